@@ -1,0 +1,37 @@
+package plan
+
+import "math/rand/v2"
+
+// permutation is the order of n cells in one repetition.
+func (o Order) permutation(n, repetition int) []int {
+	if o.Random {
+		return rand.New(rand.NewPCG(o.Seed, uint64(repetition))).Perm(n)
+	}
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
+// Assign shares a task out over agents, given in the order to use them: publishers' agents first, then consumers',
+// or both on the same ones when the cell colocates them. It returns one assignment for each agent used.
+func Assign(t Task, agents []string) []Assignment {
+	w := t.Cell.Workload
+	out := make([]Assignment, t.Cell.Agents())
+	for i := range out {
+		out[i] = Assignment{Protocol: Protocol, Task: t, Agent: agents[i], Index: i, Deadline: Duration(Limit(w))}
+	}
+	p, c := w.Publishers, w.Consumers
+	for i := range p.Nodes {
+		out[i].Publishers = Share{First: i * p.Threads, Count: p.Threads, Total: p.Nodes * p.Threads}
+	}
+	first := p.Nodes
+	if c.Colocate {
+		first = 0
+	}
+	for i := range c.Nodes {
+		out[first+i].Consumers = Share{First: i * c.Threads, Count: c.Threads, Total: c.Nodes * c.Threads}
+	}
+	return out
+}

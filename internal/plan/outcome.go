@@ -1,0 +1,109 @@
+package plan
+
+import "time"
+
+// Verdict is whether a task's numbers may be used.
+type Verdict string
+
+// The verdicts.
+const (
+	Valid   Verdict = "valid"
+	Invalid Verdict = "invalid" // a declared promise was broken
+	Unknown Verdict = "unknown" // no usable number: the task failed, or part of it is not known
+)
+
+// Flag is a doubt about one value, shown beside it.
+type Flag string
+
+// The flags.
+const (
+	Backlog     Flag = "backlog"      // receiving did not keep up with sending
+	ClockUnsafe Flag = "clock-unsafe" // clocks of two hosts, offset unknown or too coarse
+	ClientBound Flag = "client-bound" // the generator was the limit
+	Skewed      Flag = "skewed"       // agents did not start together
+	NotSteady   Flag = "not-steady"
+	Degraded    Flag = "degraded" // only some of the agents
+	Clipped     Flag = "clipped"  // samples beyond the histogram's range
+)
+
+// Value is one figure of an outcome. Exactly one of Number and NA is meaningful.
+type Value struct {
+	Number float64 `json:"number,omitempty"`
+	NA     string  `json:"na,omitempty"` // why there is no number: "fire-and-forget", "no consumers", "backlog"
+	Flags  []Flag  `json:"flags,omitempty"`
+}
+
+// Outcome is what came of a task: written last and at once. A task without one is not done.
+type Outcome struct {
+	Version    int              `json:"version"`
+	Run        string           `json:"run"`
+	Task       string           `json:"task"`
+	Cell       string           `json:"cell"`
+	Index      int              `json:"index"` // of the cell in the matrix
+	Repetition int              `json:"repetition"`
+	Verdict    Verdict          `json:"verdict"`
+	Reasons    []string         `json:"reasons,omitempty"`
+	Warnings   []string         `json:"warnings,omitempty"`
+	Values     map[string]Value `json:"values"`
+	Ledger     Ledger           `json:"ledger"`
+	Agents     []AgentPart      `json:"agents"`
+	Subject    Subject          `json:"subject"`
+	Events     []Event          `json:"events,omitempty"`
+	Started    time.Time        `json:"started"`
+	Ended      time.Time        `json:"ended"`
+	Measured   Duration         `json:"measured"` // what rates are per
+}
+
+// Ledger is the exact account of a task's messages. Received, Lost, Undrained, Unknown, Duplicated and Reordered are summed over the subscriptions.
+type Ledger struct {
+	Sent          uint64 `json:"sent"`      // accepted by Publish
+	Uncertain     uint64 `json:"uncertain"` // Publish returned an error: may have gone out
+	Confirmed     uint64 `json:"confirmed"`
+	Rejected      uint64 `json:"rejected"`    // confirmed with an error by the broker
+	Unconfirmed   uint64 `json:"unconfirmed"` // accepted, and never confirmed
+	Unroutable    uint64 `json:"unroutable"`  // returned
+	Received      uint64 `json:"received"`    // different messages
+	Lost          uint64 `json:"lost"`        // accepted, not returned, not received after the silence deadline
+	LostConfirmed uint64 `json:"lostConfirmed"`
+	Undrained     uint64 `json:"undrained"` // not received when the drain was cut by its limit
+	Unknown       uint64 `json:"unknown"`   // beyond what a lost agent had reported
+	Duplicated    uint64 `json:"duplicated"`
+	Reordered     uint64 `json:"reordered"`
+	Corrupt       uint64 `json:"corrupt"` // bodies whose envelope did not verify
+	Foreign       uint64 `json:"foreign"` // whole envelopes of another task
+}
+
+// AgentPart is what one agent did in a task.
+type AgentPart struct {
+	Agent   string   `json:"agent"`
+	Index   int      `json:"index"`
+	Host    string   `json:"host"`
+	Clock   string   `json:"clock"`           // id of the clock its times were read from
+	Phase   Phase    `json:"phase"`           // the last it reached
+	Lost    bool     `json:"lost,omitempty"`  // it vanished there
+	Error   string   `json:"error,omitempty"` //
+	Skew    Duration `json:"skew,omitempty"`  // actual minus agreed start
+	Version string   `json:"version,omitempty"`
+}
+
+// Subject is what was really tested.
+type Subject struct {
+	Fingerprint string            `json:"fingerprint,omitempty"`
+	Endpoints   []string          `json:"endpoints,omitempty"` // redacted
+	Product     string            `json:"product,omitempty"`
+	Version     string            `json:"version,omitempty"`
+	Members     []string          `json:"members,omitempty"`
+	Settings    map[string]string `json:"settings,omitempty"`
+	Label       string            `json:"label,omitempty"` // the user's version label
+}
+
+// Event is something that happened during a task.
+type Event struct {
+	At     Duration `json:"at"` // since the measurement began; negative in warm-up
+	Agent  string   `json:"agent,omitempty"`
+	Kind   string   `json:"kind"`
+	Detail string   `json:"detail,omitempty"`
+}
+
+// Failed tells whether a run that holds this outcome must not be called a success.
+func (o Outcome) Failed() bool { return o.Verdict != Valid }

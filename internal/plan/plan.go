@@ -1,0 +1,323 @@
+// Package plan holds the plain data that the other packages hand to each other: what is to be measured
+// (Run, Cell, Task, Assignment), how far it is (Phase), and what came of it (Outcome). It computes stable
+// cell ids and keeps secrets out of records; it knows no broker, no file and no network.
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Duration is a time.Duration that reads and writes as text ("5ms") in JSON.
+type Duration time.Duration
+
+// D returns the standard type.
+func (d Duration) D() time.Duration { return time.Duration(d) }
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText writes Go's duration syntax.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads Go's duration syntax.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("read duration %q: write it like \"250ms\", \"10s\" or \"1m30s\"", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Node places something in a broker's cluster: "any", an index into its endpoints, "leader" or "follower".
+type Node string
+
+// UnmarshalJSON takes an index as a number too.
+func (n *Node) UnmarshalJSON(b []byte) error {
+	*n = Node(strings.Trim(string(b), `"`))
+	return nil
+}
+
+// Coordinate is one axis value of a cell, as the matrix wrote it (JSON), in the order of the axes.
+type Coordinate struct {
+	Axis  string          `json:"axis"`
+	Value json.RawMessage `json:"value"`
+}
+
+// Text is the value as a table shows it: strings without quotes, anything else as JSON.
+func (c Coordinate) Text() string {
+	var s string
+	if json.Unmarshal(c.Value, &s) == nil {
+		return s
+	}
+	return string(c.Value)
+}
+
+// Broker is a named system under test.
+type Broker struct {
+	Name    string          `json:"name"`
+	Driver  string          `json:"driver"`
+	Options json.RawMessage `json:"options"`           // validated, with the schema's defaults; may hold secret references
+	Version string          `json:"version,omitempty"` // a label of the user's
+	Via     string          `json:"via,omitempty"`     // host:port that every dial goes to instead (a proxy)
+	Process Process         `json:"process,omitzero"`
+}
+
+// Process names the broker's process on an agent's host, for CPU and memory figures. Zero: none.
+type Process struct {
+	PID     int    `json:"pid,omitempty"`
+	Port    int    `json:"port,omitempty"`    // the process that listens there
+	Command string `json:"command,omitempty"` // a part of its command line
+}
+
+// Publishers is the sending side of a cell.
+type Publishers struct {
+	Nodes      int      `json:"nodes"`
+	Threads    int      `json:"threads"` // per node
+	Mode       string   `json:"mode"`
+	Window     int      `json:"window"`          // confirm-window
+	OnFull     string   `json:"onFull"`          // confirm-window: "wait" for room, or "pause"
+	Pause      Duration `json:"pause"`           // onFull "pause": how long
+	Batch      Batch    `json:"batch"`           // confirm-batch
+	Rate       float64  `json:"rate,omitempty"`  // messages a second of the whole cell; 0 is closed loop
+	Count      uint64   `json:"count,omitempty"` // per publisher; ends the measurement instead of the duration
+	Persistent bool     `json:"persistent"`
+	Mandatory  bool     `json:"mandatory"`
+	Node       Node     `json:"node"`
+}
+
+// Batch is a fixed size (Least == Most) or a uniformly random one.
+type Batch struct {
+	Least int `json:"least"`
+	Most  int `json:"most"`
+}
+
+// Consumers is the receiving side of a cell; Nodes 0 means that there is none.
+type Consumers struct {
+	Nodes       int      `json:"nodes"`
+	Threads     int      `json:"threads"`  // per node and subscription
+	Prefetch    int      `json:"prefetch"` // 0 is unlimited
+	Batch       int      `json:"batch"`
+	Ack         string   `json:"ack"`
+	AckEvery    int      `json:"ackEvery"`
+	AckInterval Duration `json:"ackInterval"`
+	Node        Node     `json:"node"`
+	Colocate    bool     `json:"colocate"` // on the publishers' agents
+}
+
+// Topology is what a cell wants at the broker.
+type Topology struct {
+	Queues        int    `json:"queues"`
+	Subscriptions int    `json:"subscriptions"`
+	Bindings      int    `json:"bindings"`    // per queue
+	Mapping       string `json:"mapping"`     // publishers to queues: "round-robin" (publisher i to queue i mod queues)
+	Connections   string `json:"connections"` // "per-thread" or "shared" (by the threads of one role of an agent)
+	Channels      int    `json:"channels"`    // "per-thread": threads that share one connection
+	QueueNode     Node   `json:"queueNode"`
+}
+
+// Message is what is sent.
+type Message struct {
+	Size int `json:"size"` // bytes of the body, envelope included
+}
+
+// Network is what netsim adds between client and broker.
+type Network struct {
+	Latency   Duration `json:"latency"` // of the round trip: half each way
+	Jitter    Duration `json:"jitter"`
+	Bandwidth int64    `json:"bandwidth,omitempty"` // bytes a second each way and connection; 0 is unlimited
+}
+
+// Drain says when the wait for the last messages ends.
+type Drain struct {
+	Silence Duration `json:"silence"` // without a receipt: what is missing then is lost
+	Most    Duration `json:"most"`    // in all: what is missing then is undrained
+}
+
+// Workload is all of a cell that its id is made from, besides the broker's name.
+type Workload struct {
+	Publishers Publishers        `json:"publishers"`
+	Consumers  Consumers         `json:"consumers"`
+	Topology   Topology          `json:"topology"`
+	Message    Message           `json:"message"`
+	Network    Network           `json:"network"`
+	Warmup     Duration          `json:"warmup"`
+	Measure    Duration          `json:"measure"` // with Count: the limit
+	Drain      Drain             `json:"drain"`
+	Connect    Duration          `json:"connect"` // deadline of opening, declaring and connecting, each
+	Labels     map[string]string `json:"labels,omitempty"`
+}
+
+// Default is a workload of nothing but defaults. The matrix schema has the same ones; a test compares them.
+func Default() Workload {
+	return Workload{
+		Publishers: Publishers{Nodes: 1, Threads: 1, Mode: "confirm-window", Window: 1000, OnFull: "wait",
+			Pause: Duration(100 * time.Millisecond), Batch: Batch{Least: 100, Most: 100}, Persistent: true, Node: "any"},
+		Consumers: Consumers{Nodes: 1, Threads: 1, Prefetch: 100, Batch: 100, Ack: "each", AckEvery: 100,
+			AckInterval: Duration(time.Second), Node: "any"},
+		Topology: Topology{Queues: 1, Subscriptions: 1, Bindings: 1, Mapping: "round-robin", Connections: "per-thread",
+			Channels: 1, QueueNode: "any"},
+		Message: Message{Size: 100},
+		Warmup:  Duration(2 * time.Second),
+		Measure: Duration(10 * time.Second),
+		Drain:   Drain{Silence: Duration(5 * time.Second), Most: Duration(60 * time.Second)},
+		Connect: Duration(10 * time.Second),
+	}
+}
+
+// Cell is one combination of a matrix, filled in.
+type Cell struct {
+	ID          string       `json:"id"`
+	Index       int          `json:"index"` // in the order of the matrix, from 0
+	Coordinates []Coordinate `json:"coordinates"`
+	Broker      Broker       `json:"broker"`
+	Workload    Workload     `json:"workload"`
+	Label       string       `json:"label,omitempty"` // what a confirm means here, from the driver
+	Promises    Promises     `json:"promises"`        // from the driver
+}
+
+// Promises mirrors drivers.Promises: what breaking makes a cell invalid.
+type Promises struct {
+	ConfirmedKept bool `json:"confirmedKept"`
+	SentKept      bool `json:"sentKept"`
+	NoDuplicates  bool `json:"noDuplicates"`
+	Ordered       bool `json:"ordered"`
+}
+
+// Coordinate returns the value of an axis as text.
+func (c Cell) Coordinate(axis string) (string, bool) {
+	for _, x := range c.Coordinates {
+		if x.Axis == axis {
+			return x.Text(), true
+		}
+	}
+	return "", false
+}
+
+// Name is the cell's coordinates on one line, for people: "broker=nats mode=confirm-each threads=5".
+func (c Cell) Name() string {
+	parts := make([]string, len(c.Coordinates))
+	for i, x := range c.Coordinates {
+		parts[i] = x.Axis + "=" + x.Text()
+	}
+	return strings.Join(parts, " ")
+}
+
+// Agents is how many agents the cell needs.
+func (c Cell) Agents() int {
+	p, k := c.Workload.Publishers.Nodes, c.Workload.Consumers.Nodes
+	if c.Workload.Consumers.Colocate {
+		return max(p, k)
+	}
+	return p + k
+}
+
+// Excluded is a combination that is not run, and why.
+type Excluded struct {
+	Coordinates []Coordinate `json:"coordinates"`
+	Kind        string       `json:"kind"` // "skipped" by a pattern of the matrix, or "n/a": the broker cannot
+	Reason      string       `json:"reason"`
+}
+
+// Table is a summary table that a matrix asks for.
+type Table struct {
+	Title   string   `json:"title,omitempty"`
+	Split   []string `json:"split,omitempty"`   // axes: one table for each combination of their values
+	Rows    []string `json:"rows"`              // axes
+	Columns []string `json:"columns,omitempty"` // axes
+	Values  []string `json:"values"`            // names of values, as in Values()
+}
+
+// Run is one execution of a matrix: everything that was decided before it began.
+type Run struct {
+	Version  int        `json:"version"`
+	ID       string     `json:"id"`
+	Name     string     `json:"name"` // the matrix's
+	Cells    []Cell     `json:"cells"`
+	Excluded []Excluded `json:"excluded,omitempty"`
+	Tables   []Table    `json:"tables"`
+	Repeat   int        `json:"repeat"`
+	Order    Order      `json:"order"`
+	Settle   Duration   `json:"settle"`
+	Grace    Duration   `json:"grace"`  // how long a cell waits for agents that are missing
+	Strict   bool       `json:"strict"` // flags count as failures
+	Source   Source     `json:"source"`
+	Started  time.Time  `json:"started"`
+	Agents   int        `json:"agents"` // most that any cell needs
+	Axes     []string   `json:"axes"`   // in the order of the matrix
+}
+
+// Order is the order of tasks: interleaved repetitions, or shuffled with a seed.
+type Order struct {
+	Random bool   `json:"random,omitempty"`
+	Seed   uint64 `json:"seed,omitempty"`
+}
+
+// Source is where a run's matrix came from and how it was changed.
+type Source struct {
+	File   string   `json:"file"`   // base name
+	Path   string   `json:"path"`   // as given, absolute
+	SHA256 string   `json:"sha256"` // of the file as it was, secrets included
+	Text   string   `json:"text"`   // redacted
+	Short  bool     `json:"short,omitempty"`
+	Set    []string `json:"set,omitempty"`
+	Only   []string `json:"only,omitempty"`
+}
+
+// Task is one repetition of one cell.
+type Task struct {
+	Run        string `json:"run"`
+	ID         string `json:"id"` // cell id and repetition: "3f9c2d81aa07-r1"
+	Cell       Cell   `json:"cell"`
+	Repetition int    `json:"repetition"` // from 1
+}
+
+// Topic is the name that everything the task declares at a broker begins with.
+func (t Task) Topic() string { return "lockstep-" + t.Run + "-" + t.ID }
+
+// Assignment is one agent's part of a task.
+type Assignment struct {
+	Protocol   int    `json:"protocol"`
+	Task       Task   `json:"task"`
+	Agent      string `json:"agent"`
+	Index      int    `json:"index"` // among the task's agents, from 0; agent 0 does Setup and Teardown
+	Publishers Share  `json:"publishers"`
+	Consumers  Share  `json:"consumers"`
+	// Deadline is how long after receipt the agent gives up by itself, whatever the controller says.
+	Deadline Duration `json:"deadline"`
+}
+
+// Share is the part of a role's threads that one agent has: numbers First … First+Count-1 of Total.
+type Share struct {
+	First int `json:"first"`
+	Count int `json:"count"`
+	Total int `json:"total"`
+}
+
+// Phase is where a task is. Agents cross each together.
+type Phase string
+
+// The phases, in order.
+const (
+	PhasePrepare  Phase = "prepare"
+	PhaseReady    Phase = "ready"
+	PhaseWarmup   Phase = "warm-up"
+	PhaseMeasure  Phase = "measure"
+	PhaseDrain    Phase = "drain"
+	PhaseTeardown Phase = "teardown"
+)
+
+// Tasks lists a run's tasks in the order to execute them: all cells once, then all again (interleaved), or shuffled
+// within each repetition by the seed.
+func (r Run) Tasks() []Task {
+	tasks := make([]Task, 0, len(r.Cells)*r.Repeat)
+	for rep := 1; rep <= r.Repeat; rep++ {
+		for _, i := range r.Order.permutation(len(r.Cells), rep) {
+			c := r.Cells[i]
+			tasks = append(tasks, Task{Run: r.ID, ID: fmt.Sprintf("%s-r%d", c.ID, rep), Cell: c, Repetition: rep})
+		}
+	}
+	return tasks
+}

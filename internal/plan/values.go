@@ -1,0 +1,75 @@
+package plan
+
+// ValueInfo describes a value that tables can show. This list is the only place where values are named.
+type ValueInfo struct {
+	Name  string
+	Title string // a column's heading
+	Unit  Unit
+	Doc   string
+}
+
+// Unit says how a value's Number is to be read and shown.
+type Unit string
+
+// The units. Durations are in seconds.
+const (
+	PerSecond Unit = "1/s"
+	Seconds   Unit = "s"
+	Count     Unit = "count"
+	Bytes     Unit = "bytes"
+	Cores     Unit = "cores" // 1 is one core busy all the time
+	Text      Unit = "text"
+)
+
+// Values lists every value, in the order of the documentation.
+func Values() []ValueInfo {
+	values := []ValueInfo{
+		{"send.rate", "Send msgs/s", PerSecond, "messages sent inside the measurement, a second"},
+		{"confirm.rate", "Confirm msgs/s", PerSecond, "messages confirmed inside the measurement, a second"},
+		{"receive.rate", "Receive msgs/s", PerSecond, "messages received inside the measurement, a second, over all subscriptions"},
+		{"throughput", "Throughput msgs/s", Text, "one rate and \"balanced\" when sending and receiving agree within 2 % and the backlog does not grow, else send / receive"},
+	}
+	for _, s := range []struct{ name, title, doc string }{
+		{"send", "Send", "send call to confirm, of messages due inside the measurement"},
+		{"send.due", "Send from due", "due time to confirm (open loop)"},
+		{"processing", "Processing", "due time (closed loop: send call) to receipt"},
+		{"lateness", "Lateness", "how late the generator itself sent (open loop)"},
+		{"blocked", "Blocked", "how long the broker kept the publisher from sending (open loop)"},
+	} {
+		for _, q := range Quantiles() {
+			values = append(values, ValueInfo{s.name + "." + q.Name, s.title + " " + q.Name, Seconds, s.doc})
+		}
+	}
+	return append(values,
+		ValueInfo{"sent", "Sent", Count, "messages that Publish accepted, warm-up included"},
+		ValueInfo{"confirmed", "Confirmed", Count, "messages confirmed, warm-up included"},
+		ValueInfo{"received", "Received", Count, "different messages received, over all subscriptions"},
+		ValueInfo{"lost", "Lost", Count, "accepted, not returned, and not received after the silence deadline"},
+		ValueInfo{"undrained", "Undrained", Count, "not received when the drain was cut by its limit"},
+		ValueInfo{"unknown", "Unknown", Count, "beyond what a lost agent had reported"},
+		ValueInfo{"duplicated", "Duplicated", Count, "received again"},
+		ValueInfo{"reordered", "Reordered", Count, "received after a later one of the same publisher, consumer and stream (RFC 4737)"},
+		ValueInfo{"unroutable", "Unroutable", Count, "returned by the broker (mandatory)"},
+		ValueInfo{"rejected", "Rejected", Count, "refused by the broker"},
+		ValueInfo{"publish.errors", "Publish errors", Count, "calls that failed; the message may have gone out"},
+		ValueInfo{"ports.exhausted", "Ports exhausted", Count, "connections that could not be opened for want of local ports: the client's limit"},
+		ValueInfo{"reconnects", "Reconnects", Count, "links opened again after they broke"},
+		ValueInfo{"gap.longest", "Longest gap", Seconds, "longest time one publisher or consumer was without its link"},
+		ValueInfo{"connection.blocked", "Conn. blocked", Seconds, "time that the broker held connections back (connection.blocked), summed over publishers' connections"},
+		ValueInfo{"agent.cpu", "Agent CPU", Cores, "of the busiest agent process, mean of the measurement"},
+		ValueInfo{"agent.rss", "Agent RSS", Bytes, "of the largest agent process, greatest of the measurement"},
+		ValueInfo{"broker.cpu", "Broker CPU", Cores, "of the broker's process on an agent's host, mean of the measurement"},
+		ValueInfo{"broker.rss", "Broker RSS", Bytes, "of the broker's process on an agent's host, greatest of the measurement"},
+	)
+}
+
+// Quantile is a named point of a latency distribution; Q 1 is the greatest sample.
+type Quantile struct {
+	Name string
+	Q    float64
+}
+
+// Quantiles lists those that every latency has.
+func Quantiles() []Quantile {
+	return []Quantile{{"p50", 0.5}, {"p90", 0.9}, {"p95", 0.95}, {"p99", 0.99}, {"p99.9", 0.999}, {"max", 1}}
+}
