@@ -1,0 +1,174 @@
+package rabbitmq
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"lockstep/pkg/drivers"
+)
+
+//go:embed schema.cue
+var schema string
+
+// The places that need the management API.
+const (
+	nodeLeader   drivers.Node = "leader"
+	nodeFollower drivers.Node = "follower"
+)
+
+func (driver) Info() drivers.Info {
+	return drivers.Info{
+		Name:    "rabbitmq",
+		Doc:     "RabbitMQ by AMQP 0.9.1: classic, quorum and stream queues, on one node or on chosen nodes of a cluster.",
+		Schema:  schema,
+		Declare: declare,
+	}
+}
+
+func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return drivers.Declaration{Unfit: []string{err.Error()}}
+	}
+	return drivers.Declaration{
+		Capabilities: capabilities(&o),
+		Promises:     promises(&o, use),
+		Unfit:        append(unfitQueue(&o, use), unfitPlaces(&o, use)...),
+		Label:        label(&o, use),
+	}
+}
+
+func capabilities(o *options) drivers.Capabilities {
+	isStream := o.Queue.Type == stream
+	acks := []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval}
+	if !isStream {
+		acks = append(acks, drivers.AckAutomatic)
+	}
+	routes := o.Exchange.Type != exchangeDefault
+	return drivers.Capabilities{
+		Modes:             drivers.Modes(),
+		Acks:              acks,
+		Mandatory:         true,
+		Persistent:        true,
+		Transient:         true,
+		UnlimitedPrefetch: !isStream,
+		Subscriptions:     routes || isStream,
+		Bindings:          routes && o.Exchange.Type != exchangeFanout,
+		Nodes:             len(o.urls()) > 1,
+		Redelivery:        !isStream,
+		Streams:           true,
+	}
+}
+
+// promises holds a cluster to less where the loss of a node can do harm although no client's link breaks.
+func promises(o *options, use drivers.Use) drivers.Promises {
+	cluster := len(o.urls()) > 1
+	forgets := forgetful(o)
+	stored := o.Queue.Type != classic || (use.Persistent && o.durable(use.Persistent))
+	survives := o.Queue.Type != classic || !cluster || o.mirrored()
+	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
+	return drivers.Promises{
+		ConfirmedKept: stored && survives && !automatic && !forgets,
+		SentKept:      !forgets && !refuses(o),
+		NoDuplicates:  automatic || o.Queue.Type == stream || !cluster || (o.Queue.Type == classic && !o.mirrored()),
+		Ordered:       true,
+	}
+}
+
+// forgetful tells whether the queue may drop messages on purpose.
+func forgetful(o *options) bool {
+	arguments := o.queueArguments()
+	for _, name := range []string{"x-message-ttl", "x-expires", "x-max-age", "x-delivery-limit"} {
+		if _, set := arguments[name]; set {
+			return true
+		}
+	}
+	for _, name := range []string{"message-ttl", "expires", "max-age", "max-length", "max-length-bytes", "delivery-limit"} {
+		if _, set := o.Policy[name]; set {
+			return true
+		}
+	}
+	return bounded(o) && !refuses(o)
+}
+
+func bounded(o *options) bool {
+	arguments := o.queueArguments()
+	return arguments["x-max-length"] != nil || arguments["x-max-length-bytes"] != nil
+}
+
+// refuses tells whether a full queue rejects messages, which an unconfirmed publisher cannot notice.
+func refuses(o *options) bool {
+	overflow := fmt.Sprint(o.queueArguments()["x-overflow"])
+	return overflow == "reject-publish" || overflow == "reject-publish-dlx"
+}
+
+func unfitQueue(o *options, use drivers.Use) []string {
+	var reasons []string
+	isStream := o.Queue.Type == stream
+	if isStream && use.Consumers > use.Queues*max(use.Subscriptions, 1) {
+		reasons = append(reasons, "every consumer of a stream queue receives all of it:"+
+			" use at most one consumer for each queue and subscription")
+	}
+	if isStream && (o.Queue.MaxLength > 0 || o.Queue.Overflow != "") {
+		reasons = append(reasons, "a stream queue is bounded by maxLengthBytes alone")
+	}
+	if o.Queue.Type != classic && o.Queue.Durable != nil && !*o.Queue.Durable {
+		reasons = append(reasons, o.Queue.Type+" queues are always durable")
+	}
+	if o.Queue.Type == quorum && o.Queue.Overflow == "reject-publish-dlx" {
+		reasons = append(reasons, "quorum queues do not know overflow reject-publish-dlx")
+	}
+	return reasons
+}
+
+func unfitPlaces(o *options, use drivers.Use) []string {
+	var reasons []string
+	nodes := len(o.urls())
+	places := []drivers.Node{use.PublisherNode, use.ConsumerNode, use.QueueNode}
+	for _, node := range places {
+		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= nodes) {
+			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))
+		}
+	}
+	if use.QueueNode == nodeLeader || use.QueueNode == nodeFollower {
+		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
+	}
+	roles := slices.ContainsFunc(places, func(n drivers.Node) bool { return n == nodeLeader || n == nodeFollower })
+	if roles && o.Management == "" {
+		reasons = append(reasons, "leader and follower are looked up through the management API: give management")
+	}
+	if slices.Contains(places, nodeFollower) && o.Queue.Type == classic && !o.mirrored() {
+		reasons = append(reasons, "a classic queue without a mirroring policy has no follower")
+	}
+	if len(o.Policy) > 0 && o.Management == "" {
+		reasons = append(reasons, "a policy is set through the management API: give management")
+	}
+	return reasons
+}
+
+// label says what a confirm means, which depends on the queue and on whether messages are persistent.
+func label(o *options, use drivers.Use) string {
+	kind, confirm := "", ""
+	switch {
+	case o.Queue.Type == quorum:
+		kind, confirm = "quorum", "majority written to disk"
+	case o.Queue.Type == stream:
+		kind, confirm = "stream", "majority written"
+	case use.Persistent && o.durable(true):
+		kind, confirm = "classic durable", "written to disk"
+	default:
+		kind, confirm = "classic transient", "in memory"
+	}
+	if o.mirrored() {
+		kind, confirm = kind+" mirrored", confirm+" on every mirror"
+	} else if o.Queue.Type == classic {
+		confirm += " of one node"
+	}
+	if !use.Mode.Confirmed() {
+		return kind + ", not confirmed"
+	}
+	return kind + ", confirm: " + confirm
+}

@@ -1,0 +1,211 @@
+package rabbitmq
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Kinds of queues and exchanges that are treated in a way of their own.
+const (
+	classic = "classic"
+	quorum  = "quorum"
+	stream  = "stream"
+
+	exchangeDefault = "default"
+	exchangeDirect  = "direct"
+	exchangeFanout  = "fanout"
+	exchangeHeaders = "headers"
+)
+
+type options struct {
+	URL        string          `json:"url"`
+	URLs       []string        `json:"urls"`
+	Management string          `json:"management"`
+	Queue      queueOptions    `json:"queue"`
+	Exchange   exchangeOptions `json:"exchange"`
+	Policy     map[string]any  `json:"policy"`
+	Heartbeat  string          `json:"heartbeat"`
+	FrameMax   int             `json:"frameMax"`
+}
+
+type queueOptions struct {
+	Type           string         `json:"type"`
+	Durable        *bool          `json:"durable"`
+	Arguments      map[string]any `json:"arguments"`
+	MaxLength      int64          `json:"maxLength"`
+	MaxLengthBytes int64          `json:"maxLengthBytes"`
+	Overflow       string         `json:"overflow"`
+}
+
+type exchangeOptions struct {
+	Type      string         `json:"type"`
+	Arguments map[string]any `json:"arguments"`
+}
+
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+func parseOptions(raw json.RawMessage) (options, error) {
+	var o options
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return o, fmt.Errorf("read rabbitmq options: %w", err)
+	}
+	if o.Queue.Type == "" {
+		o.Queue.Type = classic
+	}
+	if o.Exchange.Type == "" {
+		o.Exchange.Type = exchangeDirect
+	}
+	if o.Heartbeat == "" {
+		o.Heartbeat = "60s"
+	}
+	if reason := o.faultyEndpoints(); reason != "" {
+		return o, fmt.Errorf("read rabbitmq options: %s", reason)
+	}
+	return o, nil
+}
+
+func (o *options) faultyEndpoints() string {
+	switch {
+	case o.URL == "" && len(o.URLs) == 0:
+		return `give url: "amqp://user:password@host:5672/", or urls, one for each node of a cluster`
+	case o.URL != "" && len(o.URLs) > 0:
+		return "give either url or urls, not both"
+	}
+	return ""
+}
+
+func (o *options) urls() []string {
+	if o.URL != "" {
+		return []string{o.URL}
+	}
+	return o.URLs
+}
+
+// durable tells whether queues (and exchanges) are to survive a restart of the broker.
+func (o *options) durable(persistent bool) bool {
+	switch {
+	case o.Queue.Type != classic:
+		return true
+	case o.Queue.Durable != nil:
+		return *o.Queue.Durable
+	}
+	return persistent
+}
+
+// mirrored tells whether the policy asks for mirrored classic queues.
+func (o *options) mirrored() bool {
+	_, ok := o.Policy["ha-mode"]
+	return ok && o.Queue.Type == classic
+}
+
+// queueArguments are the arguments that every queue is declared with.
+func (o *options) queueArguments() amqp.Table {
+	t := table(o.Queue.Arguments)
+	if o.Queue.Type != classic {
+		t[amqp.QueueTypeArg] = o.Queue.Type
+	}
+	if o.Queue.MaxLength > 0 {
+		t[amqp.QueueMaxLenArg] = o.Queue.MaxLength
+	}
+	if o.Queue.MaxLengthBytes > 0 {
+		t[amqp.QueueMaxLenBytesArg] = o.Queue.MaxLengthBytes
+	}
+	if o.Queue.Overflow != "" {
+		t[amqp.QueueOverflowArg] = o.Queue.Overflow
+	}
+	return t
+}
+
+// table makes an AMQP table of JSON values: whole numbers as long, others as double.
+func table(from map[string]any) amqp.Table {
+	t := make(amqp.Table, len(from)+2)
+	for name, value := range from {
+		if n, ok := value.(json.Number); ok {
+			if whole, err := n.Int64(); err == nil {
+				value = whole
+			} else if broken, err := n.Float64(); err == nil {
+				value = broken
+			}
+		}
+		t[name] = value
+	}
+	return t
+}
+
+// endpoint is one address of the broker. Its url is secret; its address is not.
+type endpoint struct {
+	url     string
+	address string
+	vhost   string
+	user    string
+	secret  string
+}
+
+// parseEndpoint reads an AMQP URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+func parseEndpoint(text string) (endpoint, error) {
+	uri, err := amqp.ParseURI(text)
+	if err != nil {
+		return endpoint{}, errors.New(`read AMQP url: not of the form "amqp://user:password@host:port/vhost"` +
+			` (percent-encode what is special in user, password and vhost)`)
+	}
+	return endpoint{
+		url:     text,
+		address: net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)),
+		vhost:   uri.Vhost,
+		user:    uri.Username,
+		secret:  uri.Password,
+	}, nil
+}
+
+func (o *options) endpoints() ([]endpoint, error) {
+	var all []endpoint
+	for i, text := range o.urls() {
+		e, err := parseEndpoint(text)
+		if err != nil {
+			return nil, fmt.Errorf("%w (number %d of urls)", err, i)
+		}
+		if i > 0 && e.vhost != all[0].vhost {
+			return nil, fmt.Errorf("read AMQP urls: number %d has vhost %q, number 0 has %q; a cluster's must be the same",
+				i, e.vhost, all[0].vhost)
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+func (o *options) heartbeat() (time.Duration, error) {
+	d, err := time.ParseDuration(o.Heartbeat)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("read heartbeat %q: write it like \"30s\"", o.Heartbeat)
+	}
+	return d, nil
+}
+
+// managementBase splits the management URL into what may be shown and what may not.
+func (o *options) managementBase(fallback endpoint) (base, user, secret string, err error) {
+	if o.Management == "" {
+		return "", "", "", nil
+	}
+	u, err := url.Parse(o.Management)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", "", "", errors.New(`read management url: not of the form "http://user:password@host:port"`)
+	}
+	user, secret = fallback.user, fallback.secret
+	if u.User != nil {
+		user = u.User.Username()
+		secret, _ = u.User.Password()
+	}
+	u.User = nil
+	return strings.TrimSuffix(u.String(), "/"), user, secret, nil
+}
