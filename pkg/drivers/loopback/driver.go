@@ -4,9 +4,8 @@ package loopback
 
 import (
 	"context"
-	_ "embed"
+	_ "embed" // for schema.cue
 	"encoding/json"
-	"errors"
 
 	"lockstep/pkg/drivers"
 )
@@ -16,23 +15,52 @@ var schema string
 
 func init() { drivers.Register(Driver{}) }
 
-// Driver is the loopback driver.
+// Driver is the loopback driver. It makes no connections: Env.Dial is never called.
 type Driver struct{}
 
 // Info describes the driver.
 func (Driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:    "loopback",
-		Doc:     "A broker in the memory of the process: no network, faults on demand, the floor of every figure.",
+		Doc:     "A broker in the memory of this process, without a network: the floor of every figure, with faults on demand. Agents in different processes do not meet in it.",
 		Schema:  schema,
-		Declare: func(json.RawMessage, drivers.Use) drivers.Declaration { return drivers.Declaration{} },
+		Declare: declare,
 	}
 }
 
-// Open prepares a session.
-func (Driver) Open(context.Context, json.RawMessage, drivers.Env) (drivers.Session, error) {
-	return nil, errors.New("open loopback: not built yet")
+// declare promises everything whatever the options: faults are asked for to see a promise broken.
+func declare(raw json.RawMessage, _ drivers.Use) drivers.Declaration {
+	d := drivers.Declaration{
+		Capabilities: drivers.Capabilities{
+			Modes:             drivers.Modes(),
+			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
+			Mandatory:         true,
+			Persistent:        true, // nothing outlives the process, and so does not the broker either
+			Transient:         true,
+			UnlimitedPrefetch: true,
+			Subscriptions:     true,
+			Bindings:          true,
+			Nodes:             true, // every node is this process
+			Redelivery:        true,
+		},
+		Promises: drivers.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true},
+	}
+	o, err := parse(raw)
+	if err != nil {
+		d.Unfit = append(d.Unfit, err.Error())
+	}
+	d.Label = o.label()
+	return d
 }
 
-// Cut breaks every link to the broker of this name.
-func Cut(name string) {}
+// Open joins the broker that the options name, which exists from the first session to the last.
+func (Driver) Open(ctx context.Context, raw json.RawMessage, _ drivers.Env) (drivers.Session, error) {
+	o, err := parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return &session{broker: join(o.Name), options: o, parts: map[part]struct{}{}}, nil
+}

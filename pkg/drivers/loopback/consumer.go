@@ -1,0 +1,296 @@
+package loopback
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// mostTaken bounds what a consumer takes at a time, beyond its prefetch: its receive buffer.
+const mostTaken = 256
+
+// consumer hands deliveries to its handler from one goroutine.
+type consumer struct {
+	session *session
+	queue   *queue
+	spec    drivers.ConsumerSpec
+	handle  drivers.Handler
+
+	wake   chan struct{} // capacity 1
+	parked bool          // in queue.waiting; guarded by queue.mu
+	stop   chan struct{}
+	done   chan struct{}
+
+	mu     sync.Mutex
+	ended  atomic.Bool // set once, under mu, with its reason
+	broken atomic.Bool // ended because the link broke: nothing can be acknowledged any more
+
+	// Owned by the goroutine.
+	deliveries []drivers.Delivery
+	accepted   []run // handled and not yet acknowledged
+	unacked    int   // messages in accepted
+	settled    []run // to be released with the next take
+	nextAck    time.Time
+}
+
+func newConsumer(s *session, q *queue, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
+	return &consumer{
+		session: s, queue: q, spec: spec, handle: handle,
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		deliveries: make([]drivers.Delivery, min(spec.Batch, mostTaken)),
+	}
+}
+
+func (c *consumer) start() {
+	c.queue.mu.Lock()
+	c.queue.consumers++
+	c.queue.mu.Unlock()
+	go c.loop()
+}
+
+func (c *consumer) loop() {
+	defer close(c.done)
+	for !c.ended.Load() {
+		if c.spec.Ack == drivers.AckInterval {
+			c.ackIfDue(time.Now())
+		}
+		r, next := c.next()
+		if len(r.slots) > 0 {
+			c.deliver(r)
+		} else {
+			c.park(next)
+		}
+	}
+	c.leave()
+}
+
+// next takes what there is; without anything the consumer waits in the queue's line from now on, so that no
+// message is missed. It releases what was settled since the last take in the same critical section.
+func (c *consumer) next() (run, int64) {
+	most := mostTaken
+	if c.spec.Prefetch > 0 && c.spec.Ack != drivers.AckAutomatic {
+		most = min(most, c.spec.Prefetch-c.unacked)
+	}
+	q := c.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range c.settled {
+		q.release(r)
+	}
+	c.settled = c.settled[:0]
+	if most == 0 {
+		return run{}, 0 // only an acknowledgement makes room
+	}
+	r, next := q.take(most, c.session.broker.now)
+	switch {
+	case len(r.slots) == 0:
+		c.parked = true
+		q.waiting = append(q.waiting, c)
+	case q.ready > 0:
+		q.wake() // the rest is for others who wait
+	}
+	return r, next
+}
+
+// park waits for a message, for the time next at which one is ready, for the next acknowledgement, or the end.
+func (c *consumer) park(next int64) {
+	var timer <-chan time.Time
+	if wait, ok := c.patience(next); ok {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-c.wake:
+		return
+	case <-c.stop:
+	case <-timer:
+	}
+	c.unpark()
+}
+
+// patience is how long a parked consumer may sleep.
+func (c *consumer) patience(next int64) (wait time.Duration, ok bool) {
+	if next > 0 {
+		wait, ok = time.Duration(next-c.session.broker.now()), true
+	}
+	if c.unacked > 0 && c.spec.Ack == drivers.AckInterval {
+		if due := time.Until(c.nextAck); !ok || due < wait {
+			wait, ok = due, true
+		}
+	}
+	return wait, ok
+}
+
+// unpark leaves the queue's line, or takes the wake-up that came meanwhile.
+func (c *consumer) unpark() {
+	q := c.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !c.parked {
+		select {
+		case <-c.wake:
+		default:
+		}
+		return
+	}
+	c.parked = false
+	for i, w := range q.waiting {
+		if w == c {
+			q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+// deliver hands a run to the handler in batches and settles it.
+func (c *consumer) deliver(r run) {
+	said := drivers.No
+	if r.redelivered {
+		said = drivers.Yes
+	}
+	lazy := c.spec.Ack == drivers.AckEach || c.spec.Ack == drivers.AckAutomatic // nothing is counted: settle once for many
+	from, at := 0, 0
+	for at < len(r.slots) && !c.ended.Load() {
+		n := min(len(c.deliveries), len(r.slots)-at)
+		for i, s := range r.slots[at : at+n] {
+			end := s.at + s.size
+			d := &c.deliveries[i]
+			d.Body, d.Redelivered, d.Stream = r.buf[s.at:end:end], said, c.queue.number
+		}
+		err := c.handle(c.deliveries[:n])
+		if refused := err != nil || c.broken.Load(); refused || !lazy {
+			c.accept(r.part(from, at))
+			c.settle(r.part(at, at+n), refused)
+			from = at + n
+		}
+		at += n
+	}
+	c.accept(r.part(from, at))
+	c.giveBack(r.part(at, len(r.slots)))
+}
+
+// part is a stretch of a run.
+func (r run) part(from, to int) run {
+	r.slots = r.slots[from:to]
+	return r
+}
+
+// giveBack returns what was not accepted, for whoever is there. After AckAutomatic the broker has forgotten
+// what was handled, but not what still lies in the receive buffer.
+func (c *consumer) giveBack(r run) {
+	if len(r.slots) == 0 {
+		return
+	}
+	c.queue.mu.Lock()
+	defer c.queue.mu.Unlock()
+	c.queue.giveBack(r)
+}
+
+// settle does with messages just handled what the handler and the way of acknowledging say.
+func (c *consumer) settle(r run, refused bool) {
+	if refused && c.spec.Ack != drivers.AckAutomatic {
+		c.giveBack(r)
+		return
+	}
+	c.accept(r)
+}
+
+// accept acknowledges handled messages now, or counts them for later.
+func (c *consumer) accept(r run) {
+	if len(r.slots) == 0 {
+		return
+	}
+	if c.spec.Ack == drivers.AckEach || c.spec.Ack == drivers.AckAutomatic {
+		c.settled = extend(c.settled, r)
+		return
+	}
+	if c.spec.Ack == drivers.AckInterval && c.unacked == 0 {
+		c.nextAck = time.Now().Add(c.spec.AckInterval)
+	}
+	c.accepted = extend(c.accepted, r)
+	c.unacked += len(r.slots)
+	if c.spec.Ack == drivers.AckEvery && (c.unacked >= c.spec.AckEvery || c.unacked == c.spec.Prefetch) {
+		c.ack()
+	}
+}
+
+// extend appends r, as a longer last run where it goes on with it.
+func extend(runs []run, r run) []run {
+	if n := len(runs); n > 0 {
+		last := &runs[n-1]
+		if l := len(last.slots); last.seg == r.seg && cap(last.slots) > l && &last.slots[:l+1][l] == &r.slots[0] {
+			last.slots = last.slots[:l+len(r.slots)]
+			return runs
+		}
+	}
+	return append(runs, r)
+}
+
+func (c *consumer) ackIfDue(now time.Time) {
+	if c.unacked > 0 && !now.Before(c.nextAck) {
+		c.ack()
+	}
+}
+
+// ack acknowledges all that was accepted; the queue learns of it with the next take.
+func (c *consumer) ack() {
+	c.settled = append(c.settled, c.accepted...)
+	c.accepted, c.unacked = c.accepted[:0], 0
+}
+
+// leave acknowledges what the handler accepted, unless the link broke, and gives the rest to others.
+func (c *consumer) leave() {
+	q := c.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.consumers--
+	for _, r := range c.settled {
+		q.release(r)
+	}
+	for _, r := range c.accepted {
+		if c.broken.Load() {
+			q.giveBack(r)
+		} else {
+			q.release(r)
+		}
+	}
+	if q.ready > 0 {
+		q.wake() // a wake-up meant for this consumer may have been lost on it
+	}
+}
+
+// end makes the goroutine stop; it reports whether this call did.
+func (c *consumer) end(broken bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended.Load() {
+		return false
+	}
+	c.broken.Store(broken)
+	c.ended.Store(true)
+	close(c.stop)
+	return true
+}
+
+func (c *consumer) cut() {
+	if c.end(true) {
+		c.session.drop(c)
+		if c.spec.OnClosed != nil {
+			c.spec.OnClosed(fmt.Errorf("loopback consumer was cut: %w", drivers.ErrClosed))
+		}
+	}
+}
+
+func (c *consumer) abandon() { _ = c.Close() }
+
+func (c *consumer) Close() error {
+	if c.end(false) {
+		c.session.drop(c)
+	}
+	<-c.done
+	return nil
+}

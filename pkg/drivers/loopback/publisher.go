@@ -1,0 +1,253 @@
+package loopback
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// publisher copies messages into the queues of its number, one for each subscription.
+type publisher struct {
+	session  *session
+	spec     drivers.PublisherSpec
+	queues   []*queue
+	confirms bool
+	fast     bool // nothing to decide: one queue, no faults
+	sequence *sequence
+	limiter  *limiter   // nil: no limit
+	later    *confirmer // nil: confirms at once
+
+	mu    sync.Mutex // held by Publish, its waits and its confirm included
+	endMu sync.Mutex
+	ended atomic.Bool
+	stop  chan struct{} // closed with ended: wakes Publish
+}
+
+func newPublisher(s *session, t *topology, spec drivers.PublisherSpec) *publisher {
+	p := &publisher{
+		session: s, spec: spec, queues: t.fanOut(spec.Queue),
+		confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil, sequence: &sequence{}, stop: make(chan struct{}),
+	}
+	p.fast = len(p.queues) == 1 && s.options.plain()
+	if each := spec.Mode == drivers.ConnectionPerMessage || spec.Mode == drivers.ConnectionPerMessageConfirm; each && len(p.queues) > 0 {
+		p.sequence = t.shared[spec.Queue]
+	}
+	if s.options.Rate > 0 {
+		p.limiter = s.broker.limiter(s.options.Rate)
+	}
+	if s.options.ConfirmDelay > 0 && p.confirms {
+		p.later = newConfirmer(time.Duration(s.options.ConfirmDelay), spec.OnConfirm)
+	}
+	return p
+}
+
+func (p *publisher) start() {
+	if p.later != nil {
+		go p.later.loop()
+	}
+}
+
+// Publish copies the body and, unless confirms are delayed, confirms before it returns.
+func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
+	p.mu.Lock()
+	if p.fast && !p.ended.Load() {
+		o := &p.session.options
+		switch p.queues[0].offer(m.Body, 0, o.Capacity, o.CapacityBytes) {
+		case taken:
+			if p.confirms {
+				p.spec.OnConfirm(m.Token, nil)
+			}
+			p.mu.Unlock()
+			return nil
+		case takenYield:
+			if p.confirms {
+				p.spec.OnConfirm(m.Token, nil)
+			}
+			p.mu.Unlock()
+			runtime.Gosched()
+			return nil
+		}
+	}
+	defer p.mu.Unlock()
+	return p.publish(ctx, m)
+}
+
+// publish is Publish with everything that may happen to a message.
+func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
+	if err := p.pace(ctx); err != nil {
+		return err
+	}
+	if p.unroutable() {
+		if p.spec.Mandatory && p.spec.OnReturn != nil {
+			p.spec.OnReturn(m.Body)
+		}
+		return p.confirm(m.Token, nil)
+	}
+	// Room for the message itself is waited for before its number is taken: a cancelled one has none.
+	if err := p.awaitRoom(ctx, len(m.Body)); err != nil {
+		return err
+	}
+	f := p.sequence.next(&p.session.options, m.Body)
+	for _, body := range f.bodies[:f.count] {
+		p.store(body)
+	}
+	if f.rejected {
+		return p.confirm(m.Token, fmt.Errorf("loopback was told to reject it: %w", drivers.ErrRejected))
+	}
+	return p.confirm(m.Token, nil)
+}
+
+// pace waits for the broker's rate.
+func (p *publisher) pace(ctx context.Context) error {
+	if err := p.check(ctx); err != nil || p.limiter == nil {
+		return err
+	}
+	wait := p.limiter.reserve(time.Now())
+	if wait <= 0 {
+		return nil
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-p.stop:
+	}
+	return p.check(ctx)
+}
+
+func (p *publisher) check(ctx context.Context) error {
+	if p.ended.Load() {
+		return fmt.Errorf("publish to loopback: %w", drivers.ErrClosed)
+	}
+	return ctx.Err()
+}
+
+// unroutable tells whether no queue would take the message: none was declared, or all were torn down.
+func (p *publisher) unroutable() bool {
+	for _, q := range p.queues {
+		q.mu.Lock()
+		gone := q.gone
+		q.mu.Unlock()
+		if !gone {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitRoom waits until every queue has room. Others may take it first; bounds then give way by one message each.
+func (p *publisher) awaitRoom(ctx context.Context, size int) error {
+	o := &p.session.options
+	for _, q := range p.queues {
+		for room := q.room(size, o.Capacity, o.CapacityBytes); room != nil; room = q.room(size, o.Capacity, o.CapacityBytes) {
+			select {
+			case <-room:
+			case <-ctx.Done():
+			case <-p.stop:
+			}
+			if err := p.check(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// store puts a body into every queue.
+func (p *publisher) store(body []byte) {
+	var ready int64
+	if d := p.session.options.Delay; d > 0 {
+		ready = p.session.broker.now() + int64(d)
+	}
+	for _, q := range p.queues {
+		if q.offer(body, ready, unbounded, unbounded) == takenYield {
+			runtime.Gosched()
+		}
+	}
+}
+
+const unbounded = int(^uint(0) >> 1)
+
+func (p *publisher) confirm(token uint64, err error) error {
+	if !p.confirms {
+		return nil
+	}
+	if p.later == nil {
+		p.spec.OnConfirm(token, err)
+		return nil
+	}
+	if !p.later.add(token, err) {
+		return fmt.Errorf("publish to loopback: %w", drivers.ErrClosed)
+	}
+	return nil
+}
+
+// Flush has nothing to do: nothing is buffered on this side.
+func (p *publisher) Flush(context.Context) error {
+	if p.ended.Load() {
+		return fmt.Errorf("flush to loopback: %w", drivers.ErrClosed)
+	}
+	return nil
+}
+
+// end stops Publish; it reports whether this call did.
+func (p *publisher) end() bool {
+	p.endMu.Lock()
+	defer p.endMu.Unlock()
+	if p.ended.Load() {
+		return false
+	}
+	p.ended.Store(true)
+	close(p.stop)
+	p.session.drop(p)
+	return true
+}
+
+// closeLimit bounds how long Close waits for delayed confirms.
+const closeLimit = 3 * time.Second
+
+// Close waits for a Publish in progress to leave and for delayed confirms, as long as closeLimit allows.
+func (p *publisher) Close() error {
+	p.end()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.later != nil {
+		p.later.finish(closeLimit)
+	}
+	if p.ownSequence() {
+		if body, has := p.sequence.rest(); has {
+			p.store(body)
+		}
+	}
+	return nil
+}
+
+// ownSequence tells whether the sequence ends with this publisher.
+func (p *publisher) ownSequence() bool {
+	return p.spec.Mode != drivers.ConnectionPerMessage && p.spec.Mode != drivers.ConnectionPerMessageConfirm
+}
+
+func (p *publisher) cut() {
+	if !p.end() {
+		return
+	}
+	if p.later != nil {
+		p.later.fail()
+	}
+	if p.spec.OnClosed != nil {
+		p.spec.OnClosed(fmt.Errorf("loopback publisher was cut: %w", drivers.ErrClosed))
+	}
+}
+
+func (p *publisher) abandon() {
+	if p.later != nil {
+		p.later.fail()
+	}
+	_ = p.Close()
+}

@@ -1,0 +1,309 @@
+package loopback
+
+import (
+	"sync"
+)
+
+const (
+	segmentSlots  = 256
+	segmentBytes  = 32 << 10
+	freeSegments  = 16      // segments kept for reuse, for each queue
+	mostBytesKept = 1 << 20 // a segment is larger only for a body that is
+	yieldCount    = segmentSlots
+	yieldBytes    = 64 << 10
+)
+
+// slot is one message in a segment: where its body is, and when it may be delivered (0: at once).
+type slot struct {
+	at, size int
+	ready    int64
+}
+
+// segment is a piece of a queue: bodies one after another in one buffer that never moves, since deliveries
+// point into it. It is used again when all of its messages are released.
+type segment struct {
+	buf      []byte
+	slots    []slot
+	released int
+	next     *segment
+}
+
+// run is a stretch of messages of one segment that a consumer has taken. Slices are taken under the queue's
+// lock; what they show does not change until the run is released.
+type run struct {
+	seg         *segment
+	buf         []byte
+	slots       []slot
+	redelivered bool
+}
+
+// bytes sums the bodies: they lie one after another.
+func (r run) bytes() int {
+	if len(r.slots) == 0 {
+		return 0
+	}
+	last := r.slots[len(r.slots)-1]
+	return last.at + last.size - r.slots[0].at
+}
+
+// queue is a list of segments: publishers write at the tail, consumers take runs at the head.
+type queue struct {
+	number uint32
+
+	mu             sync.Mutex
+	gone           bool // torn down: takes nothing, gives nothing
+	delayed        bool // some messages have a ready time
+	head           *segment
+	headAt         int // next slot of head to take
+	tail           *segment
+	free           *segment
+	freeCount      int
+	size           int   // bytes of a new segment: several of the largest bodies seen
+	ready          int   // messages not yet taken
+	held           int   // taken and not yet released
+	bytes          int   // bodies of both
+	returned       []run // taken and given back: these go out first
+	waiting        []*consumer
+	consumers      int
+	blocked        chan struct{} // closed when there is room again; nil if nobody waits
+	unyielded      int           // messages and
+	unyieldedBytes int           // bytes pushed since a publisher last made way
+}
+
+func newQueue(number uint32) *queue {
+	s := newSegment(segmentBytes)
+	return &queue{number: number, head: s, tail: s, size: segmentBytes}
+}
+
+func newSegment(size int) *segment {
+	return &segment{buf: make([]byte, 0, size), slots: make([]slot, 0, segmentSlots)}
+}
+
+// offered is the outcome of an offer.
+type offered uint8
+
+const (
+	taken      offered = iota
+	takenYield         // taken; the publisher should let others run, so that the backlog stays in the cache
+	full
+	gone
+)
+
+// offer appends a copy of body, to be delivered at ready, if there is room within the bounds.
+func (q *queue) offer(body []byte, ready int64, most, mostBytes int) offered {
+	q.mu.Lock()
+	if q.gone {
+		q.mu.Unlock()
+		return gone
+	}
+	if count := q.ready + q.held; count >= most || (q.bytes+len(body) > mostBytes && count > 0) {
+		q.mu.Unlock()
+		return full
+	}
+	q.push(body, ready)
+	if len(q.waiting) > 0 {
+		q.wake()
+	}
+	way := q.makeWay(len(body))
+	q.mu.Unlock()
+	if way {
+		return takenYield
+	}
+	return taken
+}
+
+func (q *queue) push(body []byte, ready int64) {
+	s := q.tail
+	at := len(s.buf)
+	if len(s.slots) == segmentSlots || at+len(body) > cap(s.buf) {
+		s = q.grow(len(body))
+		at = 0
+	}
+	s.buf = append(s.buf, body...)
+	s.slots = append(s.slots, slot{at: at, size: len(body), ready: ready})
+	q.ready++
+	q.bytes += len(body)
+	if ready != 0 {
+		q.delayed = true
+	}
+}
+
+// makeWay tells a publisher that has run on for a while beside a backlog to let consumers run: a publisher
+// that is never slowed would fill the queue as long as its time slice lasts.
+func (q *queue) makeWay(size int) bool {
+	q.unyielded++
+	q.unyieldedBytes += size
+	if q.unyielded < yieldCount && q.unyieldedBytes < yieldBytes {
+		return false
+	}
+	q.unyielded, q.unyieldedBytes = 0, 0
+	return q.consumers > 0 && q.ready > 0
+}
+
+// grow begins a new tail with room for a body of size.
+func (q *queue) grow(size int) *segment {
+	if want := max(size, min(4*size, mostBytesKept)); want > q.size {
+		q.size, q.free, q.freeCount = want, nil, 0
+	}
+	old, s := q.tail, q.free
+	if s != nil {
+		q.free, s.next = s.next, nil
+		q.freeCount--
+	} else {
+		s = newSegment(q.size)
+	}
+	old.next, q.tail = s, s
+	if q.head == old && q.headAt == len(old.slots) {
+		q.head, q.headAt = s, 0
+		q.recycle(old)
+	}
+	return s
+}
+
+// recycle makes a segment ready for use again if it is full and all of it is released.
+func (q *queue) recycle(s *segment) {
+	if s.released < len(s.slots) {
+		return
+	}
+	if s == q.tail {
+		if s == q.head && q.headAt == len(s.slots) { // all is taken and released: begin again, in the same cache lines
+			s.buf, s.slots, s.released, q.headAt = s.buf[:0], s.slots[:0], 0, 0
+		}
+		return
+	}
+	if cap(s.buf) != q.size || q.freeCount == freeSegments {
+		return
+	}
+	s.buf, s.slots, s.released = s.buf[:0], s.slots[:0], 0
+	s.next, q.free = q.free, s
+	q.freeCount++
+}
+
+// take gives out the next messages, at most most of them. If none is ready, next is when one will be (0: unknown).
+func (q *queue) take(most int, now func() int64) (r run, next int64) {
+	if len(q.returned) > 0 {
+		return q.takeReturned(most), 0
+	}
+	s := q.head
+	n := min(most, len(s.slots)-q.headAt)
+	if n > 0 && q.delayed {
+		n, next = readyOf(s.slots[q.headAt:q.headAt+n], now())
+	}
+	if n <= 0 {
+		return run{}, next
+	}
+	r = run{seg: s, buf: s.buf, slots: s.slots[q.headAt : q.headAt+n]}
+	q.headAt += n
+	q.ready -= n
+	q.held += n
+	if q.headAt == len(s.slots) && s.next != nil {
+		q.head, q.headAt = s.next, 0
+	}
+	return r, 0
+}
+
+// readyOf counts the leading slots that are ready now, and says when the first other one will be.
+func readyOf(slots []slot, now int64) (n int, next int64) {
+	for i := range slots {
+		if slots[i].ready > now {
+			return i, slots[i].ready
+		}
+	}
+	return len(slots), 0
+}
+
+func (q *queue) takeReturned(most int) run {
+	first := &q.returned[0]
+	r := *first
+	if len(r.slots) > most {
+		r.slots, first.slots = r.slots[:most], first.slots[most:]
+	} else {
+		q.returned[0] = run{}
+		q.returned = q.returned[1:]
+	}
+	q.ready -= len(r.slots)
+	q.held += len(r.slots)
+	return r
+}
+
+// release forgets messages that were taken: acknowledged, or never to be.
+func (q *queue) release(r run) {
+	q.held -= len(r.slots)
+	q.bytes -= r.bytes()
+	r.seg.released += len(r.slots)
+	q.recycle(r.seg)
+	if q.blocked != nil {
+		close(q.blocked)
+		q.blocked = nil
+	}
+}
+
+// giveBack returns messages that were taken, to go out again before all others.
+func (q *queue) giveBack(r run) {
+	if len(r.slots) == 0 {
+		return
+	}
+	if q.gone {
+		q.release(r)
+		return
+	}
+	r.redelivered = true
+	q.held -= len(r.slots)
+	q.ready += len(r.slots)
+	q.returned = append(q.returned, r)
+	q.wake()
+}
+
+// wake tells the consumer that has waited longest that there is something to take.
+func (q *queue) wake() {
+	if n := len(q.waiting); n > 0 {
+		c := q.waiting[0]
+		q.waiting = q.waiting[:copy(q.waiting, q.waiting[1:])]
+		c.parked = false
+		c.wake <- struct{}{} // of capacity 1, and emptied before the consumer parks: never blocks
+	}
+}
+
+// room returns a channel that is closed when something was released; nil if there is room now.
+func (q *queue) room(size, most, mostBytes int) <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if count := q.ready + q.held; q.gone || (count < most && (q.bytes+size <= mostBytes || count == 0)) {
+		return nil
+	}
+	if q.blocked == nil {
+		q.blocked = make(chan struct{})
+	}
+	return q.blocked
+}
+
+// purge drops what no consumer has taken.
+func (q *queue) purge() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.drop()
+}
+
+// end purges the queue for good.
+func (q *queue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.drop()
+	q.gone = true
+}
+
+func (q *queue) drop() {
+	for _, r := range q.returned {
+		q.bytes -= r.bytes()
+	}
+	for s, at := q.head, q.headAt; s != nil; s, at = s.next, 0 {
+		q.bytes -= run{slots: s.slots[at:]}.bytes()
+	}
+	s := newSegment(q.size)
+	q.head, q.tail, q.headAt = s, s, 0
+	q.returned, q.ready, q.delayed = nil, 0, false
+	if q.blocked != nil {
+		close(q.blocked)
+		q.blocked = nil
+	}
+}

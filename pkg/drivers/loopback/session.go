@@ -1,0 +1,155 @@
+package loopback
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	"lockstep/pkg/drivers"
+)
+
+// session is one agent's part in a broker.
+type session struct {
+	broker  *broker
+	options options
+
+	mu     sync.Mutex
+	closed bool
+	parts  map[part]struct{} // open publishers and consumers
+}
+
+// part is a publisher or a consumer as its session and its broker see it.
+type part interface {
+	cut()     // the link broke by itself
+	abandon() // the session ends: stop without waiting for confirms
+}
+
+func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1 {
+		return fmt.Errorf("set up topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
+	}
+	s.broker.declare(t)
+	return nil
+}
+
+func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.broker.remove(t.Name)
+	return nil
+}
+
+func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	if !slices.Contains(drivers.Modes(), spec.Mode) {
+		return nil, fmt.Errorf("connect publisher in mode %q: %w", spec.Mode, drivers.ErrUnsupported)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	t, err := s.broker.topology(spec.Topology.Name)
+	if err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	p := newPublisher(s, t, spec)
+	if err := s.add(p); err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	p.start()
+	return p, nil
+}
+
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	switch spec.Ack {
+	case drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic:
+	default:
+		return nil, fmt.Errorf("connect consumer with acknowledgement %q: %w", spec.Ack, drivers.ErrUnsupported)
+	}
+	if err := checkConsumer(spec); err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	t, err := s.broker.topology(spec.Topology.Name)
+	if err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	q := t.queue(spec.Subscription, spec.Queue)
+	if q == nil {
+		return nil, fmt.Errorf("connect consumer: topology %q has no queue %d in subscription %d", t.name, spec.Queue, spec.Subscription)
+	}
+	c := newConsumer(s, q, spec, handle)
+	if err := s.add(c); err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	c.start()
+	return c, nil
+}
+
+func checkConsumer(spec drivers.ConsumerSpec) error {
+	switch {
+	case spec.Batch < 1:
+		return fmt.Errorf("a receive batch of %d: it must be 1 or more", spec.Batch)
+	case spec.Prefetch < 0:
+		return fmt.Errorf("a prefetch of %d: it must be 0 (unlimited) or more", spec.Prefetch)
+	case spec.Ack == drivers.AckEvery && spec.AckEvery < 1:
+		return fmt.Errorf("acknowledge every %d messages: it must be 1 or more", spec.AckEvery)
+	case spec.Ack == drivers.AckInterval && spec.AckInterval <= 0:
+		return fmt.Errorf("acknowledge every %v: it must be more than 0", spec.AckInterval)
+	}
+	return nil
+}
+
+func (s *session) Describe(context.Context) (drivers.Description, error) {
+	return drivers.Description{
+		Product: "Lockstep loopback",
+		Settings: map[string]string{
+			"behaviour":     s.options.label(),
+			"capacity":      strconv.Itoa(s.options.Capacity),
+			"capacityBytes": strconv.Itoa(s.options.CapacityBytes),
+		},
+	}, nil
+}
+
+func (s *session) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	open := slices.Collect(maps.Keys(s.parts))
+	s.mu.Unlock()
+	for _, p := range open {
+		p.abandon()
+	}
+	s.broker.leave()
+	return nil
+}
+
+// add takes a new part in, unless the session is closed.
+func (s *session) add(p part) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return drivers.ErrClosed
+	}
+	s.parts[p] = struct{}{}
+	s.broker.attach(p)
+	return nil
+}
+
+// drop forgets a part that has ended.
+func (s *session) drop(p part) {
+	s.broker.detach(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.parts, p)
+}
