@@ -1,0 +1,100 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/record"
+)
+
+// Pulse sends a heartbeat now, once a second and whenever the controller asks, until ctx ends: then it says goodbye and returns nil. It
+// returns an error when the controller refuses the agent, or the connection was closed. now is called from one goroutine.
+func (c *Conn) Pulse(ctx context.Context, now func() Heartbeat) error {
+	answers := make(chan *nats.Msg, 8)
+	inbox := nats.NewInbox()
+	for _, subject := range []string{inbox, subjectRoll} {
+		sub, err := c.nc.ChanSubscribe(subject, answers)
+		if err != nil {
+			return fmt.Errorf("register with the controller: %w", err)
+		}
+		defer sub.Unsubscribe() //nolint:errcheck // fails only when the connection is closed
+	}
+	tick := time.NewTicker(HeartbeatEvery)
+	defer tick.Stop()
+	for {
+		if err := c.beat(now(), inbox); err != nil && c.nc.IsClosed() {
+			return fmt.Errorf("send heartbeat: %w", err)
+		}
+		select {
+		case <-tick.C:
+		case m := <-answers:
+			if m.Subject == inbox {
+				if err := c.check(m.Header, "the controller"); err != nil {
+					return err
+				}
+			}
+		case <-ctx.Done():
+			last := now()
+			last.Leaving = true
+			_ = c.beat(last, "") // the controller notices without it, too
+			_ = c.nc.FlushTimeout(time.Second)
+			return nil
+		}
+	}
+}
+
+func (c *Conn) beat(h Heartbeat, inbox string) error {
+	m, err := c.encode(subjectHeartbeat(h.Agent), h)
+	if err != nil {
+		return err
+	}
+	m.Reply = inbox
+	return c.nc.PublishMsg(m)
+}
+
+// Assignments hands the assignments of one agent process to handle, one after the other, until ctx ends or handle returns false. An
+// assignment that cannot be read, or of another protocol version, comes as an error with the Ref it was for.
+func (c *Conn) Assignments(ctx context.Context, agent, instance string, handle func(Assignment, Ref, error) bool) error {
+	return c.follow(ctx, streamTasks, []string{subjectAssign(agent, instance)}, func(m jetstream.Msg, _ uint64) bool {
+		ref := readRef(m.Headers().Get(headerRef))
+		var a Assignment
+		err := c.decode(m.Headers(), m.Data(), "the controller", &a)
+		if err == nil && (a.Ref() != ref || a.Agent != agent) {
+			err = fmt.Errorf("read assignment: it is for agent %q and task %s, and was sent to agent %q for task %s", a.Agent, a.Task.ID, agent, ref.Task)
+		}
+		return handle(a, ref, err)
+	})
+}
+
+// Releases hands the releases of one try of a task to handle, from the first, until ctx ends or handle returns false.
+func (c *Conn) Releases(ctx context.Context, ref Ref, handle func(Release, error) bool) error {
+	return c.follow(ctx, streamTasks, []string{subjectRelease(ref)}, func(m jetstream.Msg, _ uint64) bool {
+		var r Release
+		err := c.decode(m.Headers(), m.Data(), "the controller", &r)
+		return handle(r, err)
+	})
+}
+
+// Arrive stores an agent's arrival at a step, or its failure.
+func (c *Conn) Arrive(ctx context.Context, a Arrival) error {
+	m, err := c.encode(subjectArrival(a.Ref, a.Agent), a)
+	if err != nil {
+		return fmt.Errorf("arrive at %s: %w", a.Step, err)
+	}
+	return c.store(ctx, m, strings.Join([]string{"arrive", a.Ref.tokens(), token(a.Agent), string(a.Step), strconv.FormatBool(a.Error != "")}, "."))
+}
+
+// Snapshot stores a snapshot of one agent. An error that wraps ErrTooLarge means that it must be sent in parts.
+func (c *Conn) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error {
+	m, err := c.encode(subjectSnapshot(ref, s.Agent), s)
+	if err != nil {
+		return fmt.Errorf("send snapshot: %w", err)
+	}
+	return c.store(ctx, m, strings.Join([]string{"snapshot", ref.tokens(), token(s.Agent), strconv.FormatUint(s.Seq, 10)}, "."))
+}

@@ -1,0 +1,199 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+const requestTimeout = 2 * time.Second
+
+// Submit stores a run in the queue of the controller, which executes queued runs in turn.
+func (c *Conn) Submit(ctx context.Context, s Submission) error {
+	if s.Run.ID == "" {
+		return errors.New("submit run: it has no id")
+	}
+	m, err := c.pack(subjectSubmit(s.Run.ID), s)
+	if err != nil {
+		return fmt.Errorf("submit run %s: %w", s.Run.ID, err)
+	}
+	if err := c.store(ctx, m, nuid.Next()); err != nil {
+		return fmt.Errorf("submit run %s (is a controller there?): %w", s.Run.ID, err)
+	}
+	return nil
+}
+
+// Cancel asks the controller to stop a run: the task in flight is closed, torn down and left without an outcome. It returns when the
+// request is stored; the run's record tells when it has ended. A run that waits in the queue is removed from it.
+func (c *Conn) Cancel(ctx context.Context, run string) error {
+	m, err := c.message(subjectCancel(run), nil)
+	if err == nil {
+		err = c.store(ctx, m, nuid.Next())
+	}
+	if err != nil {
+		return fmt.Errorf("cancel run %s: %w", run, err)
+	}
+	return nil
+}
+
+// Agents lists the agents that live, sorted by name, as the controller sees them.
+func (c *Conn) Agents(ctx context.Context) ([]Agent, error) {
+	ask, err := c.message(subjectAgents, nil)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	m, err := c.nc.RequestMsgWithContext(ctx, ask)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return nil, errors.New("list agents: no controller on this control plane: start one with \"controller\"")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list agents: ask the controller: %w", err)
+	}
+	var agents []Agent
+	if err := c.decode(m.Header, m.Data, "the controller", &agents); err != nil {
+		return nil, fmt.Errorf("list agents: %w", err)
+	}
+	return agents, nil
+}
+
+// Follow hands the record of a run to handle, from its beginning, in order: plan, events, snapshots, outcomes (arrivals left out). It
+// returns the run's end when that was handled, or the error of handle or of ctx. One goroutine calls handle.
+func (c *Conn) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
+	last, err := c.endOf(ctx, run)
+	if err != nil {
+		return End{}, fmt.Errorf("follow run %s: %w", run, err)
+	}
+	var end *End
+	var failed error
+	filters := []string{subjectPlan(run), subjectEvent(run), subjectsOf(run, "outcome"), subjectsOf(run, "snapshot")}
+	err = c.follow(ctx, streamRecord, filters, func(m jetstream.Msg, seq uint64) bool {
+		e := c.entry(m, seq)
+		if failed = handle(e); failed != nil {
+			return false
+		}
+		if e.Event != nil && e.Event.Kind == RunEnded && e.Event.End != nil && last(e.Event.End, seq) {
+			end = e.Event.End
+		}
+		return end == nil
+	})
+	if err = errors.Join(failed, err); err != nil {
+		return End{}, fmt.Errorf("follow run %s: %w", run, err)
+	}
+	return *end, nil
+}
+
+// endOf tells which end of a run is its last: that of the submission in the queue, else the last one recorded.
+func (c *Conn) endOf(ctx context.Context, run string) (func(*End, uint64) bool, error) {
+	pending, err := c.last(ctx, streamQueue, subjectSubmit(run))
+	if err != nil {
+		return nil, err
+	}
+	if pending > 0 {
+		return func(e *End, _ uint64) bool { return e.Submission >= pending }, nil
+	}
+	event, err := c.last(ctx, streamRecord, subjectEvent(run))
+	if err != nil {
+		return nil, err
+	}
+	if event == 0 {
+		return nil, errors.New("the control plane knows no such run: it was never submitted, or its record is too old")
+	}
+	return func(_ *End, seq uint64) bool { return seq >= event }, nil
+}
+
+// last is the sequence number of a subject's last message, or 0.
+func (c *Conn) last(ctx context.Context, stream, subject string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	s, err := c.js.Stream(ctx, stream)
+	if err != nil {
+		return 0, fmt.Errorf("look at %s (is a controller there?): %w", stream, err)
+	}
+	m, err := s.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at %s: %w", stream, err)
+	}
+	return m.Sequence, nil
+}
+
+// entry reads one message of the record stream.
+func (c *Conn) entry(m jetstream.Msg, seq uint64) Entry {
+	e := Entry{Seq: seq}
+	words := strings.Split(strings.TrimPrefix(m.Subject(), root+"record."), ".")
+	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Try, &e.Agent} {
+		if to == nil || i >= len(words) {
+			continue
+		}
+		if *to, e.Err = untoken(words[i]); e.Err != nil {
+			return e
+		}
+	}
+	if len(words) < 2 {
+		e.Err = fmt.Errorf("read subject %q: not one of ours", m.Subject())
+		return e
+	}
+	e.Err = c.body(&e, words[1], m)
+	return e
+}
+
+func (c *Conn) body(e *Entry, kind string, m jetstream.Msg) error {
+	who := "the controller"
+	if e.Agent != "" {
+		who = "agent " + e.Agent
+	}
+	var err error
+	switch kind {
+	case "plan":
+		var v plan.Run
+		if err = c.unpack(m.Headers(), m.Data(), who, &v); err == nil {
+			e.Plan = &v
+		}
+	case "event":
+		err = decodeInto(c, m, who, &e.Event)
+	case "outcome":
+		err = decodeInto(c, m, who, &e.Outcome)
+	case "arrive":
+		if err = decodeInto(c, m, who, &e.Arrival); err == nil && (e.Arrival.Ref != e.Ref || e.Arrival.Agent != e.Agent) {
+			e.Arrival, err = nil, fmt.Errorf("read message of %s: it speaks for another", who)
+		}
+	case "snapshot":
+		var s *record.Snapshot
+		if err = decodeInto(c, m, who, &s); err != nil {
+			break
+		}
+		if s.Agent != e.Agent || s.Task != e.Ref.Task {
+			return fmt.Errorf("read message of %s: it speaks for another", who)
+		}
+		e.Snapshot = s
+	default:
+		err = fmt.Errorf("read subject %q: not one of ours", m.Subject())
+	}
+	return err
+}
+
+// decodeInto sets *to only if the message is whole.
+func decodeInto[T any](c *Conn, m jetstream.Msg, who string, to **T) error {
+	v := new(T)
+	if err := c.decode(m.Headers(), m.Data(), who, v); err != nil {
+		return err
+	}
+	if string(m.Data()) == "null" {
+		return fmt.Errorf("read message of %s: it is empty", who)
+	}
+	*to = v
+	return nil
+}

@@ -1,0 +1,131 @@
+package wire
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Headers of every message: the protocol version, and the text of a refusal instead of a body.
+const (
+	headerProtocol = "Lockstep-Protocol"
+	headerError    = "Lockstep-Error"
+)
+
+// maxUnpacked bounds what a compressed message may grow to: a run of some 200,000 cells.
+const maxUnpacked = 512 << 20
+
+// ErrProtocol is wrapped by the error of a message of another protocol version.
+var ErrProtocol = errors.New("protocol versions differ")
+
+// ErrTooLarge is wrapped by the error of a message that the control plane would not take.
+var ErrTooLarge = errors.New("message is too large for the control plane")
+
+// encode makes a message of v.
+func (c *Conn) encode(subject string, v any) (*nats.Msg, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return c.message(subject, body)
+}
+
+// pack makes a message of v, compressed: for runs, which repeat themselves.
+func (c *Conn) pack(subject string, v any) (*nats.Msg, error) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if err := json.NewEncoder(z).Encode(v); err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	if err := z.Close(); err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return c.message(subject, b.Bytes())
+}
+
+func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
+	if limit := c.limit(); len(body) > limit {
+		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", subject, len(body), limit, ErrTooLarge)
+	}
+	m := nats.NewMsg(subject)
+	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
+	m.Data = body
+	return m, nil
+}
+
+// limit is the greatest body; headers need some room too.
+func (c *Conn) limit() int { return int(min(c.nc.MaxPayload(), MaxMessage)) - 1024 }
+
+// check refuses messages of another version and passes on refusals. who is the sender, for the reader of the error.
+func (c *Conn) check(h nats.Header, who string) error {
+	version := h.Get(headerProtocol)
+	if version != strconv.Itoa(c.protocol) {
+		if version == "" {
+			version = "none"
+		}
+		return fmt.Errorf("%s speaks protocol %.20s and this is protocol %d: install the same release of Lockstep on both: %w",
+			who, version, c.protocol, ErrProtocol)
+	}
+	if text := h.Get(headerError); text != "" {
+		return fmt.Errorf("%s refused: %s", who, text)
+	}
+	return nil
+}
+
+// decode reads a message of who into v.
+func (c *Conn) decode(h nats.Header, body []byte, who string, v any) error {
+	if err := c.check(h, who); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("read message of %s: %w", who, err)
+	}
+	return nil
+}
+
+// unpack reads a compressed message.
+func (c *Conn) unpack(h nats.Header, body []byte, who string, v any) error {
+	if err := c.check(h, who); err != nil {
+		return err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("read message of %s: %w", who, err)
+	}
+	limited := &io.LimitedReader{R: z, N: maxUnpacked}
+	if err := json.NewDecoder(limited).Decode(v); err != nil {
+		if limited.N <= 0 {
+			err = fmt.Errorf("more than %d bytes unpacked: %w", maxUnpacked, ErrTooLarge)
+		}
+		return fmt.Errorf("read message of %s: %w", who, err)
+	}
+	return nil
+}
+
+// refusal is the reply that tells the sender why its message was not taken.
+func (c *Conn) refusal(reply, text string) *nats.Msg {
+	m := nats.NewMsg(reply)
+	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
+	m.Header.Set(headerError, oneLine(text))
+	return m
+}
+
+// oneLine makes text fit for a header.
+func oneLine(text string) string {
+	const most = 2000
+	if len(text) > most {
+		text = text[:most]
+	}
+	return string(bytes.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, []byte(text)))
+}

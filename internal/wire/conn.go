@@ -1,0 +1,166 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/plan"
+)
+
+// Conn is one peer's connection to the control plane. Safe for concurrent use.
+type Conn struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	local    bool // the control plane lives and dies with this process, and has one follower
+	files    bool // streams are kept on disk
+	protocol int  // plan.Protocol, but for tests
+}
+
+const (
+	connectTimeout = 5 * time.Second
+	storeTimeout   = 5 * time.Second // of one attempt
+	retryWait      = 100 * time.Millisecond
+)
+
+// Dial connects to the control plane of a fleet. Lost links are opened again until Close.
+func Dial(ctx context.Context, url string, auth Auth) (*Conn, error) {
+	c, err := connect(ctx, url, auth, false, true)
+	if err != nil {
+		return nil, fmt.Errorf("connect to control plane %s: %w", plan.Redact(url), err)
+	}
+	return c, nil
+}
+
+func connect(ctx context.Context, url string, auth Auth, local, files bool, more ...nats.Option) (*Conn, error) {
+	timeout := connectTimeout
+	if at, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(at))
+	}
+	opts := append([]nats.Option{nats.Name("lockstep"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, more...)
+	switch {
+	case auth.Creds != "":
+		opts = append(opts, nats.UserCredentials(auth.Creds))
+	case auth.Token != "":
+		opts = append(opts, nats.Token(auth.Token))
+	case auth.User != "":
+		opts = append(opts, nats.UserInfo(auth.User, auth.Password))
+	}
+	nc, err := nats.Connect(url, opts...)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol}, nil
+}
+
+// Close ends the connection at once.
+func (c *Conn) Close() { c.nc.Close() }
+
+// Closed tells whether Close was called.
+func (c *Conn) Closed() bool { return c.nc.IsClosed() }
+
+// Local tells whether the control plane lives and dies with this process.
+func (c *Conn) Local() bool { return c.local }
+
+// RTT measures the time to the control plane's server and back.
+func (c *Conn) RTT() (time.Duration, error) { return c.nc.RTT() }
+
+// store publishes a message and returns when it is stored. id makes it safe to try again while the control plane is away, which
+// store does until ctx ends.
+func (c *Conn) store(ctx context.Context, m *nats.Msg, id string) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, storeTimeout)
+		_, err := c.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+		cancel()
+		var refused *jetstream.APIError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &refused), errors.Is(err, nats.ErrMaxPayload), c.nc.IsClosed():
+			return fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
+		}
+		if wait(ctx, retryWait) != nil {
+			return fmt.Errorf("store %s on the control plane: %w", m.Subject, errors.Join(ctx.Err(), err))
+		}
+	}
+}
+
+// wait lets d pass, or returns ctx's error.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// follow hands every message of a stream that matches the filters to handle, in order, each once, until ctx ends or handle
+// returns false. It outlives losses of the link and of the server, and waits for a stream that is not there yet.
+func (c *Conn) follow(ctx context.Context, stream string, filters []string, handle func(m jetstream.Msg, seq uint64) bool) error {
+	next := uint64(1)
+	for ctx.Err() == nil {
+		more, err := c.followOnce(ctx, stream, filters, &next, handle)
+		if !more {
+			return nil
+		}
+		if c.nc.IsClosed() {
+			return fmt.Errorf("follow %s: %w", stream, nats.ErrConnectionClosed)
+		}
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			return fmt.Errorf("follow %s: %w", stream, err)
+		}
+		_ = wait(ctx, retryWait) // the loop looks at ctx
+	}
+	return ctx.Err()
+}
+
+func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, next *uint64, handle func(jetstream.Msg, uint64) bool) (more bool, err error) {
+	if *next > 1 && c.remade(ctx, stream, *next) {
+		*next = 1
+	}
+	consumer, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
+		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next, MaxResetAttempts: 3,
+	})
+	if err != nil {
+		return true, err
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return true, err
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return true, err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return true, err
+		}
+		seq := meta.Sequence.Stream
+		*next = seq + 1
+		if !handle(m, seq) {
+			return false, nil
+		}
+	}
+}
+
+// remade tells whether a stream lost what was read from it already: its server came back without memory.
+func (c *Conn) remade(ctx context.Context, stream string, next uint64) bool {
+	st, err := c.js.Stream(ctx, stream)
+	return err == nil && st.CachedInfo().State.LastSeq+1 < next
+}

@@ -1,0 +1,142 @@
+package wire
+
+import (
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// Submission is a run to execute, expanded and ready. It carries the options as they were written, so it is deleted from the
+// control plane when the run has ended.
+type Submission struct {
+	Run  plan.Run `json:"run"`
+	Done []string `json:"done,omitempty"` // ids of tasks that have an outcome already: not run again
+}
+
+// Heartbeat is what an agent says of itself once a second.
+type Heartbeat struct {
+	Agent    string            `json:"agent"`
+	Instance string            `json:"instance"` // of the process: a restarted agent has another
+	Host     string            `json:"host"`
+	Clock    string            `json:"clock"` // id of the host's clock
+	Version  string            `json:"version,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Cores    int               `json:"cores"`
+	Busy     string            `json:"busy,omitempty"` // id of the task it works on
+	Leaving  bool              `json:"leaving,omitempty"`
+}
+
+// Agent is one agent as the controller sees it.
+type Agent struct {
+	Heartbeat
+	Seen time.Time `json:"seen"`
+}
+
+// Assignment is one agent's part of one try of a task. It carries secrets if the options do.
+type Assignment struct {
+	plan.Assignment
+	Try string `json:"try"`
+}
+
+// Ref names the try that the assignment is part of.
+func (a Assignment) Ref() Ref { return Ref{Run: a.Task.Run, Task: a.Task.ID, Try: a.Try} }
+
+// Step is a place where agents wait for each other. An agent arrives at it; the controller releases all of them towards the next.
+type Step string
+
+// The steps in order: what an agent has done when it arrives, and what it does when released to it.
+const (
+	StepOpen       Step = "open"       // session open; agent 0: topology declared, broker described
+	StepConsumers  Step = "consumers"  // this agent's consumers are connected
+	StepPublishers Step = "publishers" // this agent's publishers are connected: ready
+	StepStart      Step = "start"      // released with the start time; arrives when its publishers have stopped
+	StepFinish     Step = "finish"     // everything closed, last snapshot stored; releasing to it ends any step early
+	StepTeardown   Step = "teardown"   // the named agent has removed the topology
+	StepDone       Step = "done"       // session closed, nothing left
+)
+
+// Release sends the agents of a task on.
+type Release struct {
+	Step   Step             `json:"step"`
+	Start  map[string]int64 `json:"start,omitempty"`  // StepStart: begin of warm-up, by id of the clock that reads it, ns
+	Agent  string           `json:"agent,omitempty"`  // StepTeardown: who does it
+	Reason string           `json:"reason,omitempty"` // StepFinish: why the task is given up; empty: it is complete
+}
+
+// Arrival is an agent's report that it has reached a step, or failed on the way to it.
+type Arrival struct {
+	Ref
+	Agent   string        `json:"agent"`
+	Step    Step          `json:"step"`
+	Error   string        `json:"error,omitempty"` // why it could not get there; scrubbed of secrets
+	Phase   plan.Phase    `json:"phase"`           // of the agent, now
+	Host    string        `json:"host,omitempty"`
+	Clock   string        `json:"clock,omitempty"`
+	Version string        `json:"version,omitempty"`
+	Now     int64         `json:"now,omitempty"`  // the agent's clock when it sent this, ns
+	Wall    int64         `json:"wall,omitempty"` // the same instant by the host's calendar, Unix ns
+	Skew    plan.Duration `json:"skew,omitempty"` // StepStart: actual minus agreed start
+	Subject *plan.Subject `json:"subject,omitempty"`
+}
+
+// RunEvent is something that happened in a run, besides snapshots and outcomes.
+type RunEvent struct {
+	At     time.Time `json:"at"`
+	Kind   EventKind `json:"kind"`
+	Task   string    `json:"task,omitempty"`
+	Try    string    `json:"try,omitempty"`
+	N      int       `json:"n,omitempty"`  // TaskStarted: its place among the tasks of the run, from 1
+	Of     int       `json:"of,omitempty"` // how many tasks the run has
+	Detail string    `json:"detail,omitempty"`
+	End    *End      `json:"end,omitempty"`
+}
+
+// EventKind classes a RunEvent.
+type EventKind string
+
+// The kinds of run events.
+const (
+	RunAccepted     EventKind = "accepted"    // the controller has begun with the run
+	TaskStarted     EventKind = "task"        // assigned to its agents
+	TaskInterrupted EventKind = "interrupted" // given up without an outcome: the run was cancelled or the controller stopped
+	AgentLost       EventKind = "agent-lost"  // Detail says which, and where
+	WaitingAgents   EventKind = "waiting"     // too few agents: waiting for Grace
+	RunEnded        EventKind = "end"         // the last one
+)
+
+// End is how a run ended.
+type End struct {
+	Reason EndReason `json:"reason"`
+	Detail string    `json:"detail,omitempty"`
+	Have   int       `json:"have"`   // EndNoAgents: how many are there, and
+	Need   int       `json:"need"`   // how many the run needs
+	Ran    int       `json:"ran"`    // tasks that got an outcome now
+	Failed int       `json:"failed"` // of these: not valid
+	// Submission numbers the submission that ended: a run that is resumed ends more than once.
+	Submission uint64 `json:"submission"`
+}
+
+// EndReason classes an End.
+type EndReason string
+
+// The reasons for which runs end.
+const (
+	EndDone        EndReason = "done"        // every task has an outcome
+	EndNoAgents    EndReason = "no-agents"   // too few from the start: nothing was run
+	EndInterrupted EndReason = "interrupted" // cancelled: the task in flight has no outcome
+	EndRefused     EndReason = "refused"     // the submission was not understood
+)
+
+// Entry is one message of a run's record: exactly one field besides Ref and Seq is set.
+type Entry struct {
+	Ref      Ref // Run always; Task and Try where the message belongs to one
+	Seq      uint64
+	Plan     *plan.Run
+	Event    *RunEvent
+	Arrival  *Arrival
+	Snapshot *record.Snapshot
+	Outcome  *plan.Outcome
+	Err      error // the message could not be read, or is of another protocol version; Ref says whose it is
+	Agent    string
+}

@@ -1,0 +1,158 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// Auth is how to show who one is to a control plane. At most one way is used: creds file, token, user and password. The zero value is nobody.
+type Auth struct {
+	User, Password string
+	Token          string
+	Creds          string // path of a NATS credentials file; for Dial only
+}
+
+// ServerConfig says how to embed a control plane.
+type ServerConfig struct {
+	Listen string // host:port to listen on; empty: in-process connections only, no port. Port 0 chooses one.
+	Auth   Auth   // what clients must show; required beyond loopback
+	Dir    string // where streams are kept, for good; empty: in memory, gone with the server
+	Log    *slog.Logger
+}
+
+// Server is a control plane in this process. Safe for concurrent use.
+type Server struct {
+	ns      *server.Server
+	scratch string
+	cfg     ServerConfig
+}
+
+const (
+	embeddedMemory = 4 << 30 // bytes that the streams of an embedded server may reserve; used only as filled
+	startTimeout   = 10 * time.Second
+)
+
+// Embedded starts a control plane in this process. Close ends it; ctx bounds only the start.
+func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
+	opts, err := serverOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg}
+	if opts.StoreDir == "" { // JetStream wants a folder even if every stream is in memory
+		if s.scratch, err = os.MkdirTemp("", "lockstep-control-*"); err != nil {
+			return nil, fmt.Errorf("start control plane: %w", err)
+		}
+		opts.StoreDir = s.scratch
+	}
+	if s.ns, err = server.NewServer(opts); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("start control plane: %w", err)
+	}
+	if cfg.Log != nil {
+		s.ns.SetLoggerV2(serverLog{cfg.Log}, false, false, false)
+	}
+	s.ns.Start()
+	if err := s.ready(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func serverOptions(cfg ServerConfig) (*server.Options, error) {
+	opts := &server.Options{
+		ServerName: "lockstep", DontListen: cfg.Listen == "", JetStream: true, StoreDir: cfg.Dir,
+		JetStreamMaxMemory: embeddedMemory, MaxPayload: MaxMessage, MaxPending: 16 * MaxMessage,
+		NoSigs: true, NoLog: cfg.Log == nil, DisableJetStreamBanner: true,
+		Username: cfg.Auth.User, Password: cfg.Auth.Password, Authorization: cfg.Auth.Token,
+	}
+	if cfg.Auth.Creds != "" {
+		return nil, errors.New("start control plane: a credentials file is for connecting to a server; an embedded one takes a user and password, or a token")
+	}
+	if cfg.Listen == "" {
+		return opts, nil
+	}
+	host, port, err := net.SplitHostPort(cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: %w (write it like 127.0.0.1:4222)", cfg.Listen, err)
+	}
+	if opts.Port, err = strconv.Atoi(port); err != nil || opts.Port < 0 || opts.Port > 65535 {
+		return nil, fmt.Errorf("listen on %q: the port is a number from 0 to 65535", cfg.Listen)
+	}
+	if opts.Port == 0 {
+		opts.Port = server.RANDOM_PORT
+	}
+	opts.Host = host
+	if !loopback(host) && cfg.Auth.Token == "" && (cfg.Auth.User == "" || cfg.Auth.Password == "") {
+		return nil, fmt.Errorf("listen on %q: beyond loopback only with credentials: give a user and password, or a token", cfg.Listen)
+	}
+	return opts, nil
+}
+
+// loopback tells whether listening on host reaches this machine only. A name other than localhost may resolve to anything.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// ready waits for the server, at most startTimeout, and turns its failure to listen into an error.
+func (s *Server) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for !s.ns.ReadyForConnections(50 * time.Millisecond) {
+		if ctx.Err() != nil || !s.ns.Running() {
+			return fmt.Errorf("start control plane on %q: not ready; is the address in use?", s.cfg.Listen)
+		}
+	}
+	return nil
+}
+
+// URL is where to Dial; empty without Listen.
+func (s *Server) URL() string {
+	if s.cfg.Listen == "" {
+		return ""
+	}
+	return s.ns.ClientURL()
+}
+
+// Connect makes a connection within the process. The caller closes it.
+func (s *Server) Connect(ctx context.Context) (*Conn, error) {
+	return connect(ctx, "", s.cfg.Auth, s.cfg.Listen == "", s.cfg.Dir != "", nats.InProcessServer(s.ns))
+}
+
+// Close ends the server and every connection to it, and waits until it is gone.
+func (s *Server) Close() {
+	if s.ns != nil {
+		s.ns.Shutdown()
+		s.ns.WaitForShutdown()
+	}
+	if s.scratch != "" {
+		_ = os.RemoveAll(s.scratch) // a leftover in the temporary folder is no failure
+	}
+}
+
+// serverLog passes the server's warnings and errors on; the rest says nothing about a run.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) Noticef(string, ...any) {}
+func (l serverLog) Debugf(string, ...any)  {}
+func (l serverLog) Tracef(string, ...any)  {}
+func (l serverLog) Warnf(format string, v ...any) {
+	l.log.Debug("control plane: " + fmt.Sprintf(format, v...))
+}
+func (l serverLog) Errorf(format string, v ...any) {
+	l.log.Warn("control plane: " + fmt.Sprintf(format, v...))
+}
+func (l serverLog) Fatalf(format string, v ...any) {
+	l.log.Error("control plane: " + fmt.Sprintf(format, v...))
+}

@@ -1,0 +1,135 @@
+// Package wire is the control plane: every message between ctl, the controller and the agents, as typed functions over
+// NATS JetStream, the same in one process and in a fleet. It promises that what is stored is stored before a call
+// returns, that a peer of another protocol version is refused with an error both sides can read, and that no message,
+// however broken, does more than return an error.
+//
+// # For clients
+//
+//	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log})  // no port; Listen: "127.0.0.1:4222" opens one
+//	conn, err := server.Connect(ctx)                                // in process: one for each agent, controller, client
+//	conn, err := wire.Dial(ctx, "nats://bench:4222", wire.Auth{})   // a fleet
+//
+//	controller.Serve(ctx, conn, controller.Config{Log: log})        // blocks until ctx ends
+//	agent.Serve(ctx, conn, agent.Config{Name: "a1", Dir: dir, Log: log})
+//
+//	agents, err := conn.Agents(ctx)                                 // who is there, as the controller sees it
+//	err = conn.Submit(ctx, wire.Submission{Run: run, Done: ids})    // stored, then executed in turn; Done: resume
+//	end, err := controller.Record(ctx, conn, run.ID, root, watch)   // writes the run directory, reports progress
+//	err = conn.Cancel(ctx, run.ID)                                  // stops cleanly; Record then returns with End
+//
+// # What is where
+//
+// Three streams: the queue (submissions with literal options, cancellations; deleted when their run has ended), the tasks
+// (assignments with literal options, releases; deleted when their task has ended) and the record (plan, events,
+// arrivals, snapshots, outcomes). All of a run's record is one stream, so that its order is the same for everybody: an outcome comes
+// after every snapshot it was judged from. Heartbeats are not stored.
+package wire
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxMessage is the greatest message in bytes that an embedded server takes; a fleet's server may be set lower.
+const MaxMessage = 8 << 20
+
+// HeartbeatEvery is how often agents say that they live. LostAfter is the silence after which the controller takes one as lost.
+const (
+	HeartbeatEvery = time.Second
+	LostAfter      = 4 * time.Second
+)
+
+// Names of the streams, and the first words of subjects.
+const (
+	streamQueue  = "LOCKSTEP_QUEUE"
+	streamTasks  = "LOCKSTEP_TASKS"
+	streamRecord = "LOCKSTEP_RECORD"
+
+	root = "lockstep."
+)
+
+func subjectSubmit(run string) string { return root + "queue.submit." + token(run) }
+func subjectCancel(run string) string { return root + "queue.cancel." + token(run) }
+
+func subjectAssign(agent, instance string) string {
+	return root + "task.assign." + token(agent) + "." + token(instance)
+}
+
+func subjectRelease(ref Ref) string { return root + "task.release." + ref.tokens() }
+
+func subjectPlan(run string) string  { return root + "record." + token(run) + ".plan" }
+func subjectEvent(run string) string { return root + "record." + token(run) + ".event" }
+func subjectOutcome(run, task string) string {
+	return root + "record." + token(run) + ".outcome." + token(task)
+}
+
+// subjectsOf matches all messages of a kind in a run's record.
+func subjectsOf(run, kind string) string {
+	return root + "record." + token(run) + "." + kind + ".>"
+}
+
+func subjectArrival(ref Ref, agent string) string {
+	return root + "record." + token(ref.Run) + ".arrive." + token(ref.Task) + "." + token(ref.Try) + "." + token(agent)
+}
+func subjectSnapshot(ref Ref, agent string) string {
+	return root + "record." + token(ref.Run) + ".snapshot." + token(ref.Task) + "." + token(ref.Try) + "." + token(agent)
+}
+
+func subjectHeartbeat(agent string) string { return root + "heartbeat." + token(agent) }
+
+const (
+	subjectRoll   = root + "roll"   // asks every agent for a heartbeat at once
+	subjectAgents = root + "agents" // asks the controller for its list
+)
+
+// Ref names one try of a task: an interrupted task is run again, and what its first try still sends is told apart.
+type Ref struct {
+	Run  string `json:"run"`
+	Task string `json:"task"`
+	Try  string `json:"try"`
+}
+
+func (r Ref) tokens() string { return token(r.Run) + "." + token(r.Task) + "." + token(r.Try) }
+
+// token writes a name as one word of a subject: letters, digits, "-" and "_" as they are, anything else as =hex.
+func token(name string) string {
+	if name == "" {
+		return "="
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "=%02x", c)
+		}
+	}
+	return b.String()
+}
+
+// untoken is the reverse of token.
+func untoken(word string) (string, error) {
+	if word == "=" {
+		return "", nil
+	}
+	var b strings.Builder
+	for i := 0; i < len(word); i++ {
+		if word[i] != '=' {
+			b.WriteByte(word[i])
+			continue
+		}
+		if i+3 > len(word) {
+			return "", fmt.Errorf("read subject word %q: cut off", word)
+		}
+		c, err := strconv.ParseUint(word[i+1:i+3], 16, 8)
+		if err != nil {
+			return "", fmt.Errorf("read subject word %q: %w", word, err)
+		}
+		b.WriteByte(byte(c))
+		i += 2
+	}
+	return b.String(), nil
+}
