@@ -3,7 +3,8 @@ package clock
 import "context"
 
 // Waiter waits like Until without allocating after its first wait. The zero value is ready. It serves one
-// goroutine at a time and holds nothing between waits: it can simply be dropped.
+// goroutine at a time and holds nothing between waits: it can simply be dropped. One that was used outside of a
+// synctest bubble is of no use inside, and the other way round.
 type Waiter struct {
 	alarm Alarm
 }
@@ -25,6 +26,10 @@ func (w *Waiter) Until(ctx context.Context, at int64) error {
 		return nil
 	case <-ctx.Done():
 		w.alarm.Stop()
+		select { // a token that was sent meanwhile must not end the next wait
+		case <-w.alarm.c:
+		default:
+		}
 		return ctx.Err()
 	}
 }
