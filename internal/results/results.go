@@ -1,0 +1,166 @@
+// Package results keeps the record of a run in a directory and judges what came of each task. It promises that an
+// outcome is there whole or not at all, that a task without one is not done, and that no secret of a URL is written.
+//
+// The directory of a run:
+//
+//	run.json                        the plan, without secrets
+//	matrix.cue                      the matrix as it was, without secrets
+//	tasks/<task>/snapshots.jsonl    what the agents reported, one snapshot a line, as it came
+//	tasks/<task>/*.hlog             histograms in HdrHistogram's log format
+//	tasks/<task>/outcome.json       last, at once
+//	tasks/<task>.try1               what an interrupted earlier try of the task had recorded
+//	tables.{txt,md,csv,json}        the summary tables
+//
+// Its parent holds one directory a run and the symbolic link "latest".
+package results
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+const (
+	dirMode  = 0o755
+	fileMode = 0o644
+
+	runFile      = "run.json"
+	matrixFile   = "matrix.cue"
+	tasksDir     = "tasks"
+	snapshotFile = "snapshots.jsonl"
+	outcomeFile  = "outcome.json"
+	latestLink   = "latest"
+)
+
+// Run is the directory of one run. Safe for concurrent use within one process; only one process may write.
+type Run struct {
+	dir  string
+	plan plan.Run
+
+	mu       sync.Mutex
+	writing  map[string]*writer // tasks that are being recorded
+	warnings []string
+}
+
+// writer is a task that is being recorded.
+type writer struct {
+	file  *os.File
+	merge *record.Merge
+}
+
+func newRun(dir string, p plan.Run) *Run {
+	return &Run{dir: dir, plan: p, writing: map[string]*writer{}}
+}
+
+// Create makes the directory of a run below root, writes its plan without secrets, and points "latest" to it. The directory of the
+// same run is opened if it is there already, so that a copy can be made again; that of another run is an error.
+func Create(root string, p plan.Run) (*Run, error) {
+	if p.ID == "" || p.ID == latestLink || p.ID != filepath.Base(p.ID) || strings.HasPrefix(p.ID, ".") {
+		return nil, fmt.Errorf("create run: %q cannot be a run's id: it names a directory", p.ID)
+	}
+	p = p.Redacted()
+	text, err := encode(p)
+	if err != nil {
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	}
+	dir := filepath.Join(root, p.ID)
+	if old, err := os.ReadFile(filepath.Join(dir, runFile)); err == nil {
+		if string(old) != string(text) {
+			return nil, fmt.Errorf("create run %s: %s holds another run of that id: give another directory for results", p.ID, dir)
+		}
+		return Open(root, dir)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, tasksDir), dirMode); err != nil {
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	}
+	if err := writeAtomic(filepath.Join(dir, matrixFile), []byte(plan.Redact(p.Source.Text))); err != nil {
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	}
+	if err := writeAtomic(filepath.Join(dir, runFile), text); err != nil {
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	}
+	if err := pointLatest(root, p.ID); err != nil {
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	}
+	return Open(root, dir)
+}
+
+// pointLatest makes "latest" a link to a run, in one step.
+func pointLatest(root, id string) error {
+	temp := filepath.Join(root, "."+latestLink+"-"+id)
+	if err := os.Remove(temp); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if err := os.Symlink(id, temp); err != nil {
+		return err
+	}
+	return os.Rename(temp, filepath.Join(root, latestLink))
+}
+
+// Plan is what was decided before the run began, without secrets.
+func (r *Run) Plan() plan.Run { return r.plan }
+
+// Dir is the run's directory.
+func (r *Run) Dir() string { return r.dir }
+
+// Warnings lists, in the order found, what was damaged or cut off in the record and was left out.
+func (r *Run) Warnings() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.warnings...)
+}
+
+// warn keeps a warning once. The caller holds mu.
+func (r *Run) warn(text string) {
+	for _, w := range r.warnings {
+		if w == text {
+			return
+		}
+	}
+	r.warnings = append(r.warnings, text)
+}
+
+// WriteFile puts a file beside the plan, at once, without secrets of URLs. The name has no directory.
+func (r *Run) WriteFile(name string, data []byte) error {
+	if name != filepath.Base(name) {
+		return fmt.Errorf("write %q into run %s: the name has a directory", name, r.plan.ID)
+	}
+	if err := writeAtomic(filepath.Join(r.dir, name), []byte(plan.Redact(string(data)))); err != nil {
+		return fmt.Errorf("write %s of run %s: %w", name, r.plan.ID, err)
+	}
+	return nil
+}
+
+// Close closes the files of tasks that are still being recorded; they stay without an outcome.
+func (r *Run) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var first error
+	for task, w := range r.writing {
+		if err := w.file.Close(); err != nil && first == nil {
+			first = fmt.Errorf("close record of task %s: %w", task, err)
+		}
+		delete(r.writing, task)
+	}
+	return first
+}
+
+func (r *Run) taskDir(task string) string { return filepath.Join(r.dir, tasksDir, task) }
+
+// encode writes indented JSON without HTML escapes, which would hide URLs from redaction.
+func encode(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return []byte(plan.Redact(b.String())), nil
+}
