@@ -5,6 +5,11 @@ package rabbitmq
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
 
 	"lockstep/pkg/drivers"
 )
@@ -15,5 +20,101 @@ type driver struct{}
 
 // Open prepares a session and makes its first connection, so that a broker which is not there is known at once.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	return nil, drivers.ErrUnsupported
+	o, err := parseOptions(raw)
+	if err != nil {
+		return nil, err
+	}
+	endpoints, err := o.endpoints()
+	if err != nil {
+		return nil, err
+	}
+	heartbeat, err := o.heartbeat()
+	if err != nil {
+		return nil, err
+	}
+	api, err := newManagement(&o, endpoints[0], env.Dial)
+	if err != nil {
+		return nil, err
+	}
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &session{
+		options: o, endpoints: endpoints, heartbeat: heartbeat, env: env, api: api,
+		links: map[*link]struct{}{}, shared: map[shareKey]*share{}, offsets: map[string]*offset{}, leaders: map[string]placed{},
+	}
+	if s.admin, err = s.dial(ctx, anywhere); err != nil {
+		api.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// session is one agent's use of a broker during one task.
+type session struct {
+	options   options
+	endpoints []endpoint
+	heartbeat time.Duration
+	env       drivers.Env
+	api       *management // nil without the option
+
+	adminMu sync.Mutex
+	admin   *link // for declarations; replaced when it broke
+
+	mu      sync.Mutex
+	closed  bool
+	links   map[*link]struct{} // every open connection
+	shared  map[shareKey]*share
+	offsets map[string]*offset // how far each subscription has read each stream
+	blocked int                // connections that the broker blocks
+
+	placesMu sync.Mutex
+	nodes    []string          // names of the endpoints' nodes, once looked up
+	leaders  map[string]placed // by queue, for a short while
+}
+
+// Close ends every connection; the broker gets a short while to answer.
+func (s *session) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	var open []*link
+	for l := range s.links {
+		open = append(open, l)
+	}
+	s.mu.Unlock()
+	errs := make([]error, len(open))
+	var wg sync.WaitGroup
+	for i, l := range open {
+		wg.Go(func() { errs[i] = l.close() })
+	}
+	wg.Wait()
+	s.api.close()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close connections: %w", err)
+	}
+	return nil
+}
+
+func (s *session) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// block tells the engine once when the first connection gets blocked and once when the last gets free, so that time
+// blocked is not counted twice.
+func (s *session) block(change int, detail string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.blocked
+	s.blocked += change
+	if s.env.Event == nil {
+		return
+	}
+	switch {
+	case before == 0 && s.blocked > 0:
+		s.env.Event(drivers.EventBlocked, detail)
+	case before > 0 && s.blocked == 0:
+		s.env.Event(drivers.EventUnblocked, detail)
+	}
 }

@@ -1,0 +1,287 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"lockstep/pkg/drivers"
+)
+
+// consumerTag names the only consumer of its channel.
+const consumerTag = "lockstep"
+
+const offsetHeader = "x-stream-offset"
+
+// offset is the next position of a subscription in a stream. A stream forgets nobody's place but knows nobody's either.
+type offset struct{ next atomic.Int64 }
+
+type consumer struct {
+	spec       drivers.ConsumerSpec
+	handle     drivers.Handler
+	session    *session
+	lease      lease
+	channel    *amqp.Channel
+	deliveries <-chan amqp.Delivery
+	closes     chan *amqp.Error
+	offset     *offset // nil but for streams
+
+	batch []drivers.Delivery
+	last  uint64 // tag of the last delivery taken
+	read  int64  // its position, in a stream
+	acked uint64 // every tag up to here is settled, but for AckEach
+
+	state atomic.Int32
+	ended chan struct{}
+	once  sync.Once
+	err   error
+}
+
+// Consumer starts to consume; the broker's consume-ok says that nothing can be missed from then on, and a queue keeps what
+// came before.
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	if err := s.checkConsumer(spec); err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	queue := s.options.queueName(spec.Topology, spec.Subscription, spec.Queue)
+	at, err := s.place(ctx, spec.Node, spec.Topology, queue)
+	if err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	on, err := s.lease(ctx, at, spec.Connection)
+	if err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	spec.Batch = max(spec.Batch, 1)
+	c := &consumer{
+		spec: spec, handle: handle, session: s, lease: on,
+		batch: make([]drivers.Delivery, 0, spec.Batch), ended: make(chan struct{}),
+	}
+	if s.options.Queue.Type == stream {
+		c.offset = s.position(fmt.Sprintf("%d %s", spec.Subscription, queue))
+	}
+	if err := on.within(ctx, func() error { return c.consume(queue) }); err != nil {
+		_ = on.release()
+		return nil, fmt.Errorf("connect consumer: consume from %s at %s: %w", queue, on.address, err)
+	}
+	go c.run()
+	return c, nil
+}
+
+func (s *session) checkConsumer(spec drivers.ConsumerSpec) error {
+	if err := s.checkTopology(spec.Topology); err != nil {
+		return err
+	}
+	isStream := s.options.Queue.Type == stream
+	switch spec.Ack {
+	case drivers.AckEach, drivers.AckAutomatic:
+	case drivers.AckEvery:
+		if spec.AckEvery < 1 || (spec.Prefetch > 0 && spec.AckEvery > spec.Prefetch) {
+			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d", spec.AckEvery, spec.Prefetch)
+		}
+	case drivers.AckInterval:
+		if spec.AckInterval <= 0 {
+			return fmt.Errorf("an ack interval of %s: make it more than 0", spec.AckInterval)
+		}
+	default:
+		return fmt.Errorf("ack %q: %w", spec.Ack, drivers.ErrUnsupported)
+	}
+	if isStream && spec.Ack == drivers.AckAutomatic {
+		return fmt.Errorf("%w: a stream queue cannot acknowledge automatically", drivers.ErrUnsupported)
+	}
+	if isStream && spec.Prefetch < 1 {
+		return fmt.Errorf("%w: a stream queue needs a prefetch of 1 or more", drivers.ErrUnsupported)
+	}
+	return nil
+}
+
+// position finds how far a subscription has read; a consumer that replaces another goes on from there.
+func (s *session) position(key string) *offset {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.offsets[key] == nil {
+		s.offsets[key] = &offset{}
+	}
+	return s.offsets[key]
+}
+
+func (c *consumer) consume(queue string) error {
+	ch, err := c.lease.Channel()
+	if err != nil {
+		return err
+	}
+	c.channel = ch
+	c.closes = ch.NotifyClose(make(chan *amqp.Error, 1))
+	if c.spec.Prefetch > 0 {
+		if err := ch.Qos(c.spec.Prefetch, 0, false); err != nil {
+			return err
+		}
+	}
+	var arguments amqp.Table
+	if c.offset != nil {
+		arguments = amqp.Table{offsetHeader: "first"} // of a stream that Setup left empty
+		if next := c.offset.next.Load(); next > 0 {
+			arguments[offsetHeader] = next
+		}
+	}
+	automatic := c.spec.Ack == drivers.AckAutomatic
+	c.deliveries, err = ch.Consume(queue, consumerTag, automatic, false, false, false, arguments)
+	return err
+}
+
+func (c *consumer) run() {
+	if c.spec.Ack == drivers.AckInterval {
+		c.loopWithTicks()
+	} else {
+		for d := range c.deliveries {
+			if !c.take(d) {
+				break
+			}
+		}
+	}
+	c.settleRest()
+	close(c.ended)
+	c.reportBreak()
+}
+
+func (c *consumer) loopWithTicks() {
+	ticker := time.NewTicker(c.spec.AckInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case d, ok := <-c.deliveries:
+			if !ok || !c.take(d) {
+				return
+			}
+		case <-ticker.C:
+			c.settleRest()
+		}
+	}
+}
+
+// take passes on d and what else has come, and settles it. False: the consumer is being closed; the broker gets back what
+// was not passed on.
+func (c *consumer) take(d amqp.Delivery) bool {
+	if c.state.Load() == closed {
+		return false
+	}
+	c.batch = c.batch[:0]
+	c.put(d)
+	for len(c.batch) < c.spec.Batch {
+		d, ok := c.another()
+		if !ok {
+			break
+		}
+		c.put(d)
+	}
+	err := c.handle(c.batch)
+	if err != nil && c.spec.Ack != drivers.AckAutomatic && c.offset == nil {
+		c.reject()
+	} else {
+		c.accept()
+	}
+	return true
+}
+
+func (c *consumer) put(d amqp.Delivery) {
+	redelivered := drivers.No
+	if d.Redelivered {
+		redelivered = drivers.Yes
+	}
+	c.batch = append(c.batch, drivers.Delivery{Body: d.Body, Redelivered: redelivered, Stream: uint32(c.spec.Queue)})
+	c.last = d.DeliveryTag
+	if c.offset != nil {
+		c.read, _ = d.Headers[offsetHeader].(int64)
+	}
+}
+
+// another takes a delivery that the library has already buffered. The library hands each over from a goroutine of its
+// own, which has to get its turn to offer the next one.
+func (c *consumer) another() (amqp.Delivery, bool) {
+	for range 2 {
+		select {
+		case d, ok := <-c.deliveries:
+			return d, ok
+		default:
+			runtime.Gosched()
+		}
+	}
+	return amqp.Delivery{}, false
+}
+
+// accept acknowledges as the spec says. Its errors mean that the link broke, which the end of the deliveries tells.
+// Tags count 1, 2, 3 … because the channel has no other consumer.
+func (c *consumer) accept() {
+	last := c.last
+	switch c.spec.Ack {
+	case drivers.AckEach:
+		for tag := last - uint64(len(c.batch)) + 1; tag <= last; tag++ {
+			_ = c.channel.Ack(tag, false)
+		}
+	case drivers.AckEvery:
+		for n := uint64(c.spec.AckEvery); last-c.acked >= n; c.acked += n {
+			_ = c.channel.Ack(c.acked+n, true)
+		}
+	}
+	if c.offset != nil {
+		c.offset.next.Store(c.read + 1)
+	}
+}
+
+// reject gives the batch back to the queue, after acknowledging what was accepted before it.
+func (c *consumer) reject() {
+	last := c.last
+	before := last - uint64(len(c.batch))
+	if c.spec.Ack != drivers.AckEach && before > c.acked {
+		_ = c.channel.Ack(before, true)
+	}
+	c.acked = last
+	_ = c.channel.Nack(last, len(c.batch) > 1, true)
+}
+
+// settleRest acknowledges what was accepted and is not acknowledged yet.
+func (c *consumer) settleRest() {
+	owed := c.spec.Ack == drivers.AckEvery || c.spec.Ack == drivers.AckInterval
+	if owed && c.last > c.acked {
+		_ = c.channel.Ack(c.last, true)
+		c.acked = c.last
+	}
+}
+
+// reportBreak tells the engine that the deliveries ended by themselves.
+func (c *consumer) reportBreak() {
+	cause := errors.New("the broker cancelled the consumer: its queue was deleted, or its node went down")
+	if c.channel.IsClosed() {
+		e, broke := <-c.closes
+		if !broke {
+			return
+		}
+		cause = e
+	}
+	if !c.session.isClosed() && c.state.CompareAndSwap(open, broken) && c.spec.OnClosed != nil {
+		c.spec.OnClosed(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.lease.address, cause))
+	}
+}
+
+// Close cancels the consumer, waits for the handler, and acknowledges what it accepted.
+func (c *consumer) Close() error {
+	c.once.Do(func() {
+		if c.state.CompareAndSwap(open, closed) {
+			force := time.AfterFunc(farewell, func() { _ = c.lease.raw.Close() })
+			if err := c.channel.Cancel(consumerTag, false); err != nil && !errors.Is(err, amqp.ErrClosed) {
+				c.err = fmt.Errorf("cancel consumer at %s: %w", c.lease.address, err)
+			}
+			force.Stop()
+		}
+		<-c.ended
+		err := c.lease.closeChannel(c.channel)
+		c.err = errors.Join(c.err, err, c.lease.release())
+	})
+	return c.err
+}

@@ -1,0 +1,95 @@
+package rabbitmq
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"lockstep/pkg/drivers"
+)
+
+// nodeInfo is what the management API says of a node.
+type nodeInfo struct {
+	Name    string `json:"name"`
+	Running bool   `json:"running"`
+	Memory  int64  `json:"mem_limit"`
+	Disk    int64  `json:"disk_free_limit"`
+	Cores   int    `json:"processors"`
+}
+
+// Describe asks the broker what it is: by AMQP's own greeting, and by the management API if there is one.
+func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
+	d := drivers.Description{Settings: s.settings()}
+	err := s.administer(ctx, anywhere, func(*amqp.Channel) error {
+		d.Product, _ = s.admin.Properties["product"].(string)
+		d.Version, _ = s.admin.Properties["version"].(string)
+		d.Settings["heartbeat"] = s.admin.Config.Heartbeat.String()
+		d.Settings["frame_max"] = strconv.Itoa(s.admin.Config.FrameSize)
+		return nil
+	})
+	if err == nil && s.api != nil {
+		err = s.describeCluster(ctx, &d)
+	}
+	if err != nil {
+		return drivers.Description{}, fmt.Errorf("describe RabbitMQ: %w", err)
+	}
+	return d, nil
+}
+
+// settings are those that this session asks for.
+func (s *session) settings() map[string]string {
+	o := &s.options
+	settings := map[string]string{"queue_type": o.Queue.Type, "exchange_type": o.Exchange.Type}
+	if arguments := o.queueArguments(); len(arguments) > 0 {
+		text, _ := json.Marshal(arguments) // sorted by key
+		settings["queue_arguments"] = string(text)
+	}
+	if len(o.Policy) > 0 {
+		text, _ := json.Marshal(o.Policy)
+		settings["policy"] = string(text)
+	}
+	return settings
+}
+
+func (s *session) describeCluster(ctx context.Context, d *drivers.Description) error {
+	var overview struct {
+		Erlang string `json:"erlang_version"`
+	}
+	if err := s.api.call(ctx, http.MethodGet, nil, &overview, "overview"); err != nil {
+		return err
+	}
+	d.Settings["erlang"] = overview.Erlang
+	var nodes []nodeInfo
+	if err := s.api.call(ctx, http.MethodGet, nil, &nodes, "nodes"); err != nil {
+		return err
+	}
+	slices.SortFunc(nodes, func(a, b nodeInfo) int { return strings.Compare(a.Name, b.Name) })
+	var memory, disk, cores []string
+	for _, n := range nodes {
+		if !n.Running {
+			continue
+		}
+		d.Members = append(d.Members, n.Name)
+		memory = append(memory, strconv.FormatInt(n.Memory, 10))
+		disk = append(disk, strconv.FormatInt(n.Disk, 10))
+		cores = append(cores, strconv.Itoa(n.Cores))
+	}
+	d.Settings["memory_limit"] = joined(memory)
+	d.Settings["disk_free_limit"] = joined(disk)
+	d.Settings["processors"] = joined(cores)
+	return nil
+}
+
+// joined lists the values of the nodes, or the one that they all have.
+func joined(values []string) string {
+	if same := slices.Compact(slices.Clone(values)); len(same) == 1 {
+		return same[0]
+	}
+	return strings.Join(values, ", ")
+}

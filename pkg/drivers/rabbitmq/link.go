@@ -1,0 +1,177 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"lockstep/pkg/drivers"
+)
+
+// farewell is how long a broker gets to answer when a channel or a connection is closed.
+const farewell = 3 * time.Second
+
+// anywhere is the endpoint index of "the first that answers".
+const anywhere = -1
+
+// link is one AMQP connection.
+type link struct {
+	*amqp.Connection
+	session *session
+	raw     net.Conn
+	address string
+	once    sync.Once
+	err     error
+}
+
+// dial connects to one endpoint, or to the first that answers.
+func (s *session) dial(ctx context.Context, at int) (*link, error) {
+	if at != anywhere {
+		return s.dialOne(ctx, s.endpoints[at])
+	}
+	var errs []error
+	for i, e := range s.endpoints {
+		each, cancel := shareOfTime(ctx, len(s.endpoints)-i)
+		l, err := s.dialOne(each, e)
+		cancel()
+		if err == nil {
+			return l, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// shareOfTime gives each of n attempts its part of what is left of ctx, so that a dead node does not use all of it.
+func shareOfTime(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok || n <= 1 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(end)/time.Duration(n))
+}
+
+func (s *session) dialOne(ctx context.Context, e endpoint) (*link, error) {
+	l := &link{session: s, address: e.address}
+	stop := func() bool { return true }
+	config := amqp.Config{
+		Heartbeat:  s.heartbeat,
+		FrameSize:  s.options.FrameMax,
+		Properties: amqp.Table{"product": "Lockstep", "connection_name": "lockstep"},
+		Dial: func(network, address string) (net.Conn, error) {
+			conn, err := s.env.Dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			l.raw = conn
+			// The library's handshake knows no context: the end of ctx ends it by the connection's deadline.
+			stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+			return conn, nil
+		},
+	}
+	if s.heartbeat < time.Second {
+		config.Heartbeat = time.Millisecond // below a second the library takes the server's interval; 0 would be 10 s
+	}
+	conn, err := amqp.DialConfig(e.url, config)
+	interrupted := !stop()
+	if err == nil && interrupted {
+		err = ctx.Err()
+	}
+	if err != nil {
+		if l.raw != nil {
+			_ = l.raw.Close()
+		}
+		if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w (%w)", cause, err)
+		}
+		return nil, fmt.Errorf("connect to RabbitMQ at %s: %w", e.address, err)
+	}
+	l.Connection = conn
+	if err := s.adopt(l); err != nil {
+		_ = l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// adopt makes l one of the session's, and starts to listen to what the broker says of it.
+func (s *session) adopt(l *link) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("connect to RabbitMQ at %s: %w (the session is closed)", l.address, drivers.ErrClosed)
+	}
+	s.links[l] = struct{}{}
+	go l.listen(l.NotifyBlocked(make(chan amqp.Blocking, 4)))
+	return nil
+}
+
+// listen passes on when the broker blocks the connection; it ends with the connection.
+func (l *link) listen(blockings chan amqp.Blocking) {
+	blocked := false
+	for b := range blockings {
+		if b.Active == blocked {
+			continue
+		}
+		blocked = b.Active
+		if blocked {
+			l.session.block(+1, l.address+": "+b.Reason)
+		} else {
+			l.session.block(-1, l.address)
+		}
+	}
+	if blocked {
+		l.session.block(-1, l.address+": the connection ended")
+	}
+	l.session.forget(l)
+}
+
+func (s *session) forget(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.links, l)
+}
+
+// close ends the connection with AMQP's handshake, by which everything sent before has been taken by the broker, and
+// within a few seconds whatever the broker does.
+func (l *link) close() error {
+	l.once.Do(func() {
+		force := time.AfterFunc(farewell+time.Second, func() { _ = l.raw.Close() })
+		defer force.Stop()
+		if err := l.CloseDeadline(time.Now().Add(farewell)); err != nil && !errors.Is(err, amqp.ErrClosed) {
+			l.err = fmt.Errorf("close connection to %s: %w", l.address, err)
+		}
+		_ = l.raw.Close()
+		l.session.forget(l)
+	})
+	return l.err
+}
+
+// closeChannel ends one channel of a connection that others may use. If the broker does not answer, the whole
+// connection is given up: nobody else gets an answer on it either.
+func (l *link) closeChannel(ch *amqp.Channel) error {
+	force := time.AfterFunc(farewell, func() { _ = l.raw.Close() })
+	defer force.Stop()
+	if err := ch.Close(); err != nil && !errors.Is(err, amqp.ErrClosed) {
+		return fmt.Errorf("close channel at %s: %w", l.address, err)
+	}
+	return nil
+}
+
+// within runs an exchange of the library, which knows no context, and breaks the connection when ctx ends before it.
+func (l *link) within(ctx context.Context, exchange func() error) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.raw.Close() })
+	err := exchange()
+	if !stop() {
+		return errors.Join(ctx.Err(), err)
+	}
+	return err
+}

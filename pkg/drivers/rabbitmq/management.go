@@ -1,0 +1,85 @@
+package rabbitmq
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+)
+
+// errNotThere is the error of what the management API does not know.
+var errNotThere = errors.New("not there")
+
+// management speaks to the management API, through the session's own dialer. A nil one has no API.
+type management struct {
+	base, user, secret string
+	client             *http.Client
+}
+
+func newManagement(o *options, e endpoint, dial func(context.Context, string, string) (net.Conn, error)) (*management, error) {
+	base, user, secret, err := o.managementBase(e)
+	if err != nil || base == "" {
+		return nil, err
+	}
+	return &management{
+		base: base, user: user, secret: secret,
+		client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 2}},
+	}, nil
+}
+
+func (m *management) close() {
+	if m != nil {
+		m.client.CloseIdleConnections()
+	}
+}
+
+// call sends body (nil: none) as JSON and reads the answer into answer (nil: drop it). segments are escaped.
+func (m *management) call(ctx context.Context, method string, body, answer any, segments ...string) error {
+	if m == nil {
+		return errors.New("ask the management API: the options have no management url")
+	}
+	address := m.base + "/api"
+	for _, segment := range segments {
+		address += "/" + url.PathEscape(segment)
+	}
+	var payload io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("write management request: %w", err)
+		}
+		payload = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, address, payload)
+	if err != nil {
+		return fmt.Errorf("make management request: %w", err)
+	}
+	request.SetBasicAuth(m.user, m.secret)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := m.client.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the management API: %w", err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("read the management API's answer: %w", err)
+	}
+	switch {
+	case response.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("%s %s: %w", method, address, errNotThere)
+	case response.StatusCode >= 300:
+		return fmt.Errorf("%s %s: %s: %.300s", method, address, response.Status, text)
+	case answer == nil:
+		return nil
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("read the answer to %s %s: %w", method, address, err)
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package rabbitmq
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// leaderLife is how long a looked-up leader is believed, so that a connection for each message does not mean a
+// look-up for each message.
+const leaderLife = 5 * time.Second
+
+// placed is where a queue was found.
+type placed struct {
+	leader    string
+	followers []string
+	at        time.Time
+}
+
+// place finds the endpoint for node; t and queue name the queue whose leader or follower may be meant.
+func (s *session) place(ctx context.Context, node drivers.Node, t drivers.Topology, queue string) (int, error) {
+	switch node {
+	case "", drivers.AnyNode:
+		return anywhere, nil
+	case nodeLeader, nodeFollower:
+		return s.placeByRole(ctx, node, t, queue)
+	}
+	i, err := strconv.Atoi(string(node))
+	if err != nil || i < 0 || i >= len(s.endpoints) {
+		return 0, fmt.Errorf("place on node %q: %w: give any, leader, follower or an index below %d",
+			node, drivers.ErrUnsupported, len(s.endpoints))
+	}
+	return i, nil
+}
+
+func (s *session) placeByRole(ctx context.Context, role drivers.Node, t drivers.Topology, queue string) (int, error) {
+	if s.api == nil {
+		return 0, fmt.Errorf("place on the %s: %w: the options have no management url", role, drivers.ErrUnsupported)
+	}
+	s.placesMu.Lock()
+	defer s.placesMu.Unlock()
+	if s.nodes == nil {
+		nodes, err := s.nameNodes(ctx, t)
+		if err != nil {
+			return 0, fmt.Errorf("place on the %s of %s: %w", role, queue, err)
+		}
+		s.nodes = nodes
+	}
+	where, known := s.leaders[queue]
+	if !known || time.Since(where.at) > leaderLife {
+		var err error
+		if where, err = s.findQueue(ctx, queue); err != nil {
+			return 0, fmt.Errorf("place on the %s of %s: %w", role, queue, err)
+		}
+		s.leaders[queue] = where
+	}
+	wanted := []string{where.leader}
+	if role == nodeFollower {
+		wanted = where.followers
+	}
+	for i, name := range s.nodes {
+		if name != "" && slices.Contains(wanted, name) {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("place on the %s of %s: it is on %v, the options' urls lead to %v", role, queue, wanted, s.nodes)
+}
+
+// queueInfo is what the management API says of a queue.
+type queueInfo struct {
+	Node         string   `json:"node"`
+	Leader       string   `json:"leader"`
+	Members      []string `json:"members"`
+	Mirrors      []string `json:"slave_nodes"`
+	Synchronised []string `json:"synchronised_slave_nodes"`
+}
+
+func (s *session) findQueue(ctx context.Context, queue string) (placed, error) {
+	var q queueInfo
+	if err := s.api.call(ctx, http.MethodGet, nil, &q, "queues", s.endpoints[0].vhost, queue); err != nil {
+		return placed{}, err
+	}
+	where := placed{leader: q.Leader, at: time.Now()}
+	if where.leader == "" {
+		where.leader = q.Node
+	}
+	for _, name := range append(q.Members, q.Mirrors...) {
+		if name != where.leader {
+			where.followers = append(where.followers, name)
+		}
+	}
+	return where, nil
+}
+
+// nameNodes asks which node each endpoint leads to; "" for one that does not answer.
+func (s *session) nameNodes(ctx context.Context, t drivers.Topology) ([]string, error) {
+	names := make([]string, len(s.endpoints))
+	var errs []error
+	for i := range s.endpoints {
+		name, err := s.nameNode(ctx, i, t.Name+"-probe-"+rand.Text())
+		if err != nil {
+			errs = append(errs, err)
+		}
+		names[i] = name
+	}
+	if len(errs) == len(names) {
+		return nil, errors.Join(errs...)
+	}
+	return names, nil
+}
+
+// nameNode declares a queue that dies with its connection: RabbitMQ puts such queues on the connection's own node,
+// so this works through proxies and address translation too, where listeners' addresses would mislead.
+func (s *session) nameNode(ctx context.Context, at int, probe string) (string, error) {
+	ctx, cancel := shareOfTime(ctx, len(s.endpoints)-at+1)
+	defer cancel()
+	l, err := s.dial(ctx, at)
+	if err != nil {
+		return "", err
+	}
+	defer l.close()
+	err = l.within(ctx, func() error {
+		ch, err := l.Channel()
+		if err != nil {
+			return err
+		}
+		_, err = ch.QueueDeclare(probe, false, false, true, false, nil)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("find the name of the node at %s: %w", l.address, err)
+	}
+	where, err := s.findQueue(ctx, probe)
+	return where.leader, err
+}

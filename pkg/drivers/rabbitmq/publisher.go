@@ -1,0 +1,182 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"lockstep/pkg/drivers"
+)
+
+// The states of publishers and consumers: only one of Close and the broken link gets to say that it was the end.
+const (
+	open int32 = iota
+	broken
+	closed
+)
+
+type publisher struct {
+	spec     drivers.PublisherSpec
+	lease    lease
+	channel  *amqp.Channel
+	exchange string
+	routes   []route
+	delivery uint8
+
+	state    atomic.Int32
+	settler  *settler // confirms and returns; nil if there are neither
+	prompt   bool     // Publish waits for the confirm itself: one goroutine less between broker and engine
+	watching chan struct{}
+
+	mu   sync.Mutex // held while publishing; after done nothing is accepted any more
+	done bool
+
+	once sync.Once
+	err  error
+}
+
+// Publisher opens a channel, on a connection as spec says, in confirm mode if the mode wants it.
+func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	if !known(spec.Mode) {
+		return nil, fmt.Errorf("connect publisher: mode %q: %w", spec.Mode, drivers.ErrUnsupported)
+	}
+	if err := s.checkTopology(spec.Topology); err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	at, err := s.place(ctx, spec.Node, spec.Topology, s.options.queueName(spec.Topology, 0, spec.Queue))
+	if err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	on, err := s.lease(ctx, at, spec.Connection)
+	if err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	p := &publisher{
+		spec: spec, lease: on,
+		exchange: s.options.exchangeName(spec.Topology, spec.Queue),
+		routes:   s.options.routes(spec.Topology, spec.Queue),
+		delivery: amqp.Transient,
+		watching: make(chan struct{}),
+	}
+	if spec.Persistent {
+		p.delivery = amqp.Persistent
+	}
+	if p.spec.OnConfirm == nil {
+		p.spec.OnConfirm = func(uint64, error) {}
+	}
+	if err := on.within(ctx, p.openChannel); err != nil {
+		_ = on.release()
+		return nil, fmt.Errorf("connect publisher: open channel at %s: %w", on.address, err)
+	}
+	return p, nil
+}
+
+func known(mode drivers.Mode) bool {
+	for _, m := range drivers.Modes() {
+		if m == mode {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *publisher) openChannel() error {
+	ch, err := p.lease.Channel()
+	if err != nil {
+		return err
+	}
+	p.channel = ch
+	if p.spec.Mode.Confirmed() {
+		if err := ch.Confirm(false); err != nil {
+			return err
+		}
+	}
+	if p.spec.Mode.Confirmed() || p.spec.Mandatory {
+		p.settler = newSettler(p)
+	}
+	each := p.spec.Mode == drivers.ConfirmEach || p.spec.Mode == drivers.ConnectionPerMessageConfirm
+	p.prompt = each && !p.spec.Mandatory
+	go p.watch(ch.NotifyClose(make(chan *amqp.Error, 1)))
+	return nil
+}
+
+// watch tells the engine if the link breaks by itself.
+func (p *publisher) watch(closes chan *amqp.Error) {
+	cause, broke := <-closes
+	close(p.watching) // before OnClosed, which may call Close
+	if broke && !p.lease.session.isClosed() && p.state.CompareAndSwap(open, broken) && p.spec.OnClosed != nil {
+		p.spec.OnClosed(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, p.lease.address, cause))
+	}
+}
+
+// Publish writes one message to the connection.
+func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	to := &p.routes[0]
+	if n := uint32(len(p.routes)); n > 1 {
+		to = &p.routes[m.Key%n]
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done {
+		return fmt.Errorf("publish: %w", drivers.ErrClosed)
+	}
+	confirm, err := p.channel.PublishWithDeferredConfirm(p.exchange, to.key, p.spec.Mandatory, false,
+		amqp.Publishing{Headers: to.headers, DeliveryMode: p.delivery, Body: m.Body})
+	if err != nil {
+		return p.refused(err)
+	}
+	if confirm == nil {
+		return nil
+	}
+	if p.prompt {
+		select {
+		case <-confirm.Done():
+			p.settler.settle(pending{confirm, m.Token})
+			return nil
+		case <-ctx.Done():
+			p.prompt = false // from now on the settler settles, so that its calls and these never overlap
+		}
+	}
+	p.settler.add(pending{confirm, m.Token})
+	return nil
+}
+
+// refused explains why the library did not take a message: of a broken link, it says so.
+func (p *publisher) refused(err error) error {
+	if p.lease.IsClosed() || p.channel.IsClosed() || errors.Is(err, amqp.ErrClosed) {
+		return fmt.Errorf("publish at %s: %w: %w", p.lease.address, drivers.ErrClosed, err)
+	}
+	return fmt.Errorf("publish at %s: %w", p.lease.address, err)
+}
+
+// Flush has nothing to do: the library writes each message to the connection at once.
+func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
+
+// Close closes the channel, and the connection if nobody else uses it, by AMQP's handshake, so that the broker has taken
+// everything that was published.
+func (p *publisher) Close() error {
+	p.once.Do(func() {
+		alive := p.state.CompareAndSwap(open, closed)
+		// A connection's close ends its channels in order, but may overtake what they still have to send.
+		if !p.lease.alone || p.spec.Mandatory {
+			p.err = p.lease.closeChannel(p.channel)
+		}
+		p.err = errors.Join(p.err, p.lease.release())
+		if !alive {
+			p.err = nil // the break has been reported
+		}
+		p.mu.Lock()
+		p.done = true
+		p.mu.Unlock()
+		p.settler.finish()
+		<-p.watching
+	})
+	return p.err
+}

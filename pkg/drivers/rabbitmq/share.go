@@ -1,0 +1,77 @@
+package rabbitmq
+
+import (
+	"context"
+	"sync"
+
+	"lockstep/pkg/drivers"
+)
+
+// shareKey names a connection that several publishers and consumers use.
+type shareKey struct{ at, number int }
+
+// share is such a connection and the count of its users.
+type share struct {
+	mu    sync.Mutex // held while dialing
+	link  *link
+	users int // guarded by session.mu
+}
+
+// lease is a user's hold on a connection.
+type lease struct {
+	*link
+	release func() error // the last user closes
+	alone   bool
+}
+
+// lease finds or makes the connection with that number at that place. Exclusive ones are always new.
+func (s *session) lease(ctx context.Context, at, number int) (lease, error) {
+	if number == drivers.Exclusive {
+		l, err := s.dial(ctx, at)
+		if err != nil {
+			return lease{}, err
+		}
+		return lease{link: l, release: l.close, alone: true}, nil
+	}
+	key := shareKey{at, number}
+	s.mu.Lock()
+	sh := s.shared[key]
+	if sh == nil {
+		sh = &share{}
+		s.shared[key] = sh
+	}
+	sh.users++
+	s.mu.Unlock()
+
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.link == nil || sh.link.IsClosed() {
+		l, err := s.dial(ctx, at)
+		if err != nil {
+			s.leave(key, sh)
+			return lease{}, err
+		}
+		sh.link = l
+	}
+	l := sh.link
+	return lease{link: l, release: func() error {
+		if last := s.leave(key, sh); last {
+			return l.close()
+		}
+		return nil
+	}}, nil
+}
+
+// leave counts a user off and tells whether it was the last.
+func (s *session) leave(key shareKey, sh *share) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh.users--
+	if sh.users > 0 {
+		return false
+	}
+	if s.shared[key] == sh {
+		delete(s.shared, key)
+	}
+	return true
+}

@@ -1,0 +1,313 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"lockstep/pkg/drivers"
+)
+
+// queueName names a subscription's queue. Streams are read by all subscriptions alike, so there is one for all.
+func (o *options) queueName(t drivers.Topology, subscription, queue int) string {
+	if o.Queue.Type == stream {
+		subscription = 0
+	}
+	return fmt.Sprintf("%s-s%d-q%d", t.Name, subscription, queue)
+}
+
+// queueSets is how many sets of queues the subscriptions need.
+func (o *options) queueSets(t drivers.Topology) int {
+	if o.Queue.Type == stream {
+		return 1
+	}
+	return t.Subscriptions
+}
+
+// exchangeName names what messages to a queue are published to; "" is the default exchange.
+func (o *options) exchangeName(t drivers.Topology, queue int) string {
+	switch o.Exchange.Type {
+	case exchangeDefault:
+		return ""
+	case exchangeFanout:
+		return fmt.Sprintf("%s-q%d", t.Name, queue)
+	}
+	return t.Name
+}
+
+// exchangeNames lists the exchanges to declare.
+func (o *options) exchangeNames(t drivers.Topology) []string {
+	switch o.Exchange.Type {
+	case exchangeDefault:
+		return nil
+	case exchangeFanout:
+		names := make([]string, t.Queues)
+		for q := range names {
+			names[q] = o.exchangeName(t, q)
+		}
+		return names
+	}
+	return []string{o.exchangeName(t, 0)}
+}
+
+// route is how binding k of a queue is told apart: by routing key, or by headers.
+type route struct {
+	key     string
+	headers amqp.Table
+}
+
+// routes lists the ways to a queue, one for each binding.
+func (o *options) routes(t drivers.Topology, queue int) []route {
+	if o.Exchange.Type == exchangeDefault {
+		return []route{{key: o.queueName(t, 0, queue)}}
+	}
+	all := make([]route, max(t.Bindings, 1))
+	for k := range all {
+		all[k].key = "q" + strconv.Itoa(queue) + ".k" + strconv.Itoa(k)
+		if o.Exchange.Type == exchangeHeaders {
+			all[k].headers = amqp.Table{"q": int64(queue), "k": int64(k)}
+		}
+	}
+	return all
+}
+
+// binding is what a queue is bound with for a route.
+func (r route) binding() amqp.Table {
+	if r.headers == nil {
+		return nil
+	}
+	return amqp.Table{"x-match": "all", "q": r.headers["q"], "k": r.headers["k"]}
+}
+
+func (s *session) checkTopology(t drivers.Topology) error {
+	o := &s.options
+	if o.Exchange.Type == exchangeDefault && (t.Bindings > 1 || o.queueSets(t) > 1) {
+		return fmt.Errorf("%w: the default exchange has neither several bindings nor several subscriptions", drivers.ErrUnsupported)
+	}
+	if o.Exchange.Type == exchangeFanout && t.Bindings > 1 {
+		return fmt.Errorf("%w: a fanout exchange has no several bindings", drivers.ErrUnsupported)
+	}
+	return nil
+}
+
+// Setup removes what is there by the topology's names and declares it anew, empty.
+func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
+	if err := s.checkTopology(t); err != nil {
+		return fmt.Errorf("set up %s: %w", t.Name, err)
+	}
+	at, err := s.place(ctx, t.QueueNode, t, "")
+	if err != nil {
+		return fmt.Errorf("set up %s: %w", t.Name, err)
+	}
+	err = s.administer(ctx, at, func(ch *amqp.Channel) error { return s.remove(ch, t) })
+	if err == nil {
+		err = s.putPolicy(ctx, t)
+	}
+	if err == nil {
+		err = s.administer(ctx, at, func(ch *amqp.Channel) error { return s.declare(ch, t, at != anywhere) })
+	}
+	if err == nil && s.options.mirrored() {
+		err = s.awaitMirrors(ctx, t)
+	}
+	if err != nil {
+		return fmt.Errorf("set up %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// Teardown removes what Setup declares, by name.
+func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
+	err := s.administer(ctx, anywhere, func(ch *amqp.Channel) error { return s.remove(ch, t) })
+	if len(s.options.Policy) > 0 {
+		gone := s.api.call(ctx, http.MethodDelete, nil, nil, "policies", s.endpoints[0].vhost, t.Name)
+		if !errors.Is(gone, errNotThere) {
+			err = errors.Join(err, gone)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("tear down %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// administer runs work on a channel of its own, over the session's first connection or over one to a chosen node.
+func (s *session) administer(ctx context.Context, at int, work func(*amqp.Channel) error) error {
+	s.adminMu.Lock()
+	defer s.adminMu.Unlock()
+	l := s.admin
+	if at != anywhere {
+		var err error
+		if l, err = s.dial(ctx, at); err != nil {
+			return err
+		}
+		defer l.close()
+	} else if l == nil || l.IsClosed() {
+		var err error
+		if l, err = s.dial(ctx, anywhere); err != nil {
+			return err
+		}
+		s.admin = l
+	}
+	return l.within(ctx, func() error {
+		ch, err := l.Channel()
+		if err != nil {
+			return fmt.Errorf("open channel at %s: %w", l.address, err)
+		}
+		if err := work(ch); err != nil {
+			return err
+		}
+		return l.closeChannel(ch)
+	})
+}
+
+// remove deletes by name without waiting for each answer; the broker's last answer stands for all, because a refusal
+// closes the channel. Deleting what is not there succeeds.
+func (s *session) remove(ch *amqp.Channel, t drivers.Topology) error {
+	o := &s.options
+	for set := range o.queueSets(t) {
+		for q := range t.Queues {
+			if _, err := ch.QueueDelete(o.queueName(t, set, q), false, false, true); err != nil {
+				return fmt.Errorf("delete queue: %w", err)
+			}
+		}
+	}
+	for _, name := range o.exchangeNames(t) {
+		if err := ch.ExchangeDelete(name, false, true); err != nil {
+			return fmt.Errorf("delete exchange: %w", err)
+		}
+	}
+	return barrier(ch, "delete queues and exchanges")
+}
+
+// barrier waits until the broker has worked off everything sent on the channel before.
+func barrier(ch *amqp.Channel, what string) error {
+	if err := ch.Qos(1, 0, false); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool) error {
+	o := &s.options
+	durable := o.durable(t.Persistent)
+	for _, name := range o.exchangeNames(t) {
+		if err := ch.ExchangeDeclare(name, o.Exchange.Type, durable, false, false, false, table(o.Exchange.Arguments)); err != nil {
+			return fmt.Errorf("declare %s exchange: %w", o.Exchange.Type, err)
+		}
+	}
+	arguments := o.queueArguments()
+	if here {
+		arguments[o.locatorArgument()] = "client-local"
+	}
+	for set := range o.queueSets(t) {
+		for q := range t.Queues {
+			if _, err := ch.QueueDeclare(o.queueName(t, set, q), durable, false, false, true, arguments); err != nil {
+				return fmt.Errorf("declare %s queue: %w", o.Queue.Type, err)
+			}
+			if err := s.bind(ch, t, set, q); err != nil {
+				return err
+			}
+		}
+	}
+	return barrier(ch, fmt.Sprintf("declare %s queues and bindings", o.Queue.Type))
+}
+
+// locatorArgument is the argument by which a queue is placed on the node of the declaring connection.
+func (o *options) locatorArgument() string {
+	if o.Queue.Type == classic {
+		return "x-queue-master-locator"
+	}
+	return "x-queue-leader-locator"
+}
+
+func (s *session) bind(ch *amqp.Channel, t drivers.Topology, set, q int) error {
+	exchange := s.options.exchangeName(t, q)
+	if exchange == "" {
+		return nil
+	}
+	name := s.options.queueName(t, set, q)
+	for _, r := range s.options.routes(t, q) {
+		if err := ch.QueueBind(name, r.key, exchange, true, r.binding()); err != nil {
+			return fmt.Errorf("bind queue: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *session) putPolicy(ctx context.Context, t drivers.Topology) error {
+	if len(s.options.Policy) == 0 {
+		return nil
+	}
+	policy := map[string]any{
+		"pattern":    "^" + t.Name + "-s",
+		"apply-to":   "queues",
+		"definition": s.options.Policy,
+	}
+	if err := s.api.call(ctx, http.MethodPut, policy, nil, "policies", s.endpoints[0].vhost, t.Name); err != nil {
+		return fmt.Errorf("put policy (mirrored queues need RabbitMQ before 4.0): %w", err)
+	}
+	return nil
+}
+
+// awaitMirrors waits until every queue is mirrored where the policy wants it.
+func (s *session) awaitMirrors(ctx context.Context, t drivers.Topology) error {
+	want, err := s.wantedMirrors(ctx)
+	if err != nil {
+		return err
+	}
+	for set := range s.options.queueSets(t) {
+		for q := range t.Queues {
+			if err := s.awaitMirror(ctx, s.options.queueName(t, set, q), want); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *session) wantedMirrors(ctx context.Context) (int, error) {
+	var nodes []nodeInfo
+	if err := s.api.call(ctx, http.MethodGet, nil, &nodes, "nodes"); err != nil {
+		return 0, err
+	}
+	running := 0
+	for _, n := range nodes {
+		if n.Running {
+			running++
+		}
+	}
+	want := running - 1
+	if s.options.Policy["ha-mode"] == "exactly" {
+		if n, err := strconv.Atoi(fmt.Sprint(s.options.Policy["ha-params"])); err == nil {
+			want = min(want, n-1)
+		}
+	}
+	if s.options.Policy["ha-mode"] == "nodes" {
+		want = 0 // its own node may or may not be among those named
+	}
+	return want, nil
+}
+
+func (s *session) awaitMirror(ctx context.Context, queue string, want int) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		var q queueInfo
+		if err := s.api.call(ctx, http.MethodGet, nil, &q, "queues", s.endpoints[0].vhost, queue); err != nil {
+			return err
+		}
+		if len(q.Synchronised) >= want {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %d mirrors of %s, there are %d: %w", want, queue, len(q.Synchronised), ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
