@@ -1,0 +1,149 @@
+// Package main is the lab: it starts real brokers on the loopback interface for as long as a command runs, tells the command
+// where they are by environment variables, and stops exactly what it started.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+const usage = `The lab starts real brokers on 127.0.0.1, on free ports, for tests.
+
+  go run ./test/lab run [--keep] PART... -- COMMAND ARGS...   start, run the command, stop; its exit code is the lab's
+  go run ./test/lab up [--keep] PART...                       start, print the environment, stop at Ctrl-C
+
+Parts:
+%s
+State lies in the user's cache folder under lockstep-lab and is removed at the end, unless --keep.
+Brokers can be killed and started again while it runs: curl -X POST "$LOCKSTEP_LAB_CONTROL/restart?name=rabbitmq"
+`
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	order, err := parse(args)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		fmt.Fprintf(stderr, "\n"+usage, describeParts())
+		return 2
+	}
+	interrupts := make(chan os.Signal, 4)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(interrupts)
+
+	code, err := order.execute(interrupts, stdout, stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "lab:", err)
+	}
+	return code
+}
+
+// order is what the command line asks for.
+type order struct {
+	parts   []Part
+	command []string // empty: until a signal comes
+	keep    bool
+}
+
+func parse(args []string) (order, error) {
+	var o order
+	if len(args) == 0 || (args[0] != "run" && args[0] != "up") {
+		return o, errors.New("lab: say run or up")
+	}
+	before := args[1:]
+	if i := slices.Index(before, "--"); i >= 0 {
+		before, o.command = before[:i], before[i+1:]
+	}
+	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.BoolVar(&o.keep, "keep", false, "keep the brokers' files")
+	if err := flags.Parse(before); err != nil {
+		return o, fmt.Errorf("lab: %w", err)
+	}
+	for _, name := range flags.Args() {
+		i := slices.IndexFunc(parts, func(p Part) bool { return p.Name == name })
+		if i < 0 {
+			return o, fmt.Errorf("lab: no part %q", name)
+		}
+		o.parts = append(o.parts, parts[i])
+	}
+	switch {
+	case len(o.parts) == 0:
+		return o, errors.New("lab: name at least one part")
+	case args[0] == "run" && len(o.command) == 0:
+		return o, errors.New("lab: run needs a command after --")
+	case args[0] == "up" && len(o.command) > 0:
+		return o, errors.New("lab: up takes no command")
+	}
+	return o, nil
+}
+
+func (o order) execute(interrupts <-chan os.Signal, stdout, stderr io.Writer) (int, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	lab, err := newLab(stderr, o.keep)
+	if err != nil {
+		return 1, err
+	}
+	defer lab.stop()
+
+	started := make(chan error, 1)
+	go func() { started <- lab.start(ctx, o.parts) }()
+	select {
+	case err := <-started:
+		if err != nil {
+			return 1, err
+		}
+	case s := <-interrupts:
+		cancel()
+		<-started
+		return 130, fmt.Errorf("%v while the brokers were starting", s)
+	}
+	if len(o.command) == 0 {
+		fmt.Fprintln(stdout, strings.Join(lab.env, "\n"))
+		<-interrupts
+		return 0, nil
+	}
+	return runCommand(o.command, lab.env, interrupts, stdout, stderr)
+}
+
+// runCommand runs the command in a process group of its own, so that a Ctrl-C reaches it once: from here.
+func runCommand(command, env []string, interrupts <-chan os.Signal, stdout, stderr io.Writer) (int, error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return 1, fmt.Errorf("start %s: %w", command[0], err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		select {
+		case s := <-interrupts:
+			_ = syscall.Kill(-cmd.Process.Pid, s.(syscall.Signal))
+		case err := <-ended:
+			var exit *exec.ExitError
+			switch {
+			case err == nil:
+				return 0, nil
+			case errors.As(err, &exit) && exit.Exited():
+				return exit.ExitCode(), nil
+			case errors.As(err, &exit):
+				return 130, fmt.Errorf("%s: %w", command[0], err)
+			}
+			return 1, fmt.Errorf("run %s: %w", command[0], err)
+		}
+	}
+}
