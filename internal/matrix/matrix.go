@@ -3,22 +3,29 @@
 package matrix
 
 import (
-	"context"
-	"errors"
-	"iter"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"slices"
 	"time"
 
+	"cuelang.org/go/cue"
+
 	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
 )
 
-// MinMessage is the smallest message.size in bytes: the envelope with which every body begins must fit.
+// MinMessage is the smallest message.size in bytes: the envelope with which every body begins must fit. The schema has the
+// same bound.
 const MinMessage = 64
 
 // Narrow is how the command line changes a matrix without editing it.
 type Narrow struct {
 	Short bool     // replace what the matrix's short form replaces
 	Set   []string // path=value, a CUE expression: "axes.threads=[1,5]"
-	Only  []string // axis=value[,value]: keep only these combinations
+	Only  []string // axis=value[,value]: keep only these combinations; several of one axis add up
 }
 
 // Combination is one combination of axis values: a cell to run, or why it is not run. Exactly one is not nil.
@@ -28,25 +35,95 @@ type Combination struct {
 }
 
 // Matrix is a loaded matrix without faults. It is immutable and safe for concurrent use.
-type Matrix struct{}
-
-// Load parses, narrows and checks a matrix. A matrix with faults gives an error of type Faults that holds all of
-// them. file is only for messages and for the record.
-func Load(file string, source []byte, n Narrow) (*Matrix, error) {
-	return nil, errors.New("matrix: not built yet")
+type Matrix struct {
+	source  source
+	space   space
+	skip    []pattern
+	brokers map[string]*plan.Broker
+	drivers map[string]func(json.RawMessage, drivers.Use) drivers.Declaration
+	base    plan.Run // all but the cells
 }
 
-// Expand yields the combinations in the order of the matrix, the first axis outermost. It ends after the first
-// error: Faults of the combinations, or ctx's.
-func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
-	return func(yield func(Combination, error) bool) {}
+// Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Faults that holds all of
+// them; those that only one combination among many has come from Expand. file is for messages and for the record.
+func Load(file string, text []byte, n Narrow) (*Matrix, error) {
+	m, faults := load(source{file: file, text: text, narrow: n})
+	if !n.Short {
+		// What is wrong with the short form is said now, not at the next quick check.
+		_, more := load(source{file: file, text: text, narrow: Narrow{Short: true}})
+		found := newFindings(faults)
+		for _, f := range more {
+			found.add(f, "")
+		}
+		faults = append(faults, found.faults()...)
+	}
+	if len(faults) > 0 {
+		return nil, tidy(file, faults)
+	}
+	return m, nil
 }
 
-// Run collects everything that Expand yields into a run without an id or a start.
-func (m *Matrix) Run(ctx context.Context) (plan.Run, error) { return plan.Run{}, nil }
+// matrix is what the loader has read.
+func (l *loader) matrix() *Matrix {
+	m := &Matrix{source: l.source, space: l.space, skip: l.skip, brokers: l.brokers,
+		drivers: map[string]func(json.RawMessage, drivers.Use) drivers.Declaration{}}
+	for _, b := range l.brokers {
+		if b == nil {
+			continue
+		}
+		if d, err := drivers.Lookup(b.Driver); err == nil {
+			m.drivers[b.Driver] = d.Info().Declare
+		}
+	}
+	m.base = plan.Run{Version: 1, Name: l.name(), Tables: l.tables(), Repeat: 1, Order: l.order(), Settle: l.duration("settle", 0),
+		Grace: l.duration("grace", time.Minute), Source: l.record(), Axes: l.space.names()}
+	if n, err := l.root.LookupPath(cue.ParsePath("repeat")).Int64(); err == nil {
+		m.base.Repeat = int(n)
+	}
+	m.base.Strict, _ = l.root.LookupPath(cue.ParsePath("strict")).Bool()
+	return m
+}
 
-// Schema is the whole schema with its comments, the options of every driver in this build included.
-func Schema() string { return "" }
+func (l *loader) name() string {
+	s, _ := l.root.LookupPath(cue.ParsePath("name")).String() // checked before
+	return s
+}
+
+func (l *loader) duration(field string, def time.Duration) plan.Duration {
+	s, err := l.root.LookupPath(cue.ParsePath(field)).String()
+	if err != nil {
+		return plan.Duration(def)
+	}
+	d, _ := time.ParseDuration(s) // checked before
+	return plan.Duration(d)
+}
+
+func (l *loader) order() plan.Order {
+	seed, err := l.root.LookupPath(cue.ParsePath("order.random")).Uint64()
+	return plan.Order{Random: err == nil, Seed: seed}
+}
+
+// record is the run's account of where its matrix came from, without passwords.
+func (l *loader) record() plan.Source {
+	sum := sha256.Sum256(l.source.text)
+	s := plan.Source{File: filepath.Base(l.file), Path: l.file, SHA256: hex.EncodeToString(sum[:]), Text: plan.Redact(string(l.source.text)),
+		Short: l.narrow.Short, Only: slices.Clone(l.narrow.Only)}
+	if path, err := filepath.Abs(l.file); err == nil {
+		s.Path = path
+	}
+	for _, set := range l.narrow.Set {
+		s.Set = append(s.Set, plan.Redact(set))
+	}
+	return s
+}
+
+func (m *Matrix) brokerNames() []string { return slices.Sorted(maps.Keys(m.brokers)) }
 
 // Estimate is how long a run takes if nothing goes wrong, settle included.
-func Estimate(run plan.Run) time.Duration { return 0 }
+func Estimate(run plan.Run) time.Duration {
+	var once time.Duration
+	for _, c := range run.Cells {
+		once += plan.Estimate(c.Workload) + run.Settle.D()
+	}
+	return time.Duration(max(run.Repeat, 1)) * once
+}

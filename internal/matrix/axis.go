@@ -1,0 +1,278 @@
+package matrix
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/token"
+
+	"lockstep/internal/plan"
+)
+
+// axis is a named list of values.
+type axis struct {
+	name   string
+	values []value
+	place  token.Pos
+}
+
+// value is one value of an axis.
+type value struct {
+	json  json.RawMessage
+	text  string // as tables and --only write it
+	place token.Pos
+	keep  bool // --only has not excluded it
+	bad   bool // reported already
+}
+
+func (a axis) texts() []string {
+	out := make([]string, len(a.values))
+	for i, v := range a.values {
+		out[i] = v.text
+	}
+	return out
+}
+
+// space is the set of all combinations, numbered in the order of the matrix.
+type space struct {
+	axes   []axis
+	groups [][]int // axes that vary together, outermost first
+}
+
+// maxCombinations bounds a matrix to what can be meant.
+const maxCombinations = 10_000_000
+
+// size is the number of combinations.
+func (s space) size() int {
+	n := 1
+	for _, g := range s.groups {
+		n = min(n*len(s.axes[g[0]].values), maxCombinations+1)
+	}
+	return n
+}
+
+// at gives, for each axis, the index of its value in a combination.
+func (s space) at(ordinal int) []int {
+	out := make([]int, len(s.axes))
+	for i := len(s.groups) - 1; i >= 0; i-- {
+		n := len(s.axes[s.groups[i][0]].values)
+		for _, a := range s.groups[i] {
+			out[a] = ordinal % n
+		}
+		ordinal /= n
+	}
+	return out
+}
+
+// kept tells whether --only keeps the combination.
+func (s space) kept(combo []int) bool {
+	for a, i := range combo {
+		if !s.axes[a].values[i].keep {
+			return false
+		}
+	}
+	return true
+}
+
+func (s space) coordinates(combo []int) []plan.Coordinate {
+	out := make([]plan.Coordinate, len(combo))
+	for a, i := range combo {
+		out[a] = plan.Coordinate{Axis: s.axes[a].name, Value: s.axes[a].values[i].json}
+	}
+	return out
+}
+
+// name is a combination on one line, for people.
+func (s space) name(combo []int) string {
+	return plan.Cell{Coordinates: s.coordinates(combo)}.Name()
+}
+
+func (s space) names() []string {
+	out := make([]string, len(s.axes))
+	for i, a := range s.axes {
+		out[i] = a.name
+	}
+	return out
+}
+
+func (s space) find(name string) int {
+	return slices.IndexFunc(s.axes, func(a axis) bool { return a.name == name })
+}
+
+// noAxis says that a name is no axis.
+func (s space) noAxis(name string) string {
+	msg := fmt.Sprintf("there is no axis %q", name)
+	if near := nearest(name, s.names()); near != "" {
+		msg += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return msg + " (there are: " + strings.Join(s.names(), ", ") + ")"
+}
+
+// readAxes reads the field axes.
+func (l *loader) readAxes() {
+	it, err := l.root.LookupPath(cue.ParsePath("axes")).Fields()
+	if err != nil {
+		return // no axes, or reported by the check
+	}
+	for it.Next() {
+		a := axis{name: it.Selector().Unquoted(), place: it.Value().Pos()}
+		list, err := it.Value().List()
+		if err != nil {
+			continue // reported by the check
+		}
+		path := join("axes", a.name)
+		for i := 0; list.Next(); i++ {
+			a.values = append(a.values, l.readValue(a, list.Value(), fmt.Sprintf("%s[%d]", path, i)))
+		}
+		if len(a.values) == 0 {
+			l.add(a.place, path, "it has no values; give at least one, or remove the axis")
+			continue
+		}
+		l.space.axes = append(l.space.axes, a)
+	}
+}
+
+func (l *loader) readValue(a axis, v cue.Value, path string) value {
+	out := value{place: place(v), keep: true}
+	text, err := v.MarshalJSON()
+	if err != nil {
+		out.bad = true
+		if v.Validate() == nil {
+			l.add(out.place, path, explainOpen(v, ""))
+		}
+		return out
+	}
+	out.json = text
+	out.text = plan.Coordinate{Value: text}.Text()
+	if slices.Contains(a.texts(), out.text) {
+		l.add(out.place, path, show(v)+" is in the list already")
+		out.bad = true
+	}
+	if a.name == "broker" {
+		out.bad = out.bad || !l.isBroker(v, path)
+	} else if r := l.target(a.name); r != nil {
+		before := len(l.faults)
+		c := checker{}
+		c.check(r, v, path)
+		l.faults = append(l.faults, c.faults...)
+		out.bad = out.bad || len(l.faults) > before
+	}
+	return out
+}
+
+func (l *loader) isBroker(v cue.Value, path string) bool {
+	name, err := v.String()
+	if _, ok := l.brokers[name]; ok && err == nil {
+		return true
+	}
+	l.add(place(v), path, l.noBroker(show(v), name))
+	return false
+}
+
+// byName are the axes that set fields of the cell by their name.
+var byName = map[string][]string{
+	"broker":   {"broker"},
+	"mode":     {"publishers.mode"},
+	"nodes":    {"publishers.nodes", "consumers.nodes"},
+	"threads":  {"publishers.threads", "consumers.threads"},
+	"latency":  {"network.latency"},
+	"bindings": {"topology.bindings"},
+}
+
+// target is the rule of the field that an axis sets by its name.
+func (l *loader) target(name string) *rule {
+	paths := byName[name]
+	if paths == nil {
+		return nil
+	}
+	r := cellRule()
+	for _, part := range strings.Split(paths[0], ".") {
+		r = r.object.fields[part].rule
+	}
+	return r
+}
+
+// group orders the axes into what varies together.
+func (l *loader) group() {
+	partner := map[int]int{} // axis to its zip
+	for z, names := range l.readZips() {
+		for _, name := range names {
+			if a := l.space.find(name); a >= 0 {
+				partner[a] = z
+			}
+		}
+	}
+	placed := map[int]int{} // zip to its group
+	for a := range l.space.axes {
+		z, zipped := partner[a]
+		if g, ok := placed[z]; zipped && ok {
+			l.space.groups[g] = append(l.space.groups[g], a)
+			continue
+		}
+		if zipped {
+			placed[z] = len(l.space.groups)
+		}
+		l.space.groups = append(l.space.groups, []int{a})
+	}
+	if n := l.space.size(); n > maxCombinations {
+		l.add(l.root.LookupPath(cue.ParsePath("axes")).Pos(), "axes", fmt.Sprintf("they have more than %d combinations; shorten some", maxCombinations))
+		l.blocked = true
+	}
+}
+
+// readZips reads and checks the field zip.
+func (l *loader) readZips() [][]string {
+	var out [][]string
+	used := map[string]bool{}
+	for i, v := range elements(l.root.LookupPath(cue.ParsePath("zip"))) {
+		var names []string
+		length, path := -1, fmt.Sprintf("zip[%d]", i)
+		sizes := []string{}
+		equal := true
+		for _, x := range elements(v) {
+			name, err := x.String()
+			if err != nil {
+				continue // reported by the check
+			}
+			a := l.space.find(name)
+			switch {
+			case a < 0:
+				if !l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
+					l.add(x.Pos(), path, l.space.noAxis(name))
+				}
+				continue
+			case used[name]:
+				l.add(x.Pos(), path, fmt.Sprintf("axis %q is zipped already", name))
+				continue
+			}
+			used[name] = true
+			n := len(l.space.axes[a].values)
+			sizes = append(sizes, fmt.Sprintf("%s has %d", name, n))
+			equal, length = equal && (length < 0 || n == length), n
+			names = append(names, name)
+		}
+		if !equal {
+			l.add(v.Pos(), path, "zipped axes need as many values each: "+strings.Join(sizes, ", "))
+			l.blocked = true
+			continue
+		}
+		out = append(out, names)
+	}
+	return out
+}
+
+// elements are the elements of a list, as far as it is one.
+func elements(v cue.Value) []cue.Value {
+	it, err := v.List()
+	if err != nil {
+		return nil
+	}
+	var out []cue.Value
+	for it.Next() {
+		out = append(out, it.Value())
+	}
+	return out
+}

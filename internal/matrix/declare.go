@@ -1,0 +1,72 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// declare asks the driver what it makes of a cell.
+func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combination {
+	use := useOf(work)
+	d, known := w.declared[question{b.Name, use}]
+	if !known {
+		d = w.m.drivers[b.Driver](b.Options, use)
+		w.declared[question{b.Name, use}] = d
+	}
+	coordinates := w.m.space.coordinates(combo)
+	if reasons := append(beyond(b.Driver, d.Capabilities, use), d.Unfit...); len(reasons) > 0 {
+		return Combination{Excluded: &plan.Excluded{Coordinates: coordinates, Kind: "n/a", Reason: strings.Join(reasons, "; ")}}
+	}
+	return Combination{Cell: &plan.Cell{
+		ID: plan.CellID(b.Name, work), Coordinates: coordinates, Broker: *b, Workload: work,
+		Label: d.Label, Promises: plan.Promises(d.Promises),
+	}}
+}
+
+func useOf(w plan.Workload) drivers.Use {
+	p, c, t := w.Publishers, w.Consumers, w.Topology
+	return drivers.Use{
+		Mode: drivers.Mode(p.Mode), Persistent: p.Persistent, Mandatory: p.Mandatory, Ack: drivers.Ack(c.Ack), Prefetch: c.Prefetch,
+		Queues: t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings,
+		Publishers: p.Nodes * p.Threads, Consumers: c.Nodes * c.Threads * t.Subscriptions,
+		PublisherNode: drivers.Node(p.Node), ConsumerNode: drivers.Node(c.Node), QueueNode: drivers.Node(t.QueueNode),
+	}
+}
+
+// beyond lists, in words, what a use asks for that the configuration does not have.
+func beyond(driver string, has drivers.Capabilities, use drivers.Use) []string {
+	var out []string
+	lacks := func(missing bool, format string, args ...any) {
+		if missing {
+			out = append(out, driver+" here "+fmt.Sprintf(format, args...))
+		}
+	}
+	lacks(!slices.Contains(has.Modes, use.Mode), "cannot publish %s (it can: %s)", use.Mode, list(has.Modes))
+	lacks(use.Mandatory && !has.Mandatory, "does not give unroutable messages back (mandatory)")
+	lacks(use.Persistent && !has.Persistent, "cannot keep messages through a restart (persistent: true)")
+	lacks(!use.Persistent && !has.Transient, "always keeps messages through a restart (persistent: false)")
+	lacks(use.Subscriptions > 1 && !has.Subscriptions, "cannot give every message to several subscriptions")
+	lacks(use.Bindings > 1 && !has.Bindings, "knows no bindings, so that a queue cannot have %d", use.Bindings)
+	if use.Consumers > 0 {
+		lacks(!slices.Contains(has.Acks, use.Ack), "cannot acknowledge %q (it can: %s)", use.Ack, list(has.Acks))
+		lacks(use.Prefetch == 0 && !has.UnlimitedPrefetch, "has no unlimited prefetch (prefetch: 0)")
+		lacks(placed(use.ConsumerNode) && !has.Nodes, "cannot place consumers on node %s", use.ConsumerNode)
+	}
+	lacks(placed(use.PublisherNode) && !has.Nodes, "cannot place publishers on node %s", use.PublisherNode)
+	lacks(placed(use.QueueNode) && !has.Nodes, "cannot place queues on node %s", use.QueueNode)
+	return out
+}
+
+func placed(n drivers.Node) bool { return n != "" && n != drivers.AnyNode }
+
+func list[T ~string](all []T) string {
+	out := make([]string, len(all))
+	for i, x := range all {
+		out[i] = string(x)
+	}
+	return strings.Join(out, ", ")
+}

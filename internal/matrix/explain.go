@@ -1,0 +1,160 @@
+package matrix
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
+)
+
+var plainName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
+
+// setFile is how the text of a --set is named as a file, so that faults in it are told apart.
+const setFile = "--set "
+
+func faultAt(pos token.Pos, path, message string) Fault {
+	f := Fault{File: pos.Filename(), Path: path, Message: message}
+	if pos.IsValid() && !strings.HasPrefix(f.File, setFile) {
+		f.Line, f.Column = pos.Line(), pos.Column()
+	}
+	return f
+}
+
+// faultsOf turns errors of CUE's parser, compiler or evaluator into faults in plain words.
+func faultsOf(file string, err error) Faults {
+	var out Faults
+	list := errors.Errors(err)
+	for i := 0; i < len(list); i++ {
+		e := list[i]
+		path := pathOf(e)
+		if n := disjunction(list[i:]); n > 0 {
+			out = append(out, faultAt(lastPosition(e, list[i+n-1]), path, explainDisjunction(list[i:i+n])))
+			i += n - 1
+			continue
+		}
+		out = append(out, faultAt(lastPosition(e), path, plain(e)))
+	}
+	for i := range out {
+		if out[i].File == "" {
+			out[i].File = file
+		}
+	}
+	return out
+}
+
+func pathOf(e errors.Error) string {
+	path := ""
+	for _, p := range e.Path() {
+		path = join(path, strings.Trim(p, `"`))
+	}
+	return path
+}
+
+// lastPosition is the last place that the errors name: where a value was given again.
+func lastPosition(list ...errors.Error) token.Pos {
+	for i := len(list) - 1; i >= 0; i-- {
+		if all := errors.Positions(list[i]); len(all) > 0 {
+			return all[len(all)-1]
+		}
+	}
+	return token.NoPos
+}
+
+// disjunction counts the errors at the head of list that say together why no alternative fits.
+func disjunction(list []errors.Error) int {
+	if !strings.Contains(message(list[0]), "errors in empty disjunction") {
+		return 0
+	}
+	n := 1
+	for n < len(list) && pathOf(list[n]) == pathOf(list[0]) {
+		n++
+	}
+	return n
+}
+
+func explainDisjunction(list []errors.Error) string {
+	var found, valid []string
+	for _, e := range list[1:] {
+		m := conflict.FindStringSubmatch(message(e))
+		if m == nil {
+			return plain(list[len(list)-1])
+		}
+		valid, found = appendNew(valid, m[1]), appendNew(found, m[2])
+	}
+	if len(found) > 1 && len(valid) == 1 { // CUE gives the two in either order
+		found, valid = valid, found
+	}
+	return fmt.Sprintf("%s is not valid here; give one of %s", strings.Join(found, ", "), strings.Join(valid, ", "))
+}
+
+func message(e errors.Error) string {
+	format, args := e.Msg()
+	return strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+}
+
+var (
+	conflict  = regexp.MustCompile(`^conflicting values (.+?) and (.+?)(?: \(mismatched types .+\))?$`)
+	reference = regexp.MustCompile(`^reference "(.+)" not found$`)
+	bound     = regexp.MustCompile(`^invalid value (.+) \(out of bound (.+)\)$`)
+	undefined = regexp.MustCompile(`undefined field: (.+)$`)
+	openValue = regexp.MustCompile(`^(?:incomplete|non-concrete) value (.+)$`)
+	noPackage = regexp.MustCompile(`cannot find package "(.+)"|package "(.+)" .*not found`)
+)
+
+// plain says what CUE's message says, for somebody who does not know CUE.
+func plain(e errors.Error) string {
+	text := message(e)
+	if m := conflict.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf("it is given more than once, with values that do not agree: %s and %s", m[1], m[2])
+	}
+	if m := reference.FindStringSubmatch(text); m != nil {
+		return unknownName(m[1], e.Position().Filename())
+	}
+	if m := bound.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf("%s is not valid here; give a value %s", m[1], m[2])
+	}
+	if m := undefined.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf("it refers to a field %q that nothing sets", m[1])
+	}
+	if m := openValue.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf("it has no single value yet, only %s; give one", m[1])
+	}
+	if m := noPackage.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf("there is no package %q; a matrix can import CUE's standard packages only", m[1]+m[2])
+	}
+	return text
+}
+
+func unknownName(name, file string) string {
+	switch {
+	case strings.HasPrefix(file, setFile):
+		return fmt.Sprintf("nothing is named %s here; if it is text, put it into double quotes", name)
+	case name == "axis":
+		return "nothing is named axis here; write axis: _ in the same cell: {…} to refer to the combination's values"
+	}
+	return fmt.Sprintf("nothing is named %s here; if it is text, put it into double quotes", name)
+}
+
+// explain is the first of CUE's errors in plain words.
+func explain(err error) string {
+	if list := errors.Errors(err); len(list) > 0 {
+		return plain(list[0])
+	}
+	return err.Error()
+}
+
+// explainOpen says why a value that must be settled is not.
+func explainOpen(v cue.Value, allowed string) string {
+	err := v.Validate(cue.Concrete(true))
+	msg := "it has no single value"
+	if err != nil {
+		msg = explain(err)
+	}
+	if allowed != "" && !strings.Contains(msg, "give") {
+		msg += "; give " + allowed
+	}
+	return msg
+}

@@ -1,0 +1,79 @@
+package matrix
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// findings collects faults that many combinations may have alike, each once.
+type findings struct {
+	known map[string]int // by place and path: index into list, or -1 for what was reported before
+	list  []finding
+}
+
+type finding struct {
+	fault Fault
+	combo string // the first that has it
+	more  int
+}
+
+func newFindings(reported Faults) *findings {
+	f := &findings{known: map[string]int{}}
+	for _, x := range reported {
+		f.known[keyOf(x)] = -1
+	}
+	return f
+}
+
+func keyOf(x Fault) string { return fmt.Sprintf("%s:%d:%d %s", x.File, x.Line, x.Column, x.Path) }
+
+func (f *findings) add(x Fault, combo string) {
+	key := keyOf(x)
+	i, known := f.known[key]
+	switch {
+	case !known:
+		f.known[key] = len(f.list)
+		f.list = append(f.list, finding{fault: x, combo: combo})
+	case i >= 0:
+		f.list[i].more++
+	}
+}
+
+func (f *findings) faults() Faults {
+	out := make(Faults, len(f.list))
+	for i, x := range f.list {
+		out[i] = x.fault
+		switch {
+		case x.combo != "" && x.more > 0:
+			out[i].Message += fmt.Sprintf(" — in the combination %s and in %d more", x.combo, x.more)
+		case x.combo != "":
+			out[i].Message += " — in the combination " + x.combo
+		}
+	}
+	return out
+}
+
+// tidy sorts faults by their places and drops repeated ones.
+func tidy(file string, faults Faults) Faults {
+	slices.SortStableFunc(faults, func(a, b Fault) int {
+		if a.File != b.File { // the matrix first, then what narrows it
+			if a.File == file || b.File == file {
+				return cmp.Compare(b2i(b.File == file), b2i(a.File == file))
+			}
+			return strings.Compare(a.File, b.File)
+		}
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), strings.Compare(a.Path, b.Path))
+	})
+	return slices.CompactFunc(faults, func(a, b Fault) bool {
+		return a.File == b.File && a.Line == b.Line && a.Column == b.Column && (a.Message == b.Message || a.Path == b.Path && a.Line > 0)
+	})
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

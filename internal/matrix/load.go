@@ -1,0 +1,198 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/token"
+
+	"lockstep/internal/plan"
+)
+
+// loader reads one matrix and collects its faults.
+type loader struct {
+	source
+	ctx     *cue.Context
+	root    cue.Value
+	syntax  *ast.File
+	faults  Faults
+	space   space
+	brokers map[string]*plan.Broker // nil: reported already
+	skip    []pattern
+	blocked bool // combinations cannot be made
+}
+
+func (l *loader) add(pos token.Pos, path, message string) {
+	l.faults = append(l.faults, faultAt(pos, path, message))
+}
+
+// load reads a matrix as far as it can.
+func load(s source) (*Matrix, Faults) {
+	l := &loader{source: s, ctx: cuecontext.New(), brokers: map[string]*plan.Broker{}}
+	l.root, l.syntax, l.faults = s.build(l.ctx)
+	if !l.root.Exists() {
+		return nil, l.faults
+	}
+	unbuilt := len(l.faults) > 0
+	l.checkSchema()
+	l.readBrokers()
+	l.readAxes()
+	l.group()
+	l.checkAxisNames()
+	l.readSkip()
+	l.readOnly()
+	l.checkTables()
+	m := l.matrix()
+	if !unbuilt && !l.blocked {
+		l.probe(m)
+	}
+	if len(l.faults) > 0 {
+		for i := range l.faults {
+			if l.faults[i].File == "" {
+				l.faults[i].File = s.file
+			}
+		}
+		return nil, l.faults
+	}
+	return m, nil
+}
+
+// checkSchema holds the whole file against the schema, as far as it is settled before the cell is filled.
+func (l *loader) checkSchema() {
+	if err := l.root.Validate(); err != nil {
+		l.faults = append(l.faults, faultsOf(l.file, err)...)
+	}
+	it, err := l.root.Fields()
+	if err != nil {
+		return
+	}
+	o, have := matrixRule().object, map[string]any{}
+	for it.Next() {
+		name := it.Selector().Unquoted()
+		have[name] = true
+		// The template, and what may refer to it, are not settled before a combination is filled in.
+		c := checker{home: cellHomes(), partial: name == "cell" || name == "axes" || name == "skip"}
+		switch f, known := o.fields[name]; {
+		case !known:
+			c.add(it.Value().Pos(), name, c.unknown(name, "", o))
+		case !f.rule.any:
+			c.check(f.rule, it.Value(), name)
+		}
+		l.faults = append(l.faults, c.faults...)
+	}
+	c := checker{}
+	c.missing(o, have, l.root, "")
+	l.faults = append(l.faults, c.faults...)
+}
+
+// checkAxisNames finds axis.NAME in the template where there is no such axis.
+func (l *loader) checkAxisNames() {
+	for _, d := range l.syntax.Decls {
+		f, ok := d.(*ast.Field)
+		if !ok || labelOf(f) != "cell" {
+			continue
+		}
+		ast.Walk(f.Value, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				l.checkSelector(sel)
+			}
+			return true
+		}, nil)
+	}
+}
+
+func (l *loader) checkSelector(sel *ast.SelectorExpr) {
+	id, ok := sel.X.(*ast.Ident)
+	if !ok || id.Name != "axis" {
+		return
+	}
+	name, _, err := ast.LabelName(sel.Sel)
+	if err != nil || l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
+		return
+	}
+	l.add(sel.Pos(), "cell", l.space.noAxis(name))
+	l.blocked = true // every combination would say it again
+}
+
+// readOnly applies --only.
+func (l *loader) readOnly() {
+	wanted := map[int][]bool{}
+	for _, only := range l.narrow.Only {
+		name, list, ok := strings.Cut(only, "=")
+		fault := func(msg string) { l.faults = append(l.faults, Fault{File: "--only " + only, Message: msg}) }
+		if !ok {
+			fault("write it as axis=value, as in mode=confirm-each")
+			continue
+		}
+		a := l.space.find(strings.TrimSpace(name))
+		if a < 0 {
+			fault(l.space.noAxis(name))
+			continue
+		}
+		texts := l.space.axes[a].texts()
+		if wanted[a] == nil {
+			wanted[a] = make([]bool, len(texts))
+		}
+		choices := []string{list}
+		if !slices.Contains(texts, list) {
+			choices = strings.Split(list, ",")
+		}
+		for _, text := range choices {
+			i := slices.Index(texts, strings.TrimSpace(text))
+			if i < 0 {
+				fault(noValue(strings.TrimSpace(text), name, texts))
+				continue
+			}
+			wanted[a][i] = true
+		}
+	}
+	for a, keep := range wanted {
+		for i := range keep {
+			l.space.axes[a].values[i].keep = keep[i]
+		}
+	}
+}
+
+func noValue(text, axis string, texts []string) string {
+	msg := fmt.Sprintf("axis %s has no value %q", axis, text)
+	if near := nearest(text, texts); near != "" {
+		msg += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return msg + " (there are: " + strings.Join(texts, ", ") + ")"
+}
+
+// probe evaluates the template for a first combination and then once for each other value of each axis, to find now what
+// would be found in the middle of the expansion.
+func (l *loader) probe(m *Matrix) {
+	first := make([]int, len(l.space.axes))
+	for a, x := range l.space.axes {
+		first[a] = slices.IndexFunc(x.values, func(v value) bool { return !v.bad })
+		if first[a] < 0 {
+			return
+		}
+	}
+	w, err := newWorker(m)
+	if err != nil {
+		return
+	}
+	found := newFindings(l.faults)
+	w.examine(first, found)
+	for _, group := range l.space.groups {
+		for i := range l.space.axes[group[0]].values {
+			combo := slices.Clone(first)
+			bad := false
+			for _, a := range group {
+				combo[a] = i
+				bad = bad || l.space.axes[a].values[i].bad
+			}
+			if !bad && !slices.Equal(combo, first) {
+				w.examine(combo, found)
+			}
+		}
+	}
+	l.faults = append(l.faults, found.faults()...)
+}

@@ -1,0 +1,236 @@
+package matrix
+
+import (
+	"fmt"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/ast/astutil"
+	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
+)
+
+// source is a matrix file and what narrows it. It can be built in any number of contexts.
+type source struct {
+	file   string
+	text   []byte
+	narrow Narrow
+}
+
+// parse reads the file and replaces what --short and --set replace. Places in it are those of the file.
+func (s source) parse() (*ast.File, Faults) {
+	f, err := parser.ParseFile(s.file, s.text, parser.ParseComments)
+	if err != nil {
+		return nil, faultsOf(s.file, err)
+	}
+	short := takeShort(f)
+	if s.narrow.Short {
+		for _, value := range short {
+			f.Decls = merge(f.Decls, nil, value)
+		}
+	}
+	var faults Faults
+	for _, set := range s.narrow.Set {
+		path, value, fault := parseSet(set)
+		if fault != "" {
+			faults = append(faults, Fault{File: setFile + set, Message: fault})
+			continue
+		}
+		f.Decls = merge(f.Decls, path, value)
+	}
+	unbind(f)
+	return f, faults
+}
+
+// takeShort removes the fields named short and returns their values.
+func takeShort(f *ast.File) []ast.Expr {
+	var values []ast.Expr
+	var rest []ast.Decl
+	for _, d := range f.Decls {
+		if field, ok := d.(*ast.Field); ok && labelOf(field) == "short" {
+			values = append(values, field.Value)
+			continue
+		}
+		rest = append(rest, d)
+	}
+	f.Decls = rest
+	return values
+}
+
+func parseSet(set string) (path []string, value ast.Expr, fault string) {
+	left, right, ok := strings.Cut(set, "=")
+	if !ok || strings.TrimSpace(right) == "" {
+		return nil, nil, "write it as path=value, as in axes.threads=[1,5]"
+	}
+	p := cue.ParsePath(strings.TrimSpace(left))
+	if p.Err() != nil || len(p.Selectors()) == 0 {
+		return nil, nil, fmt.Sprintf("%q is not the path of a field, as in axes.threads", left)
+	}
+	for _, sel := range p.Selectors() {
+		if sel.LabelType() != cue.StringLabel {
+			return nil, nil, fmt.Sprintf("%s in the path is not the name of a field; replace the whole list or struct that holds it", sel)
+		}
+		path = append(path, sel.Unquoted())
+	}
+	value, err := parser.ParseExpr(setFile+set, right)
+	if err != nil {
+		return nil, nil, fmt.Sprintf("%q is not a CUE value (%s); text goes into double quotes, as in %s='\"…\"'", right, plain(errors.Errors(err)[0]), left)
+	}
+	return path, value, ""
+}
+
+// merge replaces the field at path by value; the fields of a struct one by one, anything else as a whole.
+func merge(decls []ast.Decl, path []string, value ast.Expr) []ast.Decl {
+	if lit, ok := value.(*ast.StructLit); ok && (len(lit.Elts) > 0 || len(path) == 0) {
+		for _, d := range lit.Elts {
+			if field, ok := d.(*ast.Field); ok {
+				decls = merge(decls, append(path[:len(path):len(path)], labelOf(field)), field.Value)
+			}
+		}
+		return decls
+	}
+	done := false
+	decls = replace(decls, path, value, &done)
+	if !done {
+		decls = append(decls, newField(path, value))
+	}
+	return decls
+}
+
+// replace puts value in place of the first field at path and removes the others.
+func replace(decls []ast.Decl, path []string, value ast.Expr, done *bool) []ast.Decl {
+	var out []ast.Decl
+	for _, d := range decls {
+		switch x := d.(type) {
+		case *ast.Field:
+			if labelOf(x) != path[0] {
+				break
+			}
+			if len(path) > 1 {
+				x.Value = within(x.Value, path[1:], value, done)
+				break
+			}
+			if *done {
+				continue
+			}
+			x.Value, *done = value, true
+		case *ast.EmbedDecl:
+			x.Expr = within(x.Expr, path, value, done)
+		case *ast.Comprehension:
+			was := *done // a field that is there only under a condition does not make the replacement unconditional
+			x.Value = within(x.Value, path, nil, &was)
+		}
+		if field, ok := d.(*ast.Field); ok && field.Value == nil {
+			continue
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// within replaces the field at path inside an expression: in the struct literals that it is made of. A nil value only removes.
+func within(x ast.Expr, path []string, value ast.Expr, done *bool) ast.Expr {
+	switch x := x.(type) {
+	case *ast.StructLit:
+		x.Elts = replace(x.Elts, path, value, done)
+		if !*done && value != nil {
+			x.Elts, *done = append(x.Elts, newField(path, value)), true
+		}
+		return x
+	case *ast.BinaryExpr:
+		if x.Op == token.AND {
+			if _, lit := x.X.(*ast.StructLit); lit {
+				x.X = within(x.X, path, value, done)
+				x.Y = within(x.Y, path, value, done)
+			} else {
+				x.Y = within(x.Y, path, value, done)
+				x.X = within(x.X, path, value, done)
+			}
+			return x
+		}
+	case *ast.ParenExpr:
+		x.X = within(x.X, path, value, done)
+		return x
+	case *ast.Ident, *ast.SelectorExpr, *ast.IndexExpr:
+		if *done || value == nil {
+			return x
+		}
+		*done = true
+		return &ast.BinaryExpr{X: x, Op: token.AND, Y: ast.NewStruct(newField(path, value))}
+	}
+	if *done || value == nil {
+		return x
+	}
+	*done = true
+	return ast.NewStruct(newField(path, value))
+}
+
+// newField is path: value, nested.
+func newField(path []string, value ast.Expr) *ast.Field {
+	for i := len(path) - 1; i > 0; i-- {
+		value = ast.NewStruct(&ast.Field{Label: ast.NewStringLabel(path[i]), Value: value})
+	}
+	return &ast.Field{Label: ast.NewStringLabel(path[0]), Value: value}
+}
+
+func labelOf(f *ast.Field) string {
+	label := f.Label
+	if alias, ok := label.(*ast.Alias); ok {
+		if inner, ok := alias.Expr.(ast.Label); ok {
+			label = inner
+		}
+	}
+	name, _, err := ast.LabelName(label)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// unbind forgets what identifiers were bound to before fields were moved; building binds them again.
+func unbind(f *ast.File) {
+	f.Unresolved = nil
+	ast.Walk(f, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok {
+			id.Node, id.Scope = nil, nil
+		}
+		return true
+	}, nil)
+}
+
+// build compiles the file. Names that are bound to nothing are reported and then taken as open, so that what else is wrong
+// comes to light too. The value does not exist if the file cannot be evaluated at all.
+func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Faults) {
+	f, faults := s.parse()
+	if f == nil {
+		return cue.Value{}, nil, faults
+	}
+	v := ctx.BuildFile(f)
+	if lost := danglingNames(v.Err()); len(lost) > 0 {
+		faults = append(faults, faultsOf(s.file, v.Err())...)
+		astutil.Apply(f, nil, func(c astutil.Cursor) bool {
+			if id, ok := c.Node().(*ast.Ident); ok && lost[id.Pos().String()] {
+				c.Replace(ast.NewIdent("_"))
+			}
+			return true
+		})
+		unbind(f)
+		v = ctx.BuildFile(f)
+	}
+	if err := v.Err(); err != nil && v.Source() == nil && !v.LookupPath(cue.ParsePath("name")).Exists() && len(errors.Errors(err)) > 0 && !hasFields(v) {
+		return cue.Value{}, f, append(faults, faultsOf(s.file, err)...)
+	}
+	return v, f, faults
+}
+
+func danglingNames(err error) map[string]bool {
+	lost := map[string]bool{}
+	for _, e := range errors.Errors(err) {
+		if reference.MatchString(message(e)) {
+			lost[e.Position().String()] = true
+		}
+	}
+	return lost
+}

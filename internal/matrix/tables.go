@@ -1,0 +1,112 @@
+package matrix
+
+import (
+	"fmt"
+	"strings"
+
+	"cuelang.org/go/cue"
+
+	"lockstep/internal/plan"
+)
+
+// checkTables checks the names that the tables use.
+func (l *loader) checkTables() {
+	for i, t := range elements(l.root.LookupPath(cue.ParsePath("tables"))) {
+		path := fmt.Sprintf("tables[%d]", i)
+		shown := map[string]bool{}
+		for _, part := range []string{"split", "rows", "columns"} {
+			for _, x := range elements(t.LookupPath(cue.ParsePath(part))) {
+				l.checkTableAxis(x, join(path, part), shown)
+			}
+		}
+		values := t.LookupPath(cue.ParsePath("values"))
+		for _, x := range elements(values) {
+			if name, err := x.String(); err == nil && !isValue(name) {
+				l.add(x.Pos(), join(path, "values"), noTableValue(name))
+			}
+		}
+		if values.Exists() && values.Validate() == nil && len(elements(values)) == 0 {
+			l.add(place(values), join(path, "values"), "it is empty; give at least one value, as in [\"send.rate\"]")
+		}
+		if len(shown) > 0 {
+			l.checkHidden(t, path, shown)
+		}
+	}
+}
+
+func (l *loader) checkTableAxis(x cue.Value, path string, shown map[string]bool) {
+	name, err := x.String()
+	if err != nil {
+		return // reported by the check
+	}
+	if shown[name] {
+		l.add(x.Pos(), path, fmt.Sprintf("axis %q is in the table already", name))
+	}
+	shown[name] = true
+	if !l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
+		l.add(x.Pos(), path, l.space.noAxis(name))
+	}
+}
+
+// checkHidden finds axes whose values a table would mix without saying so.
+func (l *loader) checkHidden(t cue.Value, path string, shown map[string]bool) {
+	for name := range shown {
+		if l.space.find(name) < 0 {
+			return // reported already, perhaps as a misspelling of what is hidden
+		}
+	}
+	for _, group := range l.space.groups {
+		names, kept, seen := []string{}, 0, false
+		for _, a := range group {
+			names = append(names, l.space.axes[a].name)
+			seen = seen || shown[l.space.axes[a].name]
+		}
+		for _, v := range l.space.axes[group[0]].values {
+			if v.keep {
+				kept++
+			}
+		}
+		if !seen && kept > 1 {
+			l.add(t.Pos(), path, fmt.Sprintf("axis %s has %d values, but the table does not show it and would mix them; name it in split, rows or columns",
+				strings.Join(names, " or "), kept))
+		}
+	}
+}
+
+func isValue(name string) bool {
+	for _, v := range plan.Values() {
+		if v.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func noTableValue(name string) string {
+	var names, short []string
+	for _, v := range plan.Values() {
+		names = append(names, v.Name)
+		stem, quantile, _ := strings.Cut(v.Name, ".p")
+		if quantile == "" || stem == "" {
+			stem = strings.TrimSuffix(v.Name, ".max")
+		}
+		if stem != v.Name {
+			stem += ".p50…max"
+		}
+		short = appendNew(short, stem)
+	}
+	msg := fmt.Sprintf("there is no value %q", name)
+	if near := nearest(name, names); near != "" {
+		msg += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return msg + " (there are: " + strings.Join(short, ", ") + ")"
+}
+
+// tables are those of the matrix, or one of everything.
+func (l *loader) tables() []plan.Table {
+	var out []plan.Table
+	if err := l.root.LookupPath(cue.ParsePath("tables")).Decode(&out); err == nil && len(out) > 0 {
+		return out
+	}
+	return []plan.Table{{Rows: l.space.names(), Values: []string{"send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", "processing.p99"}}}
+}
