@@ -1,0 +1,101 @@
+package nats
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"lockstep/pkg/drivers"
+)
+
+//go:embed schema.cue
+var schema string
+
+// The places that depend on who leads a stream.
+const (
+	nodeLeader   drivers.Node = "leader"
+	nodeFollower drivers.Node = "follower"
+)
+
+func (driver) Info() drivers.Info {
+	return drivers.Info{
+		Name:    "nats",
+		Doc:     "NATS JetStream: a stream for each queue and durable pull consumers, on servers of yours or on one embedded in the agent.",
+		Schema:  schema,
+		Declare: declare,
+	}
+}
+
+func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return drivers.Declaration{Unfit: []string{err.Error()}}
+	}
+	automatic := use.Ack == drivers.AckAutomatic
+	return drivers.Declaration{
+		Capabilities: drivers.Capabilities{
+			Modes:             drivers.Modes(),
+			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
+			Persistent:        o.Storage == "file",
+			Transient:         o.Storage == "memory",
+			UnlimitedPrefetch: true,
+			Subscriptions:     true,
+			Bindings:          true,
+			Nodes:             len(o.urls()) > 1,
+			Redelivery:        !automatic,
+		},
+		Promises: drivers.Promises{
+			ConfirmedKept: !automatic && !o.forgets(use.Consumers),
+			// JetStream drops unconfirmed messages without a word when it cannot keep up.
+			SentKept: false,
+			// What is not acknowledged within ackWait is delivered again, and so may be what a new leader knows no better of.
+			NoDuplicates: automatic,
+			Ordered:      true,
+		},
+		Unfit: unfit(&o, use),
+		Label: label(&o, use),
+	}
+}
+
+func unfit(o *options, use drivers.Use) []string {
+	var reasons []string
+	nodes := len(o.urls())
+	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode, use.QueueNode} {
+		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= max(nodes, 1)) {
+			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))
+		}
+	}
+	if use.QueueNode == nodeLeader || use.QueueNode == nodeFollower {
+		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
+	}
+	if _, err := strconv.Atoi(string(use.QueueNode)); err == nil && nodes > 1 && o.Replicas == 1 {
+		reasons = append(reasons, "NATS places a stream of one replica itself: a queue is pinned by its leader and needs replicas: 3")
+	}
+	if (use.PublisherNode == nodeFollower || use.ConsumerNode == nodeFollower) && o.Replicas == 1 {
+		reasons = append(reasons, "a stream of one replica has no follower")
+	}
+	return reasons
+}
+
+// label says what a confirm means, which depends on storage and replicas.
+func label(o *options, use drivers.Use) string {
+	kind := fmt.Sprintf("R%d %s", o.Replicas, o.Storage)
+	if !use.Mode.Confirmed() {
+		return kind + ", core publish, at most once"
+	}
+	written := "in memory"
+	if o.Storage == "file" {
+		written = "written, not synced"
+		if o.Sync == "always" {
+			written = "synced to disk"
+		} else if !o.Embedded {
+			written = "written, synced as the server is set"
+		}
+	}
+	where := "of one server"
+	if o.Replicas > 1 {
+		where = "of the majority"
+	}
+	return fmt.Sprintf("%s, confirm: %s %s", kind, written, where)
+}

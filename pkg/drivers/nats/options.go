@@ -1,0 +1,155 @@
+package nats
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	client "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// unconsumedBytes bounds the streams of runs without consumers when the options do not.
+const unconsumedBytes = 256 << 20
+
+type options struct {
+	URL         string   `json:"url"`
+	URLs        []string `json:"urls"`
+	Embedded    bool     `json:"embedded"`
+	Name        string   `json:"name"`
+	Sync        string   `json:"sync"`
+	User        string   `json:"user"`
+	Password    string   `json:"password"`
+	Token       string   `json:"token"`
+	Credentials string   `json:"credentials"`
+	Storage     string   `json:"storage"`
+	Replicas    int      `json:"replicas"`
+	MaxBytes    int64    `json:"maxBytes"`
+	MaxMessages int64    `json:"maxMessages"`
+	Discard     string   `json:"discard"`
+	AckWait     string   `json:"ackWait"`
+}
+
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+func parseOptions(raw json.RawMessage) (options, error) {
+	o := options{Name: "default", Sync: "default", Storage: "memory", Replicas: 1, AckWait: "30s"}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return o, fmt.Errorf("read nats options: %w", err)
+	}
+	if fault := o.fault(); fault != "" {
+		return o, fmt.Errorf("read nats options: %s", fault)
+	}
+	return o, nil
+}
+
+// fault says what the schema cannot: which options do not go together.
+func (o *options) fault() string {
+	ways := 0
+	for _, given := range []bool{o.URL != "", len(o.URLs) > 0, o.Embedded} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways != 1:
+		return `give one of url: "nats://host:4222", urls (one for each server of a cluster) and embedded: true`
+	case o.Embedded && o.Replicas > 1:
+		return "an embedded server is one server: replicas must be 1"
+	case !o.Embedded && o.Sync != "default":
+		return "sync is for embedded servers; of others it is a setting of the server (sync_interval)"
+	case o.Sync == "always" && o.Storage != "file":
+		return `sync: "always" needs storage: "file"`
+	case o.Storage != "memory" && o.Storage != "file":
+		return fmt.Sprintf(`storage %q: "memory" or "file"`, o.Storage)
+	case o.Discard != "" && o.Discard != "old" && o.Discard != "new":
+		return fmt.Sprintf(`discard %q: "old" or "new"`, o.Discard)
+	}
+	if d, err := time.ParseDuration(o.AckWait); err != nil || d <= 0 {
+		return fmt.Sprintf("ackWait %q: write it like \"30s\"", o.AckWait)
+	}
+	return ""
+}
+
+func (o *options) urls() []string {
+	if o.URL != "" {
+		return []string{o.URL}
+	}
+	return o.URLs
+}
+
+func (o *options) ackWait() time.Duration {
+	d, _ := time.ParseDuration(o.AckWait)
+	return d
+}
+
+func (o *options) bounded() bool { return o.MaxBytes > 0 || o.MaxMessages > 0 }
+
+// forgets tells whether a full stream drops messages that nobody has acknowledged.
+func (o *options) forgets(consumers int) bool {
+	return consumers == 0 || (o.bounded() && o.Discard == "old")
+}
+
+func (o *options) storage() jetstream.StorageType {
+	if o.Storage == "file" {
+		return jetstream.FileStorage
+	}
+	return jetstream.MemoryStorage
+}
+
+// authentication is what the options say about who the client is. What a URL says wins over it.
+func (o *options) authentication() []client.Option {
+	var all []client.Option
+	if o.User != "" {
+		all = append(all, client.UserInfo(o.User, o.Password))
+	}
+	if o.Token != "" {
+		all = append(all, client.Token(o.Token))
+	}
+	if o.Credentials != "" {
+		all = append(all, client.UserCredentials(o.Credentials))
+	}
+	return all
+}
+
+// endpoint is one address of the broker. Its url may hold a secret; its address does not.
+type endpoint struct {
+	url     string
+	address string
+}
+
+// parseEndpoint reads a URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+func parseEndpoint(text string) (endpoint, error) {
+	if !strings.Contains(text, "://") {
+		text = "nats://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || (u.Scheme != "nats" && u.Scheme != "tls") {
+		return endpoint{}, errors.New(`not of the form "nats://user:password@host:port" or "tls://…"` +
+			` (percent-encode what is special in user and password)`)
+	}
+	port := u.Port()
+	if port == "" {
+		port = "4222"
+		u.Host = net.JoinHostPort(u.Hostname(), port)
+	}
+	return endpoint{url: u.String(), address: net.JoinHostPort(u.Hostname(), port)}, nil
+}
+
+func (o *options) endpoints() ([]endpoint, error) {
+	var all []endpoint
+	for i, text := range o.urls() {
+		e, err := parseEndpoint(text)
+		if err != nil {
+			return nil, fmt.Errorf("read nats url number %d: %w", i, err)
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
