@@ -1,0 +1,243 @@
+package drivertest
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+const ackInterval = 20 * time.Millisecond
+
+var errHandler = errors.New("drivertest's handler refuses")
+
+// checkAck proves that what was acknowledged does not come again to a consumer that follows, and that a
+// prefetch smaller than the number of messages does not stop the flow.
+func checkAck(c *check, a drivers.Ack) {
+	u := c.use(c.anyMode())
+	u.Ack, u.Prefetch = a, 10
+	d := c.declare(u)
+	if !slices.Contains(d.Capabilities.Acks, a) {
+		c.checkUndeclaredAck(a)
+		return
+	}
+	c.need(u)
+	r := c.rig(u)
+	s := r.sender(1)
+	first := r.inbox(nil)
+	s.send(45)
+	first.exactly(s.kept(), d.Promises)
+	first.close()
+
+	// Acknowledgements that nothing but Close can send.
+	late := r.inbox(nil, func(spec *drivers.ConsumerSpec) {
+		spec.Prefetch, spec.AckEvery, spec.AckInterval = 100, 90, time.Hour
+	})
+	before := len(s.kept())
+	s.send(30)
+	late.arrive(s.kept()[before:])
+	late.close()
+
+	s.send(1)
+	second := r.inbox(nil)
+	second.arrive(s.kept()[before+30:])
+	c.linger()
+	if n := second.distinct(); n != 1 {
+		c.errorf("%d messages come again after they were acknowledged (%s) and the consumer closed", n-1, a)
+	}
+}
+
+func (c *check) checkUndeclaredAck(a drivers.Ack) {
+	r := c.rig(c.use(c.anyMode()))
+	r.use.Ack = a
+	in, err := r.tryInbox(nil)
+	if err == nil {
+		in.close()
+	}
+	if !refused(err) {
+		c.errorf("a consumer of the undeclared acknowledgement %s gives %v, not ErrUnsupported", a, err)
+	}
+}
+
+// checkRedelivery refuses every second message once: it has to come again, and say so if the broker does.
+func checkRedelivery(c *check, a drivers.Ack) {
+	u := c.use(c.anyMode())
+	u.Ack, u.Prefetch = a, 10
+	d := c.need(u)
+	if !d.Capabilities.Redelivery {
+		c.skipf("redelivery is not declared")
+	}
+	r := c.rig(u)
+	refusedOnce := map[id]bool{}
+	in := r.inbox(func(got []receipt) error {
+		m := got[0]
+		if m.id.seq%2 == 1 && !refusedOnce[m.id] {
+			refusedOnce[m.id] = true
+			return errHandler
+		}
+		return nil
+	}, func(spec *drivers.ConsumerSpec) { spec.Batch = 1 })
+	s := r.sender(1)
+	s.send(20)
+	again := func(m id) bool { return m.seq%2 == 0 || in.count(m) >= 2 }
+	c.eventually(func() bool {
+		return in.missing(s.kept()) == 0 && !slices.ContainsFunc(s.kept(), func(m id) bool { return !again(m) })
+	}, func() string { return "refused messages do not come again" })
+	c.linger()
+	checkFlags(c, in.all())
+	in.close()
+	checkNothingLeft(c, r, d)
+}
+
+// checkFlags compares what the broker says of redelivery with what happened: each odd message twice, others once.
+func checkFlags(c *check, all []receipt) {
+	times := map[id]int{}
+	for _, got := range all {
+		times[got.id]++
+		n := times[got.id]
+		switch {
+		case n == 1 && got.redelivered == drivers.Yes:
+			c.errorf("message %d says redelivered at its first delivery", got.id.seq)
+		case n > 1 && got.redelivered == drivers.No:
+			c.errorf("message %d says not redelivered at its second delivery", got.id.seq)
+		case n > 2 || (n > 1 && got.id.seq%2 == 0):
+			c.errorf("message %d arrives %d times", got.id.seq, n)
+		}
+	}
+}
+
+// checkNothingLeft proves that all was acknowledged: a new consumer gets nothing.
+func checkNothingLeft(c *check, r *rig, d drivers.Declaration) {
+	rest := r.inbox(nil)
+	c.linger()
+	if n := rest.distinct(); n > 0 && d.Capabilities.Redelivery {
+		c.errorf("%d messages come again after they were acknowledged and the consumer closed", n)
+	}
+}
+
+// gate makes a handler block at its first call until it is opened.
+type gate struct {
+	entered, open chan struct{}
+	once, opened  sync.Once
+	after         error // what the blocked call returns
+}
+
+// release opens the gate; checks defer it, so that no failure leaves a handler blocked.
+func (g *gate) release() { g.opened.Do(func() { close(g.open) }) }
+
+func newGate(after error) *gate {
+	return &gate{entered: make(chan struct{}), open: make(chan struct{}), after: after}
+}
+
+func (g *gate) react([]receipt) error {
+	var err error
+	g.once.Do(func() {
+		close(g.entered)
+		<-g.open
+		err = g.after
+	})
+	return err
+}
+
+// checkPrefetch blocks one handler: it may keep its prefetch from others, and no more.
+func checkPrefetch(c *check) {
+	u := c.use(c.anyMode())
+	u.Prefetch, u.Consumers = 5, 2
+	d := c.need(u)
+	if d.Capabilities.Streams || u.Ack == drivers.AckAutomatic {
+		c.skipf("the prefetch cannot be seen from outside: queues are divided in streams, or nothing is acknowledged")
+	}
+	r := c.rig(u)
+	one := func(spec *drivers.ConsumerSpec) { spec.Batch = 1 }
+	g := newGate(nil)
+	blocked := r.inbox(g.react, one)
+	defer g.release()
+	s := r.sender(1)
+	s.send(1)
+	c.await(g.entered, "the first message")
+	s.send(39)
+	other := r.inbox(nil, one)
+	c.eventually(func() bool { return other.distinct() >= 35 }, func() string {
+		return "a handler that blocks keeps more than its prefetch of 5 from another consumer"
+	})
+	c.linger()
+	if n := other.distinct() + blocked.distinct(); n > 40 {
+		c.errorf("%d different deliveries of 40 messages: an unacknowledged message went to two consumers", n)
+	}
+	if other.count(id{1, 0}) > 0 {
+		c.errorf("the message in a blocked handler went to another consumer too")
+	}
+}
+
+// await waits for a channel to close.
+func (c *check) await(ch <-chan struct{}, what string) {
+	select {
+	case <-ch:
+	case <-time.After(waitLimit):
+		c.fatalf("waited %v in vain: %s", waitLimit, what)
+	}
+}
+
+// checkBatch bounds handler calls from above, and makes sure that they do not wait for more.
+func checkBatch(c *check) {
+	u := c.use(c.anyMode())
+	d := c.need(u)
+	for _, batch := range []int{1, 7, 1000} {
+		r := c.rig(u)
+		s := r.sender(1)
+		in := r.inbox(nil, func(spec *drivers.ConsumerSpec) { spec.Batch = batch })
+		s.send(3)
+		if keeps(u.Mode, d.Promises) && !in.arrive(s.kept()) {
+			c.fatalf("3 messages wait for a batch of %d to fill", batch)
+		}
+		s.send(100)
+		in.arrive(s.kept())
+		c.logf("batch %d: %d calls, at most %d at once", batch, in.calls, in.largest)
+	}
+}
+
+// checkHandlerBlocks closes a consumer whose handler blocks: Close waits for it, and nothing follows.
+func checkHandlerBlocks(c *check) {
+	u := c.use(c.anyMode())
+	u.Prefetch = 10
+	d := c.need(u)
+	r := c.rig(u)
+	g := newGate(errHandler)
+	defer g.release()
+	in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch = 1 })
+	s := r.sender(1)
+	s.send(10)
+	c.await(g.entered, "the first message")
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = in.consumer.Close()
+	}()
+	c.linger()
+	select {
+	case <-closed:
+		c.errorf("Close returned while the handler was running")
+	default:
+	}
+	g.release()
+	c.await(closed, "Consumer.Close after its handler returned")
+	calls := len(in.all())
+	c.linger()
+	if n := len(in.all()); n > calls {
+		c.errorf("the handler is called %d times after Close returned", n-calls)
+	}
+	if in.closings.Load() > 0 {
+		c.errorf("OnClosed was called although the suite closed the consumer")
+	}
+	if d.Capabilities.Redelivery && u.Ack != drivers.AckAutomatic {
+		var left []id
+		for _, m := range s.kept() {
+			if in.count(m) == 0 || m.seq == 0 {
+				left = append(left, m)
+			}
+		}
+		r.inbox(nil).arrive(left)
+	}
+}

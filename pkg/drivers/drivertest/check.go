@@ -1,0 +1,215 @@
+package drivertest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lockstep/pkg/drivers"
+)
+
+const (
+	checkLimit = 30 * time.Second // of one check
+	waitLimit  = 10 * time.Second // for what must happen
+	callLimit  = 10 * time.Second // for "a few seconds", generously
+	leakLimit  = 5 * time.Second  // for goroutines to end after Close
+)
+
+// result is what became of one check.
+type result struct {
+	failures, logs []string
+	skipped        string
+}
+
+// check is one check in progress. Its goroutine may end it with fatalf or skipf; others only report.
+type check struct {
+	h    Harness
+	t    *testing.T // for Restart only
+	ctx  context.Context
+	dial *dialer
+
+	mu       sync.Mutex
+	over     bool // too late to report
+	result   result
+	cleanups []func()
+}
+
+// prove runs one check in a goroutine of its own, so that a driver that hangs does not stop the suite.
+func prove(t *testing.T, h Harness, n named) result {
+	leaks := goleak.IgnoreCurrent()
+	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
+	defer cancel()
+	c := &check{h: h, t: t, ctx: ctx, dial: newDialer()}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer c.cleanUp()
+		n.run(c)
+	}()
+	select {
+	case <-done:
+		c.checkLeaks(leaks)
+	case <-time.After(checkLimit + callLimit):
+		c.errorf("the check hangs; goroutines:\n%s", stacks())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	return c.result
+}
+
+func stacks() []byte {
+	buf := make([]byte, 64<<10)
+	return buf[:runtime.Stack(buf, true)]
+}
+
+func (c *check) checkLeaks(before goleak.Option) {
+	c.dial.close()
+	var err error
+	for deadline := time.Now().Add(leakLimit); ; {
+		if err = goleak.Find(before); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.errorf("goroutines are left after everything was closed: %v", err)
+			return
+		}
+	}
+}
+
+func (c *check) cleanUp() {
+	for _, f := range slices.Backward(c.cleanups) {
+		f()
+	}
+}
+
+func (c *check) errorf(format string, a ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over && len(c.result.failures) < 20 {
+		c.result.failures = append(c.result.failures, fmt.Sprintf(format, a...))
+	}
+}
+
+func (c *check) fatalf(format string, a ...any) {
+	c.errorf(format, a...)
+	runtime.Goexit()
+}
+
+func (c *check) skipf(format string, a ...any) {
+	c.mu.Lock()
+	c.result.skipped = fmt.Sprintf(format, a...)
+	c.mu.Unlock()
+	runtime.Goexit()
+}
+
+func (c *check) logf(format string, a ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.result.logs = append(c.result.logs, fmt.Sprintf(format, a...))
+	}
+}
+
+// must ends the check if err is not nil.
+func (c *check) must(err error, doing string) {
+	if err != nil {
+		c.fatalf("%s: %v", doing, err)
+	}
+}
+
+// within runs f, which may hang, and reports whether it returned in time; if not the check has failed.
+func (c *check) within(limit time.Duration, doing string, f func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+		return true
+	case <-time.After(limit):
+		c.errorf("%s does not return within %v; goroutines:\n%s", doing, limit, stacks())
+		return false
+	}
+}
+
+// eventually waits for ok; what says at the end what is still missing.
+func (c *check) eventually(ok func() bool, what func() string) bool {
+	deadline := time.Now().Add(waitLimit)
+	for pause := 50 * time.Microsecond; !ok(); pause = min(2*pause, 5*time.Millisecond) {
+		if time.Now().After(deadline) || c.ctx.Err() != nil {
+			c.errorf("waited %v in vain: %s", waitLimit, what())
+			return false
+		}
+		time.Sleep(pause)
+	}
+	return true
+}
+
+// linger gives time to what must not happen.
+func (c *check) linger() {
+	if c.h.Slow {
+		time.Sleep(300 * time.Millisecond)
+		return
+	}
+	time.Sleep(60 * time.Millisecond)
+}
+
+// count is how many messages a check sends where any number would do.
+func (c *check) count() int {
+	if c.h.Slow {
+		return 60
+	}
+	return 300
+}
+
+// env is the environment of a session of this check.
+func (c *check) env() drivers.Env {
+	dir, err := os.MkdirTemp("", "drivertest-")
+	c.must(err, "make a folder for the session")
+	c.cleanups = append(c.cleanups, func() { _ = os.RemoveAll(dir) })
+	return drivers.Env{
+		Dial: c.dial.dial, Forward: c.dial.forward, Dir: dir,
+		Log:   slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Event: func(drivers.EventKind, string) {},
+	}
+}
+
+// session opens a session that is closed at the end of the check.
+func (c *check) session() drivers.Session { return c.sessionWith(c.h.Options) }
+
+func (c *check) sessionWith(options []byte) drivers.Session {
+	s, err := c.h.Driver.Open(c.ctx, options, c.env())
+	c.must(err, "open a session")
+	c.cleanups = append(c.cleanups, func() {
+		c.within(callLimit, "Session.Close", func() { _ = s.Close() })
+	})
+	return s
+}
+
+// topology is what use asks for, under a name of its own.
+func topology(u drivers.Use) drivers.Topology {
+	id := make([]byte, 6)
+	_, _ = rand.Read(id)
+	return drivers.Topology{
+		Name:   "drivertest-" + hex.EncodeToString(id),
+		Queues: u.Queues, Subscriptions: u.Subscriptions, Bindings: u.Bindings,
+		QueueNode: u.QueueNode, Persistent: u.Persistent, Publishers: u.Publishers, Consumers: u.Consumers,
+	}
+}
+
+// refused reports whether err is ErrUnsupported.
+func refused(err error) bool { return errors.Is(err, drivers.ErrUnsupported) }

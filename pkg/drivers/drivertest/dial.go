@@ -1,0 +1,237 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// errRefused is what a refusing dialer says.
+var errRefused = errors.New("drivertest refuses this connection")
+
+// dialer is the only way to the broker: it counts what goes through, and refuses, stalls or cuts it.
+type dialer struct {
+	refuse, hang       atomic.Bool
+	dials              atomic.Int64
+	readings, writings atomic.Int64 // bytes
+
+	mu        sync.Mutex
+	conns     map[*conn]struct{}
+	listeners []net.Listener
+	stalled   chan struct{} // closed when connections move; never nil
+	moving    bool
+	forwards  sync.WaitGroup
+}
+
+func newDialer() *dialer {
+	d := &dialer{conns: map[*conn]struct{}{}, stalled: make(chan struct{}), moving: true}
+	close(d.stalled)
+	return d
+}
+
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d.dials.Add(1)
+	if d.refuse.Load() {
+		return nil, errRefused
+	}
+	if d.hang.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	var plain net.Dialer
+	inner, err := plain.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: inner, d: d, closed: make(chan struct{})}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conns[c] = struct{}{}
+	return c, nil
+}
+
+// stall makes connections pass nothing on, as a broker that is dead but connected, or lets them move again.
+func (d *dialer) stall(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case on && d.moving:
+		d.stalled, d.moving = make(chan struct{}), false
+	case !on && !d.moving:
+		close(d.stalled)
+		d.moving = true
+	}
+}
+
+func (d *dialer) gate() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stalled
+}
+
+// cut closes every connection and lets new ones move.
+func (d *dialer) cut() {
+	d.mu.Lock()
+	open := make([]*conn, 0, len(d.conns))
+	for c := range d.conns {
+		open = append(open, c)
+	}
+	d.mu.Unlock()
+	for _, c := range open {
+		_ = c.Close()
+	}
+	d.stall(false)
+}
+
+// close ends the forwarders; what the driver dialled is its own to close.
+func (d *dialer) close() {
+	d.mu.Lock()
+	for _, l := range d.listeners {
+		_ = l.Close()
+	}
+	forwarding := len(d.listeners) > 0
+	d.listeners = nil
+	d.mu.Unlock()
+	if forwarding {
+		d.cut()
+		d.forwards.Wait()
+	}
+}
+
+// forward listens on loopback for clients that cannot be given a dialer.
+func (d *dialer) forward(ctx context.Context, address string) (string, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	d.mu.Lock()
+	d.listeners = append(d.listeners, l)
+	d.mu.Unlock()
+	d.forwards.Go(func() {
+		for {
+			local, err := l.Accept()
+			if err != nil {
+				return
+			}
+			d.forwards.Go(func() { d.relay(local, address) })
+		}
+	})
+	return l.Addr().String(), nil
+}
+
+func (d *dialer) relay(local net.Conn, address string) {
+	defer func() { _ = local.Close() }()
+	ctx, cancel := withLimit(callLimit)
+	defer cancel()
+	far, err := d.dial(ctx, "tcp", address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = far.Close() }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(far, local)
+		_ = far.Close()
+	}()
+	_, _ = io.Copy(local, far)
+	_ = local.Close()
+	<-done
+}
+
+func withLimit(limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), limit)
+}
+
+// conn is one connection of the driver. Deadlines hold while it is stalled.
+type conn struct {
+	net.Conn
+	d      *dialer
+	once   sync.Once
+	closed chan struct{}
+
+	mu                          sync.Mutex
+	readDeadline, writeDeadline time.Time
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.d.readings.Add(int64(n))
+	if err == nil {
+		err = c.pass(&c.readDeadline)
+		if err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	if err := c.pass(&c.writeDeadline); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Write(p)
+	c.d.writings.Add(int64(n))
+	return n, err
+}
+
+// pass waits while the dialer is stalled, until the deadline or Close.
+func (c *conn) pass(deadline *time.Time) error {
+	for {
+		gate := c.d.gate()
+		select {
+		case <-gate:
+			return nil
+		default:
+		}
+		c.mu.Lock()
+		at := *deadline
+		c.mu.Unlock()
+		if !at.IsZero() && !time.Now().Before(at) {
+			return os.ErrDeadlineExceeded
+		}
+		select {
+		case <-gate:
+			return nil
+		case <-c.closed:
+			return net.ErrClosed
+		case <-time.After(20 * time.Millisecond): // the deadline may have been changed
+		}
+	}
+}
+
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		close(c.closed)
+		c.d.mu.Lock()
+		defer c.d.mu.Unlock()
+		delete(c.d.conns, c)
+	})
+	return c.Conn.Close()
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	c.readDeadline, c.writeDeadline = t, t
+	c.mu.Unlock()
+	return c.Conn.SetDeadline(t)
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	c.readDeadline = t
+	c.mu.Unlock()
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	c.writeDeadline = t
+	c.mu.Unlock()
+	return c.Conn.SetWriteDeadline(t)
+}

@@ -1,0 +1,173 @@
+package drivertest
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"lockstep/pkg/drivers"
+)
+
+// receipt is one delivery of a message.
+type receipt struct {
+	id          id
+	stream      uint32
+	redelivered drivers.Tristate
+}
+
+// inbox is a consumer that keeps an account of every delivery.
+type inbox struct {
+	c        *check
+	consumer drivers.Consumer
+	busy     atomic.Bool
+	closings atomic.Int64
+	batch    int
+	react    func([]receipt) error // of each call; nil accepts
+
+	mu       sync.Mutex
+	calls    int
+	largest  int
+	receipts []receipt
+	counts   map[id]int
+}
+
+// inbox connects a consumer; edit may change its spec and react decides over deliveries.
+func (r *rig) inbox(react func([]receipt) error, edit ...func(*drivers.ConsumerSpec)) *inbox {
+	in, err := r.tryInbox(react, edit...)
+	r.c.must(err, "connect a consumer")
+	return in
+}
+
+func (r *rig) tryInbox(react func([]receipt) error, edit ...func(*drivers.ConsumerSpec)) (*inbox, error) {
+	spec := r.consumerSpec()
+	for _, e := range edit {
+		e(&spec)
+	}
+	in := &inbox{c: r.c, react: react, batch: spec.Batch, counts: map[id]int{}}
+	spec.OnClosed = func(error) { in.closings.Add(1) }
+	consumer, err := r.session.Consumer(r.c.ctx, spec, in.handle)
+	if err != nil {
+		return nil, err
+	}
+	in.consumer = consumer
+	r.c.cleanups = append(r.c.cleanups, in.close)
+	return in, nil
+}
+
+func (in *inbox) close() {
+	in.c.within(callLimit, "Consumer.Close", func() { _ = in.consumer.Close() })
+}
+
+func (in *inbox) handle(ds []drivers.Delivery) error {
+	if !in.busy.CompareAndSwap(false, true) {
+		in.c.errorf("the handler is called twice at a time for one consumer")
+		return nil
+	}
+	defer in.busy.Store(false)
+	if len(ds) == 0 || len(ds) > in.batch {
+		in.c.errorf("the handler gets %d deliveries; the batch is 1 to %d", len(ds), in.batch)
+	}
+	runtime.Gosched()
+	got := make([]receipt, 0, len(ds))
+	for _, d := range ds {
+		m, ok := read(d.Body)
+		if !ok {
+			in.c.errorf("a body of %d bytes arrives that was not sent so: read after its confirm or after Publish, or cut", len(d.Body))
+			continue
+		}
+		got = append(got, receipt{m, d.Stream, d.Redelivered})
+	}
+	in.note(got)
+	if in.react != nil {
+		return in.react(got)
+	}
+	return nil
+}
+
+func (in *inbox) note(got []receipt) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.calls++
+	in.largest = max(in.largest, len(got))
+	in.receipts = append(in.receipts, got...)
+	for _, r := range got {
+		in.counts[r.id]++
+	}
+}
+
+// all is a copy of what came so far.
+func (in *inbox) all() []receipt {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.receipts)
+}
+
+// distinct counts the different messages that came.
+func (in *inbox) distinct() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return len(in.counts)
+}
+
+func (in *inbox) count(m id) int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.counts[m]
+}
+
+// missing counts which of these did not come.
+func (in *inbox) missing(want []id) (n int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, m := range want {
+		if in.counts[m] == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// arrive waits until all of want came.
+func (in *inbox) arrive(want []id) bool {
+	return in.c.eventually(func() bool { return in.missing(want) == 0 }, func() string {
+		return fmt.Sprintf("%d of %d messages do not arrive", in.missing(want), len(want))
+	})
+}
+
+// exactly waits for want, and a moment for anything else: each must come once and nothing else at all.
+func (in *inbox) exactly(want []id, promise drivers.Promises) {
+	in.arrive(want)
+	in.c.linger()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	wanted := map[id]bool{}
+	for _, m := range want {
+		wanted[m] = true
+	}
+	for m, n := range in.counts {
+		switch {
+		case !wanted[m]:
+			in.c.errorf("message %d of publisher %d arrives where it should not", m.seq, m.publisher)
+		case n > 1 && promise.NoDuplicates:
+			in.c.errorf("message %d of publisher %d arrives %d times", m.seq, m.publisher, n)
+		}
+	}
+}
+
+// inOrder checks each publisher's messages of each stream; redelivered ones are excepted.
+func (in *inbox) inOrder() {
+	last := map[[2]uint32]uint64{}
+	for _, r := range in.all() {
+		key := [2]uint32{r.id.publisher, r.stream}
+		if r.redelivered == drivers.Yes {
+			continue
+		}
+		if next, seen := last[key]; seen && r.id.seq < next-1 {
+			in.c.errorf("message %d of publisher %d arrives after %d, on the same stream", r.id.seq, r.id.publisher, next-1)
+			return
+		}
+		last[key] = r.id.seq + 1
+	}
+}

@@ -1,0 +1,253 @@
+package drivertest
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockstep/pkg/drivers"
+)
+
+// checkInfo proves that a driver describes itself fully, and always in the same way.
+func checkInfo(c *check) {
+	info := c.h.Driver.Info()
+	if info.Name == "" || info.Doc == "" {
+		c.errorf("Info has no name or no doc")
+	}
+	if !strings.Contains(info.Schema, "#Options") {
+		c.errorf("Info.Schema does not define #Options")
+	}
+	known := drivers.Modes()
+	for _, m := range known {
+		u := c.use(m)
+		d := c.declare(u)
+		if diff := cmp.Diff(d, c.declare(u)); diff != "" {
+			c.errorf("Declare is not pure: %s", diff)
+		}
+		if d.Label == "" {
+			c.errorf("Declare gives no label: tables could not say what a confirm means")
+		}
+		if len(d.Capabilities.Modes) == 0 || len(d.Capabilities.Acks) == 0 {
+			c.errorf("Declare names no mode or no acknowledgement")
+		}
+		if !d.Capabilities.Persistent && !d.Capabilities.Transient {
+			c.errorf("Declare allows neither persistent nor transient messages")
+		}
+	}
+}
+
+// checkGarbage opens with options that are no options.
+func checkGarbage(c *check) {
+	for _, raw := range []string{`{`, `[]`, `"x"`, `{"name": {}}{`} {
+		var s drivers.Session
+		var err error
+		c.within(callLimit, "Open", func() { s, err = c.h.Driver.Open(c.ctx, json.RawMessage(raw), c.env()) })
+		if err == nil {
+			c.errorf("Open with options %s gives no error", raw)
+			if s != nil {
+				_ = s.Close()
+			}
+		}
+	}
+}
+
+// checkOpenTwice has two sessions side by side, and closes each twice.
+func checkOpenTwice(c *check) {
+	a, b := c.session(), c.session()
+	for _, s := range []drivers.Session{a, a} {
+		c.must(s.Close(), "close a session, the second time too")
+	}
+	u := c.use(c.anyMode())
+	t := topology(u)
+	c.must(b.Setup(c.ctx, t), "Setup in a session whose neighbour closed")
+	c.must(b.Teardown(c.ctx, t), "Teardown")
+	r := &rig{c: c, use: u, session: a, topology: t}
+	c.within(callLimit, "Publisher of a closed session", func() {
+		if p, err := a.Publisher(c.ctx, c.newSender(1, u.Mode).spec(r.publisherSpec())); err == nil {
+			c.errorf("a closed session connects a publisher")
+			_ = p.Close()
+		}
+	})
+}
+
+// checkDead opens a session to an address that refuses: an error that names it, in time.
+func checkDead(c *check) {
+	if c.h.DeadOptions == nil {
+		c.skipf("the harness has no options for a broker that is not there")
+	}
+	want := c.h.DeadAddress
+	if want == "" {
+		want = "127.0.0.1"
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, callLimit)
+	defer cancel()
+	c.within(callLimit+5*time.Second, "Open to a broker that is not there", func() {
+		err := c.tryAll(ctx, c.h.DeadOptions)
+		switch {
+		case err == nil:
+			c.errorf("Open, Setup and Publisher succeed at a broker that is not there")
+		case !strings.Contains(err.Error(), want):
+			c.errorf("the error does not name the address %s: %v", want, err)
+		}
+		if ctx.Err() != nil {
+			c.errorf("the error came only when its context ended: %v", err)
+		}
+	})
+}
+
+// tryAll opens a session, sets up and connects a publisher; it returns the first error.
+func (c *check) tryAll(ctx context.Context, options json.RawMessage) error {
+	s, err := c.h.Driver.Open(ctx, options, c.env())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	r := &rig{c: c, use: c.use(c.anyMode()), session: s}
+	r.topology = topology(r.use)
+	if err := s.Setup(ctx, r.topology); err != nil {
+		return err
+	}
+	defer func() {
+		end, cancel := withLimit(callLimit)
+		defer cancel()
+		_ = s.Teardown(end, r.topology)
+	}()
+	p, err := s.Publisher(ctx, c.newSender(1, r.use.Mode).spec(r.publisherSpec()))
+	if err != nil {
+		return err
+	}
+	return p.Close()
+}
+
+// checkCancelOpen cancels while the broker cannot be reached.
+func checkCancelOpen(c *check) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	if c.h.Bare {
+		cancel()
+	} else {
+		c.dial.hang.Store(true)
+		defer time.AfterFunc(100*time.Millisecond, cancel).Stop()
+	}
+	c.within(callLimit, "Open or Publisher with a cancelled context", func() {
+		if err := c.tryAll(ctx, c.h.Options); err == nil {
+			c.errorf("Open, Setup and Publisher succeed with a cancelled context")
+		}
+	})
+}
+
+// checkDialRefused proves that nothing goes past Dial: if it refuses, nothing works.
+func checkDialRefused(c *check) {
+	c.needDial()
+	c.dial.refuse.Store(true)
+	c.within(callLimit+5*time.Second, "Open through a dialer that refuses", func() {
+		ctx, cancel := context.WithTimeout(c.ctx, callLimit)
+		defer cancel()
+		if err := c.tryAll(ctx, c.h.Options); err == nil {
+			c.errorf("a publisher is connected although Dial refused every connection: something goes past Dial")
+		}
+	})
+	if c.dial.dials.Load() == 0 {
+		c.errorf("the driver failed without calling Dial")
+	}
+}
+
+func (c *check) needDial() {
+	if c.h.Bare {
+		c.skipf("the driver makes no connections")
+	}
+}
+
+// checkDialCounted proves that every body goes through Dial, both ways.
+func checkDialCounted(c *check) {
+	c.needDial()
+	u := c.use(c.anyMode())
+	c.need(u)
+	r := c.rig(u)
+	in := r.inbox(nil)
+	s := r.sender(1)
+	const n, size = 20, 4096
+	for range n {
+		c.must(s.publish(c.ctx, 0, size), "publish")
+	}
+	s.settle()
+	in.arrive(s.kept())
+	if sent, got := c.dial.writings.Load(), c.dial.readings.Load(); sent < n*size || got < n*size {
+		c.errorf("%d messages of %d bytes made %d bytes sent and %d received through Dial: something goes past it", n, size, sent, got)
+	}
+}
+
+// checkExclusive counts connections: Exclusive ones are not shared, equal numbers may be.
+func checkExclusive(c *check) {
+	c.needDial()
+	u := c.use(c.anyMode())
+	u.Publishers = 8
+	c.need(u)
+	r := c.rig(u)
+	start := c.dial.dials.Load()
+	for i := range 4 {
+		r.sender(uint32(i)).send(1)
+	}
+	shared := c.dial.dials.Load() - start
+	for i := range 4 {
+		r.sender(uint32(4+i), func(spec *drivers.PublisherSpec) { spec.Connection = drivers.Exclusive }).send(1)
+	}
+	exclusive := c.dial.dials.Load() - start - shared
+	c.logf("4 publishers of one connection number: %d dials; 4 exclusive ones: %d", shared, exclusive)
+	if exclusive < 4 {
+		c.errorf("4 exclusive publishers made %d connections: they share", exclusive)
+	}
+}
+
+// checkDescribe asks the broker what it is.
+func checkDescribe(c *check) {
+	d, ok := c.session().(drivers.Describer)
+	if !ok {
+		c.skipf("the session is no Describer")
+	}
+	said, err := d.Describe(c.ctx)
+	c.must(err, "Describe")
+	c.logf("%+v", said)
+	if said.Product == "" {
+		c.errorf("Describe names no product")
+	}
+}
+
+// checkSetup repeats Setup: no error, and nothing is left of before.
+func checkSetup(c *check) {
+	u := c.use(c.anyMode())
+	c.need(u)
+	r := c.rig(u)
+	s := r.sender(1)
+	s.send(10)
+	c.must(s.pub.Close(), "close a publisher")
+	for range 2 {
+		c.must(r.session.Setup(c.ctx, r.topology), "Setup again")
+	}
+	in := r.inbox(nil)
+	next := r.sender(2)
+	next.send(1)
+	in.exactly(next.kept(), drivers.Promises{NoDuplicates: true})
+}
+
+// checkTeardown removes nothing, then what another session made.
+func checkTeardown(c *check) {
+	u := c.use(c.anyMode())
+	c.need(u)
+	c.must(c.session().Teardown(c.ctx, topology(u)), "Teardown of nothing")
+	r := c.rig(u)
+	s := r.sender(1)
+	s.send(5)
+	c.must(s.pub.Close(), "close a publisher")
+	other := c.session()
+	c.must(other.Teardown(c.ctx, r.topology), "Teardown by another session")
+	c.must(other.Teardown(c.ctx, r.topology), "Teardown again")
+	c.must(r.session.Setup(c.ctx, r.topology), "Setup after Teardown")
+	in := r.inbox(nil)
+	next := r.sender(2)
+	next.send(1)
+	in.exactly(next.kept(), drivers.Promises{NoDuplicates: true})
+}

@@ -1,0 +1,287 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+const (
+	blockSize  = 16 << 10
+	blockBytes = 64 << 20 // a driver that has taken as much without blocking will not block
+	blockQuiet = 300 * time.Millisecond
+)
+
+// blockedRig has a broker that takes no more, or soon will not.
+func (c *check) blockedRig(u drivers.Use) *rig {
+	switch {
+	case c.h.FullOptions != nil:
+		return c.rigWith(c.h.FullOptions, u)
+	case c.h.Bare:
+		c.skipf("there are no connections to stall, and no options that make Publish block")
+	}
+	return c.rig(u)
+}
+
+// block publishes until Publish blocks, in a goroutine; the channel has its last error once it ends.
+func (c *check) block(ctx context.Context, s *sender) <-chan error {
+	if c.h.FullOptions == nil {
+		c.dial.stall(true)
+	}
+	ended := make(chan error, 1)
+	var sent atomic.Int64
+	go func() {
+		var err error
+		for sent.Load() < blockBytes && err == nil {
+			err = s.publish(ctx, 0, blockSize)
+			sent.Add(blockSize)
+		}
+		ended <- err
+	}()
+	for last := int64(-1); sent.Load() != last && sent.Load() < blockBytes; {
+		last = sent.Load()
+		time.Sleep(blockQuiet)
+	}
+	if sent.Load() >= blockBytes {
+		c.logf("Publish took %d MiB without blocking while the broker was stalled", sent.Load()>>20)
+	}
+	return ended
+}
+
+// blockMode is fire-and-forget where it is declared: confirms would need a window as large as the bytes in flight.
+func (c *check) blockMode() drivers.Mode {
+	if slices.Contains(c.declare(c.use(drivers.FireAndForget)).Capabilities.Modes, drivers.FireAndForget) && c.h.FullOptions == nil {
+		return drivers.FireAndForget
+	}
+	return c.anyMode()
+}
+
+// checkPublishBlocksClose closes a publisher that cannot send.
+func checkPublishBlocksClose(c *check) {
+	u := c.use(c.blockMode())
+	c.need(u)
+	r := c.blockedRig(u)
+	s := r.sender(1)
+	ended := c.block(c.ctx, s)
+	c.within(callLimit, "Publisher.Close while Publish blocks", func() { _ = s.pub.Close() })
+	select {
+	case err := <-ended:
+		if err == nil {
+			c.logf("no Publish was blocked when Close came")
+		}
+	case <-time.After(callLimit):
+		c.errorf("Publish still blocks after Close returned")
+	}
+	if n := s.outstanding(); n > 0 {
+		c.errorf("Close returned with %d messages unconfirmed", n)
+	}
+	if s.closings.Load() > 0 {
+		c.logf("the driver found the link broken by itself")
+	}
+}
+
+// checkPublishBlocksCancel cancels a Publish that blocks.
+func checkPublishBlocksCancel(c *check) {
+	u := c.use(c.blockMode())
+	c.need(u)
+	r := c.blockedRig(u)
+	s := r.sender(1)
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	ended := c.block(ctx, s)
+	cancel()
+	select {
+	case err := <-ended:
+		if err == nil {
+			c.logf("no Publish was blocked when its context was cancelled")
+		}
+	case <-time.After(callLimit):
+		c.errorf("Publish still blocks %v after its context was cancelled", callLimit)
+	}
+	c.within(callLimit, "Publisher.Close of a stalled publisher", func() { _ = s.pub.Close() })
+}
+
+// checkSessionClose closes a session over open publishers and consumers.
+func checkSessionClose(c *check) {
+	u := c.use(c.anyMode())
+	c.need(u)
+	r := c.rig(u)
+	in := r.inbox(nil)
+	s := r.sender(1)
+	for i := range 20 {
+		c.must(s.publish(c.ctx, uint32(i), 64), "publish")
+	}
+	c.within(callLimit, "Session.Close over open parts", func() { c.must(r.session.Close(), "close the session") })
+	c.within(callLimit, "Close of parts after their session", func() {
+		_ = s.pub.Close()
+		_ = in.consumer.Close()
+	})
+	if n := s.outstanding(); n > 0 {
+		c.errorf("%d of 20 accepted messages have no confirm after session and publisher are closed", n)
+	}
+	if s.closings.Load()+in.closings.Load() > 0 {
+		c.errorf("OnClosed was called although the suite closed the session")
+	}
+}
+
+// cut breaks every link.
+func (c *check) cut() {
+	if c.h.Cut != nil {
+		c.h.Cut()
+		c.dial.stall(false)
+		return
+	}
+	if c.h.Bare {
+		c.skipf("there are no connections to cut")
+	}
+	c.dial.cut()
+}
+
+// checkCutPublisher breaks the link under confirms: each fails or had come, OnClosed is called once, and the
+// session connects another publisher.
+func checkCutPublisher(c *check) {
+	u := c.use(c.anyMode())
+	d := c.need(u)
+	r := c.rig(u)
+	s := r.sender(1)
+	s.send(10)
+	c.dial.stall(true)
+	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+	for i := range 10 {
+		if err := s.publish(ctx, uint32(i), 64); err != nil {
+			break
+		}
+	}
+	flushed := make(chan struct{})
+	go func() {
+		defer close(flushed)
+		_ = s.pub.Flush(ctx)
+	}()
+	c.cut()
+	c.await(flushed, "Flush over a broken link")
+	cancel()
+	c.eventually(func() bool { return s.closings.Load() > 0 }, func() string { return "OnClosed is not called after the link broke" })
+	c.eventually(func() bool { return s.outstanding() == 0 }, func() string {
+		return fmt.Sprintf("%d confirms stay open after the link broke", s.outstanding())
+	})
+	s.each(func(o *outcome) {
+		if o.confirms > 0 && o.err != nil && !errors.Is(o.err, drivers.ErrClosed) {
+			c.errorf("message %d: the confirm over a broken link is not ErrClosed: %v", o.seq, o.err)
+		}
+	})
+	c.within(callLimit, "Publish over a broken link", func() {
+		if err := s.publish(c.ctx, 0, 64); err == nil {
+			c.errorf("Publish over a broken link gives no error")
+		}
+	})
+	c.within(callLimit, "Close over a broken link", func() { _ = s.pub.Close() })
+	if n := s.closings.Load(); n > 1 {
+		c.errorf("OnClosed is called %d times", n)
+	}
+	r.checkAgain(d, s.kept())
+}
+
+// checkAgain proves that the same session works after its links broke, and that nothing confirmed was lost.
+func (r *rig) checkAgain(d drivers.Declaration, before []id) {
+	in, s := r.reconnect()
+	if !s.send(10) {
+		return
+	}
+	if d.Promises.ConfirmedKept && s.confirmed {
+		in.arrive(append(before, s.kept()...))
+	} else if keeps(r.use.Mode, d.Promises) {
+		in.arrive(s.kept())
+	}
+}
+
+// reconnect connects again, as often as it takes, as the engine does.
+func (r *rig) reconnect() (*inbox, *sender) {
+	s := r.c.newSender(9, r.use.Mode)
+	var in *inbox
+	var err error
+	r.c.eventually(func() bool {
+		if in == nil {
+			if in, err = r.tryInbox(nil); err != nil {
+				in = nil
+				return false
+			}
+		}
+		s.pub, err = r.session.Publisher(r.c.ctx, s.spec(r.publisherSpec()))
+		return err == nil
+	}, func() string { return fmt.Sprintf("the session does not connect again after its links broke: %v", err) })
+	if err != nil {
+		r.c.fatalf("no publisher or consumer after the links broke")
+	}
+	r.c.cleanups = append(r.c.cleanups, func() { _ = s.pub.Close() })
+	return in, s
+}
+
+// checkCutConsumer breaks the link under a consumer: OnClosed is called once, what it did not acknowledge comes
+// again, and the handler is not called after Close.
+func checkCutConsumer(c *check) {
+	u := c.use(c.anyMode())
+	u.Prefetch = 10
+	d := c.need(u)
+	r := c.rig(u)
+	s := r.sender(1)
+	g := newGate(nil)
+	defer g.release()
+	in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch = 1 })
+	s.send(10)
+	c.await(g.entered, "the first message")
+	c.cut()
+	c.eventually(func() bool { return in.closings.Load() > 0 }, func() string { return "OnClosed is not called after the link broke" })
+	g.release()
+	in.close()
+	calls := len(in.all())
+	c.within(callLimit, "Publisher.Close over a broken link", func() { _ = s.pub.Close() })
+	if n := in.closings.Load(); n > 1 {
+		c.errorf("OnClosed is called %d times", n)
+	}
+	again := slices.DeleteFunc(s.kept(), func(m id) bool {
+		return in.count(m) > 0 && m.seq > 0 // acknowledged, or lost with the acknowledgement
+	})
+	if !d.Capabilities.Redelivery || u.Ack == drivers.AckAutomatic {
+		again = nil
+	}
+	r.checkAgain(d, again)
+	if n := len(in.all()); n > calls {
+		c.errorf("the handler is called %d times after Close returned", n-calls)
+	}
+}
+
+// checkRestart restarts the broker: what was connected ends, the session connects again and works.
+func checkRestart(c *check) {
+	if c.h.Restart == nil {
+		c.skipf("the harness cannot restart this broker")
+	}
+	u := c.use(c.anyMode())
+	if c.declare(u).Capabilities.Persistent {
+		u.Persistent = true
+	}
+	d := c.need(u)
+	r := c.rig(u)
+	s := r.sender(1)
+	s.send(10)
+	g := newGate(nil)
+	defer g.release()
+	in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch = 1 })
+	c.await(g.entered, "the first message")
+	c.h.Restart(c.t)
+	g.release() // too late to acknowledge
+	c.eventually(func() bool { return s.closings.Load() > 0 && in.closings.Load() > 0 }, func() string {
+		return "OnClosed is not called after the broker restarted"
+	})
+	c.within(callLimit, "Publisher.Close after a restart", func() { _ = s.pub.Close() })
+	in.close()
+	before := slices.DeleteFunc(s.kept(), func(m id) bool { return in.count(m) > 0 })
+	if !u.Persistent {
+		before = nil
+	}
+	r.checkAgain(d, before)
+}

@@ -1,0 +1,193 @@
+package drivertest
+
+import (
+	"slices"
+
+	"lockstep/pkg/drivers"
+)
+
+func perMessage(m drivers.Mode) bool {
+	return m == drivers.ConnectionPerMessage || m == drivers.ConnectionPerMessageConfirm
+}
+
+// keeps tells whether the declaration promises that what this mode accepted arrives.
+func keeps(m drivers.Mode, p drivers.Promises) bool {
+	if m.Confirmed() {
+		return p.ConfirmedKept
+	}
+	return p.SentKept
+}
+
+// checkMode proves a declared mode: every message arrives once, intact, and is confirmed once or never.
+// An undeclared one must be refused.
+func checkMode(c *check, m drivers.Mode) {
+	u := c.use(m)
+	d := c.declare(u)
+	if !slices.Contains(d.Capabilities.Modes, m) {
+		c.checkUndeclared(u)
+		return
+	}
+	c.need(u)
+	r := c.rig(u)
+	in := r.inbox(nil)
+	var want []id
+	if perMessage(m) {
+		want = r.sendPerMessage(c.count() / 15)
+	} else {
+		s := r.sender(1)
+		s.sendAs(m, c.count())
+		want = s.kept()
+		if len(want) != c.count() {
+			c.errorf("%d of %d messages are accepted and confirmed", len(want), c.count())
+		}
+	}
+	if !keeps(m, d.Promises) {
+		c.logf("it is not promised that messages of this mode arrive; %d of %d did", len(want)-in.missing(want), len(want))
+		return
+	}
+	in.exactly(want, d.Promises)
+	if d.Promises.Ordered {
+		in.inOrder()
+	}
+}
+
+func (c *check) checkUndeclared(u drivers.Use) {
+	known := c.anyMode()
+	setup := c.use(known)
+	r := c.rig(setup)
+	spec := r.publisherSpec()
+	spec.Mode = u.Mode
+	p, err := r.session.Publisher(c.ctx, c.newSender(1, u.Mode).spec(spec))
+	if err == nil {
+		_ = p.Close()
+	}
+	if !refused(err) {
+		c.errorf("a publisher of the undeclared mode %s gives %v, not ErrUnsupported", u.Mode, err)
+	}
+}
+
+// sendAs publishes the way the engine does in this mode.
+func (s *sender) sendAs(m drivers.Mode, n int) {
+	step := map[drivers.Mode]int{drivers.ConfirmEach: 1, drivers.ConfirmBatch: 10}[m]
+	for i := range n {
+		s.c.must(s.publish(s.c.ctx, uint32(i), 64+i%100), "publish")
+		if step > 0 && (i+1)%step == 0 {
+			s.settle()
+		}
+	}
+	s.settle()
+}
+
+// sendPerMessage connects, sends and closes for each message.
+func (r *rig) sendPerMessage(n int) (want []id) {
+	for i := range n {
+		s := r.sender(uint32(i), func(spec *drivers.PublisherSpec) { spec.Connection = drivers.Exclusive })
+		s.send(1)
+		r.c.must(s.pub.Close(), "close a publisher of one message")
+		want = append(want, s.kept()...)
+	}
+	if len(want) != n {
+		r.c.errorf("%d of %d messages are accepted and confirmed", len(want), n)
+	}
+	return want
+}
+
+// checkClose proves that Close loses nothing and leaves no confirm open, though nothing was flushed.
+func checkClose(c *check, m drivers.Mode) {
+	u := c.use(m)
+	d := c.need(u)
+	r := c.rig(u)
+	in := r.inbox(nil)
+	rounds, each := 3, 20
+	if m == drivers.ConfirmBatch {
+		each = 10
+	}
+	if perMessage(m) || m == drivers.ConfirmEach {
+		rounds, each = 5, 1
+	}
+	var want []id
+	for i := range rounds {
+		s := r.sender(uint32(i))
+		for k := range each {
+			c.must(s.publish(c.ctx, uint32(k), 64), "publish")
+		}
+		c.within(callLimit, "Publisher.Close", func() { c.must(s.pub.Close(), "close a publisher") })
+		if n := s.outstanding(); n > 0 {
+			c.errorf("Close returned with %d of %d messages unconfirmed", n, each)
+		}
+		c.must(s.pub.Close(), "close a publisher again")
+		if err := s.publish(c.ctx, 0, 64); err == nil {
+			c.errorf("Publish after Close gives no error")
+		}
+		c.linger()
+		if n := s.closings.Load(); n > 0 {
+			c.errorf("OnClosed was called although the suite closed the publisher")
+		}
+		want = append(want, s.kept()...)
+	}
+	if m.Confirmed() && len(want) < rounds*each {
+		c.logf("%d of %d confirms came without error before Close returned", len(want), rounds*each)
+	}
+	if keeps(m, d.Promises) {
+		in.arrive(want)
+	}
+}
+
+// checkOrder sends from several publishers to one consumer.
+func checkOrder(c *check) {
+	u := c.use(c.anyMode())
+	u.Publishers = 3
+	d := c.need(u)
+	if !d.Promises.Ordered {
+		c.skipf("order is not promised")
+	}
+	r := c.rig(u)
+	in := r.inbox(nil)
+	senders := []*sender{r.sender(1), r.sender(2), r.sender(3)}
+	for i := range c.count() {
+		for _, s := range senders {
+			c.must(s.publish(c.ctx, uint32(i), 32+(i*37)%3000), "publish")
+		}
+	}
+	var want []id
+	for _, s := range senders {
+		s.settle()
+		want = append(want, s.kept()...)
+	}
+	in.exactly(want, d.Promises)
+	in.inOrder()
+}
+
+// checkSizes sends bodies from the smallest to large ones.
+func checkSizes(c *check) {
+	u := c.use(c.anyMode())
+	d := c.need(u)
+	r := c.rig(u)
+	in := r.inbox(nil)
+	s := r.sender(1)
+	for i, size := range []int{headSize, 64, 4096, 65_535, 65_536, 262_144, 64} {
+		c.must(s.publish(c.ctx, uint32(i), size), "publish")
+	}
+	s.settle()
+	if keeps(u.Mode, d.Promises) {
+		in.exactly(s.kept(), d.Promises)
+	}
+}
+
+// checkReady publishes the moment a consumer is there.
+func checkReady(c *check) {
+	u := c.use(c.anyMode())
+	d := c.need(u)
+	if !keeps(u.Mode, d.Promises) {
+		c.skipf("it is not promised that messages arrive")
+	}
+	for i := range 5 {
+		r := c.rig(u)
+		s := r.sender(uint32(i))
+		in := r.inbox(nil)
+		s.send(1)
+		if !in.arrive(s.kept()) {
+			c.fatalf("a message published after Consumer returned was missed")
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package drivertest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"lockstep/pkg/drivers"
+)
+
+const (
+	headSize = 20 // magic, publisher, sequence number, size
+	magic    = 0x4c535431
+)
+
+// body makes a message whose every byte follows from its publisher, number and size.
+func body(publisher uint32, seq uint64, size int) []byte {
+	b := make([]byte, max(size, headSize))
+	binary.LittleEndian.PutUint32(b, magic)
+	binary.LittleEndian.PutUint32(b[4:], publisher)
+	binary.LittleEndian.PutUint64(b[8:], seq)
+	binary.LittleEndian.PutUint32(b[16:], uint32(len(b)))
+	x := seq*0x9e3779b97f4a7c15 + uint64(publisher) + 1
+	for i := headSize; i < len(b); i++ {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b[i] = byte(x)
+	}
+	return b
+}
+
+// id names a message.
+type id struct {
+	publisher uint32
+	seq       uint64
+}
+
+// read is the inverse of body; ok only if every byte is as it was sent.
+func read(b []byte) (m id, ok bool) {
+	if len(b) < headSize || binary.LittleEndian.Uint32(b) != magic {
+		return id{}, false
+	}
+	m = id{binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:])}
+	return m, string(b) == string(body(m.publisher, m.seq, len(b))) && int(binary.LittleEndian.Uint32(b[16:])) == len(b)
+}
+
+// spoil overwrites a body that is the suite's again: a driver that still reads it sends nonsense.
+func spoil(b []byte) {
+	for i := range b {
+		b[i] = 0xEE
+	}
+}
+
+// outcome is what became of one message on the sending side.
+type outcome struct {
+	body     []byte
+	seq      uint64
+	accepted bool
+	confirms int
+	err      error // of the first confirm
+	returned bool
+}
+
+// sender is a publisher that keeps an account of every confirm.
+type sender struct {
+	c         *check
+	id        uint32
+	confirmed bool // the mode is
+	pub       drivers.Publisher
+	busy      atomic.Bool // in OnConfirm
+	closings  atomic.Int64
+
+	mu    sync.Mutex
+	seq   uint64
+	sent  map[uint64]*outcome // by token
+	bySeq map[uint64]*outcome
+}
+
+// token is not the number itself, so that a driver which counts instead of giving tokens back is found out.
+func token(publisher uint32, seq uint64) uint64 {
+	return (seq+1)*0x9e3779b97f4a7c15 ^ uint64(publisher)
+}
+
+// spec completes s with callbacks that keep the account.
+func (s *sender) spec(spec drivers.PublisherSpec) drivers.PublisherSpec {
+	spec.OnConfirm = s.onConfirm
+	spec.OnReturn = s.onReturn
+	spec.OnClosed = func(error) { s.closings.Add(1) }
+	return spec
+}
+
+func (c *check) newSender(publisher uint32, m drivers.Mode) *sender {
+	return &sender{c: c, id: publisher, confirmed: m.Confirmed(), sent: map[uint64]*outcome{}, bySeq: map[uint64]*outcome{}}
+}
+
+// sender connects a publisher of the rig's mode; edit may change its spec.
+func (r *rig) sender(publisher uint32, edit ...func(*drivers.PublisherSpec)) *sender {
+	s := r.c.newSender(publisher, r.use.Mode)
+	spec := r.publisherSpec()
+	for _, e := range edit {
+		e(&spec)
+	}
+	pub, err := r.session.Publisher(r.c.ctx, s.spec(spec))
+	r.c.must(err, "connect a publisher")
+	s.pub = pub
+	r.c.cleanups = append(r.c.cleanups, func() { r.c.within(callLimit, "Publisher.Close", func() { _ = pub.Close() }) })
+	return s
+}
+
+func (s *sender) onConfirm(token uint64, err error) {
+	if !s.busy.CompareAndSwap(false, true) {
+		s.c.errorf("OnConfirm is called twice at a time for one publisher")
+		return
+	}
+	defer s.busy.Store(false)
+	runtime.Gosched()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.sent[token]
+	switch {
+	case !s.confirmed:
+		s.c.errorf("OnConfirm is called in a mode without confirms")
+	case o == nil:
+		s.c.errorf("OnConfirm has token %#x, which was not sent", token)
+	case o.confirms > 0:
+		s.c.errorf("message %d is confirmed again (first %v, now %v)", o.seq, o.err, err)
+	default:
+		o.confirms, o.err = 1, err
+		if err != nil && !errors.Is(err, drivers.ErrRejected) && !errors.Is(err, drivers.ErrClosed) {
+			s.c.errorf("message %d: the confirm's error wraps neither ErrRejected nor ErrClosed: %v", o.seq, err)
+		}
+		spoil(o.body)
+	}
+}
+
+func (s *sender) onReturn(b []byte) {
+	m, ok := read(b)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.bySeq[m.seq]
+	switch {
+	case !ok || m.publisher != s.id || o == nil:
+		s.c.errorf("OnReturn has a body that was not sent so (%d bytes)", len(b))
+	case o.returned:
+		s.c.errorf("message %d is returned twice", m.seq)
+	case o.confirms > 0:
+		s.c.errorf("message %d is returned after its confirm", m.seq)
+	default:
+		o.returned = true
+	}
+}
+
+// publish sends one message.
+func (s *sender) publish(ctx context.Context, key uint32, size int) error {
+	s.mu.Lock()
+	seq := s.seq
+	s.seq++
+	o := &outcome{seq: seq, body: body(s.id, seq, size)}
+	t := token(s.id, seq)
+	s.sent[t], s.bySeq[seq] = o, o
+	s.mu.Unlock()
+	err := s.pub.Publish(ctx, drivers.Message{Token: t, Key: key, Body: o.body})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.accepted = err == nil
+	if err != nil && o.confirms > 0 {
+		s.c.errorf("message %d has a confirm although Publish refused it: %v", seq, err)
+	}
+	if !s.confirmed {
+		spoil(o.body)
+	}
+	return err
+}
+
+// send publishes n messages of the plainest kind, flushes, and waits for their confirms.
+func (s *sender) send(n int) bool {
+	for range n {
+		s.c.must(s.publish(s.c.ctx, uint32(s.seq), 64), "publish")
+	}
+	return s.settle()
+}
+
+// settle flushes and waits until every accepted message is confirmed, which must be without error.
+func (s *sender) settle() bool {
+	s.c.must(s.pub.Flush(s.c.ctx), "flush")
+	if !s.confirmed {
+		return true
+	}
+	ok := s.c.eventually(func() bool { return s.outstanding() == 0 }, func() string {
+		return fmt.Sprintf("%d messages of publisher %d are not confirmed", s.outstanding(), s.id)
+	})
+	s.each(func(o *outcome) {
+		if o.err != nil {
+			s.c.errorf("message %d is confirmed with %v", o.seq, o.err)
+		}
+	})
+	return ok
+}
+
+// outstanding counts accepted messages without a confirm.
+func (s *sender) outstanding() (n int) {
+	s.each(func(o *outcome) {
+		if s.confirmed && o.accepted && o.confirms == 0 {
+			n++
+		}
+	})
+	return n
+}
+
+// kept lists the messages that have to arrive: confirmed without error, or accepted where there are no confirms.
+func (s *sender) kept() (all []id) {
+	s.each(func(o *outcome) {
+		if o.accepted && o.err == nil && !o.returned && (o.confirms > 0 || !s.confirmed) {
+			all = append(all, id{s.id, o.seq})
+		}
+	})
+	return all
+}
+
+func (s *sender) each(f func(*outcome)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for seq := range s.seq {
+		if o := s.bySeq[seq]; o != nil {
+			f(o)
+		}
+	}
+}

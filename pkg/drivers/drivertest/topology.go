@@ -1,0 +1,156 @@
+package drivertest
+
+import (
+	"math"
+	"sync"
+
+	"lockstep/pkg/drivers"
+)
+
+// checkFanOut proves that every subscription gets every message.
+func checkFanOut(c *check) {
+	u := c.use(c.anyMode())
+	u.Subscriptions, u.Consumers = 3, 3
+	d := c.need(u)
+	r := c.rig(u)
+	var boxes []*inbox
+	for n := range u.Subscriptions {
+		boxes = append(boxes, r.inbox(nil, func(spec *drivers.ConsumerSpec) { spec.Subscription = n }))
+	}
+	s := r.sender(1)
+	s.send(c.count())
+	for _, in := range boxes {
+		in.exactly(s.kept(), d.Promises)
+	}
+}
+
+// checkBindings proves that a message reaches its queue once, whatever its key.
+func checkBindings(c *check) {
+	u := c.use(c.anyMode())
+	u.Bindings = 5
+	d := c.need(u)
+	r := c.rig(u)
+	in := r.inbox(nil)
+	s := r.sender(1)
+	for i := range 50 {
+		c.must(s.publish(c.ctx, uint32(i), 64), "publish")
+	}
+	for _, key := range []uint32{math.MaxUint32, math.MaxInt32, math.MaxInt32 + 1, 1 << 20} {
+		c.must(s.publish(c.ctx, key, 64), "publish")
+	}
+	s.settle()
+	in.exactly(s.kept(), d.Promises)
+}
+
+// checkQueues proves that queues are apart.
+func checkQueues(c *check) {
+	u := c.use(c.anyMode())
+	u.Queues, u.Publishers, u.Consumers = 3, 3, 3
+	d := c.need(u)
+	r := c.rig(u)
+	var boxes []*inbox
+	var senders []*sender
+	for n := range u.Queues {
+		boxes = append(boxes, r.inbox(nil, func(spec *drivers.ConsumerSpec) { spec.Queue = n }))
+		senders = append(senders, r.sender(uint32(n), func(spec *drivers.PublisherSpec) { spec.Queue = n }))
+	}
+	for _, s := range senders {
+		s.send(20)
+	}
+	for n, in := range boxes {
+		in.exactly(senders[n].kept(), d.Promises)
+	}
+}
+
+// checkMandatory proves that what no queue takes comes back before its confirm, and nothing else does.
+func checkMandatory(c *check) { mandatory(c, c.anyMode()) }
+
+func checkMandatoryUnconfirmed(c *check) { mandatory(c, drivers.FireAndForget) }
+
+func mandatory(c *check, m drivers.Mode) {
+	u := c.use(m)
+	u.Mandatory = true
+	d := c.need(u)
+	r := c.rig(u)
+	in := r.inbox(nil)
+	good := r.sender(1)
+	good.send(10)
+	lost := r.sender(2, func(spec *drivers.PublisherSpec) { spec.Queue = 1 })
+	lost.send(10)
+	returned := func(s *sender) (n int) {
+		s.each(func(o *outcome) {
+			if o.returned {
+				n++
+			}
+		})
+		return n
+	}
+	c.eventually(func() bool { return returned(lost) == 10 }, func() string {
+		return "messages to a queue that was not declared are not all returned"
+	})
+	if keeps(u.Mode, d.Promises) {
+		in.exactly(good.kept(), d.Promises)
+	}
+	if n := returned(good); n > 0 {
+		c.errorf("%d messages are returned though a queue took them", n)
+	}
+}
+
+// checkTogether uses one session from many goroutines.
+func checkTogether(c *check) {
+	u := c.use(c.anyMode())
+	u.Publishers, u.Consumers = 4, 2
+	d := c.need(u)
+	r := c.rig(u)
+	in := []*inbox{r.inbox(nil), r.inbox(nil)}
+	var senders [4]*sender
+	for i := range senders {
+		senders[i] = c.newSender(uint32(i), u.Mode)
+	}
+	var wg sync.WaitGroup
+	for _, s := range senders {
+		wg.Go(func() { r.connectAndSend(s, c.count()/2) })
+	}
+	if !c.within(waitLimit*2, "four publishers at once", wg.Wait) {
+		return
+	}
+	var want []id
+	for _, s := range senders {
+		want = append(want, s.kept()...)
+	}
+	missing := func() (n int) {
+		for _, m := range want {
+			if in[0].count(m)+in[1].count(m) == 0 {
+				n++
+			}
+		}
+		return n
+	}
+	if keeps(u.Mode, d.Promises) {
+		c.eventually(func() bool { return missing() == 0 }, func() string { return "messages sent from several goroutines do not arrive" })
+	}
+	c.linger()
+	for _, m := range want {
+		if n := in[0].count(m) + in[1].count(m); n > 1 && d.Promises.NoDuplicates {
+			c.errorf("message %d of publisher %d arrives %d times", m.seq, m.publisher, n)
+		}
+	}
+}
+
+// connectAndSend is a publisher's whole life, in a goroutine that may not end the check.
+func (r *rig) connectAndSend(s *sender, n int) {
+	pub, err := r.session.Publisher(r.c.ctx, s.spec(r.publisherSpec()))
+	if err != nil {
+		r.c.errorf("connect a publisher beside others: %v", err)
+		return
+	}
+	s.pub = pub
+	defer func() { _ = pub.Close() }()
+	for i := range n {
+		if err := s.publish(r.c.ctx, uint32(i), 64); err != nil {
+			r.c.errorf("publish beside others: %v", err)
+			return
+		}
+	}
+	s.settle()
+}

@@ -1,0 +1,27 @@
+package loopback_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"lockstep/pkg/drivers/drivertest"
+	"lockstep/pkg/drivers/loopback"
+)
+
+func TestConformance(t *testing.T) {
+	for name, options := range map[string]string{
+		"plain":   `{"name":"conformance"}`,
+		"delayed": `{"name":"conformance","delay":"2ms","confirmDelay":"1ms"}`,
+		"paced":   `{"name":"conformance","rate":100000}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			drivertest.Run(t, drivertest.Harness{
+				Driver:      loopback.Driver{},
+				Options:     json.RawMessage(options),
+				FullOptions: json.RawMessage(`{"name":"conformance","capacity":10}`),
+				Cut:         func() { loopback.Cut("conformance") },
+				Bare:        true,
+			})
+		})
+	}
+}
