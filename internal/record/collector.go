@@ -1,0 +1,141 @@
+package record
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Collector gathers what the owners of one agent record in one task. It is safe for concurrent use; its Recorders are not.
+type Collector struct {
+	measure int64
+	mu      sync.Mutex
+	windows []*Window
+	pages   []SetPages
+}
+
+// NewCollector returns a collector for a measurement of the given length; 0 is one without end.
+func NewCollector(measure time.Duration) *Collector { return &Collector{measure: int64(measure)} }
+
+// Recorder returns a new recorder for one owner: a goroutine, or several that take turns under a lock of their own.
+func (c *Collector) Recorder() *Recorder { return &Recorder{collector: c} }
+
+// Recorder records for one owner without locks. It hands over once a second, with the first event of another second, or when asked: an
+// owner without events keeps what it has until Flush.
+type Recorder struct {
+	start     int64
+	length    uint64     // 0: no current window
+	current   [2]*Window // of this second: not measured, measured; nil until used
+	collector *Collector
+	dirty     []*Set
+}
+
+// Window returns the window that an event at time now belongs to; measured tells whether its message was due inside the measurement. The
+// window may be written until the next call of Window or Flush.
+func (r *Recorder) Window(now int64, measured bool) *Window {
+	i := 0
+	if measured {
+		i = 1
+	}
+	if w := r.current[i]; w != nil && uint64(now-r.start) < r.length {
+		return w
+	}
+	return r.turn(now, i)
+}
+
+// turn opens a window, after handing over those of another second.
+func (r *Recorder) turn(now int64, i int) *Window {
+	if uint64(now-r.start) >= r.length {
+		r.Flush()
+	}
+	index, start, length := windowOf(now, r.collector.measure)
+	r.start, r.length = start, uint64(length)
+	w := windows.Get().(*Window)
+	w.Index, w.Measured, w.Start, w.Length = index, i == 1, start, length
+	r.current[i] = w
+	return w
+}
+
+// Set returns a new set of this owner. What is added to it is handed over together with the owner's windows.
+func (r *Recorder) Set(k SetKey) *Set { return newSet(r, k) }
+
+// Flush hands over everything, current windows included.
+func (r *Recorder) Flush() {
+	if r.length == 0 && len(r.dirty) == 0 {
+		return
+	}
+	pages := make([]SetPages, len(r.dirty))
+	for i, s := range r.dirty {
+		pages[i] = s.handOver()
+	}
+	r.dirty = r.dirty[:0]
+	r.collector.take(r.current[:], pages)
+	r.current, r.length = [2]*Window{}, 0
+}
+
+func (c *Collector) take(current []*Window, pages []SetPages) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range current {
+		if w != nil {
+			c.windows = append(c.windows, w)
+		}
+	}
+	c.pages = append(c.pages, pages...)
+}
+
+// Take returns what was handed over since the last Take, merged over the owners: windows by time, sets by key. It is the caller's.
+func (c *Collector) Take() ([]Window, []SetPages) {
+	c.mu.Lock()
+	handed, pages := c.windows, c.pages
+	c.windows, c.pages = nil, nil
+	c.mu.Unlock()
+	return mergeWindows(handed), mergePages(pages)
+}
+
+// windowKey is what tells windows of one agent apart.
+type windowKey struct {
+	index    int
+	measured bool
+}
+
+func (w *Window) compare(o *Window) int {
+	if w.Index != o.Index || w.Measured == o.Measured {
+		return cmp.Compare(w.Index, o.Index)
+	}
+	if o.Measured {
+		return -1
+	}
+	return 1
+}
+
+func mergeWindows(handed []*Window) []Window {
+	var merged []*Window
+	byKey := map[windowKey]*Window{}
+	for _, w := range handed {
+		k := windowKey{w.Index, w.Measured}
+		sum := byKey[k]
+		if sum == nil {
+			sum = &Window{Index: w.Index, Measured: w.Measured, Start: w.Start, Length: w.Length}
+			byKey[k] = sum
+			merged = append(merged, sum)
+		}
+		sum.add(w)
+		w.recycle()
+	}
+	merged = slices.DeleteFunc(merged, (*Window).Empty)
+	slices.SortFunc(merged, (*Window).compare)
+	list := make([]Window, len(merged))
+	for i, w := range merged {
+		for _, h := range w.Hists {
+			if h != nil {
+				h.settle()
+			}
+		}
+		list[i] = *w
+	}
+	return list
+}
+
+func mergePages(pages []SetPages) []SetPages { return pages }

@@ -1,0 +1,129 @@
+package record
+
+import "fmt"
+
+// Counter names one of a window's counters.
+type Counter uint8
+
+// The counters. Those of bytes count bodies.
+const (
+	Sent             Counter = iota // accepted by Publish
+	SentBytes                       //
+	Confirmed                       // confirmed without an error
+	Rejected                        // confirmed with an error: the broker refused
+	Unconfirmed                     // the link broke before the confirm
+	Returned                        // unroutable
+	PublishErrors                   // Publish returned an error; the message may have gone out
+	PortsExhausted                  // dials that failed for want of local ports
+	Received                        // all deliveries of whole messages of this task
+	ReceivedBytes                   //
+	Unique                          // received by this owner for the first time
+	Duplicated                      // received by this owner again
+	Reordered                       // after a later one of the same stream
+	Redelivered                     // deliveries that the broker marks as such
+	Corrupt                         // bodies whose envelope does not verify
+	Foreign                         // whole envelopes of another task
+	Reconnects                      // links opened again
+	ConnBlockedNanos                // time that the broker held connections back
+	numCounters
+)
+
+var counterNames = [numCounters]string{"sent", "sentBytes", "confirmed", "rejected", "unconfirmed", "returned", "publishErrors",
+	"portsExhausted", "received", "receivedBytes", "unique", "duplicated", "reordered", "redelivered", "corrupt", "foreign",
+	"reconnects", "connBlockedNanos"}
+
+// Series names one of a window's latency distributions.
+type Series uint8
+
+// The series, all in nanoseconds.
+const (
+	Send       Series = iota // send call to confirm
+	SendDue                  // due time to confirm
+	Processing               // due time (closed loop: send call) to receipt
+	Lateness                 // how late the generator itself sent
+	Blocked                  // how long the broker kept the publisher from sending
+	numSeries
+)
+
+var seriesNames = [numSeries]string{"send", "sendDue", "processing", "lateness", "blocked"}
+
+// SetKind names what the sequence numbers of a Set have in common.
+type SetKind uint8
+
+// The kinds of sets.
+const (
+	SetSent      SetKind = iota // Publish accepted them
+	SetUncertain                // Publish returned an error: they may have gone out
+	SetConfirmed                // confirmed without an error
+	SetRejected                 // refused by the broker
+	SetReturned                 // unroutable
+	SetReceived                 // received by the key's subscription
+	numSetKinds
+)
+
+var setKindNames = [numSetKinds]string{"sent", "uncertain", "confirmed", "rejected", "returned", "received"}
+
+// Counters lists every counter.
+func Counters() []Counter { return all[Counter](len(counterNames)) }
+
+// AllSeries lists every series.
+func AllSeries() []Series { return all[Series](len(seriesNames)) }
+
+// String is the counter's stable name, as in records.
+func (c Counter) String() string { return nameOf(counterNames[:], c) }
+
+// MarshalText gives the counter's stable name.
+func (c Counter) MarshalText() ([]byte, error) { return marshalName(counterNames[:], c) }
+
+// UnmarshalText reads a counter's stable name.
+func (c *Counter) UnmarshalText(text []byte) error { return unmarshalName(counterNames[:], c, text) }
+
+// String is the series' stable name, as in records.
+func (s Series) String() string { return nameOf(seriesNames[:], s) }
+
+// MarshalText gives the series' stable name.
+func (s Series) MarshalText() ([]byte, error) { return marshalName(seriesNames[:], s) }
+
+// UnmarshalText reads a series' stable name.
+func (s *Series) UnmarshalText(text []byte) error { return unmarshalName(seriesNames[:], s, text) }
+
+// String is the kind's stable name, as in records.
+func (k SetKind) String() string { return nameOf(setKindNames[:], k) }
+
+// MarshalText gives the kind's stable name.
+func (k SetKind) MarshalText() ([]byte, error) { return marshalName(setKindNames[:], k) }
+
+// UnmarshalText reads a kind's stable name.
+func (k *SetKind) UnmarshalText(text []byte) error { return unmarshalName(setKindNames[:], k, text) }
+
+func all[T ~uint8](n int) []T {
+	list := make([]T, n)
+	for i := range list {
+		list[i] = T(i)
+	}
+	return list
+}
+
+func nameOf[T ~uint8](names []string, value T) string {
+	if int(value) < len(names) {
+		return names[value]
+	}
+	return fmt.Sprintf("%T(%d)", value, uint8(value))
+}
+
+func marshalName[T ~uint8](names []string, value T) ([]byte, error) {
+	if int(value) >= len(names) {
+		return nil, fmt.Errorf("encode %T: %d is none", value, uint8(value))
+	}
+	return []byte(names[value]), nil
+}
+
+func unmarshalName[T ~uint8](names []string, value *T, text []byte) error {
+	for i, name := range names {
+		if name == string(text) {
+			*value = T(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("read %T: %q is not known to this version of Lockstep", *value, text)
+}

@@ -1,0 +1,221 @@
+package record
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Geometry of every histogram: what HdrHistogram computes for 1 ns … 1 h at 3 significant digits. Values below 2·blockSize have a count
+// each; above, every power of two has blockSize counts.
+const (
+	highest    = int64(3_600_000_000_000) // ns; greater samples are recorded as this
+	digits     = 3
+	blockBits  = 10
+	blockSize  = 1 << blockBits
+	fineBits   = blockBits + 1
+	maxFresh   = math.MaxUint32
+	histBlocks = 42 - fineBits + 2 // 42: bits of highest
+)
+
+// block holds the fresh counts of one power of two.
+type block [blockSize]uint32
+
+var blocks = sync.Pool{New: func() any { return new(block) }}
+
+// Hist is a distribution of durations in nanoseconds: an HdrHistogram of 3 significant digits from 1 ns to 1 h. The zero value is empty and
+// ready. It belongs to one goroutine at a time, reading included: reading sorts in what was recorded last.
+//
+// Fresh samples are counted in blocks, a few nanoseconds each; whatever asks for the distribution moves them into the sparse histogram, which
+// is what merges, encodes and lasts.
+type Hist struct {
+	fresh    uint32 // samples in blocks; when it is full they move, so that no count there overflows
+	max      int64
+	under    int64 // highest - least sample: so that the zero value is right
+	negative uint64
+	over     uint64
+	blocks   [histBlocks]*block
+	settled  *hdrhistogram.PackedHistogram // nil: nothing
+}
+
+// NewHist returns an empty histogram.
+func NewHist() *Hist { return new(Hist) }
+
+// Record adds one sample of ns nanoseconds. A negative one is counted in Negative only; one beyond an hour is recorded as an hour and counted
+// in Over. It does not allocate once the histogram is warm.
+func (h *Hist) Record(ns int64) {
+	if uint64(ns) > uint64(highest) {
+		h.recordOutside(ns)
+		return
+	}
+	shift := uint(bits.Len64(uint64(ns)|(2*blockSize-1)) - fineBits)
+	index := shift<<blockBits + uint(ns>>shift)
+	b := h.blocks[index>>blockBits]
+	if b == nil || h.fresh == maxFresh {
+		b = h.prepare(index >> blockBits)
+	}
+	b[index%blockSize]++
+	h.fresh++
+	h.max = max(h.max, ns)
+	h.under = max(h.under, highest-ns)
+}
+
+func (h *Hist) recordOutside(ns int64) {
+	if ns < 0 {
+		h.negative++
+		return
+	}
+	h.over++
+	h.Record(highest)
+}
+
+func (h *Hist) prepare(i uint) *block {
+	if h.fresh == maxFresh {
+		h.settle()
+	}
+	if h.blocks[i] == nil {
+		h.blocks[i] = blocks.Get().(*block)
+	}
+	return h.blocks[i]
+}
+
+// valueAt is the least value that is counted at offset of block i.
+func valueAt(i, offset int) int64 {
+	if i == 0 {
+		return int64(offset)
+	}
+	return int64(blockSize+offset) << (i - 1)
+}
+
+// settle moves fresh samples into the sparse histogram.
+func (h *Hist) settle() {
+	if h.fresh == 0 {
+		return
+	}
+	p := hdrhistogram.NewPacked(1, highest, digits)
+	for i, b := range h.blocks {
+		if b == nil {
+			continue
+		}
+		for offset, n := range b {
+			if n != 0 {
+				_ = p.RecordValues(valueAt(i, offset), int64(n)) // cannot fail: in range, and far from overflow
+			}
+		}
+	}
+	h.release()
+	if h.settled == nil {
+		p.Compact()
+		h.settled = p
+		return
+	}
+	h.settled.Merge(p)
+}
+
+func (h *Hist) release() {
+	for i, b := range h.blocks {
+		if b != nil {
+			*b = block{}
+			blocks.Put(b)
+			h.blocks[i] = nil
+		}
+	}
+	h.fresh = 0
+}
+
+// Merge adds o's samples. o stays as it is.
+func (h *Hist) Merge(o *Hist) {
+	h.max, h.under = max(h.max, o.max), max(h.under, o.under)
+	h.negative += o.negative
+	h.over += o.over
+	if o.fresh > 0 {
+		if uint64(h.fresh)+uint64(o.fresh) > maxFresh {
+			h.settle()
+		}
+		h.mergeBlocks(o)
+	}
+	if o.settled == nil {
+		return
+	}
+	if h.settled == nil {
+		h.settled = o.settled.Clone()
+		return
+	}
+	h.settled.Merge(o.settled)
+}
+
+func (h *Hist) mergeBlocks(o *Hist) {
+	for i, from := range o.blocks {
+		if from == nil {
+			continue
+		}
+		if h.blocks[i] == nil {
+			h.blocks[i] = blocks.Get().(*block)
+		}
+		to := h.blocks[i]
+		for j, n := range from {
+			to[j] += n
+		}
+	}
+	h.fresh += o.fresh
+}
+
+// Clone returns an independent copy.
+func (h *Hist) Clone() *Hist {
+	c := new(Hist)
+	c.Merge(h)
+	return c
+}
+
+// Reset makes the histogram empty.
+func (h *Hist) Reset() {
+	h.release()
+	*h = Hist{}
+}
+
+// Count is the number of samples in the distribution: negative ones are not.
+func (h *Hist) Count() uint64 {
+	n := uint64(h.fresh)
+	if h.settled != nil {
+		n += uint64(h.settled.TotalCount())
+	}
+	return n
+}
+
+// Quantile returns the value at q (0 … 1) in nanoseconds, as HdrHistogram's ValueAtQuantile: the greatest value that cannot be told from the
+// sample of that rank, but never more than Max. q ≥ 1 gives Max itself; an empty histogram gives 0.
+func (h *Hist) Quantile(q float64) int64 {
+	if q >= 1 || h.Count() == 0 {
+		return h.Max()
+	}
+	h.settle()
+	return min(h.settled.ValueAtPercentile(q*100), h.max)
+}
+
+// Min is the least sample, exactly; 0 if there is none.
+func (h *Hist) Min() int64 {
+	if h.Count() == 0 {
+		return 0
+	}
+	return highest - h.under
+}
+
+// Max is the greatest sample, exactly, but not more than an hour; 0 if there is none.
+func (h *Hist) Max() int64 { return h.max }
+
+// Mean is the mean in nanoseconds, to the resolution of the histogram; 0 if there are no samples.
+func (h *Hist) Mean() float64 {
+	h.settle()
+	if h.settled == nil {
+		return 0
+	}
+	return h.settled.Mean()
+}
+
+// Negative is how many samples were negative.
+func (h *Hist) Negative() uint64 { return h.negative }
+
+// Over is how many samples were beyond the range.
+func (h *Hist) Over() uint64 { return h.over }

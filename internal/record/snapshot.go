@@ -1,0 +1,76 @@
+package record
+
+import "time"
+
+// EventGap is the kind of the event that tells how long (Nanos) a publisher or consumer was without its link.
+const EventGap = "gap"
+
+// Event is something that happened to one agent during a task.
+type Event struct {
+	At     int64  `json:"at"`              // nanoseconds since T0, when it began
+	Agent  string `json:"agent,omitempty"` // filled in by Merge.Add
+	Kind   string `json:"kind"`
+	Detail string `json:"detail,omitempty"`
+	Nanos  int64  `json:"nanos,omitempty"` // how long it lasted, where that makes sense
+}
+
+// HostSample is what an agent saw of its host since its last sample.
+type HostSample struct {
+	At        int64   `json:"at,omitempty"` // nanoseconds since T0; Merge.Add fills in the snapshot's
+	AgentCPU  float64 `json:"agentCPU"`     // cores since the last sample
+	AgentRSS  int64   `json:"agentRSS"`     // bytes
+	BrokerCPU float64 `json:"brokerCPU,omitempty"`
+	BrokerRSS int64   `json:"brokerRSS,omitempty"`
+	HasBroker bool    `json:"hasBroker,omitempty"` // the broker's process runs on this host and was found
+}
+
+// Part is what an engine has recorded since it was asked last. The Last times are not increments: they are the latest so far, 0 for none.
+type Part struct {
+	Windows                            []Window
+	Sets                               []SetPages
+	Events                             []Event
+	LastSend, LastConfirm, LastReceipt int64
+	Skew                               time.Duration // actual minus agreed start
+}
+
+// Snapshot is one increment of one agent's record, as it travels and is stored (JSON). (Agent, Seq) is unique within a task; snapshots may
+// be applied in any order.
+type Snapshot struct {
+	Protocol    int           `json:"protocol"`
+	Task        string        `json:"task"`
+	Agent       string        `json:"agent"`
+	Seq         uint64        `json:"seq"`
+	At          int64         `json:"at"` // nanoseconds since T0
+	Clock       string        `json:"clock,omitempty"`
+	Epoch       time.Time     `json:"epoch,omitzero"` // T0 by the agent's wall clock, for people and .hlog files only
+	Windows     []Window      `json:"windows,omitempty"`
+	Sets        []SetPages    `json:"sets,omitempty"`
+	Host        HostSample    `json:"host,omitzero"`
+	Events      []Event       `json:"events,omitempty"`
+	LastSend    int64         `json:"lastSend,omitempty"` // latest so far, 0 for none
+	LastConfirm int64         `json:"lastConfirm,omitempty"`
+	LastReceipt int64         `json:"lastReceipt,omitempty"`
+	Skew        time.Duration `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
+	Final       bool          `json:"final,omitempty"` // the agent's last of this task
+}
+
+// Split divides a snapshot that is too large for one message into two that say the same together. The first keeps Seq; the caller gives
+// the second one of its own. It returns false if there is nothing left to divide.
+func (s Snapshot) Split() (first, second Snapshot, ok bool) {
+	first, second = s, s
+	switch {
+	case len(s.Windows)+len(s.Sets) > 1:
+		w, p := (len(s.Windows)+1)/2, len(s.Sets)/2
+		first.Windows, second.Windows = s.Windows[:w:w], s.Windows[w:]
+		first.Sets, second.Sets = s.Sets[:p:p], s.Sets[p:]
+	case len(s.Sets) == 1 && len(s.Sets[0].Pages) > 1:
+		all := s.Sets[0]
+		n := len(all.Pages) / 2
+		first.Sets = []SetPages{{Key: all.Key, Pages: all.Pages[:n:n]}}
+		second.Sets = []SetPages{{Key: all.Key, Pages: all.Pages[n:]}}
+	default:
+		return s, Snapshot{}, false
+	}
+	first.Host, first.Events, first.Final = HostSample{}, nil, false
+	return first, second, true
+}

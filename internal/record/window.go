@@ -1,0 +1,153 @@
+// Package record keeps what a task measures: windows of counters and histograms, and the exact set of messages that were sent, confirmed and
+// received. Recording takes nanoseconds and no lock; what was recorded leaves an agent in increments that merge exactly, in any order, however
+// often they come.
+//
+// All times are nanoseconds since T0, the beginning of the measurement; they are negative in warm-up.
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+)
+
+const second = int64(1e9)
+
+// Window is what happened in one second. Its Index counts seconds from T0, negative in warm-up; the last window of the measurement is cut
+// where the measurement ends, so that none belongs to both sides. Measured tells whether the messages were due inside the measurement.
+type Window struct {
+	Index    int
+	Measured bool
+	Start    int64 // nanoseconds since T0
+	Length   int64 // nanoseconds
+	Counts   [numCounters]int64
+	Hists    [numSeries]*Hist // nil until the first sample
+}
+
+var (
+	windows = sync.Pool{New: func() any { return new(Window) }}
+	hists   = sync.Pool{New: func() any { return new(Hist) }}
+)
+
+// Record adds a sample of ns nanoseconds to a series.
+func (w *Window) Record(s Series, ns int64) {
+	h := w.Hists[s]
+	if h == nil {
+		h = w.open(s)
+	}
+	h.Record(ns)
+}
+
+func (w *Window) open(s Series) *Hist {
+	w.Hists[s] = hists.Get().(*Hist)
+	return w.Hists[s]
+}
+
+// Empty tells whether nothing was recorded.
+func (w *Window) Empty() bool {
+	return w.Counts == [numCounters]int64{} && w.Hists == [numSeries]*Hist{}
+}
+
+// add adds what o holds of the same second.
+func (w *Window) add(o *Window) {
+	for c, n := range o.Counts {
+		w.Counts[c] += n
+	}
+	for s, h := range o.Hists {
+		if h == nil {
+			continue
+		}
+		if w.Hists[s] == nil {
+			w.Hists[s] = NewHist()
+		}
+		w.Hists[s].Merge(h)
+	}
+}
+
+// clone returns an independent copy.
+func (w *Window) clone() Window {
+	c := *w
+	for s, h := range w.Hists {
+		if h != nil {
+			c.Hists[s] = h.Clone()
+		}
+	}
+	return c
+}
+
+// recycle gives the window and its histograms back to the pools.
+func (w *Window) recycle() {
+	for _, h := range w.Hists {
+		if h != nil {
+			h.Reset()
+			hists.Put(h)
+		}
+	}
+	*w = Window{}
+	windows.Put(w)
+}
+
+// windowOf gives index and bounds of the window that t belongs to; measure 0 is a measurement without end.
+func windowOf(t, measure int64) (index int, start, length int64) {
+	base := int64(0)
+	if measure > 0 && t >= measure {
+		base = measure
+		index = int((measure + second - 1) / second)
+	}
+	n := (t - base) / second
+	if (t-base)%second < 0 {
+		n--
+	}
+	start, length = base+n*second, second
+	if t < measure {
+		length = min(second, measure-start)
+	}
+	return index + int(n), start, length
+}
+
+type windowJSON struct {
+	Index    int               `json:"index"`
+	Measured bool              `json:"measured,omitempty"`
+	Start    int64             `json:"start"`
+	Length   int64             `json:"length,omitempty"` // left out: one second
+	Counts   map[Counter]int64 `json:"counts,omitempty"`
+	Hists    map[Series]*Hist  `json:"hists,omitempty"`
+}
+
+// MarshalJSON leaves out counters that are zero; histograms are base64.
+func (w Window) MarshalJSON() ([]byte, error) {
+	j := windowJSON{Index: w.Index, Measured: w.Measured, Start: w.Start, Counts: map[Counter]int64{}, Hists: map[Series]*Hist{}}
+	if w.Length != second {
+		j.Length = w.Length
+	}
+	for c, n := range w.Counts {
+		if n != 0 {
+			j.Counts[Counter(c)] = n
+		}
+	}
+	for s, h := range w.Hists {
+		if h != nil {
+			j.Hists[Series(s)] = h
+		}
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote; names that this version does not know are an error.
+func (w *Window) UnmarshalJSON(data []byte) error {
+	var j windowJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return fmt.Errorf("read window: %w", err)
+	}
+	*w = Window{Index: j.Index, Measured: j.Measured, Start: j.Start, Length: j.Length}
+	if w.Length == 0 {
+		w.Length = second
+	}
+	for c, n := range j.Counts {
+		w.Counts[c] = n
+	}
+	for s, h := range j.Hists {
+		w.Hists[s] = h
+	}
+	return nil
+}
