@@ -51,7 +51,7 @@ func capabilities(o *options) drivers.Capabilities {
 	return drivers.Capabilities{
 		Modes:             drivers.Modes(),
 		Acks:              acks,
-		Mandatory:         true,
+		Mandatory:         o.Exchange.Type != exchangeFanout, // which has no exchange for a queue that is not there
 		Persistent:        true,
 		Transient:         true,
 		UnlimitedPrefetch: !isStream,

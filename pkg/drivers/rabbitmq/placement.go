@@ -54,23 +54,51 @@ func (s *session) placeByRole(ctx context.Context, role drivers.Node, t drivers.
 		s.nodes = nodes
 	}
 	where, known := s.leaders[queue]
-	if !known || time.Since(where.at) > leaderLife {
-		var err error
-		if where, err = s.findQueue(ctx, queue); err != nil {
+	if known && time.Since(where.at) <= leaderLife {
+		if at, ok := s.endpointOf(role, where); ok {
+			return at, nil
+		}
+	}
+	return s.awaitRole(ctx, role, queue)
+}
+
+// awaitRole asks until the broker says where the queue is: of one just declared, it may not know the members yet.
+func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string) (int, error) {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for begun := time.Now(); ; {
+		where, err := s.findQueue(ctx, queue)
+		if err != nil {
 			return 0, fmt.Errorf("place on the %s of %s: %w", role, queue, err)
 		}
-		s.leaders[queue] = where
+		if at, ok := s.endpointOf(role, where); ok {
+			s.leaders[queue] = where
+			return at, nil
+		}
+		if time.Since(begun) > leaderLife {
+			return 0, fmt.Errorf("place on the %s of %s: its leader is %s, its followers %v, the options' urls lead to %v",
+				role, queue, where.leader, where.followers, s.nodes)
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("place on the %s of %s: %w", role, queue, ctx.Err())
+		case <-ticker.C:
+		}
 	}
+}
+
+// endpointOf finds the first endpoint that leads to a node with that role.
+func (s *session) endpointOf(role drivers.Node, where placed) (int, bool) {
 	wanted := []string{where.leader}
 	if role == nodeFollower {
 		wanted = where.followers
 	}
 	for i, name := range s.nodes {
 		if name != "" && slices.Contains(wanted, name) {
-			return i, nil
+			return i, true
 		}
 	}
-	return 0, fmt.Errorf("place on the %s of %s: it is on %v, the options' urls lead to %v", role, queue, wanted, s.nodes)
+	return 0, false
 }
 
 // queueInfo is what the management API says of a queue.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -35,6 +36,9 @@ type publisher struct {
 	mu   sync.Mutex // held while publishing; after done nothing is accepted any more
 	done bool
 
+	ctx     context.Context // of the last Publish; unguard ends its guard
+	unguard func() bool
+
 	once sync.Once
 	err  error
 }
@@ -43,6 +47,9 @@ type publisher struct {
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	if !known(spec.Mode) {
 		return nil, fmt.Errorf("connect publisher: mode %q: %w", spec.Mode, drivers.ErrUnsupported)
+	}
+	if spec.Mandatory && s.options.Exchange.Type == exchangeFanout {
+		return nil, fmt.Errorf("connect publisher: mandatory to a fanout exchange: %w", drivers.ErrUnsupported)
 	}
 	if err := s.checkTopology(spec.Topology); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -127,6 +134,9 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if p.done {
 		return fmt.Errorf("publish: %w", drivers.ErrClosed)
 	}
+	if ctx != p.ctx {
+		p.guard(ctx)
+	}
 	confirm, err := p.channel.PublishWithDeferredConfirm(p.exchange, to.key, p.spec.Mandatory, false,
 		amqp.Publishing{Headers: to.headers, DeliveryMode: p.delivery, Body: m.Body})
 	if err != nil {
@@ -146,6 +156,27 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	}
 	p.settler.add(pending{confirm, m.Token})
 	return nil
+}
+
+// guard ends a Publish that blocks in the library, which knows no context, when ctx ends: by breaking the link, since
+// part of a message may be on it. It costs something for each context, not for each message.
+func (p *publisher) guard(ctx context.Context) {
+	if p.unguard != nil {
+		p.unguard()
+	}
+	p.ctx = ctx
+	p.unguard = context.AfterFunc(ctx, func() {
+		ticker := time.NewTicker(5 * time.Millisecond)
+		defer ticker.Stop()
+		for range 40 {
+			if p.mu.TryLock() { // no Publish is under way, and none will be with this context
+				p.mu.Unlock()
+				return
+			}
+			<-ticker.C
+		}
+		_ = p.lease.raw.Close()
+	})
 }
 
 // refused explains why the library did not take a message: of a broken link, it says so.
@@ -174,6 +205,9 @@ func (p *publisher) Close() error {
 		}
 		p.mu.Lock()
 		p.done = true
+		if p.unguard != nil {
+			p.unguard()
+		}
 		p.mu.Unlock()
 		p.settler.finish()
 		<-p.watching

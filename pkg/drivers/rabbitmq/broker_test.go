@@ -1,0 +1,251 @@
+package rabbitmq
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// A returned message must be known as such before its confirm makes it look delivered.
+func TestReturnComesBeforeConfirm(t *testing.T) {
+	r := newRig(t, single(t, `{}`), nil)
+	p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory, s.Queue = true, 7 })
+	const n = 500
+	for i := range n {
+		token := uint64(i)
+		if err := p.Publish(t.Context(), drivers.Message{Token: token, Body: []byte(string(rune('0' + i)))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "a return and a confirm for each message", func() bool { h, _ := heard.counts(); return h == 2*n })
+	for i := range n {
+		id := string(rune('0' + i))
+		returned, confirmed := slices.Index(heard.order, "return "+id), slices.Index(heard.order, "confirm "+id)
+		if returned < 0 || confirmed < returned {
+			t.Fatalf("message %d: return at %d, confirm at %d of what was heard", i, returned, confirmed)
+		}
+	}
+	if len(heard.errors) > 0 {
+		t.Errorf("an unroutable message is confirmed by RabbitMQ; got %v", heard.errors[0])
+	}
+}
+
+// A queue that refuses has to show as rejections, not as losses.
+func TestFullQueueRejects(t *testing.T) {
+	r := newRig(t, single(t, `{"queue": {"maxLength": 10, "overflow": "reject-publish"}}`), nil)
+	p, heard := r.publisher(drivers.ConfirmWindow, nil)
+	const n = 200
+	for i := range n {
+		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "every confirm", func() bool { h, _ := heard.counts(); return h == n })
+	if len(heard.errors) == 0 || len(heard.errors) > n-10 {
+		t.Errorf("%d of %d messages to a queue of 10 were rejected", len(heard.errors), n)
+	}
+	for _, err := range heard.errors {
+		if !errors.Is(err, drivers.ErrRejected) {
+			t.Fatalf("a refused message has the error %v", err)
+		}
+	}
+}
+
+// Closing a connection right after an unconfirmed message must not lose it.
+func TestConnectionPerMessageLosesNothing(t *testing.T) {
+	r := newRig(t, single(t, `{}`), nil)
+	_, got := r.consumer(nil)
+	const n = 100
+	for range n {
+		p, _ := r.publisher(drivers.ConnectionPerMessage, nil)
+		if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "every message", func() bool { _, received := got.counts(); return received == n })
+}
+
+// A thousand bindings must not take a cell's whole preparation, and every one must lead to its queue once.
+func TestThousandBindings(t *testing.T) {
+	for _, kind := range []string{"direct", "topic", "headers"} {
+		t.Run(kind, func(t *testing.T) {
+			begun := time.Now()
+			r := newRig(t, single(t, `{"exchange": {"type": "`+kind+`"}}`), func(t *drivers.Topology) { t.Bindings = 1000 })
+			t.Logf("declared in %v", time.Since(begun))
+			_, got := r.consumer(nil)
+			p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
+			for key := range uint32(1000) {
+				if err := p.Publish(t.Context(), drivers.Message{Token: uint64(key), Key: key, Body: []byte("x")}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			eventually(t, "a message by each binding", func() bool { _, received := got.counts(); return received == 1000 })
+			if h, _ := heard.counts(); h > 1000 {
+				t.Errorf("%d messages came back as unroutable", h-1000)
+			}
+		})
+	}
+}
+
+// Time during which the broker takes nothing must be known as the broker's.
+func TestMemoryAlarmBlocks(t *testing.T) {
+	control := variable(t, "LOCKSTEP_RABBITMQ_CTL")
+	set := func(watermark string) {
+		if text, err := exec.Command(control, "set_vm_memory_high_watermark", "absolute", watermark).CombinedOutput(); err != nil {
+			t.Fatalf("set memory watermark: %v\n%s", err, text)
+		}
+	}
+	r := newRig(t, single(t, `{}`), nil)
+	p, _ := r.publisher(drivers.FireAndForget, nil)
+	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { set("1GB") })
+	set("1MB")
+	await := func(want drivers.EventKind) {
+		t.Helper()
+		// RabbitMQ tells a connection that it is blocked when the connection publishes next.
+		_ = p.Publish(t.Context(), drivers.Message{Body: []byte("x")})
+		select {
+		case got := <-r.events:
+			if got != want {
+				t.Fatalf("event %q, want %q", got, want)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("no event %q", want)
+		}
+	}
+	await(drivers.EventBlocked)
+	set("1GB")
+	await(drivers.EventUnblocked)
+}
+
+// nodeOf asks the broker which of its nodes listens where a publisher's or consumer's connection leads.
+func nodeOf(t *testing.T, r *rig, l *link) string {
+	t.Helper()
+	var overview struct {
+		Listeners []struct {
+			Node string `json:"node"`
+			Port int    `json:"port"`
+		} `json:"listeners"`
+	}
+	if err := r.session.api.call(t.Context(), http.MethodGet, nil, &overview, "overview"); err != nil {
+		t.Fatal(err)
+	}
+	for _, listener := range overview.Listeners {
+		if listener.Port == l.RemoteAddr().(*net.TCPAddr).Port {
+			return listener.Node
+		}
+	}
+	t.Fatalf("no node listens at %s", l.RemoteAddr())
+	return ""
+}
+
+// A cell about crossing between nodes is only about that if everything is where it says.
+func TestPlacement(t *testing.T) {
+	kinds := map[string]string{
+		"classic":  `{}`,
+		"quorum":   `{"queue": {"type": "quorum"}}`,
+		"stream":   `{"queue": {"type": "stream"}}`,
+		"mirrored": `{"policy": {"ha-mode": "all"}}`,
+	}
+	for kind, options := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			r := newRig(t, cluster(t, options), func(t *drivers.Topology) { t.QueueNode = "2" })
+			queue := r.session.options.queueName(r.topology, 0, 0)
+			where, err := r.session.findQueue(t.Context(), queue)
+			if err != nil {
+				t.Fatal(err)
+			}
+			third, _ := r.publisher(drivers.FireAndForget, func(s *drivers.PublisherSpec) { s.Node = "2" })
+			if got := nodeOf(t, r, third.lease.link); got != where.leader {
+				t.Errorf("the queue was to be on node 2, %s; it is on %s", got, where.leader)
+			}
+			leader, _ := r.publisher(drivers.FireAndForget, func(s *drivers.PublisherSpec) { s.Node = "leader" })
+			if got := nodeOf(t, r, leader.lease.link); got != where.leader {
+				t.Errorf("publisher at the leader is at %s, the leader at %s", got, where.leader)
+			}
+			if kind == "classic" {
+				return
+			}
+			follower, _ := r.consumer(func(s *drivers.ConsumerSpec) { s.Node = "follower" })
+			if got := nodeOf(t, r, follower.lease.link); got == where.leader {
+				t.Errorf("consumer at a follower is at the leader, %s", got)
+			}
+		})
+	}
+}
+
+// A mirrored queue that is measured before its mirrors are there is not one.
+func TestPolicyMirrors(t *testing.T) {
+	r := newRig(t, cluster(t, `{"policy": {"ha-mode": "all", "ha-sync-mode": "automatic"}}`), nil)
+	where, err := r.session.findQueue(t.Context(), r.session.options.queueName(r.topology, 0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(where.followers) != 2 {
+		t.Errorf("mirrors are on %v, want two", where.followers)
+	}
+	if err := r.session.Teardown(t.Context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	err = r.session.api.call(t.Context(), http.MethodGet, nil, nil, "policies", "/", r.topology.Name)
+	if !errors.Is(err, errNotThere) {
+		t.Errorf("the policy is left behind after Teardown: %v", err)
+	}
+}
+
+// A stream's consumer that replaces another has to go on where that one was: neither again nor with a gap.
+func TestStreamGoesOn(t *testing.T) {
+	r := newRig(t, single(t, `{"queue": {"type": "stream"}}`), nil)
+	p, heard := r.publisher(drivers.ConfirmWindow, nil)
+	send := func(n int) {
+		for range n {
+			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	send(50)
+	first, got := r.consumer(nil)
+	eventually(t, "the first 50", func() bool { _, received := got.counts(); return received == 50 })
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	send(30)
+	eventually(t, "all confirms", func() bool { h, _ := heard.counts(); return h == 80 })
+	_, rest := r.consumer(nil)
+	eventually(t, "the other 30", func() bool { _, received := rest.counts(); return received >= 30 })
+	time.Sleep(100 * time.Millisecond)
+	if _, received := rest.counts(); received != 30 {
+		t.Errorf("the second consumer received %d messages, 30 were left", received)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	r := newRig(t, cluster(t, `{"queue": {"type": "quorum", "maxLength": 5}}`), nil)
+	d, err := r.session.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Product != "RabbitMQ" || d.Version == "" || len(d.Members) != 3 {
+		t.Errorf("a cluster of three RabbitMQ nodes says of itself: %+v", d)
+	}
+	if d.Settings["memory_limit"] == "" || !strings.Contains(d.Settings["queue_arguments"], `"x-max-length":5`) {
+		t.Errorf("settings lack what matters: %v", d.Settings)
+	}
+	if text := fmt.Sprint(d); strings.Contains(text, "guest") {
+		t.Errorf("the description holds credentials: %s", text)
+	}
+}

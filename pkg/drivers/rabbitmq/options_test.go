@@ -1,0 +1,124 @@
+package rabbitmq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// No error of Open may carry a password, wherever in a url it was put.
+func TestErrorsHideSecrets(t *testing.T) {
+	for _, options := range []string{
+		`{"url": "amqp://user:hunter2@127.0.0.1:1/"}`,
+		`{"url": "amqp://user:hunter2/@127.0.0.1:1/"}`,
+		`{"url": "http://user:hunter2@127.0.0.1:1/"}`,
+		`{"url": "amqp://user:hunter2 @127.0.0.1:1/"}`,
+		`{"url": "amqp://127.0.0.1:1/", "management": "user:hunter2@127.0.0.1"}`,
+		`{"urls": ["amqp://127.0.0.1:1/", "amqp://user:hunter2@127.0.0.1:1/other"]}`,
+	} {
+		_, err := driver{}.Open(t.Context(), json.RawMessage(options), drivers.Env{Dial: (&net.Dialer{}).DialContext})
+		if err == nil {
+			t.Fatalf("Open succeeds with %s", options)
+		}
+		if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the password is in the error: %v", err)
+		}
+	}
+}
+
+// Having no ports left is the client's fault, and can only be called so if the error still says it.
+func TestPortExhaustionStaysVisible(t *testing.T) {
+	_, err := driver{}.Open(t.Context(), json.RawMessage(`{"url": "amqp://192.0.2.1:5672/"}`), drivers.Env{
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)}
+		},
+	})
+	if !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		t.Errorf("errors.Is does not find EADDRNOTAVAIL in: %v", err)
+	}
+}
+
+// A broker that accepts and says nothing must not hold a cell longer than its deadline.
+func TestSilentBrokerEndsAtTheDeadline(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	options := json.RawMessage(`{"url": "amqp://` + listener.Addr().String() + `/"}`)
+	_, err = driver{}.Open(ctx, options, drivers.Env{Dial: (&net.Dialer{}).DialContext})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), listener.Addr().String()) {
+		t.Errorf("want the deadline and the address, got: %v", err)
+	}
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("Open took %v with a deadline of 200 ms", took)
+	}
+}
+
+func TestDeclare(t *testing.T) {
+	one := drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEach, Prefetch: 1, Queues: 1, Subscriptions: 1, Publishers: 1, Consumers: 1}
+	with := func(change func(*drivers.Use)) drivers.Use {
+		u := one
+		change(&u)
+		return u
+	}
+	const url = `"url": "amqp://h/"`
+	cases := []struct {
+		name, options string
+		use           drivers.Use
+		unfit         string // part of a reason; "" is none
+		check         func(drivers.Declaration) bool
+	}{
+		{"no url", `{}`, one, "give url", nil},
+		{"both urls", `{` + url + `, "urls": ["amqp://h/"]}`, one, "not both", nil},
+		{"transient is not kept", `{` + url + `}`, one, "", func(d drivers.Declaration) bool {
+			return !d.Promises.ConfirmedKept && d.Promises.SentKept && strings.Contains(d.Label, "in memory")
+		}},
+		{"persistent is kept", `{` + url + `}`, with(func(u *drivers.Use) { u.Persistent = true }), "", func(d drivers.Declaration) bool {
+			return d.Promises.ConfirmedKept && strings.Contains(d.Label, "disk")
+		}},
+		{"a queue that drops keeps nothing", `{` + url + `, "queue": {"maxLength": 5}}`,
+			with(func(u *drivers.Use) { u.Persistent = true }), "",
+			func(d drivers.Declaration) bool { return !d.Promises.ConfirmedKept && !d.Promises.SentKept }},
+		{"a queue that refuses keeps what it confirmed", `{` + url + `, "queue": {"maxLength": 5, "overflow": "reject-publish"}}`,
+			with(func(u *drivers.Use) { u.Persistent = true }), "",
+			func(d drivers.Declaration) bool { return d.Promises.ConfirmedKept && !d.Promises.SentKept }},
+		{"stream has no automatic ack", `{` + url + `, "queue": {"type": "stream"}}`, one, "", func(d drivers.Declaration) bool {
+			return !slices.Contains(d.Capabilities.Acks, drivers.AckAutomatic) && !d.Capabilities.UnlimitedPrefetch
+		}},
+		{"two consumers of one stream", `{` + url + `, "queue": {"type": "stream"}}`,
+			with(func(u *drivers.Use) { u.Consumers = 2 }), "every consumer of a stream", nil},
+		{"node out of range", `{"urls": ["amqp://h/", "amqp://i/"]}`, with(func(u *drivers.Use) { u.QueueNode = "2" }), "node 2", nil},
+		{"leader without management", `{"urls": ["amqp://h/", "amqp://i/"]}`,
+			with(func(u *drivers.Use) { u.PublisherNode = "leader" }), "management", nil},
+		{"policy without management", `{` + url + `, "policy": {"ha-mode": "all"}}`, one, "management", nil},
+		{"quorum not durable", `{` + url + `, "queue": {"type": "quorum", "durable": false}}`, one, "always durable", nil},
+		{"default exchange does not fan out", `{` + url + `, "exchange": {"type": "default"}}`, one, "", func(d drivers.Declaration) bool {
+			return !d.Capabilities.Bindings && !d.Capabilities.Subscriptions
+		}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			d := declare(json.RawMessage(c.options), c.use)
+			reasons := strings.Join(d.Unfit, "; ")
+			if (c.unfit == "") != (reasons == "") || !strings.Contains(reasons, c.unfit) {
+				t.Errorf("unfit: %q, want %q", reasons, c.unfit)
+			}
+			if c.check != nil && !c.check(d) {
+				t.Errorf("declaration: %+v", d)
+			}
+		})
+	}
+}
