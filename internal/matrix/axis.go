@@ -219,7 +219,6 @@ func (l *loader) group() {
 	}
 	if n := l.space.size(); n > maxCombinations {
 		l.add(l.root.LookupPath(cue.ParsePath("axes")).Pos(), "axes", fmt.Sprintf("they have more than %d combinations; shorten some", maxCombinations))
-		l.blocked = true
 	}
 }
 
@@ -256,7 +255,7 @@ func (l *loader) readZips() [][]string {
 		}
 		if !equal {
 			l.add(v.Pos(), path, "zipped axes need as many values each: "+strings.Join(sizes, ", "))
-			l.blocked = true
+			l.unzipped = true
 			continue
 		}
 		out = append(out, names)

@@ -42,11 +42,17 @@ func newWorker(m *Matrix) (*worker, error) {
 
 // renew begins with a fresh context.
 func (w *worker) renew() error {
-	w.ctx, w.used = cuecontext.New(), 0
-	root, _, faults := w.m.source.build(w.ctx)
+	ctx := cuecontext.New()
+	root, _, faults := w.m.source.build(ctx)
 	if len(faults) > 0 {
 		return faults
 	}
+	return w.use(ctx, root)
+}
+
+// use takes the template from a matrix that is built already.
+func (w *worker) use(ctx *cue.Context, root cue.Value) error {
+	w.ctx, w.used = ctx, 0
 	w.cell = root.LookupPath(cue.ParsePath("cell"))
 	if !w.cell.Exists() {
 		w.cell = w.ctx.CompileString("{axis: _}")
@@ -87,9 +93,6 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	}
 	w.m.nameAxes(tree, combo)
 	broker, faults := w.broker(tree, filled)
-	if len(faults) > 0 || broker == nil {
-		return Combination{}, faults
-	}
 	normalise(tree)
 	work := plan.Default()
 	text, err := json.Marshal(tree)
@@ -99,7 +102,8 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	if err != nil {
 		return Combination{}, Faults{faultAt(place(filled), "cell", err.Error())}
 	}
-	if faults := inconsistent(work, filled); len(faults) > 0 {
+	faults = append(faults, inconsistent(work, filled)...)
+	if len(faults) > 0 || broker == nil {
 		return Combination{}, faults
 	}
 	return w.declare(combo, broker, work), nil

@@ -23,15 +23,23 @@ func newFindings(reported Faults) *findings {
 	f := &findings{known: map[string]int{}}
 	for _, x := range reported {
 		f.known[keyOf(x)] = -1
+		if x.Line > 0 {
+			f.known[placeOf(x)] = -1 // what is wrong there is said
+		}
 	}
 	return f
 }
 
-func keyOf(x Fault) string { return fmt.Sprintf("%s:%d:%d %s", x.File, x.Line, x.Column, x.Path) }
+func placeOf(x Fault) string { return fmt.Sprintf("%s:%d:%d", x.File, x.Line, x.Column) }
+
+func keyOf(x Fault) string { return placeOf(x) + " " + x.Path }
 
 func (f *findings) add(x Fault, combo string) {
 	key := keyOf(x)
 	i, known := f.known[key]
+	if _, said := f.known[placeOf(x)]; said {
+		return
+	}
 	switch {
 	case !known:
 		f.known[key] = len(f.list)

@@ -11,19 +11,20 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
 )
 
 // loader reads one matrix and collects its faults.
 type loader struct {
 	source
-	ctx     *cue.Context
-	root    cue.Value
-	syntax  *ast.File
-	faults  Faults
-	space   space
-	brokers map[string]*plan.Broker // nil: reported already
-	skip    []pattern
-	blocked bool // combinations cannot be made
+	ctx      *cue.Context
+	root     cue.Value
+	syntax   *ast.File
+	faults   Faults
+	space    space
+	brokers  map[string]*plan.Broker // nil: reported already
+	skip     []pattern
+	unzipped bool // axes that vary together are not equally long
 }
 
 func (l *loader) add(pos token.Pos, path, message string) {
@@ -37,7 +38,6 @@ func load(s source) (*Matrix, Faults) {
 	if !l.root.Exists() {
 		return nil, l.faults
 	}
-	unbuilt := len(l.faults) > 0
 	l.checkSchema()
 	l.readBrokers()
 	l.readAxes()
@@ -47,9 +47,7 @@ func load(s source) (*Matrix, Faults) {
 	l.readOnly()
 	l.checkTables()
 	m := l.matrix()
-	if !unbuilt && !l.blocked {
-		l.probe(m)
-	}
+	l.probe(m)
 	if len(l.faults) > 0 {
 		for i := range l.faults {
 			if l.faults[i].File == "" {
@@ -115,7 +113,6 @@ func (l *loader) checkSelector(sel *ast.SelectorExpr) {
 		return
 	}
 	l.add(sel.Pos(), "cell", l.space.noAxis(name))
-	l.blocked = true // every combination would say it again
 }
 
 // readOnly applies --only.
@@ -175,13 +172,20 @@ func (l *loader) probe(m *Matrix) {
 			return
 		}
 	}
-	w, err := newWorker(m)
-	if err != nil {
+	w := &worker{m: m, declared: map[question]drivers.Declaration{}}
+	if w.use(l.ctx, l.root) != nil {
 		return
+	}
+	groups := l.space.groups
+	if l.unzipped {
+		groups = nil
+		for a := range l.space.axes {
+			groups = append(groups, []int{a})
+		}
 	}
 	found := newFindings(l.faults)
 	w.examine(first, found)
-	for _, group := range l.space.groups {
+	for _, group := range groups {
 		for i := range l.space.axes[group[0]].values {
 			combo := slices.Clone(first)
 			bad := false

@@ -212,7 +212,7 @@ func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Faults) {
 		faults = append(faults, faultsOf(s.file, v.Err())...)
 		astutil.Apply(f, nil, func(c astutil.Cursor) bool {
 			if id, ok := c.Node().(*ast.Ident); ok && lost[id.Pos().String()] {
-				c.Replace(ast.NewIdent("_"))
+				c.Replace(&ast.Ident{NamePos: id.Pos(), Name: "_"})
 			}
 			return true
 		})

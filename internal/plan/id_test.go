@@ -1,0 +1,76 @@
+package plan
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+// These ids are in people's histories. If one changes, that cell's past is lost.
+func TestCellIDsAreStable(t *testing.T) {
+	window := Default()
+	window.Publishers.Window, window.Publishers.Threads = 10_000, 5
+	slow := Default()
+	slow.Network.Latency, slow.Publishers.Mode = Duration(5*time.Millisecond), "confirm-each"
+	labelled := Default()
+	labelled.Labels = map[string]string{"b": "2", "a": "1"}
+	empty := Default()
+	empty.Consumers.Nodes = 0
+	for _, c := range []struct {
+		name, broker string
+		work         Workload
+		want         string
+	}{
+		{"nothing but defaults", "rabbit", Default(), "3941b4bd2745"},
+		{"another broker", "nats", Default(), "d91d71a61baf"},
+		{"window and threads", "rabbit", window, "a7a2296a2c7f"},
+		{"latency and mode", "rabbit", slow, "429368861b5f"},
+		{"labels", "rabbit", labelled, "32d77542d515"},
+		{"no consumers", "rabbit", empty, "8bd5fb175712"},
+	} {
+		if got := CellID(c.broker, c.work); got != c.want {
+			t.Errorf("%s: id %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// A field added in a later release, at its default, must not change an id: the canonical form has only what differs.
+func TestDefaultsAreNotInTheID(t *testing.T) {
+	w := Default()
+	w.Publishers.Threads = 3
+	now, before := generic(w), generic(Default())
+	added, addedBefore := generic(w), generic(Default())
+	added["novelty"], addedBefore["novelty"] = map[string]any{"depth": 1.0}, map[string]any{"depth": 1.0}
+	a, _ := json.Marshal(without(now, before))
+	b, _ := json.Marshal(without(added, addedBefore))
+	if string(a) != string(b) {
+		t.Errorf("a new field at its default changes the canonical form from %s to %s", a, b)
+	}
+	if string(a) != `{"publishers":{"threads":3}}` {
+		t.Errorf("canonical form %s holds more than what differs from the defaults", a)
+	}
+	added["novelty"] = map[string]any{"depth": 2.0}
+	if c, _ := json.Marshal(without(added, addedBefore)); string(c) == string(b) {
+		t.Error("a new field beside its default does not enter the canonical form")
+	}
+}
+
+func TestEveryFieldEntersTheID(t *testing.T) {
+	plain := CellID("b", Default())
+	for name, change := range map[string]func(*Workload){
+		"measure":  func(w *Workload) { w.Measure++ },
+		"warmup":   func(w *Workload) { w.Warmup = 0 },
+		"rate":     func(w *Workload) { w.Publishers.Rate = 0.5 },
+		"colocate": func(w *Workload) { w.Consumers.Colocate = true },
+		"prefetch": func(w *Workload) { w.Consumers.Prefetch = 0 },
+		"batch":    func(w *Workload) { w.Publishers.Batch.Least = 1 },
+		"size":     func(w *Workload) { w.Message.Size++ },
+		"drain":    func(w *Workload) { w.Drain.Most++ },
+	} {
+		w := Default()
+		change(&w)
+		if CellID("b", w) == plain {
+			t.Errorf("%s does not enter the cell id", name)
+		}
+	}
+}
