@@ -205,6 +205,11 @@ func (c *Conn) Unassign(ctx context.Context, agents map[string]string) error {
 	return c.purge(ctx, streamTasks, 0, subjects...)
 }
 
+// Unrelease deletes the releases of a task that every agent has left.
+func (c *Conn) Unrelease(ctx context.Context, ref Ref) error {
+	return c.purge(ctx, streamTasks, 0, subjectRelease(ref))
+}
+
 // Watch hands arrivals and snapshots of a run to handle, in order, until ctx ends.
 func (c *Conn) Watch(ctx context.Context, run string, handle func(Entry)) error {
 	filters := []string{subjectsOf(run, "arrive"), subjectsOf(run, "snapshot")}

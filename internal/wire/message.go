@@ -51,6 +51,7 @@ const (
 	StepConsumers  Step = "consumers"  // this agent's consumers are connected
 	StepPublishers Step = "publishers" // this agent's publishers are connected: ready
 	StepStart      Step = "start"      // released with the start time; arrives when its publishers have stopped
+	StepDrain      Step = "drain"      // released when all publishers have stopped: snapshots come often; arrives with the first
 	StepFinish     Step = "finish"     // everything closed, last snapshot stored; releasing to it ends any step early
 	StepTeardown   Step = "teardown"   // the named agent has removed the topology
 	StepDone       Step = "done"       // session closed, nothing left
@@ -126,6 +127,7 @@ const (
 	EndNoAgents    EndReason = "no-agents"   // too few from the start: nothing was run
 	EndInterrupted EndReason = "interrupted" // cancelled: the task in flight has no outcome
 	EndRefused     EndReason = "refused"     // the submission was not understood
+	EndFailed      EndReason = "failed"      // the control plane did not take what had to be stored; Detail says why
 )
 
 // Entry is one message of a run's record: exactly one field besides Ref and Seq is set.

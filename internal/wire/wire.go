@@ -30,6 +30,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nuid"
 )
 
 // MaxMessage is the greatest message in bytes that an embedded server takes; a fleet's server may be set lower.
@@ -133,3 +135,6 @@ func untoken(word string) (string, error) {
 	}
 	return b.String(), nil
 }
+
+// NewName returns a name that nobody else has: of an agent's process, or of a try.
+func NewName() string { return nuid.Next() }

@@ -1,0 +1,167 @@
+// Package agent lives the life of an assignment on one client host: it registers with the controller, opens a driver's session, drives the
+// engine from step to step as it is released, and sends snapshots of what was measured. It promises that
+// after every task nothing is left of it, whatever happened, and that no secret leaves the host.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync/atomic"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/wire"
+)
+
+// Config says who an agent is.
+type Config struct {
+	Name    string // unique in the fleet
+	Labels  map[string]string
+	Dir     string // for what tasks keep on disk while they last; empty: the temporary folder
+	Version string // of this program, for records
+	Log     *slog.Logger
+	// Getenv and ReadFile fill in secrets; nil: the host's environment and files.
+	Getenv   func(string) (string, bool)
+	ReadFile func(string) ([]byte, error)
+	// Proc is where the host's processes are read; empty: /proc.
+	Proc string
+}
+
+// Causes for which a task ends early.
+var (
+	errStopping   = errors.New("agent is stopping")
+	errSuperseded = errors.New("controller assigned another task")
+	errDeadline   = errors.New("no word from the controller until the task's deadline")
+	errFinish     = errors.New("controller ended the task")
+)
+
+// Serve registers with the controller and carries out assignments, one at a time, until ctx ends; then it ends the task in flight, says
+// goodbye and returns nil. It returns an error when the controller refuses the agent or conn was closed.
+func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
+	s, err := newServer(conn, cfg)
+	if err != nil {
+		return err
+	}
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan error, 2)
+	assigned := make(chan wire.Assignment)
+	go func() { ended <- conn.Pulse(inner, s.heartbeat) }()
+	go func() { ended <- s.follow(inner, assigned) }()
+
+	err = s.serve(ctx, assigned, ended)
+	stop()
+	for range 2 - s.over {
+		<-ended
+	}
+	return err
+}
+
+type server struct {
+	conn *wire.Conn
+	cfg  Config
+	host string
+	self wire.Heartbeat
+	busy atomic.Pointer[string]
+	over int // how many of Serve's two loops have ended
+}
+
+func newServer(conn *wire.Conn, cfg Config) (*server, error) {
+	if cfg.Name == "" {
+		return nil, errors.New("start agent: it has no name")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Getenv == nil {
+		cfg.Getenv = os.LookupEnv
+	}
+	if cfg.ReadFile == nil {
+		cfg.ReadFile = os.ReadFile
+	}
+	if cfg.Proc == "" {
+		cfg.Proc = "/proc"
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	return &server{conn: conn, cfg: cfg, host: host, self: wire.Heartbeat{
+		Agent: cfg.Name, Instance: wire.NewName(), Host: host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels, Cores: runtime.NumCPU(),
+	}}, nil
+}
+
+func (s *server) heartbeat() wire.Heartbeat {
+	h := s.self
+	if busy := s.busy.Load(); busy != nil {
+		h.Busy = *busy
+	}
+	return h
+}
+
+// follow passes assignments on, and answers those that cannot be read.
+func (s *server) follow(ctx context.Context, assigned chan<- wire.Assignment) error {
+	return s.conn.Assignments(ctx, s.cfg.Name, s.self.Instance, func(a wire.Assignment, ref wire.Ref, err error) bool {
+		if err != nil {
+			s.cfg.Log.Error("refused an assignment", "task", ref.Task, "err", err)
+			err = s.conn.Arrive(ctx, wire.Arrival{Ref: ref, Agent: s.cfg.Name, Step: wire.StepOpen, Error: "agent " + s.cfg.Name + " refused: " + err.Error()})
+			if err != nil {
+				s.cfg.Log.Error("answer the controller", "err", err)
+			}
+			return true
+		}
+		select {
+		case assigned <- a:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	})
+}
+
+// serve runs tasks until ctx ends or one of the loops does.
+func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, ended <-chan error) error {
+	var (
+		cancel context.CancelCauseFunc = func(error) {}
+		idle                           = make(chan struct{})
+		done   <-chan struct{}         = idle
+	)
+	close(idle)
+	finish := func(cause error) {
+		cancel(cause)
+		<-done
+	}
+	for {
+		select {
+		case a := <-assigned:
+			// The controller gives work to an agent that it believes idle: whatever is going on here is nobody's any more.
+			finish(errSuperseded)
+			cancel, done = s.start(ctx, a)
+		case err := <-ended:
+			s.over++
+			finish(errStopping)
+			return err
+		case <-ctx.Done():
+			finish(errStopping)
+			return nil
+		}
+	}
+}
+
+// start runs a task on its own; done is closed when nothing of it is left.
+func (s *server) start(ctx context.Context, a wire.Assignment) (context.CancelCauseFunc, <-chan struct{}) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	s.busy.Store(&a.Task.ID)
+	t := newTask(s, a)
+	go func() {
+		defer close(done)
+		defer cancel(nil)
+		t.live(ctx)
+		s.busy.Store(nil)
+	}()
+	return cancel, done
+}

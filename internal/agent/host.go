@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// Figures come from /proc directly: two small files of a known format, where the usual library brings a dependency for each
+// operating system and reads more than is wanted. Where there is no /proc the figures are absent.
+
+// ticksPerSecond is USER_HZ, 100 on every Linux that Go runs on.
+const ticksPerSecond = 100
+
+// host measures this process and the broker's, if that is here. One goroutine at a time.
+type host struct {
+	proc   string
+	broker plan.Process
+	pid    int // of the broker's process; 0: not found
+	self   usage
+	other  usage
+}
+
+// usage is what a process had used at a time.
+type usage struct {
+	at    time.Time
+	cpu   time.Duration
+	rss   int64
+	start string // when the process began: another one may get the same pid
+}
+
+// newHost begins to measure; the first sample is of the time from here.
+func newHost(proc string, broker plan.Process) *host {
+	h := &host{proc: proc, broker: broker}
+	h.self, _ = h.usage("self")
+	if h.pid = h.find(); h.pid != 0 {
+		h.other, _ = h.usage(strconv.Itoa(h.pid))
+	}
+	return h
+}
+
+// sample is what was used since the last one.
+func (h *host) sample() record.HostSample {
+	var s record.HostSample
+	if now, ok := h.usage("self"); ok {
+		s.AgentCPU, s.AgentRSS = now.since(h.self), now.rss
+		h.self = now
+	}
+	if h.broker == (plan.Process{}) {
+		return s
+	}
+	now, ok := h.usage(strconv.Itoa(h.pid))
+	if !ok || now.start != h.other.start { // not found yet, or restarted: measured from here on
+		if h.pid = h.find(); h.pid != 0 {
+			h.other, _ = h.usage(strconv.Itoa(h.pid))
+		}
+		return s
+	}
+	s.HasBroker, s.BrokerCPU, s.BrokerRSS = true, now.since(h.other), now.rss
+	h.other = now
+	return s
+}
+
+// since is the mean use of the processor, in cores.
+func (u usage) since(before usage) float64 {
+	elapsed := u.at.Sub(before.at)
+	if elapsed <= 0 || before.at.IsZero() {
+		return 0
+	}
+	return float64(u.cpu-before.cpu) / float64(elapsed)
+}
+
+// usage reads a process's processor time and resident memory.
+func (h *host) usage(pid string) (usage, bool) {
+	stat, err := os.ReadFile(filepath.Join(h.proc, pid, "stat"))
+	if err != nil {
+		return usage{}, false
+	}
+	end := bytes.LastIndexByte(stat, ')') // the name before it may hold anything
+	fields := strings.Fields(string(stat[end+1:]))
+	const user, system, start, rss = 11, 12, 19, 21 // proc(5): fields 14, 15, 22 and 24, counted from the third
+	if end < 0 || len(fields) <= rss {
+		return usage{}, false
+	}
+	ticks := number(fields[user]) + number(fields[system])
+	return usage{at: time.Now(), cpu: time.Duration(ticks) * (time.Second / ticksPerSecond),
+		rss: number(fields[rss]) * int64(os.Getpagesize()), start: fields[start]}, true
+}
+
+// find is the pid of the broker's process, or 0.
+func (h *host) find() int {
+	switch {
+	case h.broker.PID != 0:
+		return h.broker.PID
+	case h.broker.Port != 0:
+		return h.listener(h.broker.Port)
+	case h.broker.Command != "":
+		return h.largest(func(pid string) bool {
+			command, err := os.ReadFile(filepath.Join(h.proc, pid, "cmdline"))
+			return err == nil && strings.Contains(string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})), h.broker.Command)
+		})
+	}
+	return 0
+}
+
+// largest is the process with the most memory of those that match: a server rather than the shell that started it. Never this one.
+func (h *host) largest(match func(pid string) bool) (found int) {
+	entries, err := os.ReadDir(h.proc)
+	if err != nil {
+		return 0
+	}
+	most := int64(-1)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() || !match(e.Name()) {
+			continue
+		}
+		if u, ok := h.usage(e.Name()); ok && u.rss > most {
+			most, found = u.rss, pid
+		}
+	}
+	return found
+}
+
+// listener is the process that listens on a TCP port; an agent sees those of its own user, or all as root.
+func (h *host) listener(port int) int {
+	sockets := map[string]bool{}
+	for _, name := range []string{"tcp", "tcp6"} {
+		table, err := os.ReadFile(filepath.Join(h.proc, "net", name))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(table)) {
+			f := strings.Fields(line)
+			const local, state, inode, listening = 1, 3, 9, "0A"
+			if len(f) > inode && f[state] == listening && portOf(f[local]) == port {
+				sockets["socket:["+f[inode]+"]"] = true
+			}
+		}
+	}
+	if len(sockets) == 0 {
+		return 0
+	}
+	return h.largest(func(pid string) bool {
+		dir := filepath.Join(h.proc, pid, "fd")
+		fds, err := os.ReadDir(dir)
+		if err != nil {
+			return false
+		}
+		for _, fd := range fds {
+			if to, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && sockets[to] {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// portOf reads the port of an address like 0100007F:1538.
+func portOf(address string) int {
+	b, err := hex.DecodeString(address[strings.LastIndexByte(address, ':')+1:])
+	if err != nil || len(b) != 2 {
+		return -1
+	}
+	return int(b[0])<<8 | int(b[1])
+}
+
+// number reads a decimal; the kernel writes no other.
+func number(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}

@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"os"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/engine"
+	"lockstep/internal/netsim"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// open opens the driver's session and makes the engine; agent 0 declares the topology too.
+func (t *task) open(ctx context.Context) error {
+	if t.a.Protocol != plan.Protocol {
+		return fmt.Errorf("assignment speaks protocol %d and this agent speaks %d: install the same release of Lockstep on both", t.a.Protocol, plan.Protocol)
+	}
+	broker := t.a.Task.Cell.Broker
+	driver, err := drivers.Lookup(broker.Driver)
+	if err != nil {
+		return err
+	}
+	options, scrub, err := plan.Resolve(broker.Options, t.cfg.Getenv, t.cfg.ReadFile)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.scrub = scrub
+	t.mu.Unlock()
+	env, err := t.env()
+	if err != nil {
+		return err
+	}
+	opening, cancel := context.WithTimeout(ctx, t.work.Connect.D())
+	defer cancel()
+	session, err := driver.Open(opening, options, env)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.session = session
+	t.mu.Unlock()
+	e, err := engine.New(engine.Config{Assignment: t.a.Assignment, Session: session, Log: t.log})
+	if err != nil {
+		return err
+	}
+	t.adopt(e)
+	if t.a.Index != 0 {
+		return nil
+	}
+	declaring, cancel := context.WithTimeout(ctx, t.work.Connect.D())
+	defer cancel()
+	if err := session.Setup(declaring, engine.Topology(t.a.Task)); err != nil {
+		return fmt.Errorf("declare topology: %w", err)
+	}
+	return nil
+}
+
+// env is what the driver may use of this host.
+func (t *task) env() (drivers.Env, error) {
+	if t.cfg.Dir != "" {
+		if err := os.MkdirAll(t.cfg.Dir, 0o755); err != nil {
+			return drivers.Env{}, fmt.Errorf("make the task's folder: %w", err)
+		}
+	}
+	dir, err := os.MkdirTemp(t.cfg.Dir, "lockstep-task-*")
+	if err != nil {
+		return drivers.Env{}, fmt.Errorf("make the task's folder: %w", err)
+	}
+	var dial netsim.DialFunc = (&net.Dialer{}).DialContext
+	if via := t.a.Task.Cell.Broker.Via; via != "" {
+		dial = netsim.Via(dial, via)
+	}
+	n := t.work.Network
+	dial = netsim.Dialer(dial, netsim.Conditions{Latency: n.Latency.D(), Jitter: n.Jitter.D(), Bandwidth: n.Bandwidth, Seed: t.seed()})
+	forwarder := netsim.NewForwarder(dial)
+	t.mu.Lock()
+	t.dir, t.forwarder = dir, forwarder
+	t.mu.Unlock()
+	return drivers.Env{Dial: dial, Forward: forwarder.Forward, Log: t.log, Event: t.event, Dir: dir}, nil
+}
+
+// seed makes jitter repeat from run to run, and differ between repetitions and agents.
+func (t *task) seed() uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s %d", t.a.Task.ID, t.a.Index) // never fails
+	return h.Sum64()
+}
+
+// event takes what the driver reports of its link; there is no engine before Open has returned.
+func (t *task) event(kind drivers.EventKind, detail string) {
+	t.mu.Lock()
+	e := t.engine
+	if e == nil {
+		t.early = append(t.early, record.Event{Kind: string(kind), Detail: detail})
+	}
+	t.mu.Unlock()
+	if e != nil {
+		e.Event(kind, detail)
+	}
+}
+
+func (t *task) adopt(e *engine.Engine) {
+	t.mu.Lock()
+	t.engine = e
+	early := t.early
+	t.early = nil
+	t.mu.Unlock()
+	for _, x := range early {
+		e.Event(drivers.EventKind(x.Kind), x.Detail)
+	}
+}
+
+func (t *task) theEngine() *engine.Engine {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.engine
+}
+
+func (t *task) openSession() drivers.Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.session
+}
+
+// subject is what is tested, as the broker says. One that does not answer is still measured.
+func (t *task) subject(ctx context.Context) *plan.Subject {
+	broker := t.a.Task.Cell.Broker
+	options, _, err := plan.Resolve(broker.Options, t.cfg.Getenv, t.cfg.ReadFile)
+	if err != nil { // it worked a moment ago: a file of secrets was changed
+		options = broker.Options
+	}
+	s := &plan.Subject{Label: broker.Version}
+	for _, e := range plan.Endpoints(options) {
+		s.Endpoints = append(s.Endpoints, t.clean(e))
+	}
+	describer, can := t.openSession().(drivers.Describer)
+	if !can {
+		return s
+	}
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	defer cancel()
+	d, err := describer.Describe(ctx)
+	if err != nil {
+		t.event(drivers.EventNotice, "describe broker: "+t.clean(err.Error()))
+		return s
+	}
+	s.Product, s.Version, s.Members = t.clean(d.Product), t.clean(d.Version), d.Members
+	for name, value := range d.Settings {
+		if s.Settings == nil {
+			s.Settings = make(map[string]string, len(d.Settings))
+		}
+		s.Settings[name] = t.clean(value)
+	}
+	return s
+}
+
+func (t *task) connectConsumers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, t.work.Connect.D())
+	defer cancel()
+	return t.theEngine().ConnectConsumers(ctx)
+}
+
+func (t *task) connectPublishers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, t.work.Connect.D())
+	defer cancel()
+	if err := t.theEngine().ConnectPublishers(ctx); err != nil {
+		return err
+	}
+	t.setPhase(plan.PhaseReady)
+	return nil
+}
+
+// errNoStart is a release that does not name this host's clock.
+var errNoStart = errors.New("controller named no start time for clock " + clock.ID())

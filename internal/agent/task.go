@@ -1,0 +1,328 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/engine"
+	"lockstep/internal/netsim"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
+)
+
+// Deadlines of what has none in the workload.
+const (
+	describeTimeout = 5 * time.Second
+	closeTimeout    = 10 * time.Second // of publishers and consumers, and again of the session
+	answerTimeout   = 10 * time.Second // of the last messages to the controller
+	stuckTimeout    = 2 * time.Second  // until a driver's call that was cancelled is left behind
+)
+
+// task is one assignment being lived. The work goroutine moves it from step to step; live ends it.
+type task struct {
+	*server
+	a        wire.Assignment
+	work     plan.Workload
+	log      *slog.Logger
+	host     *host
+	releases chan wire.Release
+	draining chan struct{} // closed when the controller says so
+	drained  chan struct{} // closed when the first snapshot after that is stored
+
+	mu        sync.Mutex
+	scrub     *plan.Scrubber
+	dir       string
+	forwarder *netsim.Forwarder
+	session   drivers.Session
+	engine    *engine.Engine
+	early     []record.Event // reported before there was an engine
+	begin     int64          // clock.Now() when the measurement begins; 0: not known yet
+	skewed    time.Duration
+	phase     plan.Phase
+
+	cleared   bool // topology removed; used by live alone
+	reporting sync.WaitGroup
+
+	sending  sync.Mutex // one snapshot at a time, from taking to storing
+	unsent   []record.Snapshot
+	taken    time.Time // when figures of the host were last sent
+	sequence uint64
+}
+
+func newTask(s *server, a wire.Assignment) *task {
+	return &task{server: s, a: a, work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
+		host: newHost(s.cfg.Proc, a.Task.Cell.Broker.Process), releases: make(chan wire.Release, 16),
+		draining: make(chan struct{}), drained: make(chan struct{}), phase: plan.PhasePrepare}
+}
+
+// live is a task's life from assignment to nothing left. It always returns: every wait in it has a deadline.
+func (t *task) live(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, t.a.Deadline.D(), errDeadline)
+	defer cancel()
+	working, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var wg sync.WaitGroup
+	listening, deafen := context.WithCancel(ctx)
+	wg.Go(func() { t.listen(listening, stop) })
+
+	worked := make(chan struct{})
+	go func() {
+		defer close(worked)
+		if err := t.steps(working); err != nil && context.Cause(working) == nil {
+			t.log.Warn("task failed", "err", t.clean(err.Error()))
+		}
+	}()
+	select {
+	case <-worked:
+	case <-working.Done():
+		t.release(worked)
+	}
+	reason := t.finishReason(ctx)
+	t.finish(ctx, reason)
+	t.clear(ctx)
+	deafen()
+	wg.Wait()
+	t.close()
+	t.arrive(ctx, wire.StepDone, nil)
+}
+
+// release waits for a cancelled driver's call, and closes the session under one that does not obey.
+func (t *task) release(worked <-chan struct{}) {
+	for range 2 {
+		select {
+		case <-worked:
+			return
+		case <-time.After(stuckTimeout):
+			if s := t.openSession(); s != nil {
+				go s.Close() //nolint:errcheck // close says it
+			}
+		}
+	}
+	t.log.Error("a call of the driver did not return when it was cancelled: left behind", "driver", t.a.Task.Cell.Broker.Driver)
+}
+
+// listen takes releases: the one to finish ends the work wherever it is.
+func (t *task) listen(ctx context.Context, stop context.CancelCauseFunc) {
+	err := t.conn.Releases(ctx, t.a.Ref(), func(r wire.Release, err error) bool {
+		if err != nil {
+			t.log.Error("refused a release", "err", err)
+			stop(err)
+			return true
+		}
+		switch r.Step {
+		case wire.StepFinish:
+			defer stop(errFinish)
+		case wire.StepDrain:
+			select {
+			case <-t.draining:
+			default:
+				close(t.draining)
+			}
+		}
+		select {
+		case t.releases <- r:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		stop(err)
+	}
+}
+
+// await returns the release to a step.
+func (t *task) await(ctx context.Context, step wire.Step) (wire.Release, error) {
+	for {
+		select {
+		case r := <-t.releases:
+			if r.Step == step {
+				return r, nil
+			}
+			if r.Step == wire.StepFinish { // overtakes everything; who awaits it comes later
+				t.releases <- r
+				<-ctx.Done()
+				return wire.Release{}, context.Cause(ctx)
+			}
+		case <-ctx.Done():
+			return wire.Release{}, context.Cause(ctx)
+		}
+	}
+}
+
+// steps does the work up to the drain. Its error has been reported to the controller.
+func (t *task) steps(ctx context.Context) error {
+	for _, s := range []struct {
+		step wire.Step
+		verb string
+		do   func(context.Context) error
+	}{
+		{wire.StepOpen, "open session", t.open},
+		{wire.StepConsumers, "connect consumers", t.connectConsumers},
+		{wire.StepPublishers, "connect publishers", t.connectPublishers},
+		{wire.StepStart, "run", t.measure},
+		{wire.StepDrain, "drain", t.drain},
+	} {
+		var r wire.Release
+		var err error
+		if s.step != wire.StepOpen {
+			if r, err = t.await(ctx, s.step); err != nil {
+				return err
+			}
+		}
+		if s.step == wire.StepStart {
+			if err = t.setStart(r); err != nil {
+				t.arrive(ctx, s.step, err)
+				return err
+			}
+		}
+		if err = s.do(ctx); err != nil {
+			if errors.Is(context.Cause(ctx), errFinish) {
+				return err // the controller knows why
+			}
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			err = fmt.Errorf("%s on agent %s: %w", s.verb, t.cfg.Name, err)
+			t.arrive(ctx, s.step, err)
+			return err
+		}
+		t.arrive(ctx, s.step, nil)
+	}
+	return nil
+}
+
+// finishReason waits for the controller's word to finish, or says why none is waited for.
+func (t *task) finishReason(ctx context.Context) error {
+	if _, err := t.await(ctx, wire.StepFinish); err != nil {
+		return err
+	}
+	return nil
+}
+
+// finish closes publishers and consumers and stores the last snapshot.
+func (t *task) finish(ctx context.Context, reason error) {
+	if reason != nil {
+		t.log.Warn("task ended by the agent", "reason", reason)
+	}
+	t.setPhase(plan.PhaseTeardown)
+	var err error
+	if e := t.theEngine(); e != nil {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		err = e.Close(closing)
+		cancel()
+		answering, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+		defer cancel()
+		if sent := t.snapshot(answering, e, err == nil); sent != nil {
+			err = errors.Join(err, sent)
+		}
+	}
+	if err == nil {
+		err = reason
+	}
+	if err != nil {
+		err = fmt.Errorf("finish on agent %s: %w", t.cfg.Name, err)
+	}
+	t.arrive(ctx, wire.StepFinish, err)
+}
+
+// clear removes the topology when this agent is named for it, or by itself when it set it up and hears nothing any more; it returns when
+// the task is done.
+func (t *task) clear(ctx context.Context) {
+	for {
+		select {
+		case r := <-t.releases:
+			switch {
+			case r.Step == wire.StepDone:
+				return
+			case r.Step == wire.StepTeardown && r.Agent == t.cfg.Name:
+				t.arrive(ctx, wire.StepTeardown, t.teardown(ctx))
+			}
+		case <-ctx.Done():
+			if t.a.Index == 0 && !t.cleared {
+				if err := t.teardown(ctx); err != nil {
+					t.log.Error("tear down", "err", t.clean(err.Error()))
+				}
+			}
+			return
+		}
+	}
+}
+
+func (t *task) teardown(ctx context.Context) error {
+	s := t.openSession()
+	if s == nil { // it could not be opened, so nothing was declared from here
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.work.Connect.D())
+	defer cancel()
+	if err := s.Teardown(ctx, engine.Topology(t.a.Task)); err != nil {
+		return fmt.Errorf("tear down on agent %s: %w", t.cfg.Name, err)
+	}
+	t.cleared = true
+	return nil
+}
+
+// close ends the session and removes the task's folder.
+func (t *task) close() {
+	t.mu.Lock()
+	session, forwarder, dir := t.session, t.forwarder, t.dir
+	t.mu.Unlock()
+	if session != nil {
+		closed := make(chan error, 1)
+		go func() { closed <- session.Close() }()
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.log.Warn("close session", "err", t.clean(err.Error()))
+			}
+		case <-time.After(closeTimeout):
+			t.log.Error("driver's session did not close: left behind", "driver", t.a.Task.Cell.Broker.Driver)
+		}
+	}
+	if forwarder != nil {
+		if err := forwarder.Close(); err != nil {
+			t.log.Warn("close forwarder", "err", err)
+		}
+	}
+	if dir != "" {
+		if err := os.RemoveAll(dir); err != nil {
+			t.log.Warn("remove the task's folder", "err", err)
+		}
+	}
+}
+
+// arrive reports a step or a failure. It is sent even if ctx has ended, with a deadline of its own.
+func (t *task) arrive(ctx context.Context, step wire.Step, failure error) {
+	a := wire.Arrival{Ref: t.a.Ref(), Agent: t.cfg.Name, Step: step, Host: t.server.host, Clock: clock.ID(), Version: t.cfg.Version, Phase: t.currentPhase()}
+	if failure != nil {
+		a.Error = t.clean(failure.Error())
+	}
+	if step == wire.StepOpen && failure == nil && t.a.Index == 0 {
+		a.Subject = t.subject(ctx)
+	}
+	if step == wire.StepStart && failure == nil {
+		a.Skew = plan.Duration(t.skew())
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+	defer cancel()
+	a.Now, a.Wall = clock.Now(), time.Now().UnixNano()
+	if err := t.conn.Arrive(ctx, a); err != nil {
+		t.log.Error("answer the controller", "step", step, "err", err)
+	}
+}
+
+// clean removes secrets from text that leaves the agent.
+func (t *task) clean(text string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.scrub.Scrub(text)
+}

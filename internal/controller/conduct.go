@@ -1,0 +1,301 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// Margins beyond what the agents allow themselves for a step, so that their own words come first.
+const (
+	stepMargin   = 8 * time.Second
+	finishLimit  = 25 * time.Second // to close everything and hand over the rest
+	doneLimit    = 15 * time.Second
+	releaseLimit = 10 * time.Second
+)
+
+// conduct is one try of a task: the controller's side of its life.
+type conduct struct {
+	*execution
+	ref    wire.Ref
+	task   plan.Task
+	work   plan.Workload
+	parts  []*part
+	byName map[string]*part
+	merge  *record.Merge
+	facts  results.Facts
+	origin int64 // the controller's clock.Now() when the measurement begins; 0: not agreed yet
+}
+
+// part is one agent in the task.
+type part struct {
+	plan.AgentPart
+	agent   wire.Agent
+	at      map[wire.Step]bool // steps it arrived at
+	failed  bool
+	arrival wire.Arrival // the last one
+	dropped bool         // lost, or not answering any more: nobody waits for it
+}
+
+// failure is why a task is given up.
+type failure struct{ words string }
+
+func (f *failure) Error() string { return f.words }
+
+func newConduct(x *execution, t plan.Task, agents []wire.Agent) *conduct {
+	c := &conduct{execution: x, ref: wire.Ref{Run: x.run.ID, Task: t.ID, Try: wire.NewName()}, task: t, work: t.Cell.Workload,
+		byName: map[string]*part{}, merge: record.NewMerge()}
+	for i, a := range agents {
+		p := &part{agent: a, at: map[wire.Step]bool{}, AgentPart: plan.AgentPart{Agent: a.Agent, Index: i, Host: a.Host, Clock: a.Clock,
+			Version: a.Version, Phase: plan.PhasePrepare}}
+		c.parts = append(c.parts, p)
+		c.byName[a.Agent] = p
+	}
+	return c
+}
+
+// conduct leads the agents through the task and returns what there is to know about it besides their records.
+func (c *conduct) conduct(ctx context.Context) results.Facts {
+	c.facts.Started = time.Now()
+	err := c.lead(ctx)
+	reason := ""
+	var f *failure
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		c.facts.Cancelled = true
+		reason = context.Cause(ctx).Error()
+	case errors.As(err, &f):
+		c.facts.Failure, reason = f.words, f.words
+	default: // the control plane does not take the controller's messages
+		c.facts.Failure = err.Error()
+		reason = c.facts.Failure
+	}
+	rest := context.WithoutCancel(ctx)
+	c.finish(rest, reason)
+	c.teardown(rest)
+	c.dismiss(rest)
+	for _, p := range c.parts {
+		c.facts.Agents = append(c.facts.Agents, p.AgentPart)
+	}
+	return c.facts
+}
+
+// lead goes from assignment to the end of the drain.
+func (c *conduct) lead(ctx context.Context) error {
+	if err := c.assign(ctx); err != nil {
+		return err
+	}
+	connect := c.work.Connect.D()
+	if err := c.await(ctx, wire.StepOpen, 2*connect+stepMargin); err != nil {
+		return err
+	}
+	c.learn()
+	for _, step := range []wire.Step{wire.StepConsumers, wire.StepPublishers} {
+		if err := c.step(ctx, wire.Release{Step: step}, connect+stepMargin); err != nil {
+			return err
+		}
+	}
+	start, ahead, err := c.start()
+	if err != nil {
+		return err
+	}
+	limit := ahead + c.work.Warmup.D() + c.work.Measure.D() + c.work.Drain.Most.D() + stepMargin
+	if err := c.step(ctx, wire.Release{Step: wire.StepStart, Start: start}, limit); err != nil {
+		return err
+	}
+	if c.work.Consumers.Nodes == 0 {
+		return nil
+	}
+	return c.drain(ctx)
+}
+
+func (c *conduct) assign(ctx context.Context) error {
+	names := make([]string, len(c.parts))
+	for i, p := range c.parts {
+		names[i] = p.agent.Agent
+	}
+	for i, a := range plan.Assign(c.task, names) {
+		if err := c.conn.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learn takes what agent 0 found out about the broker.
+func (c *conduct) learn() {
+	for _, p := range c.parts {
+		if s := p.arrival.Subject; s != nil {
+			c.facts.Subject = *s
+			c.facts.Subject.Fingerprint = plan.Fingerprint(*s)
+		}
+	}
+}
+
+// step releases the agents and waits until all have arrived.
+func (c *conduct) step(ctx context.Context, r wire.Release, limit time.Duration) error {
+	if err := c.release(ctx, r); err != nil {
+		return err
+	}
+	return c.await(ctx, r.Step, limit)
+}
+
+func (c *conduct) release(ctx context.Context, r wire.Release) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseLimit)
+	defer cancel()
+	return c.conn.Release(ctx, c.ref, r)
+}
+
+// await waits until every agent has arrived at a step. The first that fails, is lost or is late ends it.
+func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration) error {
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for {
+		changed := c.agents.watch()
+		c.lookForLost(ctx)
+		if err := c.trouble(); err != nil {
+			return err
+		}
+		waiting := c.waitingFor(step)
+		if waiting == nil {
+			return nil
+		}
+		select {
+		case e := <-c.entries:
+			c.take(e)
+		case <-changed:
+		case <-late.C:
+			return &failure{fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// trouble is the first failure of an agent.
+func (c *conduct) trouble() error {
+	for _, p := range c.parts {
+		if p.Lost {
+			return &failure{fmt.Sprintf("agent %s was lost in %s", p.Agent, p.Phase)}
+		}
+	}
+	for _, p := range c.parts {
+		if p.failed {
+			return &failure{p.Error}
+		}
+	}
+	return nil
+}
+
+func (c *conduct) waitingFor(step wire.Step) *part {
+	for _, p := range c.parts {
+		if !p.dropped && !p.at[step] {
+			return p
+		}
+	}
+	return nil
+}
+
+// take takes one message of an agent.
+func (c *conduct) take(e wire.Entry) {
+	p := c.byName[e.Agent]
+	if e.Ref != c.ref || p == nil {
+		return // of an earlier try
+	}
+	switch {
+	case e.Err != nil:
+		p.failed, p.Error = true, e.Err.Error()
+		c.log.Error("refused a message", "agent", e.Agent, "err", e.Err)
+	case e.Snapshot != nil:
+		c.merge.Add(*e.Snapshot)
+	case e.Arrival != nil:
+		c.arrived(p, *e.Arrival)
+	}
+}
+
+func (c *conduct) arrived(p *part, a wire.Arrival) {
+	p.arrival = a
+	if a.Phase != "" {
+		p.Phase = a.Phase
+	}
+	if a.Step == wire.StepStart {
+		p.Skew = a.Skew
+	}
+	if a.Error == "" {
+		p.at[a.Step] = true
+		return
+	}
+	c.log.Warn("agent failed", "task", c.task.ID, "agent", p.Agent, "step", a.Step, "err", a.Error)
+	if p.Error == "" {
+		p.Error = a.Error
+	}
+	switch a.Step {
+	case wire.StepFinish, wire.StepTeardown, wire.StepDone: // the measurement is over by then: a remark, not a failure
+		p.at[a.Step] = true
+		c.remark(p.Agent, "error", a.Error)
+	default:
+		p.failed = true
+	}
+}
+
+// lookForLost finds agents that have vanished.
+func (c *conduct) lookForLost(ctx context.Context) {
+	for _, p := range c.parts {
+		if p.dropped || c.agents.lives(p.agent) {
+			continue
+		}
+		p.Lost, p.dropped = true, true
+		p.Phase = c.phase(p)
+		c.remark(p.Agent, string(wire.AgentLost), "in "+string(p.Phase))
+		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: c.task.ID, Try: c.ref.Try, Detail: fmt.Sprintf("agent %s in %s", p.Agent, p.Phase)}
+		if err := c.conn.Event(context.WithoutCancel(ctx), c.run.ID, e); err != nil {
+			c.log.Error("record event", "err", err)
+		}
+	}
+}
+
+// phase is where an agent is that cannot say so itself.
+func (c *conduct) phase(p *part) plan.Phase {
+	now, agreed := c.now()
+	switch {
+	case !agreed || p.at[wire.StepFinish] || p.at[wire.StepDrain]:
+		return p.Phase
+	case now < -c.work.Warmup.D().Nanoseconds():
+		return plan.PhaseReady
+	case now < 0:
+		return plan.PhaseWarmup
+	case now < c.work.Measure.D().Nanoseconds() && !p.at[wire.StepStart]:
+		return plan.PhaseMeasure
+	}
+	return plan.PhaseDrain
+}
+
+// remark adds an event of the controller's own.
+func (c *conduct) remark(agent, kind, detail string) {
+	now, _ := c.now()
+	c.facts.Events = append(c.facts.Events, plan.Event{At: plan.Duration(now), Agent: agent, Kind: kind, Detail: detail})
+}
+
+// verb says in words what agents do on the way to a step.
+func verb(s wire.Step) string {
+	switch s {
+	case wire.StepOpen:
+		return "open session"
+	case wire.StepConsumers:
+		return "connect consumers"
+	case wire.StepPublishers:
+		return "connect publishers"
+	case wire.StepStart:
+		return "run"
+	case wire.StepTeardown:
+		return "tear down"
+	}
+	return string(s)
+}

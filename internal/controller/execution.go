@@ -1,0 +1,270 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// execution is one run being executed.
+type execution struct {
+	conn    *wire.Conn
+	cfg     Config
+	agents  *fleet
+	run     plan.Run
+	seq     uint64 // of the submission
+	given   []string
+	log     *slog.Logger
+	entries chan wire.Entry
+	end     wire.End
+	short   time.Time // since when there are too few agents; zero: there are enough
+	of      int
+}
+
+// execute takes a run to its end, says so in its record and deletes its submission; when the controller stops, the run stays in
+// the queue instead.
+func (x *execution) execute(ctx context.Context) {
+	x.end = wire.End{Reason: wire.EndDone, Submission: x.seq}
+	err := x.tasks(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, errCancelled): // the task in flight has no outcome
+		x.end.Reason, x.end.Detail = wire.EndInterrupted, err.Error()
+	case ctx.Err() != nil: // the controller stops
+		return
+	case x.end.Reason == wire.EndDone:
+		x.end.Reason, x.end.Detail = wire.EndFailed, err.Error()
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := x.conn.Event(last, x.run.ID, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: x.of, End: &x.end}); err != nil {
+		x.log.Error("end run", "err", err)
+	}
+	if err := x.conn.Unqueue(last, x.run.ID, x.seq); err != nil {
+		x.log.Error("end run", "err", err)
+	}
+}
+
+// tasks runs all that has no outcome yet.
+func (x *execution) tasks(ctx context.Context) error {
+	todo, done, err := x.begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := x.gather(ctx, todo, done); err != nil {
+		return err
+	}
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	x.entries = make(chan wire.Entry, 64)
+	go func() {
+		defer close(watched)
+		x.watch(watching)
+	}()
+	defer func() {
+		stop()
+		<-watched
+	}()
+	first := true
+	for n, t := range todo {
+		if done[t.ID] {
+			continue
+		}
+		if !first {
+			if err := pause(ctx, x.run.Settle.D()); err != nil {
+				return err
+			}
+		}
+		first = false
+		if err := x.task(ctx, t, n+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin opens the run's record and finds out what is left to do.
+func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
+	if err := x.conn.MakeRoom(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := x.conn.Plan(ctx, x.run); err != nil {
+		return nil, nil, err
+	}
+	stored, err := x.conn.Finished(ctx, x.run.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	done = map[string]bool{}
+	for _, id := range append(stored, x.given...) {
+		done[id] = true
+	}
+	todo = x.run.Tasks()
+	x.of = len(todo)
+	x.log.Info("run begins", "tasks", x.of, "done", len(done))
+	return todo, done, x.conn.Event(ctx, x.run.ID, wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.of})
+}
+
+// gather waits until every cell that is left can have its agents; if some cannot, nothing is run.
+func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[string]bool) error {
+	late := time.NewTimer(x.cfg.Gather)
+	defer late.Stop()
+	called := false
+	for {
+		changed := x.agents.watch()
+		worst, there := x.missing(todo, done)
+		if worst == nil {
+			return nil
+		}
+		if !called {
+			called = true
+			if err := x.conn.Roll(); err != nil {
+				return fmt.Errorf("call the agents: %w", err)
+			}
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			x.end.Reason, x.end.Detail = wire.EndNoAgents, shortage(*worst, there)
+			x.end.Have, x.end.Need = len(there), worst.Agents()
+			return errors.New(x.end.Detail)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// missing is the cell that lacks the most agents, and those it could have; nil if none lacks any.
+func (x *execution) missing(todo []plan.Task, done map[string]bool) (worst *plan.Cell, there []wire.Agent) {
+	lack := 0
+	for i := range todo {
+		c := &todo[i].Cell
+		if done[todo[i].ID] || todo[i].Repetition > 1 && !done[c.ID+"-r1"] { // looked at with its first repetition
+			continue
+		}
+		if c.Agents() == 0 {
+			continue
+		}
+		fit := x.agents.fit(*c)
+		if c.Agents()-len(fit) > lack {
+			lack, worst, there = c.Agents()-len(fit), c, fit
+		}
+	}
+	return worst, there
+}
+
+// task runs one task; an error ends the run.
+func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
+	agents, err := x.choose(ctx, t, n)
+	var few *tooFew
+	if errors.As(err, &few) {
+		now := time.Now()
+		return x.conclude(ctx, results.Judge(t, record.NewMerge(), results.Facts{Failure: few.Error(), Started: now, Ended: now}))
+	}
+	if err != nil {
+		return err
+	}
+	c := newConduct(x, t, agents)
+	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of}
+	if err := x.conn.Event(ctx, x.run.ID, event); err != nil {
+		return err
+	}
+	facts := c.conduct(ctx)
+	if facts.Cancelled {
+		event.At, event.Kind, event.Detail = time.Now(), wire.TaskInterrupted, context.Cause(ctx).Error()
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		return errors.Join(context.Cause(ctx), x.conn.Event(last, x.run.ID, event))
+	}
+	return x.conclude(ctx, results.Judge(t, c.merge, facts))
+}
+
+// conclude stores an outcome.
+func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
+	x.end.Ran++
+	if o.Failed() {
+		x.end.Failed++
+	}
+	return x.conn.Outcome(context.WithoutCancel(ctx), o)
+}
+
+// tooFew is a shortage of agents that lasted longer than the run's grace.
+type tooFew struct{ words string }
+
+func (e *tooFew) Error() string { return e.words }
+
+// choose picks the agents of a task, publishers' first, by name. It waits for missing ones until grace has passed since the shortage began.
+func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.Agent, error) {
+	said := false
+	for {
+		changed := x.agents.watch()
+		fit := x.agents.fit(t.Cell)
+		if need := t.Cell.Agents(); len(fit) >= need {
+			x.short = time.Time{}
+			return fit[:need], nil
+		}
+		if x.short.IsZero() {
+			x.short = time.Now()
+		}
+		words := shortage(t.Cell, fit)
+		left := x.run.Grace.D() - time.Since(x.short)
+		if left <= 0 {
+			return nil, &tooFew{fmt.Sprintf("%s, after a grace of %v", words, x.run.Grace)}
+		}
+		if !said {
+			said = true
+			e := wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID, N: n, Of: x.of, Detail: words}
+			if err := x.conn.Event(ctx, x.run.ID, e); err != nil {
+				return nil, err
+			}
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// watch passes on what agents send.
+func (x *execution) watch(ctx context.Context) {
+	err := x.conn.Watch(ctx, x.run.ID, func(e wire.Entry) {
+		x.agents.alive(e.Agent)
+		select {
+		case x.entries <- e:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		x.log.Error("watch run", "err", err) // the deadlines of the steps end the task
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

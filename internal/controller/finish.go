@@ -1,0 +1,90 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"lockstep/internal/wire"
+)
+
+// settle waits like await, but goes on without agents that are lost or late: at the end of a task nobody may hold up the others.
+func (c *conduct) settle(ctx context.Context, step wire.Step, limit time.Duration, waiting func() *part) {
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for {
+		changed := c.agents.watch()
+		c.lookForLost(ctx)
+		if waiting() == nil {
+			return
+		}
+		select {
+		case e := <-c.entries:
+			c.take(e)
+		case <-changed:
+		case <-late.C:
+			for p := waiting(); p != nil; p = waiting() {
+				p.dropped = true
+				if p.Error == "" {
+					p.Error = fmt.Sprintf("%s: no answer within %v", verb(step), limit)
+				}
+				c.remark(p.Agent, "error", p.Error)
+				c.agents.blame(p.agent, c.task.ID)
+			}
+			return
+		}
+	}
+}
+
+// finish has all agents close and hand over what they have. An empty reason is the regular end.
+func (c *conduct) finish(ctx context.Context, reason string) {
+	if err := c.release(ctx, wire.Release{Step: wire.StepFinish, Reason: reason}); err != nil {
+		c.log.Error("finish task", "task", c.task.ID, "err", err)
+	}
+	c.settle(ctx, wire.StepFinish, finishLimit, func() *part { return c.waitingFor(wire.StepFinish) })
+	c.facts.Ended = time.Now()
+}
+
+// teardown has one agent remove the topology: agent 0, or the first that is left.
+func (c *conduct) teardown(ctx context.Context) {
+	for _, p := range c.parts {
+		if p.dropped || !p.at[wire.StepFinish] {
+			continue
+		}
+		if err := c.release(ctx, wire.Release{Step: wire.StepTeardown, Agent: p.Agent}); err != nil {
+			c.log.Error("tear down", "task", c.task.ID, "err", err)
+			return
+		}
+		c.settle(ctx, wire.StepTeardown, c.work.Connect.D()+stepMargin, func() *part {
+			if p.dropped || p.at[wire.StepTeardown] {
+				return nil
+			}
+			return p
+		})
+		if p.at[wire.StepTeardown] {
+			return
+		}
+	}
+	c.remark("", "error", "no agent was left to tear down: what the task declared at the broker may still be there, named "+c.task.Topic())
+}
+
+// dismiss ends the task for the agents and deletes its assignments, with the secrets in them.
+func (c *conduct) dismiss(ctx context.Context) {
+	if err := c.release(ctx, wire.Release{Step: wire.StepDone}); err != nil {
+		c.log.Error("end task", "task", c.task.ID, "err", err)
+	}
+	c.settle(ctx, wire.StepDone, doneLimit, func() *part { return c.waitingFor(wire.StepDone) })
+	instances := make(map[string]string, len(c.parts))
+	all := true
+	for _, p := range c.parts {
+		instances[p.Agent] = p.agent.Instance
+		all = all && p.at[wire.StepDone]
+	}
+	err := c.conn.Unassign(ctx, instances)
+	if all && err == nil { // one that comes back late still finds that the task has ended
+		err = c.conn.Unrelease(ctx, c.ref)
+	}
+	if err != nil {
+		c.log.Warn("end task", "task", c.task.ID, "err", err)
+	}
+}

@@ -1,0 +1,184 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// fleet knows which agents live. Safe for concurrent use.
+type fleet struct {
+	log     *slog.Logger
+	mu      sync.Mutex
+	members map[string]*member
+	former  map[string]string // names to the instance that had it before
+	changed chan struct{}     // closed and replaced whenever an agent comes or goes
+	closed  bool
+}
+
+type member struct {
+	wire.Agent
+	timer *time.Timer
+	stuck string // id of a task that it did not end in time
+}
+
+func newFleet(log *slog.Logger) *fleet {
+	return &fleet{log: log, members: map[string]*member{}, former: map[string]string{}, changed: make(chan struct{})}
+}
+
+// heard takes a heartbeat; a text returned refuses the agent.
+func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return ""
+	}
+	m := f.members[h.Agent]
+	if m != nil && m.Instance != h.Instance {
+		if f.former[h.Agent] == h.Instance { // both speak: they take the name from each other
+			return fmt.Sprintf("another agent named %q runs on host %s: give each a name of its own", h.Agent, m.Host)
+		}
+		f.former[h.Agent] = m.Instance
+		f.drop(m, "was replaced by a new process")
+		m = nil
+	}
+	if h.Leaving {
+		if m != nil {
+			f.drop(m, "said goodbye")
+		}
+		return ""
+	}
+	if m == nil {
+		m = &member{}
+		m.timer = time.AfterFunc(wire.LostAfter, func() { f.expire(h.Agent, h.Instance) })
+		f.members[h.Agent] = m
+		f.log.Info("agent is there", "agent", h.Agent, "host", h.Host)
+		f.tell()
+	}
+	m.timer.Reset(wire.LostAfter)
+	m.Heartbeat, m.Seen = h, time.Now()
+	if m.stuck != "" && h.Busy != m.stuck {
+		m.stuck = ""
+		f.tell()
+	}
+	return ""
+}
+
+// alive counts any message of an agent as a sign of life.
+func (f *fleet) alive(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.members[name]; m != nil {
+		m.timer.Reset(wire.LostAfter)
+		m.Seen = time.Now()
+	}
+}
+
+func (f *fleet) expire(name, instance string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.members[name]; m != nil && m.Instance == instance && time.Since(m.Seen) >= wire.LostAfter {
+		f.drop(m, fmt.Sprintf("was not heard for %v", wire.LostAfter))
+	}
+}
+
+// drop forgets a member. The caller holds mu.
+func (f *fleet) drop(m *member, why string) {
+	m.timer.Stop()
+	delete(f.members, m.Agent.Agent)
+	f.log.Warn("agent "+why, "agent", m.Agent.Agent, "host", m.Host)
+	f.tell()
+}
+
+// tell wakes those who watch. The caller holds mu.
+func (f *fleet) tell() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// watch returns a channel that is closed when an agent next comes or goes.
+func (f *fleet) watch() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changed
+}
+
+// lives tells whether an agent's process is still the one that was chosen.
+func (f *fleet) lives(a wire.Agent) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.members[a.Agent]
+	return m != nil && m.Instance == a.Instance
+}
+
+// blame marks an agent that did not end a task in time: it gets no other until it says that it is free.
+func (f *fleet) blame(a wire.Agent, task string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
+		m.stuck = task
+	}
+}
+
+// list returns the living agents, sorted by name.
+func (f *fleet) list() []wire.Agent {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	agents := make([]wire.Agent, 0, len(f.members))
+	for _, m := range f.members {
+		agents = append(agents, m.Agent)
+	}
+	slices.SortFunc(agents, func(a, b wire.Agent) int { return cmp.Compare(a.Agent, b.Agent) })
+	return agents
+}
+
+// fit returns the agents that a cell may use, sorted by name.
+func (f *fleet) fit(c plan.Cell) []wire.Agent {
+	agents := f.list()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(agents, func(a wire.Agent) bool {
+		if m := f.members[a.Agent]; m == nil || m.stuck != "" {
+			return true
+		}
+		for name, value := range c.Workload.Labels {
+			if a.Labels[name] != value {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// close stops the timers.
+func (f *fleet) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for _, m := range f.members {
+		m.timer.Stop()
+	}
+}
+
+// shortage says in words that a cell cannot have its agents.
+func shortage(c plan.Cell, there []wire.Agent) string {
+	names := make([]string, len(there))
+	for i, a := range there {
+		names[i] = a.Agent
+	}
+	which := ""
+	if len(names) > 0 {
+		which = " (" + strings.Join(names, ", ") + ")"
+	}
+	if len(c.Workload.Labels) > 0 {
+		which += fmt.Sprintf(" with labels %v", c.Workload.Labels)
+	}
+	return fmt.Sprintf("too few agents: %d there%s, %d needed", len(there), which, c.Agents())
+}

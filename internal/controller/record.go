@@ -1,0 +1,213 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// Progress is one thing that a follower sees happen in a run. Kind says which fields are set, besides N (the task's place, from 1), Of
+// (how many tasks the run has) and Task.
+type Progress struct {
+	Kind    ProgressKind
+	At      time.Time
+	N, Of   int
+	Task    plan.Task
+	Detail  string // TaskInterrupted, AgentLost, WaitingAgents
+	Rates   Rates
+	Outcome plan.Outcome
+	End     wire.End
+}
+
+// ProgressKind classes a Progress.
+type ProgressKind string
+
+// The kinds of progress, in the order in which a run shows them.
+const (
+	RunAccepted     ProgressKind = "accepted"    // Of
+	TaskStarted     ProgressKind = "started"     // N, Task
+	LiveRates       ProgressKind = "live"        // Rates; about once a second
+	AgentLost       ProgressKind = "agent-lost"  // Detail
+	WaitingAgents   ProgressKind = "waiting"     // Detail
+	TaskEnded       ProgressKind = "outcome"     // Outcome, on disk by then
+	TaskInterrupted ProgressKind = "interrupted" // Detail; there will be no outcome
+	RunEnded        ProgressKind = "end"         // End
+)
+
+// Rates are what goes on at the moment, in messages a second over all agents: good for a progress line, not for a record.
+type Rates struct {
+	Send, Receive float64
+	Since         time.Duration // the measurement began; negative in warm-up
+}
+
+// Record copies a run's record from the control plane to its directory below root, from the beginning of the run to its end, which it
+// returns. watch is called from one goroutine, in order; it may be nil. On a control plane of this process what was copied is deleted there.
+// When ctx ends it stops with ctx's error; the run goes on, and calling Record again completes the copy.
+func Record(ctx context.Context, conn *wire.Conn, run, root string, watch func(Progress)) (wire.End, error) {
+	if watch == nil {
+		watch = func(Progress) {}
+	}
+	f := &follower{conn: conn, root: root, watch: watch}
+	end, err := conn.Follow(ctx, run, func(e wire.Entry) error { return f.entry(ctx, e) })
+	if f.dir != nil {
+		err = errors.Join(err, f.dir.Close())
+	}
+	return end, err
+}
+
+// follower copies one run.
+type follower struct {
+	conn    *wire.Conn
+	root    string
+	watch   func(Progress)
+	dir     *results.Run
+	tasks   map[string]plan.Task
+	current Progress // of the task in flight
+	ref     wire.Ref
+	meter   meter
+}
+
+func (f *follower) entry(ctx context.Context, e wire.Entry) error {
+	switch {
+	case e.Err != nil:
+		if errors.Is(e.Err, wire.ErrProtocol) && e.Agent == "" {
+			return e.Err // of the controller: nothing that follows can be read
+		}
+		return nil // of an agent: the controller says what came of it
+	case e.Plan != nil:
+		return f.plan(*e.Plan)
+	case f.dir == nil:
+		if e.Event != nil && e.Event.End != nil { // refused before there was a plan
+			f.watch(Progress{Kind: RunEnded, At: e.Event.At, End: *e.Event.End})
+			return nil
+		}
+		return errors.New("its plan is not in the record any more")
+	case e.Event != nil:
+		return f.event(*e.Event)
+	case e.Snapshot != nil:
+		return f.snapshot(e.Ref, *e.Snapshot)
+	case e.Outcome != nil:
+		return f.outcome(ctx, *e.Outcome)
+	}
+	return nil
+}
+
+func (f *follower) plan(run plan.Run) error {
+	if f.dir != nil { // the run was taken up again
+		return nil
+	}
+	dir, err := results.Create(f.root, run)
+	if err != nil {
+		return err
+	}
+	f.dir = dir
+	f.tasks = map[string]plan.Task{}
+	for _, t := range run.Tasks() {
+		f.tasks[t.ID] = t
+	}
+	return nil
+}
+
+func (f *follower) event(e wire.RunEvent) error {
+	p := Progress{At: e.At, N: e.N, Of: e.Of, Task: f.tasks[e.Task], Detail: e.Detail}
+	if e.N == 0 {
+		p.N = f.current.N
+	}
+	switch e.Kind {
+	case wire.RunAccepted:
+		p.Kind = RunAccepted
+	case wire.TaskStarted:
+		if _, known := f.tasks[e.Task]; !known {
+			return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
+		}
+		p.Kind = TaskStarted
+		f.current, f.meter, f.ref = p, meter{}, wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
+		if !f.dir.Done(e.Task) {
+			if err := f.dir.Begin(e.Task); err != nil {
+				return err
+			}
+		}
+	case wire.TaskInterrupted:
+		p.Kind = TaskInterrupted
+	case wire.AgentLost:
+		p.Kind = AgentLost
+	case wire.WaitingAgents:
+		p.Kind = WaitingAgents
+	case wire.RunEnded:
+		if e.End == nil {
+			return nil
+		}
+		p.Kind, p.End = RunEnded, *e.End
+	default:
+		return nil // of a later release that speaks the same protocol
+	}
+	f.watch(p)
+	return nil
+}
+
+// snapshot keeps a snapshot of the try in flight; what comes of an earlier one, or after the outcome, was not judged and is left out.
+func (f *follower) snapshot(ref wire.Ref, s record.Snapshot) error {
+	if ref != f.ref || f.dir.Done(ref.Task) {
+		return nil
+	}
+	if err := f.dir.Append(ref.Task, s); err != nil {
+		return err
+	}
+	if rates, due := f.meter.add(s, time.Now()); due {
+		p := f.current
+		p.Kind, p.At, p.Rates = LiveRates, time.Now(), rates
+		f.watch(p)
+	}
+	return nil
+}
+
+func (f *follower) outcome(ctx context.Context, o plan.Outcome) error {
+	task, known := f.tasks[o.Task]
+	if !known {
+		return fmt.Errorf("outcome of task %q, which is not in its plan", o.Task)
+	}
+	if !f.dir.Done(o.Task) {
+		if err := f.dir.Finish(o); err != nil {
+			return err
+		}
+	}
+	p := Progress{Kind: TaskEnded, At: o.Ended, Of: f.current.Of, Task: task, Outcome: o}
+	if f.current.Task.ID == o.Task {
+		p.N = f.current.N
+	}
+	f.watch(p)
+	if !f.conn.Local() {
+		return nil
+	}
+	return f.conn.Forget(ctx, wire.Ref{Run: o.Run, Task: o.Task})
+}
+
+// meter makes live rates of snapshots.
+type meter struct {
+	sent, received int64
+	last           time.Time
+}
+
+// add returns rates about once a second.
+func (m *meter) add(s record.Snapshot, now time.Time) (Rates, bool) {
+	if m.last.IsZero() {
+		m.last = now
+	}
+	for _, w := range s.Windows {
+		m.sent += w.Counts[record.Sent]
+		m.received += w.Counts[record.Received]
+	}
+	elapsed := now.Sub(m.last)
+	if elapsed < time.Second {
+		return Rates{}, false
+	}
+	r := Rates{Send: float64(m.sent) / elapsed.Seconds(), Receive: float64(m.received) / elapsed.Seconds(), Since: time.Duration(s.At)}
+	m.sent, m.received, m.last = 0, 0, now
+	return r, true
+}
