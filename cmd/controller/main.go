@@ -1,0 +1,15 @@
+// Controller is the daemon that executes runs on a fleet of agents.
+package main
+
+import (
+	"os"
+
+	"lockstep/internal/cli"
+	_ "lockstep/pkg/drivers/all"
+)
+
+func main() {
+	ctx, stop := cli.Interruptible(os.Stderr)
+	defer stop()
+	os.Exit(cli.Controller(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

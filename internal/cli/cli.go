@@ -1,0 +1,127 @@
+// Package cli is the command line of the three programs: flags, help, exit codes, and the wiring of the parts below.
+// Each program is a function from arguments and streams to an exit code, so that tests run them whole.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/matrix"
+)
+
+// The exit codes of ctl.
+const (
+	ExitOK          = 0   // no cell failed or was invalid
+	ExitError       = 1   // something else went wrong: a file, the control plane, a record
+	ExitBadMatrix   = 2   // the matrix or the command line has faults; nothing was run
+	ExitFailedCells = 3   // the run is complete, and a cell failed or was invalid
+	ExitNoAgents    = 4   // too few agents; nothing was run
+	ExitInterrupted = 130 // stopped by a signal or cancelled; what was measured is kept
+)
+
+// exit is an error that knows its exit code. An empty message prints nothing.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e exit) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e exit) Unwrap() error { return e.err }
+
+// execute runs a command tree and turns its error into an exit code.
+func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = version()
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return exit{ExitBadMatrix, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+	})
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	if message := err.Error(); message != "" {
+		fmt.Fprintln(stderr, message)
+	}
+	var coded exit
+	var faults matrix.Faults
+	switch {
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.As(err, &faults):
+		return ExitBadMatrix
+	case errors.Is(err, context.Canceled):
+		return ExitInterrupted
+	}
+	return ExitError
+}
+
+// arguments wraps a check of positional arguments so that a mistake there has its exit code and points to the help.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return exit{ExitBadMatrix, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+		}
+		return nil
+	}
+}
+
+// Interruptible returns a context that the first SIGINT or SIGTERM cancels; the second leaves at once.
+func Interruptible(stderr io.Writer) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		fmt.Fprintln(stderr, "left at once: what was declared on the broker may still be there")
+		os.Exit(ExitInterrupted)
+	}()
+	return ctx, cancel
+}
+
+// version is the module's version and commit, as far as the build knows them.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v, commit, dirty := info.Main.Version, "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision" && len(s.Value) >= 12:
+			commit = " " + s.Value[:12]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = " modified"
+		}
+	}
+	return v + commit + dirty
+}
+
+// logger writes text for people to stderr; verbose adds debugging.
+func logger(stderr io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelWarn
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/matrix"
+)
+
+// Ctl is the program that people type.
+func Ctl(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:   "ctl",
+		Short: "Run declarative test matrices against message brokers",
+		Long: `ctl expands a CUE matrix file into cells, has agents run each in lockstep against the broker,
+keeps a record of every one and prints the summary tables that the matrix asks for.
+
+With no server it does all of that inside its own process. With --server (or LOCKSTEP_SERVER)
+it hands the same run to a fleet of agents.`,
+		Example: `  ctl run matrices/quick.cue
+  ctl plan --short matrices/async-vs-sync.cue
+  ctl run --only mode=confirm-each --set 'axes.threads=[1,5]' matrices/async-vs-sync.cue
+  ctl show latest`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.AddCommand(runCommand(), vetCommand(), planCommand(), schemaCommand(), showCommand(), runsCommand(), agentsCommand())
+	return execute(ctx, root, args, stdin, stdout, stderr)
+}
+
+// narrowing are the flags that change a matrix without editing it.
+func narrowing(c *cobra.Command, n *matrix.Narrow) {
+	f := c.Flags()
+	f.BoolVar(&n.Short, "short", false, "replace what the matrix's short form replaces")
+	f.StringArrayVar(&n.Set, "set", nil, "replace a field before evaluation, `path=value` in CUE; may be repeated")
+	f.StringArrayVar(&n.Only, "only", nil, "keep only cells with `axis=value[,value]`; may be repeated")
+}
+
+// load reads a matrix file.
+func load(file string, n matrix.Narrow) (*matrix.Matrix, error) {
+	source, err := os.ReadFile(file)
+	if err != nil {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("read matrix: %w", err)}
+	}
+	return matrix.Load(file, source, n)
+}
+
+func absolute(file string) string {
+	if path, err := filepath.Abs(file); err == nil {
+		return path
+	}
+	return file
+}
+
+func vetCommand() *cobra.Command {
+	var n matrix.Narrow
+	c := &cobra.Command{
+		Use:   "vet FILE...",
+		Short: "Check matrices, every cell of them, and report all faults at once",
+		Example: `  ctl vet matrices/quick.cue
+  ctl vet --short --set 'axes.threads=[1,5]' matrices/*.cue`,
+		Args: arguments(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, files []string) error {
+			bad := false
+			for _, file := range files {
+				run, err := expand(c.Context(), file, n)
+				if err != nil {
+					fmt.Fprintln(c.ErrOrStderr(), err)
+					bad = true
+					continue
+				}
+				fmt.Fprintf(c.OutOrStdout(), "%s: %d cells, %d excluded, no faults\n", file, len(run.Cells), len(run.Excluded))
+			}
+			if bad {
+				return exit{code: ExitBadMatrix}
+			}
+			return nil
+		},
+	}
+	narrowing(c, &n)
+	return c
+}
+
+func schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "schema",
+		Short:   "Print the schema of matrices, with its documentation and every driver's options",
+		Example: "  ctl schema | less",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := io.WriteString(c.OutOrStdout(), matrix.Schema())
+			return err
+		},
+	}
+}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/controller"
+	"lockstep/internal/wire"
+)
+
+// serverFlags say which control plane to use. Secrets come from the environment or a file, not from the command line, where others could read them.
+type serverFlags struct {
+	url   string
+	creds string
+}
+
+func (s *serverFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&s.url, "server", os.Getenv("LOCKSTEP_SERVER"), "control plane `URL` of a fleet, nats://host:port (LOCKSTEP_SERVER); none: run in this process")
+	c.Flags().StringVar(&s.creds, "creds", os.Getenv("LOCKSTEP_CREDS"), "NATS credentials `file` (LOCKSTEP_CREDS); or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD")
+}
+
+// auth is what this program shows to the control plane, or asks of others when it serves one.
+func (s *serverFlags) auth() wire.Auth {
+	return wire.Auth{User: os.Getenv("LOCKSTEP_USER"), Password: os.Getenv("LOCKSTEP_PASSWORD"), Token: os.Getenv("LOCKSTEP_TOKEN"), Creds: s.creds}
+}
+
+// fleet is a control plane to work with, and, in a local run, everything behind it.
+type fleet struct {
+	conn  *wire.Conn
+	close func()
+}
+
+// connect dials the fleet, or starts one in this process: control plane, controller, and as many agents as asked for.
+func (s *serverFlags) connect(ctx context.Context, agents int, log *slog.Logger) (fleet, error) {
+	if s.url == "" {
+		return local(ctx, agents, log)
+	}
+	conn, err := wire.Dial(ctx, s.url, s.auth())
+	if err != nil {
+		return fleet{}, err
+	}
+	return fleet{conn: conn, close: conn.Close}, nil
+}
+
+// local is a fleet in one process: the same parts, the same wire, no port.
+func local(ctx context.Context, agents int, log *slog.Logger) (fleet, error) {
+	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log})
+	if err != nil {
+		return fleet{}, err
+	}
+	dir, err := os.MkdirTemp("", "lockstep-agents-*")
+	if err != nil {
+		server.Close()
+		return fleet{}, fmt.Errorf("make a folder for agents: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	f := fleet{close: func() {
+		cancel()
+		wg.Wait()
+		server.Close()
+		if err := os.RemoveAll(dir); err != nil {
+			log.Warn("remove agents' folder", "error", err)
+		}
+	}}
+	serve := func(name string, run func(*wire.Conn) error) error {
+		conn, err := server.Connect(ctx)
+		if err != nil {
+			return err
+		}
+		wg.Go(func() {
+			defer conn.Close()
+			if err := run(conn); err != nil && !errors.Is(err, context.Canceled) {
+				log.Error(name, "error", err)
+			}
+		})
+		return nil
+	}
+	errs := []error{serve("controller", func(conn *wire.Conn) error {
+		return controller.Serve(ctx, conn, controller.Config{Log: log, Expect: agents})
+	})}
+	for i := range agents {
+		name := fmt.Sprintf("local-%02d", i+1)
+		errs = append(errs, serve(name, func(conn *wire.Conn) error {
+			return agent.Serve(ctx, conn, agent.Config{Name: name, Version: version(), Dir: dir, Log: log})
+		}))
+	}
+	client, err := server.Connect(ctx)
+	if err = errors.Join(append(errs, err)...); err != nil {
+		f.close()
+		return fleet{}, err
+	}
+	stop := f.close
+	f.conn, f.close = client, func() { client.Close(); stop() }
+	return f, nil
+}

@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// runOptions are the flags of ctl run.
+type runOptions struct {
+	narrow  matrix.Narrow
+	server  serverFlags
+	runs    string
+	resume  string
+	verbose bool
+	wide    bool
+}
+
+func runCommand() *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use:   "run FILE | run --resume RUN",
+		Short: "Run a matrix and print its tables",
+		Long: `run executes every cell of a matrix and keeps a record of each under --runs, from which the
+tables can be printed again at any time (ctl show). The first Ctrl-C stops cleanly: what was
+declared on the broker is removed and all that was measured is kept; the second leaves at once.
+
+Exit codes: 0 no cell failed or was invalid; 2 the matrix or command line has faults; 3 a cell
+failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
+		Example: `  ctl run matrices/quick.cue
+  ctl run --short --only mode=confirm-each matrices/async-vs-sync.cue
+  ctl run --server nats://bench-1:4222 matrices/prefetch.cue
+  ctl run --resume latest`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if (len(args) == 1) == (o.resume != "") {
+				return exit{ExitBadMatrix, errors.New("give a matrix file, or --resume RUN; see ctl run --help")}
+			}
+			return o.run(c, args)
+		},
+	}
+	narrowing(c, &o.narrow)
+	o.server.add(c)
+	runsFlag(c, &o.runs)
+	c.Flags().StringVar(&o.resume, "resume", "", "run what has no outcome yet in `RUN`: an id, the beginning of one, a path, or latest")
+	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log what the control plane does")
+	c.MarkFlagsMutuallyExclusive("resume", "short")
+	c.MarkFlagsMutuallyExclusive("resume", "set")
+	c.MarkFlagsMutuallyExclusive("resume", "only")
+	return c
+}
+
+func runsFlag(c *cobra.Command, to *string) {
+	c.Flags().StringVar(to, "runs", "runs", "`folder` of run records")
+}
+
+// run does the whole job of ctl run.
+func (o *runOptions) run(c *cobra.Command, args []string) error {
+	ctx := c.Context()
+	submission, err := o.submission(ctx, args)
+	if err != nil {
+		return err
+	}
+	run := submission.Run
+	if len(run.Cells) == 0 {
+		return exit{ExitBadMatrix, fmt.Errorf("%s: no cell is left to run: %d combinations are skipped or n/a; ctl plan says why", run.Source.File, len(run.Excluded))}
+	}
+	background := context.WithoutCancel(ctx) // a first Ctrl-C must not cut the control plane under the run
+	fleet, err := o.server.connect(background, run.Agents, logger(c.ErrOrStderr(), o.verbose))
+	if err != nil {
+		return err
+	}
+	defer fleet.close()
+	if err := fleet.conn.Submit(ctx, submission); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() {
+		fmt.Fprintln(c.ErrOrStderr(), "stopping: closing what is open and removing what was declared (again to leave at once)")
+		if err := fleet.conn.Cancel(background, run.ID); err != nil {
+			fmt.Fprintln(c.ErrOrStderr(), err)
+		}
+	})
+	defer stop()
+	p := newProgress(c.ErrOrStderr(), run, len(submission.Done))
+	end, err := controller.Record(background, fleet.conn, run.ID, o.runs, p.show)
+	p.close()
+	if err != nil {
+		return err
+	}
+	return o.conclude(c.OutOrStdout(), run.ID, end)
+}
+
+// conclude prints and writes the tables, and turns the run's end into an exit code.
+func (o *runOptions) conclude(out io.Writer, id string, end wire.End) error {
+	if end.Reason == wire.EndNoAgents {
+		return exit{ExitNoAgents, fmt.Errorf("too few agents: the matrix needs %d, %d are there; start more, or narrow the matrix with --only or --set", end.Need, end.Have)}
+	}
+	if end.Reason == wire.EndRefused {
+		return fmt.Errorf("the controller refused the run: %s", end.Detail)
+	}
+	record, err := results.Open(o.runs, id)
+	if err != nil {
+		return err
+	}
+	failed, err := present(out, record)
+	if err != nil {
+		return err
+	}
+	switch {
+	case end.Reason == wire.EndInterrupted:
+		return exit{ExitInterrupted, fmt.Errorf("interrupted; go on with: ctl run --resume %s", id)}
+	case failed > 0:
+		return exit{code: ExitFailedCells}
+	}
+	return nil
+}
+
+// submission loads a matrix, or the record of a run to resume.
+func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submission, error) {
+	if o.resume != "" {
+		return o.resumption(ctx)
+	}
+	run, err := expand(ctx, args[0], o.narrow)
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	run.ID, run.Version, run.Started = newRunID(run.Name), plan.Protocol, time.Now().UTC()
+	run.Source.Path = absolute(args[0])
+	return wire.Submission{Run: run}, nil
+}
+
+// resumption expands the matrix again, since the record holds no secrets: from the copy in the record if nothing was
+// redacted in it, else from the file it came from, which has to be the same still.
+func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
+	record, err := results.Open(o.runs, o.resume)
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	old := record.Plan()
+	source := []byte(old.Source.Text)
+	if sum(source) != old.Source.SHA256 {
+		if source, err = os.ReadFile(old.Source.Path); err != nil {
+			return wire.Submission{}, fmt.Errorf("resume %s: its matrix has passwords, which are not in the record, so the file is needed: %w", old.ID, err)
+		}
+		if sum(source) != old.Source.SHA256 {
+			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run began; run it anew", old.ID, old.Source.Path)
+		}
+	}
+	m, err := matrix.Load(old.Source.File, source, matrix.Narrow{Short: old.Source.Short, Set: old.Source.Set, Only: old.Source.Only})
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	run, err := m.Run(ctx)
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	run.ID, run.Version, run.Started, run.Source = old.ID, old.Version, old.Started, old.Source
+	s := wire.Submission{Run: run}
+	for _, task := range run.Tasks() {
+		if record.Done(task.ID) {
+			s.Done = append(s.Done, task.ID)
+		}
+	}
+	return s, nil
+}
+
+// newRunID is sortable by time and unlikely to meet another: "20260102-150405-quick-3f9c".
+func newRunID(name string) string {
+	var random [2]byte
+	_, _ = rand.Read(random[:]) // never fails
+	clean := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, name)
+	if len(clean) > 12 {
+		clean = clean[:12]
+	}
+	return time.Now().UTC().Format("20060102-150405") + "-" + strings.Trim(clean, "-") + "-" + hex.EncodeToString(random[:])
+}
+
+// present prints the tables of a record, writes them beside it, and counts the tasks that failed.
+func present(out io.Writer, record *results.Run) (failed int, err error) {
+	outcomes, err := record.Outcomes()
+	if err != nil {
+		return 0, err
+	}
+	run := record.Plan()
+	tables := report.Build(run, outcomes)
+	if err := report.Text(out, tables, width(out)); err != nil {
+		return 0, fmt.Errorf("print tables: %w", err)
+	}
+	fmt.Fprintln(out, report.Summary(run, outcomes))
+	fmt.Fprintf(out, "record: %s\n", record.Dir())
+	for _, o := range outcomes {
+		if o.Failed() {
+			failed++
+		}
+	}
+	return failed, writeTables(record.Dir(), tables)
+}
+
+func writeTables(dir string, tables []report.Table) error {
+	for name, write := range map[string]func(io.Writer, []report.Table) error{
+		"tables.txt":  func(w io.Writer, t []report.Table) error { return report.Text(w, t, wideTable) },
+		"tables.md":   report.Markdown,
+		"tables.csv":  report.CSV,
+		"tables.json": report.JSON,
+	} {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			return fmt.Errorf("write tables: %w", err)
+		}
+		if err := errors.Join(write(f, tables), f.Close()); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return nil
+}

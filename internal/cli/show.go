@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"lockstep/internal/report"
+	"lockstep/internal/results"
+)
+
+// wideTable is the width of tables that go to a file or a pipe.
+const wideTable = 200
+
+// width is how wide a table may be: the terminal's width, or wide when it is none.
+func width(out io.Writer) int {
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+			return w
+		}
+	}
+	return wideTable
+}
+
+func sum(source []byte) string {
+	s := sha256.Sum256(source)
+	return hex.EncodeToString(s[:])
+}
+
+func showCommand() *cobra.Command {
+	var runs, format string
+	formats := map[string]func(io.Writer, []report.Table) error{"md": report.Markdown, "csv": report.CSV, "json": report.JSON}
+	c := &cobra.Command{
+		Use:   "show RUN",
+		Short: "Print the tables of a run again, from its record alone",
+		Example: `  ctl show latest
+  ctl show --format md 20260102-150405-quick-3f9c`,
+		Args:              arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeRuns(&runs),
+		RunE: func(c *cobra.Command, args []string) error {
+			record, err := results.Open(runs, args[0])
+			if err != nil {
+				return err
+			}
+			if format == "text" {
+				_, err = present(c.OutOrStdout(), record)
+				return err
+			}
+			write, known := formats[format]
+			if !known {
+				return exit{ExitBadMatrix, fmt.Errorf("no format %q (there are: text, md, csv, json)", format)}
+			}
+			outcomes, err := record.Outcomes()
+			if err != nil {
+				return err
+			}
+			return write(c.OutOrStdout(), report.Build(record.Plan(), outcomes))
+		},
+	}
+	runsFlag(c, &runs)
+	c.Flags().StringVar(&format, "format", "text", "`text`, md, csv or json")
+	return c
+}
+
+func runsCommand() *cobra.Command {
+	var runs string
+	c := &cobra.Command{
+		Use:     "runs",
+		Short:   "List the runs that there are records of",
+		Example: "  ctl runs",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			all, err := results.List(runs)
+			if err != nil {
+				return err
+			}
+			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "RUN\tMATRIX\tSTARTED\tDONE\tOF\tFAILED")
+			for _, s := range all {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", s.ID, s.Name, s.Started.Format(time.DateTime), s.Done, s.Tasks, s.Failed)
+			}
+			return w.Flush()
+		},
+	}
+	runsFlag(c, &runs)
+	return c
+}
+
+func completeRuns(runs *string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
+		all, err := results.List(*runs)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		ids := []string{"latest"}
+		for _, s := range all {
+			if strings.HasPrefix(s.ID, start) {
+				ids = append(ids, s.ID)
+			}
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func agentsCommand() *cobra.Command {
+	var s serverFlags
+	c := &cobra.Command{
+		Use:     "agents",
+		Short:   "List the agents of a fleet",
+		Example: "  ctl agents --server nats://bench-1:4222",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if s.url == "" {
+				return exit{ExitBadMatrix, errors.New("which fleet? give --server nats://host:port or set LOCKSTEP_SERVER")}
+			}
+			f, err := s.connect(c.Context(), 0, logger(c.ErrOrStderr(), false))
+			if err != nil {
+				return err
+			}
+			defer f.close()
+			agents, err := f.conn.Agents(c.Context())
+			if err != nil {
+				return err
+			}
+			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "AGENT\tHOST\tCORES\tVERSION\tBUSY WITH\tLAST SEEN")
+			for _, a := range agents {
+				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%v ago\n", a.Agent, a.Host, a.Cores, a.Version, a.Busy, time.Since(a.Seen).Round(100*time.Millisecond))
+			}
+			return w.Flush()
+		},
+	}
+	s.add(c)
+	return c
+}

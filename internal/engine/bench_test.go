@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"runtime"
+	"testing"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+var sink int64
+
+// BenchmarkWholePath sends b.N messages over loopback on one core: published, confirmed, delivered, both latencies recorded,
+// every message in the ledger. Each message costs three clock reads; their price is measured in the same run, and what is
+// left is shown as own-ns/op. The target is ≤ 100 ns and 0 allocations.
+func BenchmarkWholePath(b *testing.B) {
+	for name, change := range map[string]func(*plan.Workload){
+		"window":          func(w *plan.Workload) { w.Publishers.Mode = "confirm-window" },
+		"fire-and-forget": func(w *plan.Workload) { w.Publishers.Mode = "fire-and-forget" },
+		"1KiB":            func(w *plan.Workload) { w.Message.Size = 1024 },
+	} {
+		b.Run(name, func(b *testing.B) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			w := plan.Default()
+			w.Warmup, w.Measure, w.Consumers.Batch, w.Consumers.Prefetch = 0, plan.Duration(10*time.Minute), 256, 0
+			w.Publishers.Count = uint64(b.N)
+			change(&w)
+			e, session := connected(b, w)
+			defer session.Close()
+			read := clockRead()
+			b.ReportAllocs()
+			b.ResetTimer()
+			if err := e.Run(b.Context(), clock.Now()); err != nil {
+				b.Fatal(err)
+			}
+			m, n := record.NewMerge(), uint64(0)
+			for ; !m.AllIn(1); n++ {
+				p := e.Take(false)
+				m.Add(record.Snapshot{Agent: "a", Seq: n, Windows: p.Windows, Sets: p.Sets})
+				runtime.Gosched()
+			}
+			b.StopTimer()
+			reads := 3.0
+			if w.Publishers.Mode == "fire-and-forget" {
+				reads = 2
+			}
+			perOp := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
+			b.ReportMetric(read, "ns/clock-read")
+			b.ReportMetric(perOp-reads*read, "own-ns/op")
+			if got := m.Tally(1); got.Sent != uint64(b.N) || got.Received != uint64(b.N) {
+				b.Fatalf("%+v; want %d of everything", got, b.N)
+			}
+			if err := e.Close(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// connected connects an engine with one publisher and one consumer to a loopback of its own.
+func connected(b *testing.B, w plan.Workload) (*Engine, drivers.Session) {
+	b.Helper()
+	d, err := drivers.Lookup("loopback")
+	if err != nil {
+		b.Fatal(err)
+	}
+	raw, _ := json.Marshal(map[string]any{"name": b.Name()})
+	session, err := d.Open(b.Context(), raw, drivers.Env{Log: slog.New(slog.DiscardHandler), Event: func(drivers.EventKind, string) {}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	a := plan.Assignment{Task: plan.Task{Run: "bench", ID: "t", Cell: plan.Cell{Workload: w}},
+		Publishers: plan.Share{Count: 1, Total: 1}, Consumers: plan.Share{Count: 1, Total: 1}}
+	e, err := New(Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := session.Setup(b.Context(), Topology(a.Task)); err != nil {
+		b.Fatal(err)
+	}
+	if err := e.ConnectConsumers(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	if err := e.ConnectPublishers(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return e, session
+}
+
+// clockRead is the price of one clock read in nanoseconds, the least of several measurements.
+func clockRead() float64 {
+	const reads = 200_000
+	best := time.Hour
+	for range 10 {
+		began := time.Now()
+		for range reads {
+			sink += clock.Now()
+		}
+		best = min(best, time.Since(began))
+	}
+	return float64(best.Nanoseconds()) / reads
+}

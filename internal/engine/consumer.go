@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// consumer is one receiving thread. Its lock is taken once for each handler call; it keeps the driver's goroutine
+// and the snapshots apart.
+type consumer struct {
+	e     *Engine
+	index int // among all of its subscription in the task
+	spec  drivers.ConsumerSpec
+	link  drivers.Consumer
+
+	mu          sync.Mutex
+	receipts    *record.Recorder // nil until the start is known
+	sources     []source         // by publisher
+	lastReceipt int64
+
+	down   atomic.Bool
+	downAt atomic.Int64
+	broken chan error // one: the link went down
+	done   chan struct{}
+}
+
+// source is what one consumer knows of one publisher's messages.
+type source struct {
+	received *record.Set
+	stream   uint32            // the stream of next
+	next     uint64            // one more than the greatest sequence seen in it
+	others   map[uint32]uint64 // next of the other streams
+}
+
+func (e *Engine) newConsumer(subscription, i int) *consumer {
+	w := e.work
+	c := &consumer{e: e, index: i, broken: make(chan error, 1), done: make(chan struct{})}
+	local := i - e.assignment.Consumers.First
+	c.spec = drivers.ConsumerSpec{
+		Topology: e.topology, Subscription: subscription, Queue: i % e.topology.Queues,
+		Prefetch: w.Consumers.Prefetch, Batch: w.Consumers.Batch, Ack: drivers.Ack(w.Consumers.Ack),
+		AckEvery: w.Consumers.AckEvery, AckInterval: w.Consumers.AckInterval.D(), Node: drivers.Node(w.Consumers.Node),
+		Connection: consumerConnections + connection(w.Topology, subscription*e.assignment.Consumers.Count+local),
+		OnClosed:   c.onClosed,
+	}
+	return c
+}
+
+// connect opens the link, within the connect deadline.
+func (c *consumer) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.e.work.Connect.D())
+	defer cancel()
+	link, err := c.e.session.Consumer(ctx, c.spec, c.handle)
+	if err != nil {
+		return fmt.Errorf("connect consumer %d of subscription %d: %w", c.index, c.spec.Subscription, err)
+	}
+	c.mu.Lock()
+	c.link = link
+	c.mu.Unlock()
+	return nil
+}
+
+func (c *consumer) record(r *record.Collector, publishers int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.receipts = r.Recorder()
+	c.sources = make([]source, publishers)
+	for i := range c.sources {
+		c.sources[i].received = c.receipts.Set(record.SetKey{Kind: record.SetReceived, Subscription: c.spec.Subscription, Publisher: i})
+	}
+}
+
+var errNotStarted = errors.New("closed before the start")
+
+// handle takes deliveries from the driver. What arrives before this agent knows the start waits for it.
+func (c *consumer) handle(batch []drivers.Delivery) error {
+	select {
+	case <-c.e.started:
+	default:
+		select {
+		case <-c.e.started:
+		case <-c.e.closed:
+			return errNotStarted
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range batch {
+		c.receive(&batch[i])
+	}
+	return nil
+}
+
+func (c *consumer) receive(d *drivers.Delivery) {
+	now := c.e.now()
+	c.lastReceipt = now
+	env, err := open(d.Body, c.e.task)
+	if err != nil || int(env.publisher) >= len(c.sources) {
+		w := c.receipts.Window(now, false)
+		if errors.Is(err, errForeign) {
+			w.Counts[record.Foreign]++
+		} else {
+			w.Counts[record.Corrupt]++
+		}
+		return
+	}
+	w := c.receipts.Window(now, c.e.counts(env.due))
+	w.Counts[record.Received]++
+	w.Counts[record.ReceivedBytes] += int64(len(d.Body))
+	if d.Redelivered == drivers.Yes {
+		w.Counts[record.Redelivered]++
+	}
+	s := &c.sources[env.publisher]
+	if !s.received.Add(env.sequence) {
+		w.Counts[record.Duplicated]++
+		return
+	}
+	w.Counts[record.Unique]++
+	w.Record(record.Processing, now-env.due)
+	if d.Redelivered != drivers.Yes && s.late(d.Stream, env.sequence) {
+		w.Counts[record.Reordered]++
+	}
+}
+
+// late tells whether a later message of this stream was seen before (RFC 4737, section 3: s < NextExp).
+func (s *source) late(stream uint32, sequence uint64) bool {
+	if stream != s.stream {
+		if s.others == nil {
+			s.others = map[uint32]uint64{}
+		}
+		s.others[s.stream] = s.next
+		s.stream, s.next = stream, s.others[stream]
+	}
+	if sequence < s.next {
+		return true
+	}
+	s.next = sequence + 1
+	return false
+}
+
+func (c *consumer) onClosed(err error) {
+	if c.down.CompareAndSwap(false, true) {
+		c.downAt.Store(c.e.now())
+		c.e.Event("closed", fmt.Sprintf("consumer %d: %v", c.index, err))
+		c.broken <- err
+	}
+}
+
+// supervise opens the link again whenever it breaks, until ctx ends.
+func (c *consumer) supervise(ctx context.Context) {
+	defer close(c.done)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.broken:
+		}
+		c.closeLink()
+		c.down.Store(false)
+		ok := c.e.retry(ctx, c.connect)
+		c.e.gap("consumer", c.index, c.downAt.Load(), ok)
+		if !ok {
+			return
+		}
+		c.e.countReconnect()
+	}
+}
+
+func (c *consumer) closeLink() {
+	c.mu.Lock()
+	link := c.link
+	c.mu.Unlock()
+	if link == nil {
+		return
+	}
+	if err := link.Close(); err != nil {
+		c.e.log.Debug("close consumer", "consumer", c.index, "error", err)
+	}
+}
+
+// flush hands over all that was received and returns the time of the last receipt.
+func (c *consumer) flush() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.receipts != nil {
+		c.receipts.Flush()
+	}
+	return c.lastReceipt
+}

@@ -1,0 +1,238 @@
+// Package engine turns an assignment into load: it owns time, sequence numbers, pacing, windows, reconnection and the
+// account of every message, and asks of a driver only to move bytes. Nothing it does per message allocates, and no
+// two publishers share a lock; what it measured is taken from it in increments, from any goroutine.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// Config is what an engine works with. The session stays the caller's.
+type Config struct {
+	Assignment plan.Assignment
+	Session    drivers.Session
+	Log        *slog.Logger
+}
+
+// Engine is one agent's part of one task. ConnectConsumers, ConnectPublishers, Run and Close are called
+// in this order, one at a time; Take and Event from any goroutine.
+type Engine struct {
+	assignment plan.Assignment
+	work       plan.Workload
+	session    drivers.Session
+	topology   drivers.Topology
+	log        *slog.Logger
+	task       uint64
+	clockID    uint64
+
+	publishers []*publisher
+	consumers  []*consumer
+
+	// known from Run on
+	origin, warmup, end int64 // origin: clock.Now() when the measurement begins; warmup, end: ns from it
+	collector           *record.Collector
+	started             chan struct{}
+	closed              chan struct{}
+	closeOnce           sync.Once
+	supervision         context.Context
+	stopSupervision     context.CancelFunc
+
+	mu           sync.Mutex // guards what follows; never taken per message
+	own          *record.Recorder
+	events       []record.Event
+	blockedSince map[string]int64
+	warned       map[string]int
+	skew         time.Duration
+	last         record.Part
+}
+
+// New makes an engine; it touches no network.
+func New(cfg Config) (*Engine, error) {
+	a := cfg.Assignment
+	w := a.Task.Cell.Workload
+	if w.Message.Size < EnvelopeSize {
+		return nil, fmt.Errorf("message size %d is less than the envelope's %d bytes", w.Message.Size, EnvelopeSize)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e := &Engine{
+		assignment: a, work: w, session: cfg.Session, topology: Topology(a.Task), log: cfg.Log,
+		task: identity(a.Task.Topic()), clockID: identity(clock.ID()),
+		started: make(chan struct{}), closed: make(chan struct{}),
+		supervision: ctx, stopSupervision: cancel,
+		blockedSince: map[string]int64{}, warned: map[string]int{},
+	}
+	for i := range a.Publishers.Count {
+		e.publishers = append(e.publishers, e.newPublisher(a.Publishers.First+i))
+	}
+	for s := range e.topology.Subscriptions {
+		for i := range a.Consumers.Count {
+			e.consumers = append(e.consumers, e.newConsumer(s, a.Consumers.First+i))
+		}
+	}
+	return e, nil
+}
+
+// now is nanoseconds since the beginning of the measurement.
+func (e *Engine) now() int64 { return clock.Now() - e.origin }
+
+// counts tells whether a message due then belongs to the measurement.
+func (e *Engine) counts(due int64) bool { return due >= 0 && due < e.end }
+
+func (e *Engine) stopped(ctx context.Context) bool { return ctx.Err() != nil }
+
+// ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed.
+func (e *Engine) ConnectConsumers(ctx context.Context) error {
+	return each(e.consumers, func(c *consumer) error { return c.connect(ctx) })
+}
+
+// ConnectPublishers connects the publishers; nothing is sent yet.
+func (e *Engine) ConnectPublishers(ctx context.Context) error {
+	return each(e.publishers, func(p *publisher) error {
+		if p.perMessage() {
+			return nil
+		}
+		return p.connect(ctx)
+	})
+}
+
+// each calls f for all, a few at a time, and joins the errors.
+func each[T any](all []T, f func(T) error) error {
+	const atATime = 8
+	var (
+		wg   sync.WaitGroup
+		gate = make(chan struct{}, atATime)
+		errs = make([]error, len(all))
+	)
+	for i, x := range all {
+		gate <- struct{}{}
+		wg.Go(func() {
+			errs[i] = f(x)
+			<-gate
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Run sends from start on, a reading of this host's clock.Now, through warm-up and measurement, and then waits for outstanding confirms, at
+// most as long as the drain may take. An agent without publishers returns at the end of the measurement, or at once when a count ends it. It
+// returns early, and with ctx's error, when ctx is cancelled; what was measured stays.
+func (e *Engine) Run(ctx context.Context, start int64) error {
+	e.begin(start)
+	if len(e.publishers) == 0 {
+		if e.work.Publishers.Count > 0 {
+			return nil
+		}
+		return clock.Until(ctx, e.origin+e.end)
+	}
+	if err := clock.Until(ctx, start); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.skew = time.Duration(clock.Now() - start)
+	e.mu.Unlock()
+
+	left := time.Duration(e.origin + e.end - clock.Now())
+	soft, cancelSoft := context.WithTimeout(ctx, left)
+	defer cancelSoft()
+	hard, cancelHard := context.WithTimeout(ctx, left+e.work.Drain.Most.D())
+	defer cancelHard()
+	unblock := context.AfterFunc(hard, func() { // a driver may be stuck in a write that knows no context
+		for _, p := range e.publishers {
+			p.closeLink()
+		}
+	})
+	defer unblock()
+	var wg sync.WaitGroup
+	for _, p := range e.publishers {
+		wg.Go(func() { p.run(soft, hard) })
+	}
+	wg.Wait()
+	e.finishPublishers()
+	return ctx.Err()
+}
+
+// begin fixes the epoch and lets waiting deliveries through.
+func (e *Engine) begin(start int64) {
+	e.warmup, e.end = e.work.Warmup.D().Nanoseconds(), e.work.Measure.D().Nanoseconds()
+	e.origin = start + e.warmup
+	e.collector = record.NewCollector(e.work.Measure.D())
+	e.mu.Lock()
+	e.own = e.collector.Recorder()
+	e.mu.Unlock()
+	for _, p := range e.publishers {
+		p.record(e.collector)
+	}
+	for _, c := range e.consumers {
+		c.record(e.collector, e.assignment.Publishers.Total)
+	}
+	close(e.started)
+	for _, c := range e.consumers {
+		go c.supervise(e.supervision)
+	}
+}
+
+// finishPublishers notes when they last did something, and hands over the confirm side of those with nothing in flight.
+func (e *Engine) finishPublishers() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.publishers {
+		e.last.LastSend = max(e.last.LastSend, p.lastSend)
+		if p.flight != nil && p.flight.outstanding() == 0 {
+			e.last.LastConfirm = max(e.last.LastConfirm, p.lastConfirm)
+			p.confirms.Flush()
+		}
+	}
+}
+
+// Close closes publishers and then consumers, in an orderly way, at most until ctx ends; Take(true) then has everything.
+// It is safe at any point of the task.
+func (e *Engine) Close(ctx context.Context) error {
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		e.closeOnce.Do(e.closeAll)
+	}()
+	select {
+	case <-finished:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close publishers and consumers: %w; a driver did not let go", ctx.Err())
+	}
+}
+
+func (e *Engine) closeAll() {
+	close(e.closed)
+	e.stopSupervision()
+	var wg sync.WaitGroup
+	for _, p := range e.publishers {
+		wg.Go(p.closeLink)
+	}
+	wg.Wait()
+	for _, c := range e.consumers {
+		wg.Go(func() {
+			if e.collector != nil {
+				<-c.done
+			}
+			c.closeLink()
+		})
+	}
+	wg.Wait()
+	if e.collector == nil {
+		return
+	}
+	e.finishPublishers()
+	for _, p := range e.publishers {
+		p.confirms.Flush()
+	}
+}

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestEnvelopeRoundTrip(t *testing.T) {
+	body := make([]byte, 100)
+	for i := range body {
+		body[i] = byte(i)
+	}
+	sum := stamp(body, 7, 9, 3)
+	for _, want := range []envelope{{3, 0, 0, 0}, {3, 1 << 40, -5, 17}, {3, 42, 1 << 50, 1<<50 + 1}} {
+		put(body, sum, want.sequence, want.due, want.send)
+		got, err := open(body, 7)
+		if err != nil || got != want {
+			t.Errorf("read %+v, %v; want %+v", got, err, want)
+		}
+	}
+	if _, err := open(body, 8); !errors.Is(err, errForeign) {
+		t.Errorf("another task's body: %v, want errForeign", err)
+	}
+}
+
+// Every single bit matters: in the header, in the payload, in the length.
+func TestEnvelopeCatchesEveryFlippedBit(t *testing.T) {
+	body := make([]byte, 80)
+	put(body, stamp(body, 7, 9, 3), 12345, 678, 910)
+	for i := range body {
+		for bit := range 8 {
+			body[i] ^= 1 << bit
+			if _, err := open(body, 7); !errors.Is(err, errCorrupt) {
+				t.Errorf("byte %d bit %d flipped: %v, want errCorrupt", i, bit, err)
+			}
+			body[i] ^= 1 << bit
+		}
+	}
+	if _, err := open(body[:79], 7); !errors.Is(err, errCorrupt) {
+		t.Errorf("cut body: %v, want errCorrupt", err)
+	}
+	if _, err := open(append(body, 0), 7); !errors.Is(err, errCorrupt) {
+		t.Errorf("longer body: %v, want errCorrupt", err)
+	}
+	if _, err := open(nil, 7); !errors.Is(err, errCorrupt) {
+		t.Errorf("empty body: %v, want errCorrupt", err)
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	body := make([]byte, 64)
+	put(body, stamp(body, 7, 9, 3), 1, 2, 3)
+	f.Add(body)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := open(b, 7); err == nil && len(b) < EnvelopeSize {
+			t.Errorf("%d bytes passed as a message", len(b))
+		}
+	})
+}

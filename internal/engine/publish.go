@@ -1,0 +1,298 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// run sends until the measurement is over and then waits for what is in flight, until hard ends.
+// soft ends with the measurement.
+func (p *publisher) run(soft, hard context.Context) {
+	p.soft, p.hard = soft, hard
+	if p.schedule != nil {
+		p.due = int64(p.schedule.Next()) - p.e.warmup
+	}
+	p.free = p.e.now()
+	cycle := p.cycle()
+	for soft.Err() == nil {
+		if p.down.Load() && !p.reconnect(soft) {
+			break
+		}
+		if !cycle() {
+			break
+		}
+	}
+	if p.flight != nil && !p.down.Load() && !p.perMessage() {
+		p.settle()
+	}
+	p.sends.Flush()
+}
+
+// cycle is what the mode repeats; false means that the publisher is done.
+func (p *publisher) cycle() func() bool {
+	switch p.mode {
+	case drivers.ConfirmWindow:
+		return p.oneInWindow
+	case drivers.ConfirmEach:
+		return func() bool { return p.batch(1) }
+	case drivers.ConfirmBatch:
+		least, most := p.work.Batch.Least, p.work.Batch.Most
+		return func() bool { return p.batch(least + p.random.IntN(most-least+1)) }
+	case drivers.ConnectionPerMessage, drivers.ConnectionPerMessageConfirm:
+		return p.oneConnection
+	}
+	return p.oneUnconfirmed
+}
+
+// next says when the message is due and when it is sent, which is now; it waits for the due time. False: no more.
+// Free is kept apart from now so that lateness is the generator's alone and blocked the broker's alone.
+func (p *publisher) next() (due, send int64, more bool) {
+	if p.work.Count > 0 && p.measured >= p.work.Count {
+		return 0, 0, false
+	}
+	if p.schedule == nil {
+		send = p.e.now()
+		return send, send, send < p.e.end
+	}
+	due = p.due
+	if due >= p.e.end {
+		return 0, 0, false
+	}
+	send = p.free
+	if p.waited {
+		send = p.e.now()
+	}
+	if send < due {
+		if p.waiter.Until(p.soft, due+p.e.origin) != nil {
+			return 0, 0, false
+		}
+		send = p.e.now()
+	}
+	if send >= p.e.end {
+		return 0, 0, false
+	}
+	w := p.sends.Window(send, p.e.counts(due))
+	w.Record(record.Lateness, send-max(due, p.free))
+	w.Record(record.Blocked, max(0, p.free-due))
+	p.due = int64(p.schedule.Next()) - p.e.warmup
+	return due, send, true
+}
+
+// publish hands one prepared body to the link and keeps the account of it.
+func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token uint64, body []byte, due, send int64) error {
+	sequence := p.sequence
+	p.sequence++
+	err := link.Publish(ctx, drivers.Message{Token: token, Key: uint32(sequence), Body: body})
+	w := p.sends.Window(send, p.e.counts(due))
+	if p.schedule != nil {
+		p.free, p.waited = p.e.now(), false
+	}
+	if err != nil {
+		w.Counts[record.PublishErrors]++
+		p.uncertain.Add(sequence)
+		return err
+	}
+	w.Counts[record.Sent]++
+	w.Counts[record.SentBytes] += int64(len(body))
+	p.sent.Add(sequence)
+	p.lastSend = send
+	p.failures = 0
+	if due >= 0 {
+		p.measured++
+	}
+	return nil
+}
+
+// failed deals with a publish error: a broken link is opened again by the loop, anything else waits a moment.
+func (p *publisher) failed(err error) {
+	if errors.Is(err, drivers.ErrClosed) {
+		p.fail(err)
+		return
+	}
+	p.e.warn("publish", err)
+	p.pauseAfterFailure(p.soft)
+}
+
+func (p *publisher) oneUnconfirmed() bool {
+	due, send, more := p.next()
+	if !more {
+		return false
+	}
+	put(p.body, p.payloadSum, p.sequence, due, send)
+	if err := p.publish(p.hard, p.link, 0, p.body, due, send); err != nil {
+		p.failed(err)
+	}
+	return true
+}
+
+// oneInFlight sends a message in a slot that was taken for it.
+func (p *publisher) oneInFlight(link drivers.Publisher, token uint32) (more bool, err error) {
+	s := &p.flight.slots[token]
+	due, send, more := p.next()
+	if !more {
+		p.flight.undo(token)
+		return false, nil
+	}
+	s.sequence, s.due, s.send, s.out = p.sequence, due, send, true
+	put(s.body, p.payloadSum, s.sequence, due, send)
+	if err := p.publish(p.hard, link, uint64(token), s.body, due, send); err != nil {
+		p.flight.undo(token)
+		return true, err
+	}
+	return true, nil
+}
+
+func (p *publisher) oneInWindow() bool {
+	token, ok := p.acquire()
+	if !ok {
+		return !p.e.stopped(p.soft) // the link broke while it waited
+	}
+	more, err := p.oneInFlight(p.link, token)
+	if err != nil {
+		p.failed(err)
+	}
+	return more
+}
+
+// batch sends n messages and waits until all are confirmed.
+func (p *publisher) batch(n int) bool {
+	more := true
+	for i := 0; i < n && more; i++ {
+		token, ok := p.flight.take()
+		if !ok {
+			break // cannot be: nothing is in flight between batches
+		}
+		var err error
+		if more, err = p.oneInFlight(p.link, token); err != nil {
+			p.failed(err)
+			break
+		}
+	}
+	return p.settle() && more
+}
+
+// acquire takes a slot, waiting for room as the cell says: until there is some, or in pauses. False: the
+// measurement ended or the link broke.
+func (p *publisher) acquire() (uint32, bool) {
+	for {
+		if token, ok := p.flight.take(); ok {
+			if p.waited {
+				p.free = p.flight.firstFree
+			}
+			return token, true
+		}
+		p.waited = true
+		if err := p.link.Flush(p.hard); err != nil {
+			p.failed(err)
+			return 0, false
+		}
+		if p.work.OnFull == "pause" {
+			if !p.pause() {
+				return 0, false
+			}
+			continue
+		}
+		if !p.await(p.soft, 1) {
+			return 0, false
+		}
+	}
+}
+
+// pause is the study's way to wait for room.
+func (p *publisher) pause() bool {
+	sleep(p.soft, p.work.Pause.D())
+	p.flight.collect()
+	return !p.e.stopped(p.soft) && !p.down.Load()
+}
+
+// await waits until n more messages were confirmed; false if the link broke or ctx ended first.
+func (p *publisher) await(ctx context.Context, n int) bool {
+	for p.flight.await(n) {
+		select {
+		case <-p.flight.room:
+			continue
+		case <-p.broken:
+		case <-ctx.Done():
+		}
+		p.flight.settled()
+		return false
+	}
+	p.flight.settled()
+	return true
+}
+
+// settle sends what is buffered and waits until nothing is in flight; false if hard ended first. A link that breaks
+// is closed, which settles everything too.
+func (p *publisher) settle() bool {
+	if n := p.flight.outstanding(); n > 0 {
+		if err := p.link.Flush(p.hard); err != nil {
+			p.failed(err)
+		}
+		if !p.down.Load() {
+			p.await(p.hard, n)
+		}
+		p.flight.collect()
+		p.free, p.waited = p.flight.lastFree, true
+	}
+	if p.down.Load() {
+		p.closeLink()
+	}
+	return p.flight.outstanding() == 0
+}
+
+// oneConnection opens a connection for one message and closes it again. Latency counts from before the dial.
+func (p *publisher) oneConnection() bool {
+	due, send, more := p.next()
+	if !more {
+		return false
+	}
+	if err := p.connect(p.hard); err != nil {
+		p.countPorts(err)
+		p.sends.Window(p.e.now(), p.e.counts(due)).Counts[record.PublishErrors]++
+		p.e.warn("connection per message", err)
+		p.pauseAfterFailure(p.soft)
+		return true
+	}
+	body, token := p.body, uint32(0)
+	if p.flight != nil {
+		token, _ = p.flight.take()
+		s := &p.flight.slots[token]
+		s.sequence, s.due, s.send, s.out = p.sequence, due, send, true
+		body = s.body
+	}
+	put(body, p.payloadSum, p.sequence, due, send)
+	err := p.publish(p.hard, p.link, uint64(token), body, due, send)
+	switch {
+	case err != nil:
+		p.e.warn("publish", err)
+		if p.flight != nil {
+			p.flight.undo(token)
+		}
+	case p.flight != nil:
+		p.settleConnection()
+	}
+	p.closeLink()
+	if p.schedule != nil {
+		p.free, p.waited = p.e.now(), false
+	}
+	return true
+}
+
+// settleConnection waits for the one confirm, at most as long as a connection may take.
+func (p *publisher) settleConnection() {
+	ctx, cancel := context.WithTimeout(p.hard, p.e.work.Connect.D())
+	defer cancel()
+	if err := p.link.Flush(ctx); err == nil {
+		p.await(ctx, p.flight.outstanding())
+	}
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	_ = clock.Until(ctx, clock.Now()+int64(d)) // an early end shows in ctx
+}

@@ -1,0 +1,248 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// publisher is one publishing thread. Its goroutine owns sends; the driver's confirms own confirms, one call at a
+// time; they meet only in flight.
+type publisher struct {
+	e        *Engine
+	index    int // among all publishers of the task
+	spec     drivers.PublisherSpec
+	link     drivers.Publisher
+	mode     drivers.Mode
+	work     plan.Publishers
+	schedule Schedule // nil: closed loop
+	random   *rand.Rand
+
+	waiter     clock.Waiter
+	flight     *inflight // confirmed modes
+	body       []byte    // unconfirmed modes
+	payloadSum uint32
+	sequence   uint64
+	measured   uint64 // sent with a due time in the measurement
+	due        int64  // of the next message, open loop
+	free       int64  // when the publisher could have sent it
+	waited     bool   // free lies in the past: it had to wait for the broker until then
+	failures   int    // publish errors in a row
+	lastSend   int64
+
+	sends           *record.Recorder
+	sent, uncertain *record.Set
+
+	confirms     *record.Recorder
+	acknowledged *record.Set
+	rejected     *record.Set
+	lastConfirm  int64
+	returnsMu    sync.Mutex
+	returns      *record.Recorder
+	returned     *record.Set
+	down         atomic.Bool
+	downAt       atomic.Int64
+	broken       chan struct{} // one token: the link went down
+	closing      sync.Mutex    // guards link against Close from outside
+	unblock      func()        // ends a Publish that does not return, at the hard stop
+	soft, hard   context.Context
+}
+
+func (e *Engine) newPublisher(i int) *publisher {
+	w := e.work
+	p := &publisher{e: e, index: i, mode: drivers.Mode(w.Publishers.Mode), work: w.Publishers,
+		random: rand.New(rand.NewPCG(e.task, uint64(i))), broken: make(chan struct{}, 1)}
+	p.spec = drivers.PublisherSpec{
+		Topology: e.topology, Queue: i % e.topology.Queues, Mode: p.mode, Window: w.Publishers.Window,
+		Batch: w.Publishers.Batch.Most, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
+		Node: drivers.Node(w.Publishers.Node), Connection: connection(w.Topology, i-e.assignment.Publishers.First),
+		OnReturn: p.onReturn, OnClosed: p.onClosed,
+	}
+	if p.mode.Confirmed() {
+		p.spec.OnConfirm = p.onConfirm
+		p.flight = newInflight(p.slots(), p.newBody)
+	} else {
+		p.body = p.newBody()
+	}
+	if p.perMessage() {
+		p.spec.Connection = drivers.Exclusive
+	}
+	if w.Publishers.Rate > 0 {
+		p.schedule = newUniform(w.Publishers.Rate, i, e.assignment.Publishers.Total)
+	}
+	return p
+}
+
+func (p *publisher) perMessage() bool {
+	return p.mode == drivers.ConnectionPerMessage || p.mode == drivers.ConnectionPerMessageConfirm
+}
+
+// slots is the most messages that the mode has in flight.
+func (p *publisher) slots() int {
+	switch p.mode {
+	case drivers.ConfirmWindow:
+		return p.work.Window
+	case drivers.ConfirmBatch:
+		return p.work.Batch.Most
+	}
+	return 1
+}
+
+// newBody makes a stamped body; its payload follows from the task and the publisher alone.
+func (p *publisher) newBody() []byte {
+	body := make([]byte, p.e.work.Message.Size)
+	payload := rand.NewChaCha8([32]byte{byte(p.index), byte(p.index >> 8), byte(p.index >> 16), byte(p.e.task), byte(p.e.task >> 8),
+		byte(p.e.task >> 16), byte(p.e.task >> 24)})
+	payload.Read(body[EnvelopeSize:]) // never fails
+	p.payloadSum = stamp(body, p.e.task, p.e.clockID, uint32(p.index))
+	return body
+}
+
+// record gives the publisher its part of the record, when the start is known.
+func (p *publisher) record(c *record.Collector) {
+	p.sends, p.confirms, p.returns = c.Recorder(), c.Recorder(), c.Recorder()
+	key := record.SetKey{Publisher: p.index}
+	set := func(r *record.Recorder, kind record.SetKind) *record.Set {
+		key.Kind = kind
+		return r.Set(key)
+	}
+	p.sent, p.uncertain = set(p.sends, record.SetSent), set(p.sends, record.SetUncertain)
+	p.acknowledged, p.rejected = set(p.confirms, record.SetConfirmed), set(p.confirms, record.SetRejected)
+	p.returned = set(p.returns, record.SetReturned)
+}
+
+// connect opens the link, within the connect deadline.
+func (p *publisher) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.e.work.Connect.D())
+	defer cancel()
+	link, err := p.e.session.Publisher(ctx, p.spec)
+	if err != nil {
+		return fmt.Errorf("connect publisher %d: %w", p.index, err)
+	}
+	p.closing.Lock()
+	p.link = link
+	p.closing.Unlock()
+	return nil
+}
+
+// onConfirm records before it releases, so that a publisher which sees nothing in flight sees everything recorded.
+func (p *publisher) onConfirm(token uint64, err error) {
+	now := p.e.now()
+	if token >= uint64(len(p.flight.slots)) || !p.flight.slots[token].out {
+		p.e.Event(drivers.EventNotice, fmt.Sprintf("driver confirmed token %d of publisher %d, which is not in flight", token, p.index))
+		return
+	}
+	s := &p.flight.slots[token]
+	w := p.confirms.Window(now, p.e.counts(s.due))
+	switch {
+	case err == nil:
+		w.Counts[record.Confirmed]++
+		w.Record(record.Send, now-s.send)
+		if p.schedule != nil {
+			w.Record(record.SendDue, now-s.due)
+		}
+		p.acknowledged.Add(s.sequence)
+		p.lastConfirm = now
+	case errors.Is(err, drivers.ErrRejected):
+		w.Counts[record.Rejected]++
+		p.rejected.Add(s.sequence)
+	default:
+		w.Counts[record.Unconfirmed]++
+	}
+	p.flight.release(token, now)
+}
+
+func (p *publisher) onReturn(body []byte) {
+	env, err := open(body, p.e.task)
+	if err != nil {
+		p.e.Event(drivers.EventNotice, fmt.Sprintf("broker returned a message to publisher %d: %v", p.index, err))
+		return
+	}
+	p.returnsMu.Lock()
+	defer p.returnsMu.Unlock()
+	if p.returned.Add(env.sequence) {
+		p.returns.Window(p.e.now(), p.e.counts(env.due)).Counts[record.Returned]++
+	}
+}
+
+func (p *publisher) onClosed(err error) {
+	if p.perMessage() {
+		return // the publish or confirm that it breaks says so
+	}
+	p.fail(err)
+}
+
+// fail marks the link as broken and wakes whatever waits for it.
+func (p *publisher) fail(err error) {
+	if p.down.CompareAndSwap(false, true) {
+		p.downAt.Store(p.e.now())
+		p.e.Event("closed", fmt.Sprintf("publisher %d: %v", p.index, err))
+		select {
+		case p.broken <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// reconnect closes the broken link, which settles all that was in flight, and opens another until ctx ends.
+func (p *publisher) reconnect(ctx context.Context) bool {
+	p.closeLink()
+	select {
+	case <-p.broken:
+	default:
+	}
+	p.down.Store(false)
+	ok := p.e.retry(ctx, func(ctx context.Context) error {
+		err := p.connect(ctx)
+		p.countPorts(err)
+		return err
+	})
+	p.e.gap("publisher", p.index, p.downAt.Load(), ok)
+	if ok {
+		p.sends.Window(p.e.now(), false).Counts[record.Reconnects]++
+	}
+	p.waited, p.free = false, p.e.now()
+	return ok
+}
+
+func (p *publisher) countPorts(err error) {
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		p.sends.Window(p.e.now(), false).Counts[record.PortsExhausted]++
+	}
+}
+
+// closeLink is safe to call from outside and twice.
+func (p *publisher) closeLink() {
+	p.closing.Lock()
+	link := p.link
+	p.closing.Unlock()
+	if link == nil {
+		return
+	}
+	if err := link.Close(); err != nil {
+		p.e.log.Debug("close publisher", "publisher", p.index, "error", err)
+	}
+}
+
+// flushReturns hands over what came back; safe at any time.
+func (p *publisher) flushReturns() {
+	p.returnsMu.Lock()
+	p.returns.Flush()
+	p.returnsMu.Unlock()
+}
+
+// pauseAfterFailure keeps a publisher whose every call fails from spinning.
+func (p *publisher) pauseAfterFailure(ctx context.Context) {
+	p.failures = min(p.failures+1, 7)
+	sleep(ctx, time.Millisecond<<p.failures)
+}

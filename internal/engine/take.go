@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// Take returns what was recorded since it was called last; final, after Close, the rest. Publishers hand over once a second by
+// themselves; consumers are asked, so that a drain sees every receipt.
+func (e *Engine) Take(final bool) record.Part {
+	select {
+	case <-e.started:
+	default:
+		return record.Part{Events: e.takeEvents()}
+	}
+	var lastReceipt int64
+	for _, c := range e.consumers {
+		lastReceipt = max(lastReceipt, c.flush())
+	}
+	for _, p := range e.publishers {
+		p.flushReturns()
+	}
+	e.mu.Lock()
+	if final {
+		for detail := range e.blockedSince {
+			e.unblocked(detail)
+		}
+	}
+	e.own.Flush()
+	part := e.last
+	part.Skew = e.skew
+	e.mu.Unlock()
+	part.LastReceipt = lastReceipt
+	part.Windows, part.Sets = e.collector.Take()
+	part.Events = e.takeEvents()
+	return part
+}
+
+func (e *Engine) takeEvents() []record.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	events := e.events
+	e.events = nil
+	return events
+}
+
+// Event takes what a driver reports of its link; the agent puts it into drivers.Env. Time between blocked and
+// unblocked is counted for each detail by itself.
+func (e *Engine) Event(kind drivers.EventKind, detail string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.eventTime()
+	e.events = append(e.events, record.Event{At: now, Kind: string(kind), Detail: detail})
+	switch kind {
+	case drivers.EventBlocked:
+		if _, already := e.blockedSince[detail]; !already {
+			e.blockedSince[detail] = now
+		}
+	case drivers.EventUnblocked:
+		e.unblocked(detail)
+	}
+}
+
+// unblocked counts a blocked time that ended. The caller holds mu.
+func (e *Engine) unblocked(detail string) {
+	since, was := e.blockedSince[detail]
+	if !was || e.own == nil {
+		return
+	}
+	delete(e.blockedSince, detail)
+	now := e.eventTime()
+	e.own.Window(now, e.counts(now)).Counts[record.ConnBlockedNanos] += now - since
+}
+
+// eventTime is now, or 0 while the start is not known. The caller holds mu.
+func (e *Engine) eventTime() int64 {
+	if e.own == nil {
+		return 0
+	}
+	return e.now()
+}
+
+// gap records how long a publisher or consumer was without its link.
+func (e *Engine) gap(role string, index int, since int64, ended bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.eventTime()
+	how := "reconnected"
+	if !ended {
+		how = "not reconnected"
+	}
+	e.events = append(e.events, record.Event{At: since, Kind: record.EventGap, Nanos: now - since,
+		Detail: fmt.Sprintf("%s %d %s after %v", role, index, how, time.Duration(now-since).Round(time.Microsecond))})
+}
+
+func (e *Engine) countReconnect() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.own.Window(e.eventTime(), false).Counts[record.Reconnects]++
+}
+
+// warn records the first few errors of a kind; the rest are in the counters.
+func (e *Engine) warn(what string, err error) {
+	const most = 3
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.warned[what]++; e.warned[what] <= most {
+		e.events = append(e.events, record.Event{At: e.eventTime(), Kind: "error", Detail: fmt.Sprintf("%s: %v", what, err)})
+	}
+}
+
+// retry calls connect with growing pauses until it succeeds or ctx ends.
+func (e *Engine) retry(ctx context.Context, connect func(context.Context) error) bool {
+	const least, most = 10 * time.Millisecond, time.Second
+	for pause := least; ctx.Err() == nil; pause = min(2*pause, most) {
+		err := connect(ctx)
+		if err == nil {
+			return true
+		}
+		e.warn("reconnect", err)
+		sleep(ctx, pause)
+	}
+	return false
+}

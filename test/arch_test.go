@@ -1,0 +1,96 @@
+// Package test holds what no single package can test: the direction of imports, the documentation, whole programs.
+package test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// allowed lists what each package may import of ours: ARCHITECTURE.md draws it. A new package has to be put on a level here first.
+var allowed = map[string][]string{
+	"internal/plan":          {},
+	"internal/record":        {},
+	"internal/stats":         {},
+	"internal/clock":         {},
+	"pkg/drivers":            {},
+	"internal/netsim":        {"internal/clock"},
+	"internal/matrix":        {"internal/plan", "pkg/drivers"},
+	"internal/engine":        {"internal/plan", "internal/record", "internal/clock", "pkg/drivers"},
+	"internal/results":       {"internal/plan", "internal/record"},
+	"internal/report":        {"internal/results", "internal/stats", "internal/record", "internal/plan"},
+	"internal/wire":          {"internal/plan", "internal/record"},
+	"internal/agent":         {"internal/wire", "internal/engine", "internal/netsim", "internal/clock", "internal/plan", "internal/record", "pkg/drivers"},
+	"internal/controller":    {"internal/wire", "internal/matrix", "internal/results", "internal/clock", "internal/plan", "internal/record"},
+	"internal/cli":           {"internal/controller", "internal/agent", "internal/report", "internal/results", "internal/matrix", "internal/wire", "internal/plan", "internal/record", "pkg/drivers"},
+	"pkg/drivers/drivertest": {"pkg/drivers"},
+	"pkg/drivers/loopback":   {"pkg/drivers"},
+	"pkg/drivers/nats":       {"pkg/drivers"},
+	"pkg/drivers/rabbitmq":   {"pkg/drivers"},
+	"pkg/drivers/all":        {"pkg/drivers/loopback", "pkg/drivers/nats", "pkg/drivers/rabbitmq"},
+	"cmd/ctl":                {"internal/cli", "pkg/drivers/all"},
+	"cmd/controller":         {"internal/cli", "pkg/drivers/all"},
+	"cmd/agent":              {"internal/cli", "pkg/drivers/all"},
+}
+
+// homes lists the only packages that may import a heavy dependency.
+var homes = map[string][]string{
+	"cuelang.org/go":                 {"internal/matrix"},
+	"github.com/HdrHistogram":        {"internal/record"},
+	"github.com/nats-io":             {"internal/wire", "pkg/drivers/nats"},
+	"github.com/rabbitmq/amqp091-go": {"pkg/drivers/rabbitmq"},
+	"github.com/spf13/cobra":         {"internal/cli"},
+}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestImportsGoDownOnly(t *testing.T) {
+	for _, p := range product(t) {
+		name := strings.TrimPrefix(p.ImportPath, "lockstep/")
+		may, known := allowed[name]
+		if !known {
+			t.Errorf("%s is on no level: put it into ARCHITECTURE.md and into this test", name)
+			continue
+		}
+		for _, i := range p.Imports {
+			if ours, is := strings.CutPrefix(i, "lockstep/"); is && !slices.Contains(may, ours) {
+				t.Errorf("%s imports %s, which is not below it", name, ours)
+			}
+			for dependency, only := range homes {
+				if strings.HasPrefix(i, dependency) && !slices.Contains(only, name) {
+					t.Errorf("%s imports %s, which lives in %v only", name, i, only)
+				}
+			}
+		}
+	}
+}
+
+// product lists the packages of the product: everything but what is under test.
+func product(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("list packages: %v", err)
+	}
+	var all []goPackage
+	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
+		var p goPackage
+		if err := d.Decode(&p); err != nil {
+			t.Fatalf("read package list: %v", err)
+		}
+		if !strings.HasPrefix(p.ImportPath, "lockstep/test") && p.ImportPath != "lockstep/matrices" {
+			all = append(all, p)
+		}
+	}
+	if len(all) < 10 {
+		t.Fatalf("found only %d packages: the listing is not what this test expects", len(all))
+	}
+	return all
+}

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Formatting and static analysis; a database of vulnerabilities that does not answer is a warning.
+set -u
+cd "$(dirname "$0")/.."
+go=${GO:-go}
+failed=0
+
+unformatted=$(git ls-files '*.go' | xargs gofmt -l)
+[ -z "$unformatted" ] || { echo "gofmt: $unformatted"; failed=1; }
+"$go" vet ./... || failed=1
+"$go" run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... || failed=1
+
+if report=$("$go" run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./... 2>&1); then
+	echo "govulncheck: nothing known"
+elif grep -q '^Vulnerability #' <<<"$report"; then
+	echo "$report"
+	failed=1
+else
+	echo "warning: govulncheck could not be done here: $(tail -n 1 <<<"$report")"
+fi
+exit $failed
