@@ -152,12 +152,11 @@ func checkPrefetch(c *check) {
 	r := c.rig(u)
 	one := func(spec *drivers.ConsumerSpec) { spec.Batch = 1 }
 	g := newGate(nil)
-	blocked := r.inbox(g.react, one)
 	defer g.release()
 	s := r.sender(1)
-	s.send(1)
+	s.send(40) // all there when the first consumer comes, so that it takes what it may
+	blocked := r.inbox(g.react, one)
 	c.await(g.entered, "the first message")
-	s.send(39)
 	other := r.inbox(nil, one)
 	c.eventually(func() bool { return other.distinct() >= 35 }, func() string {
 		return "a handler that blocks keeps more than its prefetch of 5 from another consumer"
@@ -166,7 +165,7 @@ func checkPrefetch(c *check) {
 	if n := other.distinct() + blocked.distinct(); n > 40 {
 		c.errorf("%d different deliveries of 40 messages: an unacknowledged message went to two consumers", n)
 	}
-	if other.count(id{1, 0}) > 0 {
+	if held := blocked.all(); other.count(held[0].id) > 0 {
 		c.errorf("the message in a blocked handler went to another consumer too")
 	}
 }
@@ -175,8 +174,8 @@ func checkPrefetch(c *check) {
 func (c *check) await(ch <-chan struct{}, what string) {
 	select {
 	case <-ch:
-	case <-time.After(waitLimit):
-		c.fatalf("waited %v in vain: %s", waitLimit, what)
+	case <-time.After(c.wait):
+		c.fatalf("waited %v in vain: %s", c.wait, what)
 	}
 }
 
@@ -187,13 +186,17 @@ func checkBatch(c *check) {
 	for _, batch := range []int{1, 7, 1000} {
 		r := c.rig(u)
 		s := r.sender(1)
-		in := r.inbox(nil, func(spec *drivers.ConsumerSpec) { spec.Batch = batch })
+		g := newGate(nil)
+		defer g.release()
+		in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch = batch })
 		s.send(3)
-		if keeps(u.Mode, d.Promises) && !in.arrive(s.kept()) {
-			c.fatalf("3 messages wait for a batch of %d to fill", batch)
+		c.await(g.entered, "the first of 3 messages: they must not wait for a batch to fill")
+		s.send(80) // they gather while the handler blocks
+		g.release()
+		if keeps(u.Mode, d.Promises) {
+			in.arrive(s.kept())
 		}
-		s.send(100)
-		in.arrive(s.kept())
+		in.close()
 		c.logf("batch %d: %d calls, at most %d at once", batch, in.calls, in.largest)
 	}
 }

@@ -22,8 +22,7 @@ import (
 
 const (
 	checkLimit = 30 * time.Second // of one check
-	waitLimit  = 10 * time.Second // for what must happen
-	callLimit  = 10 * time.Second // for "a few seconds", generously
+	waitLimit  = 10 * time.Second // for what must happen, and for "a few seconds", generously
 	leakLimit  = 5 * time.Second  // for goroutines to end after Close
 )
 
@@ -39,6 +38,7 @@ type check struct {
 	t    *testing.T // for Restart only
 	ctx  context.Context
 	dial *dialer
+	wait time.Duration // Harness.wait or waitLimit
 
 	mu       sync.Mutex
 	over     bool // too late to report
@@ -51,7 +51,10 @@ func prove(t *testing.T, h Harness, n named) result {
 	leaks := goleak.IgnoreCurrent()
 	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
 	defer cancel()
-	c := &check{h: h, t: t, ctx: ctx, dial: newDialer()}
+	c := &check{h: h, t: t, ctx: ctx, dial: newDialer(), wait: waitLimit}
+	if h.wait > 0 {
+		c.wait = h.wait
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -61,7 +64,7 @@ func prove(t *testing.T, h Harness, n named) result {
 	select {
 	case <-done:
 		c.checkLeaks(leaks)
-	case <-time.After(checkLimit + callLimit):
+	case <-time.After(checkLimit + c.wait):
 		c.errorf("the check hangs; goroutines:\n%s", stacks())
 	}
 	c.mu.Lock()
@@ -75,10 +78,17 @@ func stacks() []byte {
 	return buf[:runtime.Stack(buf, true)]
 }
 
+// checkLeaks looks for goroutines left behind; a check that failed may well leave some.
 func (c *check) checkLeaks(before goleak.Option) {
 	c.dial.close()
+	c.mu.Lock()
+	failed := len(c.result.failures) > 0
+	c.mu.Unlock()
+	if failed {
+		return
+	}
 	var err error
-	for deadline := time.Now().Add(leakLimit); ; {
+	for deadline := time.Now().Add(min(leakLimit, c.wait)); ; {
 		if err = goleak.Find(before); err == nil {
 			return
 		}
@@ -148,10 +158,10 @@ func (c *check) within(limit time.Duration, doing string, f func()) bool {
 
 // eventually waits for ok; what says at the end what is still missing.
 func (c *check) eventually(ok func() bool, what func() string) bool {
-	deadline := time.Now().Add(waitLimit)
+	deadline := time.Now().Add(c.wait)
 	for pause := 50 * time.Microsecond; !ok(); pause = min(2*pause, 5*time.Millisecond) {
 		if time.Now().After(deadline) || c.ctx.Err() != nil {
-			c.errorf("waited %v in vain: %s", waitLimit, what())
+			c.errorf("waited %v in vain: %s", c.wait, what())
 			return false
 		}
 		time.Sleep(pause)
@@ -195,7 +205,7 @@ func (c *check) sessionWith(options []byte) drivers.Session {
 	s, err := c.h.Driver.Open(c.ctx, options, c.env())
 	c.must(err, "open a session")
 	c.cleanups = append(c.cleanups, func() {
-		c.within(callLimit, "Session.Close", func() { _ = s.Close() })
+		c.within(c.wait, "Session.Close", func() { _ = s.Close() })
 	})
 	return s
 }

@@ -126,7 +126,7 @@ func (d *dialer) forward(ctx context.Context, address string) (string, error) {
 
 func (d *dialer) relay(local net.Conn, address string) {
 	defer func() { _ = local.Close() }()
-	ctx, cancel := withLimit(callLimit)
+	ctx, cancel := withLimit(waitLimit)
 	defer cancel()
 	far, err := d.dial(ctx, "tcp", address)
 	if err != nil {

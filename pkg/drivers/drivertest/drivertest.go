@@ -5,6 +5,7 @@ package drivertest
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"lockstep/pkg/drivers"
 )
@@ -28,6 +29,8 @@ type Harness struct {
 	Bare bool
 	// Slow asks for fewer messages and waits longer for what must not happen.
 	Slow bool
+
+	wait time.Duration // shortens what the suite's own tests wait for in vain
 }
 
 // Run proves the driver contract as far as h.Driver declares it for h.Options. Every check has a deadline, a

@@ -57,7 +57,7 @@ func (r *rig) tryInbox(react func([]receipt) error, edit ...func(*drivers.Consum
 }
 
 func (in *inbox) close() {
-	in.c.within(callLimit, "Consumer.Close", func() { _ = in.consumer.Close() })
+	in.c.within(in.c.wait, "Consumer.Close", func() { _ = in.consumer.Close() })
 }
 
 func (in *inbox) handle(ds []drivers.Delivery) error {

@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func checkGarbage(c *check) {
 	for _, raw := range []string{`{`, `[]`, `"x"`, `{"name": {}}{`} {
 		var s drivers.Session
 		var err error
-		c.within(callLimit, "Open", func() { s, err = c.h.Driver.Open(c.ctx, json.RawMessage(raw), c.env()) })
+		c.within(c.wait, "Open", func() { s, err = c.h.Driver.Open(c.ctx, json.RawMessage(raw), c.env()) })
 		if err == nil {
 			c.errorf("Open with options %s gives no error", raw)
 			if s != nil {
@@ -65,7 +66,7 @@ func checkOpenTwice(c *check) {
 	c.must(b.Setup(c.ctx, t), "Setup in a session whose neighbour closed")
 	c.must(b.Teardown(c.ctx, t), "Teardown")
 	r := &rig{c: c, use: u, session: a, topology: t}
-	c.within(callLimit, "Publisher of a closed session", func() {
+	c.within(c.wait, "Publisher of a closed session", func() {
 		if p, err := a.Publisher(c.ctx, c.newSender(1, u.Mode).spec(r.publisherSpec())); err == nil {
 			c.errorf("a closed session connects a publisher")
 			_ = p.Close()
@@ -82,9 +83,9 @@ func checkDead(c *check) {
 	if want == "" {
 		want = "127.0.0.1"
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, callLimit)
+	ctx, cancel := context.WithTimeout(c.ctx, c.wait)
 	defer cancel()
-	c.within(callLimit+5*time.Second, "Open to a broker that is not there", func() {
+	c.within(c.wait+5*time.Second, "Open to a broker that is not there", func() {
 		err := c.tryAll(ctx, c.h.DeadOptions)
 		switch {
 		case err == nil:
@@ -111,7 +112,7 @@ func (c *check) tryAll(ctx context.Context, options json.RawMessage) error {
 		return err
 	}
 	defer func() {
-		end, cancel := withLimit(callLimit)
+		end, cancel := withLimit(c.wait)
 		defer cancel()
 		_ = s.Teardown(end, r.topology)
 	}()
@@ -132,7 +133,7 @@ func checkCancelOpen(c *check) {
 		c.dial.hang.Store(true)
 		defer time.AfterFunc(100*time.Millisecond, cancel).Stop()
 	}
-	c.within(callLimit, "Open or Publisher with a cancelled context", func() {
+	c.within(c.wait, "Open or Publisher with a cancelled context", func() {
 		if err := c.tryAll(ctx, c.h.Options); err == nil {
 			c.errorf("Open, Setup and Publisher succeed with a cancelled context")
 		}
@@ -143,8 +144,8 @@ func checkCancelOpen(c *check) {
 func checkDialRefused(c *check) {
 	c.needDial()
 	c.dial.refuse.Store(true)
-	c.within(callLimit+5*time.Second, "Open through a dialer that refuses", func() {
-		ctx, cancel := context.WithTimeout(c.ctx, callLimit)
+	c.within(c.wait+5*time.Second, "Open through a dialer that refuses", func() {
+		ctx, cancel := context.WithTimeout(c.ctx, c.wait)
 		defer cancel()
 		if err := c.tryAll(ctx, c.h.Options); err == nil {
 			c.errorf("a publisher is connected although Dial refused every connection: something goes past Dial")
@@ -175,9 +176,10 @@ func checkDialCounted(c *check) {
 	}
 	s.settle()
 	in.arrive(s.kept())
-	if sent, got := c.dial.writings.Load(), c.dial.readings.Load(); sent < n*size || got < n*size {
-		c.errorf("%d messages of %d bytes made %d bytes sent and %d received through Dial: something goes past it", n, size, sent, got)
-	}
+	sent, got := &c.dial.writings, &c.dial.readings
+	c.eventually(func() bool { return sent.Load() >= n*size && got.Load() >= n*size }, func() string {
+		return fmt.Sprintf("%d messages of %d bytes made %d bytes sent and %d received through Dial: something goes past it", n, size, sent.Load(), got.Load())
+	})
 }
 
 // checkExclusive counts connections: Exclusive ones are not shared, equal numbers may be.

@@ -68,13 +68,13 @@ func checkPublishBlocksClose(c *check) {
 	r := c.blockedRig(u)
 	s := r.sender(1)
 	ended := c.block(c.ctx, s)
-	c.within(callLimit, "Publisher.Close while Publish blocks", func() { _ = s.pub.Close() })
+	c.within(c.wait, "Publisher.Close while Publish blocks", func() { _ = s.pub.Close() })
 	select {
 	case err := <-ended:
 		if err == nil {
 			c.logf("no Publish was blocked when Close came")
 		}
-	case <-time.After(callLimit):
+	case <-time.After(c.wait):
 		c.errorf("Publish still blocks after Close returned")
 	}
 	if n := s.outstanding(); n > 0 {
@@ -100,10 +100,10 @@ func checkPublishBlocksCancel(c *check) {
 		if err == nil {
 			c.logf("no Publish was blocked when its context was cancelled")
 		}
-	case <-time.After(callLimit):
-		c.errorf("Publish still blocks %v after its context was cancelled", callLimit)
+	case <-time.After(c.wait):
+		c.errorf("Publish still blocks %v after its context was cancelled", c.wait)
 	}
-	c.within(callLimit, "Publisher.Close of a stalled publisher", func() { _ = s.pub.Close() })
+	c.within(c.wait, "Publisher.Close of a stalled publisher", func() { _ = s.pub.Close() })
 }
 
 // checkSessionClose closes a session over open publishers and consumers.
@@ -116,8 +116,8 @@ func checkSessionClose(c *check) {
 	for i := range 20 {
 		c.must(s.publish(c.ctx, uint32(i), 64), "publish")
 	}
-	c.within(callLimit, "Session.Close over open parts", func() { c.must(r.session.Close(), "close the session") })
-	c.within(callLimit, "Close of parts after their session", func() {
+	c.within(c.wait, "Session.Close over open parts", func() { c.must(r.session.Close(), "close the session") })
+	c.within(c.wait, "Close of parts after their session", func() {
 		_ = s.pub.Close()
 		_ = in.consumer.Close()
 	})
@@ -152,18 +152,19 @@ func checkCutPublisher(c *check) {
 	s.send(10)
 	c.dial.stall(true)
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
-	for i := range 10 {
-		if err := s.publish(ctx, uint32(i), 64); err != nil {
-			break
-		}
-	}
 	flushed := make(chan struct{})
 	go func() {
 		defer close(flushed)
+		for i := range 10 {
+			if err := s.publish(ctx, uint32(i), 64); err != nil {
+				return
+			}
+		}
 		_ = s.pub.Flush(ctx)
 	}()
+	c.linger()
 	c.cut()
-	c.await(flushed, "Flush over a broken link")
+	c.await(flushed, "Publish and Flush over a broken link")
 	cancel()
 	c.eventually(func() bool { return s.closings.Load() > 0 }, func() string { return "OnClosed is not called after the link broke" })
 	c.eventually(func() bool { return s.outstanding() == 0 }, func() string {
@@ -174,12 +175,12 @@ func checkCutPublisher(c *check) {
 			c.errorf("message %d: the confirm over a broken link is not ErrClosed: %v", o.seq, o.err)
 		}
 	})
-	c.within(callLimit, "Publish over a broken link", func() {
+	c.within(c.wait, "Publish over a broken link", func() {
 		if err := s.publish(c.ctx, 0, 64); err == nil {
 			c.errorf("Publish over a broken link gives no error")
 		}
 	})
-	c.within(callLimit, "Close over a broken link", func() { _ = s.pub.Close() })
+	c.within(c.wait, "Close over a broken link", func() { _ = s.pub.Close() })
 	if n := s.closings.Load(); n > 1 {
 		c.errorf("OnClosed is called %d times", n)
 	}
@@ -239,7 +240,7 @@ func checkCutConsumer(c *check) {
 	g.release()
 	in.close()
 	calls := len(in.all())
-	c.within(callLimit, "Publisher.Close over a broken link", func() { _ = s.pub.Close() })
+	c.within(c.wait, "Publisher.Close over a broken link", func() { _ = s.pub.Close() })
 	if n := in.closings.Load(); n > 1 {
 		c.errorf("OnClosed is called %d times", n)
 	}
@@ -277,7 +278,7 @@ func checkRestart(c *check) {
 	c.eventually(func() bool { return s.closings.Load() > 0 && in.closings.Load() > 0 }, func() string {
 		return "OnClosed is not called after the broker restarted"
 	})
-	c.within(callLimit, "Publisher.Close after a restart", func() { _ = s.pub.Close() })
+	c.within(c.wait, "Publisher.Close after a restart", func() { _ = s.pub.Close() })
 	in.close()
 	before := slices.DeleteFunc(s.kept(), func(m id) bool { return in.count(m) > 0 })
 	if !u.Persistent {

@@ -71,8 +71,8 @@ func (s *sender) sendAs(m drivers.Mode, n int) {
 	step := map[drivers.Mode]int{drivers.ConfirmEach: 1, drivers.ConfirmBatch: 10}[m]
 	for i := range n {
 		s.c.must(s.publish(s.c.ctx, uint32(i), 64+i%100), "publish")
-		if step > 0 && (i+1)%step == 0 {
-			s.settle()
+		if step > 0 && (i+1)%step == 0 && !s.settle() {
+			return
 		}
 	}
 	s.settle()
@@ -106,12 +106,17 @@ func checkClose(c *check, m drivers.Mode) {
 		rounds, each = 5, 1
 	}
 	var want []id
+	var senders []*sender
 	for i := range rounds {
-		s := r.sender(uint32(i))
+		s := r.sender(uint32(i), func(spec *drivers.PublisherSpec) {
+			if perMessage(m) {
+				spec.Connection = drivers.Exclusive
+			}
+		})
 		for k := range each {
 			c.must(s.publish(c.ctx, uint32(k), 64), "publish")
 		}
-		c.within(callLimit, "Publisher.Close", func() { c.must(s.pub.Close(), "close a publisher") })
+		c.within(c.wait, "Publisher.Close", func() { c.must(s.pub.Close(), "close a publisher") })
 		if n := s.outstanding(); n > 0 {
 			c.errorf("Close returned with %d of %d messages unconfirmed", n, each)
 		}
@@ -119,11 +124,14 @@ func checkClose(c *check, m drivers.Mode) {
 		if err := s.publish(c.ctx, 0, 64); err == nil {
 			c.errorf("Publish after Close gives no error")
 		}
-		c.linger()
-		if n := s.closings.Load(); n > 0 {
+		want = append(want, s.kept()...)
+		senders = append(senders, s)
+	}
+	c.linger()
+	for _, s := range senders {
+		if s.closings.Load() > 0 {
 			c.errorf("OnClosed was called although the suite closed the publisher")
 		}
-		want = append(want, s.kept()...)
 	}
 	if m.Confirmed() && len(want) < rounds*each {
 		c.logf("%d of %d confirms came without error before Close returned", len(want), rounds*each)

@@ -108,7 +108,7 @@ func (r *rig) sender(publisher uint32, edit ...func(*drivers.PublisherSpec)) *se
 	pub, err := r.session.Publisher(r.c.ctx, s.spec(spec))
 	r.c.must(err, "connect a publisher")
 	s.pub = pub
-	r.c.cleanups = append(r.c.cleanups, func() { r.c.within(callLimit, "Publisher.Close", func() { _ = pub.Close() }) })
+	r.c.cleanups = append(r.c.cleanups, func() { r.c.within(r.c.wait, "Publisher.Close", func() { _ = pub.Close() }) })
 	return s
 }
 

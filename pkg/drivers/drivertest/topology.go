@@ -111,7 +111,7 @@ func checkTogether(c *check) {
 	for _, s := range senders {
 		wg.Go(func() { r.connectAndSend(s, c.count()/2) })
 	}
-	if !c.within(waitLimit*2, "four publishers at once", wg.Wait) {
+	if !c.within(c.wait*2, "four publishers at once", wg.Wait) {
 		return
 	}
 	var want []id

@@ -80,7 +80,7 @@ func (c *check) rigWith(options []byte, u drivers.Use) *rig {
 
 // teardown uses a session of its own, since the check may have closed or cut the first.
 func (r *rig) teardown() {
-	ctx, cancel := withLimit(callLimit)
+	ctx, cancel := withLimit(r.c.wait)
 	defer cancel()
 	r.c.dial.stall(false)
 	if err := r.session.Teardown(ctx, r.topology); err == nil {

@@ -1,0 +1,187 @@
+package drivertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
+)
+
+// dialing is loopback behind a connection: each publisher and consumer has one, bodies go through it and come
+// back. dial is Env.Dial, unless the driver is to go past it; forward takes Env.Forward instead.
+type dialing struct {
+	address string
+	bypass  bool
+	forward bool
+}
+
+func (dialing) Info() drivers.Info { return loopback.Driver{}.Info() }
+
+func (d dialing) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	var o struct{ Name, Address string }
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return nil, err
+	}
+	if o.Address != "" {
+		d.address = o.Address
+	}
+	s, err := loopback.Driver{}.Open(ctx, fmt.Appendf(nil, `{"name":%q}`, o.Name), env)
+	if err != nil {
+		return nil, err
+	}
+	return &dialingSession{Session: s, d: d, env: env}, nil
+}
+
+type dialingSession struct {
+	drivers.Session
+	d   dialing
+	env drivers.Env
+}
+
+func (s *dialingSession) connect(ctx context.Context) (net.Conn, error) {
+	address := s.d.address
+	dial := s.env.Dial
+	if s.d.forward {
+		local, err := s.env.Forward(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		address, dial = local, (&net.Dialer{}).DialContext
+	}
+	if s.d.bypass {
+		dial = (&net.Dialer{}).DialContext
+	}
+	conn, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", s.d.address, err)
+	}
+	return conn, nil
+}
+
+func (s *dialingSession) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Session.Publisher(ctx, spec)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	d := &dialingPublisher{Publisher: p, conn: conn, done: make(chan struct{})}
+	go d.watch(spec.OnClosed)
+	return d, nil
+}
+
+// dialingPublisher sends each body through its connection, which echoes it, before loopback takes it.
+type dialingPublisher struct {
+	drivers.Publisher
+	conn   net.Conn
+	done   chan struct{}
+	mu     sync.Mutex
+	closed bool
+}
+
+func (p *dialingPublisher) watch(onClosed func(error)) {
+	defer close(p.done)
+	_, err := io.Copy(io.Discard, p.conn)
+	p.mu.Lock()
+	closed := p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if !closed {
+		_ = p.Publisher.Close()
+		onClosed(errors.Join(drivers.ErrClosed, err))
+	}
+}
+
+func (p *dialingPublisher) Publish(ctx context.Context, m drivers.Message) error {
+	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetWriteDeadline(time.Now()) })
+	defer stop()
+	if _, err := p.conn.Write(m.Body); err != nil {
+		return errors.Join(drivers.ErrClosed, err)
+	}
+	return p.Publisher.Publish(ctx, m)
+}
+
+func (p *dialingPublisher) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	_ = p.conn.Close()
+	<-p.done
+	return p.Publisher.Close()
+}
+
+// echo is a server that sends back what it gets, until the test ends.
+func echo(t *testing.T) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer func() { _ = c.Close() }()
+				_, _ = io.Copy(c, c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		wg.Wait()
+	})
+	return l.Addr().String()
+}
+
+// TestDialChecks proves the checks of connections: they pass for a driver that keeps to Env, and find one that
+// goes past it. The publisher's connection is all that this driver has, so checks of others do not apply.
+func TestDialChecks(t *testing.T) {
+	address := echo(t)
+	names := []string{"open/dead", "open/cancel", "dial/refused", "dial/counted", "dial/exclusive",
+		"mode/confirm-window", "publish-blocks/close", "publish-blocks/cancel", "cut/publisher"}
+	for kind, driver := range map[string]dialing{
+		"dial": {address: address}, "forward": {address: address, forward: true}, "bypass": {address: address, bypass: true},
+	} {
+		for _, name := range names {
+			t.Run(kind+"/"+name, func(t *testing.T) { testDial(t, driver, name) })
+		}
+	}
+}
+
+// testDial expects what the named check says of a driver that goes past Dial, or does not.
+func testDial(t *testing.T, d dialing, name string) {
+	if d.forward && (name == "open/dead" || name == "open/cancel" || name == "dial/refused") {
+		t.Skip("a forwarder accepts before it dials, so that only a protocol's handshake could fail")
+	}
+	at := 0
+	for i, n := range checks() {
+		if n.name == name {
+			at = i
+		}
+	}
+	r := prove(t, Harness{
+		Driver: d, Options: json.RawMessage(`{"name":"dialing"}`), wait: 2 * time.Second,
+		DeadOptions: json.RawMessage(`{"name":"dialing","address":"127.0.0.1:1"}`), DeadAddress: "127.0.0.1:1",
+	}, checks()[at])
+	found := map[string]bool{"dial/refused": true, "dial/counted": true, "dial/exclusive": true, "open/cancel": true, "cut/publisher": true}
+	switch wantFailure := d.bypass && found[name]; {
+	case wantFailure && len(r.failures) == 0:
+		t.Errorf("%s does not find that the driver goes past Dial", name)
+	case !wantFailure && len(r.failures) > 0:
+		t.Errorf("%s fails for a driver that keeps to Dial: %v", name, r.failures)
+	}
+}

@@ -1,0 +1,163 @@
+package drivertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
+)
+
+// faulty is loopback with one thing broken.
+type faulty struct {
+	declare   func(*drivers.Declaration)
+	open      func(raw json.RawMessage) (json.RawMessage, error)
+	setup     func(s drivers.Session, ctx context.Context, t drivers.Topology) error
+	teardown  func(s drivers.Session, ctx context.Context, t drivers.Topology) error
+	pubSpec   func(*drivers.PublisherSpec)
+	publisher func(drivers.Publisher, drivers.PublisherSpec) drivers.Publisher
+	conSpec   func(*drivers.ConsumerSpec)
+	consumer  func(drivers.Consumer) drivers.Consumer
+	handler   func(drivers.Handler) drivers.Handler
+}
+
+func (f faulty) Info() drivers.Info {
+	info := loopback.Driver{}.Info()
+	if f.declare != nil {
+		declare := info.Declare
+		info.Declare = func(raw json.RawMessage, u drivers.Use) drivers.Declaration {
+			d := declare(raw, u)
+			f.declare(&d)
+			return d
+		}
+	}
+	return info
+}
+
+func (f faulty) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	if f.open != nil {
+		var err error
+		if raw, err = f.open(raw); err != nil {
+			return nil, err
+		}
+	}
+	s, err := loopback.Driver{}.Open(ctx, raw, env)
+	if err != nil {
+		return nil, err
+	}
+	return &faultySession{Session: s, f: f}, nil
+}
+
+type faultySession struct {
+	drivers.Session
+	f faulty
+}
+
+func (s *faultySession) Setup(ctx context.Context, t drivers.Topology) error {
+	if s.f.setup != nil {
+		return s.f.setup(s.Session, ctx, t)
+	}
+	return s.Session.Setup(ctx, t)
+}
+
+func (s *faultySession) Teardown(ctx context.Context, t drivers.Topology) error {
+	if s.f.teardown != nil {
+		return s.f.teardown(s.Session, ctx, t)
+	}
+	return s.Session.Teardown(ctx, t)
+}
+
+func (s *faultySession) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	own := spec
+	if s.f.pubSpec != nil {
+		s.f.pubSpec(&own)
+	}
+	p, err := s.Session.Publisher(ctx, own)
+	if err == nil && s.f.publisher != nil {
+		p = s.f.publisher(p, spec)
+	}
+	return p, err
+}
+
+func (s *faultySession) Consumer(ctx context.Context, spec drivers.ConsumerSpec, h drivers.Handler) (drivers.Consumer, error) {
+	if s.f.conSpec != nil {
+		s.f.conSpec(&spec)
+	}
+	if s.f.handler != nil {
+		h = s.f.handler(h)
+	}
+	c, err := s.Session.Consumer(ctx, spec, h)
+	if err == nil && s.f.consumer != nil {
+		c = s.f.consumer(c)
+	}
+	return c, err
+}
+
+// onConfirm makes a fault out of a change to OnConfirm.
+func onConfirm(change func(spec *drivers.PublisherSpec, token uint64, err error, call func(uint64, error))) faulty {
+	return faulty{pubSpec: func(spec *drivers.PublisherSpec) {
+		call, own := spec.OnConfirm, *spec
+		spec.OnConfirm = func(token uint64, err error) { change(&own, token, err, call) }
+	}}
+}
+
+// publishing is a publisher whose Publish or Close is somebody else's.
+type publishing struct {
+	drivers.Publisher
+	publish func(ctx context.Context, m drivers.Message) error
+	close   func() error
+}
+
+func (p *publishing) Publish(ctx context.Context, m drivers.Message) error {
+	if p.publish != nil {
+		return p.publish(ctx, m)
+	}
+	return p.Publisher.Publish(ctx, m)
+}
+
+func (p *publishing) Close() error {
+	if p.close != nil {
+		return p.close()
+	}
+	return p.Publisher.Close()
+}
+
+// option adds a field to the options of Open, behind the back of the declaration.
+func option(field string) faulty {
+	return faulty{open: func(raw json.RawMessage) (json.RawMessage, error) {
+		var o map[string]any
+		if err := json.Unmarshal(raw, &o); err != nil {
+			return nil, err
+		}
+		return append(json.RawMessage(fmt.Sprintf(`{"name":%q,`, o["name"])), field+"}"...), nil
+	}}
+}
+
+// readsLate confirms, or returns, before it reads the body: it sends each message with the next one's call.
+func readsLate(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
+	var held *drivers.Message
+	late := &publishing{Publisher: p}
+	flush := func(ctx context.Context) (err error) {
+		if held != nil {
+			err, held = p.Publish(ctx, *held), nil
+		}
+		return err
+	}
+	late.publish = func(ctx context.Context, m drivers.Message) error {
+		err := flush(ctx)
+		held = &m
+		if spec.Mode.Confirmed() {
+			spec.OnConfirm(m.Token, nil)
+		}
+		return err
+	}
+	late.close = func() error { return errors.Join(flush(context.Background()), p.Close()) }
+	return late
+}
+
+// closing is a consumer whose Close is somebody else's.
+type closing func() error
+
+func (c closing) Close() error { return c() }

@@ -1,0 +1,183 @@
+package drivertest
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
+)
+
+// fault is a broken driver and the checks that have to find it out.
+type fault struct {
+	name   string
+	driver drivers.Driver
+	found  []string
+}
+
+// TestSuiteFindsFaults proves that the suite can fail: each check named must fail for the broken driver, and
+// must pass for the whole one, or its failure would say nothing.
+func TestSuiteFindsFaults(t *testing.T) {
+	passed := map[string]bool{}
+	for _, f := range slices.Concat(publisherFaults(), consumerFaults(), sessionFaults()) {
+		t.Run(f.name, func(t *testing.T) {
+			for _, name := range f.found {
+				if !passed[name] {
+					passed[name] = true
+					if r := runOne(t, loopback.Driver{}, name, 5*time.Second); len(r.failures) > 0 || r.skipped != "" {
+						t.Errorf("%s does not pass for loopback itself: %v %s", name, r.failures, r.skipped)
+					}
+				}
+				if r := runOne(t, f.driver, name, 150*time.Millisecond); len(r.failures) == 0 {
+					t.Errorf("%s does not find that the driver %s (skipped: %q)", name, f.name, r.skipped)
+				}
+			}
+		})
+	}
+}
+
+func runOne(t *testing.T, d drivers.Driver, name string, wait time.Duration) result {
+	t.Helper()
+	at := slices.IndexFunc(checks(), func(n named) bool { return n.name == name })
+	if at < 0 {
+		t.Fatalf("there is no check %q", name)
+	}
+	return prove(t, Harness{
+		Driver:      d,
+		Options:     json.RawMessage(`{"name":"self"}`),
+		FullOptions: json.RawMessage(`{"name":"self","capacity":10}`),
+		Cut:         func() { loopback.Cut("self") },
+		Bare:        true,
+		wait:        wait,
+	}, checks()[at])
+}
+
+func publisherFaults() []fault {
+	var n atomic.Int64
+	tenth := func() bool { return n.Add(1)%10 == 0 }
+	return []fault{
+		{"loses confirms", onConfirm(func(_ *drivers.PublisherSpec, token uint64, err error, call func(uint64, error)) {
+			if !tenth() {
+				call(token, err)
+			}
+		}), []string{"mode/confirm-window", "mode/confirm-each"}},
+		{"confirms twice", onConfirm(func(_ *drivers.PublisherSpec, token uint64, err error, call func(uint64, error)) {
+			call(token, err)
+			if tenth() {
+				call(token, err)
+			}
+		}), []string{"mode/confirm-window", "mode/confirm-batch"}},
+		{"counts instead of giving tokens back", onConfirm(func(_ *drivers.PublisherSpec, _ uint64, err error, call func(uint64, error)) {
+			call(uint64(n.Add(1)), err)
+		}), []string{"mode/confirm-window"}},
+		{"confirms from several goroutines at once", concurrentConfirms(), []string{"mode/confirm-window"}},
+		{"confirms after Close", lateConfirms(), []string{"close/confirm-window"}},
+		{"confirms what is not to be confirmed", faulty{publisher: func(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
+			return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
+				spec.OnConfirm(m.Token, nil)
+				return p.Publish(ctx, m)
+			}}
+		}}, []string{"mode/fire-and-forget", "mode/connection-per-message"}},
+		{"reads bodies late", faulty{publisher: readsLate}, []string{"mode/fire-and-forget"}},
+		{"reads bodies after the confirm", faulty{publisher: readsLate, pubSpec: func(s *drivers.PublisherSpec) {
+			s.OnConfirm = func(uint64, error) {}
+		}}, []string{"mode/confirm-window"}},
+		{"loses messages", option(`"lose":20`), []string{"mode/confirm-window", "mode/fire-and-forget"}},
+		{"duplicates messages", option(`"duplicate":20`), []string{"mode/confirm-window", "fan-out"}},
+		{"reorders messages", option(`"swap":[3,17]`), []string{"mode/confirm-window", "order"}},
+		{"rejects messages", option(`"reject":20`), []string{"mode/confirm-window"}},
+		{"drops what Close finds", faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
+			return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
+				if tenth() {
+					return nil
+				}
+				return p.Publish(ctx, m)
+			}}
+		}}, []string{"close/fire-and-forget", "close/confirm-window"}},
+		{"cannot be cancelled", faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
+			return &publishing{Publisher: p, publish: func(_ context.Context, m drivers.Message) error {
+				return p.Publish(context.Background(), m)
+			}}
+		}}, []string{"publish-blocks/cancel"}},
+		{"waits in Close for Publish", waitingClose(), []string{"publish-blocks/close"}},
+		{"returns after the confirm", returnsLate(), []string{"mandatory"}},
+		{"returns nothing", faulty{pubSpec: func(s *drivers.PublisherSpec) { s.Mandatory = false }}, []string{"mandatory", "mandatory/unconfirmed"}},
+		{"loses some keys", faulty{publisher: func(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
+			return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
+				if m.Key > 1<<30 {
+					spec.OnConfirm(m.Token, nil)
+					return nil
+				}
+				return p.Publish(ctx, m)
+			}}
+		}}, []string{"bindings"}},
+		{"says nothing of a broken link", faulty{pubSpec: func(s *drivers.PublisherSpec) { s.OnClosed = nil }}, []string{"cut/publisher"}},
+		{"says twice that a link broke", faulty{pubSpec: func(s *drivers.PublisherSpec) {
+			call := s.OnClosed
+			s.OnClosed = func(err error) { call(err); call(err) }
+		}}, []string{"cut/publisher"}},
+		{"says that Close broke the link", faulty{publisher: func(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
+			return &publishing{Publisher: p, close: func() error { spec.OnClosed(drivers.ErrClosed); return p.Close() }}
+		}}, []string{"close/confirm-window", "session-close"}[:1]},
+		{"leaves a goroutine", faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
+			go func() { time.Sleep(4 * time.Second) }()
+			return p
+		}}, []string{"mode/confirm-window"}},
+	}
+}
+
+func concurrentConfirms() faulty {
+	return onConfirm(func(_ *drivers.PublisherSpec, token uint64, err error, call func(uint64, error)) {
+		go func() {
+			for range 20 {
+				time.Sleep(10 * time.Microsecond)
+			}
+			call(token, err)
+		}()
+	})
+}
+
+func lateConfirms() faulty {
+	return onConfirm(func(_ *drivers.PublisherSpec, token uint64, err error, call func(uint64, error)) {
+		time.AfterFunc(30*time.Millisecond, func() { call(token, err) })
+	})
+}
+
+func waitingClose() faulty {
+	return faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
+		var mu sync.Mutex
+		return &publishing{
+			Publisher: p,
+			publish: func(ctx context.Context, m drivers.Message) error {
+				mu.Lock()
+				defer mu.Unlock()
+				return p.Publish(ctx, m)
+			},
+			close: func() error {
+				mu.Lock()
+				defer mu.Unlock()
+				return p.Close()
+			},
+		}
+	}}
+}
+
+func returnsLate() faulty {
+	return faulty{pubSpec: func(s *drivers.PublisherSpec) {
+		onReturn, onConfirm := s.OnReturn, s.OnConfirm
+		var returned []byte
+		s.OnReturn = func(b []byte) { returned = slices.Clone(b) }
+		s.OnConfirm = func(token uint64, err error) {
+			onConfirm(token, err)
+			if returned != nil {
+				onReturn(returned)
+				returned = nil
+			}
+		}
+	}}
+}
