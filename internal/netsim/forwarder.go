@@ -1,20 +1,160 @@
 package netsim
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"lockstep/internal/clock"
+)
 
 // Forwarder leads clients without a dialer hook through a dial function: it listens on loopback addresses
-// and passes each connection on. Safe for concurrent use.
+// and passes each connection on. A client's connection is accepted before its upstream is dialled; if that
+// fails, it is reset. Half-closes and ends go on in both directions. Safe for concurrent use.
 type Forwarder struct {
+	// Failed, if set before the first Forward, is told why an upstream could not be dialled. It is called from
+	// many goroutines.
+	Failed func(address string, err error)
+
 	dial DialFunc
+	ctx  context.Context // of all dials, ended by Close
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	local  map[string]net.Listener // by the address they lead to
+	conns  map[net.Conn]struct{}
+	closed bool
 }
 
-// NewForwarder returns a forwarder whose upstream connections are made by dial.
-func NewForwarder(dial DialFunc) *Forwarder { return &Forwarder{dial: dial} }
+// NewForwarder returns a forwarder whose upstream connections are made by dial. Close it.
+func NewForwarder(dial DialFunc) *Forwarder {
+	f := &Forwarder{dial: dial, local: map[string]net.Listener{}, conns: map[net.Conn]struct{}{}}
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	return f
+}
 
-// Forward returns a loopback address ("127.0.0.1:port") whose connections go on to address, until Close.
+// Forward returns a loopback address ("127.0.0.1:port") whose connections go on to address, a "host:port",
+// until Close. The same address gives the same loopback address again. ctx is for this call alone.
 func (f *Forwarder) Forward(ctx context.Context, address string) (string, error) {
-	panic("not written")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return "", fmt.Errorf("forward %s: the forwarder is closed: %w", address, net.ErrClosed)
+	}
+	if l, ok := f.local[address]; ok {
+		return l.Addr().String(), nil
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("forward %s: listen on loopback: %w", address, err)
+	}
+	f.local[address] = l
+	f.work.Go(func() { f.accept(l, address) })
+	return l.Addr().String(), nil
 }
 
-// Close stops the listeners and closes every connection.
-func (f *Forwarder) Close() error { return nil }
+// Close stops the listeners, closes every connection and returns when all of them are through with.
+func (f *Forwarder) Close() error {
+	f.mu.Lock()
+	f.closed = true
+	var errs []error
+	for address, l := range f.local {
+		delete(f.local, address)
+		if err := l.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("stop forwarding to %s: %w", address, err))
+		}
+	}
+	for c := range f.conns {
+		c.Close()
+	}
+	f.mu.Unlock()
+	f.stop()
+	f.work.Wait()
+	return errors.Join(errs...)
+}
+
+func (f *Forwarder) accept(l net.Listener, address string) {
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no file descriptor left, most likely; the client waits in the backlog
+			if clock.Until(f.ctx, clock.Now()+int64(10*time.Millisecond)) != nil {
+				return
+			}
+			continue
+		}
+		f.work.Go(func() { f.pass(c, address) })
+	}
+}
+
+// pass joins a client's connection with one to address until both ways have ended.
+func (f *Forwarder) pass(client net.Conn, address string) {
+	if !f.own(client) {
+		return
+	}
+	defer f.disown(client)
+	server, err := f.dial(f.ctx, "tcp", address)
+	if err != nil {
+		reset(client)
+		if f.Failed != nil && f.ctx.Err() == nil {
+			f.Failed(address, err)
+		}
+		return
+	}
+	if !f.own(server) {
+		return
+	}
+	defer f.disown(server)
+	var ways sync.WaitGroup
+	ways.Go(func() { carry(server, client) })
+	ways.Go(func() { carry(client, server) })
+	ways.Wait()
+}
+
+// carry moves bytes until the end of from, which to then has as well, or until one of them fails, which ends both.
+func carry(to, from net.Conn) {
+	_, err := io.Copy(to, from)
+	half, ok := to.(interface{ CloseWrite() error })
+	if err == nil && ok {
+		err = half.CloseWrite()
+	}
+	if err != nil || !ok {
+		reset(to)
+		reset(from)
+	}
+}
+
+// reset closes c so that its peer sees a failure and no orderly end, where c can do that.
+func reset(c net.Conn) {
+	if l, ok := c.(interface{ SetLinger(seconds int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+	c.Close()
+}
+
+// own has Close close c. If it was called already, c is closed and own says false.
+func (f *Forwarder) own(c net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		c.Close()
+		return false
+	}
+	f.conns[c] = struct{}{}
+	return true
+}
+
+func (f *Forwarder) disown(c net.Conn) {
+	f.mu.Lock()
+	delete(f.conns, c)
+	f.mu.Unlock()
+	c.Close()
+}

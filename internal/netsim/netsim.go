@@ -5,37 +5,130 @@ package netsim
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
+	"sync/atomic"
 	"time"
+
+	"lockstep/internal/clock"
 )
 
-// Conditions describe the simulated network. The zero value is the network as it is.
+// Conditions describe the simulated network. The zero value is the network as it is; a field below zero
+// counts as zero.
 type Conditions struct {
-	Latency   time.Duration // of a round trip; half of it each way
-	Jitter    time.Duration // most that a round trip takes beyond Latency, uniformly drawn; half of it each way; order is kept
-	Bandwidth int64         // bytes per second, each way, per connection; 0: not limited
-	Buffer    int           // bytes in flight each way, then writing blocks; 0: DefaultBuffer
-	Seed      uint64        // of the jitter; connections of one dialer draw different ones from it
+	// Latency of a round trip, on top of the real one; half of it each way.
+	Latency time.Duration
+	// Jitter is the most that a round trip takes beyond Latency: each way takes up to half of it longer,
+	// drawn uniformly. What would overtake is delivered with what it would have overtaken.
+	Jitter time.Duration
+	// Bandwidth in bytes per second, of each connection and each way; 0: as it is.
+	Bandwidth int64
+	// Buffer is how many bytes may be in flight each way of a connection, written and not yet taken at the
+	// other end; beyond it writing blocks. 0: DefaultBuffer.
+	Buffer int
+	// Seed of the jitter. Each connection of a dialer draws from its own stream of it.
+	Seed uint64
 }
 
-// DefaultBuffer is how many bytes may be in flight each way unless Conditions say otherwise.
+// DefaultBuffer is the bytes in flight each way unless Conditions say otherwise.
 const DefaultBuffer = 4 << 20
 
 // DialFunc dials as net.Dialer.DialContext does.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialer returns a dial function whose connections are base's under conditions c. Without latency, jitter and
-// bandwidth it returns base itself, and so the bare connections. Safe for concurrent use.
+// Dialer returns a dial function whose connections are base's under conditions c. A dial, refused ones
+// included, takes a round trip longer than base's. Without latency, jitter and bandwidth, Dialer returns base
+// itself, and so the bare connections. The result is as safe for concurrent use as base.
+//
+// The connections have CloseWrite if base's do. Close returns at once; what was written before goes on to the
+// peer behind it, for which a peer that does not read has 10 seconds a piece. A process that exits meanwhile
+// loses what is still in flight.
 func Dialer(base DialFunc, c Conditions) DialFunc {
 	if c.Latency <= 0 && c.Jitter <= 0 && c.Bandwidth <= 0 {
 		return base
 	}
-	panic("not written")
+	if c.Buffer <= 0 {
+		c.Buffer = DefaultBuffer
+	}
+	var dials atomic.Uint64
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		n := dials.Add(1)
+		return dial(ctx, base, network, address, newPath(c, 2*n), newPath(c, 2*n+1), c.Buffer)
+	}
 }
 
-// Via returns a dial function that dials proxy instead of the address it is asked for.
+// dial has the request reach the peer after one way, and the answer, be it a refusal, come back after the other.
+func dial(ctx context.Context, base DialFunc, network, address string, there, back *path, buffer int) (net.Conn, error) {
+	cut := func(err error) error {
+		return &net.OpError{Op: "dial", Net: network, Addr: target{network, address}, Err: err}
+	}
+	if err := clock.Until(ctx, there.arrival(0, clock.Now())); err != nil {
+		return nil, cut(err)
+	}
+	inner, failure := base(ctx, network, address)
+	if err := clock.Until(ctx, back.arrival(0, clock.Now())); err != nil {
+		if failure != nil {
+			return nil, failure
+		}
+		inner.Close()
+		return nil, cut(err)
+	}
+	if failure != nil {
+		return nil, failure
+	}
+	return newConn(inner, there, back, buffer), nil
+}
+
+// target is an address as it was asked for.
+type target struct{ network, address string }
+
+func (t target) Network() string { return t.network }
+func (t target) String() string  { return t.address }
+
+// Via returns a dial function that dials proxy, a "host:port", whatever address it is asked for. An empty
+// proxy is none: base itself.
 func Via(base DialFunc, proxy string) DialFunc {
+	if proxy == "" {
+		return base
+	}
 	return func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return base(ctx, network, proxy)
 	}
+}
+
+// path is the timing of one way. It belongs to whoever puts bytes on that way.
+type path struct {
+	latency   int64 // ns
+	jitter    int64 // ns
+	bandwidth int64 // bytes per second; 0: not limited
+	piece     int   // bytes that travel as one: a millisecond's worth, but a packet at least
+	random    *rand.Rand
+	free      int64 // when the last piece is sent out
+	last      int64 // when the last piece arrives
+}
+
+const packet = 1500
+
+func newPath(c Conditions, stream uint64) *path {
+	now := clock.Now()
+	return &path{
+		latency: max(0, int64(c.Latency)) / 2, jitter: max(0, int64(c.Jitter)) / 2, bandwidth: max(0, c.Bandwidth),
+		piece: int(max(packet, c.Bandwidth/1000)), random: rand.New(rand.NewPCG(c.Seed, stream)),
+		free: now, last: now,
+	}
+}
+
+// arrival says when n bytes arrive that are sent now, behind all that was sent before.
+func (p *path) arrival(n int, now int64) int64 {
+	if p.bandwidth > 0 {
+		busy := (int64(n)*int64(time.Second) + p.bandwidth - 1) / p.bandwidth
+		p.free = max(p.free, now) + busy
+		now = p.free
+	}
+	at := now + p.latency
+	if p.jitter > 0 {
+		at += p.random.Int64N(p.jitter + 1)
+	}
+	p.last = max(p.last, at)
+	return p.last
 }

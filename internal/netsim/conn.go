@@ -1,0 +1,142 @@
+package netsim
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+)
+
+// conn is a connection under conditions. Two goroutines move bytes between its lines and the real one: in
+// ends with the real connection, out closes it once all that was written before Close is there.
+type conn struct {
+	inner   net.Conn
+	in, out *line
+}
+
+// halfCloser is a connection whose real one can close its sending way alone.
+type halfCloser struct{ *conn }
+
+// linger is what a peer has, after Close, to take what is delivered to it at once.
+const linger = 10 * time.Second
+
+// errClosing is the end of a line out: after it, nothing is sent or received. io.EOF there: nothing is sent.
+var errClosing = errors.New("closing")
+
+func newConn(inner net.Conn, there, back *path, buffer int) net.Conn {
+	c := &conn{inner: inner, out: newLine(there, buffer), in: newLine(back, buffer)}
+	go c.receive()
+	go c.send()
+	if _, ok := inner.(interface{ CloseWrite() error }); ok {
+		return halfCloser{c}
+	}
+	return c
+}
+
+// receive moves what comes from the peer into the line in.
+func (c *conn) receive() {
+	for {
+		b := c.in.room()
+		if b == nil {
+			// Closed: read on until send closes the real connection. Unread bytes there would have the
+			// kernel reset it and lose what is still being sent.
+			_, _ = io.Copy(io.Discard, c.inner)
+			return
+		}
+		n, err := c.inner.Read(b)
+		c.in.fill(n)
+		if err != nil {
+			c.in.finish(err)
+			return
+		}
+	}
+}
+
+// send moves what arrives on the line out to the peer.
+func (c *conn) send() {
+	const most = 256 << 10
+	for {
+		b, end := c.out.take(most)
+		switch {
+		case end == errClosing:
+			c.inner.Close()
+			return
+		case end != nil:
+			c.closeInner()
+		default:
+			if c.out.isClosing() {
+				_ = c.inner.SetWriteDeadline(time.Now().Add(linger))
+			}
+			if _, err := c.inner.Write(b); err != nil {
+				c.out.breakOff(err)
+				continue
+			}
+			c.out.giveBack(len(b))
+		}
+	}
+}
+
+func (c *conn) closeInner() {
+	if half, ok := c.inner.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+}
+
+func (l *line) isClosing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end == errClosing
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.in.read(b)
+	return n, c.wrap("read", err)
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.out.write(b)
+	return n, c.wrap("write", err)
+}
+
+// Close ends all calls, lets what was written arrive and then closes the real connection, in the background.
+func (c *conn) Close() error {
+	if !c.out.shut(net.ErrClosed, errClosing) {
+		return c.wrap("close", net.ErrClosed)
+	}
+	c.in.abandon(net.ErrClosed)
+	_ = c.inner.SetWriteDeadline(time.Now().Add(linger)) // for the write that may be blocked now
+	return nil
+}
+
+// CloseWrite lets what was written arrive and then has the peer read the end.
+func (c halfCloser) CloseWrite() error {
+	if !c.out.shut(syscall.EPIPE, io.EOF) {
+		return c.wrap("close", net.ErrClosed)
+	}
+	return nil
+}
+
+func (c *conn) LocalAddr() net.Addr  { return c.inner.LocalAddr() }
+func (c *conn) RemoteAddr() net.Addr { return c.inner.RemoteAddr() }
+
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	return c.wrap("set", c.in.setDeadline(&c.in.far, t))
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	return c.wrap("set", c.out.setDeadline(&c.out.near, t))
+}
+
+// wrap makes the errors of this package look as those of package net do. io.EOF and the real connection's stay.
+func (c *conn) wrap(op string, err error) error {
+	var of *net.OpError
+	if err == nil || err == io.EOF || errors.As(err, &of) {
+		return err
+	}
+	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+}

@@ -1,0 +1,262 @@
+package netsim
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/clock"
+)
+
+const oneWay = 15 * time.Millisecond
+
+var slow = Conditions{Latency: 2 * oneWay}
+
+func since(begin int64) time.Duration { return time.Duration(clock.Now() - begin) }
+
+// In a bubble time is exact, so that delays can be asserted to the nanosecond.
+func TestTimingIsExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, peer := net.Pipe()
+		c := Conditions{Latency: 10 * time.Millisecond, Bandwidth: 1_000_000}
+		near := newConn(inner, newPath(c, 1), newPath(c, 2), DefaultBuffer)
+		begin := clock.Now()
+		got := make(chan time.Duration, 2)
+		go func() {
+			_, _ = io.ReadFull(peer, make([]byte, 3000))
+			got <- since(begin)
+			_, _ = peer.Write(make([]byte, 1000))
+			peer.Close()
+		}()
+		if _, err := near.Write(make([]byte, 3000)); err != nil || since(begin) != 0 {
+			t.Errorf("Write: %v after %v, want at once", err, since(begin))
+		}
+		if at, want := <-got, 8*time.Millisecond; at != want { // 3 ms of bandwidth, 5 ms of latency
+			t.Errorf("3000 bytes were there after %v, want %v", at, want)
+		}
+		if _, err := io.ReadFull(near, make([]byte, 1000)); err != nil || since(begin) != 14*time.Millisecond {
+			t.Errorf("answer: %v after %v, want after 8+1+5 ms", err, since(begin))
+		}
+		if n, err := near.Read(make([]byte, 1)); n != 0 || err != io.EOF || since(begin) != 14*time.Millisecond {
+			t.Errorf("end: %d, %v after %v, want EOF with the last byte", n, err, since(begin))
+		}
+		near.Close()
+		time.Sleep(time.Second) // a bubble's time stands still once its function returns
+	})
+}
+
+func TestEndsArriveAsLateAsBytes(t *testing.T) {
+	near, far := connect(t, slow)
+	begin := clock.Now()
+	far.CloseWrite()
+	if _, err := near.Read(make([]byte, 1)); err != io.EOF || since(begin) < oneWay {
+		t.Errorf("end of the peer: %v after %v, want EOF after %v", err, since(begin), oneWay)
+	}
+	begin = clock.Now()
+	closeWrite(t, near)
+	if _, err := far.Read(make([]byte, 1)); err != io.EOF || since(begin) < oneWay {
+		t.Errorf("our end: %v after %v, want EOF after %v", err, since(begin), oneWay)
+	}
+	if _, err := near.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("Write after CloseWrite: %v, want EPIPE", err)
+	}
+}
+
+func TestResetArrivesBehindTheBytes(t *testing.T) {
+	near, far := connect(t, slow)
+	begin := clock.Now()
+	if _, err := far.Write([]byte("last words")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Millisecond) // the kernel must have handed them over before the reset
+	far.SetLinger(0)
+	far.Close()
+	got, err := io.ReadAll(near)
+	if string(got) != "last words" || !errors.Is(err, syscall.ECONNRESET) || since(begin) < oneWay+5*time.Millisecond {
+		t.Errorf("read %q, %v after %v, want the words, then a reset, one way later", got, err, since(begin))
+	}
+	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("second read after the reset: %v, want it again", err)
+	}
+	for begin := clock.Now(); ; time.Sleep(time.Millisecond) { // accepted until the news is here, then an error
+		if _, err := near.Write([]byte("x")); err != nil {
+			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("Write after the reset: %v, want EPIPE or ECONNRESET", err)
+			}
+			break
+		}
+		if since(begin) > 5*time.Second {
+			t.Fatal("writes to a reset connection still succeed after 5 s")
+		}
+	}
+}
+
+func TestHalfClosedConnectionStillReceives(t *testing.T) {
+	near := dialTo(t, serve(t, func(c *net.TCPConn) {
+		all, _ := io.ReadAll(c)
+		fmt.Fprintf(c, "%d bytes", len(all))
+		c.Close()
+	}), slow)
+	if _, err := near.Write(make([]byte, 300_000)); err != nil {
+		t.Fatal(err)
+	}
+	closeWrite(t, near)
+	if got, err := io.ReadAll(near); string(got) != "300000 bytes" || err != nil {
+		t.Errorf("answer after our end: %q, %v", got, err)
+	}
+}
+
+func TestCloseDeliversWhatWasWritten(t *testing.T) {
+	for name, c := range map[string]Conditions{"latency": slow, "bandwidth": {Latency: 2 * oneWay, Bandwidth: 20_000_000}} {
+		t.Run(name, func(t *testing.T) {
+			near, far := connect(t, c)
+			sent := make([]byte, 3<<20)
+			rand.Read(sent)
+			if _, err := near.Write(sent); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = far.Write([]byte("never read")) // unread bytes must not turn our end into a reset
+			begin := clock.Now()
+			near.Close()
+			if since(begin) > 10*time.Millisecond*raceFactor {
+				t.Errorf("Close took %v, want it not to wait", since(begin))
+			}
+			if got, err := io.ReadAll(far); err != nil || sha256.Sum256(got) != sha256.Sum256(sent) {
+				t.Errorf("peer got %d of %d bytes (or others), %v", len(got), len(sent), err)
+			}
+			if err := near.Close(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("second Close: %v, want net.ErrClosed", err)
+			}
+		})
+	}
+}
+
+// A peer that does not read must not keep a closed connection's goroutines for ever.
+func TestCloseGivesUpOnAPeerThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, peer := net.Pipe()
+		near := newConn(inner, newPath(slow, 1), newPath(slow, 2), DefaultBuffer)
+		_, _ = near.Write(make([]byte, 1000))
+		time.Sleep(time.Minute) // blocked in the pipe by now
+		near.Close()
+		begin := clock.Now()
+		time.Sleep(linger + time.Second)
+		synctest.Wait()
+		if _, err := peer.Write([]byte("x")); err == nil {
+			t.Errorf("the real connection is still open %v after Close", since(begin))
+		}
+	})
+}
+
+func TestCloseEndsBlockedCalls(t *testing.T) {
+	near, _ := connect(t, Conditions{Latency: 2 * oneWay, Buffer: 1000})
+	errs := make(chan error, 4)
+	for range 2 {
+		go func() { _, err := near.Read(make([]byte, 1)); errs <- err }()
+		go func() { _, err := near.Write(make([]byte, 64<<20)); errs <- err }()
+	}
+	time.Sleep(2 * oneWay)
+	near.Close()
+	for range 4 {
+		select {
+		case err := <-errs:
+			if !errors.Is(err, net.ErrClosed) {
+				t.Errorf("blocked call: %v, want net.ErrClosed", err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("a call still blocks 5 s after Close")
+		}
+	}
+	if err := near.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("SetDeadline after Close: %v, want net.ErrClosed", err)
+	}
+}
+
+func TestBytesInFlightAreBounded(t *testing.T) {
+	const buffer = 50_000
+	near, _ := connect(t, Conditions{Latency: 300 * time.Millisecond, Buffer: buffer})
+	_ = near.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := near.Write(make([]byte, 3*buffer)); n != buffer || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Write: %d, %v; want %d bytes and then the deadline", n, err, buffer)
+	}
+}
+
+func TestDeadlineSetWhileBlocked(t *testing.T) {
+	near, _ := connect(t, slow)
+	begin := clock.Now()
+	_ = near.SetReadDeadline(time.Now().Add(time.Hour))
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		_ = near.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	}()
+	_, err := near.Read(make([]byte, 1))
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() || since(begin) < 20*time.Millisecond || since(begin) > 5*time.Second {
+		t.Errorf("Read: %v after %v, want a timeout after 20 ms", err, since(begin))
+	}
+	if near.LocalAddr().Network() != "tcp" || near.RemoteAddr().String() == near.LocalAddr().String() {
+		t.Errorf("addresses %v, %v are not those of the real connection", near.LocalAddr(), near.RemoteAddr())
+	}
+}
+
+// Bytes must come out as they went in, whatever the sizes of the calls and wherever the ring wraps and grows.
+func TestBytesStayInOrder(t *testing.T) {
+	near := dialTo(t, serve(t, echo), Conditions{Latency: time.Millisecond, Jitter: time.Millisecond, Buffer: 70_001})
+	sent := make([]byte, 4<<20)
+	rand.Read(sent)
+	var group sync.WaitGroup
+	group.Go(func() {
+		for at, k := 0, 1; at < len(sent); k = k*7%60_013 + 1 {
+			n, err := near.Write(sent[at:min(at+k, len(sent))])
+			if at += n; err != nil {
+				t.Errorf("Write: %v", err)
+				return
+			}
+		}
+		closeWrite(t, near)
+	})
+	got, err := io.ReadAll(near)
+	group.Wait()
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("got %d of %d bytes (or others), %v", len(got), len(sent), err)
+	}
+}
+
+func TestHTTPOverTLS(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+	}))
+	defer server.Close()
+	client := server.Client()
+	transport := client.Transport.(*http.Transport)
+	transport.DialContext = Dialer(bare, slow)
+	defer transport.CloseIdleConnections()
+	begin := clock.Now()
+	for i := range 2 {
+		body := bytes.Repeat([]byte("lockstep "), 50_000)
+		answer, err := client.Post(server.URL, "text/plain", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil || !bytes.Equal(got, body) {
+			t.Errorf("request %d: %d bytes, %v; want %d", i, len(got), err, len(body))
+		}
+	}
+	if least := 8 * oneWay; since(begin) < least { // connect, TLS, two requests: four round trips
+		t.Errorf("two requests took %v, want the round trips of %v at least", since(begin), least)
+	}
+}

@@ -1,0 +1,298 @@
+package netsim
+
+import (
+	"math"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"lockstep/internal/clock"
+)
+
+// line is one way of a connection: what is put in at its near end arrives, delayed, at its far end.
+type line struct {
+	mu        sync.Mutex
+	path      *path
+	bytes     ring
+	marks     marks // of all bytes in the ring
+	end       error // what arrives after the bytes; nil: not ended
+	endAt     int64
+	broken    error // nothing arrives any more, and the near end learns why at brokenAt
+	brokenAt  int64
+	near, far side
+}
+
+// side is one end of a line: whoever calls there. Its fields but turn are guarded by the line's mutex.
+type side struct {
+	turn     chan struct{} // holds a token while a call is at it; channels, as a bubble sees no mutex
+	wake     chan struct{}
+	alarm    *clock.Alarm
+	waiting  bool
+	deadline int64 // of calls; never: none
+	closed   error // calls fail with it; nil: open
+}
+
+const never = math.MaxInt64
+
+func newLine(p *path, buffer int) *line {
+	l := &line{path: p, bytes: ring{limit: buffer}}
+	for _, s := range []*side{&l.near, &l.far} {
+		s.turn, s.wake, s.deadline = make(chan struct{}, 1), make(chan struct{}, 1), never
+		s.alarm = clock.NewAlarm(s.wake)
+	}
+	return l
+}
+
+// enter waits for the side's turn and locks the line.
+func (l *line) enter(s *side) {
+	s.turn <- struct{}{}
+	l.mu.Lock()
+}
+
+func (l *line) leave(s *side) {
+	l.mu.Unlock()
+	<-s.turn
+}
+
+// wait lets go of the lock until the time at, the side's deadline or a nudge. It may return for no reason.
+func (l *line) wait(s *side, at int64) {
+	s.waiting = true
+	if at = min(at, s.deadline); at != never {
+		s.alarm.Set(at)
+	}
+	l.mu.Unlock()
+	<-s.wake
+	l.mu.Lock()
+	s.waiting = false
+	s.alarm.Stop()
+}
+
+// nudge has a side that waits look again at the time at, in place of what it waited for.
+func (l *line) nudge(s *side, at int64) {
+	if s.waiting {
+		s.alarm.Set(min(at, s.deadline))
+	}
+}
+
+// refusal says why a call at the side must not go on.
+func (s *side) refusal(now int64) error {
+	if s.closed != nil {
+		return s.closed
+	}
+	if now >= s.deadline {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// write puts b in, waiting while the line is full.
+func (l *line) write(b []byte) (int, error) {
+	l.enter(&l.near)
+	defer l.leave(&l.near)
+	n := 0
+	for {
+		now := clock.Now()
+		if err := l.near.refusal(now); err != nil {
+			return n, err
+		}
+		if l.broken != nil {
+			if now >= l.brokenAt {
+				return n, l.broken
+			}
+			return n + len(b), nil // lost on the way, which nobody can know yet
+		}
+		k := l.bytes.put(b)
+		l.stamp(k, now)
+		n, b = n+k, b[k:]
+		if len(b) == 0 {
+			return n, nil
+		}
+		l.wait(&l.near, never)
+	}
+}
+
+// room waits until the line has room and returns it, for fill to say how much was put there. It is nil once the
+// near end is closed.
+func (l *line) room() []byte {
+	l.enter(&l.near)
+	defer l.leave(&l.near)
+	for {
+		if l.near.closed != nil {
+			return nil
+		}
+		if b := l.bytes.room(); len(b) > 0 {
+			return b
+		}
+		l.wait(&l.near, never)
+	}
+}
+
+// fill puts in the first n bytes of what room returned.
+func (l *line) fill(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bytes.keep(n)
+	l.stamp(n, clock.Now())
+}
+
+// stamp marks the arrival of the last n bytes, piece by piece, and tells the far end of the first of them.
+func (l *line) stamp(n int, now int64) {
+	idle := l.marks.empty()
+	for n > 0 {
+		k := n
+		if l.path.bandwidth > 0 {
+			k = min(n, l.path.piece)
+		}
+		l.marks.add(l.path.arrival(k, now), k)
+		n -= k
+	}
+	if idle && !l.marks.empty() {
+		l.nudge(&l.far, l.marks.first().at)
+	}
+}
+
+// finish ends the line: behind all that was put in, end arrives.
+func (l *line) finish(end error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.finishLocked(end)
+}
+
+func (l *line) finishLocked(end error) {
+	now := clock.Now()
+	l.end, l.endAt = end, l.path.arrival(0, now)
+	if l.broken != nil {
+		l.endAt = now
+	}
+	if l.marks.empty() {
+		l.nudge(&l.far, l.endAt)
+	}
+}
+
+// shut closes the near end: calls there fail with closed, and end arrives behind what was put in. It says
+// false if the end was shut with net.ErrClosed before; any other time, the later call counts.
+func (l *line) shut(closed, end error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.near.closed == net.ErrClosed {
+		return false
+	}
+	if l.near.closed != closed {
+		l.near.closed = closed
+		l.finishLocked(end)
+		l.nudge(&l.near, clock.Now())
+	}
+	return true
+}
+
+// abandon closes both ends: what is on the line is lost.
+func (l *line) abandon(closed error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.near.closed, l.far.closed = closed, closed
+	l.nudge(&l.near, clock.Now())
+	l.nudge(&l.far, clock.Now())
+}
+
+// setDeadline has calls at the side fail from the time t on, those that wait now included; a zero t: never.
+func (l *line) setDeadline(s *side, t time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.closed == net.ErrClosed {
+		return s.closed
+	}
+	now := clock.Now()
+	s.deadline = never
+	if !t.IsZero() {
+		s.deadline = now
+		if left := int64(time.Until(t)); left > 0 && left < never-now {
+			s.deadline = now + left
+		} else if left > 0 {
+			s.deadline = never
+		}
+	}
+	l.nudge(s, now)
+	return nil
+}
+
+// next is when there is something new at the far end.
+func (l *line) next() int64 {
+	switch {
+	case !l.marks.empty():
+		return l.marks.first().at
+	case l.end != nil:
+		return l.endAt
+	}
+	return never
+}
+
+// read takes bytes that have arrived, waiting for the first, or returns the end of the line, as often as asked.
+func (l *line) read(b []byte) (int, error) {
+	l.enter(&l.far)
+	defer l.leave(&l.far)
+	for {
+		now := clock.Now()
+		if err := l.far.refusal(now); err != nil {
+			return 0, err
+		}
+		if len(b) == 0 {
+			return 0, nil
+		}
+		if n := l.marks.arrived(now, len(b)); n > 0 {
+			l.bytes.copy(b[:n])
+			l.drop(n)
+			return n, nil
+		}
+		if l.next() <= now {
+			return 0, l.end
+		}
+		l.wait(&l.far, l.next())
+	}
+}
+
+// take lends bytes that have arrived, most at most, waiting for the first, until giveBack. Behind the last it
+// returns the end of the line, once.
+func (l *line) take(most int) ([]byte, error) {
+	l.enter(&l.far)
+	defer l.leave(&l.far)
+	for {
+		now := clock.Now()
+		if n := l.marks.arrived(now, most); n > 0 {
+			return l.bytes.first(n), nil
+		}
+		if l.next() <= now {
+			end := l.end
+			l.end = nil
+			return nil, end
+		}
+		l.wait(&l.far, l.next())
+	}
+}
+
+// giveBack ends a loan of take: the first n bytes have been passed on.
+func (l *line) giveBack(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop(n)
+}
+
+func (l *line) drop(n int) {
+	full := l.bytes.free() == 0
+	l.bytes.drop(n)
+	l.marks.drop(n)
+	if full {
+		l.nudge(&l.near, clock.Now())
+	}
+}
+
+// breakOff loses everything on the line; the near end learns of err after what the news takes back.
+func (l *line) breakOff(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := clock.Now()
+	l.broken, l.brokenAt = err, now+l.path.latency
+	l.drop(l.bytes.n)
+	l.endAt = now
+	l.nudge(&l.near, now)
+}
