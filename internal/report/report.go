@@ -3,51 +3,156 @@
 package report
 
 import (
-	"io"
+	"slices"
+	"strings"
 
 	"lockstep/internal/plan"
 )
 
 // Table is a summary table, the same for every format.
 type Table struct {
-	Title string    `json:"title"`
-	Axes  []string  `json:"axes"` // the first len(Axes) fields of a row are coordinates
-	Head  []string  `json:"head"`
-	Rows  [][]Field `json:"rows"`
-	Notes []string  `json:"notes,omitempty"` // numbered from 1
+	Title   string       `json:"title"`
+	Split   []Coordinate `json:"split,omitempty"` // which part of the matrix it is
+	Axes    []string     `json:"axes"`            // the first len(Axes) fields of a row are coordinates
+	Head    []string     `json:"head"`            // as many as a row has fields
+	Rows    [][]Field    `json:"rows"`
+	Notes   []string     `json:"notes,omitempty"`   // footnotes, numbered from 1 by Field.Notes
+	Remarks []string     `json:"remarks,omitempty"` // about the whole table
 }
 
-// Field is one place of a table.
+// Coordinate is the value of an axis as people read it.
+type Coordinate struct {
+	Axis string `json:"axis"`
+	Text string `json:"text"`
+}
+
+// Field is one place of a table: a coordinate of its row, or a value of one cell.
 type Field struct {
-	Text    string       `json:"text"`             // number with its unit, or a word
+	Text    string       `json:"text"`             // a number with its unit, or a word
+	Mark    string       `json:"mark,omitempty"`   // words shown after it
 	Number  *float64     `json:"number,omitempty"` // nil: there is none
 	Unit    plan.Unit    `json:"unit,omitempty"`
 	Flags   []plan.Flag  `json:"flags,omitempty"`
-	Value   string       `json:"value,omitempty"` // name of the value; empty for a coordinate
-	Verdict plan.Verdict `json:"verdict,omitempty"`
+	Verdict plan.Verdict `json:"verdict,omitempty"` // the worst of the repetitions; empty: not run
+	Value   string       `json:"value,omitempty"`   // name of the value; empty for a coordinate
+	Column  []Coordinate `json:"column,omitempty"`
 	Notes   []int        `json:"notes,omitempty"` // footnotes
 }
 
-// Build makes the tables that a run's matrix asks for.
-func Build(run plan.Run, outcomes []plan.Outcome) []Table { return nil }
+// Build makes the tables that a run's matrix asks for: one for each part of a split that has a cell to show. An axis that a table
+// does not name, though cells differ in it, becomes a row axis, so that no two cells share a field.
+func Build(run plan.Run, outcomes []plan.Outcome) []Table {
+	b := newBuilder(run, outcomes)
+	asked := run.Tables
+	if len(asked) == 0 {
+		asked = []plan.Table{{Rows: run.Axes, Values: []string{"send.rate", "receive.rate", "send.p99"}}}
+	}
+	var tables []Table
+	for _, t := range asked {
+		t.Rows = append(slices.Clone(t.Rows), b.missingAxes(slices.Concat(t.Split, t.Rows, t.Columns))...)
+		g := b.grid(slices.Concat(t.Split, t.Rows, t.Columns))
+		for _, part := range b.tuples(t.Split, nil) {
+			tables = append(tables, g.table(t, part))
+		}
+	}
+	return tables
+}
 
-// Text writes tables for a terminal of the given width in columns; 0 is any width.
-func Text(w io.Writer, tables []Table, width int) error { return nil }
+// table fills one part of a split.
+func (g *grid) table(t plan.Table, part place) Table {
+	rows, columns := g.b.tuples(t.Rows, part), g.b.tuples(t.Columns, part)
+	out := Table{Title: g.b.title(t, part), Axes: t.Rows, Split: part.coordinates(), Head: slices.Clone(t.Rows)}
+	for _, column := range columns {
+		for _, value := range t.Values {
+			out.Head = append(out.Head, heading(column, value, len(t.Values) == 1))
+		}
+	}
+	n := &notes{}
+	labels := labelled{}
+	for _, row := range rows {
+		fields := make([]Field, 0, len(out.Head))
+		for _, p := range row {
+			fields = append(fields, Field{Text: p.text})
+		}
+		for _, column := range columns {
+			at := slices.Concat(part, row, column).on(g.axes).String()
+			if c := g.cells[at]; c != nil {
+				labels.add(c)
+			}
+			for _, value := range t.Values {
+				f := g.field(at, value, n)
+				f.Column = column.coordinates()
+				fields = append(fields, f)
+			}
+		}
+		out.Rows = append(out.Rows, fields)
+	}
+	out.Notes = n.texts
+	out.Remarks = append(labels.remarks(), legend(out.Rows)...)
+	return out
+}
 
-// Markdown writes tables in GitHub's Markdown.
-func Markdown(w io.Writer, tables []Table) error { return nil }
+// field is one value at a place of the matrix.
+func (g *grid) field(at string, value string, n *notes) Field {
+	info := valueInfo(value)
+	if c := g.cells[at]; c != nil {
+		return c.field(info, n)
+	}
+	f := Field{Value: value, Unit: info.Unit}
+	if e := g.excluded[at]; e != nil {
+		f.Text = "·"
+		if e.Kind == kindNA {
+			f.Text = "n/a"
+			f.Notes = n.add("n/a: " + e.Reason)
+		}
+	}
+	return f
+}
 
-// CSV writes one line for every field of every table.
-func CSV(w io.Writer, tables []Table) error { return nil }
+// title names the table, its part of the split and, where columns are axes, the one value that it shows.
+func (b *builder) title(t plan.Table, part place) string {
+	title := t.Title
+	if title == "" {
+		title = b.run.Name
+	}
+	if len(part) > 0 {
+		title = strings.TrimPrefix(title+", "+part.String(), ", ")
+	}
+	if len(t.Columns) > 0 && len(t.Values) == 1 {
+		title = strings.TrimPrefix(title+": "+valueInfo(t.Values[0]).Title, ": ")
+	}
+	return title
+}
 
-// JSON writes tables as they are.
-func JSON(w io.Writer, tables []Table) error { return nil }
+func heading(column place, value string, only bool) string {
+	switch {
+	case len(column) == 0:
+		return valueInfo(value).Title
+	case only:
+		return column.String()
+	}
+	return column.String() + " " + valueInfo(value).Title
+}
 
-// Summary is the last line of a run's report: "24 tasks: 23 valid, 1 invalid, 0 unknown".
-func Summary(run plan.Run, outcomes []plan.Outcome) string { return "" }
+// valueInfo describes a value. One that is not known, from a newer matrix, is shown by its name.
+func valueInfo(name string) plan.ValueInfo {
+	for _, v := range plan.Values() {
+		if v.Name == name {
+			return v
+		}
+	}
+	return plan.ValueInfo{Name: name, Title: name, Unit: plan.Count}
+}
 
-// Problems lists what keeps a run from being a success, one line a cell and reason; none if it is one.
-func Problems(run plan.Run, outcomes []plan.Outcome) []string { return nil }
+// notes are a table's footnotes, each text once.
+type notes struct{ texts []string }
 
-// Files are the tables as they are kept beside a run, by name: tables.txt, .md, .csv and .json.
-func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) { return nil, nil }
+func (n *notes) add(text string) []int {
+	for i, old := range n.texts {
+		if old == text {
+			return []int{i + 1}
+		}
+	}
+	n.texts = append(n.texts, text)
+	return []int{len(n.texts)}
+}

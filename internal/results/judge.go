@@ -1,6 +1,8 @@
 package results
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"lockstep/internal/plan"
@@ -10,17 +12,160 @@ import (
 // Version is the version of the outcomes that Judge writes.
 const Version = 1
 
-// Facts are what the agents' records do not tell of a task.
-type Facts struct {
-	Agents    []plan.AgentPart // every agent of the task, by index
-	Subject   plan.Subject
-	Events    []plan.Event // the controller's own; the agents' come from their records
-	DrainCut  bool         // the drain was ended by its limit, not by silence
-	Failure   string       // why the task failed; empty if it did not
-	Cancelled bool
-	Started   time.Time
-	Ended     time.Time
+// Why there is no number. Reports tell apart what cannot be (a dash) from what did not work out.
+const (
+	NAFireAndForget = "fire-and-forget"
+	NANoConfirms    = "no confirms"
+	NAClosedLoop    = "closed loop"
+	NANoConsumers   = "no consumers"
+	NABacklog       = "backlog"
+	NANoSamples     = "no samples"
+	NANotMeasured   = "not measured"
+	NANoProcess     = "no process of the broker on an agent's host"
+)
+
+// Confirmed tells whether messages sent in this mode are confirmed by the broker.
+func Confirmed(mode string) bool { return unconfirmedReason(mode) == "" }
+
+// unconfirmedReason is why a mode has no send latency; empty if it has.
+func unconfirmedReason(mode string) string {
+	switch mode {
+	case "fire-and-forget":
+		return NAFireAndForget
+	case "connection-per-message":
+		return NANoConfirms
+	}
+	return ""
+}
+
+// judge is the work on one outcome.
+type judge struct {
+	task  plan.Task
+	w     plan.Workload
+	m     *record.Merge
+	f     Facts
+	tally record.Tally
+	span  span
+	subs  int // subscriptions that have consumers: 0 without
+	keeps bool
+	out   plan.Outcome
 }
 
 // Judge tells what came of a task: values, account, flags, verdict. It is pure: the same record and facts give the same outcome.
-func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome { panic("not built yet") }
+func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
+	f.Agents = parts(m, f)
+	j := &judge{task: t, w: t.Cell.Workload, m: m, f: f}
+	if j.w.Consumers.Nodes > 0 {
+		j.subs = max(1, j.w.Topology.Subscriptions)
+	}
+	j.tally = m.Tally(j.subs)
+	j.span = spanOf(j.w, m)
+	j.out = plan.Outcome{
+		Version: Version, Run: t.Run, Task: t.ID, Cell: t.Cell.ID, Index: t.Cell.Index, Repetition: t.Repetition,
+		Values: map[string]plan.Value{}, Agents: f.Agents, Subject: f.Subject, Events: allEvents(m, f),
+		Started: f.Started, Ended: f.Ended, Measured: plan.Duration(j.span.sending),
+	}
+	j.account()
+	j.rates()
+	j.latencies()
+	j.counts()
+	j.hosts()
+	j.doubts()
+	j.verdict()
+	return j.out
+}
+
+func (j *judge) number(name string, n float64, flags ...plan.Flag) {
+	j.out.Values[name] = plan.Value{Number: n, Flags: flags}
+}
+
+func (j *judge) na(name, why string, flags ...plan.Flag) {
+	j.out.Values[name] = plan.Value{NA: why, Flags: flags}
+}
+
+func (j *judge) warn(format string, args ...any) {
+	j.out.Warnings = append(j.out.Warnings, fmt.Sprintf(format, args...))
+}
+
+// flag adds a flag to values, once each.
+func (j *judge) flag(f plan.Flag, names ...string) {
+	for _, name := range names {
+		v := j.out.Values[name]
+		if !slices.Contains(v.Flags, f) {
+			v.Flags = append(slices.Clone(v.Flags), f)
+			j.out.Values[name] = v
+		}
+	}
+}
+
+// span is the time that rates are per.
+type span struct {
+	byCount   bool
+	windows   int           // record's windows 0 … windows-1 are the measurement
+	sending   time.Duration // 0: nothing was measured
+	receiving time.Duration
+}
+
+// spanOf is the measurement of a cell: its duration or, when publishers stop after a count, the time from the start of the measurement
+// to the last confirm (unconfirmed modes: the last send) and to the last receipt.
+func spanOf(w plan.Workload, m *record.Merge) span {
+	s := span{windows: seconds(w.Measure.D()), sending: w.Measure.D(), receiving: w.Measure.D()}
+	if w.Publishers.Count == 0 {
+		return s
+	}
+	s.byCount = true
+	last := m.LastSend()
+	if Confirmed(w.Publishers.Mode) {
+		last = max(last, m.LastConfirm())
+	}
+	s.sending = max(0, time.Duration(last))
+	s.receiving = max(0, time.Duration(m.LastReceipt()))
+	s.windows = seconds(s.sending)
+	return s
+}
+
+// seconds is the number of one-second windows in d, the last one perhaps shorter.
+func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+
+// counted is a counter over the measurement: events inside it or, by count, events of its messages.
+func (j *judge) counted(c record.Counter) float64 {
+	if !j.span.byCount {
+		return float64(j.m.Sum(c, 0, j.span.windows))
+	}
+	var n int64
+	for _, w := range j.m.Windows() {
+		if w.Measured {
+			n += w.Counts[c]
+		}
+	}
+	return float64(n)
+}
+
+func (j *judge) rates() {
+	sent := j.rate("send.rate", record.Sent, j.span.sending)
+	if why := unconfirmedReason(j.w.Publishers.Mode); why != "" {
+		j.na("confirm.rate", why)
+	} else {
+		j.rate("confirm.rate", record.Confirmed, j.span.sending)
+	}
+	j.out.Values["throughput"] = j.out.Values["send.rate"]
+	if j.subs == 0 {
+		j.na("receive.rate", NANoConsumers)
+		return
+	}
+	j.rate("receive.rate", record.Received, j.span.receiving)
+	j.keeps = j.balance().kept()
+	if sent && !j.keeps {
+		j.flag(plan.Backlog, "throughput", "receive.rate")
+	}
+}
+
+// rate sets a rate and tells whether it was measured.
+func (j *judge) rate(name string, c record.Counter, per time.Duration) bool {
+	if per <= 0 || j.counted(record.Sent) == 0 {
+		j.na(name, NANotMeasured)
+		return false
+	}
+	j.number(name, j.counted(c)/per.Seconds())
+	return true
+}

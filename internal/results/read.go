@@ -1,39 +1,153 @@
 package results
 
 import (
-	"time"
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 )
 
-// Summary is a run in one line.
-type Summary struct {
-	ID      string
-	Name    string
-	Started time.Time
-	Tasks   int
-	Done    int // tasks with an outcome
-	Dir     string
+// Done tells whether a task has an outcome.
+func (r *Run) Done(task string) bool {
+	_, err := r.outcome(task)
+	return err == nil
 }
 
-// List describes the runs below root, newest first. A root that is not there has none.
-func List(root string) ([]Summary, error) { return nil, nil }
+// DoneTasks lists the ids of tasks that have an outcome, in the order of the run: those that a resumed run leaves alone.
+func (r *Run) DoneTasks() []string {
+	var done []string
+	for _, t := range r.plan.Tasks() {
+		if r.Done(t.ID) {
+			done = append(done, t.ID)
+		}
+	}
+	return done
+}
 
-// Open finds a run below root by its id, a prefix that only one id has, "latest", or the path of its directory.
-func Open(root, id string) (*Run, error) { return nil, nil }
+// Outcomes reads the outcomes that there are, in the order of the run's tasks. One that is damaged is none, with a warning.
+func (r *Run) Outcomes() ([]plan.Outcome, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []plan.Outcome
+	for _, t := range r.plan.Tasks() {
+		o, err := r.outcome(t.ID)
+		var damage *damaged
+		switch {
+		case err == nil:
+			all = append(all, o)
+		case errors.As(err, &damage):
+			r.warn(damage.Error())
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("read outcomes of run %s: %w", r.plan.ID, err)
+		}
+	}
+	return all, nil
+}
 
-// Done tells whether a task has an outcome.
-func (r *Run) Done(task string) bool { return false }
+// damaged is a file whose contents are not what they must be.
+type damaged struct {
+	path string
+	why  string
+}
 
-// DoneTasks lists the ids of tasks that have an outcome, in the order of the run.
-func (r *Run) DoneTasks() []string { return nil }
+func (d *damaged) Error() string { return fmt.Sprintf("%s left out: %s", d.path, d.why) }
 
-// Outcomes reads the outcomes that there are, in the order of the run's tasks.
-func (r *Run) Outcomes() ([]plan.Outcome, error) { return nil, nil }
+// outcome reads the outcome of a task. It fails with fs.ErrNotExist or *damaged if the task is not done.
+func (r *Run) outcome(task string) (plan.Outcome, error) {
+	path := filepath.Join(tasksDir, task, outcomeFile)
+	text, err := os.ReadFile(filepath.Join(r.dir, path))
+	if err != nil {
+		return plan.Outcome{}, err
+	}
+	var o plan.Outcome
+	if err := json.Unmarshal(text, &o); err != nil {
+		return plan.Outcome{}, &damaged{path, fmt.Sprintf("not a whole outcome (%v); the task counts as not done", err)}
+	}
+	switch {
+	case o.Version != Version:
+		return plan.Outcome{}, &damaged{path, fmt.Sprintf("version %d, this program reads %d", o.Version, Version)}
+	case o.Task != task || o.Run != r.plan.ID:
+		return plan.Outcome{}, &damaged{path, fmt.Sprintf("it is of task %s of run %s", o.Task, o.Run)}
+	}
+	return o, nil
+}
 
-// Record reads the merged record of a task. What was cut off is left out and said in Warnings.
-func (r *Run) Record(task string) (*record.Merge, error) { return nil, nil }
+// Record reads the merged record of a task. What is cut off or damaged is left out, and said in Warnings. A task that has none gives an empty record.
+func (r *Run) Record(task string) (*record.Merge, error) {
+	m := record.NewMerge()
+	path := filepath.Join(tasksDir, task, snapshotFile)
+	file, err := os.Open(filepath.Join(r.dir, path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read record of task %s: %w", task, err)
+	}
+	defer file.Close()
+	warnings, err := readSnapshots(file, m)
+	if err != nil {
+		return nil, fmt.Errorf("read record of task %s: %w", task, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range warnings {
+		r.warn(path + ": " + w)
+	}
+	return m, nil
+}
 
-// Rejudge judges a task again from its record and the facts in its outcome.
-func (r *Run) Rejudge(task string) (plan.Outcome, error) { return plan.Outcome{}, nil }
+// readSnapshots adds every whole line of from to m and tells of those that are not.
+func readSnapshots(from io.Reader, m *record.Merge) (warnings []string, err error) {
+	lines := bufio.NewReaderSize(from, 1<<16)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return warnings, err
+		}
+		last := err == io.EOF
+		if last && len(line) == 0 {
+			return warnings, nil
+		}
+		var s record.Snapshot
+		switch bad := json.Unmarshal(line, &s); {
+		case bad != nil && last:
+			warnings = append(warnings, fmt.Sprintf("line %d is cut off in the middle and left out", n))
+		case bad != nil:
+			warnings = append(warnings, fmt.Sprintf("line %d left out: %v", n, bad))
+		default:
+			m.Add(s)
+		}
+		if last {
+			return warnings, nil
+		}
+	}
+}
+
+// Rejudge judges a task again from its record and the facts in its outcome; nothing is written. For an undamaged record the result is
+// the stored outcome.
+func (r *Run) Rejudge(task string) (plan.Outcome, error) {
+	o, err := r.outcome(task)
+	if err != nil {
+		return plan.Outcome{}, fmt.Errorf("judge task %s again: read its outcome: %w", task, err)
+	}
+	for _, t := range r.plan.Tasks() {
+		if t.ID != task {
+			continue
+		}
+		m, err := r.Record(task)
+		if err != nil {
+			return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
+		}
+		again := redactOutcome(Judge(t, m, FactsOf(o, m)))
+		again.Warnings = r.withTries(task, again.Warnings)
+		return again, nil
+	}
+	return plan.Outcome{}, fmt.Errorf("judge task %s again: run %s has no such task", task, r.plan.ID)
+}

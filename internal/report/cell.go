@@ -1,0 +1,268 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+)
+
+// cell is a cell and what came of its repetitions.
+type cell struct {
+	cell     plan.Cell
+	place    place
+	repeat   int
+	outcomes []plan.Outcome // by repetition
+}
+
+// name is the cell for people.
+func (c *cell) name() string {
+	if len(c.place) == 0 {
+		return "cell " + c.cell.ID
+	}
+	return c.place.String()
+}
+
+// with returns the outcomes of one verdict.
+func (c *cell) with(v plan.Verdict) []plan.Outcome {
+	var some []plan.Outcome
+	for _, o := range c.outcomes {
+		if o.Verdict == v {
+			some = append(some, o)
+		}
+	}
+	return some
+}
+
+// usable are the outcomes whose numbers are shown: the valid ones; the invalid ones, marked, where no other is; none where all failed.
+func (c *cell) usable() []plan.Outcome {
+	if valid := c.with(plan.Valid); len(valid) > 0 {
+		return valid
+	}
+	return c.with(plan.Invalid)
+}
+
+// worst is the verdict that a reader must know of.
+func (c *cell) worst() plan.Verdict {
+	for _, v := range []plan.Verdict{plan.Invalid, plan.Unknown, plan.Valid} {
+		if len(c.with(v)) > 0 {
+			return v
+		}
+	}
+	return ""
+}
+
+// renderers write values that are more than one number.
+var renderers = map[string]func(*cell, *Field, *notes){
+	"throughput": throughput,
+}
+
+// field is one value of the cell: the median of the usable repetitions, what is doubtful about it, and notes of what went wrong.
+func (c *cell) field(info plan.ValueInfo, n *notes) Field {
+	f := Field{Value: info.Name, Unit: info.Unit, Verdict: c.worst()}
+	usable := c.usable()
+	switch {
+	case len(c.outcomes) == 0:
+		f.Text = "not run"
+		return f
+	case len(usable) == 0:
+		f.Text = "failed"
+		f.Notes = n.add("failed: " + reasons(c.outcomes))
+		return f
+	}
+	numbers, absent, flags := collect(usable, info.Name)
+	f.Flags = flags
+	if len(numbers) == 0 {
+		c.absence(&f, absent, n)
+	} else {
+		middle := median(numbers)
+		f.Number = &middle
+		f.Text, f.Mark = format(info.Unit, middle), words(flags)
+		if render := renderers[info.Name]; render != nil {
+			render(c, &f, n)
+		}
+		if uneven := unevenCounts(info.Unit, numbers); uneven != "" {
+			f.Notes = append(f.Notes, n.add(uneven)...)
+		}
+	}
+	c.blame(&f, n)
+	slices.Sort(f.Notes)
+	f.Notes = slices.Compact(f.Notes)
+	return f
+}
+
+// collect gathers a value over outcomes: numbers, reasons for no number, and the union of flags in the order of their declaration.
+func collect(outcomes []plan.Outcome, value string) (numbers []float64, absent []string, flags []plan.Flag) {
+	for _, o := range outcomes {
+		v, has := o.Values[value]
+		switch {
+		case !has:
+			v.NA = "not in the record"
+			fallthrough
+		case v.NA != "":
+			if !slices.Contains(absent, v.NA) {
+				absent = append(absent, v.NA)
+			}
+		default:
+			numbers = append(numbers, v.Number)
+		}
+		flags = append(flags, v.Flags...)
+	}
+	slices.SortFunc(flags, func(a, b plan.Flag) int { return flagOrder(a) - flagOrder(b) })
+	return numbers, absent, slices.Compact(flags)
+}
+
+// absence says why there is no number: in one word where it is the broker's doing, by a dash and a note where there cannot be one.
+func (c *cell) absence(f *Field, absent []string, n *notes) {
+	if slices.Contains(absent, results.NABacklog) {
+		f.Text = results.NABacklog
+		f.Mark = words(without(f.Flags, plan.Backlog))
+		return
+	}
+	f.Text, f.Mark = "–", words(f.Flags)
+	for _, why := range absent {
+		f.Notes = append(f.Notes, n.add(explain(why))...)
+	}
+}
+
+// explanations of reasons for no number, in a few more words.
+var explanations = map[string]string{
+	results.NAFireAndForget: "fire-and-forget: nothing is confirmed",
+	results.NANoConfirms:    "no confirms in this mode",
+	results.NAClosedLoop:    "closed loop: without a rate nothing is due",
+	results.NANoConsumers:   "no consumers",
+}
+
+func explain(why string) string {
+	if text, ok := explanations[why]; ok {
+		return text
+	}
+	return why
+}
+
+// blame marks the field and notes what went wrong in which part of the repetitions.
+func (c *cell) blame(f *Field, n *notes) {
+	if invalid := c.with(plan.Invalid); len(invalid) > 0 {
+		f.Mark = strings.TrimSpace(f.Mark + " invalid")
+		f.Notes = append(f.Notes, n.add(c.part(len(invalid))+"invalid: "+reasons(invalid))...)
+	}
+	if failed := c.with(plan.Unknown); len(failed) > 0 {
+		f.Notes = append(f.Notes, n.add(c.part(len(failed))+"failed: "+reasons(failed))...)
+	}
+	if missing := c.repeat - len(c.outcomes); missing > 0 {
+		f.Notes = append(f.Notes, n.add(fmt.Sprintf("%d of %d repetitions not run", missing, c.repeat))...)
+	}
+}
+
+// part says how many of the repetitions, where there are several.
+func (c *cell) part(n int) string {
+	if c.repeat <= 1 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d repetitions ", n, c.repeat)
+}
+
+// reasons of outcomes, each once.
+func reasons(outcomes []plan.Outcome) string {
+	var all []string
+	for _, o := range outcomes {
+		for _, r := range o.Reasons {
+			r = strings.TrimPrefix(r, "the task failed: ")
+			if !slices.Contains(all, r) {
+				all = append(all, r)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return "no reason was given"
+	}
+	return strings.Join(all, "; ")
+}
+
+// throughput shows one rate where sending and receiving were balanced in every repetition, else send / receive (of one subscription).
+func throughput(c *cell, f *Field, n *notes) {
+	received, _, _ := collect(c.usable(), "receive.rate")
+	if len(received) == 0 {
+		return // no consumers: the send rate
+	}
+	if !slices.Contains(f.Flags, plan.Backlog) {
+		f.Mark = strings.TrimSpace("balanced " + f.Mark)
+		return
+	}
+	subscriptions := max(1, c.cell.Workload.Topology.Subscriptions)
+	f.Text += " / " + format(plan.PerSecond, median(received)/float64(subscriptions))
+	f.Mark = words(without(f.Flags, plan.Backlog))
+	if subscriptions > 1 {
+		f.Notes = append(f.Notes, n.add("sent / received by one subscription")...)
+	}
+}
+
+// unevenCounts tells of counts that the median hides: a loss in one repetition of three.
+func unevenCounts(unit plan.Unit, numbers []float64) string {
+	if unit != plan.Count || median(numbers) != 0 || slices.Max(numbers) == 0 {
+		return ""
+	}
+	texts := make([]string, len(numbers))
+	for i, x := range numbers {
+		texts[i] = format(unit, x)
+	}
+	return "in the repetitions: " + strings.Join(texts, ", ")
+}
+
+func median(numbers []float64) float64 {
+	sorted := slices.Sorted(slices.Values(numbers))
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
+
+// meanings of the flags, in the order in which they are shown.
+var meanings = []struct {
+	flag plan.Flag
+	text string
+}{
+	{plan.Backlog, "receiving did not keep up with sending"},
+	{plan.ClientBound, "the load generator was the limit, not the broker"},
+	{plan.ClockUnsafe, "times come from clocks of different hosts, whose offset is not known"},
+	{plan.Skewed, "agents did not start together"},
+	{plan.NotSteady, "the load did not reach a steady state"},
+	{plan.Degraded, "only some of the agents took part to the end"},
+	{plan.Clipped, "samples were beyond the histogram's range"},
+}
+
+func flagOrder(f plan.Flag) int {
+	for i, m := range meanings {
+		if m.flag == f {
+			return i
+		}
+	}
+	return len(meanings)
+}
+
+func without(flags []plan.Flag, f plan.Flag) []plan.Flag {
+	return slices.DeleteFunc(slices.Clone(flags), func(x plan.Flag) bool { return x == f })
+}
+
+func words(flags []plan.Flag) string {
+	all := make([]string, len(flags))
+	for i, f := range flags {
+		all[i] = string(f)
+	}
+	return strings.Join(all, " ")
+}
+
+// legend explains the flags that a table shows.
+func legend(rows [][]Field) []string {
+	var lines []string
+	for _, m := range meanings {
+		shown := func(f Field) bool { return slices.Contains(f.Flags, m.flag) }
+		if slices.ContainsFunc(rows, func(r []Field) bool { return slices.ContainsFunc(r, shown) }) {
+			lines = append(lines, string(m.flag)+": "+m.text)
+		}
+	}
+	return lines
+}

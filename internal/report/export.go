@@ -1,0 +1,178 @@
+package report
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/internal/plan"
+)
+
+// Markdown writes tables in GitHub's Markdown.
+func Markdown(w io.Writer, tables []Table) error {
+	out := bufio.NewWriter(w)
+	for i, t := range tables {
+		if i > 0 {
+			out.WriteByte('\n')
+		}
+		if t.Title != "" {
+			fmt.Fprintf(out, "### %s\n\n", escape(t.Title))
+		}
+		rule := make([]string, len(t.Head))
+		for n, c := range layout(t) {
+			rule[n] = "---:"
+			if c.left {
+				rule[n] = "---"
+			}
+		}
+		markdownRow(out, t.Head)
+		fmt.Fprintf(out, "| %s |\n", strings.Join(rule, " | "))
+		for _, row := range t.Rows {
+			cells := make([]string, len(row))
+			for n, f := range row {
+				cells[n] = f.Text + tail(f)
+			}
+			markdownRow(out, cells)
+		}
+		markdownNotes(out, t)
+	}
+	return out.Flush()
+}
+
+func markdownRow(out *bufio.Writer, cells []string) {
+	escaped := make([]string, len(cells))
+	for i, c := range cells {
+		escaped[i] = escape(c)
+	}
+	fmt.Fprintf(out, "| %s |\n", strings.Join(escaped, " | "))
+}
+
+func markdownNotes(out *bufio.Writer, t Table) {
+	if len(t.Notes)+len(t.Remarks) > 0 {
+		out.WriteByte('\n')
+	}
+	for i, note := range t.Notes {
+		fmt.Fprintf(out, "- %s %s\n", superscripts([]int{i + 1}), escape(note))
+	}
+	for _, remark := range t.Remarks {
+		text := strings.TrimLeft(remark, " ")
+		fmt.Fprintf(out, "%s- %s\n", strings.Repeat(" ", len(remark)-len(text)), escape(text))
+	}
+}
+
+var escapes = strings.NewReplacer("\\", "\\\\", "|", "\\|", "<", "&lt;", "*", "\\*", "_", "\\_", "`", "\\`", "\r", " ", "\n", " ")
+
+func escape(text string) string { return escapes.Replace(text) }
+
+// CSV writes one line for every value of every table. The columns are: the table's number and title, every axis that any table uses (empty
+// where a table does not), then value, number, unit, flags (separated by blanks), verdict, text and note. Numbers are in full and in the unit.
+func CSV(w io.Writer, tables []Table) error {
+	axes := allAxes(tables)
+	out := csv.NewWriter(w)
+	head := append([]string{"table", "title"}, axes...)
+	if err := out.Write(append(head, "value", "number", "unit", "flags", "verdict", "text", "note")); err != nil {
+		return err
+	}
+	for n, t := range tables {
+		for _, row := range t.Rows {
+			for _, f := range row[len(t.Axes):] {
+				if err := out.Write(line(n+1, t, row, f, axes)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// line is the line of one field.
+func line(n int, t Table, row []Field, f Field, axes []string) []string {
+	at := map[string]string{}
+	for _, c := range slices.Concat(t.Split, f.Column) {
+		at[c.Axis] = c.Text
+	}
+	for i, axis := range t.Axes {
+		at[axis] = row[i].Text
+	}
+	out := []string{strconv.Itoa(n), t.Title}
+	for _, axis := range axes {
+		out = append(out, at[axis])
+	}
+	number := ""
+	if f.Number != nil {
+		number = strconv.FormatFloat(*f.Number, 'f', -1, 64)
+	}
+	unit := f.Unit
+	if unit == plan.Text {
+		unit = plan.PerSecond // the number behind the text
+	}
+	var why []string
+	for _, i := range f.Notes {
+		why = append(why, t.Notes[i-1])
+	}
+	return append(out, f.Value, number, string(unit), words(f.Flags), string(f.Verdict), strings.TrimSpace(f.Text+" "+f.Mark), strings.Join(why, "; "))
+}
+
+// allAxes lists axes in the order in which tables use them.
+func allAxes(tables []Table) []string {
+	var axes []string
+	add := func(axis string) {
+		if !slices.Contains(axes, axis) {
+			axes = append(axes, axis)
+		}
+	}
+	for _, t := range tables {
+		for _, c := range t.Split {
+			add(c.Axis)
+		}
+		for _, axis := range t.Axes {
+			add(axis)
+		}
+		for _, row := range t.Rows {
+			for _, f := range row {
+				for _, c := range f.Column {
+					add(c.Axis)
+				}
+			}
+		}
+	}
+	return axes
+}
+
+// JSON writes tables as they are.
+func JSON(w io.Writer, tables []Table) error {
+	if tables == nil {
+		tables = []Table{}
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(tables)
+}
+
+// Files are a run's tables as they are kept beside its record, by name: tables.txt, .md, .csv and .json. Text and Markdown end with
+// the problems and the summary.
+func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
+	tables := Build(run, outcomes)
+	var text, markdown, lines, whole bytes.Buffer
+	for _, err := range []error{Text(&text, tables, 0), Markdown(&markdown, tables), CSV(&lines, tables), JSON(&whole, tables)} {
+		if err != nil {
+			return nil, fmt.Errorf("write tables of run %s: %w", run.ID, err)
+		}
+	}
+	problems := Problems(run, outcomes)
+	for _, p := range problems {
+		fmt.Fprintf(&text, "\n%s\n", p)
+		fmt.Fprintf(&markdown, "\n%s\n", escape(p))
+	}
+	fmt.Fprintf(&text, "\n%s\n", Summary(run, outcomes))
+	fmt.Fprintf(&markdown, "\n%s\n", Summary(run, outcomes))
+	return map[string][]byte{"tables.txt": text.Bytes(), "tables.md": markdown.Bytes(), "tables.csv": lines.Bytes(), "tables.json": whole.Bytes()}, nil
+}

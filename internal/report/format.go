@@ -1,0 +1,89 @@
+package report
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"lockstep/internal/plan"
+)
+
+// format writes a number with its unit, if that is not in the heading, to three significant digits; numbers from 100 on in full.
+func format(unit plan.Unit, x float64) string {
+	switch unit {
+	case plan.Seconds:
+		return duration(x)
+	case plan.Bytes:
+		return memory(x)
+	case plan.Cores:
+		return decimals(x, 2) + " cores"
+	case plan.Count:
+		if x == math.Trunc(x) {
+			return decimals(x, 0)
+		}
+		return decimals(x, 1)
+	}
+	return significant(x)
+}
+
+// significant writes x to three significant digits, but never rounds what is before the decimal point.
+func significant(x float64) string {
+	switch size := math.Abs(round3(x)); {
+	case size == 0:
+		return "0"
+	case size >= 100:
+		return decimals(x, 0)
+	case size >= 10:
+		return decimals(x, 1)
+	case size >= 1:
+		return decimals(x, 2)
+	}
+	return strconv.FormatFloat(x, 'g', 3, 64)
+}
+
+// round3 rounds to three significant digits, so that 999.9 is written in the next unit.
+func round3(x float64) float64 {
+	y, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', 2, 64), 64)
+	if err != nil {
+		return x
+	}
+	return y
+}
+
+func duration(x float64) string {
+	for _, u := range []struct {
+		least float64
+		name  string
+	}{{1, " s"}, {1e-3, " ms"}, {1e-6, " µs"}, {1e-9, " ns"}} {
+		if round3(math.Abs(x)) >= u.least {
+			return significant(x/u.least) + u.name
+		}
+	}
+	return "0 s"
+}
+
+func memory(x float64) string {
+	units := []string{" B", " KiB", " MiB", " GiB", " TiB"}
+	i := 0
+	for ; i < len(units)-1 && math.Abs(x) >= 1023.5; i++ {
+		x /= 1024
+	}
+	return significant(x) + units[i]
+}
+
+// decimals writes x with n decimals and commas between thousands.
+func decimals(x float64, n int) string {
+	text := strconv.FormatFloat(x, 'f', n, 64)
+	whole, rest, _ := strings.Cut(text, ".")
+	sign := ""
+	if strings.HasPrefix(whole, "-") {
+		sign, whole = "-", whole[1:]
+	}
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if n > 0 {
+		whole += "." + rest
+	}
+	return sign + whole
+}

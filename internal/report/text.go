@@ -1,0 +1,238 @@
+package report
+
+import (
+	"bufio"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// gap is between columns.
+const gap = "  "
+
+// Text writes tables for a terminal of the given width in columns; 0 is any width. Headings are wrapped where they make a table too
+// wide; a table that is still too wide is written row by row, one line a field.
+func Text(w io.Writer, tables []Table, width int) error {
+	out := bufio.NewWriter(w)
+	for i, t := range tables {
+		if i > 0 {
+			out.WriteByte('\n')
+		}
+		if t.Title != "" {
+			for _, line := range wrap(t.Title, width) {
+				out.WriteString(line + "\n")
+			}
+			out.WriteByte('\n')
+		}
+		columns := layout(t)
+		total := fit(columns, width)
+		if width > 0 && total > width {
+			vertical(out, t, width)
+		} else {
+			horizontal(out, t, columns)
+		}
+		below(out, t, width)
+	}
+	return out.Flush()
+}
+
+// column is how one column is set: its texts end in one place (numbers) or begin in one, and what is marked follows.
+type column struct {
+	head       []string // lines
+	text, tail int      // widths
+	width      int
+	left       bool
+}
+
+// layout measures columns with headings on one line.
+func layout(t Table) []column {
+	columns := make([]column, len(t.Head))
+	for i := range columns {
+		c := &columns[i]
+		c.head = []string{t.Head[i]}
+		numeric := true
+		for _, row := range t.Rows {
+			f := row[i]
+			c.text = max(c.text, runes(f.Text))
+			c.tail = max(c.tail, runes(tail(f)))
+			if _, err := strconv.ParseFloat(f.Text, 64); err != nil {
+				numeric = false
+			}
+		}
+		c.left = i < len(t.Axes) && !numeric
+		c.width = max(c.text+c.tail, runes(t.Head[i]))
+	}
+	return columns
+}
+
+// fit wraps the headings of columns if the table is wider than width, and returns how wide it is then.
+func fit(columns []column, width int) int {
+	total := span(columns)
+	if width <= 0 || total <= width {
+		return total
+	}
+	for i := range columns {
+		c := &columns[i]
+		least := c.text + c.tail
+		for _, word := range strings.Fields(c.head[0]) {
+			least = max(least, runes(word))
+		}
+		c.head = wrap(c.head[0], least)
+		c.width = least
+	}
+	return span(columns)
+}
+
+func span(columns []column) int {
+	total := len(gap) * max(0, len(columns)-1)
+	for _, c := range columns {
+		total += c.width
+	}
+	return total
+}
+
+// tail is what follows a field's text: its mark and its footnotes.
+func tail(f Field) string {
+	text := superscripts(f.Notes)
+	if f.Mark != "" {
+		text = " " + f.Mark + text
+	}
+	return text
+}
+
+func horizontal(out *bufio.Writer, t Table, columns []column) {
+	lines := 1
+	for _, c := range columns {
+		lines = max(lines, len(c.head))
+	}
+	for n := range lines {
+		cells := make([]string, len(columns))
+		for i, c := range columns {
+			if skip := lines - len(c.head); n >= skip {
+				cells[i] = align(c.head[n-skip], c.width, c.left)
+			} else {
+				cells[i] = strings.Repeat(" ", c.width)
+			}
+		}
+		writeLine(out, cells)
+	}
+	rules := make([]string, len(columns))
+	for i, c := range columns {
+		rules[i] = strings.Repeat("─", c.width)
+	}
+	writeLine(out, rules)
+	for _, row := range t.Rows {
+		cells := make([]string, len(columns))
+		for i, c := range columns {
+			f := row[i]
+			cell := align(f.Text, c.text, c.left) + align(tail(f), c.tail, true)
+			cells[i] = align(cell, c.width, c.left)
+		}
+		writeLine(out, cells)
+	}
+}
+
+// vertical writes a row's coordinates on one line and each of its values on one of its own.
+func vertical(out *bufio.Writer, t Table, width int) {
+	axes := len(t.Axes)
+	label := 0
+	for _, head := range t.Head[axes:] {
+		label = max(label, runes(head))
+	}
+	for n, row := range t.Rows {
+		if n > 0 {
+			out.WriteByte('\n')
+		}
+		var at []string
+		for i := range axes {
+			at = append(at, t.Head[i]+"="+row[i].Text)
+		}
+		for _, line := range wrap(strings.Join(at, " "), width) {
+			writeLine(out, []string{line})
+		}
+		for i, f := range row[axes:] {
+			head, text := t.Head[axes+i], f.Text+tail(f)
+			if 2+label+len(gap)+runes(text) <= width {
+				writeLine(out, []string{"  " + align(head, label, true), text})
+				continue
+			}
+			writeLine(out, []string{"  " + head})
+			writeLine(out, []string{"    " + text})
+		}
+	}
+}
+
+// below writes footnotes and remarks.
+func below(out *bufio.Writer, t Table, width int) {
+	if len(t.Notes)+len(t.Remarks) > 0 {
+		out.WriteByte('\n')
+	}
+	for i, note := range t.Notes {
+		mark := superscripts([]int{i + 1}) + " "
+		for n, line := range wrap(note, max(0, width-runes(mark))) {
+			if n > 0 {
+				mark = strings.Repeat(" ", runes(mark))
+			}
+			writeLine(out, []string{mark + line})
+		}
+	}
+	for _, remark := range t.Remarks {
+		indent := strings.Repeat(" ", len(remark)-len(strings.TrimLeft(remark, " ")))
+		for n, line := range wrap(remark, max(0, width-len(indent)-2)) {
+			if n > 0 {
+				line = "  " + line
+			}
+			writeLine(out, []string{indent + line})
+		}
+	}
+}
+
+func writeLine(out *bufio.Writer, cells []string) {
+	out.WriteString(strings.TrimRight(strings.Join(cells, gap), " ") + "\n")
+}
+
+func align(text string, width int, left bool) string {
+	pad := strings.Repeat(" ", max(0, width-runes(text)))
+	if left {
+		return text + pad
+	}
+	return pad + text
+}
+
+// wrap breaks text between words into lines of at most width, where words allow it; 0 is any width.
+func wrap(text string, width int) []string {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return []string{""}
+	}
+	if width <= 0 {
+		return []string{strings.Join(words, " ")}
+	}
+	lines := []string{words[0]}
+	for _, word := range words[1:] {
+		last := &lines[len(lines)-1]
+		if runes(*last)+1+runes(word) > width {
+			lines = append(lines, word)
+		} else {
+			*last += " " + word
+		}
+	}
+	return lines
+}
+
+// runes is the width of text, of characters as wide as Latin ones.
+func runes(text string) int { return utf8.RuneCountInString(text) }
+
+var raised = []string{"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"}
+
+// superscripts writes the numbers of footnotes: "¹" or "¹˒¹²".
+func superscripts(notes []int) string {
+	marks := make([]string, len(notes))
+	for i, n := range notes {
+		for _, digit := range strconv.Itoa(n) {
+			marks[i] += raised[digit-'0']
+		}
+	}
+	return strings.Join(marks, "˒")
+}

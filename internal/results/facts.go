@@ -1,0 +1,109 @@
+package results
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// Facts are what the agents' records do not tell of a task.
+type Facts struct {
+	Agents    []plan.AgentPart // every agent of the task, by index
+	Subject   plan.Subject
+	Cores     map[string]int // of the agents' hosts, by agent; an agent that is missing is never called saturated
+	Events    []plan.Event   // the controller's own; the agents' come from their records
+	DrainCut  bool           // the drain was ended by its limit, not by silence
+	Failure   string         // why the task failed; empty if it did not
+	Cancelled bool
+	Started   time.Time
+	Ended     time.Time
+}
+
+// Kinds of the events by which an outcome keeps the facts that it was judged from.
+const (
+	eventFailed    = "task-failed"
+	eventCancelled = "task-cancelled"
+	eventDrainCut  = "drain-cut"
+	eventCores     = "host-cores"
+)
+
+// FactsOf recovers the facts that an outcome was judged from, given the record that it was judged from too, so that it can be judged again
+// from what is kept alone.
+func FactsOf(o plan.Outcome, m *record.Merge) Facts {
+	agents := map[plan.Event]int{}
+	for _, e := range agentEvents(m) {
+		agents[e]++
+	}
+	f := Facts{Agents: o.Agents, Subject: o.Subject, Started: o.Started, Ended: o.Ended}
+	for _, e := range o.Events {
+		switch {
+		case e.Kind == eventCores:
+			if n, err := strconv.Atoi(e.Detail); err == nil {
+				if f.Cores == nil {
+					f.Cores = map[string]int{}
+				}
+				f.Cores[e.Agent] = n
+			}
+		case e.Kind == eventFailed:
+			f.Failure = e.Detail
+		case e.Kind == eventCancelled:
+			f.Cancelled = true
+		case e.Kind == eventDrainCut:
+			f.DrainCut = true
+		case agents[e] > 0:
+			agents[e]--
+		default:
+			f.Events = append(f.Events, e)
+		}
+	}
+	return f
+}
+
+func agentEvents(m *record.Merge) []plan.Event {
+	var events []plan.Event
+	for _, e := range m.Events() {
+		events = append(events, plan.Event{At: plan.Duration(e.At), Agent: e.Agent, Kind: e.Kind, Detail: plan.Redact(e.Detail)})
+	}
+	return events
+}
+
+// allEvents are the agents' events, the controller's, and those that keep facts, in order of time.
+func allEvents(m *record.Merge, f Facts) []plan.Event {
+	events := append(agentEvents(m), f.Events...)
+	for _, agent := range slices.Sorted(maps.Keys(f.Cores)) {
+		events = append(events, plan.Event{Agent: agent, Kind: eventCores, Detail: strconv.Itoa(f.Cores[agent])})
+	}
+	end := plan.Duration(max(m.LastSend(), m.LastConfirm(), m.LastReceipt()))
+	if f.DrainCut {
+		events = append(events, plan.Event{At: end, Kind: eventDrainCut, Detail: "the drain reached its limit"})
+	}
+	if f.Failure != "" {
+		events = append(events, plan.Event{At: end, Kind: eventFailed, Detail: f.Failure})
+	}
+	if f.Cancelled {
+		events = append(events, plan.Event{At: end, Kind: eventCancelled})
+	}
+	slices.SortStableFunc(events, func(a, b plan.Event) int { return cmp.Compare(a.At, b.At) })
+	return events
+}
+
+// parts are the agents, with clock and skew from their records where the controller did not learn of them.
+func parts(m *record.Merge, f Facts) []plan.AgentPart {
+	agents := slices.Clone(f.Agents)
+	clocks, skews := m.Clocks(), m.Skews()
+	for i := range agents {
+		a := &agents[i]
+		if a.Clock == "" {
+			a.Clock = clocks[a.Agent]
+		}
+		if a.Skew == 0 {
+			a.Skew = plan.Duration(skews[a.Agent])
+		}
+	}
+	return agents
+}

@@ -1,0 +1,153 @@
+package results
+
+import (
+	"fmt"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// account fills the ledger. Messages that a subscription did not get are, in this order:
+//
+//   - unknown, when an agent was lost: a lost consumer may have had them, and what a lost publisher sent after its last snapshot is
+//     not even known to be missing, so that the number is the least;
+//   - undrained, when the drain did not run until silence: cut by its limit, or the task failed or was cancelled;
+//   - lost. Messages that the broker refused (rejected) are not lost; as records do not keep which these were, as many of the
+//     unconfirmed missing ones are taken off.
+func (j *judge) account() {
+	t := j.tally
+	l := plan.Ledger{
+		Sent: t.Sent, Uncertain: t.Uncertain, Confirmed: t.Confirmed, Rejected: uint64(j.m.Total(record.Rejected)), Unroutable: t.Returned,
+		Corrupt: uint64(j.m.Total(record.Corrupt)), Foreign: uint64(j.m.Total(record.Foreign)),
+	}
+	if Confirmed(j.w.Publishers.Mode) {
+		l.Unconfirmed = less(l.Sent, l.Confirmed+l.Rejected)
+	}
+	if j.subs > 0 {
+		l.Received, l.Duplicated, l.Reordered = t.Received, t.Duplicated, t.Reordered
+		missing := t.MissingConfirmed + less(t.Missing-t.MissingConfirmed, l.Rejected*uint64(j.subs))
+		switch {
+		case j.degraded():
+			l.Unknown = missing
+		case j.cut():
+			l.Undrained = missing
+		default:
+			l.Lost, l.LostConfirmed = missing, t.MissingConfirmed
+		}
+	}
+	j.out.Ledger = l
+}
+
+// less is a-b, or 0.
+func less(a, b uint64) uint64 { return a - min(a, b) }
+
+// cut tells whether the drain ended before silence.
+func (j *judge) cut() bool { return j.f.DrainCut || j.f.Failure != "" || j.f.Cancelled }
+
+// degraded tells whether only some of the agents are in the record.
+func (j *judge) degraded() bool {
+	for _, a := range j.f.Agents {
+		if a.Lost {
+			return true
+		}
+	}
+	return false
+}
+
+// verdict decides whether the numbers may be used. A broken promise is proven whatever else happened, so invalid goes before unknown.
+func (j *judge) verdict() {
+	broken, unknown := j.broken(), j.unknown()
+	j.out.Reasons = append(broken, unknown...)
+	switch {
+	case len(broken) > 0:
+		j.out.Verdict = plan.Invalid
+	case len(unknown) > 0:
+		j.out.Verdict = plan.Unknown
+	default:
+		j.out.Verdict = plan.Valid
+	}
+	j.remarks()
+}
+
+// broken lists the promises that were broken. A link that broke, or an agent that was lost with its links, excuses what a
+// promise does not cover then.
+func (j *judge) broken() []string {
+	p, l := j.task.Cell.Promises, j.out.Ledger
+	whole := j.m.Total(record.Reconnects) == 0 && !j.degraded()
+	var reasons []string
+	if p.ConfirmedKept && l.LostConfirmed > 0 {
+		reasons = append(reasons, fmt.Sprintf("broken promise: %s that the broker had confirmed %s lost", messages(l.LostConfirmed), was(l.LostConfirmed)))
+	}
+	if p.SentKept && l.Lost > 0 && whole {
+		reasons = append(reasons, fmt.Sprintf("broken promise: %s %s lost although no link broke", messages(l.Lost), was(l.Lost)))
+	}
+	if p.NoDuplicates && l.Duplicated > 0 && whole {
+		reasons = append(reasons, fmt.Sprintf("broken promise: %s received again although no link broke", messagesWere(l.Duplicated)))
+	}
+	if p.Ordered && l.Reordered > 0 {
+		reasons = append(reasons, fmt.Sprintf("broken promise: %s received after a later one", messagesWere(l.Reordered)))
+	}
+	if l.Corrupt > 0 {
+		reasons = append(reasons, fmt.Sprintf("%s received corrupt: the envelope did not verify", messagesWere(l.Corrupt)))
+	}
+	return reasons
+}
+
+// unknown lists why there is no usable number.
+func (j *judge) unknown() []string {
+	var reasons []string
+	for _, a := range j.f.Agents {
+		if a.Lost {
+			reasons = append(reasons, fmt.Sprintf("agent %s lost in phase %s; at least %s unknown", a.Agent, a.Phase, messages(j.out.Ledger.Unknown)))
+		}
+	}
+	if j.f.Failure != "" {
+		reasons = append(reasons, "the task failed: "+j.f.Failure)
+	}
+	if j.f.Cancelled {
+		reasons = append(reasons, "the task was cancelled")
+	}
+	if len(reasons) == 0 && (j.counted(record.Sent) == 0 || j.span.sending <= 0) {
+		reasons = append(reasons, "nothing was sent in the measurement")
+	}
+	return reasons
+}
+
+// remarks are warnings about what did not decide the verdict.
+func (j *judge) remarks() {
+	l := j.out.Ledger
+	if l.Foreign > 0 {
+		j.warn("%s of another task %s received: something else uses the same queues", messages(l.Foreign), was(l.Foreign))
+	}
+	if l.Uncertain > 0 {
+		j.warn("%s may or may not have gone out: the call to publish failed", messages(l.Uncertain))
+	}
+	if n := uint64(j.m.Total(record.Reconnects)); n > 0 {
+		j.warn("links broke and were opened again %d times; see the events", n)
+	}
+	if l.Undrained > 0 && j.f.DrainCut {
+		j.warn("the drain was cut by its limit of %v with %s still missing", j.w.Drain.Most, messages(l.Undrained))
+	}
+	for _, a := range j.f.Agents {
+		if a.Error != "" && !strings.Contains(j.f.Failure, a.Error) {
+			j.warn("agent %s in phase %s: %s", a.Agent, a.Phase, a.Error)
+		}
+	}
+}
+
+func messages(n uint64) string {
+	if n == 1 {
+		return "1 message"
+	}
+	return fmt.Sprintf("%d messages", n)
+}
+
+func was(n uint64) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}
+
+func messagesWere(n uint64) string { return messages(n) + " " + was(n) }
