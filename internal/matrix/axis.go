@@ -147,10 +147,6 @@ func (l *loader) readValue(a axis, v cue.Value, path string) value {
 	}
 	out.json = text
 	out.text = plan.Coordinate{Value: text}.Text()
-	if slices.Contains(a.texts(), out.text) {
-		l.add(out.place, path, show(v)+" is in the list already")
-		out.bad = true
-	}
 	if a.name == "broker" {
 		out.bad = out.bad || !l.isBroker(v, path)
 	} else if r := l.target(a.name); r != nil {
@@ -217,8 +213,27 @@ func (l *loader) group() {
 		}
 		l.space.groups = append(l.space.groups, []int{a})
 	}
+	for _, g := range l.space.groups {
+		l.checkTwice(g)
+	}
 	if n := l.space.size(); n > maxCombinations {
 		l.add(l.root.LookupPath(cue.ParsePath("axes")).Pos(), "axes", fmt.Sprintf("they have more than %d combinations; shorten some", maxCombinations))
+	}
+}
+
+// checkTwice finds values, or sets of values of zipped axes, that are given twice.
+func (l *loader) checkTwice(group []int) {
+	first := l.space.axes[group[0]]
+	known := map[string]bool{}
+	for i, v := range first.values {
+		key := ""
+		for _, a := range group {
+			key += l.space.axes[a].values[i].text + "\x00"
+		}
+		if known[key] && v.json != nil {
+			l.add(v.place, fmt.Sprintf("%s[%d]", join("axes", first.name), i), v.text+" is in the list already")
+		}
+		known[key] = true
 	}
 }
 

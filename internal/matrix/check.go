@@ -71,6 +71,9 @@ func hasFields(v cue.Value) bool {
 
 // anything takes whatever there is, if it is settled.
 func (c *checker) anything(v cue.Value, path string) any {
+	if path == "cell.axis" {
+		return nil // we filled it ourselves
+	}
 	var out any
 	if err := v.Validate(cue.Concrete(true)); err != nil {
 		c.open = append(c.open, path)

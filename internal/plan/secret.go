@@ -19,19 +19,36 @@ const stars = "***"
 
 // userinfo finds scheme://user:password@ in free text. A password may hold anything but white space, double quotes and "//": rather
 // too much is hidden than too little. Text in JSON may write "/" as "\/".
-var userinfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*:(?://|\\/\\/)[^\s"/@:?#]*):((?:[^\s"/]|/[^\s"/])*)@`)
+var userinfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*:(?://|\\/\\/)[^\s"/@:?#]*:)((?:[^\s"/]|/[^\s"/])*)(@)`)
 
-// Redact replaces the password of every URL in free text, JSON included, by ***. References such as ${env:NAME} are no secrets and stay.
+// fields finds the text of fields that hold a secret by their name, in CUE, in JSON, and in JSON within a JSON string.
+var fields = []*regexp.Regexp{
+	regexp.MustCompile(`((?i:password|passphrase|secret|token|apikey)"?\s*:\s*")((?:[^"\\]|\\.)*)(")`),
+	regexp.MustCompile(`((?i:password|passphrase|secret|token|apikey)(?:\\")?\s*:\s*\\")((?:[^"\\]|\\[^"])*)(\\")`),
+}
+
+// Redact replaces the password of every URL, and the text of fields such as password and token, in free text, CUE and JSON
+// included, by ***. References such as ${env:NAME} are no secrets and stay.
 func Redact(s string) string {
-	if !strings.Contains(s, "@") {
-		return s
+	if strings.Contains(s, "@") {
+		s = hide(userinfo, s)
 	}
-	return userinfo.ReplaceAllStringFunc(s, func(found string) string {
-		part := userinfo.FindStringSubmatch(found)
+	if strings.Contains(s, ":") {
+		for _, re := range fields {
+			s = hide(re, s)
+		}
+	}
+	return s
+}
+
+// hide replaces the second group of what re finds.
+func hide(re *regexp.Regexp, s string) string {
+	return re.ReplaceAllStringFunc(s, func(found string) string {
+		part := re.FindStringSubmatch(found)
 		if part[2] == "" || reference.FindString(part[2]) == part[2] {
 			return found
 		}
-		return part[1] + ":" + stars + "@"
+		return part[1] + stars + part[3]
 	})
 }
 
@@ -116,6 +133,7 @@ func Resolve(options json.RawMessage, getenv func(string) (string, bool), readFi
 	if err != nil {
 		return nil, nil, fmt.Errorf("resolve options: %w", err)
 	}
+	collectFields(string(text), secrets)
 	return text, newScrubber(secrets), nil
 }
 
@@ -142,7 +160,7 @@ func lookup(ref []string, getenv func(string) (string, bool), readFile func(stri
 // collectPasswords adds the passwords of URLs in s, less those that are the user's name (guest:guest).
 func collectPasswords(s string, secrets map[string]bool) {
 	for _, part := range userinfo.FindAllStringSubmatch(s, -1) {
-		user := part[1][strings.LastIndex(part[1], "/")+1:]
+		user := strings.TrimSuffix(part[1][strings.LastIndex(part[1], "/")+1:], ":")
 		if part[2] == user {
 			continue
 		}
@@ -153,7 +171,17 @@ func collectPasswords(s string, secrets map[string]bool) {
 	}
 }
 
-// Redacted is the run without the passwords of URLs, as it may be recorded and shown. r is not changed.
+// collectFields adds the text of fields that hold a secret by their name.
+func collectFields(text string, secrets map[string]bool) {
+	for _, part := range fields[0].FindAllStringSubmatch(text, -1) {
+		var value string
+		if json.Unmarshal([]byte(`"`+part[2]+`"`), &value) == nil {
+			secrets[value] = true
+		}
+	}
+}
+
+// Redacted is the run without the secrets that Redact finds, as it may be recorded and shown. r is not changed.
 func (r Run) Redacted() Run {
 	r.Cells = slices.Clone(r.Cells)
 	known := map[string]json.RawMessage{}

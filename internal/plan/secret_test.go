@@ -26,6 +26,10 @@ func TestRedact(t *testing.T) {
 		{"http://host:80/x and mail a@b", "http://host:80/x and mail a@b"},
 		{"amqp://u@h:5672 has no password", "amqp://u@h:5672 has no password"},
 		{"amqp://u:${env:PW}@h", "amqp://u:${env:PW}@h"},
+		{`options: {user: "u", password: "hunter2"}`, `options: {user: "u", password: "***"}`},
+		{`{"token":"a\"b","accessToken":"c","tokens":3}`, `{"token":"***","accessToken":"***","tokens":3}`},
+		{`"{\"password\":\"hunter2\",\"x\":\"y\"}"`, `"{\"password\":\"***\",\"x\":\"y\"}"`},
+		{`password: "${env:PW}"`, `password: "${env:PW}"`},
 		{"nothing", "nothing"},
 	} {
 		if got := Redact(c.in); got != c.want {
@@ -50,17 +54,17 @@ func files(path string) ([]byte, error) {
 }
 
 func TestResolve(t *testing.T) {
-	options := json.RawMessage(`{"url":"amqp://u:${env:PW}@${env:HOST}/","big":12345678901234567890,"list":["${file:/etc/token}",{"x":"y"}],"admin":"http://a:passw0rd@h"}`)
+	options := json.RawMessage(`{"url":"amqp://u:${env:PW}@${env:HOST}/","big":12345678901234567890,"list":["${file:/etc/token}",{"x":"y"}],"admin":"http://a:passw0rd@h","password":"pass\"phrase"}`)
 	got, scrub, err := Resolve(options, environment, files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"admin":"http://a:passw0rd@h","big":12345678901234567890,"list":["tok-en-1",{"x":"y"}],"url":"amqp://u:s3cret&more@h/"}`
+	want := `{"admin":"http://a:passw0rd@h","big":12345678901234567890,"list":["tok-en-1",{"x":"y"}],"password":"pass\"phrase","url":"amqp://u:s3cret&more@h/"}`
 	if string(got) != want {
 		t.Errorf("resolved options\n got %s\nwant %s", got, want)
 	}
-	text := scrub.Scrub(`login s3cret&more s3cret%26more s3cret\u0026more with tok-en-1 or passw0rd at amqp://x:other@y: hello`)
-	for _, secret := range []string{"s3cret", "tok-en-1", "passw0rd", "other"} {
+	text := scrub.Scrub(`login s3cret&more s3cret%26more s3cret\u0026more with tok-en-1 or passw0rd or pass"phrase at amqp://x:other@y: hello`)
+	for _, secret := range []string{"s3cret", "tok-en-1", "passw0rd", "phrase", "other"} {
 		if strings.Contains(text, secret) {
 			t.Errorf("%q is still in the scrubbed text %q", secret, text)
 		}

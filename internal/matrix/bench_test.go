@@ -1,0 +1,98 @@
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// large is a matrix of n combinations in the shape of a real study.
+func large(n int) []byte {
+	var sizes strings.Builder
+	for i := range n / 500 {
+		fmt.Fprintf(&sizes, "%d,", 100+i)
+	}
+	return fmt.Appendf(nil, `
+name: "large"
+brokers: {a: {driver: "fake"}, b: {driver: "fake"}}
+axes: {
+	broker:  ["a", "b"]
+	mode:    ["fire-and-forget", "confirm-window", "confirm-batch", "confirm-each", "connection-per-message"]
+	threads: [for n in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] {n}]
+	latency: ["0ms", "1ms", "5ms", "10ms", "50ms"]
+	size:    [%s]
+}
+skip: [{mode: "connection-per-message", latency: "50ms", threads: >20}]
+cell: {
+	axis: _
+	publishers: {nodes: 1, threads: axis.threads, mode: axis.mode, window: 10_000}
+	message: size: axis.size
+	measure: "30s"
+}
+tables: [{rows: ["broker", "mode", "threads"], columns: ["latency", "size"], values: ["send.rate"]}]
+`, sizes.String())
+}
+
+// BenchmarkExpand loads and expands whole matrices: cells/s, the time to the first cell, and the heap that the whole run holds at
+// the end. Wanted: 10,000 cells in 2 s, 100,000 in 15 s and under 500 MB, the first within 1 s.
+func BenchmarkExpand(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			source := large(n)
+			for b.Loop() {
+				expandOnce(b, source, n)
+			}
+		})
+	}
+}
+
+func expandOnce(b *testing.B, source []byte, n int) {
+	began := time.Now()
+	stop, peak := make(chan struct{}), make(chan uint64)
+	go watchHeap(stop, peak)
+	m, err := Load("large.cue", source, Narrow{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var first time.Duration
+	cells := make([]Combination, 0, n)
+	for c, err := range m.Expand(context.Background()) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		if len(cells) == 0 {
+			first = time.Since(began)
+		}
+		cells = append(cells, c)
+	}
+	took := time.Since(began)
+	close(stop)
+	if len(cells) != n {
+		b.Fatalf("%d combinations, want %d", len(cells), n)
+	}
+	b.ReportMetric(float64(n)/took.Seconds(), "cells/s")
+	b.ReportMetric(float64(first.Microseconds())/1000, "first-ms")
+	b.ReportMetric(float64(<-peak)/1e6, "peak-heap-MB")
+	runtime.KeepAlive(cells)
+}
+
+// watchHeap reports the most heap that was in use.
+func watchHeap(stop <-chan struct{}, peak chan<- uint64) {
+	var most uint64
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		most = max(most, s.HeapAlloc)
+		select {
+		case <-tick.C:
+		case <-stop:
+			peak <- most
+			return
+		}
+	}
+}

@@ -1,0 +1,51 @@
+// Package matrices holds the experiments that come with Lockstep. Its tests load every one of them.
+package matrices
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	_ "lockstep/pkg/drivers/all"
+)
+
+// Somebody's first command is one of these files.
+func TestShippedMatricesLoad(t *testing.T) {
+	files, err := filepath.Glob("*.cue")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("found %d matrices: %v", len(files), err)
+	}
+	want := map[string][2]int{"quick.cue": {12, 6}, "async-vs-sync.cue": {180, 12}, "prefetch.cue": {7, 4}}
+	for _, file := range files {
+		for i, short := range []bool{false, true} {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := matrix.Load(file, text, matrix.Narrow{Short: short})
+			if err != nil {
+				t.Errorf("%s, short %v:\n%v", file, short, err)
+				continue
+			}
+			run, err := m.Run(context.Background())
+			if err != nil {
+				t.Errorf("%s, short %v:\n%v", file, short, err)
+				continue
+			}
+			for _, x := range run.Excluded {
+				t.Errorf("%s, short %v: %s is %s: %s", file, short, plan.Cell{Coordinates: x.Coordinates}.Name(), x.Kind, x.Reason)
+			}
+			if n, known := want[file]; known && len(run.Cells) != n[i] {
+				t.Errorf("%s, short %v: %d cells, want %d", file, short, len(run.Cells), n[i])
+			}
+			t.Logf("%s, short %v: %d cells, %d agents, about %s", file, short, len(run.Cells), run.Agents, matrix.Estimate(run).Round(time.Second))
+			if file == "quick.cue" && matrix.Estimate(run) > 45*time.Second {
+				t.Errorf("%s takes %s by estimate; the README promises a minute", file, matrix.Estimate(run))
+			}
+		}
+	}
+}
