@@ -167,10 +167,13 @@ func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 			return nil, fmt.Errorf("write tables of run %s: %w", run.ID, err)
 		}
 	}
-	problems := Problems(run, outcomes)
-	for _, p := range problems {
-		fmt.Fprintf(&text, "\n%s\n", p)
-		fmt.Fprintf(&markdown, "\n%s\n", escape(p))
+	for i, p := range Problems(run, outcomes) {
+		if i == 0 {
+			text.WriteByte('\n')
+			markdown.WriteByte('\n')
+		}
+		fmt.Fprintf(&text, "%s\n", p)
+		fmt.Fprintf(&markdown, "- %s\n", escape(p))
 	}
 	fmt.Fprintf(&text, "\n%s\n", Summary(run, outcomes))
 	fmt.Fprintf(&markdown, "\n%s\n", Summary(run, outcomes))

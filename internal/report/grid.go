@@ -166,13 +166,14 @@ func (b *builder) compare(x, y place) int {
 	return len(x) - len(y)
 }
 
-// missingAxes lists axes that must be added to axes so that no two cells are in the same place.
+// missingAxes lists axes, in the matrix's order, that must be added to axes so that no two cells are in the same place.
 func (b *builder) missingAxes(axes []string) []string {
 	axes = slices.Clone(axes)
 	var added []string
 	for {
 		axis := b.collision(axes)
 		if axis == "" {
+			slices.SortFunc(added, func(x, y string) int { return slices.Index(b.run.Axes, x) - slices.Index(b.run.Axes, y) })
 			return added
 		}
 		axes, added = append(axes, axis), append(added, axis)

@@ -62,8 +62,11 @@ func (c *cell) problems(strict bool) []string {
 	var lines []string
 	for _, text := range texts {
 		which := ""
-		if c.repeat > 1 {
-			which = fmt.Sprintf(" (repetition %s)", strings.Join(in[text], ", "))
+		switch {
+		case len(in[text]) > 1:
+			which = fmt.Sprintf(" (repetitions %s)", strings.Join(in[text], ", "))
+		case c.repeat > 1:
+			which = fmt.Sprintf(" (repetition %s)", in[text][0])
 		}
 		lines = append(lines, c.name()+which+": "+text)
 	}
