@@ -170,12 +170,17 @@ func (c *check) eventually(ok func() bool, what func() string) bool {
 }
 
 // linger gives time to what must not happen.
-func (c *check) linger() {
-	if c.h.Slow {
-		time.Sleep(300 * time.Millisecond)
-		return
+func (c *check) linger() { time.Sleep(c.quiet()) }
+
+// quiet is how long nothing has to happen before the suite believes that nothing will.
+func (c *check) quiet() time.Duration {
+	switch {
+	case c.h.Slow:
+		return 300 * time.Millisecond
+	case c.h.Bare:
+		return 25 * time.Millisecond
 	}
-	time.Sleep(60 * time.Millisecond)
+	return 80 * time.Millisecond
 }
 
 // count is how many messages a check sends where any number would do.

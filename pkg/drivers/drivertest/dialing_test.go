@@ -173,8 +173,12 @@ func testDial(t *testing.T, d dialing, name string) {
 			at = i
 		}
 	}
+	wait := 3 * time.Second
+	if d.bypass {
+		wait = 400 * time.Millisecond
+	}
 	r := prove(t, Harness{
-		Driver: d, Options: json.RawMessage(`{"name":"dialing"}`), wait: 2 * time.Second,
+		Driver: d, Options: json.RawMessage(`{"name":"dialing"}`), wait: wait,
 		DeadOptions: json.RawMessage(`{"name":"dialing","address":"127.0.0.1:1"}`), DeadAddress: "127.0.0.1:1",
 	}, checks()[at])
 	found := map[string]bool{"dial/refused": true, "dial/counted": true, "dial/exclusive": true, "open/cancel": true, "cut/publisher": true}

@@ -14,7 +14,6 @@ import (
 const (
 	blockSize  = 16 << 10
 	blockBytes = 64 << 20 // a driver that has taken as much without blocking will not block
-	blockQuiet = 300 * time.Millisecond
 )
 
 // blockedRig has a broker that takes no more, or soon will not.
@@ -45,7 +44,7 @@ func (c *check) block(ctx context.Context, s *sender) <-chan error {
 	}()
 	for last := int64(-1); sent.Load() != last && sent.Load() < blockBytes; {
 		last = sent.Load()
-		time.Sleep(blockQuiet)
+		time.Sleep(3 * c.quiet())
 	}
 	if sent.Load() >= blockBytes {
 		c.logf("Publish took %d MiB without blocking while the broker was stalled", sent.Load()>>20)

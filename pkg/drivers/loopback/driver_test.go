@@ -11,8 +11,7 @@ import (
 func TestConformance(t *testing.T) {
 	for name, options := range map[string]string{
 		"plain":   `{"name":"conformance"}`,
-		"delayed": `{"name":"conformance","delay":"2ms","confirmDelay":"1ms"}`,
-		"paced":   `{"name":"conformance","rate":100000}`,
+		"delayed": `{"name":"conformance","delay":"2ms","confirmDelay":"1ms","rate":100000}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.Run(t, drivertest.Harness{
