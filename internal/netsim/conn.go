@@ -21,7 +21,7 @@ type halfCloser struct{ *conn }
 // linger is what a peer has, after Close, to take what is delivered to it at once.
 const linger = 10 * time.Second
 
-// errClosing is the end of a line out: after it, nothing is sent or received. io.EOF there: nothing is sent.
+// errClosing ends the line out after Close: then the real connection is closed. io.EOF ends it after CloseWrite.
 var errClosing = errors.New("closing")
 
 func newConn(inner net.Conn, there, back *path, buffer int) net.Conn {

@@ -130,8 +130,8 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 			_, _ = far.Write([]byte("never read")) // unread bytes must not turn our end into a reset
 			begin := clock.Now()
 			near.Close()
-			if since(begin) > 10*time.Millisecond*raceFactor {
-				t.Errorf("Close took %v, want it not to wait", since(begin))
+			if took := since(begin); took > 100*time.Millisecond { // the bytes take 150 ms
+				t.Errorf("Close took %v, want it not to wait for the bytes", took)
 			}
 			if got, err := io.ReadAll(far); err != nil || sha256.Sum256(got) != sha256.Sum256(sent) {
 				t.Errorf("peer got %d of %d bytes (or others), %v", len(got), len(sent), err)

@@ -42,7 +42,8 @@ type DialFunc = func(ctx context.Context, network, address string) (net.Conn, er
 //
 // The connections have CloseWrite if base's do. Close returns at once; what was written before goes on to the
 // peer behind it, for which a peer that does not read has 10 seconds a piece. A process that exits meanwhile
-// loses what is still in flight.
+// loses what is still in flight. In a synctest bubble all of this runs on the bubble's time, if base's connections
+// do (net.Pipe); let that time go on for half a round trip after Close.
 func Dialer(base DialFunc, c Conditions) DialFunc {
 	if c.Latency <= 0 && c.Jitter <= 0 && c.Bandwidth <= 0 {
 		return base

@@ -78,8 +78,8 @@ func closeWrite(t testing.TB, c net.Conn) {
 
 func TestConnConformance(t *testing.T) {
 	conditions := map[string]Conditions{
-		"latency":   {Latency: 2 * time.Millisecond},
-		"jitter":    {Latency: time.Millisecond, Jitter: 2 * time.Millisecond, Seed: 7},
+		"latency":   {Latency: 500 * time.Microsecond},
+		"jitter":    {Latency: 200 * time.Microsecond, Jitter: 500 * time.Microsecond, Seed: 7},
 		"bandwidth": {Bandwidth: 500e6, Buffer: 100_000},
 	}
 	for name, c := range conditions {
