@@ -151,28 +151,25 @@ func echo(t *testing.T) (address string) {
 // goes past it. The publisher's connection is all that this driver has, so checks of others do not apply.
 func TestDialChecks(t *testing.T) {
 	address := echo(t)
-	names := []string{"open/dead", "open/cancel", "dial/refused", "dial/counted", "dial/exclusive",
-		"mode/confirm-window", "publish-blocks/close", "publish-blocks/cancel", "cut/publisher"}
-	for kind, driver := range map[string]dialing{
-		"dial": {address: address}, "forward": {address: address, forward: true}, "bypass": {address: address, bypass: true},
+	for _, test := range []struct {
+		kind   string
+		driver dialing
+		checks []string
+	}{
+		{"dial", dialing{address: address}, []string{"open/dead", "open/cancel", "dial/refused", "dial/counted", "dial/exclusive",
+			"mode/confirm-window", "publish-blocks/close", "publish-blocks/cancel", "cut/publisher"}},
+		// A forwarder accepts before it dials, so that only a protocol's handshake would notice a refusal.
+		{"forward", dialing{address: address, forward: true}, []string{"dial/counted", "dial/exclusive", "cut/publisher"}},
+		{"bypass", dialing{address: address, bypass: true}, []string{"open/cancel", "dial/refused", "dial/counted", "dial/exclusive", "cut/publisher"}},
 	} {
-		for _, name := range names {
-			t.Run(kind+"/"+name, func(t *testing.T) { testDial(t, driver, name) })
+		for _, name := range test.checks {
+			t.Run(test.kind+"/"+name, func(t *testing.T) { testDial(t, test.driver, name) })
 		}
 	}
 }
 
 // testDial expects what the named check says of a driver that goes past Dial, or does not.
 func testDial(t *testing.T, d dialing, name string) {
-	if d.forward && (name == "open/dead" || name == "open/cancel" || name == "dial/refused") {
-		t.Skip("a forwarder accepts before it dials, so that only a protocol's handshake could fail")
-	}
-	at := 0
-	for i, n := range checks() {
-		if n.name == name {
-			at = i
-		}
-	}
 	wait := 3 * time.Second
 	if d.bypass {
 		wait = 400 * time.Millisecond
@@ -180,12 +177,11 @@ func testDial(t *testing.T, d dialing, name string) {
 	r := prove(t, Harness{
 		Driver: d, Options: json.RawMessage(`{"name":"dialing"}`), wait: wait,
 		DeadOptions: json.RawMessage(`{"name":"dialing","address":"127.0.0.1:1"}`), DeadAddress: "127.0.0.1:1",
-	}, checks()[at])
-	found := map[string]bool{"dial/refused": true, "dial/counted": true, "dial/exclusive": true, "open/cancel": true, "cut/publisher": true}
-	switch wantFailure := d.bypass && found[name]; {
-	case wantFailure && len(r.failures) == 0:
+	}, find(t, name))
+	switch {
+	case d.bypass && len(r.failures) == 0:
 		t.Errorf("%s does not find that the driver goes past Dial", name)
-	case !wantFailure && len(r.failures) > 0:
+	case !d.bypass && len(r.failures) > 0:
 		t.Errorf("%s fails for a driver that keeps to Dial: %v", name, r.failures)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/loopback"
 )
 
 func consumerFaults() []fault {
@@ -137,5 +136,3 @@ func changing() drivers.Driver {
 		}
 	}}
 }
-
-var _ drivers.Driver = loopback.Driver{}

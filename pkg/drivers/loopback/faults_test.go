@@ -255,6 +255,7 @@ func TestPrefetchOfOneSharesFairly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // both are waiting
 		for range 100 {
 			_ = p.Publish(t.Context(), drivers.Message{})
 			synctest.Wait()
