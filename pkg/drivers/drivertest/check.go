@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -21,9 +22,10 @@ import (
 )
 
 const (
-	checkLimit = 30 * time.Second // of one check
-	waitLimit  = 10 * time.Second // for what must happen, and for "a few seconds", generously
-	leakLimit  = 5 * time.Second  // for goroutines to end after Close
+	checkLimit   = 30 * time.Second // of one check
+	restartLimit = 90 * time.Second // of the check that waits for a broker to start
+	waitLimit    = 10 * time.Second // for what must happen, and for "a few seconds", generously
+	leakLimit    = 5 * time.Second  // for goroutines to end after Close
 )
 
 // result is what became of one check.
@@ -49,7 +51,8 @@ type check struct {
 // prove runs one check in a goroutine of its own, so that a driver that hangs does not stop the suite.
 func prove(t *testing.T, h Harness, n named) result {
 	leaks := goleak.IgnoreCurrent()
-	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
+	limit := cmp.Or(n.limit, checkLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	c := &check{h: h, t: t, ctx: ctx, dial: newDialer(), wait: waitLimit}
 	if h.wait > 0 {
@@ -64,7 +67,7 @@ func prove(t *testing.T, h Harness, n named) result {
 	select {
 	case <-done:
 		c.checkLeaks(leaks)
-	case <-time.After(checkLimit + c.wait):
+	case <-time.After(limit + c.wait):
 		c.errorf("the check hangs; goroutines:\n%s", stacks())
 	}
 	c.mu.Lock()

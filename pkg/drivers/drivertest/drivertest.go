@@ -58,53 +58,54 @@ func Run(t *testing.T, h Harness) {
 
 // named is one check and the name of its subtest.
 type named struct {
-	name string
-	run  func(*check)
+	name  string
+	run   func(*check)
+	limit time.Duration // 0: checkLimit
 }
 
 // checks lists the whole suite.
 func checks() []named {
 	all := []named{
-		{"info", checkInfo},
-		{"open/garbage", checkGarbage},
-		{"open/twice", checkOpenTwice},
-		{"open/dead", checkDead},
-		{"open/cancel", checkCancelOpen},
-		{"dial/refused", checkDialRefused},
-		{"dial/counted", checkDialCounted},
-		{"dial/exclusive", checkExclusive},
-		{"describe", checkDescribe},
-		{"setup", checkSetup},
-		{"teardown", checkTeardown},
+		{name: "info", run: checkInfo},
+		{name: "open/garbage", run: checkGarbage},
+		{name: "open/twice", run: checkOpenTwice},
+		{name: "open/dead", run: checkDead},
+		{name: "open/cancel", run: checkCancelOpen},
+		{name: "dial/refused", run: checkDialRefused},
+		{name: "dial/counted", run: checkDialCounted},
+		{name: "dial/exclusive", run: checkExclusive},
+		{name: "describe", run: checkDescribe},
+		{name: "setup", run: checkSetup},
+		{name: "teardown", run: checkTeardown},
 	}
 	for _, m := range drivers.Modes() {
-		all = append(all, named{"mode/" + string(m), func(c *check) { checkMode(c, m) }})
-		all = append(all, named{"close/" + string(m), func(c *check) { checkClose(c, m) }})
+		all = append(all, named{name: "mode/" + string(m), run: func(c *check) { checkMode(c, m) }})
+		all = append(all, named{name: "close/" + string(m), run: func(c *check) { checkClose(c, m) }})
 	}
 	for _, a := range []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic} {
-		all = append(all, named{"ack/" + string(a), func(c *check) { checkAck(c, a) }})
+		all = append(all, named{name: "ack/" + string(a), run: func(c *check) { checkAck(c, a) }})
 		if a != drivers.AckAutomatic {
-			all = append(all, named{"redelivery/" + string(a), func(c *check) { checkRedelivery(c, a) }})
+			all = append(all, named{name: "redelivery/" + string(a), run: func(c *check) { checkRedelivery(c, a) }})
 		}
 	}
-	return append(all, []named{
-		{"order", checkOrder},
-		{"sizes", checkSizes},
-		{"ready", checkReady},
-		{"prefetch", checkPrefetch},
-		{"batch", checkBatch},
-		{"fan-out", checkFanOut},
-		{"bindings", checkBindings},
-		{"queues", checkQueues},
-		{"mandatory", checkMandatory},
-		{"mandatory/unconfirmed", checkMandatoryUnconfirmed},
-		{"together", checkTogether},
-		{"handler-blocks/close", checkHandlerBlocks},
-		{"publish-blocks/close", checkPublishBlocksClose},
-		{"publish-blocks/cancel", checkPublishBlocksCancel},
-		{"session-close", checkSessionClose},
-		{"cut/publisher", checkCutPublisher},
-		{"cut/consumer", checkCutConsumer},
-		{"restart", checkRestart},
+	all = append(all, []named{
+		{name: "order", run: checkOrder},
+		{name: "sizes", run: checkSizes},
+		{name: "ready", run: checkReady},
+		{name: "prefetch", run: checkPrefetch},
+		{name: "batch", run: checkBatch},
+		{name: "fan-out", run: checkFanOut},
+		{name: "bindings", run: checkBindings},
+		{name: "queues", run: checkQueues},
+		{name: "mandatory", run: checkMandatory},
+		{name: "mandatory/unconfirmed", run: checkMandatoryUnconfirmed},
+		{name: "together", run: checkTogether},
+		{name: "handler-blocks/close", run: checkHandlerBlocks},
+		{name: "publish-blocks/close", run: checkPublishBlocksClose},
+		{name: "publish-blocks/cancel", run: checkPublishBlocksCancel},
+		{name: "session-close", run: checkSessionClose},
+		{name: "cut/publisher", run: checkCutPublisher},
+		{name: "cut/consumer", run: checkCutConsumer},
 	}...)
+	return append(all, named{name: "restart", run: checkRestart, limit: restartLimit})
 }

@@ -24,7 +24,7 @@ type fault struct {
 // must pass for the whole one, or its failure would say nothing.
 func TestSuiteFindsFaults(t *testing.T) {
 	passed := map[string]bool{}
-	for _, f := range slices.Concat(publisherFaults(), consumerFaults(), sessionFaults()) {
+	for _, f := range slices.Concat(confirmFaults(), publisherFaults(), consumerFaults(), sessionFaults()) {
 		t.Run(f.name, func(t *testing.T) {
 			for _, name := range f.found {
 				if !passed[name] {
@@ -65,7 +65,7 @@ func find(t *testing.T, name string) named {
 	return checks()[at]
 }
 
-func publisherFaults() []fault {
+func confirmFaults() []fault {
 	var n atomic.Int64
 	tenth := func() bool { return n.Add(1)%10 == 0 }
 	return []fault{
@@ -95,6 +95,13 @@ func publisherFaults() []fault {
 		{"reads bodies after the confirm", faulty{publisher: readsLate, pubSpec: func(s *drivers.PublisherSpec) {
 			s.OnConfirm = func(uint64, error) {}
 		}}, []string{"mode/confirm-window"}},
+	}
+}
+
+func publisherFaults() []fault {
+	var n atomic.Int64
+	tenth := func() bool { return n.Add(1)%10 == 0 }
+	return []fault{
 		{"loses messages", option(`"lose":20`), []string{"mode/confirm-window", "mode/fire-and-forget"}},
 		{"duplicates messages", option(`"duplicate":20`), []string{"mode/confirm-window", "fan-out"}},
 		{"reorders messages", option(`"swap":[3,17]`), []string{"mode/confirm-window", "order"}},

@@ -173,12 +173,6 @@ func (c *consumer) deliver(r run) {
 	c.giveBack(r.part(at, len(r.slots)))
 }
 
-// part is a stretch of a run.
-func (r run) part(from, to int) run {
-	r.slots = r.slots[from:to]
-	return r
-}
-
 // giveBack returns what was not accepted, for whoever is there. After AckAutomatic the broker has forgotten
 // what was handled, but not what still lies in the receive buffer.
 func (c *consumer) giveBack(r run) {
@@ -216,18 +210,6 @@ func (c *consumer) accept(r run) {
 	if c.spec.Ack == drivers.AckEvery && (c.unacked >= c.spec.AckEvery || c.unacked == c.spec.Prefetch) {
 		c.ack()
 	}
-}
-
-// extend appends r, as a longer last run where it goes on with it.
-func extend(runs []run, r run) []run {
-	if n := len(runs); n > 0 {
-		last := &runs[n-1]
-		if l := len(last.slots); last.seg == r.seg && cap(last.slots) > l && &last.slots[:l+1][l] == &r.slots[0] {
-			last.slots = last.slots[:l+len(r.slots)]
-			return runs
-		}
-	}
-	return append(runs, r)
 }
 
 func (c *consumer) ackIfDue(now time.Time) {

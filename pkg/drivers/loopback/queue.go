@@ -1,50 +1,6 @@
 package loopback
 
-import (
-	"sync"
-)
-
-const (
-	segmentSlots  = 256
-	segmentBytes  = 32 << 10
-	freeSegments  = 16      // segments kept for reuse, for each queue
-	mostBytesKept = 1 << 20 // a segment is larger only for a body that is
-	yieldCount    = segmentSlots
-	yieldBytes    = 64 << 10
-)
-
-// slot is one message in a segment: where its body is, and when it may be delivered (0: at once).
-type slot struct {
-	at, size int
-	ready    int64
-}
-
-// segment is a piece of a queue: bodies one after another in one buffer that never moves, since deliveries
-// point into it. It is used again when all of its messages are released.
-type segment struct {
-	buf      []byte
-	slots    []slot
-	released int
-	next     *segment
-}
-
-// run is a stretch of messages of one segment that a consumer has taken. Slices are taken under the queue's
-// lock; what they show does not change until the run is released.
-type run struct {
-	seg         *segment
-	buf         []byte
-	slots       []slot
-	redelivered bool
-}
-
-// bytes sums the bodies: they lie one after another.
-func (r run) bytes() int {
-	if len(r.slots) == 0 {
-		return 0
-	}
-	last := r.slots[len(r.slots)-1]
-	return last.at + last.size - r.slots[0].at
-}
+import "sync"
 
 // queue is a list of segments: publishers write at the tail, consumers take runs at the head.
 type queue struct {
@@ -73,10 +29,6 @@ type queue struct {
 func newQueue(number uint32) *queue {
 	s := newSegment(segmentBytes)
 	return &queue{number: number, head: s, tail: s, size: segmentBytes}
-}
-
-func newSegment(size int) *segment {
-	return &segment{buf: make([]byte, 0, size), slots: make([]slot, 0, segmentSlots)}
 }
 
 // offered is the outcome of an offer.
@@ -200,16 +152,6 @@ func (q *queue) take(most int, now func() int64) (r run, next int64) {
 		q.head, q.headAt = s.next, 0
 	}
 	return r, 0
-}
-
-// readyOf counts the leading slots that are ready now, and says when the first other one will be.
-func readyOf(slots []slot, now int64) (n int, next int64) {
-	for i := range slots {
-		if slots[i].ready > now {
-			return i, slots[i].ready
-		}
-	}
-	return len(slots), 0
 }
 
 func (q *queue) takeReturned(most int) run {

@@ -1,0 +1,193 @@
+package loopback_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
+)
+
+// TestCapacityBlocks fills a queue: the next Publish waits for an acknowledgement, or for its context.
+func TestCapacityBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, topology := open(t, `,"capacity":5`)
+		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			if err := p.Publish(t.Context(), drivers.Message{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.Publish(ctx, drivers.Message{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("publishing to a full queue gives %v", err)
+		}
+		published := make(chan error, 1)
+		go func() { published <- p.Publish(t.Context(), drivers.Message{}) }()
+		synctest.Wait()
+		if len(published) > 0 {
+			t.Fatal("publishing to a full queue does not block")
+		}
+		got := 0
+		c, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEach}, func([]drivers.Delivery) error {
+			got++
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-published; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		_ = c.Close()
+		if got != 6 {
+			t.Errorf("%d messages arrive, want 6", got)
+		}
+	})
+}
+
+// TestCut breaks the links under delayed confirms and a consumer that has not acknowledged.
+func TestCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, topology := open(t, `,"confirmDelay":"1h"`)
+		var closed, failed, again int
+		spec := drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEvery, AckEvery: 100, OnClosed: func(error) { closed++ }}
+		c, err := s.Consumer(t.Context(), spec, func([]drivers.Delivery) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{
+			Topology: topology, Mode: drivers.ConfirmWindow, OnClosed: func(error) { closed++ },
+			OnConfirm: func(_ uint64, err error) {
+				if errors.Is(err, drivers.ErrClosed) {
+					failed++
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		loopback.Cut(t.Name())
+		synctest.Wait()
+		_, _ = p.Close(), c.Close()
+		if closed != 2 || failed != 10 {
+			t.Errorf("%d calls of OnClosed and %d failed confirms, want 2 and 10", closed, failed)
+		}
+		c, err = s.Consumer(t.Context(), spec, func(ds []drivers.Delivery) error {
+			if ds[0].Redelivered == drivers.Yes {
+				again++
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		_ = c.Close()
+		if again != 10 {
+			t.Errorf("%d messages come again as redelivered, want 10", again)
+		}
+	})
+}
+
+// TestPrefetchOfOneSharesFairly gives two waiting consumers the messages in turn.
+func TestPrefetchOfOneSharesFairly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, topology := open(t, "")
+		var got [2]int
+		for i := range got {
+			_, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Prefetch: 1, Ack: drivers.AckEach},
+				func([]drivers.Delivery) error { got[i]++; return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // both are waiting
+		for range 100 {
+			_ = p.Publish(t.Context(), drivers.Message{})
+			synctest.Wait()
+		}
+		_ = s.Close()
+		if got != [2]int{50, 50} {
+			t.Errorf("two idle consumers share 100 messages as %v", got)
+		}
+	})
+}
+
+// TestHotPathAllocatesNothing counts allocations of the publishing side in steady state.
+func TestHotPathAllocatesNothing(t *testing.T) {
+	s, topology := open(t, "")
+	taken := make(chan int, 1<<16)
+	_, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 256, Ack: drivers.AckEach}, func(d []drivers.Delivery) error {
+		taken <- len(d)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, OnConfirm: func(uint64, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, ctx := make([]byte, 100), t.Context()
+	allocs := testing.AllocsPerRun(20, func() {
+		for range 1000 {
+			_ = p.Publish(ctx, drivers.Message{Body: body})
+		}
+		for n := 0; n < 1000; n += <-taken {
+		}
+	})
+	if allocs > 20 { // of 1,000 messages: segments and growth of lists at the beginning
+		t.Errorf("1,000 messages make %v allocations", allocs)
+	}
+}
+
+// TestOptionsAreChecked refuses what the schema would.
+func TestOptionsAreChecked(t *testing.T) {
+	for _, raw := range []string{`{"lose":-1}`, `{"nmae":"x"}`, `{"swap":[3,4]}`, `{"swap":[5,1]}`, `{"capacity":0}`, `{"delay":"5"}`, `{"name":""}`, `{} {}`} {
+		if _, err := (loopback.Driver{}).Open(t.Context(), []byte(raw), drivers.Env{}); err == nil {
+			t.Errorf("options %s are taken", raw)
+		}
+	}
+}
+
+// TestSessionsMeet sends from one session of a broker to another, and not to a broker of another name.
+func TestSessionsMeet(t *testing.T) {
+	a, topology := open(t, "")
+	b, err := loopback.Driver{}.Open(t.Context(), fmt.Appendf(nil, `{"name":%q}`, t.Name()), drivers.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	if _, err := b.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget}); err != nil {
+		t.Errorf("a session does not find the topology of another at the same broker: %v", err)
+	}
+	other, err := loopback.Driver{}.Open(t.Context(), []byte(`{"name":"elsewhere"}`), drivers.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	if _, err := other.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget}); err == nil {
+		t.Error("a session finds the topology of another broker")
+	}
+	_ = a
+}
