@@ -142,4 +142,3 @@ func TestRateIsExact(t *testing.T) {
 		}
 	})
 }
-
