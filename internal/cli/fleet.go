@@ -84,7 +84,7 @@ func local(ctx context.Context, agents int, log *slog.Logger) (fleet, error) {
 		return nil
 	}
 	errs := []error{serve("controller", func(conn *wire.Conn) error {
-		return controller.Serve(ctx, conn, controller.Config{Log: log, Expect: agents})
+		return controller.Serve(ctx, conn, controller.Config{Log: log})
 	})}
 	for i := range agents {
 		name := fmt.Sprintf("local-%02d", i+1)

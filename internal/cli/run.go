@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,7 +28,6 @@ type runOptions struct {
 	runs    string
 	resume  string
 	verbose bool
-	wide    bool
 }
 
 func runCommand() *cobra.Command {
@@ -118,14 +116,14 @@ func (o *runOptions) conclude(out io.Writer, id string, end wire.End) error {
 	if err != nil {
 		return err
 	}
-	failed, err := present(out, record)
+	problems, err := present(out, record)
 	if err != nil {
 		return err
 	}
 	switch {
 	case end.Reason == wire.EndInterrupted:
 		return exit{ExitInterrupted, fmt.Errorf("interrupted; go on with: ctl run --resume %s", id)}
-	case failed > 0:
+	case problems > 0:
 		return exit{code: ExitFailedCells}
 	}
 	return nil
@@ -199,41 +197,29 @@ func newRunID(name string) string {
 	return time.Now().UTC().Format("20060102-150405") + "-" + strings.Trim(clean, "-") + "-" + hex.EncodeToString(random[:])
 }
 
-// present prints the tables of a record, writes them beside it, and counts the tasks that failed.
-func present(out io.Writer, record *results.Run) (failed int, err error) {
+// present prints the tables of a record and its problems, writes them beside it, and returns how many problems there are.
+func present(out io.Writer, record *results.Run) (problems int, err error) {
 	outcomes, err := record.Outcomes()
 	if err != nil {
 		return 0, err
 	}
 	run := record.Plan()
-	tables := report.Build(run, outcomes)
-	if err := report.Text(out, tables, width(out)); err != nil {
+	if err := report.Text(out, report.Build(run, outcomes), width(out)); err != nil {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
-	fmt.Fprintln(out, report.Summary(run, outcomes))
-	fmt.Fprintf(out, "record: %s\n", record.Dir())
-	for _, o := range outcomes {
-		if o.Failed() {
-			failed++
+	lines := append(report.Problems(run, outcomes), record.Warnings()...)
+	if len(lines) > 0 {
+		fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
+	}
+	fmt.Fprintf(out, "\n%s\nrecord: %s\n", report.Summary(run, outcomes), record.Dir())
+	files, err := report.Files(run, outcomes)
+	if err != nil {
+		return 0, err
+	}
+	for name, data := range files {
+		if err := record.WriteFile(name, data); err != nil {
+			return 0, err
 		}
 	}
-	return failed, writeTables(record.Dir(), tables)
-}
-
-func writeTables(dir string, tables []report.Table) error {
-	for name, write := range map[string]func(io.Writer, []report.Table) error{
-		"tables.txt":  func(w io.Writer, t []report.Table) error { return report.Text(w, t, wideTable) },
-		"tables.md":   report.Markdown,
-		"tables.csv":  report.CSV,
-		"tables.json": report.JSON,
-	} {
-		f, err := os.Create(filepath.Join(dir, name))
-		if err != nil {
-			return fmt.Errorf("write tables: %w", err)
-		}
-		if err := errors.Join(write(f, tables), f.Close()); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
-	}
-	return nil
+	return len(report.Problems(run, outcomes)), nil
 }

@@ -18,17 +18,14 @@ import (
 	"lockstep/internal/results"
 )
 
-// wideTable is the width of tables that go to a file or a pipe.
-const wideTable = 200
-
-// width is how wide a table may be: the terminal's width, or wide when it is none.
+// width is how wide a table may be: the terminal's width, or 0, as wide as it likes, when it is none.
 func width(out io.Writer) int {
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
 			return w
 		}
 	}
-	return wideTable
+	return 0
 }
 
 func sum(source []byte) string {
@@ -84,9 +81,9 @@ func runsCommand() *cobra.Command {
 				return err
 			}
 			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "RUN\tMATRIX\tSTARTED\tDONE\tOF\tFAILED")
+			fmt.Fprintln(w, "RUN\tMATRIX\tSTARTED\tDONE\tOF")
 			for _, s := range all {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", s.ID, s.Name, s.Started.Format(time.DateTime), s.Done, s.Tasks, s.Failed)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", s.ID, s.Name, s.Started.Format(time.DateTime), s.Done, s.Tasks)
 			}
 			return w.Flush()
 		},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lockstep/internal/clock"
@@ -41,6 +42,7 @@ type Engine struct {
 	// known from Run on
 	origin, warmup, end int64 // origin: clock.Now() when the measurement begins; warmup, end: ns from it
 	collector           *record.Collector
+	over                atomic.Bool // the measurement has ended, or was cancelled: cheaper to ask than a context
 	started             chan struct{}
 	closed              chan struct{}
 	closeOnce           sync.Once
@@ -87,8 +89,6 @@ func (e *Engine) now() int64 { return clock.Now() - e.origin }
 
 // counts tells whether a message due then belongs to the measurement.
 func (e *Engine) counts(due int64) bool { return due >= 0 && due < e.end }
-
-func (e *Engine) stopped(ctx context.Context) bool { return ctx.Err() != nil }
 
 // ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed.
 func (e *Engine) ConnectConsumers(ctx context.Context) error {
@@ -145,6 +145,7 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	left := time.Duration(e.origin + e.end - clock.Now())
 	soft, cancelSoft := context.WithTimeout(ctx, left)
 	defer cancelSoft()
+	defer context.AfterFunc(soft, func() { e.over.Store(true) })()
 	hard, cancelHard := context.WithTimeout(ctx, left+e.work.Drain.Most.D())
 	defer cancelHard()
 	unblock := context.AfterFunc(hard, func() { // a driver may be stuck in a write that knows no context

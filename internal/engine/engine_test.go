@@ -101,6 +101,7 @@ func (s subject) play(ctx context.Context) *record.Merge {
 	if err := e.Run(ctx, start); err != nil && ctx.Err() == nil {
 		t.Fatalf("run: %v", err)
 	}
+	take(false)
 	for end := clock.Now() + int64(s.work.Drain.Silence.D()); clock.Now() < end && !m.AllIn(s.work.Topology.Subscriptions); {
 		_ = clock.Until(ctx, clock.Now()+int64(20*time.Millisecond))
 		take(false)
@@ -216,7 +217,7 @@ func TestProcessingLatencyIsTheDelay(t *testing.T) {
 // The ledger gives the injected faults to the message.
 func TestLedgerIsExact(t *testing.T) {
 	for name, test := range map[string]struct {
-		options                      string
+		options                     string
 		lost, duplicated, reordered uint64
 	}{
 		"lose":      {`{"lose": 1000}`, 20, 0, 0},

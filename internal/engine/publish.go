@@ -19,7 +19,7 @@ func (p *publisher) run(soft, hard context.Context) {
 	}
 	p.free = p.e.now()
 	cycle := p.cycle()
-	for soft.Err() == nil {
+	for !p.e.over.Load() {
 		if p.down.Load() && !p.reconnect(soft) {
 			break
 		}
@@ -150,7 +150,7 @@ func (p *publisher) oneInFlight(link drivers.Publisher, token uint32) (more bool
 func (p *publisher) oneInWindow() bool {
 	token, ok := p.acquire()
 	if !ok {
-		return !p.e.stopped(p.soft) // the link broke while it waited
+		return !p.e.over.Load() // the link broke while it waited
 	}
 	more, err := p.oneInFlight(p.link, token)
 	if err != nil {
@@ -207,7 +207,7 @@ func (p *publisher) acquire() (uint32, bool) {
 func (p *publisher) pause() bool {
 	sleep(p.soft, p.work.Pause.D())
 	p.flight.collect()
-	return !p.e.stopped(p.soft) && !p.down.Load()
+	return !p.e.over.Load() && !p.down.Load()
 }
 
 // await waits until n more messages were confirmed; false if the link broke or ctx ended first.

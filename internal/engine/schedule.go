@@ -12,17 +12,17 @@ type Schedule interface {
 // uniform spaces the messages of the whole cell evenly: publisher i of k is due at i, i+k, i+2k, … periods.
 type uniform struct {
 	next, step uint64
-	period     float64 // nanoseconds between two messages of the cell
+	rate       float64 // messages a second of the cell
 }
 
 // newUniform is the schedule of publisher i of k at a rate, in messages a second, of all k together.
 func newUniform(rate float64, i, k int) *uniform {
-	return &uniform{next: uint64(i), step: uint64(k), period: 1e9 / rate}
+	return &uniform{next: uint64(i), step: uint64(k), rate: rate}
 }
 
 // Next multiplies rather than adds, so that no error accumulates: exact to 1 ns for 50 days.
 func (u *uniform) Next() time.Duration {
-	due := time.Duration(float64(u.next) * u.period)
+	due := time.Duration(float64(u.next) * 1e9 / u.rate)
 	u.next += u.step
 	return due
 }

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/controller"
+	"lockstep/internal/wire"
+)
+
+// Controller is the daemon that executes runs on a fleet.
+func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	var (
+		s           serverFlags
+		listen, dir string
+		verbose     bool
+	)
+	root := &cobra.Command{
+		Use:   "controller",
+		Short: "Execute runs on a fleet of agents",
+		Long: `controller takes runs from the control plane and has agents execute them in lockstep. With
+--listen it serves the control plane itself, with streams kept under --dir; with --server it uses a NATS that is there.
+Beyond loopback, --listen needs credentials: LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD.`,
+		Example: `  controller --listen 127.0.0.1:4222 --dir /var/lib/lockstep
+  controller --server nats://bench-1:4222 --creds controller.creds`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if (listen == "") == (s.url == "") {
+				return exit{ExitBadMatrix, errors.New("give --listen to serve the control plane, or --server to use one; see controller --help")}
+			}
+			log := daemonLog(stderr, verbose)
+			conn, stop, err := controlPlane(c.Context(), s, listen, dir, log)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			return leave(controller.Serve(c.Context(), conn, controller.Config{Log: log}))
+		},
+	}
+	s.add(root)
+	root.Flags().StringVar(&listen, "listen", "", "serve the control plane on `host:port`")
+	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams; none: in memory, gone with the process")
+	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
+	return execute(ctx, root, args, stdin, stdout, stderr)
+}
+
+// controlPlane serves one, or dials the one that is there.
+func controlPlane(ctx context.Context, s serverFlags, listen, dir string, log *slog.Logger) (*wire.Conn, func(), error) {
+	background := context.WithoutCancel(ctx)
+	if listen == "" {
+		conn, err := wire.Dial(background, s.url, s.auth())
+		if err != nil {
+			return nil, nil, err
+		}
+		return conn, conn.Close, nil
+	}
+	server, err := wire.Embedded(background, wire.ServerConfig{Listen: listen, Auth: s.auth(), Dir: dir, Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := server.Connect(background)
+	if err != nil {
+		server.Close()
+		return nil, nil, err
+	}
+	log.Info("control plane is up", "url", server.URL())
+	return conn, func() { conn.Close(); server.Close() }, nil
+}
+
+// Agent is the daemon on a client host.
+func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	var (
+		s       serverFlags
+		cfg     agent.Config
+		verbose bool
+	)
+	host, _ := os.Hostname() // an empty name is refused below
+	root := &cobra.Command{
+		Use:   "agent",
+		Short: "Execute this host's part of every task",
+		Long: `agent registers with the controller and executes what it is assigned, one task at a time. References
+to secrets in a matrix (${env:NAME}, ${file:/path}) are filled in here, from this host's environment and files, and
+leave it no more.`,
+		Example: `  agent --server nats://bench-1:4222
+  agent --server nats://bench-1:4222 --name load-3 --label zone=a`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if s.url == "" || cfg.Name == "" {
+				return exit{ExitBadMatrix, errors.New("an agent needs --server and a --name; see agent --help")}
+			}
+			cfg.Log, cfg.Version = daemonLog(stderr, verbose), version()
+			conn, err := wire.Dial(context.WithoutCancel(c.Context()), s.url, s.auth())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			return leave(agent.Serve(c.Context(), conn, cfg))
+		},
+	}
+	s.add(root)
+	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
+	root.Flags().StringToStringVar(&cfg.Labels, "label", nil, "a `key=value` that cells can ask for; may be repeated")
+	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last; none: the temporary folder")
+	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
+	return execute(ctx, root, args, stdin, stdout, stderr)
+}
+
+// leave makes of a daemon's end what it is: asked to stop is no error.
+func leave(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+func daemonLog(stderr io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+}

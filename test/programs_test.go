@@ -1,0 +1,130 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite what scripts compare with")
+
+// programs is the folder of the three built programs, broker the URL of a NATS under test that several processes can reach.
+var programs, broker string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+// run builds the programs as users have them, but with the race detector, and runs the tests.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "lockstep-programs-*")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command("go", "build", "-race", "-o", dir, "../cmd/...")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build programs: %v\n%s", err, out)
+		return 1
+	}
+	programs = dir
+	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, "nats"), NoSigs: true, NoLog: true})
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "start the NATS under test: %v\n", err)
+		return 1
+	}
+	nats.Start()
+	defer nats.Shutdown()
+	broker = nats.ClientURL()
+	return m.Run()
+}
+
+// TestScripts runs the programs whole, as processes, by the scripts in testdata.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: *update,
+		Setup: func(env *testscript.Env) error {
+			port, err := freePort()
+			if err != nil {
+				return err
+			}
+			root, err := filepath.Abs("..")
+			if err != nil {
+				return err
+			}
+			env.Setenv("PATH", programs+string(os.PathListSeparator)+env.Getenv("PATH"))
+			env.Setenv("SERVER", "127.0.0.1:"+port)
+			env.Setenv("NATS", broker)
+			env.Setenv("MATRICES", filepath.Join(root, "matrices"))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitCode, "until": until},
+	})
+}
+
+// exitCode is "code N program args…": the program has to leave with exactly that code.
+func exitCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N program args…")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("run %s: %v", args[1], err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("%s left with code %d, want %d", strings.Join(args[1:], " "), got, want)
+	}
+}
+
+// until is "until text program args…": the program is repeated until its output has the text, for 20 s at most.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until text program args…")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for {
+		err := ts.Exec(args[1], args[2:]...)
+		out := ts.ReadFile("stdout") + ts.ReadFile("stderr")
+		if err == nil && strings.Contains(out, args[0]) {
+			return
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			ts.Fatalf("%q did not show in 20 s; last: %s (%v)", args[0], out, err)
+		}
+	}
+}
+
+// freePort asks the system for a port that nobody listens on.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}
