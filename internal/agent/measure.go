@@ -131,6 +131,7 @@ func (t *task) send(ctx context.Context) error {
 		err := t.conn.Snapshot(ctx, t.a.Ref(), s)
 		if errors.Is(err, wire.ErrTooLarge) {
 			if first, second, ok := s.Split(); ok {
+				second.Seq = 0 // one of its own, when its turn comes
 				t.unsent = append([]record.Snapshot{first, second}, t.unsent[1:]...)
 				continue
 			}

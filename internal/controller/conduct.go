@@ -122,6 +122,7 @@ func (c *conduct) assign(ctx context.Context) error {
 		names[i] = p.agent.Agent
 	}
 	for i, a := range plan.Assign(c.task, names) {
+		a.Publishers.Total = c.work.Publishers.Nodes * c.work.Publishers.Threads // consumers must know it, too
 		if err := c.conn.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (x *execution) tasks(ctx context.Context) error {
 	if err := x.gather(ctx, todo, done); err != nil {
 		return err
 	}
-	watching, stop := context.WithCancel(ctx)
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // a cancelled task is still heard to its end
 	watched := make(chan struct{})
 	x.entries = make(chan wire.Entry, 64)
 	go func() {

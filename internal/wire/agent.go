@@ -27,17 +27,19 @@ func (c *Conn) Pulse(ctx context.Context, now func() Heartbeat) error {
 	}
 	tick := time.NewTicker(HeartbeatEvery)
 	defer tick.Stop()
-	for {
-		if err := c.beat(now(), inbox); err != nil && c.nc.IsClosed() {
-			return fmt.Errorf("send heartbeat: %w", err)
+	for due := true; ; {
+		if due {
+			if err := c.beat(now(), inbox); err != nil && c.nc.IsClosed() {
+				return fmt.Errorf("send heartbeat: %w", err)
+			}
 		}
 		select {
 		case <-tick.C:
+			due = true
 		case m := <-answers:
-			if m.Subject == inbox {
-				if err := c.check(m.Header, "the controller"); err != nil {
-					return err
-				}
+			due = m.Subject == subjectRoll
+			if err := c.answered(m); err != nil {
+				return err
 			}
 		case <-ctx.Done():
 			last := now()
@@ -47,6 +49,14 @@ func (c *Conn) Pulse(ctx context.Context, now func() Heartbeat) error {
 			return nil
 		}
 	}
+}
+
+// answered is the refusal that a message is, if it is one. NATS itself answers when no controller is there.
+func (c *Conn) answered(m *nats.Msg) error {
+	if m.Subject == subjectRoll || m.Header.Get(headerProtocol) == "" {
+		return nil
+	}
+	return c.check(m.Header, "the controller")
 }
 
 func (c *Conn) beat(h Heartbeat, inbox string) error {

@@ -58,11 +58,13 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		s.Close()
 		return nil, fmt.Errorf("start control plane: %w", err)
 	}
-	if cfg.Log != nil {
-		s.ns.SetLoggerV2(serverLog{cfg.Log}, false, false, false)
+	log := serverLog{log: cfg.Log, fatal: make(chan string, 1)}
+	if log.log == nil {
+		log.log = slog.New(slog.DiscardHandler)
 	}
+	s.ns.SetLoggerV2(log, false, false, false)
 	s.ns.Start()
-	if err := s.ready(ctx); err != nil {
+	if err := s.ready(ctx, log.fatal); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	opts := &server.Options{
 		ServerName: "lockstep", DontListen: cfg.Listen == "", JetStream: true, StoreDir: cfg.Dir,
 		JetStreamMaxMemory: embeddedMemory, MaxPayload: MaxMessage, MaxPending: 16 * MaxMessage,
-		NoSigs: true, NoLog: cfg.Log == nil, DisableJetStreamBanner: true,
+		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
 		Username: cfg.Auth.User, Password: cfg.Auth.Password, Authorization: cfg.Auth.Token,
 	}
 	if cfg.Auth.Creds != "" {
@@ -106,12 +108,16 @@ func loopback(host string) bool {
 }
 
 // ready waits for the server, at most startTimeout, and turns its failure to listen into an error.
-func (s *Server) ready(ctx context.Context) error {
+func (s *Server) ready(ctx context.Context, fatal <-chan string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for !s.ns.ReadyForConnections(50 * time.Millisecond) {
-		if ctx.Err() != nil || !s.ns.Running() {
-			return fmt.Errorf("start control plane on %q: not ready; is the address in use?", s.cfg.Listen)
+	for !s.ns.ReadyForConnections(20 * time.Millisecond) {
+		select {
+		case why := <-fatal:
+			return fmt.Errorf("start control plane on %q: %s", s.cfg.Listen, why)
+		case <-ctx.Done():
+			return fmt.Errorf("start control plane on %q: %w", s.cfg.Listen, ctx.Err())
+		default:
 		}
 	}
 	return nil
@@ -142,7 +148,10 @@ func (s *Server) Close() {
 }
 
 // serverLog passes the server's warnings and errors on; the rest says nothing about a run.
-type serverLog struct{ log *slog.Logger }
+type serverLog struct {
+	log   *slog.Logger
+	fatal chan string // the first reason for which the server cannot go on
+}
 
 func (l serverLog) Noticef(string, ...any) {}
 func (l serverLog) Debugf(string, ...any)  {}
@@ -153,6 +162,12 @@ func (l serverLog) Warnf(format string, v ...any) {
 func (l serverLog) Errorf(format string, v ...any) {
 	l.log.Warn("control plane: " + fmt.Sprintf(format, v...))
 }
+
+// Fatalf does not end the program, as the server's own logger would.
 func (l serverLog) Fatalf(format string, v ...any) {
+	select {
+	case l.fatal <- fmt.Sprintf(format, v...):
+	default:
+	}
 	l.log.Error("control plane: " + fmt.Sprintf(format, v...))
 }

@@ -1,0 +1,303 @@
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+func TestRunFromSubmissionToDirectory(t *testing.T) {
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	run := aRun(nil, func(c *plan.Cell) { c.Workload.Message.Size = 300 })
+	w := l.run(run, nil, nil)
+	if w.end.Reason != wire.EndDone || w.end.Ran != 2 || w.end.Failed != 0 {
+		t.Errorf("the run ended with %+v", w.end)
+	}
+	if got, want := w.kinds(), "accepted started outcome started outcome end"; got != want {
+		t.Errorf("the follower saw %q, want %q", got, want)
+	}
+	for _, o := range w.outcomes() {
+		if o.Verdict != plan.Valid {
+			t.Errorf("task %s is %s: %v", o.Task, o.Verdict, o.Reasons)
+		}
+		if o.Ledger.Sent != 4000 || o.Ledger.Confirmed != 4000 || o.Ledger.Received != 4000 || o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 {
+			t.Errorf("the account of %s is %+v, want 4000 sent, confirmed and received", o.Task, o.Ledger)
+		}
+		if len(o.Agents) != 4 || o.Agents[0].Agent != "a1" || o.Agents[3].Phase != plan.PhaseTeardown {
+			t.Errorf("the agents of %s are %+v", o.Task, o.Agents)
+		}
+	}
+	dir, err := results.Open(w.root, run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := dir.Outcomes()
+	if err != nil || len(stored) != 2 {
+		t.Errorf("%d outcomes on disk, %v", len(stored), err)
+	}
+}
+
+func TestTooFewAgentsIsSaidBeforeAnythingRuns(t *testing.T) {
+	l := newLab(t, "a1", "a2")
+	w := l.run(aRun(nil, nil), nil, nil)
+	if w.end.Reason != wire.EndNoAgents || w.end.Have != 2 || w.end.Need != 4 || !strings.Contains(w.end.Detail, "a1, a2") {
+		t.Errorf("the run ended with %+v, want that 2 agents are there and 4 needed", w.end)
+	}
+	if got := w.kinds(); got != "accepted end" {
+		t.Errorf("the follower saw %q: something ran", got)
+	}
+}
+
+func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
+	l := newLab(t, "a1", "a2", "a3", "a4", "a5")
+	small := func(c *plan.Cell) { c.Workload.Message.Size = 200 }
+	var killed, noticed time.Time
+	w := l.run(aRun(long, small), nil, func(p controller.Progress) {
+		switch {
+		case p.Kind == controller.LiveRates && killed.IsZero():
+			killed = time.Now()
+			l.kill("a2")
+		case p.Kind == controller.AgentLost:
+			noticed = time.Now()
+		}
+	})
+	if took := noticed.Sub(killed); noticed.IsZero() || took > 5*time.Second {
+		t.Errorf("the loss was noticed after %v, want at most 5 s", took)
+	}
+	all := w.outcomes()
+	if len(all) != 2 || w.end.Reason != wire.EndDone || w.end.Failed != 1 {
+		t.Fatalf("%d outcomes, end %+v: the run did not go on", len(all), w.end)
+	}
+	o := all[0]
+	if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, "; "), "a2") {
+		t.Errorf("the task is %s because of %q: want unknown, naming the agent", o.Verdict, o.Reasons)
+	}
+	if a := o.Agents[1]; !a.Lost || a.Agent != "a2" || a.Phase != plan.PhaseMeasure {
+		t.Errorf("the lost agent is recorded as %+v, want lost in measure", a)
+	}
+	if o.Ledger.Sent == 0 || o.Ledger.Received == 0 {
+		t.Errorf("what the others had measured is gone: %+v", o.Ledger)
+	}
+	if all[1].Verdict != plan.Valid || all[1].Agents[1].Agent != "a3" {
+		t.Errorf("the next task is %s %v with %+v", all[1].Verdict, all[1].Reasons, all[1].Agents)
+	}
+}
+
+func TestWhenTooFewRemainCellsFailAfterGrace(t *testing.T) {
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	w := l.run(aRun(long, nil, nil), nil, func(p controller.Progress) {
+		if p.Kind == controller.TaskStarted && p.N == 1 {
+			l.agents["a1"].stop() // an orderly leave in mid-cell
+		}
+	})
+	all := w.outcomes()
+	if len(all) != 3 || w.end.Reason != wire.EndDone || w.end.Failed != 3 {
+		t.Fatalf("%d outcomes and %+v: a cell without agents must fail, not hang", len(all), w.end)
+	}
+	for _, o := range all[1:] {
+		if text := strings.Join(o.Reasons, "; "); o.Verdict != plan.Unknown || !strings.Contains(text, "3 there") || !strings.Contains(text, "4 needed") {
+			t.Errorf("the outcome is %s because of %q", o.Verdict, text)
+		}
+	}
+	if !strings.Contains(w.kinds(), "waiting") {
+		t.Errorf("nobody was told that the run waits: %s", w.kinds())
+	}
+}
+
+func TestBrokerThatIsNotThere(t *testing.T) {
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	broken := func(where string) func(*plan.Cell) {
+		return func(c *plan.Cell) {
+			c.Broker.Driver = "faulty"
+			c.Broker.Options, _ = json.Marshal(map[string]string{"fail": where, "url": "amqp://me:hunter2@127.0.0.1:1"})
+		}
+	}
+	w := l.run(aRun(broken("open"), broken("setup"), broken("consumer"), broken("publisher"), nil), nil, nil)
+	all := w.outcomes()
+	if len(all) != 5 || w.end.Failed != 4 {
+		t.Fatalf("%d outcomes, end %+v", len(all), w.end)
+	}
+	for i, words := range []string{"open session on agent", "declare topology", "connect consumers on agent", "connect publishers on agent"} {
+		text := strings.Join(all[i].Reasons, "; ")
+		if all[i].Verdict != plan.Unknown || !strings.Contains(text, words) || !strings.Contains(text, "127.0.0.1:1: connection refused") {
+			t.Errorf("task %d is %s because of %q, want %q, the address and the cause", i, all[i].Verdict, text, words)
+		}
+	}
+	if all[4].Verdict != plan.Valid {
+		t.Errorf("the run did not go on after failures: %v", all[4].Reasons)
+	}
+	if strings.Contains(everything(t, w.root), "hunter2") {
+		t.Error("the broker's password is in the run directory")
+	}
+	if open := faultyOpen.Load(); open != 0 {
+		t.Errorf("%d sessions were left open", open)
+	}
+	if n := faultyTeardowns.Load(); n != 3 {
+		t.Errorf("%d teardowns for the 3 tasks whose session could be opened", n)
+	}
+}
+
+func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	run := aRun(nil, long)
+	cancelled := false
+	w := l.run(run, nil, func(p controller.Progress) {
+		if p.Kind == controller.LiveRates && p.N == 2 && !cancelled {
+			cancelled = true
+			if err := l.client.Cancel(t.Context(), run.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if w.end.Reason != wire.EndInterrupted || len(w.outcomes()) != 1 {
+		t.Fatalf("ended with %+v and %d outcomes, want interrupted in the second task", w.end, len(w.outcomes()))
+	}
+	dir, err := results.Open(w.root, run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := run.Tasks()[1].ID
+	if dir.Done(second) {
+		t.Error("the interrupted task has an outcome: resuming would skip it")
+	}
+	if text, err := os.ReadFile(dir.Dir() + "/tasks/" + second + "/snapshots.jsonl"); err != nil || len(text) == 0 {
+		t.Errorf("what the interrupted task had measured was not kept: %v", err)
+	}
+
+	again := run
+	again.Cells = append([]plan.Cell(nil), run.Cells...)
+	w = l.runInto(w.root, again, []string{run.Tasks()[0].ID}, func(p controller.Progress) {
+		if p.Kind == controller.LiveRates {
+			_ = l.client.Cancel(t.Context(), run.ID)
+		}
+	})
+	started := 0
+	for _, p := range w.events {
+		if p.Kind == controller.TaskStarted {
+			started++
+		}
+	}
+	if w.end.Reason != wire.EndInterrupted || w.end.Ran != 0 || started == 0 {
+		t.Errorf("the resumed run ended with %+v after %d starts: want that it ran the second task only", w.end, started)
+	}
+}
+
+func TestResumeSkipsWhatIsDone(t *testing.T) {
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	run := aRun(nil, nil, nil)
+	tasks := run.Tasks()
+	w := l.run(run, []string{tasks[0].ID, tasks[2].ID}, nil)
+	if all := w.outcomes(); len(all) != 1 || all[0].Task != tasks[1].ID || w.end.Ran != 1 {
+		t.Errorf("outcomes %+v, end %+v: want the second task alone", all, w.end)
+	}
+	w = l.runInto(w.root, run, nil, nil)
+	if w.end.Ran != 2 {
+		t.Errorf("submitted again it ran %d tasks: the control plane had one outcome of three", w.end.Ran)
+	}
+}
+
+func TestCancelOfAQueuedRun(t *testing.T) {
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	first, second := aRun(long), aRun(nil)
+	if err := l.client.Submit(t.Context(), wire.Submission{Run: second}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.client.Cancel(t.Context(), second.ID); err != nil {
+		t.Fatal(err)
+	}
+	w := l.run(first, nil, func(p controller.Progress) {
+		if p.Kind == controller.TaskStarted {
+			_ = l.client.Cancel(t.Context(), first.ID)
+		}
+	})
+	if w.end.Reason != wire.EndInterrupted {
+		t.Errorf("the first ended with %+v", w.end)
+	}
+}
+
+func TestLossesAreExact(t *testing.T) {
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	w := l.run(aRun(func(c *plan.Cell) {
+		c.Broker.Options = json.RawMessage(`{"name":"lossy","lose":1000,"duplicate":500}`)
+	}), nil, nil)
+	o := w.outcomes()[0]
+	if o.Ledger.Sent != 4000 || o.Ledger.Lost != 4 || o.Ledger.Duplicated != 4 || o.Verdict != plan.Invalid {
+		// of each publisher's 2000, numbers 1000 and 2000 are lost, and 500 and 1500 duplicated
+		t.Errorf("%s, %+v: want exactly 4 lost and 4 duplicated of 4000, and invalid", o.Verdict, o.Ledger)
+	}
+}
+
+func TestNoConsumersNoDrain(t *testing.T) {
+	l := newLab(t, "a1", "a2")
+	began := time.Now()
+	w := l.run(aRun(func(c *plan.Cell) {
+		c.Workload.Consumers.Nodes = 0
+		c.Workload.Drain.Silence = plan.Duration(20 * time.Second)
+	}), nil, nil)
+	if o := w.outcomes()[0]; o.Verdict != plan.Valid || o.Ledger.Sent != 4000 || o.Ledger.Lost != 0 {
+		t.Errorf("%s %v, %+v", o.Verdict, o.Reasons, o.Ledger)
+	}
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("took %v: it waited for receipts that cannot come", took)
+	}
+}
+
+func TestDrainIsCutByItsLimit(t *testing.T) {
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	w := l.run(aRun(func(c *plan.Cell) {
+		c.Broker.Options = json.RawMessage(`{"name":"slow","delay":"30s"}`)
+		c.Workload.Drain = plan.Drain{Silence: plan.Duration(20 * time.Second), Most: plan.Duration(300 * time.Millisecond)}
+	}), nil, nil)
+	if o := w.outcomes()[0]; o.Ledger.Undrained != 4000 || o.Ledger.Lost != 0 {
+		t.Errorf("%+v: want 4000 undrained and none lost", o.Ledger)
+	}
+}
+
+func TestAgentsAreListed(t *testing.T) {
+	l := newLab(t, "a2", "a1")
+	agents := l.await(2)
+	if agents[0].Agent != "a1" || agents[0].Cores == 0 || agents[0].Clock == "" || agents[0].Seen.IsZero() {
+		t.Errorf("agents are %+v", agents)
+	}
+}
+
+func TestTwoAgentsOfOneName(t *testing.T) {
+	l := newLab(t, "a1")
+	l.await(1)
+	first := l.agents["a1"]
+	l.start("a1")
+	second := l.agents["a1"]
+	select {
+	case err := <-first.done:
+		first.done <- err
+		if err == nil || !strings.Contains(err.Error(), `"a1"`) {
+			t.Errorf("refused with %v: it does not name the name", err)
+		}
+	case err := <-second.done:
+		second.done <- err
+		t.Errorf("the newer was refused (%v): a restarted agent could not come back", err)
+	case <-time.After(5 * time.Second):
+		t.Error("two agents of one name were both kept")
+	}
+	first.stop()
+	<-first.done
+	first.conn.Close()
+}
+
+func TestUnknownRun(t *testing.T) {
+	l := newLab(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := controller.Record(ctx, l.client, "nothing", t.TempDir(), nil); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("following a run that does not exist: %v, want an error at once", err)
+	}
+}

@@ -1,0 +1,74 @@
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+
+	"lockstep/pkg/drivers"
+)
+
+// faulty is a driver whose broker is not there, found out at a chosen step. The error carries the password, as those of client libraries do.
+type faulty struct{}
+
+var faultyOpen, faultyTeardowns atomic.Int64
+
+func init() { drivers.Register(faulty{}) }
+
+func (faulty) Info() drivers.Info { return drivers.Info{Name: "faulty", Schema: "#Options: {...}"} }
+
+func (faulty) Open(_ context.Context, options json.RawMessage, _ drivers.Env) (drivers.Session, error) {
+	var o struct{ Fail, URL string }
+	if err := json.Unmarshal(options, &o); err != nil {
+		return nil, err
+	}
+	s := &faultySession{fail: o.Fail, err: errors.New("dial " + o.URL + ": connection refused")}
+	if o.Fail == "open" {
+		return nil, s.err
+	}
+	faultyOpen.Add(1)
+	return s, nil
+}
+
+type faultySession struct {
+	fail   string
+	err    error
+	closed atomic.Bool
+}
+
+func (s *faultySession) at(step string) error {
+	if s.fail == step {
+		return s.err
+	}
+	return nil
+}
+
+func (s *faultySession) Setup(context.Context, drivers.Topology) error { return s.at("setup") }
+
+func (s *faultySession) Teardown(context.Context, drivers.Topology) error {
+	faultyTeardowns.Add(1)
+	return nil
+}
+
+func (s *faultySession) Publisher(context.Context, drivers.PublisherSpec) (drivers.Publisher, error) {
+	return faultyEnd{}, s.at("publisher")
+}
+
+func (s *faultySession) Consumer(context.Context, drivers.ConsumerSpec, drivers.Handler) (drivers.Consumer, error) {
+	return faultyEnd{}, s.at("consumer")
+}
+
+func (s *faultySession) Close() error {
+	if !s.closed.Swap(true) {
+		faultyOpen.Add(-1)
+	}
+	return nil
+}
+
+// faultyEnd is a publisher or consumer that is never used.
+type faultyEnd struct{}
+
+func (faultyEnd) Publish(context.Context, drivers.Message) error { return errors.New("not to be used") }
+func (faultyEnd) Flush(context.Context) error                    { return nil }
+func (faultyEnd) Close() error                                   { return nil }

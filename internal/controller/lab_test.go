@@ -1,0 +1,250 @@
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+	_ "lockstep/pkg/drivers/loopback"
+)
+
+func TestMain(m *testing.M) {
+	// The timekeeper of package clock serves the process for its life.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"))
+}
+
+// lab is an embedded control plane with a controller and agents in this process.
+type lab struct {
+	t      testing.TB
+	server *wire.Server
+	client *wire.Conn
+	agents map[string]*labAgent
+	dir    string // of the agents
+	wg     sync.WaitGroup
+	stop   context.CancelFunc
+}
+
+type labAgent struct {
+	conn *wire.Conn
+	stop context.CancelFunc
+	done chan error
+}
+
+func newLab(t testing.TB, agents ...string) *lab {
+	t.Helper()
+	l := &lab{t: t, agents: map[string]*labAgent{}, dir: t.TempDir()}
+	var err error
+	if l.server, err = wire.Embedded(t.Context(), wire.ServerConfig{Log: l.log()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	l.client = l.connect()
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	conn := l.connect()
+	if err := conn.Prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	l.wg.Go(func() {
+		if err := controller.Serve(ctx, conn, controller.Config{Log: l.log(), Gather: 500 * time.Millisecond}); err != nil {
+			t.Errorf("controller: %v", err)
+		}
+	})
+	for _, name := range agents {
+		l.start(name)
+	}
+	return l
+}
+
+func (l *lab) log() *slog.Logger {
+	if !testing.Verbose() {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+func (l *lab) connect() *wire.Conn {
+	l.t.Helper()
+	c, err := l.server.Connect(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return c
+}
+
+func (l *lab) start(name string) {
+	l.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	a := &labAgent{conn: l.connect(), stop: stop, done: make(chan error, 1)}
+	l.agents[name] = a
+	go func() { a.done <- agent.Serve(ctx, a.conn, agent.Config{Name: name, Dir: l.dir, Log: l.log()}) }()
+}
+
+// await returns the agents once there are n.
+func (l *lab) await(n int) []wire.Agent {
+	l.t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		agents, err := l.client.Agents(l.t.Context())
+		if err == nil && len(agents) == n {
+			return agents
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("agents are %+v, %v; want %d", agents, err, n)
+		}
+	}
+}
+
+// kill takes an agent away without a word: its connection is cut first, so that nothing that it still says is heard.
+func (l *lab) kill(name string) {
+	a := l.agents[name]
+	a.conn.Close()
+	a.stop()
+}
+
+func (l *lab) close() {
+	if l.client != nil {
+		l.client.Close()
+	}
+	for name, a := range l.agents {
+		a.stop()
+		select {
+		case <-a.done:
+		case <-time.After(20 * time.Second):
+			l.t.Errorf("agent %s did not stop", name)
+		}
+		a.conn.Close()
+	}
+	if l.stop != nil {
+		l.stop()
+	}
+	l.wg.Wait()
+	l.server.Close()
+	if left, err := os.ReadDir(l.dir); err != nil || len(left) > 0 {
+		l.t.Errorf("agents left %v behind, %v", left, err)
+	}
+}
+
+// watched is what a follower saw.
+type watched struct {
+	end    wire.End
+	events []controller.Progress
+	root   string
+}
+
+// run submits a run and follows it to its end.
+func (l *lab) run(run plan.Run, done []string, watch func(controller.Progress)) watched {
+	l.t.Helper()
+	return l.runInto(l.t.TempDir(), run, done, watch)
+}
+
+func (l *lab) runInto(root string, run plan.Run, done []string, watch func(controller.Progress)) watched {
+	l.t.Helper()
+	if err := l.client.Submit(l.t.Context(), wire.Submission{Run: run, Done: done}); err != nil {
+		l.t.Fatal(err)
+	}
+	w := watched{root: root}
+	ctx, cancel := context.WithTimeout(l.t.Context(), 60*time.Second)
+	defer cancel()
+	end, err := controller.Record(ctx, l.client, run.ID, root, func(p controller.Progress) {
+		w.events = append(w.events, p)
+		if watch != nil {
+			watch(p)
+		}
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	w.end = end
+	return w
+}
+
+// outcomes are those seen, in the order seen.
+func (w watched) outcomes() (all []plan.Outcome) {
+	for _, p := range w.events {
+		if p.Kind == controller.TaskEnded {
+			all = append(all, p.Outcome)
+		}
+	}
+	return all
+}
+
+func (w watched) kinds() string {
+	var words []string
+	for _, p := range w.events {
+		if p.Kind != controller.LiveRates {
+			words = append(words, string(p.Kind))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// everything is all text that was written to the run directory.
+func everything(t *testing.T, root string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Type()&os.ModeSymlink != 0 {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		b.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+var runs int
+var runsMu sync.Mutex
+
+// aRun is a run of cells over loopback brokers, each a change to a short workload.
+func aRun(changes ...func(*plan.Cell)) plan.Run {
+	runsMu.Lock()
+	runs++
+	id := fmt.Sprintf("run%d", runs)
+	runsMu.Unlock()
+	run := plan.Run{Version: 1, ID: id, Name: "test", Repeat: 1, Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
+		Source: plan.Source{File: "test.cue", Text: "name: \"test\"\n"}, Axes: []string{"n"}}
+	for i, change := range changes {
+		w := plan.Default()
+		w.Publishers.Nodes, w.Publishers.Count, w.Publishers.Window = 2, 2000, 100
+		w.Consumers.Nodes = 2
+		w.Topology.Queues = 2
+		w.Warmup, w.Measure = 0, plan.Duration(5*time.Second)
+		w.Drain = plan.Drain{Silence: plan.Duration(500 * time.Millisecond), Most: plan.Duration(5 * time.Second)}
+		w.Connect = plan.Duration(2 * time.Second)
+		n, _ := json.Marshal(i)
+		options, _ := json.Marshal(map[string]any{"name": fmt.Sprintf("%s-%d", id, i)})
+		c := plan.Cell{Index: i, Coordinates: []plan.Coordinate{{Axis: "n", Value: n}}, Workload: w,
+			Broker:   plan.Broker{Name: "loop", Driver: "loopback", Options: options},
+			Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
+		if change != nil {
+			change(&c)
+		}
+		c.ID = plan.CellID(fmt.Sprintf("loop%d", i), c.Workload)
+		run.Agents = max(run.Agents, c.Agents())
+		run.Cells = append(run.Cells, c)
+	}
+	return run
+}
+
+// long makes a cell that lasts until it is stopped.
+func long(c *plan.Cell) {
+	c.Workload.Publishers.Count, c.Workload.Publishers.Rate = 0, 2000
+	c.Workload.Measure = plan.Duration(20 * time.Second)
+}
