@@ -24,43 +24,39 @@ func (c *Collector) Recorder() *Recorder { return &Recorder{collector: c} }
 // Recorder records for one owner without locks. It hands over once a second, with the first event of another second, or when asked: an
 // owner without events keeps what it has until Flush.
 type Recorder struct {
-	start     int64
-	length    uint64     // 0: no current window
-	current   [2]*Window // of this second: not measured, measured; nil until used
-	collector *Collector
-	dirty     []*Set
+	start           int64  // of the current windows
+	length          uint64 // of the current windows; 0: there are none
+	measured, other *Window
+	collector       *Collector
+	dirty           []*Set
 }
 
 // Window returns the window that an event at time now belongs to; measured tells whether its message was due inside the measurement. The
 // window may be written until the next call of Window or Flush.
 func (r *Recorder) Window(now int64, measured bool) *Window {
-	i := 0
+	if uint64(now-r.start) >= r.length {
+		r.turn(now)
+	}
 	if measured {
-		i = 1
+		return r.measured
 	}
-	if w := r.current[i]; w != nil && uint64(now-r.start) < r.length {
-		return w
-	}
-	return r.turn(now, i)
+	return r.other
 }
 
-// turn opens a window, after handing over those of another second.
-func (r *Recorder) turn(now int64, i int) *Window {
-	if uint64(now-r.start) >= r.length {
-		r.Flush()
-	}
+// turn opens the windows of another second, one for each kind of message, so that a mixture of both costs nothing.
+func (r *Recorder) turn(now int64) {
+	r.Flush()
 	index, start, length := windowOf(now, r.collector.measure)
 	r.start, r.length = start, uint64(length)
-	w := windows.Get().(*Window)
-	w.Index, w.Measured, w.Start, w.Length = index, i == 1, start, length
-	r.current[i] = w
-	return w
+	r.measured, r.other = windows.Get().(*Window), windows.Get().(*Window)
+	r.measured.Index, r.measured.Start, r.measured.Length, r.measured.Measured = index, start, length, true
+	r.other.Index, r.other.Start, r.other.Length = index, start, length
 }
 
 // Set returns a new set of this owner. What is added to it is handed over together with the owner's windows.
 func (r *Recorder) Set(k SetKey) *Set { return newSet(r, k) }
 
-// Flush hands over everything, current windows included.
+// Flush hands over everything, current windows included. Windows and sets always go together, so that what was handed over agrees.
 func (r *Recorder) Flush() {
 	if r.length == 0 && len(r.dirty) == 0 {
 		return
@@ -70,17 +66,15 @@ func (r *Recorder) Flush() {
 		pages[i] = s.handOver()
 	}
 	r.dirty = r.dirty[:0]
-	r.collector.take(r.current[:], pages)
-	r.current, r.length = [2]*Window{}, 0
+	r.collector.accept(r.other, r.measured, pages)
+	r.length, r.other, r.measured = 0, nil, nil
 }
 
-func (c *Collector) take(current []*Window, pages []SetPages) {
+func (c *Collector) accept(other, measured *Window, pages []SetPages) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, w := range current {
-		if w != nil {
-			c.windows = append(c.windows, w)
-		}
+	if other != nil {
+		c.windows = append(c.windows, other, measured)
 	}
 	c.pages = append(c.pages, pages...)
 }
@@ -137,5 +131,3 @@ func mergeWindows(handed []*Window) []Window {
 	}
 	return list
 }
-
-func mergePages(pages []SetPages) []SetPages { return pages }

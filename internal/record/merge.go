@@ -1,28 +1,244 @@
 package record
 
-import "time"
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
 
-// Merge is the merged record of one task.
-type Merge struct{}
-
-// Tally is the exact account of a task's messages.
-type Tally struct {
-	Sent, Uncertain, Confirmed, Rejected, Unconfirmed, Returned                               uint64
-	Received, Missing, MissingConfirmed, Duplicated, Reordered, Redelivered, Corrupt, Foreign uint64
+// Merge is the merged record of one task. Snapshots may be added in any order, and repeatedly. It is safe for concurrent use; what its methods
+// return is the caller's.
+type Merge struct {
+	mu                                 sync.Mutex
+	seen                               map[increment]struct{}
+	windows                            map[windowKey]*Window
+	ledger                             ledger
+	hosts                              map[string][]HostSample
+	events                             []Event
+	clocks                             map[string]string
+	skews                              map[string]time.Duration
+	lastSend, lastConfirm, lastReceipt int64
+	epoch                              time.Time
 }
 
-func NewMerge() *Merge                             { return &Merge{} }
-func (m *Merge) Add(s Snapshot) bool               { return false }
-func (m *Merge) Windows() []Window                 { return nil }
-func (m *Merge) Hist(s Series) *Hist               { return NewHist() }
-func (m *Merge) Sum(c Counter, from, to int) int64 { return 0 }
-func (m *Merge) Total(c Counter) int64             { return 0 }
-func (m *Merge) Hosts() map[string][]HostSample    { return nil }
-func (m *Merge) Events() []Event                   { return nil }
-func (m *Merge) Clocks() map[string]string         { return nil }
-func (m *Merge) Skews() map[string]time.Duration   { return nil }
-func (m *Merge) LastSend() int64                   { return 0 }
-func (m *Merge) LastConfirm() int64                { return 0 }
-func (m *Merge) LastReceipt() int64                { return 0 }
-func (m *Merge) Tally(subscriptions int) Tally     { return Tally{} }
-func (m *Merge) AllIn(subscriptions int) bool      { return false }
+type increment struct {
+	agent string
+	seq   uint64
+}
+
+// NewMerge returns the record of a task of which nothing is known yet.
+func NewMerge() *Merge {
+	return &Merge{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(),
+		hosts: map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{}}
+}
+
+// Add merges a snapshot, which stays the caller's. It returns false, and changes nothing, if it already had this increment of this agent.
+func (m *Merge) Add(s Snapshot) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := increment{s.Agent, s.Seq}
+	if _, already := m.seen[i]; already {
+		return false
+	}
+	m.seen[i] = struct{}{}
+	for i := range s.Windows {
+		m.addWindow(&s.Windows[i])
+	}
+	for _, pages := range s.Sets {
+		m.ledger.apply(pages)
+	}
+	m.addNotes(s)
+	m.lastSend, m.lastConfirm = later(m.lastSend, s.LastSend), later(m.lastConfirm, s.LastConfirm)
+	m.lastReceipt = later(m.lastReceipt, s.LastReceipt)
+	return true
+}
+
+func (m *Merge) addWindow(w *Window) {
+	k := windowKey{w.Index, w.Measured}
+	sum := m.windows[k]
+	if sum == nil {
+		sum = &Window{Index: w.Index, Measured: w.Measured, Start: w.Start, Length: w.Length}
+		m.windows[k] = sum
+	}
+	sum.add(w)
+}
+
+// addNotes adds what is kept by agent.
+func (m *Merge) addNotes(s Snapshot) {
+	if s.Host != (HostSample{}) {
+		if s.Host.At == 0 {
+			s.Host.At = s.At
+		}
+		m.hosts[s.Agent] = append(m.hosts[s.Agent], s.Host)
+	}
+	for _, e := range s.Events {
+		e.Agent = s.Agent
+		m.events = append(m.events, e)
+	}
+	if s.Clock != "" {
+		m.clocks[s.Agent] = s.Clock
+	}
+	if s.Skew != 0 {
+		m.skews[s.Agent] = s.Skew
+	}
+	if !s.Epoch.IsZero() && (m.epoch.IsZero() || s.Epoch.Before(m.epoch)) {
+		m.epoch = s.Epoch
+	}
+}
+
+// later is the later of two times of which 0 means none.
+func later(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return max(a, b)
+}
+
+// Windows returns the windows summed over the agents, by time; of one second, those not measured come first.
+func (m *Merge) Windows() []Window {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]Window, 0, len(m.windows))
+	for _, w := range m.sorted() {
+		list = append(list, w.clone())
+	}
+	return list
+}
+
+func (m *Merge) sorted() []*Window {
+	return slices.SortedFunc(maps.Values(m.windows), (*Window).compare)
+}
+
+// Hist returns the distribution of a series over all measured windows of all agents.
+func (m *Merge) Hist(s Series) *Hist {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sum := NewHist()
+	for k, w := range m.windows {
+		if k.measured && w.Hists[s] != nil {
+			sum.Merge(w.Hists[s])
+		}
+	}
+	return sum
+}
+
+// Sum adds up a counter over the windows with from ≤ Index < to, measured or not.
+func (m *Merge) Sum(c Counter, from, to int) int64 {
+	return m.sum(c, func(index int) bool { return from <= index && index < to })
+}
+
+// Total adds up a counter over all windows.
+func (m *Merge) Total(c Counter) int64 {
+	return m.sum(c, func(int) bool { return true })
+}
+
+func (m *Merge) sum(c Counter, counts func(index int) bool) (n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, w := range m.windows {
+		if counts(k.index) {
+			n += w.Counts[c]
+		}
+	}
+	return n
+}
+
+// Hosts returns the samples of each agent's host, by time.
+func (m *Merge) Hosts() map[string][]HostSample {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	hosts := make(map[string][]HostSample, len(m.hosts))
+	for agent, samples := range m.hosts {
+		hosts[agent] = slices.SortedStableFunc(slices.Values(samples), func(a, b HostSample) int { return cmp.Compare(a.At, b.At) })
+	}
+	return hosts
+}
+
+// Events returns what happened to the agents, by time, each with its agent's name.
+func (m *Merge) Events() []Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedStableFunc(slices.Values(m.events), func(a, b Event) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Agent, b.Agent))
+	})
+}
+
+// Clocks returns the id of the clock that each agent's times were read from.
+func (m *Merge) Clocks() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.clocks)
+}
+
+// Skews returns by how much each agent started late.
+func (m *Merge) Skews() map[string]time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.skews)
+}
+
+// LastSend is when any agent sent last, 0 if none said so.
+func (m *Merge) LastSend() int64 { return m.last(&m.lastSend) }
+
+// LastConfirm is when any agent's publisher got its last confirm, 0 if none said so.
+func (m *Merge) LastConfirm() int64 { return m.last(&m.lastConfirm) }
+
+// LastReceipt is when any agent received last, 0 if none said so.
+func (m *Merge) LastReceipt() int64 { return m.last(&m.lastReceipt) }
+
+func (m *Merge) last(at *int64) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return *at
+}
+
+// Tally is the exact account of a task's messages. Received, Missing, MissingConfirmed, Duplicated and Reordered are summed over subscriptions.
+type Tally struct {
+	Sent             uint64 // accepted by Publish
+	Uncertain        uint64 // Publish returned an error: may have gone out
+	Confirmed        uint64
+	Rejected         uint64 // refused by the broker
+	Unconfirmed      uint64 // sent, and neither confirmed nor rejected
+	Returned         uint64
+	Received         uint64 // different messages
+	Missing          uint64 // sent, neither returned nor rejected, and not received
+	MissingConfirmed uint64 // confirmed, not returned, and not received
+	Duplicated       uint64 // receipts of what the subscription had already, by whichever consumer
+	Reordered        uint64
+	Redelivered      uint64
+	Corrupt          uint64
+	Foreign          uint64
+}
+
+// Tally goes through all that is known of a task with this many subscriptions, numbered from 0.
+func (m *Merge) Tally(subscriptions int) Tally {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var t Tally
+	for _, a := range m.ledger.accounts {
+		a.tally(&t, subscriptions)
+	}
+	var counts [numCounters]int64
+	for _, w := range m.windows {
+		for c, n := range w.Counts {
+			counts[c] += n
+		}
+	}
+	t.Reordered, t.Redelivered = positive(counts[Reordered]), positive(counts[Redelivered])
+	t.Corrupt, t.Foreign = positive(counts[Corrupt]), positive(counts[Foreign])
+	// What two owners each took for new was received twice. Less than nothing: a part of the record is not here yet.
+	t.Duplicated = positive(counts[Duplicated] + counts[Unique] - int64(t.Received))
+	return t
+}
+
+func positive(n int64) uint64 { return uint64(max(n, 0)) }
+
+// AllIn tells whether every subscription has received every message known to be sent, except those returned or rejected. It does not depend on
+// how many there are.
+func (m *Merge) AllIn(subscriptions int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ledger.allIn(subscriptions)
+}

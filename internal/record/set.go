@@ -7,19 +7,18 @@ type SetKey struct {
 	Publisher    int     `json:"publisher"`
 }
 
-// near is how many pages a Set reaches without a look-up.
-const near = 8
+// maxDirect is how many pages a Set may reach without a look-up: those of the first 4·10⁹ messages.
+const maxDirect = 1 << 20
 
 // Set is an exact set of sequence numbers, made by Recorder.Set and belonging to the same goroutine as its Recorder. It takes one bit a number
-// where numbers are dense, and nothing for full pages once they were handed over.
+// where numbers are dense, and next to nothing for full pages once they were handed over.
 type Set struct {
-	near  [near]*page // by number % near; only pages that are dirty, so that a page met again after a hand-over is marked again
-	pages map[uint64]*page
-	dirty []*page
-	free  []*page
-	count uint64
-	key   SetKey
-	owner *Recorder
+	direct []*page // by number; only pages that are dirty, so that a page met again after a hand-over is marked again
+	pages  map[uint64]*page
+	dirty  []*page
+	free   []*page
+	key    SetKey
+	owner  *Recorder
 }
 
 // page is one page of a Set that is not known to be full.
@@ -29,37 +28,45 @@ type page struct {
 	words  words
 }
 
-var (
-	nowhere  = &page{number: ^uint64(0)} // no page has this number
-	fullPage = &page{number: ^uint64(0)} // stands for every page that is full
-)
+// fullPage stands for every page that is full.
+var fullPage = new(page)
 
 // Add adds a sequence number and tells whether it is new. In order it takes a few nanoseconds and allocates once for thousands.
 func (s *Set) Add(sequence uint64) bool {
-	number := sequence / pageSize
-	p := s.near[number%near]
-	if p.number != number {
-		if p = s.reach(number); p == fullPage {
+	var p *page
+	if number := sequence / pageSize; number < uint64(len(s.direct)) {
+		p = s.direct[number]
+	}
+	if p == nil {
+		if p = s.reach(sequence / pageSize); p == fullPage {
 			return false
 		}
 	}
-	w, bit := &p.words[sequence%pageSize/64], uint64(1)<<(sequence%64)
+	w, bit := &p.words[sequence/64%wordsInPage], uint64(1)<<(sequence%64)
 	if *w&bit != 0 {
 		return false
 	}
 	*w |= bit
-	s.count++
 	return true
 }
 
 // Contains tells whether a sequence number was added.
 func (s *Set) Contains(sequence uint64) bool {
 	p := s.pages[sequence/pageSize]
-	return p == fullPage || p != nil && p.words[sequence%pageSize/64]>>(sequence%64)&1 != 0
+	return p == fullPage || p != nil && p.words[sequence/64%wordsInPage]>>(sequence%64)&1 != 0
 }
 
-// Count is how many numbers the set holds.
-func (s *Set) Count() uint64 { return s.count }
+// Count is how many numbers the set holds; it goes through all pages.
+func (s *Set) Count() (n uint64) {
+	for _, p := range s.pages {
+		if p == fullPage {
+			n += pageSize
+		} else {
+			n += p.words.count()
+		}
+	}
+	return n
+}
 
 // reach finds or makes a page that is about to change.
 func (s *Set) reach(number uint64) *page {
@@ -79,7 +86,12 @@ func (s *Set) reach(number uint64) *page {
 		p.dirty = true
 		s.dirty = append(s.dirty, p)
 	}
-	s.near[number%near] = p
+	if number < maxDirect {
+		for uint64(len(s.direct)) <= number {
+			s.direct = append(s.direct, nil)
+		}
+		s.direct[number] = p
+	}
 	return p
 }
 
@@ -93,34 +105,32 @@ func (s *Set) newPage() *page {
 }
 
 func newSet(owner *Recorder, key SetKey) *Set {
-	s := &Set{key: key, owner: owner, pages: map[uint64]*page{}}
-	s.forget()
-	return s
-}
-
-func (s *Set) forget() {
-	for i := range s.near {
-		s.near[i] = nowhere
-	}
+	return &Set{key: key, owner: owner, pages: map[uint64]*page{}}
 }
 
 // handOver returns the contents of the pages that changed since the last time, and lets go of those that are full.
 func (s *Set) handOver() SetPages {
 	changed := SetPages{Key: s.key, Pages: make([]Page, 0, len(s.dirty))}
-	copies := make([]words, 0, len(s.dirty))
+	partial := s.dirty[:0]
 	for _, p := range s.dirty {
 		p.dirty = false
-		if p.words == full {
-			changed.Pages = append(changed.Pages, Page{Number: p.number, words: &full})
-			s.pages[p.number] = fullPage
-			p.words = words{}
-			s.free = append(s.free, p)
+		if p.number < maxDirect {
+			s.direct[p.number] = nil
+		}
+		if p.words != full {
+			partial = append(partial, p)
 			continue
 		}
-		copies = append(copies, p.words)
-		changed.Pages = append(changed.Pages, Page{Number: p.number, words: &copies[len(copies)-1]})
+		changed.Pages = append(changed.Pages, Page{p.number, &full})
+		s.pages[p.number] = fullPage
+		p.words = none
+		s.free = append(s.free, p)
+	}
+	copies := make([]words, len(partial))
+	for i, p := range partial {
+		copies[i] = p.words
+		changed.Pages = append(changed.Pages, Page{p.number, &copies[i]})
 	}
 	s.dirty = s.dirty[:0]
-	s.forget()
 	return changed
 }

@@ -143,6 +143,9 @@ func (w *Window) UnmarshalJSON(data []byte) error {
 	if w.Length == 0 {
 		w.Length = second
 	}
+	if w.Length < 0 || w.Length > second {
+		return fmt.Errorf("read window %d: length of %d ns is impossible; the record is damaged", w.Index, w.Length)
+	}
 	for c, n := range j.Counts {
 		w.Counts[c] = n
 	}

@@ -1,0 +1,162 @@
+package record
+
+import (
+	"testing"
+	"time"
+)
+
+func BenchmarkWindow(b *testing.B) {
+	r := NewCollector(time.Hour).Recorder()
+	b.ReportAllocs()
+	now := int64(0)
+	for b.Loop() {
+		r.Window(now, true).Counts[Sent]++
+		now += 10
+	}
+}
+
+// Near the border of the measurement, messages of both sides come mixed.
+func BenchmarkWindowMixed(b *testing.B) {
+	r := NewCollector(time.Hour).Recorder()
+	b.ReportAllocs()
+	now := int64(0)
+	for b.Loop() {
+		r.Window(now, now&16 != 0).Counts[Sent]++
+		now += 10
+	}
+}
+
+func BenchmarkHistRecord(b *testing.B) {
+	h := NewHist()
+	b.ReportAllocs()
+	ns := int64(50_000)
+	for b.Loop() {
+		h.Record(ns)
+		ns = (ns*5 + 1) & (1<<20 - 1)
+	}
+}
+
+func BenchmarkWindowRecord(b *testing.B) {
+	w := new(Window)
+	b.ReportAllocs()
+	ns := int64(50_000)
+	for b.Loop() {
+		w.Record(Send, ns)
+		ns = (ns*5 + 1) & (1<<20 - 1)
+	}
+}
+
+// What the loop itself costs.
+func BenchmarkBaseline(b *testing.B) {
+	i := uint64(0)
+	for b.Loop() {
+		i++
+	}
+	_ = i
+}
+
+// A hand-over about once a second.
+func handOver(r *Recorder, i uint64) {
+	if i&(1<<20-1) == 0 {
+		r.Flush()
+		r.collector.Take()
+	}
+}
+
+func BenchmarkSetAddInOrder(b *testing.B) {
+	r := NewCollector(time.Hour).Recorder()
+	s := r.Set(SetKey{})
+	b.ReportAllocs()
+	for i := uint64(0); b.Loop(); i++ {
+		s.Add(i)
+		handOver(r, i)
+	}
+}
+
+// Four stretches at once, as four queues drain.
+func BenchmarkSetAddInterleavedBy4(b *testing.B) {
+	r := NewCollector(time.Hour).Recorder()
+	s := r.Set(SetKey{})
+	b.ReportAllocs()
+	for i := uint64(0); b.Loop(); i++ {
+		s.Add(i/4 + i%4*50_000_000)
+		handOver(r, i)
+	}
+}
+
+// Four publishers in turn.
+func BenchmarkSetAddFourSets(b *testing.B) {
+	r := NewCollector(time.Hour).Recorder()
+	var s [4]*Set
+	for i := range s {
+		s[i] = r.Set(SetKey{Publisher: i})
+	}
+	b.ReportAllocs()
+	for i := uint64(0); b.Loop(); i++ {
+		s[i%4].Add(i / 4)
+		handOver(r, i)
+	}
+}
+
+// Every fourth number, as one of four consumers sees them: no page is ever full.
+func BenchmarkSetAddEveryFourth(b *testing.B) {
+	r := NewCollector(time.Hour).Recorder()
+	s := r.Set(SetKey{})
+	b.ReportAllocs()
+	for i := uint64(0); b.Loop(); i++ {
+		s.Add(4 * i)
+		handOver(r, i)
+	}
+}
+
+func BenchmarkHandOverAndTake(b *testing.B) {
+	c := NewCollector(0)
+	r := c.Recorder()
+	s := r.Set(SetKey{})
+	b.ReportAllocs()
+	sequence, now := uint64(0), int64(0)
+	for b.Loop() {
+		now += second
+		w := r.Window(now, true)
+		for i := range int64(1000) {
+			w.Record(Send, 100_000+i*i)
+			s.Add(sequence)
+			sequence++
+		}
+		r.Flush()
+		c.Take()
+	}
+}
+
+// What the controller does every 20 ms in drain.
+func BenchmarkAllIn100Million(b *testing.B) {
+	m := NewMerge()
+	const pages = 100_000_000 / pageSize
+	for _, k := range []SetKind{SetSent, SetReceived} {
+		s := SetPages{Key: SetKey{Kind: k}}
+		for i := range uint64(pages) {
+			s.Pages = append(s.Pages, Page{i, &full})
+		}
+		m.Add(Snapshot{Seq: uint64(k), Sets: []SetPages{s}})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !m.AllIn(1) {
+			b.Fatal("not all in")
+		}
+	}
+}
+
+func BenchmarkTally100Million(b *testing.B) {
+	m := NewMerge()
+	for _, k := range []SetKind{SetSent, SetConfirmed, SetReceived} {
+		s := SetPages{Key: SetKey{Kind: k}}
+		for i := range uint64(100_000_000 / pageSize) {
+			s.Pages = append(s.Pages, Page{i, &full})
+		}
+		m.Add(Snapshot{Seq: uint64(k), Sets: []SetPages{s}})
+	}
+	for b.Loop() {
+		m.Tally(1)
+	}
+}

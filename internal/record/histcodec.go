@@ -1,0 +1,157 @@
+package record
+
+import (
+	"bytes"
+	"compress/zlib"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"sync"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// The bounds of what UnmarshalBinary accepts: a histogram of every count there is stays far below the first; sums of histograms below the
+// second do not overflow.
+const (
+	maxEncoded = 1 << 20
+	maxCount   = 1 << 48
+)
+
+const histVersion = 1
+
+// MarshalBinary encodes the histogram: a version, the exact figures beside the distribution as varints, and HdrHistogram's compressed V2.
+func (h *Hist) MarshalBinary() ([]byte, error) {
+	h.settle()
+	data := []byte{histVersion}
+	for _, n := range []uint64{h.negative, h.over, uint64(h.Min()), uint64(h.Max())} {
+		data = binary.AppendUvarint(data, n)
+	}
+	if h.settled == nil {
+		return data, nil
+	}
+	text, err := h.settled.EncodeV2()
+	if err != nil {
+		return nil, fmt.Errorf("encode histogram: %w", err)
+	}
+	return base64.StdEncoding.AppendDecode(data, text)
+}
+
+// UnmarshalBinary replaces the histogram by what MarshalBinary encoded. Anything else is an error, within bounded memory; the histogram then
+// stays as it was.
+func (h *Hist) UnmarshalBinary(data []byte) error {
+	read, err := decodeHist(data)
+	if err != nil {
+		return fmt.Errorf("read histogram: %w; the record is damaged or of another version of Lockstep", err)
+	}
+	h.Reset()
+	*h = *read
+	return nil
+}
+
+func decodeHist(data []byte) (*Hist, error) {
+	if len(data) == 0 || len(data) > maxEncoded || data[0] != histVersion {
+		return nil, errors.New("not a histogram")
+	}
+	data = data[1:]
+	var figures [4]uint64
+	for i := range figures {
+		v, n := binary.Uvarint(data)
+		if n <= 0 {
+			return nil, io.ErrUnexpectedEOF
+		}
+		figures[i], data = v, data[n:]
+	}
+	h := &Hist{negative: figures[0], over: figures[1]}
+	if len(data) == 0 {
+		if figures[1] != 0 || figures[2] != 0 || figures[3] != 0 {
+			return nil, errors.New("figures of samples that are not there")
+		}
+		return h, nil
+	}
+	if figures[2] > figures[3] || figures[3] > uint64(highest) {
+		return nil, errors.New("extremes out of range")
+	}
+	h.under, h.max = highest-int64(figures[2]), int64(figures[3])
+	if err := checkGeometry(data); err != nil {
+		return nil, err
+	}
+	var err error
+	if h.settled, err = hdrhistogram.DecodePacked([]byte(base64.StdEncoding.EncodeToString(data))); err != nil {
+		return nil, err
+	}
+	return h, h.check()
+}
+
+// check compares a decoded distribution with the figures that came with it.
+func (h *Hist) check() error {
+	n := h.settled.TotalCount()
+	if n == 0 || n > maxCount || h.over > uint64(n) {
+		return fmt.Errorf("impossible counts: %d samples, %d beyond the range", n, h.over)
+	}
+	if indexOf(h.settled.Min()) != indexOf(highest-h.under) || indexOf(h.settled.Max()) != indexOf(h.max) {
+		return errors.New("extremes do not belong to the distribution")
+	}
+	return nil
+}
+
+// indexOf tells values apart as the histogram does.
+func indexOf(v int64) int64 {
+	shift := bits.Len64(uint64(v)|(2*blockSize-1)) - fineBits
+	return int64(shift)<<blockBits + v>>shift
+}
+
+var inflaters sync.Pool
+
+// checkGeometry looks into the header of a compressed histogram, so that a foreign geometry is refused before anything is made for it.
+func checkGeometry(compressed []byte) error {
+	const prefix = 8
+	var header [hdrhistogram.ENCODING_HEADER_SIZE]byte
+	if len(compressed) < prefix {
+		return io.ErrUnexpectedEOF
+	}
+	if n := binary.BigEndian.Uint32(compressed[4:]); uint64(n) != uint64(len(compressed)-prefix) {
+		return errors.New("compressed length does not match")
+	}
+	source := bytes.NewReader(compressed[prefix:])
+	inflater, _ := inflaters.Get().(io.ReadCloser)
+	var err error
+	if inflater == nil {
+		inflater, err = zlib.NewReader(source)
+	} else {
+		err = inflater.(zlib.Resetter).Reset(source, nil)
+	}
+	if err != nil {
+		return err
+	}
+	defer inflaters.Put(inflater)
+	if _, err := io.ReadFull(inflater, header[:]); err != nil {
+		return err
+	}
+	d, low, high := binary.BigEndian.Uint32(header[12:]), binary.BigEndian.Uint64(header[16:]), binary.BigEndian.Uint64(header[24:])
+	if d != digits || low != 1 || high != uint64(highest) {
+		return fmt.Errorf("range %d to %d with %d digits is not ours", low, high, d)
+	}
+	return nil
+}
+
+// MarshalText is MarshalBinary in base64, so that histograms are strings in JSON.
+func (h *Hist) MarshalText() ([]byte, error) {
+	data, err := h.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	return base64.StdEncoding.AppendEncode(nil, data), nil
+}
+
+// UnmarshalText reads what MarshalText wrote.
+func (h *Hist) UnmarshalText(text []byte) error {
+	data, err := base64.StdEncoding.AppendDecode(nil, text)
+	if err != nil {
+		return fmt.Errorf("read histogram: %w", err)
+	}
+	return h.UnmarshalBinary(data)
+}

@@ -1,0 +1,175 @@
+package record
+
+import "math/bits"
+
+// ledger holds the merged sets of one task, and keeps count, page by page, of what is still to come.
+type ledger struct {
+	accounts map[int]*account // by publisher
+	expected int64            // messages that every subscription must receive: sent, and neither returned nor rejected
+	arrived  map[int]int64    // of those, by subscription
+}
+
+// account is what is known of one publisher's messages.
+type account struct {
+	own      [SetReceived]bitmap
+	received map[int]bitmap // by subscription
+}
+
+// bitmap is an exact set of sequence numbers by page. Its words are its own, or full.
+type bitmap map[uint64]*words
+
+func (b bitmap) at(number uint64) *words {
+	if w := b[number]; w != nil {
+		return w
+	}
+	return &none
+}
+
+func (b bitmap) count() (n uint64) {
+	for _, w := range b {
+		n += w.count()
+	}
+	return n
+}
+
+// unite adds a page, which stays the caller's.
+func (b bitmap) unite(p Page) {
+	sum := *b.at(p.Number)
+	sum.add(p.words)
+	switch had := b[p.Number]; {
+	case sum == full:
+		b[p.Number] = &full
+	case had == nil:
+		b[p.Number] = &sum
+	default:
+		*had = sum
+	}
+}
+
+func newLedger() ledger { return ledger{accounts: map[int]*account{}, arrived: map[int]int64{}} }
+
+func (l *ledger) account(publisher int) *account {
+	a := l.accounts[publisher]
+	if a == nil {
+		a = &account{received: map[int]bitmap{}}
+		for k := range a.own {
+			a.own[k] = bitmap{}
+		}
+		l.accounts[publisher] = a
+	}
+	return a
+}
+
+func (a *account) set(k SetKey) bitmap {
+	if k.Kind != SetReceived {
+		return a.own[k.Kind]
+	}
+	b := a.received[k.Subscription]
+	if b == nil {
+		b = bitmap{}
+		a.received[k.Subscription] = b
+	}
+	return b
+}
+
+// apply unites pages with what is known. The counts of a page are taken out before it changes and put in again afterwards, so that they are
+// right whatever comes first.
+func (l *ledger) apply(s SetPages) {
+	a := l.account(s.Key.Publisher)
+	b := a.set(s.Key)
+	for _, p := range s.Pages {
+		if p.words == nil || !p.words.exceeds(b.at(p.Number)) {
+			continue
+		}
+		l.weigh(a, p.Number, s.Key, -1)
+		b.unite(p)
+		l.weigh(a, p.Number, s.Key, 1)
+	}
+}
+
+// exceeds tells whether w has a bit that o has not.
+func (w *words) exceeds(o *words) bool {
+	for i, x := range w {
+		if x&^o[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// weigh adds sign times what one page counts for, as far as a change of the set k can alter it.
+func (l *ledger) weigh(a *account, number uint64, k SetKey, sign int64) {
+	if k.Kind == SetConfirmed || k.Kind == SetUncertain {
+		return
+	}
+	e := a.expects(number)
+	if k.Kind == SetReceived {
+		l.arrived[k.Subscription] += sign * int64(both(&e, a.received[k.Subscription].at(number)))
+		return
+	}
+	l.expected += sign * int64(e.count())
+	for subscription, b := range a.received {
+		l.arrived[subscription] += sign * int64(both(&e, b.at(number)))
+	}
+}
+
+// expects are the messages of a page that every subscription must receive. An uncertain one is not among them, and cannot make up for them.
+func (a *account) expects(number uint64) (e words) {
+	sent, returned, rejected := a.own[SetSent].at(number), a.own[SetReturned].at(number), a.own[SetRejected].at(number)
+	for i := range e {
+		e[i] = sent[i] &^ (returned[i] | rejected[i])
+	}
+	return e
+}
+
+func both(a, b *words) (n uint64) {
+	for i := range a {
+		n += uint64(bits.OnesCount64(a[i] & b[i]))
+	}
+	return n
+}
+
+// without counts the bits of a that neither b nor c has.
+func without(a, b, c *words) (n uint64) {
+	if b == &full || c == &full {
+		return 0
+	}
+	for i := range a {
+		n += uint64(bits.OnesCount64(a[i] &^ (b[i] | c[i])))
+	}
+	return n
+}
+
+// allIn tells whether every subscription has received all that it must.
+func (l *ledger) allIn(subscriptions int) bool {
+	for s := range subscriptions {
+		if l.arrived[s] != l.expected {
+			return false
+		}
+	}
+	return true
+}
+
+// tally adds a publisher's messages to t, by going through all of its pages.
+func (a *account) tally(t *Tally, subscriptions int) {
+	t.Sent += a.own[SetSent].count()
+	t.Uncertain += a.own[SetUncertain].count()
+	t.Confirmed += a.own[SetConfirmed].count()
+	t.Rejected += a.own[SetRejected].count()
+	t.Returned += a.own[SetReturned].count()
+	for _, b := range a.received {
+		t.Received += b.count()
+	}
+	for number, sent := range a.own[SetSent] {
+		t.Unconfirmed += without(sent, a.own[SetConfirmed].at(number), a.own[SetRejected].at(number))
+		e := a.expects(number)
+		for s := range subscriptions {
+			t.Missing += without(&e, a.received[s].at(number), &none)
+		}
+	}
+	for number, confirmed := range a.own[SetConfirmed] {
+		for s := range subscriptions {
+			t.MissingConfirmed += without(confirmed, a.own[SetReturned].at(number), a.received[s].at(number))
+		}
+	}
+}
