@@ -139,6 +139,11 @@ func (in *inbox) arrive(want []id) bool {
 // exactly waits for want, and a moment for anything else: each must come once and nothing else at all.
 func (in *inbox) exactly(want []id, promise drivers.Promises) {
 	in.arrive(want)
+	in.nothingElse(want, promise)
+}
+
+// nothingElse gives a moment to what must not come: a message twice, or one that is not in want.
+func (in *inbox) nothingElse(want []id, promise drivers.Promises) {
 	in.c.linger()
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -272,6 +272,9 @@ func checkRestart(c *check) {
 	defer g.release()
 	in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch = 1 })
 	c.await(g.entered, "the first message")
+	c.mu.Lock()
+	c.restarted = true
+	c.mu.Unlock()
 	c.h.Restart(c.t)
 	g.release() // too late to acknowledge
 	c.eventually(func() bool { return s.closings.Load() > 0 && in.closings.Load() > 0 }, func() string {
