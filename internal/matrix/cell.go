@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -24,6 +25,7 @@ type worker struct {
 	cell     cue.Value
 	values   [][]ast.Expr // of each axis
 	used     int
+	trees    map[string]map[string]any // by projection
 	declared map[question]drivers.Declaration
 }
 
@@ -52,7 +54,7 @@ func (w *worker) renew() error {
 
 // use takes the template from a matrix that is built already.
 func (w *worker) use(ctx *cue.Context, root cue.Value) error {
-	w.ctx, w.used = ctx, 0
+	w.ctx, w.used, w.trees = ctx, 0, map[string]map[string]any{}
 	w.cell = root.LookupPath(cue.ParsePath("cell"))
 	if !w.cell.Exists() {
 		w.cell = w.ctx.CompileString("{axis: _}")
@@ -82,17 +84,13 @@ func (w *worker) examine(combo []int, found *findings) {
 
 // evaluate makes the cell of a combination, or says why it is n/a, or what is wrong.
 func (w *worker) evaluate(combo []int) (Combination, Faults) {
-	if w.used++; w.used > recycleAfter {
-		if err := w.renew(); err != nil {
-			return Combination{}, Faults{{File: w.m.source.file, Message: err.Error()}}
-		}
-	}
-	filled, tree, faults := w.fill(combo)
+	tree, faults := w.tree(combo)
 	if len(faults) > 0 {
 		return Combination{}, faults
 	}
 	w.m.nameAxes(tree, combo)
-	broker, faults := w.broker(tree, filled)
+	broker, problems := w.m.broker(tree)
+	problems = append(problems, twice(tree)...)
 	normalise(tree)
 	work := plan.Default()
 	text, err := json.Marshal(tree)
@@ -100,117 +98,101 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 		err = json.Unmarshal(text, &work)
 	}
 	if err != nil {
-		return Combination{}, Faults{faultAt(place(filled), "cell", err.Error())}
+		problems = append(problems, problem{message: err.Error()})
+	} else {
+		problems = append(problems, inconsistent(work)...)
 	}
-	faults = append(faults, inconsistent(work, filled)...)
-	if len(faults) > 0 || broker == nil {
-		return Combination{}, faults
+	if len(problems) > 0 {
+		return Combination{}, w.locate(problems, combo)
+	}
+	if broker == nil {
+		return Combination{}, nil // reported already
 	}
 	return w.declare(combo, broker, work), nil
 }
 
-// fill evaluates the template with the combination's values.
-func (w *worker) fill(combo []int) (cue.Value, map[string]any, Faults) {
-	var fields []any
+// maxTrees bounds what a worker remembers.
+const maxTrees = 10_000
+
+// tree is the template as plain data, with the combination's values. What the template does not refer to does not change it, so that
+// many combinations share one evaluation.
+func (w *worker) tree(combo []int) (map[string]any, Faults) {
+	key := w.m.projection(combo)
+	if known, ok := w.trees[key]; ok && key != "" {
+		return clone(known), nil
+	}
+	if w.used++; w.used > recycleAfter {
+		if err := w.renew(); err != nil {
+			return nil, Faults{{File: w.m.source.file, Message: err.Error()}}
+		}
+	}
+	_, tree, faults := w.fill(combo)
+	if len(faults) == 0 && key != "" {
+		if len(w.trees) >= maxTrees {
+			clear(w.trees)
+		}
+		w.trees[key] = clone(tree)
+	}
+	return tree, faults
+}
+
+// projection names the values of the axes that the template refers to; it is empty if that is not known.
+func (m *Matrix) projection(combo []int) string {
+	if m.refers == nil {
+		return ""
+	}
+	key := []byte{'.'}
 	for a, i := range combo {
-		fields = append(fields, &ast.Field{Label: ast.NewString(w.m.space.axes[a].name), Value: w.values[a][i]})
-	}
-	filled := w.cell.FillPath(axisPath, ast.NewStruct(fields...))
-	tree, c := w.read(filled)
-	if len(c.open) > 0 {
-		// Something refers to fields that the template leaves to their defaults: fill these in and look again.
-		if rest, err := json.Marshal(w.m.defaults(tree, combo)); err == nil {
-			again := filled.Unify(w.ctx.CompileBytes(rest))
-			if t, d := w.read(again); len(d.faults) == 0 {
-				return again, t, nil
-			}
+		if m.refers[m.space.axes[a].name] {
+			key = binary.AppendUvarint(key, uint64(i))
 		}
 	}
-	return filled, tree, c.faults
-}
-
-func (w *worker) read(filled cue.Value) (map[string]any, *checker) {
-	c := &checker{home: cellHomes()}
-	tree, _ := c.check(cellRule(), filled, "cell").(map[string]any)
-	if err := filled.Validate(cue.Concrete(true)); err != nil && len(c.faults) == 0 {
-		c.faults = faultsOf(w.m.source.file, err)
-	}
-	return tree, c
-}
-
-// defaults are the fields that the template leaves out.
-func (m *Matrix) defaults(tree map[string]any, combo []int) map[string]any {
-	text, _ := json.Marshal(plan.Default()) // plain data
-	var all map[string]any
-	_ = json.Unmarshal(text, &all)
-	named := clone(tree)
-	m.nameAxes(named, combo)
-	return lacking(overlay(all, named), tree)
-}
-
-func clone(tree map[string]any) map[string]any {
-	out := make(map[string]any, len(tree))
-	for k, v := range tree {
-		if sub, ok := v.(map[string]any); ok {
-			v = clone(sub)
-		}
-		out[k] = v
-	}
-	return out
-}
-
-// overlay returns base with the values of over in place of its own; what is unsettled there is left out.
-func overlay(base, over map[string]any) map[string]any {
-	for k, v := range over {
-		sub, ok := v.(map[string]any)
-		old, had := base[k].(map[string]any)
-		switch {
-		case ok && had:
-			base[k] = overlay(old, sub)
-		case v == unsettled{}:
-			delete(base, k)
-		default:
-			base[k] = v
-		}
-	}
-	return base
-}
-
-// lacking returns what of all is not in tree.
-func lacking(all, tree map[string]any) map[string]any {
-	out := map[string]any{}
-	for k, v := range all {
-		have, had := tree[k]
-		sub, ok := v.(map[string]any)
-		old, isMap := have.(map[string]any)
-		switch {
-		case !had:
-			out[k] = v
-		case ok && isMap:
-			out[k] = lacking(sub, old)
-		}
-	}
-	return out
+	return string(key)
 }
 
 // broker finds the cell's broker; nil is one that has been reported already.
-func (w *worker) broker(tree map[string]any, filled cue.Value) (*plan.Broker, Faults) {
+func (m *Matrix) broker(tree map[string]any) (*plan.Broker, []problem) {
 	name, _ := tree["broker"].(string)
-	if name == "" && len(w.m.brokers) == 1 {
-		for only := range w.m.brokers {
+	if name == "" && len(m.brokers) == 1 {
+		for only := range m.brokers {
 			name = only
 		}
 	}
-	b, ok := w.m.brokers[name]
-	if ok {
+	if b, ok := m.brokers[name]; ok {
 		return b, nil
 	}
-	v := filled.LookupPath(cue.ParsePath("broker"))
-	if name == "" {
-		return nil, Faults{faultAt(filled.Pos(), "cell.broker", "there are several brokers; add an axis broker, or name one here (there are: "+strings.Join(w.m.brokerNames(), ", ")+")")}
+	if len(m.brokers) == 0 {
+		return nil, nil // reported already
 	}
-	msg := fmt.Sprintf("there is no broker %q (there are: %s)", name, strings.Join(w.m.brokerNames(), ", "))
-	return nil, Faults{faultAt(place(v), "cell.broker", msg)}
+	there := " (there are: " + strings.Join(m.brokerNames(), ", ") + ")"
+	if name == "" {
+		return nil, []problem{{"broker", "there are several brokers; add an axis broker, or name one here" + there}}
+	}
+	msg := fmt.Sprintf("there is no broker %q", name)
+	if near := nearest(name, m.brokerNames()); near != "" {
+		msg += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return nil, []problem{{"broker", msg + there}}
+}
+
+// problem is a fault of a filled cell whose place is not known yet.
+type problem struct{ path, message string }
+
+// locate finds the places of problems.
+func (w *worker) locate(problems []problem, combo []int) Faults {
+	filled, _, _ := w.fill(combo)
+	var out Faults
+	for _, p := range problems {
+		pos, path := place(w.cell), "cell"
+		if p.path != "" {
+			path += "." + p.path
+			if v := filled.LookupPath(cue.ParsePath(p.path)); v.Exists() {
+				pos = place(v)
+			}
+		}
+		out = append(out, faultAt(pos, path, p.message))
+	}
+	return out
 }
 
 // nameAxes lets the six axes set their fields wherever the template does not.
@@ -281,17 +263,20 @@ func normalise(tree map[string]any) {
 	}
 }
 
+// twice finds what is given in its short form and in its long one.
+func twice(tree map[string]any) []problem {
+	if tree["latency"] != nil && at(tree, "network", "latency") != nil {
+		return []problem{{"latency", "it is given twice, here and as network.latency; remove one of them"}}
+	}
+	return nil
+}
+
 // inconsistent finds values that are right by themselves and wrong together.
-func inconsistent(w plan.Workload, filled cue.Value) Faults {
-	var out Faults
+func inconsistent(w plan.Workload) []problem {
+	var out []problem
 	report := func(wrong bool, path, format string, args ...any) {
 		if wrong {
-			v := filled.LookupPath(cue.ParsePath(path))
-			pos := filled.Pos()
-			if v.Exists() {
-				pos = place(v)
-			}
-			out = append(out, faultAt(pos, "cell."+path, fmt.Sprintf(format, args...)))
+			out = append(out, problem{path, fmt.Sprintf(format, args...)})
 		}
 	}
 	p, c := w.Publishers, w.Consumers
@@ -299,7 +284,5 @@ func inconsistent(w plan.Workload, filled cue.Value) Faults {
 	report(w.Drain.Silence > w.Drain.Most, "drain.silence", "%s is above drain.most, %s: the drain would always be cut", w.Drain.Silence, w.Drain.Most)
 	report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
 		"%d is above consumers.prefetch, %d: the broker would stop before the first acknowledgement; give a value up to the prefetch", c.AckEvery, c.Prefetch)
-	report(filled.LookupPath(cue.ParsePath("latency")).Exists() && filled.LookupPath(cue.ParsePath("network.latency")).Exists(),
-		"latency", "it is given twice, here and as network.latency; remove one of them")
 	return out
 }

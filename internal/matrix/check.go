@@ -58,6 +58,9 @@ func (c *checker) bottom(r *rule, v cue.Value, path string) any {
 		return c.object(r, v, path)
 	}
 	c.open = append(c.open, path)
+	if v.IncompleteKind() == cue.TopKind && r.object != nil && isBare(v) {
+		return map[string]any{} // named, to be referred to, and nothing set
+	}
 	if !c.partial {
 		c.add(place(v), path, explainOpen(v, r.allowed()))
 	}
@@ -172,6 +175,9 @@ func (r *rule) takes(v cue.Value, x any) bool {
 func (a arm) takes(kind cue.Kind, x any) bool {
 	if len(a.equal) > 0 {
 		return a.equal[0] == x
+	}
+	if slices.Contains(a.unequal, x) {
+		return false
 	}
 	if a.kind&kind == 0 {
 		return false

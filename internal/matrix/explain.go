@@ -111,7 +111,7 @@ func plain(e errors.Error) string {
 		return fmt.Sprintf("it is given more than once, with values that do not agree: %s and %s", m[1], m[2])
 	}
 	if m := reference.FindStringSubmatch(text); m != nil {
-		return unknownName(m[1], e.Position().Filename())
+		return unknownName(m[1])
 	}
 	if m := bound.FindStringSubmatch(text); m != nil {
 		return fmt.Sprintf("%s is not valid here; give a value %s", m[1], m[2])
@@ -128,14 +128,14 @@ func plain(e errors.Error) string {
 	return text
 }
 
-func unknownName(name, file string) string {
-	switch {
-	case strings.HasPrefix(file, setFile):
-		return fmt.Sprintf("nothing is named %s here; if it is text, put it into double quotes", name)
-	case name == "axis":
-		return "nothing is named axis here; write axis: _ in the same cell: {…} to refer to the combination's values"
+// unboundName is how a fault about a name that is bound to nothing begins.
+const unboundName = "nothing is named "
+
+func unknownName(name string) string {
+	if name == "axis" {
+		return unboundName + "axis here; write axis: _ in the same cell: {…} to refer to the combination's values"
 	}
-	return fmt.Sprintf("nothing is named %s here; if it is text, put it into double quotes", name)
+	return unboundName + name + " here; if it is text, put it into double quotes"
 }
 
 // explain is the first of CUE's errors in plain words.

@@ -1,47 +1,122 @@
 package matrix
 
 import (
+	"context"
 	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
-const tenMistakes = `package matrix
+var update = flag.Bool("update", false, "write the golden files")
 
-name: "ten mistakes"
-brokers: {
-	a: {driver: "fakke", options: {}}
-	b: {driver: "fake", options: {replcas: 3, storage: "disk"}}
-}
-axes: {
-	broker:  ["a", "bb"]
-	mode:    ["confirm-eech", "fire-and-forget"]
-	nodes:   [1, 2]
-	threads: [-1, 1, 5]
-	size:    [100, 10]
-}
-zip: [["nodes", "threads"]]
-skip: [{mood: "fire-and-forget"}]
-cell: {
-	axis: _
-	publishers: {windw: 5, batch: 0, node: axis.nodez}
-	consumers: prefetch: -1
-	message: size: axis.size
-	measure: "30 seconds"
-	mode: axis.mode
-	drain: {silence: "70s", most: lots}
-}
-short: {axes: threads: [0, 1], cell: publishers: onFull: "drop"}
-repeat: 0
-repeets: 3
-order: "random"
-tables: [{rows: ["broker", "mode", "threds"], columns: ["size"], values: ["send.rat"]}, {values: ["sent"]}]
-`
-
-func TestTen(t *testing.T) {
-	_, err := Load("m.cue", []byte(tenMistakes), Narrow{})
-	var f Faults
-	if !errors.As(err, &f) {
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d\n%v", len(f), f)
+	if got != string(want) {
+		t.Errorf("%s differs; with -update it becomes\n%s", path, got)
+	}
+}
+
+// Every file of testdata is a matrix with mistakes; beside it is what a person reads.
+func TestFaultsGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.cue")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Load(filepath.Base(file), text, Narrow{})
+		var faults Faults
+		if !errors.As(err, &faults) {
+			t.Errorf("%s was taken: %v", file, err)
+			continue
+		}
+		golden(t, strings.TrimSuffix(filepath.Base(file), ".cue")+".golden", faults.Error()+"\n")
+		for _, f := range faults {
+			for _, jargon := range []string{"disjunction", "subsum", "incomplete", "bottom", "_|_", "non-concrete", "conflicting"} {
+				if strings.Contains(f.Message, jargon) {
+					t.Errorf("%s: %q is CUE's jargon: %s", file, jargon, f.Message)
+				}
+			}
+		}
+		if n := strings.Count(string(text), "// wrong"); n > 0 && n != len(faults) {
+			t.Errorf("%s: %d mistakes are marked and %d are reported", file, n, len(faults))
+		}
+	}
+}
+
+func faultsText(t *testing.T, text string, n Narrow) string {
+	t.Helper()
+	m, err := Load("m.cue", []byte(text), n)
+	if err == nil {
+		_, err = m.Run(context.Background())
+	}
+	var faults Faults
+	if !errors.As(err, &faults) {
+		t.Errorf("no faults in %s: %v", text, err)
+		return ""
+	}
+	return faults.Error()
+}
+
+func TestNarrowFaults(t *testing.T) {
+	var out []string
+	for _, n := range []Narrow{
+		{Only: []string{"mod=x", "mode=confirm-eech,confirm-each", "threads"}},
+		{Set: []string{"axes.threads", "axes.threads=", "axes.threads[0]=1", "axes.threads=[1,"}},
+		{Set: []string{"cell.publishers.mode=confirm-each"}},
+		{Set: []string{"cell.publishers.mode=confirmed", "cell.publishers.windw=3"}},
+		{Set: []string{`brokers.rabbit.options.url="amqp://u:hunter2@h/"`, `brokers.rabbit.options.urls=["amqp://u:hunter2@h/", 5]`}},
+		{Set: []string{"axes.threads=[0]", "axes.thread=[1]"}},
+	} {
+		got := faultsText(t, study, n)
+		if strings.Contains(got, "hunter2") {
+			t.Errorf("a fault shows a password: %s", got)
+		}
+		out = append(out, got)
+	}
+	golden(t, "narrow.golden", strings.Join(out, "\n\n")+"\n")
+}
+
+func TestCombinationFaults(t *testing.T) {
+	var out []string
+	for _, text := range []string{
+		// Found only where two axes meet.
+		`axes: {broker: ["b"], a: [1, 50], c: [1, 50]}, cell: {axis: _, publishers: window: 1000 - axis.a*axis.c, labels: {a: axis.a, c: axis.c}}`,
+		`axes: {broker: ["b"], colour: ["red", "blue", "green"], thread: [1]}`,
+		`axes: {broker: ["b"], a: [1, 2, 3], c: [1, 2, 3]}, cell: {axis: _, labels: x: axis.a * axis.c}`,
+		`axes: {broker: ["b"], threads: [1, 2], size: [100, 200]}, cell: {axis: _, message: size: axis.size, publishers: threads: 1, consumers: threads: 1}`,
+		`axes: {mode: ["confirm-each"]}`,
+		`axes: {who: ["b", "bb"]}, cell: {axis: _, broker: axis.who}`,
+		`axes: {broker: ["b"], prefetch: [10, 1000]}, cell: {axis: _, consumers: {prefetch: axis.prefetch, ack: "every"}}`,
+		`cell: {broker: "b", publishers: batch: {least: 9, most: 3}, drain: silence: "2m", latency: "1ms", network: latency: "2ms"}`,
+		`axes: {broker: ["b"], kind: ["x", "y"]}, cell: {axis: _, if axis.kind == "y" {publishers: windw: 5}, labels: k: axis.kind}`,
+	} {
+		out = append(out, faultsText(t, head+text, Narrow{}))
+	}
+	golden(t, "combination.golden", strings.Join(out, "\n\n")+"\n")
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"window", "nodes", "node", "confirm-each"}
+	for in, want := range map[string]string{"windw": "window", "wnidow": "window", "Nodes": "nodes", "confirm-eech": "confirm-each", "zebra": "", "": ""} {
+		if got := nearest(in, names); got != want {
+			t.Errorf("nearest to %q is %q, want %q", in, got, want)
+		}
+	}
 }

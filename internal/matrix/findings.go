@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"lockstep/internal/plan"
 )
 
 // findings collects faults that many combinations may have alike, each once.
@@ -63,8 +65,12 @@ func (f *findings) faults() Faults {
 	return out
 }
 
-// tidy sorts faults by their places and drops repeated ones.
+// tidy sorts faults by their places, drops repeated ones and hides passwords.
 func tidy(file string, faults Faults) Faults {
+	for i := range faults {
+		faults[i].File, faults[i].Message = plan.Redact(faults[i].File), plan.Redact(faults[i].Message)
+	}
+	faults = withoutEchoes(faults)
 	slices.SortStableFunc(faults, func(a, b Fault) int {
 		if a.File != b.File { // the matrix first, then what narrows it
 			if a.File == file || b.File == file {
@@ -76,6 +82,19 @@ func tidy(file string, faults Faults) Faults {
 	})
 	return slices.CompactFunc(faults, func(a, b Fault) bool {
 		return a.File == b.File && a.Line == b.Line && a.Column == b.Column && (a.Message == b.Message || a.Path == b.Path && a.Line > 0)
+	})
+}
+
+// withoutEchoes drops what follows from a name that is bound to nothing.
+func withoutEchoes(faults Faults) Faults {
+	unbound := map[string]bool{}
+	for _, f := range faults {
+		if strings.HasPrefix(f.Message, unboundName) {
+			unbound[placeOf(f)] = true
+		}
+	}
+	return slices.DeleteFunc(faults, func(f Fault) bool {
+		return unbound[placeOf(f)] && !strings.HasPrefix(f.Message, unboundName)
 	})
 }
 

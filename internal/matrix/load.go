@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -47,6 +48,7 @@ func load(s source) (*Matrix, Faults) {
 	l.readOnly()
 	l.checkTables()
 	m := l.matrix()
+	l.checkUnused(m.refers)
 	l.probe(m)
 	if len(l.faults) > 0 {
 		for i := range l.faults {
@@ -113,6 +115,20 @@ func (l *loader) checkSelector(sel *ast.SelectorExpr) {
 		return
 	}
 	l.add(sel.Pos(), "cell", l.space.noAxis(name))
+}
+
+// checkUnused finds axes that nothing depends on.
+func (l *loader) checkUnused(refers map[string]bool) {
+	for _, a := range l.space.axes {
+		if refers == nil || refers[a.name] || byName[a.name] != nil {
+			continue
+		}
+		msg := fmt.Sprintf("it does not enter the cell; use axis.%s in the template, or in labels: {%s: axis.%s}", a.name, a.name, a.name)
+		if near := nearest(a.name, slices.Sorted(maps.Keys(byName))); near != "" {
+			msg += fmt.Sprintf("; did you mean the axis %q?", near)
+		}
+		l.add(a.place, join("axes", a.name), msg)
+	}
 }
 
 // readOnly applies --only.

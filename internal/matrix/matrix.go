@@ -41,7 +41,8 @@ type Matrix struct {
 	skip    []pattern
 	brokers map[string]*plan.Broker
 	drivers map[string]func(json.RawMessage, drivers.Use) drivers.Declaration
-	base    plan.Run // all but the cells
+	refers  map[string]bool // axes that the template refers to; nil: not known
+	base    plan.Run        // all but the cells
 }
 
 // Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Faults that holds all of
@@ -65,7 +66,7 @@ func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 
 // matrix is what the loader has read.
 func (l *loader) matrix() *Matrix {
-	m := &Matrix{source: l.source, space: l.space, skip: l.skip, brokers: l.brokers,
+	m := &Matrix{source: l.source, refers: referred(l.syntax), space: l.space, skip: l.skip, brokers: l.brokers,
 		drivers: map[string]func(json.RawMessage, drivers.Use) drivers.Declaration{}}
 	for _, b := range l.brokers {
 		if b == nil {

@@ -234,3 +234,29 @@ func danglingNames(err error) map[string]bool {
 	}
 	return lost
 }
+
+// referred lists the axes that a file refers to as axis.NAME; nil if it uses axis in any other way.
+func referred(f *ast.File) map[string]bool {
+	names, fine, ok := map[string]bool{}, map[ast.Node]bool{}, true
+	ast.Walk(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			name, _, err := ast.LabelName(n.Sel)
+			if id, is := n.X.(*ast.Ident); is && id.Name == "axis" && err == nil {
+				names[name], fine[id] = true, true
+				return name != "axis"
+			}
+		case *ast.Field:
+			if top, is := n.Value.(*ast.Ident); is && top.Name == "_" && labelOf(n) == "axis" {
+				fine[n.Label] = true
+			}
+		case *ast.Ident:
+			ok = ok && (n.Name != "axis" || fine[n])
+		}
+		return true
+	}, nil)
+	if !ok {
+		return nil
+	}
+	return names
+}
