@@ -40,7 +40,7 @@ func BenchmarkWholePath(b *testing.B) {
 				b.Fatal(err)
 			}
 			m, n := record.NewMerge(), uint64(0)
-			for ; !m.AllIn(1); n++ {
+			for ; n == 0 || !m.AllIn(1); n++ {
 				p := e.Take(false)
 				m.Add(record.Snapshot{Agent: "a", Seq: n, Windows: p.Windows, Sets: p.Sets})
 				runtime.Gosched()
