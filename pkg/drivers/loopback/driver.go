@@ -35,7 +35,7 @@ func declare(raw json.RawMessage, _ drivers.Use) drivers.Declaration {
 			Modes:             drivers.Modes(),
 			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
 			Mandatory:         true,
-			Persistent:        true, // nothing outlives the process, and so does not the broker either
+			Persistent:        true, // all is in memory, and the broker cannot restart without its process
 			Transient:         true,
 			UnlimitedPrefetch: true,
 			Subscriptions:     true,
