@@ -37,8 +37,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		Capabilities: drivers.Capabilities{
 			Modes:             drivers.Modes(),
 			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
-			Persistent:        o.Storage == "file",
-			Transient:         o.Storage == "memory",
+			Persistent:        o.Storage != "memory",
+			Transient:         true,
 			UnlimitedPrefetch: true,
 			Subscriptions:     true,
 			Bindings:          true,
@@ -80,12 +80,13 @@ func unfit(o *options, use drivers.Use) []string {
 
 // label says what a confirm means, which depends on storage and replicas.
 func label(o *options, use drivers.Use) string {
-	kind := fmt.Sprintf("R%d %s", o.Replicas, o.Storage)
+	file := o.file(use.Persistent)
+	kind := fmt.Sprintf("R%d %s", o.Replicas, o.storage(use.Persistent))
 	if !use.Mode.Confirmed() {
 		return kind + ", core publish, at most once"
 	}
 	written := "in memory"
-	if o.Storage == "file" {
+	if file {
 		written = "written, not synced"
 		if o.Sync == "always" {
 			written = "synced to disk"

@@ -37,7 +37,7 @@ type options struct {
 
 // parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
 func parseOptions(raw json.RawMessage) (options, error) {
-	o := options{Name: "default", Sync: "default", Storage: "memory", Replicas: 1, AckWait: "30s"}
+	o := options{Name: "default", Sync: "default", Replicas: 1, AckWait: "30s"}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&o); err != nil {
@@ -64,9 +64,11 @@ func (o *options) fault() string {
 		return "an embedded server is one server: replicas must be 1"
 	case !o.Embedded && o.Sync != "default":
 		return "sync is for embedded servers; of others it is a setting of the server (sync_interval)"
-	case o.Sync == "always" && o.Storage != "file":
+	case o.Sync != "default" && o.Sync != "always":
+		return fmt.Sprintf(`sync %q: "default" or "always"`, o.Sync)
+	case o.Sync == "always" && o.Storage == "memory":
 		return `sync: "always" needs storage: "file"`
-	case o.Storage != "memory" && o.Storage != "file":
+	case o.Storage != "" && o.Storage != "memory" && o.Storage != "file":
 		return fmt.Sprintf(`storage %q: "memory" or "file"`, o.Storage)
 	case o.Discard != "" && o.Discard != "old" && o.Discard != "new":
 		return fmt.Sprintf(`discard %q: "old" or "new"`, o.Discard)
@@ -96,8 +98,13 @@ func (o *options) forgets(consumers int) bool {
 	return consumers == 0 || (o.bounded() && o.Discard == "old")
 }
 
-func (o *options) storage() jetstream.StorageType {
-	if o.Storage == "file" {
+// file tells whether streams are kept in files.
+func (o *options) file(persistent bool) bool {
+	return o.Storage == "file" || (o.Storage == "" && persistent)
+}
+
+func (o *options) storage(persistent bool) jetstream.StorageType {
+	if o.file(persistent) {
 		return jetstream.FileStorage
 	}
 	return jetstream.MemoryStorage

@@ -1,0 +1,204 @@
+package nats
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	client "github.com/nats-io/nats.go"
+
+	"lockstep/pkg/drivers"
+)
+
+// confirmer turns the broker's replies into OnConfirm, one call at a time: from the library's goroutine of the
+// subscription, or, where each message waits for its confirm anyway, from Publish.
+type confirmer struct {
+	link  *link
+	slots *slots
+	tell  func(token uint64, err error)
+	sub   *client.Subscription
+
+	prompt  bool             // Publish waits for the confirm; changed by Publish only
+	replies chan *client.Msg // prompt
+	turn    sync.Mutex       // held by a prompt Publish
+	stop    chan struct{}    // Close waits no longer
+
+	closing  atomic.Bool
+	progress chan struct{} // a confirm came while closing
+	over     atomic.Bool   // all has been settled, and nothing more will be
+	settled  chan struct{} // closed after over
+}
+
+func newConfirmer(on *link, spec drivers.PublisherSpec) (*confirmer, error) {
+	inbox := client.NewInbox() + "."
+	c := &confirmer{
+		link: on, tell: spec.OnConfirm, stop: make(chan struct{}), progress: make(chan struct{}, 1), settled: make(chan struct{}),
+		slots:  newSlots(inbox, inFlight(spec)),
+		prompt: spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm,
+	}
+	if c.tell == nil {
+		c.tell = func(uint64, error) {}
+	}
+	var err error
+	if c.prompt {
+		c.replies = make(chan *client.Msg, 64)
+		c.sub, err = on.nc.ChanSubscribe(inbox+"*", c.replies)
+		return c, err
+	}
+	if c.sub, err = on.nc.Subscribe(inbox+"*", c.onReply); err != nil {
+		return nil, err
+	}
+	c.sub.SetClosedHandler(func(string) { c.finish() })
+	return c, c.sub.SetPendingLimits(-1, -1)
+}
+
+// inFlight is for how many unconfirmed messages there is place from the start, with some room as confirms may overtake each other.
+func inFlight(spec drivers.PublisherSpec) int {
+	switch spec.Mode {
+	case drivers.ConfirmWindow:
+		return max(16, spec.Window+spec.Window/8)
+	case drivers.ConfirmBatch:
+		return max(16, spec.Batch+spec.Batch/8)
+	}
+	return 1
+}
+
+func (c *confirmer) onReply(m *client.Msg) {
+	at := c.slots.find(m.Subject)
+	if at == nil {
+		return
+	}
+	if token, mine := at.settle(); mine {
+		c.tell(token, verdict(m))
+	}
+	if c.closing.Load() {
+		select {
+		case c.progress <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// verdict reads a reply; that of a stored message begins in a way that no other does.
+func verdict(m *client.Msg) error {
+	if bytes.HasPrefix(m.Data, []byte(`{"stream":`)) {
+		return nil
+	}
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return fmt.Errorf("%w: no stream takes it: it is gone, or has no leader", drivers.ErrRejected)
+	}
+	var reply struct {
+		Stream string `json:"stream"`
+		Error  *struct {
+			Code        int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	switch err := json.Unmarshal(m.Data, &reply); {
+	case err != nil:
+		return fmt.Errorf("%w: reply is not JSON: %w", drivers.ErrRejected, err)
+	case reply.Error != nil:
+		return fmt.Errorf("%w: %s (%d)", drivers.ErrRejected, reply.Error.Description, reply.Error.Code)
+	case reply.Stream == "":
+		return fmt.Errorf("%w: reply names no stream", drivers.ErrRejected)
+	}
+	return nil
+}
+
+// await settles replies until nothing is outstanding. If ctx ends first, a goroutine goes on.
+func (c *confirmer) await(ctx context.Context) {
+	for c.slots.busy() {
+		select {
+		case m := <-c.replies:
+			c.onReply(m)
+		case <-c.link.done:
+			c.drain()
+			c.fail()
+		case <-c.stop:
+			c.fail()
+		case <-ctx.Done():
+			c.prompt = false
+			go c.follow()
+			return
+		}
+	}
+}
+
+func (c *confirmer) follow() {
+	for {
+		select {
+		case m := <-c.replies:
+			c.onReply(m)
+			continue
+		case <-c.link.done:
+			c.drain()
+		case <-c.stop:
+		}
+		c.finish()
+		return
+	}
+}
+
+// drain settles what had come when the link broke.
+func (c *confirmer) drain() {
+	for {
+		select {
+		case m := <-c.replies:
+			c.onReply(m)
+		default:
+			return
+		}
+	}
+}
+
+// finish settles all that is outstanding, and has Publish settle what comes later.
+func (c *confirmer) finish() {
+	c.over.Store(true)
+	c.fail()
+	close(c.settled)
+}
+
+func (c *confirmer) fail() {
+	var cause error
+	for _, at := range *c.slots.all.Load() {
+		if token, mine := at.settle(); mine {
+			if cause == nil {
+				cause = fmt.Errorf("confirm from %s: %w", c.link.address, drivers.ErrClosed)
+			}
+			c.tell(token, cause)
+		}
+	}
+}
+
+// close waits for what is outstanding, within the grace.
+func (c *confirmer) close() {
+	c.closing.Store(true)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	for waiting := true; waiting && c.slots.busy(); {
+		select {
+		case <-c.progress:
+		case <-c.link.done:
+			waiting = false
+		case <-timer.C:
+			waiting = false
+		}
+	}
+	close(c.stop)
+	c.link.guarded(func() { _ = c.sub.Unsubscribe() })
+	if c.replies == nil {
+		<-c.settled
+		return
+	}
+	c.link.guarded(c.turn.Lock)
+	defer c.turn.Unlock()
+	if c.prompt {
+		c.finish()
+		return
+	}
+	<-c.settled
+}

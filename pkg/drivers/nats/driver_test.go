@@ -1,0 +1,190 @@
+package nats
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"lockstep/pkg/drivers/drivertest"
+)
+
+// A short ackWait, because the suite waits for what a broken link left unacknowledged; longer than any of its handlers blocks.
+const testOptions = `"ackWait": "2s"`
+
+const deadOptions = `{"url": "nats://127.0.0.1:1"}`
+
+func with(more string) json.RawMessage { return json.RawMessage("{" + more + ", " + testOptions + "}") }
+
+func TestEmbeddedMemory(t *testing.T) {
+	drivertest.Run(t, drivertest.Harness{
+		Driver: driver{}, Options: with(`"embedded": true, "name": "memory", "storage": "memory"`), DeadOptions: []byte(deadOptions),
+	})
+}
+
+func TestEmbeddedFile(t *testing.T) {
+	drivertest.Run(t, drivertest.Harness{
+		Driver: driver{}, Options: with(`"embedded": true, "name": "file", "storage": "file"`),
+	})
+}
+
+// TestServerFile has a server of its own process, which asks for a password and is killed and started again.
+func TestServerFile(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	kill := startProcess(t, address, dir)
+	drivertest.Run(t, drivertest.Harness{
+		Driver:  driver{},
+		Options: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "p@ss"`, address)),
+		Restart: func(t *testing.T) {
+			kill()
+			kill = startProcess(t, address, dir)
+		},
+	})
+	kill()
+}
+
+// serverAddress has this test binary be a server instead; serverDir is where it keeps its streams.
+const (
+	serverAddress = "LOCKSTEP_TEST_NATS_ADDRESS"
+	serverDir     = "LOCKSTEP_TEST_NATS_DIR"
+)
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(serverAddress); address != "" {
+		serve(address, os.Getenv(serverDir))
+	}
+	os.Exit(m.Run())
+}
+
+// serve runs a server until standard input ends, as it does with the parent.
+func serve(address, dir string) {
+	host, port, _ := strings.Cut(address, ":")
+	number, _ := strconv.Atoi(port)
+	srv, err := server.NewServer(&server.Options{ServerName: "alone", Host: host, Port: number, NoSigs: true, NoLog: true,
+		JetStream: true, StoreDir: dir, Username: "user", Password: "p@ss"})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	srv.Start()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
+
+// startProcess starts a server in a process of its own and returns when it answers, with a way to kill it.
+func startProcess(t *testing.T, address, dir string) (kill func()) {
+	t.Helper()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), serverAddress+"="+address, serverDir+"="+dir)
+	c.Stderr = os.Stderr
+	if _, err := c.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			_ = conn.Close()
+			return func() {
+				_ = c.Process.Kill()
+				_ = c.Wait()
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("the server does not accept connections")
+	return nil
+}
+
+func TestClusterOfThree(t *testing.T) {
+	urls, _ := cluster(t)
+	list, err := json.Marshal(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Run(t, drivertest.Harness{
+		Driver: driver{}, Options: with(`"replicas": 3, "storage": "file", "urls": ` + string(list)), Slow: true,
+	})
+}
+
+func serverOptions(t *testing.T, name string) *server.Options {
+	return &server.Options{
+		ServerName: name, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
+		JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 4 << 30,
+	}
+}
+
+func start(t *testing.T, o *server.Options) *server.Server {
+	t.Helper()
+	srv, err := server.NewServer(o.Clone())
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	})
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not accept connections")
+	}
+	return srv
+}
+
+// cluster starts three servers that know each other, and returns when they can make streams.
+func cluster(t *testing.T) ([]string, []*server.Server) {
+	t.Helper()
+	var routes []*url.URL
+	var ports []int
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		ports = append(ports, port)
+		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var urls []string
+	var servers []*server.Server
+	for i, port := range ports {
+		o := serverOptions(t, fmt.Sprintf("n%d", i))
+		o.Cluster = server.ClusterOpts{Name: "three", Host: "127.0.0.1", Port: port}
+		o.Routes = routes
+		servers = append(servers, start(t, o))
+		urls = append(urls, "nats://"+servers[i].Addr().String())
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		for _, srv := range servers {
+			if srv.JetStreamIsLeader() && len(srv.JetStreamClusterPeers()) == 3 {
+				return urls, servers
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the cluster has no leader after 20 s")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,268 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	client "github.com/nats-io/nats.go"
+
+	"lockstep/pkg/drivers"
+)
+
+// dialTimeout is for contexts without a deadline.
+const dialTimeout = 10 * time.Second
+
+// link is one connection to one server. When it breaks it stays so.
+type link struct {
+	session *session
+	address string
+	nc      *client.Conn
+	raw     net.Conn      // beneath nc: closing it ends whatever blocks in nc
+	done    chan struct{} // closed when nc is
+	cause   error         // why, once done is closed; nil after close
+
+	mu       sync.Mutex
+	own      bool // closed by us
+	warned   bool
+	watchers map[any]func(error)
+	uses     int // guarded by its seat
+}
+
+// dialer is the library's way to Env.Dial. It keeps what the library hides.
+type dialer struct {
+	ctx  context.Context
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu   sync.Mutex
+	conn net.Conn
+	err  error
+}
+
+// Dial implements the library's CustomDialer.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := d.dial(d.ctx, network, address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conn, d.err = conn, err
+	return conn, err
+}
+
+func (d *dialer) abort() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conn != nil {
+		_ = d.conn.Close()
+	}
+}
+
+// clientOptions is what every connection is made with; the library's own reconnecting would hide gaps and send again.
+func clientOptions() []client.Option {
+	return []client.Option{
+		client.Name("lockstep"), client.NoReconnect(), client.DontRandomize(), client.IgnoreDiscoveredServers(),
+		client.SkipHostLookup(), client.SkipSubjectValidation(),
+		client.PingInterval(10 * time.Second), client.MaxPingsOutstanding(3),
+	}
+}
+
+// dialFirst connects to the first of some endpoints that answers.
+func (s *session) dialFirst(ctx context.Context, from []endpoint) (*link, error) {
+	var errs []error
+	for _, e := range from {
+		l, err := s.dial(ctx, e)
+		if err == nil {
+			return l, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s: %w", e.address, err)
+	}
+	timeout := dialTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = max(time.Until(deadline), time.Millisecond)
+	}
+	l := &link{session: s, address: e.address, done: make(chan struct{}), watchers: map[any]func(error){}}
+	d := &dialer{ctx: ctx, dial: s.env.Dial}
+	stop := context.AfterFunc(ctx, d.abort)
+	defer stop()
+	all := append(clientOptions(), s.options.authentication()...)
+	nc, err := client.Connect(e.url, append(all, client.SetCustomDialer(d), client.Timeout(timeout),
+		client.ClosedHandler(l.onClosed), client.ErrorHandler(l.onError))...)
+	switch {
+	case err == nil:
+	case d.err != nil:
+		return nil, fmt.Errorf("connect to NATS at %s: %w", e.address, d.err)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("connect to NATS at %s: %w: %w", e.address, ctx.Err(), err)
+	default:
+		return nil, fmt.Errorf("connect to NATS at %s: %w", e.address, err)
+	}
+	l.nc, l.raw = nc, d.conn
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.links[l] = struct{}{}
+		s.names[e.address] = nc.ConnectedServerName()
+	}
+	s.mu.Unlock()
+	if closed {
+		l.close()
+		return nil, fmt.Errorf("connect to NATS at %s: session: %w", e.address, drivers.ErrClosed)
+	}
+	return l, nil
+}
+
+// onClosed is called by the library when the connection ended, in whatever way.
+func (l *link) onClosed(nc *client.Conn) {
+	l.mu.Lock()
+	if !l.own {
+		l.cause = fmt.Errorf("%w: %s: %w", drivers.ErrClosed, l.address, reason(nc.LastError()))
+	}
+	watchers := l.watchers
+	l.watchers = nil
+	l.mu.Unlock()
+	close(l.done)
+	l.session.mu.Lock()
+	delete(l.session.links, l)
+	l.session.mu.Unlock()
+	if l.cause == nil {
+		return
+	}
+	for _, tell := range watchers {
+		tell(l.cause)
+	}
+}
+
+func reason(err error) error {
+	if err == nil {
+		return errors.New("closed by the other side")
+	}
+	return err
+}
+
+// onError is called by the library for what breaks no link, such as a missing permission. The first one of a link is worth a line.
+func (l *link) onError(_ *client.Conn, _ *client.Subscription, err error) {
+	l.mu.Lock()
+	quiet := l.own || l.warned || errors.Is(err, net.ErrClosed)
+	l.warned = l.warned || !quiet
+	l.mu.Unlock()
+	if !quiet && l.session.env.Event != nil {
+		l.session.env.Event(drivers.EventNotice, fmt.Sprintf("NATS at %s: %v", l.address, err))
+	}
+}
+
+// watch has tell called when the link breaks by itself; of one that is broken already, at once.
+func (l *link) watch(who any, tell func(error)) {
+	l.mu.Lock()
+	if l.watchers != nil {
+		l.watchers[who] = tell
+		l.mu.Unlock()
+		return
+	}
+	own, cause := l.own, l.cause
+	l.mu.Unlock()
+	if !own {
+		tell(cause)
+	}
+}
+
+func (l *link) unwatch(who any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.watchers, who)
+}
+
+// broken asks without the library's lock, which is held by whatever blocks in a write.
+func (l *link) broken() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// guarded does what may block in the library, whose locks know no deadline: after the grace it breaks the link.
+func (l *link) guarded(do func()) {
+	timer := time.AfterFunc(grace, func() { _ = l.raw.Close() })
+	defer timer.Stop()
+	do()
+}
+
+// flush returns when the server has taken everything sent so far, or the link is broken.
+func (l *link) flush() {
+	if !l.broken() {
+		l.guarded(func() { _ = l.nc.FlushTimeout(grace) })
+	}
+}
+
+// close ends the connection without waiting for answers.
+func (l *link) close() {
+	l.mu.Lock()
+	l.own = true
+	l.mu.Unlock()
+	l.guarded(l.nc.Close)
+	<-l.done
+}
+
+// seatKey tells shared connections apart.
+type seatKey struct {
+	node   drivers.Node
+	number int
+}
+
+// seat is where the connection of one number is, as long as somebody uses it.
+type seat struct {
+	mu   sync.Mutex
+	link *link
+}
+
+// join gives a connection as node and number say, and what is to be called when its user has ended.
+func (s *session) join(ctx context.Context, at []endpoint, node drivers.Node, number int) (*link, func(), error) {
+	if number == drivers.Exclusive {
+		l, err := s.dialFirst(ctx, at)
+		if err != nil {
+			return nil, nil, err
+		}
+		return l, l.close, nil
+	}
+	key := seatKey{node, number}
+	s.mu.Lock()
+	if s.seats[key] == nil {
+		s.seats[key] = &seat{}
+	}
+	seat := s.seats[key]
+	s.mu.Unlock()
+	seat.mu.Lock()
+	defer seat.mu.Unlock()
+	if seat.link == nil || seat.link.broken() {
+		l, err := s.dialFirst(ctx, at)
+		if err != nil {
+			return nil, nil, err
+		}
+		seat.link = l
+	}
+	l := seat.link
+	l.uses++
+	return l, func() { seat.leave(l) }, nil
+}
+
+func (s *seat) leave(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.uses--
+	if l.uses == 0 {
+		l.close()
+		if s.link == l {
+			s.link = nil
+		}
+	}
+}

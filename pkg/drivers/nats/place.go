@@ -1,0 +1,143 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/pkg/drivers"
+)
+
+// place turns a node into the endpoints to try, in order.
+func (s *session) place(ctx context.Context, node drivers.Node, stream string) ([]endpoint, error) {
+	switch node {
+	case "", drivers.AnyNode:
+		return s.endpoints, nil
+	case nodeLeader, nodeFollower:
+		return s.role(ctx, node, stream)
+	}
+	i, err := strconv.Atoi(string(node))
+	if err != nil || i < 0 || i >= len(s.endpoints) {
+		return nil, fmt.Errorf("place on node %q: options have %d urls, counted from 0: %w", node, len(s.endpoints), drivers.ErrUnsupported)
+	}
+	return s.endpoints[i : i+1], nil
+}
+
+// role finds the endpoints that are a stream's leader, or its followers.
+func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([]endpoint, error) {
+	_, js, err := s.management(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := js.Stream(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("find the %s of stream %s: %w", role, stream, err)
+	}
+	cluster := found.CachedInfo().Cluster
+	if cluster == nil {
+		if role == nodeLeader {
+			return s.endpoints[:1], nil
+		}
+		return nil, fmt.Errorf("find the follower of stream %s: its server is in no cluster: %w", stream, drivers.ErrUnsupported)
+	}
+	want := []string{cluster.Leader}
+	if role == nodeFollower {
+		want = nil
+		for _, peer := range cluster.Replicas {
+			want = append(want, peer.Name)
+		}
+	}
+	var places []endpoint
+	for _, e := range s.endpoints {
+		if name, err := s.serverName(ctx, e); err == nil && slices.Contains(want, name) {
+			places = append(places, e)
+		}
+	}
+	if len(places) == 0 {
+		return nil, fmt.Errorf("find the %s of stream %s: none of the urls is that of %v: give those of all servers", role, stream, want)
+	}
+	return places, nil
+}
+
+// serverName asks a server for its name, once.
+func (s *session) serverName(ctx context.Context, e endpoint) (string, error) {
+	s.mu.Lock()
+	name := s.names[e.address]
+	s.mu.Unlock()
+	if name != "" {
+		return name, nil
+	}
+	l, err := s.dial(ctx, e)
+	if err != nil {
+		return "", err
+	}
+	defer l.close()
+	return l.nc.ConnectedServerName(), nil
+}
+
+// lead moves the leader of a queue's stream to the node that the topology says.
+func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.Topology, stream jetstream.Stream) error {
+	info := stream.CachedInfo()
+	if t.QueueNode == "" || t.QueueNode == drivers.AnyNode || info.Cluster == nil {
+		return nil
+	}
+	at, err := s.place(ctx, t.QueueNode, info.Config.Name)
+	if err != nil {
+		return err
+	}
+	name, err := s.serverName(ctx, at[0])
+	if err != nil {
+		return err
+	}
+	if info.Cluster.Leader == name {
+		return nil
+	}
+	if s.options.Replicas == 1 {
+		return fmt.Errorf("place stream %s on %s: one of one replica is placed by NATS: %w", info.Config.Name, name, drivers.ErrUnsupported)
+	}
+	ask, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": name}})
+	if err != nil {
+		return err
+	}
+	return poll(ctx, func() (bool, error) {
+		// Errors (no quorum yet, already leader) show in what the stream says afterwards.
+		if _, err := js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, ask); err != nil {
+			return false, fmt.Errorf("move the leader of stream %s to %s: %w", info.Config.Name, name, err)
+		}
+		now, err := stream.Info(ctx)
+		return err == nil && now.Cluster != nil && now.Cluster.Leader == name, nil
+	})
+}
+
+// Describe says what the first server that answers is, which servers the urls lead to, and what streams are made with.
+func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
+	l, _, err := s.management(ctx)
+	if err != nil {
+		return drivers.Description{}, fmt.Errorf("describe NATS: %w", err)
+	}
+	o := &s.options
+	d := drivers.Description{Product: "NATS", Version: l.nc.ConnectedServerVersion(), Settings: map[string]string{
+		"replicas": strconv.Itoa(o.Replicas), "ackWait": o.AckWait,
+		"maxPayload": strconv.FormatInt(l.nc.MaxPayload(), 10),
+	}}
+	if o.Storage != "" {
+		d.Settings["storage"] = o.Storage
+	}
+	if o.Embedded {
+		d.Settings["sync"] = o.Sync
+	}
+	if cluster := l.nc.ConnectedClusterName(); cluster != "" {
+		d.Settings["cluster"] = cluster
+	}
+	for _, e := range s.endpoints {
+		if name, err := s.serverName(ctx, e); err == nil && !slices.Contains(d.Members, name) {
+			d.Members = append(d.Members, name)
+		}
+	}
+	slices.Sort(d.Members)
+	return d, nil
+}

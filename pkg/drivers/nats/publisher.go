@@ -1,0 +1,199 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	client "github.com/nats-io/nats.go"
+
+	"lockstep/pkg/drivers"
+)
+
+type publisher struct {
+	spec     drivers.PublisherSpec
+	link     *link
+	leave    func()
+	subjects []string // by key
+
+	closed  atomic.Bool
+	writing atomic.Bool // Publish is in the library
+	confirm *confirmer  // nil in unconfirmed modes
+
+	ctx     context.Context // of the last Publish
+	guardMu sync.Mutex
+	unguard func() bool // ends the guard of that ctx
+
+	once sync.Once
+}
+
+// Publisher connects as spec says. In unconfirmed modes it uses NATS' core publish, which JetStream stores without a word.
+func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	if err := s.checkPublisher(ctx, spec); err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	at, err := s.place(ctx, spec.Node, streamName(spec.Topology, spec.Queue))
+	if err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	on, leave, err := s.join(ctx, at, spec.Node, spec.Connection)
+	if err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	p := &publisher{spec: spec, link: on, leave: leave}
+	for key := range spec.Topology.Bindings {
+		p.subjects = append(p.subjects, subject(spec.Topology, spec.Queue, key))
+	}
+	if spec.Mode.Confirmed() {
+		if p.confirm, err = newConfirmer(on, spec); err != nil {
+			leave()
+			return nil, fmt.Errorf("connect publisher: listen for confirms at %s: %w", on.address, err)
+		}
+	}
+	on.watch(p, p.onBreak)
+	return p, nil
+}
+
+func (s *session) checkPublisher(ctx context.Context, spec drivers.PublisherSpec) error {
+	switch {
+	case !slices.Contains(drivers.Modes(), spec.Mode):
+		return fmt.Errorf("mode %q: %w", spec.Mode, drivers.ErrUnsupported)
+	case spec.Mandatory:
+		return fmt.Errorf("mandatory messages: NATS gives none back: %w", drivers.ErrUnsupported)
+	case spec.Persistent && !s.options.file(true):
+		return fmt.Errorf(`persistent messages with storage: "memory": %w`, drivers.ErrUnsupported)
+	}
+	if err := checkTopology(spec.Topology); err != nil {
+		return err
+	}
+	return s.exists(ctx, spec.Topology, spec.Queue)
+}
+
+func (p *publisher) onBreak(cause error) {
+	if !p.closed.Load() && p.spec.OnClosed != nil {
+		p.spec.OnClosed(cause)
+	}
+}
+
+// Publish puts one message into the library's buffer, which a goroutine of the library writes to the connection at once;
+// when that is full, Publish waits for the connection.
+func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
+	if ctx != p.ctx {
+		p.guard(ctx)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	to := p.subjects[0]
+	if n := uint32(len(p.subjects)); n > 1 {
+		to = p.subjects[m.Key%n]
+	}
+	if p.confirm != nil && p.confirm.prompt {
+		return p.promptly(ctx, to, m)
+	}
+	p.writing.Store(true)
+	defer p.writing.Store(false)
+	if p.closed.Load() {
+		return fmt.Errorf("publish: %w", drivers.ErrClosed)
+	}
+	if p.confirm == nil {
+		if err := p.link.nc.Publish(to, m.Body); err != nil {
+			return p.refused(err)
+		}
+		return nil
+	}
+	return p.send(to, m)
+}
+
+// send publishes and has the confirm settled whenever it comes.
+func (p *publisher) send(to string, m drivers.Message) error {
+	at := p.confirm.slots.take(m.Token)
+	err := p.link.nc.PublishRequest(to, at.reply, m.Body)
+	if err == nil && !p.confirm.over.Load() {
+		return nil
+	}
+	if _, mine := at.settle(); !mine {
+		return nil // settled as the link broke: it counts as accepted
+	}
+	if err == nil {
+		err = client.ErrConnectionClosed
+	}
+	return p.refused(err)
+}
+
+// promptly publishes and waits for the confirm itself: one goroutine less between broker and engine.
+func (p *publisher) promptly(ctx context.Context, to string, m drivers.Message) error {
+	p.confirm.turn.Lock()
+	defer p.confirm.turn.Unlock()
+	p.writing.Store(true)
+	if p.closed.Load() {
+		p.writing.Store(false)
+		return fmt.Errorf("publish: %w", drivers.ErrClosed)
+	}
+	err := p.send(to, m)
+	p.writing.Store(false)
+	if err == nil {
+		p.confirm.await(ctx)
+	}
+	return err
+}
+
+// guard ends a Publish that blocks in the library, which knows no context, when ctx ends: by breaking the link, since
+// part of a message may be on it. It costs something for each context, not for each message.
+func (p *publisher) guard(ctx context.Context) {
+	p.ctx = ctx
+	p.guardMu.Lock()
+	defer p.guardMu.Unlock()
+	if p.unguard != nil {
+		p.unguard()
+	}
+	p.unguard = context.AfterFunc(ctx, func() {
+		ticker := time.NewTicker(5 * time.Millisecond)
+		defer ticker.Stop()
+		for range 40 {
+			if !p.writing.Load() { // no Publish is under way, and none will be with this context
+				return
+			}
+			<-ticker.C
+		}
+		_ = p.link.raw.Close()
+	})
+}
+
+// refused explains why the library did not take a message: of a broken link, it says so.
+func (p *publisher) refused(err error) error {
+	if errors.Is(err, client.ErrMaxPayload) {
+		return fmt.Errorf("publish at %s: %w (the server takes at most %d bytes)", p.link.address, err, p.link.nc.MaxPayload())
+	}
+	if !errors.Is(err, client.ErrConnectionClosed) {
+		_ = p.link.raw.Close() // the library could not write: what it had buffered may be lost
+	}
+	return fmt.Errorf("publish at %s: %w: %w", p.link.address, drivers.ErrClosed, err)
+}
+
+// Flush has nothing to do: the library's goroutine has been told to write already.
+func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
+
+// Close waits for the confirms that are outstanding; in unconfirmed modes, for a round trip behind the last message.
+func (p *publisher) Close() error {
+	p.once.Do(func() {
+		p.closed.Store(true)
+		p.link.unwatch(p)
+		if p.confirm != nil {
+			p.confirm.close()
+		} else {
+			p.link.flush()
+		}
+		p.leave()
+		p.guardMu.Lock()
+		defer p.guardMu.Unlock()
+		if p.unguard != nil {
+			p.unguard()
+		}
+	})
+	return nil
+}

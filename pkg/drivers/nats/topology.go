@@ -1,0 +1,265 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	client "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/pkg/drivers"
+)
+
+// A queue is a stream of its own, so that it has a leader and an order of its own. Its bindings are subjects, and
+// each subscription to it is a durable consumer, which Setup makes, so that nothing sent after that is missed. Streams have interest retention: a
+// message goes when all subscriptions have acknowledged it. Names end in what a topology's name cannot have: "_".
+
+func streamName(t drivers.Topology, queue int) string { return t.Name + "_q" + strconv.Itoa(queue) }
+
+func subject(t drivers.Topology, queue, key int) string {
+	return t.Name + "_q" + strconv.Itoa(queue) + ".k" + strconv.Itoa(key)
+}
+
+func durableName(subscription int) string { return "s" + strconv.Itoa(subscription) }
+
+// automaticName is of the durable consumer whose messages are acknowledged by being sent: the kind cannot be changed later.
+func automaticName(subscription int) string { return durableName(subscription) + "_automatic" }
+
+func (s *session) streamConfig(t drivers.Topology, queue int) jetstream.StreamConfig {
+	o := &s.options
+	c := jetstream.StreamConfig{
+		Name: streamName(t, queue), Subjects: []string{streamName(t, queue) + ".*"},
+		Retention: jetstream.InterestPolicy, Discard: jetstream.DiscardNew,
+		Storage: o.storage(t.Persistent), Replicas: o.Replicas, MaxBytes: -1, MaxMsgs: -1, MaxConsumers: -1,
+	}
+	if o.MaxBytes > 0 {
+		c.MaxBytes = o.MaxBytes
+	}
+	if o.MaxMessages > 0 {
+		c.MaxMsgs = o.MaxMessages
+	}
+	if t.Consumers == 0 {
+		c.Retention, c.Discard = jetstream.LimitsPolicy, jetstream.DiscardOld
+		if !o.bounded() {
+			c.MaxBytes = unconsumedBytes
+		}
+	}
+	switch o.Discard {
+	case "old":
+		c.Discard = jetstream.DiscardOld
+	case "new":
+		c.Discard = jetstream.DiscardNew
+	}
+	return c
+}
+
+// consumerConfig bounds nothing at the server: the prefetch is what each client asks for.
+func (s *session) consumerConfig(t drivers.Topology, queue, subscription int) jetstream.ConsumerConfig {
+	c := jetstream.ConsumerConfig{
+		Durable: durableName(subscription), AckPolicy: jetstream.AckExplicitPolicy, AckWait: s.options.ackWait(),
+		DeliverPolicy: jetstream.DeliverAllPolicy, MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 1 << 14,
+		MemoryStorage: !s.options.file(t.Persistent),
+	}
+	for key := range t.Bindings {
+		if t.Bindings > 1 {
+			c.FilterSubjects = append(c.FilterSubjects, subject(t, queue, key))
+		}
+	}
+	return c
+}
+
+// Setup declares streams and consumers; what there was of them is emptied.
+func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
+	if err := checkTopology(t); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	_, js, err := s.management(ctx)
+	if err != nil {
+		return fmt.Errorf("set up %s: %w", t.Name, err)
+	}
+	err = eachQueue(t, func(queue int) error { return s.declareQueue(ctx, js, t, queue) })
+	if err == nil && len(s.endpoints) > 1 {
+		err = s.reachable(ctx, t)
+	}
+	if err != nil {
+		return fmt.Errorf("set up %s: %w", t.Name, explain(err))
+	}
+	return nil
+}
+
+func checkTopology(t drivers.Topology) error {
+	if t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1 {
+		return fmt.Errorf("topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
+	}
+	return nil
+}
+
+// eachQueue does something for all queues, some at a time.
+func eachQueue(t drivers.Topology, do func(queue int) error) error {
+	errs := make([]error, t.Queues)
+	places := make(chan struct{}, 8)
+	var wg sync.WaitGroup
+	for queue := range t.Queues {
+		places <- struct{}{}
+		wg.Go(func() {
+			errs[queue] = do(queue)
+			<-places
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *session) declareQueue(ctx context.Context, js jetstream.JetStream, t drivers.Topology, queue int) error {
+	config := s.streamConfig(t, queue)
+	stream, err := js.CreateStream(ctx, config)
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // with other settings
+		if err = js.DeleteStream(ctx, config.Name); err == nil {
+			stream, err = js.CreateStream(ctx, config)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("create stream %s: %w", config.Name, err)
+	}
+	if stream.CachedInfo().State.Msgs > 0 {
+		if err := stream.Purge(ctx); err != nil {
+			return fmt.Errorf("empty stream %s: %w", config.Name, err)
+		}
+	}
+	for subscription := range t.Subscriptions {
+		if t.Consumers == 0 {
+			break
+		}
+		c, err := stream.CreateOrUpdateConsumer(ctx, s.consumerConfig(t, queue, subscription))
+		if err != nil {
+			return fmt.Errorf("create consumer %s of stream %s: %w", durableName(subscription), config.Name, err)
+		}
+		if err := settled(ctx, c); err != nil {
+			return fmt.Errorf("create consumer %s of stream %s: %w", durableName(subscription), config.Name, err)
+		}
+	}
+	return s.lead(ctx, js, t, stream)
+}
+
+// settled waits until all replicas know of a consumer: a stream keeps nothing for one that it does not know.
+func settled(ctx context.Context, c jetstream.Consumer) error {
+	return poll(ctx, func() (bool, error) {
+		info := c.CachedInfo()
+		all := info.Cluster == nil || info.Cluster.Leader != ""
+		if info.Cluster != nil {
+			for _, peer := range info.Cluster.Replicas {
+				all = all && (peer.Current || peer.Offline)
+			}
+		}
+		if all {
+			return true, nil
+		}
+		_, err := c.Info(ctx)
+		return false, err
+	})
+}
+
+// poll asks until the answer is yes, an error, or ctx ends.
+func poll(ctx context.Context, ask func() (bool, error)) error {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if ok, err := ask(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// reachable waits until every server that answers leads to every stream: right after its creation some do not. Its messages
+// are not stored, as they expect another stream.
+func (s *session) reachable(ctx context.Context, t drivers.Topology) error {
+	for _, e := range s.endpoints {
+		l, err := s.dial(ctx, e)
+		if err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			continue
+		}
+		err = eachQueue(t, func(queue int) error {
+			return poll(ctx, func() (bool, error) {
+				m := client.NewMsg(subject(t, queue, 0))
+				m.Header.Set(jetstream.ExpectedStreamHeader, t.Name)
+				_, err := l.nc.RequestMsgWithContext(ctx, m)
+				if errors.Is(err, client.ErrNoResponders) {
+					return false, nil
+				}
+				return err == nil, err
+			})
+		})
+		l.close()
+		if err != nil {
+			return fmt.Errorf("reach streams through %s: %w", e.address, err)
+		}
+	}
+	return nil
+}
+
+// Teardown deletes the streams, and with them their consumers.
+func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
+	if err := checkTopology(t); err != nil {
+		return fmt.Errorf("tear down: %w", err)
+	}
+	_, js, err := s.management(ctx)
+	if err != nil {
+		return fmt.Errorf("tear down %s: %w", t.Name, err)
+	}
+	err = eachQueue(t, func(queue int) error {
+		err := js.DeleteStream(ctx, streamName(t, queue))
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("delete stream %s: %w", streamName(t, queue), err)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("tear down %s: %w", t.Name, explain(err))
+	}
+	return nil
+}
+
+// explain adds the next step where the library's error does not say it.
+func explain(err error) error {
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return fmt.Errorf("%w: start the server with JetStream (nats-server -js), and allow the account to use it", err)
+	}
+	return err
+}
+
+// exists makes sure that the stream of a queue is there, once for each queue of a session.
+func (s *session) exists(ctx context.Context, t drivers.Topology, queue int) error {
+	name := streamName(t, queue)
+	s.mu.Lock()
+	_, known := s.known[name]
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	_, js, err := s.management(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := js.Stream(ctx, name); err != nil {
+		if s.options.Embedded && errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("find stream %s: %w (an embedded server is reached only by the agents of its own process)", name, err)
+		}
+		return fmt.Errorf("find stream %s: %w", name, explain(err))
+	}
+	s.mu.Lock()
+	s.known[name] = struct{}{}
+	s.mu.Unlock()
+	return nil
+}
