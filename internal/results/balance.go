@@ -47,7 +47,7 @@ func (j *judge) balance() balance {
 		b.received[i] = float64(j.m.Sum(record.Unique, i, i+1))
 	}
 	if all := float64(j.tally.Sent) * b.subs; all > 0 {
-		refused := float64(j.tally.Returned+uint64(j.m.Total(record.Rejected))) * b.subs
+		refused := float64(j.tally.Returned+j.tally.Rejected) * b.subs
 		b.share = max(0, 1-refused/all)
 		if !j.cut() && !j.degraded() {
 			b.share = min(1, float64(j.tally.Received)/all)

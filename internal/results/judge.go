@@ -46,9 +46,11 @@ type judge struct {
 	f     Facts
 	tally record.Tally
 	span  span
-	subs  int // subscriptions that have consumers: 0 without
-	keeps bool
+	subs  int  // subscriptions that have consumers: 0 without
+	keeps bool // receiving kept up with sending
 	out   plan.Outcome
+
+	windows []record.Window // by count: read once
 }
 
 // Judge tells what came of a task: values, account, flags, verdict. It is pure: the same record and facts give the same outcome.
@@ -132,9 +134,12 @@ func (j *judge) counted(c record.Counter) float64 {
 	if !j.span.byCount {
 		return float64(j.m.Sum(c, 0, j.span.windows))
 	}
+	if j.windows == nil {
+		j.windows = j.m.Windows()
+	}
 	var n int64
-	for _, w := range j.m.Windows() {
-		if w.Measured {
+	for i := range j.windows {
+		if w := &j.windows[i]; w.Measured {
 			n += w.Counts[c]
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -59,7 +60,7 @@ func newRun(dir string, p plan.Run) *Run {
 }
 
 // Create makes the directory of a run below root, writes its plan without secrets, and points "latest" to it. The directory of the
-// same run is opened if it is there already, so that a copy can be made again; that of another run is an error.
+// same run is opened if it is there already, so that a copy can be made again and a run be resumed; that of another run is an error.
 func Create(root string, p plan.Run) (*Run, error) {
 	if p.ID == "" || p.ID == latestLink || p.ID != filepath.Base(p.ID) || strings.HasPrefix(p.ID, ".") {
 		return nil, fmt.Errorf("create run: %q cannot be a run's id: it names a directory", p.ID)
@@ -70,11 +71,8 @@ func Create(root string, p plan.Run) (*Run, error) {
 		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
 	}
 	dir := filepath.Join(root, p.ID)
-	if old, err := os.ReadFile(filepath.Join(dir, runFile)); err == nil {
-		if string(old) != string(text) {
-			return nil, fmt.Errorf("create run %s: %s holds another run of that id: give another directory for results", p.ID, dir)
-		}
-		return Open(root, dir)
+	if isRun(dir) {
+		return reopen(root, dir, p)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, tasksDir), dirMode); err != nil {
 		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
@@ -88,7 +86,23 @@ func Create(root string, p plan.Run) (*Run, error) {
 	if err := pointLatest(root, p.ID); err != nil {
 		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
 	}
-	return Open(root, dir)
+	return newRun(dir, p), nil
+}
+
+// reopen opens the directory of a run that is copied again or resumed. Its plan stays as it was written first.
+func reopen(root, dir string, p plan.Run) (*Run, error) {
+	r, err := openDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	sameTask := func(a, b plan.Task) bool { return a.ID == b.ID }
+	if !r.plan.Started.Equal(p.Started) || r.plan.Source.SHA256 != p.Source.SHA256 || !slices.EqualFunc(r.plan.Tasks(), p.Tasks(), sameTask) {
+		return nil, fmt.Errorf("create run %s: %s holds another run of that id: give another directory for results", p.ID, dir)
+	}
+	if err := pointLatest(root, p.ID); err != nil {
+		return nil, fmt.Errorf("open run %s: %w", p.ID, err)
+	}
+	return r, nil
 }
 
 // pointLatest makes "latest" a link to a run, in one step.

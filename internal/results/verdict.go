@@ -13,34 +13,29 @@ import (
 //   - unknown, when an agent was lost: a lost consumer may have had them, and what a lost publisher sent after its last snapshot is
 //     not even known to be missing, so that the number is the least;
 //   - undrained, when the drain did not run until silence: cut by its limit, or the task failed or was cancelled;
-//   - lost. Messages that the broker refused (rejected) are not lost; as records do not keep which these were, as many of the
-//     unconfirmed missing ones are taken off.
+//   - lost. What was returned or rejected is not missing.
 func (j *judge) account() {
 	t := j.tally
 	l := plan.Ledger{
-		Sent: t.Sent, Uncertain: t.Uncertain, Confirmed: t.Confirmed, Rejected: uint64(j.m.Total(record.Rejected)), Unroutable: t.Returned,
-		Corrupt: uint64(j.m.Total(record.Corrupt)), Foreign: uint64(j.m.Total(record.Foreign)),
+		Sent: t.Sent, Uncertain: t.Uncertain, Confirmed: t.Confirmed, Rejected: t.Rejected, Unroutable: t.Returned,
+		Corrupt: t.Corrupt, Foreign: t.Foreign,
 	}
 	if Confirmed(j.w.Publishers.Mode) {
-		l.Unconfirmed = less(l.Sent, l.Confirmed+l.Rejected)
+		l.Unconfirmed = t.Unconfirmed
 	}
 	if j.subs > 0 {
 		l.Received, l.Duplicated, l.Reordered = t.Received, t.Duplicated, t.Reordered
-		missing := t.MissingConfirmed + less(t.Missing-t.MissingConfirmed, l.Rejected*uint64(j.subs))
 		switch {
 		case j.degraded():
-			l.Unknown = missing
+			l.Unknown = t.Missing
 		case j.cut():
-			l.Undrained = missing
+			l.Undrained = t.Missing
 		default:
-			l.Lost, l.LostConfirmed = missing, t.MissingConfirmed
+			l.Lost, l.LostConfirmed = t.Missing, t.MissingConfirmed
 		}
 	}
 	j.out.Ledger = l
 }
-
-// less is a-b, or 0.
-func less(a, b uint64) uint64 { return a - min(a, b) }
 
 // cut tells whether the drain ended before silence.
 func (j *judge) cut() bool { return j.f.DrainCut || j.f.Failure != "" || j.f.Cancelled }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
@@ -37,7 +38,7 @@ func (r *Run) Begin(task string) error {
 
 // begin opens the record of a task. The caller holds mu.
 func (r *Run) begin(task string) (*writer, error) {
-	if task == "" || task != filepath.Base(task) {
+	if task == "" || strings.HasPrefix(task, ".") || task != filepath.Base(task) {
 		return nil, fmt.Errorf("record task %q: not a task's id", task)
 	}
 	if w := r.writing[task]; w != nil {

@@ -1,0 +1,422 @@
+package results
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+func someRun(id string) plan.Run {
+	w := plan.Default()
+	return plan.Run{Version: 1, ID: id, Name: "quick", Repeat: 2, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Cells: []plan.Cell{
+			{ID: "c0", Index: 0, Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/"}`)}},
+			{ID: "c1", Index: 1, Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{}`)}},
+		},
+		Source: plan.Source{File: "m.cue", SHA256: "00", Text: `brokers: b: options: url: "amqp://guest:hunter2@h/"`}}
+}
+
+func create(t *testing.T, root, id string) *Run {
+	t.Helper()
+	r, err := Create(root, someRun(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// finish records a whole task and returns its outcome.
+func finish(t *testing.T, r *Run, task plan.Task) plan.Outcome {
+	t.Helper()
+	x := newWorld(nil)
+	x.task = task
+	x.facts.Cores = map[string]int{"a": 2}
+	x.facts.DrainCut = true
+	x.facts.Started, x.facts.Ended = time.Unix(1000, 0).UTC(), time.Unix(1015, 0).UTC()
+	x.facts.Events = []plan.Event{{At: 1, Kind: "notice", Agent: "a", Detail: "seen by the controller"}}
+	half := func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%2 == 0 }
+	x.steady(200, half)
+	x.last.Events = []record.Event{{At: 2, Kind: record.EventGap, Nanos: 5, Detail: "dial amqp://guest:hunter2@h/ failed"}}
+	s := x.snapshot()
+	for range 2 { // a copy that starts again sees everything twice
+		if err := r.Append(task.ID, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.merge.Add(s)
+	o := Judge(x.task, x.merge, x.facts)
+	if err := r.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func canonical(t *testing.T, o plan.Outcome) string {
+	t.Helper()
+	text, err := encode(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestARunIsReadAsItWasWritten(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	tasks := r.Plan().Tasks()
+	want := finish(t, r, tasks[1])
+	again, err := Open(root, "run-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Done(tasks[0].ID) || !again.Done(tasks[1].ID) {
+		t.Error("done must be the task with an outcome and no other")
+	}
+	if got := again.DoneTasks(); len(got) != 1 || got[0] != tasks[1].ID {
+		t.Errorf("done tasks are %v", got)
+	}
+	got, err := again.Outcomes()
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%d outcomes, %v", len(got), err)
+	}
+	if a, b := canonical(t, got[0]), canonical(t, want); a != b {
+		t.Errorf("the outcome changed on its way through the disk:\n%s\n%s", a, b)
+	}
+	if w := again.Warnings(); len(w) > 0 {
+		t.Errorf("warnings of a whole record: %q", w)
+	}
+}
+
+// TestRejudgingGivesTheStoredOutcome: tables can be made from records alone.
+func TestRejudgingGivesTheStoredOutcome(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	task := r.Plan().Tasks()[0]
+	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, At: 7}); err != nil { // an interrupted try
+		t.Fatal(err)
+	}
+	if err := r.Begin(task.ID); err != nil {
+		t.Fatal(err)
+	}
+	finish(t, r, task)
+	stored, err := r.Outcomes()
+	if err != nil || len(stored) != 1 {
+		t.Fatal(stored, err)
+	}
+	again, err := r.Rejudge(task.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := canonical(t, again), canonical(t, stored[0]); a != b {
+		t.Errorf("judged again:\n%s\nstored:\n%s", a, b)
+	}
+}
+
+func TestHistogramsAreWritten(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	task := r.Plan().Tasks()[0]
+	finish(t, r, task)
+	text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID, "send.hlog"))
+	if err != nil || !bytes.Contains(text, []byte("[Histogram log format version 1.3]")) {
+		t.Errorf("send.hlog is no histogram log (%v): %.100s", err, text)
+	}
+	if _, err := os.Stat(filepath.Join(r.Dir(), "tasks", task.ID, "send-due.hlog")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a series without samples has a file: %v", err)
+	}
+}
+
+func TestNoSecretIsWritten(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	task := r.Plan().Tasks()[0]
+	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, Events: []record.Event{{Detail: "amqp://guest:hunter2@h/ refused"}}}); err != nil {
+		t.Fatal(err)
+	}
+	o := Judge(task, record.NewMerge(), Facts{Failure: `dial "amqp://guest:hunter2@h/": refused`, Agents: []plan.AgentPart{{Error: "amqp://guest:hunter2@h"}},
+		Subject: plan.Subject{Endpoints: []string{"amqp://guest:hunter2@h/"}, Settings: map[string]string{"url": "amqp://guest:hunter2@h/"}}})
+	if err := r.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteFile("tables.txt", []byte("failed: amqp://guest:hunter2@h/")); err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		files++
+		text, err := os.ReadFile(path)
+		if bytes.Contains(text, []byte("hunter2")) {
+			t.Errorf("%s holds the password:\n%s", path, text)
+		}
+		return err
+	})
+	if err != nil || files < 5 {
+		t.Errorf("looked at %d files, %v", files, err)
+	}
+}
+
+func TestATruncatedOutcomeIsNone(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	task := r.Plan().Tasks()[0]
+	finish(t, r, task)
+	path := filepath.Join(r.Dir(), "tasks", task.ID, "outcome.json")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cut := range []int{0, 1, len(whole) / 2, len(whole) - 3} {
+		if err := os.WriteFile(path, whole[:cut], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Open(root, "run-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		outcomes, err := again.Outcomes()
+		if err != nil || len(outcomes) != 0 || again.Done(task.ID) {
+			t.Errorf("cut to %d bytes it still shows: %d outcomes, done %v, %v", cut, len(outcomes), again.Done(task.ID), err)
+		}
+		if w := again.Warnings(); len(w) != 1 || !strings.Contains(w[0], "counts as not done") {
+			t.Errorf("cut to %d bytes: warnings %q", cut, w)
+		}
+	}
+}
+
+// TestATemporaryFileIsNoOutcome: what is left of a write that was cut off has another name.
+func TestATemporaryFileIsNoOutcome(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	task := r.Plan().Tasks()[0]
+	o := finish(t, r, task)
+	dir := filepath.Join(r.Dir(), "tasks", task.ID)
+	if err := os.Rename(filepath.Join(dir, "outcome.json"), filepath.Join(dir, ".outcome.json.123.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	if r.Done(task.ID) {
+		t.Fatal("a temporary file counts as an outcome")
+	}
+	if err := r.Begin(task.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Finish(o); err != nil || !r.Done(task.ID) {
+		t.Errorf("the task cannot be done again: %v", err)
+	}
+}
+
+func TestAtomicWritesLeaveNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	for _, text := range []string{"one", "two"} {
+		if err := writeAtomic(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%d files, want one: %v", len(entries), err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("mode %v, %v; others could not read it", info.Mode(), err)
+	}
+	if err := writeAtomic(filepath.Join(dir, "missing", "f"), nil); err == nil {
+		t.Error("writing into a directory that is not there succeeded")
+	}
+}
+
+func TestATruncatedSnapshotIsLeftOutWithAWarning(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	task := r.Plan().Tasks()[0]
+	for seq := range uint64(3) {
+		s := record.Snapshot{Agent: "a", Seq: seq, At: int64(seq), Host: record.HostSample{AgentCPU: 1}}
+		if err := r.Append(task.ID, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(r.Dir(), "tasks", task.ID, "snapshots.jsonl")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, whole[:len(whole)-5], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(root, "run-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := again.Record(task.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(m.Hosts()["a"]); n != 2 {
+		t.Errorf("%d snapshots were read, want the 2 whole ones", n)
+	}
+	if w := again.Warnings(); len(w) != 1 || !strings.Contains(w[0], "line 3 is cut off") {
+		t.Errorf("warnings %q", w)
+	}
+	// One in the middle does not hide what comes after it.
+	lines := bytes.SplitAfter(whole, []byte("\n"))
+	if err := os.WriteFile(path, bytes.Join([][]byte{lines[0], []byte("{broken\n"), lines[2]}, nil), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = again.Record(task.ID); err != nil || len(m.Hosts()["a"]) != 2 {
+		t.Errorf("%d snapshots around a broken line, %v", len(m.Hosts()["a"]), err)
+	}
+}
+
+// TestResume: what an interrupted try left is kept apart, and the outcome says so.
+func TestResume(t *testing.T) {
+	root := t.TempDir()
+	first := create(t, root, "run-1")
+	tasks := first.Plan().Tasks()
+	finish(t, first, tasks[0])
+	if err := first.Append(tasks[1].ID, record.Snapshot{Agent: "a", Seq: 1, At: 7}); err != nil {
+		t.Fatal(err)
+	}
+	first.Close() // killed here
+
+	second := create(t, root, "run-1") // the same plan: resumed
+	if err := second.Begin(tasks[0].ID); !errors.Is(err, ErrDone) {
+		t.Errorf("a task that is done can be begun again: %v", err)
+	}
+	finish(t, second, tasks[1])
+	kept, err := os.ReadFile(filepath.Join(second.Dir(), "tasks", tasks[1].ID+".try1", "snapshots.jsonl"))
+	if err != nil || !bytes.Contains(kept, []byte(`"at":7`)) {
+		t.Errorf("what the first try recorded is gone: %v", err)
+	}
+	outcomes, err := second.Outcomes()
+	if err != nil || len(outcomes) != 2 {
+		t.Fatalf("%d outcomes, %v", len(outcomes), err)
+	}
+	if w := strings.Join(outcomes[1].Warnings, "\n"); !strings.Contains(w, "try 1 of this task was interrupted") {
+		t.Errorf("the outcome does not tell of its first try: %q", w)
+	}
+	m, err := second.Record(tasks[1].ID)
+	if err != nil || m.Tally(1).Sent != 2200 {
+		t.Errorf("the record of the second try has %d messages, want its own 2200 (%v)", m.Tally(1).Sent, err)
+	}
+}
+
+func TestAnotherRunOfTheSameIDIsRefused(t *testing.T) {
+	root := t.TempDir()
+	create(t, root, "run-1")
+	other := someRun("run-1")
+	other.Source.SHA256 = "ff"
+	if _, err := Create(root, other); err == nil || !strings.Contains(err.Error(), "another run") {
+		t.Errorf("another matrix may write into the run: %v", err)
+	}
+	for _, id := range []string{"", "latest", "../x", "a/b", ".hidden"} {
+		if _, err := Create(root, someRun(id)); err == nil {
+			t.Errorf("%q was taken as an id", id)
+		}
+	}
+}
+
+func TestOpenByWhatPeopleType(t *testing.T) {
+	root := t.TempDir()
+	if _, err := Open(root, "latest"); err == nil {
+		t.Error("opened the latest of no runs")
+	}
+	for i, id := range []string{"20260102-quick-aaaa", "20260102-quick-abbb", "20260103-slow-cccc"} {
+		run := someRun(id)
+		run.Started = run.Started.Add(time.Duration(i) * time.Hour)
+		r, err := Create(root, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+	}
+	for typed, want := range map[string]string{
+		"20260102-quick-aaaa": "20260102-quick-aaaa",
+		"20260102-quick-ab":   "20260102-quick-abbb",
+		"20260103":            "20260103-slow-cccc",
+		"latest":              "20260103-slow-cccc",
+		filepath.Join(root, "20260102-quick-aaaa"): "20260102-quick-aaaa",
+	} {
+		r, err := Open(root, typed)
+		if err != nil {
+			t.Errorf("open %q: %v", typed, err)
+			continue
+		}
+		if r.Plan().ID != want || filepath.Base(r.Dir()) != want {
+			t.Errorf("open %q gives %s in %s, want %s", typed, r.Plan().ID, r.Dir(), want)
+		}
+	}
+	for typed, want := range map[string][]string{
+		"20260102": {"2 runs begin so", "20260102-quick-aaaa", "20260102-quick-abbb"},
+		"nope":     {"no such run", "20260102-quick-aaaa", "20260103-slow-cccc (quick, 0 of 4 tasks done)"},
+		"":         {"no id given", "20260103-slow-cccc"},
+	} {
+		_, err := Open(root, typed)
+		for _, part := range want {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("open %q: error %v does not say %q", typed, err, part)
+			}
+		}
+	}
+	if err := os.Remove(filepath.Join(root, "latest")); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Open(root, "latest"); err != nil || r.Plan().ID != "20260103-slow-cccc" {
+		t.Errorf("without the link, latest is %v, %v; want the run that started last", r, err)
+	}
+}
+
+func TestList(t *testing.T) {
+	root := t.TempDir()
+	if all, err := List(filepath.Join(root, "missing")); err != nil || len(all) != 0 {
+		t.Errorf("a directory that is not there: %v, %v", all, err)
+	}
+	for i, id := range []string{"run-a", "run-b"} {
+		run := someRun(id)
+		run.Started = run.Started.Add(time.Duration(i) * time.Hour)
+		r, err := Create(root, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id == "run-a" {
+			finish(t, r, r.Plan().Tasks()[0])
+		}
+	}
+	if err := os.Mkdir(filepath.Join(root, "not-a-run"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	all, err := List(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, s := range all {
+		got += fmt.Sprintf("%s %d/%d %s; ", s.ID, s.Done, s.Tasks, s.Name)
+	}
+	if want := "run-b 0/4 quick; run-a 1/4 quick; "; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestTaskIDsStayInTheDirectory(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	for _, id := range []string{"", "../run.json", "a/b", ".", ".."} {
+		if err := r.Append(id, record.Snapshot{}); err == nil {
+			t.Errorf("a task called %q was recorded", id)
+		}
+	}
+	if err := r.WriteFile("../x", nil); err == nil {
+		t.Error("a file was written outside the run's directory")
+	}
+}

@@ -1,0 +1,293 @@
+package results
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// losing loses every message whose number is divisible by 100: 110 of 11,000.
+func losing(n int, sent time.Duration) (time.Duration, bool) {
+	return sent + time.Millisecond, n%100 != 0
+}
+
+func TestBrokenPromises(t *testing.T) {
+	cases := []struct {
+		name    string
+		happens func(*world)
+		promise plan.Promises
+		reason  string
+	}{
+		{"a confirmed message is lost", func(x *world) { x.steady(1000, losing) },
+			plan.Promises{ConfirmedKept: true}, "110 messages that the broker had confirmed were lost"},
+		{"a message is lost on a whole link", func(x *world) { x.steady(1000, losing) },
+			plan.Promises{SentKept: true}, "110 messages were lost although no link broke"},
+		{"a message comes twice", func(x *world) { x.steady(1000, atOnce); x.receive(7, 0, time.Second) },
+			plan.Promises{NoDuplicates: true}, "1 message was received again although no link broke"},
+		{"a message comes late", func(x *world) { x.steady(1000, atOnce); x.count(0, record.Reordered, 3) },
+			plan.Promises{Ordered: true}, "3 messages were received after a later one"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			promised := newWorld(nil)
+			promised.task.Cell.Promises = c.promise
+			c.happens(promised)
+			verdict(t, promised.judge(), plan.Invalid, c.reason)
+
+			unpromised := newWorld(nil)
+			unpromised.task.Cell.Promises = plan.Promises{}
+			c.happens(unpromised)
+			verdict(t, unpromised.judge(), plan.Valid, "")
+		})
+	}
+}
+
+// TestBrokenLinks: a link that broke excuses what is promised for whole links only.
+func TestBrokenLinks(t *testing.T) {
+	x := newWorld(nil)
+	x.task.Cell.Promises = plan.Promises{SentKept: true, NoDuplicates: true}
+	x.steady(1000, losing)
+	x.receive(7, 0, time.Second)
+	x.count(time.Second, record.Reconnects, 1)
+	o := x.judge()
+	verdict(t, o, plan.Valid, "")
+	near(t, o, "lost", 110)
+	near(t, o, "duplicated", 1)
+	near(t, o, "reconnects", 1)
+
+	x = newWorld(nil)
+	x.steady(1000, losing)
+	x.count(time.Second, record.Reconnects, 1)
+	verdict(t, x.judge(), plan.Invalid, "that the broker had confirmed were lost") // confirmed is confirmed
+}
+
+func TestCorruptIsInvalidWithoutAnyPromise(t *testing.T) {
+	x := newWorld(nil)
+	x.task.Cell.Promises = plan.Promises{}
+	x.steady(100, atOnce)
+	x.count(0, record.Corrupt, 1)
+	verdict(t, x.judge(), plan.Invalid, "1 message was received corrupt")
+}
+
+func TestForeignIsAWarning(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, atOnce)
+	x.count(0, record.Foreign, 2)
+	o := x.judge()
+	verdict(t, o, plan.Valid, "")
+	if !strings.Contains(strings.Join(o.Warnings, "\n"), "2 messages of another task were received") {
+		t.Errorf("warnings %q do not tell of foreign messages", o.Warnings)
+	}
+}
+
+func TestUndrainedIsNotLost(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, losing)
+	x.facts.DrainCut = true
+	o := x.judge()
+	verdict(t, o, plan.Valid, "") // nothing proves that they would not have come
+	near(t, o, "undrained", 110)
+	near(t, o, "lost", 0)
+	if !strings.Contains(strings.Join(o.Warnings, "\n"), "110 messages") {
+		t.Errorf("warnings %q do not tell what the drain left", o.Warnings)
+	}
+}
+
+func TestRejectedIsNotLost(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, atOnce)
+	for range 5 { // sent and refused
+		x.set(record.SetSent, 0).Add(x.next)
+		x.set(record.SetRejected, 0).Add(x.next)
+		x.count(0, record.Sent, 1)
+		x.count(0, record.Rejected, 1)
+		x.next++
+	}
+	o := x.judge()
+	verdict(t, o, plan.Valid, "")
+	near(t, o, "rejected", 5)
+	near(t, o, "lost", 0)
+}
+
+func TestALostAgentMakesAllDoubtful(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, losing)
+	x.receive(7, 0, time.Second) // redelivered from the lost consumer
+	x.facts.Agents[1].Lost, x.facts.Agents[1].Phase = true, plan.PhaseMeasure
+	o := x.judge()
+	verdict(t, o, plan.Unknown, "agent b lost in phase measure; at least 110 messages unknown")
+	near(t, o, "unknown", 110)
+	near(t, o, "lost", 0)
+	for _, v := range plan.Values() {
+		flagged(t, o, plan.Degraded, true, v.Name)
+	}
+}
+
+func TestFailedAndCancelledTasksAreUnknown(t *testing.T) {
+	x := newWorld(nil)
+	x.facts.Failure = "connect to 10.0.0.9:5672: connection refused"
+	verdict(t, x.judge(), plan.Unknown, "the task failed: connect to 10.0.0.9:5672: connection refused")
+
+	x = newWorld(nil)
+	x.steady(1000, losing)
+	x.facts.Cancelled = true
+	o := x.judge()
+	verdict(t, o, plan.Unknown, "the task was cancelled")
+	near(t, o, "undrained", 110)
+	near(t, o, "lost", 0)
+}
+
+func TestABrokenPromiseStaysBrokenWhenTheTaskFails(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, atOnce)
+	x.count(0, record.Corrupt, 1)
+	x.facts.Failure = "teardown failed"
+	verdict(t, x.judge(), plan.Invalid, "corrupt")
+}
+
+func TestClientBound(t *testing.T) {
+	open := func(w *plan.Workload) { w.Publishers.Rate = 1000 }
+	busy := func(cores float64) func(*world) {
+		return func(x *world) {
+			x.facts.Cores = map[string]int{"a": 2}
+			for at := time.Second; at <= 10*time.Second; at += time.Second {
+				x.samples = append(x.samples, record.HostSample{At: int64(at), AgentCPU: cores, AgentRSS: 1 << 20})
+			}
+		}
+	}
+	late := func(lateness, due time.Duration) func(*world) {
+		return func(x *world) { x.sample(record.Lateness, lateness); x.sample(record.SendDue, due) }
+	}
+	cases := []struct {
+		name  string
+		edit  func(*plan.Workload)
+		world func(*world)
+		want  bool
+	}{
+		{"nothing wrong", nil, func(*world) {}, false},
+		{"ports", nil, func(x *world) { x.count(0, record.PortsExhausted, 1) }, true},
+		{"late by 5 ms of 8", open, late(5*time.Millisecond, 8*time.Millisecond), true},
+		{"late by 5 ms of 800", open, late(5*time.Millisecond, 800*time.Millisecond), false},
+		{"late by 500 µs of 600", open, late(500*time.Microsecond, 600*time.Microsecond), false},
+		{"blocked by the broker", open, func(x *world) { x.sample(record.Blocked, time.Second); x.sample(record.SendDue, time.Second) }, false},
+		{"95 % of the host, closed loop", nil, busy(1.9), true},
+		{"half of the host", nil, busy(1), false},
+		{"a host of unknown size", nil, func(x *world) { busy(1.9)(x); x.facts.Cores = nil }, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			x := newWorld(c.edit)
+			x.steady(1000, atOnce)
+			c.world(x)
+			o := x.judge()
+			verdict(t, o, plan.Valid, "")
+			flagged(t, o, plan.ClientBound, c.want, "send.rate", "throughput", "send.p99")
+			flagged(t, o, plan.ClientBound, false, "lost", "agent.cpu")
+			if told := strings.Contains(strings.Join(o.Warnings, "\n"), "client-bound"); told != c.want {
+				t.Errorf("warnings %q", o.Warnings)
+			}
+		})
+	}
+}
+
+func TestHostFigures(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, atOnce)
+	x.samples = []record.HostSample{
+		{At: -1, AgentCPU: 9, AgentRSS: 9 << 30}, // warm-up
+		{At: int64(time.Second), AgentCPU: 0.5, AgentRSS: 10, HasBroker: true, BrokerCPU: 1, BrokerRSS: 100},
+		{At: int64(2 * time.Second), AgentCPU: 1.5, AgentRSS: 30, HasBroker: true, BrokerCPU: 2, BrokerRSS: 300},
+		{At: int64(20 * time.Second), AgentCPU: 9, AgentRSS: 9 << 30}, // drain
+	}
+	x.merge.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: "b", At: int64(time.Second), Seq: 1,
+		Host: record.HostSample{At: int64(time.Second), AgentCPU: 0.1, AgentRSS: 50}})
+	o := x.judge()
+	near(t, o, "agent.cpu", 1)
+	near(t, o, "agent.rss", 50)
+	near(t, o, "broker.cpu", 1.5)
+	near(t, o, "broker.rss", 300)
+}
+
+func TestClocks(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		edit  func([]plan.AgentPart)
+		coloc bool
+		want  bool
+	}{
+		{"one host", func([]plan.AgentPart) {}, false, false},
+		{"two hosts", func(a []plan.AgentPart) { a[1].Clock = "clock-2" }, false, true},
+		{"nobody said", func(a []plan.AgentPart) { a[1].Clock = "" }, false, true},
+		{"colocated on one agent of an unknown clock", func(a []plan.AgentPart) { a[0].Clock = "" }, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := newWorld(func(w *plan.Workload) { w.Consumers.Colocate = c.coloc })
+			x.steady(100, atOnce)
+			c.edit(x.facts.Agents)
+			o := x.judge()
+			flagged(t, o, plan.ClockUnsafe, c.want, "processing.p50", "processing.max")
+			flagged(t, o, plan.ClockUnsafe, false, "send.p50", "send.rate")
+		})
+	}
+}
+
+// TestTwoPublisherHostsAndNoConsumer: clocks matter between senders and receivers only.
+func TestTwoPublisherHostsAndNoConsumer(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes = 2 })
+	x.facts.Agents[1].Clock = "clock-2" // b publishes; a publishes; c consumes on a's clock
+	x.steady(100, atOnce)
+	flagged(t, x.judge(), plan.ClockUnsafe, true, "processing.p50")
+	x = newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Consumers.Nodes = 2, 0 })
+	x.facts.Agents[1].Clock = "clock-2"
+	x.send(0)
+	flagged(t, x.judge(), plan.ClockUnsafe, false, "send.p50", "processing.p50")
+}
+
+func TestNegativeLatenciesAreCounted(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, atOnce)
+	x.sample(record.Processing, -time.Millisecond)
+	o := x.judge()
+	if !strings.Contains(strings.Join(o.Warnings, "\n"), "1 of 1101 processing latencies were negative") {
+		t.Errorf("warnings %q do not count the negative latency among all 1101", o.Warnings)
+	}
+}
+
+func TestClipped(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, atOnce)
+	x.sample(record.Send, 1000*time.Hour)
+	o := x.judge()
+	flagged(t, o, plan.Clipped, true, "send.max", "send.p50")
+	flagged(t, o, plan.Clipped, false, "processing.max")
+	if !slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.HasPrefix(w, "1 send samples were beyond") }) {
+		t.Errorf("warnings %q do not count the clipped sample", o.Warnings)
+	}
+}
+
+func TestSkewed(t *testing.T) {
+	for skew, want := range map[time.Duration]bool{time.Millisecond: false, 50 * time.Millisecond: false, 200 * time.Millisecond: true, -200 * time.Millisecond: true} {
+		x := newWorld(nil)
+		x.steady(100, atOnce)
+		x.facts.Agents[0].Skew = plan.Duration(skew)
+		flagged(t, x.judge(), plan.Skewed, want, "send.rate", "processing.p99")
+	}
+}
+
+func TestGapsAndBlockedConnections(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, atOnce)
+	x.count(0, record.ConnBlockedNanos, int64(1500*time.Millisecond))
+	x.last.Events = []record.Event{{At: 1, Kind: record.EventGap, Nanos: int64(time.Second)}, {At: 2, Kind: record.EventGap, Nanos: int64(3 * time.Second)},
+		{At: 3, Kind: "notice", Nanos: int64(time.Hour)}}
+	o := x.judge()
+	near(t, o, "gap.longest", 3)
+	near(t, o, "connection.blocked", 1.5)
+	if len(o.Events) != 3 || o.Events[0].Agent != "a" {
+		t.Errorf("events of the agents are not in the outcome: %+v", o.Events)
+	}
+}
