@@ -42,6 +42,9 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		cfg.Gather = 3 * time.Second
 	}
 	if err := conn.Prepare(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	agents := newFleet(cfg.Log)

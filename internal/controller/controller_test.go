@@ -16,6 +16,7 @@ import (
 )
 
 func TestRunFromSubmissionToDirectory(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	run := aRun(nil, func(c *plan.Cell) { c.Workload.Message.Size = 300 })
 	w := l.run(run, nil, nil)
@@ -47,6 +48,7 @@ func TestRunFromSubmissionToDirectory(t *testing.T) {
 }
 
 func TestTooFewAgentsIsSaidBeforeAnythingRuns(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2")
 	w := l.run(aRun(nil, nil), nil, nil)
 	if w.end.Reason != wire.EndNoAgents || w.end.Have != 2 || w.end.Need != 4 || !strings.Contains(w.end.Detail, "a1, a2") {
@@ -58,6 +60,7 @@ func TestTooFewAgentsIsSaidBeforeAnythingRuns(t *testing.T) {
 }
 
 func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2", "a3", "a4", "a5")
 	small := func(c *plan.Cell) { c.Workload.Message.Size = 200 }
 	var killed, noticed time.Time
@@ -93,6 +96,7 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 }
 
 func TestWhenTooFewRemainCellsFailAfterGrace(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	w := l.run(aRun(long, nil, nil), nil, func(p controller.Progress) {
 		if p.Kind == controller.TaskStarted && p.N == 1 {
@@ -114,6 +118,7 @@ func TestWhenTooFewRemainCellsFailAfterGrace(t *testing.T) {
 }
 
 func TestBrokerThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	broken := func(where string) func(*plan.Cell) {
 		return func(c *plan.Cell) {
@@ -147,6 +152,7 @@ func TestBrokerThatIsNotThere(t *testing.T) {
 }
 
 func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	run := aRun(nil, long)
 	cancelled := false
@@ -192,6 +198,7 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 }
 
 func TestResumeSkipsWhatIsDone(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	run := aRun(nil, nil, nil)
 	tasks := run.Tasks()
@@ -206,25 +213,30 @@ func TestResumeSkipsWhatIsDone(t *testing.T) {
 }
 
 func TestCancelOfAQueuedRun(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	first, second := aRun(long), aRun(nil)
-	if err := l.client.Submit(t.Context(), wire.Submission{Run: second}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.client.Cancel(t.Context(), second.ID); err != nil {
-		t.Fatal(err)
-	}
-	w := l.run(first, nil, func(p controller.Progress) {
-		if p.Kind == controller.TaskStarted {
-			_ = l.client.Cancel(t.Context(), first.ID)
+	l.run(first, nil, func(p controller.Progress) {
+		if p.Kind != controller.TaskStarted {
+			return
+		}
+		if err := l.client.Submit(t.Context(), wire.Submission{Run: second}); err != nil {
+			t.Error(err)
+		}
+		for _, id := range []string{second.ID, first.ID} {
+			if err := l.client.Cancel(t.Context(), id); err != nil {
+				t.Error(err)
+			}
 		}
 	})
-	if w.end.Reason != wire.EndInterrupted {
-		t.Errorf("the first ended with %+v", w.end)
+	end, err := controller.Record(t.Context(), l.client, second.ID, t.TempDir(), nil)
+	if err != nil || end.Reason != wire.EndInterrupted || end.Ran != 0 {
+		t.Errorf("the run cancelled while it waited ended with %+v, %v: want interrupted, nothing run", end, err)
 	}
 }
 
 func TestLossesAreExact(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	w := l.run(aRun(func(c *plan.Cell) {
 		c.Broker.Options = json.RawMessage(`{"name":"lossy","lose":1000,"duplicate":500}`)
@@ -237,6 +249,7 @@ func TestLossesAreExact(t *testing.T) {
 }
 
 func TestNoConsumersNoDrain(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2")
 	began := time.Now()
 	w := l.run(aRun(func(c *plan.Cell) {
@@ -252,6 +265,7 @@ func TestNoConsumersNoDrain(t *testing.T) {
 }
 
 func TestDrainIsCutByItsLimit(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	w := l.run(aRun(func(c *plan.Cell) {
 		c.Broker.Options = json.RawMessage(`{"name":"slow","delay":"30s"}`)
@@ -263,6 +277,7 @@ func TestDrainIsCutByItsLimit(t *testing.T) {
 }
 
 func TestAgentsAreListed(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a2", "a1")
 	agents := l.await(2)
 	if agents[0].Agent != "a1" || agents[0].Cores == 0 || agents[0].Clock == "" || agents[0].Seen.IsZero() {
@@ -271,6 +286,7 @@ func TestAgentsAreListed(t *testing.T) {
 }
 
 func TestTwoAgentsOfOneName(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "a1")
 	l.await(1)
 	first := l.agents["a1"]
@@ -294,6 +310,7 @@ func TestTwoAgentsOfOneName(t *testing.T) {
 }
 
 func TestUnknownRun(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

@@ -192,7 +192,7 @@ func (w watched) kinds() string {
 }
 
 // everything is all text that was written to the run directory.
-func everything(t *testing.T, root string) string {
+func everything(t testing.TB, root string) string {
 	t.Helper()
 	var b strings.Builder
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -34,6 +35,9 @@ type Server struct {
 	ns      *server.Server
 	scratch string
 	cfg     ServerConfig
+
+	mu    sync.Mutex
+	conns []*Conn // made by Connect: without the server they would try to reconnect for ever
 }
 
 const (
@@ -131,13 +135,26 @@ func (s *Server) URL() string {
 	return s.ns.ClientURL()
 }
 
-// Connect makes a connection within the process. The caller closes it.
+// Connect makes a connection within the process. The caller closes it; the server's Close does so, too.
 func (s *Server) Connect(ctx context.Context) (*Conn, error) {
-	return connect(ctx, "", s.cfg.Auth, s.cfg.Listen == "", s.cfg.Dir != "", nats.InProcessServer(s.ns))
+	c, err := connect(ctx, "", s.cfg.Auth, s.cfg.Listen == "", s.cfg.Dir != "", nats.InProcessServer(s.ns))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the control plane of this process: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = append(s.conns, c)
+	return c, nil
 }
 
 // Close ends the server and every connection to it, and waits until it is gone.
 func (s *Server) Close() {
+	s.mu.Lock()
+	for _, c := range s.conns {
+		c.Close()
+	}
+	s.conns = nil
+	s.mu.Unlock()
 	if s.ns != nil {
 		s.ns.Shutdown()
 		s.ns.WaitForShutdown()

@@ -1,0 +1,75 @@
+package controller_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// BenchmarkBetweenTasks measures a run's own time between two cells: from the last message of one, confirmed and received, to the first of the
+// next, with the topology declared in between. The median should stay below 250 ms.
+func BenchmarkBetweenTasks(b *testing.B) {
+	for _, wait := range []struct {
+		name  string
+		count uint64
+	}{{"small", 100}, {"10000-messages", 10000}} {
+		b.Run(wait.name, func(b *testing.B) {
+			l := newLab(b, "a1", "a2", "a3", "a4")
+			cells := make([]func(*plan.Cell), b.N+2)
+			for i := range cells {
+				cells[i] = func(c *plan.Cell) { c.Workload.Publishers.Count = wait.count }
+			}
+			run := aRun(cells...)
+			b.ResetTimer()
+			w := l.run(run, nil, nil)
+			b.StopTimer()
+			var gaps []time.Duration
+			var ended time.Time
+			for _, o := range w.outcomes() {
+				if o.Verdict != plan.Valid {
+					b.Fatalf("%s: %v", o.Task, o.Reasons)
+				}
+				began, last := span(b, filepath.Join(w.root, run.ID, "tasks", o.Task, "snapshots.jsonl"))
+				if !ended.IsZero() {
+					gaps = append(gaps, began.Sub(ended))
+				}
+				ended = last
+			}
+			slices.Sort(gaps)
+			b.ReportMetric(float64(gaps[len(gaps)/2])/1e6, "ms/median")
+			b.ReportMetric(float64(gaps[len(gaps)*99/100])/1e6, "ms/p99")
+		})
+	}
+}
+
+// span is when a task's first message was due, and when the last thing happened to its messages.
+func span(b *testing.B, file string) (began, last time.Time) {
+	f, err := os.Open(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var s record.Snapshot
+		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+			b.Fatal(err)
+		}
+		if s.Epoch.IsZero() {
+			continue
+		}
+		began = s.Epoch
+		if at := s.Epoch.Add(time.Duration(max(s.LastReceipt, s.LastConfirm))); at.After(last) {
+			last = at
+		}
+	}
+	return began, last
+}
