@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"reflect"
+	"sync"
 )
 
 // idVersion is the version of the canonical form below. Changing the form gives every cell of every history a new id.
@@ -14,7 +15,7 @@ const idVersion = "cell-1"
 // and tables do not enter, so that history outlives a new release of the broker or of Lockstep; neither do
 // axes' names. A field that is added later does not change ids as long as it has its default.
 func CellID(broker string, w Workload) string {
-	canonical := without(generic(w), generic(Default()))
+	canonical := without(generic(w), defaults())
 	text, err := json.Marshal([]any{idVersion, broker, canonical}) // keys sorted by encoding/json
 	if err != nil {
 		panic("plan: workload does not marshal: " + err.Error()) // plain data always does
@@ -22,6 +23,9 @@ func CellID(broker string, w Workload) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:6])
 }
+
+// defaults is read only.
+var defaults = sync.OnceValue(func() map[string]any { return generic(Default()) })
 
 func generic(w Workload) map[string]any {
 	text, err := json.Marshal(w)
