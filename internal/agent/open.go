@@ -21,6 +21,9 @@ func (t *task) open(ctx context.Context) error {
 	if t.a.Protocol != plan.Protocol {
 		return fmt.Errorf("assignment speaks protocol %d and this agent speaks %d: install the same release of Lockstep on both", t.a.Protocol, plan.Protocol)
 	}
+	if err := t.check(); err != nil {
+		return err
+	}
 	broker := t.a.Task.Cell.Broker
 	driver, err := drivers.Lookup(broker.Driver)
 	if err != nil {
@@ -58,6 +61,32 @@ func (t *task) open(ctx context.Context) error {
 	defer cancel()
 	if err := session.Setup(declaring, engine.Topology(t.a.Task)); err != nil {
 		return fmt.Errorf("declare topology: %w", err)
+	}
+	return nil
+}
+
+// Bounds of what an agent takes on: beyond them an assignment is a mistake, or hostile.
+const (
+	mostThreads = 100_000
+	mostQueues  = 1_000_000
+	mostSize    = 1 << 30
+)
+
+// check refuses assignments that no matrix makes.
+func (t *task) check() error {
+	p, c, to := t.a.Publishers, t.a.Consumers, t.work.Topology
+	for _, x := range []struct {
+		name              string
+		value, least, top int
+	}{
+		{"publishers", p.Count, 0, mostThreads}, {"first publisher", p.First, 0, mostQueues}, {"publishers of all agents", p.Total, p.Count, mostQueues},
+		{"consumers", c.Count, 0, mostThreads}, {"first consumer", c.First, 0, mostQueues},
+		{"queues", to.Queues, 1, mostQueues}, {"subscriptions", to.Subscriptions, 1, mostThreads}, {"bindings", to.Bindings, 1, mostQueues},
+		{"message size", t.work.Message.Size, engine.EnvelopeSize, mostSize},
+	} {
+		if x.value < x.least || x.value > x.top {
+			return fmt.Errorf("assignment has %d %s: want %d to %d", x.value, x.name, x.least, x.top)
+		}
 	}
 	return nil
 }

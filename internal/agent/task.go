@@ -219,7 +219,7 @@ func (t *task) finish(ctx context.Context, reason error) {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		err = e.Close(closing)
 		cancel()
-		answering, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+		answering, cancel := wire.Lasting(ctx, answerTimeout)
 		defer cancel()
 		if sent := t.snapshot(answering, e, err == nil); sent != nil {
 			err = errors.Join(err, sent)
@@ -300,7 +300,7 @@ func (t *task) close() {
 	}
 }
 
-// arrive reports a step or a failure. It is sent even if ctx has ended, with a deadline of its own.
+// arrive reports a step or a failure. It is tried for a while even if ctx has ended.
 func (t *task) arrive(ctx context.Context, step wire.Step, failure error) {
 	a := wire.Arrival{Ref: t.a.Ref(), Agent: t.cfg.Name, Step: step, Host: t.server.host, Clock: clock.ID(), Version: t.cfg.Version, Phase: t.currentPhase()}
 	if failure != nil {
@@ -312,7 +312,7 @@ func (t *task) arrive(ctx context.Context, step wire.Step, failure error) {
 	if step == wire.StepStart && failure == nil {
 		a.Skew = plan.Duration(t.skew())
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+	ctx, cancel := wire.Lasting(ctx, answerTimeout)
 	defer cancel()
 	a.Now, a.Wall = clock.Now(), time.Now().UnixNano()
 	if err := t.conn.Arrive(ctx, a); err != nil {

@@ -256,9 +256,11 @@ func (c *conduct) lookForLost(ctx context.Context) {
 		p.Phase = c.phase(p)
 		c.remark(p.Agent, string(wire.AgentLost), "in "+string(p.Phase))
 		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: c.task.ID, Try: c.ref.Try, Detail: fmt.Sprintf("agent %s in %s", p.Agent, p.Phase)}
-		if err := c.conn.Event(context.WithoutCancel(ctx), c.run.ID, e); err != nil {
+		said, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		if err := c.conn.Event(said, c.run.ID, e); err != nil {
 			c.log.Error("record event", "err", err)
 		}
+		cancel()
 	}
 }
 

@@ -6,10 +6,12 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,6 +69,11 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 
 func serveQueue(ctx context.Context, conn *wire.Conn, cfg Config, agents *fleet) error {
 	q := &queue{changed: make(chan struct{}, 1), cancelled: map[string]uint64{}}
+	q.forget = func(r wire.Request) {
+		if err := conn.Unqueue(ctx, r.Run, r.Seq); err != nil {
+			cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
+		}
+	}
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan error, 1)
 	go func() { followed <- conn.Queue(following, q.add) }()
@@ -88,22 +95,49 @@ func serveQueue(ctx context.Context, conn *wire.Conn, cfg Config, agents *fleet)
 			}
 		}
 		running, cancel := context.WithCancelCause(ctx)
-		q.start(r, cancel)
-		if r.Err != nil {
-			refuse(running, conn, cfg.Log, r)
+		q.start(cancel)
+		if err := cmp.Or(r.Err, check(r.Submission)); err != nil {
+			refuse(running, conn, cfg.Log, r, err)
 		} else {
 			(&execution{conn: conn, cfg: cfg, agents: agents, run: r.Submission.Run, seq: r.Seq, given: r.Submission.Done,
 				log: cfg.Log.With("run", r.Run)}).execute(running)
 		}
 		q.finish()
 		cancel(nil)
+		if ctx.Err() != nil {
+			return nil
+		}
 	}
 }
 
-// refuse ends a submission that cannot be read.
-func refuse(ctx context.Context, conn *wire.Conn, log *slog.Logger, r wire.Request) {
-	log.Error("refused a run", "run", r.Run, "err", r.Err)
-	end := wire.End{Reason: wire.EndRefused, Detail: r.Err.Error(), Submission: r.Seq}
+// Bounds of what is accepted: beyond them a submission is a mistake, or hostile.
+const (
+	mostTasks  = 2_000_000
+	mostAgents = 10_000
+)
+
+// check refuses submissions that no matrix makes.
+func check(s *wire.Submission) error {
+	if s == nil {
+		return nil
+	}
+	r := s.Run
+	if r.Repeat < 1 || len(r.Cells) == 0 || r.Repeat > mostTasks/len(r.Cells) {
+		return fmt.Errorf("the run has %d cells and %d repetitions: want at least one of each, and at most %d tasks", len(r.Cells), r.Repeat, mostTasks)
+	}
+	for _, c := range r.Cells {
+		p, k := c.Workload.Publishers, c.Workload.Consumers
+		if p.Nodes < 0 || k.Nodes < 0 || p.Nodes > mostAgents || k.Nodes > mostAgents || c.Agents() < 1 {
+			return fmt.Errorf("cell %s (%s) needs %d publishers' and %d consumers' nodes: want 1 to %d in all", c.ID, c.Name(), p.Nodes, k.Nodes, mostAgents)
+		}
+	}
+	return nil
+}
+
+// refuse ends a submission that cannot be executed.
+func refuse(ctx context.Context, conn *wire.Conn, log *slog.Logger, r wire.Request, why error) {
+	log.Error("refused a run", "run", r.Run, "err", why)
+	end := wire.End{Reason: wire.EndRefused, Detail: why.Error(), Submission: r.Seq}
 	if err := conn.Event(ctx, r.Run, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, End: &end}); err != nil {
 		log.Error("refuse a run", "err", err)
 		return
@@ -117,24 +151,17 @@ func refuse(ctx context.Context, conn *wire.Conn, log *slog.Logger, r wire.Reque
 type queue struct {
 	mu        sync.Mutex
 	waiting   []wire.Request
-	current   wire.Request
+	current   wire.Request // zero: none
 	cancel    context.CancelCauseFunc
-	cancelled map[string]uint64 // runs to the number of their last cancellation
+	cancelled map[string]uint64 // runs here to the number of their last cancellation
 	changed   chan struct{}
+	forget    func(wire.Request) // deletes a cancellation that nothing is here for
 }
 
 // add takes a message of the queue. A cancellation holds for what was submitted before it.
 func (q *queue) add(r wire.Request) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case r.Submission != nil || r.Err != nil:
-		q.waiting = append(q.waiting, r)
-	default:
-		q.cancelled[r.Run] = r.Seq
-		if q.cancel != nil && q.current.Run == r.Run && q.current.Seq < r.Seq {
-			q.cancel(errCancelled)
-		}
+	if q.insert(r) {
+		q.forget(r)
 	}
 	select {
 	case q.changed <- struct{}{}:
@@ -142,22 +169,45 @@ func (q *queue) add(r wire.Request) {
 	}
 }
 
+func (q *queue) insert(r wire.Request) (idle bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r.Submission != nil || r.Err != nil {
+		q.waiting = append(q.waiting, r)
+		return false
+	}
+	if q.current.Run == r.Run {
+		q.cancelled[r.Run] = r.Seq
+		if q.cancel != nil && q.current.Seq < r.Seq {
+			q.cancel(errCancelled)
+		}
+		return false
+	}
+	if !slices.ContainsFunc(q.waiting, func(w wire.Request) bool { return w.Run == r.Run }) {
+		return true
+	}
+	q.cancelled[r.Run] = r.Seq
+	return false
+}
+
+// next makes the first that waits the current one.
 func (q *queue) next() (wire.Request, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) == 0 {
 		return wire.Request{}, false
 	}
-	r := q.waiting[0]
+	q.current = q.waiting[0]
 	q.waiting = q.waiting[1:]
-	return r, true
+	return q.current, true
 }
 
-func (q *queue) start(r wire.Request, cancel context.CancelCauseFunc) {
+// start says how to cancel the current one, which may have been asked for already.
+func (q *queue) start(cancel context.CancelCauseFunc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.current, q.cancel = r, cancel
-	if q.cancelled[r.Run] > r.Seq {
+	q.cancel = cancel
+	if q.cancelled[q.current.Run] > q.current.Seq {
 		cancel(errCancelled)
 	}
 }
@@ -165,6 +215,9 @@ func (q *queue) start(r wire.Request, cancel context.CancelCauseFunc) {
 func (q *queue) finish() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.cancelled, q.current.Run)
-	q.cancel = nil
+	again := slices.ContainsFunc(q.waiting, func(w wire.Request) bool { return w.Run == q.current.Run })
+	if !again {
+		delete(q.cancelled, q.current.Run)
+	}
+	q.current, q.cancel = wire.Request{}, nil
 }

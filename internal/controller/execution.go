@@ -195,7 +195,9 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 	if o.Failed() {
 		x.end.Failed++
 	}
-	return x.conn.Outcome(context.WithoutCancel(ctx), o)
+	ctx, cancel := wire.Lasting(ctx, stopTimeout)
+	defer cancel()
+	return x.conn.Outcome(ctx, o)
 }
 
 // tooFew is a shortage of agents that lasted longer than the run's grace.

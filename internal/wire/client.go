@@ -15,7 +15,11 @@ import (
 	"lockstep/internal/record"
 )
 
-const requestTimeout = 2 * time.Second
+// Deadlines of what a client asks for; a submission waits for a controller that is just starting.
+const (
+	requestTimeout = 2 * time.Second
+	submitTimeout  = 10 * time.Second
+)
 
 // Submit stores a run in the queue of the controller, which executes queued runs in turn.
 func (c *Conn) Submit(ctx context.Context, s Submission) error {
@@ -26,6 +30,8 @@ func (c *Conn) Submit(ctx context.Context, s Submission) error {
 	if err != nil {
 		return fmt.Errorf("submit run %s: %w", s.Run.ID, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
+	defer cancel()
 	if err := c.store(ctx, m, nuid.Next()); err != nil {
 		return fmt.Errorf("submit run %s (is a controller there?): %w", s.Run.ID, err)
 	}
@@ -35,6 +41,8 @@ func (c *Conn) Submit(ctx context.Context, s Submission) error {
 // Cancel asks the controller to stop a run: the task in flight is closed, torn down and left without an outcome. It returns when the
 // request is stored; the run's record tells when it has ended. A run that waits in the queue is removed from it.
 func (c *Conn) Cancel(ctx context.Context, run string) error {
+	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
+	defer cancel()
 	m, err := c.message(subjectCancel(run), nil)
 	if err == nil {
 		err = c.store(ctx, m, nuid.Next())

@@ -26,9 +26,11 @@
 package wire
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nuid"
@@ -138,3 +140,26 @@ func untoken(word string) (string, error) {
 
 // NewName returns a name that nobody else has: of an agent's process, or of a try.
 func NewName() string { return nuid.Next() }
+
+// Lasting returns a context that outlives ctx by d: for what must still be said after the end, but not for ever.
+func Lasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var timer *time.Timer
+	var mu sync.Mutex
+	stop := context.AfterFunc(ctx, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if lasting.Err() == nil {
+			timer = time.AfterFunc(d, cancel)
+		}
+	})
+	return lasting, func() {
+		stop()
+		cancel()
+		mu.Lock()
+		defer mu.Unlock()
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}

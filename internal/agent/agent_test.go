@@ -1,0 +1,328 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
+)
+
+func TestMain(m *testing.M) {
+	// The timekeeper of package clock serves the process for its life.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"))
+}
+
+// bench is an agent whose controller is the test.
+type bench struct {
+	t        *testing.T
+	conn     *wire.Conn
+	instance string
+	dir      string
+	entries  chan wire.Entry
+	stop     context.CancelFunc
+	done     chan error
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	s, err := wire.Embedded(t.Context(), wire.ServerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	conn, agentConn := connect(t, s), connect(t, s)
+	if err := conn.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, conn: conn, dir: t.TempDir(), entries: make(chan wire.Entry, 64), done: make(chan error, 1)}
+	names := make(chan string, 16)
+	deaf, err := conn.Heartbeats(func(h wire.Heartbeat) string {
+		select {
+		case names <- h.Instance:
+		default:
+		}
+		return ""
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	b.stop = stop
+	getenv := func(name string) (string, bool) { return "s3cr3t", name == "PW" }
+	go func() { b.done <- Serve(ctx, agentConn, Config{Name: "a1", Dir: b.dir, Getenv: getenv}) }()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		_ = conn.Watch(ctx, "r", func(e wire.Entry) { b.entries <- e })
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-watched
+		deaf()
+		if err := <-b.done; err != nil {
+			t.Errorf("the agent ended with %v", err)
+		}
+		if left, err := os.ReadDir(b.dir); err != nil || len(left) > 0 {
+			t.Errorf("the agent left %v behind, %v", left, err)
+		}
+	})
+	b.instance = <-names
+	return b
+}
+
+func connect(t *testing.T, s *wire.Server) *wire.Conn {
+	t.Helper()
+	c, err := s.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// assign gives the agent a task for the driver of this test.
+func (b *bench) assign(id string, d *probe, change func(*wire.Assignment)) wire.Ref {
+	b.t.Helper()
+	w := plan.Default()
+	w.Consumers.Nodes = 0
+	w.Connect = plan.Duration(2 * time.Second)
+	options, err := json.Marshal(map[string]string{"probe": d.register(), "url": "x://u:${env:PW}@h"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	a := wire.Assignment{Try: "try", Assignment: plan.Assignment{Protocol: plan.Protocol, Agent: "a1", Publishers: plan.Share{Count: 1, Total: 1},
+		Deadline: plan.Duration(20 * time.Second),
+		Task:     plan.Task{Run: "r", ID: id, Cell: plan.Cell{Broker: plan.Broker{Driver: "probe", Options: options}, Workload: w}}}}
+	if change != nil {
+		change(&a)
+	}
+	if err := b.conn.Assign(b.t.Context(), b.instance, a); err != nil {
+		b.t.Fatal(err)
+	}
+	return a.Ref()
+}
+
+// arrival waits for an arrival of a task at a step.
+func (b *bench) arrival(ref wire.Ref, step wire.Step) wire.Arrival {
+	b.t.Helper()
+	late := time.After(15 * time.Second)
+	for {
+		select {
+		case e := <-b.entries:
+			if e.Err != nil {
+				b.t.Fatal(e.Err)
+			}
+			if e.Ref == ref && e.Arrival != nil && e.Arrival.Step == step {
+				return *e.Arrival
+			}
+		case <-late:
+			b.t.Fatalf("the agent did not arrive at %s", step)
+		}
+	}
+}
+
+func (b *bench) release(ref wire.Ref, r wire.Release) {
+	b.t.Helper()
+	if err := b.conn.Release(b.t.Context(), ref, r); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestWithoutWordTheAgentStopsAtItsDeadline(t *testing.T) {
+	b, d := newBench(t), &probe{}
+	ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
+	if a := b.arrival(ref, wire.StepOpen); a.Error != "" {
+		t.Fatal(a.Error)
+	}
+	if a := b.arrival(ref, wire.StepFinish); !strings.Contains(a.Error, "deadline") {
+		t.Errorf("it finished with %q, want that the deadline has passed", a.Error)
+	}
+	b.arrival(ref, wire.StepDone)
+	if d.setups.Load() != 1 || d.teardowns.Load() != 1 || d.open.Load() != 0 {
+		t.Errorf("%d setups, %d teardowns, %d sessions open: it did not clean up", d.setups.Load(), d.teardowns.Load(), d.open.Load())
+	}
+}
+
+func TestFinishReachesAStuckDriver(t *testing.T) {
+	b, d := newBench(t), &probe{hang: make(chan struct{})}
+	ref := b.assign("t1", d, nil)
+	b.arrival(ref, wire.StepOpen)
+	b.release(ref, wire.Release{Step: wire.StepConsumers})
+	b.arrival(ref, wire.StepConsumers)
+	b.release(ref, wire.Release{Step: wire.StepPublishers})
+	b.release(ref, wire.Release{Step: wire.StepFinish, Reason: "another agent failed"})
+	b.arrival(ref, wire.StepFinish)
+	b.release(ref, wire.Release{Step: wire.StepTeardown, Agent: "a1"})
+	b.arrival(ref, wire.StepTeardown)
+	b.release(ref, wire.Release{Step: wire.StepDone})
+	b.arrival(ref, wire.StepDone)
+	if d.teardowns.Load() != 1 || d.open.Load() != 0 {
+		t.Errorf("%d teardowns, %d sessions open", d.teardowns.Load(), d.open.Load())
+	}
+}
+
+func TestANewAssignmentEndsTheOld(t *testing.T) {
+	b, d := newBench(t), &probe{}
+	first := b.assign("t1", d, nil)
+	b.arrival(first, wire.StepOpen)
+	second := b.assign("t2", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(500 * time.Millisecond) })
+	b.arrival(first, wire.StepDone)
+	if a := b.arrival(second, wire.StepOpen); a.Error != "" {
+		t.Errorf("the second task: %s", a.Error)
+	}
+	if d.most.Load() != 1 {
+		t.Errorf("%d sessions were open at a time: two tasks disturb each other", d.most.Load())
+	}
+	b.arrival(second, wire.StepDone)
+}
+
+func TestSecretsDoNotLeaveTheAgent(t *testing.T) {
+	b, d := newBench(t), &probe{failOpen: true}
+	ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
+	a := b.arrival(ref, wire.StepOpen)
+	if !strings.Contains(a.Error, "no such host") || strings.Contains(a.Error, "s3cr3t") {
+		t.Errorf("the controller reads %q: want the cause, without the secret", a.Error)
+	}
+	if got := d.password.Load(); got == nil || *got != "s3cr3t" {
+		t.Errorf("the driver did not get the secret: %v", got)
+	}
+	b.arrival(ref, wire.StepDone)
+}
+
+func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
+	b, d := newBench(t), &probe{}
+	short := func(a *wire.Assignment) { a.Deadline = plan.Duration(200 * time.Millisecond) }
+	for id, x := range map[string]struct {
+		change func(*wire.Assignment)
+		want   string
+	}{
+		"protocol": {func(a *wire.Assignment) { a.Protocol = 99 }, "protocol 99"},
+		"driver":   {func(a *wire.Assignment) { a.Task.Cell.Broker.Driver = "nope" }, `no driver "nope"`},
+		"queues":   {func(a *wire.Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues"},
+		"size":     {func(a *wire.Assignment) { a.Task.Cell.Workload.Message.Size = 1 << 40 }, "message size"},
+		"threads":  {func(a *wire.Assignment) { a.Publishers.Count = 1 << 40 }, "publishers"},
+		"secret":   {func(a *wire.Assignment) { a.Task.Cell.Broker.Options = json.RawMessage(`{"url":"${env:NOT_THERE}"}`) }, "NOT_THERE"},
+	} {
+		ref := b.assign(id, d, func(a *wire.Assignment) { short(a); x.change(a) })
+		if a := b.arrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) || !strings.Contains(a.Error, "agent a1") {
+			t.Errorf("%s: the controller reads %q, want %q", id, a.Error, x.want)
+		}
+		b.arrival(ref, wire.StepDone)
+	}
+	if d.open.Load() != 0 {
+		t.Error("a session was opened")
+	}
+}
+
+func TestClockIsNamed(t *testing.T) {
+	b, d := newBench(t), &probe{}
+	ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(time.Second) })
+	if a := b.arrival(ref, wire.StepOpen); a.Clock != clock.ID() || a.Now == 0 || a.Wall == 0 || a.Subject == nil || a.Subject.Product != "Probe" {
+		t.Errorf("the arrival is %+v: the controller cannot tell this host's time from it, or what is tested", a)
+	}
+	b.release(ref, wire.Release{Step: wire.StepConsumers})
+	b.release(ref, wire.Release{Step: wire.StepPublishers})
+	b.arrival(ref, wire.StepPublishers)
+	b.release(ref, wire.Release{Step: wire.StepStart, Start: map[string]int64{"another clock": 1}})
+	if a := b.arrival(ref, wire.StepStart); !strings.Contains(a.Error, "no start time") {
+		t.Errorf("a start without this host's clock gave %q", a.Error)
+	}
+	b.arrival(ref, wire.StepDone)
+}
+
+// probe counts what is done to its sessions.
+type probe struct {
+	setups, teardowns, open, most atomic.Int64
+	failOpen                      bool
+	hang                          chan struct{} // publishers connect when it is closed, whatever their context says
+	password                      atomic.Pointer[string]
+}
+
+var (
+	probes    = map[string]*probe{}
+	probeLock = make(chan struct{}, 1)
+)
+
+func (p *probe) register() string {
+	probeLock <- struct{}{}
+	defer func() { <-probeLock }()
+	name := wire.NewName()
+	probes[name] = p
+	return name
+}
+
+type probeDriver struct{}
+
+func init() { drivers.Register(probeDriver{}) }
+
+func (probeDriver) Info() drivers.Info { return drivers.Info{Name: "probe"} }
+
+func (probeDriver) Open(_ context.Context, options json.RawMessage, _ drivers.Env) (drivers.Session, error) {
+	var o struct{ Probe, URL string }
+	if err := json.Unmarshal(options, &o); err != nil {
+		return nil, err
+	}
+	probeLock <- struct{}{}
+	p := probes[o.Probe]
+	<-probeLock
+	password := strings.TrimSuffix(strings.TrimPrefix(o.URL, "x://u:"), "@h")
+	p.password.Store(&password)
+	if p.failOpen {
+		return nil, errors.New("dial " + o.URL + " with " + password + ": no such host")
+	}
+	if n := p.open.Add(1); n > p.most.Load() {
+		p.most.Store(n)
+	}
+	return &probeSession{p: p}, nil
+}
+
+type probeSession struct {
+	p      *probe
+	closed atomic.Bool
+}
+
+func (s *probeSession) Setup(context.Context, drivers.Topology) error { s.p.setups.Add(1); return nil }
+func (s *probeSession) Teardown(context.Context, drivers.Topology) error {
+	s.p.teardowns.Add(1)
+	return nil
+}
+func (s *probeSession) Describe(context.Context) (drivers.Description, error) {
+	return drivers.Description{Product: "Probe"}, nil
+}
+
+func (s *probeSession) Publisher(context.Context, drivers.PublisherSpec) (drivers.Publisher, error) {
+	if s.p.hang != nil {
+		<-s.p.hang
+	}
+	return probePublisher{}, nil
+}
+
+func (s *probeSession) Consumer(context.Context, drivers.ConsumerSpec, drivers.Handler) (drivers.Consumer, error) {
+	return nil, drivers.ErrUnsupported
+}
+
+func (s *probeSession) Close() error {
+	if !s.closed.Swap(true) {
+		s.p.open.Add(-1)
+		if s.p.hang != nil {
+			close(s.p.hang)
+		}
+	}
+	return nil
+}
+
+type probePublisher struct{}
+
+func (probePublisher) Publish(context.Context, drivers.Message) error { return nil }
+func (probePublisher) Flush(context.Context) error                    { return nil }
+func (probePublisher) Close() error                                   { return nil }

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// proc is a /proc of three processes: 100 a shell, 200 the broker it started, 300 another.
+type proc string
+
+func (p proc) write(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join(string(p), name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// process writes one with so much processor time and memory. Its name has blanks and parentheses, as the kernel allows.
+func (p proc) process(t *testing.T, pid int, command string, ticks, pages int64, began string) {
+	t.Helper()
+	stat := fmt.Sprintf("%d (a) R b) S 1 1 1 0 -1 4194560 1 2 3 4 %d %d 0 0 20 0 1 0 %s 1000 %d 18446744073709551615 1", pid, ticks-1, 1, began, pages)
+	p.write(t, fmt.Sprintf("%d/stat", pid), stat)
+	p.write(t, fmt.Sprintf("%d/cmdline", pid), command)
+}
+
+func aProc(t *testing.T) proc {
+	t.Helper()
+	p := proc(t.TempDir())
+	p.process(t, 100, "sh\x00-c\x00beam.smp start\x00", 10, 50, "1")
+	p.process(t, 200, "/usr/lib/beam.smp\x00start\x00", 1000, 5000, "2")
+	p.process(t, 300, "other\x00", 10, 90000, "3")
+	p.write(t, "net/tcp", "  sl  local_address rem_address   st\n   0: 0100007F:1628 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 777 1\n"+
+		"   1: 0100007F:1628 0100007F:9999 01 00000000:00000000 00:00000000 00000000     0        0 888 1\n")
+	for pid, socket := range map[int]string{200: "777", 300: "888"} {
+		dir := filepath.Join(string(p), fmt.Sprint(pid), "fd")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("socket:["+socket+"]", filepath.Join(dir, "5")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+func TestBrokerProcessIsFound(t *testing.T) {
+	p := aProc(t)
+	for _, broker := range []plan.Process{{PID: 200}, {Port: 5672}, {Command: "beam.smp"}} {
+		h := newHost(string(p), broker)
+		if h.pid != 200 {
+			t.Errorf("%+v is taken for process %d, want 200", broker, h.pid)
+		}
+	}
+	for _, broker := range []plan.Process{{}, {PID: 999}, {Port: 5673}, {Command: "nothing"}} {
+		h := newHost(string(p), broker)
+		if s := h.sample(); s.HasBroker {
+			t.Errorf("%+v: figures %+v of a process that is not there", broker, s)
+		}
+	}
+}
+
+func TestBrokerFigures(t *testing.T) {
+	p := aProc(t)
+	h := newHost(string(p), plan.Process{Command: "beam.smp"})
+	h.other.at = h.other.at.Add(-2 * time.Second) // measured two seconds ago
+	p.process(t, 200, "/usr/lib/beam.smp\x00", 1300, 6000, "2")
+	s := h.sample()
+	if !s.HasBroker || s.BrokerCPU < 1.4 || s.BrokerCPU > 1.51 || s.BrokerRSS != 6000*int64(os.Getpagesize()) {
+		t.Errorf("%+v: want 3 s of processor time in 2 s, and 6000 pages", s)
+	}
+	p.process(t, 200, "/usr/lib/beam.smp\x00", 5, 10, "99") // restarted under the same pid
+	if s := h.sample(); s.HasBroker {
+		t.Errorf("%+v: the figures of two processes were mixed", s)
+	}
+	p.process(t, 200, "/usr/lib/beam.smp\x00", 15, 10, "99")
+	if s := h.sample(); !s.HasBroker || s.BrokerCPU < 0 {
+		t.Errorf("%+v: a restarted broker is not measured any more", s)
+	}
+}
+
+func TestOwnFigures(t *testing.T) {
+	h := newHost("/proc", plan.Process{})
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("no /proc here")
+	}
+	for began := time.Now(); time.Since(began) < 100*time.Millisecond; {
+		_ = fmt.Sprint(began) // be busy
+	}
+	if s := h.sample(); s.AgentCPU <= 0.1 || s.AgentRSS < 1<<20 {
+		t.Errorf("%+v after being busy for 100 ms", s)
+	}
+	missing := newHost(t.TempDir(), plan.Process{Port: 1, Command: "x"})
+	if s := missing.sample(); s.AgentCPU != 0 || s.AgentRSS != 0 {
+		t.Errorf("%+v without a /proc", s)
+	}
+}
