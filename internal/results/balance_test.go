@@ -112,3 +112,20 @@ func TestReturnedMessagesAreNoBacklog(t *testing.T) {
 		t.Errorf("unroutable %d, lost %d; want 2750 and 0: what came back is not lost", o.Ledger.Unroutable, o.Ledger.Lost)
 	}
 }
+
+// TestTheNetworkHoldsMessages: without warm-up, a simulated round trip of 100 ms keeps a tenth of a second on the wire, and that is no backlog.
+func TestTheNetworkHoldsMessages(t *testing.T) {
+	for latency, backlog := range map[time.Duration]bool{100 * time.Millisecond: false, 0: true} {
+		x := newWorld(func(w *plan.Workload) {
+			w.Publishers.Mode, w.Measure, w.Network.Latency = "fire-and-forget", plan.Duration(time.Second), plan.Duration(latency)
+		})
+		var sent []uint64
+		for i := range 1000 {
+			sent = append(sent, x.send(time.Duration(i)*time.Millisecond))
+		}
+		for i, n := range sent {
+			x.receive(n, 0, time.Duration(i+100)*time.Millisecond)
+		}
+		flagged(t, x.judge(), plan.Backlog, backlog, "throughput")
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -196,6 +195,30 @@ func TestATruncatedOutcomeIsNone(t *testing.T) {
 	}
 }
 
+// TestOutcomesOfOthersAreRefused: of another version of the format, or copied from another task.
+func TestOutcomesOfOthersAreRefused(t *testing.T) {
+	for name, edit := range map[string]func(*plan.Outcome){
+		"version": func(o *plan.Outcome) { o.Version++ },
+		"task":    func(o *plan.Outcome) { o.Task = "c1-r1" },
+		"run":     func(o *plan.Outcome) { o.Run = "run-2" },
+	} {
+		r := create(t, t.TempDir(), "run-1")
+		task := r.Plan().Tasks()[0]
+		o := finish(t, r, task)
+		edit(&o)
+		text, err := encode(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(r.Dir(), "tasks", task.ID, "outcome.json"), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if outcomes, err := r.Outcomes(); err != nil || len(outcomes) != 0 || len(r.Warnings()) != 1 {
+			t.Errorf("an outcome of another %s: %d outcomes, warnings %q, %v", name, len(outcomes), r.Warnings(), err)
+		}
+	}
+}
+
 // TestATemporaryFileIsNoOutcome: what is left of a write that was cut off has another name.
 func TestATemporaryFileIsNoOutcome(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
@@ -213,27 +236,6 @@ func TestATemporaryFileIsNoOutcome(t *testing.T) {
 	}
 	if err := r.Finish(o); err != nil || !r.Done(task.ID) {
 		t.Errorf("the task cannot be done again: %v", err)
-	}
-}
-
-func TestAtomicWritesLeaveNothingBehind(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "f")
-	for _, text := range []string{"one", "two"} {
-		if err := writeAtomic(path, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 {
-		t.Errorf("%d files, want one: %v", len(entries), err)
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o644 {
-		t.Errorf("mode %v, %v; others could not read it", info.Mode(), err)
-	}
-	if err := writeAtomic(filepath.Join(dir, "missing", "f"), nil); err == nil {
-		t.Error("writing into a directory that is not there succeeded")
 	}
 }
 
@@ -309,114 +311,5 @@ func TestResume(t *testing.T) {
 	m, err := second.Record(tasks[1].ID)
 	if err != nil || m.Tally(1).Sent != 2200 {
 		t.Errorf("the record of the second try has %d messages, want its own 2200 (%v)", m.Tally(1).Sent, err)
-	}
-}
-
-func TestAnotherRunOfTheSameIDIsRefused(t *testing.T) {
-	root := t.TempDir()
-	create(t, root, "run-1")
-	other := someRun("run-1")
-	other.Source.SHA256 = "ff"
-	if _, err := Create(root, other); err == nil || !strings.Contains(err.Error(), "another run") {
-		t.Errorf("another matrix may write into the run: %v", err)
-	}
-	for _, id := range []string{"", "latest", "../x", "a/b", ".hidden"} {
-		if _, err := Create(root, someRun(id)); err == nil {
-			t.Errorf("%q was taken as an id", id)
-		}
-	}
-}
-
-func TestOpenByWhatPeopleType(t *testing.T) {
-	root := t.TempDir()
-	if _, err := Open(root, "latest"); err == nil {
-		t.Error("opened the latest of no runs")
-	}
-	for i, id := range []string{"20260102-quick-aaaa", "20260102-quick-abbb", "20260103-slow-cccc"} {
-		run := someRun(id)
-		run.Started = run.Started.Add(time.Duration(i) * time.Hour)
-		r, err := Create(root, run)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-	}
-	for typed, want := range map[string]string{
-		"20260102-quick-aaaa": "20260102-quick-aaaa",
-		"20260102-quick-ab":   "20260102-quick-abbb",
-		"20260103":            "20260103-slow-cccc",
-		"latest":              "20260103-slow-cccc",
-		filepath.Join(root, "20260102-quick-aaaa"): "20260102-quick-aaaa",
-	} {
-		r, err := Open(root, typed)
-		if err != nil {
-			t.Errorf("open %q: %v", typed, err)
-			continue
-		}
-		if r.Plan().ID != want || filepath.Base(r.Dir()) != want {
-			t.Errorf("open %q gives %s in %s, want %s", typed, r.Plan().ID, r.Dir(), want)
-		}
-	}
-	for typed, want := range map[string][]string{
-		"20260102": {"2 runs begin so", "20260102-quick-aaaa", "20260102-quick-abbb"},
-		"nope":     {"no such run", "20260102-quick-aaaa", "20260103-slow-cccc (quick, 0 of 4 tasks done)"},
-		"":         {"no id given", "20260103-slow-cccc"},
-	} {
-		_, err := Open(root, typed)
-		for _, part := range want {
-			if err == nil || !strings.Contains(err.Error(), part) {
-				t.Errorf("open %q: error %v does not say %q", typed, err, part)
-			}
-		}
-	}
-	if err := os.Remove(filepath.Join(root, "latest")); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := Open(root, "latest"); err != nil || r.Plan().ID != "20260103-slow-cccc" {
-		t.Errorf("without the link, latest is %v, %v; want the run that started last", r, err)
-	}
-}
-
-func TestList(t *testing.T) {
-	root := t.TempDir()
-	if all, err := List(filepath.Join(root, "missing")); err != nil || len(all) != 0 {
-		t.Errorf("a directory that is not there: %v, %v", all, err)
-	}
-	for i, id := range []string{"run-a", "run-b"} {
-		run := someRun(id)
-		run.Started = run.Started.Add(time.Duration(i) * time.Hour)
-		r, err := Create(root, run)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if id == "run-a" {
-			finish(t, r, r.Plan().Tasks()[0])
-		}
-	}
-	if err := os.Mkdir(filepath.Join(root, "not-a-run"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	all, err := List(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := ""
-	for _, s := range all {
-		got += fmt.Sprintf("%s %d/%d %s; ", s.ID, s.Done, s.Tasks, s.Name)
-	}
-	if want := "run-b 0/4 quick; run-a 1/4 quick; "; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestTaskIDsStayInTheDirectory(t *testing.T) {
-	r := create(t, t.TempDir(), "run-1")
-	for _, id := range []string{"", "../run.json", "a/b", ".", ".."} {
-		if err := r.Append(id, record.Snapshot{}); err == nil {
-			t.Errorf("a task called %q was recorded", id)
-		}
-	}
-	if err := r.WriteFile("../x", nil); err == nil {
-		t.Error("a file was written outside the run's directory")
 	}
 }
