@@ -118,16 +118,18 @@ func mergeWindows(handed []*Window) []Window {
 		sum.add(w)
 		w.recycle()
 	}
-	merged = slices.DeleteFunc(merged, (*Window).Empty)
 	slices.SortFunc(merged, (*Window).compare)
-	list := make([]Window, len(merged))
-	for i, w := range merged {
+	var list []Window
+	for _, w := range merged {
+		if w.Empty() {
+			continue
+		}
 		for _, h := range w.Hists {
 			if h != nil {
 				h.settle()
 			}
 		}
-		list[i] = *w
+		list = append(list, *w)
 	}
 	return list
 }

@@ -39,7 +39,7 @@ func (m *Merge) writeHlog(w io.Writer, s Series) error {
 	origin, zero := m.hlogTimes(lines)
 	log.SetBaseTime(zero)
 	for _, header := range []func() error{
-		func() error { return log.OutputComment(fmt.Sprintf("[Lockstep %v latency in nanoseconds]", s)) },
+		func() error { return log.OutputComment(fmt.Sprintf("[Lockstep series %v, values in nanoseconds]", s)) },
 		log.OutputLogFormatVersion,
 		func() error { return log.OutputBaseTime(zero) },
 		func() error { return log.OutputStartTime(zero) },

@@ -1,0 +1,122 @@
+package record
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// logged is a record of two seconds of warm-up and two and a half of measurement, 100 samples a window.
+func logged(epoch time.Time) *Merge {
+	c := NewCollector(2500 * time.Millisecond)
+	r := c.Recorder()
+	for i := -200; i < 250; i++ {
+		at := int64(i) * int64(10*time.Millisecond)
+		r.Window(at, i >= 0).Record(Send, 3_000_000+at/1000)
+	}
+	r.Flush()
+	m := NewMerge()
+	s := Snapshot{Epoch: epoch}
+	s.Windows, s.Sets = c.Take()
+	m.Add(s)
+	return m
+}
+
+type logLine struct {
+	tag               string
+	start, end, count int64
+	least, most       int64
+}
+
+func readLog(t *testing.T, log string) (lines []logLine) {
+	t.Helper()
+	reader := hdrhistogram.NewHistogramLogReader(strings.NewReader(log))
+	for {
+		h, err := reader.NextIntervalHistogram()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h == nil {
+			return lines
+		}
+		lines = append(lines, logLine{h.Tag(), h.StartTimeMs(), h.EndTimeMs(), h.TotalCount(), h.Min(), h.Max()})
+	}
+}
+
+// Other tools must read our logs: each window where it was, with all of its samples, and warm-up set apart.
+func TestHlogReadsBack(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		epoch time.Time
+		zero  int64 // when T0 was for the reader, ms
+	}{
+		{"with a wall clock", time.UnixMilli(1_700_000_000_250), 1_700_000_000_250},
+		{"without one", time.Time{}, 2000},
+	} {
+		m := logged(c.epoch)
+		var log bytes.Buffer
+		if err := m.WriteHlog(&log, Send); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"#[Histogram log format version 1.3]\n", "#[StartTime: ", "\"StartTimestamp\",\"Interval_Length\""} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("%s: no %q in\n%s", c.name, want, log.String())
+			}
+		}
+		lines := readLog(t, log.String())
+		windows := m.Windows()
+		if len(lines) != 5 || len(windows) != 5 {
+			t.Fatalf("%s: %d lines for %d windows, want 5", c.name, len(lines), len(windows))
+		}
+		for i, w := range windows {
+			l, start := lines[i], c.zero+w.Start/int64(time.Millisecond)
+			if abs(l.start-start) > 1 || abs(l.end-l.start-w.Length/int64(time.Millisecond)) > 1 {
+				t.Errorf("%s: line %d from %d to %d, want from %d for %d ns", c.name, i, l.start, l.end, start, w.Length)
+			}
+			if (l.tag == "") != w.Measured {
+				t.Errorf("%s: line %d has the tag %q, measured: %v", c.name, i, l.tag, w.Measured)
+			}
+			h := w.Hists[Send]
+			if l.count != int64(h.Count()) || l.least > h.Min() || l.most < h.Max() || float64(l.most-l.least) > 1.01*float64(h.Max()-h.Min())+2000 {
+				t.Errorf("%s: line %d has %d samples from %d to %d, want %d from %d to %d", c.name, i, l.count, l.least, l.most, h.Count(), h.Min(), h.Max())
+			}
+		}
+	}
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+// A series without samples gives a log without lines, not an error; so does an empty record.
+func TestHlogWithoutSamples(t *testing.T) {
+	for _, m := range []*Merge{NewMerge(), logged(time.Time{})} {
+		var log bytes.Buffer
+		if err := m.WriteHlog(&log, Blocked); err != nil {
+			t.Fatal(err)
+		}
+		if lines := readLog(t, log.String()); len(lines) != 0 || !strings.Contains(log.String(), "StartTimestamp") {
+			t.Errorf("%d lines in\n%s", len(lines), log.String())
+		}
+	}
+}
+
+type brokenWriter struct{ after int }
+
+var errBroken = errors.New("disk full")
+
+func (w *brokenWriter) Write(p []byte) (int, error) {
+	if w.after -= len(p); w.after < 0 {
+		return 0, errBroken
+	}
+	return len(p), nil
+}
+
+// A log that could not be written must not pass for one.
+func TestHlogReportsWriteErrors(t *testing.T) {
+	if err := logged(time.Time{}).WriteHlog(&brokenWriter{}, Send); !errors.Is(err, errBroken) {
+		t.Errorf("error %v, want %v", err, errBroken)
+	}
+}

@@ -1,0 +1,119 @@
+package record
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// members lists what pages hold, so that tests can compare them with a plain map.
+func members(pages []Page, into map[uint64]bool) {
+	for _, p := range pages {
+		for i := range uint64(pageSize) {
+			if p.words[i/64]>>(i%64)&1 != 0 {
+				into[p.Number*pageSize+i] = true
+			}
+		}
+	}
+}
+
+// A set must say exactly what a map says, and what it hands over, united, must be exactly its contents.
+func TestSetAgreesWithMap(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	for range 10 {
+		c := NewCollector(time.Second)
+		recorder := c.Recorder()
+		s := recorder.Set(SetKey{Kind: SetReceived})
+		model, handed := map[uint64]bool{}, map[uint64]bool{}
+		next := uint64(0)
+		for range 40_000 {
+			sequence := next
+			switch r.IntN(100) {
+			case 0:
+				sequence = r.Uint64N(next + 1)
+			case 1:
+				sequence = maxDirect*pageSize + r.Uint64N(10_000)
+			case 2:
+				next += r.Uint64N(30)
+			default:
+				next++
+			}
+			if s.Add(sequence) == model[sequence] {
+				t.Fatalf("adding %d: new %v, and it was there: %v", sequence, !model[sequence], model[sequence])
+			}
+			model[sequence] = true
+			if r.IntN(5000) == 0 {
+				recorder.Flush()
+				_, sets := c.Take()
+				for _, p := range sets {
+					members(p.Pages, handed)
+				}
+			}
+			if probe := r.Uint64N(next + 100); s.Contains(probe) != model[probe] {
+				t.Fatalf("contains %d: %v", probe, !model[probe])
+			}
+		}
+		recorder.Flush()
+		_, sets := c.Take()
+		for _, p := range sets {
+			members(p.Pages, handed)
+		}
+		if s.Count() != uint64(len(model)) {
+			t.Errorf("count %d, want %d", s.Count(), len(model))
+		}
+		if len(handed) != len(model) {
+			t.Errorf("handed over %d, want %d", len(handed), len(model))
+		}
+		for sequence := range handed {
+			if !model[sequence] {
+				t.Errorf("handed over %d, which was never added", sequence)
+			}
+		}
+	}
+}
+
+// Memory of a page that was let go full is used again: it must begin empty, and the full page must stay full.
+func TestSetReusesFullPages(t *testing.T) {
+	recorder := NewCollector(0).Recorder()
+	s := recorder.Set(SetKey{})
+	for i := range uint64(3 * pageSize) {
+		s.Add(i)
+		if i%pageSize == pageSize-1 {
+			recorder.Flush()
+		}
+	}
+	if !s.Add(3 * pageSize) {
+		t.Error("a fresh page has numbers in it")
+	}
+	if s.Add(5) || !s.Contains(5) {
+		t.Error("a full page forgot its numbers")
+	}
+	if s.Count() != 3*pageSize+1 {
+		t.Errorf("count %d", s.Count())
+	}
+}
+
+// Only what changed travels.
+func TestSetHandsOverWhatChanged(t *testing.T) {
+	c := NewCollector(0)
+	recorder := c.Recorder()
+	s := recorder.Set(SetKey{Kind: SetSent, Publisher: 4})
+	take := func() []SetPages {
+		recorder.Flush()
+		_, sets := c.Take()
+		return sets
+	}
+	s.Add(1)
+	s.Add(pageSize)
+	if got := take(); len(got) != 1 || len(got[0].Pages) != 2 || got[0].Key != (SetKey{Kind: SetSent, Publisher: 4}) {
+		t.Errorf("first hand-over: %+v", got)
+	}
+	s.Add(1) // not new
+	s.Add(pageSize + 1)
+	if got := take(); len(got) != 1 || got[0].Pages[len(got[0].Pages)-1].Number != 1 {
+		t.Errorf("second hand-over: %+v", got)
+	}
+	if got := take(); got != nil {
+		t.Errorf("nothing changed, and %+v was handed over", got)
+	}
+}

@@ -1,0 +1,78 @@
+package record
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// A snapshot in pieces must say what it said whole, down to pieces that cannot be divided.
+func TestSplitLosesNothing(t *testing.T) {
+	c := NewCollector(0)
+	r := c.Recorder()
+	s := r.Set(SetKey{Kind: SetSent})
+	for i := range uint64(20_000) {
+		r.Window(int64(i)*second/4000, true).Counts[Sent]++
+		s.Add(2 * i)
+	}
+	r.Flush()
+	whole := Snapshot{Agent: "a", Host: HostSample{AgentCPU: 1}, Events: []Event{{Kind: "x"}}, Final: true, LastSend: 5}
+	whole.Windows, whole.Sets = c.Take()
+	m := NewMerge()
+	finals, seq := 0, uint64(0)
+	var add func(Snapshot)
+	add = func(s Snapshot) {
+		if first, second, ok := s.Split(); ok {
+			add(first)
+			add(second)
+			return
+		}
+		if len(s.Windows) > 1 || len(s.Sets) > 0 && len(s.Sets[0].Pages) > 1 {
+			t.Errorf("not divided: %d windows, %d sets", len(s.Windows), len(s.Sets))
+		}
+		if s.Final {
+			finals++
+		}
+		seq++
+		s.Seq = seq
+		m.Add(s)
+	}
+	add(whole)
+	if m.Total(Sent) != 20_000 || m.Tally(0).Sent != 20_000 {
+		t.Errorf("%d counted, %d in the set, want 20000", m.Total(Sent), m.Tally(0).Sent)
+	}
+	if finals != 1 || len(m.Events()) != 1 || len(m.Hosts()["a"]) != 1 || m.LastSend() != 5 {
+		t.Errorf("%d final parts, %d events, %d samples, want one of each", finals, len(m.Events()), len(m.Hosts()["a"]))
+	}
+	if seq < 10 {
+		t.Errorf("only %d parts", seq)
+	}
+}
+
+// A second of a fast task must fit well into one message.
+func TestSnapshotIsCompact(t *testing.T) {
+	c := NewCollector(0)
+	p, k := c.Recorder(), c.Recorder()
+	sent, received := p.Set(SetKey{Kind: SetSent}), k.Set(SetKey{Kind: SetReceived})
+	for i := range uint64(500_000) {
+		w := p.Window(int64(i)*2000, true)
+		w.Counts[Sent]++
+		w.Record(Send, int64(100_000+i*7919%200_000))
+		sent.Add(i)
+		w = k.Window(int64(i)*2000, true)
+		w.Counts[Received]++
+		w.Record(Processing, int64(100_000+i*7919%900_000))
+		received.Add(i)
+	}
+	p.Flush()
+	k.Flush()
+	s := Snapshot{Protocol: 1, Task: "t", Agent: "a", Seq: 1}
+	s.Windows, s.Sets = c.Take()
+	data, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(data) > 16<<10 {
+		t.Errorf("one second of 500,000 messages takes %d bytes", len(data))
+	}
+	t.Logf("%d bytes", len(data))
+}
