@@ -172,7 +172,7 @@ func (f *fleet) measuring() bool {
 
 const twoCells = `
 axes: mode: ["confirm-window", "confirm-each"]
-cell: {axis: _, publishers: {mode: axis.mode, rate: 500}, warmup: "200ms", measure: "6s", drain: {silence: "1s", most: "5s"}}
+cell: {axis: _, publishers: {mode: axis.mode, rate: 500, persistent: false}, warmup: "200ms", measure: "6s", drain: {silence: "1s", most: "5s"}}
 `
 
 // An agent is killed in mid-measurement while another stands by: it is noticed within 5 s, the record says which agent, where, and

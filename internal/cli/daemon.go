@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +56,7 @@ Beyond loopback, --listen needs credentials: LOCKSTEP_TOKEN, or LOCKSTEP_USER an
 func controlPlane(ctx context.Context, s serverFlags, listen, dir string, log *slog.Logger) (*wire.Conn, func(), error) {
 	background := context.WithoutCancel(ctx)
 	if listen == "" {
-		conn, err := wire.Dial(background, s.url, s.auth())
+		conn, err := dialPatiently(ctx, s, log)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -72,6 +73,23 @@ func controlPlane(ctx context.Context, s serverFlags, listen, dir string, log *s
 	}
 	log.Info("control plane is up", "url", server.URL())
 	return conn, func() { conn.Close(); server.Close() }, nil
+}
+
+// dialPatiently keeps trying: daemons start in any order.
+func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.Conn, error) {
+	const least, most = 250 * time.Millisecond, 5 * time.Second
+	for pause := least; ; pause = min(2*pause, most) {
+		conn, err := wire.Dial(context.WithoutCancel(ctx), s.url, s.auth())
+		if err == nil {
+			return conn, nil
+		}
+		log.Warn("control plane does not answer yet, trying again", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 // Agent is the daemon on a client host.
@@ -96,9 +114,9 @@ leave it no more.`,
 				return exit{ExitBadMatrix, errors.New("an agent needs --server and a --name; see agent --help")}
 			}
 			cfg.Log, cfg.Version = daemonLog(stderr, verbose), version()
-			conn, err := wire.Dial(context.WithoutCancel(c.Context()), s.url, s.auth())
+			conn, err := dialPatiently(c.Context(), s, cfg.Log)
 			if err != nil {
-				return err
+				return leave(err)
 			}
 			defer conn.Close()
 			return leave(agent.Serve(c.Context(), conn, cfg))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	}
 	run := submission.Run
 	if len(run.Cells) == 0 {
-		return exit{ExitBadMatrix, fmt.Errorf("%s: no cell is left to run: %d combinations are skipped or n/a; ctl plan says why", run.Source.File, len(run.Excluded))}
+		return exit{ExitBadMatrix, nothingLeft(run)}
 	}
 	background := context.WithoutCancel(ctx) // a first Ctrl-C must not cut the control plane under the run
 	fleet, err := o.server.connect(background, run.Agents, logger(c.ErrOrStderr(), o.verbose))
@@ -176,6 +177,17 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 		}
 	}
 	return s, nil
+}
+
+// nothingLeft says why a matrix has no cell to run.
+func nothingLeft(run plan.Run) error {
+	var reasons []string
+	for _, x := range run.Excluded {
+		if text := x.Kind + ": " + x.Reason; !slices.Contains(reasons, text) {
+			reasons = append(reasons, text)
+		}
+	}
+	return fmt.Errorf("%s: no cell is left to run: %d combinations are left out:\n  %s", run.Source.File, len(run.Excluded), strings.Join(reasons, "\n  "))
 }
 
 // newRunID is sortable by time and unlikely to meet another: "20260102-150405-quick-3f9c".

@@ -4,10 +4,12 @@ package tax
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -74,10 +76,12 @@ func compare(b *testing.B, s subject) {
 
 // measure takes the pairs of one work in the order bare, engine, engine, bare, so that a drift of the machine hits both alike.
 func measure(b *testing.B, s subject, w work) string {
-	w.n = 500
-	for range 3 { // size the sample, and warm up
+	w.n = 1000
+	fastest := 0.0
+	for range 4 { // size the sample, and warm up
 		first := s.bare(b, w)
-		w.n = min(most, max(200, int(float64(w.n)*float64(sampleTime)/float64(first.elapsed))))
+		fastest = max(fastest, float64(w.n)/first.elapsed.Seconds())
+		w.n = min(most, max(1000, int(fastest*sampleTime.Seconds())))
 	}
 	engine(b, s, w)
 	var bare, full, ratio, extra, floor []float64
@@ -85,11 +89,11 @@ func measure(b *testing.B, s subject, w work) string {
 	for i := range pairs {
 		var x, y sample
 		if i%2 == 0 {
-			x = taken(func() sample { return s.bare(b, w) })
-			y = taken(func() sample { return engine(b, s, w) })
+			x = taken("bare", func() sample { return s.bare(b, w) })
+			y = taken("engine", func() sample { return engine(b, s, w) })
 		} else {
-			y = taken(func() sample { return engine(b, s, w) })
-			x = taken(func() sample { return s.bare(b, w) })
+			y = taken("engine", func() sample { return engine(b, s, w) })
+			x = taken("bare", func() sample { return s.bare(b, w) })
 		}
 		n := float64(w.n)
 		bare, full = append(bare, n/x.elapsed.Seconds()), append(full, n/y.elapsed.Seconds())
@@ -107,10 +111,11 @@ func measure(b *testing.B, s subject, w work) string {
 		quantile(extra, 0.5), quantile(extra, 0.25), quantile(extra, 0.75), quantile(floor, 0.5), w.n)
 }
 
-// taken collects the garbage of others first.
-func taken(take func() sample) sample {
+// taken collects the garbage of others first. A CPU profile tells the sides apart: go tool pprof -tagfocus side=engine.
+func taken(side string, take func() sample) (s sample) {
 	runtime.GC()
-	return take()
+	pprof.Do(context.Background(), pprof.Labels("side", side), func(context.Context) { s = take() })
+	return s
 }
 
 // quantile interpolates between the two nearest values.

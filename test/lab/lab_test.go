@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestParse(t *testing.T) {
+	faulty := [][]string{nil, {"walk"}, {"run", "rabbitmq"}, {"run", "--", "true"}, {"up", "kafkaesque"}, {"up", "rabbitmq", "--", "true"}}
+	for _, args := range faulty {
+		if _, err := parse(args); err == nil {
+			t.Errorf("%v is accepted", args)
+		}
+	}
+	o, err := parse([]string{"run", "--keep", "rabbitmq3", "rabbitmq", "--", "go", "test", "--", "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.parts) != 2 || o.parts[0].Name != "rabbitmq3" || !o.keep || strings.Join(o.command, " ") != "go test -- x" {
+		t.Errorf("the command line is read as %+v", o)
+	}
+}
+
+// What a broker's start script leaves running would hold ports and memory for ever.
+func TestStopEndsChildrenToo(t *testing.T) {
+	dir := t.TempDir()
+	p := &Process{
+		Name: "shell", Dir: dir, Log: filepath.Join(dir, "log"),
+		Command: []string{"/bin/sh", "-c", "trap '' TERM; sleep 600 & echo $! > child; wait; wait"},
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var child int
+	for deadline := time.Now().Add(5 * time.Second); child == 0; time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(filepath.Join(dir, "child"))
+		child, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		if time.Now().After(deadline) {
+			p.Kill()
+			t.Fatal("the shell did not start its child")
+		}
+	}
+	if err := p.Check(); err != nil {
+		t.Error(err)
+	}
+	p.Kill()
+	if err := p.Check(); err == nil {
+		t.Error("a killed process is taken for a running one")
+	}
+	for deadline := time.Now().Add(5 * time.Second); running(child); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d, a child, is left", child)
+		}
+	}
+}
+
+// running tells whether a process exists and is more than an entry that nobody has asked for.
+func running(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && !bytes.Contains(stat, []byte(") Z "))
+}
+
+func TestCommandsExitCode(t *testing.T) {
+	interrupts := make(chan os.Signal, 1)
+	var out bytes.Buffer
+	code, err := runCommand([]string{"/bin/sh", "-c", "echo $GREETING; exit 7"}, []string{"GREETING=hello"}, interrupts, &out, &out)
+	if code != 7 || err != nil || out.String() != "hello\n" {
+		t.Errorf("code %d, error %v, output %q", code, err, out.String())
+	}
+	interrupts <- syscall.SIGINT
+	code, _ = runCommand([]string{"/bin/sh", "-c", "trap 'exit 9' INT; sleep 600 & wait"}, nil, interrupts, &out, &out)
+	if code == 0 {
+		t.Error("an interrupted command's code is 0")
+	}
+}
+
+// Two brokers on one port would not both start.
+func TestFreePorts(t *testing.T) {
+	ports, err := freePorts(20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for _, port := range ports {
+		if seen[port] {
+			t.Errorf("port %d is given twice", port)
+		}
+		seen[port] = true
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			t.Errorf("port %d is not free: %v", port, err)
+			continue
+		}
+		_ = listener.Close()
+	}
+}
