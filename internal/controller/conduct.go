@@ -124,6 +124,9 @@ func (c *conduct) assign(ctx context.Context) error {
 	for i, a := range plan.Assign(c.task, names) {
 		a.Publishers.Total = c.work.Publishers.Nodes * c.work.Publishers.Threads // consumers must know it, too
 		if err := c.conn.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
+			for _, p := range c.parts[i:] { // not waited for; one that got it all the same finds that the task has ended
+				p.dropped = true
+			}
 			return err
 		}
 	}

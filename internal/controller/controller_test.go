@@ -126,6 +126,7 @@ func TestBrokerThatIsNotThere(t *testing.T) {
 			c.Broker.Options, _ = json.Marshal(map[string]string{"fail": where, "url": "amqp://me:hunter2@127.0.0.1:1"})
 		}
 	}
+	before := faultyTeardowns.Load()
 	w := l.run(aRun(broken("open"), broken("setup"), broken("consumer"), broken("publisher"), nil), nil, nil)
 	all := w.outcomes()
 	if len(all) != 5 || w.end.Failed != 4 {
@@ -146,7 +147,7 @@ func TestBrokerThatIsNotThere(t *testing.T) {
 	if open := faultyOpen.Load(); open != 0 {
 		t.Errorf("%d sessions were left open", open)
 	}
-	if n := faultyTeardowns.Load(); n != 3 {
+	if n := faultyTeardowns.Load() - before; n != 3 {
 		t.Errorf("%d teardowns for the 3 tasks whose session could be opened", n)
 	}
 }
@@ -316,5 +317,93 @@ func TestUnknownRun(t *testing.T) {
 	defer cancel()
 	if _, err := controller.Record(ctx, l.client, "nothing", t.TempDir(), nil); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("following a run that does not exist: %v, want an error at once", err)
+	}
+}
+
+func TestFleetOverTheNetworkKeptOnDisk(t *testing.T) {
+	t.Parallel()
+	cfg := wire.ServerConfig{Listen: "127.0.0.1:0", Auth: wire.Auth{User: "bench", Password: "pw"}, Dir: t.TempDir()}
+	l := newLabOn(t, cfg, "a1", "a2", "a3", "a4")
+	run := aRun(nil, nil)
+	w := l.run(run, nil, nil)
+	for _, o := range w.outcomes() {
+		if o.Verdict != plan.Valid || o.Ledger.Received != 4000 {
+			t.Errorf("%s is %s %v, %+v", o.Task, o.Verdict, o.Reasons, o.Ledger)
+		}
+	}
+	if w.end.Ran != 2 {
+		t.Errorf("the run ended with %+v", w.end)
+	}
+	// The record stays on the control plane: a second follower gets the same, later.
+	copied, err := controller.Record(t.Context(), l.client, run.ID, t.TempDir(), nil)
+	if err != nil || copied != w.end {
+		t.Errorf("a second copy ended with %+v, %v; the first with %+v", copied, err, w.end)
+	}
+}
+
+func TestSubmissionsThatMakeNoSenseAreRefused(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1")
+	none, endless, negative := aRun(nil), aRun(nil), aRun(func(c *plan.Cell) { c.Workload.Publishers.Nodes = -3 })
+	none.Cells = nil
+	endless.Repeat = 1 << 60
+	for _, run := range []plan.Run{none, endless, negative} {
+		if w := l.run(run, nil, nil); w.end.Reason != wire.EndRefused || w.end.Detail == "" {
+			t.Errorf("%d cells, %d repetitions: the run ended with %+v, want refused and why", len(run.Cells), run.Repeat, w.end)
+		}
+	}
+}
+
+// TestNothingIsLeftOnTheControlPlane runs tasks in an embedded control plane, where memory must not grow from task to task.
+func TestNothingIsLeftOnTheControlPlane(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	run := aRun(nil, nil)
+	run.Repeat = 3
+	if w := l.run(run, nil, nil); w.end.Ran != 6 || w.end.Failed != 0 {
+		t.Fatalf("%+v", w.end)
+	}
+	kept, err := l.client.Stored(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for subject := range kept {
+		for _, gone := range []string{".queue.", ".task.", ".snapshot.", ".arrive."} {
+			if strings.Contains(subject, gone) {
+				t.Errorf("%s is still there after its task has ended", subject)
+			}
+		}
+	}
+	if len(kept) == 0 {
+		t.Error("nothing is stored at all: the test looks at the wrong place")
+	}
+}
+
+func TestAnotherControllerTakesTheRunUp(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	run := aRun(nil, func(c *plan.Cell) {
+		c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 1000, plan.Duration(2*time.Second)
+	}, func(c *plan.Cell) { c.Workload.Message.Size = 500 })
+	restarted := false
+	w := l.run(run, nil, func(p controller.Progress) {
+		if p.Kind == controller.LiveRates && p.N == 2 && !restarted {
+			restarted = true
+			l.stop()
+			l.wg.Wait()
+			l.control()
+		}
+	})
+	if got, want := w.kinds(), "accepted started outcome started interrupted accepted started outcome started outcome end"; got != want {
+		t.Errorf("the follower saw %q, want %q: the first task once, the one in flight again, then the rest", got, want)
+	}
+	all := w.outcomes()
+	if len(all) != 3 || w.end.Reason != wire.EndDone {
+		t.Fatalf("%d outcomes, %+v", len(all), w.end)
+	}
+	for i, o := range all {
+		if o.Verdict != plan.Valid || i == 1 && o.Ledger.Sent > 2000 { // 1000 a second for 2 s
+			t.Errorf("%s is %s %v, %d sent: its two tries were mixed", o.Task, o.Verdict, o.Reasons, o.Ledger.Sent)
+		}
 	}
 }

@@ -29,9 +29,11 @@ func TestMain(m *testing.M) {
 // lab is an embedded control plane with a controller and agents in this process.
 type lab struct {
 	t      testing.TB
+	cfg    wire.ServerConfig
 	server *wire.Server
 	client *wire.Conn
 	agents map[string]*labAgent
+	conns  []*wire.Conn
 	dir    string // of the agents
 	wg     sync.WaitGroup
 	stop   context.CancelFunc
@@ -45,28 +47,41 @@ type labAgent struct {
 
 func newLab(t testing.TB, agents ...string) *lab {
 	t.Helper()
-	l := &lab{t: t, agents: map[string]*labAgent{}, dir: t.TempDir()}
+	return newLabOn(t, wire.ServerConfig{}, agents...)
+}
+
+// newLabOn is a lab on a control plane of a certain kind; one that listens is used over the network.
+func newLabOn(t testing.TB, cfg wire.ServerConfig, agents ...string) *lab {
+	t.Helper()
+	l := &lab{t: t, cfg: cfg, agents: map[string]*labAgent{}, dir: t.TempDir()}
+	cfg.Log = l.log()
 	var err error
-	if l.server, err = wire.Embedded(t.Context(), wire.ServerConfig{Log: l.log()}); err != nil {
+	if l.server, err = wire.Embedded(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.close)
 	l.client = l.connect()
-	ctx, stop := context.WithCancel(context.Background())
-	l.stop = stop
-	conn := l.connect()
-	if err := conn.Prepare(ctx); err != nil {
-		t.Fatal(err)
-	}
-	l.wg.Go(func() {
-		if err := controller.Serve(ctx, conn, controller.Config{Log: l.log(), Gather: 500 * time.Millisecond}); err != nil {
-			t.Errorf("controller: %v", err)
-		}
-	})
+	l.control()
 	for _, name := range agents {
 		l.start(name)
 	}
 	return l
+}
+
+// control starts a controller; stop ends it, and wg waits for that.
+func (l *lab) control() {
+	l.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	conn := l.connect()
+	if err := conn.Prepare(ctx); err != nil {
+		l.t.Fatal(err)
+	}
+	l.wg.Go(func() {
+		if err := controller.Serve(ctx, conn, controller.Config{Log: l.log(), Gather: 500 * time.Millisecond}); err != nil {
+			l.t.Errorf("controller: %v", err)
+		}
+	})
 }
 
 func (l *lab) log() *slog.Logger {
@@ -79,9 +94,14 @@ func (l *lab) log() *slog.Logger {
 func (l *lab) connect() *wire.Conn {
 	l.t.Helper()
 	c, err := l.server.Connect(l.t.Context())
+	if l.cfg.Listen != "" {
+		c.Close()
+		c, err = wire.Dial(l.t.Context(), l.server.URL(), l.cfg.Auth)
+	}
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	l.conns = append(l.conns, c)
 	return c
 }
 
@@ -115,9 +135,6 @@ func (l *lab) kill(name string) {
 }
 
 func (l *lab) close() {
-	if l.client != nil {
-		l.client.Close()
-	}
 	for name, a := range l.agents {
 		a.stop()
 		select {
@@ -131,6 +148,9 @@ func (l *lab) close() {
 		l.stop()
 	}
 	l.wg.Wait()
+	for _, c := range l.conns {
+		c.Close()
+	}
 	l.server.Close()
 	if left, err := os.ReadDir(l.dir); err != nil || len(left) > 0 {
 		l.t.Errorf("agents left %v behind, %v", left, err)

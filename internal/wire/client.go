@@ -205,3 +205,22 @@ func decodeInto[T any](c *Conn, m jetstream.Msg, who string, to **T) error {
 	*to = v
 	return nil
 }
+
+// Stored counts the messages that the control plane keeps, by subject.
+func (c *Conn) Stored(ctx context.Context) (map[string]uint64, error) {
+	all := map[string]uint64{}
+	for _, stream := range []string{streamQueue, streamTasks, streamRecord} {
+		s, err := c.js.Stream(ctx, stream)
+		if err != nil {
+			return nil, fmt.Errorf("look at %s: %w", stream, err)
+		}
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+		if err != nil {
+			return nil, fmt.Errorf("look at %s: %w", stream, err)
+		}
+		for subject, n := range info.State.Subjects {
+			all[subject] += n
+		}
+	}
+	return all, nil
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -349,6 +350,48 @@ func TestPulseBeatsAndSaysGoodbye(t *testing.T) {
 	if left.Load() != 1 {
 		t.Error("no goodbye: the controller would take an agent that stops for a lost one")
 	}
+}
+
+func TestARunOfTenThousandCellsFits(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	c := link(t, s)
+	run := plan.Run{ID: "r", Repeat: 3}
+	for i := range 10_000 {
+		cell := plan.Cell{ID: fmt.Sprintf("%012x", uint64(i)*0x9e3779b97f4a7c15>>16), Index: i, Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "nats",
+			Options: []byte(`{"url":"nats://u:p@127.0.0.1:4222"}`)}}
+		run.Cells = append(run.Cells, cell)
+	}
+	if err := c.Submit(t.Context(), Submission{Run: run}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	_ = c.Queue(ctx, func(r Request) {
+		if r.Err != nil || len(r.Submission.Run.Cells) != len(run.Cells) || r.Submission.Run.Cells[9999].ID != run.Cells[9999].ID {
+			t.Errorf("the run came back as %d cells, %v", len(r.Submission.Run.Cells), r.Err)
+		}
+		stop()
+	})
+}
+
+func TestLastingOutlivesByAFixedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		lasting, cancel := Lasting(ctx, 10*time.Second)
+		defer cancel()
+		time.Sleep(time.Minute)
+		if lasting.Err() != nil {
+			t.Error("it ended before the other did")
+		}
+		end()
+		time.Sleep(9 * time.Second)
+		if lasting.Err() != nil {
+			t.Error("it ended too early")
+		}
+		time.Sleep(2 * time.Second)
+		if lasting.Err() == nil {
+			t.Error("it did not end: what waits with it could hang for ever")
+		}
+	})
 }
 
 func FuzzUntoken(f *testing.F) {
