@@ -106,7 +106,7 @@ func (s SetPages) MarshalJSON() ([]byte, error) {
 	j := setPagesJSON{SetKey: s.Key, Pages: []byte{}}
 	next := uint64(0)
 	for _, p := range s.Pages {
-		if p.words == nil || p.Number < next || p.Number >= maxPage {
+		if p.words == nil || *p.words == none || p.Number < next || p.Number >= maxPage {
 			return nil, fmt.Errorf("encode set %v: page %d is empty, out of order or out of range", s.Key, p.Number)
 		}
 		j.Pages = binary.AppendUvarint(j.Pages, p.Number-next)
@@ -208,6 +208,9 @@ func decodeWords(data []byte) (*words, []byte, error) {
 			w[i] = binary.LittleEndian.Uint64(data[8*i:])
 		}
 		return w, data[pageBytes:], nil
+	}
+	if form == formRuns {
+		return nil, nil, errors.New("a page of nothing")
 	}
 	return decodeRuns(form-formRuns, data)
 }

@@ -12,6 +12,7 @@ import (
 // pattern draws pages as they come in practice: full, nearly so, in stretches, scattered, with holes.
 func pattern(r *rand.Rand) *words {
 	w := new(words)
+	w[r.IntN(wordsInPage)] = 1 // never empty: such pages do not travel
 	switch r.IntN(6) {
 	case 0:
 		return &full
@@ -94,6 +95,7 @@ func TestPagesRefuseDamage(t *testing.T) {
 	far := append(binary.AppendUvarint(nil, maxPage), formFull)
 	for name, pages := range map[string][]byte{
 		"page without form":       {0},
+		"page of nothing":         {0, formRuns},
 		"raw cut short":           raw[:len(raw)-1],
 		"page out of range":       far,
 		"number that wraps":       append([]byte{0, formFull}, binary.AppendUvarint(nil, ^uint64(0))...),
@@ -119,6 +121,7 @@ func TestPagesRefuseDamage(t *testing.T) {
 	}
 	for _, s := range []SetPages{
 		{Pages: []Page{{Number: 1}}},
+		{Pages: []Page{{1, &none}}},
 		{Pages: []Page{{3, &full}, {2, &full}}},
 		{Pages: []Page{{maxPage, &full}}},
 	} {

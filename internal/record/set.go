@@ -31,7 +31,8 @@ type page struct {
 // fullPage stands for every page that is full.
 var fullPage = new(page)
 
-// Add adds a sequence number and tells whether it is new. In order it takes a few nanoseconds and allocates once for thousands.
+// Add adds a sequence number and tells whether it is new. In order it takes a few nanoseconds and allocates once for thousands. Numbers of 2⁴⁰
+// and more, which no task comes to, are not kept, and not new.
 func (s *Set) Add(sequence uint64) bool {
 	var p *page
 	if number := sequence / pageSize; number < uint64(len(s.direct)) {
@@ -68,11 +69,11 @@ func (s *Set) Count() (n uint64) {
 	return n
 }
 
-// reach finds or makes a page that is about to change.
+// reach finds or makes a page that is about to change; fullPage is one that cannot.
 func (s *Set) reach(number uint64) *page {
 	p := s.pages[number]
-	if p == fullPage {
-		return p
+	if p == fullPage || number >= maxPage {
+		return fullPage
 	}
 	if p == nil {
 		p = s.newPage()

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -90,6 +91,24 @@ func TestSetReusesFullPages(t *testing.T) {
 	}
 	if s.Count() != 3*pageSize+1 {
 		t.Errorf("count %d", s.Count())
+	}
+}
+
+// A number out of all reason must not end in a record that cannot be written.
+func TestSetLeavesOutWhatNobodySends(t *testing.T) {
+	c := NewCollector(0)
+	recorder := c.Recorder()
+	s := recorder.Set(SetKey{})
+	if s.Add(maxPage*pageSize) || s.Add(^uint64(0)) || s.Contains(^uint64(0)) {
+		t.Error("took a number beyond the limit")
+	}
+	if !s.Add(maxPage*pageSize - 1) {
+		t.Error("refused the greatest number")
+	}
+	recorder.Flush()
+	_, sets := c.Take()
+	if data, err := json.Marshal(sets); err != nil || len(sets) != 1 {
+		t.Errorf("%s: %v", data, err)
 	}
 }
 
