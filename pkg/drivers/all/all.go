@@ -2,7 +2,7 @@
 package all
 
 import (
-	_ "lockstep/pkg/drivers/loopback" // in this process: reference, and floor of the harness
-	_ "lockstep/pkg/drivers/nats"     // NATS JetStream, apart or embedded
+	_ "lockstep/pkg/drivers/loopback" // in this process: reference, fake, and the floor of the harness
+	_ "lockstep/pkg/drivers/nats"     // NATS JetStream
 	_ "lockstep/pkg/drivers/rabbitmq" // RabbitMQ by AMQP 0.9.1
 )

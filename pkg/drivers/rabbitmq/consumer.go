@@ -29,7 +29,6 @@ type consumer struct {
 	lease      lease
 	channel    *amqp.Channel
 	deliveries <-chan amqp.Delivery
-	closes     chan *amqp.Error
 	offset     *offset // nil but for streams
 
 	batch []drivers.Delivery
@@ -117,7 +116,7 @@ func (c *consumer) consume(queue string) error {
 		return err
 	}
 	c.channel = ch
-	c.closes = ch.NotifyClose(make(chan *amqp.Error, 1))
+	go c.watch(ch.NotifyClose(make(chan *amqp.Error, 1)))
 	if c.spec.Prefetch > 0 {
 		if err := ch.Qos(c.spec.Prefetch, 0, false); err != nil {
 			return err
@@ -147,7 +146,9 @@ func (c *consumer) run() {
 	}
 	c.settleRest()
 	close(c.ended)
-	c.reportBreak()
+	if !c.channel.IsClosed() {
+		c.reportBreak(errors.New("the broker cancelled the consumer: its queue was deleted, or its node went down"))
+	}
 }
 
 func (c *consumer) loopWithTicks() {
@@ -254,16 +255,14 @@ func (c *consumer) settleRest() {
 	}
 }
 
-// reportBreak tells the engine that the deliveries ended by themselves.
-func (c *consumer) reportBreak() {
-	cause := errors.New("the broker cancelled the consumer: its queue was deleted, or its node went down")
-	if c.channel.IsClosed() {
-		e, broke := <-c.closes
-		if !broke {
-			return
-		}
-		cause = e
+// watch tells the engine if the link breaks by itself, also while the handler is busy.
+func (c *consumer) watch(closes chan *amqp.Error) {
+	if cause, broke := <-closes; broke {
+		c.reportBreak(cause)
 	}
+}
+
+func (c *consumer) reportBreak(cause error) {
 	if !c.session.isClosed() && c.state.CompareAndSwap(open, broken) && c.spec.OnClosed != nil {
 		c.spec.OnClosed(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.lease.address, cause))
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -65,8 +66,8 @@ func (s *session) describeCluster(ctx context.Context, d *drivers.Description) e
 		return err
 	}
 	d.Settings["erlang"] = overview.Erlang
-	var nodes []nodeInfo
-	if err := s.api.call(ctx, http.MethodGet, nil, &nodes, "nodes"); err != nil {
+	nodes, err := s.awaitNodes(ctx)
+	if err != nil {
 		return err
 	}
 	slices.SortFunc(nodes, func(a, b nodeInfo) int { return strings.Compare(a.Name, b.Name) })
@@ -84,6 +85,26 @@ func (s *session) describeCluster(ctx context.Context, d *drivers.Description) e
 	d.Settings["disk_free_limit"] = joined(disk)
 	d.Settings["processors"] = joined(cores)
 	return nil
+}
+
+// awaitNodes asks until running nodes say what they are limited to: just after a start they have not gathered it.
+func (s *session) awaitNodes(ctx context.Context) ([]nodeInfo, error) {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		var nodes []nodeInfo
+		if err := s.api.call(ctx, http.MethodGet, nil, &nodes, "nodes"); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(nodes, func(n nodeInfo) bool { return n.Running && n.Memory == 0 }) {
+			return nodes, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the nodes' limits: %w", ctx.Err())
+		case <-ticker.C:
+		}
+	}
 }
 
 // joined lists the values of the nodes, or the one that they all have.

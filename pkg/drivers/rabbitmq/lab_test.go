@@ -61,7 +61,8 @@ func merge(t testing.TB, o map[string]any, more string) json.RawMessage {
 // disturb asks the lab to do something to one of its brokers.
 func disturb(t testing.TB, what, name string) {
 	t.Helper()
-	response, err := http.Post(variable(t, "LOCKSTEP_LAB_CONTROL")+"/"+what+"?name="+name, "", nil)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // drivertest counts goroutines
+	response, err := client.Post(variable(t, "LOCKSTEP_LAB_CONTROL")+"/"+what+"?name="+name, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

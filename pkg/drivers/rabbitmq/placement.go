@@ -54,51 +54,44 @@ func (s *session) placeByRole(ctx context.Context, role drivers.Node, t drivers.
 		s.nodes = nodes
 	}
 	where, known := s.leaders[queue]
-	if known && time.Since(where.at) <= leaderLife {
-		if at, ok := s.endpointOf(role, where); ok {
-			return at, nil
-		}
-	}
-	return s.awaitRole(ctx, role, queue)
-}
-
-// awaitRole asks until the broker says where the queue is: of one just declared, it may not know the members yet.
-func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string) (int, error) {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for begun := time.Now(); ; {
-		where, err := s.findQueue(ctx, queue)
-		if err != nil {
+	if !known || time.Since(where.at) > leaderLife || len(where.with(role)) == 0 {
+		var err error
+		if where, err = s.awaitRole(ctx, role, queue); err != nil {
 			return 0, fmt.Errorf("place on the %s of %s: %w", role, queue, err)
 		}
-		if at, ok := s.endpointOf(role, where); ok {
-			s.leaders[queue] = where
-			return at, nil
+		s.leaders[queue] = where
+	}
+	for i, name := range s.nodes {
+		if name != "" && slices.Contains(where.with(role), name) {
+			return i, nil
 		}
-		if time.Since(begun) > leaderLife {
-			return 0, fmt.Errorf("place on the %s of %s: its leader is %s, its followers %v, the options' urls lead to %v",
-				role, queue, where.leader, where.followers, s.nodes)
+	}
+	return 0, fmt.Errorf("place on the %s of %s: it is at %v, the options' urls lead to %v", role, queue, where.with(role), s.nodes)
+}
+
+// awaitRole asks until the broker knows the queue's members: of a stream it does only once it has gathered statistics.
+func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string) (placed, error) {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		where, err := s.findQueue(ctx, queue)
+		if err != nil || len(where.with(role)) > 0 {
+			return where, err
 		}
 		select {
 		case <-ctx.Done():
-			return 0, fmt.Errorf("place on the %s of %s: %w", role, queue, ctx.Err())
+			return placed{}, fmt.Errorf("the broker names none: %w", ctx.Err())
 		case <-ticker.C:
 		}
 	}
 }
 
-// endpointOf finds the first endpoint that leads to a node with that role.
-func (s *session) endpointOf(role drivers.Node, where placed) (int, bool) {
-	wanted := []string{where.leader}
+// with lists the nodes in a role.
+func (p placed) with(role drivers.Node) []string {
 	if role == nodeFollower {
-		wanted = where.followers
+		return p.followers
 	}
-	for i, name := range s.nodes {
-		if name != "" && slices.Contains(wanted, name) {
-			return i, true
-		}
-	}
-	return 0, false
+	return []string{p.leader}
 }
 
 // queueInfo is what the management API says of a queue.

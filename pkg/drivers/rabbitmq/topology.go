@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -237,77 +236,4 @@ func (s *session) bind(ch *amqp.Channel, t drivers.Topology, set, q int) error {
 		}
 	}
 	return nil
-}
-
-func (s *session) putPolicy(ctx context.Context, t drivers.Topology) error {
-	if len(s.options.Policy) == 0 {
-		return nil
-	}
-	policy := map[string]any{
-		"pattern":    "^" + t.Name + "-s",
-		"apply-to":   "queues",
-		"definition": s.options.Policy,
-	}
-	if err := s.api.call(ctx, http.MethodPut, policy, nil, "policies", s.endpoints[0].vhost, t.Name); err != nil {
-		return fmt.Errorf("put policy (mirrored queues need RabbitMQ before 4.0): %w", err)
-	}
-	return nil
-}
-
-// awaitMirrors waits until every queue is mirrored where the policy wants it.
-func (s *session) awaitMirrors(ctx context.Context, t drivers.Topology) error {
-	want, err := s.wantedMirrors(ctx)
-	if err != nil {
-		return err
-	}
-	for set := range s.options.queueSets(t) {
-		for q := range t.Queues {
-			if err := s.awaitMirror(ctx, s.options.queueName(t, set, q), want); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (s *session) wantedMirrors(ctx context.Context) (int, error) {
-	var nodes []nodeInfo
-	if err := s.api.call(ctx, http.MethodGet, nil, &nodes, "nodes"); err != nil {
-		return 0, err
-	}
-	running := 0
-	for _, n := range nodes {
-		if n.Running {
-			running++
-		}
-	}
-	want := running - 1
-	if s.options.Policy["ha-mode"] == "exactly" {
-		if n, err := strconv.Atoi(fmt.Sprint(s.options.Policy["ha-params"])); err == nil {
-			want = min(want, n-1)
-		}
-	}
-	if s.options.Policy["ha-mode"] == "nodes" {
-		want = 0 // its own node may or may not be among those named
-	}
-	return want, nil
-}
-
-func (s *session) awaitMirror(ctx context.Context, queue string, want int) error {
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		var q queueInfo
-		if err := s.api.call(ctx, http.MethodGet, nil, &q, "queues", s.endpoints[0].vhost, queue); err != nil {
-			return err
-		}
-		if len(q.Synchronised) >= want {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %d mirrors of %s, there are %d: %w", want, queue, len(q.Synchronised), ctx.Err())
-		case <-ticker.C:
-		}
-	}
 }
