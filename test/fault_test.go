@@ -270,10 +270,10 @@ func TestInterruptAndResume(t *testing.T) {
 func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
-	f.agents["a1"].signal(syscall.SIGSTOP) // a clean stop would have to wait for this one
-	defer f.agents["a1"].signal(syscall.SIGCONT)
 	ctl := f.run(twoCells)
-	eventually(t, "started", 20*time.Second, func() bool { return strings.Contains(ctl.out.String(), "tasks") })
+	eventually(t, "measuring", 20*time.Second, f.measuring)
+	f.agents["a1"].signal(syscall.SIGSTOP) // a clean stop has to wait until this one counts as lost
+	defer f.agents["a1"].signal(syscall.SIGCONT)
 	ctl.signal(os.Interrupt)
 	eventually(t, "stopping", 5*time.Second, func() bool { return strings.Contains(ctl.out.String(), "stopping") })
 	ctl.signal(os.Interrupt)

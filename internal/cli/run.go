@@ -114,6 +114,9 @@ func (o *runOptions) conclude(out io.Writer, id string, end wire.End) error {
 		return fmt.Errorf("the controller refused the run: %s", end.Detail)
 	}
 	record, err := results.Open(o.runs, id)
+	if err != nil && end.Reason == wire.EndInterrupted {
+		return exit{ExitInterrupted, errors.New("interrupted before anything was run")}
+	}
 	if err != nil {
 		return err
 	}
