@@ -55,21 +55,23 @@ func BenchmarkBaseline(b *testing.B) {
 	_ = i
 }
 
-// A hand-over about once a second.
-func handOver(r *Recorder, i uint64) {
-	if i&(1<<20-1) == 0 {
-		r.Flush()
-		r.collector.Take()
-	}
+// aSecond is how many numbers are added between two hand-overs.
+const aSecond = 1 << 20
+
+func handOver(r *Recorder) {
+	r.Flush()
+	r.collector.Take()
 }
 
 func BenchmarkSetAddInOrder(b *testing.B) {
 	r := NewCollector(time.Hour).Recorder()
 	s := r.Set(SetKey{})
 	b.ReportAllocs()
-	for i := uint64(0); b.Loop(); i++ {
+	for i := range uint64(b.N) {
 		s.Add(i)
-		handOver(r, i)
+		if i%aSecond == aSecond-1 {
+			handOver(r)
+		}
 	}
 }
 
@@ -78,9 +80,11 @@ func BenchmarkSetAddInterleavedBy4(b *testing.B) {
 	r := NewCollector(time.Hour).Recorder()
 	s := r.Set(SetKey{})
 	b.ReportAllocs()
-	for i := uint64(0); b.Loop(); i++ {
+	for i := range uint64(b.N) {
 		s.Add(i/4 + i%4*50_000_000)
-		handOver(r, i)
+		if i%aSecond == aSecond-1 {
+			handOver(r)
+		}
 	}
 }
 
@@ -92,9 +96,11 @@ func BenchmarkSetAddFourSets(b *testing.B) {
 		s[i] = r.Set(SetKey{Publisher: i})
 	}
 	b.ReportAllocs()
-	for i := uint64(0); b.Loop(); i++ {
+	for i := range uint64(b.N) {
 		s[i%4].Add(i / 4)
-		handOver(r, i)
+		if i%aSecond == aSecond-1 {
+			handOver(r)
+		}
 	}
 }
 
@@ -103,9 +109,11 @@ func BenchmarkSetAddEveryFourth(b *testing.B) {
 	r := NewCollector(time.Hour).Recorder()
 	s := r.Set(SetKey{})
 	b.ReportAllocs()
-	for i := uint64(0); b.Loop(); i++ {
+	for i := range uint64(b.N) {
 		s.Add(4 * i)
-		handOver(r, i)
+		if i%aSecond == aSecond-1 {
+			handOver(r)
+		}
 	}
 }
 
