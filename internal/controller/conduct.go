@@ -288,20 +288,3 @@ func (c *conduct) remark(agent, kind, detail string) {
 	now, _ := c.now()
 	c.facts.Events = append(c.facts.Events, plan.Event{At: plan.Duration(now), Agent: agent, Kind: kind, Detail: detail})
 }
-
-// verb says in words what agents do on the way to a step.
-func verb(s wire.Step) string {
-	switch s {
-	case wire.StepOpen:
-		return "open session"
-	case wire.StepConsumers:
-		return "connect consumers"
-	case wire.StepPublishers:
-		return "connect publishers"
-	case wire.StepStart:
-		return "run"
-	case wire.StepTeardown:
-		return "tear down"
-	}
-	return string(s)
-}

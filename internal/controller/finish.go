@@ -88,3 +88,20 @@ func (c *conduct) dismiss(ctx context.Context) {
 		c.log.Warn("end task", "task", c.task.ID, "err", err)
 	}
 }
+
+// verb says in words what agents do on the way to a step.
+func verb(s wire.Step) string {
+	switch s {
+	case wire.StepOpen:
+		return "open session"
+	case wire.StepConsumers:
+		return "connect consumers"
+	case wire.StepPublishers:
+		return "connect publishers"
+	case wire.StepStart:
+		return "run"
+	case wire.StepTeardown:
+		return "tear down"
+	}
+	return string(s)
+}

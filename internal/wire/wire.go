@@ -7,6 +7,7 @@
 //
 //	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log})  // no port; Listen: "127.0.0.1:4222" opens one
 //	conn, err := server.Connect(ctx)                                // in process: one for each agent, controller, client
+//	err = conn.Prepare(ctx)                                         // once; the controller does it, too
 //	conn, err := wire.Dial(ctx, "nats://bench:4222", wire.Auth{})   // a fleet
 //
 //	controller.Serve(ctx, conn, controller.Config{Log: log})        // blocks until ctx ends

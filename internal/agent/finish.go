@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"lockstep/internal/engine"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// finishReason waits for the controller's word to finish, or says why none is waited for.
+func (t *task) finishReason(ctx context.Context) error {
+	if _, err := t.await(ctx, wire.StepFinish); err != nil {
+		return err
+	}
+	return nil
+}
+
+// finish closes publishers and consumers and stores the last snapshot.
+func (t *task) finish(ctx context.Context, reason error) {
+	if reason != nil {
+		t.log.Warn("task ended by the agent", "reason", reason)
+	}
+	t.setPhase(plan.PhaseTeardown)
+	var err error
+	if e := t.theEngine(); e != nil {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		err = e.Close(closing)
+		cancel()
+		answering, cancel := wire.Lasting(ctx, answerTimeout)
+		defer cancel()
+		if sent := t.snapshot(answering, e, err == nil); sent != nil {
+			err = errors.Join(err, sent)
+		}
+	}
+	if err == nil {
+		err = reason
+	}
+	if err != nil {
+		err = fmt.Errorf("finish on agent %s: %w", t.cfg.Name, err)
+	}
+	t.arrive(ctx, wire.StepFinish, err)
+}
+
+// clear removes the topology when this agent is named for it, or by itself when it set it up and hears nothing any more; it returns when
+// the task is done.
+func (t *task) clear(ctx context.Context) {
+	for {
+		select {
+		case r := <-t.releases:
+			switch {
+			case r.Step == wire.StepDone:
+				return
+			case r.Step == wire.StepTeardown && r.Agent == t.cfg.Name:
+				t.arrive(ctx, wire.StepTeardown, t.teardown(ctx))
+			}
+		case <-ctx.Done():
+			if t.a.Index == 0 && !t.cleared {
+				if err := t.teardown(ctx); err != nil {
+					t.log.Error("tear down", "err", t.clean(err.Error()))
+				}
+			}
+			return
+		}
+	}
+}
+
+func (t *task) teardown(ctx context.Context) error {
+	s := t.openSession()
+	if s == nil { // it could not be opened, so nothing was declared from here
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.work.Connect.D())
+	defer cancel()
+	if err := s.Teardown(ctx, engine.Topology(t.a.Task)); err != nil {
+		return fmt.Errorf("tear down on agent %s: %w", t.cfg.Name, err)
+	}
+	t.cleared = true
+	return nil
+}
+
+// close ends the session and removes the task's folder.
+func (t *task) close() {
+	t.mu.Lock()
+	session, forwarder, dir := t.session, t.forwarder, t.dir
+	t.mu.Unlock()
+	if session != nil {
+		closed := make(chan error, 1)
+		go func() { closed <- session.Close() }()
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.log.Warn("close session", "err", t.clean(err.Error()))
+			}
+		case <-time.After(closeTimeout):
+			t.log.Error("driver's session did not close: left behind", "driver", t.a.Task.Cell.Broker.Driver)
+		}
+	}
+	if forwarder != nil {
+		if err := forwarder.Close(); err != nil {
+			t.log.Warn("close forwarder", "err", err)
+		}
+	}
+	if dir != "" {
+		if err := os.RemoveAll(dir); err != nil {
+			t.log.Warn("remove the task's folder", "err", err)
+		}
+	}
+}

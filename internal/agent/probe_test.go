@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync/atomic"
+
+	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
+)
+
+// probe counts what is done to its sessions.
+type probe struct {
+	setups, teardowns, open, most atomic.Int64
+	failOpen                      bool
+	hang                          chan struct{} // publishers connect when it is closed, whatever their context says
+	password                      atomic.Pointer[string]
+}
+
+var (
+	probes    = map[string]*probe{}
+	probeLock = make(chan struct{}, 1)
+)
+
+func (p *probe) register() string {
+	probeLock <- struct{}{}
+	defer func() { <-probeLock }()
+	name := wire.NewName()
+	probes[name] = p
+	return name
+}
+
+type probeDriver struct{}
+
+func init() { drivers.Register(probeDriver{}) }
+
+func (probeDriver) Info() drivers.Info { return drivers.Info{Name: "probe"} }
+
+func (probeDriver) Open(_ context.Context, options json.RawMessage, _ drivers.Env) (drivers.Session, error) {
+	var o struct{ Probe, URL string }
+	if err := json.Unmarshal(options, &o); err != nil {
+		return nil, err
+	}
+	probeLock <- struct{}{}
+	p := probes[o.Probe]
+	<-probeLock
+	password := strings.TrimSuffix(strings.TrimPrefix(o.URL, "x://u:"), "@h")
+	p.password.Store(&password)
+	if p.failOpen {
+		return nil, errors.New("dial " + o.URL + " with " + password + ": no such host")
+	}
+	if n := p.open.Add(1); n > p.most.Load() {
+		p.most.Store(n)
+	}
+	return &probeSession{p: p}, nil
+}
+
+type probeSession struct {
+	p      *probe
+	closed atomic.Bool
+}
+
+func (s *probeSession) Setup(context.Context, drivers.Topology) error { s.p.setups.Add(1); return nil }
+func (s *probeSession) Teardown(context.Context, drivers.Topology) error {
+	s.p.teardowns.Add(1)
+	return nil
+}
+func (s *probeSession) Describe(context.Context) (drivers.Description, error) {
+	return drivers.Description{Product: "Probe"}, nil
+}
+
+func (s *probeSession) Publisher(context.Context, drivers.PublisherSpec) (drivers.Publisher, error) {
+	if s.p.hang != nil {
+		<-s.p.hang
+	}
+	return probePublisher{}, nil
+}
+
+func (s *probeSession) Consumer(context.Context, drivers.ConsumerSpec, drivers.Handler) (drivers.Consumer, error) {
+	return nil, drivers.ErrUnsupported
+}
+
+func (s *probeSession) Close() error {
+	if !s.closed.Swap(true) {
+		s.p.open.Add(-1)
+		if s.p.hang != nil {
+			close(s.p.hang)
+		}
+	}
+	return nil
+}
+
+type probePublisher struct{}
+
+func (probePublisher) Publish(context.Context, drivers.Message) error { return nil }
+func (probePublisher) Flush(context.Context) error                    { return nil }
+func (probePublisher) Close() error                                   { return nil }
