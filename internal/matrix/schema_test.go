@@ -132,7 +132,6 @@ func TestEveryFieldHasAComment(t *testing.T) {
 
 // Cells are checked by rules and not by CUE; were the two to disagree, the schema that people read would not hold.
 func TestRulesAgreeWithCUE(t *testing.T) {
-	root := schemaValue(t)
 	ctx := cuecontext.New()
 	var probes []cue.Value
 	for _, text := range strings.Fields(`-1 0 1 2 63 64 100 10000 10001 65535 65536 100000000 104857601 1000000001 1e30 0.5 -0.5 true false
