@@ -62,7 +62,10 @@ func newConduct(x *execution, t plan.Task, agents []wire.Agent) *conduct {
 
 // conduct leads the agents through the task and returns what there is to know about it besides their records.
 func (c *conduct) conduct(ctx context.Context) results.Facts {
-	c.facts.Started = time.Now()
+	c.facts.Started, c.facts.Cores = time.Now(), map[string]int{}
+	for _, p := range c.parts {
+		c.facts.Cores[p.agent.Agent] = p.agent.Cores
+	}
 	err := c.lead(ctx)
 	reason := ""
 	var f *failure
@@ -122,7 +125,6 @@ func (c *conduct) assign(ctx context.Context) error {
 		names[i] = p.agent.Agent
 	}
 	for i, a := range plan.Assign(c.task, names) {
-		a.Publishers.Total = c.work.Publishers.Nodes * c.work.Publishers.Threads // consumers must know it, too
 		if err := c.conn.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
 			for _, p := range c.parts[i:] { // not waited for; one that got it all the same finds that the task has ended
 				p.dropped = true

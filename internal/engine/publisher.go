@@ -54,7 +54,6 @@ type publisher struct {
 	downAt       atomic.Int64
 	broken       chan struct{} // one token: the link went down
 	closing      sync.Mutex    // guards link against Close from outside
-	unblock      func()        // ends a Publish that does not return, at the hard stop
 	soft, hard   context.Context
 }
 

@@ -23,15 +23,18 @@ func Assign(t Task, agents []string) []Assignment {
 		out[i] = Assignment{Protocol: Protocol, Task: t, Agent: agents[i], Index: i, Deadline: Duration(Limit(w))}
 	}
 	p, c := w.Publishers, w.Consumers
+	for i := range out { // everybody knows how many there are of each role
+		out[i].Publishers.Total, out[i].Consumers.Total = p.Nodes*p.Threads, c.Nodes*c.Threads
+	}
 	for i := range p.Nodes {
-		out[i].Publishers = Share{First: i * p.Threads, Count: p.Threads, Total: p.Nodes * p.Threads}
+		out[i].Publishers.First, out[i].Publishers.Count = i*p.Threads, p.Threads
 	}
 	first := p.Nodes
 	if c.Colocate {
 		first = 0
 	}
 	for i := range c.Nodes {
-		out[first+i].Consumers = Share{First: i * c.Threads, Count: c.Threads, Total: c.Nodes * c.Threads}
+		out[first+i].Consumers.First, out[first+i].Consumers.Count = i*c.Threads, c.Threads
 	}
 	return out
 }

@@ -62,15 +62,15 @@ func taskOf(publisherNodes, publishers, consumerNodes, consumers int, colocate b
 }
 
 func TestAssign(t *testing.T) {
-	none := Share{}
+	none := func(total int) Share { return Share{Total: total} } // no part, but it knows how many there are
 	for _, c := range []struct {
 		name string
 		task Task
 		want [][2]Share
 	}{
-		{"roles apart", taskOf(2, 3, 1, 4, false), [][2]Share{{{0, 3, 6}, none}, {{3, 3, 6}, none}, {none, {0, 4, 4}}}},
-		{"colocated", taskOf(1, 2, 2, 1, true), [][2]Share{{{0, 2, 2}, {0, 1, 2}}, {none, {1, 1, 2}}}},
-		{"no consumers", taskOf(1, 1, 0, 1, false), [][2]Share{{{0, 1, 1}, none}}},
+		{"roles apart", taskOf(2, 3, 1, 4, false), [][2]Share{{{0, 3, 6}, none(4)}, {{3, 3, 6}, none(4)}, {none(6), {0, 4, 4}}}},
+		{"colocated", taskOf(1, 2, 2, 1, true), [][2]Share{{{0, 2, 2}, {0, 1, 2}}, {none(2), {1, 1, 2}}}},
+		{"no consumers", taskOf(1, 1, 0, 1, false), [][2]Share{{{0, 1, 1}, none(0)}}},
 	} {
 		got := Assign(c.task, []string{"a", "b", "c", "d"})
 		if len(got) != len(c.want) {
