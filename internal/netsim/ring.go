@@ -80,8 +80,9 @@ func (r *ring) grow(need int) {
 
 // marks say when the bytes of a ring arrive: so many until then, so many more until then.
 type marks struct {
-	list []mark
-	head int
+	list  []mark
+	head  int
+	apart bool // each addition stays a piece of its own
 }
 
 type mark struct {
@@ -89,8 +90,8 @@ type mark struct {
 	n        int
 }
 
-// merged is how near arrivals may be, in ns, to count as one at the later of their times. It bounds the
-// memory that many small writes take.
+// merged is how near arrivals may be, in ns, to count as one at the later of their times, on the way from the broker. It bounds the
+// memory that many small pieces take.
 const merged = 5_000
 
 func (m *marks) empty() bool { return m.head == len(m.list) }
@@ -101,7 +102,7 @@ func (m *marks) first() *mark { return &m.list[m.head] }
 func (m *marks) add(at int64, n int) {
 	if m.empty() {
 		m.list, m.head = m.list[:0], 0
-	} else if last := &m.list[len(m.list)-1]; at-last.from <= merged {
+	} else if last := &m.list[len(m.list)-1]; !m.apart && at-last.from <= merged {
 		last.at = at
 		last.n += n
 		return
@@ -113,11 +114,11 @@ func (m *marks) add(at int64, n int) {
 	m.list = append(m.list, mark{at, at, n})
 }
 
-// arrived says how many bytes have arrived, counting no further than to most.
+// arrived says how many bytes have arrived, counting no further than to most; of pieces that stay apart, those of the first.
 func (m *marks) arrived(now int64, most int) int {
 	n := 0
 	for _, k := range m.list[m.head:] {
-		if k.at > now || n >= most {
+		if k.at > now || n >= most || m.apart && n > 0 {
 			break
 		}
 		n += k.n
