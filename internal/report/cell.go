@@ -118,10 +118,9 @@ func collect(outcomes []plan.Outcome, value string) (numbers []float64, absent [
 func (c *cell) absence(f *Field, absent []string, n *notes) {
 	if slices.Contains(absent, results.NABacklog) {
 		f.Text = results.NABacklog
-		f.Mark = words(without(f.Flags, plan.Backlog))
 		return
 	}
-	f.Text, f.Mark = "–", words(f.Flags)
+	f.Text = "–" // flags are doubts about a number, and there is none
 	for _, why := range absent {
 		f.Notes = append(f.Notes, n.add(explain(why))...)
 	}
