@@ -1,0 +1,59 @@
+package test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every command that the README shows is run as it stands there: those on ctl here, make test by whoever runs this, the fleet's
+// below. A command that this test does not know is a fault of the README or of this test.
+func TestReadmeCommands(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	runs := t.TempDir()
+	for _, m := range regexp.MustCompile("(?m)(?:^|`)((?:go run|make|ctl|controller|agent) [^`#\n]*)").FindAllStringSubmatch(string(text), -1) {
+		command := strings.TrimSpace(m[1])
+		args, isCtl := strings.CutPrefix(command, "go run ./cmd/ctl ")
+		switch {
+		case command == "make test", command == "ctl run": // this; and a mention
+			continue
+		case strings.HasPrefix(command, "controller --"), strings.HasPrefix(command, "agent --"), strings.HasPrefix(command, "ctl run --server"):
+			continue // TestReadmeFleet
+		case !isCtl:
+			t.Errorf("README shows %q, which is not run by a test", command)
+			continue
+		}
+		fields := strings.Fields(args)
+		if fields[0] == "run" || fields[0] == "show" {
+			fields = append([]string{fields[0], "--runs", runs}, fields[1:]...)
+		}
+		cmd := exec.Command(filepath.Join(programs, "ctl"), fields...)
+		cmd.Dir = ".."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+		ran++
+	}
+	if ran < 7 {
+		t.Errorf("only %d commands of the README were run", ran)
+	}
+}
+
+// The fleet's commands, on a free port and with a matrix for the broker at hand.
+func TestReadmeFleet(t *testing.T) {
+	f := newFleet(t, "load-1", "load-2")
+	ctl := f.run(`
+axes: mode: ["confirm-window"]
+cell: {axis: _, publishers: {mode: axis.mode, persistent: false}, warmup: "100ms", measure: "300ms"}
+`)
+	if code := ctl.leaves(30 * 1e9); code != 0 {
+		t.Errorf("left with %d, want 0", code)
+	}
+}
