@@ -27,22 +27,29 @@ type confirmer struct {
 	turn    sync.Mutex       // held by a prompt Publish
 	stop    chan struct{}    // Close waits no longer
 
+	count    atomic.Uint64 // of confirms
+	seen     uint64        // count when check looked last
+	patience time.Duration
+	watchdog *time.Timer
+
 	closing  atomic.Bool
 	progress chan struct{} // a confirm came while closing
 	over     atomic.Bool   // all has been settled, and nothing more will be
 	settled  chan struct{} // closed after over
 }
 
-func newConfirmer(on *link, spec drivers.PublisherSpec) (*confirmer, error) {
+func newConfirmer(on *link, spec drivers.PublisherSpec, patience time.Duration) (*confirmer, error) {
 	inbox := client.NewInbox() + "."
 	c := &confirmer{
 		link: on, tell: spec.OnConfirm, stop: make(chan struct{}), progress: make(chan struct{}, 1), settled: make(chan struct{}),
 		slots:  newSlots(inbox, inFlight(spec)),
-		prompt: spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm,
+		prompt: spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm, patience: patience,
 	}
 	if c.tell == nil {
 		c.tell = func(uint64, error) {}
 	}
+	c.watchdog = time.AfterFunc(time.Hour, c.check)
+	c.watchdog.Reset(patience)
 	var err error
 	if c.prompt {
 		c.replies = make(chan *client.Msg, 64)
@@ -54,6 +61,20 @@ func newConfirmer(on *link, spec drivers.PublisherSpec) (*confirmer, error) {
 	}
 	c.sub.SetClosedHandler(func(string) { c.finish() })
 	return c, c.sub.SetPendingLimits(-1, -1)
+}
+
+// check breaks the link if no confirm has come since it looked last, although some are outstanding.
+func (c *confirmer) check() {
+	switch count := c.count.Load(); {
+	case c.closing.Load():
+		return
+	case count == c.seen && c.slots.busy():
+		c.link.abandon(fmt.Errorf("no confirm for %s", c.patience))
+		return
+	default:
+		c.seen = count
+	}
+	c.watchdog.Reset(c.patience)
 }
 
 // inFlight is for how many unconfirmed messages there is place from the start, with some room as confirms may overtake each other.
@@ -73,6 +94,7 @@ func (c *confirmer) onReply(m *client.Msg) {
 		return
 	}
 	if token, mine := at.settle(); mine {
+		c.count.Add(1)
 		c.tell(token, verdict(m))
 	}
 	if c.closing.Load() {
@@ -177,6 +199,7 @@ func (c *confirmer) fail() {
 // close waits for what is outstanding, within the grace.
 func (c *confirmer) close() {
 	c.closing.Store(true)
+	c.watchdog.Stop()
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	for waiting := true; waiting && c.slots.busy(); {

@@ -115,7 +115,8 @@ func startProcess(t *testing.T, address, dir string) (kill func()) {
 }
 
 func TestClusterOfThree(t *testing.T) {
-	urls, _ := cluster(t)
+	urls, servers := cluster(t)
+	t.Run("places", func(t *testing.T) { checkPlaces(t, urls, servers) })
 	list, err := json.Marshal(urls)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,8 @@ type link struct {
 	cause   error         // why, once done is closed; nil after close
 
 	mu       sync.Mutex
-	own      bool // closed by us
+	own      bool  // closed by us
+	why      error // abandoned by us
 	warned   bool
 	watchers map[any]func(error)
 	uses     int // guarded by its seat
@@ -124,7 +126,7 @@ func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
 func (l *link) onClosed(nc *client.Conn) {
 	l.mu.Lock()
 	if !l.own {
-		l.cause = fmt.Errorf("%w: %s: %w", drivers.ErrClosed, l.address, reason(nc.LastError()))
+		l.cause = fmt.Errorf("%w: %s: %w", drivers.ErrClosed, l.address, cmp.Or(l.why, nc.LastError(), errBroken))
 	}
 	watchers := l.watchers
 	l.watchers = nil
@@ -141,11 +143,14 @@ func (l *link) onClosed(nc *client.Conn) {
 	}
 }
 
-func reason(err error) error {
-	if err == nil {
-		return errors.New("closed by the other side")
-	}
-	return err
+var errBroken = errors.New("closed by the other side")
+
+// abandon breaks a link that no longer does its work.
+func (l *link) abandon(why error) {
+	l.mu.Lock()
+	l.why = why
+	l.mu.Unlock()
+	_ = l.raw.Close()
 }
 
 // onError is called by the library for what breaks no link, such as a missing permission. The first one of a link is worth a line.

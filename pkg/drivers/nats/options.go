@@ -33,11 +33,12 @@ type options struct {
 	MaxMessages int64    `json:"maxMessages"`
 	Discard     string   `json:"discard"`
 	AckWait     string   `json:"ackWait"`
+	Confirm     string   `json:"confirmTimeout"`
 }
 
 // parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
 func parseOptions(raw json.RawMessage) (options, error) {
-	o := options{Name: "default", Sync: "default", Replicas: 1, AckWait: "30s"}
+	o := options{Name: "default", Sync: "default", Replicas: 1, AckWait: "30s", Confirm: "30s"}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&o); err != nil {
@@ -76,6 +77,9 @@ func (o *options) fault() string {
 	if d, err := time.ParseDuration(o.AckWait); err != nil || d <= 0 {
 		return fmt.Sprintf("ackWait %q: write it like \"30s\"", o.AckWait)
 	}
+	if d, err := time.ParseDuration(o.Confirm); err != nil || d <= 0 {
+		return fmt.Sprintf("confirmTimeout %q: write it like \"30s\"", o.Confirm)
+	}
 	return ""
 }
 
@@ -88,6 +92,11 @@ func (o *options) urls() []string {
 
 func (o *options) ackWait() time.Duration {
 	d, _ := time.ParseDuration(o.AckWait)
+	return d
+}
+
+func (o *options) confirmTimeout() time.Duration {
+	d, _ := time.ParseDuration(o.Confirm)
 	return d
 }
 

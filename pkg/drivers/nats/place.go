@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
+	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/pkg/drivers"
@@ -79,6 +81,9 @@ func (s *session) serverName(ctx context.Context, e endpoint) (string, error) {
 	return l.nc.ConnectedServerName(), nil
 }
 
+// leaderPatience is for a leader to move before it is asked again.
+const leaderPatience = time.Second
+
 // lead moves the leader of a queue's stream to the node that the topology says.
 func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.Topology, stream jetstream.Stream) error {
 	info := stream.CachedInfo()
@@ -103,13 +108,14 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 	if err != nil {
 		return err
 	}
+	asked := time.Time{}
 	return poll(ctx, func() (bool, error) {
-		// Errors (no quorum yet, already leader) show in what the stream says afterwards.
-		if _, err := js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, ask); err != nil {
-			return false, fmt.Errorf("move the leader of stream %s to %s: %w", info.Config.Name, name, err)
+		if time.Since(asked) > leaderPatience { // again, as a stream that is new may not be able to yet
+			asked = time.Now()
+			_ = js.Conn().PublishRequest("$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, client.NewInbox(), ask)
 		}
 		now, err := stream.Info(ctx)
-		return err == nil && now.Cluster != nil && now.Cluster.Leader == name, nil
+		return err == nil && now.Cluster != nil && now.Cluster.Leader == name, ctx.Err()
 	})
 }
 

@@ -1,0 +1,352 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	client "github.com/nats-io/nats.go"
+
+	"lockstep/pkg/drivers"
+)
+
+func open(t *testing.T, o json.RawMessage, dials *[]string) *session {
+	t.Helper()
+	var mu sync.Mutex
+	s, err := driver{}.Open(t.Context(), o, drivers.Env{
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials != nil {
+				mu.Lock()
+				*dials = append(*dials, address)
+				mu.Unlock()
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+		Log: slog.New(slog.DiscardHandler), Event: func(drivers.EventKind, string) {}, Dir: t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s.(*session)
+}
+
+func plain(name string) drivers.Topology {
+	return drivers.Topology{Name: name, Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1}
+}
+
+// confirms collects what a publisher is told.
+type confirms struct {
+	mu     sync.Mutex
+	errs   []error
+	closed chan error
+}
+
+func connect(t *testing.T, s *session, spec drivers.PublisherSpec) (drivers.Publisher, *confirms) {
+	t.Helper()
+	c := &confirms{closed: make(chan error, 1)}
+	spec.OnConfirm = func(_ uint64, err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.errs = append(c.errs, err)
+	}
+	spec.OnClosed = func(err error) { c.closed <- err }
+	p, err := s.Publisher(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p, c
+}
+
+// A full stream must refuse what it cannot keep: forgetting a confirmed message would break the promise.
+func TestFullStreamRejects(t *testing.T) {
+	s := open(t, []byte(`{"embedded": true, "name": "full", "maxMessages": 10}`), nil)
+	top := plain("full")
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, Window: 100})
+	for i := range 15 {
+		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = p.Close()
+	for i, err := range c.errs {
+		if rejected := errors.Is(err, drivers.ErrRejected); rejected != (i >= 10) {
+			t.Errorf("confirm %d of a stream for 10 messages: %v", i, err)
+		}
+	}
+	if len(c.errs) != 15 {
+		t.Errorf("%d confirms of 15 messages", len(c.errs))
+	}
+}
+
+// A stream that is gone must show at once as rejected messages, not as confirms that never come.
+func TestMissingStreamRejects(t *testing.T) {
+	s := open(t, []byte(`{"embedded": true, "name": "gone"}`), nil)
+	top := plain("gone")
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	if err := s.Teardown(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.errs) != 1 || !errors.Is(c.errs[0], drivers.ErrRejected) {
+		t.Errorf("confirms of a message to no stream: %v; want one that is rejected", c.errs)
+	}
+}
+
+// A stream's leader that is lost answers nothing although the link holds: without the timeout a publisher would wait for ever.
+func TestConfirmTimeout(t *testing.T) {
+	s := open(t, []byte(`{"embedded": true, "name": "mute", "confirmTimeout": "50ms"}`), nil)
+	top := plain("mute")
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach})
+	if err := s.Teardown(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	sink, err := s.admin.nc.SubscribeSync(subject(top, 0, 0)) // takes messages and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.admin.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.errs) != 1 || !errors.Is(c.errs[0], drivers.ErrClosed) {
+		t.Errorf("confirms of a message that nobody answers: %v; want one that is closed", c.errs)
+	}
+	if err := <-c.closed; !strings.Contains(err.Error(), "no confirm for 50ms") {
+		t.Errorf("the link is said to be closed for %v", err)
+	}
+	if n, _, _ := sink.Pending(); n != 1 {
+		t.Errorf("%d messages were sent, not 1", n)
+	}
+}
+
+// Streams of cells without consumers would grow until memory ends.
+func TestUnconsumedStreamIsBounded(t *testing.T) {
+	s := open(t, []byte(`{"embedded": true, "name": "bounded"}`), nil)
+	top := plain("bounded")
+	top.Consumers = 0
+	if c := s.streamConfig(top, 0); c.MaxBytes != unconsumedBytes || c.Discard.String() != "DiscardOld" {
+		t.Errorf("a stream without consumers: %d bytes, %s", c.MaxBytes, c.Discard)
+	}
+	if d := declare([]byte(`{"embedded": true}`), drivers.Use{Mode: drivers.ConfirmEach}); d.Promises.ConfirmedKept {
+		t.Error("a stream that forgets its oldest messages promises to keep all")
+	}
+}
+
+// Agents of one process must meet at one server, others must not; the last to leave removes it, also if its folder went before.
+func TestEmbeddedIsSharedByName(t *testing.T) {
+	a := open(t, []byte(`{"embedded": true, "name": "one"}`), nil)
+	b := open(t, []byte(`{"embedded": true, "name": "one"}`), nil)
+	other := open(t, []byte(`{"embedded": true, "name": "two"}`), nil)
+	if a.endpoints[0] != b.endpoints[0] || a.endpoints[0] == other.endpoints[0] {
+		t.Fatalf("servers %v %v %v: want the first two to be one", a.endpoints, b.endpoints, other.endpoints)
+	}
+	top := plain("shared")
+	top.Persistent = true
+	if err := a.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Dir(b.server.dir)); err != nil { // the folder of a's agent
+		t.Fatal(err)
+	}
+	if err := b.Teardown(t.Context(), top); err != nil {
+		t.Errorf("Teardown after the first agent removed its folder: %v", err)
+	}
+	address := b.endpoints[0].address
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if conn, err := net.Dial("tcp", address); err == nil {
+		_ = conn.Close()
+		t.Error("the server still listens after its last user closed")
+	}
+}
+
+// checkPlaces has three servers: a queue's leader and a client must be where they were asked to be.
+func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
+	list, err := json.Marshal(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, node := range []drivers.Node{"0", "1", "2"} {
+		var dials []string
+		s := open(t, with(`"replicas": 3, "urls": `+string(list)), &dials)
+		top := plain(fmt.Sprintf("placed-%d", i))
+		top.QueueNode = node
+		if err := s.Setup(t.Context(), top); err != nil {
+			t.Fatal(err)
+		}
+		for _, srv := range servers {
+			if leads := srv.JetStreamIsStreamLeader("$G", streamName(top, 0)); leads != (srv.Name() == fmt.Sprintf("n%d", i)) {
+				t.Errorf("queue on node %d: server %s leads: %t", i, srv.Name(), leads)
+			}
+		}
+		for node, want := range map[drivers.Node]bool{nodeLeader: true, nodeFollower: false} {
+			dials = nil
+			connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach, Node: node})
+			if last := dials[len(dials)-1]; (last == strings.TrimPrefix(urls[i], "nats://")) != want {
+				t.Errorf("publisher at the %s of a queue on node %d dials %s", node, i, last)
+			}
+		}
+		if err := s.Teardown(t.Context(), top); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for data, rejected := range map[string]bool{
+		`{"stream":"x", "seq":1}`:             false,
+		`{"domain":"d","stream":"x","seq":1}`: false,
+		`{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"x","seq":0}`: true,
+		`{}`:    true,
+		`what?`: true,
+		``:      true,
+	} {
+		if err := verdict(&client.Msg{Data: []byte(data)}); errors.Is(err, drivers.ErrRejected) != rejected {
+			t.Errorf("reply %s: %v", data, err)
+		}
+	}
+}
+
+func TestRedelivered(t *testing.T) {
+	c := &consumer{acks: "$JS.ACK.x_q0.s0.1."}
+	for reply, want := range map[string]drivers.Tristate{
+		"$JS.ACK.x_q0.s0.1.5.5.1700000000.0":              drivers.No,
+		"$JS.ACK.x_q0.s0.2.5.6.1700000000.0":              drivers.Yes,
+		"$JS.ACK.x_q0.s0.10.5.6.1700000000.0":             drivers.Yes,
+		"$JS.ACK.hub.Hash.x_q0.s0.1.5.5.1700000000.0.tok": drivers.No,
+		"$JS.ACK.hub.Hash.x_q0.s0.3.5.5.1700000000.0.tok": drivers.Yes,
+		"": drivers.NotSaid,
+	} {
+		if got := c.redelivered(reply); got != want {
+			t.Errorf("reply %q: %d, want %d", reply, got, want)
+		}
+	}
+}
+
+// Confirms may overtake each other; a slot that is given out twice would confirm the wrong message.
+func TestSlots(t *testing.T) {
+	s := newSlots("inbox.", 4)
+	var taken []*slot
+	for token := range uint64(10) { // more than there were
+		taken = append(taken, s.take(token))
+	}
+	seen := map[*slot]bool{}
+	for token, at := range taken {
+		if seen[at] || s.find(at.reply) != at {
+			t.Fatalf("slot of token %d is taken twice or not found by its reply %s", token, at.reply)
+		}
+		seen[at] = true
+	}
+	for _, i := range []int{7, 0, 9} {
+		if token, mine := taken[i].settle(); !mine || token != uint64(i) {
+			t.Errorf("slot of token %d settles as %d, %t", i, token, mine)
+		}
+		if _, mine := taken[i].settle(); mine {
+			t.Errorf("slot of token %d settles twice", i)
+		}
+	}
+	for _, odd := range []string{"inbox.", "inbox.x", "inbox.-1", "inbox.999", "", "inbox.99999999999999999999"} {
+		if s.find(odd) != nil {
+			t.Errorf("reply %q finds a slot", odd)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { s.find(s.take(1).reply).settle() }); n > 0 {
+		t.Errorf("a message allocates %v times for its slot", n)
+	}
+}
+
+// Whatever the server says about requests, no more may be under way and unacknowledged than the prefetch.
+func TestPullerKeepsPrefetch(t *testing.T) {
+	s := open(t, []byte(`{"embedded": true, "name": "puller"}`), nil)
+	for _, limit := range []int{1, 2, 7, 100} {
+		p := newPuller(s.admin.nc, "nowhere", client.NewInbox(), limit)
+		for round := range 1000 {
+			if err := p.more(); err != nil {
+				t.Fatal(err)
+			}
+			if p.asked+p.held > limit {
+				t.Fatalf("prefetch %d, round %d: asked for %d while %d are held", limit, round, p.asked, p.held)
+			}
+			if p.asked == 0 && p.held == 0 {
+				t.Fatalf("prefetch %d, round %d: nothing is asked for", limit, round)
+			}
+			switch {
+			case round%13 == 12:
+				m := client.NewMsg("")
+				m.Header.Set("Status", "408")
+				m.Header.Set("Nats-Pending-Messages", fmt.Sprint(p.asked))
+				p.status(m)
+			case p.asked > 0:
+				p.received(1 + round%p.asked)
+			}
+			if p.held > 0 && round%3 > 0 {
+				p.done(1 + round%p.held)
+			}
+		}
+	}
+}
+
+// A session that cannot sign in must say so, and where; the password must not be in it.
+func TestWrongPassword(t *testing.T) {
+	o := serverOptions(t, "locked")
+	o.Username, o.Password = "user", "right"
+	srv := start(t, o)
+	began := time.Now()
+	_, err := driver{}.Open(t.Context(), fmt.Appendf(nil, `{"url": "nats://user:wr0ng@%s"}`, srv.Addr()),
+		drivers.Env{Dial: new(net.Dialer).DialContext})
+	if err == nil || !strings.Contains(err.Error(), srv.Addr().String()) || !strings.Contains(err.Error(), "Authorization") {
+		t.Errorf("a wrong password gives %v", err)
+	}
+	if err != nil && strings.Contains(err.Error(), "wr0ng") {
+		t.Errorf("the error tells the password: %v", err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestDeclareTellsWhatCannotWork(t *testing.T) {
+	for options, use := range map[string]drivers.Use{
+		`{}`:                                       {},
+		`{"url": "a", "embedded": true}`:           {},
+		`{"embedded": true, "replicas": 3}`:        {},
+		`{"url": "a", "sync": "always"}`:           {},
+		`{"url": "a"}`:                             {QueueNode: "1"},
+		`{"urls": ["a", "b"]}`:                     {QueueNode: "1"},
+		`{"urls": ["a", "b"], "storage": "file"}`:  {ConsumerNode: nodeFollower},
+		`{"urls": ["a", "b", "c"], "replicas": 3}`: {QueueNode: nodeLeader},
+	} {
+		if d := declare([]byte(options), use); len(d.Unfit) == 0 {
+			t.Errorf("options %s with %+v are declared to work", options, use)
+		}
+	}
+}
