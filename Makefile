@@ -17,6 +17,9 @@ test-quick:
 	$(GO) build ./...
 	$(GO) test -race -shuffle=on ./...
 
+test-long: test
+	LOCKSTEP_LONG=1 $(GO) test -race -v -timeout 60m -run Soak ./test
+
 suites:
 	bash test/suites.sh
 

@@ -107,7 +107,7 @@ func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 to secrets in a matrix (${env:NAME}, ${file:/path}) are filled in here, from this host's environment and files, and
 leave it no more.`,
 		Example: `  agent --server nats://bench-1:4222
-  agent --server nats://bench-1:4222 --name load-3 --label zone=a`,
+  agent --server nats://bench-1:4222 --name load-3`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if s.url == "" || cfg.Name == "" {
@@ -124,7 +124,6 @@ leave it no more.`,
 	}
 	s.add(root)
 	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
-	root.Flags().StringToStringVar(&cfg.Labels, "label", nil, "a `key=value` that cells can ask for; may be repeated")
 	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last; none: the temporary folder")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return execute(ctx, root, args, stdin, stdout, stderr)

@@ -155,7 +155,7 @@ func (x *execution) missing(todo []plan.Task, done map[string]bool) (worst *plan
 		if c.Agents() == 0 {
 			continue
 		}
-		fit := x.agents.fit(*c)
+		fit := x.agents.fit()
 		if c.Agents()-len(fit) > lack {
 			lack, worst, there = c.Agents()-len(fit), c, fit
 		}
@@ -210,7 +210,7 @@ func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.Agen
 	said := false
 	for {
 		changed := x.agents.watch()
-		fit := x.agents.fit(t.Cell)
+		fit := x.agents.fit()
 		if need := t.Cell.Agents(); len(fit) >= need {
 			x.short = time.Time{}
 			return fit[:need], nil

@@ -139,21 +139,14 @@ func (f *fleet) list() []wire.Agent {
 	return agents
 }
 
-// fit returns the agents that a cell may use, sorted by name.
-func (f *fleet) fit(c plan.Cell) []wire.Agent {
+// fit returns the agents that can take a task, sorted by name.
+func (f *fleet) fit() []wire.Agent {
 	agents := f.list()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.DeleteFunc(agents, func(a wire.Agent) bool {
-		if m := f.members[a.Agent]; m == nil || m.stuck != "" {
-			return true
-		}
-		for name, value := range c.Workload.Labels {
-			if a.Labels[name] != value {
-				return true
-			}
-		}
-		return false
+		m := f.members[a.Agent]
+		return m == nil || m.stuck != ""
 	})
 }
 
@@ -176,9 +169,6 @@ func shortage(c plan.Cell, there []wire.Agent) string {
 	which := ""
 	if len(names) > 0 {
 		which = " (" + strings.Join(names, ", ") + ")"
-	}
-	if len(c.Workload.Labels) > 0 {
-		which += fmt.Sprintf(" with labels %v", c.Workload.Labels)
 	}
 	return fmt.Sprintf("too few agents: %d there%s, %d needed", len(there), which, c.Agents())
 }
