@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
 )
@@ -217,100 +216,6 @@ func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 		}
 		if err := s.Teardown(t.Context(), top); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-func TestVerdict(t *testing.T) {
-	for data, rejected := range map[string]bool{
-		`{"stream":"x", "seq":1}`:             false,
-		`{"domain":"d","stream":"x","seq":1}`: false,
-		`{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"x","seq":0}`: true,
-		`{}`:    true,
-		`what?`: true,
-		``:      true,
-	} {
-		if err := verdict(&client.Msg{Data: []byte(data)}); errors.Is(err, drivers.ErrRejected) != rejected {
-			t.Errorf("reply %s: %v", data, err)
-		}
-	}
-}
-
-func TestRedelivered(t *testing.T) {
-	c := &consumer{acks: "$JS.ACK.x_q0.s0.1."}
-	for reply, want := range map[string]drivers.Tristate{
-		"$JS.ACK.x_q0.s0.1.5.5.1700000000.0":              drivers.No,
-		"$JS.ACK.x_q0.s0.2.5.6.1700000000.0":              drivers.Yes,
-		"$JS.ACK.x_q0.s0.10.5.6.1700000000.0":             drivers.Yes,
-		"$JS.ACK.hub.Hash.x_q0.s0.1.5.5.1700000000.0.tok": drivers.No,
-		"$JS.ACK.hub.Hash.x_q0.s0.3.5.5.1700000000.0.tok": drivers.Yes,
-		"": drivers.NotSaid,
-	} {
-		if got := c.redelivered(reply); got != want {
-			t.Errorf("reply %q: %d, want %d", reply, got, want)
-		}
-	}
-}
-
-// Confirms may overtake each other; a slot that is given out twice would confirm the wrong message.
-func TestSlots(t *testing.T) {
-	s := newSlots("inbox.", 4)
-	var taken []*slot
-	for token := range uint64(10) { // more than there were
-		taken = append(taken, s.take(token))
-	}
-	seen := map[*slot]bool{}
-	for token, at := range taken {
-		if seen[at] || s.find(at.reply) != at {
-			t.Fatalf("slot of token %d is taken twice or not found by its reply %s", token, at.reply)
-		}
-		seen[at] = true
-	}
-	for _, i := range []int{7, 0, 9} {
-		if token, mine := taken[i].settle(); !mine || token != uint64(i) {
-			t.Errorf("slot of token %d settles as %d, %t", i, token, mine)
-		}
-		if _, mine := taken[i].settle(); mine {
-			t.Errorf("slot of token %d settles twice", i)
-		}
-	}
-	for _, odd := range []string{"inbox.", "inbox.x", "inbox.-1", "inbox.999", "", "inbox.99999999999999999999"} {
-		if s.find(odd) != nil {
-			t.Errorf("reply %q finds a slot", odd)
-		}
-	}
-	if n := testing.AllocsPerRun(100, func() { s.find(s.take(1).reply).settle() }); n > 0 {
-		t.Errorf("a message allocates %v times for its slot", n)
-	}
-}
-
-// Whatever the server says about requests, no more may be under way and unacknowledged than the prefetch.
-func TestPullerKeepsPrefetch(t *testing.T) {
-	s := open(t, []byte(`{"embedded": true, "name": "puller"}`), nil)
-	for _, limit := range []int{1, 2, 7, 100} {
-		p := newPuller(s.admin.nc, "nowhere", client.NewInbox(), limit)
-		for round := range 1000 {
-			if err := p.more(); err != nil {
-				t.Fatal(err)
-			}
-			if p.asked+p.held > limit {
-				t.Fatalf("prefetch %d, round %d: asked for %d while %d are held", limit, round, p.asked, p.held)
-			}
-			if p.asked == 0 && p.held == 0 {
-				t.Fatalf("prefetch %d, round %d: nothing is asked for", limit, round)
-			}
-			switch {
-			case round%13 == 12:
-				m := client.NewMsg("")
-				m.Header.Set("Status", "408")
-				m.Header.Set("Nats-Pending-Messages", fmt.Sprint(p.asked))
-				p.status(m)
-			case p.asked > 0:
-				p.received(1 + round%p.asked)
-			}
-			if p.held > 0 && round%3 > 0 {
-				p.done(1 + round%p.held)
-			}
 		}
 	}
 }
