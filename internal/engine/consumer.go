@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"lockstep/internal/clock"
 	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
 )
@@ -25,8 +26,9 @@ type consumer struct {
 	lastReceipt int64
 
 	down   atomic.Bool
-	downAt atomic.Int64
-	broken chan error // one: the link went down
+	downAt atomic.Int64 // reading of the clock
+	links  atomic.Int64 // numbers links
+	broken chan error   // one: the link went down
 	done   chan struct{}
 }
 
@@ -47,7 +49,6 @@ func (e *Engine) newConsumer(subscription, i int) *consumer {
 		Prefetch: w.Consumers.Prefetch, Batch: w.Consumers.Batch, Ack: drivers.Ack(w.Consumers.Ack),
 		AckEvery: w.Consumers.AckEvery, AckInterval: w.Consumers.AckInterval.D(), Node: drivers.Node(w.Consumers.Node),
 		Connection: consumerConnections + connection(w.Topology, subscription*e.assignment.Consumers.Count+local),
-		OnClosed:   c.onClosed,
 	}
 	return c
 }
@@ -56,7 +57,9 @@ func (e *Engine) newConsumer(subscription, i int) *consumer {
 func (c *consumer) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.e.work.Connect.D())
 	defer cancel()
-	link, err := c.e.session.Consumer(ctx, c.spec, c.handle)
+	spec, number := c.spec, c.links.Add(1)
+	spec.OnClosed = func(err error) { c.onClosed(number, err) }
+	link, err := c.e.session.Consumer(ctx, spec, c.handle)
 	if err != nil {
 		return fmt.Errorf("connect consumer %d of subscription %d: %w", c.index, c.spec.Subscription, err)
 	}
@@ -99,7 +102,6 @@ func (c *consumer) handle(batch []drivers.Delivery) error {
 
 func (c *consumer) receive(d *drivers.Delivery) {
 	now := c.e.now()
-	c.lastReceipt = now
 	env, err := open(d.Body, c.e.task)
 	if err != nil || int(env.publisher) >= len(c.sources) {
 		w := c.receipts.Window(now, false)
@@ -110,6 +112,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		}
 		return
 	}
+	c.lastReceipt = now
 	w := c.receipts.Window(now, c.e.counts(env.due))
 	w.Counts[record.Received]++
 	w.Counts[record.ReceivedBytes] += int64(len(d.Body))
@@ -144,9 +147,10 @@ func (s *source) late(stream uint32, sequence uint64) bool {
 	return false
 }
 
-func (c *consumer) onClosed(err error) {
-	if c.down.CompareAndSwap(false, true) {
-		c.downAt.Store(c.e.now())
+// onClosed hears that a link broke; news of an earlier one than the present is old.
+func (c *consumer) onClosed(link int64, err error) {
+	if link == c.links.Load() && c.down.CompareAndSwap(false, true) {
+		c.downAt.Store(clock.Now())
 		c.e.Event("closed", fmt.Sprintf("consumer %d: %v", c.index, err))
 		c.broken <- err
 	}
@@ -161,6 +165,7 @@ func (c *consumer) supervise(ctx context.Context) {
 			return
 		case <-c.broken:
 		}
+		c.links.Add(1) // what is still said of the broken one is old
 		c.closeLink()
 		c.down.Store(false)
 		ok := c.e.retry(ctx, c.connect)

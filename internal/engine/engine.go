@@ -40,14 +40,18 @@ type Engine struct {
 	consumers  []*consumer
 
 	// known from Run on
-	origin, warmup, end int64 // origin: clock.Now() when the measurement begins; warmup, end: ns from it
-	collector           *record.Collector
-	over                atomic.Bool // the measurement has ended, or was cancelled: cheaper to ask than a context
-	started             chan struct{}
-	closed              chan struct{}
-	closeOnce           sync.Once
-	supervision         context.Context
-	stopSupervision     context.CancelFunc
+	origin          atomic.Int64 // clock.Now() when the measurement begins
+	warmup, end     int64        // ns
+	collector       *record.Collector
+	begun           atomic.Bool
+	over            atomic.Bool // the measurement has ended, or was cancelled: cheaper to ask than a context
+	started         chan struct{}
+	closed          chan struct{}
+	closeOnce       sync.Once
+	stopRun         context.CancelFunc
+	running         sync.WaitGroup
+	supervision     context.Context
+	stopSupervision context.CancelFunc
 
 	mu           sync.Mutex // guards what follows; never taken per message
 	own          *record.Recorder
@@ -85,7 +89,10 @@ func New(cfg Config) (*Engine, error) {
 }
 
 // now is nanoseconds since the beginning of the measurement.
-func (e *Engine) now() int64 { return clock.Now() - e.origin }
+func (e *Engine) now() int64 { return clock.Now() - e.origin.Load() }
+
+// due is when a schedule's next message is due.
+func (e *Engine) due(s Schedule) int64 { return int64(s.Next()) - e.warmup }
 
 // counts tells whether a message due then belongs to the measurement.
 func (e *Engine) counts(due int64) bool { return due >= 0 && due < e.end }
@@ -128,12 +135,16 @@ func each[T any](all []T, f func(T) error) error {
 // most as long as the drain may take. An agent without publishers returns at the end of the measurement, or at once when a count ends it. It
 // returns early, and with ctx's error, when ctx is cancelled; what was measured stays.
 func (e *Engine) Run(ctx context.Context, start int64) error {
+	ctx, e.stopRun = context.WithCancel(ctx)
+	defer e.stopRun()
+	e.running.Add(1)
+	defer e.running.Done()
 	e.begin(start)
 	if len(e.publishers) == 0 {
 		if e.work.Publishers.Count > 0 {
 			return nil
 		}
-		return clock.Until(ctx, e.origin+e.end)
+		return clock.Until(ctx, e.origin.Load()+e.end)
 	}
 	if err := clock.Until(ctx, start); err != nil {
 		return err
@@ -142,7 +153,7 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	e.skew = time.Duration(clock.Now() - start)
 	e.mu.Unlock()
 
-	left := time.Duration(e.origin + e.end - clock.Now())
+	left := time.Duration(e.origin.Load() + e.end - clock.Now())
 	soft, cancelSoft := context.WithTimeout(ctx, left)
 	defer cancelSoft()
 	defer context.AfterFunc(soft, func() { e.over.Store(true) })()
@@ -166,7 +177,7 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 // begin fixes the epoch and lets waiting deliveries through.
 func (e *Engine) begin(start int64) {
 	e.warmup, e.end = e.work.Warmup.D().Nanoseconds(), e.work.Measure.D().Nanoseconds()
-	e.origin = start + e.warmup
+	e.origin.Store(start + e.warmup)
 	e.collector = record.NewCollector(e.work.Measure.D())
 	e.mu.Lock()
 	e.own = e.collector.Recorder()
@@ -178,6 +189,7 @@ func (e *Engine) begin(start int64) {
 		c.record(e.collector, e.assignment.Publishers.Total)
 	}
 	close(e.started)
+	e.begun.Store(true)
 	for _, c := range e.consumers {
 		go c.supervise(e.supervision)
 	}
@@ -215,9 +227,17 @@ func (e *Engine) Close(ctx context.Context) error {
 func (e *Engine) closeAll() {
 	close(e.closed)
 	e.stopSupervision()
+	if e.begun.Load() {
+		e.stopRun()
+	}
 	var wg sync.WaitGroup
 	for _, p := range e.publishers {
 		wg.Go(p.closeLink)
+	}
+	wg.Wait()
+	e.running.Wait() // what publishers own is theirs until they have stopped
+	for _, p := range e.publishers {
+		wg.Go(p.closeLink) // the link that one may have opened meanwhile
 	}
 	wg.Wait()
 	for _, c := range e.consumers {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -21,6 +22,8 @@ type subject struct {
 	t       *testing.T
 	work    plan.Workload
 	options string
+	// connected, if set, is called when all are connected.
+	connected func(drivers.Session, drivers.Topology)
 	// during, if set, is called when the measurement has begun.
 	during func(loopback string)
 }
@@ -30,6 +33,9 @@ func newSubject(t *testing.T, change func(*plan.Workload)) subject {
 	w.Warmup, w.Measure = plan.Duration(200*time.Millisecond), plan.Duration(time.Second)
 	w.Drain = plan.Drain{Silence: plan.Duration(time.Second), Most: plan.Duration(5 * time.Second)}
 	change(&w)
+	if w.Publishers.Count > 0 {
+		w.Measure = plan.Duration(time.Minute) // a limit that a loaded machine does not reach
+	}
 	return subject{t: t, work: w}
 }
 
@@ -82,6 +88,9 @@ func (s subject) play(ctx context.Context) *record.Merge {
 	}
 	if err := e.ConnectPublishers(ctx); err != nil {
 		t.Fatal(err)
+	}
+	if s.connected != nil {
+		s.connected(session, Topology(a.Task))
 	}
 	m := record.NewMerge()
 	seq := uint64(0)
@@ -186,9 +195,12 @@ func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 		if late := m.Hist(record.Lateness).Max(); late != 0 {
 			t.Errorf("lateness %d ns, want 0: the generator was never the cause", late)
 		}
-		// Message n is due at 2.5n ms and goes out at 10n ms.
-		if got, want := m.Hist(record.Blocked).Max(), int64(199*7.5*1e6); got != want {
+		// Message n is due at 2.5n ms and goes out at 10n ms. The first that is never sent, number 200, waited from 500 ms to the end.
+		if got, want := m.Hist(record.Blocked).Max(), int64(1500*1e6); got != want {
 			t.Errorf("blocked at most %d ns, want %d", got, want)
+		}
+		if got := m.Total(record.Unsent); got != 600 {
+			t.Errorf("%d of 800 due messages counted as never sent, want 600", got)
 		}
 		if got, want := m.Hist(record.SendDue).Max(), int64(199*7.5*1e6+10e6); got != want {
 			t.Errorf("send latency from due at most %d ns, want %d", got, want)
@@ -309,26 +321,102 @@ func TestReconnects(t *testing.T) {
 func TestUnroutable(t *testing.T) {
 	for _, mode := range []string{"fire-and-forget", "confirm-window"} {
 		t.Run(mode, func(t *testing.T) {
-			w := plan.Default()
-			w.Publishers.Mode, w.Publishers.Mandatory = mode, true
-			p := &publisher{e: &Engine{task: 1, work: w}}
-			c := record.NewCollector(time.Second)
-			p.record(c)
-			p.e.end = int64(time.Second)
-			body := make([]byte, 100)
-			put(body, stamp(body, 1, 0, 0), 7, 5, 5)
-			p.sent.Add(7)
-			p.sent.Add(8)
-			p.onReturn(body)
-			p.onReturn(body) // a second return of the same message is not another one
-			p.sends.Flush()
-			p.returns.Flush()
-			m := record.NewMerge()
-			windows, sets := c.Take()
-			m.Add(record.Snapshot{Agent: "a", Windows: windows, Sets: sets})
-			if got := m.Tally(1); got.Returned != 1 || got.Missing != 1 || m.Total(record.Returned) != 1 {
-				t.Errorf("%+v; want 1 returned and only the other missing", got)
+			s := newSubject(t, func(w *plan.Workload) {
+				w.Publishers.Mode, w.Publishers.Mandatory, w.Publishers.Count, w.Warmup = mode, true, 500, 0
+				w.Consumers.Nodes = 0
+			})
+			s.connected = func(session drivers.Session, topology drivers.Topology) {
+				if err := session.Teardown(t.Context(), topology); err != nil { // from now on no queue takes anything
+					t.Fatal(err)
+				}
+			}
+			m := s.play(t.Context())
+			got := m.Tally(1)
+			if got.Sent != 500 || got.Returned != 500 || got.Missing != 0 {
+				t.Errorf("%+v; want 500 sent, all returned, none missing", got)
+			}
+			if want := map[bool]uint64{true: 500, false: 0}[mode != "fire-and-forget"]; got.Confirmed != want {
+				t.Errorf("%d confirmed, want %d", got.Confirmed, want)
 			}
 		})
 	}
+}
+
+// instant is a broker that takes no time and keeps nothing: whatever is slow with it is the generator.
+type instant struct{ drivers.Session }
+
+func (instant) Publisher(_ context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	return instantPublisher{}, nil
+}
+
+type instantPublisher struct{}
+
+func (instantPublisher) Publish(context.Context, drivers.Message) error { return nil }
+func (instantPublisher) Flush(context.Context) error                    { return nil }
+func (instantPublisher) Close() error                                   { return nil }
+
+// A generator that cannot keep the rate is late; the broker, which never held it, is not blamed.
+func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
+	w := plan.Default()
+	w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure = "fire-and-forget", 100e6, 0, plan.Duration(200*time.Millisecond)
+	a := plan.Assignment{Task: plan.Task{Run: "test", ID: "late", Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}
+	e, err := New(Config{Assignment: a, Session: instant{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.ConnectPublishers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Run(t.Context(), clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m := record.NewMerge()
+	p := e.Take(true)
+	m.Add(record.Snapshot{Agent: "a", Windows: p.Windows, Sets: p.Sets})
+	late, blocked := m.Hist(record.Lateness), m.Hist(record.Blocked)
+	if late.Mean() < blocked.Mean() { // what is blocked here is the price of reading the clock around the call
+		t.Errorf("lateness %.0f ns and blocked %.0f ns on average: want most of the delay to be the generator's", late.Mean(), blocked.Mean())
+	}
+	if m.Total(record.Unsent) == 0 {
+		t.Error("no message counted as never sent, although the rate was out of reach")
+	}
+}
+
+// Brokers that refuse for a while hold the publisher: that is blocked, whatever the engine does meanwhile.
+func TestRefusedConnectionsAreBlockedNotLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := plan.Default()
+		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure = "connection-per-message", 100, 0, plan.Duration(2*time.Second)
+		a := plan.Assignment{Task: plan.Task{Run: "test", ID: "refused", Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}
+		e, err := New(Config{Assignment: a, Session: refusing{}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Run(t.Context(), clock.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := record.NewMerge()
+		p := e.Take(true)
+		m.Add(record.Snapshot{Agent: "a", Windows: p.Windows})
+		if late, blocked := m.Hist(record.Lateness).Max(), m.Hist(record.Blocked).Max(); late != 0 || blocked < int64(time.Second) {
+			t.Errorf("lateness at most %d ns, blocked at most %d ns; want 0 and more than a second", late, blocked)
+		}
+		if m.Total(record.PublishErrors) == 0 {
+			t.Error("no publish error counted")
+		}
+	})
+}
+
+// refusing is a broker that takes 100 ms to refuse a connection.
+type refusing struct{ drivers.Session }
+
+func (refusing) Publisher(ctx context.Context, _ drivers.PublisherSpec) (drivers.Publisher, error) {
+	time.Sleep(100 * time.Millisecond) // the bubble's
+	return nil, errors.New("refused")
 }

@@ -15,9 +15,8 @@ import (
 func (p *publisher) run(soft, hard context.Context) {
 	p.soft, p.hard = soft, hard
 	if p.schedule != nil {
-		p.due = int64(p.schedule.Next()) - p.e.warmup
+		p.due = p.e.due(p.schedule)
 	}
-	p.free = p.e.now()
 	cycle := p.cycle()
 	for !p.e.over.Load() {
 		if p.down.Load() && !p.reconnect(soft) {
@@ -30,7 +29,43 @@ func (p *publisher) run(soft, hard context.Context) {
 	if p.flight != nil && !p.down.Load() && !p.perMessage() {
 		p.settle()
 	}
+	p.countUnsent()
 	p.sends.Flush()
+}
+
+// countUnsent accounts for what was due inside the measurement and never sent: left out, a broker that stops would look as fast
+// as it was before.
+func (p *publisher) countUnsent() {
+	if p.schedule == nil || errors.Is(p.soft.Err(), context.Canceled) {
+		return
+	}
+	end, w := p.e.end, p.sends.Window(p.e.end-1, true)
+	for ; p.due < end && w.Counts[record.Unsent] < mostUnsent; p.due = p.e.due(p.schedule) {
+		if p.due >= 0 {
+			w.Counts[record.Unsent]++
+			p.attribute(w, end-p.due)
+		}
+	}
+}
+
+// mostUnsent bounds the time that counting takes where a rate was asked for that nothing could reach.
+const mostUnsent = 10_000_000
+
+// attribute splits the delay of a message that is behind its due time: what the broker held the publisher for since it was last on
+// time is blocked, the rest is the generator's own lateness.
+func (p *publisher) attribute(w *record.Window, delay int64) {
+	blocked := min(delay, p.held)
+	w.Record(record.Lateness, delay-blocked)
+	w.Record(record.Blocked, blocked)
+}
+
+// release notes that the broker held the publisher until free, since it was last free to go on.
+func (p *publisher) release(free int64) {
+	if p.schedule == nil {
+		return
+	}
+	p.held += max(0, free-p.free)
+	p.free = max(p.free, free)
 }
 
 // cycle is what the mode repeats; false means that the publisher is done.
@@ -50,36 +85,28 @@ func (p *publisher) cycle() func() bool {
 }
 
 // next says when the message is due and when it is sent, which is now; it waits for the due time. False: no more.
-// Free is kept apart from now so that lateness is the generator's alone and blocked the broker's alone.
 func (p *publisher) next() (due, send int64, more bool) {
 	if p.work.Count > 0 && p.measured >= p.work.Count {
 		return 0, 0, false
 	}
+	send = p.e.now()
 	if p.schedule == nil {
-		send = p.e.now()
 		return send, send, send < p.e.end
 	}
 	due = p.due
-	if due >= p.e.end {
+	if due >= p.e.end || send >= p.e.end {
 		return 0, 0, false
-	}
-	send = p.free
-	if p.waited {
-		send = p.e.now()
 	}
 	if send < due {
-		if p.waiter.Until(p.soft, due+p.e.origin) != nil {
+		p.held = 0
+		if p.waiter.Until(p.soft, due+p.e.origin.Load()) != nil {
 			return 0, 0, false
 		}
-		send = p.e.now()
+		if send = p.e.now(); send >= p.e.end {
+			return 0, 0, false
+		}
 	}
-	if send >= p.e.end {
-		return 0, 0, false
-	}
-	w := p.sends.Window(send, p.e.counts(due))
-	w.Record(record.Lateness, send-max(due, p.free))
-	w.Record(record.Blocked, max(0, p.free-due))
-	p.due = int64(p.schedule.Next()) - p.e.warmup
+	p.free = send
 	return due, send, true
 }
 
@@ -87,10 +114,16 @@ func (p *publisher) next() (due, send int64, more bool) {
 func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token uint64, body []byte, due, send int64) error {
 	sequence := p.sequence
 	p.sequence++
+	if p.schedule != nil {
+		p.free = p.e.now() // what came between is the generator's time
+	}
 	err := link.Publish(ctx, drivers.Message{Token: token, Key: uint32(sequence), Body: body})
 	w := p.sends.Window(send, p.e.counts(due))
 	if p.schedule != nil {
-		p.free, p.waited = p.e.now(), false
+		free := p.e.now()
+		p.attribute(w, send-due)
+		p.release(free)
+		p.due = p.e.due(p.schedule)
 	}
 	if err != nil {
 		w.Counts[record.PublishErrors]++
@@ -115,7 +148,7 @@ func (p *publisher) failed(err error) {
 		return
 	}
 	p.e.warn("publish", err)
-	p.pauseAfterFailure(p.soft)
+	p.pauseAfterFailure()
 }
 
 func (p *publisher) oneUnconfirmed() bool {
@@ -179,14 +212,14 @@ func (p *publisher) batch(n int) bool {
 // acquire takes a slot, waiting for room as the cell says: until there is some, or in pauses. False: the
 // measurement ended or the link broke.
 func (p *publisher) acquire() (uint32, bool) {
-	for {
+	for waited := false; ; {
 		if token, ok := p.flight.take(); ok {
-			if p.waited {
-				p.free = p.flight.firstFree
+			if waited {
+				p.release(p.flight.firstFree)
 			}
 			return token, true
 		}
-		p.waited = true
+		waited = true
 		if err := p.link.Flush(p.hard); err != nil {
 			p.failed(err)
 			return 0, false
@@ -198,6 +231,7 @@ func (p *publisher) acquire() (uint32, bool) {
 			continue
 		}
 		if !p.await(p.soft, 1) {
+			p.release(p.e.now())
 			return 0, false
 		}
 	}
@@ -206,7 +240,9 @@ func (p *publisher) acquire() (uint32, bool) {
 // pause is the study's way to wait for room.
 func (p *publisher) pause() bool {
 	sleep(p.soft, p.work.Pause.D())
-	p.flight.collect()
+	if p.flight.collect() > 0 {
+		p.flight.firstFree = p.e.now() // it asked for the pause: all of it is waiting for the broker
+	}
 	return !p.e.over.Load() && !p.down.Load()
 }
 
@@ -233,11 +269,12 @@ func (p *publisher) settle() bool {
 		if err := p.link.Flush(p.hard); err != nil {
 			p.failed(err)
 		}
-		if !p.down.Load() {
-			p.await(p.hard, n)
+		if !p.down.Load() && p.await(p.hard, n) {
+			p.flight.collect()
+			p.release(p.flight.lastFree)
+		} else {
+			p.release(p.e.now())
 		}
-		p.flight.collect()
-		p.free, p.waited = p.flight.lastFree, true
 	}
 	if p.down.Load() {
 		p.closeLink()
@@ -253,11 +290,17 @@ func (p *publisher) oneConnection() bool {
 	}
 	if err := p.connect(p.hard); err != nil {
 		p.countPorts(err)
-		p.sends.Window(p.e.now(), p.e.counts(due)).Counts[record.PublishErrors]++
+		w := p.sends.Window(send, p.e.counts(due))
+		w.Counts[record.PublishErrors]++
+		if p.schedule != nil {
+			p.attribute(w, send-due)
+			p.due = p.e.due(p.schedule)
+		}
 		p.e.warn("connection per message", err)
-		p.pauseAfterFailure(p.soft)
+		p.pauseAfterFailure()
 		return true
 	}
+	p.release(p.e.now())
 	body, token := p.body, uint32(0)
 	if p.flight != nil {
 		token, _ = p.flight.take()
@@ -277,9 +320,7 @@ func (p *publisher) oneConnection() bool {
 		p.settleConnection()
 	}
 	p.closeLink()
-	if p.schedule != nil {
-		p.free, p.waited = p.e.now(), false
-	}
+	p.release(p.e.now())
 	return true
 }
 

@@ -35,8 +35,8 @@ type publisher struct {
 	sequence   uint64
 	measured   uint64 // sent with a due time in the measurement
 	due        int64  // of the next message, open loop
-	free       int64  // when the publisher could have sent it
-	waited     bool   // free lies in the past: it had to wait for the broker until then
+	free       int64  // when it could last go on: after a send, a confirm that it waited for, a reconnect
+	held       int64  // how long the broker kept it from going on since it was last on time
 	failures   int    // publish errors in a row
 	lastSend   int64
 
@@ -51,7 +51,8 @@ type publisher struct {
 	returns      *record.Recorder
 	returned     *record.Set
 	down         atomic.Bool
-	downAt       atomic.Int64
+	links        atomic.Int64  // numbers links
+	downAt       atomic.Int64  // reading of the clock
 	broken       chan struct{} // one token: the link went down
 	closing      sync.Mutex    // guards link against Close from outside
 	soft, hard   context.Context
@@ -65,7 +66,7 @@ func (e *Engine) newPublisher(i int) *publisher {
 		Topology: e.topology, Queue: i % e.topology.Queues, Mode: p.mode, Window: w.Publishers.Window,
 		Batch: w.Publishers.Batch.Most, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
 		Node: drivers.Node(w.Publishers.Node), Connection: connection(w.Topology, i-e.assignment.Publishers.First),
-		OnReturn: p.onReturn, OnClosed: p.onClosed,
+		OnReturn: p.onReturn,
 	}
 	if p.mode.Confirmed() {
 		p.spec.OnConfirm = p.onConfirm
@@ -124,12 +125,14 @@ func (p *publisher) record(c *record.Collector) {
 func (p *publisher) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.e.work.Connect.D())
 	defer cancel()
-	link, err := p.e.session.Publisher(ctx, p.spec)
+	spec, link := p.spec, p.links.Add(1)
+	spec.OnClosed = func(err error) { p.onClosed(link, err) }
+	opened, err := p.e.session.Publisher(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("connect publisher %d: %w", p.index, err)
 	}
 	p.closing.Lock()
-	p.link = link
+	p.link = opened
 	p.closing.Unlock()
 	return nil
 }
@@ -174,17 +177,21 @@ func (p *publisher) onReturn(body []byte) {
 	}
 }
 
-func (p *publisher) onClosed(err error) {
+// onClosed hears that a link broke; news of an earlier one than the present is old.
+func (p *publisher) onClosed(link int64, err error) {
 	if p.perMessage() {
-		return // the publish or confirm that it breaks says so
+		p.e.Event("closed", fmt.Sprintf("publisher %d: %v", p.index, err)) // the publish or confirm that it breaks deals with it
+		return
 	}
-	p.fail(err)
+	if link == p.links.Load() {
+		p.fail(err)
+	}
 }
 
 // fail marks the link as broken and wakes whatever waits for it.
 func (p *publisher) fail(err error) {
 	if p.down.CompareAndSwap(false, true) {
-		p.downAt.Store(p.e.now())
+		p.downAt.Store(clock.Now())
 		p.e.Event("closed", fmt.Sprintf("publisher %d: %v", p.index, err))
 		select {
 		case p.broken <- struct{}{}:
@@ -195,6 +202,7 @@ func (p *publisher) fail(err error) {
 
 // reconnect closes the broken link, which settles all that was in flight, and opens another until ctx ends.
 func (p *publisher) reconnect(ctx context.Context) bool {
+	p.links.Add(1) // what is still said of the broken one is old
 	p.closeLink()
 	select {
 	case <-p.broken:
@@ -210,12 +218,12 @@ func (p *publisher) reconnect(ctx context.Context) bool {
 	if ok {
 		p.sends.Window(p.e.now(), false).Counts[record.Reconnects]++
 	}
-	p.waited, p.free = false, p.e.now()
+	p.release(p.e.now())
 	return ok
 }
 
 func (p *publisher) countPorts(err error) {
-	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+	if errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EMFILE) {
 		p.sends.Window(p.e.now(), false).Counts[record.PortsExhausted]++
 	}
 }
@@ -241,7 +249,8 @@ func (p *publisher) flushReturns() {
 }
 
 // pauseAfterFailure keeps a publisher whose every call fails from spinning.
-func (p *publisher) pauseAfterFailure(ctx context.Context) {
+func (p *publisher) pauseAfterFailure() {
 	p.failures = min(p.failures+1, 7)
-	sleep(ctx, time.Millisecond<<p.failures)
+	sleep(p.soft, time.Millisecond<<p.failures)
+	p.release(p.e.now())
 }

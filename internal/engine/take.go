@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"lockstep/internal/clock"
 	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
 )
@@ -68,10 +69,10 @@ func (e *Engine) Event(kind drivers.EventKind, detail string) {
 // unblocked counts a blocked time that ended. The caller holds mu.
 func (e *Engine) unblocked(detail string) {
 	since, was := e.blockedSince[detail]
-	if !was || e.own == nil {
+	delete(e.blockedSince, detail)
+	if !was || e.own == nil { // all of it was before the start
 		return
 	}
-	delete(e.blockedSince, detail)
 	now := e.eventTime()
 	e.own.Window(now, e.counts(now)).Counts[record.ConnBlockedNanos] += now - since
 }
@@ -84,17 +85,17 @@ func (e *Engine) eventTime() int64 {
 	return e.now()
 }
 
-// gap records how long a publisher or consumer was without its link.
+// gap records how long a publisher or consumer was without its link, since a reading of the clock.
 func (e *Engine) gap(role string, index int, since int64, ended bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.eventTime()
+	now, gap := e.eventTime(), clock.Now()-since
 	how := "reconnected"
 	if !ended {
 		how = "not reconnected"
 	}
-	e.events = append(e.events, record.Event{At: since, Kind: record.EventGap, Nanos: now - since,
-		Detail: fmt.Sprintf("%s %d %s after %v", role, index, how, time.Duration(now-since).Round(time.Microsecond))})
+	e.events = append(e.events, record.Event{At: now - gap, Kind: record.EventGap, Nanos: gap,
+		Detail: fmt.Sprintf("%s %d %s after %v", role, index, how, time.Duration(gap).Round(time.Microsecond))})
 }
 
 func (e *Engine) countReconnect() {

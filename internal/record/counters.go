@@ -25,12 +25,13 @@ const (
 	Foreign                         // whole envelopes of another task
 	Reconnects                      // links opened again
 	ConnBlockedNanos                // time that the broker held connections back
+	Unsent                          // due inside the measurement, and never sent
 	numCounters
 )
 
 var counterNames = [numCounters]string{"sent", "sentBytes", "confirmed", "rejected", "unconfirmed", "returned", "publishErrors",
 	"portsExhausted", "received", "receivedBytes", "unique", "duplicated", "reordered", "redelivered", "corrupt", "foreign",
-	"reconnects", "connBlockedNanos"}
+	"reconnects", "connBlockedNanos", "unsent"}
 
 // Series names one of a window's latency distributions.
 type Series uint8
