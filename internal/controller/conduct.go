@@ -31,6 +31,10 @@ type conduct struct {
 	merge  *record.Merge
 	facts  results.Facts
 	origin int64 // the controller's clock.Now() when the measurement begins; 0: not agreed yet
+
+	// The controller's clock.Now() of the last that is known of; 0: nothing is.
+	moved     int64 // of a message sent or received
+	confirmed int64
 }
 
 // part is one agent in the task.
@@ -220,7 +224,9 @@ func (c *conduct) take(e wire.Entry) {
 		p.failed, p.Error = true, e.Err.Error()
 		c.log.Error("refused a message", "agent", e.Agent, "err", e.Err)
 	case e.Snapshot != nil:
-		c.merge.Add(*e.Snapshot)
+		if c.merge.Add(*e.Snapshot) {
+			c.hear(e.Snapshot)
+		}
 	case e.Arrival != nil:
 		c.arrived(p, *e.Arrival)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockstep/internal/clock"
+	"lockstep/internal/record"
 	"lockstep/internal/wire"
 )
 
@@ -57,33 +58,46 @@ func (c *conduct) now() (int64, bool) {
 	return clock.Now() - c.origin, true
 }
 
-// drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit.
-func (c *conduct) drain(ctx context.Context) error {
-	stopped := time.Now()
-	most := stopped.Add(c.work.Drain.Most.D())
-	if now, _ := c.now(); c.work.Publishers.Count == 0 { // the wait for confirms was part of it
-		end := stopped.Add(time.Duration(c.work.Measure.D().Nanoseconds() - now))
-		most = end.Add(c.work.Drain.Most.D())
+// hear notes when messages last moved. A snapshot tells how long ago that was when it was taken, whatever clock it was read from; the time
+// that it took to come makes it seem later, never earlier.
+func (c *conduct) hear(s *record.Snapshot) {
+	now := clock.Now()
+	note := func(last *int64, at int64) {
+		if at != 0 {
+			*last = max(*last, now-max(0, s.At-at))
+		}
 	}
-	heard, last := stopped, c.merge.LastReceipt()
+	note(&c.moved, s.LastSend)
+	note(&c.moved, s.LastReceipt)
+	note(&c.confirmed, s.LastConfirm)
+}
+
+// drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit. Publishers that waited
+// for confirms may have used up the limit, but silence has passed meanwhile, too. A confirm shows that the broker is alive and begins the
+// silence again, but it is not a receipt: at the limit it does not count.
+func (c *conduct) drain(ctx context.Context) error {
+	stopped := clock.Now()
+	most := stopped + c.work.Drain.Most.D().Nanoseconds()
+	if c.work.Publishers.Count == 0 { // the wait for confirms was part of it
+		most = c.origin + (c.work.Measure.D() + c.work.Drain.Most.D()).Nanoseconds()
+	}
 	if err := c.step(ctx, wire.Release{Step: wire.StepDrain}, stepMargin); err != nil {
 		return err
 	}
-	subscriptions := c.work.Topology.Subscriptions
+	if c.moved == 0 {
+		c.moved = stopped
+	}
+	silence, subscriptions := c.work.Drain.Silence.D().Nanoseconds(), c.work.Topology.Subscriptions
 	for !c.merge.AllIn(subscriptions) {
-		if receipt := c.merge.LastReceipt(); receipt != last {
-			last, heard = receipt, time.Now()
-		}
-		silent := heard.Add(c.work.Drain.Silence.D())
-		now := time.Now()
-		if !now.Before(silent) {
+		now, silent := clock.Now(), max(c.moved, c.confirmed)+silence
+		if now >= silent {
 			return nil
 		}
-		if !now.Before(most) {
-			c.facts.DrainCut = true
+		if now >= most {
+			c.facts.DrainCut = now < c.moved+silence
 			return nil
 		}
-		if err := c.someEntry(ctx, min(silent.Sub(now), most.Sub(now))); err != nil {
+		if err := c.someEntry(ctx, time.Duration(min(silent, most)-now)); err != nil {
 			return err
 		}
 	}
