@@ -1,0 +1,181 @@
+package test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+)
+
+// disturb asks the lab to kill or start one of its brokers.
+func disturb(t *testing.T, what, name string) {
+	t.Helper()
+	response, err := http.Post(variable(t, "LOCKSTEP_LAB_CONTROL")+"/"+what+"?name="+name, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s: %s", what, name, text)
+	}
+}
+
+// faultMatrix is one cell whose broker is killed in mid-measurement: everything persistent, everything confirmed, at a steady rate
+// that every machine keeps.
+func faultMatrix(t *testing.T, options, cell string) (dir, file string) {
+	t.Helper()
+	dir = t.TempDir()
+	file = filepath.Join(dir, "matrix.cue")
+	text := fmt.Sprintf(`package matrix
+name: "killed"
+brokers: rabbit: {driver: "rabbitmq", options: %s}
+axes: mode: ["confirm-window"]
+cell: {
+	axis: _
+	publishers: {mode: axis.mode, rate: 500, window: 200}
+	%s
+	warmup: "500ms", measure: "%v", drain: {silence: "2s", most: "10s"}
+}
+tables: [{rows: ["mode"], values: ["send.rate", "reconnects", "gap.longest", "lost"]}]
+`, options, cell, killedFor)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir, file
+}
+
+// killedFor is the measurement: long enough for RabbitMQ to be back in it on a busy machine.
+const killedFor = 30 * time.Second
+
+// survivor runs a cell, kills a process of the lab in mid-measurement and starts it again, and returns the one outcome.
+func survivor(t *testing.T, api management, process, options, cell string) plan.Outcome {
+	t.Helper()
+	dir, file := faultMatrix(t, options, cell)
+	f := &fleet{t: t, dir: dir}
+	ctl := start(t, dir, "ctl", "run", file)
+	eventually(t, "measuring", 20*time.Second, f.measuring)
+	disturb(t, "kill", process)
+	killed := time.Now()
+	disturb(t, "start", process)
+	t.Logf("%s was back after %v", process, time.Since(killed).Round(100*time.Millisecond))
+	// Measurement, drain, and what it takes to open, close and tear down with a broker that is back.
+	code := ctl.leaves(killedFor + 10*time.Second + 20*time.Second)
+	r := readRecord(t, dir, ctl)
+	if len(r.outcomes) != 1 {
+		t.Fatalf("%d outcomes, want one", len(r.outcomes))
+	}
+	o := r.outcomes[0]
+	l := o.Ledger
+	t.Logf("%s %v; %+v; reconnects %v, longest gap %.1f s; warnings %v", o.Verdict, o.Reasons, l, o.Values["reconnects"].Number, o.Values["gap.longest"].Number, o.Warnings)
+	if (o.Verdict == plan.Valid) != (code == 0) {
+		t.Errorf("ctl left with %d after a cell that is %s", code, o.Verdict)
+	}
+	if r.figure(o, "reconnects") < 1 {
+		t.Error("links to a killed broker did not break")
+	}
+	if gap := r.figure(o, "gap.longest"); gap > killedFor.Seconds() {
+		t.Errorf("a gap of %.1f s in a measurement of %v", gap, killedFor)
+	}
+	if l.Sent != l.Confirmed+l.Rejected+l.Unconfirmed {
+		t.Errorf("%d messages sent, but %d confirmed, %d rejected and %d unconfirmed", l.Sent, l.Confirmed, l.Rejected, l.Unconfirmed)
+	}
+	if l.Lost > l.LostConfirmed+l.Unconfirmed {
+		t.Errorf("%d messages are lost, but only %d were never confirmed", l.Lost, l.Unconfirmed)
+	}
+	if l.LostConfirmed > 0 && (o.Verdict != plan.Invalid || !strings.Contains(strings.Join(o.Reasons, "\n"), fmt.Sprint(l.LostConfirmed))) {
+		t.Errorf("%d confirmed messages are lost, and the verdict is %s: %v", l.LostConfirmed, o.Verdict, o.Reasons)
+	}
+	if o.Verdict == plan.Unknown || l.Undrained > 0 {
+		t.Errorf("the broker is back, and the outcome is %s with %d messages undrained: %v", o.Verdict, l.Undrained, o.Reasons)
+	}
+	api.nothingLeft(r.plan.ID)
+	return o
+}
+
+// A broker that dies as by a power cut and comes back: the cell ends in time, and the record has the gap and what came of each message.
+func TestBrokerKilledInMidCell(t *testing.T) {
+	address, api := variable(t, "LOCKSTEP_RABBITMQ_URL"), managementOf(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")
+	t.Parallel()
+	o := survivor(t, api, "rabbitmq", fmt.Sprintf("{url: %q}", address), "")
+	if o.Ledger.LostConfirmed > 0 {
+		t.Errorf("%d messages that were confirmed as written to disk are lost", o.Ledger.LostConfirmed)
+	}
+	if gap := o.Values["gap.longest"].Number; gap < 1 {
+		t.Errorf("the longest gap is %.1f s; no RabbitMQ starts as fast", gap)
+	}
+}
+
+// The node of a quorum queue's leader dies, and with it the connections of publisher and consumer: they go on at another node while it
+// is still dead, and nothing that a majority had confirmed is lost.
+func TestBrokerClusterNodeKilled(t *testing.T) {
+	urls, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","), managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
+	t.Parallel()
+	// The third node first: "any" is the first that answers.
+	options := fmt.Sprintf("{urls: [%q, %q, %q], queue: type: \"quorum\"}", urls[2], urls[0], urls[1])
+	o := survivor(t, api, "rabbitmq3-3", options, "topology: queueNode: 0")
+	if o.Ledger.LostConfirmed > 0 {
+		t.Errorf("%d messages that a majority had written are lost", o.Ledger.LostConfirmed)
+	}
+}
+
+// Stopping a run in the middle of a cell leaves nothing behind, and neither does an agent that vanishes with what it had declared.
+func TestBrokerIsLeftClean(t *testing.T) {
+	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",") // a node that no test kills
+	api := managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
+	t.Parallel()
+	options := fmt.Sprintf("{url: %q}", first)
+	declared := func(run string) bool {
+		var queues []placed
+		return api.ask("/queues", &queues) == nil && slices.ContainsFunc(queues, func(q placed) bool { return strings.HasPrefix(q.Name, "lockstep-"+run) })
+	}
+	t.Run("interrupt", func(t *testing.T) {
+		t.Parallel()
+		dir, file := faultMatrix(t, options, "")
+		f := &fleet{t: t, dir: dir}
+		ctl := start(t, dir, "ctl", "run", file)
+		eventually(t, "measuring", 20*time.Second, f.measuring)
+		run := f.runID()
+		if !declared(run) {
+			t.Fatal("there is no queue to be removed: this test proves nothing")
+		}
+		ctl.signal(os.Interrupt)
+		if code := ctl.leaves(10 * time.Second); code != 130 {
+			t.Errorf("ctl left with %d, want 130", code)
+		}
+		management{t, api.base}.nothingLeft(run)
+	})
+	t.Run("agent killed", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t, "a1", "a2")
+		_, file := faultMatrix(t, options, `publishers: count: 2000 // so that those who are left need not wait for the end`)
+		ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
+		eventually(t, "measuring", 20*time.Second, f.measuring)
+		run := f.runID()
+		if !declared(run) {
+			t.Fatal("there is no queue to be removed: this test proves nothing")
+		}
+		f.agents["a1"].kill() // the first: it has declared them
+		if code := ctl.leaves(killedFor + 20*time.Second); code != 3 {
+			t.Errorf("ctl left with %d, want 3: a cell failed", code)
+		}
+		management{t, api.base}.nothingLeft(run)
+	})
+}
+
+// runID is the id of the latest run.
+func (f *fleet) runID() string {
+	f.t.Helper()
+	r, err := results.Open(filepath.Join(f.dir, "runs"), "latest")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return r.Plan().ID
+}

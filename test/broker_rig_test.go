@@ -1,0 +1,204 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+)
+
+// variable reads what leads to a real broker. Without one the test is skipped, or fails where the lab promised it.
+func variable(t *testing.T, name string) string {
+	t.Helper()
+	value := os.Getenv(name)
+	if value == "" && os.Getenv("LOCKSTEP_LAB") == "required" {
+		t.Fatalf("%s is not set although LOCKSTEP_LAB is \"required\"", name)
+	}
+	if value == "" {
+		t.Skipf("needs a real RabbitMQ: set %s, or run \"go run ./test/lab run rabbitmq rabbitmq3 -- go test ./test\"", name)
+	}
+	return value
+}
+
+// management is the management API of a broker.
+type management struct {
+	t    *testing.T
+	base string
+}
+
+func managementOf(t *testing.T, name string) management {
+	t.Helper()
+	return management{t, variable(t, name) + "/api"}
+}
+
+// ask reads one resource; errors are for those who ask while brokers die.
+func (m management) ask(path string, answer any) error {
+	response, err := http.Get(m.base + path)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %.200s", path, response.Status, text)
+	}
+	return json.Unmarshal(text, answer)
+}
+
+// must reads one resource of a broker that is there.
+func (m management) must(path string, answer any) {
+	m.t.Helper()
+	if err := m.ask(path, answer); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// placed is a queue or exchange, and where it is.
+type placed struct {
+	Name string `json:"name"`
+	Node string `json:"node"`
+}
+
+// nothingLeft checks that the broker has nothing by the run's names.
+func (m management) nothingLeft(run string) {
+	m.t.Helper()
+	for _, kind := range []string{"queues", "exchanges", "policies"} {
+		var left []string
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			var all []placed
+			m.must("/"+kind, &all)
+			left = nil
+			for _, x := range all {
+				if strings.HasPrefix(x.Name, "lockstep-"+run) {
+					left = append(left, x.Name)
+				}
+			}
+			if len(left) == 0 || time.Now().After(end) {
+				break
+			}
+		}
+		if len(left) > 0 {
+			m.t.Errorf("%s of the run are left on the broker: %v", kind, left)
+		}
+	}
+}
+
+// connections is how many the broker has ever taken.
+func (m management) connections() int {
+	m.t.Helper()
+	var overview struct {
+		Churn struct {
+			Created int `json:"connection_created"`
+		} `json:"churn_rates"`
+	}
+	time.Sleep(1500 * time.Millisecond) // it counts once a second in the lab
+	m.must("/overview", &overview)
+	return overview.Churn.Created
+}
+
+// nodeAt is the node that listens for AMQP at the address of a URL.
+func (m management) nodeAt(address string) string {
+	m.t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var overview struct {
+		Listeners []struct {
+			Node string `json:"node"`
+			Port int    `json:"port"`
+		} `json:"listeners"`
+	}
+	m.must("/overview", &overview)
+	for _, l := range overview.Listeners {
+		if fmt.Sprint(l.Port) == u.Port() {
+			return l.Node
+		}
+	}
+	m.t.Fatalf("no node listens at %s", u.Host)
+	return ""
+}
+
+// record is what a run left on disk.
+type record struct {
+	t        *testing.T
+	plan     plan.Run
+	outcomes []plan.Outcome
+	text     string // what was printed
+}
+
+// readRecord reads the latest run in dir.
+func readRecord(t *testing.T, dir string, ctl *process) record {
+	t.Helper()
+	r, err := results.Open(filepath.Join(dir, "runs"), "latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes, err := r.Outcomes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record{t, r.Plan(), outcomes, ctl.out.String()}
+}
+
+// allValid wants an outcome for each task, and every one valid.
+func (r record) allValid() {
+	r.t.Helper()
+	if want := len(r.plan.Tasks()); len(r.outcomes) != want {
+		r.t.Errorf("%d outcomes, want %d", len(r.outcomes), want)
+	}
+	for _, o := range r.outcomes {
+		if o.Verdict != plan.Valid {
+			r.t.Errorf("%s is %s: %v", r.name(o), o.Verdict, o.Reasons)
+		}
+	}
+}
+
+func (r record) name(o plan.Outcome) string { return r.plan.Cells[o.Index].Name() }
+
+// at finds the outcome of the one cell whose coordinates are these, each "axis=value".
+func (r record) at(coordinates ...string) plan.Outcome {
+	r.t.Helper()
+	for _, o := range r.outcomes {
+		has := strings.Fields(r.name(o))
+		if !slices.ContainsFunc(coordinates, func(c string) bool { return !slices.Contains(has, c) }) {
+			return o
+		}
+	}
+	r.t.Fatalf("no outcome of %v", coordinates)
+	return plan.Outcome{}
+}
+
+// figure is a value that has to be a number.
+func (r record) figure(o plan.Outcome, name string) float64 {
+	r.t.Helper()
+	v := o.Values[name]
+	if v.NA != "" || v.Number <= 0 {
+		r.t.Errorf("%s: %s is %v (%q), want a number above zero", r.name(o), name, v.Number, v.NA)
+		return 1e-9
+	}
+	return v.Number
+}
+
+// shipped starts ctl run on a matrix of the repository.
+func shipped(t *testing.T, dir, matrix string, args ...string) *process {
+	t.Helper()
+	file, err := filepath.Abs(filepath.Join("..", "matrices", matrix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, dir, "ctl", append([]string{"run", file}, args...)...)
+}

@@ -1,0 +1,206 @@
+package test
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/test/relay"
+)
+
+// modes are all ways of publishing.
+var modes = []string{"fire-and-forget", "confirm-window", "confirm-batch", "confirm-each", "connection-per-message", "connection-per-message-confirm"}
+
+// figure is a number in a table, with its unit and flags.
+const figure = ` +[0-9][0-9,.]*( [a-z-]+)*`
+
+// The README's first command, as it stands: a table within a minute, with nothing but Go.
+func TestQuickMatrix(t *testing.T) {
+	dir := t.TempDir()
+	ctl := shipped(t, dir, "quick.cue")
+	if code := ctl.leaves(60 * time.Second); code != 0 {
+		t.Errorf("ctl left with %d, want 0", code)
+	}
+	r := readRecord(t, dir, ctl)
+	r.allValid()
+	for _, mode := range modes {
+		for _, threads := range []string{"1", "4"} {
+			row := regexp.MustCompile(`(?m)^` + mode + ` +` + threads + figure + figure)
+			if !row.MatchString(r.text) {
+				t.Errorf("the table has no row of rates for %s with %s threads", mode, threads)
+			}
+		}
+	}
+}
+
+// The study of asynchronous publishing, with the broker reached directly and through a relay that pools connections: test/relay, a
+// stand-in for AMQProxy.
+//
+// The simulated network lies between client and relay, so at 10 ms a connection for each message costs its round trips there as
+// well; what the relay saves is the broker's part of each connection.
+func TestBrokerAsyncVersusSync(t *testing.T) {
+	address, api := variable(t, "LOCKSTEP_RABBITMQ_URL"), managementOf(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")
+	target, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := relay.Start(target.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+
+	dir, before := t.TempDir(), api.connections()
+	ctl := shipped(t, dir, "async-vs-sync.cue", "--short", "--set", `cell.measure="1s"`,
+		"--set", `axes.broker=["rabbit","proxied"]`,
+		"--set", fmt.Sprintf("brokers.rabbit.options.url=%q", address),
+		"--set", "brokers.rabbit.process.port="+target.Port(),
+		"--set", fmt.Sprintf("brokers.proxied.via=%q", proxy.Addr()))
+	if code := ctl.leaves(2 * time.Minute); code != 0 {
+		t.Errorf("ctl left with %d, want 0", code)
+	}
+	r, created := readRecord(t, dir, ctl), api.connections()-before
+	r.allValid()
+	r.asyncTables()
+	r.asyncRatios()
+	r.proxied(proxy.Stats(), created)
+	api.nothingLeft(r.plan.ID)
+}
+
+// asyncTables wants both tables for both brokers, all figures in them.
+func (r record) asyncTables() {
+	for _, title := range []string{"Messages sent a second", "The broker's CPU, in cores"} {
+		for _, broker := range []string{"rabbit", "proxied"} {
+			_, table, found := strings.Cut(r.text, title+", broker="+broker)
+			if !found {
+				r.t.Errorf("no table %q for %s", title, broker)
+				continue
+			}
+			table, _, _ = strings.Cut(table, "broker=")
+			for _, mode := range modes {
+				if !regexp.MustCompile(`(?m)^` + mode + ` +1` + figure + figure + ` *$`).MatchString(table) {
+					r.t.Errorf("table %q for %s lacks a row of two figures for %s", title, broker, mode)
+				}
+			}
+		}
+	}
+}
+
+// asyncRatios are what waiting costs, where a busy machine cannot turn it round.
+func (r record) asyncRatios() {
+	for _, broker := range []string{"rabbit", "proxied"} {
+		rate := func(mode, latency string) float64 {
+			return r.figure(r.at("broker="+broker, "mode="+mode, "latency="+latency), "send.rate")
+		}
+		for _, ratio := range []struct {
+			fast, slow, latency string
+			least               float64
+		}{
+			{"confirm-window", "confirm-each", "0ms", 2},
+			{"confirm-each", "connection-per-message", "0ms", 2},
+			{"confirm-window", "confirm-each", "10ms", 20},
+			{"confirm-each", "connection-per-message", "10ms", 3},
+		} {
+			if got := rate(ratio.fast, ratio.latency) / rate(ratio.slow, ratio.latency); got < ratio.least {
+				r.t.Errorf("%s at %s: %s is %.1f times %s, want %v at least", broker, ratio.latency, ratio.fast, got, ratio.slow, ratio.least)
+			}
+		}
+		// One message a round trip.
+		if got := rate("confirm-each", "10ms"); got > 110 {
+			r.t.Errorf("%s: %.0f messages a second, each confirmed over 10 ms, are more than the latency lets through", broker, got)
+		}
+	}
+}
+
+// proxied is what pooling is for: the clients' thousands of connections are few at the broker, and cheaper for it.
+func (r record) proxied(s relay.Stats, created int) {
+	var direct, through uint64
+	for _, o := range r.outcomes {
+		if !strings.Contains(r.name(o), "mode=connection-per-message") {
+			continue
+		}
+		if strings.Contains(r.name(o), "broker=proxied") {
+			through += o.Ledger.Sent
+		} else {
+			direct += o.Ledger.Sent
+		}
+	}
+	r.t.Logf("connection for each message: %d direct, %d through the relay; the broker saw %d connections; relay: %+v", direct, through, created, s)
+	if uint64(s.Clients) < through || s.Upstreams > 2 {
+		r.t.Errorf("%d clients of the relay for %d messages with a connection each, over %d connections to the broker, want 2 at most", s.Clients, through, s.Upstreams)
+	}
+	if most := int(direct) + 100 + int(through)/4; created < int(direct) || created > most {
+		r.t.Errorf("the broker saw %d connections, want those of %d direct messages and few more", created, direct)
+	}
+	for _, mode := range []string{"connection-per-message", "connection-per-message-confirm"} {
+		cost := func(broker string) float64 {
+			o := r.at("broker="+broker, "mode="+mode, "latency=0ms")
+			return r.figure(o, "broker.cpu") / r.figure(o, "send.rate")
+		}
+		a, b := cost("rabbit"), cost("proxied")
+		r.t.Logf("%s: the broker's CPU for a message is %.2f ms direct, %.2f ms through the relay", mode, 1000*a, 1000*b)
+		if b > 0.8*a {
+			r.t.Errorf("%s: a message costs the broker %.2f ms of CPU through the relay and %.2f ms without", mode, 1000*b, 1000*a)
+		}
+	}
+}
+
+// The study of prefetch on two nodes of a cluster: queues are where each case says, and the table reads as in the study.
+func TestBrokerPrefetch(t *testing.T) {
+	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","), managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
+	dir := t.TempDir()
+	ctl := shipped(t, dir, "prefetch.cue", "--short", "--set", fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))
+	seen := map[string]string{} // node by queue
+	for running := true; running; {
+		var queues []placed
+		api.must("/queues", &queues)
+		for _, q := range queues {
+			if q.Node != "" {
+				seen[q.Name] = q.Node
+			}
+		}
+		select {
+		case <-ctl.end:
+			running = false
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	if code := ctl.leaves(time.Second); code != 0 {
+		t.Errorf("ctl left with %d, want 0", code)
+	}
+	r := readRecord(t, dir, ctl)
+	r.allValid()
+	for _, task := range r.plan.Tasks() {
+		at, node := "", 0
+		for queue, where := range seen {
+			if strings.HasPrefix(queue, task.Topic()) {
+				at = where
+			}
+		}
+		if name := task.Cell.Name(); strings.Contains(name, "case=no acks") {
+			node = 1 // the consumer's
+		}
+		if want := api.nodeAt(nodes[node]); at != want {
+			t.Errorf("%s: the queue was on %q, want node %d, %s", task.Cell.Name(), at, node, want)
+		}
+		row := regexp.MustCompile(`(?m)^` + caseOf(task.Cell) + ` {2,}(.*)$`).FindStringSubmatch(r.text)
+		if row == nil || !regexp.MustCompile(`^ *([0-9,.]+ balanced|[0-9,.]+ / [0-9,.]+)( [a-z-]+)* *$`).MatchString(row[1]) {
+			t.Errorf("%s: the table has %q, want a rate and balanced, or send / receive", task.Cell.Name(), row)
+		}
+	}
+	// The one case of which every machine can tell how it ends: one message at a time over two nodes.
+	slowest := r.outcomes[len(r.outcomes)-1]
+	if caseOf(r.plan.Cells[slowest.Index]) != "acks, prefetch 1" || slowest.Values["throughput"].Flags == nil {
+		t.Errorf("%s: receiving one at a time keeps pace with sending without waiting: %+v", r.name(slowest), slowest.Values["throughput"])
+	}
+	api.nothingLeft(r.plan.ID)
+}
+
+func caseOf(c plan.Cell) string {
+	text, _ := c.Coordinate("case")
+	return text
+}
