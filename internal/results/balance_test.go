@@ -8,6 +8,11 @@ import (
 	"lockstep/internal/record"
 )
 
+// dropping receives 3 of 10 messages, at once.
+func dropping(n int, sent time.Duration) (time.Duration, bool) {
+	return sent + time.Millisecond, n%10 < 3
+}
+
 // TestBalance states what is a backlog and what is not, at 1,000 messages a second for 10 s.
 func TestBalance(t *testing.T) {
 	slower := func(factor float64) func(int, time.Duration) (time.Duration, bool) {
@@ -29,7 +34,16 @@ func TestBalance(t *testing.T) {
 		{"5 % slower", nil, slower(1.05), false, true},
 		{"1 % slower", nil, slower(1.01), false, false},
 		{"nothing comes at all", nil, func(int, time.Duration) (time.Duration, bool) { return 0, false }, true, true},
-		{"one in ten is lost, the rest at once", nil, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, false, false},
+		{"one in a hundred is lost, the rest at once", nil, losing, false, false},
+		{"one in ten is lost, the rest at once", nil, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, false, true},
+		{"a queue that drops its head: 300 of 1,000 are received", nil, dropping, false, true},
+		{"a short measurement of such a queue", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) }, dropping, false, true},
+		{"1 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) }, slower(1 / 0.91), false, true},
+		{"1.5 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) }, slower(1 / 0.91), false, true},
+		{"2 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(2 * time.Second) }, slower(1 / 0.91), false, true},
+		{"1.5 s, 1 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) }, slower(1.01), false, false},
+		{"1.5 s, half a second late all the time", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) },
+			func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 500*time.Millisecond, true }, false, false},
 		{"one in ten still queued when the drain is cut", nil, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, true, true},
 		{"a receiver that stops after 5 s", nil, func(_ int, sent time.Duration) (time.Duration, bool) {
 			return sent + time.Millisecond, sent < 5*time.Second
@@ -128,4 +142,47 @@ func TestTheNetworkHoldsMessages(t *testing.T) {
 		}
 		flagged(t, x.judge(), plan.Backlog, backlog, "throughput")
 	}
+}
+
+// TestUnconfirmedMessagesAreInFlight: a measurement without warm-up begins with an empty network and ends with a full one. What the broker had
+// not confirmed by then explains the difference; what it had confirmed is in its queue.
+func TestUnconfirmedMessagesAreInFlight(t *testing.T) {
+	for late, backlog := range map[time.Duration]bool{150 * time.Millisecond: false, 0: true} {
+		x := newWorld(func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) })
+		sent := func(i int) time.Duration { return time.Duration(i) * time.Millisecond }
+		for i := range 1000 {
+			x.set(record.SetSent, 0).Add(uint64(i))
+			x.set(record.SetConfirmed, 0).Add(uint64(i))
+			x.count(sent(i), record.Sent, 1)
+		}
+		for i := range 1000 {
+			x.count(sent(i)+late, record.Confirmed, 1)
+			x.receive(uint64(i), 0, sent(i)+150*time.Millisecond)
+		}
+		flagged(t, x.judge(), plan.Backlog, backlog, "throughput")
+	}
+}
+
+// TestByCountDroppedMessagesAreNoBalance: receiving ends with sending, because most messages never come.
+func TestByCountDroppedMessagesAreNoBalance(t *testing.T) {
+	for part, backlog := range map[int]bool{10: false, 3: true} {
+		x := newWorld(func(w *plan.Workload) { w.Publishers.Count, w.Warmup = 1000, 0 })
+		for i := range 1000 {
+			at := time.Duration(i) * time.Millisecond
+			if n := x.send(at); i%10 < part {
+				x.receive(n, 0, at+time.Millisecond)
+			}
+		}
+		flagged(t, x.judge(), plan.Backlog, backlog, "throughput")
+	}
+}
+
+// TestRefusedMessagesAreABacklog: a full queue that refuses what comes is one that receiving does not empty.
+func TestRefusedMessagesAreABacklog(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%4 != 0 })
+	for n := uint64(0); n < x.next; n += 4 {
+		x.set(record.SetRejected, 0).Add(n)
+	}
+	flagged(t, x.judge(), plan.Backlog, true, "throughput")
 }
