@@ -23,60 +23,6 @@ const (
 	skewPart  = 0.01 // of the measured time
 )
 
-// hosts sets the figures of processes, from samples inside the measurement: the busiest agent's, and the busiest broker process's.
-func (j *judge) hosts() {
-	var agent, broker usage
-	for _, samples := range j.m.Hosts() {
-		var a, b usage
-		for _, s := range samples {
-			if s.At <= 0 || time.Duration(s.At) > max(j.span.sending, j.span.receiving)+time.Second/2 {
-				continue
-			}
-			a.add(s.AgentCPU, s.AgentRSS)
-			if s.HasBroker {
-				b.add(s.BrokerCPU, s.BrokerRSS)
-			}
-		}
-		agent.most(a)
-		broker.most(b)
-	}
-	j.usage("agent", agent, NANotMeasured)
-	j.usage("broker", broker, NANoProcess)
-}
-
-// usage is what processes used: mean CPU, greatest memory.
-type usage struct {
-	samples float64
-	cpu     float64 // sum of samples, or their mean once in most
-	rss     int64
-}
-
-func (u *usage) add(cpu float64, rss int64) {
-	u.samples++
-	u.cpu += cpu
-	u.rss = max(u.rss, rss)
-}
-
-// most keeps the greater figures of u and another process's.
-func (u *usage) most(other usage) {
-	if other.samples == 0 {
-		return
-	}
-	u.cpu = max(u.cpu, other.cpu/other.samples)
-	u.rss = max(u.rss, other.rss)
-	u.samples++
-}
-
-func (j *judge) usage(process string, u usage, missing string) {
-	if u.samples == 0 {
-		j.na(process+".cpu", missing)
-		j.na(process+".rss", missing)
-		return
-	}
-	j.number(process+".cpu", u.cpu)
-	j.number(process+".rss", float64(u.rss))
-}
-
 // performance are the values that say how fast the broker was, and so are doubtful when the load was not what it should be.
 func performance() []string {
 	names := []string{"send.rate", "confirm.rate", "receive.rate", "throughput"}
@@ -96,9 +42,9 @@ func performance() []string {
 //   - skewed: an agent's actual start was off the agreed one by more than 10 ms and 1 % of the measured time.
 //   - degraded, on all values: an agent was lost.
 func (j *judge) doubts() {
-	if why := j.clientBound(); len(why) > 0 {
+	if j.bound = j.clientBound(); len(j.bound) > 0 {
 		j.flag(plan.ClientBound, performance()...)
-		for _, w := range why {
+		for _, w := range j.bound {
 			j.warn("client-bound: %s", w)
 		}
 	}
@@ -123,15 +69,9 @@ func (j *judge) clientBound() []string {
 	}
 	hosts := j.m.Hosts()
 	for _, agent := range slices.Sorted(maps.Keys(hosts)) {
-		var u usage
-		for _, s := range hosts[agent] {
-			if s.At > 0 && time.Duration(s.At) <= j.span.sending+time.Second/2 {
-				u.add(s.AgentCPU, s.AgentRSS)
-			}
-		}
-		cores := j.f.Cores[agent]
-		if mean := u.cpu / max(1, u.samples); cores > 0 && mean >= busyPart*float64(cores) {
-			why = append(why, fmt.Sprintf("agent %s used %.2f of its host's %d cores", agent, mean, cores))
+		u, _ := used(hosts[agent], j.span.sending)
+		if cores := j.f.Cores[agent]; cores > 0 && u.cpu() >= busyPart*float64(cores) {
+			why = append(why, fmt.Sprintf("agent %s used %.2f of its host's %d cores", agent, u.cpu(), cores))
 		}
 	}
 	return why

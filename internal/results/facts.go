@@ -32,6 +32,9 @@ const (
 	eventCores     = "host-cores"
 )
 
+// eventClosed is the kind of an agent's event by which the engine tells that a link broke.
+const eventClosed = "closed"
+
 // FactsOf recovers the facts that an outcome was judged from, given the record that it was judged from too, so that it can be judged again
 // from what is kept alone.
 func FactsOf(o plan.Outcome, m *record.Merge) Facts {

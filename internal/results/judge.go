@@ -46,8 +46,9 @@ type judge struct {
 	f     Facts
 	tally record.Tally
 	span  span
-	subs  int  // subscriptions that have consumers: 0 without
-	keeps bool // receiving kept up with sending
+	subs  int      // subscriptions that have consumers: 0 without
+	keeps bool     // receiving kept up with sending
+	bound []string // why the generator was the limit; none: it was not
 	out   plan.Outcome
 
 	windows []record.Window // by count: read once

@@ -2,6 +2,7 @@ package results
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"lockstep/internal/plan"
@@ -69,7 +70,7 @@ func (j *judge) verdict() {
 // promise does not cover then.
 func (j *judge) broken() []string {
 	p, l := j.task.Cell.Promises, j.out.Ledger
-	whole := j.m.Total(record.Reconnects) == 0 && !j.degraded()
+	whole := !j.linkBroke() && !j.degraded()
 	var reasons []string
 	if p.ConfirmedKept && l.LostConfirmed > 0 {
 		reasons = append(reasons, fmt.Sprintf("broken promise: %s that the broker had confirmed %s lost", messages(l.LostConfirmed), was(l.LostConfirmed)))
@@ -87,6 +88,23 @@ func (j *judge) broken() []string {
 		reasons = append(reasons, fmt.Sprintf("%s received corrupt: the envelope did not verify", messagesWere(l.Corrupt)))
 	}
 	return reasons
+}
+
+// linkBroke tells whether any link broke, whether it was opened again or never.
+func (j *judge) linkBroke() bool {
+	return j.m.Total(record.Reconnects) > 0 || slices.ContainsFunc(j.m.Events(), func(e record.Event) bool {
+		return e.Kind == eventClosed || e.Kind == record.EventGap
+	})
+}
+
+// gaps is how many links broke, without those of one message only.
+func (j *judge) gaps() (n int64) {
+	for _, e := range j.m.Events() {
+		if e.Kind == record.EventGap {
+			n++
+		}
+	}
+	return n
 }
 
 // unknown lists why there is no usable number.
@@ -118,8 +136,15 @@ func (j *judge) remarks() {
 	if l.Uncertain > 0 {
 		j.warn("%s may or may not have gone out: the call to publish failed", messages(l.Uncertain))
 	}
+	if l.Unconfirmed > 0 {
+		j.warn("%d of %s %s never confirmed", l.Unconfirmed, messages(l.Sent), was(l.Unconfirmed))
+	}
+	j.shortfall()
 	if n := uint64(j.m.Total(record.Reconnects)); n > 0 {
 		j.warn("links broke and were opened again %d times; see the events", n)
+	}
+	if n := j.gaps() - j.m.Total(record.Reconnects); n > 0 {
+		j.warn("links that broke and were not opened again: %d; see the events", n)
 	}
 	if l.Undrained > 0 && j.f.DrainCut {
 		j.warn("the drain was cut by its limit of %v with %s still missing", j.w.Drain.Most, messages(l.Undrained))

@@ -65,6 +65,26 @@ func TestBrokenLinks(t *testing.T) {
 	verdict(t, x.judge(), plan.Invalid, "that the broker had confirmed were lost") // confirmed is confirmed
 }
 
+// TestALinkThatStaysBrokenExcusesToo: it was never opened again, so no reconnect tells of it.
+func TestALinkThatStaysBrokenExcusesToo(t *testing.T) {
+	for _, e := range []record.Event{{Kind: "closed", Detail: "consumer 0: EOF"}, {Kind: record.EventGap, Nanos: 1e9}, {Kind: "notice"}} {
+		x := newWorld(nil)
+		x.task.Cell.Promises = plan.Promises{SentKept: true, NoDuplicates: true}
+		x.steady(1000, losing)
+		x.receive(7, 0, time.Second)
+		x.last.Events = []record.Event{e}
+		want, reason := plan.Valid, ""
+		if e.Kind == "notice" {
+			want, reason = plan.Invalid, "although no link broke"
+		}
+		o := x.judge()
+		verdict(t, o, want, reason)
+		if told := strings.Contains(strings.Join(o.Warnings, "\n"), "not opened again: 1"); told != (e.Kind == record.EventGap) {
+			t.Errorf("after %q the warnings are %q", e.Kind, o.Warnings)
+		}
+	}
+}
+
 func TestCorruptIsInvalidWithoutAnyPromise(t *testing.T) {
 	x := newWorld(nil)
 	x.task.Cell.Promises = plan.Promises{}
@@ -192,24 +212,6 @@ func TestClientBound(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestHostFigures(t *testing.T) {
-	x := newWorld(nil)
-	x.steady(100, atOnce)
-	x.samples = []record.HostSample{
-		{At: -1, AgentCPU: 9, AgentRSS: 9 << 30}, // warm-up
-		{At: int64(time.Second), AgentCPU: 0.5, AgentRSS: 10, HasBroker: true, BrokerCPU: 1, BrokerRSS: 100},
-		{At: int64(2 * time.Second), AgentCPU: 1.5, AgentRSS: 30, HasBroker: true, BrokerCPU: 2, BrokerRSS: 300},
-		{At: int64(20 * time.Second), AgentCPU: 9, AgentRSS: 9 << 30}, // drain
-	}
-	x.merge.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: "b", At: int64(time.Second), Seq: 1,
-		Host: record.HostSample{At: int64(time.Second), AgentCPU: 0.1, AgentRSS: 50}})
-	o := x.judge()
-	near(t, o, "agent.cpu", 1)
-	near(t, o, "agent.rss", 50)
-	near(t, o, "broker.cpu", 1.5)
-	near(t, o, "broker.rss", 300)
 }
 
 func TestClocks(t *testing.T) {

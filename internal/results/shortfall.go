@@ -1,0 +1,54 @@
+package results
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"lockstep/internal/record"
+)
+
+// shortfall warns of an open-loop rate that was not reached, and says whose doing that was.
+func (j *judge) shortfall() {
+	rate, per := j.w.Publishers.Rate, j.span.sending
+	if rate > 0 && j.span.byCount { // the wait for the last confirm is no time for sending
+		per = time.Duration(max(0, j.m.LastSend())) + time.Duration(float64(time.Second)/rate)
+	}
+	asked, sent := rate*per.Seconds(), j.counted(record.Sent)
+	if asked-sent <= tolerance*asked+1 { // the measurement may cut off one
+		return
+	}
+	late, blocked := roughly(j.m.Hist(record.Lateness).Quantile(0.99)), roughly(j.m.Hist(record.Blocked).Quantile(0.99))
+	why := fmt.Sprintf("the broker held the publishers back (blocked p99 %v)", blocked)
+	if len(j.bound) > 0 {
+		why = fmt.Sprintf("the generator was at its limit (lateness p99 %v, blocked p99 %v)", late, blocked)
+	}
+	if n := j.m.Total(record.PublishErrors); n > 0 {
+		why += fmt.Sprintf("; calls to publish that failed: %d", n)
+	}
+	if n := j.m.Total(record.Unsent); n > 0 {
+		why += fmt.Sprintf("; messages due and never sent: %d", n)
+	}
+	j.warn("asked for %s/s, sent %s/s: %s", grouped(rate), grouped(sent/per.Seconds()), why)
+}
+
+// roughly is a time for people, in three or four digits.
+func roughly(ns int64) time.Duration {
+	d, unit := time.Duration(ns), time.Duration(1)
+	for d/unit >= 10_000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}
+
+// grouped is a number for people: 1,000 or 19.5.
+func grouped(x float64) string {
+	if x < 100 {
+		return strconv.FormatFloat(x, 'g', 3, 64)
+	}
+	digits := strconv.FormatFloat(x, 'f', 0, 64)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
