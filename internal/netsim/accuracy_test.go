@@ -30,7 +30,7 @@ func roundTrips(t testing.TB, near net.Conn, n int) []int64 {
 	return took
 }
 
-// attempt runs measure up to three times and reports the last failure only if all of them failed: other load
+// attempt runs measure up to ten times and reports the last failure only if all of them failed: other load
 // on the machine must not fail a test, and being wrong every time must.
 func attempt(t *testing.T, measure func() error) {
 	t.Helper()

@@ -133,6 +133,7 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 	}
 	consumer, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next, MaxResetAttempts: 3,
+		InactiveThreshold: abandoned,
 	})
 	if err != nil {
 		return true, err
@@ -141,6 +142,7 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 	if err != nil {
 		return true, err
 	}
+	defer c.dismiss(consumer, stream)
 	defer messages.Stop()
 	for {
 		m, err := messages.Next(jetstream.NextContext(ctx))
@@ -157,6 +159,20 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 			return false, nil
 		}
 	}
+}
+
+// abandoned is how long a server keeps a consumer that nobody reads: of a process that was killed, say.
+const abandoned = 30 * time.Second
+
+// dismiss removes a consumer at once: there are several of them in every task.
+func (c *Conn) dismiss(consumer jetstream.Consumer, stream string) {
+	info := consumer.CachedInfo()
+	if info == nil || c.nc.IsClosed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = c.js.DeleteConsumer(ctx, stream, info.Name) // else the server does it in time
 }
 
 // remade tells whether a stream lost what was read from it already: its server came back without memory.
