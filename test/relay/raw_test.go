@@ -81,7 +81,8 @@ func TestRelayRefusesMalformedFrames(t *testing.T) {
 		t.Fatal(err)
 	}
 	frameOf := func(kind byte, payload []byte) []byte { return appendFrame(nil, kind, 0, payload) }
-	unended := frameOf(kindMethod, start(connectionStartOk))
+	login := appendShort(appendLong(appendShort(appendLong(start(connectionStartOk), ""), "PLAIN"), "\x00a\x00b"), "en_US")
+	unended := frameOf(kindMethod, login)
 	unended[len(unended)-1] = 0
 	for name, sent := range map[string][]byte{
 		"too long":             {kindMethod, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF},
@@ -123,7 +124,13 @@ func TestRelaySurvivesHalfMessages(t *testing.T) {
 	half.send(kindHeader, 1, header)
 	half.send(kindBody, 1, []byte("half"))
 	_ = half.conn.Close()
+	eventually(t, "the relay has noticed", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.conns) == 1
+	})
 
+	// The broker gets this behind whatever the relay sent it for the other client.
 	r.publish(ch, queue, []byte("whole"))
 	eventually(t, "the other client's message is there", func() bool {
 		d, ok, err := ch.Get(queue, true)
