@@ -23,11 +23,11 @@ func TestSoakDoesNotGrow(t *testing.T) {
 	}
 	matrix := fmt.Sprintf(`package matrix
 name: "soak"
-brokers: {fake: {driver: "loopback", options: name: "soak"}, nats: {driver: "nats", options: {embedded: true, storage: "memory"}}}
+brokers: {fake: {driver: "loopback", options: name: "soak"}, nats: {driver: "nats", options: {urls: [%q], storage: "memory"}}}
 axes: {n: [%s], broker: ["fake", "nats"]}
 cell: {axis: _, labels: n: axis.n, publishers: {persistent: false, rate: 2000}, warmup: "0s", measure: "100ms"}
 tables: [{rows: ["n"], columns: ["broker"], values: ["lost"]}]
-`, strings.Join(labels, ", "))
+`, broker, strings.Join(labels, ", "))
 	if err := os.WriteFile(filepath.Join(dir, "matrix.cue"), []byte(matrix), 0o644); err != nil {
 		t.Fatal(err)
 	}
