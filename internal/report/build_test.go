@@ -153,11 +153,30 @@ func TestMedianIsOfValidRepetitionsOnly(t *testing.T) {
 	bad := with("sent", plan.Value{Number: 1_000_000})
 	bad.Verdict, bad.Reasons = plan.Invalid, []string{"broken"}
 	f, table := single(t, "sent", nil, with("sent", plan.Value{Number: 10}), bad, with("sent", plan.Value{Number: 30}))
-	if f.Number == nil || *f.Number != 20 {
-		t.Errorf("median is %v, want that of the valid 10 and 30", f.Number)
+	if f.Number == nil || *f.Number != 10 {
+		t.Errorf("median is %v, want the lower of the valid 10 and 30", f.Number)
 	}
 	if f.Mark != "invalid" || f.Verdict != plan.Invalid || len(table.Notes) != 1 || !strings.Contains(table.Notes[0], "1 of 3") {
 		t.Errorf("an invalid repetition is not shown: %+v, notes %q", f, table.Notes)
+	}
+}
+
+// TestAnEvenMedianWasMeasured: the mean of two percentiles is none, and one and a half messages are not lost.
+func TestAnEvenMedianWasMeasured(t *testing.T) {
+	f, _ := single(t, "send.p99", nil, with("send.p99", plan.Value{Number: 0.101}), with("send.p99", plan.Value{Number: 0.001}))
+	if f.Number == nil || *f.Number != 0.001 {
+		t.Errorf("the median of 1 ms and 101 ms is %v, want the lower", f.Number)
+	}
+	f, table := single(t, "lost", nil, with("lost", plan.Value{Number: 3}), with("lost", plan.Value{Number: 0}))
+	if f.Number == nil || *f.Number != 0 || !strings.Contains(strings.Join(table.Notes, "\n"), "in the repetitions: 3, 0") {
+		t.Errorf("lost %v, notes %q: want none, and a note of the 3", f.Number, table.Notes)
+	}
+}
+
+// TestTheLegendHasNoFlagWithoutARule: a reader who sees it missing would take the load for steady.
+func TestTheLegendHasNoFlagWithoutARule(t *testing.T) {
+	if got := legend([][]Field{{{Flags: []plan.Flag{plan.NotSteady, plan.Backlog}}}}); len(got) != 1 || !strings.HasPrefix(got[0], "backlog:") {
+		t.Errorf("the legend is %q: nothing sets not-steady", got)
 	}
 }
 

@@ -59,7 +59,7 @@ var renderers = map[string]func(*cell, *Field, *notes){
 	"throughput": throughput,
 }
 
-// field is one value of the cell: the median of the usable repetitions, what is doubtful about it, and notes of what went wrong.
+// field is one value of the cell: the (lower) median of the usable repetitions, what is doubtful about it, and notes of what went wrong.
 func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	f := Field{Value: info.Name, Unit: info.Unit, Verdict: c.worst()}
 	usable := c.usable()
@@ -210,16 +210,13 @@ func unevenCounts(unit plan.Unit, numbers []float64) string {
 	return "in the repetitions: " + strings.Join(texts, ", ")
 }
 
+// median is the value in the middle; of an even number the lower one, so that it was measured: percentiles and counts are not averaged.
 func median(numbers []float64) float64 {
 	sorted := slices.Sorted(slices.Values(numbers))
-	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2]
-	}
-	return (sorted[n/2-1] + sorted[n/2]) / 2
+	return sorted[(len(sorted)-1)/2]
 }
 
-// meanings of the flags, in the order in which they are shown.
+// meanings of the flags that results set, in the order in which they are shown.
 var meanings = []struct {
 	flag plan.Flag
 	text string
@@ -228,7 +225,6 @@ var meanings = []struct {
 	{plan.ClientBound, "the load generator was the limit, not the broker"},
 	{plan.ClockUnsafe, "times come from clocks of different hosts, whose offset is not known"},
 	{plan.Skewed, "agents did not start together"},
-	{plan.NotSteady, "the load did not reach a steady state"},
 	{plan.Degraded, "only some of the agents took part to the end"},
 	{plan.Clipped, "samples were beyond the histogram's range"},
 }

@@ -1,4 +1,5 @@
-// Package report turns the outcomes of a run into tables for people and machines: medians over repetitions, with every doubt
+// Package report turns the outcomes of a run into tables for people and machines: medians over repetitions (of an
+// even number the lower of the two in the middle, so that every number was measured), with every doubt
 // beside its number. It promises the same output for the same outcomes, and that nothing missing looks like a number.
 package report
 
