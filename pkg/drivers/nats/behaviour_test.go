@@ -188,6 +188,25 @@ func TestEmbeddedIsSharedByName(t *testing.T) {
 	}
 }
 
+// Agents that look for each other's streams in servers of their own have to be told why they find none.
+func TestEmbeddedIsNotForFleets(t *testing.T) {
+	top := plain("apart")
+	if err := open(t, []byte(`{"embedded": true, "name": "here"}`), nil).Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	there := open(t, []byte(`{"embedded": true, "name": "there"}`), nil) // as in another process
+	_, publishing := there.Publisher(t.Context(), drivers.PublisherSpec{Topology: top, Mode: drivers.FireAndForget})
+	consume := func(ack drivers.Ack) error {
+		_, err := there.Consumer(t.Context(), drivers.ConsumerSpec{Topology: top, Batch: 1, Ack: ack}, nil)
+		return err
+	}
+	for _, err := range []error{publishing, consume(drivers.AckEach), consume(drivers.AckAutomatic)} {
+		if err == nil || !strings.Contains(err.Error(), "give urls for a fleet of several") {
+			t.Errorf("an agent of another process is told: %v", err)
+		}
+	}
+}
+
 // checkPlaces has three servers: a queue's leader and a client must be where they were asked to be.
 func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 	list, err := json.Marshal(urls)

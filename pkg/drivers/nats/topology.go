@@ -254,7 +254,7 @@ func (s *session) exists(ctx context.Context, t drivers.Topology, queue int) err
 	}
 	if _, err := js.Stream(ctx, name); err != nil {
 		if s.options.Embedded && errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("find stream %s: %w (an embedded server is reached only by the agents of its own process)", name, err)
+			return fmt.Errorf("find stream %s: %w (embedded: true is a server inside one process; give urls for a fleet of several)", name, err)
 		}
 		return fmt.Errorf("find stream %s: %w", name, explain(err))
 	}

@@ -113,22 +113,29 @@ func TestMemoryAlarmBlocks(t *testing.T) {
 	}
 	t.Cleanup(func() { set("1GB") })
 	set("1MB")
-	await := func(want drivers.EventKind) {
+	await := func(want drivers.EventKind) (detail string) {
 		t.Helper()
 		// RabbitMQ tells a connection that it is blocked when the connection publishes next.
 		_ = p.Publish(t.Context(), drivers.Message{Body: []byte("x")})
 		select {
 		case got := <-r.events:
-			if got != want {
+			if got.kind != want {
 				t.Fatalf("event %q, want %q", got, want)
 			}
+			return got.detail
 		case <-time.After(20 * time.Second):
 			t.Fatalf("no event %q", want)
+			return ""
 		}
 	}
-	await(drivers.EventBlocked)
+	blocked := await(drivers.EventBlocked)
+	if why := await(drivers.EventNotice); !strings.Contains(why, blocked) || !strings.Contains(why, "memory") {
+		t.Errorf("the reason of the block of %s is told as %q", blocked, why)
+	}
 	set("1GB")
-	await(drivers.EventUnblocked)
+	if unblocked := await(drivers.EventUnblocked); unblocked != blocked || blocked != p.lease.address {
+		t.Errorf("blocked %q, unblocked %q: a block ends only with its own detail, the address %s", blocked, unblocked, p.lease.address)
+	}
 }
 
 // nodeOf asks the broker which of its nodes listens where a publisher's or consumer's connection leads.

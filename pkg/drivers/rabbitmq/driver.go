@@ -67,6 +67,7 @@ type session struct {
 	shared  map[shareKey]*share
 	offsets map[string]*offset // how far each subscription has read each stream
 	blocked int                // connections that the broker blocks
+	detail  string             // of the event that said so
 
 	placesMu sync.Mutex
 	nodes    []string          // names of the endpoints' nodes, once looked up
@@ -102,19 +103,24 @@ func (s *session) isClosed() bool {
 }
 
 // block tells the engine once when the first connection gets blocked and once when the last gets free, so that time
-// blocked is not counted twice.
-func (s *session) block(change int, detail string) {
+// blocked is not counted twice. The events are of the same address, whichever connection is the last.
+func (s *session) block(address, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.blocked
-	s.blocked += change
-	if s.env.Event == nil {
+	s.blocked++
+	if s.blocked > 1 || s.env.Event == nil {
 		return
 	}
-	switch {
-	case before == 0 && s.blocked > 0:
-		s.env.Event(drivers.EventBlocked, detail)
-	case before > 0 && s.blocked == 0:
-		s.env.Event(drivers.EventUnblocked, detail)
+	s.detail = address
+	s.env.Event(drivers.EventBlocked, s.detail)
+	s.env.Event(drivers.EventNotice, fmt.Sprintf("RabbitMQ at %s blocks connections: %s", address, why))
+}
+
+func (s *session) unblock() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.blocked--
+	if s.blocked == 0 && s.env.Event != nil {
+		s.env.Event(drivers.EventUnblocked, s.detail)
 	}
 }

@@ -77,14 +77,20 @@ type rig struct {
 	t        testing.TB
 	session  *session
 	topology drivers.Topology
-	events   chan drivers.EventKind
+	events   chan event
+}
+
+// event is what a session reported.
+type event struct {
+	kind   drivers.EventKind
+	detail string
 }
 
 var rigs atomic.Int64
 
 func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology)) *rig {
 	t.Helper()
-	r := &rig{t: t, events: make(chan drivers.EventKind, 100)}
+	r := &rig{t: t, events: make(chan event, 100)}
 	r.topology = drivers.Topology{
 		Name:   "test-" + time.Now().Format("150405-000000") + "-" + string(rune('a'+rigs.Add(1)%26)),
 		Queues: 1, Subscriptions: 1, Bindings: 1, QueueNode: drivers.AnyNode,
@@ -96,7 +102,7 @@ func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology
 	opened, err := driver{}.Open(ctx, options, drivers.Env{
 		Dial:  (&net.Dialer{}).DialContext,
 		Log:   slog.New(slog.DiscardHandler),
-		Event: func(kind drivers.EventKind, _ string) { r.events <- kind },
+		Event: func(kind drivers.EventKind, detail string) { r.events <- event{kind, detail} },
 	})
 	if err != nil {
 		t.Fatal(err)

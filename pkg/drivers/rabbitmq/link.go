@@ -123,13 +123,13 @@ func (l *link) listen(blockings chan amqp.Blocking) {
 		}
 		blocked = b.Active
 		if blocked {
-			l.session.block(+1, l.address+": "+b.Reason)
+			l.session.block(l.address, b.Reason)
 		} else {
-			l.session.block(-1, l.address)
+			l.session.unblock()
 		}
 	}
-	if blocked {
-		l.session.block(-1, l.address+": the connection ended")
+	if blocked { // until the connection ended
+		l.session.unblock()
 	}
 	l.session.forget(l)
 }
