@@ -89,6 +89,7 @@ type Capabilities struct {
 	Nodes             bool // publishers, consumers and queues can be pinned to cluster nodes
 	Redelivery        bool // a handler's error brings the deliveries again
 	Streams           bool // Delivery.Stream tells several streams (partitions) apart
+	CopiesBody        bool // Publish keeps nothing of Body once it has returned, in confirmed modes too
 }
 
 // Promises are what a broker may be held to. Breaking one makes a cell's verdict invalid.
@@ -160,7 +161,8 @@ type Env struct {
 // EventKind classes an Event.
 type EventKind string
 
-// The kinds of events. Time between Blocked and Unblocked is recorded as blocked by the broker.
+// The kinds of events. Time between a Blocked and the Unblocked of equal detail is recorded as blocked by the broker, so the
+// detail names what is blocked ("127.0.0.1:5672"), the same in both; why it is blocked goes into a Notice.
 const (
 	EventBlocked    EventKind = "blocked"
 	EventUnblocked  EventKind = "unblocked"
@@ -220,7 +222,8 @@ type PublisherSpec struct {
 	// OnReturn gives back an unroutable mandatory message; body is lent until it returns. It comes before
 	// that message's OnConfirm. One call at a time for each publisher.
 	OnReturn func(body []byte)
-	// OnClosed is called at most once, when the link broke by itself; never after Close was called.
+	// OnClosed is called at most once, when the link broke by itself; never after Close was called, and when Close
+	// returns it is not running: Notice does that. It does not block and does not call the publisher.
 	// The engine then closes the publisher and connects another.
 	OnClosed func(err error)
 }
@@ -240,7 +243,8 @@ type ConsumerSpec struct {
 	AckInterval  time.Duration // AckInterval
 	Node         Node
 	Connection   int
-	// OnClosed is called at most once, when the link broke by itself; never after Close was called.
+	// OnClosed is called at most once, when the link broke by itself; never after Close was called, and when Close
+	// returns it is not running: Notice does that. It does not block and does not call the consumer.
 	OnClosed func(err error)
 }
 
@@ -248,7 +252,7 @@ type ConsumerSpec struct {
 type Message struct {
 	Token uint64 // given back to OnConfirm
 	Key   uint32 // binding of the queue, or partition key: the driver takes it modulo what there is
-	Body  []byte // the driver's until its confirm; in unconfirmed modes until Publish returns
+	Body  []byte // the driver's until its confirm; in unconfirmed modes, and with CopiesBody, until Publish returns
 }
 
 // Delivery is one message received.

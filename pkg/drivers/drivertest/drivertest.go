@@ -106,6 +106,7 @@ func checks() []named {
 		{name: "session-close", run: checkSessionClose},
 		{name: "cut/publisher", run: checkCutPublisher},
 		{name: "cut/consumer", run: checkCutConsumer},
+		{name: "cut/late", run: checkCutLate},
 	}...)
 	return append(all, named{name: "restart", run: checkRestart, limit: restartLimit})
 }

@@ -107,6 +107,7 @@ func onConfirm(change func(spec *drivers.PublisherSpec, token uint64, err error,
 type publishing struct {
 	drivers.Publisher
 	publish func(ctx context.Context, m drivers.Message) error
+	flush   func(ctx context.Context) error
 	close   func() error
 }
 
@@ -115,6 +116,13 @@ func (p *publishing) Publish(ctx context.Context, m drivers.Message) error {
 		return p.publish(ctx, m)
 	}
 	return p.Publisher.Publish(ctx, m)
+}
+
+func (p *publishing) Flush(ctx context.Context) error {
+	if p.flush != nil {
+		return p.flush(ctx)
+	}
+	return p.Publisher.Flush(ctx)
 }
 
 func (p *publishing) Close() error {
@@ -155,6 +163,26 @@ func readsLate(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publishe
 	}
 	late.close = func() error { return errors.Join(flush(context.Background()), p.Close()) }
 	return late
+}
+
+// sendsLate keeps each body, not a copy of it, and sends it with the next one's call, or with Flush or Close.
+func sendsLate(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
+	var held *drivers.Message
+	flush := func(ctx context.Context) (err error) {
+		if held != nil {
+			err, held = p.Publish(ctx, *held), nil
+		}
+		return err
+	}
+	return &publishing{
+		Publisher: p, flush: flush,
+		publish: func(ctx context.Context, m drivers.Message) error {
+			err := flush(ctx)
+			held = &m
+			return err
+		},
+		close: func() error { return errors.Join(flush(context.Background()), p.Close()) },
+	}
 }
 
 // closing is a consumer whose Close is somebody else's.

@@ -10,12 +10,9 @@ func perMessage(m drivers.Mode) bool {
 	return m == drivers.ConnectionPerMessage || m == drivers.ConnectionPerMessageConfirm
 }
 
-// keeps tells whether the declaration promises that what this mode accepted arrives.
+// keeps tells whether the declaration promises that what this mode accepted arrives, while no link breaks.
 func keeps(m drivers.Mode, p drivers.Promises) bool {
-	if m.Confirmed() {
-		return p.ConfirmedKept
-	}
-	return p.SentKept
+	return p.SentKept || (m.Confirmed() && p.ConfirmedKept)
 }
 
 // checkMode proves a declared mode: every message arrives once, intact, and is confirmed once or never.

@@ -52,6 +52,10 @@ func consumerFaults() []fault {
 			return closing(func() error { _ = c.Close(); select {} })
 		}}, []string{"handler-blocks/close", "ack/each"}},
 		{"says nothing of a broken link", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.OnClosed = nil }}, []string{"cut/consumer"}},
+		{"closes while it says that the link broke", faulty{conSpec: func(s *drivers.ConsumerSpec) {
+			call := s.OnClosed
+			s.OnClosed = func(err error) { go call(err) }
+		}}, []string{"cut/late"}},
 		{"takes any acknowledgement", faulty{declare: func(d *drivers.Declaration) {
 			d.Capabilities.Acks = []drivers.Ack{drivers.AckEach}
 		}}, []string{"ack/interval"}},

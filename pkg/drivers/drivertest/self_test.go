@@ -92,7 +92,10 @@ func confirmFaults() []fault {
 			}}
 		}}, []string{"mode/fire-and-forget", "mode/connection-per-message"}},
 		{"reads bodies late", faulty{publisher: readsLate}, []string{"mode/fire-and-forget"}},
-		{"reads bodies after the confirm", faulty{publisher: readsLate, pubSpec: func(s *drivers.PublisherSpec) {
+		{"keeps bodies beyond Publish", faulty{publisher: sendsLate}, []string{"mode/confirm-window"}},
+		{"reads bodies after the confirm", faulty{publisher: readsLate, declare: func(d *drivers.Declaration) {
+			d.Capabilities.CopiesBody = false
+		}, pubSpec: func(s *drivers.PublisherSpec) {
 			s.OnConfirm = func(uint64, error) {}
 		}}, []string{"mode/confirm-window"}},
 	}
@@ -139,6 +142,14 @@ func publisherFaults() []fault {
 		{"says that Close broke the link", faulty{publisher: func(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
 			return &publishing{Publisher: p, close: func() error { spec.OnClosed(drivers.ErrClosed); return p.Close() }}
 		}}, []string{"close/confirm-window"}},
+		{"says after Close that the link broke", faulty{pubSpec: func(s *drivers.PublisherSpec) {
+			call := s.OnClosed
+			s.OnClosed = func(err error) { time.AfterFunc(30*time.Millisecond, func() { call(err) }) }
+		}}, []string{"cut/late"}},
+		{"closes while it says that the link broke", faulty{pubSpec: func(s *drivers.PublisherSpec) {
+			call := s.OnClosed
+			s.OnClosed = func(err error) { go call(err) }
+		}}, []string{"cut/late"}},
 		{"leaves a goroutine", faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
 			go func() { time.Sleep(4 * time.Second) }()
 			return p

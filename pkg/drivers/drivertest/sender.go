@@ -71,6 +71,7 @@ type sender struct {
 	c         *check
 	id        uint32
 	confirmed bool // the mode is
+	copied    bool // bodies are the suite's again when Publish returns
 	pub       drivers.Publisher
 	busy      atomic.Bool // in OnConfirm
 	closings  atomic.Int64
@@ -95,7 +96,8 @@ func (s *sender) spec(spec drivers.PublisherSpec) drivers.PublisherSpec {
 }
 
 func (c *check) newSender(publisher uint32, m drivers.Mode) *sender {
-	return &sender{c: c, id: publisher, confirmed: m.Confirmed(), sent: map[uint64]*outcome{}, bySeq: map[uint64]*outcome{}}
+	copies := c.declare(c.use(m)).Capabilities.CopiesBody
+	return &sender{c: c, id: publisher, confirmed: m.Confirmed(), copied: copies || !m.Confirmed(), sent: map[uint64]*outcome{}, bySeq: map[uint64]*outcome{}}
 }
 
 // sender connects a publisher of the rig's mode; edit may change its spec.
@@ -134,7 +136,9 @@ func (s *sender) onConfirm(token uint64, err error) {
 		if err != nil && !errors.Is(err, drivers.ErrRejected) && !errors.Is(err, drivers.ErrClosed) {
 			s.c.errorf("message %d: the confirm's error wraps neither ErrRejected nor ErrClosed: %v", o.seq, err)
 		}
-		spoil(o.body)
+		if !s.copied { // Publish may still be about to do it
+			spoil(o.body)
+		}
 	}
 }
 
@@ -171,7 +175,7 @@ func (s *sender) publish(ctx context.Context, key uint32, size int) error {
 	if err != nil && o.confirms > 0 {
 		s.c.errorf("message %d has a confirm although Publish refused it: %v", seq, err)
 	}
-	if !s.confirmed {
+	if s.copied {
 		spoil(o.body)
 	}
 	return err

@@ -26,6 +26,7 @@ type consumer struct {
 
 	mu     sync.Mutex
 	ended  atomic.Bool // set once, under mu, with its reason
+	notice *drivers.Notice
 	broken atomic.Bool // ended because the link broke: nothing can be acknowledged any more
 
 	// Owned by the goroutine.
@@ -40,6 +41,7 @@ func newConsumer(s *session, q *queue, spec drivers.ConsumerSpec, handle drivers
 	return &consumer{
 		session: s, queue: q, spec: spec, handle: handle,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		notice:     drivers.NewNotice(spec.OnClosed),
 		deliveries: make([]drivers.Delivery, min(spec.Batch, mostTaken)),
 	}
 }
@@ -261,15 +263,14 @@ func (c *consumer) end(broken bool) bool {
 func (c *consumer) cut() {
 	if c.end(true) {
 		c.session.drop(c)
-		if c.spec.OnClosed != nil {
-			c.spec.OnClosed(fmt.Errorf("loopback consumer was cut: %w", drivers.ErrClosed))
-		}
+		c.notice.Broke(fmt.Errorf("loopback consumer was cut: %w", drivers.ErrClosed))
 	}
 }
 
 func (c *consumer) abandon() { _ = c.Close() }
 
 func (c *consumer) Close() error {
+	c.notice.End()
 	if c.end(false) {
 		c.session.drop(c)
 	}

@@ -42,6 +42,7 @@ func declare(raw json.RawMessage, _ drivers.Use) drivers.Declaration {
 			Bindings:          true,
 			Nodes:             true, // every node is this process
 			Redelivery:        true,
+			CopiesBody:        true, // into the queue
 		},
 		Promises: drivers.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true},
 	}

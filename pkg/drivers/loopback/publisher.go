@@ -22,16 +22,18 @@ type publisher struct {
 	limiter  *limiter   // nil: no limit
 	later    *confirmer // nil: confirms at once
 
-	mu    sync.Mutex // held by Publish, its waits and its confirm included
-	endMu sync.Mutex
-	ended atomic.Bool
-	stop  chan struct{} // closed with ended: wakes Publish
+	mu     sync.Mutex // held by Publish, its waits and its confirm included
+	endMu  sync.Mutex
+	ended  atomic.Bool
+	notice *drivers.Notice
+	stop   chan struct{} // closed with ended: wakes Publish
 }
 
 func newPublisher(s *session, t *topology, spec drivers.PublisherSpec) *publisher {
 	p := &publisher{
 		session: s, spec: spec, queues: t.fanOut(spec.Queue),
 		confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil, sequence: &sequence{}, stop: make(chan struct{}),
+		notice: drivers.NewNotice(spec.OnClosed),
 	}
 	p.fast = len(p.queues) == 1 && s.options.plain()
 	if each := spec.Mode == drivers.ConnectionPerMessage || spec.Mode == drivers.ConnectionPerMessageConfirm; each && len(p.queues) > 0 {
@@ -214,6 +216,7 @@ const closeLimit = 3 * time.Second
 
 // Close waits for a Publish in progress to leave and for delayed confirms, as long as closeLimit allows.
 func (p *publisher) Close() error {
+	p.notice.End()
 	p.end()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -240,9 +243,7 @@ func (p *publisher) cut() {
 	if p.later != nil {
 		p.later.fail()
 	}
-	if p.spec.OnClosed != nil {
-		p.spec.OnClosed(fmt.Errorf("loopback publisher was cut: %w", drivers.ErrClosed))
-	}
+	p.notice.Broke(fmt.Errorf("loopback publisher was cut: %w", drivers.ErrClosed))
 }
 
 func (p *publisher) abandon() {

@@ -35,6 +35,7 @@ type consumer struct {
 	replies []string // of the batch
 	unacked []string // accepted, to be acknowledged every n or at an interval
 
+	notice *drivers.Notice
 	closed atomic.Bool
 	stop   chan struct{}
 	ended  chan struct{} // run is over
@@ -68,7 +69,7 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 		return nil, err
 	}
 	c := &consumer{
-		spec: spec, link: on, leave: leave, handle: handle, stop: make(chan struct{}), ended: make(chan struct{}),
+		spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed), stop: make(chan struct{}), ended: make(chan struct{}),
 		acks: "$JS.ACK." + stream + "." + durable + ".1.",
 	}
 	inbox := client.NewInbox()
@@ -81,7 +82,7 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 		leave()
 		return nil, fmt.Errorf("ask %s for messages: %w", on.address, err)
 	}
-	on.watch(c, c.onBreak)
+	on.watch(c, c.notice.Broke)
 	go c.run()
 	return c, nil
 }
@@ -109,8 +110,8 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 
 // durable names the durable consumer. One that acknowledges by sending takes the place of the one that Setup made.
 func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream string) (string, error) {
-	if spec.Ack != drivers.AckAutomatic {
-		return durableName(spec.Subscription), s.exists(ctx, spec.Topology, spec.Queue)
+	if err := s.exists(ctx, spec.Topology, spec.Queue); err != nil || spec.Ack != drivers.AckAutomatic {
+		return durableName(spec.Subscription), err
 	}
 	_, js, err := s.management(ctx)
 	if err != nil {
@@ -131,12 +132,6 @@ func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream
 		return "", fmt.Errorf("delete consumer %s of stream %s: %w", durableName(spec.Subscription), stream, err)
 	}
 	return config.Durable, nil
-}
-
-func (c *consumer) onBreak(cause error) {
-	if !c.closed.Load() && c.spec.OnClosed != nil {
-		c.spec.OnClosed(cause)
-	}
 }
 
 // run receives until it is told to stop or the link breaks. What needs a look at the time waits for the queue to be empty, or, under load,
@@ -254,6 +249,7 @@ func (c *consumer) answer(replies []string, with []byte) {
 func (c *consumer) Close() error {
 	c.once.Do(func() {
 		c.closed.Store(true)
+		c.notice.End()
 		close(c.stop)
 		c.link.unwatch(c)
 		<-c.ended

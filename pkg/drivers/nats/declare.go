@@ -44,6 +44,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Bindings:          true,
 			Nodes:             len(o.urls()) > 1,
 			Redelivery:        !automatic,
+			CopiesBody:        true, // into the library's write buffer
 		},
 		Promises: drivers.Promises{
 			ConfirmedKept: !automatic && !o.forgets(use.Consumers),

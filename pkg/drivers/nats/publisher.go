@@ -20,6 +20,7 @@ type publisher struct {
 	leave    func()
 	subjects []string // by key
 
+	notice  *drivers.Notice
 	closed  atomic.Bool
 	writing atomic.Bool // Publish is in the library
 	confirm *confirmer  // nil in unconfirmed modes
@@ -44,7 +45,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	if err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
 	}
-	p := &publisher{spec: spec, link: on, leave: leave}
+	p := &publisher{spec: spec, link: on, leave: leave, notice: drivers.NewNotice(spec.OnClosed)}
 	for key := range spec.Topology.Bindings {
 		p.subjects = append(p.subjects, subject(spec.Topology, spec.Queue, key))
 	}
@@ -54,7 +55,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 			return nil, fmt.Errorf("connect publisher: listen for confirms at %s: %w", on.address, err)
 		}
 	}
-	on.watch(p, p.onBreak)
+	on.watch(p, p.notice.Broke)
 	return p, nil
 }
 
@@ -71,12 +72,6 @@ func (s *session) checkPublisher(ctx context.Context, spec drivers.PublisherSpec
 		return err
 	}
 	return s.exists(ctx, spec.Topology, spec.Queue)
-}
-
-func (p *publisher) onBreak(cause error) {
-	if !p.closed.Load() && p.spec.OnClosed != nil {
-		p.spec.OnClosed(cause)
-	}
 }
 
 // Publish puts one message into the library's buffer, which a goroutine of the library writes to the connection at once;
@@ -182,6 +177,7 @@ func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 func (p *publisher) Close() error {
 	p.once.Do(func() {
 		p.closed.Store(true)
+		p.notice.End()
 		p.link.unwatch(p)
 		if p.confirm != nil {
 			p.confirm.close()

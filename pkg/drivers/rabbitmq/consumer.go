@@ -36,10 +36,11 @@ type consumer struct {
 	read  int64  // its position, in a stream
 	acked uint64 // every tag up to here is settled, but for AckEach
 
-	state atomic.Int32
-	ended chan struct{}
-	once  sync.Once
-	err   error
+	notice  *drivers.Notice
+	closing atomic.Bool
+	ended   chan struct{}
+	once    sync.Once
+	err     error
 }
 
 // Consumer starts to consume; the broker's consume-ok says that nothing can be missed from then on, and a queue keeps what
@@ -60,7 +61,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	spec.Batch = max(spec.Batch, 1)
 	c := &consumer{
 		spec: spec, handle: handle, session: s, lease: on,
-		batch: make([]drivers.Delivery, 0, spec.Batch), ended: make(chan struct{}),
+		batch: make([]drivers.Delivery, 0, spec.Batch), ended: make(chan struct{}), notice: drivers.NewNotice(spec.OnClosed),
 	}
 	if s.options.Queue.Type == stream {
 		c.offset = s.position(fmt.Sprintf("%d %s", spec.Subscription, queue))
@@ -169,7 +170,7 @@ func (c *consumer) loopWithTicks() {
 // take passes on d and what else has come, and settles it. False: the consumer is being closed; the broker gets back what
 // was not passed on.
 func (c *consumer) take(d amqp.Delivery) bool {
-	if c.state.Load() == closed {
+	if c.closing.Load() {
 		return false
 	}
 	c.batch = c.batch[:0]
@@ -263,15 +264,16 @@ func (c *consumer) watch(closes chan *amqp.Error) {
 }
 
 func (c *consumer) reportBreak(cause error) {
-	if !c.session.isClosed() && c.state.CompareAndSwap(open, broken) && c.spec.OnClosed != nil {
-		c.spec.OnClosed(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.lease.address, cause))
+	if !c.session.isClosed() {
+		c.notice.Broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.lease.address, cause))
 	}
 }
 
 // Close cancels the consumer, waits for the handler, and acknowledges what it accepted.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
-		if c.state.CompareAndSwap(open, closed) {
+		c.closing.Store(true)
+		if c.notice.End() {
 			force := time.AfterFunc(farewell, func() { _ = c.lease.raw.Close() })
 			if err := c.channel.Cancel(consumerTag, false); err != nil && !errors.Is(err, amqp.ErrClosed) {
 				c.err = fmt.Errorf("cancel consumer at %s: %w", c.lease.address, err)

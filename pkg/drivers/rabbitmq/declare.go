@@ -60,6 +60,7 @@ func capabilities(o *options) drivers.Capabilities {
 		Nodes:             len(o.urls()) > 1,
 		Redelivery:        !isStream,
 		Streams:           true,
+		CopiesBody:        true, // into the library's write buffer, or the connection
 	}
 }
 

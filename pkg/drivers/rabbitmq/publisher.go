@@ -5,19 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"lockstep/pkg/drivers"
-)
-
-// The states of publishers and consumers: only one of Close and the broken link gets to say that it was the end.
-const (
-	open int32 = iota
-	broken
-	closed
 )
 
 type publisher struct {
@@ -28,7 +20,7 @@ type publisher struct {
 	routes   []route
 	delivery uint8
 
-	state    atomic.Int32
+	notice   *drivers.Notice
 	settler  *settler // confirms and returns; nil if there are neither
 	prompt   bool     // Publish waits for the confirm itself: one goroutine less between broker and engine
 	watching chan struct{}
@@ -67,7 +59,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 		exchange: s.options.exchangeName(spec.Topology, spec.Queue),
 		routes:   s.options.routes(spec.Topology, spec.Queue),
 		delivery: amqp.Transient,
-		watching: make(chan struct{}),
+		watching: make(chan struct{}), notice: drivers.NewNotice(spec.OnClosed),
 	}
 	if spec.Persistent {
 		p.delivery = amqp.Persistent
@@ -113,10 +105,9 @@ func (p *publisher) openChannel() error {
 
 // watch tells the engine if the link breaks by itself.
 func (p *publisher) watch(closes chan *amqp.Error) {
-	cause, broke := <-closes
-	close(p.watching) // before OnClosed, which may call Close
-	if broke && !p.lease.session.isClosed() && p.state.CompareAndSwap(open, broken) && p.spec.OnClosed != nil {
-		p.spec.OnClosed(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, p.lease.address, cause))
+	defer close(p.watching)
+	if cause, broke := <-closes; broke && !p.lease.session.isClosed() {
+		p.notice.Broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, p.lease.address, cause))
 	}
 }
 
@@ -194,7 +185,7 @@ func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 // everything that was published.
 func (p *publisher) Close() error {
 	p.once.Do(func() {
-		alive := p.state.CompareAndSwap(open, closed)
+		alive := p.notice.End()
 		// A connection's close ends its channels in order, but may overtake what they still have to send.
 		if !p.lease.alone || p.spec.Mandatory {
 			p.err = p.lease.closeChannel(p.channel)
