@@ -25,7 +25,7 @@ func TestSoakDoesNotGrow(t *testing.T) {
 name: "soak"
 brokers: {fake: {driver: "loopback", options: name: "soak"}, nats: {driver: "nats", options: {urls: [%q], storage: "memory"}}}
 axes: {n: [%s], broker: ["fake", "nats"]}
-cell: {axis: _, labels: n: axis.n, publishers: {persistent: false, rate: 2000}, warmup: "0s", measure: "100ms"}
+cell: {axis: _, labels: n: axis.n, publishers: {persistent: false, rate: 2000}, warmup: "0s", measure: "300ms"}
 tables: [{rows: ["n"], columns: ["broker"], values: ["lost"]}]
 `, broker, strings.Join(labels, ", "))
 	if err := os.WriteFile(filepath.Join(dir, "matrix.cue"), []byte(matrix), 0o644); err != nil {
