@@ -11,7 +11,7 @@ import (
 )
 
 // leastAhead is how far ahead the start lies at least, so that every agent is waiting for it when it comes.
-const leastAhead = 20 * time.Millisecond
+const leastAhead = 50 * time.Millisecond
 
 // Offset leads from the controller's clock to another.
 type Offset struct {
