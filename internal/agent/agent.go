@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"lockstep/internal/clock"
 	"lockstep/internal/wire"
@@ -28,6 +30,8 @@ type Config struct {
 	ReadFile func(string) ([]byte, error)
 	// Proc is where the host's processes are read; empty: /proc.
 	Proc string
+
+	obey, leave time.Duration // for tests; 0: obeyTimeout and leaveTimeout
 }
 
 // Causes for which a task ends early.
@@ -85,12 +89,14 @@ func newServer(conn *wire.Conn, cfg Config) (*server, error) {
 	if cfg.Proc == "" {
 		cfg.Proc = "/proc"
 	}
+	cfg.obey, cfg.leave = cmp.Or(cfg.obey, obeyTimeout), cmp.Or(cfg.leave, leaveTimeout)
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("start agent: %w", err)
 	}
 	return &server{conn: conn, cfg: cfg, host: host, self: wire.Heartbeat{
-		Agent: cfg.Name, Instance: wire.NewName(), Host: host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels, Cores: runtime.NumCPU(),
+		Agent: cfg.Name, Instance: wire.NewName(), Host: host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels,
+		Cores: runtime.GOMAXPROCS(0), // what a container's quota leaves of the host
 	}}, nil
 }
 

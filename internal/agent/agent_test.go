@@ -31,7 +31,7 @@ type bench struct {
 	done     chan error
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	t.Helper()
 	s, err := wire.Embedded(t.Context(), wire.ServerConfig{})
 	if err != nil {
@@ -57,7 +57,11 @@ func newBench(t *testing.T) *bench {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	getenv := func(name string) (string, bool) { return "s3cr3t", name == "PW" }
-	go func() { b.done <- Serve(ctx, agentConn, Config{Name: "a1", Dir: b.dir, Getenv: getenv}) }()
+	cfg := Config{Name: "a1", Dir: b.dir, Getenv: getenv}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	go func() { b.done <- Serve(ctx, agentConn, cfg) }()
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)

@@ -20,16 +20,16 @@ func (t *task) finishReason(ctx context.Context) error {
 	return nil
 }
 
-// finish closes publishers and consumers and stores the last snapshot.
-func (t *task) finish(ctx context.Context, reason error) {
+// finish closes publishers and consumers and stores the last snapshot. Stuck is why the engine may still be at work.
+func (t *task) finish(ctx context.Context, reason, stuck error) {
 	if reason != nil {
 		t.log.Warn("task ended by the agent", "reason", reason)
 	}
 	t.setPhase(plan.PhaseTeardown)
-	var err error
+	err := stuck
 	if e := t.theEngine(); e != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		err = e.Close(closing)
+		err = errors.Join(err, e.Close(closing))
 		cancel()
 		answering, cancel := wire.Lasting(ctx, answerTimeout)
 		defer cancel()

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"lockstep/internal/clock"
@@ -12,10 +13,22 @@ import (
 	"lockstep/internal/wire"
 )
 
-// How often snapshots are sent.
+// How often snapshots are sent, and figures of the host read.
 const (
 	reportEvery = time.Second
 	drainEvery  = 20 * time.Millisecond
+	leastFigure = 100 * time.Millisecond // the kernel counts in steps of 10 ms: of less time figures say nothing
+)
+
+// occasion is why a snapshot is taken.
+type occasion uint8
+
+const (
+	regular occasion = iota
+	news             // not without any
+	epoch            // the measurement begins
+	stopped          // this agent's publishers have stopped
+	final            // the last of the task
 )
 
 func (t *task) setStart(r wire.Release) error {
@@ -41,75 +54,94 @@ func (t *task) measure(ctx context.Context) error {
 	if err := e.Run(ctx, start); err != nil {
 		return err
 	}
-	t.snapshotSoon(ctx, e, false)
+	if err := t.snapshotSoon(ctx, e, stopped); err != nil && ctx.Err() == nil {
+		t.log.Warn("send snapshot", "err", err) // the drain does not begin without it
+	}
 	return nil
 }
 
-// drain returns when the first snapshot since the publishers have stopped everywhere is stored.
+// drain returns when the first snapshot since the publishers have stopped everywhere is stored, and all before it: the controller would take
+// what it does not know of for lost.
 func (t *task) drain(ctx context.Context) error {
 	select {
-	case <-t.drained:
-		return nil
+	case err := <-t.drained:
+		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// report sends snapshots: once a second, and in the drain as soon as something changed.
+// report sends snapshots: once a second, counted from the measurement's beginning, and in the drain as soon as something changed.
 func (t *task) report(ctx context.Context, e *engine.Engine) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
-	draining := t.draining
+	began := time.NewTimer(time.Duration(t.beginning() - clock.Now()))
+	defer began.Stop()
+	draining, why := t.draining, regular
 	for {
+		var err error
 		select {
 		case <-tick.C:
-			t.snapshotSoon(ctx, e, draining == nil)
+			err = t.snapshotSoon(ctx, e, why)
+		case <-began.C:
+			err = t.snapshotSoon(ctx, e, epoch)
+			tick.Reset(reportEvery)
 		case <-draining:
-			draining = nil
+			draining, why = nil, news
 			t.setPhase(plan.PhaseDrain)
-			t.snapshotSoon(ctx, e, false)
-			close(t.drained)
+			err := t.snapshotSoon(ctx, e, regular)
+			t.drained <- err
+			if err != nil {
+				return
+			}
 			tick.Reset(drainEvery)
 		case <-ctx.Done():
+			return
+		}
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case draining != nil: // it goes with the next
+			t.log.Warn("send snapshot", "err", err)
+		default: // the controller would take the silence for the end
+			t.arrive(ctx, wire.StepDrain, fmt.Errorf("drain on agent %s: %w", t.cfg.Name, err))
 			return
 		}
 	}
 }
 
 // snapshotSoon sends a snapshot while the task goes on; one that cannot be stored now goes with the next.
-func (t *task) snapshotSoon(ctx context.Context, e *engine.Engine, onlyChanges bool) {
+func (t *task) snapshotSoon(ctx context.Context, e *engine.Engine, why occasion) error {
 	t.sending.Lock()
 	defer t.sending.Unlock()
-	t.take(e, false, onlyChanges)
-	if err := t.send(ctx); err != nil && ctx.Err() == nil {
-		t.log.Warn("send snapshot", "err", err)
-	}
+	t.take(e, why)
+	return t.send(ctx)
 }
 
 // snapshot sends the last snapshot of a task.
 func (t *task) snapshot(ctx context.Context, e *engine.Engine, complete bool) error {
 	t.reporting.Wait()
-	t.sending.Lock()
-	defer t.sending.Unlock()
-	t.take(e, complete, false)
-	return t.send(ctx)
+	why := stopped
+	if complete {
+		why = final
+	}
+	return t.snapshotSoon(ctx, e, why)
 }
 
 // take makes a snapshot of what was recorded since the last one. The caller holds sending.
-func (t *task) take(e *engine.Engine, final, onlyChanges bool) {
-	part := e.Take(final)
+func (t *task) take(e *engine.Engine, why occasion) {
+	part := e.Take(why == final)
 	t.setSkew(part.Skew)
-	if onlyChanges && len(part.Windows) == 0 && len(part.Sets) == 0 && len(part.Events) == 0 && time.Since(t.taken) < reportEvery {
+	if why == news && len(part.Windows) == 0 && len(part.Sets) == 0 && len(part.Events) == 0 && time.Since(t.taken) < reportEvery {
 		return
 	}
-	s := record.Snapshot{Protocol: plan.Protocol, Task: t.a.Task.ID, Agent: t.cfg.Name, Clock: clock.ID(), Final: final,
+	s := record.Snapshot{Protocol: plan.Protocol, Task: t.a.Task.ID, Agent: t.cfg.Name, Clock: clock.ID(), Final: why == final,
 		Windows: part.Windows, Sets: part.Sets, Events: part.Events, LastSend: part.LastSend, LastConfirm: part.LastConfirm,
 		LastReceipt: part.LastReceipt, Skew: part.Skew}
 	if begin := t.beginning(); begin != 0 {
 		s.At = clock.Now() - begin
 		s.Epoch = time.Now().Add(-time.Duration(s.At))
 	}
-	if final || time.Since(t.taken) >= reportEvery*9/10 {
+	if t.figuresDue(why, s.At) {
 		s.Host = t.host.sample()
 		t.taken = time.Now()
 	}
@@ -117,6 +149,20 @@ func (t *task) take(e *engine.Engine, final, onlyChanges bool) {
 		s.Events[i].Detail = t.clean(s.Events[i].Detail)
 	}
 	t.unsent = append(t.unsent, s)
+}
+
+// figuresDue tells whether figures of the host are read at a time of the measurement. Each is of the time since the last, so one at the
+// beginning, however short, and one at the end keep out what is not of the measurement.
+func (t *task) figuresDue(why occasion, at int64) bool {
+	since := time.Since(t.taken)
+	switch why {
+	case epoch:
+		return true
+	case stopped, final:
+		return since >= leastFigure
+	}
+	soon := at < 0 && -at < leastFigure.Nanoseconds()
+	return since >= reportEvery*9/10 && !soon
 }
 
 // send stores what was taken, in order. What could not be stored stays for the next time. The caller holds sending.

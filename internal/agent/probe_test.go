@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"lockstep/internal/wire"
@@ -15,7 +16,10 @@ import (
 type probe struct {
 	setups, teardowns, open, most atomic.Int64
 	failOpen                      bool
-	hang                          chan struct{} // publishers connect when it is closed, whatever their context says
+	hang                          chan struct{}  // publishers connect when it is closed, whatever their context says
+	stuck                         chan struct{}  // Publish returns when it is closed, whatever happens
+	inside                        sync.WaitGroup // of it: Done by the first call
+	report                        chan string    // the link says so in an event when it has sent
 	password                      atomic.Pointer[string]
 }
 
@@ -38,7 +42,7 @@ func init() { drivers.Register(probeDriver{}) }
 
 func (probeDriver) Info() drivers.Info { return drivers.Info{Name: "probe"} }
 
-func (probeDriver) Open(_ context.Context, options json.RawMessage, _ drivers.Env) (drivers.Session, error) {
+func (probeDriver) Open(_ context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	var o struct{ Probe, URL string }
 	if err := json.Unmarshal(options, &o); err != nil {
 		return nil, err
@@ -54,11 +58,12 @@ func (probeDriver) Open(_ context.Context, options json.RawMessage, _ drivers.En
 	if n := p.open.Add(1); n > p.most.Load() {
 		p.most.Store(n)
 	}
-	return &probeSession{p: p}, nil
+	return &probeSession{p: p, env: env}, nil
 }
 
 type probeSession struct {
 	p      *probe
+	env    drivers.Env
 	closed atomic.Bool
 }
 
@@ -75,7 +80,7 @@ func (s *probeSession) Publisher(context.Context, drivers.PublisherSpec) (driver
 	if s.p.hang != nil {
 		<-s.p.hang
 	}
-	return probePublisher{}, nil
+	return probePublisher{s}, nil
 }
 
 func (s *probeSession) Consumer(context.Context, drivers.ConsumerSpec, drivers.Handler) (drivers.Consumer, error) {
@@ -92,8 +97,19 @@ func (s *probeSession) Close() error {
 	return nil
 }
 
-type probePublisher struct{}
+type probePublisher struct{ s *probeSession }
 
-func (probePublisher) Publish(context.Context, drivers.Message) error { return nil }
-func (probePublisher) Flush(context.Context) error                    { return nil }
-func (probePublisher) Close() error                                   { return nil }
+func (p probePublisher) Publish(context.Context, drivers.Message) error {
+	if p.s.p.stuck != nil {
+		p.s.p.inside.Done()
+		<-p.s.p.stuck
+	}
+	select {
+	case text := <-p.s.p.report:
+		p.s.env.Event(drivers.EventNotice, text)
+	default:
+	}
+	return nil
+}
+func (probePublisher) Flush(context.Context) error { return nil }
+func (probePublisher) Close() error                { return nil }

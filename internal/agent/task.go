@@ -22,7 +22,8 @@ const (
 	describeTimeout = 5 * time.Second
 	closeTimeout    = 10 * time.Second // of publishers and consumers, and again of the session
 	answerTimeout   = 10 * time.Second // of the last messages to the controller
-	stuckTimeout    = 2 * time.Second  // until a driver's call that was cancelled is left behind
+	obeyTimeout     = 2 * time.Second  // until the session is closed under a driver's call that was cancelled
+	leaveTimeout    = 10 * time.Second // until such a call is left behind
 )
 
 // task is one assignment being lived. The work goroutine moves it from step to step; live ends it.
@@ -34,7 +35,7 @@ type task struct {
 	host     *host
 	releases chan wire.Release
 	draining chan struct{} // closed when the controller says so
-	drained  chan struct{} // closed when the first snapshot after that is stored
+	drained  chan error    // nil when the first snapshot after that is stored, and all before it
 
 	mu        sync.Mutex
 	scrub     *plan.Scrubber
@@ -52,14 +53,14 @@ type task struct {
 
 	sending  sync.Mutex // one snapshot at a time, from taking to storing
 	unsent   []record.Snapshot
-	taken    time.Time // when figures of the host were last sent
+	taken    time.Time // when figures of the host were last read
 	sequence uint64
 }
 
 func newTask(s *server, a wire.Assignment) *task {
 	return &task{server: s, a: a, work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
 		host: newHost(s.cfg.Proc, a.Task.Cell.Broker.Process), releases: make(chan wire.Release, 16),
-		draining: make(chan struct{}), drained: make(chan struct{}), phase: plan.PhasePrepare}
+		draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now()}
 }
 
 // live is a task's life from assignment to nothing left. It always returns: every wait in it has a deadline.
@@ -79,13 +80,14 @@ func (t *task) live(ctx context.Context) {
 			t.log.Warn("task failed", "err", t.clean(err.Error()))
 		}
 	}()
+	var stuck error
 	select {
 	case <-worked:
 	case <-working.Done():
-		t.release(worked)
+		stuck = t.release(worked)
 	}
 	reason := t.finishReason(ctx)
-	t.finish(ctx, reason)
+	t.finish(ctx, reason, stuck)
 	t.clear(ctx)
 	deafen()
 	wg.Wait()
@@ -93,19 +95,29 @@ func (t *task) live(ctx context.Context) {
 	t.arrive(ctx, wire.StepDone, nil)
 }
 
-// release waits for a cancelled driver's call, and closes the session under one that does not obey.
-func (t *task) release(worked <-chan struct{}) {
-	for range 2 {
+// release waits for a cancelled driver's call, so that nothing is closed while the engine still runs, and closes the session under one that
+// does not obey. A call that does not return even then is left behind, with an error.
+func (t *task) release(worked <-chan struct{}) error {
+	late := time.NewTimer(t.cfg.leave)
+	defer late.Stop()
+	impatient := time.NewTicker(t.cfg.obey)
+	defer impatient.Stop()
+	closed := false
+	for {
 		select {
 		case <-worked:
-			return
-		case <-time.After(stuckTimeout):
-			if s := t.openSession(); s != nil {
+			return nil
+		case <-impatient.C:
+			if s := t.openSession(); s != nil && !closed {
+				closed = true
 				go s.Close() //nolint:errcheck // close says it
 			}
+		case <-late.C:
+			driver := t.a.Task.Cell.Broker.Driver
+			t.log.Error("a call of the driver did not return when it was cancelled: left behind", "driver", driver)
+			return fmt.Errorf("driver %s did not let go: a call did not return within %v of being cancelled and was left behind", driver, t.cfg.leave)
 		}
 	}
-	t.log.Error("a call of the driver did not return when it was cancelled: left behind", "driver", t.a.Task.Cell.Broker.Driver)
 }
 
 // listen takes releases: the one to finish ends the work wherever it is.

@@ -15,7 +15,7 @@ import (
 // Margins beyond what the agents allow themselves for a step, so that their own words come first.
 const (
 	stepMargin   = 8 * time.Second
-	finishLimit  = 25 * time.Second // to close everything and hand over the rest
+	finishLimit  = 38 * time.Second // to leave a stuck driver, close everything and hand over the rest
 	doneLimit    = 15 * time.Second
 	releaseLimit = 10 * time.Second
 )

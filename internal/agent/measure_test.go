@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"encoding/base64"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+// brief makes a task of publishers without confirms, that warm up and measure for so long.
+func brief(warmup, measure time.Duration) func(*wire.Assignment) {
+	return func(a *wire.Assignment) {
+		w := &a.Task.Cell.Workload
+		w.Publishers.Mode, w.Publishers.Rate = "fire-and-forget", 1000
+		w.Warmup, w.Measure = plan.Duration(warmup), plan.Duration(measure)
+	}
+}
+
+// begin leads the agent to the start of its task.
+func (b *bench) begin(ref wire.Ref) {
+	b.t.Helper()
+	b.arrival(ref, wire.StepOpen)
+	for _, step := range []wire.Step{wire.StepConsumers, wire.StepPublishers} {
+		b.release(ref, wire.Release{Step: step})
+		b.arrival(ref, step)
+	}
+	b.release(ref, wire.Release{Step: wire.StepStart, Start: map[string]int64{clock.ID(): clock.Now() + int64(20*time.Millisecond)}})
+}
+
+// end leads it out again and returns what it said when it finished.
+func (b *bench) end(ref wire.Ref) string {
+	b.t.Helper()
+	b.release(ref, wire.Release{Step: wire.StepFinish})
+	said := b.arrival(ref, wire.StepFinish).Error
+	b.release(ref, wire.Release{Step: wire.StepDone})
+	b.arrival(ref, wire.StepDone)
+	return said
+}
+
+// TestTheDrainDoesNotBeginWithoutTheRecord: the controller would call lost what it has never heard of.
+func TestTheDrainDoesNotBeginWithoutTheRecord(t *testing.T) {
+	b, d := newBench(t), &probe{report: make(chan string, 1)}
+	random := make([]byte, wire.MaxMessage)
+	rand.NewChaCha8([32]byte{}).Read(random)
+	d.report <- base64.RawURLEncoding.EncodeToString(random) // more than the control plane takes, and nothing to divide it by
+	ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
+	b.begin(ref)
+	b.arrival(ref, wire.StepStart)
+	b.release(ref, wire.Release{Step: wire.StepDrain})
+	if a := b.arrival(ref, wire.StepDrain); !strings.Contains(a.Error, "drain on agent a1") {
+		t.Errorf("the agent arrived at the drain with the error %q although its record is not stored", a.Error)
+	}
+	b.end(ref)
+}
+
+// TestADriverThatDoesNotLetGoIsTold: its call is left behind, and the record must say that the agent's part is not whole.
+func TestADriverThatDoesNotLetGoIsTold(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
+	d := &probe{stuck: make(chan struct{})}
+	d.inside.Add(1)
+	ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
+	b.begin(ref)
+	d.inside.Wait()
+	time.AfterFunc(time.Second, func() { close(d.stuck) }) // when it has been left behind
+	if said := b.end(ref); !strings.Contains(said, "driver probe did not let go") {
+		t.Errorf("the agent finished with %q", said)
+	}
+}
+
+// TestASlowDriverIsWaitedFor: closing under a call that is about to return would disturb its account.
+func TestASlowDriverIsWaitedFor(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.obey = 20 * time.Millisecond })
+	d := &probe{stuck: make(chan struct{})}
+	d.inside.Add(1)
+	ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
+	b.begin(ref)
+	d.inside.Wait()
+	time.AfterFunc(500*time.Millisecond, func() { close(d.stuck) })
+	if said := b.end(ref); said != "" {
+		t.Errorf("the agent finished with %q although the driver returned in time", said)
+	}
+}
+
+// figures leads the agent through a task and returns its samples of the host, by time.
+func (b *bench) figures(d *probe, warmup, measure time.Duration) (all []record.HostSample) {
+	b.t.Helper()
+	ref := b.assign("t1", d, brief(warmup, measure))
+	b.begin(ref)
+	take := func(e wire.Entry) {
+		if s := e.Snapshot; s != nil && s.Host != (record.HostSample{}) {
+			s.Host.At = s.At
+			all = append(all, s.Host)
+		}
+	}
+	until := func(step wire.Step) {
+		for e := range b.entries {
+			if take(e); e.Arrival != nil && e.Arrival.Step == step {
+				return
+			}
+		}
+	}
+	until(wire.StepStart)
+	b.release(ref, wire.Release{Step: wire.StepDrain})
+	until(wire.StepDrain)
+	b.release(ref, wire.Release{Step: wire.StepFinish})
+	until(wire.StepFinish)
+	b.release(ref, wire.Release{Step: wire.StepDone})
+	until(wire.StepDone)
+	return all
+}
+
+// TestFiguresOfTheHostBeginWithTheMeasurement: the first would reach back into preparation else, and the last be of no time at all.
+func TestFiguresOfTheHostBeginWithTheMeasurement(t *testing.T) {
+	b, d := newBench(t), &probe{}
+	all := b.figures(d, time.Second, 700*time.Millisecond)
+	near := func(at time.Duration) bool {
+		return slices.ContainsFunc(all, func(s record.HostSample) bool { return s.At >= int64(at) && s.At < int64(at+250*time.Millisecond) })
+	}
+	if !near(0) || !near(700*time.Millisecond) {
+		t.Errorf("%+v: want a sample as the measurement begins and one as it ends", all)
+	}
+	for i := 1; i < len(all); i++ {
+		if d := time.Duration(all[i].At - all[i-1].At); d < leastFigure {
+			t.Errorf("a sample is of %v only: %+v", d, all)
+		}
+	}
+}
+
+// TestCoresAreThoseThatMayBeUsed: a container with a quota is busy long before its host is.
+func TestCoresAreThoseThatMayBeUsed(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 1))
+	s, err := newServer(nil, Config{Name: "a1"})
+	if err != nil || s.self.Cores != runtime.NumCPU()+1 {
+		t.Errorf("%d cores, %v; want the %d that this process may use", s.self.Cores, err, runtime.NumCPU()+1)
+	}
+}
