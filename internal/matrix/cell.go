@@ -282,7 +282,17 @@ func inconsistent(w plan.Workload) []problem {
 	p, c := w.Publishers, w.Consumers
 	report(p.Batch.Least > p.Batch.Most, "publishers.batch", "its least, %d, is above its most, %d", p.Batch.Least, p.Batch.Most)
 	report(w.Drain.Silence > w.Drain.Most, "drain.silence", "%s is above drain.most, %s: the drain would always be cut", w.Drain.Silence, w.Drain.Most)
+	queues, readers := w.Topology.Queues, c.Nodes*c.Threads
+	report(readers > 0 && readers < queues, "topology.queues",
+		"%d queues but only %s a subscription: the rest would never be read; raise consumers.threads or lower topology.queues", queues, count(readers, "consumer"))
 	report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
 		"%d is above consumers.prefetch, %d: the broker would stop before the first acknowledgement; give a value up to the prefetch", c.AckEvery, c.Prefetch)
 	return out
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

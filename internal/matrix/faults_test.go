@@ -105,11 +105,27 @@ func TestCombinationFaults(t *testing.T) {
 		`axes: {who: ["b", "bb"]}, cell: {axis: _, broker: axis.who}`,
 		`axes: {broker: ["b"], prefetch: [10, 1000]}, cell: {axis: _, consumers: {prefetch: axis.prefetch, ack: "every"}}`,
 		`cell: {broker: "b", publishers: batch: {least: 9, most: 3}, drain: silence: "2m", latency: "1ms", network: latency: "2ms"}`,
+		// Consumer i of a subscription reads queue i modulo queues.
+		`axes: {broker: ["b"], queues: [2, 4, 8], threads: [2]}, cell: {axis: _, topology: queues: axis.queues, consumers: nodes: 2}`,
+		`cell: {broker: "b", topology: queues: 3}`,
 		`axes: {broker: ["b"], kind: ["x", "y"]}, cell: {axis: _, if axis.kind == "y" {publishers: windw: 5}, labels: k: axis.kind}`,
 	} {
 		out = append(out, faultsText(t, head+text, Narrow{}))
 	}
 	golden(t, "combination.golden", strings.Join(out, "\n\n")+"\n")
+}
+
+// TestQueuesThatNobodyReadsArePublishedInto: without consumers many queues are no mistake, and with one for each neither.
+func TestQueuesThatNobodyReadsArePublishedInto(t *testing.T) {
+	for _, consumers := range []string{"nodes: 0", "threads: 3", "{nodes: 2, threads: 2}"} {
+		m, err := Load("m.cue", []byte(head+`cell: {broker: "b", topology: queues: 3, consumers: `+consumers+`}`), Narrow{})
+		if err == nil {
+			_, err = m.Run(context.Background())
+		}
+		if err != nil {
+			t.Errorf("3 queues, consumers %s: %v", consumers, err)
+		}
+	}
 }
 
 func TestNearest(t *testing.T) {
