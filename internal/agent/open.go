@@ -102,7 +102,8 @@ func (t *task) env() (drivers.Env, error) {
 	if err != nil {
 		return drivers.Env{}, fmt.Errorf("make the task's folder: %w", err)
 	}
-	var dial netsim.DialFunc = (&net.Dialer{}).DialContext
+	aside := (&net.Dialer{}).DialContext
+	var dial netsim.DialFunc = aside
 	if via := t.a.Task.Cell.Broker.Via; via != "" {
 		dial = netsim.Via(dial, via)
 	}
@@ -112,7 +113,7 @@ func (t *task) env() (drivers.Env, error) {
 	t.mu.Lock()
 	t.dir, t.forwarder = dir, forwarder
 	t.mu.Unlock()
-	return drivers.Env{Dial: dial, Forward: forwarder.Forward, Log: t.log, Event: t.event, Dir: dir}, nil
+	return drivers.Env{Dial: dial, DialAside: aside, Forward: forwarder.Forward, Log: t.log, Event: t.event, Dir: dir}, nil
 }
 
 // seed makes jitter repeat from run to run, and differ between repetitions and agents.
@@ -168,6 +169,9 @@ func (t *task) subject(ctx context.Context) *plan.Subject {
 	s := &plan.Subject{Label: broker.Version}
 	for _, e := range plan.Endpoints(options) {
 		s.Endpoints = append(s.Endpoints, t.clean(e))
+	}
+	if broker.Via != "" {
+		s.Endpoints = append(s.Endpoints, "via "+broker.Via)
 	}
 	describer, can := t.openSession().(drivers.Describer)
 	if !can {

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -46,12 +47,12 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 			return fmt.Sprintf("another agent named %q runs on host %s: give each a name of its own", h.Agent, m.Host)
 		}
 		f.former[h.Agent] = m.Instance
-		f.drop(m, "was replaced by a new process")
+		f.drop(m, slog.LevelWarn, "was replaced by a new process")
 		m = nil
 	}
 	if h.Leaving {
 		if m != nil {
-			f.drop(m, "said goodbye")
+			f.drop(m, slog.LevelInfo, "said goodbye")
 		}
 		return ""
 	}
@@ -85,15 +86,15 @@ func (f *fleet) expire(name, instance string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m := f.members[name]; m != nil && m.Instance == instance && time.Since(m.Seen) >= wire.LostAfter {
-		f.drop(m, fmt.Sprintf("was not heard for %v", wire.LostAfter))
+		f.drop(m, slog.LevelWarn, fmt.Sprintf("was not heard for %v", wire.LostAfter))
 	}
 }
 
 // drop forgets a member. The caller holds mu.
-func (f *fleet) drop(m *member, why string) {
+func (f *fleet) drop(m *member, level slog.Level, why string) {
 	m.timer.Stop()
 	delete(f.members, m.Agent.Agent)
-	f.log.Warn("agent "+why, "agent", m.Agent.Agent, "host", m.Host)
+	f.log.Log(context.Background(), level, "agent "+why, "agent", m.Agent.Agent, "host", m.Host)
 	f.tell()
 }
 

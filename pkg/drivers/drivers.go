@@ -147,6 +147,9 @@ const AnyNode Node = "any"
 type Env struct {
 	// Dial is the only way to the broker, netsim included. Safe for concurrent use.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// DialAside leads to what is no part of the measured path, a management API: past the cell's proxy and simulated network. Nil: Dial
+	// leads there too. Use Aside.
+	DialAside func(ctx context.Context, network, address string) (net.Conn, error)
 	// Forward is for client libraries without a dialer hook: it returns a loopback address whose
 	// connections go on to address through Dial. It lives as long as the session.
 	Forward func(ctx context.Context, address string) (local string, err error)
@@ -156,6 +159,14 @@ type Env struct {
 	// Dir is an empty folder of this task's own for drivers that keep state (an embedded server); the
 	// agent removes it when the session is closed. May be empty for drivers that need none.
 	Dir string
+}
+
+// Aside is the way to what is no part of the measured path.
+func (e Env) Aside() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if e.DialAside != nil {
+		return e.DialAside
+	}
+	return e.Dial
 }
 
 // EventKind classes an Event.

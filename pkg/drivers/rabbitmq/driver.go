@@ -32,7 +32,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if err != nil {
 		return nil, err
 	}
-	api, err := newManagement(&o, endpoints[0], env.Dial)
+	api, err := newManagement(&o, endpoints[0], env.Aside())
 	if err != nil {
 		return nil, err
 	}
