@@ -122,7 +122,9 @@ func TestFiguresOfTheHostBeginWithTheMeasurement(t *testing.T) {
 	b, d := newBench(t), &probe{}
 	all := b.figures(d, time.Second, 700*time.Millisecond)
 	near := func(at time.Duration) bool {
-		return slices.ContainsFunc(all, func(s record.HostSample) bool { return s.At > int64(at-5*time.Millisecond) && s.At < int64(at+250*time.Millisecond) })
+		return slices.ContainsFunc(all, func(s record.HostSample) bool {
+			return s.At > int64(at-5*time.Millisecond) && s.At < int64(at+250*time.Millisecond)
+		})
 	}
 	if !near(0) || !near(700*time.Millisecond) {
 		t.Errorf("%+v: want a sample as the measurement begins and one as it ends", all)
