@@ -222,9 +222,10 @@ func present(out io.Writer, record *results.Run) (problems int, err error) {
 	if err := report.Text(out, report.Build(run, outcomes), width(out)); err != nil {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
-	lines := append(report.Problems(run, outcomes), record.Warnings()...)
-	if len(lines) > 0 {
-		fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
+	for _, lines := range [][]string{report.Warnings(run, outcomes), report.Problems(run, outcomes), record.Warnings()} {
+		if len(lines) > 0 {
+			fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
+		}
 	}
 	fmt.Fprintf(out, "\n%s\nrecord: %s\n", report.Summary(run, outcomes), record.Dir())
 	files, err := report.Files(run, outcomes)

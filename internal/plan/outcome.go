@@ -21,9 +21,8 @@ const (
 	ClockUnsafe Flag = "clock-unsafe" // clocks of two hosts, offset unknown or too coarse
 	ClientBound Flag = "client-bound" // the generator was the limit
 	Skewed      Flag = "skewed"       // agents did not start together
-	NotSteady   Flag = "not-steady"
-	Degraded    Flag = "degraded" // only some of the agents
-	Clipped     Flag = "clipped"  // samples beyond the histogram's range
+	Degraded    Flag = "degraded"     // only some of the agents
+	Clipped     Flag = "clipped"      // samples beyond the histogram's range
 )
 
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.

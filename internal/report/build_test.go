@@ -173,13 +173,6 @@ func TestAnEvenMedianWasMeasured(t *testing.T) {
 	}
 }
 
-// TestTheLegendHasNoFlagWithoutARule: a reader who sees it missing would take the load for steady.
-func TestTheLegendHasNoFlagWithoutARule(t *testing.T) {
-	if got := legend([][]Field{{{Flags: []plan.Flag{plan.NotSteady, plan.Backlog}}}}); len(got) != 1 || !strings.HasPrefix(got[0], "backlog:") {
-		t.Errorf("the legend is %q: nothing sets not-steady", got)
-	}
-}
-
 func TestSeveralSubscriptionsAreComparedOneByOne(t *testing.T) {
 	o := plan.Outcome{Values: map[string]plan.Value{
 		"throughput":   {Number: 1000, Flags: []plan.Flag{plan.Backlog}},
@@ -284,5 +277,18 @@ func TestARunWithoutCellsHasNoTables(t *testing.T) {
 	run := plan.Run{Name: "none", Repeat: 1, Tables: []plan.Table{{Rows: []string{"a"}, Values: []string{"sent"}}}}
 	if tables := Build(run, nil); len(tables) != 0 {
 		t.Errorf("got %d tables of nothing", len(tables))
+	}
+}
+
+// A warning is told once a cell, whichever repetitions it is of, and names the cell.
+func TestWarningsAreToldOnce(t *testing.T) {
+	run := plan.Run{Repeat: 3, Axes: []string{"mode"}, Cells: []plan.Cell{{ID: "c", Coordinates: []plan.Coordinate{{Axis: "mode", Value: []byte(`"each"`)}}}}}
+	var outcomes []plan.Outcome
+	for rep, warnings := range [][]string{{"late"}, nil, {"late", "cut"}} {
+		outcomes = append(outcomes, plan.Outcome{Cell: "c", Repetition: rep + 1, Verdict: plan.Valid, Warnings: warnings})
+	}
+	got := Warnings(run, outcomes)
+	if want := []string{"mode=each: late", "mode=each: cut"}; !slices.Equal(got, want) {
+		t.Errorf("warnings %q, want %q", got, want)
 	}
 }

@@ -158,7 +158,7 @@ func JSON(w io.Writer, tables []Table) error {
 }
 
 // Files are a run's tables as they are kept beside its record, by name: tables.txt, .md, .csv and .json. Text and Markdown end with
-// the problems and the summary.
+// the warnings, the problems and the summary.
 func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	tables := Build(run, outcomes)
 	var text, markdown, lines, whole bytes.Buffer

@@ -40,6 +40,21 @@ func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
+// Warnings lists what a reader of the numbers ought to know besides, one line a cell and warning, in the order of the matrix.
+func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
+	var lines []string
+	for _, c := range newBuilder(run, outcomes).cells {
+		for _, o := range c.outcomes {
+			for _, w := range o.Warnings {
+				if line := c.name() + ": " + w; !slices.Contains(lines, line) {
+					lines = append(lines, line)
+				}
+			}
+		}
+	}
+	return lines
+}
+
 // problems are those of one cell; repetitions with the same problem share a line.
 func (c *cell) problems(strict bool) []string {
 	var texts []string

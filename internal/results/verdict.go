@@ -139,6 +139,9 @@ func (j *judge) remarks() {
 	if l.Unconfirmed > 0 {
 		j.warn("%d of %s %s never confirmed", l.Unconfirmed, messages(l.Sent), was(l.Unconfirmed))
 	}
+	if l.Rejected > 0 {
+		j.warn("%d of %s %s refused by the broker", l.Rejected, messages(l.Sent), was(l.Rejected))
+	}
 	j.shortfall()
 	if n := uint64(j.m.Total(record.Reconnects)); n > 0 {
 		j.warn("links broke and were opened again %d times; see the events", n)
