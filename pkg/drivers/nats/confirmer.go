@@ -77,13 +77,14 @@ func (c *confirmer) check() {
 	c.watchdog.Reset(c.patience)
 }
 
-// inFlight is for how many unconfirmed messages there is place from the start, with some room as confirms may overtake each other.
+// inFlight is for how many unconfirmed messages there is place from the start: no more, since each is a reply subject, and a server
+// remembers where a few hundred of them lead.
 func inFlight(spec drivers.PublisherSpec) int {
 	switch spec.Mode {
 	case drivers.ConfirmWindow:
-		return max(16, spec.Window+spec.Window/8)
+		return max(16, spec.Window)
 	case drivers.ConfirmBatch:
-		return max(16, spec.Batch+spec.Batch/8)
+		return max(16, spec.Batch)
 	}
 	return 1
 }

@@ -14,13 +14,6 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// What consumers answer deliveries with. JetStream acknowledges an explicit consumer's messages one by one: "every" and
-// "interval" send the acknowledgements of many messages at one time.
-var (
-	ack = []byte("+ACK")
-	nak = []byte("-NAK")
-)
-
 type consumer struct {
 	spec   drivers.ConsumerSpec
 	link   *link
@@ -35,11 +28,14 @@ type consumer struct {
 	replies []string // of the batch
 	unacked []string // accepted, to be acknowledged every n or at an interval
 
-	notice *drivers.Notice
-	closed atomic.Bool
-	stop   chan struct{}
-	ended  chan struct{} // run is over
-	once   sync.Once
+	notice          *drivers.Notice
+	due, look, over atomic.Bool // for run, from attend: acknowledge, check the requests, end
+	nudged          atomic.Bool // a nudge is in the inbox
+
+	stop  chan struct{}
+	left  chan struct{} // run is over
+	ended chan struct{} // attend, too
+	once  sync.Once
 }
 
 // Consumer attaches to the durable consumer of its subscription and queue. That has been there since Setup, so that nothing is missed.
@@ -69,7 +65,7 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 		return nil, err
 	}
 	c := &consumer{
-		spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed), stop: make(chan struct{}), ended: make(chan struct{}),
+		spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed), stop: make(chan struct{}), left: make(chan struct{}), ended: make(chan struct{}),
 		acks: "$JS.ACK." + stream + "." + durable + ".1.",
 	}
 	inbox := client.NewInbox()
@@ -134,10 +130,33 @@ func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream
 	return config.Durable, nil
 }
 
-// run receives until it is told to stop or the link breaks. What needs a look at the time waits for the queue to be empty, or, under load,
-// for the ticker of acknowledgements.
+// What is no message: nudge has a consumer that waits for one look at what else there is to do; after last, nothing comes.
+var nudge, last = new(client.Msg), new(client.Msg)
+
+// run receives until it is told to stop or the link breaks. It waits for its inbox alone, which costs less for each message than
+// waiting for all that may happen; what else happens is attend's, which nudges it.
 func (c *consumer) run() {
 	defer close(c.ended)
+	attended := make(chan struct{})
+	go func() {
+		defer close(attended)
+		c.attend()
+	}()
+	defer func() { <-attended }()
+	defer close(c.left)
+	for !c.over.Load() {
+		c.receive(<-c.inbox)
+		if c.due.Load() && c.due.Swap(false) {
+			c.acknowledge()
+		}
+		if c.look.Load() && c.look.Swap(false) && c.pull.check() != nil {
+			return
+		}
+	}
+}
+
+// attend watches the time and the link for run.
+func (c *consumer) attend() {
 	watch := time.NewTicker(watchInterval)
 	defer watch.Stop()
 	var interval <-chan time.Time
@@ -146,43 +165,47 @@ func (c *consumer) run() {
 		defer ticker.Stop()
 		interval = ticker.C
 	}
-	for !c.closed.Load() {
-		var m *client.Msg
+	for !c.over.Load() {
 		select {
-		case m = <-c.inbox:
-		default:
+		case <-interval:
+			c.due.Store(true)
+		case <-watch.C:
+			c.look.Store(true)
+		case <-c.stop:
+			c.over.Store(true)
+		case <-c.link.done:
 			select {
-			case m = <-c.inbox:
-			case <-interval:
-				c.acknowledge()
-				continue
-			case <-watch.C:
-				if c.pull.check() != nil {
-					return
-				}
-				continue
+			case c.inbox <- last:
+				return
+			case <-c.left:
+				return
 			case <-c.stop:
-				return
-			case <-c.link.done:
-				return
+				c.over.Store(true)
 			}
+		case <-c.left:
+			return
 		}
-		c.receive(m)
-		if interval != nil {
-			select {
-			case <-interval:
-				c.acknowledge()
-			default:
-			}
+		if c.nudged.Swap(true) {
+			continue // it has not seen the last one
+		}
+		select {
+		case c.inbox <- nudge:
+		default: // it is not waiting
+			c.nudged.Store(false)
 		}
 	}
 }
 
-// receive passes on a message, and what else is there already up to the batch.
+// receive passes on a message, and what else is there already up to the batch. It takes what is no message, too.
 func (c *consumer) receive(m *client.Msg) {
 	c.batch, c.replies = c.batch[:0], c.replies[:0]
 	for {
-		if m.Header == nil || !c.pull.status(m) {
+		switch {
+		case m == nudge:
+			c.nudged.Store(false)
+		case m == last:
+			c.over.Store(true)
+		case m.Header == nil || !c.pull.status(m):
 			c.batch = append(c.batch, drivers.Delivery{Body: m.Data, Redelivered: c.redelivered(m.Reply), Stream: uint32(c.spec.Queue)})
 			c.replies = append(c.replies, m.Reply)
 		}
@@ -203,52 +226,9 @@ func (c *consumer) receive(m *client.Msg) {
 	_ = c.pull.more() // fails only with the link, which says so itself
 }
 
-// settle answers for the batch that was handled.
-func (c *consumer) settle(refused error) {
-	if c.spec.Ack == drivers.AckAutomatic {
-		c.pull.done(len(c.replies))
-		return
-	}
-	if refused != nil {
-		c.answer(c.replies, nak)
-		return
-	}
-	switch c.spec.Ack {
-	case drivers.AckEach:
-		c.answer(c.replies, ack)
-	case drivers.AckEvery:
-		c.unacked = append(c.unacked, c.replies...)
-		if len(c.unacked) >= c.spec.AckEvery || c.pull.full(len(c.unacked)) {
-			c.acknowledge()
-		}
-	case drivers.AckInterval:
-		c.unacked = append(c.unacked, c.replies...)
-	}
-	if c.pull.unlimited {
-		c.pull.done(len(c.replies))
-	}
-}
-
-// acknowledge answers for all that was accepted until now.
-func (c *consumer) acknowledge() {
-	c.answer(c.unacked, ack)
-	c.unacked = c.unacked[:0]
-	_ = c.pull.more()
-}
-
-func (c *consumer) answer(replies []string, with []byte) {
-	for _, reply := range replies {
-		_ = c.link.nc.Publish(reply, with) // fails only with the link
-	}
-	if !c.pull.unlimited {
-		c.pull.done(len(replies))
-	}
-}
-
 // Close acknowledges what was accepted and gives back what has come but was not handled.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
-		c.closed.Store(true)
 		c.notice.End()
 		close(c.stop)
 		c.link.unwatch(c)
@@ -259,25 +239,4 @@ func (c *consumer) Close() error {
 		c.leave()
 	})
 	return nil
-}
-
-// giveBack ends the subscription in an order that misses nothing under way: behind the answer to the flush nothing comes any more.
-func (c *consumer) giveBack() {
-	_ = c.sub.Drain()
-	if c.spec.Ack != drivers.AckAutomatic {
-		c.answer(c.unacked, ack)
-	}
-	_ = c.link.nc.FlushTimeout(grace)
-	for {
-		select {
-		case m := <-c.inbox:
-			if m.Reply != "" && c.spec.Ack != drivers.AckAutomatic {
-				c.answer([]string{m.Reply}, nak)
-			}
-			continue
-		default:
-		}
-		break
-	}
-	_ = c.link.nc.FlushTimeout(grace)
 }
