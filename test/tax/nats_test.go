@@ -162,7 +162,9 @@ func receiveNATS(ctx context.Context, nc *nats.Conn, next, inbox string, message
 	return nil
 }
 
-// publishNATS counts confirms; it does not look which message each of them is for.
+// publishNATS has a reply subject for each place in the window and counts confirms. One subject for all would be cheaper by 1 µs for each
+// message, at the server, which remembers where it leads; but its confirms would not say what was confirmed. The library's
+// PublishAsync, with a subject for each message, costs its process 1.6 µs more than the engine.
 func publishNATS(ctx context.Context, nc *nats.Conn, subject string, w work) error {
 	body := make([]byte, w.size)
 	inbox := nats.NewInbox()
@@ -191,17 +193,21 @@ func publishNATS(ctx context.Context, nc *nats.Conn, subject string, w work) err
 		}
 		return nil
 	}
+	replies := make([]string, window)
+	for i := range replies {
+		replies[i] = inbox + "." + strconv.Itoa(i)
+	}
 	g := newGate()
-	sub, err := nc.Subscribe(inbox, func(*nats.Msg) { g.leave() })
+	sub, err := nc.Subscribe(inbox+".*", func(*nats.Msg) { g.leave() })
 	if err != nil {
 		return err
 	}
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
 	}
-	for range w.n {
+	for i := range w.n {
 		g.enter()
-		if err := nc.PublishRequest(subject, inbox, body); err != nil {
+		if err := nc.PublishRequest(subject, replies[i%window], body); err != nil {
 			return err
 		}
 	}

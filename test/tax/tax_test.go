@@ -22,7 +22,7 @@ import (
 
 const (
 	pairs      = 24
-	sampleTime = 400 * time.Millisecond // of the bare loop
+	sampleTime = 250 * time.Millisecond // of the bare loop
 	window     = 1000
 	prefetch   = 100
 	patience   = 30 * time.Second // with one sample
