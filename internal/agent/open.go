@@ -49,7 +49,7 @@ func (t *task) open(ctx context.Context) error {
 	t.mu.Lock()
 	t.session = session
 	t.mu.Unlock()
-	e, err := engine.New(engine.Config{Assignment: t.a.Assignment, Session: session, Log: t.log})
+	e, err := engine.New(engine.Config{Assignment: t.a.Assignment, Session: session, Log: t.log, CopiesBody: t.a.Task.Cell.CopiesBody})
 	if err != nil {
 		return err
 	}

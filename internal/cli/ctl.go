@@ -74,6 +74,11 @@ func vetCommand() *cobra.Command {
 					bad = true
 					continue
 				}
+				if len(run.Cells) == 0 {
+					fmt.Fprintln(c.ErrOrStderr(), nothingLeft(run))
+					bad = true
+					continue
+				}
 				fmt.Fprintf(c.OutOrStdout(), "%s: %d cells, %d excluded, no faults\n", file, len(run.Cells), len(run.Excluded))
 			}
 			if bad {

@@ -13,6 +13,7 @@ import (
 
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
+	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
@@ -45,7 +46,7 @@ Beyond loopback, --listen needs credentials: LOCKSTEP_TOKEN, or LOCKSTEP_USER an
 			return leave(controller.Serve(c.Context(), conn, controller.Config{Log: log}))
 		},
 	}
-	s.add(root)
+	s.add(root, "")
 	root.Flags().StringVar(&listen, "listen", "", "serve the control plane on `host:port`")
 	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams; none: in memory, gone with the process")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
@@ -81,6 +82,7 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 	for pause := least; ; pause = min(2*pause, most) {
 		conn, err := wire.Dial(context.WithoutCancel(ctx), s.url, s.auth())
 		if err == nil {
+			log.Info("connected to the control plane", "url", plan.Redact(s.url))
 			return conn, nil
 		}
 		log.Warn("control plane does not answer yet, trying again", "error", err)
@@ -122,7 +124,7 @@ leave it no more.`,
 			return leave(agent.Serve(c.Context(), conn, cfg))
 		},
 	}
-	s.add(root)
+	s.add(root, "")
 	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
 	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last; none: the temporary folder")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")

@@ -21,8 +21,8 @@ type serverFlags struct {
 	creds string
 }
 
-func (s *serverFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&s.url, "server", os.Getenv("LOCKSTEP_SERVER"), "control plane `URL` of a fleet, nats://host:port (LOCKSTEP_SERVER); none: run in this process")
+func (s *serverFlags) add(c *cobra.Command, none string) {
+	c.Flags().StringVar(&s.url, "server", os.Getenv("LOCKSTEP_SERVER"), "control plane `URL` of a fleet, nats://host:port (LOCKSTEP_SERVER)"+none)
 	c.Flags().StringVar(&s.creds, "creds", os.Getenv("LOCKSTEP_CREDS"), "NATS credentials `file` (LOCKSTEP_CREDS); or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD")
 }
 

@@ -34,7 +34,7 @@ func newProgress(out io.Writer, run plan.Run, done int) *progress {
 			p.columns = w
 		}
 	}
-	p.say("%s: %d tasks, about %v, run %s", run.Name, len(run.Cells)*run.Repeat-done, matrix.Estimate(run).Round(time.Second), run.ID)
+	p.say("%s: %d tasks, about %v, run %s", run.Name, len(run.Cells)*run.Repeat-done, p.left(), run.ID)
 	return p
 }
 

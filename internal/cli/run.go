@@ -51,17 +51,17 @@ failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
 			if (len(args) == 1) == (o.resume != "") {
 				return exit{ExitBadMatrix, errors.New("give a matrix file, or --resume RUN; see ctl run --help")}
 			}
+			if o.resume != "" && (o.narrow.Short || len(o.narrow.Only) > 0) {
+				return exit{ExitBadMatrix, errors.New("a run is resumed as it was begun: leave --short and --only out")}
+			}
 			return o.run(c, args)
 		},
 	}
 	narrowing(c, &o.narrow)
-	o.server.add(c)
+	o.server.add(c, "; none: run in this process")
 	runsFlag(c, &o.runs)
 	c.Flags().StringVar(&o.resume, "resume", "", "run what has no outcome yet in `RUN`: an id, the beginning of one, a path, or latest")
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log what the control plane does")
-	c.MarkFlagsMutuallyExclusive("resume", "short")
-	c.MarkFlagsMutuallyExclusive("resume", "set")
-	c.MarkFlagsMutuallyExclusive("resume", "only")
 	return c
 }
 
@@ -86,21 +86,30 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer fleet.close()
+	if err := writable(o.runs); err != nil {
+		return err
+	}
 	if err := fleet.conn.Submit(ctx, submission); err != nil {
 		return err
 	}
+	following, leave := context.WithCancel(background)
+	defer leave()
 	stop := context.AfterFunc(ctx, func() {
 		fmt.Fprintln(c.ErrOrStderr(), "stopping: closing what is open and removing what was declared (again to leave at once)")
 		if err := fleet.conn.Cancel(background, run.ID); err != nil {
 			fmt.Fprintln(c.ErrOrStderr(), err)
+			leave() // nobody is there to say that it has ended
 		}
 	})
 	defer stop()
 	p := newProgress(c.ErrOrStderr(), run, len(submission.Done))
-	end, err := controller.Record(background, fleet.conn, run.ID, o.runs, p.show)
+	end, err := controller.Record(following, fleet.conn, run.ID, o.runs, p.show)
 	p.close()
+	if err != nil && ctx.Err() == nil { // the record cannot be kept: do not let the fleet work for nothing
+		return errors.Join(err, fleet.conn.Cancel(background, run.ID))
+	}
 	if err != nil {
-		return err
+		return exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err, o.again(run.ID))}
 	}
 	return o.conclude(c.OutOrStdout(), run.ID, end)
 }
@@ -126,11 +135,35 @@ func (o *runOptions) conclude(out io.Writer, id string, end wire.End) error {
 	}
 	switch {
 	case end.Reason == wire.EndInterrupted:
-		return exit{ExitInterrupted, fmt.Errorf("interrupted; go on with: ctl run --resume %s", id)}
+		return exit{ExitInterrupted, fmt.Errorf("interrupted; go on with: %s", o.again(id))}
 	case problems > 0:
 		return exit{code: ExitFailedCells}
 	}
 	return nil
+}
+
+// again is the command that goes on with a run.
+func (o *runOptions) again(id string) string {
+	command := "ctl run --resume " + id
+	if o.runs != "runs" {
+		command += " --runs " + o.runs
+	}
+	if o.server.url != "" {
+		command += " --server " + plan.Redact(o.server.url)
+	}
+	return command
+}
+
+// writable makes the folder of records, and finds out whether one can be kept there, before anything is measured.
+func writable(root string) error {
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return fmt.Errorf("make the folder of records: %w; give another with --runs", err)
+	}
+	probe, err := os.MkdirTemp(root, ".probe-*")
+	if err != nil {
+		return fmt.Errorf("write to the folder of records: %w; give another with --runs", err)
+	}
+	return os.Remove(probe)
 }
 
 // submission loads a matrix, or the record of a run to resume.
@@ -143,7 +176,7 @@ func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submis
 		return wire.Submission{}, err
 	}
 	run.ID, run.Version, run.Started = newRunID(run.Name), plan.Protocol, time.Now().UTC()
-	run.Source.Path = absolute(args[0])
+	run.Source.Path, run.Source.Server = absolute(args[0]), plan.Redact(o.server.url)
 	return wire.Submission{Run: run}, nil
 }
 
@@ -155,6 +188,14 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 		return wire.Submission{}, err
 	}
 	old := record.Plan()
+	if server := plan.Redact(o.server.url); server != old.Source.Server {
+		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf("resume %s: it ran %s and would go on %s; numbers of two places do not belong in one table",
+			old.ID, where(old.Source.Server), where(server))}
+	}
+	set, err := o.settings(old)
+	if err != nil {
+		return wire.Submission{}, err
+	}
 	source := []byte(old.Source.Text)
 	if sum(source) != old.Source.SHA256 {
 		if source, err = os.ReadFile(old.Source.Path); err != nil {
@@ -164,7 +205,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run began; run it anew", old.ID, old.Source.Path)
 		}
 	}
-	m, err := matrix.Load(old.Source.File, source, matrix.Narrow{Short: old.Source.Short, Set: old.Source.Set, Only: old.Source.Only})
+	m, err := matrix.Load(old.Source.File, source, matrix.Narrow{Short: old.Source.Short, Set: set, Only: old.Source.Only})
 	if err != nil {
 		return wire.Submission{}, err
 	}
@@ -191,6 +232,28 @@ func nothingLeft(run plan.Run) error {
 		}
 	}
 	return fmt.Errorf("%s: no cell is left to run: %d combinations are left out:\n  %s", run.Source.File, len(run.Excluded), strings.Join(reasons, "\n  "))
+}
+
+func where(server string) string {
+	if server == "" {
+		return "in a ctl of its own"
+	}
+	return "on the fleet at " + server
+}
+
+// settings are the --set of a run to resume: those in its record, or, where passwords were taken out of them, the same ones given again.
+func (o *runOptions) settings(old plan.Run) ([]string, error) {
+	redacted := plan.Run{Source: plan.Source{Set: o.narrow.Set}}.Redacted().Source.Set
+	switch {
+	case slices.Equal(redacted, old.Source.Set):
+		return o.narrow.Set, nil
+	case len(o.narrow.Set) > 0:
+		return nil, exit{ExitBadMatrix, fmt.Errorf("resume %s: a run is resumed as it was begun, and this --set was not: %s", old.ID, strings.Join(old.Source.Set, " "))}
+	case strings.Contains(strings.Join(old.Source.Set, ""), "***"):
+		return nil, exit{ExitBadMatrix, fmt.Errorf("resume %s: its --set held a password, which is not in the record; give the same again: %s (or use ${env:NAME} next time)",
+			old.ID, "--set '"+strings.Join(old.Source.Set, "' --set '")+"'")}
+	}
+	return old.Source.Set, nil
 }
 
 // newRunID is sortable by time and unlikely to meet another: "20260102-150405-quick-3f9c".

@@ -136,6 +136,6 @@ func agentsCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	s.add(c)
+	s.add(c, "")
 	return c
 }

@@ -23,6 +23,8 @@ type Config struct {
 	Assignment plan.Assignment
 	Session    drivers.Session
 	Log        *slog.Logger
+	// CopiesBody is what the driver declares of itself: the body is the engine's again when Publish returns.
+	CopiesBody bool
 }
 
 // Engine is one agent's part of one task. ConnectConsumers, ConnectPublishers, Run and Close are called
@@ -35,6 +37,7 @@ type Engine struct {
 	log        *slog.Logger
 	task       uint64
 	clockID    uint64
+	copiesBody bool
 
 	publishers []*publisher
 	consumers  []*consumer
@@ -72,7 +75,7 @@ func New(cfg Config) (*Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		assignment: a, work: w, session: cfg.Session, topology: Topology(a.Task), log: cfg.Log,
-		task: identity(a.Task.Topic()), clockID: identity(clock.ID()),
+		task: identity(a.Task.Topic()), clockID: identity(clock.ID()), copiesBody: cfg.CopiesBody,
 		started: make(chan struct{}), closed: make(chan struct{}),
 		supervision: ctx, stopSupervision: cancel,
 		blockedSince: map[string]int64{}, warned: map[string]int{},

@@ -2,8 +2,8 @@ package engine
 
 import "sync/atomic"
 
-// slot is one message in flight: its buffer and its times. The publisher owns it until Publish, the confirm side from
-// then until it is released.
+// slot is one message in flight: its buffer, which it may have in common with the others, and its times. The publisher
+// owns it until Publish, the confirm side from then until it is released.
 type slot struct {
 	body     []byte
 	sequence uint64

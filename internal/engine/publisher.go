@@ -70,7 +70,7 @@ func (e *Engine) newPublisher(i int) *publisher {
 	}
 	if p.mode.Confirmed() {
 		p.spec.OnConfirm = p.onConfirm
-		p.flight = newInflight(p.slots(), p.newBody)
+		p.flight = newInflight(p.slots(), p.bodies())
 	} else {
 		p.body = p.newBody()
 	}
@@ -96,6 +96,15 @@ func (p *publisher) slots() int {
 		return p.work.Batch.Most
 	}
 	return 1
+}
+
+// bodies makes the bodies of slots. One does for all where the driver copies it, and stays in the processor's cache.
+func (p *publisher) bodies() func() []byte {
+	if !p.e.copiesBody {
+		return p.newBody
+	}
+	one := p.newBody()
+	return func() []byte { return one }
 }
 
 // newBody makes a stamped body; its payload follows from the task and the publisher alone.

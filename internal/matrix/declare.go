@@ -23,7 +23,7 @@ func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combin
 	}
 	return Combination{Cell: &plan.Cell{
 		ID: plan.CellID(b.Name, work), Coordinates: coordinates, Broker: *b, Workload: work,
-		Label: d.Label, Promises: plan.Promises(d.Promises),
+		Label: d.Label, Promises: plan.Promises(d.Promises), CopiesBody: d.Capabilities.CopiesBody,
 	}}
 }
 
@@ -33,6 +33,7 @@ func useOf(w plan.Workload) drivers.Use {
 		Mode: drivers.Mode(p.Mode), Persistent: p.Persistent, Mandatory: p.Mandatory, Ack: drivers.Ack(c.Ack), Prefetch: c.Prefetch,
 		Queues: t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings,
 		Publishers: p.Nodes * p.Threads, Consumers: c.Nodes * c.Threads * t.Subscriptions,
+		Simulated:     w.Network != plan.Network{},
 		PublisherNode: drivers.Node(p.Node), ConsumerNode: drivers.Node(c.Node), QueueNode: drivers.Node(t.QueueNode),
 	}
 }

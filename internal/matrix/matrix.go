@@ -48,7 +48,7 @@ type Matrix struct {
 // Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Faults that holds all of
 // them; those that only one combination among many has come from Expand. file is for messages and for the record.
 func Load(file string, text []byte, n Narrow) (*Matrix, error) {
-	m, faults := load(source{file: file, text: text, narrow: n})
+	m, faults := load(source{file: file, text: text, narrow: n, asked: n.Short})
 	if !n.Short {
 		// What is wrong with the short form is said now, not at the next quick check.
 		_, more := load(source{file: file, text: text, narrow: Narrow{Short: true}})

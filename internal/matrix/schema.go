@@ -12,6 +12,7 @@ import (
 	"cuelang.org/go/cue/format"
 	"cuelang.org/go/cue/parser"
 
+	"lockstep/internal/plan"
 	"lockstep/pkg/drivers"
 )
 
@@ -56,6 +57,10 @@ func Schema() string {
 		}
 		info := d.Info()
 		fmt.Fprintf(&b, "\n// Driver %q: %s\n%s", name, strings.Join(strings.Fields(info.Doc), " "), nested(name, info.Schema))
+	}
+	b.WriteString("\n// The values that tables can show, and their units:\n//\n")
+	for _, v := range plan.Values() {
+		fmt.Fprintf(&b, "//\t%-20s %-6s %s\n", v.Name, v.Unit, v.Doc)
 	}
 	return b.String()
 }

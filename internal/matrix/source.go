@@ -17,6 +17,7 @@ type source struct {
 	file   string
 	text   []byte
 	narrow Narrow
+	asked  bool // the user asked for the short form; the loader looks at it in any case
 }
 
 // parse reads the file and replaces what --short and --set replace. Places in it are those of the file.
@@ -26,6 +27,9 @@ func (s source) parse() (*ast.File, Faults) {
 		return nil, faultsOf(s.file, err)
 	}
 	short := takeShort(f)
+	if s.narrow.Short && len(short) == 0 && s.asked {
+		return nil, Faults{{File: "--short", Message: s.file + " has no short form; leave --short out, or give the matrix a field short"}}
+	}
 	if s.narrow.Short {
 		for _, value := range short {
 			f.Decls = merge(f.Decls, nil, value)

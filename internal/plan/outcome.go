@@ -1,6 +1,10 @@
 package plan
 
-import "time"
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
 
 // Verdict is whether a task's numbers may be used.
 type Verdict string
@@ -27,9 +31,37 @@ const (
 
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.
 type Value struct {
-	Number float64 `json:"number,omitempty"`
+	Number float64 `json:"-"`
 	NA     string  `json:"na,omitempty"` // why there is no number: "fire-and-forget", "no consumers", "backlog"
 	Flags  []Flag  `json:"flags,omitempty"`
+}
+
+type valueJSON struct {
+	Number *float64 `json:"number,omitempty"`
+	NA     string   `json:"na,omitempty"`
+	Flags  []Flag   `json:"flags,omitempty"`
+}
+
+// MarshalJSON writes a number, zero included, or why there is none.
+func (v Value) MarshalJSON() ([]byte, error) {
+	out := valueJSON{NA: v.NA, Flags: v.Flags}
+	if v.NA == "" {
+		out.Number = &v.Number
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (v *Value) UnmarshalJSON(text []byte) error {
+	var in valueJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return fmt.Errorf("read value: %w", err)
+	}
+	*v = Value{NA: in.NA, Flags: in.Flags}
+	if in.Number != nil {
+		v.Number = *in.Number
+	}
+	return nil
 }
 
 // Outcome is what came of a task: written last and at once. A task without one is not done.

@@ -174,8 +174,9 @@ type Cell struct {
 	Coordinates []Coordinate `json:"coordinates"`
 	Broker      Broker       `json:"broker"`
 	Workload    Workload     `json:"workload"`
-	Label       string       `json:"label,omitempty"` // what a confirm means here, from the driver
-	Promises    Promises     `json:"promises"`        // from the driver
+	Label       string       `json:"label,omitempty"`      // what a confirm means here, from the driver
+	Promises    Promises     `json:"promises"`             // from the driver
+	CopiesBody  bool         `json:"copiesBody,omitempty"` // from the driver: it keeps no body once Publish has returned
 }
 
 // Promises mirrors drivers.Promises: what breaking makes a cell invalid.
@@ -264,6 +265,7 @@ type Source struct {
 	Short  bool     `json:"short,omitempty"`
 	Set    []string `json:"set,omitempty"`
 	Only   []string `json:"only,omitempty"`
+	Server string   `json:"server,omitempty"` // of the fleet, redacted; empty: a local run
 }
 
 // Task is one repetition of one cell.

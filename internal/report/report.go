@@ -4,6 +4,7 @@
 package report
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -90,6 +91,16 @@ func (g *grid) table(t plan.Table, part place) Table {
 	}
 	out.Notes = n.texts
 	out.Remarks = append(labels.remarks(), legend(out.Rows)...)
+	if slices.Contains(t.Values, "throughput") {
+		out.Remarks = append(out.Remarks, "throughput: one rate where sending and receiving agree (balanced), else sent / received")
+	}
+	if n := g.b.run.Repeat; n > 1 {
+		lower := ""
+		if n%2 == 0 {
+			lower = ", the lower of the two in the middle"
+		}
+		out.Remarks = append(out.Remarks, fmt.Sprintf("each number is the median of %d repetitions%s", n, lower))
+	}
 	return out
 }
 

@@ -56,8 +56,9 @@ type Use struct {
 	Queues        int
 	Subscriptions int
 	Bindings      int
-	Publishers    int // threads of all agents together
-	Consumers     int // threads of all agents together, over all subscriptions
+	Publishers    int  // threads of all agents together
+	Consumers     int  // threads of all agents together, over all subscriptions
+	Simulated     bool // latency, jitter or bandwidth between client and broker
 	PublisherNode Node
 	ConsumerNode  Node
 	QueueNode     Node
@@ -68,7 +69,8 @@ type Declaration struct {
 	Capabilities Capabilities
 	Promises     Promises
 	// Unfit lists reasons, in words, why this use cannot work with these options, beyond what
-	// Capabilities say ("a stream queue needs a prefetch of 1 or more"). The cell is then n/a.
+	// Capabilities say ("a stream queue needs a prefetch of 1 or more"). The cell is then n/a. With no modes
+	// at all it says what is wrong with the options themselves, and the matrix has a fault.
 	Unfit []string
 	// Label says in a few words what a confirm means here: "quorum, majority written",
 	// "classic transient, one node". Tables carry it, so that unlike things are not compared unawares.

@@ -29,7 +29,11 @@ func (Driver) Info() drivers.Info {
 }
 
 // declare promises everything whatever the options: faults are asked for to see a promise broken.
-func declare(raw json.RawMessage, _ drivers.Use) drivers.Declaration {
+func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
+	o, err := parse(raw)
+	if err != nil {
+		return drivers.Declaration{Unfit: []string{err.Error()}}
+	}
 	d := drivers.Declaration{
 		Capabilities: drivers.Capabilities{
 			Modes:             drivers.Modes(),
@@ -40,15 +44,13 @@ func declare(raw json.RawMessage, _ drivers.Use) drivers.Declaration {
 			UnlimitedPrefetch: true,
 			Subscriptions:     true,
 			Bindings:          true,
-			Nodes:             true, // every node is this process
 			Redelivery:        true,
 			CopiesBody:        true, // into the queue
 		},
 		Promises: drivers.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true},
 	}
-	o, err := parse(raw)
-	if err != nil {
-		d.Unfit = append(d.Unfit, err.Error())
+	if use.Simulated {
+		d.Unfit = append(d.Unfit, "loopback has no network to delay; its options delay and confirmDelay do that")
 	}
 	d.Label = o.label()
 	return d
