@@ -24,6 +24,7 @@ func BenchmarkWholePath(b *testing.B) {
 		"window":          func(w *plan.Workload) { w.Publishers.Mode = "confirm-window" },
 		"fire-and-forget": func(w *plan.Workload) { w.Publishers.Mode = "fire-and-forget" },
 		"1KiB":            func(w *plan.Workload) { w.Message.Size = 1024 },
+		"singly":          func(w *plan.Workload) { w.Consumers.Batch = 1 },
 	} {
 		b.Run(name, func(b *testing.B) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -77,7 +78,7 @@ func connected(b *testing.B, w plan.Workload) (*Engine, drivers.Session) {
 	}
 	a := plan.Assignment{Task: plan.Task{Run: "bench", ID: "t", Cell: plan.Cell{Workload: w}},
 		Publishers: plan.Share{Count: 1, Total: 1}, Consumers: plan.Share{Count: 1, Total: 1}}
-	e, err := New(Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler)})
+	e, err := New(Config{CopiesBody: d.Info().Declare(raw, drivers.Use{}).Capabilities.CopiesBody, Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -22,6 +22,7 @@ type subject struct {
 	t       *testing.T
 	work    plan.Workload
 	options string
+	copies  bool // Config.CopiesBody
 	// connected, if set, is called when all are connected.
 	connected func(drivers.Session, drivers.Topology)
 	// during, if set, is called when the measurement has begun.
@@ -77,7 +78,7 @@ func (s subject) play(ctx context.Context) *record.Merge {
 	}
 	defer session.Close()
 	a := s.task()
-	if e, err = New(Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler)}); err != nil {
+	if e, err = New(Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler), CopiesBody: s.copies}); err != nil {
 		t.Fatalf("new engine: %v", err)
 	}
 	if err := session.Setup(ctx, Topology(a.Task)); err != nil {
@@ -125,15 +126,17 @@ func (s subject) play(ctx context.Context) *record.Merge {
 	return m
 }
 
-// Every mode sends, is confirmed as it should be, and every message arrives once.
+// Every mode sends, is confirmed as it should be, and every message arrives once, intact also if all have one body.
 func TestModes(t *testing.T) {
-	for _, mode := range drivers.Modes() {
-		t.Run(string(mode), func(t *testing.T) {
+	for i, mode := range append(drivers.Modes(), drivers.Modes()...) {
+		copies := i >= len(drivers.Modes())
+		t.Run(fmt.Sprintf("%s copies %t", mode, copies), func(t *testing.T) {
 			s := newSubject(t, func(w *plan.Workload) {
 				w.Publishers.Mode, w.Publishers.Threads, w.Consumers.Threads = string(mode), 2, 2
 				w.Publishers.Batch = plan.Batch{Least: 1, Most: 10}
 				w.Publishers.Count, w.Publishers.Window = 500, 50
 			})
+			s.copies = copies
 			m := s.play(t.Context())
 			tally := m.Tally(1)
 			if tally.Sent < 1000 || tally.Missing != 0 || tally.Duplicated != 0 || tally.Reordered != 0 || tally.Corrupt != 0 {

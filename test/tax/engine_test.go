@@ -44,7 +44,8 @@ func engine(b *testing.B, s subject, w work) sample {
 	must(b, err)
 	defer func() { must(b, session.Close()) }()
 	a := assignment(w)
-	e, err = harness.New(harness.Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler)})
+	e, err = harness.New(harness.Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler),
+		CopiesBody: d.Info().Declare(s.options, drivers.Use{Mode: w.mode}).Capabilities.CopiesBody})
 	must(b, err)
 	topology := harness.Topology(a.Task)
 	must(b, session.Setup(ctx, topology))
