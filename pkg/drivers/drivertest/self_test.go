@@ -34,6 +34,9 @@ func TestSuiteFindsFaults(t *testing.T) {
 					}
 				}
 				r := runOne(t, f.driver, name, 100*time.Millisecond)
+				for again := 0; again < 4 && len(r.failures) == 0; again++ { // what has to be seen in time may be late on a busy machine
+					r = runOne(t, f.driver, name, 100*time.Millisecond)
+				}
 				if len(r.failures) == 0 {
 					t.Errorf("%s does not find that the driver %s (skipped: %q)", name, f.name, r.skipped)
 					continue
