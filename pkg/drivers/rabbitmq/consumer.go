@@ -206,15 +206,18 @@ func (c *consumer) put(d amqp.Delivery) {
 // another takes a delivery that the library has already buffered. The library hands each over from a goroutine of its
 // own, which has to get its turn to offer the next one.
 func (c *consumer) another() (amqp.Delivery, bool) {
-	for range 2 {
-		select {
-		case d, ok := <-c.deliveries:
-			return d, ok
-		default:
-			runtime.Gosched()
-		}
+	select {
+	case d, ok := <-c.deliveries:
+		return d, ok
+	default:
+		runtime.Gosched()
 	}
-	return amqp.Delivery{}, false
+	select {
+	case d, ok := <-c.deliveries:
+		return d, ok
+	default:
+		return amqp.Delivery{}, false
+	}
 }
 
 // accept acknowledges as the spec says. Its errors mean that the link broke, which the end of the deliveries tells.
