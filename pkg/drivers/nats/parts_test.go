@@ -41,6 +41,25 @@ func TestRedelivered(t *testing.T) {
 	}
 }
 
+// A consumer that holds most of its prefetch unacknowledged has to go on asking when its request has ended, or it waits for ever.
+func TestPullerAsksAgain(t *testing.T) {
+	for _, test := range []struct{ asked, held, want int }{
+		{asked: 0, held: 0, want: 10},
+		{asked: 6, held: 0, want: 0}, // not worth it yet
+		{asked: 5, held: 0, want: 5},
+		{asked: 4, held: 6, want: 0},
+		{asked: 0, held: 6, want: 4}, // the request for the rest has ended
+		{asked: -1, held: 9, want: 1},
+		{asked: 0, held: 10, want: 0},
+	} {
+		p := newPuller(nil, "", "", 10)
+		p.asked, p.held = test.asked, test.held
+		if got := p.wanted(); got != test.want {
+			t.Errorf("with %d of 10 asked for and %d held it asks for %d, want %d", test.asked, test.held, got, test.want)
+		}
+	}
+}
+
 // Confirms may overtake each other; a slot that is given out twice would confirm the wrong message.
 func TestSlots(t *testing.T) {
 	s := newSlots("inbox.", 4)

@@ -22,7 +22,7 @@ const (
 )
 
 // puller asks for messages so that at no time more are unacknowledged and asked for than the prefetch allows. It asks when half of
-// that is free. The library's own Consume counts messages that are not handled yet, and so would exceed the prefetch.
+// that is free, or nothing is asked for. The library's own Consume counts messages that are not handled yet, and so would exceed the prefetch.
 // One goroutine uses it.
 type puller struct {
 	nc        *client.Conn
@@ -59,10 +59,20 @@ func (p *puller) done(n int) { p.held -= n }
 // full tells whether nothing more can come before some of the n accepted are acknowledged.
 func (p *puller) full(n int) bool { return !p.unlimited && n >= p.limit }
 
-// more asks for as many messages as there is place for, if that is worth it.
+// wanted is for how many messages there is place, if it is worth asking: for half of the limit, or when nothing else would come.
+func (p *puller) wanted() int {
+	asked := max(p.asked, 0)
+	free := p.limit - asked - p.held
+	if free < 1 || (asked > 0 && free < p.limit/2) {
+		return 0
+	}
+	return free
+}
+
+// more asks for what is wanted.
 func (p *puller) more() error {
-	free := p.limit - max(p.asked, 0) - p.held
-	if free < 1 || free < p.limit/2 {
+	free := p.wanted()
+	if free == 0 {
 		return nil
 	}
 	p.asked = max(p.asked, 0) + free
