@@ -16,6 +16,6 @@ elif grep -q '^Vulnerability #' <<<"$report"; then
 	echo "$report"
 	failed=1
 else
-	echo "warning: govulncheck could not be done here: $(tail -n 1 <<<"$report")"
+	echo "warning: govulncheck could not be done here: $(grep -v "^exit status" <<<"$report" | tail -n 1)"
 fi
 exit $failed
