@@ -1,0 +1,25 @@
+package plan
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+)
+
+// Zero is a number: left out, it would read as a value that is not known.
+func TestValueTellsZeroFromNothing(t *testing.T) {
+	for want, v := range map[string]Value{
+		`{"number":0}`:                         {},
+		`{"number":2.5,"flags":["skewed"]}`:    {Number: 2.5, Flags: []Flag{Skewed}},
+		`{"na":"backlog","flags":["backlog"]}`: {NA: "backlog", Flags: []Flag{Backlog}},
+	} {
+		text, err := json.Marshal(v)
+		if err != nil || string(text) != want {
+			t.Errorf("%+v is written as %s, %v; want %s", v, text, err, want)
+		}
+		var back Value
+		if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back, v) {
+			t.Errorf("%s is read as %+v, %v; want %+v", text, back, err, v)
+		}
+	}
+}
