@@ -72,6 +72,9 @@ type Declaration struct {
 	// Capabilities say ("a stream queue needs a prefetch of 1 or more"). The cell is then n/a. With no modes
 	// at all it says what is wrong with the options themselves, and the matrix has a fault.
 	Unfit []string
+	// Notes say what is possible but perhaps not meant ("25 consumers share 16 partitions: 9 get nothing").
+	// They are shown before the run and kept with the cell.
+	Notes []string
 	// Label says in a few words what a confirm means here: "quorum, majority written",
 	// "classic transient, one node". Tables carry it, so that unlike things are not compared unawares.
 	Label string
@@ -261,10 +264,13 @@ type ConsumerSpec struct {
 	OnClosed func(err error)
 }
 
+// ExtraKey is the first of the keys that belong to bindings made by a Binder.
+const ExtraKey uint32 = 1 << 31
+
 // Message is one message to send.
 type Message struct {
 	Token uint64 // given back to OnConfirm
-	Key   uint32 // binding of the queue, or partition key: the driver takes it modulo what there is
+	Key   uint32 // binding of the queue, or partition key: the driver takes it modulo what there is, unless it is an ExtraKey or above
 	Body  []byte // the driver's until its confirm; in unconfirmed modes, and with CopiesBody, until Publish returns
 }
 
@@ -322,4 +328,74 @@ type Description struct {
 	Version  string            `json:"version,omitempty"`
 	Members  []string          `json:"members,omitempty"`  // nodes of the cluster, sorted
 	Settings map[string]string `json:"settings,omitempty"` // effective settings that matter
+}
+
+// Prober is implemented by sessions whose broker can be asked for figures of its own while it works.
+type Prober interface {
+	// Probe asks once. One agent of a task calls it, about once a second and from one goroutine, also while the others are busy;
+	// it stays off the measured path where it can (Env.Aside). What the broker does not say is left out: a
+	// missing figure is never a zero.
+	Probe(ctx context.Context) ([]Figure, error)
+}
+
+// Figure is one thing a broker says of itself at one moment.
+type Figure struct {
+	Name  FigureName
+	Node  string // the member of a cluster that it is of; "" is the whole broker
+	Value float64
+}
+
+// FigureName names a figure, and with it its unit. Figures of several nodes are added up in tables.
+type FigureName string
+
+// The figures. What counts things of the broker counts those of all its users, unless a driver can tell the task's own apart;
+// queues, depth and lag are of the task's own topology.
+const (
+	FigureMemory            FigureName = "memory"             // bytes, as the broker accounts for itself
+	FigureMemoryConnections FigureName = "memory.connections" // bytes, of connections and channels
+	FigureMemoryQueues      FigureName = "memory.queues"      // bytes, of queues
+	FigureMemoryMetadata    FigureName = "memory.metadata"    // bytes, of bindings and other definitions
+	FigureMemoryBinary      FigureName = "memory.binary"      // bytes, of message bodies
+	FigureMemoryOther       FigureName = "memory.other"       // bytes
+	FigureCPU               FigureName = "cpu"                // cores since the last probe
+	FigureErlangProcesses   FigureName = "erlang_processes"   //
+	FigureRunQueue          FigureName = "run_queue"          // tasks that wait for a scheduler
+	FigureFileDescriptors   FigureName = "file_descriptors"   //
+	FigureConnections       FigureName = "connections"        //
+	FigureChannels          FigureName = "channels"           //
+	FigureConsumers         FigureName = "consumers"          //
+	FigureQueues            FigureName = "queues"             //
+	FigureBindings          FigureName = "bindings"           //
+	FigureQueueDepth        FigureName = "queue_depth"        // messages, unacknowledged ones included
+	FigureUnacked           FigureName = "unacked"            // messages delivered and not acknowledged
+	FigurePublishRate       FigureName = "publish_rate"       // messages a second
+	FigureDeliverRate       FigureName = "deliver_rate"       // messages a second
+	FigureConnectionRate    FigureName = "connection_rate"    // connections opened a second
+	FigureDiskFree          FigureName = "disk_free"          // bytes
+	FigureStored            FigureName = "stored"             // bytes on disk
+	FigureLag               FigureName = "lag"                // messages that the consumers have yet to commit
+	FigureUnderReplicated   FigureName = "under_replicated"   // partitions or queues with fewer replicas in sync than they should have
+)
+
+// Binder is implemented by sessions whose broker can change bindings while messages flow. Its methods are safe for concurrent use.
+type Binder interface {
+	// Bind makes messages of key (≥ ExtraKey), published to queue, reach that queue of the subscription; it returns when the broker has
+	// said so. Teardown removes what is left.
+	Bind(ctx context.Context, t Topology, subscription, queue int, key uint32) error
+	// Unbind undoes Bind. It succeeds if there is nothing to undo.
+	Unbind(ctx context.Context, t Topology, subscription, queue int, key uint32) error
+}
+
+// Sweeper is implemented by sessions whose broker can list what is there, so that what a killed run left behind is found.
+type Sweeper interface {
+	// Leftovers lists what the broker has whose name begins with prefix, sorted; it removes nothing.
+	Leftovers(ctx context.Context, prefix string) ([]Leftover, error)
+	// Sweep removes these. What is gone already is no error.
+	Sweep(ctx context.Context, these []Leftover) error
+}
+
+// Leftover is one thing at a broker.
+type Leftover struct {
+	Kind string // in the broker's words: "queue", "exchange", "topic", "consumer group"
+	Name string
 }
