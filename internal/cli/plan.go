@@ -66,8 +66,13 @@ func writePlan(out io.Writer, run plan.Run) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	for _, cell := range run.Cells {
+		for _, note := range cell.Notes {
+			fmt.Fprintf(w, "\nNOTE\t%s\t%s\n", cell.Name(), note)
+		}
+	}
 	if len(run.Excluded) == 0 {
-		return nil
+		return w.Flush()
 	}
 	fmt.Fprintf(w, "\nLEFT OUT\t%s\tWHY\n", strings.ToUpper(strings.Join(run.Axes, "\t")))
 	for _, x := range run.Excluded {

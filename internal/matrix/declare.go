@@ -23,7 +23,7 @@ func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combin
 	}
 	return Combination{Cell: &plan.Cell{
 		ID: plan.CellID(b.Name, work), Coordinates: coordinates, Broker: *b, Workload: work,
-		Label: d.Label, Promises: plan.Promises(d.Promises), CopiesBody: d.Capabilities.CopiesBody,
+		Label: d.Label, Promises: plan.Promises(d.Promises), CopiesBody: d.Capabilities.CopiesBody, Notes: d.Notes,
 	}}
 }
 

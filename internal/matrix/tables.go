@@ -28,7 +28,7 @@ func (l *loader) checkTables() {
 		if values.Exists() && values.Validate() == nil && len(elements(values)) == 0 {
 			l.add(place(values), join(path, "values"), "it is empty; give at least one value, as in [\"send.rate\"]")
 		}
-		if len(shown) > 0 {
+		if best := l.checkBest(t, path); !best && len(shown) > 0 {
 			l.checkHidden(t, path, shown)
 		}
 	}
@@ -71,6 +71,28 @@ func (l *loader) checkHidden(t cue.Value, path string, shown map[string]bool) {
 				strings.Join(names, " or "), kept))
 		}
 	}
+}
+
+// checkBest checks a table of best cells, and tells whether it is one.
+func (l *loader) checkBest(t cue.Value, path string) bool {
+	var asked []string
+	for _, which := range []string{"highest", "lowest"} {
+		x := t.LookupPath(cue.ParsePath(which))
+		name, err := x.String()
+		if err != nil {
+			continue // not given, or reported by the check
+		}
+		asked = append(asked, which)
+		switch {
+		case !isValue(name):
+			l.add(x.Pos(), join(path, which), noTableValue(name))
+		case len(asked) > 1:
+			l.add(x.Pos(), join(path, which), "the table has highest already; make a second table for the lowest")
+		case len(elements(t.LookupPath(cue.ParsePath("columns")))) > 0:
+			l.add(x.Pos(), join(path, which), "a table of best cells has no columns; name the axes in rows or split, or leave them out")
+		}
+	}
+	return len(asked) > 0
 }
 
 func isValue(name string) bool {

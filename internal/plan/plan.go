@@ -144,7 +144,8 @@ type Workload struct {
 	Message    Message           `json:"message"`
 	Network    Network           `json:"network"`
 	Warmup     Duration          `json:"warmup"`
-	Measure    Duration          `json:"measure"` // with Count: the limit
+	Measure    Duration          `json:"measure"`  // with Count: the limit
+	Interval   Duration          `json:"interval"` // of the measurement, over which each of the "highest" quantiles is taken
 	Drain      Drain             `json:"drain"`
 	Connect    Duration          `json:"connect"` // deadline of opening, declaring and connecting, each
 	Labels     map[string]string `json:"labels,omitempty"`
@@ -159,11 +160,12 @@ func Default() Workload {
 			AckInterval: Duration(time.Second), Node: "any"},
 		Topology: Topology{Queues: 1, Subscriptions: 1, Bindings: 1, Mapping: "round-robin", Connections: "per-thread",
 			Channels: 1, QueueNode: "any"},
-		Message: Message{Size: 100},
-		Warmup:  Duration(2 * time.Second),
-		Measure: Duration(10 * time.Second),
-		Drain:   Drain{Silence: Duration(5 * time.Second), Most: Duration(60 * time.Second)},
-		Connect: Duration(10 * time.Second),
+		Message:  Message{Size: 100},
+		Warmup:   Duration(2 * time.Second),
+		Measure:  Duration(10 * time.Second),
+		Interval: Duration(time.Minute),
+		Drain:    Drain{Silence: Duration(5 * time.Second), Most: Duration(60 * time.Second)},
+		Connect:  Duration(10 * time.Second),
 	}
 }
 
@@ -177,6 +179,7 @@ type Cell struct {
 	Label       string       `json:"label,omitempty"`      // what a confirm means here, from the driver
 	Promises    Promises     `json:"promises"`             // from the driver
 	CopiesBody  bool         `json:"copiesBody,omitempty"` // from the driver: it keeps no body once Publish has returned
+	Notes       []string     `json:"notes,omitempty"`      // from the driver: what is possible but perhaps not meant
 }
 
 // Promises mirrors drivers.Promises: what breaking makes a cell invalid.
@@ -229,6 +232,9 @@ type Table struct {
 	Rows    []string `json:"rows"`              // axes
 	Columns []string `json:"columns,omitempty"` // axes
 	Values  []string `json:"values"`            // names of values, as in Values()
+	// Highest or Lowest names a value: a row then shows only the best of its cells by it, and where that is. At most one is set.
+	Highest string `json:"highest,omitempty"`
+	Lowest  string `json:"lowest,omitempty"`
 }
 
 // Run is one execution of a matrix: everything that was decided before it began.

@@ -40,6 +40,12 @@ func Values() []ValueInfo {
 			values = append(values, ValueInfo{s.name + "." + q.Name, s.title + " " + q.Name, Seconds, s.doc})
 		}
 	}
+	for _, s := range []struct{ name, title string }{{"send", "Send"}, {"processing", "Processing"}} {
+		for _, q := range HighestQuantiles() {
+			values = append(values, ValueInfo{s.name + "." + q.Name + ".highest", s.title + " " + q.Name + ", highest", Seconds,
+				"the highest " + q.Name + " of any full interval of the measurement (the cell's interval: a minute)"})
+		}
+	}
 	return append(values,
 		ValueInfo{"sent", "Sent", Count, "messages that Publish accepted, warm-up included"},
 		ValueInfo{"confirmed", "Confirmed", Count, "messages confirmed, warm-up included"},
@@ -72,4 +78,9 @@ type Quantile struct {
 // Quantiles lists those that every latency has.
 func Quantiles() []Quantile {
 	return []Quantile{{"p50", 0.5}, {"p90", 0.9}, {"p95", 0.95}, {"p99", 0.99}, {"p99.9", 0.999}, {"max", 1}}
+}
+
+// HighestQuantiles lists those of which the highest over full intervals is taken.
+func HighestQuantiles() []Quantile {
+	return []Quantile{{"p50", 0.5}, {"p95", 0.95}, {"p99", 0.99}}
 }

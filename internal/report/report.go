@@ -42,7 +42,8 @@ type Field struct {
 }
 
 // Build makes the tables that a run's matrix asks for: one for each part of a split that has a cell to show. An axis that a table
-// does not name, though cells differ in it, becomes a row axis, so that no two cells share a field.
+// does not name, though cells differ in it, becomes a row axis, so that no two cells share a field; in a table of
+// best cells it says where the best is.
 func Build(run plan.Run, outcomes []plan.Outcome) []Table {
 	b := newBuilder(run, outcomes)
 	asked := run.Tables
@@ -51,6 +52,12 @@ func Build(run plan.Run, outcomes []plan.Outcome) []Table {
 	}
 	var tables []Table
 	for _, t := range asked {
+		if t.Highest != "" || t.Lowest != "" {
+			for _, part := range b.tuples(t.Split, nil) {
+				tables = append(tables, b.bestTable(t, part))
+			}
+			continue
+		}
 		t.Rows = append(slices.Clone(t.Rows), b.missingAxes(slices.Concat(t.Split, t.Rows, t.Columns))...)
 		g := b.grid(slices.Concat(t.Split, t.Rows, t.Columns))
 		for _, part := range b.tuples(t.Split, nil) {
@@ -94,14 +101,20 @@ func (g *grid) table(t plan.Table, part place) Table {
 	if slices.Contains(t.Values, "throughput") {
 		out.Remarks = append(out.Remarks, "throughput: one rate where sending and receiving agree (balanced), else sent / received")
 	}
-	if n := g.b.run.Repeat; n > 1 {
-		lower := ""
-		if n%2 == 0 {
-			lower = ", the lower of the two in the middle"
-		}
-		out.Remarks = append(out.Remarks, fmt.Sprintf("each number is the median of %d repetitions%s", n, lower))
-	}
+	out.Remarks = append(out.Remarks, repeated(g.b.run.Repeat)...)
 	return out
+}
+
+// repeated says what a number is where there are several repetitions.
+func repeated(n int) []string {
+	if n <= 1 {
+		return nil
+	}
+	lower := ""
+	if n%2 == 0 {
+		lower = ", the lower of the two in the middle"
+	}
+	return []string{fmt.Sprintf("each number is the median of %d repetitions%s", n, lower)}
 }
 
 // field is one value at a place of the matrix.

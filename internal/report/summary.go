@@ -44,6 +44,9 @@ func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
 	var lines []string
 	for _, c := range newBuilder(run, outcomes).cells {
+		for _, note := range c.cell.Notes {
+			lines = append(lines, c.name()+": "+note)
+		}
 		for _, o := range c.outcomes {
 			for _, w := range o.Warnings {
 				if line := c.name() + ": " + w; !slices.Contains(lines, line) {

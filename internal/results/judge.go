@@ -71,6 +71,7 @@ func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	j.account()
 	j.rates()
 	j.latencies()
+	j.highest()
 	j.counts()
 	j.hosts()
 	j.doubts()

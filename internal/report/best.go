@@ -1,0 +1,129 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"lockstep/internal/plan"
+)
+
+// bestTable fills one part of a split with the best cell of each row, and says on the other axes where that is.
+func (b *builder) bestTable(t plan.Table, part place) Table {
+	name, better, word := t.Highest, func(x, y float64) bool { return x > y }, "highest"
+	if t.Lowest != "" {
+		name, better, word = t.Lowest, func(x, y float64) bool { return x < y }, "lowest"
+	}
+	chosen := b.differing(slices.Concat(t.Split, t.Rows))
+	out := Table{Title: b.title(t, part), Axes: slices.Concat(t.Rows, chosen), Split: part.coordinates()}
+	out.Head = slices.Clone(out.Axes)
+	for _, value := range t.Values {
+		out.Head = append(out.Head, valueInfo(value).Title)
+	}
+	n := &notes{}
+	labels := labelled{}
+	for _, row := range b.tuples(t.Rows, part) {
+		cells := b.within(slices.Concat(part, row))
+		winner := best(cells, name, better)
+		if winner != nil {
+			labels.add(winner)
+		}
+		out.Rows = append(out.Rows, b.bestRow(t, row, chosen, cells, winner, n))
+	}
+	out.Notes = n.texts
+	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s", word, valueInfo(name).Title)}, labels.remarks()...)
+	out.Remarks = append(out.Remarks, legend(out.Rows)...)
+	out.Remarks = append(out.Remarks, repeated(b.run.Repeat)...)
+	return out
+}
+
+func (b *builder) bestRow(t plan.Table, row place, chosen []string, cells []*cell, winner *cell, n *notes) []Field {
+	var fields []Field
+	for _, p := range row {
+		fields = append(fields, Field{Text: p.text})
+	}
+	for _, axis := range chosen {
+		f := Field{Text: "–"}
+		if winner != nil {
+			if at := winner.place.on([]string{axis}); len(at) > 0 {
+				f.Text = at[0].text
+			}
+		}
+		fields = append(fields, f)
+	}
+	for _, value := range t.Values {
+		info := valueInfo(value)
+		switch {
+		case winner != nil:
+			fields = append(fields, winner.field(info, n))
+		case len(cells) > 0:
+			fields = append(fields, cells[0].field(info, n)) // why there is none
+		default:
+			f := Field{Value: value, Unit: info.Unit, Text: "n/a"}
+			if e := b.excludedWithin(row); e != nil {
+				f.Notes = n.add("n/a: " + e.Reason)
+			}
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+// differing lists, in the matrix's order, the axes besides some on which cells differ.
+func (b *builder) differing(besides []string) []string {
+	var axes []string
+	for _, axis := range b.run.Axes {
+		seen := map[string]bool{}
+		for _, c := range b.cells {
+			seen[c.place.on([]string{axis}).String()] = true
+		}
+		if len(seen) > 1 && !slices.Contains(besides, axis) {
+			axes = append(axes, axis)
+		}
+	}
+	return axes
+}
+
+// within lists the cells that are at these points.
+func (b *builder) within(at place) []*cell {
+	var some []*cell
+	for _, c := range b.cells {
+		if c.place.holds(at) {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+func (b *builder) excludedWithin(at place) *exclusion {
+	for _, e := range b.excluded {
+		if e.Kind == kindNA && e.place.holds(at) {
+			return e
+		}
+	}
+	return nil
+}
+
+func (p place) holds(at place) bool {
+	for _, x := range at {
+		if !slices.Contains(p, x) {
+			return false
+		}
+	}
+	return true
+}
+
+// best is the first of the cells whose median over valid repetitions no other's betters; nil if none has a number.
+func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
+	var winner *cell
+	var most float64
+	for _, c := range cells {
+		numbers, _, _ := collect(c.with(plan.Valid), value)
+		if len(numbers) == 0 {
+			continue
+		}
+		if m := median(numbers); winner == nil || better(m, most) {
+			winner, most = c, m
+		}
+	}
+	return winner
+}

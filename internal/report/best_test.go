@@ -1,0 +1,72 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// contest is two brokers on one axis more, with the rates of each cell; a rate of 0 failed.
+func contest(rates map[string][]float64, best func(*plan.Table)) []Table {
+	run := plan.Run{Name: "contest", Repeat: 1, Axes: []string{"broker", "threads"}}
+	var outcomes []plan.Outcome
+	for _, broker := range []string{"a", "b"} {
+		for i, rate := range rates[broker] {
+			c := plan.Cell{ID: broker + string(rune('0'+i)), Index: len(run.Cells), Label: "on " + broker, Workload: plan.Default(),
+				Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(broker)}, {Axis: "threads", Value: raw(i + 1)}}}
+			run.Cells = append(run.Cells, c)
+			o := outcome(c, 1, map[string]plan.Value{"receive.rate": {Number: rate}, "sent": {Number: float64(i)}})
+			if rate == 0 {
+				o.Verdict, o.Reasons = plan.Unknown, []string{"no broker"}
+			}
+			outcomes = append(outcomes, o)
+		}
+	}
+	table := plan.Table{Rows: []string{"broker"}, Values: []string{"receive.rate", "sent"}}
+	best(&table)
+	run.Tables = []plan.Table{table}
+	return Build(run, outcomes)
+}
+
+func TestTablesOfBestCells(t *testing.T) {
+	rates := map[string][]float64{"a": {10, 0, 30, 30}, "b": {5, 4}}
+	for _, x := range []struct {
+		best func(*plan.Table)
+		want []string
+	}{
+		{func(t *plan.Table) { t.Highest = "receive.rate" }, []string{"a 3 30.0 2", "b 1 5.00 0"}}, // of equals the first
+		{func(t *plan.Table) { t.Lowest = "receive.rate" }, []string{"a 1 10.0 0", "b 2 4.00 1"}},  // what failed is not the lowest
+	} {
+		tables := contest(rates, x.best)
+		if len(tables) != 1 {
+			t.Fatalf("%d tables, want one", len(tables))
+		}
+		var got []string
+		for _, row := range tables[0].Rows {
+			var texts []string
+			for _, f := range row {
+				texts = append(texts, f.Text)
+			}
+			got = append(got, strings.Join(texts, " "))
+		}
+		if !slices.Equal(got, x.want) {
+			t.Errorf("rows %q, want %q", got, x.want)
+		}
+		if head := strings.Join(tables[0].Head, ","); head != "broker,threads,Receive msgs/s,Sent" {
+			t.Errorf("head %q: want the axis that tells where the best is", head)
+		}
+		if r := strings.Join(tables[0].Remarks, "\n"); !strings.Contains(r, "a confirm does not mean the same") {
+			t.Errorf("remarks %q do not say that the two confirm differently", r)
+		}
+	}
+}
+
+func TestNoBestCellIsSaid(t *testing.T) {
+	tables := contest(map[string][]float64{"a": {0, 0}, "b": {1}}, func(t *plan.Table) { t.Highest = "receive.rate" })
+	row := tables[0].Rows[0]
+	if row[1].Text != "–" || row[2].Text != "failed" || row[2].Number != nil {
+		t.Errorf("row %+v: want that every cell failed", row)
+	}
+}

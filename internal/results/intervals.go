@@ -1,0 +1,62 @@
+package results
+
+import (
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// naNoInterval is why there is no highest quantile of a short measurement.
+const naNoInterval = "the measurement is shorter than one interval"
+
+// highest sets the highest quantiles of any full interval of the measurement: what the worst minute was like, where the whole hides it.
+// Samples count in the interval in which they ended. What keeps a latency from being shown keeps these from it too.
+func (j *judge) highest() {
+	for _, s := range []struct {
+		name   string
+		series record.Series
+	}{{"send", record.Send}, {"processing", record.Processing}} {
+		intervals := j.intervals(s.series)
+		for _, q := range plan.HighestQuantiles() {
+			name := s.name + "." + q.Name + ".highest"
+			whole := j.out.Values[s.name+"."+q.Name]
+			switch {
+			case whole.NA != "":
+				j.na(name, whole.NA, whole.Flags...)
+			case len(intervals) == 0:
+				j.na(name, naNoInterval)
+			default:
+				var most int64
+				for _, h := range intervals {
+					most = max(most, h.Quantile(q.Q))
+				}
+				j.number(name, time.Duration(most).Seconds(), whole.Flags...)
+			}
+		}
+	}
+}
+
+// intervals merges the windows of the measurement's messages to full intervals; one without a sample is left out.
+func (j *judge) intervals(s record.Series) []*record.Hist {
+	size := max(1, seconds(j.w.Interval.D()))
+	full := int(j.span.sending / (time.Duration(size) * time.Second))
+	byInterval := make([]*record.Hist, full)
+	for _, w := range j.m.Windows() {
+		i := w.Index / size
+		if !w.Measured || w.Index < 0 || i >= full || w.Hists[s] == nil {
+			continue
+		}
+		if byInterval[i] == nil {
+			byInterval[i] = record.NewHist()
+		}
+		byInterval[i].Merge(w.Hists[s])
+	}
+	var some []*record.Hist
+	for _, h := range byInterval {
+		if h != nil && h.Count() > 0 {
+			some = append(some, h)
+		}
+	}
+	return some
+}
