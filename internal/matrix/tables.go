@@ -28,6 +28,7 @@ func (l *loader) checkTables() {
 		if values.Exists() && values.Validate() == nil && len(elements(values)) == 0 {
 			l.add(place(values), join(path, "values"), "it is empty; give at least one value, as in [\"send.rate\"]")
 		}
+		l.checkHeadings(t, path)
 		if best := l.checkBest(t, path); !best && len(shown) > 0 {
 			l.checkHidden(t, path, shown)
 		}
@@ -73,6 +74,19 @@ func (l *loader) checkHidden(t cue.Value, path string, shown map[string]bool) {
 	}
 }
 
+// checkHeadings finds headings of what no table can show: a misspelt name would have no effect.
+func (l *loader) checkHeadings(t cue.Value, path string) {
+	it, err := t.LookupPath(cue.ParsePath("headings")).Fields()
+	if err != nil {
+		return // not given, or reported by the check
+	}
+	for it.Next() {
+		if name := it.Selector().Unquoted(); l.space.find(name) < 0 && !isValue(name) {
+			l.add(it.Value().Pos(), join(path, "headings"), fmt.Sprintf("%q is neither an axis nor a value", name))
+		}
+	}
+}
+
 // checkBest checks a table of best cells, and tells whether it is one.
 func (l *loader) checkBest(t cue.Value, path string) bool {
 	var asked []string
@@ -108,13 +122,7 @@ func noTableValue(name string) string {
 	var names, short []string
 	for _, v := range plan.Values() {
 		names = append(names, v.Name)
-		stem, quantile, _ := strings.Cut(v.Name, ".p")
-		if quantile == "" || stem == "" {
-			stem = strings.TrimSuffix(v.Name, ".max")
-		}
-		if stem != v.Name {
-			stem += ".p50…max"
-		}
+		stem := family(v.Name)
 		short = appendNew(short, stem)
 	}
 	msg := fmt.Sprintf("there is no value %q", name)
@@ -122,6 +130,24 @@ func noTableValue(name string) string {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return msg + " (there are: " + strings.Join(short, ", ") + ")"
+}
+
+// family is a value's name or, of several that differ only in their quantile or mean, a common one.
+func family(name string) string {
+	if strings.HasPrefix(name, "broker.") {
+		return "broker.FIGURE.mean…max"
+	}
+	if stem, ok := strings.CutSuffix(name, ".highest"); ok {
+		return family(stem) + ".highest"
+	}
+	stem, quantile, _ := strings.Cut(name, ".p")
+	if quantile == "" || stem == "" {
+		stem = strings.TrimSuffix(name, ".max")
+	}
+	if stem != name {
+		stem += ".p50…max"
+	}
+	return stem
 }
 
 // tables are those of the matrix, or one of everything.

@@ -235,6 +235,8 @@ type Table struct {
 	// Highest or Lowest names a value: a row then shows only the best of its cells by it, and where that is. At most one is set.
 	Highest string `json:"highest,omitempty"`
 	Lowest  string `json:"lowest,omitempty"`
+	// Headings replace the headings of axes and values, by their names.
+	Headings map[string]string `json:"headings,omitempty"`
 }
 
 // Run is one execution of a matrix: everything that was decided before it began.

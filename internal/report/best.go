@@ -15,9 +15,9 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 	}
 	chosen := b.differing(slices.Concat(t.Split, t.Rows))
 	out := Table{Title: b.title(t, part), Axes: slices.Concat(t.Rows, chosen), Split: part.coordinates()}
-	out.Head = slices.Clone(out.Axes)
+	out.Head = axisHeadings(t, out.Axes)
 	for _, value := range t.Values {
-		out.Head = append(out.Head, valueInfo(value).Title)
+		out.Head = append(out.Head, titleOf(t, value))
 	}
 	n := &notes{}
 	labels := labelled{}
@@ -30,7 +30,7 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 		out.Rows = append(out.Rows, b.bestRow(t, row, chosen, cells, winner, n))
 	}
 	out.Notes = n.texts
-	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s", word, valueInfo(name).Title)}, labels.remarks()...)
+	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s", word, titleOf(t, name))}, labels.remarks()...)
 	out.Remarks = append(out.Remarks, legend(out.Rows)...)
 	out.Remarks = append(out.Remarks, repeated(b.run.Repeat)...)
 	return out

@@ -70,10 +70,10 @@ func Build(run plan.Run, outcomes []plan.Outcome) []Table {
 // table fills one part of a split.
 func (g *grid) table(t plan.Table, part place) Table {
 	rows, columns := g.b.tuples(t.Rows, part), g.b.tuples(t.Columns, part)
-	out := Table{Title: g.b.title(t, part), Axes: t.Rows, Split: part.coordinates(), Head: slices.Clone(t.Rows)}
+	out := Table{Title: g.b.title(t, part), Axes: t.Rows, Split: part.coordinates(), Head: axisHeadings(t, t.Rows)}
 	for _, column := range columns {
 		for _, value := range t.Values {
-			out.Head = append(out.Head, heading(column, value, len(t.Values) == 1))
+			out.Head = append(out.Head, heading(column, titleOf(t, value), len(t.Values) == 1))
 		}
 	}
 	n := &notes{}
@@ -144,19 +144,37 @@ func (b *builder) title(t plan.Table, part place) string {
 		title = strings.TrimPrefix(title+", "+part.String(), ", ")
 	}
 	if len(t.Columns) > 0 && len(t.Values) == 1 {
-		title = strings.TrimPrefix(title+": "+valueInfo(t.Values[0]).Title, ": ")
+		title = strings.TrimPrefix(title+": "+titleOf(t, t.Values[0]), ": ")
 	}
 	return title
 }
 
-func heading(column place, value string, only bool) string {
+func heading(column place, title string, only bool) string {
 	switch {
 	case len(column) == 0:
-		return valueInfo(value).Title
+		return title
 	case only:
 		return column.String()
 	}
-	return column.String() + " " + valueInfo(value).Title
+	return column.String() + " " + title
+}
+
+// titleOf is a value's heading in a table.
+func titleOf(t plan.Table, value string) string {
+	if own := t.Headings[value]; own != "" {
+		return own
+	}
+	return valueInfo(value).Title
+}
+
+func axisHeadings(t plan.Table, axes []string) []string {
+	head := slices.Clone(axes)
+	for i, axis := range head {
+		if own := t.Headings[axis]; own != "" {
+			head[i] = own
+		}
+	}
+	return head
 }
 
 // valueInfo describes a value. One that is not known, from a newer matrix, is shown by its name.
