@@ -137,10 +137,10 @@ func family(name string) string {
 	if strings.HasPrefix(name, "broker.") {
 		return "broker.FIGURE.mean…max"
 	}
-	if stem, ok := strings.CutSuffix(name, ".highest"); ok {
-		return family(stem) + ".highest"
-	}
 	stem, quantile, _ := strings.Cut(name, ".p")
+	if strings.HasSuffix(quantile, ".highest") {
+		return stem + ".p50…p99.highest"
+	}
 	if quantile == "" || stem == "" {
 		stem = strings.TrimSuffix(name, ".max")
 	}
