@@ -25,7 +25,7 @@ func variable(t *testing.T, name string) string {
 		t.Fatalf("%s is not set although LOCKSTEP_LAB is \"required\"", name)
 	}
 	if value == "" {
-		t.Skipf("needs a real RabbitMQ: set %s, or run \"go run ./test/lab run rabbitmq rabbitmq3 -- go test ./test\"", name)
+		t.Skipf("needs a real broker: set %s, or run \"go run ./test/lab run all -- go test ./test\"", name)
 	}
 	return value
 }
