@@ -58,6 +58,7 @@ type Use struct {
 	Bindings      int
 	Publishers    int  // threads of all agents together
 	Consumers     int  // threads of all agents together, over all subscriptions
+	Churn         bool // bindings are made and removed while messages flow
 	Simulated     bool // latency, jitter or bandwidth between client and broker
 	PublisherNode Node
 	ConsumerNode  Node
@@ -91,6 +92,7 @@ type Capabilities struct {
 	UnlimitedPrefetch bool // prefetch 0
 	Subscriptions     bool // several subscriptions each receive every message (fan-out)
 	Bindings          bool // several bindings per queue
+	Churn             bool // bindings can be made and removed while messages flow: sessions are Binders
 	Nodes             bool // publishers, consumers and queues can be pinned to cluster nodes
 	Redelivery        bool // a handler's error brings the deliveries again
 	Streams           bool // Delivery.Stream tells several streams (partitions) apart
@@ -334,7 +336,9 @@ type Description struct {
 type Prober interface {
 	// Probe asks once. One agent of a task calls it, about once a second and from one goroutine, also while the others are busy;
 	// it stays off the measured path where it can (Env.Aside). What the broker does not say is left out: a
-	// missing figure is never a zero.
+	// missing figure is never a zero, and a figure is of the whole broker or of its nodes, never both. What is "since the last
+	// probe" or "a second" is missing in the first. An error that wraps ErrUnsupported says that these options lead to no figures,
+	// and which would; the session is not asked again.
 	Probe(ctx context.Context) ([]Figure, error)
 }
 
@@ -377,7 +381,16 @@ const (
 	FigureUnderReplicated   FigureName = "under_replicated"   // partitions or queues with fewer replicas in sync than they should have
 )
 
+// Figures lists every figure, in the order of the documentation.
+func Figures() []FigureName {
+	return []FigureName{FigureMemory, FigureMemoryConnections, FigureMemoryQueues, FigureMemoryMetadata, FigureMemoryBinary, FigureMemoryOther,
+		FigureCPU, FigureErlangProcesses, FigureRunQueue, FigureFileDescriptors, FigureConnections, FigureChannels, FigureConsumers,
+		FigureQueues, FigureBindings, FigureQueueDepth, FigureUnacked, FigurePublishRate, FigureDeliverRate, FigureConnectionRate,
+		FigureDiskFree, FigureStored, FigureLag, FigureUnderReplicated}
+}
+
 // Binder is implemented by sessions whose broker can change bindings while messages flow. Its methods are safe for concurrent use.
+// A message of an ExtraKey for which there is no binding reaches no queue, as any other that is unroutable.
 type Binder interface {
 	// Bind makes messages of key (≥ ExtraKey), published to queue, reach that queue of the subscription; it returns when the broker has
 	// said so. Teardown removes what is left.
@@ -386,7 +399,8 @@ type Binder interface {
 	Unbind(ctx context.Context, t Topology, subscription, queue int, key uint32) error
 }
 
-// Sweeper is implemented by sessions whose broker can list what is there, so that what a killed run left behind is found.
+// Sweeper is implemented by sessions whose broker can list what is there, so that what a killed run left behind is found. An error
+// that wraps ErrUnsupported says that these options do not lead there, and which would.
 type Sweeper interface {
 	// Leftovers lists what the broker has whose name begins with prefix, sorted; it removes nothing.
 	Leftovers(ctx context.Context, prefix string) ([]Leftover, error)
