@@ -19,13 +19,19 @@ import (
 // ticksPerSecond is USER_HZ, 100 on every Linux that Go runs on.
 const ticksPerSecond = 100
 
-// host measures this process and the broker's, if that is here. One goroutine at a time.
+// host measures this process and the broker's, if they are here. One goroutine at a time.
 type host struct {
 	proc   string
-	broker plan.Process
-	pid    int // of the broker's process; 0: not found
 	self   usage
-	other  usage
+	broker []process
+}
+
+// process is one of the broker's that may run here.
+type process struct {
+	plan.Process
+	pid    int // 0: not found
+	before usage
+	seen   bool // it was found here at some time
 }
 
 // usage is what a process had used at a time.
@@ -37,13 +43,23 @@ type usage struct {
 }
 
 // newHost begins to measure; the first sample is of the time from here.
-func newHost(proc string, broker plan.Process) *host {
-	h := &host{proc: proc, broker: broker}
+func newHost(proc string, broker plan.Processes) *host {
+	h := &host{proc: proc, broker: make([]process, len(broker))}
 	h.self, _ = h.usage("self")
-	if h.pid = h.find(); h.pid != 0 {
-		h.other, _ = h.usage(strconv.Itoa(h.pid))
+	for i := range h.broker {
+		h.broker[i].Process = broker[i]
+		h.look(&h.broker[i])
 	}
 	return h
+}
+
+// look looks for a process and begins to measure it.
+func (h *host) look(p *process) {
+	var ok bool
+	if p.pid = h.find(p.Process); p.pid != 0 {
+		p.before, ok = h.usage(strconv.Itoa(p.pid))
+	}
+	p.seen = p.seen || ok
 }
 
 // sample is what was used since the last one.
@@ -53,19 +69,31 @@ func (h *host) sample() record.HostSample {
 		s.AgentCPU, s.AgentRSS = now.since(h.self), now.rss
 		h.self = now
 	}
-	if h.broker == (plan.Process{}) {
-		return s
+	if cpu, rss, ok := h.brokers(); ok {
+		s.HasBroker, s.BrokerCPU, s.BrokerRSS = true, cpu, rss
 	}
-	now, ok := h.usage(strconv.Itoa(h.pid))
-	if !ok || now.start != h.other.start { // not found yet, or restarted: measured from here on
-		if h.pid = h.find(); h.pid != 0 {
-			h.other, _ = h.usage(strconv.Itoa(h.pid))
-		}
-		return s
-	}
-	s.HasBroker, s.BrokerCPU, s.BrokerRSS = true, now.since(h.other), now.rss
-	h.other = now
 	return s
+}
+
+// brokers adds up the broker's processes, each once whoever names it. While one that was here is not, there is no sum: the rest
+// would look like the whole.
+func (h *host) brokers() (cpu float64, rss int64, ok bool) {
+	counted := map[int]bool{}
+	whole := true
+	for i := range h.broker {
+		p := &h.broker[i]
+		now, there := h.usage(strconv.Itoa(p.pid))
+		if !there || now.start != p.before.start { // not found yet, or restarted: measured from here on
+			h.look(p)
+			whole = whole && !p.seen
+			continue
+		}
+		if !counted[p.pid] {
+			cpu, rss = cpu+now.since(p.before), rss+now.rss
+		}
+		counted[p.pid], p.before = true, now
+	}
+	return cpu, rss, whole && len(counted) > 0
 }
 
 // since is the mean use of the processor, in cores.
@@ -94,17 +122,17 @@ func (h *host) usage(pid string) (usage, bool) {
 		rss: number(fields[rss]) * int64(os.Getpagesize()), start: fields[start]}, true
 }
 
-// find is the pid of the broker's process, or 0.
-func (h *host) find() int {
+// find is the pid of a process of the broker, or 0.
+func (h *host) find(p plan.Process) int {
 	switch {
-	case h.broker.PID != 0:
-		return h.broker.PID
-	case h.broker.Port != 0:
-		return h.listener(h.broker.Port)
-	case h.broker.Command != "":
+	case p.PID != 0:
+		return p.PID
+	case p.Port != 0:
+		return h.listener(p.Port)
+	case p.Command != "":
 		return h.largest(func(pid string) bool {
 			command, err := os.ReadFile(filepath.Join(h.proc, pid, "cmdline"))
-			return err == nil && strings.Contains(string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})), h.broker.Command)
+			return err == nil && strings.Contains(string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})), p.Command)
 		})
 	}
 	return 0

@@ -55,13 +55,13 @@ func aProc(t *testing.T) proc {
 func TestBrokerProcessIsFound(t *testing.T) {
 	p := aProc(t)
 	for _, broker := range []plan.Process{{PID: 200}, {Port: 5672}, {Command: "beam.smp"}} {
-		h := newHost(string(p), broker)
-		if h.pid != 200 {
-			t.Errorf("%+v is taken for process %d, want 200", broker, h.pid)
+		h := newHost(string(p), plan.Processes{broker})
+		if h.broker[0].pid != 200 {
+			t.Errorf("%+v is taken for process %d, want 200", broker, h.broker[0].pid)
 		}
 	}
 	for _, broker := range []plan.Process{{}, {PID: 999}, {Port: 5673}, {Command: "nothing"}} {
-		h := newHost(string(p), broker)
+		h := newHost(string(p), plan.Processes{broker})
 		if s := h.sample(); s.HasBroker {
 			t.Errorf("%+v: figures %+v of a process that is not there", broker, s)
 		}
@@ -70,8 +70,8 @@ func TestBrokerProcessIsFound(t *testing.T) {
 
 func TestBrokerFigures(t *testing.T) {
 	p := aProc(t)
-	h := newHost(string(p), plan.Process{Command: "beam.smp"})
-	h.other.at = h.other.at.Add(-2 * time.Second) // measured two seconds ago
+	h := newHost(string(p), plan.Processes{{Command: "beam.smp"}})
+	h.broker[0].before.at = h.broker[0].before.at.Add(-2 * time.Second) // measured two seconds ago
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 1300, 6000, "2")
 	s := h.sample()
 	if !s.HasBroker || s.BrokerCPU < 1.4 || s.BrokerCPU > 1.51 || s.BrokerRSS != 6000*int64(os.Getpagesize()) {
@@ -87,8 +87,34 @@ func TestBrokerFigures(t *testing.T) {
 	}
 }
 
+// The nodes of a cluster on one host are one broker: added up, each process once, and never a part for the whole.
+func TestSeveralProcessesAreAddedUp(t *testing.T) {
+	p := aProc(t)
+	p.process(t, 400, "node-b\x00", 500, 1000, "4")
+	h := newHost(string(p), plan.Processes{{PID: 200}, {Port: 5672}, {Command: "node-b"}, {Command: "not here"}})
+	h.broker[0].before.at = h.broker[0].before.at.Add(-2 * time.Second)
+	h.broker[2].before.at = h.broker[2].before.at.Add(-2 * time.Second)
+	p.process(t, 200, "/usr/lib/beam.smp\x00", 1300, 6000, "2")
+	p.process(t, 400, "node-b\x00", 600, 2000, "4")
+	s := h.sample()
+	if !s.HasBroker || s.BrokerCPU < 1.9 || s.BrokerCPU > 2.01 || s.BrokerRSS != 8000*int64(os.Getpagesize()) {
+		t.Errorf("%+v: want 4 s of processor time in 2 s, and 8000 pages", s)
+	}
+	if err := os.RemoveAll(filepath.Join(string(p), "400")); err != nil {
+		t.Fatal(err)
+	}
+	if s := h.sample(); s.HasBroker {
+		t.Errorf("%+v: one node of two is shown for both", s)
+	}
+	p.process(t, 400, "node-b\x00", 1, 1000, "9")
+	h.sample() // found again
+	if s := h.sample(); !s.HasBroker || s.BrokerRSS != 7000*int64(os.Getpagesize()) {
+		t.Errorf("%+v: a node that came back is not measured any more", s)
+	}
+}
+
 func TestOwnFigures(t *testing.T) {
-	h := newHost("/proc", plan.Process{})
+	h := newHost("/proc", nil)
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("no /proc here")
 	}
@@ -98,7 +124,7 @@ func TestOwnFigures(t *testing.T) {
 	if s := h.sample(); s.AgentCPU <= 0.1 || s.AgentRSS < 1<<20 {
 		t.Errorf("%+v after being busy for 100 ms", s)
 	}
-	missing := newHost(t.TempDir(), plan.Process{Port: 1, Command: "x"})
+	missing := newHost(t.TempDir(), plan.Processes{{Port: 1, Command: "x"}})
 	if s := missing.sample(); s.AgentCPU != 0 || s.AgentRSS != 0 {
 		t.Errorf("%+v without a /proc", s)
 	}

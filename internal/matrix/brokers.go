@@ -49,7 +49,8 @@ func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
 	b.Via, _ = v.LookupPath(cue.ParsePath("via")).String()
 	process := v.LookupPath(cue.ParsePath("process"))
 	if process.Exists() {
-		if err := process.Decode(&b.Process); err != nil {
+		text, err := process.MarshalJSON()
+		if err != nil || json.Unmarshal(text, &b.Process) != nil {
 			return nil // reported by the check
 		}
 	}

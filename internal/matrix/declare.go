@@ -33,6 +33,7 @@ func useOf(w plan.Workload) drivers.Use {
 		Mode: drivers.Mode(p.Mode), Persistent: p.Persistent, Mandatory: p.Mandatory, Ack: drivers.Ack(c.Ack), Prefetch: c.Prefetch,
 		Queues: t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings,
 		Publishers: p.Nodes * p.Threads, Consumers: c.Nodes * c.Threads * t.Subscriptions,
+		Churn:         t.Churn.Rate > 0,
 		Simulated:     w.Network != plan.Network{},
 		PublisherNode: drivers.Node(p.Node), ConsumerNode: drivers.Node(c.Node), QueueNode: drivers.Node(t.QueueNode),
 	}
@@ -52,6 +53,7 @@ func beyond(driver string, has drivers.Capabilities, use drivers.Use) []string {
 	lacks(!use.Persistent && !has.Transient, "always keeps messages through a restart (persistent: false)")
 	lacks(use.Subscriptions > 1 && !has.Subscriptions, "cannot give every message to several subscriptions")
 	lacks(use.Bindings > 1 && !has.Bindings, "knows no bindings, so that a queue cannot have %d", use.Bindings)
+	lacks(use.Churn && !has.Churn, "cannot make and remove bindings while messages flow (topology.churn)")
 	if use.Consumers > 0 {
 		lacks(!slices.Contains(has.Acks, use.Ack), "cannot acknowledge %q (it can: %s)", use.Ack, list(has.Acks))
 		lacks(use.Prefetch == 0 && !has.UnlimitedPrefetch, "has no unlimited prefetch (prefetch: 0)")

@@ -62,10 +62,30 @@ type Broker struct {
 	Options json.RawMessage `json:"options"`           // validated, with the schema's defaults; may hold secret references
 	Version string          `json:"version,omitempty"` // a label of the user's
 	Via     string          `json:"via,omitempty"`     // host:port that every dial goes to instead (a proxy)
-	Process Process         `json:"process,omitzero"`
+	Process Processes       `json:"process,omitempty"`
 }
 
-// Process names the broker's process on an agent's host, for CPU and memory figures. Zero: none.
+// Processes are a broker's processes: one, or those of a cluster. JSON has one by itself or a list.
+type Processes []Process
+
+// UnmarshalJSON takes one by itself too.
+func (p *Processes) UnmarshalJSON(text []byte) error {
+	var several []Process
+	err := json.Unmarshal(text, &several)
+	if err != nil {
+		var one Process
+		if err = json.Unmarshal(text, &one); err == nil {
+			several = []Process{one}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("read process: %w", err)
+	}
+	*p = several
+	return nil
+}
+
+// Process names a process of the broker on an agent's host, for CPU and memory figures, in one of the three ways.
 type Process struct {
 	PID     int    `json:"pid,omitempty"`
 	Port    int    `json:"port,omitempty"`    // the process that listens there
@@ -116,6 +136,14 @@ type Topology struct {
 	Connections   string `json:"connections"` // "per-thread" or "shared" (by the threads of one role of an agent)
 	Channels      int    `json:"channels"`    // "per-thread": threads that share one connection
 	QueueNode     Node   `json:"queueNode"`
+	Churn         Churn  `json:"churn"`
+}
+
+// Churn is bindings that are made and removed while messages flow, each with messages of its own.
+type Churn struct {
+	Rate   float64  `json:"rate"`   // bindings a second of the whole cell; 0 is none
+	Hold   Duration `json:"hold"`   // how long each stays
+	Probes float64  `json:"probes"` // messages a second through each, while it stays
 }
 
 // Message is what is sent.
@@ -159,7 +187,7 @@ func Default() Workload {
 		Consumers: Consumers{Nodes: 1, Threads: 1, Prefetch: 100, Batch: 100, Ack: "each", AckEvery: 100,
 			AckInterval: Duration(time.Second), Node: "any"},
 		Topology: Topology{Queues: 1, Subscriptions: 1, Bindings: 1, Mapping: "round-robin", Connections: "per-thread",
-			Channels: 1, QueueNode: "any"},
+			Channels: 1, QueueNode: "any", Churn: Churn{Hold: Duration(time.Second), Probes: 10}},
 		Message:  Message{Size: 100},
 		Warmup:   Duration(2 * time.Second),
 		Measure:  Duration(10 * time.Second),
