@@ -284,6 +284,7 @@ type Run struct {
 	Started  time.Time  `json:"started"`
 	Agents   int        `json:"agents"` // most that any cell needs
 	Axes     []string   `json:"axes"`   // in the order of the matrix
+	Influx   *Influx    `json:"influx,omitempty"`
 }
 
 // Order is the order of tasks: interleaved repetitions, or shuffled with a seed.

@@ -21,10 +21,10 @@ const stars = "***"
 // too much is hidden than too little. Text in JSON may write "/" as "\/".
 var userinfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*:(?://|\\/\\/)[^\s"/@:?#]*:)((?:[^\s"/]|/[^\s"/])*)(@)`)
 
-// fields finds the text of fields that hold a secret by their name, in CUE, in JSON, and in JSON within a JSON string.
+// fields finds the text of fields that hold a secret by their name, in CUE, in JSON, in JSON within a JSON string, and in path="value".
 var fields = []*regexp.Regexp{
-	regexp.MustCompile(`((?i:password|passphrase|secret|token|apikey)"?\s*:\s*")((?:[^"\\]|\\.)*)(")`),
-	regexp.MustCompile(`((?i:password|passphrase|secret|token|apikey)(?:\\")?\s*:\s*\\")((?:[^"\\]|\\[^"])*)(\\")`),
+	regexp.MustCompile(`((?i:password|passphrase|secret|token|apikey)"?\s*[:=]\s*")((?:[^"\\]|\\.)*)(")`),
+	regexp.MustCompile(`((?i:password|passphrase|secret|token|apikey)(?:\\")?\s*[:=]\s*\\")((?:[^"\\]|\\[^"])*)(\\")`),
 }
 
 // Redact replaces the password of every URL, and the text of fields such as password and token, in free text, CUE and JSON
@@ -33,7 +33,7 @@ func Redact(s string) string {
 	if strings.Contains(s, "@") {
 		s = hide(userinfo, s)
 	}
-	if strings.Contains(s, ":") {
+	if strings.ContainsAny(s, ":=") {
 		for _, re := range fields {
 			s = hide(re, s)
 		}
@@ -193,6 +193,7 @@ func (r Run) Redacted() Run {
 		r.Cells[i].Broker.Options = known[text]
 		r.Cells[i].Broker.Via = Redact(c.Broker.Via)
 	}
+	r.Influx = r.Influx.Redacted()
 	r.Source.Text = Redact(r.Source.Text)
 	r.Source.Set = slices.Clone(r.Source.Set)
 	for i, s := range r.Source.Set {

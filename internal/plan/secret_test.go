@@ -29,6 +29,7 @@ func TestRedact(t *testing.T) {
 		{`options: {user: "u", password: "hunter2"}`, `options: {user: "u", password: "***"}`},
 		{`{"token":"a\"b","accessToken":"c","tokens":3}`, `{"token":"***","accessToken":"***","tokens":3}`},
 		{`"{\"password\":\"hunter2\",\"x\":\"y\"}"`, `"{\"password\":\"***\",\"x\":\"y\"}"`},
+		{`brokers.b.options.password="hunter2"`, `brokers.b.options.password="***"`},
 		{`password: "${env:PW}"`, `password: "${env:PW}"`},
 		{"nothing", "nothing"},
 	} {
