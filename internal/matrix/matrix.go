@@ -77,7 +77,7 @@ func (l *loader) matrix() *Matrix {
 		}
 	}
 	m.base = plan.Run{Version: 1, Name: l.name(), Tables: l.tables(), Repeat: 1, Order: l.order(), Settle: l.duration("settle", 0),
-		Grace: l.duration("grace", time.Minute), Source: l.record(), Axes: l.space.names()}
+		Grace: l.duration("grace", time.Minute), Source: l.record(), Axes: l.space.names(), Influx: l.influx()}
 	if n, err := l.root.LookupPath(cue.ParsePath("repeat")).Int64(); err == nil {
 		m.base.Repeat = int(n)
 	}
@@ -102,6 +102,16 @@ func (l *loader) duration(field string, def time.Duration) plan.Duration {
 func (l *loader) order() plan.Order {
 	seed, err := l.root.LookupPath(cue.ParsePath("order.random")).Uint64()
 	return plan.Order{Random: err == nil, Seed: seed}
+}
+
+// influx is where points go, or nil.
+func (l *loader) influx() *plan.Influx {
+	v := l.root.LookupPath(cue.ParsePath("influx"))
+	var i plan.Influx
+	if !v.Exists() || v.Decode(&i) != nil { // faults were reported
+		return nil
+	}
+	return &i
 }
 
 // record is the run's account of where its matrix came from, without passwords.
