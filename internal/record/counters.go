@@ -26,12 +26,17 @@ const (
 	Reconnects                      // links opened again
 	ConnBlockedNanos                // time that the broker held connections back
 	Unsent                          // due inside the measurement, and never sent
+	BindingsMade                    // confirmed by the broker while messages flowed
+	BindingsRemoved                 //
+	BindingErrors                   // calls to make or remove one that failed
+	BindingSent                     // messages through them: accepted by Publish
+	BindingReceived                 // messages through them: all deliveries
 	numCounters
 )
 
 var counterNames = [numCounters]string{"sent", "sentBytes", "confirmed", "rejected", "unconfirmed", "returned", "publishErrors",
 	"portsExhausted", "received", "receivedBytes", "unique", "duplicated", "reordered", "redelivered", "corrupt", "foreign",
-	"reconnects", "connBlockedNanos", "unsent"}
+	"reconnects", "connBlockedNanos", "unsent", "bindingsMade", "bindingsRemoved", "bindingErrors", "bindingSent", "bindingReceived"}
 
 // Series names one of a window's latency distributions.
 type Series uint8
@@ -43,26 +48,30 @@ const (
 	Processing               // due time (closed loop: send call) to receipt
 	Lateness                 // how late the generator itself sent
 	Blocked                  // how long the broker kept the publisher from sending
+	Binding                  // call that makes a binding to the broker's word
+	BindingMessage           // send call to receipt of messages through a new binding, less the first received
 	numSeries
 )
 
-var seriesNames = [numSeries]string{"send", "sendDue", "processing", "lateness", "blocked"}
+var seriesNames = [numSeries]string{"send", "sendDue", "processing", "lateness", "blocked", "binding", "bindingMessage"}
 
 // SetKind names what the sequence numbers of a Set have in common.
 type SetKind uint8
 
 // The kinds of sets.
 const (
-	SetSent      SetKind = iota // Publish accepted them
-	SetUncertain                // Publish returned an error: they may have gone out
-	SetConfirmed                // confirmed without an error
-	SetRejected                 // refused by the broker
-	SetReturned                 // unroutable
-	SetReceived                 // received by the key's subscription
+	SetSent            SetKind = iota // Publish accepted them
+	SetUncertain                      // Publish returned an error: they may have gone out
+	SetConfirmed                      // confirmed without an error
+	SetRejected                       // refused by the broker
+	SetReturned                       // unroutable
+	SetReceived                       // received by the key's subscription
+	SetBindingSent                    // messages through bindings made while messages flow, numbered by themselves
+	SetBindingReceived                // of those, received
 	numSetKinds
 )
 
-var setKindNames = [numSetKinds]string{"sent", "uncertain", "confirmed", "rejected", "returned", "received"}
+var setKindNames = [numSetKinds]string{"sent", "uncertain", "confirmed", "rejected", "returned", "received", "bindingSent", "bindingReceived"}
 
 // Counters lists every counter.
 func Counters() []Counter { return all[Counter](len(counterNames)) }

@@ -17,6 +17,8 @@ type Merge struct {
 	ledger                             ledger
 	hosts                              map[string][]HostSample
 	events                             []Event
+	probes                             []ProbeSample
+	bindings                           bindings
 	clocks                             map[string]string
 	skews                              map[string]time.Duration
 	lastSend, lastConfirm, lastReceipt int64
@@ -30,7 +32,7 @@ type increment struct {
 
 // NewMerge returns the record of a task of which nothing is known yet.
 func NewMerge() *Merge {
-	return &Merge{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(),
+	return &Merge{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(), bindings: newBindings(),
 		hosts: map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{}}
 }
 
@@ -47,8 +49,14 @@ func (m *Merge) Add(s Snapshot) bool {
 		m.addWindow(&s.Windows[i])
 	}
 	for _, pages := range s.Sets {
-		m.ledger.apply(pages)
+		if !m.bindings.apply(pages) {
+			m.ledger.apply(pages)
+		}
 	}
+	for _, r := range s.Bindings {
+		m.bindings.receive(r)
+	}
+	m.probes = append(m.probes, s.Probes...)
 	m.addNotes(s)
 	m.lastSend, m.lastConfirm = later(m.lastSend, s.LastSend), later(m.lastConfirm, s.LastConfirm)
 	m.lastReceipt = later(m.lastReceipt, s.LastReceipt)
@@ -235,10 +243,10 @@ func (m *Merge) Tally(subscriptions int) Tally {
 
 func positive(n int64) uint64 { return uint64(max(n, 0)) }
 
-// AllIn tells whether every subscription has received every message known to be sent, except those returned or rejected. It does not depend on
-// how many there are.
+// AllIn tells whether every subscription has received every message known to be sent, except those returned or rejected, and every message
+// through a new binding has arrived. It does not depend on how many there are, but of the latter.
 func (m *Merge) AllIn(subscriptions int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.ledger.allIn(subscriptions)
+	return m.ledger.allIn(subscriptions) && (subscriptions == 0 || m.bindings.tally().Missing == 0)
 }

@@ -29,6 +29,7 @@ type Part struct {
 	Windows                            []Window
 	Sets                               []SetPages
 	Events                             []Event
+	Bindings                           []BindingReceipt
 	LastSend, LastConfirm, LastReceipt int64
 	Skew                               time.Duration // actual minus agreed start
 }
@@ -36,22 +37,24 @@ type Part struct {
 // Snapshot is one increment of one agent's record, as it travels and is stored (JSON). (Agent, Seq) is unique within a task; snapshots may
 // be applied in any order.
 type Snapshot struct {
-	Protocol    int           `json:"protocol"`
-	Task        string        `json:"task"`
-	Agent       string        `json:"agent"`
-	Seq         uint64        `json:"seq"`
-	At          int64         `json:"at"` // nanoseconds since T0
-	Clock       string        `json:"clock,omitempty"`
-	Epoch       time.Time     `json:"epoch,omitzero"` // T0 by the agent's wall clock, for people and .hlog files only
-	Windows     []Window      `json:"windows,omitempty"`
-	Sets        []SetPages    `json:"sets,omitempty"`
-	Host        HostSample    `json:"host,omitzero"`
-	Events      []Event       `json:"events,omitempty"`
-	LastSend    int64         `json:"lastSend,omitempty"` // latest so far, 0 for none
-	LastConfirm int64         `json:"lastConfirm,omitempty"`
-	LastReceipt int64         `json:"lastReceipt,omitempty"`
-	Skew        time.Duration `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
-	Final       bool          `json:"final,omitempty"` // the agent's last of this task
+	Protocol    int              `json:"protocol"`
+	Task        string           `json:"task"`
+	Agent       string           `json:"agent"`
+	Seq         uint64           `json:"seq"`
+	At          int64            `json:"at"` // nanoseconds since T0
+	Clock       string           `json:"clock,omitempty"`
+	Epoch       time.Time        `json:"epoch,omitzero"` // T0 by the agent's wall clock, for people and .hlog files only
+	Windows     []Window         `json:"windows,omitempty"`
+	Sets        []SetPages       `json:"sets,omitempty"`
+	Host        HostSample       `json:"host,omitzero"`
+	Events      []Event          `json:"events,omitempty"`
+	Probes      []ProbeSample    `json:"probes,omitempty"`
+	Bindings    []BindingReceipt `json:"bindings,omitempty"`
+	LastSend    int64            `json:"lastSend,omitempty"` // latest so far, 0 for none
+	LastConfirm int64            `json:"lastConfirm,omitempty"`
+	LastReceipt int64            `json:"lastReceipt,omitempty"`
+	Skew        time.Duration    `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
+	Final       bool             `json:"final,omitempty"` // the agent's last of this task
 }
 
 // Split divides a snapshot that is too large for one message into two that say the same together. The first keeps Seq; the caller gives
@@ -68,9 +71,15 @@ func (s Snapshot) Split() (first, second Snapshot, ok bool) {
 		n := len(all.Pages) / 2
 		first.Sets = []SetPages{{Key: all.Key, Pages: all.Pages[:n:n]}}
 		second.Sets = []SetPages{{Key: all.Key, Pages: all.Pages[n:]}}
+	case len(s.Bindings)+len(s.Probes) > 1:
+		b, p := (len(s.Bindings)+1)/2, len(s.Probes)/2
+		first.Bindings, second.Bindings = s.Bindings[:b:b], s.Bindings[b:]
+		first.Probes, second.Probes = s.Probes[:p:p], s.Probes[p:]
+		first.Host, first.Events, first.Final = HostSample{}, nil, false
+		return first, second, true
 	default:
 		return s, Snapshot{}, false
 	}
-	first.Host, first.Events, first.Final = HostSample{}, nil, false
+	first.Host, first.Events, first.Probes, first.Bindings, first.Final = HostSample{}, nil, nil, nil, false
 	return first, second, true
 }

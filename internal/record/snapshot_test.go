@@ -16,6 +16,10 @@ func TestSplitLosesNothing(t *testing.T) {
 	}
 	r.Flush()
 	whole := Snapshot{Agent: "a", Host: HostSample{AgentCPU: 1}, Events: []Event{{Kind: "x"}}, Final: true, LastSend: 5}
+	for i := range 5 {
+		whole.Probes = append(whole.Probes, ProbeSample{At: int64(i), Name: "memory", Value: 1})
+		whole.Bindings = append(whole.Bindings, BindingReceipt{Binding: uint64(i), At: 9})
+	}
 	whole.Windows, whole.Sets = c.Take()
 	m := NewMerge()
 	finals, seq := 0, uint64(0)
@@ -26,8 +30,8 @@ func TestSplitLosesNothing(t *testing.T) {
 			add(second)
 			return
 		}
-		if len(s.Windows) > 1 || len(s.Sets) > 0 && len(s.Sets[0].Pages) > 1 {
-			t.Errorf("not divided: %d windows, %d sets", len(s.Windows), len(s.Sets))
+		if len(s.Windows) > 1 || len(s.Sets) > 0 && len(s.Sets[0].Pages) > 1 || len(s.Probes)+len(s.Bindings) > 1 {
+			t.Errorf("not divided: %d windows, %d sets, %d probes, %d receipts", len(s.Windows), len(s.Sets), len(s.Probes), len(s.Bindings))
 		}
 		if s.Final {
 			finals++
@@ -42,6 +46,9 @@ func TestSplitLosesNothing(t *testing.T) {
 	}
 	if finals != 1 || len(m.Events()) != 1 || len(m.Hosts()["a"]) != 1 || m.LastSend() != 5 {
 		t.Errorf("%d final parts, %d events, %d samples, want one of each", finals, len(m.Events()), len(m.Hosts()["a"]))
+	}
+	if first, others := m.BindingReceipts(); len(first) != 5 || len(others) != 0 || len(m.Probes()) != 5 {
+		t.Errorf("%d and %d receipts, %d probes; want 5 and none, 5", len(first), len(others), len(m.Probes()))
 	}
 	if seq < 10 {
 		t.Errorf("only %d parts", seq)
