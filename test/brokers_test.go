@@ -139,7 +139,7 @@ func (r record) proxied(s relay.Stats, created int) {
 	for _, mode := range []string{"connection-per-message", "connection-per-message-confirm"} {
 		cost := func(broker string) float64 {
 			o := r.at("broker="+broker, "mode="+mode, "latency=0ms")
-			return r.figure(o, "broker.cpu") / r.figure(o, "send.rate")
+			return r.figure(o, "broker.cpu.mean") / r.figure(o, "send.rate")
 		}
 		a, b := cost("rabbit"), cost("proxied")
 		r.t.Logf("%s: the broker's CPU for a message is %.2f ms direct, %.2f ms through the relay", mode, 1000*a, 1000*b)

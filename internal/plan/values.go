@@ -46,7 +46,7 @@ func Values() []ValueInfo {
 				"the highest " + q.Name + " of any full interval of the measurement (the cell's interval: a minute)"})
 		}
 	}
-	return append(values,
+	values = append(values,
 		ValueInfo{"sent", "Sent", Count, "messages that Publish accepted, warm-up included"},
 		ValueInfo{"confirmed", "Confirmed", Count, "messages confirmed, warm-up included"},
 		ValueInfo{"received", "Received", Count, "different messages received, over all subscriptions"},
@@ -64,8 +64,24 @@ func Values() []ValueInfo {
 		ValueInfo{"connection.blocked", "Conn. blocked", Seconds, "time that the broker held connections back (connection.blocked), summed over publishers' connections"},
 		ValueInfo{"agent.cpu", "Agent CPU", Cores, "of the busiest agent process, mean of the measurement"},
 		ValueInfo{"agent.rss", "Agent RSS", Bytes, "of the largest agent process, greatest of the measurement"},
-		ValueInfo{"broker.cpu", "Broker CPU", Cores, "of the broker's process on an agent's host, mean of the measurement"},
-		ValueInfo{"broker.rss", "Broker RSS", Bytes, "of the broker's process on an agent's host, greatest of the measurement"},
+	)
+	values = append(values, figureValues()...)
+	for _, b := range []struct{ name, title, doc string }{
+		{"binding", "Binding", "call that makes a binding (topology.churn) to the broker's word that it is made"},
+		{"binding.first", "Binding to first", "call that makes a binding to the receipt of the first message through it"},
+		{"binding.message", "Binding message", "send call to receipt, of further messages through such a binding"},
+	} {
+		for _, q := range Quantiles() {
+			values = append(values, ValueInfo{b.name + "." + q.Name, b.title + " " + q.Name, Seconds, b.doc})
+		}
+	}
+	return append(values,
+		ValueInfo{"binding.made", "Bindings made", Count, "bindings that the broker has confirmed (topology.churn), warm-up included"},
+		ValueInfo{"binding.removed", "Bindings removed", Count, "bindings that were removed again while messages flowed"},
+		ValueInfo{"binding.errors", "Binding errors", Count, "calls to make or remove a binding that failed"},
+		ValueInfo{"binding.sent", "Binding sent", Count, "messages sent through bindings after the broker had confirmed them"},
+		ValueInfo{"binding.received", "Binding received", Count, "different messages of those that were received"},
+		ValueInfo{"binding.lost", "Binding lost", Count, "messages of those that were not received until the drain ended by silence"},
 	)
 }
 

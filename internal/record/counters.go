@@ -43,13 +43,13 @@ type Series uint8
 
 // The series, all in nanoseconds.
 const (
-	Send       Series = iota // send call to confirm
-	SendDue                  // due time to confirm
-	Processing               // due time (closed loop: send call) to receipt
-	Lateness                 // how late the generator itself sent
-	Blocked                  // how long the broker kept the publisher from sending
-	Binding                  // call that makes a binding to the broker's word
-	BindingMessage           // send call to receipt of messages through a new binding, less the first received
+	Send           Series = iota // send call to confirm
+	SendDue                      // due time to confirm
+	Processing                   // due time (closed loop: send call) to receipt
+	Lateness                     // how late the generator itself sent
+	Blocked                      // how long the broker kept the publisher from sending
+	Binding                      // call that makes a binding to the broker's word
+	BindingMessage               // send call to receipt of messages through a new binding, less the first received
 	numSeries
 )
 

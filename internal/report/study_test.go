@@ -56,7 +56,7 @@ func study() (plan.Run, []plan.Outcome) {
 	}
 	run.Tables = []plan.Table{
 		{Title: "Send rates", Split: []string{"broker"}, Rows: []string{"mode", "threads"}, Columns: []string{"latency"}, Values: []string{"send.rate"}},
-		{Rows: []string{"broker", "mode", "threads", "latency"}, Values: []string{"throughput", "send.p99", "processing.p99", "lost", "agent.cpu", "broker.rss"}},
+		{Rows: []string{"broker", "mode", "threads", "latency"}, Values: []string{"throughput", "send.p99", "processing.p99", "lost", "agent.cpu", "broker.rss.max"}},
 	}
 	return run, outcomes
 }
@@ -79,7 +79,7 @@ func studied(c plan.Cell, threads int, latency string) []plan.Outcome {
 		factor := []float64{1, 1.01, 0.5}[r-1] // the median is the first
 		o := outcome(c, r, map[string]plan.Value{
 			"send.rate": {Number: rate * factor}, "throughput": {Number: rate * factor}, "receive.rate": {Number: rate * factor},
-			"send.p99": send, "processing.p99": {Number: 1.2345}, "lost": {}, "agent.cpu": {Number: 1.25}, "broker.rss": {Number: 220_200_960},
+			"send.p99": send, "processing.p99": {Number: 1.2345}, "lost": {}, "agent.cpu": {Number: 1.25}, "broker.rss.max": {Number: 220_200_960},
 		})
 		all = append(all, o)
 	}

@@ -26,7 +26,7 @@ const (
 // performance are the values that say how fast the broker was, and so are doubtful when the load was not what it should be.
 func performance() []string {
 	names := []string{"send.rate", "confirm.rate", "receive.rate", "throughput"}
-	for _, l := range []string{"send", "send.due", "processing"} {
+	for _, l := range []string{"send", "send.due", "processing", "binding", "binding.first", "binding.message"} {
 		for _, q := range plan.Quantiles() {
 			names = append(names, l+"."+q.Name)
 		}

@@ -14,6 +14,7 @@ func sampleAt(at time.Duration, cpu float64, rss int64) record.HostSample {
 
 func TestHostFigures(t *testing.T) {
 	x := newWorld(nil)
+	x.task.Cell.Broker.Process = plan.Processes{{Port: 5672}}
 	x.steady(100, atOnce)
 	x.samples = []record.HostSample{
 		sampleAt(-time.Second, 9, 9<<30), // preparation
@@ -26,8 +27,35 @@ func TestHostFigures(t *testing.T) {
 	o := x.judge()
 	near(t, o, "agent.cpu", 1.4)
 	near(t, o, "agent.rss", 50)
-	near(t, o, "broker.cpu", 2.8)
-	near(t, o, "broker.rss", 300)
+	for name, want := range map[string]float64{
+		"broker.cpu.mean": 2.8, "broker.cpu.p50": 1, "broker.cpu.max": 3, // of seconds 0 and 5; of two the lower
+		"broker.rss.mean": 280, "broker.rss.p50": 100, "broker.rss.max": 300,
+	} {
+		near(t, o, name, want)
+	}
+}
+
+// Agents of one host see the same broker; those of several hosts see parts of it.
+func TestBrokerOfSeveralHosts(t *testing.T) {
+	at := func(agent string, second int, cpu float64) record.Snapshot {
+		return record.Snapshot{Agent: agent, Seq: uint64(second), Host: record.HostSample{At: int64(second) * int64(time.Second), AgentCPU: 1, HasBroker: true, BrokerCPU: cpu, BrokerRSS: 10}}
+	}
+	x := newWorld(nil)
+	x.task.Cell.Broker.Process = plan.Processes{{Port: 5672}}
+	x.facts.Agents = []plan.AgentPart{{Agent: "p", Index: 0, Host: "one", Clock: "1"}, {Agent: "q", Index: 1, Host: "one", Clock: "1"}, {Agent: "r", Index: 2, Host: "two", Clock: "2"}}
+	x.steady(10, atOnce)
+	for second := range 11 {
+		x.merge.Add(at("p", second, 1))
+		x.merge.Add(at("q", second, 1))
+		if second < 10 { // the last second is not known
+			x.merge.Add(at("r", second, float64(second)))
+		}
+	}
+	o := x.judge()
+	near(t, o, "broker.cpu.mean", 1+5)
+	near(t, o, "broker.cpu.p50", 1+5)
+	near(t, o, "broker.cpu.max", 1+9)
+	near(t, o, "broker.rss.max", 20)
 }
 
 // TestSamplesWeighByTheirTimeInTheMeasurement: a mean of samples would give a few milliseconds after the end the weight of a second, and

@@ -22,6 +22,8 @@ const (
 	NANoSamples     = "no samples"
 	NANotMeasured   = "not measured"
 	NANoProcess     = "no process of the broker on an agent's host"
+	NANotSaid       = "not said by the broker"
+	NANoChurn       = "no bindings made while messages flow"
 )
 
 // Confirmed tells whether messages sent in this mode are confirmed by the broker.
@@ -74,6 +76,8 @@ func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	j.highest()
 	j.counts()
 	j.hosts()
+	j.probes()
+	j.bindings()
 	j.doubts()
 	j.verdict()
 	return j.out

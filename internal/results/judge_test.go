@@ -63,7 +63,10 @@ func TestAQuietTaskIsValid(t *testing.T) {
 	na(t, o, "send.due.p50", NAClosedLoop)
 	na(t, o, "lateness.p99", NAClosedLoop)
 	na(t, o, "blocked.max", NAClosedLoop)
-	na(t, o, "broker.cpu", NANoProcess)
+	na(t, o, "broker.cpu.mean", NANotSaid)
+	na(t, o, "broker.rss.p50", NANoProcess)
+	na(t, o, "broker.memory.max", NANotSaid)
+	na(t, o, "binding.first.p50", NANoChurn)
 	for name, v := range o.Values {
 		if len(v.Flags) > 0 {
 			t.Errorf("%s has flags %v for no reason", name, v.Flags)
@@ -79,6 +82,11 @@ func TestEveryValueIsInEveryOutcome(t *testing.T) {
 	for name, o := range map[string]plan.Outcome{
 		"measured": func() plan.Outcome { x := newWorld(nil); x.steady(100, atOnce); return x.judge() }(),
 		"failed":   Judge(newWorld(nil).task, record.NewMerge(), Facts{Failure: "no broker"}),
+		"churned": func() plan.Outcome {
+			x := newWorld(func(w *plan.Workload) { w.Topology.Churn.Rate = 1 })
+			x.steady(100, atOnce)
+			return x.judge()
+		}(),
 		"no consumers": func() plan.Outcome {
 			x := newWorld(func(w *plan.Workload) { w.Consumers.Nodes = 0 })
 			x.send(0)

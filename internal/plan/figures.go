@@ -1,0 +1,67 @@
+package plan
+
+import "strings"
+
+// Figure is something that a broker says of itself while it works, as its driver probes it. Those of several nodes are added up.
+type Figure struct {
+	Name  string
+	Title string
+	Unit  Unit
+	// Since says that a sample is of the time since the one before, and not of its moment.
+	Since bool
+	Doc   string
+}
+
+// Figures lists every figure, in the order of the documentation: those of package drivers; a test compares them.
+func Figures() []Figure {
+	return []Figure{
+		{"memory", "memory", Bytes, false, "memory of the broker, as it accounts for itself"},
+		{"memory.connections", "memory, connections", Bytes, false, "of its memory: connections and channels"},
+		{"memory.queues", "memory, queues", Bytes, false, "of its memory: queues"},
+		{"memory.metadata", "memory, metadata", Bytes, false, "of its memory: bindings and other definitions"},
+		{"memory.binary", "memory, bodies", Bytes, false, "of its memory: message bodies"},
+		{"memory.other", "memory, other", Bytes, false, "of its memory: everything else"},
+		{figureCPU, "CPU", Cores, true, "of the broker's processes, as their host says where the matrix names them (process), else as the broker says"},
+		{"erlang_processes", "Erlang processes", Count, false, "Erlang processes"},
+		{"run_queue", "run queue", Count, false, "tasks that wait for a scheduler"},
+		{"file_descriptors", "file descriptors", Count, false, "file descriptors in use"},
+		{"connections", "connections", Count, false, "connections"},
+		{"channels", "channels", Count, false, "channels"},
+		{"consumers", "consumers", Count, false, "consumers"},
+		{"queues", "queues", Count, false, "queues of the task"},
+		{"bindings", "bindings", Count, false, "bindings"},
+		{"queue_depth", "queue depth", Count, false, "messages in the task's queues, unacknowledged ones included"},
+		{"unacked", "unacked", Count, false, "messages of the task delivered and not acknowledged"},
+		{"publish_rate", "publish rate", PerSecond, true, "messages published, a second"},
+		{"deliver_rate", "deliver rate", PerSecond, true, "messages delivered, a second"},
+		{"connection_rate", "connection rate", PerSecond, true, "connections opened, a second"},
+		{"disk_free", "disk free", Bytes, false, "free disk space"},
+		{"stored", "stored", Bytes, false, "bytes on disk"},
+		{"lag", "lag", Count, false, "messages that the task's consumers have yet to commit"},
+		{"under_replicated", "under-replicated", Count, false, "partitions or queues with fewer replicas in sync than they should have"},
+	}
+}
+
+const figureCPU = "cpu"
+
+// processFigure is what the host alone says of the broker.
+var processFigure = Figure{"rss", "RSS", Bytes, true, "resident memory of the broker's processes, as their host says where the matrix names them (process)"}
+
+// FigureStatistics lists what tables can show of a figure: "broker.memory.p50".
+func FigureStatistics() []string { return []string{"mean", "p50", "max"} }
+
+// FigureValue is the name of the value that is a statistic of a figure.
+func FigureValue(figure, statistic string) string { return "broker." + figure + "." + statistic }
+
+// figureValues lists the values of the figures.
+func figureValues() []ValueInfo {
+	statistics := map[string]string{"mean": "mean of the measurement", "p50": "median of its samples", "max": "greatest of its samples"}
+	var values []ValueInfo
+	for _, f := range append(Figures(), processFigure) {
+		for _, s := range FigureStatistics() {
+			doc := strings.TrimSuffix(f.Doc, ".") + "; " + statistics[s]
+			values = append(values, ValueInfo{FigureValue(f.Name, s), "Broker " + f.Title + " " + s, f.Unit, doc})
+		}
+	}
+	return values
+}
