@@ -1,0 +1,59 @@
+package server
+
+import "sync"
+
+// delivery is an event for one client.
+type delivery struct {
+	event   *event
+	retries int32
+}
+
+// client is one that reads a persistent subscription. slots, inFlight and total are guarded by its group.
+type client struct {
+	from     string
+	size     int // of its buffer
+	slots    int // of the buffer that are free
+	inFlight int
+	total    int64
+	measured int64
+
+	mu      sync.Mutex
+	waiting []delivery
+	why     *fault // it was dropped
+	wake    chan struct{}
+}
+
+func newClient(from string, size int) *client {
+	return &client{from: from, size: size, slots: size, wake: make(chan struct{}, 1)}
+}
+
+func (c *client) deliver(d delivery) {
+	c.mu.Lock()
+	c.waiting = append(c.waiting, d)
+	c.mu.Unlock()
+	c.rouse()
+}
+
+func (c *client) drop(why *fault) {
+	c.mu.Lock()
+	c.why = why
+	c.mu.Unlock()
+	c.rouse()
+}
+
+func (c *client) rouse() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// collect takes what is waiting into the room of an earlier collection.
+func (c *client) collect(into []delivery) ([]delivery, *fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	into = append(into[:0], c.waiting...)
+	clear(c.waiting)
+	c.waiting = c.waiting[:0]
+	return into, c.why
+}
