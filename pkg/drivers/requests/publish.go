@@ -1,0 +1,173 @@
+package requests
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// guarded ends a request that is under way when the context ends with which Publish or Flush was called.
+type guarded struct {
+	ctx   context.Context
+	stop  func() bool
+	now   *guard
+	under atomic.Pointer[guard]
+}
+
+// guard is the part of guarded that belongs to one context.
+type guard struct{ _ byte }
+
+// enter begins a request on behalf of ctx; leave ends it. It costs something for each context, not for each request.
+func (g *guarded) enter(ctx context.Context, end func()) {
+	if ctx != g.ctx {
+		g.release()
+		mine := &guard{}
+		g.ctx, g.now = ctx, mine
+		g.stop = context.AfterFunc(ctx, func() {
+			if g.under.Load() == mine {
+				end()
+			}
+		})
+	}
+	g.under.Store(g.now)
+}
+
+func (g *guarded) leave() { g.under.Store(nil) }
+
+func (g *guarded) release() {
+	if g.stop != nil {
+		g.stop()
+	}
+}
+
+// Publish takes a message into the queue or batch, or sends it and waits for the answer, as the mode is.
+func (p *Publisher) Publish(ctx context.Context, m drivers.Message) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.ready(ctx); err != nil {
+		return err
+	}
+	mode := p.plan.Spec.Mode
+	if mode == drivers.ConfirmWindow {
+		return p.enqueue(ctx, m)
+	}
+	p.batch = append(p.batch, m)
+	if mode == drivers.ConfirmBatch && len(p.batch) < p.plan.Spec.Batch {
+		return nil
+	}
+	send := p.sendBatch
+	if !mode.Confirmed() {
+		send = p.sendUnconfirmed
+	}
+	err := send(ctx)
+	if n := len(p.batch); n > 0 { // ctx ended before anything was sent
+		p.batch = p.batch[:n-1]
+	}
+	return err
+}
+
+func (p *Publisher) ready(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := p.isBroken(); err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	if p.done || p.ctx.Err() != nil {
+		return fmt.Errorf("publish: %w", drivers.ErrClosed)
+	}
+	return nil
+}
+
+// enqueue waits for room.
+func (p *Publisher) enqueue(ctx context.Context, m drivers.Message) error {
+	select {
+	case p.queue <- m:
+		return nil
+	default:
+	}
+	select {
+	case p.queue <- m:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.broken:
+		return fmt.Errorf("publish: %w", p.cause)
+	case <-p.closing:
+	case <-p.ctx.Done():
+	}
+	return fmt.Errorf("publish: %w", drivers.ErrClosed)
+}
+
+// sendBatch sends what was gathered and confirms it, unless ctx has ended. If it ends in the meantime, the confirms say so.
+func (p *Publisher) sendBatch(ctx context.Context) error {
+	p.guarded.enter(ctx, p.cancel)
+	defer p.guarded.leave()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p.first.settle(p.batch)
+	p.batch = p.batch[:0]
+	return nil
+}
+
+func (p *Publisher) sendUnconfirmed(ctx context.Context) error {
+	p.guarded.enter(ctx, p.cancel)
+	defer p.guarded.leave()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	answered, err := p.first.request(p.batch)
+	p.batch = p.batch[:0]
+	if err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	if answered > 0 && p.first.verdicts[0] != nil {
+		return fmt.Errorf("publish: %w", p.first.verdicts[0])
+	}
+	return nil
+}
+
+// Flush sends the batch that was gathered. Its answer is its confirm, so that it waits for that: a goroutine more would cost, and
+// whoever flushes waits for the confirms next.
+func (p *Publisher) Flush(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := ctx.Err(); err != nil || len(p.batch) == 0 {
+		return err
+	}
+	return p.sendBatch(ctx)
+}
+
+// Close sends what is there and waits for the answers, within the grace.
+func (p *Publisher) Close() error {
+	p.once.Do(func() {
+		p.notice.End()
+		close(p.closing)
+		hard := time.AfterFunc(grace, p.cancel)
+		defer hard.Stop()
+		p.mu.Lock()
+		p.done = true
+		if p.queue != nil {
+			close(p.queue)
+		}
+		if len(p.batch) > 0 {
+			p.first.settle(p.batch)
+		}
+		p.guarded.release()
+		p.mu.Unlock()
+		p.running.Wait()
+		if p.plan.Settle != nil && !p.plan.Spec.Mode.Confirmed() && p.isBroken() == nil && p.ctx.Err() == nil {
+			_ = p.plan.Settle(p.ctx) // nobody was promised more than the attempt
+		}
+		p.cancel()
+		p.watch.Stop()
+		if p.plan.Leave != nil {
+			p.plan.Leave()
+		}
+	})
+	return nil
+}

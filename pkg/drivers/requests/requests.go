@@ -1,0 +1,201 @@
+// Package requests is the publishing half of drivers whose broker answers requests: what a publisher accepts goes out in requests of one
+// or more messages, and the answer to a request is the confirm of its messages. Every mode is here once, with its waits, its deadlines
+// and its end, so that such a driver only sends.
+package requests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// grace is how long what is under way when a publisher is closed may take to end in order.
+const grace = 2 * time.Second
+
+// Send sends these messages, in one request or in several one after another, and waits for the answers. What the broker says of
+// batch[i] goes into verdicts[i], which is nil at first: nil, or an error that wraps drivers.ErrRejected. answered is of how many messages,
+// from the first, there is a verdict; an error says why there is none of the others, and breaks the publisher. One goroutine at a time
+// calls each Send. Bodies are lent until it returns.
+type Send func(ctx context.Context, batch []drivers.Message, verdicts []error) (answered int, err error)
+
+// Plan is how a publisher sends.
+type Plan struct {
+	Spec drivers.PublisherSpec
+	// Lane makes what sends the requests of one lane, one at a time. New calls it once for each lane.
+	Lane func() Send
+	// Lanes is how many requests confirm-window has under way at a time; with one, messages stay in order. All other modes have one.
+	Lanes int
+	// Most is how many messages confirm-window puts into one request: those that are there when a lane is free, so that a
+	// message waits for none that comes later. confirm-batch hands over whole batches, all other modes single messages.
+	Most int
+	// Patience is how long the answer to a request may take until the link counts as broken.
+	Patience time.Duration
+	// Settle, if any, is called by Close of a publisher without confirms whose link is whole: it returns when the broker has taken all that was sent.
+	Settle func(ctx context.Context) error
+	// Leave is called at the end of Close.
+	Leave func()
+}
+
+// Publisher is a drivers.Publisher. Its link is whatever Send uses.
+type Publisher struct {
+	plan   Plan
+	notice *drivers.Notice
+	ctx    context.Context // of requests
+	cancel context.CancelFunc
+	broken chan struct{} // closed by Broke
+	break1 sync.Once
+	cause  error // why, once broken is closed
+
+	mu      sync.Mutex // held by Publish and Flush; once done is set nothing is accepted
+	done    bool
+	closing chan struct{}
+	queue   chan drivers.Message // confirm-window
+	first   *lane                // all other modes
+	batch   []drivers.Message    // not sent yet
+	guarded guarded
+
+	confirming sync.Mutex
+	lanes      []*lane
+	running    sync.WaitGroup
+	watch      *time.Timer
+	once       sync.Once
+}
+
+// lane sends one request at a time.
+type lane struct {
+	p        *Publisher
+	send     Send
+	since    atomic.Int64 // when the request under way began, on the publisher's clock; 0: there is none
+	verdicts []error
+}
+
+// start is the zero of the clock that lanes read.
+var start = time.Now()
+
+// New begins to publish.
+func New(plan Plan) *Publisher {
+	p := &Publisher{plan: plan, notice: drivers.NewNotice(plan.Spec.OnClosed), broken: make(chan struct{}), closing: make(chan struct{})}
+	if p.plan.Spec.OnConfirm == nil {
+		p.plan.Spec.OnConfirm = func(uint64, error) {}
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	lanes := 1
+	if plan.Spec.Mode == drivers.ConfirmWindow {
+		lanes = max(1, plan.Lanes)
+		p.queue = make(chan drivers.Message, max(1, plan.Spec.Window))
+	}
+	for range lanes {
+		p.lanes = append(p.lanes, &lane{p: p, send: plan.Lane()})
+	}
+	p.first = p.lanes[0]
+	if p.queue != nil {
+		for _, l := range p.lanes {
+			p.running.Go(l.run)
+		}
+	}
+	p.watch = time.AfterFunc(time.Hour, p.look)
+	p.watch.Reset(plan.Patience / 4)
+	return p
+}
+
+// Broke says that the link is broken. Only the first call does anything. It does not wait for requests that are under way.
+func (p *Publisher) Broke(cause error) {
+	p.break1.Do(func() {
+		p.cause = fmt.Errorf("%w: %w", drivers.ErrClosed, cause)
+		close(p.broken)
+		p.notice.Broke(p.cause)
+	})
+}
+
+// Abandon ends all requests without an answer, as a session does that is closed; nothing is told to OnClosed.
+func (p *Publisher) Abandon() {
+	p.notice.End()
+	p.cancel()
+}
+
+var errAbandoned = errors.New("closed before the broker answered")
+
+// isBroken gives the cause, or nil.
+func (p *Publisher) isBroken() error {
+	select {
+	case <-p.broken:
+		return p.cause
+	default:
+		return nil
+	}
+}
+
+// look breaks the link if the answer to a request takes too long.
+func (p *Publisher) look() {
+	now := int64(time.Since(start))
+	for _, l := range p.lanes {
+		if since := l.since.Load(); since > 0 && now-since > int64(p.plan.Patience) {
+			p.Broke(fmt.Errorf("no answer for %v", p.plan.Patience))
+			p.cancel()
+		}
+	}
+	if p.ctx.Err() == nil {
+		p.watch.Reset(p.plan.Patience / 4)
+	}
+}
+
+// run sends what is in the queue until that is closed.
+func (l *lane) run() {
+	batch := make([]drivers.Message, 0, l.p.plan.Most)
+	for m := range l.p.queue {
+		batch = append(batch[:0], m)
+	more:
+		for len(batch) < l.p.plan.Most {
+			select {
+			case m, open := <-l.p.queue:
+				if !open {
+					break more
+				}
+				batch = append(batch, m)
+			default:
+				break more
+			}
+		}
+		l.settle(batch)
+	}
+}
+
+// request sends a batch, unless the link is broken, and says of how many messages there is a verdict.
+func (l *lane) request(batch []drivers.Message) (int, error) {
+	p := l.p
+	if err := p.isBroken(); err != nil {
+		return 0, err
+	}
+	if p.ctx.Err() != nil {
+		return 0, fmt.Errorf("%w: %w", drivers.ErrClosed, errAbandoned)
+	}
+	l.verdicts = append(l.verdicts[:0], make([]error, len(batch))...)
+	l.since.Store(int64(time.Since(start)))
+	answered, err := l.send(p.ctx, batch, l.verdicts)
+	l.since.Store(0)
+	if err != nil {
+		p.Broke(err)
+		return answered, p.isBroken()
+	}
+	return answered, nil
+}
+
+// settle sends a batch and confirms it.
+func (l *lane) settle(batch []drivers.Message) {
+	answered, err := l.request(batch)
+	p := l.p
+	p.confirming.Lock()
+	defer p.confirming.Unlock()
+	for i := range batch {
+		if i < answered {
+			p.plan.Spec.OnConfirm(batch[i].Token, l.verdicts[i])
+		} else {
+			p.plan.Spec.OnConfirm(batch[i].Token, err)
+		}
+	}
+}
