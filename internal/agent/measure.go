@@ -50,10 +50,12 @@ func (t *task) measure(ctx context.Context) error {
 		defer t.reporting.Done()
 		t.report(ctx, e)
 	}()
+	finish := t.startProber(ctx)
 	start := t.beginning() - t.work.Warmup.D().Nanoseconds()
 	if err := e.Run(ctx, start); err != nil {
 		return err
 	}
+	finish(ctx)
 	if err := t.snapshotSoon(ctx, e, stopped); err != nil && ctx.Err() == nil {
 		t.log.Warn("send snapshot", "err", err) // the drain does not begin without it
 	}
@@ -135,11 +137,12 @@ func (t *task) take(e *engine.Engine, why occasion) {
 		return
 	}
 	s := record.Snapshot{Protocol: plan.Protocol, Task: t.a.Task.ID, Agent: t.cfg.Name, Clock: clock.ID(), Final: why == final,
-		Windows: part.Windows, Sets: part.Sets, Events: part.Events, LastSend: part.LastSend, LastConfirm: part.LastConfirm,
+		Windows: part.Windows, Sets: part.Sets, Events: part.Events, Bindings: part.Bindings, LastSend: part.LastSend, LastConfirm: part.LastConfirm,
 		LastReceipt: part.LastReceipt, Skew: part.Skew}
 	if begin := t.beginning(); begin != 0 {
 		s.At = clock.Now() - begin
 		s.Epoch = time.Now().Add(-time.Duration(s.At))
+		s.Probes = t.takeProbed()
 	}
 	if t.figuresDue(why, s.At) {
 		s.Host = t.host.sample()

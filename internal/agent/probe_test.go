@@ -21,6 +21,8 @@ type probe struct {
 	inside                        sync.WaitGroup // of it: Done by the first call
 	report                        chan string    // the link says so in an event when it has sent
 	password                      atomic.Pointer[string]
+	figures                       func(ctx context.Context, n int64) ([]drivers.Figure, error) // of its sessions, which are Probers then
+	probed                        atomic.Int64
 }
 
 var (
@@ -58,7 +60,16 @@ func (probeDriver) Open(_ context.Context, options json.RawMessage, env drivers.
 	if n := p.open.Add(1); n > p.most.Load() {
 		p.most.Store(n)
 	}
+	if p.figures != nil {
+		return figureSession{&probeSession{p: p, env: env}}, nil
+	}
 	return &probeSession{p: p, env: env}, nil
+}
+
+type figureSession struct{ *probeSession }
+
+func (s figureSession) Probe(ctx context.Context) ([]drivers.Figure, error) {
+	return s.p.figures(ctx, s.p.probed.Add(1))
 }
 
 type probeSession struct {

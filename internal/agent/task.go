@@ -47,6 +47,7 @@ type task struct {
 	begin     int64          // clock.Now() when the measurement begins; 0: not known yet
 	skewed    time.Duration
 	phase     plan.Phase
+	probed    []record.ProbeSample
 
 	cleared   bool // topology removed; used by live alone
 	reporting sync.WaitGroup
