@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,15 +14,15 @@ import (
 )
 
 const (
-	readyWithin = 3 * time.Minute // of a cluster of three on a busy machine
-	readyEvery  = 250 * time.Millisecond
+	readyWithin  = 3 * time.Minute // of a cluster of three on a busy machine
+	readyEvery   = 250 * time.Millisecond
+	answerWithin = 5 * time.Second // of a broker that is asked whether it is ready
 )
 
 // lab is everything that one invocation has started.
 type lab struct {
-	dir   string
+	site  *site
 	keep  bool
-	out   io.Writer
 	plans []*Plan
 	env   []string
 
@@ -31,35 +30,32 @@ type lab struct {
 }
 
 func newLab(out io.Writer, keep bool) (*lab, error) {
-	cache, err := os.UserCacheDir()
+	s, err := newSite(out)
 	if err != nil {
-		return nil, fmt.Errorf("find a folder for the brokers' files: %w", err)
+		return nil, err
 	}
-	root := filepath.Join(cache, "lockstep-lab")
-	if err := os.MkdirAll(root, 0o700); err != nil {
-		return nil, fmt.Errorf("make a folder for the brokers' files: %w", err)
-	}
-	dir, err := os.MkdirTemp(root, time.Now().Format("0102-150405-"))
-	if err != nil {
-		return nil, fmt.Errorf("make a folder for the brokers' files: %w", err)
-	}
-	return &lab{dir: dir, keep: keep, out: out}, nil
+	return &lab{site: s, keep: keep}, nil
 }
 
 // start starts all parts side by side and returns when all are ready.
 func (l *lab) start(ctx context.Context, parts []Part) error {
+	if err := meetAll(ctx, l.site, parts); err != nil {
+		return err
+	}
 	begun := time.Now()
 	for _, part := range parts {
-		if err := l.launch(ctx, part); err != nil {
-			return fmt.Errorf("start %s: %w", part.Name, err)
+		plan, err := l.plan(part)
+		if err != nil {
+			return fmt.Errorf("plan %s: %w", part.Name, err)
 		}
+		l.plans = append(l.plans, plan)
+	}
+	if err := l.launch(ctx, parts, begun); err != nil {
+		return err
 	}
 	for i, part := range parts {
-		if err := awaitReady(ctx, l.plans[i]); err != nil {
-			return fmt.Errorf("wait for %s: %w", part.Name, err)
-		}
-		fmt.Fprintf(l.out, "lab: %s is ready after %.1f s\n", part.Name, time.Since(begun).Seconds())
 		l.env = append(l.env, l.plans[i].Env()...)
+		l.env = append(l.env, l.plans[i].pids(part.Name)...)
 	}
 	address, err := l.serveControl()
 	if err != nil {
@@ -69,46 +65,73 @@ func (l *lab) start(ctx context.Context, parts []Part) error {
 	return nil
 }
 
-func (l *lab) launch(ctx context.Context, part Part) error {
-	if err := part.Install(ctx, l.out); err != nil {
-		return err
-	}
-	dir := filepath.Join(l.dir, part.Name)
+func (l *lab) plan(part Part) (*Plan, error) {
+	dir := filepath.Join(l.site.dir, part.Name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
-	plan, err := part.Plan(dir)
-	if err != nil {
-		return err
+	return part.Plan(l.site, dir)
+}
+
+// launch starts the processes of all parts; the first part that fails ends the wait for the others.
+func (l *lab) launch(ctx context.Context, parts []Part, begun time.Time) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	failures := make(chan error, len(parts))
+	for i, part := range parts {
+		wg.Go(func() {
+			if err := l.plans[i].launch(ctx); err != nil {
+				failures <- fmt.Errorf("start %s: %w", part.Name, err)
+				cancel()
+				return
+			}
+			l.site.say("%s is ready after %.1f s", part.Name, time.Since(begun).Seconds())
+		})
 	}
-	l.plans = append(l.plans, plan)
-	for _, p := range slices.Concat(plan.Helpers, plan.Processes) {
-		if err := p.Start(); err != nil {
+	wg.Wait()
+	close(failures)
+	return <-failures
+}
+
+// launch starts a part's processes and waits until they are ready.
+func (p *Plan) launch(ctx context.Context) error {
+	for _, h := range p.Helpers {
+		if err := h.Start(ctx); err != nil {
 			return err
 		}
 	}
-	return nil
+	errs := make([]error, len(p.Processes))
+	var wg sync.WaitGroup
+	for i, process := range p.Processes {
+		wg.Go(func() { errs[i] = process.Start(ctx) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return p.await(ctx, slices.Concat(p.Helpers, p.Processes))
 }
 
-// awaitReady polls until the plan's broker answers, one of its processes ends, or patience does.
-func awaitReady(ctx context.Context, plan *Plan) error {
+// await polls until the brokers that run are ready, one of the watched processes ends, or patience does.
+func (p *Plan) await(ctx context.Context, watched []*Process) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	ticker := time.NewTicker(readyEvery)
 	defer ticker.Stop()
 	for {
-		missing := plan.Ready(ctx)
-		if missing == nil {
-			return nil
-		}
-		for _, p := range slices.Concat(plan.Helpers, plan.Processes) {
-			if err := p.Check(); err != nil {
+		missing := p.ready(ctx)
+		for _, w := range watched {
+			if err := w.Check(); err != nil {
 				return err
 			}
 		}
+		if missing == nil {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w; last seen: %w", ctx.Err(), missing)
+			return fmt.Errorf("wait until it is ready: %w; last seen: %w", ctx.Err(), missing)
 		case <-ticker.C:
 		}
 	}
@@ -134,55 +157,9 @@ func (l *lab) stop() {
 	}
 	wg.Wait()
 	if l.keep {
-		fmt.Fprintln(l.out, "lab: the brokers' files are in", l.dir)
-		return
+		l.site.say("the brokers' files are in %v", l.site.dir)
 	}
-	if err := os.RemoveAll(l.dir); err != nil {
-		fmt.Fprintln(l.out, "lab: remove the brokers' files:", err)
-	}
-}
-
-// serveControl lets the command disturb the brokers:
-//
-//	POST /kill?name=rabbitmq      kills a broker as a power cut would
-//	POST /start?name=rabbitmq     starts it again and answers when its part is ready
-//	POST /restart?name=rabbitmq   both
-func (l *lab) serveControl() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("listen for control: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /kill", l.disturb(func(_ context.Context, _ *Plan, p *Process) error {
-		p.Kill()
-		return nil
-	}))
-	mux.HandleFunc("POST /start", l.disturb(func(ctx context.Context, plan *Plan, p *Process) error {
-		return errors.Join(p.Start(), awaitReady(ctx, plan))
-	}))
-	mux.HandleFunc("POST /restart", l.disturb(func(ctx context.Context, plan *Plan, p *Process) error {
-		p.Kill()
-		return errors.Join(p.Start(), awaitReady(ctx, plan))
-	}))
-	l.control = &http.Server{Handler: mux}
-	go func() { _ = l.control.Serve(listener) }() // ends with stop
-	return listener.Addr().String(), nil
-}
-
-func (l *lab) disturb(do func(context.Context, *Plan, *Process) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		name := r.URL.Query().Get("name")
-		for _, plan := range l.plans {
-			for _, p := range plan.Processes {
-				if p.Name != name {
-					continue
-				}
-				if err := do(r.Context(), plan, p); err != nil {
-					http.Error(w, err.Error(), http.StatusInternalServerError)
-				}
-				return
-			}
-		}
-		http.Error(w, fmt.Sprintf("no process %q in this lab", name), http.StatusNotFound)
+	if err := l.site.close(l.keep); err != nil {
+		l.site.say("remove the brokers' files: %v", err)
 	}
 }

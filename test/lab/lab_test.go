@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,7 +12,10 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	faulty := [][]string{nil, {"walk"}, {"run", "rabbitmq"}, {"run", "--", "true"}, {"up", "kafkaesque"}, {"up", "rabbitmq", "--", "true"}}
+	faulty := [][]string{
+		nil, {"walk"}, {"run", "rabbitmq"}, {"run", "--", "true"}, {"up", "kafkaesque"}, {"up", "rabbitmq", "--", "true"},
+		{"up", "--kep", "rabbitmq"}, {"up", "all", "kafkaesque"}, {"list", "rabbitmq"}, {"up"},
+	}
 	for _, args := range faulty {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%v is accepted", args)
@@ -28,6 +30,26 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestAllPartsOnce(t *testing.T) {
+	all, err := choose([]string{"kafka", "all", "kafka"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, p := range all {
+		seen[p.Name]++
+	}
+	for _, p := range parts {
+		want := 1
+		if p.Tool {
+			want = 0
+		}
+		if seen[p.Name] != want {
+			t.Errorf("%s is chosen %d times", p.Name, seen[p.Name])
+		}
+	}
+}
+
 // What a broker's start script leaves running would hold ports and memory for ever.
 func TestStopEndsChildrenToo(t *testing.T) {
 	dir := t.TempDir()
@@ -35,7 +57,7 @@ func TestStopEndsChildrenToo(t *testing.T) {
 		Name: "shell", Dir: dir, Log: filepath.Join(dir, "log"),
 		Command: []string{"/bin/sh", "-c", "trap '' TERM; sleep 600 & echo $! > child; wait; wait"},
 	}
-	if err := p.Start(); err != nil {
+	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var child int
@@ -75,29 +97,8 @@ func TestCommandsExitCode(t *testing.T) {
 		t.Errorf("code %d, error %v, output %q", code, err, out.String())
 	}
 	interrupts <- syscall.SIGINT
-	code, _ = runCommand([]string{"/bin/sh", "-c", "trap 'exit 9' INT; sleep 600 & wait"}, nil, interrupts, &out, &out)
+	code, _ = runCommand([]string{"/bin/sh", "-c", "trap 'kill $!; exit 9' INT; sleep 60 & wait"}, nil, interrupts, &out, &out)
 	if code == 0 {
 		t.Error("an interrupted command's code is 0")
-	}
-}
-
-// Two brokers on one port would not both start.
-func TestFreePorts(t *testing.T) {
-	ports, err := freePorts(20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[int]bool{}
-	for _, port := range ports {
-		if seen[port] {
-			t.Errorf("port %d is given twice", port)
-		}
-		seen[port] = true
-		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			t.Errorf("port %d is not free: %v", port, err)
-			continue
-		}
-		_ = listener.Close()
 	}
 }

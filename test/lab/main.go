@@ -14,17 +14,20 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 const usage = `The lab starts real brokers on 127.0.0.1, on free ports, for tests.
 
   go run ./test/lab run [--keep] PART... -- COMMAND ARGS...   start, run the command, stop; its exit code is the lab's
   go run ./test/lab up [--keep] PART...                       start, print the environment, stop at Ctrl-C
+  go run ./test/lab list                                      print the parts
 
-Parts:
+Parts, or "all" for each that has a broker:
 %s
-State lies in the user's cache folder under lockstep-lab and is removed at the end, unless --keep.
-Brokers can be killed and started again while it runs: curl -X POST "$LOCKSTEP_LAB_CONTROL/restart?name=rabbitmq"
+What is downloaded or built is kept in the user's cache folder under lockstep-lab; a lab's own files are removed at its
+end, unless --keep. Brokers can be disturbed while it runs, with kill, start, restart, pause and resume:
+  curl -X POST "$LOCKSTEP_LAB_CONTROL/restart?name=rabbitmq"
 `
 
 func main() {
@@ -37,6 +40,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		fmt.Fprintf(stderr, "\n"+usage, describeParts())
 		return 2
+	}
+	if order.list {
+		fmt.Fprint(stdout, describeParts())
+		return 0
 	}
 	interrupts := make(chan os.Signal, 4)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -54,12 +61,17 @@ type order struct {
 	parts   []Part
 	command []string // empty: until a signal comes
 	keep    bool
+	list    bool
 }
 
 func parse(args []string) (order, error) {
 	var o order
+	if len(args) == 1 && args[0] == "list" {
+		o.list = true
+		return o, nil
+	}
 	if len(args) == 0 || (args[0] != "run" && args[0] != "up") {
-		return o, errors.New("lab: say run or up")
+		return o, errors.New("lab: say run, up or list")
 	}
 	before := args[1:]
 	if i := slices.Index(before, "--"); i >= 0 {
@@ -71,12 +83,9 @@ func parse(args []string) (order, error) {
 	if err := flags.Parse(before); err != nil {
 		return o, fmt.Errorf("lab: %w", err)
 	}
-	for _, name := range flags.Args() {
-		i := slices.IndexFunc(parts, func(p Part) bool { return p.Name == name })
-		if i < 0 {
-			return o, fmt.Errorf("lab: no part %q", name)
-		}
-		o.parts = append(o.parts, parts[i])
+	var err error
+	if o.parts, err = choose(flags.Args()); err != nil {
+		return o, err
 	}
 	switch {
 	case len(o.parts) == 0:
@@ -123,6 +132,7 @@ func runCommand(command, env []string, interrupts <-chan os.Signal, stdout, stde
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.WaitDelay = 5 * time.Second // what it left running does not hold the lab up
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return 1, fmt.Errorf("start %s: %w", command[0], err)

@@ -3,18 +3,21 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
+	"slices"
+	"strconv"
 	"strings"
 )
 
-// Part is one kind of broker, or cluster of brokers, that the lab can start.
+// Part is one kind of broker, or cluster of brokers, that the lab can start, or a program that tests run.
 type Part struct {
 	Name string
 	Doc  string
-	// Install makes sure that the broker's programs are there, or says what to do.
-	Install func(ctx context.Context, out io.Writer) error
+	// Tool says that it has no broker: "all" leaves it out.
+	Tool bool
+	// Needs are met before Plan.
+	Needs []need
 	// Plan chooses ports and writes configuration into dir, an empty folder. It starts nothing.
-	Plan func(dir string) (*Plan, error)
+	Plan func(s *site, dir string) (*Plan, error)
 }
 
 // Plan is one instance of a part, on this machine, now.
@@ -23,22 +26,80 @@ type Plan struct {
 	Helpers []*Process
 	// Processes are the brokers; those of a cluster start together.
 	Processes []*Process
-	// Ready tells whether the broker answers by now: nil, or what is still missing.
-	Ready func(ctx context.Context) error
-	// Env are the variables, NAME=value, that lead to the broker; asked for when it is ready.
+	// Env are the variables, NAME=value, that lead to the broker; asked for when it is ready. The brokers' process
+	// numbers need not be among them.
 	Env func() []string
+}
+
+// running are the brokers that are neither killed nor paused: those that a cluster can be ready with.
+func (p *Plan) running() []*Process {
+	return slices.DeleteFunc(slices.Clone(p.Processes), func(p *Process) bool { return !p.Running() })
+}
+
+// ready says what is missing until all brokers that run answer, and agree with each other where they are a cluster.
+func (p *Plan) ready(ctx context.Context) error {
+	for _, process := range p.running() {
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		err := process.Ready(ctx)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", process.Name, err)
+		}
+	}
+	return nil
+}
+
+// pids is the variable with the process numbers of the brokers.
+func (p *Plan) pids(part string) []string {
+	name := "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(part, "-", "_")) + "_PID"
+	var numbers []string
+	for _, process := range p.Processes {
+		numbers = append(numbers, strconv.Itoa(process.PID()))
+	}
+	switch len(numbers) {
+	case 0:
+		return nil
+	case 1:
+		return []string{name + "=" + numbers[0]}
+	}
+	return []string{name + "S=" + strings.Join(numbers, ",")}
 }
 
 // parts are what the lab knows.
 var parts = []Part{
-	{Name: "rabbitmq", Doc: "RabbitMQ, one node", Install: installRabbitMQ, Plan: planRabbitMQ},
-	{Name: "rabbitmq3", Doc: "RabbitMQ, a cluster of three nodes", Install: installRabbitMQ, Plan: planRabbitMQ3},
+	{Name: "rabbitmq", Doc: "RabbitMQ, one node", Needs: rabbitNeeds, Plan: planRabbitMQ},
+	{Name: "rabbitmq3", Doc: "RabbitMQ, a cluster of three nodes", Needs: rabbitNeeds, Plan: planRabbitMQ3},
+	{Name: "kafka", Doc: "Kafka 4.3.1, one node", Needs: needs(kafka43), Plan: planKafka(kafka43, "kafka", 1)},
+	{Name: "kafka3", Doc: "Kafka 4.3.1, three nodes, replication factor 3, min.insync.replicas 2", Needs: needs(kafka43), Plan: planKafka(kafka43, "kafka3", 3)},
 }
 
 func describeParts() string {
 	var text strings.Builder
 	for _, p := range parts {
-		fmt.Fprintf(&text, "  %-12s %s\n", p.Name, p.Doc)
+		fmt.Fprintf(&text, "  %-14s %s\n", p.Name, p.Doc)
 	}
 	return text.String()
+}
+
+// choose finds parts by their names; "all" are those with a broker.
+func choose(names []string) ([]Part, error) {
+	var chosen []Part
+	add := func(p Part) {
+		if !slices.ContainsFunc(chosen, func(c Part) bool { return c.Name == p.Name }) {
+			chosen = append(chosen, p)
+		}
+	}
+	for _, name := range names {
+		known := false
+		for _, p := range parts {
+			if p.Name == name || (name == "all" && !p.Tool) {
+				add(p)
+				known = true
+			}
+		}
+		if !known {
+			return nil, fmt.Errorf("lab: no part %q", name)
+		}
+	}
+	return chosen, nil
 }

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,18 +20,24 @@ const gentle = 2 * time.Second
 // Process is one program that the lab starts, and can kill and start again. Its methods are safe for concurrent use.
 type Process struct {
 	Name    string
+	First   []string // a command that makes its folder ready, run once, before the first start; may be empty
 	Command []string
 	Env     []string // all of its environment
 	Dir     string
 	Log     string // file that takes its output
+	PIDFile string // where the broker notes its number, if what is started is a script around it
+	// Ready says what is missing until this broker answers. It is not asked of helpers.
+	Ready func(ctx context.Context) error
 
-	mu    sync.Mutex
-	cmd   *exec.Cmd
-	ended chan struct{}
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	ended   chan struct{}
+	paused  bool
+	logFrom int64 // where its latest start begins in the log
 }
 
 // Start starts it in a process group of its own, which signals from a terminal do not reach.
-func (p *Process) Start() error {
+func (p *Process) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd != nil && !p.hasEnded() {
@@ -38,19 +48,50 @@ func (p *Process) Start() error {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	defer log.Close()
+	if len(p.First) > 0 {
+		first := tool(ctx, p.Dir, p.First[0], p.First[1:]...)
+		first.Env = p.Env
+		if err := finish(first); err != nil {
+			return fmt.Errorf("start %s: %w", p.Name, err)
+		}
+		p.First = nil
+	}
+	size, err := log.Stat()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
 	cmd := exec.Command(p.Command[0], p.Command[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = p.Env, p.Dir, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := fromLastingThread(cmd.Start); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	ended := make(chan struct{})
-	p.cmd, p.ended = cmd, ended
+	p.cmd, p.ended, p.paused, p.logFrom = cmd, ended, false, size.Size()
 	go func() {
 		_ = cmd.Wait() // how it ended does not matter; that it ended does
 		close(ended)
 	}()
 	return nil
+}
+
+// lasting is a thread that ends with the lab. The system kills a process when the thread that started it ends, so that no
+// broker outlives a lab that was itself killed.
+var lasting = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for do := range work {
+			do()
+		}
+	}()
+	return work
+})
+
+func fromLastingThread(do func() error) error {
+	done := make(chan error)
+	lasting() <- func() { done <- do() }
+	return <-done
 }
 
 func (p *Process) hasEnded() bool {
@@ -62,13 +103,61 @@ func (p *Process) hasEnded() bool {
 	}
 }
 
-// Check says whether it still runs.
+// Check says whether it has not ended.
 func (p *Process) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil || p.hasEnded() {
 		return fmt.Errorf("%s has ended; see %s", p.Name, p.Log)
 	}
+	return nil
+}
+
+// Running says whether it has not ended and is not paused.
+func (p *Process) Running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd != nil && !p.hasEnded() && !p.paused
+}
+
+// PID is the broker's number, or 0 while it has none.
+func (p *Process) PID() int {
+	if p.PIDFile != "" {
+		text, _ := os.ReadFile(p.PIDFile) // none: it has not started
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+		return pid
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+// Logged tells whether a text is in the log of the latest start.
+func (p *Process) Logged(text string) bool {
+	p.mu.Lock()
+	from := p.logFrom
+	p.mu.Unlock()
+	log, err := os.ReadFile(p.Log)
+	return err == nil && int64(len(log)) > from && strings.Contains(string(log[from:]), text)
+}
+
+// Pause stops it where it stands, as a machine that hangs; Resume lets it go on.
+func (p *Process) Pause() error  { return p.signal(syscall.SIGSTOP, true) }
+func (p *Process) Resume() error { return p.signal(syscall.SIGCONT, false) }
+
+func (p *Process) signal(s syscall.Signal, paused bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil || p.hasEnded() {
+		return fmt.Errorf("%s does not run", p.Name)
+	}
+	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil {
+		return fmt.Errorf("send %v to %s: %w", s, p.Name, err)
+	}
+	p.paused = paused
 	return nil
 }
 
@@ -85,7 +174,7 @@ func (p *Process) end(patience time.Duration) {
 		return
 	}
 	group := -p.cmd.Process.Pid
-	if patience > 0 && !p.hasEnded() {
+	if patience > 0 && !p.hasEnded() && !p.paused {
 		_ = syscall.Kill(group, syscall.SIGTERM)
 		select {
 		case <-p.ended:

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -14,62 +12,43 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // rabbitServer is run directly: the one in the path changes to another user and loses the environment.
 const rabbitServer = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
-func installRabbitMQ(ctx context.Context, out io.Writer) error {
-	if _, err := os.Stat(rabbitServer); err == nil {
-		return nil
-	}
-	if os.Geteuid() != 0 {
-		return errors.New("RabbitMQ is not installed: run \"apt-get install rabbitmq-server\" as root")
-	}
-	fmt.Fprintln(out, "lab: installing rabbitmq-server with apt-get")
-	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "rabbitmq-server"}} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("apt-get %s: %w\n%s", args[0], err, text)
-		}
-	}
-	if _, err := os.Stat(rabbitServer); err != nil {
-		return fmt.Errorf("install rabbitmq-server: %w", err)
-	}
-	return nil
-}
+var rabbitNeeds = []need{debian{file: rabbitServer, packages: "rabbitmq-server"}}
 
 // rabbitNode is one node, with the ports that it listens on.
 type rabbitNode struct {
 	name             string // Erlang's: rmq1@localhost
 	dir              string
 	amqp, dist, http int
+	prometheus       int
 }
 
-func planRabbitMQ(dir string) (*Plan, error) {
-	return planRabbit(dir, "rabbitmq", 1, func(nodes []rabbitNode) []string {
+func planRabbitMQ(s *site, dir string) (*Plan, error) {
+	return planRabbit(s, dir, "rabbitmq", 1, func(nodes []rabbitNode) []string {
 		return []string{
 			"LOCKSTEP_RABBITMQ_URL=" + nodes[0].url(),
 			"LOCKSTEP_RABBITMQ_MANAGEMENT=" + nodes[0].management(),
-			"LOCKSTEP_RABBITMQ_PID=" + nodes[0].pid(),
+			"LOCKSTEP_RABBITMQ_PROMETHEUS=" + nodes[0].metrics(),
 			"LOCKSTEP_RABBITMQ_CTL=" + filepath.Join(nodes[0].dir, "rabbitmqctl"),
 		}
 	})
 }
 
-func planRabbitMQ3(dir string) (*Plan, error) {
-	return planRabbit(dir, "rabbitmq3", 3, func(nodes []rabbitNode) []string {
-		var urls, pids []string
+func planRabbitMQ3(s *site, dir string) (*Plan, error) {
+	return planRabbit(s, dir, "rabbitmq3", 3, func(nodes []rabbitNode) []string {
+		var urls, metrics []string
 		for _, n := range nodes {
 			urls = append(urls, n.url())
-			pids = append(pids, n.pid())
+			metrics = append(metrics, n.metrics())
 		}
 		return []string{
 			"LOCKSTEP_RABBITMQ3_URLS=" + strings.Join(urls, ","),
 			"LOCKSTEP_RABBITMQ3_MANAGEMENT=" + nodes[0].management(),
-			"LOCKSTEP_RABBITMQ3_PIDS=" + strings.Join(pids, ","),
+			"LOCKSTEP_RABBITMQ3_PROMETHEUS=" + strings.Join(metrics, ","),
 			"LOCKSTEP_RABBITMQ3_CTL=" + filepath.Join(nodes[0].dir, "rabbitmqctl"),
 		}
 	})
@@ -77,12 +56,12 @@ func planRabbitMQ3(dir string) (*Plan, error) {
 
 // planRabbit plans a cluster of size nodes, with an epmd (Erlang's name service) of its own, so that node names do not
 // collide with those of another lab and nothing is left behind.
-func planRabbit(dir, name string, size int, env func([]rabbitNode) []string) (*Plan, error) {
+func planRabbit(s *site, dir, name string, size int, env func([]rabbitNode) []string) (*Plan, error) {
 	epmd, err := exec.LookPath("epmd")
 	if err != nil {
 		return nil, fmt.Errorf("find Erlang's epmd: %w", err)
 	}
-	ports, err := freePorts(1 + 3*size)
+	ports, err := s.ports(1 + 4*size)
 	if err != nil {
 		return nil, err
 	}
@@ -97,20 +76,20 @@ func planRabbit(dir, name string, size int, env func([]rabbitNode) []string) (*P
 	}}}
 	nodes := make([]rabbitNode, size)
 	for i := range nodes {
-		p := ports[1+3*i:]
+		p := ports[1+4*i:]
 		id := strconv.Itoa(i + 1)
-		nodes[i] = rabbitNode{name: "rmq" + id + "@localhost", dir: filepath.Join(dir, "n"+id), amqp: p[0], dist: p[1], http: p[2]}
+		nodes[i] = rabbitNode{
+			name: "rmq" + id + "@localhost", dir: filepath.Join(dir, "n"+id),
+			amqp: p[0], dist: p[1], http: p[2], prometheus: p[3],
+		}
 		process, err := nodes[i].configure(base, size, epmdSettings{port: ports[0], home: dir})
 		if err != nil {
 			return nil, fmt.Errorf("configure RabbitMQ node %s: %w", id, err)
 		}
-		process.Name = name
-		if size > 1 {
-			process.Name += "-" + id
-		}
+		process.Name = numbered(name, i+1, size)
+		process.Ready = func(ctx context.Context) error { return nodes[i].ready(ctx, len(plan.running())) }
 		plan.Processes = append(plan.Processes, process)
 	}
-	plan.Ready = func(ctx context.Context) error { return rabbitReady(ctx, nodes) }
 	plan.Env = func() []string { return env(nodes) }
 	return plan, nil
 }
@@ -129,13 +108,8 @@ func (n rabbitNode) management() string {
 	return fmt.Sprintf("http://guest:guest@127.0.0.1:%d", n.http)
 }
 
-// pid is the broker's own process; what was started is a shell around it.
-func (n rabbitNode) pid() string {
-	text, err := os.ReadFile(filepath.Join(n.dir, "pid"))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
+func (n rabbitNode) metrics() string {
+	return fmt.Sprintf("http://127.0.0.1:%d", n.prometheus)
 }
 
 func (n rabbitNode) configure(base []string, size int, epmd epmdSettings) (*Process, error) {
@@ -149,6 +123,8 @@ func (n rabbitNode) configure(base []string, size int, epmd epmdSettings) (*Proc
 	// Small socket buffers: Erlang accounts them as memory for each connection.
 	config := fmt.Sprintf(`management.tcp.ip = 127.0.0.1
 management.tcp.port = %d
+prometheus.tcp.ip = 127.0.0.1
+prometheus.tcp.port = %d
 collect_statistics_interval = 1000
 vm_memory_high_watermark.absolute = 1GB
 disk_free_limit.absolute = 100MB
@@ -156,7 +132,7 @@ tcp_listen_options.sndbuf = 65536
 tcp_listen_options.recbuf = 65536
 log.console = false
 log.file.level = warning
-%s`, n.http, cluster)
+%s`, n.http, n.prometheus, cluster)
 	control := fmt.Sprintf("#!/bin/sh\nHOME='%s' ERL_EPMD_PORT=%d exec /usr/lib/rabbitmq/bin/rabbitmqctl -n %s \"$@\"\n",
 		epmd.home, epmd.port, n.name)
 	files := []struct {
@@ -164,7 +140,7 @@ log.file.level = warning
 		mode       os.FileMode
 	}{
 		{"rabbitmq.conf", config, 0o600},
-		{"enabled_plugins", "[rabbitmq_management].\n", 0o600},
+		{"enabled_plugins", "[rabbitmq_management,rabbitmq_prometheus].\n", 0o600},
 		{"rabbitmqctl", control, 0o700},
 	}
 	if err := os.MkdirAll(filepath.Join(n.dir, "log"), 0o700); err != nil {
@@ -177,7 +153,7 @@ log.file.level = warning
 	}
 	at := func(name string) string { return filepath.Join(n.dir, name) }
 	return &Process{
-		Command: []string{rabbitServer}, Dir: n.dir, Log: at("log/output"),
+		Command: []string{rabbitServer}, Dir: n.dir, Log: at("log/output"), PIDFile: at("pid"),
 		Env: append(base[:len(base):len(base)],
 			"RABBITMQ_CONF_ENV_FILE=/dev/null", // not this machine's own
 			"RABBITMQ_NODENAME="+n.name,
@@ -196,22 +172,19 @@ log.file.level = warning
 	}, nil
 }
 
-// rabbitReady says what is missing until every node runs in one cluster and takes connections.
-func rabbitReady(ctx context.Context, nodes []rabbitNode) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	for _, n := range nodes {
-		running, err := runningNodes(ctx, n.management())
+// ready says what is missing until the node sees size nodes of its cluster and takes connections.
+func (n rabbitNode) ready(ctx context.Context, size int) error {
+	running, err := runningNodes(ctx, n.management())
+	if err != nil {
+		return err
+	}
+	if running != size {
+		return fmt.Errorf("it sees %d of %d nodes running", running, size)
+	}
+	for _, port := range []int{n.amqp, n.prometheus} {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", loopback(port))
 		if err != nil {
-			return fmt.Errorf("%s: %w", n.name, err)
-		}
-		if running != len(nodes) {
-			return fmt.Errorf("%s sees %d of %d nodes running", n.name, running, len(nodes))
-		}
-		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(n.amqp)))
-		if err != nil {
-			return fmt.Errorf("%s: %w", n.name, err)
+			return err
 		}
 		_ = conn.Close()
 	}
@@ -241,21 +214,4 @@ func runningNodes(ctx context.Context, management string) (int, error) {
 		}
 	}
 	return running, nil
-}
-
-// freePorts chooses ports that nobody listens on, below those that the system gives to outgoing connections.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range 1000 {
-		port := 20000 + rand.IntN(12000)
-		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		defer listener.Close() // until all are chosen, so that they differ
-		if ports = append(ports, port); len(ports) == n {
-			return ports, nil
-		}
-	}
-	return nil, fmt.Errorf("find %d free ports between 20000 and 32000", n)
 }

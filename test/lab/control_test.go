@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shells is a part of shells that are ready when each running one has written its number.
+func shells(name, script string, size int) Part {
+	return Part{Name: name, Plan: func(_ *site, dir string) (*Plan, error) {
+		plan := &Plan{Env: func() []string { return []string{"NAME=" + name} }}
+		for i := range size {
+			file := filepath.Join(dir, strconv.Itoa(i))
+			plan.Processes = append(plan.Processes, &Process{
+				Name: numbered(name, i+1, size), Dir: dir, Log: filepath.Join(dir, "log"), Env: []string{"FILE=" + file},
+				First:   []string{"/bin/sh", "-c", "echo first >> " + file + ".first"},
+				Command: []string{"/bin/sh", "-c", script},
+				Ready: func(context.Context) error {
+					_, err := os.Stat(file)
+					return err
+				},
+			})
+		}
+		return plan, nil
+	}}
+}
+
+const lasts = "echo $$ > $FILE; sleep 600 & wait"
+
+func testLab(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{site: testSite(t)}
+	t.Cleanup(l.stop)
+	return l
+}
+
+// A lab that cannot start one broker leaves none of the others behind.
+func TestFailureHalfWay(t *testing.T) {
+	l := testLab(t)
+	begun := time.Now()
+	err := l.start(t.Context(), []Part{
+		shells("good", lasts, 2),
+		shells("bad", "while [ ! -e ../good/1 ]; do sleep 0.01; done; exit 1", 1),
+		shells("slow", "sleep 600", 1),
+	})
+	if err == nil || !strings.Contains(err.Error(), "bad has ended") {
+		t.Errorf("error %v", err)
+	}
+	if time.Since(begun) > 30*time.Second {
+		t.Errorf("the failure is told after %v", time.Since(begun))
+	}
+	var pids []int
+	for _, p := range slices.Concat(l.plans[0].Processes, l.plans[2].Processes) {
+		pids = append(pids, p.PID())
+	}
+	l.stop()
+	for _, pid := range pids {
+		if pid == 0 || running(pid) {
+			t.Errorf("process %d is left", pid)
+		}
+	}
+	if _, err := os.Stat(l.site.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the folder of the failed lab is left")
+	}
+}
+
+func TestControl(t *testing.T) {
+	l := testLab(t)
+	if err := l.start(t.Context(), []Part{shells("trio", lasts, 3), shells("solo", lasts, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(l.env, "NAME=trio") || !slices.Contains(l.env, "LOCKSTEP_SOLO_PID="+strconv.Itoa(l.plans[1].Processes[0].PID())) {
+		t.Errorf("environment %v", l.env)
+	}
+	control, _ := strings.CutPrefix(l.env[len(l.env)-1], "LOCKSTEP_LAB_CONTROL=")
+	ask := func(what string, want int) {
+		t.Helper()
+		client := http.Client{Timeout: 30 * time.Second}
+		response, err := client.Post(control+"/"+what, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if text, _ := io.ReadAll(response.Body); response.StatusCode != want {
+			t.Errorf("%s: status %d, %s", what, response.StatusCode, text)
+		}
+	}
+	ask("kill?name=quartet-1", http.StatusNotFound)
+	ask("start?name=trio-1", http.StatusInternalServerError) // it runs
+	before := l.plans[0].Processes[0].PID()
+	// While one is dead and one hangs, the third one can come back.
+	ask("kill?name=trio-2", http.StatusOK)
+	ask("pause?name=trio-3", http.StatusOK)
+	for _, file := range []string{"0", "1", "2"} {
+		if err := os.Remove(filepath.Join(l.site.dir, "trio", file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask("restart?name=trio-1", http.StatusOK)
+	if text, err := os.ReadFile(filepath.Join(l.site.dir, "trio", "0.first")); err != nil || string(text) != "first\n" {
+		t.Errorf("what is done before the first start is done as %q, %v", text, err)
+	}
+	if after := l.plans[0].Processes[0].PID(); after == before || running(before) {
+		t.Errorf("process %d is not replaced", before)
+	}
+	if state := state(t, l.plans[0].Processes[2].PID()); state != "T" {
+		t.Errorf("a paused process's state is %s", state)
+	}
+	ask("pause?name=trio-2", http.StatusInternalServerError) // it is dead
+	ask("resume?name=trio-3", http.StatusOK)
+	if state := state(t, l.plans[0].Processes[2].PID()); state == "T" {
+		t.Error("a resumed process is still stopped")
+	}
+}
+
+// state is a process's, as ps shows it.
+func state(t *testing.T, pid int) string {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return rest[:1]
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// need is something that a part cannot run without.
+type need interface {
+	// id tells equal needs of several parts, which are met once.
+	id() string
+	// meet makes sure that it is there, or says what to do.
+	meet(ctx context.Context, s *site) error
+}
+
+// meetAll installs what the parts need, side by side.
+func meetAll(ctx context.Context, s *site, parts []Part) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // the first failure ends the other downloads
+	needs := map[string]need{}
+	for _, part := range parts {
+		for _, n := range part.Needs {
+			needs[n.id()] = n
+		}
+	}
+	var wg sync.WaitGroup
+	failures := make(chan error, len(needs))
+	for _, n := range needs {
+		wg.Go(func() {
+			if err := n.meet(ctx, s); err != nil {
+				failures <- fmt.Errorf("install %s: %w", n.id(), err)
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	close(failures)
+	return <-failures
+}
+
+// program is downloaded or built once and kept for all labs of this user.
+type program struct {
+	key   string // name and version: what differs has another key
+	fetch func(ctx context.Context, s *site, dir string) error
+}
+
+func (p program) id() string { return p.key }
+
+// in is its folder.
+func (p program) in(s *site) string { return filepath.Join(s.programs, p.key) }
+
+// meet fills a folder beside the final one and renames it, so that what a lab finds is complete. Of two labs one waits.
+func (p program) meet(ctx context.Context, s *site) error {
+	final := p.in(s)
+	if _, err := os.Stat(final); err == nil {
+		return nil
+	}
+	unlock, err := lock(ctx, s, p.key)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := os.Stat(final); err == nil {
+		return nil
+	}
+	partial := final + ".partial"
+	if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(partial, 0o700)); err != nil {
+		return err
+	}
+	begun := time.Now()
+	s.say("installing %s", p.key)
+	if err := p.fetch(ctx, s, partial); err != nil {
+		return errors.Join(err, os.RemoveAll(partial))
+	}
+	s.say("installed %s in %.1f s", p.key, time.Since(begun).Seconds())
+	return os.Rename(partial, final)
+}
+
+// lock takes a lock that all labs of this user share; it ends with this process at the latest.
+func lock(ctx context.Context, s *site, name string) (unlock func(), err error) {
+	file, err := os.OpenFile(filepath.Join(s.programs, name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", name, err)
+	}
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			_ = file.Close()
+			return nil, fmt.Errorf("lock %s: %w", name, err)
+		}
+		select {
+		case <-ctx.Done():
+			_ = file.Close()
+			return nil, fmt.Errorf("wait for another lab that installs %s: %w", name, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// debian is a program that comes with the system's packages.
+type debian struct {
+	file     string // that is there when it is installed: a path, or a name in the path
+	packages string
+}
+
+func (d debian) id() string { return d.packages }
+
+func (d debian) meet(ctx context.Context, s *site) error {
+	if d.there() {
+		return nil
+	}
+	unlock, err := lock(ctx, s, "apt-get")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if d.there() {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%s is missing: run \"apt-get install %s\" as root", d.file, d.packages)
+	}
+	s.say("installing %s with apt-get", d.packages)
+	install := append([]string{"install", "-y", "--no-install-recommends"}, strings.Fields(d.packages)...)
+	for _, args := range [][]string{{"update"}, install} {
+		cmd := tool(ctx, "", "apt-get", args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if err := finish(cmd); err != nil {
+			return err
+		}
+	}
+	if !d.there() {
+		return fmt.Errorf("%s is missing although %s is installed", d.file, d.packages)
+	}
+	return nil
+}
+
+func (d debian) there() bool {
+	_, err := exec.LookPath(d.file)
+	return err == nil
+}
+
+// goCommand is built for each lab: Go's build cache makes that short, and what is built is always what the source says.
+type goCommand struct {
+	name   string
+	module string // folder of its module, below the product's
+	pkg    string
+}
+
+func (c goCommand) id() string { return c.name }
+
+func (c goCommand) meet(ctx context.Context, s *site) error {
+	src, err := source(ctx)
+	if err != nil {
+		return err
+	}
+	return finish(tool(ctx, filepath.Join(src, c.module), "go", "build", "-o", s.bin(c.name), c.pkg))
+}
+
+// tool is a command that ends with all that it started when ctx does.
+func tool(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// finish runs a command; its output is told when it fails.
+func finish(cmd *exec.Cmd) error {
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		const most = 4000 // the end says why
+		text = text[max(0, len(text)-most):]
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(text))
+	}
+	return nil
+}

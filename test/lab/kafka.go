@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/segmentio/kafka-go"
+)
+
+const slf4jLog4j = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4" // without it Kafka writes no log
+
+// The newest version that is complete, tools and all.
+var kafka43 = jars("kafka-4.3.1", []string{
+	"org.apache.kafka:kafka_2.13:4.3.1", "org.apache.kafka:kafka-tools:4.3.1", "org.apache.kafka:trogdor:4.3.1", slf4jLog4j,
+}, nil)
+
+// kafkaCluster is any 16 bytes, in base64, that all nodes agree on.
+const kafkaCluster = "TG9ja3N0ZXBMYWJLYWZrYQ"
+
+// kafkaNode is broker and controller in one.
+type kafkaNode struct {
+	ID                 int
+	Dir                string
+	Broker, Controller int // ports
+}
+
+func (n kafkaNode) address() string { return loopback(n.Broker) }
+
+// planKafka plans a cluster, or with size 1 a single node, without ZooKeeper. A replication factor of three has a minimum
+// of two in-sync replicas, so that one node may fail.
+func planKafka(version program, name string, size int) func(*site, string) (*Plan, error) {
+	return func(s *site, dir string) (*Plan, error) {
+		ports, err := s.ports(2 * size)
+		if err != nil {
+			return nil, err
+		}
+		nodes := make([]kafkaNode, size)
+		var voters, brokers []string
+		for i := range nodes {
+			id := i + 1
+			nodes[i] = kafkaNode{ID: id, Dir: filepath.Join(dir, "n"+strconv.Itoa(id)), Broker: ports[2*i], Controller: ports[2*i+1]}
+			voters = append(voters, fmt.Sprintf("%d@%s", id, loopback(nodes[i].Controller)))
+			brokers = append(brokers, nodes[i].address())
+		}
+		plan := &Plan{Env: func() []string {
+			return []string{"LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_BROKERS=" + strings.Join(brokers, ",")}
+		}}
+		for _, node := range nodes {
+			p, err := node.configure(version.in(s), strings.Join(voters, ","), size)
+			if err != nil {
+				return nil, fmt.Errorf("configure Kafka node %d: %w", node.ID, err)
+			}
+			p.Name = numbered(name, node.ID, size)
+			p.Ready = func(ctx context.Context) error { return node.ready(ctx, len(plan.running())) }
+			plan.Processes = append(plan.Processes, p)
+		}
+		return plan, nil
+	}
+}
+
+// numbered is the name of one process of a part: a single one has the part's.
+func numbered(part string, number, size int) string {
+	if size == 1 {
+		return part
+	}
+	return part + "-" + strconv.Itoa(number)
+}
+
+func (n kafkaNode) configure(libraries, voters string, size int) (*Process, error) {
+	var config strings.Builder
+	err := kafkaConfig.Execute(&config, struct {
+		kafkaNode
+		Voters                  string
+		Replicas, MinISR, Parts int
+	}{n, voters, size, size/2 + 1, size})
+	if err != nil {
+		return nil, err
+	}
+	if err := write(n.Dir, map[string]string{"server.properties": config.String()}); err != nil {
+		return nil, err
+	}
+	file := filepath.Join(n.Dir, "server.properties")
+	machine := jvm{
+		dir: n.Dir, classpath: libraries + "/*",
+		class: "kafka.tools.StorageTool", args: []string{"format", "-t", kafkaCluster, "-c", file},
+	}
+	format, err := machine.command()
+	if err != nil {
+		return nil, err
+	}
+	machine.class, machine.args = "kafka.Kafka", []string{file}
+	p, err := machine.process("")
+	if err != nil {
+		return nil, err
+	}
+	p.First = format
+	return p, nil
+}
+
+// Few threads, one partition for what is internal and a small buffer for compaction: half the memory of the defaults.
+var kafkaConfig = template.Must(template.New("server.properties").Parse(`process.roles=broker,controller
+node.id={{.ID}}
+listeners=PLAINTEXT://127.0.0.1:{{.Broker}},CONTROLLER://127.0.0.1:{{.Controller}}
+advertised.listeners=PLAINTEXT://127.0.0.1:{{.Broker}}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.quorum.voters={{.Voters}}
+log.dirs={{.Dir}}/data
+default.replication.factor={{.Replicas}}
+min.insync.replicas={{.MinISR}}
+offsets.topic.replication.factor={{.Replicas}}
+offsets.topic.num.partitions={{.Parts}}
+transaction.state.log.replication.factor={{.Replicas}}
+transaction.state.log.min.isr={{.MinISR}}
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor={{.Replicas}}
+share.coordinator.state.topic.min.isr={{.MinISR}}
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=6000
+log.cleaner.dedupe.buffer.size=4194304
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+`))
+
+// ready says what is missing until the node knows all brokers that run, and has caught up with every partition of its own
+// that has a leader: then the cluster can bear the next failure.
+func (n kafkaNode) ready(ctx context.Context, size int) error {
+	conn, err := kafka.DialContext(ctx, "tcp", n.address())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	brokers, err := conn.Brokers()
+	if err != nil {
+		return fmt.Errorf("ask for the brokers: %w", err)
+	}
+	if len(brokers) != size {
+		return fmt.Errorf("%d of %d brokers are known", len(brokers), size)
+	}
+	partitions, err := conn.ReadPartitions()
+	if err != nil {
+		return fmt.Errorf("ask for the partitions: %w", err)
+	}
+	for _, p := range partitions {
+		if p.Error == nil && n.among(p.Replicas) && !n.among(p.Isr) {
+			return fmt.Errorf("not in sync on partition %d of %s", p.ID, p.Topic)
+		}
+	}
+	return nil
+}
+
+func (n kafkaNode) among(brokers []kafka.Broker) bool {
+	return slices.ContainsFunc(brokers, func(b kafka.Broker) bool { return b.ID == n.ID })
+}
