@@ -28,6 +28,7 @@ type runOptions struct {
 	server  serverFlags
 	runs    string
 	resume  string
+	influx  influxFlags
 	verbose bool
 }
 
@@ -39,6 +40,11 @@ func runCommand() *cobra.Command {
 		Long: `run executes every cell of a matrix and keeps a record of each under --runs, from which the
 tables can be printed again at any time (ctl show). The first Ctrl-C stops cleanly: what was
 declared on the broker is removed and all that was measured is kept; the second leaves at once.
+
+What is measured goes to InfluxDB, too, where one is named: by --influx FILE, else by the matrix
+(influx), else by INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN (or INFLUXDB_V2_URL and
+so on). Whatever becomes of InfluxDB, the numbers and the record stay the same; the summary says
+how many points were written and how many were not.
 
 Exit codes: 0 no cell failed or was invalid; 2 the matrix or command line has faults; 3 a cell
 failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
@@ -54,10 +60,14 @@ failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
 			if o.resume != "" && (o.narrow.Short || len(o.narrow.Only) > 0) {
 				return exit{ExitBadMatrix, errors.New("a run is resumed as it was begun: leave --short and --only out")}
 			}
+			if err := o.influx.check(); err != nil {
+				return err
+			}
 			return o.run(c, args)
 		},
 	}
 	narrowing(c, &o.narrow)
+	o.influx.add(c)
 	o.server.add(c, "; none: run in this process")
 	runsFlag(c, &o.runs)
 	c.Flags().StringVar(&o.resume, "resume", "", "run what has no outcome yet in `RUN`: an id, the beginning of one, a path, or latest")
@@ -81,7 +91,14 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return exit{ExitBadMatrix, nothingLeft(run)}
 	}
 	background := context.WithoutCancel(ctx) // a first Ctrl-C must not cut the control plane under the run
-	fleet, err := o.server.connect(background, run.Agents, logger(c.ErrOrStderr(), o.verbose))
+	log := logger(c.ErrOrStderr(), o.verbose)
+	points, err := o.influx.open(run, c.ErrOrStderr(), log)
+	if err != nil {
+		return err
+	}
+	defer points.Close(background)
+	submission.Run.Influx = run.Influx.Redacted() // nobody else writes points
+	fleet, err := o.server.connect(background, run.Agents, log)
 	if err != nil {
 		return err
 	}
@@ -103,7 +120,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	})
 	defer stop()
 	p := newProgress(c.ErrOrStderr(), run, len(submission.Done))
-	end, err := controller.Record(following, fleet.conn, run.ID, o.runs, p.show)
+	end, err := controller.Record(following, fleet.conn, run.ID, o.runs, p.show, points)
 	p.close()
 	if err != nil && ctx.Err() == nil { // the record cannot be kept: do not let the fleet work for nothing
 		return errors.Join(err, fleet.conn.Cancel(background, run.ID))
@@ -281,7 +298,7 @@ func present(out io.Writer, record *results.Run) (problems int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	run := record.Plan()
+	run, delivered := record.Plan(), report.Delivered(record.Deliveries())
 	if err := report.Text(out, report.Build(run, outcomes), width(out)); err != nil {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
@@ -289,6 +306,9 @@ func present(out io.Writer, record *results.Run) (problems int, err error) {
 		if len(lines) > 0 {
 			fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
 		}
+	}
+	if delivered != "" {
+		fmt.Fprintf(out, "\n%s\n", delivered)
 	}
 	fmt.Fprintf(out, "\n%s\nrecord: %s\n", report.Summary(run, outcomes), record.Dir())
 	files, err := report.Files(run, outcomes)

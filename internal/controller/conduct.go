@@ -66,7 +66,7 @@ func newConduct(x *execution, t plan.Task, agents []wire.Agent) *conduct {
 
 // conduct leads the agents through the task and returns what there is to know about it besides their records.
 func (c *conduct) conduct(ctx context.Context) results.Facts {
-	c.facts.Started, c.facts.Cores = time.Now(), map[string]int{}
+	c.facts.Cores = map[string]int{}
 	for _, p := range c.parts {
 		c.facts.Cores[p.agent.Agent] = p.agent.Cores
 	}
@@ -124,11 +124,11 @@ func (c *conduct) lead(ctx context.Context) error {
 }
 
 func (c *conduct) assign(ctx context.Context) error {
-	names := make([]string, len(c.parts))
+	agents := make([]wire.Agent, len(c.parts))
 	for i, p := range c.parts {
-		names[i] = p.agent.Agent
+		agents[i] = p.agent
 	}
-	for i, a := range plan.Assign(c.task, names) {
+	for i, a := range plan.Assign(c.task, names(agents)) {
 		if err := c.conn.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
 			for _, p := range c.parts[i:] { // not waited for; one that got it all the same finds that the task has ended
 				p.dropped = true

@@ -175,18 +175,27 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 		return err
 	}
 	c := newConduct(x, t, agents)
-	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of}
+	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents)}
+	c.facts.Started = event.At // one time for both: what follows the run and what is made of its record later agree
 	if err := x.conn.Event(ctx, x.run.ID, event); err != nil {
 		return err
 	}
 	facts := c.conduct(ctx)
 	if facts.Cancelled {
-		event.At, event.Kind, event.Detail = time.Now(), wire.TaskInterrupted, context.Cause(ctx).Error()
+		event.At, event.Kind, event.Detail, event.Agents = time.Now(), wire.TaskInterrupted, context.Cause(ctx).Error(), nil
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		return errors.Join(context.Cause(ctx), x.conn.Event(last, x.run.ID, event))
 	}
 	return x.conclude(ctx, results.Judge(t, c.merge, facts))
+}
+
+func names(agents []wire.Agent) []string {
+	list := make([]string, len(agents))
+	for i, a := range agents {
+		list[i] = a.Agent
+	}
+	return list
 }
 
 // conclude stores an outcome.

@@ -17,6 +17,7 @@ import (
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
+	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 	_ "lockstep/pkg/drivers/loopback"
 )
@@ -37,6 +38,7 @@ type lab struct {
 	dir    string // of the agents
 	wg     sync.WaitGroup
 	stop   context.CancelFunc
+	points *sink.Sink // of the next run; nil: none
 }
 
 type labAgent struct {
@@ -183,7 +185,7 @@ func (l *lab) runInto(root string, run plan.Run, done []string, watch func(contr
 		if watch != nil {
 			watch(p)
 		}
-	})
+	}, l.points)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func TestCancelOfAQueuedRun(t *testing.T) {
 			}
 		}
 	})
-	end, err := controller.Record(t.Context(), l.client, second.ID, t.TempDir(), nil)
+	end, err := controller.Record(t.Context(), l.client, second.ID, t.TempDir(), nil, nil)
 	if err != nil || end.Reason != wire.EndInterrupted || end.Ran != 0 {
 		t.Errorf("the run cancelled while it waited ended with %+v, %v: want interrupted, nothing run", end, err)
 	}
@@ -178,7 +178,7 @@ func TestUnknownRun(t *testing.T) {
 	l := newLab(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := controller.Record(ctx, l.client, "nothing", t.TempDir(), nil); err == nil || errors.Is(err, context.DeadlineExceeded) {
+	if _, err := controller.Record(ctx, l.client, "nothing", t.TempDir(), nil, nil); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("following a run that does not exist: %v, want an error at once", err)
 	}
 }
@@ -198,7 +198,7 @@ func TestFleetOverTheNetworkKeptOnDisk(t *testing.T) {
 		t.Errorf("the run ended with %+v", w.end)
 	}
 	// The record stays on the control plane: a second follower gets the same, later.
-	copied, err := controller.Record(t.Context(), l.client, run.ID, t.TempDir(), nil)
+	copied, err := controller.Record(t.Context(), l.client, run.ID, t.TempDir(), nil, nil)
 	if err != nil || copied != w.end {
 		t.Errorf("a second copy ended with %+v, %v; the first with %+v", copied, err, w.end)
 	}

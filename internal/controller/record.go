@@ -9,6 +9,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/results"
+	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
 
@@ -49,13 +50,19 @@ type Rates struct {
 // Record copies a run's record from the control plane to its directory below root, from the beginning of the run to its end, which it
 // returns. watch is called from one goroutine, in order; it may be nil. On a control plane of this process what was copied is deleted there.
 // When ctx ends it stops with ctx's error; the run goes on, and calling Record again completes the copy.
-func Record(ctx context.Context, conn *wire.Conn, run, root string, watch func(Progress)) (wire.End, error) {
+//
+// What is recorded goes to points, too, which Record closes; it may be nil. What came of that is in the record, and is no error.
+func Record(ctx context.Context, conn *wire.Conn, run, root string, watch func(Progress), points *sink.Sink) (wire.End, error) {
 	if watch == nil {
 		watch = func(Progress) {}
 	}
-	f := &follower{conn: conn, root: root, watch: watch}
+	f := &follower{conn: conn, root: root, watch: watch, points: points}
 	end, err := conn.Follow(ctx, run, func(e wire.Entry) error { return f.entry(ctx, e) })
+	delivered := points.Close(ctx)
 	if f.dir != nil {
+		if points != nil {
+			err = errors.Join(err, f.dir.AddDelivery(delivered))
+		}
 		err = errors.Join(err, f.dir.Close())
 	}
 	return end, err
@@ -71,6 +78,7 @@ type follower struct {
 	current Progress // of the task in flight
 	ref     wire.Ref
 	meter   meter
+	points  *sink.Sink
 }
 
 func (f *follower) entry(ctx context.Context, e wire.Entry) error {
@@ -111,6 +119,7 @@ func (f *follower) plan(run plan.Run) error {
 	for _, t := range run.Tasks() {
 		f.tasks[t.ID] = t
 	}
+	f.points.Begin(run)
 	return nil
 }
 
@@ -129,12 +138,14 @@ func (f *follower) event(e wire.RunEvent) error {
 		p.Kind = TaskStarted
 		f.current, f.meter, f.ref = p, meter{}, wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
 		if !f.dir.Done(e.Task) {
-			if err := f.dir.Begin(e.Task); err != nil {
+			if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
 				return err
 			}
+			f.points.Start(sink.Start{Task: p.Task, Try: f.dir.Try(e.Task), At: e.At, Agents: e.Agents})
 		}
 	case wire.TaskInterrupted:
 		p.Kind = TaskInterrupted
+		f.points.GiveUp(e.Task, e.At, e.Detail)
 	case wire.AgentLost:
 		p.Kind = AgentLost
 	case wire.WaitingAgents:
@@ -144,6 +155,7 @@ func (f *follower) event(e wire.RunEvent) error {
 			return nil
 		}
 		p.Kind, p.End = RunEnded, *e.End
+		f.points.End(e.At, string(e.End.Reason))
 	default:
 		return nil // of a later release that speaks the same protocol
 	}
@@ -159,6 +171,7 @@ func (f *follower) snapshot(ref wire.Ref, s record.Snapshot) error {
 	if err := f.dir.Append(ref.Task, s); err != nil {
 		return err
 	}
+	f.points.Snapshot(s)
 	if rates, due := f.meter.add(s, time.Now()); due {
 		p := f.current
 		p.Kind, p.At, p.Rates = LiveRates, time.Now(), rates
@@ -176,6 +189,7 @@ func (f *follower) outcome(ctx context.Context, o plan.Outcome) error {
 		if err := f.dir.Finish(o); err != nil {
 			return err
 		}
+		f.points.Outcome(o, sink.Start{Task: task, Try: f.dir.Try(o.Task)})
 	}
 	p := Progress{Kind: TaskEnded, At: o.Ended, Of: f.current.Of, Task: task, Outcome: o}
 	if f.current.Task.ID == o.Task {

@@ -7,9 +7,11 @@
 //	matrix.cue                      the matrix as it was, without secrets
 //	tasks/<task>/snapshots.jsonl    what the agents reported, one snapshot a line, as it came
 //	tasks/<task>/*.hlog             histograms in HdrHistogram's log format
+//	tasks/<task>/try                the name of the try that it is of
 //	tasks/<task>/outcome.json       last, at once
 //	tasks/<task>.try1               what an interrupted earlier try of the task had recorded
 //	tables.{txt,md,csv,json}        the summary tables
+//	sink.json                       how many points InfluxDB was given, if there is one
 //
 // Its parent holds one directory a run and the symbolic link "latest".
 package results

@@ -87,8 +87,9 @@ type RunEvent struct {
 	Kind   EventKind `json:"kind"`
 	Task   string    `json:"task,omitempty"`
 	Try    string    `json:"try,omitempty"`
-	N      int       `json:"n,omitempty"`  // TaskStarted: its place among the tasks of the run, from 1
-	Of     int       `json:"of,omitempty"` // how many tasks the run has
+	N      int       `json:"n,omitempty"`      // TaskStarted: its place among the tasks of the run, from 1
+	Of     int       `json:"of,omitempty"`     // how many tasks the run has
+	Agents []string  `json:"agents,omitempty"` // TaskStarted: names of its agents, by index
 	Detail string    `json:"detail,omitempty"`
 	End    *End      `json:"end,omitempty"`
 }

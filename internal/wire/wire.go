@@ -15,7 +15,8 @@
 //
 //	agents, err := conn.Agents(ctx)                                 // who is there, as the controller sees it
 //	err = conn.Submit(ctx, wire.Submission{Run: run, Done: ids})    // stored, then executed in turn; Done: resume
-//	end, err := controller.Record(ctx, conn, run.ID, root, watch)   // writes the run directory, reports progress
+//	end, err := controller.Record(ctx, conn, run.ID, root, watch,   // writes the run directory, reports progress,
+//		points)                                                 // and hands on points; nil: it does not
 //	err = conn.Cancel(ctx, run.ID)                                  // stops cleanly; Record then returns with End
 //
 // # What is where

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/sink"
+)
+
+// influxFlags say where the points of a run go. The first that says anything counts, whole: --no-influx, --influx, the matrix, the
+// environment. Parts of two are never mixed, so that no token goes to a server that it is not for.
+type influxFlags struct {
+	file string
+	none bool
+}
+
+func (f *influxFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.file, "influx", "", "write points to the InfluxDB that this JSON `file` names, instead of the matrix's or the environment's")
+	c.Flags().BoolVar(&f.none, "no-influx", false, "write no points to InfluxDB, whatever the matrix and the environment say")
+}
+
+// open starts a sink for a run, or returns nil if no InfluxDB is named. What is asked for and cannot be is an error now, before anything is
+// measured; whether InfluxDB is there is not looked at.
+func (f *influxFlags) open(run plan.Run, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
+	to, from, err := f.choose(run.Influx)
+	if err != nil {
+		return nil, exit{ExitBadMatrix, err}
+	}
+	if to == nil {
+		if from != "" {
+			fmt.Fprintln(stderr, from)
+		}
+		return nil, nil
+	}
+	target, err := sink.Resolve(*to, os.LookupEnv, os.ReadFile)
+	if err != nil {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("%s: %w (--no-influx does without)", from, err)}
+	}
+	fmt.Fprintf(stderr, "points go to InfluxDB at %v (%s)\n", target, from)
+	return sink.Open(target, sink.Tuning{}, version(), log), nil
+}
+
+// choose returns what to write to and who said so; nil with words is worth a remark.
+func (f *influxFlags) choose(matrix *plan.Influx) (to *plan.Influx, from string, err error) {
+	switch {
+	case f.none:
+		return nil, "", nil
+	case f.file != "":
+		text, err := os.ReadFile(f.file)
+		if err != nil {
+			return nil, "", fmt.Errorf("read the InfluxDB to write to: %w", err)
+		}
+		i, err := sink.ReadFile(text)
+		if err != nil {
+			return nil, "", fmt.Errorf("read the InfluxDB to write to from %s: %w", f.file, err)
+		}
+		return &i, f.file, nil
+	case matrix != nil:
+		return matrix, "the matrix", nil
+	}
+	i, missing := sink.FromEnvironment(os.LookupEnv)
+	switch {
+	case i != nil:
+		return i, "the environment", nil
+	case missing != "":
+		return nil, "no points go to InfluxDB: the environment names one, but " + missing + " is not set", nil
+	}
+	return nil, "", nil
+}
+
+// check finds what is wrong with the flags themselves.
+func (f *influxFlags) check() error {
+	if f.none && f.file != "" {
+		return exit{ExitBadMatrix, errors.New("give --influx FILE or --no-influx, not both")}
+	}
+	return nil
+}

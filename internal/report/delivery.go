@@ -1,0 +1,42 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"lockstep/internal/plan"
+)
+
+// Delivered is a line on what came of handing a run's points to InfluxDB; empty if nobody asked for that.
+func Delivered(all []plan.Delivery) string {
+	if len(all) == 0 {
+		return ""
+	}
+	var sum plan.Delivery
+	why := map[string]int64{}
+	for _, d := range all {
+		sum.Written += d.Written
+		sum.Dropped += d.Dropped
+		sum.URL, sum.Bucket = d.URL, d.Bucket
+		sum.LastError = cmp.Or(d.LastError, sum.LastError)
+		for reason, n := range d.Why {
+			why[reason] += n
+		}
+	}
+	line := fmt.Sprintf("InfluxDB: %d points written to %s, bucket %s", sum.Written, sum.URL, sum.Bucket)
+	if sum.Dropped == 0 {
+		return line
+	}
+	reasons := slices.SortedFunc(maps.Keys(why), func(a, b string) int { return cmp.Or(cmp.Compare(why[b], why[a]), cmp.Compare(a, b)) })
+	for i, reason := range reasons {
+		reasons[i] = fmt.Sprintf("%d %s", why[reason], reason)
+	}
+	line += fmt.Sprintf("; %d dropped (%s)", sum.Dropped, strings.Join(reasons, ", "))
+	if sum.LastError != "" {
+		line += "; last error: " + sum.LastError
+	}
+	return line + "; the record has all that they say"
+}

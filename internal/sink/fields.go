@@ -1,0 +1,140 @@
+package sink
+
+import (
+	"strings"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// role is what an agent does in a task.
+type role uint8
+
+const (
+	publishes role = 1 << iota
+	consumes
+	either = publishes | consumes
+)
+
+func (r role) String() string {
+	switch r {
+	case publishes:
+		return "publisher"
+	case consumes:
+		return "consumer"
+	}
+	return "both"
+}
+
+// counterField is how a counter of a window is written: always for agents of its role, zero included, and wherever it is not zero.
+type counterField struct {
+	key     string
+	role    role
+	confirm bool // where messages are confirmed
+	nanos   bool // a time: written in seconds
+	doc     string
+}
+
+// counterFields names the counters in the words of tables. A counter that is missing here is written by its name in the record.
+var counterFields = map[record.Counter]counterField{
+	record.Sent:             {key: "sent", role: publishes, doc: "messages that Publish accepted"},
+	record.SentBytes:        {key: "sent.bytes", role: publishes, doc: "bytes of their bodies"},
+	record.Confirmed:        {key: "confirmed", role: publishes, confirm: true, doc: "messages confirmed"},
+	record.Rejected:         {key: "rejected", role: publishes, confirm: true, doc: "messages that the broker refused"},
+	record.Unconfirmed:      {key: "unconfirmed", role: publishes, confirm: true, doc: "messages whose link broke before the confirm"},
+	record.Returned:         {key: "unroutable", role: publishes, doc: "messages that the broker returned"},
+	record.PublishErrors:    {key: "publish.errors", role: publishes, doc: "calls that failed; the message may have gone out"},
+	record.PortsExhausted:   {key: "ports.exhausted", role: publishes, doc: "connections that could not be opened for want of local ports"},
+	record.ConnBlockedNanos: {key: "connection.blocked", role: publishes, nanos: true, doc: "time that the broker held connections back, counted where it ended"},
+	record.Unsent:           {key: "unsent", role: publishes, doc: "messages due inside the measurement and never sent"},
+	record.Received:         {key: "received", role: consumes, doc: "deliveries of whole messages of this task"},
+	record.ReceivedBytes:    {key: "received.bytes", role: consumes, doc: "bytes of their bodies"},
+	record.Unique:           {key: "unique", role: consumes, doc: "messages received by a consumer for the first time"},
+	record.Duplicated:       {key: "duplicated", role: consumes, doc: "messages received by the same consumer again; what two consumers both got is in the outcome alone"},
+	record.Reordered:        {key: "reordered", role: consumes, doc: "messages received after a later one of the same stream"},
+	record.Redelivered:      {key: "redelivered", role: consumes, doc: "deliveries that the broker marks as such"},
+	record.Corrupt:          {key: "corrupt", role: consumes, doc: "bodies whose envelope does not verify"},
+	record.Foreign:          {key: "foreign", role: consumes, doc: "whole envelopes of another task"},
+	record.Reconnects:       {key: "reconnects", role: either, doc: "links opened again after they broke"},
+	record.BindingsMade:     {key: "binding.made", doc: "bindings that the broker confirmed while messages flowed (topology.churn)"},
+	record.BindingsRemoved:  {key: "binding.removed", doc: "bindings removed again while messages flowed"},
+	record.BindingErrors:    {key: "binding.errors", doc: "calls to make or remove a binding that failed"},
+	record.BindingSent:      {key: "binding.sent", doc: "messages sent through such bindings"},
+	record.BindingReceived:  {key: "binding.received", doc: "deliveries of messages through such bindings"},
+}
+
+func counterFieldOf(c record.Counter) counterField {
+	if f, known := counterFields[c]; known {
+		return f
+	}
+	return counterField{key: c.String(), nanos: strings.HasSuffix(c.String(), "Nanos"), doc: "the record's counter of this name"}
+}
+
+// seriesField is how a distribution of a window is written: key.count, key.p50 and so on.
+type seriesField struct{ key, doc string }
+
+var seriesFields = map[record.Series]seriesField{
+	record.Send:       {"send", "send call to confirm"},
+	record.SendDue:    {"send.due", "due time to confirm (open loop)"},
+	record.Processing: {"processing", "due time (closed loop: send call) to receipt"},
+	record.Lateness:   {"lateness", "how late the generator itself sent (open loop)"},
+	record.Blocked:    {"blocked", "how long the broker kept the publisher from sending (open loop)"},
+
+	record.Binding:        {"binding", "call that makes a binding (topology.churn) to the broker's word that it is made"},
+	record.BindingMessage: {"binding.message", "send call to receipt of messages through such a binding, less the first received"},
+}
+
+func seriesFieldOf(s record.Series) seriesField {
+	if f, known := seriesFields[s]; known {
+		return f
+	}
+	return seriesField{s.String(), "the record's series of this name"}
+}
+
+// rates are counters a second.
+var rates = []struct {
+	key     string
+	counter record.Counter
+}{{"send.rate", record.Sent}, {"confirm.rate", record.Confirmed}, {"receive.rate", record.Received}}
+
+// fieldsOf writes a window of agents of some role.
+func fieldsOf(w *window, r role, confirmed bool) map[string]any {
+	fields := map[string]any{}
+	applies := func(f counterField) bool { return f.role&r != 0 && (confirmed || !f.confirm) }
+	for _, c := range record.Counters() {
+		f, n := counterFieldOf(c), w.Counts[c]
+		switch {
+		case n == 0 && !applies(f):
+		case f.nanos:
+			fields[f.key] = time.Duration(n).Seconds()
+		default:
+			fields[f.key] = n
+		}
+	}
+	for _, rate := range rates {
+		if n := w.Counts[rate.counter]; w.Length > 0 && (n != 0 || applies(counterFieldOf(rate.counter))) {
+			fields[rate.key] = float64(n) / time.Duration(w.Length).Seconds()
+		}
+	}
+	for _, s := range record.AllSeries() {
+		if h := w.Hists[s]; h != nil {
+			addSeries(fields, seriesFieldOf(s).key, h)
+		}
+	}
+	return fields
+}
+
+// addSeries writes a distribution; quantiles are seconds. Without samples there are none.
+func addSeries(fields map[string]any, key string, h *record.Hist) {
+	fields[key+".count"] = int64(h.Count())
+	if n := h.Negative(); n > 0 {
+		fields[key+".negative"] = int64(n)
+	}
+	if h.Count() == 0 {
+		return
+	}
+	for _, q := range plan.Quantiles() {
+		fields[key+"."+q.Name] = time.Duration(h.Quantile(q.Q)).Seconds()
+	}
+}

@@ -1,0 +1,153 @@
+package sink
+
+import (
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// Measurement describes one kind of point.
+type Measurement struct {
+	Name   string
+	Doc    string
+	Time   string // what the time of a point means
+	Tags   []Column
+	Fields []Column
+}
+
+// Column describes a tag or a field. One whose Key ends with * stands for all that begin so.
+type Column struct {
+	Key  string
+	Type string // of a field: "int", "float" or "string"
+	Unit string
+	Doc  string
+}
+
+// Schema describes every point that a Stream makes. dashboards/SCHEMA.md is written from it.
+func Schema() []Measurement {
+	second := "the beginning of the second"
+	return []Measurement{
+		{measureWindow, "What one agent saw in one second: once for messages that were due inside the measurement and once for the others. " +
+			"A field is there if the agent's role has it, or where it is not zero; distributions where there are samples.",
+			second, tags(agentTag, roleTag, phaseTag, measuredTag), windowColumns()},
+		{measureTotal, "The same over all agents of the task: counters and rates added, distributions merged.",
+			second, tags(phaseTag, measuredTag), windowColumns()},
+		{measureOutcome, "What came of a task: the values of the tables. A value that has no number has no field.",
+			"the end of the task", tags(Column{Key: "verdict", Doc: "valid, invalid or unknown"}), outcomeColumns()},
+		{measureAgent, "What an agent's process used of its host since its last sample, about once a second.",
+			"the sample", tags(agentTag, roleTag), []Column{
+				{"cpu", "float", "cores", "processor time of the agent's process, user and system"},
+				{"rss", "int", "bytes", "resident memory of the agent's process"},
+				{"broker.cpu", "float", "cores", "of the broker's process, if it runs on this host and the matrix names it (process)"},
+				{"broker.rss", "int", "bytes", "resident memory of that process"},
+			}},
+		{measureBroker, "What the broker said of itself; which figures there are depends on the driver.",
+			"the sample", tags(Column{Key: "node", Doc: "the member of a cluster; not there: the whole broker"}), figureColumns()},
+		{measureEvent, "What happened: for annotations.",
+			"when it happened, or began", eventTags(), []Column{
+				{"text", "string", "", "what happened, for people, without secrets"},
+				{"seconds", "float", "s", "how long it lasted (gap)"},
+				{"tasks", "int", "", "run-start: how many tasks the run has"},
+				{"reason", "string", "", "run-stop: done, interrupted, failed, no-agents"},
+			}},
+	}
+}
+
+var (
+	agentTag    = Column{Key: "agent", Doc: "name of the agent"}
+	roleTag     = Column{Key: "role", Doc: "publisher, consumer or both"}
+	phaseTag    = Column{Key: "phase", Doc: "where the second lies: warm-up, measure or drain (with publishers.count: drain only after the limit)"}
+	measuredTag = Column{Key: "measured", Doc: "true: of messages that were due inside the measurement; false: of others"}
+)
+
+// runTags are those of every point.
+func runTags() []Column {
+	return []Column{{Key: "run", Doc: "id of the run"}, {Key: "matrix", Doc: "name of the matrix"}}
+}
+
+// tags are those of every task, and some more.
+func tags(more ...Column) []Column {
+	return append(append(runTags(),
+		Column{Key: "cell", Doc: "id of the cell: the same in every run of the same workload against the broker of that name"},
+		Column{Key: "repetition", Doc: "from 1"},
+		Column{Key: "try", Doc: "from 1; more where a task was interrupted and run again: the outcome has that of the try that counts"},
+		Column{Key: "broker", Doc: "name of the broker in the matrix"},
+		Column{Key: "driver", Doc: "name of the driver"},
+		Column{Key: "mode", Doc: "how publishers send"},
+		Column{Key: "axis_*", Doc: "the cell's value of each other axis, by the axis's name"},
+	), more...)
+}
+
+func eventTags() []Column {
+	all := tags(
+		Column{Key: "kind", Doc: "run-start, run-stop, task-start, task-stop; what links did: closed, gap, blocked, unblocked, rebalanced, notice, error; agent-lost, drain-cut and the like"},
+		Column{Key: "agent", Doc: "the agent that it happened to"})
+	for i := range all {
+		if i >= len(runTags()) && all[i].Key != "kind" && all[i].Key != "agent" {
+			all[i].Doc += "; not of a run's own events"
+		}
+	}
+	return all
+}
+
+func windowColumns() []Column {
+	var all []Column
+	for _, c := range record.Counters() {
+		f := counterFieldOf(c)
+		if f.nanos {
+			all = append(all, Column{f.key, "float", "s", f.doc})
+		} else {
+			all = append(all, Column{f.key, "int", unitOf(f.key), f.doc})
+		}
+	}
+	for _, r := range rates {
+		all = append(all, Column{r.key, "float", string(plan.PerSecond), counterFieldOf(r.counter).key + " by the length of the second; the last of the measurement may be shorter"})
+	}
+	for _, s := range record.AllSeries() {
+		f := seriesFieldOf(s)
+		all = append(all, Column{f.key + ".count", "int", "samples", f.doc + ": samples"})
+		for _, q := range plan.Quantiles() {
+			all = append(all, Column{f.key + "." + q.Name, "float", "s", f.doc})
+		}
+		all = append(all, Column{f.key + ".negative", "int", "samples", f.doc + ": samples below zero, which are in no quantile"})
+	}
+	return all
+}
+
+func unitOf(key string) string {
+	if strings.HasSuffix(key, ".bytes") {
+		return "bytes"
+	}
+	return "count"
+}
+
+func outcomeColumns() []Column {
+	var all []Column
+	for _, v := range plan.Values() {
+		unit, doc := string(v.Unit), v.Doc
+		if v.Unit == plan.Text {
+			unit, doc = string(plan.PerSecond), "the rate of sending; whether receiving kept up is in flags"
+		}
+		all = append(all, Column{v.Name, "float", unit, doc})
+	}
+	return append(all,
+		Column{"measured", "float", "s", "what the rates are per"},
+		Column{"agents", "int", "count", "agents of the task"},
+		Column{"warnings", "int", "count", "warnings, which the record has in words"},
+		Column{"flags", "string", "", "the doubts about any of the values, with commas between them"},
+		Column{"reasons", "string", "", "why the verdict is not valid"},
+		Column{"label", "string", "", "what a confirm means"},
+		Column{"product", "string", "", "what the broker calls itself"},
+		Column{"version", "string", "", "the version that it names"},
+		Column{"fingerprint", "string", "", "a hash of what was really tested"},
+	)
+}
+
+func figureColumns() []Column {
+	var all []Column
+	for _, f := range plan.Figures() {
+		all = append(all, Column{f.Name, "float", string(f.Unit), f.Doc})
+	}
+	return all
+}

@@ -1,0 +1,116 @@
+package sink
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"lockstep/internal/plan"
+)
+
+// Target is where points go, with the secrets filled in. It prints without them.
+type Target struct {
+	url, org, bucket, token string
+	scrub                   *plan.Scrubber
+}
+
+// Resolve checks a target and fills in its references. Only what the token refers to is a secret: the rest is shown.
+func Resolve(i plan.Influx, getenv func(string) (string, bool), readFile func(string) ([]byte, error)) (Target, error) {
+	token := plan.Influx{Token: i.Token}
+	i.Token = ""
+	_, err := fill(&i, getenv, readFile)
+	scrub, failed := fill(&token, getenv, readFile)
+	if err = errors.Join(err, failed); err != nil {
+		return Target{}, fmt.Errorf("find out the InfluxDB to write to: %w", err)
+	}
+	i.Token = token.Token
+	if err := check(i); err != nil {
+		return Target{}, fmt.Errorf("write to InfluxDB at %q: %w", scrub.Scrub(i.URL), err)
+	}
+	return Target{url: strings.TrimRight(i.URL, "/"), org: i.Org, bucket: i.Bucket, token: i.Token, scrub: scrub}, nil
+}
+
+func fill(i *plan.Influx, getenv func(string) (string, bool), readFile func(string) ([]byte, error)) (*plan.Scrubber, error) {
+	raw, err := json.Marshal(i)
+	if err != nil {
+		return nil, err
+	}
+	filled, scrub, err := plan.Resolve(raw, getenv, readFile)
+	if err != nil {
+		return nil, err
+	}
+	return scrub, json.Unmarshal(filled, i)
+}
+
+func check(i plan.Influx) error {
+	u, err := url.Parse(i.URL)
+	switch {
+	case err != nil: // its text may hold a password
+		return errors.New("that is no URL; give one like http://127.0.0.1:8086")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return errors.New("its URL has to be like http://127.0.0.1:8086 or https://host")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return errors.New("its URL may hold no user, password or query; the token goes into a field of its own")
+	case i.Bucket == "":
+		return errors.New("it needs a bucket")
+	case strings.ContainsAny(i.Token, "\r\n"):
+		return errors.New("its token has a line end in the middle")
+	}
+	return nil
+}
+
+// String is the target for people, without secrets.
+func (t Target) String() string { return fmt.Sprintf("%s bucket %s", t.scrub.Scrub(t.url), t.bucket) }
+
+// GoString is String: %#v must not show the token either.
+func (t Target) GoString() string { return t.String() }
+
+// ReadFile reads a target from the text of a file: the JSON of plan.Influx, with nothing else in it. JSON, as it is what a matrix
+// has between the braces of influx.
+func ReadFile(text []byte) (plan.Influx, error) {
+	var i plan.Influx
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&i); err != nil {
+		return plan.Influx{}, fmt.Errorf("%s; want %s", plan.Redact(err.Error()), fileShape)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return plan.Influx{}, fmt.Errorf("there is more than one object; want %s", fileShape)
+	}
+	return i, nil
+}
+
+const fileShape = `{"url": "http://127.0.0.1:8086", "org": "…", "bucket": "…", "token": "${env:INFLUX_TOKEN}"}`
+
+// environments are the usual names, in order: those of the influx command line, and those of the client libraries.
+var environments = []struct{ url, org, bucket, token string }{
+	{"INFLUX_URL", "INFLUX_ORG", "INFLUX_BUCKET", "INFLUX_TOKEN"},
+	{"INFLUX_HOST", "INFLUX_ORG", "INFLUX_BUCKET", "INFLUX_TOKEN"},
+	{"INFLUXDB_V2_URL", "INFLUXDB_V2_ORG", "INFLUXDB_V2_BUCKET", "INFLUXDB_V2_TOKEN"},
+}
+
+// FromEnvironment finds the target that the environment names. What it returns holds references to the variables, not their contents. It is nil if
+// the environment names none; missing is the variable that is wanted where only the address is set.
+func FromEnvironment(getenv func(string) (string, bool)) (i *plan.Influx, missing string) {
+	set := func(name string) string {
+		if value, _ := getenv(name); value == "" {
+			return ""
+		}
+		return "${env:" + name + "}"
+	}
+	for _, e := range environments {
+		if set(e.url) == "" {
+			continue
+		}
+		if set(e.bucket) == "" {
+			missing = e.bucket
+			continue
+		}
+		return &plan.Influx{URL: set(e.url), Org: set(e.org), Bucket: set(e.bucket), Token: set(e.token)}, ""
+	}
+	return nil, missing
+}
