@@ -29,7 +29,9 @@ var allowed = map[string][]string{
 	"pkg/drivers/loopback":   {"pkg/drivers"},
 	"pkg/drivers/nats":       {"pkg/drivers"},
 	"pkg/drivers/rabbitmq":   {"pkg/drivers"},
-	"pkg/drivers/all":        {"pkg/drivers/loopback", "pkg/drivers/nats", "pkg/drivers/rabbitmq"},
+	"pkg/drivers/requests":   {"pkg/drivers"},
+	"pkg/drivers/mongodb":    {"pkg/drivers", "pkg/drivers/requests"},
+	"pkg/drivers/all":        {"pkg/drivers/loopback", "pkg/drivers/mongodb", "pkg/drivers/nats", "pkg/drivers/rabbitmq"},
 	"cmd/ctl":                {"internal/cli", "pkg/drivers/all"},
 	"cmd/controller":         {"internal/cli", "pkg/drivers/all"},
 	"cmd/agent":              {"internal/cli", "pkg/drivers/all"},
@@ -42,6 +44,7 @@ var homes = map[string][]string{
 	"github.com/influxdata":          {"internal/sink"},
 	"github.com/nats-io":             {"internal/wire", "pkg/drivers/nats"},
 	"github.com/rabbitmq/amqp091-go": {"pkg/drivers/rabbitmq"},
+	"go.mongodb.org/mongo-driver":    {"pkg/drivers/mongodb"},
 	"github.com/spf13/cobra":         {"internal/cli"},
 }
 

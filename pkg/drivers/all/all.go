@@ -3,6 +3,7 @@ package all
 
 import (
 	_ "lockstep/pkg/drivers/loopback" // in this process: reference, fake, and the floor of the harness
+	_ "lockstep/pkg/drivers/mongodb"  // MongoDB as a queue
 	_ "lockstep/pkg/drivers/nats"     // NATS JetStream
 	_ "lockstep/pkg/drivers/rabbitmq" // RabbitMQ by AMQP 0.9.1
 )

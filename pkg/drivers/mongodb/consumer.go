@@ -1,0 +1,277 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	client "go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"lockstep/pkg/drivers"
+)
+
+// consumer claims one message after another and hands each over at once: to gather several would be to make the first wait.
+type consumer struct {
+	spec       drivers.ConsumerSpec
+	link       *link
+	leave      func()
+	from       *mongo.Collection
+	handle     drivers.Handler
+	notice     *drivers.Notice
+	visibility time.Duration
+	poll       time.Duration
+	patience   time.Duration
+	sorted     bool
+
+	delivery [1]drivers.Delivery
+	unacked  []bson.ObjectID // accepted, not deleted yet
+	due      time.Time       // of the next acknowledgement at an interval
+
+	ctx    context.Context // of requests
+	cancel context.CancelFunc
+	watch  *watchdog
+	stop   chan struct{}
+	broken chan struct{}
+	break1 sync.Once
+	ended  chan struct{}
+	once   sync.Once
+}
+
+// Consumer connects a consumer. Its collection has been there since Setup, so that nothing is missed.
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	c, err := s.consumer(ctx, spec, handle)
+	if err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	return c, nil
+}
+
+func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (*consumer, error) {
+	if err := checkConsumer(spec); err != nil {
+		return nil, err
+	}
+	if err := s.exist(ctx, spec.Topology, spec.Queue); err != nil {
+		return nil, err
+	}
+	on, leave, err := s.take(ctx, spec.Connection)
+	if err != nil {
+		return nil, err
+	}
+	o := &s.options
+	c := &consumer{
+		spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
+		visibility: o.times.visibility, poll: o.times.poll, patience: o.times.confirm, sorted: o.Order == orderInsertion,
+		from: on.client.Database(o.Database).Collection(collectionName(spec.Topology, spec.Subscription, spec.Queue),
+			client.Collection().SetWriteConcern(o.writeConcern(spec.Topology.Persistent))),
+		stop: make(chan struct{}), broken: make(chan struct{}), ended: make(chan struct{}),
+	}
+	c.delivery[0].Stream = uint32(spec.Queue)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.watch = newWatchdog(c.patience, func() {
+		c.link.broke(fmt.Errorf("no answer from %s for %v", c.link.address, c.patience))
+		c.cancel()
+	})
+	on.join(c)
+	go c.run()
+	return c, nil
+}
+
+func checkConsumer(spec drivers.ConsumerSpec) error {
+	switch spec.Ack {
+	case drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic:
+	default:
+		return fmt.Errorf("acknowledgement %q: %w", spec.Ack, drivers.ErrUnsupported)
+	}
+	switch {
+	case spec.Batch < 1:
+		return fmt.Errorf("a receive batch of %d: it must be 1 or more", spec.Batch)
+	case spec.Prefetch < 0:
+		return fmt.Errorf("a prefetch of %d: it must be 0 (unlimited) or more", spec.Prefetch)
+	case spec.Ack == drivers.AckEvery && spec.AckEvery < 1:
+		return fmt.Errorf("acknowledge every %d messages: it must be 1 or more", spec.AckEvery)
+	case spec.Ack == drivers.AckInterval && spec.AckInterval <= 0:
+		return fmt.Errorf("acknowledge every %v: it must be more than 0", spec.AckInterval)
+	case spec.Subscription < 0 || spec.Subscription >= spec.Topology.Subscriptions:
+		return fmt.Errorf("subscription %d of %d", spec.Subscription, spec.Topology.Subscriptions)
+	}
+	return nil
+}
+
+// Broke ends the consumer with its link: the library would go on over another connection.
+func (c *consumer) Broke(cause error) {
+	c.break1.Do(func() { close(c.broken) })
+	c.cancel()
+	c.notice.Broke(fmt.Errorf("%w: %w", drivers.ErrClosed, cause))
+}
+
+// Abandon ends the consumer with its session.
+func (c *consumer) Abandon() {
+	c.notice.End()
+	c.break1.Do(func() { close(c.broken) })
+	c.cancel()
+}
+
+// over tells whether nothing more is to be claimed.
+func (c *consumer) over() bool {
+	select {
+	case <-c.stop:
+		return true
+	case <-c.broken:
+		return true
+	default:
+		return false
+	}
+}
+
+// run claims and hands over until it is told to stop or the link breaks.
+func (c *consumer) run() {
+	defer close(c.ended)
+	if c.spec.Ack == drivers.AckInterval {
+		c.due = time.Now().Add(c.spec.AckInterval)
+	}
+	for !c.over() {
+		if err := c.step(); err != nil {
+			c.link.broke(err)
+			return
+		}
+	}
+}
+
+// step claims one message, if there is one and room for it, and acknowledges what is due.
+func (c *consumer) step() error {
+	now := time.Now()
+	if !c.due.IsZero() && !now.Before(c.due) {
+		if err := c.acknowledge(); err != nil {
+			return err
+		}
+		c.due = now.Add(c.spec.AckInterval)
+	}
+	if c.full() {
+		c.pause(c.due.Sub(now))
+		return nil
+	}
+	m, found, err := c.claim(now)
+	if err != nil {
+		return fmt.Errorf("claim from %s at %s: %w", c.from.Name(), c.link.address, err)
+	}
+	if !found {
+		c.pause(c.poll)
+		return nil
+	}
+	return c.deliver(m)
+}
+
+// full tells whether the prefetch is used up: only an interval can do that, the others acknowledge before.
+func (c *consumer) full() bool {
+	return c.spec.Prefetch > 0 && len(c.unacked) >= c.spec.Prefetch
+}
+
+// pause waits, but not longer than until acknowledgements are due.
+func (c *consumer) pause(d time.Duration) {
+	if !c.due.IsZero() {
+		d = min(d, time.Until(c.due))
+	}
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.stop:
+	case <-c.broken:
+	}
+}
+
+// claimed is a claim with the time that it set, which tells whether it still holds.
+type lease struct {
+	claimed
+	until bson.DateTime
+}
+
+// claim takes one message that nobody has, or not any more.
+func (c *consumer) claim(now time.Time) (lease, bool, error) {
+	l := lease{until: bson.NewDateTimeFromTime(now.Add(c.visibility))}
+	filter := bson.D{{Key: fieldAt, Value: bson.D{{Key: "$lte", Value: bson.NewDateTimeFromTime(now)}}}}
+	c.watch.begin()
+	var answer *mongo.SingleResult
+	if c.spec.Ack == drivers.AckAutomatic {
+		o := client.FindOneAndDelete()
+		if c.sorted {
+			o.SetSort(inOrder)
+		}
+		answer = c.from.FindOneAndDelete(c.ctx, filter, o)
+	} else {
+		o := client.FindOneAndUpdate()
+		if c.sorted {
+			o.SetSort(inOrder)
+		}
+		answer = c.from.FindOneAndUpdate(c.ctx, filter, bson.D{
+			{Key: "$set", Value: bson.D{{Key: fieldAt, Value: l.until}}},
+			{Key: "$inc", Value: bson.D{{Key: fieldCount, Value: 1}}},
+		}, o)
+	}
+	c.watch.end()
+	raw, err := answer.Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return l, false, nil
+	}
+	if err != nil {
+		return l, false, err
+	}
+	l.claimed, err = readMessage(raw)
+	return l, err == nil, err
+}
+
+// deliver hands one message over and does with it what the handler says. What came after Close goes back.
+func (c *consumer) deliver(l lease) error {
+	automatic := c.spec.Ack == drivers.AckAutomatic
+	select {
+	case <-c.stop:
+		if !automatic {
+			return c.giveBack(l, -1)
+		}
+	default:
+	}
+	d := &c.delivery[0]
+	d.Body, d.Redelivered = l.body, drivers.No
+	if l.count > 0 {
+		d.Redelivered = drivers.Yes
+	}
+	err := c.handle(c.delivery[:])
+	d.Body = nil
+	switch {
+	case automatic:
+		return nil
+	case err != nil:
+		return c.giveBack(l, 0)
+	}
+	c.unacked = append(c.unacked, l.id)
+	if c.spec.Ack == drivers.AckEach || (c.spec.Ack == drivers.AckEvery && (len(c.unacked) >= c.spec.AckEvery || c.full())) {
+		return c.acknowledge()
+	}
+	return nil
+}
+
+// Close acknowledges what the handler accepted.
+func (c *consumer) Close() error {
+	c.once.Do(func() {
+		c.notice.End()
+		close(c.stop)
+		hard := time.AfterFunc(grace, c.cancel)
+		<-c.ended
+		hard.Stop()
+		c.cancel()
+		if c.link.broken() == nil {
+			c.finish()
+		}
+		c.watch.close()
+		c.link.part(c)
+		c.leave()
+	})
+	return nil
+}

@@ -1,0 +1,141 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	client "go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"lockstep/pkg/drivers"
+)
+
+// server is what a server says of itself.
+type server struct {
+	version string
+	ferret  string // FerretDB's own version; "" is MongoDB
+	set     string // name of the replica set; "" is none
+	hosts   []string
+	sharded bool
+}
+
+// ask asks the server what it is. hello and buildInfo need no rights.
+func (s *session) ask(ctx context.Context) (server, error) {
+	db, err := s.database(ctx, &s.admin)
+	if err != nil {
+		return server{}, err
+	}
+	var hello struct {
+		SetName string   `bson:"setName"`
+		Hosts   []string `bson:"hosts"`
+		Message string   `bson:"msg"`
+	}
+	if err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		return server{}, fmt.Errorf("ask MongoDB for its topology: %w", err)
+	}
+	var build struct {
+		Version string `bson:"version"`
+		Ferret  string `bson:"ferretdbVersion"`
+		Nested  struct {
+			Version string `bson:"version"`
+		} `bson:"ferretdb"`
+	}
+	if err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
+		return server{}, fmt.Errorf("ask MongoDB for its version: %w", err)
+	}
+	ferret := build.Ferret
+	if ferret == "" {
+		ferret = build.Nested.Version
+	}
+	slices.Sort(hello.Hosts)
+	return server{version: build.Version, ferret: ferret, set: hello.SetName, hosts: hello.Hosts, sharded: hello.Message == "isdbgrid"}, nil
+}
+
+// doubt says what the server makes of the write concern that the label names, if it is less.
+func (v server) doubt(o *options) string {
+	asked := o.W.String()
+	if o.Journal != nil && *o.Journal {
+		asked += ", journaled"
+	}
+	alone := v.set == "" && !v.sharded
+	switch {
+	case v.ferret != "" && (o.W != 1 || o.Journal != nil && *o.Journal):
+		return asked + ": not honoured by this server: FerretDB takes every write concern and does what it always does"
+	case v.ferret == "" && alone && o.W == 0:
+		return asked + ": not honoured by this server: it is no replica set, so that the majority is itself alone"
+	case v.ferret == "" && alone && o.W > 1:
+		return asked + ": not honoured by this server: it is no replica set"
+	}
+	return ""
+}
+
+// Describe asks the server again: members come and go.
+func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
+	v, err := s.ask(ctx)
+	if err != nil {
+		return drivers.Description{}, fmt.Errorf("describe MongoDB: %w", err)
+	}
+	o := &s.options
+	d := drivers.Description{Product: "MongoDB", Version: v.version, Members: v.hosts, Settings: map[string]string{
+		"database": o.Database, "write_concern": o.W.String(), "order": o.Order, "visibility": o.Visibility, "poll_interval": o.PollInterval,
+		"insert_batch": strconv.Itoa(o.InsertBatch), "inserters": strconv.Itoa(o.Inserters), "retries": "off",
+	}}
+	if v.ferret != "" {
+		d.Product, d.Version = "FerretDB", v.ferret
+		d.Settings["mongodb_version"] = v.version
+	}
+	if o.Journal != nil {
+		d.Settings["journal"] = strconv.FormatBool(*o.Journal)
+	}
+	if o.WTimeout != "" {
+		d.Settings["wtimeout"] = o.WTimeout
+	}
+	switch {
+	case v.set != "":
+		d.Settings["replica_set"] = v.set
+	case v.sharded:
+		d.Settings["replica_set"] = "sharded"
+	default:
+		d.Settings["replica_set"] = "none"
+	}
+	if doubt := v.doubt(o); doubt != "" {
+		d.Settings["write_concern"] = doubt
+	}
+	return d, nil
+}
+
+var errAnswers = errors.New("this server answers writes with w: 0, which the protocol leaves without an answer: all that follows on the connection" +
+	" would be mixed up; set unacknowledged: false, and use a mode with confirms")
+
+// checkSilence makes sure, once for each session, that the server does not answer what has w: 0. It asks with a delete of nothing: if that is
+// answered, the answer is taken for that of the next request.
+func (s *session) checkSilence(ctx context.Context, spec drivers.PublisherSpec) error {
+	s.silence.Lock()
+	defer s.silence.Unlock()
+	if s.silent {
+		return nil
+	}
+	l, leave, err := s.take(ctx, drivers.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	db := l.client.Database(s.options.Database)
+	c := db.Collection(collectionName(spec.Topology, 0, spec.Queue), client.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
+	if _, err := c.DeleteOne(ctx, bson.D{{Key: fieldID, Value: "nothing"}}); err != nil {
+		return fmt.Errorf("try a write with w: 0 at %s: %w", l.address, err)
+	}
+	answer, err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Raw()
+	if err != nil {
+		return fmt.Errorf("try a write with w: 0 at %s: %w", l.address, err)
+	}
+	if _, is := answer.Lookup("version").StringValueOK(); !is {
+		return fmt.Errorf("mode %q at %s: %w: %w", spec.Mode, l.address, drivers.ErrUnsupported, errAnswers)
+	}
+	s.silent = true
+	return nil
+}

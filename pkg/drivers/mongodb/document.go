@@ -1,0 +1,91 @@
+package mongodb
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A message is a document of four fields: its id; the time from which it may be claimed; how often it was; and its body.
+const (
+	fieldID    = "_id"
+	fieldAt    = "at"
+	fieldCount = "n"
+	fieldBody  = "body"
+)
+
+// unclaimed is the time at which a message may be claimed that nobody has: the oldest there is, so that it goes first.
+var unclaimed = bson.DateTime(0)
+
+// BSON's types and subtypes.
+const (
+	typeBinary   = 0x05
+	typeObjectID = 0x07
+	typeDateTime = 0x09
+	typeInt32    = 0x10
+)
+
+// overhead is what a document adds to a body.
+const overhead = 4 + (1 + 4 + 12) + (1 + 3 + 8) + (1 + 2 + 4) + (1 + 5 + 4 + 1) + 1
+
+// appendMessage appends an unclaimed message to b. Written by hand, it costs one copy of the body and no allocation.
+func appendMessage(b []byte, id bson.ObjectID, body []byte) []byte {
+	order := binary.LittleEndian
+	b = order.AppendUint32(b, uint32(overhead+len(body)))
+	b = append(append(b, typeObjectID), fieldID+"\x00"...)
+	b = append(b, id[:]...)
+	b = append(append(b, typeDateTime), fieldAt+"\x00"...)
+	b = order.AppendUint64(b, uint64(unclaimed))
+	b = append(append(b, typeInt32), fieldCount+"\x00"...)
+	b = order.AppendUint32(b, 0)
+	b = append(append(b, typeBinary), fieldBody+"\x00"...)
+	b = order.AppendUint32(b, uint32(len(body)))
+	b = append(b, bson.TypeBinaryGeneric)
+	b = append(b, body...)
+	return append(b, 0)
+}
+
+// claimed is a message as a claim gives it.
+type claimed struct {
+	id    bson.ObjectID
+	count int32 // of claims before this one
+	body  []byte
+}
+
+var errForeign = errors.New("the collection holds something that is no message of Lockstep's")
+
+func readMessage(raw bson.Raw) (m claimed, err error) {
+	var is [3]bool
+	m.id, is[0] = raw.Lookup(fieldID).ObjectIDOK()
+	m.count, is[1] = raw.Lookup(fieldCount).Int32OK()
+	_, m.body, is[2] = raw.Lookup(fieldBody).BinaryOK()
+	if is != [3]bool{true, true, true} {
+		return m, fmt.Errorf("read message: %w", errForeign)
+	}
+	return m, nil
+}
+
+// ids makes ids that only grow, and that no other publisher makes: the second, the nanosecond in it, four random bytes. So do
+// those that follow them when a publisher connects again. One goroutine uses it.
+type ids struct {
+	mine [4]byte
+	last int64
+}
+
+func newIDs() *ids {
+	i := &ids{}
+	_, _ = rand.Read(i.mine[:]) // never fails
+	return i
+}
+
+func (i *ids) next(now time.Time) (id bson.ObjectID) {
+	i.last = max(i.last+1, now.UnixNano())
+	binary.BigEndian.PutUint32(id[:], uint32(i.last/int64(time.Second)))
+	binary.BigEndian.PutUint32(id[4:], uint32(i.last%int64(time.Second)))
+	copy(id[8:], i.mine[:])
+	return id
+}

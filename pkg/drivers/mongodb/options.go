@@ -1,0 +1,155 @@
+package mongodb
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	client "go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+type options struct {
+	URL            string      `json:"url"`
+	Database       string      `json:"database"`
+	W              concern     `json:"w"`
+	Journal        *bool       `json:"journal"`
+	WTimeout       string      `json:"wtimeout"`
+	Ordered        bool        `json:"ordered"`
+	InsertBatch    int         `json:"insertBatch"`
+	Inserters      int         `json:"inserters"`
+	Order          string      `json:"order"`
+	Visibility     string      `json:"visibility"`
+	PollInterval   string      `json:"pollInterval"`
+	Unacknowledged bool        `json:"unacknowledged"`
+	ConfirmTimeout string      `json:"confirmTimeout"`
+	times          parsedTimes // of the texts above
+}
+
+type parsedTimes struct{ wtimeout, visibility, poll, confirm time.Duration }
+
+// concern is a number of members, or 0 for the majority.
+type concern int
+
+// UnmarshalJSON reads a number or "majority".
+func (c *concern) UnmarshalJSON(text []byte) error {
+	if string(text) == `"majority"` {
+		*c = 0
+		return nil
+	}
+	var n int
+	if err := json.Unmarshal(text, &n); err != nil || n < 1 {
+		return errors.New(`w: "majority", or a number of members from 1 (w: 0 is mode "fire-and-forget")`)
+	}
+	*c = concern(n)
+	return nil
+}
+
+func (c concern) String() string {
+	if c == 0 {
+		return "w:majority"
+	}
+	return fmt.Sprintf("w:%d", int(c))
+}
+
+// orderInsertion is the order by which consumers receive in the order of insertion.
+const orderInsertion = "insertion"
+
+var databaseName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
+
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+func parseOptions(raw json.RawMessage) (options, error) {
+	o := options{
+		Database: "lockstep", InsertBatch: 100, Inserters: 1, Order: "none", Visibility: "30s", PollInterval: "10ms",
+		Unacknowledged: true, ConfirmTimeout: "30s",
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return o, fmt.Errorf("read mongodb options: %w", err)
+	}
+	if d.More() {
+		return o, errors.New("read mongodb options: there is something behind them")
+	}
+	if err := o.check(); err != nil {
+		return o, fmt.Errorf("read mongodb options: %w", err)
+	}
+	return o, nil
+}
+
+// check says what the schema cannot, for callers without one also what it can, and reads durations.
+func (o *options) check() error {
+	switch {
+	case !databaseName.MatchString(o.Database):
+		return fmt.Errorf("database %q: letters, digits, _ and -, at most 63", o.Database)
+	case o.Order != "none" && o.Order != orderInsertion:
+		return fmt.Errorf(`order %q: "none" or "insertion"`, o.Order)
+	case o.InsertBatch < 1 || o.Inserters < 1:
+		return errors.New("insertBatch and inserters: 1 or more")
+	}
+	for _, d := range []struct {
+		name, text string
+		into       *time.Duration
+		may        bool // be missing
+	}{
+		{"wtimeout", o.WTimeout, &o.times.wtimeout, true},
+		{"visibility", o.Visibility, &o.times.visibility, false},
+		{"pollInterval", o.PollInterval, &o.times.poll, false},
+		{"confirmTimeout", o.ConfirmTimeout, &o.times.confirm, false},
+	} {
+		if d.text == "" && d.may {
+			continue
+		}
+		var err error
+		if *d.into, err = time.ParseDuration(d.text); err != nil || *d.into < time.Millisecond {
+			return fmt.Errorf(`%s %q: write it like "30s", at least "1ms"`, d.name, d.text)
+		}
+	}
+	_, err := o.client()
+	return err
+}
+
+// srv is a scheme that makes the library look names up by itself.
+const srv = "mongodb+srv://"
+
+// client reads the URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+func (o *options) client() (*client.ClientOptions, error) {
+	if strings.HasPrefix(strings.ToLower(o.URL), srv) {
+		return nil, errors.New("url: mongodb+srv looks names up past the simulated network: list the hosts in mongodb://a:27017,b:27017/")
+	}
+	c := client.Client().ApplyURI(o.URL)
+	if err := c.Validate(); err != nil || len(c.Hosts) == 0 {
+		return nil, errors.New(`url is not of the form "mongodb://user:password@host:27017/?replicaSet=name"` +
+			` (percent-encode what is special in user and password)`)
+	}
+	switch {
+	case c.WriteConcern != nil:
+		return nil, errors.New("url: w, journal and wtimeoutMS are options of their own here: take them out of it")
+	case c.RetryWrites != nil && *c.RetryWrites, c.RetryReads != nil && *c.RetryReads:
+		return nil, errors.New("url: retryWrites and retryReads: nothing is sent twice here: take them out of it")
+	case c.LoadBalanced != nil && *c.LoadBalanced:
+		return nil, errors.New("url: loadBalanced: broken connections could not be told from others: list the hosts")
+	}
+	return c, nil
+}
+
+// journaled is what j is asked to be; nil leaves it to the server.
+func (o *options) journaled(persistent bool) *bool {
+	if o.Journal == nil && persistent {
+		return &persistent
+	}
+	return o.Journal
+}
+
+// writeConcern is of everything that is acknowledged.
+func (o *options) writeConcern(persistent bool) *writeconcern.WriteConcern {
+	w := &writeconcern.WriteConcern{W: int(o.W), Journal: o.journaled(persistent)}
+	if o.W == 0 {
+		w.W = writeconcern.WCMajority
+	}
+	return w
+}

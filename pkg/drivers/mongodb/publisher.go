@@ -1,0 +1,186 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	client "go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/requests"
+)
+
+// Publisher connects a publisher. One without confirms has a link of its own, so that a request behind its last insert, on the
+// same connection, tells when the server has taken all of them.
+func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	p, err := s.publisher(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	return p, nil
+}
+
+func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*requests.Publisher, error) {
+	if err := s.checkPublisher(ctx, spec); err != nil {
+		return nil, err
+	}
+	number := spec.Connection
+	if !spec.Mode.Confirmed() {
+		number = drivers.Exclusive
+	}
+	on, leave, err := s.take(ctx, number)
+	if err != nil {
+		return nil, err
+	}
+	into := s.inserted(on, spec)
+	var p *requests.Publisher
+	p = requests.New(requests.Plan{
+		Spec: spec, Lanes: s.options.Inserters, Most: s.options.InsertBatch, Patience: s.options.times.confirm,
+		Lane: func() requests.Send {
+			return (&inserter{link: on, into: into, ids: newIDs(), options: s.insertOptions(spec), ordered: s.options.Ordered}).send
+		},
+		Settle: func(ctx context.Context) error { return on.client.Ping(ctx, nil) },
+		Leave: func() {
+			on.part(p)
+			leave()
+		},
+	})
+	on.join(p)
+	return p, nil
+}
+
+func (s *session) checkPublisher(ctx context.Context, spec drivers.PublisherSpec) error {
+	switch {
+	case !slices.Contains(drivers.Modes(), spec.Mode):
+		return fmt.Errorf("mode %q: %w", spec.Mode, drivers.ErrUnsupported)
+	case !spec.Mode.Confirmed() && !s.options.Unacknowledged:
+		return fmt.Errorf("mode %q with unacknowledged: false: %w", spec.Mode, drivers.ErrUnsupported)
+	case spec.Mandatory:
+		return fmt.Errorf("mandatory messages: MongoDB gives none back: %w", drivers.ErrUnsupported)
+	}
+	if err := s.exist(ctx, spec.Topology, spec.Queue); err != nil {
+		return err
+	}
+	if !spec.Mode.Confirmed() {
+		return s.checkSilence(ctx, spec)
+	}
+	return nil
+}
+
+// inserted lists the collections that each message goes into: one for each subscription.
+func (s *session) inserted(on *link, spec drivers.PublisherSpec) []*mongo.Collection {
+	var w *writeconcern.WriteConcern
+	switch {
+	case !spec.Mode.Confirmed():
+		w = writeconcern.Unacknowledged()
+	case s.options.times.wtimeout == 0:
+		w = s.options.writeConcern(spec.Persistent)
+	}
+	var all []*mongo.Collection
+	for subscription := range spec.Topology.Subscriptions {
+		all = append(all, on.client.Database(s.options.Database).
+			Collection(collectionName(spec.Topology, subscription, spec.Queue), client.Collection().SetWriteConcern(w)))
+	}
+	return all
+}
+
+// insertOptions are of inserts of several messages. A write concern with wtimeout goes past the library, which no longer has it.
+func (s *session) insertOptions(spec drivers.PublisherSpec) *client.InsertManyOptionsBuilder {
+	o := client.InsertMany().SetOrdered(s.options.Ordered)
+	if s.options.times.wtimeout == 0 || !spec.Mode.Confirmed() {
+		return o
+	}
+	w := s.options.writeConcern(spec.Persistent)
+	concern := bson.D{{Key: "w", Value: w.W}, {Key: "wtimeout", Value: s.options.times.wtimeout.Milliseconds()}}
+	if w.Journal != nil {
+		concern = append(concern, bson.E{Key: "j", Value: *w.Journal})
+	}
+	// The name is known to the library; the test of wtimeout sees to it that it stays so.
+	_ = xoptions.SetInternalInsertManyOptions(o, "addCommandFields", bson.D{{Key: "writeConcern", Value: concern}})
+	return o
+}
+
+// inserter sends the inserts of one lane of a publisher.
+type inserter struct {
+	link    *link
+	into    []*mongo.Collection
+	ids     *ids
+	options *client.InsertManyOptionsBuilder
+	ordered bool
+
+	buffer    []byte
+	documents []any // bson.Raw, parts of buffer
+}
+
+// send inserts a batch into each collection in turn.
+func (i *inserter) send(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
+	i.encode(batch)
+	for _, c := range i.into {
+		_, err := c.InsertMany(ctx, i.documents, i.options)
+		if err == nil {
+			continue
+		}
+		if !refused(err) {
+			i.link.broke(fmt.Errorf("insert into %s at %s: %w", c.Name(), i.link.address, err))
+			return 0, i.link.broken()
+		}
+		i.judge(c, err, verdicts)
+	}
+	return len(batch), nil
+}
+
+func (i *inserter) encode(batch []drivers.Message) {
+	size := 0
+	for _, m := range batch {
+		size += overhead + len(m.Body)
+	}
+	i.buffer, i.documents = slices.Grow(i.buffer[:0], size), i.documents[:0]
+	now := time.Now()
+	for _, m := range batch {
+		begin := len(i.buffer)
+		i.buffer = appendMessage(i.buffer, i.ids.next(now), m.Body)
+		i.documents = append(i.documents, bson.Raw(i.buffer[begin:]))
+	}
+}
+
+var errNotTried = errors.New("not tried after an earlier message of its insert was refused (ordered: true)")
+
+// judge gives each message its part of the server's answer.
+func (i *inserter) judge(c *mongo.Collection, err error, verdicts []error) {
+	reject := func(at int, why error) {
+		if verdicts[at] == nil {
+			verdicts[at] = fmt.Errorf("%w: insert into %s: %w", drivers.ErrRejected, c.Name(), why)
+		}
+	}
+	var several mongo.BulkWriteException
+	if !errors.As(err, &several) {
+		for at := range verdicts {
+			reject(at, err) // the command as a whole
+		}
+		return
+	}
+	last := -1
+	for _, one := range several.WriteErrors {
+		if one.Index >= 0 && one.Index < len(verdicts) {
+			reject(one.Index, one.WriteError)
+			last = max(last, one.Index)
+		}
+	}
+	if i.ordered && last >= 0 {
+		for at := last + 1; at < len(verdicts); at++ {
+			reject(at, errNotTried)
+		}
+	}
+	if several.WriteConcernError != nil {
+		for at := range verdicts {
+			reject(at, several.WriteConcernError)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	client "go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"lockstep/pkg/drivers"
+)
+
+// A queue of a subscription is a collection of its own. Its name ends in what a topology's name cannot have: "_".
+
+func collectionName(t drivers.Topology, subscription, queue int) string {
+	return fmt.Sprintf("%s_s%d_q%d", t.Name, subscription, queue)
+}
+
+func collections(t drivers.Topology) []string {
+	var all []string
+	for subscription := range t.Subscriptions {
+		for queue := range t.Queues {
+			all = append(all, collectionName(t, subscription, queue))
+		}
+	}
+	return all
+}
+
+func checkTopology(t drivers.Topology) error {
+	if t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1 {
+		return fmt.Errorf("topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
+	}
+	if t.Bindings > 1 {
+		return fmt.Errorf("%d bindings: a collection has none: %w", t.Bindings, drivers.ErrUnsupported)
+	}
+	return nil
+}
+
+// Setup makes the collections, empty, with the index that claims use.
+func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
+	if err := checkTopology(t); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	s.announce.Do(func() {
+		if doubt := s.server.doubt(&s.options); doubt != "" {
+			s.env.Event(drivers.EventNotice, doubt)
+		}
+	})
+	db, err := s.database(ctx, &s.admin)
+	if err != nil {
+		return fmt.Errorf("set up %s: %w", t.Name, err)
+	}
+	for _, name := range collections(t) {
+		if err := s.make(ctx, db, name); err != nil {
+			return fmt.Errorf("set up %s: %w", t.Name, err)
+		}
+	}
+	s.note(t)
+	return nil
+}
+
+func (s *session) make(ctx context.Context, db *mongo.Database, name string) error {
+	if err := db.Collection(name).Drop(ctx); err != nil {
+		return fmt.Errorf("empty collection %s: %w", name, err)
+	}
+	if err := db.CreateCollection(ctx, name); err != nil {
+		return fmt.Errorf("create collection %s: %w", name, err)
+	}
+	_, err := db.Collection(name).Indexes().CreateOne(ctx, mongo.IndexModel{Keys: inOrder, Options: client.Index().SetName("claim")})
+	if err != nil {
+		return fmt.Errorf("create index of collection %s: %w", name, err)
+	}
+	return nil
+}
+
+// Teardown drops the collections.
+func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
+	if err := checkTopology(t); err != nil {
+		return fmt.Errorf("tear down: %w", err)
+	}
+	if err := s.drop(ctx, collections(t)); err != nil {
+		return fmt.Errorf("tear down %s: %w", t.Name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.known)
+	return nil
+}
+
+// drop removes collections. One that is not there is no error, to the server neither.
+func (s *session) drop(ctx context.Context, names []string) error {
+	db, err := s.database(ctx, &s.admin)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := db.Collection(name).Drop(ctx); err != nil {
+			return fmt.Errorf("drop collection %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+var errNotSetUp = errors.New("is not there: was the task set up in this database?")
+
+// exist makes sure that the collections of a queue are there, once for each of a session: an insert would make them, without the index.
+func (s *session) exist(ctx context.Context, t drivers.Topology, queue int) error {
+	if err := checkTopology(t); err != nil {
+		return err
+	}
+	first := collectionName(t, 0, queue)
+	s.mu.Lock()
+	known := s.known[first]
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	there, err := s.list(ctx, first)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(there, first) {
+		return fmt.Errorf("collection %s %w", first, errNotSetUp)
+	}
+	s.note(t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[first] = true
+	return nil
+}
+
+// note remembers what probes are to look at.
+func (s *session) note(t drivers.Topology) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.depths = collections(t)
+}
+
+// list names the collections that begin with prefix, sorted.
+func (s *session) list(ctx context.Context, prefix string) ([]string, error) {
+	db, err := s.database(ctx, &s.admin)
+	if err != nil {
+		return nil, err
+	}
+	names, err := db.ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^" + regexp.QuoteMeta(prefix)}}}})
+	if err != nil {
+		return nil, fmt.Errorf("list collections: %w", err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) })
+	slices.Sort(names)
+	return names, nil
+}
+
+const kindCollection = "collection"
+
+// Leftovers lists the collections whose names begin with prefix.
+func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
+	names, err := s.list(ctx, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("list leftovers: %w", err)
+	}
+	var all []drivers.Leftover
+	for _, name := range names {
+		all = append(all, drivers.Leftover{Kind: kindCollection, Name: name})
+	}
+	return all, nil
+}
+
+// Sweep drops collections.
+func (s *session) Sweep(ctx context.Context, these []drivers.Leftover) error {
+	var names []string
+	for _, l := range these {
+		if l.Kind != kindCollection {
+			return fmt.Errorf("sweep %s %s: a %s is nothing of MongoDB's", l.Kind, l.Name, l.Kind)
+		}
+		names = append(names, l.Name)
+	}
+	if err := s.drop(ctx, names); err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	return nil
+}
