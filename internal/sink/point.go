@@ -52,7 +52,12 @@ const longestText = 2000
 
 // text makes text fit for a field.
 func text(s string) string {
-	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\n", " "), "_")
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(strings.TrimSpace(s), "_"))
 	if len(s) > longestText {
 		s = strings.ToValidUTF8(s[:longestText], "") + "…"
 	}

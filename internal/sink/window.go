@@ -78,6 +78,10 @@ func (q *sequence) at(k windowKey, start, length int64) *window {
 // nothing happened are windows too: a broker that stalls is not to look like a straight line.
 func (q *sequence) take(limit time.Duration) []*window {
 	q.fill(limit)
+	return q.due(limit)
+}
+
+func (q *sequence) due(limit time.Duration) []*window {
 	var due []*window
 	for k := range q.changed {
 		if w := q.windows[k]; w.end() <= limit {
@@ -110,7 +114,7 @@ func compareBool(a, b bool) int {
 // rest returns all that changed, seconds that are not over included; the measurement is filled up to at.
 func (q *sequence) rest(at time.Duration) []*window {
 	q.fill(at)
-	return q.take(1<<63 - 1)
+	return q.due(1<<63 - 1)
 }
 
 // forget lets go of the distributions of what was written long before at.

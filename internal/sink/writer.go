@@ -112,8 +112,12 @@ func (w *writer) write(ctx context.Context, batch []string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.tune.Request, fmt.Errorf("no answer within %v", w.tune.Request))
 	defer cancel()
 	err := w.api.WriteRecord(ctx, batch...)
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	var answer *influxhttp.Error
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	if errors.As(err, &answer) && answer.StatusCode != 0 {
+		return fmt.Errorf("HTTP %d: %w", answer.StatusCode, err)
 	}
 	return err
 }

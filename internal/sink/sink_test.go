@@ -1,0 +1,337 @@
+package sink
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+const secret = "s3cret-token/+="
+
+// quick is a tuning for tests: what takes seconds in life takes tens of milliseconds.
+var quick = Tuning{Linger: 5 * time.Millisecond, Request: 100 * time.Millisecond, Flush: 400 * time.Millisecond, LeastPause: 5 * time.Millisecond, MostPause: 20 * time.Millisecond}
+
+func targetOf(t *testing.T, url string) Target {
+	t.Helper()
+	to, err := Resolve(plan.Influx{URL: url, Org: "bench", Bucket: "lock step", Token: "${env:TOKEN}"},
+		func(string) (string, bool) { return secret, true }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// server answers writes as answer says and keeps what it took.
+type server struct {
+	*httptest.Server
+	mu    sync.Mutex
+	lines []string
+	asked int
+}
+
+func serve(t *testing.T, answer func(n int, w http.ResponseWriter) (taken bool)) *server {
+	s := &server{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if r.Method != http.MethodPost || r.URL.Path != "/api/v2/write" || q.Get("org") != "bench" || q.Get("bucket") != "lock step" || q.Get("precision") != "ns" {
+			t.Errorf("asked for %s %s", r.Method, r.URL)
+		}
+		if got := r.Header.Get("Authorization"); got != "Token "+secret {
+			t.Errorf("authorised with %q", got)
+		}
+		body, err := gzip.NewReader(r.Body)
+		if err != nil {
+			t.Errorf("the body is no gzip: %v", err)
+			return
+		}
+		text, err := io.ReadAll(body)
+		if err != nil {
+			t.Errorf("read body: %v", err)
+			return
+		}
+		s.mu.Lock()
+		s.asked++
+		n := s.asked
+		s.mu.Unlock()
+		if answer == nil || answer(n, w) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.lines = append(s.lines, strings.Split(strings.TrimSpace(string(text)), "\n")...)
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// run hands all of a world to a sink and closes it.
+func run(t *testing.T, x *world, s *Sink) plan.Delivery {
+	t.Helper()
+	feed(x, s)
+	d := s.Close(t.Context())
+	if d.Points != d.Written+d.Dropped {
+		t.Errorf("%d points, but %d written and %d dropped", d.Points, d.Written, d.Dropped)
+	}
+	sum := int64(0)
+	for _, n := range d.Why {
+		sum += n
+	}
+	if sum != d.Dropped || d.Points == 0 || d.Ended.IsZero() {
+		t.Errorf("the account is %+v", d)
+	}
+	return d
+}
+
+func feed(x *world, s *Sink) {
+	s.Begin(x.run)
+	s.Start(x.start())
+	for _, snapshot := range x.snapshots {
+		s.Snapshot(snapshot)
+	}
+	s.Outcome(x.outcome(), Start{})
+	s.End(began.Add(21*time.Second), "done")
+}
+
+func steadyWorld() *world {
+	x := newWorld(nil)
+	x.steady(5 * time.Second)
+	return x
+}
+
+func TestAllArrives(t *testing.T) {
+	db, x := serve(t, nil), steadyWorld()
+	d := run(t, x, Open(targetOf(t, db.URL+"/"), quick, "test", nil))
+	want := lines(t, x.stream())
+	if d.Written != int64(len(want)) || d.Dropped != 0 || d.Retries != 0 || d.LastError != "" || d.End != "done" || d.URL != db.URL || d.Bucket != "lock step" {
+		t.Errorf("delivered %+v, want all of %d", d, len(want))
+	}
+	if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(db.lines)), want) {
+		t.Errorf("%d lines arrived, want the %d of the stream", len(db.lines), len(want))
+	}
+}
+
+func TestBatches(t *testing.T) {
+	db := serve(t, nil)
+	tune := quick
+	tune.Batch, tune.Linger = 10, time.Hour
+	s := Open(targetOf(t, db.URL), tune, "test", nil)
+	d := run(t, steadyWorld(), s)
+	if want := int(d.Points+9) / 10; db.asked != want {
+		t.Errorf("%d points went in %d requests, want %d of ten", d.Points, db.asked, want)
+	}
+}
+
+// TestWhatIsRefused: InfluxDB says no, and it is counted under what it said.
+func TestWhatIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		status    int
+		answer    string
+		why, last string
+		written   int64
+	}{
+		"token":    {401, `{"code":"unauthorized","message":"unauthorized access"}`, "refused: 401 Unauthorized", "unauthorized access", 0},
+		"bucket":   {404, `{"code":"not found","message":"bucket \"lock step\" not found"}`, "refused: 404 Not Found", "not found", 0},
+		"echo":     {400, `{"code":"invalid","message":"what is ` + secret + `?"}`, "refused: 400 Bad Request", "what is ***?", 0},
+		"conflict": {422, `{"code":"unprocessable entity","message":"failure writing points to database: partial write: field type conflict: x dropped=3"}`, "refused: 422 Unprocessable Entity", "field type conflict", -3},
+		"page":     {200, `<html>welcome</html>`, whyOther, "that is not InfluxDB", 0},
+		"moved":    {302, ``, "refused: 302 Found", "302", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := serve(t, func(_ int, w http.ResponseWriter) bool {
+				w.Header().Set("Content-Type", "application/json")
+				w.Header().Set("Location", "/elsewhere")
+				w.WriteHeader(c.status)
+				fmt.Fprint(w, c.answer)
+				return false
+			})
+			x := steadyWorld()
+			tune := quick
+			tune.Linger = time.Hour // one batch
+			d := run(t, x, Open(targetOf(t, db.URL), tune, "test", nil))
+			want := c.written
+			if want < 0 {
+				want += d.Points
+			}
+			if d.Written != want || d.Why[c.why] != d.Points-want || !strings.Contains(d.LastError, c.last) || d.Retries != 0 {
+				t.Errorf("delivered %+v, want %d written, the rest %q, last error %q", d, want, c.why, c.last)
+			}
+			if text, _ := json.Marshal(d); bytes.Contains(text, []byte(secret)) {
+				t.Errorf("the token is in %s", text)
+			}
+		})
+	}
+}
+
+// TestAwayForAWhile: what is refused for now is sent again, and nothing is lost.
+func TestAwayForAWhile(t *testing.T) {
+	db := serve(t, func(n int, w http.ResponseWriter) bool {
+		if n <= 3 {
+			w.Header().Set("Retry-After", "7000") // not obeyed beyond MostPause
+			w.WriteHeader([]int{503, 429, 500}[n-1])
+			return false
+		}
+		return true
+	})
+	var log bytes.Buffer
+	s := Open(targetOf(t, db.URL), quick, "test", slog.New(slog.NewTextHandler(&log, nil)))
+	x := steadyWorld()
+	feed(x, s)
+	for deadline := time.Now().Add(5 * time.Second); s.tally.result().Written == 0 && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	d := s.Close(t.Context())
+	if d.Written != d.Points || d.Retries != 3 || !strings.HasPrefix(d.LastError, "HTTP 500") {
+		t.Errorf("delivered %+v, want all after three retries", d)
+	}
+	if words := log.String(); strings.Count(words, "does not take points") != 1 || strings.Count(words, "takes points again") != 1 {
+		t.Errorf("a person is told %q: want once that it is away and once that it is back", words)
+	}
+}
+
+// hanging accepts connections and never answers.
+func hanging(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns []net.Conn
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns = append(conns, c)
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+		for _, c := range conns {
+			c.Close()
+		}
+	})
+	return "http://" + l.Addr().String()
+}
+
+// TestNobodyWaits: whatever InfluxDB does, handing over takes no time, closing takes no longer than it may, and every point is counted.
+func TestNobodyWaits(t *testing.T) {
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	endless := serve(t, func(_ int, w http.ResponseWriter) bool {
+		w.WriteHeader(http.StatusBadRequest)
+		for range 1000 {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				break
+			}
+		}
+		return false
+	})
+	drip := serve(t, func(_ int, w http.ResponseWriter) bool {
+		w.WriteHeader(http.StatusBadRequest)
+		for range 30 {
+			_, _ = w.Write([]byte("."))
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(20 * time.Millisecond)
+		}
+		return false
+	})
+	for name, url := range map[string]string{"hanging": hanging(t), "nobody": closed.URL, "endless": endless.URL, "drip": drip.URL, "unknown": "http://no-such-host.invalid"} {
+		t.Run(name, func(t *testing.T) {
+			tune := quick
+			tune.Queue = 10
+			s := Open(targetOf(t, url), tune, "test", nil)
+			x := steadyWorld()
+			began := time.Now()
+			feed(x, s)
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("handing over took %v", took)
+			}
+			time.Sleep(3 * quick.Linger)
+			feed(x, s)
+			began = time.Now()
+			d := s.Close(t.Context())
+			if took := time.Since(began); took > tune.Flush+2*time.Second {
+				t.Errorf("closing took %v, it may take %v", took, tune.Flush)
+			}
+			if d.Written != 0 || d.Dropped != d.Points || d.Why[whyFull] == 0 || d.LastError == "" {
+				t.Errorf("delivered %+v, want nothing, and part of it refused by the queue", d)
+			}
+		})
+	}
+}
+
+// TestCloseEndsWithItsContext: who does not want to wait does not.
+func TestCloseEndsWithItsContext(t *testing.T) {
+	tune := quick
+	tune.Flush, tune.Request = time.Hour, time.Hour
+	s := Open(targetOf(t, hanging(t)), tune, "test", nil)
+	feed(steadyWorld(), s)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if d := s.Close(ctx); d.Dropped != d.Points || d.Points == 0 {
+		t.Errorf("delivered %+v", d)
+	}
+	if again := s.Close(t.Context()); again.Points == 0 {
+		t.Errorf("closing again says %+v", again)
+	}
+}
+
+// TestCloseSendsWhatWaits: the end of a run is not the end of its points.
+func TestCloseSendsWhatWaits(t *testing.T) {
+	db := serve(t, func(n int, w http.ResponseWriter) bool {
+		time.Sleep(50 * time.Millisecond)
+		return true
+	})
+	tune := quick
+	tune.Linger, tune.Batch = time.Hour, 15
+	if d := run(t, steadyWorld(), Open(targetOf(t, db.URL), tune, "test", nil)); d.Dropped != 0 {
+		t.Errorf("delivered %+v", d)
+	}
+}
+
+func TestNilSinkDoesNothing(t *testing.T) {
+	var s *Sink
+	feed(steadyWorld(), s)
+	s.GiveUp("x", began, "")
+	if d := s.Close(t.Context()); d.Points != 0 {
+		t.Errorf("delivered %+v", d)
+	}
+}
+
+func TestImpossibleTimesAreCounted(t *testing.T) {
+	db, x := serve(t, nil), steadyWorld()
+	x.run.Started = time.Time{}
+	if d := run(t, x, Open(targetOf(t, db.URL), quick, "test", nil)); d.Why[whyTime] != 1 || d.Written != d.Points-1 {
+		t.Errorf("delivered %+v, want one without a time", d)
+	}
+}
+
+// TestTargetsPrintWithoutTheToken: not by mistake either.
+func TestTargetsPrintWithoutTheToken(t *testing.T) {
+	to := targetOf(t, "http://h:8086")
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "target", to)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "target", to)
+	text, _ := json.Marshal(to)
+	all := fmt.Sprintf("%v %+v %#v %s %s %s", to, to, to, to, text, log.String())
+	if strings.Contains(all, "s3cret") || !strings.Contains(all, "http://h:8086 bucket lock step") {
+		t.Errorf("prints %s", all)
+	}
+}

@@ -1,0 +1,176 @@
+package sink
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+
+// someRun is a run of one cell that publishes from one agent and consumes on another for 3.5 s.
+func someRun(edit func(*plan.Cell)) plan.Run {
+	w := plan.Default()
+	w.Measure = plan.Duration(3500 * time.Millisecond)
+	c := plan.Cell{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq"}, Label: "on disk", Coordinates: []plan.Coordinate{
+		{Axis: "broker", Value: json.RawMessage(`"rabbit"`)}, {Axis: "threads", Value: json.RawMessage(`5`)}, {Axis: "disk type", Value: json.RawMessage(`"ssd, fast"`)}}}
+	if edit != nil {
+		edit(&c)
+	}
+	return plan.Run{ID: "run-1", Name: "quick", Repeat: 1, Started: began, Cells: []plan.Cell{c}}
+}
+
+// world is a task as two agents tell of it.
+type world struct {
+	run       plan.Run
+	task      plan.Task
+	epoch     time.Time
+	agents    []*worldAgent
+	snapshots []record.Snapshot
+	merge     *record.Merge
+}
+
+type worldAgent struct {
+	name      string
+	collector *record.Collector
+	owner     *record.Recorder
+	seq       uint64
+}
+
+func newWorld(edit func(*plan.Cell)) *world {
+	run := someRun(edit)
+	x := &world{run: run, task: run.Tasks()[0], epoch: began.Add(5 * time.Second), merge: record.NewMerge()}
+	for i := range run.Cells[0].Agents() {
+		a := &worldAgent{name: fmt.Sprintf("a%d", i+1), collector: record.NewCollector(run.Cells[0].Workload.Measure.D())}
+		a.owner = a.collector.Recorder()
+		x.agents = append(x.agents, a)
+	}
+	return x
+}
+
+func (x *world) start() Start {
+	s := Start{Task: x.task, Try: 1, At: began.Add(time.Second)}
+	for _, a := range x.agents {
+		s.Agents = append(s.Agents, a.name)
+	}
+	return s
+}
+
+// window is where an agent records what happens at a time, of messages due then.
+func (x *world) window(agent int, at time.Duration) *record.Window {
+	return x.agents[agent].owner.Window(int64(at), at >= 0 && at < x.task.Cell.Workload.Measure.D())
+}
+
+// report hands over what an agent has recorded, at a time. Every agent reads the calendar for itself, and each time anew.
+func (x *world) report(agent int, at time.Duration, edit func(*record.Snapshot)) {
+	a := x.agents[agent]
+	a.seq++
+	a.owner.Flush()
+	s := record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: a.name, Seq: a.seq, At: int64(at), Epoch: x.epoch.Add(time.Duration(len(x.snapshots)) * time.Microsecond)}
+	s.Windows, s.Sets = a.collector.Take()
+	if edit != nil {
+		edit(&s)
+	}
+	x.snapshots = append(x.snapshots, s)
+	x.merge.Add(s)
+}
+
+// steady is a second of 100 messages sent and received, for each second from -1 on, reported as agents do.
+func (x *world) steady(until time.Duration) {
+	for at := -time.Second; at < until; at += time.Second {
+		for i := range 100 {
+			moment := at + time.Duration(i)*10*time.Millisecond
+			if moment >= x.task.Cell.Workload.Measure.D() {
+				break
+			}
+			p := x.window(0, moment)
+			p.Counts[record.Sent]++
+			p.Counts[record.Confirmed]++
+			p.Record(record.Send, int64(time.Millisecond)+int64(i)*1000)
+			c := x.window(1, moment)
+			c.Counts[record.Received]++
+			c.Record(record.Processing, int64(2*time.Millisecond))
+		}
+		for agent := range x.agents {
+			x.report(agent, at+time.Second, nil)
+		}
+	}
+}
+
+func (x *world) outcome() plan.Outcome {
+	return plan.Outcome{Version: 1, Run: x.run.ID, Task: x.task.ID, Cell: x.task.Cell.ID, Repetition: 1, Verdict: plan.Valid,
+		Values: map[string]plan.Value{"send.rate": {Number: 100}, "receive.rate": {Number: 99, Flags: []plan.Flag{plan.Backlog}}, "processing.p99": {NA: "backlog"}},
+		Agents: []plan.AgentPart{{Agent: "a1"}, {Agent: "a2", Index: 1}}, Started: began.Add(time.Second), Ended: began.Add(20 * time.Second),
+		Measured: plan.Duration(3500 * time.Millisecond), Subject: plan.Subject{Product: "RabbitMQ", Version: "3.10.8"}}
+}
+
+// stream makes the points of all of it.
+func (x *world) stream() []Point {
+	s := NewStream(x.run)
+	points := append(s.Begin(), s.Start(x.start())...)
+	for _, snapshot := range x.snapshots {
+		points = append(points, s.Snapshot(snapshot)...)
+	}
+	points = append(points, s.Outcome(x.outcome(), Start{})...)
+	return append(points, s.End(began.Add(21*time.Second), "done")...)
+}
+
+// stored is what InfluxDB has after points were written: one of each series and time, with the latest of each field.
+type stored map[string]Point
+
+func (m stored) write(points []Point) stored {
+	for _, p := range points {
+		key := Point{p.Measurement, p.Tags, map[string]any{"x": int64(1)}, p.Time}.line()
+		old, there := m[key]
+		if !there {
+			old = Point{p.Measurement, p.Tags, map[string]any{}, p.Time}
+		}
+		for k, v := range p.Fields {
+			old.Fields[k] = v
+		}
+		m[key] = old
+	}
+	return m
+}
+
+// sum adds up a field of a measurement's points with these tags, and counts them.
+func (m stored) sum(measurement, field string, tags ...string) (sum float64, n int) {
+	for _, p := range m {
+		fits := p.Measurement == measurement
+		for i := 0; i < len(tags); i += 2 {
+			fits = fits && p.Tags[tags[i]] == tags[i+1]
+		}
+		v, there := p.Fields[field]
+		if !fits || !there {
+			continue
+		}
+		n++
+		switch v := v.(type) {
+		case int64:
+			sum += float64(v)
+		case float64:
+			sum += v
+		}
+	}
+	return sum, n
+}
+
+func lines(t *testing.T, points []Point) (all []string) {
+	t.Helper()
+	for _, p := range points {
+		line := p.line()
+		if line == "" {
+			t.Errorf("no line for %+v", p)
+		}
+		all = append(all, line)
+	}
+	return all
+}
