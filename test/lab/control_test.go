@@ -10,8 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // shells is a part of shells that are ready when each running one has written its number.
@@ -120,6 +124,97 @@ func TestControl(t *testing.T) {
 	if state := state(t, l.plans[0].Processes[2].PID()); state == "T" {
 		t.Error("a resumed process is still stopped")
 	}
+}
+
+// Two labs at once, as two people or two jobs on one machine have them, do not see each other, and leave nothing.
+func TestTwoLabs(t *testing.T) {
+	chosen, err := choose([]string{"nats", "nats3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	labs := make([]*lab, 2)
+	var wg sync.WaitGroup
+	for i := range labs {
+		if labs[i], err = newLab(io.Discard, false); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(labs[i].stop)
+		wg.Go(func() {
+			if err := labs[i].start(t.Context(), chosen); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	var pids []int
+	for i, l := range labs {
+		streams := streamsOf(t, l)
+		if len(streams) != 0 {
+			t.Errorf("a fresh lab has streams %v", streams)
+		}
+		name := "lab-" + strconv.Itoa(i)
+		if _, err := jetStream(t, l).CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Replicas: 3}); err != nil {
+			t.Fatal(err)
+		}
+		if streams := streamsOf(t, l); !slices.Equal(streams, []string{name}) {
+			t.Errorf("a lab sees streams %v", streams)
+		}
+		for _, plan := range l.plans {
+			for _, p := range plan.Processes {
+				pids = append(pids, p.PID())
+			}
+		}
+	}
+	for _, l := range labs {
+		l.stop()
+		if _, err := os.Stat(l.site.dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left", l.site.dir)
+		}
+	}
+	for _, pid := range pids {
+		if pid == 0 || running(pid) {
+			t.Errorf("process %d is left", pid)
+		}
+	}
+}
+
+// jetStream is the cluster's, through its second node.
+func jetStream(t *testing.T, l *lab) jetstream.JetStream {
+	t.Helper()
+	for _, variable := range l.env {
+		urls, found := strings.CutPrefix(variable, "LOCKSTEP_NATS3_URLS=")
+		if !found {
+			continue
+		}
+		conn, err := nats.Connect(strings.Split(urls, ",")[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		js, err := jetstream.New(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return js
+	}
+	t.Fatalf("no cluster is in %v", l.env)
+	return nil
+}
+
+func streamsOf(t *testing.T, l *lab) []string {
+	t.Helper()
+	list := jetStream(t, l).StreamNames(t.Context())
+	var names []string
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	if err := list.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return names
 }
 
 // state is a process's, as ps shows it.

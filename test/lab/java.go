@@ -16,7 +16,7 @@ const moreJava = "LOCKSTEP_LAB_JAVA_OPTIONS"
 
 const log4j = `<Configuration status="WARN">
 <Appenders><Console name="c"><PatternLayout pattern="%d{ISO8601} %p %c{1}: %m%n"/></Console></Appenders>
-<Loggers><Root level="${sys:level:-INFO}"><AppenderRef ref="c"/></Root></Loggers>
+<Loggers><Logger name="org.apache.activemq.audit" level="WARN"/><Root level="${sys:level:-INFO}"><AppenderRef ref="c"/></Root></Loggers>
 </Configuration>
 `
 

@@ -22,7 +22,7 @@ type Process struct {
 	Name    string
 	First   []string // a command that makes its folder ready, run once, before the first start; may be empty
 	Command []string
-	Env     []string // all of its environment
+	Env     []string // all of its environment; nil: the lab's
 	Dir     string
 	Log     string // file that takes its output
 	PIDFile string // where the broker notes its number, if what is started is a script around it
@@ -103,14 +103,16 @@ func (p *Process) hasEnded() bool {
 	}
 }
 
-// Check says whether it has not ended.
+// Check says whether it has not ended, and if it has, what it said last: its log may be gone when somebody looks for it.
 func (p *Process) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd == nil || p.hasEnded() {
-		return fmt.Errorf("%s has ended; see %s", p.Name, p.Log)
+	if p.cmd != nil && !p.hasEnded() {
+		return nil
 	}
-	return nil
+	log, _ := os.ReadFile(p.Log) // without it there is nothing to say
+	const most = 2000
+	return fmt.Errorf("%s has ended; its log ends:\n%s", p.Name, log[max(0, len(log)-most):])
 }
 
 // Running says whether it has not ended and is not paused.

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -192,20 +190,11 @@ func (n rabbitNode) ready(ctx context.Context, size int) error {
 }
 
 func runningNodes(ctx context.Context, management string) (int, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, management+"/api/nodes", nil)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
 	var nodes []struct {
 		Running bool `json:"running"`
 	}
-	if err := json.NewDecoder(response.Body).Decode(&nodes); err != nil {
-		return 0, fmt.Errorf("read the management API's nodes: %w", err)
+	if err := get(ctx, management+"/api/nodes", &nodes); err != nil {
+		return 0, err
 	}
 	running := 0
 	for _, n := range nodes {

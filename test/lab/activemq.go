@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+var (
+	activemq63  = activemq("6.3.1", "7.0.8")
+	activemq518 = activemq("5.18.3", "5.3.30")
+)
+
+// activemq is the broker without its web console; spring reads its configuration.
+func activemq(version, spring string) program {
+	libraries := []string{"org.apache.logging.log4j:log4j-slf4j2-impl:2.25.4", "org.springframework:spring-context:" + spring}
+	for _, artifact := range []string{"console", "spring", "kahadb-store", "amqp", "stomp"} {
+		libraries = append(libraries, "org.apache.activemq:activemq-"+artifact+":"+version)
+	}
+	return jars("activemq-"+version, libraries, nil)
+}
+
+// activemqConfig keeps messages in KahaDB, which waits for the disk. A broker whose store is locked by another one asks
+// again five times a second. Statistics can be asked for by messages.
+const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+ xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
+<bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>
+<broker xmlns="http://activemq.apache.org/schema/core" brokerName="lab" useJmx="false" persistent="true" schedulerSupport="false" dataDirectory="${lab.data}">
+  <persistenceAdapter><kahaDB directory="${lab.data}/kahadb" journalMaxFileLength="8mb">
+    <locker><shared-file-locker lockAcquireSleepInterval="200"/></locker>
+  </kahaDB></persistenceAdapter>
+  <plugins><statisticsBrokerPlugin/></plugins>
+  <systemUsage><systemUsage>
+    <memoryUsage><memoryUsage limit="64 mb"/></memoryUsage>
+    <storeUsage><storeUsage limit="1 gb"/></storeUsage>
+    <tempUsage><tempUsage limit="256 mb"/></tempUsage>
+  </systemUsage></systemUsage>
+  <transportConnectors>
+    <transportConnector name="amqp" uri="amqp://127.0.0.1:${lab.amqp}"/>
+    <transportConnector name="stomp" uri="stomp://127.0.0.1:${lab.stomp}"/>
+  </transportConnectors>
+</broker></beans>
+`
+
+// lockedStore is what a broker logs when another one has the store.
+const lockedStore = "slave mode"
+
+// planActiveMQ plans size brokers on one store: of these one is active, and the others wait until its process ends.
+func planActiveMQ(version program, name string, size int, env func(amqp, stomp []int) []string) func(*site, string) (*Plan, error) {
+	return func(s *site, dir string) (*Plan, error) {
+		ports, err := s.ports(2 * size)
+		if err != nil {
+			return nil, err
+		}
+		amqp, stomp := ports[:size], ports[size:]
+		plan := &Plan{Env: func() []string { return env(amqp, stomp) }}
+		for i := range size {
+			own := filepath.Join(dir, "n"+strconv.Itoa(i+1))
+			p, err := configureActiveMQ(version.in(s), numbered(name, i+1, size), own, filepath.Join(dir, "data"), amqp[i], stomp[i])
+			if err != nil {
+				return nil, err
+			}
+			p.Ready = func(ctx context.Context) error { return activemqReady(ctx, plan, amqp, p) }
+			plan.Processes = append(plan.Processes, p)
+		}
+		return plan, nil
+	}
+}
+
+func configureActiveMQ(libraries, name, dir, data string, amqp, stomp int) (*Process, error) {
+	if err := write(dir, map[string]string{"broker.xml": activemqConfig}); err != nil {
+		return nil, fmt.Errorf("configure %s: %w", name, err)
+	}
+	return jvm{
+		dir: dir, classpath: libraries + "/*",
+		options: []string{
+			"-Dactivemq.home=" + dir, "-Dactivemq.base=" + dir, "-Dlab.data=" + data,
+			"-Dlab.amqp=" + strconv.Itoa(amqp), "-Dlab.stomp=" + strconv.Itoa(stomp),
+		},
+		class: "org.apache.activemq.console.command.ShellCommand",
+		args:  []string{"start", "xbean:file:" + filepath.Join(dir, "broker.xml")},
+	}.process(name)
+}
+
+// activemqReady says what is missing until one broker answers and p, if that is another one, waits for the store. The
+// latter can only be read in its log, for it listens to nobody.
+func activemqReady(ctx context.Context, plan *Plan, ports []int, p *Process) error {
+	var silent []error
+	for i, port := range ports {
+		err := answersAMQP(ctx, port)
+		if err == nil && (plan.Processes[i] == p || p.Logged(lockedStore)) {
+			return nil
+		}
+		silent = append(silent, err)
+	}
+	return errors.Join(append(silent, errors.New("neither active nor waiting for the store"))...)
+}
+
+func activemqSingle(variable string) func(amqp, stomp []int) []string {
+	return func(amqp, stomp []int) []string {
+		return []string{variable + "_URL=amqp://" + loopback(amqp[0]), variable + "_STOMP=" + loopback(stomp[0])}
+	}
+}
+
+func activemqPair(amqp, _ []int) []string {
+	var urls []string
+	for _, port := range amqp {
+		urls = append(urls, "amqp://"+loopback(port))
+	}
+	return []string{"LOCKSTEP_ACTIVEMQ_PAIR_URLS=" + strings.Join(urls, ",")}
+}

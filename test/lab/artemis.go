@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/template"
+)
+
+var artemis256 = distribution("artemis-2.56.0", "org.apache.artemis:apache-artemis:2.56.0:tar.gz:bin")
+
+func planArtemis(s *site, dir string) (*Plan, error) {
+	ports, err := s.ports(1)
+	if err != nil {
+		return nil, err
+	}
+	node := artemisNode{Name: "artemis", Dir: dir, Port: ports[0]}
+	p, err := node.configure(artemis256.in(s))
+	if err != nil {
+		return nil, fmt.Errorf("configure Artemis: %w", err)
+	}
+	p.Ready = func(ctx context.Context) error { return answersAMQP(ctx, node.Port) }
+	return &Plan{
+		Processes: []*Process{p},
+		Env:       func() []string { return []string{"LOCKSTEP_ARTEMIS_URL=" + node.url()} },
+	}, nil
+}
+
+// planArtemisPair plans a primary and a backup that copies all that the primary writes. Which of the two is active is
+// decided by a lock, here in a file, so that never both are. A primary that comes back takes over again.
+func planArtemisPair(s *site, dir string) (*Plan, error) {
+	ports, err := s.ports(2)
+	if err != nil {
+		return nil, err
+	}
+	locks := filepath.Join(dir, "locks")
+	if err := write(locks, nil); err != nil {
+		return nil, err
+	}
+	plan := &Plan{}
+	var urls []string
+	for i, role := range []string{"primary", "backup"} {
+		node := artemisNode{
+			Name: "artemis-pair-" + strconv.Itoa(i+1), Dir: filepath.Join(dir, "n"+strconv.Itoa(i+1)),
+			Port: ports[i], Peer: ports[1-i], Role: role, Locks: locks,
+		}
+		p, err := node.configure(artemis256.in(s))
+		if err != nil {
+			return nil, fmt.Errorf("configure Artemis %s: %w", role, err)
+		}
+		p.Ready = func(ctx context.Context) error { return pairReady(ctx, plan, ports) }
+		plan.Processes = append(plan.Processes, p)
+		urls = append(urls, node.url())
+	}
+	plan.Env = func() []string { return []string{"LOCKSTEP_ARTEMIS_PAIR_URLS=" + strings.Join(urls, ",")} }
+	return plan, nil
+}
+
+// pairReady says what is missing until the first broker that runs is active and, if both run, the other one has all that
+// it has. A backup listens to nobody, so the active broker is asked.
+func pairReady(ctx context.Context, plan *Plan, ports []int) error {
+	running := plan.running()
+	active := 0
+	if len(running) > 0 && running[0] != plan.Processes[0] {
+		active = 1
+	}
+	if len(running) < 2 {
+		return answersAMQP(ctx, ports[active])
+	}
+	copied, err := askArtemis(ctx, ports[active], "replicaSync")
+	if err != nil {
+		return err
+	}
+	if copied != "[true]" {
+		return fmt.Errorf("the backup has not caught up: %s", copied)
+	}
+	return nil
+}
+
+// artemisNode is one broker; with a Role it is one of a pair.
+type artemisNode struct {
+	Name, Dir   string
+	Port, Peer  int
+	Role, Locks string
+}
+
+func (n artemisNode) url() string { return "amqp://" + loopback(n.Port) }
+
+func (n artemisNode) configure(home string) (*Process, error) {
+	var config strings.Builder
+	if err := artemisConfig.Execute(&config, n); err != nil {
+		return nil, err
+	}
+	etc := filepath.Join(n.Dir, "etc")
+	err := write(etc, map[string]string{
+		"broker.xml": config.String(),
+		"bootstrap.xml": `<broker xmlns="http://activemq.apache.org/schema"><jaas-security domain="activemq"/><server configuration="file:` +
+			filepath.Join(etc, "broker.xml") + `"/></broker>`,
+		"management.xml": `<management-context xmlns="http://activemq.apache.org/schema"/>`,
+		"login.config": `activemq { org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule sufficient ` +
+			`org.apache.activemq.jaas.guest.user="guest" org.apache.activemq.jaas.guest.role="amq"; };`,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return jvm{
+		dir: n.Dir, classpath: filepath.Join(home, "lib", "artemis-boot.jar"),
+		options: []string{
+			"--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED",
+			"-Dartemis.home=" + home, "-Dartemis.instance=" + n.Dir, "-Dartemis.instance.etc=" + etc,
+			"-Ddata.dir=" + filepath.Join(n.Dir, "data"),
+			"-Djava.security.auth.login.config=" + filepath.Join(etc, "login.config"),
+			"-Djava.library.path=" + filepath.Join(home, "bin", "lib", "linux-x86_64"),
+		},
+		class: "org.apache.activemq.artemis.boot.Artemis", args: []string{"run"},
+	}.process(n.Name)
+}
+
+// A durable message waits for the disk, and with the journal's default timer that is what bounds one sender.
+var artemisConfig = template.Must(template.New("broker.xml").Parse(`<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
+  <name>{{.Name}}</name>
+  <security-enabled>false</security-enabled>
+  <persistence-enabled>true</persistence-enabled>
+  <journal-type>NIO</journal-type>
+  <journal-datasync>true</journal-datasync>
+  <journal-min-files>2</journal-min-files>
+  <journal-pool-files>4</journal-pool-files>
+  <journal-file-size>4M</journal-file-size>
+  <paging-directory>{{.Dir}}/data/paging</paging-directory>
+  <bindings-directory>{{.Dir}}/data/bindings</bindings-directory>
+  <journal-directory>{{.Dir}}/data/journal</journal-directory>
+  <large-messages-directory>{{.Dir}}/data/large</large-messages-directory>
+  <max-disk-usage>100</max-disk-usage>
+  <global-max-size>100M</global-max-size>
+  <acceptors><acceptor name="all">tcp://127.0.0.1:{{.Port}}?protocols=CORE,AMQP,STOMP;amqpCredits=1000;amqpLowCredits=300</acceptor></acceptors>
+{{- if .Role}}
+  <cluster-user>pair</cluster-user><cluster-password>pair</cluster-password>
+  <connectors>
+    <connector name="self">tcp://127.0.0.1:{{.Port}}</connector>
+    <connector name="peer">tcp://127.0.0.1:{{.Peer}}</connector>
+  </connectors>
+  <cluster-connections><cluster-connection name="pair">
+    <connector-ref>self</connector-ref>
+    <check-period>500</check-period><connection-ttl>3000</connection-ttl>
+    <retry-interval>200</retry-interval><reconnect-attempts>-1</reconnect-attempts>
+    <static-connectors><connector-ref>peer</connector-ref></static-connectors>
+  </cluster-connection></cluster-connections>
+  <ha-policy><replication><{{.Role}}>
+    <manager>
+      <class-name>org.apache.activemq.artemis.lockmanager.file.FileBasedLockManager</class-name>
+      <properties><property key="locks-folder" value="{{.Locks}}"/></properties>
+    </manager>
+    {{- if eq .Role "backup"}}<allow-failback>true</allow-failback>{{end}}
+  </{{.Role}}></replication></ha-policy>
+{{- end}}
+  <addresses>
+    <address name="DLQ"><anycast><queue name="DLQ"/></anycast></address>
+    <address name="ExpiryQueue"><anycast><queue name="ExpiryQueue"/></anycast></address>
+  </addresses>
+  <address-settings><address-setting match="#">
+    <auto-create-queues>true</auto-create-queues><auto-create-addresses>true</auto-create-addresses>
+    <auto-delete-queues>false</auto-delete-queues><auto-delete-addresses>false</auto-delete-addresses>
+    <dead-letter-address>DLQ</dead-letter-address><expiry-address>ExpiryQueue</expiry-address>
+    <default-address-routing-type>ANYCAST</default-address-routing-type><default-queue-routing-type>ANYCAST</default-queue-routing-type>
+    <address-full-policy>PAGE</address-full-policy>
+  </address-setting></address-settings>
+</core></configuration>
+`))
