@@ -112,6 +112,10 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		}
 		return
 	}
+	if d.Body[1] != kindMessage {
+		c.e.arrivals.take(c.e, env, d.Body, now)
+		return
+	}
 	c.lastReceipt = now
 	w := c.receipts.Window(now, c.e.counts(env.due))
 	w.Counts[record.Received]++

@@ -41,6 +41,8 @@ type Engine struct {
 
 	publishers []*publisher
 	consumers  []*consumer
+	churn      *churn // nil: no bindings are made while messages flow, or not by this agent
+	arrivals   arrivals
 
 	// known from Run on
 	origin          atomic.Int64 // clock.Now() when the measurement begins
@@ -80,6 +82,13 @@ func New(cfg Config) (*Engine, error) {
 		supervision: ctx, stopSupervision: cancel,
 		blockedSince: map[string]int64{}, warned: map[string]int{},
 	}
+	if a.Index == 0 && w.Topology.Churn.Rate > 0 {
+		var err error
+		if e.churn, err = e.newChurn(); err != nil {
+			cancel()
+			return nil, err
+		}
+	}
 	for i := range a.Publishers.Count {
 		e.publishers = append(e.publishers, e.newPublisher(a.Publishers.First+i))
 	}
@@ -107,12 +116,16 @@ func (e *Engine) ConnectConsumers(ctx context.Context) error {
 
 // ConnectPublishers connects the publishers; nothing is sent yet.
 func (e *Engine) ConnectPublishers(ctx context.Context) error {
-	return each(e.publishers, func(p *publisher) error {
+	err := each(e.publishers, func(p *publisher) error {
 		if p.perMessage() {
 			return nil
 		}
 		return p.connect(ctx)
 	})
+	if err == nil && e.churn != nil {
+		err = e.churn.connect(ctx)
+	}
+	return err
 }
 
 // each calls f for all, a few at a time, and joins the errors.
@@ -166,15 +179,37 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 		for _, p := range e.publishers {
 			p.closeLink()
 		}
+		if e.churn != nil {
+			e.churn.closeLinks()
+		}
 	})
 	defer unblock()
+	churned := e.startChurn(soft, hard)
 	var wg sync.WaitGroup
 	for _, p := range e.publishers {
 		wg.Go(func() { p.run(soft, hard) })
 	}
 	wg.Wait()
+	churned()
 	e.finishPublishers()
 	return ctx.Err()
+}
+
+// startChurn begins to make bindings, if this agent has to, and returns how to end that: when the publishers have, by a count or by time.
+func (e *Engine) startChurn(soft, hard context.Context) (end func()) {
+	if e.churn == nil {
+		return func() {}
+	}
+	soft, cancel := context.WithCancel(soft)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.churn.run(soft, hard)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // begin fixes the epoch and lets waiting deliveries through.
@@ -188,6 +223,10 @@ func (e *Engine) begin(start int64) {
 	for _, p := range e.publishers {
 		p.record(e.collector)
 	}
+	if e.churn != nil {
+		e.churn.record(e.collector)
+	}
+	e.arrivals.record(e.collector)
 	for _, c := range e.consumers {
 		c.record(e.collector, e.assignment.Publishers.Total)
 	}
@@ -237,10 +276,16 @@ func (e *Engine) closeAll() {
 	for _, p := range e.publishers {
 		wg.Go(p.closeLink)
 	}
+	if e.churn != nil {
+		wg.Go(e.churn.closeLinks)
+	}
 	wg.Wait()
 	e.running.Wait() // what publishers own is theirs until they have stopped
 	for _, p := range e.publishers {
 		wg.Go(p.closeLink) // the link that one may have opened meanwhile
+	}
+	if e.churn != nil {
+		wg.Go(e.churn.closeLinks)
 	}
 	wg.Wait()
 	for _, c := range e.consumers {

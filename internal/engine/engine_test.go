@@ -23,6 +23,8 @@ type subject struct {
 	work    plan.Workload
 	options string
 	copies  bool // Config.CopiesBody
+	// wrap, if set, makes the engine's session of the driver's.
+	wrap func(drivers.Session) drivers.Session
 	// connected, if set, is called when all are connected.
 	connected func(drivers.Session, drivers.Topology)
 	// during, if set, is called when the measurement has begun.
@@ -77,6 +79,9 @@ func (s subject) play(ctx context.Context) *record.Merge {
 		t.Fatalf("open loopback: %v", err)
 	}
 	defer session.Close()
+	if s.wrap != nil {
+		session = s.wrap(session)
+	}
 	a := s.task()
 	if e, err = New(Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler), CopiesBody: s.copies}); err != nil {
 		t.Fatalf("new engine: %v", err)
@@ -97,7 +102,7 @@ func (s subject) play(ctx context.Context) *record.Merge {
 	seq := uint64(0)
 	take := func(final bool) {
 		p := e.Take(final)
-		m.Add(record.Snapshot{Agent: "a", Seq: seq, Windows: p.Windows, Sets: p.Sets, Events: p.Events, LastSend: p.LastSend,
+		m.Add(record.Snapshot{Agent: "a", Seq: seq, Windows: p.Windows, Sets: p.Sets, Events: p.Events, Bindings: p.Bindings, LastSend: p.LastSend,
 			LastConfirm: p.LastConfirm, LastReceipt: p.LastReceipt, Skew: p.Skew, Final: final})
 		seq++
 	}

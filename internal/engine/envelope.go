@@ -10,7 +10,7 @@ import (
 // EnvelopeSize is the length in bytes of what every body begins with; no message can be smaller.
 //
 //	 0  version (1)          24 due time, ns of the task's epoch
-//	 1  unused               32 send time, ns of the task's epoch
+//	 1  kind                 32 send time, ns of the task's epoch
 //	 4  publisher            40 id of the clock both were read from
 //	 8  task                 48 length of the body
 //	16  sequence, from 0     52 CRC-32C of bytes 56… (the payload), then of bytes 0…51

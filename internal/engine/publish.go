@@ -117,7 +117,7 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 	if p.schedule != nil {
 		p.free = p.e.now() // what came between is the generator's time
 	}
-	err := link.Publish(ctx, drivers.Message{Token: token, Key: uint32(sequence), Body: body})
+	err := link.Publish(ctx, drivers.Message{Token: token, Key: uint32(sequence) &^ drivers.ExtraKey, Body: body})
 	w := p.sends.Window(send, p.e.counts(due))
 	if p.schedule != nil {
 		free := p.e.now()

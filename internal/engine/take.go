@@ -25,6 +25,10 @@ func (e *Engine) Take(final bool) record.Part {
 	for _, p := range e.publishers {
 		p.flushReturns()
 	}
+	if e.churn != nil {
+		e.churn.flush()
+	}
+	receipts := e.arrivals.flush()
 	e.mu.Lock()
 	if final {
 		for detail := range e.blockedSince {
@@ -36,6 +40,7 @@ func (e *Engine) Take(final bool) record.Part {
 	part.Skew = e.skew
 	e.mu.Unlock()
 	part.LastReceipt = lastReceipt
+	part.Bindings = receipts
 	part.Windows, part.Sets = e.collector.Take()
 	part.Events = e.takeEvents()
 	return part

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
@@ -21,6 +24,11 @@ type faulty struct {
 	conSpec   func(*drivers.ConsumerSpec)
 	consumer  func(drivers.Consumer) drivers.Consumer
 	handler   func(drivers.Handler) drivers.Handler
+	bind      func(b drivers.Binder, ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error
+	unbind    func(b drivers.Binder, ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error
+	probe     func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error)
+	leftovers func(all []drivers.Leftover, prefix string) []drivers.Leftover
+	sweep     func(these []drivers.Leftover) []drivers.Leftover
 }
 
 func (f faulty) Info() drivers.Info {
@@ -56,6 +64,7 @@ type faultySession struct {
 }
 
 func (s *faultySession) Setup(ctx context.Context, t drivers.Topology) error {
+	topologies.Store(t.Name, true)
 	if s.f.setup != nil {
 		return s.f.setup(s.Session, ctx, t)
 	}
@@ -63,10 +72,67 @@ func (s *faultySession) Setup(ctx context.Context, t drivers.Topology) error {
 }
 
 func (s *faultySession) Teardown(ctx context.Context, t drivers.Topology) error {
+	topologies.Delete(t.Name)
 	if s.f.teardown != nil {
 		return s.f.teardown(s.Session, ctx, t)
 	}
 	return s.Session.Teardown(ctx, t)
+}
+
+// topologies are what a Sweeper of this suite's own tests finds: loopback has none.
+var topologies sync.Map
+
+func (s *faultySession) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+	b := s.Session.(drivers.Binder)
+	if s.f.bind != nil {
+		return s.f.bind(b, ctx, t, subscription, queue, key)
+	}
+	return b.Bind(ctx, t, subscription, queue, key)
+}
+
+func (s *faultySession) Unbind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+	b := s.Session.(drivers.Binder)
+	if s.f.unbind != nil {
+		return s.f.unbind(b, ctx, t, subscription, queue, key)
+	}
+	return b.Unbind(ctx, t, subscription, queue, key)
+}
+
+func (s *faultySession) Probe(ctx context.Context) ([]drivers.Figure, error) {
+	p := s.Session.(drivers.Prober)
+	if s.f.probe != nil {
+		return s.f.probe(p, ctx)
+	}
+	return p.Probe(ctx)
+}
+
+func (s *faultySession) Leftovers(_ context.Context, prefix string) (all []drivers.Leftover, _ error) {
+	topologies.Range(func(name, _ any) bool {
+		all = append(all, drivers.Leftover{Kind: "topology", Name: name.(string)})
+		return true
+	})
+	slices.SortFunc(all, func(a, b drivers.Leftover) int { return strings.Compare(a.Name, b.Name) })
+	if s.f.leftovers != nil {
+		return s.f.leftovers(all, prefix), nil
+	}
+	return beginning(all, prefix), nil
+}
+
+func beginning(all []drivers.Leftover, prefix string) []drivers.Leftover {
+	return slices.DeleteFunc(slices.Clone(all), func(x drivers.Leftover) bool { return !strings.HasPrefix(x.Name, prefix) })
+}
+
+func (s *faultySession) Sweep(ctx context.Context, these []drivers.Leftover) error {
+	if s.f.sweep != nil {
+		these = s.f.sweep(these)
+	}
+	for _, x := range these {
+		topologies.Delete(x.Name)
+		if err := s.Session.Teardown(ctx, drivers.Topology{Name: x.Name}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *faultySession) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {

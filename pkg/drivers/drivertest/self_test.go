@@ -24,12 +24,12 @@ type fault struct {
 // must pass for the whole one, or its failure would say nothing.
 func TestSuiteFindsFaults(t *testing.T) {
 	passed := map[string]bool{}
-	for _, f := range slices.Concat(confirmFaults(), publisherFaults(), consumerFaults(), sessionFaults()) {
+	for _, f := range slices.Concat(confirmFaults(), publisherFaults(), consumerFaults(), sessionFaults(), asideFaults()) {
 		t.Run(f.name, func(t *testing.T) {
 			for _, name := range f.found {
 				if !passed[name] {
 					passed[name] = true
-					if r := runOne(t, loopback.Driver{}, name, 5*time.Second); len(r.failures) > 0 || r.skipped != "" {
+					if r := runOne(t, faulty{}, name, 5*time.Second); len(r.failures) > 0 || r.skipped != "" {
 						t.Errorf("%s does not pass for loopback itself: %v %s", name, r.failures, r.skipped)
 					}
 				}

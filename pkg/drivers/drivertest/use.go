@@ -41,6 +41,8 @@ func (c *check) need(u drivers.Use) drivers.Declaration {
 		c.skipf("several subscriptions are not declared")
 	case u.Bindings > 1 && !can.Bindings:
 		c.skipf("several bindings are not declared")
+	case u.Churn && !can.Churn:
+		c.skipf("changing bindings while messages flow is not declared")
 	case u.Mandatory && !can.Mandatory:
 		c.skipf("mandatory is not declared")
 	case len(d.Unfit) > 0:

@@ -96,6 +96,7 @@ type topology struct {
 	shape  [3]int     // subscriptions, queues, bindings
 	queues [][]*queue // by subscription, then by number
 	shared []*sequence
+	extras extras
 }
 
 // declare makes the topology, or empties it if it is there already in the same shape.
@@ -111,6 +112,7 @@ func (b *broker) declare(t drivers.Topology) {
 		for _, s := range old.shared {
 			s.reset()
 		}
+		old.extras.clear()
 		return
 	}
 	if old != nil {

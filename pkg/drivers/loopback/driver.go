@@ -44,6 +44,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			UnlimitedPrefetch: true,
 			Subscriptions:     true,
 			Bindings:          true,
+			Churn:             true,
 			Redelivery:        true,
 			CopiesBody:        true, // into the queue
 		},

@@ -18,6 +18,8 @@ type options struct {
 	Swap          []int64  `json:"swap"`
 	Delay         duration `json:"delay"`
 	ConfirmDelay  duration `json:"confirmDelay"`
+	BindDelay     duration `json:"bindDelay"`
+	BindSpread    duration `json:"bindSpread"`
 	Rate          int64    `json:"rate"`
 	Capacity      int      `json:"capacity"`
 	CapacityBytes int      `json:"capacityBytes"`
@@ -53,7 +55,7 @@ func (o options) check() error {
 	if o.Name == "" {
 		return errors.New("read options of loopback: name is empty")
 	}
-	if o.Lose < 0 || o.Duplicate < 0 || o.Reject < 0 || o.Rate < 0 || o.Delay < 0 || o.ConfirmDelay < 0 {
+	if o.Lose < 0 || o.Duplicate < 0 || o.Reject < 0 || o.Rate < 0 || o.Delay < 0 || o.ConfirmDelay < 0 || o.BindDelay < 0 || o.BindSpread < 0 {
 		return errors.New("read options of loopback: a negative count or duration; 0 turns a fault off")
 	}
 	if o.Capacity < 1 || o.CapacityBytes < 1 {
@@ -83,6 +85,8 @@ func (o options) label() string {
 	say(len(o.Swap) > 0, "swaps %d pairs", len(o.Swap))
 	say(o.Delay > 0, "delivers after %v", time.Duration(o.Delay))
 	say(o.ConfirmDelay > 0, "confirms after %v", time.Duration(o.ConfirmDelay))
+	say(o.BindDelay > 0, "binds after %v", time.Duration(o.BindDelay))
+	say(o.BindSpread > 0, "bindings work %v later", time.Duration(o.BindSpread))
 	say(o.Rate > 0, "takes %d/s", o.Rate)
 	return strings.Join(words, ", ")
 }

@@ -15,6 +15,7 @@ import (
 type publisher struct {
 	session  *session
 	spec     drivers.PublisherSpec
+	topology *topology
 	queues   []*queue
 	confirms bool
 	fast     bool // nothing to decide: one queue, no faults
@@ -31,7 +32,7 @@ type publisher struct {
 
 func newPublisher(s *session, t *topology, spec drivers.PublisherSpec) *publisher {
 	p := &publisher{
-		session: s, spec: spec, queues: t.fanOut(spec.Queue),
+		session: s, spec: spec, topology: t, queues: t.fanOut(spec.Queue),
 		confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil, sequence: &sequence{}, stop: make(chan struct{}),
 		notice: drivers.NewNotice(spec.OnClosed),
 	}
@@ -57,7 +58,7 @@ func (p *publisher) start() {
 // Publish copies the body and, unless confirms are delayed, confirms before it returns.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	p.mu.Lock()
-	if p.fast && !p.ended.Load() {
+	if p.fast && !p.ended.Load() && m.Key < drivers.ExtraKey {
 		o := &p.session.options
 		switch p.queues[0].offer(m.Body, 0, o.Capacity, o.CapacityBytes) {
 		case taken:
@@ -84,19 +85,27 @@ func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
 	if err := p.pace(ctx); err != nil {
 		return err
 	}
-	if p.unroutable() {
+	queues := p.queues
+	if m.Key >= drivers.ExtraKey {
+		queues = p.topology.bound(extra{p.spec.Queue, m.Key}, p.session.broker.now())
+	}
+	if unroutable(queues) {
 		if p.spec.Mandatory && p.spec.OnReturn != nil {
 			p.spec.OnReturn(m.Body)
 		}
 		return p.confirm(m.Token, nil)
 	}
 	// Room for the message itself is waited for before its number is taken: a cancelled one has none.
-	if err := p.awaitRoom(ctx, len(m.Body)); err != nil {
+	if err := p.awaitRoom(ctx, queues, len(m.Body)); err != nil {
 		return err
+	}
+	if m.Key >= drivers.ExtraKey {
+		p.store(queues, m.Body)
+		return p.confirm(m.Token, nil)
 	}
 	f := p.sequence.next(&p.session.options, m.Body)
 	for _, body := range f.bodies[:f.count] {
-		p.store(body)
+		p.store(queues, body)
 	}
 	if f.rejected {
 		return p.confirm(m.Token, fmt.Errorf("loopback was told to reject it: %w", drivers.ErrRejected))
@@ -130,9 +139,9 @@ func (p *publisher) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unroutable tells whether no queue would take the message: none was declared, or all were torn down.
-func (p *publisher) unroutable() bool {
-	for _, q := range p.queues {
+// unroutable tells whether no queue would take the message: none was declared or bound, or all were torn down.
+func unroutable(queues []*queue) bool {
+	for _, q := range queues {
 		q.mu.Lock()
 		gone := q.gone
 		q.mu.Unlock()
@@ -144,9 +153,9 @@ func (p *publisher) unroutable() bool {
 }
 
 // awaitRoom waits until every queue has room. Others may take it first; bounds then give way by one message each.
-func (p *publisher) awaitRoom(ctx context.Context, size int) error {
+func (p *publisher) awaitRoom(ctx context.Context, queues []*queue, size int) error {
 	o := &p.session.options
-	for _, q := range p.queues {
+	for _, q := range queues {
 		for room := q.room(size, o.Capacity, o.CapacityBytes); room != nil; room = q.room(size, o.Capacity, o.CapacityBytes) {
 			select {
 			case <-room:
@@ -162,12 +171,12 @@ func (p *publisher) awaitRoom(ctx context.Context, size int) error {
 }
 
 // store puts a body into every queue.
-func (p *publisher) store(body []byte) {
+func (p *publisher) store(queues []*queue, body []byte) {
 	var ready int64
 	if d := p.session.options.Delay; d > 0 {
 		ready = p.session.broker.now() + int64(d)
 	}
-	for _, q := range p.queues {
+	for _, q := range queues {
 		if q.offer(body, ready, unbounded, unbounded) == takenYield {
 			runtime.Gosched()
 		}
@@ -225,7 +234,7 @@ func (p *publisher) Close() error {
 	}
 	if p.ownSequence() {
 		if body, has := p.sequence.rest(); has {
-			p.store(body)
+			p.store(p.queues, body)
 		}
 	}
 	return nil

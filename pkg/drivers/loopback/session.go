@@ -18,6 +18,7 @@ type session struct {
 
 	mu     sync.Mutex
 	closed bool
+	own    string            // the topology that this session set up last
 	parts  map[part]struct{} // open publishers and consumers
 }
 
@@ -35,6 +36,9 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 		return fmt.Errorf("set up topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
 	}
 	s.broker.declare(t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own = t.Name
 	return nil
 }
 

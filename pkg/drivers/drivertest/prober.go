@@ -1,0 +1,145 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// probeLimit is how long a probe may take.
+const probeLimit = 5 * time.Second
+
+// prober is the session of a rig, if it can be asked.
+func (r *rig) prober() drivers.Prober {
+	p, can := r.session.(drivers.Prober)
+	if !can {
+		r.c.skipf("the session is no Prober")
+	}
+	return p
+}
+
+// probe asks once and checks that the answer is one.
+func (c *check) probe(p drivers.Prober) []drivers.Figure {
+	ctx, cancel := context.WithTimeout(c.ctx, probeLimit)
+	defer cancel()
+	figures, err := p.Probe(ctx)
+	if errors.Is(err, drivers.ErrUnsupported) {
+		c.skipf("%v", err)
+	}
+	c.must(err, "Probe")
+	seen := map[drivers.FigureName]map[string]bool{}
+	for _, f := range figures {
+		if !slices.Contains(drivers.Figures(), f.Name) {
+			c.errorf("%q is no figure", f.Name)
+		}
+		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 {
+			c.errorf("%s of %q is %v: what is not known is left out", f.Name, f.Node, f.Value)
+		}
+		if seen[f.Name] == nil {
+			seen[f.Name] = map[string]bool{}
+		}
+		if seen[f.Name][f.Node] {
+			c.errorf("%s of %q comes twice in one answer", f.Name, f.Node)
+		}
+		seen[f.Name][f.Node] = true
+	}
+	for name, nodes := range seen {
+		if nodes[""] && len(nodes) > 1 {
+			c.errorf("%s is of the whole broker and of nodes: it would be counted twice", name)
+		}
+	}
+	return figures
+}
+
+// total adds up the nodes of one figure.
+func total(figures []drivers.Figure, name drivers.FigureName) (sum float64, said bool) {
+	for _, f := range figures {
+		if f.Name == name {
+			sum, said = sum+f.Value, true
+		}
+	}
+	return sum, said
+}
+
+// checkProbe asks the broker for its figures, beside load, and holds what it says of the topology's queues against what is in them.
+func checkProbe(c *check) {
+	u := c.use(c.anyMode())
+	d := c.need(u)
+	r := c.rig(u)
+	p := r.prober()
+	first := c.probe(p)
+	if len(first) == 0 {
+		c.errorf("the broker says nothing of itself; an error says why")
+	}
+	s := r.sender(1)
+	const n = 20
+	s.send(n)
+	second := c.probe(p)
+	c.logf("%v", second)
+	if _, said := total(second, drivers.FigureQueueDepth); said && keeps(u.Mode, d.Promises) {
+		var depth float64
+		c.eventually(func() bool {
+			depth, _ = total(c.probe(p), drivers.FigureQueueDepth)
+			return depth == n
+		}, func() string { return fmt.Sprintf("queue_depth is %v with %d messages in the queue", depth, n) })
+	}
+	for _, f := range []drivers.FigureName{drivers.FigureMemory, drivers.FigureQueues} {
+		if sum, said := total(second, f); said && sum <= 0 {
+			c.errorf("%s is %v of a broker at work", f, sum)
+		}
+	}
+	in := r.inbox(nil)
+	if keeps(u.Mode, d.Promises) {
+		in.arrive(s.kept())
+		if _, said := total(second, drivers.FigureQueueDepth); said && d.Capabilities.Redelivery { // others keep what was read
+			var depth float64
+			c.eventually(func() bool {
+				depth, _ = total(c.probe(p), drivers.FigureQueueDepth)
+				return depth == 0
+			}, func() string { return fmt.Sprintf("queue_depth is %v although all was received", depth) })
+		}
+	}
+}
+
+// checkProbeEnds proves that a probe ends with its context, and leaves the links of others alone.
+func checkProbeEnds(c *check) {
+	u := c.use(c.anyMode())
+	d := c.need(u)
+	r := c.rig(u)
+	p := r.prober()
+	c.probe(p)
+	in := r.inbox(nil)
+	s := r.sender(1)
+	if !c.h.Bare {
+		c.dial.stall(true)
+		ctx, cancel := context.WithTimeout(c.ctx, c.quiet())
+		defer cancel()
+		c.within(c.wait, "Probe of a broker that does not answer", func() {
+			if figures, err := p.Probe(ctx); err == nil {
+				c.logf("Probe needs no answer: %v", figures)
+			}
+		})
+		c.dial.stall(false)
+	}
+	cancelled, cancel := context.WithCancel(c.ctx)
+	cancel()
+	c.within(c.wait, "Probe with a cancelled context", func() { _, _ = p.Probe(cancelled) })
+	s.send(5)
+	if keeps(u.Mode, d.Promises) {
+		in.exactly(s.kept(), d.Promises)
+	}
+	c.eventually(func() bool {
+		ctx, cancel := context.WithTimeout(c.ctx, probeLimit)
+		defer cancel()
+		_, err := p.Probe(ctx)
+		return err == nil
+	}, func() string { return "a probe does not work again after one was given up" })
+	if n := s.closings.Load() + in.closings.Load(); n > 0 {
+		c.errorf("a probe that was given up broke %d links of others", n)
+	}
+}

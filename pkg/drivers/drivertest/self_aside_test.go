@@ -1,0 +1,123 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"lockstep/pkg/drivers"
+)
+
+// asideFaults are those of what is not publishing and consuming: figures, bindings while messages flow, leftovers.
+func asideFaults() []fault { return slices.Concat(proberFaults(), binderFaults(), sweeperFaults()) }
+
+// figures changes what a probe says.
+func figures(change func([]drivers.Figure) []drivers.Figure) faulty {
+	return faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error) {
+		all, err := p.Probe(ctx)
+		return change(all), err
+	}}
+}
+
+func proberFaults() []fault {
+	return []fault{
+		{"says a figure that is none", figures(func(all []drivers.Figure) []drivers.Figure {
+			return append(all, drivers.Figure{Name: "temperature", Value: 1})
+		}), []string{"probe"}},
+		{"says what is no number", figures(func(all []drivers.Figure) []drivers.Figure {
+			return append(all, drivers.Figure{Name: drivers.FigureMemory, Value: math.NaN()})
+		}), []string{"probe"}},
+		{"says a figure twice", figures(func(all []drivers.Figure) []drivers.Figure { return append(all, all[0]) }), []string{"probe"}},
+		{"says a figure of the whole and of its nodes", figures(func(all []drivers.Figure) []drivers.Figure {
+			return append(all, drivers.Figure{Name: all[0].Name, Node: "n", Value: 1})
+		}), []string{"probe"}},
+		{"says zero for what it does not know", figures(func(all []drivers.Figure) []drivers.Figure {
+			return append(all, drivers.Figure{Name: drivers.FigureMemory})
+		}), []string{"probe"}},
+		{"counts the queues of others", figures(func(all []drivers.Figure) []drivers.Figure {
+			for i := range all {
+				all[i].Value += 3
+			}
+			return all
+		}), []string{"probe"}},
+		{"says nothing", figures(func([]drivers.Figure) []drivers.Figure { return nil }), []string{"probe"}},
+		{"does not end a probe with its context", faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error) {
+			if ctx.Err() != nil {
+				<-make(chan struct{})
+			}
+			return p.Probe(ctx)
+		}}, []string{"probe/ends"}},
+		{"cannot probe again", faulty{probe: func() func(drivers.Prober, context.Context) ([]drivers.Figure, error) {
+			broken := false
+			return func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error) {
+				if ctx.Err() != nil || broken {
+					broken = true
+					return nil, errors.New("broken")
+				}
+				return p.Probe(ctx)
+			}
+		}()}, []string{"probe/ends"}},
+	}
+}
+
+func binderFaults() []fault {
+	nothing := func(drivers.Binder, context.Context, drivers.Topology, int, int, uint32) error { return nil }
+	return []fault{
+		{"binds nothing", faulty{bind: nothing}, []string{"binder"}},
+		{"unbinds nothing", faulty{unbind: nothing}, []string{"binder"}},
+		{"binds every subscription", faulty{bind: func(b drivers.Binder, ctx context.Context, t drivers.Topology, _, queue int, key uint32) error {
+			return errors.Join(b.Bind(ctx, t, 0, queue, key), b.Bind(ctx, t, 1, queue, key))
+		}}, []string{"binder"}},
+		{"binds later", option(`"bindSpread":"300ms"`), []string{"binder"}},
+		{"takes all keys for one", faulty{
+			bind: func(b drivers.Binder, ctx context.Context, t drivers.Topology, subscription, queue int, _ uint32) error {
+				return b.Bind(ctx, t, subscription, queue, drivers.ExtraKey)
+			},
+			publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
+				return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
+					if m.Key > drivers.ExtraKey {
+						m.Key = drivers.ExtraKey
+					}
+					return p.Publish(ctx, m)
+				}}
+			},
+		}, []string{"binder"}},
+		{"minds what is not bound", faulty{unbind: func(b drivers.Binder, ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+			if err := b.Unbind(ctx, t, subscription, queue, key); err != nil || key != drivers.ExtraKey {
+				return err
+			}
+			return errors.New("not bound")
+		}}, []string{"binder"}},
+		{"leaves bindings to the next", faulty{teardown: func(drivers.Session, context.Context, drivers.Topology) error {
+			return nil
+		}, setup: func(s drivers.Session, ctx context.Context, t drivers.Topology) error {
+			err := s.Setup(ctx, t)
+			return errors.Join(err, s.(drivers.Binder).Bind(ctx, t, 0, 0, drivers.ExtraKey))
+		}}, []string{"binder/together"}},
+		{"binds after its session closed", faulty{bind: nothing}, []string{"binder/ends"}},
+		{"declares what it cannot do", faulty{declare: func(d *drivers.Declaration) {
+			d.Capabilities.Modes = []drivers.Mode{drivers.ConfirmEach}
+		}}, []string{"binder"}},
+	}
+}
+
+func sweeperFaults() []fault {
+	return []fault{
+		{"lists everything", faulty{leftovers: func(all []drivers.Leftover, _ string) []drivers.Leftover { return all }}, []string{"sweep"}},
+		{"lists nothing", faulty{leftovers: func([]drivers.Leftover, string) []drivers.Leftover { return nil }}, []string{"sweep"}},
+		{"lists in no order", faulty{leftovers: func(all []drivers.Leftover, prefix string) []drivers.Leftover {
+			all = beginning(all, prefix)
+			slices.Reverse(all)
+			return all
+		}}, []string{"sweep"}},
+		{"sweeps nothing", faulty{sweep: func([]drivers.Leftover) []drivers.Leftover { return nil }}, []string{"sweep"}},
+		{"sweeps more than it is told", faulty{sweep: func(these []drivers.Leftover) []drivers.Leftover {
+			topologies.Range(func(name, _ any) bool {
+				these = append(these, drivers.Leftover{Name: name.(string)})
+				return true
+			})
+			return these
+		}}, []string{"sweep"}},
+	}
+}

@@ -1,0 +1,112 @@
+package loopback
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// extra is a binding made while messages flow.
+type extra struct {
+	queue int
+	key   uint32
+}
+
+// extras are those of a topology: by subscription, from when on they work.
+type extras struct {
+	mu    sync.Mutex
+	bound map[extra]map[int]int64
+}
+
+func (e *extras) bind(x extra, subscription int, from int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.bound == nil {
+		e.bound = map[extra]map[int]int64{}
+	}
+	if e.bound[x] == nil {
+		e.bound[x] = map[int]int64{}
+	}
+	e.bound[x][subscription] = from
+}
+
+func (e *extras) unbind(x extra, subscription int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.bound[x], subscription)
+	if len(e.bound[x]) == 0 {
+		delete(e.bound, x)
+	}
+}
+
+func (e *extras) clear() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.bound)
+}
+
+// bound lists where a message of this key goes now.
+func (t *topology) bound(x extra, now int64) (all []*queue) {
+	t.extras.mu.Lock()
+	defer t.extras.mu.Unlock()
+	for subscription, from := range t.extras.bound[x] {
+		if q := t.queue(subscription, x.queue); q != nil && now >= from {
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+// Bind returns after bindDelay; the binding works bindSpread after that.
+func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+	at, err := s.binding(t, subscription, queue, key)
+	if err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	if d := time.Duration(s.options.BindDelay); d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	at.extras.bind(extra{queue, key}, subscription, s.broker.now()+int64(s.options.BindSpread))
+	return nil
+}
+
+// Unbind takes effect at once.
+func (s *session) Unbind(_ context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+	at, err := s.binding(t, subscription, queue, key)
+	if err != nil {
+		return fmt.Errorf("unbind: %w", err)
+	}
+	at.extras.unbind(extra{queue, key}, subscription)
+	return nil
+}
+
+// binding checks what is to be bound.
+func (s *session) binding(t drivers.Topology, subscription, queue int, key uint32) (*topology, error) {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return nil, drivers.ErrClosed
+	}
+	at, err := s.broker.topology(t.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case key < drivers.ExtraKey:
+		return nil, fmt.Errorf("key %d belongs to the queue's own bindings: those made while messages flow begin at %d", key, drivers.ExtraKey)
+	case at.queue(subscription, queue) == nil:
+		return nil, fmt.Errorf("topology %q has no queue %d in subscription %d", t.Name, queue, subscription)
+	}
+	return at, nil
+}

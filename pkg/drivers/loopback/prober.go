@@ -1,0 +1,42 @@
+package loopback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/drivers"
+)
+
+// Probe counts what is in the queues of the topology that this session set up, exactly.
+func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	name, closed := s.own, s.closed
+	s.mu.Unlock()
+	if closed {
+		return nil, fmt.Errorf("probe loopback: %w", drivers.ErrClosed)
+	}
+	if name == "" {
+		return nil, errors.New("probe loopback: this session has set up nothing")
+	}
+	t, err := s.broker.topology(name)
+	if err != nil {
+		return nil, fmt.Errorf("probe loopback: %w", err)
+	}
+	var queues, depth, unacked, consumers int
+	for _, q := range slices.Concat(t.queues...) {
+		q.mu.Lock()
+		queues, depth, unacked, consumers = queues+1, depth+q.ready+q.held, unacked+q.held, consumers+q.consumers
+		q.mu.Unlock()
+	}
+	return []drivers.Figure{
+		{Name: drivers.FigureQueues, Value: float64(queues)},
+		{Name: drivers.FigureQueueDepth, Value: float64(depth)},
+		{Name: drivers.FigureUnacked, Value: float64(unacked)},
+		{Name: drivers.FigureConsumers, Value: float64(consumers)},
+	}, nil
+}
