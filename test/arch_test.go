@@ -26,12 +26,13 @@ var allowed = map[string][]string{
 	"internal/controller":    {"internal/wire", "internal/matrix", "internal/results", "internal/sink", "internal/clock", "internal/plan", "internal/record"},
 	"internal/cli":           {"internal/controller", "internal/agent", "internal/report", "internal/results", "internal/matrix", "internal/sink", "internal/wire", "internal/plan", "internal/record", "pkg/drivers"},
 	"pkg/drivers/drivertest": {"pkg/drivers"},
+	"pkg/drivers/eventstore": {"pkg/drivers", "pkg/drivers/requests"},
 	"pkg/drivers/loopback":   {"pkg/drivers"},
 	"pkg/drivers/nats":       {"pkg/drivers"},
 	"pkg/drivers/rabbitmq":   {"pkg/drivers"},
 	"pkg/drivers/requests":   {"pkg/drivers"},
 	"pkg/drivers/mongodb":    {"pkg/drivers", "pkg/drivers/requests"},
-	"pkg/drivers/all":        {"pkg/drivers/loopback", "pkg/drivers/mongodb", "pkg/drivers/nats", "pkg/drivers/rabbitmq"},
+	"pkg/drivers/all":        {"pkg/drivers/eventstore", "pkg/drivers/loopback", "pkg/drivers/mongodb", "pkg/drivers/nats", "pkg/drivers/rabbitmq"},
 	"cmd/ctl":                {"internal/cli", "pkg/drivers/all"},
 	"cmd/controller":         {"internal/cli", "pkg/drivers/all"},
 	"cmd/agent":              {"internal/cli", "pkg/drivers/all"},
@@ -40,12 +41,14 @@ var allowed = map[string][]string{
 // homes lists the only packages that may import a heavy dependency.
 var homes = map[string][]string{
 	"cuelang.org/go":                 {"internal/matrix"},
+	"github.com/EventStore":          {"pkg/drivers/eventstore"},
 	"github.com/HdrHistogram":        {"internal/record"},
 	"github.com/influxdata":          {"internal/sink"},
 	"github.com/nats-io":             {"internal/wire", "pkg/drivers/nats"},
 	"github.com/rabbitmq/amqp091-go": {"pkg/drivers/rabbitmq"},
 	"go.mongodb.org/mongo-driver":    {"pkg/drivers/mongodb"},
 	"github.com/spf13/cobra":         {"internal/cli"},
+	"google.golang.org/grpc":         {"pkg/drivers/eventstore"},
 }
 
 type goPackage struct {

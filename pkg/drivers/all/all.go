@@ -2,8 +2,9 @@
 package all
 
 import (
-	_ "lockstep/pkg/drivers/loopback" // in this process: reference, fake, and the floor of the harness
-	_ "lockstep/pkg/drivers/mongodb"  // MongoDB as a queue
-	_ "lockstep/pkg/drivers/nats"     // NATS JetStream
-	_ "lockstep/pkg/drivers/rabbitmq" // RabbitMQ by AMQP 0.9.1
+	_ "lockstep/pkg/drivers/eventstore" // EventStoreDB by its persistent subscriptions
+	_ "lockstep/pkg/drivers/loopback"   // in this process: reference, fake, and the floor of the harness
+	_ "lockstep/pkg/drivers/mongodb"    // MongoDB as a queue
+	_ "lockstep/pkg/drivers/nats"       // NATS JetStream
+	_ "lockstep/pkg/drivers/rabbitmq"   // RabbitMQ by AMQP 0.9.1
 )

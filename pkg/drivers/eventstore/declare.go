@@ -1,0 +1,104 @@
+package eventstore
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"lockstep/pkg/drivers"
+)
+
+//go:embed schema.cue
+var schema string
+
+func (driver) Info() drivers.Info {
+	return drivers.Info{
+		Name:    "eventstore",
+		Doc:     "EventStoreDB: a stream for each queue, persistent subscriptions with acknowledgements, and appends that are answered.",
+		Schema:  schema,
+		Declare: declare,
+	}
+}
+
+func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
+	o, err := parseOptions(raw)
+	if err == nil {
+		_, err = o.endpoints()
+	}
+	if err != nil {
+		return drivers.Declaration{Unfit: []string{err.Error()}}
+	}
+	return drivers.Declaration{
+		Capabilities: drivers.Capabilities{
+			Modes:         modes,
+			Acks:          []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval},
+			Persistent:    true, // always
+			Subscriptions: true,
+			Nodes:         len(o.urls()) > 1,
+			Redelivery:    true,
+		},
+		Promises: drivers.Promises{
+			// Parked messages are kept, but come to nobody: who refuses a message or holds it for too long, time and again, loses it.
+			ConfirmedKept: o.MaxCount == 0,
+			SentKept:      false, // there is no sending without a confirm
+			NoDuplicates:  false, // at least once: what is not acknowledged in time comes again
+			Ordered:       false, // concurrent appends overtake each other, and so do retries
+		},
+		Unfit: unfit(&o, use),
+		Notes: notes(&o, use),
+		Label: label(&o, use),
+	}
+}
+
+func unfit(o *options, use drivers.Use) []string {
+	var reasons []string
+	nodes := len(o.urls())
+	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
+		if i, err := strconv.Atoi(string(node)); err == nil && (i < 0 || i >= nodes) {
+			reasons = append(reasons, fmt.Sprintf("node %d: options have %d urls, counted from 0", i, nodes))
+		}
+	}
+	if use.PublisherNode == nodeFollower && nodes == 1 {
+		reasons = append(reasons, "a follower is found among the urls of a cluster: give urls")
+	}
+	if use.ConsumerNode == nodeFollower {
+		reasons = append(reasons, "persistent subscriptions are the leader's alone: consumers cannot be at a follower")
+	}
+	if use.QueueNode != "" && use.QueueNode != drivers.AnyNode && use.QueueNode != nodeLeader {
+		reasons = append(reasons, "every stream is on every node, and the leader's to write: a queue cannot be placed")
+	}
+	return reasons
+}
+
+// notes say what may not be meant.
+func notes(o *options, use drivers.Use) []string {
+	var all []string
+	if use.Mode == drivers.ConfirmWindow && use.Publishers*o.Concurrency > callsPerConnection {
+		all = append(all, fmt.Sprintf("EventStoreDB takes %d calls at a time over one connection, unless it was set otherwise: "+
+			"appends beyond that wait in the client, which shows as send latency", callsPerConnection))
+	}
+	if use.Consumers > callsPerConnection {
+		all = append(all, fmt.Sprintf("a consumer takes one of the %d calls of its connection for as long as it lives: give consumers several connections", callsPerConnection))
+	}
+	if use.Consumers > 0 && duration(o.Timeout) == 0 {
+		all = append(all, `messageTimeout: "0s": what a consumer does not answer comes to another one only when the first has gone`)
+	}
+	return all
+}
+
+// label says what a confirm means. How many nodes have an event is the cluster's to know: the majority of it.
+func label(o *options, use drivers.Use) string {
+	where := "written to disk of one node"
+	if len(o.urls()) > 1 {
+		where = "written to disk of the majority"
+	}
+	text := "append to a stream, confirm: " + where + ", unless the server was set to memory or unsafe"
+	if o.MaxCount > 0 {
+		text += fmt.Sprintf("; forgets all but the last %d", o.MaxCount)
+	}
+	if use.Consumers > 1 {
+		text += ", " + o.Strategy
+	}
+	return text
+}

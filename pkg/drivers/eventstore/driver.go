@@ -1,0 +1,170 @@
+// Package eventstore drives EventStoreDB through its official client. A message is an event, a queue a stream, a subscription a
+// persistent subscription group; the answer to an append is the confirm. The library's own discovery and reconnecting are kept from happening.
+package eventstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"lockstep/pkg/drivers"
+)
+
+const (
+	// grace is how long something that ends may take to end in order.
+	grace = 2 * time.Second
+	// dialTimeout is for contexts without a deadline.
+	dialTimeout = 10 * time.Second
+)
+
+func init() { drivers.Register(driver{}) }
+
+type driver struct{}
+
+// Open prepares a session and makes its first connection, so that a server which is not there is known at once.
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return nil, err
+	}
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &session{options: o, env: env, over: make(chan struct{}), links: map[*link]struct{}{}, seats: map[seatKey]*seat{}, parts: map[part]struct{}{}, ways: map[string]string{},
+		asides: map[string]*grpc.ClientConn{}}
+	if s.endpoints, err = o.endpoints(); err != nil {
+		return nil, err
+	}
+	if s.security, err = o.security(); err != nil {
+		return nil, fmt.Errorf("read eventstore options: %w", err)
+	}
+	if err := s.administer(ctx, func(context.Context, *link) error { return nil }); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// part is a publisher or consumer as its session sees it.
+type part interface {
+	// abandon ends it without waiting for anything but what calls the library.
+	abandon()
+}
+
+// session is one agent's use of a server or cluster during one task.
+type session struct {
+	options   options
+	endpoints []endpoint
+	security  security
+	env       drivers.Env
+
+	adminMu sync.Mutex
+	admin   *link // for declarations; replaced when it broke
+
+	asideMu sync.Mutex
+	asides  map[string]*grpc.ClientConn // for questions, by address; nil once the session is closed
+
+	mu       sync.Mutex
+	closed   bool
+	topology drivers.Topology // the last one heard of
+	parts    map[part]struct{}
+	links    map[*link]struct{} // every open connection
+	seats    map[seatKey]*seat
+	ways     map[string]string // where Forward listens, by the address it leads to
+	probed   probed
+
+	ending sync.Once
+	over   chan struct{} // closed by Close
+}
+
+// Close ends publishers and consumers, then every connection.
+func (s *session) Close() error {
+	s.ending.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		close(s.over)
+		var open []part
+		for p := range s.parts {
+			open = append(open, p)
+		}
+		s.mu.Unlock()
+		var wg sync.WaitGroup
+		for _, p := range open {
+			wg.Go(p.abandon)
+		}
+		wg.Wait()
+		s.adminMu.Lock()
+		s.adminMu.Unlock() //nolint:staticcheck // whoever administers has ended
+		s.mu.Lock()
+		var links []*link
+		for l := range s.links {
+			links = append(links, l)
+		}
+		s.mu.Unlock()
+		for _, l := range links {
+			l.close()
+		}
+		s.closeAsides()
+	})
+	return nil
+}
+
+// enrol adds a part, unless the session is closed.
+func (s *session) enrol(p part, t drivers.Topology) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errSession
+	}
+	s.parts[p] = struct{}{}
+	s.topology = t
+	return nil
+}
+
+func (s *session) discharge(p part) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.parts, p)
+}
+
+// administer does something over the connection for declarations, one caller at a time; if that broke, over another.
+func (s *session) administer(ctx context.Context, do func(context.Context, *link) error) error {
+	s.adminMu.Lock()
+	defer s.adminMu.Unlock()
+	select {
+	case <-s.over:
+		return errSession
+	default:
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-s.over:
+			cancel()
+		case <-ended:
+		}
+	}()
+	if s.admin == nil || s.admin.cause() != nil {
+		if s.admin != nil {
+			s.admin.close()
+			s.admin = nil
+		}
+		at, err := s.place(ctx, drivers.AnyNode)
+		if err != nil {
+			return err
+		}
+		if s.admin, err = s.dialFirst(ctx, at); err != nil {
+			s.admin = nil
+			return err
+		}
+	}
+	return do(ctx, s.admin)
+}

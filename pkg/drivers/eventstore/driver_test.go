@@ -1,0 +1,136 @@
+package eventstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers/drivertest"
+	"lockstep/test/eventstored/server"
+)
+
+// standInAddress has this test binary be a stand-in for EventStoreDB instead.
+const standInAddress = "LOCKSTEP_TEST_EVENTSTORE_ADDRESS"
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(standInAddress); address != "" {
+		serve(address)
+	}
+	os.Exit(m.Run())
+}
+
+// serve runs a stand-in until standard input ends, as it does with the parent.
+func serve(address string) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	s := server.New(server.Options{})
+	go func() { _ = s.Serve(l) }()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
+
+// standIn starts a stand-in in a process of its own and returns when it answers, with a way to kill it. address may be ":0".
+func standIn(t testing.TB, address string) (at string, kill func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at = l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), standInAddress+"="+at)
+	c.Stderr = os.Stderr
+	if _, err := c.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	gone := false
+	kill = func() {
+		if !gone {
+			gone = true
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	}
+	t.Cleanup(func() { kill() })
+	for range 500 {
+		if conn, err := net.Dial("tcp", at); err == nil {
+			_ = conn.Close()
+			return at, kill
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("the stand-in does not accept connections")
+	return "", nil
+}
+
+// reached gives options for a stand-in at an address; more is JSON that is laid over them.
+func reached(t testing.TB, address, more string) json.RawMessage {
+	t.Helper()
+	o := map[string]any{"url": "esdb://" + address + "?tls=false"}
+	if err := json.Unmarshal([]byte(more), &o); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+var dead = json.RawMessage(`{"url": "esdb://127.0.0.1:1?tls=false"}`)
+
+// TestStandInConformance is the whole suite against a stand-in in a process of its own. It is not restarted: its streams are in memory, while
+// the driver declares what EventStoreDB keeps on disk.
+func TestStandInConformance(t *testing.T) {
+	address, _ := standIn(t, "127.0.0.1:0")
+	for name, more := range map[string]string{
+		"round-robin":        `{}`,
+		"dispatch-to-single": `{"strategy": "DispatchToSingle", "maxCount": 100000, "concurrency": 7}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			drivertest.Run(t, drivertest.Harness{
+				Driver: driver{}, Options: reached(t, address, more), DeadOptions: dead, DeadAddress: "127.0.0.1:1",
+			})
+		})
+	}
+}
+
+// inProcess starts a stand-in in this process.
+func inProcess(t testing.TB, o server.Options) (s *server.Server, address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = server.New(o)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return s, l.Addr().String()
+}
+
+func limited(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,219 @@
+package eventstore
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+)
+
+type options struct {
+	URL         string   `json:"url"`
+	URLs        []string `json:"urls"`
+	User        string   `json:"user"`
+	Password    string   `json:"password"`
+	Strategy    string   `json:"strategy"`
+	Timeout     string   `json:"messageTimeout"`
+	MaxRetries  int32    `json:"maxRetryCount"`
+	LiveBuffer  int32    `json:"liveBufferSize"`
+	History     int32    `json:"historyBufferSize"`
+	ReadBatch   int32    `json:"readBatchSize"`
+	CheckAfter  string   `json:"checkpointAfter"`
+	CheckLeast  int32    `json:"checkpointLowerBound"`
+	CheckMost   int32    `json:"checkpointUpperBound"`
+	MaxCount    uint64   `json:"maxCount"`
+	Concurrency int      `json:"concurrency"`
+	Confirm     string   `json:"confirmTimeout"`
+}
+
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+func parseOptions(raw json.RawMessage) (options, error) {
+	o := options{
+		Strategy: string(esdb.ConsumerStrategyRoundRobin), Timeout: "30s", MaxRetries: 10, LiveBuffer: 500, History: 500, ReadBatch: 20,
+		CheckAfter: "2s", CheckLeast: 10, CheckMost: 1000, Concurrency: callsPerConnection, Confirm: "30s",
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return o, fmt.Errorf("read eventstore options: %w", err)
+	}
+	if fault := o.fault(); fault != "" {
+		return o, fmt.Errorf("read eventstore options: %s", fault)
+	}
+	return o, nil
+}
+
+// fault says what the schema cannot: which options do not go together.
+func (o *options) fault() string {
+	switch esdb.ConsumerStrategy(o.Strategy) {
+	case esdb.ConsumerStrategyRoundRobin, esdb.ConsumerStrategyDispatchToSingle, esdb.ConsumerStrategyPinned:
+	default:
+		return fmt.Sprintf(`strategy %q: "RoundRobin", "DispatchToSingle" or "Pinned"`, o.Strategy)
+	}
+	for name, text := range map[string]string{"confirmTimeout": o.Confirm, "checkpointAfter": o.CheckAfter} {
+		if d, err := time.ParseDuration(text); err != nil || d <= 0 {
+			return fmt.Sprintf("%s %q: write it like \"30s\"", name, text)
+		}
+	}
+	if d, err := time.ParseDuration(o.Timeout); err != nil || d < 0 {
+		return fmt.Sprintf("messageTimeout %q: write it like \"30s\"; \"0s\" is never", o.Timeout)
+	}
+	switch {
+	case (o.URL != "") == (len(o.URLs) > 0):
+		return `give one of url: "esdb://host:2113" and urls (one for each node of a cluster)`
+	case o.ReadBatch < 1 || o.LiveBuffer < 1 || o.CheckLeast < 1 || o.MaxRetries < 0 || o.Concurrency < 1:
+		return "readBatchSize, liveBufferSize, checkpointLowerBound and concurrency must be 1 or more, maxRetryCount 0 or more"
+	case o.ReadBatch >= o.History:
+		return fmt.Sprintf("readBatchSize %d must be smaller than historyBufferSize %d: the server reads nothing ahead otherwise", o.ReadBatch, o.History)
+	case o.CheckLeast > o.CheckMost:
+		return fmt.Sprintf("checkpointLowerBound %d is above checkpointUpperBound %d", o.CheckLeast, o.CheckMost)
+	}
+	return ""
+}
+
+func (o *options) urls() []string {
+	if o.URL != "" {
+		return []string{o.URL}
+	}
+	return o.URLs
+}
+
+func duration(text string) time.Duration {
+	d, _ := time.ParseDuration(text) // parseOptions has tried
+	return d
+}
+
+// settings are those of each group.
+func (o *options) settings() esdb.PersistentSubscriptionSettings {
+	return esdb.PersistentSubscriptionSettings{
+		MaxRetryCount: o.MaxRetries, CheckpointLowerBound: o.CheckLeast, CheckpointUpperBound: o.CheckMost,
+		MaxSubscriberCount: esdb.SubscriberCountUnlimited, LiveBufferSize: o.LiveBuffer, ReadBatchSize: o.ReadBatch, HistoryBufferSize: o.History,
+		ConsumerStrategyName: esdb.ConsumerStrategy(o.Strategy), MessageTimeout: int32(duration(o.Timeout).Milliseconds()),
+		CheckpointAfter: int32(duration(o.CheckAfter).Milliseconds()),
+	}
+}
+
+// endpoint is one node. Its url may hold a secret; its address does not.
+type endpoint struct {
+	address  string
+	tls      bool
+	unproven bool // the certificate is not looked at
+	ca       string
+	user     *url.Userinfo
+}
+
+// parseEndpoint reads a URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+func parseEndpoint(text string) (endpoint, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || (u.Path != "" && u.Path != "/") {
+		return endpoint{}, errors.New(`not of the form "esdb://user:password@host:port?tls=true"` +
+			" (one host; percent-encode what is special in user and password)")
+	}
+	if u.Scheme != "esdb" {
+		return endpoint{}, errors.New(`the scheme is not "esdb": a cluster is given as urls, one for each node, since the library's ` +
+			"discovery (esdb+discover) would go past what lies between client and broker here")
+	}
+	port := u.Port()
+	if port == "" {
+		port = "2113"
+	}
+	e := endpoint{address: net.JoinHostPort(u.Hostname(), port), tls: true, user: u.User}
+	for name, values := range u.Query() {
+		value := values[0]
+		switch name {
+		case "tls":
+			e.tls, err = strconv.ParseBool(value)
+		case "tlsVerifyCert":
+			var proven bool
+			proven, err = strconv.ParseBool(value)
+			e.unproven = !proven
+		case "tlsCaFile":
+			e.ca = value
+		default:
+			return endpoint{}, fmt.Errorf("it has %s=, which is not one of tls, tlsVerifyCert and tlsCaFile", name)
+		}
+		if err != nil {
+			return endpoint{}, fmt.Errorf("its %s is neither true nor false", name)
+		}
+	}
+	return e, nil
+}
+
+func (o *options) endpoints() ([]endpoint, error) {
+	var all []endpoint
+	for i, text := range o.urls() {
+		e, err := parseEndpoint(text)
+		if err != nil {
+			return nil, fmt.Errorf("read eventstore url number %d: %w", i, err)
+		}
+		if first := e; i > 0 {
+			first.address = all[0].address
+			if first.tls != all[0].tls || first.ca != all[0].ca || first.unproven != all[0].unproven || first.user.String() != all[0].user.String() {
+				return nil, fmt.Errorf("read eventstore url number %d: it differs from the first in more than the host", i)
+			}
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// security is how connections to all nodes are made.
+type security struct {
+	tls            *tls.Config // nil without
+	user, password string
+}
+
+func (o *options) security() (security, error) {
+	all, err := o.endpoints()
+	if err != nil {
+		return security{}, err
+	}
+	e := all[0]
+	s := security{user: o.User, password: o.Password}
+	if e.user != nil {
+		s.user = e.user.Username()
+		s.password, _ = e.user.Password()
+	}
+	if !e.tls {
+		if s.user != "" {
+			return s, errors.New("user and password need TLS: without it the library sends neither (drop tls=false, or user and password)")
+		}
+		return s, nil
+	}
+	s.tls = &tls.Config{InsecureSkipVerify: e.unproven} //nolint:gosec // as asked for
+	if e.ca == "" {
+		return s, nil
+	}
+	text, err := os.ReadFile(e.ca)
+	if err != nil {
+		return s, fmt.Errorf("read tlsCaFile: %w", err)
+	}
+	s.tls.RootCAs = x509.NewCertPool()
+	if !s.tls.RootCAs.AppendCertsFromPEM(text) {
+		return s, fmt.Errorf("read tlsCaFile: %s holds no certificate in PEM", e.ca)
+	}
+	return s, nil
+}
+
+// configuration is of the client of one connection. One attempt, nothing logged, and no reconnecting: the wire sees to that.
+func (s *session) configuration(target string) *esdb.Configuration {
+	c := &esdb.Configuration{
+		Address: target, DisableTLS: s.security.tls == nil, Username: s.security.user, Password: s.security.password,
+		MaxDiscoverAttempts: 1, DiscoveryInterval: 0, GossipTimeout: int(handshakeTimeout / time.Second),
+		KeepAliveInterval: 10 * time.Second, KeepAliveTimeout: 10 * time.Second,
+		NodePreference: esdb.NodePreferenceRandom, Logger: esdb.NoopLogging(),
+	}
+	if s.security.tls != nil {
+		c.RootCAs, c.SkipCertificateVerification = s.security.tls.RootCAs, s.security.tls.InsecureSkipVerify
+	}
+	return c
+}

@@ -1,0 +1,116 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"lockstep/pkg/drivers"
+)
+
+// The places that depend on who leads the cluster.
+const (
+	nodeLeader   drivers.Node = "leader"
+	nodeFollower drivers.Node = "follower"
+)
+
+// place turns a node into the endpoints to try, in order. Any node of a cluster is its leader, to which the others pass
+// everything on, and which alone has persistent subscriptions.
+func (s *session) place(ctx context.Context, node drivers.Node) ([]endpoint, error) {
+	if i, err := strconv.Atoi(string(node)); err == nil {
+		if i < 0 || i >= len(s.endpoints) {
+			return nil, fmt.Errorf("place on node %q: options have %d urls, counted from 0: %w", node, len(s.endpoints), drivers.ErrUnsupported)
+		}
+		return s.endpoints[i : i+1], nil
+	}
+	if len(s.endpoints) == 1 && node != nodeFollower {
+		return s.endpoints, nil
+	}
+	want := gossip.MemberInfo_Leader
+	if node == nodeFollower {
+		want = gossip.MemberInfo_Follower
+	}
+	members, err := s.members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []endpoint
+	for _, m := range members {
+		if m.GetIsAlive() && m.GetState() == want {
+			e := s.endpoints[0]
+			e.address = net.JoinHostPort(m.GetHttpEndPoint().GetAddress(), strconv.Itoa(int(m.GetHttpEndPoint().GetPort())))
+			found = append(found, e)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("find the %s among %d members of the cluster: there is none at the moment", want, len(members))
+	}
+	return found, nil
+}
+
+// members asks the nodes, one after another, who is in the cluster.
+func (s *session) members(ctx context.Context) ([]*gossip.MemberInfo, error) {
+	var errs []error
+	for _, e := range s.endpoints {
+		conn, err := s.aside(e)
+		if err == nil {
+			var info *gossip.ClusterInfo
+			if info, err = gossip.NewGossipClient(conn).Read(ctx, &shared.Empty{}); err == nil {
+				return info.GetMembers(), nil
+			}
+		}
+		errs = append(errs, fmt.Errorf("ask %s who leads the cluster: %w", e.address, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// aside gives a connection for questions, apart from the measured path. Unlike the library's it may be made again when it breaks, since no
+// message goes over it.
+func (s *session) aside(e endpoint) (*grpc.ClientConn, error) {
+	s.asideMu.Lock()
+	defer s.asideMu.Unlock()
+	if conn := s.asides[e.address]; conn != nil {
+		return conn, nil
+	}
+	if s.asides == nil {
+		return nil, errSession
+	}
+	transport := insecure.NewCredentials()
+	if s.security.tls != nil {
+		transport = credentials.NewTLS(s.security.tls.Clone())
+	}
+	dial := s.env.Aside()
+	o := []grpc.DialOption{
+		grpc.WithTransportCredentials(transport), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) }),
+	}
+	if s.security.user != "" {
+		o = append(o, grpc.WithPerRPCCredentials(basic(s.security)))
+	}
+	conn, err := grpc.NewClient("passthrough:///"+e.address, o...)
+	if err != nil {
+		return nil, err
+	}
+	s.asides[e.address] = conn
+	return conn, nil
+}
+
+func (s *session) closeAsides() {
+	s.asideMu.Lock()
+	defer s.asideMu.Unlock()
+	for _, conn := range s.asides {
+		_ = conn.Close() // never fails the first time
+	}
+	s.asides = nil
+}
