@@ -6,6 +6,7 @@ package sink
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -54,7 +55,7 @@ type Sink struct {
 	tune   Tuning
 	http   *http.Client
 	writer *writer
-	stop   context.CancelFunc
+	stop   context.CancelCauseFunc
 	stream *Stream // nil before Begin
 	tally  tally
 	closed bool
@@ -72,7 +73,7 @@ func Open(target Target, tune Tuning, version string, log *slog.Logger) *Sink {
 	api := influxdb2.NewClientWithOptions(target.url, target.token, options).WriteAPIBlocking(target.org, target.bucket)
 	s := &Sink{target: target, tune: tune, http: client}
 	s.tally.begin(target)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancelCause(context.Background())
 	s.stop = stop
 	s.writer = &writer{api: api, queue: newQueue(tune.Queue, tune.Batch, tune.Linger),
 		tune: tune, log: log, scrub: target.scrub.Scrub, tally: &s.tally, done: make(chan struct{})}
@@ -147,11 +148,12 @@ func (s *Sink) Close(ctx context.Context) plan.Delivery {
 	if !s.closed {
 		s.closed = true
 		close(s.writer.queue.closed)
-		late := time.AfterFunc(s.tune.Flush, s.stop)
+		enough := fmt.Errorf("no answer by the end of the run and %v more", s.tune.Flush)
+		late := time.AfterFunc(s.tune.Flush, func() { s.stop(enough) })
 		defer late.Stop()
-		defer context.AfterFunc(ctx, s.stop)()
+		defer context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })()
 		<-s.writer.done // its requests end with its context
-		s.stop()
+		s.stop(nil)
 		s.http.CloseIdleConnections()
 	}
 	return s.tally.result()

@@ -1,0 +1,249 @@
+package test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	influxdb2 "github.com/influxdata/influxdb-client-go/v2"
+
+	"lockstep/internal/plan"
+	rec "lockstep/internal/record"
+	"lockstep/internal/results"
+	"lockstep/internal/sink"
+)
+
+// influx is the InfluxDB of the lab.
+type influx struct {
+	t                       *testing.T
+	url, org, bucket, token string
+}
+
+func influxOf(t *testing.T) influx {
+	t.Helper()
+	return influx{t, variable(t, "LOCKSTEP_INFLUX_URL"), variable(t, "LOCKSTEP_INFLUX_ORG"), variable(t, "LOCKSTEP_INFLUX_BUCKET"), variable(t, "LOCKSTEP_INFLUX_TOKEN")}
+}
+
+// use names it to the programs that the test starts, as people do.
+func (i influx) use() {
+	i.t.Setenv("INFLUX_URL", i.url)
+	i.t.Setenv("INFLUX_ORG", i.org)
+	i.t.Setenv("INFLUX_BUCKET", i.bucket)
+	i.t.Setenv("INFLUX_TOKEN", i.token)
+}
+
+// ask runs a query in Flux and returns the one number of each row, by what the columns say.
+func (i influx) ask(flux string, columns ...string) map[string]float64 {
+	i.t.Helper()
+	client := influxdb2.NewClient(i.url, i.token)
+	defer client.Close()
+	answer, err := client.QueryAPI(i.org).Query(i.t.Context(), flux)
+	if err != nil {
+		i.t.Fatalf("%v\n%s", err, flux)
+	}
+	defer answer.Close()
+	rows := map[string]float64{}
+	for answer.Next() {
+		var key []string
+		for _, c := range columns {
+			key = append(key, fmt.Sprint(answer.Record().ValueByKey(c)))
+		}
+		place := strings.Join(key, " ")
+		if _, twice := rows[place]; twice {
+			i.t.Errorf("two rows for %q\n%s", place, flux)
+		}
+		switch v := answer.Record().Value().(type) {
+		case float64:
+			rows[place] = v
+		case int64:
+			rows[place] = float64(v)
+		default:
+			i.t.Fatalf("the value of %q is %v, no number\n%s", place, v, flux)
+		}
+	}
+	if answer.Err() != nil {
+		i.t.Fatalf("%v\n%s", answer.Err(), flux)
+	}
+	return rows
+}
+
+// of begins a query for one field of a run.
+func (i influx) of(run, measurement, field string) string {
+	return fmt.Sprintf(`from(bucket: %q) |> range(start: -1d) |> filter(fn: (r) => r.run == %q and r._measurement == %q and r._field == %q)`,
+		i.bucket, run, measurement, field)
+}
+
+// points counts the points of a run that have a field, by measurement and field.
+func (i influx) points(run string) map[string]float64 {
+	i.t.Helper()
+	return i.ask(fmt.Sprintf(`from(bucket: %q) |> range(start: -1d) |> filter(fn: (r) => r.run == %q)
+	|> group(columns: ["_measurement", "_field"]) |> count(column: "_time") |> rename(columns: {_time: "_value"})`, i.bucket, run), "_measurement", "_field")
+}
+
+// measuredFor is the measurement of each cell of sunk.
+const measuredFor = 3 * time.Second
+
+// sunken is a run whose points went somewhere.
+type sunken struct {
+	record
+	dir       string // of the process: all that it kept is below
+	took      time.Duration
+	delivered []plan.Delivery
+}
+
+// sunk runs a small matrix to its end; influxCUE is a part of it.
+func sunk(t *testing.T, influxCUE string, args ...string) sunken {
+	t.Helper()
+	ctl, dir := sinking(t, influxCUE, args...)
+	return ended(t, ctl, dir)
+}
+
+func ended(t *testing.T, ctl *process, dir string) sunken {
+	t.Helper()
+	began := time.Now()
+	if code := ctl.leaves(time.Minute); code != 0 {
+		t.Errorf("ctl left with %d, want 0", code)
+	}
+	x := sunken{record: readRecord(t, dir, ctl), dir: dir, took: time.Since(began)}
+	x.allValid()
+	run, err := results.Open(filepath.Join(dir, "runs"), "latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.delivered = run.Deliveries()
+	return x
+}
+
+// sinking starts it.
+func sinking(t *testing.T, influxCUE string, args ...string) (ctl *process, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	text := fmt.Sprintf(`package matrix
+name: "sunk"
+brokers: fake: {driver: "loopback", options: name: "sunk"}
+axes: threads: [1, 2]
+cell: {
+	axis: _
+	publishers: {mode: "confirm-window", rate: 500, threads: axis.threads}
+	warmup: "500ms", measure: "%v", drain: {silence: "1s", most: "5s"}
+}
+%s
+tables: [{rows: ["threads"], values: ["send.rate", "receive.rate", "lost"]}]
+`, measuredFor, influxCUE)
+	file := filepath.Join(dir, "matrix.cue")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return start(t, dir, "ctl", append([]string{"run", file}, args...)...), dir
+}
+
+// account wants every point to be either written or dropped, and the rates to be those of the load.
+func (x sunken) account() plan.Delivery {
+	x.t.Helper()
+	if len(x.delivered) != 1 {
+		x.t.Fatalf("%d deliveries, want one", len(x.delivered))
+	}
+	d := x.delivered[0]
+	if d.Points == 0 || d.Points != d.Written+d.Dropped || d.End != "done" {
+		x.t.Errorf("of %d points %d were written and %d dropped, at the end %q", d.Points, d.Written, d.Dropped, d.End)
+	}
+	if !strings.Contains(x.text, fmt.Sprintf("InfluxDB: %d points written", d.Written)) {
+		x.t.Errorf("the summary does not say that %d points were written", d.Written)
+	}
+	for _, o := range x.outcomes {
+		if rate := x.figure(o, "send.rate"); rate < 400 || rate > 600 {
+			x.t.Errorf("%s sends %v a second, want 500", x.name(o), rate)
+		}
+	}
+	return d
+}
+
+// hides wants a secret in nothing that was kept or printed.
+func (x sunken) hides(secret string) {
+	x.t.Helper()
+	if strings.Contains(x.text, secret) {
+		x.t.Error("the token was printed")
+	}
+	files := 0
+	err := filepath.WalkDir(x.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Type()&os.ModeSymlink != 0 {
+			return err
+		}
+		files++
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), secret) {
+			x.t.Errorf("the token is in %s", path)
+		}
+		return err
+	})
+	if err != nil || files < 5 {
+		x.t.Errorf("%d files were looked at, %v", files, err)
+	}
+}
+
+// silent accepts connections and never answers.
+func silent(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			if _, err := l.Accept(); err != nil { // the connections end with the test
+				return
+			}
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// replay makes a run's points of its directory alone and writes them.
+func (i influx) replay(runs string) plan.Delivery {
+	i.t.Helper()
+	dir, err := results.Open(runs, "latest")
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, os.LookupEnv, os.ReadFile)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	s := sink.Open(target, sink.Tuning{}, "test", nil)
+	s.Begin(dir.Plan())
+	outcomes, err := dir.Outcomes()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	for n, task := range dir.Plan().Tasks() {
+		o := outcomes[n]
+		b := sink.Start{Task: task, Try: dir.Try(task.ID), At: o.Started}
+		for _, a := range o.Agents {
+			b.Agents = append(b.Agents, a.Agent)
+		}
+		s.Start(b)
+		file, err := os.Open(filepath.Join(dir.Dir(), "tasks", task.ID, "snapshots.jsonl"))
+		if err != nil {
+			i.t.Fatal(err)
+		}
+		lines := bufio.NewScanner(file)
+		lines.Buffer(nil, 16<<20)
+		for lines.Scan() {
+			var x rec.Snapshot
+			if err := json.Unmarshal(lines.Bytes(), &x); err != nil {
+				i.t.Fatal(err)
+			}
+			s.Snapshot(x)
+		}
+		file.Close()
+		s.Outcome(o, b)
+	}
+	return s.Close(i.t.Context())
+}

@@ -1,0 +1,163 @@
+package test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSinkWritesTheRecord: what a query finds in a real InfluxDB is what the record says, each point once, live or made of the
+// record again; and the token is nowhere.
+func TestSinkWritesTheRecord(t *testing.T) {
+	db := influxOf(t)
+	db.use()
+	r := sunk(t, "")
+	d := r.account()
+	if d.Dropped != 0 || d.LastError != "" {
+		t.Errorf("delivered %+v, want all", d)
+	}
+	r.hides(db.token)
+
+	run := r.plan.ID
+	sent := db.ask(db.of(run, "lockstep_total", "sent")+` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell"]) |> sum()`, "cell")
+	byAgent := db.ask(db.of(run, "lockstep_window", "sent")+` |> filter(fn: (r) => r.phase == "measure" and r.role == "publisher") |> group(columns: ["cell"]) |> sum()`, "cell")
+	received := db.ask(db.of(run, "lockstep_window", "received")+` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell"]) |> sum()`, "cell")
+	rates := db.ask(db.of(run, "lockstep_total", "send.rate")+` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell", "_time"]) |> sum() |> group(columns: ["cell"]) |> mean()`, "cell")
+	outcome := db.ask(db.of(run, "lockstep_outcome", "send.p99")+` |> filter(fn: (r) => r.verdict == "valid")`, "cell")
+	threads := db.ask(db.of(run, "lockstep_outcome", "receive.rate"), "axis_threads")
+	documented := db.ask(documentedQuery(t, db.bucket, run), "cell")
+	seconds := measuredFor.Seconds()
+	for _, o := range r.outcomes {
+		for what, c := range map[string]struct{ got, want float64 }{
+			"sent, of all":         {sent[o.Cell] / seconds, r.figure(o, "send.rate")},
+			"sent, by agent":       {byAgent[o.Cell] / seconds, r.figure(o, "send.rate")},
+			"rate of sending":      {rates[o.Cell], r.figure(o, "send.rate")},
+			"received":             {received[o.Cell] / seconds, r.figure(o, "receive.rate")},
+			"send.p99":             {outcome[o.Cell], r.figure(o, "send.p99")},
+			"the documented query": {documented[o.Cell], r.figure(o, "send.rate")},
+			"receive.rate by axis": {threads[fmt.Sprint(o.Index+1)], r.figure(o, "receive.rate")},
+		} {
+			if math.Abs(c.got-c.want) > 1e-9*c.want {
+				t.Errorf("%s, %s: InfluxDB says %v, the record %v", r.name(o), what, c.got, c.want)
+			}
+		}
+	}
+	kinds := db.ask(db.of(run, "lockstep_event", "text")+` |> group(columns: ["kind"]) |> count()`, "kind")
+	for kind, n := range map[string]float64{"run-start": 1, "run-stop": 1, "task-start": 2, "task-stop": 2} {
+		if kinds[kind] != n {
+			t.Errorf("%v events %s, want %v", kinds[kind], kind, n)
+		}
+	}
+
+	before := db.points(run)
+	for place, n := range map[string]float64{"lockstep_total sent": 0, "lockstep_agent cpu": 8, "lockstep_outcome send.rate": 2} {
+		if before[place] < max(n, 1) {
+			t.Errorf("%v points of %s, want %v at least", before[place], place, n)
+		}
+	}
+	measured := db.ask(db.of(run, "lockstep_total", "sent")+` |> filter(fn: (r) => r.phase == "measure" and r.measured == "true") |> group(columns: ["cell"]) |> count()`, "cell")
+	for cell, n := range measured {
+		if n != seconds {
+			t.Errorf("%s has %v seconds, want %v: each once", cell, n, seconds)
+		}
+	}
+	if again := db.replay(filepath.Join(r.dir, "runs")); again.Dropped != 0 || again.Written < d.Written-1 {
+		t.Errorf("made of the record again: %+v; live were %d", again, d.Written)
+	}
+	if after := db.points(run); !maps.Equal(before, after) {
+		t.Errorf("made of the record again, other points are there: %v, before %v", after, before)
+	}
+}
+
+// documentedQuery is the example of dashboards/SCHEMA.md.
+func documentedQuery(t *testing.T, bucket, run string) string {
+	t.Helper()
+	text, err := os.ReadFile("../dashboards/SCHEMA.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, query, found := strings.Cut(string(text), "```\nfrom(")
+	query, _, ended := strings.Cut(query, "```")
+	if !found || !ended {
+		t.Fatal("SCHEMA.md has no query")
+	}
+	return strings.NewReplacer(`"lockstep")`, fmt.Sprintf("%q)", bucket), `"RUN"`, fmt.Sprintf("%q", run), "10.0", fmt.Sprint(measuredFor.Seconds())+".0").Replace("from(" + query)
+}
+
+// TestSinkRefused: a wrong token or an unknown bucket costs the points, and nothing else; the record says so.
+func TestSinkRefused(t *testing.T) {
+	db := influxOf(t)
+	for name, c := range map[string]struct {
+		change func(*influx)
+		why    string
+	}{
+		"token":  {func(i *influx) { i.token = "wr0ng-t0ken" }, "refused: 401 Unauthorized"},
+		"bucket": {func(i *influx) { i.bucket = "no-such-bucket" }, "refused: 404 Not Found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wrong := db
+			c.change(&wrong)
+			wrong.t = t
+			wrong.use()
+			r := sunk(t, "")
+			d := r.account()
+			if d.Written != 0 || d.Why[c.why] != d.Dropped || d.LastError == "" || !strings.Contains(r.text, c.why) {
+				t.Errorf("delivered %+v, want all dropped as %q, and the summary to say so", d, c.why)
+			}
+			r.hides(wrong.token)
+		})
+	}
+}
+
+// TestSinkInfluxKilled: InfluxDB is killed in mid-run, and comes back. What was meant for it meanwhile waits, and is in it at last or counted
+// as dropped; the run does not notice.
+func TestSinkInfluxKilled(t *testing.T) {
+	db := influxOf(t)
+	t.Setenv("SINK_TOKEN", db.token)
+	ctl, dir := sinking(t, fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:SINK_TOKEN}"}`, db.url, db.org, db.bucket),
+		"--set", `cell.measure="10s"`, "--set", "axes.threads=[1]")
+	run := ""
+	eventually(t, "the run begins", 20*time.Second, func() bool {
+		var err error
+		run, err = os.Readlink(filepath.Join(dir, "runs", "latest"))
+		return err == nil
+	})
+	eventually(t, "its first seconds are in InfluxDB", 20*time.Second, func() bool { return db.points(run)["lockstep_total sent"] > 0 })
+	t.Cleanup(func() { disturb(t, "restart", "influxd") }) // for others, whatever happens here
+	disturb(t, "kill", "influxd")
+	eventually(t, "ctl finds InfluxDB gone", 20*time.Second, func() bool { return strings.Contains(ctl.out.String(), "does not take points") })
+	disturb(t, "start", "influxd")
+	r := ended(t, ctl, dir)
+	d := r.account()
+	if d.Retries == 0 || d.LastError == "" {
+		t.Errorf("delivered %+v: InfluxDB was away and nobody noticed", d)
+	}
+	r.hides(db.token)
+	seconds := db.ask(db.of(run, "lockstep_total", "sent") + ` |> filter(fn: (r) => r.phase == "measure" and r.measured == "true") |> group() |> count()`)[""]
+	if seconds > 10 || d.Dropped == 0 && seconds != 10 {
+		t.Errorf("%v seconds are there after %d points were dropped, want 10 if none was", seconds, d.Dropped)
+	}
+}
+
+// TestSinkHanging: an InfluxDB that takes connections and says nothing costs no run more than the wait at its end, and every point is counted.
+func TestSinkHanging(t *testing.T) {
+	free := sunk(t, "", "--no-influx")
+	if len(free.delivered) != 0 || strings.Contains(free.text, "InfluxDB") {
+		t.Errorf("without InfluxDB there is an account of it: %+v", free.delivered)
+	}
+	t.Setenv("SINK_TOKEN", "h1dden-t0ken")
+	r := sunk(t, fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`, silent(t)))
+	d := r.account()
+	if d.Written != 0 || !strings.Contains(d.LastError, "no answer") {
+		t.Errorf("delivered %+v, want nothing for want of an answer", d)
+	}
+	if late := r.took - free.took; late > 8*time.Second {
+		t.Errorf("the run took %v longer, want at most the wait of 5 s at its end", late)
+	}
+	r.hides("h1dden-t0ken")
+}
