@@ -14,9 +14,14 @@ var (
 	activemq518 = activemq("5.18.3", "5.3.30")
 )
 
+// jolokia answers over HTTP for the Java process that it is an agent in, as the console of ActiveMQ's distribution does.
+const jolokia = "jolokia-jvm-1.7.2.jar"
+
 // activemq is the broker without its web console; spring reads its configuration.
 func activemq(version, spring string) program {
-	libraries := []string{"org.apache.logging.log4j:log4j-slf4j2-impl:2.25.4", "org.springframework:spring-context:" + spring}
+	libraries := []string{
+		"org.apache.logging.log4j:log4j-slf4j2-impl:2.25.4", "org.springframework:spring-context:" + spring, "org.jolokia:jolokia-jvm:1.7.2",
+	}
 	for _, artifact := range []string{"console", "spring", "kahadb-store", "amqp", "stomp"} {
 		libraries = append(libraries, "org.apache.activemq:activemq-"+artifact+":"+version)
 	}
@@ -28,7 +33,8 @@ func activemq(version, spring string) program {
 const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
  xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
 <bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>
-<broker xmlns="http://activemq.apache.org/schema/core" brokerName="lab" useJmx="false" persistent="true" schedulerSupport="false" dataDirectory="${lab.data}">
+<broker xmlns="http://activemq.apache.org/schema/core" brokerName="lab" useJmx="true" persistent="true" schedulerSupport="false" dataDirectory="${lab.data}">
+  <managementContext><managementContext createConnector="false"/></managementContext>
   <persistenceAdapter><kahaDB directory="${lab.data}/kahadb" journalMaxFileLength="8mb">
     <locker><shared-file-locker lockAcquireSleepInterval="200"/></locker>
   </kahaDB></persistenceAdapter>
@@ -49,17 +55,17 @@ const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/bean
 const lockedStore = "slave mode"
 
 // planActiveMQ plans size brokers on one store: of these one is active, and the others wait until its process ends.
-func planActiveMQ(version program, name string, size int, env func(amqp, stomp []int) []string) func(*site, string) (*Plan, error) {
+func planActiveMQ(version program, name string, size int, env func(amqp, stomp, http []int) []string) func(*site, string) (*Plan, error) {
 	return func(s *site, dir string) (*Plan, error) {
-		ports, err := s.ports(2 * size)
+		ports, err := s.ports(3 * size)
 		if err != nil {
 			return nil, err
 		}
-		amqp, stomp := ports[:size], ports[size:]
-		plan := &Plan{Env: func() []string { return env(amqp, stomp) }}
+		amqp, stomp, http := ports[:size], ports[size:2*size], ports[2*size:]
+		plan := &Plan{Env: func() []string { return env(amqp, stomp, http) }}
 		for i := range size {
 			own := filepath.Join(dir, "n"+strconv.Itoa(i+1))
-			p, err := configureActiveMQ(version.in(s), numbered(name, i+1, size), own, filepath.Join(dir, "data"), amqp[i], stomp[i])
+			p, err := configureActiveMQ(version.in(s), numbered(name, i+1, size), own, filepath.Join(dir, "data"), amqp[i], stomp[i], http[i])
 			if err != nil {
 				return nil, err
 			}
@@ -70,7 +76,7 @@ func planActiveMQ(version program, name string, size int, env func(amqp, stomp [
 	}
 }
 
-func configureActiveMQ(libraries, name, dir, data string, amqp, stomp int) (*Process, error) {
+func configureActiveMQ(libraries, name, dir, data string, amqp, stomp, http int) (*Process, error) {
 	if err := write(dir, map[string]string{"broker.xml": activemqConfig}); err != nil {
 		return nil, fmt.Errorf("configure %s: %w", name, err)
 	}
@@ -78,6 +84,7 @@ func configureActiveMQ(libraries, name, dir, data string, amqp, stomp int) (*Pro
 		dir: dir, classpath: libraries + "/*",
 		options: []string{
 			"-Dactivemq.home=" + dir, "-Dactivemq.base=" + dir, "-Dlab.data=" + data,
+			"-javaagent:" + filepath.Join(libraries, jolokia) + "=host=127.0.0.1,port=" + strconv.Itoa(http),
 			"-Dlab.amqp=" + strconv.Itoa(amqp), "-Dlab.stomp=" + strconv.Itoa(stomp),
 		},
 		class: "org.apache.activemq.console.command.ShellCommand",
@@ -99,16 +106,22 @@ func activemqReady(ctx context.Context, plan *Plan, ports []int, p *Process) err
 	return errors.Join(append(silent, errors.New("neither active nor waiting for the store"))...)
 }
 
-func activemqSingle(variable string) func(amqp, stomp []int) []string {
-	return func(amqp, stomp []int) []string {
-		return []string{variable + "_URL=amqp://" + loopback(amqp[0]), variable + "_STOMP=" + loopback(stomp[0])}
+func activemqSingle(variable string) func(amqp, stomp, http []int) []string {
+	return func(amqp, stomp, http []int) []string {
+		return []string{
+			variable + "_URL=amqp://" + loopback(amqp[0]), variable + "_STOMP=" + loopback(stomp[0]),
+			variable + "_JOLOKIA=http://" + loopback(http[0]) + "/jolokia",
+		}
 	}
 }
 
-func activemqPair(amqp, _ []int) []string {
-	var urls []string
-	for _, port := range amqp {
+func activemqPair(amqp, _, http []int) []string {
+	var urls, consoles []string
+	for i, port := range amqp {
 		urls = append(urls, "amqp://"+loopback(port))
+		consoles = append(consoles, "http://"+loopback(http[i])+"/jolokia")
 	}
-	return []string{"LOCKSTEP_ACTIVEMQ_PAIR_URLS=" + strings.Join(urls, ",")}
+	return []string{
+		"LOCKSTEP_ACTIVEMQ_PAIR_URLS=" + strings.Join(urls, ","), "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS=" + strings.Join(consoles, ","),
+	}
 }
