@@ -1,0 +1,83 @@
+package activemq
+
+import (
+	_ "embed"
+	"encoding/json"
+
+	"lockstep/pkg/drivers"
+)
+
+//go:embed schema.cue
+var schema string
+
+func (driver) Info() drivers.Info {
+	return drivers.Info{
+		Name:    "activemq",
+		Doc:     "ActiveMQ Classic by AMQP 1.0: persistent or transient messages in queues, on one broker or on brokers that fail over.",
+		Schema:  schema,
+		Declare: declare,
+	}
+}
+
+func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return drivers.Declaration{Unfit: []string{err.Error()}}
+	}
+	return drivers.Declaration{
+		Capabilities: drivers.Capabilities{
+			Modes:             drivers.Modes(),
+			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
+			Persistent:        true,
+			Transient:         true,
+			UnlimitedPrefetch: true,
+			Subscriptions:     true,
+			Redelivery:        true,
+			CopiesBody:        true, // the library encodes it before it sends
+		},
+		Promises: promises(&o, use),
+		Notes:    notes(&o),
+		Label:    label(&o, use),
+	}
+}
+
+func promises(o *options, use drivers.Use) drivers.Promises {
+	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
+	reachable := o.Endpoints() == 1 || o.HA == sharedStore // whoever takes over has what the other confirmed
+	return drivers.Promises{
+		ConfirmedKept: use.Persistent && reachable && !automatic,
+		SentKept:      true,
+		NoDuplicates:  true,
+		Ordered:       true,
+	}
+}
+
+func notes(o *options) []string {
+	var all []string
+	if o.Endpoints() > 1 && o.HA == independent {
+		all = append(all, `several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is promised of it;`+
+			` say ha: "shared-store" if the brokers share their store`)
+	}
+	if len(o.Jolokia) == 0 {
+		all = append(all, "without jolokia the queues of each task stay at the broker, empty, until it removes inactive ones itself")
+	}
+	return all
+}
+
+// label says what a confirm means. The store is synced unless the server was told otherwise, which it does not say.
+func label(o *options, use drivers.Use) string {
+	kind, confirm := "persistent", "synced to one broker's store"
+	switch {
+	case !use.Persistent:
+		kind, confirm = "transient", "in memory of one broker"
+	case o.HA == sharedStore:
+		confirm = "synced to the one store that the brokers share"
+	}
+	if use.Subscriptions > 1 {
+		kind += " composite"
+	}
+	if !use.Mode.Confirmed() {
+		return kind + ", not confirmed"
+	}
+	return kind + ", confirm: " + confirm
+}

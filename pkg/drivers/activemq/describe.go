@@ -1,0 +1,23 @@
+package activemq
+
+import (
+	"context"
+	"fmt"
+
+	"lockstep/pkg/drivers"
+)
+
+// Describe tells what the broker says of itself as an AMQP connection opens.
+func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
+	greeting, err := s.Properties(ctx)
+	if err != nil {
+		return drivers.Description{}, fmt.Errorf("describe ActiveMQ: %w", err)
+	}
+	d := drivers.Description{Settings: map[string]string{"ha": s.options.HA}}
+	d.Product, _ = greeting["product"].(string)
+	d.Version, _ = greeting["version"].(string)
+	if platform, ok := greeting["platform"].(string); ok {
+		d.Settings["platform"] = platform
+	}
+	return d, nil
+}

@@ -1,0 +1,75 @@
+// Package activemq drives ActiveMQ Classic by AMQP 1.0. Queues are made by using them and emptied by AMQP; removing them takes the
+// broker's Jolokia, which is HTTP.
+package activemq
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/amqp10"
+)
+
+func init() { drivers.Register(driver{}) }
+
+type driver struct{}
+
+// Open prepares a session and makes its first connection, so that a broker which is not there is known at once. A session with Jolokia
+// is a Prober and a Sweeper too.
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return nil, err
+	}
+	core, err := amqp10.Open(ctx, "ActiveMQ", o.Options, env)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{Session: core, options: o}
+	if len(o.Jolokia) == 0 {
+		return s, nil
+	}
+	console, err := newJolokia(o.Jolokia, env.Aside())
+	if err != nil {
+		_ = core.Close()
+		return nil, err
+	}
+	return &managedSession{session: s, jolokia: console}, nil
+}
+
+// session is one agent's use of a broker during one task.
+type session struct {
+	*amqp10.Session
+	options options
+	task    atomic.Pointer[drivers.Topology] // the last that was used, for Probe
+}
+
+// Publisher sends to the queue, or to the queues of all subscriptions at once.
+func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	if err := s.use(spec.Topology); err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	return s.Session.Publisher(ctx, spec, target(spec.Topology, spec.Queue))
+}
+
+// Consumer receives from the queue of its subscription.
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	if err := s.use(spec.Topology); err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	return s.Session.Consumer(ctx, spec, terminus(queue(spec.Topology, spec.Subscription, spec.Queue)), handle)
+}
+
+// use notes what the session is used for, if it can be.
+func (s *session) use(t drivers.Topology) error {
+	switch {
+	case t.Bindings > 1:
+		return fmt.Errorf("%w: several bindings of a queue", drivers.ErrUnsupported)
+	case t.QueueNode != drivers.AnyNode && t.QueueNode != "":
+		return fmt.Errorf("%w: queues on node %q", drivers.ErrUnsupported, t.QueueNode)
+	}
+	s.task.Store(&t)
+	return nil
+}

@@ -1,0 +1,59 @@
+package activemq
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
+)
+
+func TestConformance(t *testing.T) {
+	t.Run("transient", func(t *testing.T) { drivertest.Run(t, harness(single(t, `{}`), "activemq")) })
+	t.Run("durable", func(t *testing.T) {
+		h := harness(single(t, `{}`), "")
+		h.Driver = persistent{}
+		drivertest.Run(t, h)
+	})
+}
+
+// With Jolokia the driver is a Prober and a Sweeper, and queues are removed.
+func TestConformanceJolokia(t *testing.T) {
+	options := single(t, fmt.Sprintf(`{"jolokia": [%q]}`, variable(t, "LOCKSTEP_ACTIVEMQ_JOLOKIA")))
+	drivertest.Run(t, harness(options, ""))
+}
+
+func TestConformancePair(t *testing.T) {
+	h := harness(pair(t, `{}`), "")
+	h.Driver = persistent{}
+	drivertest.Run(t, h)
+}
+
+// persistent is the driver for use with persistent messages alone, of which it promises the most.
+type persistent struct{ driver }
+
+func (p persistent) Info() drivers.Info {
+	info := p.driver.Info()
+	plain := info.Declare
+	info.Declare = func(options json.RawMessage, use drivers.Use) drivers.Declaration {
+		d := plain(options, use)
+		d.Capabilities.Transient = false
+		return d
+	}
+	return info
+}
+
+// harness restarts the broker of that name, if it is given.
+func harness(options json.RawMessage, restart string) drivertest.Harness {
+	h := drivertest.Harness{
+		Driver:      driver{},
+		Options:     options,
+		DeadOptions: json.RawMessage(`{"url": "amqp://somebody:secret@127.0.0.1:1"}`),
+		DeadAddress: "127.0.0.1:1",
+	}
+	if restart != "" {
+		h.Restart = func(t *testing.T) { disturb(t, "restart", restart) }
+	}
+	return h
+}

@@ -1,0 +1,210 @@
+package activemq
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Jolokia gives a broker's MBeans over HTTP: JSON requests, several in one POST.
+
+const (
+	brokerBean  = "org.apache.activemq:type=Broker,brokerName=*"
+	askTime     = 5 * time.Second // for one server
+	mostAtOnce  = 100             // requests in one POST
+	mostAnswers = 32 << 20        // bytes of one answer
+)
+
+// server is one Jolokia. Its user and secret are shown nowhere.
+type server struct{ base, origin, user, secret string }
+
+// parseJolokia reads URLs. Its errors say nothing of their text, which may hold a password in the wrong place.
+func parseJolokia(urls []string) ([]server, error) {
+	var all []server
+	for i, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+			return nil, fmt.Errorf(`read jolokia: number %d is not of the form "http://user:password@host:8161/api/jolokia"`, i)
+		}
+		s := server{user: u.User.Username(), origin: u.Scheme + "://" + u.Host}
+		s.secret, _ = u.User.Password()
+		u.User = nil
+		s.base = strings.TrimSuffix(u.String(), "/") + "/"
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// jolokia asks the first of its servers whose broker is the active one. It is safe for concurrent use.
+type jolokia struct {
+	servers []server
+	client  *http.Client
+
+	mu sync.Mutex
+	at int // the server that answered last
+}
+
+func newJolokia(urls []string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*jolokia, error) {
+	servers, err := parseJolokia(urls)
+	if err != nil {
+		return nil, err
+	}
+	return &jolokia{servers: servers, client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}}, nil
+}
+
+func (j *jolokia) close() { j.client.CloseIdleConnections() }
+
+// question is one Jolokia request.
+type question struct {
+	Type      string   `json:"type"`
+	MBean     string   `json:"mbean"`
+	Attribute []string `json:"attribute,omitempty"`
+	Operation string   `json:"operation,omitempty"`
+	Arguments []any    `json:"arguments,omitempty"`
+}
+
+// reply is what came of one.
+type reply struct {
+	Status int             `json:"status"`
+	Error  string          `json:"error"`
+	Value  json.RawMessage `json:"value"`
+}
+
+func (r reply) read(into any) error {
+	if r.Status != http.StatusOK {
+		return errors.New(r.Error)
+	}
+	return json.Unmarshal(r.Value, into)
+}
+
+// bean is what a broker says of itself.
+type bean struct {
+	Name    string `json:"BrokerName"`
+	Version string `json:"BrokerVersion"`
+	Slave   bool   `json:"Slave"`
+
+	Connections float64 `json:"CurrentConnectionsCount"`
+	Consumers   float64 `json:"TotalConsumerCount"`
+	Persistent  bool    `json:"Persistent"`
+	MemoryLimit int64   `json:"MemoryLimit"`
+	StoreLimit  int64   `json:"StoreLimit"`
+}
+
+var aboutBroker = question{Type: "read", MBean: brokerBean, Attribute: []string{
+	"BrokerName", "BrokerVersion", "Slave", "CurrentConnectionsCount", "TotalConsumerCount", "Persistent", "MemoryLimit", "StoreLimit",
+}}
+
+// ask puts questions to the active broker and tells which one that is. Reading is repeated at another server; what changes something is put
+// to one server alone, by tell.
+func (j *jolokia) ask(ctx context.Context, questions ...question) (bean, []reply, error) {
+	j.mu.Lock()
+	first := j.at
+	j.mu.Unlock()
+	var errs []error
+	for i := range j.servers {
+		at := (first + i) % len(j.servers)
+		broker, replies, err := j.askOne(ctx, j.servers[at], questions)
+		if err == nil {
+			j.mu.Lock()
+			j.at = at
+			j.mu.Unlock()
+			return broker, replies, nil
+		}
+		errs = append(errs, fmt.Errorf("ask Jolokia at %s: %w", j.servers[at].origin, err))
+	}
+	return bean{}, nil, errors.Join(errs...)
+}
+
+func (j *jolokia) askOne(ctx context.Context, s server, questions []question) (bean, []reply, error) {
+	replies, err := j.post(ctx, s, append([]question{aboutBroker}, questions...))
+	if err != nil {
+		return bean{}, nil, err
+	}
+	brokers := map[string]bean{}
+	if err := replies[0].read(&brokers); err != nil {
+		return bean{}, nil, fmt.Errorf("find the broker: %w", err)
+	}
+	for _, b := range brokers {
+		if !b.Slave {
+			return b, replies[1:], nil
+		}
+	}
+	return bean{}, nil, errors.New("no active broker there")
+}
+
+// tell has the active broker carry out operations with one text argument each, once.
+func (j *jolokia) tell(ctx context.Context, operation string, arguments []string) error {
+	broker, _, err := j.ask(ctx)
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	s := j.servers[j.at]
+	j.mu.Unlock()
+	name := strings.Replace(brokerBean, "*", broker.Name, 1)
+	for len(arguments) > 0 {
+		n := min(len(arguments), mostAtOnce)
+		questions := make([]question, n)
+		for i, a := range arguments[:n] {
+			questions[i] = question{Type: "exec", MBean: name, Operation: operation, Arguments: []any{a}}
+		}
+		replies, err := j.post(ctx, s, questions)
+		if err != nil {
+			return fmt.Errorf("ask Jolokia at %s: %w", s.origin, err)
+		}
+		for i, r := range replies {
+			if r.Status != http.StatusOK {
+				return fmt.Errorf("%s of %s at %s: %s", operation, arguments[i], s.origin, r.Error)
+			}
+		}
+		arguments = arguments[n:]
+	}
+	return nil
+}
+
+func (j *jolokia) post(ctx context.Context, s server, questions []question) ([]reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	body, err := json.Marshal(questions)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Origin", s.origin) // the broker's console refuses requests without
+	if s.user != "" {
+		request.SetBasicAuth(s.user, s.secret)
+	}
+	response, err := j.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, mostAnswers))
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s", response.Status)
+	}
+	var replies []reply
+	if err := json.Unmarshal(text, &replies); err != nil {
+		return nil, fmt.Errorf("not Jolokia: %w", err)
+	}
+	if len(replies) != len(questions) {
+		return nil, fmt.Errorf("%d answers to %d questions", len(replies), len(questions))
+	}
+	return replies, nil
+}

@@ -1,0 +1,38 @@
+package activemq
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"lockstep/pkg/drivers/internal/amqp10"
+)
+
+// What stands behind several urls.
+const (
+	independent = "none"
+	sharedStore = "shared-store"
+)
+
+type options struct {
+	amqp10.Options
+	HA      string   `json:"ha"`
+	Jolokia []string `json:"jolokia"`
+}
+
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+func parseOptions(raw json.RawMessage) (options, error) {
+	o := options{HA: independent}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return o, fmt.Errorf("read activemq options: %w", err)
+	}
+	if err := o.Check(); err != nil {
+		return o, fmt.Errorf("read activemq options: %w", err)
+	}
+	if _, err := parseJolokia(o.Jolokia); err != nil {
+		return o, fmt.Errorf("read activemq options: %w", err)
+	}
+	return o, nil
+}

@@ -1,0 +1,65 @@
+package activemq
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/amqp10"
+)
+
+func queue(t drivers.Topology, subscription, queue int) string {
+	return fmt.Sprintf("%s.q%d.s%d", t.Name, queue, subscription)
+}
+
+// scheme keeps names from being taken for topics.
+const scheme = "queue://"
+
+func terminus(name string) amqp10.Terminus {
+	return amqp10.Terminus{Address: scheme + name, Capabilities: []string{"queue"}}
+}
+
+// target is where a publisher sends to. For several subscriptions it is a composite destination: the broker puts a copy of each message
+// into every queue of it, before it confirms.
+func target(t drivers.Topology, q int) amqp10.Terminus {
+	var all []string
+	for sub := range max(t.Subscriptions, 1) {
+		all = append(all, scheme+queue(t, sub, q))
+	}
+	return amqp10.Terminus{Address: strings.Join(all, ","), Capabilities: []string{"queue"}}
+}
+
+func queues(t drivers.Topology) []string {
+	var all []string
+	for q := range t.Queues {
+		for sub := range max(t.Subscriptions, 1) {
+			all = append(all, queue(t, sub, q))
+		}
+	}
+	return all
+}
+
+// Setup makes a queue for each subscription and queue index, and empties those that were there.
+func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
+	if err := s.use(t); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	return s.empty(ctx, "set up", queues(t))
+}
+
+// Teardown empties the queues. AMQP has no way to remove a queue of ActiveMQ: the broker does it, if it was told to remove inactive ones.
+func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
+	return s.empty(ctx, "tear down", queues(t))
+}
+
+func (s *session) empty(ctx context.Context, doing string, names []string) error {
+	all := make([]amqp10.Terminus, len(names))
+	for i, name := range names {
+		all[i] = terminus(name)
+	}
+	if err := s.Purge(ctx, all); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package artemis
+
+import (
+	_ "embed"
+	"encoding/json"
+
+	"lockstep/pkg/drivers"
+)
+
+//go:embed schema.cue
+var schema string
+
+func (driver) Info() drivers.Info {
+	return drivers.Info{
+		Name: "artemis",
+		Doc: "Apache Artemis by AMQP 1.0: anycast and multicast addresses with durable or transient queues, on one broker or on a pair" +
+			" that fails over.",
+		Schema:  schema,
+		Declare: declare,
+	}
+}
+
+func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return drivers.Declaration{Unfit: []string{err.Error()}}
+	}
+	return drivers.Declaration{
+		Capabilities: drivers.Capabilities{
+			Modes:             drivers.Modes(),
+			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
+			Persistent:        true,
+			Transient:         true,
+			UnlimitedPrefetch: true,
+			Subscriptions:     o.Routing != anycast,
+			Redelivery:        true,
+			CopiesBody:        true, // the library encodes it before it sends
+		},
+		Promises: promises(&o, use),
+		Notes:    notes(&o),
+		Label:    label(&o, use),
+	}
+}
+
+// promises hold for an address-full-policy that keeps messages, PAGE (the server's own) or BLOCK.
+func promises(o *options, use drivers.Use) drivers.Promises {
+	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
+	reachable := o.Endpoints() == 1 || o.HA != independent // whoever takes over has what the other confirmed
+	return drivers.Promises{
+		ConfirmedKept: use.Persistent && reachable && !automatic,
+		SentKept:      true,
+		NoDuplicates:  true,
+		Ordered:       true,
+	}
+}
+
+func notes(o *options) []string {
+	if o.Endpoints() > 1 && o.HA == independent {
+		return []string{`several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is promised of it;` +
+			` say ha: "replication" or "shared-store" if the brokers are a pair`}
+	}
+	return nil
+}
+
+// label says what a confirm means. The journal is synced unless the server was told otherwise, which Describe shows.
+func label(o *options, use drivers.Use) string {
+	kind, confirm := "durable", "synced to one broker's journal"
+	switch {
+	case !use.Persistent:
+		kind, confirm = "transient", "in memory of one broker"
+	case o.HA == replication:
+		confirm = "synced to the journal and replicated to the backup"
+	case o.HA == sharedStore:
+		confirm = "synced to the one journal that the pair shares"
+	}
+	if o.multicast(use.Subscriptions) {
+		kind += " multicast"
+	}
+	if !use.Mode.Confirmed() {
+		return kind + ", not confirmed"
+	}
+	return kind + ", confirm: " + confirm
+}

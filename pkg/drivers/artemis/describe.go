@@ -1,0 +1,100 @@
+package artemis
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"lockstep/pkg/drivers"
+)
+
+// told are the attributes of the broker that matter for what a confirm means and for what is measured.
+var told = map[string]string{
+	"PersistenceEnabled":          "persistence",
+	"JournalType":                 "journal_type",
+	"JournalSyncNonTransactional": "journal_sync",
+	"JournalBufferTimeout":        "journal_buffer_timeout",
+	"HAPolicy":                    "ha_policy",
+	"ReplicaSync":                 "replica_in_sync",
+	"SharedStore":                 "shared_store",
+	"GlobalMaxSize":               "global_max_size",
+}
+
+// addressSettings are those of an address like ours that decide over messages.
+var addressSettings = map[string]string{
+	"addressFullMessagePolicy": "address_full_policy",
+	"maxSizeBytes":             "address_max_size",
+	"maxDeliveryAttempts":      "max_delivery_attempts",
+	"redeliveryDelay":          "redelivery_delay",
+}
+
+// Describe asks the broker what it is: by AMQP's own greeting, and through management.
+func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
+	greeting, err := s.Properties(ctx)
+	if err != nil {
+		return drivers.Description{}, fmt.Errorf("describe Artemis: %w", err)
+	}
+	d := drivers.Description{Settings: map[string]string{"routing": s.options.Routing, "ha": s.options.HA}}
+	d.Product, _ = greeting["product"].(string)
+	d.Version, _ = greeting["version"].(string)
+	calls := []call{operation("broker", "listNetworkTopology"), operation("broker", "getAddressSettingsAsJSON", "lockstep")}
+	for name := range told {
+		calls = append(calls, attribute("broker", name))
+	}
+	answers, err := s.manage(ctx, calls...)
+	if err != nil {
+		return drivers.Description{}, fmt.Errorf("describe Artemis: %w", err)
+	}
+	d.Members = members(answers[0])
+	var list string
+	var settings map[string]any
+	if answers[1].value(&list) == nil && json.Unmarshal([]byte(list), &settings) == nil {
+		tell(&d, addressSettings, settings)
+	}
+	attributes := map[string]any{}
+	for i, c := range calls[2:] {
+		var v any
+		if answers[2+i].value(&v) == nil {
+			attributes[c.attribute] = v
+		}
+	}
+	tell(&d, told, attributes)
+	return d, nil
+}
+
+// tell copies what was said under the names of a description. What was not said stays out.
+func tell(d *drivers.Description, names map[string]string, said map[string]any) {
+	for from, to := range names {
+		if v, ok := said[from]; ok && v != nil {
+			d.Settings[to] = plain(v)
+		}
+	}
+}
+
+// plain writes whole numbers whole.
+func plain(v any) string {
+	if n, ok := v.(float64); ok && n == float64(int64(n)) {
+		return fmt.Sprint(int64(n))
+	}
+	return fmt.Sprint(v)
+}
+
+// members lists the addresses of a pair or cluster, as its brokers tell each other; a broker by itself has none.
+func members(a answer) []string {
+	var list string
+	var nodes []map[string]string
+	if a.value(&list) != nil || json.Unmarshal([]byte(list), &nodes) != nil {
+		return nil
+	}
+	var all []string
+	for _, n := range nodes {
+		for _, role := range []string{"primary", "live", "backup"} {
+			if at := n[role]; at != "" {
+				all = append(all, at)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

@@ -1,0 +1,70 @@
+// Package artemis drives Apache Artemis by AMQP 1.0. Queues are declared, watched and removed through the broker's management address,
+// which is AMQP too: no console, no second port.
+package artemis
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/amqp10"
+)
+
+func init() { drivers.Register(driver{}) }
+
+type driver struct{}
+
+// Open prepares a session and makes its first connection, so that a broker which is not there is known at once.
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return nil, err
+	}
+	core, err := amqp10.Open(ctx, "Artemis", o.Options, env)
+	if err != nil {
+		return nil, err
+	}
+	return &session{Session: core, options: o}, nil
+}
+
+// session is one agent's use of a broker during one task.
+type session struct {
+	*amqp10.Session
+	options options
+	task    atomic.Pointer[drivers.Topology] // the last that was used, for Probe
+}
+
+// Publisher sends to the address of its queue.
+func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	if err := s.use(spec.Topology); err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	return s.Session.Publisher(ctx, spec, amqp10.Terminus{
+		Address: address(spec.Topology, spec.Queue), Capabilities: s.options.capabilities(spec.Topology),
+	})
+}
+
+// Consumer receives from the queue of its subscription, by the name that says both address and queue: nothing is made by attaching.
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	if err := s.use(spec.Topology); err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	from := address(spec.Topology, spec.Queue) + "::" + s.options.queue(spec.Topology, spec.Subscription, spec.Queue)
+	return s.Session.Consumer(ctx, spec, amqp10.Terminus{Address: from, Capabilities: s.options.capabilities(spec.Topology)}, handle)
+}
+
+// use notes what the session is used for, if it can be.
+func (s *session) use(t drivers.Topology) error {
+	switch {
+	case t.Subscriptions > 1 && s.options.Routing == anycast:
+		return fmt.Errorf("%w: %d subscriptions of an anycast address: each message goes to one of them", drivers.ErrUnsupported, t.Subscriptions)
+	case t.Bindings > 1:
+		return fmt.Errorf("%w: several bindings of a queue", drivers.ErrUnsupported)
+	case t.QueueNode != drivers.AnyNode && t.QueueNode != "":
+		return fmt.Errorf("%w: queues on node %q", drivers.ErrUnsupported, t.QueueNode)
+	}
+	s.task.Store(&t)
+	return nil
+}

@@ -1,0 +1,125 @@
+package amqp10
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/Azure/go-amqp"
+)
+
+// Request is a question to an address of the broker that answers messages.
+type Request struct {
+	Properties map[string]any
+	Body       string
+}
+
+// Reply is its answer.
+type Reply struct {
+	Properties map[string]any
+	Body       string
+}
+
+// mostAsked bounds the requests on their way, so that neither side waits for the other's credit.
+const mostAsked = 50
+
+// asker asks on a connection of its own, and gets its answers at an address that the broker made for it.
+type asker struct {
+	to      string
+	session *amqp.Session
+	sender  *amqp.Sender
+	answers *amqp.Receiver
+	asked   uint64
+}
+
+// Ask puts requests to one address, off the measured path, and returns their replies in the same order. It asks once: without an
+// answer nobody knows whether a request was carried out.
+func (s *Session) Ask(ctx context.Context, address string, requests ...Request) ([]Reply, error) {
+	s.adminMu.Lock()
+	defer s.adminMu.Unlock()
+	l, err := s.aside(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var replies []Reply
+	err = l.within(ctx, func() error {
+		if err := s.prepareAsker(ctx, l, address); err != nil {
+			return err
+		}
+		for len(replies) < len(requests) {
+			some := requests[len(replies):]
+			answers, err := s.asker.ask(ctx, some[:min(len(some), mostAsked)])
+			if err != nil {
+				return err
+			}
+			replies = append(replies, answers...)
+		}
+		return nil
+	})
+	if err != nil {
+		s.dropAsker(ctx)
+		return nil, fmt.Errorf("ask %s at %s: %w", address, l.address, err)
+	}
+	return replies, nil
+}
+
+func (s *Session) prepareAsker(ctx context.Context, l *link, address string) (err error) {
+	if s.asker != nil && s.asker.to == address {
+		return nil
+	}
+	s.dropAsker(ctx)
+	a := &asker{to: address}
+	if a.session, err = l.NewSession(ctx, nil); err != nil {
+		return err
+	}
+	s.asker = a
+	a.answers, err = a.session.NewReceiver(ctx, "", &amqp.ReceiverOptions{DynamicAddress: true, Credit: 2 * mostAsked})
+	if err != nil {
+		return err
+	}
+	a.sender, err = a.session.NewSender(ctx, address, nil)
+	return err
+}
+
+func (s *Session) dropAsker(ctx context.Context) {
+	if s.asker != nil {
+		_ = s.asker.session.Close(ctx)
+	}
+	s.asker = nil
+}
+
+func (a *asker) ask(ctx context.Context, requests []Request) ([]Reply, error) {
+	replyTo, wanted := a.answers.Address(), map[string]int{}
+	for i, r := range requests {
+		a.asked++
+		id := strconv.FormatUint(a.asked, 10)
+		wanted[id] = i
+		m := amqp.Message{
+			Properties:            &amqp.MessageProperties{ReplyTo: &replyTo, CorrelationID: id},
+			ApplicationProperties: r.Properties, Value: r.Body,
+		}
+		if err := a.sender.Send(ctx, &m, nil); err != nil {
+			return nil, err
+		}
+	}
+	replies := make([]Reply, len(requests))
+	for len(wanted) > 0 {
+		m, err := a.answers.Receive(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		if err := a.answers.AcceptMessage(ctx, m); err != nil {
+			return nil, err
+		}
+		if m.Properties == nil {
+			continue
+		}
+		id := fmt.Sprint(m.Properties.CorrelationID)
+		if i, ok := wanted[id]; ok {
+			body, _ := m.Value.(string)
+			replies[i] = Reply{m.ApplicationProperties, body}
+			delete(wanted, id)
+		}
+	}
+	return replies, nil
+}

@@ -1,0 +1,263 @@
+package amqp10
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/Azure/go-amqp"
+
+	"lockstep/pkg/drivers"
+)
+
+// unlimited is the credit for a prefetch without a limit: more messages than fit into a computer's memory.
+const unlimited = math.MaxInt32 / 2
+
+type consumer struct {
+	spec     drivers.ConsumerSpec
+	handle   drivers.Handler
+	lease    lease
+	session  *amqp.Session
+	receiver *amqp.Receiver
+
+	batch    []drivers.Delivery
+	messages []*amqp.Message // of batch
+	owed     []*amqp.Message // accepted by the handler and not yet by us
+
+	notice   *drivers.Notice
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	settling atomic.Int64 // odd while the broker is told of outcomes
+	ended    chan struct{}
+	watching chan struct{}
+	once     sync.Once
+	err      error
+}
+
+// Consumer opens a link from the terminus, on a connection as spec says. What is sent to a queue from then on, and what came before, is
+// kept for it by the broker.
+func (s *Session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, from Terminus, handle drivers.Handler) (drivers.Consumer, error) {
+	if err := checkConsumer(spec); err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	on, err := s.lease(ctx, spec.Connection)
+	if err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	spec.Batch = max(spec.Batch, 1)
+	c := &consumer{
+		spec: spec, handle: handle, lease: on, notice: drivers.NewNotice(spec.OnClosed),
+		ended: make(chan struct{}), watching: make(chan struct{}),
+	}
+	if err := on.within(ctx, func() error { return c.attach(ctx, from) }); err != nil {
+		on.release()
+		return nil, fmt.Errorf("connect consumer: receive from %s at %s: %w", from.Address, on.address, err)
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	go c.run()
+	go c.watch()
+	return c, nil
+}
+
+func checkConsumer(spec drivers.ConsumerSpec) error {
+	switch spec.Ack {
+	case drivers.AckEach, drivers.AckAutomatic:
+	case drivers.AckEvery:
+		if spec.AckEvery < 1 || (spec.Prefetch > 0 && spec.AckEvery > spec.Prefetch) {
+			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d", spec.AckEvery, spec.Prefetch)
+		}
+	case drivers.AckInterval:
+		if spec.AckInterval <= 0 {
+			return fmt.Errorf("an ack interval of %s: make it more than 0", spec.AckInterval)
+		}
+	default:
+		return fmt.Errorf("ack %q: %w", spec.Ack, drivers.ErrUnsupported)
+	}
+	return checkNode(spec.Node)
+}
+
+func (c *consumer) attach(ctx context.Context, from Terminus) (err error) {
+	if c.session, err = c.lease.NewSession(ctx, nil); err != nil {
+		return err
+	}
+	o := amqp.ReceiverOptions{Credit: unlimited, SourceCapabilities: from.Capabilities}
+	if c.spec.Prefetch > 0 {
+		o.Credit = int32(min(c.spec.Prefetch, unlimited))
+	}
+	settlement := amqp.SenderSettleModeUnsettled
+	if c.spec.Ack == drivers.AckAutomatic {
+		settlement = amqp.SenderSettleModeSettled
+	}
+	o.RequestedSenderSettleMode = &settlement
+	c.receiver, err = c.session.NewReceiver(ctx, from.Address, &o)
+	if err != nil && !c.lease.alone {
+		_ = c.session.Close(ctx)
+	}
+	return err
+}
+
+func (c *consumer) run() {
+	defer close(c.ended)
+	err := c.loop()
+	c.accept(len(c.owed))
+	if err != nil {
+		c.broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.lease.address, err)) // nothing new if the connection is gone
+	}
+}
+
+// errComesAgain stands for a message that was on its way when the connection broke.
+var errComesAgain = errors.New("the connection broke")
+
+// loop receives until the consumer is closed, which is no error, or the link breaks.
+func (c *consumer) loop() error {
+	turn, end := c.turn()
+	defer func() { end() }()
+	for {
+		m, err := c.receiver.Receive(turn, nil)
+		if c.ctx.Err() != nil {
+			return nil // the broker gets back what was not passed on
+		}
+		if err == nil && c.spec.Ack != drivers.AckAutomatic && c.lease.broken() {
+			return errComesAgain
+		}
+		switch {
+		case err == nil:
+			c.take(m)
+		case turn.Err() == nil:
+			return err
+		}
+		if turn.Err() != nil {
+			c.accept(len(c.owed))
+			end()
+			turn, end = c.turn()
+		}
+	}
+}
+
+// turn is the time until the next acknowledgement at an interval, or until Close.
+func (c *consumer) turn() (context.Context, context.CancelFunc) {
+	if c.spec.Ack == drivers.AckInterval {
+		return context.WithTimeout(c.ctx, c.spec.AckInterval)
+	}
+	return c.ctx, func() {}
+}
+
+// take passes on m and what else has come, and settles it.
+func (c *consumer) take(m *amqp.Message) {
+	c.batch, c.messages = c.batch[:0], c.messages[:0]
+	for c.put(m); len(c.batch) < c.spec.Batch; c.put(m) {
+		if m = c.receiver.Prefetched(); m == nil {
+			break
+		}
+	}
+	if err := c.handle(c.batch); err != nil {
+		c.reject()
+		return
+	}
+	switch c.spec.Ack {
+	case drivers.AckEach:
+		c.settle(c.messages, c.receiver.AcceptMessage)
+	case drivers.AckEvery:
+		c.owed = append(c.owed, c.messages...)
+		c.accept(len(c.owed) / c.spec.AckEvery * c.spec.AckEvery)
+	case drivers.AckInterval:
+		c.owed = append(c.owed, c.messages...)
+	}
+}
+
+// put adds a message to the batch. Its delivery count is of failed attempts: what comes again after a broken link or a release may
+// not be counted, so that zero says nothing.
+func (c *consumer) put(m *amqp.Message) {
+	d := drivers.Delivery{Body: m.GetData(), Stream: uint32(c.spec.Queue)}
+	if m.Header != nil && m.Header.DeliveryCount > 0 {
+		d.Redelivered = drivers.Yes
+	}
+	c.batch = append(c.batch, d)
+	c.messages = append(c.messages, m)
+}
+
+// reject gives the batch back to the queue, after accepting what was handled before it. It releases the messages: "rejected" would have
+// the broker put them aside for good, and "modified" counts as a failed delivery, of which brokers allow a number.
+func (c *consumer) reject() {
+	c.accept(len(c.owed))
+	if c.spec.Ack != drivers.AckAutomatic {
+		c.settle(c.messages, c.receiver.ReleaseMessage)
+	}
+}
+
+// accept acknowledges the first n messages that are owed.
+func (c *consumer) accept(n int) {
+	c.settle(c.owed[:n], c.receiver.AcceptMessage)
+	rest := copy(c.owed, c.owed[n:])
+	clear(c.owed[rest:])
+	c.owed = c.owed[:rest]
+}
+
+// settle tells the broker the outcome of messages, one by one: the library has no way to do it for several at once. Its errors mean that
+// the link broke, which the next receive tells.
+func (c *consumer) settle(messages []*amqp.Message, outcome func(context.Context, *amqp.Message) error) {
+	if len(messages) == 0 {
+		return
+	}
+	c.settling.Add(1)
+	for _, m := range messages {
+		if outcome(context.Background(), m) != nil {
+			break
+		}
+	}
+	c.settling.Add(1)
+}
+
+// watch tells the engine if the connection breaks by itself, also while the handler is busy.
+func (c *consumer) watch() {
+	defer close(c.watching)
+	select {
+	case <-c.lease.Done():
+		c.broke(c.lease.cause())
+	case <-c.ended:
+	}
+}
+
+func (c *consumer) broke(err error) {
+	if !c.lease.owner.isClosed() {
+		c.notice.Broke(err)
+	}
+}
+
+// Close waits for the handler, acknowledges what it accepted, and ends the link, by which the broker gets the rest back.
+func (c *consumer) Close() error {
+	c.once.Do(func() {
+		whole := c.notice.End()
+		c.cancel()
+		c.awaitEnd()
+		c.err = c.lease.end(c.receiver.Close, c.session, !c.lease.alone)
+		c.lease.release()
+		if !whole || c.lease.owner.isClosed() {
+			c.err = nil // the break has been reported, or was asked for
+		}
+		<-c.watching
+	})
+	return c.err
+}
+
+// awaitEnd waits for the handler, however long it takes, but not for a broker that takes no acknowledgement.
+func (c *consumer) awaitEnd() {
+	ticker := time.NewTicker(farewell)
+	defer ticker.Stop()
+	for last := int64(0); ; {
+		select {
+		case <-c.ended:
+			return
+		case <-ticker.C:
+		}
+		now := c.settling.Load()
+		if now%2 == 1 && now == last {
+			c.lease.cut()
+		}
+		last = now
+	}
+}

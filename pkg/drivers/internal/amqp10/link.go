@@ -1,0 +1,205 @@
+package amqp10
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/Azure/go-amqp"
+
+	"lockstep/pkg/drivers"
+)
+
+// farewell is how long a broker gets to answer when a link or a connection is closed.
+const farewell = 3 * time.Second
+
+// writeLimit stands for none: a broker that takes nothing blocks the publisher until the engine gives up, and one that says nothing
+// either is found out by the idle timeout. The library's own "none" would break connections at their first keep-alive.
+const writeLimit = time.Hour
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// tlsSource makes the TLS configuration of an endpoint.
+type tlsSource struct{ config *tls.Config }
+
+func (t tlsSource) of(e endpoint) *tls.Config {
+	c := t.config.Clone()
+	c.ServerName = e.host
+	return c
+}
+
+// link is one AMQP connection.
+type link struct {
+	*amqp.Conn
+	owner   *Session
+	raw     net.Conn
+	address string
+	once    sync.Once
+}
+
+// dial connects to the endpoint that answered last, or else to the next of the list that answers. Each gets its time and no more: a
+// passive broker may take a connection and say nothing on it.
+func (s *Session) dial(ctx context.Context, dial dialFunc) (*link, error) {
+	s.mu.Lock()
+	first := s.at
+	s.mu.Unlock()
+	var errs []error
+	for i := range s.endpoints {
+		at := (first + i) % len(s.endpoints)
+		each, cancel := context.WithTimeout(ctx, s.share(ctx, len(s.endpoints)-i))
+		l, err := s.dialOne(each, dial, s.endpoints[at])
+		cancel()
+		if err == nil {
+			s.answered(at)
+			return l, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil || s.isClosed() {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// share is the time of the first of n attempts.
+func (s *Session) share(ctx context.Context, n int) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(s.timeout, time.Until(end)/time.Duration(n))
+	}
+	return s.timeout
+}
+
+// answered remembers where the broker is, and says so if that is news.
+func (s *Session) answered(at int) {
+	s.mu.Lock()
+	before := s.at
+	s.at = at
+	s.mu.Unlock()
+	if before != at {
+		s.env.Event(drivers.EventNotice, fmt.Sprintf("failed over from %s to %s", s.endpoints[before].address, s.endpoints[at].address))
+	}
+}
+
+func (s *Session) dialOne(ctx context.Context, dial dialFunc, e endpoint) (*link, error) {
+	raw, err := dial(ctx, "tcp", e.address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s at %s: %w", s.product, e.address, err)
+	}
+	l := &link{owner: s, raw: raw, address: e.address}
+	if l.Conn, err = s.handshake(ctx, raw, e); err != nil {
+		_ = raw.Close()
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, fmt.Errorf("connect to %s at %s: it takes connections and says nothing (a passive broker does): %w", s.product, e.address, err)
+		}
+		return nil, fmt.Errorf("open connection to %s at %s: %w", s.product, e.address, err)
+	}
+	if err := s.adopt(l); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (s *Session) handshake(ctx context.Context, raw net.Conn, e endpoint) (*amqp.Conn, error) {
+	conn := raw
+	if e.tls {
+		secured := tls.Client(raw, s.tls.of(e))
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return nil, fmt.Errorf("agree on TLS: %w", err)
+		}
+		conn = secured
+	}
+	o := amqp.ConnOptions{
+		HostName: e.host, IdleTimeout: s.idle, WriteTimeout: writeLimit,
+		SASLType:   amqp.SASLTypePlain(e.user, e.secret),
+		Properties: map[string]any{"product": "Lockstep"},
+	}
+	if e.anonymous {
+		o.SASLType = amqp.SASLTypeAnonymous()
+	}
+	return amqp.NewConn(ctx, conn, &o)
+}
+
+// adopt makes l one of the session's.
+func (s *Session) adopt(l *link) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("connect to %s at %s: %w (the session is closed)", s.product, l.address, drivers.ErrClosed)
+	}
+	s.links[l] = struct{}{}
+	return nil
+}
+
+func (s *Session) forget(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.links, l)
+}
+
+func (l *link) broken() bool {
+	select {
+	case <-l.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// cause is why the connection ended.
+func (l *link) cause() error {
+	if err := l.Err(); err != nil {
+		return fmt.Errorf("%w: %s: %w", drivers.ErrClosed, l.address, err)
+	}
+	return fmt.Errorf("%w: %s closed the connection", drivers.ErrClosed, l.address)
+}
+
+// cut breaks the connection at once.
+func (l *link) cut() { _ = l.raw.Close() }
+
+// close ends the connection, within a few seconds whatever the broker does. Links on it have been closed before, if what they sent
+// matters; what the library says of it tells nothing of messages.
+func (l *link) close() {
+	l.once.Do(func() {
+		if l.Conn != nil {
+			force := time.AfterFunc(farewell, l.cut)
+			_ = l.Conn.Close()
+			force.Stop()
+		}
+		l.cut()
+		l.owner.forget(l)
+	})
+}
+
+// within runs an exchange of the library, which looks at ctx only now and then, and breaks the connection when ctx ends before it.
+func (l *link) within(ctx context.Context, exchange func() error) error {
+	stop := context.AfterFunc(ctx, l.cut)
+	err := exchange()
+	if !stop() {
+		return errors.Join(ctx.Err(), err)
+	}
+	return err
+}
+
+// end closes a link of this connection by AMQP's handshake, after which the broker has taken everything that was sent on it, and the
+// AMQP session around it if the connection stays. If the broker does not answer, the connection is given up: nobody
+// else gets an answer on it either.
+func (l *link) end(closeLink func(context.Context) error, session *amqp.Session, stays bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	err := closeLink(ctx)
+	if stays && ctx.Err() == nil {
+		err = errors.Join(err, session.Close(ctx))
+	}
+	if ctx.Err() != nil {
+		l.cut()
+	}
+	if err != nil {
+		return fmt.Errorf("close link at %s: %w", l.address, err)
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package amqp10
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"time"
+)
+
+// The defaults of Options, which the schemas of the drivers have too.
+const (
+	defaultTimeout = "3s"
+	defaultIdle    = "60s"
+)
+
+// Options are those that every broker spoken to by AMQP 1.0 has. Drivers embed them in their own.
+type Options struct {
+	URL            string     `json:"url"`
+	URLs           []string   `json:"urls"`
+	ConnectTimeout string     `json:"connectTimeout"`
+	IdleTimeout    string     `json:"idleTimeout"`
+	TLS            TLSOptions `json:"tls"`
+}
+
+// TLSOptions are for amqps URLs.
+type TLSOptions struct {
+	CA       string `json:"ca"`       // path of a file of PEM certificates
+	Insecure bool   `json:"insecure"` // take any certificate
+}
+
+// Endpoints is how many addresses the options name.
+func (o *Options) Endpoints() int { return len(o.urls()) }
+
+func (o *Options) urls() []string {
+	if o.URL != "" {
+		return []string{o.URL}
+	}
+	return o.URLs
+}
+
+// settings are what a Session is made of.
+type settings struct {
+	endpoints []endpoint
+	timeout   time.Duration // of one attempt to connect
+	idle      time.Duration
+}
+
+// Check says what is wrong with the options, reading no file.
+func (o *Options) Check() error {
+	_, err := o.settings()
+	return err
+}
+
+func (o *Options) settings() (settings, error) {
+	switch {
+	case o.URL == "" && len(o.URLs) == 0:
+		return settings{}, errors.New(`give url: "amqp://user:password@host:5672", or urls, one for each broker to fail over to`)
+	case o.URL != "" && len(o.URLs) > 0:
+		return settings{}, errors.New("give either url or urls, not both")
+	}
+	var s settings
+	var err error
+	if s.timeout, err = duration("connectTimeout", o.ConnectTimeout, defaultTimeout); err != nil {
+		return settings{}, err
+	}
+	if s.idle, err = duration("idleTimeout", o.IdleTimeout, defaultIdle); err != nil {
+		return settings{}, err
+	}
+	for i, text := range o.urls() {
+		e, err := parseEndpoint(text)
+		if err != nil {
+			return settings{}, fmt.Errorf("%w (number %d of urls)", err, i)
+		}
+		s.endpoints = append(s.endpoints, e)
+	}
+	return s, nil
+}
+
+func duration(name, text, standard string) (time.Duration, error) {
+	if text == "" {
+		text = standard
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 100*time.Millisecond {
+		return 0, fmt.Errorf("read %s %q: write it like %q, at least \"100ms\"", name, text, standard)
+	}
+	return d, nil
+}
+
+// config is the part of TLS that all endpoints have in common.
+func (o *TLSOptions) config() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure}
+	if o.CA == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(o.CA)
+	if err != nil {
+		return nil, fmt.Errorf("read tls.ca: %w", err)
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("read tls.ca: %s has no PEM certificate", o.CA)
+	}
+	return c, nil
+}
+
+// endpoint is one address of the broker. Its user and secret are shown nowhere.
+type endpoint struct {
+	host, address string
+	tls           bool
+	user, secret  string
+	anonymous     bool
+}
+
+// parseEndpoint reads an AMQP URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+func parseEndpoint(text string) (endpoint, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || (u.Scheme != "amqp" && u.Scheme != "amqps") || (u.Path != "" && u.Path != "/") || u.RawQuery != "" {
+		return endpoint{}, errors.New(`read AMQP url: not of the form "amqp://user:password@host:port", or amqps:// for TLS` +
+			` (percent-encode what is special in user and password)`)
+	}
+	e := endpoint{host: u.Hostname(), tls: u.Scheme == "amqps", anonymous: u.User == nil}
+	port := u.Port()
+	switch {
+	case port != "":
+	case e.tls:
+		port = "5671"
+	default:
+		port = "5672"
+	}
+	e.address = net.JoinHostPort(e.host, port)
+	if u.User != nil {
+		e.user = u.User.Username()
+		e.secret, _ = u.User.Password()
+	}
+	return e, nil
+}

@@ -1,0 +1,131 @@
+package amqp10
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/Azure/go-amqp"
+
+	"lockstep/pkg/drivers"
+)
+
+// pending is a message whose confirm is outstanding.
+type pending struct {
+	receipt amqp.SendReceipt
+	token   uint64
+}
+
+// settler passes the broker's dispositions on to the engine, from one goroutine. It waits for them in the order sent, which is
+// the order in which the brokers settle the messages of one link.
+type settler struct {
+	of        *publisher
+	onConfirm func(uint64, error)
+
+	mu      sync.Mutex
+	waiting []pending
+	ending  bool
+	wake    chan struct{} // holds one token when there is something new
+	ended   chan struct{}
+}
+
+func newSettler(p *publisher) *settler {
+	s := &settler{of: p, onConfirm: p.spec.OnConfirm, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	if s.onConfirm == nil {
+		s.onConfirm = func(uint64, error) {}
+	}
+	go s.run()
+	return s
+}
+
+// add hands over a message; one goroutine calls it.
+func (s *settler) add(p pending) {
+	s.mu.Lock()
+	s.waiting = append(s.waiting, p)
+	first := len(s.waiting) == 1
+	s.mu.Unlock()
+	if first {
+		s.signal()
+	}
+}
+
+func (s *settler) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// finish waits until everything is settled; the link is closed by then. It may be called of nil.
+func (s *settler) finish() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
+	s.signal()
+	<-s.ended
+}
+
+func (s *settler) run() {
+	defer close(s.ended)
+	var batch []pending
+	for {
+		s.mu.Lock()
+		batch, s.waiting = s.waiting, batch[:0]
+		ending := s.ending
+		s.mu.Unlock()
+		for i := range batch {
+			s.now(context.Background(), &batch[i])
+		}
+		if len(batch) == 0 {
+			if ending {
+				return
+			}
+			<-s.wake
+		}
+		clear(batch)
+	}
+}
+
+// now waits for the broker's word on p and passes it on. False: ctx ended before.
+func (s *settler) now(ctx context.Context, p *pending) bool {
+	state, err := p.receipt.Wait(ctx)
+	if err != nil && ctx.Err() != nil {
+		return false
+	}
+	// The library chooses by chance where both the disposition and the end of the link are there.
+	for range 32 {
+		if err == nil {
+			break
+		}
+		var again error
+		if state, again = p.receipt.Wait(context.Background()); again == nil {
+			err = nil
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %s: %w", drivers.ErrClosed, s.of.lease.address, err)
+		s.onConfirm(p.token, err)
+		s.of.broke(err)
+		return true
+	}
+	s.onConfirm(p.token, verdict(state))
+	return true
+}
+
+// verdict reads a disposition. Only one outcome means that the broker has the message.
+func verdict(state amqp.DeliveryState) error {
+	switch state := state.(type) {
+	case *amqp.StateAccepted:
+		return nil
+	case *amqp.StateRejected:
+		if state.Error != nil {
+			return fmt.Errorf("%w: %w", drivers.ErrRejected, state.Error)
+		}
+		return fmt.Errorf("%w, without a reason", drivers.ErrRejected)
+	default:
+		return fmt.Errorf("%w: it settled it with %T instead of accepting it", drivers.ErrRejected, state)
+	}
+}

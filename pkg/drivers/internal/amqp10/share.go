@@ -1,0 +1,72 @@
+package amqp10
+
+import (
+	"context"
+	"sync"
+
+	"lockstep/pkg/drivers"
+)
+
+// share is a connection that several publishers and consumers use, and the count of its users.
+type share struct {
+	mu    sync.Mutex // held while dialing
+	link  *link
+	users int // guarded by Session.mu
+}
+
+// lease is a user's hold on a connection.
+type lease struct {
+	*link
+	release func() // the last user closes
+	alone   bool
+}
+
+// lease finds or makes the connection with that number. Exclusive ones are always new.
+func (s *Session) lease(ctx context.Context, number int) (lease, error) {
+	if number == drivers.Exclusive {
+		l, err := s.dial(ctx, s.env.Dial)
+		if err != nil {
+			return lease{}, err
+		}
+		return lease{link: l, release: l.close, alone: true}, nil
+	}
+	s.mu.Lock()
+	sh := s.shared[number]
+	if sh == nil {
+		sh = &share{}
+		s.shared[number] = sh
+	}
+	sh.users++
+	s.mu.Unlock()
+
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.link == nil || sh.link.broken() {
+		l, err := s.dial(ctx, s.env.Dial)
+		if err != nil {
+			s.leave(number, sh)
+			return lease{}, err
+		}
+		sh.link = l
+	}
+	l := sh.link
+	return lease{link: l, release: func() {
+		if last := s.leave(number, sh); last || l.broken() {
+			l.close()
+		}
+	}}, nil
+}
+
+// leave counts a user off and tells whether it was the last.
+func (s *Session) leave(number int, sh *share) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh.users--
+	if sh.users > 0 {
+		return false
+	}
+	if s.shared[number] == sh {
+		delete(s.shared, number)
+	}
+	return true
+}
