@@ -43,6 +43,9 @@ const lasts = "echo $$ > $FILE; sleep 600 & wait"
 func testLab(t *testing.T) *lab {
 	t.Helper()
 	l := &lab{site: testSite(t)}
+	if err := os.Mkdir(l.site.bin(""), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(l.stop)
 	return l
 }

@@ -78,6 +78,8 @@ var parts = []Part{
 	{Name: "activemq5", Doc: "ActiveMQ Classic 5.18.3", Needs: needs(activemq518), Plan: planActiveMQ(activemq518, "activemq5", 1, activemqSingle("LOCKSTEP_ACTIVEMQ5"))},
 	{Name: "nats", Doc: "NATS server with JetStream", Needs: []need{natsServer}, Plan: planNATS("nats", 1)},
 	{Name: "nats3", Doc: "NATS servers with JetStream, a cluster of three", Needs: []need{natsServer}, Plan: planNATS("nats3", 3)},
+	{Name: "mongodb", Doc: "FerretDB 1.24.0, which speaks the protocol of MongoDB, with one change at a time", Needs: []need{ferretdb}, Plan: planMongoDB},
+	{Name: "influxd", Doc: "InfluxDB 2.9.1", Needs: influxNeeds, Plan: planInfluxd},
 	{Name: "elasticmq", Doc: "ElasticMQ 1.7.1, which speaks the protocol of Amazon SQS", Needs: needs(elasticmq17), Plan: planElasticMQ},
 }
 
