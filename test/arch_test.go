@@ -35,7 +35,8 @@ var allowed = map[string][]string{
 	"pkg/drivers/internal/amqp10": {"pkg/drivers"},
 	"pkg/drivers/artemis":         {"pkg/drivers", "pkg/drivers/internal/amqp10"},
 	"pkg/drivers/activemq":        {"pkg/drivers", "pkg/drivers/internal/amqp10"},
-	"pkg/drivers/all":             {"pkg/drivers/activemq", "pkg/drivers/artemis", "pkg/drivers/eventstore", "pkg/drivers/loopback", "pkg/drivers/mongodb", "pkg/drivers/nats", "pkg/drivers/rabbitmq"},
+	"pkg/drivers/sqs":             {"pkg/drivers", "pkg/drivers/requests"},
+	"pkg/drivers/all":             {"pkg/drivers/activemq", "pkg/drivers/artemis", "pkg/drivers/eventstore", "pkg/drivers/loopback", "pkg/drivers/mongodb", "pkg/drivers/nats", "pkg/drivers/rabbitmq", "pkg/drivers/sqs"},
 	"cmd/ctl":                     {"internal/cli", "pkg/drivers/all"},
 	"cmd/controller":              {"internal/cli", "pkg/drivers/all"},
 	"cmd/agent":                   {"internal/cli", "pkg/drivers/all"},
@@ -51,6 +52,7 @@ var homes = map[string][]string{
 	"github.com/nats-io":             {"internal/wire", "pkg/drivers/nats"},
 	"github.com/rabbitmq/amqp091-go": {"pkg/drivers/rabbitmq"},
 	"go.mongodb.org/mongo-driver":    {"pkg/drivers/mongodb"},
+	"github.com/aws":                 {"pkg/drivers/sqs"},
 	"github.com/spf13/cobra":         {"internal/cli"},
 	"google.golang.org/grpc":         {"pkg/drivers/eventstore"},
 }

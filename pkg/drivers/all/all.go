@@ -9,4 +9,5 @@ import (
 	_ "lockstep/pkg/drivers/mongodb"    // MongoDB as a queue
 	_ "lockstep/pkg/drivers/nats"       // NATS JetStream
 	_ "lockstep/pkg/drivers/rabbitmq"   // RabbitMQ by AMQP 0.9.1
+	_ "lockstep/pkg/drivers/sqs"        // Amazon SQS, standard and FIFO
 )

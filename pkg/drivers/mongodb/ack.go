@@ -36,7 +36,7 @@ func (c *consumer) remove(ctx context.Context) error {
 
 // giveBack shows a message again, if the claim still holds. count is what to add to its claims: -1 if it was never handed over.
 func (c *consumer) giveBack(l lease, count int32) error {
-	if c.link.broken() != nil {
+	if c.link.Err() != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), grace)
@@ -57,7 +57,7 @@ func (c *consumer) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	if err := c.remove(ctx); err != nil {
-		c.link.session.env.Log.Debug("close consumer", "error", err)
+		c.log.Debug("close consumer", "error", err)
 	}
 }
 

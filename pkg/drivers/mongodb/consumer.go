@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type consumer struct {
 	spec       drivers.ConsumerSpec
 	link       *link
 	leave      func()
+	log        *slog.Logger
 	from       *mongo.Collection
 	handle     drivers.Handler
 	notice     *drivers.Notice
@@ -63,7 +65,7 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	}
 	o := &s.options
 	c := &consumer{
-		spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
+		spec: spec, link: on, leave: leave, log: s.env.Log, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
 		visibility: o.times.visibility, poll: o.times.poll, patience: o.times.confirm, sorted: o.Order == orderInsertion,
 		from: on.client.Database(o.Database).Collection(collectionName(spec.Topology, spec.Subscription, spec.Queue),
 			client.Collection().SetWriteConcern(o.writeConcern(spec.Topology.Persistent))),
@@ -72,10 +74,10 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	c.delivery[0].Stream = uint32(spec.Queue)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.watch = newWatchdog(c.patience, func() {
-		c.link.broke(fmt.Errorf("no answer from %s for %v", c.link.address, c.patience))
+		c.link.Broke(fmt.Errorf("no answer from %s for %v", c.link.address, c.patience))
 		c.cancel()
 	})
-	on.join(c)
+	on.Join(c)
 	go c.run()
 	return c, nil
 }
@@ -135,7 +137,7 @@ func (c *consumer) run() {
 	}
 	for !c.over() {
 		if err := c.step(); err != nil {
-			c.link.broke(err)
+			c.link.Broke(err)
 			return
 		}
 	}
@@ -266,11 +268,11 @@ func (c *consumer) Close() error {
 		<-c.ended
 		hard.Stop()
 		c.cancel()
-		if c.link.broken() == nil {
+		if c.link.Err() == nil {
 			c.finish()
 		}
 		c.watch.close()
-		c.link.part(c)
+		c.link.Part(c)
 		c.leave()
 	})
 	return nil

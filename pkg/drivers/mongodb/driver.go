@@ -4,7 +4,6 @@ package mongodb
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/requests"
 )
 
 // grace is how long something that ends may take to end in order.
@@ -33,12 +33,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Event == nil {
 		env.Event = func(drivers.EventKind, string) {}
 	}
-	s := &session{options: o, env: env, links: map[*link]struct{}{}, seats: map[int]*seat{}, known: map[string]bool{}}
-	admin, err := s.connect(ctx, env.Dial)
-	if err != nil {
-		return nil, err
-	}
-	s.admin.link = admin
+	s := &session{options: o, env: env, known: map[string]bool{}}
 	s.admin.dial, s.aside.dial = env.Dial, env.Aside()
 	if s.server, err = s.ask(ctx); err != nil {
 		_ = s.Close()
@@ -53,18 +48,15 @@ type session struct {
 	env     drivers.Env
 	server  server // what answered Open
 
+	links        requests.Links[*link]
 	admin, aside spare // for declarations, and for probes
 
 	mu       sync.Mutex
-	closed   bool
-	links    map[*link]struct{} // every one that is open
-	seats    map[int]*seat      // by connection number
-	known    map[string]bool    // collections that are there
-	depths   []string           // collections of the task, for probes
-	cpu      cpuReading         // of the last probe
-	silent   bool               // the server leaves w: 0 without an answer: asked once, under silence
+	known    map[string]bool // collections that are there
+	depths   []string        // collections of the task, for probes
+	cpu      cpuReading      // of the last probe
+	silent   bool            // the server leaves w: 0 without an answer: asked once, under silence
 	silence  sync.Mutex
-	ending   sync.Once
 	announce sync.Once
 }
 
@@ -79,11 +71,12 @@ type spare struct {
 func (s *session) database(ctx context.Context, by *spare) (*mongo.Database, error) {
 	by.mu.Lock()
 	defer by.mu.Unlock()
-	if by.link == nil || by.link.broken() != nil {
+	if by.link == nil || by.link.Err() != nil {
 		if by.link != nil {
-			by.link.close()
+			s.links.Drop(by.link)
+			by.link = nil
 		}
-		l, err := s.connect(ctx, by.dial)
+		l, err := s.links.Open(func() (*link, error) { return s.connect(ctx, by.dial) })
 		if err != nil {
 			return nil, err
 		}
@@ -94,30 +87,6 @@ func (s *session) database(ctx context.Context, by *spare) (*mongo.Database, err
 
 // Close ends every connection, and whatever waits for an answer on it.
 func (s *session) Close() error {
-	s.ending.Do(func() {
-		s.mu.Lock()
-		s.closed = true
-		var open []*link
-		for l := range s.links {
-			open = append(open, l)
-		}
-		s.mu.Unlock()
-		var wg sync.WaitGroup
-		for _, l := range open {
-			wg.Go(l.close)
-		}
-		wg.Wait()
-	})
-	return nil
-}
-
-// opened takes a new link into the session.
-func (s *session) opened(l *link) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return fmt.Errorf("session: %w", drivers.ErrClosed)
-	}
-	s.links[l] = struct{}{}
+	s.links.Close()
 	return nil
 }

@@ -7,13 +7,14 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/requests"
 )
 
 const (
@@ -33,24 +34,13 @@ func (d contextDialer) DialContext(ctx context.Context, network, address string)
 	return d.dial(ctx, network, address)
 }
 
-// member is what uses a link: a publisher or consumer.
-type member interface {
-	Broke(cause error) // the link is broken
-	Abandon()          // the session is closed
-}
-
 // link is one client of the library: a connection for each member of the replica set to watch it, and one to the primary for each request
 // at a time. The library would mend broken connections without a word; a link is over with the first one that breaks.
 type link struct {
-	session *session
+	requests.Link
 	address string // hosts, for people
 	client  *mongo.Client
-
-	mu      sync.Mutex
-	own     bool // closed by us
-	cause   error
-	members map[member]struct{}
-	uses    int // guarded by the session
+	up      atomic.Bool // what breaks counts
 }
 
 // connect makes a link and waits until a primary answers.
@@ -59,9 +49,9 @@ func (s *session) connect(ctx context.Context, dial dialing) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{session: s, address: strings.Join(o.Hosts, ","), members: map[member]struct{}{}}
+	l := &link{address: strings.Join(o.Hosts, ",")}
 	if err := l.open(ctx, o, dial); err != nil {
-		l.close()
+		l.Close()
 		return nil, fmt.Errorf("connect to MongoDB at %s: %w", l.address, err)
 	}
 	return l, nil
@@ -90,10 +80,8 @@ func (l *link) open(ctx context.Context, o *client.ClientOptions, dial dialing) 
 		return err
 	}
 	start.over()
-	l.mu.Lock()
-	l.cause = nil // what failed before does not count
-	l.mu.Unlock()
-	return l.session.opened(l)
+	l.up.Store(true)
+	return nil
 }
 
 // start has a connection attempt end when no host can be reached, instead of waiting for one to come.
@@ -139,139 +127,32 @@ func (s *start) over() {
 
 // onPool hears of a broken connection: the library then gives up all connections to that server.
 func (l *link) onPool(e *event.PoolEvent) {
-	if e.Type == event.ConnectionPoolCleared {
+	if e.Type == event.ConnectionPoolCleared && l.up.Load() {
 		cause := e.Error
 		if cause == nil {
 			cause = errors.New("its connections were given up")
 		}
-		l.broke(fmt.Errorf("MongoDB at %s: %w", e.Address, cause))
+		l.Broke(fmt.Errorf("MongoDB at %s: %w", e.Address, cause))
 	}
 }
 
-// broke tells those who use the link, once.
-func (l *link) broke(cause error) {
-	l.mu.Lock()
-	if l.own || l.cause != nil {
-		l.mu.Unlock()
-		return
-	}
-	l.cause = cause
-	var all []member
-	for m := range l.members {
-		all = append(all, m)
-	}
-	l.mu.Unlock()
-	for _, m := range all {
-		m.Broke(cause)
-	}
-}
-
-// broken says why the link is over, or nil.
-func (l *link) broken() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.own {
-		return drivers.ErrClosed
-	}
-	return l.cause
-}
-
-// join has m told of the end of the link, which may have come.
-func (l *link) join(m member) {
-	l.mu.Lock()
-	l.members[m] = struct{}{}
-	cause, own := l.cause, l.own
-	l.mu.Unlock()
-	if own {
-		m.Abandon()
-	} else if cause != nil {
-		m.Broke(cause)
-	}
-}
-
-func (l *link) part(m member) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.members, m)
-}
-
-// close ends all connections. Safe to call twice.
-func (l *link) close() {
-	l.mu.Lock()
-	whole, first := l.cause == nil, !l.own
-	l.own = true
-	var all []member
-	for m := range l.members {
-		all = append(all, m)
-	}
-	l.mu.Unlock()
-	if !first {
-		return
-	}
-	for _, m := range all {
-		m.Abandon()
-	}
-	l.session.mu.Lock()
-	delete(l.session.links, l)
-	l.session.mu.Unlock()
-	if l.client == nil {
+// Close ends all connections; a link that is whole and unused says goodbye.
+func (l *link) Close() {
+	first, idle := l.End()
+	if !first || l.client == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), grace/2)
 	defer cancel()
-	if !whole || len(all) > 0 {
-		cancel() // there is nobody to say goodbye to, or no time for it
+	if !idle {
+		cancel()
 	}
 	_ = l.client.Disconnect(ctx)
 }
 
-// seat is the link of a connection number.
-type seat struct {
-	mu   sync.Mutex
-	link *link
-}
-
 // take gives the link of a connection number, which others may use too, or one that nobody else does; leave gives it back.
 func (s *session) take(ctx context.Context, number int) (l *link, leave func(), err error) {
-	if number == drivers.Exclusive {
-		if l, err = s.connect(ctx, s.env.Dial); err != nil {
-			return nil, nil, err
-		}
-		return l, l.close, nil
-	}
-	s.mu.Lock()
-	at := s.seats[number]
-	if at == nil {
-		at = &seat{}
-		s.seats[number] = at
-	}
-	s.mu.Unlock()
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if at.link == nil || at.link.broken() != nil {
-		if at.link, err = s.connect(ctx, s.env.Dial); err != nil {
-			at.link = nil
-			return nil, nil, err
-		}
-	}
-	l = at.link
-	l.uses++
-	var once sync.Once
-	return l, func() { once.Do(func() { at.leave(l) }) }, nil
-}
-
-// leave closes a link that nobody uses any more.
-func (at *seat) leave(l *link) {
-	at.mu.Lock()
-	l.uses--
-	last := l.uses == 0
-	if last && at.link == l {
-		at.link = nil
-	}
-	at.mu.Unlock()
-	if last {
-		l.close()
-	}
+	return s.links.Take(number, func() (*link, error) { return s.connect(ctx, s.env.Dial) })
 }
 
 // refused is a command that the server answered with an error; anything else that went wrong is the link's end.

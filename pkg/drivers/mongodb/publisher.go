@@ -48,11 +48,11 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 		},
 		Settle: func(ctx context.Context) error { return on.client.Ping(ctx, nil) },
 		Leave: func() {
-			on.part(p)
+			on.Part(p)
 			leave()
 		},
 	})
-	on.join(p)
+	on.Join(p)
 	return p, nil
 }
 
@@ -128,8 +128,8 @@ func (i *inserter) send(ctx context.Context, batch []drivers.Message, verdicts [
 			continue
 		}
 		if !refused(err) {
-			i.link.broke(fmt.Errorf("insert into %s at %s: %w", c.Name(), i.link.address, err))
-			return 0, i.link.broken()
+			i.link.Broke(fmt.Errorf("insert into %s at %s: %w", c.Name(), i.link.address, err))
+			return 0, i.link.Err()
 		}
 		i.judge(c, err, verdicts)
 	}

@@ -1,0 +1,134 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"lockstep/pkg/drivers"
+)
+
+// accept deals with messages that the handler took.
+func (c *consumer) accept(handles []string) {
+	c.mu.Lock()
+	c.unacked = append(c.unacked, handles...)
+	n := len(c.unacked)
+	c.mu.Unlock()
+	full := c.spec.Prefetch > 0 && n >= c.spec.Prefetch
+	if c.spec.Ack == drivers.AckEach || (c.spec.Ack == drivers.AckEvery && (n >= c.spec.AckEvery || full)) {
+		c.acknowledge()
+	}
+}
+
+func (c *consumer) acknowledgeAtIntervals() {
+	ticker := time.NewTicker(c.spec.AckInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			c.acknowledge()
+		case <-c.stop:
+			return
+		case <-c.broken:
+			return
+		}
+	}
+}
+
+// acknowledge deletes what was accepted until now: one by one for "each", else by requests of up to ten.
+func (c *consumer) acknowledge() {
+	c.acking.Lock()
+	defer c.acking.Unlock()
+	c.mu.Lock()
+	handles := slices.Clone(c.unacked)
+	c.mu.Unlock()
+	if len(handles) == 0 || c.on.Err() != nil {
+		return
+	}
+	most := mostPerRequest
+	if c.spec.Ack == drivers.AckEach {
+		most = 1
+	}
+	for some := range slices.Chunk(handles, most) {
+		if err := c.remove(some); err != nil {
+			c.failed("acknowledge", err)
+		}
+		if c.on.Err() != nil {
+			return
+		}
+	}
+	c.mu.Lock()
+	c.unacked = slices.Delete(c.unacked, 0, len(handles))
+	c.mu.Unlock()
+	select {
+	case c.room <- struct{}{}:
+	default:
+	}
+}
+
+// context is for requests that end something: they go on after Close has come.
+func (c *consumer) context() (context.Context, context.CancelFunc) {
+	patience := c.patience
+	if c.over() {
+		patience = grace
+	}
+	return context.WithTimeout(context.WithoutCancel(c.ctx), patience)
+}
+
+func (c *consumer) remove(handles []string) error {
+	ctx, cancel := c.context()
+	defer cancel()
+	if len(handles) == 1 {
+		_, err := c.on.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &c.on.queue, ReceiptHandle: &handles[0]})
+		return err
+	}
+	entries := make([]types.DeleteMessageBatchRequestEntry, len(handles))
+	for i := range handles {
+		entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &handles[i]}
+	}
+	answer, err := c.on.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: &c.on.queue, Entries: entries})
+	if err == nil && len(answer.Failed) > 0 {
+		c.partly("acknowledge", answer.Failed, len(handles))
+	}
+	return err
+}
+
+// giveBack shows messages again at once.
+func (c *consumer) giveBack(handles []string) {
+	if c.on.Err() != nil {
+		return
+	}
+	for some := range slices.Chunk(handles, mostPerRequest) {
+		entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(some))
+		for i := range some {
+			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &some[i], VisibilityTimeout: 0}
+		}
+		ctx, cancel := c.context()
+		answer, err := c.on.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &c.on.queue, Entries: entries})
+		cancel()
+		if err != nil {
+			c.failed("give back", err)
+		} else if len(answer.Failed) > 0 {
+			c.partly("give back", answer.Failed, len(some))
+		}
+	}
+}
+
+// partly says that some messages of a request were refused: they come again when their visibility ends.
+func (c *consumer) partly(doing string, failed []types.BatchResultErrorEntry, of int) {
+	c.say(fmt.Sprintf("%s: %d of %d messages refused, to come again: %s: %s", doing, len(failed), of, aws.ToString(failed[0].Code), aws.ToString(failed[0].Message)))
+}
+
+// failed deals with a request that had no answer, or a bad one.
+func (c *consumer) failed(doing string, err error) {
+	if answered(err) {
+		c.say(doing + ": refused, to come again: " + err.Error())
+		return
+	}
+	c.on.Broke(fmt.Errorf("%s messages of SQS at %s: %w", doing, c.where, err))
+}

@@ -1,0 +1,88 @@
+package sqs
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+
+	"lockstep/pkg/drivers"
+)
+
+//go:embed schema.cue
+var schema string
+
+func (driver) Info() drivers.Info {
+	return drivers.Info{
+		Name:    "sqs",
+		Doc:     "Amazon SQS, and servers that speak its protocol: standard and FIFO queues, long polling, batches of up to ten.",
+		Schema:  schema,
+		Declare: declare,
+	}
+}
+
+func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return drivers.Declaration{Unfit: []string{err.Error()}}
+	}
+	return drivers.Declaration{
+		Capabilities: drivers.Capabilities{
+			Modes:             modes(),
+			Acks:              acks(&o),
+			Persistent:        true,
+			Transient:         true,
+			UnlimitedPrefetch: true,
+			Redelivery:        true,
+			Streams:           o.FIFO,
+		},
+		Promises: drivers.Promises{
+			ConfirmedKept: true,
+			SentKept:      false,
+			// What is not deleted within the visibility time comes again, and a standard queue is at-least-once in any case.
+			NoDuplicates: false,
+			Ordered:      o.FIFO && (use.Mode != drivers.ConfirmWindow || o.Requests == 1),
+		},
+		Notes: notes(&o, use),
+		Label: label(&o),
+	}
+}
+
+// modes are those with confirms: SQS answers every message.
+func modes() []drivers.Mode {
+	var some []drivers.Mode
+	for _, m := range drivers.Modes() {
+		if m.Confirmed() {
+			some = append(some, m)
+		}
+	}
+	return some
+}
+
+// acks: a FIFO queue gives nothing more of a group before what it gave is deleted, so that there is no waiting for an interval.
+func acks(o *options) []drivers.Ack {
+	some := []drivers.Ack{drivers.AckEach, drivers.AckEvery}
+	if !o.FIFO {
+		some = append(some, drivers.AckInterval)
+	}
+	return some
+}
+
+func notes(o *options, use drivers.Use) []string {
+	each := use.Consumers / max(1, use.Queues)
+	if o.FIFO && each > o.Groups {
+		return []string{fmt.Sprintf("%d consumers share %d message groups of each queue: the rest gets nothing while these are received", each, o.Groups)}
+	}
+	return nil
+}
+
+// label says what a confirm means. What another server than AWS's makes of it is in its description.
+func label(o *options) string {
+	kind := "standard"
+	if o.FIFO {
+		kind = "FIFO"
+	}
+	if o.Endpoint != "" {
+		return kind + ", confirm: taken by the server at the endpoint, stored as that is set"
+	}
+	return kind + ", confirm: stored redundantly by AWS"
+}

@@ -1,0 +1,97 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"lockstep/pkg/drivers"
+)
+
+// bannerReader notes what a server calls itself in its answers.
+type bannerReader struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	read string
+}
+
+func (b *bannerReader) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.next.RoundTrip(r)
+	if err == nil {
+		b.mu.Lock()
+		b.read = answer.Header.Get("Server")
+		b.mu.Unlock()
+	}
+	return answer, err
+}
+
+// Describe says what is known: SQS itself has nothing to ask for its version.
+func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
+	b := &bannerReader{next: s.admin}
+	_, err := s.client(b).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-is-there")})
+	if err != nil && !missing(err) {
+		return drivers.Description{}, fmt.Errorf("describe SQS at %s: %w", s.options.address(), explain(err))
+	}
+	o := &s.options
+	d := drivers.Description{Product: "Amazon SQS", Settings: map[string]string{
+		"region": o.Region, "fifo": strconv.FormatBool(o.FIFO), "visibility": o.Visibility, "wait_time": o.WaitTime,
+		"send_batch": strconv.Itoa(o.SendBatch), "requests": strconv.Itoa(o.Requests), "encoding": "base64", "retries": "off",
+	}}
+	if o.times.wait == 0 {
+		d.Settings["poll_interval"] = o.PollInterval
+	}
+	if o.FIFO {
+		d.Settings["groups"] = strconv.Itoa(o.Groups)
+	}
+	if o.Endpoint != "" && !strings.Contains(o.address(), ".amazonaws.com") {
+		d.Product = "SQS-compatible server"
+		d.Settings["server"] = b.read
+		d.Settings["durability"] = "as the server at the endpoint is set: it does not say"
+	}
+	return d, nil
+}
+
+func sortLeftovers(all []drivers.Leftover) {
+	slices.SortFunc(all, func(a, b drivers.Leftover) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// Probe asks for the approximate depth of the task's queues. A queue that cannot be asked leaves the sums out: a part is not the whole.
+func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+	s.mu.Lock()
+	names := slices.Clone(s.depths)
+	s.mu.Unlock()
+	if len(names) == 0 {
+		return nil, nil
+	}
+	client := s.client(s.aside)
+	var sum amounts
+	for _, name := range names {
+		s.mu.Lock()
+		at, known := s.urls[name]
+		s.mu.Unlock()
+		if !known {
+			found, err := client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name})
+			if err != nil {
+				return nil, fmt.Errorf("probe queue %s: %w", name, explain(err))
+			}
+			at = *found.QueueUrl
+		}
+		a, err := depth(ctx, client, &at)
+		if err != nil {
+			return nil, fmt.Errorf("probe queue %s: %w", name, explain(err))
+		}
+		sum.visible, sum.hidden, sum.delayed = sum.visible+a.visible, sum.hidden+a.hidden, sum.delayed+a.delayed
+	}
+	return []drivers.Figure{
+		{Name: drivers.FigureQueues, Value: float64(len(names))},
+		{Name: drivers.FigureQueueDepth, Value: sum.all()},
+		{Name: drivers.FigureUnacked, Value: sum.hidden},
+	}, nil
+}

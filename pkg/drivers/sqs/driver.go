@@ -1,0 +1,117 @@
+// Package sqs drives Amazon SQS, and what speaks its protocol, through the AWS SDK without its retries.
+package sqs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/requests"
+)
+
+// grace is how long something that ends may take to end in order.
+const grace = 2 * time.Second
+
+func init() { drivers.Register(driver{}) }
+
+type driver struct{}
+
+// Open prepares a session and asks for a queue that is not there, so that a server which is not there, or does not know these
+// credentials, is known at once.
+func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return nil, err
+	}
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	if env.Event == nil {
+		env.Event = func(drivers.EventKind, string) {}
+	}
+	s := &session{options: o, env: env, urls: map[string]string{}}
+	s.admin, s.aside = transport(env.Dial), transport(env.Aside())
+	if err := s.configure(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	_, err = s.client(s.admin).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-is-there")})
+	if missing(err) || err == nil {
+		return s, nil
+	}
+	_ = s.Close()
+	return nil, fmt.Errorf("connect to SQS at %s: %w", s.options.address(), explain(err))
+}
+
+// session is one agent's use of a service during one task.
+type session struct {
+	options options
+	env     drivers.Env
+	config  aws.Config
+	admin   *http.Transport // for declarations
+	aside   *http.Transport // for probes, and for finding credentials
+	links   requests.Links[*link]
+
+	mu     sync.Mutex
+	urls   map[string]string // of the queues, by name
+	depths []string          // names of the task's queues, for probes
+
+}
+
+// configure finds credentials and region where the options do not have them.
+func (s *session) configure(ctx context.Context) error {
+	o := &s.options
+	if o.AccessKey != "" {
+		s.config = aws.Config{Region: o.Region, Credentials: aws.NewCredentialsCache(
+			credentials.NewStaticCredentialsProvider(o.AccessKey, o.Secret, o.SessionToken))}
+		return nil
+	}
+	found, err := config.LoadDefaultConfig(ctx, config.WithRegion(o.Region), config.WithHTTPClient(&http.Client{Transport: s.aside}))
+	if err != nil {
+		return fmt.Errorf("look for AWS credentials: %w", err)
+	}
+	if found.Region == "" {
+		return errors.New("look for AWS credentials: there is no region: give options region, or set AWS_REGION on the agent's host")
+	}
+	o.Region = found.Region
+	s.config = aws.Config{Region: found.Region, Credentials: found.Credentials}
+	return nil
+}
+
+// client speaks through one transport. Nothing is sent again: not by the SDK, and not by net/http, which repeats only what it has not
+// begun to write.
+func (s *session) client(by http.RoundTripper) *sqs.Client {
+	return sqs.NewFromConfig(s.config, func(o *sqs.Options) {
+		o.HTTPClient, o.Retryer = &http.Client{Transport: by}, aws.NopRetryer{}
+		o.AppID = "lockstep"
+		if s.options.Endpoint != "" {
+			o.BaseEndpoint = aws.String(s.options.Endpoint)
+		}
+	})
+}
+
+// Close ends every connection, and whatever waits for an answer on it.
+func (s *session) Close() error {
+	s.links.Close()
+	s.admin.CloseIdleConnections()
+	s.aside.CloseIdleConnections()
+	return nil
+}
+
+// missing tells whether a queue is not there.
+func missing(err error) bool {
+	var gone *types.QueueDoesNotExist
+	return errors.As(err, &gone)
+}

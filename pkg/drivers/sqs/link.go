@@ -1,0 +1,144 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/smithy-go"
+
+	"lockstep/pkg/drivers/requests"
+)
+
+// idleTimeout is when connections that nobody uses are closed: earlier than any server does it, so that this is never taken for a break.
+const idleTimeout = 10 * time.Second
+
+type dialing = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// transport goes through dial alone: no proxy of the environment, and HTTP/1.1, which is what SQS speaks.
+func transport(dial dialing) *http.Transport {
+	return &http.Transport{
+		DialContext: dial, DisableCompression: true, IdleConnTimeout: idleTimeout, TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 1000, ForceAttemptHTTP2: false,
+	}
+}
+
+// link is the HTTP connections of one publisher or consumer, or of those that share it: one for each request at a time.
+type link struct {
+	requests.Link
+	client *sqs.Client
+	http   *http.Transport
+
+	mu    sync.Mutex
+	ended bool
+	conns map[*conn]struct{}
+}
+
+// connect makes a link. Its connections are made by its requests.
+func (s *session) connect() (*link, error) {
+	l := &link{conns: map[*conn]struct{}{}}
+	l.http = transport(func(ctx context.Context, network, address string) (net.Conn, error) {
+		raw, err := s.env.Dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return l.watch(raw)
+	})
+	l.client = s.client(l.http)
+	return l, nil
+}
+
+var errEnded = errors.New("the link was closed while it connected")
+
+func (l *link) watch(raw net.Conn) (net.Conn, error) {
+	c := &conn{Conn: raw, link: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		_ = raw.Close()
+		return nil, errEnded
+	}
+	l.conns[c] = struct{}{}
+	return c, nil
+}
+
+// Close ends all connections.
+func (l *link) Close() {
+	if first, _ := l.End(); !first {
+		return
+	}
+	l.mu.Lock()
+	l.ended = true
+	all := make([]*conn, 0, len(l.conns))
+	for c := range l.conns {
+		all = append(all, c)
+	}
+	l.mu.Unlock()
+	l.http.CloseIdleConnections()
+	for _, c := range all {
+		_ = c.Close()
+	}
+}
+
+// conn tells its link when it breaks without a request on it. That a server closes an idle connection in order is none: HTTP makes
+// another, and says so if that fails.
+type conn struct {
+	net.Conn
+	link   *link
+	closed atomic.Bool
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil && err != io.EOF && !c.closed.Load() {
+		c.link.Broke(fmt.Errorf("connection to SQS: %w", err))
+	}
+	return n, err
+}
+
+func (c *conn) Close() error {
+	c.closed.Store(true)
+	c.link.mu.Lock()
+	delete(c.link.conns, c)
+	c.link.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// answered tells whether an error is the service's answer; anything else is the link's end.
+func answered(err error) bool {
+	var api smithy.APIError
+	return errors.As(err, &api)
+}
+
+// throttled tells whether the service asks for patience.
+func throttled(err error) bool {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	_, is := retry.DefaultThrottleErrorCodes[api.ErrorCode()]
+	return is || api.ErrorCode() == "OverLimit"
+}
+
+// explain adds the next step where the service's answer does not say it.
+func explain(err error) error {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return err
+	}
+	switch api.ErrorCode() {
+	case "AccessDenied", "AccessDeniedException":
+		return fmt.Errorf("%w: allow these credentials sqs:* on queues named lockstep-*, and sqs:ListQueues", err)
+	case "InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException", "InvalidSignatureException", "ExpiredToken":
+		return fmt.Errorf("%w: check accessKey, secret and region", err)
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+package sqs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+)
+
+type options struct {
+	Endpoint       string `json:"endpoint"`
+	Region         string `json:"region"`
+	AccessKey      string `json:"accessKey"`
+	Secret         string `json:"secret"`
+	SessionToken   string `json:"sessionToken"`
+	FIFO           bool   `json:"fifo"`
+	Groups         int    `json:"groups"`
+	SendBatch      int    `json:"sendBatch"`
+	Requests       int    `json:"requests"`
+	WaitTime       string `json:"waitTime"`
+	PollInterval   string `json:"pollInterval"`
+	Visibility     string `json:"visibility"`
+	ConfirmTimeout string `json:"confirmTimeout"`
+	times          parsedTimes
+}
+
+type parsedTimes struct{ wait, poll, visibility, confirm time.Duration }
+
+// mostPerRequest is how many messages one request sends, receives or deletes: the service's limit.
+const mostPerRequest = 10
+
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+func parseOptions(raw json.RawMessage) (options, error) {
+	o := options{Groups: 1, SendBatch: mostPerRequest, Requests: 1, WaitTime: "1s", PollInterval: "10ms", Visibility: "30s", ConfirmTimeout: "30s"}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return o, fmt.Errorf("read sqs options: %w", err)
+	}
+	if d.More() {
+		return o, errors.New("read sqs options: there is something behind them")
+	}
+	if err := o.check(); err != nil {
+		return o, fmt.Errorf("read sqs options: %w", err)
+	}
+	return o, nil
+}
+
+// check says what the schema cannot, for callers without one also what it can, and reads durations.
+func (o *options) check() error {
+	if o.Endpoint != "" {
+		u, err := url.Parse(o.Endpoint)
+		if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil {
+			return errors.New(`endpoint is not of the form "http://host:port"; credentials are accessKey and secret`)
+		}
+	}
+	switch {
+	case (o.AccessKey == "") != (o.Secret == ""):
+		return errors.New("accessKey and secret go together")
+	case o.SessionToken != "" && o.Secret == "":
+		return errors.New("sessionToken goes with accessKey and secret")
+	case o.AccessKey != "" && o.Region == "":
+		return errors.New("accessKey and secret need a region")
+	case o.Groups < 1 || o.Requests < 1:
+		return errors.New("groups and requests: 1 or more")
+	case o.Groups > 1 && !o.FIFO:
+		return errors.New("groups are of FIFO queues: give fifo: true")
+	case o.SendBatch < 1 || o.SendBatch > mostPerRequest:
+		return fmt.Errorf("sendBatch %d: 1 to %d", o.SendBatch, mostPerRequest)
+	}
+	for _, d := range []struct {
+		name, text  string
+		into        *time.Duration
+		least, most time.Duration
+		whole       time.Duration
+	}{
+		{"waitTime", o.WaitTime, &o.times.wait, 0, 20 * time.Second, time.Second},
+		{"pollInterval", o.PollInterval, &o.times.poll, time.Millisecond, time.Hour, 1},
+		{"visibility", o.Visibility, &o.times.visibility, time.Second, 12 * time.Hour, time.Second},
+		{"confirmTimeout", o.ConfirmTimeout, &o.times.confirm, time.Millisecond, 24 * time.Hour, 1},
+	} {
+		var err error
+		if *d.into, err = time.ParseDuration(d.text); err != nil || *d.into < d.least || *d.into > d.most || *d.into%d.whole != 0 {
+			return fmt.Errorf("%s %q: from %v to %v, in steps of %v", d.name, d.text, d.least, d.most, d.whole)
+		}
+	}
+	return nil
+}
+
+// address is where the endpoint is, for people; AWS's own endpoints are named by the service and region.
+func (o *options) address() string {
+	u, err := url.Parse(o.Endpoint)
+	switch {
+	case o.Endpoint == "" || err != nil:
+		return "sqs." + o.Region
+	case u.Port() != "":
+		return u.Host
+	case u.Scheme == "https":
+		return net.JoinHostPort(u.Hostname(), "443")
+	}
+	return net.JoinHostPort(u.Hostname(), "80")
+}

@@ -1,0 +1,221 @@
+package sqs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/requests"
+)
+
+// mostBytes is what the messages of one request may have in all.
+const mostBytes = 1 << 20
+
+// Publisher connects a publisher.
+func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	p, err := s.publisher(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("connect publisher: %w", err)
+	}
+	return p, nil
+}
+
+func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*requests.Publisher, error) {
+	switch {
+	case !slices.Contains(modes(), spec.Mode):
+		return nil, fmt.Errorf("mode %q: SQS answers every message: %w", spec.Mode, drivers.ErrUnsupported)
+	case spec.Mandatory:
+		return nil, fmt.Errorf("mandatory messages: SQS gives none back: %w", drivers.ErrUnsupported)
+	}
+	on, leave, err := s.join(ctx, spec.Topology, spec.Queue, spec.Connection, spec.Mode != drivers.ConnectionPerMessageConfirm)
+	if err != nil {
+		return nil, err
+	}
+	var p *requests.Publisher
+	p = requests.New(requests.Plan{
+		Spec: spec, Lanes: s.options.Requests, Most: s.options.SendBatch, Patience: s.options.times.confirm,
+		Lane: func() requests.Send { return s.newSender(on, spec) },
+		Leave: func() {
+			on.Part(p)
+			leave()
+		},
+	})
+	on.Join(p)
+	return p, nil
+}
+
+// joined is a link with the queue that it is used for.
+type joined struct {
+	*link
+	queue string // its URL
+}
+
+// join finds a queue and takes a link. warm has the connection made now, by asking for the queue again; without it, the
+// first request makes it.
+func (s *session) join(ctx context.Context, t drivers.Topology, queue, number int, warm bool) (joined, func(), error) {
+	if err := ctx.Err(); err != nil {
+		return joined{}, nil, err
+	}
+	at, err := s.find(ctx, t, queue)
+	if err != nil {
+		return joined{}, nil, err
+	}
+	on, leave, err := s.links.Take(number, s.connect)
+	if err != nil {
+		return joined{}, nil, err
+	}
+	if warm {
+		name := s.queueName(t, queue)
+		if _, err := on.client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name}); err != nil {
+			leave()
+			s.forget(name, err)
+			return joined{}, nil, fmt.Errorf("find queue %s at %s: %w", name, s.options.address(), explain(err))
+		}
+	}
+	return joined{on, at}, leave, nil
+}
+
+// forget has the next one look for a queue that is gone.
+func (s *session) forget(name string, err error) {
+	if missing(err) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.urls, name)
+	}
+}
+
+// sender sends the requests of one lane of a publisher.
+type sender struct {
+	on     joined
+	where  string // for errors
+	single bool   // SendMessage instead of SendMessageBatch
+	groups []string
+	prefix string // of deduplication ids
+	count  uint64
+
+	buffer  []byte
+	bodies  [mostPerRequest]string
+	unique  [mostPerRequest]string
+	entries [mostPerRequest]types.SendMessageBatchRequestEntry
+}
+
+// entryIDs are the names of the messages within a request.
+var entryIDs = func() (all [mostPerRequest]string) {
+	for i := range all {
+		all[i] = strconv.Itoa(i)
+	}
+	return all
+}()
+
+func (s *session) newSender(on joined, spec drivers.PublisherSpec) requests.Send {
+	n := &sender{on: on, where: s.options.address(), single: spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm}
+	if s.options.FIFO {
+		n.groups, n.prefix = make([]string, s.options.Groups), rand.Text()[:16]+"-"
+	}
+	return n.send
+}
+
+// send makes as many requests as the service's limits ask for, one after another.
+func (n *sender) send(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
+	for sent := 0; sent < len(batch); {
+		some := n.prepare(batch[sent:])
+		if err := n.request(ctx, some, verdicts[sent:sent+some]); err != nil {
+			return sent, fmt.Errorf("send to SQS at %s: %w", n.where, err)
+		}
+		sent += some
+	}
+	return len(batch), nil
+}
+
+// prepare fills entries, and says with how many messages.
+func (n *sender) prepare(batch []drivers.Message) int {
+	size := 0
+	for i := range min(len(batch), mostPerRequest) {
+		m := &batch[i]
+		size += base64.StdEncoding.EncodedLen(len(m.Body))
+		if i > 0 && size > mostBytes {
+			return i
+		}
+		n.buffer = base64.StdEncoding.AppendEncode(n.buffer[:0], m.Body)
+		n.bodies[i] = string(n.buffer)
+		n.entries[i] = types.SendMessageBatchRequestEntry{Id: &entryIDs[i], MessageBody: &n.bodies[i]}
+		if n.groups != nil {
+			n.entries[i].MessageGroupId = n.group(m.Key)
+			n.count++
+			n.unique[i] = n.prefix + strconv.FormatUint(n.count, 36)
+			n.entries[i].MessageDeduplicationId = &n.unique[i]
+		}
+	}
+	return min(len(batch), mostPerRequest)
+}
+
+// group names the message group of a key: its number.
+func (n *sender) group(key uint32) *string {
+	at := &n.groups[key%uint32(len(n.groups))]
+	if *at == "" {
+		*at = strconv.FormatUint(uint64(key%uint32(len(n.groups))), 10)
+	}
+	return at
+}
+
+// request makes one; an error says that there was no answer.
+func (n *sender) request(ctx context.Context, some int, verdicts []error) error {
+	if n.single {
+		e := &n.entries[0]
+		_, err := n.on.client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &n.on.queue, MessageBody: e.MessageBody,
+			MessageGroupId: e.MessageGroupId, MessageDeduplicationId: e.MessageDeduplicationId})
+		return n.refuse(err, verdicts)
+	}
+	answer, err := n.on.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &n.on.queue, Entries: n.entries[:some]})
+	if err != nil {
+		return n.refuse(err, verdicts)
+	}
+	judge(answer, verdicts)
+	return nil
+}
+
+// refuse gives every message of a request the error with which the service answered it.
+func (n *sender) refuse(err error, verdicts []error) error {
+	if err == nil || !answered(err) {
+		return err
+	}
+	for i := range verdicts {
+		verdicts[i] = fmt.Errorf("%w: %w", drivers.ErrRejected, explain(err))
+	}
+	return nil
+}
+
+var errUnmentioned = errors.New("the answer to its request does not mention it")
+
+// judge gives each message its own part of an answer.
+func judge(answer *sqs.SendMessageBatchOutput, verdicts []error) {
+	for i := range verdicts {
+		verdicts[i] = fmt.Errorf("%w: %w", drivers.ErrRejected, errUnmentioned)
+	}
+	for i := range answer.Successful {
+		if at, ok := entry(answer.Successful[i].Id, len(verdicts)); ok {
+			verdicts[at] = nil
+		}
+	}
+	for i := range answer.Failed {
+		f := &answer.Failed[i]
+		if at, ok := entry(f.Id, len(verdicts)); ok {
+			verdicts[at] = fmt.Errorf("%w: %s: %s", drivers.ErrRejected, aws.ToString(f.Code), aws.ToString(f.Message))
+		}
+	}
+}
+
+// entry reads a message's name within its request.
+func entry(id *string, n int) (int, bool) {
+	at, err := strconv.Atoi(aws.ToString(id))
+	return at, err == nil && at >= 0 && at < n
+}

@@ -1,0 +1,240 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"lockstep/pkg/drivers"
+)
+
+// pollInterval is how often the service is asked whether what it was told has come about.
+const pollInterval = 200 * time.Millisecond
+
+// A queue's name ends in what a topology's name cannot have: "_".
+func (s *session) queueName(t drivers.Topology, queue int) string {
+	name := t.Name + "_q" + strconv.Itoa(queue)
+	if s.options.FIFO {
+		name += ".fifo"
+	}
+	return name
+}
+
+func checkTopology(t drivers.Topology) error {
+	switch {
+	case t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1:
+		return fmt.Errorf("topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
+	case t.Subscriptions > 1:
+		return fmt.Errorf("%d subscriptions: SQS has no fan-out (SNS does it, which is another service): %w", t.Subscriptions, drivers.ErrUnsupported)
+	case t.Bindings > 1:
+		return fmt.Errorf("%d bindings: a queue has none: %w", t.Bindings, drivers.ErrUnsupported)
+	}
+	return nil
+}
+
+// eachQueue does something for all queues, some at a time.
+func (s *session) eachQueue(t drivers.Topology, do func(name string) error) error {
+	errs := make([]error, t.Queues)
+	places := make(chan struct{}, 8)
+	var wg sync.WaitGroup
+	for queue := range t.Queues {
+		places <- struct{}{}
+		wg.Go(func() {
+			errs[queue] = do(s.queueName(t, queue))
+			<-places
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Setup creates the queues. What was in one of a former try is purged, for which AWS takes up to a minute, and not twice in one.
+func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
+	if err := checkTopology(t); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	if err := s.eachQueue(t, func(name string) error { return s.create(ctx, name) }); err != nil {
+		return fmt.Errorf("set up %s: %w", t.Name, err)
+	}
+	s.note(t)
+	return nil
+}
+
+func (s *session) create(ctx context.Context, name string) error {
+	attributes := map[string]string{"VisibilityTimeout": strconv.Itoa(int(s.options.times.visibility / time.Second))}
+	if s.options.FIFO {
+		attributes["FifoQueue"] = "true"
+	}
+	client := s.client(s.admin)
+	made, err := client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: attributes})
+	if err != nil {
+		return fmt.Errorf("create queue %s: %w", name, explain(err))
+	}
+	// A queue that was just made may not be known yet.
+	purged := false
+	err = poll(ctx, func() (bool, error) {
+		d, err := depth(ctx, client, made.QueueUrl)
+		switch {
+		case missing(err):
+			return false, nil
+		case err != nil || d.all() == 0:
+			return true, err
+		case purged:
+			return false, nil
+		}
+		purged = true
+		_, err = client.PurgeQueue(ctx, &sqs.PurgeQueueInput{QueueUrl: made.QueueUrl})
+		return false, err
+	})
+	if err != nil {
+		return fmt.Errorf("empty queue %s: %w", name, explain(err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.urls[name] = *made.QueueUrl
+	return nil
+}
+
+// poll asks until the answer is yes, an error, or ctx ends.
+func poll(ctx context.Context, ask func() (bool, error)) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		if ok, err := ask(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// Teardown deletes the queues.
+func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
+	if err := checkTopology(t); err != nil {
+		return fmt.Errorf("tear down: %w", err)
+	}
+	if err := s.eachQueue(t, func(name string) error { return s.remove(ctx, name) }); err != nil {
+		return fmt.Errorf("tear down %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+func (s *session) remove(ctx context.Context, name string) error {
+	s.mu.Lock()
+	delete(s.urls, name)
+	s.mu.Unlock()
+	client := s.client(s.admin)
+	at, err := client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name})
+	if err == nil {
+		_, err = client.DeleteQueue(ctx, &sqs.DeleteQueueInput{QueueUrl: at.QueueUrl})
+	}
+	if err != nil && !missing(err) {
+		return fmt.Errorf("delete queue %s: %w", name, explain(err))
+	}
+	return nil
+}
+
+// find gives the URL of a queue, which it asks for once in a session.
+func (s *session) find(ctx context.Context, t drivers.Topology, queue int) (string, error) {
+	if err := checkTopology(t); err != nil {
+		return "", err
+	}
+	name := s.queueName(t, queue)
+	s.mu.Lock()
+	at, known := s.urls[name]
+	s.mu.Unlock()
+	if known {
+		return at, nil
+	}
+	found, err := s.client(s.admin).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name})
+	if err != nil {
+		return "", fmt.Errorf("find queue %s at %s: %w", name, s.options.address(), explain(err))
+	}
+	s.note(t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.urls[name] = *found.QueueUrl
+	return *found.QueueUrl, nil
+}
+
+// note remembers what probes are to look at.
+func (s *session) note(t drivers.Topology) {
+	var names []string
+	for queue := range t.Queues {
+		names = append(names, s.queueName(t, queue))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.depths = names
+}
+
+const kindQueue = "queue"
+
+// Leftovers lists the queues whose names begin with prefix.
+func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
+	var all []drivers.Leftover
+	pages := sqs.NewListQueuesPaginator(s.client(s.admin), &sqs.ListQueuesInput{QueueNamePrefix: &prefix, MaxResults: aws.Int32(1000)})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list leftovers: %w", explain(err))
+		}
+		for _, at := range page.QueueUrls {
+			name := at[strings.LastIndex(at, "/")+1:]
+			if strings.HasPrefix(name, prefix) {
+				all = append(all, drivers.Leftover{Kind: kindQueue, Name: name})
+			}
+		}
+	}
+	sortLeftovers(all)
+	return all, nil
+}
+
+// Sweep deletes queues.
+func (s *session) Sweep(ctx context.Context, these []drivers.Leftover) error {
+	for _, l := range these {
+		if l.Kind != kindQueue {
+			return fmt.Errorf("sweep %s %s: a %s is nothing of SQS's", l.Kind, l.Name, l.Kind)
+		}
+		if err := s.remove(ctx, l.Name); err != nil {
+			return fmt.Errorf("sweep: %w", err)
+		}
+	}
+	return nil
+}
+
+// amounts are what the service says of a queue, approximately.
+type amounts struct{ visible, hidden, delayed float64 }
+
+func (a amounts) all() float64 { return a.visible + a.hidden + a.delayed }
+
+func depth(ctx context.Context, client *sqs.Client, at *string) (amounts, error) {
+	answer, err := client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: at, AttributeNames: []types.QueueAttributeName{
+		types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
+		types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
+	}})
+	if err != nil {
+		return amounts{}, err
+	}
+	var a amounts
+	for name, into := range map[types.QueueAttributeName]*float64{
+		types.QueueAttributeNameApproximateNumberOfMessages: &a.visible, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible: &a.hidden,
+		types.QueueAttributeNameApproximateNumberOfMessagesDelayed: &a.delayed,
+	} {
+		if *into, err = strconv.ParseFloat(answer.Attributes[string(name)], 64); err != nil {
+			return a, fmt.Errorf("read %s: %w", name, err)
+		}
+	}
+	return a, nil
+}
