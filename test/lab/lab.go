@@ -70,6 +70,7 @@ func (l *lab) plan(part Part) (*Plan, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
+	l.site.prefer(usualPorts[part.Name])
 	return part.Plan(l.site, dir)
 }
 

@@ -26,7 +26,7 @@ type rabbitNode struct {
 }
 
 func planRabbitMQ(s *site, dir string) (*Plan, error) {
-	return planRabbit(s, dir, "rabbitmq", 1, func(nodes []rabbitNode) []string {
+	return planRabbit(s, dir, "rabbitmq", 1, func(nodes []rabbitNode, _ rabbitNode) []string {
 		return []string{
 			"LOCKSTEP_RABBITMQ_URL=" + nodes[0].url(),
 			"LOCKSTEP_RABBITMQ_MANAGEMENT=" + nodes[0].management(),
@@ -37,7 +37,7 @@ func planRabbitMQ(s *site, dir string) (*Plan, error) {
 }
 
 func planRabbitMQ3(s *site, dir string) (*Plan, error) {
-	return planRabbit(s, dir, "rabbitmq3", 3, func(nodes []rabbitNode) []string {
+	return planRabbit(s, dir, "rabbitmq3", 3, func(nodes []rabbitNode, all rabbitNode) []string {
 		var urls, metrics []string
 		for _, n := range nodes {
 			urls = append(urls, n.url())
@@ -47,19 +47,20 @@ func planRabbitMQ3(s *site, dir string) (*Plan, error) {
 			"LOCKSTEP_RABBITMQ3_URLS=" + strings.Join(urls, ","),
 			"LOCKSTEP_RABBITMQ3_MANAGEMENT=" + nodes[0].management(),
 			"LOCKSTEP_RABBITMQ3_PROMETHEUS=" + strings.Join(metrics, ","),
+			"LOCKSTEP_RABBITMQ3_BALANCED=" + all.url(),
 			"LOCKSTEP_RABBITMQ3_CTL=" + filepath.Join(nodes[0].dir, "rabbitmqctl"),
 		}
 	})
 }
 
 // planRabbit plans a cluster of size nodes, with an epmd (Erlang's name service) of its own, so that node names do not
-// collide with those of another lab and nothing is left behind.
-func planRabbit(s *site, dir, name string, size int, env func([]rabbitNode) []string) (*Plan, error) {
+// collide with those of another lab and nothing is left behind. A cluster has a load balancer, too: env is given it as one more node.
+func planRabbit(s *site, dir, name string, size int, env func(nodes []rabbitNode, all rabbitNode) []string) (*Plan, error) {
 	epmd, err := exec.LookPath("epmd")
 	if err != nil {
 		return nil, fmt.Errorf("find Erlang's epmd: %w", err)
 	}
-	ports, err := s.ports(1 + 4*size)
+	ports, err := s.ports(1 + 4*size + 1)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +89,28 @@ func planRabbit(s *site, dir, name string, size int, env func([]rabbitNode) []st
 		process.Ready = func(ctx context.Context) error { return nodes[i].ready(ctx, len(plan.running())) }
 		plan.Processes = append(plan.Processes, process)
 	}
-	plan.Env = func() []string { return env(nodes) }
+	all := rabbitNode{amqp: ports[1+4*size]}
+	if size > 1 {
+		if err := plan.addBalancer(name, dir, all.amqp, nodes); err != nil {
+			return nil, err
+		}
+	}
+	plan.Env = func() []string { return env(nodes, all) }
 	return plan, nil
+}
+
+// addBalancer has one address lead to all nodes in turn: this program again, as a helper.
+func (p *Plan) addBalancer(name, dir string, port int, nodes []rabbitNode) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the lab's own program: %w", err)
+	}
+	command := []string{self, "balance", loopback(port)}
+	for _, n := range nodes {
+		command = append(command, loopback(n.amqp))
+	}
+	p.Helpers = append(p.Helpers, &Process{Name: name + "-balancer", Dir: dir, Log: filepath.Join(dir, "balancer.log"), Command: command})
+	return nil
 }
 
 // epmdSettings are what every program of a cluster needs to find the others.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -21,9 +20,10 @@ type site struct {
 	programs string // what was downloaded or built once for all labs of this user
 	dir      string // of this lab alone
 
-	mu       sync.Mutex
-	out      io.Writer
-	reserved []net.Listener
+	mu        sync.Mutex
+	out       io.Writer
+	reserved  []net.Listener
+	preferred []int // ports of the next plan
 }
 
 // newSite makes a folder for one lab below the user's cache folder.
@@ -68,32 +68,6 @@ func (s *site) close(keep bool) error {
 		return nil
 	}
 	return os.RemoveAll(s.dir)
-}
-
-// ports chooses free ports, below those that the system gives to outgoing connections, and keeps them for this lab: no
-// other lab is given one of them while its broker is down. The reservation is a socket that has a name instead of a file.
-func (s *site) ports(n int) ([]int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var ports []int
-	for range 1000 {
-		port := 20000 + rand.IntN(12000)
-		reservation, err := net.Listen("unix", "@lockstep-lab/port/"+strconv.Itoa(port))
-		if err != nil {
-			continue
-		}
-		listener, err := net.Listen("tcp", loopback(port))
-		if err != nil {
-			_ = reservation.Close()
-			continue
-		}
-		_ = listener.Close()
-		s.reserved = append(s.reserved, reservation)
-		if ports = append(ports, port); len(ports) == n {
-			return ports, nil
-		}
-	}
-	return nil, fmt.Errorf("find %d free ports between 20000 and 32000", n)
 }
 
 // loopback is a port's address, as everything in a lab has it.

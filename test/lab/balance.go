@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// balance is a small load balancer: it spreads connections over the nodes of a cluster in turn, and past nodes that do not answer. It
+// serves until its process is killed.
+func balance(listen string, nodes []string) error {
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return fmt.Errorf("listen for clients of the cluster: %w", err)
+	}
+	var next atomic.Uint64
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return fmt.Errorf("take a client of the cluster: %w", err)
+		}
+		go func() {
+			defer client.Close()
+			first := next.Add(1)
+			for i := range nodes {
+				dialer := net.Dialer{Timeout: 2 * time.Second}
+				node, err := dialer.DialContext(context.Background(), "tcp", nodes[(first+uint64(i))%uint64(len(nodes))])
+				if err != nil {
+					continue
+				}
+				join(client, node)
+				return
+			}
+		}()
+	}
+}
+
+// join copies both ways until both sides have ended, and passes the end of one side on to the other.
+func join(a, b net.Conn) {
+	defer b.Close()
+	var wg sync.WaitGroup
+	one := func(to, from net.Conn) {
+		_, _ = io.Copy(to, from) // either end may break; the other hears of it
+		if half, ok := to.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+	}
+	wg.Go(func() { one(a, b) })
+	wg.Go(func() { one(b, a) })
+	wg.Wait()
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// usualPorts are those that a part asks for first, in the order in which its plan uses them: the matrices that ship expect them, and
+// where nobody else has them a lab needs no settings. 0 is any. None lies among those that the system gives to outgoing connections.
+var usualPorts = map[string][]int{
+	"rabbitmq":      {0, 5672, 0, 15672, 15692},
+	"rabbitmq3":     {0, 5771, 0, 15771, 15791, 5772, 0, 15772, 15792, 5773, 0, 15773, 15793, 5770},
+	"kafka":         {9092},
+	"kafka3":        {9192, 0, 9292, 0, 9392},
+	"kafka-next":    {9093},
+	"artemis":       {21616},
+	"artemis-pair":  {21626, 21627},
+	"activemq":      {5673},
+	"activemq-pair": {5674, 5675},
+	"activemq5":     {5676},
+	"elasticmq":     {9324},
+	"nats":          {4223}, // 4222 is left to a control plane
+	"nats3":         {4322, 4422, 4522},
+	"mongodb":       {0, 27017},
+	"eventstore":    {2113},
+	"influxd":       {8086},
+}
+
+// prefer says which ports the next plan is given where they are free.
+func (s *site) prefer(ports []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.preferred = ports
+}
+
+// ports chooses free ports, the preferred ones first, else below those that the system gives to outgoing connections, and keeps them for
+// this lab: no other lab is given one of them while its broker is down. The reservation is a socket that has a name instead of a file.
+func (s *site) ports(n int) ([]int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ports := make([]int, n)
+	for i := range ports {
+		if i < len(s.preferred) && s.preferred[i] != 0 && s.reserve(s.preferred[i]) {
+			ports[i] = s.preferred[i]
+		}
+		for try := 0; ports[i] == 0; try++ {
+			if try == 1000 {
+				return nil, fmt.Errorf("find %d free ports between 20000 and 32000", n)
+			}
+			if port := 20000 + rand.IntN(12000); s.reserve(port) {
+				ports[i] = port
+			}
+		}
+	}
+	s.preferred = nil
+	return ports, nil
+}
+
+// reserve keeps a port if nobody has it. The caller holds mu.
+func (s *site) reserve(port int) bool {
+	reservation, err := net.Listen("unix", "@lockstep-lab/port/"+strconv.Itoa(port))
+	if err != nil {
+		return false
+	}
+	listener, err := net.Listen("tcp", loopback(port))
+	if err != nil {
+		_ = reservation.Close()
+		return false
+	}
+	_ = listener.Close()
+	s.reserved = append(s.reserved, reservation)
+	return true
+}
