@@ -83,7 +83,7 @@ func (i influx) of(run, measurement, field string) string {
 func (i influx) points(run string) map[string]float64 {
 	i.t.Helper()
 	return i.ask(fmt.Sprintf(`from(bucket: %q) |> range(start: -1d) |> filter(fn: (r) => r.run == %q)
-	|> group(columns: ["_measurement", "_field"]) |> count(column: "_time") |> rename(columns: {_time: "_value"})`, i.bucket, run), "_measurement", "_field")
+	|> group(columns: ["_measurement", "_field"]) |> count()`, i.bucket, run), "_measurement", "_field")
 }
 
 // measuredFor is the measurement of each cell of sunk.

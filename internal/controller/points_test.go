@@ -1,0 +1,139 @@
+package controller_test
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/internal/sink"
+	"lockstep/internal/wire"
+)
+
+// database takes points as InfluxDB does.
+type database struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (d *database) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if body, err := gzip.NewReader(r.Body); err == nil {
+		text, _ := io.ReadAll(body)
+		d.mu.Lock()
+		d.lines = append(d.lines, strings.Split(string(text), "\n")...)
+		d.mu.Unlock()
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// with counts the lines that have all of these texts.
+func (d *database) with(texts ...string) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, line := range d.lines {
+		has := true
+		for _, text := range texts {
+			has = has && strings.Contains(line, text)
+		}
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+// sinking gives the lab's next run a sink.
+func (l *lab) sinking(d *database) {
+	l.t.Helper()
+	server := httptest.NewServer(d)
+	l.t.Cleanup(server.Close)
+	target, err := sink.Resolve(plan.Influx{URL: server.URL, Bucket: "b", Token: "t"}, nil, nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.points = sink.Open(target, sink.Tuning{}, "test", l.log())
+}
+
+// TestPointsOfARun: what is recorded is handed on, and what came of that is in the record.
+func TestPointsOfARun(t *testing.T) {
+	t.Parallel()
+	l, d := newLab(t, "a1", "a2", "a3", "a4"), &database{}
+	l.sinking(d)
+	run := aRun(nil, func(c *plan.Cell) { c.Broker.Driver = "nothing" })
+	w := l.run(run, nil, nil)
+	dir, err := results.Open(w.root, run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := dir.Deliveries()
+	if len(all) != 1 || all[0].Dropped != 0 || all[0].Written != all[0].Points || all[0].Written == 0 || all[0].End != string(wire.EndDone) {
+		t.Errorf("delivered %+v", all)
+	}
+	for _, o := range w.outcomes() {
+		if d.with("lockstep_event,", "kind=task-start", "cell="+o.Cell, fmt.Sprintf(" %d", o.Started.UnixNano())) != 1 || d.with("lockstep_outcome,", "cell="+o.Cell, "verdict="+string(o.Verdict)) != 1 {
+			t.Errorf("start and outcome of %s are not there once", o.Task)
+		}
+	}
+	for agent, role := range map[string]string{"a1": "publisher", "a2": "publisher", "a3": "consumer", "a4": "consumer"} {
+		if d.with("lockstep_window,agent="+agent+",", "role="+role) == 0 || d.with("lockstep_window,agent="+agent+",") != d.with("lockstep_window,agent="+agent+",", "role="+role) {
+			t.Errorf("%s is not written as a %s", agent, role)
+		}
+	}
+	if d.with("run="+run.ID) != int(all[0].Written) {
+		t.Errorf("%d points arrived, %d are said to be written", d.with("run="+run.ID), all[0].Written)
+	}
+}
+
+// TestPointsOfTries: a task that was interrupted and run again has points of both tries, and an outcome of the second. A copy that is made
+// again from the beginning, as a fleet's is, does not take the first for two.
+func TestPointsOfTries(t *testing.T) {
+	t.Parallel()
+	l, d := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4"), &database{}
+	l.await(4)
+	l.sinking(d)
+	run := aRun(long)
+	root := t.TempDir()
+	w := l.runInto(root, run, nil, func(p controller.Progress) {
+		if p.Kind == controller.LiveRates {
+			if err := l.client.Cancel(t.Context(), run.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if w.end.Reason != wire.EndInterrupted || d.with("kind=task-stop", "try=1", "was given up") != 1 || d.with("lockstep_window,", "try=1") == 0 {
+		t.Fatalf("the first try ended with %+v, or its points are missing", w.end)
+	}
+	run.Cells[0].Workload.Measure = plan.Duration(1e9)
+	l.sinking(d)
+	w = l.runInto(root, run, nil, nil)
+	if len(w.outcomes()) != 1 || d.with("lockstep_outcome,", "try=2") != 1 || d.with("lockstep_outcome,") != 1 || d.with("lockstep_window,", "try=2") == 0 || d.with("try=3") != 0 {
+		t.Errorf("%d outcomes; of the second try %d outcomes and %d windows are written", len(w.outcomes()), d.with("lockstep_outcome,", "try=2"), d.with("lockstep_window,", "try=2"))
+	}
+	if told := tries(root, run.ID); len(told) != 1 {
+		t.Errorf("the record tells of %q, want one try that was interrupted", told)
+	}
+}
+
+// tries are the warnings of the one outcome that tell of tries.
+func tries(root, run string) (found []string) {
+	dir, err := results.Open(root, run)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	outcomes, _ := dir.Outcomes()
+	for _, o := range outcomes {
+		for _, w := range o.Warnings {
+			if strings.HasPrefix(w, "try ") {
+				found = append(found, w)
+			}
+		}
+	}
+	return found
+}
