@@ -1,0 +1,315 @@
+package kafka
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// consumer is what both libraries' consumers have in common: it hands messages to the engine and commits how far it has come. Kafka
+// knows no acknowledgement of a message, but the position in each partition from which a group would go on; a commit of it
+// acknowledges all that is before.
+type consumer struct {
+	spec         drivers.ConsumerSpec
+	session      *session
+	link         *link
+	topic, group string
+	id           string // client id, by which the group's members are told apart
+	handle       drivers.Handler
+	source       source
+	notice       *drivers.Notice
+	once         sync.Once
+	stop         chan struct{} // closed by Close
+
+	mu         sync.Mutex // held while the handler runs and while positions change
+	changed    *sync.Cond // on mu: something was committed, or the consumer ends
+	ended      bool
+	positions  map[int32]int64 // after the last message accepted, of partitions with messages that are not in a commit yet
+	accepted   int             // messages accepted and not in a commit yet
+	unanswered int             // messages in the commit under way, when receiving goes on meanwhile
+	deliveries []drivers.Delivery
+}
+
+// source is a library's way to receive.
+type source interface {
+	// start joins the group; it returns when partitions have been assigned.
+	start(ctx context.Context) error
+	// commit commits positions, as a member of the group, and waits for the answer.
+	commit(positions map[int32]int64) error
+	// end leaves the group and returns when nothing is handed over any more.
+	end()
+}
+
+// message is one of a fetch, and where a group goes on after it.
+type message struct {
+	body []byte
+	next int64
+}
+
+// again is how long a batch waits that the handler refused.
+const again = 5 * time.Millisecond
+
+// Consumer joins the group of its subscription to the queue, and returns when partitions have been assigned to its members. A group goes on where it
+// had come to, or begins with the first message: nothing can be missed.
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	if err := checkConsumer(spec); err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	s.remember(spec.Topology)
+	group := groupName(spec.Topology, spec.Subscription, spec.Queue)
+	if err := s.adopt(ctx, group); err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	l, err := s.link()
+	if err != nil {
+		return nil, fmt.Errorf("connect consumer: %w", err)
+	}
+	c := &consumer{
+		spec: spec, session: s, link: l, topic: topicName(spec.Topology, spec.Queue), group: group, id: newID(), handle: handle,
+		notice: drivers.NewNotice(spec.OnClosed), stop: make(chan struct{}), positions: map[int32]int64{},
+	}
+	c.changed = sync.NewCond(&c.mu)
+	c.source = newGoSource(c)
+	if s.options.Client == franz {
+		c.source = newFranzSource(c)
+	}
+	if err := c.begin(ctx); err != nil {
+		return nil, fmt.Errorf("connect consumer: join group %s: %w", group, explain(err))
+	}
+	l.watch(c, func(err error) {
+		c.notice.Broke(err)
+		go c.look() // which waits for the handler
+	})
+	return c, nil
+}
+
+// newID makes a client id.
+func newID() string {
+	b := make([]byte, 6)
+	_, _ = rand.Read(b) // never fails
+	return clientID + "-" + hex.EncodeToString(b)
+}
+
+func checkConsumer(spec drivers.ConsumerSpec) error {
+	switch spec.Ack {
+	case drivers.AckEach:
+	case drivers.AckEvery:
+		if spec.AckEvery < 1 || (spec.Prefetch > 0 && spec.AckEvery > spec.Prefetch) {
+			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d", spec.AckEvery, spec.Prefetch)
+		}
+	case drivers.AckInterval:
+		if spec.AckInterval <= 0 {
+			return fmt.Errorf("an ack interval of %s: make it more than 0", spec.AckInterval)
+		}
+	default:
+		return fmt.Errorf("ack %q: Kafka forgets nothing by sending it: %w", spec.Ack, drivers.ErrUnsupported)
+	}
+	switch {
+	case spec.Batch < 1:
+		return fmt.Errorf("a receive batch of %d: it must be 1 or more", spec.Batch)
+	case spec.Prefetch < 0:
+		return fmt.Errorf("a prefetch of %d: it must be 0 (unlimited) or more", spec.Prefetch)
+	}
+	if err := checkClientNode(spec.Node); err != nil {
+		return err
+	}
+	return checkTopology(spec.Topology)
+}
+
+// begin starts the source. If ctx ends first the link is cut, so that nothing in the library waits on.
+func (c *consumer) begin(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { c.link.broke(ctx.Err()) })
+	err := c.source.start(ctx)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = c.Close()
+		return err
+	}
+	if c.spec.Ack == drivers.AckInterval {
+		go c.tick()
+	}
+	return nil
+}
+
+// tick commits at the interval.
+func (c *consumer) tick() {
+	ticker := time.NewTicker(c.spec.AckInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			c.mu.Lock()
+			c.commit(c.session.options.Commit == "blocking")
+			c.mu.Unlock()
+		case <-c.stop:
+			return
+		case <-c.link.ctx.Done():
+			return
+		}
+	}
+}
+
+// deliver hands messages of one partition over, as many at a time as the spec says, and commits as it says. It returns false, with the
+// rest not accepted, when the consumer ends or current says that the partition is no longer ours.
+func (c *consumer) deliver(partition int32, messages []message, current func() bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(messages) > 0 {
+		for c.room() == 0 && !c.over() && current() {
+			c.changed.Wait()
+		}
+		if c.over() || !current() {
+			return false
+		}
+		some := messages[:min(len(messages), c.room())]
+		if !c.hand(partition, some, current) {
+			return false
+		}
+		messages = messages[len(some):]
+	}
+	return true
+}
+
+// room is how many messages may be handed over now.
+func (c *consumer) room() int {
+	if c.spec.Prefetch == 0 {
+		return c.spec.Batch
+	}
+	return max(0, min(c.spec.Batch, c.spec.Prefetch-c.accepted-c.unanswered))
+}
+
+func (c *consumer) over() bool { return c.ended || c.link.over.Load() }
+
+// allowance waits until there is room, and is how many messages may be asked for.
+func (c *consumer) allowance() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.room() == 0 && !c.over() {
+		c.changed.Wait()
+	}
+	if c.spec.Prefetch == 0 {
+		return max(c.spec.Batch, 500)
+	}
+	return max(1, c.spec.Prefetch-c.accepted-c.unanswered)
+}
+
+// hand gives one batch to the handler until it is accepted.
+func (c *consumer) hand(partition int32, some []message, current func() bool) bool {
+	for {
+		c.deliveries = c.deliveries[:0]
+		for _, m := range some {
+			c.deliveries = append(c.deliveries, drivers.Delivery{Body: m.body, Stream: uint32(partition)})
+		}
+		if c.handle(c.deliveries) == nil {
+			break
+		}
+		if !c.pause() || c.over() || !current() {
+			return false
+		}
+	}
+	c.positions[partition] = some[len(some)-1].next
+	c.accepted += len(some)
+	due := c.spec.Ack == drivers.AckEach || (c.spec.Ack == drivers.AckEvery && c.accepted >= c.spec.AckEvery)
+	if full := c.spec.Prefetch > 0 && c.accepted >= c.spec.Prefetch; due || full && c.spec.Ack != drivers.AckInterval {
+		c.commit(c.session.options.Commit == "blocking")
+	}
+	return true
+}
+
+// pause waits a moment; false if the consumer is being closed.
+func (c *consumer) pause() bool {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	timer := time.NewTimer(again)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.stop:
+		return false
+	}
+}
+
+// commit commits all that was accepted. It is called with the lock, which it keeps until the answer comes if that is to block
+// receiving; else it gives it up while a commit before is under way.
+func (c *consumer) commit(blocking bool) {
+	for c.unanswered > 0 && !c.link.over.Load() {
+		c.changed.Wait()
+	}
+	if c.accepted == 0 || c.link.over.Load() {
+		return
+	}
+	positions, n := c.positions, c.accepted
+	c.positions, c.accepted = make(map[int32]int64, len(positions)), 0
+	if blocking {
+		c.committed(c.source.commit(positions))
+		return
+	}
+	c.unanswered = n
+	go func() {
+		err := c.source.commit(positions)
+		c.mu.Lock()
+		c.unanswered = 0
+		c.mu.Unlock()
+		c.committed(err)
+	}()
+}
+
+// committed deals with the answer to a commit: one that was refused means that the group goes on without us.
+func (c *consumer) committed(err error) {
+	c.changed.Broadcast()
+	if err != nil {
+		// Not from here: this may hold the lock that those who are told of it want.
+		go c.link.broke(fmt.Errorf("commit positions of group %s: %w", c.group, err))
+	}
+}
+
+// revoke is called when partitions are taken away: it commits what was accepted, and has deliver look whether its partition is ours.
+func (c *consumer) revoke() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.commit(true)
+	c.changed.Broadcast()
+}
+
+// look has those who wait see what has changed.
+func (c *consumer) look() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed.Broadcast()
+}
+
+// assigned says what the consumer got when the group divided partitions anew.
+func (c *consumer) assigned(partitions []int32) {
+	c.session.event(drivers.EventRebalanced, fmt.Sprintf("group %s: %s has partitions %v", c.group, c.id, partitions))
+}
+
+// Close waits for the handler, commits what it accepted, and leaves the group.
+func (c *consumer) Close() error {
+	c.once.Do(func() {
+		c.notice.End()
+		c.link.unwatch(c)
+		late := time.AfterFunc(2*grace, func() { c.link.broke(errors.New("the broker does not answer while a consumer ends")) })
+		defer late.Stop()
+		close(c.stop)
+		c.mu.Lock()
+		c.ended = true
+		c.commit(true)
+		c.changed.Broadcast()
+		c.mu.Unlock()
+		c.source.end()
+		if c.link.over.Load() {
+			c.session.orphaned(c.group, c.id)
+		}
+		c.link.close()
+	})
+	return nil
+}

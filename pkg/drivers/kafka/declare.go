@@ -1,0 +1,157 @@
+package kafka
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"lockstep/pkg/drivers"
+)
+
+//go:embed schema.cue
+var schema string
+
+// The places that depend on who leads a partition.
+const (
+	nodeLeader   drivers.Node = "leader"
+	nodeFollower drivers.Node = "follower"
+)
+
+func (driver) Info() drivers.Info {
+	return drivers.Info{
+		Name:    "kafka",
+		Doc:     "Apache Kafka: a topic for each queue and a consumer group for each subscription to it, through kafka-go or franz-go.",
+		Schema:  schema,
+		Declare: declare,
+	}
+}
+
+func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return drivers.Declaration{Unfit: []string{err.Error()}}
+	}
+	modes := drivers.Modes()
+	if o.acks == 0 {
+		modes = []drivers.Mode{drivers.FireAndForget, drivers.ConnectionPerMessage}
+	}
+	return drivers.Declaration{
+		Capabilities: drivers.Capabilities{
+			Modes:             modes,
+			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval},
+			Persistent:        true,
+			Transient:         true,
+			UnlimitedPrefetch: true,
+			Subscriptions:     true,
+			Nodes:             len(o.Brokers) > 1,
+			Redelivery:        true,
+			Streams:           true,
+			CopiesBody:        true, // into batches
+		},
+		Promises: promises(&o),
+		Unfit:    unfit(&o, use),
+		Notes:    notes(&o, use),
+		Label:    label(&o, use),
+	}
+}
+
+// promises holds a broker to what it confirms as long as a copy of it is left: an in-sync replica becomes the next leader, and a
+// single copy comes back with its broker. With acks 1 the leader's copy may be the only one, and be cut off when another one takes over.
+func promises(o *options) drivers.Promises {
+	return drivers.Promises{
+		ConfirmedKept: (o.acks == acksAll || o.acks == 1 && o.ReplicationFactor == 1) && !o.forgets(),
+		// A leader that cannot take a message sent with acks 0 has no way to say so but to break the connection, or none at all.
+		SentKept: false,
+		// Nothing is sent twice, and partitions change hands at what was committed.
+		NoDuplicates: true,
+		Ordered:      true,
+	}
+}
+
+// forgets tells whether the topics' own settings may have the log drop messages before they are read.
+func (o *options) forgets() bool {
+	for name := range o.Topic {
+		if strings.HasPrefix(name, "retention.") || strings.HasPrefix(name, "cleanup.") || strings.HasPrefix(name, "local.retention.") {
+			return true
+		}
+	}
+	return fmt.Sprint(o.Topic["unclean.leader.election.enable"]) == "true"
+}
+
+func unfit(o *options, use drivers.Use) []string {
+	var reasons []string
+	if use.Mode.Confirmed() && o.acks == 0 {
+		reasons = append(reasons, fmt.Sprintf("with acks 0 a broker confirms nothing, as mode %s wants it to", use.Mode))
+	}
+	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
+		if checkClientNode(node) != nil {
+			reasons = append(reasons, fmt.Sprintf("a client cannot be placed on node %s: with Kafka it is at the leader of each partition; queueNode places that", node))
+		}
+	}
+	switch i, err := strconv.Atoi(string(use.QueueNode)); {
+	case err == nil && (i < 0 || i >= len(o.Brokers)):
+		reasons = append(reasons, fmt.Sprintf("node %d: options have %d brokers, counted from 0", i, len(o.Brokers)))
+	case use.QueueNode == nodeLeader || use.QueueNode == nodeFollower:
+		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
+	}
+	if use.Bindings > 1 {
+		reasons = append(reasons, "a topic has no bindings: keys choose partitions")
+	}
+	if use.Ack == drivers.AckAutomatic {
+		reasons = append(reasons, "Kafka forgets nothing by sending it: commit every n messages, or at an interval")
+	}
+	return reasons
+}
+
+func notes(o *options, use drivers.Use) []string {
+	var all []string
+	if use.Consumers > 0 {
+		all = append(all, consumerNotes(o, use)...)
+	}
+	if use.Consumers > 0 && use.Ack == drivers.AckEach {
+		all = append(all, "a commit acknowledges all before it: ack \"each\" commits once for each receive batch; consumers.batch: 1 commits every message")
+	}
+	if use.Consumers > 0 && use.Ack == drivers.AckInterval && use.Prefetch > 0 {
+		all = append(all, fmt.Sprintf("with acks at an interval no more than the prefetch, %d messages, is received in an interval; prefetch 0 bounds nothing", use.Prefetch))
+	}
+	if !use.Persistent {
+		all = append(all, "Kafka writes every message to its log, persistent or not")
+	}
+	return all
+}
+
+// consumerNotes tells how many consumers have no partition to read.
+func consumerNotes(o *options, use drivers.Use) []string {
+	queues, each := max(use.Queues, 1), use.Consumers/max(use.Subscriptions, 1)
+	without := 0
+	for q := range queues {
+		without += max(0, (each-q+queues-1)/queues-o.Partitions)
+	}
+	if without == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d consumers of a subscription share %d partitions: %d get nothing; give partitions", each, queues*o.Partitions, without)}
+}
+
+// label says what a confirm means, which depends on replicas and on when the brokers sync their disks.
+func label(o *options, use drivers.Use) string {
+	kind := fmt.Sprintf("RF %d", o.ReplicationFactor)
+	if !use.Mode.Confirmed() {
+		return kind + ", acks 0, not confirmed"
+	}
+	whose := "by its leader alone"
+	if o.acks == acksAll && o.ReplicationFactor > 1 {
+		kind += fmt.Sprintf(" min ISR %d", o.MinInSyncReplicas)
+		whose = "by all in-sync replicas"
+	}
+	how := "written, synced in the broker's own time,"
+	if o.synced() {
+		how = "synced to disk"
+	}
+	if o.Idempotence {
+		kind += ", idempotent"
+	}
+	return fmt.Sprintf("%s, confirm: %s %s", kind, how, whose)
+}

@@ -1,0 +1,135 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+
+	"lockstep/pkg/drivers"
+)
+
+// releases are those that first had a level of metadata.version, the newest feature that a broker of KRaft announces. Brokers do
+// not tell their version in any other way.
+var releases = []struct {
+	level   int16
+	release string
+}{
+	{1, "3.3"}, {8, "3.4"}, {9, "3.5"}, {12, "3.6"}, {15, "3.7"}, {20, "3.8"}, {21, "3.9"}, {22, "4.0"}, {26, "4.1"}, {28, "4.2"}, {30, "4.3"},
+	{31, "4.4"},
+}
+
+// newest is the highest level that is known to belong to the last of the releases.
+const newest = 31
+
+// settings are those of topics that matter.
+var settings = []string{
+	"min.insync.replicas", "flush.messages", "flush.ms", "compression.type", "max.message.bytes", "retention.ms", "retention.bytes",
+	"unclean.leader.election.enable", "message.timestamp.type",
+}
+
+// Describe says which release the brokers are of as far as they tell, which brokers there are, and how topics and clients are set.
+func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
+	o := &s.options
+	d := drivers.Description{Product: "Apache Kafka", Settings: map[string]string{
+		"client": o.Client, "acks": strings.Trim(string(o.Acks), `"`), "partitions": strconv.Itoa(o.Partitions),
+		"replication_factor": strconv.Itoa(o.ReplicationFactor), "batch_bytes": strconv.Itoa(o.BatchBytes),
+		"linger": o.Linger.std().String(), "compression": o.Compression,
+	}}
+	if d.Settings["acks"] == "" {
+		d.Settings["acks"] = "all"
+	}
+	if o.BatchSize > 0 {
+		d.Settings["batch_size"] = strconv.Itoa(o.BatchSize)
+	}
+	if o.Idempotence {
+		d.Settings["idempotence"] = "true"
+	}
+	err := s.describeVersion(ctx, &d)
+	if err == nil {
+		err = s.describeMembers(ctx, &d)
+	}
+	if t := s.topology(); err == nil && t.Queues > 0 {
+		err = s.describeTopic(ctx, topicName(t, 0), &d)
+	}
+	if err != nil {
+		return drivers.Description{}, fmt.Errorf("describe Kafka: %w", err)
+	}
+	return d, nil
+}
+
+func (s *session) describeVersion(ctx context.Context, d *drivers.Description) error {
+	request := kmsg.NewPtrApiVersionsRequest()
+	request.ClientSoftwareName, request.ClientSoftwareVersion = clientID, "1"
+	said, err := request.RequestWith(ctx, s.admin)
+	if err != nil {
+		return fmt.Errorf("ask for versions: %w", explain(err))
+	}
+	for _, f := range said.FinalizedFeatures {
+		if f.Name == "metadata.version" {
+			d.Settings["metadata.version"] = strconv.Itoa(int(f.MaxVersionLevel))
+		}
+	}
+	for _, f := range said.SupportedFeatures {
+		if f.Name == "metadata.version" {
+			d.Version = release(f.MaxVersion)
+			return nil
+		}
+	}
+	d.Version = strings.TrimPrefix(kversion.FromApiVersionsResponse(said).VersionGuess(), "v")
+	return nil
+}
+
+// release is the one that announces a level.
+func release(level int16) string {
+	name := ""
+	for _, r := range releases {
+		if r.level <= level {
+			name = r.release
+		}
+	}
+	if level > newest {
+		return "after " + name
+	}
+	return name
+}
+
+func (s *session) describeMembers(ctx context.Context, d *drivers.Description) error {
+	known, err := s.metadata(ctx, s.admin, []string{})
+	if err != nil {
+		return err
+	}
+	for _, b := range known.Brokers {
+		d.Members = append(d.Members, fmt.Sprintf("%d at %s", b.NodeID, address(b)))
+	}
+	slices.Sort(d.Members)
+	return nil
+}
+
+// describeTopic asks for the settings in effect; a topic that is not there has none.
+func (s *session) describeTopic(ctx context.Context, name string, d *drivers.Description) error {
+	request := kmsg.NewPtrDescribeConfigsRequest()
+	resource := kmsg.NewDescribeConfigsRequestResource()
+	resource.ResourceType, resource.ResourceName, resource.ConfigNames = kmsg.ConfigResourceTypeTopic, name, settings
+	request.Resources = append(request.Resources, resource)
+	said, err := request.RequestWith(ctx, s.admin)
+	if err != nil {
+		return fmt.Errorf("ask for the settings of topic %s: %w", name, explain(err))
+	}
+	for _, r := range said.Resources {
+		if kerr.ErrorForCode(r.ErrorCode) != nil {
+			continue
+		}
+		for _, c := range r.Configs {
+			if c.Value != nil && !c.IsSensitive {
+				d.Settings[c.Name] = *c.Value
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"lockstep/pkg/drivers"
+)
+
+// franzClient is a client of franz-go. It is told to try once; a record's promise says how that ended.
+type franzClient struct {
+	session *session
+	link    *link
+	library *kgo.Client
+	topic   string
+
+	mu      sync.Mutex
+	outlets map[*franzOutlet]struct{}
+	ending  sync.Once
+}
+
+// held is how long franz-go lingers when batches are flushed by hand: the most that it allows.
+const held = time.Minute
+
+func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.PublisherSpec) (client, error) {
+	o := &s.options
+	c := &franzClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue), outlets: map[*franzOutlet]struct{}{}}
+	acks, linger := o.acksFor(spec.Mode.Confirmed()), o.Linger.std()
+	switch {
+	case holds(spec.Mode):
+		linger = held
+	case spec.Mode == drivers.ConfirmEach || perMessage(spec.Mode):
+		linger = 0
+	}
+	options := append(s.franzOptions(clientID),
+		kgo.Dialer(l.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(metadataEvery), kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.DefaultProduceTopicAlways(), kgo.DefaultProduceTopic(c.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.std()), kgo.RecordDeliveryTimeout(o.ConfirmTimeout.std()+linger),
+		kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(o.ConfirmTimeout.std()),
+		kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytes(int32(o.BatchBytes)), kgo.MaxBufferedRecords(math.MaxInt32),
+		kgo.ProducerBatchCompression(compressions[o.Compression].franz), kgo.RequiredAcks(franzAcks(acks)),
+	)
+	if !o.Idempotence || acks != acksAll {
+		options = append(options, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(o.InFlight))
+	}
+	var err error
+	if c.library, err = kgo.NewClient(options...); err != nil {
+		return nil, fmt.Errorf("make a client of franz-go: %w", err)
+	}
+	l.watch(c, func(error) { go c.abort() })
+	return c, nil
+}
+
+func franzAcks(acks int16) kgo.Acks {
+	switch acks {
+	case 0:
+		return kgo.NoAck()
+	case 1:
+		return kgo.LeaderAck()
+	}
+	return kgo.AllISRAcks()
+}
+
+// abort closes the library's client, which settles all that it has; nothing may be handed to it after that, or it would keep it for ever.
+func (c *franzClient) abort() {
+	c.ending.Do(func() {
+		c.mu.Lock()
+		for o := range c.outlets {
+			o.shut()
+		}
+		c.mu.Unlock()
+		c.library.Close()
+	})
+}
+
+func (c *franzClient) close() {
+	c.link.close()
+	c.abort()
+}
+
+// outlet finds the leaders of the topic's partitions and, but for a single message, has them answer.
+func (c *franzClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (outlet, error) {
+	if !perMessage(spec.Mode) {
+		if err := c.knock(ctx); err != nil {
+			return nil, err
+		}
+	}
+	o := &franzOutlet{client: c, tell: spec.OnConfirm, tells: spec.Mode.Confirmed() && spec.OnConfirm != nil,
+		lingers: holds(spec.Mode) || c.session.options.Linger > 0 && spec.Mode != drivers.ConfirmEach && !perMessage(spec.Mode),
+		room:    newRoom(!spec.Mode.Confirmed()), emptied: make(chan struct{}, 1)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outlets[o] = struct{}{}
+	return o, nil
+}
+
+func (c *franzClient) leaveOutlet(o *franzOutlet) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.outlets, o)
+}
+
+// knock asks every leader where its log ends.
+func (c *franzClient) knock(ctx context.Context) error {
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.ReplicaID = -1
+	topic := kmsg.NewListOffsetsRequestTopic()
+	topic.Topic = c.topic
+	for p := range c.session.options.Partitions {
+		partition := kmsg.NewListOffsetsRequestTopicPartition()
+		partition.Partition, partition.Timestamp = int32(p), -1
+		topic.Partitions = append(topic.Partitions, partition)
+	}
+	request.Topics = append(request.Topics, topic)
+	response, err := request.RequestWith(ctx, c.library)
+	if err != nil {
+		return fmt.Errorf("ask the leaders of topic %s: %w", c.topic, err)
+	}
+	for _, t := range response.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return fmt.Errorf("ask the leader of partition %d of topic %s: %w", p.Partition, c.topic, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// franzSource receives through franz-go. Between a poll and AllowRebalance the library takes no partition away, so that what was polled is
+// handed over and committed by the member whose it is.
+type franzSource struct {
+	c       *consumer
+	library *kgo.Client
+	joined  chan struct{} // closed when partitions have been assigned first
+	first   sync.Once
+	ran     chan struct{} // run is over; nil before it began
+
+	mu    sync.Mutex
+	cause error // why the group could not be joined
+	mine  map[int32]bool
+}
+
+func newFranzSource(c *consumer) source {
+	return &franzSource{c: c, joined: make(chan struct{}), mine: map[int32]bool{}}
+}
+
+func (s *franzSource) start(ctx context.Context) error {
+	o := &s.c.session.options
+	var err error
+	s.library, err = kgo.NewClient(append(s.c.session.franzOptions(s.c.id),
+		kgo.Dialer(s.c.link.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(metadataEvery), kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.RetryTimeout(patience), kgo.RequestTimeoutOverhead(patience),
+		kgo.ConsumerGroup(s.c.group), kgo.ConsumeTopics(s.c.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.Balancers(kgo.RangeBalancer()),
+		kgo.SessionTimeout(o.SessionTimeout.std()), kgo.RebalanceTimeout(max(rebalancing, o.SessionTimeout.std())), kgo.HeartbeatInterval(o.Heartbeat.std()),
+		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.OnPartitionsAssigned(s.assigned), kgo.OnPartitionsRevoked(s.revoked), kgo.OnPartitionsLost(s.lost),
+		kgo.FetchMinBytes(1), kgo.FetchMaxWait(o.FetchWait.std()), kgo.FetchMaxPartitionBytes(int32(o.FetchBytes)), kgo.FetchMaxBytes(max(50<<20, int32(o.FetchBytes))),
+		kgo.WithHooks((*groupHook)(s)),
+	)...)
+	if err != nil {
+		return fmt.Errorf("make a client of franz-go: %w", err)
+	}
+	select {
+	case <-s.joined:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.c.link.ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return errors.Join(s.cause, s.c.link.why())
+	}
+	s.ran = make(chan struct{})
+	go s.run()
+	return nil
+}
+
+// groupHook hears when the library gave up being in the group, which it would try again.
+type groupHook franzSource
+
+// OnGroupManageError implements kgo.HookGroupManageError.
+func (h *groupHook) OnGroupManageError(err error) {
+	h.mu.Lock()
+	h.cause = err
+	h.mu.Unlock()
+	go h.c.link.broke(fmt.Errorf("take part in group %s: %w", h.c.group, err))
+}
+
+func (s *franzSource) assigned(_ context.Context, _ *kgo.Client, got map[string][]int32) {
+	partitions := slices.Sorted(slices.Values(got[s.c.topic]))
+	s.mu.Lock()
+	for _, p := range partitions {
+		s.mine[p] = true
+	}
+	s.mu.Unlock()
+	fresh := false
+	s.first.Do(func() {
+		fresh = true
+		close(s.joined)
+	})
+	if !fresh {
+		s.c.assigned(partitions)
+	}
+}
+
+func (s *franzSource) revoked(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	s.drop(gone)
+	s.c.revoke()
+}
+
+// lost hears that the group goes on without us.
+func (s *franzSource) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	s.drop(gone)
+	if len(gone) > 0 {
+		go s.c.link.broke(fmt.Errorf("group %s has taken partitions %v away: %w", s.c.group, gone[s.c.topic], kerr.UnknownMemberID))
+	}
+}
+
+func (s *franzSource) drop(gone map[string][]int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range gone[s.c.topic] {
+		delete(s.mine, p)
+	}
+}
+
+func (s *franzSource) owns(partition int32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mine[partition]
+}
+
+// run polls and hands over until the consumer or its link ends.
+func (s *franzSource) run() {
+	defer close(s.ran)
+	ctx, cancel := context.WithCancel(s.c.link.ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.c.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	var gathered []message
+	for ctx.Err() == nil {
+		fetches := s.library.PollRecords(ctx, s.c.allowance())
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+			if p.Err != nil && ctx.Err() == nil {
+				s.c.link.broke(fmt.Errorf("fetch from partition %d of %s: %w", p.Partition, s.c.topic, p.Err))
+			}
+			gathered = gathered[:0]
+			for _, r := range p.Records {
+				gathered = append(gathered, message{body: r.Value, next: r.Offset + 1})
+			}
+			if len(gathered) > 0 {
+				s.c.deliver(p.Partition, gathered, func() bool { return s.owns(p.Partition) })
+			}
+		})
+		s.library.AllowRebalance()
+	}
+}
+
+// commit asks for itself what the library's own way to commit would, with several goroutines less.
+func (s *franzSource) commit(positions map[int32]int64) error {
+	request := kmsg.NewPtrOffsetCommitRequest()
+	request.Group = s.c.group
+	request.MemberID, request.Generation = s.library.GroupMetadata()
+	topic := kmsg.NewOffsetCommitRequestTopic()
+	topic.Topic = s.c.topic
+	for p, next := range positions {
+		partition := kmsg.NewOffsetCommitRequestTopicPartition()
+		partition.Partition, partition.Offset = p, next
+		topic.Partitions = append(topic.Partitions, partition)
+	}
+	request.Topics = append(request.Topics, topic)
+	response, err := request.RequestWith(s.c.link.ctx, s.library)
+	if err != nil {
+		return err
+	}
+	for _, t := range response.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *franzSource) end() {
+	if s.library == nil {
+		return
+	}
+	if s.ran != nil {
+		<-s.ran
+	}
+	if s.c.link.over.Load() {
+		_ = s.library.LeaveGroupContext(nil) //lint:ignore SA1012 it says that nobody waits for the answer
+	}
+	s.library.CloseAllowingRebalance()
+}

@@ -1,0 +1,284 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// mostOfRequest is about the most bytes of one request.
+const mostOfRequest = 32 << 20
+
+// goOutlet gathers one publisher's messages in batches, and has one sender for each broker that leads any of the partitions. A sender
+// has one request under way; what comes meanwhile goes with the next.
+type goOutlet struct {
+	client  *goClient
+	acks    int16
+	linger  time.Duration
+	hold    bool // until flush
+	most    int  // messages of a batch
+	bytes   int  // of a batch
+	tell    func(uint64, error)
+	tells   bool // the mode has confirms
+	telling sync.Mutex
+	room    *room
+
+	mu      sync.Mutex
+	queues  []queue   // by partition
+	senders []*sender // by partition; each stands several times
+	free    []*batch
+	over    error // nothing is accepted any more
+
+	all []*sender
+	wg  sync.WaitGroup
+}
+
+// queue is what waits for one partition: full batches and one that is being filled. It is guarded by the outlet.
+type queue struct {
+	full []*batch
+	open *batch
+}
+
+// sender sends what waits for the partitions that one broker leads.
+type sender struct {
+	out        *goOutlet
+	partitions []int32
+	next       int // partition to begin with, so that none starves
+	waiting    bool
+	wake       chan struct{}
+	batches    []*batch // of the request under way
+}
+
+func newGoOutlet(c *goClient, spec drivers.PublisherSpec, leaders []int32) *goOutlet {
+	o := &c.session.options
+	confirmed := spec.Mode.Confirmed()
+	out := &goOutlet{
+		client: c, acks: o.acksFor(confirmed), linger: o.Linger.std(), hold: holds(spec.Mode), most: o.BatchSize, bytes: o.BatchBytes,
+		tell: spec.OnConfirm, tells: confirmed && spec.OnConfirm != nil, room: newRoom(!confirmed),
+		queues: make([]queue, len(leaders)), senders: make([]*sender, len(leaders)),
+	}
+	if spec.Mode == drivers.ConfirmEach || perMessage(spec.Mode) {
+		out.linger = 0
+	}
+	byLeader := map[int32]*sender{}
+	for partition, leader := range leaders {
+		s := byLeader[leader]
+		if s == nil {
+			s = &sender{out: out, wake: make(chan struct{}, 1)}
+			byLeader[leader] = s
+			out.all = append(out.all, s)
+		}
+		s.partitions = append(s.partitions, int32(partition))
+		out.senders[partition] = s
+	}
+	for _, s := range out.all {
+		out.wg.Go(s.run)
+	}
+	c.link.watch(out, func(err error) { out.shut(err) })
+	return out
+}
+
+func (o *goOutlet) send(ctx context.Context, partition int32, m drivers.Message) error {
+	if err := o.room.enter(ctx, o.client.link, len(m.Body)); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.over != nil {
+		o.room.exit(1, len(m.Body))
+		return fmt.Errorf("publish: %w", o.over)
+	}
+	q := &o.queues[partition]
+	if b := q.open; b != nil && (len(b.ends) == o.most && o.most > 0 || b.size()+len(m.Body)+recordOverhead > o.bytes) {
+		q.full = append(q.full, b)
+		q.open = nil
+	}
+	first := q.open == nil
+	if first {
+		q.open = o.blank(partition)
+		if o.linger > 0 {
+			q.open.began = time.Now()
+		}
+	}
+	q.open.add(m.Token, m.Body)
+	// With linger, the sender has to learn of a batch that begins, to set its clock.
+	if s := o.senders[partition]; s.waiting && (len(q.full) > 0 || !o.hold && (o.linger == 0 || first)) {
+		s.rouse()
+	}
+	return nil
+}
+
+// blank takes a batch that was used, if there is one.
+func (o *goOutlet) blank(partition int32) *batch {
+	if n := len(o.free); n > 0 {
+		b := o.free[n-1]
+		o.free = o.free[:n-1]
+		b.partition = partition
+		return b
+	}
+	return &batch{partition: partition}
+}
+
+func (o *goOutlet) flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for p := range o.queues {
+		if q := &o.queues[p]; q.open != nil {
+			q.full = append(q.full, q.open)
+			q.open = nil
+			o.senders[p].rouse()
+		}
+	}
+}
+
+// shut has nothing accepted any more, and the senders end when they have sent what waits, or failed to.
+func (o *goOutlet) shut(why error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.over == nil {
+		o.over = why
+		close(o.room.shut)
+	}
+	for _, s := range o.all {
+		s.rouse()
+	}
+}
+
+func (o *goOutlet) end() {
+	o.flush()
+	o.shut(drivers.ErrClosed)
+	l := o.client.link
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		o.wg.Wait()
+	}()
+	o.room.empties(done, func() { l.broke(errNoAnswer) })
+	l.unwatch(o)
+}
+
+// rouse is called with the outlet's lock.
+func (s *sender) rouse() {
+	s.waiting = false
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *sender) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		s.out.mu.Lock()
+		ripens, over := s.collect(), s.out.over != nil
+		s.waiting = len(s.batches) == 0 && !over
+		s.out.mu.Unlock()
+		switch {
+		case len(s.batches) > 0:
+			s.deliver()
+		case over:
+			return
+		case ripens > 0:
+			timer.Reset(ripens)
+			select {
+			case <-s.wake:
+			case <-timer.C:
+			}
+		default:
+			<-s.wake
+		}
+	}
+}
+
+// collect takes at most one batch of each partition, and tells after how long the next one ripens; 0: none waits for that.
+func (s *sender) collect() (ripens time.Duration) {
+	o, total := s.out, 0
+	s.batches = s.batches[:0]
+	for range s.partitions {
+		p := s.partitions[s.next]
+		if s.next++; s.next == len(s.partitions) {
+			s.next = 0
+		}
+		q := &o.queues[p]
+		var b *batch
+		switch {
+		case len(q.full) > 0:
+			b = q.full[0]
+			q.full = q.full[1:]
+		case q.open == nil:
+			continue
+		default:
+			if wait := o.unripe(q.open); wait > 0 {
+				if ripens == 0 || wait < ripens {
+					ripens = wait
+				}
+				continue
+			}
+			b, q.open = q.open, nil
+		}
+		s.batches = append(s.batches, b)
+		if total += b.size(); total > mostOfRequest {
+			break
+		}
+	}
+	return ripens
+}
+
+// unripe tells how long an open batch has to wait.
+func (o *goOutlet) unripe(b *batch) time.Duration {
+	switch {
+	case o.over != nil:
+		return 0
+	case o.hold:
+		return time.Hour
+	case o.linger == 0:
+		return 0
+	}
+	return max(0, o.linger-time.Since(b.began))
+}
+
+// deliver sends the batches and settles them. Of those that were on their way when the link broke, the library may still
+// hold a reference: they are not used again.
+func (s *sender) deliver() {
+	o := s.out
+	l := o.client.link
+	errs, err := []error(nil), error(nil)
+	if l.over.Load() {
+		err = drivers.ErrClosed
+	} else if errs, err = o.client.produce(o.acks, s.batches); err != nil {
+		l.broke(fmt.Errorf("publish: %w", err))
+		err = fmt.Errorf("%w: %w", drivers.ErrClosed, err)
+	}
+	for i, b := range s.batches {
+		if err == nil {
+			o.settle(b, verdict(l, errs[i]))
+		} else {
+			o.settle(b, err)
+		}
+	}
+	if err != nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, b := range s.batches {
+		b.reset()
+		o.free = append(o.free, b)
+	}
+}
+
+// settle tells what became of a batch's messages.
+func (o *goOutlet) settle(b *batch, err error) {
+	if o.tells {
+		o.telling.Lock()
+		for _, token := range b.tokens {
+			o.tell(token, err)
+		}
+		o.telling.Unlock()
+	}
+	o.room.exit(len(b.ends), len(b.block))
+}

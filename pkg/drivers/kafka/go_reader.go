@@ -1,0 +1,110 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	kafka "github.com/segmentio/kafka-go"
+)
+
+// reader reads one partition. Bodies are copied into one block, which is used again when they were handed over.
+type reader struct {
+	g         *goGeneration
+	conn      *kafka.Conn
+	partition int32
+	next      int64 // position
+	block     []byte
+	used      int
+	largest   int // body seen
+	gathered  []message
+	most      int // of gathered
+}
+
+const firstBlock = 64 << 10
+
+// read hands messages over until the generation or the consumer ends. When it fails the link breaks.
+func (g *goGeneration) read(conn *kafka.Conn, from kafka.PartitionAssignment) {
+	c := g.source.c
+	r := &reader{g: g, conn: conn, partition: int32(from.ID), next: max(from.Offset, 0), block: make([]byte, firstBlock), most: c.spec.Batch}
+	for {
+		more, err := r.fetch()
+		switch {
+		case !more || g.over.Load():
+			return
+		case err != nil:
+			c.link.broke(fmt.Errorf("fetch from partition %d of %s: %w", r.partition, c.topic, err))
+			return
+		}
+	}
+}
+
+// fetch asks for what is next and hands it over. More is false when there is nobody to hand it to any more.
+func (r *reader) fetch() (more bool, err error) {
+	o := &r.g.source.c.session.options
+	if _, err := r.conn.Seek(r.next, kafka.SeekAbsolute|kafka.SeekDontCheck); err != nil {
+		return true, err
+	}
+	r.extend(o.FetchWait.std())
+	batch := r.conn.ReadBatchWith(kafka.ReadBatchConfig{MinBytes: 1, MaxBytes: o.FetchBytes, MaxWait: o.FetchWait.std()})
+	more, err = r.drain(batch)
+	if !more {
+		_ = r.conn.Close() // so that the rest need not be read
+	}
+	if closed := batch.Close(); err == nil {
+		err = closed
+	}
+	// All is read; there was nothing; the block was too small for a body.
+	if errors.Is(err, io.EOF) || errors.Is(err, kafka.RequestTimedOut) || errors.Is(err, io.ErrShortBuffer) {
+		err = nil
+	}
+	return more, err
+}
+
+// extend gives the broker time from now on.
+func (r *reader) extend(wait time.Duration) {
+	_ = r.conn.SetReadDeadline(time.Now().Add(wait + patience))
+}
+
+// drain reads a batch to its end and hands over what is in it.
+func (r *reader) drain(batch *kafka.Batch) (more bool, err error) {
+	r.used = 0
+	for {
+		if len(r.gathered) == r.most || len(r.block)-r.used < r.largest {
+			if !r.hand() {
+				return false, nil
+			}
+			r.extend(0)
+		}
+		var n int
+		n, err = batch.Read(r.block[r.used:])
+		if err != nil {
+			break
+		}
+		after := batch.Offset()
+		if after <= r.next {
+			continue // a compressed batch comes whole, also if only its end was asked for
+		}
+		r.next = after
+		r.gathered = append(r.gathered, message{body: r.block[r.used : r.used+n : r.used+n], next: after})
+		r.used += n
+		r.largest = max(r.largest, n)
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		r.next = max(r.next, batch.Offset())
+	case errors.Is(err, io.ErrShortBuffer) && r.used == 0:
+		r.block = make([]byte, 2*len(r.block))
+	}
+	return r.hand(), err
+}
+
+// hand gives what was gathered to the consumer, and has the block free again.
+func (r *reader) hand() bool {
+	if len(r.gathered) > 0 && !r.g.source.c.deliver(r.partition, r.gathered, func() bool { return !r.g.over.Load() }) {
+		return false
+	}
+	r.gathered, r.used = r.gathered[:0], 0
+	return true
+}

@@ -1,0 +1,201 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	kafka "github.com/segmentio/kafka-go"
+)
+
+const (
+	// joinAgain is how long kafka-go waits after it failed to join a group; by itself it waits for five seconds.
+	joinAgain = 200 * time.Millisecond
+	// rebalancing is how long a group waits for members that have to give partitions back first.
+	rebalancing = 30 * time.Second
+	// patience is how much longer than asked a broker may take to answer.
+	patience = 10 * time.Second
+)
+
+// goSource receives through kafka-go: its ConsumerGroup, and for each assigned partition a connection to the leader that is read
+// batch by batch. The library's Reader does the same, but does not say when it has joined, and has a goroutine and a channel more.
+type goSource struct {
+	c       *consumer
+	dialer  *kafka.Dialer
+	group   *kafka.ConsumerGroup
+	current atomic.Pointer[goGeneration]
+	ran     chan struct{} // run is over; nil before it began
+}
+
+// goGeneration is what the consumer has between two rebalancings.
+type goGeneration struct {
+	source *goSource
+	*kafka.Generation
+	over  atomic.Bool
+	conns []*kafka.Conn
+}
+
+func newGoSource(c *consumer) source {
+	return &goSource{c: c, dialer: &kafka.Dialer{ClientID: c.id, DialFunc: c.link.dial, SASLMechanism: c.session.sasl, Timeout: patience}}
+}
+
+func (s *goSource) start(ctx context.Context) error {
+	o := &s.c.session.options
+	var err error
+	s.group, err = kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
+		ID: s.c.group, Brokers: o.Brokers, Dialer: s.dialer, Topics: []string{s.c.topic}, GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},
+		HeartbeatInterval: o.Heartbeat.std(), SessionTimeout: o.SessionTimeout.std(), RebalanceTimeout: max(rebalancing, o.SessionTimeout.std()),
+		JoinGroupBackoff: joinAgain, StartOffset: kafka.FirstOffset,
+	})
+	if err != nil {
+		return err
+	}
+	first, err := s.next(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.begin(ctx, first); err != nil {
+		return err
+	}
+	s.ran = make(chan struct{})
+	go s.run()
+	return nil
+}
+
+// next waits for a generation; what passes by itself, such as a coordinator that is just starting, it waits out.
+func (s *goSource) next(ctx context.Context) (*kafka.Generation, error) {
+	for {
+		g, err := s.group.Next(ctx)
+		var code kafka.Error
+		if err == nil || ctx.Err() != nil || s.c.link.over.Load() || !errors.As(err, &code) || !code.Temporary() {
+			return g, err
+		}
+	}
+}
+
+// run takes part in one generation after the other.
+func (s *goSource) run() {
+	defer close(s.ran)
+	for {
+		g, err := s.next(s.c.link.ctx)
+		if errors.Is(err, kafka.ErrGroupClosed) {
+			return
+		}
+		if err == nil {
+			err = s.begin(s.c.link.ctx, g)
+		}
+		if err != nil {
+			s.c.link.broke(fmt.Errorf("take part in group %s: %w", s.c.group, err))
+			return
+		}
+		s.c.assigned(s.partitions(g))
+	}
+}
+
+// begin connects to the leaders of the assigned partitions and reads from them until the generation ends.
+func (s *goSource) begin(ctx context.Context, from *kafka.Generation) error {
+	g := &goGeneration{source: s, Generation: from}
+	assigned := g.Assignments[s.c.topic]
+	if err := g.connect(ctx, assigned); err != nil {
+		g.disconnect()
+		return err
+	}
+	s.current.Store(g)
+	g.Start(func(ctx context.Context) {
+		<-ctx.Done()
+		g.over.Store(true)
+		g.disconnect()
+		s.c.revoke()
+	})
+	for i, p := range assigned {
+		g.Start(func(context.Context) { g.read(g.conns[i], p) })
+	}
+	return nil
+}
+
+// connect dials for each partition, all at once.
+func (g *goGeneration) connect(ctx context.Context, assigned []kafka.PartitionAssignment) error {
+	if len(assigned) == 0 {
+		return nil
+	}
+	leaders, err := g.leaders(ctx)
+	if err != nil {
+		return err
+	}
+	g.conns = make([]*kafka.Conn, len(assigned))
+	errs := make([]error, len(assigned))
+	var wg sync.WaitGroup
+	for i, p := range assigned {
+		wg.Go(func() {
+			at, known := leaders[p.ID]
+			if !known {
+				errs[i] = fmt.Errorf("partition %d of %s has no leader", p.ID, g.source.c.topic)
+				return
+			}
+			g.conns[i], errs[i] = g.source.dialer.DialPartition(ctx, "tcp", "", kafka.Partition{Topic: g.source.c.topic, ID: p.ID, Leader: at})
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (g *goGeneration) leaders(ctx context.Context) (map[int]kafka.Broker, error) {
+	s := g.source.c.session
+	known, err := s.metadata(ctx, s.admin, []string{g.source.c.topic})
+	if err != nil {
+		return nil, err
+	}
+	brokers := map[int32]kafka.Broker{}
+	for _, b := range known.Brokers {
+		brokers[b.NodeID] = kafka.Broker{Host: b.Host, Port: int(b.Port), ID: int(b.NodeID)}
+	}
+	leaders := map[int]kafka.Broker{}
+	for _, t := range known.Topics {
+		for _, p := range t.Partitions {
+			if b, ok := brokers[p.Leader]; ok {
+				leaders[int(p.Partition)] = b
+			}
+		}
+	}
+	return leaders, nil
+}
+
+func (g *goGeneration) disconnect() {
+	for _, c := range g.conns {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// partitions lists what was assigned.
+func (s *goSource) partitions(of *kafka.Generation) []int32 {
+	var all []int32
+	for _, p := range of.Assignments[s.c.topic] {
+		all = append(all, int32(p.ID))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (s *goSource) commit(positions map[int32]int64) error {
+	offsets := make(map[int]int64, len(positions))
+	for p, next := range positions {
+		offsets[int(p)] = next
+	}
+	return s.current.Load().CommitOffsets(map[string]map[int]int64{s.c.topic: offsets})
+}
+
+func (s *goSource) end() {
+	if s.group == nil {
+		return
+	}
+	_ = s.group.Close()
+	if s.ran != nil {
+		<-s.ran
+	}
+}

@@ -1,0 +1,106 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// removeGroups deletes groups, and first has the members leave that a killed process left in them.
+func (s *session) removeGroups(ctx context.Context, groups []string) error {
+	return poll(ctx, func() (bool, error) {
+		occupied, err := s.deleteGroups(ctx, groups)
+		if err == nil && len(occupied) > 0 {
+			err = s.evict(ctx, occupied, func(string) bool { return true })
+		}
+		if err != nil || len(occupied) == 0 {
+			return !kerr.IsRetriable(err), err
+		}
+		return false, fmt.Errorf("delete groups: %d of them still have members", len(occupied))
+	})
+}
+
+// deleteGroups lists those that are not empty.
+func (s *session) deleteGroups(ctx context.Context, groups []string) (occupied []string, err error) {
+	request := kmsg.NewPtrDeleteGroupsRequest()
+	request.Groups = groups
+	response, err := request.RequestWith(ctx, s.admin)
+	if err != nil {
+		return nil, fmt.Errorf("delete groups: %w", explain(err))
+	}
+	for _, g := range response.Groups {
+		switch err := kerr.ErrorForCode(g.ErrorCode); {
+		case errors.Is(err, kerr.NonEmptyGroup):
+			occupied = append(occupied, g.Group)
+		case err != nil && !errors.Is(err, kerr.GroupIDNotFound):
+			return nil, fmt.Errorf("delete group %s: %w", g.Group, explain(err))
+		}
+	}
+	return occupied, nil
+}
+
+// evict has members leave their groups, by client id.
+func (s *session) evict(ctx context.Context, groups []string, whom func(clientID string) bool) error {
+	request := kmsg.NewPtrDescribeGroupsRequest()
+	request.Groups = groups
+	response, err := request.RequestWith(ctx, s.admin)
+	if err != nil {
+		return fmt.Errorf("ask who is in groups: %w", explain(err))
+	}
+	for _, g := range response.Groups {
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+			return fmt.Errorf("ask who is in group %s: %w", g.Group, explain(err))
+		}
+		leave := kmsg.NewPtrLeaveGroupRequest()
+		leave.Group = g.Group
+		for _, m := range g.Members {
+			if !whom(m.ClientID) {
+				continue
+			}
+			leave.MemberID = m.MemberID
+			member := kmsg.NewLeaveGroupRequestMember()
+			member.MemberID, member.InstanceID = m.MemberID, m.InstanceID
+			leave.Members = append(leave.Members, member)
+		}
+		if len(leave.Members) == 0 {
+			continue
+		}
+		if _, err := leave.RequestWith(ctx, s.admin); err != nil { // a member that is gone by now is fine
+			return fmt.Errorf("have members leave group %s: %w", g.Group, explain(err))
+		}
+	}
+	return nil
+}
+
+// orphaned notes a consumer whose link broke before it could leave its group.
+func (s *session) orphaned(group, client string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orphans[group] = append(s.orphans[group], client)
+}
+
+// adopt has the consumers that broke leave their group, before another one joins: a client that connects again by itself would go on as
+// the member that it was, and nobody would wait for its session to time out.
+func (s *session) adopt(ctx context.Context, group string) error {
+	s.mu.Lock()
+	gone := s.orphans[group]
+	s.mu.Unlock()
+	if len(gone) == 0 {
+		return nil
+	}
+	err := poll(ctx, func() (bool, error) {
+		err := s.evict(ctx, []string{group}, func(client string) bool { return slices.Contains(gone, client) })
+		return !kerr.IsRetriable(err), err
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orphans[group] = slices.DeleteFunc(s.orphans[group], func(client string) bool { return slices.Contains(gone, client) })
+	return nil
+}

@@ -1,0 +1,197 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"lockstep/pkg/drivers"
+)
+
+// link is all connections of one publisher or consumer, or of the publishers that share one client. When one of them breaks, the link has
+// broken and stays so: the libraries would connect again without a word, and the record would show neither the gap nor what became
+// of the messages under way. Connections that a library closes by itself, and answers that it no longer waits for, break nothing.
+type link struct {
+	session *session
+	ctx     context.Context // ends with the link
+	cancel  context.CancelFunc
+	over    atomic.Bool
+
+	mu       sync.Mutex
+	conns    map[*conn]struct{}
+	cause    error // why it broke; nil while whole, and after close
+	watchers map[any]func(error)
+}
+
+// link makes a link without connections.
+func (s *session) link() (*link, error) {
+	l := &link{session: s, conns: map[*conn]struct{}{}, watchers: map[any]func(error){}}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		l.cancel()
+		return nil, fmt.Errorf("session: %w", drivers.ErrClosed)
+	}
+	s.links[l] = struct{}{}
+	return l, nil
+}
+
+// dial is the libraries' way to Env.Dial.
+func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if l.over.Load() {
+		return nil, fmt.Errorf("connect to %s: link: %w", address, drivers.ErrClosed)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.ctx, cancel)()
+	raw, err := dialTLS(ctx, l.session.env.Dial, l.session.tls, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: raw, link: l, address: address}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over.Load() {
+		_ = raw.Close()
+		return nil, fmt.Errorf("connect to %s: link: %w", address, drivers.ErrClosed)
+	}
+	l.conns[c] = struct{}{}
+	return c, nil
+}
+
+// dialTLS connects, encrypted if there is a config.
+func dialTLS(ctx context.Context, dial dialFunc, config *tls.Config, network, address string) (net.Conn, error) {
+	raw, err := dial(ctx, network, address)
+	if err != nil || config == nil {
+		return raw, err
+	}
+	config = config.Clone()
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		config.ServerName = host
+	}
+	encrypted := tls.Client(raw, config)
+	if err := encrypted.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("encrypt connection to %s: %w", address, err)
+	}
+	return encrypted, nil
+}
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// broke ends the link for a reason and tells its watchers. Only the first call of broke and close does anything.
+func (l *link) broke(why error) {
+	l.mu.Lock()
+	if l.over.Swap(true) {
+		l.mu.Unlock()
+		return
+	}
+	l.cause = fmt.Errorf("%w: %w", drivers.ErrClosed, why)
+	watchers := l.watchers
+	l.watchers = nil
+	l.mu.Unlock()
+	l.end()
+	for _, tell := range watchers {
+		tell(l.cause)
+	}
+}
+
+// close ends the link at once, without a word to its watchers.
+func (l *link) close() {
+	l.over.Store(true)
+	l.mu.Lock()
+	l.watchers = nil
+	l.mu.Unlock()
+	l.end()
+}
+
+func (l *link) end() {
+	l.cancel()
+	l.mu.Lock()
+	open := make([]*conn, 0, len(l.conns))
+	for c := range l.conns {
+		open = append(open, c)
+	}
+	l.mu.Unlock()
+	for _, c := range open {
+		_ = c.Close()
+	}
+	l.session.mu.Lock()
+	delete(l.session.links, l)
+	l.session.mu.Unlock()
+}
+
+// watch has tell called when the link breaks by itself; of one that is broken already, at once.
+func (l *link) watch(who any, tell func(error)) {
+	l.mu.Lock()
+	if l.watchers != nil {
+		l.watchers[who] = tell
+		l.mu.Unlock()
+		return
+	}
+	cause := l.cause
+	l.mu.Unlock()
+	if cause != nil {
+		tell(cause)
+	}
+}
+
+// why is what broke the link; nil if nothing has.
+func (l *link) why() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cause
+}
+
+func (l *link) unwatch(who any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.watchers, who)
+}
+
+// conn is one connection of a link. It finds out that it broke when somebody reads or writes.
+type conn struct {
+	net.Conn
+	link    *link
+	address string
+	closed  atomic.Bool
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.failed(err)
+	}
+	return n, err
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		c.failed(err)
+	}
+	return n, err
+}
+
+// failed takes deadlines for no break: the libraries use them to end reads that they no longer want. What waits too long is found out
+// by those who wait.
+func (c *conn) failed(err error) {
+	var timeout net.Error
+	if c.closed.Load() || (errors.As(err, &timeout) && timeout.Timeout()) {
+		return
+	}
+	c.link.broke(fmt.Errorf("%s: %w", c.address, err))
+}
+
+func (c *conn) Close() error {
+	c.closed.Store(true)
+	c.link.mu.Lock()
+	delete(c.link.conns, c)
+	c.link.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,159 @@
+package kafka
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"time"
+)
+
+// The client libraries.
+const (
+	kafkaGo = "kafka-go"
+	franz   = "franz"
+)
+
+type options struct {
+	Brokers           []string        `json:"brokers"`
+	Client            string          `json:"client"`
+	Acks              json.RawMessage `json:"acks"`
+	ReplicationFactor int             `json:"replicationFactor"`
+	MinInSyncReplicas int             `json:"minInSyncReplicas"`
+	Partitions        int             `json:"partitions"`
+	Topic             map[string]any  `json:"topic"`
+	BatchSize         int             `json:"batchSize"`
+	BatchBytes        int             `json:"batchBytes"`
+	Linger            duration        `json:"linger"`
+	Compression       string          `json:"compression"`
+	Idempotence       bool            `json:"idempotence"`
+	InFlight          int             `json:"inFlight"`
+	Commit            string          `json:"commit"`
+	FetchBytes        int             `json:"fetchBytes"`
+	FetchWait         duration        `json:"fetchWait"`
+	ConfirmTimeout    duration        `json:"confirmTimeout"`
+	SessionTimeout    duration        `json:"sessionTimeout"`
+	Heartbeat         duration        `json:"heartbeat"`
+	User              string          `json:"user"`
+	Password          string          `json:"password"`
+	Mechanism         string          `json:"mechanism"`
+	TLS               tlsOptions      `json:"tls"`
+
+	acks int16 // -1 is all
+}
+
+type tlsOptions struct {
+	Enable     bool   `json:"enable"`
+	CA         string `json:"ca"`
+	Cert       string `json:"cert"`
+	Key        string `json:"key"`
+	SkipVerify bool   `json:"skipVerify"`
+}
+
+// duration is written like "500ms".
+type duration time.Duration
+
+// UnmarshalJSON reads a string with a unit.
+func (d *duration) UnmarshalJSON(raw []byte) error {
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return err
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil || parsed < 0 {
+		return fmt.Errorf("read duration %q: write it like \"500ms\"", text)
+	}
+	*d = duration(parsed)
+	return nil
+}
+
+func (d duration) std() time.Duration { return time.Duration(d) }
+
+const acksAll = -1
+
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+func parseOptions(raw json.RawMessage) (options, error) {
+	o := options{
+		Client: kafkaGo, ReplicationFactor: 1, MinInSyncReplicas: 1, Partitions: 1, BatchBytes: 1_000_000, Compression: "none", InFlight: 5,
+		Commit: "blocking", FetchBytes: 1 << 20, FetchWait: duration(500 * time.Millisecond), ConfirmTimeout: duration(30 * time.Second),
+		SessionTimeout: duration(10 * time.Second), Heartbeat: duration(500 * time.Millisecond), Mechanism: "PLAIN",
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return o, fmt.Errorf("read kafka options: %w", err)
+	}
+	switch text := string(bytes.Trim(o.Acks, `"`)); text {
+	case "", "all":
+		o.acks = acksAll
+	case "0", "1":
+		o.acks = int16(text[0] - '0')
+	default:
+		return o, fmt.Errorf(`read kafka options: acks %s: "all", 1 or 0`, o.Acks)
+	}
+	if fault := o.fault(); fault != "" {
+		return o, fmt.Errorf("read kafka options: %s", fault)
+	}
+	return o, nil
+}
+
+// fault says what the schema cannot, which is what does not go together, and again what is dangerous to get wrong without a schema.
+func (o *options) fault() string {
+	if len(o.Brokers) == 0 {
+		return `give brokers: ["host:9092"]`
+	}
+	for i, b := range o.Brokers {
+		if host, port, err := net.SplitHostPort(b); err != nil || host == "" || port == "" {
+			return fmt.Sprintf(`number %d of brokers is not of the form "host:port"`, i)
+		}
+	}
+	switch {
+	case o.Client != kafkaGo && o.Client != franz:
+		return fmt.Sprintf("client %q: %q or %q", o.Client, kafkaGo, franz)
+	case o.ReplicationFactor < 1 || o.MinInSyncReplicas < 1 || o.Partitions < 1 || o.InFlight < 1 || o.BatchSize < 0 || o.BatchBytes < 1024:
+		return "replicationFactor, minInSyncReplicas, partitions and inFlight must be 1 or more, batchSize 0 or more, batchBytes 1024 or more"
+	case o.MinInSyncReplicas > o.ReplicationFactor:
+		return fmt.Sprintf("minInSyncReplicas %d is above replicationFactor %d: no message could ever be taken", o.MinInSyncReplicas, o.ReplicationFactor)
+	case o.Commit != "blocking" && o.Commit != "background":
+		return fmt.Sprintf(`commit %q: "blocking" or "background"`, o.Commit)
+	case o.ConfirmTimeout.std() < time.Second || o.Heartbeat <= 0 || o.FetchWait <= 0:
+		return "confirmTimeout must be 1s or more, heartbeat and fetchWait more than 0s"
+	case o.SessionTimeout < 2*o.Heartbeat:
+		return fmt.Sprintf("sessionTimeout %s is below two heartbeats of %s", o.SessionTimeout.std(), o.Heartbeat.std())
+	case o.Linger.std() > time.Minute:
+		return "linger must be a minute or less"
+	case (o.User == "") != (o.Password == ""):
+		return "user and password go together"
+	case (o.TLS.Cert == "") != (o.TLS.Key == ""):
+		return "tls: cert and key go together"
+	}
+	return o.clientFault()
+}
+
+func (o *options) clientFault() string {
+	if _, known := compressions[o.Compression]; !known {
+		return fmt.Sprintf(`compression %q: "none", "gzip", "snappy", "lz4" or "zstd"`, o.Compression)
+	}
+	if _, known := mechanisms[o.Mechanism]; !known {
+		return fmt.Sprintf(`mechanism %q: "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512"`, o.Mechanism)
+	}
+	switch {
+	case o.Idempotence && (o.Client != franz || o.acks != acksAll):
+		return `idempotence needs client: "franz" and acks: "all"`
+	case o.Client == franz && o.BatchSize > 0:
+		return `batchSize is for client: "kafka-go"; with "franz" a batch is bounded by batchBytes`
+	}
+	return ""
+}
+
+// acksFor is what a publisher asks for: modes without confirms ask for nothing.
+func (o *options) acksFor(confirmed bool) int16 {
+	if !confirmed {
+		return 0
+	}
+	return o.acks
+}
+
+// synced tells whether the topics' own settings have each message on the disk before it is confirmed.
+func (o *options) synced() bool { return fmt.Sprint(o.Topic["flush.messages"]) == "1" }
