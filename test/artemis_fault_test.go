@@ -1,0 +1,98 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+	_ "lockstep/pkg/drivers/activemq"
+	_ "lockstep/pkg/drivers/artemis"
+)
+
+// opened is a session with a broker, or why there is none.
+func opened(t *testing.T, driver, options string) (drivers.Session, error) {
+	t.Helper()
+	d, err := drivers.Lookup(driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return d.Open(ctx, json.RawMessage(options), drivers.Env{
+		Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Event: func(drivers.EventKind, string) {},
+	})
+}
+
+// activeFirst puts the address that answers before the one that does not, and tells which of the lab's two processes that is.
+func activeFirst(t *testing.T, driver string, urls []string) (first, second string, number int) {
+	t.Helper()
+	eventually(t, "one of the pair answering", 30*time.Second, func() bool {
+		for i, url := range urls {
+			session, err := opened(t, driver, fmt.Sprintf(`{"url": %q, "connectTimeout": "1s"}`, url))
+			if err == nil {
+				_ = session.Close()
+				first, second, number = url, urls[1-i], i+1
+				return true
+			}
+		}
+		return false
+	})
+	return first, second, number
+}
+
+// swept checks that nothing by the run's names is left at the broker.
+func swept(t *testing.T, driver, options string) func(run string) {
+	return func(run string) {
+		t.Helper()
+		session, err := opened(t, driver, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = session.Close() }()
+		sweeper, ok := session.(drivers.Sweeper)
+		if !ok {
+			t.Fatalf("%s cannot say what is left", driver)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		left, err := sweeper.Leftovers(ctx, "lockstep-"+run)
+		if err != nil || len(left) > 0 {
+			t.Errorf("left at the broker: %v, %v", left, err)
+		}
+	}
+}
+
+// The primary dies, the backup takes over with its copy, and gives way to the primary when that is back: two failovers in one cell, and
+// nothing is lost that was confirmed.
+func TestArtemisPrimaryKilled(t *testing.T) {
+	urls := strings.Split(variable(t, "LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")
+	t.Parallel()
+	first, second, number := activeFirst(t, "artemis", urls)
+	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "replication"}`, first, second)
+	o := survivor(t, fault{driver: "artemis", options: options, process: fmt.Sprintf("artemis-pair-%d", number), clean: swept(t, "artemis", options)})
+	if o.Ledger.LostConfirmed > 0 {
+		t.Errorf("%d messages that the backup had a copy of are lost", o.Ledger.LostConfirmed)
+	}
+	if n := o.Values["reconnects"].Number; n < 2 {
+		t.Errorf("%v reconnects of a publisher and a consumer", n)
+	}
+}
+
+// The active broker dies and the other one goes on with the same store.
+func TestActiveMQActiveKilled(t *testing.T) {
+	urls := strings.Split(variable(t, "LOCKSTEP_ACTIVEMQ_PAIR_URLS"), ",")
+	consoles := strings.Split(variable(t, "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
+	t.Parallel()
+	first, second, number := activeFirst(t, "activemq", urls)
+	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "shared-store", "jolokia": [%q, %q], "connectTimeout": "1s"}`, first, second, consoles[0], consoles[1])
+	o := survivor(t, fault{driver: "activemq", options: options, process: fmt.Sprintf("activemq-pair-%d", number), clean: swept(t, "activemq", options)})
+	if o.Ledger.LostConfirmed > 0 {
+		t.Errorf("%d messages that the store had are lost", o.Ledger.LostConfirmed)
+	}
+}
