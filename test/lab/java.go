@@ -25,7 +25,7 @@ type jvm struct {
 	dir       string   // its working folder
 	classpath string   // as java reads it: FOLDER/* are all jars in it
 	options   []string // for the virtual machine
-	class     string
+	class     string   // empty: whoever runs the command adds it
 	args      []string
 }
 
@@ -42,7 +42,11 @@ func (j jvm) command() ([]string, error) {
 	line = append(line, "-Dlog4j2.configurationFile="+filepath.Join(j.dir, "log4j2.xml"), "-Djava.io.tmpdir="+tmp)
 	line = append(line, j.options...)
 	line = append(line, strings.Fields(os.Getenv(moreJava))...)
-	return append(append(line, "-cp", j.classpath, j.class), j.args...), nil
+	line = append(line, "-cp", j.classpath)
+	if j.class == "" {
+		return line, nil
+	}
+	return append(append(line, j.class), j.args...), nil
 }
 
 // process is a broker that runs in Java.

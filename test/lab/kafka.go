@@ -19,6 +19,9 @@ var kafka43 = jars("kafka-4.3.1", []string{
 	"org.apache.kafka:kafka_2.13:4.3.1", "org.apache.kafka:kafka-tools:4.3.1", "org.apache.kafka:trogdor:4.3.1", slf4jLog4j,
 }, nil)
 
+// The broker alone: its tools cannot be had.
+var kafka44 = jars("kafka-4.4.0", []string{"org.apache.kafka:kafka_2.13:4.4.0", slf4jLog4j}, []string{"org.apache.kafka:kafka-tools-api"})
+
 // kafkaCluster is any 16 bytes, in base64, that all nodes agree on.
 const kafkaCluster = "TG9ja3N0ZXBMYWJLYWZrYQ"
 

@@ -71,16 +71,20 @@ var parts = []Part{
 	{Name: "rabbitmq3", Doc: "RabbitMQ, a cluster of three nodes", Needs: rabbitNeeds, Plan: planRabbitMQ3},
 	{Name: "kafka", Doc: "Kafka 4.3.1, one node", Needs: needs(kafka43), Plan: planKafka(kafka43, "kafka", 1)},
 	{Name: "kafka3", Doc: "Kafka 4.3.1, three nodes, replication factor 3, min.insync.replicas 2", Needs: needs(kafka43), Plan: planKafka(kafka43, "kafka3", 3)},
+	{Name: "kafka-next", Doc: "Kafka 4.4.0, one node", Needs: needs(kafka44), Plan: planKafka(kafka44, "kafka-next", 1)},
 	{Name: "artemis", Doc: "ActiveMQ Artemis 2.56.0", Needs: needs(artemis256), Plan: planArtemis},
 	{Name: "artemis-pair", Doc: "ActiveMQ Artemis 2.56.0, a primary and the backup that it replicates to", Needs: needs(artemis256), Plan: planArtemisPair},
 	{Name: "activemq", Doc: "ActiveMQ Classic 6.3.1", Needs: needs(activemq63), Plan: planActiveMQ(activemq63, "activemq", 1, activemqSingle("LOCKSTEP_ACTIVEMQ"))},
 	{Name: "activemq-pair", Doc: "ActiveMQ Classic 6.3.1, two brokers on one store", Needs: needs(activemq63), Plan: planActiveMQ(activemq63, "activemq-pair", 2, activemqPair)},
 	{Name: "activemq5", Doc: "ActiveMQ Classic 5.18.3", Needs: needs(activemq518), Plan: planActiveMQ(activemq518, "activemq5", 1, activemqSingle("LOCKSTEP_ACTIVEMQ5"))},
+	{Name: "elasticmq", Doc: "ElasticMQ 1.7.1, which speaks the protocol of Amazon SQS", Needs: needs(elasticmq17), Plan: planElasticMQ},
 	{Name: "nats", Doc: "NATS server with JetStream", Needs: []need{natsServer}, Plan: planNATS("nats", 1)},
 	{Name: "nats3", Doc: "NATS servers with JetStream, a cluster of three", Needs: []need{natsServer}, Plan: planNATS("nats3", 3)},
 	{Name: "mongodb", Doc: "FerretDB 1.24.0, which speaks the protocol of MongoDB, with one change at a time", Needs: []need{ferretdb}, Plan: planMongoDB},
+	{Name: "eventstore", Doc: "a server that speaks the protocol of EventStoreDB and keeps events in memory", Needs: []need{eventstored}, Plan: planEventStore},
 	{Name: "influxd", Doc: "InfluxDB 2.9.1", Needs: influxNeeds, Plan: planInfluxd},
-	{Name: "elasticmq", Doc: "ElasticMQ 1.7.1, which speaks the protocol of Amazon SQS", Needs: needs(elasticmq17), Plan: planElasticMQ},
+	{Name: "kafka-tools", Doc: "Kafka's own load generators, 4.3.1", Tool: true, Needs: needs(kafka43), Plan: planKafkaTools},
+	{Name: "perftest", Doc: "RabbitMQ's own load generator, PerfTest 2.22.1", Tool: true, Needs: needs(perftest222), Plan: planPerfTest},
 }
 
 func describeParts() string {

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+)
+
+// eventstored speaks EventStoreDB's protocol and keeps events in memory only.
+var eventstored = goCommand{name: "eventstored", pkg: "./test/eventstored"}
+
+func planEventStore(s *site, dir string) (*Plan, error) {
+	ports, err := s.ports(1)
+	if err != nil {
+		return nil, err
+	}
+	url := "esdb://" + loopback(ports[0]) + "?tls=false"
+	return &Plan{
+		Processes: []*Process{{
+			Name: "eventstore", Dir: dir, Log: filepath.Join(dir, "log"),
+			Command: []string{s.bin("eventstored"), "-listen", loopback(ports[0])},
+			Ready:   func(ctx context.Context) error { return answersEventStore(ctx, url) },
+		}},
+		Env: func() []string { return []string{"LOCKSTEP_EVENTSTORE_URL=" + url} },
+	}, nil
+}
+
+// answersEventStore reads a stream that does not exist.
+func answersEventStore(ctx context.Context, url string) error {
+	config, err := esdb.ParseConnectionString(url)
+	if err != nil {
+		return err
+	}
+	config.MaxDiscoverAttempts = 1
+	config.Logger = esdb.NoopLogging()
+	client, err := esdb.NewClient(config)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	stream, err := client.ReadStream(ctx, "lockstep-lab-ready", esdb.ReadStreamOptions{}, 1)
+	if err == nil {
+		defer stream.Close()
+		_, err = stream.Recv()
+	}
+	var failure *esdb.Error
+	if errors.Is(err, io.EOF) || (errors.As(err, &failure) && failure.Code() == esdb.ErrorCodeResourceNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,23 @@
+package main
+
+var perftest222 = jars("perftest-2.22.1", []string{"com.rabbitmq:perf-test:2.22.1"}, nil)
+
+// planKafkaTools writes a script that runs one of Kafka's own programs, which is its first argument: a class's name.
+func planKafkaTools(s *site, dir string) (*Plan, error) {
+	machine := jvm{dir: dir, classpath: kafka43.in(s) + "/*", options: []string{"-Dlevel=WARN"}}
+	return planTool(machine, "kafka-tool", "LOCKSTEP_KAFKA_TOOLS")
+}
+
+func planPerfTest(s *site, dir string) (*Plan, error) {
+	machine := jvm{dir: dir, classpath: perftest222.in(s) + "/*", class: "com.rabbitmq.perf.PerfTest"}
+	return planTool(machine, "perftest", "LOCKSTEP_PERFTEST")
+}
+
+// planTool plans a script that runs a class, which a variable leads to.
+func planTool(machine jvm, name, variable string) (*Plan, error) {
+	script, err := machine.script(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Plan{Env: func() []string { return []string{variable + "=" + script} }}, nil
+}
