@@ -58,8 +58,7 @@ func (s *session) describeMembers(ctx context.Context, d *drivers.Description) e
 		return err
 	}
 	for _, m := range members {
-		at := m.GetHttpEndPoint()
-		d.Members = append(d.Members, at.GetAddress()+":"+strconv.Itoa(int(at.GetPort())))
+		d.Members = append(d.Members, addressOf(m))
 	}
 	slices.Sort(d.Members)
 	return nil

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/google/uuid"
+	"google.golang.org/grpc/metadata"
 
 	"lockstep/pkg/drivers"
 )
@@ -18,6 +20,7 @@ const mostAcknowledged = 2000
 
 type consumer struct {
 	session *session
+	name    string // which the server lists it by
 	spec    drivers.ConsumerSpec
 	link    *link
 	leave   func()
@@ -29,7 +32,7 @@ type consumer struct {
 	batch     []drivers.Delivery
 	events    []*esdb.ResolvedEvent // of the batch
 	unacked   []*esdb.ResolvedEvent // accepted, to be acknowledged every n or at an interval
-	answered  bool                  // something was acknowledged or refused
+	answered  int64                 // how many events were acknowledged or refused
 	answering atomic.Int64          // since when an answer is being sent; 0: none is
 
 	notice    *drivers.Notice
@@ -53,12 +56,15 @@ func (s *session) consume(ctx context.Context, spec drivers.ConsumerSpec, handle
 	if err := checkConsumer(spec); err != nil {
 		return nil, err
 	}
+	if err := s.checkLeads(ctx, spec.Node); err != nil {
+		return nil, err
+	}
 	on, leave, err := s.join(ctx, spec.Node, spec.Connection)
 	if err != nil {
 		return nil, err
 	}
 	c := &consumer{
-		session: s, spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
+		session: s, name: uuid.NewString(), spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
 		inbox: make(chan *esdb.EventAppeared, spec.Prefetch), stop: make(chan struct{}), lost: make(chan struct{}), ran: make(chan struct{}),
 	}
 	if err := c.subscribe(ctx); err != nil {
@@ -98,7 +104,7 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 // subscribe joins the group. The subscription outlives ctx, which is for joining.
 func (c *consumer) subscribe(ctx context.Context) error {
 	stream, group := streamName(c.spec.Topology, c.spec.Queue), groupName(c.spec.Topology, c.spec.Subscription)
-	own, cancel := context.WithCancel(context.Background())
+	own, cancel := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), "connection-name", c.name))
 	stop := context.AfterFunc(ctx, cancel)
 	sub, err := c.link.client.SubscribeToPersistentSubscription(own, stream, group,
 		esdb.SubscribeToPersistentSubscriptionOptions{BufferSize: uint32(c.spec.Prefetch)})
@@ -196,10 +202,10 @@ func (c *consumer) settle(refused error) {
 	defer c.answering.Store(0)
 	switch {
 	case refused != nil:
-		c.answered = true
+		c.answered += int64(len(c.events))
 		_ = c.sub.Nack("refused", esdb.NackActionRetry, c.events...)
 	case c.spec.Ack == drivers.AckEach:
-		c.answered = true
+		c.answered += int64(len(c.events))
 		for i := range c.events {
 			_ = c.sub.Ack(c.events[i : i+1]...)
 		}
@@ -218,7 +224,7 @@ var start = time.Now()
 func (c *consumer) acknowledge() {
 	for rest := c.unacked; len(rest) > 0; {
 		n := min(len(rest), mostAcknowledged)
-		c.answered = true
+		c.answered += int64(n)
 		_ = c.sub.Ack(rest[:n]...)
 		rest = rest[n:]
 	}
@@ -256,8 +262,8 @@ func (c *consumer) finish() {
 	if c.link.cause() == nil {
 		hard := time.AfterFunc(grace, c.cancel)
 		c.acknowledge()
-		if c.answered && !c.abandoned.Load() {
-			c.behindAnswers()
+		if c.answered > 0 && !c.abandoned.Load() {
+			c.awaitAnswers()
 		}
 		hard.Stop()
 	}
@@ -265,21 +271,40 @@ func (c *consumer) finish() {
 	<-c.lost
 }
 
-// behindAnswers returns when the server has taken the answers sent before: it does not confirm them, and ending the subscription
-// would overtake them, but nothing overtakes them that is asked over the same connection and of the same part of the server.
-func (c *consumer) behindAnswers() {
+// awaitAnswers returns when the server has taken all answers: it does not confirm them, and ending the subscription may overtake
+// them. But it says how many events it has pushed to a subscriber, and how many of them it still waits for.
+func (c *consumer) awaitAnswers() {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	stream := streamName(c.spec.Topology, c.spec.Queue)
-	var err error
-	if c.link.informs() {
-		_, err = c.link.client.GetPersistentSubscriptionInfo(ctx, stream, groupName(c.spec.Topology, c.spec.Subscription), esdb.GetPersistentSubscriptionOptions{})
-	} else {
-		_, err = c.link.holds(ctx, stream)
+	stream, group := streamName(c.spec.Topology, c.spec.Queue), groupName(c.spec.Topology, c.spec.Subscription)
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for wait := time.Millisecond; ; wait *= 2 {
+		<-pause.C
+		if !c.link.informs() {
+			_, _ = c.link.holds(ctx, stream) // any answer will do: it comes behind them most likely
+			return
+		}
+		info, err := c.link.client.GetPersistentSubscriptionInfo(ctx, stream, group, esdb.GetPersistentSubscriptionOptions{})
+		if err != nil {
+			_ = c.link.verdict(err) // breaks the link if it has to
+			return
+		}
+		if c.taken(info) {
+			return
+		}
+		pause.Reset(wait)
 	}
-	if err != nil {
-		_ = c.link.verdict(err) // breaks the link if it has to
+}
+
+// taken tells whether the server has taken all answers, as far as it says anything about this subscriber.
+func (c *consumer) taken(info *esdb.PersistentSubscriptionInfo) bool {
+	for _, one := range info.Connections {
+		if one.ConnectionName == c.name {
+			return one.TotalItemsProcessed-one.InFlightMessages >= c.answered
+		}
 	}
+	return true
 }
 
 func (c *consumer) abandon() {

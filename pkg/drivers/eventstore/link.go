@@ -248,6 +248,9 @@ type seat struct {
 
 // join gives a connection as node and number say, and what is to be called when its user has ended.
 func (s *session) join(ctx context.Context, node drivers.Node, number int) (*link, func(), error) {
+	if node == "" {
+		node = drivers.AnyNode
+	}
 	if number == drivers.Exclusive {
 		l, err := s.reach(ctx, node)
 		if err != nil {

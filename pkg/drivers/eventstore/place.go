@@ -46,7 +46,7 @@ func (s *session) place(ctx context.Context, node drivers.Node) ([]endpoint, err
 	for _, m := range members {
 		if m.GetIsAlive() && m.GetState() == want {
 			e := s.endpoints[0]
-			e.address = net.JoinHostPort(m.GetHttpEndPoint().GetAddress(), strconv.Itoa(int(m.GetHttpEndPoint().GetPort())))
+			e.address = addressOf(m)
 			found = append(found, e)
 		}
 	}
@@ -54,6 +54,28 @@ func (s *session) place(ctx context.Context, node drivers.Node) ([]endpoint, err
 		return nil, fmt.Errorf("find the %s among %d members of the cluster: there is none at the moment", want, len(members))
 	}
 	return found, nil
+}
+
+func addressOf(m *gossip.MemberInfo) string {
+	return net.JoinHostPort(m.GetHttpEndPoint().GetAddress(), strconv.Itoa(int(m.GetHttpEndPoint().GetPort())))
+}
+
+// checkLeads refuses a node that was chosen for a consumer and does not lead: the library would go on to the leader, past the wire.
+func (s *session) checkLeads(ctx context.Context, node drivers.Node) error {
+	i, err := strconv.Atoi(string(node))
+	if err != nil || len(s.endpoints) == 1 || i < 0 || i >= len(s.endpoints) {
+		return nil
+	}
+	members, err := s.members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		if addressOf(m) == s.endpoints[i].address && m.GetState() != gossip.MemberInfo_Leader {
+			return fmt.Errorf("place on node %d: it is a %s, and persistent subscriptions are the leader's alone: use node: \"any\"", i, m.GetState())
+		}
+	}
+	return nil
 }
 
 // members asks the nodes, one after another, who is in the cluster.

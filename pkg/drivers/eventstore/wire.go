@@ -75,11 +75,11 @@ func (w *wire) broke(cause error) {
 	}
 	conn, tell := w.conn, first && !w.ended
 	w.mu.Unlock()
+	if tell {
+		w.down(cause) // before any call fails because of it
+	}
 	if first && conn != nil {
 		conn.UpdateState(failing(cause))
-	}
-	if tell {
-		w.down(cause)
 	}
 }
 

@@ -1,6 +1,12 @@
 package server
 
-import "sync"
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
 
 // delivery is an event for one client.
 type delivery struct {
@@ -11,8 +17,9 @@ type delivery struct {
 // client is one that reads a persistent subscription. slots, inFlight and total are guarded by its group.
 type client struct {
 	from     string
-	size     int // of its buffer
-	slots    int // of the buffer that are free
+	name     string // as it calls itself
+	size     int    // of its buffer
+	slots    int    // of the buffer that are free
 	inFlight int
 	total    int64
 	measured int64
@@ -23,8 +30,15 @@ type client struct {
 	wake    chan struct{}
 }
 
-func newClient(from string, size int) *client {
-	return &client{from: from, size: size, slots: size, wake: make(chan struct{}, 1)}
+func newClient(call context.Context, size int) *client {
+	c := &client{name: "<unknown>", size: size, slots: size, wake: make(chan struct{}, 1)}
+	if p, ok := peer.FromContext(call); ok {
+		c.from = p.Addr.String()
+	}
+	if name := metadata.ValueFromIncomingContext(call, "connection-name"); len(name) > 0 {
+		c.name = name[0]
+	}
+	return c
 }
 
 func (c *client) deliver(d delivery) {

@@ -70,7 +70,7 @@ func (g *group) info() *persistent.SubscriptionInfo {
 	for _, c := range g.clients {
 		i.TotalInFlightMessages += int32(c.inFlight)
 		i.Connections = append(i.Connections, &persistent.SubscriptionInfo_ConnectionInfo{
-			From: c.from, ConnectionName: "<unknown>", TotalItems: c.total, InFlightMessages: int32(c.inFlight), AvailableSlots: int32(c.slots),
+			From: c.from, ConnectionName: c.name, TotalItems: c.total, InFlightMessages: int32(c.inFlight), AvailableSlots: int32(c.slots),
 			CountSinceLastMeasurement: c.total - c.measured, AverageItemsPerSecond: rate(c.total-c.measured, seconds),
 		})
 		c.measured = c.total

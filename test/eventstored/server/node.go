@@ -86,5 +86,8 @@ func (e elsewhere) List(ctx context.Context, _ *persistent.ListReq) (*persistent
 }
 
 func (e elsewhere) Read(call persistent.PersistentSubscriptions_ReadServer) error {
+	if _, err := call.Recv(); err != nil {
+		return err
+	}
 	return e.leader(call.Context())
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 )
 
 // persistentService serves persistent subscriptions to streams. Those to $all are not implemented, and the server says so.
@@ -152,7 +151,7 @@ func (s *persistentService) Read(call persistent.PersistentSubscriptions_ReadSer
 	if f != nil {
 		return answer(call.Context(), f)
 	}
-	c := newClient(address(call.Context()), int(o.GetBufferSize()))
+	c := newClient(call.Context(), int(o.GetBufferSize()))
 	if f := g.join(c); f != nil {
 		return answer(call.Context(), f)
 	}
@@ -244,11 +243,4 @@ func (d delivery) response(textIDs bool) *persistent.ReadResp {
 		Position: &persistent.ReadResp_ReadEvent_CommitPosition{CommitPosition: e.position},
 		Count:    &persistent.ReadResp_ReadEvent_RetryCount{RetryCount: d.retries},
 	}}}
-}
-
-func address(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok {
-		return p.Addr.String()
-	}
-	return ""
 }

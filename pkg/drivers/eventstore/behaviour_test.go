@@ -1,0 +1,273 @@
+package eventstore
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+	"lockstep/test/eventstored/server"
+)
+
+// A broken connection is not made again behind the engine's back, every confirm comes, and nothing hangs: the library deadlocks and
+// panics where that is got wrong.
+func TestStandInKilledUnderAWindow(t *testing.T) {
+	for range 8 {
+		address, kill := standIn(t, "127.0.0.1:0")
+		r := newRig(t, reached(t, address, `{}`), nil)
+		p, n := r.publisher(drivers.ConfirmWindow, nil)
+		in := &heard{}
+		c := r.consumer(in, nil)
+		accepted := make(chan int, 1)
+		go func() {
+			for i := 0; ; i++ {
+				if err := p.Publish(r.ctx, drivers.Message{Token: uint64(i), Body: make([]byte, 100)}); err != nil {
+					accepted <- i
+					return
+				}
+			}
+		}()
+		eventually(t, "some confirms", func() bool { all, _ := n.confirms(); return all > 200 })
+		before := r.dials.Load()
+		kill()
+		eventually(t, "both ends to hear of it", func() bool { return n.ends() == 1 && in.ends() == 1 })
+		start := time.Now()
+		if err := errors.Join(p.Close(), c.Close()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > 3*time.Second {
+			t.Errorf("closing what is broken takes %v", took)
+		}
+		all, failed := n.confirms()
+		if want := <-accepted; all != want {
+			t.Errorf("%d confirms of %d messages", all, want)
+		}
+		if failed == 0 {
+			t.Error("the server was killed under a window and no confirm failed")
+		}
+		for _, err := range n.errors {
+			if !errors.Is(err, drivers.ErrClosed) {
+				t.Fatalf("a confirm over a broken link: %v", err)
+			}
+		}
+		if again := r.dials.Load() - before; again > 0 {
+			t.Errorf("%d connections were made after the break, and nobody asked for them", again)
+		}
+		if err := r.session.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A server that comes back is used again; of what was in its memory nothing is left, so that the task's streams are declared anew.
+func TestStandInComesBack(t *testing.T) {
+	address, kill := standIn(t, "127.0.0.1:0")
+	r := newRig(t, reached(t, address, `{}`), nil)
+	p, n := r.publisher(drivers.ConfirmEach, nil)
+	in := &heard{}
+	c := r.consumer(in, nil)
+	r.send(p, 3, 10)
+	kill()
+	eventually(t, "an idle publisher and consumer to hear of it", func() bool { return n.ends() == 1 && in.ends() == 1 })
+	_, _ = p.Close(), c.Close()
+	if err := r.session.Setup(r.ctx, r.topology); err == nil || !strings.Contains(err.Error(), address) {
+		t.Errorf("Setup without a server: %v", err)
+	}
+	_, kill = standIn(t, address)
+	defer kill()
+	r.setup()
+	r.consumer(in, nil)
+	p, n = r.publisher(drivers.ConfirmEach, nil)
+	before := in.received()
+	r.send(p, 3, 10)
+	eventually(t, "messages after the restart", func() bool { return in.received() == before+3 })
+}
+
+func TestStandInRefusesALargeAppend(t *testing.T) {
+	_, address := inProcess(t, server.Options{MaxAppendSize: 4000})
+	r := newRig(t, reached(t, address, `{}`), nil)
+	for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmWindow, drivers.ConfirmBatch} {
+		p, n := r.publisher(mode, nil)
+		r.send(p, 10, 1000) // a batch of ten is too much, one alone is not
+		if mode != drivers.ConfirmBatch {
+			r.send(p, 1, 5000)
+		}
+		if err := p.Flush(r.ctx); err != nil {
+			t.Fatal(err)
+		}
+		want, refused := 11, 1
+		if mode == drivers.ConfirmBatch {
+			want, refused = 10, 10
+		}
+		eventually(t, "confirms", func() bool { all, _ := n.confirms(); return all == want })
+		if _, failed := n.confirms(); failed != refused {
+			t.Errorf("%s: %d confirms failed, want %d", mode, failed, refused)
+		}
+		for _, err := range n.errors {
+			if !errors.Is(err, drivers.ErrRejected) {
+				t.Errorf("%s: %v, want ErrRejected", mode, err)
+			}
+		}
+		if n.ends() > 0 {
+			t.Errorf("%s: a refusal broke the link", mode)
+		}
+	}
+}
+
+func TestStandInThatDoesNotAnswer(t *testing.T) {
+	_, address := inProcess(t, server.Options{})
+	r := newRig(t, reached(t, address, `{"confirmTimeout": "300ms"}`), nil)
+	p, n := r.publisher(drivers.ConfirmWindow, nil)
+	r.send(p, 1, 10)
+	eventually(t, "the first confirm", func() bool { all, _ := n.confirms(); return all == 1 })
+	r.stalled.Store(true)
+	defer r.stalled.Store(false)
+	r.send(p, 1, 10)
+	eventually(t, "a confirm that says so", func() bool { _, failed := n.confirms(); return failed == 1 })
+	if !errors.Is(n.errors[0], drivers.ErrClosed) {
+		t.Errorf("no answer in time: %v, want ErrClosed", n.errors[0])
+	}
+	eventually(t, "the end of the link", func() bool { return n.ends() == 1 })
+	start := time.Now()
+	_ = p.Close()
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("Close takes %v", took)
+	}
+}
+
+func TestStandInTimesOutAndParks(t *testing.T) {
+	_, address := inProcess(t, server.Options{Tick: 10 * time.Millisecond})
+	r := newRig(t, reached(t, address, `{"messageTimeout": "100ms", "maxRetryCount": 2}`), nil)
+	p, _ := r.publisher(drivers.ConfirmEach, nil)
+	r.send(p, 1, 10)
+	in := &heard{}
+	// Acknowledged too late, time and again: the server delivers it twice more and then parks it.
+	r.consumer(in, func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval = drivers.AckInterval, time.Hour })
+	eventually(t, "the message three times", func() bool { return in.received() == 3 })
+	time.Sleep(250 * time.Millisecond)
+	if n := in.received(); n != 3 {
+		t.Errorf("it is delivered %d times, want 3", n)
+	}
+	for i, d := range in.got {
+		if want := []drivers.Tristate{drivers.No, drivers.Yes, drivers.Yes}[i]; d.Redelivered != want {
+			t.Errorf("delivery %d says redelivered %v, want %v", i, d.Redelivered, want)
+		}
+	}
+}
+
+// Consumers beyond what a connection carries are told so, in time.
+func TestStandInConnectionIsFull(t *testing.T) {
+	_, address := inProcess(t, server.Options{})
+	r := newRig(t, reached(t, address, `{}`), nil)
+	for range callsPerConnection {
+		r.consumer(&heard{}, nil)
+	}
+	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach, Connection: 1}
+	ctx, cancel := contextFor(r, 300*time.Millisecond)
+	defer cancel()
+	_, err := r.session.Consumer(ctx, spec, (&heard{}).handle)
+	if err == nil || !strings.Contains(err.Error(), "100 calls") {
+		t.Errorf("consumer 101 of a connection: %v", err)
+	}
+	spec.Connection = 2
+	c, err := r.session.Consumer(r.ctx, spec, (&heard{}).handle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+}
+
+// Whoever closes with everything acknowledged leaves nothing behind, even if the last acknowledgements are more than a connection takes at once.
+func TestStandInTakesTheLastAcknowledgements(t *testing.T) {
+	_, address := inProcess(t, server.Options{})
+	r := newRig(t, reached(t, address, `{}`), nil)
+	p, n := r.publisher(drivers.ConfirmBatch, func(s *drivers.PublisherSpec) { s.Batch = 1000 })
+	const all = 6000
+	r.send(p, all, 10)
+	eventually(t, "confirms", func() bool { confirmed, _ := n.confirms(); return confirmed == all })
+	in := &heard{}
+	c := r.consumer(in, func(s *drivers.ConsumerSpec) {
+		s.Ack, s.AckEvery, s.Batch, s.Prefetch = drivers.AckEvery, 2*all, 100, 2*all
+	})
+	eventually(t, "messages", func() bool { return in.received() == all })
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rest := &heard{}
+	r.consumer(rest, nil)
+	r.send(p, 1000, 10)
+	eventually(t, "what comes next", func() bool { return rest.received() >= 1000 })
+	if n := rest.received(); n > 1000 {
+		t.Errorf("%d messages come again that were acknowledged", n-1000)
+	}
+}
+
+func TestStandInSessionLeavesNoGoroutine(t *testing.T) {
+	_, address := inProcess(t, server.Options{})
+	before := runtime.NumGoroutine()
+	for range 3 {
+		r := newRig(t, reached(t, address, `{}`), nil)
+		p, _ := r.publisher(drivers.ConfirmWindow, nil)
+		r.consumer(&heard{}, nil)
+		r.send(p, 50, 10)
+		if _, err := r.session.Probe(r.ctx); err != nil {
+			t.Error(err)
+		}
+		if err := r.session.Close(); err != nil { // over open parts
+			t.Error(err)
+		}
+	}
+	eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before+12 }) // listeners of Forward
+}
+
+func TestProbeCountsWhatIsThere(t *testing.T) {
+	_, address := inProcess(t, server.Options{})
+	r := newRig(t, reached(t, address, `{}`), func(t *drivers.Topology) { t.Queues, t.Subscriptions, t.Consumers = 2, 2, 4 })
+	p, _ := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) { s.Queue = 1 })
+	blocked := &heard{react: func(drivers.Delivery) error { time.Sleep(50 * time.Millisecond); return nil }}
+	r.consumer(blocked, func(s *drivers.ConsumerSpec) { s.Queue, s.Subscription, s.Prefetch = 1, 1, 5 })
+	figures := func() map[drivers.FigureName]float64 {
+		all, err := r.session.Probe(r.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := map[drivers.FigureName]float64{}
+		for _, f := range all {
+			named[f.Name] = f.Value
+		}
+		return named
+	}
+	if first := figures(); len(first) != 3 || first[drivers.FigureConsumers] != 1 || first[drivers.FigureLag] != 0 {
+		t.Errorf("before anything was sent: %v", first)
+	}
+	r.send(p, 20, 10)
+	eventually(t, "five under way", func() bool { return figures()[drivers.FigureUnacked] == 5 })
+	then := figures()
+	if lag := then[drivers.FigureLag]; lag != 40 { // twenty for each subscription, and no checkpoint yet
+		t.Errorf("the lag is %v, want 40", lag)
+	}
+	r.send(p, 10, 10)
+	if rate := figures()[drivers.FigurePublishRate]; rate <= 0 {
+		t.Errorf("ten more messages are a rate of %v", rate)
+	}
+}
+
+func TestMaxCountForgets(t *testing.T) {
+	_, address := inProcess(t, server.Options{})
+	r := newRig(t, reached(t, address, `{"maxCount": 5}`), nil)
+	p, _ := r.publisher(drivers.ConfirmEach, nil)
+	for i := range 20 {
+		if err := p.Publish(r.ctx, drivers.Message{Body: fmt.Append(nil, i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := &heard{}
+	r.consumer(in, nil)
+	eventually(t, "the last five", func() bool { return in.received() == 5 })
+	if first := string(in.got[0].Body); first != "15" {
+		t.Errorf("the oldest message is %s, want 15", first)
+	}
+}

@@ -1,0 +1,194 @@
+package eventstore
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"lockstep/pkg/drivers"
+	"lockstep/test/eventstored/server"
+)
+
+func contextFor(r *rig, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.ctx, d)
+}
+
+// certificate makes one for a host, signed by itself, and writes it to a file.
+func certificate(t *testing.T, host string) (c tls.Certificate, file string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &from, &from, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
+}
+
+// TLS goes through Forward, and still it is the server's own name that its certificate has to have.
+func TestStandInWithTLS(t *testing.T) {
+	c, file := certificate(t, "localhost")
+	_, address := inProcess(t, server.Options{Credentials: credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{c}})})
+	_, port, _ := net.SplitHostPort(address)
+	url := func(host, more string) json.RawMessage {
+		text, _ := json.Marshal(map[string]string{"url": "esdb://admin:changeit@" + host + ":" + port + more})
+		return text
+	}
+	r := newRig(t, url("localhost", "?tlsCaFile="+file), nil)
+	p, _ := r.publisher(drivers.ConfirmEach, nil)
+	in := &heard{}
+	r.consumer(in, nil)
+	r.send(p, 3, 10)
+	eventually(t, "messages", func() bool { return in.received() == 3 })
+	if _, err := r.session.Probe(r.ctx); err != nil {
+		t.Error(err)
+	}
+	newRig(t, url("127.0.0.1", "?tlsVerifyCert=false"), nil)
+	for host, want := range map[string]string{"127.0.0.1": "IP SANs", "localhost": "unknown authority"} {
+		options := url(host, "?tlsCaFile="+file)
+		if host == "localhost" {
+			options = url(host, "")
+		}
+		_, err := driver{}.Open(r.ctx, options, r.env())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want it to say %q", host, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "changeit") {
+			t.Errorf("the error holds the password: %v", err)
+		}
+	}
+	_, err := driver{}.Open(r.ctx, json.RawMessage(`{"url": "esdb://`+address+`?tls=false"}`), r.env())
+	if err == nil || !strings.Contains(err.Error(), "tls=true or tls=false") {
+		t.Errorf("no TLS towards a server with it: %v", err)
+	}
+}
+
+func TestStandInCluster(t *testing.T) {
+	s, leader := inProcess(t, server.Options{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.ServeFollower(l) }()
+	follower := l.Addr().String()
+	urls, _ := json.Marshal(map[string]any{"urls": []string{"esdb://" + follower + "?tls=false", "esdb://" + leader + "?tls=false"}})
+	r := newRig(t, urls, nil)
+	d, err := r.session.Describe(r.ctx)
+	if err != nil || len(d.Members) != 2 || !slices.IsSorted(d.Members) {
+		t.Errorf("Describe: %+v, %v", d, err)
+	}
+	at := func(node drivers.Node) string {
+		p, n := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) { s.Node, s.Connection = node, drivers.Exclusive })
+		r.send(p, 1, 10)
+		if _, failed := n.confirms(); failed > 0 {
+			t.Errorf("node %s: %v", node, n.errors)
+		}
+		return p.(*publisher).link.address
+	}
+	for node, want := range map[drivers.Node]string{drivers.AnyNode: leader, nodeLeader: leader, nodeFollower: follower, "0": follower, "1": leader} {
+		if got := at(node); got != want {
+			t.Errorf("node %s is at %s, want %s", node, got, want)
+		}
+	}
+	in := &heard{}
+	r.consumer(in, nil)
+	eventually(t, "messages from both nodes", func() bool { return in.received() == 5 })
+	_, err = r.session.Consumer(r.ctx, drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach, Node: "0"}, in.handle)
+	if err == nil || !strings.Contains(err.Error(), "leader") {
+		t.Errorf("a consumer at the follower: %v", err)
+	}
+	s.Stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeclare(t *testing.T) {
+	use := drivers.Use{Mode: drivers.ConfirmEach, Publishers: 1, Consumers: 1, PublisherNode: drivers.AnyNode, ConsumerNode: drivers.AnyNode, QueueNode: drivers.AnyNode}
+	said := func(options string, change func(*drivers.Use)) drivers.Declaration {
+		u := use
+		if change != nil {
+			change(&u)
+		}
+		return declare(json.RawMessage(options), u)
+	}
+	const one, two = `{"url": "esdb://a:2113?tls=false"}`, `{"urls": ["esdb://a", "esdb://b"]}`
+	if d := said(one, nil); len(d.Unfit)+len(d.Notes) > 0 || !d.Promises.ConfirmedKept || d.Promises.NoDuplicates || d.Promises.Ordered || d.Capabilities.Nodes {
+		t.Errorf("one node: %+v", d)
+	}
+	if d := said(two, nil); !d.Capabilities.Nodes || !strings.Contains(d.Label, "majority") {
+		t.Errorf("two nodes: %+v", d)
+	}
+	if d := said(`{"url": "esdb://a", "maxCount": 10}`, nil); d.Promises.ConfirmedKept || !strings.Contains(d.Label, "last 10") {
+		t.Errorf("a bounded stream keeps everything: %+v", d)
+	}
+	for name, c := range map[string]struct {
+		options string
+		change  func(*drivers.Use)
+		want    string
+	}{
+		"index":             {two, func(u *drivers.Use) { u.PublisherNode = "2" }, "2 urls"},
+		"follower of one":   {one, func(u *drivers.Use) { u.PublisherNode = nodeFollower }, "give urls"},
+		"consumer":          {two, func(u *drivers.Use) { u.ConsumerNode = nodeFollower }, "leader's alone"},
+		"queue":             {two, func(u *drivers.Use) { u.QueueNode = "1" }, "cannot be placed"},
+		"no options":        {`{}`, nil, "give one of url"},
+		"discovery":         {`{"url": "esdb+discover://a"}`, nil, "urls"},
+		"unlike urls":       {`{"urls": ["esdb://a", "esdb://b?tls=false"]}`, nil, "number 1"},
+		"two hosts in one":  {`{"url": "esdb://a,b:1"}`, nil, ""},
+		"unknown parameter": {`{"url": "esdb://a?nodePreference=leader"}`, nil, "nodePreference"},
+		"buffers":           {`{"url": "esdb://a", "readBatchSize": 500}`, nil, "smaller than"},
+		"strategy":          {`{"url": "esdb://a", "strategy": "Fair"}`, nil, "RoundRobin"},
+	} {
+		d := said(c.options, c.change)
+		if name == "two hosts in one" {
+			continue // a host of that name is not found, which is said when it is dialled
+		}
+		if len(d.Unfit) != 1 || !strings.Contains(d.Unfit[0], c.want) {
+			t.Errorf("%s: %v, want it to say %q", name, d.Unfit, c.want)
+		}
+	}
+	if d := said(one, func(u *drivers.Use) { u.Mode, u.Publishers = drivers.ConfirmWindow, 2 }); len(d.Notes) != 1 {
+		t.Errorf("200 appends at a time: %v", d.Notes)
+	}
+	if d := said(`{"url": "esdb://a", "messageTimeout": "0s"}`, func(u *drivers.Use) { u.Consumers = 200 }); len(d.Notes) != 2 || !strings.Contains(d.Label, "RoundRobin") {
+		t.Errorf("200 consumers without a time-out: %v, %s", d.Notes, d.Label)
+	}
+}
+
+func TestCredentialsNeedTLS(t *testing.T) {
+	_, err := driver{}.Open(limited(t), json.RawMessage(`{"url": "esdb://admin:changeit@127.0.0.1:1?tls=false"}`), drivers.Env{})
+	if err == nil || !strings.Contains(err.Error(), "need TLS") || strings.Contains(err.Error(), "changeit") {
+		t.Errorf("user and password without TLS: %v", err)
+	}
+	_, err = driver{}.Open(limited(t), json.RawMessage(`{"url": "esdb://admin:changeit@h:p/x"}`), drivers.Env{})
+	if err == nil || strings.Contains(err.Error(), "changeit") {
+		t.Errorf("a url that is none: %v", err)
+	}
+}

@@ -1,0 +1,215 @@
+package eventstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// rig is a session with a topology, both gone at the end of the test.
+type rig struct {
+	t        testing.TB
+	ctx      context.Context
+	session  *session
+	topology drivers.Topology
+	dials    atomic.Int64
+	stalled  atomic.Bool // nothing passes any more
+}
+
+var rigs atomic.Int64
+
+func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology)) *rig {
+	t.Helper()
+	r := &rig{t: t, ctx: limited(t)}
+	r.topology = drivers.Topology{
+		Name: fmt.Sprintf("test-%d-%d", time.Now().UnixNano(), rigs.Add(1)), Queues: 1, Subscriptions: 1, Bindings: 1,
+		QueueNode: drivers.AnyNode, Persistent: true, Publishers: 1, Consumers: 1,
+	}
+	if change != nil {
+		change(&r.topology)
+	}
+	opened, err := driver{}.Open(r.ctx, options, r.env())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.session = opened.(*session)
+	t.Cleanup(func() {
+		if err := r.session.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.setup()
+	return r
+}
+
+func (r *rig) setup() {
+	r.t.Helper()
+	if err := r.session.Setup(r.ctx, r.topology); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// env dials as is, and forwards as the agent does.
+func (r *rig) env() drivers.Env {
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		r.dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	return drivers.Env{Dial: dial, Event: func(drivers.EventKind, string) {}, Forward: func(ctx context.Context, address string) (string, error) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", err
+		}
+		r.t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				near, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go r.relay(dial, near, address)
+			}
+		}()
+		return l.Addr().String(), nil
+	}}
+}
+
+func (r *rig) relay(dial func(context.Context, string, string) (net.Conn, error), near net.Conn, address string) {
+	defer near.Close()
+	far, err := dial(context.Background(), "tcp", address)
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	go func() {
+		_, _ = io.Copy(far, near)
+		_ = far.Close()
+	}()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := far.Read(buffer)
+		for r.stalled.Load() {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if _, failed := near.Write(buffer[:n]); err != nil || failed != nil {
+			return
+		}
+	}
+}
+
+// heard is what publishers and consumers heard.
+type heard struct {
+	mu        sync.Mutex
+	confirmed int
+	errors    []error
+	got       []drivers.Delivery
+	closed    []error
+	react     func(drivers.Delivery) error
+}
+
+func (n *heard) onConfirm(_ uint64, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.confirmed++
+	if err != nil {
+		n.errors = append(n.errors, err)
+	}
+}
+
+func (n *heard) onClosed(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = append(n.closed, err)
+}
+
+func (n *heard) handle(batch []drivers.Delivery) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, d := range batch {
+		d.Body = append([]byte(nil), d.Body...)
+		n.got = append(n.got, d)
+	}
+	if n.react != nil {
+		return n.react(batch[0])
+	}
+	return nil
+}
+
+func (n *heard) confirms() (all, failed int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.confirmed, len(n.errors)
+}
+
+func (n *heard) received() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.got)
+}
+
+func (n *heard) ends() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.closed)
+}
+
+func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) (drivers.Publisher, *heard) {
+	r.t.Helper()
+	n := &heard{}
+	spec := drivers.PublisherSpec{
+		Topology: r.topology, Mode: mode, Window: 1000, Batch: 10, Persistent: true, Node: drivers.AnyNode,
+		OnConfirm: n.onConfirm, OnClosed: n.onClosed,
+	}
+	if change != nil {
+		change(&spec)
+	}
+	p, err := r.session.Publisher(r.ctx, spec)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = p.Close() })
+	return p, n
+}
+
+func (r *rig) consumer(n *heard, change func(*drivers.ConsumerSpec)) drivers.Consumer {
+	r.t.Helper()
+	spec := drivers.ConsumerSpec{
+		Topology: r.topology, Prefetch: 100, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: 1, OnClosed: n.onClosed,
+	}
+	if change != nil {
+		change(&spec)
+	}
+	c, err := r.session.Consumer(r.ctx, spec, n.handle)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// send publishes n messages of a size.
+func (r *rig) send(p drivers.Publisher, n, size int) {
+	r.t.Helper()
+	for i := range n {
+		if err := p.Publish(r.ctx, drivers.Message{Token: uint64(i), Body: make([]byte, size)}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for: %s", what)
+		}
+	}
+}
