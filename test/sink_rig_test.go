@@ -196,10 +196,12 @@ func silent(t *testing.T) string {
 	}
 	t.Cleanup(func() { l.Close() })
 	go func() {
-		for {
-			if _, err := l.Accept(); err != nil { // the connections end with the test
-				return
-			}
+		var held []net.Conn // the collector of garbage would close them
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			held = append(held, c)
+		}
+		for _, c := range held {
+			c.Close()
 		}
 	}()
 	return "http://" + l.Addr().String()

@@ -89,6 +89,9 @@ func documentedQuery(t *testing.T, bucket, run string) string {
 	return strings.NewReplacer(`"lockstep")`, fmt.Sprintf("%q)", bucket), `"RUN"`, fmt.Sprintf("%q", run), "10.0", fmt.Sprint(measuredFor.Seconds())+".0").Replace("from(" + query)
 }
 
+// oneCell leaves one cell of the small matrix.
+var oneCell = []string{"--set", "axes.threads=[1]"}
+
 // TestSinkRefused: a wrong token or an unknown bucket costs the points, and nothing else; the record says so.
 func TestSinkRefused(t *testing.T) {
 	db := influxOf(t)
@@ -104,7 +107,7 @@ func TestSinkRefused(t *testing.T) {
 			c.change(&wrong)
 			wrong.t = t
 			wrong.use()
-			r := sunk(t, "")
+			r := sunk(t, "", oneCell...)
 			d := r.account()
 			if d.Written != 0 || d.Why[c.why] != d.Dropped || d.LastError == "" || !strings.Contains(r.text, c.why) {
 				t.Errorf("delivered %+v, want all dropped as %q, and the summary to say so", d, c.why)
@@ -120,7 +123,7 @@ func TestSinkInfluxKilled(t *testing.T) {
 	db := influxOf(t)
 	t.Setenv("SINK_TOKEN", db.token)
 	ctl, dir := sinking(t, fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:SINK_TOKEN}"}`, db.url, db.org, db.bucket),
-		"--set", `cell.measure="10s"`, "--set", "axes.threads=[1]")
+		append(oneCell, "--set", `cell.measure="10s"`)...)
 	run := ""
 	eventually(t, "the run begins", 20*time.Second, func() bool {
 		var err error
@@ -146,12 +149,12 @@ func TestSinkInfluxKilled(t *testing.T) {
 
 // TestSinkHanging: an InfluxDB that takes connections and says nothing costs no run more than the wait at its end, and every point is counted.
 func TestSinkHanging(t *testing.T) {
-	free := sunk(t, "", "--no-influx")
+	free := sunk(t, "", append(oneCell, "--no-influx")...)
 	if len(free.delivered) != 0 || strings.Contains(free.text, "InfluxDB") {
 		t.Errorf("without InfluxDB there is an account of it: %+v", free.delivered)
 	}
 	t.Setenv("SINK_TOKEN", "h1dden-t0ken")
-	r := sunk(t, fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`, silent(t)))
+	r := sunk(t, fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`, silent(t)), oneCell...)
 	d := r.account()
 	if d.Written != 0 || !strings.Contains(d.LastError, "no answer") {
 		t.Errorf("delivered %+v, want nothing for want of an answer", d)

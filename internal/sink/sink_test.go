@@ -25,7 +25,7 @@ const secret = "s3cret-token/+="
 // quick is a tuning for tests: what takes seconds in life takes tens of milliseconds.
 var quick = Tuning{Linger: 5 * time.Millisecond, Request: 100 * time.Millisecond, Flush: 400 * time.Millisecond, LeastPause: 5 * time.Millisecond, MostPause: 20 * time.Millisecond}
 
-func targetOf(t *testing.T, url string) Target {
+func targetOf(t testing.TB, url string) Target {
 	t.Helper()
 	to, err := Resolve(plan.Influx{URL: url, Org: "bench", Bucket: "lock step", Token: "${env:TOKEN}"},
 		func(string) (string, bool) { return secret, true }, nil)
@@ -204,7 +204,7 @@ func TestAwayForAWhile(t *testing.T) {
 }
 
 // hanging accepts connections and never answers.
-func hanging(t *testing.T) string {
+func hanging(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +253,12 @@ func TestNobodyWaits(t *testing.T) {
 		}
 		return false
 	})
-	for name, url := range map[string]string{"hanging": hanging(t), "nobody": closed.URL, "endless": endless.URL, "drip": drip.URL, "unknown": "http://no-such-host.invalid"} {
+	full := serve(t, func(_ int, w http.ResponseWriter) bool {
+		w.Header().Set("Retry-After", "3600")
+		http.Error(w, "no space left on device", http.StatusServiceUnavailable)
+		return false
+	})
+	for name, url := range map[string]string{"full": full.URL, "hanging": hanging(t), "nobody": closed.URL, "endless": endless.URL, "drip": drip.URL, "unknown": "http://no-such-host.invalid"} {
 		t.Run(name, func(t *testing.T) {
 			tune := quick
 			tune.Queue = 10

@@ -1,0 +1,31 @@
+package sink
+
+import (
+	"testing"
+	"time"
+
+	"lockstep/internal/record"
+)
+
+// BenchmarkSnapshot is what a sink costs the follower of a run: once a second for each agent.
+func BenchmarkSnapshot(b *testing.B) {
+	x := newWorld(nil)
+	x.steady(time.Second)
+	one := record.Snapshot{Task: x.task.ID, Epoch: x.epoch}
+	for _, s := range x.snapshots {
+		one.Windows = append(one.Windows, s.Windows...)
+	}
+	db := hanging(b)
+	s := Open(targetOf(b, db), Tuning{Flush: time.Millisecond}, "test", nil)
+	defer s.Close(b.Context())
+	s.Begin(x.run)
+	s.Start(x.start())
+	for i := 0; b.Loop(); i++ {
+		one.Agent, one.Seq, one.At = x.agents[i%2].name, uint64(i), int64(i)*int64(time.Second)
+		for j := range one.Windows {
+			w := &one.Windows[j]
+			w.Index, w.Start = i, one.At
+		}
+		s.Snapshot(one)
+	}
+}
