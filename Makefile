@@ -1,4 +1,5 @@
 # make test        everything, with the real brokers it installs and starts on 127.0.0.1
+# make lab         downloads and builds those brokers, and starts nothing
 # make test-quick  what needs only Go
 # make test-long   soaks and large fleets, on top of test
 # make bench       the benchmarks of engine and harness tax
@@ -7,11 +8,14 @@ GO ?= go
 LAB := $(GO) run ./test/lab
 export CGO_ENABLED ?= 1
 
-.PHONY: test test-quick test-long suites bench lint
+.PHONY: test lab test-quick test-long bench lint
 
 test:
 	$(GO) build ./...
-	$(LAB) run rabbitmq rabbitmq3 -- $(MAKE) --no-print-directory suites
+	GO=$(GO) bash test/suites.sh
+
+lab:
+	$(LAB) install all kafka-tools perftest
 
 test-quick:
 	$(GO) build ./...
@@ -19,9 +23,6 @@ test-quick:
 
 test-long: test
 	LOCKSTEP_LONG=1 $(GO) test -race -v -timeout 60m -run Soak ./test
-
-suites:
-	bash test/suites.sh
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/engine ./internal/record ./internal/matrix ./internal/clock ./internal/controller

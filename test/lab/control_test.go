@@ -69,9 +69,12 @@ func TestFailureHalfWay(t *testing.T) {
 	for _, p := range slices.Concat(l.plans[0].Processes, l.plans[2].Processes) {
 		pids = append(pids, p.PID())
 	}
+	if pids[0] == 0 || pids[1] == 0 {
+		t.Errorf("process numbers %v: what is good was not started", pids)
+	}
 	l.stop()
 	for _, pid := range pids {
-		if pid == 0 || running(pid) {
+		if pid != 0 && running(pid) {
 			t.Errorf("process %d is left", pid)
 		}
 	}

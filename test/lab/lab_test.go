@@ -14,7 +14,8 @@ import (
 func TestParse(t *testing.T) {
 	faulty := [][]string{
 		nil, {"walk"}, {"run", "rabbitmq"}, {"run", "--", "true"}, {"up", "kafkaesque"}, {"up", "rabbitmq", "--", "true"},
-		{"up", "--kep", "rabbitmq"}, {"up", "all", "kafkaesque"}, {"list", "rabbitmq"}, {"up"},
+		{"up", "--kep", "rabbitmq"}, {"up", "all", "kafkaesque"}, {"list", "rabbitmq"}, {"up"}, {"install"},
+		{"install", "nats", "--", "true"},
 	}
 	for _, args := range faulty {
 		if _, err := parse(args); err == nil {

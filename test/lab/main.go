@@ -21,6 +21,7 @@ const usage = `The lab starts real brokers on 127.0.0.1, on free ports, for test
 
   go run ./test/lab run [--keep] PART... -- COMMAND ARGS...   start, run the command, stop; its exit code is the lab's
   go run ./test/lab up [--keep] PART...                       start, print the environment, stop at Ctrl-C
+  go run ./test/lab install PART...                           download and build, start nothing
   go run ./test/lab list                                      print the parts
 
 Parts, or "all" for each that has a broker:
@@ -66,6 +67,7 @@ type order struct {
 	command []string // empty: until a signal comes
 	keep    bool
 	list    bool
+	install bool // and do no more
 }
 
 func parse(args []string) (order, error) {
@@ -74,9 +76,10 @@ func parse(args []string) (order, error) {
 		o.list = true
 		return o, nil
 	}
-	if len(args) == 0 || (args[0] != "run" && args[0] != "up") {
-		return o, errors.New("lab: say run, up or list")
+	if len(args) == 0 || !slices.Contains([]string{"run", "up", "install"}, args[0]) {
+		return o, errors.New("lab: say run, up, install or list")
 	}
+	o.install = args[0] == "install"
 	before := args[1:]
 	if i := slices.Index(before, "--"); i >= 0 {
 		before, o.command = before[:i], before[i+1:]
@@ -96,8 +99,8 @@ func parse(args []string) (order, error) {
 		return o, errors.New("lab: name at least one part")
 	case args[0] == "run" && len(o.command) == 0:
 		return o, errors.New("lab: run needs a command after --")
-	case args[0] == "up" && len(o.command) > 0:
-		return o, errors.New("lab: up takes no command")
+	case args[0] != "run" && len(o.command) > 0:
+		return o, fmt.Errorf("lab: %s takes no command", args[0])
 	}
 	return o, nil
 }
@@ -112,11 +115,17 @@ func (o order) execute(interrupts <-chan os.Signal, stdout, stderr io.Writer) (i
 	defer lab.stop()
 
 	started := make(chan error, 1)
-	go func() { started <- lab.start(ctx, o.parts) }()
+	go func() {
+		if o.install {
+			started <- meetAll(ctx, lab.site, o.parts)
+			return
+		}
+		started <- lab.start(ctx, o.parts)
+	}()
 	select {
 	case err := <-started:
-		if err != nil {
-			return 1, err
+		if err != nil || o.install {
+			return exitCode(err), err
 		}
 	case s := <-interrupts:
 		cancel()
@@ -129,6 +138,13 @@ func (o order) execute(interrupts <-chan os.Signal, stdout, stderr io.Writer) (i
 		return 0, nil
 	}
 	return runCommand(o.command, lab.env, interrupts, stdout, stderr)
+}
+
+func exitCode(err error) int {
+	if err != nil {
+		return 1
+	}
+	return 0
 }
 
 // runCommand runs the command in a process group of its own, so that a Ctrl-C reaches it once: from here.

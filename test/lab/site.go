@@ -19,6 +19,7 @@ import (
 type site struct {
 	programs string // what was downloaded or built once for all labs of this user
 	dir      string // of this lab alone
+	owned    *os.File
 
 	mu        sync.Mutex
 	out       io.Writer
@@ -40,10 +41,16 @@ func newSite(out io.Writer) (*site, error) {
 			return nil, fmt.Errorf("make a folder for the brokers' files: %w", err)
 		}
 	}
+	if err := removeLeftovers(labs); err != nil {
+		return nil, err
+	}
 	if s.dir, err = os.MkdirTemp(labs, time.Now().Format("0102-150405-")); err != nil {
 		return nil, fmt.Errorf("make a folder for the brokers' files: %w", err)
 	}
-	return s, os.Mkdir(filepath.Join(s.dir, "bin"), 0o700)
+	if s.owned, err = own(s.dir); err != nil {
+		return nil, err
+	}
+	return s, os.Mkdir(s.bin(""), 0o700)
 }
 
 // say tells the user what is going on.
@@ -64,8 +71,11 @@ func (s *site) close(keep bool) error {
 		_ = r.Close()
 	}
 	s.reserved = nil
+	if s.owned != nil {
+		defer s.owned.Close()
+	}
 	if keep {
-		return nil
+		return os.Remove(filepath.Join(s.dir, owner))
 	}
 	return os.RemoveAll(s.dir)
 }

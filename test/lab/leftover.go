@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// owner is a file in a lab's folder that the lab has locked for as long as it lives. A folder that is to be kept has none.
+const owner = ".owner"
+
+// own marks a folder as that of this lab.
+func own(dir string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(dir, owner), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
+	}
+	return file, nil
+}
+
+// removeLeftovers removes the folders of labs that were killed. One that is younger than a minute may not be locked yet.
+func removeLeftovers(labs string) error {
+	entries, err := os.ReadDir(labs)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		dir := filepath.Join(labs, e.Name())
+		mark, err := os.Stat(filepath.Join(dir, owner))
+		if err != nil || time.Since(mark.ModTime()) < time.Minute {
+			continue
+		}
+		file, err := own(dir)
+		if err != nil {
+			continue // it lives
+		}
+		err = os.RemoveAll(dir)
+		_ = file.Close()
+		if err != nil {
+			return fmt.Errorf("remove what a killed lab left: %w", err)
+		}
+	}
+	return nil
+}
