@@ -37,6 +37,9 @@ func TestShippedMatricesLoad(t *testing.T) {
 				continue
 			}
 			for _, x := range run.Excluded {
+				if x.Kind == "skipped" || file == "full.cue" && x.Reason != "" {
+					continue
+				}
 				t.Errorf("%s, short %v: %s is %s: %s", file, short, plan.Cell{Coordinates: x.Coordinates}.Name(), x.Kind, x.Reason)
 			}
 			if n, known := want[file]; known && len(run.Cells) != n[i] {

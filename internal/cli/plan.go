@@ -66,13 +66,11 @@ func writePlan(out io.Writer, run plan.Run) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, cell := range run.Cells {
-		for _, note := range cell.Notes {
-			fmt.Fprintf(w, "\nNOTE\t%s\t%s\n", cell.Name(), note)
-		}
+	for _, note := range run.Notes() {
+		fmt.Fprintf(out, "\nnote: %s\n", note)
 	}
 	if len(run.Excluded) == 0 {
-		return w.Flush()
+		return nil
 	}
 	fmt.Fprintf(w, "\nLEFT OUT\t%s\tWHY\n", strings.ToUpper(strings.Join(run.Axes, "\t")))
 	for _, x := range run.Excluded {

@@ -360,3 +360,34 @@ func (r Run) Tasks() []Task {
 	}
 	return tasks
 }
+
+// Notes lists what drivers remark about the run's cells, each remark once for each broker.
+func (r Run) Notes() []string {
+	type remark struct{ broker, text string }
+	var order []remark
+	cells, first := map[remark]int{}, map[remark]string{}
+	all := map[string]int{}
+	for _, c := range r.Cells {
+		all[c.Broker.Name]++
+		for _, text := range c.Notes {
+			x := remark{c.Broker.Name, text}
+			if cells[x]++; cells[x] == 1 {
+				order = append(order, x)
+				first[x] = c.Name()
+			}
+		}
+	}
+	lines := make([]string, len(order))
+	for i, x := range order {
+		switch n := cells[x]; {
+		case n == 1:
+			lines[i] = first[x]
+		case n == all[x.broker]:
+			lines[i] = "broker=" + x.broker
+		default:
+			lines[i] = fmt.Sprintf("%s and %d more of broker=%s", first[x], n-1, x.broker)
+		}
+		lines[i] += ": " + x.text
+	}
+	return lines
+}

@@ -40,13 +40,11 @@ func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// Warnings lists what a reader of the numbers ought to know besides, one line a cell and warning, in the order of the matrix.
+// Warnings lists what a reader of the numbers ought to know besides: what drivers remark, then one line a cell and warning, in the order
+// of the matrix.
 func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
-	var lines []string
+	lines := run.Notes()
 	for _, c := range newBuilder(run, outcomes).cells {
-		for _, note := range c.cell.Notes {
-			lines = append(lines, c.name()+": "+note)
-		}
 		for _, o := range c.outcomes {
 			for _, w := range o.Warnings {
 				if line := c.name() + ": " + w; !slices.Contains(lines, line) {
