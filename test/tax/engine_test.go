@@ -10,6 +10,7 @@ import (
 
 	"lockstep/internal/clock"
 	harness "lockstep/internal/engine"
+	"lockstep/internal/netsim"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
@@ -37,8 +38,10 @@ func engine(b *testing.B, s subject, w work) sample {
 	d, err := drivers.Lookup(s.name)
 	must(b, err)
 	var e *harness.Engine
+	forwarder := netsim.NewForwarder(new(net.Dialer).DialContext)
+	defer func() { must(b, forwarder.Close()) }()
 	session, err := d.Open(ctx, s.options, drivers.Env{
-		Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Dir: b.TempDir(),
+		Dial: new(net.Dialer).DialContext, Forward: forwarder.Forward, Log: slog.New(slog.DiscardHandler), Dir: b.TempDir(),
 		Event: func(kind drivers.EventKind, detail string) { b.Errorf("%s: %s", kind, detail) },
 	})
 	must(b, err)

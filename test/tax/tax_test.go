@@ -56,8 +56,13 @@ type subject struct {
 
 // compare prints the tax for all modes and sizes.
 func compare(b *testing.B, s subject) {
+	d, err := drivers.Lookup(s.name)
+	must(b, err)
 	table := []string{"\tbare msg/s\tengine msg/s\tratio (quartiles)\textra CPU ns/msg (quartiles)\tbare CPU ns/msg\tmessages"}
 	for _, mode := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmEach, drivers.FireAndForget} {
+		if !slices.Contains(d.Info().Declare(s.options, drivers.Use{Mode: mode}).Capabilities.Modes, mode) {
+			continue
+		}
 		for _, size := range []int{100, 1024} {
 			w := work{mode: mode, size: size}
 			b.Run(strings.ReplaceAll(w.String(), " ", "-"), func(b *testing.B) {
