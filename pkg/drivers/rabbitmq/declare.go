@@ -57,6 +57,7 @@ func capabilities(o *options) drivers.Capabilities {
 		UnlimitedPrefetch: !isStream,
 		Subscriptions:     routes || isStream,
 		Bindings:          routes && o.Exchange.Type != exchangeFanout,
+		Churn:             routes && o.Exchange.Type != exchangeFanout && !isStream,
 		Nodes:             len(o.urls()) > 1,
 		Redelivery:        !isStream,
 		Streams:           true,
@@ -121,6 +122,9 @@ func unfitQueue(o *options, use drivers.Use) []string {
 	if o.Queue.Type != classic && o.Queue.Durable != nil && !*o.Queue.Durable {
 		reasons = append(reasons, o.Queue.Type+" queues are always durable")
 	}
+	if _, ha := o.Policy["ha-mode"]; ha && o.Queue.Type != classic {
+		reasons = append(reasons, "ha-mode mirrors classic queues only: "+o.Queue.Type+" queues have replicas of their own")
+	}
 	if o.Queue.Type == quorum && o.Queue.Overflow == "reject-publish-dlx" {
 		reasons = append(reasons, "quorum queues do not know overflow reject-publish-dlx")
 	}
@@ -166,7 +170,7 @@ func label(o *options, use drivers.Use) string {
 		kind, confirm = "classic transient", "in memory"
 	}
 	if o.mirrored() {
-		kind, confirm = kind+" mirrored", confirm+" on every mirror"
+		kind, confirm = kind+" mirrored ("+o.mirroring()+")", confirm+" on every mirror"
 	} else if o.Queue.Type == classic {
 		confirm += " of one node"
 	}

@@ -36,15 +36,20 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if err != nil {
 		return nil, err
 	}
+	plugins, err := newMetrics(o.Prometheus, env.Aside())
+	if err != nil {
+		return nil, err
+	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &session{
-		options: o, endpoints: endpoints, heartbeat: heartbeat, env: env, api: api,
+		options: o, endpoints: endpoints, heartbeat: heartbeat, env: env, api: api, metrics: plugins,
 		links: map[*link]struct{}{}, shared: map[shareKey]*share{}, offsets: map[string]*offset{}, leaders: map[string]placed{},
 	}
 	if s.admin, err = s.dial(ctx, anywhere); err != nil {
 		api.close()
+		plugins.close()
 		return nil, err
 	}
 	return s, nil
@@ -57,6 +62,9 @@ type session struct {
 	heartbeat time.Duration
 	env       drivers.Env
 	api       *management // nil without the option
+	metrics   *metrics    // nil without the option
+	prober    prober
+	binder    binder
 
 	adminMu sync.Mutex
 	admin   *link // for declarations; replaced when it broke
@@ -90,6 +98,7 @@ func (s *session) Close() error {
 	}
 	wg.Wait()
 	s.api.close()
+	s.metrics.close()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close connections: %w", err)
 	}

@@ -35,6 +35,7 @@ func single(t testing.TB, more string) json.RawMessage {
 	return merge(t, map[string]any{
 		"url":        variable(t, "LOCKSTEP_RABBITMQ_URL"),
 		"management": variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT"),
+		"prometheus": []string{variable(t, "LOCKSTEP_RABBITMQ_PROMETHEUS")},
 	}, more)
 }
 
@@ -43,6 +44,7 @@ func cluster(t testing.TB, more string) json.RawMessage {
 	return merge(t, map[string]any{
 		"urls":       strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","),
 		"management": variable(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT"),
+		"prometheus": strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_PROMETHEUS"), ","),
 	}, more)
 }
 

@@ -40,12 +40,19 @@ func (m *management) close() {
 
 // call sends body (nil: none) as JSON and reads the answer into answer (nil: drop it). segments are escaped.
 func (m *management) call(ctx context.Context, method string, body, answer any, segments ...string) error {
+	return m.send(ctx, method, nil, body, answer, segments...)
+}
+
+func (m *management) send(ctx context.Context, method string, query url.Values, body, answer any, segments ...string) error {
 	if m == nil {
 		return errors.New("ask the management API: the options have no management url")
 	}
 	address := m.base + "/api"
 	for _, segment := range segments {
 		address += "/" + url.PathEscape(segment)
+	}
+	if len(query) > 0 {
+		address += "?" + query.Encode()
 	}
 	var payload io.Reader
 	if body != nil {

@@ -30,6 +30,7 @@ type options struct {
 	URL        string          `json:"url"`
 	URLs       []string        `json:"urls"`
 	Management string          `json:"management"`
+	Prometheus []string        `json:"prometheus"`
 	Queue      queueOptions    `json:"queue"`
 	Exchange   exchangeOptions `json:"exchange"`
 	Policy     map[string]any  `json:"policy"`
@@ -107,6 +108,15 @@ func (o *options) durable(persistent bool) bool {
 func (o *options) mirrored() bool {
 	_, ok := o.Policy["ha-mode"]
 	return ok && o.Queue.Type == classic
+}
+
+// mirroring says in words how the policy mirrors: "ha-mode all", "ha-mode exactly 2".
+func (o *options) mirroring() string {
+	text := fmt.Sprintf("ha-mode %v", o.Policy["ha-mode"])
+	if parameters, given := o.Policy["ha-params"]; given {
+		text += fmt.Sprintf(" %v", parameters)
+	}
+	return text
 }
 
 // queueArguments are the arguments that every queue is declared with.

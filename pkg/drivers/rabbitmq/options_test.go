@@ -24,6 +24,7 @@ func TestErrorsHideSecrets(t *testing.T) {
 		`{"url": "amqp://user:hunter2 @127.0.0.1:1/"}`,
 		`{"url": "amqp://127.0.0.1:1/", "management": "user:hunter2@127.0.0.1"}`,
 		`{"urls": ["amqp://127.0.0.1:1/", "amqp://user:hunter2@127.0.0.1:1/other"]}`,
+		`{"url": "amqp://127.0.0.1:1/", "prometheus": ["user:hunter2@127.0.0.1"]}`,
 	} {
 		_, err := driver{}.Open(t.Context(), json.RawMessage(options), drivers.Env{Dial: (&net.Dialer{}).DialContext})
 		if err == nil {
@@ -105,6 +106,11 @@ func TestDeclare(t *testing.T) {
 			with(func(u *drivers.Use) { u.PublisherNode = "leader" }), "management", nil},
 		{"policy without management", `{` + url + `, "policy": {"ha-mode": "all"}}`, one, "management", nil},
 		{"quorum not durable", `{` + url + `, "queue": {"type": "quorum", "durable": false}}`, one, "always durable", nil},
+		{"mirrors are named", `{` + url + `, "management": "http://h", "policy": {"ha-mode": "exactly", "ha-params": 2}}`, one, "",
+			func(d drivers.Declaration) bool { return strings.Contains(d.Label, "mirrored (ha-mode exactly 2)") }},
+		{"mirrors of a quorum queue", `{` + url + `, "management": "http://h", "policy": {"ha-mode": "all"}, "queue": {"type": "quorum"}}`, one, "mirrors classic queues only", nil},
+		{"bindings come and go", `{` + url + `}`, one, "", func(d drivers.Declaration) bool { return d.Capabilities.Churn }},
+		{"bindings of a fanout do not", `{` + url + `, "exchange": {"type": "fanout"}}`, one, "", func(d drivers.Declaration) bool { return !d.Capabilities.Churn }},
 		{"default exchange does not fan out", `{` + url + `, "exchange": {"type": "default"}}`, one, "", func(d drivers.Declaration) bool {
 			return !d.Capabilities.Bindings && !d.Capabilities.Subscriptions
 		}},

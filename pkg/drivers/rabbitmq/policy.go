@@ -5,10 +5,27 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"lockstep/pkg/drivers"
 )
+
+// lastWithMirrors is the last major release of RabbitMQ that has mirrored classic queues; later ones ignore the policy.
+const lastWithMirrors = 3
+
+// checkServer refuses what this server does not have.
+func (s *session) checkServer() error {
+	s.adminMu.Lock()
+	version, _ := s.admin.Properties["version"].(string)
+	s.adminMu.Unlock()
+	first, _, _ := strings.Cut(version, ".")
+	if major, err := strconv.Atoi(first); err != nil || major <= lastWithMirrors || !s.options.mirrored() {
+		return nil
+	}
+	return fmt.Errorf("%w: RabbitMQ %s has no mirrored classic queues (policy ha-mode), which ended with release %d;"+
+		` use queue: type: "quorum"`, drivers.ErrUnsupported, version, lastWithMirrors)
+}
 
 // putPolicy puts the options' policy on the queues of the topology, before they are declared.
 func (s *session) putPolicy(ctx context.Context, t drivers.Topology) error {
@@ -21,7 +38,7 @@ func (s *session) putPolicy(ctx context.Context, t drivers.Topology) error {
 		"definition": s.options.Policy,
 	}
 	if err := s.api.call(ctx, http.MethodPut, policy, nil, "policies", s.endpoints[0].vhost, t.Name); err != nil {
-		return fmt.Errorf("put policy (mirrored queues need RabbitMQ before 4.0): %w", err)
+		return fmt.Errorf("put policy: %w", err)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ type publisher struct {
 	channel  *amqp.Channel
 	exchange string
 	routes   []route
+	rebinds  bool // messages of an ExtraKey have a route of their own
 	delivery uint8
 
 	notice   *drivers.Notice
@@ -58,6 +59,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 		spec: spec, lease: on,
 		exchange: s.options.exchangeName(spec.Topology, spec.Queue),
 		routes:   s.options.routes(spec.Topology, spec.Queue),
+		rebinds:  capabilities(&s.options).Churn,
 		delivery: amqp.Transient,
 		watching: make(chan struct{}), notice: drivers.NewNotice(spec.OnClosed),
 	}
@@ -117,7 +119,10 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		return err
 	}
 	to := &p.routes[0]
-	if n := uint32(len(p.routes)); n > 1 {
+	if m.Key >= drivers.ExtraKey && p.rebinds {
+		extra := p.lease.session.options.extraRoute(p.spec.Queue, m.Key)
+		to = &extra
+	} else if n := uint32(len(p.routes)); n > 1 {
 		to = &p.routes[m.Key%n]
 	}
 	p.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 
@@ -75,12 +76,23 @@ func (o *options) routes(t drivers.Topology, queue int) []route {
 	return all
 }
 
+// extraRoute is the way by a binding that was made while messages flow.
+func (o *options) extraRoute(queue int, key uint32) route {
+	r := route{key: "q" + strconv.Itoa(queue) + ".x" + strconv.FormatUint(uint64(key), 10)}
+	if o.Exchange.Type == exchangeHeaders {
+		r.headers = amqp.Table{"q": int64(queue), "x": int64(key)}
+	}
+	return r
+}
+
 // binding is what a queue is bound with for a route.
 func (r route) binding() amqp.Table {
 	if r.headers == nil {
 		return nil
 	}
-	return amqp.Table{"x-match": "all", "q": r.headers["q"], "k": r.headers["k"]}
+	arguments := amqp.Table{"x-match": "all"}
+	maps.Copy(arguments, r.headers)
+	return arguments
 }
 
 func (s *session) checkTopology(t drivers.Topology) error {
@@ -99,10 +111,14 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := s.checkTopology(t); err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
+	if err := s.checkServer(); err != nil {
+		return fmt.Errorf("set up %s: %w", t.Name, err)
+	}
 	at, err := s.place(ctx, t.QueueNode, t, "")
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
+	s.prober.own(t)
 	err = s.administer(ctx, at, func(ch *amqp.Channel) error { return s.remove(ch, t) })
 	if err == nil {
 		err = s.putPolicy(ctx, t)

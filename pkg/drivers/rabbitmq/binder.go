@@ -1,0 +1,98 @@
+package rabbitmq
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"lockstep/pkg/drivers"
+)
+
+// binder is the connection on which bindings are made and removed while messages flow: to the first of the endpoints that answers, like that
+// of an application which binds its queue. It has a channel for each call under way, since a channel answers one after the other.
+type binder struct {
+	mu   sync.Mutex // held while dialing
+	link *link
+	idle []*amqp.Channel
+}
+
+// Bind binds a queue by a key of its own and waits for the broker's answer.
+func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+	err := s.rebind(ctx, t, key, func(ch *amqp.Channel) error {
+		r := s.options.extraRoute(queue, key)
+		return ch.QueueBind(s.options.queueName(t, subscription, queue), r.key, s.options.exchangeName(t, queue), false, r.binding())
+	})
+	if err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	return nil
+}
+
+// Unbind undoes Bind; to the broker, what is not bound is no error.
+func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+	err := s.rebind(ctx, t, key, func(ch *amqp.Channel) error {
+		r := s.options.extraRoute(queue, key)
+		return ch.QueueUnbind(s.options.queueName(t, subscription, queue), r.key, s.options.exchangeName(t, queue), r.binding())
+	})
+	if err != nil {
+		return fmt.Errorf("unbind: %w", err)
+	}
+	return nil
+}
+
+// rebind makes one call on a channel of the binder.
+func (s *session) rebind(ctx context.Context, t drivers.Topology, key uint32, call func(*amqp.Channel) error) error {
+	if o := &s.options; !capabilities(o).Churn {
+		return fmt.Errorf("%w: bindings of %s exchanges and %s queues are not told apart by a key", drivers.ErrUnsupported, o.Exchange.Type, o.Queue.Type)
+	}
+	if key < drivers.ExtraKey {
+		return fmt.Errorf("key %d belongs to the queue's own bindings: those made while messages flow begin at %d", key, drivers.ExtraKey)
+	}
+	l, ch, err := s.binder.borrow(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := l.within(ctx, func() error { return call(ch) }); err != nil {
+		return err // the channel is closed, by the broker or with its connection
+	}
+	s.binder.giveBack(l, ch)
+	return nil
+}
+
+func (b *binder) borrow(ctx context.Context, s *session) (*link, *amqp.Channel, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.link == nil || b.link.IsClosed() {
+		l, err := s.dial(ctx, anywhere)
+		if err != nil {
+			return nil, nil, err
+		}
+		b.link, b.idle = l, nil
+	}
+	for len(b.idle) > 0 {
+		ch := b.idle[len(b.idle)-1]
+		b.idle = b.idle[:len(b.idle)-1]
+		if !ch.IsClosed() {
+			return b.link, ch, nil
+		}
+	}
+	var ch *amqp.Channel
+	err := b.link.within(ctx, func() (err error) {
+		ch, err = b.link.Channel()
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("open channel at %s: %w", b.link.address, err)
+	}
+	return b.link, ch, nil
+}
+
+func (b *binder) giveBack(l *link, ch *amqp.Channel) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.link == l {
+		b.idle = append(b.idle, ch)
+	}
+}

@@ -1,0 +1,197 @@
+package rabbitmq
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// metricsLimit bounds what is read of one scrape.
+const metricsLimit = 64 << 20
+
+// metrics speaks to the nodes' Prometheus plugins. A nil one has none.
+type metrics struct {
+	nodes  []metricsNode
+	client *http.Client
+}
+
+// metricsNode is one node's plugin. Its base may be shown; user and secret may not.
+type metricsNode struct{ base, user, secret string }
+
+func newMetrics(urls []string, dial func(context.Context, string, string) (net.Conn, error)) (*metrics, error) {
+	if len(urls) == 0 {
+		return nil, nil
+	}
+	m := &metrics{client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}}
+	for i, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+			return nil, fmt.Errorf(`read prometheus url number %d: not of the form "http://host:15692"`, i)
+		}
+		var n metricsNode
+		if u.User != nil {
+			n.user = u.User.Username()
+			n.secret, _ = u.User.Password()
+			u.User = nil
+		}
+		n.base = strings.TrimSuffix(strings.TrimSuffix(u.String(), "/"), "/metrics")
+		m.nodes = append(m.nodes, n)
+	}
+	return m, nil
+}
+
+func (m *metrics) close() {
+	if m != nil {
+		m.client.CloseIdleConnections()
+	}
+}
+
+// scrape is what a node said at a time: sums of the series of a name, but of its identity.
+type scrape struct {
+	at     time.Time
+	node   string
+	values map[string]float64
+	queues map[string]queueMessages
+}
+
+// queueMessages is what a node says of a queue.
+type queueMessages struct {
+	all, unacked float64
+	allSaid      bool
+	unackedSaid  bool
+}
+
+// wanted are the metrics that are read of a node.
+var wanted = map[string]bool{
+	"erlang_vm_process_count": true, "erlang_vm_statistics_run_queues_length": true, "erlang_vm_statistics_runtime_milliseconds": true,
+	"rabbitmq_process_resident_memory_bytes": true, "rabbitmq_process_open_fds": true, "rabbitmq_disk_space_available_bytes": true,
+	"rabbitmq_connections": true, "rabbitmq_channels": true, "rabbitmq_consumers": true, "rabbitmq_connections_opened_total": true,
+	"rabbitmq_global_messages_received_total": true, "rabbitmq_global_messages_delivered_total": true,
+}
+
+const (
+	identity       = "rabbitmq_identity_info"
+	queueAll       = "rabbitmq_detailed_queue_messages"
+	queueUnacked   = "rabbitmq_detailed_queue_messages_unacked"
+	detailedQueues = "/metrics/detailed?family=queue_coarse_metrics&vhost="
+)
+
+// scrape asks one node for all that is wanted.
+func (m *metrics) scrape(ctx context.Context, n metricsNode) (scrape, error) {
+	s := scrape{values: map[string]float64{}}
+	err := m.read(ctx, n, "/metrics", func(name string, labels map[string]string, value float64) {
+		switch {
+		case name == identity:
+			s.node = labels["rabbitmq_node"]
+		case wanted[name]:
+			s.values[name] += value
+		}
+	})
+	s.at = time.Now()
+	if err == nil && s.node == "" {
+		err = fmt.Errorf("ask the Prometheus plugin at %s: it does not say which node it is of", n.base)
+	}
+	return s, err
+}
+
+// scrapeQueues asks one node for the queues whose names begin with prefix.
+func (m *metrics) scrapeQueues(ctx context.Context, n metricsNode, vhost, prefix string) (map[string]queueMessages, error) {
+	queues := map[string]queueMessages{}
+	err := m.read(ctx, n, detailedQueues+url.QueryEscape(vhost), func(name string, labels map[string]string, value float64) {
+		queue := labels["queue"]
+		if labels["vhost"] != vhost || !strings.HasPrefix(queue, prefix) {
+			return
+		}
+		q := queues[queue]
+		switch name {
+		case queueAll:
+			q.all, q.allSaid = value, true
+		case queueUnacked:
+			q.unacked, q.unackedSaid = value, true
+		}
+		queues[queue] = q
+	})
+	return queues, err
+}
+
+// read calls each for every sample of an answer.
+func (m *metrics) read(ctx context.Context, n metricsNode, path string, each func(name string, labels map[string]string, value float64)) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, n.base+path, nil)
+	if err != nil {
+		return fmt.Errorf("make request to the Prometheus plugin: %w", err)
+	}
+	if n.user != "" {
+		request.SetBasicAuth(n.user, n.secret)
+	}
+	response, err := m.client.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the Prometheus plugin: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("ask the Prometheus plugin at %s%s: %s; is rabbitmq_prometheus enabled there?", n.base, path, response.Status)
+	}
+	lines := bufio.NewScanner(io.LimitReader(response.Body, metricsLimit))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if name, labels, value, ok := sample(lines.Text()); ok {
+			each(name, labels, value)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read the Prometheus plugin's answer from %s: %w", n.base, err)
+	}
+	return nil
+}
+
+var errSample = errors.New("not a sample")
+
+// sample reads one line of Prometheus' text format: name{label="value",…} value.
+func sample(line string) (name string, labels map[string]string, value float64, ok bool) {
+	end := strings.IndexAny(line, "{ ")
+	if end <= 0 || line[0] == '#' {
+		return "", nil, 0, false
+	}
+	name, rest := line[:end], line[end:]
+	if rest[0] == '{' {
+		var err error
+		if labels, rest, err = readLabels(rest[1:]); err != nil {
+			return "", nil, 0, false
+		}
+	}
+	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ") // a time may follow
+	value, err := strconv.ParseFloat(number, 64)
+	return name, labels, value, err == nil
+}
+
+// readLabels reads up to the closing brace and returns what follows it.
+func readLabels(text string) (labels map[string]string, rest string, err error) {
+	labels = map[string]string{}
+	for {
+		text = strings.TrimLeft(text, ", ")
+		if rest, done := strings.CutPrefix(text, "}"); done {
+			return labels, rest, nil
+		}
+		name, quoted, found := strings.Cut(text, "=")
+		if !found {
+			return nil, "", errSample
+		}
+		prefix, err := strconv.QuotedPrefix(quoted)
+		if err != nil {
+			return nil, "", errSample
+		}
+		value, err := strconv.Unquote(prefix) // Prometheus escapes \\, \" and \n, as Go does
+		if err != nil {
+			return nil, "", errSample
+		}
+		labels[name], text = value, quoted[len(prefix):]
+	}
+}

@@ -1,0 +1,332 @@
+package rabbitmq
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// said is what a probe told: by figure and node.
+type said map[drivers.FigureName]map[string]float64
+
+func (r *rig) probe() said {
+	r.t.Helper()
+	figures, err := r.session.Probe(r.context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	all := said{}
+	for _, f := range figures {
+		if all[f.Name] == nil {
+			all[f.Name] = map[string]float64{}
+		}
+		all[f.Name][f.Node] = f.Value
+	}
+	return all
+}
+
+// sum adds up the nodes of a figure that has to be there.
+func (s said) sum(t testing.TB, name drivers.FigureName) (total float64) {
+	t.Helper()
+	if len(s[name]) == 0 {
+		t.Fatalf("the broker does not say %s; it says %v", name, s)
+	}
+	for _, v := range s[name] {
+		total += v
+	}
+	return total
+}
+
+// becomes probes until a figure is what it has to be.
+func (r *rig) becomes(name drivers.FigureName, want float64) {
+	r.t.Helper()
+	last := said{}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if last = r.probe(); last[name] != nil && last.sum(r.t, name) == want {
+			return
+		}
+	}
+	r.t.Fatalf("%s does not become %v; the broker says %v", name, want, last[name])
+}
+
+// fill publishes n messages and waits for their confirms.
+func (r *rig) fill(n int) {
+	r.t.Helper()
+	p, heard := r.publisher(drivers.ConfirmWindow, nil)
+	for i := range n {
+		if err := p.Publish(r.t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	eventually(r.t, "every confirm", func() bool { h, _ := heard.counts(); return h == n })
+}
+
+// The plugins' counts are of the moment: what was opened just now is in them.
+func TestProbeIsOfTheMoment(t *testing.T) {
+	r := newRig(t, single(t, `{}`), func(t *drivers.Topology) { t.Bindings = 25 })
+	outer := time.Now()
+	before := r.probe()
+	inner := time.Now()
+	const n = 10
+	for range n {
+		r.publisher(drivers.FireAndForget, nil)
+	}
+	r.fill(100)
+	most := time.Since(inner)
+	now := r.probe()
+	least := time.Since(outer)
+	for name, want := range map[drivers.FigureName]float64{drivers.FigureConnections: n + 1, drivers.FigureChannels: n + 1} {
+		if got := now.sum(t, name) - before.sum(t, name); got != want {
+			t.Errorf("%s grew by %v, want %v", name, got, want)
+		}
+	}
+	if got := now.sum(t, drivers.FigureErlangProcesses) - before.sum(t, drivers.FigureErlangProcesses); got < 8*n || got > 20*n {
+		t.Errorf("%v Erlang processes more for %d connections with a channel each; want about 11 each", got, n+1)
+	}
+	for name, want := range map[drivers.FigureName]float64{drivers.FigurePublishRate: 100, drivers.FigureConnectionRate: n + 1} {
+		if got := now.sum(t, name); got < 0.99*want/least.Seconds() || got > 1.01*want/most.Seconds() {
+			t.Errorf("%s is %.1f a second, of %v in %v to %v", name, got, want, most, least)
+		}
+	}
+	r.becomes(drivers.FigureBindings, 25)
+	if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ExtraKey); err != nil {
+		t.Fatal(err)
+	}
+	r.becomes(drivers.FigureBindings, 26)
+	r.becomes(drivers.FigureQueues, 1)
+}
+
+// Depth and unacknowledged messages are those of the task's own queues, whatever else there is.
+func TestProbeCountsItsOwnQueues(t *testing.T) {
+	for name, options := range map[string]json.RawMessage{
+		"plugins and management": single(t, `{}`),
+		"management alone":       single(t, `{"prometheus": null}`),
+		"plugins alone":          single(t, `{"management": ""}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			other := newRig(t, single(t, `{}`), nil)
+			other.fill(50)
+			r := newRig(t, options, func(t *drivers.Topology) { t.Queues = 2 })
+			r.fill(300)
+			r.becomes(drivers.FigureQueueDepth, 300)
+			r.becomes(drivers.FigureUnacked, 0)
+			release := make(chan struct{})
+			spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 7, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive}
+			c, err := r.session.Consumer(t.Context(), spec, func([]drivers.Delivery) error {
+				<-release
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.becomes(drivers.FigureUnacked, 7)
+			r.becomes(drivers.FigureQueueDepth, 300)
+			close(release)
+			r.becomes(drivers.FigureQueueDepth, 0)
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// procFigure reads a number from a file of the broker's process.
+func procFigure(t *testing.T, pid, file, pattern string) float64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/" + file)
+	if err != nil {
+		t.Skip(err)
+	}
+	m := regexp.MustCompile(pattern).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("%s of %s: no %s", file, pid, pattern)
+	}
+	n, err := strconv.ParseFloat(string(m[1]), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Memory is what the process has, and CPU what it used: as the system says, which knows nothing of Erlang.
+func TestProbeAgreesWithTheSystem(t *testing.T) {
+	pid := variable(t, "LOCKSTEP_RABBITMQ_PID")
+	r := newRig(t, single(t, `{}`), nil)
+	ticks := func() float64 {
+		const upToUser = `\) \S+(?: \S+){10} `
+		return procFigure(t, pid, "stat", upToUser+`(\d+)`) + procFigure(t, pid, "stat", upToUser+`\d+ (\d+)`)
+	}
+	first, before, began := r.probe(), ticks(), time.Now()
+	for time.Since(began) < 1500*time.Millisecond {
+		r.fill(1000)
+	}
+	second, used, took := r.probe(), ticks()-before, time.Since(began)
+	if cpu, want := second.sum(t, drivers.FigureCPU), used/100/took.Seconds(); cpu < 0.8*want || cpu > 1.2*want || want < 0.05 {
+		t.Errorf("cpu is %.3f cores; the system counted %.3f", cpu, want)
+	}
+	rss := procFigure(t, pid, "status", `VmRSS:\s+(\d+) kB`) * 1024
+	if memory := first.sum(t, drivers.FigureMemory); memory < 0.7*rss || memory > 1.4*rss {
+		t.Errorf("memory is %.0f bytes; the process has %.0f", memory, rss)
+	}
+	var parts float64
+	for _, part := range []drivers.FigureName{drivers.FigureMemoryConnections, drivers.FigureMemoryQueues, drivers.FigureMemoryMetadata,
+		drivers.FigureMemoryBinary, drivers.FigureMemoryOther} {
+		parts += first.sum(t, part)
+	}
+	t.Logf("memory %.0f, its parts %.0f, the process %.0f", first.sum(t, drivers.FigureMemory), parts, rss)
+	if parts < 0.5*rss {
+		t.Errorf("the parts of memory sum up to %.0f of %.0f bytes", parts, rss)
+	}
+}
+
+// Each node of a cluster is told of, and a list of plugins that leaves one out is not taken for the cluster.
+func TestProbeOfACluster(t *testing.T) {
+	r := newRig(t, cluster(t, `{"queue": {"type": "quorum"}}`), nil)
+	r.probe()
+	now := r.probe()
+	for _, name := range []drivers.FigureName{drivers.FigureErlangProcesses, drivers.FigureConnections, drivers.FigureDiskFree, drivers.FigureCPU, drivers.FigurePublishRate} {
+		if len(now[name]) != 3 {
+			t.Errorf("%s is told of %v, want three nodes", name, now[name])
+		}
+	}
+	r.becomes(drivers.FigureUnderReplicated, 0)
+	plugins := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_PROMETHEUS"), ",")
+	short := newRig(t, cluster(t, fmt.Sprintf(`{"prometheus": [%q, %q]}`, plugins[0], plugins[1])), nil)
+	now = short.probe()
+	if _, whole := now[drivers.FigureConnections][""]; !whole || len(now[drivers.FigureErlangProcesses]) != 3 {
+		t.Errorf("two plugins of three nodes: connections %v, processes %v; want those of the management API", now[drivers.FigureConnections], now[drivers.FigureErlangProcesses])
+	}
+	select {
+	case e := <-short.events:
+		if e.kind != drivers.EventNotice || !strings.Contains(e.detail, "one url for each node") {
+			t.Errorf("event %+v, want a notice of the missing url", e)
+		}
+	default:
+		t.Error("nothing is said of the missing url")
+	}
+}
+
+func TestProbeNeedsAnAPI(t *testing.T) {
+	r := newRig(t, single(t, `{"management": "", "prometheus": null}`), nil)
+	if _, err := r.session.Probe(t.Context()); !errors.Is(err, drivers.ErrUnsupported) || !strings.Contains(err.Error(), "management") {
+		t.Errorf("error %v, want one that names the option", err)
+	}
+	if _, err := r.session.Leftovers(t.Context(), "x"); !errors.Is(err, drivers.ErrUnsupported) {
+		t.Errorf("error %v, want ErrUnsupported", err)
+	}
+	dead := newRig(t, single(t, `{"prometheus": ["http://somebody:hunter2@127.0.0.1:1"]}`), nil)
+	if _, err := dead.session.Probe(t.Context()); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("error %v, want one that names the plugin's address and hides the password", err)
+	}
+}
+
+func TestSample(t *testing.T) {
+	for line, want := range map[string]struct {
+		name   string
+		labels map[string]string
+		value  float64
+	}{
+		`erlang_vm_process_count 388`:                 {"erlang_vm_process_count", nil, 388},
+		`x{a="1",b="two"} 1.5e3 1700000000000`:        {"x", map[string]string{"a": "1", "b": "two"}, 1500},
+		`x{vhost="/",queue="a \"b\" {c} \\ \n d",} 7`: {"x", map[string]string{"vhost": "/", "queue": "a \"b\" {c} \\ \n d"}, 7},
+		`x{} 0`: {"x", nil, 0},
+	} {
+		name, labels, value, ok := sample(line)
+		if !ok || name != want.name || value != want.value || fmt.Sprint(labels) != fmt.Sprint(want.labels) && len(want.labels) > 0 {
+			t.Errorf("%s: %q %v %v %v", line, name, labels, value, ok)
+		}
+	}
+	for _, line := range []string{"", "# TYPE x gauge", "x", "x{a=1} 2", `x{a="1" 2`, `x{a="1"} two`, "{} 1"} {
+		if name, _, value, ok := sample(line); ok {
+			t.Errorf("%q is taken for %s = %v", line, name, value)
+		}
+	}
+}
+
+// A process of the same number on this host must not be taken for the broker's.
+func TestLocalProcess(t *testing.T) {
+	self := strconv.Itoa(os.Getpid())
+	p, ok := localProcess(self)
+	if !ok {
+		t.Skip("no /proc here")
+	}
+	if p.rabbit || p.age < 0 || p.age > time.Hour {
+		t.Errorf("this test is taken for RabbitMQ, or to be %v old: %+v", p.age, p)
+	}
+	if (nodeFigures{PID: self, Uptime: p.age.Milliseconds()}).isHere() || (nodeFigures{PID: "x"}).isHere() || (nodeFigures{PID: "../1"}).isHere() {
+		t.Error("what is not RabbitMQ is taken for it")
+	}
+	pid := variable(t, "LOCKSTEP_RABBITMQ_PID")
+	if p, ok = localProcess(pid); !ok || !p.rabbit {
+		t.Fatalf("RabbitMQ's own process is %+v", p)
+	}
+	if (nodeFigures{PID: pid, Uptime: (p.age + time.Hour).Milliseconds()}).isHere() {
+		t.Error("a process of another age is taken for the node's")
+	}
+}
+
+// renumbered makes a broker say that it is of another release.
+type renumbered struct{ net.Conn }
+
+func (c renumbered) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	copy(p[:n], bytes.Replace(p[:n], []byte("3.10."), []byte("4.10."), 1))
+	return n, err
+}
+
+// Mirrored queues ended with release 3: a later server would take the policy and mirror nothing.
+func TestMirrorsAreRefusedWhereThereAreNone(t *testing.T) {
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return renumbered{conn}, err
+	}
+	setUp := func(options json.RawMessage, dial func(context.Context, string, string) (net.Conn, error)) error {
+		s, err := driver{}.Open(t.Context(), options, drivers.Env{Dial: dial, DialAside: (&net.Dialer{}).DialContext})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		topology := drivers.Topology{Name: "test-mirrors-" + strconv.Itoa(os.Getpid()), Queues: 1, Subscriptions: 1, Bindings: 1, Persistent: true}
+		defer s.Teardown(t.Context(), topology) //nolint:errcheck // what matters is Setup
+		return s.Setup(t.Context(), topology)
+	}
+	mirrored := cluster(t, `{"policy": {"ha-mode": "all"}}`)
+	if err := setUp(mirrored, dial); !errors.Is(err, drivers.ErrUnsupported) || !strings.Contains(err.Error(), "RabbitMQ 4.10.8") || !strings.Contains(err.Error(), "quorum") {
+		t.Errorf("set up mirrored queues on release 4: %v; want a refusal that names it and what to do", err)
+	}
+	if err := setUp(mirrored, (&net.Dialer{}).DialContext); err != nil {
+		t.Errorf("set up mirrored queues on release 3: %v", err)
+	}
+	if err := setUp(cluster(t, `{"policy": {"max-length": 7}}`), dial); err != nil {
+		t.Errorf("set up another policy on release 4: %v", err)
+	}
+}
+
+// What is swept is what was named, in the options' vhost.
+func TestSweepKnowsItsKinds(t *testing.T) {
+	r := newRig(t, cluster(t, `{"policy": {"ha-mode": "all"}}`), nil)
+	all, err := r.session.Leftovers(t.Context(), r.topology.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []drivers.Leftover{{Kind: "exchange", Name: r.topology.Name}, {Kind: "policy", Name: r.topology.Name}, {Kind: "queue", Name: r.topology.Name + "-s0-q0"}}
+	if !slices.Equal(all, want) {
+		t.Errorf("%v, want %v", all, want)
+	}
+	if err := r.session.Sweep(t.Context(), []drivers.Leftover{{Kind: "stream", Name: "x"}}); err == nil {
+		t.Error("a kind that RabbitMQ does not have is swept")
+	}
+}
