@@ -9,8 +9,12 @@ import (
 	"lockstep/pkg/drivers/drivertest"
 )
 
+// With Jolokia the driver is a Prober and a Sweeper, and queues are removed; without it they are emptied.
 func TestConformance(t *testing.T) {
-	t.Run("transient", func(t *testing.T) { drivertest.Run(t, harness(single(t, `{}`), "activemq")) })
+	t.Run("transient", func(t *testing.T) {
+		options := single(t, fmt.Sprintf(`{"jolokia": [%q]}`, variable(t, "LOCKSTEP_ACTIVEMQ_JOLOKIA")))
+		drivertest.Run(t, harness(options, "activemq"))
+	})
 	t.Run("durable", func(t *testing.T) {
 		h := harness(single(t, `{}`), "")
 		h.Driver = persistent{}
@@ -18,15 +22,16 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// With Jolokia the driver is a Prober and a Sweeper, and queues are removed.
-func TestConformanceJolokia(t *testing.T) {
-	options := single(t, fmt.Sprintf(`{"jolokia": [%q]}`, variable(t, "LOCKSTEP_ACTIVEMQ_JOLOKIA")))
-	drivertest.Run(t, harness(options, ""))
-}
-
 func TestConformancePair(t *testing.T) {
 	h := harness(pair(t, `{}`), "")
-	h.Driver = persistent{}
+	h.Driver, h.Slow = persistent{}, true
+	drivertest.Run(t, h)
+}
+
+func TestConformanceVersion5(t *testing.T) {
+	options := merge(t, map[string]any{"url": variable(t, "LOCKSTEP_ACTIVEMQ5_URL")}, `{}`)
+	h := harness(options, "")
+	h.Driver, h.Slow = persistent{}, true
 	drivertest.Run(t, h)
 }
 

@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 
 func TestConformancePair(t *testing.T) {
 	h := harness(pair(t, `{}`), "")
-	h.Driver = persistent{}
+	h.Driver, h.Slow = persistent{}, true
 	drivertest.Run(t, h)
 }
 

@@ -1,0 +1,132 @@
+package artemis
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// A broker that takes connections and says nothing costs its time once; then the session knows better.
+func TestSilentBrokerIsPassedBy(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	url := variable(t, "LOCKSTEP_ARTEMIS_URL")
+	r := newRig(t, merge(t, map[string]any{
+		"urls": []string{"amqp://" + silent.Addr().String(), url}, "ha": "replication", "connectTimeout": "2s",
+	}, `{}`))
+	select {
+	case event := <-r.events:
+		if !strings.Contains(event, silent.Addr().String()) || !strings.Contains(event, strings.TrimPrefix(url, "amqp://")) {
+			t.Errorf("the event does not say from where to where: %s", event)
+		}
+	default:
+		t.Error("nothing is said of the failover")
+	}
+	start := time.Now()
+	p, n := r.publisher(drivers.ConfirmEach)
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("the next connection took %v: the silent broker was tried again", took)
+	}
+	if err := p.Publish(r.context(), drivers.Message{Body: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if confirmed := look(n, func(n *diary) int { return n.confirmed }); confirmed != 1 {
+		t.Errorf("%d confirms, want 1: %v", confirmed, n.errors)
+	}
+}
+
+// An address that is full and refuses messages is no broken link: each refused message is rejected, with the broker's reason.
+func TestFullAddressRejects(t *testing.T) {
+	r := newRig(t, single(t, `{}`))
+	settings := operation("broker", "addAddressSettings", r.topology.Name+".#", `{"addressFullMessagePolicy": "FAIL", "maxSizeBytes": 50000, "pageSizeBytes": 10000}`)
+	if err := r.session.read(r.context(), settings, new(any)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if answers, err := r.session.manage(r.context(), operation("broker", "removeAddressSettings", r.topology.Name+".#")); err != nil || !answers[0].ok {
+			t.Errorf("remove the settings: %v %v", answers, err)
+		}
+	}()
+	p, n := r.publisher(drivers.ConfirmEach)
+	refused := func() int { return look(n, func(n *diary) int { return len(n.errors) }) }
+	for i := 0; refused() == 0 && i < 200; i++ {
+		if err := p.Publish(r.context(), drivers.Message{Body: make([]byte, 1000)}); err != nil {
+			t.Fatalf("message %d: %v", i, err)
+		}
+	}
+	if refused() == 0 {
+		t.Fatal("an address of 50 kB takes 200 kB")
+	}
+	if err := n.errors[0]; !errors.Is(err, drivers.ErrRejected) || !strings.Contains(err.Error(), "full") {
+		t.Errorf("the confirm of a refused message is %v", err)
+	}
+	if len(n.closed) > 0 {
+		t.Errorf("the link is said to be broken: %v", n.closed)
+	}
+}
+
+// Somebody removes the queue under a consumer: its link is broken, though its connection is not.
+func TestRemovedUnderConsumer(t *testing.T) {
+	r := newRig(t, single(t, `{}`))
+	_, n := r.consumer(10, nil)
+	if err := r.session.Teardown(r.context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the link", func() bool { return look(n, func(n *diary) int { return len(n.closed) }) == 1 })
+	if !errors.Is(n.closed[0], drivers.ErrClosed) {
+		t.Errorf("the end of the link is %v", n.closed[0])
+	}
+}
+
+// The figures are of this task's queues, to the message.
+func TestProbeCounts(t *testing.T) {
+	r := newRig(t, single(t, `{}`))
+	p, n := r.publisher(drivers.ConfirmWindow)
+	for range 25 {
+		if err := p.Publish(r.context(), drivers.Message{Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "25 confirms", func() bool { return look(n, func(n *diary) int { return n.confirmed }) == 25 })
+	gate := make(chan struct{})
+	_, got := r.consumer(10, gate)
+	want := map[drivers.FigureName]float64{drivers.FigureQueues: 1, drivers.FigureQueueDepth: 25, drivers.FigureUnacked: 10}
+	seen := map[drivers.FigureName]float64{}
+	matches := func() bool {
+		clear(seen)
+		figures, err := r.session.Probe(r.context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range figures {
+			seen[f.Name] = f.Value
+		}
+		for name, value := range want {
+			if seen[name] != value {
+				return false
+			}
+		}
+		return true
+	}
+	for end := time.Now().Add(10 * time.Second); !matches(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the broker says %v, want %v", seen, want)
+		}
+	}
+	for _, name := range []drivers.FigureName{drivers.FigureConnections, drivers.FigureConsumers, drivers.FigureMemoryQueues} {
+		if seen[name] <= 0 {
+			t.Errorf("%s is %v with a publisher, a consumer and 25 messages", name, seen[name])
+		}
+	}
+	close(gate)
+	eventually(t, "all messages", func() bool { return look(got, func(n *diary) int { return n.received }) == 25 })
+	want = map[drivers.FigureName]float64{drivers.FigureQueueDepth: 0, drivers.FigureUnacked: 0}
+	eventually(t, "an empty queue", matches)
+}
