@@ -1,0 +1,191 @@
+package activemq
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+func open(t *testing.T, options json.RawMessage) drivers.Session {
+	t.Helper()
+	s, err := driver{}.Open(limit(t), options, drivers.Env{
+		Dial: (&net.Dialer{}).DialContext, Log: slog.New(slog.DiscardHandler), Event: func(drivers.EventKind, string) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func limit(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func topology(queues, subscriptions int) drivers.Topology {
+	return drivers.Topology{
+		Name: fmt.Sprintf("test-%d", time.Now().UnixNano()), Queues: queues, Subscriptions: subscriptions, Bindings: 1,
+		QueueNode: drivers.AnyNode, Persistent: true,
+	}
+}
+
+// fill leaves n messages in queue 0 of every subscription.
+func fill(t *testing.T, s drivers.Session, of drivers.Topology, n int) {
+	t.Helper()
+	p, err := s.Publisher(limit(t), drivers.PublisherSpec{Topology: of, Mode: drivers.FireAndForget, Node: drivers.AnyNode, Connection: drivers.Exclusive})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if err := p.Publish(limit(t), drivers.Message{Body: []byte("left")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await is what Probe says once all of want is said; a broker that never does fails the test.
+func await(t *testing.T, s drivers.Session, want map[drivers.FigureName]float64) map[drivers.FigureName]float64 {
+	t.Helper()
+	seen := map[drivers.FigureName]float64{}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		said, err := s.(drivers.Prober).Probe(limit(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(seen)
+		for _, f := range said {
+			seen[f.Name] = f.Value
+		}
+		missing := false
+		for name, value := range want {
+			got, ok := seen[name]
+			missing = missing || !ok || got != value
+		}
+		if !missing {
+			return seen
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the broker says %v, want %v", seen, want)
+		}
+	}
+}
+
+func managed(t *testing.T) json.RawMessage {
+	return single(t, fmt.Sprintf(`{"jolokia": [%q]}`, variable(t, "LOCKSTEP_ACTIVEMQ_JOLOKIA")))
+}
+
+// AMQP alone leaves queues empty, however much was in them, and the broker says so.
+func TestTeardownEmptiesQueues(t *testing.T) {
+	plain, witness := open(t, single(t, `{}`)), open(t, managed(t))
+	of := topology(2, 2)
+	for _, s := range []drivers.Session{plain, witness} {
+		if err := s.Setup(limit(t), of); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(t, plain, of, 3000)
+	await(t, witness, map[drivers.FigureName]float64{drivers.FigureQueues: 4, drivers.FigureQueueDepth: 6000})
+	start := time.Now()
+	if err := plain.Teardown(limit(t), of); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("6000 messages in 2 of 4 queues are gone after %v", time.Since(start).Round(time.Millisecond))
+	await(t, witness, map[drivers.FigureName]float64{drivers.FigureQueues: 4, drivers.FigureQueueDepth: 0})
+
+	if err := witness.Teardown(limit(t), of); err != nil {
+		t.Fatal(err)
+	}
+	left, err := witness.(drivers.Sweeper).Leftovers(limit(t), of.Name)
+	if err != nil || len(left) > 0 {
+		t.Errorf("Jolokia leaves %v, %v", left, err)
+	}
+}
+
+// The figures are of this task's queues, to the message, and of the broker's process.
+func TestProbeCounts(t *testing.T) {
+	s := open(t, managed(t))
+	of := topology(1, 1)
+	if err := s.Setup(limit(t), of); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Teardown(limit(t), of); err != nil {
+			t.Error(err)
+		}
+	}()
+	fill(t, s, of, 25)
+	gate, received := make(chan struct{}), atomic.Int64{}
+	c, err := s.Consumer(limit(t), drivers.ConsumerSpec{
+		Topology: of, Prefetch: 10, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive,
+	}, func(batch []drivers.Delivery) error {
+		<-gate
+		received.Add(int64(len(batch)))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := await(t, s, map[drivers.FigureName]float64{drivers.FigureQueues: 1, drivers.FigureQueueDepth: 25, drivers.FigureUnacked: 10})
+	for _, name := range []drivers.FigureName{
+		drivers.FigureConnections, drivers.FigureConsumers, drivers.FigureMemory, drivers.FigureFileDescriptors, drivers.FigureStored,
+	} {
+		if seen[name] <= 0 {
+			t.Errorf("%s is %v of a broker at work", name, seen[name])
+		}
+	}
+	close(gate)
+	seen = await(t, s, map[drivers.FigureName]float64{drivers.FigureQueueDepth: 0, drivers.FigureUnacked: 0})
+	if cpu, ok := seen[drivers.FigureCPU]; !ok || cpu < 0 || cpu > 64 {
+		t.Errorf("the broker uses %v cores (said: %v)", cpu, ok)
+	}
+	if err := c.Close(); err != nil || received.Load() != 25 {
+		t.Errorf("%d of 25 messages received; %v", received.Load(), err)
+	}
+}
+
+// Of a pair, Jolokia runs in both processes: the active broker's is asked, wherever it stands in the list.
+func TestJolokiaOfThePassiveBroker(t *testing.T) {
+	consoles := strings.Split(variable(t, "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
+	dial := (&net.Dialer{}).DialContext
+	for _, order := range [][]string{{consoles[0], consoles[1]}, {consoles[1], consoles[0]}} {
+		j, err := newJolokia(order, dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.close()
+		broker, _, err := j.ask(limit(t))
+		if err != nil || broker.Slave || broker.Name == "" {
+			t.Errorf("asked %v: %+v, %v", order, broker, err)
+		}
+	}
+	passive := 0
+	for _, console := range consoles {
+		j, err := newJolokia([]string{console}, dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.close()
+		if _, _, err := j.ask(limit(t)); err != nil {
+			passive++
+			if !strings.Contains(err.Error(), strings.TrimSuffix(console, "/jolokia")) {
+				t.Errorf("the error does not say where: %v", err)
+			}
+		}
+	}
+	if passive != 1 {
+		t.Errorf("%d of the pair are passive, want 1", passive)
+	}
+}
