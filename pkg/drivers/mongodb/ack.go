@@ -3,8 +3,6 @@ package mongodb
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -19,8 +17,8 @@ func (c *consumer) remove(ctx context.Context) error {
 	if len(c.unacked) == 0 {
 		return nil
 	}
-	c.watch.begin()
-	defer c.watch.end()
+	c.watch.Begin()
+	defer c.watch.End()
 	var err error
 	if len(c.unacked) == 1 {
 		_, err = c.from.DeleteOne(ctx, bson.D{{Key: fieldID, Value: c.unacked[0]}})
@@ -59,40 +57,4 @@ func (c *consumer) finish() {
 	if err := c.remove(ctx); err != nil {
 		c.log.Debug("close consumer", "error", err)
 	}
-}
-
-// watchdog bites when something takes longer than its patience. Between begin and end it costs two stores.
-type watchdog struct {
-	since    atomic.Int64
-	patience time.Duration
-	bite     func()
-	timer    *time.Timer
-	over     atomic.Bool
-}
-
-var epoch = time.Now()
-
-func newWatchdog(patience time.Duration, bite func()) *watchdog {
-	w := &watchdog{patience: patience, bite: bite}
-	w.timer = time.AfterFunc(time.Hour, w.look)
-	w.timer.Reset(patience / 4)
-	return w
-}
-
-func (w *watchdog) begin() { w.since.Store(int64(time.Since(epoch))) }
-func (w *watchdog) end()   { w.since.Store(0) }
-
-func (w *watchdog) look() {
-	if since := w.since.Load(); since > 0 && int64(time.Since(epoch))-since > int64(w.patience) {
-		w.bite()
-		return
-	}
-	if !w.over.Load() {
-		w.timer.Reset(w.patience / 4)
-	}
-}
-
-func (w *watchdog) close() {
-	w.over.Store(true)
-	w.timer.Stop()
 }

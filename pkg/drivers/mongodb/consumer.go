@@ -13,6 +13,7 @@ import (
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/requests"
 )
 
 // consumer claims one message after another and hands each over at once: to gather several would be to make the first wait.
@@ -35,13 +36,16 @@ type consumer struct {
 
 	ctx    context.Context // of requests
 	cancel context.CancelFunc
-	watch  *watchdog
+	watch  *requests.Watchdog
 	stop   chan struct{}
 	broken chan struct{}
 	break1 sync.Once
 	ended  chan struct{}
 	once   sync.Once
 }
+
+// refusedPause keeps a consumer whose claims are refused, and that is therefore connected again and again, from spinning.
+const refusedPause = 200 * time.Millisecond
 
 // Consumer connects a consumer. Its collection has been there since Setup, so that nothing is missed.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
@@ -73,7 +77,7 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	}
 	c.delivery[0].Stream = uint32(spec.Queue)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.watch = newWatchdog(c.patience, func() {
+	c.watch = requests.NewWatchdog(c.patience, func() {
 		c.link.Broke(fmt.Errorf("no answer from %s for %v", c.link.address, c.patience))
 		c.cancel()
 	})
@@ -137,6 +141,9 @@ func (c *consumer) run() {
 	}
 	for !c.over() {
 		if err := c.step(); err != nil {
+			if refused(err) {
+				c.pause(refusedPause) // whoever connects again would be refused at once
+			}
 			c.link.Broke(err)
 			return
 		}
@@ -199,7 +206,7 @@ type lease struct {
 func (c *consumer) claim(now time.Time) (lease, bool, error) {
 	l := lease{until: bson.NewDateTimeFromTime(now.Add(c.visibility))}
 	filter := bson.D{{Key: fieldAt, Value: bson.D{{Key: "$lte", Value: bson.NewDateTimeFromTime(now)}}}}
-	c.watch.begin()
+	c.watch.Begin()
 	var answer *mongo.SingleResult
 	if c.spec.Ack == drivers.AckAutomatic {
 		o := client.FindOneAndDelete()
@@ -217,7 +224,7 @@ func (c *consumer) claim(now time.Time) (lease, bool, error) {
 			{Key: "$inc", Value: bson.D{{Key: fieldCount, Value: 1}}},
 		}, o)
 	}
-	c.watch.end()
+	c.watch.End()
 	raw, err := answer.Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return l, false, nil
@@ -271,7 +278,7 @@ func (c *consumer) Close() error {
 		if c.link.Err() == nil {
 			c.finish()
 		}
-		c.watch.close()
+		c.watch.Close()
 		c.link.Part(c)
 		c.leave()
 	})

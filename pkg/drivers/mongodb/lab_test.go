@@ -2,17 +2,13 @@ package mongodb
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,84 +44,6 @@ func merge(t testing.TB, o map[string]any, more string) json.RawMessage {
 		t.Fatal(err)
 	}
 	return text
-}
-
-// moreToCome is the flag of a request that wants no answer.
-const moreToCome = 1 << 1
-
-// silent gives the URL of a way to the stand-in that keeps its answers to writes with w: 0, as MongoDB would not have made them.
-func silent(t testing.TB) string {
-	t.Helper()
-	u, err := url.Parse(variable(t, "LOCKSTEP_MONGODB_URL"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() {
-		cancel()
-		_ = l.Close()
-		all.Wait()
-	})
-	all.Go(func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { pass(ctx, near, u.Host) })
-		}
-	})
-	return "mongodb://" + l.Addr().String() + "/"
-}
-
-// pass hands requests on, one at a time, and those answers that are wanted back.
-func pass(ctx context.Context, near net.Conn, address string) {
-	defer near.Close()
-	far, err := net.Dial("tcp", address)
-	if err != nil {
-		return
-	}
-	defer far.Close()
-	defer context.AfterFunc(ctx, func() { _ = near.Close(); _ = far.Close() })()
-	for {
-		request, err := message(near)
-		if err != nil {
-			return
-		}
-		if _, err := far.Write(request); err != nil {
-			return
-		}
-		answer, err := message(far)
-		if err != nil {
-			return
-		}
-		if binary.LittleEndian.Uint32(request[16:])&moreToCome != 0 {
-			continue
-		}
-		if _, err := near.Write(answer); err != nil {
-			return
-		}
-	}
-}
-
-// message reads one message of the protocol.
-func message(from io.Reader) ([]byte, error) {
-	head := make([]byte, 4)
-	if _, err := io.ReadFull(from, head); err != nil {
-		return nil, err
-	}
-	n := int(binary.LittleEndian.Uint32(head))
-	if n < 20 || n > 64<<20 {
-		return nil, errors.New("not a message of MongoDB's protocol")
-	}
-	whole := append(make([]byte, 0, n), head...)[:n]
-	_, err := io.ReadFull(from, whole[4:])
-	return whole, err
 }
 
 // disturb asks the lab to do something to one of its processes.

@@ -164,7 +164,9 @@ func (p *Publisher) Close() error {
 			_ = p.plan.Settle(p.ctx) // nobody was promised more than the attempt
 		}
 		p.cancel()
-		p.watch.Stop()
+		for _, l := range p.lanes {
+			l.watch.Close()
+		}
 		if p.plan.Leave != nil {
 			p.plan.Leave()
 		}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"lockstep/pkg/drivers"
@@ -62,7 +61,6 @@ type Publisher struct {
 	confirming sync.Mutex
 	lanes      []*lane
 	running    sync.WaitGroup
-	watch      *time.Timer
 	once       sync.Once
 }
 
@@ -70,12 +68,9 @@ type Publisher struct {
 type lane struct {
 	p        *Publisher
 	send     Send
-	since    atomic.Int64 // when the request under way began, on the publisher's clock; 0: there is none
+	watch    *Watchdog
 	verdicts []error
 }
-
-// start is the zero of the clock that lanes read.
-var start = time.Now()
 
 // New begins to publish.
 func New(plan Plan) *Publisher {
@@ -90,7 +85,7 @@ func New(plan Plan) *Publisher {
 		p.queue = make(chan drivers.Message, max(1, plan.Spec.Window))
 	}
 	for range lanes {
-		p.lanes = append(p.lanes, &lane{p: p, send: plan.Lane()})
+		p.lanes = append(p.lanes, &lane{p: p, send: plan.Lane(), watch: NewWatchdog(plan.Patience, p.bite)})
 	}
 	p.first = p.lanes[0]
 	if p.queue != nil {
@@ -98,8 +93,6 @@ func New(plan Plan) *Publisher {
 			p.running.Go(l.run)
 		}
 	}
-	p.watch = time.AfterFunc(time.Hour, p.look)
-	p.watch.Reset(plan.Patience / 4)
 	return p
 }
 
@@ -130,18 +123,10 @@ func (p *Publisher) isBroken() error {
 	}
 }
 
-// look breaks the link if the answer to a request takes too long.
-func (p *Publisher) look() {
-	now := int64(time.Since(start))
-	for _, l := range p.lanes {
-		if since := l.since.Load(); since > 0 && now-since > int64(p.plan.Patience) {
-			p.Broke(fmt.Errorf("no answer for %v", p.plan.Patience))
-			p.cancel()
-		}
-	}
-	if p.ctx.Err() == nil {
-		p.watch.Reset(p.plan.Patience / 4)
-	}
+// bite breaks the link: the answer to a request takes too long.
+func (p *Publisher) bite() {
+	p.Broke(fmt.Errorf("no answer for %v", p.plan.Patience))
+	p.cancel()
 }
 
 // run sends what is in the queue until that is closed.
@@ -175,9 +160,9 @@ func (l *lane) request(batch []drivers.Message) (int, error) {
 		return 0, fmt.Errorf("%w: %w", drivers.ErrClosed, errAbandoned)
 	}
 	l.verdicts = append(l.verdicts[:0], make([]error, len(batch))...)
-	l.since.Store(int64(time.Since(start)))
+	l.watch.Begin()
 	answered, err := l.send(p.ctx, batch, l.verdicts)
-	l.since.Store(0)
+	l.watch.End()
 	if err != nil {
 		p.Broke(err)
 		return answered, p.isBroken()

@@ -1,0 +1,289 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	client "go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"lockstep/pkg/drivers"
+)
+
+// FerretDB by itself answers what has w: 0. That would mix up all that follows; the driver finds out before it sends.
+func TestAnswersToUnacknowledgedWritesAreFound(t *testing.T) {
+	options := merge(t, map[string]any{"url": variable(t, "LOCKSTEP_FERRETDB_URL")}, `{}`)
+	r := newRig(t, options, nil)
+	_, err := r.session.Publisher(r.context(), drivers.PublisherSpec{
+		Topology: r.topology, Mode: drivers.FireAndForget, Node: drivers.AnyNode, Connection: 1,
+	})
+	if !errors.Is(err, drivers.ErrUnsupported) || !strings.Contains(err.Error(), "unacknowledged: false") {
+		t.Errorf("a publisher without confirms gives %v, want ErrUnsupported and what to set", err)
+	}
+}
+
+// commands are what a client sends.
+type commands struct {
+	mu   sync.Mutex
+	sent []bson.Raw
+}
+
+func (c *commands) monitor() *event.CommandMonitor {
+	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.sent = append(c.sent, slices.Clone(e.Command))
+	}}
+}
+
+// of lists those of a name.
+func (c *commands) of(name string) (some []bson.Raw) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, raw := range c.sent {
+		if first, err := raw.IndexErr(0); err == nil && first.Key() == name {
+			some = append(some, raw)
+		}
+	}
+	return some
+}
+
+// watched connects a client by the options, and notes its commands.
+func watched(t *testing.T, o *options) (*link, *commands) {
+	t.Helper()
+	c := &commands{}
+	settings, err := o.client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected, err := mongo.Connect(settings.SetMonitor(c.monitor()).SetRetryWrites(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connected.Disconnect(context.Background()) })
+	return &link{client: connected, address: "here"}, c
+}
+
+// What a label promises is what goes over the wire, once, and in no transaction that the library could repeat.
+func TestWriteConcernsAreSent(t *testing.T) {
+	cases := []struct {
+		options    string
+		mode       drivers.Mode
+		persistent bool
+		want       string
+	}{
+		{`{}`, drivers.ConfirmWindow, false, `{"w": "majority"}`},
+		{`{}`, drivers.ConfirmWindow, true, `{"w": "majority","j": true}`},
+		{`{"w": 2, "journal": false}`, drivers.ConfirmBatch, true, `{"w": {"$numberInt":"2"},"j": false}`},
+		{`{"w": 1, "journal": true, "wtimeout": "1500ms"}`, drivers.ConfirmEach, false,
+			`{"w": {"$numberInt":"1"},"wtimeout": {"$numberLong":"1500"},"j": true}`},
+		{`{"wtimeout": "2s"}`, drivers.FireAndForget, true, `{"w": {"$numberInt":"0"}}`},
+	}
+	for _, c := range cases {
+		t.Run(c.options, func(t *testing.T) {
+			r := newRig(t, standIn(t, c.options), nil)
+			on, sent := watched(t, &r.session.options)
+			spec := drivers.PublisherSpec{Topology: r.topology, Mode: c.mode, Persistent: c.persistent}
+			i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(), options: r.session.insertOptions(spec)}
+			if n, err := i.send(r.context(), []drivers.Message{{Body: []byte("a")}, {Body: []byte("b")}}, make([]error, 2)); n != 2 || err != nil {
+				t.Fatalf("%d answered, error %v", n, err)
+			}
+			inserts := sent.of("insert")
+			if len(inserts) != 1 {
+				t.Fatalf("%d inserts for one batch", len(inserts))
+			}
+			elements, err := inserts[0].Elements()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var concerns []string
+			for _, e := range elements {
+				switch e.Key() {
+				case "writeConcern":
+					concerns = append(concerns, e.Value().String())
+				case "txnNumber":
+					t.Error("the insert has a transaction number: the library would repeat it")
+				}
+			}
+			if !slices.Equal(concerns, []string{c.want}) {
+				t.Errorf("write concerns %v, want one %s", concerns, c.want)
+			}
+		})
+	}
+}
+
+// Messages of one insert have verdicts of their own.
+func TestPartOfAnInsertIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		ordered bool
+		want    []bool // refused
+	}{
+		{false, []bool{false, true, true, false}},
+		{true, []bool{false, true, true, true}},
+	} {
+		r := newRig(t, standIn(t, `{}`), nil)
+		r.session.options.Ordered = c.ordered
+		spec := drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
+		on, _ := watched(t, &r.session.options)
+		i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(), options: r.session.insertOptions(spec), ordered: c.ordered}
+		later := time.Now().Add(time.Hour).UnixNano() // ids follow from it alone
+		four := []drivers.Message{{Body: []byte("a")}, {Body: []byte("b")}, {Body: []byte("c")}, {Body: []byte("d")}}
+		i.ids.last = later + 1
+		if _, err := i.send(r.context(), four[:2], make([]error, 2)); err != nil { // takes the second and third id
+			t.Fatal(err)
+		}
+		i.ids.last = later
+		verdicts := make([]error, 4)
+		if n, err := i.send(r.context(), four, verdicts); n != 4 || err != nil {
+			t.Fatalf("%d answered, error %v", n, err)
+		}
+		for at, refused := range c.want {
+			if got := verdicts[at]; (got != nil) != refused || (refused && !errors.Is(got, drivers.ErrRejected)) {
+				t.Errorf("ordered %v: message %d: verdict %v, want refused: %v", c.ordered, at, got, refused)
+			}
+		}
+	}
+}
+
+// A write concern that was not reached in time is an error of all messages, though they are inserted.
+func TestWriteConcernErrorRejectsAll(t *testing.T) {
+	i := &inserter{into: []*mongo.Collection{nil}}
+	verdicts := make([]error, 2)
+	c := connectionless(t)
+	i.judge(c, mongo.BulkWriteException{WriteConcernError: &mongo.WriteConcernError{Code: 64, Message: "waiting for replication timed out"}}, verdicts)
+	for _, v := range verdicts {
+		if !errors.Is(v, drivers.ErrRejected) || !strings.Contains(v.Error(), "replication timed out") {
+			t.Errorf("verdict %v", v)
+		}
+	}
+	if !refused(mongo.BulkWriteException{WriteConcernError: &mongo.WriteConcernError{Code: 64}}) {
+		t.Error("an answer counts as a broken link")
+	}
+	if refused(mongo.BulkWriteException{WriteConcernError: &mongo.WriteConcernError{Code: 91}}) {
+		t.Error("a server that shuts down is no broken link")
+	}
+}
+
+// connectionless is a collection that is never asked.
+func connectionless(t *testing.T) *mongo.Collection {
+	t.Helper()
+	none, err := mongo.Connect(client.Client().ApplyURI("mongodb://127.0.0.1:1/").SetDialer(contextDialer{
+		func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("not to be dialled") }}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = none.Disconnect(context.Background()) })
+	return none.Database("x").Collection("y")
+}
+
+// What only the server knows of a label is said in the description, and once as an event.
+func TestWriteConcernIsNotHonoured(t *testing.T) {
+	r := newRig(t, standIn(t, `{}`), nil)
+	d, err := r.session.Describe(r.context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Product != "FerretDB" || d.Settings["replica_set"] != "none" || !strings.Contains(d.Settings["write_concern"], "w:majority: not honoured by this server") {
+		t.Errorf("the server is described as %+v", d)
+	}
+	if err := r.session.Setup(r.context(), r.topology); err != nil { // again
+		t.Fatal(err)
+	}
+	if n := len(r.notices); n != 1 {
+		t.Fatalf("%d notices, want one", n)
+	}
+	if said := <-r.notices; !strings.HasPrefix(said, "notice: w:majority: not honoured by this server") {
+		t.Errorf("the notice is %q", said)
+	}
+}
+
+// Figures are of the task's collections; what is claimed counts as not acknowledged.
+func TestProbeCountsMessages(t *testing.T) {
+	r := newRig(t, standIn(t, `{"visibility": "1m"}`), func(t *drivers.Topology) { t.Subscriptions = 2 })
+	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch, Batch: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for range 5 {
+		if err := p.Publish(r.context(), drivers.Message{Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entered, release := make(chan struct{}), make(chan struct{})
+	c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Subscription: 1, Batch: 1, Prefetch: 1, Ack: drivers.AckEach},
+		func([]drivers.Delivery) error {
+			select {
+			case entered <- struct{}{}:
+			case <-release:
+			}
+			<-release
+			return nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	figures, err := r.session.Probe(r.context())
+	close(release)
+	_ = c.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[drivers.FigureName]float64{}
+	for _, f := range figures {
+		got[f.Name] = f.Value
+	}
+	if got[drivers.FigureQueues] != 2 || got[drivers.FigureQueueDepth] != 10 || got[drivers.FigureUnacked] != 1 {
+		t.Errorf("figures %v, want 2 queues with 10 messages, 1 of them claimed", got)
+	}
+}
+
+// A claim that runs out is another consumer's, and says that it was delivered before.
+func TestVisibilityEnds(t *testing.T) {
+	r := newRig(t, standIn(t, `{"visibility": "300ms"}`), nil)
+	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmEach})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Publish(r.context(), drivers.Message{Body: []byte("once")}); err != nil {
+		t.Fatal(err)
+	}
+	release, came := make(chan struct{}), make(chan drivers.Tristate, 10)
+	consume := func() drivers.Consumer {
+		c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 1, Ack: drivers.AckEach, Connection: 7},
+			func(batch []drivers.Delivery) error {
+				came <- batch[0].Redelivered
+				<-release
+				return nil
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	first := consume()
+	if said := <-came; said != drivers.No {
+		t.Errorf("the first delivery says redelivered: %v", said)
+	}
+	second := consume()
+	select {
+	case said := <-came:
+		if said != drivers.Yes {
+			t.Errorf("the second delivery says redelivered: %v", said)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("what nobody acknowledged does not come again")
+	}
+	close(release)
+	_, _ = first.Close(), second.Close()
+}

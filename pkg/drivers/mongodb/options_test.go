@@ -1,0 +1,134 @@
+package mongodb
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"lockstep/pkg/drivers"
+)
+
+func TestOptionsThatDoNotGo(t *testing.T) {
+	cases := []struct{ options, want string }{
+		{`{}`, "url"},
+		{`{"url": "mongodb://user:hunter2@:::/"}`, "percent-encode"},
+		{`{"url": "mongodb+srv://user:hunter2@cluster/"}`, "list the hosts"},
+		{`{"url": "mongodb://user:hunter2@h/?w=1"}`, "options of their own"},
+		{`{"url": "mongodb://user:hunter2@h/?journal=true"}`, "options of their own"},
+		{`{"url": "mongodb://user:hunter2@h/?retryWrites=true"}`, "nothing is sent twice"},
+		{`{"url": "mongodb://user:hunter2@h/?retryReads=true"}`, "nothing is sent twice"},
+		{`{"url": "mongodb://h/", "w": 0}`, "fire-and-forget"},
+		{`{"url": "mongodb://h/", "w": "all"}`, "majority"},
+		{`{"url": "mongodb://h/", "visibility": "soon"}`, "visibility"},
+		{`{"url": "mongodb://h/", "wtimeout": "0s"}`, "wtimeout"},
+		{`{"url": "mongodb://h/", "inserters": 0}`, "inserters"},
+		{`{"url": "mongodb://h/", "order": "any"}`, "insertion"},
+		{`{"url": "mongodb://h/", "database": "a.b"}`, "database"},
+		{`{"url": "mongodb://h/", "sharded": true}`, "sharded"},
+	}
+	for _, c := range cases {
+		d := declare(json.RawMessage(c.options), drivers.Use{})
+		if len(d.Unfit) != 1 || len(d.Capabilities.Modes) > 0 || !strings.Contains(d.Unfit[0], c.want) {
+			t.Errorf("%s: unfit %v, want one reason with %q and no modes", c.options, d.Unfit, c.want)
+		}
+		if strings.Contains(strings.Join(d.Unfit, ""), "hunter2") {
+			t.Errorf("%s: the reason tells the password: %v", c.options, d.Unfit)
+		}
+	}
+}
+
+func TestLabelAndPromises(t *testing.T) {
+	cases := []struct {
+		options       string
+		use           drivers.Use
+		label         string
+		kept, ordered bool
+	}{
+		{`{}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true}, "w:majority, journaled", true, false},
+		{`{}`, drivers.Use{Mode: drivers.ConfirmEach}, "w:majority, journaled by default", true, false},
+		{`{"journal": false}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true}, "w:majority, not journaled", false, false},
+		{`{"w": 1}`, drivers.Use{Mode: drivers.ConfirmWindow}, "w:1, journaled as the server is set", false, false},
+		{`{"w": 2, "journal": true, "wtimeout": "1s"}`, drivers.Use{Mode: drivers.ConfirmBatch}, "w:2, journaled, wtimeout 1s", false, false},
+		{`{"order": "insertion"}`, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true}, "w:majority, journaled", true, true},
+		{`{"order": "insertion", "inserters": 2}`, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true}, "w:majority, journaled", true, false},
+		{`{"order": "insertion", "inserters": 2}`, drivers.Use{Mode: drivers.ConfirmBatch, Persistent: true}, "w:majority, journaled", true, true},
+		{`{}`, drivers.Use{Mode: drivers.FireAndForget, Persistent: true}, "w:0, not confirmed", true, false},
+		{`{}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true, Ack: drivers.AckAutomatic}, "w:majority, journaled", false, false},
+	}
+	for _, c := range cases {
+		d := declare(merge(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options), c.use)
+		if len(d.Unfit) > 0 || d.Label != c.label || d.Promises.ConfirmedKept != c.kept || d.Promises.Ordered != c.ordered {
+			t.Errorf("%s, %+v: %q, %+v, unfit %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label, d.Promises, d.Unfit, c.label, c.kept, c.ordered)
+		}
+		if d.Promises.NoDuplicates != (c.use.Ack == drivers.AckAutomatic) {
+			t.Errorf("%s, %+v: promises no duplicates: %v", c.options, c.use, d.Promises.NoDuplicates)
+		}
+	}
+}
+
+// What the driver writes by hand is what the library reads.
+func TestMessagesAreDocuments(t *testing.T) {
+	id := newIDs().next(time.Now())
+	for _, body := range []string{"", "x", strings.Repeat("y", 1000)} {
+		raw := bson.Raw(appendMessage(nil, id, []byte(body)))
+		if err := raw.Validate(); err != nil {
+			t.Fatalf("%v: %v", raw, err)
+		}
+		if len(raw) != overhead+len(body) {
+			t.Errorf("a body of %d bytes makes a document of %d, want %d more", len(body), len(raw), overhead)
+		}
+		m, err := readMessage(raw)
+		if err != nil || m.id != id || m.count != 0 || string(m.body) != body {
+			t.Errorf("read back: %+v, %v", m, err)
+		}
+		if at, ok := raw.Lookup(fieldAt).DateTimeOK(); !ok || at != int64(unclaimed) {
+			t.Errorf("it may be claimed from %v", at)
+		}
+	}
+}
+
+func TestIDsGrow(t *testing.T) {
+	i, now := newIDs(), time.Now()
+	last := i.next(now)
+	for _, at := range []time.Time{now, now.Add(-time.Hour), now.Add(time.Millisecond), now.Add(time.Second), now} {
+		id := i.next(at)
+		if string(id[:]) <= string(last[:]) {
+			t.Errorf("%v follows %v", id, last)
+		}
+		last = id
+	}
+	if got := last.Timestamp().Sub(now).Abs(); got > 2*time.Second {
+		t.Errorf("the id's own time is %v off", got)
+	}
+}
+
+// serverStatus as a mongod on Linux has it; no such server takes part in these tests.
+func TestServerFigures(t *testing.T) {
+	status := func(user, system int64) bson.Raw {
+		raw, err := bson.Marshal(bson.D{
+			{Key: "connections", Value: bson.D{{Key: "current", Value: int32(7)}}},
+			{Key: "mem", Value: bson.D{{Key: "resident", Value: int64(100)}}},
+			{Key: "extra_info", Value: bson.D{{Key: "user_time_us", Value: user}, {Key: "system_time_us", Value: system}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	start := time.Now()
+	first, reading := serverFigures(status(1e6, 1e6), cpuReading{}, start)
+	if len(first) != 2 {
+		t.Errorf("the first probe gives %v, want connections and memory alone", first)
+	}
+	next, _ := serverFigures(status(2e6, 2e6), reading, start.Add(4*time.Second))
+	want := []drivers.Figure{{Name: drivers.FigureConnections, Value: 7}, {Name: drivers.FigureMemory, Value: 100 << 20}, {Name: drivers.FigureCPU, Value: 0.5}}
+	if len(next) != 3 || next[0] != want[0] || next[1] != want[1] || next[2] != want[2] {
+		t.Errorf("the second probe gives %v, want %v", next, want)
+	}
+	if none, _ := serverFigures(nil, reading, start); len(none) > 0 {
+		t.Errorf("a server that may not be asked gives %v", none)
+	}
+}

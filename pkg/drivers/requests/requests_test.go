@@ -1,0 +1,386 @@
+package requests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+var errFull = fmt.Errorf("%w: full", drivers.ErrRejected)
+
+// world is a broker that answers after some time, and what a publisher's owner hears.
+type world struct {
+	answer  time.Duration
+	refuse  func(token uint64) error
+	breakAt int // the request that finds the link broken; 0: none
+
+	mu       sync.Mutex
+	requests [][]uint64
+	under    int
+	most     int // requests at a time
+	confirms map[uint64][]error
+	closed   []error
+}
+
+func (w *world) publisher(mode drivers.Mode, edit func(*Plan)) *Publisher {
+	w.confirms = map[uint64][]error{}
+	plan := Plan{
+		Spec: drivers.PublisherSpec{
+			Mode: mode, Window: 100, Batch: 10,
+			OnConfirm: func(token uint64, err error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.confirms[token] = append(w.confirms[token], err)
+			},
+			OnClosed: func(err error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.closed = append(w.closed, err)
+			},
+		},
+		Lanes: 1, Most: 10, Patience: 30 * time.Second,
+		Lane: func() Send { return w.send },
+	}
+	if edit != nil {
+		edit(&plan)
+	}
+	return New(plan)
+}
+
+var errGone = errors.New("gone")
+
+func (w *world) send(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
+	w.mu.Lock()
+	var tokens []uint64
+	for _, m := range batch {
+		tokens = append(tokens, m.Token)
+	}
+	w.requests = append(w.requests, tokens)
+	n := len(w.requests)
+	w.under++
+	w.most = max(w.most, w.under)
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.under--
+	}()
+	select {
+	case <-time.After(w.answer):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if n == w.breakAt {
+		return len(batch) / 2, errGone
+	}
+	for i := range batch {
+		if w.refuse != nil {
+			verdicts[i] = w.refuse(batch[i].Token)
+		}
+	}
+	return len(batch), nil
+}
+
+func publish(t *testing.T, p *Publisher, from, to uint64) {
+	t.Helper()
+	for token := from; token < to; token++ {
+		if err := p.Publish(t.Context(), drivers.Message{Token: token}); err != nil {
+			t.Fatalf("publish %d: %v", token, err)
+		}
+	}
+}
+
+// heard is what OnClosed was told.
+func (w *world) heard() []error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.closed)
+}
+
+// once checks that every message up to n was confirmed once, with what want says.
+func (w *world) once(t *testing.T, n uint64, want func(token uint64) error) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for token := range n {
+		got := w.confirms[token]
+		if len(got) != 1 || !errors.Is(got[0], want(token)) || (got[0] == nil) != (want(token) == nil) {
+			t.Errorf("message %d is confirmed with %v, want once %v", token, got, want(token))
+		}
+	}
+	if len(w.confirms) != int(n) {
+		t.Errorf("%d messages are confirmed, want %d", len(w.confirms), n)
+	}
+}
+
+func fine(uint64) error { return nil }
+
+// A request takes what is there when the one before is answered: nothing waits for more to come, and order stays.
+func TestWindowGathersWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{answer: time.Second}
+		p := w.publisher(drivers.ConfirmWindow, nil)
+		publish(t, p, 0, 1)
+		synctest.Wait()
+		publish(t, p, 1, 25)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		var sizes []int
+		var order []uint64
+		for _, r := range w.requests {
+			sizes, order = append(sizes, len(r)), append(order, r...)
+		}
+		if want := []int{1, 10, 10, 4}; !slices.Equal(sizes, want) {
+			t.Errorf("requests of %v messages, want %v", sizes, want)
+		}
+		if !slices.IsSorted(order) {
+			t.Errorf("messages are sent in the order %v", order)
+		}
+		w.once(t, 25, fine)
+		_ = p.Close()
+	})
+}
+
+func TestLanesWorkAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{answer: 500 * time.Millisecond}
+		p := w.publisher(drivers.ConfirmWindow, func(plan *Plan) { plan.Lanes, plan.Most = 3, 2 })
+		publish(t, p, 0, 12)
+		begun := time.Now()
+		_ = p.Close()
+		if w.most != 3 {
+			t.Errorf("%d requests at a time, want 3", w.most)
+		}
+		if took := time.Since(begun); took != time.Second {
+			t.Errorf("12 messages by requests of 2, 3 at a time, take %v", took)
+		}
+		w.once(t, 12, fine)
+	})
+}
+
+// A batch is one request, at the latest when it is full, and Flush sends what there is of it.
+func TestBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{answer: time.Second, refuse: func(token uint64) error {
+			if token == 3 {
+				return errFull
+			}
+			return nil
+		}}
+		p := w.publisher(drivers.ConfirmBatch, nil)
+		publish(t, p, 0, 14)
+		if err := p.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		publish(t, p, 14, 16)
+		_ = p.Close()
+		var sizes []int
+		for _, r := range w.requests {
+			sizes = append(sizes, len(r))
+		}
+		if want := []int{10, 4, 2}; !slices.Equal(sizes, want) {
+			t.Errorf("requests of %v messages, want %v", sizes, want)
+		}
+		w.once(t, 16, func(token uint64) error {
+			if token == 3 {
+				return drivers.ErrRejected
+			}
+			return nil
+		})
+		if len(w.closed) > 0 {
+			t.Errorf("a refused message closes the link: %v", w.closed)
+		}
+	})
+}
+
+// What had its answer before the link broke keeps it; everything else fails, and nothing more is sent.
+func TestBrokenLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{answer: time.Second, breakAt: 2}
+		p := w.publisher(drivers.ConfirmWindow, nil)
+		publish(t, p, 0, 1)
+		synctest.Wait()
+		publish(t, p, 1, 31)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(w.requests) != 2 {
+			t.Errorf("%d requests, want none after the second", len(w.requests))
+		}
+		w.once(t, 31, func(token uint64) error {
+			if token < 1+5 {
+				return nil
+			}
+			return drivers.ErrClosed
+		})
+		if len(w.closed) != 1 || !errors.Is(w.closed[0], drivers.ErrClosed) || !errors.Is(w.closed[0], errGone) {
+			t.Errorf("OnClosed heard %v, want the cause once", w.closed)
+		}
+		if err := p.Publish(t.Context(), drivers.Message{Token: 99}); !errors.Is(err, drivers.ErrClosed) {
+			t.Errorf("publish over a broken link: %v", err)
+		}
+		_ = p.Close()
+	})
+}
+
+// No answer is a broken link after the patience, and Close does not wait for one longer than its grace.
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{answer: time.Hour}
+		p := w.publisher(drivers.ConfirmWindow, nil)
+		publish(t, p, 0, 3)
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		if len(w.heard()) > 0 {
+			t.Errorf("broken after 29 s: %v", w.closed)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		w.once(t, 3, func(uint64) error { return drivers.ErrClosed })
+		if len(w.closed) != 1 {
+			t.Errorf("OnClosed heard %v, want one error", w.closed)
+		}
+		_ = p.Close()
+
+		w = &world{answer: time.Hour}
+		p = w.publisher(drivers.ConfirmWindow, nil)
+		publish(t, p, 0, 3)
+		begun := time.Now()
+		_ = p.Close()
+		if took := time.Since(begun); took != grace {
+			t.Errorf("Close takes %v, want %v", took, grace)
+		}
+		w.once(t, 3, func(uint64) error { return drivers.ErrClosed })
+		if len(w.closed) > 0 {
+			t.Errorf("Close is told as a break: %v", w.closed)
+		}
+	})
+}
+
+// A context that ends lets go of a publisher: before a message is sent it is not accepted, afterwards its confirm says so.
+func TestContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmBatch, drivers.FireAndForget} {
+			w := &world{answer: time.Hour}
+			p := w.publisher(mode, func(plan *Plan) { plan.Spec.Batch = 1 })
+			over, end := context.WithCancel(t.Context())
+			end()
+			if err := p.Publish(over, drivers.Message{}); !errors.Is(err, context.Canceled) || len(w.requests) > 0 {
+				t.Errorf("%s with a context that has ended: %v, %d requests", mode, err, len(w.requests))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			err := p.Publish(ctx, drivers.Message{})
+			cancel()
+			if mode.Confirmed() {
+				if err != nil {
+					t.Errorf("%s: %v, want its confirm to fail", mode, err)
+				}
+				w.once(t, 1, func(uint64) error { return drivers.ErrClosed })
+			} else if !errors.Is(err, drivers.ErrClosed) || len(w.confirms) > 0 {
+				t.Errorf("%s: %v, %d confirms", mode, err, len(w.confirms))
+			}
+			_ = p.Close()
+		}
+	})
+}
+
+// Unconfirmed publishers settle at the end, unless the link is broken.
+func TestSettle(t *testing.T) {
+	for breakAt, want := range map[int]int{0: 1, 1: 0} {
+		settled := 0
+		w := &world{breakAt: breakAt}
+		p := w.publisher(drivers.FireAndForget, func(plan *Plan) {
+			plan.Settle = func(context.Context) error {
+				settled++
+				return nil
+			}
+		})
+		if err := p.Publish(t.Context(), drivers.Message{}); (err != nil) != (breakAt > 0) {
+			t.Errorf("publish: %v", err)
+		}
+		_, _ = p.Close(), p.Close()
+		if settled != want {
+			t.Errorf("settled %d times, want %d", settled, want)
+		}
+	}
+}
+
+// wire is a link that counts how often it was closed in earnest.
+type wire struct {
+	Link
+	ends int
+}
+
+func (w *wire) Close() {
+	if first, _ := w.End(); first {
+		w.ends++
+	}
+}
+
+type ear struct {
+	broke     []error
+	abandoned int
+}
+
+func (e *ear) Broke(cause error) { e.broke = append(e.broke, cause) }
+func (e *ear) Abandon()          { e.abandoned++ }
+
+// Equal numbers share a link until it breaks; then the next one gets another, and the last user closes each.
+func TestLinksAreShared(t *testing.T) {
+	var links Links[*wire]
+	connect := func() (*wire, error) { return &wire{}, nil }
+	take := func(number int) (*wire, func()) {
+		t.Helper()
+		l, leave, err := links.Take(number, connect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, leave
+	}
+	a, leaveA := take(1)
+	b, leaveB := take(1)
+	other, leaveOther := take(2)
+	alone, leaveAlone := take(drivers.Exclusive)
+	second, leaveSecond := take(drivers.Exclusive)
+	if a != b || a == other || a == alone || alone == second {
+		t.Error("links are not shared by number")
+	}
+	e := &ear{}
+	a.Join(e)
+	a.Broke(errGone)
+	a.Broke(errFull)
+	if len(e.broke) != 1 || e.broke[0] != errGone || !errors.Is(a.Err(), errGone) {
+		t.Errorf("a member hears %v, the link says %v", e.broke, a.Err())
+	}
+	late := &ear{}
+	b.Join(late)
+	if len(late.broke) != 1 {
+		t.Error("who joins a broken link does not hear of it")
+	}
+	c, leaveC := take(1)
+	if c == a {
+		t.Error("a broken link is given again")
+	}
+	for _, leave := range []func(){leaveA, leaveB, leaveOther, leaveAlone, leaveSecond} {
+		leave()
+	}
+	if a.ends != 1 || other.ends != 1 || alone.ends != 1 || second.ends != 1 || c.ends != 0 {
+		t.Errorf("closed %d, %d, %d, %d and %d times, want 1, 1, 1, 1 and 0", a.ends, other.ends, alone.ends, second.ends, c.ends)
+	}
+	f := &ear{}
+	c.Join(f)
+	links.Close()
+	leaveC()
+	if c.ends != 1 || f.abandoned != 1 || len(f.broke) > 0 {
+		t.Errorf("the session's end closes a link %d times, its member is abandoned %d times and hears %v", c.ends, f.abandoned, f.broke)
+	}
+	if _, _, err := links.Take(1, connect); !errors.Is(err, drivers.ErrClosed) {
+		t.Errorf("a closed session gives a link: %v", err)
+	}
+}

@@ -1,0 +1,416 @@
+package sqs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// meddler stands before ElasticMQ, which does everything right, and answers some requests, or some messages of a request, itself.
+type meddler struct {
+	t        *testing.T
+	upstream string
+	// refuse says which entries of a request are refused; nil lets all through.
+	refuse func(action string, id string) bool
+	// answer says with which status and code a whole request is refused; 0 lets it through.
+	answer func(action string, nth int) (status int, code string)
+
+	mu   sync.Mutex
+	seen map[string][]int // entries of the requests, by action
+}
+
+// meddle gives options that lead through a meddler.
+func meddle(t *testing.T, more string) (*meddler, json.RawMessage) {
+	t.Helper()
+	m := &meddler{t: t, upstream: variable(t, "LOCKSTEP_SQS_ENDPOINT"), seen: map[string][]int{}}
+	s := httptest.NewServer(m)
+	t.Cleanup(s.Close)
+	var o map[string]any
+	if err := json.Unmarshal(standIn(t, more), &o); err != nil {
+		t.Fatal(err)
+	}
+	o["endpoint"] = s.URL
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, text
+}
+
+func (m *meddler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		m.t.Error(err)
+		return
+	}
+	action := r.Header.Get("X-Amz-Target")[len("AmazonSQS."):]
+	var request map[string]any
+	if err := json.Unmarshal(body, &request); err != nil {
+		m.t.Error(err)
+		return
+	}
+	entries, _ := request["Entries"].([]any)
+	m.mu.Lock()
+	m.seen[action] = append(m.seen[action], len(entries))
+	nth := len(m.seen[action])
+	m.mu.Unlock()
+	if m.answer != nil {
+		if status, code := m.answer(action, nth); status > 0 {
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintf(w, `{"__type": "com.amazonaws.sqs#%s", "message": "the meddler says so"}`, code)
+			return
+		}
+	}
+	var failed []any
+	if m.refuse != nil {
+		request["Entries"] = slices.DeleteFunc(entries, func(e any) bool {
+			id := e.(map[string]any)["Id"].(string)
+			if m.refuse(action, id) {
+				failed = append(failed, map[string]any{"Id": id, "Code": "Meddled", "Message": "not this one", "SenderFault": false})
+				return true
+			}
+			return false
+		})
+		if len(failed) > 0 {
+			body, _ = json.Marshal(request)
+		}
+	}
+	m.forward(w, r, body, failed)
+}
+
+func (m *meddler) forward(w http.ResponseWriter, r *http.Request, body []byte, failed []any) {
+	on, err := http.NewRequestWithContext(r.Context(), r.Method, m.upstream, bytes.NewReader(body))
+	if err != nil {
+		m.t.Error(err)
+		return
+	}
+	on.Header = r.Header.Clone()
+	answer, err := http.DefaultClient.Do(on)
+	if err != nil {
+		w.WriteHeader(http.StatusBadGateway) // to whom: the other side has gone
+		return
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return
+	}
+	if len(failed) > 0 {
+		var said map[string]any
+		if err := json.Unmarshal(text, &said); err != nil {
+			m.t.Error(err)
+			return
+		}
+		said["Failed"] = failed
+		text, _ = json.Marshal(said)
+	}
+	w.Header().Set("Content-Type", answer.Header.Get("Content-Type"))
+	w.WriteHeader(answer.StatusCode)
+	_, _ = w.Write(text)
+}
+
+func (m *meddler) requests(action string) []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.seen[action])
+}
+
+// account is what became of messages.
+type account struct {
+	mu       sync.Mutex
+	confirms map[uint64]error
+	received []string
+	closed   []error
+}
+
+func (a *account) publisher(r *rig, spec drivers.PublisherSpec) drivers.Publisher {
+	a.confirms = map[uint64]error{}
+	spec.Topology = r.topology
+	spec.OnConfirm = func(token uint64, err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.confirms[token] = err
+	}
+	spec.OnClosed = func(err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.closed = append(a.closed, err)
+	}
+	p, err := r.session.Publisher(r.context(), spec)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func (a *account) consumer(r *rig, spec drivers.ConsumerSpec) drivers.Consumer {
+	spec.Topology = r.topology
+	spec.OnClosed = func(err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.closed = append(a.closed, err)
+	}
+	c, err := r.session.Consumer(r.context(), spec, func(batch []drivers.Delivery) error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, d := range batch {
+			a.received = append(a.received, string(d.Body))
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (a *account) receipts() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(slices.Values(a.received))
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for: %s", what)
+		}
+	}
+}
+
+func send(t *testing.T, r *rig, p drivers.Publisher, n int) {
+	t.Helper()
+	for i := range n {
+		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Key: uint32(i), Body: fmt.Appendf(nil, "%02d", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Flush(r.context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A batch of 25 is three requests, and of each the messages that the service refused, and no others, are rejected.
+func TestPartOfARequestIsRefused(t *testing.T) {
+	m, options := meddle(t, `{}`)
+	m.refuse = func(action, id string) bool { return action == "SendMessageBatch" && (id == "3" || id == "9") }
+	r := newRig(t, options, nil)
+	a := &account{}
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 25})
+	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 10})
+	send(t, r, p, 25)
+	if got, want := m.requests("SendMessageBatch"), []int{10, 10, 5}; !slices.Equal(got, want) {
+		t.Errorf("requests of %v messages, want %v", got, want)
+	}
+	refused := []uint64{3, 9, 13, 19, 23}
+	var want []string
+	for token := range uint64(25) {
+		err, confirmed := a.confirms[token]
+		if bad := slices.Contains(refused, token); !confirmed || (err != nil) != bad || (bad && (!errors.Is(err, drivers.ErrRejected) || !strings.Contains(err.Error(), "Meddled"))) {
+			t.Errorf("message %d: confirmed %v with %v, want refused: %v", token, confirmed, err, bad)
+		}
+		if err == nil {
+			want = append(want, fmt.Sprintf("%02d", token))
+		}
+	}
+	eventually(t, "the messages that were not refused", func() bool { return len(a.receipts()) >= len(want) })
+	if got := a.receipts(); !slices.Equal(got, want) {
+		t.Errorf("received %v, want %v", got, want)
+	}
+	if len(a.closed) > 0 {
+		t.Errorf("a refused message closes the link: %v", a.closed)
+	}
+}
+
+// A request that the service refuses is refused once for all its messages, and not made again.
+func TestRefusedRequestsAreNotRepeated(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		code   string
+	}{{400, "RequestThrottled"}, {500, "InternalError"}, {503, "ServiceUnavailable"}} {
+		m, options := meddle(t, `{}`)
+		m.answer = func(action string, nth int) (int, string) {
+			if action == "SendMessageBatch" && nth == 1 {
+				return c.status, c.code
+			}
+			return 0, ""
+		}
+		r := newRig(t, options, nil)
+		a := &account{}
+		p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12})
+		send(t, r, p, 12)
+		if got, want := m.requests("SendMessageBatch"), []int{10, 2}; !slices.Equal(got, want) {
+			t.Errorf("%s: requests of %v messages, want %v", c.code, got, want)
+		}
+		for token := range uint64(12) {
+			if err := a.confirms[token]; (err != nil) != (token < 10) || (token < 10 && !errors.Is(err, drivers.ErrRejected)) {
+				t.Errorf("%s: message %d is confirmed with %v", c.code, token, err)
+			}
+		}
+		if len(a.closed) > 0 {
+			t.Errorf("%s closes the link: %v", c.code, a.closed)
+		}
+	}
+}
+
+// Consumers bear with a service that slows them down, and say so once.
+func TestThrottledConsumer(t *testing.T) {
+	m, options := meddle(t, `{}`)
+	m.answer = func(action string, nth int) (int, string) {
+		if action == "ReceiveMessage" && nth <= 3 {
+			return 400, "RequestThrottled"
+		}
+		return 0, ""
+	}
+	r := newRig(t, options, nil)
+	a := &account{}
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmEach})
+	send(t, r, p, 1)
+	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEach})
+	eventually(t, "the message", func() bool { return len(a.receipts()) == 1 })
+	if n := len(r.notices); n != 1 {
+		t.Errorf("%d notices, want one", n)
+	}
+	if len(a.closed) > 0 {
+		t.Errorf("a slow service closes the link: %v", a.closed)
+	}
+}
+
+// An acknowledgement that is refused has its message come again; that is said once.
+func TestRefusedAcknowledgement(t *testing.T) {
+	m, options := meddle(t, `{"visibility": "1s"}`)
+	var once sync.Once
+	m.refuse = func(action, id string) bool {
+		refused := false
+		if action == "DeleteMessageBatch" && id == "2" {
+			once.Do(func() { refused = true })
+		}
+		return refused
+	}
+	r := newRig(t, options, nil)
+	a := &account{}
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 5})
+	send(t, r, p, 5)
+	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 5})
+	eventually(t, "five messages and one of them again", func() bool { return len(a.receipts()) == 6 })
+	select {
+	case said := <-r.notices:
+		if !strings.Contains(said, "1 of 5 messages refused") {
+			t.Errorf("the notice is %q", said)
+		}
+	default:
+		t.Error("a refused acknowledgement is not said")
+	}
+}
+
+// The service's limit is of text; that of a body is three quarters of it. What is beyond is refused by itself.
+func TestLargestBody(t *testing.T) {
+	m, options := meddle(t, `{}`)
+	r := newRig(t, options, nil)
+	a := &account{}
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 4})
+	largest := mostBytes / 4 * 3
+	for i, size := range []int{10, largest, largest + 1, 10} {
+		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Body: bytes.Repeat([]byte{byte(i)}, size)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := m.requests("SendMessageBatch"), []int{1, 1, 1, 1}; !slices.Equal(got, want) {
+		t.Errorf("requests of %v messages, want %v: no two of these fit into one", got, want)
+	}
+	for token := range uint64(4) {
+		if err := a.confirms[token]; (err != nil) != (token == 2) || (token == 2 && !errors.Is(err, drivers.ErrRejected)) {
+			t.Errorf("message %d is confirmed with %v", token, err)
+		}
+	}
+}
+
+// A queue that is gone ends its consumer, and whoever connects again is told at once.
+func TestQueueIsGone(t *testing.T) {
+	options := standIn(t, `{"waitTime": "0s"}`) // ElasticMQ leaves a request that waits unanswered when its queue goes
+	r := newRig(t, options, nil)
+	a := &account{}
+	c := a.consumer(r, drivers.ConsumerSpec{Batch: 1, Prefetch: 1, Ack: drivers.AckEach})
+	other := newRig(t, options, nil)
+	if err := other.session.Teardown(other.context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the consumer", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.closed) == 1
+	})
+	_ = c.Close()
+	_, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 1, Prefetch: 1, Ack: drivers.AckEach}, nil)
+	if !missing(err) || !strings.Contains(err.Error(), "find queue "+r.topology.Name) {
+		t.Errorf("connecting again gives %v", err)
+	}
+}
+
+// Messages of a FIFO queue's group are in order, whatever consumer gets them, and streams are groups.
+func TestGroupsAreStreams(t *testing.T) {
+	r := newRig(t, standIn(t, `{"fifo": true, "groups": 4}`), nil)
+	a := &account{}
+	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 40})
+	var mu sync.Mutex
+	streams := map[uint32][]string{}
+	c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 10},
+		func(batch []drivers.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range batch {
+				streams[d.Stream] = append(streams[d.Stream], string(d.Body))
+			}
+			return nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	send(t, r, p, 40)
+	eventually(t, "40 messages", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(streams[0])+len(streams[1])+len(streams[2])+len(streams[3]) == 40
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for group := range uint32(4) {
+		var want []string
+		for i := group; i < 40; i += 4 {
+			want = append(want, fmt.Sprintf("%02d", i))
+		}
+		if !slices.Equal(streams[group], want) {
+			t.Errorf("group %d has %v, want %v", group, streams[group], want)
+		}
+	}
+}
+
+func TestDescription(t *testing.T) {
+	r := newRig(t, standIn(t, `{}`), nil)
+	d, err := r.session.Describe(r.context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Product != "SQS-compatible server" || d.Settings["server"] == "" || d.Settings["encoding"] != "base64" || d.Settings["retries"] != "off" {
+		t.Errorf("described as %+v", d)
+	}
+	if u, _ := url.Parse(r.session.options.Endpoint); r.session.options.address() != u.Host {
+		t.Errorf("the address is %s", r.session.options.address())
+	}
+}

@@ -1,0 +1,78 @@
+package sqs
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/pkg/drivers"
+)
+
+func TestOptionsThatDoNotGo(t *testing.T) {
+	cases := []struct{ options, want string }{
+		{`{"endpoint": "http://user:hunter2@h"}`, "credentials are accessKey and secret"},
+		{`{"endpoint": "ftp://h"}`, "endpoint"},
+		{`{"region": "r", "accessKey": "a"}`, "go together"},
+		{`{"region": "r", "secret": "hunter2"}`, "go together"},
+		{`{"accessKey": "a", "secret": "hunter2"}`, "need a region"},
+		{`{"sessionToken": "hunter2"}`, "sessionToken goes with"},
+		{`{"groups": 2}`, "fifo: true"},
+		{`{"sendBatch": 11}`, "1 to 10"},
+		{`{"requests": 0}`, "requests"},
+		{`{"waitTime": "1500ms"}`, "waitTime"},
+		{`{"waitTime": "21s"}`, "waitTime"},
+		{`{"visibility": "0s"}`, "visibility"},
+		{`{"visibility": "13h"}`, "visibility"},
+		{`{"queue": "mine"}`, "queue"},
+	}
+	for _, c := range cases {
+		d := declare(json.RawMessage(c.options), drivers.Use{})
+		if len(d.Unfit) != 1 || len(d.Capabilities.Modes) > 0 || !strings.Contains(d.Unfit[0], c.want) {
+			t.Errorf("%s: unfit %v, want one reason with %q and no modes", c.options, d.Unfit, c.want)
+		}
+		if strings.Contains(strings.Join(d.Unfit, ""), "hunter2") {
+			t.Errorf("%s: the reason tells the secret: %v", c.options, d.Unfit)
+		}
+	}
+}
+
+func TestLabelAndPromises(t *testing.T) {
+	cases := []struct {
+		options  string
+		use      drivers.Use
+		label    string
+		ordered  bool
+		interval bool // as acknowledgement
+		notes    int
+	}{
+		{`{}`, drivers.Use{Mode: drivers.ConfirmEach}, "standard, confirm: stored redundantly by AWS", false, true, 0},
+		{`{"endpoint": "http://h:9324"}`, drivers.Use{Mode: drivers.ConfirmEach}, "standard, confirm: taken by the server at the endpoint, stored as that is set", false, true, 0},
+		{`{"fifo": true}`, drivers.Use{Mode: drivers.ConfirmWindow, Consumers: 1, Queues: 1}, "FIFO, confirm: stored redundantly by AWS", true, false, 0},
+		{`{"fifo": true, "requests": 2}`, drivers.Use{Mode: drivers.ConfirmWindow}, "FIFO, confirm: stored redundantly by AWS", false, false, 0},
+		{`{"fifo": true, "requests": 2}`, drivers.Use{Mode: drivers.ConfirmBatch}, "FIFO, confirm: stored redundantly by AWS", true, false, 0},
+		{`{"fifo": true, "groups": 2}`, drivers.Use{Mode: drivers.ConfirmEach, Consumers: 6, Queues: 2}, "FIFO, confirm: stored redundantly by AWS", true, false, 1},
+	}
+	for _, c := range cases {
+		d := declare(json.RawMessage(c.options), c.use)
+		if len(d.Unfit) > 0 || d.Label != c.label || d.Promises.Ordered != c.ordered || len(d.Notes) != c.notes {
+			t.Errorf("%s, %+v: %q, %+v, unfit %v, notes %v", c.options, c.use, d.Label, d.Promises, d.Unfit, d.Notes)
+		}
+		if got := slices.Contains(d.Capabilities.Acks, drivers.AckInterval); got != c.interval {
+			t.Errorf("%s: acknowledges at intervals: %v", c.options, got)
+		}
+		if d.Promises.NoDuplicates || !d.Promises.ConfirmedKept || d.Promises.SentKept {
+			t.Errorf("%s: promises %+v", c.options, d.Promises)
+		}
+	}
+}
+
+func TestAddress(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"": "sqs.r", "http://h": "h:80", "https://h": "h:443", "http://h:9324": "h:9324", "http://[::1]": "[::1]:80",
+	} {
+		if got := (&options{Endpoint: endpoint, Region: "r"}).address(); got != want {
+			t.Errorf("%q is at %s, want %s", endpoint, got, want)
+		}
+	}
+}
