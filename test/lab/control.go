@@ -55,6 +55,8 @@ func restart(ctx context.Context, plan *Plan, p *Process) error {
 
 func (l *lab) disturb(do func(context.Context, *Plan, *Process) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		l.requests.Add(1)
+		defer l.requests.Done()
 		name := r.URL.Query().Get("name")
 		for _, plan := range l.plans {
 			for _, p := range plan.Processes {

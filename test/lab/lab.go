@@ -27,7 +27,8 @@ type lab struct {
 	plans []*Plan
 	env   []string
 
-	control *http.Server
+	control  *http.Server
+	requests sync.WaitGroup // of control that are being done
 }
 
 func newLab(out io.Writer, keep bool) (*lab, error) {
@@ -153,6 +154,7 @@ func (p *Plan) await(ctx context.Context, watched []*Process) error {
 func (l *lab) stop() {
 	if l.control != nil {
 		_ = l.control.Close()
+		l.requests.Wait()
 	}
 	var wg sync.WaitGroup
 	for _, plan := range l.plans {
