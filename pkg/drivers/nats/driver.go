@@ -42,7 +42,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	} else if s.endpoints, err = o.endpoints(); err != nil {
 		return nil, err
 	}
-	if s.admin, err = s.dialFirst(ctx, s.endpoints); err != nil {
+	if s.admin, err = s.dialFirst(ctx, s.endpoints, s.env.Dial); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
 	return s, nil
@@ -54,6 +54,7 @@ type session struct {
 	endpoints []endpoint
 	env       drivers.Env
 	server    *embedded // nil without the option
+	prober    prober
 
 	adminMu sync.Mutex
 	admin   *link // for declarations; replaced when it broke
@@ -101,7 +102,7 @@ func (s *session) management(ctx context.Context) (*link, jetstream.JetStream, e
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
 	if s.admin.broken() {
-		l, err := s.dialFirst(ctx, s.endpoints)
+		l, err := s.dialFirst(ctx, s.endpoints, s.env.Dial)
 		if err != nil {
 			return nil, nil, err
 		}

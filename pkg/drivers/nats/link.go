@@ -34,10 +34,13 @@ type link struct {
 	uses     int // guarded by its seat
 }
 
-// dialer is the library's way to Env.Dial. It keeps what the library hides.
+// dialFunc is Env.Dial or Env.Aside.
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// dialer is the library's way to one of them. It keeps what the library hides.
 type dialer struct {
 	ctx  context.Context
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	dial dialFunc
 
 	mu   sync.Mutex
 	conn net.Conn
@@ -71,10 +74,10 @@ func clientOptions() []client.Option {
 }
 
 // dialFirst connects to the first of some endpoints that answers.
-func (s *session) dialFirst(ctx context.Context, from []endpoint) (*link, error) {
+func (s *session) dialFirst(ctx context.Context, from []endpoint, by dialFunc) (*link, error) {
 	var errs []error
 	for _, e := range from {
-		l, err := s.dial(ctx, e)
+		l, err := s.dial(ctx, e, by)
 		if err == nil {
 			return l, nil
 		}
@@ -83,7 +86,7 @@ func (s *session) dialFirst(ctx context.Context, from []endpoint) (*link, error)
 	return nil, errors.Join(errs...)
 }
 
-func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
+func (s *session) dial(ctx context.Context, e endpoint, by dialFunc) (*link, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w", e.address, err)
 	}
@@ -92,7 +95,7 @@ func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
 		timeout = max(time.Until(deadline), time.Millisecond)
 	}
 	l := &link{session: s, address: e.address, done: make(chan struct{}), watchers: map[any]func(error){}}
-	d := &dialer{ctx: ctx, dial: s.env.Dial}
+	d := &dialer{ctx: ctx, dial: by}
 	stop := context.AfterFunc(ctx, d.abort)
 	defer stop()
 	all := append(clientOptions(), s.options.authentication()...)
@@ -233,7 +236,7 @@ type seat struct {
 // join gives a connection as node and number say, and what is to be called when its user has ended.
 func (s *session) join(ctx context.Context, at []endpoint, node drivers.Node, number int) (*link, func(), error) {
 	if number == drivers.Exclusive {
-		l, err := s.dialFirst(ctx, at)
+		l, err := s.dialFirst(ctx, at, s.env.Dial)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -249,7 +252,7 @@ func (s *session) join(ctx context.Context, at []endpoint, node drivers.Node, nu
 	seat.mu.Lock()
 	defer seat.mu.Unlock()
 	if seat.link == nil || seat.link.broken() {
-		l, err := s.dialFirst(ctx, at)
+		l, err := s.dialFirst(ctx, at, s.env.Dial)
 		if err != nil {
 			return nil, nil, err
 		}

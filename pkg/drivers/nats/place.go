@@ -73,7 +73,7 @@ func (s *session) serverName(ctx context.Context, e endpoint) (string, error) {
 	if name != "" {
 		return name, nil
 	}
-	l, err := s.dial(ctx, e)
+	l, err := s.dial(ctx, e, s.env.Dial)
 	if err != nil {
 		return "", err
 	}

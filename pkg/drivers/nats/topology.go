@@ -18,7 +18,9 @@ import (
 // each subscription to it is a durable consumer, which Setup makes, so that nothing sent after that is missed. Streams have interest retention: a
 // message goes when all subscriptions have acknowledged it. Names end in what a topology's name cannot have: "_".
 
-func streamName(t drivers.Topology, queue int) string { return t.Name + "_q" + strconv.Itoa(queue) }
+func streamPrefix(t drivers.Topology) string { return t.Name + "_q" }
+
+func streamName(t drivers.Topology, queue int) string { return streamPrefix(t) + strconv.Itoa(queue) }
 
 func subject(t drivers.Topology, queue, key int) string {
 	return t.Name + "_q" + strconv.Itoa(queue) + ".k" + strconv.Itoa(key)
@@ -81,6 +83,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
 	}
+	s.prober.own(t)
 	err = eachQueue(t, func(queue int) error { return s.declareQueue(ctx, js, t, queue) })
 	if err == nil && len(s.endpoints) > 1 {
 		err = s.reachable(ctx, t)
@@ -183,7 +186,7 @@ func poll(ctx context.Context, ask func() (bool, error)) error {
 // are not stored, as they expect another stream.
 func (s *session) reachable(ctx context.Context, t drivers.Topology) error {
 	for _, e := range s.endpoints {
-		l, err := s.dial(ctx, e)
+		l, err := s.dial(ctx, e, s.env.Dial)
 		if err != nil {
 			if ctx.Err() != nil {
 				return err
