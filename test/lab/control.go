@@ -31,7 +31,9 @@ func (l *lab) serveControl() (string, error) {
 	} {
 		mux.HandleFunc(path, l.disturb(do))
 	}
-	l.control = &http.Server{Handler: mux}
+	ctx, cancel := context.WithCancel(context.Background())
+	l.control = &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
+	l.endControl = cancel
 	go func() { _ = l.control.Serve(listener) }() // ends with stop
 	return listener.Addr().String(), nil
 }
@@ -55,8 +57,6 @@ func restart(ctx context.Context, plan *Plan, p *Process) error {
 
 func (l *lab) disturb(do func(context.Context, *Plan, *Process) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		l.requests.Add(1)
-		defer l.requests.Done()
 		name := r.URL.Query().Get("name")
 		for _, plan := range l.plans {
 			for _, p := range plan.Processes {

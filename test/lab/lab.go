@@ -27,8 +27,8 @@ type lab struct {
 	plans []*Plan
 	env   []string
 
-	control  *http.Server
-	requests sync.WaitGroup // of control that are being done
+	control    *http.Server
+	endControl context.CancelFunc // ends what control is doing
 }
 
 func newLab(out io.Writer, keep bool) (*lab, error) {
@@ -153,8 +153,8 @@ func (p *Plan) await(ctx context.Context, watched []*Process) error {
 // stop ends everything, and removes the files.
 func (l *lab) stop() {
 	if l.control != nil {
-		_ = l.control.Close()
-		l.requests.Wait()
+		l.endControl()
+		_ = l.control.Shutdown(context.Background()) // waits for what is being done, which has a deadline
 	}
 	var wg sync.WaitGroup
 	for _, plan := range l.plans {
