@@ -74,9 +74,9 @@ func unfit(o *options, use drivers.Use) []string {
 // notes say what may not be meant.
 func notes(o *options, use drivers.Use) []string {
 	var all []string
-	if use.Mode == drivers.ConfirmWindow && use.Publishers*o.Concurrency > callsPerConnection {
-		all = append(all, fmt.Sprintf("EventStoreDB takes %d calls at a time over one connection, unless it was set otherwise: "+
-			"appends beyond that wait in the client, which shows as send latency", callsPerConnection))
+	if use.Mode == drivers.ConfirmWindow {
+		all = append(all, fmt.Sprintf("a connection has at most %d appends under way, however large the window (concurrency): EventStoreDB takes %d calls"+
+			" at a time over one, unless it was set otherwise", o.Concurrency, callsPerConnection))
 	}
 	if use.Consumers > callsPerConnection {
 		all = append(all, fmt.Sprintf("a consumer takes one of the %d calls of its connection for as long as it lives: give consumers several connections", callsPerConnection))

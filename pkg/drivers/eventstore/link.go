@@ -29,6 +29,7 @@ type link struct {
 	client  *esdb.Client
 	wire    *wire
 	version esdb.ServerVersion
+	room    chan struct{} // for appends
 	done    chan struct{} // closed when it is broken
 
 	mu       sync.Mutex
@@ -79,7 +80,7 @@ func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{session: s, address: e.address, done: make(chan struct{}), watchers: map[any]func(error){}}
+	l := &link{session: s, address: e.address, room: make(chan struct{}, s.options.Concurrency), done: make(chan struct{}), watchers: map[any]func(error){}}
 	l.wire = newWire(local, e.address, l.fail)
 	if l.client, err = esdb.NewClient(s.configuration(l.wire.target())); err != nil {
 		l.wire.release()
@@ -172,6 +173,21 @@ func (l *link) fail(cause error) {
 		go tell(why)
 	}
 }
+
+// enter waits for room for one more append, which leave gives back. What the connection does not carry would wait in gRPC, where the end of
+// one call wakes up all that wait: with 400 of them that takes two thirds of the throughput.
+func (l *link) enter(ctx context.Context) error {
+	select {
+	case l.room <- struct{}{}:
+		return nil
+	case <-l.done:
+		return l.cause()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *link) leave() { <-l.room }
 
 // watch has tell called, in a goroutine of its own, when the link breaks by itself; of one that is broken already, at once.
 func (l *link) watch(who any, tell func(error)) {

@@ -79,7 +79,11 @@ func (p *publisher) lane() requests.Send {
 		for i := range batch {
 			events = append(events, esdb.EventData{EventID: p.next(), EventType: eventType, Data: batch[i].Body})
 		}
+		if err := p.link.enter(ctx); err != nil {
+			return 0, err
+		}
 		_, err := p.link.client.AppendToStream(ctx, p.stream, p.options, events...)
+		p.link.leave()
 		clear(events) // bodies are lent
 		if err == nil {
 			return len(batch), nil
