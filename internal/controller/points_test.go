@@ -86,6 +86,9 @@ func TestPointsOfARun(t *testing.T) {
 			t.Errorf("%s is not written as a %s", agent, role)
 		}
 	}
+	if d.with("kind=host-cores") != 0 {
+		t.Error("what an outcome keeps for judging it again is written as an event")
+	}
 	if d.with("run="+run.ID) != int(all[0].Written) {
 		t.Errorf("%d points arrived, %d are said to be written", d.with("run="+run.ID), all[0].Written)
 	}
