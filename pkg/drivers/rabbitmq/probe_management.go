@@ -95,7 +95,7 @@ func (p *probe) ofTheWhole(ctx context.Context) {
 	}
 }
 
-// categories are the names under which RabbitMQ accounts for its memory, of releases 3.8 to 4; others count as FigureMemoryOther.
+// categories are the names under which RabbitMQ accounts for its memory, of releases 3.8 to 4, as far as they are told apart.
 var categories = map[string]drivers.FigureName{
 	"connection_readers": drivers.FigureMemoryConnections, "connection_writers": drivers.FigureMemoryConnections,
 	"connection_channels": drivers.FigureMemoryConnections, "connection_other": drivers.FigureMemoryConnections,
@@ -133,7 +133,7 @@ func (p *probe) ofMemory(ctx context.Context) {
 	})
 }
 
-// memoryOf is a node's memory by figure. Its parts are numbers, but for the strategy by which RabbitMQ measures it and the totals of each.
+// memoryOf is a node's memory by figure. What the categories leave of it is other, unless Erlang's account of them is more than there is.
 func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.FigureName]float64, error) {
 	var n struct {
 		Memory map[string]any `json:"memory"`
@@ -144,6 +144,14 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.FigureNa
 		return nil, err
 	}
 	figures := map[drivers.FigureName]float64{}
+	var told float64
+	for category, value := range n.Memory {
+		name, known := categories[category]
+		if bytes, is := value.(float64); is && known {
+			figures[name] += bytes
+			told += bytes
+		}
+	}
 	totals, _ := n.Memory["total"].(map[string]any)
 	for _, measure := range []string{"rss", "allocated"} { // never "erlang": see above
 		if value, _ := totals[measure].(float64); value > 0 {
@@ -151,16 +159,8 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.FigureNa
 			break
 		}
 	}
-	for category, value := range n.Memory {
-		bytes, is := value.(float64)
-		if !is {
-			continue
-		}
-		name, known := categories[category]
-		if !known {
-			name = drivers.FigureMemoryOther
-		}
-		figures[name] += bytes
+	if rest := figures[drivers.FigureMemory] - told; rest > 0 {
+		figures[drivers.FigureMemoryOther] = rest
 	}
 	return figures, nil
 }
