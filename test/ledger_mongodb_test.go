@@ -1,0 +1,231 @@
+package test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"lockstep/internal/plan"
+)
+
+// No MongoDB is to be had in these tests: FerretDB, which speaks its protocol, stands in for it. Its findAndModify is not atomic: two consumers
+// that claim at one time may get one message. Lockstep's ledger has to find each of these, and no other: a witness on the wire counts
+// what the server hands out, without a line of Lockstep's code.
+func TestLedgerFindsTheDuplicatesOfFerretDBThatStandsInForMongoDB(t *testing.T) {
+	server := variable(t, "LOCKSTEP_FERRETDB_URL")
+	t.Parallel()
+	outcomes, handed := claims(t, server)
+	var all uint64
+	for i, o := range outcomes {
+		t.Logf("%s: %v %v; %+v", o.Cell, o.Verdict, o.Reasons, o.Ledger)
+		if o.Ledger.Duplicated != handed[i] {
+			t.Errorf("outcome %d counts %d duplicates; the server handed out %d", i, o.Ledger.Duplicated, handed[i])
+		}
+		if l := o.Ledger; l.Sent != claimed || l.Confirmed != claimed || l.Received != claimed || l.Lost+l.Undrained > 0 {
+			t.Errorf("outcome %d: %+v, want %d messages sent, confirmed and received", i, l, claimed)
+		}
+		all += o.Ledger.Duplicated
+	}
+	if all == 0 {
+		t.Fatal("the server handed out no message twice: this test proves nothing")
+	}
+	// A claim may run out, so that a claimed message may come twice; one that was deleted as it was claimed may not.
+	if each := outcomes[0]; each.Verdict != plan.Valid {
+		t.Errorf("duplicates are allowed with acknowledgement each, and the verdict is %s: %v", each.Verdict, each.Reasons)
+	}
+	automatic := outcomes[1]
+	if n := automatic.Ledger.Duplicated; n > 0 && (automatic.Verdict != plan.Invalid || !strings.Contains(strings.Join(automatic.Reasons, "\n"), fmt.Sprint(n))) {
+		t.Errorf("a message is promised to come once with acknowledgement automatic, %d came again, and the verdict is %s: %v", n, automatic.Verdict, automatic.Reasons)
+	}
+}
+
+// The same server behind the lab's proxy, which lets one change through at a time, claims as MongoDB does: nothing comes twice.
+func TestLedgerFindsNoDuplicatesWhereClaimsAreAtomicAsInMongoDB(t *testing.T) {
+	server := variable(t, "LOCKSTEP_MONGODB_URL")
+	t.Parallel()
+	outcomes, handed := claims(t, server)
+	for i, o := range outcomes {
+		if o.Ledger.Duplicated > 0 || handed[i] > 0 || o.Verdict != plan.Valid || o.Ledger.Received != claimed {
+			t.Errorf("outcome %d is %s %v with %+v; the server handed out %d messages twice", i, o.Verdict, o.Reasons, o.Ledger, handed[i])
+		}
+	}
+}
+
+// claimed is how many messages each cell sends.
+const claimed = 400
+
+// claims runs a cell for each way to acknowledge, with four consumers of one queue, and returns the outcomes and how many messages the
+// server handed out once more in each, as the witness saw it.
+func claims(t *testing.T, server string) ([]plan.Outcome, []uint64) {
+	t.Helper()
+	w := newWitness(t, server)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "matrix.cue")
+	text := fmt.Sprintf(`package matrix
+name: "claims"
+brokers: queue: {driver: "mongodb", options: {url: "mongodb://%s/", visibility: "10m", pollInterval: "2ms"}}
+axes: ack: ["each", "automatic"]
+cell: {
+	axis: _
+	publishers: {mode: "confirm-batch", batch: 100, count: %d}
+	consumers: {threads: 4, ack: axis.ack}
+	warmup: "0s", measure: "20s", drain: {silence: "2s", most: "30s"}
+}
+tables: [{rows: ["ack"], values: ["send.rate", "lost", "duplicated"]}]
+`, w.address, claimed)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctl := start(t, dir, "ctl", "run", file)
+	ctl.leaves(2 * time.Minute)
+	r := readRecord(t, dir, ctl)
+	if len(r.outcomes) != 2 {
+		t.Fatalf("%d outcomes, want 2: %s", len(r.outcomes), r.text)
+	}
+	outcomes := []plan.Outcome{r.at("ack=each"), r.at("ack=automatic")}
+	var handed []uint64
+	for _, o := range outcomes {
+		handed = append(handed, w.again(t, o))
+	}
+	return outcomes, handed
+}
+
+// witness passes MongoDB's protocol on and counts by collection how often each document was handed out.
+type witness struct {
+	address string
+
+	mu     sync.Mutex
+	handed map[string]map[string]int
+	back   map[string]uint64 // claims that came too late for a consumer, which gave them back
+}
+
+func newWitness(t *testing.T, server string) *witness {
+	t.Helper()
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &witness{address: l.Addr().String(), handed: map[string]map[string]int{}, back: map[string]uint64{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		_ = l.Close()
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { w.pass(ctx, near, u.Host) })
+		}
+	})
+	return w
+}
+
+// pass has each request of one connection answered.
+func (w *witness) pass(ctx context.Context, near net.Conn, address string) {
+	defer near.Close()
+	far, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	defer context.AfterFunc(ctx, func() { _, _ = near.Close(), far.Close() })()
+	for {
+		request, err := readWire(near)
+		if err != nil {
+			return
+		}
+		if _, err := far.Write(request); err != nil {
+			return
+		}
+		answer, err := readWire(far)
+		if err != nil {
+			return
+		}
+		w.see(body(request), body(answer))
+		if _, err := near.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// readWire reads one message: its length, in four bytes of itself, comes first.
+func readWire(from io.Reader) ([]byte, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(from, head); err != nil {
+		return nil, err
+	}
+	n := int(binary.LittleEndian.Uint32(head))
+	if n < 16 || n > 64<<20 {
+		return nil, errors.New("no message of MongoDB's protocol")
+	}
+	whole := slices.Grow(head, n-4)[:n]
+	_, err := io.ReadFull(from, whole[4:])
+	return whole, err
+}
+
+// body is the document of a message of kind 2013 whose first section is that; nil otherwise.
+func body(message []byte) bson.Raw {
+	if len(message) < 26 || binary.LittleEndian.Uint32(message[12:]) != 2013 || message[20] != 0 {
+		return nil
+	}
+	n := int(binary.LittleEndian.Uint32(message[21:]))
+	if n < 5 || n > len(message)-21 {
+		return nil
+	}
+	return bson.Raw(message[21 : 21+n])
+}
+
+// see counts the document of a claim's answer.
+func (w *witness) see(request, answer bson.Raw) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if collection, is := request.Lookup("update").StringValueOK(); is {
+		w.back[collection]++
+	}
+	collection, is := request.Lookup("findAndModify").StringValueOK()
+	id, got := answer.Lookup("value", "_id").ObjectIDOK()
+	if !is || !got {
+		return
+	}
+	if w.handed[collection] == nil {
+		w.handed[collection] = map[string]int{}
+	}
+	w.handed[collection][id.Hex()]++
+}
+
+// again is how many messages of a task's queue were handed out to be handled once more, each time counted.
+func (w *witness) again(t *testing.T, o plan.Outcome) (n uint64) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	queue := plan.Task{Run: o.Run, ID: o.Task}.Topic() + "_s0_q0"
+	if len(w.handed[queue]) != claimed {
+		t.Errorf("the witness saw claims of %d messages, want %d", len(w.handed[queue]), claimed)
+	}
+	for _, times := range w.handed[queue] {
+		n += uint64(times - 1)
+	}
+	return n - w.back[queue]
+}
