@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+
+	"lockstep/internal/engine"
+	"lockstep/internal/netsim"
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// Sweep is a driver's session outside of any task, by which what runs have left at a broker is found and removed from this host. Its
+// errors hold no secrets.
+type Sweep struct {
+	session   drivers.Session
+	scrub     *plan.Scrubber
+	forwarder *netsim.Forwarder
+	dir       string
+}
+
+// OpenSweep opens a session with a broker, the secrets of whose options are this host's. Close it.
+func OpenSweep(ctx context.Context, b plan.Broker) (*Sweep, error) {
+	driver, err := drivers.Lookup(b.Driver)
+	if err != nil {
+		return nil, err
+	}
+	options, scrub, err := plan.Resolve(b.Options, os.LookupEnv, os.ReadFile)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sweep{scrub: scrub}
+	if s.dir, err = os.MkdirTemp("", "lockstep-sweep-*"); err != nil {
+		return nil, fmt.Errorf("make a folder for the driver: %w", err)
+	}
+	aside := (&net.Dialer{}).DialContext
+	var dial netsim.DialFunc = aside
+	if b.Via != "" {
+		dial = netsim.Via(dial, b.Via)
+	}
+	s.forwarder = netsim.NewForwarder(dial)
+	s.session, err = driver.Open(ctx, options, drivers.Env{Dial: dial, DialAside: aside, Forward: s.forwarder.Forward, Dir: s.dir,
+		Log: slog.New(slog.DiscardHandler), Event: func(drivers.EventKind, string) {}})
+	if err != nil {
+		return nil, errors.Join(s.clean(err), s.release())
+	}
+	return s, nil
+}
+
+// Leftovers lists what the broker has whose name begins with prefix, sorted. The error wraps drivers.ErrUnsupported where the driver, with these
+// options, cannot list: then there is only Teardown.
+func (s *Sweep) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
+	sweeper, can := s.session.(drivers.Sweeper)
+	if !can {
+		return nil, fmt.Errorf("list what is there: %w", drivers.ErrUnsupported)
+	}
+	all, err := sweeper.Leftovers(ctx, prefix)
+	return all, s.clean(err)
+}
+
+// Remove removes what Leftovers listed.
+func (s *Sweep) Remove(ctx context.Context, these []drivers.Leftover) error {
+	sweeper, can := s.session.(drivers.Sweeper)
+	if !can {
+		return fmt.Errorf("remove what is there: %w", drivers.ErrUnsupported)
+	}
+	return s.clean(sweeper.Sweep(ctx, these))
+}
+
+// Teardown removes the topology of a task, if there is anything of it.
+func (s *Sweep) Teardown(ctx context.Context, t plan.Task) error {
+	ctx, cancel := context.WithTimeout(ctx, t.Cell.Workload.Connect.D())
+	defer cancel()
+	return s.clean(s.session.Teardown(ctx, engine.Topology(t)))
+}
+
+// Close ends the session.
+func (s *Sweep) Close() error {
+	return errors.Join(s.clean(s.session.Close()), s.release())
+}
+
+func (s *Sweep) release() error {
+	return errors.Join(s.forwarder.Close(), os.RemoveAll(s.dir))
+}
+
+// cleaned is an error without the secrets in its text.
+type cleaned struct {
+	error
+	text string
+}
+
+func (c cleaned) Error() string { return c.text }
+
+func (c cleaned) Unwrap() error { return c.error }
+
+func (s *Sweep) clean(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cleaned{err, s.scrub.Scrub(err.Error())}
+}

@@ -1,0 +1,269 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/pkg/drivers"
+)
+
+// brokerTimeout is for opening a broker, for listing what it has, and for removing it.
+const brokerTimeout = 30 * time.Second
+
+// sweepOptions are the flags of ctl sweep.
+type sweepOptions struct {
+	narrow matrix.Narrow
+	runs   string
+	run    string
+	yes    bool
+}
+
+func sweepCommand() *cobra.Command {
+	var o sweepOptions
+	c := &cobra.Command{
+		Use:   "sweep FILE | sweep RUN",
+		Short: "Remove what killed runs left on their brokers, after asking",
+		Long: `sweep lists what the brokers of a matrix, or of the record of a run, have whose name begins with
+lockstep- (of a record: with lockstep- and the run's id), asks, and removes it. A run that ended by
+itself, or was stopped by one Ctrl-C, has left nothing. Of a run that is under way it would remove
+what that works with.
+
+Brokers are reached from here, with the secrets of this host. A broker that cannot list what it has
+(no management API, or a driver that knows no way) is told to remove each topology of the run by its
+name: for that the record is needed.
+
+Exit codes: 0 nothing is left, or nothing was to be removed; 2 nobody was there to ask, or the
+command line has faults; 1 a broker could not be asked or did not remove all.`,
+		Example: `  ctl sweep matrices/prefetch.cue
+  ctl sweep --run 20260102-150405-prefetch-3f9c --yes matrices/prefetch.cue
+  ctl sweep latest`,
+		Args:              arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeRuns(&o.runs),
+		RunE:              func(c *cobra.Command, args []string) error { return o.sweep(c, args[0]) },
+	}
+	narrowing(c, &o.narrow)
+	runsFlag(c, &o.runs)
+	c.Flags().StringVar(&o.run, "run", "", "with FILE: only what the run of this `id`, or those whose ids begin so, left")
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "remove without asking")
+	return c
+}
+
+// target is one broker to sweep.
+type target struct {
+	broker plan.Broker
+	tasks  []plan.Task // of the record
+	sweep  *agent.Sweep
+	found  []drivers.Leftover
+	blind  bool // it cannot list: the tasks' topologies are removed by name
+}
+
+func (o *sweepOptions) sweep(c *cobra.Command, of string) error {
+	prefix, targets, err := o.targets(c.Context(), of)
+	if err != nil {
+		return err
+	}
+	out, complain := c.OutOrStdout(), c.ErrOrStderr()
+	failed := false
+	report := func(t *target, err error) {
+		failed = true
+		fmt.Fprintf(complain, "broker %s: %v\n", t.broker.Name, err)
+	}
+	var found []*target
+	for _, t := range targets {
+		if err := t.look(c.Context(), prefix); err != nil {
+			report(t, err)
+		}
+		if t.sweep != nil {
+			defer t.sweep.Close() //nolint:errcheck // it was only asked
+		}
+		if len(t.found) > 0 || t.blind {
+			found = append(found, t)
+		}
+	}
+	switch sure, err := o.sure(c, prefix, found); {
+	case err != nil:
+		return err
+	case !sure && len(found) > 0:
+		fmt.Fprintln(out, "nothing was removed")
+	case sure:
+		for _, t := range found {
+			if err := t.remove(c.Context()); err != nil {
+				report(t, err)
+				continue
+			}
+			fmt.Fprintf(out, "broker %s: removed\n", t.broker.Name)
+		}
+	}
+	if failed {
+		return exit{code: ExitError}
+	}
+	return nil
+}
+
+// sure prints what was found and asks whether to remove it.
+func (o *sweepOptions) sure(c *cobra.Command, prefix string, found []*target) (bool, error) {
+	out := c.OutOrStdout()
+	if len(found) == 0 {
+		fmt.Fprintf(out, "no broker that could be asked has anything whose name begins with %s\n", prefix)
+		return false, nil
+	}
+	if err := list(out, found); err != nil {
+		return false, err
+	}
+	switch in, isFile := c.InOrStdin().(*os.File); {
+	case o.yes:
+		return true, nil
+	case !isFile || !term.IsTerminal(int(in.Fd())):
+		return false, exit{ExitBadMatrix, errors.New("nothing was removed: there is no terminal to ask on; give --yes to remove all of this")}
+	}
+	fmt.Fprintf(out, "Remove all of this? Runs that are under way work with such things. [y/N] ")
+	return confirmed(c.Context(), c.InOrStdin())
+}
+
+// confirmed reads one line; only y and yes mean yes.
+func confirmed(ctx context.Context, in io.Reader) (bool, error) {
+	answer := make(chan string, 1)
+	go func() { // a read from a terminal cannot be cancelled; it ends with the program
+		line, _ := bufio.NewReader(in).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case a := <-answer:
+		return a == "y" || a == "yes", nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+func list(out io.Writer, found []*target) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "BROKER\tWHAT\tNAME")
+	for _, t := range found {
+		if t.blind {
+			fmt.Fprintf(w, "%s\ttopologies\tof the run's tasks: %d; which are there it cannot say\n", t.broker.Name, len(t.tasks))
+		}
+		for _, x := range t.found {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", t.broker.Name, x.Kind, plan.Redact(x.Name))
+		}
+	}
+	return w.Flush()
+}
+
+// look opens the broker and lists what it has.
+func (t *target) look(ctx context.Context, prefix string) error {
+	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
+	defer cancel()
+	var err error
+	if t.sweep, err = agent.OpenSweep(ctx, t.broker); err != nil {
+		return err
+	}
+	all, err := t.sweep.Leftovers(ctx, prefix)
+	switch {
+	case errors.Is(err, drivers.ErrUnsupported) && len(t.tasks) > 0:
+		t.blind = true
+		return nil
+	case errors.Is(err, drivers.ErrUnsupported):
+		return fmt.Errorf("%w: sweep the record of the run instead, by which its topologies are removed by name", err)
+	}
+	for _, x := range all {
+		if strings.HasPrefix(x.Name, prefix) { // whatever the driver lists, nothing else is touched
+			t.found = append(t.found, x)
+		}
+	}
+	return err
+}
+
+// remove removes what was found.
+func (t *target) remove(ctx context.Context) error {
+	if !t.blind {
+		ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
+		defer cancel()
+		return t.sweep.Remove(ctx, t.found)
+	}
+	var errs []error
+	for _, task := range t.tasks {
+		if err := t.sweep.Teardown(ctx, task); err != nil {
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// everything is what the names of all runs begin with.
+const everything = "lockstep-"
+
+// targets finds the brokers, each once, and what the names of what is to be swept begin with.
+func (o *sweepOptions) targets(ctx context.Context, of string) (prefix string, targets []*target, err error) {
+	var run plan.Run
+	recorded := true
+	if info, missing := os.Stat(of); missing == nil && info.Mode().IsRegular() || strings.HasSuffix(of, ".cue") {
+		recorded = false
+		run, err = expand(ctx, of, o.narrow)
+	} else {
+		run, err = o.record(ctx, of)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	if len(run.Cells) == 0 {
+		return "", nil, exit{ExitBadMatrix, nothingLeft(run)}
+	}
+	prefix = everything + o.run
+	if recorded {
+		prefix = everything + run.ID + "-"
+	}
+	byPlace := map[string]*target{}
+	add := func(b plan.Broker) *target {
+		place := b.Driver + " " + b.Via + " " + string(b.Options)
+		if byPlace[place] == nil {
+			byPlace[place] = &target{broker: b}
+			targets = append(targets, byPlace[place])
+		}
+		return byPlace[place]
+	}
+	for _, cell := range run.Cells {
+		add(cell.Broker)
+	}
+	if recorded {
+		for _, task := range run.Tasks() {
+			t := add(task.Cell.Broker)
+			t.tasks = append(t.tasks, task)
+		}
+	}
+	return prefix, targets, nil
+}
+
+// record reads the plan of a recorded run again, as resuming it does: the record holds no secrets.
+func (o *sweepOptions) record(ctx context.Context, id string) (plan.Run, error) {
+	switch {
+	case o.run != "":
+		return plan.Run{}, exit{ExitBadMatrix, errors.New("--run goes with a matrix file: a record is of one run")}
+	case o.narrow.Short || len(o.narrow.Only) > 0:
+		return plan.Run{}, exit{ExitBadMatrix, errors.New("a record is swept as its run was begun: leave --short and --only out")}
+	}
+	record, err := results.Open(o.runs, id)
+	if err != nil {
+		return plan.Run{}, err
+	}
+	again := runOptions{narrow: o.narrow, runs: o.runs, resume: id}
+	again.server.url = record.Plan().Source.Server
+	s, err := again.resumption(ctx)
+	return s.Run, err
+}
