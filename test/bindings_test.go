@@ -1,0 +1,141 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// churned runs one cell with bindings that come and go and returns its outcome, which has to be valid.
+func churned(t *testing.T, broker, cell string) (record, plan.Outcome) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "matrix.cue")
+	text := fmt.Sprintf(`package matrix
+name: "churned"
+brokers: b: %s
+axes: mode: ["confirm-window"]
+cell: {axis: _, publishers: {mode: axis.mode, persistent: false}, drain: {silence: "2s", most: "10s"}, %s}
+tables: [{rows: ["mode"], values: ["binding.p50", "binding.first.p50", "binding.message.p50", "binding.made", "binding.lost"]}]
+`, broker, cell)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctl := start(t, dir, "ctl", "run", file)
+	if code := ctl.leaves(60 * time.Second); code != 0 {
+		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.out)
+	}
+	r := readRecord(t, dir, ctl)
+	r.allValid()
+	return r, r.outcomes[0]
+}
+
+// between wants a value within bounds.
+func (r record) between(o plan.Outcome, name string, least, most float64) {
+	r.t.Helper()
+	if v := o.Values[name]; v.NA != "" || v.Number < least || v.Number > most {
+		r.t.Errorf("%s is %v (%q), want %v to %v", name, v.Number, v.NA, least, most)
+	}
+}
+
+// apart wants the account of the cell's own messages to know nothing of those through new bindings.
+func (r record) apart(o plan.Outcome, sent float64) {
+	r.t.Helper()
+	l := o.Ledger
+	if float64(l.Sent) < 0.9*sent || float64(l.Sent) > sent || l.Received != l.Sent || l.Lost+l.Duplicated+l.Reordered+l.Corrupt+l.Foreign > 0 {
+		r.t.Errorf("ledger %+v; want the cell's own %v messages, each received once", l, sent)
+	}
+}
+
+// What is planted is found, with consumers that compete for one queue on two agents: a binding takes 30 ms to make and works 200 ms later,
+// so that of its messages, one every 400 ms, the first is lost and the second is the first to come.
+func TestPlantedBindingDelayAndLoss(t *testing.T) {
+	r, o := churned(t, `{driver: "loopback", options: {bindDelay: "30ms", bindSpread: "200ms", delay: "10ms"}}`,
+		`publishers: rate: 200, consumers: {nodes: 2, threads: 2}, warmup: "500ms", measure: "4s", topology: churn: {rate: 5, hold: "1s", probes: 2.5}`)
+	r.between(o, "binding.p50", 0.030, 0.045)
+	r.between(o, "binding.first.p50", 0.440, 0.470)
+	r.between(o, "binding.message.p50", 0.010, 0.025)
+	made := o.Values["binding.made"].Number
+	r.between(o, "binding.made", 20, 23)
+	r.between(o, "binding.lost", made-1, made)
+	r.apart(o, 900)
+	if all := strings.Join(o.Warnings, "\n"); !strings.Contains(all, "through a new binding were lost") {
+		t.Errorf("warnings %q do not tell of the loss", o.Warnings)
+	}
+}
+
+// rabbit is the broker of one node, or the three, with all the ways to its figures.
+func rabbit(t *testing.T, nodes int) string {
+	t.Helper()
+	quoted := func(name string) string {
+		return `"` + strings.ReplaceAll(variable(t, name), ",", `", "`) + `"`
+	}
+	if nodes == 1 {
+		return fmt.Sprintf(`{driver: "rabbitmq", process: pid: %s, options: {url: %s, management: %s, prometheus: [%s]}}`,
+			variable(t, "LOCKSTEP_RABBITMQ_PID"), quoted("LOCKSTEP_RABBITMQ_URL"), quoted("LOCKSTEP_RABBITMQ_MANAGEMENT"), quoted("LOCKSTEP_RABBITMQ_PROMETHEUS"))
+	}
+	return fmt.Sprintf(`{driver: "rabbitmq", process: [for p in [%s] {pid: p}], options: {urls: [%s], management: %s, prometheus: [%s]}}`,
+		variable(t, "LOCKSTEP_RABBITMQ3_PIDS"), quoted("LOCKSTEP_RABBITMQ3_URLS"), quoted("LOCKSTEP_RABBITMQ3_MANAGEMENT"), quoted("LOCKSTEP_RABBITMQ3_PROMETHEUS"))
+}
+
+// On a network of 40 ms a binding takes a round trip, its first message one more, and further ones one. RabbitMQ says that a binding is made
+// when it works: nothing is lost. What it says of itself stands beside it.
+func TestBindingsOnRabbitMQ(t *testing.T) {
+	for _, nodes := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+			place := ""
+			if nodes > 1 {
+				place = ", publishers: node: 1, consumers: node: 2" // bindings are made at the first
+			}
+			r, o := churned(t, rabbit(t, nodes), `publishers: rate: 200, latency: "40ms", warmup: "1s", measure: "5s",
+	topology: {bindings: 20, churn: {rate: 10, hold: "1s", probes: 20}}`+place)
+			r.between(o, "binding.p50", 0.040, 0.100)
+			r.between(o, "binding.first.p50", 0.080, 0.200)
+			r.between(o, "binding.message.p50", 0.040, 0.100)
+			r.between(o, "binding.made", 50, 60)
+			r.between(o, "binding.errors", 0, 0)
+			r.between(o, "binding.lost", 0, 0)
+			if sent, received := o.Values["binding.sent"].Number, o.Values["binding.received"].Number; sent < 500 || received != sent {
+				t.Errorf("%v messages sent through new bindings, %v received", sent, received)
+			}
+			r.apart(o, 1200)
+			base := float64(nodes) * 60e6
+			r.between(o, "broker.memory.p50", base, 10*base)
+			r.between(o, "broker.rss.max", base, 10*base)
+			r.between(o, "broker.erlang_processes.p50", float64(nodes)*300, float64(nodes)*1000)
+			r.between(o, "broker.cpu.mean", 0.01, 2)
+			r.between(o, "broker.publish_rate.mean", 250, 600) // 200 of the cell, about 200 through new bindings
+			r.between(o, "broker.bindings.max", 22, 40)
+			r.between(o, "broker.queues.p50", 1, 1)
+			r.between(o, "broker.connections.max", 3, 100)
+			managementOf(t, map[int]string{1: "LOCKSTEP_RABBITMQ_MANAGEMENT", 3: "LOCKSTEP_RABBITMQ3_MANAGEMENT"}[nodes]).nothingLeft(r.plan.ID)
+		})
+	}
+}
+
+// A broker whose driver cannot change bindings has no such cells, and says why before anything runs.
+func TestChurnIsNotForEveryBroker(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "matrix.cue")
+	text := `package matrix
+name: "no-churn"
+brokers: {nats: {driver: "nats", options: embedded: true}, fanout: {driver: "rabbitmq", options: {url: "amqp://h/", exchange: type: "fanout"}}}
+axes: broker: ["nats", "fanout"]
+cell: {axis: _, topology: churn: rate: 1}
+`
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctl := start(t, dir, "ctl", "plan", file)
+	if code := ctl.leaves(20 * time.Second); code != 0 {
+		t.Errorf("ctl left with %d", code)
+	}
+	if got := strings.Count(ctl.out.String(), "cannot make and remove bindings while messages flow"); got != 2 {
+		t.Errorf("%d of 2 cells are n/a for want of bindings that come and go:\n%s", got, ctl.out)
+	}
+}
