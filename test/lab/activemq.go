@@ -29,7 +29,8 @@ func activemq(version, spring string) program {
 }
 
 // activemqConfig keeps messages in KahaDB, which waits for the disk. A broker whose store is locked by another one asks
-// again five times a second. Statistics can be asked for by messages.
+// again five times a second. Statistics can be asked for by messages. Small packets are not held back, which a client would
+// wait 40 ms for at every turn.
 const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
  xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
 <bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>
@@ -45,7 +46,7 @@ const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/bean
     <tempUsage><tempUsage limit="256 mb"/></tempUsage>
   </systemUsage></systemUsage>
   <transportConnectors>
-    <transportConnector name="amqp" uri="amqp://127.0.0.1:${lab.amqp}"/>
+    <transportConnector name="amqp" uri="amqp://127.0.0.1:${lab.amqp}?transport.tcpNoDelay=true"/>
     <transportConnector name="stomp" uri="stomp://127.0.0.1:${lab.stomp}"/>
   </transportConnectors>
 </broker></beans>
