@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/translate"
+)
+
+// importCommand makes matrices of what other tools measure with.
+func importCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "import",
+		Short: "Write a matrix from a workload of another tool",
+		Long: `import writes a matrix (CUE) from what another tool measures with. What has no counterpart in a matrix is
+listed in the matrix as a comment, and on standard error.`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(
+		importFrom("omb WORKLOAD.yaml DRIVER.yaml", "From a workload and a driver file of the OpenMessaging Benchmark",
+			"  ctl import omb 1-topic-16-partitions-1kb.yaml kafka.yaml -o matrices/omb.cue", 2,
+			func(in []translate.File) (*translate.Result, error) { return translate.OMB(in[0], in[1]) }),
+		importFrom("perftest SCENARIO.json", "From a scenario file of RabbitMQ PerfTest (PerfTestMulti)",
+			"  ctl import perftest publish-consume-spec.js | ctl vet /dev/stdin", 1,
+			func(in []translate.File) (*translate.Result, error) { return translate.PerfTest(in[0]) }),
+	)
+	return c
+}
+
+func importFrom(use, short, example string, files int, from func([]translate.File) (*translate.Result, error)) *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use: use, Short: short, Example: example,
+		Args: arguments(cobra.ExactArgs(files)),
+		RunE: func(c *cobra.Command, names []string) error {
+			var in []translate.File
+			var missing []error
+			for _, name := range names {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					missing = append(missing, fmt.Errorf("read what to import: %w", err))
+				}
+				in = append(in, translate.File{Name: name, Text: text})
+			}
+			if len(missing) > 0 {
+				return exit{ExitBadMatrix, errors.Join(missing...)}
+			}
+			result, err := from(in)
+			if err != nil {
+				return exit{ExitBadMatrix, err}
+			}
+			for _, lost := range result.Lost {
+				fmt.Fprintln(c.ErrOrStderr(), lost)
+			}
+			return writeMatrix(out, result.Matrix, c.OutOrStdout())
+		},
+	}
+	c.Flags().StringVarP(&out, "output", "o", "", "write to `FILE`, which must not be there, instead of to standard output")
+	return c
+}
+
+// writeMatrix writes over nothing: somebody may have gone on working on what was written before.
+func writeMatrix(file, text string, stdout io.Writer) error {
+	if file == "" {
+		_, err := io.WriteString(stdout, text)
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("write matrix: %s is there already: remove it, or give another name", file)
+	}
+	if err != nil {
+		return fmt.Errorf("write matrix: %w", err)
+	}
+	if _, err = io.WriteString(f, text); err == nil {
+		return f.Close()
+	}
+	return errors.Join(fmt.Errorf("write matrix: %w", err), f.Close())
+}

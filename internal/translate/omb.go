@@ -1,0 +1,211 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// What the OpenMessaging Benchmark has where a workload does not say.
+const (
+	ombWarmup = 1 // minutes
+	// ombWindow is how many messages a publisher may have unconfirmed where the benchmark bounds them by nothing.
+	ombWindow = 10_000
+)
+
+// The bounds of matrices.
+const (
+	mostQueues  = 100_000
+	mostThreads = 100_000
+	mostSize    = 104_857_600
+	leastSize   = 64 // the envelope
+	mostMinutes = 1_000_000
+)
+
+// workload is an OpenMessaging Benchmark workload, in a matrix's words.
+type workload struct {
+	name                         string
+	topics, partitions           int64
+	subscriptions                int64
+	publishers, consumers        int64 // of a topic; of a subscription to it
+	size, rate, warmup, duration int64
+}
+
+// OMB translates a workload of the OpenMessaging Benchmark for the broker that a driver file names. An error is Faults.
+func OMB(work, driver File) (*Result, error) {
+	r := &report{}
+	var w workload
+	var b broker
+	if t := readTable(work, r); t != nil {
+		w = readWorkload(t, name(strings.TrimSuffix(base(work.Name), ".yaml"), "omb"))
+	}
+	if t := readTable(driver, r); t != nil {
+		b = readDriver(t, w)
+	}
+	from := fmt.Sprintf("A matrix from the OpenMessaging Benchmark's workload %s and driver file %s, by ctl import omb.", base(work.Name), base(driver.Name))
+	return r.result(func(lost []Lost) string { return matrix(from, lost, ombFields(w, b)) })
+}
+
+// base is the last part of a path.
+func base(path string) string { return path[strings.LastIndexAny(path, `/\`)+1:] }
+
+// Why keys of workloads have no counterpart.
+var ombLost = map[string]string{
+	"payloadFile":                        "bodies are made here: an envelope, then bytes that do not change",
+	"useRandomizedPayloads":              "bodies are made here: an envelope, then bytes that do not change; what depends on their content (compression) differs",
+	"randomBytesRatio":                   "bodies are made here: an envelope, then bytes that do not change; what depends on their content (compression) differs",
+	"randomizedPayloadPoolSize":          "bodies are made here: an envelope, then bytes that do not change",
+	"consumerBacklogSizeGB":              "there is no phase here in which consumers stand still to let a backlog grow",
+	"backlogDrainRatio":                  "there is no phase here in which consumers stand still to let a backlog grow",
+	"producerPauseBeforeDrain":           "there is no phase here in which consumers stand still to let a backlog grow",
+	"producerPauseDuringDrain":           "there is no phase here in which consumers stand still to let a backlog grow",
+	"producerStartRate":                  "the rate does not grow here: it is the cell's, or as fast as it goes",
+	"producerIncrementRate":              "the rate does not grow here: make it an axis",
+	"producerIncrementSeconds":           "the rate does not grow here: make it an axis",
+	"acceptableBacklog":                  "a backlog is said beside the figures here, and bounds nothing",
+	"messageRateReceivedForSubscription": "subscriptions have no filters here",
+}
+
+func readWorkload(t *table, fallback string) workload {
+	w := workload{
+		name:          name(t.text("name", fallback), fallback),
+		topics:        t.required("topics", 1, mostQueues),
+		partitions:    t.number("partitionsPerTopic", 1, 1, 100_000),
+		size:          t.required("messageSize", 1, mostSize),
+		subscriptions: t.required("subscriptionsPerTopic", 0, 10_000),
+		publishers:    t.required("producersPerTopic", 1, mostThreads),
+		consumers:     t.required("consumerPerSubscription", 0, mostThreads),
+		rate:          t.number("producerRate", 0, 0, 1_000_000_000),
+		warmup:        t.number("warmupDurationMinutes", ombWarmup, 0, mostMinutes),
+		duration:      t.required("testDurationMinutes", 1, mostMinutes),
+	}
+	for _, role := range []struct {
+		key     string
+		threads int64
+	}{{"producersPerTopic", w.publishers * w.topics}, {"consumerPerSubscription", w.consumers * w.topics}} {
+		if e := t.find(role.key); e != nil && role.threads > mostThreads {
+			t.fault(e, "%d for each of %d topics are %d threads, and one agent runs %d at most", role.threads/w.topics, w.topics, role.threads, mostThreads)
+		}
+	}
+	if w.size < leastSize {
+		t.remark("messageSize", "raised to %d bytes, which the envelope of a message takes", leastSize)
+		w.size = leastSize
+	}
+	if w.rate == 0 {
+		t.remark("producerRate", "0 has the benchmark look for the highest rate that consumers keep up with; here publishers send as fast as it goes, and "+
+			"the table says where receiving did not keep up")
+	}
+	if w.warmup > 0 && t.find("warmupDurationMinutes") == nil {
+		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "", fmt.Sprintf("no warmupDurationMinutes: %d minute, as the benchmark has it then", ombWarmup)})
+	}
+	readKeys(t)
+	for key, why := range ombLost {
+		t.lose(key, "%s", why)
+	}
+	t.rest("a workload")
+	return w
+}
+
+// readKeys reads how messages get their keys, for which matrices have no word.
+func readKeys(t *table) {
+	kind := t.text("keyDistributor", "NO_KEY")
+	e := t.find("keyDistributor")
+	switch {
+	case e == nil:
+	case !slices.Contains([]string{"NO_KEY", "KEY_ROUND_ROBIN", "RANDOM_NANO"}, kind):
+		t.fault(e, "%q is not one of NO_KEY, KEY_ROUND_ROBIN and RANDOM_NANO", kind)
+	case kind != "NO_KEY":
+		t.remark("keyDistributor", "how keys are drawn cannot be chosen here")
+	}
+}
+
+// broker is what a driver file becomes: a broker, and what it says of the cell.
+type broker struct {
+	name, driver string
+	options      []field
+	mode         string
+	window       int64
+	persistent   bool
+	ack          []field // of the consumers
+	prefetch     int64
+	shared       bool // one connection for all threads of a role
+	copies       bool // every consumer receives everything
+}
+
+// ombDrivers are the benchmark's driver classes, by the part of their names that tells them.
+var ombDrivers = []struct {
+	class string
+	read  func(*table, workload) broker // nil: there is no such driver here
+}{
+	{"kafka.KafkaBenchmarkDriver", ombKafka},
+	{"rabbitmq.RabbitMqBenchmarkDriver", ombRabbitMQ},
+	{"nats.NatsBenchmarkDriver", ombNATS},
+	{"artemis.ArtemisBenchmarkDriver", ombArtemis},
+}
+
+func readDriver(t *table, w workload) broker {
+	title := t.text("name", "")
+	class := t.text("driverClass", "")
+	e := t.find("driverClass")
+	if e == nil {
+		t.report.fault(t.file, t.line, "driverClass is missing: it says which broker the file is for")
+		return broker{}
+	}
+	for _, d := range ombDrivers {
+		if strings.HasSuffix(class, "."+d.class) {
+			b := d.read(t, w)
+			b.name = strings.ToLower(name(title, b.driver))
+			t.rest("this driver file")
+			return b
+		}
+	}
+	t.fault(e, "there is no driver for %q here: there are kafka, rabbitmq, nats (JetStream) and artemis", class)
+	return broker{}
+}
+
+// onePartition refuses topics with partitions, as the benchmark does for brokers that have none.
+func onePartition(t *table, w workload) {
+	if w.partitions > 1 {
+		t.report.fault(t.file, t.line, "the workload has %d partitions for each topic; the benchmark refuses this driver then, since the broker has none", w.partitions)
+	}
+}
+
+// ombFields are the matrix.
+func ombFields(w workload, b broker) []field {
+	publishers := []field{{"threads", w.topics * w.publishers}, {"mode", b.mode}}
+	if b.mode == "confirm-window" {
+		publishers = append(publishers, field{"window", b.window})
+	}
+	publishers = append(publishers, field{"rate", w.rate}, field{"persistent", b.persistent})
+	if b.copies {
+		w.subscriptions, w.consumers = w.subscriptions*w.consumers, min(w.consumers, 1)
+	}
+	consumers := []field{{"nodes", 0}}
+	if w.subscriptions > 0 && w.consumers > 0 {
+		consumers = append([]field{{"threads", w.topics * w.consumers}, {"prefetch", b.prefetch}}, b.ack...)
+	}
+	topology := []field{{"queues", w.topics}, {"subscriptions", max(1, w.subscriptions)}}
+	if b.shared {
+		topology = append(topology, field{"connections", "shared"})
+	}
+	return []field{
+		{"name", w.name},
+		{"brokers", []field{{b.name, []field{{"driver", b.driver}, {"options", b.options}}}}},
+		{"axes", []field{{"broker", []any{b.name}}}},
+		{"cell", []field{
+			{"publishers", publishers}, {"consumers", consumers}, {"topology", topology},
+			{"message", []field{{"size", w.size}}}, {"warmup", warmup(w.warmup)}, {"measure", minutes(w.duration)},
+		}},
+		{"tables", []any{[]field{{"rows", []any{"broker"}}, {"values", tableValues}}}},
+	}
+}
+
+func warmup(n int64) string {
+	if n == 0 {
+		return "0s"
+	}
+	return minutes(n)
+}
+
+// tableValues are what both tools print, as far as it has a name here.
+var tableValues = []any{"send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", "processing.p99"}

@@ -1,0 +1,290 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// bufferMemory is how many bytes Kafka's Java producer holds when it is not told.
+const bufferMemory = 33_554_432
+
+// ombKafka reads the driver file of Kafka, most of which is properties of Kafka's Java clients.
+func ombKafka(t *table, w workload) broker {
+	b := broker{driver: "kafka", mode: "confirm-window", persistent: true}
+	common, topic := t.inner("commonConfig"), t.inner("topicConfig")
+	producer, consumer := t.inner("producerConfig"), t.inner("consumerConfig")
+	b.options = append(b.options, kafkaBrokers(t, common), field{"replicationFactor", t.number("replicationFactor", 1, 1, 32767)}, field{"partitions", w.partitions})
+	if topic.find("min.insync.replicas") != nil {
+		b.options = append(b.options, field{"minInSyncReplicas", topic.number("min.insync.replicas", 1, 1, 32767)})
+	}
+	b.options = append(b.options, kafkaSecurity(common)...)
+	kafkaProducer(producer, &b, w)
+	kafkaConsumer(consumer, &b)
+	if rest := topicSettings(topic); len(rest) > 0 {
+		b.options = append(b.options, field{"topic", rest})
+	}
+	t.lose("reset", "nothing of anybody else's is deleted here: each task has topics of its own and removes them")
+	for _, properties := range []*table{common, producer, consumer} {
+		for _, e := range properties.keys {
+			if !e.done {
+				properties.drop(e, "a setting of Kafka's Java client without a counterpart here")
+			}
+		}
+	}
+	return b
+}
+
+// inner reads a key that holds properties.
+func (t *table) inner(name string) *table {
+	e := t.take(name)
+	if e == nil {
+		return &table{report: t.report, file: t.file, line: t.line}
+	}
+	if e.value.table != nil || e.value.isList {
+		t.fault(e, "it is %s; it has to be lines of key=value", e.value.describe())
+		return &table{report: t.report, file: t.file, line: e.line}
+	}
+	return e.properties(t)
+}
+
+func kafkaBrokers(t, common *table) field {
+	text := common.text("bootstrap.servers", "")
+	if text == "" {
+		t.report.fault(t.file, t.line, "commonConfig has no bootstrap.servers: they say where the brokers are")
+	}
+	var all []any
+	for one := range strings.SplitSeq(text, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			all = append(all, one)
+		}
+	}
+	return field{"brokers", all}
+}
+
+// kafkaSecurity reads how connections are secured. Passwords are not carried over.
+func kafkaSecurity(common *table) (options []field) {
+	protocol := strings.ToUpper(common.text("security.protocol", "PLAINTEXT"))
+	e := common.find("security.protocol")
+	switch protocol {
+	case "PLAINTEXT", "SASL_PLAINTEXT":
+	case "SSL", "SASL_SSL":
+		options = append(options, field{"tls", []field{{"enable", true}}})
+	default:
+		common.fault(e, "%q is not one of PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL", protocol)
+	}
+	if mechanism := common.text("sasl.mechanism", ""); mechanism != "" {
+		if slices.Contains([]string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, mechanism) {
+			options = append(options, field{"mechanism", mechanism})
+		} else {
+			common.remark("sasl.mechanism", "not one of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, which there are here")
+		}
+	}
+	common.lose("sasl.jaas.config", `give user and password in the broker's options, as "${env:NAME}"`)
+	return options
+}
+
+func kafkaProducer(p *table, b *broker, w workload) {
+	acks := p.text("acks", "all")
+	switch acks {
+	case "all", "-1":
+		b.options = append(b.options, field{"acks", "all"})
+	case "1":
+		b.options = append(b.options, field{"acks", 1})
+	case "0":
+		b.options, b.mode = append(b.options, field{"acks", 0}), "fire-and-forget"
+	default:
+		p.fault(p.find("acks"), "%q is not one of all, 1 and 0", acks)
+	}
+	b.window = min(max(1, p.number("buffer.memory", bufferMemory, 1, 1<<50)/max(1, w.size)), 1_000_000)
+	if p.find("batch.size") != nil {
+		bytes := p.number("batch.size", 16384, 0, 1<<31)
+		b.options = append(b.options, field{"batchBytes", min(max(1024, bytes), 100_000_000)})
+		if bytes < 1024 || bytes > 100_000_000 {
+			p.remark("batch.size", "batches have from 1024 to 100000000 bytes here")
+		}
+	}
+	if p.find("linger.ms") != nil {
+		b.options = append(b.options, field{"linger", milliseconds(p.number("linger.ms", 0, 0, 3_600_000))})
+	}
+	if kind := p.text("compression.type", ""); kind != "" {
+		if !slices.Contains([]string{"none", "gzip", "snappy", "lz4", "zstd"}, kind) {
+			p.fault(p.find("compression.type"), "%q is not one of none, gzip, snappy, lz4 and zstd", kind)
+		}
+		b.options = append(b.options, field{"compression", kind})
+	}
+	kafkaIdempotence(p, b, acks)
+	p.lose("retries", "nothing is sent again here: a message that was not confirmed counts as such")
+	p.lose("delivery.timeout.ms", "nothing is sent again here: a message that was not confirmed counts as such")
+}
+
+// kafkaIdempotence reads what one of the two clients alone has here.
+func kafkaIdempotence(p *table, b *broker, acks string) {
+	if p.yes("enable.idempotence", false) {
+		if acks != "all" && acks != "-1" {
+			p.fault(p.find("enable.idempotence"), "idempotence needs acks=all")
+		}
+		b.options = append(b.options, field{"client", "franz"}, field{"idempotence", true})
+		p.lose("max.in.flight.requests.per.connection", "with idempotence it is 5 here")
+		return
+	}
+	if p.find("max.in.flight.requests.per.connection") != nil {
+		n := p.number("max.in.flight.requests.per.connection", 5, 1, 1<<31)
+		if n > 1 {
+			b.options = append(b.options, field{"client", "franz"}, field{"inFlight", min(n, 100)})
+		}
+		if n > 100 {
+			p.remark("max.in.flight.requests.per.connection", "100 at most here")
+		}
+	}
+}
+
+// kafkaConsumer reads how offsets are committed: without auto-commit, the benchmark commits in the background after each poll.
+func kafkaConsumer(c *table, b *broker) {
+	b.options = append(b.options, field{"commit", "background"})
+	polled := c.number("max.poll.records", 500, 1, 1_000_000)
+	if c.yes("enable.auto.commit", false) {
+		b.ack = []field{{"ack", "interval"}, {"ackInterval", milliseconds(c.number("auto.commit.interval.ms", 5000, 1, 86_400_000))}, {"batch", polled}}
+	} else {
+		b.ack = []field{{"ack", "each"}, {"batch", polled}}
+		c.lose("auto.commit.interval.ms", "without enable.auto.commit it has no effect")
+	}
+	if c.find("max.partition.fetch.bytes") != nil {
+		bytes := c.number("max.partition.fetch.bytes", 1<<20, 0, 1<<31)
+		b.options = append(b.options, field{"fetchBytes", min(max(1024, bytes), 100_000_000)})
+		if bytes < 1024 || bytes > 100_000_000 {
+			c.remark("max.partition.fetch.bytes", "fetches have from 1024 to 100000000 bytes here")
+		}
+	}
+	for _, d := range []struct{ key, option string }{
+		{"fetch.max.wait.ms", "fetchWait"}, {"session.timeout.ms", "sessionTimeout"}, {"heartbeat.interval.ms", "heartbeat"},
+	} {
+		if c.find(d.key) != nil {
+			b.options = append(b.options, field{d.option, milliseconds(c.number(d.key, 500, 1, 3_600_000))})
+		}
+	}
+	c.lose("auto.offset.reset", "consumers are there before the first message here")
+}
+
+// topicSettings are those of the broker, by its own names.
+func topicSettings(topic *table) (rest []field) {
+	for _, e := range topic.keys {
+		if e.done {
+			continue
+		}
+		topic.use(e)
+		var v any = e.value.text
+		if n, ok := e.value.whole(); ok {
+			v = n
+		} else if e.value.text == "true" || e.value.text == "false" {
+			v = expression(e.value.text)
+		}
+		rest = append(rest, field{e.key, v})
+	}
+	return rest
+}
+
+// ombRabbitMQ reads the driver file of RabbitMQ: a fanout exchange for each topic, a queue for each subscription, confirms without a bound,
+// and consumers that acknowledge nothing.
+func ombRabbitMQ(t *table, w workload) broker {
+	onePartition(t, w)
+	b := broker{driver: "rabbitmq", mode: "confirm-window", window: ombWindow, shared: true}
+	b.persistent = t.yes("messagePersistence", false)
+	var urls []any
+	if e := t.take("amqpUris"); e == nil || !e.value.isList || len(e.value.list) == 0 {
+		t.report.fault(t.file, t.line, "amqpUris is missing: a list of where the brokers are")
+	} else {
+		for _, one := range e.value.list {
+			urls = append(urls, one.text)
+			remarkPassword(t, "amqpUris", one.text)
+		}
+	}
+	if len(urls) == 1 {
+		b.options = append(b.options, field{"url", urls[0]})
+	} else {
+		b.options = append(b.options, field{"urls", urls})
+		t.remark("amqpUris", "the benchmark spreads topics over the brokers; here everything goes to the first that answers, unless the cell places it (node)")
+	}
+	kind := strings.ToLower(t.text("queueType", "CLASSIC"))
+	if !slices.Contains([]string{"classic", "quorum", "stream"}, kind) {
+		t.fault(t.find("queueType"), "%q is not one of CLASSIC, QUORUM and STREAM", kind)
+	}
+	queue := []field{{"type", kind}}
+	if kind == "classic" {
+		queue = append(queue, field{"durable", true})
+	}
+	b.options = append(b.options, field{"queue", queue}, field{"exchange", []field{{"type", "fanout"}}})
+	b.ack = []field{{"ack", "automatic"}}
+	if kind == "stream" {
+		b.ack, b.prefetch, b.copies = []field{{"ack", "each"}}, ombWindow, true
+		if w.consumers > 1 {
+			t.remark("queueType", "each consumer of a stream receives all of it: each of the %d of a subscription is a subscription of its own here", w.consumers)
+		}
+		t.remark("queueType", "consumers of streams have to acknowledge: each message here, with a prefetch of %d, where the benchmark's do neither", ombWindow)
+	}
+	for _, key := range []string{"producerCreationDelay", "producerCreationBatchSize", "consumerCreationDelay", "consumerCreationBatchSize"} {
+		t.lose(key, "publishers and consumers connect all at once here, before anything is sent")
+	}
+	unbounded(t)
+	return b
+}
+
+// remarkPassword shows how a password can be kept out of a matrix.
+func remarkPassword(t *table, key, url string) {
+	if strings.Contains(url, "@") {
+		t.remark(key, `it may hold a password: "${env:NAME}" in the broker's options keeps that out of the file`)
+	}
+}
+
+// unbounded says that there is a bound here where the benchmark has none.
+func unbounded(t *table) {
+	t.report.lost = append(t.report.lost, Lost{t.file, t.line, "", fmt.Sprintf("the benchmark bounds unconfirmed messages by nothing; here by %d for each publisher (window)", ombWindow)})
+}
+
+// ombNATS reads the driver file of NATS: a stream in files for each topic, on one connection.
+func ombNATS(t *table, w workload) broker {
+	onePartition(t, w)
+	b := broker{driver: "nats", mode: "confirm-window", window: ombWindow, persistent: true, shared: true, ack: []field{{"ack", "each"}}, prefetch: 1000}
+	url := t.text("natsHostUrl", "")
+	if url == "" {
+		t.report.fault(t.file, t.line, "natsHostUrl is missing: it says where the server is")
+	}
+	if !strings.Contains(url, "://") {
+		url = "nats://" + url
+	}
+	remarkPassword(t, "natsHostUrl", url)
+	replicas := t.number("replicationFactor", 1, 1, 5)
+	if !slices.Contains([]int64{1, 3, 5}, replicas) {
+		t.fault(t.find("replicationFactor"), "%d: a stream has 1, 3 or 5 replicas here", replicas)
+	}
+	b.options = []field{{"url", url}, {"storage", "file"}, {"replicas", replicas}}
+	unbounded(t)
+	return b
+}
+
+// confirmationWindow is how many bytes the benchmark lets Artemis's client have unconfirmed.
+const confirmationWindow = 1 << 20
+
+// ombArtemis reads the driver file of Artemis, whose client speaks the broker's own protocol: here it is AMQP 1.0, at the same port unless
+// the broker was set otherwise.
+func ombArtemis(t *table, w workload) broker {
+	onePartition(t, w)
+	b := broker{driver: "artemis", mode: "confirm-window", window: max(1, confirmationWindow/max(1, w.size)), persistent: true, shared: true, ack: []field{{"ack", "each"}}, prefetch: 1000}
+	address := t.text("brokerAddress", "")
+	if address == "" {
+		t.report.fault(t.file, t.line, "brokerAddress is missing: it says where the broker is")
+		return b
+	}
+	rest, ok := strings.CutPrefix(address, "tcp://")
+	host, parameters, _ := strings.Cut(rest, "?")
+	if !ok || host == "" {
+		t.fault(t.find("brokerAddress"), "it is not of the form tcp://host:port")
+	}
+	remarkPassword(t, "brokerAddress", host)
+	if parameters != "" {
+		t.remark("brokerAddress", "what follows the ? is for Artemis's own client")
+	}
+	t.remark("brokerAddress", "the benchmark speaks Artemis's own protocol; here it is AMQP 1.0, which the same port takes unless the broker was set otherwise")
+	b.options = []field{{"url", "amqp://" + host}, {"routing", "multicast"}}
+	return b
+}

@@ -1,0 +1,253 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// What PerfTest has where a scenario does not say.
+const (
+	perfURI = "amqp://localhost"
+	// perfWindow is how many messages a publisher may have unconfirmed where PerfTest bounds them by nothing (confirm: 0).
+	perfWindow = 100_000
+	// perfCounted is the most time that a measurement by count may take.
+	perfCounted = "10m"
+)
+
+// perfFactors are the shares of the highest rate that PerfTest's rate-vs-latency measures at, once it knows that.
+var perfFactors = []float64{0.01, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.04, 1.05}
+
+// PerfTest translates a scenario file of RabbitMQ PerfTest's HTML tools (PerfTestMulti). An error is Faults.
+func PerfTest(scenarios File) (*Result, error) {
+	r := &report{}
+	runs := readScenarios(scenarios, r)
+	from := fmt.Sprintf("A matrix from RabbitMQ PerfTest's scenario file %s, by ctl import perftest.", base(scenarios.Name))
+	stem, _, _ := strings.Cut(base(scenarios.Name), ".")
+	return r.result(func(lost []Lost) string { return matrix(from, lost, perfFields(name(stem, "perftest"), runs)) })
+}
+
+// readScenarios reads the whole file into what is to be measured, in order.
+func readScenarios(f File, r *report) []run {
+	v, ok := read(f, r)
+	if !ok {
+		return nil
+	}
+	if !v.isList || len(v.list) == 0 {
+		r.fault(f.Name, v.line, "the file is %s; it has to be a list of scenarios", v.describe())
+		return nil
+	}
+	var runs []run
+	seen := map[string]int{}
+	for i, one := range v.list {
+		if one.table == nil {
+			r.fault(f.Name, one.line, "scenario %d is %s; it has to be keys and values", i+1, one.describe())
+			continue
+		}
+		one.table.path = ""
+		s := readScenario(one.table)
+		if first, twice := seen[s.name]; twice && s.name != "" {
+			r.fault(f.Name, one.line, "scenario %q is there twice: first in line %d", s.name, first)
+		}
+		seen[s.name] = one.line
+		runs = append(runs, s.runs()...)
+	}
+	return runs
+}
+
+// scenario is one of the file.
+type scenario struct {
+	name, kind, uri string
+	line            int
+	params          []*table
+	variables       []variable
+	report          *report
+	file            string
+}
+
+// variable is a parameter that takes several values.
+type variable struct {
+	entry  *entry // its values
+	name   string
+	values []value
+}
+
+func readScenario(t *table) *scenario {
+	s := &scenario{report: t.report, file: t.file, line: t.line, name: name(t.text("name", ""), "")}
+	if s.name == "" {
+		t.report.fault(t.file, t.line, "a scenario without a name")
+	}
+	s.kind = t.text("type", "")
+	s.uri = t.text("uri", perfURI)
+	remarkPassword(t, "uri", s.uri)
+	t.lose("interval", "figures are kept for every second here")
+	s.readParams(t)
+	switch s.kind {
+	case "simple":
+		t.lose("variables", "PerfTest does not look at them in a simple scenario")
+	case "varying":
+		s.readVariables(t)
+	case "rate-vs-latency":
+		t.lose("variables", "PerfTest does not look at them in a rate-vs-latency scenario")
+		t.remark("type", "PerfTest measures the highest rate and then at shares of it; here the first step alone, as fast as it goes. "+
+			"Set publishers.rate to %s of what that gives for the second", shares())
+		if len(s.params) > 1 {
+			s.params = s.params[:1]
+		}
+	default:
+		t.report.fault(t.file, t.line, "type %q is not one of simple, varying and rate-vs-latency", s.kind)
+	}
+	t.rest("a scenario")
+	return s
+}
+
+func shares() string {
+	text := make([]string, len(perfFactors))
+	for i, f := range perfFactors {
+		text[i] = strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	return strings.Join(text, ", ")
+}
+
+func (s *scenario) readParams(t *table) {
+	e := t.take("params")
+	if e == nil || !e.value.isList || len(e.value.list) == 0 {
+		t.report.fault(t.file, t.line, "scenario %q has no params: a list of one set of parameters or more", s.name)
+		return
+	}
+	for i, one := range e.value.list {
+		if one.table == nil {
+			t.report.fault(t.file, one.line, "set %d of params is %s; it has to be keys and values", i+1, one.describe())
+			continue
+		}
+		one.table.rename()
+		if s.kind == "rate-vs-latency" && i > 0 {
+			for _, unused := range one.table.keys {
+				one.table.drop(unused, "PerfTest looks at the first set of parameters alone in a rate-vs-latency scenario")
+			}
+			continue
+		}
+		s.params = append(s.params, one.table)
+	}
+}
+
+// aliases are names of parameters that PerfTest knows under others, too.
+var aliases = map[string]string{"body": "bodyFiles", "rate": "producerRateLimit", "consumerRate": "consumerRateLimit"}
+
+// rename has all keys looked up by PerfTest's own names: "producer-count" is producerCount.
+func (t *table) rename() {
+	t.path = ""
+	for i, e := range t.keys {
+		e.name = camel(e.key)
+		for _, before := range t.keys[:i] {
+			if before.name == e.name {
+				t.fault(e, "it is there twice: first in line %d", before.line)
+			}
+		}
+	}
+}
+
+func camel(key string) string {
+	parts := strings.Split(key, "-")
+	for i, part := range parts[1:] {
+		if part != "" {
+			parts[i+1] = strings.ToUpper(part[:1]) + part[1:]
+		}
+	}
+	joined := strings.Join(parts, "")
+	if other, is := aliases[joined]; is {
+		return other
+	}
+	return joined
+}
+
+func (s *scenario) readVariables(t *table) {
+	e := t.take("variables")
+	if e == nil || !e.value.isList || len(e.value.list) == 0 {
+		t.report.fault(t.file, t.line, "scenario %q varies, and has no variables", s.name)
+		return
+	}
+	for i, one := range e.value.list {
+		if one.table == nil {
+			t.report.fault(t.file, one.line, "variable %d is %s; it has to be keys and values", i+1, one.describe())
+			continue
+		}
+		v := one.table
+		v.path = ""
+		if kind := v.text("type", "multicast"); kind != "multicast" {
+			v.fault(v.find("type"), "%q is not multicast, which is all that PerfTest has", kind)
+		}
+		vary := variable{name: camel(v.text("name", "")), entry: v.take("values")}
+		switch {
+		case vary.name == "":
+			t.report.fault(t.file, one.line, "a variable without a name")
+		case vary.entry == nil || !vary.entry.value.isList || len(vary.entry.value.list) == 0:
+			t.report.fault(t.file, one.line, "variable %s has no values", vary.name)
+		case perfLost[vary.name] != "":
+			v.drop(vary.entry, "of %s: %s", vary.name, perfLost[vary.name])
+		case !slices.Contains(perfKnown, vary.name):
+			v.drop(vary.entry, "of %s: not known as a parameter of PerfTest: left out; is it spelt right?", vary.name)
+		default:
+			vary.values = vary.entry.value.list
+			s.variables = append(s.variables, vary)
+		}
+		v.rest("a variable")
+	}
+}
+
+// mostRuns bounds what one scenario measures.
+const mostRuns = 10_000
+
+// runs gives what a scenario measures: each combination of its variables, the first one outermost, with each set of parameters.
+func (s *scenario) runs() []run {
+	n := len(s.params)
+	for _, v := range s.variables {
+		if n *= len(v.values); n > mostRuns {
+			s.report.fault(s.file, s.line, "scenario %q has more than %d combinations", s.name, mostRuns)
+			return nil
+		}
+	}
+	sets := [][]*entry{nil}
+	for _, v := range s.variables {
+		var next [][]*entry
+		for _, set := range sets {
+			for _, x := range v.values {
+				e := &entry{key: v.name, name: v.name, line: x.line, value: x, done: true}
+				next = append(next, append(slices.Clone(set), e))
+			}
+		}
+		sets = next
+	}
+	var all []run
+	seen := map[string]bool{}
+	for _, set := range sets {
+		for i, params := range s.params {
+			one := readRun(params.with(set), s.uri)
+			if one.scenario = s.name; len(s.params) > 1 {
+				one.scenario += "-" + strconv.Itoa(i+1)
+			}
+			if text := literal(one.fields()); !seen[text] {
+				seen[text] = true
+				all = append(all, one)
+			}
+		}
+	}
+	if len(all) < n {
+		s.report.lost = append(s.report.lost, Lost{s.file, s.line, "", fmt.Sprintf("scenario %s has %d measurements, of which %d differ here", s.name, n, len(all))})
+	}
+	return all
+}
+
+// with is a table in which some keys have other values.
+func (t *table) with(others []*entry) *table {
+	inner := &table{report: t.report, file: t.file, line: t.line, keys: slices.Clone(others)}
+	for _, e := range t.keys {
+		if inner.find(e.name) == nil {
+			inner.keys = append(inner.keys, e)
+		} else if !e.done {
+			t.drop(e, "the variable of that name goes before it")
+		}
+	}
+	return inner
+}

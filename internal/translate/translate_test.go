@@ -1,0 +1,239 @@
+package translate
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func open(t *testing.T, name string) File {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return File{Name: name, Text: text}
+}
+
+// golden compares with a file.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (write it with -update)", err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; with -update it becomes\n%s", name, got)
+	}
+}
+
+// inputs are all that can be translated, and their golden files.
+var inputs = []struct {
+	golden string
+	files  []string
+}{
+	{"steady-kafka.cue", []string{"steady.workload.yaml", "kafka-throughput.driver.yaml"}},
+	{"highest-kafka.cue", []string{"highest.workload.yaml", "kafka-idempotent.driver.yaml"}},
+	{"wide-rabbitmq-quorum.cue", []string{"wide.workload.yaml", "rabbitmq-quorum.driver.yaml"}},
+	{"highest-rabbitmq-stream.cue", []string{"highest.workload.yaml", "rabbitmq-stream.driver.yaml"}},
+	{"wide-nats.cue", []string{"wide.workload.yaml", "nats.driver.yaml"}},
+	{"wide-artemis.cue", []string{"wide.workload.yaml", "artemis.driver.yaml"}},
+	{"consume.cue", []string{"consume-spec.js"}},
+	{"sizes.cue", []string{"sizes-spec.js"}},
+	{"various.cue", []string{"various-spec.json"}},
+}
+
+func translated(t *testing.T, names []string) *Result {
+	t.Helper()
+	var result *Result
+	var err error
+	if len(names) == 2 {
+		result, err = OMB(open(t, names[0]), open(t, names[1]))
+	} else {
+		result, err = PerfTest(open(t, names[0]))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func TestGolden(t *testing.T) {
+	for _, in := range inputs {
+		t.Run(in.golden, func(t *testing.T) { golden(t, in.golden, translated(t, in.files).Matrix) })
+	}
+}
+
+// Every key of an input is used, or it is listed: nothing is left out in silence.
+func TestNothingIsDropped(t *testing.T) {
+	for _, in := range inputs {
+		t.Run(in.golden, func(t *testing.T) {
+			r := translated(t, in.files)
+			said := map[string]bool{}
+			for _, line := range r.Used {
+				said[line] = true
+			}
+			for _, l := range r.Lost {
+				said[fmt.Sprintf("%s:%d: %s", l.File, l.Line, l.Key)] = true
+				if !strings.Contains(r.Matrix, l.String()) {
+					t.Errorf("the matrix does not say: %s", l)
+				}
+			}
+			n := 0
+			for _, name := range in.files {
+				for _, key := range keysOf(t, open(t, name)) {
+					n++
+					if !mentioned(said, name, key) {
+						t.Errorf("%s: nothing is said of the key %q", name, key)
+					}
+				}
+			}
+			if n < 4 {
+				t.Errorf("only %d keys were looked at", n)
+			}
+		})
+	}
+}
+
+func mentioned(said map[string]bool, file, key string) bool {
+	for line := range said {
+		if strings.HasPrefix(line, file+":") && (strings.HasSuffix(line, " "+key) || strings.HasSuffix(line, ": "+key)) {
+			return true
+		}
+	}
+	return false
+}
+
+// keysOf lists the keys of a file by another way than the package's own: properties within included.
+func keysOf(t *testing.T, f File) []string {
+	t.Helper()
+	var tree any
+	if err := yaml.Unmarshal(bytes.ReplaceAll(f.Text, []byte("\t"), []byte(" ")), &tree); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for key, inner := range v {
+				keys = append(keys, key)
+				walk(inner)
+			}
+		case []any:
+			for _, inner := range v {
+				walk(inner)
+			}
+		case string:
+			for line := range strings.Lines(v) {
+				if key, _, is := strings.Cut(strings.TrimSpace(line), "="); is && strings.Contains(key, ".") && !strings.ContainsAny(key, "/ ") {
+					keys = append(keys, key)
+				}
+			}
+		}
+	}
+	walk(tree)
+	return keys
+}
+
+// What is wrong is said all at once, with file and line.
+func TestFaults(t *testing.T) {
+	var said strings.Builder
+	for _, try := range []func() (*Result, error){
+		func() (*Result, error) { return OMB(open(t, "faulty.workload.yaml"), open(t, "faulty.driver.yaml")) },
+		func() (*Result, error) { return OMB(open(t, "steady.workload.yaml"), open(t, "pulsar.driver.yaml")) },
+		func() (*Result, error) { return OMB(open(t, "steady.workload.yaml"), open(t, "nats.driver.yaml")) },
+		func() (*Result, error) { return PerfTest(open(t, "faulty-spec.json")) },
+		func() (*Result, error) {
+			return OMB(File{"empty.yaml", nil}, File{"broken.yaml", []byte("name: x\nurls: [a,\n b: c\n")})
+		},
+		func() (*Result, error) {
+			return OMB(File{"list.yaml", []byte("- a\n")}, File{"two.yaml", []byte("a: 1\n---\nb: 2\n")})
+		},
+		func() (*Result, error) { return PerfTest(File{"table.json", []byte(`{"name": "a"}`)}) },
+		func() (*Result, error) { return PerfTest(File{"alias.json", []byte("[&a {name: x}, *a]")}) },
+	} {
+		result, err := try()
+		var faults Faults
+		if !errors.As(err, &faults) || result != nil {
+			t.Fatalf("%v, %v: want faults", result, err)
+		}
+		said.WriteString(err.Error() + "\n\n")
+	}
+	golden(t, "faults.txt", said.String())
+}
+
+// A secret that is not carried over is not shown either.
+func TestSecretsAreNotListed(t *testing.T) {
+	for _, in := range inputs {
+		for _, l := range translated(t, in.files).Lost {
+			if strings.Contains(l.String(), "hunter2") {
+				t.Errorf("%s shows a password: %s", in.golden, l)
+			}
+		}
+	}
+	if text := translated(t, inputs[0].files).Matrix; strings.Contains(text, "hunter2") {
+		t.Error("the password of sasl.jaas.config is in the matrix")
+	}
+}
+
+func TestNames(t *testing.T) {
+	for text, want := range map[string]string{
+		"1 producer / 1 consumers on 1 topic": "1-producer-1-consumers-on-1-topic", "": "fallback", "...": "fallback", "ä": "fallback",
+		strings.Repeat("x", 150): strings.Repeat("x", 100), "a.b_c-": "a.b_c",
+	} {
+		if got := name(text, "fallback"); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}
+
+// FuzzInputs has anything at all come to a matrix or to faults.
+func FuzzInputs(f *testing.F) {
+	for _, in := range inputs {
+		for _, name := range in.files {
+			text, err := os.ReadFile(filepath.Join("testdata", name))
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(text)
+		}
+	}
+	driver, err := os.ReadFile("testdata/kafka-throughput.driver.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	work, err := os.ReadFile("testdata/wide.workload.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, try := range []func() (*Result, error){
+			func() (*Result, error) { return OMB(File{"w", text}, File{"d", driver}) },
+			func() (*Result, error) { return OMB(File{"w", work}, File{"d", text}) },
+			func() (*Result, error) { return PerfTest(File{"s", text}) },
+		} {
+			result, err := try()
+			var faults Faults
+			if err == nil && result.Matrix == "" || err != nil && (!errors.As(err, &faults) || len(faults) == 0) {
+				t.Errorf("%v, %v", result, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,155 @@
+package translate
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// field is one line of CUE, or several: its value is text, a number, a truth, fields, a list or an expression.
+type field struct {
+	name  string
+	value any
+}
+
+// expression is CUE as it is.
+type expression string
+
+// seconds, milliseconds and minutes are durations as matrices write them.
+func seconds(n int64) string      { return strconv.FormatInt(n, 10) + "s" }
+func milliseconds(n int64) string { return strconv.FormatInt(n, 10) + "ms" }
+func minutes(n int64) string      { return strconv.FormatInt(n, 10) + "m" }
+
+var identifier = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+
+func label(name string) string {
+	if identifier.MatchString(name) {
+		return name
+	}
+	return quote(name)
+}
+
+// quote writes text as CUE does, which reads JSON.
+func quote(s string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // of text never fails
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// literal writes a value on one line.
+func literal(v any) string {
+	switch v := v.(type) {
+	case expression:
+		return string(v)
+	case string:
+		return quote(v)
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case []field:
+		parts := make([]string, len(v))
+		for i, f := range v {
+			parts[i] = label(f.name) + ": " + literal(f.value)
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	case []any:
+		parts := make([]string, len(v))
+		for i, item := range v {
+			parts[i] = literal(item)
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	return fmt.Sprint(v)
+}
+
+// write writes fields, one a line, indented by depth, with the values of lines beside each other below each other.
+func write(b *strings.Builder, fields []field, depth int) {
+	for i, f := range fields {
+		path, v := label(f.name)+":", f.value
+		for {
+			inner, isTable := v.([]field)
+			if !isTable || len(inner) != 1 {
+				break
+			}
+			path, v = path+" "+label(inner[0].name)+":", inner[0].value
+		}
+		b.WriteString(strings.Repeat("\t", depth) + path + " ")
+		if inner, isTable := v.([]field); isTable && len(inner) > 0 {
+			b.WriteString("{\n")
+			write(b, inner, depth+1)
+			b.WriteString(strings.Repeat("\t", depth) + "}\n")
+			continue
+		}
+		if plain(f) {
+			b.WriteString(strings.Repeat(" ", width(fields, i)-len(path)))
+		}
+		b.WriteString(literal(v) + "\n")
+	}
+}
+
+// plain tells whether a field is a name and a value on one line.
+func plain(f field) bool {
+	_, isTable := f.value.([]field)
+	return !isTable
+}
+
+// width is that of the longest name among the plain fields around one.
+func width(fields []field, i int) int {
+	from, to := i, i
+	for from > 0 && plain(fields[from-1]) {
+		from--
+	}
+	for to < len(fields) && plain(fields[to]) {
+		to++
+	}
+	most := 0
+	for _, f := range fields[from:to] {
+		most = max(most, len(label(f.name))+1)
+	}
+	return most
+}
+
+// matrix writes a whole file.
+func matrix(from string, lost []Lost, fields []field) string {
+	var b strings.Builder
+	b.WriteString("// " + from + "\n")
+	if len(lost) > 0 {
+		b.WriteString("//\n// What has no counterpart here, or not quite:\n//\n")
+		for _, l := range lost {
+			b.WriteString("//\t" + strings.Map(printable, l.String()) + "\n")
+		}
+	}
+	b.WriteString("package matrix\n\n")
+	for i, f := range fields {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		write(&b, []field{f}, 0)
+	}
+	return b.String()
+}
+
+// printable keeps a comment on its line.
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f {
+		return ' '
+	}
+	return r
+}
+
+var unnamed = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// name makes a name that matrices can have of any text.
+func name(text, fallback string) string {
+	text = strings.Trim(unnamed.ReplaceAllString(text, "-"), "-._")
+	if len(text) > 100 {
+		text = strings.TrimRight(text[:100], "-._")
+	}
+	if text == "" {
+		return fallback
+	}
+	return text
+}
