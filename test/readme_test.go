@@ -31,7 +31,7 @@ func TestReadmeCommands(t *testing.T) {
 			continue
 		}
 		fields := strings.Fields(args)
-		if fields[0] == "run" || fields[0] == "show" {
+		if fields[0] == "run" || fields[0] == "show" || fields[0] == "sweep" {
 			fields = append([]string{fields[0], "--runs", runs}, fields[1:]...)
 		}
 		cmd := exec.Command(filepath.Join(programs, "ctl"), fields...)
