@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -412,5 +413,26 @@ func TestDescription(t *testing.T) {
 	}
 	if u, _ := url.Parse(r.session.options.Endpoint); r.session.options.address() != u.Host {
 		t.Errorf("the address is %s", r.session.options.address())
+	}
+}
+
+// Without credentials in the options, those of the host's environment are used, and its region.
+func TestCredentialsOfTheEnvironment(t *testing.T) {
+	endpoint := variable(t, "LOCKSTEP_SQS_ENDPOINT")
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	t.Setenv("AWS_CONFIG_FILE", t.TempDir()+"/none")
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", t.TempDir()+"/none")
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_DEFAULT_REGION", "")
+	options := json.RawMessage(fmt.Sprintf(`{"endpoint": %q}`, endpoint))
+	if _, err := (driver{}).Open(t.Context(), options, drivers.Env{Dial: new(net.Dialer).DialContext}); err == nil || !strings.Contains(err.Error(), "AWS_REGION") {
+		t.Errorf("without a region: %v", err)
+	}
+	t.Setenv("AWS_REGION", "elsewhere")
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	r := newRig(t, options, nil)
+	if r.session.options.Region != "elsewhere" {
+		t.Errorf("the region is %q", r.session.options.Region)
 	}
 }

@@ -3,6 +3,7 @@ package sqs
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -62,6 +64,7 @@ type session struct {
 	config  aws.Config
 	admin   *http.Transport // for declarations
 	aside   *http.Transport // for probes, and for finding credentials
+	tls     *tls.Config     // nil: the host's
 	links   requests.Links[*link]
 
 	mu     sync.Mutex
@@ -78,7 +81,8 @@ func (s *session) configure(ctx context.Context) error {
 			credentials.NewStaticCredentialsProvider(o.AccessKey, o.Secret, o.SessionToken))}
 		return nil
 	}
-	found, err := config.LoadDefaultConfig(ctx, config.WithRegion(o.Region), config.WithHTTPClient(&http.Client{Transport: s.aside}))
+	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.DialContext, t.Proxy = s.aside.DialContext, nil })
+	found, err := config.LoadDefaultConfig(ctx, config.WithRegion(o.Region), config.WithHTTPClient(client))
 	if err != nil {
 		return fmt.Errorf("look for AWS credentials: %w", err)
 	}
@@ -86,6 +90,10 @@ func (s *session) configure(ctx context.Context) error {
 		return errors.New("look for AWS credentials: there is no region: give options region, or set AWS_REGION on the agent's host")
 	}
 	o.Region = found.Region
+	if with, is := found.HTTPClient.(*awshttp.BuildableClient); is { // certificates of AWS_CA_BUNDLE
+		s.tls = with.GetTransport().TLSClientConfig
+		s.admin.TLSClientConfig, s.aside.TLSClientConfig = s.tls.Clone(), s.tls.Clone()
+	}
 	s.config = aws.Config{Region: found.Region, Credentials: found.Credentials}
 	return nil
 }

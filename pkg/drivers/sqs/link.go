@@ -52,6 +52,7 @@ func (s *session) connect() (*link, error) {
 		}
 		return l.watch(raw)
 	})
+	l.http.TLSClientConfig = s.tls.Clone()
 	l.client = s.client(l.http)
 	return l, nil
 }
