@@ -196,7 +196,7 @@ func (c *consumer) pause(d time.Duration) {
 	}
 }
 
-// claimed is a claim with the time that it set, which tells whether it still holds.
+// lease is a claim with the time that it set, which tells whether it still holds.
 type lease struct {
 	claimed
 	until bson.DateTime
