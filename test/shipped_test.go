@@ -1,0 +1,205 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// seat is where the lab has the broker of a shipped matrix.
+type seat struct{ field, variable string }
+
+// seats are the fields of brokers' options, by driver and by the parts that stand for a single node or a cluster. A variable that
+// ends in S is a list.
+var seats = map[string][]seat{
+	"nats":              {{"options.url", "LOCKSTEP_NATS_URL"}},
+	"nats-r3":           {{"options.urls", "LOCKSTEP_NATS3_URLS"}},
+	"rabbitmq-classic":  {{"options.url", "LOCKSTEP_RABBITMQ_URL"}, {"options.management", "LOCKSTEP_RABBITMQ_MANAGEMENT"}},
+	"rabbitmq-mirrored": {{"options.urls", "LOCKSTEP_RABBITMQ3_URLS"}, {"options.management", "LOCKSTEP_RABBITMQ3_MANAGEMENT"}},
+	"rabbitmq-quorum":   {{"options.urls", "LOCKSTEP_RABBITMQ3_URLS"}},
+	"rabbitmq-stream":   {{"options.urls", "LOCKSTEP_RABBITMQ3_URLS"}},
+	"kafka":             {{"options.brokers", "LOCKSTEP_KAFKA_BROKERS"}},
+	"kafka-r3":          {{"options.brokers", "LOCKSTEP_KAFKA3_BROKERS"}},
+	"kafka-acks-1":      {{"options.brokers", "LOCKSTEP_KAFKA3_BROKERS"}},
+	"kafka-acks-all":    {{"options.brokers", "LOCKSTEP_KAFKA3_BROKERS"}},
+	"kafka-old-1":       {{"options.brokers", "LOCKSTEP_KAFKA_BROKERS"}},
+	"kafka-new-1":       {{"options.brokers", "LOCKSTEP_KAFKA_NEXT_BROKERS"}},
+	"artemis":           {{"options.urls", "LOCKSTEP_ARTEMIS_URL"}},
+	"artemis-pair":      {{"options.urls", "LOCKSTEP_ARTEMIS_PAIR_URLS"}},
+	"activemq":          {{"options.urls", "LOCKSTEP_ACTIVEMQ_URL"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ_JOLOKIA"}},
+	"activemq-pair":     {{"options.urls", "LOCKSTEP_ACTIVEMQ_PAIR_URLS"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"}},
+	"activemq-old-1":    {{"options.urls", "LOCKSTEP_ACTIVEMQ5_URL"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ5_JOLOKIA"}},
+	"activemq-new-1":    {{"options.urls", "LOCKSTEP_ACTIVEMQ_URL"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ_JOLOKIA"}},
+	"mongodb":           {{"options.url", "LOCKSTEP_MONGODB_URL"}},
+	"mongodb-w1":        {{"options.url", "LOCKSTEP_MONGODB_URL"}},
+	"mongodb-w2":        {{"options.url", "LOCKSTEP_MONGODB_URL"}},
+	"sqs":               {{"options.endpoint", "LOCKSTEP_SQS_ENDPOINT"}},
+	"sqs-fifo":          {{"options.endpoint", "LOCKSTEP_SQS_ENDPOINT"}},
+	"eventstore":        {{"options.url", "LOCKSTEP_EVENTSTORE_URL"}},
+	"one":               {{"options.url", "LOCKSTEP_RABBITMQ_URL"}, {"options.management", "LOCKSTEP_RABBITMQ_MANAGEMENT"}, {"options.prometheus", "LOCKSTEP_RABBITMQ_PROMETHEUS"}},
+	"three":             {{"options.url", "LOCKSTEP_RABBITMQ3_BALANCED"}, {"options.management", "LOCKSTEP_RABBITMQ3_MANAGEMENT"}, {"options.prometheus", "LOCKSTEP_RABBITMQ3_PROMETHEUS"}},
+}
+
+// lists are the fields whose value is a list, whatever the lab has.
+var lists = map[string]bool{"options.urls": true, "options.brokers": true, "options.prometheus": true, "options.jolokia": true}
+
+// seated are the flags that lead a shipped matrix's brokers to the lab.
+func seated(t *testing.T, brokers ...string) []string {
+	t.Helper()
+	var args []string
+	for _, broker := range brokers {
+		for _, s := range seats[broker] {
+			value := variable(t, s.variable)
+			var text []byte
+			var err error
+			if lists[s.field] {
+				text, err = json.Marshal(strings.Split(value, ","))
+			} else {
+				text, err = json.Marshal(value)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, "--set", fmt.Sprintf("brokers.%q.%s=%s", broker, s.field, text))
+		}
+	}
+	return args
+}
+
+// processAt leads to a broker's processes by the ports of its addresses.
+func processAt(t *testing.T, broker, variableName string) []string {
+	t.Helper()
+	var ports []string
+	for _, address := range strings.Split(variable(t, variableName), ",") {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, "{port: "+u.Port()+"}")
+	}
+	return []string{"--set", fmt.Sprintf("brokers.%q.process=[%s]", broker, strings.Join(ports, ", "))}
+}
+
+// fullBrokers are those of full.cue that the lab has.
+var fullBrokers = []string{"nats", "nats-r3", "rabbitmq-classic", "rabbitmq-mirrored", "rabbitmq-quorum", "rabbitmq-stream", "kafka", "kafka-r3",
+	"artemis", "artemis-pair", "activemq", "activemq-pair", "mongodb", "sqs", "sqs-fifo", "eventstore"}
+
+// Every broker in every mode: each has a row, and what it cannot do is n/a with a reason.
+func TestBrokerFullMatrix(t *testing.T) {
+	args := append([]string{"--short"}, seated(t, fullBrokers...)...)
+	args = append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)
+	dir := t.TempDir()
+	ctl := shipped(t, dir, "full.cue", args...)
+	if code := ctl.leaves(8 * time.Minute); code != 0 {
+		t.Errorf("ctl left with %d, want 0", code)
+	}
+	r := readRecord(t, dir, ctl)
+	r.allValid()
+	_, table, _ := strings.Cut(r.text, "Every broker, every mode")
+	for _, broker := range append([]string{"loopback"}, fullBrokers...) {
+		row := regexp.MustCompile(`(?m)^` + broker + ` +1 +1 +(.*)$`).FindString(table)
+		if row == "" {
+			t.Errorf("the table has no row for %s", broker)
+		}
+		if strings.Contains(row, "failed") || strings.Contains(row, "invalid") || strings.Contains(row, "not run") {
+			t.Errorf("%s", row)
+		}
+	}
+	for _, x := range r.plan.Excluded {
+		if x.Kind == "n/a" && x.Reason == "" {
+			t.Errorf("%s is n/a without a reason", plan.Cell{Coordinates: x.Coordinates}.Name())
+		}
+	}
+}
+
+// mqperfBrokers are those of mqperf-2017.cue.
+var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirrored", "rabbitmq-quorum", "activemq-pair", "artemis-pair",
+	"kafka-acks-1", "kafka-acks-all", "eventstore"}
+
+// The study of replicated queues: a table a system in the article's columns, and the best of each system in three more.
+func TestBrokerMqperf(t *testing.T) {
+	dir := t.TempDir()
+	ctl := shipped(t, dir, "mqperf-2017.cue", append([]string{"--short"}, seated(t, mqperfBrokers...)...)...)
+	if code := ctl.leaves(8 * time.Minute); code != 0 {
+		t.Errorf("ctl left with %d, want 0", code)
+	}
+	r := readRecord(t, dir, ctl)
+	r.allValid()
+	for _, broker := range mqperfBrokers {
+		_, table, found := strings.Cut(r.text, "Replicated queues, broker="+broker+" ")
+		if !found {
+			t.Errorf("no table for %s", broker)
+			continue
+		}
+		if !regexp.MustCompile(`Nodes +Threads +Send msgs/s +Receive msgs/s +Processing latency +Send latency`).MatchString(table) {
+			t.Errorf("the table for %s has other columns than the article's:\n%.600s", broker, table)
+		}
+	}
+	for _, summary := range []string{"Throughput: the highest", "Send latency: the lowest", "Processing latency: the lowest"} {
+		_, table, found := strings.Cut(r.text, summary)
+		table, _, _ = strings.Cut(table, "each row is the valid cell")
+		for _, broker := range mqperfBrokers {
+			if !found || !regexp.MustCompile(`(?m)^`+broker+` `).MatchString(table) {
+				t.Errorf("%q has no row for %s", summary, broker)
+			}
+		}
+	}
+}
+
+// The study of bindings, on one node and on three behind one address.
+func TestBrokerBindings(t *testing.T) {
+	args := append([]string{"--short"}, seated(t, "one", "three")...)
+	args = append(args, processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
+	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
+	dir := t.TempDir()
+	ctl := shipped(t, dir, "bindings.cue", args...)
+	if code := ctl.leaves(4 * time.Minute); code != 0 {
+		t.Errorf("ctl left with %d, want 0", code)
+	}
+	r := readRecord(t, dir, ctl)
+	r.allValid()
+	for _, o := range r.outcomes {
+		for _, value := range []string{"broker.memory.p50", "broker.erlang_processes.p50", "broker.cpu.mean"} {
+			if v := o.Values[value]; v.NA != "" || v.Number <= 0 {
+				t.Errorf("%s: %s is %+v", r.name(o), value, v)
+			}
+		}
+		if !strings.Contains(r.name(o), "churn=0") && o.Values["binding.first.p50"].Number <= 0 {
+			t.Errorf("%s: no time from binding to first message: %+v", r.name(o), o.Values["binding.first.p50"])
+		}
+	}
+	if !regexp.MustCompile(`Bindings/Queue +Memory +of it metadata +Erlang processes +CPU`).MatchString(r.text) {
+		t.Errorf("the table has not the study's columns")
+	}
+}
+
+// One release against another in one table.
+func TestBrokerVersions(t *testing.T) {
+	dir := t.TempDir()
+	ctl := shipped(t, dir, "versions.cue", append([]string{"--short"}, seated(t, "kafka-old-1", "kafka-new-1", "activemq-old-1", "activemq-new-1")...)...)
+	if code := ctl.leaves(3 * time.Minute); code != 0 {
+		t.Errorf("ctl left with %d, want 0", code)
+	}
+	r := readRecord(t, dir, ctl)
+	r.allValid()
+	if !strings.Contains(r.text, "release=old") || !strings.Contains(r.text, "release=new") {
+		t.Errorf("the table does not set the releases side by side:\n%s", r.text)
+	}
+	seen := map[string]string{}
+	for _, o := range r.outcomes {
+		release := regexp.MustCompile(`system=(\S+).*release=(\S+)`).FindStringSubmatch(r.name(o))
+		if o.Subject.Version == "" {
+			continue // Kafka does not say which release it is
+		}
+		if other, known := seen[release[1]]; known && other == o.Subject.Version {
+			t.Errorf("both releases of %s call themselves %s", release[1], other)
+		}
+		seen[release[1]] = o.Subject.Version
+	}
+}
