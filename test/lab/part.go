@@ -85,6 +85,7 @@ var parts = []Part{
 	{Name: "influxd", Doc: "InfluxDB 2.9.1", Needs: influxNeeds, Plan: planInfluxd},
 	{Name: "kafka-tools", Doc: "Kafka's own load generators, 4.3.1", Tool: true, Needs: needs(kafka43), Plan: planKafkaTools},
 	{Name: "perftest", Doc: "RabbitMQ's own load generator, PerfTest 2.22.1", Tool: true, Needs: needs(perftest222), Plan: planPerfTest},
+	{Name: "natsbench", Doc: "NATS's own command line, 0.3.0, with its load generator", Tool: true, Needs: []need{natsCommand}, Plan: planNATSBench},
 }
 
 func describeParts() string {

@@ -21,3 +21,10 @@ func planTool(machine jvm, name, variable string) (*Plan, error) {
 	}
 	return &Plan{Env: func() []string { return []string{variable + "=" + script} }}, nil
 }
+
+// natsCommand is NATS's own command line, which has a load generator. Its dependencies are not the product's.
+var natsCommand = goCommand{name: "nats", module: "test/natscli", pkg: "github.com/nats-io/natscli/nats"}
+
+func planNATSBench(s *site, _ string) (*Plan, error) {
+	return &Plan{Env: func() []string { return []string{"LOCKSTEP_NATSBENCH=" + s.bin("nats")} }}, nil
+}

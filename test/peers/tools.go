@@ -167,7 +167,7 @@ func nats() (contest, error) {
 	}
 	return contest{
 		tool: "nats bench js pub async", driver: "nats", window: 500, persistent: true,
-		options: fmt.Sprintf("{url: %q, maxMessages: 10000000, maxBytes: 4294967296}", url),
+		options: fmt.Sprintf("{url: %q}", url),
 		theirs: func(ctx context.Context, s settings, size int) (sample, string, error) {
 			n := 100_000 * int(s.measure.Seconds()) // it is given a count, not a time
 			if size > 500 {

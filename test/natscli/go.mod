@@ -1,4 +1,4 @@
-module lockstep/test/natsbench
+module lockstep/test/natscli
 
 go 1.26
 
