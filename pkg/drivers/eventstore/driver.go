@@ -98,8 +98,8 @@ func (s *session) Close() error {
 			wg.Go(p.abandon)
 		}
 		wg.Wait()
-		s.adminMu.Lock()
-		s.adminMu.Unlock() //nolint:staticcheck // whoever administers has ended
+		s.adminMu.Lock() // whoever administers ends now that over is closed
+		defer s.adminMu.Unlock()
 		s.mu.Lock()
 		var links []*link
 		for l := range s.links {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"testing"
@@ -94,10 +95,22 @@ func reached(t testing.TB, address, more string) json.RawMessage {
 
 var dead = json.RawMessage(`{"url": "esdb://127.0.0.1:1?tls=false"}`)
 
+// given is where somebody has started what the suite is to run against: the lab its stand-in, or you an EventStoreDB without TLS.
+const given = "LOCKSTEP_EVENTSTORE_URL"
+
 // TestStandInConformance is the whole suite against a stand-in in a process of its own. It is not restarted: its streams are in memory, while
 // the driver declares what EventStoreDB keeps on disk.
 func TestStandInConformance(t *testing.T) {
-	address, _ := standIn(t, "127.0.0.1:0")
+	address := ""
+	if text := os.Getenv(given); text != "" {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatalf("%s: %v", given, err)
+		}
+		address = u.Host
+	} else {
+		address, _ = standIn(t, "127.0.0.1:0")
+	}
 	for name, more := range map[string]string{
 		"round-robin":        `{}`,
 		"dispatch-to-single": `{"strategy": "DispatchToSingle", "maxCount": 100000, "concurrency": 7}`,

@@ -47,6 +47,9 @@ func (s *session) way(ctx context.Context, address string) (string, error) {
 	if local != "" {
 		return local, nil
 	}
+	if s.env.Forward == nil {
+		return "", errors.New("the library has no dialer hook: Env.Forward is missing")
+	}
 	local, err := s.env.Forward(ctx, address)
 	if err != nil {
 		return "", err
@@ -250,68 +253,7 @@ func (l *link) verdict(err error) error {
 	return fmt.Errorf("%w: %s: %w", drivers.ErrRejected, l.address, err)
 }
 
-// seatKey tells shared connections apart.
-type seatKey struct {
-	node   drivers.Node
-	number int
-}
-
-// seat is where the connection of one number is, as long as somebody uses it.
-type seat struct {
-	mu   sync.Mutex
-	link *link
-}
-
-// join gives a connection as node and number say, and what is to be called when its user has ended.
-func (s *session) join(ctx context.Context, node drivers.Node, number int) (*link, func(), error) {
-	if node == "" {
-		node = drivers.AnyNode
-	}
-	if number == drivers.Exclusive {
-		l, err := s.reach(ctx, node)
-		if err != nil {
-			return nil, nil, err
-		}
-		return l, l.close, nil
-	}
-	key := seatKey{node, number}
-	s.mu.Lock()
-	if s.seats[key] == nil {
-		s.seats[key] = &seat{}
-	}
-	seat := s.seats[key]
-	s.mu.Unlock()
-	seat.mu.Lock()
-	defer seat.mu.Unlock()
-	if seat.link == nil || seat.link.cause() != nil {
-		l, err := s.reach(ctx, node)
-		if err != nil {
-			return nil, nil, err
-		}
-		seat.link = l
-	}
-	l := seat.link
-	l.uses++
-	return l, func() { seat.leave(l) }, nil
-}
-
-// reach connects to where a node is now.
-func (s *session) reach(ctx context.Context, node drivers.Node) (*link, error) {
-	at, err := s.place(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	return s.dialFirst(ctx, at)
-}
-
-func (s *seat) leave(l *link) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.uses--
-	if l.uses == 0 {
-		l.close()
-		if s.link == l {
-			s.link = nil
-		}
-	}
+// informs tells whether the server can be asked about persistent subscriptions. The library would ask an older one by HTTP, past the wire.
+func (l *link) informs() bool {
+	return l.version.Major > 22 || (l.version.Major == 22 && l.version.Minor >= 6)
 }

@@ -101,7 +101,7 @@ func TestStandInCluster(t *testing.T) {
 	urls, _ := json.Marshal(map[string]any{"urls": []string{"esdb://" + follower + "?tls=false", "esdb://" + leader + "?tls=false"}})
 	r := newRig(t, urls, nil)
 	d, err := r.session.Describe(r.ctx)
-	if err != nil || len(d.Members) != 2 || !slices.IsSorted(d.Members) {
+	if err != nil || len(d.Members) != 2 || !slices.IsSorted(d.Members) || !strings.HasSuffix(d.Version, "stand-in") {
 		t.Errorf("Describe: %+v, %v", d, err)
 	}
 	at := func(node drivers.Node) string {

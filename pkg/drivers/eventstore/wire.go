@@ -153,6 +153,7 @@ func (s *single) UpdateClientConnState(state balancer.ClientConnState) error {
 		s.wire.broke(err)
 		return nil
 	}
+	//lint:ignore SA1019 there is no other way; what is announced is that it will take one address alone
 	sub, err := s.conn.NewSubConn(state.ResolverState.Addresses, balancer.NewSubConnOptions{StateListener: s.changed})
 	if err != nil {
 		s.wire.broke(err)

@@ -24,7 +24,7 @@ func (s *persistentService) Create(ctx context.Context, r *persistent.CreateReq)
 	if o.GetAll() != nil {
 		return nil, errAll
 	}
-	stream, start := string(o.GetStreamIdentifier().GetStreamName()), int64(0)
+	stream, start := "", int64(0)
 	if of := o.GetStream(); of != nil {
 		stream = string(of.GetStreamIdentifier().GetStreamName())
 		switch at := of.GetRevisionOption().(type) {
@@ -87,7 +87,8 @@ func readSettings(s *persistent.CreateReq_Settings) (settings, *fault) {
 	set, f := readWishes(s)
 	set.strategy = s.GetConsumerStrategy()
 	if set.strategy == "" {
-		set.strategy = s.GetNamedConsumerStrategy().String() //nolint:staticcheck // what clients send
+		//lint:ignore SA1019 it is what clients send
+		set.strategy = s.GetNamedConsumerStrategy().String()
 	}
 	return set, f
 }

@@ -26,7 +26,7 @@ import (
 
 // What EventStoreDB has where nobody sets anything else.
 const (
-	defaultVersion       = "23.10.0"
+	defaultVersion       = "23.10.0.stand-in" // so that no record takes it for the real one
 	defaultMaxAppendSize = 1 << 20
 	defaultTick          = time.Second
 	// callsPerConnection is how many calls, subscriptions included, a connection carries at a time.
@@ -35,7 +35,7 @@ const (
 
 // Options are those of a server. The zero value is as EventStoreDB is.
 type Options struct {
-	Version       string        // whose protocol it speaks
+	Version       string        // whose protocol it speaks; what follows the third number is free
 	MaxAppendSize int           // bytes of data of one append
 	Tick          time.Duration // how often it looks for messages that timed out
 	// Credentials are for TLS; nil is without.

@@ -38,14 +38,6 @@ type stream struct {
 
 func (s *stream) exists() bool { return s.next > 0 && !s.deleted && !s.tombstoned }
 
-// first is the revision of the oldest event that can be read; next if there is none.
-func (s *stream) first() uint64 {
-	if len(s.events) == 0 {
-		return s.next
-	}
-	return s.events[0].revision
-}
-
 // from gives events from a revision on, at most so many.
 func (s *stream) from(revision uint64, most int) []*event {
 	if revision >= s.next || len(s.events) == 0 {
