@@ -47,7 +47,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		Unfit: unfit(&o, use),
 		Notes: notes(&o, use),
-		Label: label(&o, use),
+		Label: label(&o),
 	}
 }
 
@@ -87,18 +87,15 @@ func notes(o *options, use drivers.Use) []string {
 	return all
 }
 
-// label says what a confirm means. How many nodes have an event is the cluster's to know: the majority of it.
-func label(o *options, use drivers.Use) string {
-	where := "written to disk of one node"
+// label says what a confirm means. Whether "written" is to disk, and synced, is a setting of the server (MemDb, UnsafeDisableFlushToDisk).
+func label(o *options) string {
+	where := "one node"
 	if len(o.urls()) > 1 {
-		where = "written to disk of the majority"
+		where = "the majority"
 	}
-	text := "append to a stream, confirm: " + where + ", unless the server was set to memory or unsafe"
+	text := "stream, confirm: written by " + where + ", synced as the server is set"
 	if o.MaxCount > 0 {
 		text += fmt.Sprintf("; forgets all but the last %d", o.MaxCount)
-	}
-	if use.Consumers > 1 {
-		text += ", " + o.Strategy
 	}
 	return text
 }
