@@ -113,8 +113,15 @@ func (t *task) env() (drivers.Env, error) {
 	t.mu.Lock()
 	t.dir, t.forwarder = dir, forwarder
 	t.mu.Unlock()
-	return drivers.Env{Dial: dial, DialAside: aside, Forward: forwarder.Forward, Log: t.log, Event: t.event, Dir: dir}, nil
+	forward := forwarder.Forward
+	if n == (plan.Network{}) && t.a.Task.Cell.Broker.Via == "" {
+		forward = direct // a relay would cost what no network does
+	}
+	return drivers.Env{Dial: dial, DialAside: aside, Forward: forward, Log: t.log, Event: t.event, Dir: dir}, nil
 }
+
+// direct leads to the address itself.
+func direct(_ context.Context, address string) (string, error) { return address, nil }
 
 // seed makes jitter repeat from run to run, and differ between repetitions and agents.
 func (t *task) seed() uint64 {
