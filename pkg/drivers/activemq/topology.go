@@ -59,7 +59,7 @@ func (s *session) empty(ctx context.Context, doing string, names []string) error
 		all[i] = terminus(name)
 	}
 	if err := s.Purge(ctx, all); err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
+		return fmt.Errorf("%s: %w (with jolokia, queues are removed however much is in them)", doing, err)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func TestSilentBrokerIsPassedBy(t *testing.T) {
 	defer silent.Close()
 	url := variable(t, "LOCKSTEP_ARTEMIS_URL")
 	r := newRig(t, merge(t, map[string]any{
-		"urls": []string{"amqp://" + silent.Addr().String(), url}, "ha": "replication", "connectTimeout": "2s",
+		"urls": []string{"amqp://" + silent.Addr().String(), url}, "connectTimeout": "2s",
 	}, `{}`))
 	select {
 	case event := <-r.events:
@@ -39,6 +39,24 @@ func TestSilentBrokerIsPassedBy(t *testing.T) {
 	}
 	if confirmed := look(n, func(n *diary) int { return n.confirmed }); confirmed != 1 {
 		t.Errorf("%d confirms, want 1: %v", confirmed, n.errors)
+	}
+}
+
+// What the label says and the server does not do is said as the run begins, and recorded with what the server is.
+func TestReplicationThatIsNone(t *testing.T) {
+	r := newRig(t, single(t, `{"ha": "replication"}`))
+	const want = "replication: not honoured by this server"
+	select {
+	case event := <-r.events:
+		if !strings.HasPrefix(event, want) {
+			t.Errorf("the event says %q, want %q", event, want)
+		}
+	default:
+		t.Error("nothing is said of a pair that is none")
+	}
+	d, err := r.session.Describe(r.context())
+	if err != nil || !strings.HasPrefix(d.Settings["ha"], want) {
+		t.Errorf("the broker is described by %v, %v", d.Settings, err)
 	}
 }
 

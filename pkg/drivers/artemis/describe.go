@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"lockstep/pkg/drivers"
 )
@@ -29,6 +31,49 @@ var addressSettings = map[string]string{
 	"redeliveryDelay":          "redelivery_delay",
 }
 
+// attributes reads those that are told. What the broker does not say stays out.
+func (s *session) attributes(ctx context.Context) (map[string]any, error) {
+	var calls []call
+	for name := range told {
+		calls = append(calls, attribute("broker", name))
+	}
+	answers, err := s.manage(ctx, calls...)
+	if err != nil {
+		return nil, err
+	}
+	said := map[string]any{}
+	for i, c := range calls {
+		var v any
+		if answers[i].value(&v) == nil {
+			said[c.attribute] = v
+		}
+	}
+	return said, nil
+}
+
+// doubts says what the server makes of what the label names, if it is less; by the name of the setting.
+func (o *options) doubts(said map[string]any) map[string]string {
+	const not = ": not honoured by this server: "
+	no := func(name string) bool { yes, ok := said[name].(bool); return ok && !yes }
+	doubts := map[string]string{}
+	policy, _ := said["HAPolicy"].(string)
+	switch {
+	case o.HA == replication && !strings.Contains(policy, "Replication"):
+		doubts["ha"] = o.HA + not + "its policy is " + policy
+	case o.HA == replication && no("ReplicaSync"):
+		doubts["ha"] = o.HA + not + "no backup is in sync"
+	case o.HA == sharedStore && no("SharedStore"):
+		doubts["ha"] = o.HA + not + "its policy is " + policy
+	}
+	switch {
+	case no("PersistenceEnabled"):
+		doubts["persistence"] = "true" + not + "persistence-enabled is false"
+	case no("JournalSyncNonTransactional"):
+		doubts["journal_sync"] = "true" + not + "journal-sync-non-transactional is false"
+	}
+	return doubts
+}
+
 // Describe asks the broker what it is: by AMQP's own greeting, and through management.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	greeting, err := s.Properties(ctx)
@@ -38,11 +83,13 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	d := drivers.Description{Settings: map[string]string{"routing": s.options.Routing, "ha": s.options.HA}}
 	d.Product, _ = greeting["product"].(string)
 	d.Version, _ = greeting["version"].(string)
-	calls := []call{operation("broker", "listNetworkTopology"), operation("broker", "getAddressSettingsAsJSON", "lockstep")}
-	for name := range told {
-		calls = append(calls, attribute("broker", name))
+	said, err := s.attributes(ctx)
+	if err != nil {
+		return drivers.Description{}, fmt.Errorf("describe Artemis: %w", err)
 	}
-	answers, err := s.manage(ctx, calls...)
+	tell(&d, told, said)
+	maps.Copy(d.Settings, s.options.doubts(said))
+	answers, err := s.manage(ctx, operation("broker", "listNetworkTopology"), operation("broker", "getAddressSettingsAsJSON", "lockstep"))
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe Artemis: %w", err)
 	}
@@ -52,14 +99,6 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	if answers[1].value(&list) == nil && json.Unmarshal([]byte(list), &settings) == nil {
 		tell(&d, addressSettings, settings)
 	}
-	attributes := map[string]any{}
-	for i, c := range calls[2:] {
-		var v any
-		if answers[2+i].value(&v) == nil {
-			attributes[c.attribute] = v
-		}
-	}
-	tell(&d, told, attributes)
 	return d, nil
 }
 

@@ -35,6 +35,9 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := s.use(t); err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
+	if err := s.announce(ctx, t); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
 	if err := s.remove(ctx, addresses(t)); err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
@@ -58,6 +61,21 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 		if err := a.err(); err != nil {
 			return fmt.Errorf("set up: create queue %s: %w", calls[i].arguments[0], err)
 		}
+	}
+	return nil
+}
+
+// announce tells of durable queues what the server does not honour of the label.
+func (s *session) announce(ctx context.Context, t drivers.Topology) error {
+	if !t.Persistent {
+		return nil
+	}
+	said, err := s.attributes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, doubt := range s.options.doubts(said) {
+		s.Env().Event(drivers.EventNotice, doubt)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package amqp10
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -101,7 +100,7 @@ func (p *publisher) attach(ctx context.Context, to Terminus) (err error) {
 	return err
 }
 
-// watch tells the engine if the connection breaks by itself.
+// watch tells the engine if the connection breaks by itself. A broker that ends the link alone is found out by the next message.
 func (p *publisher) watch() {
 	defer close(p.watching)
 	select {
@@ -182,9 +181,10 @@ func (p *publisher) guard(ctx context.Context) {
 	})
 }
 
-// refused explains why the library did not send a message. It may have sent a part, so that nothing can follow it on this link.
+// refused explains why the library did not send a message. It may have sent a part, so that nothing can follow it on this link, unless
+// it is the library itself that finds the message too large.
 func (p *publisher) refused(ctx context.Context, err error) error {
-	if known := (*amqp.Error)(nil); errors.As(err, &known) && known.Condition == amqp.ErrCondMessageSizeExceeded {
+	if own, ok := err.(*amqp.Error); ok && own.Condition == amqp.ErrCondMessageSizeExceeded { // the broker's would be wrapped
 		return fmt.Errorf("publish at %s: %w", p.lease.address, err)
 	}
 	p.done = true
