@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,15 +73,21 @@ func TestPlantedBindingDelayAndLoss(t *testing.T) {
 // rabbit is the broker of one node, or the three, with all the ways to its figures.
 func rabbit(t *testing.T, nodes int) string {
 	t.Helper()
-	quoted := func(name string) string {
-		return `"` + strings.ReplaceAll(variable(t, name), ",", `", "`) + `"`
+	addresses, prefix := variable(t, "LOCKSTEP_RABBITMQ_URL"), "LOCKSTEP_RABBITMQ_"
+	if nodes > 1 {
+		addresses, prefix = variable(t, "LOCKSTEP_RABBITMQ3_URLS"), "LOCKSTEP_RABBITMQ3_"
 	}
-	if nodes == 1 {
-		return fmt.Sprintf(`{driver: "rabbitmq", process: pid: %s, options: {url: %s, management: %s, prometheus: [%s]}}`,
-			variable(t, "LOCKSTEP_RABBITMQ_PID"), quoted("LOCKSTEP_RABBITMQ_URL"), quoted("LOCKSTEP_RABBITMQ_MANAGEMENT"), quoted("LOCKSTEP_RABBITMQ_PROMETHEUS"))
+	var processes []string
+	for address := range strings.SplitSeq(addresses, ",") {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		processes = append(processes, "{port: "+u.Port()+"}")
 	}
-	return fmt.Sprintf(`{driver: "rabbitmq", process: [for p in [%s] {pid: p}], options: {urls: [%s], management: %s, prometheus: [%s]}}`,
-		variable(t, "LOCKSTEP_RABBITMQ3_PIDS"), quoted("LOCKSTEP_RABBITMQ3_URLS"), quoted("LOCKSTEP_RABBITMQ3_MANAGEMENT"), quoted("LOCKSTEP_RABBITMQ3_PROMETHEUS"))
+	quoted := func(list string) string { return `["` + strings.ReplaceAll(list, ",", `", "`) + `"]` }
+	return fmt.Sprintf(`{driver: "rabbitmq", process: [%s], options: {urls: %s, management: %q, prometheus: %s}}`, strings.Join(processes, ", "),
+		quoted(addresses), variable(t, prefix+"MANAGEMENT"), quoted(variable(t, prefix+"PROMETHEUS")))
 }
 
 // On a network of 40 ms a binding takes a round trip, its first message one more, and further ones one. RabbitMQ says that a binding is made
