@@ -15,7 +15,7 @@ test:
 	GO=$(GO) bash test/suites.sh
 
 lab:
-	$(LAB) install all kafka-tools perftest
+	$(LAB) install all tools
 
 test-quick:
 	$(GO) build ./...

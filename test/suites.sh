@@ -37,7 +37,7 @@ standins() {
 	suite "stand-ins" standins
 	suite "drivers" with_lab $brokers -- "$go" test -race -timeout 15m ./pkg/...
 	# One package after the other: some of them kill brokers.
-	suite "programs" with_lab all perftest kafka-tools -- "$go" test -race -p 1 -timeout 20m $programs
+	suite "programs" with_lab all tools -- "$go" test -race -p 1 -timeout 20m $programs
 }
 
 echo "=== time of each suite$times"

@@ -31,21 +31,22 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestAllPartsOnce(t *testing.T) {
-	all, err := choose([]string{"kafka", "all", "kafka"})
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestEveryPartOnce(t *testing.T) {
 	seen := map[string]int{}
-	for _, p := range all {
-		seen[p.Name]++
+	for _, names := range [][]string{{"kafka", "all", "kafka"}, {"tools"}} {
+		chosen, err := choose(names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range chosen {
+			seen[p.Name]++
+			if p.Tool != (names[0] == "tools") {
+				t.Errorf("%s is among %v", p.Name, names)
+			}
+		}
 	}
 	for _, p := range parts {
-		want := 1
-		if p.Tool {
-			want = 0
-		}
-		if seen[p.Name] != want {
+		if seen[p.Name] != 1 {
 			t.Errorf("%s is chosen %d times", p.Name, seen[p.Name])
 		}
 	}

@@ -24,7 +24,7 @@ const usage = `The lab starts real brokers on 127.0.0.1, on free ports, for test
   go run ./test/lab install PART...                           download and build, start nothing
   go run ./test/lab list                                      print the parts
 
-Parts, or "all" for each that has a broker:
+Parts, or "all" for each that has a broker and "tools" for the rest:
 %s
 What is downloaded or built is kept in the user's cache folder under lockstep-lab; a lab's own files are removed at its
 end, unless --keep. Brokers can be disturbed while it runs, with kill, start, restart, pause and resume:

@@ -12,7 +12,7 @@ import (
 type Part struct {
 	Name string
 	Doc  string
-	// Tool says that it has no broker: "all" leaves it out.
+	// Tool says that it has no broker: "tools" are these, "all" the others.
 	Tool bool
 	// Needs are met before Plan.
 	Needs []need
@@ -96,7 +96,7 @@ func describeParts() string {
 	return text.String()
 }
 
-// choose finds parts by their names; "all" are those with a broker.
+// choose finds parts by their names; "all" are those with a broker, "tools" those without.
 func choose(names []string) ([]Part, error) {
 	var chosen []Part
 	add := func(p Part) {
@@ -107,7 +107,7 @@ func choose(names []string) ([]Part, error) {
 	for _, name := range names {
 		known := false
 		for _, p := range parts {
-			if p.Name == name || (name == "all" && !p.Tool) {
+			if p.Name == name || (name == "all" && !p.Tool) || (name == "tools" && p.Tool) {
 				add(p)
 				known = true
 			}
