@@ -25,11 +25,11 @@ var kafka44 = jars("kafka-4.4.0", []string{"org.apache.kafka:kafka_2.13:4.4.0", 
 // kafkaCluster is any 16 bytes, in base64, that all nodes agree on.
 const kafkaCluster = "TG9ja3N0ZXBMYWJLYWZrYQ"
 
-// kafkaNode is broker and controller in one.
+// kafkaNode is broker and controller in one. At its guard the user is "lab" and the password "lab-secret", by PLAIN or SCRAM-SHA-256.
 type kafkaNode struct {
-	ID                 int
-	Dir                string
-	Broker, Controller int // ports
+	ID                        int
+	Dir                       string
+	Broker, Controller, Guard int // ports
 }
 
 func (n kafkaNode) address() string { return loopback(n.Broker) }
@@ -38,20 +38,22 @@ func (n kafkaNode) address() string { return loopback(n.Broker) }
 // of two in-sync replicas, so that one node may fail.
 func planKafka(version program, name string, size int) func(*site, string) (*Plan, error) {
 	return func(s *site, dir string) (*Plan, error) {
-		ports, err := s.ports(2 * size)
+		ports, err := s.ports(3 * size)
 		if err != nil {
 			return nil, err
 		}
 		nodes := make([]kafkaNode, size)
-		var voters, brokers []string
+		var voters, brokers, guards []string
 		for i := range nodes {
 			id := i + 1
-			nodes[i] = kafkaNode{ID: id, Dir: filepath.Join(dir, "n"+strconv.Itoa(id)), Broker: ports[2*i], Controller: ports[2*i+1]}
+			nodes[i] = kafkaNode{ID: id, Dir: filepath.Join(dir, "n"+strconv.Itoa(id)), Broker: ports[3*i], Controller: ports[3*i+1], Guard: ports[3*i+2]}
 			voters = append(voters, fmt.Sprintf("%d@%s", id, loopback(nodes[i].Controller)))
 			brokers = append(brokers, nodes[i].address())
+			guards = append(guards, loopback(nodes[i].Guard))
 		}
 		plan := &Plan{Env: func() []string {
-			return []string{"LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_BROKERS=" + strings.Join(brokers, ",")}
+			prefix := "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+			return []string{prefix + "_BROKERS=" + strings.Join(brokers, ","), prefix + "_GUARDED_BROKERS=" + strings.Join(guards, ",")}
 		}}
 		for _, node := range nodes {
 			p, err := node.configure(version.in(s), strings.Join(voters, ","), size)
@@ -90,7 +92,8 @@ func (n kafkaNode) configure(libraries, voters string, size int) (*Process, erro
 	file := filepath.Join(n.Dir, "server.properties")
 	machine := jvm{
 		dir: n.Dir, classpath: libraries + "/*",
-		class: "kafka.tools.StorageTool", args: []string{"format", "-t", kafkaCluster, "-c", file},
+		class: "kafka.tools.StorageTool", args: []string{"format", "-t", kafkaCluster, "-c", file,
+			"--add-scram", "SCRAM-SHA-256=[name=lab,password=lab-secret]"},
 	}
 	format, err := machine.command()
 	if err != nil {
@@ -108,10 +111,13 @@ func (n kafkaNode) configure(libraries, voters string, size int) (*Process, erro
 // Few threads, one partition for what is internal and a small buffer for compaction: half the memory of the defaults.
 var kafkaConfig = template.Must(template.New("server.properties").Parse(`process.roles=broker,controller
 node.id={{.ID}}
-listeners=PLAINTEXT://127.0.0.1:{{.Broker}},CONTROLLER://127.0.0.1:{{.Controller}}
-advertised.listeners=PLAINTEXT://127.0.0.1:{{.Broker}}
+listeners=PLAINTEXT://127.0.0.1:{{.Broker}},GUARD://127.0.0.1:{{.Guard}},CONTROLLER://127.0.0.1:{{.Controller}}
+advertised.listeners=PLAINTEXT://127.0.0.1:{{.Broker}},GUARD://127.0.0.1:{{.Guard}}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,GUARD:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.name.guard.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
+listener.name.guard.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_lab="lab-secret";
+listener.name.guard.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 controller.quorum.voters={{.Voters}}
 log.dirs={{.Dir}}/data
 default.replication.factor={{.Replicas}}

@@ -26,14 +26,16 @@ const (
 )
 
 // administrator makes the client for declarations and figures, which are no part of the measured path. It repeats what fails in passing.
-func (s *session) administrator() (*kgo.Client, error) {
+func (s *session) administrator() (prompt, error) {
 	dial := s.env.Aside()
-	return kgo.NewClient(append(s.franzOptions(clientID),
+	library, err := kgo.NewClient(append(s.franzOptions(clientID),
 		kgo.Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 			return dialTLS(ctx, dial, s.tls, network, address)
 		}),
 		kgo.MetadataMinAge(askEvery), kgo.RetryTimeout(20*time.Second),
+		kgo.RetryBackoffFn(func(fails int) time.Duration { return min(askEvery<<min(fails, 10), time.Second) }),
 	)...)
+	return prompt{library}, err
 }
 
 // franzOptions are those of every client of franz-go.
@@ -46,11 +48,41 @@ func (s *session) franzOptions(id string) []kgo.Opt {
 	return all
 }
 
+// prompt is a client that lets go of a request when its context ends; by itself franz-go does so only when it is the request's turn on its connection.
+type prompt struct{ *kgo.Client }
+
+// Request implements kmsg.Requestor.
+func (p prompt) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	return within(ctx, func() (kmsg.Response, error) { return p.Client.Request(ctx, r) })
+}
+
+// within returns when ask does, or when ctx ends.
+func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	type answer struct {
+		said T
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		said, err := ask()
+		answers <- answer{said, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.said, a.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
 // explain adds the next step to errors whose own text has none.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism):
 		return fmt.Errorf("%w (give user, password and mechanism as the brokers have them)", err)
+	case errors.Is(err, kerr.IllegalSaslState):
+		return fmt.Errorf("%w (the brokers ask for no user at this address: leave user and password out, or give the address where they do)", err)
 	case errors.Is(err, kerr.InvalidReplicationFactor):
 		return fmt.Errorf("%w (give a replicationFactor of at most the number of brokers)", err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/sasl"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"lockstep/pkg/drivers"
 )
@@ -45,7 +44,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if s.admin, err = s.administrator(); err != nil {
 		return nil, fmt.Errorf("open kafka session: %w", err)
 	}
-	if err := s.admin.Ping(ctx); err != nil {
+	if _, err := within(ctx, func() (any, error) { return nil, s.admin.Ping(ctx) }); err != nil {
 		s.admin.Close()
 		return nil, fmt.Errorf("connect to Kafka at %s: %w", strings.Join(o.Brokers, ", "), explain(err))
 	}
@@ -58,7 +57,7 @@ type session struct {
 	env     drivers.Env
 	tls     *tls.Config    // nil without TLS
 	sasl    sasl.Mechanism // kafka-go's; nil without a user
-	admin   *kgo.Client
+	admin   prompt
 
 	mu      sync.Mutex
 	closed  bool

@@ -22,6 +22,17 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// Two of three replicas have to have a message before it is confirmed.
+func TestConformanceCluster(t *testing.T) {
+	for _, client := range []string{kafkaGo, franz} {
+		t.Run(client, func(t *testing.T) {
+			h := harness(at(t, cluster, `{"client": "`+client+`", "replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 3}`), "")
+			h.Slow = true
+			drivertest.Run(t, h)
+		})
+	}
+}
+
 // harness restarts the broker of that name, if it is given.
 func harness(options json.RawMessage, restart string) drivertest.Harness {
 	h := drivertest.Harness{

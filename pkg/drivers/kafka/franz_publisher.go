@@ -119,7 +119,7 @@ func (c *franzClient) knock(ctx context.Context) error {
 		topic.Partitions = append(topic.Partitions, partition)
 	}
 	request.Topics = append(request.Topics, topic)
-	response, err := request.RequestWith(ctx, c.library)
+	response, err := request.RequestWith(ctx, prompt{c.library})
 	if err != nil {
 		return fmt.Errorf("ask the leaders of topic %s: %w", c.topic, err)
 	}

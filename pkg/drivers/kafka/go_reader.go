@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +13,9 @@ import (
 // reader reads one partition. Bodies are copied into one block, which is used again when they were handed over.
 type reader struct {
 	g         *goGeneration
-	conn      *kafka.Conn
+	index     int // of its connection
 	partition int32
+	conn      *kafka.Conn
 	next      int64 // position
 	block     []byte
 	used      int
@@ -22,14 +24,31 @@ type reader struct {
 	most      int // of gathered
 }
 
-const firstBlock = 64 << 10
+const (
+	firstBlock, mostBlock = 64 << 10, 8 << 20
+	// mostAstray is how often in a row the library may lose its place, until that is taken for a fault of the link.
+	mostAstray = 3
+)
 
 // read hands messages over until the generation or the consumer ends. When it fails the link breaks.
-func (g *goGeneration) read(conn *kafka.Conn, from kafka.PartitionAssignment) {
+//
+// kafka-go takes a fetch for empty if the end of the log, as the broker knew it a moment before it read the log, was where the fetch
+// began. What the fetch brought all the same stands in the way of the next answer, which the library finds out, and gives the
+// connection up. Nothing is lost by that: another connection is asked for the same.
+func (g *goGeneration) read(index int, from kafka.PartitionAssignment) {
 	c := g.source.c
-	r := &reader{g: g, conn: conn, partition: int32(from.ID), next: max(from.Offset, 0), block: make([]byte, firstBlock), most: c.spec.Batch}
-	for {
+	r := &reader{g: g, index: index, partition: int32(from.ID), conn: g.conns[index], next: max(from.Offset, 0), block: make([]byte, firstBlock), most: c.spec.Batch}
+	for astray := 0; ; {
+		at := r.next
 		more, err := r.fetch()
+		if errors.Is(err, io.ErrNoProgress) && astray < mostAstray && !g.over.Load() {
+			if astray++; r.next > at {
+				astray = 1
+			}
+			r.conn, err = g.redial(r.index, r.partition)
+		} else if err == nil {
+			astray = 0
+		}
 		switch {
 		case !more || g.over.Load():
 			return
@@ -38,6 +57,22 @@ func (g *goGeneration) read(conn *kafka.Conn, from kafka.PartitionAssignment) {
 			return
 		}
 	}
+}
+
+// redial replaces a connection.
+func (g *goGeneration) redial(index int, partition int32) (*kafka.Conn, error) {
+	fresh, err := g.dial(context.Background(), int(partition)) // ends with the link
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = g.conns[index].Close()
+	g.conns[index] = fresh
+	if g.over.Load() {
+		_ = fresh.Close()
+	}
+	return fresh, nil
 }
 
 // fetch asks for what is next and hands it over. More is false when there is nobody to hand it to any more.
@@ -71,7 +106,7 @@ func (r *reader) extend(wait time.Duration) {
 func (r *reader) drain(batch *kafka.Batch) (more bool, err error) {
 	r.used = 0
 	for {
-		if len(r.gathered) == r.most || len(r.block)-r.used < r.largest {
+		if len(r.gathered) == r.most || (len(r.block)-r.used < r.largest && !r.enlarge()) {
 			if !r.hand() {
 				return false, nil
 			}
@@ -95,9 +130,19 @@ func (r *reader) drain(batch *kafka.Batch) (more bool, err error) {
 	case errors.Is(err, io.EOF):
 		r.next = max(r.next, batch.Offset())
 	case errors.Is(err, io.ErrShortBuffer) && r.used == 0:
-		r.block = make([]byte, 2*len(r.block))
+		r.block = make([]byte, 2*len(r.block)) // for one body, without bounds
 	}
 	return r.hand(), err
+}
+
+// enlarge has what is gathered go on in a block twice as large, so that soon one is large enough for all that is handed over at a time; not
+// beyond bounds.
+func (r *reader) enlarge() bool {
+	if len(r.block) >= mostBlock {
+		return false
+	}
+	r.block, r.used = make([]byte, 2*len(r.block)), 0
+	return true
 }
 
 // hand gives what was gathered to the consumer, and has the block free again.

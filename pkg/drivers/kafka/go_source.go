@@ -1,9 +1,11 @@
 package kafka
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,7 +27,8 @@ const (
 // batch by batch. The library's Reader does the same, but does not say when it has joined, and has a goroutine and a channel more.
 type goSource struct {
 	c       *consumer
-	dialer  *kafka.Dialer
+	dialer  *kafka.Dialer // for the group
+	reading *kafka.Dialer // for partitions
 	group   *kafka.ConsumerGroup
 	current atomic.Pointer[goGeneration]
 	ran     chan struct{} // run is over; nil before it began
@@ -35,13 +38,36 @@ type goSource struct {
 type goGeneration struct {
 	source *goSource
 	*kafka.Generation
-	over  atomic.Bool
+	over    atomic.Bool
+	leaders map[int]kafka.Broker // by partition
+
+	mu    sync.Mutex
 	conns []*kafka.Conn
 }
 
 func newGoSource(c *consumer) source {
-	return &goSource{c: c, dialer: &kafka.Dialer{ClientID: c.id, DialFunc: c.link.dial, SASLMechanism: c.session.sasl, Timeout: patience}}
+	s := &goSource{c: c, dialer: &kafka.Dialer{ClientID: c.id, DialFunc: c.link.dial, SASLMechanism: c.session.sasl, Timeout: patience}}
+	reading := *s.dialer
+	reading.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := c.link.dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &readAhead{conn, bufio.NewReaderSize(conn, ahead)}, nil
+	}
+	s.reading = &reading
+	return s
 }
+
+// readAhead is for kafka-go, which reads 4 KiB at a time.
+type readAhead struct {
+	net.Conn
+	buffer *bufio.Reader
+}
+
+const ahead = 64 << 10
+
+func (r *readAhead) Read(p []byte) (int, error) { return r.buffer.Read(p) }
 
 func (s *goSource) start(ctx context.Context) error {
 	o := &s.c.session.options
@@ -112,7 +138,7 @@ func (s *goSource) begin(ctx context.Context, from *kafka.Generation) error {
 		s.c.revoke()
 	})
 	for i, p := range assigned {
-		g.Start(func(context.Context) { g.read(g.conns[i], p) })
+		g.Start(func(context.Context) { g.read(i, p) })
 	}
 	return nil
 }
@@ -122,28 +148,29 @@ func (g *goGeneration) connect(ctx context.Context, assigned []kafka.PartitionAs
 	if len(assigned) == 0 {
 		return nil
 	}
-	leaders, err := g.leaders(ctx)
-	if err != nil {
+	var err error
+	if g.leaders, err = g.findLeaders(ctx); err != nil {
 		return err
 	}
 	g.conns = make([]*kafka.Conn, len(assigned))
 	errs := make([]error, len(assigned))
 	var wg sync.WaitGroup
 	for i, p := range assigned {
-		wg.Go(func() {
-			at, known := leaders[p.ID]
-			if !known {
-				errs[i] = fmt.Errorf("partition %d of %s has no leader", p.ID, g.source.c.topic)
-				return
-			}
-			g.conns[i], errs[i] = g.source.dialer.DialPartition(ctx, "tcp", "", kafka.Partition{Topic: g.source.c.topic, ID: p.ID, Leader: at})
-		})
+		wg.Go(func() { g.conns[i], errs[i] = g.dial(ctx, p.ID) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-func (g *goGeneration) leaders(ctx context.Context) (map[int]kafka.Broker, error) {
+func (g *goGeneration) dial(ctx context.Context, partition int) (*kafka.Conn, error) {
+	at, known := g.leaders[partition]
+	if !known {
+		return nil, fmt.Errorf("partition %d of %s has no leader", partition, g.source.c.topic)
+	}
+	return g.source.reading.DialPartition(ctx, "tcp", "", kafka.Partition{Topic: g.source.c.topic, ID: partition, Leader: at})
+}
+
+func (g *goGeneration) findLeaders(ctx context.Context) (map[int]kafka.Broker, error) {
 	s := g.source.c.session
 	known, err := s.metadata(ctx, s.admin, []string{g.source.c.topic})
 	if err != nil {
@@ -165,6 +192,8 @@ func (g *goGeneration) leaders(ctx context.Context) (map[int]kafka.Broker, error
 }
 
 func (g *goGeneration) disconnect() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for _, c := range g.conns {
 		if c != nil {
 			_ = c.Close()

@@ -2,9 +2,11 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"lockstep/pkg/drivers"
@@ -66,8 +68,12 @@ func (s *session) stored(ctx context.Context, topics []string) (map[string]int64
 		}
 		request.Topics = append(request.Topics, topic)
 	}
+	shards, err := within(ctx, func() ([]kgo.ResponseShard, error) { return s.admin.RequestSharded(ctx, request), nil })
+	if err != nil {
+		return nil, fmt.Errorf("ask for the sizes of logs: %w", err)
+	}
 	stored := map[string]int64{}
-	for _, shard := range s.admin.RequestSharded(ctx, request) {
+	for _, shard := range shards {
 		if shard.Err != nil {
 			continue // a broker that is down says nothing; under_replicated tells
 		}
@@ -84,7 +90,7 @@ func (s *session) stored(ctx context.Context, topics []string) (map[string]int64
 		}
 	}
 	if len(stored) == 0 {
-		return nil, fmt.Errorf("ask for the sizes of logs: no broker answers")
+		return nil, errors.New("ask for the sizes of logs: no broker answers")
 	}
 	return stored, nil
 }

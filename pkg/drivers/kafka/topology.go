@@ -162,7 +162,9 @@ func (s *session) known(ctx context.Context, topics []string) error {
 	}
 	answered := 0
 	for _, b := range cluster.Brokers {
-		said, err := s.metadata(ctx, s.admin.Broker(int(b.NodeID)), topics)
+		said, err := within(ctx, func() (*kmsg.MetadataResponse, error) {
+			return s.metadata(ctx, s.admin.Broker(int(b.NodeID)), topics)
+		})
 		if err != nil {
 			continue // it may be down; the others have the topics then
 		}

@@ -1,0 +1,153 @@
+package kafka
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockstep/pkg/drivers"
+)
+
+func dialer(ctx context.Context, network, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+// slowSource answers commits when it is told to.
+type slowSource chan struct{}
+
+func (s slowSource) start(context.Context) error { return nil }
+
+func (s slowSource) commit(map[int32]int64) error {
+	<-s
+	return nil
+}
+
+func (s slowSource) end() {}
+
+func newCond(c *consumer) *sync.Cond { return sync.NewCond(&c.mu) }
+
+func TestDeclareTellsWhatCannotWork(t *testing.T) {
+	for _, c := range []struct {
+		options string
+		use     drivers.Use
+		reason  string
+	}{
+		{`{}`, drivers.Use{}, "brokers"},
+		{`{"brokers": ["nowhere"]}`, drivers.Use{}, "host:port"},
+		{`{"brokers": ["a:1"], "acks": 2}`, drivers.Use{}, "acks"},
+		{`{"brokers": ["a:1"], "minInSyncReplicas": 2}`, drivers.Use{}, "above replicationFactor"},
+		{`{"brokers": ["a:1"], "idempotence": true}`, drivers.Use{}, "franz"},
+		{`{"brokers": ["a:1"], "batchSize": 5, "client": "franz"}`, drivers.Use{}, "kafka-go"},
+		{`{"brokers": ["a:1"], "user": "x"}`, drivers.Use{}, "password"},
+		{`{"brokers": ["a:1"], "sessionTimeout": "500ms"}`, drivers.Use{}, "heartbeat"},
+		{`{"brokers": ["a:1"], "unknown": 1}`, drivers.Use{}, "unknown"},
+		{`{"brokers": ["a:1"], "acks": 0}`, drivers.Use{Mode: drivers.ConfirmEach}, "confirms nothing"},
+		{`{"brokers": ["a:1"]}`, drivers.Use{QueueNode: "1"}, "counted from 0"},
+		{`{"brokers": ["a:1"]}`, drivers.Use{PublisherNode: "0"}, "leader of each partition"},
+		{`{"brokers": ["a:1"]}`, drivers.Use{Bindings: 2}, "no bindings"},
+		{`{"brokers": ["a:1"]}`, drivers.Use{Ack: drivers.AckAutomatic}, "forgets nothing"},
+	} {
+		d := declare([]byte(c.options), c.use)
+		if all := strings.Join(d.Unfit, "; "); !strings.Contains(all, c.reason) {
+			t.Errorf("options %s with %+v: unfit %q, want %q", c.options, c.use, all, c.reason)
+		}
+	}
+	if d := declare([]byte(`{"brokers": ["a:1"], "acks": "all"}`), drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEvery}); len(d.Unfit) > 0 {
+		t.Errorf("plain options are unfit: %v", d.Unfit)
+	}
+}
+
+// Consumers that receive nothing would make a table of threads mean something else.
+func TestNotesCountIdleConsumers(t *testing.T) {
+	for _, c := range []struct {
+		partitions                   string
+		queues, subscriptions, users int
+		note                         string
+	}{
+		{"16", 1, 1, 25, "25 consumers of a subscription share 16 partitions: 9 get nothing"},
+		{"16", 1, 2, 50, "25 consumers of a subscription share 16 partitions: 9 get nothing"},
+		{"1", 3, 1, 4, "4 consumers of a subscription share 3 partitions: 1 get nothing"},
+		{"2", 3, 1, 5, ""},
+		{"16", 1, 1, 16, ""},
+	} {
+		d := declare([]byte(`{"brokers": ["a:1"], "partitions": `+c.partitions+`}`),
+			drivers.Use{Queues: c.queues, Subscriptions: c.subscriptions, Consumers: c.users, Ack: drivers.AckEvery, Persistent: true})
+		got := ""
+		if len(d.Notes) > 0 {
+			got = d.Notes[0]
+		}
+		if !strings.HasPrefix(got, c.note) || (c.note == "") != (got == "") {
+			t.Errorf("%d consumers, %d subscriptions, %d queues of %s partitions: %q, want %q", c.users, c.subscriptions, c.queues, c.partitions, got, c.note)
+		}
+	}
+}
+
+// What is promised must not exceed what acks and replicas can hold.
+func TestPromisesAndLabels(t *testing.T) {
+	for _, c := range []struct {
+		options string
+		kept    bool
+		label   string
+	}{
+		{`"acks": "all", "replicationFactor": 3, "minInSyncReplicas": 2`, true, "RF 3 min ISR 2, confirm: written, synced in the broker's own time, by all in-sync replicas"},
+		{`"acks": 1, "replicationFactor": 3`, false, "RF 3, confirm: written, synced in the broker's own time, by its leader alone"},
+		{`"acks": 1`, true, "RF 1, confirm: written, synced in the broker's own time, by its leader alone"},
+		{`"topic": {"flush.messages": 1}`, true, "RF 1, confirm: synced to disk by its leader alone"},
+		{`"topic": {"retention.bytes": 1000}`, false, "RF 1, confirm: written"},
+		{`"replicationFactor": 3, "topic": {"unclean.leader.election.enable": true}`, false, "RF 3 min ISR 1, confirm: written"},
+		{`"client": "franz", "idempotence": true`, true, "RF 1, idempotent, confirm"},
+	} {
+		d := declare([]byte(`{"brokers": ["a:1"], `+c.options+`}`), drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true})
+		if d.Promises.ConfirmedKept != c.kept || !strings.HasPrefix(d.Label, c.label) {
+			t.Errorf("%s: kept %t, label %q", c.options, d.Promises.ConfirmedKept, d.Label)
+		}
+	}
+	if d := declare([]byte(`{"brokers": ["a:1"], "acks": "all"}`), drivers.Use{Mode: drivers.FireAndForget}); !strings.Contains(d.Label, "acks 0, not confirmed") {
+		t.Errorf("fire-and-forget is labelled %q", d.Label)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	for level, want := range map[int16]string{7: "3.3", 19: "3.7", 25: "4.0", 27: "4.1", 30: "4.3", 31: "4.4", 40: "after 4.4"} {
+		if got := release(level); got != want {
+			t.Errorf("level %d is of release %q, want %q", level, got, want)
+		}
+	}
+}
+
+// A batch is read by the library once and used again: a body of the last time in it would be a message that nobody sent.
+func TestBatchGivesEachBodyOnce(t *testing.T) {
+	b := &batch{}
+	for range 3 {
+		want := []string{"one", "", "three"}
+		for i, body := range want {
+			b.add(uint64(i), []byte(body))
+		}
+		for i := range want {
+			r, err := b.ReadRecord()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, r.Value.Len())
+			if _, err := r.Value.Read(got); len(got) > 0 && err != nil || string(got) != want[i] {
+				t.Errorf("record %d is %q, want %q (%v)", i, got, want[i], err)
+			}
+		}
+		if _, err := b.ReadRecord(); err == nil {
+			t.Error("there is one more")
+		}
+		b.reset()
+	}
+	warm := func() {
+		b.add(1, []byte("body"))
+		if _, err := b.ReadRecord(); err != nil {
+			t.Fatal(err)
+		}
+		b.reset()
+	}
+	if n := testing.AllocsPerRun(100, warm); n > 0 {
+		t.Errorf("a message allocates %v times", n)
+	}
+}

@@ -1,0 +1,190 @@
+package kafka
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// both runs a test through each client, against the single broker.
+func both(t *testing.T, test func(t *testing.T, client string)) {
+	for _, client := range []string{kafkaGo, franz} {
+		t.Run(client, func(t *testing.T) { test(t, client) })
+	}
+}
+
+// rig is a session with a topology, both gone at the end of the test.
+type rig struct {
+	t        testing.TB
+	session  *session
+	topology drivers.Topology
+
+	mu     sync.Mutex
+	events []string
+}
+
+func open(t testing.TB, options json.RawMessage) *rig {
+	t.Helper()
+	r := &rig{t: t, topology: drivers.Topology{Name: "test-" + newID(), Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1}}
+	opened, err := driver{}.Open(r.context(), options, drivers.Env{Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Event: r.event})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.session = opened.(*session)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := r.session.Teardown(ctx, r.topology); err != nil {
+			t.Error(err)
+		}
+		_ = r.session.Close()
+	})
+	return r
+}
+
+func setUp(t testing.TB, options json.RawMessage) *rig {
+	t.Helper()
+	r := open(t, options)
+	if err := r.session.Setup(r.context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) event(kind drivers.EventKind, detail string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, string(kind)+": "+detail)
+}
+
+// count counts events of a kind.
+func (r *rig) count(kind drivers.EventKind) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		if strings.HasPrefix(e, string(kind)) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *rig) context() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	r.t.Cleanup(cancel)
+	return ctx
+}
+
+// heard is what a publisher or consumer heard.
+type heard struct {
+	mu       sync.Mutex
+	tokens   []uint64
+	errs     []error
+	bodies   []string
+	streams  []uint32
+	broken   error
+	handling func()
+}
+
+func (n *heard) confirm(token uint64, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tokens, n.errs = append(n.tokens, token), append(n.errs, err)
+}
+
+func (n *heard) closed(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.broken = err
+}
+
+func (n *heard) take(batch []drivers.Delivery) error {
+	if n.handling != nil {
+		n.handling()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, d := range batch {
+		n.bodies, n.streams = append(n.bodies, string(d.Body)), append(n.streams, d.Stream)
+	}
+	return nil
+}
+
+// settled are the errors of all confirms so far.
+func (n *heard) settled() []error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]error(nil), n.errs...)
+}
+
+func (n *heard) received() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]string(nil), n.bodies...)
+}
+
+func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *heard) {
+	r.t.Helper()
+	n := &heard{}
+	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: mode, Window: 1000, Batch: 1000,
+		Connection: drivers.Exclusive, OnConfirm: n.confirm, OnClosed: n.closed})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = p.Close() })
+	return p, n
+}
+
+// send publishes bodies with the keys 0, 1, 2 …
+func (r *rig) send(p drivers.Publisher, bodies ...string) {
+	r.t.Helper()
+	for i, body := range bodies {
+		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Key: uint32(i), Body: []byte(body)}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if err := p.Flush(r.context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) consumer(change func(*drivers.ConsumerSpec), handling func()) (drivers.Consumer, *heard) {
+	r.t.Helper()
+	n := &heard{handling: handling}
+	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach, OnClosed: n.closed}
+	if change != nil {
+		change(&spec)
+	}
+	c, err := r.session.Consumer(r.context(), spec, n.take)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c, n
+}
+
+// eventually waits for what a broker does in its own time.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for: %s", what)
+		}
+	}
+}
+
+// numbers are the bodies "0", "1", … of n messages.
+func numbers(from, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = strings.Repeat("x", 10) + " " + time.Duration(from+i).String()
+	}
+	return all
+}
