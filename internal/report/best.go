@@ -27,7 +27,7 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 		if winner != nil {
 			labels.add(winner)
 		}
-		out.Rows = append(out.Rows, b.bestRow(t, row, chosen, cells, winner, n))
+		out.Rows = append(out.Rows, b.bestRow(t, name, row, chosen, cells, winner, n))
 	}
 	out.Notes = n.texts
 	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s", word, titleOf(t, name))}, labels.remarks()...)
@@ -36,7 +36,9 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 	return out
 }
 
-func (b *builder) bestRow(t plan.Table, row place, chosen []string, cells []*cell, winner *cell, n *notes) []Field {
+// bestRow is a row of such a table by the value of some name. Without a best cell it says why by that value alone: the others' numbers would be
+// those of any cell.
+func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, cells []*cell, winner *cell, n *notes) []Field {
 	var fields []Field
 	for _, p := range row {
 		fields = append(fields, Field{Text: p.text})
@@ -56,7 +58,7 @@ func (b *builder) bestRow(t plan.Table, row place, chosen []string, cells []*cel
 		case winner != nil:
 			fields = append(fields, winner.field(info, n))
 		case len(cells) > 0:
-			fields = append(fields, cells[0].field(info, n)) // why there is none
+			fields = append(fields, noBest(cells, value, info, valueInfo(by), n))
 		default:
 			f := Field{Value: value, Unit: info.Unit, Text: "n/a"}
 			if e := b.excludedWithin(row); e != nil {
@@ -66,6 +68,19 @@ func (b *builder) bestRow(t plan.Table, row place, chosen []string, cells []*cel
 		}
 	}
 	return fields
+}
+
+// noBest is the field of a value where no cell is the best by another: what keeps the first cell from it, and no number.
+func noBest(cells []*cell, value string, info, by plan.ValueInfo, n *notes) Field {
+	why := cells[0].field(by, n)
+	if value == by.Name && why.Number == nil {
+		return why
+	}
+	f := Field{Value: value, Unit: info.Unit, Verdict: why.Verdict, Text: "–", Notes: why.Notes}
+	if why.Number != nil { // of a cell that is not valid
+		f.Notes = append(slices.Clone(f.Notes), n.add("no cell is valid")...)
+	}
+	return f
 }
 
 // differing lists, in the matrix's order, the axes besides some on which cells differ.

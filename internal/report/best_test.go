@@ -70,3 +70,28 @@ func TestNoBestCellIsSaid(t *testing.T) {
 		t.Errorf("row %+v: want that every cell failed", row)
 	}
 }
+
+// A row in which no cell has the value must not show other numbers of a cell that nothing chose, nor one that broke a promise.
+func TestNoBestCellShowsNoNumbers(t *testing.T) {
+	run := plan.Run{Name: "contest", Repeat: 1, Axes: []string{"broker", "threads"},
+		Tables: []plan.Table{{Rows: []string{"broker"}, Lowest: "processing.p95", Values: []string{"processing.p95", "receive.rate"}}}}
+	for _, broken := range []bool{false, true} {
+		run.Cells = nil
+		var outcomes []plan.Outcome
+		for i := range 2 {
+			c := plan.Cell{ID: string(rune('0' + i)), Index: i, Workload: plan.Default(),
+				Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw("a")}, {Axis: "threads", Value: raw(i + 1)}}}
+			run.Cells = append(run.Cells, c)
+			o := outcome(c, 1, map[string]plan.Value{"processing.p95": {NA: "backlog"}, "receive.rate": {Number: 500}})
+			if broken {
+				o.Verdict, o.Reasons, o.Values["processing.p95"] = plan.Invalid, []string{"3 lost"}, plan.Value{Number: 0.001}
+			}
+			outcomes = append(outcomes, o)
+		}
+		row := Build(run, outcomes)[0].Rows[0]
+		latency, rate := row[2], row[3]
+		if latency.Number != nil || rate.Number != nil || rate.Text != "–" || !broken && latency.Text != "backlog" || broken && len(latency.Notes) == 0 {
+			t.Errorf("broken=%v: row %+v, want why there is no best cell, and no numbers", broken, row)
+		}
+	}
+}
