@@ -103,6 +103,34 @@ func TestRemovedUnderConsumer(t *testing.T) {
 	}
 }
 
+// A broker that takes no acknowledgement any more holds nobody for long.
+func TestStalledAcknowledgement(t *testing.T) {
+	r := newRig(t, single(t, `{}`))
+	p, sent := r.publisher(drivers.ConfirmWindow)
+	for range 20 {
+		if err := p.Publish(r.context(), drivers.Message{Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "20 confirms", func() bool { return look(sent, func(n *diary) int { return n.confirmed }) == 20 })
+	r.stall = make(chan struct{})
+	gate := make(chan struct{})
+	c, got := r.consumer(20, gate)
+	eventually(t, "a message", func() bool { return look(got, func(n *diary) int { return n.called }) > 0 })
+	close(r.stall)
+	close(gate)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = c.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(15 * time.Second):
+		t.Fatal("a consumer that cannot acknowledge does not close")
+	}
+}
+
 // The figures are of this task's queues, to the message.
 func TestProbeCounts(t *testing.T) {
 	r := newRig(t, single(t, `{}`))

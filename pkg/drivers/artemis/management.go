@@ -92,7 +92,7 @@ func (s *session) manage(ctx context.Context, calls ...call) ([]answer, error) {
 	}
 	replies, err := s.Ask(ctx, managementAddress, requests...)
 	if err != nil {
-		return nil, fmt.Errorf("%w (the user needs the permission \"manage\" there)", err)
+		return nil, fmt.Errorf("%w (the user needs the permissions \"send\" and \"manage\" there)", err)
 	}
 	answers := make([]answer, len(replies))
 	for i, r := range replies {

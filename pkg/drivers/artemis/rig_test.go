@@ -20,6 +20,54 @@ type rig struct {
 	session  *session
 	topology drivers.Topology
 	events   chan string
+	stall    chan struct{} // of connections made from now on: closed, nothing passes any more
+}
+
+// dial makes connections that can be stalled.
+func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &stallable{Conn: conn, stall: r.stall, closed: make(chan struct{})}, nil
+}
+
+// stallable is a connection that blocks once it is stalled, until it is closed.
+type stallable struct {
+	net.Conn
+	stall  chan struct{}
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (s *stallable) wait() error {
+	select {
+	case <-s.stall:
+		<-s.closed
+		return net.ErrClosed
+	default:
+		return nil
+	}
+}
+
+func (s *stallable) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if stalled := s.wait(); stalled != nil {
+		return 0, stalled
+	}
+	return n, err
+}
+
+func (s *stallable) Write(p []byte) (int, error) {
+	if err := s.wait(); err != nil {
+		return 0, err
+	}
+	return s.Conn.Write(p)
+}
+
+func (s *stallable) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return s.Conn.Close()
 }
 
 var rigs atomic.Int64
@@ -33,7 +81,7 @@ func newRig(t testing.TB, options json.RawMessage) *rig {
 	}
 	ctx := r.context()
 	opened, err := driver{}.Open(ctx, options, drivers.Env{
-		Dial:  (&net.Dialer{}).DialContext,
+		Dial:  r.dial,
 		Log:   slog.New(slog.DiscardHandler),
 		Event: func(kind drivers.EventKind, detail string) { r.events <- detail },
 	})
@@ -86,6 +134,7 @@ func (r *rig) consumer(prefetch int, gate chan struct{}) (drivers.Consumer, *dia
 		Topology: r.topology, Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive,
 		OnClosed: n.close,
 	}, func(batch []drivers.Delivery) error {
+		n.enter()
 		if gate != nil {
 			<-gate
 		}
@@ -104,6 +153,7 @@ type diary struct {
 	confirmed int
 	errors    []error
 	closed    []error
+	called    int
 	received  int
 }
 
@@ -121,6 +171,12 @@ func (n *diary) close(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = append(n.closed, err)
+}
+
+func (n *diary) enter() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.called++
 }
 
 func (n *diary) take(batch []drivers.Delivery) error {

@@ -96,7 +96,7 @@ func TestWrongPassword(t *testing.T) {
 	if took > 2*time.Second {
 		t.Errorf("the refusal took %v", took)
 	}
-	if !strings.Contains(err.Error(), at) || !strings.Contains(err.Error(), "auth failed") {
+	if !strings.Contains(err.Error(), at) || !strings.Contains(err.Error(), "check user and password") {
 		t.Errorf("the error says neither where nor why: %v", err)
 	}
 	if strings.Contains(err.Error(), "hidden") {

@@ -1,11 +1,14 @@
 package amqp10
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -92,8 +95,12 @@ func (s *Session) dialOne(ctx context.Context, dial dialFunc, e endpoint) (*link
 	l := &link{owner: s, raw: raw, address: e.address}
 	if l.Conn, err = s.handshake(ctx, raw, e); err != nil {
 		_ = raw.Close()
-		if errors.Is(err, context.DeadlineExceeded) {
-			return nil, fmt.Errorf("connect to %s at %s: it takes connections and says nothing (a passive broker does): %w", s.product, e.address, err)
+		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) { // which of the two comes first is chance
+			return nil, fmt.Errorf("connect to %s at %s: it takes connections and says nothing (a passive broker does): %w",
+				s.product, e.address, cmp.Or(ctx.Err(), context.DeadlineExceeded))
+		}
+		if strings.Contains(err.Error(), "auth failed") { // the library has no type for it
+			err = fmt.Errorf("%w (check user and password in the url)", err)
 		}
 		return nil, fmt.Errorf("open connection to %s at %s: %w", s.product, e.address, err)
 	}
