@@ -287,6 +287,9 @@ func inconsistent(w plan.Workload) []problem {
 		"%d queues but only %s a subscription: the rest would never be read; raise consumers.threads or lower topology.queues", queues, count(readers, "consumer"))
 	report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
 		"%d is above consumers.prefetch, %d: the broker would stop before the first acknowledgement; give a value up to the prefetch", c.AckEvery, c.Prefetch)
+	report(c.Nodes > 0 && c.Ack == "interval" && c.Prefetch > 0 && c.AckInterval >= w.Drain.Silence, "drain.silence",
+		"%s is not above consumers.ackInterval, %s: a consumer with a full prefetch receives nothing for so long, and what waits would count as lost",
+		w.Drain.Silence, c.AckInterval)
 	return out
 }
 

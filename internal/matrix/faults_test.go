@@ -136,3 +136,20 @@ func TestNearest(t *testing.T) {
 		}
 	}
 }
+
+// A consumer that acknowledges at an interval and may have no more unacknowledged is silent for as long: a shorter deadline of silence
+// would call lost what only waits.
+func TestSilenceOutlastsTheInterval(t *testing.T) {
+	text := `package matrix
+name: "x"
+brokers: a: driver: "fake"
+cell: {consumers: {ack: "interval", ackInterval: "3s", prefetch: %PREFETCH%}, drain: silence: "3s"}
+`
+	_, err := Load("x.cue", []byte(strings.ReplaceAll(text, "%PREFETCH%", "10")), Narrow{})
+	if err == nil || !strings.Contains(err.Error(), "drain.silence") {
+		t.Errorf("got %v, want a fault of drain.silence", err)
+	}
+	if _, err := Load("x.cue", []byte(strings.ReplaceAll(text, "%PREFETCH%", "0")), Narrow{}); err != nil {
+		t.Errorf("without a bound nothing waits: %v", err)
+	}
+}
