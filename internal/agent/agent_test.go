@@ -211,6 +211,7 @@ func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
 		"driver":   {func(a *wire.Assignment) { a.Task.Cell.Broker.Driver = "nope" }, `no driver "nope"`},
 		"queues":   {func(a *wire.Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues"},
 		"size":     {func(a *wire.Assignment) { a.Task.Cell.Workload.Message.Size = 1 << 40 }, "message size"},
+		"churn":    {func(a *wire.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} }, "bindings a second"},
 		"threads":  {func(a *wire.Assignment) { a.Publishers.Count = 1 << 40 }, "publishers"},
 		"secret":   {func(a *wire.Assignment) { a.Task.Cell.Broker.Options = json.RawMessage(`{"url":"${env:NOT_THERE}"}`) }, "NOT_THERE"},
 	} {

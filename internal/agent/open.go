@@ -70,6 +70,7 @@ const (
 	mostThreads = 100_000
 	mostQueues  = 1_000_000
 	mostSize    = 1 << 30
+	mostChurn   = 10_000
 )
 
 // check refuses assignments that no matrix makes.
@@ -87,6 +88,10 @@ func (t *task) check() error {
 		if x.value < x.least || x.value > x.top {
 			return fmt.Errorf("assignment has %d %s: want %d to %d", x.value, x.name, x.least, x.top)
 		}
+	}
+	if ch := to.Churn; ch.Rate != 0 && !(ch.Rate > 0 && ch.Rate <= mostChurn && ch.Probes > 0 && ch.Probes <= mostChurn && ch.Hold > 0) {
+		return fmt.Errorf("assignment makes %v bindings a second for %v with %v messages a second each: want all above 0, and at most %d a second",
+			ch.Rate, ch.Hold, ch.Probes, mostChurn)
 	}
 	return nil
 }
