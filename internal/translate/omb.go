@@ -15,11 +15,12 @@ const (
 
 // The bounds of matrices.
 const (
-	mostQueues  = 100_000
-	mostThreads = 100_000
-	mostSize    = 104_857_600
-	leastSize   = 64 // the envelope
-	mostMinutes = 1_000_000
+	mostQueues        = 100_000
+	mostSubscriptions = 10_000
+	mostThreads       = 100_000
+	mostSize          = 104_857_600
+	leastSize         = 64 // the envelope
+	mostMinutes       = 1_000_000
 )
 
 // workload is an OpenMessaging Benchmark workload, in a matrix's words.
@@ -72,7 +73,7 @@ func readWorkload(t *table, fallback string) workload {
 		topics:        t.required("topics", 1, mostQueues),
 		partitions:    t.number("partitionsPerTopic", 1, 1, 100_000),
 		size:          t.required("messageSize", 1, mostSize),
-		subscriptions: t.required("subscriptionsPerTopic", 0, 10_000),
+		subscriptions: t.required("subscriptionsPerTopic", 0, mostSubscriptions),
 		publishers:    t.required("producersPerTopic", 1, mostThreads),
 		consumers:     t.required("consumerPerSubscription", 0, mostThreads),
 		rate:          t.number("producerRate", 0, 0, 1_000_000_000),

@@ -150,6 +150,9 @@ func readReceiving(t *table, r *run) {
 		r.ack, r.ackEvery = "every", every
 	}
 	if t.yes("autoAck", false) {
+		if r.ack == "every" {
+			t.remarkValue("multiAckEvery", "with auto-ack nothing is acknowledged, in PerfTest either")
+		}
 		r.ack = "automatic"
 	}
 	r.prefetch = t.number("consumerPrefetch", 0, 0, 1_000_000)
@@ -159,10 +162,11 @@ func readReceiving(t *table, r *run) {
 		}
 		t.remarkValue("channelPrefetch", "the prefetch is that of a consumer here, which has a channel of its own: the smaller one, where both are given")
 	}
-	if r.prefetch > 0 && r.prefetch < r.ackEvery {
-		if r.ack == "every" {
-			t.remarkValue("multiAckEvery", "lowered to the prefetch, %d: the broker sends no more before the first acknowledgement", r.prefetch)
-		}
+	switch {
+	case r.ack != "every":
+		r.ackEvery = 100 // of no effect
+	case r.prefetch > 0 && r.prefetch < r.ackEvery:
+		t.remarkValue("multiAckEvery", "lowered to the prefetch, %d: the broker sends no more before the first acknowledgement", r.prefetch)
 		r.ackEvery = r.prefetch
 	}
 }
@@ -192,13 +196,37 @@ func readQueues(t *table, r *run) {
 			t.remark("queueNames", "queues have names of the task's own here")
 		}
 	}
-	r.options = append(r.options, readArguments(t)...)
+	arguments := readArguments(t)
+	if named := t.find("queueNames"); t.find("queuePattern") == nil && to == 0 && (named == nil || len(named.value.list) == 0) {
+		arguments = readUnnamed(t, r, arguments)
+	}
+	r.options = append(r.options, arguments...)
 	kind := t.text("exchangeType", "direct")
 	if !slices.Contains([]string{"direct", "fanout", "topic", "headers"}, kind) {
 		t.remark("exchangeType", "%q: direct instead, since there are direct, fanout, topic and headers here", kind)
 		kind = "direct"
 	}
 	r.options = append(r.options, field{"exchange", []field{{"type", kind}}})
+}
+
+// readUnnamed is how PerfTest has it without names of queues: each consumer declares a queue of its own, which gets every message, and without
+// consumers there is no queue at all.
+func readUnnamed(t *table, r *run, arguments []field) []field {
+	switch {
+	case r.consumers > 1:
+		for _, key := range []string{"consumerCount", "consumerChannelCount"} {
+			t.remarkValue(key, "without names of queues each of the %d consumers has a queue of its own in PerfTest, which gets every message: as many "+
+				"subscriptions here, with one consumer each", r.consumers)
+		}
+		if r.consumers > mostSubscriptions {
+			t.report.fault(t.file, t.line, "%d consumers with a queue each: there can be %d here; give queue-names for them to share one", r.consumers, mostSubscriptions)
+		}
+		r.subscriptions, r.consumers = r.consumers, 1
+	case r.consumers == 0 && len(arguments) == 0:
+		t.remarkValue("consumerCount", "without consumers and names of queues PerfTest has no queue, and the broker drops what it is sent; here there is one that keeps one message")
+		return []field{{"queue", []field{{"maxLength", 1}, {"overflow", "drop-head"}}}}
+	}
+	return arguments
 }
 
 // readArguments reads the arguments of queues, some of which have a word here.

@@ -193,6 +193,41 @@ func TestSecretsAreNotListed(t *testing.T) {
 	}
 }
 
+// Without names PerfTest gives each consumer a queue of its own, bound by the same key: every one of them gets every message. With a name
+// they share it.
+func TestQueuesWithoutNames(t *testing.T) {
+	for params, want := range map[string][]string{
+		`"consumer-count": 4`:                                                  {"subscriptions: 4", "threads:  1", "queues:        1"},
+		`"consumer-count": 2, "consumer-channel-count": 3`:                     {"subscriptions: 6", "threads:  1"},
+		`"consumer-count": 4, "queue-names": ["q"]`:                            {"subscriptions: 1", "threads:  4"},
+		`"consumer-count": 4, "queue-pattern": "q-%d", "queue-sequence-to": 2`: {"subscriptions: 1", "threads:  4", "queues:        2"},
+		`"consumer-count": 0`:                                                  {"maxLength: 1", "nodes: 0"},
+		`"consumer-count": 0, "queue-names": ["q"]`:                            {"nodes: 0", "subscriptions: 1"},
+	} {
+		r, err := PerfTest(File{"s.json", []byte(`[{"name": "s", "type": "simple", "params": [{"time-limit": 9, ` + params + `}]}]`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range want {
+			if !strings.Contains(r.Matrix, line) {
+				t.Errorf("%s: no %q in\n%s", params, line, r.Matrix)
+			}
+		}
+	}
+}
+
+// An axis that the cell does not use would only keep others from crossing.
+func TestPrefetchAloneIsOneAxis(t *testing.T) {
+	r, err := PerfTest(File{"s.json", []byte(`[{"name": "s", "type": "varying", "params": [{"time-limit": 9}],
+		"variables": [{"name": "consumerPrefetch", "values": [10, 1000]}, {"name": "producerCount", "values": [1, 2]}]}]`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(r.Matrix, "ackEvery") || strings.Contains(r.Matrix, "zip") {
+		t.Errorf("prefetch and publishers do not cross:\n%s", r.Matrix)
+	}
+}
+
 func TestNames(t *testing.T) {
 	for text, want := range map[string]string{
 		"1 producer / 1 consumers on 1 topic": "1-producer-1-consumers-on-1-topic", "": "fallback", "...": "fallback", "ä": "fallback",
