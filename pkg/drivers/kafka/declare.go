@@ -141,17 +141,17 @@ func label(o *options, use drivers.Use) string {
 	if !use.Mode.Confirmed() {
 		return kind + ", acks 0, not confirmed"
 	}
-	whose := "by its leader alone"
+	whose := "its leader alone"
 	if o.acks == acksAll && o.ReplicationFactor > 1 {
 		kind += fmt.Sprintf(" min ISR %d", o.MinInSyncReplicas)
-		whose = "by all in-sync replicas"
+		whose = "all in-sync replicas"
 	}
-	how := "written, synced in the broker's own time,"
+	how := "written by " + whose + ", synced as the brokers are set"
 	if o.synced() {
-		how = "synced to disk"
+		how = "synced to disk by " + whose
 	}
 	if o.Idempotence {
 		kind += ", idempotent"
 	}
-	return fmt.Sprintf("%s, confirm: %s %s", kind, how, whose)
+	return kind + ", confirm: " + how
 }

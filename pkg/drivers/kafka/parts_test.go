@@ -91,9 +91,9 @@ func TestPromisesAndLabels(t *testing.T) {
 		kept    bool
 		label   string
 	}{
-		{`"acks": "all", "replicationFactor": 3, "minInSyncReplicas": 2`, true, "RF 3 min ISR 2, confirm: written, synced in the broker's own time, by all in-sync replicas"},
-		{`"acks": 1, "replicationFactor": 3`, false, "RF 3, confirm: written, synced in the broker's own time, by its leader alone"},
-		{`"acks": 1`, true, "RF 1, confirm: written, synced in the broker's own time, by its leader alone"},
+		{`"acks": "all", "replicationFactor": 3, "minInSyncReplicas": 2`, true, "RF 3 min ISR 2, confirm: written by all in-sync replicas, synced as the brokers are set"},
+		{`"acks": 1, "replicationFactor": 3`, false, "RF 3, confirm: written by its leader alone, synced as the brokers are set"},
+		{`"acks": 1`, true, "RF 1, confirm: written by its leader alone, synced as the brokers are set"},
 		{`"topic": {"flush.messages": 1}`, true, "RF 1, confirm: synced to disk by its leader alone"},
 		{`"topic": {"retention.bytes": 1000}`, false, "RF 1, confirm: written"},
 		{`"replicationFactor": 3, "topic": {"unclean.leader.election.enable": true}`, false, "RF 3 min ISR 1, confirm: written"},
