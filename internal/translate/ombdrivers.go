@@ -3,11 +3,16 @@ package translate
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// bufferMemory is how many bytes Kafka's Java producer holds when it is not told.
-const bufferMemory = 33_554_432
+// What Kafka's Java producer has when it is not told.
+const (
+	bufferMemory     = 33_554_432 // bytes that it holds
+	batchSize        = 16_384     // bytes of a batch
+	requestsInFlight = 5          // for each broker
+)
 
 // ombKafka reads the driver file of Kafka, most of which is properties of Kafka's Java clients.
 func ombKafka(t *table, w workload) broker {
@@ -97,12 +102,10 @@ func kafkaProducer(p *table, b *broker, w workload) {
 		p.fault(p.find("acks"), "%q is not one of all, 1 and 0", acks)
 	}
 	b.window = min(max(1, p.number("buffer.memory", bufferMemory, 1, 1<<50)/max(1, w.size)), 1_000_000)
-	if p.find("batch.size") != nil {
-		bytes := p.number("batch.size", 16384, 0, 1<<31)
-		b.options = append(b.options, field{"batchBytes", min(max(1024, bytes), 100_000_000)})
-		if bytes < 1024 || bytes > 100_000_000 {
-			p.remark("batch.size", "batches have from 1024 to 100000000 bytes here")
-		}
+	bytes := p.number("batch.size", batchSize, 0, 1<<31)
+	b.options = append(b.options, field{"batchBytes", min(max(1024, bytes), 100_000_000)})
+	if bytes < 1024 || bytes > 100_000_000 {
+		p.remark("batch.size", "batches have from 1024 to 100000000 bytes here")
 	}
 	if p.find("linger.ms") != nil {
 		b.options = append(b.options, field{"linger", milliseconds(p.number("linger.ms", 0, 0, 3_600_000))})
@@ -118,24 +121,35 @@ func kafkaProducer(p *table, b *broker, w workload) {
 	p.lose("delivery.timeout.ms", "nothing is sent again here: a message that was not confirmed counts as such")
 }
 
-// kafkaIdempotence reads what one of the two clients alone has here.
+// kafkaIdempotence reads what Kafka's Java producer has of itself since release 3: several requests under way, and, unless another
+// setting speaks against it, idempotence. Here one of the two clients alone has either.
 func kafkaIdempotence(p *table, b *broker, acks string) {
-	if p.yes("enable.idempotence", false) {
-		if acks != "all" && acks != "-1" {
-			p.fault(p.find("enable.idempotence"), "idempotence needs acks=all")
-		}
+	const inFlight = "max.in.flight.requests.per.connection"
+	all := acks == "all" || acks == "-1"
+	retries, err := strconv.Atoi(p.peek("retries"))
+	asked, n := p.find("enable.idempotence"), p.number(inFlight, requestsInFlight, 1, 1<<31)
+	idempotent := p.yes("enable.idempotence", all && n == requestsInFlight && (err != nil || retries != 0))
+	if asked != nil && idempotent && !all {
+		p.fault(asked, "idempotence needs acks=all")
+	}
+	if idempotent {
 		b.options = append(b.options, field{"client", "franz"}, field{"idempotence", true})
-		p.lose("max.in.flight.requests.per.connection", "with idempotence it is 5 here")
+		if asked == nil {
+			p.report.lost = append(p.report.lost, Lost{p.file, p.line, "", "no enable.idempotence: Kafka's Java producer has it then, as here (without its retries)"})
+		}
+		if n != requestsInFlight {
+			p.remark(inFlight, "with idempotence it is %d here", requestsInFlight)
+		}
 		return
 	}
-	if p.find("max.in.flight.requests.per.connection") != nil {
-		n := p.number("max.in.flight.requests.per.connection", 5, 1, 1<<31)
-		if n > 1 {
-			b.options = append(b.options, field{"client", "franz"}, field{"inFlight", min(n, 100)})
-		}
-		if n > 100 {
-			p.remark("max.in.flight.requests.per.connection", "100 at most here")
-		}
+	if asked == nil && all && n < requestsInFlight && (err != nil || retries != 0) {
+		p.remark(inFlight, "Kafka's Java producer has idempotence then; here that has always %d, so it is left out", requestsInFlight)
+	}
+	if n > 1 {
+		b.options = append(b.options, field{"client", "franz"}, field{"inFlight", min(n, 100)})
+	}
+	if n > 100 {
+		p.remark(inFlight, "100 at most here")
 	}
 }
 

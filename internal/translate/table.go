@@ -29,6 +29,14 @@ func (t *table) take(name string) *entry {
 	return e
 }
 
+// peek gives a key's text without counting it as used; "" if it is not there.
+func (t *table) peek(name string) string {
+	if e := t.find(name); e != nil {
+		return e.value.text
+	}
+	return ""
+}
+
 func (t *table) use(e *entry) {
 	if !e.done {
 		e.done = true

@@ -228,6 +228,34 @@ func TestPrefetchAloneIsOneAxis(t *testing.T) {
 	}
 }
 
+// What a driver file does not say is as Kafka's Java producer has it, and not as the driver here has it by itself.
+func TestDefaultsOfTheJavaProducer(t *testing.T) {
+	for producer, want := range map[string][]string{
+		"acks=all":                             {`client:            "franz"`, "idempotence:       true", "batchBytes:        16384"},
+		"acks=1":                               {`client:            "franz"`, "inFlight:          5", "batchBytes:        16384"},
+		"acks=all\n  retries=0":                {"inFlight:          5"},
+		"acks=all\n  enable.idempotence=false": {"inFlight:          5"},
+		"acks=all\n  max.in.flight.requests.per.connection=2":                     {"inFlight:          2", "it is left out"},
+		"acks=all\n  max.in.flight.requests.per.connection=20":                    {"inFlight:          20"},
+		"acks=all\n  max.in.flight.requests.per.connection=1\n  batch.size=65536": {"batchBytes:        65536", "it is left out"},
+	} {
+		driver := "name: k\ndriverClass: io.openmessaging.benchmark.driver.kafka.KafkaBenchmarkDriver\n" +
+			"commonConfig: bootstrap.servers=a:9092\nproducerConfig: |\n  " + producer + "\n"
+		r, err := OMB(open(t, "wide.workload.yaml"), File{"d.yaml", []byte(driver)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range want {
+			if !strings.Contains(r.Matrix, line) {
+				t.Errorf("%q: no %q in\n%s", producer, line, r.Matrix)
+			}
+		}
+		if strings.Contains(r.Matrix, "idempotence:  ") != (producer == "acks=all") {
+			t.Errorf("%q: idempotence in\n%s", producer, r.Matrix)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	for text, want := range map[string]string{
 		"1 producer / 1 consumers on 1 topic": "1-producer-1-consumers-on-1-topic", "": "fallback", "...": "fallback", "ä": "fallback",
