@@ -16,10 +16,10 @@ import (
 // grace is how long what is under way when a publisher is closed may take to end in order.
 const grace = 2 * time.Second
 
-// Send sends these messages, in one request or in several one after another, and waits for the answers. What the broker says of
-// batch[i] goes into verdicts[i], which is nil at first: nil, or an error that wraps drivers.ErrRejected. answered is of how many messages,
-// from the first, there is a verdict; an error says why there is none of the others, and breaks the publisher. One goroutine at a time
-// calls each Send. Bodies are lent until it returns.
+// Send sends these messages, or as many of them, from the first, as go into one request, and waits for the answer. What the broker says
+// of batch[i] goes into verdicts[i], which is nil at first: nil, or an error that wraps drivers.ErrRejected. answered is of how many
+// messages, from the first, there is a verdict. These are confirmed at once, and Send is called again with the rest; an error says why
+// there is no verdict of the others, and breaks the publisher. One goroutine at a time calls each Send. Bodies are lent until it returns.
 type Send func(ctx context.Context, batch []drivers.Message, verdicts []error) (answered int, err error)
 
 // Plan is how a publisher sends.
@@ -150,7 +150,9 @@ func (l *lane) run() {
 	}
 }
 
-// request sends a batch, unless the link is broken, and says of how many messages there is a verdict.
+var errNoVerdict = errors.New("a request was answered without a word of any message")
+
+// request sends a batch or its beginning, unless the link is broken, and says of how many messages there is a verdict.
 func (l *lane) request(batch []drivers.Message) (int, error) {
 	p := l.p
 	if err := p.isBroken(); err != nil {
@@ -163,6 +165,9 @@ func (l *lane) request(batch []drivers.Message) (int, error) {
 	l.watch.Begin()
 	answered, err := l.send(p.ctx, batch, l.verdicts)
 	l.watch.End()
+	if err == nil && answered < 1 {
+		err = errNoVerdict
+	}
 	if err != nil {
 		p.Broke(err)
 		return answered, p.isBroken()
@@ -170,9 +175,21 @@ func (l *lane) request(batch []drivers.Message) (int, error) {
 	return answered, nil
 }
 
-// settle sends a batch and confirms it.
+// settle sends a batch, in as many requests as that takes, and confirms the messages of each with its answer.
 func (l *lane) settle(batch []drivers.Message) {
-	answered, err := l.request(batch)
+	for len(batch) > 0 {
+		answered, err := l.request(batch)
+		if err != nil {
+			l.confirm(batch, answered, err)
+			return
+		}
+		l.confirm(batch[:answered], answered, nil)
+		batch = batch[answered:]
+	}
+}
+
+// confirm passes on the verdicts of the messages that were answered, and of the others that they were not.
+func (l *lane) confirm(batch []drivers.Message, answered int, unanswered error) {
 	p := l.p
 	p.confirming.Lock()
 	defer p.confirming.Unlock()
@@ -180,7 +197,7 @@ func (l *lane) settle(batch []drivers.Message) {
 		if i < answered {
 			p.plan.Spec.OnConfirm(batch[i].Token, l.verdicts[i])
 		} else {
-			p.plan.Spec.OnConfirm(batch[i].Token, err)
+			p.plan.Spec.OnConfirm(batch[i].Token, unanswered)
 		}
 	}
 }

@@ -20,6 +20,7 @@ type world struct {
 	answer  time.Duration
 	refuse  func(token uint64) error
 	breakAt int // the request that finds the link broken; 0: none
+	limit   int // messages of a request; 0: none
 
 	mu       sync.Mutex
 	requests [][]uint64
@@ -58,6 +59,9 @@ var errGone = errors.New("gone")
 
 func (w *world) send(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
 	w.mu.Lock()
+	if w.limit > 0 {
+		batch = batch[:min(len(batch), w.limit)]
+	}
 	var tokens []uint64
 	for _, m := range batch {
 		tokens = append(tokens, m.Token)
@@ -197,6 +201,49 @@ func TestBatches(t *testing.T) {
 		if len(w.closed) > 0 {
 			t.Errorf("a refused message closes the link: %v", w.closed)
 		}
+	})
+}
+
+// A batch that takes several requests is confirmed as they are answered, and the patience is with each of them, not with all.
+func TestBatchesOfSeveralRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{answer: 20 * time.Second, limit: 3}
+		p := w.publisher(drivers.ConfirmBatch, nil)
+		published := make(chan struct{})
+		go func() {
+			defer close(published)
+			publish(t, p, 0, 10)
+		}()
+		for at, want := range []int{0, 3, 6, 9} {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			w.mu.Lock()
+			if got := len(w.confirms); got != want {
+				t.Errorf("%d messages are confirmed after %d answers, want %d", got, at, want)
+			}
+			w.mu.Unlock()
+			time.Sleep(19 * time.Second)
+		}
+		<-published
+		w.once(t, 10, fine)
+		if len(w.heard()) > 0 {
+			t.Errorf("answers within the patience close the link: %v", w.closed)
+		}
+		_ = p.Close()
+
+		w = &world{answer: time.Second, limit: 3, breakAt: 2}
+		p = w.publisher(drivers.ConfirmBatch, nil)
+		publish(t, p, 0, 10)
+		w.once(t, 10, func(token uint64) error {
+			if token < 3+1 {
+				return nil
+			}
+			return drivers.ErrClosed
+		})
+		if len(w.requests) != 2 {
+			t.Errorf("%d requests, want none after the one that broke", len(w.requests))
+		}
+		_ = p.Close()
 	})
 }
 

@@ -124,16 +124,13 @@ func (s *session) newSender(on joined, spec drivers.PublisherSpec) requests.Send
 	return n.send
 }
 
-// send makes as many requests as the service's limits ask for, one after another.
+// send makes one request, of as many messages as the service's limits allow.
 func (n *sender) send(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
-	for sent := 0; sent < len(batch); {
-		some := n.prepare(batch[sent:])
-		if err := n.request(ctx, some, verdicts[sent:sent+some]); err != nil {
-			return sent, fmt.Errorf("send to SQS at %s: %w", n.where, err)
-		}
-		sent += some
+	some := n.prepare(batch)
+	if err := n.request(ctx, some, verdicts[:some]); err != nil {
+		return 0, fmt.Errorf("send to SQS at %s: %w", n.where, err)
 	}
-	return len(batch), nil
+	return some, nil
 }
 
 // prepare fills entries, and says with how many messages.
