@@ -37,13 +37,17 @@ func variable(name string) (string, error) {
 // progress matches a line that a tool prints about every second: its first group is how many messages a second.
 type progress struct{ line *regexp.Regexp }
 
+// javaOptions give a tool the virtual machine that Kafka's own scripts start it in: the whole compiler and G1, 512 MB. The lab's, which the
+// tool would have otherwise, starts brokers soon and never compiles well. Of the variables this is the one that goes before the command line.
+const javaOptions = "_JAVA_OPTIONS=-Xmx512m -XX:-UseSerialGC -XX:+UseG1GC -XX:TieredStopAtLevel=4"
+
 // watch runs a tool that prints its progress, leaves out what it printed in the warm-up, and adds up what it did after it: the
 // JVM has compiled its code by then. CPU is that of the tool's process over the same time.
 func watch(ctx context.Context, s settings, p progress, command []string) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.warmup+s.measure+60*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), "KOPTS=-Xmx512m", "LL=WARN")
+	cmd.Env = append(os.Environ(), javaOptions)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return sample{}, err
@@ -84,7 +88,10 @@ func watch(ctx context.Context, s settings, p progress, command []string) (sampl
 		}
 	}
 	if len(rates) == 0 {
-		return sample{}, errors.New("it printed no rate after its warm-up")
+		return sample{}, errors.New("it printed no rate after its warm-up; see what it said above")
+	}
+	if cpuLast <= cpuFirst {
+		return sample{}, errors.New("its processor time is not known: it ended before the measurement did; see what it said above")
 	}
 	var sum float64
 	for _, r := range rates {
@@ -92,6 +99,12 @@ func watch(ctx context.Context, s settings, p progress, command []string) (sampl
 	}
 	mean := sum / float64(len(rates)) // of parts of equal length
 	return sample{rate: mean, cpu: time.Duration(float64(cpuLast-cpuFirst) / (mean * last.Sub(first).Seconds()))}, nil
+}
+
+// quoted writes an assignment for a shell.
+func quoted(assignment string) string {
+	name, value, _ := strings.Cut(assignment, "=")
+	return name + "='" + value + "'"
 }
 
 // processCPU is what a process has used, user and system; 0 if it is gone.
@@ -130,7 +143,7 @@ func kafka() (contest, error) {
 				"--num-records", "1000000000", "--record-size", strconv.Itoa(size), "--throughput", "-1", "--reporting-interval", "1000",
 				"--command-property", "acks=all", "linger.ms=5", "batch.size=16384", "enable.idempotence=false"}
 			x, err := watch(ctx, s, progress{regexp.MustCompile(`([0-9.]+) records/sec \(`)}, command)
-			return x, "kafka-producer-perf-test " + strings.Join(command[2:], " "), err
+			return x, quoted(javaOptions) + " kafka-producer-perf-test " + strings.Join(command[2:], " "), err
 		},
 	}, nil
 }
@@ -151,7 +164,7 @@ func rabbitmq() (contest, error) {
 			command := []string{perftest, "-h", strings.TrimSuffix(url, "/") + "/%2f", "-x", "1", "-y", "0", "-u", "peer", "-f", "persistent", "-c", "1000",
 				"-s", strconv.Itoa(size), "-qa", "x-max-length=10000,x-overflow=drop-head", "-z", strconv.Itoa(int((s.warmup + s.measure).Seconds()) + 5)}
 			x, err := watch(ctx, s, progress{regexp.MustCompile(`confirmed: ([0-9,.]+) msg/s`)}, command)
-			return x, "perf-test " + strings.Join(command[1:], " "), err
+			return x, quoted(javaOptions) + " perf-test " + strings.Join(command[1:], " "), err
 		},
 	}, nil
 }
