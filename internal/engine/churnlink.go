@@ -23,8 +23,7 @@ type churnLink struct {
 	queue int
 	room  chan struct{} // a token for each message in flight
 
-	mu     sync.Mutex // one call of the publisher at a time
-	closed bool
+	mu sync.Mutex // one call of the publisher at a time
 
 	closing sync.Mutex // guards link against Close from outside
 	link    drivers.Publisher

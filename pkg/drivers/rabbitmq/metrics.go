@@ -59,7 +59,6 @@ type scrape struct {
 	at     time.Time
 	node   string
 	values map[string]float64
-	queues map[string]queueMessages
 }
 
 // queueMessages is what a node says of a queue.

@@ -1,0 +1,96 @@
+package plan
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/values.md")
+
+// The documentation lists every value, in the words of the list.
+func TestValuesAreDocumented(t *testing.T) {
+	const file = "../../docs/values.md"
+	want := document()
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is not what the list of values says; rewrite it with: go test ./internal/plan -update", file)
+	}
+}
+
+// document writes a row for each value, or for those that differ in what they are a point of.
+func document() string {
+	var b strings.Builder
+	b.WriteString("# Values\n\nWhat tables can show, `values: [\"send.rate\", \"broker.memory.p50\"]`, from `internal/plan/values.go` and `figures.go`.\n")
+	b.WriteString("\n| value | unit | what it is |\n|---|---|---|\n")
+	known := map[string]int{}
+	type row struct {
+		stem string
+		ends []string
+		info ValueInfo
+	}
+	var rows []row
+	for _, v := range Values() {
+		stem, end := v.Name, ""
+		for _, e := range points() {
+			if s, is := strings.CutSuffix(v.Name, "."+e); is {
+				stem, end = s, e
+				break
+			}
+		}
+		at, seen := known[stem+string(v.Unit)]
+		if !seen || end == "" {
+			at = len(rows)
+			known[stem+string(v.Unit)] = at
+			rows = append(rows, row{stem: stem, info: v})
+		}
+		if end != "" {
+			rows[at].ends = append(rows[at].ends, end)
+		}
+	}
+	for _, r := range rows {
+		doc := r.info.Doc
+		if strings.HasPrefix(r.stem, "broker.") {
+			doc, _, _ = strings.Cut(doc, "; ") // which statistic it is
+		}
+		if len(r.ends) > 0 {
+			r.stem += ".{" + strings.Join(r.ends, ",") + "}"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.stem, r.info.Unit, doc)
+	}
+	b.WriteString("\nFigures of the broker (`broker.*`) are asked once a second, nodes added up: mean of the measurement weighed by time, median and greatest of the samples in it.\n" +
+		"Latencies are in seconds in records and CSV; `max` is exact, the others to three digits.\n")
+	return b.String()
+}
+
+// points lists the ends of names that are points of one distribution.
+func points() (ends []string) {
+	for _, q := range HighestQuantiles() {
+		ends = append(ends, q.Name+".highest")
+	}
+	for _, q := range Quantiles() {
+		ends = append(ends, q.Name)
+	}
+	return append(ends, FigureStatistics()...)
+}
+
+// A name that two values have would hide one of them.
+func TestValueNamesAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, v := range Values() {
+		if seen[v.Name] || v.Title == "" || v.Unit == "" || v.Doc == "" {
+			t.Errorf("%+v: want one of this name, with title, unit and doc", v)
+		}
+		seen[v.Name] = true
+	}
+}
