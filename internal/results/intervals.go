@@ -11,7 +11,8 @@ import (
 const naNoInterval = "the measurement is shorter than one interval"
 
 // highest sets the highest quantiles of any full interval of the measurement: what the worst minute was like, where the whole hides it.
-// Samples count in the interval in which they ended. What keeps a latency from being shown keeps these from it too.
+// Samples count in the interval in which they ended, and those that ended in the drain in the last one: a broker that stalls until
+// then is not to look better for it. What keeps a latency from being shown keeps these from it too.
 func (j *judge) highest() {
 	for _, s := range []struct {
 		name   string
@@ -37,13 +38,18 @@ func (j *judge) highest() {
 	}
 }
 
-// intervals merges the windows of the measurement's messages to full intervals; one without a sample is left out.
+// intervals merges the windows of the measurement's messages to full intervals; one without a sample is left out. Where the measurement ends
+// within an interval, what ended in the drain may be of the part that is none.
 func (j *judge) intervals(s record.Series) []*record.Hist {
 	size := max(1, seconds(j.w.Interval.D()))
 	full := int(j.span.sending / (time.Duration(size) * time.Second))
 	byInterval := make([]*record.Hist, full)
+	whole := full*size == j.span.windows
 	for _, w := range j.m.Windows() {
 		i := w.Index / size
+		if whole && full > 0 {
+			i = min(i, full-1)
+		}
 		if !w.Measured || w.Index < 0 || i >= full || w.Hists[s] == nil {
 			continue
 		}

@@ -31,6 +31,23 @@ func TestHighestOfFullIntervals(t *testing.T) {
 	}
 }
 
+// The messages of a stall that lasts into the drain are of the measurement, and of its worst interval.
+func TestHighestOfAStallAtTheEnd(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(5 * time.Second) })
+	x.steady(100, atOnce)
+	late := x.log.Recorder()
+	w := late.Window(int64(13*time.Second), true)
+	for range 500 {
+		w.Record(record.Send, int64(4*time.Second))
+	}
+	late.Flush()
+	o := x.judge()
+	near(t, o, "send.p95.highest", 4)
+	if whole := o.Values["send.p95"].Number; o.Values["send.p95.highest"].Number < whole*0.999 {
+		t.Errorf("the highest p95 of intervals that are all of the measurement is below %v, that of the whole", whole)
+	}
+}
+
 func TestNoFullInterval(t *testing.T) {
 	x := newWorld(nil) // a minute
 	x.steady(100, atOnce)
