@@ -3,10 +3,16 @@ package eventstore
 import (
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"lockstep/pkg/drivers"
 	"lockstep/test/eventstored/server"
@@ -114,6 +120,51 @@ func TestStandInRefusesALargeAppend(t *testing.T) {
 		if n.ends() > 0 {
 			t.Errorf("%s: a refusal broke the link", mode)
 		}
+	}
+}
+
+// inDoubt answers appends as a server does that has waited for the majority in vain, or has failed.
+type inDoubt struct {
+	streams.UnimplementedStreamsServer
+	code codes.Code
+}
+
+func (i inDoubt) Append(call streams.Streams_AppendServer) error {
+	for {
+		if _, err := call.Recv(); err != nil {
+			break
+		}
+	}
+	return status.Error(i.code, "Operation timed out: Commit phase timeout.")
+}
+
+// An append that timed out on the server may have been written: it is not refused, and the link counts as broken.
+func TestAppendInDoubt(t *testing.T) {
+	for _, code := range []codes.Code{codes.Aborted, codes.Internal, codes.Unknown} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := grpc.NewServer()
+		streams.RegisterStreamsServer(s, inDoubt{code: code})
+		go func() { _ = s.Serve(l) }()
+		t.Cleanup(s.Stop)
+		r := &rig{t: t, ctx: limited(t), topology: drivers.Topology{Name: "doubt", Queues: 1, Subscriptions: 1, Bindings: 1}}
+		opened, err := driver{}.Open(r.ctx, reached(t, l.Addr().String(), `{}`), r.env())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.session = opened.(*session)
+		t.Cleanup(func() { _ = r.session.Close() })
+		p, n := r.publisher(drivers.ConfirmWindow, nil)
+		r.send(p, 1, 10)
+		eventually(t, "the confirm", func() bool { all, _ := n.confirms(); return all == 1 })
+		n.mu.Lock()
+		if len(n.errors) != 1 || errors.Is(n.errors[0], drivers.ErrRejected) || !errors.Is(n.errors[0], drivers.ErrClosed) {
+			t.Errorf("%s: confirmed with %v, want ErrClosed", code, n.errors)
+		}
+		n.mu.Unlock()
+		eventually(t, "the publisher to hear that its link is of no use", func() bool { return n.ends() == 1 })
 	}
 }
 

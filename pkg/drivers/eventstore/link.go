@@ -249,6 +249,11 @@ func (l *link) verdict(err error) error {
 			return l.cause()
 		case <-time.After(50 * time.Millisecond):
 		}
+		l.fail(fmt.Errorf("no answer but that something went wrong: %w", err))
+		return l.cause()
+	case codes.Aborted, codes.Internal: // the server has waited for its nodes in vain, or failed: it may have written
+		l.fail(fmt.Errorf("the server does not say what became of it: %w", err))
+		return l.cause()
 	}
 	return fmt.Errorf("%w: %s: %w", drivers.ErrRejected, l.address, err)
 }
