@@ -25,11 +25,10 @@ type consumer struct {
 	source       source
 	notice       *drivers.Notice
 	once         sync.Once
-	stop         chan struct{} // closed by Close
+	stop         chan struct{} // closed by Close, which nothing is handed over after
 
 	mu         sync.Mutex // held while the handler runs and while positions change
 	changed    *sync.Cond // on mu: something was committed, or the consumer ends
-	ended      bool
 	positions  map[int32]int64 // after the last message accepted, of partitions with messages that are not in a commit yet
 	accepted   int             // messages accepted and not in a commit yet
 	unanswered int             // messages in the commit under way, when receiving goes on meanwhile
@@ -186,7 +185,14 @@ func (c *consumer) room() int {
 	return max(0, min(c.spec.Batch, c.spec.Prefetch-c.accepted-c.unanswered))
 }
 
-func (c *consumer) over() bool { return c.ended || c.link.over.Load() }
+func (c *consumer) over() bool {
+	select {
+	case <-c.stop:
+		return true
+	default:
+		return c.link.over.Load()
+	}
+}
 
 // allowance waits until there is room, and is how many messages may be asked for.
 func (c *consumer) allowance() int {
@@ -301,7 +307,6 @@ func (c *consumer) Close() error {
 		defer late.Stop()
 		close(c.stop)
 		c.mu.Lock()
-		c.ended = true
 		c.commit(true)
 		c.changed.Broadcast()
 		c.mu.Unlock()
