@@ -238,12 +238,14 @@ func TestPartOfARequestIsRefused(t *testing.T) {
 	}
 }
 
-// A request that the service refuses is refused once for all its messages, and not made again.
+// A request that the service refuses is refused once for all its messages, and not made again. If the service fails instead, it may have
+// kept them: that is no refusal, and the link is of no use any more.
 func TestRefusedRequestsAreNotRepeated(t *testing.T) {
 	for _, c := range []struct {
-		status int
-		code   string
-	}{{400, "RequestThrottled"}, {500, "InternalError"}, {503, "ServiceUnavailable"}} {
+		status  int
+		code    string
+		refused bool
+	}{{400, "RequestThrottled", true}, {503, "ThrottlingException", true}, {500, "InternalError", false}, {503, "ServiceUnavailable", false}} {
 		m, options := meddle(t, `{}`)
 		m.answer = func(action string, nth int) (int, string) {
 			if action == "SendMessageBatch" && nth == 1 {
@@ -255,15 +257,19 @@ func TestRefusedRequestsAreNotRepeated(t *testing.T) {
 		a := &account{}
 		p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 12})
 		send(t, r, p, 12)
-		if got, want := m.requests("SendMessageBatch"), []int{10, 2}; !slices.Equal(got, want) {
+		want, why, closed, failed := []int{10, 2}, drivers.ErrRejected, 0, uint64(10)
+		if !c.refused {
+			want, why, closed, failed = []int{10}, drivers.ErrClosed, 1, 12
+		}
+		if got := m.requests("SendMessageBatch"); !slices.Equal(got, want) {
 			t.Errorf("%s: requests of %v messages, want %v", c.code, got, want)
 		}
 		for token := range uint64(12) {
-			if err := a.confirms[token]; (err != nil) != (token < 10) || (token < 10 && !errors.Is(err, drivers.ErrRejected)) {
-				t.Errorf("%s: message %d is confirmed with %v", c.code, token, err)
+			if err, told := a.confirms[token]; !told || (err != nil) != (token < failed) || (err != nil && !errors.Is(err, why)) {
+				t.Errorf("%s: message %d is confirmed: %v, with %v", c.code, token, told, err)
 			}
 		}
-		if len(a.closed) > 0 {
+		if len(a.closed) != closed {
 			t.Errorf("%s closes the link: %v", c.code, a.closed)
 		}
 	}

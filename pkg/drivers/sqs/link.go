@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go"
 
@@ -117,6 +118,12 @@ func (c *conn) Close() error {
 func answered(err error) bool {
 	var api smithy.APIError
 	return errors.As(err, &api)
+}
+
+// failedItself tells whether the service answered that something is wrong with it, not with the request.
+func failedItself(err error) bool {
+	var response *awshttp.ResponseError
+	return errors.As(err, &response) && response.HTTPStatusCode() >= http.StatusInternalServerError && !throttled(err)
 }
 
 // throttled tells whether the service asks for patience.

@@ -180,9 +180,10 @@ func (n *sender) request(ctx context.Context, some int, verdicts []error) error 
 	return nil
 }
 
-// refuse gives every message of a request the error with which the service answered it.
+// refuse gives every message of a request the error with which the service answered it. When the service itself has failed, nobody knows
+// what became of them.
 func (n *sender) refuse(err error, verdicts []error) error {
-	if err == nil || !answered(err) {
+	if err == nil || !answered(err) || failedItself(err) {
 		return err
 	}
 	for i := range verdicts {
