@@ -1,0 +1,33 @@
+package plan
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+)
+
+// A record from before there could be several processes has one by itself.
+func TestProcessesReadOneOrSeveral(t *testing.T) {
+	for text, want := range map[string]Processes{
+		`{"name":"b","process":{"port":5672}}`:                  {{Port: 5672}},
+		`{"name":"b","process":[{"pid":7},{"command":"beam"}]}`: {{PID: 7}, {Command: "beam"}},
+		`{"name":"b"}`: nil,
+	} {
+		var b Broker
+		if err := json.Unmarshal([]byte(text), &b); err != nil || !reflect.DeepEqual(b.Process, want) {
+			t.Errorf("%s is read as %+v, %v; want %+v", text, b.Process, err, want)
+		}
+		written, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Broker
+		if err := json.Unmarshal(written, &again); err != nil || !reflect.DeepEqual(again.Process, b.Process) {
+			t.Errorf("%s comes back as %+v, %v", written, again, err)
+		}
+	}
+	var b Broker
+	if err := json.Unmarshal([]byte(`{"process": 5672}`), &b); err == nil {
+		t.Error("a number is read as a process")
+	}
+}
