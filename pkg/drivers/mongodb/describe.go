@@ -56,14 +56,16 @@ func (s *session) ask(ctx context.Context) (server, error) {
 }
 
 // doubt says what the server makes of the write concern that the label names, if it is less.
-func (v server) doubt(o *options) string {
+func (v server) doubt(o *options, persistent bool) string {
 	asked := o.W.String()
-	if o.Journal != nil && *o.Journal {
+	j := o.journaled(persistent)
+	journaled := j != nil && *j
+	if journaled {
 		asked += ", journaled"
 	}
 	alone := v.set == "" && !v.sharded
 	switch {
-	case v.ferret != "" && (o.W != 1 || o.Journal != nil && *o.Journal):
+	case v.ferret != "" && (o.W != 1 || journaled):
 		return asked + ": not honoured by this server: FerretDB takes every write concern and does what it always does"
 	case v.ferret == "" && alone && o.W == 0:
 		return asked + ": not honoured by this server: it is no replica set, so that the majority is itself alone"
@@ -102,7 +104,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	default:
 		d.Settings["replica_set"] = "none"
 	}
-	if doubt := v.doubt(o); doubt != "" {
+	if doubt := v.doubt(o, false); doubt != "" {
 		d.Settings["write_concern"] = doubt
 	}
 	return d, nil

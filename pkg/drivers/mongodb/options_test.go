@@ -132,3 +132,32 @@ func TestServerFigures(t *testing.T) {
 		t.Errorf("a server that may not be asked gives %v", none)
 	}
 }
+
+// A server that takes every write concern and does what it always does is doubted as soon as the label asks for more than one member's word.
+func TestDoubts(t *testing.T) {
+	ferret, alone, set := server{ferret: "v1"}, server{version: "8"}, server{version: "8", set: "rs0"}
+	for _, c := range []struct {
+		of         server
+		options    string
+		persistent bool
+		asked      string // what is doubted; "" is nothing
+	}{
+		{ferret, `"w": 1`, true, "w:1, journaled"},
+		{ferret, `"w": 1`, false, ""},
+		{ferret, `"w": 1, "journal": false`, true, ""},
+		{ferret, `"w": "majority"`, true, "w:majority, journaled"},
+		{alone, `"w": "majority"`, true, "w:majority, journaled"},
+		{alone, `"w": 1`, true, ""},
+		{set, `"w": "majority"`, true, ""},
+	} {
+		o, err := parseOptions([]byte(`{"url": "mongodb://127.0.0.1/", ` + c.options + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		label := label(&o, drivers.Use{Mode: drivers.ConfirmEach, Persistent: c.persistent})
+		asked, _, _ := strings.Cut(c.of.doubt(&o, c.persistent), ": not honoured")
+		if asked != c.asked || (asked != "" && !strings.HasPrefix(label, asked)) {
+			t.Errorf("%+v with %s, persistent %v, label %q: doubts %q, want %q", c.of, c.options, c.persistent, label, asked, c.asked)
+		}
+	}
+}

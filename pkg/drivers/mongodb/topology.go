@@ -47,7 +47,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 		return fmt.Errorf("set up: %w", err)
 	}
 	s.announce.Do(func() {
-		if doubt := s.server.doubt(&s.options); doubt != "" {
+		if doubt := s.server.doubt(&s.options, t.Persistent); doubt != "" {
 			s.env.Event(drivers.EventNotice, doubt)
 		}
 	})
