@@ -31,6 +31,11 @@ func performance() []string {
 			names = append(names, l+"."+q.Name)
 		}
 	}
+	for _, l := range []string{"send", "processing"} {
+		for _, q := range plan.HighestQuantiles() {
+			names = append(names, l+"."+q.Name+".highest")
+		}
+	}
 	return names
 }
 

@@ -57,3 +57,11 @@ func TestNoFullInterval(t *testing.T) {
 	x.steady(100, atOnce)
 	na(t, x.judge(), "send.p95.highest", NAFireAndForget)
 }
+
+// What is doubtful about a latency is so about its worst interval: a table may show nothing else.
+func TestHighestCarryTheDoubts(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(4 * time.Second) })
+	x.steady(100, atOnce)
+	x.count(time.Second, record.PortsExhausted, 1)
+	flagged(t, x.judge(), plan.ClientBound, true, "send.p95", "send.p95.highest", "processing.p95.highest")
+}

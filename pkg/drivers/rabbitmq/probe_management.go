@@ -124,12 +124,15 @@ func (p *probe) ofMemory(ctx context.Context) {
 			wg.Go(func() { answers[i], errs[i] = p.memoryOf(ctx, n.Name) })
 		}
 		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err // a sum that lacks a node would look like a smaller broker
+		}
 		for i, n := range p.nodes {
 			for name, value := range answers[i] {
 				p.add(name, n.Name, value)
 			}
 		}
-		return errors.Join(errs...)
+		return nil
 	})
 }
 
