@@ -68,6 +68,23 @@ func (c *churn) record(r *record.Collector) {
 	c.sent = c.rec.Set(record.SetKey{Kind: record.SetBindingSent})
 }
 
+// startChurn begins to make bindings, if this agent has to, and returns how to end that: when the publishers have, by a count or by time.
+func (e *Engine) startChurn(soft, hard context.Context) (end func()) {
+	if e.churn == nil {
+		return func() {}
+	}
+	soft, cancel := context.WithCancel(soft)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.churn.run(soft, hard)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
 // run makes bindings until soft ends; hard ends the wait for confirms.
 func (c *churn) run(soft, hard context.Context) {
 	schedule := newUniform(c.work.Rate, 0, 1)

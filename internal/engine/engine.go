@@ -195,23 +195,6 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	return ctx.Err()
 }
 
-// startChurn begins to make bindings, if this agent has to, and returns how to end that: when the publishers have, by a count or by time.
-func (e *Engine) startChurn(soft, hard context.Context) (end func()) {
-	if e.churn == nil {
-		return func() {}
-	}
-	soft, cancel := context.WithCancel(soft)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		e.churn.run(soft, hard)
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
-}
-
 // begin fixes the epoch and lets waiting deliveries through.
 func (e *Engine) begin(start int64) {
 	e.warmup, e.end = e.work.Warmup.D().Nanoseconds(), e.work.Measure.D().Nanoseconds()

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
-	"strconv"
 	"sync"
 	"time"
 
@@ -166,54 +164,6 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.FigureNa
 		figures[drivers.FigureMemoryOther] = rest
 	}
 	return figures, nil
-}
-
-// queuePage is how many queues the management API gives at a time.
-const queuePage = 500
-
-// queuesOfManagement adds how many of the task's queues there are, how many of them lack a replica and, where no plugin is asked, what is in them.
-func (p *probe) queuesOfManagement(ctx context.Context, prefix string, want int) error {
-	type item struct {
-		queueInfo
-		Messages *float64 `json:"messages"`
-		Unacked  *float64 `json:"messages_unacknowledged"`
-		Online   []string `json:"online"`
-	}
-	var queues []queueMessages
-	short, replicated := 0, p.options.Queue.Type != classic || p.options.mirrored()
-	for page, pages := 1, 1; page <= pages; page++ {
-		var answer struct {
-			Items []item `json:"items"`
-			Pages int    `json:"page_count"`
-		}
-		query := columns("name,messages,messages_unacknowledged,node,leader,members,online,slave_nodes,synchronised_slave_nodes")
-		query.Set("name", "^"+regexp.QuoteMeta(prefix))
-		query.Set("use_regex", "true")
-		query.Set("page", strconv.Itoa(page))
-		query.Set("page_size", strconv.Itoa(queuePage))
-		if err := p.api.query(ctx, query, &answer, "queues", p.endpoints[0].vhost); err != nil {
-			return fmt.Errorf("list queues: %w", err)
-		}
-		for _, i := range answer.Items {
-			q := queueMessages{allSaid: i.Messages != nil, unackedSaid: i.Unacked != nil}
-			if q.allSaid && q.unackedSaid {
-				q.all, q.unacked = *i.Messages, *i.Unacked
-			}
-			queues = append(queues, q)
-			if len(i.Online) < len(i.Members) && len(i.Online) > 0 || len(i.Synchronised) < len(i.Mirrors) {
-				short++
-			}
-		}
-		pages = answer.Pages
-	}
-	p.add(drivers.FigureQueues, "", float64(len(queues)))
-	if replicated {
-		p.add(drivers.FigureUnderReplicated, "", float64(short))
-	}
-	if !p.prober.plugins {
-		p.depth(queues, want)
-	}
-	return nil
 }
 
 // ofBindings adds how many bindings the task's exchanges have.

@@ -1,0 +1,122 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"lockstep/pkg/drivers"
+)
+
+// ofQueues adds what is in the queues of the task's own topology. Of a queue that is not known of, nothing is: the rest would look like the whole.
+func (p *probe) ofQueues(ctx context.Context) {
+	t := p.prober.topology
+	if t.Name == "" {
+		return
+	}
+	want := p.options.queueSets(t) * t.Queues
+	if p.prober.plugins {
+		p.seldom("queues", func() error { return p.queuesOfPlugins(ctx, t.Name+"-s", want) })
+	}
+	if p.api != nil {
+		p.seldom("list", func() error { return p.queuesOfManagement(ctx, t.Name+"-s", want) })
+	}
+}
+
+// queuesOfPlugins adds up what the nodes say of the queues that they lead. One whose leader moved may be told of by two.
+func (p *probe) queuesOfPlugins(ctx context.Context, prefix string, want int) error {
+	if len(p.scrapes) == 0 {
+		return nil
+	}
+	nodes := p.metrics.nodes
+	answers, errs := make([]map[string]queueMessages, len(nodes)), make([]error, len(nodes))
+	var wg sync.WaitGroup
+	for i, n := range nodes {
+		wg.Go(func() { answers[i], errs[i] = p.metrics.scrapeQueues(ctx, n, p.endpoints[0].vhost, prefix) })
+	}
+	wg.Wait()
+	queues, twice := map[string]queueMessages{}, false
+	for _, answer := range answers {
+		for name, q := range answer {
+			_, already := queues[name]
+			twice = twice || already
+			queues[name] = q
+		}
+	}
+	if err := errors.Join(errs...); err != nil && len(p.scrapes) == len(nodes) {
+		return err
+	}
+	if !twice {
+		p.depth(slices.Collect(maps.Values(queues)), want)
+	}
+	return nil
+}
+
+// depth adds up what is in the queues, if all is known.
+func (p *probe) depth(queues []queueMessages, want int) {
+	var all, unacked float64
+	allSaid, unackedSaid := len(queues) == want, len(queues) == want
+	for _, q := range queues {
+		all, unacked = all+q.all, unacked+q.unacked
+		allSaid, unackedSaid = allSaid && q.allSaid, unackedSaid && q.unackedSaid
+	}
+	if allSaid {
+		p.add(drivers.FigureQueueDepth, "", all)
+	}
+	if unackedSaid {
+		p.add(drivers.FigureUnacked, "", unacked)
+	}
+}
+
+// queuePage is how many queues the management API gives at a time.
+const queuePage = 500
+
+// queuesOfManagement adds how many of the task's queues there are, how many of them lack a replica and, where no plugin is asked, what is in them.
+func (p *probe) queuesOfManagement(ctx context.Context, prefix string, want int) error {
+	type item struct {
+		queueInfo
+		Messages *float64 `json:"messages"`
+		Unacked  *float64 `json:"messages_unacknowledged"`
+		Online   []string `json:"online"`
+	}
+	var queues []queueMessages
+	short, replicated := 0, p.options.Queue.Type != classic || p.options.mirrored()
+	for page, pages := 1, 1; page <= pages; page++ {
+		var answer struct {
+			Items []item `json:"items"`
+			Pages int    `json:"page_count"`
+		}
+		query := columns("name,messages,messages_unacknowledged,node,leader,members,online,slave_nodes,synchronised_slave_nodes")
+		query.Set("name", "^"+regexp.QuoteMeta(prefix))
+		query.Set("use_regex", "true")
+		query.Set("page", strconv.Itoa(page))
+		query.Set("page_size", strconv.Itoa(queuePage))
+		if err := p.api.query(ctx, query, &answer, "queues", p.endpoints[0].vhost); err != nil {
+			return fmt.Errorf("list queues: %w", err)
+		}
+		for _, i := range answer.Items {
+			q := queueMessages{allSaid: i.Messages != nil, unackedSaid: i.Unacked != nil}
+			if q.allSaid && q.unackedSaid {
+				q.all, q.unacked = *i.Messages, *i.Unacked
+			}
+			queues = append(queues, q)
+			if len(i.Online) < len(i.Members) && len(i.Online) > 0 || len(i.Synchronised) < len(i.Mirrors) {
+				short++
+			}
+		}
+		pages = answer.Pages
+	}
+	p.add(drivers.FigureQueues, "", float64(len(queues)))
+	if replicated {
+		p.add(drivers.FigureUnderReplicated, "", float64(short))
+	}
+	if !p.prober.plugins {
+		p.depth(queues, want)
+	}
+	return nil
+}
