@@ -46,7 +46,7 @@ const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/bean
     <tempUsage><tempUsage limit="256 mb"/></tempUsage>
   </systemUsage></systemUsage>
   <transportConnectors>
-    <transportConnector name="amqp" uri="amqp://127.0.0.1:${lab.amqp}?transport.tcpNoDelay=true"/>
+    <transportConnector name="amqp" uri="amqp://127.0.0.1:${lab.amqp}?transport.tcpNoDelay=true&amp;transport.producerCredit=100"/>
     <transportConnector name="stomp" uri="stomp://127.0.0.1:${lab.stomp}"/>
   </transportConnectors>
 </broker></beans>
