@@ -2,9 +2,6 @@ package kafka
 
 import (
 	"bytes"
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -30,105 +27,6 @@ func TestKeyChoosesPartition(t *testing.T) {
 			}
 		}
 	})
-}
-
-// recordBatch is the head of a batch as the broker has it.
-type recordBatch struct {
-	records    int32
-	producer   int64
-	attributes int16
-}
-
-// batches reads partition 0 of the first queue.
-func (r *rig) batches() (all []recordBatch) {
-	r.t.Helper()
-	request := kmsg.NewPtrFetchRequest()
-	request.Version, request.ReplicaID, request.MaxWaitMillis, request.MaxBytes = 12, -1, 100, 1<<20
-	topic := kmsg.NewFetchRequestTopic()
-	topic.Topic = topicName(r.topology, 0)
-	partition := kmsg.NewFetchRequestTopicPartition()
-	partition.CurrentLeaderEpoch, partition.PartitionMaxBytes = -1, 1<<20
-	topic.Partitions = append(topic.Partitions, partition)
-	request.Topics = append(request.Topics, topic)
-	response, err := r.session.admin.Broker(1).Request(r.context(), pinned{request})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	raw := response.(*kmsg.FetchResponse).Topics[0].Partitions[0].RecordBatches
-	for len(raw) >= 61 {
-		all = append(all, recordBatch{
-			attributes: int16(binary.BigEndian.Uint16(raw[21:])), producer: int64(binary.BigEndian.Uint64(raw[43:])),
-			records: int32(binary.BigEndian.Uint32(raw[57:])),
-		})
-		raw = raw[12+binary.BigEndian.Uint32(raw[8:]):]
-	}
-	return all
-}
-
-// pinned is a request of a version that knows topics by name.
-type pinned struct{ *kmsg.FetchRequest }
-
-func (pinned) MaxVersion() int16 { return 12 }
-
-// What the engine sends between two flushes of confirm-batch has to be one batch: that is what the mode measures.
-func TestConfirmBatchIsOneBatch(t *testing.T) {
-	both(t, func(t *testing.T, client string) {
-		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
-		p, got := r.publisher(drivers.ConfirmBatch)
-		const rounds, each = 20, 25
-		for i := range rounds {
-			r.send(p, numbers(i*each, each)...)
-			eventually(t, "the batch's confirms", func() bool { return len(got.settled()) == (i+1)*each })
-		}
-		all := r.batches()
-		// franz-go learns of a topic while its first batch waits, which it may then divide.
-		if divided := len(all) - rounds; divided < 0 || client == kafkaGo && divided > 0 || divided > each {
-			t.Errorf("%d batches became %d", rounds, len(all))
-		}
-		for i, b := range all[len(all)-rounds+1:] {
-			if b.records != each {
-				t.Errorf("batch %d has %d of %d messages", i+1, b.records, each)
-			}
-		}
-	})
-}
-
-// Limits, compression and numbering are only measured if they are in effect.
-func TestBatchesAreAsOptionsSay(t *testing.T) {
-	for _, c := range []struct {
-		name, options string
-		fits          func(recordBatch) bool
-	}{
-		{"size", `{"batchSize": 7}`, func(b recordBatch) bool { return b.records <= 7 }},
-		{"bytes", `{"batchBytes": 1024}`, func(b recordBatch) bool { return b.records <= 40 }},
-		{"bytes franz", `{"batchBytes": 1024, "client": "franz"}`, func(b recordBatch) bool { return b.records <= 60 }},
-		{"linger", `{"linger": "5s"}`, func(b recordBatch) bool { return b.records == 100 }},
-		{"linger franz", `{"linger": "5s", "client": "franz"}`, func(b recordBatch) bool { return b.records > 1 }},
-		{"gzip", `{"compression": "gzip", "linger": "5s"}`, func(b recordBatch) bool { return b.attributes&7 == 1 }},
-		{"snappy", `{"compression": "snappy", "linger": "5s"}`, func(b recordBatch) bool { return b.attributes&7 == 2 }},
-		{"lz4 franz", `{"compression": "lz4", "linger": "5s", "client": "franz"}`, func(b recordBatch) bool { return b.attributes&7 == 3 }},
-		{"zstd franz", `{"compression": "zstd", "linger": "5s", "client": "franz"}`, func(b recordBatch) bool { return b.attributes&7 == 4 }},
-		{"idempotent", `{"idempotence": true, "client": "franz"}`, func(b recordBatch) bool { return b.producer >= 0 }},
-		{"not idempotent", `{"client": "franz"}`, func(b recordBatch) bool { return b.producer < 0 && b.attributes&7 == 0 }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := setUp(t, at(t, single, c.options))
-			_, got := r.consumer(nil, nil)
-			p, heard := r.publisher(drivers.ConfirmWindow)
-			r.send(p, numbers(0, 100)...) // which flushes, too
-			eventually(t, "confirms", func() bool { return len(heard.settled()) == 100 })
-			all := r.batches()
-			if len(all) == 0 {
-				t.Fatal("there is nothing in the log")
-			}
-			for _, b := range all {
-				if !c.fits(b) {
-					t.Errorf("a batch is %+v", b)
-				}
-			}
-			eventually(t, "messages", func() bool { return len(got.received()) == 100 })
-		})
-	}
 }
 
 // A consumer that joins takes partitions from another: what that one has received must not come again, and nothing be left out.
@@ -196,6 +94,32 @@ func TestCommitBlocksAsOptionsSay(t *testing.T) {
 			<-returned
 			c.mu.Unlock()
 			c.link.close()
+		}
+	})
+}
+
+// Where the log has dropped what a group would read next, it goes on with what is left: that is loss, and not the end of receiving.
+func TestConsumerGoesOnWhereTheLogBegins(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
+		p, heard := r.publisher(drivers.ConfirmWindow)
+		sent := numbers(0, 20)
+		r.send(p, sent...)
+		eventually(t, "confirms", func() bool { return len(heard.settled()) == len(sent) })
+		request := kmsg.NewPtrDeleteRecordsRequest()
+		topic := kmsg.NewDeleteRecordsRequestTopic()
+		topic.Topic = topicName(r.topology, 0)
+		partition := kmsg.NewDeleteRecordsRequestTopicPartition()
+		partition.Offset = 12
+		topic.Partitions = append(topic.Partitions, partition)
+		request.Topics = append(request.Topics, topic)
+		if _, err := request.RequestWith(r.context(), r.session.admin); err != nil {
+			t.Fatal(err)
+		}
+		_, got := r.consumer(nil, nil)
+		eventually(t, "the rest", func() bool { return len(got.received()) == 8 })
+		if !slices.Equal(got.received(), sent[12:]) {
+			t.Errorf("received %v", got.received())
 		}
 	})
 }
@@ -282,78 +206,6 @@ func TestCredentials(t *testing.T) {
 		}
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("%s took %s", c.options, took)
-		}
-	}
-}
-
-// Settings in the record are those in effect.
-func TestDescribe(t *testing.T) {
-	r := setUp(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 2, "topic": {"flush.messages": 1}}`))
-	d, err := r.session.Describe(r.context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d.Product != "Apache Kafka" || d.Version == "" || len(d.Members) != 3 {
-		t.Errorf("three brokers say of themselves: %+v", d)
-	}
-	for name, want := range map[string]string{"min.insync.replicas": "2", "flush.messages": "1", "unclean.leader.election.enable": "false"} {
-		if d.Settings[name] != want {
-			t.Errorf("%s is %q, want %q", name, d.Settings[name], want)
-		}
-	}
-}
-
-// A cell about a node that dies is only about that if the leaders are where it says.
-func TestPlacement(t *testing.T) {
-	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 4}`))
-	for i, broker := range r.session.options.Brokers {
-		r.topology.QueueNode = drivers.Node(fmt.Sprint(i))
-		if err := r.session.Setup(r.context(), r.topology); err != nil {
-			t.Fatal(err)
-		}
-		known, err := r.session.metadata(r.context(), r.session.admin, topicNames(r.topology))
-		if err != nil {
-			t.Fatal(err)
-		}
-		leader := ""
-		for _, p := range known.Topics[0].Partitions {
-			for _, b := range known.Brokers {
-				if b.NodeID == p.Leader {
-					leader = address(b)
-				}
-			}
-			if leader != broker || len(p.Replicas) != 3 {
-				t.Errorf("partition %d on node %d is led by %s, not %s, with replicas %v", p.Partition, i, leader, broker, p.Replicas)
-			}
-		}
-	}
-}
-
-// Messages that a broker refuses are rejected, one by one, and the link holds; the figures say what is wrong.
-func TestTooFewInSyncReplicasReject(t *testing.T) {
-	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 3}`))
-	r.topology.QueueNode = "0" // the leader stays
-	if err := r.session.Setup(r.context(), r.topology); err != nil {
-		t.Fatal(err)
-	}
-	disturb(t, "kill", "kafka3-3")
-	t.Cleanup(func() { disturb(t, "start", "kafka3-3") })
-	eventually(t, "the replica being missed", func() bool {
-		figures, err := r.session.Probe(r.context())
-		return err == nil && slices.Contains(figures, drivers.Figure{Name: drivers.FigureUnderReplicated, Value: 1})
-	})
-	for _, client := range []string{kafkaGo, franz} {
-		r.session.options.Client = client
-		p, heard := r.publisher(drivers.ConfirmWindow)
-		r.send(p, numbers(0, 20)...)
-		eventually(t, "confirms", func() bool { return len(heard.settled()) == 20 })
-		for i, err := range heard.settled() {
-			if !errors.Is(err, drivers.ErrRejected) {
-				t.Errorf("%s: confirm %d with two of three replicas: %v", client, i, err)
-			}
-		}
-		if heard.broken != nil {
-			t.Errorf("%s: the link broke: %v", client, heard.broken)
 		}
 	}
 }

@@ -27,8 +27,8 @@ type consumer struct {
 	once         sync.Once
 	stop         chan struct{} // closed by Close, which nothing is handed over after
 
-	mu         sync.Mutex // held while the handler runs and while positions change
-	changed    *sync.Cond // on mu: something was committed, or the consumer ends
+	mu         sync.Mutex      // held while the handler runs and while positions change
+	changed    *sync.Cond      // on mu: something was committed, or the consumer ends
 	positions  map[int32]int64 // after the last message accepted, of partitions with messages that are not in a commit yet
 	accepted   int             // messages accepted and not in a commit yet
 	unanswered int             // messages in the commit under way, when receiving goes on meanwhile
@@ -50,9 +50,6 @@ type message struct {
 	body []byte
 	next int64
 }
-
-// again is how long a batch waits that the handler refused.
-const again = 5 * time.Millisecond
 
 // Consumer joins the group of its subscription to the queue, and returns when partitions have been assigned to its members. A group goes on where it
 // had come to, or begins with the first message: nothing can be missed.
@@ -136,166 +133,6 @@ func (c *consumer) begin(ctx context.Context) error {
 		go c.tick()
 	}
 	return nil
-}
-
-// tick commits at the interval.
-func (c *consumer) tick() {
-	ticker := time.NewTicker(c.spec.AckInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			c.mu.Lock()
-			c.commit(c.session.options.Commit == "blocking")
-			c.mu.Unlock()
-		case <-c.stop:
-			return
-		case <-c.link.ctx.Done():
-			return
-		}
-	}
-}
-
-// deliver hands messages of one partition over, as many at a time as the spec says, and commits as it says. It returns false, with the
-// rest not accepted, when the consumer ends or current says that the partition is no longer ours.
-func (c *consumer) deliver(partition int32, messages []message, current func() bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(messages) > 0 {
-		for c.room() == 0 && !c.over() && current() {
-			c.changed.Wait()
-		}
-		if c.over() || !current() {
-			return false
-		}
-		some := messages[:min(len(messages), c.room())]
-		if !c.hand(partition, some, current) {
-			return false
-		}
-		messages = messages[len(some):]
-	}
-	return true
-}
-
-// room is how many messages may be handed over now.
-func (c *consumer) room() int {
-	if c.spec.Prefetch == 0 {
-		return c.spec.Batch
-	}
-	return max(0, min(c.spec.Batch, c.spec.Prefetch-c.accepted-c.unanswered))
-}
-
-func (c *consumer) over() bool {
-	select {
-	case <-c.stop:
-		return true
-	default:
-		return c.link.over.Load()
-	}
-}
-
-// allowance waits until there is room, and is how many messages may be asked for.
-func (c *consumer) allowance() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.room() == 0 && !c.over() {
-		c.changed.Wait()
-	}
-	if c.spec.Prefetch == 0 {
-		return max(c.spec.Batch, 500)
-	}
-	return max(1, c.spec.Prefetch-c.accepted-c.unanswered)
-}
-
-// hand gives one batch to the handler until it is accepted.
-func (c *consumer) hand(partition int32, some []message, current func() bool) bool {
-	for {
-		c.deliveries = c.deliveries[:0]
-		for _, m := range some {
-			c.deliveries = append(c.deliveries, drivers.Delivery{Body: m.body, Stream: uint32(partition)})
-		}
-		if c.handle(c.deliveries) == nil {
-			break
-		}
-		if !c.pause() || c.over() || !current() {
-			return false
-		}
-	}
-	c.positions[partition] = some[len(some)-1].next
-	c.accepted += len(some)
-	due := c.spec.Ack == drivers.AckEach || (c.spec.Ack == drivers.AckEvery && c.accepted >= c.spec.AckEvery)
-	if full := c.spec.Prefetch > 0 && c.accepted >= c.spec.Prefetch; due || full && c.spec.Ack != drivers.AckInterval {
-		c.commit(c.session.options.Commit == "blocking")
-	}
-	return true
-}
-
-// pause waits a moment; false if the consumer is being closed.
-func (c *consumer) pause() bool {
-	c.mu.Unlock()
-	defer c.mu.Lock()
-	timer := time.NewTimer(again)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-c.stop:
-		return false
-	}
-}
-
-// commit commits all that was accepted. It is called with the lock, which it keeps until the answer comes if that is to block
-// receiving; else it gives it up while a commit before is under way.
-func (c *consumer) commit(blocking bool) {
-	for c.unanswered > 0 && !c.link.over.Load() {
-		c.changed.Wait()
-	}
-	if c.accepted == 0 || c.link.over.Load() {
-		return
-	}
-	positions, n := c.positions, c.accepted
-	c.positions, c.accepted = make(map[int32]int64, len(positions)), 0
-	if blocking {
-		c.committed(c.source.commit(positions))
-		return
-	}
-	c.unanswered = n
-	go func() {
-		err := c.source.commit(positions)
-		c.mu.Lock()
-		c.unanswered = 0
-		c.mu.Unlock()
-		c.committed(err)
-	}()
-}
-
-// committed deals with the answer to a commit: one that was refused means that the group goes on without us.
-func (c *consumer) committed(err error) {
-	c.changed.Broadcast()
-	if err != nil {
-		// Not from here: this may hold the lock that those who are told of it want.
-		go c.link.broke(fmt.Errorf("commit positions of group %s: %w", c.group, err))
-	}
-}
-
-// revoke is called when partitions are taken away: it commits what was accepted, and has deliver look whether its partition is ours.
-func (c *consumer) revoke() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.commit(true)
-	c.changed.Broadcast()
-}
-
-// look has those who wait see what has changed.
-func (c *consumer) look() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changed.Broadcast()
-}
-
-// assigned says what the consumer got when the group divided partitions anew.
-func (c *consumer) assigned(partitions []int32) {
-	c.session.event(drivers.EventRebalanced, fmt.Sprintf("group %s: %s has partitions %v", c.group, c.id, partitions))
 }
 
 // Close waits for the handler, commits what it accepted, and leaves the group.

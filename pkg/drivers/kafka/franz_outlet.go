@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -26,7 +25,6 @@ type franzOutlet struct {
 	backMu sync.Mutex
 	back   []*record // on their way to free
 
-	learnt  atomic.Bool   // a message was settled
 	emptied chan struct{} // nothing is outstanding
 
 	cause, said error // of the last promise that was broken, and what was made of it
@@ -81,9 +79,6 @@ func (o *franzOutlet) settle(r *record, err error) {
 	if o.tells {
 		o.tell(r.token, err)
 	}
-	if !o.learnt.Load() {
-		o.learnt.Store(true)
-	}
 	bytes := len(r.Value)
 	o.backMu.Lock()
 	o.back = append(o.back, r)
@@ -112,14 +107,9 @@ var now = func() context.Context {
 	return ctx
 }()
 
-// flush ends the lingering of what is buffered. Until the library has learnt of the topic nothing lingers that could be ended: then the flush has to last.
 func (o *franzOutlet) flush() {
-	switch {
-	case !o.lingers:
-	case o.learnt.Load():
+	if o.lingers {
 		_ = o.client.library.Flush(now)
-	default:
-		go func() { _ = o.client.library.Flush(o.client.link.ctx) }()
 	}
 }
 

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -85,9 +86,12 @@ func (c *franzClient) close() {
 	c.abort()
 }
 
-// outlet finds the leaders of the topic's partitions and, but for a single message, has them answer.
+// outlet has the library learn of the topic and, but for a single message, the leaders of its partitions answer.
 func (c *franzClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (outlet, error) {
 	if !perMessage(spec.Mode) {
+		if err := c.learn(ctx); err != nil {
+			return nil, err
+		}
 		if err := c.knock(ctx); err != nil {
 			return nil, err
 		}
@@ -105,6 +109,23 @@ func (c *franzClient) leaveOutlet(o *franzOutlet) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.outlets, o)
+}
+
+// learn returns when the library knows the topic. It asks for topics that records are for, and until it knows one neither lingers nor
+// flushes; the record is for a partition that there is not, so that it goes nowhere.
+func (c *franzClient) learn(ctx context.Context) error {
+	refused := make(chan error, 1)
+	c.library.Produce(context.Background(), &kgo.Record{Partition: -1}, func(_ *kgo.Record, err error) { refused <- err })
+	select {
+	case err := <-refused:
+		var said *kerr.Error
+		if errors.As(err, &said) || errors.Is(err, kgo.ErrClientClosed) {
+			return fmt.Errorf("ask for topic %s: %w", c.topic, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("ask for topic %s: %w", c.topic, ctx.Err())
+	}
 }
 
 // knock asks every leader where its log ends.

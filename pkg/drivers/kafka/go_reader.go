@@ -22,11 +22,12 @@ type reader struct {
 	largest   int // body seen
 	gathered  []message
 	most      int // of gathered
+	astray    int // how often in a row the library has lost its place
 }
 
 const (
 	firstBlock, mostBlock = 64 << 10, 8 << 20
-	// mostAstray is how often in a row the library may lose its place, until that is taken for a fault of the link.
+	// mostAstray bounds astray, beyond which the link is taken to be at fault.
 	mostAstray = 3
 )
 
@@ -38,16 +39,12 @@ const (
 func (g *goGeneration) read(index int, from kafka.PartitionAssignment) {
 	c := g.source.c
 	r := &reader{g: g, index: index, partition: int32(from.ID), conn: g.conns[index], next: max(from.Offset, 0), block: make([]byte, firstBlock), most: c.spec.Batch}
-	for astray := 0; ; {
-		at := r.next
+	for {
 		more, err := r.fetch()
-		if errors.Is(err, io.ErrNoProgress) && astray < mostAstray && !g.over.Load() {
-			if astray++; r.next > at {
-				astray = 1
-			}
-			r.conn, err = g.redial(r.index, r.partition)
-		} else if err == nil {
-			astray = 0
+		if err != nil && more && !g.over.Load() {
+			err = r.mend(err)
+		} else {
+			r.astray = 0
 		}
 		switch {
 		case !more || g.over.Load():
@@ -59,20 +56,48 @@ func (g *goGeneration) read(index int, from kafka.PartitionAssignment) {
 	}
 }
 
-// redial replaces a connection.
-func (g *goGeneration) redial(index int, partition int32) (*kafka.Conn, error) {
-	fresh, err := g.dial(context.Background(), int(partition)) // ends with the link
+// mend deals with what is no fault of the link.
+func (r *reader) mend(err error) error {
+	switch {
+	case errors.Is(err, io.ErrNoProgress) && r.astray < mostAstray:
+		r.astray++
+		return r.redial()
+	case errors.Is(err, kafka.OffsetOutOfRange):
+		return r.skip()
+	}
+	return err
+}
+
+// skip goes on where the log begins, if what is next has been dropped from it. Of an answer that is an error the library leaves the
+// rest in the connection.
+func (r *reader) skip() error {
+	if err := r.redial(); err != nil {
+		return err
+	}
+	r.extend(0)
+	first, err := r.conn.ReadFirstOffset()
+	if err == nil && first <= r.next {
+		err = kafka.OffsetOutOfRange
+	}
+	r.next = max(r.next, first)
+	return err
+}
+
+// redial replaces the connection.
+func (r *reader) redial() error {
+	g := r.g
+	fresh, err := g.dial(context.Background(), int(r.partition)) // ends with the link
 	if err != nil {
-		return nil, err
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_ = g.conns[index].Close()
-	g.conns[index] = fresh
+	_ = r.conn.Close()
+	r.conn, g.conns[r.index] = fresh, fresh
 	if g.over.Load() {
 		_ = fresh.Close()
 	}
-	return fresh, nil
+	return nil
 }
 
 // fetch asks for what is next and hands it over. More is false when there is nobody to hand it to any more.

@@ -10,10 +10,11 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// What a publisher without confirms may have waiting to be sent, before Publish blocks. Of one with confirms the engine bounds it.
+// What a publisher without confirms may have waiting to be sent, before Publish blocks: little enough to stay in the processor's cache. Of one
+// with confirms the engine bounds it.
 const (
-	mostWaiting      = 10_000
-	mostBytesWaiting = 32 << 20
+	mostWaiting      = 1000
+	mostBytesWaiting = 8 << 20
 )
 
 // room counts what a publisher has waiting. One goroutine enters, others leave.

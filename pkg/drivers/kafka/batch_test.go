@@ -1,0 +1,108 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"lockstep/pkg/drivers"
+)
+
+// recordBatch is the head of a batch as the broker has it.
+type recordBatch struct {
+	records    int32
+	producer   int64
+	attributes int16
+}
+
+// batches reads partition 0 of the first queue.
+func (r *rig) batches() (all []recordBatch) {
+	r.t.Helper()
+	request := kmsg.NewPtrFetchRequest()
+	request.Version, request.ReplicaID, request.MaxWaitMillis, request.MaxBytes = 12, -1, 100, 1<<20
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic = topicName(r.topology, 0)
+	partition := kmsg.NewFetchRequestTopicPartition()
+	partition.CurrentLeaderEpoch, partition.PartitionMaxBytes = -1, 1<<20
+	topic.Partitions = append(topic.Partitions, partition)
+	request.Topics = append(request.Topics, topic)
+	response, err := r.session.admin.Broker(1).Request(r.context(), pinned{request})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	raw := response.(*kmsg.FetchResponse).Topics[0].Partitions[0].RecordBatches
+	for len(raw) >= 61 {
+		all = append(all, recordBatch{
+			attributes: int16(binary.BigEndian.Uint16(raw[21:])), producer: int64(binary.BigEndian.Uint64(raw[43:])),
+			records: int32(binary.BigEndian.Uint32(raw[57:])),
+		})
+		raw = raw[12+binary.BigEndian.Uint32(raw[8:]):]
+	}
+	return all
+}
+
+// pinned is a request of a version that knows topics by name.
+type pinned struct{ *kmsg.FetchRequest }
+
+func (pinned) MaxVersion() int16 { return 12 }
+
+// What the engine sends between two flushes of confirm-batch has to be one batch: that is what the mode measures.
+func TestConfirmBatchIsOneBatch(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
+		p, got := r.publisher(drivers.ConfirmBatch)
+		const rounds, each = 20, 25
+		for i := range rounds {
+			r.send(p, numbers(i*each, each)...)
+			eventually(t, "the batch's confirms", func() bool { return len(got.settled()) == (i+1)*each })
+		}
+		all := r.batches()
+		if len(all) != rounds {
+			t.Errorf("%d batches became %d", rounds, len(all))
+		}
+		for i, b := range all {
+			if b.records != each {
+				t.Errorf("batch %d has %d of %d messages", i, b.records, each)
+			}
+		}
+	})
+}
+
+// Limits, compression and numbering are only measured if they are in effect.
+func TestBatchesAreAsOptionsSay(t *testing.T) {
+	for _, c := range []struct {
+		name, options string
+		fits          func(recordBatch) bool
+	}{
+		{"size", `{"batchSize": 7}`, func(b recordBatch) bool { return b.records <= 7 }},
+		{"bytes", `{"batchBytes": 1024}`, func(b recordBatch) bool { return b.records <= 40 }},
+		{"bytes franz", `{"batchBytes": 1024, "client": "franz"}`, func(b recordBatch) bool { return b.records <= 60 }},
+		{"linger", `{"linger": "5s"}`, func(b recordBatch) bool { return b.records == 100 }},
+		{"linger franz", `{"linger": "5s", "client": "franz"}`, func(b recordBatch) bool { return b.records == 100 }},
+		{"gzip", `{"compression": "gzip", "linger": "5s"}`, func(b recordBatch) bool { return b.attributes&7 == 1 }},
+		{"snappy", `{"compression": "snappy", "linger": "5s"}`, func(b recordBatch) bool { return b.attributes&7 == 2 }},
+		{"lz4 franz", `{"compression": "lz4", "linger": "5s", "client": "franz"}`, func(b recordBatch) bool { return b.attributes&7 == 3 }},
+		{"zstd franz", `{"compression": "zstd", "linger": "5s", "client": "franz"}`, func(b recordBatch) bool { return b.attributes&7 == 4 }},
+		{"idempotent", `{"idempotence": true, "client": "franz"}`, func(b recordBatch) bool { return b.producer >= 0 }},
+		{"not idempotent", `{"client": "franz"}`, func(b recordBatch) bool { return b.producer < 0 && b.attributes&7 == 0 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := setUp(t, at(t, single, c.options))
+			_, got := r.consumer(nil, nil)
+			p, heard := r.publisher(drivers.ConfirmWindow)
+			r.send(p, numbers(0, 100)...) // which flushes, too
+			eventually(t, "confirms", func() bool { return len(heard.settled()) == 100 })
+			all := r.batches()
+			if len(all) == 0 {
+				t.Fatal("there is nothing in the log")
+			}
+			for _, b := range all {
+				if !c.fits(b) {
+					t.Errorf("a batch is %+v", b)
+				}
+			}
+			eventually(t, "messages", func() bool { return len(got.received()) == 100 })
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"lockstep/pkg/drivers"
+)
+
+// Settings in the record are those in effect.
+func TestDescribe(t *testing.T) {
+	r := setUp(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 2, "topic": {"flush.messages": 1}}`))
+	d, err := r.session.Describe(r.context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Product != "Apache Kafka" || d.Version == "" || len(d.Members) != 3 {
+		t.Errorf("three brokers say of themselves: %+v", d)
+	}
+	for name, want := range map[string]string{"min.insync.replicas": "2", "flush.messages": "1", "unclean.leader.election.enable": "false"} {
+		if d.Settings[name] != want {
+			t.Errorf("%s is %q, want %q", name, d.Settings[name], want)
+		}
+	}
+}
+
+// A cell about a node that dies is only about that if the leaders are where it says.
+func TestPlacement(t *testing.T) {
+	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 4}`))
+	for i, broker := range r.session.options.Brokers {
+		r.topology.QueueNode = drivers.Node(fmt.Sprint(i))
+		if err := r.session.Setup(r.context(), r.topology); err != nil {
+			t.Fatal(err)
+		}
+		known, err := r.session.metadata(r.context(), r.session.admin, topicNames(r.topology))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader := ""
+		for _, p := range known.Topics[0].Partitions {
+			for _, b := range known.Brokers {
+				if b.NodeID == p.Leader {
+					leader = address(b)
+				}
+			}
+			if leader != broker || len(p.Replicas) != 3 {
+				t.Errorf("partition %d on node %d is led by %s, not %s, with replicas %v", p.Partition, i, leader, broker, p.Replicas)
+			}
+		}
+	}
+}
+
+// Messages that a broker refuses are rejected, one by one, and the link holds; the figures say what is wrong.
+func TestTooFewInSyncReplicasReject(t *testing.T) {
+	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 3}`))
+	r.topology.QueueNode = "0" // the leader stays
+	if err := r.session.Setup(r.context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	disturb(t, "kill", "kafka3-3")
+	t.Cleanup(func() { disturb(t, "start", "kafka3-3") })
+	eventually(t, "the replica being missed", func() bool {
+		figures, err := r.session.Probe(r.context())
+		return err == nil && slices.Contains(figures, drivers.Figure{Name: drivers.FigureUnderReplicated, Value: 1})
+	})
+	for _, client := range []string{kafkaGo, franz} {
+		r.session.options.Client = client
+		p, heard := r.publisher(drivers.ConfirmWindow)
+		r.send(p, numbers(0, 20)...)
+		eventually(t, "confirms", func() bool { return len(heard.settled()) == 20 })
+		for i, err := range heard.settled() {
+			if !errors.Is(err, drivers.ErrRejected) {
+				t.Errorf("%s: confirm %d with two of three replicas: %v", client, i, err)
+			}
+		}
+		if heard.broken != nil {
+			t.Errorf("%s: the link broke: %v", client, heard.broken)
+		}
+	}
+}
