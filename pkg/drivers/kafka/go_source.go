@@ -97,10 +97,20 @@ func (s *goSource) next(ctx context.Context) (*kafka.Generation, error) {
 	for {
 		g, err := s.group.Next(ctx)
 		var code kafka.Error
-		if err == nil || ctx.Err() != nil || s.c.link.over.Load() || !errors.As(err, &code) || !code.Temporary() {
+		if err == nil || ctx.Err() != nil || s.c.link.over.Load() || !errors.As(err, &code) || !passes(code) {
 			return g, err
 		}
 	}
+}
+
+// passes tells whether joining a group anew, which kafka-go does after each error, may succeed: others that join at the same time begin a
+// rebalancing, and a member that missed it is not known any more. kafka-go does not call these temporary.
+func passes(code kafka.Error) bool {
+	switch code {
+	case kafka.RebalanceInProgress, kafka.UnknownMemberId, kafka.IllegalGeneration, kafka.MemberIDRequired:
+		return true
+	}
+	return code.Temporary()
 }
 
 // run takes part in one generation after the other.
