@@ -95,3 +95,15 @@ func TestNoBestCellShowsNoNumbers(t *testing.T) {
 		}
 	}
 }
+
+// A server that takes a write concern and does not keep it confirms something else than the label says.
+func TestWhatIsNotHonouredIsSaid(t *testing.T) {
+	c := plan.Cell{ID: "c", Label: "w:majority", Workload: plan.Default()}
+	run := plan.Run{Name: "x", Repeat: 1, Cells: []plan.Cell{c}, Tables: []plan.Table{{Values: []string{"sent"}}}}
+	o := outcome(c, 1, map[string]plan.Value{"sent": {Number: 1}})
+	o.Subject.Settings = map[string]string{"w": "majority: not honoured by this server: it stands alone", "j": "true"}
+	remarks := strings.Join(Build(run, []plan.Outcome{o})[0].Remarks, "\n")
+	if want := "a confirm means: w:majority (w majority: not honoured by this server: it stands alone)"; !strings.Contains(remarks, want) {
+		t.Errorf("remarks %q, want %q", remarks, want)
+	}
+}

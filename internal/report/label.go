@@ -18,9 +18,30 @@ func (l *labelled) add(c *cell) {
 		return
 	}
 	l.cells = append(l.cells, c)
-	if !slices.Contains(l.labels, c.cell.Label) {
-		l.labels = append(l.labels, c.cell.Label)
+	if label := c.label(); !slices.Contains(l.labels, label) {
+		l.labels = append(l.labels, label)
 	}
+}
+
+// notHonoured is how drivers begin what they say of a setting that the server takes and does not keep.
+const notHonoured = "not honoured by this server"
+
+// label is what a confirm was to mean in the cell, and what of that the server did not honour.
+func (c *cell) label() string {
+	label := c.cell.Label
+	var broken []string
+	for _, o := range c.outcomes {
+		for name, value := range o.Subject.Settings {
+			if text := name + " " + value; strings.Contains(value, notHonoured) && !slices.Contains(broken, text) {
+				broken = append(broken, text)
+			}
+		}
+	}
+	slices.Sort(broken)
+	if len(broken) > 0 {
+		label += " (" + strings.Join(broken, "; ") + ")"
+	}
+	return label
 }
 
 // remarks says what a confirm means, and where it means which if it differs: by one axis that tells them apart, or cell by cell.
@@ -51,7 +72,7 @@ func (l *labelled) places() map[string][]string {
 	}
 	where := map[string][]string{}
 	for _, c := range l.cells {
-		where[c.cell.Label] = append(where[c.cell.Label], c.name())
+		where[c.label()] = append(where[c.label()], c.name())
 	}
 	return where
 }
@@ -65,7 +86,7 @@ func (l *labelled) by(axis string) (where map[string][]string, ok bool) {
 		if len(on) == 0 {
 			return nil, false
 		}
-		at, label := on.String(), c.cell.Label
+		at, label := on.String(), c.label()
 		known, seen := of[at]
 		if seen && known != label {
 			return nil, false
