@@ -45,6 +45,7 @@ func (s *site) ports(n int) ([]int, error) {
 		if i < len(s.preferred) && s.preferred[i] != 0 && s.reserve(s.preferred[i]) {
 			ports[i] = s.preferred[i]
 		}
+		moved := ports[i] == 0 && i < len(s.preferred) && s.preferred[i] != 0
 		for try := 0; ports[i] == 0; try++ {
 			if try == 1000 {
 				return nil, fmt.Errorf("find %d free ports between 20000 and 32000", n)
@@ -52,6 +53,9 @@ func (s *site) ports(n int) ([]int, error) {
 			if port := 20000 + rand.IntN(12000); s.reserve(port) {
 				ports[i] = port
 			}
+		}
+		if moved {
+			fmt.Fprintf(s.out, "lab: port %d is taken, %d is used instead: matrices that ship have to be told, by --set\n", s.preferred[i], ports[i])
 		}
 	}
 	s.preferred = nil
