@@ -265,5 +265,9 @@ func (o *sweepOptions) record(ctx context.Context, id string) (plan.Run, error) 
 	again := runOptions{narrow: o.narrow, runs: o.runs, resume: id}
 	again.server.url = record.Plan().Source.Server
 	s, err := again.resumption(ctx)
-	return s.Run, err
+	if err != nil {
+		id = record.Plan().ID
+		return plan.Run{}, fmt.Errorf("sweep by the record of %s, or use a matrix with its brokers: ctl sweep --run %s FILE: %w", id, id, err)
+	}
+	return s.Run, nil
 }
