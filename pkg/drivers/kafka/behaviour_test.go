@@ -225,3 +225,20 @@ func TestTooLargeBody(t *testing.T) {
 		}
 	})
 }
+
+// Nobody answers a message of fire-and-forget, and so nobody would keep those of several connections in order.
+func TestOrderWithoutConfirms(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
+		_, got := r.consumer(func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval, s.Prefetch = drivers.AckInterval, time.Second, 0 }, nil)
+		p, _ := r.publisher(drivers.FireAndForget)
+		sent := numbers(0, 30_000)
+		r.send(p, sent...)
+		eventually(t, "every message", func() bool { return len(got.received()) == len(sent) })
+		for i, body := range got.received() {
+			if body != sent[i] {
+				t.Fatalf("message %d is %q, not %q", i, body, sent[i])
+			}
+		}
+	})
+}

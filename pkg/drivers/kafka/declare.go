@@ -50,7 +50,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Streams:           true,
 			CopiesBody:        true, // into batches
 		},
-		Promises: promises(&o, use),
+		Promises: promises(&o),
 		Unfit:    unfit(&o, use),
 		Notes:    notes(&o, use),
 		Label:    label(&o, use),
@@ -59,16 +59,14 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 
 // promises holds a broker to what it confirms as long as a copy of it is left: an in-sync replica becomes the next leader, and a
 // single copy comes back with its broker. With acks 1 the leader's copy may be the only one, and be cut off when another one takes over.
-func promises(o *options, use drivers.Use) drivers.Promises {
+func promises(o *options) drivers.Promises {
 	return drivers.Promises{
 		ConfirmedKept: (o.acks == acksAll || o.acks == 1 && o.ReplicationFactor == 1) && !o.forgets(),
 		// A leader that cannot take a message sent with acks 0 has no way to say so but to break the connection, or none at all.
 		SentKept: false,
 		// Nothing is sent twice, and partitions change hands at what was committed.
 		NoDuplicates: true,
-		// kafka-go takes a connection for free as soon as a request with acks 0 is written, and the next request may take another one: the
-		// broker then appends in either order (seen: a quarter of the messages at full speed).
-		Ordered: o.Client != kafkaGo || o.acksFor(use.Mode.Confirmed()) != 0,
+		Ordered:      true,
 	}
 }
 
@@ -117,9 +115,6 @@ func notes(o *options, use drivers.Use) []string {
 	}
 	if use.Consumers > 0 && use.Ack == drivers.AckInterval && use.Prefetch > 0 {
 		all = append(all, fmt.Sprintf("with acks at an interval no more than the prefetch, %d messages, is received in an interval; prefetch 0 bounds nothing", use.Prefetch))
-	}
-	if o.Client == kafkaGo && !use.Mode.Confirmed() {
-		all = append(all, `without confirms client "kafka-go" does not keep messages in order; "franz" does`)
 	}
 	if !use.Persistent {
 		all = append(all, "Kafka writes every message to its log, persistent or not")

@@ -41,7 +41,7 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.Publis
 		linger = 0
 	}
 	options := append(s.franzOptions(clientID),
-		kgo.Dialer(l.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(metadataEvery), kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.Dialer(l.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife), kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.DefaultProduceTopicAlways(), kgo.DefaultProduceTopic(c.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.std()), kgo.RecordDeliveryTimeout(o.ConfirmTimeout.std()+linger),
 		kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(o.ConfirmTimeout.std()),

@@ -35,7 +35,7 @@ func (s *franzSource) start(ctx context.Context) error {
 	o := &s.c.session.options
 	var err error
 	s.library, err = kgo.NewClient(append(s.c.session.franzOptions(s.c.id),
-		kgo.Dialer(s.c.link.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(metadataEvery), kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.Dialer(s.c.link.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife), kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.RetryTimeout(patience), kgo.RequestTimeoutOverhead(patience),
 		kgo.ConsumerGroup(s.c.group), kgo.ConsumeTopics(s.c.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.Balancers(kgo.RangeBalancer()),
 		kgo.SessionTimeout(o.SessionTimeout.std()), kgo.RebalanceTimeout(max(rebalancing, o.SessionTimeout.std())), kgo.HeartbeatInterval(o.Heartbeat.std()),

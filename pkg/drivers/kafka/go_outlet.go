@@ -45,6 +45,8 @@ type queue struct {
 // sender sends what waits for the partitions that one broker leads.
 type sender struct {
 	out        *goOutlet
+	leader     string  // its address
+	conn       *goConn // nil until it is needed, of a publisher of one message
 	partitions []int32
 	next       int // partition to begin with, so that none starves
 	waiting    bool
@@ -52,7 +54,8 @@ type sender struct {
 	batches    []*batch // of the request under way
 }
 
-func newGoOutlet(c *goClient, spec drivers.PublisherSpec, leaders []int32) *goOutlet {
+// newGoOutlet makes an outlet with a sender for each leader; start begins their work.
+func newGoOutlet(c *goClient, spec drivers.PublisherSpec, leaders []string) *goOutlet {
 	o := &c.session.options
 	confirmed := spec.Mode.Confirmed()
 	out := &goOutlet{
@@ -63,22 +66,25 @@ func newGoOutlet(c *goClient, spec drivers.PublisherSpec, leaders []int32) *goOu
 	if spec.Mode == drivers.ConfirmEach || perMessage(spec.Mode) {
 		out.linger = 0
 	}
-	byLeader := map[int32]*sender{}
+	byLeader := map[string]*sender{}
 	for partition, leader := range leaders {
 		s := byLeader[leader]
 		if s == nil {
-			s = &sender{out: out, wake: make(chan struct{}, 1)}
+			s = &sender{out: out, leader: leader, wake: make(chan struct{}, 1)}
 			byLeader[leader] = s
 			out.all = append(out.all, s)
 		}
 		s.partitions = append(s.partitions, int32(partition))
 		out.senders[partition] = s
 	}
-	for _, s := range out.all {
-		out.wg.Go(s.run)
-	}
-	c.link.watch(out, func(err error) { out.shut(err) })
 	return out
+}
+
+func (o *goOutlet) start() {
+	for _, s := range o.all {
+		o.wg.Go(s.run)
+	}
+	o.client.link.watch(o, o.shut)
 }
 
 func (o *goOutlet) send(ctx context.Context, partition int32, m drivers.Message) error {
@@ -177,20 +183,35 @@ func (s *sender) run() {
 		ripens, over := s.collect(), s.out.over != nil
 		s.waiting = len(s.batches) == 0 && !over
 		s.out.mu.Unlock()
-		switch {
-		case len(s.batches) > 0:
+		if len(s.batches) > 0 {
 			s.deliver()
-		case over:
-			return
-		case ripens > 0:
-			timer.Reset(ripens)
-			select {
-			case <-s.wake:
-			case <-timer.C:
-			}
-		default:
-			<-s.wake
+			continue
 		}
+		if over {
+			return
+		}
+		quiet := ripens == 0
+		if quiet {
+			ripens = signOfLife
+		}
+		timer.Reset(ripens)
+		select {
+		case <-s.wake:
+		case <-timer.C:
+			if quiet {
+				s.greet()
+			}
+		}
+	}
+}
+
+// greet finds out whether the broker is still there.
+func (s *sender) greet() {
+	if s.conn == nil {
+		return
+	}
+	if err := s.conn.greet(); err != nil {
+		s.out.client.link.broke(fmt.Errorf("greet %s: %w", s.leader, err))
 	}
 }
 
@@ -241,15 +262,12 @@ func (o *goOutlet) unripe(b *batch) time.Duration {
 	return max(0, o.linger-time.Since(b.began))
 }
 
-// deliver sends the batches and settles them. Of those that were on their way when the link broke, the library may still
-// hold a reference: they are not used again.
+// deliver sends the batches and settles them.
 func (s *sender) deliver() {
 	o := s.out
 	l := o.client.link
-	errs, err := []error(nil), error(nil)
-	if l.over.Load() {
-		err = drivers.ErrClosed
-	} else if errs, err = o.client.produce(o.acks, s.batches); err != nil {
+	errs, err := s.produce()
+	if err != nil {
 		l.broke(fmt.Errorf("publish: %w", err))
 		err = fmt.Errorf("%w: %w", drivers.ErrClosed, err)
 	}
@@ -260,15 +278,28 @@ func (s *sender) deliver() {
 			o.settle(b, err)
 		}
 	}
-	if err != nil {
-		return
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, b := range s.batches {
 		b.reset()
 		o.free = append(o.free, b)
 	}
+}
+
+func (s *sender) produce() ([]error, error) {
+	c := s.out.client
+	if c.link.over.Load() {
+		return nil, drivers.ErrClosed
+	}
+	if s.conn == nil {
+		ctx, cancel := context.WithTimeout(c.link.ctx, c.session.options.ConfirmTimeout.std())
+		defer cancel()
+		var err error
+		if s.conn, err = c.session.goDial(ctx, c.link, s.leader); err != nil {
+			return nil, err
+		}
+	}
+	return c.produce(s.conn, s.out.acks, s.batches)
 }
 
 // settle tells what became of a batch's messages.

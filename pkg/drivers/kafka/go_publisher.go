@@ -2,14 +2,16 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"time"
 
-	kafka "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/compress"
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/listoffsets"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -17,12 +19,12 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// metadataEvery is how old what clients know of a cluster gets, at most. It is also how soon a link finds out that it broke while
-// nothing was sent.
-const metadataEvery = 4 * time.Second
-
-// idle is after how long a library closes a connection that is not used: before brokers do, who by themselves wait for ten minutes.
-const idle = 9 * time.Minute
+const (
+	// signOfLife is how often the libraries ask a broker something when there is nothing to send, and so how soon a link finds out that it broke.
+	signOfLife = 4 * time.Second
+	// idle is after how long franz-go closes a connection that is not used: before brokers do, who by themselves wait for ten minutes.
+	idle = 9 * time.Minute
+)
 
 // compression is what the libraries call one.
 type compression struct {
@@ -38,106 +40,117 @@ var compressions = map[string]compression{
 	"zstd":   {protocol.Attributes(compress.Zstd), kgo.ZstdCompression()},
 }
 
-// goClient is kafka-go's transport: a pool that opens a connection to a broker for each request that is under way at the same time.
-// Lockstep's outlets keep one request under way to each leader. The library's Writer is not used: it can be told to flush by time
-// alone, costs about three times as much for each message, and says of a batch that failed only that it failed.
+// goClient publishes by kafka-go's requests, over a connection of its own to each leader. The library's Writer is not used: it flushes by
+// time alone, costs more for each message, and divides each partition's batches into requests of their own. Nor is its Transport: requests that
+// are not answered may go over several of its connections, and overtake each other.
 type goClient struct {
-	session   *session
-	link      *link
-	transport *kafka.Transport
-	address   net.Addr
-	topic     string
+	session *session
+	link    *link
+	topic   string
 }
 
 func (s *session) newGoClient(_ context.Context, l *link, spec drivers.PublisherSpec) (client, error) {
-	topic := topicName(spec.Topology, spec.Queue)
-	return &goClient{
-		session: s, link: l, address: kafka.TCP(s.options.Brokers...), topic: topic,
-		transport: &kafka.Transport{
-			Dial: l.dial, ClientID: clientID, SASL: s.sasl, MetadataTTL: metadataEvery, MetadataTopics: []string{topic},
-			DialTimeout: s.options.ConfirmTimeout.std(), IdleTimeout: idle, Context: l.ctx,
-		},
-	}, nil
+	return &goClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue)}, nil
 }
 
-func (c *goClient) close() {
-	c.link.close()
-	c.transport.CloseIdleConnections()
-}
+func (c *goClient) close() { c.link.close() }
 
-// outlet asks who leads the partitions and, but for a single message, whether they are there.
+// outlet asks who leads the partitions and, but for a single message, connects to the leaders.
 func (c *goClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (outlet, error) {
 	leaders, err := c.leaders(ctx)
 	if err != nil {
 		return nil, err
 	}
+	o := newGoOutlet(c, spec, leaders)
 	if !perMessage(spec.Mode) {
-		if err := c.knock(ctx); err != nil {
-			return nil, err
+		for _, s := range o.all {
+			if err := c.connect(ctx, s); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return newGoOutlet(c, spec, leaders), nil
+	o.start()
+	return o, nil
 }
 
-// leaders lists the leader of each partition, from what the transport knows, by which it will find its way.
-func (c *goClient) leaders(ctx context.Context) ([]int32, error) {
-	response, err := c.transport.RoundTrip(ctx, c.address, &metadata.Request{TopicNames: []string{c.topic}})
+// leaders lists the address of each partition's leader, as the first broker that answers knows them.
+func (c *goClient) leaders(ctx context.Context) ([]string, error) {
+	var errs []error
+	for _, address := range c.session.options.Brokers {
+		conn, err := c.session.goDial(ctx, c.link, address)
+		if err == nil {
+			defer func() { _ = conn.Close() }()
+			return c.ask(ctx, conn, address)
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (c *goClient) ask(ctx context.Context, conn *goConn, address string) ([]string, error) {
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	answer, err := conn.ask(&metadata.Request{TopicNames: []string{c.topic}})
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for metadata: %w", c.address, err)
+		return nil, fmt.Errorf("ask %s for topic %s: %w", address, c.topic, err)
 	}
-	topics := response.(*metadata.Response).Topics
-	if len(topics) != 1 {
-		return nil, fmt.Errorf("ask %s for topic %s: it answers with %d topics", c.address, c.topic, len(topics))
+	response := answer.(*metadata.Response)
+	at := slices.IndexFunc(response.Topics, func(t metadata.ResponseTopic) bool { return t.Name == c.topic })
+	if at < 0 {
+		return nil, fmt.Errorf("ask %s for topic %s: the answer is of other topics", address, c.topic)
 	}
-	if err := failure(topics[0].ErrorCode, nil); err != nil {
-		return nil, fmt.Errorf("ask %s for topic %s: %w", c.address, c.topic, err)
+	topic := response.Topics[at]
+	if err := failure(topic.ErrorCode, nil); err != nil {
+		return nil, fmt.Errorf("ask %s for topic %s: %w", address, c.topic, err)
 	}
-	leaders := make([]int32, c.session.options.Partitions)
-	for i := range leaders {
-		at := slices.IndexFunc(topics[0].Partitions, func(p metadata.ResponsePartition) bool { return int(p.PartitionIndex) == i })
-		if at < 0 {
-			return nil, fmt.Errorf("topic %s has %d partitions, not %d", c.topic, len(topics[0].Partitions), len(leaders))
+	leaders := make([]string, c.session.options.Partitions)
+	for _, p := range topic.Partitions {
+		for _, b := range response.Brokers {
+			if b.NodeID == p.LeaderID && int(p.PartitionIndex) < len(leaders) {
+				leaders[p.PartitionIndex] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+			}
 		}
-		p := topics[0].Partitions[at]
-		if err := failure(p.ErrorCode, nil); err != nil || p.LeaderID < 0 {
-			return nil, fmt.Errorf("partition %d of topic %s has no leader: %w", i, c.topic, err)
-		}
-		leaders[i] = p.LeaderID
+	}
+	if p := slices.Index(leaders, ""); p >= 0 {
+		return nil, fmt.Errorf("partition %d of topic %s has no leader", p, c.topic)
 	}
 	return leaders, nil
 }
 
-// knock has every leader answer once.
-func (c *goClient) knock(ctx context.Context) error {
-	asked := make([]kafka.OffsetRequest, c.session.options.Partitions)
-	for i := range asked {
-		asked[i] = kafka.LastOffsetOf(i)
-	}
-	library := kafka.Client{Addr: c.address, Transport: c.transport}
-	response, err := library.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{c.topic: asked}})
+// connect gives a sender its connection, and has the broker say that it leads the sender's partitions.
+func (c *goClient) connect(ctx context.Context, s *sender) error {
+	conn, err := c.session.goDial(ctx, c.link, s.leader)
 	if err != nil {
-		return fmt.Errorf("ask the leaders of topic %s: %w", c.topic, err)
+		return err
 	}
-	for _, p := range response.Topics[c.topic] {
-		if p.Error != nil {
-			return fmt.Errorf("ask the leader of partition %d of topic %s: %w", p.Partition, c.topic, p.Error)
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	topic := listoffsets.RequestTopic{Topic: c.topic}
+	for _, p := range s.partitions {
+		topic.Partitions = append(topic.Partitions, listoffsets.RequestPartition{Partition: p, CurrentLeaderEpoch: -1, Timestamp: -1})
+	}
+	answer, err := conn.ask(&listoffsets.Request{ReplicaID: -1, Topics: []listoffsets.RequestTopic{topic}})
+	if err != nil {
+		return fmt.Errorf("ask %s where partitions of topic %s end: %w", s.leader, c.topic, err)
+	}
+	for _, t := range answer.(*listoffsets.Response).Topics {
+		for _, p := range t.Partitions {
+			if err := failure(p.ErrorCode, nil); err != nil {
+				return fmt.Errorf("ask %s where partition %d of topic %s ends: %w", s.leader, p.Partition, c.topic, err)
+			}
 		}
 	}
+	s.conn = conn
 	return nil
 }
 
-// produce sends batches whose partitions have one leader, and gives the error of each, in their order. The other error is that of all.
-func (c *goClient) produce(acks int16, batches []*batch) ([]error, error) {
-	timeout := c.session.options.ConfirmTimeout.std()
-	ctx, cancel := context.WithTimeout(c.link.ctx, timeout)
-	defer cancel()
+// produce sends batches to the leader of their partitions, and gives the error of each, in their order. The other error is that of all.
+func (c *goClient) produce(conn *goConn, acks int16, batches []*batch) ([]error, error) {
 	attributes := compressions[c.session.options.Compression].goes
 	partitions := make([]produce.RequestPartition, len(batches))
 	for i, b := range batches {
 		partitions[i] = produce.RequestPartition{Partition: b.partition, RecordSet: protocol.RecordSet{Attributes: attributes, Records: b}}
 	}
-	answer, err := c.transport.RoundTrip(ctx, c.address, &produce.Request{
-		Acks: acks, Timeout: int32(timeout.Milliseconds()), Topics: []produce.RequestTopic{{Topic: c.topic, Partitions: partitions}},
+	answer, err := conn.ask(&produce.Request{
+		Acks: acks, Timeout: int32(conn.timeout.Milliseconds()), Topics: []produce.RequestTopic{{Topic: c.topic, Partitions: partitions}},
 	})
 	if err != nil {
 		return nil, err

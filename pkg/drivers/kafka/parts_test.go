@@ -110,7 +110,7 @@ func TestPromisesAndLabels(t *testing.T) {
 }
 
 func TestRelease(t *testing.T) {
-	for level, want := range map[int16]string{7: "3.3", 19: "3.7", 25: "4.0", 27: "4.1", 30: "4.3", 31: "4.4", 40: "after 4.4"} {
+	for level, want := range map[int16]string{7: "3.3", 19: "3.7", 25: "4.0", 27: "4.1", 30: "4.3", 31: "4.4", 33: "4.4", 40: "after 4.4"} {
 		if got := release(level); got != want {
 			t.Errorf("level %d is of release %q, want %q", level, got, want)
 		}

@@ -34,9 +34,9 @@ type seat struct {
 }
 
 // join gives a client as the spec's connection number says, and what is to be called when its user has ended. Publishers of one number
-// and one queue share a client; what that means for connections is the library's affair.
+// and one queue share a client of franz-go, and its connections; with kafka-go each has its own.
 func (s *session) join(ctx context.Context, spec drivers.PublisherSpec) (*seated, func(), error) {
-	if spec.Connection == drivers.Exclusive {
+	if spec.Connection == drivers.Exclusive || s.options.Client == kafkaGo {
 		c, err := s.client(ctx, spec)
 		if err != nil {
 			return nil, nil, err

@@ -1,0 +1,105 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/apiversions"
+	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
+	"github.com/segmentio/kafka-go/protocol/saslhandshake"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// goConn is one connection to one broker by kafka-go's protocol. One goroutine uses it, for one request at a time.
+type goConn struct {
+	*protocol.Conn
+	timeout time.Duration
+}
+
+// goDial connects over the link, agrees on versions and signs in, until ctx ends.
+func (s *session) goDial(ctx context.Context, l *link, address string) (*goConn, error) {
+	raw, err := l.dial(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to Kafka at %s: %w", address, err)
+	}
+	c := &goConn{Conn: protocol.NewConn(raw, clientID), timeout: s.options.ConfirmTimeout.std()}
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	err = c.greet()
+	if err == nil && s.sasl != nil {
+		err = c.signIn(ctx, s.sasl, address)
+	}
+	if !stop() {
+		err = errors.Join(ctx.Err(), err)
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("connect to Kafka at %s: %w", address, explain(err))
+	}
+	return c, nil
+}
+
+// ask sends a request and waits for the answer, if it is one that is answered.
+func (c *goConn) ask(request protocol.Message) (protocol.Message, error) {
+	if err := c.SetDeadline(time.Now().Add(c.timeout)); err != nil {
+		return nil, err
+	}
+	return c.RoundTrip(request)
+}
+
+// greet asks which versions of requests the broker knows. It is also a sign of life.
+func (c *goConn) greet() error {
+	answer, err := c.ask(&apiversions.Request{})
+	if err != nil {
+		return err
+	}
+	response := answer.(*apiversions.Response)
+	if err := failure(response.ErrorCode, nil); err != nil {
+		return fmt.Errorf("agree on versions: %w", err)
+	}
+	versions := make(map[protocol.ApiKey]int16, len(response.ApiKeys))
+	for _, k := range response.ApiKeys {
+		key := protocol.ApiKey(k.ApiKey)
+		versions[key] = key.SelectVersion(k.MinVersion, k.MaxVersion)
+	}
+	c.SetVersions(versions)
+	return nil
+}
+
+func (c *goConn) signIn(ctx context.Context, mechanism sasl.Mechanism, address string) error {
+	answer, err := c.ask(&saslhandshake.Request{Mechanism: mechanism.Name()})
+	if err != nil {
+		return err
+	}
+	if err := failure(answer.(*saslhandshake.Response).ErrorCode, nil); err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	machine, words, err := mechanism.Start(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host, Port: number}))
+	for done := false; err == nil && !done; {
+		if answer, err = c.ask(&saslauthenticate.Request{AuthBytes: words}); err != nil {
+			break
+		}
+		said := answer.(*saslauthenticate.Response)
+		if err = failure(said.ErrorCode, &said.ErrorMessage); err == nil {
+			done, words, err = machine.Next(ctx, said.AuthBytes)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = kerr.SaslAuthenticationFailed // brokers may say so by hanging up
+	}
+	return err
+}
