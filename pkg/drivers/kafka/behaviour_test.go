@@ -2,8 +2,10 @@ package kafka
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -238,6 +240,53 @@ func TestOrderWithoutConfirms(t *testing.T) {
 		for i, body := range got.received() {
 			if body != sent[i] {
 				t.Fatalf("message %d is %q, not %q", i, body, sent[i])
+			}
+		}
+	})
+}
+
+// Threads of one cell connect side by side, each a rebalancing for those before it.
+func TestManyConsumersJoinAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		const n = 8
+		r := setUp(t, at(t, single, fmt.Sprintf(`{"client": %q, "partitions": %d}`, client, n)))
+		var all [n]heard
+		var connected [n]drivers.Consumer
+		var errs [n]error
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				connected[i], errs[i] = r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10,
+					Ack: drivers.AckEach, OnClosed: all[i].closed}, all[i].take)
+			})
+		}
+		wg.Wait()
+		for i, c := range connected {
+			if errs[i] != nil {
+				t.Errorf("consumer %d: %v", i, errs[i])
+				continue
+			}
+			defer func() { _ = c.Close() }()
+		}
+		p, _ := r.publisher(drivers.ConfirmWindow)
+		sent := numbers(0, 10*n)
+		r.send(p, sent...)
+		received := func() (got []string) {
+			for i := range all {
+				got = append(got, all[i].received()...)
+			}
+			return got
+		}
+		eventually(t, "every message", func() bool { return len(received()) >= len(sent) })
+		got := received()
+		slices.Sort(got)
+		slices.Sort(sent)
+		if !slices.Equal(got, sent) {
+			t.Errorf("%d messages of %d sent, %d different", len(got), len(sent), len(slices.Compact(got)))
+		}
+		for i := range all {
+			if all[i].broken != nil {
+				t.Errorf("link %d broke: %v", i, all[i].broken)
 			}
 		}
 	})
