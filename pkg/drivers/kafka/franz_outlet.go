@@ -92,7 +92,8 @@ func (o *franzOutlet) settle(r *record, err error) {
 	}
 }
 
-// verdict is made once for all records of a batch.
+// verdict is made once for all records of a batch. With a batch that a broker refused, the library fails all that follows it in the partition: what
+// of that was under way may have been kept all the same.
 func (o *franzOutlet) verdict(err error) error {
 	if o.cause != err {
 		o.cause, o.said = err, verdict(o.client.link, err)
