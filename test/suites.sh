@@ -35,9 +35,9 @@ standins() {
 {
 	suite "parts" "$go" test -race -shuffle=on -timeout 10m ./internal/... ./matrices/...
 	suite "stand-ins" standins
-	suite "drivers" with_lab $brokers -- "$go" test -race -timeout 15m ./pkg/...
+	suite "drivers" with_lab $brokers -- "$go" test -race -timeout 25m ./pkg/...
 	# One package after the other: some of them kill brokers.
-	suite "programs" with_lab all tools -- "$go" test -race -p 1 -timeout 20m $programs
+	suite "programs" with_lab all tools -- "$go" test -race -p 1 -timeout 40m $programs
 }
 
 echo "=== time of each suite$times"
