@@ -26,9 +26,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceCluster(t *testing.T) {
 	for _, client := range []string{kafkaGo, franz} {
 		t.Run(client, func(t *testing.T) {
-			h := harness(at(t, cluster, `{"client": "`+client+`", "replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 3}`), "")
-			h.Slow = true
-			drivertest.Run(t, h)
+			drivertest.Run(t, harness(at(t, cluster, `{"client": "`+client+`", "replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 3}`), ""))
 		})
 	}
 }
