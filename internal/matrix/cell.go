@@ -248,11 +248,7 @@ func normalise(tree map[string]any) {
 		}
 		sub["latency"] = latency
 	}
-	if p, ok := tree["publishers"].(map[string]any); ok {
-		if n, ok := p["batch"].(float64); ok {
-			p["batch"] = map[string]any{"least": n, "most": n}
-		}
-	}
+	normaliseShape(tree)
 	if labels, ok := tree["labels"].(map[string]any); ok {
 		for k, v := range labels {
 			labels[k] = trimQuotes(quote(v))

@@ -55,12 +55,23 @@ func (m *Matrix) defaults(tree map[string]any, combo []int) map[string]any {
 func clone(tree map[string]any) map[string]any {
 	out := make(map[string]any, len(tree))
 	for k, v := range tree {
-		if sub, ok := v.(map[string]any); ok {
-			v = clone(sub)
-		}
-		out[k] = v
+		out[k] = cloneValue(v)
 	}
 	return out
+}
+
+func cloneValue(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		return clone(v)
+	case []any:
+		list := make([]any, len(v))
+		for i, x := range v {
+			list[i] = cloneValue(x)
+		}
+		return list
+	}
+	return v
 }
 
 // overlay returns base with the values of over in place of its own; what is unsettled there is left out.

@@ -27,24 +27,31 @@ const (
 	Skewed      Flag = "skewed"       // agents did not start together
 	Degraded    Flag = "degraded"     // only some of the agents
 	Clipped     Flag = "clipped"      // samples beyond the histogram's range
+	NotSteady   Flag = "not-steady"   // warm-up: auto found no steady state
 )
 
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.
 type Value struct {
 	Number float64 `json:"-"`
-	NA     string  `json:"na,omitempty"` // why there is no number: "fire-and-forget", "no consumers", "backlog"
-	Flags  []Flag  `json:"flags,omitempty"`
+	// Bound is how far the truth may be from Number, either way, because of the clocks; in the value's unit, 0 where they do not matter.
+	Bound float64 `json:"bound,omitempty"`
+	// Over is how many samples were beyond the histogram's range, where Number is a quantile that lies there: more than Number.
+	Over  uint64 `json:"over,omitempty"`
+	NA    string `json:"na,omitempty"` // why there is no number: "fire-and-forget", "no consumers", "backlog"
+	Flags []Flag `json:"flags,omitempty"`
 }
 
 type valueJSON struct {
 	Number *float64 `json:"number,omitempty"`
+	Bound  float64  `json:"bound,omitempty"`
+	Over   uint64   `json:"over,omitempty"`
 	NA     string   `json:"na,omitempty"`
 	Flags  []Flag   `json:"flags,omitempty"`
 }
 
 // MarshalJSON writes a number, zero included, or why there is none.
 func (v Value) MarshalJSON() ([]byte, error) {
-	out := valueJSON{NA: v.NA, Flags: v.Flags}
+	out := valueJSON{Bound: v.Bound, Over: v.Over, NA: v.NA, Flags: v.Flags}
 	if v.NA == "" {
 		out.Number = &v.Number
 	}
@@ -57,7 +64,7 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &in); err != nil {
 		return fmt.Errorf("read value: %w", err)
 	}
-	*v = Value{NA: in.NA, Flags: in.Flags}
+	*v = Value{Bound: in.Bound, Over: in.Over, NA: in.NA, Flags: in.Flags}
 	if in.Number != nil {
 		v.Number = *in.Number
 	}
@@ -83,6 +90,48 @@ type Outcome struct {
 	Started    time.Time        `json:"started"`
 	Ended      time.Time        `json:"ended"`
 	Measured   Duration         `json:"measured"` // what rates are per
+	// Cut is how much of the load before the measurement was cut off as warm-up, where that was found out (warmup: "auto").
+	Cut    Duration       `json:"cut,omitempty"`
+	Clocks []ClockPair    `json:"clocks,omitempty"` // agents that share the cell and read different clocks
+	Search *SearchResult  `json:"search,omitempty"`
+	Groups []GroupOutcome `json:"groups,omitempty"` // the parts that Values and Ledger are the sum of
+}
+
+// ClockPair is how well the clocks of two agents of a task were known.
+type ClockPair struct {
+	Publisher string   `json:"publisher"`
+	Consumer  string   `json:"consumer"`
+	Offset    Duration `json:"offset"` // consumer's clock minus publisher's, beyond the agreed start, in the middle of the measurement
+	Bound     Duration `json:"bound"`  // the most that the corrected times may be wrong, either way, at any time of the measurement
+	Drift     float64  `json:"drift"`  // parts per million
+}
+
+// SearchResult is what a search for capacity tried, and found.
+type SearchResult struct {
+	Capacity float64 `json:"capacity"` // the rate that held in every verification; 0: none did
+	Fails    float64 `json:"fails"`    // the lowest rate at which the condition failed; 0: none did, up to the most
+	Verified bool    `json:"verified"`
+	Why      string  `json:"why,omitempty"` // why there is no better answer: the limit of steps, the highest rate that may be tried
+	Steps    []Step  `json:"steps"`         // in the order of time
+}
+
+// Step is one rate that a search tried.
+type Step struct {
+	Rate   float64          `json:"rate"`   // that was asked for
+	Try    string           `json:"try"`    // the try of the task that holds its record
+	Kind   string           `json:"kind"`   // "bracket", "bisect" or "verify"
+	Holds  bool             `json:"holds"`  // whether the condition held
+	Why    string           `json:"why"`    // the part of the condition that failed, with its value
+	Values map[string]Value `json:"values"` // send.rate, receive.rate and the quantiles of the latencies
+}
+
+// GroupOutcome is what came of one group of a cell.
+type GroupOutcome struct {
+	Name     string           `json:"name"`
+	Values   map[string]Value `json:"values"`
+	Ledger   Ledger           `json:"ledger"`
+	Reasons  []string         `json:"reasons,omitempty"`
+	Warnings []string         `json:"warnings,omitempty"`
 }
 
 // Ledger is the exact account of a task's messages. Received, Lost, Undrained, Unknown, Duplicated and Reordered are summed over the subscriptions.

@@ -31,12 +31,19 @@ const (
 	BindingErrors                   // calls to make or remove one that failed
 	BindingSent                     // messages through them: accepted by Publish
 	BindingReceived                 // messages through them: all deliveries
+	Timeouts                        // of PublishErrors and of refused connections: a deadline passed
+	ClosedErrors                    // of PublishErrors: the link was gone
+	Nacked                          // deliveries that a consumer refused (consumers.nack); they are not in Received
+	Joins                           // publishers and consumers that joined (presence), beside those there from the start
+	Leaves                          // that left
+	SpinNanos                       // processor time that pacing spent waiting without sleeping
 	numCounters
 )
 
 var counterNames = [numCounters]string{"sent", "sentBytes", "confirmed", "rejected", "unconfirmed", "returned", "publishErrors",
 	"portsExhausted", "received", "receivedBytes", "unique", "duplicated", "reordered", "redelivered", "corrupt", "foreign",
-	"reconnects", "connBlockedNanos", "unsent", "bindingsMade", "bindingsRemoved", "bindingErrors", "bindingSent", "bindingReceived"}
+	"reconnects", "connBlockedNanos", "unsent", "bindingsMade", "bindingsRemoved", "bindingErrors", "bindingSent", "bindingReceived",
+	"timeouts", "closedErrors", "nacked", "joins", "leaves", "spinNanos"}
 
 // Series names one of a window's latency distributions.
 type Series uint8
@@ -50,10 +57,15 @@ const (
 	Blocked                      // how long the broker kept the publisher from sending
 	Binding                      // call that makes a binding to the broker's word
 	BindingMessage               // send call to receipt of messages through a new binding, less the first received
+	SendFailed                   // send call to refusal, error or loss of the link: what is kept out of Send
+	Pacing                       // by how much the time between two sends is off the time between their due times (open loop, not blocked)
+	GCPause                      // of the agent's process: each stop of the world
+	Scheduling                   // of the agent's process: how long goroutines that could run waited for a processor
 	numSeries
 )
 
-var seriesNames = [numSeries]string{"send", "sendDue", "processing", "lateness", "blocked", "binding", "bindingMessage"}
+var seriesNames = [numSeries]string{"send", "sendDue", "processing", "lateness", "blocked", "binding", "bindingMessage",
+	"sendFailed", "pacing", "gcPause", "scheduling"}
 
 // SetKind names what the sequence numbers of a Set have in common.
 type SetKind uint8

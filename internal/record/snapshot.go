@@ -24,6 +24,31 @@ type HostSample struct {
 	HasBroker bool    `json:"hasBroker,omitempty"` // the broker's process runs on this host and was found
 }
 
+// ClockSample is what an agent knows of its clock at a time: the reference's reading is its own less Offset, give or take Bound.
+type ClockSample struct {
+	At        int64   `json:"at"`        // nanoseconds since T0
+	Reference string  `json:"reference"` // id of the clock that all agents of the task compare theirs with
+	Offset    int64   `json:"offset"`    // ns, own reading minus the reference's
+	Bound     int64   `json:"bound"`     // ns
+	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows
+	Applied   int64   `json:"applied"`   // ns that were added to this agent's times at At before they were compared with another clock's
+}
+
+// Kinds of Gap.
+const (
+	GapConfirm = "confirm" // no message was confirmed
+	GapReceipt = "receipt" // no message was received
+)
+
+// Gap is a time in which one publisher or consumer saw nothing of a kind though it waited for it. What all of them have in common is the
+// cell's.
+type Gap struct {
+	Kind  string `json:"kind"`
+	Owner int    `json:"owner"` // the publisher's number; of consumers: subscription·2²⁰ + number
+	From  int64  `json:"from"`  // ns since T0
+	To    int64  `json:"to"`
+}
+
 // Part is what an engine has recorded since it was asked last. The Last times are not increments: they are the latest so far, 0 for none.
 type Part struct {
 	Windows                            []Window
@@ -32,6 +57,7 @@ type Part struct {
 	Bindings                           []BindingReceipt
 	LastSend, LastConfirm, LastReceipt int64
 	Skew                               time.Duration // actual minus agreed start
+	Gaps                               []Gap
 }
 
 // Snapshot is one increment of one agent's record, as it travels and is stored (JSON). (Agent, Seq) is unique within a task; snapshots may
@@ -53,7 +79,9 @@ type Snapshot struct {
 	LastSend    int64            `json:"lastSend,omitempty"` // latest so far, 0 for none
 	LastConfirm int64            `json:"lastConfirm,omitempty"`
 	LastReceipt int64            `json:"lastReceipt,omitempty"`
-	Skew        time.Duration    `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
+	Skew        time.Duration    `json:"skew,omitempty"` // nanoseconds, actual minus agreed start
+	Clocks      []ClockSample    `json:"clocks,omitempty"`
+	Gaps        []Gap            `json:"gaps,omitempty"`
 	Final       bool             `json:"final,omitempty"` // the agent's last of this task
 }
 

@@ -1,0 +1,94 @@
+package matrix
+
+import (
+	"maps"
+	"slices"
+)
+
+// normaliseShape turns the short forms of a cell, and of its groups, into the fields of a workload.
+func normaliseShape(tree map[string]any) {
+	if tree["warmup"] == "auto" {
+		tree["warmup"] = "0s"
+		steady, ok := tree["steady"].(map[string]any)
+		if !ok {
+			steady = map[string]any{}
+			tree["steady"] = steady
+		}
+		steady["auto"] = true
+	}
+	groups, _ := tree["groups"].(map[string]any)
+	delete(tree, "groups")
+	var list []any
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		group, ok := groups[name].(map[string]any)
+		if !ok {
+			continue
+		}
+		whole := map[string]any{"name": name}
+		for _, part := range []string{"publishers", "consumers", "topology", "message"} {
+			base, _ := tree[part].(map[string]any)
+			own, _ := group[part].(map[string]any)
+			whole[part] = overlay(clone(base), clone(own))
+		}
+		normalisePart(whole)
+		list = append(list, whole)
+	}
+	if len(list) > 0 {
+		tree["groups"] = list
+	}
+	if faults, ok := tree["faults"].([]any); ok && len(faults) == 0 {
+		delete(tree, "faults")
+	}
+	normalisePart(tree)
+}
+
+// normalisePart does the short forms of publishers, consumers and message.
+func normalisePart(tree map[string]any) {
+	if p, ok := tree["publishers"].(map[string]any); ok {
+		if n, ok := p["batch"].(float64); ok {
+			p["batch"] = map[string]any{"least": n, "most": n}
+		}
+		if stages, ok := p["profile"].([]any); ok && len(stages) == 0 {
+			delete(p, "profile")
+		}
+	}
+	if c, ok := tree["consumers"].(map[string]any); ok {
+		if d, ok := c["process"].(string); ok {
+			c["process"] = map[string]any{"least": d, "most": d, "mean": "0s"}
+		}
+	}
+	if m, ok := tree["message"].(map[string]any); ok {
+		sizes(m)
+	}
+}
+
+// sizes turns a distribution of sizes into a list of shares, and size into the greatest of them.
+func sizes(message map[string]any) {
+	var shares []any
+	switch size := message["size"].(type) {
+	case map[string]any:
+		shares = []any{size}
+	case []any:
+		shares = size
+	default:
+		return
+	}
+	greatest := 0.0
+	for _, s := range shares {
+		share, ok := s.(map[string]any)
+		if !ok {
+			continue
+		}
+		if only, ok := share["size"]; ok {
+			delete(share, "size")
+			share["least"], share["most"] = only, only
+		}
+		if _, ok := share["weight"]; !ok {
+			share["weight"] = 1.0
+		}
+		if most, ok := share["most"].(float64); ok {
+			greatest = max(greatest, most)
+		}
+	}
+	message["size"], message["sizes"] = greatest, shares
+}

@@ -1,0 +1,160 @@
+package plan
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// What Publishers.Arrivals says of the times at which messages are due.
+const (
+	ArrivalsEven    = "even"    // evenly spaced over the whole cell
+	ArrivalsPoisson = "poisson" // each publisher a Poisson stream of its share of the rate
+)
+
+// Stage is a part of a rate profile. Stages follow each other from the beginning of the measurement, and begin again after the last;
+// warm-up runs at the first one's rate.
+type Stage struct {
+	For  Duration `json:"for"`
+	Rate float64  `json:"rate"`         // messages a second of the whole cell; 0 sends nothing
+	To   *float64 `json:"to,omitempty"` // the rate changes to this evenly over the stage; nil: it does not change
+}
+
+// Presence says when the publishers or consumers of a cell are there. The zero value is always. Times count from the beginning of the
+// measurement; everybody connects before the start all the same, so that a broker that cannot be reached fails the cell at once.
+type Presence struct {
+	From Duration `json:"from"` // they join then; 0: they are there from the start of warm-up
+	To   Duration `json:"to"`   // they leave then; 0: they stay to the end
+	// Stay and Away have each thread leave after Stay and join again after Away, over and over; the cycles of threads are spread evenly.
+	Stay Duration `json:"stay"`
+	Away Duration `json:"away"`
+}
+
+// Spread is a distribution of durations. The zero value is no time at all.
+type Spread struct {
+	Least Duration `json:"least"` // uniform from here …
+	Most  Duration `json:"most"`  // … to here
+	Mean  Duration `json:"mean"`  // above 0: exponential with this mean instead, cut at ten times the mean
+}
+
+// SizeShare is a part of a distribution of sizes: uniform from Least to Most bytes, envelope included, drawn with a probability proportional
+// to Weight.
+type SizeShare struct {
+	Least  int     `json:"least"`
+	Most   int     `json:"most"`
+	Weight float64 `json:"weight"`
+}
+
+// Payload is what the bodies hold behind the envelope. It is made on the agent, from the task's seed and the publisher's number.
+type Payload struct {
+	Kind   string  `json:"kind"`   // one of the constants
+	Repeat float64 `json:"repeat"` // PayloadCompressible: the part of each body that repeats
+	File   string  `json:"file"`   // PayloadFile: a path on the agent's host; bodies are cut out of it, one after the other
+}
+
+// The kinds of payload.
+const (
+	PayloadRandom       = "random"
+	PayloadCompressible = "compressible"
+	PayloadFile         = "file"
+)
+
+// Keys are the routing or partition keys of messages. The zero value gives each message another one.
+type Keys struct {
+	Count int     `json:"count"` // different keys, 0 … Count-1; 0: as many as messages
+	Skew  float64 `json:"skew"`  // Zipf: key k is drawn with a probability proportional to 1/(k+1)^Skew; 0 is uniform
+}
+
+// Steady is a warm-up that ends when the load has become steady, on all agents together.
+type Steady struct {
+	Auto  bool     `json:"auto,omitempty"` // Workload.Warmup is 0 then
+	Least Duration `json:"least"`          // it takes this long at least,
+	Most  Duration `json:"most"`           // and at most; then the measurement begins all the same, and is flagged not-steady
+}
+
+// Search looks for the highest rate at which a condition holds, in steps: it doubles the rate until the condition fails, then halves the
+// interval, then holds the rate that it found.
+type Search struct {
+	For     string   `json:"for"`     // SearchRate
+	While   string   `json:"while"`   // a Condition
+	From    float64  `json:"from"`    // the first rate, messages a second of the cell
+	Most    float64  `json:"most"`    // no rate above this is tried
+	Within  float64  `json:"within"`  // ends when the interval is at most this part of its lower end
+	Step    Duration `json:"step"`    // the measurement of each step
+	Repeats int      `json:"repeats"` // how often the rate found is then held, each for the cell's own measurement
+	Steps   int      `json:"steps"`   // most steps of all kinds together
+}
+
+// SearchRate is what Search.For can be.
+const SearchRate = "rate"
+
+// Fault is something that is done to the connections or to the broker while messages flow, and undone again.
+type Fault struct {
+	Kind string   `json:"kind"`         // one of the constants
+	At   Duration `json:"at"`           // since the measurement began
+	For  Duration `json:"for"`          // for how long; FaultCut of connections, FaultKill: until they may come back
+	On   string   `json:"on,omitempty"` // connections: "publishers", "consumers" or "all"
+	// Target names what an agent on the broker's host may disturb, as that agent was told at its start; empty: the fault is the client side's.
+	Target    string   `json:"target,omitempty"`
+	Share     float64  `json:"share,omitempty"`     // connections: which part of them, 0 … 1
+	Latency   Duration `json:"latency,omitempty"`   // FaultSlow: what is added to the round trip
+	Bandwidth int64    `json:"bandwidth,omitempty"` // FaultSlow: bytes a second each way and connection; 0 is unlimited
+}
+
+// The kinds of faults. The first three are done to connections by the agents that own them (Target is empty), the others to a broker's
+// process or host.
+const (
+	FaultCut     = "cut"     // connections break, and new ones are refused, for the time
+	FaultStall   = "stall"   // nothing passes for the time, then all of it
+	FaultSlow    = "slow"    // latency is added and bandwidth limited for the time
+	FaultKill    = "kill"    // SIGKILL; started again after the time
+	FaultPause   = "pause"   // SIGSTOP; SIGCONT after the time
+	FaultRestart = "restart" // stopped in an orderly way (SIGTERM); started again after the time
+	FaultIsolate = "isolate" // cut off from its network for the time
+)
+
+// Group is a workload of its own beside others in one cell: its own agents, publishers, consumers, queues and account. All groups of a cell
+// start, measure and stop together.
+type Group struct {
+	Name       string     `json:"name"`
+	Publishers Publishers `json:"publishers"`
+	Consumers  Consumers  `json:"consumers"`
+	Topology   Topology   `json:"topology"`
+	Message    Message    `json:"message"`
+	Label      string     `json:"label,omitempty"` // from the driver, as in Cell
+	Promises   Promises   `json:"promises"`
+	CopiesBody bool       `json:"copiesBody,omitempty"`
+}
+
+// UnmarshalJSON fills in the defaults of a workload for what is left out.
+func (g *Group) UnmarshalJSON(text []byte) error {
+	type plain Group
+	d := Default()
+	p := plain{Publishers: d.Publishers, Consumers: d.Consumers, Topology: d.Topology, Message: d.Message}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	*g = Group(p)
+	return nil
+}
+
+// UnmarshalJSON fills in the defaults of a search for what is left out.
+func (s *Search) UnmarshalJSON(text []byte) error {
+	type plain Search
+	p := plain{For: SearchRate, From: 1000, Most: 10_000_000, Within: 0.02, Step: Duration(5 * time.Second), Repeats: 3, Steps: 60}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	*s = Search(p)
+	return nil
+}
+
+// UnmarshalJSON fills in the defaults of a fault for what is left out.
+func (f *Fault) UnmarshalJSON(text []byte) error {
+	type plain Fault
+	p := plain{On: "all", Share: 1}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	*f = Fault(p)
+	return nil
+}
