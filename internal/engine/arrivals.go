@@ -23,7 +23,7 @@ func newBindingBody(e *Engine, m *churned) []byte {
 	binary.LittleEndian.PutUint64(body[EnvelopeSize:], m.b.number)
 	sum := stamp(body, e.task, e.clockID, 0)
 	body[1] = kindBinding
-	put(body, sum, m.number, m.b.called, e.now())
+	put(body, sum, m.number, m.b.called, e.now(), e.correction.Load())
 	return body
 }
 
@@ -66,11 +66,11 @@ func (a *arrivals) take(e *Engine, env envelope, body []byte, now int64) {
 		return // again
 	}
 	if _, seen := a.seen[binding]; seen {
-		w.Record(record.BindingMessage, now-env.send)
+		w.Record(record.BindingMessage, now+e.lead(env)-env.send)
 		return
 	}
 	a.seen[binding] = struct{}{}
-	a.first = append(a.first, record.BindingReceipt{Binding: binding, Called: env.due, Sent: env.send, At: now})
+	a.first = append(a.first, record.BindingReceipt{Binding: binding, Called: env.due, Sent: env.send, At: now + e.lead(env)})
 }
 
 // flush hands over what was received, and returns the first of the bindings heard of since the last time.

@@ -129,7 +129,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		return
 	}
 	w.Counts[record.Unique]++
-	w.Record(record.Processing, now-env.due)
+	w.Record(record.Processing, now+c.e.lead(env)-env.due)
 	if d.Redelivered != drivers.Yes && s.late(d.Stream, env.sequence) {
 		w.Counts[record.Reordered]++
 	}

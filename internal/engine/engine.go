@@ -44,6 +44,8 @@ type Engine struct {
 	churn      *churn // nil: no bindings are made while messages flow, or not by this agent
 	arrivals   arrivals
 
+	correction atomic.Int64 // see Correct
+
 	// known from Run on
 	origin          atomic.Int64 // clock.Now() when the measurement begins
 	warmup, end     int64        // ns
@@ -102,6 +104,20 @@ func New(cfg Config) (*Engine, error) {
 
 // now is nanoseconds since the beginning of the measurement.
 func (e *Engine) now() int64 { return clock.Now() - e.origin.Load() }
+
+// Correct says what is added to this agent's times since T0 before they are compared with those of another clock: ns that lead to the
+// times of the clock that all agents of the task compare theirs with. It may be called at any time, from any goroutine, and holds for
+// messages sent, and receipts, from then on.
+func (e *Engine) Correct(ns int64) { e.correction.Store(ns) }
+
+// lead is what is added to a time of this agent to get that of the clock from which a message's times were read: exactly nothing where it
+// is the same clock.
+func (e *Engine) lead(env envelope) int64 {
+	if env.clock == e.clockID {
+		return 0
+	}
+	return e.correction.Load() - env.correction
+}
 
 // due is when a schedule's next message is due.
 func (e *Engine) due(s Schedule) int64 { return int64(s.Next()) - e.warmup }

@@ -9,17 +9,18 @@ import (
 
 // EnvelopeSize is the length in bytes of what every body begins with; no message can be smaller.
 //
-//	 0  version (1)          24 due time, ns of the task's epoch
-//	 1  kind                 32 send time, ns of the task's epoch
-//	 4  publisher            40 id of the clock both were read from
-//	 8  task                 48 length of the body
-//	16  sequence, from 0     52 CRC-32C of bytes 56… (the payload), then of bytes 0…51
+//	 0  version (2)          32 send time, ns of the task's epoch
+//	 1  kind                 40 id of the clock both were read from
+//	 4  publisher            48 correction: ns to add to both for the reference's time
+//	 8  task                 56 length of the body
+//	16  sequence, from 0     60 CRC-32C of bytes 64… (the payload), then of bytes 0…59
+//	24  due time, ns of the task's epoch
 //
 // Numbers are little endian. The checksum takes the payload first so that a publisher, whose payload
 // stays the same, computes it over the header alone.
-const EnvelopeSize = 56
+const EnvelopeSize = 64
 
-const envelopeVersion = 1
+const envelopeVersion = 2
 
 var (
 	errCorrupt = errors.New("envelope does not verify")
@@ -29,9 +30,11 @@ var (
 
 // envelope is what a body says of itself.
 type envelope struct {
-	publisher uint32
-	sequence  uint64
-	due, send int64
+	publisher  uint32
+	sequence   uint64
+	due, send  int64
+	clock      uint64 // identity of the clock that due and send were read from
+	correction int64  // of the publisher's agent: see Engine.Correct
 }
 
 // identity returns the number by which envelopes tell tasks and clocks apart.
@@ -48,36 +51,39 @@ func stamp(body []byte, task, clock uint64, publisher uint32) (payloadSum uint32
 	binary.LittleEndian.PutUint32(body[4:], publisher)
 	binary.LittleEndian.PutUint64(body[8:], task)
 	binary.LittleEndian.PutUint64(body[40:], clock)
-	binary.LittleEndian.PutUint32(body[48:], uint32(len(body)))
+	binary.LittleEndian.PutUint32(body[56:], uint32(len(body)))
 	return crc32.Checksum(body[EnvelopeSize:], castagnoli)
 }
 
 // put completes a stamped body for one message.
-func put(body []byte, payloadSum uint32, sequence uint64, due, send int64) {
+func put(body []byte, payloadSum uint32, sequence uint64, due, send, correction int64) {
 	_ = body[EnvelopeSize-1]
 	binary.LittleEndian.PutUint64(body[16:], sequence)
 	binary.LittleEndian.PutUint64(body[24:], uint64(due))
 	binary.LittleEndian.PutUint64(body[32:], uint64(send))
-	binary.LittleEndian.PutUint32(body[52:], crc32.Update(payloadSum, castagnoli, body[:52]))
+	binary.LittleEndian.PutUint64(body[48:], uint64(correction))
+	binary.LittleEndian.PutUint32(body[60:], crc32.Update(payloadSum, castagnoli, body[:60]))
 }
 
 // open verifies a body and reads its envelope.
 func open(body []byte, task uint64) (envelope, error) {
 	if len(body) < EnvelopeSize || body[0] != envelopeVersion ||
-		binary.LittleEndian.Uint32(body[48:]) != uint32(len(body)) {
+		binary.LittleEndian.Uint32(body[56:]) != uint32(len(body)) {
 		return envelope{}, errCorrupt
 	}
-	sum := crc32.Update(crc32.Checksum(body[EnvelopeSize:], castagnoli), castagnoli, body[:52])
-	if sum != binary.LittleEndian.Uint32(body[52:]) {
+	sum := crc32.Update(crc32.Checksum(body[EnvelopeSize:], castagnoli), castagnoli, body[:60])
+	if sum != binary.LittleEndian.Uint32(body[60:]) {
 		return envelope{}, errCorrupt
 	}
 	if binary.LittleEndian.Uint64(body[8:]) != task {
 		return envelope{}, errForeign
 	}
 	return envelope{
-		publisher: binary.LittleEndian.Uint32(body[4:]),
-		sequence:  binary.LittleEndian.Uint64(body[16:]),
-		due:       int64(binary.LittleEndian.Uint64(body[24:])),
-		send:      int64(binary.LittleEndian.Uint64(body[32:])),
+		publisher:  binary.LittleEndian.Uint32(body[4:]),
+		sequence:   binary.LittleEndian.Uint64(body[16:]),
+		due:        int64(binary.LittleEndian.Uint64(body[24:])),
+		send:       int64(binary.LittleEndian.Uint64(body[32:])),
+		clock:      binary.LittleEndian.Uint64(body[40:]),
+		correction: int64(binary.LittleEndian.Uint64(body[48:])),
 	}, nil
 }

@@ -11,8 +11,8 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 		body[i] = byte(i)
 	}
 	sum := stamp(body, 7, 9, 3)
-	for _, want := range []envelope{{3, 0, 0, 0}, {3, 1 << 40, -5, 17}, {3, 42, 1 << 50, 1<<50 + 1}} {
-		put(body, sum, want.sequence, want.due, want.send)
+	for _, want := range []envelope{{3, 0, 0, 0, 9, 0}, {3, 1 << 40, -5, 17, 9, -250e6}, {3, 42, 1 << 50, 1<<50 + 1, 9, 1 << 60}} {
+		put(body, sum, want.sequence, want.due, want.send, want.correction)
 		got, err := open(body, 7)
 		if err != nil || got != want {
 			t.Errorf("read %+v, %v; want %+v", got, err, want)
@@ -26,7 +26,7 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 // Every single bit matters: in the header, in the payload, in the length.
 func TestEnvelopeCatchesEveryFlippedBit(t *testing.T) {
 	body := make([]byte, 80)
-	put(body, stamp(body, 7, 9, 3), 12345, 678, 910)
+	put(body, stamp(body, 7, 9, 3), 12345, 678, 910, -11)
 	for i := range body {
 		for bit := range 8 {
 			body[i] ^= 1 << bit
@@ -49,7 +49,7 @@ func TestEnvelopeCatchesEveryFlippedBit(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	body := make([]byte, 64)
-	put(body, stamp(body, 7, 9, 3), 1, 2, 3)
+	put(body, stamp(body, 7, 9, 3), 1, 2, 3, 4)
 	f.Add(body)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if _, err := open(b, 7); err == nil && len(b) < EnvelopeSize {

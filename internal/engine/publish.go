@@ -156,7 +156,7 @@ func (p *publisher) oneUnconfirmed() bool {
 	if !more {
 		return false
 	}
-	put(p.body, p.payloadSum, p.sequence, due, send)
+	put(p.body, p.payloadSum, p.sequence, due, send, p.e.correction.Load())
 	if err := p.publish(p.hard, p.link, 0, p.body, due, send); err != nil {
 		p.failed(err)
 	}
@@ -172,7 +172,7 @@ func (p *publisher) oneInFlight(link drivers.Publisher, token uint32) (more bool
 		return false, nil
 	}
 	s.sequence, s.due, s.send, s.out = p.sequence, due, send, true
-	put(s.body, p.payloadSum, s.sequence, due, send)
+	put(s.body, p.payloadSum, s.sequence, due, send, p.e.correction.Load())
 	if err := p.publish(p.hard, link, uint64(token), s.body, due, send); err != nil {
 		p.flight.undo(token)
 		return true, err
@@ -308,7 +308,7 @@ func (p *publisher) oneConnection() bool {
 		s.sequence, s.due, s.send, s.out = p.sequence, due, send, true
 		body = s.body
 	}
-	put(body, p.payloadSum, p.sequence, due, send)
+	put(body, p.payloadSum, p.sequence, due, send, p.e.correction.Load())
 	err := p.publish(p.hard, p.link, uint64(token), body, due, send)
 	switch {
 	case err != nil:

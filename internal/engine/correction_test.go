@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// A message that took 3 ms, between agents of one clock and of two: corrections count between clocks only, the publisher's against the
+// consumer's, and a latency that they make negative is counted as such.
+func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
+	const took = 3 * time.Millisecond
+	ms := func(n int64) int64 { return n * int64(time.Millisecond) }
+	for name, c := range map[string]struct {
+		foreign             bool
+		publisher, consumer int64
+		want                time.Duration
+	}{
+		"one clock":          {false, ms(7), ms(250), took},
+		"consumer is behind": {true, 0, ms(250), took + 250*time.Millisecond},
+		"publisher is":       {true, ms(2), 0, took - 2*time.Millisecond},
+		"both":               {true, ms(250), ms(251), took + time.Millisecond},
+		"too much":           {true, ms(4), 0, -time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := receiver(t)
+				id := e.clockID
+				if c.foreign {
+					id++
+				}
+				e.Correct(c.consumer)
+				body := make([]byte, EnvelopeSize)
+				sum := stamp(body, e.task, id, 0)
+				put(body, sum, 0, e.now(), e.now(), c.publisher)
+				time.Sleep(took)
+				if err := e.consumers[0].handle([]drivers.Delivery{{Body: body}}); err != nil {
+					t.Fatal(err)
+				}
+				m := record.NewMerge()
+				m.Add(record.Snapshot{Agent: "a", Windows: e.Take(false).Windows})
+				h := m.Hist(record.Processing)
+				if c.want < 0 {
+					if h.Negative() != 1 {
+						t.Errorf("%d negative latencies, want 1", h.Negative())
+					}
+					return
+				}
+				if got := time.Duration(h.Quantile(1)); h.Count() != 1 || got < c.want*999/1000 || got > c.want*1001/1000 {
+					t.Errorf("%d latencies of %v, want one of %v", h.Count(), got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// receiver is an engine with one consumer that is not connected, in the middle of a measurement.
+func receiver(t *testing.T) *Engine {
+	w := plan.Default()
+	w.Warmup, w.Measure = 0, plan.Duration(time.Minute)
+	e, err := New(Config{Log: slog.New(slog.DiscardHandler), Assignment: plan.Assignment{
+		Task:       plan.Task{Run: "test", ID: "t", Cell: plan.Cell{Workload: w}},
+		Publishers: plan.Share{Total: 1}, Consumers: plan.Share{Count: 1, Total: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.begin(clock.Now())
+	t.Cleanup(func() {
+		e.stopSupervision()
+		<-e.consumers[0].done
+	})
+	return e
+}
