@@ -87,7 +87,7 @@ func (e *Engine) startChurn(soft, hard context.Context) (end func()) {
 
 // run makes bindings until soft ends; hard ends the wait for confirms.
 func (c *churn) run(soft, hard context.Context) {
-	schedule := newUniform(c.work.Rate, 0, 1)
+	schedule := newUniform(c.work.Rate)
 	living := make(chan struct{}, mostLiving)
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -77,9 +77,7 @@ func (e *Engine) newPublisher(i int) *publisher {
 	if p.perMessage() {
 		p.spec.Connection = drivers.Exclusive
 	}
-	if w.Publishers.Rate > 0 {
-		p.schedule = newUniform(w.Publishers.Rate, i, e.assignment.Publishers.Total)
-	}
+	p.schedule = newSchedule(w.Publishers, w.Warmup.D(), e.task, i, e.assignment.Publishers.Total)
 	return p
 }
 

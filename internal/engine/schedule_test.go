@@ -1,38 +1,240 @@
 package engine
 
 import (
+	"fmt"
+	"math"
+	"slices"
 	"testing"
 	"time"
+
+	"lockstep/internal/plan"
 )
+
+func rated(rate float64) plan.Publishers { return plan.Publishers{Rate: rate} }
+
+func profiled(stages ...plan.Stage) plan.Publishers { return plan.Publishers{Profile: stages} }
+
+func held(d time.Duration, rate float64) plan.Stage {
+	return plan.Stage{For: plan.Duration(d), Rate: rate}
+}
+
+func ramp(d time.Duration, from, to float64) plan.Stage {
+	return plan.Stage{For: plan.Duration(d), Rate: from, To: &to}
+}
+
+// dueBefore lists what all k publishers have due before end, in order of time.
+func dueBefore(t *testing.T, p plan.Publishers, warmup, end time.Duration, k int) []time.Duration {
+	t.Helper()
+	var all []time.Duration
+	for i := range k {
+		s, last := newSchedule(p, warmup, 1, i, k), time.Duration(-1)
+		for at := s.Next(); at < end; at = s.Next() {
+			if at < last {
+				t.Fatalf("publisher %d: due at %v after %v", i, at, last)
+			}
+			all, last = append(all, at), at
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// between counts those that are due in [from, to).
+func between(due []time.Duration, from, to time.Duration) int {
+	a, _ := slices.BinarySearch(due, from)
+	b, _ := slices.BinarySearch(due, to)
+	return b - a
+}
 
 // The union of the publishers' schedules is the cell's: one message every 1/rate, none twice, none left out.
 func TestUniformSharesOneSchedule(t *testing.T) {
-	const rate, publishers, each = 3000.0, 7, 500
-	due := map[time.Duration]int{}
-	for i := range publishers {
-		s, last := newUniform(rate, i, publishers), time.Duration(-1)
-		for range each {
-			at := s.Next()
-			if at <= last {
-				t.Fatalf("publisher %d: due %v after %v", i, at, last)
-			}
-			due[at]++
-			last = at
-		}
+	const rate, publishers = 3000.0, 7
+	due := dueBefore(t, rated(rate), time.Second, time.Second, publishers)
+	if len(due) != rate {
+		t.Fatalf("%d messages are due in a second at %v/s", len(due), rate)
 	}
-	for n := range publishers * each {
-		at := time.Duration(float64(n) * 1e9 / rate)
-		if due[at] != 1 {
-			t.Fatalf("message %d, due at %v: scheduled %d times", n, at, due[at])
+	for n, at := range due {
+		if want := time.Duration(n) * time.Second / rate; at != want {
+			t.Fatalf("message %d is due at %v, want %v", n, at, want)
 		}
 	}
 }
 
-// A sum of rounded periods would drift; a million seconds later the error is still below a microsecond.
-func TestUniformDoesNotDrift(t *testing.T) {
-	s := newUniform(3, 0, 1)
-	s.next = 3_000_000
-	if at := s.Next(); at < 1e15-time.Microsecond || at > 1e15+time.Microsecond {
-		t.Errorf("message 3,000,000 at 3/s is due at %v, want 1,000,000 s", at)
+// A sum of rounded periods would drift. After 50 days every message is still due at its own nanosecond.
+func TestSchedulesDoNotDrift(t *testing.T) {
+	const days = 50 * 24 * time.Hour
+	for name, x := range map[string]struct {
+		p      plan.Publishers
+		second uint64 // messages of one second, on average
+		gap    time.Duration
+	}{
+		"uniform": {rated(100_000), 100_000, 10 * time.Microsecond},
+		"profile": {profiled(held(time.Second, 150_000), held(time.Second, 50_000)), 100_000, time.Second / 150_000},
+		"burst":   {profiled(held(time.Second, 150_001), held(9*time.Second, 1)), 15_001, time.Second / 150_001},
+	} {
+		s := newSchedule(x.p, 0, 1, 0, 1).(*uniform)
+		for day := days / 50; day <= days; day += days / 50 {
+			s.next = x.second * uint64(day/time.Second)
+			if x.second == 15_001 { // in ten seconds 150,010
+				s.next = 150_010 * uint64(day/(10*time.Second))
+			}
+			if at := s.Next(); (at - day).Abs() > 1 {
+				t.Errorf("%s: due %v after %v", name, at-day, day)
+			}
+			if at := s.Next(); (at - day - x.gap).Abs() > 1 {
+				t.Errorf("%s: a gap of %v after %v, want %v", name, at-day, day, x.gap)
+			}
+		}
+	}
+}
+
+func TestProfileSendsExactlyWhatItsStagesSay(t *testing.T) {
+	p := profiled(held(9*time.Second, 1000), held(2*time.Second, 0), ramp(4*time.Second, 100, 900), ramp(2*time.Second, 300, 0), held(time.Second, 20_000))
+	const warmup, length = 3 * time.Second, 18 * time.Second
+	for _, k := range []int{1, 4, 7} {
+		due := dueBefore(t, p, warmup, warmup+3*length, k)
+		if n := between(due, 0, warmup); n != 3000 {
+			t.Errorf("%d publishers: %d messages in 3 s of warm-up at the first stage's 1000/s", k, n)
+		}
+		for round := range 3 {
+			at := warmup + time.Duration(round)*length
+			for i, want := range []int{9000, 0, 2000, 300, 20_000} {
+				d := p.Profile[i].For.D()
+				if n := between(due, at, at+d); n != want {
+					t.Errorf("%d publishers, round %d, stage %d: %d messages, want %d", k, round, i, n, want)
+				}
+				at += d
+			}
+		}
+		if want := int(p.Due(3*length)) + 3000; len(due) != want {
+			t.Errorf("%d publishers: %d messages in all; Due says %d", k, len(due), want)
+		}
+	}
+}
+
+// At every time of a ramp, as many messages have been due as the integral of its rate says.
+func TestRampFollowsTheIntegral(t *testing.T) {
+	for _, x := range []struct{ from, to float64 }{{0, 10_000}, {10_000, 0}, {500, 9500}, {9500, 500}, {3, 3}} {
+		p := profiled(ramp(7*time.Second, x.from, x.to))
+		due := dueBefore(t, p, 0, 7*time.Second, 3)
+		for n, at := range due {
+			s := at.Seconds()
+			if integral := x.from*s + (x.to-x.from)/14*s*s; math.Abs(integral-float64(n)) > 1e-3 {
+				t.Fatalf("%v to %v: message %d is due when the integral is %v", x.from, x.to, n, integral)
+			}
+		}
+		if want := (x.from + x.to) / 2 * 7; math.Abs(float64(len(due))-want) > 1 {
+			t.Errorf("%v to %v: %d messages, want %v", x.from, x.to, len(due), want)
+		}
+	}
+}
+
+func TestProfileOfNothingIsNeverDue(t *testing.T) {
+	if at := newSchedule(profiled(held(time.Second, 0)), time.Second, 1, 0, 1).Next(); at != math.MaxInt64 {
+		t.Errorf("due at %v", at)
+	}
+	if s := newSchedule(plan.Publishers{}, 0, 1, 0, 1); s != nil {
+		t.Errorf("a closed loop has schedule %v", s)
+	}
+}
+
+func poissonGaps(i, k, n int, rate float64, task uint64) []float64 {
+	p := rated(rate)
+	p.Arrivals = plan.ArrivalsPoisson
+	s := newSchedule(p, 0, task, i, k)
+	gaps, last := make([]float64, n), time.Duration(0)
+	for j := range gaps {
+		at := s.Next()
+		gaps[j], last = (at-last).Seconds()*rate/float64(k), at // in mean gaps
+	}
+	return gaps
+}
+
+// Gaps of a Poisson process are exponential: mean 1, variance 1, and a distribution that Kolmogorov and Smirnov cannot tell from it (the
+// bound is that of α = 0.001; the seed is fixed, so that it holds always or never).
+func TestPoissonGapsAreExponential(t *testing.T) {
+	const n = 200_000
+	for i := range 3 {
+		gaps := poissonGaps(i, 3, n, 5000, 42)
+		mean, variance := moments(gaps)
+		if math.Abs(mean-1) > 4/math.Sqrt(n) || math.Abs(variance-1) > 4*math.Sqrt(8.0/n) {
+			t.Errorf("publisher %d: mean %v and variance %v, want 1 and 1", i, mean, variance)
+		}
+		slices.Sort(gaps)
+		worst := 0.0
+		for j, g := range gaps {
+			f := 1 - math.Exp(-g)
+			worst = max(worst, math.Abs(f-float64(j)/n), math.Abs(f-float64(j+1)/n))
+		}
+		if bound := 1.95 / math.Sqrt(n); worst > bound {
+			t.Errorf("publisher %d: the distribution is %v off the exponential one, bound %v", i, worst, bound)
+		}
+	}
+}
+
+// Streams of different publishers, and of different tasks, have nothing to do with each other; the same one is the same again.
+func TestPoissonStreamsAreIndependent(t *testing.T) {
+	const n = 100_000
+	first := poissonGaps(0, 2, n, 1000, 42)
+	for name, other := range map[string][]float64{"publisher": poissonGaps(1, 2, n, 1000, 42), "task": poissonGaps(0, 2, n, 1000, 43)} {
+		if r := correlation(first, other); math.Abs(r) > 4/math.Sqrt(n) {
+			t.Errorf("another %s: correlation %v", name, r)
+		}
+	}
+	if r := correlation(first[:n-1], first[1:]); math.Abs(r) > 4/math.Sqrt(n) {
+		t.Errorf("successive gaps: correlation %v", r)
+	}
+	if again := poissonGaps(0, 2, n, 1000, 42); !slices.Equal(first, again) {
+		t.Error("the same publisher of the same task has another schedule")
+	}
+}
+
+// The time change: counts of the stages of a profile are Poisson with the stages' integrals as means.
+func TestPoissonFollowsTheProfile(t *testing.T) {
+	p := profiled(held(2*time.Second, 20_000), held(time.Second, 0), ramp(2*time.Second, 0, 50_000))
+	p.Arrivals = plan.ArrivalsPoisson
+	due := dueBefore(t, p, time.Second, 11*time.Second, 5)
+	for _, x := range []struct {
+		from, to time.Duration
+		mean     float64
+	}{{0, 1, 20_000}, {1, 3, 40_000}, {3, 4, 0}, {4, 5, 12_500}, {5, 6, 37_500}, {6, 8, 40_000}, {8, 9, 0}, {9, 10, 12_500}} {
+		if n := float64(between(due, x.from*time.Second, x.to*time.Second)); math.Abs(n-x.mean) > 4*math.Sqrt(x.mean) {
+			t.Errorf("from %v to %v s: %v messages, want %v ± 4 standard deviations", int(x.from), int(x.to), n, x.mean)
+		}
+	}
+}
+
+func moments(x []float64) (mean, variance float64) {
+	for _, v := range x {
+		mean += v
+	}
+	mean /= float64(len(x))
+	for _, v := range x {
+		variance += (v - mean) * (v - mean)
+	}
+	return mean, variance / float64(len(x)-1)
+}
+
+func correlation(x, y []float64) (r float64) {
+	mx, vx := moments(x)
+	my, vy := moments(y)
+	for i := range x {
+		r += (x[i] - mx) * (y[i] - my)
+	}
+	return r / float64(len(x)-1) / math.Sqrt(vx*vy)
+}
+
+func BenchmarkSchedule(b *testing.B) {
+	poisson := rated(1000)
+	poisson.Arrivals = plan.ArrivalsPoisson
+	for name, p := range map[string]plan.Publishers{"even": rated(1000), "poisson": poisson,
+		"profile": profiled(held(time.Second, 1000), ramp(time.Second, 1000, 5000))} {
+		b.Run(fmt.Sprint(name), func(b *testing.B) {
+			s := newSchedule(p, 0, 1, 0, 4)
+			b.ReportAllocs()
+			for b.Loop() {
+				sink = int64(s.Next())
+			}
+		})
 	}
 }

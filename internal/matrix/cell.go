@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -278,6 +279,10 @@ func inconsistent(w plan.Workload) []problem {
 	p, c := w.Publishers, w.Consumers
 	report(p.Batch.Least > p.Batch.Most, "publishers.batch", "its least, %d, is above its most, %d", p.Batch.Least, p.Batch.Most)
 	report(w.Drain.Silence > w.Drain.Most, "drain.silence", "%s is above drain.most, %s: the drain would always be cut", w.Drain.Silence, w.Drain.Most)
+	report(p.Rate > 0 && len(p.Profile) > 0, "publishers.profile", "it is given together with publishers.rate, %v; remove one of them", p.Rate)
+	report(len(p.Profile) > 0 && !slices.ContainsFunc(p.Profile, func(s plan.Stage) bool { return s.Messages(s.For.D()) > 0 }), "publishers.profile", "no stage sends anything; give one a rate above 0")
+	report(p.Arrivals == plan.ArrivalsPoisson && !p.Open(), "publishers.arrivals",
+		"%q needs times at which messages are due: give publishers.rate or publishers.profile", p.Arrivals)
 	queues, readers := w.Topology.Queues, c.Nodes*c.Threads
 	report(readers > 0 && readers < queues, "topology.queues",
 		"%d queues but only %s a subscription: the rest would never be read; raise consumers.threads or lower topology.queues", queues, count(readers, "consumer"))

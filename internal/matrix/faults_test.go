@@ -153,3 +153,16 @@ cell: {consumers: {ack: "interval", ackInterval: "3s", prefetch: %PREFETCH%}, dr
 		t.Errorf("without a bound nothing waits: %v", err)
 	}
 }
+
+func TestRateAndProfileThatCannotBe(t *testing.T) {
+	for publishers, want := range map[string]string{
+		`{rate: 5, profile: [{for: "1s", rate: 5}]}`:                     "publishers.profile: it is given together with publishers.rate, 5",
+		`{profile: [{for: "1s", rate: 0}, {for: "2s", rate: 0, to: 0}]}`: "publishers.profile: no stage sends anything",
+		`{arrivals: "poisson"}`:                                          `publishers.arrivals: "poisson" needs times at which messages are due`,
+	} {
+		got := faultsText(t, "package matrix\nname: \"x\"\nbrokers: a: driver: \"fake\"\ncell: publishers: "+publishers+"\n", Narrow{})
+		if !strings.Contains(got, want) || !strings.Contains(got, "m.cue:4") {
+			t.Errorf("%s: %s\nwant %s", publishers, got, want)
+		}
+	}
+}

@@ -19,6 +19,38 @@ type Stage struct {
 	To   *float64 `json:"to,omitempty"` // the rate changes to this evenly over the stage; nil: it does not change
 }
 
+// Messages is how many the stage has until d after it began, at most all of it.
+func (s Stage) Messages(d time.Duration) float64 {
+	d = min(d, s.For.D())
+	last := s.Rate
+	if s.To != nil && s.For > 0 {
+		last += (*s.To - s.Rate) * d.Seconds() / s.For.D().Seconds()
+	}
+	return (s.Rate + last) / 2 * d.Seconds()
+}
+
+// Due is how many messages of the whole cell are due until d after the beginning of the measurement; of Poisson arrivals, on average.
+func (p Publishers) Due(d time.Duration) float64 {
+	if len(p.Profile) == 0 {
+		return p.Rate * d.Seconds()
+	}
+	var length time.Duration
+	var all, due float64
+	for _, s := range p.Profile {
+		length += s.For.D()
+		all += s.Messages(s.For.D())
+	}
+	if length > 0 {
+		due = all * float64(d/length)
+		d %= length
+	}
+	for _, s := range p.Profile {
+		due += s.Messages(max(0, d))
+		d -= s.For.D()
+	}
+	return due
+}
+
 // Presence says when the publishers or consumers of a cell are there. The zero value is always. Times count from the beginning of the
 // measurement; everybody connects before the start all the same, so that a broker that cannot be reached fails the cell at once.
 type Presence struct {

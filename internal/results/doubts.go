@@ -85,7 +85,7 @@ func (j *judge) clientBound() []string {
 // lateness is its p99 and the limit for it; open is false where there is none.
 func (j *judge) lateness() (p99, limit time.Duration, open bool) {
 	h := j.m.Hist(record.Lateness)
-	if j.w.Publishers.Rate <= 0 || h.Count() == 0 {
+	if !j.w.Publishers.Open() || h.Count() == 0 {
 		return 0, 0, false
 	}
 	limit = lateLeast

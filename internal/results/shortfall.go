@@ -2,20 +2,33 @@ package results
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/record"
 )
 
+// manySigma is how many standard deviations a Poisson process has to be short of its mean before that is no accident: it is by chance once in
+// 30,000 cells.
+const manySigma = 4
+
 // shortfall warns of an open-loop rate that was not reached, and says whose doing that was.
 func (j *judge) shortfall() {
-	rate, per := j.w.Publishers.Rate, j.span.sending
-	if rate > 0 && j.span.byCount { // the wait for the last confirm is no time for sending
-		per = time.Duration(max(0, j.m.LastSend())) + time.Duration(float64(time.Second)/rate)
+	p, per := j.w.Publishers, j.span.sending
+	if !p.Open() {
+		return
 	}
-	asked, sent := rate*per.Seconds(), j.counted(record.Sent)
-	if asked-sent <= tolerance*asked+1 { // the measurement may cut off one
+	if j.span.byCount { // the wait for the last confirm is no time for sending
+		per = time.Duration(max(0, j.m.LastSend())) + 1
+	}
+	asked, sent := p.Due(per), j.counted(record.Sent)
+	slack := tolerance*asked + 1 // the measurement may cut off one
+	if p.Arrivals == plan.ArrivalsPoisson {
+		slack += manySigma * math.Sqrt(asked)
+	}
+	if asked-sent <= slack {
 		return
 	}
 	late, blocked := roughly(j.m.Hist(record.Lateness).Quantile(0.99)), roughly(j.m.Hist(record.Blocked).Quantile(0.99))
@@ -29,7 +42,7 @@ func (j *judge) shortfall() {
 	if n := j.m.Total(record.Unsent); n > 0 {
 		why += fmt.Sprintf("; messages due and never sent: %d", n)
 	}
-	j.warn("asked for %s/s, sent %s/s: %s", grouped(rate), grouped(sent/per.Seconds()), why)
+	j.warn("asked for %s/s, sent %s/s: %s", grouped(asked/per.Seconds()), grouped(sent/per.Seconds()), why)
 }
 
 // roughly is a time for people, in three or four digits.

@@ -22,7 +22,7 @@ var latencies = []struct {
 // noLatency is why a latency cannot have a number; empty if it can.
 func (j *judge) noLatency(s record.Series) string {
 	unconfirmed := unconfirmedReason(j.w.Publishers.Mode)
-	open := j.w.Publishers.Rate > 0
+	open := j.w.Publishers.Open()
 	switch {
 	case s == record.Send && unconfirmed != "":
 		return unconfirmed
