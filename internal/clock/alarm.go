@@ -30,7 +30,7 @@ func (a *Alarm) Set(at int64) {
 		return
 	}
 	if bubbled() || theKeeper() == nil {
-		a.plain.set(a, time.Duration(at-now))
+		a.plain.set(a, time.Duration(host(at)-host(now)))
 		return
 	}
 	a.kept = true

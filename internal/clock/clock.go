@@ -14,11 +14,24 @@ import (
 // Now returns the nanoseconds of CLOCK_MONOTONIC of this host. Values of two processes of one boot compare;
 // values of two hosts, or of clocks with different IDs, do not. In a synctest bubble it is the bubble's fake
 // time from an origin of no meaning (it is negative there). Safe for concurrent use; allocates nothing.
-func Now() int64 { return origin.monotonic + int64(time.Since(origin.time)) }
+func Now() int64 {
+	if wrong != nil {
+		return wrong.at(truth())
+	}
+	return truth()
+}
+
+// truth is the host's own clock.
+func truth() int64 { return origin.monotonic + int64(time.Since(origin.time)) }
 
 // ID names the clock that Now reads: the boot id of the host, or, where there is none, a random id of this
 // process. Times of two agents compare if and only if their IDs are equal.
-func ID() string { return id() }
+func ID() string {
+	if wrong != nil {
+		return wrong.name
+	}
+	return id()
+}
 
 // Until waits until Now() >= at, or until ctx ends, and then returns the cause of that: ctx.Err(). A point in
 // the past is no wait, but a ctx that has ended is an error all the same. Safe for concurrent use.

@@ -20,7 +20,10 @@ const childVariable = "CLOCK_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
-		println(strconv.FormatInt(Now(), 10), ID())
+		const wait = 30 * time.Millisecond
+		at, begin := Now(), time.Now()
+		_ = Until(context.Background(), at+int64(wait))
+		println(strconv.FormatInt(at, 10), strconv.FormatInt(int64(time.Since(begin)), 10), ID())
 		return
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"))
@@ -50,15 +53,15 @@ func TestNowComparesAcrossProcesses(t *testing.T) {
 		t.Fatalf("child: %v\n%s", err, out)
 	}
 	fields := strings.Fields(string(out))
-	if len(fields) < 2 {
-		t.Fatalf("child printed %q, want its time and clock id", out)
+	if len(fields) < 3 {
+		t.Fatalf("child printed %q, want its time, a wait and its clock id", out)
 	}
 	at, err := strconv.ParseInt(fields[0], 10, 64)
 	if err != nil || at <= before || at >= after {
 		t.Errorf("child read %s (%v), between our %d and %d: two processes of one boot do not compare", fields[0], err, before, after)
 	}
-	if fields[1] != ID() {
-		t.Errorf("child's clock is %q, ours %q: agents of one host would count as on different clocks", fields[1], ID())
+	if fields[2] != ID() {
+		t.Errorf("child's clock is %q, ours %q: agents of one host would count as on different clocks", fields[2], ID())
 	}
 }
 

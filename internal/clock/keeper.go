@@ -47,7 +47,7 @@ func (k *keeper) arm() {
 	}
 	if at := k.alarms[0].at; k.armed == 0 || at < k.armed {
 		k.armed = at
-		k.ticker.set(at)
+		k.ticker.set(host(at))
 	}
 }
 

@@ -1,0 +1,140 @@
+package clock
+
+import "math"
+
+// Exchange is one question to another clock and its answer, by the four times of RFC 5905, section 8: the question's departure and the
+// answer's arrival by this clock, and in between the question's arrival and the answer's departure by the other, all in ns.
+type Exchange struct {
+	Sent, Heard, Answered, Received int64
+}
+
+// Offset is how far one clock is ahead of another at a time, give or take Bound.
+type Offset struct {
+	At     int64   // ns of the first clock
+	Offset int64   // ns, its reading minus the other's
+	Bound  int64   // ns
+	Drift  float64 // ns per ns: how fast Offset grows
+}
+
+// Limits of what is assumed of clocks.
+const (
+	// MostDrift is how much faster than another a clock can be: the kernel corrects a clock's rate by at most 500 ppm (adjtimex(2)), and
+	// quartz itself is good to 100 ppm.
+	MostDrift = 500e-6
+	// wander is by how much that difference can be another one than in what was seen before: of quartz some tenths of a ppm for each degree.
+	// RFC 5905 assumes 15 ppm (PHI), but of clocks whose rate was not measured.
+	wander = 1e-6
+	// window is how long exchanges are kept, and spell how many of them are the best of each: the one that was under way for the least time.
+	window = 60e9
+	spell  = 1e9
+	// Steps below it are taken for a rate that changed.
+	stepLeast = 50e3
+)
+
+// Offsets estimates the offset of this clock to another one from exchanges. Of each, whatever the network did to either way, the answer's
+// sender read its clock after the question was sent and before the answer was received, so that
+//
+//	Sent − Heard ≤ offset ≤ Received − Answered
+//
+// whose middle is the offset θ of RFC 5905, and whose half width, half the round trip δ less the time at the other end, is the most that
+// asymmetry can make θ wrong. A line of offset against time must pass through all these intervals, each widened by what the rate may have
+// wandered since (a minimum-delay filter: the tightest decide, wherever they are). The offset at a later time is the middle between the
+// highest and the lowest such line there, and the bound their distance from it. Where no line passes through all, the clock was stepped
+// or its rate changed: what was before is forgotten.
+//
+// The bound holds as long as the difference of the rates, at most 500 ppm, changes by no more than 1 ppm from one minute to the next, or
+// is seen to have changed. Not safe for concurrent use; the zero value knows nothing.
+type Offsets struct {
+	seen        []interval // by time
+	least, most float64    // of the slopes of lines through all of them
+}
+
+// interval is what one exchange says of the offset.
+type interval struct {
+	at        int64 // when it was received, by this clock
+	low, high int64
+	spell     int64
+}
+
+// Add takes an exchange. It returns by how much the clock was stepped, against what was known before, if it was: 0 if not. An exchange that
+// cannot have been, because the clock went back meanwhile, is left out.
+func (o *Offsets) Add(x Exchange) (step int64) {
+	i := interval{at: x.Received, low: x.Sent - x.Heard, high: x.Received - x.Answered, spell: x.Received / spell}
+	if i.high < i.low {
+		return 0
+	}
+	if n := len(o.seen); n > 0 {
+		known, _ := o.At(max(i.at, o.seen[n-1].at))
+		out := max(i.low-(known.Offset+known.Bound), known.Offset-known.Bound-i.high)
+		if back := i.at < o.seen[n-1].at; out > 0 || back {
+			o.seen = o.seen[:0]
+			if out > stepLeast || back {
+				step = (i.low+i.high)/2 - known.Offset
+			}
+		}
+	}
+	o.keep(i)
+	for !o.fit() { // no line passes through all: what it was like long ago does not count any more
+		o.seen = o.seen[(len(o.seen)+1)/2:]
+	}
+	return step
+}
+
+// keep puts an interval in place, as the only one of its spell, and drops what is too old.
+func (o *Offsets) keep(i interval) {
+	n := len(o.seen)
+	switch {
+	case n == 0 || o.seen[n-1].spell != i.spell:
+		o.seen = append(o.seen, i)
+	case i.high-i.low <= o.seen[n-1].high-o.seen[n-1].low:
+		o.seen[n-1] = i
+	}
+	old := 0
+	for i.at-o.seen[old].at > window {
+		old++
+	}
+	o.seen = o.seen[old:]
+}
+
+// fit finds the slopes of lines through all intervals; false: there are none. Two intervals bound the slope of a line that passes through
+// both, and by Helly's theorem, a line of a slope that all pairs allow passes through all.
+func (o *Offsets) fit() bool {
+	o.least, o.most = -MostDrift, MostDrift
+	last := o.seen[len(o.seen)-1].at
+	for j := range o.seen {
+		for i := range o.seen[:j] {
+			a, b := o.widened(i, last), o.widened(j, last)
+			between := float64(b.at - a.at)
+			if between <= 0 {
+				continue
+			}
+			o.least = max(o.least, float64(b.low-a.high)/between)
+			o.most = min(o.most, float64(b.high-a.low)/between)
+		}
+	}
+	return o.least <= o.most
+}
+
+// widened is an interval as it counts at a later time.
+func (o *Offsets) widened(i int, at int64) interval {
+	s := o.seen[i]
+	more := int64(math.Ceil(wander * float64(at-s.at)))
+	s.low, s.high = s.low-more, s.high+more
+	return s
+}
+
+// At is the offset at a time not before the last exchange, or false while nothing is known.
+func (o *Offsets) At(at int64) (Offset, bool) {
+	if len(o.seen) == 0 {
+		return Offset{}, false
+	}
+	low, high := int64(math.MinInt64), int64(math.MaxInt64)
+	for i := range o.seen {
+		s := o.widened(i, at)
+		age := float64(at - s.at)
+		low = max(low, s.low+int64(math.Floor(o.least*age)))
+		high = min(high, s.high+int64(math.Ceil(o.most*age)))
+	}
+	middle := low + (high-low)/2
+	return Offset{At: at, Offset: middle, Bound: max(high-middle, middle-low), Drift: (o.least + o.most) / 2}, true
+}

@@ -1,0 +1,190 @@
+package clock
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// link is a simulated way between two clocks. All times are ns.
+type link struct {
+	r            *rand.Rand
+	offset       float64 // of this clock to the other, at time 0
+	drift        float64
+	wander       float64 // by how much the rate goes up and down beside drift …
+	period       float64 // … in this time
+	there, back  float64 // the least that a message takes
+	queue        float64 // mean of what comes on top, exponential
+	stall, often float64 // and sometimes this
+	stepAt, step int64
+	kinkAt       int64 // from then on the rate is another one
+	kink         float64
+}
+
+// truth is the offset at a time of the other clock.
+func (l *link) truth(at int64) int64 {
+	o := l.offset + l.drift*float64(at)
+	if l.wander > 0 {
+		turn := 2 * math.Pi / l.period
+		o += l.wander / turn * math.Sin(turn*float64(at))
+	}
+	if l.step != 0 && at >= l.stepAt {
+		o += float64(l.step)
+	}
+	if l.kink != 0 && at > l.kinkAt {
+		o += l.kink * float64(at-l.kinkAt)
+	}
+	return int64(o)
+}
+
+func (l *link) delay(least float64) int64 {
+	d := least + l.queue*l.r.ExpFloat64()
+	if l.r.Float64() < l.often {
+		d += l.stall * l.r.Float64()
+	}
+	return int64(d)
+}
+
+// exchange asks at a time of the other clock and returns when it was answered.
+func (l *link) exchange(at int64) (Exchange, int64) {
+	heard := at + l.delay(l.there)
+	answered := heard + 20_000
+	received := answered + l.delay(l.back)
+	return Exchange{Sent: at + l.truth(at), Heard: heard, Answered: answered, Received: received + l.truth(received)}, received
+}
+
+// play asks for so many seconds, a burst first and then twice a second, and hands the estimate just before each exchange to look.
+func (l *link) play(seconds int, look func(at int64, is Offset, truth int64), stepped func(at, step int64)) {
+	var o Offsets
+	next := int64(time.Minute)
+	for n := range 8 + 2*seconds {
+		x, received := l.exchange(next)
+		if step := o.Add(x); step != 0 {
+			stepped(received, step)
+		}
+		pause := 20 * time.Millisecond
+		if n >= 8 {
+			pause = 500 * time.Millisecond
+		}
+		next = max(received, next+int64(pause))
+		if is, ok := o.At(next + l.truth(next)); ok {
+			look(next, is, l.truth(next))
+		}
+	}
+}
+
+// Over links of all kinds the truth lies within the bound, and the bound is not much more than what asymmetry alone can hide.
+func TestOffsetsHoldTheTruth(t *testing.T) {
+	const links, seconds = 400, 90
+	r := rand.New(rand.NewPCG(1, 2))
+	var looks, outside int
+	var excess []float64 // bound beyond half the least round trip, as a part of it, 10 s and later
+	for range links {
+		l := &link{r: r, offset: 1e9 * (r.Float64() - 0.5), drift: 200e-6 * (r.Float64() - 0.5), wander: 0.5e-6 * r.Float64(), period: 120e9 + 600e9*r.Float64(),
+			there: 20e3 + 500e3*r.Float64(), back: 20e3 + 500e3*r.Float64(), queue: 300e3 * r.Float64(), stall: 20e6, often: 0.2 * r.Float64()}
+		if r.IntN(4) == 0 { // one way is slow and the other is not
+			l.there *= 10
+		}
+		floor := (l.there + l.back) / 2
+		begin := int64(time.Minute + 10*time.Second)
+		l.play(seconds, func(at int64, is Offset, truth int64) {
+			looks++
+			if d := is.Offset - truth; d > is.Bound || -d > is.Bound {
+				outside++
+			}
+			if at > begin {
+				excess = append(excess, (float64(is.Bound)-floor)/floor)
+			}
+		}, func(at, step int64) {
+			t.Errorf("took a clock that was not stepped for one that was, by %v", time.Duration(step))
+		})
+	}
+	slices.Sort(excess)
+	half, most := excess[len(excess)/2], excess[len(excess)*99/100]
+	t.Logf("%d estimates, %d outside of their bound; bound beyond half the least round trip: median %.0f %%, p99 %.0f %%", looks, outside, 100*half, 100*most)
+	if float64(outside) > 0.001*float64(looks) {
+		t.Errorf("of %d estimates %d were off by more than their bound, want 0.1 %% at most", looks, outside)
+	}
+	if half > 0.35 || most > 2.5 {
+		t.Errorf("the bound is %.0f %% above half the least round trip in the median and %.0f %% at p99: too coarse", 100*half, 100*most)
+	}
+}
+
+// What asymmetry does to the estimate is inside its bound, and all of the bound can be needed: it is no looser than it has to be.
+func TestOffsetsWithOneWaySlow(t *testing.T) {
+	l := &link{r: rand.New(rand.NewPCG(3, 4)), there: 2e6, back: 0}
+	l.play(60, func(at int64, is Offset, truth int64) {
+		if d := truth - is.Offset; d < is.Bound-150e3 && at > int64(time.Minute+45*time.Second) || d > is.Bound {
+			t.Fatalf("2 ms there and none back: off by %v with a bound of %v, want nearly all of it", time.Duration(d), time.Duration(is.Bound))
+		}
+	}, func(at, step int64) { t.Errorf("a step of %v", time.Duration(step)) })
+}
+
+func TestOffsetsLearnTheDrift(t *testing.T) {
+	l := &link{r: rand.New(rand.NewPCG(5, 6)), drift: 100e-6, there: 100e3, back: 150e3, queue: 50e3}
+	var last Offset
+	l.play(60, func(_ int64, is Offset, _ int64) { last = is }, func(at, step int64) { t.Errorf("a step of %v", time.Duration(step)) })
+	if math.Abs(last.Drift-100e-6) > 5e-6 {
+		t.Errorf("drift %.1f ppm, want 100", last.Drift*1e6)
+	}
+}
+
+// A step is told once, with its size, and what is known after it is of the time after it.
+func TestOffsetsNoticeAStep(t *testing.T) {
+	for _, size := range []time.Duration{100 * time.Millisecond, -100 * time.Millisecond, 3 * time.Hour, -3 * time.Hour, 2 * time.Millisecond} {
+		l := &link{r: rand.New(rand.NewPCG(7, 8)), drift: 30e-6, there: 100e3, back: 200e3, queue: 100e3, step: int64(size),
+			stepAt: int64(time.Minute + 30*time.Second)}
+		var steps []int64
+		l.play(60, func(at int64, is Offset, truth int64) {
+			if d := is.Offset - truth; (d > is.Bound || -d > is.Bound) && (at < l.stepAt || at > l.stepAt+int64(time.Second)) {
+				t.Errorf("%v: off by %v with a bound of %v", size, time.Duration(d), time.Duration(is.Bound))
+			}
+		}, func(at, step int64) {
+			steps = append(steps, step)
+			if late := at - l.stepAt; late < 0 || late > int64(time.Second) {
+				t.Errorf("%v: noticed %v after it", size, time.Duration(late))
+			}
+		})
+		if len(steps) != 1 || math.Abs(float64(steps[0]-int64(size))) > 1e6+1e-4*math.Abs(float64(size)) {
+			t.Errorf("noticed steps of %v ns, want one of %v", steps, size)
+		}
+	}
+}
+
+// A rate that changes, as while the host's calendar is slewed, leads to a wider bound and not to a wrong one for long.
+func TestOffsetsFollowARateThatChanges(t *testing.T) {
+	l := &link{r: rand.New(rand.NewPCG(9, 10)), drift: 10e-6, there: 100e3, back: 100e3, queue: 50e3,
+		kinkAt: int64(2 * time.Minute), kink: 400e-6}
+	looks, outside := 0, 0
+	l.play(120, func(at int64, is Offset, truth int64) {
+		looks++
+		if d := is.Offset - truth; d > is.Bound || -d > is.Bound {
+			outside++
+		}
+	}, func(int64, int64) {})
+	if outside > 2 {
+		t.Errorf("of %d estimates %d were off by more than their bound, want the one or two in which the rate had just changed", looks, outside)
+	}
+}
+
+func TestOffsetsKnowNothingAtFirst(t *testing.T) {
+	var o Offsets
+	if is, ok := o.At(0); ok {
+		t.Errorf("without an exchange it said %+v", is)
+	}
+	o.Add(Exchange{Sent: 10, Heard: 5, Answered: 6, Received: 9}) // received before it was sent
+	if is, ok := o.At(10); ok {
+		t.Errorf("of an exchange that cannot have been it made %+v", is)
+	}
+}
+
+func BenchmarkOffsets(b *testing.B) {
+	l := &link{r: rand.New(rand.NewPCG(1, 1)), there: 1e5, back: 1e5, queue: 1e5}
+	var o Offsets
+	for n := range b.N {
+		x, _ := l.exchange(int64(n) * 5e8)
+		o.Add(x)
+	}
+}
