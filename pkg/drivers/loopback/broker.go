@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lockstep/pkg/drivers"
@@ -27,7 +28,7 @@ type broker struct {
 
 	mu       sync.Mutex
 	links    map[part]struct{}
-	limiters map[int64]*limiter
+	limiters map[[2]int64]*limiter
 }
 
 // join enters the broker of this name, which begins with its first session.
@@ -38,7 +39,7 @@ func join(name string) *broker {
 	if b == nil {
 		b = &broker{
 			name: name, epoch: time.Now(), topologies: map[string]*topology{},
-			links: map[part]struct{}{}, limiters: map[int64]*limiter{},
+			links: map[part]struct{}{}, limiters: map[[2]int64]*limiter{},
 		}
 		if brokers.named == nil {
 			brokers.named = map[string]*broker{}
@@ -97,6 +98,15 @@ type topology struct {
 	queues [][]*queue // by subscription, then by number
 	shared []*sequence
 	extras extras
+	first  atomic.Int64 // 1 more than when the first message came, by the broker's clock; 0: none has
+}
+
+// since returns when the first message of the topology came, which is now if there was none.
+func (t *topology) since(now int64) int64 {
+	if t.first.Load() == 0 {
+		t.first.CompareAndSwap(0, now+1)
+	}
+	return t.first.Load() - 1
 }
 
 // declare makes the topology, or empties it if it is there already in the same shape.
@@ -113,6 +123,7 @@ func (b *broker) declare(t drivers.Topology) {
 			s.reset()
 		}
 		old.extras.clear()
+		old.first.Store(0)
 		return
 	}
 	if old != nil {

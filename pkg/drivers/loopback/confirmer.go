@@ -8,13 +8,13 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// confirmer gives confirms after a delay, in order, from one goroutine.
+// confirmer gives confirms when they are due, from one goroutine.
 type confirmer struct {
-	delay     time.Duration
+	now       func() int64
 	onConfirm func(token uint64, err error)
 
 	mu      sync.Mutex
-	pending []pending
+	pending later[pending]
 	closed  bool // takes no more
 	changed chan struct{}
 	broken  chan struct{} // closed: what is pending fails
@@ -25,22 +25,20 @@ type confirmer struct {
 type pending struct {
 	token uint64
 	err   error
-	due   time.Time
 }
 
-func newConfirmer(delay time.Duration, onConfirm func(uint64, error)) *confirmer {
-	return &confirmer{delay: delay, onConfirm: onConfirm, changed: make(chan struct{}, 1), broken: make(chan struct{}), done: make(chan struct{})}
+func newConfirmer(now func() int64, onConfirm func(uint64, error)) *confirmer {
+	return &confirmer{now: now, onConfirm: onConfirm, changed: make(chan struct{}, 1), broken: make(chan struct{}), done: make(chan struct{})}
 }
 
-// add promises a confirm; false if the confirmer is closed.
-func (c *confirmer) add(token uint64, err error) bool {
+// add promises a confirm at due; false if the confirmer is closed.
+func (c *confirmer) add(token uint64, err error, due int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return false
 	}
-	c.pending = append(c.pending, pending{token: token, err: err, due: time.Now().Add(c.delay)})
-	if len(c.pending) == 1 {
+	if c.pending.add(due, pending{token, err}) {
 		c.signal()
 	}
 	return true
@@ -53,47 +51,61 @@ func (c *confirmer) signal() {
 	}
 }
 
-// take removes what is pending, in the order in which it was added.
-func (c *confirmer) take() (all []pending, closed bool) {
+func (c *confirmer) isBroken() bool {
+	select {
+	case <-c.broken:
+		return true
+	default:
+		return false
+	}
+}
+
+// take removes the next confirm if it is due, or fails it if the link is broken; else it says how long to wait, -1 for a change.
+func (c *confirmer) take() (p pending, wait time.Duration, closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all, c.pending = c.pending, nil
-	return all, c.closed
+	due, has := c.pending.next()
+	if !has {
+		return p, -1, c.closed
+	}
+	broken := c.isBroken()
+	if wait = time.Duration(due - c.now()); wait > 0 && !broken {
+		return p, wait, false
+	}
+	p = c.pending.take()
+	if broken {
+		p.err = fmt.Errorf("loopback link broke before the confirm: %w", drivers.ErrClosed)
+	}
+	return p, 0, false
 }
 
 func (c *confirmer) loop() {
 	defer close(c.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
-		all, closed := c.take()
-		for _, p := range all {
-			c.settle(p)
-		}
-		if len(all) > 0 {
-			continue
-		}
-		if closed {
+		p, wait, closed := c.take()
+		switch {
+		case closed:
 			return
+		case wait == 0:
+			c.onConfirm(p.token, p.err)
+			continue
+		case wait > 0:
+			timer.Reset(wait)
+		default:
+			timer.Stop()
 		}
-		<-c.changed
-	}
-}
-
-// settle confirms one message when it is due, or fails it if the link breaks before.
-func (c *confirmer) settle(p pending) {
-	if wait := time.Until(p.due); wait > 0 {
-		t := time.NewTimer(wait)
-		defer t.Stop()
+		broken := c.broken
+		if c.isBroken() {
+			broken = nil // said already: nothing is pending
+		}
 		select {
-		case <-t.C:
-		case <-c.broken:
+		case <-timer.C:
+		case <-c.changed:
+		case <-broken:
 		}
 	}
-	select {
-	case <-c.broken:
-		p.err = fmt.Errorf("loopback link broke before the confirm: %w", drivers.ErrClosed)
-	default:
-	}
-	c.onConfirm(p.token, p.err)
 }
 
 // fail makes everything outstanding fail, without waiting for it.

@@ -38,6 +38,9 @@ type consumer struct {
 }
 
 func newConsumer(s *session, q *queue, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
+	if tap, _ := s.broker.tapped(); tap != nil {
+		handle = tapDeliveries(tap, handle)
+	}
 	return &consumer{
 		session: s, queue: q, spec: spec, handle: handle,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),

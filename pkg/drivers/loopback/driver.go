@@ -28,7 +28,8 @@ func (Driver) Info() drivers.Info {
 	}
 }
 
-// declare promises everything whatever the options: faults are asked for to see a promise broken.
+// declare promises everything whatever the options: faults are asked for to see a promise broken. But delays that differ do let messages
+// overtake each other.
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parse(raw)
 	if err != nil {
@@ -48,7 +49,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Redelivery:        true,
 			CopiesBody:        true, // into the queue
 		},
-		Promises: drivers.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true},
+		Promises: drivers.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: o.Delay.fixed()},
 	}
 	if use.Simulated {
 		d.Unfit = append(d.Unfit, "loopback has no network to delay; its options delay and confirmDelay do that")

@@ -3,6 +3,9 @@ package loopback_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -10,6 +13,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
 )
 
 // account is what a test saw of the messages 0 … n-1 of one publisher.
@@ -141,4 +145,143 @@ func TestRateIsExact(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestBurstIsBounded pauses in the middle: afterwards no more than burst messages go out at once, and the one that is due.
+func TestBurstIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, topology := open(t, `,"rate":1000,"burst":5`)
+		a := &account{confirms: map[uint64]error{}, when: map[uint64]time.Duration{}, started: time.Now()}
+		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, OnConfirm: a.confirm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(20) {
+			if i == 10 {
+				time.Sleep(time.Second)
+			}
+			if err := p.Publish(t.Context(), drivers.Message{Token: i, Body: make([]byte, 4)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range uint64(10) {
+			late := a.when[10+i] - a.when[10]
+			if want := max(0, time.Duration(int(i)-5)*time.Millisecond); late != want {
+				t.Errorf("message %d after the pause is accepted %v after the first one, want %v", i, late, want)
+			}
+		}
+	})
+}
+
+// TestDistributionsAreExact: of any 1000 messages each takes another quantile of the distribution, of a list each value as often.
+func TestDistributionsAreExact(t *testing.T) {
+	quantile := func(sorted []time.Duration, i int) time.Duration { return sorted[i*len(sorted)/1000] }
+	for options, want := range map[string]func(u float64) time.Duration{
+		`{"least":"10ms","most":"20ms"}`: func(u float64) time.Duration { return time.Duration(1e7 + u*1e7) },
+		`{"mean":"10ms"}`:                func(u float64) time.Duration { return time.Duration(-1e7 * math.Log(1-u)) },
+		`{"median":"10ms","sigma":0}`:    func(float64) time.Duration { return 10 * time.Millisecond },
+		`{"values":["9ms","1ms","5ms","2s"]}`: func(u float64) time.Duration {
+			return []time.Duration{1e6, 5e6, 9e6, 2e9}[int(u*4)]
+		},
+	} {
+		for _, field := range []string{"delay", "confirmDelay"} {
+			t.Run(field+options, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a := exchange(t, fmt.Sprintf(`,%q:%s`, field, options), drivers.ConfirmWindow, 2000)
+					got := a.at
+					if field == "confirmDelay" {
+						got = slices.Collect(maps.Values(a.when))
+					}
+					slices.Sort(got)
+					if len(got) != 2000 {
+						t.Fatalf("%d times of 2000 messages", len(got))
+					}
+					for i := range 1000 {
+						if took, want := quantile(got, i), want((float64(i)+0.5)/1000); took-want > 1 || want-took > 1 {
+							t.Fatalf("quantile %d of 1000 is %v, want %v", i, took, want)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestLognormal compares quantiles with those of the standard normal distribution.
+func TestLognormal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := exchange(t, `,"delay":{"median":"10ms","sigma":0.5}`, drivers.ConfirmWindow, 1000)
+		slices.Sort(a.at)
+		for at, z := range map[int]float64{500: 0.0012533, 841: 1.0006398, 977: 2.0047} { // Φ⁻¹((at+½)/1000), from tables
+			want := 10 * math.Exp(0.5*z)
+			if got := a.at[at].Seconds() * 1000; math.Abs(got/want-1) > 0.002 {
+				t.Errorf("quantile %d of 1000 is %.4f ms, want %.4f", at, got, want)
+			}
+		}
+	})
+}
+
+// TestStallsAndSlowStart: what would end inside a stall ends with it, and what begins early takes longer.
+func TestStallsAndSlowStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, topology := open(t, `,"delay":"10ms","confirmDelay":"5ms","stalls":[{"at":"100ms","for":"50ms"}],"slowStart":{"for":"80ms","extra":"40ms"}`)
+		a := &account{confirms: map[uint64]error{}, when: map[uint64]time.Duration{}, started: time.Now()}
+		if _, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEach}, a.receive); err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, OnConfirm: a.confirm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := []time.Duration{0, 40, 80, 90, 94, 95, 120, 150} // ms
+		received := []time.Duration{50, 70, 90, 150, 150, 150, 150, 160}
+		confirmed := []time.Duration{45, 65, 85, 95, 99, 150, 150, 155}
+		for i, at := range at {
+			time.Sleep(at*time.Millisecond - time.Since(a.started))
+			if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte{byte(i), 0, 0, 0}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for i := range at {
+			if a.at[i] != received[i]*time.Millisecond || a.when[uint64(i)] != confirmed[i]*time.Millisecond {
+				t.Errorf("message at %d ms is received at %v and confirmed at %v, want %d and %d ms", at[i], a.at[i], a.when[uint64(i)], received[i], confirmed[i])
+			}
+		}
+	})
+}
+
+// TestTapStampsEveryMessage holds the stamps to the times that they are of.
+func TestTapStampsEveryMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		took := map[loopback.StampKind][]time.Duration{}
+		began := time.Now()
+		stop := loopback.Tap(t.Name(), func(s loopback.Stamp) {
+			mu.Lock()
+			defer mu.Unlock()
+			took[s.Kind] = append(took[s.Kind], s.At.Sub(began))
+		})
+		defer stop()
+		exchange(t, `,"delay":"3ms","confirmDelay":"2ms"`, drivers.ConfirmWindow, 100)
+		for kind, want := range map[loopback.StampKind]time.Duration{loopback.Accepted: 0, loopback.Confirmed: 2e6, loopback.Delivered: 3e6} {
+			if all := took[kind]; len(all) != 100 || slices.Min(all) != want || slices.Max(all) != want {
+				t.Errorf("stamps of kind %d: %v, want 100 of %v", kind, all, want)
+			}
+		}
+	})
+}
+
+// TestTimesAreChecked wants every impossible option refused.
+func TestTimesAreChecked(t *testing.T) {
+	for _, options := range []string{`{"delay":"-1ms"}`, `{"delay":{"sigma":1}}`, `{"delay":{"values":[]}}`, `{"burst":-1}`,
+		`{"stalls":[{"at":"2s","for":"1s"},{"at":"2500ms","for":"1s"}]}`, `{"slowStart":{"for":"1s","extra":"2s"}}`, `{"delay":{"least":"2ms","most":"1ms"}}`} {
+		if s, err := (loopback.Driver{}).Open(t.Context(), []byte(options), drivers.Env{}); err == nil {
+			_ = s.Close()
+			t.Errorf("%s is taken", options)
+		}
+	}
 }

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// catchUp is how far behind its schedule a limiter may fall, by late timers, and still make up for it.
-const catchUp = 100 * time.Millisecond
-
-// limiter gives out the moments at which messages may be accepted: the n-th of a second is due n/rate after it
-// began. So timers that wake late cost no throughput, and no second has more than rate plus what was behind.
+// limiter gives out the moments at which messages may be accepted: the n-th of a second is due n/rate after it began. A message that comes
+// late for its moment, by a timer or because nobody had anything to send, goes at once; burst moments may be made up for like that, and what
+// is beyond is lost. So any time t sees at most rate·t + burst + 1 messages, and timers that wake late cost no throughput up to burst/rate.
 type limiter struct {
-	mu     sync.Mutex
-	rate   int64
-	second time.Time
-	n      int64
+	mu      sync.Mutex
+	rate    int64
+	catchUp time.Duration
+	second  time.Time
+	n       int64
 }
 
-// limiter returns the one limiter of the broker for this rate.
-func (b *broker) limiter(rate int64) *limiter {
+// limiter returns the one limiter of the broker for this rate and burst.
+func (b *broker) limiter(rate, burst int64) *limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := b.limiters[rate]
+	key := [2]int64{rate, burst}
+	l := b.limiters[key]
 	if l == nil {
-		l = &limiter{rate: rate}
-		b.limiters[rate] = l
+		l = &limiter{rate: rate, catchUp: time.Duration(burst * int64(time.Second) / rate)}
+		b.limiters[key] = l
 	}
 	return l
 }
@@ -37,8 +37,12 @@ func (l *limiter) reserve(now time.Time) time.Duration {
 		l.second, l.n = l.second.Add(time.Second), 0
 	}
 	due := l.second.Add(time.Duration(l.n * int64(time.Second) / l.rate))
-	if now.Sub(due) > catchUp {
-		l.second, l.n, due = now, 0, now
+	switch {
+	case l.second.IsZero():
+		l.second, due = now, now
+	case now.Sub(due) > l.catchUp:
+		l.second, l.n = now.Add(-l.catchUp), 0
+		due = l.second
 	}
 	l.n++
 	return due.Sub(now)

@@ -16,13 +16,29 @@ type options struct {
 	Duplicate     int64    `json:"duplicate"`
 	Reject        int64    `json:"reject"`
 	Swap          []int64  `json:"swap"`
-	Delay         duration `json:"delay"`
-	ConfirmDelay  duration `json:"confirmDelay"`
+	Delay         spread   `json:"delay"`
+	ConfirmDelay  spread   `json:"confirmDelay"`
+	Seed          uint64   `json:"seed"`
+	Stalls        []stall  `json:"stalls"`
+	SlowStart     slow     `json:"slowStart"`
 	BindDelay     duration `json:"bindDelay"`
 	BindSpread    duration `json:"bindSpread"`
 	Rate          int64    `json:"rate"`
+	Burst         int64    `json:"burst"`
 	Capacity      int      `json:"capacity"`
 	CapacityBytes int      `json:"capacityBytes"`
+}
+
+// stall is a time in which nothing is confirmed or delivered; At counts from the first message.
+type stall struct {
+	At  duration `json:"at"`
+	For duration `json:"for"`
+}
+
+// slow adds Extra to delays at the first message and evenly less from then on, until it adds nothing after For.
+type slow struct {
+	For   duration `json:"for"`
+	Extra duration `json:"extra"`
 }
 
 // duration is a time.Duration written the way people write it.
@@ -48,6 +64,9 @@ func parse(raw json.RawMessage) (options, error) {
 			return o, errors.New("read options of loopback: text after the options")
 		}
 	}
+	if o.Burst == 0 {
+		o.Burst = max(1, o.Rate/100)
+	}
 	return o, o.check()
 }
 
@@ -55,11 +74,20 @@ func (o options) check() error {
 	if o.Name == "" {
 		return errors.New("read options of loopback: name is empty")
 	}
-	if o.Lose < 0 || o.Duplicate < 0 || o.Reject < 0 || o.Rate < 0 || o.Delay < 0 || o.ConfirmDelay < 0 || o.BindDelay < 0 || o.BindSpread < 0 {
+	if o.Lose < 0 || o.Duplicate < 0 || o.Reject < 0 || o.Rate < 0 || o.Burst < 0 || o.Delay.negative() || o.ConfirmDelay.negative() || o.BindDelay < 0 || o.BindSpread < 0 {
 		return errors.New("read options of loopback: a negative count or duration; 0 turns a fault off")
 	}
 	if o.Capacity < 1 || o.CapacityBytes < 1 {
 		return errors.New("read options of loopback: capacity and capacityBytes must be 1 or more")
+	}
+	if o.SlowStart.Extra < 0 || o.SlowStart.For < o.SlowStart.Extra {
+		return fmt.Errorf("read options of loopback: slowStart takes %v more at first, for %v: extra may be at most for, or later messages would overtake",
+			time.Duration(o.SlowStart.Extra), time.Duration(o.SlowStart.For))
+	}
+	for i, s := range o.Stalls {
+		if s.At < 0 || s.For < 0 || i > 0 && s.At < o.Stalls[i-1].At+o.Stalls[i-1].For {
+			return fmt.Errorf("read options of loopback: stall %d at %v for %v: stalls must ascend and may not overlap", i, time.Duration(s.At), time.Duration(s.For))
+		}
 	}
 	last := int64(-2)
 	for _, at := range o.Swap {
@@ -83,8 +111,12 @@ func (o options) label() string {
 	say(o.Duplicate > 0, "duplicates 1 in %d", o.Duplicate)
 	say(o.Reject > 0, "rejects 1 in %d", o.Reject)
 	say(len(o.Swap) > 0, "swaps %d pairs", len(o.Swap))
-	say(o.Delay > 0, "delivers after %v", time.Duration(o.Delay))
-	say(o.ConfirmDelay > 0, "confirms after %v", time.Duration(o.ConfirmDelay))
+	say(!o.Delay.none(), "delivers after %v", o.Delay)
+	say(!o.ConfirmDelay.none(), "confirms after %v", o.ConfirmDelay)
+	for _, s := range o.Stalls {
+		say(true, "stalls at %v for %v", time.Duration(s.At), time.Duration(s.For))
+	}
+	say(o.SlowStart.Extra > 0, "takes up to %v longer in the first %v", time.Duration(o.SlowStart.Extra), time.Duration(o.SlowStart.For))
 	say(o.BindDelay > 0, "binds after %v", time.Duration(o.BindDelay))
 	say(o.BindSpread > 0, "bindings work %v later", time.Duration(o.BindSpread))
 	say(o.Rate > 0, "takes %d/s", o.Rate)
@@ -93,5 +125,25 @@ func (o options) label() string {
 
 // plain tells whether nothing but the queue stands between publish and delivery.
 func (o options) plain() bool {
-	return o.Lose == 0 && o.Duplicate == 0 && o.Reject == 0 && len(o.Swap) == 0 && o.Delay == 0 && o.ConfirmDelay == 0 && o.Rate == 0
+	return o.Lose == 0 && o.Duplicate == 0 && o.Reject == 0 && len(o.Swap) == 0 && o.Delay.none() && o.Rate == 0 && !o.confirmsLater() && !o.shifts()
+}
+
+// confirmsLater tells whether any confirm waits.
+func (o options) confirmsLater() bool { return !o.ConfirmDelay.none() || o.shifts() }
+
+// shifts tells whether delays depend on the time.
+func (o options) shifts() bool { return len(o.Stalls) > 0 || o.SlowStart.Extra > 0 }
+
+// due is when what would take delay from now on happens. All times are of the broker's clock; first is that of the first message.
+func (o options) due(first, now, delay int64) int64 {
+	at := now + delay - first
+	if left := int64(o.SlowStart.For) - (now - first); left > 0 && o.SlowStart.Extra > 0 {
+		at += int64(float64(o.SlowStart.Extra) * float64(left) / float64(o.SlowStart.For))
+	}
+	for _, s := range o.Stalls {
+		if at >= int64(s.At) && at < int64(s.At+s.For) {
+			at = int64(s.At + s.For)
+		}
+	}
+	return first + at
 }

@@ -20,8 +20,10 @@ type publisher struct {
 	confirms bool
 	fast     bool // nothing to decide: one queue, no faults
 	sequence *sequence
-	limiter  *limiter   // nil: no limit
-	later    *confirmer // nil: confirms at once
+	limiter  *limiter    // nil: no limit
+	later    *confirmer  // nil: confirms at once
+	tap      func(Stamp) // nil: nobody asks
+	number   uint64      // in stamps
 
 	mu     sync.Mutex // held by Publish, its waits and its confirm included
 	endMu  sync.Mutex
@@ -36,15 +38,18 @@ func newPublisher(s *session, t *topology, spec drivers.PublisherSpec) *publishe
 		confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil, sequence: &sequence{}, stop: make(chan struct{}),
 		notice: drivers.NewNotice(spec.OnClosed),
 	}
-	p.fast = len(p.queues) == 1 && s.options.plain()
+	if p.tap, p.number = s.broker.tapped(); p.tap != nil && p.confirms {
+		p.spec.OnConfirm = tapConfirms(p.tap, p.number, spec.OnConfirm)
+	}
+	p.fast = len(p.queues) == 1 && s.options.plain() && p.tap == nil
 	if each := spec.Mode == drivers.ConnectionPerMessage || spec.Mode == drivers.ConnectionPerMessageConfirm; each && len(p.queues) > 0 {
 		p.sequence = t.shared[spec.Queue]
 	}
 	if s.options.Rate > 0 {
-		p.limiter = s.broker.limiter(s.options.Rate)
+		p.limiter = s.broker.limiter(s.options.Rate, s.options.Burst)
 	}
-	if s.options.ConfirmDelay > 0 && p.confirms {
-		p.later = newConfirmer(time.Duration(s.options.ConfirmDelay), spec.OnConfirm)
+	if s.options.confirmsLater() && p.confirms {
+		p.later = newConfirmer(s.broker.now, p.spec.OnConfirm)
 	}
 	return p
 }
@@ -82,6 +87,9 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 
 // publish is Publish with everything that may happen to a message.
 func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
+	if p.tap != nil {
+		p.tap(Stamp{Kind: Accepted, At: time.Now(), Publisher: p.number, Token: m.Token, Body: m.Body})
+	}
 	if err := p.pace(ctx); err != nil {
 		return err
 	}
@@ -93,24 +101,25 @@ func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
 		if p.spec.Mandatory && p.spec.OnReturn != nil {
 			p.spec.OnReturn(m.Body)
 		}
-		return p.confirm(m.Token, nil)
+		return p.confirm(m.Token, p.session.options.ConfirmDelay.median(), nil)
 	}
 	// Room for the message itself is waited for before its number is taken: a cancelled one has none.
 	if err := p.awaitRoom(ctx, queues, len(m.Body)); err != nil {
 		return err
 	}
 	if m.Key >= drivers.ExtraKey {
-		p.store(queues, m.Body)
-		return p.confirm(m.Token, nil)
+		p.store(queues, m.Body, p.due(p.session.options.Delay.median()))
+		return p.confirm(m.Token, p.session.options.ConfirmDelay.median(), nil)
 	}
 	f := p.sequence.next(&p.session.options, m.Body)
+	ready := p.due(f.delay)
 	for _, body := range f.bodies[:f.count] {
-		p.store(queues, body)
+		p.store(queues, body, ready)
 	}
 	if f.rejected {
-		return p.confirm(m.Token, fmt.Errorf("loopback was told to reject it: %w", drivers.ErrRejected))
+		return p.confirm(m.Token, f.confirmDelay, fmt.Errorf("loopback was told to reject it: %w", drivers.ErrRejected))
 	}
-	return p.confirm(m.Token, nil)
+	return p.confirm(m.Token, f.confirmDelay, nil)
 }
 
 // pace waits for the broker's rate.
@@ -170,13 +179,23 @@ func (p *publisher) awaitRoom(ctx context.Context, queues []*queue, size int) er
 	return nil
 }
 
-// store puts a body into every queue.
-func (p *publisher) store(queues []*queue, body []byte) {
-	var ready int64
-	if d := p.session.options.Delay; d > 0 {
-		ready = p.session.broker.now() + int64(d)
+// due is when what takes delay from now on happens, by the broker's clock; 0 is now.
+func (p *publisher) due(delay int64) int64 {
+	o := &p.session.options
+	if delay == 0 && !o.shifts() {
+		return 0
 	}
+	now := p.session.broker.now()
+	return o.due(p.topology.since(now), now, delay)
+}
+
+// store puts a body into every queue, to be delivered at ready.
+func (p *publisher) store(queues []*queue, body []byte, ready int64) {
 	for _, q := range queues {
+		if !p.session.options.Delay.fixed() {
+			q.offerLater(body, ready)
+			continue
+		}
 		if q.offer(body, ready, unbounded, unbounded) == takenYield {
 			runtime.Gosched()
 		}
@@ -185,7 +204,7 @@ func (p *publisher) store(queues []*queue, body []byte) {
 
 const unbounded = int(^uint(0) >> 1)
 
-func (p *publisher) confirm(token uint64, err error) error {
+func (p *publisher) confirm(token uint64, delay int64, err error) error {
 	if !p.confirms {
 		return nil
 	}
@@ -193,7 +212,7 @@ func (p *publisher) confirm(token uint64, err error) error {
 		p.spec.OnConfirm(token, err)
 		return nil
 	}
-	if !p.later.add(token, err) {
+	if !p.later.add(token, err, p.due(delay)) {
 		return fmt.Errorf("publish to loopback: %w", drivers.ErrClosed)
 	}
 	return nil
@@ -234,7 +253,7 @@ func (p *publisher) Close() error {
 	}
 	if p.ownSequence() {
 		if body, has := p.sequence.rest(); has {
-			p.store(p.queues, body)
+			p.store(p.queues, body, 0)
 		}
 	}
 	return nil

@@ -1,6 +1,9 @@
 package loopback
 
-import "sync"
+import (
+	"bytes"
+	"sync"
+)
 
 // queue is a list of segments: publishers write at the tail, consumers take runs at the head.
 type queue struct {
@@ -14,11 +17,12 @@ type queue struct {
 	tail           *segment
 	free           *segment
 	freeCount      int
-	size           int   // bytes of a new segment: several of the largest bodies seen
-	ready          int   // messages not yet taken
-	held           int   // taken and not yet released
-	bytes          int   // bodies of both
-	returned       []run // taken and given back: these go out first
+	size           int           // bytes of a new segment: several of the largest bodies seen
+	ready          int           // messages not yet taken
+	held           int           // taken and not yet released
+	bytes          int           // bodies of both
+	later          later[[]byte] // bodies that may overtake each other until they are due
+	returned       []run         // taken and given back: these go out first
 	waiting        []*consumer
 	consumers      int
 	blocked        chan struct{} // closed when there is room again; nil if nobody waits
@@ -62,6 +66,36 @@ func (q *queue) offer(body []byte, ready int64, most, mostBytes int) offered {
 		return takenYield
 	}
 	return taken
+}
+
+// offerLater takes a copy of body, to be delivered at ready, before those that were offered earlier and are due later. There are no bounds.
+func (q *queue) offerLater(body []byte, ready int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.gone {
+		return
+	}
+	q.later.add(ready, bytes.Clone(body))
+	q.ready++
+	q.bytes += len(body)
+	q.wake()
+}
+
+// ripen moves what is due to the tail, and says when the next will be (0: nothing is left).
+func (q *queue) ripen(now int64) (next int64) {
+	for {
+		due, has := q.later.next()
+		if !has {
+			return 0
+		}
+		if due > now {
+			return due
+		}
+		body := q.later.take()
+		q.ready--
+		q.bytes -= len(body)
+		q.push(body, 0)
+	}
 }
 
 func (q *queue) push(body []byte, ready int64) {
@@ -136,12 +170,19 @@ func (q *queue) take(most int, now func() int64) (r run, next int64) {
 	if len(q.returned) > 0 {
 		return q.takeReturned(most), 0
 	}
+	var ripe int64
+	if len(q.later.items) > 0 {
+		ripe = q.ripen(now())
+	}
 	s := q.head
 	n := min(most, len(s.slots)-q.headAt)
 	if n > 0 && q.delayed {
 		n, next = readyOf(s.slots[q.headAt:q.headAt+n], now())
 	}
 	if n <= 0 {
+		if ripe > 0 && (next == 0 || ripe < next) {
+			next = ripe
+		}
 		return run{}, next
 	}
 	r = run{seg: s, buf: s.buf, slots: s.slots[q.headAt : q.headAt+n]}
@@ -241,8 +282,11 @@ func (q *queue) drop() {
 	for s, at := q.head, q.headAt; s != nil; s, at = s.next, 0 {
 		q.bytes -= run{slots: s.slots[at:]}.bytes()
 	}
+	for _, l := range q.later.items {
+		q.bytes -= len(l.what)
+	}
 	s := newSegment(q.size)
-	q.head, q.tail, q.headAt = s, s, 0
+	q.head, q.tail, q.headAt, q.later = s, s, 0, later[[]byte]{}
 	q.returned, q.ready, q.delayed = nil, 0, false
 	if q.blocked != nil {
 		close(q.blocked)

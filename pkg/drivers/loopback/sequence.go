@@ -13,12 +13,15 @@ type sequence struct {
 	n    int64  // messages accepted
 	held []byte // the body that waits for its next neighbour, to change places with it
 	has  bool
+
+	delays, confirmDelays dealer
 }
 
 func (s *sequence) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.n, s.held, s.has = 0, nil, false
+	s.delays, s.confirmDelays = dealer{}, dealer{}
 }
 
 // fate is what happens to one message.
@@ -26,6 +29,8 @@ type fate struct {
 	rejected bool
 	bodies   [3][]byte // what goes into each queue, in this order
 	count    int
+
+	delay, confirmDelay int64 // ns
 }
 
 func (f *fate) add(body []byte) {
@@ -39,6 +44,7 @@ func (s *sequence) next(o *options, body []byte) (f fate) {
 	defer s.mu.Unlock()
 	at := s.n
 	s.n++
+	f.delay, f.confirmDelay = s.delays.next(&o.Delay, o.Seed), s.confirmDelays.next(&o.ConfirmDelay, o.Seed+1)
 	every := func(n int64) bool { return n > 0 && s.n%n == 0 }
 	f.rejected = every(o.Reject)
 	held, has := s.held, s.has

@@ -1,0 +1,110 @@
+package loopback
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// grid is how many quantiles of a distribution are dealt out: the i-th is that of (i+½)/grid, i from 0.
+const grid = 1000
+
+// spread is a distribution of durations as the options write it (#Spread in schema.cue). The zero value is no time.
+type spread struct {
+	text   string
+	values []int64 // ns, ascending: each of them is given to one of len(values) messages; nil: none
+}
+
+// fixed tells whether every message takes the same time.
+func (s spread) fixed() bool { return len(s.values) <= 1 }
+
+// none tells whether it takes no time.
+func (s spread) none() bool { return len(s.values) == 0 || s.values[len(s.values)-1] == 0 }
+
+func (s spread) negative() bool { return len(s.values) > 0 && s.values[0] < 0 }
+
+// median is what messages take that are no part of the account: they are dealt nothing.
+func (s spread) median() int64 {
+	if len(s.values) == 0 {
+		return 0
+	}
+	return s.values[len(s.values)/2]
+}
+
+func (s spread) String() string { return s.text }
+
+// UnmarshalJSON reads "5ms", {least, most}, {mean}, {median, sigma} or {values}.
+func (s *spread) UnmarshalJSON(text []byte) error {
+	var fixed string
+	if json.Unmarshal(text, &fixed) == nil {
+		d, err := time.ParseDuration(fixed)
+		*s = spread{text: d.String(), values: []int64{int64(d)}}
+		return err
+	}
+	var o struct {
+		Least, Most, Mean, Median duration
+		Sigma                     float64
+		Values                    []duration
+	}
+	if err := json.Unmarshal(text, &o); err != nil {
+		return err
+	}
+	switch {
+	case len(o.Values) > 0:
+		all := make([]int64, len(o.Values))
+		for i, v := range o.Values {
+			all[i] = int64(v)
+		}
+		slices.Sort(all)
+		*s = spread{fmt.Sprintf("one of %d times", len(all)), all}
+	case o.Mean > 0: // exponential: F⁻¹(u) = -mean·ln(1-u)
+		*s = spread{fmt.Sprintf("exponentially, %v on average", time.Duration(o.Mean)), gridOf(func(u float64) float64 { return -float64(o.Mean) * math.Log1p(-u) })}
+	case o.Median > 0: // lognormal: F⁻¹(u) = median·e^(σ·Φ⁻¹(u)), Φ⁻¹(u) = √2·erf⁻¹(2u-1)
+		*s = spread{fmt.Sprintf("lognormally, median %v, sigma %v", time.Duration(o.Median), o.Sigma), gridOf(func(u float64) float64 {
+			return float64(o.Median) * math.Exp(o.Sigma*math.Sqrt2*math.Erfinv(2*u-1))
+		})}
+	case o.Most > 0 && o.Most >= o.Least: // uniform
+		*s = spread{fmt.Sprintf("%v to %v", time.Duration(o.Least), time.Duration(o.Most)), gridOf(func(u float64) float64 {
+			return float64(o.Least) + u*float64(o.Most-o.Least)
+		})}
+	default:
+		return fmt.Errorf("a distribution %s: give {least, most}, least first, {mean}, {median, sigma} or {values}", strings.TrimSpace(string(text)))
+	}
+	return nil
+}
+
+func gridOf(inverse func(u float64) float64) []int64 {
+	all := make([]int64, grid)
+	for i := range all {
+		all[i] = int64(math.Round(inverse((float64(i) + 0.5) / grid)))
+	}
+	return all
+}
+
+// dealer deals the values of a spread out, like cards: all of them in a random order, and then again in another. So any whole number of
+// rounds has exactly the quantiles of the distribution.
+type dealer struct {
+	order []int64
+	at    int
+	round uint64
+}
+
+func (d *dealer) next(s *spread, seed uint64) int64 {
+	if len(s.values) <= 1 {
+		if s.none() {
+			return 0
+		}
+		return s.values[0]
+	}
+	if d.at == len(d.order) {
+		d.order, d.at = append(d.order[:0], s.values...), 0
+		rand.New(rand.NewPCG(seed, d.round)).Shuffle(len(d.order), func(i, j int) { d.order[i], d.order[j] = d.order[j], d.order[i] })
+		d.round++
+	}
+	d.at++
+	return d.order[d.at-1]
+}
