@@ -38,6 +38,8 @@ type Engine struct {
 	task       uint64
 	clockID    uint64
 	copiesBody bool
+	tape       []byte    // see contents
+	keys       *keyTable // nil: each message has another key
 
 	publishers []*publisher
 	consumers  []*consumer
@@ -90,6 +92,14 @@ func New(cfg Config) (*Engine, error) {
 			cancel()
 			return nil, err
 		}
+	}
+	if a.Publishers.Count > 0 {
+		var err error
+		if e.tape, err = e.makeTape(); err != nil {
+			cancel()
+			return nil, err
+		}
+		e.keys = newKeyTable(w.Message.Keys)
 	}
 	for i := range a.Publishers.Count {
 		e.publishers = append(e.publishers, e.newPublisher(a.Publishers.First+i))

@@ -51,9 +51,12 @@ func stamp(body []byte, task, clock uint64, publisher uint32) (payloadSum uint32
 	binary.LittleEndian.PutUint32(body[4:], publisher)
 	binary.LittleEndian.PutUint64(body[8:], task)
 	binary.LittleEndian.PutUint64(body[40:], clock)
-	binary.LittleEndian.PutUint32(body[56:], uint32(len(body)))
+	putLength(body)
 	return crc32.Checksum(body[EnvelopeSize:], castagnoli)
 }
+
+// putLength says in a stamped body how long it is, where it is shorter than what was stamped.
+func putLength(body []byte) { binary.LittleEndian.PutUint32(body[56:], uint32(len(body))) }
 
 // put completes a stamped body for one message.
 func put(body []byte, payloadSum uint32, sequence uint64, due, send, correction int64) {

@@ -112,12 +112,12 @@ func (p *publisher) next() (due, send int64, more bool) {
 
 // publish hands one prepared body to the link and keeps the account of it.
 func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token uint64, body []byte, due, send int64) error {
-	sequence := p.sequence
+	sequence, key := p.sequence, p.key()
 	p.sequence++
 	if p.schedule != nil {
 		p.free = p.e.now() // what came between is the generator's time
 	}
-	err := link.Publish(ctx, drivers.Message{Token: token, Key: uint32(sequence) &^ drivers.ExtraKey, Body: body})
+	err := link.Publish(ctx, drivers.Message{Token: token, Key: key, Body: body})
 	w := p.sends.Window(send, p.e.counts(due))
 	if p.schedule != nil {
 		free := p.e.now()
@@ -156,8 +156,8 @@ func (p *publisher) oneUnconfirmed() bool {
 	if !more {
 		return false
 	}
-	put(p.body, p.payloadSum, p.sequence, due, send, p.e.correction.Load())
-	if err := p.publish(p.hard, p.link, 0, p.body, due, send); err != nil {
+	body := p.prepare(p.body, due, send)
+	if err := p.publish(p.hard, p.link, 0, body, due, send); err != nil {
 		p.failed(err)
 	}
 	return true
@@ -172,8 +172,8 @@ func (p *publisher) oneInFlight(link drivers.Publisher, token uint32) (more bool
 		return false, nil
 	}
 	s.sequence, s.due, s.send, s.out = p.sequence, due, send, true
-	put(s.body, p.payloadSum, s.sequence, due, send, p.e.correction.Load())
-	if err := p.publish(p.hard, link, uint64(token), s.body, due, send); err != nil {
+	body := p.prepare(s.body, due, send)
+	if err := p.publish(p.hard, link, uint64(token), body, due, send); err != nil {
 		p.flight.undo(token)
 		return true, err
 	}
@@ -308,7 +308,7 @@ func (p *publisher) oneConnection() bool {
 		s.sequence, s.due, s.send, s.out = p.sequence, due, send, true
 		body = s.body
 	}
-	put(body, p.payloadSum, p.sequence, due, send, p.e.correction.Load())
+	body = p.prepare(body, due, send)
 	err := p.publish(p.hard, p.link, uint64(token), body, due, send)
 	switch {
 	case err != nil:

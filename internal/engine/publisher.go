@@ -32,6 +32,8 @@ type publisher struct {
 	flight     *inflight // confirmed modes
 	body       []byte    // unconfirmed modes
 	payloadSum uint32
+	contents   *contents // nil: all bodies are alike
+	keyDraws   rand.PCG
 	sequence   uint64
 	measured   uint64 // sent with a due time in the measurement
 	due        int64  // of the next message, open loop
@@ -62,6 +64,7 @@ func (e *Engine) newPublisher(i int) *publisher {
 	w := e.work
 	p := &publisher{e: e, index: i, mode: drivers.Mode(w.Publishers.Mode), work: w.Publishers,
 		random: rand.New(rand.NewPCG(e.task, uint64(i))), broken: make(chan struct{}, 1)}
+	p.keyDraws = *rand.NewPCG(e.task, 2<<32|uint64(i))
 	p.spec = drivers.PublisherSpec{
 		Topology: e.topology, Queue: i % e.topology.Queues, Mode: p.mode, Window: w.Publishers.Window,
 		Batch: w.Publishers.Batch.Most, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
@@ -108,10 +111,11 @@ func (p *publisher) bodies() func() []byte {
 // newBody makes a stamped body; its payload follows from the task and the publisher alone.
 func (p *publisher) newBody() []byte {
 	body := make([]byte, p.e.work.Message.Size)
-	payload := rand.NewChaCha8([32]byte{byte(p.index), byte(p.index >> 8), byte(p.index >> 16), byte(p.e.task), byte(p.e.task >> 8),
-		byte(p.e.task >> 16), byte(p.e.task >> 24)})
-	payload.Read(body[EnvelopeSize:]) // never fails
+	rand.NewChaCha8(seed(p.e.task, p.index, 0)).Read(body[EnvelopeSize:]) // never fails
 	p.payloadSum = stamp(body, p.e.task, p.e.clockID, uint32(p.index))
+	if p.contents == nil {
+		p.contents = p.e.newContents(p.index, body[EnvelopeSize:])
+	}
 	return body
 }
 

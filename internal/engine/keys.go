@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// alias draws from a discrete distribution in constant time (Walker 1977, as Vose 1991 builds the table). Read only: publishers share one.
+type alias struct {
+	keep  []uint32 // the probability, in 2⁻³², that a column stands for itself …
+	other []uint32 // … and what it stands for otherwise
+}
+
+// newAlias makes the table for weights, of which there are fewer than 2³² and one is above 0.
+func newAlias(weights []float64) *alias {
+	n, sum := len(weights), 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	a := &alias{make([]uint32, n), make([]uint32, n)}
+	left := make([]float64, n) // of a column's probability, in columns
+	var small, large []uint32
+	for i, w := range weights {
+		left[i] = w / sum * float64(n)
+		if left[i] < 1 {
+			small = append(small, uint32(i))
+		} else {
+			large = append(large, uint32(i))
+		}
+	}
+	for len(small) > 0 && len(large) > 0 {
+		s, l := small[len(small)-1], large[len(large)-1]
+		small = small[:len(small)-1]
+		a.keep[s], a.other[s] = uint32(min(left[s]*(1<<32), math.MaxUint32)), l
+		if left[l] -= 1 - left[s]; left[l] < 1 {
+			small, large = append(small, l), large[:len(large)-1]
+		}
+	}
+	for _, i := range append(small, large...) { // what rounding left: they stand for themselves
+		a.keep[i], a.other[i] = math.MaxUint32, i
+	}
+	return a
+}
+
+func (a *alias) draw(r *rand.PCG) int {
+	x := r.Uint64()
+	column := uint32((x >> 32) * uint64(len(a.keep)) >> 32)
+	if uint32(x) <= a.keep[column] {
+		return int(column)
+	}
+	return int(a.other[column])
+}
+
+// keyTable is what keys are drawn from; nil where each message has another one.
+type keyTable struct {
+	count int
+	zipf  *alias // nil: all keys alike
+}
+
+// newKeyTable makes the distribution of keys: key k (from 0) in proportion to 1/(k+1)^Skew.
+func newKeyTable(k plan.Keys) *keyTable {
+	if k.Count == 0 {
+		return nil
+	}
+	t := &keyTable{count: k.Count}
+	if k.Skew > 0 {
+		weights := make([]float64, k.Count)
+		for i := range weights {
+			weights[i] = math.Pow(float64(i+1), -k.Skew)
+		}
+		t.zipf = newAlias(weights)
+	}
+	return t
+}
+
+// key is the key of the publisher's next message.
+func (p *publisher) key() uint32 {
+	switch t := p.e.keys; {
+	case t == nil:
+		return uint32(p.sequence) &^ drivers.ExtraKey
+	case t.zipf == nil:
+		return uint32(below(&p.keyDraws, t.count))
+	default:
+		return uint32(t.zipf.draw(&p.keyDraws))
+	}
+}

@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"sync"
+	"testing"
+
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// Keys come as Zipf's law says, for any exponent: each of the first ones to five standard deviations.
+func TestKeysFollowZipf(t *testing.T) {
+	for _, skew := range []float64{0, 0.5, 1, 1.5, 10} {
+		const n, keys = 300_000, 50
+		p := filler(t, plan.Message{Size: 100, Keys: plan.Keys{Count: keys, Skew: skew}})
+		var count [keys]int
+		for range n {
+			count[p.key()]++
+		}
+		sum := 0.0
+		for k := range keys {
+			sum += math.Pow(float64(k+1), -skew)
+		}
+		for k := range keys {
+			near(t, "key", count[k], n, math.Pow(float64(k+1), -skew)/sum)
+		}
+	}
+}
+
+// tapped hears of every message that is published.
+type tapped struct {
+	drivers.Session
+	mu   sync.Mutex
+	keys map[uint32]int
+}
+
+type tappedPublisher struct {
+	drivers.Publisher
+	t *tapped
+}
+
+func (t *tapped) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	p, err := t.Session.Publisher(ctx, spec)
+	return tappedPublisher{p, t}, err
+}
+
+func (p tappedPublisher) Publish(ctx context.Context, m drivers.Message) error {
+	p.t.mu.Lock()
+	p.t.keys[m.Key]++
+	p.t.mu.Unlock()
+	return p.Publisher.Publish(ctx, m)
+}
+
+// Drivers are given the keys, which are never those of bindings made while messages flow.
+func TestMessagesCarryKeys(t *testing.T) {
+	for count, want := range map[int]int{0: 1000, 3: 3} {
+		tap := &tapped{keys: map[uint32]int{}}
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Count, w.Warmup, w.Message.Keys = 1000, 0, plan.Keys{Count: count, Skew: 1}
+		})
+		s.wrap = func(session drivers.Session) drivers.Session { tap.Session = session; return tap }
+		s.play(t.Context())
+		if len(tap.keys) != want {
+			t.Errorf("count %d: %d different keys, want %d", count, len(tap.keys), want)
+		}
+		for k := range tap.keys {
+			if k >= drivers.ExtraKey {
+				t.Errorf("key %d is one of bindings made while messages flow", k)
+			}
+		}
+		if count == 3 && (tap.keys[0] < tap.keys[1] || tap.keys[1] < tap.keys[2]) {
+			t.Errorf("keys %v, want the first most often", tap.keys)
+		}
+	}
+}

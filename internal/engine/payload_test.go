@@ -1,0 +1,199 @@
+package engine
+
+import (
+	"bytes"
+	"compress/flate"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// filler is a publisher that makes bodies and sends none.
+func filler(t *testing.T, m plan.Message) *publisher {
+	t.Helper()
+	for _, s := range m.Sizes {
+		m.Size = max(m.Size, s.Most)
+	}
+	w := plan.Default()
+	w.Message, w.Publishers.Mode = m, "fire-and-forget"
+	e, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Run: "r", ID: t.Name(), Cell: plan.Cell{Workload: w}},
+		Publishers: plan.Share{Count: 2, Total: 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.publishers[1]
+}
+
+// next is the publisher's next body, which has to verify.
+func (p *publisher) nextBody(t *testing.T) []byte {
+	t.Helper()
+	body := p.prepare(p.body, 1, 2)
+	if got, err := open(body, p.e.task); err != nil || got.sequence != p.sequence {
+		t.Fatalf("body %d of %d bytes: %v", p.sequence, len(body), err)
+	}
+	p.sequence++
+	return body
+}
+
+// Sizes come as often as their weights say, and evenly within a share; every body verifies, up to a size beyond several strides.
+func TestSizesAreDrawnByWeight(t *testing.T) {
+	const n = 200_000
+	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Least: 100, Most: 100, Weight: 90}, {Least: 200, Most: 299, Weight: 9},
+		{Least: 20_000, Most: 20_000, Weight: 1}}})
+	var count [3]int
+	var within [100]int
+	for range n {
+		switch size := len(p.nextBody(t)); {
+		case size == 100:
+			count[0]++
+		case size >= 200 && size < 300:
+			count[1]++
+			within[size-200]++
+		case size == 20_000:
+			count[2]++
+		default:
+			t.Fatalf("size %d was not asked for", size)
+		}
+	}
+	for i, share := range []float64{0.9, 0.09, 0.01} {
+		near(t, "share", count[i], n, share)
+	}
+	for _, got := range within {
+		near(t, "size within a share", got, n, 0.0009)
+	}
+}
+
+// near allows a count five standard deviations.
+func near(t *testing.T, what string, got, n int, share float64) {
+	t.Helper()
+	want, sigma := share*float64(n), math.Sqrt(float64(n)*share*(1-share))
+	if math.Abs(float64(got)-want) > 5*sigma {
+		t.Errorf("%s: %d of %d, want %.0f ± %.0f", what, got, n, want, 5*sigma)
+	}
+}
+
+// What compresses is the part that repeats: of one body by itself, and of many together.
+func TestCompressiblePayloads(t *testing.T) {
+	for _, repeat := range []float64{0, 0.25, 0.5, 0.9, 1} {
+		p := filler(t, plan.Message{Size: 4096, Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: repeat}})
+		var all []byte
+		for range 100 {
+			payload := p.nextBody(t)[EnvelopeSize:]
+			if got := compressed(payload); math.Abs(got-(1-repeat)) > 0.02 {
+				t.Errorf("repeat %v: a body compresses to %.3f of its size, want %.3f", repeat, got, 1-repeat)
+			}
+			all = append(all, payload...)
+		}
+		if got := compressed(all); math.Abs(got-(1-repeat)) > 0.02 {
+			t.Errorf("repeat %v: 100 bodies together compress to %.3f, want %.3f", repeat, got, 1-repeat)
+		}
+	}
+}
+
+// compressed is the part of its size that flate leaves of b.
+func compressed(b []byte) float64 {
+	var out bytes.Buffer
+	w, _ := flate.NewWriter(&out, flate.BestCompression) // fails only for a level that there is not
+	_, _ = w.Write(b)
+	_ = w.Close()
+	return float64(out.Len()) / float64(len(b))
+}
+
+// Bodies are cut out of a file one after the other, and it begins again when what is left is too short.
+func TestPayloadFile(t *testing.T) {
+	content := make([]byte, 2500)
+	rand.NewChaCha8([32]byte{1}).Read(content)
+	path := filepath.Join(t.TempDir(), "payload")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := plan.Message{Size: EnvelopeSize + 1000, Payload: plan.Payload{Kind: plan.PayloadFile, File: path}}
+	p := filler(t, m)
+	for i, from := range []int{0, 1000, 0, 1000} {
+		if got := p.nextBody(t)[EnvelopeSize:]; !bytes.Equal(got, content[from:from+1000]) {
+			t.Errorf("body %d is not the file from byte %d", i, from)
+		}
+	}
+	for name, test := range map[string]struct {
+		size int
+		file string
+		says []string
+	}{
+		"missing":   {1000, path + ".not", []string{path + ".not", "no such file"}},
+		"too small": {EnvelopeSize + 2501, path, []string{path, "2500 bytes", "takes 2501"}},
+		"folder":    {1000, filepath.Dir(path), []string{filepath.Dir(path), "no regular file"}},
+	} {
+		w := plan.Default()
+		w.Message = plan.Message{Size: test.size, Payload: plan.Payload{Kind: plan.PayloadFile, File: test.file}}
+		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}})
+		for _, want := range test.says {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want one that says %q", name, err, want)
+			}
+		}
+	}
+}
+
+// Every mode sends bodies of all sizes, which arrive whole, and each byte is counted on both sides.
+func TestSizesInEveryMode(t *testing.T) {
+	for _, mode := range drivers.Modes() {
+		for _, kind := range []string{plan.PayloadRandom, plan.PayloadCompressible} {
+			t.Run(string(mode)+" "+kind, func(t *testing.T) {
+				s := newSubject(t, func(w *plan.Workload) {
+					w.Publishers.Mode, w.Publishers.Threads, w.Publishers.Count, w.Publishers.Window = string(mode), 2, 300, 20
+					w.Message.Size, w.Message.Sizes = 9000, []plan.SizeShare{{Least: 64, Most: 9000, Weight: 1}}
+					w.Message.Payload.Kind = kind
+				})
+				m := s.play(t.Context())
+				tally := m.Tally(1)
+				if tally.Missing != 0 || tally.Corrupt != 0 || tally.Sent < 600 {
+					t.Errorf("%+v; want all received, none corrupt", tally)
+				}
+				sent, received := m.Total(record.SentBytes), m.Total(record.ReceivedBytes)
+				if mean := float64(sent) / float64(tally.Sent); sent != received || mean < 4000 || mean > 5060 {
+					t.Errorf("%d bytes sent and %d received, %.0f each; want as many, about 4532 each", sent, received, mean)
+				}
+			})
+		}
+	}
+}
+
+// Neither sizes nor payloads nor keys cost an allocation.
+func TestContentsDoNotAllocate(t *testing.T) {
+	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Least: 64, Most: 2000, Weight: 1}, {Least: 64, Most: 64, Weight: 1}},
+		Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}, Keys: plan.Keys{Count: 100, Skew: 1}})
+	if n := testing.AllocsPerRun(1000, func() { p.prepare(p.body, 1, 2); p.key() }); n != 0 {
+		t.Errorf("%v allocations a message, want 0", n)
+	}
+}
+
+func BenchmarkPrepare(b *testing.B) {
+	for name, m := range map[string]plan.Message{
+		"same":         {Size: 100},
+		"sizes":        {Size: 1000, Sizes: []plan.SizeShare{{Least: 100, Most: 1000, Weight: 9}, {Least: 100, Most: 100, Weight: 1}}},
+		"compressible": {Size: 1000, Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}},
+		"keys":         {Size: 100, Keys: plan.Keys{Count: 1_000_000, Skew: 1}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			w := plan.Default()
+			w.Message, w.Publishers.Mode = m, "fire-and-forget"
+			e, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			p := e.publishers[0]
+			b.ReportAllocs()
+			for b.Loop() {
+				p.prepare(p.body, 1, 2)
+				sink += int64(p.key())
+			}
+		})
+	}
+}
