@@ -102,6 +102,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 		problems = append(problems, problem{message: err.Error()})
 	} else {
 		problems = append(problems, inconsistent(work)...)
+		problems = append(problems, misshapen(work)...)
 	}
 	if len(problems) > 0 {
 		return Combination{}, w.locate(problems, combo)
@@ -109,7 +110,13 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	if broker == nil {
 		return Combination{}, nil // reported already
 	}
-	return w.declare(combo, broker, work), nil
+	c := w.declare(combo, broker, work)
+	if c.Cell != nil {
+		if problems := tooLarge(c.Cell); len(problems) > 0 {
+			return Combination{}, w.locate(problems, combo)
+		}
+	}
+	return c, nil
 }
 
 // maxTrees bounds what a worker remembers.
@@ -262,10 +269,11 @@ func normalise(tree map[string]any) {
 
 // twice finds what is given in its short form and in its long one.
 func twice(tree map[string]any) []problem {
+	both := sizeTwice(at(tree, "message", "size"))
 	if tree["latency"] != nil && at(tree, "network", "latency") != nil {
-		return []problem{{"latency", "it is given twice, here and as network.latency; remove one of them"}}
+		return append([]problem{{"latency", "it is given twice, here and as network.latency; remove one of them"}}, both...)
 	}
-	return nil
+	return both
 }
 
 // inconsistent finds values that are right by themselves and wrong together.

@@ -34,6 +34,8 @@ func useOf(w plan.Workload) drivers.Use {
 		Queues: t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings,
 		Publishers: p.Nodes * p.Threads, Consumers: c.Nodes * c.Threads * t.Subscriptions,
 		Churn:         t.Churn.Rate > 0,
+		Keys:          w.Message.Keys.Count > 0,
+		Nack:          c.Nodes > 0 && c.Nack > 0,
 		Simulated:     w.Network != plan.Network{},
 		PublisherNode: drivers.Node(p.Node), ConsumerNode: drivers.Node(c.Node), QueueNode: drivers.Node(t.QueueNode),
 	}
@@ -54,7 +56,9 @@ func beyond(driver string, has drivers.Capabilities, use drivers.Use) []string {
 	lacks(use.Subscriptions > 1 && !has.Subscriptions, "cannot give every message to several subscriptions")
 	lacks(use.Bindings > 1 && !has.Bindings, "knows no bindings, so that a queue cannot have %d", use.Bindings)
 	lacks(use.Churn && !has.Churn, "cannot make and remove bindings while messages flow (topology.churn)")
+	lacks(use.Keys && !has.Keys, "gives keys no meaning (message.keys)")
 	if use.Consumers > 0 {
+		lacks(use.Nack && !has.Redelivery, "does not deliver again what a consumer refuses (consumers.nack)")
 		lacks(!slices.Contains(has.Acks, use.Ack), "cannot acknowledge %q (it can: %s)", use.Ack, list(has.Acks))
 		lacks(use.Prefetch == 0 && !has.UnlimitedPrefetch, "has no unlimited prefetch (prefetch: 0)")
 		lacks(placed(use.ConsumerNode) && !has.Nodes, "cannot place consumers on node %s", use.ConsumerNode)

@@ -108,6 +108,13 @@ func TestCombinationFaults(t *testing.T) {
 		// Consumer i of a subscription reads queue i modulo queues.
 		`axes: {broker: ["b"], queues: [2, 4, 8], threads: [2]}, cell: {axis: _, topology: queues: axis.queues, consumers: nodes: 2}`,
 		`cell: {broker: "b", topology: queues: 3}`,
+		`cell: {broker: "b", measure: "4s", publishers: {count: 5, presence: from: "1s"}, message: {size: [{least: 300, most: 200}, {least: 100}],
+	payload: {kind: "file", file: "x.json", repeat: 0.1}, keys: skew: 1}, consumers: {ack: "automatic", prefetch: 0, nack: 0.5, process: {least: "2s", most: "1s"},
+	presence: {from: "5s", to: "3s", stay: "2s"}}}`,
+		`cell: {broker: "b", measure: "4s", publishers: {threads: 10, window: 10_000, presence: {stay: "4s", away: "1s"}}, message: {size: [{size: 100_000_000, least: 100}],
+	payload: file: "/x"}, consumers: {process: {mean: "60ms", most: "1s"}, presence: to: "4s"}}`,
+		`cell: {broker: "b", message: size: [], consumers: {process: "50ms"}}`,
+		`cell: {broker: "b", publishers: {threads: 10, window: 10_000}, message: size: {least: 100, most: 1_000_000}}`,
 		`axes: {broker: ["b"], kind: ["x", "y"]}, cell: {axis: _, if axis.kind == "y" {publishers: windw: 5}, labels: k: axis.kind}`,
 	} {
 		out = append(out, faultsText(t, head+text, Narrow{}))

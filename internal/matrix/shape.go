@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 )
@@ -60,6 +61,18 @@ func normalisePart(tree map[string]any) {
 	if m, ok := tree["message"].(map[string]any); ok {
 		sizes(m)
 	}
+}
+
+// sizeTwice finds sizes of a list that are given both ways.
+func sizeTwice(size any) (out []problem) {
+	shares, _ := size.([]any)
+	for i, s := range shares {
+		share, _ := s.(map[string]any)
+		if share["size"] != nil && (share["least"] != nil || share["most"] != nil) {
+			out = append(out, problem{"message.size", fmt.Sprintf("size %d of the list has size and bounds; give size, or least and most", i+1)})
+		}
+	}
+	return out
 }
 
 // sizes turns a distribution of sizes into a list of shares, and size into the greatest of them.

@@ -59,6 +59,8 @@ type Use struct {
 	Publishers    int  // threads of all agents together
 	Consumers     int  // threads of all agents together, over all subscriptions
 	Churn         bool // bindings are made and removed while messages flow
+	Keys          bool // messages have keys of a distribution
+	Nack          bool // consumers refuse a share of what they receive
 	Simulated     bool // latency, jitter or bandwidth between client and broker
 	PublisherNode Node
 	ConsumerNode  Node
@@ -94,6 +96,7 @@ type Capabilities struct {
 	Bindings          bool // several bindings per queue
 	Churn             bool // bindings can be made and removed while messages flow: sessions are Binders
 	Nodes             bool // publishers, consumers and queues can be pinned to cluster nodes
+	Keys              bool // Message.Key decides where a message goes, or what it is kept in order with
 	Redelivery        bool // a handler's error brings the deliveries again
 	Streams           bool // Delivery.Stream tells several streams (partitions) apart
 	CopiesBody        bool // Publish keeps nothing of Body once it has returned, in confirmed modes too

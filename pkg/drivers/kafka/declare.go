@@ -46,6 +46,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			UnlimitedPrefetch: true,
 			Subscriptions:     true,
 			Nodes:             len(o.Brokers) > 1,
+			Keys:              true, // partitions
 			Redelivery:        true,
 			Streams:           true,
 			CopiesBody:        true, // into batches

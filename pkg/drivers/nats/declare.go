@@ -43,6 +43,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Subscriptions:     true,
 			Bindings:          true,
 			Nodes:             len(o.urls()) > 1,
+			Keys:              use.Bindings > 1, // which subject
 			Redelivery:        !automatic,
 			CopiesBody:        true, // into the library's write buffer
 		},

@@ -34,14 +34,14 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		return drivers.Declaration{Unfit: []string{err.Error()}}
 	}
 	return drivers.Declaration{
-		Capabilities: capabilities(&o),
+		Capabilities: capabilities(&o, use),
 		Promises:     promises(&o, use),
 		Unfit:        append(unfitQueue(&o, use), unfitPlaces(&o, use)...),
 		Label:        label(&o, use),
 	}
 }
 
-func capabilities(o *options) drivers.Capabilities {
+func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 	isStream := o.Queue.Type == stream
 	acks := []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval}
 	if !isStream {
@@ -59,6 +59,7 @@ func capabilities(o *options) drivers.Capabilities {
 		Bindings:          routes && o.Exchange.Type != exchangeFanout,
 		Churn:             routes && o.Exchange.Type != exchangeFanout && !isStream,
 		Nodes:             len(o.urls()) > 1,
+		Keys:              use.Bindings > 1, // which routing key
 		Redelivery:        !isStream,
 		Streams:           true,
 		CopiesBody:        true, // into the library's write buffer, or the connection

@@ -59,7 +59,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 		spec: spec, lease: on,
 		exchange: s.options.exchangeName(spec.Topology, spec.Queue),
 		routes:   s.options.routes(spec.Topology, spec.Queue),
-		rebinds:  capabilities(&s.options).Churn,
+		rebinds:  capabilities(&s.options, drivers.Use{}).Churn,
 		delivery: amqp.Transient,
 		watching: make(chan struct{}), notice: drivers.NewNotice(spec.OnClosed),
 	}

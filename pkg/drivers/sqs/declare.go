@@ -32,6 +32,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Persistent:        true,
 			Transient:         true,
 			UnlimitedPrefetch: true,
+			Keys:              o.FIFO, // message groups
 			Redelivery:        true,
 			Streams:           o.FIFO,
 		},

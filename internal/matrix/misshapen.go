@@ -1,0 +1,124 @@
+package matrix
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"lockstep/internal/plan"
+)
+
+// mostBodies bounds the memory that an agent keeps for bodies, in bytes.
+const mostBodies = 4 << 30
+
+// misshapen finds what is wrong about sizes, payloads, keys, processing, refusals and presence, of the cell and of its groups.
+func misshapen(w plan.Workload) []problem {
+	if len(w.Groups) == 0 {
+		return misshapenPart("", w, w.Publishers, w.Consumers, w.Message)
+	}
+	var out []problem
+	for _, g := range w.Groups {
+		out = append(out, misshapenPart(fmt.Sprintf("groups.%q.", g.Name), w, g.Publishers, g.Consumers, g.Message)...)
+	}
+	return out
+}
+
+func misshapenPart(prefix string, w plan.Workload, p plan.Publishers, c plan.Consumers, m plan.Message) []problem {
+	var out []problem
+	report := func(wrong bool, path, format string, args ...any) {
+		if wrong {
+			out = append(out, problem{prefix + path, fmt.Sprintf(format, args...)})
+		}
+	}
+	misshapenMessage(report, m)
+	if c.Nodes > 0 {
+		misshapenConsumers(report, c, w.Drain.Silence)
+		misshapenPresence(report, "consumers", c.Presence, w.Measure, p.Count)
+	}
+	misshapenPresence(report, "publishers", p.Presence, w.Measure, p.Count)
+	return out
+}
+
+type reporter func(wrong bool, path, format string, args ...any)
+
+func misshapenMessage(report reporter, m plan.Message) {
+	report(m.Size == 0, "message.size", "there is no size in the list; give at least one {size} or {least, most}")
+	for i, s := range m.Sizes {
+		report(s.Least == 0 || s.Most == 0, "message.size", "size %d of the list has no bounds; give size, or least and most", i+1)
+		report(s.Least > s.Most && s.Most > 0, "message.size", "the least, %d, is above the most, %d", s.Least, s.Most)
+	}
+	pay, isDefault := m.Payload, plan.Default().Message.Payload.Repeat
+	report(pay.Repeat != isDefault && pay.Kind != plan.PayloadCompressible, "message.payload.repeat",
+		"%v is of no use with kind %q; give kind: \"compressible\"", pay.Repeat, pay.Kind)
+	report(pay.Kind == plan.PayloadFile && !filepath.IsAbs(pay.File), "message.payload.file",
+		"%q is no absolute path; give one, as it is on the hosts of the agents that publish", pay.File)
+	report(pay.Kind != plan.PayloadFile && pay.File != "", "message.payload.file", "%q is of no use with kind %q; give kind: \"file\"", pay.File, pay.Kind)
+	report(m.Keys.Skew > 0 && m.Keys.Count == 0, "message.keys.skew", "%v of keys without a count: each message has another one; give message.keys.count", m.Keys.Skew)
+}
+
+func misshapenConsumers(report reporter, c plan.Consumers, silence plan.Duration) {
+	s := c.Process
+	report(s.Least > s.Most, "consumers.process", "its least, %s, is above its most, %s", s.Least, s.Most)
+	report(s.Mean > 0 && (s.Least > 0 || s.Most > 0), "consumers.process", "it has a mean, %s, and bounds; give {mean}, or {least, most}", s.Mean)
+	batch := c.Batch
+	if c.Prefetch > 0 {
+		batch = min(batch, c.Prefetch)
+	}
+	if takes := longest(s, batch); s.Least <= s.Most {
+		report(takes >= silence, "consumers.process",
+			"%s may take a consumer up to %s, in which it receives nothing, and drain.silence is %s: what waits would count as lost; lower consumers.batch or raise drain.silence",
+			count(batch, "message"), takes, silence)
+	}
+	report(c.Nack > 0 && c.Ack == "automatic", "consumers.nack", "%v of what is acknowledged automatically: it cannot be refused; give consumers.ack \"each\"", c.Nack)
+}
+
+// longest is how long a consumer takes over a batch at the most: of exponential times nobody sees more than the mean of all and ten
+// means of one.
+func longest(s plan.Spread, batch int) plan.Duration {
+	if s.Mean > 0 {
+		return s.Mean * plan.Duration(batch-1+10)
+	}
+	return s.Most * plan.Duration(batch)
+}
+
+func misshapenPresence(report reporter, role string, p plan.Presence, measure plan.Duration, byCount uint64) {
+	if p == (plan.Presence{}) {
+		return
+	}
+	at := role + ".presence"
+	report(byCount > 0, at, "%s come and go by time, and the measurement ends by publishers.count; give measure instead", role)
+	report(p.From >= measure && p.From > 0, at+".from", "%s is not before the measurement ends, at %s", p.From, measure)
+	report(p.To >= measure && p.To > 0, at+".to", "%s is not before the measurement ends, at %s; leave it out to stay to the end", p.To, measure)
+	report(p.To > 0 && p.To <= p.From, at+".to", "%s is not after from, %s", p.To, p.From)
+	report((p.Stay > 0) != (p.Away > 0), at, "stay is %s and away %s; give both, or neither", p.Stay, p.Away)
+	report(p.Stay > 0 && p.From+p.Stay >= measure, at+".stay", "%s from %s on lasts to the measurement's end, at %s: nobody would leave", p.Stay, p.From, measure)
+}
+
+// tooLarge finds cells whose bodies in flight would not fit into an agent's memory.
+func tooLarge(c *plan.Cell) []problem {
+	if len(c.Workload.Groups) == 0 {
+		return tooLargePart("", c.Workload.Publishers, c.Workload.Message, c.CopiesBody)
+	}
+	var out []problem
+	for _, g := range c.Workload.Groups {
+		out = append(out, tooLargePart(fmt.Sprintf("groups.%q.", g.Name), g.Publishers, g.Message, g.CopiesBody)...)
+	}
+	return out
+}
+
+func tooLargePart(prefix string, p plan.Publishers, m plan.Message, copies bool) []problem {
+	slots := 1
+	switch {
+	case copies:
+	case p.Mode == "confirm-window":
+		slots = p.Window
+	case p.Mode == "confirm-batch":
+		slots = p.Batch.Most
+	}
+	total := float64(p.Threads) * float64(slots) * float64(m.Size)
+	if total <= mostBodies {
+		return nil
+	}
+	return []problem{{prefix + "message.size", fmt.Sprintf(
+		"%d threads × %s in flight × %d bytes are %.1f GiB of bodies on each agent, and at most %d GiB are kept; lower the size, the threads, or the window or batch",
+		p.Threads, count(slots, "message"), m.Size, total/(1<<30), mostBodies>>30)}}
+}
