@@ -13,6 +13,7 @@ import (
 type conn struct {
 	inner   net.Conn
 	in, out *line
+	faults  *Faults // nil: none are ever done to it
 }
 
 // halfCloser is a connection whose real one can close its sending way alone.
@@ -24,9 +25,12 @@ const linger = 10 * time.Second
 // errClosing ends the line out after Close: then the real connection is closed. io.EOF ends it after CloseWrite.
 var errClosing = errors.New("closing")
 
-func newConn(inner net.Conn, there, back *path, buffer int) net.Conn {
-	c := &conn{inner: inner, out: newLine(there, buffer), in: newLine(back, buffer)}
+func newConn(inner net.Conn, there, back *path, buffer int, faults *Faults) net.Conn {
+	c := &conn{inner: inner, out: newLine(there, buffer), in: newLine(back, buffer), faults: faults}
 	c.out.marks.apart = true // one write of the client's is one of ours, so that it costs the host the same with and without latency
+	if faults != nil {
+		faults.adopt(c)
+	}
 	go c.receive()
 	go c.send()
 	if _, ok := inner.(interface{ CloseWrite() error }); ok {
@@ -62,6 +66,9 @@ func (c *conn) send() {
 		switch {
 		case end == errClosing:
 			c.inner.Close()
+			if c.faults != nil {
+				c.faults.leave(c)
+			}
 			return
 		case end != nil:
 			c.closeInner()

@@ -31,7 +31,7 @@ func TestTimingIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, peer := net.Pipe()
 		c := Conditions{Latency: 10 * time.Millisecond, Bandwidth: 1_000_000}
-		near := newConn(inner, newPath(c, 1), newPath(c, 2), DefaultBuffer)
+		near := newConn(inner, newPath(c, 1), newPath(c, 2), DefaultBuffer, nil)
 		begin := clock.Now()
 		got := make(chan time.Duration, 2)
 		go func() {
@@ -147,7 +147,7 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 func TestCloseGivesUpOnAPeerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, peer := net.Pipe()
-		near := newConn(inner, newPath(slow, 1), newPath(slow, 2), DefaultBuffer)
+		near := newConn(inner, newPath(slow, 1), newPath(slow, 2), DefaultBuffer, nil)
 		_, _ = near.Write(make([]byte, 1000))
 		time.Sleep(time.Minute) // blocked in the pipe by now
 		near.Close()

@@ -20,6 +20,7 @@ type line struct {
 	endAt     int64
 	broken    error // nothing arrives any more, and the near end learns why at brokenAt
 	brokenAt  int64
+	held      bool // nothing arrives for now
 	near, far side
 }
 
@@ -206,7 +207,7 @@ func (l *line) setDeadline(s *side, t time.Time) error {
 	s.deadline = never
 	if !t.IsZero() {
 		s.deadline = now
-		if left := int64(time.Until(t)); left > 0 && left < never-now {
+		if left := int64(time.Until(t)); left > 0 && left < never-max(now, 0) { // in a bubble now is below zero
 			s.deadline = now + left
 		} else if left > 0 {
 			s.deadline = never
@@ -216,9 +217,19 @@ func (l *line) setDeadline(s *side, t time.Time) error {
 	return nil
 }
 
+// arrived says how many bytes are there to be taken, counting no further than to most.
+func (l *line) arrived(now int64, most int) int {
+	if l.held {
+		return 0
+	}
+	return l.marks.arrived(now, most)
+}
+
 // next is when there is something new at the far end.
 func (l *line) next() int64 {
 	switch {
+	case l.held:
+		return never
 	case !l.marks.empty():
 		return l.marks.first().at
 	case l.end != nil:
@@ -239,7 +250,7 @@ func (l *line) read(b []byte) (int, error) {
 		if len(b) == 0 {
 			return 0, nil
 		}
-		if n := l.marks.arrived(now, len(b)); n > 0 {
+		if n := l.arrived(now, len(b)); n > 0 {
 			l.bytes.copy(b[:n])
 			l.drop(n)
 			return n, nil
@@ -258,7 +269,7 @@ func (l *line) take(most int) ([]byte, error) {
 	defer l.leave(&l.far)
 	for {
 		now := clock.Now()
-		if n := l.marks.arrived(now, most); n > 0 {
+		if n := l.arrived(now, most); n > 0 {
 			return l.bytes.first(n), nil
 		}
 		if l.next() <= now {

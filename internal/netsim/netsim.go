@@ -28,6 +28,8 @@ type Conditions struct {
 	Buffer int
 	// Seed of the jitter. Each connection of a dialer draws from its own stream of it.
 	Seed uint64
+	// Faults, if there are any, are what can be done to the connections later.
+	Faults *Faults
 }
 
 // DefaultBuffer is the bytes in flight each way unless Conditions say otherwise.
@@ -37,7 +39,7 @@ const DefaultBuffer = 4 << 20
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Dialer returns a dial function whose connections are base's under conditions c. A dial, refused ones
-// included, takes a round trip longer than base's. Without latency, jitter and bandwidth, Dialer returns base
+// included, takes a round trip longer than base's. Without latency, jitter, bandwidth and Faults, Dialer returns base
 // itself, and so the bare connections. The result is as safe for concurrent use as base.
 //
 // The connections have CloseWrite if base's do. Close returns at once; what was written before goes on to the
@@ -45,21 +47,24 @@ type DialFunc = func(ctx context.Context, network, address string) (net.Conn, er
 // loses what is still in flight. In a synctest bubble all of this runs on the bubble's time, if base's connections
 // do (net.Pipe); let that time go on for half a round trip after Close.
 func Dialer(base DialFunc, c Conditions) DialFunc {
-	if c.Latency <= 0 && c.Jitter <= 0 && c.Bandwidth <= 0 {
+	if c.Latency <= 0 && c.Jitter <= 0 && c.Bandwidth <= 0 && c.Faults == nil {
 		return base
 	}
 	if c.Buffer <= 0 {
 		c.Buffer = DefaultBuffer
 	}
+	if c.Faults != nil {
+		base = c.Faults.dialer(base)
+	}
 	var dials atomic.Uint64
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		n := dials.Add(1)
-		return dial(ctx, base, network, address, newPath(c, 2*n), newPath(c, 2*n+1), c.Buffer)
+		return dial(ctx, base, network, address, newPath(c, 2*n), newPath(c, 2*n+1), c)
 	}
 }
 
 // dial has the request reach the peer after one way, and the answer, be it a refusal, come back after the other.
-func dial(ctx context.Context, base DialFunc, network, address string, there, back *path, buffer int) (net.Conn, error) {
+func dial(ctx context.Context, base DialFunc, network, address string, there, back *path, c Conditions) (net.Conn, error) {
 	cut := func(err error) error {
 		return &net.OpError{Op: "dial", Net: network, Addr: target{network, address}, Err: err}
 	}
@@ -77,7 +82,7 @@ func dial(ctx context.Context, base DialFunc, network, address string, there, ba
 	if failure != nil {
 		return nil, failure
 	}
-	return newConn(inner, there, back, buffer), nil
+	return newConn(inner, there, back, c.Buffer, c.Faults), nil
 }
 
 // target is an address as it was asked for.
@@ -102,6 +107,7 @@ type path struct {
 	latency   int64 // ns
 	jitter    int64 // ns
 	bandwidth int64 // bytes per second; 0: not limited
+	usual     int64 // bandwidth, but for what a fault makes of it
 	piece     int   // bytes that travel as one: a millisecond's worth, but a packet at least
 	random    *rand.Rand
 	free      int64 // when the last piece is sent out
@@ -112,11 +118,21 @@ const packet = 1500
 
 func newPath(c Conditions, stream uint64) *path {
 	now := clock.Now()
-	return &path{
-		latency: max(0, int64(c.Latency)) / 2, jitter: max(0, int64(c.Jitter)) / 2, bandwidth: max(0, c.Bandwidth),
-		piece: int(max(packet, c.Bandwidth/1000)), random: rand.New(rand.NewPCG(c.Seed, stream)),
-		free: now, last: now,
+	p := &path{
+		latency: max(0, int64(c.Latency)) / 2, jitter: max(0, int64(c.Jitter)) / 2, usual: max(0, c.Bandwidth),
+		random: rand.New(rand.NewPCG(c.Seed, stream)), free: now, last: now,
 	}
+	p.limit(0)
+	return p
+}
+
+// limit has the path carry no more than bandwidth, and no more than usual; 0 is no limit but that.
+func (p *path) limit(bandwidth int64) {
+	p.bandwidth = p.usual
+	if bandwidth > 0 && (p.usual == 0 || bandwidth < p.usual) {
+		p.bandwidth = bandwidth
+	}
+	p.piece = int(max(packet, p.bandwidth/1000))
 }
 
 // arrival says when n bytes arrive that are sent now, behind all that was sent before.

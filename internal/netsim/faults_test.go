@@ -1,0 +1,255 @@
+package netsim
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/clock"
+)
+
+// pipes dials connections whose peers it keeps.
+type pipes struct{ peers []net.Conn }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	p.peers = append(p.peers, far)
+	return near, nil
+}
+
+// bubble gives a test n connections that faults can be done to, and closes them.
+func bubble(t *testing.T, c Conditions, n int, test func(t *testing.T, f *Faults, dial DialFunc, near, far []net.Conn)) {
+	synctest.Test(t, func(t *testing.T) {
+		c.Faults = NewFaults(7)
+		var p pipes
+		dial := Dialer(p.dial, c)
+		var near []net.Conn
+		for range n {
+			x, err := dial(t.Context(), "tcp", "broker:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			near = append(near, x)
+		}
+		test(t, c.Faults, dial, near, p.peers)
+		c.Faults.End()
+		for _, x := range append(near, p.peers...) {
+			x.Close()
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// reads reports when each of the bytes comes, in time since begin.
+func reads(c net.Conn, begin int64, n int) <-chan []time.Duration {
+	got := make(chan []time.Duration, 1)
+	go func() {
+		var at []time.Duration
+		for range n {
+			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+				break
+			}
+			at = append(at, since(begin))
+		}
+		got <- at
+	}()
+	return got
+}
+
+func TestStallKeepsBackEverythingAndLosesNothing(t *testing.T) {
+	const latency = 10 * time.Millisecond
+	bubble(t, Conditions{Latency: latency}, 1, func(t *testing.T, f *Faults, dial DialFunc, near, far []net.Conn) {
+		begin := clock.Now()
+		there, back := reads(far[0], begin, 3), reads(near[0], begin, 2)
+		write := func(c net.Conn) {
+			if _, err := c.Write([]byte("x")); err != nil {
+				t.Errorf("write during the stall: %v", err)
+			}
+		}
+		write(near[0]) // arrives before
+		time.Sleep(6 * time.Millisecond)
+		write(near[0]) // in flight
+		write(far[0])
+		if hit := f.Stall(1); hit != (Hit{1, 1}) {
+			t.Errorf("stall hit %+v, want the one", hit)
+		}
+		dialled := make(chan time.Duration, 1)
+		go func() {
+			if c, err := dial(t.Context(), "tcp", "broker:1"); err == nil {
+				defer c.Close()
+			}
+			dialled <- since(begin)
+		}()
+		time.Sleep(100 * time.Millisecond)
+		write(near[0])
+		write(far[0])
+		time.Sleep(94 * time.Millisecond)
+		f.End() // at 200 ms
+		if got := <-there; len(got) != 3 || got[0] != 5*time.Millisecond || got[1] != 200*time.Millisecond || got[2] != 200*time.Millisecond {
+			t.Errorf("the peer read at %v, want at 5 ms and twice at 200 ms", got)
+		}
+		if got := <-back; len(got) != 2 || got[0] != 200*time.Millisecond || got[1] != 200*time.Millisecond {
+			t.Errorf("we read at %v, want twice at 200 ms", got)
+		}
+		if at := <-dialled; at != 205*time.Millisecond { // one way was done when the stall began, the other is not stalled any more
+			t.Errorf("a dial during the stall was through at %v, want 205 ms", at)
+		}
+	})
+}
+
+func TestDeadlinesHoldInAStall(t *testing.T) {
+	bubble(t, Conditions{}, 1, func(t *testing.T, f *Faults, dial DialFunc, near, _ []net.Conn) {
+		f.Stall(1)
+		begin := clock.Now()
+		_ = near[0].SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if _, err := near[0].Read(make([]byte, 1)); !isTimeout(err) || since(begin) != 50*time.Millisecond {
+			t.Errorf("read in a stall: %v after %v, want a timeout after 50 ms", err, since(begin))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := dial(ctx, "tcp", "broker:1"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("dial in a stall: %v, want its deadline", err)
+		}
+	})
+}
+
+func TestSlowAddsLatencyAndBandwidthAndKeepsOrder(t *testing.T) {
+	bubble(t, Conditions{Latency: 2 * time.Millisecond}, 1, func(t *testing.T, f *Faults, _ DialFunc, near, far []net.Conn) {
+		begin := clock.Now()
+		there := reads(far[0], begin, 4)
+		send := func() { _, _ = near[0].Write([]byte("x")) }
+		send()                             // 1 ms
+		f.Slow(1, 40*time.Millisecond, 50) // 20 ms more each way, and 20 ms a byte
+		send()                             // 20 + 1 + 20
+		send()                             // 40 + 1 + 20
+		f.End()
+		send() // at 1 ms by itself, but behind the others
+		want := []time.Duration{time.Millisecond, 41 * time.Millisecond, 61 * time.Millisecond, 61 * time.Millisecond}
+		got := <-there
+		for i := range want {
+			if len(got) != len(want) || got[i] != want[i] {
+				t.Fatalf("the peer read at %v, want %v", got, want)
+			}
+		}
+		begin = clock.Now()
+		there = reads(far[0], begin, 1)
+		send()
+		if got := <-there; got[0] != time.Millisecond {
+			t.Errorf("after the end a byte took %v, want the usual 1 ms", got[0])
+		}
+	})
+}
+
+func TestCutResetsAndRefuses(t *testing.T) {
+	bubble(t, Conditions{Latency: 10 * time.Millisecond}, 2, func(t *testing.T, f *Faults, dial DialFunc, near, far []net.Conn) {
+		_, _ = far[0].Write([]byte("in flight"))
+		failed := make(chan error, 1)
+		go func() {
+			_, err := near[1].Read(make([]byte, 1)) // waits when the cut comes
+			failed <- err
+		}()
+		synctest.Wait()
+		begin := clock.Now()
+		if hit := f.Cut(1); hit != (Hit{2, 2}) {
+			t.Errorf("cut hit %+v, want both", hit)
+		}
+		if _, err := near[0].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("read of a cut connection: %v, want a reset", err)
+		}
+		if _, err := near[0].Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("write to a cut connection: %v, want a reset", err)
+		}
+		if err := <-failed; !errors.Is(err, syscall.ECONNRESET) || since(begin) != 0 {
+			t.Errorf("waiting read: %v after %v, want a reset at once", err, since(begin))
+		}
+		if _, err := far[0].Read(make([]byte, 1)); err == nil {
+			t.Error("the peer of a cut connection still reads")
+		}
+		if _, err := dial(t.Context(), "tcp", "broker:1"); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dial during the cut: %v, want it refused", err)
+		}
+		f.End()
+		c, err := dial(t.Context(), "tcp", "broker:1")
+		if err != nil {
+			t.Fatalf("dial after the cut: %v", err)
+		}
+		c.Close()
+	})
+}
+
+// As many connections as a share spares can be open during a cut, whoever opens them.
+func TestShareOfConnections(t *testing.T) {
+	bubble(t, Conditions{}, 8, func(t *testing.T, f *Faults, dial DialFunc, near, _ []net.Conn) {
+		if hit := f.Cut(0.25); hit != (Hit{2, 8}) {
+			t.Errorf("a cut of a quarter hit %+v, want 2 of 8", hit)
+		}
+		var spared []net.Conn
+		for _, c := range near {
+			_ = c.SetReadDeadline(time.Now())
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				spared = append(spared, c)
+			}
+		}
+		if len(spared) != 6 {
+			t.Fatalf("%d connections are left, want 6", len(spared))
+		}
+		if _, err := dial(t.Context(), "tcp", "broker:1"); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dial beyond the spared: %v, want it refused", err)
+		}
+		spared[0].Close()
+		synctest.Wait()
+		c, err := dial(t.Context(), "tcp", "broker:1")
+		if err != nil {
+			t.Fatalf("dial in place of a spared one: %v", err)
+		}
+		c.Close()
+	})
+}
+
+// The peer of a real connection sees a reset and no orderly end, also through a forwarder.
+func TestCutOfRealConnections(t *testing.T) {
+	f := NewFaults(1)
+	heard := make(chan error, 2)
+	address := serve(t, func(c *net.TCPConn) {
+		_, err := c.Read(make([]byte, 1))
+		heard <- err
+		c.Close()
+	})
+	dial := Dialer(bare, Conditions{Faults: f})
+	forwarder := NewForwarder(dial)
+	defer forwarder.Close()
+	local, err := forwarder.Forward(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, err := dial(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close()
+	forwarded, err := net.Dial("tcp", local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forwarded.Close()
+	for begin := clock.Now(); f.Slow(0, 0, 0).All < 2; time.Sleep(time.Millisecond) { // the forwarder's dial comes later
+		f.End()
+		if since(begin) > 10*time.Second {
+			t.Fatal("the forwarder did not dial")
+		}
+	}
+	f.Cut(1)
+	for range 2 {
+		if err := <-heard; !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the peer heard %v, want a reset", err)
+		}
+	}
+	if _, err := forwarded.Read(make([]byte, 1)); err == nil || err == io.EOF {
+		t.Errorf("a forwarded client read %v, want a failure", err)
+	}
+}
