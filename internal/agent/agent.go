@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -55,9 +56,12 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	assigned := make(chan wire.Assignment)
 	go func() { ended <- conn.Pulse(inner, s.heartbeat) }()
 	go func() { ended <- s.follow(inner, assigned) }()
+	var comparing sync.WaitGroup
+	comparing.Go(func() { s.compare(inner) })
 
 	err = s.serve(ctx, assigned, ended)
 	stop()
+	comparing.Wait()
 	for range 2 - s.over {
 		<-ended
 	}
@@ -69,6 +73,9 @@ type server struct {
 	cfg  Config
 	host string
 	self wire.Heartbeat
+
+	compared comparison
+
 	busy atomic.Pointer[string]
 	over int // how many of Serve's two loops have ended
 }
@@ -102,6 +109,7 @@ func newServer(conn *wire.Conn, cfg Config) (*server, error) {
 
 func (s *server) heartbeat() wire.Heartbeat {
 	h := s.self
+	h.Offset = s.compared.now()
 	if busy := s.busy.Load(); busy != nil {
 		h.Busy = *busy
 	}

@@ -39,17 +39,23 @@ func (t *task) setStart(r wire.Release) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.begin = start + t.work.Warmup.D().Nanoseconds()
+	t.reference, t.base = r.Clock, start-r.Start[r.Clock]
 	return nil
+}
+
+// agreed is when the measurement begins, and by how much this clock was taken to be ahead of the reference's for that.
+func (t *task) agreed() (begin, base int64, reference string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.begin, t.base, t.reference
 }
 
 // measure sends and receives until this agent's publishers have stopped, while snapshots are sent from beside.
 func (t *task) measure(ctx context.Context) error {
 	e := t.theEngine()
-	t.reporting.Add(1)
-	go func() {
-		defer t.reporting.Done()
-		t.report(ctx, e)
-	}()
+	t.correctNow(e)
+	t.reporting.Go(func() { t.correct(ctx, e) })
+	t.reporting.Go(func() { t.report(ctx, e) })
 	finish := t.startProber(ctx)
 	start := t.beginning() - t.work.Warmup.D().Nanoseconds()
 	if err := e.Run(ctx, start); err != nil {
@@ -138,7 +144,7 @@ func (t *task) take(e *engine.Engine, why occasion) {
 	}
 	s := record.Snapshot{Protocol: plan.Protocol, Task: t.a.Task.ID, Agent: t.cfg.Name, Clock: clock.ID(), Final: why == final,
 		Windows: part.Windows, Sets: part.Sets, Events: part.Events, Bindings: part.Bindings, LastSend: part.LastSend, LastConfirm: part.LastConfirm,
-		LastReceipt: part.LastReceipt, Skew: part.Skew}
+		LastReceipt: part.LastReceipt, Skew: part.Skew, Clocks: t.correction.takeSamples(why != regular && why != news)}
 	if begin := t.beginning(); begin != 0 {
 		s.At = clock.Now() - begin
 		s.Epoch = time.Now().Add(-time.Duration(s.At))

@@ -46,8 +46,12 @@ type task struct {
 	early     []record.Event // reported before there was an engine
 	begin     int64          // clock.Now() when the measurement begins; 0: not known yet
 	skewed    time.Duration
+	base      int64  // ns, what the agreed start takes this clock to be ahead of the reference
+	reference string // id of the clock that all agents of the task compare theirs with
 	phase     plan.Phase
 	probed    []record.ProbeSample
+
+	correction correction
 
 	cleared   bool // topology removed; used by live alone
 	reporting sync.WaitGroup
@@ -226,7 +230,7 @@ func (t *task) arrive(ctx context.Context, step wire.Step, failure error) {
 	}
 	ctx, cancel := wire.Lasting(ctx, answerTimeout)
 	defer cancel()
-	a.Now, a.Wall = clock.Now(), time.Now().UnixNano()
+	a.Now, a.Wall, a.Offset = clock.Now(), time.Now().UnixNano(), t.compared.now()
 	if err := t.conn.Arrive(ctx, a); err != nil {
 		t.log.Error("answer the controller", "step", step, "err", err)
 	}

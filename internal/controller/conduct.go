@@ -114,7 +114,7 @@ func (c *conduct) lead(ctx context.Context) error {
 		return err
 	}
 	limit := ahead + c.work.Warmup.D() + c.work.Measure.D() + c.work.Drain.Most.D() + stepMargin
-	if err := c.step(ctx, wire.Release{Step: wire.StepStart, Start: start}, limit); err != nil {
+	if err := c.step(ctx, start, limit); err != nil {
 		return err
 	}
 	if c.work.Consumers.Nodes == 0 {

@@ -56,6 +56,11 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		return err
 	}
 	defer stopAnswers()
+	stopClock, err := conn.AnswerClock()
+	if err != nil {
+		return err
+	}
+	defer stopClock()
 	if err := conn.Roll(); err != nil {
 		return fmt.Errorf("call the agents: %w", err)
 	}

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"lockstep/internal/clock"
@@ -17,37 +18,49 @@ const leastAhead = 50 * time.Millisecond
 type Offset struct {
 	Clock string // id of the other
 	Add   int64  // ns to add to a time of the controller's clock
-	// Safe tells that Add is exact: it is the same clock. Otherwise it was read from the hosts' calendars, which agree as well as their
-	// administrators see to.
-	Safe bool
+	// Bound is how far Add may be off, in ns: nothing where it is the same clock. unknown: nobody has compared the clocks, and Add was read
+	// from the hosts' calendars, which agree as well as their administrators see to.
+	Bound int64
 }
 
-// offset finds the way from this clock to that of an arrival.
+const unknown = math.MaxInt64
+
+// offset finds the way from this clock to that of an arrival. What the agent measured is carried on to now.
 func offset(a wire.Arrival, id string, now, wall int64) Offset {
-	if a.Clock == id {
-		return Offset{Clock: id, Safe: true}
+	o := a.Offset
+	switch {
+	case a.Clock == id:
+		return Offset{Clock: id}
+	case o != nil && o.Reference == id:
+		age := float64(now + o.Offset - o.At)
+		return Offset{Clock: a.Clock, Add: o.Offset + int64(o.Drift/1e6*age), Bound: o.Bound}
 	}
-	return Offset{Clock: a.Clock, Add: (a.Now - now) - (a.Wall - wall)}
+	return Offset{Clock: a.Clock, Add: (a.Now - now) - (a.Wall - wall), Bound: unknown}
 }
 
-// start agrees on the beginning of warm-up, a little ahead, and says it in every agent's clock.
-func (c *conduct) start() (start map[string]int64, ahead time.Duration, err error) {
+// start agrees on the beginning of warm-up, a little ahead, and says it in every agent's clock and in this one, to which agents compare
+// theirs. Agents of one host start at one time, by the offset that the best informed of them knows.
+func (c *conduct) start() (r wire.Release, ahead time.Duration, err error) {
 	rtt, err := c.conn.RTT()
 	if err != nil {
-		return nil, 0, fmt.Errorf("measure the way to the control plane: %w", err)
+		return r, 0, fmt.Errorf("measure the way to the control plane: %w", err)
 	}
 	ahead = max(leastAhead, 3*rtt)
 	now, wall := clock.Now(), time.Now().UnixNano()
 	begin := now + ahead.Nanoseconds()
-	start = map[string]int64{}
+	r = wire.Release{Step: wire.StepStart, Clock: clock.ID(), Start: map[string]int64{clock.ID(): begin}}
+	best := map[string]Offset{}
 	for _, p := range c.parts {
 		o := offset(p.arrival, clock.ID(), now, wall)
-		if _, known := start[o.Clock]; !known { // agents of one host start at one time
-			start[o.Clock] = begin + o.Add
+		if b, known := best[o.Clock]; !known || o.Bound < b.Bound {
+			best[o.Clock] = o
 		}
 	}
+	for id, o := range best {
+		r.Start[id] = begin + o.Add
+	}
 	c.origin = begin + c.work.Warmup.D().Nanoseconds()
-	return start, ahead, nil
+	return r, ahead, nil
 }
 
 // now is nanoseconds since the measurement began, or false while that is not agreed.

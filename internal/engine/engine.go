@@ -182,7 +182,8 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	e.running.Add(1)
 	defer e.running.Done()
 	e.begin(start)
-	if len(e.publishers) == 0 {
+	if len(e.publishers) == 0 { // consumers are at work from the start, or from when this is late for it
+		e.startedLate(max(0, clock.Now()-start))
 		if e.work.Publishers.Count > 0 {
 			return nil
 		}
@@ -191,10 +192,7 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	if err := clock.Until(ctx, start); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	e.skew = time.Duration(clock.Now() - start)
-	e.mu.Unlock()
-
+	e.startedLate(clock.Now() - start)
 	left := time.Duration(e.origin.Load() + e.end - clock.Now())
 	soft, cancelSoft := context.WithTimeout(ctx, left)
 	defer cancelSoft()
@@ -219,6 +217,13 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	churned()
 	e.finishPublishers()
 	return ctx.Err()
+}
+
+// startedLate notes by how much this agent started after the agreed time.
+func (e *Engine) startedLate(ns int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.skew = time.Duration(ns)
 }
 
 // begin fixes the epoch and lets waiting deliveries through.

@@ -20,6 +20,8 @@ type Merge struct {
 	probes                             []ProbeSample
 	bindings                           bindings
 	clocks                             map[string]string
+	compared                           map[string][]ClockSample
+	heard                              map[string]int64
 	skews                              map[string]time.Duration
 	lastSend, lastConfirm, lastReceipt int64
 	epoch                              time.Time
@@ -33,7 +35,8 @@ type increment struct {
 // NewMerge returns the record of a task of which nothing is known yet.
 func NewMerge() *Merge {
 	return &Merge{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(), bindings: newBindings(),
-		hosts: map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{}}
+		hosts: map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
+		compared: map[string][]ClockSample{}, heard: map[string]int64{}}
 }
 
 // Add merges a snapshot, which stays the caller's. It returns false, and changes nothing, if it already had this increment of this agent.
@@ -87,6 +90,12 @@ func (m *Merge) addNotes(s Snapshot) {
 	}
 	if s.Clock != "" {
 		m.clocks[s.Agent] = s.Clock
+	}
+	if len(s.Clocks) > 0 {
+		m.compared[s.Agent] = append(m.compared[s.Agent], s.Clocks...)
+	}
+	if at, any := m.heard[s.Agent]; !any || s.At > at {
+		m.heard[s.Agent] = s.At
 	}
 	if s.Skew != 0 {
 		m.skews[s.Agent] = s.Skew
@@ -180,7 +189,25 @@ func (m *Merge) Clocks() map[string]string {
 	return maps.Clone(m.clocks)
 }
 
-// Skews returns by how much each agent started late.
+// Compared returns what each agent knew of its clock, by time.
+func (m *Merge) Compared() map[string][]ClockSample {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make(map[string][]ClockSample, len(m.compared))
+	for agent, samples := range m.compared {
+		all[agent] = slices.SortedStableFunc(slices.Values(samples), func(a, b ClockSample) int { return cmp.Compare(a.At, b.At) })
+	}
+	return all
+}
+
+// Heard returns up to when each agent has told what it did, in ns since T0 by its own clock.
+func (m *Merge) Heard() map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.heard)
+}
+
+// Skews returns by how much each agent started late, by its own clock.
 func (m *Merge) Skews() map[string]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,8 +2,12 @@ package record
 
 import "time"
 
-// EventGap is the kind of the event that tells how long (Nanos) a publisher or consumer was without its link.
-const EventGap = "gap"
+// Kinds of events that are more than words.
+const (
+	EventGap          = "gap"           // a publisher or consumer was without its link, for Nanos
+	EventClockStep    = "clock-step"    // an agent's clock left what was known of it
+	EventCalendarStep = "calendar-step" // a host's calendar was set; no figure is read from it
+)
 
 // Event is something that happened to one agent during a task.
 type Event struct {
@@ -24,15 +28,19 @@ type HostSample struct {
 	HasBroker bool    `json:"hasBroker,omitempty"` // the broker's process runs on this host and was found
 }
 
-// ClockSample is what an agent knows of its clock at a time: the reference's reading is its own less Offset, give or take Bound.
+// ClockSample is what an agent knows of its clock at a time: the reference's time since T0 is its own less Offset, give or take Bound. Of
+// several, the one with the greatest Error is kept for each second.
 type ClockSample struct {
 	At        int64   `json:"at"`        // nanoseconds since T0
 	Reference string  `json:"reference"` // id of the clock that all agents of the task compare theirs with
-	Offset    int64   `json:"offset"`    // ns, own reading minus the reference's
+	Offset    int64   `json:"offset"`    // ns, own time since T0 minus the reference's: 0 if the agreed start was exact, and nothing drifts
 	Bound     int64   `json:"bound"`     // ns
 	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows
 	Applied   int64   `json:"applied"`   // ns that were added to this agent's times at At before they were compared with another clock's
 }
+
+// Error is the most that this agent's times, as they were compared with other clocks' just before At, can have been off, in ns.
+func (s ClockSample) Error() int64 { return max(s.Applied+s.Offset, -s.Applied-s.Offset) + s.Bound }
 
 // Kinds of Gap.
 const (
@@ -103,11 +111,11 @@ func (s Snapshot) Split() (first, second Snapshot, ok bool) {
 		b, p := (len(s.Bindings)+1)/2, len(s.Probes)/2
 		first.Bindings, second.Bindings = s.Bindings[:b:b], s.Bindings[b:]
 		first.Probes, second.Probes = s.Probes[:p:p], s.Probes[p:]
-		first.Host, first.Events, first.Final = HostSample{}, nil, false
+		first.Host, first.Events, first.Clocks, first.Final = HostSample{}, nil, nil, false
 		return first, second, true
 	default:
 		return s, Snapshot{}, false
 	}
-	first.Host, first.Events, first.Probes, first.Bindings, first.Final = HostSample{}, nil, nil, nil, false
+	first.Host, first.Events, first.Clocks, first.Probes, first.Bindings, first.Final = HostSample{}, nil, nil, nil, nil, false
 	return first, second, true
 }

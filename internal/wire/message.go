@@ -25,6 +25,16 @@ type Heartbeat struct {
 	Cores    int               `json:"cores"`
 	Busy     string            `json:"busy,omitempty"` // id of the task it works on
 	Leaving  bool              `json:"leaving,omitempty"`
+	Offset   *Offset           `json:"offset,omitempty"` // nil: not known yet
+}
+
+// Offset is how far an agent's clock is from the reference: its own reading less Offset, give or take Bound, is the reference's.
+type Offset struct {
+	Reference string  `json:"reference"` // id of the reference's clock
+	At        int64   `json:"at"`        // by the agent's clock, ns
+	Offset    int64   `json:"offset"`    // ns; 0, with no bound, where both read one clock
+	Bound     int64   `json:"bound"`     // ns
+	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows
 }
 
 // Agent is one agent as the controller sees it.
@@ -61,6 +71,7 @@ const (
 type Release struct {
 	Step   Step             `json:"step"`
 	Start  map[string]int64 `json:"start,omitempty"`  // StepStart: begin of warm-up, by id of the clock that reads it, ns
+	Clock  string           `json:"clock,omitempty"`  // StepStart: id of the clock that all compare theirs with; Start names it
 	Agent  string           `json:"agent,omitempty"`  // StepTeardown: who does it
 	Reason string           `json:"reason,omitempty"` // StepFinish: why the task is given up; empty: it is complete
 }
@@ -77,7 +88,8 @@ type Arrival struct {
 	Version string        `json:"version,omitempty"`
 	Now     int64         `json:"now,omitempty"`  // the agent's clock when it sent this, ns
 	Wall    int64         `json:"wall,omitempty"` // the same instant by the host's calendar, Unix ns
-	Skew    plan.Duration `json:"skew,omitempty"` // StepStart: actual minus agreed start
+	Offset  *Offset       `json:"offset,omitempty"`
+	Skew    plan.Duration `json:"skew,omitempty"` // StepStart: actual minus agreed start, by the agent's clock
 	Subject *plan.Subject `json:"subject,omitempty"`
 }
 

@@ -88,6 +88,7 @@ func subjectHeartbeat(agent string) string { return root + "heartbeat." + token(
 const (
 	subjectRoll   = root + "roll"   // asks every agent for a heartbeat at once
 	subjectAgents = root + "agents" // asks the controller for its list
+	subjectClock  = root + "clock"  // asks the controller for its time
 )
 
 // Ref names one try of a task: an interrupted task is run again, and what its first try still sends is told apart.

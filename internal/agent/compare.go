@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/wire"
+)
+
+// How often the controller is asked for its time: in a burst when it is a new one, and then for ever.
+const (
+	askFirst  = 20 * time.Millisecond
+	askBurst  = 8
+	askEvery  = 500 * time.Millisecond
+	mostSteps = 100 // kept for a task that may ask for them
+)
+
+// comparison is what an agent knows of its clock against the controller's. Safe for concurrent use.
+type comparison struct {
+	mu        sync.Mutex
+	reference string // id of the controller's clock; empty: nobody has answered yet
+	offsets   clock.Offsets
+	asked     int
+	steps     []int64 // ns, in order of time
+}
+
+// compare asks the controller for its time until ctx ends. A controller that is away is no failure: what is known gets old, and says so.
+func (s *server) compare(ctx context.Context) {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		pause := askEvery
+		if reference, x, err := s.conn.AskClock(ctx); err == nil && s.compared.add(reference, x) < askBurst {
+			pause = askFirst
+		}
+		t.Reset(pause)
+	}
+}
+
+// add takes an exchange and returns how many there were with this reference.
+func (c *comparison) add(reference string, x clock.Exchange) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if reference != c.reference {
+		c.reference, c.offsets, c.asked = reference, clock.Offsets{}, 0
+	}
+	c.asked++
+	if reference == clock.ID() {
+		return c.asked
+	}
+	if step := c.offsets.Add(x); step != 0 && len(c.steps) < mostSteps {
+		c.steps = append(c.steps, step)
+	}
+	return c.asked
+}
+
+// now is the offset at this moment, nil while it is not known. Of a clock and itself it is exactly nothing.
+func (c *comparison) now() *wire.Offset {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := clock.Now()
+	if c.reference == clock.ID() {
+		return &wire.Offset{Reference: c.reference, At: now}
+	}
+	o, ok := c.offsets.At(now)
+	if !ok {
+		return nil
+	}
+	return &wire.Offset{Reference: c.reference, At: now, Offset: o.Offset, Bound: o.Bound, Drift: o.Drift * 1e6}
+}
+
+// takeSteps returns by how much the clock was stepped since it was called last.
+func (c *comparison) takeSteps() []int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	steps := c.steps
+	c.steps = nil
+	return steps
+}

@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/record"
+)
+
+// ask is an exchange that took no time, with a clock that this one is so far ahead of.
+func ask(ahead time.Duration) clock.Exchange {
+	now := clock.Now()
+	return clock.Exchange{Sent: now, Heard: now - int64(ahead), Answered: now - int64(ahead), Received: now}
+}
+
+func TestComparison(t *testing.T) {
+	var c comparison
+	if o := c.now(); o != nil {
+		t.Errorf("before anybody answered: %+v", o)
+	}
+	c.add(clock.ID(), ask(time.Hour))
+	if o := c.now(); o == nil || o.Offset != 0 || o.Bound != 0 {
+		t.Errorf("against the clock itself: %+v, want exactly nothing", o)
+	}
+	c.add("controller", ask(250*time.Millisecond))
+	if o := c.now(); o == nil || o.Reference != "controller" || (time.Duration(o.Offset)-250*time.Millisecond).Abs() > time.Duration(o.Bound) {
+		t.Errorf("against another: %+v, want 250ms within the bound", o)
+	}
+	c.add("controller", ask(350*time.Millisecond))
+	if steps := c.takeSteps(); len(steps) != 1 || (time.Duration(steps[0])-100*time.Millisecond).Abs() > time.Millisecond {
+		t.Errorf("stepped by %v, want once by 100ms", steps)
+	}
+	if c.add("another controller", ask(-time.Hour)); len(c.takeSteps()) > 0 {
+		t.Error("another controller's clock was taken for a step")
+	}
+}
+
+// What is recorded of a second is the worst of it, and what was applied just before.
+func TestCorrectionRecordsTheWorst(t *testing.T) {
+	samples := []record.ClockSample{{At: 1, Offset: 10, Bound: 5, Applied: -10}, {At: 2, Offset: 100, Bound: 5, Applied: -10}, {At: 3, Offset: 100, Bound: 5, Applied: -100}}
+	var c correction
+	for i := range samples {
+		c.note(samples[i], samples[i].At)
+	}
+	got := c.takeSamples(true)
+	if len(got) != 2 || got[0].At != 1 || got[1].At != 2 || got[1].Error() != 95 {
+		t.Errorf("recorded %+v, want the first, and the one in which 95 ns were wrong", got)
+	}
+	if again := c.takeSamples(true); len(again) > 0 {
+		t.Errorf("recorded again: %+v", again)
+	}
+}

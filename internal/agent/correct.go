@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/engine"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// correctEvery is how often the engine gets a new correction: at 100 ppm a clock drifts by 10 µs meanwhile.
+const correctEvery = 100 * time.Millisecond
+
+// calendarStep is by how much the host's calendar must have moved against its monotonic clock to be worth an event.
+const calendarStep = 50 * time.Millisecond
+
+// correction keeps a task's engine told what leads from this agent's times to the reference's, and the record how right that was.
+type correction struct {
+	mu       sync.Mutex
+	applied  int64
+	worst    *record.ClockSample // of those since the last that was recorded
+	samples  []record.ClockSample
+	recorded int64 // clock.Now() of the last
+}
+
+// correct goes on until ctx ends.
+func (t *task) correct(ctx context.Context, e *engine.Engine) {
+	t.compared.takeSteps() // of before
+	tick := time.NewTicker(correctEvery)
+	defer tick.Stop()
+	calendar := time.Now().UnixNano() - clock.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		t.correctNow(e)
+		for _, step := range t.compared.takeSteps() {
+			e.Event(drivers.EventKind(record.EventClockStep), fmt.Sprintf("the clock of host %s moved by %v against the controller's, at once or nearly so",
+				t.server.host, time.Duration(step).Round(time.Microsecond)))
+		}
+		if moved := time.Now().UnixNano() - clock.Now() - calendar; time.Duration(moved).Abs() > calendarStep {
+			calendar += moved
+			e.Event(drivers.EventKind(record.EventCalendarStep), fmt.Sprintf("the calendar of host %s moved by %v against its monotonic clock",
+				t.server.host, time.Duration(moved).Round(time.Millisecond)))
+		}
+	}
+}
+
+// correctNow applies what is known now, and notes how far off what was applied until now has been.
+func (t *task) correctNow(e *engine.Engine) {
+	begin, base, reference := t.agreed()
+	o := t.compared.now()
+	if o == nil || o.Reference != reference { // another controller took over: its clock says nothing of what was agreed
+		return
+	}
+	c := &t.correction
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.recorded == 0 { // nothing was compared yet
+		c.applied = base - o.Offset
+	}
+	s := record.ClockSample{At: o.At - begin, Reference: reference, Offset: o.Offset - base, Bound: o.Bound, Drift: o.Drift, Applied: c.applied}
+	c.note(s, o.At)
+	c.applied = -s.Offset
+	e.Correct(c.applied)
+}
+
+// note takes a sample of a time by this host's clock; of those of a second one is recorded. The caller holds mu.
+func (c *correction) note(s record.ClockSample, now int64) {
+	if c.worst == nil || s.Error() > c.worst.Error() {
+		c.worst = &s
+	}
+	if c.recorded == 0 || now-c.recorded >= reportEvery.Nanoseconds() {
+		c.samples = append(c.samples, *c.worst)
+		c.worst, c.recorded = nil, now
+	}
+}
+
+// takeSamples returns what was noted since it was called last; all of it: what the current second has seen so far as well.
+func (c *correction) takeSamples(all bool) []record.ClockSample {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if all && c.worst != nil {
+		c.samples = append(c.samples, *c.worst)
+		c.worst = nil
+	}
+	samples := c.samples
+	c.samples = nil
+	return samples
+}
