@@ -19,6 +19,8 @@ type consumer struct {
 	index int // among all of its subscription in the task
 	spec  drivers.ConsumerSpec
 	link  drivers.Consumer
+	busy  context.CancelFunc // ends what the link's handler takes its time over
+	works *worker            // nil: all is acknowledged at once
 
 	mu          sync.Mutex
 	receipts    *record.Recorder // nil until the start is known
@@ -42,7 +44,7 @@ type source struct {
 
 func (e *Engine) newConsumer(subscription, i int) *consumer {
 	w := e.work
-	c := &consumer{e: e, index: i, broken: make(chan error, 1), done: make(chan struct{})}
+	c := &consumer{e: e, index: i, broken: make(chan error, 1), done: make(chan struct{}), works: e.newWorker(subscription, i)}
 	local := i - e.assignment.Consumers.First
 	c.spec = drivers.ConsumerSpec{
 		Topology: e.topology, Subscription: subscription, Queue: i % e.topology.Queues,
@@ -59,12 +61,14 @@ func (c *consumer) connect(ctx context.Context) error {
 	defer cancel()
 	spec, number := c.spec, c.links.Add(1)
 	spec.OnClosed = func(err error) { c.onClosed(number, err) }
-	link, err := c.e.session.Consumer(ctx, spec, c.handle)
+	busy, stop := context.WithCancel(c.e.supervision)
+	link, err := c.e.session.Consumer(ctx, spec, func(batch []drivers.Delivery) error { return c.handle(busy, batch) })
 	if err != nil {
+		stop()
 		return fmt.Errorf("connect consumer %d of subscription %d: %w", c.index, c.spec.Subscription, err)
 	}
 	c.mu.Lock()
-	c.link = link
+	c.link, c.busy = link, stop
 	c.mu.Unlock()
 	return nil
 }
@@ -81,8 +85,9 @@ func (c *consumer) record(r *record.Collector, publishers int) {
 
 var errNotStarted = errors.New("closed before the start")
 
-// handle takes deliveries from the driver. What arrives before this agent knows the start waits for it.
-func (c *consumer) handle(batch []drivers.Delivery) error {
+// handle takes deliveries from the driver. What arrives before this agent knows the start waits for it. What it takes over messages it
+// takes after they were received and before they are acknowledged; busy ends it.
+func (c *consumer) handle(busy context.Context, batch []drivers.Delivery) error {
 	select {
 	case <-c.e.started:
 	default:
@@ -90,13 +95,16 @@ func (c *consumer) handle(batch []drivers.Delivery) error {
 		case <-c.e.started:
 		case <-c.e.closed:
 			return errNotStarted
+		case <-busy.Done():
+			return errNotStarted
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range batch {
-		c.receive(&batch[i])
+	if c.works.refuses() {
+		c.refuse(batch)
+		return errRefused
 	}
+	c.account(batch)
+	c.works.work(busy, len(batch))
 	return nil
 }
 
@@ -183,11 +191,12 @@ func (c *consumer) supervise(ctx context.Context) {
 
 func (c *consumer) closeLink() {
 	c.mu.Lock()
-	link := c.link
+	link, stop := c.link, c.busy
 	c.mu.Unlock()
 	if link == nil {
 		return
 	}
+	stop()
 	if err := link.Close(); err != nil {
 		c.e.log.Debug("close consumer", "consumer", c.index, "error", err)
 	}

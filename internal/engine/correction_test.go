@@ -40,7 +40,7 @@ func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 				sum := stamp(body, e.task, id, 0)
 				put(body, sum, 0, e.now(), e.now(), c.publisher)
 				time.Sleep(took)
-				if err := e.consumers[0].handle([]drivers.Delivery{{Body: body}}); err != nil {
+				if err := e.consumers[0].handle(t.Context(), []drivers.Delivery{{Body: body}}); err != nil {
 					t.Fatal(err)
 				}
 				m := record.NewMerge()

@@ -126,7 +126,7 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 		p.due = p.e.due(p.schedule)
 	}
 	if err != nil {
-		w.Counts[record.PublishErrors]++
+		p.countFailure(ctx, w, err, send)
 		p.uncertain.Add(sequence)
 		return err
 	}
@@ -291,7 +291,7 @@ func (p *publisher) oneConnection() bool {
 	if err := p.connect(p.hard); err != nil {
 		p.countPorts(err)
 		w := p.sends.Window(send, p.e.counts(due))
-		w.Counts[record.PublishErrors]++
+		p.countFailure(p.hard, w, err, send)
 		if p.schedule != nil {
 			p.attribute(w, send-due)
 			p.due = p.e.due(p.schedule)

@@ -168,9 +168,11 @@ func (p *publisher) onConfirm(token uint64, err error) {
 		p.lastConfirm = now
 	case errors.Is(err, drivers.ErrRejected):
 		w.Counts[record.Rejected]++
+		w.Record(record.SendFailed, now-s.send)
 		p.rejected.Add(s.sequence)
 	default:
 		w.Counts[record.Unconfirmed]++
+		w.Record(record.SendFailed, now-s.send)
 	}
 	p.flight.release(token, now)
 }

@@ -1,0 +1,28 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// countFailure accounts for a message that was not accepted, by kind: a deadline passed, the link was gone, or anything else. A deadline
+// of ours goes first: it closes links that are stuck, which then say that they are closed.
+func (p *publisher) countFailure(ctx context.Context, w *record.Window, err error, send int64) {
+	w.Counts[record.PublishErrors]++
+	w.Record(record.SendFailed, p.e.now()-send)
+	switch {
+	case timedOut(err) || errors.Is(ctx.Err(), context.DeadlineExceeded):
+		w.Counts[record.Timeouts]++
+	case errors.Is(err, drivers.ErrClosed):
+		w.Counts[record.ClosedErrors]++
+	}
+}
+
+func timedOut(err error) bool {
+	var n net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
+}

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
+)
+
+// What the broker refuses takes its time, too, which is not that of what it confirms.
+func TestRejectedAreTimedApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup = 1000, 0 })
+		s.options = `{"reject": 10, "confirmDelay": "7ms"}`
+		m := s.play(t.Context())
+		good, bad := m.Hist(record.Send), m.Hist(record.SendFailed)
+		if good.Count() != 900 || bad.Count() != 100 || bad.Min() != 7e6 || bad.Max() != 7e6 {
+			t.Errorf("%d confirmed, %d refused after %d … %d ns; want 900 and 100 after 7 ms", good.Count(), bad.Count(), bad.Min(), bad.Max())
+		}
+		if m.Total(record.Rejected) != 100 || m.Total(record.PublishErrors) != 0 {
+			t.Errorf("%d rejected and %d publish errors, want 100 and none", m.Total(record.Rejected), m.Total(record.PublishErrors))
+		}
+	})
+}
+
+// A link that breaks takes what is in flight with it: each message has a latency of failure, and none of success.
+func TestLostInFlightAreTimedApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup = 1000, 0 })
+		s.options = `{"confirmDelay": "50ms"}`
+		s.during = func(name string) {
+			_ = clock.Until(t.Context(), clock.Now()+int64(500*time.Millisecond+time.Microsecond))
+			loopback.Cut(name)
+		}
+		m := s.play(t.Context())
+		lost := m.Total(record.Unconfirmed)
+		bad, good := m.Hist(record.SendFailed), m.Hist(record.Send)
+		if lost < 45 || lost > 55 || int64(bad.Count()) != lost+m.Total(record.PublishErrors) || bad.Max() > 50e6 || good.Max() != 50e6 {
+			t.Errorf("%d lost in flight, %d failures of at most %d ns, successes of at most %d ns; want about 50 of at most 50 ms, and 50 ms",
+				lost, bad.Count(), bad.Max(), good.Max())
+		}
+		if m.Total(record.ClosedErrors) != m.Total(record.PublishErrors) {
+			t.Errorf("%d of %d publish errors are called closed, want all", m.Total(record.ClosedErrors), m.Total(record.PublishErrors))
+		}
+	})
+}
+
+// A link that hangs ends with the drain's limit: a timeout, whatever the driver says when its link is then closed.
+func TestHangingLinkTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup, w.Consumers.Nodes = 100, 0, 0 })
+		s.options = `{"capacity": 40}`
+		m := s.play(t.Context())
+		bad := m.Hist(record.SendFailed)
+		if m.Total(record.PublishErrors) != 1 || m.Total(record.Timeouts) != 1 || m.Total(record.ClosedErrors) != 0 || bad.Count() != 1 {
+			t.Errorf("%d publish errors, %d timeouts, %d closed, %d failures; want 1, 1, 0, 1", m.Total(record.PublishErrors), m.Total(record.Timeouts),
+				m.Total(record.ClosedErrors), bad.Count())
+		}
+		// Message 40 is sent at 400 ms and given up 5 s after the end of the measurement.
+		if off := bad.Max() - 5600e6; off < -5e6 || off > 5e6 {
+			t.Errorf("it failed after %d ns, want 5.6 s", bad.Max())
+		}
+	})
+}
+
+// grudging is a session whose publishers take no message.
+type grudging struct {
+	drivers.Session
+	err error
+}
+
+func (g grudging) Publisher(context.Context, drivers.PublisherSpec) (drivers.Publisher, error) { return grudger{g.err}, nil }
+
+type grudger struct{ err error }
+
+func (g grudger) Publish(context.Context, drivers.Message) error { return g.err }
+func (grudger) Flush(context.Context) error                      { return nil }
+func (grudger) Close() error                                     { return nil }
+
+// Every kind of failure is counted as what it is.
+func TestFailuresByKind(t *testing.T) {
+	for name, test := range map[string]struct {
+		err    error
+		counts [2]int64 // for each error: timeouts, closed
+	}{
+		"timeout": {context.DeadlineExceeded, [2]int64{1, 0}},
+		"other":   {errors.New("message too large"), [2]int64{0, 0}},
+		"closed":  {drivers.ErrClosed, [2]int64{0, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup = 10, 0 })
+				s.wrap = func(session drivers.Session) drivers.Session { return grudging{session, test.err} }
+				m := s.play(t.Context())
+				n := m.Total(record.PublishErrors)
+				if n == 0 || m.Total(record.Timeouts) != n*test.counts[0] || m.Total(record.ClosedErrors) != n*test.counts[1] {
+					t.Errorf("%d errors, %d timeouts, %d closed", n, m.Total(record.Timeouts), m.Total(record.ClosedErrors))
+				}
+				if int64(m.Hist(record.SendFailed).Count()) != n || m.Hist(record.Send).Count() != 0 {
+					t.Errorf("%d failures timed of %d", m.Hist(record.SendFailed).Count(), n)
+				}
+			})
+		})
+	}
+}

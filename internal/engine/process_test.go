@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// A consumer that takes 20 ms over each of 100 messages a second receives one each 20 ms, to the nanosecond, and the time it takes is not
+// in the latency of the message that it takes it over.
+func TestSlowConsumers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Warmup, w.Measure = 100, 0, plan.Duration(2*time.Second)
+			w.Drain.Silence = plan.Duration(3 * time.Second)
+			w.Consumers.Batch, w.Consumers.Prefetch = 1, 1
+			w.Consumers.Process = plan.Spread{Least: plan.Duration(20 * time.Millisecond), Most: plan.Duration(20 * time.Millisecond)}
+		})
+		m := s.play(t.Context())
+		if got := m.Sum(record.Received, 0, 2); got != 100 {
+			t.Errorf("%d received in 2 s at 20 ms each, want 100", got)
+		}
+		if got := m.Tally(1); got.Missing != 0 || got.Sent != 200 {
+			t.Errorf("%+v; want all 200 received in the end", got)
+		}
+		// Message n is due at 10n ms and is received at 20n ms.
+		if h := m.Hist(record.Processing); h.Min() != 0 || h.Max() != 1990e6 {
+			t.Errorf("processing latency %d … %d ns, want 0 … 1990 ms", h.Min(), h.Max())
+		}
+	})
+}
+
+// Times are drawn as asked: the mean, the bounds, and one exponential in e beyond its mean.
+func TestProcessingTimes(t *testing.T) {
+	const n = 100_000
+	for name, test := range map[string]struct {
+		spread              plan.Spread
+		least, most, beyond float64 // ms; part beyond 20 ms
+	}{
+		"fixed":       {plan.Spread{Least: 20e6, Most: 20e6}, 20, 20, 0},
+		"uniform":     {plan.Spread{Least: 10e6, Most: 30e6}, 10, 30, 0.5},
+		"exponential": {plan.Spread{Mean: 20e6}, 0, 200, 1 / math.E},
+	} {
+		w := worker{takes: test.spread}
+		w.draws.Seed(1, 2)
+		sum, beyond := 0.0, 0
+		for range n {
+			ms := float64(w.time()) / 1e6
+			if sum += ms; ms < test.least || ms > test.most {
+				t.Fatalf("%s: %v ms is not in %v … %v ms", name, ms, test.least, test.most)
+			}
+			if ms > 20 {
+				beyond++
+			}
+		}
+		if mean := sum / n; math.Abs(mean-20) > 0.3 {
+			t.Errorf("%s: mean %v ms, want 20", name, mean)
+		}
+		near(t, name+" beyond the mean", beyond, n, test.beyond)
+	}
+}
+
+// Closing does not wait for what consumers are still at.
+func TestClosingEndsProcessing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Warmup, w.Measure = 100, 0, plan.Duration(time.Second)
+			w.Consumers.Process = plan.Spread{Least: plan.Duration(time.Hour), Most: plan.Duration(time.Hour)}
+		})
+		began := time.Now()
+		s.play(t.Context())
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("took %v to end, want the measurement and the drain's silence", took)
+		}
+	})
+}
+
+// Refused deliveries come again until they are not: their share of all is what was asked for, and none is received twice, lost or called
+// reordered.
+func TestNack(t *testing.T) {
+	for _, ack := range []string{"each", "every", "interval"} {
+		t.Run(ack, func(t *testing.T) {
+			s := newSubject(t, func(w *plan.Workload) {
+				w.Publishers.Count, w.Warmup, w.Consumers.Threads, w.Consumers.Nack = 20_000, 0, 2, 0.3
+				w.Consumers.Batch, w.Consumers.Ack, w.Consumers.AckEvery = 7, ack, 20
+				w.Consumers.AckInterval = plan.Duration(5 * time.Millisecond)
+			})
+			m := s.play(t.Context())
+			tally := m.Tally(1)
+			if tally.Sent != 20_000 || tally.Missing != 0 || tally.Duplicated != 0 || tally.Reordered != 0 {
+				t.Errorf("%+v; want 20000 received once and in order", tally)
+			}
+			received, nacked := m.Total(record.Received), m.Total(record.Nacked)
+			if share := float64(nacked) / float64(received+nacked); received != 20_000 || math.Abs(share-0.3) > 0.03 {
+				t.Errorf("%d received and %d refused: %.3f, want 0.3", received, nacked, share)
+			}
+			if m.Total(record.Redelivered) == 0 {
+				t.Error("nothing was marked as redelivered")
+			}
+		})
+	}
+}
