@@ -17,6 +17,7 @@ const (
 	Seconds   Unit = "s"
 	Count     Unit = "count"
 	Bytes     Unit = "bytes"
+	BytesRate Unit = "bytes/s"
 	Cores     Unit = "cores" // 1 is one core busy all the time
 	Text      Unit = "text"
 )
@@ -27,6 +28,8 @@ func Values() []ValueInfo {
 		{"send.rate", "Send msgs/s", PerSecond, "messages sent inside the measurement, a second"},
 		{"confirm.rate", "Confirm msgs/s", PerSecond, "messages confirmed inside the measurement, a second"},
 		{"receive.rate", "Receive msgs/s", PerSecond, "messages received inside the measurement, a second, over all subscriptions"},
+		{"send.bytes", "Send bytes/s", BytesRate, "bytes of the bodies sent inside the measurement, a second"},
+		{"receive.bytes", "Receive bytes/s", BytesRate, "bytes of the bodies received inside the measurement, a second, over all subscriptions"},
 		{"throughput", "Throughput msgs/s", Text, "one rate and \"balanced\" when sending and receiving agree within 2 % and the backlog does not grow, else send / receive"},
 	}
 	for _, s := range []struct{ name, title, doc string }{
@@ -35,6 +38,7 @@ func Values() []ValueInfo {
 		{"processing", "Processing", "due time (closed loop: send call) to receipt"},
 		{"lateness", "Lateness", "how late the generator itself sent (open loop)"},
 		{"blocked", "Blocked", "how long the broker kept the publisher from sending (open loop)"},
+		{"send.failed", "Send failed", "send call to refusal, error or loss of the link: messages that failed, which are in no other latency of sending"},
 	} {
 		for _, q := range Quantiles() {
 			values = append(values, ValueInfo{s.name + "." + q.Name, s.title + " " + q.Name, Seconds, s.doc})
@@ -58,6 +62,15 @@ func Values() []ValueInfo {
 		ValueInfo{"unroutable", "Unroutable", Count, "returned by the broker (mandatory)"},
 		ValueInfo{"rejected", "Rejected", Count, "refused by the broker"},
 		ValueInfo{"publish.errors", "Publish errors", Count, "calls that failed; the message may have gone out"},
+		ValueInfo{"errors.closed", "Errors: closed", Count, "of the publish errors: the link was gone"},
+		ValueInfo{"errors.timeout", "Errors: timeout", Count, "of the publish errors: a deadline passed"},
+		ValueInfo{"errors.other", "Errors: other", Count, "of the publish errors: the rest"},
+		ValueInfo{"nacked", "Nacked", Count, "deliveries that consumers refused (consumers.nack), so that they came again; they are not in received"},
+		ValueInfo{"joins", "Joins", Count, "publishers and consumers that joined (presence) after the start"},
+		ValueInfo{"leaves", "Leaves", Count, "publishers and consumers that left (presence)"},
+		ValueInfo{"backlog.most", "Backlog", Count, "most messages that were sent and not received yet, over all subscriptions, at the end of any second up to the end of the measurement"},
+		ValueInfo{"backlog.drain", "Backlog drain", Seconds, "when consumers join late (consumers.presence.from): from then until no more messages wait than are in flight anyway; seen in seconds"},
+		ValueInfo{"catchup.rate", "Catch-up msgs/s", PerSecond, "messages received a second from when consumers joined until the backlog was gone, or the measurement ended"},
 		ValueInfo{"ports.exhausted", "Ports exhausted", Count, "connections that could not be opened for want of local ports: the client's limit"},
 		ValueInfo{"reconnects", "Reconnects", Count, "links opened again after they broke"},
 		ValueInfo{"gap.longest", "Longest gap", Seconds, "longest time one publisher or consumer was without its link"},

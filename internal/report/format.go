@@ -15,6 +15,8 @@ func format(unit plan.Unit, x float64) string {
 		return duration(x)
 	case plan.Bytes:
 		return memory(x)
+	case plan.BytesRate:
+		return memory(x) + "/s"
 	case plan.Cores:
 		return decimals(x, 2) + " cores"
 	case plan.Count:

@@ -75,6 +75,9 @@ func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	j.latencies()
 	j.highest()
 	j.counts()
+	j.failures()
+	j.bytesRates()
+	j.backlogs()
 	j.hosts()
 	j.probes()
 	j.bindings()
@@ -165,7 +168,7 @@ func (j *judge) rates() {
 		return
 	}
 	j.rate("receive.rate", record.Received, j.span.receiving)
-	j.keeps = j.balance().kept()
+	j.keeps = !builds(j.w.Consumers) && j.balance().kept()
 	if sent && !j.keeps {
 		j.flag(plan.Backlog, "throughput", "receive.rate")
 	}

@@ -17,6 +17,7 @@ var latencies = []struct {
 	{"processing", record.Processing},
 	{"lateness", record.Lateness},
 	{"blocked", record.Blocked},
+	{"send.failed", record.SendFailed},
 }
 
 // noLatency is why a latency cannot have a number; empty if it can.

@@ -57,6 +57,11 @@ var counterFields = map[record.Counter]counterField{
 	record.Corrupt:          {key: "corrupt", role: consumes, doc: "bodies whose envelope does not verify"},
 	record.Foreign:          {key: "foreign", role: consumes, doc: "whole envelopes of another task"},
 	record.Reconnects:       {key: "reconnects", role: either, doc: "links opened again after they broke"},
+	record.Timeouts:         {key: "errors.timeout", role: publishes, doc: "of the publish errors: a deadline passed"},
+	record.ClosedErrors:     {key: "errors.closed", role: publishes, doc: "of the publish errors: the link was gone"},
+	record.Nacked:           {key: "nacked", doc: "deliveries that consumers refused (consumers.nack)"},
+	record.Joins:            {key: "joins", doc: "publishers and consumers that joined (presence)"},
+	record.Leaves:           {key: "leaves", doc: "publishers and consumers that left (presence)"},
 	record.BindingsMade:     {key: "binding.made", doc: "bindings that the broker confirmed while messages flowed (topology.churn)"},
 	record.BindingsRemoved:  {key: "binding.removed", doc: "bindings removed again while messages flowed"},
 	record.BindingErrors:    {key: "binding.errors", doc: "calls to make or remove a binding that failed"},
@@ -80,6 +85,8 @@ var seriesFields = map[record.Series]seriesField{
 	record.Processing: {"processing", "due time (closed loop: send call) to receipt"},
 	record.Lateness:   {"lateness", "how late the generator itself sent (open loop)"},
 	record.Blocked:    {"blocked", "how long the broker kept the publisher from sending (open loop)"},
+
+	record.SendFailed: {"send.failed", "send call to refusal, error or loss of the link"},
 
 	record.Binding:        {"binding", "call that makes a binding (topology.churn) to the broker's word that it is made"},
 	record.BindingMessage: {"binding.message", "send call to receipt of messages through such a binding, less the first received"},

@@ -1,0 +1,153 @@
+package results
+
+import (
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// Why there is no time to drain a backlog.
+const (
+	NANoBuild    = "no backlog is built (consumers.presence.from)"
+	NAComing     = "consumers come and go"
+	NANotDrained = "not drained"
+)
+
+// builds tells whether the cell means a backlog to be there: consumers join when messages wait already.
+func builds(c plan.Consumers) bool { return c.Nodes > 0 && c.Presence.From > 0 }
+
+// backlog is how many messages wait to be received, over all subscriptions, at the end of each second. What the broker returned or refused
+// does not wait.
+type backlog struct {
+	first                 int       // index of the first second
+	level, sent, received []float64 // of each second; level at its end
+}
+
+func (j *judge) levels() backlog {
+	var b backlog
+	windows := j.m.Windows()
+	for i := range windows {
+		b.first = min(b.first, windows[i].Index)
+	}
+	level := 0.0
+	for i := b.first; i < j.span.windows; i++ {
+		sum := func(c record.Counter) float64 { return float64(j.m.Sum(c, i, i+1)) }
+		sent := float64(j.subs) * (sum(record.Sent) - sum(record.Returned) - sum(record.Rejected))
+		level += sent - sum(record.Unique)
+		b.level, b.sent, b.received = append(b.level, level), append(b.sent, sent), append(b.received, sum(record.Unique))
+	}
+	return b
+}
+
+// most is the highest level, 0 if it was never above.
+func (b backlog) most() (most float64) {
+	for _, l := range b.level {
+		most = max(most, l)
+	}
+	return most
+}
+
+// drain follows the backlog from a time (seconds) on, until it is at most what is normally in flight or the measurement ends. Seconds are all
+// there is to see: within the last one, the level is taken to have fallen as fast as in the one before, or else evenly.
+func (b backlog) drain(join, end, normal float64) (took, received float64, drained bool) {
+	fell := 0.0 // in the full second before
+	for i := max(0, int(join)-b.first); i < len(b.level); i++ {
+		begins, ends := max(join, float64(b.first+i)), min(end, float64(b.first+i+1))
+		level := 0.0 // when it begins, with what was sent before the join
+		if i > 0 {
+			level = b.level[i-1]
+		}
+		if early := join - float64(b.first+i); early > 0 {
+			level += b.sent[i] * early
+		}
+		if level <= normal {
+			return begins - join, received, true
+		}
+		if b.level[i] <= normal {
+			length := ends - begins
+			if fell <= 0 {
+				fell = (level - b.level[i]) / length
+			}
+			part := min(length, (level-normal)/fell)
+			return begins + part - join, received + level - normal + b.sent[i]*part, true
+		}
+		received += b.received[i]
+		if begins == float64(b.first+i) {
+			fell = level - b.level[i]
+		}
+	}
+	return end - join, received, false
+}
+
+// backlogs sets the values of a backlog: how large it was and, where it was built on purpose, how it went away.
+func (j *judge) backlogs() {
+	names := []string{"backlog.most", "backlog.drain", "catchup.rate"}
+	why := ""
+	switch {
+	case j.subs == 0:
+		why = NANoConsumers
+	case j.counted(record.Sent) == 0:
+		why = NANotMeasured
+	}
+	if why != "" {
+		for _, name := range names {
+			j.na(name, why)
+		}
+		return
+	}
+	b := j.levels()
+	j.number("backlog.most", b.most())
+	c := j.w.Consumers
+	switch {
+	case !builds(c):
+		why = NANoBuild
+	case c.Presence.Stay > 0 || c.Presence.To > 0:
+		why = NAComing
+	}
+	if why != "" {
+		j.na("backlog.drain", why)
+		j.na("catchup.rate", why)
+		return
+	}
+	took, received, drained := b.drain(c.Presence.From.D().Seconds(), j.span.sending.Seconds(), j.inFlight())
+	if drained {
+		j.number("backlog.drain", took)
+	} else {
+		j.na("backlog.drain", NANotDrained, plan.Backlog)
+	}
+	if took > 0 {
+		j.number("catchup.rate", received/took)
+	} else {
+		j.na("catchup.rate", NANoSamples)
+	}
+}
+
+// inFlight is how many messages are on their way while receiving keeps up, as the rule of balance has it.
+func (j *judge) inFlight() float64 {
+	b := j.balance()
+	return b.crossing(j.span.sending, b.allSent) + b.burst()*b.subs
+}
+
+// failures sets how often sending failed, by kind, and what consumers refused.
+func (j *judge) failures() {
+	all, closed, timeouts := j.m.Total(record.PublishErrors), j.m.Total(record.ClosedErrors), j.m.Total(record.Timeouts)
+	j.number("errors.closed", float64(closed))
+	j.number("errors.timeout", float64(timeouts))
+	j.number("errors.other", float64(all-closed-timeouts))
+	if j.subs == 0 {
+		j.na("nacked", NANoConsumers)
+	} else {
+		j.number("nacked", float64(j.m.Total(record.Nacked)))
+	}
+	j.number("joins", float64(j.m.Total(record.Joins)))
+	j.number("leaves", float64(j.m.Total(record.Leaves)))
+}
+
+// bytesRates sets what was sent and received in bytes.
+func (j *judge) bytesRates() {
+	j.rate("send.bytes", record.SentBytes, j.span.sending)
+	if j.subs == 0 {
+		j.na("receive.bytes", NANoConsumers)
+		return
+	}
+	j.rate("receive.bytes", record.ReceivedBytes, j.span.receiving)
+}
