@@ -131,7 +131,7 @@ func direct(_ context.Context, address string) (string, error) { return address,
 // seed makes jitter repeat from run to run, and differ between repetitions and agents.
 func (t *task) seed() uint64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s %d", t.a.Task.ID, t.a.Index) // never fails
+	fmt.Fprintf(h, "%s %d%s", t.a.Task.ID, t.a.Index, t.a.Task.Group) // never fails
 	return h.Sum64()
 }
 

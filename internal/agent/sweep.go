@@ -75,7 +75,11 @@ func (s *Sweep) Remove(ctx context.Context, these []drivers.Leftover) error {
 func (s *Sweep) Teardown(ctx context.Context, t plan.Task) error {
 	ctx, cancel := context.WithTimeout(ctx, t.Cell.Workload.Connect.D())
 	defer cancel()
-	return s.clean(s.session.Teardown(ctx, engine.Topology(t)))
+	var errs []error
+	for _, part := range t.Parts() {
+		errs = append(errs, s.session.Teardown(ctx, engine.Topology(part)))
+	}
+	return s.clean(errors.Join(errs...))
 }
 
 // Close ends the session.

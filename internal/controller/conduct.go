@@ -26,6 +26,7 @@ type conduct struct {
 	ref    wire.Ref
 	task   plan.Task
 	work   plan.Workload
+	groups []plan.Task // of the cell; one that is the whole task, if it has none
 	parts  []*part
 	byName map[string]*part
 	merge  *record.Merge
@@ -40,6 +41,7 @@ type conduct struct {
 // part is one agent in the task.
 type part struct {
 	plan.AgentPart
+	group string // of the cell; empty: it has none
 	agent   wire.Agent
 	at      map[wire.Step]bool // steps it arrived at
 	failed  bool
@@ -53,7 +55,7 @@ type failure struct{ words string }
 func (f *failure) Error() string { return f.words }
 
 func newConduct(x *execution, t plan.Task, agents []wire.Agent) *conduct {
-	c := &conduct{execution: x, ref: wire.Ref{Run: x.run.ID, Task: t.ID, Try: wire.NewName()}, task: t, work: t.Cell.Workload,
+	c := &conduct{execution: x, ref: wire.Ref{Run: x.run.ID, Task: t.ID, Try: wire.NewName()}, task: t, work: t.Cell.Workload, groups: t.Parts(),
 		byName: map[string]*part{}, merge: record.NewMerge()}
 	for i, a := range agents {
 		p := &part{agent: a, at: map[wire.Step]bool{}, AgentPart: plan.AgentPart{Agent: a.Agent, Index: i, Host: a.Host, Clock: a.Clock,
@@ -117,7 +119,7 @@ func (c *conduct) lead(ctx context.Context) error {
 	if err := c.step(ctx, start, limit); err != nil {
 		return err
 	}
-	if c.work.Consumers.Nodes == 0 {
+	if !c.consumes() {
 		return nil
 	}
 	return c.drain(ctx)
@@ -129,6 +131,7 @@ func (c *conduct) assign(ctx context.Context) error {
 		agents[i] = p.agent
 	}
 	for i, a := range plan.Assign(c.task, names(agents)) {
+		c.parts[i].group = a.Task.Group
 		if err := c.conn.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
 			for _, p := range c.parts[i:] { // not waited for; one that got it all the same finds that the task has ended
 				p.dropped = true
@@ -139,12 +142,13 @@ func (c *conduct) assign(ctx context.Context) error {
 	return nil
 }
 
-// learn takes what agent 0 found out about the broker.
+// learn takes what agent 0, of the first group, found out about the broker.
 func (c *conduct) learn() {
 	for _, p := range c.parts {
 		if s := p.arrival.Subject; s != nil {
 			c.facts.Subject = *s
 			c.facts.Subject.Fingerprint = plan.Fingerprint(*s)
+			return
 		}
 	}
 }

@@ -126,9 +126,11 @@ func check(s *wire.Submission) error {
 		return fmt.Errorf("the run has %d cells and %d repetitions: want at least one of each, and at most %d tasks", len(r.Cells), r.Repeat, mostTasks)
 	}
 	for _, c := range r.Cells {
-		p, k := c.Workload.Publishers, c.Workload.Consumers
-		if p.Nodes < 0 || k.Nodes < 0 || p.Nodes > mostAgents || k.Nodes > mostAgents || c.Agents() < 1 {
-			return fmt.Errorf("cell %s (%s) needs %d publishers' and %d consumers' nodes: want 1 to %d in all", c.ID, c.Name(), p.Nodes, k.Nodes, mostAgents)
+		for _, w := range c.Workload.Parts() {
+			p, k := w.Publishers, w.Consumers
+			if p.Nodes < 0 || k.Nodes < 0 || p.Nodes > mostAgents || k.Nodes > mostAgents || c.Agents() < 1 || c.Agents() > 2*mostAgents {
+				return fmt.Errorf("cell %s (%s) needs %d publishers' and %d consumers' nodes: want 1 to %d in all", c.ID, c.Name(), p.Nodes, k.Nodes, mostAgents)
+			}
 		}
 	}
 	return nil

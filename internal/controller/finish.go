@@ -45,15 +45,23 @@ func (c *conduct) finish(ctx context.Context, reason string) {
 	c.facts.Ended = time.Now()
 }
 
-// teardown has one agent remove the topology: agent 0, or the first that is left.
+// teardown has one agent of each group remove its topology: agent 0, or the first that is left.
 func (c *conduct) teardown(ctx context.Context) {
+	for _, g := range c.groups {
+		if !c.tornDown(ctx, g.Group) {
+			c.remark("", "error", "no agent was left to tear down: what the task declared at the broker may still be there, named "+g.Topic())
+		}
+	}
+}
+
+func (c *conduct) tornDown(ctx context.Context, group string) bool {
 	for _, p := range c.parts {
-		if p.dropped || !p.at[wire.StepFinish] {
+		if p.group != group || p.dropped || !p.at[wire.StepFinish] {
 			continue
 		}
 		if err := c.release(ctx, wire.Release{Step: wire.StepTeardown, Agent: p.Agent}); err != nil {
 			c.log.Error("tear down", "task", c.task.ID, "err", err)
-			return
+			return true // who hears nothing any more does it by itself
 		}
 		c.settle(ctx, wire.StepTeardown, c.work.Connect.D()+stepMargin, func() *part {
 			if p.dropped || p.at[wire.StepTeardown] {
@@ -62,10 +70,10 @@ func (c *conduct) teardown(ctx context.Context) {
 			return p
 		})
 		if p.at[wire.StepTeardown] {
-			return
+			return true
 		}
 	}
-	c.remark("", "error", "no agent was left to tear down: what the task declared at the broker may still be there, named "+c.task.Topic())
+	return false
 }
 
 // dismiss ends the task for the agents and deletes its assignments, with the secrets in them.

@@ -91,7 +91,7 @@ func (c *conduct) hear(s *record.Snapshot) {
 func (c *conduct) drain(ctx context.Context) error {
 	stopped := clock.Now()
 	most := stopped + c.work.Drain.Most.D().Nanoseconds()
-	if c.work.Publishers.Count == 0 { // the wait for confirms was part of it
+	if !c.counts() { // the wait for confirms was part of it
 		most = c.origin + (c.work.Measure.D() + c.work.Drain.Most.D()).Nanoseconds()
 	}
 	if err := c.step(ctx, wire.Release{Step: wire.StepDrain}, stepMargin); err != nil {
@@ -100,8 +100,8 @@ func (c *conduct) drain(ctx context.Context) error {
 	if c.moved == 0 {
 		c.moved = stopped
 	}
-	silence, subscriptions := c.work.Drain.Silence.D().Nanoseconds(), c.work.Topology.Subscriptions
-	for !c.merge.AllIn(subscriptions) {
+	silence := c.work.Drain.Silence.D().Nanoseconds()
+	for !c.allIn() {
 		now, silent := clock.Now(), max(c.moved, c.confirmed)+silence
 		if now >= silent {
 			return nil

@@ -92,6 +92,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	w.m.nameAxes(tree, combo)
 	broker, problems := w.m.broker(tree)
 	problems = append(problems, twice(tree)...)
+	problems = append(problems, misnamed(tree)...)
 	normalise(tree)
 	work := plan.Default()
 	text, err := json.Marshal(tree)
@@ -101,8 +102,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	if err != nil {
 		problems = append(problems, problem{message: err.Error()})
 	} else {
-		problems = append(problems, inconsistent(work)...)
-		problems = append(problems, misshapen(work)...)
+		problems = append(problems, inconsistentParts(work)...)
 	}
 	if len(problems) > 0 {
 		return Combination{}, w.locate(problems, combo)
@@ -194,13 +194,25 @@ func (w *worker) locate(problems []problem, combo []int) Faults {
 		pos, path := place(w.cell), "cell"
 		if p.path != "" {
 			path += "." + p.path
-			if v := filled.LookupPath(cue.ParsePath(p.path)); v.Exists() {
+			if v := nearestPath(filled, p.path); v.Exists() {
 				pos = place(v)
 			}
 		}
 		out = append(out, faultAt(pos, path, p.message))
 	}
 	return out
+}
+
+// nearestPath looks up a path or, in a group, which may leave out what the cell says, the nearest above it.
+func nearestPath(v cue.Value, path string) cue.Value {
+	for {
+		found := v.LookupPath(cue.ParsePath(path))
+		last := strings.LastIndexByte(path, '.')
+		if found.Exists() || last < 0 || !strings.HasPrefix(path, "groups.") {
+			return found
+		}
+		path = path[:last]
+	}
 }
 
 // nameAxes lets the six axes set their fields wherever the template does not.

@@ -11,20 +11,32 @@ import (
 
 // declare asks the driver what it makes of a cell.
 func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combination {
+	coordinates, id := w.m.space.coordinates(combo), plan.CellID(b.Name, work)
+	var d drivers.Declaration
+	var reasons []string
+	if len(work.Groups) > 0 {
+		d, reasons = w.declareGroups(b, &work)
+	} else {
+		d, reasons = w.declarePart(b, work)
+	}
+	if len(reasons) > 0 {
+		return Combination{Excluded: &plan.Excluded{Coordinates: coordinates, Kind: "n/a", Reason: strings.Join(reasons, "; ")}}
+	}
+	return Combination{Cell: &plan.Cell{
+		ID: id, Coordinates: coordinates, Broker: *b, Workload: work,
+		Label: d.Label, Promises: plan.Promises(d.Promises), CopiesBody: d.Capabilities.CopiesBody, Notes: d.Notes,
+	}}
+}
+
+// declarePart asks about a workload without groups, and says why it cannot be done.
+func (w *worker) declarePart(b *plan.Broker, work plan.Workload) (d drivers.Declaration, unfit []string) {
 	use := useOf(work)
 	d, known := w.declared[question{b.Name, use}]
 	if !known {
 		d = w.m.drivers[b.Driver](b.Options, use)
 		w.declared[question{b.Name, use}] = d
 	}
-	coordinates := w.m.space.coordinates(combo)
-	if reasons := append(beyond(b.Driver, d.Capabilities, use), d.Unfit...); len(reasons) > 0 {
-		return Combination{Excluded: &plan.Excluded{Coordinates: coordinates, Kind: "n/a", Reason: strings.Join(reasons, "; ")}}
-	}
-	return Combination{Cell: &plan.Cell{
-		ID: plan.CellID(b.Name, work), Coordinates: coordinates, Broker: *b, Workload: work,
-		Label: d.Label, Promises: plan.Promises(d.Promises), CopiesBody: d.Capabilities.CopiesBody, Notes: d.Notes,
-	}}
+	return d, append(beyond(b.Driver, d.Capabilities, use), d.Unfit...)
 }
 
 func useOf(w plan.Workload) drivers.Use {

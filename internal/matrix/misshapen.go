@@ -10,26 +10,16 @@ import (
 // mostBodies bounds the memory that an agent keeps for bodies, in bytes.
 const mostBodies = 4 << 30
 
-// misshapen finds what is wrong about sizes, payloads, keys, processing, refusals and presence, of the cell and of its groups.
+// misshapen finds what is wrong about sizes, payloads, keys, processing, refusals and presence, of a cell without groups or of one group.
 func misshapen(w plan.Workload) []problem {
-	if len(w.Groups) == 0 {
-		return misshapenPart("", w, w.Publishers, w.Consumers, w.Message)
-	}
-	var out []problem
-	for _, g := range w.Groups {
-		out = append(out, misshapenPart(fmt.Sprintf("groups.%q.", g.Name), w, g.Publishers, g.Consumers, g.Message)...)
-	}
-	return out
-}
-
-func misshapenPart(prefix string, w plan.Workload, p plan.Publishers, c plan.Consumers, m plan.Message) []problem {
 	var out []problem
 	report := func(wrong bool, path, format string, args ...any) {
 		if wrong {
-			out = append(out, problem{prefix + path, fmt.Sprintf(format, args...)})
+			out = append(out, problem{path, fmt.Sprintf(format, args...)})
 		}
 	}
-	misshapenMessage(report, m)
+	p, c := w.Publishers, w.Consumers
+	misshapenMessage(report, w.Message)
 	if c.Nodes > 0 {
 		misshapenConsumers(report, c, w.Drain.Silence)
 		misshapenPresence(report, "consumers", c.Presence, w.Measure, p.Count)
@@ -100,7 +90,7 @@ func tooLarge(c *plan.Cell) []problem {
 	}
 	var out []problem
 	for _, g := range c.Workload.Groups {
-		out = append(out, tooLargePart(fmt.Sprintf("groups.%q.", g.Name), g.Publishers, g.Message, g.CopiesBody)...)
+		out = append(out, tooLargePart("groups."+g.Name+".", g.Publishers, g.Message, g.CopiesBody)...)
 	}
 	return out
 }

@@ -1,10 +1,6 @@
 package matrix
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-)
+import "fmt"
 
 // normaliseShape turns the short forms of a cell, and of its groups, into the fields of a workload.
 func normaliseShape(tree map[string]any) {
@@ -17,29 +13,10 @@ func normaliseShape(tree map[string]any) {
 		}
 		steady["auto"] = true
 	}
-	groups, _ := tree["groups"].(map[string]any)
-	delete(tree, "groups")
-	var list []any
-	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		group, ok := groups[name].(map[string]any)
-		if !ok {
-			continue
-		}
-		whole := map[string]any{"name": name}
-		for _, part := range []string{"publishers", "consumers", "topology", "message"} {
-			base, _ := tree[part].(map[string]any)
-			own, _ := group[part].(map[string]any)
-			whole[part] = overlay(clone(base), clone(own))
-		}
-		normalisePart(whole)
-		list = append(list, whole)
-	}
-	if len(list) > 0 {
-		tree["groups"] = list
-	}
 	if faults, ok := tree["faults"].([]any); ok && len(faults) == 0 {
 		delete(tree, "faults")
 	}
+	normaliseGroups(tree)
 	normalisePart(tree)
 }
 

@@ -16,12 +16,29 @@ const idVersion = "cell-1"
 // axes' names. A field that is added later does not change ids as long as it has its default.
 func CellID(broker string, w Workload) string {
 	canonical := without(generic(w), defaults())
+	if len(w.Groups) > 0 {
+		canonical["groups"] = canonicalGroups(w.Groups)
+	}
 	text, err := json.Marshal([]any{idVersion, broker, canonical}) // keys sorted by encoding/json
 	if err != nil {
 		panic("plan: workload does not marshal: " + err.Error()) // plain data always does
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:6])
+}
+
+// canonicalGroups is the groups by their names, defaults omitted, and what drivers say of them too.
+func canonicalGroups(groups []Group) map[string]any {
+	out := map[string]any{}
+	for _, g := range groups {
+		whole := generic(Workload{}.With(g))
+		parts := map[string]any{}
+		for _, name := range []string{"publishers", "consumers", "topology", "message"} {
+			parts[name] = whole[name]
+		}
+		out[g.Name] = without(parts, defaults())
+	}
+	return out
 }
 
 // defaults is read only.

@@ -14,11 +14,20 @@ func (o Order) permutation(n, repetition int) []int {
 	return order
 }
 
-// Assign shares a task out over agents, given in the order to use them: publishers' agents first, then consumers',
-// or both on the same ones when the cell colocates them. It returns one assignment for each agent used.
+// Assign shares a task out over agents, given in the order to use them: group by group, and of each the publishers' agents first, then the
+// consumers', or both on the same ones when it colocates them. It returns one assignment for each agent used.
 func Assign(t Task, agents []string) []Assignment {
+	var all []Assignment
+	for _, part := range t.Parts() {
+		all = append(all, assign(part, agents[len(all):])...)
+	}
+	return all
+}
+
+// assign shares out a task without groups.
+func assign(t Task, agents []string) []Assignment {
 	w := t.Cell.Workload
-	out := make([]Assignment, t.Cell.Agents())
+	out := make([]Assignment, w.agents())
 	for i := range out {
 		out[i] = Assignment{Protocol: Protocol, Task: t, Agent: agents[i], Index: i, Deadline: Duration(Limit(w))}
 	}

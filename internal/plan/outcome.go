@@ -128,6 +128,7 @@ type Step struct {
 // GroupOutcome is what came of one group of a cell.
 type GroupOutcome struct {
 	Name     string           `json:"name"`
+	Verdict  Verdict          `json:"verdict"`
 	Values   map[string]Value `json:"values"`
 	Ledger   Ledger           `json:"ledger"`
 	Reasons  []string         `json:"reasons,omitempty"`

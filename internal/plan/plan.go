@@ -257,12 +257,11 @@ func (c Cell) Name() string {
 }
 
 // Agents is how many agents the cell needs.
-func (c Cell) Agents() int {
-	p, k := c.Workload.Publishers.Nodes, c.Workload.Consumers.Nodes
-	if c.Workload.Consumers.Colocate {
-		return max(p, k)
+func (c Cell) Agents() (n int) {
+	for _, w := range c.Workload.Parts() {
+		n += w.agents()
 	}
-	return p + k
+	return n
 }
 
 // Excluded is a combination that is not run, and why.
@@ -329,18 +328,25 @@ type Task struct {
 	Run        string `json:"run"`
 	ID         string `json:"id"` // cell id and repetition: "3f9c2d81aa07-r1"
 	Cell       Cell   `json:"cell"`
-	Repetition int    `json:"repetition"` // from 1
+	Repetition int    `json:"repetition"`      // from 1
+	Group      string `json:"group,omitempty"` // of Parts: the one that Cell is the workload of
 }
 
-// Topic is the name that everything the task declares at a broker begins with.
-func (t Task) Topic() string { return "lockstep-" + t.Run + "-" + t.ID }
+// Topic is the name that everything the task declares at a broker begins with; that of a group begins with the whole task's.
+func (t Task) Topic() string {
+	topic := "lockstep-" + t.Run + "-" + t.ID
+	if t.Group != "" {
+		topic += "-" + t.Group
+	}
+	return topic
+}
 
-// Assignment is one agent's part of a task.
+// Assignment is one agent's part of a task; where the cell has groups, Task is that of the agent's group.
 type Assignment struct {
 	Protocol   int    `json:"protocol"`
 	Task       Task   `json:"task"`
 	Agent      string `json:"agent"`
-	Index      int    `json:"index"` // among the task's agents, from 0; agent 0 does Setup and Teardown
+	Index      int    `json:"index"` // among the agents of the task, or of its group, from 0; agent 0 does Setup and Teardown
 	Publishers Share  `json:"publishers"`
 	Consumers  Share  `json:"consumers"`
 	// Deadline is how long after receipt the agent gives up by itself, whatever the controller says.

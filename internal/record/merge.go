@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// Merge is the merged record of one task. Snapshots may be added in any order, and repeatedly. It is safe for concurrent use; what its methods
-// return is the caller's.
+// Merge is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and repeatedly. It is safe for
+// concurrent use; what its methods return is the caller's.
 type Merge struct {
 	mu                                 sync.Mutex
+	groups                             map[string]*Merge // nil: none
 	seen                               map[increment]struct{}
 	windows                            map[windowKey]*Window
 	ledger                             ledger
@@ -51,6 +52,10 @@ func (m *Merge) Add(s Snapshot) bool {
 	for i := range s.Windows {
 		m.addWindow(&s.Windows[i])
 	}
+	if s.Group != "" { // publishers are numbered from 0 in each group
+		m.group(s.Group).Add(ungrouped(s))
+		s.Sets, s.Bindings = nil, nil
+	}
 	for _, pages := range s.Sets {
 		if !m.bindings.apply(pages) {
 			m.ledger.apply(pages)
@@ -64,6 +69,42 @@ func (m *Merge) Add(s Snapshot) bool {
 	m.lastSend, m.lastConfirm = later(m.lastSend, s.LastSend), later(m.lastConfirm, s.LastConfirm)
 	m.lastReceipt = later(m.lastReceipt, s.LastReceipt)
 	return true
+}
+
+func ungrouped(s Snapshot) Snapshot {
+	s.Group = ""
+	return s
+}
+
+// Group is the record of one of the task's groups; that of "" is the whole. It may be asked for before there is anything of it. Of the whole
+// of a task that has groups Tally, AllIn, Bindings and BindingReceipts know nothing: add up those of the groups.
+func (m *Merge) Group(name string) *Merge {
+	if name == "" {
+		return m
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.group(name)
+}
+
+// group is Group for a caller that holds mu.
+func (m *Merge) group(name string) *Merge {
+	g := m.groups[name]
+	if g == nil {
+		if m.groups == nil {
+			m.groups = map[string]*Merge{}
+		}
+		g = NewMerge()
+		m.groups[name] = g
+	}
+	return g
+}
+
+// Groups lists the groups that there is a record of, sorted.
+func (m *Merge) Groups() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.groups))
 }
 
 func (m *Merge) addWindow(w *Window) {

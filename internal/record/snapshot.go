@@ -73,6 +73,7 @@ type Part struct {
 type Snapshot struct {
 	Protocol    int              `json:"protocol"`
 	Task        string           `json:"task"`
+	Group       string           `json:"group,omitempty"` // that the agent belongs to, where the task's cell has groups
 	Agent       string           `json:"agent"`
 	Seq         uint64           `json:"seq"`
 	At          int64            `json:"at"` // nanoseconds since T0

@@ -1,0 +1,25 @@
+package controller
+
+import (
+	"slices"
+
+	"lockstep/internal/plan"
+)
+
+// consumes tells whether any group has consumers.
+func (c *conduct) consumes() bool {
+	return slices.ContainsFunc(c.groups, func(t plan.Task) bool { return t.Cell.Workload.Consumers.Nodes > 0 })
+}
+
+// counts tells whether the publishers of any group stop after a count.
+func (c *conduct) counts() bool {
+	return slices.ContainsFunc(c.groups, func(t plan.Task) bool { return t.Cell.Workload.Publishers.Count > 0 })
+}
+
+// allIn tells whether all that was sent has arrived, in every group.
+func (c *conduct) allIn() bool {
+	return !slices.ContainsFunc(c.groups, func(t plan.Task) bool {
+		w := t.Cell.Workload
+		return w.Consumers.Nodes > 0 && !c.merge.Group(t.Group).AllIn(w.Topology.Subscriptions)
+	})
+}

@@ -1,0 +1,113 @@
+package matrix
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// groupName is short, and of letters and digits alone, because every broker has to take it as a part of its queues' names.
+var groupName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,11}$`)
+
+// ofGroups are the parts of a cell that each group has of its own.
+var ofGroups = []string{"publishers", "consumers", "topology", "message"}
+
+// misnamed finds groups that cannot be called so, and what is given twice in one.
+func misnamed(tree map[string]any) (out []problem) {
+	groups, _ := tree["groups"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		group, _ := groups[name].(map[string]any)
+		for _, p := range sizeTwice(at(group, "message", "size")) {
+			out = append(out, problem{join("groups", name) + "." + p.path, p.message})
+		}
+		if !groupName.MatchString(name) {
+			out = append(out, problem{join("groups", name), fmt.Sprintf("a group cannot be called %q: give it a name of up to 12 letters and digits that begins with a letter", name)})
+		}
+	}
+	return out
+}
+
+// normaliseGroups makes a list of the groups, by name, each with what the cell says where it says nothing itself. The cell's own publishers and
+// the like are nothing but that, and are not kept: they would enter its id without entering the measurement.
+func normaliseGroups(tree map[string]any) {
+	groups, _ := tree["groups"].(map[string]any)
+	delete(tree, "groups")
+	var list []any
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		group, ok := groups[name].(map[string]any)
+		if !ok {
+			continue
+		}
+		whole := map[string]any{"name": name}
+		for _, part := range ofGroups {
+			base, _ := tree[part].(map[string]any)
+			own, _ := group[part].(map[string]any)
+			whole[part] = overlay(clone(base), clone(own))
+		}
+		normalisePart(whole)
+		list = append(list, whole)
+	}
+	if len(list) == 0 {
+		return
+	}
+	tree["groups"] = list
+	for _, part := range ofGroups {
+		delete(tree, part)
+	}
+}
+
+// inconsistentParts finds what is wrong in a cell or in its groups.
+func inconsistentParts(w plan.Workload) []problem {
+	wrong := func(part plan.Workload) []problem { return append(inconsistent(part), misshapen(part)...) }
+	if len(w.Groups) == 0 {
+		return wrong(w)
+	}
+	var out []problem
+	if w.Search != nil {
+		out = append(out, problem{"search", "it varies one rate, and each of the groups has its own; search in a cell without groups"})
+	}
+	for i, part := range w.Parts() {
+		for _, p := range wrong(part) {
+			if top, _, _ := strings.Cut(p.path, "."); slices.Contains(ofGroups, top) {
+				p.path = "groups." + w.Groups[i].Name + "." + p.path
+			}
+			if !slices.Contains(out, p) { // of the cell, not of the group
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// declareGroups asks the driver about each group, as other cells ask about themselves. A cell is n/a if any of its groups is.
+func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drivers.Declaration, reasons []string) {
+	whole.Promises = drivers.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
+	whole.Capabilities.CopiesBody = true
+	var labels []string
+	for i, part := range work.Parts() {
+		g := &work.Groups[i]
+		d, unfit := w.declarePart(b, part)
+		of := func(text string) string { return "group " + g.Name + ": " + text }
+		for _, why := range unfit {
+			reasons = append(reasons, of(why))
+		}
+		for _, note := range d.Notes {
+			whole.Notes = append(whole.Notes, of(note))
+		}
+		g.Label, g.Promises, g.CopiesBody = d.Label, plan.Promises(d.Promises), d.Capabilities.CopiesBody
+		if d.Label != "" {
+			labels = appendNew(labels, d.Label)
+		}
+		p := &whole.Promises
+		p.ConfirmedKept, p.SentKept = p.ConfirmedKept && d.Promises.ConfirmedKept, p.SentKept && d.Promises.SentKept
+		p.NoDuplicates, p.Ordered = p.NoDuplicates && d.Promises.NoDuplicates, p.Ordered && d.Promises.Ordered
+		whole.Capabilities.CopiesBody = whole.Capabilities.CopiesBody && d.Capabilities.CopiesBody
+	}
+	whole.Label = strings.Join(labels, "; ")
+	return whole, reasons
+}

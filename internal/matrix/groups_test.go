@@ -1,0 +1,82 @@
+package matrix
+
+import (
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// TestGroups: a group is what it says, else what the cell says, axes by name included, else the default; an axis can set something in a group.
+func TestGroups(t *testing.T) {
+	run := expand(t, head+`axes: {broker: ["b"], threads: [3], rate: [0, 500]}
+		cell: {
+			axis: _
+			publishers: {window: 50, batch: 7}
+			consumers: prefetch: 20
+			groups: bulk: {publishers: {rate: axis.rate, threads: 1, batch: {least: 1, most: 2}}, message: size: [{size: 1000}, {size: 9000, weight: 3}]}
+			groups: small: {publishers: mode: "confirm-each", consumers: {nodes: 0}}
+		}`, Narrow{})
+	if len(run.Cells) != 2 || run.Agents != 3 {
+		t.Fatalf("%d cells and %d agents, want 2 and 2 of bulk with 1 of small", len(run.Cells), run.Agents)
+	}
+	w := run.Cells[1].Workload
+	if d := plan.Default(); w.Publishers.Threads != d.Publishers.Threads || w.Publishers.Window != d.Publishers.Window {
+		t.Errorf("the cell keeps publishers %+v, which nothing is done with", w.Publishers)
+	}
+	if len(w.Groups) != 2 || w.Groups[0].Name != "bulk" || w.Groups[1].Name != "small" {
+		t.Fatalf("groups %+v", w.Groups)
+	}
+	bulk, small := w.Groups[0], w.Groups[1]
+	if p := bulk.Publishers; p.Rate != 500 || p.Threads != 1 || p.Window != 50 || p.Mode != "confirm-window" || p.Batch != (plan.Batch{Least: 1, Most: 2}) {
+		t.Errorf("publishers of bulk: %+v", p)
+	}
+	if bulk.Consumers.Threads != 3 || bulk.Consumers.Prefetch != 20 || bulk.Message.Size != 9000 || len(bulk.Message.Sizes) != 2 {
+		t.Errorf("bulk: %+v", bulk)
+	}
+	if p := small.Publishers; p.Rate != 0 || p.Threads != 3 || p.Mode != "confirm-each" || p.Batch.Least != 7 || small.Consumers.Nodes != 0 || small.Message.Size != 100 {
+		t.Errorf("small: %+v", small)
+	}
+	if bulk.Label == "" || run.Cells[0].ID == run.Cells[1].ID {
+		t.Errorf("label %q, ids %s and %s", bulk.Label, run.Cells[0].ID, run.Cells[1].ID)
+	}
+}
+
+// TestAxisThatNoGroupTakes: where every group says otherwise, an axis by name does not enter the cell.
+func TestAxisThatNoGroupTakes(t *testing.T) {
+	got := faultsText(t, head+`axes: {broker: ["b"], mode: ["confirm-each", "confirm-window"]}
+		cell: groups: {x: publishers: mode: "confirm-each", y: publishers: mode: "confirm-each"}`, Narrow{})
+	if !strings.Contains(got, "axis mode does not enter the cell") {
+		t.Error(got)
+	}
+}
+
+func TestFaultsOfGroups(t *testing.T) {
+	var out []string
+	for _, text := range []string{
+		`cell: {broker: "b", groups: {"a/b": {}, averyverylongname: {}, ok: {}}}`,
+		`cell: {broker: "b", groups: {x: publisher: rate: 5, y: publishers: {rat: 5, threads: 0}}}`,
+		`cell: {broker: "b", topology: queues: 5, drain: silence: "2m", groups: {x: consumers: threads: 5, y: {}}}`,
+		`cell: {broker: "b", groups: {x: {publishers: batch: {least: 9, most: 3}}, y: {}}}`,
+		`cell: {broker: "b", search: while: "lost == 0", groups: x: {}}`,
+	} {
+		out = append(out, faultsText(t, head+text, Narrow{}))
+	}
+	golden(t, "groups.golden", strings.Join(out, "\n\n")+"\n")
+}
+
+func TestGroupThatBrokersCannot(t *testing.T) {
+	run := expand(t, head+`axes: broker: ["b", "s"]
+		cell: {
+			publishers: {mode: "fire-and-forget", persistent: false}
+			consumers: ack: "automatic"
+			groups: {x: {}, y: publishers: mode: "confirm-each"}
+		}`, Narrow{})
+	var all []string
+	for _, x := range run.Excluded {
+		all = append(all, x.Kind+": "+x.Reason)
+	}
+	if len(run.Cells)+len(run.Excluded) != 2 || len(all) != 1 || all[0] != "n/a: group y: simple here cannot publish confirm-each (it can: fire-and-forget)" {
+		t.Errorf("%d cells, excluded: %q", len(run.Cells), all)
+	}
+}

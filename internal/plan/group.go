@@ -1,0 +1,72 @@
+package plan
+
+import "strings"
+
+// Parts are what a task consists of: itself or, where its cell has groups, a task for each of them, which is the same but for the group's
+// workload in place of the cell's, what the driver declared of that, and names of its own at the broker.
+func (t Task) Parts() []Task {
+	groups := t.Cell.Workload.Groups
+	if len(groups) == 0 || t.Group != "" {
+		return []Task{t}
+	}
+	parts := make([]Task, len(groups))
+	for i, g := range groups {
+		p := t
+		p.Group = g.Name
+		p.Cell.Workload = t.Cell.Workload.With(g)
+		p.Cell.Label, p.Cell.Promises, p.Cell.CopiesBody = g.Label, g.Promises, g.CopiesBody
+		parts[i] = p
+	}
+	return parts
+}
+
+// With returns the workload of one of its groups.
+func (w Workload) With(g Group) Workload {
+	w.Publishers, w.Consumers, w.Topology, w.Message, w.Groups = g.Publishers, g.Consumers, g.Topology, g.Message, nil
+	return w
+}
+
+// Parts are the workloads that a cell consists of: itself, or those of its groups.
+func (w Workload) Parts() []Workload {
+	if len(w.Groups) == 0 {
+		return []Workload{w}
+	}
+	parts := make([]Workload, len(w.Groups))
+	for i, g := range w.Groups {
+		parts[i] = w.With(g)
+	}
+	return parts
+}
+
+// agents is how many agents a workload without groups needs.
+func (w Workload) agents() int {
+	p, k := w.Publishers.Nodes, w.Consumers.Nodes
+	if w.Consumers.Colocate {
+		return max(p, k)
+	}
+	return p + k
+}
+
+// InGroup splits the name of a value as tables write it, "bulk/send.p99", into the group's name and the value's; the group of "send.p99" is "".
+func InGroup(name string) (group, value string) {
+	if group, value, found := strings.Cut(name, "/"); found {
+		return group, value
+	}
+	return "", name
+}
+
+// Value returns a value of the outcome or of one of its groups, by the name that tables give it.
+func (o Outcome) Value(name string) (Value, bool) {
+	group, name := InGroup(name)
+	if group == "" {
+		v, has := o.Values[name]
+		return v, has
+	}
+	for _, g := range o.Groups {
+		if g.Name == group {
+			v, has := g.Values[name]
+			return v, has
+		}
+	}
+	return Value{}, false
+}
