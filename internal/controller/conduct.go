@@ -41,7 +41,6 @@ type conduct struct {
 // part is one agent in the task.
 type part struct {
 	plan.AgentPart
-	group string // of the cell; empty: it has none
 	agent   wire.Agent
 	at      map[wire.Step]bool // steps it arrived at
 	failed  bool
@@ -131,7 +130,7 @@ func (c *conduct) assign(ctx context.Context) error {
 		agents[i] = p.agent
 	}
 	for i, a := range plan.Assign(c.task, names(agents)) {
-		c.parts[i].group = a.Task.Group
+		c.parts[i].Group = a.Task.Group
 		if err := c.conn.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
 			for _, p := range c.parts[i:] { // not waited for; one that got it all the same finds that the task has ended
 				p.dropped = true

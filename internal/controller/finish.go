@@ -56,7 +56,7 @@ func (c *conduct) teardown(ctx context.Context) {
 
 func (c *conduct) tornDown(ctx context.Context, group string) bool {
 	for _, p := range c.parts {
-		if p.group != group || p.dropped || !p.at[wire.StepFinish] {
+		if p.Group != group || p.dropped || !p.at[wire.StepFinish] {
 			continue
 		}
 		if err := c.release(ctx, wire.Release{Step: wire.StepTeardown, Agent: p.Agent}); err != nil {

@@ -42,6 +42,16 @@ func Figures() []Figure {
 	}
 }
 
+// OfTask tells whether a figure is of the task's own queues, on some brokers at least, and not of the whole broker: of a cell with groups it is
+// then of each group's.
+func (f Figure) OfTask() bool {
+	switch f.Name {
+	case "consumers", "queues", "bindings", "queue_depth", "unacked", "lag":
+		return true
+	}
+	return false
+}
+
 const figureCPU = "cpu"
 
 // processFigure is what the host alone says of the broker.

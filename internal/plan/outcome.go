@@ -158,6 +158,7 @@ type Ledger struct {
 type AgentPart struct {
 	Agent   string   `json:"agent"`
 	Index   int      `json:"index"`
+	Group   string   `json:"group,omitempty"` // of the cell, that the agent belonged to
 	Host    string   `json:"host"`
 	Clock   string   `json:"clock"`           // id of the clock its times were read from
 	Phase   Phase    `json:"phase"`           // the last it reached

@@ -58,6 +58,14 @@ type judge struct {
 
 // Judge tells what came of a task: values, account, flags, verdict. It is pure: the same record and facts give the same outcome.
 func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
+	if len(t.Cell.Workload.Groups) > 0 {
+		return judgeGroups(t, m, f)
+	}
+	return judgeOne(t, m, f).out
+}
+
+// judgeOne judges a task without groups, or one group.
+func judgeOne(t plan.Task, m *record.Merge, f Facts) *judge {
 	f.Agents = parts(m, f)
 	j := &judge{task: t, w: t.Cell.Workload, m: m, f: f}
 	if j.w.Consumers.Nodes > 0 {
@@ -83,7 +91,7 @@ func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	j.bindings()
 	j.doubts()
 	j.verdict()
-	return j.out
+	return j
 }
 
 func (j *judge) number(name string, n float64, flags ...plan.Flag) {

@@ -11,6 +11,11 @@ import (
 // redactOutcome returns o with the password of every URL in its texts replaced. It does not change o.
 func redactOutcome(o plan.Outcome) plan.Outcome {
 	o.Reasons, o.Warnings = redactAll(o.Reasons), redactAll(o.Warnings)
+	o.Groups = slices.Clone(o.Groups)
+	for i := range o.Groups {
+		g := &o.Groups[i]
+		g.Reasons, g.Warnings = redactAll(g.Reasons), redactAll(g.Warnings)
+	}
 	o.Events = slices.Clone(o.Events)
 	for i := range o.Events {
 		o.Events[i].Detail = plan.Redact(o.Events[i].Detail)

@@ -6,7 +6,7 @@
 //	run.json                        the plan, without secrets
 //	matrix.cue                      the matrix as it was, without secrets
 //	tasks/<task>/snapshots.jsonl    what the agents reported, one snapshot a line, as it came
-//	tasks/<task>/*.hlog             histograms in HdrHistogram's log format
+//	tasks/<task>/*.hlog             histograms in HdrHistogram's log format; *.<group>.hlog those of one group of the cell
 //	tasks/<task>/try                the name of the try that it is of
 //	tasks/<task>/outcome.json       last, at once
 //	tasks/<task>.try1               what an interrupted earlier try of the task had recorded

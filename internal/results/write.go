@@ -17,14 +17,14 @@ import (
 // ErrDone is returned, wrapped, for writing to the record of a task that has an outcome.
 var ErrDone = errors.New("the task has an outcome already")
 
-// hlogs are the histograms of a task that are written for other tools, by file name.
+// hlogs are the histograms of a task that are written for other tools, by file name without its end.
 var hlogs = []struct {
 	name   string
 	series record.Series
 }{
-	{"send.hlog", record.Send},
-	{"send-due.hlog", record.SendDue},
-	{"processing.hlog", record.Processing},
+	{"send", record.Send},
+	{"send-due", record.SendDue},
+	{"processing", record.Processing},
 }
 
 // Begin starts the record of a task afresh: what an interrupted try left behind is kept as tasks/<id>.try<n>.
@@ -154,15 +154,28 @@ func (w *writer) finish(dir string) error {
 	if err != nil {
 		return err
 	}
+	if err := writeHlogs(dir, "", w.merge); err != nil {
+		return err
+	}
+	for _, group := range w.merge.Groups() {
+		if err := writeHlogs(dir, "."+group, w.merge.Group(group)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeHlogs writes the histograms of a task, or of one of its groups, whose files are told apart by what follows their name.
+func writeHlogs(dir, of string, m *record.Merge) error {
 	for _, h := range hlogs {
-		if w.merge.Hist(h.series).Count() == 0 {
+		if m.Hist(h.series).Count() == 0 {
 			continue
 		}
 		var text bytes.Buffer
-		if err := w.merge.WriteHlog(&text, h.series); err != nil {
-			return fmt.Errorf("write %s: %w", h.name, err)
+		if err := m.WriteHlog(&text, h.series); err != nil {
+			return fmt.Errorf("write %s%s.hlog: %w", h.name, of, err)
 		}
-		if err := writeAtomic(filepath.Join(dir, h.name), text.Bytes()); err != nil {
+		if err := writeAtomic(filepath.Join(dir, h.name+of+".hlog"), text.Bytes()); err != nil {
 			return err
 		}
 	}
