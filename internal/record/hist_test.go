@@ -263,3 +263,22 @@ func TestHistIsTextInJSON(t *testing.T) {
 		t.Error("bad base64 accepted")
 	}
 }
+
+// TestOverAtFindsTheRankOfWhatIsBeyond counts ranks by hand.
+func TestOverAtFindsTheRankOfWhatIsBeyond(t *testing.T) {
+	h := NewHist()
+	for range 990 {
+		h.Record(1)
+	}
+	for range 10 {
+		h.Record(2*highest)
+	}
+	for q, want := range map[float64]bool{0.5: false, 0.99: false, 0.991: true, 0.999: true, 1: true} {
+		if got := h.OverAt(q); got != want {
+			t.Errorf("quantile %v: beyond the range %t, want %t", q, got, want)
+		}
+	}
+	if h.Reset(); h.OverAt(1) {
+		t.Error("an empty histogram has nothing beyond its range")
+	}
+}

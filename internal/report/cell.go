@@ -79,7 +79,7 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	} else {
 		middle := median(numbers)
 		f.Number = &middle
-		f.Text, f.Mark = format(info.Unit, middle), words(flags)
+		f.Text, f.Mark = show(info, chosen(usable, info.Name, middle)), words(flags)
 		if render := renderers[info.Name]; render != nil {
 			render(c, &f, n)
 		}
@@ -112,6 +112,16 @@ func collect(outcomes []plan.Outcome, value string) (numbers []float64, absent [
 	}
 	slices.SortFunc(flags, func(a, b plan.Flag) int { return flagOrder(a) - flagOrder(b) })
 	return numbers, absent, slices.Compact(flags)
+}
+
+// chosen is the value of the outcomes that has the number; of several the one that says more of it.
+func chosen(outcomes []plan.Outcome, name string, number float64) (v plan.Value) {
+	for _, o := range outcomes {
+		if x, has := o.Values[name]; has && x.NA == "" && x.Number == number && (v.Over == 0 || x.Over > v.Over) {
+			v = x
+		}
+	}
+	return v
 }
 
 // absence says why there is no number: in one word where it is the broker's doing, by a dash and a note where there cannot be one.
@@ -226,7 +236,7 @@ var meanings = []struct {
 	{plan.ClockUnsafe, "times come from clocks of different hosts, whose offset is not known"},
 	{plan.Skewed, "agents did not start together"},
 	{plan.Degraded, "only some of the agents took part to the end"},
-	{plan.Clipped, "samples were beyond the histogram's range"},
+	{plan.Clipped, "samples were beyond the histogram's range of an hour"},
 }
 
 func flagOrder(f plan.Flag) int {

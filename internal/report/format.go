@@ -1,12 +1,36 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
 	"lockstep/internal/plan"
 )
+
+// show writes a value as format does, but for what measuring cannot resolve: a latency below the resolution, and one beyond the histogram's
+// range, with the number of samples there.
+func show(info plan.ValueInfo, v plan.Value) string {
+	switch {
+	case v.Over > 0:
+		return fmt.Sprintf("> %s: %s", limit(v.Number), decimals(float64(v.Over), 0))
+	case info.Latency() && v.Number < plan.Resolution && v.Number >= 0:
+		return "< " + limit(plan.Resolution)
+	}
+	return format(info.Unit, v.Number)
+}
+
+// limit writes a whole number of hours, seconds or microseconds: "1 h", "1 µs".
+func limit(seconds float64) string {
+	if hours := seconds / 3600; hours >= 1 && hours == math.Trunc(hours) {
+		return decimals(hours, 0) + " h"
+	}
+	if seconds >= 1 {
+		return decimals(seconds, 0) + " s"
+	}
+	return decimals(seconds*1e6, 0) + " µs"
+}
 
 // format writes a number with its unit, if that is not in the heading, to three significant digits; numbers from 100 on in full.
 func format(unit plan.Unit, x float64) string {

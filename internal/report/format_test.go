@@ -42,6 +42,33 @@ func TestFormat(t *testing.T) {
 	}
 }
 
+// What cannot be resolved is not shown as a number: latencies only, for no time at all can be true of a sum.
+func TestResolutionIsShown(t *testing.T) {
+	infos := map[string]plan.ValueInfo{}
+	for _, v := range plan.Values() {
+		infos[v.Name] = v
+	}
+	for _, c := range []struct {
+		name string
+		v    plan.Value
+		want string
+	}{
+		{"lateness.p50", plan.Value{}, "< 1 µs"},
+		{"send.p50", plan.Value{Number: 999e-9}, "< 1 µs"},
+		{"send.p50", plan.Value{Number: 1e-6}, "1.00 µs"},
+		{"send.p99.highest", plan.Value{Number: 1e-9}, "< 1 µs"},
+		{"processing.max", plan.Value{Number: 3600, Over: 1200}, "> 1 h: 1,200"},
+		{"processing.max", plan.Value{Number: 3600}, "3,600 s"},
+		{"gap.longest", plan.Value{}, "0 s"},
+		{"connection.blocked", plan.Value{}, "0 s"},
+		{"lost", plan.Value{}, "0"},
+	} {
+		if got := show(infos[c.name], c.v); got != c.want {
+			t.Errorf("%s of %+v shows %q, want %q", c.name, c.v, got, c.want)
+		}
+	}
+}
+
 func TestWrapKeepsWordsWhole(t *testing.T) {
 	got := wrap("one twothree four", 8)
 	if len(got) != 3 || got[1] != "twothree" {

@@ -2,7 +2,6 @@ package results
 
 import (
 	"strings"
-	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
@@ -75,14 +74,14 @@ func (j *judge) bindingLatency(name string, h *record.Hist, across bool) {
 		}
 	}
 	if n := h.Over(); n > 0 {
-		j.warn("%d %s samples were beyond the histogram's range and count as its maximum", n, name)
+		j.warn("%d %s samples were beyond the histogram's range of an hour and count as an hour", n, name)
 		flags = append(flags, plan.Clipped)
 	}
 	for _, q := range plan.Quantiles() {
 		if why != "" {
 			j.na(name+"."+q.Name, why)
 		} else {
-			j.number(name+"."+q.Name, time.Duration(h.Quantile(q.Q)).Seconds(), flags...)
+			j.quantile(name+"."+q.Name, h, q.Q, flags...)
 		}
 	}
 }

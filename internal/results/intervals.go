@@ -28,11 +28,13 @@ func (j *judge) highest() {
 			case len(intervals) == 0:
 				j.na(name, naNoInterval)
 			default:
-				var most int64
+				worst := intervals[0]
 				for _, h := range intervals {
-					most = max(most, h.Quantile(q.Q))
+					if h.Quantile(q.Q) > worst.Quantile(q.Q) || h.OverAt(q.Q) && !worst.OverAt(q.Q) {
+						worst = h
+					}
 				}
-				j.number(name, time.Duration(most).Seconds(), whole.Flags...)
+				j.quantile(name, worst, q.Q, whole.Flags...)
 			}
 		}
 	}

@@ -45,13 +45,16 @@ func (j *judge) shortfall() {
 	j.warn("asked for %s/s, sent %s/s: %s", grouped(asked/per.Seconds()), grouped(sent/per.Seconds()), why)
 }
 
-// roughly is a time for people, in three or four digits.
-func roughly(ns int64) time.Duration {
+// roughly is a latency for people, in three or four digits, if it can be told from nothing.
+func roughly(ns int64) string {
+	if float64(ns) < plan.Resolution*1e9 {
+		return "below 1µs"
+	}
 	d, unit := time.Duration(ns), time.Duration(1)
 	for d/unit >= 10_000 {
 		unit *= 10
 	}
-	return d.Round(unit)
+	return d.Round(unit).String()
 }
 
 // grouped is a number for people: 1,000 or 19.5.

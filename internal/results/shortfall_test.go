@@ -77,9 +77,9 @@ func TestNumbersForPeople(t *testing.T) {
 			t.Errorf("%v reads %q, want %q", x, got, want)
 		}
 	}
-	for ns, want := range map[int64]string{0: "0s", 1234: "1.234µs", 12345: "12.35µs", 9876543210: "9.877s"} {
-		if got := roughly(ns).String(); got != want {
-			t.Errorf("%d ns reads %q, want %q", ns, got, want)
+	for ns, want := range map[int64]string{0: "below 1µs", 999: "below 1µs", 1234: "1.234µs", 12345: "12.35µs", 9876543210: "9.877s"} {
+		if got := roughly(ns); got != want {
+			t.Errorf("%d ns read %q, want %q", ns, got, want)
 		}
 	}
 }

@@ -49,10 +49,19 @@ func (j *judge) latencies() {
 			if name := l.name + "." + q.Name; why != "" {
 				j.na(name, why, flags...)
 			} else {
-				j.number(name, time.Duration(h.Quantile(q.Q)).Seconds(), flags...)
+				j.quantile(name, h, q.Q, flags...)
 			}
 		}
 	}
+}
+
+// quantile sets a value to a quantile of a distribution. One that lies beyond the histogram's range says how many samples do.
+func (j *judge) quantile(name string, h *record.Hist, q float64, flags ...plan.Flag) {
+	v := plan.Value{Number: time.Duration(h.Quantile(q)).Seconds(), Flags: flags}
+	if h.OverAt(q) {
+		v.Over = h.Over()
+	}
+	j.out.Values[name] = v
 }
 
 // doubtLatency tells why a latency that this cell could have is not shown, and what is doubtful about it.
@@ -72,7 +81,7 @@ func (j *judge) doubtLatency(name string, s record.Series, h *record.Hist) (why 
 		}
 	}
 	if n := h.Over(); n > 0 {
-		j.warn("%d %s samples were beyond the histogram's range and count as its maximum", n, name)
+		j.warn("%d %s samples were beyond the histogram's range of an hour and count as an hour", n, name)
 		flags = append(flags, plan.Clipped)
 	}
 	if h.Count() == 0 {

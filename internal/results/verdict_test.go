@@ -266,6 +266,11 @@ func TestClipped(t *testing.T) {
 	o := x.judge()
 	flagged(t, o, plan.Clipped, true, "send.max", "send.p50")
 	flagged(t, o, plan.Clipped, false, "processing.max")
+	for name, over := range map[string]uint64{"send.max": 1, "send.p50": 0, "processing.max": 0} {
+		if got := o.Values[name].Over; got != over {
+			t.Errorf("%s says that %d samples were beyond the range, want %d", name, got, over)
+		}
+	}
 	if !slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.HasPrefix(w, "1 send samples were beyond") }) {
 		t.Errorf("warnings %q do not count the clipped sample", o.Warnings)
 	}
