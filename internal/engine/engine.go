@@ -49,8 +49,9 @@ type Engine struct {
 	correction atomic.Int64 // see Correct
 
 	// known from Run on
-	origin          atomic.Int64 // clock.Now() when the measurement begins
-	warmup, end     int64        // ns
+	origin          atomic.Int64 // clock.Now() at T0: when the measurement begins; with warmup "auto", when the load does
+	warmup          int64        // ns from the start of the load to T0
+	measured        measurement
 	collector       *record.Collector
 	begun           atomic.Bool
 	over            atomic.Bool // the measurement has ended, or was cancelled: cheaper to ask than a context
@@ -82,7 +83,7 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		assignment: a, work: w, session: cfg.Session, topology: Topology(a.Task), log: cfg.Log,
 		task: identity(a.Task.Topic()), clockID: identity(clock.ID()), copiesBody: cfg.CopiesBody,
-		started: make(chan struct{}), closed: make(chan struct{}),
+		started: make(chan struct{}), closed: make(chan struct{}), measured: measurement{known: make(chan struct{})},
 		supervision: ctx, stopSupervision: cancel,
 		blockedSince: map[string]int64{}, warned: map[string]int{},
 	}
@@ -101,6 +102,8 @@ func New(cfg Config) (*Engine, error) {
 		}
 		e.keys = newKeyTable(w.Message.Keys)
 	}
+	e.measured.from.Store(untold)
+	e.measured.end.Store(untold)
 	for i := range a.Publishers.Count {
 		e.publishers = append(e.publishers, e.newPublisher(a.Publishers.First+i))
 	}
@@ -112,7 +115,7 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// now is nanoseconds since the beginning of the measurement.
+// now is nanoseconds since T0.
 func (e *Engine) now() int64 { return clock.Now() - e.origin.Load() }
 
 // Correct says what is added to this agent's times since T0 before they are compared with those of another clock: ns that lead to the
@@ -131,9 +134,6 @@ func (e *Engine) lead(env envelope) int64 {
 
 // due is when a schedule's next message is due.
 func (e *Engine) due(s Schedule) int64 { return int64(s.Next()) - e.warmup }
-
-// counts tells whether a message due then belongs to the measurement.
-func (e *Engine) counts(due int64) bool { return due >= 0 && due < e.end }
 
 // ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed.
 func (e *Engine) ConnectConsumers(ctx context.Context) error {
@@ -187,17 +187,21 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 		if e.work.Publishers.Count > 0 {
 			return nil
 		}
-		return clock.Until(ctx, e.origin.Load()+e.end)
+		select {
+		case <-e.measured.known:
+			return clock.Until(ctx, e.origin.Load()+e.ends())
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if err := clock.Until(ctx, start); err != nil {
 		return err
 	}
 	e.startedLate(clock.Now() - start)
-	left := time.Duration(e.origin.Load() + e.end - clock.Now())
-	soft, cancelSoft := context.WithTimeout(ctx, left)
+	soft, cancelSoft := e.until(ctx, 0)
 	defer cancelSoft()
 	defer context.AfterFunc(soft, func() { e.over.Store(true) })()
-	hard, cancelHard := context.WithTimeout(ctx, left+e.work.Drain.Most.D())
+	hard, cancelHard := e.until(ctx, e.work.Drain.Most.D())
 	defer cancelHard()
 	unblock := context.AfterFunc(hard, func() { // a driver may be stuck in a write that knows no context
 		for _, p := range e.publishers {
@@ -228,9 +232,12 @@ func (e *Engine) startedLate(ns int64) {
 
 // begin fixes the epoch and lets waiting deliveries through.
 func (e *Engine) begin(start int64) {
-	e.warmup, e.end = e.work.Warmup.D().Nanoseconds(), e.work.Measure.D().Nanoseconds()
+	e.warmup = e.work.Warmup.D().Nanoseconds()
 	e.origin.Store(start + e.warmup)
-	e.collector = record.NewCollector(e.work.Measure.D())
+	e.collector = record.NewCollector(0)
+	if !e.work.Steady.Auto {
+		e.setMeasurement(0)
+	}
 	e.mu.Lock()
 	e.own = e.collector.Recorder()
 	e.mu.Unlock()

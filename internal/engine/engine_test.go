@@ -27,6 +27,8 @@ type subject struct {
 	wrap func(drivers.Session) drivers.Session
 	// connected, if set, is called when all are connected.
 	connected func(drivers.Session, drivers.Topology)
+	// made, if set, is called when there is an engine.
+	made func(*Engine)
 	// during, if set, is called when the measurement has begun.
 	during func(loopback string)
 }
@@ -85,6 +87,9 @@ func (s subject) play(ctx context.Context) *record.Merge {
 	a := s.task()
 	if e, err = New(Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler), CopiesBody: s.copies}); err != nil {
 		t.Fatalf("new engine: %v", err)
+	}
+	if s.made != nil {
+		s.made(e)
 	}
 	if err := session.Setup(ctx, Topology(a.Task)); err != nil {
 		t.Fatalf("setup: %v", err)

@@ -39,9 +39,10 @@ func (p *publisher) countUnsent() {
 	if p.schedule == nil || errors.Is(p.soft.Err(), context.Canceled) {
 		return
 	}
-	end, w := p.e.end, p.sends.Window(p.e.end-1, true)
+	end := p.e.ends()
+	w := p.sends.Window(end-1, true)
 	for ; p.due < end && w.Counts[record.Unsent] < mostUnsent; p.due = p.e.due(p.schedule) {
-		if p.due >= 0 {
+		if p.e.counts(p.due) {
 			w.Counts[record.Unsent]++
 			p.attribute(w, end-p.due)
 		}
@@ -91,10 +92,10 @@ func (p *publisher) next() (due, send int64, more bool) {
 	}
 	send = p.e.now()
 	if p.schedule == nil {
-		return send, send, send < p.e.end
+		return send, send, send < p.e.ends()
 	}
 	due = p.due
-	if due >= p.e.end || send >= p.e.end {
+	if end := p.e.ends(); due >= end || send >= end {
 		return 0, 0, false
 	}
 	if send < due {
@@ -102,7 +103,7 @@ func (p *publisher) next() (due, send int64, more bool) {
 		if p.waiter.Until(p.soft, due+p.e.origin.Load()) != nil {
 			return 0, 0, false
 		}
-		if send = p.e.now(); send >= p.e.end {
+		if send = p.e.now(); send >= p.e.ends() {
 			return 0, 0, false
 		}
 	}
@@ -135,7 +136,7 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 	p.sent.Add(sequence)
 	p.lastSend = send
 	p.failures = 0
-	if due >= 0 {
+	if p.e.counts(due) {
 		p.measured++
 	}
 	return nil

@@ -81,6 +81,9 @@ func (e *Engine) newPublisher(i int) *publisher {
 		p.spec.Connection = drivers.Exclusive
 	}
 	p.schedule = newSchedule(w.Publishers, w.Warmup.D(), e.task, i, e.assignment.Publishers.Total)
+	if w.Steady.Auto {
+		askFor(p.schedule, e.beginning)
+	}
 	return p
 }
 

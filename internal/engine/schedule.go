@@ -76,6 +76,10 @@ type course struct {
 	length time.Duration // of all stages, those that send nothing too
 	total  float64       // messages of all stages
 
+	// begins tells when warm-up ends, where that is found out while the load runs: false as long as it is not. nil: warmup is right.
+	begins func() (time.Duration, bool)
+	last   time.Duration // the latest that was said while it was not known: nothing is due before it any more
+
 	round float64 // how often all stages have passed
 	stage int     // the one that the last message was in
 }
@@ -111,6 +115,9 @@ func newCourse(p plan.Publishers, warmup time.Duration) *course {
 
 // at is when n messages have been due, since the beginning of warm-up: never, where the profile sends nothing at all.
 func (c *course) at(n float64) time.Duration {
+	if c.begins != nil {
+		return c.ask(n)
+	}
 	switch {
 	case c.length == 0, n < c.before:
 		return time.Duration(n * 1e9 / c.rate)
@@ -131,7 +138,33 @@ func (c *course) at(n float64) time.Duration {
 		c.stage++
 	}
 	s := &c.stages[c.stage]
-	return c.warmup + time.Duration(c.round)*c.length + s.begin + s.after(in-s.before)
+	return max(c.last, c.warmup+time.Duration(c.round)*c.length+s.begin+s.after(in-s.before))
+}
+
+// ask is at while it may not be known yet when warm-up ends. The message that a publisher waits for when it becomes known stays due when it
+// was, as if it were not; what would have been due before it then follows at once.
+func (c *course) ask(n float64) time.Duration {
+	warmup, known := c.begins()
+	if !known {
+		c.last = time.Duration(n * 1e9 / c.rate)
+		return c.last
+	}
+	c.begins, c.warmup, c.before = nil, warmup, c.rate*warmup.Seconds()
+	return c.at(n)
+}
+
+// askFor has a schedule with stages ask when they begin, in place of the warm-up that it was made with.
+func askFor(s Schedule, begins func() (time.Duration, bool)) {
+	var c *course
+	switch s := s.(type) {
+	case *uniform:
+		c = s.course
+	case *poisson:
+		c = s.course
+	}
+	if c != nil && c.length > 0 {
+		c.begins = begins
+	}
 }
 
 // after is how long after the stage's beginning n messages of it have been due: the root of rate·t + slope·t²/2 = n, in the form that

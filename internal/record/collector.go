@@ -4,19 +4,27 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Collector gathers what the owners of one agent record in one task. It is safe for concurrent use; its Recorders are not.
 type Collector struct {
-	measure int64
+	end     atomic.Int64 // of the measurement, ns since T0; 0: none is known
 	mu      sync.Mutex
 	windows []*Window
 	pages   []SetPages
 }
 
-// NewCollector returns a collector for a measurement of the given length; 0 is one without end.
-func NewCollector(measure time.Duration) *Collector { return &Collector{measure: int64(measure)} }
+// NewCollector returns a collector for a measurement that ends so long after T0; 0 is one without end, as far as is known.
+func NewCollector(end time.Duration) *Collector {
+	c := &Collector{}
+	c.EndAt(end)
+	return c
+}
+
+// EndAt says when the measurement ends, since T0. It may be said late, but not in the second of the end or after it.
+func (c *Collector) EndAt(end time.Duration) { c.end.Store(int64(end)) }
 
 // Recorder returns a new recorder for one owner: a goroutine, or several that take turns under a lock of their own.
 func (c *Collector) Recorder() *Recorder { return &Recorder{collector: c} }
@@ -46,7 +54,7 @@ func (r *Recorder) Window(now int64, measured bool) *Window {
 // turn opens the windows of another second, one for each kind of message, so that a mixture of both costs nothing.
 func (r *Recorder) turn(now int64) {
 	r.Flush()
-	index, start, length := windowOf(now, r.collector.measure)
+	index, start, length := windowOf(now, r.collector.end.Load())
 	r.start, r.length = start, uint64(length)
 	r.measured, r.other = windows.Get().(*Window), windows.Get().(*Window)
 	r.measured.Index, r.measured.Start, r.measured.Length, r.measured.Measured = index, start, length, true

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"lockstep/internal/clock"
+)
+
+const (
+	untold = math.MaxInt64
+	// room is how long before the measurement begins an agent has to know of it at least: a message that is due in it may come from an
+	// agent whose clock is ahead by so much.
+	room = 100 * time.Millisecond
+)
+
+// measurement is when the measurement begins and ends, in ns since T0: never, as long as that is not known (warmup "auto").
+type measurement struct {
+	from, end atomic.Int64
+	known     chan struct{} // closed when they are
+}
+
+// counts tells whether a message due then belongs to the measurement.
+func (e *Engine) counts(due int64) bool {
+	return due >= e.measured.from.Load() && due < e.measured.end.Load()
+}
+
+// ends is when the measurement ends, in ns since T0.
+func (e *Engine) ends() int64 { return e.measured.end.Load() }
+
+// sinceMeasure is how long ago the measurement began, negative in warm-up; false while it is not known when that will be.
+func (e *Engine) sinceMeasure() (time.Duration, bool) {
+	from := e.measured.from.Load()
+	return time.Duration(e.now() - from), from != untold
+}
+
+// beginning is when the measurement begins, since the beginning of warm-up; false while that is not known.
+func (e *Engine) beginning() (time.Duration, bool) {
+	from := e.measured.from.Load()
+	return time.Duration(from + e.warmup), from != untold
+}
+
+// Measure says that the measurement begins at a whole second after T0, where it is found out while the load runs when that is
+// (plan.Steady.Auto). It may be called from any goroutine, once. It fails, and changes nothing, if messages that count may have passed.
+func (e *Engine) Measure(at time.Duration) error {
+	select {
+	case <-e.started:
+	default:
+		return errors.New("begin the measurement: the load does not run yet")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch now := e.now(); {
+	case e.measured.from.Load() != untold:
+		return fmt.Errorf("begin the measurement %v after the start: it was to begin at %v already", at, time.Duration(e.measured.from.Load()))
+	case at <= 0 || at%time.Second != 0:
+		return fmt.Errorf("begin the measurement %v after the start: not a whole second of the load", at)
+	case now > int64(at-room):
+		return fmt.Errorf("begin the measurement %v after the start: this agent heard of it at %v, too late", at, time.Duration(now))
+	}
+	e.setMeasurement(int64(at))
+	return nil
+}
+
+// setMeasurement lets the measurement begin at from and have its length; what counts comes last.
+func (e *Engine) setMeasurement(from int64) {
+	end := from + e.work.Measure.D().Nanoseconds()
+	e.collector.EndAt(time.Duration(end))
+	e.measured.end.Store(end)
+	e.measured.from.Store(from)
+	close(e.measured.known)
+}
+
+// until is a context that ends with context.DeadlineExceeded some time after the measurement, whenever it is told when that ends.
+func (e *Engine) until(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	left := func() time.Duration { return time.Duration(e.origin.Load()+e.ends()-clock.Now()) + after }
+	if !e.work.Steady.Auto {
+		return context.WithTimeout(ctx, left())
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-e.measured.known:
+		case <-ctx.Done():
+			return
+		}
+		t := time.NewTimer(left())
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel(context.DeadlineExceeded)
+		case <-ctx.Done():
+		}
+	}()
+	return untilTold{ctx}, func() { cancel(context.Canceled) }
+}
+
+// untilTold is a context whose deadline is not known when it is made: its end tells a deadline from a cancellation all the same.
+type untilTold struct{ context.Context }
+
+func (c untilTold) Err() error {
+	err := c.Context.Err()
+	if err != nil && context.Cause(c.Context) == context.DeadlineExceeded {
+		return context.DeadlineExceeded
+	}
+	return err
+}

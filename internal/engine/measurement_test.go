@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// A measurement that is told to begin while the load runs begins then to the nanosecond, and is as long as any other.
+func TestMeasureLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Warmup, w.Steady.Auto = 0, true
+			w.Measure = plan.Duration(2500 * time.Millisecond)
+			w.Publishers.Rate, w.Publishers.Threads = 100, 4
+		})
+		var failed []error
+		s.made = func(e *Engine) {
+			if _, known := e.sinceMeasure(); known || e.Measure(time.Second) == nil {
+				t.Error("the measurement may begin before the load does")
+			}
+			go func() {
+				<-e.started
+				time.Sleep(3300 * time.Millisecond)
+				for _, at := range []time.Duration{0, 3500 * time.Millisecond, 3 * time.Second} {
+					failed = append(failed, e.Measure(at))
+				}
+				if err := e.Measure(5 * time.Second); err != nil {
+					t.Error(err)
+				}
+				failed = append(failed, e.Measure(6*time.Second))
+				if at, known := e.beginning(); at != 5*time.Second || !known {
+					t.Errorf("the measurement begins at %v, %v", at, known)
+				}
+			}()
+		}
+		m := s.play(t.Context())
+		for i, err := range failed {
+			if err == nil {
+				t.Errorf("accepted beginning %d", i)
+			}
+		}
+		sent := map[[2]int]int64{}
+		for _, w := range m.Windows() {
+			measured := 0
+			if w.Measured {
+				measured = 1
+			}
+			sent[[2]int{w.Index, measured}] += w.Counts[record.Sent]
+			if w.Index == 7 && w.Length != int64(500*time.Millisecond) {
+				t.Errorf("the last second of the measurement has %v", time.Duration(w.Length))
+			}
+		}
+		for i := range 8 {
+			want, measured := int64(100), 0
+			if i >= 5 {
+				measured = 1
+			}
+			if i == 7 {
+				want = 50
+			}
+			if sent[[2]int{i, measured}] != want || sent[[2]int{i, 1 - measured}] != 0 {
+				t.Errorf("second %d: sent %d of the right kind and %d of the other, want %d", i, sent[[2]int{i, measured}], sent[[2]int{i, 1 - measured}], want)
+			}
+		}
+		if n := m.Total(record.Sent); n != 750 {
+			t.Errorf("sent %d, want 750", n)
+		}
+		if n := m.Total(record.Unsent); n != 0 {
+			t.Errorf("%d were due and not sent", n)
+		}
+		if n := m.Hist(record.SendDue).Count(); n != 250 {
+			t.Errorf("%d latencies count, want 250", n)
+		}
+	})
+}
+
+// What is due at the end and not sent counts wherever the end was told late; a cancelled load counts nothing.
+func TestMeasureLateCountsUnsent(t *testing.T) {
+	for _, cancelled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSubject(t, func(w *plan.Workload) {
+				w.Warmup, w.Steady.Auto = 0, true
+				w.Measure, w.Drain.Most = plan.Duration(2*time.Second), plan.Duration(time.Second)
+				w.Publishers.Mode, w.Publishers.Rate = "confirm-each", 100
+			})
+			if !cancelled {
+				s.options = `{"confirmDelay": "20ms"}`
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s.made = func(e *Engine) {
+				go func() {
+					<-e.started
+					time.Sleep(time.Second)
+					if err := e.Measure(3 * time.Second); err != nil {
+						t.Error(err)
+					}
+					if cancelled {
+						time.Sleep(2500 * time.Millisecond)
+						cancel()
+					}
+				}()
+			}
+			m := s.play(ctx)
+			if n := m.Total(record.Unsent); (n > 50) == cancelled {
+				t.Errorf("cancelled %v: %d were due and not sent", cancelled, n)
+			}
+		})
+	}
+}
+
+// A profile stays in its first stage until the measurement begins, and begins with it.
+func TestProfileBeginsWithMeasurement(t *testing.T) {
+	p := plan.Publishers{Arrivals: plan.ArrivalsEven, Profile: []plan.Stage{
+		{For: plan.Duration(time.Second), Rate: 10}, {For: plan.Duration(time.Second), Rate: 100}}}
+	s := newSchedule(p, 0, 1, 0, 1)
+	begins, known := time.Duration(0), false
+	askFor(s, func() (time.Duration, bool) { return begins, known })
+	perSecond := map[int]int{}
+	last := time.Duration(-1)
+	for {
+		due := s.Next()
+		if due >= 9*time.Second {
+			break
+		}
+		if due <= last {
+			t.Fatalf("%v after %v", due, last)
+		}
+		last = due
+		perSecond[int(due/time.Second)]++
+		if due >= 3*time.Second && !known {
+			begins, known = 5*time.Second, true
+		}
+	}
+	for second, want := range []int{10, 10, 10, 10, 10, 10, 100, 10, 100} {
+		if perSecond[second] != want {
+			t.Errorf("second %d: %d messages, want %d", second, perSecond[second], want)
+		}
+	}
+}
