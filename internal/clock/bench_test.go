@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -81,6 +82,84 @@ func BenchmarkManyWaiters(b *testing.B) {
 		<-done
 	}
 	reportQuantiles(b, late)
+}
+
+// BenchmarkPacing waits for 100,000 points a second on one core, by a bare loop that polls the clock and by Paced, in turns of 2 ms within one
+// run: how late each point is left, the ratio of the 99th percentiles, and how much of a core Paced spent polling. On a busy machine both
+// mostly show when the operating system gives the core to somebody else; so the figures named calm- are of the pairs of turns in which it
+// did not, by its own count. One operation is one turn of each.
+func BenchmarkPacing(b *testing.B) {
+	const gap, points = int64(10 * time.Microsecond), 200
+	for _, beside := range []struct {
+		name  string
+		pairs int
+	}{{"idle", 0}, {"1pair", 1}} {
+		b.Run(beside.name, func(b *testing.B) {
+			for range beside.pairs {
+				pingPong(b)
+			}
+			var w Waiter
+			var all, calm [2][]int64
+			var elapsed, spent int64
+			turns := [2]func(at int64){
+				func(at int64) {
+					for Now() < at {
+					}
+				},
+				func(at int64) { _ = w.Paced(context.Background(), at, gap) },
+			}
+			for i := range b.N {
+				var late [2][]int64
+				before := interruptions(b)
+				for turn := range 2 {
+					side := (i + turn) % 2 // in turn the first
+					begin := Now()
+					for at := begin + gap; len(late[side]) < points; at += gap {
+						turns[side](at)
+						late[side] = append(late[side], Now()-at)
+					}
+					elapsed += int64(side) * (Now() - begin)
+				}
+				spent += w.TakeSpun()
+				undisturbed := interruptions(b) == before
+				for side := range 2 {
+					all[side] = append(all[side], late[side]...)
+					if undisturbed {
+						calm[side] = append(calm[side], late[side]...)
+					}
+				}
+			}
+			reportPair(b, "", all)
+			reportPair(b, "calm-", calm)
+			b.ReportMetric(float64(len(calm[0]))/float64(len(all[0])), "calm-part")
+			b.ReportMetric(float64(spent)/float64(elapsed), "spin-cores")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// interruptions is how often the operating system took a processor from this process that wanted to go on.
+func interruptions(b *testing.B) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Nivcsw
+}
+
+func reportPair(b *testing.B, prefix string, late [2][]int64) {
+	if len(late[0]) == 0 {
+		return
+	}
+	var p99 [2]float64
+	for side, name := range []string{"bare-", "paced-"} {
+		of := late[side]
+		slices.Sort(of)
+		p99[side] = float64(of[int(0.99*float64(len(of)-1))]) / 1e3
+		b.ReportMetric(float64(of[len(of)/2])/1e3, prefix+name+"p50-µs")
+		b.ReportMetric(p99[side], prefix+name+"p99-µs")
+	}
+	b.ReportMetric(p99[1]/p99[0], prefix+"p99-ratio")
 }
 
 func reportQuantiles(b *testing.B, late []int64) {

@@ -41,7 +41,7 @@ func (p *publisher) countUnsent() {
 	}
 	end := p.e.ends()
 	w := p.sends.Window(end-1, true)
-	for ; p.due < end && w.Counts[record.Unsent] < mostUnsent; p.due = p.e.due(p.schedule) {
+	for ; p.due < end && w.Counts[record.Unsent] < mostUnsent; p.advance() {
 		if p.e.counts(p.due) {
 			w.Counts[record.Unsent]++
 			p.attribute(w, end-p.due)
@@ -58,6 +58,35 @@ func (p *publisher) attribute(w *record.Window, delay int64) {
 	blocked := min(delay, p.held)
 	w.Record(record.Lateness, delay-blocked)
 	w.Record(record.Blocked, blocked)
+}
+
+// pacing is what the error between two sends needs to know of the first: whether what delayed it was not the broker, and how much after its
+// due time it was sent.
+type pacing struct {
+	own   bool
+	delay int64
+}
+
+// pace records by how much the time since the message before is off the one that the schedule has between them, which is how much their
+// delays differ. It leaves out messages that the broker held for most of their delay: those say nothing of the generator.
+func (p *publisher) pace(w *record.Window, delay int64) {
+	own := min(delay, p.held) <= delay/2
+	if own && p.pacing.own {
+		w.Record(record.Pacing, max(delay-p.pacing.delay, p.pacing.delay-delay))
+	}
+	p.pacing = pacing{own, delay}
+	w.Counts[record.SpinNanos] += p.waiter.TakeSpun()
+}
+
+// advance goes on to the next message of the schedule.
+func (p *publisher) advance() {
+	due := p.e.due(p.schedule)
+	gap := due - p.due
+	if p.gap == 0 {
+		p.gap = gap
+	}
+	p.gap += (gap - p.gap) / 16
+	p.due = due
 }
 
 // release notes that the broker held the publisher until free, since it was last free to go on.
@@ -100,7 +129,7 @@ func (p *publisher) next() (due, send int64, more bool) {
 	}
 	if send < due {
 		p.held = 0
-		if p.waiter.Until(p.soft, due+p.e.origin.Load()) != nil {
+		if p.waiter.Paced(p.soft, due+p.e.origin.Load(), p.gap) != nil {
 			return 0, 0, false
 		}
 		if send = p.e.now(); send >= p.e.ends() {
@@ -123,8 +152,9 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 	if p.schedule != nil {
 		free := p.e.now()
 		p.attribute(w, send-due)
+		p.pace(w, send-due)
 		p.release(free)
-		p.due = p.e.due(p.schedule)
+		p.advance()
 	}
 	if err != nil {
 		p.countFailure(ctx, w, err, send)
@@ -295,7 +325,7 @@ func (p *publisher) oneConnection() bool {
 		p.countFailure(p.hard, w, err, send)
 		if p.schedule != nil {
 			p.attribute(w, send-due)
-			p.due = p.e.due(p.schedule)
+			p.advance()
 		}
 		p.e.warn("connection per message", err)
 		p.pauseAfterFailure()

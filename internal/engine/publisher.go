@@ -37,8 +37,10 @@ type publisher struct {
 	sequence   uint64
 	measured   uint64 // sent with a due time in the measurement
 	due        int64  // of the next message, open loop
+	gap        int64  // between due times, a moving mean of about the last 16
 	free       int64  // when it could last go on: after a send, a confirm that it waited for, a reconnect
 	held       int64  // how long the broker kept it from going on since it was last on time
+	pacing     pacing // of the message before
 	failures   int    // publish errors in a row
 	lastSend   int64
 
