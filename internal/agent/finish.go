@@ -85,6 +85,7 @@ func (t *task) teardown(ctx context.Context) error {
 
 // close ends the session and removes the task's folder.
 func (t *task) close() {
+	observer.CompareAndSwap(t, nil)
 	t.mu.Lock()
 	session, forwarder, dir := t.session, t.forwarder, t.dir
 	t.mu.Unlock()

@@ -5,10 +5,12 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
+	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 )
@@ -23,6 +25,8 @@ const ticksPerSecond = 100
 type host struct {
 	proc   string
 	self   usage
+	spun   int64            // clock.Spun() at self.at
+	waited map[string]int64 // by thread of this process: how long it could have run and did not, ns
 	broker []process
 }
 
@@ -46,6 +50,8 @@ type usage struct {
 func newHost(proc string, broker plan.Processes) *host {
 	h := &host{proc: proc, broker: make([]process, len(broker))}
 	h.self, _ = h.usage("self")
+	h.spun = clock.Spun()
+	h.wait()
 	for i := range h.broker {
 		h.broker[i].Process = broker[i]
 		h.look(&h.broker[i])
@@ -67,12 +73,41 @@ func (h *host) sample() record.HostSample {
 	var s record.HostSample
 	if now, ok := h.usage("self"); ok {
 		s.AgentCPU, s.AgentRSS = now.since(h.self), now.rss
+		if elapsed := now.at.Sub(h.self.at); elapsed > 0 {
+			spun := clock.Spun()
+			s.AgentSpin = float64(spun-h.spun) / float64(elapsed)
+			could := float64(runtime.GOMAXPROCS(0)) - s.AgentCPU // other threads wait too, for one of these to let go
+			s.AgentWaited = max(0, min(float64(h.wait())/float64(elapsed), could))
+			h.spun = spun
+		}
 		h.self = now
 	}
 	if cpu, rss, ok := h.brokers(); ok {
 		s.HasBroker, s.BrokerCPU, s.BrokerRSS = true, cpu, rss
 	}
 	return s
+}
+
+// wait is for how long threads of this process could have run and the operating system ran something else, since it was asked last: the
+// second figure of schedstat, in nanoseconds. Of a thread that has ended meanwhile it knows nothing.
+func (h *host) wait() (sum int64) {
+	before := h.waited
+	h.waited = map[string]int64{}
+	threads, err := os.ReadDir(filepath.Join(h.proc, "self", "task"))
+	if err != nil {
+		return 0
+	}
+	for _, thread := range threads {
+		text, err := os.ReadFile(filepath.Join(h.proc, "self", "task", thread.Name(), "schedstat"))
+		f := strings.Fields(string(text))
+		if err != nil || len(f) < 2 {
+			continue
+		}
+		n := number(f[1])
+		h.waited[thread.Name()] = n
+		sum += max(0, n-before[thread.Name()])
+	}
+	return sum
 }
 
 // brokers adds up the broker's processes, each once whoever names it. While one that was here is not, there is no sum: the rest

@@ -129,3 +129,24 @@ func TestOwnFigures(t *testing.T) {
 		t.Errorf("%+v without a /proc", s)
 	}
 }
+
+// A process that the host does not let run has waited, whichever of its threads that was.
+func TestWaitingForTheHost(t *testing.T) {
+	p := aProc(t)
+	p.process(t, 0, "agent\x00", 10, 10, "1")
+	if err := os.Rename(filepath.Join(string(p), "0"), filepath.Join(string(p), "self")); err != nil {
+		t.Fatal(err)
+	}
+	p.write(t, "self/task/1/schedstat", "5 1000000000 7\n")
+	p.write(t, "self/task/2/schedstat", "5 0 7\n")
+	h := newHost(string(p), nil)
+	h.self.at = h.self.at.Add(-time.Second)
+	p.write(t, "self/task/1/schedstat", "5 1250000000 7\n")
+	p.write(t, "self/task/3/schedstat", "5 250000000 7\n") // new
+	if s := h.sample(); s.AgentWaited < 0.4 || s.AgentWaited > 0.5 {
+		t.Errorf("waited for %v cores in a second, want 0.5", s.AgentWaited)
+	}
+	if s := h.sample(); s.AgentWaited != 0 {
+		t.Errorf("waited for %v cores since", s.AgentWaited)
+	}
+}

@@ -137,6 +137,15 @@ func (t *task) snapshot(ctx context.Context, e *engine.Engine, complete bool) er
 
 // take makes a snapshot of what was recorded since the last one. The caller holds sending.
 func (t *task) take(e *engine.Engine, why occasion) {
+	var at int64
+	begin := t.beginning()
+	if begin != 0 {
+		at = clock.Now() - begin
+	}
+	figures := t.figuresDue(why, at)
+	if figures {
+		t.observe()
+	}
 	part := e.Take(why == final)
 	t.setSkew(part.Skew)
 	if why == news && len(part.Windows) == 0 && len(part.Sets) == 0 && len(part.Events) == 0 && time.Since(t.taken) < reportEvery {
@@ -145,12 +154,12 @@ func (t *task) take(e *engine.Engine, why occasion) {
 	s := record.Snapshot{Protocol: plan.Protocol, Task: t.a.Task.ID, Group: t.a.Task.Group, Agent: t.cfg.Name, Clock: clock.ID(), Final: why == final,
 		Windows: part.Windows, Sets: part.Sets, Events: part.Events, Bindings: part.Bindings, LastSend: part.LastSend, LastConfirm: part.LastConfirm,
 		LastReceipt: part.LastReceipt, Skew: part.Skew, Clocks: t.correction.takeSamples(why != regular && why != news)}
-	if begin := t.beginning(); begin != 0 {
+	if begin != 0 {
 		s.At = clock.Now() - begin
 		s.Epoch = time.Now().Add(-time.Duration(s.At))
 		s.Probes = t.takeProbed()
 	}
-	if t.figuresDue(why, s.At) {
+	if figures {
 		s.Host = t.host.sample()
 		t.taken = time.Now()
 	}
@@ -166,11 +175,12 @@ func (t *task) figuresDue(why occasion, at int64) bool {
 	since := time.Since(t.taken)
 	switch why {
 	case epoch:
+		t.counting = true
 		return true
 	case stopped, final:
 		return since >= leastFigure
 	}
-	soon := at < 0 && -at < leastFigure.Nanoseconds()
+	soon := !t.counting && at > -leastFigure.Nanoseconds()
 	return since >= reportEvery*9/10 && !soon
 }
 

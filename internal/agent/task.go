@@ -59,13 +59,17 @@ type task struct {
 	sending  sync.Mutex // one snapshot at a time, from taking to storing
 	unsent   []record.Snapshot
 	taken    time.Time // when figures of the host were last read
+	counting bool      // figures are of the measurement
+	runtime  runtimeFigures
+	observed int64 // clock.Now() when the runtime's were
 	sequence uint64
 }
 
 func newTask(s *server, a wire.Assignment) *task {
 	return &task{server: s, a: a, work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
 		host: newHost(s.cfg.Proc, a.Task.Cell.Broker.Process), releases: make(chan wire.Release, 16),
-		draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now()}
+		draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now(),
+		observed: clock.Now()}
 }
 
 // live is a task's life from assignment to nothing left. It always returns: every wait in it has a deadline.

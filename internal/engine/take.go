@@ -109,6 +109,18 @@ func (e *Engine) countReconnect() {
 	e.own.Window(e.eventTime(), false).Counts[record.Reconnects]++
 }
 
+// Observe records n samples of the agent's process, of ns nanoseconds each, in the window of at, a reading of clock.Now. Before Run there is
+// none, and they are dropped.
+func (e *Engine) Observe(at int64, s record.Series, ns int64, n uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.own == nil {
+		return
+	}
+	at -= e.origin.Load()
+	e.own.Window(at, e.counts(at)).RecordN(s, ns, n)
+}
+
 // warn records the first few errors of a kind; the rest are in the counters.
 func (e *Engine) warn(what string, err error) {
 	const most = 3

@@ -44,6 +44,7 @@ func Values() []ValueInfo {
 		{"lateness", "Lateness", "how late the generator itself sent (open loop)"},
 		{"blocked", "Blocked", "how long the broker kept the publisher from sending (open loop)"},
 		{"send.failed", "Send failed", "send call to refusal, error or loss of the link: messages that failed, which are in no other latency of sending"},
+		{"pacing", "Pacing error", "by how much the time between two sends was off the one between their due times, of messages that the broker did not hold (open loop)"},
 	} {
 		for _, q := range Quantiles() {
 			values = append(values, ValueInfo{s.name + "." + q.Name, s.title + " " + q.Name, Seconds, s.doc})
@@ -82,6 +83,12 @@ func Values() []ValueInfo {
 		ValueInfo{"connection.blocked", "Conn. blocked", Seconds, "time that the broker held connections back (connection.blocked), summed over publishers' connections"},
 		ValueInfo{"agent.cpu", "Agent CPU", Cores, "of the busiest agent process, mean of the measurement"},
 		ValueInfo{"agent.rss", "Agent RSS", Bytes, "of the largest agent process, greatest of the measurement"},
+		ValueInfo{"agent.spin", "Agent spin", Cores, "of the agent's CPU, what pacing spends polling the clock where sleeping cannot hold the rate; of the agent process that spins most, at most"},
+		ValueInfo{"agent.waited", "Agent waited", Cores, "for how much more an agent process could have run while its host ran something else; of the one that waited most"},
+		ValueInfo{"agent.gc.p99", "GC pause p99", Seconds, "pauses of agent processes for garbage collection; Go tells them to a quarter, the larger is shown"},
+		ValueInfo{"agent.gc.max", "GC pause max", Seconds, "the longest of them; 0: there was none"},
+		ValueInfo{"agent.sched.p99", "Sched. latency p99", Seconds, "how long goroutines of agent processes that could run waited for a processor (one in eight is sampled); Go tells it to a quarter, the larger is shown"},
+		ValueInfo{"agent.sched.max", "Sched. latency max", Seconds, "the longest of them"},
 	)
 	values = append(values, figureValues()...)
 	for _, b := range []struct{ name, title, doc string }{

@@ -271,7 +271,7 @@ func TestOverAtFindsTheRankOfWhatIsBeyond(t *testing.T) {
 		h.Record(1)
 	}
 	for range 10 {
-		h.Record(2*highest)
+		h.Record(2 * highest)
 	}
 	for q, want := range map[float64]bool{0.5: false, 0.99: false, 0.991: true, 0.999: true, 1: true} {
 		if got := h.OverAt(q); got != want {
@@ -280,5 +280,40 @@ func TestOverAtFindsTheRankOfWhatIsBeyond(t *testing.T) {
 	}
 	if h.Reset(); h.OverAt(1) {
 		t.Error("an empty histogram has nothing beyond its range")
+	}
+}
+
+func TestRecordNIsRecordNTimes(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	one, many := NewHist(), NewHist()
+	for range 500 {
+		ns, n := sample(r), uint64(r.IntN(20))
+		switch r.IntN(10) {
+		case 0:
+			ns = -ns - 1
+		case 1:
+			ns += highest
+		}
+		many.RecordN(ns, n)
+		for range n {
+			one.Record(ns)
+		}
+		if r.IntN(3) == 0 { // beside fresh samples
+			many.Record(ns)
+			one.Record(ns)
+		}
+	}
+	if one.Count() != many.Count() || one.Negative() != many.Negative() || one.Over() != many.Over() || one.Min() != many.Min() || one.Max() != many.Max() {
+		t.Errorf("%d samples, %d negative, %d over, %d to %d; want %d, %d, %d, %d to %d", many.Count(), many.Negative(), many.Over(), many.Min(), many.Max(),
+			one.Count(), one.Negative(), one.Over(), one.Min(), one.Max())
+	}
+	for _, q := range []float64{0, 0.1, 0.5, 0.9, 0.99, 1} {
+		if got, want := recode(t, many).Quantile(q), one.Quantile(q); got != want {
+			t.Errorf("quantile %v is %d, want %d", q, got, want)
+		}
+	}
+	huge := NewHist()
+	if huge.RecordN(5, 1<<40); huge.Count() != 1<<40 {
+		t.Errorf("%d samples of 2⁴⁰", huge.Count())
 	}
 }

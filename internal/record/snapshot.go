@@ -20,12 +20,16 @@ type Event struct {
 
 // HostSample is what an agent saw of its host since its last sample.
 type HostSample struct {
-	At        int64   `json:"at,omitempty"` // nanoseconds since T0; Merge.Add fills in the snapshot's
-	AgentCPU  float64 `json:"agentCPU"`     // cores since the last sample
-	AgentRSS  int64   `json:"agentRSS"`     // bytes
-	BrokerCPU float64 `json:"brokerCPU,omitempty"`
-	BrokerRSS int64   `json:"brokerRSS,omitempty"`
-	HasBroker bool    `json:"hasBroker,omitempty"` // the broker's process runs on this host and was found
+	At       int64   `json:"at,omitempty"` // nanoseconds since T0; Merge.Add fills in the snapshot's
+	AgentCPU float64 `json:"agentCPU"`     // cores since the last sample
+	AgentRSS int64   `json:"agentRSS"`     // bytes
+	// AgentSpin is how much of AgentCPU pacing spent polling the clock, at most. AgentWaited is for how much more the process could have run and
+	// the operating system did not let it: cores, the sum over its threads.
+	AgentSpin   float64 `json:"agentSpin,omitempty"`
+	AgentWaited float64 `json:"agentWaited,omitempty"`
+	BrokerCPU   float64 `json:"brokerCPU,omitempty"`
+	BrokerRSS   int64   `json:"brokerRSS,omitempty"`
+	HasBroker   bool    `json:"hasBroker,omitempty"` // the broker's process runs on this host and was found
 }
 
 // ClockSample is what an agent knows of its clock at a time: the reference's time since T0 is its own less Offset, give or take Bound. Of

@@ -38,6 +38,15 @@ func (w *Window) Record(s Series, ns int64) {
 	h.Record(ns)
 }
 
+// RecordN adds n samples of ns nanoseconds each to a series.
+func (w *Window) RecordN(s Series, ns int64, n uint64) {
+	h := w.Hists[s]
+	if h == nil {
+		h = w.open(s)
+	}
+	h.RecordN(ns, n)
+}
+
 func (w *Window) open(s Series) *Hist {
 	w.Hists[s] = hists.Get().(*Hist)
 	return w.Hists[s]

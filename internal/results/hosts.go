@@ -16,6 +16,8 @@ type usage struct {
 	coreTime float64       // seconds of one core
 	byteTime float64       // bytes times seconds
 	rss      int64         // the most
+	spin     float64       // of coreTime, spent polling the clock; of agents alone
+	waited   float64       // seconds of one core that it could have had besides; of agents alone
 }
 
 func (u *usage) add(d time.Duration, cores float64, rss int64) {
@@ -24,6 +26,10 @@ func (u *usage) add(d time.Duration, cores float64, rss int64) {
 	u.byteTime += float64(rss) * d.Seconds()
 	u.rss = max(u.rss, rss)
 }
+
+// busy is for how much of the time the process had something to do for a processor, or would have had one to do it, in cores: not the polling
+// of the clock, which stops where there is work.
+func (u usage) busy() float64 { return u.mean(max(0, u.coreTime-u.spin) + u.waited) }
 
 // cpu is the mean, in cores.
 func (u usage) cpu() float64 { return u.mean(u.coreTime) }
@@ -62,6 +68,8 @@ func inside(samples []record.HostSample, span time.Duration, f func(s record.Hos
 func used(samples []record.HostSample, span time.Duration) (agent, broker usage) {
 	inside(samples, span, func(s record.HostSample, from, to time.Duration) {
 		agent.add(to-from, s.AgentCPU, s.AgentRSS)
+		agent.spin += s.AgentSpin * (to - from).Seconds()
+		agent.waited += s.AgentWaited * (to - from).Seconds()
 		if s.HasBroker {
 			broker.add(to-from, s.BrokerCPU, s.BrokerRSS)
 		}
@@ -72,19 +80,38 @@ func used(samples []record.HostSample, span time.Duration) (agent, broker usage)
 // hosts sets the figures of processes: of the agents', the greatest of any.
 func (j *judge) hosts() {
 	var known bool
-	var cpu float64
+	var cpu, spin, waited float64
 	var rss int64
 	for _, samples := range j.m.Hosts() {
 		u, _ := used(samples, j.length())
-		known, cpu, rss = known || u.time > 0, max(cpu, u.cpu()), max(rss, u.rss)
+		known = known || u.time > 0
+		cpu, spin, waited = max(cpu, u.cpu()), max(spin, u.mean(u.spin)), max(waited, u.mean(u.waited))
+		rss = max(rss, u.rss)
 	}
-	if !known {
-		j.na("agent.cpu", NANotMeasured)
-		j.na("agent.rss", NANotMeasured)
-		return
+	for name, x := range map[string]float64{"agent.cpu": cpu, "agent.rss": float64(rss), "agent.spin": spin, "agent.waited": waited} {
+		if known {
+			j.number(name, x)
+		} else {
+			j.na(name, NANotMeasured)
+		}
 	}
-	j.number("agent.cpu", cpu)
-	j.number("agent.rss", float64(rss))
+	j.runtimes()
+}
+
+// runtimes sets what Go's runtime measured in the agents' processes. It always has something to say of scheduling, so that no pause is
+// none only where there is that.
+func (j *judge) runtimes() {
+	known := j.m.Hist(record.Scheduling).Count() > 0
+	for name, s := range map[string]record.Series{"agent.gc": record.GCPause, "agent.sched": record.Scheduling} {
+		h := j.m.Hist(s)
+		for _, q := range []plan.Quantile{{Name: "p99", Q: 0.99}, {Name: "max", Q: 1}} {
+			if known {
+				j.number(name+"."+q.Name, time.Duration(h.Quantile(q.Q)).Seconds())
+			} else {
+				j.na(name+"."+q.Name, NANotMeasured)
+			}
+		}
+	}
 }
 
 // length is how long the measurement was for those who looked on.

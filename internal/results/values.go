@@ -18,6 +18,7 @@ var latencies = []struct {
 	{"lateness", record.Lateness},
 	{"blocked", record.Blocked},
 	{"send.failed", record.SendFailed},
+	{"pacing", record.Pacing},
 }
 
 // noLatency is why a latency cannot have a number; empty if it can.
@@ -27,7 +28,7 @@ func (j *judge) noLatency(s record.Series) string {
 	switch {
 	case s == record.Send && unconfirmed != "":
 		return unconfirmed
-	case (s == record.SendDue || s == record.Lateness || s == record.Blocked) && !open:
+	case (s == record.SendDue || s == record.Lateness || s == record.Blocked || s == record.Pacing) && !open:
 		return NAClosedLoop
 	case s == record.SendDue && unconfirmed != "":
 		return unconfirmed

@@ -62,6 +62,7 @@ var counterFields = map[record.Counter]counterField{
 	record.Nacked:           {key: "nacked", doc: "deliveries that consumers refused (consumers.nack)"},
 	record.Joins:            {key: "joins", doc: "publishers and consumers that joined (presence)"},
 	record.Leaves:           {key: "leaves", doc: "publishers and consumers that left (presence)"},
+	record.SpinNanos:        {key: "spin", nanos: true, doc: "time that pacing spent polling the clock, where sleeping cannot hold the rate"},
 	record.BindingsMade:     {key: "binding.made", doc: "bindings that the broker confirmed while messages flowed (topology.churn)"},
 	record.BindingsRemoved:  {key: "binding.removed", doc: "bindings removed again while messages flowed"},
 	record.BindingErrors:    {key: "binding.errors", doc: "calls to make or remove a binding that failed"},
@@ -87,6 +88,9 @@ var seriesFields = map[record.Series]seriesField{
 	record.Blocked:    {"blocked", "how long the broker kept the publisher from sending (open loop)"},
 
 	record.SendFailed: {"send.failed", "send call to refusal, error or loss of the link"},
+	record.Pacing:     {"pacing", "by how much the time between two sends was off the one between their due times (open loop, messages that the broker did not hold)"},
+	record.GCPause:    {"gc", "pauses of the agent's process for garbage collection"},
+	record.Scheduling: {"sched", "how long goroutines of the agent's process that could run waited for a processor (one in eight is sampled)"},
 
 	record.Binding:        {"binding", "call that makes a binding (topology.churn) to the broker's word that it is made"},
 	record.BindingMessage: {"binding.message", "send call to receipt of messages through such a binding, less the first received"},

@@ -29,7 +29,7 @@ func (t *task) notes(x record.Snapshot) []Point {
 }
 
 func (t *task) host(agent string, h record.HostSample) Point {
-	fields := map[string]any{"cpu": h.AgentCPU, "rss": h.AgentRSS}
+	fields := map[string]any{"cpu": h.AgentCPU, "rss": h.AgentRSS, "spin": h.AgentSpin, "waited": h.AgentWaited}
 	if h.HasBroker {
 		fields["broker.cpu"], fields["broker.rss"] = h.BrokerCPU, h.BrokerRSS
 	}

@@ -39,6 +39,8 @@ func Schema() []Measurement {
 			"the sample", tags(agentTag, roleTag), []Column{
 				{"cpu", "float", "cores", "processor time of the agent's process, user and system"},
 				{"rss", "int", "bytes", "resident memory of the agent's process"},
+				{"spin", "float", "cores", "of cpu, what pacing spent polling the clock, at most"},
+				{"waited", "float", "cores", "for how much more the process could have run while its host ran something else"},
 				{"broker.cpu", "float", "cores", "of the broker's process, if it runs on this host and the matrix names it (process)"},
 				{"broker.rss", "int", "bytes", "resident memory of that process"},
 			}},
