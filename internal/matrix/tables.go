@@ -144,7 +144,11 @@ func family(name string) string {
 	if quantile == "" || stem == "" {
 		stem = strings.TrimSuffix(name, ".max")
 	}
-	if stem != name {
+	switch {
+	case stem == name:
+	case strings.HasPrefix(name, "agent."):
+		stem += ".p99…max"
+	default:
 		stem += ".p50…max"
 	}
 	return stem
