@@ -80,3 +80,30 @@ func TestGroupThatBrokersCannot(t *testing.T) {
 		t.Errorf("%d cells, excluded: %q", len(run.Cells), all)
 	}
 }
+
+func TestTablesOfGroups(t *testing.T) {
+	groups := `axes: {broker: ["b"], rate: [0, 500]}
+		cell: {axis: _, groups: {small: {}, if axis.rate > 0 {bulk: publishers: rate: axis.rate}}}
+		`
+	run := expand(t, head+groups, Narrow{})
+	if rows := run.Tables[0].Rows; len(rows) == 0 || rows[len(rows)-1] != "group" {
+		t.Errorf("without tables of its own a matrix with groups has rows %q, want the last to tell groups apart", rows)
+	}
+	run = expand(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["send.rate"], headings: {group: "Load", "small/send.p99": "x"}},
+		{rows: ["rate"], columns: ["group"], values: ["send.rate"]}, {rows: ["rate"], values: ["bulk/send.rate", "small/send.p99"]}, {rows: [], highest: "small/send.p99", values: ["sent"]}]`, Narrow{})
+	if len(run.Tables) != 4 {
+		t.Errorf("tables %+v", run.Tables)
+	}
+	var out []string
+	for _, text := range []string{
+		groups + `tables: [{rows: ["rate", "groop"], values: ["send.rate", "bulkk/send.rate"], highest: "smal/sent"}]`,
+		`axes: broker: ["b"], tables: [{rows: ["group"], values: ["bulk/send.rate"], headings: group: "G"}]`,
+		`axes: {broker: ["b"], group: [1, 2]}, cell: {axis: _, groups: x: publishers: threads: axis.group}`,
+	} {
+		out = append(out, faultsText(t, head+text, Narrow{}))
+	}
+	if text := faultsText(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["bulk/send.rat"]}]`, Narrow{}); !strings.Contains(text, `there is no value "send.rat"; did you mean "send.rate"?`) {
+		t.Error(text)
+	}
+	golden(t, "grouptables.golden", strings.Join(out, "\n\n")+"\n")
+}

@@ -23,6 +23,7 @@ type loader struct {
 	syntax   *ast.File
 	faults   Faults
 	space    space
+	groups   groupNames              // that the template gives to workloads
 	brokers  map[string]*plan.Broker // nil: reported already
 	skip     []pattern
 	unzipped bool // axes that vary together are not equally long
@@ -46,6 +47,7 @@ func load(s source) (*Matrix, Faults) {
 	l.checkAxisNames()
 	l.readSkip()
 	l.readOnly()
+	l.readGroups()
 	l.checkTables()
 	m := l.matrix()
 	l.checkUnused(m.refers)

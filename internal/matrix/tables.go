@@ -21,8 +21,8 @@ func (l *loader) checkTables() {
 		}
 		values := t.LookupPath(cue.ParsePath("values"))
 		for _, x := range elements(values) {
-			if name, err := x.String(); err == nil && !isValue(name) {
-				l.add(x.Pos(), join(path, "values"), noTableValue(name))
+			if name, err := x.String(); err == nil && !l.isValue(name) {
+				l.add(x.Pos(), join(path, "values"), l.noTableValue(name))
 			}
 		}
 		if values.Exists() && values.Validate() == nil && len(elements(values)) == 0 {
@@ -44,7 +44,7 @@ func (l *loader) checkTableAxis(x cue.Value, path string, shown map[string]bool)
 		l.add(x.Pos(), path, fmt.Sprintf("axis %q is in the table already", name))
 	}
 	shown[name] = true
-	if !l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
+	if !l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() && (name != groupAxis || !l.groups.any()) {
 		l.add(x.Pos(), path, l.space.noAxis(name))
 	}
 }
@@ -52,7 +52,7 @@ func (l *loader) checkTableAxis(x cue.Value, path string, shown map[string]bool)
 // checkHidden finds axes whose values a table would mix without saying so.
 func (l *loader) checkHidden(t cue.Value, path string, shown map[string]bool) {
 	for name := range shown {
-		if l.space.find(name) < 0 {
+		if l.space.find(name) < 0 && name != groupAxis {
 			return // reported already, perhaps as a misspelling of what is hidden
 		}
 	}
@@ -81,7 +81,7 @@ func (l *loader) checkHeadings(t cue.Value, path string) {
 		return // not given, or reported by the check
 	}
 	for it.Next() {
-		if name := it.Selector().Unquoted(); l.space.find(name) < 0 && !isValue(name) {
+		if name := it.Selector().Unquoted(); l.space.find(name) < 0 && !l.isValue(name) && (name != groupAxis || !l.groups.any()) {
 			l.add(it.Value().Pos(), join(path, "headings"), fmt.Sprintf("%q is neither an axis nor a value", name))
 		}
 	}
@@ -98,8 +98,8 @@ func (l *loader) checkBest(t cue.Value, path string) bool {
 		}
 		asked = append(asked, which)
 		switch {
-		case !isValue(name):
-			l.add(x.Pos(), join(path, which), noTableValue(name))
+		case !l.isValue(name):
+			l.add(x.Pos(), join(path, which), l.noTableValue(name))
 		case len(asked) > 1:
 			l.add(x.Pos(), join(path, which), "the table has highest already; make a second table for the lowest")
 		case len(elements(t.LookupPath(cue.ParsePath("columns")))) > 0:
@@ -160,5 +160,9 @@ func (l *loader) tables() []plan.Table {
 	if err := l.root.LookupPath(cue.ParsePath("tables")).Decode(&out); err == nil && len(out) > 0 {
 		return out
 	}
-	return []plan.Table{{Rows: l.space.names(), Values: []string{"send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", "processing.p99"}}}
+	rows := l.space.names()
+	if l.groups.any() {
+		rows = append(rows, groupAxis)
+	}
+	return []plan.Table{{Rows: rows, Values: []string{"send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", "processing.p99"}}}
 }

@@ -80,8 +80,8 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 		middle := median(numbers)
 		f.Number = &middle
 		f.Text, f.Mark = show(info, chosen(usable, info.Name, middle)), words(flags)
-		if render := renderers[info.Name]; render != nil {
-			render(c, &f, n)
+		if _, plain := plan.InGroup(info.Name); renderers[plain] != nil {
+			renderers[plain](c, &f, n)
 		}
 		if uneven := unevenCounts(info.Unit, numbers); uneven != "" {
 			f.Notes = append(f.Notes, n.add(uneven)...)
@@ -94,16 +94,16 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 }
 
 // collect gathers a value over outcomes: numbers, reasons for no number, and the union of flags in the order of their declaration.
-func collect(outcomes []plan.Outcome, value string) (numbers []float64, absent []string, flags []plan.Flag) {
+func collect(outcomes []plan.Outcome, value string) (numbers []float64, missing []string, flags []plan.Flag) {
 	for _, o := range outcomes {
-		v, has := o.Values[value]
+		v, has := o.Value(value)
 		switch {
 		case !has:
-			v.NA = "not in the record"
+			v.NA = absent(o, value)
 			fallthrough
 		case v.NA != "":
-			if !slices.Contains(absent, v.NA) {
-				absent = append(absent, v.NA)
+			if !slices.Contains(missing, v.NA) {
+				missing = append(missing, v.NA)
 			}
 		default:
 			numbers = append(numbers, v.Number)
@@ -111,13 +111,21 @@ func collect(outcomes []plan.Outcome, value string) (numbers []float64, absent [
 		flags = append(flags, v.Flags...)
 	}
 	slices.SortFunc(flags, func(a, b plan.Flag) int { return flagOrder(a) - flagOrder(b) })
-	return numbers, absent, slices.Compact(flags)
+	return numbers, missing, slices.Compact(flags)
+}
+
+// absent is why an outcome has no such value at all.
+func absent(o plan.Outcome, value string) string {
+	if group, _ := plan.InGroup(value); group != "" && !slices.ContainsFunc(o.Groups, func(g plan.GroupOutcome) bool { return g.Name == group }) {
+		return "no group " + group + " in this cell"
+	}
+	return "not in the record"
 }
 
 // chosen is the value of the outcomes that has the number; of several the one that says more of it.
 func chosen(outcomes []plan.Outcome, name string, number float64) (v plan.Value) {
 	for _, o := range outcomes {
-		if x, has := o.Values[name]; has && x.NA == "" && x.Number == number && (v.Over == 0 || x.Over > v.Over) {
+		if x, has := o.Value(name); has && x.NA == "" && x.Number == number && (v.Over == 0 || x.Over > v.Over) {
 			v = x
 		}
 	}
@@ -192,7 +200,8 @@ func reasons(outcomes []plan.Outcome) string {
 
 // throughput shows one rate where sending and receiving were balanced in every repetition, else send / receive (of one subscription).
 func throughput(c *cell, f *Field, n *notes) {
-	received, _, _ := collect(c.usable(), "receive.rate")
+	of := strings.TrimSuffix(f.Value, "throughput") // a group
+	received, _, _ := collect(c.usable(), of+"receive.rate")
 	if len(received) == 0 {
 		return // no consumers: the send rate
 	}
@@ -200,7 +209,7 @@ func throughput(c *cell, f *Field, n *notes) {
 		f.Mark = strings.TrimSpace("balanced " + f.Mark)
 		return
 	}
-	subscriptions := max(1, c.cell.Workload.Topology.Subscriptions)
+	subscriptions := max(1, c.workload(strings.TrimSuffix(of, "/")).Topology.Subscriptions)
 	f.Text += " / " + format(plan.PerSecond, median(received)/float64(subscriptions))
 	f.Mark = words(without(f.Flags, plan.Backlog))
 	if subscriptions > 1 {

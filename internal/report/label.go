@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/results"
 )
 
@@ -14,7 +15,8 @@ type labelled struct {
 }
 
 func (l *labelled) add(c *cell) {
-	if c.cell.Label == "" || !results.Confirmed(c.cell.Workload.Publishers.Mode) {
+	confirmed := func(w plan.Workload) bool { return results.Confirmed(w.Publishers.Mode) }
+	if c.cell.Label == "" || !slices.ContainsFunc(c.cell.Workload.Parts(), confirmed) {
 		return
 	}
 	l.cells = append(l.cells, c)

@@ -45,13 +45,21 @@ type Field struct {
 // does not name, though cells differ in it, becomes a row axis, so that no two cells share a field; in a table of
 // best cells it says where the best is.
 func Build(run plan.Run, outcomes []plan.Outcome) []Table {
-	b := newBuilder(run, outcomes)
 	asked := run.Tables
 	if len(asked) == 0 {
-		asked = []plan.Table{{Rows: run.Axes, Values: []string{"send.rate", "receive.rate", "send.p99"}}}
+		t := plan.Table{Rows: run.Axes, Values: []string{"send.rate", "receive.rate", "send.p99"}}
+		if grouped(run) {
+			t.Rows = append(slices.Clip(t.Rows), groupAxis)
+		}
+		asked = []plan.Table{t}
 	}
+	whole, parted := newBuilder(run, outcomes), newBuilder(perGroup(run, outcomes))
 	var tables []Table
 	for _, t := range asked {
+		b := whole
+		if byGroup(run, t) {
+			b = parted
+		}
 		if t.Highest != "" || t.Lowest != "" {
 			for _, part := range b.tuples(t.Split, nil) {
 				tables = append(tables, b.bestTable(t, part))
@@ -98,7 +106,7 @@ func (g *grid) table(t plan.Table, part place) Table {
 	}
 	out.Notes = n.texts
 	out.Remarks = append(labels.remarks(), legend(out.Rows)...)
-	if slices.Contains(t.Values, "throughput") {
+	if slices.ContainsFunc(t.Values, func(v string) bool { _, v = plan.InGroup(v); return v == "throughput" }) {
 		out.Remarks = append(out.Remarks, "throughput: one rate where sending and receiving agree (balanced), else sent / received")
 	}
 	out.Remarks = append(out.Remarks, repeated(g.b.run.Repeat)...)
@@ -179,8 +187,13 @@ func axisHeadings(t plan.Table, axes []string) []string {
 
 // valueInfo describes a value. One that is not known, from a newer matrix, is shown by its name.
 func valueInfo(name string) plan.ValueInfo {
+	group, plain := plan.InGroup(name)
 	for _, v := range plan.Values() {
-		if v.Name == name {
+		if v.Name == plain && group == "" {
+			return v
+		}
+		if v.Name == plain {
+			v.Name, v.Title = name, group+": "+v.Title
 			return v
 		}
 	}

@@ -3,7 +3,6 @@ package results
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
@@ -158,6 +157,9 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 	if numbers > 0 {
 		out.NA = ""
 	}
+	if numbers > 1 && extremes[v.Name] {
+		out = plan.Value{NA: naEachGroup}
+	}
 	if figure, said := strings.CutPrefix(v.Name, "broker."); said {
 		if out = groups[0].out.Values[v.Name]; out.NA == "" && ofQueues(figure) {
 			out = plan.Value{NA: naEachGroup}
@@ -166,9 +168,13 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 	j.out.Values[v.Name] = out
 }
 
+// extremes are greatest values of something that adds up, and rates over times of their own: neither the sum nor the greatest of several groups'
+// was there at any time.
+var extremes = map[string]bool{"backlog.most": true, "catchup.rate": true}
+
 // adds tells whether the groups' values add up to the cell's.
 func adds(v plan.ValueInfo) bool {
-	return v.Unit == plan.Count || v.Unit == plan.PerSecond || v.Unit == plan.Text || v.Name == "connection.blocked"
+	return v.Unit == plan.Count || v.Unit == plan.PerSecond || v.Unit == plan.BytesRate || v.Unit == plan.Text || v.Name == "connection.blocked"
 }
 
 // ofQueues tells whether a statistic of a figure is of the queues of one topology alone.
@@ -211,7 +217,9 @@ func (j *judge) setQuantile(name string, h *record.Hist, q float64, groups []*ju
 		}
 	}
 	if v := j.out.Values[name]; v.NA == "" {
-		v.Number = time.Duration(h.Quantile(q)).Seconds()
-		j.out.Values[name] = v
+		j.quantile(name, h, q, v.Flags...)
+		merged := j.out.Values[name]
+		merged.Bound = v.Bound
+		j.out.Values[name] = merged
 	}
 }

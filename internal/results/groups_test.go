@@ -116,7 +116,9 @@ func prefixed(prefix string, all []string) (out []string) {
 // TestBacklogOfOneGroup hides that group's processing latency and the cell's, and leaves the other's.
 func TestBacklogOfOneGroup(t *testing.T) {
 	x := newPair()
-	x.bulk.steady(1000, func(n int, at time.Duration) (time.Duration, bool) { return at + time.Duration(n)*time.Millisecond/2, true })
+	x.bulk.steady(1000, func(n int, at time.Duration) (time.Duration, bool) {
+		return at + time.Duration(n)*time.Millisecond/2, true
+	})
 	x.small.steady(100, atOnce)
 	o := x.judge()
 	for name, backlog := range map[string]bool{"processing.p99": true, "bulk/processing.p99": true, "small/processing.p99": false} {

@@ -1,0 +1,89 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+
+	"lockstep/internal/plan"
+)
+
+// groupAxis is the axis on which tables show the groups of cells; matrices have none of that name then.
+const groupAxis = "group"
+
+// groupNames are the names of groups in a matrix, as far as they are written there.
+type groupNames struct {
+	names []string
+	open  bool // others are computed
+}
+
+func (g groupNames) any() bool { return g.open || len(g.names) > 0 }
+
+func (g groupNames) has(name string) bool {
+	return slices.Contains(g.names, name) || g.open && groupName.MatchString(name)
+}
+
+// readGroups finds the groups' names in the template.
+func (l *loader) readGroups() {
+	for _, d := range l.syntax.Decls {
+		if f, ok := d.(*ast.Field); ok && labelOf(f) == "cell" {
+			ast.Walk(f.Value, func(n ast.Node) bool {
+				if f, ok := n.(*ast.Field); ok && labelOf(f) == "groups" {
+					l.groups.collect(f.Value)
+					return false
+				}
+				return true
+			}, nil)
+		}
+	}
+	if a := l.space.find(groupAxis); a >= 0 && l.groups.any() {
+		l.add(l.space.axes[a].place, join("axes", groupAxis), "tables show the groups of the cell on an axis of this name; call the axis something else")
+	}
+}
+
+func (g *groupNames) collect(x ast.Expr) {
+	lit, ok := x.(*ast.StructLit)
+	if !ok {
+		g.open = true
+		return
+	}
+	for _, e := range lit.Elts {
+		switch e := e.(type) {
+		case *ast.Field:
+			if name := labelOf(e); name != "" {
+				g.names = appendNew(g.names, name)
+			} else {
+				g.open = true
+			}
+		case *ast.Comprehension: // an if: a for has labels that are computed
+			g.collect(e.Value)
+		case *ast.CommentGroup:
+		default:
+			g.open = true
+		}
+	}
+}
+
+// isValue tells whether tables can show a value of this name, of the cell or of a group.
+func (l *loader) isValue(name string) bool {
+	group, value := plan.InGroup(name)
+	return isValue(value) && (group == "" || l.groups.has(group))
+}
+
+// noTableValue says what is wrong with a name that isValue does not take.
+func (l *loader) noTableValue(name string) string {
+	group, value := plan.InGroup(name)
+	switch {
+	case group == "" || l.groups.has(group):
+		return noTableValue(value)
+	case !l.groups.any():
+		return fmt.Sprintf("%q is a value of a group, and the cell has no groups; name the cell's: %q", name, value)
+	}
+	msg := fmt.Sprintf("there is no group %q", group)
+	if near := nearest(group, l.groups.names); near != "" {
+		msg += fmt.Sprintf("; did you mean %q?", near+"/"+value)
+	}
+	return msg + " (there are: " + strings.Join(l.groups.names, ", ") + ")"
+}

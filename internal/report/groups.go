@@ -1,0 +1,90 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"lockstep/internal/plan"
+)
+
+// groupAxis is the axis by which tables tell the groups of cells apart; it is in none of the matrix's axes.
+const groupAxis = "group"
+
+// noGroup stands on that axis for a cell without groups.
+const noGroup = "–"
+
+// byGroup tells whether a table has each group by itself.
+func byGroup(run plan.Run, t plan.Table) bool {
+	return slices.Contains(slices.Concat(t.Split, t.Rows, t.Columns), groupAxis) && !slices.Contains(run.Axes, groupAxis)
+}
+
+// perGroup makes a cell of every group, which is told apart on an axis of its own, and an outcome of what came of each.
+func perGroup(run plan.Run, outcomes []plan.Outcome) (plan.Run, []plan.Outcome) {
+	on := func(at []plan.Coordinate, group string) []plan.Coordinate {
+		value, _ := json.Marshal(group) // plain text
+		return append(slices.Clip(at), plan.Coordinate{Axis: groupAxis, Value: value})
+	}
+	out := run
+	out.Axes = append(slices.Clip(run.Axes), groupAxis)
+	out.Cells, out.Excluded = nil, nil
+	var names []string
+	for _, c := range run.Cells {
+		for _, part := range (plan.Task{Cell: c}).Parts() {
+			p, name := part.Cell, cmp.Or(part.Group, noGroup)
+			if part.Group != "" {
+				p.ID += "/" + name
+			}
+			p.Coordinates = on(c.Coordinates, name)
+			out.Cells = append(out.Cells, p)
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	for _, e := range slices.Concat(run.Excluded, lacking(run, names)) {
+		for _, name := range names {
+			some := e
+			some.Coordinates = on(e.Coordinates, name)
+			out.Excluded = append(out.Excluded, some)
+		}
+	}
+	var parts []plan.Outcome
+	for _, o := range outcomes {
+		if len(o.Groups) == 0 {
+			parts = append(parts, o)
+		}
+		for _, g := range o.Groups {
+			part := o
+			part.Cell, part.Groups = o.Cell+"/"+g.Name, nil
+			part.Verdict, part.Values, part.Ledger, part.Reasons, part.Warnings = g.Verdict, g.Values, g.Ledger, g.Reasons, g.Warnings
+			parts = append(parts, part)
+		}
+	}
+	return out, parts
+}
+
+// lacking are the cells that do not have all of the groups, as combinations that are not run for those that they lack.
+func lacking(run plan.Run, names []string) (out []plan.Excluded) {
+	for _, c := range run.Cells {
+		if len(c.Workload.Groups) < len(names) {
+			out = append(out, plan.Excluded{Coordinates: c.Coordinates, Kind: "skipped", Reason: "the cell has no such group"})
+		}
+	}
+	return out
+}
+
+// grouped tells whether any cell has groups.
+func grouped(run plan.Run) bool {
+	return slices.ContainsFunc(run.Cells, func(c plan.Cell) bool { return len(c.Workload.Groups) > 0 })
+}
+
+// workload is that of a group, or of the cell where the name of the group is empty.
+func (c *cell) workload(group string) plan.Workload {
+	for _, g := range c.cell.Workload.Groups {
+		if g.Name == group {
+			return c.cell.Workload.With(g)
+		}
+	}
+	return c.cell.Workload
+}
