@@ -190,6 +190,9 @@ func TestOpenLoopSendsTheSchedule(t *testing.T) {
 		if late := m.Hist(record.Lateness); late.Count() != 10_000 || late.Max() != 0 {
 			t.Errorf("lateness: %d samples, at most %d ns; want 10000 of 0", late.Count(), late.Max())
 		}
+		if pacing := m.Hist(record.Pacing); pacing.Count() < 9990 || pacing.Max() != 0 {
+			t.Errorf("pacing: %d samples, at most %d ns; want some 10000 of 0", pacing.Count(), pacing.Max())
+		}
 	})
 }
 
@@ -207,6 +210,9 @@ func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 		}
 		if late := m.Hist(record.Lateness).Max(); late != 0 {
 			t.Errorf("lateness %d ns, want 0: the generator was never the cause", late)
+		}
+		if n := m.Hist(record.Pacing).Count(); n != 0 {
+			t.Errorf("%d errors between sends that the broker held", n)
 		}
 		// Message n is due at 2.5n ms and goes out at 10n ms. The first that is never sent, number 200, waited from 500 ms to the end.
 		if got, want := m.Hist(record.Blocked).Max(), int64(1500*1e6); got != want {
@@ -395,6 +401,41 @@ func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
 	}
 	if m.Total(record.Unsent) == 0 {
 		t.Error("no message counted as never sent, although the rate was out of reach")
+	}
+}
+
+// The error between two sends is how much their delays differ, of those that the broker did not hold for most of theirs.
+func TestPacingError(t *testing.T) {
+	p := &publisher{}
+	w := new(record.Window)
+	for _, x := range []struct {
+		delay, held int64
+		want        int64 // -1: none
+	}{
+		{100, 0, -1}, // the first
+		{60_000, 0, 59_900},
+		{50_300, 300, 9_700}, // in a burst: the call before took a little
+		{50_300, 300, 0},
+		{40_000, 30_000, -1}, // held for most of it
+		{100, 0, -1},         // after one that was
+		{100, 0, 0},
+	} {
+		p.held = x.held
+		var before uint64
+		if h := w.Hists[record.Pacing]; h != nil {
+			before = h.Count()
+		}
+		p.pace(w, x.delay)
+		h := w.Hists[record.Pacing]
+		switch {
+		case x.want < 0 && h != nil && h.Count() != before:
+			t.Errorf("%+v: recorded", x)
+		case x.want >= 0 && (h == nil || h.Count() != before+1 || h.AtLeast(x.want) == 0):
+			t.Errorf("%+v: not recorded", x)
+		}
+	}
+	if h := w.Hists[record.Pacing]; h.Max() != 59_900 || h.Min() != 0 || h.Count() != 4 || h.AtLeast(9_700) != 2 {
+		t.Errorf("%d samples from %d to %d, %d of 9,700 and more", h.Count(), h.Min(), h.Max(), h.AtLeast(9_700))
 	}
 }
 

@@ -218,6 +218,21 @@ func (h *Hist) OverAt(q float64) bool {
 	return h.over > 0 && uint64(min(q, 1)*float64(n)+0.5) > n-h.over // the rank of a quantile is rounded so by HdrHistogram
 }
 
+// AtLeast is how many samples are ns nanoseconds or more, to the resolution of the histogram.
+func (h *Hist) AtLeast(ns int64) (n uint64) {
+	h.settle()
+	if h.settled == nil {
+		return 0
+	}
+	shift := max(0, bits.Len64(uint64(max(0, ns)))-fineBits) // samples of ns itself are counted at the beginning of their bucket
+	for value, count := range h.settled.ForEachBucket {
+		if value >= ns>>shift<<shift {
+			n += uint64(count)
+		}
+	}
+	return n
+}
+
 // Min is the least sample, exactly; 0 if there is none.
 func (h *Hist) Min() int64 {
 	if h.Count() == 0 {

@@ -169,6 +169,39 @@ func TestABrokenPromiseStaysBrokenWhenTheTaskFails(t *testing.T) {
 	verdict(t, x.judge(), plan.Invalid, "corrupt")
 }
 
+// Pauses make doubtful what they can explain, and nothing else.
+func TestPausesExplainATail(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		pauses int
+		each   time.Duration
+		bound  []string
+		sound  []string
+	}{
+		{"short ones", 10_000, 100 * time.Microsecond, nil, []string{"send.max", "send.p99"}},
+		{"one as long as the longest", 1, 15 * time.Millisecond, []string{"send.max"}, []string{"send.p99", "send.p50", "send.rate"}},
+		{"one that is too short for it", 1, 5 * time.Millisecond, nil, []string{"send.max", "send.p99"}},
+		{"many", 20, 15 * time.Millisecond, []string{"send.max", "send.p99"}, []string{"send.p90", "send.rate"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := newWorld(nil)
+			x.steady(1000, atOnce)
+			for range 500 { // of 10,000
+				x.sample(record.Send, 20*time.Millisecond)
+			}
+			for range c.pauses {
+				x.sample(record.GCPause, c.each)
+			}
+			o := x.judge()
+			flagged(t, o, plan.ClientBound, true, c.bound...)
+			flagged(t, o, plan.ClientBound, false, c.sound...)
+			if told := strings.Contains(strings.Join(o.Warnings, "\n"), "garbage collection"); told != (len(c.bound) > 0) {
+				t.Errorf("warnings %q", o.Warnings)
+			}
+		})
+	}
+}
+
 func TestClientBound(t *testing.T) {
 	open := func(w *plan.Workload) { w.Publishers.Rate = 1000 }
 	busy := func(cores float64) func(*world) {
@@ -181,6 +214,14 @@ func TestClientBound(t *testing.T) {
 	}
 	late := func(lateness, due time.Duration) func(*world) {
 		return func(x *world) { x.sample(record.Lateness, lateness); x.sample(record.SendDue, due) }
+	}
+	scheduled := func(wait, send time.Duration) func(*world) {
+		return func(x *world) {
+			for range 20_000 { // beside the 1 ms of each message
+				x.sample(record.Send, send)
+			}
+			x.sample(record.Scheduling, wait)
+		}
 	}
 	cases := []struct {
 		name  string
@@ -196,6 +237,21 @@ func TestClientBound(t *testing.T) {
 		{"blocked by the broker", open, func(x *world) { x.sample(record.Blocked, time.Second); x.sample(record.SendDue, time.Second) }, false},
 		{"95 % of the host, closed loop", nil, busy(1.9), true},
 		{"half of the host", nil, busy(1), false},
+		{"95 % of the host, most of it polling the clock", open, func(x *world) {
+			busy(1.9)(x)
+			for i := range x.samples {
+				x.samples[i].AgentSpin = 1.5
+			}
+		}, false},
+		{"half of the host, and could have had the rest", nil, func(x *world) {
+			busy(1)(x)
+			for i := range x.samples {
+				x.samples[i].AgentWaited = 0.9
+			}
+		}, true},
+		{"goroutines waited 3 ms of 8", nil, scheduled(3*time.Millisecond, 8*time.Millisecond), true},
+		{"goroutines waited 3 ms of 80", nil, scheduled(3*time.Millisecond, 80*time.Millisecond), false},
+		{"goroutines waited 200 µs of 300", nil, scheduled(200*time.Microsecond, 300*time.Microsecond), false},
 		{"a host of unknown size", nil, func(x *world) { busy(1.9)(x); x.facts.Cores = nil }, false},
 	}
 	for _, c := range cases {

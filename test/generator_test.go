@@ -1,0 +1,52 @@
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// A generator that is asked for more than its one processor can send says so, and does not blame the broker, which here is a part of the
+// process that would take whatever comes.
+func TestTheGeneratorsOwnLimit(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "1")
+	f := newFleet(t, "a1")
+	file := filepath.Join(f.dir, "matrix.cue")
+	if err := os.WriteFile(file, []byte(`package matrix
+name: "limit"
+brokers: l: driver: "loopback"
+axes: mode: ["fire-and-forget", "confirm-window"]
+cell: {
+	axis: _
+	publishers: {mode: axis.mode, threads: 2, rate: 50_000_000}
+	consumers: {colocate: true, prefetch: 0}
+	warmup: "200ms", measure: "2s", drain: {silence: "1s", most: "5s"}
+}
+tables: [{rows: ["mode"], values: ["send.rate"]}]
+`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
+	if code := ctl.leaves(2 * time.Minute); code != 0 {
+		t.Fatalf("ctl left with %d", code)
+	}
+	all := f.outcomes()
+	if len(all) != 2 {
+		t.Fatalf("%d outcomes", len(all))
+	}
+	for _, o := range all {
+		said := strings.Join(o.Warnings, "\n")
+		if rate := o.Values["send.rate"]; !slices.Contains(rate.Flags, plan.ClientBound) {
+			t.Errorf("%v/s is not flagged client-bound; warnings:\n%s", rate.Number, said)
+		}
+		if !strings.Contains(said, "the generator was at its limit") || strings.Contains(said, "the broker held the publishers back") {
+			t.Errorf("warnings:\n%s", said)
+		}
+		t.Logf("%v/s: %s", o.Values["send.rate"].Number, said)
+	}
+}
