@@ -23,9 +23,9 @@ brokers: l: driver: "loopback"
 axes: mode: ["fire-and-forget", "confirm-window"]
 cell: {
 	axis: _
-	publishers: {mode: axis.mode, threads: 2, rate: 50_000_000}
+	publishers: {mode: axis.mode, threads: 2, rate: 1_000_000}
 	consumers: {colocate: true, prefetch: 0}
-	warmup: "200ms", measure: "2s", drain: {silence: "1s", most: "5s"}
+	warmup: "200ms", measure: "1s", drain: {silence: "1s", most: "5s"}
 }
 tables: [{rows: ["mode"], values: ["send.rate"]}]
 `), 0o644); err != nil {

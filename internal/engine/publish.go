@@ -41,7 +41,7 @@ func (p *publisher) countUnsent() {
 	}
 	end := p.e.ends()
 	w := p.sends.Window(end-1, true)
-	for ; p.due < end && w.Counts[record.Unsent] < mostUnsent; p.advance() {
+	for ; p.due < end && w.Counts[record.Unsent] < mostUnsent/int64(len(p.e.publishers)); p.advance() {
 		if p.e.counts(p.due) {
 			w.Counts[record.Unsent]++
 			p.attribute(w, end-p.due)
@@ -49,7 +49,7 @@ func (p *publisher) countUnsent() {
 	}
 }
 
-// mostUnsent bounds the time that counting takes where a rate was asked for that nothing could reach.
+// mostUnsent bounds the time that counting takes, over all publishers of the agent, where a rate was asked for that nothing could reach.
 const mostUnsent = 10_000_000
 
 // attribute splits the delay of a message that is behind its due time: what the broker held the publisher for since it was last on

@@ -189,6 +189,7 @@ func TestPausesExplainATail(t *testing.T) {
 			for range 500 { // of 10,000
 				x.sample(record.Send, 20*time.Millisecond)
 			}
+			x.sample(record.Processing, 20*time.Millisecond)
 			for range c.pauses {
 				x.sample(record.GCPause, c.each)
 			}
