@@ -19,7 +19,7 @@ func (t *task) notes(x record.Snapshot) []Point {
 		}
 		points = append(points, t.host(x.Agent, h))
 	}
-	points = append(points, t.probes(x.Probes)...)
+	points = append(points, t.probes(x.Group, x.Probes)...)
 	for _, e := range x.Events {
 		pe := plan.Event{At: plan.Duration(e.At), Agent: x.Agent, Kind: e.Kind, Detail: plan.Redact(e.Detail)}
 		t.events[pe]++
@@ -33,11 +33,11 @@ func (t *task) host(agent string, h record.HostSample) Point {
 	if h.HasBroker {
 		fields["broker.cpu"], fields["broker.rss"] = h.BrokerCPU, h.BrokerRSS
 	}
-	return Point{measureAgent, with(t.tags, "agent", agent, "role", t.role(agent).String()), fields, t.time(h.At)}
+	return Point{measureAgent, t.tagsOf(agent), fields, t.time(h.At)}
 }
 
-// probes are what the broker said of itself: a point for each moment and node.
-func (t *task) probes(samples []record.ProbeSample) []Point {
+// probes are what the broker said of itself to an agent, of a group if the cell has any: a point for each moment and node.
+func (t *task) probes(group string, samples []record.ProbeSample) []Point {
 	type place struct {
 		at   int64
 		node string
@@ -50,7 +50,7 @@ func (t *task) probes(samples []record.ProbeSample) []Point {
 		if !there {
 			i = len(points)
 			index[at] = i
-			points = append(points, Point{measureBroker, with(t.tags, "node", p.Node), map[string]any{}, t.time(p.At)})
+			points = append(points, Point{measureBroker, with(t.tags, "node", p.Node, "group", group), map[string]any{}, t.time(p.At)})
 		}
 		points[i].Fields[p.Name] = p.Value
 	}
@@ -105,6 +105,7 @@ func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 	if len(o.Reasons) > 0 {
 		words += ", " + strings.Join(o.Reasons, "; ")
 	}
+	points = append(points, t.groupOutcomes(o)...)
 	return append(points, t.event("task-stop", "", o.Ended, 0, plan.Redact(words)), t.outcome(o))
 }
 
@@ -112,9 +113,21 @@ func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 const coresEvent = "host-cores"
 
 func (t *task) outcome(o plan.Outcome) Point {
-	fields := map[string]any{"measured": o.Measured.D().Seconds(), "agents": int64(len(o.Agents)), "warnings": int64(len(o.Warnings))}
-	flags := map[plan.Flag]bool{}
-	for name, v := range o.Values {
+	fields := valueFields(o.Values)
+	fields["measured"], fields["agents"], fields["warnings"] = o.Measured.D().Seconds(), int64(len(o.Agents)), int64(len(o.Warnings))
+	for key, s := range map[string]string{"reasons": strings.Join(o.Reasons, "; "), "label": t.Cell.Label,
+		"product": o.Subject.Product, "version": o.Subject.Version, "fingerprint": o.Subject.Fingerprint} {
+		if s != "" {
+			fields[key] = text(plan.Redact(s))
+		}
+	}
+	return Point{measureOutcome, with(t.tags, "verdict", string(o.Verdict)), fields, o.Ended}
+}
+
+// valueFields are the values that have numbers, and their flags.
+func valueFields(values map[string]plan.Value) map[string]any {
+	fields, flags := map[string]any{}, map[plan.Flag]bool{}
+	for name, v := range values {
 		for _, f := range v.Flags {
 			flags[f] = true
 		}
@@ -126,13 +139,10 @@ func (t *task) outcome(o plan.Outcome) Point {
 	for _, f := range slices.Sorted(maps.Keys(flags)) {
 		words = append(words, string(f))
 	}
-	for key, s := range map[string]string{"flags": strings.Join(words, ","), "reasons": strings.Join(o.Reasons, "; "), "label": t.Cell.Label,
-		"product": o.Subject.Product, "version": o.Subject.Version, "fingerprint": o.Subject.Fingerprint} {
-		if s != "" {
-			fields[key] = text(plan.Redact(s))
-		}
+	if len(words) > 0 {
+		fields["flags"] = strings.Join(words, ",")
 	}
-	return Point{measureOutcome, with(t.tags, "verdict", string(o.Verdict)), fields, o.Ended}
+	return fields
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

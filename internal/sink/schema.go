@@ -30,13 +30,15 @@ func Schema() []Measurement {
 	return []Measurement{
 		{measureWindow, "What one agent saw in one second: once for messages that were due inside the measurement and once for the others. " +
 			"A field is there if the agent's role has it, or where it is not zero; distributions where there are samples.",
-			second, tags(agentTag, roleTag, phaseTag, measuredTag), windowColumns()},
+			second, tags(agentTag, roleTag, groupTag, phaseTag, measuredTag), windowColumns()},
 		{measureTotal, "The same over all agents of the task: counters and rates added, distributions merged.",
 			second, tags(phaseTag, measuredTag), windowColumns()},
 		{measureOutcome, "What came of a task: the values of the tables. A value that has no number has no field.",
 			"the end of the task", tags(Column{Key: "verdict", Doc: "valid, invalid or unknown"}), outcomeColumns()},
+		{measureGroup, "What came of one workload group of a task whose cell has groups, as lockstep_outcome has it of all of them together.",
+			"the end of the task", tags(groupTag, Column{Key: "verdict", Doc: "valid, invalid or unknown"}), groupColumns()},
 		{measureAgent, "What an agent's process used of its host since its last sample, about once a second.",
-			"the sample", tags(agentTag, roleTag), []Column{
+			"the sample", tags(agentTag, roleTag, groupTag), []Column{
 				{"cpu", "float", "cores", "processor time of the agent's process, user and system"},
 				{"rss", "int", "bytes", "resident memory of the agent's process"},
 				{"spin", "float", "cores", "of cpu, what pacing spent polling the clock, at most"},
@@ -45,7 +47,8 @@ func Schema() []Measurement {
 				{"broker.rss", "int", "bytes", "resident memory of that process"},
 			}},
 		{measureBroker, "What the broker said of itself; which figures there are depends on the driver.",
-			"the sample", tags(Column{Key: "node", Doc: "the member of a cluster; not there: the whole broker"}), figureColumns()},
+			"the sample", tags(Column{Key: "node", Doc: "the member of a cluster; not there: the whole broker"},
+				Column{Key: "group", Doc: "the workload group whose agent asked, where the cell has groups: figures of queues are of that group's"}), figureColumns()},
 		{measureEvent, "What happened: for annotations.",
 			"when it happened, or began", eventTags(), []Column{
 				{"text", "string", "", "what happened, for people, without secrets"},
@@ -59,6 +62,7 @@ func Schema() []Measurement {
 var (
 	agentTag    = Column{Key: "agent", Doc: "name of the agent"}
 	roleTag     = Column{Key: "role", Doc: "publisher, consumer or both"}
+	groupTag    = Column{Key: "group", Doc: "the workload group that the agent belongs to, where the cell has groups"}
 	phaseTag    = Column{Key: "phase", Doc: "where the second lies: warm-up, measure or drain (with publishers.count: drain only after the limit)"}
 	measuredTag = Column{Key: "measured", Doc: "true: of messages that were due inside the measurement; false: of others"}
 )
@@ -76,7 +80,7 @@ func tags(more ...Column) []Column {
 		Column{Key: "try", Doc: "from 1; more where a task was interrupted and run again: the outcome has that of the try that counts"},
 		Column{Key: "broker", Doc: "name of the broker in the matrix"},
 		Column{Key: "driver", Doc: "name of the driver"},
-		Column{Key: "mode", Doc: "how publishers send"},
+		Column{Key: "mode", Doc: "how publishers send; \"several\" of groups that differ"},
 		Column{Key: "axis_*", Doc: "the cell's value of each other axis, by the axis's name"},
 	), more...)
 }
@@ -144,6 +148,13 @@ func outcomeColumns() []Column {
 		Column{"version", "string", "", "the version that it names"},
 		Column{"fingerprint", "string", "", "a hash of what was really tested"},
 	)
+}
+
+func groupColumns() []Column {
+	return []Column{{"*", "float", "", "the values, by the names that lockstep_outcome has them by"},
+		{"flags", "string", "", "the doubts about any of the values, with commas between them"},
+		{"reasons", "string", "", "why the verdict is not valid"},
+		{"label", "string", "", "what a confirm means"}}
 }
 
 func figureColumns() []Column {

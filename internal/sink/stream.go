@@ -8,7 +8,6 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/pkg/drivers"
 )
 
 // Stream turns the record of a run into points, in the order in which the record came to be. It reads no clock and nothing but its
@@ -26,6 +25,7 @@ const (
 	measureWindow  = "lockstep_window"
 	measureTotal   = "lockstep_total"
 	measureOutcome = "lockstep_outcome"
+	measureGroup   = "lockstep_group"
 	measureAgent   = "lockstep_agent"
 	measureBroker  = "lockstep_broker"
 	measureEvent   = "lockstep_event"
@@ -46,6 +46,7 @@ type task struct {
 	measure time.Duration
 	confirm bool
 	roles   map[string]role
+	groups  map[string]plan.Task // of the agents, where the cell has groups
 	started time.Time
 	origin  time.Time // T0; zero: not known yet
 	seen    map[increment]struct{}
@@ -86,13 +87,13 @@ func (s *Stream) Start(b Start) []Point {
 
 func (s *Stream) newTask(b Start) *task {
 	w := b.Task.Cell.Workload
-	t := &task{Task: b.Task, measure: w.Measure.D(), confirm: drivers.Mode(w.Publishers.Mode).Confirmed(), started: b.At,
-		roles: roles(b), seen: map[increment]struct{}{}, at: map[string]time.Duration{}, parts: map[string]*sequence{},
+	t := &task{Task: b.Task, measure: w.Measure.D(), confirm: confirmed(w), started: b.At,
+		roles: roles(b), groups: groups(b), seen: map[increment]struct{}{}, at: map[string]time.Duration{}, parts: map[string]*sequence{},
 		events: map[plan.Event]int{}, taken: map[eventPlace]struct{}{}}
 	t.total = newSequence(t.filling())
 	c := b.Task.Cell
 	t.tags = with(s.tags(), "cell", c.ID, "repetition", strconv.Itoa(b.Task.Repetition), "try", strconv.Itoa(max(b.Try, 1)),
-		"broker", c.Broker.Name, "driver", c.Broker.Driver, "mode", w.Publishers.Mode)
+		"broker", c.Broker.Name, "driver", c.Broker.Driver, "mode", modeOf(w))
 	for _, x := range c.Coordinates {
 		if x.Axis != "broker" && x.Axis != "mode" {
 			maps.Copy(t.tags, with(nil, "axis_"+axisName(x.Axis), plan.Redact(x.Text())))
@@ -114,8 +115,10 @@ func axisName(name string) string {
 
 // filling is the measurement whose empty seconds are known to be empty.
 func (t *task) filling() time.Duration {
-	if t.Cell.Workload.Publishers.Count > 0 {
-		return 0
+	for _, w := range t.Cell.Workload.Parts() {
+		if w.Publishers.Count > 0 {
+			return 0
+		}
 	}
 	return t.measure
 }
@@ -148,11 +151,12 @@ func (t *task) role(agent string) role {
 
 // roleOfAll is that of the agents together.
 func (t *task) roleOfAll() role {
-	r := publishes
-	if t.Cell.Workload.Consumers.Nodes > 0 {
-		r = either
+	for _, w := range t.Cell.Workload.Parts() {
+		if w.Consumers.Nodes > 0 {
+			return either
+		}
 	}
-	return r
+	return publishes
 }
 
 // Snapshot takes one increment of an agent's record, which stays the caller's. One of a task that was not started, or that came already, gives
@@ -221,20 +225,18 @@ func (t *task) rest() []Point {
 }
 
 func (t *task) windows(agent string, due []*window) []Point {
-	r := t.role(agent)
-	tags := with(t.tags, "agent", agent, "role", r.String())
-	return t.seconds(measureWindow, tags, r, due)
+	return t.seconds(measureWindow, t.tagsOf(agent), t.role(agent), t.confirms(agent), due)
 }
 
 func (t *task) totals(due []*window) []Point {
-	return t.seconds(measureTotal, t.tags, t.roleOfAll(), due)
+	return t.seconds(measureTotal, t.tags, t.roleOfAll(), t.confirm, due)
 }
 
-func (t *task) seconds(measurement string, tags map[string]string, r role, due []*window) []Point {
+func (t *task) seconds(measurement string, tags map[string]string, r role, confirm bool, due []*window) []Point {
 	points := make([]Point, 0, len(due))
 	for _, w := range due {
 		points = append(points, Point{measurement, with(tags, "phase", string(phase(w, t.measure)), "measured", strconv.FormatBool(w.Measured)),
-			fieldsOf(w, r, t.confirm), t.time(w.Start)})
+			fieldsOf(w, r, confirm), t.time(w.Start)})
 	}
 	return points
 }

@@ -106,7 +106,12 @@ func (x *world) steady(until time.Duration) {
 }
 
 func (x *world) outcome() plan.Outcome {
-	return plan.Outcome{Version: 1, Run: x.run.ID, Task: x.task.ID, Cell: x.task.Cell.ID, Repetition: 1, Verdict: plan.Valid,
+	var groups []plan.GroupOutcome
+	for _, g := range x.task.Cell.Workload.Groups {
+		groups = append(groups, plan.GroupOutcome{Name: g.Name, Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 50, Flags: []plan.Flag{plan.Backlog}}},
+			Reasons: []string{"none"}})
+	}
+	return plan.Outcome{Version: 1, Groups: groups, Run: x.run.ID, Task: x.task.ID, Cell: x.task.Cell.ID, Repetition: 1, Verdict: plan.Valid,
 		Values: map[string]plan.Value{"send.rate": {Number: 100}, "receive.rate": {Number: 99, Flags: []plan.Flag{plan.Backlog}}, "processing.p99": {NA: "backlog"}},
 		Agents: []plan.AgentPart{{Agent: "a1"}, {Agent: "a2", Index: 1}}, Started: began.Add(time.Second), Ended: began.Add(20 * time.Second),
 		Measured: plan.Duration(3500 * time.Millisecond), Subject: plan.Subject{Product: "RabbitMQ", Version: "3.10.8"}}

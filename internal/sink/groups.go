@@ -1,0 +1,81 @@
+package sink
+
+import (
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// severalModes is the mode of a cell whose groups publish in different ones.
+const severalModes = "several"
+
+// modeOf is how a cell's publishers send.
+func modeOf(w plan.Workload) string {
+	parts := w.Parts()
+	for _, p := range parts {
+		if p.Publishers.Mode != parts[0].Publishers.Mode {
+			return severalModes
+		}
+	}
+	return parts[0].Publishers.Mode
+}
+
+// confirmed tells whether any of a cell's messages are.
+func confirmed(w plan.Workload) bool {
+	for _, p := range w.Parts() {
+		if drivers.Mode(p.Publishers.Mode).Confirmed() {
+			return true
+		}
+	}
+	return false
+}
+
+// groups are the parts of a task that its agents belong to; none where the cell has no groups.
+func groups(b Start) map[string]plan.Task {
+	all := map[string]plan.Task{}
+	if len(b.Agents) < b.Task.Cell.Agents() || len(b.Task.Cell.Workload.Groups) == 0 {
+		return all
+	}
+	for _, a := range plan.Assign(b.Task, b.Agents) {
+		all[a.Agent] = a.Task
+	}
+	return all
+}
+
+// tagsOf are the tags of what an agent does: its group's, where it belongs to one.
+func (t *task) tagsOf(agent string) map[string]string {
+	tags := with(t.tags, "agent", agent, "role", t.role(agent).String())
+	if part, in := t.groups[agent]; in {
+		tags = with(tags, "group", part.Group, "mode", part.Cell.Workload.Publishers.Mode)
+	}
+	return tags
+}
+
+// confirms tells whether what an agent sends is confirmed.
+func (t *task) confirms(agent string) bool {
+	if part, in := t.groups[agent]; in {
+		return confirmed(part.Cell.Workload)
+	}
+	return t.confirm
+}
+
+// groupOutcomes are what came of the groups of a task.
+func (t *task) groupOutcomes(o plan.Outcome) []Point {
+	var points []Point
+	for _, part := range t.Parts() {
+		for _, g := range o.Groups {
+			if g.Name != part.Group {
+				continue
+			}
+			fields := valueFields(g.Values)
+			for key, s := range map[string]string{"reasons": strings.Join(g.Reasons, "; "), "label": part.Cell.Label} {
+				if s != "" {
+					fields[key] = text(plan.Redact(s))
+				}
+			}
+			points = append(points, Point{measureGroup, with(t.tags, "group", g.Name, "mode", part.Cell.Workload.Publishers.Mode, "verdict", string(g.Verdict)), fields, o.Ended})
+		}
+	}
+	return points
+}
