@@ -44,7 +44,14 @@ func (o *output) String() string {
 
 func start(t *testing.T, dir, program string, args ...string) *process {
 	t.Helper()
+	return startWith(t, nil, dir, program, args...)
+}
+
+// startWith starts a program with variables (NAME=value) in its environment besides those of the test.
+func startWith(t *testing.T, variables []string, dir, program string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(filepath.Join(programs, program), args...), out: &output{}, end: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), variables...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", program, err)
@@ -106,6 +113,13 @@ type fleet struct {
 }
 
 func newFleet(t *testing.T, agents ...string) *fleet {
+	t.Helper()
+	return newFleetOf(t, nil, agents...)
+}
+
+// newFleetOf starts a fleet some of whose agents have variables (NAME=value) of their own in the environment.
+func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *fleet {
+	t.Helper()
 	port, err := freePort()
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +131,7 @@ func newFleet(t *testing.T, agents ...string) *fleet {
 			_, err := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
 			return err == nil
 		})
-		f.agents[name] = start(t, f.dir, "agent", "--server", f.url, "--name", name)
+		f.agents[name] = startWith(t, variables[name], f.dir, "agent", "--server", f.url, "--name", name)
 	}
 	eventually(t, "all agents there", 15*time.Second, func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()

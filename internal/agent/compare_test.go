@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"lockstep/internal/clock"
-	"lockstep/internal/record"
 )
 
 // ask is an exchange that took no time, with a clock that this one is so far ahead of.
@@ -33,21 +32,5 @@ func TestComparison(t *testing.T) {
 	}
 	if c.add("another controller", ask(-time.Hour)); len(c.takeSteps()) > 0 {
 		t.Error("another controller's clock was taken for a step")
-	}
-}
-
-// What is recorded of a second is the worst of it, and what was applied just before.
-func TestCorrectionRecordsTheWorst(t *testing.T) {
-	samples := []record.ClockSample{{At: 1, Offset: 10, Bound: 5, Applied: -10}, {At: 2, Offset: 100, Bound: 5, Applied: -10}, {At: 3, Offset: 100, Bound: 5, Applied: -100}}
-	var c correction
-	for i := range samples {
-		c.note(samples[i], samples[i].At)
-	}
-	got := c.takeSamples(true)
-	if len(got) != 2 || got[0].At != 1 || got[1].At != 2 || got[1].Error() != 95 {
-		t.Errorf("recorded %+v, want the first, and the one in which 95 ns were wrong", got)
-	}
-	if again := c.takeSamples(true); len(again) > 0 {
-		t.Errorf("recorded again: %+v", again)
 	}
 }

@@ -12,19 +12,18 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// correctEvery is how often the engine gets a new correction: at 100 ppm a clock drifts by 10 µs meanwhile.
-const correctEvery = 100 * time.Millisecond
+// correctEvery is how often the engine gets a new correction: at 100 ppm a clock drifts by 25 µs meanwhile.
+const correctEvery = 250 * time.Millisecond
 
 // calendarStep is by how much the host's calendar must have moved against its monotonic clock to be worth an event.
 const calendarStep = 50 * time.Millisecond
 
 // correction keeps a task's engine told what leads from this agent's times to the reference's, and the record how right that was.
 type correction struct {
-	mu       sync.Mutex
-	applied  int64
-	worst    *record.ClockSample // of those since the last that was recorded
-	samples  []record.ClockSample
-	recorded int64 // clock.Now() of the last
+	mu      sync.Mutex
+	begun   bool
+	applied int64
+	samples []record.ClockSample // not yet taken
 }
 
 // correct goes on until ctx ends.
@@ -52,7 +51,7 @@ func (t *task) correct(ctx context.Context, e *engine.Engine) {
 	}
 }
 
-// correctNow applies what is known now, and notes how far off what was applied until now has been.
+// correctNow applies what is known now, and notes it beside what was applied until now.
 func (t *task) correctNow(e *engine.Engine) {
 	begin, base, reference := t.agreed()
 	o := t.compared.now()
@@ -62,34 +61,22 @@ func (t *task) correctNow(e *engine.Engine) {
 	c := &t.correction
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.recorded == 0 { // nothing was compared yet
+	if !c.begun && o.At < begin-t.work.Warmup.D().Nanoseconds() { // nothing was compared by another yet
 		c.applied = base - o.Offset
+	} else if c.begun && reference == clock.ID() {
+		return // nor will it change
 	}
+	c.begun = true
 	s := record.ClockSample{At: o.At - begin, Reference: reference, Offset: o.Offset - base, Bound: o.Bound, Drift: o.Drift, Applied: c.applied}
-	c.note(s, o.At)
+	c.samples = append(c.samples, s)
 	c.applied = -s.Offset
 	e.Correct(c.applied)
 }
 
-// note takes a sample of a time by this host's clock; of those of a second one is recorded. The caller holds mu.
-func (c *correction) note(s record.ClockSample, now int64) {
-	if c.worst == nil || s.Error() > c.worst.Error() {
-		c.worst = &s
-	}
-	if c.recorded == 0 || now-c.recorded >= reportEvery.Nanoseconds() {
-		c.samples = append(c.samples, *c.worst)
-		c.worst, c.recorded = nil, now
-	}
-}
-
-// takeSamples returns what was noted since it was called last; all of it: what the current second has seen so far as well.
-func (c *correction) takeSamples(all bool) []record.ClockSample {
+// take returns what was noted since it was called last.
+func (c *correction) take() []record.ClockSample {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if all && c.worst != nil {
-		c.samples = append(c.samples, *c.worst)
-		c.worst = nil
-	}
 	samples := c.samples
 	c.samples = nil
 	return samples

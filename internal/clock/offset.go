@@ -73,15 +73,15 @@ func (o *Offsets) Add(x Exchange) (step int64) {
 			}
 		}
 	}
-	o.keep(i)
+	o.keep(i, window)
 	for !o.fit() { // no line passes through all: what it was like long ago does not count any more
 		o.seen = o.seen[(len(o.seen)+1)/2:]
 	}
 	return step
 }
 
-// keep puts an interval in place, as the only one of its spell, and drops what is too old.
-func (o *Offsets) keep(i interval) {
+// keep puts an interval in place, as the only one of its spell, and drops what is older than most.
+func (o *Offsets) keep(i interval, most int64) {
 	n := len(o.seen)
 	switch {
 	case n == 0 || o.seen[n-1].spell != i.spell:
@@ -90,37 +90,17 @@ func (o *Offsets) keep(i interval) {
 		o.seen[n-1] = i
 	}
 	old := 0
-	for i.at-o.seen[old].at > window {
+	for i.at-o.seen[old].at > most {
 		old++
 	}
 	o.seen = o.seen[old:]
 }
 
-// fit finds the slopes of lines through all intervals; false: there are none. Two intervals bound the slope of a line that passes through
-// both, and by Helly's theorem, a line of a slope that all pairs allow passes through all.
-func (o *Offsets) fit() bool {
-	o.least, o.most = -MostDrift, MostDrift
+// fit finds the slopes of lines through all intervals; false: there are none.
+func (o *Offsets) fit() (ok bool) {
 	last := o.seen[len(o.seen)-1].at
-	for j := range o.seen {
-		for i := range o.seen[:j] {
-			a, b := o.widened(i, last), o.widened(j, last)
-			between := float64(b.at - a.at)
-			if between <= 0 {
-				continue
-			}
-			o.least = max(o.least, float64(b.low-a.high)/between)
-			o.most = min(o.most, float64(b.high-a.low)/between)
-		}
-	}
-	return o.least <= o.most
-}
-
-// widened is an interval as it counts at a later time.
-func (o *Offsets) widened(i int, at int64) interval {
-	s := o.seen[i]
-	more := int64(math.Ceil(wander * float64(at-s.at)))
-	s.low, s.high = s.low-more, s.high+more
-	return s
+	o.least, o.most, ok = slopes(o.seen, last, last)
+	return ok
 }
 
 // At is the offset at a time not before the last exchange, or false while nothing is known.
@@ -128,13 +108,83 @@ func (o *Offsets) At(at int64) (Offset, bool) {
 	if len(o.seen) == 0 {
 		return Offset{}, false
 	}
+	return between(o.seen, o.least, o.most, at), true
+}
+
+// slopes finds the slopes of lines through all intervals as they count at any time from first to last; false: there are none. Two intervals
+// bound the slope of a line that passes through both, and by Helly's theorem, a line of a slope that all pairs allow passes through all.
+func slopes(all []interval, first, last int64) (least, most float64, ok bool) {
+	wide := make([]interval, len(all))
+	for i, s := range all {
+		wide[i] = s.widened(max(last-s.at, s.at-first))
+	}
+	least, most = -MostDrift, MostDrift
+	for j, b := range wide {
+		for _, a := range wide[:j] {
+			if apart := float64(b.at - a.at); apart > 0 {
+				least = max(least, float64(b.low-a.high)/apart)
+				most = min(most, float64(b.high-a.low)/apart)
+			}
+		}
+	}
+	return least, most, least <= most
+}
+
+// widened is an interval as it counts so much earlier or later.
+func (s interval) widened(age int64) interval {
+	more := int64(math.Ceil(wander * math.Abs(float64(age))))
+	s.low, s.high = s.low-more, s.high+more
+	return s
+}
+
+// between is what lines through all intervals, with slopes between two, leave of the offset at a time.
+func between(all []interval, least, most float64, at int64) Offset {
 	low, high := int64(math.MinInt64), int64(math.MaxInt64)
-	for i := range o.seen {
-		s := o.widened(i, at)
+	for _, s := range all {
 		age := float64(at - s.at)
-		low = max(low, s.low+int64(math.Floor(o.least*age)))
-		high = min(high, s.high+int64(math.Ceil(o.most*age)))
+		s = s.widened(at - s.at)
+		low = max(low, s.low+int64(math.Floor(min(least*age, most*age))))
+		high = min(high, s.high+int64(math.Ceil(max(least*age, most*age))))
 	}
 	middle := low + (high-low)/2
-	return Offset{At: at, Offset: middle, Bound: max(high-middle, middle-low), Drift: (o.least + o.most) / 2}, true
+	return Offset{At: at, Offset: middle, Bound: max(high-middle, middle-low, 0), Drift: (least + most) / 2}
+}
+
+// Hindsight says what offsets, in order of time, were in the light of those before and after, none of which is older than a window. One that
+// was uncertain when it was estimated, because its clock's rate was not known yet, or no exchange was quick, is better known later. Where no
+// line passes through all, because the clock was stepped, they stay as they are.
+func Hindsight(known []Offset) []Offset {
+	const block = window / 6 // narrowed at one go
+	better := make([]Offset, 0, len(known))
+	for from := 0; from < len(known); {
+		first := known[from].At
+		to := from
+		for to < len(known) && known[to].At < first+block {
+			to++
+		}
+		last := known[to-1].At
+		around := tightest(known, first-window/2, last+window/2)
+		least, most, ok := slopes(around, first, last)
+		for _, k := range known[from:to] {
+			if ok {
+				if b := between(around, least, most, k.At); b.Bound <= k.Bound {
+					k = b
+				}
+			}
+			better = append(better, k)
+		}
+		from = to
+	}
+	return better
+}
+
+// tightest are the intervals of what is known between two times: of each spell the best.
+func tightest(known []Offset, from, to int64) []interval {
+	var best Offsets
+	for _, k := range known {
+		if k.At >= from && k.At <= to {
+			best.keep(interval{at: k.At, low: k.Offset - k.Bound, high: k.Offset + k.Bound, spell: k.At / spell}, math.MaxInt64)
+		}
+	}
+	return best.seen
 }

@@ -112,6 +112,66 @@ func TestOffsetsHoldTheTruth(t *testing.T) {
 	}
 }
 
+// In hindsight the truth lies within the bound as well, and the bound is good from the first estimate on.
+func TestHindsightHoldsTheTruth(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	looks, outside := 0, 0
+	var before, after []float64 // the worst bound of a link against half the least round trip
+	for range 300 {
+		l := &link{r: r, offset: 1e9, drift: 200e-6 * (r.Float64() - 0.5), wander: 0.5e-6 * r.Float64(), period: 120e9 + 600e9*r.Float64(),
+			there: 20e3 + 500e3*r.Float64(), back: 20e3 + 500e3*r.Float64(), queue: 300e3 * r.Float64(), stall: 20e6, often: 0.2 * r.Float64()}
+		var known []Offset
+		var truths []int64
+		l.play(20, func(_ int64, is Offset, truth int64) { known, truths = append(known, is), append(truths, truth) }, func(int64, int64) {})
+		coarse, fine := int64(0), int64(0)
+		for i, is := range Hindsight(known) {
+			looks++
+			if d := is.Offset - truths[i]; d > is.Bound || -d > is.Bound {
+				outside++
+			}
+			if is.Bound > known[i].Bound || is.At != known[i].At {
+				t.Fatalf("%+v became %+v", known[i], is)
+			}
+			coarse, fine = max(coarse, known[i].Bound), max(fine, is.Bound)
+		}
+		floor := (l.there + l.back) / 2
+		before, after = append(before, float64(coarse)/floor), append(after, float64(fine)/floor)
+	}
+	slices.Sort(before)
+	slices.Sort(after)
+	n := len(after)
+	t.Logf("of %d estimates %d outside of their bound; the worst of 20 s against half the least round trip: %.1f at first, %.1f in hindsight (p99 %.1f, %.1f)",
+		looks, outside, before[n/2], after[n/2], before[n*99/100], after[n*99/100])
+	if float64(outside) > 0.001*float64(looks) {
+		t.Errorf("of %d estimates %d were off by more than their bound, want 0.1 %% at most", looks, outside)
+	}
+	if after[n/2] > 2 || after[n*99/100] > 4 {
+		t.Errorf("in hindsight the bound is still %.1f times half the least round trip, p99 %.1f", after[n/2], after[n*99/100])
+	}
+}
+
+// A step in between is not smoothed away.
+func TestHindsightKeepsAStep(t *testing.T) {
+	var known []Offset
+	for at := range int64(40) {
+		o := Offset{At: at * 5e8, Offset: 1000, Bound: 300}
+		if at >= 20 {
+			o.Offset = 1e8
+		}
+		known = append(known, o)
+	}
+	if got := Hindsight(known); !slices.Equal(got, known) {
+		t.Errorf("a step became %+v", got)
+	}
+	if got := Hindsight(nil); len(got) > 0 {
+		t.Errorf("of nothing it made %+v", got)
+	}
+	exact := []Offset{{At: 0}, {At: 5e8}, {At: 1e10}}
+	if got := Hindsight(exact); !slices.Equal(got, exact) {
+		t.Errorf("what was exact became %+v", got)
+	}
+}
+
 // What asymmetry does to the estimate is inside its bound, and all of the bound can be needed: it is no looser than it has to be.
 func TestOffsetsWithOneWaySlow(t *testing.T) {
 	l := &link{r: rand.New(rand.NewPCG(3, 4)), there: 2e6, back: 0}

@@ -61,6 +61,8 @@ func Values() []ValueInfo {
 		ValueInfo{"confirmed", "Confirmed", Count, "messages confirmed, warm-up included"},
 		ValueInfo{"received", "Received", Count, "different messages received, over all subscriptions"},
 		ValueInfo{"lost", "Lost", Count, "accepted, not returned, and not received after the silence deadline"},
+		ValueInfo{"processing.negative", "Negative", Count, "processing latencies below zero: clocks were further apart than their bound; they are in no quantile"},
+		ValueInfo{"start.skew", "Start skew", Seconds, "how far apart the agents began to send, or to receive, give or take how well their clocks were known"},
 		ValueInfo{"undrained", "Undrained", Count, "not received when the drain was cut by its limit"},
 		ValueInfo{"unknown", "Unknown", Count, "beyond what a lost agent had reported"},
 		ValueInfo{"duplicated", "Duplicated", Count, "received again"},

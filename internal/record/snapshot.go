@@ -32,19 +32,15 @@ type HostSample struct {
 	HasBroker   bool    `json:"hasBroker,omitempty"` // the broker's process runs on this host and was found
 }
 
-// ClockSample is what an agent knows of its clock at a time: the reference's time since T0 is its own less Offset, give or take Bound. Of
-// several, the one with the greatest Error is kept for each second.
+// ClockSample is what an agent knows of its clock at a time: the reference's time since T0 is its own less Offset, give or take Bound.
 type ClockSample struct {
 	At        int64   `json:"at"`        // nanoseconds since T0
 	Reference string  `json:"reference"` // id of the clock that all agents of the task compare theirs with
 	Offset    int64   `json:"offset"`    // ns, own time since T0 minus the reference's: 0 if the agreed start was exact, and nothing drifts
 	Bound     int64   `json:"bound"`     // ns
 	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows
-	Applied   int64   `json:"applied"`   // ns that were added to this agent's times at At before they were compared with another clock's
+	Applied   int64   `json:"applied"`   // ns that were added to this agent's times, from the sample before until At, before they were compared with another clock's
 }
-
-// Error is the most that this agent's times, as they were compared with other clocks' just before At, can have been off, in ns.
-func (s ClockSample) Error() int64 { return max(s.Applied+s.Offset, -s.Applied-s.Offset) + s.Bound }
 
 // Kinds of Gap.
 const (

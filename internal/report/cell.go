@@ -80,6 +80,9 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 		middle := median(numbers)
 		f.Number = &middle
 		f.Text, f.Mark = show(info, chosen(usable, info.Name, middle)), words(flags)
+		if f.Bound = bound(usable, info.Name); f.Bound > 0 {
+			f.Mark = strings.TrimSpace(plusMinus(middle, f.Bound) + " " + f.Mark)
+		}
 		if _, plain := plan.InGroup(info.Name); renderers[plain] != nil {
 			renderers[plain](c, &f, n)
 		}
@@ -130,6 +133,17 @@ func chosen(outcomes []plan.Outcome, name string, number float64) (v plan.Value)
 		}
 	}
 	return v
+}
+
+// bound is the largest of a value's bounds over outcomes: each holds for its own repetition.
+func bound(outcomes []plan.Outcome, value string) float64 {
+	most := 0.0
+	for _, o := range outcomes {
+		if v := o.Values[value]; v.NA == "" {
+			most = max(most, v.Bound)
+		}
+	}
+	return most
 }
 
 // absence says why there is no number: in one word where it is the broker's doing, by a dash and a note where there cannot be one.
@@ -242,7 +256,7 @@ var meanings = []struct {
 }{
 	{plan.Backlog, "receiving did not keep up with sending"},
 	{plan.ClientBound, "the load generator was the limit, not the broker"},
-	{plan.ClockUnsafe, "times come from clocks of different hosts, whose offset is not known"},
+	{plan.ClockUnsafe, "times come from clocks of different hosts, and their offset is not known to within the median"},
 	{plan.Skewed, "agents did not start together"},
 	{plan.Degraded, "only some of the agents took part to the end"},
 	{plan.Clipped, "samples were beyond the histogram's range of an hour"},
@@ -277,6 +291,9 @@ func legend(rows [][]Field) []string {
 		if slices.ContainsFunc(rows, func(r []Field) bool { return slices.ContainsFunc(r, shown) }) {
 			lines = append(lines, string(m.flag)+": "+m.text)
 		}
+	}
+	if slices.ContainsFunc(rows, func(r []Field) bool { return slices.ContainsFunc(r, func(f Field) bool { return f.Bound > 0 }) }) {
+		lines = append(lines, "±: how well the clocks of the agents were known; the truth is at most so far off because of them")
 	}
 	return lines
 }

@@ -71,12 +71,13 @@ var escapes = strings.NewReplacer("\\", "\\\\", "|", "\\|", "<", "&lt;", "*", "\
 func escape(text string) string { return escapes.Replace(text) }
 
 // CSV writes one line for every value of every table. The columns are: the table's number and title, every axis that any table uses (empty
-// where a table does not), then value, number, unit, flags (separated by blanks), verdict, text and note. Numbers are in full and in the unit.
+// where a table does not), then value, number, unit, flags (separated by blanks), verdict, text, note and bound
+// (±, empty where the clocks do not matter). Numbers are in full and in the unit.
 func CSV(w io.Writer, tables []Table) error {
 	axes := allAxes(tables)
 	out := csv.NewWriter(w)
 	head := append([]string{"table", "title"}, axes...)
-	if err := out.Write(append(head, "value", "number", "unit", "flags", "verdict", "text", "note")); err != nil {
+	if err := out.Write(append(head, "value", "number", "unit", "flags", "verdict", "text", "note", "bound")); err != nil {
 		return err
 	}
 	for n, t := range tables {
@@ -109,6 +110,10 @@ func line(n int, t Table, row []Field, f Field, axes []string) []string {
 	if f.Number != nil {
 		number = strconv.FormatFloat(*f.Number, 'f', -1, 64)
 	}
+	limits := ""
+	if f.Bound > 0 {
+		limits = strconv.FormatFloat(f.Bound, 'f', -1, 64)
+	}
 	unit := f.Unit
 	if unit == plan.Text {
 		unit = plan.PerSecond // the number behind the text
@@ -117,7 +122,7 @@ func line(n int, t Table, row []Field, f Field, axes []string) []string {
 	for _, i := range f.Notes {
 		why = append(why, t.Notes[i-1])
 	}
-	return append(out, f.Value, number, string(unit), words(f.Flags), string(f.Verdict), strings.TrimSpace(f.Text+" "+f.Mark), strings.Join(why, "; "))
+	return append(out, f.Value, number, string(unit), words(f.Flags), string(f.Verdict), strings.TrimSpace(f.Text+" "+f.Mark), strings.Join(why, "; "), limits)
 }
 
 // allAxes lists axes in the order in which tables use them.

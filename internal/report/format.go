@@ -88,6 +88,33 @@ func duration(x float64) string {
 	return "0 s"
 }
 
+// plusMinus writes how far the truth may be from a duration x, either way, after it: rounded up to two significant digits, and in x's unit
+// unless it is too small for that. Nothing where the clocks do not matter.
+func plusMinus(x, bound float64) string {
+	if bound <= 0 {
+		return ""
+	}
+	for _, least := range []float64{1, 1e-3, 1e-6} {
+		if round3(math.Abs(x)) >= least && bound >= least/100 {
+			return "± " + strconv.FormatFloat(roundUp(bound/least), 'g', -1, 64)
+		}
+		if round3(math.Abs(x)) >= least {
+			break
+		}
+	}
+	return "± " + duration(roundUp(bound))
+}
+
+// roundUp rounds up to two significant digits.
+func roundUp(x float64) float64 {
+	scale := math.Pow(10, math.Floor(math.Log10(x))-1)
+	up := math.Ceil(x/scale-1e-9) * scale
+	if y, err := strconv.ParseFloat(strconv.FormatFloat(up, 'e', 1, 64), 64); err == nil {
+		return y
+	}
+	return up
+}
+
 func memory(x float64) string {
 	units := []string{" B", " KiB", " MiB", " GiB", " TiB"}
 	i := 0

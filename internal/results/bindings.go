@@ -66,9 +66,6 @@ func (j *judge) bindingLatency(name string, h *record.Hist, across bool) {
 		why = NANoSamples
 	}
 	if across && why == "" {
-		if j.clocksDiffer() {
-			flags = append(flags, plan.ClockUnsafe)
-		}
 		if n := h.Negative(); n > 0 {
 			j.warn("%d of %d times of %s were negative and are in no quantile: the clocks of the hosts are apart", n, n+h.Count(), name)
 		}

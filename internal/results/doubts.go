@@ -3,15 +3,8 @@ package results
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"lockstep/internal/plan"
-)
-
-// skewLeast and skewPart: agents that started further from the agreed time than both are called skewed.
-const (
-	skewLeast = 10 * time.Millisecond
-	skewPart  = 0.01 // of the measured time
 )
 
 // performance are the values that say how fast the broker was, and so are doubtful when the load was not what it should be.
@@ -33,7 +26,7 @@ func performance() []string {
 // doubts sets the flags that concern many values:
 //
 //   - client-bound: see clientBound and paused.
-//   - skewed: an agent's actual start was off the agreed one by more than 10 ms and 1 % of the measured time.
+//   - skewed: agents started further apart than the cell's budget (skew, 20 ms unless it says otherwise).
 //   - degraded, on all values: an agent was lost.
 func (j *judge) doubts() {
 	if j.bound = j.clientBound(); len(j.bound) > 0 {
@@ -43,12 +36,7 @@ func (j *judge) doubts() {
 		}
 	}
 	j.paused()
-	for _, a := range j.f.Agents {
-		if s := max(a.Skew.D(), -a.Skew.D()); s > skewLeast && s > time.Duration(skewPart*float64(j.span.sending)) {
-			j.flag(plan.Skewed, performance()...)
-			j.warn("skewed: agent %s started %v off the agreed time", a.Agent, a.Skew)
-		}
-	}
+	j.skewed()
 	if j.degraded() {
 		j.flag(plan.Degraded, slices.Sorted(maps.Keys(j.out.Values))...)
 	}

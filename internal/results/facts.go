@@ -95,17 +95,14 @@ func allEvents(m *record.Merge, f Facts) []plan.Event {
 	return events
 }
 
-// parts are the agents, with clock and skew from their records where the controller did not learn of them.
+// parts are the agents, with the clock from their records where the controller did not learn of them.
 func parts(m *record.Merge, f Facts) []plan.AgentPart {
 	agents := slices.Clone(f.Agents)
-	clocks, skews := m.Clocks(), m.Skews()
+	clocks := m.Clocks()
 	for i := range agents {
 		a := &agents[i]
 		if a.Clock == "" {
 			a.Clock = clocks[a.Agent]
-		}
-		if a.Skew == 0 {
-			a.Skew = plan.Duration(skews[a.Agent])
 		}
 	}
 	return agents

@@ -53,7 +53,8 @@ type judge struct {
 	bound []string // why the generator was the limit; none: it was not
 	out   plan.Outcome
 
-	windows []record.Window // by count: read once
+	known   map[string]track // what is known of agents' clocks
+	windows []record.Window  // by count: read once
 }
 
 // Judge tells what came of a task: values, account, flags, verdict. It is pure: the same record and facts give the same outcome.
@@ -73,6 +74,7 @@ func judgeOne(t plan.Task, m *record.Merge, f Facts) *judge {
 	}
 	j.tally = m.Tally(j.subs)
 	j.span = spanOf(j.w, m)
+	j.known = j.tracks()
 	j.out = plan.Outcome{
 		Version: Version, Run: t.Run, Task: t.ID, Cell: t.Cell.ID, Index: t.Cell.Index, Repetition: t.Repetition,
 		Values: map[string]plan.Value{}, Agents: f.Agents, Subject: f.Subject, Events: allEvents(m, f),
@@ -89,6 +91,8 @@ func judgeOne(t plan.Task, m *record.Merge, f Facts) *judge {
 	j.hosts()
 	j.probes()
 	j.bindings()
+	j.clocks()
+	j.starts()
 	j.doubts()
 	j.verdict()
 	return j

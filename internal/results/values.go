@@ -71,9 +71,6 @@ func (j *judge) doubtLatency(name string, s record.Series, h *record.Hist) (why 
 		return NANoSamples, nil
 	}
 	if s == record.Processing {
-		if j.clocksDiffer() {
-			flags = append(flags, plan.ClockUnsafe)
-		}
 		if n := h.Negative(); n > 0 {
 			j.warn("%d of %d processing latencies were negative and are in no quantile: the clocks of the hosts are apart", n, n+h.Count())
 		}
@@ -89,19 +86,6 @@ func (j *judge) doubtLatency(name string, s record.Series, h *record.Hist) (why 
 		return NANoSamples, flags
 	}
 	return "", flags
-}
-
-// clocksDiffer tells whether publishers' and consumers' times were read from different clocks, or from unknown ones on several agents.
-func (j *judge) clocksDiffer() bool {
-	publishers, consumers := j.roles()
-	for _, p := range publishers {
-		for _, c := range consumers {
-			if p.Agent != c.Agent && (p.Clock != c.Clock || p.Clock == "") {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // roles tells which agents publish and which consume, by their indexes, as plan.Assign shares the task out.
@@ -142,6 +126,11 @@ func (j *judge) counts() {
 		} else {
 			j.number(name, float64(n))
 		}
+	}
+	if h := j.m.Hist(record.Processing); j.subs == 0 {
+		j.na("processing.negative", NANoConsumers)
+	} else {
+		j.number("processing.negative", float64(h.Negative()))
 	}
 	j.number("publish.errors", float64(j.m.Total(record.PublishErrors)))
 	j.number("ports.exhausted", float64(j.m.Total(record.PortsExhausted)))

@@ -334,11 +334,18 @@ func TestClipped(t *testing.T) {
 }
 
 func TestSkewed(t *testing.T) {
-	for skew, want := range map[time.Duration]bool{time.Millisecond: false, 50 * time.Millisecond: false, 200 * time.Millisecond: true, -200 * time.Millisecond: true} {
+	for skew, want := range map[time.Duration]bool{time.Millisecond: false, 19 * time.Millisecond: false, 21 * time.Millisecond: true, -200 * time.Millisecond: true} {
 		x := newWorld(nil)
 		x.steady(100, atOnce)
-		x.facts.Agents[0].Skew = plan.Duration(skew)
-		flagged(t, x.judge(), plan.Skewed, want, "send.rate", "processing.p99")
+		x.last.Skew = skew + time.Second // both a second late: that is not apart
+		x.merge.Add(record.Snapshot{Agent: "b", Clock: "clock-1", Skew: time.Second})
+		o := x.judge()
+		flagged(t, o, plan.Skewed, want, "send.rate", "processing.p99")
+		flagged(t, o, plan.Skewed, false, "lost", "start.skew")
+		near(t, o, "start.skew", max(skew, -skew).Seconds())
+		if got := o.Agents[0].Skew.D(); got != skew+time.Second {
+			t.Errorf("agent a: %v after the agreed start, want %v", got, skew+time.Second)
+		}
 	}
 }
 

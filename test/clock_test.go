@@ -1,0 +1,117 @@
+package test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	records "lockstep/internal/record"
+)
+
+const betweenTwoAgents = `
+axes: mode: ["confirm-each"]
+repeat: 3
+cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, warmup: "500ms", measure: "3s", drain: {silence: "1s", most: "5s"}}
+`
+
+// betweenClocks runs a cell between two agent processes, of which a1 sends and a2 receives, each with a clock of its own as clock.Variable
+// describes it, or the host's.
+func betweenClocks(t *testing.T, a1, a2, cell string) []plan.Outcome {
+	t.Helper()
+	own := func(text string) []string { return []string{clock.Variable + "=" + text} }
+	f := newFleetOf(t, map[string][]string{"a1": own(a1), "a2": own(a2)}, "a1", "a2")
+	if code := f.run(cell).leaves(120 * time.Second); code != 0 {
+		t.Fatalf("ctl left with %d, want 0", code)
+	}
+	return f.outcomes()
+}
+
+// An agent whose clock is wrong gives the same processing latency as one whose clock is right, within the bound that is shown: whichever end
+// it is, however much it is off, and while it drifts.
+func TestWrongClocksGiveTheRightLatency(t *testing.T) {
+	right := betweenClocks(t, "", "", betweenTwoAgents)
+	for _, o := range right {
+		if v := o.Values["processing.p50"]; v.Bound != 0 || len(o.Clocks) > 0 || slices.Contains(v.Flags, plan.ClockUnsafe) {
+			t.Errorf("two agents of one host: %+v, pairs %+v; want a bound of nothing", v, o.Clocks)
+		}
+	}
+	want, spread := middle(right, "processing.p50")
+	t.Logf("right clocks: processing p50 %.3f ms, repetitions %.3f ms apart", want*1e3, spread*1e3)
+	for _, c := range []struct {
+		name, a1, a2 string
+		drift        float64
+	}{
+		{"sender 250 ms ahead", "+250ms", "", 0},
+		{"receiver 250 ms ahead", "", "+250ms", 0},
+		{"both, drifting apart", "-3s,drift=-60ppm", "+250ms,drift=40ppm", 100},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wrong := betweenClocks(t, c.a1, c.a2, betweenTwoAgents)
+			got, apart := middle(wrong, "processing.p50")
+			bound, drift := 0.0, math.Inf(1)
+			for _, o := range wrong {
+				bound = max(bound, o.Values["processing.p50"].Bound)
+				if len(o.Clocks) != 1 {
+					t.Fatalf("pairs %+v, want one", o.Clocks)
+				}
+				if d := o.Clocks[0].Drift; math.Abs(d-c.drift) < math.Abs(drift-c.drift) {
+					drift = d
+				}
+				if s := o.Values["start.skew"]; s.NA != "" || s.Number > 0.2 { // not the 250 ms, whatever the machine does
+					t.Errorf("start skew %+v", s)
+				}
+			}
+			t.Logf("%s: processing p50 %.3f ms ± %.3f, repetitions %.3f ms apart; drift %.0f ppm", c.name, got*1e3, bound*1e3, apart*1e3, drift)
+			if bound <= 0 || bound > 0.05 {
+				t.Errorf("a bound of %v s: want one that says something", bound)
+			}
+			if off := math.Abs(got - want); off > bound+spread+apart { // what differs from run to run is no clock's doing
+				t.Errorf("p50 %.3f ms, and %.3f ms with right clocks: more than the bound of %.3f ms apart", got*1e3, want*1e3, bound*1e3)
+			}
+			if math.Abs(drift-c.drift) > 60 {
+				t.Errorf("drift %.0f ppm, want %.0f", drift, c.drift)
+			}
+		})
+	}
+}
+
+// middle is the median of a value over outcomes, and how far they are apart.
+func middle(outcomes []plan.Outcome, value string) (median, spread float64) {
+	var all []float64
+	for _, o := range outcomes {
+		all = append(all, o.Values[value].Number)
+	}
+	slices.Sort(all)
+	return all[len(all)/2], all[len(all)-1] - all[0]
+}
+
+// A clock that is stepped while it is measured is noticed: told with its size, and flagged where it matters only.
+func TestClockStepInMidTask(t *testing.T) {
+	t.Parallel()
+	o := betweenClocks(t, "", "+1h,step=100ms@12s", `
+axes: mode: ["confirm-each"]
+cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, warmup: "0s", measure: "14s", drain: {silence: "1s", most: "5s"}}
+`)[0]
+	var told []plan.Event
+	for _, e := range o.Events {
+		if e.Kind == records.EventClockStep {
+			told = append(told, e)
+		}
+	}
+	if len(told) != 1 || told[0].Agent != "a2" || told[0].At < 0 || !strings.Contains(told[0].Detail, "100.") && !strings.Contains(told[0].Detail, "99.") {
+		t.Errorf("steps %+v, want one of 100 ms on agent a2", told)
+	}
+	if !strings.Contains(strings.Join(o.Warnings, "\n"), "moved by") {
+		t.Errorf("warnings %q do not tell of the step", o.Warnings)
+	}
+	if v := o.Values["processing.p99"]; !slices.Contains(v.Flags, plan.ClockUnsafe) || v.Bound < 0.09 {
+		t.Errorf("processing p99 %+v, want clock-unsafe with a bound of the step", v)
+	}
+	if v := o.Values["send.p99"]; slices.Contains(v.Flags, plan.ClockUnsafe) || v.Bound != 0 {
+		t.Errorf("send p99 %+v, want it untouched", v)
+	}
+}
