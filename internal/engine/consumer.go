@@ -47,7 +47,7 @@ func (e *Engine) newConsumer(subscription, i int) *consumer {
 	c := &consumer{e: e, index: i, broken: make(chan error, 1), done: make(chan struct{}), works: e.newWorker(subscription, i)}
 	local := i - e.assignment.Consumers.First
 	c.spec = drivers.ConsumerSpec{
-		Topology: e.topology, Subscription: subscription, Queue: i % e.topology.Queues,
+		Topology: e.topology, Subscription: subscription, Queue: queueOf(w, i, w.Consumers.Threads),
 		Prefetch: w.Consumers.Prefetch, Batch: w.Consumers.Batch, Ack: drivers.Ack(w.Consumers.Ack),
 		AckEvery: w.Consumers.AckEvery, AckInterval: w.Consumers.AckInterval.D(), Node: drivers.Node(w.Consumers.Node),
 		Connection: consumerConnections + connection(w.Topology, subscription*e.assignment.Consumers.Count+local),

@@ -68,7 +68,7 @@ func (e *Engine) newPublisher(i int) *publisher {
 		random: rand.New(rand.NewPCG(e.task, uint64(i))), broken: make(chan struct{}, 1)}
 	p.keyDraws = *rand.NewPCG(e.task, 2<<32|uint64(i))
 	p.spec = drivers.PublisherSpec{
-		Topology: e.topology, Queue: i % e.topology.Queues, Mode: p.mode, Window: w.Publishers.Window,
+		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode, Window: w.Publishers.Window,
 		Batch: w.Publishers.Batch.Most, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
 		Node: drivers.Node(w.Publishers.Node), Connection: connection(w.Topology, i-e.assignment.Publishers.First),
 		OnReturn: p.onReturn,

@@ -306,6 +306,12 @@ func inconsistent(w plan.Workload) []problem {
 	queues, readers := w.Topology.Queues, c.Nodes*c.Threads
 	report(readers > 0 && readers < queues, "topology.queues",
 		"%d queues but only %s a subscription: the rest would never be read; raise consumers.threads or lower topology.queues", queues, count(readers, "consumer"))
+	if c.Colocate && c.Nodes > 0 {
+		report(p.Nodes != c.Nodes, "consumers.nodes", "%d, and publishers.nodes is %d: colocated, each agent receives its own messages; make them equal", c.Nodes, p.Nodes)
+		report(queues%c.Nodes != 0, "topology.queues", "%d do not divide among %s: colocated, each agent has queues of its own; make them a multiple of consumers.nodes",
+			queues, count(c.Nodes, "agent"))
+		report(c.Nodes > 1 && w.Topology.Churn.Rate > 0, "topology.churn", "one agent sends through new bindings to the queues of all: colocated, each agent receives its own messages alone; use one node")
+	}
 	report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
 		"%d is above consumers.prefetch, %d: the broker would stop before the first acknowledgement; give a value up to the prefetch", c.AckEvery, c.Prefetch)
 	report(c.Nodes > 0 && c.Ack == "interval" && c.Prefetch > 0 && c.AckInterval >= w.Drain.Silence, "drain.silence",

@@ -115,6 +115,7 @@ func TestCombinationFaults(t *testing.T) {
 	payload: file: "/x"}, consumers: {process: {mean: "60ms", most: "1s"}, presence: to: "4s"}}`,
 		`cell: {broker: "b", message: size: [], consumers: {process: "50ms"}}`,
 		`cell: {broker: "b", publishers: {threads: 10, window: 10_000}, message: size: {least: 100, most: 1_000_000}}`,
+		`cell: {broker: "b", publishers: nodes: 2, topology: {queues: 4, churn: rate: 1}, consumers: {nodes: 3, threads: 2, colocate: true}}`,
 		`axes: {broker: ["b"], kind: ["x", "y"]}, cell: {axis: _, if axis.kind == "y" {publishers: windw: 5}, labels: k: axis.kind}`,
 	} {
 		out = append(out, faultsText(t, head+text, Narrow{}))

@@ -1,0 +1,45 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// Colocated, each agent's consumers read the queues that its own publishers write to, all of them are read, and no other agent touches them.
+func TestColocatedAgentsHaveQueuesOfTheirOwn(t *testing.T) {
+	for _, c := range []struct{ nodes, publishers, consumers, queues int }{{1, 3, 2, 2}, {2, 2, 2, 2}, {2, 1, 3, 2}, {3, 4, 2, 6}, {4, 1, 1, 4}} {
+		w := plan.Default()
+		w.Publishers.Nodes, w.Publishers.Threads = c.nodes, c.publishers
+		w.Consumers.Nodes, w.Consumers.Threads, w.Consumers.Colocate = c.nodes, c.consumers, true
+		w.Topology.Queues = c.queues
+		owner := map[int]string{}
+		agents := make([]string, c.nodes)
+		for i := range agents {
+			agents[i] = string(rune('a' + i))
+		}
+		for _, a := range plan.Assign(plan.Task{Cell: plan.Cell{Workload: w}}, agents) {
+			written, read := map[int]bool{}, map[int]bool{}
+			for i := range a.Publishers.Count {
+				written[queueOf(w, a.Publishers.First+i, w.Publishers.Threads)] = true
+			}
+			for i := range a.Consumers.Count {
+				q := queueOf(w, a.Consumers.First+i, w.Consumers.Threads)
+				if read[q] = true; owner[q] != "" && owner[q] != a.Agent {
+					t.Errorf("%+v: agents %s and %s both read queue %d", c, owner[q], a.Agent, q)
+				}
+				owner[q] = a.Agent
+			}
+			for q := range written {
+				if !read[q] {
+					t.Errorf("%+v: agent %s writes to queue %d and does not read it; it reads %v", c, a.Agent, q, slices.Sorted(maps.Keys(read)))
+				}
+			}
+		}
+		if len(owner) != c.queues {
+			t.Errorf("%+v: %d queues are read, want all", c, len(owner))
+		}
+	}
+}
