@@ -45,6 +45,9 @@ func judgeGroups(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	for _, v := range plan.Values() {
 		whole.combine(v, groups)
 	}
+	whole.known = whole.tracks()
+	whole.starts() // groups start together, too
+	whole.skewed()
 	whole.mergedQuantiles(groups)
 	whole.highest()
 	if len(t.Cell.Broker.Process) > 0 {
