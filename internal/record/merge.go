@@ -21,6 +21,7 @@ type Merge struct {
 	probes                             []ProbeSample
 	bindings                           bindings
 	clocks                             map[string]string
+	paces                              map[string]Pace
 	compared                           map[string][]ClockSample
 	heard                              map[string]int64
 	skews                              map[string]time.Duration
@@ -37,7 +38,7 @@ type increment struct {
 func NewMerge() *Merge {
 	return &Merge{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(), bindings: newBindings(),
 		hosts: map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
-		compared: map[string][]ClockSample{}, heard: map[string]int64{}}
+		paces: map[string]Pace{}, compared: map[string][]ClockSample{}, heard: map[string]int64{}}
 }
 
 // Add merges a snapshot, which stays the caller's. It returns false, and changes nothing, if it already had this increment of this agent.
@@ -66,6 +67,7 @@ func (m *Merge) Add(s Snapshot) bool {
 	}
 	m.probes = append(m.probes, s.Probes...)
 	m.addNotes(s)
+	m.addPace(s)
 	m.lastSend, m.lastConfirm = later(m.lastSend, s.LastSend), later(m.lastConfirm, s.LastConfirm)
 	m.lastReceipt = later(m.lastReceipt, s.LastReceipt)
 	return true
@@ -228,6 +230,32 @@ func (m *Merge) Clocks() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.clocks)
+}
+
+// Pace is what one agent's part of the measurement was: counters of its measured windows, and when it sent, and had a confirm, last.
+type Pace struct {
+	Counts                [numCounters]int64
+	LastSend, LastConfirm int64
+}
+
+func (m *Merge) addPace(s Snapshot) {
+	p := m.paces[s.Agent]
+	for i := range s.Windows {
+		if w := &s.Windows[i]; w.Measured {
+			for c, n := range w.Counts {
+				p.Counts[c] += n
+			}
+		}
+	}
+	p.LastSend, p.LastConfirm = later(p.LastSend, s.LastSend), later(p.LastConfirm, s.LastConfirm)
+	m.paces[s.Agent] = p
+}
+
+// Paces returns what each agent did in the measurement.
+func (m *Merge) Paces() map[string]Pace {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.paces)
 }
 
 // Compared returns what each agent knew of its clock, by time.

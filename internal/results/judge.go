@@ -130,7 +130,8 @@ type span struct {
 }
 
 // spanOf is the measurement of a cell: its duration or, when publishers stop after a count, the time from the start of the measurement
-// to the last confirm (unconfirmed modes: the last send) and to the last receipt.
+// to the last confirm (unconfirmed modes: the last send) and to the last receipt. Rates are per the time in which all agents ran: see
+// together, and by count, which is exact for each agent, paces.
 func spanOf(w plan.Workload, m *record.Merge) span {
 	s := span{windows: seconds(w.Measure.D()), sending: w.Measure.D(), receiving: w.Measure.D()}
 	if w.Publishers.Count == 0 {
@@ -192,6 +193,19 @@ func (j *judge) rate(name string, c record.Counter, per time.Duration) bool {
 		j.na(name, NANotMeasured)
 		return false
 	}
-	j.number(name, j.counted(c)/per.Seconds())
+	if j.span.byCount && c != record.Received {
+		j.number(name, j.paces(c))
+		return true
+	}
+	n := j.counted(c)
+	if !j.span.byCount {
+		from, to, all := j.together()
+		if all <= 0 {
+			j.na(name, NANotMeasured)
+			return false
+		}
+		n, per, j.out.Measured = float64(j.m.Sum(c, from, to)), all, plan.Duration(all)
+	}
+	j.number(name, n/per.Seconds())
 	return true
 }

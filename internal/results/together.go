@@ -1,0 +1,53 @@
+package results
+
+import (
+	"time"
+
+	"lockstep/internal/record"
+)
+
+// together is the part of the measurement in which all agents ran, in whole windows: from when the last of them had started, if that was
+// after warm-up, to when the first of them was lost or, of a task that was given up, heard of last. Of a lost agent the last window that it
+// told of may not be whole, and is left out.
+func (j *judge) together() (from, to int, length time.Duration) {
+	to = j.span.windows
+	heard, skews := j.m.Heard(), j.m.Skews()
+	for _, a := range j.f.Agents {
+		if late := skews[a.Agent] - j.w.Warmup.D(); late > 0 {
+			from = max(from, seconds(late))
+		}
+		at, told := heard[a.Agent]
+		whole := int(max(0, at) / int64(time.Second))
+		switch {
+		case a.Lost && told:
+			to = min(to, whole-1)
+		case a.Lost:
+			to = 0
+		case told && (j.f.Failure != "" || j.f.Cancelled):
+			to = min(to, whole)
+		}
+	}
+	length = time.Duration(to-from) * time.Second
+	if to == j.span.windows { // the last may be shorter
+		length = j.span.sending - time.Duration(from)*time.Second
+	}
+	return from, to, max(0, length)
+}
+
+// paces adds up the rates of agents whose publishers stop after a count: what each sent, or had confirmed, over the time that it took to, by
+// its own clock, from when it had started, if that was after warm-up. An agent that is done earlier than others, or began later, neither
+// counts for less nor makes theirs seem slower.
+func (j *judge) paces(c record.Counter) (perSecond float64) {
+	skews := j.m.Skews()
+	for agent, p := range j.m.Paces() {
+		last := p.LastSend
+		if Confirmed(j.w.Publishers.Mode) {
+			last = max(last, p.LastConfirm)
+		}
+		last -= max(0, int64(skews[agent]-j.w.Warmup.D()))
+		if last > 0 {
+			perSecond += float64(p.Counts[c]) / time.Duration(last).Seconds()
+		}
+	}
+	return perSecond
+}
