@@ -231,3 +231,15 @@ func TestWaiterDoesNotAllocate(t *testing.T) {
 		t.Errorf("a wait allocates %v times", n)
 	}
 }
+
+// Containers of one boot can have time namespaces, and then read different clocks.
+func TestTimeNamespacesAreToldApart(t *testing.T) {
+	for offsets, want := range map[string]string{
+		"": "", "monotonic           0         0\nboottime           0         0\n": "",
+		"monotonic           0         0\nboottime       86400         0\n": "", "monotonic       86400         5\nboottime           0         0\n": "+86400s5ns",
+	} {
+		if got := shifted(offsets); got != want {
+			t.Errorf("%q: %q, want %q", offsets, got, want)
+		}
+	}
+}
