@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lockstep/internal/clock"
+	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
@@ -29,6 +30,8 @@ type Config struct {
 	// Getenv and ReadFile fill in secrets; nil: the host's environment and files.
 	Getenv   func(string) (string, bool)
 	ReadFile func(string) ([]byte, error)
+	// Targets are what matrices may disturb on this host, by name.
+	Targets []plan.Target
 	// Proc is where the host's processes are read; empty: /proc.
 	Proc string
 
@@ -103,8 +106,21 @@ func newServer(conn *wire.Conn, cfg Config) (*server, error) {
 	}
 	return &server{conn: conn, cfg: cfg, host: host, self: wire.Heartbeat{
 		Agent: cfg.Name, Instance: wire.NewName(), Host: host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels,
-		Cores: runtime.GOMAXPROCS(0), // what a container's quota leaves of the host
+		Cores:   runtime.GOMAXPROCS(0), // what a container's quota leaves of the host
+		Targets: kinds(cfg.Targets),
 	}}, nil
+}
+
+// kinds are the faults that can be done to each target.
+func kinds(targets []plan.Target) map[string][]string {
+	var all map[string][]string
+	for _, t := range targets {
+		if all == nil {
+			all = map[string][]string{}
+		}
+		all[t.Name] = t.Kinds()
+	}
+	return all
 }
 
 func (s *server) heartbeat() wire.Heartbeat {

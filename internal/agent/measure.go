@@ -56,6 +56,7 @@ func (t *task) measure(ctx context.Context) error {
 	t.correctNow(e)
 	t.reporting.Go(func() { t.correct(ctx, e) })
 	t.reporting.Go(func() { t.report(ctx, e) })
+	t.startFaults(t.disturbing)
 	finish := t.startProber(ctx)
 	start := t.beginning() - t.work.Warmup.D().Nanoseconds()
 	if err := e.Run(ctx, start); err != nil {
@@ -163,6 +164,7 @@ func (t *task) take(e *engine.Engine, why occasion) {
 		s.Host = t.host.sample()
 		t.taken = time.Now()
 	}
+	s.Gaps = part.Gaps
 	for i := range s.Events {
 		s.Events[i].Detail = t.clean(s.Events[i].Detail)
 	}

@@ -41,6 +41,7 @@ type task struct {
 	scrub     *plan.Scrubber
 	dir       string
 	forwarder *netsim.Forwarder
+	faults    *netsim.Faults // nil: the cell has none of connections
 	session   drivers.Session
 	engine    *engine.Engine
 	early     []record.Event // reported before there was an engine
@@ -52,6 +53,9 @@ type task struct {
 	probed    []record.ProbeSample
 
 	correction correction
+
+	disturbing context.Context // of all faults
+	faulting   sync.WaitGroup
 
 	cleared   bool // topology removed; used by live alone
 	reporting sync.WaitGroup
@@ -66,10 +70,14 @@ type task struct {
 }
 
 func newTask(s *server, a wire.Assignment) *task {
-	return &task{server: s, a: a, work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
+	t := &task{server: s, a: a, work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
 		host: newHost(s.cfg.Proc, a.Task.Cell.Broker.Process), releases: make(chan wire.Release, 16),
 		draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now(),
 		observed: clock.Now()}
+	if t.work.DisturbsConnections() {
+		t.faults = netsim.NewFaults(t.seed())
+	}
+	return t
 }
 
 // live is a task's life from assignment to nothing left. It always returns: every wait in it has a deadline.
@@ -82,6 +90,9 @@ func (t *task) live(ctx context.Context) {
 	listening, deafen := context.WithCancel(ctx)
 	wg.Go(func() { t.listen(listening, stop) })
 
+	var undo context.CancelFunc
+	t.disturbing, undo = context.WithCancel(working)
+	defer undo()
 	worked := make(chan struct{})
 	go func() {
 		defer close(worked)
@@ -95,6 +106,8 @@ func (t *task) live(ctx context.Context) {
 	case <-working.Done():
 		stuck = t.release(worked)
 	}
+	undo()
+	t.faulting.Wait()
 	reason := t.finishReason(ctx)
 	t.finish(ctx, reason, stuck)
 	t.clear(ctx)

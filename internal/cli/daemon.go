@@ -99,6 +99,7 @@ func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	var (
 		s       serverFlags
 		cfg     agent.Config
+		disturb string
 		verbose bool
 	)
 	host, _ := os.Hostname() // an empty name is refused below
@@ -115,6 +116,10 @@ leave it no more.`,
 			if s.url == "" || cfg.Name == "" {
 				return exit{ExitBadMatrix, errors.New("an agent needs --server and a --name; see agent --help")}
 			}
+			var err error
+			if cfg.Targets, err = disturbable(disturb); err != nil {
+				return err
+			}
 			cfg.Log, cfg.Version = daemonLog(stderr, verbose), version()
 			conn, err := dialPatiently(c.Context(), s, cfg.Log)
 			if err != nil {
@@ -125,6 +130,7 @@ leave it no more.`,
 		},
 	}
 	s.add(root, "")
+	disturbFlag(root, &disturb)
 	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
 	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last; none: the temporary folder")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")

@@ -12,6 +12,7 @@ import (
 
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
+	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
@@ -38,9 +39,9 @@ type fleet struct {
 }
 
 // connect dials the fleet, or starts one in this process: control plane, controller, and as many agents as asked for.
-func (s *serverFlags) connect(ctx context.Context, agents int, log *slog.Logger) (fleet, error) {
+func (s *serverFlags) connect(ctx context.Context, agents int, targets []plan.Target, log *slog.Logger) (fleet, error) {
 	if s.url == "" {
-		return local(ctx, agents, log)
+		return local(ctx, agents, targets, log)
 	}
 	conn, err := wire.Dial(ctx, s.url, s.auth())
 	if err != nil {
@@ -50,7 +51,7 @@ func (s *serverFlags) connect(ctx context.Context, agents int, log *slog.Logger)
 }
 
 // local is a fleet in one process: the same parts, the same wire, no port.
-func local(ctx context.Context, agents int, log *slog.Logger) (fleet, error) {
+func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Logger) (fleet, error) {
 	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log})
 	if err != nil {
 		return fleet{}, err
@@ -89,7 +90,7 @@ func local(ctx context.Context, agents int, log *slog.Logger) (fleet, error) {
 	for i := range agents {
 		name := fmt.Sprintf("local-%02d", i+1)
 		errs = append(errs, serve(name, func(conn *wire.Conn) error {
-			return agent.Serve(ctx, conn, agent.Config{Name: name, Version: version(), Dir: dir, Log: log})
+			return agent.Serve(ctx, conn, agent.Config{Name: name, Version: version(), Dir: dir, Targets: targets, Log: log})
 		}))
 	}
 	client, err := server.Connect(ctx)

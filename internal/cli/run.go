@@ -28,6 +28,7 @@ type runOptions struct {
 	server  serverFlags
 	runs    string
 	resume  string
+	disturb string
 	influx  influxFlags
 	verbose bool
 }
@@ -60,6 +61,9 @@ failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
 			if o.resume != "" && (o.narrow.Short || len(o.narrow.Only) > 0) {
 				return exit{ExitBadMatrix, errors.New("a run is resumed as it was begun: leave --short and --only out")}
 			}
+			if o.disturb != "" && o.server.url != "" {
+				return exit{ExitBadMatrix, errors.New("on a fleet each agent has a --disturb file of its own: leave it out here")}
+			}
 			if err := o.influx.check(); err != nil {
 				return err
 			}
@@ -71,6 +75,7 @@ failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
 	o.server.add(c, "; none: run in this process")
 	runsFlag(c, &o.runs)
 	c.Flags().StringVar(&o.resume, "resume", "", "run what has no outcome yet in `RUN`: an id, the beginning of one, a path, or latest")
+	disturbFlag(c, &o.disturb)
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log what the control plane does")
 	return c
 }
@@ -90,6 +95,10 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	if len(run.Cells) == 0 {
 		return exit{ExitBadMatrix, nothingLeft(run)}
 	}
+	targets, err := disturbable(o.disturb)
+	if err != nil {
+		return err
+	}
 	background := context.WithoutCancel(ctx) // a first Ctrl-C must not cut the control plane under the run
 	log := logger(c.ErrOrStderr(), o.verbose)
 	points, err := o.influx.open(run, c.ErrOrStderr(), log)
@@ -98,7 +107,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	}
 	defer points.Close(background)
 	submission.Run.Influx = run.Influx.Redacted() // nobody else writes points
-	fleet, err := o.server.connect(background, run.Agents, log)
+	fleet, err := o.server.connect(background, run.Agents, targets, log)
 	if err != nil {
 		return err
 	}
@@ -135,6 +144,9 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 func (o *runOptions) conclude(out io.Writer, id string, end wire.End) error {
 	if end.Reason == wire.EndNoAgents {
 		return exit{ExitNoAgents, fmt.Errorf("too few agents: the matrix needs %d, %d are there; start more, or narrow the matrix with --only or --set", end.Need, end.Have)}
+	}
+	if end.Reason == wire.EndNoTarget {
+		return exit{ExitNoAgents, errors.New(end.Detail)}
 	}
 	if end.Reason == wire.EndRefused {
 		return fmt.Errorf("the controller refused the run: %s", end.Detail)

@@ -119,7 +119,7 @@ func agentsCommand() *cobra.Command {
 			if s.url == "" {
 				return exit{ExitBadMatrix, errors.New("which fleet? give --server nats://host:port or set LOCKSTEP_SERVER")}
 			}
-			f, err := s.connect(c.Context(), 0, logger(c.ErrOrStderr(), false))
+			f, err := s.connect(c.Context(), 0, nil, logger(c.ErrOrStderr(), false))
 			if err != nil {
 				return err
 			}

@@ -129,8 +129,9 @@ func (c *conduct) assign(ctx context.Context) error {
 	for i, p := range c.parts {
 		agents[i] = p.agent
 	}
+	_, targets, _ := disturbers(c.work, agents, agents)
 	for i, a := range plan.Assign(c.task, names(agents)) {
-		c.parts[i].Group = a.Task.Group
+		c.parts[i].Group, a.Targets = a.Task.Group, targets[a.Agent]
 		if err := c.conn.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
 			for _, p := range c.parts[i:] { // not waited for; one that got it all the same finds that the task has ended
 				p.dropped = true

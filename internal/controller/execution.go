@@ -123,7 +123,8 @@ func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[strin
 	for {
 		changed := x.agents.watch()
 		worst, there := x.missing(todo, done)
-		if worst == nil {
+		lacks := x.lacks(todo, done)
+		if worst == nil && lacks == "" {
 			return nil
 		}
 		if !called {
@@ -135,6 +136,10 @@ func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[strin
 		select {
 		case <-changed:
 		case <-late.C:
+			if worst == nil {
+				x.end.Reason, x.end.Detail = wire.EndNoTarget, lacks
+				return errors.New(lacks)
+			}
 			x.end.Reason, x.end.Detail = wire.EndNoAgents, shortage(*worst, there)
 			x.end.Have, x.end.Need = len(there), worst.Agents()
 			return errors.New(x.end.Detail)
@@ -161,6 +166,24 @@ func (x *execution) missing(todo []plan.Task, done map[string]bool) (worst *plan
 		}
 	}
 	return worst, there
+}
+
+// lacks says what no agent may disturb although a cell's faults are to, if anything.
+func (x *execution) lacks(todo []plan.Task, done map[string]bool) string {
+	var fit []wire.Agent
+	for i := range todo {
+		w := todo[i].Cell.Workload
+		if len(w.Faults) == 0 || done[todo[i].ID] {
+			continue
+		}
+		if fit == nil {
+			fit = x.agents.fit()
+		}
+		if _, _, missing := disturbers(w, fit[:min(len(fit), todo[i].Cell.Agents())], fit); missing != "" {
+			return missing
+		}
+	}
+	return ""
 }
 
 // task runs one task; an error ends the run.
@@ -220,14 +243,18 @@ func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.Agen
 	for {
 		changed := x.agents.watch()
 		fit := x.agents.fit()
+		words := shortage(t.Cell, fit)
 		if need := t.Cell.Agents(); len(fit) >= need {
-			x.short = time.Time{}
-			return fit[:need], nil
+			all, _, missing := disturbers(t.Cell.Workload, fit[:need], fit)
+			if missing == "" {
+				x.short = time.Time{}
+				return all, nil
+			}
+			words = missing
 		}
 		if x.short.IsZero() {
 			x.short = time.Now()
 		}
-		words := shortage(t.Cell, fit)
 		left := x.run.Grace.D() - time.Since(x.short)
 		if left <= 0 {
 			return nil, &tooFew{fmt.Sprintf("%s, after a grace of %v", words, x.run.Grace)}

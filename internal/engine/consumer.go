@@ -26,6 +26,7 @@ type consumer struct {
 	receipts    *record.Recorder // nil until the start is known
 	sources     []source         // by publisher
 	lastReceipt int64
+	wait        wait
 
 	down   atomic.Bool
 	downAt atomic.Int64 // reading of the clock
@@ -45,6 +46,8 @@ type source struct {
 func (e *Engine) newConsumer(subscription, i int) *consumer {
 	w := e.work
 	c := &consumer{e: e, index: i, broken: make(chan error, 1), done: make(chan struct{}), works: e.newWorker(subscription, i)}
+	_, least := w.LeastGap()
+	c.wait = newWait(record.GapReceipt, record.ConsumerOwner(subscription, i), least)
 	local := i - e.assignment.Consumers.First
 	c.spec = drivers.ConsumerSpec{
 		Topology: e.topology, Subscription: subscription, Queue: queueOf(w, i, w.Consumers.Threads),
@@ -77,6 +80,7 @@ func (c *consumer) record(r *record.Collector, publishers int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.receipts = r.Recorder()
+	c.wait.begin(-c.e.warmup)
 	c.sources = make([]source, publishers)
 	for i := range c.sources {
 		c.sources[i].received = c.receipts.Set(record.SetKey{Kind: record.SetReceived, Subscription: c.spec.Subscription, Publisher: i})
@@ -125,6 +129,10 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		return
 	}
 	c.lastReceipt = now
+	if c.wait.over(now) {
+		c.wait.note(c.receipts, now, c.wait.last)
+	}
+	c.wait.came(now)
 	w := c.receipts.Window(now, c.e.counts(env.due))
 	w.Counts[record.Received]++
 	w.Counts[record.ReceivedBytes] += int64(len(d.Body))
@@ -199,6 +207,15 @@ func (c *consumer) closeLink() {
 	stop()
 	if err := link.Close(); err != nil {
 		c.e.log.Debug("close consumer", "consumer", c.index, "error", err)
+	}
+}
+
+// endWait keeps what this consumer, which is closed, still waited for at the end.
+func (c *consumer) endWait(now int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.receipts != nil {
+		c.wait.end(c.receipts, now, c.wait.last)
 	}
 }
 

@@ -322,7 +322,12 @@ func (e *Engine) closeAll() {
 		return
 	}
 	e.finishPublishers()
+	now := e.now()
 	for _, p := range e.publishers {
+		p.endWait(now)
 		p.confirms.Flush()
+	}
+	for _, c := range e.consumers {
+		c.endWait(now)
 	}
 }

@@ -108,7 +108,7 @@ func (s subject) play(ctx context.Context) *record.Merge {
 	take := func(final bool) {
 		p := e.Take(final)
 		m.Add(record.Snapshot{Agent: "a", Seq: seq, Windows: p.Windows, Sets: p.Sets, Events: p.Events, Bindings: p.Bindings, LastSend: p.LastSend,
-			LastConfirm: p.LastConfirm, LastReceipt: p.LastReceipt, Skew: p.Skew, Final: final})
+			LastConfirm: p.LastConfirm, LastReceipt: p.LastReceipt, Skew: p.Skew, Gaps: p.Gaps, Final: final})
 		seq++
 	}
 	start := clock.Now() + int64(20*time.Millisecond)

@@ -75,6 +75,16 @@ func (e *Engine) setMeasurement(from int64) {
 	close(e.measured.known)
 }
 
+// MeasureBegins waits until it is known when the measurement begins, and returns that as a reading of this host's clock.
+func (e *Engine) MeasureBegins(ctx context.Context) (int64, error) {
+	select {
+	case <-e.measured.known:
+		return e.origin.Load() + e.measured.from.Load(), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
 // until is a context that ends with context.DeadlineExceeded some time after the measurement, whenever it is told when that ends.
 func (e *Engine) until(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	left := func() time.Duration { return time.Duration(e.origin.Load()+e.ends()-clock.Now()) + after }

@@ -158,6 +158,7 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 	}
 	if err != nil {
 		p.countFailure(ctx, w, err, send)
+		p.lack(send)
 		p.uncertain.Add(sequence)
 		return err
 	}
@@ -321,6 +322,7 @@ func (p *publisher) oneConnection() bool {
 	}
 	if err := p.connect(p.hard); err != nil {
 		p.countPorts(err)
+		p.lack(send)
 		w := p.sends.Window(send, p.e.counts(due))
 		p.countFailure(p.hard, w, err, send)
 		if p.schedule != nil {

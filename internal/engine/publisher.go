@@ -51,6 +51,8 @@ type publisher struct {
 	acknowledged *record.Set
 	rejected     *record.Set
 	lastConfirm  int64
+	confirmWait  wait
+	lacking      atomic.Int64 // since when what was sent has failed, ns since T0, and nothing was confirmed; 0: it has not
 	returnsMu    sync.Mutex
 	returns      *record.Recorder
 	returned     *record.Set
@@ -76,6 +78,8 @@ func (e *Engine) newPublisher(i int) *publisher {
 	if p.mode.Confirmed() {
 		p.spec.OnConfirm = p.onConfirm
 		p.flight = newInflight(p.slots(), p.bodies())
+		least, _ := w.LeastGap()
+		p.confirmWait = newWait(record.GapConfirm, i, least)
 	} else {
 		p.body = p.newBody()
 	}
@@ -127,6 +131,7 @@ func (p *publisher) newBody() []byte {
 // record gives the publisher its part of the record, when the start is known.
 func (p *publisher) record(c *record.Collector) {
 	p.sends, p.confirms, p.returns = c.Recorder(), c.Recorder(), c.Recorder()
+	p.confirmWait.begin(-p.e.warmup)
 	key := record.SetKey{Publisher: p.index}
 	set := func(r *record.Recorder, kind record.SetKind) *record.Set {
 		key.Kind = kind
@@ -171,13 +176,16 @@ func (p *publisher) onConfirm(token uint64, err error) {
 		}
 		p.acknowledged.Add(s.sequence)
 		p.lastConfirm = now
+		p.confirmedAt(now, s.send)
 	case errors.Is(err, drivers.ErrRejected):
 		w.Counts[record.Rejected]++
 		w.Record(record.SendFailed, now-s.send)
 		p.rejected.Add(s.sequence)
+		p.lack(s.send)
 	default:
 		w.Counts[record.Unconfirmed]++
 		w.Record(record.SendFailed, now-s.send)
+		p.lack(s.send)
 	}
 	p.flight.release(token, now)
 }
@@ -233,6 +241,7 @@ func (p *publisher) reconnect(ctx context.Context) bool {
 		return err
 	})
 	p.e.gap("publisher", p.index, p.downAt.Load(), ok)
+	p.lack(p.downAt.Load() - p.e.origin.Load())
 	if ok {
 		p.sends.Window(p.e.now(), false).Counts[record.Reconnects]++
 	}

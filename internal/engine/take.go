@@ -42,7 +42,7 @@ func (e *Engine) Take(final bool) record.Part {
 	part.LastReceipt = lastReceipt
 	part.Bindings = receipts
 	part.Windows, part.Sets = e.collector.Take()
-	part.Events = e.takeEvents()
+	part.Events, part.Gaps = e.takeEvents(), e.collector.TakeGaps()
 	return part
 }
 
@@ -69,6 +69,14 @@ func (e *Engine) Event(kind drivers.EventKind, detail string) {
 	case drivers.EventUnblocked:
 		e.unblocked(detail)
 	}
+}
+
+// Lasted records what was done to this agent's part from one reading of the clock to another. Any goroutine, once Run was called.
+func (e *Engine) Lasted(kind, detail string, from, to int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.events = append(e.events, record.Event{At: from - e.origin.Load(), Kind: kind, Nanos: to - from,
+		Detail: fmt.Sprintf("%s, took %v", detail, time.Duration(to-from).Round(time.Microsecond))})
 }
 
 // unblocked counts a blocked time that ended. The caller holds mu.

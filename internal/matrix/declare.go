@@ -48,7 +48,7 @@ func useOf(w plan.Workload) drivers.Use {
 		Churn:         t.Churn.Rate > 0,
 		Keys:          w.Message.Keys.Count > 0,
 		Nack:          c.Nodes > 0 && c.Nack > 0,
-		Simulated:     w.Network != plan.Network{},
+		Simulated:     w.Network != plan.Network{} || w.DisturbsConnections(),
 		PublisherNode: drivers.Node(p.Node), ConsumerNode: drivers.Node(c.Node), QueueNode: drivers.Node(t.QueueNode),
 	}
 }

@@ -15,11 +15,17 @@ func (o Order) permutation(n, repetition int) []int {
 }
 
 // Assign shares a task out over agents, given in the order to use them: group by group, and of each the publishers' agents first, then the
-// consumers', or both on the same ones when it colocates them. It returns one assignment for each agent used.
+// consumers', or both on the same ones when it colocates them. It returns one assignment for each agent: of a task with faults, those that are left
+// disturb the broker alone.
 func Assign(t Task, agents []string) []Assignment {
 	var all []Assignment
 	for _, part := range t.Parts() {
 		all = append(all, assign(part, agents[len(all):])...)
+	}
+	for i := len(all); i < len(agents) && len(t.Cell.Workload.Faults) > 0; i++ {
+		a := all[0]
+		a.Agent, a.Index, a.Publishers, a.Consumers = agents[i], i, Share{Total: a.Publishers.Total}, Share{Total: a.Consumers.Total}
+		all = append(all, a)
 	}
 	return all
 }

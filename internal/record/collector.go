@@ -14,6 +14,7 @@ type Collector struct {
 	mu      sync.Mutex
 	windows []*Window
 	pages   []SetPages
+	gaps    []Gap
 }
 
 // NewCollector returns a collector for a measurement that ends so long after T0; 0 is one without end, as far as is known.
@@ -37,6 +38,7 @@ type Recorder struct {
 	measured, other *Window
 	collector       *Collector
 	dirty           []*Set
+	gaps            []Gap
 }
 
 // Window returns the window that an event at time now belongs to; measured tells whether its message was due inside the measurement. The
@@ -66,7 +68,7 @@ func (r *Recorder) Set(k SetKey) *Set { return newSet(r, k) }
 
 // Flush hands over everything, current windows included. Windows and sets always go together, so that what was handed over agrees.
 func (r *Recorder) Flush() {
-	if r.length == 0 && len(r.dirty) == 0 {
+	if r.length == 0 && len(r.dirty) == 0 && len(r.gaps) == 0 {
 		return
 	}
 	pages := make([]SetPages, len(r.dirty))
@@ -74,17 +76,48 @@ func (r *Recorder) Flush() {
 		pages[i] = s.handOver()
 	}
 	r.dirty = r.dirty[:0]
-	r.collector.accept(r.other, r.measured, pages)
+	r.collector.accept(r.other, r.measured, pages, r.gaps)
+	r.gaps = r.gaps[:0]
 	r.length, r.other, r.measured = 0, nil, nil
 }
 
-func (c *Collector) accept(other, measured *Window, pages []SetPages) {
+func (c *Collector) accept(other, measured *Window, pages []SetPages, gaps []Gap) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if other != nil {
 		c.windows = append(c.windows, other, measured)
 	}
 	c.pages = append(c.pages, pages...)
+	c.gaps = append(c.gaps, gaps...)
+}
+
+// mostGaps bounds what an owner keeps of one second. Those it may drop are shorter than a 64th of it, and so than any that is kept.
+const mostGaps = 64
+
+// Gap keeps a gap of this owner; it is handed over with the windows.
+func (r *Recorder) Gap(g Gap) {
+	if len(r.gaps) < mostGaps {
+		r.gaps = append(r.gaps, g)
+		return
+	}
+	shortest := 0
+	for i, o := range r.gaps {
+		if o.To-o.From < r.gaps[shortest].To-r.gaps[shortest].From {
+			shortest = i
+		}
+	}
+	if s := r.gaps[shortest]; s.To-s.From < g.To-g.From {
+		r.gaps[shortest] = g
+	}
+}
+
+// TakeGaps returns the gaps handed over since it was called last.
+func (c *Collector) TakeGaps() []Gap {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gaps := c.gaps
+	c.gaps = nil
+	return gaps
 }
 
 // Take returns what was handed over since the last Take, merged over the owners: windows by time, sets by key. It is the caller's.

@@ -19,6 +19,7 @@ type Merge struct {
 	hosts                              map[string][]HostSample
 	events                             []Event
 	probes                             []ProbeSample
+	gaps                               []Gap
 	bindings                           bindings
 	clocks                             map[string]string
 	paces                              map[string]Pace
@@ -66,6 +67,7 @@ func (m *Merge) Add(s Snapshot) bool {
 		m.bindings.receive(r)
 	}
 	m.probes = append(m.probes, s.Probes...)
+	m.gaps = append(m.gaps, s.Gaps...)
 	m.addNotes(s)
 	m.addPace(s)
 	m.lastSend, m.lastConfirm = later(m.lastSend, s.LastSend), later(m.lastConfirm, s.LastConfirm)
@@ -223,6 +225,13 @@ func (m *Merge) Events() []Event {
 	return slices.SortedStableFunc(slices.Values(m.events), func(a, b Event) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Agent, b.Agent))
 	})
+}
+
+// Gaps returns the gaps of all owners, in no order.
+func (m *Merge) Gaps() []Gap {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.gaps)
 }
 
 // Clocks returns the id of the clock that each agent's times were read from.

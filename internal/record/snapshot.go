@@ -9,6 +9,9 @@ const (
 	EventCalendarStep = "calendar-step" // a host's calendar was set; no figure is read from it
 )
 
+// EventFault is the kind of the event that tells of a fault that was done, and undone after Nanos. Its detail is plan.Fault.Detail.
+const EventFault = "fault"
+
 // Event is something that happened to one agent during a task.
 type Event struct {
 	At     int64  `json:"at"`              // nanoseconds since T0, when it began
@@ -48,14 +51,20 @@ const (
 	GapReceipt = "receipt" // no message was received
 )
 
-// Gap is a time in which one publisher or consumer saw nothing of a kind though it waited for it. What all of them have in common is the
-// cell's.
+// Gap is a time in which one publisher or consumer saw nothing of a kind. Where all of them have one, and one of them waits, is the cell's.
+// Times shorter than plan.Workload.LeastGap are not kept, but for the last of each.
 type Gap struct {
 	Kind  string `json:"kind"`
 	Owner int    `json:"owner"` // the publisher's number; of consumers: subscription·2²⁰ + number
-	From  int64  `json:"from"`  // ns since T0
-	To    int64  `json:"to"`
+	From  int64  `json:"from"`  // ns since T0: the last before it, or the begin of the load
+	To    int64  `json:"to"`    // the next, or, where it is Open, when the owner was closed
+	// Waited is since when the owner waited: a publisher has nothing to wait for while it has nothing in flight. To: it did not.
+	Waited int64 `json:"waited"`
+	Open   bool  `json:"open,omitempty"`
 }
+
+// ConsumerOwner is the Owner of the gaps of a consumer.
+func ConsumerOwner(subscription, consumer int) int { return subscription<<20 + consumer }
 
 // Part is what an engine has recorded since it was asked last. The Last times are not increments: they are the latest so far, 0 for none.
 type Part struct {
@@ -112,11 +121,16 @@ func (s Snapshot) Split() (first, second Snapshot, ok bool) {
 		b, p := (len(s.Bindings)+1)/2, len(s.Probes)/2
 		first.Bindings, second.Bindings = s.Bindings[:b:b], s.Bindings[b:]
 		first.Probes, second.Probes = s.Probes[:p:p], s.Probes[p:]
+		first.Host, first.Events, first.Clocks, first.Gaps, first.Final = HostSample{}, nil, nil, nil, false
+		return first, second, true
+	case len(s.Gaps) > 1:
+		g := len(s.Gaps) / 2
+		first.Gaps, second.Gaps = s.Gaps[:g:g], s.Gaps[g:]
 		first.Host, first.Events, first.Clocks, first.Final = HostSample{}, nil, nil, false
 		return first, second, true
 	default:
 		return s, Snapshot{}, false
 	}
-	first.Host, first.Events, first.Clocks, first.Probes, first.Bindings, first.Final = HostSample{}, nil, nil, nil, nil, false
+	first.Host, first.Events, first.Clocks, first.Probes, first.Bindings, first.Gaps, first.Final = HostSample{}, nil, nil, nil, nil, nil, false
 	return first, second, true
 }

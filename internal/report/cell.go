@@ -152,6 +152,10 @@ func (c *cell) absence(f *Field, absent []string, n *notes) {
 		f.Text = results.NABacklog
 		return
 	}
+	if len(absent) == 1 && strings.HasPrefix(absent[0], "< ") {
+		f.Text = absent[0] // below what is kept: nearly a number
+		return
+	}
 	f.Text = "–" // flags are doubts about a number, and there is none
 	for _, why := range absent {
 		f.Notes = append(f.Notes, n.add(explain(why))...)

@@ -88,6 +88,7 @@ func judgeOne(t plan.Task, m *record.Merge, f Facts) *judge {
 	j.failures()
 	j.bytesRates()
 	j.backlogs()
+	j.gaps()
 	j.hosts()
 	j.probes()
 	j.bindings()

@@ -71,8 +71,9 @@ func (j *judge) verdict() {
 func (j *judge) broken() []string {
 	p, l := j.task.Cell.Promises, j.out.Ledger
 	whole := !j.linkBroke() && !j.degraded()
+	kept := j.w.Publishers.Persistent || !slices.ContainsFunc(j.w.Faults, plan.Fault.Ends) // what is in memory alone ends with its process
 	var reasons []string
-	if p.ConfirmedKept && l.LostConfirmed > 0 {
+	if p.ConfirmedKept && l.LostConfirmed > 0 && kept {
 		reasons = append(reasons, fmt.Sprintf("broken promise: %s that the broker had confirmed %s lost", messages(l.LostConfirmed), was(l.LostConfirmed)))
 	}
 	if p.SentKept && l.Lost > 0 && whole {
@@ -93,13 +94,13 @@ func (j *judge) broken() []string {
 
 // linkBroke tells whether any link broke, whether it was opened again or never.
 func (j *judge) linkBroke() bool {
-	return j.m.Total(record.Reconnects) > 0 || slices.ContainsFunc(j.m.Events(), func(e record.Event) bool {
+	return j.m.Total(record.Reconnects) > 0 || slices.ContainsFunc(j.w.Faults, plan.Fault.BreaksLinks) || slices.ContainsFunc(j.m.Events(), func(e record.Event) bool {
 		return e.Kind == eventClosed || e.Kind == record.EventGap
 	})
 }
 
-// gaps is how many links broke, without those of one message only.
-func (j *judge) gaps() (n int64) {
+// brokenLinks is how many links broke, without those of one message only.
+func (j *judge) brokenLinks() (n int64) {
 	for _, e := range j.m.Events() {
 		if e.Kind == record.EventGap {
 			n++
@@ -121,6 +122,11 @@ func (j *judge) unknown() []string {
 	}
 	if j.f.Cancelled {
 		reasons = append(reasons, "the task was cancelled")
+	}
+	for _, f := range j.missed() {
+		if j.f.Failure == "" && !j.f.Cancelled {
+			reasons = append(reasons, fmt.Sprintf("the fault %s did not happen", f))
+		}
 	}
 	if len(reasons) == 0 && (j.counted(record.Sent) == 0 || j.span.sending <= 0) {
 		reasons = append(reasons, "nothing was sent in the measurement")
@@ -147,7 +153,7 @@ func (j *judge) remarks() {
 	if n := uint64(j.m.Total(record.Reconnects)); n > 0 {
 		j.warn("links broke and were opened again %d times; see the events", n)
 	}
-	if n := j.gaps() - j.m.Total(record.Reconnects); n > 0 {
+	if n := j.brokenLinks() - j.m.Total(record.Reconnects); n > 0 {
 		j.warn("links that broke and were not opened again: %d; see the events", n)
 	}
 	if l.Undrained > 0 && j.f.DrainCut {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -74,6 +76,21 @@ func (c *Conn) Local() bool { return c.local }
 
 // RTT measures the time to the control plane's server and back.
 func (c *Conn) RTT() (time.Duration, error) { return c.nc.RTT() }
+
+// LocalPort is the port of the control plane if that is on this host, else 0.
+func (c *Conn) LocalPort() int {
+	at, err := net.ResolveTCPAddr("tcp", c.nc.ConnectedAddr())
+	if err != nil || at.IP == nil {
+		return 0
+	}
+	if !at.IP.IsLoopback() {
+		own, _ := net.InterfaceAddrs()
+		if !slices.ContainsFunc(own, func(a net.Addr) bool { n, ok := a.(*net.IPNet); return ok && n.IP.Equal(at.IP) }) {
+			return 0
+		}
+	}
+	return at.Port
+}
 
 // store publishes a message and returns when it is stored. id makes it safe to try again while the control plane is away, which
 // store does until ctx ends.

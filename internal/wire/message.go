@@ -25,7 +25,9 @@ type Heartbeat struct {
 	Cores    int               `json:"cores"`
 	Busy     string            `json:"busy,omitempty"` // id of the task it works on
 	Leaving  bool              `json:"leaving,omitempty"`
-	Offset   *Offset           `json:"offset,omitempty"` // nil: not known yet
+	// Targets are what can be disturbed on its host, by name, with the kinds of faults.
+	Targets map[string][]string `json:"targets,omitempty"`
+	Offset  *Offset             `json:"offset,omitempty"` // nil: not known yet
 }
 
 // Offset is how far an agent's clock is from the reference: its own reading less Offset, give or take Bound, is the reference's.
@@ -138,6 +140,7 @@ type EndReason string
 const (
 	EndDone        EndReason = "done"        // every task has an outcome
 	EndNoAgents    EndReason = "no-agents"   // too few from the start: nothing was run
+	EndNoTarget    EndReason = "no-target"   // nobody may disturb what the faults name: nothing was run; Detail says more
 	EndInterrupted EndReason = "interrupted" // cancelled: the task in flight has no outcome
 	EndRefused     EndReason = "refused"     // the submission was not understood
 	EndFailed      EndReason = "failed"      // the control plane did not take what had to be stored; Detail says why

@@ -61,7 +61,7 @@ type Use struct {
 	Churn         bool // bindings are made and removed while messages flow
 	Keys          bool // messages have keys of a distribution
 	Nack          bool // consumers refuse a share of what they receive
-	Simulated     bool // latency, jitter or bandwidth between client and broker
+	Simulated     bool // latency, jitter, bandwidth or faults of connections between client and broker
 	PublisherNode Node
 	ConsumerNode  Node
 	QueueNode     Node

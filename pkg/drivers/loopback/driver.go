@@ -52,7 +52,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		Promises: drivers.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: o.Delay.fixed()},
 	}
 	if use.Simulated {
-		d.Unfit = append(d.Unfit, "loopback has no network to delay; its options delay and confirmDelay do that")
+		d.Unfit = append(d.Unfit, "loopback has no network to delay or to disturb; its options delay and confirmDelay do that")
 	}
 	d.Label = o.label()
 	return d

@@ -1,0 +1,207 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// How long a process may take to stop, and to be there again, and an isolating command to end.
+const (
+	stopLimit  = 30 * time.Second
+	startLimit = 25 * time.Second
+	look       = 10 * time.Millisecond
+)
+
+// disturb does a fault to a process of this host that the agent was told at its start it may disturb. Whatever becomes of the agent, a guard
+// undoes it.
+func (s *server) disturb(f plan.Fault) (what string, undo func() error, err error) {
+	i := slices.IndexFunc(s.cfg.Targets, func(x plan.Target) bool { return x.Name == f.Target })
+	if i < 0 || !slices.Contains(s.cfg.Targets[i].Kinds(), f.Kind) {
+		return "", nil, fmt.Errorf("this agent's --disturb file does not allow to %s %q", f.Kind, f.Target)
+	}
+	target := s.cfg.Targets[i]
+	if f.Kind == plan.FaultIsolate {
+		return isolate(target)
+	}
+	p, err := s.victim(target)
+	if err != nil {
+		return "", nil, err
+	}
+	what = "process " + strconv.Itoa(p.pid)
+	if f.Kind == plan.FaultPause {
+		undo, err = p.pause()
+	} else {
+		undo, err = p.end(f.Kind == plan.FaultKill)
+	}
+	return what, undo, err
+}
+
+// victim is the process of a target as it was found at a time.
+type victim struct {
+	target plan.Target
+	host   *host
+	pid    int
+	start  string // when it began: another may get the same pid
+	handle *os.Process
+}
+
+// victim finds the process, and refuses those whose end would be the agent's or the control plane's own.
+func (s *server) victim(target plan.Target) (*victim, error) {
+	v := &victim{target: target, host: &host{proc: s.cfg.Proc}}
+	v.pid, v.start = v.find()
+	if v.start == "" {
+		return nil, fmt.Errorf("find the process of target %q (%s): there is none on this host, or this agent may not see it", target.Name, words(target.Process))
+	}
+	if v.pid <= 1 || v.pid == os.Getpid() || v.host.above(v.pid) {
+		return nil, fmt.Errorf("target %q is process %d, which this agent itself lives in: not disturbed", target.Name, v.pid)
+	}
+	if port := s.conn.LocalPort(); port != 0 && v.host.listener(port) == v.pid {
+		return nil, fmt.Errorf("target %q is process %d, which serves the control plane: not disturbed", target.Name, v.pid)
+	}
+	handle, err := os.FindProcess(v.pid) // of this very process, even if its pid is used again
+	if err != nil {
+		return nil, fmt.Errorf("find process %d of target %q: %w", v.pid, target.Name, err)
+	}
+	v.handle = handle
+	if now, ok := v.host.usage(strconv.Itoa(v.pid)); !ok || now.start != v.start {
+		return nil, fmt.Errorf("process %d of target %q ended just now", v.pid, target.Name)
+	}
+	return v, nil
+}
+
+func (v *victim) find() (pid int, start string) {
+	if pid = v.host.find(v.target.Process); pid == 0 {
+		return 0, ""
+	}
+	u, _ := v.host.usage(strconv.Itoa(pid))
+	return pid, u.start
+}
+
+// above tells whether a process is an ancestor of this one.
+func (h *host) above(pid int) bool {
+	for p := os.Getppid(); p > 1; {
+		if p == pid {
+			return true
+		}
+		stat, err := os.ReadFile(h.proc + "/" + strconv.Itoa(p) + "/stat")
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if err != nil || len(fields) < 2 {
+			return false
+		}
+		p = int(number(fields[1]))
+	}
+	return false
+}
+
+func words(p plan.Process) string {
+	switch {
+	case p.PID != 0:
+		return fmt.Sprintf("pid %d", p.PID)
+	case p.Port != 0:
+		return fmt.Sprintf("listening on port %d", p.Port)
+	}
+	return fmt.Sprintf("with %q in its command line", p.Command)
+}
+
+// pause stops the process where it is, until undo.
+func (v *victim) pause() (undo func() error, err error) {
+	g, err := newGuard(0, []string{"/bin/sh", "-c", "kill -CONT " + strconv.Itoa(v.pid)})
+	if err != nil {
+		return nil, err
+	}
+	if err := v.handle.Signal(syscall.SIGSTOP); err != nil {
+		g.dismiss()
+		return nil, fmt.Errorf("pause process %d: %w", v.pid, err)
+	}
+	return func() error {
+		defer g.dismiss()
+		if err := v.handle.Signal(syscall.SIGCONT); err != nil {
+			return fmt.Errorf("let process %d go on: %w", v.pid, err)
+		}
+		return nil
+	}, nil
+}
+
+// end kills the process or has it stop in an orderly way; undo starts it again and returns when it is there.
+func (v *victim) end(kill bool) (undo func() error, err error) {
+	g, err := newGuard(v.pid, v.target.Start)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case kill:
+		err = v.handle.Signal(syscall.SIGKILL)
+	case len(v.target.Stop) > 0:
+		err = run(v.target.Stop, stopLimit)
+	default:
+		err = v.handle.Signal(syscall.SIGTERM)
+	}
+	if err != nil {
+		g.dismiss()
+		return nil, fmt.Errorf("end process %d: %w", v.pid, err)
+	}
+	return func() error {
+		ended := g.fire()
+		late := time.After(stopLimit + startLimit)
+		for {
+			if _, start := v.find(); start != "" && start != v.start {
+				return nil
+			}
+			select {
+			case err := <-ended:
+				if err != nil {
+					return fmt.Errorf("start target %q again: %s: %w; start it by hand", v.target.Name, strings.Join(v.target.Start, " "), err)
+				}
+				ended = nil // it has handed over to a server in the background
+			case <-late:
+				return fmt.Errorf("start target %q again: %s was run, and its process (%s) is not there", v.target.Name, strings.Join(v.target.Start, " "), words(v.target.Process))
+			case <-time.After(look):
+			}
+		}
+	}, nil
+}
+
+// isolate cuts the target off its network by the command that the agent was told, until undo.
+func isolate(target plan.Target) (what string, undo func() error, err error) {
+	g, err := newGuard(0, target.Heal)
+	if err != nil {
+		return "", nil, err
+	}
+	heal := func() error {
+		select {
+		case err := <-g.fire():
+			if err != nil {
+				return fmt.Errorf("heal target %q: %s: %w; do it by hand", target.Name, strings.Join(target.Heal, " "), err)
+			}
+			return nil
+		case <-time.After(startLimit):
+			return fmt.Errorf("heal target %q: %s did not end within %v", target.Name, strings.Join(target.Heal, " "), startLimit)
+		}
+	}
+	if err := run(target.Isolate, stopLimit); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("isolate target %q: %w", target.Name, err), heal())
+	}
+	return strings.Join(target.Isolate, " "), heal, nil
+}
+
+// run runs a command to its end.
+func run(argv []string, limit time.Duration) error {
+	c := exec.Command(argv[0], argv[1:]...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	c.WaitDelay = time.Second
+	stop := time.AfterFunc(limit, func() { _ = c.Process.Kill() })
+	defer stop.Stop()
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

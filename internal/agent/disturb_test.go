@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// sleeper is a process that can be disturbed.
+func sleeper(t *testing.T) *exec.Cmd {
+	t.Helper()
+	c := exec.Command("sleep", "1000")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	return c
+}
+
+// until waits until a process is in a state of proc(5), or is not any more.
+func until(t *testing.T, pid int, state string, is bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil {
+			t.Skipf("no /proc here: %v", err)
+		}
+		if strings.Contains(string(stat), ") "+state+" ") == is {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("process %d is %s, want state %s: %t", pid, stat, state, is)
+		}
+	}
+}
+
+func victimOf(t *testing.T, target plan.Target) *victim {
+	t.Helper()
+	h := &host{proc: "/proc"}
+	v := &victim{target: target, host: h}
+	if v.pid, v.start = v.find(); v.start == "" {
+		t.Fatalf("target %+v was not found", target)
+	}
+	var err error
+	if v.handle, err = os.FindProcess(v.pid); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestPauseIsUndone(t *testing.T) {
+	c := sleeper(t)
+	undo, err := victimOf(t, plan.Target{Process: plan.Process{PID: c.Process.Pid}}).pause()
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, c.Process.Pid, "T", true)
+	if err := undo(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, c.Process.Pid, "T", false)
+}
+
+// The pipe's end is all that a guard hears of an agent that was killed.
+func TestGuardUndoesWhatADeadAgentDid(t *testing.T) {
+	c := sleeper(t)
+	g, err := newGuard(0, []string{"/bin/sh", "-c", "kill -CONT " + strconv.Itoa(c.Process.Pid)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = exec.Command("kill", "-STOP", strconv.Itoa(c.Process.Pid)).Run()
+	until(t, c.Process.Pid, "T", true)
+	g.pipe.Close()
+	until(t, c.Process.Pid, "T", false)
+
+	mark := t.TempDir() + "/mark"
+	g, err = newGuard(0, []string{"touch", mark})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.dismiss()
+	if err := <-g.ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("a guard that was dismissed undid something")
+	}
+}
+
+func TestIsolateHealsAlsoWhenItFails(t *testing.T) {
+	mark := t.TempDir() + "/mark"
+	target := plan.Target{Name: "x", Isolate: []string{"touch", mark}, Heal: []string{"rm", mark}}
+	_, undo, err := isolate(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(mark); err != nil {
+		t.Error("not isolated")
+	}
+	if err := undo(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("not healed")
+	}
+	target.Isolate, target.Heal = []string{"false"}, []string{"touch", mark}
+	if _, _, err := isolate(target); err == nil {
+		t.Error("a command that fails isolated")
+	}
+	if _, err := os.Stat(mark); err != nil {
+		t.Error("not healed after a failure")
+	}
+}

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"math"
+	"time"
+
+	"lockstep/internal/record"
+)
+
+// wait notes the times in which one publisher saw no confirm, or one consumer no message, that are longer than ordinary. It belongs to
+// whoever owns the recorder. What it costs a message is one comparison.
+type wait struct {
+	kind  string
+	owner int
+	least int64 // ns; shorter times are not kept
+	last  int64 // ns since T0, when the last one came
+}
+
+func newWait(kind string, owner int, least time.Duration) wait {
+	return wait{kind: kind, owner: owner, least: int64(least), last: math.MinInt64 / 2}
+}
+
+// begin is when the load begins: before it nothing is waited for.
+func (w *wait) begin(at int64) { w.last = at }
+
+// over tells whether what comes now ends a time that is kept; note is called then, before came.
+func (w *wait) over(now int64) bool { return now-w.last > w.least }
+
+func (w *wait) came(now int64) { w.last = now }
+
+// note keeps the time since the last, of which this owner waited since a time.
+func (w *wait) note(r *record.Recorder, now, since int64) {
+	r.Gap(record.Gap{Kind: w.kind, Owner: w.owner, From: w.last, To: now, Waited: min(max(w.last, since), now)})
+}
+
+// end keeps the time since the last, however short, as one that did not end.
+func (w *wait) end(r *record.Recorder, now, since int64) {
+	now = max(now, w.last)
+	r.Gap(record.Gap{Kind: w.kind, Owner: w.owner, From: w.last, To: now, Waited: min(max(w.last, since), now), Open: true})
+	w.last = now
+}
+
+// lack notes that a message waits for its confirm in vain since a time: it failed, and what is next is behind that. Any goroutine.
+func (p *publisher) lack(since int64) {
+	if p.flight != nil {
+		p.lacking.CompareAndSwap(0, since|1) // 0 is none
+	}
+}
+
+// confirmedAt notes a confirm of a message that was sent at a time. It is the confirm side's.
+func (p *publisher) confirmedAt(now, send int64) {
+	if l := p.lacking.Load(); l != 0 {
+		p.lacking.Store(0)
+		send = min(send, l)
+	}
+	if p.confirmWait.over(now) {
+		p.confirmWait.note(p.confirms, now, send)
+	}
+	p.confirmWait.came(now)
+}
+
+// endWait keeps what this publisher still waited for at the end; links are closed, so that whatever was in flight has failed.
+func (p *publisher) endWait(now int64) {
+	if p.flight == nil {
+		return
+	}
+	since := now
+	if l := p.lacking.Load(); l != 0 {
+		since = l
+	}
+	p.confirmWait.end(p.confirms, now, since)
+}

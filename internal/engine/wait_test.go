@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
+)
+
+// longest is the longest kept gap of each owner of a kind that ended.
+func longest(m *record.Merge, kind string) map[int]record.Gap {
+	most := map[int]record.Gap{}
+	for _, g := range m.Gaps() {
+		if g.Kind == kind && !g.Open && g.To-g.From > most[g.Owner].To-most[g.Owner].From {
+			most[g.Owner] = g
+		}
+	}
+	return most
+}
+
+// A broker that stalls from 400 to 700 ms after the load began, which is 200 ms before the measurement.
+func TestStallIsAGapOfEveryOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Threads, w.Consumers.Threads, w.Publishers.Rate = 4, 4, 1000
+			w.Topology.Queues = 4
+		})
+		s.options = `{"stalls":[{"at":"400ms","for":"300ms"}]}`
+		m := s.play(t.Context())
+		const begin, end, spacing = 200e6, 500e6, 4e6 // ns since T0; of one publisher's messages
+		for _, kind := range []string{record.GapConfirm, record.GapReceipt} {
+			of := longest(m, kind)
+			if len(of) != 4 {
+				t.Errorf("%d owners have a gap of kind %s, want 4: %v", len(of), kind, of)
+			}
+			for owner, g := range of {
+				if g.From < begin-spacing-1 || g.From > begin || g.To != end || g.Waited > begin+spacing {
+					t.Errorf("%s %d: gap %+v, want from %v at most %v ms before, to %v", kind, owner, g, begin, spacing/1e6, end)
+				}
+			}
+		}
+		open := 0
+		for _, g := range m.Gaps() {
+			if !g.Open {
+				continue
+			}
+			open++
+			if g.Kind == record.GapConfirm && g.Waited != g.To {
+				t.Errorf("publisher %d still waited at the end: %+v", g.Owner, g)
+			}
+		}
+		if open != 8 {
+			t.Errorf("%d gaps are of the end, want one of each owner", open)
+		}
+	})
+}
+
+// A publisher without anything in flight does not wait; one whose link is gone does.
+func TestWhatAPublisherWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := 0.0
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Profile = []plan.Stage{{For: plan.Duration(300 * time.Millisecond), Rate: 1000},
+				{For: plan.Duration(300 * time.Millisecond), Rate: 0, To: &to}, {For: plan.Duration(400 * time.Millisecond), Rate: 1000}}
+		})
+		g := longest(s.play(t.Context()), record.GapConfirm)[0]
+		if g.From > 300e6 || g.To < 600e6 || g.Waited < 599e6 {
+			t.Errorf("gap of a publisher that has nothing to send: %+v, want one in which it does not wait", g)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode, w.Publishers.Rate = "confirm-each", 1000 })
+		refused := newGate(300 * time.Millisecond)
+		s.wrap = refused.wrap
+		s.during = func(name string) {
+			time.Sleep(200 * time.Millisecond)
+			refused.shut()
+			loopback.Cut(name)
+		}
+		g := longest(s.play(t.Context()), record.GapConfirm)[0]
+		if g.Waited > 202e6 || g.To < 499e6 || g.To > 1_000e6 {
+			t.Errorf("gap of a publisher without a link from 200 to 500 ms: %+v, want all of it waited", g)
+		}
+	})
+}
+
+// gate refuses new publishers for a while.
+type gate struct {
+	drivers.Session
+	lasts time.Duration
+	until time.Time
+	mu    sync.Mutex
+}
+
+func newGate(lasts time.Duration) *gate { return &gate{lasts: lasts} }
+
+func (g *gate) wrap(s drivers.Session) drivers.Session {
+	g.Session = s
+	return g
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.until = time.Now().Add(g.lasts)
+}
+
+func (g *gate) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Now().Before(g.until) {
+		return nil, drivers.ErrClosed
+	}
+	return g.Session.Publisher(ctx, spec)
+}
