@@ -53,7 +53,7 @@ func (t *task) fault(ctx context.Context, f plan.Fault) error {
 		return err
 	}
 	from := clock.Now()
-	_ = clock.Until(ctx, begin+(f.At+f.For).D().Nanoseconds()) // at the task's end it is undone all the same
+	_ = clock.Until(ctx, from+f.For.D().Nanoseconds()) // at the task's end it is undone all the same
 	err = undo()
 	e.Lasted(record.EventFault, f.Detail(what), from, clock.Now())
 	return err
