@@ -185,7 +185,8 @@ func TestWholeProgramAgainstStamps(t *testing.T) {
 			m := program(t, matrix("loopback", x.options+`&{name: `+string(name)+`}`,
 				`publishers: {rate: 1000, threads: 2, window: 10_000}, consumers: {batch: 1}, warmup: "1s", measure: "4s", drain: silence: "2s"`), nil)
 			check(t, row{truth: x.truth, value: "sent", want: float64(len(s.messages)), got: m.number(t, "sent"), unit: plan.Count})
-			m.stamped(t, x.truth, s.measured(measure), 0)
+			messages := s.measured(measure)
+			m.stamped(t, x.truth, messages, apart(messages))
 		})
 	}
 }
