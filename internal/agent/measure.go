@@ -84,6 +84,7 @@ func (t *task) drain(ctx context.Context) error {
 func (t *task) report(ctx context.Context, e *engine.Engine) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
+	told := t.told
 	began := time.NewTimer(time.Duration(t.beginning() - clock.Now()))
 	defer began.Stop()
 	draining, why := t.draining, regular
@@ -95,6 +96,13 @@ func (t *task) report(ctx context.Context, e *engine.Engine) {
 		case <-began.C:
 			err = t.snapshotSoon(ctx, e, epoch)
 			tick.Reset(reportEvery)
+		case <-told:
+			told = nil
+			t.sending.Lock()
+			t.counting = false // they were of the load
+			t.sending.Unlock()
+			began.Reset(time.Duration(t.beginning() + t.measurement().Nanoseconds() - clock.Now()))
+			continue
 		case <-draining:
 			draining, why = nil, news
 			t.setPhase(plan.PhaseDrain)
@@ -143,7 +151,7 @@ func (t *task) take(e *engine.Engine, why occasion) {
 	if begin != 0 {
 		at = clock.Now() - begin
 	}
-	figures := t.figuresDue(why, at)
+	figures := t.figuresDue(why, at-t.measurement().Nanoseconds())
 	if figures {
 		t.observe()
 	}
@@ -157,6 +165,7 @@ func (t *task) take(e *engine.Engine, why occasion) {
 		LastReceipt: part.LastReceipt, Skew: part.Skew, Clocks: t.correction.take()}
 	if begin != 0 {
 		s.At = clock.Now() - begin
+		s.Begin = t.measurement().Nanoseconds()
 		s.Epoch = time.Now().Add(-time.Duration(s.At))
 		s.Probes = t.takeProbed()
 	}
@@ -171,8 +180,8 @@ func (t *task) take(e *engine.Engine, why occasion) {
 	t.unsent = append(t.unsent, s)
 }
 
-// figuresDue tells whether figures of the host are read at a time of the measurement. Each is of the time since the last, so one at the
-// beginning, however short, and one at the end keep out what is not of the measurement.
+// figuresDue tells whether figures of the host are read at a time of the measurement; of the load, while it is not known when that begins.
+// Each is of the time since the last, so one at the beginning, however short, and one at the end keep out what is not of the measurement.
 func (t *task) figuresDue(why occasion, at int64) bool {
 	since := time.Since(t.taken)
 	switch why {
@@ -233,20 +242,4 @@ func (t *task) setPhase(p plan.Phase) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.phase = p
-}
-
-// currentPhase is where this agent is; between start and stop the clock tells.
-func (t *task) currentPhase() plan.Phase {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := clock.Now()
-	switch {
-	case t.phase != plan.PhaseReady || t.begin == 0 || now < t.begin-t.work.Warmup.D().Nanoseconds():
-		return t.phase
-	case now < t.begin:
-		return plan.PhaseWarmup
-	case now < t.begin+t.work.Measure.D().Nanoseconds():
-		return plan.PhaseMeasure
-	}
-	return plan.PhaseDrain
 }

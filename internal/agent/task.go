@@ -34,6 +34,7 @@ type task struct {
 	log      *slog.Logger
 	host     *host
 	releases chan wire.Release
+	told     chan struct{} // closed when the controller has said when the measurement begins (warmup "auto")
 	draining chan struct{} // closed when the controller says so
 	drained  chan error    // nil when the first snapshot after that is stored, and all before it
 
@@ -45,7 +46,8 @@ type task struct {
 	session   drivers.Session
 	engine    *engine.Engine
 	early     []record.Event // reported before there was an engine
-	begin     int64          // clock.Now() when the measurement begins; 0: not known yet
+	begin     int64          // clock.Now() at T0; 0: not known yet
+	cut       int64          // ns from T0 to the measurement, where that is found out while the load runs; 0: not found out
 	skewed    time.Duration
 	base      int64  // ns, what the agreed start takes this clock to be ahead of the reference
 	reference string // id of the clock that all agents of the task compare theirs with
@@ -72,6 +74,7 @@ type task struct {
 func newTask(s *server, a wire.Assignment) *task {
 	t := &task{server: s, a: a, work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
 		host: newHost(s.cfg.Proc, a.Task.Cell.Broker.Process), releases: make(chan wire.Release, 16),
+		told:     make(chan struct{}),
 		draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now(),
 		observed: clock.Now()}
 	if t.work.DisturbsConnections() {
@@ -153,6 +156,9 @@ func (t *task) listen(ctx context.Context, stop context.CancelCauseFunc) {
 		switch r.Step {
 		case wire.StepFinish:
 			defer stop(errFinish)
+		case wire.StepMeasure:
+			t.setMeasurement(ctx, r)
+			return true
 		case wire.StepDrain:
 			select {
 			case <-t.draining:
@@ -241,6 +247,9 @@ func (t *task) arrive(ctx context.Context, step wire.Step, failure error) {
 	}
 	if step == wire.StepOpen && failure == nil && t.a.Index == 0 {
 		a.Subject = t.subject(ctx)
+	}
+	if step == wire.StepMeasure {
+		a.Begin = t.measurement().Nanoseconds()
 	}
 	if step == wire.StepStart && failure == nil {
 		a.Skew = plan.Duration(t.skew())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/results"
@@ -31,7 +32,10 @@ type conduct struct {
 	byName map[string]*part
 	merge  *record.Merge
 	facts  results.Facts
-	origin int64 // the controller's clock.Now() when the measurement begins; 0: not agreed yet
+	zero   int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
+	origin int64 // the same when the measurement begins: zero, as long as that is to be found out
+
+	measuring bool // it is known when the measurement begins
 
 	// The controller's clock.Now() of the last that is known of; 0: nothing is.
 	moved     int64 // of a message sent or received
@@ -43,6 +47,7 @@ type part struct {
 	plan.AgentPart
 	agent   wire.Agent
 	at      map[wire.Step]bool // steps it arrived at
+	begin   int64              // what it set for the beginning of the measurement, ns since T0
 	failed  bool
 	arrival wire.Arrival // the last one
 	dropped bool         // lost, or not answering any more: nobody waits for it
@@ -92,6 +97,7 @@ func (c *conduct) conduct(ctx context.Context) results.Facts {
 	for _, p := range c.parts {
 		c.facts.Agents = append(c.facts.Agents, p.AgentPart)
 	}
+	c.facts.SinceT0(results.Cut(c.work, c.merge))
 	return c.facts
 }
 
@@ -114,8 +120,16 @@ func (c *conduct) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limit := ahead + c.work.Warmup.D() + c.work.Measure.D() + c.work.Drain.Most.D() + stepMargin
-	if err := c.step(ctx, start, limit); err != nil {
+	if err := c.release(ctx, start); err != nil {
+		return err
+	}
+	if c.work.Steady.Auto {
+		if err := c.warmUp(ctx); err != nil {
+			return err
+		}
+	}
+	limit := ahead + c.work.LongestWarmup() + c.work.Measure.D() + c.work.Drain.Most.D() + stepMargin
+	if err := c.await(ctx, wire.StepStart, limit); err != nil {
 		return err
 	}
 	if !c.consumes() {
@@ -241,6 +255,9 @@ func (c *conduct) arrived(p *part, a wire.Arrival) {
 	if a.Phase != "" {
 		p.Phase = a.Phase
 	}
+	if a.Step == wire.StepMeasure {
+		p.begin = a.Begin
+	}
 	if a.Step == wire.StepStart {
 		p.Skew = a.Skew
 	}
@@ -287,7 +304,7 @@ func (c *conduct) phase(p *part) plan.Phase {
 		return p.Phase
 	case now < -c.work.Warmup.D().Nanoseconds():
 		return plan.PhaseReady
-	case now < 0:
+	case now < 0 || !c.measuring:
 		return plan.PhaseWarmup
 	case now < c.work.Measure.D().Nanoseconds() && !p.at[wire.StepStart]:
 		return plan.PhaseMeasure
@@ -295,8 +312,11 @@ func (c *conduct) phase(p *part) plan.Phase {
 	return plan.PhaseDrain
 }
 
-// remark adds an event of the controller's own.
+// remark adds an event of the controller's own, at a time since T0.
 func (c *conduct) remark(agent, kind, detail string) {
-	now, _ := c.now()
-	c.facts.Events = append(c.facts.Events, plan.Event{At: plan.Duration(now), Agent: agent, Kind: kind, Detail: detail})
+	at := plan.Duration(0)
+	if c.zero != 0 {
+		at = plan.Duration(clock.Now() - c.zero)
+	}
+	c.facts.Events = append(c.facts.Events, plan.Event{At: at, Agent: agent, Kind: kind, Detail: detail})
 }

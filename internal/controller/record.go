@@ -44,7 +44,7 @@ const (
 // Rates are what goes on at the moment, in messages a second over all agents: good for a progress line, not for a record.
 type Rates struct {
 	Send, Receive float64
-	Since         time.Duration // the measurement began; negative in warm-up
+	Since         time.Duration // the measurement began; negative in warm-up, -1 while it is not known when it will
 }
 
 // Record copies a run's record from the control plane to its directory below root, from the beginning of the run to its end, which it
@@ -174,6 +174,9 @@ func (f *follower) snapshot(ref wire.Ref, s record.Snapshot) error {
 	f.points.Snapshot(s)
 	if rates, due := f.meter.add(s, time.Now()); due {
 		p := f.current
+		if s.Begin == 0 && p.Task.Cell.Workload.Steady.Auto {
+			rates.Since = -1
+		}
 		p.Kind, p.At, p.Rates = LiveRates, time.Now(), rates
 		f.watch(p)
 	}
@@ -221,7 +224,7 @@ func (m *meter) add(s record.Snapshot, now time.Time) (Rates, bool) {
 	if elapsed < time.Second {
 		return Rates{}, false
 	}
-	r := Rates{Send: float64(m.sent) / elapsed.Seconds(), Receive: float64(m.received) / elapsed.Seconds(), Since: time.Duration(s.At)}
+	r := Rates{Send: float64(m.sent) / elapsed.Seconds(), Receive: float64(m.received) / elapsed.Seconds(), Since: time.Duration(s.At - s.Begin)}
 	m.sent, m.received, m.last = 0, 0, now
 	return r, true
 }

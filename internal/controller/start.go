@@ -59,7 +59,8 @@ func (c *conduct) start() (r wire.Release, ahead time.Duration, err error) {
 	for id, o := range best {
 		r.Start[id] = begin + o.Add
 	}
-	c.origin = begin + c.work.Warmup.D().Nanoseconds()
+	c.zero = begin + c.work.Warmup.D().Nanoseconds()
+	c.origin, c.measuring = c.zero, !c.work.Steady.Auto
 	return r, ahead, nil
 }
 

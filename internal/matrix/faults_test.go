@@ -108,6 +108,8 @@ func TestCombinationFaults(t *testing.T) {
 		// Consumer i of a subscription reads queue i modulo queues.
 		`axes: {broker: ["b"], queues: [2, 4, 8], threads: [2]}, cell: {axis: _, topology: queues: axis.queues, consumers: nodes: 2}`,
 		`cell: {broker: "b", topology: queues: 3}`,
+		`cell: {broker: "b", warmup: "auto", steady: {least: "2m"}, publishers: {count: 5, presence: from: "1s"}}`,
+		`cell: {broker: "b", warmup: "auto", publishers: profile: [{for: "1s", rate: 0}, {for: "1s", rate: 9}]}`,
 		`cell: {broker: "b", measure: "4s", publishers: {count: 5, presence: from: "1s"}, message: {size: [{least: 300, most: 200}, {least: 100}],
 	payload: {kind: "file", file: "x.json", repeat: 0.1}, keys: skew: 1}, consumers: {ack: "automatic", prefetch: 0, nack: 0.5, process: {least: "2s", most: "1s"},
 	presence: {from: "5s", to: "3s", stay: "2s"}}}`,

@@ -19,6 +19,7 @@ func misshapen(w plan.Workload) []problem {
 		}
 	}
 	p, c := w.Publishers, w.Consumers
+	neverSteady(report, w)
 	misshapenMessage(report, w.Message)
 	if c.Nodes > 0 {
 		misshapenConsumers(report, c, w.Drain.Silence)

@@ -7,10 +7,29 @@ const Protocol = 1
 
 // Estimate is how long a task takes if nothing goes wrong: its own phases, and about 300 ms around them.
 func Estimate(w Workload) time.Duration {
-	return w.Warmup.D() + w.Measure.D() + 300*time.Millisecond
+	warmup := w.Warmup.D()
+	if w.Steady.Auto { // about as long as it takes a load to be seen steady that is so from the start
+		warmup = min(max(w.Steady.Least.D(), leastWatch), w.Steady.Most.D()) + MeasureAhead
+	}
+	return warmup + w.Measure.D() + 300*time.Millisecond
 }
 
 // Limit is when a task is given up, whatever happens: every deadline of its phases one after the other, and a margin.
 func Limit(w Workload) time.Duration {
-	return 4*w.Connect.D() + w.Warmup.D() + w.Measure.D() + w.Drain.Most.D() + 30*time.Second
+	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + w.Drain.Most.D() + 30*time.Second
+}
+
+// MeasureAhead is how far ahead the measurement begins when it is told while the load runs, rounded up to a second of it: all agents have to
+// hear of it before.
+const MeasureAhead = 2 * time.Second
+
+// leastWatch is how long a load that is steady from the start is watched at least.
+const leastWatch = 6 * time.Second
+
+// LongestWarmup is how long the load runs at most before the measurement.
+func (w Workload) LongestWarmup() time.Duration {
+	if w.Steady.Auto {
+		return w.Warmup.D() + w.Steady.Most.D() + MeasureAhead + time.Second
+	}
+	return w.Warmup.D()
 }

@@ -87,6 +87,7 @@ func Values() []ValueInfo {
 		ValueInfo{"recovery.confirm", "To first confirm", Seconds, "from the end of a fault to the next confirm, the longest where there are several faults; \"<\": shorter than what is kept"},
 		ValueInfo{"recovery.receipt", "To first receipt", Seconds, "from the end of a fault to the next receipt, the longest where there are several faults; \"<\": shorter than what is kept"},
 		ValueInfo{"connection.blocked", "Conn. blocked", Seconds, "time that the broker held connections back (connection.blocked), summed over publishers' connections"},
+		ValueInfo{"warmup.cut", "Warm-up", Seconds, "how long the load ran before the measurement; with warmup \"auto\", until it was found to be steady"},
 		ValueInfo{"agent.cpu", "Agent CPU", Cores, "of the busiest agent process, mean of the measurement"},
 		ValueInfo{"agent.rss", "Agent RSS", Bytes, "of the largest agent process, greatest of the measurement"},
 		ValueInfo{"agent.spin", "Agent spin", Cores, "of the agent's CPU, what pacing spends polling the clock where sleeping cannot hold the rate; of the agent process that spins most, at most"},

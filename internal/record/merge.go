@@ -28,6 +28,7 @@ type Merge struct {
 	skews                              map[string]time.Duration
 	lastSend, lastConfirm, lastReceipt int64
 	epoch                              time.Time
+	begin, base                        int64 // see Begin and Rebase; what holds a time is in Rebase too
 }
 
 type increment struct {
@@ -51,6 +52,10 @@ func (m *Merge) Add(s Snapshot) bool {
 		return false
 	}
 	m.seen[i] = struct{}{}
+	m.begin = max(m.begin, s.Begin)
+	if m.base != 0 {
+		s = s.shifted(m.base)
+	}
 	for i := range s.Windows {
 		m.addWindow(&s.Windows[i])
 	}

@@ -19,9 +19,12 @@ type Facts struct {
 	Events    []plan.Event   // the controller's own; the agents' come from their records
 	DrainCut  bool           // the drain was ended by its limit, not by silence
 	Failure   string         // why the task failed; empty if it did not
+	NotSteady string         // what still moved when the measurement began (warmup: "auto"); empty if nothing did
 	Cancelled bool
 	Started   time.Time
 	Ended     time.Time
+
+	cut time.Duration // see Cut
 }
 
 // Kinds of the events by which an outcome keeps the facts that it was judged from.
@@ -29,11 +32,19 @@ const (
 	eventFailed    = "task-failed"
 	eventCancelled = "task-cancelled"
 	eventDrainCut  = "drain-cut"
+	eventNotSteady = "not-steady"
 	eventCores     = "host-cores"
 )
 
 // eventClosed is the kind of an agent's event by which the engine tells that a link broke.
 const eventClosed = "closed"
+
+// SinceT0 makes the times of events, which count from T0, count from the measurement, which began at cut.
+func (f *Facts) SinceT0(cut time.Duration) {
+	for i := range f.Events {
+		f.Events[i].At -= plan.Duration(cut)
+	}
+}
 
 // FactsOf recovers the facts that an outcome was judged from, given the record that it was judged from too, so that it can be judged again
 // from what is kept alone.
@@ -56,6 +67,8 @@ func FactsOf(o plan.Outcome, m *record.Merge) Facts {
 			f.Failure = e.Detail
 		case e.Kind == eventCancelled:
 			f.Cancelled = true
+		case e.Kind == eventNotSteady:
+			f.NotSteady = e.Detail
 		case e.Kind == eventDrainCut:
 			f.DrainCut = true
 		case agents[e] > 0:
@@ -82,6 +95,9 @@ func allEvents(m *record.Merge, f Facts) []plan.Event {
 		events = append(events, plan.Event{Agent: agent, Kind: eventCores, Detail: strconv.Itoa(f.Cores[agent])})
 	}
 	end := plan.Duration(max(m.LastSend(), m.LastConfirm(), m.LastReceipt()))
+	if f.NotSteady != "" {
+		events = append(events, plan.Event{Kind: eventNotSteady, Detail: f.NotSteady})
+	}
 	if f.DrainCut {
 		events = append(events, plan.Event{At: end, Kind: eventDrainCut, Detail: "the drain reached its limit"})
 	}

@@ -57,8 +57,11 @@ type judge struct {
 	windows []record.Window  // by count: read once
 }
 
-// Judge tells what came of a task: values, account, flags, verdict. It is pure: the same record and facts give the same outcome.
+// Judge tells what came of a task: values, account, flags, verdict. The same record and facts give the same outcome. A record whose
+// measurement did not begin at T0 is rebased to where it did.
 func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
+	f.cut = Cut(t.Cell.Workload, m)
+	m.Rebase(f.cut)
 	if len(t.Cell.Workload.Groups) > 0 {
 		return judgeGroups(t, m, f)
 	}
@@ -94,6 +97,7 @@ func judgeOne(t plan.Task, m *record.Merge, f Facts) *judge {
 	j.bindings()
 	j.clocks()
 	j.starts()
+	j.warmup()
 	j.doubts()
 	j.verdict()
 	return j

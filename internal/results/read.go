@@ -79,7 +79,7 @@ func (r *Run) outcome(task string) (plan.Outcome, error) {
 	return o, nil
 }
 
-// Record reads the merged record of a task. What is cut off or damaged is left out, and said in Warnings. A task that has none gives an empty record.
+// Record reads the merged record of a task; its times count from the measurement. What is cut off or damaged is left out, and said in Warnings. A task that has none gives an empty record.
 func (r *Run) Record(task string) (*record.Merge, error) {
 	m := record.NewMerge()
 	path := filepath.Join(tasksDir, task, snapshotFile)
@@ -92,6 +92,7 @@ func (r *Run) Record(task string) (*record.Merge, error) {
 	}
 	defer file.Close()
 	warnings, err := readSnapshots(file, m)
+	m.Rebase(Cut(r.workload(task), m))
 	if err != nil {
 		return nil, fmt.Errorf("read record of task %s: %w", task, err)
 	}
@@ -128,6 +129,16 @@ func readSnapshots(from io.Reader, m *record.Merge) (warnings []string, err erro
 			return warnings, nil
 		}
 	}
+}
+
+// workload is that of a task; of one that the plan does not have, nothing.
+func (r *Run) workload(task string) plan.Workload {
+	for _, t := range r.plan.Tasks() {
+		if t.ID == task {
+			return t.Cell.Workload
+		}
+	}
+	return plan.Workload{}
 }
 
 // Rejudge judges a task again from its record and the facts in its outcome; nothing is written. For an undamaged record the result is

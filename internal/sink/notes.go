@@ -93,6 +93,7 @@ func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 	}
 	points = append(points, t.rest()...)
 	for _, e := range o.Events {
+		e.At += o.Cut // they count from the measurement, and all else from T0
 		switch {
 		case e.Kind == coresEvent:
 		case t.events[e] > 0:

@@ -44,6 +44,7 @@ type task struct {
 	plan.Task
 	tags    map[string]string
 	measure time.Duration
+	begin   time.Duration // of the measurement, since T0; below 0: to be found out while the load runs (warmup "auto")
 	confirm bool
 	roles   map[string]role
 	groups  map[string]plan.Task // of the agents, where the cell has groups
@@ -90,7 +91,10 @@ func (s *Stream) newTask(b Start) *task {
 	t := &task{Task: b.Task, measure: w.Measure.D(), confirm: confirmed(w), started: b.At,
 		roles: roles(b), groups: groups(b), seen: map[increment]struct{}{}, at: map[string]time.Duration{}, parts: map[string]*sequence{},
 		events: map[plan.Event]int{}, taken: map[eventPlace]struct{}{}}
-	t.total = newSequence(t.filling())
+	if w.Steady.Auto {
+		t.begin = -1
+	}
+	t.total = newSequence(t.filling(), t.begin)
 	c := b.Task.Cell
 	t.tags = with(s.tags(), "cell", c.ID, "repetition", strconv.Itoa(b.Task.Repetition), "try", strconv.Itoa(max(b.Try, 1)),
 		"broker", c.Broker.Name, "driver", c.Broker.Driver, "mode", modeOf(w))
@@ -174,10 +178,13 @@ func (s *Stream) Snapshot(x record.Snapshot) []Point {
 	if t.origin.IsZero() {
 		t.origin = x.Epoch // of the first that knows it, for all: agents' calendars differ, and theirs is read anew each time
 	}
+	if x.Begin > 0 {
+		t.begins(time.Duration(x.Begin))
+	}
 	points := t.notes(x)
 	part := t.parts[x.Agent]
 	if part == nil {
-		part = newSequence(t.filling())
+		part = newSequence(t.filling(), t.begin)
 		t.parts[x.Agent] = part
 	}
 	for j := range x.Windows {
@@ -195,6 +202,14 @@ func (s *Stream) Snapshot(x record.Snapshot) []Point {
 	points = append(points, t.totals(t.total.take(all-settle))...)
 	t.total.forget(all)
 	return points
+}
+
+// begins notes when the measurement begins. What was written before is warm-up: that is told while it lies ahead.
+func (t *task) begins(at time.Duration) {
+	t.begin, t.total.begin = at, at
+	for _, part := range t.parts {
+		part.begin = at
+	}
 }
 
 // atAll is the time up to which everybody has reported, except who has been silent for long.
@@ -235,7 +250,7 @@ func (t *task) totals(due []*window) []Point {
 func (t *task) seconds(measurement string, tags map[string]string, r role, confirm bool, due []*window) []Point {
 	points := make([]Point, 0, len(due))
 	for _, w := range due {
-		points = append(points, Point{measurement, with(tags, "phase", string(phase(w, t.measure)), "measured", strconv.FormatBool(w.Measured)),
+		points = append(points, Point{measurement, with(tags, "phase", string(phase(w, t.begin, t.measure)), "measured", strconv.FormatBool(w.Measured)),
 			fieldsOf(w, r, confirm), t.time(w.Start)})
 	}
 	return points

@@ -23,6 +23,7 @@ const (
 // sequence is the windows of one agent, or of all of a task's agents together.
 type sequence struct {
 	measure time.Duration // 0: the end of the measurement is not known; seconds without events are not filled in
+	begin   time.Duration // of the measurement, since T0; below 0: not known yet
 	windows map[windowKey]*window
 	changed map[windowKey]struct{}
 	written []*window // whose distributions are still kept, in the order first written
@@ -42,8 +43,8 @@ type window struct {
 
 func (w *window) end() time.Duration { return time.Duration(w.Start + w.Length) }
 
-func newSequence(measure time.Duration) *sequence {
-	return &sequence{measure: measure, windows: map[windowKey]*window{}, changed: map[windowKey]struct{}{}}
+func newSequence(measure, begin time.Duration) *sequence {
+	return &sequence{measure: measure, begin: begin, windows: map[windowKey]*window{}, changed: map[windowKey]struct{}{}}
 }
 
 // add adds what o holds of its second; o stays as it is.
@@ -129,13 +130,13 @@ func (q *sequence) forget(at time.Duration) {
 
 // fill makes the seconds of the measurement that are over by limit.
 func (q *sequence) fill(limit time.Duration) {
-	for {
-		start := time.Duration(q.filled) * time.Second
-		length := min(time.Second, q.measure-start)
+	for q.begin >= 0 {
+		since := time.Duration(q.filled) * time.Second
+		start, length := q.begin+since, min(time.Second, q.measure-since)
 		if length <= 0 || start+length > limit {
 			return
 		}
-		k := windowKey{q.filled, true}
+		k := windowKey{int(q.begin/time.Second) + q.filled, true}
 		if q.windows[k] == nil {
 			q.at(k, int64(start), int64(length))
 		}
@@ -145,11 +146,11 @@ func (q *sequence) fill(limit time.Duration) {
 
 // phase is where a second lies. With a count of messages the measurement ends with the last of them, which is only known later: the drain
 // is then not told apart before the limit.
-func phase(w *window, measure time.Duration) plan.Phase {
-	switch {
-	case w.Index < 0:
+func phase(w *window, begin, measure time.Duration) plan.Phase {
+	switch start := time.Duration(w.Start); {
+	case w.Index < 0, begin < 0, start < begin:
 		return plan.PhaseWarmup
-	case time.Duration(w.Start) < measure:
+	case start < begin+measure:
 		return plan.PhaseMeasure
 	}
 	return plan.PhaseDrain

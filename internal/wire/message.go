@@ -63,6 +63,7 @@ const (
 	StepConsumers  Step = "consumers"  // this agent's consumers are connected
 	StepPublishers Step = "publishers" // this agent's publishers are connected: ready
 	StepStart      Step = "start"      // released with the start time; arrives when its publishers have stopped
+	StepMeasure    Step = "measure"    // warmup "auto": released while the load runs, with the beginning of the measurement; arrives when it is set
 	StepDrain      Step = "drain"      // released when all publishers have stopped: snapshots come often; arrives with the first
 	StepFinish     Step = "finish"     // everything closed, last snapshot stored; releasing to it ends any step early
 	StepTeardown   Step = "teardown"   // the named agent has removed the topology
@@ -73,6 +74,7 @@ const (
 type Release struct {
 	Step   Step             `json:"step"`
 	Start  map[string]int64 `json:"start,omitempty"`  // StepStart: begin of warm-up, by id of the clock that reads it, ns
+	Begin  int64            `json:"begin,omitempty"`  // StepMeasure: when the measurement begins, ns since T0
 	Clock  string           `json:"clock,omitempty"`  // StepStart: id of the clock that all compare theirs with; Start names it
 	Agent  string           `json:"agent,omitempty"`  // StepTeardown: who does it
 	Reason string           `json:"reason,omitempty"` // StepFinish: why the task is given up; empty: it is complete
@@ -91,7 +93,8 @@ type Arrival struct {
 	Now     int64         `json:"now,omitempty"`  // the agent's clock when it sent this, ns
 	Wall    int64         `json:"wall,omitempty"` // the same instant by the host's calendar, Unix ns
 	Offset  *Offset       `json:"offset,omitempty"`
-	Skew    plan.Duration `json:"skew,omitempty"` // StepStart: actual minus agreed start, by the agent's clock
+	Begin   int64         `json:"begin,omitempty"` // StepMeasure: what was set
+	Skew    plan.Duration `json:"skew,omitempty"`  // StepStart: actual minus agreed start, by the agent's clock
 	Subject *plan.Subject `json:"subject,omitempty"`
 }
 

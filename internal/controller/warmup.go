@@ -1,0 +1,89 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+const (
+	lookEvery = time.Second
+	// mostLag is the most that is waited for seconds of publishers that send rarely: they hand a second over with a message of a later one.
+	mostLag = 5 * time.Second
+)
+
+// warmUp waits until the load is steady on all agents together, or for the most that may take, and has the measurement begin then: at one
+// second of the load, named while it still lies ahead, that every agent confirms.
+func (c *conduct) warmUp(ctx context.Context) error {
+	least, most := c.work.Steady.Least.D(), c.work.Steady.Most.D()
+	var found results.Steadiness
+	for next := least; ; next += lookEvery {
+		if err := c.listenUntil(ctx, c.zero+min(next, most).Nanoseconds()); err != nil {
+			return err
+		}
+		if found = c.look(); found.Steady || next >= most {
+			break
+		}
+	}
+	if !found.Steady {
+		c.facts.NotSteady = found.Why
+	}
+	return c.beginMeasurement(ctx)
+}
+
+// listenUntil takes what agents send until a reading of this clock.
+func (c *conduct) listenUntil(ctx context.Context, at int64) error {
+	for now := clock.Now(); now < at; now = clock.Now() {
+		if err := c.someEntry(ctx, time.Duration(at-now)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look tells whether the load is steady, from the seconds of it that every agent has told all of.
+func (c *conduct) look() results.Steadiness {
+	heard := c.merge.Heard()
+	known, publishers := time.Duration(1<<62), 0
+	for _, p := range c.parts {
+		known = min(known, time.Duration(heard[p.Agent]))
+	}
+	confirmed := false
+	for _, t := range c.groups {
+		w := t.Cell.Workload
+		publishers += w.Publishers.Nodes * w.Publishers.Threads
+		confirmed = confirmed || results.Confirmed(w.Publishers.Mode)
+	}
+	seconds := results.Course(c.merge, confirmed, known)
+	sent := 0.0
+	for _, s := range seconds[len(seconds)/2:] {
+		sent += s.Sent
+	}
+	if rate := sent / float64(max(1, len(seconds)-len(seconds)/2)); rate > 0 {
+		gap := time.Duration(float64(publishers) / rate * 1e9)
+		known -= min(3*gap, mostLag)
+	}
+	return results.Settled(seconds[:max(0, min(len(seconds), int(known/time.Second)))], confirmed, c.consumes())
+}
+
+// beginMeasurement names the second at which the measurement begins. An agent that hears of it too late fails the task: its messages
+// would be missing in silence.
+func (c *conduct) beginMeasurement(ctx context.Context) error {
+	at := time.Duration(clock.Now()-c.zero) + plan.MeasureAhead
+	at = (at + time.Second - 1).Truncate(time.Second)
+	if err := c.step(ctx, wire.Release{Step: wire.StepMeasure, Begin: at.Nanoseconds()}, stepMargin); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(c.parts, func(p *part) bool { return !p.dropped && p.begin != at.Nanoseconds() }); i >= 0 {
+		return &failure{fmt.Sprintf("agent %s set the beginning of the measurement to %v of the load, not to %v", c.parts[i].Agent, time.Duration(c.parts[i].begin), at)}
+	}
+	c.origin = c.zero + at.Nanoseconds()
+	c.measuring = true
+	return nil
+}

@@ -1,0 +1,137 @@
+package controller_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// auto is a cell whose warm-up ends when its load is steady, on a broker that takes slow to get up to speed (see loopback's slowStart).
+func auto(slow string) func(*plan.Cell) {
+	return func(c *plan.Cell) {
+		w := &c.Workload
+		w.Publishers.Count, w.Publishers.Mode, w.Publishers.Rate = 0, "confirm-window", 1000
+		w.Measure = plan.Duration(1500 * time.Millisecond)
+		w.Steady = plan.Steady{Auto: true, Least: plan.Duration(time.Second), Most: plan.Duration(25 * time.Second)}
+		var options map[string]any
+		_ = json.Unmarshal(c.Broker.Options, &options)
+		options["confirmDelay"] = "20ms"
+		if slow != "" {
+			options["slowStart"] = map[string]any{"for": slow, "extra": "200ms"}
+		}
+		c.Broker.Options, _ = json.Marshal(options)
+	}
+}
+
+// The measurement begins after the load has become steady, on all agents at one second of it; what came before is cut, and the record says
+// so by itself.
+func TestWarmupEndsWhenSteady(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	live := map[bool]int{}
+	run := aRun(auto("4s"))
+	w := l.run(run, nil, func(p controller.Progress) {
+		if p.Kind == controller.LiveRates {
+			live[p.Rates.Since < 0]++
+		}
+	})
+	if len(w.outcomes()) != 1 {
+		t.Fatalf("the run ended with %+v", w.end)
+	}
+	o := w.outcomes()[0]
+	if o.Verdict != plan.Valid {
+		t.Fatalf("%s: %v", o.Verdict, o.Reasons)
+	}
+	t.Logf("cut %v, warnings %v", o.Cut, o.Warnings)
+	if o.Cut.D()%time.Second != 0 || o.Cut.D() < 8*time.Second || o.Values["warmup.cut"].Number != o.Cut.D().Seconds() {
+		t.Errorf("cut %v, value %+v: want at least the 4 s of the slow start, 4 s of 5 to see that it is over, and the 2 s that it lies ahead", o.Cut, o.Values["warmup.cut"])
+	}
+	if live[true] < 5 || live[false] == 0 {
+		t.Errorf("%d times live in warm-up, %d times in the measurement", live[true], live[false])
+	}
+	if v := o.Values["send.rate"]; v.Number < 950 || v.Number > 1050 || o.Measured.D() != 1500*time.Millisecond {
+		t.Errorf("sent %v a second in %v, want 1000 in 1.5s", v.Number, o.Measured)
+	}
+	steady := len(o.Values["send.rate"].Flags) == 0
+	if v := o.Values["send.p99"]; steady && v.Number > 0.15 {
+		t.Errorf("send p99 %v: the slow start is in it", v.Number)
+	}
+	dir, err := results.Open(w.root, run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := dir.Rejudge(o.Task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, _ := dir.Outcomes()
+	if !reflect.DeepEqual(again, stored[0]) {
+		t.Errorf("judged from disk: %+v\nstored: %+v", again, stored[0])
+	}
+	m, err := dir.Record(o.Task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, win := range m.Windows() {
+		if inside := win.Index >= 0 && win.Index < 2; win.Counts[record.Sent] > 0 && inside != win.Measured {
+			t.Errorf("window %d, measured %v: %d sent", win.Index, win.Measured, win.Counts[record.Sent])
+		}
+	}
+	if got := m.Sum(record.Sent, 0, 2); got != 1500 {
+		t.Errorf("%d sent in the measurement, want 1500", got)
+	}
+}
+
+// A load that never gets steady is measured all the same, in time, and says that it was not and what moved.
+func TestWarmupOfWhatNeverGetsSteady(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	w := l.run(aRun(func(c *plan.Cell) {
+		auto("60s")(c)
+		c.Workload.Steady.Most = plan.Duration(8 * time.Second)
+	}), nil, nil)
+	o := w.outcomes()[0]
+	t.Logf("cut %v, warnings %v", o.Cut, o.Warnings)
+	if o.Verdict != plan.Valid || o.Cut.D() < 10*time.Second || o.Cut.D() > 20*time.Second {
+		t.Errorf("%s %v after a cut of %v", o.Verdict, o.Reasons, o.Cut)
+	}
+	for _, name := range []string{"send.rate", "send.p50", "receive.rate"} {
+		if flags := o.Values[name].Flags; len(flags) == 0 || flags[len(flags)-1] != plan.NotSteady {
+			t.Errorf("%s has flags %v", name, flags)
+		}
+	}
+	if len(o.Warnings) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "not-steady: after") {
+		t.Errorf("warnings %q", o.Warnings)
+	}
+}
+
+// An agent that dies while the load is watched ends the task there, as in any warm-up; nothing counts as measured.
+func TestAgentLostInAutoWarmup(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	killed := false
+	w := l.run(aRun(auto("60s")), nil, func(p controller.Progress) {
+		if p.Kind == controller.LiveRates && !killed {
+			killed = true
+			l.kill("a2")
+		}
+	})
+	o := w.outcomes()[0]
+	if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), "a2 was lost in warm-up") {
+		t.Errorf("%s: %v", o.Verdict, o.Reasons)
+	}
+	if v := o.Values["send.rate"]; v.NA == "" {
+		t.Errorf("send rate %+v, and nothing was measured", v)
+	}
+	if w.end.Reason != wire.EndDone {
+		t.Errorf("the run ended with %+v", w.end)
+	}
+}

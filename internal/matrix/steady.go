@@ -1,0 +1,15 @@
+package matrix
+
+import "lockstep/internal/plan"
+
+// neverSteady finds what keeps a warm-up that waits for a steady load from ending as it should.
+func neverSteady(report reporter, w plan.Workload) {
+	s, p := w.Steady, w.Publishers
+	if !s.Auto {
+		return
+	}
+	report(s.Least > s.Most, "steady.least", "the least, %s, is above the most, %s", s.Least, s.Most)
+	report(p.Count > 0, "publishers.count", "%d messages with warmup \"auto\": a count begins with the measurement, and how long the load runs before is not known; give a duration as warmup", p.Count)
+	report(p.Presence.From > 0, "publishers.presence.from", "%s after the measurement began with warmup \"auto\": nothing is sent before, and so nothing gets steady; give a duration as warmup", p.Presence.From)
+	report(len(p.Profile) > 0 && p.Profile[0].Rate == 0, "publishers.profile", "its first stage, at which warm-up runs, sends nothing, and warmup is \"auto\": give a duration as warmup, or a rate above 0")
+}

@@ -1,0 +1,158 @@
+package record
+
+import "time"
+
+// Begin is when the measurement begins, since T0, where that was found out while the load ran (Snapshot.Begin); 0: no agent has said so.
+func (m *Merge) Begin() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Duration(m.begin)
+}
+
+// End is the end of the last window that there is, in whole seconds since T0.
+func (m *Merge) End() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	end := int64(0)
+	for _, w := range m.windows {
+		end = max(end, m.base+w.Start+w.Length)
+	}
+	return time.Duration((end + second - 1) / second * second)
+}
+
+// Rebase has all times of the record count from so many whole seconds after T0, also those of snapshots that are added later: from the
+// beginning of a measurement that did not begin at T0. It may be called again, with another.
+func (m *Merge) Rebase(from time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	by := int64(from) - m.base
+	if by == 0 {
+		return
+	}
+	m.base = int64(from)
+	m.shift(by)
+	for _, g := range m.groups { // what they are given from now on is shifted already
+		g.mu.Lock()
+		g.shift(by)
+		g.mu.Unlock()
+	}
+}
+
+// shift takes by off all times that are held. The caller holds mu.
+func (m *Merge) shift(by int64) {
+	old := m.windows
+	m.windows = make(map[windowKey]*Window, len(old))
+	for _, w := range old {
+		w.shift(by)
+		m.windows[windowKey{w.Index, w.Measured}] = w
+	}
+	for _, samples := range m.hosts {
+		shiftHosts(samples, by)
+	}
+	shiftEvents(m.events, by)
+	shiftProbes(m.probes, by)
+	for binding, r := range m.bindings.first {
+		m.bindings.first[binding] = r.shifted(by)
+	}
+	for i, r := range m.bindings.others {
+		m.bindings.others[i] = r.shifted(by)
+	}
+	for _, samples := range m.compared {
+		shiftClocks(samples, by)
+	}
+	for agent := range m.heard {
+		m.heard[agent] -= by
+	}
+	for _, last := range []*int64{&m.lastSend, &m.lastConfirm, &m.lastReceipt} {
+		*last = shiftLast(*last, by)
+	}
+	if !m.epoch.IsZero() {
+		m.epoch = m.epoch.Add(time.Duration(by))
+	}
+}
+
+// shifted is the snapshot with by taken off all its times; s stays as it is.
+func (s Snapshot) shifted(by int64) Snapshot {
+	s.At -= by
+	s.Windows = append([]Window(nil), s.Windows...)
+	for i := range s.Windows {
+		s.Windows[i].shift(by)
+	}
+	if s.Host.At != 0 {
+		s.Host.At -= by
+	}
+	s.Events = shiftEvents(append([]Event(nil), s.Events...), by)
+	s.Probes = shiftProbes(append([]ProbeSample(nil), s.Probes...), by)
+	s.Bindings = append([]BindingReceipt(nil), s.Bindings...)
+	for i, r := range s.Bindings {
+		s.Bindings[i] = r.shifted(by)
+	}
+	s.LastSend, s.LastConfirm, s.LastReceipt = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by), shiftLast(s.LastReceipt, by)
+	s.Clocks = shiftClocks(append([]ClockSample(nil), s.Clocks...), by)
+	s.Gaps = append([]Gap(nil), s.Gaps...)
+	for i := range s.Gaps {
+		s.Gaps[i].From -= by
+		s.Gaps[i].To -= by
+	}
+	if !s.Epoch.IsZero() {
+		s.Epoch = s.Epoch.Add(time.Duration(by))
+	}
+	return s
+}
+
+func (w *Window) shift(by int64) {
+	w.Index -= int(by / second)
+	w.Start -= by
+}
+
+func shiftHosts(samples []HostSample, by int64) {
+	for i := range samples {
+		samples[i].At -= by
+	}
+}
+
+func shiftEvents(events []Event, by int64) []Event {
+	for i := range events {
+		events[i].At -= by
+	}
+	return events
+}
+
+func shiftProbes(samples []ProbeSample, by int64) []ProbeSample {
+	for i := range samples {
+		samples[i].At -= by
+	}
+	return samples
+}
+
+func shiftClocks(samples []ClockSample, by int64) []ClockSample {
+	for i := range samples {
+		samples[i].At -= by
+	}
+	return samples
+}
+
+func (r BindingReceipt) shifted(by int64) BindingReceipt {
+	r.Called, r.Sent, r.At = r.Called-by, r.Sent-by, r.At-by
+	return r
+}
+
+// shiftLast keeps 0, which is none; a time that becomes it is taken for the nanosecond before.
+func shiftLast(last, by int64) int64 {
+	switch last {
+	case 0:
+		return 0
+	case by:
+		return -1
+	}
+	return last - by
+}
+
+// Range calls f with each window summed over the agents, in no order, while the record stands still: f must neither keep nor change it.
+func (m *Merge) Range(f func(*Window)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range m.windows {
+		f(w)
+	}
+}
