@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"lockstep/internal/clock"
+	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
 )
 
@@ -104,7 +105,7 @@ func (l *churnLink) reopen(ctx context.Context) bool {
 	ok := e.retry(ctx, l.connect)
 	e.gap("publisher for new bindings of queue", l.queue, since, ok)
 	if ok {
-		e.countReconnect()
+		e.countOwn(record.Reconnects)
 	}
 	return ok
 }

@@ -21,6 +21,8 @@ type consumer struct {
 	link  drivers.Consumer
 	busy  context.CancelFunc // ends what the link's handler takes its time over
 	works *worker            // nil: all is acknowledged at once
+	turns *turns             // nil: always there
+	gone  bool               // it left, or has not joined yet
 
 	mu          sync.Mutex
 	receipts    *record.Recorder // nil until the start is known
@@ -48,6 +50,7 @@ func (e *Engine) newConsumer(subscription, i int) *consumer {
 	c := &consumer{e: e, index: i, broken: make(chan error, 1), done: make(chan struct{}), works: e.newWorker(subscription, i)}
 	_, least := w.LeastGap()
 	c.wait = newWait(record.GapReceipt, record.ConsumerOwner(subscription, i), least)
+	c.turns = newTurns(w.Consumers.Presence, i, e.assignment.Consumers.Total, int64(w.Measure))
 	local := i - e.assignment.Consumers.First
 	c.spec = drivers.ConsumerSpec{
 		Topology: e.topology, Subscription: subscription, Queue: queueOf(w, i, w.Consumers.Threads),
@@ -176,13 +179,21 @@ func (c *consumer) onClosed(link int64, err error) {
 	}
 }
 
-// supervise opens the link again whenever it breaks, until ctx ends.
+// supervise opens the link again whenever it breaks, and has the consumer leave and join, until ctx ends.
 func (c *consumer) supervise(ctx context.Context) {
 	defer close(c.done)
+	turn := make(chan struct{}, 1)
+	alarm := clock.NewAlarm(turn)
+	defer alarm.Stop()
 	for {
+		if c.turns != nil && !c.attend(ctx, alarm) {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-turn:
+			continue
 		case <-c.broken:
 		}
 		c.links.Add(1) // what is still said of the broken one is old
@@ -193,7 +204,7 @@ func (c *consumer) supervise(ctx context.Context) {
 		if !ok {
 			return
 		}
-		c.e.countReconnect()
+		c.e.countOwn(record.Reconnects)
 	}
 }
 

@@ -68,6 +68,7 @@ type Engine struct {
 	events       []record.Event
 	blockedSince map[string]int64
 	warned       map[string]int
+	comings      int // joins and leaves so far
 	skew         time.Duration
 	last         record.Part
 }
@@ -135,9 +136,14 @@ func (e *Engine) lead(env envelope) int64 {
 // due is when a schedule's next message is due.
 func (e *Engine) due(s Schedule) int64 { return int64(s.Next()) - e.warmup }
 
-// ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed.
+// ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed. Those that are not there at
+// the start have left again.
 func (e *Engine) ConnectConsumers(ctx context.Context) error {
-	return each(e.consumers, func(c *consumer) error { return c.connect(ctx) })
+	err := each(e.consumers, func(c *consumer) error { return c.connect(ctx) })
+	if err != nil {
+		return err
+	}
+	return each(e.consumers, func(c *consumer) error { c.withdraw(); return nil })
 }
 
 // ConnectPublishers connects the publishers; nothing is sent yet.
@@ -151,7 +157,10 @@ func (e *Engine) ConnectPublishers(ctx context.Context) error {
 	if err == nil && e.churn != nil {
 		err = e.churn.connect(ctx)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return each(e.publishers, func(p *publisher) error { p.withdraw(); return nil })
 }
 
 // each calls f for all, a few at a time, and joins the errors.

@@ -76,7 +76,9 @@ type grudging struct {
 	err error
 }
 
-func (g grudging) Publisher(context.Context, drivers.PublisherSpec) (drivers.Publisher, error) { return grudger{g.err}, nil }
+func (g grudging) Publisher(context.Context, drivers.PublisherSpec) (drivers.Publisher, error) {
+	return grudger{g.err}, nil
+}
 
 type grudger struct{ err error }
 

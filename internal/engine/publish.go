@@ -17,12 +17,16 @@ func (p *publisher) run(soft, hard context.Context) {
 	if p.schedule != nil {
 		p.due = p.e.due(p.schedule)
 	}
+	p.stays = untold
 	cycle := p.cycle()
 	for !p.e.over.Load() {
+		if p.turns != nil && !p.attend() {
+			break
+		}
 		if p.down.Load() && !p.reconnect(soft) {
 			break
 		}
-		if !cycle() {
+		if !cycle() && !p.stayed() {
 			break
 		}
 	}
@@ -120,11 +124,12 @@ func (p *publisher) next() (due, send int64, more bool) {
 		return 0, 0, false
 	}
 	send = p.e.now()
+	end := min(p.e.ends(), p.stays)
 	if p.schedule == nil {
-		return send, send, send < p.e.ends()
+		return send, send, send < end
 	}
 	due = p.due
-	if end := p.e.ends(); due >= end || send >= end {
+	if due >= end || send >= end {
 		return 0, 0, false
 	}
 	if send < due {
@@ -132,7 +137,7 @@ func (p *publisher) next() (due, send int64, more bool) {
 		if p.waiter.Paced(p.soft, due+p.e.origin.Load(), p.gap) != nil {
 			return 0, 0, false
 		}
-		if send = p.e.now(); send >= p.e.ends() {
+		if send = p.e.now(); send >= min(p.e.ends(), p.stays) {
 			return 0, 0, false
 		}
 	}

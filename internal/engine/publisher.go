@@ -42,6 +42,10 @@ type publisher struct {
 	held       int64  // how long the broker kept it from going on since it was last on time
 	pacing     pacing // of the message before
 	failures   int    // publish errors in a row
+	turns      *turns // nil: always there
+	gone       bool   // it left, or has not joined yet
+	stays      int64  // until when it is there, at most the end of the measurement
+	joins      int64  // when it is there again
 	lastSend   int64
 
 	sends           *record.Recorder
@@ -69,6 +73,7 @@ func (e *Engine) newPublisher(i int) *publisher {
 	p := &publisher{e: e, index: i, mode: drivers.Mode(w.Publishers.Mode), work: w.Publishers,
 		random: rand.New(rand.NewPCG(e.task, uint64(i))), broken: make(chan struct{}, 1)}
 	p.keyDraws = *rand.NewPCG(e.task, 2<<32|uint64(i))
+	p.turns = newTurns(w.Publishers.Presence, i, e.assignment.Publishers.Total, forever)
 	p.spec = drivers.PublisherSpec{
 		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode, Window: w.Publishers.Window,
 		Batch: w.Publishers.Batch.Most, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,

@@ -111,10 +111,11 @@ func (e *Engine) gap(role string, index int, since int64, ended bool) {
 		Detail: fmt.Sprintf("%s %d %s after %v", role, index, how, time.Duration(gap).Round(time.Microsecond))})
 }
 
-func (e *Engine) countReconnect() {
+// countOwn counts something that happened to a consumer's link.
+func (e *Engine) countOwn(c record.Counter) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.own.Window(e.eventTime(), false).Counts[record.Reconnects]++
+	e.own.Window(e.eventTime(), false).Counts[c]++
 }
 
 // Observe records n samples of the agent's process, of ns nanoseconds each, in the window of at, a reading of clock.Now. Before Run there is

@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+func seconds(s float64) plan.Duration { return plan.Duration(s * float64(time.Second)) }
+
+// Threads are there when their turns say, cycles spread evenly; consumers are all there for the drain.
+func TestTurns(t *testing.T) {
+	const s = int64(time.Second)
+	cycles := plan.Presence{Stay: seconds(3), Away: seconds(1)}
+	for name, test := range map[string]struct {
+		presence plan.Presence
+		i, total int
+		always   int64
+		there    string // at -1 s, 0 s, 1 s, …
+	}{
+		"late":         {plan.Presence{From: seconds(2)}, 0, 1, forever, "___######"},
+		"early":        {plan.Presence{To: seconds(3)}, 0, 1, forever, "####_____"},
+		"for a while":  {plan.Presence{From: seconds(1), To: seconds(3)}, 0, 1, forever, "__##_____"},
+		"back at last": {plan.Presence{From: seconds(1), To: seconds(3)}, 0, 1, 6 * s, "__##___##"},
+		"first of 4":   {cycles, 0, 4, forever, "####_###_"},
+		"second of 4":  {cycles, 1, 4, forever, "###_###_#"},
+		"last of 4":    {cycles, 3, 4, forever, "__###_###"},
+	} {
+		turns := newTurns(test.presence, test.i, test.total, test.always)
+		var got strings.Builder
+		for now := -s; now < 8*s; now += s {
+			there, until := turns.at(now)
+			got.WriteByte(map[bool]byte{true: '#', false: '_'}[there])
+			if until <= now {
+				t.Errorf("%s: at %d s nothing changes until %d ns", name, now/s, until)
+			} else if before, _ := turns.at(until - 1); before != there {
+				t.Errorf("%s: at %d s it is said to be %t until %d ns, and changes before", name, now/s, there, until)
+			}
+		}
+		if got.String() != test.there {
+			t.Errorf("%s: there at %s, want %s", name, got.String(), test.there)
+		}
+	}
+}
+
+// Consumers that join late find a backlog, and nothing is lost by their absence: the first message waits from its due time to the join.
+func TestConsumersJoinLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Warmup, w.Measure, w.Consumers.Threads = 100, seconds(1), seconds(5), 2
+			w.Consumers.Presence.From = seconds(2)
+		})
+		m := s.play(t.Context())
+		tally := m.Tally(1)
+		if tally.Sent != 600 || tally.Missing != 0 || tally.Duplicated != 0 || tally.Reordered != 0 {
+			t.Errorf("%+v; want 600 sent, all received once", tally)
+		}
+		if got := m.Sum(record.Received, -5, 2); got != 0 {
+			t.Errorf("%d received before consumers joined", got)
+		}
+		if got := m.Sum(record.Received, 2, 3); got != 400 {
+			t.Errorf("%d received in the second of the join, want the backlog of 300 and 100", got)
+		}
+		if got := m.Hist(record.Processing).Max(); got != 2e9 {
+			t.Errorf("processing latency at most %d ns, want 2 s: of the first message of the measurement", got)
+		}
+		if m.Total(record.Joins) != 2 || m.Total(record.Leaves) != 0 || m.Total(record.Reconnects) != 0 {
+			t.Errorf("%d joins, %d leaves, %d reconnects; want 2, 0, 0", m.Total(record.Joins), m.Total(record.Leaves), m.Total(record.Reconnects))
+		}
+		for _, e := range m.Events() {
+			if e.Kind == record.EventGap || e.Kind == "closed" {
+				t.Errorf("event %+v: joining late is no gap", e)
+			}
+		}
+	})
+}
+
+// Publishers that come and go send exactly what is due while they are there: neither late nor unsent is what was not.
+func TestPublishersComeAndGo(t *testing.T) {
+	for _, mode := range drivers.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSubject(t, func(w *plan.Workload) {
+					w.Publishers.Mode, w.Publishers.Rate, w.Publishers.Threads = string(mode), 400, 4
+					w.Publishers.Batch = plan.Batch{Least: 7, Most: 7}
+					w.Warmup, w.Measure = seconds(1), seconds(8)
+					w.Publishers.Presence = plan.Presence{Stay: seconds(3), Away: seconds(1)}
+				})
+				m := s.play(t.Context())
+				tally := m.Tally(1)
+				// In warm-up and in each second, three of four are there.
+				if tally.Sent != 9*300 || tally.Missing != 0 || m.Total(record.Unsent) != 0 {
+					t.Errorf("%+v, %d unsent; want %d sent, none missing, none unsent", tally, m.Total(record.Unsent), 9*300)
+				}
+				for second := range 8 {
+					if got := m.Sum(record.Sent, second, second+1); got < 299 || got > 301 {
+						t.Errorf("%d sent in second %d, want 300", got, second)
+					}
+				}
+				if late, blocked := m.Hist(record.Lateness).Max(), m.Hist(record.Blocked).Max(); late != 0 || blocked != 0 {
+					t.Errorf("lateness %d ns, blocked %d ns; want none: who is away has nothing to do", late, blocked)
+				}
+				// The first leaves at 3 and 7, joins at 4, and the others likewise at other times; the one that would join at 8 does not.
+				if m.Total(record.Leaves) != 8-1 || m.Total(record.Joins) != 8-1 {
+					t.Errorf("%d leaves and %d joins, want 7 of each", m.Total(record.Leaves), m.Total(record.Joins))
+				}
+				if m.Total(record.Reconnects) != 0 || m.Total(record.PublishErrors) != 0 || m.Total(record.Unconfirmed) != 0 {
+					t.Errorf("%d reconnects, %d errors, %d never confirmed; leaving is none of them", m.Total(record.Reconnects),
+						m.Total(record.PublishErrors), m.Total(record.Unconfirmed))
+				}
+			})
+		})
+	}
+}
+
+// Closed loop, and for a while only.
+func TestPublishersForAWhile(t *testing.T) {
+	for _, mode := range []string{"confirm-window", "confirm-each", "confirm-batch"} {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSubject(t, func(w *plan.Workload) {
+					w.Publishers.Mode, w.Publishers.Window, w.Warmup, w.Measure = mode, 10, 0, seconds(5)
+					w.Publishers.Presence = plan.Presence{From: seconds(1), To: seconds(3)}
+				})
+				s.options = `{"confirmDelay": "10ms"}`
+				m := s.play(t.Context())
+				if before, during, after := m.Sum(record.Sent, -5, 1), m.Sum(record.Sent, 1, 3), m.Sum(record.Sent, 3, 5); before+after > 1 || during < 100 {
+					t.Errorf("%d sent before, %d while the publisher was there, %d after", before, during, after)
+				}
+				if tally := m.Tally(1); tally.Missing != 0 {
+					t.Errorf("%+v; want nothing missing", tally)
+				}
+				if m.Total(record.Joins) != 1 || m.Total(record.Leaves) != 1 {
+					t.Errorf("%d joins and %d leaves, want one of each", m.Total(record.Joins), m.Total(record.Leaves))
+				}
+			})
+		})
+	}
+}
+
+// Consumers come and go while they take their time over messages: what they had goes to others, nothing is lost, and nothing is late for it.
+func TestConsumersComeAndGo(t *testing.T) {
+	for _, ack := range []string{"each", "every", "interval"} {
+		t.Run(ack, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSubject(t, func(w *plan.Workload) {
+					w.Publishers.Rate, w.Warmup, w.Measure, w.Consumers.Threads = 500, 0, seconds(8), 3
+					w.Consumers.Presence = plan.Presence{Stay: seconds(0.5), Away: seconds(1)}
+					w.Consumers.Process = plan.Spread{Most: plan.Duration(2 * time.Millisecond)}
+					w.Consumers.Prefetch, w.Consumers.Batch, w.Consumers.Ack, w.Consumers.AckEvery = 50, 5, ack, 20
+					w.Consumers.AckInterval = seconds(0.02)
+					w.Drain.Silence = seconds(4)
+				})
+				m := s.play(t.Context())
+				tally := m.Tally(1)
+				if tally.Sent != 4000 || tally.Missing != 0 || tally.Duplicated != 0 || tally.Reordered != 0 {
+					t.Errorf("%+v; want 4000 received once and in order", tally)
+				}
+				if m.Total(record.Leaves) < 14 || m.Total(record.Joins) < m.Total(record.Leaves) || m.Total(record.Reconnects) != 0 {
+					t.Errorf("%d leaves, %d joins, %d reconnects", m.Total(record.Leaves), m.Total(record.Joins), m.Total(record.Reconnects))
+				}
+			})
+		})
+	}
+}
+
+// Events of comings and goings are bounded; the counters have all.
+func TestComingsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Warmup, w.Measure, w.Consumers.Threads = 10, 0, seconds(10), 10
+			w.Consumers.Presence = plan.Presence{Stay: seconds(0.05), Away: seconds(0.05)}
+		})
+		m := s.play(t.Context())
+		n := 0
+		for _, e := range m.Events() {
+			if e.Kind == eventJoined || e.Kind == eventLeft {
+				n++
+			}
+		}
+		if all := m.Total(record.Joins) + m.Total(record.Leaves); n != mostComings || all < 1900 {
+			t.Errorf("%d events of %d comings and goings, want %d of 2000", n, all, mostComings)
+		}
+		if got := fmt.Sprint(m.Tally(1).Missing); got != "0" {
+			t.Errorf("%s missing", got)
+		}
+	})
+}
