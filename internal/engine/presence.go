@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"lockstep/internal/clock"
 	"lockstep/internal/plan"

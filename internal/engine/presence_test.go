@@ -192,3 +192,39 @@ func TestComingsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// Where warm-up ends when the load is steady, times count from then.
+func TestTurnsCountFromTheMeasurement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Warmup, w.Steady.Auto, w.Measure = 100, 0, true, seconds(6)
+			w.Consumers.Presence.From = seconds(2)
+			w.Publishers.Presence = plan.Presence{From: seconds(1), To: seconds(4)}
+		})
+		s.made = func(e *Engine) {
+			go func() {
+				<-e.started
+				time.Sleep(2500 * time.Millisecond)
+				if err := e.Measure(3 * time.Second); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		m := s.play(t.Context())
+		for second := range 9 {
+			sent, received := m.Sum(record.Sent, second, second+1), m.Sum(record.Received, second, second+1)
+			want := [2]int64{}
+			switch {
+			case second == 4:
+				want = [2]int64{100, 0}
+			case second == 5:
+				want = [2]int64{100, 200}
+			case second == 6:
+				want = [2]int64{100, 100}
+			}
+			if sent != want[0] || received != want[1] {
+				t.Errorf("second %d: %d sent and %d received, want %v", second, sent, received, want)
+			}
+		}
+	})
+}
