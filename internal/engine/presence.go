@@ -175,7 +175,7 @@ func (p *publisher) up() {
 	p.down.Store(false)
 }
 
-// pass goes on to the first message that is due when the publisher is there again.
+// pass goes on to the first message that is due when the publisher is there again, at until.
 func (p *publisher) pass(until int64) {
 	to := min(until, p.e.ends())
 	if to == untold {
@@ -184,12 +184,11 @@ func (p *publisher) pass(until int64) {
 	for p.schedule != nil && p.due < to {
 		p.due = p.e.due(p.schedule)
 	}
-	p.joins = until
 }
 
 // join opens the link again. What it takes is the broker's.
 func (p *publisher) join() bool {
-	p.held, p.free = 0, p.joins
+	p.held, p.free = 0, p.e.now()
 	if !p.perMessage() && !p.e.retry(p.soft, p.connect) {
 		return false
 	}

@@ -45,7 +45,6 @@ type publisher struct {
 	turns      *turns // nil: always there
 	gone       bool   // it left, or has not joined yet
 	stays      int64  // until when it is there, at most the end of the measurement
-	joins      int64  // when it is there again
 	lastSend   int64
 
 	sends           *record.Recorder

@@ -24,6 +24,9 @@ func (j *judge) shortfall() {
 		per = time.Duration(max(0, j.m.LastSend())) + 1
 	}
 	asked, sent := p.Due(per), j.counted(record.Sent)
+	if p.Presence != (plan.Presence{}) { // what was due is known of those who were there alone
+		asked = sent + float64(j.m.Total(record.Unsent)+j.m.Total(record.PublishErrors))
+	}
 	slack := tolerance*asked + 1 // the measurement may cut off one
 	if p.Arrivals == plan.ArrivalsPoisson {
 		slack += manySigma * math.Sqrt(asked)

@@ -1,0 +1,88 @@
+package test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// Every shape of load, on a NATS server of the run's own.
+func TestShapesMatrix(t *testing.T) {
+	dir := t.TempDir()
+	ctl := shipped(t, dir, "shapes.cue", "--short")
+	if code := ctl.leaves(3 * time.Minute); code != 0 {
+		t.Errorf("ctl left with %d, want 0", code)
+	}
+	readRecord(t, dir, ctl).shapes(9)
+}
+
+// The same on RabbitMQ and on Kafka: what is refused, or left by those that leave, comes again there, too.
+func TestBrokerShapes(t *testing.T) {
+	for _, test := range []struct {
+		broker string
+		shapes string
+		n      int
+	}{
+		{fmt.Sprintf(`{driver: "rabbitmq", options: {url: %q, exchange: type: "direct"}}`, variable(t, "LOCKSTEP_RABBITMQ_URL")), "", 9},
+		{fmt.Sprintf(`{driver: "kafka", options: {brokers: [%q], partitions: 4}}`, variable(t, "LOCKSTEP_KAFKA_BROKERS")), `cell.topology.bindings=1`, 9},
+	} {
+		dir := t.TempDir()
+		args := []string{"--short", "--set", "brokers.local=" + test.broker}
+		if test.shapes != "" {
+			args = append(args, "--set", test.shapes)
+		}
+		ctl := shipped(t, dir, "shapes.cue", args...)
+		if code := ctl.leaves(3 * time.Minute); code != 0 {
+			t.Errorf("ctl left with %d, want 0", code)
+		}
+		readRecord(t, dir, ctl).shapes(test.n)
+	}
+}
+
+// shapes holds the cells of shapes.cue to what their shapes say.
+func (r record) shapes(n int) {
+	r.t.Helper()
+	r.allValid()
+	if len(r.outcomes) != n {
+		r.t.Errorf("%d cells, want %d", len(r.outcomes), n)
+	}
+	for _, o := range r.outcomes {
+		shape, _ := r.plan.Cells[o.Index].Coordinate("shape")
+		if l := o.Ledger; l.Lost+l.Undrained+l.Corrupt != 0 || l.Received != l.Sent {
+			r.t.Errorf("%s: %+v; want all received", shape, l)
+		}
+		r.shape(o, shape)
+	}
+}
+
+func (r record) shape(o plan.Outcome, shape string) {
+	r.t.Helper()
+	count := func(name string) float64 { return o.Values[name].Number }
+	mean := o.Values["send.bytes"].Number / o.Values["send.rate"].Number
+	switch shape {
+	case "sizes": // 0.9 · 100 + 0.1 · 8692, with a standard deviation of 2966 a message
+		if want, sigma := 959.2, 2966/math.Sqrt(4000); math.Abs(mean-want) > 5*sigma {
+			r.t.Errorf("%s: %.0f bytes a message, want %.0f ± %.0f", shape, mean, want, 5*sigma)
+		}
+	case "compressible":
+		if math.Abs(mean-2000) > 0.01 {
+			r.t.Errorf("%s: %.2f bytes a message, want 2000", shape, mean)
+		}
+	case "refusing consumers":
+		all := count("nacked") + count("received")
+		if share := count("nacked") / all; math.Abs(share-0.1) > 5*math.Sqrt(0.09/all) {
+			r.t.Errorf("%s: %.3f of %.0f deliveries were refused, want 0.1", shape, share, all)
+		}
+	case "late consumers":
+		if count("backlog.most") < 1000 || count("joins") != 1 || count("leaves") != 0 || r.figure(o, "catchup.rate") < 100 {
+			r.t.Errorf("%s: a backlog of %.0f, %.0f joins and %.0f leaves; want about 1500, 1 and 0", shape, count("backlog.most"), count("joins"), count("leaves"))
+		}
+	case "consumers come and go", "publishers come and go":
+		if count("leaves") < 4 || count("joins") < count("leaves")-4 || count("reconnects") != 0 {
+			r.t.Errorf("%s: %.0f joins, %.0f leaves, %.0f reconnects; want about 15, 15 and 0", shape, count("joins"), count("leaves"), count("reconnects"))
+		}
+	}
+}
