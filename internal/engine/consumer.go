@@ -22,6 +22,7 @@ type consumer struct {
 	busy  context.CancelFunc // ends what the link's handler takes its time over
 	works *worker            // nil: all is acknowledged at once
 	turns *turns             // nil: always there
+	there int64              // since when, ns since T0; guarded by mu
 	gone  bool               // it left, or has not joined yet
 
 	mu          sync.Mutex
@@ -133,7 +134,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	}
 	c.lastReceipt = now
 	if c.wait.over(now) {
-		c.wait.note(c.receipts, now, c.wait.last)
+		c.wait.note(c.receipts, now, c.waits())
 	}
 	c.wait.came(now)
 	w := c.receipts.Window(now, c.e.counts(env.due))
@@ -226,7 +227,7 @@ func (c *consumer) endWait(now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.receipts != nil {
-		c.wait.end(c.receipts, now, c.wait.last)
+		c.wait.end(c.receipts, now, c.waits())
 	}
 }
 

@@ -228,6 +228,14 @@ func (c *consumer) end() {
 	c.down.Store(false)
 }
 
+// waits is since when the consumer waits for the next message, as far as it was there. The caller holds mu.
+func (c *consumer) waits() int64 {
+	if c.turns == nil {
+		return c.wait.last
+	}
+	return max(c.wait.last, c.there)
+}
+
 // attend has the consumer leave and join as its turns say and sets the alarm for the next time. False: it could not join any more.
 func (c *consumer) attend(ctx context.Context, alarm *clock.Alarm) bool {
 	there, until := c.e.turn(c.turns)
@@ -237,6 +245,9 @@ func (c *consumer) attend(ctx context.Context, alarm *clock.Alarm) bool {
 			return false
 		}
 		c.gone = false
+		c.mu.Lock()
+		c.there = c.e.now()
+		c.mu.Unlock()
 		c.e.countOwn(record.Joins)
 		c.e.came("consumer", c.index, eventJoined)
 	case !there && !c.gone:
