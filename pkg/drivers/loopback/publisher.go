@@ -246,11 +246,14 @@ const closeLimit = 3 * time.Second
 func (p *publisher) Close() error {
 	p.notice.End()
 	p.end()
+	//lint:ignore SA2001 a Publish in progress leaves first
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.mu.Unlock()
 	if p.later != nil {
 		p.later.finish(closeLimit)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.ownSequence() {
 		if body, has := p.sequence.rest(); has {
 			p.store(p.queues, body, 0)

@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// A broker that stops for good in the middle of the measurement: the task ends within the drain's limit, and what stood still to the end
+// is a gap to the end.
+func TestAStallBeyondTheEndEndsTheTaskAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Mode, w.Publishers.Rate = "confirm-each", 100
+		})
+		s.options = `{"stalls":[{"at":"500ms","for":"1h"}]}` // the first message is at -200 ms
+		begin := time.Now()
+		m := s.play(t.Context())
+		if took := time.Since(begin); took > 20*time.Second {
+			t.Errorf("took %v, want the drain's limit of 5 s and a little", took)
+		}
+		tally := m.Tally(1)
+		if tally.Unconfirmed != 1 || tally.Missing != 1 {
+			t.Errorf("%+v; want the one message that was in flight unconfirmed and missing", tally)
+		}
+		if n := m.Total(record.Unsent); n != 69 { // due from 0.31 s to 0.99 s, behind the one that never came back
+			t.Errorf("%d messages counted as due and not sent, want 69", n)
+		}
+		var longest int64
+		for _, g := range m.Gaps() {
+			if g.Kind == record.GapConfirm {
+				longest = max(longest, min(g.To, int64(time.Second))-g.From)
+			}
+		}
+		if want := int64(700 * time.Millisecond); longest < want-int64(20*time.Millisecond) || longest > want+int64(20*time.Millisecond) {
+			t.Errorf("longest time without a confirm %v, want about 700 ms", time.Duration(longest))
+		}
+	})
+}
