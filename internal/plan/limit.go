@@ -3,7 +3,7 @@ package plan
 import "time"
 
 // Protocol is the version of the messages on the control plane and of the records. Peers of another version are refused.
-const Protocol = 1
+const Protocol = 2
 
 // Estimate is how long a task takes if nothing goes wrong: its own phases, and about 300 ms around them.
 func Estimate(w Workload) time.Duration {
