@@ -53,7 +53,7 @@ func (j *judge) track(samples []record.ClockSample) track {
 	}
 	offsets = clock.Hindsight(offsets)
 	measured := int64(j.span.sending)
-	t := track{start: nearest(offsets, -int64(j.w.Warmup)), middle: nearest(offsets, measured/2)}
+	t := track{start: nearest(offsets, -int64(j.before())), middle: nearest(offsets, measured/2)}
 	for i, o := range offsets {
 		t.wrong = max(t.wrong, o.Bound) // of the only one, or before the measurement
 		if o.At <= 0 || i == 0 {

@@ -257,13 +257,13 @@ func Cut(w plan.Workload, m *record.Merge) time.Duration {
 	return m.End()
 }
 
+// before is how long the load ran before the measurement.
+func (j *judge) before() time.Duration { return j.w.Warmup.D() + j.f.cut }
+
 // warmup says what was cut off, and flags what was measured though the load was not steady.
 func (j *judge) warmup() {
-	cut := j.w.Warmup.D()
-	if j.w.Steady.Auto {
-		cut = j.f.cut
-		j.out.Cut = plan.Duration(cut)
-	}
+	cut := j.before()
+	j.out.Cut = plan.Duration(j.f.cut)
 	j.number("warmup.cut", cut.Seconds())
 	if j.f.NotSteady != "" {
 		j.flag(plan.NotSteady, performance()...)

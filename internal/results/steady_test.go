@@ -5,6 +5,10 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
 )
 
 // warming is a load whose truth is known: the rate and latency of a second, before noise.
@@ -148,5 +152,27 @@ func TestUnsettledWords(t *testing.T) {
 	w = warming{rate: waves(0.9, 4)}
 	if _, s = w.watch(rand.New(rand.NewPCG(1, 1))); !strings.Contains(s.Why, "send rate varied") {
 		t.Errorf("said %q", s.Why)
+	}
+}
+
+// Agents that start late start in warm-up, however long it took: nothing of the measurement is left out.
+func TestLateStartInAutoWarmup(t *testing.T) {
+	w := plan.Default()
+	w.Warmup, w.Steady.Auto, w.Measure = 0, true, plan.Duration(2500*time.Millisecond)
+	m := record.NewMerge()
+	for i := range 8 {
+		win := record.Window{Index: i, Start: int64(i) * int64(time.Second), Length: int64(time.Second), Measured: i >= 5}
+		if i == 7 {
+			win.Length /= 2
+		}
+		win.Counts[record.Sent] = 1000 * win.Length / int64(time.Second)
+		m.Add(record.Snapshot{Agent: "a", Seq: uint64(i + 1), At: int64(i+1) * int64(time.Second), Begin: int64(5 * time.Second),
+			Skew: 15 * time.Millisecond, Windows: []record.Window{win}, LastSend: int64(i+1)*int64(time.Second) - 1})
+	}
+	for range 2 { // judging changes nothing
+		o := Judge(plan.Task{Cell: plan.Cell{Workload: w}}, m, Facts{Agents: []plan.AgentPart{{Agent: "a"}}})
+		if o.Cut.D() != 5*time.Second || o.Measured.D() != 2500*time.Millisecond || o.Values["send.rate"].Number != 1000 || o.Values["warmup.cut"].Number != 5 {
+			t.Errorf("cut %v (%+v), measured %v, send rate %+v", o.Cut, o.Values["warmup.cut"], o.Measured, o.Values["send.rate"])
+		}
 	}
 }

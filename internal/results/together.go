@@ -13,7 +13,7 @@ func (j *judge) together() (from, to int, length time.Duration) {
 	to = j.span.windows
 	heard, skews := j.m.Heard(), j.m.Skews()
 	for _, a := range j.f.Agents {
-		if late := skews[a.Agent] - j.w.Warmup.D(); late > 0 {
+		if late := skews[a.Agent] - j.before(); late > 0 {
 			from = max(from, seconds(late))
 		}
 		at, told := heard[a.Agent]
@@ -44,7 +44,7 @@ func (j *judge) paces(c record.Counter) (perSecond float64) {
 		if Confirmed(j.w.Publishers.Mode) {
 			last = max(last, p.LastConfirm)
 		}
-		last -= max(0, int64(skews[agent]-j.w.Warmup.D()))
+		last -= max(0, int64(skews[agent]-j.before()))
 		if last > 0 {
 			perSecond += float64(p.Counts[c]) / time.Duration(last).Seconds()
 		}
