@@ -179,6 +179,29 @@ func TestBrokerBindings(t *testing.T) {
 	}
 }
 
+// The capacity of brokers: each search ends with an answer, and shows its steps as a table and a chart.
+func TestBrokerCapacity(t *testing.T) {
+	brokers := []string{"nats", "rabbitmq-classic", "kafka"}
+	dir := t.TempDir()
+	args := append([]string{"--short"}, seated(t, brokers...)...)
+	ctl := shipped(t, dir, "capacity.cue", append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
+	if code := ctl.leaves(8 * time.Minute); code != 0 {
+		t.Errorf("ctl left with %d, want 0", code)
+	}
+	r := readRecord(t, dir, ctl)
+	r.allValid()
+	for _, o := range r.outcomes {
+		if o.Search == nil || !o.Search.Sure || o.Search.Capacity <= 0 || o.Values["capacity"].Number != o.Search.Capacity {
+			t.Errorf("%s: the search found %+v", r.name(o), o.Search)
+		}
+	}
+	for _, broker := range brokers {
+		if _, table, found := strings.Cut(r.text, "Capacity, broker="+broker+" "); !found || !strings.Contains(table, "▶") {
+			t.Errorf("no table and chart of the steps for %s", broker)
+		}
+	}
+}
+
 // One release against another in one table.
 func TestBrokerVersions(t *testing.T) {
 	dir := t.TempDir()

@@ -42,9 +42,9 @@ func newProgress(out io.Writer, run plan.Run, done int) *progress {
 func (p *progress) show(e controller.Progress) {
 	switch e.Kind {
 	case controller.TaskStarted:
-		p.line(fmt.Sprintf("%s %s", p.place(e), e.Task.Cell.Name()))
+		p.line(fmt.Sprintf("%s %s", p.place(e), p.what(e)))
 	case controller.LiveRates:
-		p.line(fmt.Sprintf("%s %s  %s/s out %s/s in  %v left", p.place(e), e.Task.Cell.Name(), thousands(e.Rates.Send), thousands(e.Rates.Receive), p.left()))
+		p.line(fmt.Sprintf("%s %s  %s/s out %s/s in  %v left", p.place(e), p.what(e), thousands(e.Rates.Send), thousands(e.Rates.Receive), p.left()))
 	case controller.TaskEnded:
 		p.ended++
 		p.say("%s %s: %s", p.place(e), e.Task.Cell.Name(), ending(e.Outcome))
@@ -53,11 +53,22 @@ func (p *progress) show(e controller.Progress) {
 	}
 }
 
+// what is the task and, of a search, the step that is under way.
+func (p *progress) what(e controller.Progress) string {
+	if e.Detail == "" {
+		return e.Task.Cell.Name()
+	}
+	return e.Task.Cell.Name() + " " + e.Detail
+}
+
 func (p *progress) place(e controller.Progress) string { return fmt.Sprintf("[%d/%d]", e.N, e.Of) }
 
 // ending is a task's outcome in a few words.
 func ending(o plan.Outcome) string {
 	parts := []string{string(o.Verdict)}
+	if v, ok := o.Values["capacity"]; ok && v.NA == "" {
+		parts = append(parts, fmt.Sprintf("capacity %s/s", thousands(v.Number)))
+	}
 	for _, name := range []string{"send.rate", "receive.rate"} {
 		if v, ok := o.Values[name]; ok && v.NA == "" {
 			parts = append(parts, fmt.Sprintf("%s %s/s", strings.TrimSuffix(name, ".rate"), thousands(v.Number)))

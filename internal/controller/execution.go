@@ -188,29 +188,59 @@ func (x *execution) lacks(todo []plan.Task, done map[string]bool) string {
 
 // task runs one task; an error ends the run.
 func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
-	agents, err := x.choose(ctx, t, n)
+	if t.Cell.Workload.Search != nil {
+		return x.search(ctx, t, n)
+	}
+	y, err := x.try(ctx, t, n, "")
 	var few *tooFew
 	if errors.As(err, &few) {
-		now := time.Now()
-		return x.conclude(ctx, results.Judge(t, record.NewMerge(), results.Facts{Failure: few.Error(), Started: now, Ended: now}))
+		return x.conclude(ctx, without(t, few))
 	}
 	if err != nil {
 		return err
 	}
+	return x.conclude(ctx, y.outcome())
+}
+
+// without is the outcome of a task that never had its agents.
+func without(t plan.Task, few *tooFew) plan.Outcome {
+	now := time.Now()
+	return results.Judge(t, record.NewMerge(), results.Facts{Failure: few.Error(), Started: now, Ended: now})
+}
+
+// tried is what a try of a task left behind.
+type tried struct {
+	name  string
+	task  plan.Task
+	merge *record.Merge
+	facts results.Facts
+}
+
+func (y tried) outcome() plan.Outcome { return results.Judge(y.task, y.merge, y.facts) }
+
+// try leads the agents through a task once; detail is which step of a search it is. The error is *tooFew if there were no agents for it; any other ends the run.
+func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) (tried, error) {
+	agents, err := x.choose(ctx, t, n)
+	if err != nil {
+		return tried{}, err
+	}
 	c := newConduct(x, t, agents)
-	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents)}
+	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents), Detail: detail}
+	if detail != "" {
+		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
+	}
 	c.facts.Started = event.At // one time for both: what follows the run and what is made of its record later agree
 	if err := x.conn.Event(ctx, x.run.ID, event); err != nil {
-		return err
+		return tried{}, err
 	}
 	facts := c.conduct(ctx)
 	if facts.Cancelled {
-		event.At, event.Kind, event.Detail, event.Agents = time.Now(), wire.TaskInterrupted, context.Cause(ctx).Error(), nil
+		event.At, event.Kind, event.Detail, event.Agents, event.Load = time.Now(), wire.TaskInterrupted, context.Cause(ctx).Error(), nil, nil
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		return errors.Join(context.Cause(ctx), x.conn.Event(last, x.run.ID, event))
+		return tried{}, errors.Join(context.Cause(ctx), x.conn.Event(last, x.run.ID, event))
 	}
-	return x.conclude(ctx, results.Judge(t, c.merge, facts))
+	return tried{name: c.ref.Try, task: t, merge: c.merge, facts: facts}, nil
 }
 
 func names(agents []wire.Agent) []string {

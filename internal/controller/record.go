@@ -20,7 +20,7 @@ type Progress struct {
 	At      time.Time
 	N, Of   int
 	Task    plan.Task
-	Detail  string // TaskInterrupted, AgentLost, WaitingAgents
+	Detail  string // TaskStarted and LiveRates (the step of a search), TaskInterrupted, AgentLost, WaitingAgents
 	Rates   Rates
 	Outcome plan.Outcome
 	End     wire.End
@@ -32,7 +32,7 @@ type ProgressKind string
 // The kinds of progress, in the order in which a run shows them.
 const (
 	RunAccepted     ProgressKind = "accepted"    // Of
-	TaskStarted     ProgressKind = "started"     // N, Task
+	TaskStarted     ProgressKind = "started"     // N, Task; Detail: of a search, which step
 	LiveRates       ProgressKind = "live"        // Rates; about once a second
 	AgentLost       ProgressKind = "agent-lost"  // Detail
 	WaitingAgents   ProgressKind = "waiting"     // Detail
@@ -141,7 +141,11 @@ func (f *follower) event(e wire.RunEvent) error {
 			if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
 				return err
 			}
-			f.points.Start(sink.Start{Task: p.Task, Try: f.dir.Try(e.Task), At: e.At, Agents: e.Agents})
+			task := p.Task
+			if e.Load != nil {
+				task = task.Step(e.Load.Rate, e.Load.Measure)
+			}
+			f.points.Start(sink.Start{Task: task, Try: f.dir.Try(e.Task), At: e.At, Agents: e.Agents})
 		}
 	case wire.TaskInterrupted:
 		p.Kind = TaskInterrupted

@@ -103,6 +103,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 		problems = append(problems, problem{message: err.Error()})
 	} else {
 		problems = append(problems, inconsistentParts(work)...)
+		problems = append(problems, unsearchable(work)...)
 	}
 	if len(problems) > 0 {
 		return Combination{}, w.locate(problems, combo)
@@ -177,7 +178,7 @@ func (m *Matrix) broker(tree map[string]any) (*plan.Broker, []problem) {
 		return nil, []problem{{"broker", "there are several brokers; add an axis broker, or name one here" + there}}
 	}
 	msg := fmt.Sprintf("there is no broker %q", name)
-	if near := nearest(name, m.brokerNames()); near != "" {
+	if near := plan.Nearest(name, m.brokerNames()); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return nil, []problem{{"broker", msg + there}}
@@ -301,7 +302,7 @@ func inconsistent(w plan.Workload) []problem {
 	report(w.Drain.Silence > w.Drain.Most, "drain.silence", "%s is above drain.most, %s: the drain would always be cut", w.Drain.Silence, w.Drain.Most)
 	report(p.Rate > 0 && len(p.Profile) > 0, "publishers.profile", "it is given together with publishers.rate, %v; remove one of them", p.Rate)
 	report(len(p.Profile) > 0 && !slices.ContainsFunc(p.Profile, func(s plan.Stage) bool { return s.Messages(s.For.D()) > 0 }), "publishers.profile", "no stage sends anything; give one a rate above 0")
-	report(p.Arrivals == plan.ArrivalsPoisson && !p.Open(), "publishers.arrivals",
+	report(p.Arrivals == plan.ArrivalsPoisson && !p.Open() && w.Search == nil, "publishers.arrivals",
 		"%q needs times at which messages are due: give publishers.rate or publishers.profile", p.Arrivals)
 	queues, readers := w.Topology.Queues, c.Nodes*c.Threads
 	report(readers > 0 && readers < queues, "topology.queues",

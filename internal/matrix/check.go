@@ -9,6 +9,8 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
+
+	"lockstep/internal/plan"
 )
 
 // checker holds a value against a rule and collects the faults.
@@ -131,7 +133,7 @@ func (c *checker) missing(o *object, have map[string]any, v cue.Value, path stri
 
 func (c *checker) unknown(name, path string, o *object) string {
 	msg := fmt.Sprintf("there is no field %q here", name)
-	if near := nearest(name, o.names); near != "" {
+	if near := plan.Nearest(name, o.names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	} else if home := c.home[name]; home != "" && strings.HasPrefix(path, "cell") {
 		msg += fmt.Sprintf("; did you mean %s?", home)
@@ -208,7 +210,7 @@ func (c *checker) wrong(r *rule, v cue.Value, path string) {
 func wrongValue(v cue.Value, r *rule) string {
 	msg := fmt.Sprintf("%s is not valid here; give %s", show(v), r.allowed())
 	if s, err := v.String(); err == nil {
-		if near := nearest(s, r.choices()); near != "" {
+		if near := plan.Nearest(s, r.choices()); near != "" {
 			msg += fmt.Sprintf("; did you mean %q?", near)
 		}
 	}

@@ -138,15 +138,6 @@ func TestQueuesThatNobodyReadsArePublishedInto(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	names := []string{"window", "nodes", "node", "confirm-each"}
-	for in, want := range map[string]string{"windw": "window", "wnidow": "window", "Nodes": "nodes", "confirm-eech": "confirm-each", "zebra": "", "": ""} {
-		if got := nearest(in, names); got != want {
-			t.Errorf("nearest to %q is %q, want %q", in, got, want)
-		}
-	}
-}
-
 // A consumer that acknowledges at an interval and may have no more unacknowledged is silent for as long: a shorter deadline of silence
 // would call lost what only waits.
 func TestSilenceOutlastsTheInterval(t *testing.T) {

@@ -82,7 +82,7 @@ func (l *loader) noTableValue(name string) string {
 		return fmt.Sprintf("%q is a value of a group, and the cell has no groups; name the cell's: %q", name, value)
 	}
 	msg := fmt.Sprintf("there is no group %q", group)
-	if near := nearest(group, l.groups.names); near != "" {
+	if near := plan.Nearest(group, l.groups.names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near+"/"+value)
 	}
 	return msg + " (there are: " + strings.Join(l.groups.names, ", ") + ")"

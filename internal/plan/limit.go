@@ -5,8 +5,14 @@ import "time"
 // Protocol is the version of the messages on the control plane and of the records. Peers of another version are refused.
 const Protocol = 2
 
-// Estimate is how long a task takes if nothing goes wrong: its own phases, and about 300 ms around them.
+// Estimate is how long a task takes if nothing goes wrong: its own phases, and about 300 ms around them; those of every step of a search.
 func Estimate(w Workload) time.Duration {
+	if s := w.Search; s != nil {
+		step := w
+		step.Search, step.Measure = nil, s.Step
+		w.Search = nil
+		return time.Duration(s.expected())*Estimate(step) + time.Duration(s.Repeats)*Estimate(w)
+	}
 	warmup := w.Warmup.D()
 	if w.Steady.Auto { // about as long as it takes a load to be seen steady that is so from the start
 		warmup = min(max(w.Steady.Least.D(), leastWatch), w.Steady.Most.D()) + MeasureAhead
@@ -14,7 +20,8 @@ func Estimate(w Workload) time.Duration {
 	return warmup + w.Measure.D() + 300*time.Millisecond
 }
 
-// Limit is when a task is given up, whatever happens: every deadline of its phases one after the other, and a margin.
+// Limit is when a task (of a search: one of its steps, which has none of its own) is given up, whatever happens: every deadline of its phases one
+// after the other, and a margin.
 func Limit(w Workload) time.Duration {
 	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + w.Drain.Most.D() + 30*time.Second
 }

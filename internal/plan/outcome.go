@@ -30,6 +30,11 @@ const (
 	NotSteady   Flag = "not-steady"   // warm-up: auto found no steady state
 )
 
+// Flags lists every flag.
+func Flags() []Flag {
+	return []Flag{Backlog, ClockUnsafe, ClientBound, Skewed, Degraded, Clipped, NotSteady}
+}
+
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.
 type Value struct {
 	Number float64 `json:"-"`
@@ -104,25 +109,6 @@ type ClockPair struct {
 	Offset    Duration `json:"offset"` // consumer's clock minus publisher's, beyond the agreed start, in the middle of the measurement
 	Bound     Duration `json:"bound"`  // the most that the corrected times may be wrong, either way, at any time of the measurement
 	Drift     float64  `json:"drift"`  // parts per million
-}
-
-// SearchResult is what a search for capacity tried, and found.
-type SearchResult struct {
-	Capacity float64 `json:"capacity"` // the rate that held in every verification; 0: none did
-	Fails    float64 `json:"fails"`    // the lowest rate at which the condition failed; 0: none did, up to the most
-	Verified bool    `json:"verified"`
-	Why      string  `json:"why,omitempty"` // why there is no better answer: the limit of steps, the highest rate that may be tried
-	Steps    []Step  `json:"steps"`         // in the order of time
-}
-
-// Step is one rate that a search tried.
-type Step struct {
-	Rate   float64          `json:"rate"`   // that was asked for
-	Try    string           `json:"try"`    // the try of the task that holds its record
-	Kind   string           `json:"kind"`   // "bracket", "bisect" or "verify"
-	Holds  bool             `json:"holds"`  // whether the condition held
-	Why    string           `json:"why"`    // the part of the condition that failed, with its value
-	Values map[string]Value `json:"values"` // send.rate, receive.rate and the quantiles of the latencies
 }
 
 // GroupOutcome is what came of one group of a cell.

@@ -103,22 +103,6 @@ type Steady struct {
 	Most  Duration `json:"most"`           // and at most; then the measurement begins all the same, and is flagged not-steady
 }
 
-// Search looks for the highest rate at which a condition holds, in steps: it doubles the rate until the condition fails, then halves the
-// interval, then holds the rate that it found.
-type Search struct {
-	For     string   `json:"for"`     // SearchRate
-	While   string   `json:"while"`   // a Condition
-	From    float64  `json:"from"`    // the first rate, messages a second of the cell
-	Most    float64  `json:"most"`    // no rate above this is tried
-	Within  float64  `json:"within"`  // ends when the interval is at most this part of its lower end
-	Step    Duration `json:"step"`    // the measurement of each step
-	Repeats int      `json:"repeats"` // how often the rate found is then held, each for the cell's own measurement
-	Steps   int      `json:"steps"`   // most steps of all kinds together
-}
-
-// SearchRate is what Search.For can be.
-const SearchRate = "rate"
-
 // Fault is something that is done to the connections or to the broker while messages flow, and undone again.
 type Fault struct {
 	Kind string   `json:"kind"`         // one of the constants
@@ -166,17 +150,6 @@ func (g *Group) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*g = Group(p)
-	return nil
-}
-
-// UnmarshalJSON fills in the defaults of a search for what is left out.
-func (s *Search) UnmarshalJSON(text []byte) error {
-	type plain Search
-	p := plain{For: SearchRate, From: 1000, Most: 10_000_000, Within: 0.02, Step: Duration(5 * time.Second), Repeats: 3, Steps: 60}
-	if err := json.Unmarshal(text, &p); err != nil {
-		return err
-	}
-	*s = Search(p)
 	return nil
 }
 

@@ -114,6 +114,9 @@ func Values() []ValueInfo {
 		ValueInfo{"binding.sent", "Binding sent", Count, "messages sent through bindings after the broker had confirmed them"},
 		ValueInfo{"binding.received", "Binding received", Count, "different messages of those that were received"},
 		ValueInfo{"binding.lost", "Binding lost", Count, "messages of those that were not received until the drain ended by silence"},
+		ValueInfo{"capacity", "Capacity msgs/s", PerSecond, "the highest rate at which the condition of a search held, in every verification"},
+		ValueInfo{"capacity.low", "Capacity, low", PerSecond, "the lowest rate that really passed in these verifications: received or, without consumers, sent"},
+		ValueInfo{"capacity.high", "Capacity, high", PerSecond, "the lowest rate that a search tried above it and at which the condition failed"},
 	)
 }
 

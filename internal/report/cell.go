@@ -57,6 +57,7 @@ func (c *cell) worst() plan.Verdict {
 // renderers write values that are more than one number.
 var renderers = map[string]func(*cell, *Field, *notes){
 	"throughput": throughput,
+	"capacity":   capacity,
 }
 
 // field is one value of the cell: the (lower) median of the usable repetitions, what is doubtful about it, and notes of what went wrong.

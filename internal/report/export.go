@@ -41,6 +41,11 @@ func Markdown(w io.Writer, tables []Table) error {
 			markdownRow(out, cells)
 		}
 		markdownNotes(out, t)
+		if t.Chart != nil {
+			if lines := t.Chart.lines(0); len(lines) > 0 {
+				fmt.Fprintf(out, "\n```text\n%s\n```\n", strings.Join(lines, "\n"))
+			}
+		}
 	}
 	return out.Flush()
 }

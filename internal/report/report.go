@@ -20,6 +20,7 @@ type Table struct {
 	Rows    [][]Field    `json:"rows"`
 	Notes   []string     `json:"notes,omitempty"`   // footnotes, numbered from 1 by Field.Notes
 	Remarks []string     `json:"remarks,omitempty"` // about the whole table
+	Chart   *Chart       `json:"chart,omitempty"`
 }
 
 // Coordinate is the value of an axis as people read it.
@@ -44,7 +45,7 @@ type Field struct {
 
 // Build makes the tables that a run's matrix asks for: one for each part of a split that has a cell to show. An axis that a table
 // does not name, though cells differ in it, becomes a row axis, so that no two cells share a field; in a table of
-// best cells it says where the best is.
+// best cells it says where the best is. Searches for capacity have tables of their own after them.
 func Build(run plan.Run, outcomes []plan.Outcome) []Table {
 	asked := run.Tables
 	if len(asked) == 0 {
@@ -73,7 +74,7 @@ func Build(run plan.Run, outcomes []plan.Outcome) []Table {
 			tables = append(tables, g.table(t, part))
 		}
 	}
-	return tables
+	return append(tables, whole.searches()...)
 }
 
 // table fills one part of a split.

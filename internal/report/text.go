@@ -33,6 +33,14 @@ func Text(w io.Writer, tables []Table, width int) error {
 			horizontal(out, t, columns)
 		}
 		below(out, t, width)
+		if t.Chart != nil {
+			for i, line := range t.Chart.lines(width) {
+				if i == 0 {
+					out.WriteByte('\n')
+				}
+				out.WriteString(line + "\n")
+			}
+		}
 	}
 	return out.Flush()
 }
@@ -56,7 +64,7 @@ func layout(t Table) []column {
 			f := row[i]
 			c.text = max(c.text, runes(f.Text))
 			c.tail = max(c.tail, runes(tail(f)))
-			if _, err := strconv.ParseFloat(f.Text, 64); err != nil {
+			if _, err := strconv.ParseFloat(strings.ReplaceAll(f.Text, ",", ""), 64); err != nil {
 				numeric = false
 			}
 		}

@@ -7,6 +7,9 @@ import (
 	"lockstep/internal/plan"
 )
 
+// clientBoundWarning begins the warnings that say what held the generator back.
+const clientBoundWarning = string(plan.ClientBound) + ": "
+
 // performance are the values that say how fast the broker was, and so are doubtful when the load was not what it should be.
 func performance() []string {
 	names := []string{"send.rate", "confirm.rate", "receive.rate", "throughput"}
@@ -32,7 +35,7 @@ func (j *judge) doubts() {
 	if j.bound = j.clientBound(); len(j.bound) > 0 {
 		j.flag(plan.ClientBound, performance()...)
 		for _, w := range j.bound {
-			j.warn("client-bound: %s", w)
+			j.warn("%s%s", clientBoundWarning, w)
 		}
 	}
 	j.paused()

@@ -24,6 +24,7 @@ const (
 	NANoProcess     = "no process of the broker on an agent's host"
 	NANotSaid       = "not said by the broker"
 	NANoChurn       = "no bindings made while messages flow"
+	NANoSearch      = "no search for capacity"
 )
 
 // Confirmed tells whether messages sent in this mode are confirmed by the broker.
@@ -98,6 +99,9 @@ func judgeOne(t plan.Task, m *record.Merge, f Facts) *judge {
 	j.clocks()
 	j.starts()
 	j.warmup()
+	for _, name := range []string{"capacity", "capacity.low", "capacity.high"} { // Searched knows
+		j.na(name, NANoSearch)
+	}
 	j.doubts()
 	j.verdict()
 	return j

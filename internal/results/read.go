@@ -156,8 +156,15 @@ func (r *Run) Rejudge(task string) (plan.Outcome, error) {
 		if err != nil {
 			return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
 		}
-		again := redactOutcome(Judge(t, m, FactsOf(o, m)))
-		again.Warnings = r.withTries(task, again.Warnings)
+		var again plan.Outcome
+		if s := o.Search; s != nil && len(s.Steps) > 0 { // the record is that of its last step
+			last := s.Steps[len(s.Steps)-1]
+			again = Searched(t, Judge(t.Step(last.Rate, last.Measure), m, FactsOf(o, m)), *s)
+		} else {
+			again = Judge(t, m, FactsOf(o, m))
+		}
+		again = redactOutcome(again)
+		again.Warnings = r.withTries(again)
 		return again, nil
 	}
 	return plan.Outcome{}, fmt.Errorf("judge task %s again: run %s has no such task", task, r.plan.ID)

@@ -24,6 +24,14 @@ func redactOutcome(o plan.Outcome) plan.Outcome {
 	for i := range o.Agents {
 		o.Agents[i].Error = plan.Redact(o.Agents[i].Error)
 	}
+	if o.Search != nil {
+		search := *o.Search
+		search.Why, search.Steps = plan.Redact(search.Why), slices.Clone(search.Steps)
+		for i := range search.Steps {
+			search.Steps[i].Why = plan.Redact(search.Steps[i].Why)
+		}
+		o.Search = &search
+	}
 	s := &o.Subject
 	s.Endpoints, s.Members, s.Settings = redactAll(s.Endpoints), redactAll(s.Members), maps.Clone(s.Settings)
 	for key, v := range s.Settings {

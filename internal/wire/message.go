@@ -108,7 +108,14 @@ type RunEvent struct {
 	Of     int       `json:"of,omitempty"`     // how many tasks the run has
 	Agents []string  `json:"agents,omitempty"` // TaskStarted: names of its agents, by index
 	Detail string    `json:"detail,omitempty"`
+	Load   *Load     `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
 	End    *End      `json:"end,omitempty"`
+}
+
+// Load is what a step of a search sends, and for how long it is measured.
+type Load struct {
+	Rate    float64       `json:"rate"`
+	Measure plan.Duration `json:"measure"`
 }
 
 // EventKind classes a RunEvent.

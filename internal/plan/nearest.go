@@ -1,9 +1,9 @@
-package matrix
+package plan
 
 import "strings"
 
-// nearest is the name most like s, or "" if none is like it.
-func nearest(s string, names []string) string {
+// Nearest is the name most like s, or "" if none is like it.
+func Nearest(s string, names []string) string {
 	best, least := "", max(1, len(s)/3)+1
 	for _, name := range names {
 		d := distance(strings.ToLower(s), strings.ToLower(name))

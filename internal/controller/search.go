@@ -1,0 +1,67 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+)
+
+// search runs a task that looks for its capacity: a try of the task for every step, each judged like a task of its own, and one outcome for
+// all of them. A search that is broken off has no outcome and is begun again.
+func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
+	s := *t.Cell.Workload.Search
+	var (
+		steps   []plan.Step
+		last    tried
+		few     *tooFew
+		started time.Time
+	)
+	for {
+		m, more := newHunt(s, steps).next()
+		if !more {
+			break
+		}
+		if len(steps) > 0 {
+			if err := pause(ctx, x.run.Settle.D()); err != nil {
+				return err
+			}
+		}
+		measure := s.Step
+		if m.full {
+			measure = t.Cell.Workload.Measure
+		}
+		y, err := x.try(ctx, t.Step(m.rate, measure), n, fmt.Sprintf("step %d: %s (%s)", len(steps)+1, perSecond(m.rate), m.kind))
+		if errors.As(err, &few) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if last = y; started.IsZero() {
+			started = y.facts.Started
+		}
+		steps = append(steps, answer(s, y, m))
+	}
+	if few != nil && len(steps) == 0 {
+		return x.conclude(ctx, without(t, few))
+	}
+	r := newHunt(s, steps).result()
+	r.Steps = steps
+	if few != nil {
+		last.facts.Failure, r.Sure, r.Why = few.Error(), false, few.Error()
+	}
+	last.facts.Started = started
+	return x.conclude(ctx, results.Searched(t, last.outcome(), r))
+}
+
+// answer is the step that a try was.
+func answer(s plan.Search, y tried, m move) plan.Step {
+	o := y.outcome()
+	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: results.StepValues(s, y.task, o)}
+	step.Answer, step.Why = results.Answer(s, y.task, o)
+	return step
+}

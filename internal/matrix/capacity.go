@@ -1,0 +1,41 @@
+package matrix
+
+import (
+	"fmt"
+	"strings"
+
+	"lockstep/internal/plan"
+)
+
+// unsearchable finds what is wrong with a search for capacity, and what cannot go together with one.
+func unsearchable(w plan.Workload) []problem {
+	s := w.Search
+	if s == nil || len(w.Groups) > 0 { // together they are a fault of the groups
+		return nil
+	}
+	var out []problem
+	report := func(wrong bool, path, format string, args ...any) {
+		if wrong {
+			out = append(out, problem{path, fmt.Sprintf(format, args...)})
+		}
+	}
+	p := w.Publishers
+	const sets = "the search sets the rate; remove "
+	report(p.Rate > 0, "publishers.rate", sets+"publishers.rate, or give it as search.from")
+	report(len(p.Profile) > 0, "publishers.profile", sets+"publishers.profile")
+	report(p.Count > 0, "publishers.count", "each step of a search is measured for a time; remove publishers.count")
+	report(p.Presence != plan.Presence{}, "publishers.presence", "publishers that come and go send less than a search asks for; remove it")
+	report(len(w.Faults) > 0, "search", "a search measures many times, and what fails in a fault is not capacity; remove faults or the search")
+	report(s.From > s.Most, "search.from", "%v is above search.most, %v", s.From, s.Most)
+	report(s.Steps < s.Repeats+2, "search.steps", "%d leaves no room for a search beside %d repeats; give at least %d", s.Steps, s.Repeats, s.Repeats+2)
+	c, err := plan.ParseCondition(s.While, w)
+	report(err != nil, "search.while", "%v", err)
+	var absent []string
+	for _, name := range c.Names() {
+		if why := w.Absent(name); why != "" {
+			absent = append(absent, fmt.Sprintf("%s never has a number here: %s", name, why))
+		}
+	}
+	report(len(absent) > 0, "search.while", "%s", strings.Join(absent, "; "))
+	return out
+}

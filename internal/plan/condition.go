@@ -1,0 +1,199 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Condition is a rule over a task's values and flags, such as "p99 < 50ms && lost == 0 && !backlog". The zero Condition always holds.
+type Condition struct {
+	text string
+	root term
+}
+
+func (c Condition) String() string { return c.text }
+
+// Holds tells whether the condition holds for the values of an outcome, and if not, which part of it failed and by what value. A
+// value without a number holds in no comparison, negated or not: what is not known cannot be relied on.
+func (c Condition) Holds(values map[string]Value) (holds bool, why string) {
+	if c.root == nil {
+		return true, ""
+	}
+	whys := c.root.fails(values)
+	return len(whys) == 0, strings.Join(whys, "; ")
+}
+
+// Names lists the values that the condition compares, by their full names, each once.
+func (c Condition) Names() []string {
+	var names []string
+	if c.root != nil {
+		c.root.each(func(name string) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		})
+	}
+	return names
+}
+
+// A term is a part of a condition. Negation stands only at flags: ParseCondition moves it down (De Morgan), and turns comparisons round.
+type term interface {
+	// fails says why the term does not hold, each reason once; there are none if it holds.
+	fails(values map[string]Value) []string
+	not() term
+	each(func(name string))
+}
+
+// both is a conjunction; it fails by each of its parts.
+type both []term
+
+func (b both) fails(values map[string]Value) []string {
+	var all []string
+	for _, t := range b {
+		for _, why := range t.fails(values) {
+			if !slices.Contains(all, why) {
+				all = append(all, why)
+			}
+		}
+	}
+	return all
+}
+
+func (b both) not() term {
+	out := make(either, len(b))
+	for i, t := range b {
+		out[i] = t.not()
+	}
+	return out
+}
+
+func (b both) each(f func(string)) {
+	for _, t := range b {
+		t.each(f)
+	}
+}
+
+// either is a disjunction; it fails when all of its parts do.
+type either []term
+
+func (e either) fails(values map[string]Value) []string {
+	var all []string
+	for _, t := range e {
+		whys := t.fails(values)
+		if len(whys) == 0 {
+			return nil
+		}
+		if text := strings.Join(whys, "; "); !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return []string{strings.Join(all, ", and ")}
+}
+
+func (e either) not() term {
+	out := make(both, len(e))
+	for i, t := range e {
+		out[i] = t.not()
+	}
+	return out
+}
+
+func (e either) each(f func(string)) { both(e).each(f) }
+
+// flagged holds if any value has the flag, or none if negated.
+type flagged struct {
+	flag    Flag
+	negated bool
+}
+
+func (f flagged) fails(values map[string]Value) []string {
+	has := false
+	for _, v := range values {
+		has = has || slices.Contains(v.Flags, f.flag)
+	}
+	switch {
+	case has == !f.negated:
+		return nil
+	case has && f.flag == Backlog:
+		return []string{backlogged}
+	case has:
+		return []string{string(f.flag)}
+	}
+	return []string{"not " + string(f.flag)}
+}
+
+// backlogged is also why a latency has no number then.
+const backlogged = "backlog: receiving did not keep up with sending"
+
+func (f flagged) not() term         { return flagged{f.flag, !f.negated} }
+func (f flagged) each(func(string)) {}
+
+// operand is one side of a comparison: a value by its name, or a constant.
+type operand struct {
+	name   string // full; empty: a constant
+	text   string // as it was written
+	number float64
+	unit   Unit // of a constant: Seconds, Bytes, or Count for a plain number; PerSecond for one written with /s
+	column int
+}
+
+func (o operand) value(values map[string]Value) (float64, string) {
+	if o.name == "" {
+		return o.number, ""
+	}
+	v, has := values[o.name]
+	switch {
+	case !has:
+		return 0, fmt.Sprintf("%s is not in the record", o.text)
+	case v.NA == string(Backlog):
+		return 0, backlogged
+	case v.NA != "":
+		return 0, fmt.Sprintf("%s has no number: %s", o.text, v.NA)
+	}
+	return v.Number, ""
+}
+
+type comparison struct {
+	left, right operand
+	op          string
+	unit        Unit
+}
+
+// opposites are what is left of operators when they are negated.
+var opposites = map[string]string{"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
+
+func (c comparison) fails(values map[string]Value) []string {
+	a, why := c.left.value(values)
+	b, other := c.right.value(values)
+	switch {
+	case why != "" && other != "" && why != other:
+		return []string{why, other}
+	case why != "" || other != "":
+		return []string{max(why, other)} // one of them is empty, or they are the same
+	}
+	holds := map[string]bool{"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "==": a == b, "!=": a != b}[c.op]
+	if holds {
+		return nil
+	}
+	switch {
+	case c.left.name == "":
+		return []string{fmt.Sprintf("%s is %s, and %s is not %s it", c.right.text, quantity(b, c.unit), c.left.text, c.op)}
+	case c.right.name == "":
+		return []string{fmt.Sprintf("%s is %s, not %s %s", c.left.text, quantity(a, c.unit), c.op, c.right.text)}
+	}
+	return []string{fmt.Sprintf("%s is %s, not %s %s, %s", c.left.text, quantity(a, c.unit), c.op, c.right.text, quantity(b, c.unit))}
+}
+
+func (c comparison) not() term {
+	c.op = opposites[c.op]
+	return c
+}
+
+func (c comparison) each(f func(string)) {
+	for _, o := range []operand{c.left, c.right} {
+		if o.name != "" {
+			f(o.name)
+		}
+	}
+}

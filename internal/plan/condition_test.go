@@ -1,0 +1,156 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+)
+
+func searched() Workload {
+	w := Default()
+	w.Search = &Search{}
+	return w
+}
+
+func parsed(t *testing.T, text string, w Workload) Condition {
+	t.Helper()
+	c, err := ParseCondition(text, w)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return c
+}
+
+// One outcome, and what each condition makes of it.
+func TestConditionHolds(t *testing.T) {
+	values := map[string]Value{
+		"processing.p50": {Number: 0.004}, "processing.p99": {Number: 0.0613}, "send.due.p99": {Number: 0.001}, "lost": {Number: 3},
+		"receive.rate": {Number: 20_050.4}, "send.rate": {Number: 20_060, Flags: []Flag{Skewed}}, "agent.rss": {Number: 300 << 20},
+		"confirmed": {NA: "fire-and-forget"}, "processing.max": {NA: "backlog", Flags: []Flag{Backlog}},
+	}
+	for _, x := range []struct{ text, why string }{
+		{"p99 < 100ms", ""},
+		{"p99 < 50ms", "p99 is 61.3 ms, not < 50ms"},
+		{"50ms > p99", "p99 is 61.3 ms, and 50ms is not > it"},
+		{"p50 <= 4ms && lost == 3", ""},
+		{"p50 < 4ms", "p50 is 4.00 ms, not < 4ms"},
+		{"p99 < 50ms && lost == 0", "p99 is 61.3 ms, not < 50ms; lost is 3, not == 0"},
+		{"p99 < 50ms || lost == 0", "p99 is 61.3 ms, not < 50ms, and lost is 3, not == 0"},
+		{"p99 < 50ms || lost == 3", ""},
+		{"rate > 20_000 && rate < 20_100/s", ""},
+		{"rate > 30_000", "rate is 20,050/s, not > 30_000"},
+		{"rate >= send.rate", "rate is 20,050/s, not >= send.rate, 20,060/s"},
+		{"agent.rss < 200MiB", "agent.rss is 300.0 MiB, not < 200MiB"},
+		{"skewed", ""},
+		{"!skewed", "skewed"},
+		{"degraded", "not degraded"},
+		{"!degraded", ""},
+		{"!backlog", backlogged},
+		{"max < 1s && !backlog", backlogged},
+		// No number, no comparison: neither as it is nor negated.
+		{"confirmed > 0", "confirmed has no number: fire-and-forget"},
+		{"!(confirmed > 0)", "confirmed has no number: fire-and-forget"},
+		{"confirmed == confirmed", "confirmed has no number: fire-and-forget"},
+		{"p95 < 1s", "p95 is not in the record"},
+		{"p95 < 1s || lost == 3", ""},
+		// Negation reaches to the bottom.
+		{"!(p99 < 50ms && lost == 0)", ""},
+		{"!(p99 >= 50ms || skewed)", "p99 is 61.3 ms, not < 50ms; skewed"},
+		{"!!(lost != 3)", "lost is 3, not != 3"},
+		// && binds before ||.
+		{"lost == 3 || p99 < 1ms && p50 < 1ms", ""},
+		{"(lost == 3 || p99 < 1ms) && p50 < 1ms", "p50 is 4.00 ms, not < 1ms"},
+	} {
+		holds, why := parsed(t, x.text, searched()).Holds(values)
+		if why != x.why || holds != (x.why == "") {
+			t.Errorf("%s: holds %v because %q, want %q", x.text, holds, why, x.why)
+		}
+	}
+}
+
+func TestConditionShortNames(t *testing.T) {
+	alone := searched()
+	alone.Consumers.Nodes = 0
+	closed := alone
+	closed.Search = nil
+	for _, x := range []struct {
+		w    Workload
+		want string
+	}{
+		{searched(), "processing.p99 receive.rate processing.max"},
+		{alone, "send.due.p99 send.rate send.due.max"},
+		{closed, "send.p99 send.rate send.max"},
+	} {
+		c := parsed(t, "p99 < 50ms && rate > 1 && !(max > 1s) && p99 > 0s && !backlog", x.w)
+		if got := strings.Join(c.Names(), " "); got != x.want {
+			t.Errorf("the short names mean %s, want %s", got, x.want)
+		}
+	}
+	for _, v := range Values() {
+		if _, err := ParseCondition(v.Name+" == "+v.Name, searched()); err != nil {
+			t.Errorf("%s cannot be named: %v", v.Name, err)
+		}
+	}
+	for _, f := range Flags() {
+		parsed(t, "!"+string(f), searched())
+	}
+}
+
+// Every mistake at once, each with its column and what to write instead.
+func TestConditionFaults(t *testing.T) {
+	for _, x := range []struct {
+		text string
+		want []string
+	}{
+		{"", []string{"column 1: there has to be a comparison or a flag here, not the end"}},
+		{"p99 < 50", []string{"column 7: p99 is a time: write a duration, 50ms or 50s"}},
+		{"50 > p99", []string{"column 1: p99 is a time: write a duration, 50ms or 50s"}},
+		{"lost == 0ms", []string{"column 9: lost is a plain number: write it without a unit"}},
+		{"rate > 5ms", []string{"column 8: rate is a rate: write messages a second, as 20_000"}},
+		{"p98 < 50ms", []string{`column 1: there is no value or flag "p98"; did you mean "p90"?`}},
+		{"procesing.p99 < 50ms", []string{`did you mean "processing.p99"?`}},
+		{"!clientBound", []string{`column 2: there is no value or flag "clientBound"; did you mean "client-bound"?`}},
+		{"p99 < 50 ms", []string{"column 10: write the unit without a blank: 50ms"}},
+		{"rate > 20,000", []string{`column 10: "," means nothing here; write thousands as 20_000`}},
+		{"p99 < 5q", []string{`column 7: "5q" is neither a number (20_000) nor a duration (50ms)`}},
+		{"p99 = 50ms", []string{"column 5: write == instead of ="}},
+		{"p99 < 50ms and lost == 0", []string{"column 12: write && instead of and"}},
+		{"p99 < 50ms & lost == 0", []string{"column 12: write && instead of &"}},
+		{"10ms < p99 < 50ms", []string{"column 12: comparisons are not chained"}},
+		{"p99", []string{"column 1: p99 is not compared with anything"}},
+		{"backlog == 0", []string{"column 9: a flag is compared with nothing: write backlog or !backlog"}},
+		{"0 == backlog", []string{"column 6: backlog is a flag, not a value"}},
+		{"5 < 6", []string{"column 1: 5 and 6 are both constants"}},
+		{"p99 < lost", []string{"column 7: p99 is in s and lost in count"}},
+		{"(p99 < 50ms", []string{"column 1: this bracket is not closed"}},
+		{"p99 < 50ms)", []string{`column 11: ")" is one too many`}},
+		{"p99 < 50ms lost == 0", []string{`column 12: "lost" is one too many, or an && or || before it is missing`}},
+		{"p99 <", []string{"column 6: there has to be a number, a duration or a value here, not the end"}},
+		{"p99 < 50 && p98 > 1ms && lost = 0 && §", []string{"column 7: ", "column 13: ", "column 31: ", "column 38: "}},
+	} {
+		_, err := ParseCondition(x.text, searched())
+		if err == nil {
+			t.Errorf("%s: no fault", x.text)
+			continue
+		}
+		for _, want := range x.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s:\n got %v\nwant %s", x.text, err, want)
+			}
+		}
+	}
+}
+
+// Whatever is written, it is read to its end, and what is accepted can be evaluated.
+func FuzzCondition(f *testing.F) {
+	for _, text := range []string{"p99 < 50ms && lost == 0 && !backlog", "!((p50<1s)||rate>=20_000/s)", "§ µs ! ) ( 5 5", "p99<1m30s"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ParseCondition(text, searched())
+		if err == nil {
+			if holds, why := c.Holds(map[string]Value{}); holds != (why == "") {
+				t.Errorf("%q: holds %v, why %q", text, holds, why)
+			}
+		}
+	})
+}

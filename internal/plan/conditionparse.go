@@ -1,0 +1,304 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ConditionFault is one mistake in the text of a condition.
+type ConditionFault struct {
+	Column  int // in characters, from 1
+	Message string
+}
+
+// ConditionFaults are all mistakes of a condition, in order.
+type ConditionFaults []ConditionFault
+
+// Error is one line.
+func (f ConditionFaults) Error() string {
+	texts := make([]string, len(f))
+	for i, x := range f {
+		texts[i] = fmt.Sprintf("column %d: %s", x.Column, x.Message)
+	}
+	return strings.Join(texts, "; ")
+}
+
+// ParseCondition reads a condition over the values of a workload's outcomes. The error is ConditionFaults.
+//
+//	condition  = part { "||" part }
+//	part       = factor { "&&" factor }
+//	factor     = "!" factor | "(" condition ")" | flag | operand op operand
+//	op         = "==" | "!=" | "<" | "<=" | ">" | ">="
+//	operand    = value | number | duration
+//
+// Values are those of Values, and the short names p50 … max and rate, which mean what matters in this workload: latency and rate at
+// the consumers, else at the publishers.
+func ParseCondition(text string, w Workload) (Condition, error) {
+	p := &conditionParser{short: shortNames(w), units: map[string]Unit{}}
+	for _, v := range Values() {
+		p.units[v.Name] = v.Unit
+		p.names = append(p.names, v.Name)
+	}
+	for _, q := range Quantiles() {
+		p.words = append(p.words, q.Name)
+	}
+	p.words = append(p.words, "rate")
+	p.tokens = p.scan(text)
+	root := p.any()
+	if t := p.peek(); t.kind != tokenEnd {
+		p.fault(t, "%s is one too many, or an && or || before it is missing", t)
+	}
+	if len(p.faults) > 0 {
+		slices.SortStableFunc(p.faults, func(a, b ConditionFault) int { return a.Column - b.Column })
+		return Condition{}, p.faults
+	}
+	return Condition{text: text, root: root}, nil
+}
+
+type conditionParser struct {
+	short  map[string]string
+	units  map[string]Unit
+	names  []string // of values
+	words  []string // short names, in order
+	tokens []token  // without the end, which may be read again and again
+	at     int
+	end    int // column
+	faults ConditionFaults
+	listed bool // what there is has been said
+}
+
+func (p *conditionParser) fault(t token, format string, args ...any) {
+	f := ConditionFault{t.column, fmt.Sprintf(format, args...)}
+	if !slices.ContainsFunc(p.faults, func(x ConditionFault) bool { return x.Column == f.Column }) {
+		p.faults = append(p.faults, f)
+	}
+}
+
+func (p *conditionParser) peek() token {
+	if p.at < len(p.tokens) {
+		return p.tokens[p.at]
+	}
+	return token{column: p.end}
+}
+
+// take takes the next token if it is one of the signs.
+func (p *conditionParser) take(signs ...string) (token, bool) {
+	t := p.peek()
+	if t.kind != tokenSign || !slices.Contains(signs, t.text) {
+		return t, false
+	}
+	p.at++
+	return t, true
+}
+
+func (p *conditionParser) any() term {
+	out := either{p.all()}
+	for {
+		if _, more := p.take("||"); !more {
+			break
+		}
+		out = append(out, p.all())
+	}
+	if len(out) == 1 {
+		return out[0]
+	}
+	return out
+}
+
+func (p *conditionParser) all() term {
+	out := both{p.factor()}
+	for {
+		if _, more := p.take("&&"); !more {
+			break
+		}
+		out = append(out, p.factor())
+	}
+	if len(out) == 1 {
+		return out[0]
+	}
+	return out
+}
+
+func (p *conditionParser) factor() term {
+	if _, negated := p.take("!"); negated {
+		return p.factor().not()
+	}
+	if open, is := p.take("("); is {
+		inner := p.any()
+		if t, closed := p.take(")"); !closed {
+			if t.kind == tokenEnd {
+				p.fault(open, "this bracket is not closed")
+			} else {
+				p.fault(t, "%s is one too many, or an && or || before it is missing", t)
+			}
+			p.skip()
+			p.take(")")
+		}
+		return inner
+	}
+	return p.compare()
+}
+
+// compare reads a flag or a comparison.
+func (p *conditionParser) compare() term {
+	first := p.peek()
+	if first.kind == tokenWord && slices.Contains(Flags(), Flag(first.text)) {
+		p.at++
+		if t, is := p.take("==", "!=", "<", "<=", ">", ">="); is {
+			p.fault(t, "a flag is compared with nothing: write %s or !%s", first.text, first.text)
+			p.skip()
+		}
+		return flagged{flag: Flag(first.text)}
+	}
+	left, ok := p.operand(true)
+	if !ok {
+		p.skip()
+		return both{}
+	}
+	op, is := p.take("==", "!=", "<", "<=", ">", ">=")
+	if !is {
+		p.incomplete(left, op)
+		p.skip()
+		return both{}
+	}
+	right, ok := p.operand(false)
+	if !ok {
+		p.skip()
+		return both{}
+	}
+	p.adjoining(right)
+	return comparison{left: left, right: right, op: op.text, unit: p.fit(left, right)}
+}
+
+// skip goes on to where another part of the condition begins.
+func (p *conditionParser) skip() {
+	for t := p.peek(); t.kind != tokenEnd; t = p.peek() {
+		if t.kind == tokenSign && (t.text == "&&" || t.text == "||" || t.text == ")") {
+			return
+		}
+		p.at++
+	}
+}
+
+// incomplete reports an operand that is compared with nothing.
+func (p *conditionParser) incomplete(left operand, next token) {
+	if !p.unitAfterBlank(left, next) {
+		p.fault(token{column: left.column}, "%s is not compared with anything: write it as in p99 < 50ms; a condition by itself is only a flag (%s)",
+			left.text, joinFlags())
+	}
+}
+
+// adjoining reports what follows a comparison and cannot be part of it.
+func (p *conditionParser) adjoining(right operand) {
+	t := p.peek()
+	if p.unitAfterBlank(right, t) {
+		p.skip()
+		return
+	}
+	if t.kind == tokenSign && opposites[t.text] != "" {
+		p.fault(t, "comparisons are not chained: write two of them with && between")
+		p.skip()
+	}
+}
+
+func (p *conditionParser) unitAfterBlank(o operand, t token) bool {
+	if o.name != "" || t.kind != tokenWord {
+		return false
+	}
+	_, _, unit := constant(o.text + t.text)
+	if unit {
+		p.fault(t, "write the unit without a blank: %s%s", o.text, t.text)
+	}
+	return unit
+}
+
+// operand reads a value or a constant. What is not one is reported.
+func (p *conditionParser) operand(first bool) (operand, bool) {
+	t := p.peek()
+	o := operand{text: t.text, column: t.column}
+	switch t.kind {
+	case tokenWord:
+		p.at++
+		o.name = p.resolve(t)
+		return o, true
+	case tokenConstant:
+		p.at++
+		var ok bool
+		if o.number, o.unit, ok = constant(t.text); !ok {
+			p.fault(t, "%s is neither a number (20_000) nor a duration (50ms)", t)
+		}
+		return o, true
+	}
+	if first {
+		p.fault(t, "there has to be a comparison or a flag here, not %s", t)
+	} else {
+		p.fault(t, "there has to be a number, a duration or a value here, not %s", t)
+	}
+	return o, false
+}
+
+// resolve is the full name of a value, or nothing and a fault.
+func (p *conditionParser) resolve(t token) string {
+	if full := p.short[t.text]; full != "" {
+		return full
+	}
+	if _, known := p.units[t.text]; known {
+		return t.text
+	}
+	if slices.Contains(Flags(), Flag(t.text)) {
+		p.fault(t, "%s is a flag, not a value: write %s or !%s by itself", t.text, t.text, t.text)
+		return t.text
+	}
+	all := slices.Concat(p.words, p.names)
+	for _, f := range Flags() {
+		all = append(all, string(f))
+	}
+	msg := fmt.Sprintf("there is no value or flag %q", t.text)
+	if near := Nearest(t.text, all); near != "" {
+		msg += fmt.Sprintf("; did you mean %q?", near)
+	}
+	if !p.listed {
+		p.listed = true
+		msg += fmt.Sprintf(" (there are: %s, every value of docs/values.md by its name, as send.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), joinFlags())
+	}
+	p.fault(t, "%s", msg)
+	return t.text
+}
+
+// fit finds the unit of a comparison, and reports sides that do not go together.
+func (p *conditionParser) fit(left, right operand) Unit {
+	a, b := p.unitOf(left), p.unitOf(right)
+	switch {
+	case a == "" || b == "": // of what was reported
+	case left.name == "" && right.name == "":
+		p.fault(token{column: left.column}, "%s and %s are both constants: compare a value", left.text, right.text)
+	case right.name == "":
+		if why := mismatch(left, a, right); why != "" {
+			p.fault(token{column: right.column}, "%s", why)
+		}
+	case left.name == "":
+		if why := mismatch(right, b, left); why != "" {
+			p.fault(token{column: left.column}, "%s", why)
+		}
+		return b
+	case a != b && !(a == Text && b == PerSecond || a == PerSecond && b == Text):
+		p.fault(token{column: right.column}, "%s is in %s and %s in %s: they cannot be compared", left.text, a, right.text, b)
+	}
+	return a
+}
+
+func (p *conditionParser) unitOf(o operand) Unit {
+	if o.name == "" {
+		return o.unit
+	}
+	return p.units[o.name]
+}
+
+func joinFlags() string {
+	var names []string
+	for _, f := range Flags() {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,144 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// shortNames are what conditions may call the values that matter most in a workload: quantiles of the latency from the due time to the
+// receipt or, without consumers, to the confirm (closed loop: from the call), and the rate at the far end.
+func shortNames(w Workload) map[string]string {
+	latency, rate := "processing", "receive.rate"
+	if w.Consumers.Nodes == 0 {
+		latency, rate = "send", "send.rate"
+		if w.Publishers.Open() || w.Search != nil {
+			latency = "send.due"
+		}
+	}
+	names := map[string]string{"rate": rate}
+	for _, q := range Quantiles() {
+		names[q.Name] = latency + "." + q.Name
+	}
+	return names
+}
+
+// Absent is why a workload can never have a number for a value; empty if it can.
+func (w Workload) Absent(value string) string {
+	without := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return value == n || strings.HasSuffix(n, ".") && strings.HasPrefix(value, n) })
+	}
+	latency := slices.ContainsFunc(Quantiles(), func(q Quantile) bool { return without("send."+q.Name, "send.due."+q.Name, "send."+q.Name+".highest") })
+	switch mode := w.Publishers.Mode; {
+	case w.Consumers.Nodes == 0 && without("processing.", "receive.rate", "received", "lost", "undrained", "unknown", "duplicated", "reordered",
+		"nacked", "receive.bytes", "backlog.", "catchup.rate", "gap.receipt", "recovery.receipt"):
+		return "there are no consumers"
+	case (mode == "fire-and-forget" || mode == "connection-per-message") && (latency || without("confirm.rate", "confirmed", "rejected", "gap.confirm", "recovery.confirm")):
+		return "nothing is confirmed in mode " + mode
+	case !w.Publishers.Open() && w.Search == nil && without("send.due.", "lateness.", "pacing.", "blocked."):
+		return "without a rate nothing is due"
+	}
+	return ""
+}
+
+// constant reads a number ("20_000", "0.5"), a rate ("20_000/s"), a duration ("50ms", "1m30s") or an amount of memory ("500MiB").
+func constant(text string) (number float64, unit Unit, ok bool) {
+	plain := strings.ReplaceAll(text, "_", "")
+	if rate, is := strings.CutSuffix(plain, "/s"); is {
+		n, err := strconv.ParseFloat(rate, 64)
+		return n, PerSecond, err == nil
+	}
+	if n, err := strconv.ParseFloat(plain, 64); err == nil {
+		return n, Count, true
+	}
+	if d, err := time.ParseDuration(plain); err == nil {
+		return d.Seconds(), Seconds, true
+	}
+	for _, m := range memoryUnits {
+		if head, is := strings.CutSuffix(plain, m.name); is {
+			n, err := strconv.ParseFloat(head, 64)
+			return n * m.bytes, Bytes, err == nil
+		}
+	}
+	return 0, "", false
+}
+
+// memoryUnits are in the order in which a text is compared with them: B is the end of all others.
+var memoryUnits = []struct {
+	name  string
+	bytes float64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
+
+// mismatch says what is wrong with comparing a value of a unit with a constant of another; empty if nothing is.
+func mismatch(value operand, of Unit, with operand) string {
+	n := strings.TrimSuffix(with.text, "/s")
+	switch {
+	case of == with.unit || of == Text && with.unit == PerSecond:
+	case of == Seconds && with.unit == Count:
+		return fmt.Sprintf("%s is a time: write a duration, %sms or %ss", value.text, n, n)
+	case of == Seconds:
+		return fmt.Sprintf("%s is a time: write a duration, as 50ms", value.text)
+	case with.unit == Count: // a plain number is right for rates, counts, cores and bytes
+	case of == PerSecond || of == Text:
+		return fmt.Sprintf("%s is a rate: write messages a second, as 20_000", value.text)
+	case of == Bytes:
+		return fmt.Sprintf("%s is memory: write bytes, as 500MiB", value.text)
+	default:
+		return fmt.Sprintf("%s is a plain number: write it without a unit", value.text)
+	}
+	return ""
+}
+
+// quantity writes a value for people: "61.3 ms", "20,050/s", "3".
+func quantity(x float64, unit Unit) string {
+	switch unit {
+	case Seconds:
+		return shortTime(x)
+	case PerSecond, Text:
+		return Grouped(x) + "/s"
+	case Bytes:
+		if x >= 1<<20 {
+			return fmt.Sprintf("%.1f MiB", x/(1<<20))
+		}
+		return Grouped(x) + " B"
+	}
+	return Grouped(x)
+}
+
+// shortTime writes seconds in three significant digits.
+func shortTime(x float64) string {
+	for _, u := range []struct {
+		name string
+		size float64
+	}{{"s", 1}, {"ms", 1e-3}, {"µs", 1e-6}} {
+		if x >= u.size*0.9995 {
+			return strconv.FormatFloat(x/u.size, 'f', digitsAfter(x/u.size), 64) + " " + u.name
+		}
+	}
+	return strconv.FormatFloat(x*1e9, 'f', 0, 64) + " ns"
+}
+
+// digitsAfter is how many digits after the point make three significant ones.
+func digitsAfter(x float64) int {
+	switch {
+	case x >= 99.95:
+		return 0
+	case x >= 9.995:
+		return 1
+	}
+	return 2
+}
+
+// Grouped writes a number for people: 1,000 or 19.5.
+func Grouped(x float64) string {
+	if x < 100 {
+		return strconv.FormatFloat(x, 'g', 3, 64)
+	}
+	digits := strconv.FormatFloat(x, 'f', 0, 64)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

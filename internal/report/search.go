@@ -1,0 +1,133 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/internal/plan"
+)
+
+// searches makes a table, with a chart, of the steps of every search for capacity, in the order of the matrix.
+func (b *builder) searches() []Table {
+	var tables []Table
+	for _, c := range b.cells {
+		for _, o := range c.outcomes {
+			if o.Search != nil {
+				tables = append(tables, c.search(o))
+			}
+		}
+	}
+	return tables
+}
+
+// search is the table of one search: a row for each step, by rate and then by time.
+func (c *cell) search(o plan.Outcome) Table {
+	latency := "processing"
+	if c.cell.Workload.Consumers.Nodes == 0 {
+		latency = "send.due"
+	}
+	values := []string{"send.rate", "receive.rate", latency + ".p50", latency + ".p99", latency + ".max"}
+	if latency != "processing" {
+		values = slices.Delete(values, 1, 2)
+	}
+	t := Table{Title: c.searchTitle(o), Split: c.place.coordinates(), Axes: []string{"search.rate"}, Head: []string{"Asked msgs/s", "Step", "Answer"}}
+	for _, name := range values {
+		t.Head = append(t.Head, valueInfo(name).Title)
+	}
+	chart := &Chart{Latency: valueInfo(latency + ".p50").Title}
+	chart.Latency = strings.TrimSuffix(chart.Latency, " p50")
+	n := &notes{}
+	for _, i := range byRate(o.Search.Steps) {
+		s := o.Search.Steps[i]
+		row := []Field{
+			{Text: plan.Grouped(s.Rate)},
+			{Text: fmt.Sprintf("%d %s", i+1, s.Kind), Value: "search.step"},
+			{Text: string(s.Answer), Value: "search.answer"},
+		}
+		if s.Why != "" {
+			row[2].Notes = n.add(s.Why)
+		}
+		for _, name := range values {
+			row = append(row, stepField(s, name))
+		}
+		t.Rows = append(t.Rows, row)
+		chart.Points = append(chart.Points, pointOf(s, latency, o.Search.Sure && s.Rate == o.Search.Capacity))
+	}
+	t.Notes, t.Chart = n.texts, chart
+	if s := c.cell.Workload.Search; s != nil {
+		t.Remarks = append(t.Remarks, "holds: while "+s.While)
+	}
+	if o.Search.Why != "" {
+		t.Remarks = append(t.Remarks, o.Search.Why)
+	}
+	return t
+}
+
+// byRate are the indexes of steps, by rate and then by time.
+func byRate(steps []plan.Step) []int {
+	order := make([]int, len(steps))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(steps[a].Rate, steps[b].Rate) })
+	return order
+}
+
+// stepField is a value of a step. Doubts about it are in the answer's note, if they mattered.
+func stepField(s plan.Step, name string) Field {
+	info := valueInfo(name)
+	f := Field{Text: "–", Value: name, Unit: info.Unit}
+	switch v, has := s.Values[name]; {
+	case has && v.NA == "":
+		f.Number, f.Text = &v.Number, format(info.Unit, v.Number)
+	case v.NA == string(plan.Backlog):
+		f.Text = v.NA
+	}
+	return f
+}
+
+// searchTitle says what a search found: "Capacity, broker=nats: 20,050 msgs/s (19,990–20,200), verified 3×".
+func (c *cell) searchTitle(o plan.Outcome) string {
+	title := "Capacity"
+	if len(c.place) > 0 {
+		title += ", " + c.place.String()
+	}
+	if c.repeat > 1 {
+		title += fmt.Sprintf(", repetition %d", o.Repetition)
+	}
+	switch r := o.Search; {
+	case !r.Sure:
+		return title + ": not found"
+	case r.Capacity == 0:
+		return title + ": none, no rate holds"
+	default:
+		return fmt.Sprintf("%s: %s msgs/s %s", title, plan.Grouped(r.Capacity), interval(r))
+	}
+}
+
+// interval is how sure a capacity is: "(19,990–20,200), verified 3×".
+func interval(r *plan.SearchResult) string {
+	if r.Fails == 0 {
+		return fmt.Sprintf("or more, verified %d×", r.Verified)
+	}
+	return fmt.Sprintf("(%s–%s), verified %d×", plan.Grouped(r.Low), plan.Grouped(r.Fails), r.Verified)
+}
+
+// capacity shows the interval beside the number: that of the repetition that is shown.
+func capacity(c *cell, f *Field, n *notes) {
+	for _, o := range c.usable() {
+		if r := o.Search; r != nil && r.Sure && r.Capacity == *f.Number {
+			if r.Capacity == 0 {
+				f.Notes = append(f.Notes, n.add(r.Why)...)
+				return
+			}
+			f.Mark = strings.TrimSpace(interval(r) + " " + f.Mark)
+			if r.Fails == 0 {
+				f.Notes = append(f.Notes, n.add(r.Why)...)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package results
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// aStep is a step of 1000 a second for a second, of which n were sent and received.
+func aStep(n int, edit func(*world)) (plan.Task, plan.Outcome) {
+	x := newWorld(func(w *plan.Workload) {
+		w.Measure, w.Publishers.Rate = plan.Duration(time.Second), 1000
+	})
+	for i := range n {
+		at := time.Duration(i) * time.Millisecond
+		x.receive(x.send(at), 0, at)
+		x.sample(record.Processing, time.Millisecond)
+		x.sample(record.Lateness, 0)
+	}
+	if edit != nil {
+		edit(x)
+	}
+	return x.task, x.judge()
+}
+
+func TestAnswerOfAStep(t *testing.T) {
+	s := plan.Search{While: "p99 < 5ms && lost == 0", Within: 0.02, Repeats: 1}
+	for _, x := range []struct {
+		name   string
+		sent   int
+		edit   func(*world)
+		while  string
+		answer plan.Answer
+		why    string
+	}{
+		{"all well", 1000, nil, "", plan.AnswerHeld, ""},
+		{"within half of the width", 991, nil, "", plan.AnswerHeld, ""},
+		{"beyond half of the width", 985, nil, "", plan.AnswerFailed, "sent 985/s of it"},
+		{"condition", 1000, nil, "p99 < 1us", plan.AnswerFailed, "p99 is 2.00 ms, not < 1us"},
+		{"promise", 1000, func(x *world) { x.send(0) }, "p99 < 5ms", plan.AnswerFailed, "broken promise"},
+		{"lost agent", 1000, func(x *world) { x.facts.Agents[0].Lost = true }, "", plan.AnswerUnknown, "agent a lost"},
+		{"client", 500, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerClientBound, "client-bound: 1 connections"},
+		{"client, and yet it holds", 1000, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerHeld, ""},
+	} {
+		task, o := aStep(x.sent, x.edit)
+		search := s
+		if x.while != "" {
+			search.While = x.while
+		}
+		answer, why := Answer(search, task, o)
+		if answer != x.answer || !strings.Contains(why, x.why) || (why == "") != (x.why == "") {
+			t.Errorf("%s: %s because %q", x.name, answer, why)
+		}
+	}
+}
+
+func TestSearchedOutcomes(t *testing.T) {
+	task, o := aStep(1000, nil)
+	values := func(rate float64) map[string]plan.Value {
+		return map[string]plan.Value{"send.rate": {Number: rate + 5}, "receive.rate": {Number: rate}}
+	}
+	verify := func(asked, rate float64) plan.Step {
+		return plan.Step{Rate: asked, Kind: plan.StepVerify, Answer: plan.AnswerHeld, Values: values(rate)}
+	}
+	steps := []plan.Step{verify(900, 10), verify(1000, 998), verify(1000, 991), verify(1000, 1001)}
+	sure := Searched(task, o, plan.SearchResult{Capacity: 1000, Fails: 1020, Verified: 3, Sure: true, Steps: steps})
+	if sure.Verdict != plan.Valid || sure.Values["capacity"].Number != 1000 || sure.Values["capacity.low"].Number != 991 || sure.Values["capacity.high"].Number != 1020 {
+		t.Errorf("%s %v: %+v %+v %+v", sure.Verdict, sure.Reasons, sure.Values["capacity"], sure.Values["capacity.low"], sure.Values["capacity.high"])
+	}
+	if o.Search != nil || o.Values["capacity"].NA != NANoSearch {
+		t.Error("the step's own outcome was changed")
+	}
+	if above := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 1, Sure: true, Steps: []plan.Step{verify(1000, 1200)}}); above.Search.Low != 1000 {
+		t.Errorf("1200/s were sent at 1000/s by catching up, and %v is said to have passed", above.Search.Low)
+	}
+	unsure := Searched(task, o, plan.SearchResult{Capacity: 1000, Fails: 1020, Verified: 1, Why: "out of steps", Steps: steps[:2]})
+	if unsure.Verdict != plan.Unknown || unsure.Values["capacity"].NA != "out of steps" || !strings.Contains(strings.Join(unsure.Reasons, ""), "out of steps") {
+		t.Errorf("%s %v: %+v", unsure.Verdict, unsure.Reasons, unsure.Values["capacity"])
+	}
+	bound := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 3, Sure: true, Bound: true, Why: "client-bound at 2,000/s", Steps: steps})
+	if v := bound.Values["capacity.high"]; bound.Verdict != plan.Valid || v.NA == "" || bound.Values["capacity"].Flags[0] != plan.ClientBound {
+		t.Errorf("%s: %+v", bound.Verdict, bound.Values["capacity"])
+	}
+}
+
+// Steps of a search are tries of its task: each keeps its record, none is called interrupted, and the outcome can be made again from the last.
+func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	task := r.Plan().Tasks()[0]
+	begin := func(try string) {
+		if err := r.BeginTry(task.ID, try); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin("broken-off")
+	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, At: 7}); err != nil {
+		t.Fatal(err)
+	}
+	begin("one")
+	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, At: 8}); err != nil {
+		t.Fatal(err)
+	}
+	begin("two")
+	m := record.NewMerge()
+	last := task.Step(500, plan.Duration(time.Second))
+	o := Searched(task, Judge(last, m, Facts{Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC()}), plan.SearchResult{Why: "out of steps", Steps: []plan.Step{
+		{Rate: 1000, Try: "one", Kind: plan.StepBracket, Answer: plan.AnswerFailed}, {Rate: 500, Try: "two", Kind: plan.StepBracket, Answer: plan.AnswerHeld, Measure: plan.Duration(time.Second)}}})
+	if err := r.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := r.Outcomes()
+	if err != nil || len(stored) != 1 {
+		t.Fatal(stored, err)
+	}
+	if w := strings.Join(stored[0].Warnings, "\n"); strings.Count(w, "was interrupted") != 1 || !strings.Contains(w, "try 1 ") {
+		t.Errorf("the warnings are %q, want one on the try that was broken off", w)
+	}
+	if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID+".try2", "snapshots.jsonl")); err != nil || !strings.Contains(string(text), `"at":8`) {
+		t.Errorf("the record of the first step: %s, %v", text, err)
+	}
+	again, err := r.Rejudge(task.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := canonical(t, again), canonical(t, stored[0]); a != b {
+		t.Errorf("judged again:\n%s\nstored:\n%s", a, b)
+	}
+}
+
+// What plan.Workload.Absent says never has a number has none, and what may have one is not called absent.
+func TestAbsentIsWhatJudgeSays(t *testing.T) {
+	for _, mode := range []string{"confirm-window", "fire-and-forget", "connection-per-message"} {
+		for _, consumers := range []int{0, 1} {
+			for _, rate := range []float64{0, 1000} {
+				x := newWorld(func(w *plan.Workload) {
+					w.Publishers.Mode, w.Publishers.Rate, w.Consumers.Nodes = mode, rate, consumers
+				})
+				x.send(0)
+				o := x.judge()
+				for name, v := range o.Values {
+					never := v.NA == NAFireAndForget || v.NA == NANoConfirms || v.NA == NAClosedLoop || v.NA == NANoConsumers
+					if strings.HasPrefix(name, "binding") || strings.HasPrefix(name, "broker") || strings.HasPrefix(name, "capacity") {
+						continue
+					}
+					if why := x.task.Cell.Workload.Absent(name); (why != "") != never {
+						t.Errorf("%s, %d consumers, rate %v: %s is %+v, and absent because %q", mode, consumers, rate, name, v, why)
+					}
+				}
+			}
+		}
+	}
+}
