@@ -60,6 +60,7 @@ func (m *Merge) shift(by int64) {
 	for _, samples := range m.compared {
 		shiftClocks(samples, by)
 	}
+	shiftGaps(m.gaps, by)
 	for agent := range m.heard {
 		m.heard[agent] -= by
 	}
@@ -93,11 +94,7 @@ func (s Snapshot) shifted(by int64) Snapshot {
 	}
 	s.LastSend, s.LastConfirm, s.LastReceipt = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by), shiftLast(s.LastReceipt, by)
 	s.Clocks = shiftClocks(append([]ClockSample(nil), s.Clocks...), by)
-	s.Gaps = append([]Gap(nil), s.Gaps...)
-	for i := range s.Gaps {
-		s.Gaps[i].From -= by
-		s.Gaps[i].To -= by
-	}
+	s.Gaps = shiftGaps(append([]Gap(nil), s.Gaps...), by)
 	if !s.Epoch.IsZero() {
 		s.Epoch = s.Epoch.Add(time.Duration(by))
 	}
@@ -134,6 +131,14 @@ func shiftClocks(samples []ClockSample, by int64) []ClockSample {
 		samples[i].At -= by
 	}
 	return samples
+}
+
+func shiftGaps(gaps []Gap, by int64) []Gap {
+	for i := range gaps {
+		g := &gaps[i]
+		g.From, g.To, g.Waited = g.From-by, g.To-by, g.Waited-by
+	}
+	return gaps
 }
 
 func (r BindingReceipt) shifted(by int64) BindingReceipt {

@@ -15,7 +15,7 @@ func filled(seq uint64, at int64) Snapshot {
 	return Snapshot{Agent: "a", Seq: seq, At: at, Begin: 5 * second, Epoch: time.Unix(100, 0), Windows: []Window{w},
 		Host: HostSample{At: at, AgentCPU: 1}, Events: []Event{{At: at, Kind: "k"}}, Probes: []ProbeSample{{At: at, Name: "p"}},
 		Bindings: []BindingReceipt{{Binding: 1, Called: at, Sent: at + 1, At: at + 2}}, LastSend: at, LastConfirm: at + 1, LastReceipt: at + 2,
-		Clocks: []ClockSample{{At: at}}, Gaps: []Gap{{Kind: GapConfirm, From: at, To: at + 3}}}
+		Clocks: []ClockSample{{At: at}}, Gaps: []Gap{{Kind: GapConfirm, From: at, To: at + 3, Waited: at + 1}}}
 }
 
 // A record that is rebased says what it would say if its times had counted from there, whether they came before or after.
@@ -44,7 +44,7 @@ func TestRebase(t *testing.T) {
 		}
 		for what, both := range map[string][2]any{
 			"windows": {want.Windows(), m.Windows()}, "hosts": {want.Hosts(), m.Hosts()}, "events": {want.Events(), m.Events()},
-			"probes": {want.Probes(), m.Probes()}, "clocks": {want.Compared(), m.Compared()}, "heard": {want.Heard(), m.Heard()},
+			"gaps": {want.Gaps(), m.Gaps()}, "probes": {want.Probes(), m.Probes()}, "clocks": {want.Compared(), m.Compared()}, "heard": {want.Heard(), m.Heard()},
 			"last send": {want.LastSend(), m.LastSend()}, "last confirm": {want.LastConfirm(), m.LastConfirm()},
 			"last receipt": {want.LastReceipt(), m.LastReceipt()}, "epoch": {want.epoch, m.epoch}, "sum": {want.Sum(Sent, 0, 3), m.Sum(Sent, 0, 3)},
 			"bindings": {want.bindings.first, m.bindings.first}, "others": {want.bindings.others, m.bindings.others},
