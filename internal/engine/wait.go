@@ -12,7 +12,8 @@ import (
 type wait struct {
 	kind  string
 	owner int
-	least int64 // ns; shorter times are not kept
+	least int64 // ns; shorter times are not kept. It grows, see note
+	kept  int   // since it grew
 	last  int64 // ns since T0, when the last one came
 }
 
@@ -28,15 +29,22 @@ func (w *wait) over(now int64) bool { return now-w.last > w.least }
 
 func (w *wait) came(now int64) { w.last = now }
 
-// note keeps the time since the last, of which this owner waited since a time.
+// mostKept bounds what an owner keeps of a task: not many more for each doubling of the least.
+const mostKept = 64
+
+// note keeps the time since the last, of which this owner waited since a time. What was longer than the least so often is ordinary, and the
+// least is doubled: so it is never more than twice a time that mostKept exceeded, and all that are longer are kept.
 func (w *wait) note(r *record.Recorder, now, since int64) {
+	if w.kept++; w.kept >= mostKept {
+		w.kept, w.least = 0, 2*w.least
+	}
 	r.Gap(record.Gap{Kind: w.kind, Owner: w.owner, From: w.last, To: now, Waited: min(max(w.last, since), now)})
 }
 
 // end keeps the time since the last, however short, as one that did not end.
 func (w *wait) end(r *record.Recorder, now, since int64) {
 	now = max(now, w.last)
-	r.Gap(record.Gap{Kind: w.kind, Owner: w.owner, From: w.last, To: now, Waited: min(max(w.last, since), now), Open: true})
+	r.Gap(record.Gap{Kind: w.kind, Owner: w.owner, From: w.last, To: now, Waited: min(max(w.last, since), now), Open: true, Least: w.least})
 	w.last = now
 }
 

@@ -90,6 +90,30 @@ func TestWhatAPublisherWaitsFor(t *testing.T) {
 	})
 }
 
+// Where every confirm takes longer than what is told apart at first, few gaps are kept, and the longest among them.
+func TestGapsOfATaskAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Mode, w.Publishers.Rate, w.Measure = "confirm-each", 0, plan.Duration(10*time.Minute)
+		})
+		s.options = `{"confirmDelay":"25ms","stalls":[{"at":"300s","for":"500ms"}]}`
+		m := s.play(t.Context())
+		n, least := map[string]int{}, map[string]int64{}
+		for _, g := range m.Gaps() {
+			n[g.Kind]++
+			least[g.Kind] = max(least[g.Kind], g.Least)
+		}
+		for _, kind := range []string{record.GapConfirm, record.GapReceipt} {
+			if n[kind] < 3 || n[kind] > 2*mostKept || least[kind] != 40e6 {
+				t.Errorf("%s: %d gaps of 24,000 times of 25 ms are kept and the least is %v; want few, and 40 ms", kind, n[kind], time.Duration(least[kind]))
+			}
+		}
+		if g := longest(m, record.GapConfirm)[0]; g.To-g.From < 500e6 || g.To-g.From > 525e6 {
+			t.Errorf("longest time without a confirm %+v, want the stall and what is left of a confirm", g)
+		}
+	})
+}
+
 // gate refuses new publishers for a while.
 type gate struct {
 	drivers.Session

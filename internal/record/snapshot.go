@@ -52,7 +52,7 @@ const (
 )
 
 // Gap is a time in which one publisher or consumer saw nothing of a kind. Where all of them have one, and one of them waits, is the cell's.
-// Times shorter than plan.Workload.LeastGap are not kept, but for the last of each.
+// Times shorter than plan.Workload.LeastGap, or what the owner has raised that to where they were ordinary, are not kept, but for the last of each.
 type Gap struct {
 	Kind  string `json:"kind"`
 	Owner int    `json:"owner"` // the publisher's number; of consumers: subscription·2²⁰ + number
@@ -61,6 +61,8 @@ type Gap struct {
 	// Waited is since when the owner waited: a publisher has nothing to wait for while it has nothing in flight. To: it did not.
 	Waited int64 `json:"waited"`
 	Open   bool  `json:"open,omitempty"`
+	// Least of one that is Open is what this owner kept at least in the end, in ns: every longer time of its is on record. 0: what the plan says.
+	Least int64 `json:"least,omitempty"`
 }
 
 // ConsumerOwner is the Owner of the gaps of a consumer.

@@ -85,11 +85,12 @@ func (j *judge) gaps() {
 		{record.GapReceipt, j.subs * j.w.Consumers.Nodes * j.w.Consumers.Threads, leastReceipt, j.span.receiving, ""},
 	} {
 		var own []record.Gap
-		ended := map[int]bool{}
+		ended, least := map[int]bool{}, k.least
 		for _, g := range j.m.Gaps() {
 			if g.Kind == k.kind {
 				own = append(own, g)
 				ended[g.Owner] = ended[g.Owner] || g.Open
+				least = max(least, time.Duration(g.Least)) // a stretch is of all owners: that of the one who kept least
 			}
 		}
 		why := k.why
@@ -107,8 +108,8 @@ func (j *judge) gaps() {
 			continue
 		}
 		all := stretches(own, k.owners)
-		j.atLeast("gap."+k.kind, longestWithin(all, 0, int64(k.span)), k.least)
-		j.recovery("recovery."+k.kind, all, k.least)
+		j.atLeast("gap."+k.kind, longestWithin(all, 0, int64(k.span)), least)
+		j.recovery("recovery."+k.kind, all, least)
 	}
 }
 

@@ -112,6 +112,18 @@ func TestGapsAndRecovery(t *testing.T) {
 	}
 }
 
+// What one owner does not keep any more is not known of any: shorter ones that are on record by chance are not told.
+func TestGapsBelowWhatIsKeptAreNotTold(t *testing.T) {
+	gaps := both(3_990e6, 5_250e6)
+	gaps[1].Least = 2e9
+	o := disturbed(gaps...).judge()
+	for name, want := range map[string]string{"gap.confirm": "< 2000 ms", "recovery.confirm": "< 2000 ms", "gap.receipt": ""} {
+		if v := o.Values[name]; v.NA != want {
+			t.Errorf("%s is %+v, want %q", name, v, want)
+		}
+	}
+}
+
 func TestFaultThatDidNotHappenIsUnknown(t *testing.T) {
 	x := disturbed(both(1, 2)...)
 	x.last.Events = nil
