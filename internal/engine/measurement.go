@@ -91,7 +91,8 @@ func (e *Engine) until(ctx context.Context, after time.Duration) (context.Contex
 	if !e.work.Steady.Auto {
 		return context.WithTimeout(ctx, left())
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	parent := ctx
+	ctx, cancel := context.WithCancelCause(parent)
 	go func() {
 		select {
 		case <-e.measured.known:
@@ -106,16 +107,25 @@ func (e *Engine) until(ctx context.Context, after time.Duration) (context.Contex
 		case <-ctx.Done():
 		}
 	}()
-	return untilTold{ctx}, func() { cancel(context.Canceled) }
+	return untilTold{parent, ctx}, func() { cancel(context.Canceled) }
 }
 
-// untilTold is a context whose deadline is not known when it is made: its end tells a deadline from a cancellation all the same.
-type untilTold struct{ context.Context }
+// untilTold is a context whose deadline is not known when it is made: its end, and that of contexts made from it, tells a deadline from a
+// cancellation all the same. Its values are its parent's, so that package context does not find the one that ends it, and asks Err.
+type untilTold struct {
+	context.Context
+	ends context.Context
+}
+
+func (c untilTold) Done() <-chan struct{} { return c.ends.Done() }
 
 func (c untilTold) Err() error {
-	err := c.Context.Err()
-	if err != nil && context.Cause(c.Context) == context.DeadlineExceeded {
+	err := c.ends.Err()
+	if err != nil && context.Cause(c.ends) == context.DeadlineExceeded {
 		return context.DeadlineExceeded
 	}
 	return err
 }
+
+// AfterFunc spares package context a goroutine for each context made from this one.
+func (c untilTold) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(c.ends, f) }

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 )
@@ -141,5 +142,38 @@ func TestProfileBeginsWithMeasurement(t *testing.T) {
 		if perSecond[second] != want {
 			t.Errorf("second %d: %d messages, want %d", second, perSecond[second], want)
 		}
+	}
+}
+
+// Where the end is told late, a context made from it ends for the same reason as it does where it is known from the beginning.
+func TestContextsOfALateEnd(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSubject(t, func(w *plan.Workload) { w.Warmup, w.Steady.Auto, w.Measure = 0, true, plan.Duration(time.Second) })
+			e, err := New(Config{Assignment: s.task()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.begin(clock.Now())
+			defer e.stopSupervision()
+			ctx, cancel := e.until(t.Context(), time.Second)
+			derived, stop := context.WithTimeout(ctx, time.Hour)
+			defer stop()
+			want := context.Canceled
+			if told {
+				want = context.DeadlineExceeded
+				if err := e.Measure(time.Second); err != nil {
+					t.Fatal(err)
+				}
+				time.AfterFunc(5*time.Second, cancel) // too late
+			} else {
+				cancel()
+			}
+			<-derived.Done()
+			if ctx.Err() != want || derived.Err() != want || context.Cause(derived) != want {
+				t.Errorf("ended with %v, what is made from it with %v, because of %v; want %v", ctx.Err(), derived.Err(), context.Cause(derived), want)
+			}
+			cancel()
+		})
 	}
 }
