@@ -31,10 +31,10 @@ type consumer struct {
 	lastReceipt int64
 	wait        wait
 
-	down   atomic.Bool
-	downAt atomic.Int64 // reading of the clock
-	links  atomic.Int64 // numbers links
-	broken chan error   // one: the link went down
+	downAt atomic.Int64  // reading of the clock
+	links  atomic.Int64  // numbers links
+	down   atomic.Int64  // the latest link that broke
+	broken chan struct{} // one token: look whether it is the present one
 	done   chan struct{}
 }
 
@@ -48,7 +48,7 @@ type source struct {
 
 func (e *Engine) newConsumer(subscription, i int) *consumer {
 	w := e.work
-	c := &consumer{e: e, index: i, broken: make(chan error, 1), done: make(chan struct{}), works: e.newWorker(subscription, i)}
+	c := &consumer{e: e, index: i, broken: make(chan struct{}, 1), done: make(chan struct{}), works: e.newWorker(subscription, i)}
 	_, least := w.LeastGap()
 	c.wait = newWait(record.GapReceipt, record.ConsumerOwner(subscription, i), least)
 	c.turns = newTurns(w.Consumers.Presence, i, e.assignment.Consumers.Total, int64(w.Measure))
@@ -173,10 +173,18 @@ func (s *source) late(stream uint32, sequence uint64) bool {
 
 // onClosed hears that a link broke; news of an earlier one than the present is old.
 func (c *consumer) onClosed(link int64, err error) {
-	if link == c.links.Load() && c.down.CompareAndSwap(false, true) {
+	for told := false; !told; {
+		before := c.down.Load()
+		if link != c.links.Load() || link <= before {
+			return
+		}
 		c.downAt.Store(clock.Now())
-		c.e.Event("closed", fmt.Sprintf("consumer %d: %v", c.index, err))
-		c.broken <- err
+		told = c.down.CompareAndSwap(before, link)
+	}
+	c.e.Event("closed", fmt.Sprintf("consumer %d: %v", c.index, err))
+	select {
+	case c.broken <- struct{}{}:
+	default:
 	}
 }
 
@@ -197,9 +205,11 @@ func (c *consumer) supervise(ctx context.Context) {
 			continue
 		case <-c.broken:
 		}
+		if c.down.Load() != c.links.Load() {
+			continue // the consumer left, and perhaps joined again, while that was told
+		}
 		c.links.Add(1) // what is still said of the broken one is old
 		c.closeLink()
-		c.down.Store(false)
 		ok := c.e.retry(ctx, c.connect)
 		c.e.gap("consumer", c.index, c.downAt.Load(), ok)
 		if !ok {

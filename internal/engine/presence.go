@@ -221,11 +221,6 @@ func (c *consumer) end() {
 	c.gone = true
 	c.links.Add(1) // what is still said of the link is old
 	c.closeLink()
-	select {
-	case <-c.broken:
-	default:
-	}
-	c.down.Store(false)
 }
 
 // waits is since when the consumer waits for the next message, as far as it was there. The caller holds mu.

@@ -1,12 +1,16 @@
 package engine
 
 import (
+	"context"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
@@ -228,3 +232,58 @@ func TestTurnsCountFromTheMeasurement(t *testing.T) {
 		}
 	})
 }
+
+// A link that breaks while its consumer leaves is not opened again before the consumer joins.
+func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
+	s := newSubject(t, func(w *plan.Workload) { w.Consumers.Presence.To = seconds(0.5) })
+	links := &counted{}
+	e, err := New(Config{Assignment: s.task(), Session: links})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := e.consumers[0]
+	if err := c.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.begun.Store(true)
+	e.mu.Lock() // telling of it takes as long as this
+	told := make(chan struct{})
+	go func() {
+		c.onClosed(c.links.Load(), errRefused)
+		close(told)
+	}()
+	for c.downAt.Load() == 0 {
+		runtime.Gosched()
+	}
+	time.Sleep(time.Millisecond) // so that the old order of things is passed, too
+	c.end()
+	e.mu.Unlock()
+	<-told
+	c.turns = newTurns(plan.Presence{From: seconds(3600)}, 0, 1, forever) // away
+	e.origin.Store(clock.Now())
+	e.measured.from.Store(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	go c.supervise(ctx)
+	for len(c.broken) > 0 {
+		runtime.Gosched()
+	}
+	time.Sleep(time.Millisecond)
+	cancel()
+	<-c.done
+	if n := links.consumers.Load(); n != 1 {
+		t.Errorf("%d links opened, want the first only", n)
+	}
+}
+
+// counted is a session of nothing but a number of consumers.
+type counted struct {
+	drivers.Session
+	consumers atomic.Int64
+}
+
+func (c *counted) Consumer(context.Context, drivers.ConsumerSpec, drivers.Handler) (drivers.Consumer, error) {
+	c.consumers.Add(1)
+	return c, nil
+}
+
+func (c *counted) Close() error { return nil }
