@@ -202,7 +202,7 @@ func (j *judge) rate(name string, c record.Counter, per time.Duration) bool {
 		j.na(name, NANotMeasured)
 		return false
 	}
-	if j.span.byCount && c != record.Received {
+	if j.span.byCount && c != record.Received && c != record.ReceivedBytes {
 		j.number(name, j.paces(c))
 		return true
 	}

@@ -15,8 +15,8 @@ func TestRatesByCountAreOfEachAgentsTime(t *testing.T) {
 	})
 	counts := func(seq uint64, sent int64, last, skew time.Duration, agent string) {
 		w := record.Window{Measured: true, Length: int64(time.Second)}
-		w.Counts[record.Sent], w.Counts[record.Confirmed] = sent, sent
-		x.merge.Add(record.Snapshot{Agent: agent, Seq: seq, Clock: "clock-1", Windows: []record.Window{w}, LastSend: int64(last) - 1, LastConfirm: int64(last), Skew: skew})
+		w.Counts[record.Sent], w.Counts[record.Confirmed], w.Counts[record.ReceivedBytes] = sent, sent, 100*sent
+		x.merge.Add(record.Snapshot{Agent: agent, Seq: seq, Clock: "clock-1", Windows: []record.Window{w}, LastSend: int64(last) - 1, LastConfirm: int64(last), LastReceipt: int64(last), Skew: skew})
 	}
 	counts(1, 1000, 10*time.Second, 0, "a")           // 100/s
 	counts(1, 500, 2500*time.Millisecond, 0, "b")     // 250/s: half of it in two snapshots
