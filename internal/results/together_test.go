@@ -24,6 +24,19 @@ func TestRatesByCountAreOfEachAgentsTime(t *testing.T) {
 	o := Judge(x.task, x.merge, x.facts)
 	near(t, o, "send.rate", 100+250)
 	near(t, o, "confirm.rate", 100+250)
+	near(t, o, "receive.bytes", 2000*100/10) // what consumers got, until the last receipt
+}
+
+// Every agent starts some microseconds late. Within what the cell allows that costs no second of the measurement.
+func TestLatenessWithinTheBudgetIsOverlooked(t *testing.T) {
+	for late, measured := range map[time.Duration]bool{60 * time.Microsecond: true, 20 * time.Millisecond: true, 21 * time.Millisecond: false} {
+		x := newWorld(func(w *plan.Workload) { w.Warmup, w.Measure = 0, plan.Duration(time.Second) })
+		x.last.Skew = late
+		x.count(0, record.Sent, 300)
+		if v := x.judge().Values["send.rate"]; (v.NA == "") != measured || measured && v.Number != 300 {
+			t.Errorf("%v late: %+v", late, v)
+		}
+	}
 }
 
 // Rates of a measurement in which an agent started late, or was lost, are those of the seconds in which all ran.
