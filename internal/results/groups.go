@@ -27,7 +27,7 @@ func judgeGroups(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	whole.f.Agents = parts(m, f)
 	var groups []*judge
 	for _, part := range t.Parts() {
-		g := judgeOne(part, m.Group(part.Group), f.of(part.Group))
+		g := judgeOne(part, m.Group(part.Group), f.of(part.Group), whole)
 		groups = append(groups, g)
 		whole.span.windows = max(whole.span.windows, g.span.windows)
 		whole.span.sending = max(whole.span.sending, g.span.sending)
@@ -38,8 +38,8 @@ func judgeGroups(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	whole.out.Values, whole.out.Ledger = map[string]plan.Value{}, plan.Ledger{}
 	whole.out.Reasons, whole.out.Warnings, whole.out.Clocks = nil, nil, nil
 	whole.out.Agents, whole.out.Events = whole.f.Agents, allEvents(m, whole.f)
-	whole.out.Measured = plan.Duration(whole.span.sending)
 	for i, g := range groups {
+		whole.out.Measured = max(whole.out.Measured, g.out.Measured)
 		whole.join(t.Cell.Workload.Groups[i].Name, g.out)
 	}
 	for _, v := range plan.Values() {

@@ -131,6 +131,26 @@ func TestBacklogOfOneGroup(t *testing.T) {
 	}
 }
 
+// TestGroupsHaveOneTime: rates that are added up are of the seconds in which the agents of all groups ran.
+func TestGroupsHaveOneTime(t *testing.T) {
+	x := newPair()
+	x.small.last.Skew = 5 * time.Second // 3 s after warm-up
+	for second := range 10 {
+		at := time.Duration(second) * time.Second
+		x.bulk.count(at, record.Sent, 1000+int64(btoi(second < 3))*4000)
+		x.small.count(at, record.Sent, int64(btoi(second >= 3))*100)
+	}
+	o := x.judge()
+	for name, want := range map[string]float64{"send.rate": 1100, "bulk/send.rate": 1000, "small/send.rate": 100} {
+		if v, _ := o.Value(name); v.NA != "" || v.Number != want {
+			t.Errorf("%s is %+v, want %v", name, v, want)
+		}
+	}
+	if o.Measured.D() != 7*time.Second {
+		t.Errorf("rates are per %v, want 7s", o.Measured.D())
+	}
+}
+
 // TestModesOfGroups: what one group cannot have is the other's alone.
 func TestModesOfGroups(t *testing.T) {
 	x := newPair()

@@ -53,6 +53,7 @@ type judge struct {
 	keeps bool     // receiving kept up with sending
 	bound []string // why the generator was the limit; none: it was not
 	out   plan.Outcome
+	whole *judge // of the cell, where this is one of its groups
 
 	known   map[string]track // what is known of agents' clocks
 	windows []record.Window  // by count: read once
@@ -66,13 +67,13 @@ func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	if len(t.Cell.Workload.Groups) > 0 {
 		return judgeGroups(t, m, f)
 	}
-	return judgeOne(t, m, f).out
+	return judgeOne(t, m, f, nil).out
 }
 
-// judgeOne judges a task without groups, or one group.
-func judgeOne(t plan.Task, m *record.Merge, f Facts) *judge {
+// judgeOne judges a task without groups, or one group of a whole.
+func judgeOne(t plan.Task, m *record.Merge, f Facts, whole *judge) *judge {
 	f.Agents = parts(m, f)
-	j := &judge{task: t, w: t.Cell.Workload, m: m, f: f}
+	j := &judge{task: t, w: t.Cell.Workload, m: m, f: f, whole: whole}
 	if j.w.Consumers.Nodes > 0 {
 		j.subs = max(1, j.w.Topology.Subscriptions)
 	}

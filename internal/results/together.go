@@ -9,10 +9,15 @@ import (
 // together is the part of the measurement in which all agents ran, in whole windows: from when the last of them had started, if that was
 // after warm-up by more than agents may start apart (every start is some microseconds late), to when the first of them was lost or, of a
 // task that was given up, heard of last. Of a lost agent the last window that it told of may not be whole, and is left out.
+// Agents are those of the whole cell: rates of its groups are added up, and so are of one time.
 func (j *judge) together() (from, to int, length time.Duration) {
 	to = j.span.windows
-	heard, skews := j.m.Heard(), j.m.Skews()
-	for _, a := range j.f.Agents {
+	cell := j
+	if j.whole != nil {
+		cell = j.whole
+	}
+	heard, skews := cell.m.Heard(), cell.m.Skews()
+	for _, a := range cell.f.Agents {
 		if late := skews[a.Agent] - j.before(); late > j.w.Skew.D() {
 			from = max(from, seconds(late))
 		}
