@@ -120,7 +120,7 @@ func (j *judge) paused() {
 		}
 	}
 	if len(explained) > 0 {
-		j.warn("client-bound: pauses of the agents for garbage collection, %v at most, explain %s: keep fewer messages in flight, or raise GOGC for the agents",
+		j.warn(pausesWarning+"for garbage collection, %v at most, explain %s: keep fewer messages in flight, or raise GOGC for the agents",
 			roughly(pauses.Max()), strings.Join(explained, ", "))
 	}
 }

@@ -10,6 +10,9 @@ import (
 // clientBoundWarning begins the warnings that say what held the generator back.
 const clientBoundWarning = string(plan.ClientBound) + ": "
 
+// pausesWarning begins the one of them that is about some latencies only.
+const pausesWarning = clientBoundWarning + "pauses of the agents "
+
 // performance are the values that say how fast the broker was, and so are doubtful when the load was not what it should be.
 func performance() []string {
 	names := []string{"send.rate", "confirm.rate", "receive.rate", "throughput"}

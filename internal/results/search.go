@@ -15,7 +15,8 @@ import (
 const reached = 0.5
 
 // Answer tells what came of a step of a search, and why the rate does not hold if it does not: the load was not really sent, a promise
-// was broken, or the condition fails. Where the generator was at its limit, none of these is the broker's doing, and it is no failure.
+// was broken, or the condition fails. A broken promise is the broker's doing whatever else happened. Where the generator was at its limit, the
+// rest is not, and it is no failure; nor is it where all that fails is what the agents' own pauses explain.
 func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string) {
 	condition, err := plan.ParseCondition(s.While, step.Cell.Workload)
 	switch {
@@ -31,16 +32,44 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	if o.Verdict == plan.Invalid {
 		whys = append(whys, o.Reasons...)
 	}
+	rest := len(whys) // without the condition
 	if holds, why := condition.Holds(o.Values); !holds {
 		whys = append(whys, why)
 	}
-	if len(whys) == 0 {
+	why := strings.Join(whys, "; ")
+	switch {
+	case len(whys) == 0:
 		return plan.AnswerHeld, ""
+	case o.Verdict == plan.Invalid:
+		return plan.AnswerFailed, why
+	case bounded(o, "send.rate"):
+		return plan.AnswerClientBound, boundWarning(o, false) + why
+	case rest == 0 && excused(condition, o):
+		return plan.AnswerClientBound, boundWarning(o, true) + why
 	}
-	if bound := boundBy(o); bound != "" {
-		return plan.AnswerClientBound, bound + "; " + strings.Join(whys, "; ")
+	return plan.AnswerFailed, why
+}
+
+// bounded tells whether a value is the generator's as much as the broker's. All figures of performance are where the generator was at its
+// limit, rates too; where it paused, only those latencies are that the pauses explain.
+func bounded(o plan.Outcome, name string) bool {
+	return slices.Contains(o.Values[name].Flags, plan.ClientBound)
+}
+
+// excused tells whether the condition would hold but for values that pauses explain.
+func excused(c plan.Condition, o plan.Outcome) bool {
+	holds, _ := c.Without(func(name string) bool { return name == string(plan.ClientBound) || bounded(o, name) }).Holds(o.Values)
+	return holds
+}
+
+// boundWarning is what held the generator back, or how it paused, with a semicolon.
+func boundWarning(o plan.Outcome, pauses bool) string {
+	for _, w := range o.Warnings {
+		if strings.Contains(w, clientBoundWarning) && strings.Contains(w, pausesWarning) == pauses {
+			return w + "; "
+		}
 	}
-	return plan.AnswerFailed, strings.Join(whys, "; ")
+	return ""
 }
 
 // shortOf says how far the rate sent was below the rate asked for, where that is more than the search can overlook. Random arrivals vary.
@@ -58,16 +87,6 @@ func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 		return ""
 	}
 	return fmt.Sprintf("sent %s/s of it", grouped(sent.Number))
-}
-
-// boundBy is what held the generator back; empty if nothing did.
-func boundBy(o plan.Outcome) string {
-	for _, w := range o.Warnings {
-		if strings.HasPrefix(w, clientBoundWarning) {
-			return w
-		}
-	}
-	return ""
 }
 
 // StepValues are what is kept of the values of a step: rates, quantiles of latencies, and what the condition compares.
