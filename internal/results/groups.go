@@ -140,7 +140,7 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 		}
 		switch {
 		case x.NA != "":
-			if out.NA == "" {
+			if out.NA == "" || x.NA == NAUndrained { // what one group lost is not what all lost
 				out.NA = x.NA
 			}
 			continue
@@ -157,7 +157,7 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 	if numbers == 0 && out.NA == "" {
 		return // a value of nobody
 	}
-	if numbers > 0 {
+	if numbers > 0 && out.NA != NAUndrained {
 		out.NA = ""
 	}
 	if numbers > 1 && extremes[v.Name] {

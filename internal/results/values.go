@@ -127,6 +127,9 @@ func (j *judge) counts() {
 			j.number(name, float64(n))
 		}
 	}
+	if l.Undrained > 0 { // lost or late: nobody waited to see
+		j.na("lost", NAUndrained)
+	}
 	if h := j.m.Hist(record.Processing); j.subs == 0 {
 		j.na("processing.negative", NANoConsumers)
 	} else {
