@@ -54,6 +54,23 @@ func (t *turns) at(now int64) (there bool, until int64) {
 	return false, min(now+period-at, t.always)
 }
 
+// began is when the stay began that the thread is in: long ago, where it was there in warm-up.
+func (t *turns) began(now int64) int64 {
+	at := t.from
+	switch {
+	case now >= t.always:
+		at = t.always
+	case now <= 0:
+		return -forever
+	case t.stay > 0:
+		at = max(at, now-(now-t.from+t.shift)%(t.stay+t.away))
+	}
+	if at <= 0 {
+		return -forever
+	}
+	return at
+}
+
 // atStart tells whether the thread is there when the load starts.
 func (t *turns) atStart() bool {
 	if t == nil {
@@ -86,18 +103,30 @@ const (
 	eventLeft   = "left"
 )
 
-// turn tells whether a thread is there now, and until when, in ns since T0: untold is for good, or as long as it is not known when the
+// turn tells whether a thread is there at a time, and until when, in ns since T0: untold is for good, or as long as it is not known when the
 // measurement begins.
-func (e *Engine) turn(t *turns) (there bool, until int64) {
+func (e *Engine) turn(t *turns, now int64) (there bool, until int64) {
 	from := e.measured.from.Load()
 	if from == untold {
 		there, _ = t.at(0)
 		return there, untold
 	}
-	if there, until = t.at(e.now() - from); until == forever {
+	if there, until = t.at(now - from); until == forever {
 		return there, untold
 	}
 	return there, until + from
+}
+
+// stayBegan is when the stay began that a thread is in, in ns since T0.
+func (e *Engine) stayBegan(t *turns, now int64) int64 {
+	from := e.measured.from.Load()
+	if from == untold {
+		return -forever
+	}
+	if at := t.began(now - from); at > 0 {
+		return at + from
+	}
+	return -forever
 }
 
 // wakeAt is when to look again at what was to be until a time: soon, as long as it is not known when the measurement begins.
@@ -108,33 +137,43 @@ func (e *Engine) wakeAt(until int64) int64 {
 	return min(until, forever) + e.origin.Load()
 }
 
-// attend has the publisher leave and join as its turns say, and passes over what would have been due while it was not there. False: it sends
-// nothing any more.
+// attend has the publisher leave and join as its turns say, late where the broker held it, and passes over what was due before this stay.
+// False: it sends nothing any more.
 func (p *publisher) attend() bool {
 	for !p.e.over.Load() {
-		if p.e.now() >= p.e.ends() {
+		now := p.e.now()
+		if now >= p.e.ends() {
 			return false
 		}
-		there, until := p.e.turn(p.turns)
+		there, until := p.e.turn(p.turns, now)
+		began := p.e.stayBegan(p.turns, now)
 		switch {
+		case !p.gone && (!there || began > p.attended): // it may have been held for all the time that it was to be away
+			p.leave()
+			continue // leaving took its time
 		case there && p.gone:
 			if !p.join() {
 				return false
 			}
 			continue // joining took its time
 		case there:
-			p.stays = until
+			p.stays, p.attended = until, now
+			p.skip(began, false)
 			if p.schedule == nil || p.due < until || until >= p.e.ends() {
 				return true
 			}
-		case !p.gone:
-			p.leave()
-			fallthrough
 		default:
-			p.pass(until)
+			to := min(until, p.e.ends())
+			if to == untold {
+				to = now
+			}
+			p.skip(to, false)
 		}
 		if p.waiter.Until(p.soft, p.e.wakeAt(until)) != nil {
 			return false
+		}
+		if p.gone {
+			p.held = 0
 		}
 	}
 	return false
@@ -143,7 +182,7 @@ func (p *publisher) attend() bool {
 // stayed tells whether the publisher has something to do after its stay.
 func (p *publisher) stayed() bool { return p.turns != nil && p.stays < p.e.ends() && !p.e.over.Load() }
 
-// leave ends the publisher's link in an orderly way: what is in flight is settled, and what was due until now is not forgotten.
+// leave ends the publisher's link in an orderly way: what is in flight is settled.
 func (p *publisher) leave() {
 	if !p.perMessage() {
 		if p.flight != nil {
@@ -156,13 +195,6 @@ func (p *publisher) leave() {
 	p.gone = true
 	w := p.sends.Window(p.e.now(), false)
 	w.Counts[record.Leaves]++
-	for p.schedule != nil && p.due < p.stays {
-		if w := p.sends.Window(p.stays-1, true); p.e.counts(p.due) {
-			w.Counts[record.Unsent]++
-			p.attribute(w, p.stays-p.due)
-		}
-		p.due = p.e.due(p.schedule)
-	}
 	p.e.came("publisher", p.index, eventLeft)
 }
 
@@ -175,25 +207,14 @@ func (p *publisher) up() {
 	p.down.Store(false)
 }
 
-// pass goes on to the first message that is due when the publisher is there again, at until.
-func (p *publisher) pass(until int64) {
-	to := min(until, p.e.ends())
-	if to == untold {
-		to = p.e.now()
-	}
-	for p.schedule != nil && p.due < to {
-		p.due = p.e.due(p.schedule)
-	}
-}
-
 // join opens the link again. What it takes is the broker's.
 func (p *publisher) join() bool {
-	p.held, p.free = 0, p.e.now()
+	p.free = p.e.now()
 	if !p.perMessage() && !p.e.retry(p.soft, p.connect) {
 		return false
 	}
 	p.release(p.e.now())
-	p.gone = false
+	p.gone, p.attended = false, p.e.now()
 	p.sends.Window(p.e.now(), false).Counts[record.Joins]++
 	p.e.came("publisher", p.index, eventJoined)
 	return true
@@ -233,7 +254,7 @@ func (c *consumer) waits() int64 {
 
 // attend has the consumer leave and join as its turns say and sets the alarm for the next time. False: it could not join any more.
 func (c *consumer) attend(ctx context.Context, alarm *clock.Alarm) bool {
-	there, until := c.e.turn(c.turns)
+	there, until := c.e.turn(c.turns, c.e.now())
 	switch {
 	case there && c.gone:
 		if !c.e.retry(ctx, c.connect) {

@@ -233,6 +233,71 @@ func TestTurnsCountFromTheMeasurement(t *testing.T) {
 	})
 }
 
+// A publisher that the broker holds for all the time that it was to be away leaves late and comes back at once: it sends nothing that was due
+// while it was to be away, and what was due in the stay that it was held in is not forgotten.
+func TestAPublisherHeldWhileAway(t *testing.T) {
+	for _, mode := range []string{"confirm-each", "confirm-window", "connection-per-message-confirm"} {
+		for _, auto := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s auto %t", mode, auto), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newSubject(t, func(w *plan.Workload) {
+						w.Publishers.Mode, w.Publishers.Rate, w.Publishers.Window, w.Warmup, w.Measure = mode, 100, 1, 0, seconds(8)
+						w.Publishers.Presence = plan.Presence{Stay: seconds(2), Away: seconds(1)}
+						w.Steady.Auto = auto
+						w.Connect = seconds(10)
+					})
+					shift := 0
+					if auto {
+						shift = 1
+						s.made = func(e *Engine) {
+							go func() {
+								<-e.started
+								time.Sleep(500 * time.Millisecond)
+								if err := e.Measure(time.Second); err != nil {
+									t.Error(err)
+								}
+							}()
+						}
+					}
+					s.options = fmt.Sprintf(`{"stalls":[{"at":"%dms","for":"3s"}]}`, 1495+1000*shift) // of 1.5 to 4.5 s
+					m := s.play(t.Context())
+					want := []int64{100, 50, 0, 0, 200, 0, 100, 100} // by the second of the measurement
+					for second, n := range want {
+						if got := m.Sum(record.Sent, second+shift, second+shift+1); got < n-2 || got > n+2 {
+							t.Errorf("%d sent in second %d, want %d", got, second, n)
+						}
+					}
+					if n := m.Total(record.Unsent); n < 48 || n > 50 {
+						t.Errorf("%d unsent, want those due from 1.5 to 2 s", n)
+					}
+					if leaves, joins := m.Total(record.Leaves), m.Total(record.Joins); leaves != 2 || joins != 2 {
+						t.Errorf("%d leaves and %d joins, want 2 of each", leaves, joins)
+					}
+					if late, blocked := m.Hist(record.Lateness).Max(), m.Hist(record.Blocked).Max(); late != 0 || blocked < 14e8 || blocked > 16e8 {
+						t.Errorf("lateness %d ns, blocked %d ns; want none, and 1.5 s from the join that was due to the one there was", late, blocked)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A rate that nothing can reach does not keep a publisher that leaves, or one that is away, from ending in time.
+func TestLeavingEndsAtAnyRate(t *testing.T) {
+	s := newSubject(t, func(w *plan.Workload) {
+		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure, w.Drain.Most = "confirm-each", 1e12, 0, seconds(0.3), seconds(1)
+		w.Publishers.Presence = plan.Presence{Stay: seconds(0.1), Away: seconds(0.1)}
+	})
+	begin := time.Now()
+	m := s.play(t.Context())
+	if took := time.Since(begin); took > 20*time.Second { // 3·10¹¹ messages take most of an hour
+		t.Errorf("took %v", took)
+	}
+	if n := m.Total(record.Unsent); n < mostUnsent/2 || n > mostUnsent {
+		t.Errorf("%d unsent, want as many as are counted at most", n)
+	}
+}
+
 // A link that breaks while its consumer leaves is not opened again before the consumer joins.
 func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) { w.Consumers.Presence.To = seconds(0.5) })

@@ -17,7 +17,7 @@ func (p *publisher) run(soft, hard context.Context) {
 	if p.schedule != nil {
 		p.due = p.e.due(p.schedule)
 	}
-	p.stays = untold
+	p.stays, p.attended = untold, -forever
 	cycle := p.cycle()
 	for !p.e.over.Load() {
 		if p.turns != nil && !p.attend() {
@@ -37,18 +37,35 @@ func (p *publisher) run(soft, hard context.Context) {
 	p.sends.Flush()
 }
 
-// countUnsent accounts for what was due inside the measurement and never sent: left out, a broker that stops would look as fast
-// as it was before.
+// countUnsent accounts for what was due inside the measurement and never sent.
 func (p *publisher) countUnsent() {
 	if p.schedule == nil || errors.Is(p.soft.Err(), context.Canceled) {
 		return
 	}
-	end := p.e.ends()
-	w := p.sends.Window(end-1, true)
-	for ; p.due < end && w.Counts[record.Unsent] < mostUnsent/int64(len(p.e.publishers)); p.advance() {
-		if p.e.counts(p.due) {
-			w.Counts[record.Unsent]++
-			p.attribute(w, end-p.due)
+	p.skip(p.e.ends(), true)
+}
+
+// skip goes on to the first message that is due at a time or later. Those before it that were due while the publisher was there, inside the
+// measurement, are unsent: left out, a broker that stops would look as fast as it was before. It stops short where there are too many of
+// them, at the last or when the measurement ends.
+func (p *publisher) skip(to int64, last bool) {
+	most := mostUnsent / int64(len(p.e.publishers))
+	for n := int64(0); p.schedule != nil && p.due < to; {
+		there, until := true, to
+		if p.turns != nil {
+			there, until = p.e.turn(p.turns, p.due)
+			until = min(until, to)
+		}
+		w := p.sends.Window(until-1, true)
+		for ; p.due < until; p.advance() {
+			if n++; n > most && (last || p.e.over.Load()) {
+				return
+			}
+			if there && p.unsent < most && p.e.counts(p.due) {
+				p.unsent++
+				w.Counts[record.Unsent]++
+				p.attribute(w, until-p.due)
+			}
 		}
 	}
 }

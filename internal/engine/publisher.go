@@ -45,6 +45,8 @@ type publisher struct {
 	turns      *turns // nil: always there
 	gone       bool   // it left, or has not joined yet
 	stays      int64  // until when it is there, at most the end of the measurement
+	attended   int64  // when it was there last, as its turns say
+	unsent     int64  // counted as such so far
 	lastSend   int64
 
 	sends           *record.Recorder
