@@ -57,7 +57,7 @@ type publisher struct {
 	rejected     *record.Set
 	lastConfirm  int64
 	confirmWait  wait
-	lacking      atomic.Int64 // since when what was sent has failed, ns since T0, and nothing was confirmed; 0: it has not
+	lacking      lack // since when what was sent has failed, ns since T0, and nothing was confirmed; 0: it has not
 	returnsMu    sync.Mutex
 	returns      *record.Recorder
 	returned     *record.Set

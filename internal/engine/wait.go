@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"lockstep/internal/record"
@@ -51,14 +52,35 @@ func (w *wait) end(r *record.Recorder, now, since int64) {
 // lack notes that a message waits for its confirm in vain since a time: it failed, and what is next is behind that. Any goroutine.
 func (p *publisher) lack(since int64) {
 	if p.flight != nil {
-		p.lacking.CompareAndSwap(0, since|1) // 0 is none
+		p.lacking.note(since)
 	}
 }
+
+// lack is since when a message waits for its confirm in vain, ns since T0, but for the last two bits: one says that there is such a time, the
+// other changes with each that is noted, so that one noted while a confirm comes is not taken for answered by it.
+type lack struct{ atomic.Int64 }
+
+// note keeps the first time.
+func (l *lack) note(since int64) {
+	for {
+		was := l.Load()
+		is := was ^ 2
+		if was == 0 {
+			is = since | 1
+		}
+		if l.CompareAndSwap(was, is) {
+			return
+		}
+	}
+}
+
+// answered forgets what was noted when it was seen last.
+func (l *lack) answered(seen int64) { l.CompareAndSwap(seen, 0) }
 
 // confirmedAt notes a confirm of a message that was sent at a time. It is the confirm side's.
 func (p *publisher) confirmedAt(now, send int64) {
 	if l := p.lacking.Load(); l != 0 {
-		p.lacking.Store(0)
+		p.lacking.answered(l)
 		send = min(send, l)
 	}
 	if p.confirmWait.over(now) {

@@ -114,6 +114,25 @@ func TestGapsOfATaskAreFew(t *testing.T) {
 	})
 }
 
+// A message that fails while a confirm is being noted is behind that confirm, not answered by it.
+func TestAFailureDuringAConfirmIsKept(t *testing.T) {
+	var l lack
+	for _, again := range []bool{false, true} {
+		l.note(1000)
+		seen := l.Load()
+		if again {
+			l.note(2000)
+		}
+		l.answered(seen)
+		if kept := l.Load() != 0; kept != again {
+			t.Errorf("noted again %t, kept %t", again, kept)
+		}
+	}
+	if since := l.Load(); since < 996 || since > 1004 {
+		t.Errorf("kept since %d ns, want the first, 1000", since)
+	}
+}
+
 // gate refuses new publishers for a while.
 type gate struct {
 	drivers.Session
