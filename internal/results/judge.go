@@ -24,7 +24,7 @@ const (
 	NANoProcess     = "no process of the broker on an agent's host"
 	NANotSaid       = "not said by the broker"
 	NANoChurn       = "no bindings made while messages flow"
-	NAUndrained     = "undrained: the drain was cut"
+	NAUndrained     = "undrained"
 	NANoSearch      = "no search for capacity"
 )
 

@@ -111,7 +111,7 @@ func TestUndrainedIsNotLost(t *testing.T) {
 	o := x.judge()
 	verdict(t, o, plan.Valid, "") // nothing proves that they would not have come
 	near(t, o, "undrained", 110)
-	near(t, o, "lost", 0)
+	na(t, o, "lost", NAUndrained)
 	if !strings.Contains(strings.Join(o.Warnings, "\n"), "110 messages") {
 		t.Errorf("warnings %q do not tell what the drain left", o.Warnings)
 	}
@@ -158,7 +158,7 @@ func TestFailedAndCancelledTasksAreUnknown(t *testing.T) {
 	o := x.judge()
 	verdict(t, o, plan.Unknown, "the task was cancelled")
 	near(t, o, "undrained", 110)
-	near(t, o, "lost", 0)
+	na(t, o, "lost", NAUndrained)
 }
 
 func TestABrokenPromiseStaysBrokenWhenTheTaskFails(t *testing.T) {
