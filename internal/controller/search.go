@@ -61,7 +61,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 // answer is the step that a try was.
 func answer(s plan.Search, y tried, m move) plan.Step {
 	o := y.outcome()
-	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: results.StepValues(s, y.task, o)}
+	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: results.StepValues(s, y.task, o), Broken: results.StepBroken(o)}
 	step.Answer, step.Why = results.Answer(s, y.task, o)
 	return step
 }

@@ -52,8 +52,9 @@ type Step struct {
 	Kind    StepKind         `json:"kind"`
 	Measure Duration         `json:"measure"`
 	Answer  Answer           `json:"answer"`
-	Why     string           `json:"why,omitempty"` // the part of the condition that failed, with its value
-	Values  map[string]Value `json:"values"`        // rates, quantiles of latencies, and what the condition compares
+	Why     string           `json:"why,omitempty"`    // the part of the condition that failed, with its value
+	Broken  []string         `json:"broken,omitempty"` // promises, if the step is invalid
+	Values  map[string]Value `json:"values"`           // rates, quantiles of latencies, and what the condition compares
 }
 
 // StepKind is what a step of a search is for.

@@ -91,6 +91,14 @@ func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 	return fmt.Sprintf("sent %s/s of it", grouped(sent.Number))
 }
 
+// StepBroken are the reasons why a step is invalid; none, if it is not.
+func StepBroken(o plan.Outcome) []string {
+	if o.Verdict != plan.Invalid {
+		return nil
+	}
+	return slices.Clone(o.Reasons)
+}
+
 // StepValues are what is kept of the values of a step: rates, quantiles of latencies, and what the condition compares.
 func StepValues(s plan.Search, step plan.Task, o plan.Outcome) map[string]plan.Value {
 	names := []string{"send.rate", "confirm.rate", "receive.rate", "lost"}
@@ -112,10 +120,12 @@ func StepValues(s plan.Search, step plan.Task, o plan.Outcome) map[string]plan.V
 }
 
 // Searched is the outcome of a search: that of its last step, with what the whole of it found. A search whose answer is not sure has no usable
-// number, and the verdict says so; that no rate holds is an answer.
+// number, and the verdict says so; that no rate holds is an answer. A promise broken in any step makes the whole invalid: it was declared for every
+// rate.
 func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 	r.Low = passed(t.Cell.Workload, r)
 	o.Search, o.Values, o.Reasons, o.Warnings = &r, maps.Clone(o.Values), slices.Clone(o.Reasons), slices.Clone(o.Warnings)
+	breaks(&o, r.Steps)
 	if !r.Sure {
 		o.Reasons = append(o.Reasons, "the search found no sure capacity: "+r.Why)
 		if o.Verdict == plan.Valid {
@@ -138,6 +148,23 @@ func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 	set("capacity.low", r.Low, r.Sure)
 	set("capacity.high", r.Fails, r.Sure && r.Fails > 0)
 	return o
+}
+
+// breaks puts the promises that were broken in any step first among the reasons, each with the rate.
+func breaks(o *plan.Outcome, steps []plan.Step) {
+	var all []string
+	for _, s := range steps {
+		for _, why := range s.Broken {
+			all = append(all, "at "+plan.Grouped(s.Rate)+"/s: "+why)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	if last := steps[len(steps)-1]; len(last.Broken) > 0 { // o's own, and so are there twice
+		o.Reasons = slices.DeleteFunc(o.Reasons, func(why string) bool { return slices.Contains(last.Broken, why) })
+	}
+	o.Verdict, o.Reasons = plan.Invalid, append(onlyOnce(all), o.Reasons...)
 }
 
 // passed is the lowest rate that really went through in the verifications of what was found: sent, and received by each subscription.

@@ -101,6 +101,26 @@ func TestSearchedOutcomes(t *testing.T) {
 	}
 }
 
+// A promise that was broken at any rate was broken by the broker under test; the capacity stays what it is.
+func TestSearchedOutcomeShowsBrokenPromises(t *testing.T) {
+	task, o := aStep(1000, nil)
+	broken := plan.Step{Rate: 2000, Kind: plan.StepBracket, Answer: plan.AnswerFailed, Broken: []string{"broken promise: 1 message was lost"}}
+	held := plan.Step{Rate: 1000, Kind: plan.StepVerify, Answer: plan.AnswerHeld}
+	got := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 1, Sure: true, Steps: []plan.Step{broken, held}})
+	if got.Verdict != plan.Invalid || len(got.Reasons) != 1 || got.Reasons[0] != "at 2,000/s: broken promise: 1 message was lost" || got.Values["capacity"].Number != 1000 {
+		t.Errorf("%s because of %q: %+v", got.Verdict, got.Reasons, got.Values["capacity"])
+	}
+	task, o = aStep(1000, func(x *world) { x.send(0) })
+	if s := StepBroken(o); len(s) != 2 {
+		t.Fatalf("%q", s)
+	}
+	broken.Rate, broken.Broken = 1000, StepBroken(o)
+	got = Searched(task, o, plan.SearchResult{Why: "out of steps", Steps: []plan.Step{broken}})
+	if got.Verdict != plan.Invalid || len(got.Reasons) != 3 || !strings.HasPrefix(got.Reasons[0], "at 1,000/s: ") {
+		t.Errorf("the last step's own: %s because of %q", got.Verdict, got.Reasons)
+	}
+}
+
 // Steps of a search are tries of its task: each keeps its record, none is called interrupted, and the outcome can be made again from the last.
 func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
