@@ -23,19 +23,47 @@ type backlog struct {
 }
 
 func (j *judge) levels() backlog {
-	var b backlog
-	windows := j.m.Windows()
-	for i := range windows {
-		b.first = min(b.first, windows[i].Index)
-	}
+	every := j.perSecond()
+	b := backlog{first: every.first}
 	level := 0.0
 	for i := b.first; i < j.span.windows; i++ {
-		sum := func(c record.Counter) float64 { return float64(j.m.Sum(c, i, i+1)) }
-		sent := float64(j.subs) * (sum(record.Sent) - sum(record.Returned) - sum(record.Rejected))
-		level += sent - sum(record.Unique)
-		b.level, b.sent, b.received = append(b.level, level), append(b.sent, sent), append(b.received, sum(record.Unique))
+		s := every.at(i)
+		sent := float64(j.subs) * (s.sent - s.refused)
+		level += sent - s.unique
+		b.level, b.sent, b.received = append(b.level, level), append(b.sent, sent), append(b.received, s.unique)
 	}
 	return b
+}
+
+// second is what was counted in one second, whether it was measured or not.
+type second struct{ sent, refused, unique float64 }
+
+// everySecond are those from the first of the record to the end of the measurement.
+type everySecond struct {
+	first int // index
+	of    []second
+}
+
+func (e everySecond) at(index int) second { return e.of[index-e.first] }
+
+// perSecond walks the record once for all that look at single seconds: a walk for each second would take hours' records minutes.
+func (j *judge) perSecond() everySecond {
+	if j.every.of != nil {
+		return j.every
+	}
+	e := &j.every
+	j.m.Range(func(w *record.Window) { e.first = min(e.first, w.Index) })
+	e.of = make([]second, max(0, j.span.windows-e.first))
+	j.m.Range(func(w *record.Window) {
+		if w.Index >= j.span.windows {
+			return
+		}
+		s := &e.of[w.Index-e.first]
+		s.sent += float64(w.Counts[record.Sent])
+		s.refused += float64(w.Counts[record.Returned] + w.Counts[record.Rejected])
+		s.unique += float64(w.Counts[record.Unique])
+	})
+	return *e
 }
 
 // most is the highest level, 0 if it was never above.

@@ -2,6 +2,7 @@ package results
 
 import (
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -59,6 +60,46 @@ func TestBacklogDrain(t *testing.T) {
 		}
 		if want := 100 * (test.join + float64(test.warmup)); test.rate >= 100 && math.Abs(b.most()-want) > 101 {
 			t.Errorf("%s: at most %.0f, want about %.0f", name, b.most(), want)
+		}
+	}
+}
+
+// BenchmarkJudgeTwoHours is of what is proportional to the windows: 7200 of them take about twice as long as 3600.
+func BenchmarkJudgeTwoHours(b *testing.B) {
+	for _, hours := range []int{1, 2} {
+		b.Run(strconv.Itoa(hours)+"h", func(b *testing.B) {
+			x := newWorld(func(w *plan.Workload) { w.Measure = plan.Duration(time.Duration(hours) * time.Hour) })
+			for s := range hours * 3600 {
+				for _, c := range []record.Counter{record.Sent, record.Received, record.Unique, record.Confirmed} {
+					x.count(time.Duration(s)*time.Second, c, 100)
+				}
+			}
+			x.merge.Add(x.snapshot())
+			for b.Loop() {
+				Judge(x.task, x.merge, x.facts)
+			}
+		})
+	}
+}
+
+// One walk over the record gives every second what sums over that second are.
+func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, losing)
+	x.count(-1500*time.Millisecond, record.Sent, 7)
+	x.count(3*time.Second, record.Returned, 2)
+	x.count(3*time.Second, record.Rejected, 3)
+	x.count(12*time.Second, record.Sent, 5)
+	x.merge.Add(x.snapshot())
+	j := judgeOne(x.task, x.merge, x.facts, nil)
+	every := j.perSecond()
+	if every.first != -2 || len(every.of) != 12 {
+		t.Fatalf("%d seconds from %d on", len(every.of), every.first)
+	}
+	for i := -2; i < 10; i++ {
+		sum := func(c record.Counter) float64 { return float64(x.merge.Sum(c, i, i+1)) }
+		if want := (second{sum(record.Sent), sum(record.Returned) + sum(record.Rejected), sum(record.Unique)}); every.at(i) != want {
+			t.Errorf("second %d: %+v, want %+v", i, every.at(i), want)
 		}
 	}
 }

@@ -46,8 +46,8 @@ func (j *judge) balance() balance {
 		sent: make([]float64, j.span.windows), received: make([]float64, j.span.windows),
 		allSent: j.counted(record.Sent), allReceipt: j.counted(record.Unique)}
 	for i := range b.sent {
-		b.sent[i] = float64(j.m.Sum(record.Sent, i, i+1))
-		b.received[i] = float64(j.m.Sum(record.Unique, i, i+1))
+		s := j.perSecond().at(i)
+		b.sent[i], b.received[i] = s.sent, s.unique
 	}
 	if j.tally.Sent > 0 {
 		b.share = max(0, 1-float64(j.tally.Returned)/float64(j.tally.Sent))

@@ -58,6 +58,7 @@ type judge struct {
 
 	known   map[string]track // what is known of agents' clocks
 	windows []record.Window  // by count: read once
+	every   everySecond      // read once
 }
 
 // Judge tells what came of a task: values, account, flags, verdict. The same record and facts give the same outcome. A record whose
