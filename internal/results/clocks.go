@@ -139,6 +139,35 @@ func (j *judge) boundLatency(latency string, bound time.Duration, unknown, stepp
 	}
 }
 
+const (
+	manyNegative = 0.001 // of all latencies: clocks that are apart, not a few receipts that one reading of them explains
+	moved        = 0.01  // part of a quantile; histograms tell less apart anyway
+)
+
+// negatives flags processing latencies that cannot be trusted because samples were negative, whatever is known of the clocks: all, where those
+// are more than a few, as then as many of the others may be as wrong; else each quantile that is another if they count, as the least of all.
+func (j *judge) negatives() {
+	h := j.m.Hist(record.Processing)
+	n, count := float64(h.Negative()), float64(h.Count())
+	if n == 0 || count == 0 || j.out.Values["processing.p50"].NA != "" {
+		return
+	}
+	if n > manyNegative*(n+count) {
+		for _, name := range latencyValues("processing") {
+			if v, has := j.out.Values[name]; has && v.NA == "" {
+				j.flag(plan.ClockUnsafe, name)
+			}
+		}
+		return
+	}
+	for _, q := range plan.Quantiles() {
+		with := float64(h.Quantile((q.Q*(n+count) - n) / count))
+		if shown := float64(h.Quantile(q.Q)); q.Q < 1 && shown-with > moved*shown {
+			j.flag(plan.ClockUnsafe, "processing."+q.Name)
+		}
+	}
+}
+
 // clockSteps warns of each clock that was stepped while its times were compared with another's.
 func (j *judge) clockSteps(concerned map[string]bool) (any bool) {
 	for _, e := range j.m.Events() {

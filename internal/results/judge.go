@@ -100,6 +100,7 @@ func judgeOne(t plan.Task, m *record.Merge, f Facts, whole *judge) *judge {
 	j.probes()
 	j.bindings()
 	j.clocks()
+	j.negatives()
 	j.starts()
 	j.warmup()
 	for _, name := range []string{"capacity", "capacity.low", "capacity.high"} { // Searched knows
