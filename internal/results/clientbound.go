@@ -13,10 +13,11 @@ import (
 
 // When the generator, not the broker, is called the limit. See clientBound.
 const (
-	lateLeast = time.Millisecond // of lateness, scheduler latency and pauses: below it there is never a doubt
-	latePart  = 0.1              // nor where it is less than this part of the p99 that it adds to
-	busyPart  = 0.9              // of the processors that an agent may use
-	pausePart = 0.5              // of a value, that a pause has to be long to explain it
+	lateLeast  = time.Millisecond     // of lateness and scheduler latency: below it there is never a doubt
+	latePart   = 0.1                  // nor where it is less than this part of the p99 that it adds to
+	busyPart   = 0.9                  // of the processors that an agent may use
+	pauseLeast = 5 * time.Millisecond // that a pause has to last to explain anything
+	pausePart  = 0.5                  // of a value, that a pause has to be long to explain it
 )
 
 // clientBound says why all of the cell's figures of performance are the generator's as much as the broker's; nothing, if they are not.
@@ -96,9 +97,10 @@ func (j *judge) limit(latencies ...record.Series) (limit time.Duration, known bo
 	return lateLeast, false
 }
 
-// paused flags those quantiles of latencies that pauses of the agents for garbage collection explain: pauses of 1 ms and more and half the value
+// paused flags those quantiles of latencies that pauses of the agents for garbage collection explain: pauses of 5 ms and more and half the value
 // and more take up as much of the time as there are samples above it (one is enough for the greatest). All others are as they were
-// without a pause. It says which, if any.
+// without a pause. It says which, if any. Below 5 ms nothing is explained: a busy host sets threads aside for a slice of some milliseconds,
+// in a pause (which waits for them, and so seems long) as at any other time, and whatever the latency is it would have been without.
 func (j *judge) paused() {
 	pauses, agents := j.m.Hist(record.GCPause), max(1, len(j.m.Hosts()))
 	var explained []string
@@ -107,10 +109,10 @@ func (j *judge) paused() {
 			name := latency + "." + q.Name
 			v := j.out.Values[name]
 			value := time.Duration(v.Number * float64(time.Second))
-			if v.NA != "" || value < lateLeast {
+			if v.NA != "" || value < pauseLeast {
 				continue
 			}
-			long := max(lateLeast, time.Duration(pausePart*float64(value)))
+			long := max(pauseLeast, time.Duration(pausePart*float64(value)))
 			n := pauses.AtLeast(int64(long))
 			share := float64(n) * long.Seconds() / j.span.sending.Seconds() / float64(agents)
 			if n > 0 && share >= 1-q.Q {

@@ -181,15 +181,20 @@ func TestPausesExplainATail(t *testing.T) {
 		{"short ones", 10_000, 100 * time.Microsecond, nil, []string{"send.max", "send.p99"}},
 		{"one as long as the longest", 1, 15 * time.Millisecond, []string{"send.max"}, []string{"send.p99", "send.p50", "send.rate"}},
 		{"one that is too short for it", 1, 5 * time.Millisecond, nil, []string{"send.max", "send.p99"}},
+		{"one of 4 ms of the longest of 6", 1, 4 * time.Millisecond, nil, []string{"send.max", "send.p99"}},
 		{"many", 20, 15 * time.Millisecond, []string{"send.max", "send.p99"}, []string{"send.p90", "send.rate"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := newWorld(nil)
 			x.steady(1000, atOnce)
-			for range 500 { // of 10,000
-				x.sample(record.Send, 20*time.Millisecond)
+			longest := 20 * time.Millisecond
+			if c.each == 4*time.Millisecond {
+				longest = 6 * time.Millisecond
 			}
-			x.sample(record.Processing, 20*time.Millisecond)
+			for range 500 { // of 10,000
+				x.sample(record.Send, longest)
+			}
+			x.sample(record.Processing, longest)
 			for range c.pauses {
 				x.sample(record.GCPause, c.each)
 			}
