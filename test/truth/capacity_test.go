@@ -11,7 +11,7 @@ import (
 )
 
 // TestCapacityOfALimitedBroker searches a broker that takes exactly 20,000 messages a second. The median shows an overload of a part e as e·T/2
-// after a time T: 10 ms in 1.5 s is 1.3 %, and a step whose rate is not sent to half of 1 % fails in any case.
+// after a time T: 10 ms in 1.5 s is 1.3 %, and a step whose rate is not sent to half of 1 % and 50 ms fails in any case.
 func TestCapacityOfALimitedBroker(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
