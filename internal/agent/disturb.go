@@ -51,6 +51,7 @@ type victim struct {
 	host   *host
 	pid    int
 	start  string // when it began: another may get the same pid
+	exe    string // the program it runs
 	handle *os.Process
 }
 
@@ -71,7 +72,7 @@ func (s *server) victim(target plan.Target) (*victim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find process %d of target %q: %w", v.pid, target.Name, err)
 	}
-	v.handle = handle
+	v.handle, v.exe = handle, v.host.program(v.pid)
 	if now, ok := v.host.usage(strconv.Itoa(v.pid)); !ok || now.start != v.start {
 		return nil, fmt.Errorf("process %d of target %q ended just now", v.pid, target.Name)
 	}
@@ -84,6 +85,21 @@ func (v *victim) find() (pid int, start string) {
 	}
 	u, _ := v.host.usage(strconv.Itoa(pid))
 	return pid, u.start
+}
+
+// back tells whether the process is there again. By its command it is one of the same program: the command that starts it may hold its words.
+func (v *victim) back() bool {
+	pid, start := v.find()
+	if start == "" || start == v.start {
+		return false
+	}
+	return v.target.Process.Command == "" || v.exe == "" || v.host.program(pid) == v.exe
+}
+
+// program is the path of what a process runs, without the mark of a file that was replaced meanwhile.
+func (h *host) program(pid int) string {
+	path, _ := os.Readlink(h.proc + "/" + strconv.Itoa(pid) + "/exe")
+	return strings.TrimSuffix(path, " (deleted)")
 }
 
 // above tells whether a process is an ancestor of this one.
@@ -153,17 +169,20 @@ func (v *victim) end(kill bool) (undo func() error, err error) {
 		ended := g.fire()
 		late := time.After(stopLimit + startLimit)
 		for {
-			if _, start := v.find(); start != "" && start != v.start {
+			select {
+			case err := <-ended: // looked at first: what a failed start left behind is no server
+				if err != nil {
+					return fmt.Errorf("start target %q again: %w; start it by hand", v.target.Name, err)
+				}
+				ended = nil // it has handed over to a server in the background
+			default:
+			}
+			if v.back() {
 				return nil
 			}
 			select {
-			case err := <-ended:
-				if err != nil {
-					return fmt.Errorf("start target %q again: %s: %w; start it by hand", v.target.Name, strings.Join(v.target.Start, " "), err)
-				}
-				ended = nil // it has handed over to a server in the background
 			case <-late:
-				return fmt.Errorf("start target %q again: %s was run, and its process (%s) is not there", v.target.Name, strings.Join(v.target.Start, " "), words(v.target.Process))
+				return fmt.Errorf("start target %q again: its command was run, and its process (%s) is not there", v.target.Name, words(v.target.Process))
 			case <-time.After(look):
 			}
 		}

@@ -50,6 +50,7 @@ func victimOf(t *testing.T, target plan.Target) *victim {
 	if v.handle, err = os.FindProcess(v.pid); err != nil {
 		t.Fatal(err)
 	}
+	v.exe = h.program(v.pid)
 	return v
 }
 
@@ -114,5 +115,48 @@ func TestIsolateHealsAlsoWhenItFails(t *testing.T) {
 	}
 	if _, err := os.Stat(mark); err != nil {
 		t.Error("not healed after a failure")
+	}
+}
+
+// The command that starts a process holds its words too, and is not the process.
+func TestKilledByCommandIsBackWhenItsProgramIs(t *testing.T) {
+	c := exec.Command("sleep", "1000.0625")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill() })
+	go func() { _ = c.Wait() }()
+	until(t, c.Process.Pid, "S", true)
+	target := plan.Target{Name: "x", Process: plan.Process{Command: "1000.0625"}, Start: []string{"/bin/sh", "-c", "sleep 0.5; exec sleep 1000.0625"}}
+	v := victimOf(t, target)
+	undo, err := v.end(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := undo(); err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := v.find()
+	if p, err := os.FindProcess(pid); err == nil && pid > 1 {
+		t.Cleanup(func() { _ = p.Kill() })
+	}
+	if v.host.program(pid) != v.exe || pid == v.pid {
+		t.Errorf("process %d counts as started again: it runs %q", pid, v.host.program(pid))
+	}
+}
+
+func TestFailedStartIsTold(t *testing.T) {
+	c := exec.Command("sleep", "1000.03125")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = c.Wait() }()
+	until(t, c.Process.Pid, "S", true)
+	undo, err := victimOf(t, plan.Target{Name: "x", Process: plan.Process{Command: "1000.03125"}, Start: []string{"/nowhere/server", "1000.03125"}}).end(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := undo(); err == nil || !strings.Contains(err.Error(), "127") {
+		t.Errorf("a start command that does not exist: %v", err)
 	}
 }

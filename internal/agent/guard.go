@@ -3,8 +3,10 @@ package agent
 import (
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -16,20 +18,22 @@ type guard struct {
 }
 
 // guardScript waits for the pipe's end, and then until the process $1, if any, is gone (one minute at most), and becomes the undoing command.
+// That comes quoted in the environment: among the arguments its words would make the guard look like the process that it starts.
 const guardScript = `trap '' TERM INT HUP
 read -r word
 [ "$word" = done ] && exit 0
-pid=$1; shift; n=0
+pid=$1; undo=$LOCKSTEP_UNDO; unset LOCKSTEP_UNDO; n=0
 while [ "$pid" != 0 ] && [ $n -lt 600 ]; do
 	case "$(cat "/proc/$pid/stat" 2>/dev/null)" in ""|*") Z"*) break;; esac
 	sleep 0.1; n=$((n+1))
 done
 trap - TERM INT HUP
-exec "$@"`
+eval "exec $undo"`
 
 // newGuard starts a guard that runs undo once the process pid, if not 0, is gone.
 func newGuard(pid int, undo []string) (*guard, error) {
-	c := exec.Command("/bin/sh", append([]string{"-c", guardScript, "lockstep-guard", strconv.Itoa(pid)}, undo...)...)
+	c := exec.Command("/bin/sh", "-c", guardScript, "lockstep-guard", strconv.Itoa(pid))
+	c.Env = append(os.Environ(), "LOCKSTEP_UNDO="+quoted(undo))
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	pipe, err := c.StdinPipe()
 	if err != nil {
@@ -53,4 +57,13 @@ func (g *guard) dismiss() {
 func (g *guard) fire() <-chan error {
 	_ = g.pipe.Close()
 	return g.ended
+}
+
+// quoted is a command as a shell reads it back.
+func quoted(argv []string) string {
+	var b strings.Builder
+	for _, word := range argv {
+		b.WriteString(" '" + strings.ReplaceAll(word, "'", `'\''`) + "'")
+	}
+	return b.String()
 }
