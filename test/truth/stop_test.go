@@ -27,8 +27,8 @@ func TestStoppedBrokers(t *testing.T) {
 	for _, b := range brokers {
 		t.Run(b.driver, func(t *testing.T) {
 			b.skip(t)
-			t.Run("confirm-window", func(t *testing.T) { stop(t, b, "confirm-window").window(t) })
-			t.Run("confirm-each", func(t *testing.T) { stop(t, b, "confirm-each").each(t) })
+			t.Run("confirm-window", func(t *testing.T) { undisturbed(t, b, "confirm-window").window(t) })
+			t.Run("confirm-each", func(t *testing.T) { undisturbed(t, b, "confirm-each").each(t) })
 		})
 	}
 }
@@ -122,6 +122,21 @@ func (x stopped) hurry(first int) (d, delta float64) {
 
 func stopCell(mode, measure string) string {
 	return fmt.Sprintf(`publishers: {rate: 1000, threads: 4, mode: %q, window: 10_000}, consumers: {prefetch: 0, threads: 1}, warmup: "1s", measure: %q, drain: silence: "2s"`, mode, measure)
+}
+
+// undisturbed repeats the run until nothing but the stop made many messages slow. It looks at messages from before the stop and from after the
+// catching up alone, which no row is about, so that it does not choose among results.
+func undisturbed(t *testing.T, b broker, mode string) stopped {
+	t.Helper()
+	const tries, mostNoise, mostSlow = 4, 200, 2
+	for range tries {
+		if x := stop(t, b, mode); x.noise <= mostNoise && x.slow <= mostSlow {
+			return x
+		}
+	}
+	t.Skipf("in each of %d runs, more than %d of 10,000 messages that had nothing to do with the stop took longer than 10 ms, or %d of them very long: "+
+		"this machine is too busy for the formula; run it again when it is quiet", tries, mostNoise, mostSlow)
+	return stopped{}
 }
 
 // slower is how many samples are above a latency.
