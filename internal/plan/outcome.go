@@ -38,7 +38,8 @@ func Flags() []Flag {
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.
 type Value struct {
 	Number float64 `json:"-"`
-	// Bound is how far the truth may be from Number, either way, because of the clocks; in the value's unit, 0 where they do not matter.
+	// Bound is how far the truth may be from Number, either way, because of the clocks or because seconds are all that was seen; in the value's
+	// unit, 0 where that does not matter.
 	Bound float64 `json:"bound,omitempty"`
 	// Over is how many samples were beyond the histogram's range, where Number is a quantile that lies there: more than Number.
 	Over  uint64 `json:"over,omitempty"`

@@ -77,7 +77,7 @@ func Values() []ValueInfo {
 		ValueInfo{"joins", "Joins", Count, "publishers and consumers that joined (presence) after the start"},
 		ValueInfo{"leaves", "Leaves", Count, "publishers and consumers that left (presence)"},
 		ValueInfo{"backlog.most", "Backlog", Count, "most messages that were sent and not received yet, over all subscriptions, at the end of any second up to the end of the measurement"},
-		ValueInfo{"backlog.drain", "Backlog drain", Seconds, "when consumers join late (consumers.presence.from): from then until no more messages wait than are in flight anyway; seen in seconds"},
+		ValueInfo{"backlog.drain", "Backlog drain", Seconds, "when consumers join late (consumers.presence.from): from then until no more messages wait than are in flight anyway; seen in full seconds, so that a fast one is known to ± half a second"},
 		ValueInfo{"catchup.rate", "Catch-up msgs/s", PerSecond, "messages received a second from when consumers joined until the backlog was gone, or the measurement ended"},
 		ValueInfo{"ports.exhausted", "Ports exhausted", Count, "connections that could not be opened for want of local ports: the client's limit"},
 		ValueInfo{"reconnects", "Reconnects", Count, "links opened again after they broke"},

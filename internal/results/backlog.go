@@ -10,6 +10,7 @@ const (
 	NANoBuild    = "no backlog is built (consumers.presence.from)"
 	NAComing     = "consumers come and go"
 	NANotDrained = "not drained"
+	NAFastDrain  = "drained faster than seconds can show; build a larger backlog"
 )
 
 // builds tells whether the cell means a backlog to be there: consumers join when messages wait already.
@@ -74,10 +75,19 @@ func (b backlog) most() (most float64) {
 	return most
 }
 
+// drained is how a backlog went away, or did not.
+type drained struct {
+	took     float64 // seconds
+	received float64 // messages in that time
+	whole    bool    // it is gone
+	within   float64 // above 0: it went away within so many seconds, nobody saw when
+}
+
 // drain follows the backlog from a time (seconds) on, until it is at most what is normally in flight or the measurement ends. Seconds are all
-// there is to see: within the last one, the level is taken to have fallen as fast as in the one before, or else evenly.
-func (b backlog) drain(join, end, normal float64) (took, received float64, drained bool) {
-	fell := 0.0 // in the full second before
+// there is to see: within the last one, the level is taken to have fallen as fast as in the one before; where there is none before, it is only
+// known that the backlog was gone when the second ended.
+func (b backlog) drain(join, end, normal float64) drained {
+	fell, received := 0.0, 0.0 // fell: in the full second before
 	for i := max(0, int(join)-b.first); i < len(b.level); i++ {
 		begins, ends := max(join, float64(b.first+i)), min(end, float64(b.first+i+1))
 		level := 0.0 // when it begins, with what was sent before the join
@@ -88,22 +98,22 @@ func (b backlog) drain(join, end, normal float64) (took, received float64, drain
 			level += b.sent[i] * early
 		}
 		if level <= normal {
-			return begins - join, received, true
+			return drained{took: begins - join, received: received, whole: true}
 		}
 		if b.level[i] <= normal {
 			length := ends - begins
 			if fell <= 0 {
-				fell = (level - b.level[i]) / length
+				return drained{took: ends - join, received: received + b.received[i], whole: true, within: ends - join}
 			}
 			part := min(length, (level-normal)/fell)
-			return begins + part - join, received + level - normal + b.sent[i]*part, true
+			return drained{took: begins + part - join, received: received + level - normal + b.sent[i]*part, whole: true}
 		}
 		received += b.received[i]
 		if begins == float64(b.first+i) {
 			fell = level - b.level[i]
 		}
 	}
-	return end - join, received, false
+	return drained{took: end - join, received: received}
 }
 
 // backlogs sets the values of a backlog: how large it was and, where it was built on purpose, how it went away.
@@ -136,15 +146,21 @@ func (j *judge) backlogs() {
 		j.na("catchup.rate", why)
 		return
 	}
-	took, received, drained := b.drain(c.Presence.From.D().Seconds(), j.span.sending.Seconds(), j.inFlight())
-	if drained {
-		j.number("backlog.drain", took)
-	} else {
+	d := b.drain(c.Presence.From.D().Seconds(), j.span.sending.Seconds(), j.inFlight())
+	switch {
+	case !d.whole:
 		j.na("backlog.drain", NANotDrained, plan.Backlog)
+	case d.within > 0:
+		j.out.Values["backlog.drain"] = plan.Value{Number: d.within / 2, Bound: d.within / 2}
+	default:
+		j.number("backlog.drain", d.took)
 	}
-	if took > 0 {
-		j.number("catchup.rate", received/took)
-	} else {
+	switch {
+	case d.within > 0:
+		j.na("catchup.rate", NAFastDrain)
+	case d.took > 0:
+		j.number("catchup.rate", d.received/d.took)
+	default:
 		j.na("catchup.rate", NANoSamples)
 	}
 }

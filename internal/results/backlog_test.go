@@ -47,12 +47,13 @@ func TestBacklogDrain(t *testing.T) {
 		"slower than what is sent": {0, 2, 50, 0, 0},
 	} {
 		b := stream(test.warmup, test.join, test.rate, 10)
-		took, received, drained := b.drain(test.join, 10, test.normal)
-		if drained != (test.took > 0) {
-			t.Errorf("%s: drained %t after %v", name, drained, took)
+		d := b.drain(test.join, 10, test.normal)
+		took, received := d.took, d.received
+		if d.whole != (test.took > 0) || d.within != 0 {
+			t.Errorf("%s: %+v", name, d)
 			continue
 		}
-		if !drained {
+		if !d.whole {
 			test.took = 10 - test.join
 		}
 		if math.Abs(took-test.took) > 0.02 || math.Abs(received/took-test.rate) > 0.02*test.rate {
@@ -107,6 +108,24 @@ func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
 // late delivers at 500 a second from 4 s on, in order, what is sent at 100 a second from -1 s on.
 func late(n int, sent time.Duration) (time.Duration, bool) {
 	return max(sent+time.Millisecond, 4*time.Second+time.Duration(n)*2*time.Millisecond), true
+}
+
+// A backlog that is gone before a full second has shown how fast it falls was gone somewhen in that time: that is all that is said.
+func TestBacklogDrainsFasterThanIsSeen(t *testing.T) {
+	if d := stream(0, 3.25, 100_000, 10).drain(3.25, 10, 0); !d.whole || d.within != 0.75 {
+		t.Errorf("%+v, want it gone within 0.75 s", d)
+	}
+	x := newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x.steady(100, func(_ int, sent time.Duration) (time.Duration, bool) {
+		return max(sent+time.Millisecond, 4*time.Second+5*time.Millisecond), true
+	})
+	o := x.judge()
+	if v := o.Values["backlog.drain"]; v.NA != "" || v.Number != 0.5 || v.Bound != 0.5 {
+		t.Errorf("backlog.drain %+v, want 0.5 s ± 0.5", v)
+	}
+	if v := o.Values["catchup.rate"]; v.NA != NAFastDrain {
+		t.Errorf("catchup.rate %+v, want none", v)
+	}
 }
 
 // A planned backlog has its values, and a flag wherever receiving did not keep up; without one they are n/a.
