@@ -79,7 +79,7 @@ func vetCommand() *cobra.Command {
 					bad = true
 					continue
 				}
-				fmt.Fprintf(c.OutOrStdout(), "%s: %d cells, %d excluded, no faults\n", file, len(run.Cells), len(run.Excluded))
+				fmt.Fprintf(c.OutOrStdout(), "%s: %d cells, %d excluded, nothing wrong\n", file, len(run.Cells), len(run.Excluded))
 			}
 			if bad {
 				return exit{code: ExitBadMatrix}

@@ -108,6 +108,9 @@ func (s space) noAxis(name string) string {
 	if near := plan.Nearest(name, s.names()); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
+	if len(s.axes) == 0 {
+		return msg + ": the matrix has none"
+	}
 	return msg + " (there are: " + strings.Join(s.names(), ", ") + ")"
 }
 

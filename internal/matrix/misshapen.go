@@ -48,7 +48,7 @@ func misshapenMessage(report reporter, m plan.Message) {
 
 func misshapenConsumers(report reporter, c plan.Consumers, silence plan.Duration) {
 	s := c.Process
-	report(s.Least > s.Most, "consumers.process", "its least, %s, is above its most, %s", s.Least, s.Most)
+	report(s.Least > s.Most && s.Mean == 0, "consumers.process", "its least, %s, is above its most, %s", s.Least, s.Most)
 	report(s.Mean > 0 && (s.Least > 0 || s.Most > 0), "consumers.process", "it has a mean, %s, and bounds; give {mean}, or {least, most}", s.Mean)
 	batch := c.Batch
 	if c.Prefetch > 0 {
