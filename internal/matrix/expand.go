@@ -40,6 +40,8 @@ func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
 			select {
 			case <-c.done:
 			case <-ctx.Done():
+			}
+			if ctx.Err() != nil { // a chunk that is done may hold nothing then
 				yield(Combination{}, fmt.Errorf("expand matrix: %w", ctx.Err()))
 				return
 			}
