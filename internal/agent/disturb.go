@@ -90,7 +90,7 @@ func (v *victim) find() (pid int, start string) {
 // back tells whether the process is there again. By its command it is one of the same program: the command that starts it may hold its words.
 func (v *victim) back() bool {
 	pid, start := v.find()
-	if start == "" || start == v.start {
+	if start == "" || pid == v.pid && start == v.start { // begins are told to 10 ms: two processes may have the same
 		return false
 	}
 	return v.target.Process.Command == "" || v.exe == "" || v.host.program(pid) == v.exe

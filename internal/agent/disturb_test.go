@@ -120,14 +120,15 @@ func TestIsolateHealsAlsoWhenItFails(t *testing.T) {
 
 // The command that starts a process holds its words too, and is not the process.
 func TestKilledByCommandIsBackWhenItsProgramIs(t *testing.T) {
-	c := exec.Command("sleep", "1000.0625")
+	word := strconv.FormatInt(time.Now().UnixNano(), 10) // a process of an earlier run has another
+	c := exec.Command("sleep", word)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Process.Kill() })
 	go func() { _ = c.Wait() }()
 	until(t, c.Process.Pid, "S", true)
-	target := plan.Target{Name: "x", Process: plan.Process{Command: "1000.0625"}, Start: []string{"/bin/sh", "-c", "sleep 0.5; exec sleep 1000.0625"}}
+	target := plan.Target{Name: "x", Process: plan.Process{Command: word}, Start: []string{"/bin/sh", "-c", "sleep 0.5; exec sleep " + word}}
 	v := victimOf(t, target)
 	undo, err := v.end(true)
 	if err != nil {
