@@ -22,7 +22,7 @@ test-quick:
 	$(GO) test -race -shuffle=on ./...
 
 test-long: test
-	LOCKSTEP_LONG=1 $(GO) test -race -v -timeout 60m -run Soak ./test
+	LOCKSTEP_LONG=1 $(LAB) run nats rabbitmq kafka -- $(GO) test -race -v -timeout 60m -run Soak ./test
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/engine ./internal/record ./internal/matrix ./internal/clock ./internal/controller

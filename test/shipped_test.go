@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -179,8 +180,12 @@ func TestBrokerBindings(t *testing.T) {
 	}
 }
 
-// The capacity of brokers: each search ends with an answer, and shows its steps as a table and a chart.
-func TestBrokerCapacity(t *testing.T) {
+// The capacity of brokers: each search ends with an answer, and shows its steps as a table and a chart. It takes minutes, and an answer needs a
+// machine on which nothing else works.
+func TestSoakBrokerCapacity(t *testing.T) {
+	if os.Getenv("LOCKSTEP_LONG") == "" {
+		t.Skip("a search of minutes: make test-long runs it where there is a lab")
+	}
 	brokers := []string{"nats", "rabbitmq-classic", "kafka"}
 	dir := t.TempDir()
 	args := append([]string{"--short"}, seated(t, brokers...)...)

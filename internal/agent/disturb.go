@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// How long a process may take to stop, and to be there again, and an isolating command to end.
+// How long a process may take to stop, and to be there again, and an isolating command to end; plan.Workload.LongestUndo is more than both.
 const (
 	stopLimit  = 30 * time.Second
 	startLimit = 25 * time.Second
@@ -30,7 +31,7 @@ func (s *server) disturb(f plan.Fault) (what string, undo func() error, err erro
 	}
 	target := s.cfg.Targets[i]
 	if f.Kind == plan.FaultIsolate {
-		return isolate(target)
+		return isolate(s.cfg.Log, target)
 	}
 	p, err := s.victim(target)
 	if err != nil {
@@ -53,11 +54,16 @@ type victim struct {
 	start  string // when it began: another may get the same pid
 	exe    string // the program it runs
 	handle *os.Process
+	log    *slog.Logger
 }
 
 // victim finds the process, and refuses those whose end would be the agent's or the control plane's own.
 func (s *server) victim(target plan.Target) (*victim, error) {
-	v := &victim{target: target, host: &host{proc: s.cfg.Proc}}
+	v := &victim{target: target, host: &host{proc: s.cfg.Proc}, log: s.cfg.Log}
+	if several := v.host.matching(target.Process); len(several) > 1 {
+		return nil, fmt.Errorf("target %q (%s) is %d processes: %s; name one by its port or pid in the --disturb file",
+			target.Name, words(target.Process), len(several), strings.Join(several, ", "))
+	}
 	v.pid, v.start = v.find()
 	if v.start == "" {
 		return nil, fmt.Errorf("find the process of target %q (%s): there is none on this host, or this agent may not see it", target.Name, words(target.Process))
@@ -157,7 +163,7 @@ func (v *victim) end(kill bool) (undo func() error, err error) {
 	case kill:
 		err = v.handle.Signal(syscall.SIGKILL)
 	case len(v.target.Stop) > 0:
-		err = run(v.target.Stop, stopLimit)
+		err = run(v.log, v.target.Stop, stopLimit)
 	default:
 		err = v.handle.Signal(syscall.SIGTERM)
 	}
@@ -190,7 +196,7 @@ func (v *victim) end(kill bool) (undo func() error, err error) {
 }
 
 // isolate cuts the target off its network by the command that the agent was told, until undo.
-func isolate(target plan.Target) (what string, undo func() error, err error) {
+func isolate(log *slog.Logger, target plan.Target) (what string, undo func() error, err error) {
 	g, err := newGuard(0, target.Heal)
 	if err != nil {
 		return "", nil, err
@@ -199,28 +205,29 @@ func isolate(target plan.Target) (what string, undo func() error, err error) {
 		select {
 		case err := <-g.fire():
 			if err != nil {
-				return fmt.Errorf("heal target %q: %s: %w; do it by hand", target.Name, strings.Join(target.Heal, " "), err)
+				return fmt.Errorf("heal target %q: its heal command: %w; do it by hand", target.Name, err)
 			}
 			return nil
 		case <-time.After(startLimit):
-			return fmt.Errorf("heal target %q: %s did not end within %v", target.Name, strings.Join(target.Heal, " "), startLimit)
+			return fmt.Errorf("heal target %q: its heal command did not end within %v; do it by hand", target.Name, startLimit)
 		}
 	}
-	if err := run(target.Isolate, stopLimit); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("isolate target %q: %w", target.Name, err), heal())
+	if err := run(log, target.Isolate, stopLimit); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("isolate target %q: its isolate command: %w; see this agent's log", target.Name, err), heal())
 	}
-	return strings.Join(target.Isolate, " "), heal, nil
+	return "its network", heal, nil
 }
 
-// run runs a command to its end.
-func run(argv []string, limit time.Duration) error {
+// run runs a command to its end. What it says, and its arguments, may hold secrets and go to the agent's own log alone.
+func run(log *slog.Logger, argv []string, limit time.Duration) error {
 	c := exec.Command(argv[0], argv[1:]...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	c.WaitDelay = time.Second
 	stop := time.AfterFunc(limit, func() { _ = c.Process.Kill() })
 	defer stop.Stop()
 	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(string(out)))
+		log.Error("run command of a target", "command", argv, "err", err, "output", strings.TrimSpace(string(out)))
+		return err
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strconv"
@@ -96,7 +98,7 @@ func TestGuardUndoesWhatADeadAgentDid(t *testing.T) {
 func TestIsolateHealsAlsoWhenItFails(t *testing.T) {
 	mark := t.TempDir() + "/mark"
 	target := plan.Target{Name: "x", Isolate: []string{"touch", mark}, Heal: []string{"rm", mark}}
-	_, undo, err := isolate(target)
+	_, undo, err := isolate(slog.New(slog.DiscardHandler), target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +112,53 @@ func TestIsolateHealsAlsoWhenItFails(t *testing.T) {
 		t.Error("not healed")
 	}
 	target.Isolate, target.Heal = []string{"false"}, []string{"touch", mark}
-	if _, _, err := isolate(target); err == nil {
+	if _, _, err := isolate(slog.New(slog.DiscardHandler), target); err == nil {
 		t.Error("a command that fails isolated")
 	}
 	if _, err := os.Stat(mark); err != nil {
 		t.Error("not healed after a failure")
+	}
+}
+
+// What commands are called with, and what they say, may be secret: it stays in the agent's own log.
+func TestCommandsOfATargetStayInTheLog(t *testing.T) {
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	secretive := []string{"sh", "-c", "echo also-secret; exit 3", "hunter2"}
+	what, undo, err := isolate(log, plan.Target{Name: "x", Isolate: []string{"true", "hunter2"}, Heal: secretive})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := undo()
+	_, _, err = isolate(log, plan.Target{Name: "x", Isolate: secretive, Heal: []string{"true"}})
+	if failed == nil || err == nil {
+		t.Fatalf("commands that fail: %v, %v", failed, err)
+	}
+	for _, text := range []string{what, failed.Error(), err.Error()} {
+		if strings.Contains(text, "hunter2") || strings.Contains(text, "secret") {
+			t.Errorf("%q would go into the record", text)
+		}
+	}
+	if !strings.Contains(said.String(), "also-secret") {
+		t.Errorf("the log says only %q", said.String())
+	}
+}
+
+// Words that several processes have in their command lines name none of them: nobody is ended by mistake.
+func TestSeveralProcessesAreNoTarget(t *testing.T) {
+	word := strconv.FormatInt(time.Now().UnixNano(), 10)
+	for range 2 {
+		c := exec.Command("sleep", word)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
+		until(t, c.Process.Pid, "S", true)
+	}
+	s := &server{cfg: Config{Proc: "/proc", Log: slog.New(slog.DiscardHandler)}}
+	_, err := s.victim(plan.Target{Name: "x", Process: plan.Process{Command: "sleep " + word}})
+	if err == nil || !strings.Contains(err.Error(), "2 processes") || !strings.Contains(err.Error(), "(sleep)") {
+		t.Errorf("error %v, want one that lists both", err)
 	}
 }
 

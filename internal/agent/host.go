@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -165,12 +166,32 @@ func (h *host) find(p plan.Process) int {
 	case p.Port != 0:
 		return h.listener(p.Port)
 	case p.Command != "":
-		return h.largest(func(pid string) bool {
-			command, err := os.ReadFile(filepath.Join(h.proc, pid, "cmdline"))
-			return err == nil && strings.Contains(string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})), p.Command)
-		})
+		return h.largest(func(pid string) bool { return h.holds(pid, p.Command) })
 	}
 	return 0
+}
+
+// holds tells whether a process has words in its command line.
+func (h *host) holds(pid, words string) bool {
+	command, err := os.ReadFile(filepath.Join(h.proc, pid, "cmdline"))
+	return err == nil && strings.Contains(string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})), words)
+}
+
+// matching lists the processes that a target by its command may be, this one excepted, as "123 (name)". Figures may be of the largest; a signal
+// may go to no other than was meant.
+func (h *host) matching(p plan.Process) (all []string) {
+	if p.Command == "" || p.PID != 0 || p.Port != 0 {
+		return nil
+	}
+	entries, _ := os.ReadDir(h.proc)
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err != nil || pid == os.Getpid() || !h.holds(e.Name(), p.Command) {
+			continue
+		}
+		name, _ := os.ReadFile(filepath.Join(h.proc, e.Name(), "comm"))
+		all = append(all, fmt.Sprintf("%s (%s)", e.Name(), strings.TrimSpace(string(name))))
+	}
+	return all
 }
 
 // largest is the process with the most memory of those that match: a server rather than the shell that started it. Never this one.

@@ -41,7 +41,7 @@ func (c *conduct) finish(ctx context.Context, reason string) {
 	if err := c.release(ctx, wire.Release{Step: wire.StepFinish, Reason: reason}); err != nil {
 		c.log.Error("finish task", "task", c.task.ID, "err", err)
 	}
-	c.settle(ctx, wire.StepFinish, finishLimit, func() *part { return c.waitingFor(wire.StepFinish) })
+	c.settle(ctx, wire.StepFinish, finishLimit+c.work.LongestUndo(), func() *part { return c.waitingFor(wire.StepFinish) })
 	c.facts.Ended = time.Now()
 }
 

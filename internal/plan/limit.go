@@ -23,7 +23,18 @@ func Estimate(w Workload) time.Duration {
 // Limit is when a task (of a search: one of its steps, which has none of its own) is given up, whatever happens: every deadline of its phases one
 // after the other, and a margin.
 func Limit(w Workload) time.Duration {
-	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + w.Drain.Most.D() + 30*time.Second
+	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + w.Drain.Most.D() + 30*time.Second + w.LongestUndo()
+}
+
+// undoLimit is how long an agent may take to have a broker again as it was: to stop, to start, and to be there.
+const undoLimit = time.Minute
+
+// LongestUndo is how long the end of a task may take beyond its own steps, until what faults did to brokers is undone.
+func (w Workload) LongestUndo() time.Duration {
+	if len(w.Targets()) == 0 {
+		return 0
+	}
+	return undoLimit
 }
 
 // MeasureAhead is how far ahead the measurement begins when it is told while the load runs, rounded up to a second of it: all agents have to

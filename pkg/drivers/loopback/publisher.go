@@ -246,8 +246,8 @@ const closeLimit = 3 * time.Second
 func (p *publisher) Close() error {
 	p.notice.End()
 	p.end()
-	//lint:ignore SA2001 a Publish in progress leaves first
 	p.mu.Lock()
+	//lint:ignore SA2001 a Publish in progress leaves first
 	p.mu.Unlock()
 	if p.later != nil {
 		p.later.finish(closeLimit)
