@@ -88,6 +88,7 @@ func TestNack(t *testing.T) {
 				w.Publishers.Count, w.Warmup, w.Consumers.Threads, w.Consumers.Nack = 20_000, 0, 2, 0.3
 				w.Consumers.Batch, w.Consumers.Ack, w.Consumers.AckEvery = 7, ack, 20
 				w.Consumers.AckInterval = plan.Duration(5 * time.Millisecond)
+				w.Drain.Silence = plan.Duration(20 * time.Second) // it ends when all is in
 			})
 			m := s.play(t.Context())
 			tally := m.Tally(1)
