@@ -53,7 +53,7 @@ type stopped struct {
 //
 // all within 2 % of S (the number: 5 %) and c. Slow messages that are noise shift a quantile by a rank each, of 1 ms.
 func (x stopped) window(t *testing.T) {
-	x.stamped(t, x.truth, x.messages, apart(x.messages))
+	x.stamped(t, x.truth, x.messages, apart(x.messages), fewRanks)
 	for _, latency := range []struct {
 		name   string
 		series record.Series
@@ -80,7 +80,7 @@ func (x stopped) window(t *testing.T) {
 // Of all 10,000 the k slowest are the first k/4 of each publisher, and the d that they waited for is the mean of those. δ is by how much the d
 // of the publishers differ. A broker that went on takes a moment, the wake, until it has confirmed what stood still: a bound of each.
 func (x stopped) each(t *testing.T) {
-	x.stamped(t, x.truth, x.messages, apart(x.messages))
+	x.stamped(t, x.truth, x.messages, apart(x.messages), fewRanks)
 	const publishers, every = 4, 0.004
 	d, delta := x.hurry(math.MaxInt)
 	if d+delta > 0.9*every {
@@ -128,7 +128,7 @@ func stopCell(mode, measure string) string {
 // catching up alone, which no row is about, so that it does not choose among results.
 func undisturbed(t *testing.T, b broker, mode string) stopped {
 	t.Helper()
-	const tries, mostNoise, mostSlow = 4, 200, 2
+	const tries, mostNoise, mostSlow = 4, 600, 5
 	for range tries {
 		if x := stop(t, b, mode); x.noise <= mostNoise && x.slow <= mostSlow {
 			return x
@@ -138,6 +138,9 @@ func undisturbed(t *testing.T, b broker, mode string) stopped {
 		"this machine is too busy for the formula; run it again when it is quiet", tries, mostNoise, mostSlow)
 	return stopped{}
 }
+
+// fewRanks are 5 of 10,000 messages.
+const fewRanks = 0.0005
 
 // slower is how many samples are above a latency.
 func slower(h *record.Hist, than time.Duration) float64 {
