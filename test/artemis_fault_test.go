@@ -69,10 +69,10 @@ func swept(t *testing.T, driver, options string) func(run string) {
 }
 
 // The primary dies, the backup takes over with its copy, and gives way to the primary when that is back: two failovers in one cell, and
-// nothing is lost that was confirmed.
+// nothing is lost that was confirmed. Not beside other brokers' deaths: a primary that takes too long to come back on a busy machine fails back
+// while the pair is out of step.
 func TestArtemisPrimaryKilled(t *testing.T) {
 	urls := strings.Split(variable(t, "LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")
-	t.Parallel()
 	first, second, number := activeFirst(t, "artemis", urls)
 	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "replication"}`, first, second)
 	o := survivor(t, fault{driver: "artemis", options: options, process: fmt.Sprintf("artemis-pair-%d", number), clean: swept(t, "artemis", options)})
