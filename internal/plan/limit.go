@@ -3,7 +3,7 @@ package plan
 import "time"
 
 // Protocol is the version of the messages on the control plane and of the records. Peers of another version are refused.
-const Protocol = 2
+const Protocol = 3
 
 // Estimate is how long a task takes if nothing goes wrong: its own phases, and about 300 ms around them; those of every step of a search.
 func Estimate(w Workload) time.Duration {
