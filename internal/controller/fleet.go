@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
@@ -159,17 +157,4 @@ func (f *fleet) close() {
 	for _, m := range f.members {
 		m.timer.Stop()
 	}
-}
-
-// shortage says in words that a cell cannot have its agents.
-func shortage(c plan.Cell, there []wire.Agent) string {
-	names := make([]string, len(there))
-	for i, a := range there {
-		names[i] = a.Agent
-	}
-	which := ""
-	if len(names) > 0 {
-		which = " (" + strings.Join(names, ", ") + ")"
-	}
-	return fmt.Sprintf("too few agents: %d there%s, %d needed", len(there), which, c.Agents())
 }

@@ -1,0 +1,108 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// missing is the cell that lacks the most agents, and those it could have; nil if none lacks any.
+func (x *execution) missing(todo []plan.Task, done map[string]bool) (worst *plan.Cell, there []wire.Agent) {
+	lack := 0
+	for i := range todo {
+		c := &todo[i].Cell
+		if done[todo[i].ID] || todo[i].Repetition > 1 && !done[c.ID+"-r1"] { // looked at with its first repetition
+			continue
+		}
+		if c.Agents() == 0 {
+			continue
+		}
+		fit := x.agents.fit()
+		if c.Agents()-len(fit) > lack {
+			lack, worst, there = c.Agents()-len(fit), c, fit
+		}
+	}
+	return worst, there
+}
+
+// lacks says what no agent may disturb although a cell's faults are to, if anything.
+func (x *execution) lacks(todo []plan.Task, done map[string]bool) string {
+	var fit []wire.Agent
+	for i := range todo {
+		w := todo[i].Cell.Workload
+		if len(w.Faults) == 0 || done[todo[i].ID] {
+			continue
+		}
+		if fit == nil {
+			fit = x.agents.fit()
+		}
+		if _, _, missing := disturbers(w, fit[:min(len(fit), todo[i].Cell.Agents())], fit); missing != "" {
+			return missing
+		}
+	}
+	return ""
+}
+
+// tooFew is a shortage of agents that lasted longer than the run's grace.
+type tooFew struct{ words string }
+
+func (e *tooFew) Error() string { return e.words }
+
+// choose picks the agents of a task, publishers' first, by name. It waits for missing ones until grace has passed since the shortage began.
+func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.Agent, error) {
+	said := false
+	for {
+		changed := x.agents.watch()
+		fit := x.agents.fit()
+		words := shortage(t.Cell, fit)
+		if need := t.Cell.Agents(); len(fit) >= need {
+			all, _, missing := disturbers(t.Cell.Workload, fit[:need], fit)
+			if missing == "" {
+				x.short = time.Time{}
+				return all, nil
+			}
+			words = missing
+		}
+		if x.short.IsZero() {
+			x.short = time.Now()
+		}
+		left := x.run.Grace.D() - time.Since(x.short)
+		if left <= 0 {
+			return nil, &tooFew{fmt.Sprintf("%s, after a grace of %v", words, x.run.Grace)}
+		}
+		if !said {
+			said = true
+			e := wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID, N: n, Of: x.of, Detail: words}
+			if err := x.conn.Event(ctx, x.run.ID, e); err != nil {
+				return nil, err
+			}
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// shortage says in words that a cell cannot have its agents.
+func shortage(c plan.Cell, there []wire.Agent) string {
+	names := make([]string, len(there))
+	for i, a := range there {
+		names[i] = a.Agent
+	}
+	which := ""
+	if len(names) > 0 {
+		which = " (" + strings.Join(names, ", ") + ")"
+	}
+	return fmt.Sprintf("too few agents: %d there%s, %d needed", len(there), which, c.Agents())
+}
