@@ -1,0 +1,149 @@
+package scale
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+// light is an agent that speaks the whole control plane on a connection of its own, and has no broker: it crosses every step, waits for the
+// agreed start as real ones do, and says that it sent what it was to send. So a thousand of them fit where there are no thousand hosts.
+type light struct {
+	conn     *wire.Conn
+	name     string
+	instance string
+	busy     atomic.Pointer[string]
+	skews    *skews
+}
+
+// skews are how far each agent was off the agreed start, in ns.
+type skews struct {
+	mu  sync.Mutex
+	all []float64
+}
+
+func (s *skews) add(ns int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, float64(ns))
+}
+
+// take returns those since it was called last.
+func (s *skews) take() []float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.all
+	s.all = nil
+	return all
+}
+
+// startLight has an agent register and do tasks until stop is called, which waits for it.
+func startLight(t *testing.T, url, name string, s *skews) (stop func()) {
+	t.Helper()
+	conn, err := wire.Dial(t.Context(), url, wire.Auth{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &light{conn: conn, name: name, instance: wire.NewName(), skews: s}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := conn.Pulse(ctx, l.heartbeat); err != nil {
+			t.Errorf("agent %s: %v", name, err)
+		}
+	})
+	wg.Go(func() {
+		err := conn.Assignments(ctx, name, l.instance, func(a wire.Assignment, _ wire.Ref, err error) bool {
+			if err != nil {
+				t.Errorf("agent %s: %v", name, err)
+				return true
+			}
+			l.busy.Store(&a.Task.ID)
+			l.live(ctx, a)
+			l.busy.Store(nil)
+			return true
+		})
+		if err != nil && ctx.Err() == nil {
+			t.Errorf("agent %s: %v", name, err)
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+		conn.Close()
+	}
+}
+
+func (l *light) heartbeat() wire.Heartbeat {
+	h := wire.Heartbeat{Agent: l.name, Instance: l.instance, Host: "light", Clock: clock.ID(), Cores: 1}
+	if b := l.busy.Load(); b != nil {
+		h.Busy = *b
+	}
+	return h
+}
+
+// live crosses the steps of a task as it is released to them.
+func (l *light) live(ctx context.Context, a wire.Assignment) {
+	ctx, cancel := context.WithTimeout(ctx, a.Deadline.D())
+	defer cancel()
+	var skew time.Duration
+	arrive := func(step wire.Step, phase plan.Phase) {
+		v := wire.Arrival{Ref: a.Ref(), Agent: l.name, Step: step, Phase: phase, Host: "light", Clock: clock.ID(), Now: clock.Now(),
+			Wall: time.Now().UnixNano(), Offset: &wire.Offset{Reference: clock.ID(), At: clock.Now()}, Skew: plan.Duration(skew)}
+		if step == wire.StepOpen && a.Index == 0 {
+			v.Subject = &plan.Subject{}
+		}
+		_ = l.conn.Arrive(ctx, v) // the controller misses it, and says so
+	}
+	arrive(wire.StepOpen, plan.PhasePrepare)
+	_ = l.conn.Releases(ctx, a.Ref(), func(r wire.Release, err error) bool {
+		switch {
+		case err != nil:
+			return false
+		case r.Step == wire.StepConsumers, r.Step == wire.StepPublishers:
+			arrive(r.Step, plan.PhaseReady)
+		case r.Step == wire.StepStart:
+			skew = l.run(ctx, a, r)
+			arrive(r.Step, plan.PhaseDrain)
+		case r.Step == wire.StepDrain, r.Step == wire.StepFinish:
+			arrive(r.Step, plan.PhaseTeardown)
+		case r.Step == wire.StepTeardown && r.Agent == l.name:
+			arrive(r.Step, plan.PhaseTeardown)
+		case r.Step == wire.StepDone:
+			arrive(r.Step, plan.PhaseTeardown)
+			return false
+		}
+		return true
+	})
+}
+
+// run waits for the agreed start and for the end of the measurement, and stores what it would have sent. It returns how late it began.
+func (l *light) run(ctx context.Context, a wire.Assignment, r wire.Release) time.Duration {
+	start, w := r.Start[clock.ID()], a.Task.Cell.Workload
+	if clock.Until(ctx, start) != nil {
+		return 0
+	}
+	skew := clock.Now() - start
+	l.skews.add(skew)
+	end := start + w.Measure.D().Nanoseconds()
+	if clock.Until(ctx, end) != nil {
+		return 0
+	}
+	c := record.NewCollector(w.Measure.D())
+	rec := c.Recorder()
+	share := w.Publishers.Rate * float64(a.Publishers.Count) / float64(max(1, a.Publishers.Total))
+	rec.Window(0, true).Counts[record.Sent] += int64(share * w.Measure.D().Seconds())
+	rec.Flush()
+	s := record.Snapshot{Protocol: plan.Protocol, Task: a.Task.ID, Agent: l.name, Seq: 1, At: clock.Now() - start, Clock: clock.ID(), Final: true,
+		Skew: time.Duration(skew), LastSend: end - start - 1}
+	s.Windows, s.Sets = c.Take()
+	_ = l.conn.Snapshot(ctx, a.Ref(), s) // the controller misses it, and says so
+	return time.Duration(skew)
+}

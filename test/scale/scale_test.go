@@ -1,0 +1,242 @@
+// Package scale shows what a fleet of a thousand agents costs one controller. The agents are simulated (see light): their wire is real, their load is not.
+package scale
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// size is how large the fleet and its runs are: make test-long asks for the whole thousand.
+type size struct{ agents, tasks, rounds, starts int }
+
+func sizes() size {
+	if os.Getenv("LOCKSTEP_LONG") != "" {
+		return size{agents: 1000, tasks: 1000, rounds: 2, starts: 20}
+	}
+	return size{agents: 100, tasks: 20, rounds: 1, starts: 3}
+}
+
+const (
+	mostRSS   = 300 << 20 // bytes, of the controller, its control plane in it
+	mostRatio = 2.0       // of what a task costs beyond its measurement, in the large fleet to that in a fleet of four
+)
+
+// A task of four agents costs in a fleet of a thousand at most twice what it costs in a fleet of four, all of a thousand start together, and
+// the controller stays small.
+func TestManyAgents(t *testing.T) {
+	n := sizes()
+	dir := t.TempDir()
+	programs := build(t, dir)
+	url, controller := startController(t, programs, dir)
+	var late skews
+	few := startFleet(t, url, 0, 4, &late)
+	defer few()
+	registered(t, url, 4)
+
+	var small, large []float64
+	perRound := n.tasks / n.rounds
+	for round := range n.rounds {
+		small = append(small, overhead(t, programs, url, dir, fmt.Sprintf("small%d", round), perRound, 4))
+		began := time.Now()
+		many := startFleet(t, url, 4, n.agents, &late)
+		registered(t, url, n.agents)
+		t.Logf("%d agents registered %v after the first of them dialled", n.agents, time.Since(began).Round(time.Millisecond))
+		large = append(large, overhead(t, programs, url, dir, fmt.Sprintf("large%d", round), perRound, 4))
+		t.Logf("controller: %d MiB with %d agents after %d tasks", rss(t, controller)>>20, n.agents, 2*perRound*(round+1))
+		if round == n.rounds-1 {
+			late.take()
+			each := overhead(t, programs, url, dir, "all", n.starts, n.agents)
+			report(t, late.take(), n, each)
+		}
+		many()
+	}
+	if size := rss(t, controller); size > mostRSS {
+		t.Errorf("the controller takes %d MiB, want at most %d", size>>20, mostRSS>>20)
+	}
+	a, b := slices.Min(small), slices.Min(large)
+	t.Logf("a task of 4 agents costs %.0f ms beyond its measurement in a fleet of 4, %.0f ms in a fleet of %d: ratio %.2f", a*1e3, b*1e3, n.agents, b/a)
+	if b > mostRatio*a {
+		t.Errorf("ratio %.2f, want at most %v", b/a, mostRatio)
+	}
+}
+
+// report says how far apart the agents started.
+func report(t *testing.T, late []float64, n size, each float64) {
+	t.Helper()
+	if len(late) != n.agents*n.starts {
+		t.Errorf("%d starts, want %d", len(late), n.agents*n.starts)
+	}
+	slices.Sort(late)
+	at := func(q float64) float64 { return late[int(q*float64(len(late)-1))] / 1e6 }
+	load, _ := os.ReadFile("/proc/loadavg")
+	t.Logf("%d agents, %d lockstep starts: off the agreed start p50 %.2f ms, p99 %.2f, most %.2f; such a task costs %.0f ms beyond its measurement (load %s)",
+		n.agents, n.starts, at(0.5), at(0.99), at(1), each*1e3, strings.TrimSpace(string(load)))
+}
+
+func build(t *testing.T, dir string) string {
+	t.Helper()
+	programs := filepath.Join(dir, "bin") + string(filepath.Separator)
+	if out, err := exec.Command("go", "build", "-o", programs, "../../cmd/...").CombinedOutput(); err != nil {
+		t.Fatalf("build programs: %v\n%s", err, out)
+	}
+	return programs
+}
+
+func startController(t *testing.T, programs, dir string) (url string, pid int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "controller.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(programs+"controller", "--listen", address, "--dir", filepath.Join(dir, "controller"))
+	c.Stdout, c.Stderr = log, log
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			t.Logf("controller:\n%s", text[max(0, len(text)-4000):])
+		}
+	})
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			_ = conn.Close()
+			return "nats://" + address, c.Process.Pid
+		}
+		if time.Now().After(end) {
+			t.Fatal("the controller does not listen")
+		}
+	}
+}
+
+// startFleet starts agents number from … to-1.
+func startFleet(t *testing.T, url string, from, to int, late *skews) (stop func()) {
+	t.Helper()
+	var stops []func()
+	for i := from; i < to; i++ {
+		stops = append(stops, startLight(t, url, fmt.Sprintf("a%04d", i), late))
+	}
+	return func() {
+		done := make(chan struct{})
+		for _, stop := range stops {
+			go func() { stop(); done <- struct{}{} }()
+		}
+		for range stops {
+			<-done
+		}
+	}
+}
+
+// registered waits until the controller knows so many agents.
+func registered(t *testing.T, url string, n int) {
+	t.Helper()
+	conn, err := wire.Dial(t.Context(), url, wire.Auth{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	have, last := 0, error(nil)
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		agents, err := conn.Agents(t.Context())
+		if have, last = len(agents), err; have >= n {
+			return
+		}
+	}
+	t.Fatalf("%d agents of %d registered (%v)", have, n, last)
+}
+
+const measure = 100 * time.Millisecond
+
+// overhead runs tasks of so many agents each and returns the seconds that one takes beyond its measurement, all between the tasks included.
+func overhead(t *testing.T, programs, url, dir, name string, tasks, agents int) float64 {
+	t.Helper()
+	file := filepath.Join(dir, name+".cue")
+	matrix := fmt.Sprintf(`package matrix
+name: %q
+brokers: nats: {driver: "nats", options: {urls: ["nats://127.0.0.1:1"], storage: "memory"}}
+repeat: %d
+cell: {
+	publishers: {nodes: %d, rate: %d, mode: "fire-and-forget", persistent: false}
+	consumers: nodes: 0
+	warmup: "0s", measure: "%v", connect: "30s"
+}
+`, name, tasks, agents, 10*agents, measure)
+	if err := os.WriteFile(file, []byte(matrix), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runs := filepath.Join(dir, "runs-"+name)
+	out, err := exec.Command(programs+"ctl", "run", "--server", url, "--runs", runs, file).CombinedOutput()
+	found, _ := filepath.Glob(filepath.Join(runs, "*", "run.json"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("ctl run: %v\n%s", err, out)
+	}
+	run, err := results.Open(runs, filepath.Base(filepath.Dir(found[0])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid := 0
+	for _, o := range outcomes {
+		if o.Verdict == plan.Valid {
+			valid++
+		}
+	}
+	if valid != tasks {
+		t.Fatalf("%d of %d tasks are valid\n%s", valid, tasks, out)
+	}
+	first, last := outcomes[0].Started, outcomes[0].Ended
+	for _, o := range outcomes {
+		if o.Started.Before(first) {
+			first = o.Started
+		}
+		if o.Ended.After(last) {
+			last = o.Ended
+		}
+	}
+	return (last.Sub(first).Seconds() - float64(tasks)*measure.Seconds()) / float64(tasks)
+}
+
+func rss(t *testing.T, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); f[0] == "VmRSS:" {
+			kib, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatal("no VmRSS")
+	return 0
+}
