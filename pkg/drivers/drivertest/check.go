@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	checkLimit   = 30 * time.Second // of one check
-	restartLimit = 90 * time.Second // of the check that waits for a broker to start
-	waitLimit    = 10 * time.Second // for what must happen, and for "a few seconds", generously
-	leakLimit    = 5 * time.Second  // for goroutines to end after Close
+	checkLimit   = 90 * time.Second  // of one check
+	restartLimit = 150 * time.Second // of the check that waits for a broker to start
+	waitLimit    = 10 * time.Second  // for what must happen, and for "a few seconds", generously
+	leakLimit    = 5 * time.Second   // for goroutines to end after Close
 )
 
 // result is what became of one check.
@@ -161,13 +161,18 @@ func (c *check) within(limit time.Duration, doing string, f func()) bool {
 	}
 }
 
-// eventually waits for ok; what says at the end what is still missing.
+// eventually waits for ok; what says at the end what is still missing. As long as that changes the wait begins again: a broker on a busy machine
+// is slow, not wrong.
 func (c *check) eventually(ok func() bool, what func() string) bool {
-	deadline := time.Now().Add(c.wait)
+	missing, deadline := what(), time.Now().Add(c.wait)
 	for pause := 50 * time.Microsecond; !ok(); pause = min(2*pause, 5*time.Millisecond) {
-		if time.Now().After(deadline) || c.ctx.Err() != nil {
-			c.errorf("waited %v in vain: %s", c.wait, what())
-			return false
+		if c.ctx.Err() != nil || time.Now().After(deadline) {
+			now := what()
+			if now == missing || c.ctx.Err() != nil {
+				c.errorf("waited %v in vain: %s", c.wait, now)
+				return false
+			}
+			missing, deadline = now, time.Now().Add(c.wait)
 		}
 		time.Sleep(pause)
 	}

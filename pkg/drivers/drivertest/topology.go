@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"fmt"
 	"math"
 	"sync"
 
@@ -127,7 +128,9 @@ func checkTogether(c *check) {
 		return n
 	}
 	if keeps(u.Mode, d.Promises) {
-		c.eventually(func() bool { return missing() == 0 }, func() string { return "messages sent from several goroutines do not arrive" })
+		c.eventually(func() bool { return missing() == 0 }, func() string {
+			return fmt.Sprintf("%d messages sent from several goroutines do not arrive", missing())
+		})
 	}
 	c.linger()
 	for _, m := range want {
