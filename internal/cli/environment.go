@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// variable is the name in the environment of a daemon's flag.
+func variable(flag string) string {
+	if flag == "label" {
+		return "LOCKSTEP_LABELS" // one variable holds all of them
+	}
+	return "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// fromEnvironment lets every flag of a daemon be given as a variable, so that a service unit is the same on every host. The command line
+// goes before the environment. Flags that may be repeated take a list, parted by commas or white space.
+func fromEnvironment(c *cobra.Command) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if name := variable(f.Name); !strings.Contains(f.Usage, name) {
+			f.Usage += " (" + name + ")"
+		}
+	})
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		var faults []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			value, ok := os.LookupEnv(variable(f.Name))
+			if !ok || value == "" || f.Changed || f.Name == "help" || f.Name == "version" {
+				return
+			}
+			if err := setFlag(f, value); err != nil {
+				faults = append(faults, fmt.Sprintf("read %s=%q of the environment: %v", variable(f.Name), value, err))
+			}
+		})
+		if len(faults) > 0 {
+			return exit{ExitBadMatrix, fmt.Errorf("%s; see %s --help", strings.Join(faults, "; "), c.CommandPath())}
+		}
+		return nil
+	}
+}
+
+func setFlag(f *pflag.Flag, value string) error {
+	f.Changed = true
+	several, is := f.Value.(pflag.SliceValue)
+	if !is {
+		return f.Value.Set(value)
+	}
+	return several.Replace(strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' }))
+}

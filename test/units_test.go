@@ -1,0 +1,112 @@
+package test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// exposed bounds what systemd-analyze says of a unit, from 0 (shut off) to 10 (unsafe): what each has to open, and no more.
+var exposed = map[string]float64{"lockstep-controller.service": 1.5, "lockstep-agent.service": 1.8, "lockstep-observer.service": 2.4}
+
+// TestUnits checks the shipped units as systemd does: no unknown or wrong line, and hardened.
+func TestUnits(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("no systemd-analyze here")
+	}
+	for name, most := range exposed {
+		t.Run(name, func(t *testing.T) {
+			unit := installed(t, name)
+			verify(t, unit)
+			if got := exposure(t, unit); got > most {
+				t.Errorf("exposure is %.1f: want at most %.1f", got, most)
+			}
+		})
+	}
+}
+
+// TestUnitsWithDropIns checks that the drop-ins fit the unit that they are for.
+func TestUnitsWithDropIns(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("no systemd-analyze here")
+	}
+	unit := installed(t, "lockstep-agent.service")
+	text, err := os.ReadFile("../deploy/systemd/drop-ins/disturb.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(unit, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(append([]byte("\n"), text...)); err != nil { // a drop-in is read after the unit
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	verify(t, unit)
+}
+
+// installed copies a unit to where its programs are: systemd wants what it starts to be there.
+func installed(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../deploy/systemd", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, p := range []string{"agent", "controller"} {
+		text = bytes.ReplaceAll(text, []byte("/usr/bin/lockstep-"+p), []byte(filepath.Join(programs, p)))
+	}
+	unit := filepath.Join(dir, name)
+	if err := os.WriteFile(unit, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return unit
+}
+
+func verify(t *testing.T, unit string) {
+	t.Helper()
+	c := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
+	if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify %s: %v\n%s", filepath.Base(unit), err, out)
+	}
+}
+
+var level = regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`)
+
+func exposure(t *testing.T, unit string) float64 {
+	t.Helper()
+	c := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", unit)
+	out, err := c.CombinedOutput()
+	found := level.FindStringSubmatch(string(out))
+	if err != nil || found == nil {
+		t.Fatalf("systemd-analyze security: %v\n%s", err, out)
+	}
+	got, err := strconv.ParseFloat(found[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestUnitsRunAsTheirUser holds what packages and playbooks rely on.
+func TestUnitsRunAsTheirUser(t *testing.T) {
+	for name := range exposed {
+		text, err := os.ReadFile(filepath.Join("../deploy/systemd", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"User=lockstep\n", "Restart=always\n", "KillMode=mixed\n", "NoNewPrivileges=yes\n", "EnvironmentFile="} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s has no line %q", name, strings.TrimSpace(want))
+			}
+		}
+	}
+}
