@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 // bench is an agent whose controller is the test.
 type bench struct {
 	t        *testing.T
-	conn     *wire.Conn
+	record   *wire.Recorder
 	instance string
 	dir      string
 	entries  chan wire.Entry
@@ -42,7 +42,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	if err := conn.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, conn: conn, dir: t.TempDir(), entries: make(chan wire.Entry, 64), done: make(chan error, 1)}
+	b := &bench{t: t, record: lead(t, conn), dir: t.TempDir(), entries: make(chan wire.Entry, 64), done: make(chan error, 1)}
 	names := make(chan string, 16)
 	deaf, err := conn.Heartbeats(func(h wire.Heartbeat) string {
 		select {
@@ -65,7 +65,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		_ = conn.Watch(ctx, "r", func(e wire.Entry) { b.entries <- e })
+		_ = conn.Watch(ctx, "r", 0, func(e wire.Entry) { b.entries <- e })
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -80,6 +80,21 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	})
 	b.instance = <-names
 	return b
+}
+
+// lead makes the test the controller, of run "r".
+func lead(t *testing.T, conn *wire.Conn) *wire.Recorder {
+	t.Helper()
+	lease, err := conn.Campaign(t.Context(), wire.Leader{Name: "test", Instance: "test"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lease.Resign(context.Background()) })
+	r, err := lease.TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func connect(t *testing.T, s *wire.Server) *wire.Conn {
@@ -107,7 +122,7 @@ func (b *bench) assign(id string, d *probe, change func(*wire.Assignment)) wire.
 	if change != nil {
 		change(&a)
 	}
-	if err := b.conn.Assign(b.t.Context(), b.instance, a); err != nil {
+	if err := b.record.Assign(b.t.Context(), b.instance, a); err != nil {
 		b.t.Fatal(err)
 	}
 	return a.Ref()
@@ -134,7 +149,7 @@ func (b *bench) arrival(ref wire.Ref, step wire.Step) wire.Arrival {
 
 func (b *bench) release(ref wire.Ref, r wire.Release) {
 	b.t.Helper()
-	if err := b.conn.Release(b.t.Context(), ref, r); err != nil {
+	if err := b.record.Release(b.t.Context(), ref, r); err != nil {
 		b.t.Fatal(err)
 	}
 }

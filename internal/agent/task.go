@@ -148,6 +148,10 @@ func (t *task) release(worked <-chan struct{}) error {
 // listen takes releases: the one to finish ends the work wherever it is.
 func (t *task) listen(ctx context.Context, stop context.CancelCauseFunc) {
 	err := t.conn.Releases(ctx, t.a.Ref(), func(r wire.Release, err error) bool {
+		if errors.Is(err, wire.ErrFenced) {
+			t.log.Warn("refused a release", "err", err)
+			return true
+		}
 		if err != nil {
 			t.log.Error("refused a release", "err", err)
 			stop(err)

@@ -43,7 +43,7 @@ Beyond loopback, --listen needs credentials: LOCKSTEP_TOKEN, or LOCKSTEP_USER an
 				return err
 			}
 			defer stop()
-			return leave(controller.Serve(c.Context(), conn, controller.Config{Log: log}))
+			return leave(controller.Serve(c.Context(), conn, controller.Config{Log: log, Version: version()}))
 		},
 	}
 	s.add(root, "")

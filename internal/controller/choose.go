@@ -77,7 +77,7 @@ func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.Agen
 		if !said {
 			said = true
 			e := wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID, N: n, Of: x.of, Detail: words}
-			if err := x.conn.Event(ctx, x.run.ID, e); err != nil {
+			if err := x.record.Event(ctx, e); err != nil {
 				return nil, err
 			}
 		}

@@ -77,6 +77,10 @@ func (c *conduct) conduct(ctx context.Context) results.Facts {
 		c.facts.Cores[p.agent.Agent] = p.agent.Cores
 	}
 	err := c.lead(ctx)
+	rest := c.lease.Context() // the end is not cut short by anything else
+	if rest.Err() != nil {
+		return c.facts // the next leader decides
+	}
 	reason := ""
 	var f *failure
 	switch {
@@ -90,7 +94,6 @@ func (c *conduct) conduct(ctx context.Context) results.Facts {
 		c.facts.Failure = err.Error()
 		reason = c.facts.Failure
 	}
-	rest := context.WithoutCancel(ctx)
 	c.finish(rest, reason)
 	c.teardown(rest)
 	c.dismiss(rest)
@@ -146,7 +149,7 @@ func (c *conduct) assign(ctx context.Context) error {
 	_, targets, _ := disturbers(c.work, agents, agents)
 	for i, a := range plan.Assign(c.task, names(agents)) {
 		c.parts[i].Group, a.Targets = a.Task.Group, targets[a.Agent]
-		if err := c.conn.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
+		if err := c.record.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
 			for _, p := range c.parts[i:] { // not waited for; one that got it all the same finds that the task has ended
 				p.dropped = true
 			}
@@ -178,7 +181,7 @@ func (c *conduct) step(ctx context.Context, r wire.Release, limit time.Duration)
 func (c *conduct) release(ctx context.Context, r wire.Release) error {
 	ctx, cancel := context.WithTimeout(ctx, releaseLimit)
 	defer cancel()
-	return c.conn.Release(ctx, c.ref, r)
+	return c.record.Release(ctx, c.ref, r)
 }
 
 // await waits until every agent has arrived at a step. The first that fails, is lost or is late ends it.
@@ -289,7 +292,7 @@ func (c *conduct) lookForLost(ctx context.Context) {
 		c.remark(p.Agent, string(wire.AgentLost), "in "+string(p.Phase))
 		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: c.task.ID, Try: c.ref.Try, Detail: fmt.Sprintf("agent %s in %s", p.Agent, p.Phase)}
 		said, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		if err := c.conn.Event(said, c.run.ID, e); err != nil {
+		if err := c.record.Event(said, e); err != nil {
 			c.log.Error("record event", "err", err)
 		}
 		cancel()

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"lockstep/internal/wire"
@@ -21,6 +22,8 @@ type Config struct {
 	Log *slog.Logger
 	// Gather is how long a run waits for its agents to show up before it is refused for want of them; 0: 3 s.
 	Gather time.Duration
+	// Name and Version say who leads, to people and to other controllers; without a name it is the host's.
+	Name, Version string
 }
 
 // errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.
@@ -29,8 +32,9 @@ var errCancelled = errors.New("run was cancelled")
 // stopTimeout bounds what is still said after the controller was told to stop.
 const stopTimeout = 10 * time.Second
 
-// Serve executes runs, one after the other, until ctx ends; then it gives up the task in flight in an orderly way and returns nil. The
-// run stays in the queue and goes on with the next controller, as far as the control plane keeps it.
+// Serve waits until this controller leads, and then executes runs until ctx ends; then it gives up the task in flight in an orderly way, hands
+// leadership on and returns nil. The run stays in the queue and goes on with the next controller, as far as the control plane keeps it. When it
+// can no longer be sure to be the only leader it stops at once, leaves the agents alone and stands by again.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -46,68 +50,36 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	}
 	agents := newFleet(cfg.Log)
 	defer agents.close()
-	stopBeats, err := conn.Heartbeats(agents.heard)
+	stopBeats, err := conn.Heartbeats(agents.heard) // one that stands by listens, too, and so knows the agents when it leads
 	if err != nil {
 		return err
 	}
 	defer stopBeats()
-	stopAnswers, err := conn.AnswerAgents(agents.list)
-	if err != nil {
-		return err
-	}
-	defer stopAnswers()
-	stopClock, err := conn.AnswerClock()
-	if err != nil {
-		return err
-	}
-	defer stopClock()
-	if err := conn.Roll(); err != nil {
-		return fmt.Errorf("call the agents: %w", err)
-	}
-	return serveQueue(ctx, conn, cfg, agents)
-}
-
-func serveQueue(ctx context.Context, conn *wire.Conn, cfg Config, agents *fleet) error {
-	q := &queue{changed: make(chan struct{}, 1), cancelled: map[string]uint64{}}
-	q.forget = func(r wire.Request) {
-		if err := conn.Unqueue(ctx, r.Run, r.Seq); err != nil {
-			cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
-		}
-	}
-	following, stop := context.WithCancel(context.WithoutCancel(ctx))
-	followed := make(chan error, 1)
-	go func() { followed <- conn.Queue(following, q.add) }()
-	defer func() {
-		stop()
-		<-followed
-	}()
+	who := cfg.self()
 	for {
-		r, ok := q.next()
-		if !ok {
-			select {
-			case <-q.changed:
-				continue
-			case err := <-followed:
-				followed <- err
-				return err
-			case <-ctx.Done():
+		lease, err := conn.Campaign(ctx, who, cfg.Log)
+		if err != nil {
+			if ctx.Err() != nil {
 				return nil
 			}
+			return err
 		}
-		running, cancel := context.WithCancelCause(ctx)
-		q.start(cancel)
-		if err := cmp.Or(r.Err, check(r.Submission)); err != nil {
-			refuse(running, conn, cfg.Log, r, err)
-		} else {
-			(&execution{conn: conn, cfg: cfg, agents: agents, run: r.Submission.Run, seq: r.Seq, given: r.Submission.Done,
-				log: cfg.Log.With("run", r.Run)}).execute(running)
-		}
-		q.finish()
-		cancel(nil)
+		err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease}).lead(ctx)
+		lost := lease.Context().Err() != nil
+		lease.Resign(context.WithoutCancel(ctx))
 		if ctx.Err() != nil {
 			return nil
 		}
+		if err != nil && !lost {
+			return err
+		}
 	}
+}
+
+// self is who campaigns.
+func (cfg Config) self() wire.Leader {
+	host, _ := os.Hostname() // for people alone
+	return wire.Leader{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version}
 }
 
 // Bounds of what is accepted: beyond them a submission is a mistake, or hostile.
@@ -134,17 +106,4 @@ func check(s *wire.Submission) error {
 		}
 	}
 	return nil
-}
-
-// refuse ends a submission that cannot be executed.
-func refuse(ctx context.Context, conn *wire.Conn, log *slog.Logger, r wire.Request, why error) {
-	log.Error("refused a run", "run", r.Run, "err", why)
-	end := wire.End{Reason: wire.EndRefused, Detail: why.Error(), Submission: r.Seq}
-	if err := conn.Event(ctx, r.Run, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, End: &end}); err != nil {
-		log.Error("refuse a run", "err", err)
-		return
-	}
-	if err := conn.Unqueue(ctx, r.Run, r.Seq); err != nil {
-		log.Error("refuse a run", "err", err)
-	}
 }

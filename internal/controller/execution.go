@@ -15,29 +15,32 @@ import (
 
 // execution is one run being executed.
 type execution struct {
-	conn    *wire.Conn
-	cfg     Config
-	agents  *fleet
+	*leader
+	record  *wire.Recorder
 	run     plan.Run
 	seq     uint64 // of the submission
 	given   []string
 	log     *slog.Logger
 	entries chan wire.Entry
 	end     wire.End
+	state   wire.RunState
 	short   time.Time // since when there are too few agents; zero: there are enough
 	of      int
 }
 
-// execute takes a run to its end, says so in its record and deletes its submission; when the controller stops, the run stays in
-// the queue instead.
+// execute takes a run to its end, says so in its record and deletes its submission; when the controller stops or no longer leads, the
+// run stays in the queue instead.
 func (x *execution) execute(ctx context.Context) {
 	x.end = wire.End{Reason: wire.EndDone, Submission: x.seq}
 	err := x.tasks(ctx)
+	fenced := errors.Is(err, wire.ErrFenced)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	switch {
 	case err == nil:
+	case fenced, x.lease.Context().Err() != nil:
+		return
 	case errors.Is(err, errCancelled): // the task in flight has no outcome
 		x.end.Reason, x.end.Detail = wire.EndInterrupted, err.Error()
 	case ctx.Err() != nil: // the controller stops
@@ -45,14 +48,7 @@ func (x *execution) execute(ctx context.Context) {
 	case x.end.Reason == wire.EndDone:
 		x.end.Reason, x.end.Detail = wire.EndFailed, err.Error()
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := x.conn.Event(last, x.run.ID, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: x.of, End: &x.end}); err != nil {
-		x.log.Error("end run", "err", err)
-	}
-	if err := x.conn.Unqueue(last, x.run.ID, x.seq); err != nil {
-		x.log.Error("end run", "err", err)
-	}
+	x.finishRun(ctx)
 }
 
 // tasks runs all that has no outcome yet.
@@ -98,7 +94,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if err := x.conn.MakeRoom(ctx); err != nil {
 		return nil, nil, err
 	}
-	if err := x.conn.Plan(ctx, x.run); err != nil {
+	if err := x.record.Plan(ctx, x.run); err != nil {
 		return nil, nil, err
 	}
 	stored, err := x.conn.Finished(ctx, x.run.ID)
@@ -112,7 +108,12 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	todo = x.run.Tasks()
 	x.of = len(todo)
 	x.log.Info("run begins", "tasks", x.of, "done", len(done))
-	return todo, done, x.conn.Event(ctx, x.run.ID, wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.of})
+	x.state.State, x.state.Waiting, x.state.Tasks, x.state.Done = wire.StateRunning, "", x.of, len(done)
+	if x.state.Started.IsZero() {
+		x.state.Started = time.Now()
+	}
+	x.note(ctx)
+	return todo, done, x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.of})
 }
 
 // gather waits until every cell that is left can have its agents; if some cannot, nothing is run.
@@ -193,15 +194,18 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}
 	c.facts.Started = event.At // one time for both: what follows the run and what is made of its record later agree
-	if err := x.conn.Event(ctx, x.run.ID, event); err != nil {
+	if err := x.record.Event(ctx, event); err != nil {
 		return tried{}, err
 	}
 	facts := c.conduct(ctx)
+	if x.lease.Context().Err() != nil {
+		return tried{}, context.Cause(x.lease.Context())
+	}
 	if facts.Cancelled {
 		event.At, event.Kind, event.Detail, event.Agents, event.Load = time.Now(), wire.TaskInterrupted, context.Cause(ctx).Error(), nil, nil
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		return tried{}, errors.Join(context.Cause(ctx), x.conn.Event(last, x.run.ID, event))
+		return tried{}, errors.Join(context.Cause(ctx), x.record.Event(last, event))
 	}
 	return tried{name: c.ref.Try, task: t, merge: c.merge, facts: facts}, nil
 }
@@ -222,12 +226,20 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 	}
 	ctx, cancel := wire.Lasting(ctx, stopTimeout)
 	defer cancel()
-	return x.conn.Outcome(ctx, o)
+	if err := x.record.Outcome(ctx, o); err != nil {
+		return err
+	}
+	x.state.Done++
+	if o.Failed() {
+		x.state.Failed++
+	}
+	x.note(ctx)
+	return nil
 }
 
 // watch passes on what agents send.
 func (x *execution) watch(ctx context.Context) {
-	err := x.conn.Watch(ctx, x.run.ID, func(e wire.Entry) {
+	err := x.conn.Watch(ctx, x.run.ID, x.record.Since(), func(e wire.Entry) {
 		x.agents.alive(e.Agent)
 		select {
 		case x.entries <- e:

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"lockstep/internal/wire"
@@ -31,6 +32,8 @@ func (c *conduct) settle(ctx context.Context, step wire.Step, limit time.Duratio
 				c.remark(p.Agent, "error", p.Error)
 				c.agents.blame(p.agent, c.task.ID)
 			}
+			return
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -82,15 +85,12 @@ func (c *conduct) dismiss(ctx context.Context) {
 		c.log.Error("end task", "task", c.task.ID, "err", err)
 	}
 	c.settle(ctx, wire.StepDone, doneLimit, func() *part { return c.waitingFor(wire.StepDone) })
-	instances := make(map[string]string, len(c.parts))
-	all := true
-	for _, p := range c.parts {
-		instances[p.Agent] = p.agent.Instance
-		all = all && p.at[wire.StepDone]
+	if ctx.Err() != nil {
+		return
 	}
-	err := c.conn.Unassign(ctx, instances)
-	if all && err == nil { // one that comes back late still finds that the task has ended
-		err = c.conn.Unrelease(ctx, c.ref)
+	err := c.record.Unassign(ctx, c.ref)
+	if err == nil && !slices.ContainsFunc(c.parts, func(p *part) bool { return !p.at[wire.StepDone] }) { // one that comes back late still finds that the task has ended
+		err = c.record.Unrelease(ctx, c.ref)
 	}
 	if err != nil {
 		c.log.Warn("end task", "task", c.task.ID, "err", err)

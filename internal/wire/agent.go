@@ -53,7 +53,11 @@ func (c *Conn) Pulse(ctx context.Context, now func() Heartbeat) error {
 
 // answered is the refusal that a message is, if it is one. NATS itself answers when no controller is there.
 func (c *Conn) answered(m *nats.Msg) error {
-	if m.Subject == subjectRoll || m.Header.Get(headerProtocol) == "" {
+	if m.Subject == subjectRoll {
+		_ = c.obey(m.Header) // a former leader's call is answered like any
+		return nil
+	}
+	if m.Header.Get(headerProtocol) == "" {
 		return nil
 	}
 	return c.check(m.Header, "the controller")
@@ -69,12 +73,15 @@ func (c *Conn) beat(h Heartbeat, inbox string) error {
 }
 
 // Assignments hands the assignments of one agent process to handle, one after the other, until ctx ends or handle returns false. An
-// assignment that cannot be read, or of another protocol version, comes as an error with the Ref it was for.
+// assignment that cannot be read, of another protocol version, or of a former leader (ErrFenced) comes as an error with the Ref it was for.
 func (c *Conn) Assignments(ctx context.Context, agent, instance string, handle func(Assignment, Ref, error) bool) error {
-	return c.follow(ctx, streamTasks, []string{subjectAssign(agent, instance)}, func(m jetstream.Msg, _ uint64) bool {
+	return c.follow(ctx, streamTasks, []string{subjectAssigned(agent, instance)}, func(m jetstream.Msg, _ uint64) bool {
 		ref := readRef(m.Headers().Get(headerRef))
 		var a Assignment
 		err := c.decode(m.Headers(), m.Data(), "the controller", &a)
+		if err == nil {
+			err = c.obey(m.Headers())
+		}
 		if err == nil && (a.Ref() != ref || a.Agent != agent) {
 			err = fmt.Errorf("read assignment: it is for agent %q and task %s, and was sent to agent %q for task %s", a.Agent, a.Task.ID, agent, ref.Task)
 		}
@@ -82,11 +89,15 @@ func (c *Conn) Assignments(ctx context.Context, agent, instance string, handle f
 	})
 }
 
-// Releases hands the releases of one try of a task to handle, from the first, until ctx ends or handle returns false.
+// Releases hands the releases of one try of a task to handle, from the first, until ctx ends or handle returns false. The error of one that a
+// former leader sent wraps ErrFenced: it is to be passed over.
 func (c *Conn) Releases(ctx context.Context, ref Ref, handle func(Release, error) bool) error {
-	return c.follow(ctx, streamTasks, []string{subjectRelease(ref)}, func(m jetstream.Msg, _ uint64) bool {
+	return c.follow(ctx, streamReleases, []string{subjectRelease(ref)}, func(m jetstream.Msg, _ uint64) bool {
 		var r Release
 		err := c.decode(m.Headers(), m.Data(), "the controller", &r)
+		if err == nil {
+			err = c.obey(m.Headers())
+		}
 		return handle(r, err)
 	})
 }

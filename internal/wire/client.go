@@ -122,20 +122,29 @@ func (c *Conn) endOf(ctx context.Context, run string) (func(*End, uint64) bool, 
 
 // last is the sequence number of a subject's last message, or 0.
 func (c *Conn) last(ctx context.Context, stream, subject string) (uint64, error) {
+	m, err := c.lastMessage(ctx, stream, subject)
+	if m == nil {
+		return 0, err
+	}
+	return m.Sequence, nil
+}
+
+// lastMessage is a subject's last message, or nil.
+func (c *Conn) lastMessage(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
-		return 0, fmt.Errorf("look at %s (is a controller there?): %w", stream, err)
+		return nil, fmt.Errorf("look at %s (is a controller there?): %w", stream, err)
 	}
 	m, err := s.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil
+		return nil, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look at %s: %w", stream, err)
+		return nil, fmt.Errorf("look at %s: %w", stream, err)
 	}
-	return m.Sequence, nil
+	return m, nil
 }
 
 // entry reads one message of the record stream.
@@ -209,7 +218,7 @@ func decodeInto[T any](c *Conn, m jetstream.Msg, who string, to **T) error {
 // Stored counts the messages that the control plane keeps, by subject.
 func (c *Conn) Stored(ctx context.Context) (map[string]uint64, error) {
 	all := map[string]uint64{}
-	for _, stream := range []string{streamQueue, streamTasks, streamRecord} {
+	for _, stream := range []string{streamQueue, streamTasks, streamReleases, streamRecord} {
 		s, err := c.js.Stream(ctx, stream)
 		if err != nil {
 			return nil, fmt.Errorf("look at %s: %w", stream, err)

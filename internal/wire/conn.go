@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,6 +22,11 @@ type Conn struct {
 	local    bool // the control plane lives and dies with this process, and has one follower
 	files    bool // streams are kept on disk
 	protocol int  // plan.Protocol, but for tests
+	replicas int  // of streams that this peer makes; 0: not said
+
+	epoch   atomic.Uint64 // the highest leadership heard of
+	standby atomic.Bool   // a controller that does not lead: it hears, and says nothing
+	times   leaseTimes
 }
 
 const (
@@ -62,7 +68,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		nc.Close()
 		return nil, err
 	}
-	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol}, nil
+	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes}, nil
 }
 
 // Close ends the connection at once.
@@ -92,24 +98,39 @@ func (c *Conn) LocalPort() int {
 	return at.Port
 }
 
-// store publishes a message and returns when it is stored. id makes it safe to try again while the control plane is away, which
-// store does until ctx ends.
+// store publishes a message and returns when it is stored; see put.
 func (c *Conn) store(ctx context.Context, m *nats.Msg, id string) error {
+	_, err := c.put(ctx, m, id)
+	return err
+}
+
+// put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the control plane is away, or
+// decides on another message of the same expectation, which put does until ctx ends.
+func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) (uint64, error) {
+	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 	for {
 		try, cancel := context.WithTimeout(ctx, storeTimeout)
-		_, err := c.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+		ack, err := c.js.PublishMsg(try, m, opts...)
 		cancel()
-		var refused *jetstream.APIError
 		switch {
 		case err == nil:
-			return nil
-		case errors.As(err, &refused), errors.Is(err, nats.ErrMaxPayload), c.nc.IsClosed():
-			return fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
+			return ack.Sequence, nil
+		case final(err), errors.Is(err, nats.ErrMaxPayload), c.nc.IsClosed():
+			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
 		}
 		if wait(ctx, retryWait) != nil {
-			return fmt.Errorf("store %s on the control plane: %w", m.Subject, errors.Join(ctx.Err(), err))
+			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, errors.Join(context.Cause(ctx), err))
 		}
 	}
+}
+
+// unavailable is the code with which a cluster says that it has no leader for the moment.
+const unavailable = 10008
+
+// final tells whether the server refused a message for good.
+func final(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant && refused.ErrorCode != unavailable
 }
 
 // wait lets d pass, or returns ctx's error.
@@ -127,7 +148,12 @@ func wait(ctx context.Context, d time.Duration) error {
 // follow hands every message of a stream that matches the filters to handle, in order, each once, until ctx ends or handle
 // returns false. It outlives losses of the link and of the server, and waits for a stream that is not there yet.
 func (c *Conn) follow(ctx context.Context, stream string, filters []string, handle func(m jetstream.Msg, seq uint64) bool) error {
-	next := uint64(1)
+	return c.followFrom(ctx, stream, 1, filters, handle)
+}
+
+// followFrom is follow from a sequence number on.
+func (c *Conn) followFrom(ctx context.Context, stream string, next uint64, filters []string, handle func(m jetstream.Msg, seq uint64) bool) error {
+	next = max(next, 1)
 	for ctx.Err() == nil {
 		more, err := c.followOnce(ctx, stream, filters, &next, handle)
 		if !more {

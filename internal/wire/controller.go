@@ -2,16 +2,12 @@ package wire
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
-
-	"lockstep/internal/plan"
 )
 
 // headerRef names the task of an assignment, so that an agent that cannot read it can still answer.
@@ -32,44 +28,11 @@ func readRef(text string) (r Ref) {
 	return r
 }
 
-// Limits of the streams. Beyond them publishing fails, and says so: nothing is dropped silently.
-const (
-	queueBytes  = 512 << 20
-	tasksBytes  = 256 << 20
-	recordBytes = 1 << 30
-	tasksAge    = 24 * time.Hour
-	recordAge   = 7 * 24 * time.Hour
-	dedupe      = 2 * time.Minute
-)
-
-// Prepare makes the streams that the control plane needs; it does nothing to those that are there.
-func (c *Conn) Prepare(ctx context.Context) error {
-	storage := jetstream.MemoryStorage
-	if c.files {
-		storage = jetstream.FileStorage
-	}
-	for _, cfg := range []jetstream.StreamConfig{
-		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes, Storage: storage},
-		// Assignments hold secrets where options do: never on disk.
-		{Name: streamTasks, Subjects: []string{root + "task.>"}, MaxBytes: tasksBytes, MaxAge: tasksAge, Storage: jetstream.MemoryStorage},
-		{Name: streamRecord, Subjects: []string{root + "record.>"}, MaxBytes: recordBytes, MaxAge: recordAge, Storage: storage},
-	} {
-		cfg.Discard, cfg.Duplicates, cfg.AllowDirect = jetstream.DiscardNew, dedupe, true
-		_, err := c.js.CreateStream(ctx, cfg)
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another release, with other limits: it serves
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make stream %s: %w", cfg.Name, err)
-		}
-	}
-	return nil
-}
-
 // Request is one message of the queue: a submission, a cancellation (both fields empty), or one that cannot be read.
 type Request struct {
 	Run        string
 	Seq        uint64 // numbers submissions
+	At         time.Time
 	Submission *Submission
 	Err        error
 }
@@ -79,6 +42,9 @@ func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
 	return c.follow(ctx, streamQueue, []string{root + "queue.>"}, func(m jetstream.Msg, seq uint64) bool {
 		words := strings.Split(m.Subject(), ".")
 		r := Request{Seq: seq}
+		if meta, err := m.Metadata(); err == nil {
+			r.At = meta.Timestamp
+		}
 		if r.Run, r.Err = untoken(words[len(words)-1]); r.Err != nil {
 			return true // nobody to tell
 		}
@@ -123,7 +89,8 @@ func (c *Conn) purge(ctx context.Context, stream string, upTo uint64, subjects .
 	return nil
 }
 
-// Heartbeats hands every heartbeat to handle, one at a time, until stop is called; a text returned refuses the agent.
+// Heartbeats hands every heartbeat to handle, one at a time, until stop is called; a text returned refuses the agent, unless this is a
+// controller that stands by.
 func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string)) (stop func(), err error) {
 	return c.subscribe(subjectHeartbeat("")[:len(subjectHeartbeat(""))-1]+"*", func(m *nats.Msg) {
 		var h Heartbeat
@@ -136,7 +103,7 @@ func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string)) (stop func(), 
 		} else {
 			refuse = handle(h)
 		}
-		if refuse != "" && m.Reply != "" {
+		if refuse != "" && m.Reply != "" && !c.standby.Load() {
 			_ = c.nc.PublishMsg(c.refusal(m.Reply, refuse)) // said again at its next heartbeat
 		}
 	})
@@ -168,82 +135,23 @@ func (c *Conn) subscribe(subject string, handle nats.MsgHandler) (stop func(), e
 	return func() { _ = sub.Unsubscribe() }, nil // fails only when the connection is closed
 }
 
-// Roll asks every agent for a heartbeat now.
+// Roll asks every agent for a heartbeat now, and tells it who leads.
 func (c *Conn) Roll() error {
 	m, err := c.message(subjectRoll, nil)
 	if err != nil {
 		return err
 	}
+	stamp(m, c.Epoch())
 	return c.nc.PublishMsg(m)
 }
 
-// Assign stores an assignment for one agent process.
-func (c *Conn) Assign(ctx context.Context, instance string, a Assignment) error {
-	m, err := c.encode(subjectAssign(a.Agent, instance), a)
-	if err != nil {
-		return fmt.Errorf("assign %s to %s: %w", a.Task.ID, a.Agent, err)
-	}
-	m.Header.Set(headerRef, a.Ref().tokens())
-	return c.store(ctx, m, nuid.Next())
-}
-
-// Release sends the agents of a task on.
-func (c *Conn) Release(ctx context.Context, ref Ref, r Release) error {
-	m, err := c.encode(subjectRelease(ref), r)
-	if err != nil {
-		return fmt.Errorf("release %s to %s: %w", ref.Task, r.Step, err)
-	}
-	return c.store(ctx, m, nuid.Next())
-}
-
-// Unassign deletes the assignments of agent processes (names to instances).
-func (c *Conn) Unassign(ctx context.Context, agents map[string]string) error {
-	subjects := make([]string, 0, len(agents))
-	for name, instance := range agents {
-		subjects = append(subjects, subjectAssign(name, instance))
-	}
-	return c.purge(ctx, streamTasks, 0, subjects...)
-}
-
-// Unrelease deletes the releases of a task that every agent has left.
-func (c *Conn) Unrelease(ctx context.Context, ref Ref) error {
-	return c.purge(ctx, streamTasks, 0, subjectRelease(ref))
-}
-
-// Watch hands arrivals and snapshots of a run to handle, in order, until ctx ends.
-func (c *Conn) Watch(ctx context.Context, run string, handle func(Entry)) error {
+// Watch hands arrivals and snapshots of a run to handle, in order, from a sequence number of the record on, until ctx ends.
+func (c *Conn) Watch(ctx context.Context, run string, from uint64, handle func(Entry)) error {
 	filters := []string{subjectsOf(run, "arrive"), subjectsOf(run, "snapshot")}
-	return c.follow(ctx, streamRecord, filters, func(m jetstream.Msg, seq uint64) bool {
+	return c.followFrom(ctx, streamRecord, from, filters, func(m jetstream.Msg, seq uint64) bool {
 		handle(c.entry(m, seq))
 		return true
 	})
-}
-
-// Plan stores a run's plan, without secrets, as the beginning of its record.
-func (c *Conn) Plan(ctx context.Context, run plan.Run) error {
-	m, err := c.pack(subjectPlan(run.ID), run.Redacted())
-	if err != nil {
-		return fmt.Errorf("record plan of run %s: %w", run.ID, err)
-	}
-	return c.store(ctx, m, nuid.Next())
-}
-
-// Event stores an event of a run.
-func (c *Conn) Event(ctx context.Context, run string, e RunEvent) error {
-	m, err := c.encode(subjectEvent(run), e)
-	if err != nil {
-		return fmt.Errorf("record event of run %s: %w", run, err)
-	}
-	return c.store(ctx, m, nuid.Next())
-}
-
-// Outcome stores what came of a task.
-func (c *Conn) Outcome(ctx context.Context, o plan.Outcome) error {
-	m, err := c.encode(subjectOutcome(o.Run, o.Task), o)
-	if err != nil {
-		return fmt.Errorf("record outcome of task %s: %w", o.Task, err)
-	}
-	return c.store(ctx, m, nuid.Next())
 }
 
 // Finished lists the ids of a run's tasks that have an outcome in the record.

@@ -12,6 +12,9 @@ import (
 type Submission struct {
 	Run  plan.Run `json:"run"`
 	Done []string `json:"done,omitempty"` // ids of tasks that have an outcome already: not run again
+	By   string   `json:"by,omitempty"`   // user@host
+	// Schedule names the schedule that submitted it.
+	Schedule string `json:"schedule,omitempty"`
 }
 
 // Heartbeat is what an agent says of itself once a second.

@@ -34,7 +34,7 @@ func TestEntriesComeInOrderAndOnlyOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var next uint64 = 1
-	_ = c.Watch(ctx, "r", func(e Entry) {
+	_ = c.Watch(ctx, "r", 0, func(e Entry) {
 		switch {
 		case e.Err != nil:
 			t.Error(e.Err)
@@ -94,7 +94,7 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 		t.Errorf("the client reads %v: it names not both versions", err)
 	}
 
-	if err := now.Assign(ctx, "i", Assignment{Assignment: plan.Assignment{Agent: "a1", Task: plan.Task{Run: "r", ID: "t"}}, Try: "x"}); err != nil {
+	if err := recorder(t, now, "r").Assign(ctx, "i", Assignment{Assignment: plan.Assignment{Agent: "a1", Task: plan.Task{Run: "r", ID: "t"}}, Try: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	_ = old.Assignments(ctx, "a1", "i", func(_ Assignment, ref Ref, err error) bool {
@@ -118,9 +118,10 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 func TestFollowGoesOnWhereItWas(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c := link(t, s)
+	r := recorder(t, c, "r")
 	put := func(i int) {
 		t.Helper()
-		if err := c.Event(t.Context(), "r", RunEvent{Kind: TaskStarted, Task: "t", N: i}); err != nil {
+		if err := r.Event(t.Context(), RunEvent{Kind: TaskStarted, Task: "t", N: i}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Snapshot(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, record.Snapshot{Task: "t", Agent: "a", Seq: uint64(i)}); err != nil {
@@ -158,10 +159,10 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 			put(seen + 1)
 			return nil
 		}
-		if err := c.Event(t.Context(), "r", RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Ran: 99}}); err != nil { // of an earlier submission
+		if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Ran: 99}}); err != nil { // of an earlier submission
 			t.Fatal(err)
 		}
-		return c.Event(t.Context(), "r", RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Ran: n, Submission: 1}})
+		return r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Ran: n, Submission: 1}})
 	})
 	if err != nil || seen != n || end.Ran != n {
 		t.Errorf("saw %d events of %d and the end %+v, %v", seen, n, end, err)

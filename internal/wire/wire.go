@@ -21,10 +21,13 @@
 //
 // # What is where
 //
-// Three streams: the queue (submissions with literal options, cancellations; deleted when their run has ended), the tasks
-// (assignments with literal options, releases; deleted when their task has ended) and the record (plan, events,
+// Four streams: the queue (submissions with literal options, cancellations; deleted when their run has ended), the tasks
+// (assignments with literal options: in memory only, deleted when their task has ended), the releases and the record (plan, events,
 // arrivals, snapshots, outcomes). All of a run's record is one stream, so that its order is the same for everybody: an outcome comes
-// after every snapshot it was judged from. Heartbeats are not stored.
+// after every snapshot it was judged from. A bucket holds the lease of the controller that leads and how runs stand. Heartbeats are not stored.
+//
+// One controller leads at a time. It writes a run's record behind a fence: a former leader's late writes are refused by the server, and
+// what it still tells agents is refused by these.
 package wire
 
 import (
@@ -49,9 +52,10 @@ const (
 
 // Names of the streams, and the first words of subjects.
 const (
-	streamQueue  = "LOCKSTEP_QUEUE"
-	streamTasks  = "LOCKSTEP_TASKS"
-	streamRecord = "LOCKSTEP_RECORD"
+	streamQueue    = "LOCKSTEP_QUEUE"
+	streamTasks    = "LOCKSTEP_TASKS"
+	streamReleases = "LOCKSTEP_RELEASES"
+	streamRecord   = "LOCKSTEP_RECORD"
 
 	root = "lockstep."
 )
@@ -59,13 +63,20 @@ const (
 func subjectSubmit(run string) string { return root + "queue.submit." + token(run) }
 func subjectCancel(run string) string { return root + "queue.cancel." + token(run) }
 
-func subjectAssign(agent, instance string) string {
-	return root + "task.assign." + token(agent) + "." + token(instance)
+func subjectAssign(agent, instance string, ref Ref) string {
+	return root + "task.assign." + token(agent) + "." + token(instance) + "." + ref.tokens()
 }
+
+// subjectAssigned matches the assignments of one agent process, and subjectAssignedTo those of a try.
+func subjectAssigned(agent, instance string) string {
+	return root + "task.assign." + token(agent) + "." + token(instance) + ".>"
+}
+func subjectAssignedTo(ref Ref) string { return root + "task.assign.*.*." + ref.tokens() }
 
 func subjectRelease(ref Ref) string { return root + "task.release." + ref.tokens() }
 
 func subjectPlan(run string) string  { return root + "record." + token(run) + ".plan" }
+func subjectEpoch(run string) string { return root + "record." + token(run) + ".epoch" }
 func subjectEvent(run string) string { return root + "record." + token(run) + ".event" }
 func subjectOutcome(run, task string) string {
 	return root + "record." + token(run) + ".outcome." + token(task)

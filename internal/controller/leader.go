@@ -1,0 +1,167 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"lockstep/internal/wire"
+)
+
+// leader is one leadership.
+type leader struct {
+	conn   *wire.Conn
+	cfg    Config
+	agents *fleet
+	lease  *wire.Lease
+}
+
+// lead answers for the fleet and executes runs until ctx ends or the lease does.
+func (l *leader) lead(ctx context.Context) error {
+	for _, answer := range []func() (func(), error){
+		func() (func(), error) { return l.conn.AnswerAgents(l.agents.list) },
+		l.conn.AnswerClock,
+	} {
+		stop, err := answer()
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	if err := l.conn.Roll(); err != nil {
+		return fmt.Errorf("call the agents: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.lease.Context(), func() { cancel(context.Cause(l.lease.Context())) })()
+	return l.serveQueue(ctx)
+}
+
+func (l *leader) serveQueue(ctx context.Context) error {
+	q := &queue{changed: make(chan struct{}, 1), cancelled: map[string]uint64{}}
+	q.forget = func(r wire.Request) {
+		if err := l.conn.Unqueue(ctx, r.Run, r.Seq); err != nil {
+			l.cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
+		}
+	}
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	followed := make(chan error, 1)
+	go func() {
+		followed <- l.conn.Queue(following, func(r wire.Request) {
+			l.queued(ctx, r)
+			q.add(r)
+		})
+	}()
+	defer func() {
+		stop()
+		<-followed
+	}()
+	for {
+		r, ok := q.next()
+		if !ok {
+			select {
+			case <-q.changed:
+				continue
+			case err := <-followed:
+				followed <- err
+				return err
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		running, cancel := context.WithCancelCause(ctx)
+		q.start(cancel)
+		l.execute(running, r)
+		q.finish()
+		cancel(nil)
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// execute takes up a run and leads it to its end.
+func (l *leader) execute(ctx context.Context, r wire.Request) {
+	log := l.cfg.Log.With("run", r.Run)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // one that was cancelled while it waited is ended, too
+	defer cancel()
+	record, err := l.lease.TakeUp(last, r.Run)
+	if err != nil {
+		log.Error("take up a run", "err", err)
+		return
+	}
+	state, err := l.lease.State(last, r.Run)
+	if err != nil {
+		log.Warn("look how a run stands", "err", err)
+	}
+	x := &execution{leader: l, record: record, seq: r.Seq, log: log, state: l.stateOf(r, state)}
+	if err := cmp.Or(r.Err, check(r.Submission)); err != nil {
+		x.run.ID = r.Run
+		x.refuse(ctx, err)
+		return
+	}
+	x.run, x.given = r.Submission.Run, r.Submission.Done
+	x.execute(ctx)
+}
+
+// queued notes that a run waits, unless it was taken up before.
+func (l *leader) queued(ctx context.Context, r wire.Request) {
+	if r.Submission == nil {
+		return
+	}
+	state, err := l.lease.State(ctx, r.Run)
+	if err == nil && state.Seq == r.Seq {
+		return
+	}
+	if err := l.lease.PutRun(ctx, l.stateOf(r, wire.RunState{})); err != nil && ctx.Err() == nil {
+		l.cfg.Log.Warn("note that a run waits", "run", r.Run, "err", err)
+	}
+}
+
+// stateOf is how a run stands: as noted, or else at its beginning.
+func (l *leader) stateOf(r wire.Request, noted wire.RunState) wire.RunState {
+	if noted.Seq == r.Seq && noted.Run == r.Run {
+		return noted
+	}
+	s := wire.RunState{Run: r.Run, State: wire.StateQueued, Submitted: r.At, Seq: r.Seq}
+	if sub := r.Submission; sub != nil {
+		s.Name, s.By, s.Schedule = sub.Run.Name, sub.By, sub.Schedule
+		s.Tasks, s.Done = len(sub.Run.Cells)*sub.Run.Repeat, len(sub.Done)
+	}
+	return s
+}
+
+// refuse ends a submission that cannot be executed.
+func (x *execution) refuse(ctx context.Context, why error) {
+	x.log.Error("refused a run", "err", why)
+	x.end = wire.End{Reason: wire.EndRefused, Detail: why.Error(), Submission: x.seq}
+	x.finishRun(ctx)
+}
+
+// finishRun says in a run's record how it ended, and deletes its submission.
+func (x *execution) finishRun(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	err := x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: x.of, End: &x.end})
+	if errors.Is(err, wire.ErrFenced) || x.lease.Context().Err() != nil {
+		return // the next leader ends it
+	}
+	if err != nil {
+		x.log.Error("end run", "err", err)
+	}
+	x.state.State, x.state.Detail, x.state.Ended, x.state.Agents = string(x.end.Reason), x.end.Detail, time.Now(), nil
+	x.note(ctx)
+	if err := x.conn.Unqueue(ctx, x.run.ID, x.seq); err != nil {
+		x.log.Error("end run", "err", err)
+	}
+}
+
+// note stores how the run stands. It is a remark for people: the record counts.
+func (x *execution) note(ctx context.Context) {
+	if err := x.lease.PutRun(ctx, x.state); err != nil && ctx.Err() == nil {
+		x.log.Log(ctx, slog.LevelWarn, "note how a run stands", "err", err)
+	}
+}

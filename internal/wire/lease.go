@@ -1,0 +1,315 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Times of the lease. A leader renews it every LeaseRenew, and stops leading when it could not for LeaseKeep. A standby takes it when it saw no
+// renewal for LeaseFor, by its own monotonic clock: nobody's calendar matters.
+const (
+	LeaseRenew = 2 * time.Second
+	LeaseKeep  = 4 * time.Second
+	LeaseFor   = 6 * time.Second
+)
+
+// leaseTimes are those of one connection: shorter in tests.
+type leaseTimes struct{ renew, keep, take, look time.Duration }
+
+var usualTimes = leaseTimes{renew: LeaseRenew, keep: LeaseKeep, take: LeaseFor, look: LeaseRenew / 4}
+
+// ErrLeaseLost is the cause of a lease's context that ended because the leader may no longer be the only one.
+var ErrLeaseLost = errors.New("leadership was lost: the lease could not be renewed, or another controller took it")
+
+// ErrFenced is wrapped by the error of what a former leader wanted to write or to have done.
+var ErrFenced = errors.New("a later controller leads")
+
+// Leader is who leads: the value of the lease.
+type Leader struct {
+	Epoch    uint64 `json:"epoch"` // grows with each leadership
+	Name     string `json:"name"`
+	Host     string `json:"host,omitempty"`
+	Instance string `json:"instance"` // of the process
+	Version  string `json:"version,omitempty"`
+	Released bool   `json:"released,omitempty"` // given back: the next may have it at once
+}
+
+const keyLeader = "leader"
+
+// headerEpoch names the leadership under which a message was sent.
+const headerEpoch = "Lockstep-Epoch"
+
+// Lease is one leadership. Safe for concurrent use.
+type Lease struct {
+	conn     *Conn
+	who      Leader
+	log      *slog.Logger
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	done     chan struct{} // closed when nothing renews it any more
+	revision uint64        // of the last renewal; the renewing goroutine's until done is closed
+
+	mu   sync.Mutex
+	runs map[string]uint64 // revisions of run states that this leader wrote
+}
+
+// Campaign waits until this controller leads, and returns its lease, which is renewed until Resign is called or it is lost. It outlives NATS servers
+// that are away or come back empty; an error means that ctx ended or the connection was closed or may not do this. log tells when the standing
+// changes; nil: nothing does.
+func (c *Conn) Campaign(ctx context.Context, who Leader, log *slog.Logger) (*Lease, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	c.standby.Store(true)
+	s := stand{conn: c, who: who, log: log}
+	for {
+		l, err := s.try(ctx)
+		if l != nil {
+			log.Info("leading", "epoch", l.who.Epoch)
+			return l, nil
+		}
+		if err != nil && (c.nc.IsClosed() || errors.Is(err, nats.ErrPermissionViolation) || errors.Is(err, errReplicas)) {
+			return nil, fmt.Errorf("campaign for leadership: %w", err)
+		}
+		if err != nil && err.Error() != s.said && ctx.Err() == nil {
+			s.said = err.Error()
+			log.Warn("the control plane does not answer: waiting for it", "err", err)
+		}
+		if err := wait(ctx, c.times.look); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// stand is one candidate's view of the lease.
+type stand struct {
+	conn     *Conn
+	who      Leader
+	log      *slog.Logger
+	revision uint64    // the last seen, and
+	since    time.Time // since when
+	said     string    // the last that was logged
+}
+
+// try takes the lease if it is free. It returns neither a lease nor an error while another holds it.
+func (s *stand) try(ctx context.Context) (*Lease, error) {
+	at := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	kv, err := s.conn.state(ctx)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		if err = s.conn.Prepare(ctx); err == nil {
+			kv, err = s.conn.state(ctx)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	e, err := kv.Get(ctx, keyLeader)
+	var held Leader
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return s.take(ctx, kv, held, 0, at)
+	case err != nil:
+		return nil, fmt.Errorf("read the lease: %w", err)
+	}
+	_ = json.Unmarshal(e.Value(), &held) // what cannot be read is held by nobody that renews it for long
+	if e.Revision() != s.revision || s.since.IsZero() {
+		if s.revision == 0 && !held.Released && held.Instance != s.who.Instance {
+			s.log.Info("standing by", "leader", held.Name, "host", held.Host, "epoch", held.Epoch)
+		}
+		s.revision, s.since = e.Revision(), at
+	}
+	if held.Released || held.Instance == s.who.Instance || at.Sub(s.since) >= s.conn.times.take {
+		return s.take(ctx, kv, held, e.Revision(), at)
+	}
+	return nil, nil
+}
+
+// take writes the lease, unless another was faster.
+func (s *stand) take(ctx context.Context, kv jetstream.KeyValue, held Leader, revision uint64, at time.Time) (*Lease, error) {
+	who := s.who
+	// The epoch grows even when the bucket was lost with a server's memory: no epoch is ahead of the milliseconds since 1970.
+	who.Epoch = max(held.Epoch+1, uint64(time.Now().UnixMilli()))
+	value, err := json.Marshal(who)
+	if err != nil {
+		return nil, err
+	}
+	var now uint64
+	if revision == 0 {
+		now, err = kv.Create(ctx, keyLeader, value)
+	} else {
+		now, err = kv.Update(ctx, keyLeader, value, revision)
+	}
+	if conflict(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take the lease: %w", err)
+	}
+	l := &Lease{conn: s.conn, who: who, log: s.log, revision: now, done: make(chan struct{}), runs: map[string]uint64{}}
+	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.conn.epoch.Store(who.Epoch)
+	s.conn.standby.Store(false)
+	go l.renew(kv, at)
+	return l, nil
+}
+
+// Epoch numbers the leadership: a later one has a greater number.
+func (l *Lease) Epoch() uint64 { return l.who.Epoch }
+
+// Context ends when the lease is lost, with the cause ErrLeaseLost, or was given back. It does not end with the context of Campaign: what is under way is
+// led to its end first.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Resign gives the lease back, so that the next controller has it at once. One that was lost is let be.
+func (l *Lease) Resign(ctx context.Context) {
+	l.conn.standby.Store(true)
+	lost := l.ctx.Err() != nil
+	l.cancel(context.Canceled)
+	<-l.done
+	if lost {
+		return
+	}
+	l.who.Released = true
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	kv, err := l.conn.state(ctx)
+	if err == nil {
+		err = l.write(ctx, kv)
+	}
+	if err != nil {
+		l.log.Warn("give the lease back: the next leader waits for it to run out", "err", err)
+	}
+}
+
+// renew keeps the lease until its context ends, or ends that.
+func (l *Lease) renew(kv jetstream.KeyValue, at time.Time) {
+	defer close(l.done)
+	t := l.conn.times
+	lose := func() {
+		l.conn.standby.Store(true)
+		l.cancel(ErrLeaseLost)
+	}
+	late := time.AfterFunc(t.keep-time.Since(at), lose)
+	defer late.Stop()
+	tick := time.NewTicker(t.renew)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-l.ctx.Done():
+			return
+		}
+		at := time.Now()
+		ctx, cancel := context.WithTimeout(l.ctx, t.renew)
+		err := l.write(ctx, kv)
+		cancel()
+		switch {
+		case err == nil:
+			late.Reset(t.keep - time.Since(at))
+		case errors.Is(err, ErrLeaseLost):
+			l.log.Warn("another controller took the lease", "epoch", l.who.Epoch)
+			lose()
+			return
+		case l.ctx.Err() == nil:
+			l.log.Warn("renew the lease", "err", err)
+		}
+	}
+}
+
+// write renews the lease. A renewal whose answer was lost has changed the revision all the same.
+func (l *Lease) write(ctx context.Context, kv jetstream.KeyValue) error {
+	value, err := json.Marshal(l.who)
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		var now uint64
+		if now, err = kv.Update(ctx, keyLeader, value, l.revision); err == nil {
+			l.revision = now
+			return nil
+		}
+		if !conflict(err) {
+			return err
+		}
+		e, got := kv.Get(ctx, keyLeader)
+		if errors.Is(got, jetstream.ErrKeyNotFound) {
+			return ErrLeaseLost // with the memory of its server
+		}
+		if got != nil {
+			return got
+		}
+		var held Leader
+		if json.Unmarshal(e.Value(), &held) != nil || held.Epoch != l.who.Epoch || held.Instance != l.who.Instance {
+			return ErrLeaseLost
+		}
+		l.revision = e.Revision()
+	}
+	return err
+}
+
+// bound is a context that ends with ctx and with the lease, with the cause of either.
+func (l *Lease) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// conflict tells whether a write was refused because another came before it.
+func conflict(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) &&
+		(refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) ||
+		errors.Is(err, jetstream.ErrKeyExists)
+}
+
+// stamp names the leadership in a message.
+func stamp(m *nats.Msg, epoch uint64) { m.Header.Set(headerEpoch, strconv.FormatUint(epoch, 10)) }
+
+// epochOf is the leadership under which a message was sent; 0: none is named.
+func epochOf(h nats.Header) uint64 {
+	n, err := strconv.ParseUint(h.Get(headerEpoch), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Epoch is the highest leadership that was heard of.
+func (c *Conn) Epoch() uint64 { return c.epoch.Load() }
+
+// obey refuses what was sent under an earlier leadership than the highest heard of.
+func (c *Conn) obey(h nats.Header) error {
+	epoch := epochOf(h)
+	if seen := raise(&c.epoch, epoch); epoch < seen {
+		return fmt.Errorf("sent by the controller of epoch %d, and that of epoch %d has spoken: %w", epoch, seen, ErrFenced)
+	}
+	return nil
+}
+
+// raise makes a number at least n, and returns what it is then.
+func raise(a *atomic.Uint64, n uint64) uint64 {
+	for {
+		is := a.Load()
+		if is >= n {
+			return is
+		}
+		if a.CompareAndSwap(is, n) {
+			return n
+		}
+	}
+}

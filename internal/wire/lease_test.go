@@ -1,0 +1,430 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/plan"
+)
+
+// shortTimes keep the proportions of the usual ones, and leave a busy machine time to renew.
+var shortTimes = leaseTimes{renew: 300 * time.Millisecond, keep: 1500 * time.Millisecond, take: 3 * time.Second, look: 50 * time.Millisecond}
+
+// campaign has a connection lead.
+func campaign(t testing.TB, c *Conn, name string) *Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	l, err := c.Campaign(ctx, Leader{Name: name, Instance: name}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Resign(context.Background()) })
+	return l
+}
+
+func recorder(t testing.TB, c *Conn, run string) *Recorder {
+	t.Helper()
+	r, err := campaign(t, c, "test").TakeUp(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestALeaseThatIsGivenBackIsTakenAtOnce(t *testing.T) {
+	t.Parallel()
+	s := plane(t, ServerConfig{})
+	first, second := link(t, s), link(t, s)
+	one := campaign(t, first, "one")
+	next := make(chan *Lease, 1)
+	go func() {
+		l, err := second.Campaign(context.Background(), Leader{Name: "two", Instance: "two"}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		next <- l
+	}()
+	select {
+	case <-next:
+		t.Fatal("two controllers lead")
+	case <-time.After(3 * usualTimes.look):
+	}
+	one.Resign(t.Context())
+	select {
+	case l := <-next:
+		if l.Epoch() <= one.Epoch() {
+			t.Errorf("epoch %d follows %d", l.Epoch(), one.Epoch())
+		}
+		l.Resign(t.Context())
+	case <-time.After(LeaseFor - time.Second):
+		t.Error("the second controller waited for a lease that was given back")
+	}
+	if one.Context().Err() == nil {
+		t.Error("the lease's context goes on after it was given back")
+	}
+}
+
+// gate is a link that can hold back what is sent over it, as a stopped process or a cut does, and hand it over later.
+type gate struct {
+	mu     sync.Mutex
+	closed chan struct{} // nil: open
+	net.Listener
+}
+
+func newGate(t *testing.T, to string) *gate {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{Listener: l}
+	var wg sync.WaitGroup
+	var conns []net.Conn
+	wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			g.mu.Lock()
+			conns = append(conns, in, out)
+			g.mu.Unlock()
+			wg.Go(func() { g.pass(out, in) })
+			wg.Go(func() { g.pass(in, out) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		g.open()
+		g.mu.Lock()
+		for _, c := range conns {
+			c.Close()
+		}
+		g.mu.Unlock()
+		wg.Wait()
+	})
+	return g
+}
+
+func (g *gate) pass(to, from net.Conn) {
+	defer to.Close()
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		g.mu.Lock()
+		held := g.closed
+		g.mu.Unlock()
+		if held != nil {
+			<-held
+		}
+		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
+			return
+		}
+	}
+}
+
+func (g *gate) hold() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed != nil {
+		close(g.closed)
+		g.closed = nil
+	}
+}
+
+func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
+	t.Parallel()
+	s := plane(t, ServerConfig{Listen: "127.0.0.1:0"})
+	at, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := newGate(t, at.Host)
+	first, err := Dial(t.Context(), "nats://"+way.Addr().String(), Auth{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(first.Close)
+	second, agent := link(t, s), link(t, s)
+	first.times, second.times = shortTimes, shortTimes
+	old := campaign(t, first, "one")
+	was, err := old.TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := func(r *Recorder, detail string) error {
+		return r.Event(t.Context(), RunEvent{Kind: AgentLost, Detail: detail})
+	}
+	if err := event(was, "in time"); err != nil {
+		t.Fatal(err)
+	}
+
+	way.hold() // from here on nothing that the first says arrives, for the moment
+	late := make(chan error, 3)
+	go func() { late <- event(was, "late") }()
+	go func() {
+		late <- was.Release(context.Background(), Ref{Run: "r", Task: "t", Try: "x"}, Release{Step: StepStart})
+	}()
+	go func() { late <- old.PutRun(context.Background(), RunState{Run: "r", State: "late"}) }()
+	lease := campaign(t, second, "two")
+	if cause := context.Cause(old.Context()); !errors.Is(cause, ErrLeaseLost) {
+		t.Fatalf("two controllers lead: the first one's lease ended with %v", cause)
+	}
+	is, err := lease.TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is.Former() != old.Epoch() {
+		t.Errorf("the run was that of epoch %d, and is said to be of %d", old.Epoch(), is.Former())
+	}
+	if err := errors.Join(lease.PutRun(t.Context(), RunState{Run: "r", State: StateRunning}), second.Roll(), event(is, "after")); err != nil {
+		t.Fatal(err)
+	}
+	if err := is.Release(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, Release{Step: StepFinish}); err != nil {
+		t.Fatal(err)
+	}
+	way.open()
+	for range cap(late) {
+		if err := <-late; err == nil {
+			t.Error("a former leader was told that its word was taken")
+		}
+	}
+	if err := first.nc.FlushTimeout(10 * time.Second); err != nil { // all that was held back has arrived
+		t.Fatal(err)
+	}
+	if _, err := old.TakeUp(context.Background(), "r"); err == nil {
+		t.Error("a former leader took a run up again")
+	}
+	// What was not under the lease's context either is refused by the server.
+	was.lease = &Lease{conn: first, who: old.who, ctx: context.Background(), runs: map[string]uint64{}}
+	if err := event(was, "much later"); !errors.Is(err, ErrFenced) {
+		t.Errorf("a former leader's event: %v, want ErrFenced", err)
+	}
+	if err := was.lease.PutRun(t.Context(), RunState{Run: "r", State: "late"}); !errors.Is(err, ErrFenced) {
+		t.Errorf("a former leader's run state: %v, want ErrFenced", err)
+	}
+	if err := event(is, "end"); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	err = agent.follow(t.Context(), streamRecord, []string{subjectEvent("r")}, func(m jetstream.Msg, seq uint64) bool {
+		e := agent.entry(m, seq)
+		said = append(said, e.Event.Detail)
+		return e.Event.Detail != "end"
+	})
+	if got := strings.Join(said, ", "); err != nil || got != "in time, after, end" {
+		t.Errorf("the record holds %q, %v", got, err)
+	}
+	if runs, err := agent.Runs(t.Context()); err != nil || len(runs) != 1 || runs[0].State != StateRunning {
+		t.Errorf("the run's state is %+v, %v", runs, err)
+	}
+	obeyed, refused := 0, 0
+	raise(&agent.epoch, lease.Epoch()) // it heard the roll
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_ = agent.Releases(ctx, Ref{Run: "r", Task: "t", Try: "x"}, func(r Release, err error) bool {
+		switch {
+		case errors.Is(err, ErrFenced):
+			refused++
+		case err != nil || r.Step != StepFinish:
+			t.Errorf("released to %s, %v", r.Step, err)
+		default:
+			obeyed++
+		}
+		return obeyed == 0
+	})
+	if obeyed != 1 {
+		t.Errorf("%d releases were obeyed and %d refused, want the later leader's one obeyed", obeyed, refused)
+	}
+}
+
+func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
+	t.Parallel()
+	s := plane(t, ServerConfig{})
+	c, other := link(t, s), link(t, s)
+	c.times, other.times = shortTimes, shortTimes
+	l := campaign(t, c, "one")
+	if err := c.js.DeleteKeyValue(t.Context(), bucketState); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-l.Context().Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("it goes on leading without a lease")
+	}
+	if next := campaign(t, other, "two"); next.Epoch() <= l.Epoch() {
+		t.Errorf("epoch %d follows %d: agents would refuse the new leader", next.Epoch(), l.Epoch())
+	}
+}
+
+// freePorts are different ones that nobody listens on.
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // when all are known
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports
+}
+
+// cluster starts three servers that replicate to each other.
+func cluster(t *testing.T) *Conn {
+	t.Helper()
+	var routes []*url.URL
+	ports := freePorts(t, 3)
+	for _, port := range ports {
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+	}
+	var servers []*server.Server
+	for i := range ports {
+		opts := &server.Options{ServerName: fmt.Sprint("n", i), Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+			NoSigs: true, NoLog: true, Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}, Routes: routes}
+		s, err := server.NewServer(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, s)
+		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	}
+	for _, s := range servers {
+		s.Start()
+	}
+	for _, s := range servers {
+		if !s.ReadyForConnections(30 * time.Second) {
+			t.Fatal("a server does not start")
+		}
+	}
+	c, err := Dial(t.Context(), servers[2].ClientURL(), Auth{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.Replicate(3)
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		err := c.Prepare(ctx)
+		cancel()
+		if err == nil {
+			return c
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
+	t.Parallel()
+	c := cluster(t)
+	l := campaign(t, c, "one")
+	r, err := l.TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := *r // a second writer of the same leadership: nothing orders the two
+	again.turn = make(chan struct{}, 1)
+	const n = 40
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			by := []*Recorder{r, &again}[i%2]
+			if err := by.Event(t.Context(), RunEvent{Kind: AgentLost, N: i}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	l.Resign(t.Context())
+	next := campaign(t, c, "two")
+	if _, err := next.TakeUp(t.Context(), "r"); err != nil {
+		t.Fatal(err)
+	}
+	r.lease = &Lease{conn: c, who: l.who, ctx: context.Background()}
+	if err := r.Event(t.Context(), RunEvent{Kind: AgentLost, N: n}); !errors.Is(err, ErrFenced) {
+		t.Errorf("a former leader's event: %v, want ErrFenced", err)
+	}
+	s, err := c.js.Stream(t.Context(), streamRecord)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(subjectEvent("r")))
+	if err != nil || info.State.Subjects[subjectEvent("r")] != n || info.Config.Replicas != 3 {
+		t.Errorf("%d events are stored of %d, with %d replicas, %v", info.State.Subjects[subjectEvent("r")], n, info.Config.Replicas, err)
+	}
+}
+
+func TestTooFewServersForTheReplicasIsSaid(t *testing.T) {
+	t.Parallel()
+	s := plane(t, ServerConfig{})
+	c := link(t, s)
+	c.Replicate(3)
+	if err := c.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "3 servers") {
+		t.Errorf("three replicas on one server: %v", err)
+	}
+}
+
+func TestAgentsRefuseAFormerLeadersAssignment(t *testing.T) {
+	t.Parallel()
+	s := plane(t, ServerConfig{})
+	first, second, agent := link(t, s), link(t, s), link(t, s)
+	old := campaign(t, first, "one")
+	r, err := old.TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	assign := func(r *Recorder, task string) {
+		t.Helper()
+		a := Assignment{Assignment: plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task}}, Try: "x"}
+		if err := r.Assign(t.Context(), "i", a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old.Resign(t.Context())
+	next, err := campaign(t, second, "two").TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	assign(next, "new")
+	r.lease = &Lease{conn: first, who: old.who, ctx: context.Background()}
+	assign(r, "old")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var got []string
+	_ = agent.Assignments(ctx, "a", "i", func(a Assignment, ref Ref, err error) bool {
+		got = append(got, ref.Task)
+		if errors.Is(err, ErrFenced) != (ref.Task == "old") {
+			t.Errorf("assignment %s: %v", ref.Task, err)
+		}
+		return len(got) < 2
+	})
+	if len(got) != 2 {
+		t.Errorf("assignments came for %v", got)
+	}
+}

@@ -1,0 +1,171 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"lockstep/internal/plan"
+)
+
+// Recorder leads one run under one leadership: it writes the run's record and sends its agents on. What a former leader still wants to write is refused
+// by the server, with an error that wraps ErrFenced. Safe for concurrent use.
+type Recorder struct {
+	lease  *Lease
+	run    string
+	fence  uint64 // sequence number of the message that opened the run to this leadership
+	before uint64
+	turn   chan struct{} // one write at a time: a cluster refuses a second one while it decides on the first
+}
+
+// TakeUp opens the record of a run to this leadership and closes it to all before.
+func (l *Lease) TakeUp(ctx context.Context, run string) (*Recorder, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	r := &Recorder{lease: l, run: run, turn: make(chan struct{}, 1)}
+	for {
+		err := r.open(ctx)
+		if err == nil {
+			return r, nil
+		}
+		if !conflict(err) || ctx.Err() != nil {
+			return nil, fmt.Errorf("take up run %s: %w", run, err)
+		}
+	}
+}
+
+// open stores the fence after that of the leadership before.
+func (r *Recorder) open(ctx context.Context) error {
+	c, subject := r.lease.conn, subjectEpoch(r.run)
+	last, err := c.lastMessage(ctx, streamRecord, subject)
+	if err != nil {
+		return err
+	}
+	var at uint64
+	if last != nil {
+		at = last.Sequence
+		switch epoch := epochOf(last.Header); {
+		case epoch > r.lease.who.Epoch:
+			return ErrFenced
+		case epoch == r.lease.who.Epoch:
+			r.fence = at
+			return nil
+		default:
+			r.before = epoch
+		}
+	}
+	m, err := c.message(subject, nil)
+	if err != nil {
+		return err
+	}
+	stamp(m, r.lease.who.Epoch)
+	r.fence, err = c.put(ctx, m, nuid.Next(), jetstream.WithExpectLastSequencePerSubject(at))
+	return err
+}
+
+// Since is the sequence number in the record at which this leadership begins.
+func (r *Recorder) Since() uint64 { return r.fence }
+
+// Former is the leadership that had the run before; 0: none had.
+func (r *Recorder) Former() uint64 { return r.before }
+
+// store writes to the record, behind the fence.
+func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
+	ctx, cancel := r.lease.bound(ctx)
+	defer cancel()
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	stamp(m, r.lease.who.Epoch)
+	_, err := r.lease.conn.put(ctx, m, nuid.Next(), jetstream.WithExpectLastSequenceForSubject(r.fence, subjectEpoch(r.run)))
+	if conflict(err) {
+		err = errors.Join(ErrFenced, err)
+	}
+	return err
+}
+
+// Plan stores a run's plan, without secrets, as the beginning of its record.
+func (r *Recorder) Plan(ctx context.Context, run plan.Run) error {
+	m, err := r.lease.conn.pack(subjectPlan(r.run), run.Redacted())
+	if err == nil {
+		err = r.store(ctx, m)
+	}
+	if err != nil {
+		return fmt.Errorf("record plan of run %s: %w", r.run, err)
+	}
+	return nil
+}
+
+// Event stores an event of the run.
+func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
+	m, err := r.lease.conn.encode(subjectEvent(r.run), e)
+	if err == nil {
+		err = r.store(ctx, m)
+	}
+	if err != nil {
+		return fmt.Errorf("record event of run %s: %w", r.run, err)
+	}
+	return nil
+}
+
+// Outcome stores what came of a task of the run.
+func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
+	m, err := r.lease.conn.encode(subjectOutcome(r.run, o.Task), o)
+	if err == nil {
+		err = r.store(ctx, m)
+	}
+	if err != nil {
+		return fmt.Errorf("record outcome of task %s: %w", o.Task, err)
+	}
+	return nil
+}
+
+// Assign stores an assignment for one agent process.
+func (r *Recorder) Assign(ctx context.Context, instance string, a Assignment) error {
+	m, err := r.lease.conn.encode(subjectAssign(a.Agent, instance, a.Ref()), a)
+	if err == nil {
+		m.Header.Set(headerRef, a.Ref().tokens())
+		err = r.send(ctx, m)
+	}
+	if err != nil {
+		return fmt.Errorf("assign %s to %s: %w", a.Task.ID, a.Agent, err)
+	}
+	return nil
+}
+
+// Release sends the agents of a task on.
+func (r *Recorder) Release(ctx context.Context, ref Ref, to Release) error {
+	m, err := r.lease.conn.encode(subjectRelease(ref), to)
+	if err == nil {
+		err = r.send(ctx, m)
+	}
+	if err != nil {
+		return fmt.Errorf("release %s to %s: %w", ref.Task, to.Step, err)
+	}
+	return nil
+}
+
+// send stores a message for agents: these refuse what a former leader sends.
+func (r *Recorder) send(ctx context.Context, m *nats.Msg) error {
+	ctx, cancel := r.lease.bound(ctx)
+	defer cancel()
+	stamp(m, r.lease.who.Epoch)
+	return r.lease.conn.store(ctx, m, nuid.Next())
+}
+
+// Unassign deletes the assignments of a try, with the secrets they may hold.
+func (r *Recorder) Unassign(ctx context.Context, ref Ref) error {
+	return r.lease.conn.purge(ctx, streamTasks, 0, subjectAssignedTo(ref))
+}
+
+// Unrelease deletes the releases of a try that every agent has left.
+func (r *Recorder) Unrelease(ctx context.Context, ref Ref) error {
+	return r.lease.conn.purge(ctx, streamReleases, 0, subjectRelease(ref))
+}

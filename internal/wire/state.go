@@ -1,0 +1,193 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// bucketState holds what is small and is looked up by name: the lease, run states, schedules.
+const bucketState = "LOCKSTEP_STATE"
+
+// RunState is how a run stands: what a list of runs shows of it.
+type RunState struct {
+	Run       string    `json:"run"`
+	Name      string    `json:"name"`
+	State     string    `json:"state"`             // StateQueued, StateRunning, or the EndReason
+	Waiting   string    `json:"waiting,omitempty"` // StateQueued: what it waits for
+	Submitted time.Time `json:"submitted,omitzero"`
+	Started   time.Time `json:"started,omitzero"`
+	Ended     time.Time `json:"ended,omitzero"`
+	By        string    `json:"by,omitempty"`       // user@host
+	Schedule  string    `json:"schedule,omitempty"` // that submitted it
+	Tasks     int       `json:"tasks"`
+	Done      int       `json:"done"`             // tasks that have an outcome
+	Failed    int       `json:"failed,omitempty"` // of these: not valid
+	Detail    string    `json:"detail,omitempty"` // why it ended as it did
+	Agents    []string  `json:"agents,omitempty"` // reserved for it
+	Copied    bool      `json:"copied,omitempty"` // a controller's directory holds all of its record
+	Seq       uint64    `json:"seq"`              // numbers the submission
+	Epoch     uint64    `json:"epoch"`            // of the leader that wrote this
+}
+
+// The states of runs that have not ended.
+const (
+	StateQueued  = "queued"
+	StateRunning = "running"
+)
+
+// Over tells whether the run has ended.
+func (s RunState) Over() bool { return s.State != StateQueued && s.State != StateRunning }
+
+// mostEnded bounds how many ended runs are listed.
+const mostEnded = 1000
+
+func keyRun(run string) string { return "run." + token(run) }
+
+// state opens the bucket.
+func (c *Conn) state(ctx context.Context) (jetstream.KeyValue, error) {
+	kv, err := c.js.KeyValue(ctx, bucketState)
+	if err != nil {
+		return nil, fmt.Errorf("look at %s (is a controller there?): %w", bucketState, err)
+	}
+	return kv, nil
+}
+
+// Runs lists the runs that the control plane knows, in the order submitted: those that wait or run, and the newest 1,000 that have ended.
+func (c *Conn) Runs(ctx context.Context) ([]RunState, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	var runs []RunState
+	kv, err := c.state(ctx)
+	if err == nil {
+		err = each(ctx, kv, "run.*", func(e jetstream.KeyValueEntry) {
+			var s RunState
+			if json.Unmarshal(e.Value(), &s) == nil && keyRun(s.Run) == e.Key() {
+				runs = append(runs, s)
+			}
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	slices.SortFunc(runs, func(a, b RunState) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Run, b.Run)) })
+	return runs, nil
+}
+
+// each hands every value of the keys that match to take.
+func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jetstream.KeyValueEntry)) error {
+	w, err := kv.Watch(ctx, keys, jetstream.IgnoreDeletes())
+	if err != nil {
+		return err
+	}
+	defer w.Stop() //nolint:errcheck // fails only when the connection is closed
+	for {
+		select {
+		case e, open := <-w.Updates():
+			if e == nil || !open { // all that is there has come
+				return nil
+			}
+			take(e)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// PutRun stores how a run stands. A later leader's word is not overwritten: the error then wraps ErrFenced.
+func (l *Lease) PutRun(ctx context.Context, s RunState) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, storeTimeout)
+	defer stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Epoch = l.who.Epoch
+	if err := l.putRun(ctx, s); err != nil {
+		return fmt.Errorf("store the state of run %s: %w", s.Run, err)
+	}
+	return nil
+}
+
+// putRun compares and sets. The caller holds mu.
+func (l *Lease) putRun(ctx context.Context, s RunState) error {
+	value, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	kv, err := l.conn.state(ctx)
+	for err == nil {
+		var now uint64
+		if now, err = kv.Update(ctx, keyRun(s.Run), value, l.runs[s.Run]); err == nil {
+			l.runs[s.Run] = now
+			return nil
+		}
+		if !conflict(err) {
+			return err
+		}
+		delete(l.runs, s.Run)
+		e, got := kv.Get(ctx, keyRun(s.Run))
+		if errors.Is(got, jetstream.ErrKeyNotFound) { // deleted: its marker has a revision, too
+			if now, err = kv.Create(ctx, keyRun(s.Run), value); err == nil || !conflict(err) {
+				l.runs[s.Run] = now
+				return err
+			}
+			err = wait(ctx, retryWait)
+			continue
+		}
+		if got != nil {
+			return got
+		}
+		var there RunState
+		if json.Unmarshal(e.Value(), &there) == nil && there.Epoch > l.who.Epoch {
+			return ErrFenced
+		}
+		l.runs[s.Run], err = e.Revision(), nil
+	}
+	return err
+}
+
+// State is how a run stands as last stored; the zero value if nothing is known of it.
+func (l *Lease) State(ctx context.Context, run string) (s RunState, err error) {
+	kv, err := l.conn.state(ctx)
+	if err != nil {
+		return s, err
+	}
+	e, err := kv.Get(ctx, keyRun(run))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(e.Value(), &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("read the state of run %s: %w", run, err)
+	}
+	return s, nil
+}
+
+// ForgetRuns deletes the states of the oldest runs that have ended, beyond the newest 1,000.
+func (l *Lease) ForgetRuns(ctx context.Context) error {
+	runs, err := l.conn.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	over := slices.DeleteFunc(runs, func(s RunState) bool { return !s.Over() })
+	if len(over) <= mostEnded {
+		return nil
+	}
+	kv, err := l.conn.state(ctx)
+	for _, s := range over[:max(0, len(over)-mostEnded)] {
+		if err == nil {
+			err = kv.Purge(ctx, keyRun(s.Run))
+		}
+	}
+	return err
+}

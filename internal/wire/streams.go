@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Limits of the streams. Beyond them publishing fails, and says so: nothing is dropped silently.
+const (
+	queueBytes    = 512 << 20
+	tasksBytes    = 256 << 20
+	releasesBytes = 64 << 20
+	recordBytes   = 1 << 30
+	stateBytes    = 64 << 20
+	tasksAge      = 24 * time.Hour
+	dedupe        = 2 * time.Minute
+)
+
+// errReplicas is wrapped by the error of a control plane with too few servers for the replicas asked for.
+var errReplicas = errors.New("the control plane has too few servers")
+
+// Replicate says how many servers of the control plane's cluster keep each message that streams hold: streams that Prepare makes, and those that are
+// there. It is called before Prepare; without it streams are made with one, and those that are there stay as they are.
+func (c *Conn) Replicate(n int) { c.replicas = n }
+
+// Prepare makes the streams that the control plane needs. Limits of those that are there stay as they are.
+func (c *Conn) Prepare(ctx context.Context) error {
+	storage := jetstream.MemoryStorage
+	if c.files {
+		storage = jetstream.FileStorage
+	}
+	for _, cfg := range []jetstream.StreamConfig{
+		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes, Storage: storage},
+		// Assignments hold secrets where options do: never on disk.
+		{Name: streamTasks, Subjects: []string{root + "task.assign.>"}, MaxBytes: tasksBytes, MaxAge: tasksAge, Storage: jetstream.MemoryStorage},
+		{Name: streamReleases, Subjects: []string{root + "task.release.>"}, MaxBytes: releasesBytes, MaxAge: tasksAge, Storage: storage},
+		// Without an age: what nobody has copied yet is never deleted.
+		{Name: streamRecord, Subjects: []string{root + "record.>"}, MaxBytes: recordBytes, Storage: storage},
+	} {
+		cfg.Discard, cfg.Duplicates, cfg.AllowDirect, cfg.Replicas = jetstream.DiscardNew, dedupe, true, max(1, c.replicas)
+		_, err := c.js.CreateStream(ctx, cfg)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another release, or with other limits
+			err = c.adapt(ctx, cfg)
+		}
+		if err != nil {
+			return c.unprepared(cfg.Name, err)
+		}
+	}
+	_, err := c.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucketState, History: 1, MaxBytes: stateBytes, Storage: storage, Replicas: max(1, c.replicas)})
+	if errors.Is(err, jetstream.ErrBucketExists) {
+		err = c.adapt(ctx, jetstream.StreamConfig{Name: "KV_" + bucketState})
+	}
+	if err != nil {
+		return c.unprepared(bucketState, err)
+	}
+	return nil
+}
+
+// adapt gives a stream that is there the subjects, the age and the replicas that it needs.
+func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
+	s, err := c.js.Stream(ctx, want.Name)
+	if err != nil {
+		return err
+	}
+	cfg := s.CachedInfo().Config
+	before := cfg
+	if want.Subjects != nil {
+		cfg.Subjects, cfg.MaxAge = want.Subjects, want.MaxAge
+	}
+	if c.replicas > 0 {
+		cfg.Replicas = c.replicas
+	}
+	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.Replicas == before.Replicas {
+		return nil
+	}
+	_, err = c.js.UpdateStream(ctx, cfg)
+	return err
+}
+
+func (c *Conn) unprepared(name string, err error) error {
+	var refused *jetstream.APIError
+	if c.replicas > 1 && errors.As(err, &refused) {
+		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now): %w", name, c.replicas, errors.Join(errReplicas, err))
+	}
+	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
+}
