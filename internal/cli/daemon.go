@@ -101,7 +101,9 @@ func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 		s       serverFlags
 		cfg     agent.Config
 		disturb string
-		verbose bool
+
+		labelled []string
+		verbose  bool
 	)
 	host, _ := os.Hostname() // an empty name is refused below
 	root := &cobra.Command{
@@ -121,6 +123,9 @@ leave it no more.`,
 			if cfg.Targets, err = disturbable(disturb); err != nil {
 				return err
 			}
+			if cfg.Labels, err = labels(labelled); err != nil {
+				return err
+			}
 			cfg.Log, cfg.Version = daemonLog(stderr, verbose), version()
 			conn, err := dialPatiently(c.Context(), s, cfg.Log)
 			if err != nil {
@@ -132,6 +137,7 @@ leave it no more.`,
 	}
 	s.add(root, "")
 	disturbFlag(root, &disturb)
+	labelFlag(root, &labelled)
 	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
 	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last; none: the temporary folder")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")

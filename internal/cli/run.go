@@ -99,6 +99,11 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if o.server.url == "" {
+		if err := unlabelled(run); err != nil {
+			return err
+		}
+	}
 	background := context.WithoutCancel(ctx) // a first Ctrl-C must not cut the control plane under the run
 	log := logger(c.ErrOrStderr(), o.verbose)
 	points, err := o.influx.open(run, c.ErrOrStderr(), log)
@@ -143,7 +148,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 // conclude prints and writes the tables, and turns the run's end into an exit code.
 func (o *runOptions) conclude(out io.Writer, id string, end wire.End) error {
 	if end.Reason == wire.EndNoAgents {
-		return exit{ExitNoAgents, fmt.Errorf("too few agents: the matrix needs %d, %d are there; start more, or narrow the matrix with --only or --set", end.Need, end.Have)}
+		return exit{ExitNoAgents, fmt.Errorf("%s; start more, or narrow the matrix with --only or --set", end.Detail)}
 	}
 	if end.Reason == wire.EndNoTarget {
 		return exit{ExitNoAgents, errors.New(end.Detail)}

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"lockstep/internal/plan"
@@ -12,18 +11,20 @@ import (
 
 // missing is the cell that lacks the most agents, and those it could have; nil if none lacks any.
 func (x *execution) missing(todo []plan.Task, done map[string]bool) (worst *plan.Cell, there []wire.Agent) {
-	lack := 0
+	most, fit := 0, x.agents.fit()
+	looked := map[string]bool{}
 	for i := range todo {
 		c := &todo[i].Cell
 		if done[todo[i].ID] || todo[i].Repetition > 1 && !done[c.ID+"-r1"] { // looked at with its first repetition
 			continue
 		}
-		if c.Agents() == 0 {
+		key := fmt.Sprint(c.Workload.Roles())
+		if looked[key] {
 			continue
 		}
-		fit := x.agents.fit()
-		if c.Agents()-len(fit) > lack {
-			lack, worst, there = c.Agents()-len(fit), c, fit
+		looked[key] = true
+		if _, lack := cast(c.Workload, fit); lack > most {
+			most, worst, there = lack, c, fit
 		}
 	}
 	return worst, there
@@ -40,7 +41,8 @@ func (x *execution) lacks(todo []plan.Task, done map[string]bool) string {
 		if fit == nil {
 			fit = x.agents.fit()
 		}
-		if _, _, missing := disturbers(w, fit[:min(len(fit), todo[i].Cell.Agents())], fit); missing != "" {
+		chosen, _ := cast(w, fit)
+		if _, _, missing := disturbers(w, chosen, fit); missing != "" {
 			return missing
 		}
 	}
@@ -52,15 +54,15 @@ type tooFew struct{ words string }
 
 func (e *tooFew) Error() string { return e.words }
 
-// choose picks the agents of a task, publishers' first, by name. It waits for missing ones until grace has passed since the shortage began.
+// choose picks the agents of a task, in the order of its roles. It waits for missing ones until grace has passed since the shortage began.
 func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.Agent, error) {
 	said := false
 	for {
 		changed := x.agents.watch()
 		fit := x.agents.fit()
 		words := shortage(t.Cell, fit)
-		if need := t.Cell.Agents(); len(fit) >= need {
-			all, _, missing := disturbers(t.Cell.Workload, fit[:need], fit)
+		if chosen, lack := cast(t.Cell.Workload, fit); lack == 0 {
+			all, _, missing := disturbers(t.Cell.Workload, chosen, fit)
 			if missing == "" {
 				x.short = time.Time{}
 				return all, nil
@@ -92,17 +94,4 @@ func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.Agen
 			return nil, context.Cause(ctx)
 		}
 	}
-}
-
-// shortage says in words that a cell cannot have its agents.
-func shortage(c plan.Cell, there []wire.Agent) string {
-	names := make([]string, len(there))
-	for i, a := range there {
-		names[i] = a.Agent
-	}
-	which := ""
-	if len(names) > 0 {
-		which = " (" + strings.Join(names, ", ") + ")"
-	}
-	return fmt.Sprintf("too few agents: %d there%s, %d needed", len(there), which, c.Agents())
 }

@@ -318,6 +318,7 @@ func inconsistent(w plan.Workload) []problem {
 	report(c.Nodes > 0 && c.Ack == "interval" && c.Prefetch > 0 && c.AckInterval >= w.Drain.Silence, "drain.silence",
 		"%s is not above consumers.ackInterval, %s: a consumer with a full prefetch receives nothing for so long, and what waits would count as lost",
 		w.Drain.Silence, c.AckInterval)
+	out = append(out, misplaced(w)...)
 	out = append(out, faulty(w)...)
 	return out
 }

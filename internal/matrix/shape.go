@@ -22,6 +22,12 @@ func normaliseShape(tree map[string]any) {
 
 // normalisePart does the short forms of publishers, consumers and message.
 func normalisePart(tree map[string]any) {
+	for _, role := range []string{"publishers", "consumers"} {
+		side, _ := tree[role].(map[string]any)
+		if on, ok := side["on"].(map[string]any); ok && len(on) == 0 {
+			delete(side, "on")
+		}
+	}
 	if p, ok := tree["publishers"].(map[string]any); ok {
 		if n, ok := p["batch"].(float64); ok {
 			p["batch"] = map[string]any{"least": n, "most": n}

@@ -16,6 +16,7 @@ func TestCellIDsAreStable(t *testing.T) {
 	labelled.Labels = map[string]string{"b": "2", "a": "1"}
 	empty := Default()
 	empty.Consumers.Nodes = 0
+	empty.Publishers.On = Labels{} // asks for nothing
 	for _, c := range []struct {
 		name, broker string
 		work         Workload
@@ -66,6 +67,7 @@ func TestEveryFieldEntersTheID(t *testing.T) {
 		"batch":    func(w *Workload) { w.Publishers.Batch.Least = 1 },
 		"size":     func(w *Workload) { w.Message.Size++ },
 		"drain":    func(w *Workload) { w.Drain.Most++ },
+		"on":       func(w *Workload) { w.Consumers.On = Labels{"zone": "a"} },
 	} {
 		w := Default()
 		change(&w)

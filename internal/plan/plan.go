@@ -109,6 +109,7 @@ type Publishers struct {
 	Mandatory  bool     `json:"mandatory"`
 	Node       Node     `json:"node"`
 	Presence   Presence `json:"presence"`
+	On         Labels   `json:"on,omitempty"` // what their agents must have; colocated, with what Consumers.On asks for
 }
 
 // Open tells whether messages are due at times of their own (open loop).
@@ -130,10 +131,11 @@ type Consumers struct {
 	AckEvery    int      `json:"ackEvery"`
 	AckInterval Duration `json:"ackInterval"`
 	Node        Node     `json:"node"`
-	Colocate    bool     `json:"colocate"` // on the publishers' agents, each of which receives its own messages alone
-	Process     Spread   `json:"process"`  // what a consumer takes over each message before it acknowledges
-	Nack        float64  `json:"nack"`     // share of deliveries that are refused, to come again
-	Presence    Presence `json:"presence"` // of each consumer's link
+	Colocate    bool     `json:"colocate"`     // on the publishers' agents, each of which receives its own messages alone
+	Process     Spread   `json:"process"`      // what a consumer takes over each message before it acknowledges
+	Nack        float64  `json:"nack"`         // share of deliveries that are refused, to come again
+	Presence    Presence `json:"presence"`     // of each consumer's link
+	On          Labels   `json:"on,omitempty"` // what their agents must have
 }
 
 // Topology is what a cell wants at the broker.

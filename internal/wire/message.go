@@ -31,6 +31,9 @@ type Heartbeat struct {
 	// Targets are what can be disturbed on its host, by name, with the kinds of faults.
 	Targets map[string][]string `json:"targets,omitempty"`
 	Offset  *Offset             `json:"offset,omitempty"` // nil: not known yet
+	// Observes names the brokers whose processes it measures, by their names in matrices or their drivers. Observer: it does nothing else.
+	Observes []string `json:"observes,omitempty"`
+	Observer bool     `json:"observer,omitempty"`
 }
 
 // Offset is how far an agent's clock is from the reference: its own reading less Offset, give or take Bound, is the reference's.

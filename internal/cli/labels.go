@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+)
+
+const labelsEnv = "LOCKSTEP_LABELS"
+
+func labelFlag(c *cobra.Command, to *[]string) {
+	c.Flags().StringArrayVar(to, "label", nil, "a property of this agent, `name=value`, that cells can ask for (publishers: on: {name: \"value\"}); repeatable ("+labelsEnv+", separated by commas)")
+}
+
+// labels reads what --label says, or, where it says nothing, the environment.
+func labels(given []string) (map[string]string, error) {
+	source := "--label"
+	if len(given) == 0 {
+		text := os.Getenv(labelsEnv)
+		if text == "" {
+			return nil, nil
+		}
+		given, source = strings.Split(text, ","), labelsEnv
+	}
+	all := map[string]string{}
+	var faults []error
+	for _, text := range given {
+		name, value, _ := strings.Cut(strings.TrimSpace(text), "=")
+		err := matrix.Label(name, value)
+		if before, twice := all[name]; err == nil && twice {
+			err = fmt.Errorf("label %q: it is given twice, as %q and %q", name, before, value)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", source, err))
+			continue
+		}
+		all[name] = value
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, exit{ExitBadMatrix, err}
+	}
+	return all, nil
+}
+
+// unlabelled refuses what agents of this process can never do: they have no labels.
+func unlabelled(run plan.Run) error {
+	for _, c := range run.Cells {
+		for _, r := range c.Workload.Roles() {
+			if len(r.On) > 0 {
+				return exit{ExitBadMatrix, fmt.Errorf("cell %s wants %s on agents with %s, and agents in this process have no labels: run it on a fleet with --server, or take on out of the cell",
+					c.Name(), r.Name, r.On)}
+			}
+		}
+	}
+	return nil
+}

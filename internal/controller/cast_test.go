@@ -1,0 +1,161 @@
+package controller
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// there makes agents of words like "a zone=1 role=load".
+func there(list ...string) (agents []wire.Agent) {
+	for _, text := range list {
+		words := strings.Fields(text)
+		a := wire.Agent{Heartbeat: wire.Heartbeat{Agent: words[0]}}
+		for _, w := range words[1:] {
+			name, value, ok := strings.Cut(w, "=")
+			if !ok {
+				a.Observer = w == "observer"
+				continue
+			}
+			if a.Labels == nil {
+				a.Labels = map[string]string{}
+			}
+			a.Labels[name] = value
+		}
+		agents = append(agents, a)
+	}
+	return agents
+}
+
+func roles(publishers, consumers int, on, consumersOn plan.Labels) plan.Workload {
+	w := plan.Default()
+	w.Publishers.Nodes, w.Consumers.Nodes, w.Publishers.On, w.Consumers.On = publishers, consumers, on, consumersOn
+	return w
+}
+
+func TestAgentsAreChosenByLabels(t *testing.T) {
+	a, b := plan.Labels{"zone": "a"}, plan.Labels{"zone": "b"}
+	colocated := roles(1, 1, a, plan.Labels{"role": "load"})
+	colocated.Consumers.Colocate = true
+	grouped := plan.Default()
+	grouped.Groups = []plan.Group{
+		{Name: "bulk", Publishers: roles(1, 1, b, nil).Publishers, Consumers: roles(1, 1, b, nil).Consumers},
+		{Name: "talk", Publishers: roles(1, 1, a, a).Publishers, Consumers: roles(1, 1, a, a).Consumers},
+	}
+	for _, c := range []struct {
+		name string
+		work plan.Workload
+		has  []wire.Agent
+		want string // names in the order of roles, or how many are missing
+	}{
+		{"without labels, by name", roles(2, 1, nil, nil), there("x zone=a", "y", "z", "zz"), "x y z"},
+		{"each side its own", roles(1, 1, b, a), there("x zone=a", "y zone=b"), "y x"},
+		{"the narrower side first", roles(1, 1, nil, a), there("x zone=a", "y"), "y x"},
+		{"both sides narrow", roles(1, 1, plan.Labels{"zone": "a"}, plan.Labels{"disk": "ssd"}), there("x zone=a disk=ssd", "y zone=a"), "y x"},
+		{"an agent of several labels moves", roles(1, 1, plan.Labels{"disk": "ssd"}, plan.Labels{"zone": "a"}), there("x zone=a disk=ssd", "y disk=ssd", "z disk=hdd"), "y x"},
+		{"both of an agent", colocated, there("x zone=a", "y role=load", "z role=load zone=a"), "z"},
+		{"groups", grouped, there("w", "x zone=a", "y zone=a", "z zone=b"), "z w x y"},
+		{"too few of a kind", roles(2, 1, a, b), there("x zone=a", "y zone=b", "z zone=b"), "1"},
+		{"one that fits both", roles(1, 1, a, a), there("x zone=a", "y zone=b"), "1"},
+		{"another value", roles(1, 0, a, nil), there("x zone=b"), "1"},
+		{"an empty label is one", roles(1, 0, plan.Labels{"zone": ""}, nil), there("x"), "1"},
+		{"observers take no load", roles(1, 0, nil, nil), there("x observer", "y"), "y"},
+	} {
+		chosen, lack := cast(c.work, c.has)
+		got := strings.Join(names(chosen), " ")
+		if lack > 0 {
+			got = string(rune('0' + lack))
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// Whatever the labels, a choice is found if there is one: compared with trying everything.
+func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	some := func() plan.Labels {
+		l := plan.Labels{}
+		for _, name := range []string{"a", "b", "c"} {
+			if r.IntN(3) == 0 {
+				l[name] = string(rune('0' + r.IntN(2)))
+			}
+		}
+		return l
+	}
+	found, none := 0, 0
+	for range 3000 {
+		w := plan.Default()
+		for g := range 1 + r.IntN(2) {
+			x := roles(r.IntN(3), r.IntN(3), some(), some())
+			w.Groups = append(w.Groups, plan.Group{Name: string(rune('g' + g)), Publishers: x.Publishers, Consumers: x.Consumers})
+		}
+		agents := there(strings.Fields("p q r s t u v")[:r.IntN(8)]...)
+		for i := range agents {
+			for name, value := range some() {
+				if agents[i].Labels == nil {
+					agents[i].Labels = map[string]string{}
+				}
+				agents[i].Labels[name] = value
+			}
+		}
+		chosen, lack := cast(w, agents)
+		var seats []plan.Labels
+		for _, role := range w.Roles() {
+			for range role.Agents {
+				seats = append(seats, role.On)
+			}
+		}
+		possible := seatable(seats, agents, 0)
+		if possible != (lack == 0) {
+			t.Fatalf("roles %v, agents %+v: %d lack, and a choice exists: %v", w.Roles(), agents, lack, possible)
+		}
+		if lack > 0 {
+			none++
+			continue
+		}
+		found++
+		used := map[string]bool{}
+		for i, a := range chosen {
+			if used[a.Agent] || !seats[i].Within(a.Labels) {
+				t.Fatalf("roles %v: agent %d is %+v", w.Roles(), i, a)
+			}
+			used[a.Agent] = true
+		}
+	}
+	if found < 100 || none < 100 {
+		t.Errorf("%d with a choice and %d without: the test tells nothing", found, none)
+	}
+}
+
+func seatable(seats []plan.Labels, agents []wire.Agent, taken int) bool {
+	if len(seats) == 0 {
+		return true
+	}
+	for i, a := range agents {
+		if taken&(1<<i) == 0 && seats[0].Within(a.Labels) && seatable(seats[1:], agents, taken|1<<i) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestAShortageSaysWhichLabelsAreMissing(t *testing.T) {
+	cell := plan.Cell{Workload: roles(2, 1, plan.Labels{"zone": "a", "disk": "ssd"}, nil)}
+	got := shortage(cell, there("x zone=a", "y", "z observer"))
+	want := "too few agents with the labels wanted: 3 there (x with zone=a, y without labels, z only observes); needed: 2 for publishers with disk=ssd zone=a (0 fit), 1 for consumers (2 fit)"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	var many []string
+	for range 100 {
+		many = append(many, "n")
+	}
+	if text := shortage(cell, there(many...)); len(text) > 1000 {
+		t.Errorf("a fleet of a hundred makes a message of %d bytes", len(text))
+	}
+}

@@ -1,0 +1,63 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Labels are properties of agents, or what is asked of them, by name.
+type Labels map[string]string
+
+// Within tells whether others have all of these.
+func (l Labels) Within(others map[string]string) bool {
+	for name, value := range l {
+		if has, ok := others[name]; !ok || has != value {
+			return false
+		}
+	}
+	return true
+}
+
+// String writes them as a person would, sorted: "role=load zone=a".
+func (l Labels) String() string {
+	words := make([]string, 0, len(l))
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		words = append(words, name+"="+l[name])
+	}
+	return strings.Join(words, " ")
+}
+
+// Role is a number of agents of a cell that all have to have the same labels.
+type Role struct {
+	Group  string // empty: the cell has none
+	Name   string // "publishers", "consumers", or "publishers and consumers"
+	Agents int
+	On     Labels
+}
+
+// Roles lists the agents that a workload needs, in the order in which Assign takes them.
+func (w Workload) Roles() (roles []Role) {
+	for i, part := range w.Parts() {
+		group := ""
+		if len(w.Groups) > 0 {
+			group = w.Groups[i].Name
+		}
+		p, c := part.Publishers, part.Consumers
+		if c.Colocate && c.Nodes > 0 {
+			both := maps.Clone(p.On)
+			if both == nil {
+				both = Labels{}
+			}
+			maps.Copy(both, c.On)
+			roles = append(roles, Role{group, "publishers and consumers", part.agents(), both})
+			continue
+		}
+		for _, r := range []Role{{group, "publishers", p.Nodes, p.On}, {group, "consumers", c.Nodes, c.On}} {
+			if r.Agents > 0 {
+				roles = append(roles, r)
+			}
+		}
+	}
+	return roles
+}
