@@ -159,13 +159,23 @@ func (c *conduct) assign(ctx context.Context) error {
 	return nil
 }
 
-// learn takes what agent 0, of the first group, found out about the broker.
+// learn takes what agent 0, of the first group, found out about the broker; of contenders, what that of each did.
 func (c *conduct) learn() {
+	first := true
 	for _, p := range c.parts {
-		if s := p.arrival.Subject; s != nil {
-			c.facts.Subject = *s
-			c.facts.Subject.Fingerprint = plan.Fingerprint(*s)
-			return
+		if p.arrival.Subject == nil {
+			continue
+		}
+		s := *p.arrival.Subject
+		s.Fingerprint = plan.Fingerprint(s)
+		if first {
+			c.facts.Subject, first = s, false
+		}
+		if c.work.Contends() {
+			if c.facts.Subjects == nil {
+				c.facts.Subjects = map[string]plan.Subject{}
+			}
+			c.facts.Subjects[p.Group] = s
 		}
 	}
 }

@@ -115,6 +115,7 @@ type ClockPair struct {
 // GroupOutcome is what came of one group of a cell.
 type GroupOutcome struct {
 	Name     string           `json:"name"`
+	Subject  *Subject         `json:"subject,omitempty"` // of a contender's own broker; nil: the outcome's
 	Verdict  Verdict          `json:"verdict"`
 	Values   map[string]Value `json:"values"`
 	Ledger   Ledger           `json:"ledger"`
