@@ -12,7 +12,8 @@ import (
 func TestContendersMatrix(t *testing.T) {
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "contenders.cue", "--short",
-		"--set", fmt.Sprintf(`brokers.file={driver: "rabbitmq", options: {url: %q, management: %q}}`, variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")),
+		"--set", fmt.Sprintf(`brokers.rabbit={driver: "rabbitmq", options: {url: %q, management: %q}}`, variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")),
+		"--set", `cell.contenders=["memory", "rabbit"]`, "--set", `tables=[{rows: ["rate", "group"], values: ["send.rate", "broker.memory.p50"]}]`,
 		"--set", `cell.measure="4s"`)
 	if code := ctl.leaves(time.Minute); code != 0 {
 		t.Fatalf("ctl left with %d, want 0", code)
@@ -23,7 +24,7 @@ func TestContendersMatrix(t *testing.T) {
 	if len(o.Groups) != 2 {
 		t.Fatalf("%d groups, want 2", len(o.Groups))
 	}
-	for i, product := range []string{"RabbitMQ", "NATS"} {
+	for i, product := range []string{"NATS", "RabbitMQ"} {
 		g := o.Groups[i]
 		if g.Subject == nil || g.Subject.Product != product {
 			t.Errorf("subject of %s is %+v, want %s", g.Name, g.Subject, product)
