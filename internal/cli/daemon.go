@@ -50,6 +50,7 @@ Beyond loopback, --listen needs credentials: LOCKSTEP_TOKEN, or LOCKSTEP_USER an
 	root.Flags().StringVar(&listen, "listen", "", "serve the control plane on `host:port`")
 	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams; none: in memory, gone with the process")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
+	withDrivers(root)
 	fromEnvironment(root)
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
@@ -141,6 +142,7 @@ leave it no more.`,
 	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
 	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last; none: the temporary folder")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
+	withDrivers(root)
 	fromEnvironment(root)
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }

@@ -22,14 +22,14 @@ type publisher struct {
 	telling sync.Mutex // held over OnConfirm and OnReturn: one call at a time
 	tokens  []uint64   // scratch
 
-	mu       sync.Mutex
-	end      error // why nothing is taken any more
-	settled  bool  // all that was accepted has its confirm
-	next     uint64
-	account  account
-	untaken  int
-	unbytes  int
-	batch    *parcel
+	mu      sync.Mutex
+	end     error // why nothing is taken any more
+	settled bool  // all that was accepted has its confirm
+	next    uint64
+	account account
+	untaken int
+	unbytes int
+	batch   *parcel
 }
 
 // Publish copies the message into the next frame; it waits while the driver has more than a window that it did not take.

@@ -56,7 +56,7 @@ type asked struct {
 	Window   *window         `json:"window,omitempty"`   // open
 	Topology *topology       `json:"topology,omitempty"`
 
-	Spec     any             `json:"spec,omitempty"` // publisherWords, consumerWords
+	Spec any `json:"spec,omitempty"` // publisherWords, consumerWords
 
 	Prefix    string     `json:"prefix,omitempty"`    // leftovers
 	Leftovers []leftover `json:"leftovers,omitempty"` // sweep
