@@ -193,7 +193,7 @@ func TestEnvironmentIsKept(t *testing.T) {
 func TestHangingIsKilled(t *testing.T) {
 	noLeaks(t)
 	limit := quick
-	limit.ping, limit.pings = 20*time.Millisecond, 20
+	limit.ping, limit.pings = 60*time.Millisecond, 50
 	s := openChild(t, "hangs", limit)
 	l := newLedger()
 	if _, err := s.Publisher(t.Context(), l.spec()); err != nil {
