@@ -99,6 +99,8 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	problems = append(problems, missing...)
 	problems = append(problems, twice(tree)...)
 	problems = append(problems, misnamed(tree)...)
+	retry, unclear := takeRetry(tree)
+	problems = append(problems, unclear...)
 	normalise(tree)
 	work := plan.Default()
 	text, err := json.Marshal(tree)
@@ -122,6 +124,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	}
 	c := w.declare(combo, broker, work)
 	if c.Cell != nil {
+		c.Cell.Retry = retry
 		if problems := tooLarge(c.Cell); len(problems) > 0 {
 			return Combination{}, w.locate(problems, combo)
 		}

@@ -20,6 +20,7 @@ type Facts struct {
 	Events    []plan.Event            // the controller's own; the agents' come from their records
 	DrainCut  bool                    // the drain was ended by its limit, not by silence
 	Failure   string                  // why the task failed; empty if it did not
+	Kind      plan.FailureKind        // of Failure, or of what the agents show (one was lost); empty: none that is told apart
 	NotSteady string                  // what still moved when the measurement began (warmup: "auto"); empty if nothing did
 	Cancelled bool
 	Started   time.Time
@@ -54,7 +55,7 @@ func FactsOf(o plan.Outcome, m *record.Merge) Facts {
 	for _, e := range agentEvents(m) {
 		agents[e]++
 	}
-	f := Facts{Agents: o.Agents, Subject: o.Subject, Started: o.Started, Ended: o.Ended}
+	f := Facts{Agents: o.Agents, Subject: o.Subject, Started: o.Started, Ended: o.Ended, Kind: o.Failure}
 	for _, g := range o.Groups {
 		if g.Subject != nil {
 			if f.Subjects == nil {

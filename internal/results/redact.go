@@ -28,6 +28,10 @@ func redactOutcome(o plan.Outcome) plan.Outcome {
 	for i := range o.Agents {
 		o.Agents[i].Error = plan.Redact(o.Agents[i].Error)
 	}
+	o.Tries = slices.Clone(o.Tries)
+	for i := range o.Tries {
+		o.Tries[i].Reason = plan.Redact(o.Tries[i].Reason)
+	}
 	if o.Search != nil {
 		search := *o.Search
 		search.Why, search.Steps = plan.Redact(search.Why), slices.Clone(search.Steps)
