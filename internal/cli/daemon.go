@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +24,7 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 	var (
 		s           serverFlags
 		listen, dir string
+		config      string
 		verbose     bool
 	)
 	root := &cobra.Command{
@@ -29,16 +32,21 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 		Short: "Execute runs on a fleet of agents",
 		Long: `controller takes runs from the control plane and has agents execute them in lockstep. With
 --listen it serves the control plane itself, with streams kept under --dir; with --server it uses a NATS that is there.
-Beyond loopback, --listen needs credentials: LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD.`,
+Beyond loopback, --listen needs credentials: --nats-config with what "ctl fleet init" made, else
+LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that configuration again.`,
 		Example: `  controller --listen 127.0.0.1:4222 --dir /var/lib/lockstep
-  controller --server nats://bench-1:4222 --creds controller.creds`,
+  controller --listen 0.0.0.0:4222 --dir /var/lib/lockstep --nats-config creds/nats.conf --creds creds/controller.nk
+  controller --server tls://nats-1:4222 --ca creds/ca.crt --creds creds/controller.nk`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if (listen == "") == (s.url == "") {
 				return exit{ExitBadMatrix, errors.New("give --listen to serve the control plane, or --server to use one; see controller --help")}
 			}
+			if config != "" && (listen == "" || s.creds == "") {
+				return exit{ExitBadMatrix, errors.New("--nats-config is for --listen, and the controller needs --creds of one of its users; see controller --help")}
+			}
 			log := daemonLog(stderr, verbose)
-			conn, stop, err := controlPlane(c.Context(), s, listen, dir, log)
+			conn, stop, err := controlPlane(c.Context(), s, wire.ServerConfig{Listen: listen, Config: config, Auth: s.auth(), Dir: dir, Log: log})
 			if err != nil {
 				return err
 			}
@@ -48,6 +56,7 @@ Beyond loopback, --listen needs credentials: LOCKSTEP_TOKEN, or LOCKSTEP_USER an
 	}
 	s.add(root, "")
 	root.Flags().StringVar(&listen, "listen", "", "serve the control plane on `host:port`")
+	root.Flags().StringVar(&config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
 	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams; none: in memory, gone with the process")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	withDrivers(root)
@@ -56,16 +65,16 @@ Beyond loopback, --listen needs credentials: LOCKSTEP_TOKEN, or LOCKSTEP_USER an
 }
 
 // controlPlane serves one, or dials the one that is there.
-func controlPlane(ctx context.Context, s serverFlags, listen, dir string, log *slog.Logger) (*wire.Conn, func(), error) {
+func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (*wire.Conn, func(), error) {
 	background := context.WithoutCancel(ctx)
-	if listen == "" {
-		conn, err := dialPatiently(ctx, s, log)
+	if cfg.Listen == "" {
+		conn, err := dialPatiently(ctx, s, cfg.Log)
 		if err != nil {
 			return nil, nil, err
 		}
 		return conn, conn.Close, nil
 	}
-	server, err := wire.Embedded(background, wire.ServerConfig{Listen: listen, Auth: s.auth(), Dir: dir, Log: log})
+	server, err := wire.Embedded(background, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,8 +83,32 @@ func controlPlane(ctx context.Context, s serverFlags, listen, dir string, log *s
 		server.Close()
 		return nil, nil, err
 	}
-	log.Info("control plane is up", "url", server.URL())
-	return conn, func() { conn.Close(); server.Close() }, nil
+	stop := onHangup(func() {
+		if err := server.Reload(); err != nil {
+			cfg.Log.Error("the control plane goes on as it was", "error", err)
+			return
+		}
+		cfg.Log.Info("read the control plane's configuration again")
+	})
+	cfg.Log.Info("control plane is up", "url", server.URL())
+	return conn, func() { stop(); conn.Close(); server.Close() }, nil
+}
+
+// onHangup calls reload at every SIGHUP until stop is called, which waits for a reload that is going on.
+func onHangup(reload func()) (stop func()) {
+	signals, ended := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		defer close(ended)
+		for range signals {
+			reload()
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+		<-ended
+	}
 }
 
 // dialPatiently keeps trying: daemons start in any order.

@@ -18,18 +18,24 @@ import (
 
 // serverFlags say which control plane to use. Secrets come from the environment or a file, not from the command line, where others could read them.
 type serverFlags struct {
-	url   string
-	creds string
+	url       string
+	creds     string
+	ca        string
+	cert, key string
 }
 
 func (s *serverFlags) add(c *cobra.Command, none string) {
-	c.Flags().StringVar(&s.url, "server", os.Getenv("LOCKSTEP_SERVER"), "control plane `URL` of a fleet, nats://host:port (LOCKSTEP_SERVER)"+none)
-	c.Flags().StringVar(&s.creds, "creds", os.Getenv("LOCKSTEP_CREDS"), "NATS credentials `file` (LOCKSTEP_CREDS); or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD")
+	c.Flags().StringVar(&s.url, "server", os.Getenv("LOCKSTEP_SERVER"), "control plane `URL` of a fleet, tls://host:port (LOCKSTEP_SERVER)"+none)
+	c.Flags().StringVar(&s.creds, "creds", os.Getenv("LOCKSTEP_CREDS"), "credentials `file` that \"ctl fleet\" made, or a NATS credentials file (LOCKSTEP_CREDS); or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD")
+	c.Flags().StringVar(&s.ca, "ca", os.Getenv("LOCKSTEP_CA"), "`file` of the authority that signed the control plane's certificate (LOCKSTEP_CA); none: those that this host trusts")
+	c.Flags().StringVar(&s.cert, "cert", os.Getenv("LOCKSTEP_CERT"), "`file` of a certificate of one's own, for a control plane that asks for one (LOCKSTEP_CERT)")
+	c.Flags().StringVar(&s.key, "key", os.Getenv("LOCKSTEP_KEY"), "`file` of its key (LOCKSTEP_KEY)")
 }
 
 // auth is what this program shows to the control plane, or asks of others when it serves one.
 func (s *serverFlags) auth() wire.Auth {
-	return wire.Auth{User: os.Getenv("LOCKSTEP_USER"), Password: os.Getenv("LOCKSTEP_PASSWORD"), Token: os.Getenv("LOCKSTEP_TOKEN"), Creds: s.creds}
+	return wire.Auth{User: os.Getenv("LOCKSTEP_USER"), Password: os.Getenv("LOCKSTEP_PASSWORD"), Token: os.Getenv("LOCKSTEP_TOKEN"), Creds: s.creds,
+		CA: s.ca, Cert: s.cert, Key: s.key}
 }
 
 // fleet is a control plane to work with, and, in a local run, everything behind it.

@@ -17,7 +17,7 @@ import (
 // returns an error when the controller refuses the agent, or the connection was closed. now is called from one goroutine.
 func (c *Conn) Pulse(ctx context.Context, now func() Heartbeat) error {
 	answers := make(chan *nats.Msg, 8)
-	inbox := nats.NewInbox()
+	inbox := c.nc.NewInbox()
 	for _, subject := range []string{inbox, subjectRoll} {
 		sub, err := c.nc.ChanSubscribe(subject, answers)
 		if err != nil {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -49,17 +50,13 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	if at, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(at))
 	}
+	shown, err := auth.options()
+	if err != nil {
+		return nil, err
+	}
 	opts := append([]nats.Option{nats.Name("lockstep"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, more...)
-	switch {
-	case auth.Creds != "":
-		opts = append(opts, nats.UserCredentials(auth.Creds))
-	case auth.Token != "":
-		opts = append(opts, nats.Token(auth.Token))
-	case auth.User != "":
-		opts = append(opts, nats.UserInfo(auth.User, auth.Password))
-	}
-	nc, err := nats.Connect(url, opts...)
+	nc, err := nats.Connect(url, append(opts, shown...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -177,6 +174,7 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 	consumer, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next, MaxResetAttempts: 3,
 		InactiveThreshold: abandoned,
+		NamePrefix:        rand.Text(), // who knows it could read in our place: roles.go
 	})
 	if err != nil {
 		return true, err

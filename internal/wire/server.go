@@ -15,17 +15,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Auth is how to show who one is to a control plane. At most one way is used: creds file, token, user and password. The zero value is nobody.
-type Auth struct {
-	User, Password string
-	Token          string
-	Creds          string // path of a NATS credentials file; for Dial only
-}
-
 // ServerConfig says how to embed a control plane.
 type ServerConfig struct {
 	Listen string // host:port to listen on; empty: in-process connections only, no port. Port 0 chooses one.
-	Auth   Auth   // what clients must show; required beyond loopback
+	Auth   Auth   // what clients must show; required beyond loopback. With Config: what Connect shows
+	// Config is the path of a NATS server's configuration, for its users, permissions and certificate, as "ctl fleet init" makes it; empty:
+	// none. Where to listen and where streams are is said here, whatever it says.
+	Config string
 	Dir    string // where streams are kept, for good; empty: in memory, gone with the server
 	Log    *slog.Logger
 }
@@ -75,16 +71,32 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
+// baseOptions are those of the configuration file, if there is one, or ask for what Auth says.
+func baseOptions(cfg ServerConfig) (*server.Options, error) {
+	if cfg.Config == "" {
+		if cfg.Auth.Creds != "" {
+			return nil, errors.New("start control plane: a credentials file needs the users that it belongs to (--nats-config); without, an embedded one takes a user and password, or a token")
+		}
+		return &server.Options{Username: cfg.Auth.User, Password: cfg.Auth.Password, Authorization: cfg.Auth.Token}, nil
+	}
+	opts, err := server.ProcessConfigFile(cfg.Config)
+	if err != nil {
+		return nil, fmt.Errorf("start control plane: read %s: %w", cfg.Config, err)
+	}
+	return opts, nil
+}
+
 func serverOptions(cfg ServerConfig) (*server.Options, error) {
-	opts := &server.Options{
-		ServerName: "lockstep", DontListen: cfg.Listen == "", JetStream: true, StoreDir: cfg.Dir,
-		JetStreamMaxMemory: embeddedMemory, MaxPayload: MaxMessage, MaxPending: 16 * MaxMessage,
-		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
-		Username: cfg.Auth.User, Password: cfg.Auth.Password, Authorization: cfg.Auth.Token,
+	opts, err := baseOptions(cfg)
+	if err != nil {
+		return nil, err
 	}
-	if cfg.Auth.Creds != "" {
-		return nil, errors.New("start control plane: a credentials file is for connecting to a server; an embedded one takes a user and password, or a token")
+	if opts.ServerName == "" {
+		opts.ServerName = "lockstep"
 	}
+	opts.DontListen, opts.JetStream, opts.StoreDir = cfg.Listen == "", true, cfg.Dir
+	opts.JetStreamMaxMemory, opts.MaxPayload, opts.MaxPending = embeddedMemory, MaxMessage, 16*MaxMessage
+	opts.NoSigs, opts.NoLog, opts.LogFile, opts.DisableJetStreamBanner = true, true, "", true
 	if cfg.Listen == "" {
 		return opts, nil
 	}
@@ -99,10 +111,42 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 		opts.Port = server.RANDOM_PORT
 	}
 	opts.Host = host
-	if !loopback(host) && cfg.Auth.Token == "" && (cfg.Auth.User == "" || cfg.Auth.Password == "") {
-		return nil, fmt.Errorf("listen on %q: beyond loopback only with credentials: give a user and password, or a token", cfg.Listen)
+	if loopback(host) {
+		return opts, nil
+	}
+	if !guarded(opts) {
+		return nil, fmt.Errorf("listen on %q: beyond loopback only with credentials: give the configuration that \"ctl fleet init\" makes, a user and password, or a token", cfg.Listen)
+	}
+	if opts.TLSConfig == nil && cfg.Log != nil {
+		cfg.Log.Warn("the control plane listens beyond loopback without TLS: what agents are assigned, secrets in matrices included, can be read on the way; \"ctl fleet init\" makes certificates", "listen", cfg.Listen)
 	}
 	return opts, nil
+}
+
+// guarded tells whether a server wants to know who connects.
+func guarded(o *server.Options) bool {
+	return o.Authorization != "" || o.Username != "" && o.Password != "" || len(o.Users)+len(o.Nkeys)+len(o.TrustedOperators) > 0
+}
+
+// Reload reads the configuration file again: users, permissions, certificate. Users that are gone are disconnected, the others stay. A file with
+// faults changes nothing and is an error; without one Reload does nothing.
+func (s *Server) Reload() error {
+	if s.cfg.Config == "" {
+		return nil
+	}
+	cfg := s.cfg
+	cfg.Log = nil // what it warns of was said at the start
+	opts, err := serverOptions(cfg)
+	if err != nil {
+		return err
+	}
+	if opts.StoreDir == "" {
+		opts.StoreDir = s.scratch
+	}
+	if err := s.ns.ReloadOptions(opts); err != nil {
+		return fmt.Errorf("reload control plane: %w", err)
+	}
+	return nil
 }
 
 // loopback tells whether listening on host reaches this machine only. A name other than localhost may resolve to anything.
@@ -137,7 +181,9 @@ func (s *Server) URL() string {
 
 // Connect makes a connection within the process. The caller closes it; the server's Close does so, too.
 func (s *Server) Connect(ctx context.Context) (*Conn, error) {
-	c, err := connect(ctx, "", s.cfg.Auth, s.cfg.Listen == "", s.cfg.Dir != "", nats.InProcessServer(s.ns))
+	auth := s.cfg.Auth
+	auth.CA, auth.Cert, auth.Key = "", "", "" // no network between
+	c, err := connect(ctx, "", auth, s.cfg.Listen == "", s.cfg.Dir != "", nats.InProcessServer(s.ns))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the control plane of this process: %w", err)
 	}

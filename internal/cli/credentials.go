@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/wire"
+)
+
+func fleetCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "fleet",
+		Short: "Make the certificates and credentials of a fleet",
+		Long: `fleet makes what the peers of a control plane show to each other: a certificate authority, the servers'
+certificate, a key for the controller, for clients, for viewers and for each agent, and the NATS configuration that says
+what each may do. Copy to each host only what it needs; ca.key and the rest stay where they were made. See docs/security.md.`,
+		Example: `  ctl fleet init creds --host bench-1,10.0.0.5
+  ctl fleet agent creds load-1 load-2 broker-1
+  ctl fleet show creds`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(fleetInit(), fleetAgent(), fleetShow(), fleetRenew(),
+		fleetChange("rotate", "Give users new keys", "the old ones are refused", (*wire.Credentials).Rotate),
+		fleetChange("remove", "Take users out", "they are refused", (*wire.Credentials).Remove))
+	return c
+}
+
+// reloaded says what makes a change of users count.
+const reloaded = "Copy nats.conf to the control plane and have it read again: systemctl reload lockstep-controller, or nats-server --signal reload.\n"
+
+func fleetInit() *cobra.Command {
+	var hosts, agents []string
+	var cluster bool
+	var at string
+	c := &cobra.Command{
+		Use:   "init DIR",
+		Short: "Make a new fleet's certificates and credentials in DIR",
+		Example: `  ctl fleet init creds --host bench-1 --agents load-1,load-2
+  ctl fleet init creds --host nats-1,nats-2,nats-3 --cluster --at /etc/nats`,
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if cluster && len(hosts) < 3 {
+				return exit{ExitBadMatrix, errors.New("a cluster needs three hosts at least: --host A,B,C")}
+			}
+			if at == "" {
+				at = absolute(args[0])
+			}
+			if !filepath.IsAbs(at) {
+				return exit{ExitBadMatrix, fmt.Errorf("--at %q: want an absolute path", at)}
+			}
+			creds, err := wire.MakeCredentials(args[0], at, hosts, cluster)
+			if err != nil {
+				return err
+			}
+			if err := creds.AddAgents(agents...); err != nil {
+				return err
+			}
+			return showCredentials(c, args[0], creds)
+		},
+	}
+	c.Flags().StringSliceVar(&hosts, "host", nil, "`names` and addresses by which the control plane is reached, besides this host's loopback")
+	c.Flags().StringSliceVar(&agents, "agents", nil, "`names` of agents to make credentials for at once")
+	c.Flags().BoolVar(&cluster, "cluster", false, "the hosts are a cluster of NATS servers: one configuration for each")
+	c.Flags().StringVar(&at, "at", "", "`folder` where the certificates will lie on the control plane's servers; none: DIR")
+	return c
+}
+
+func fleetAgent() *cobra.Command {
+	return &cobra.Command{
+		Use:     "agent DIR NAME...",
+		Short:   "Make credentials for more agents",
+		Example: "  ctl fleet agent creds load-3 load-4",
+		Args:    arguments(cobra.MinimumNArgs(2)),
+		RunE: func(c *cobra.Command, args []string) error {
+			creds, err := wire.OpenCredentials(args[0])
+			if err != nil {
+				return err
+			}
+			if err := creds.AddAgents(args[1:]...); err != nil {
+				return err
+			}
+			for _, u := range creds.Users {
+				for _, name := range args[1:] {
+					if u.Name == name {
+						fmt.Fprintln(c.OutOrStdout(), filepath.Join(args[0], u.File()))
+					}
+				}
+			}
+			fmt.Fprint(c.ErrOrStderr(), reloaded)
+			return nil
+		},
+	}
+}
+
+func fleetChange(verb, short, then string, change func(*wire.Credentials, ...string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:     verb + " DIR NAME...",
+		Short:   short + "; once the control plane has read its configuration again, " + then,
+		Example: "  ctl fleet " + verb + " creds load-3",
+		Args:    arguments(cobra.MinimumNArgs(2)),
+		RunE: func(c *cobra.Command, args []string) error {
+			creds, err := wire.OpenCredentials(args[0])
+			if err != nil {
+				return err
+			}
+			if err := change(creds, args[1:]...); err != nil {
+				return err
+			}
+			fmt.Fprint(c.ErrOrStderr(), reloaded)
+			return nil
+		},
+	}
+}
+
+func fleetRenew() *cobra.Command {
+	return &cobra.Command{
+		Use:     "renew DIR",
+		Short:   "Make a new certificate for the control plane's servers, by the same authority",
+		Example: "  ctl fleet renew creds",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			creds, err := wire.OpenCredentials(args[0])
+			if err != nil {
+				return err
+			}
+			if err := creds.Renew(); err != nil {
+				return err
+			}
+			return showCredentials(c, args[0], creds)
+		},
+	}
+}
+
+func fleetShow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show DIR",
+		Short:   "List the users of a fleet, and until when its certificate holds",
+		Example: "  ctl fleet show creds",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			creds, err := wire.OpenCredentials(args[0])
+			if err != nil {
+				return err
+			}
+			return showCredentials(c, args[0], creds)
+		},
+	}
+}
+
+func showCredentials(c *cobra.Command, dir string, creds *wire.Credentials) error {
+	until, err := creds.Expires()
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ROLE\tNAME\tMADE\tFILE")
+	for _, u := range creds.Users {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Role, u.Name, u.Made.Format(time.DateOnly), filepath.Join(dir, u.File()))
+	}
+	fmt.Fprintf(w, "\nThe servers' certificate holds until %s.\n", until.Format(time.DateOnly))
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("show credentials: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+)
+
+// Auth is how to show who one is to a control plane, and how to know the control plane. At most one way of showing is used: the creds file,
+// token, user and password. The zero value is nobody, and trusts what the host trusts.
+type Auth struct {
+	User, Password string
+	Token          string
+	Creds          string // path of an nkey's seed, as "ctl fleet init" makes them, or of a NATS credentials file
+	CA             string // path of the certificates (PEM) that the server's must be signed by; empty: those that the host trusts
+	Cert, Key      string // paths of a certificate of one's own and its key (PEM), for servers that ask for one
+}
+
+// options are what nats.go needs to know.
+func (a Auth) options() (opts []nats.Option, err error) {
+	if a.CA != "" {
+		opts = append(opts, nats.RootCAs(a.CA))
+	}
+	if (a.Cert == "") != (a.Key == "") {
+		return nil, errors.New("a certificate of one's own needs its key, and the key its certificate: give both")
+	}
+	if a.Cert != "" {
+		opts = append(opts, nats.ClientCert(a.Cert, a.Key))
+	}
+	switch {
+	case a.Creds != "":
+		more, err := credentials(a.Creds)
+		return append(opts, more...), err
+	case a.Token != "":
+		opts = append(opts, nats.Token(a.Token))
+	case a.User != "":
+		opts = append(opts, nats.UserInfo(a.User, a.Password))
+	}
+	return opts, nil
+}
+
+// credentials reads a file of either kind. The file is read again whenever the link is opened again.
+func credentials(path string) ([]nats.Option, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read credentials: %w", err)
+	}
+	defer clear(text)
+	if bytes.Contains(text, []byte("NATS USER JWT")) {
+		return []nats.Option{nats.UserCredentials(path)}, nil
+	}
+	pair, err := nkeys.ParseDecoratedNKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("read credentials %s: neither the seed of an nkey nor a NATS credentials file: %w", path, err)
+	}
+	defer pair.Wipe()
+	key, err := pair.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("read credentials %s: %w", path, err)
+	}
+	show, err := nats.NkeyOptionFromSeed(path)
+	if err != nil {
+		return nil, fmt.Errorf("read credentials %s: %w", path, err)
+	}
+	return []nats.Option{show, nats.CustomInboxPrefix(inboxOf(key))}, nil
+}

@@ -1,0 +1,203 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nkeys"
+)
+
+// Credentials is a folder with what the peers of one control plane show to each other: an authority and the servers' certificate, a key for
+// each user, and the NATS configuration that says what each may do. Only its maker needs all of it. Not safe for concurrent use.
+type Credentials struct {
+	Hosts   []string `json:"hosts"`             // names and addresses of the control plane's servers
+	Cluster bool     `json:"cluster,omitempty"` // the servers are a cluster, each on one of the hosts
+	At      string   `json:"at"`                // the folder of the certificates on the servers
+	Users   []User   `json:"users"`
+
+	dir string
+}
+
+// User is somebody whom the control plane knows.
+type User struct {
+	Role Role      `json:"role"`
+	Name string    `json:"name"` // of the agent; else the role's
+	Key  string    `json:"key"`  // public
+	Made time.Time `json:"made"`
+}
+
+// File is where the user's seed is, in the folder.
+func (u User) File() string {
+	if u.Role == RoleAgent {
+		return filepath.Join("agents", token(u.Name)+".nk")
+	}
+	return u.Name + ".nk"
+}
+
+const credentialsFile = "fleet.json"
+
+// MakeCredentials fills a new folder: the authority, the servers' certificate for hosts (and this one by its loopback names), and the
+// controller's, the client's and the viewer's keys. at is where the certificates will lie on the servers. Nothing that is there is overwritten.
+func MakeCredentials(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
+	if _, err := os.Stat(filepath.Join(dir, credentialsFile)); !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("make credentials: %s holds a fleet's already: add agents to it, or take another folder", dir)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "agents"), 0o700); err != nil {
+		return nil, fmt.Errorf("make credentials: %w", err)
+	}
+	c := &Credentials{Hosts: hosts, Cluster: cluster, At: at, dir: dir}
+	err := makeAuthority(dir)
+	if err == nil {
+		err = c.Renew()
+	}
+	for _, r := range []Role{RoleController, RoleClient, RoleViewer} {
+		if err == nil {
+			err = c.add(r, string(r))
+		}
+	}
+	if err == nil {
+		err = c.write()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make credentials: %w", err)
+	}
+	return c, nil
+}
+
+// OpenCredentials reads what MakeCredentials wrote.
+func OpenCredentials(dir string) (*Credentials, error) {
+	text, err := os.ReadFile(filepath.Join(dir, credentialsFile))
+	if err != nil {
+		return nil, fmt.Errorf("read credentials (made by \"ctl fleet init\"): %w", err)
+	}
+	c := &Credentials{dir: dir}
+	if err := json.Unmarshal(text, c); err != nil {
+		return nil, fmt.Errorf("read credentials %s: %w", filepath.Join(dir, credentialsFile), err)
+	}
+	return c, nil
+}
+
+// AddAgents makes keys for agents. Names that have one already are an error, and nothing is made.
+func (c *Credentials) AddAgents(names ...string) error {
+	for i, name := range names {
+		switch {
+		case name == "":
+			return errors.New("add agent: its name is empty")
+		case c.find(name) >= 0:
+			return fmt.Errorf("add agent %s: there is a user of that name; \"ctl fleet rotate\" gives it a new key", name)
+		case slices.Contains(names[:i], name):
+			return fmt.Errorf("add agent %s: named twice", name)
+		}
+	}
+	for _, name := range names {
+		if err := c.add(RoleAgent, name); err != nil {
+			return err
+		}
+	}
+	return c.write()
+}
+
+// Remove takes users out: the servers refuse them once they have read the new configuration.
+func (c *Credentials) Remove(names ...string) error {
+	for _, name := range names {
+		i := c.find(name)
+		if i < 0 {
+			return fmt.Errorf("remove %s: no such user", name)
+		}
+		if err := os.Remove(filepath.Join(c.dir, c.Users[i].File())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", name, err)
+		}
+		c.Users = slices.Delete(c.Users, i, i+1)
+	}
+	return c.write()
+}
+
+// Rotate gives users new keys; the old ones are refused once the servers have read the new configuration.
+func (c *Credentials) Rotate(names ...string) error {
+	for _, name := range names {
+		i := c.find(name)
+		if i < 0 {
+			return fmt.Errorf("rotate the key of %s: no such user", name)
+		}
+		role := c.Users[i].Role
+		c.Users = slices.Delete(c.Users, i, i+1)
+		if err := c.add(role, name); err != nil {
+			return err
+		}
+	}
+	return c.write()
+}
+
+// Renew makes a new certificate for the servers.
+func (c *Credentials) Renew() error {
+	own := []string{"localhost", "127.0.0.1", "::1"}
+	return makeServer(c.dir, append(slices.Clone(c.Hosts), own...))
+}
+
+// Expires tells until when the servers' certificate holds.
+func (c *Credentials) Expires() (time.Time, error) {
+	server, err := readCertificate(filepath.Join(c.dir, "server.crt"))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return server.NotAfter, nil
+}
+
+func (c *Credentials) find(name string) int {
+	return slices.IndexFunc(c.Users, func(u User) bool { return u.Name == name })
+}
+
+// add makes a key and its file.
+func (c *Credentials) add(role Role, name string) error {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return fmt.Errorf("make a key for %s: %w", name, err)
+	}
+	defer pair.Wipe()
+	seed, err := pair.Seed()
+	if err != nil {
+		return fmt.Errorf("make a key for %s: %w", name, err)
+	}
+	key, err := pair.PublicKey()
+	if err != nil {
+		return fmt.Errorf("make a key for %s: %w", name, err)
+	}
+	u := User{Role: role, Name: name, Key: key, Made: time.Now().UTC().Truncate(time.Second)}
+	if err := replace(filepath.Join(c.dir, u.File()), append(seed, '\n')); err != nil {
+		return err
+	}
+	c.Users = append(c.Users, u)
+	return nil
+}
+
+// write stores the list and the servers' configuration.
+func (c *Credentials) write() error {
+	slices.SortStableFunc(c.Users, func(a, b User) int {
+		order := []Role{RoleController, RoleClient, RoleViewer, RoleAgent}
+		if a.Role != b.Role {
+			return slices.Index(order, a.Role) - slices.Index(order, b.Role)
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	text, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write credentials: %w", err)
+	}
+	configs, err := c.configs()
+	if err != nil {
+		return fmt.Errorf("write credentials: %w", err)
+	}
+	for name, config := range configs {
+		if err := replace(filepath.Join(c.dir, name), []byte(config)); err != nil {
+			return err
+		}
+	}
+	return replace(filepath.Join(c.dir, credentialsFile), append(text, '\n'))
+}

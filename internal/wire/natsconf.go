@@ -1,0 +1,94 @@
+package wire
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// Ports of the control plane's servers.
+const (
+	clientPort = 4222
+	routePort  = 6222
+)
+
+// configs are the configurations of the control plane's servers, by the name of their file.
+func (c *Credentials) configs() (map[string]string, error) {
+	users, err := c.usersText()
+	if err != nil {
+		return nil, err
+	}
+	if !c.Cluster {
+		return map[string]string{"nats.conf": c.config("lockstep", "") + users}, nil
+	}
+	all := map[string]string{}
+	for _, host := range c.Hosts {
+		all["nats-"+token(host)+".conf"] = c.config("lockstep-"+token(host), c.routes()) + users
+	}
+	return all, nil
+}
+
+func (c *Credentials) config(name, cluster string) string {
+	file := func(name string) string { return path.Join(c.At, name) }
+	return fmt.Sprintf(`# Made by "ctl fleet"; changes are lost when an agent is added or removed. For nats-server -c, or controller --nats-config, which
+# listens and keeps its streams where its own flags say.
+server_name: %q
+listen: "0.0.0.0:%d"
+max_payload: %d
+max_pending: %d
+jetstream {
+  store_dir: "/var/lib/lockstep/nats"
+}
+tls {
+  cert_file: %q
+  key_file: %q
+  min_version: "1.2"
+}
+%s`, name, clientPort, MaxMessage, 16*MaxMessage, file("server.crt"), file("server.key"), cluster)
+}
+
+// routes let the servers of a cluster know each other, by the same certificates.
+func (c *Credentials) routes() string {
+	var urls []string
+	for _, h := range c.Hosts {
+		if strings.Contains(h, ":") {
+			h = "[" + h + "]"
+		}
+		urls = append(urls, fmt.Sprintf("%q", fmt.Sprintf("nats-route://%s:%d", h, routePort)))
+	}
+	return fmt.Sprintf(`cluster {
+  name: "lockstep"
+  listen: "0.0.0.0:%d"
+  tls {
+    cert_file: %q
+    key_file: %q
+    ca_file: %q
+    verify: true
+  }
+  routes: [%s]
+}
+`, routePort, path.Join(c.At, "server.crt"), path.Join(c.At, "server.key"), path.Join(c.At, "ca.crt"), strings.Join(urls, ", "))
+}
+
+func (c *Credentials) usersText() (string, error) {
+	var b strings.Builder
+	b.WriteString("authorization {\n  users: [\n")
+	for _, u := range c.Users {
+		may, err := u.Role.allow(u.Name, u.Key)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&b, "    # %s %s\n    {nkey: %q, permissions: {\n      publish: {allow: [%s]}\n      subscribe: {allow: [%s]}\n    }}\n",
+			u.Role, token(u.Name), u.Key, quote(may.Publish), quote(may.Subscribe))
+	}
+	b.WriteString("  ]\n}\n")
+	return b.String(), nil
+}
+
+func quote(subjects []string) string {
+	quoted := make([]string, len(subjects))
+	for i, s := range subjects {
+		quoted[i] = fmt.Sprintf("%q", s)
+	}
+	return strings.Join(quoted, ", ")
+}

@@ -1,0 +1,408 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/plan"
+)
+
+// guardedPlane is a control plane with TLS and credentials, as "ctl fleet init" makes them, of two agents.
+type guardedPlane struct {
+	dir    string
+	creds  *Credentials
+	server *Server
+	url    string
+}
+
+func guardPlane(t *testing.T) *guardedPlane {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "creds")
+	creds, err := MakeCredentials(dir, dir, []string{"bench-1.example.org"}, false)
+	if err == nil {
+		err = creds.AddAgents("a1", "a2.zone b")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Embedded(t.Context(), ServerConfig{Listen: "127.0.0.1:0", Config: filepath.Join(dir, "nats.conf"), Dir: t.TempDir(),
+		Auth: Auth{Creds: filepath.Join(dir, "controller.nk")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	g := &guardedPlane{dir: dir, creds: creds, server: s, url: strings.Replace(s.URL(), "nats://", "tls://", 1)}
+	if err := link(t, s).Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (g *guardedPlane) auth(name string) Auth {
+	u := g.creds.Users[g.creds.find(name)]
+	return Auth{CA: filepath.Join(g.dir, "ca.crt"), Creds: filepath.Join(g.dir, u.File())}
+}
+
+func (g *guardedPlane) dial(t *testing.T, name string) *Conn {
+	t.Helper()
+	c, err := Dial(t.Context(), g.url, g.auth(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// hostile is a connection that hears what the server refuses.
+func (g *guardedPlane) hostile(t *testing.T, name string) (*nats.Conn, <-chan error) {
+	t.Helper()
+	opts, err := g.auth(name).options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 100)
+	nc, err := nats.Connect(g.url, append(opts, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc, refused
+}
+
+const refusedWithin = 20 * time.Second // of a busy machine
+
+func mustRefuse(t *testing.T, what string, refused <-chan error) {
+	t.Helper()
+	select {
+	case err := <-refused:
+		if !errors.Is(err, nats.ErrPermissionViolation) && !strings.Contains(strings.ToLower(err.Error()), "permissions violation") {
+			t.Errorf("%s: refused with %v: want a permissions violation", what, err)
+		}
+	case <-time.After(refusedWithin):
+		t.Errorf("%s: was not refused", what)
+	}
+}
+
+func TestAgentsCannotDoWhatIsNotTheirs(t *testing.T) {
+	g := guardPlane(t)
+	nc, refused := g.hostile(t, "a1")
+	victim := token("a2.zone b")
+	ref := Ref{Run: "r1", Task: "t1", Try: "y1"}
+	consumer := func(filter string) []byte {
+		return fmt.Appendf(nil, `{"stream_name":"%s","config":{"name":"spy","filter_subject":%q,"ack_policy":"none","inactive_threshold":30000000000}}`, streamTasks, filter)
+	}
+	for what, m := range map[string]*nats.Msg{
+		"submit a run":                        {Subject: subjectSubmit("r1")},
+		"cancel a run":                        {Subject: subjectCancel("r1")},
+		"write a schedule":                    {Subject: stateKeys + "schedule.x"},
+		"take the lead":                       {Subject: stateKeys + "leader"},
+		"write an outcome":                    {Subject: subjectOutcome("r1", "t1")},
+		"write an event":                      {Subject: subjectEvent("r1")},
+		"write a plan":                        {Subject: subjectPlan("r1")},
+		"release a task":                      {Subject: subjectRelease(ref)},
+		"assign a task":                       {Subject: subjectAssign("a2.zone b", "i", ref)},
+		"assign itself a task":                {Subject: subjectAssign("a1", "i", ref)},
+		"beat as another agent":               {Subject: subjectHeartbeat("a2.zone b")},
+		"arrive as another agent":             {Subject: subjectArrival(ref, "a2.zone b")},
+		"send a snapshot as another agent":    {Subject: subjectSnapshot(ref, "a2.zone b")},
+		"call all agents":                     {Subject: subjectRoll},
+		"list the agents":                     {Subject: subjectAgents},
+		"write into another's inbox":          {Subject: inboxOf(g.creds.Users[g.creds.find("a2.zone b")].Key) + ".x.1"},
+		"read another's assignments":          {Subject: api + "CONSUMER.CREATE." + streamTasks + ".spy.lockstep.task.assign." + victim + ".>", Data: consumer("lockstep.task.assign." + victim + ".>")},
+		"read all assignments":                {Subject: api + "CONSUMER.CREATE." + streamTasks + ".spy", Data: consumer(">")},
+		"read all by a legacy durable":        {Subject: api + "CONSUMER.DURABLE.CREATE." + streamTasks + ".spy", Data: consumer(">")},
+		"read all by a nameless consumer":     {Subject: api + "CONSUMER.CREATE." + streamTasks, Data: consumer(">")},
+		"read the record":                     {Subject: api + "CONSUMER.CREATE." + streamRecord + ".spy.lockstep.record.>"},
+		"read the queue":                      {Subject: api + "CONSUMER.CREATE." + streamQueue + ".spy.lockstep.queue.>"},
+		"get one assignment":                  {Subject: api + "DIRECT.GET." + streamTasks, Data: []byte(`{"seq":1}`)},
+		"get another's last assignment":       {Subject: api + "DIRECT.GET." + streamTasks + ".lockstep.task.assign." + victim + ".i"},
+		"get a stored message":                {Subject: api + "STREAM.MSG.GET." + streamTasks, Data: []byte(`{"seq":1}`)},
+		"get a submission":                    {Subject: api + "DIRECT.GET." + streamQueue + ".lockstep.queue.submit.r1"},
+		"delete a message of the record":      {Subject: api + "STREAM.MSG.DELETE." + streamRecord, Data: []byte(`{"seq":1}`)},
+		"purge the record":                    {Subject: api + "STREAM.PURGE." + streamRecord},
+		"delete the record":                   {Subject: api + "STREAM.DELETE." + streamRecord},
+		"change the record's limits":          {Subject: api + "STREAM.UPDATE." + streamRecord},
+		"make a stream":                       {Subject: api + "STREAM.CREATE.SPY"},
+		"list streams":                        {Subject: api + "STREAM.NAMES"},
+		"list consumers":                      {Subject: api + "CONSUMER.NAMES." + streamTasks},
+		"restore a stream":                    {Subject: api + "STREAM.RESTORE." + streamRecord},
+		"read the key-value bucket":           {Subject: api + "DIRECT.GET." + stateStream + "." + stateKeys + "leader"},
+		"acknowledge on somebody's behalf":    {Subject: "$JS.ACK." + streamQueue + ".c.1.1.1.1.0"},
+		"ask the server for its connections":  {Subject: "$SYS.REQ.SERVER.PING.CONNZ"},
+		"publish where nobody is meant to":    {Subject: "elsewhere"},
+		"publish to all agents' own subjects": {Subject: root + "heartbeat.a1.more"},
+	} {
+		if err := nc.PublishMsg(m); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		mustRefuse(t, what, refused)
+	}
+	for _, subject := range []string{">", "lockstep.>", "lockstep.task.assign.>", subjectHeartbeat("a2.zone b"), "_INBOX.>", "*.*.>", "$JS.>",
+		"lockstep.task.assign.a1.*", inboxOf(g.creds.Users[g.creds.find("controller")].Key) + ".>"} {
+		if _, err := nc.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		mustRefuse(t, "listen to "+subject, refused)
+	}
+}
+
+// TestAgentsReadWithTheirOwnFilterAlone sends what the permissions let through and the server must not: a subject that names one filter, with a
+// body that asks for another.
+func TestAgentsReadWithTheirOwnFilterAlone(t *testing.T) {
+	g := guardPlane(t)
+	leading := recorder(t, link(t, g.server), "r1")
+	secret := Assignment{Assignment: plan.Assignment{Agent: "a2.zone b", Task: plan.Task{Run: "r1", ID: "t1"}}, Try: "y1"}
+	if err := leading.Assign(t.Context(), "i2", secret); err != nil {
+		t.Fatal(err)
+	}
+	nc, refused := g.hostile(t, "a1")
+	own := api + "CONSUMER.CREATE." + streamTasks + ".spy.lockstep.task.assign.a1.>"
+	for what, config := range map[string]string{
+		"another filter":   `"filter_subject":"lockstep.task.assign.>"`,
+		"no filter":        `"description":"none"`,
+		"several filters":  `"filter_subjects":["lockstep.task.assign.>"]`,
+		"both ways":        `"filter_subject":"lockstep.task.assign.a1.>","filter_subjects":["lockstep.task.assign.>"]`,
+		"another consumer": `"durable_name":"other","filter_subject":"lockstep.task.assign.>"`,
+	} {
+		m, err := nc.Request(own, fmt.Appendf(nil, `{"stream_name":"%s","config":{"ack_policy":"none","deliver_policy":"all",%s}}`, streamTasks, config), refusedWithin)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if !strings.Contains(string(m.Data), `"error"`) {
+			t.Errorf("%s: the server made a consumer: %s", what, m.Data)
+		}
+	}
+	// Of a reader's name nothing can be guessed: what is asked of any other is not answered.
+	reading, stop := context.WithCancel(t.Context())
+	defer stop()
+	got := make(chan struct{})
+	go func() {
+		_ = g.dial(t, "a2.zone b").Assignments(reading, "a2.zone b", "i2", func(a Assignment, _ Ref, err error) bool {
+			if err == nil && a.Task.ID == "t1" {
+				close(got)
+			}
+			return err == nil
+		})
+	}()
+	select {
+	case <-got:
+	case <-time.After(refusedWithin):
+		t.Fatal("the agent itself did not get its assignment")
+	}
+	for _, name := range []string{"*", ">", "a2", "i2_1", "assign"} {
+		m, err := nc.Request(api+"CONSUMER.MSG.NEXT."+streamTasks+"."+name, []byte(`{"batch":1,"no_wait":true}`), time.Second)
+		if err == nil && m.Header.Get("Status") != "503" && !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("reading from consumer %q was answered: %v %s", name, m.Header, m.Data)
+		}
+	}
+	for len(refused) > 0 {
+		<-refused
+	}
+}
+
+func TestEachRoleCanDoItsWork(t *testing.T) {
+	g := guardPlane(t)
+	controller, client, viewer, one, two := link(t, g.server), g.dial(t, "client"), g.dial(t, "viewer"), g.dial(t, "a1"), g.dial(t, "a2.zone b")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+
+	beats := make(chan Heartbeat, 100)
+	stop, err := controller.Heartbeats(func(h Heartbeat) string {
+		select {
+		case beats <- h:
+		default:
+		}
+		return ""
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	stopAgents, err := controller.AnswerAgents(func() []Agent { return []Agent{{Heartbeat: Heartbeat{Agent: "a1"}}} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopAgents()
+	stopClock, err := controller.AnswerClock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopClock()
+
+	ref := Ref{Run: "r1", Task: "t1", Try: "y1"}
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	leading := recorder(t, controller, "r1")
+	must("submit", client.Submit(ctx, Submission{Run: plan.Run{ID: "r1"}}))
+	must("record the plan", leading.Plan(ctx, plan.Run{ID: "r1"}))
+	must("assign", leading.Assign(ctx, "i1", Assignment{Assignment: plan.Assignment{Agent: "a1", Task: plan.Task{Run: "r1", ID: "t1"}}, Try: "y1"}))
+	must("release", leading.Release(ctx, ref, Release{Step: StepConsumers}))
+	for name, c := range map[string]*Conn{"a1": one, "a2.zone b": two} {
+		pulsing, quiet := context.WithCancel(ctx)
+		pulsed := make(chan error, 1)
+		go func() { pulsed <- c.Pulse(pulsing, func() Heartbeat { return Heartbeat{Agent: name, Instance: "i"} }) }()
+		for heard := ""; heard != name; {
+			select {
+			case h := <-beats:
+				heard = h.Agent
+			case <-ctx.Done():
+				t.Fatalf("no heartbeat of %s", name)
+			}
+		}
+		quiet()
+		must("beat", <-pulsed)
+		_, _, err := c.AskClock(ctx)
+		must("ask the clock", err)
+		must("arrive", c.Arrive(ctx, Arrival{Ref: ref, Agent: name, Step: StepOpen}))
+		must("follow releases", c.Releases(ctx, ref, func(r Release, err error) bool { must("read release", err); return false }))
+	}
+	must("follow assignments", one.Assignments(ctx, "a1", "i1", func(a Assignment, _ Ref, err error) bool { must("read assignment", err); return false }))
+	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1}}))
+	_, err = client.Follow(ctx, "r1", func(Entry) error { return nil })
+	must("follow the run", err)
+	for who, c := range map[string]*Conn{"client": client, "viewer": viewer} {
+		agents, err := c.Agents(ctx)
+		must(who+" lists agents", err)
+		_, err = c.Runs(ctx)
+		must(who+" lists runs", err)
+		if len(agents) != 1 {
+			t.Errorf("%s sees %d agents", who, len(agents))
+		}
+	}
+	must("cancel", client.Cancel(ctx, "r1"))
+	must("clear the queue", controller.Unqueue(ctx, "r1", 0))
+	must("clear the assignments", leading.Unassign(ctx, ref))
+}
+
+func TestClientsAndViewersCannotLead(t *testing.T) {
+	g := guardPlane(t)
+	ref := Ref{Run: "r1", Task: "t1", Try: "y1"}
+	for _, role := range []string{"client", "viewer"} {
+		nc, refused := g.hostile(t, role)
+		subjects := []string{subjectOutcome("r1", "t1"), subjectEvent("r1"), subjectRelease(ref), subjectAssign("a1", "i", ref), subjectHeartbeat("a1"),
+			stateKeys + "leader", stateKeys + "run.r1", api + "STREAM.PURGE." + streamRecord, api + "STREAM.MSG.DELETE." + streamRecord,
+			api + "STREAM.DELETE." + streamQueue, api + "CONSUMER.CREATE." + streamTasks + ".spy", api + "DIRECT.GET." + streamTasks}
+		if role == "viewer" {
+			subjects = append(subjects, subjectSubmit("r1"), subjectCancel("r1"), stateKeys+"schedule.x", api+"DIRECT.GET."+streamQueue+".x")
+		}
+		for _, subject := range subjects {
+			if err := nc.Publish(subject, nil); err != nil {
+				t.Fatal(err)
+			}
+			mustRefuse(t, role+" publishes to "+subject, refused)
+		}
+	}
+}
+
+func TestRemovedAgentsAreRefused(t *testing.T) {
+	g := guardPlane(t)
+	stays, goes := g.dial(t, "a1"), g.dial(t, "a2.zone b")
+	auth := g.auth("a2.zone b")
+	seed, err := os.ReadFile(auth.Creds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := filepath.Join(t.TempDir(), "kept.nk")
+	if err := os.WriteFile(kept, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	auth.Creds = kept
+	if err := g.creds.Remove("a2.zone b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.creds.AddAgents("a3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.server.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Dial(t.Context(), g.url, auth); err == nil {
+		c.Close()
+		t.Error("an agent that was removed can connect")
+	}
+	if _, err := g.dial(t, "a3").RTT(); err != nil {
+		t.Errorf("an agent that was added: %v", err)
+	}
+	if _, err := stays.RTT(); err != nil {
+		t.Errorf("an agent that stays was cut off: %v", err)
+	}
+	if _, err := goes.RTT(); err == nil && goes.nc.IsConnected() {
+		t.Error("an agent that was removed is still connected")
+	}
+	if err := g.creds.Rotate("a1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.server.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.dial(t, "a1").RTT(); err != nil {
+		t.Errorf("an agent with a new key: %v", err)
+	}
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	g := guardPlane(t)
+	other, err := MakeCredentials(filepath.Join(t.TempDir(), "other"), "/", []string{"x"}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := g.auth("client")
+	for what, auth := range map[string]Auth{
+		"nobody":                   {CA: known.CA},
+		"a key of another fleet":   {CA: known.CA, Creds: filepath.Join(other.dir, "controller.nk")},
+		"a user and password":      {CA: known.CA, User: "controller", Password: "x"},
+		"a token":                  {CA: known.CA, Token: "x"},
+		"another authority's cert": {CA: filepath.Join(other.dir, "ca.crt"), Creds: known.Creds},
+		"no authority":             {Creds: known.Creds},
+	} {
+		if c, err := Dial(t.Context(), g.url, auth); err == nil {
+			c.Close()
+			t.Errorf("%s: connected", what)
+		}
+	}
+	// Without TLS the server does not talk.
+	if c, err := Dial(t.Context(), strings.Replace(g.url, "tls://", "nats://", 1), Auth{Creds: known.Creds}); err == nil {
+		c.Close()
+		t.Error("connected without the authority")
+	}
+}
+
+func TestCredentialsAreTheirOwnersAlone(t *testing.T) {
+	g := guardPlane(t)
+	n := 0
+	err := filepath.WalkDir(g.dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v: others can read it", path, info.Mode())
+		}
+		if !e.IsDir() {
+			n++
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n != 11 { // two certificates and keys, list, configuration, five users
+		t.Errorf("%d files: want 11", n)
+	}
+	if _, err := MakeCredentials(g.dir, g.dir, nil, false); err == nil {
+		t.Error("credentials were made over others")
+	}
+}
+

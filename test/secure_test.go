@@ -1,0 +1,224 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// canaries are secrets that may be in no place but the agents' environment and the broker: one that is right, one that is not.
+const right, wrong = "canary-k4Zq81xW", "canary-b0Tt7/v2 m"
+
+const secretMatrix = `package matrix
+
+name: "canary"
+brokers: {
+	good: {driver: "nats", options: {urls: ["nats://bench:${env:RIGHT_PASSWORD}@%[1]s"], storage: "memory"}}
+	bad: {driver: "nats", options: {urls: ["nats://bench:${env:WRONG_PASSWORD}@%[1]s"], storage: "memory"}}
+}
+axes: broker: ["good", "bad"]
+cell: {
+	axis: _
+	publishers: {threads: 1, mode: "confirm-window", persistent: false}
+	consumers: {nodes: 1}
+	connect: "5s"
+	warmup: "100ms"
+	measure: "500ms"
+}
+tables: [{rows: ["broker"], values: ["send.rate", "receive.rate", "lost"]}]
+`
+
+// TestASecureFleetRunsAndKeepsItsSecrets has the programs make credentials, and run a matrix over TLS, each with its own: the secrets of the broker are
+// in nothing that was written or printed, and an agent's credentials are good for nothing else.
+func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
+	dir := t.TempDir()
+	tested := guardedBroker(t)
+	creds := filepath.Join(dir, "creds")
+	mustRun(t, dir, nil, "ctl", "fleet", "init", creds, "--host", "bench-1.example.org", "--agents", "a1,a2")
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	as := func(name string) []string {
+		return []string{"LOCKSTEP_SERVER=tls://127.0.0.1:" + port, "LOCKSTEP_CA=" + filepath.Join(creds, "ca.crt"), "LOCKSTEP_CREDS=" + filepath.Join(creds, name+".nk")}
+	}
+	secrets := []string{"RIGHT_PASSWORD=" + right, "WRONG_PASSWORD=" + wrong}
+	controller := daemon(t, dir, []string{"LOCKSTEP_LISTEN=127.0.0.1:" + port, "LOCKSTEP_NATS_CONFIG=" + filepath.Join(creds, "nats.conf"),
+		"LOCKSTEP_CREDS=" + filepath.Join(creds, "controller.nk"), "LOCKSTEP_DIR=" + filepath.Join(dir, "controller"), "LOCKSTEP_VERBOSE=true"}, "controller")
+	for _, name := range []string{"a1", "a2"} {
+		daemon(t, dir, append(append(as("agents/"+name), secrets...), "LOCKSTEP_NAME="+name, "LOCKSTEP_DIR="+filepath.Join(dir, name), "LOCKSTEP_VERBOSE=true"), "agent")
+	}
+	matrix := filepath.Join(dir, "matrix.cue")
+	if err := os.WriteFile(matrix, fmt.Appendf(nil, secretMatrix, tested), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		out, err := program(t, dir, as("client"), "ctl", "agents")
+		if err == nil && strings.Contains(out, "a1") && strings.Contains(out, "a2") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the agents did not come: %v\n%s", err, out)
+		}
+		time.Sleep(200 * time.Millisecond) // between two looks at other processes
+	}
+
+	out, err := program(t, dir, as("client"), "ctl", "run", "--verbose", matrix)
+	if err == nil || !strings.Contains(out, "2 tasks: 1 valid, 0 invalid, 1 unknown") {
+		t.Errorf("the run with one broker of a wrong password: %v\n%s", err, out)
+	}
+	for _, name := range []string{"agents/a1", "viewer"} {
+		if out, err := program(t, dir, as(name), "ctl", "run", "--runs", filepath.Join(dir, "stolen"), matrix); err == nil || strings.Contains(out, "tasks:") {
+			t.Errorf("%s's credentials ran a matrix: %v\n%s", name, err, out)
+		}
+	}
+
+	// An agent that is taken out is sent away as soon as the configuration was read again.
+	kept, err := os.ReadFile(filepath.Join(creds, "agents", "a2.nk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, dir, nil, "ctl", "fleet", "remove", creds, "a2")
+	if err := os.WriteFile(filepath.Join(creds, "agents", "a2.nk"), kept, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := controller.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		out, err := program(t, dir, as("client"), "ctl", "agents")
+		if err == nil && strings.Contains(out, "a1") && !strings.Contains(out, "a2") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the agent that was removed is still there: %v\n%s", err, out)
+		}
+		time.Sleep(200 * time.Millisecond) // between two looks at other processes
+	}
+	noCanary(t, dir)
+}
+
+// guardedBroker is a NATS under test that wants a password; it returns host:port.
+func guardedBroker(t *testing.T) string {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, Username: "bench", Password: right})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(s.Shutdown)
+	if !s.ReadyForConnections(30 * time.Second) {
+		t.Fatal("the NATS under test does not start")
+	}
+	return s.Addr().String()
+}
+
+// environment is a process's: nothing of this one's that is Lockstep's.
+func environment(more []string) []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "LOCKSTEP_") {
+			env = append(env, v)
+		}
+	}
+	return append(env, more...)
+}
+
+// program runs one to its end and notes what it printed in the folder.
+func program(t *testing.T, dir string, env []string, name string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, filepath.Join(programs, name), args...)
+	c.Dir, c.Env = dir, environment(env)
+	out, err := c.CombinedOutput()
+	note(t, dir, name, out)
+	return string(out), err
+}
+
+func note(t *testing.T, dir, name string, out []byte) {
+	t.Helper()
+	f, err := os.CreateTemp(dir, name+"-*.out")
+	if err == nil {
+		_, err = f.Write(out)
+		_ = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustRun(t *testing.T, dir string, env []string, name string, args ...string) {
+	t.Helper()
+	if out, err := program(t, dir, env, name, args...); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// daemon starts one that is ended with the test, with its log in the folder.
+func daemon(t *testing.T, dir string, env []string, name string) *os.Process {
+	t.Helper()
+	log, err := os.CreateTemp(dir, name+"-*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(filepath.Join(programs, name))
+	c.Dir, c.Env, c.Stdout, c.Stderr = dir, environment(env), log, log
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	t.Cleanup(func() {
+		once.Do(func() {
+			_ = c.Process.Signal(syscall.SIGTERM)
+			kill := time.AfterFunc(30*time.Second, func() { _ = c.Process.Kill() })
+			_ = c.Wait()
+			kill.Stop()
+			_ = log.Close()
+			if t.Failed() {
+				text, _ := os.ReadFile(log.Name())
+				t.Logf("log of %s:\n%s", name, text[max(0, len(text)-8000):])
+			}
+		})
+	})
+	return c.Process
+}
+
+// noCanary looks for the secrets, in the forms that URLs and JSON give them, in every file below dir.
+func noCanary(t *testing.T, dir string) {
+	t.Helper()
+	looked := 0
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return nil // a server removes files of its own meanwhile
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil
+		}
+		looked++
+		for _, secret := range []string{right, wrong, "canary-b0Tt7%2Fv2", "canary-b0Tt7\\/v2", "b0Tt7"} {
+			if bytes.Contains(text, []byte(secret)) {
+				t.Errorf("%s holds the secret %q", path, secret)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if looked < 30 {
+		t.Errorf("only %d files were looked at", looked)
+	}
+}
