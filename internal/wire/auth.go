@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -67,4 +70,21 @@ func credentials(path string) ([]nats.Option, error) {
 		return nil, fmt.Errorf("read credentials %s: %w", path, err)
 	}
 	return []nats.Option{show, nats.CustomInboxPrefix(inboxOf(key))}, nil
+}
+
+// denials notes the last of what the server refused: it says so apart from any answer. Safe for concurrent use.
+type denials struct {
+	last atomic.Pointer[string]
+}
+
+func (d *denials) hear(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if text := fmt.Sprint(err); errors.Is(err, nats.ErrPermissionViolation) {
+		d.last.Store(&text)
+	}
+}
+
+// has tells whether the server refused what was published to subject.
+func (d *denials) has(subject string) bool {
+	last := d.last.Load()
+	return last != nil && strings.Contains(*last, strconv.Quote(subject))
 }

@@ -28,6 +28,7 @@ type Conn struct {
 	epoch   atomic.Uint64 // the highest leadership heard of
 	standby atomic.Bool   // a controller that does not lead: it hears, and says nothing
 	times   leaseTimes
+	refused *denials
 }
 
 const (
@@ -50,12 +51,13 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	if at, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(at))
 	}
+	refused := &denials{}
 	shown, err := auth.options()
 	if err != nil {
 		return nil, err
 	}
 	opts := append([]nats.Option{nats.Name("lockstep"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, more...)
+		nats.ErrorHandler(refused.hear)}, more...)
 	nc, err := nats.Connect(url, append(opts, shown...)...)
 	if err != nil {
 		return nil, err
@@ -65,7 +67,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		nc.Close()
 		return nil, err
 	}
-	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes}, nil
+	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused}, nil
 }
 
 // Close ends the connection at once.
@@ -112,6 +114,8 @@ func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstrea
 		switch {
 		case err == nil:
 			return ack.Sequence, nil
+		case c.refused.has(m.Subject):
+			return 0, fmt.Errorf("store %s on the control plane: the credentials of this program may not do that: %w", m.Subject, nats.ErrPermissionViolation)
 		case final(err), errors.Is(err, nats.ErrMaxPayload), c.nc.IsClosed():
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
 		}

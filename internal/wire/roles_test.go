@@ -281,6 +281,11 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 			t.Errorf("%s sees %d agents", who, len(agents))
 		}
 	}
+	for who, c := range map[string]*Conn{"an agent": one, "a viewer": viewer} {
+		if err := c.Submit(ctx, Submission{Run: plan.Run{ID: "r2"}}); !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), "may not") {
+			t.Errorf("%s submits a run: %v: want to read that it may not", who, err)
+		}
+	}
 	must("cancel", client.Cancel(ctx, "r1"))
 	must("clear the queue", controller.Unqueue(ctx, "r1", 0))
 	must("clear the assignments", leading.Unassign(ctx, ref))
@@ -405,4 +410,3 @@ func TestCredentialsAreTheirOwnersAlone(t *testing.T) {
 		t.Error("credentials were made over others")
 	}
 }
-
