@@ -33,9 +33,8 @@ it hands the same run to a fleet of agents.`,
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
 
-// narrowing are the flags of a command that reads a matrix: those that change it without editing it, and the drivers it may name.
+// narrowing are the flags that change a matrix without editing it.
 func narrowing(c *cobra.Command, n *matrix.Narrow) {
-	withDrivers(c)
 	f := c.Flags()
 	f.BoolVar(&n.Short, "short", false, "replace what the matrix's short form replaces")
 	f.StringArrayVar(&n.Set, "set", nil, "replace a field before evaluation, `path=value` in CUE; may be repeated")
@@ -93,7 +92,7 @@ func vetCommand() *cobra.Command {
 }
 
 func schemaCommand() *cobra.Command {
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use:     "schema",
 		Short:   "Print the schema of matrices, with its documentation and every driver's options",
 		Example: "  ctl schema | less",
@@ -103,6 +102,4 @@ func schemaCommand() *cobra.Command {
 			return err
 		},
 	}
-	withDrivers(c)
-	return c
 }

@@ -239,16 +239,12 @@ func (o *sweepOptions) targets(ctx context.Context, of string) (prefix string, t
 		return byPlace[place]
 	}
 	for _, cell := range run.Cells {
-		for _, broker := range cell.Brokers() {
-			add(broker)
-		}
+		add(cell.Broker)
 	}
 	if recorded {
 		for _, task := range run.Tasks() {
-			for _, part := range task.Parts() {
-				t := add(part.Cell.Broker)
-				t.tasks = append(t.tasks, part)
-			}
+			t := add(task.Cell.Broker)
+			t.tasks = append(t.tasks, task)
 		}
 	}
 	return prefix, targets, nil

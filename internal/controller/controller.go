@@ -24,6 +24,11 @@ type Config struct {
 	Gather time.Duration
 	// Name and Version say who leads, to people and to other controllers; without a name it is the host's.
 	Name, Version string
+	// Clock is the time by which schedules fire; nil: the host's. Hooks are what is called after their runs; nil: nothing.
+	Clock Clock
+	Hooks *Hooks
+	// Runs is the folder of the controller's own copies of run directories; empty: there are none.
+	Runs string
 }
 
 // errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.

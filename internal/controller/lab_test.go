@@ -39,6 +39,8 @@ type lab struct {
 	wg     sync.WaitGroup
 	stop   context.CancelFunc
 	points *sink.Sink // of the next run; nil: none
+	config controller.Config
+	leads  *wire.Conn // of the newest controller
 }
 
 type labAgent struct {
@@ -56,18 +58,25 @@ func newLab(t testing.TB, agents ...string) *lab {
 func newLabOn(t testing.TB, cfg wire.ServerConfig, agents ...string) *lab {
 	t.Helper()
 	l := &lab{t: t, cfg: cfg, agents: map[string]*labAgent{}, dir: t.TempDir()}
-	cfg.Log = l.log()
-	var err error
-	if l.server, err = wire.Embedded(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.close)
-	l.client = l.connect()
-	l.control()
+	l.open()
 	for _, name := range agents {
 		l.start(name)
 	}
 	return l
+}
+
+// open starts the control plane and a controller.
+func (l *lab) open() {
+	l.t.Helper()
+	cfg := l.cfg
+	cfg.Log = l.log()
+	var err error
+	if l.server, err = wire.Embedded(l.t.Context(), cfg); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(l.close)
+	l.client = l.connect()
+	l.control()
 }
 
 // control starts a controller; stop ends it, and wg waits for that.
@@ -79,11 +88,21 @@ func (l *lab) control() {
 	if err := conn.Prepare(ctx); err != nil {
 		l.t.Fatal(err)
 	}
+	l.leads = conn
+	cfg := l.config
+	cfg.Log, cfg.Gather = l.log(), 500*time.Millisecond
 	l.wg.Go(func() {
-		if err := controller.Serve(ctx, conn, controller.Config{Log: l.log(), Gather: 500 * time.Millisecond}); err != nil {
+		if err := controller.Serve(ctx, conn, cfg); err != nil && !conn.Closed() {
 			l.t.Errorf("controller: %v", err)
 		}
 	})
+}
+
+// crash cuts the controller off at once: nothing that it still says is heard.
+func (l *lab) crash() {
+	l.leads.Close()
+	l.stop()
+	l.wg.Wait()
 }
 
 func (l *lab) log() *slog.Logger {
@@ -164,7 +183,6 @@ type watched struct {
 	end    wire.End
 	events []controller.Progress
 	root   string
-	id     string
 }
 
 // run submits a run and follows it to its end.
@@ -178,7 +196,7 @@ func (l *lab) runInto(root string, run plan.Run, done []string, watch func(contr
 	if err := l.client.Submit(l.t.Context(), wire.Submission{Run: run, Done: done}); err != nil {
 		l.t.Fatal(err)
 	}
-	w := watched{root: root, id: run.ID}
+	w := watched{root: root}
 	ctx, cancel := context.WithTimeout(l.t.Context(), 60*time.Second)
 	defer cancel()
 	end, err := controller.Record(ctx, l.client, run.ID, root, func(p controller.Progress) {

@@ -37,6 +37,7 @@ func (l *leader) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.lease.Context(), func() { cancel(context.Cause(l.lease.Context())) })()
+	defer l.cfg.schedules(ctx, l.conn)()
 	return l.serveQueue(ctx)
 }
 

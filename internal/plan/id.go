@@ -36,11 +36,7 @@ func canonicalGroups(groups []Group) map[string]any {
 		for _, name := range []string{"publishers", "consumers", "topology", "message"} {
 			parts[name] = whole[name]
 		}
-		canonical := without(parts, defaults())
-		if g.Broker != nil {
-			canonical["broker"] = g.Broker.Name
-		}
-		out[g.Name] = canonical
+		out[g.Name] = without(parts, defaults())
 	}
 	return out
 }

@@ -142,7 +142,7 @@ func lookup(ref []string, getenv func(string) (string, bool), readFile func(stri
 	if kind == "env" {
 		value, ok := getenv(name)
 		if !ok || value == "" {
-			return "", fmt.Errorf("%s: the agent's environment has no variable %s", ref[0], name)
+			return "", fmt.Errorf("%s: the environment of this host has no variable %s", ref[0], name)
 		}
 		return value, nil
 	}
@@ -185,23 +185,13 @@ func collectFields(text string, secrets map[string]bool) {
 func (r Run) Redacted() Run {
 	r.Cells = slices.Clone(r.Cells)
 	known := map[string]json.RawMessage{}
-	redacted := func(b Broker) Broker {
-		text := string(b.Options)
+	for i, c := range r.Cells {
+		text := string(c.Broker.Options)
 		if _, ok := known[text]; !ok {
 			known[text] = json.RawMessage(Redact(text))
 		}
-		b.Options, b.Via = known[text], Redact(b.Via)
-		return b
-	}
-	for i, c := range r.Cells {
-		r.Cells[i].Broker = redacted(c.Broker)
-		r.Cells[i].Workload.Groups = slices.Clone(c.Workload.Groups)
-		for k, g := range r.Cells[i].Workload.Groups {
-			if g.Broker != nil {
-				b := redacted(*g.Broker)
-				r.Cells[i].Workload.Groups[k].Broker = &b
-			}
-		}
+		r.Cells[i].Broker.Options = known[text]
+		r.Cells[i].Broker.Via = Redact(c.Broker.Via)
 	}
 	r.Influx = r.Influx.Redacted()
 	r.Source.Text = Redact(r.Source.Text)

@@ -1,0 +1,254 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/internal/schedule"
+	"lockstep/internal/wire"
+)
+
+// fire makes the run of a slot that is stored as the current one, and submits it.
+func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
+	if !k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.clock.Now()) }) || k.kept.Schedule.Current == nil {
+		return
+	}
+	s := k.kept.Schedule
+	run, err := expand(ctx, s.Matrix)
+	if err == nil {
+		run.ID, run.Started = e.Run, k.clock.Now().UTC()
+		submission := wire.Submission{Run: run, By: s.By, Schedule: s.Name}
+		if err = check(&submission); err == nil {
+			if err := k.conn.SubmitOnce(ctx, submission); err != nil {
+				if ctx.Err() == nil && !errors.Is(err, wire.ErrTooLarge) {
+					k.log.Error("submit the run of a slot: trying again", "run", e.Run, "err", err)
+					_ = pause(ctx, time.Second) // the loop looks at ctx
+					return
+				}
+				if ctx.Err() != nil {
+					return
+				}
+				k.fail(ctx, e, err)
+				return
+			}
+			k.log.Info("a slot has its run", "slot", e.At, "run", e.Run)
+			k.change(ctx, func(s *schedule.Schedule) bool { return s.Submit(e.Run) })
+			return
+		}
+	}
+	if ctx.Err() == nil {
+		k.fail(ctx, e, err)
+	}
+}
+
+func (k *keeper) fail(ctx context.Context, e schedule.Entry, why error) {
+	k.log.Error("no run for a slot", "slot", e.At, "err", why)
+	k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(why.Error()), k.clock.Now()) })
+}
+
+// expandLimit bounds the expansion of a schedule's matrix.
+const expandLimit = 5 * time.Minute
+
+// expand makes a run of a schedule's matrix. Whatever the matrix is, what comes of it is a run or an error.
+func expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error) {
+	defer func() {
+		if r := recover(); r != nil { // text from the control plane must not end the fleet's controllers one after the other
+			err = fmt.Errorf("expand matrix: %v\n%s", r, debug.Stack())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, expandLimit)
+	defer cancel()
+	m, err := matrix.Load(from.File, []byte(from.Text), matrix.Narrow{Short: from.Short, Set: from.Set, Only: from.Only})
+	if err != nil {
+		return run, err
+	}
+	if run, err = m.Run(ctx); err != nil {
+		return run, err
+	}
+	if literals := run.Literals(); len(literals) > 0 {
+		return run, fmt.Errorf("the matrix of a schedule is kept on the control plane and must not hold secrets; refer to them, as in ${env:NAME}:\n%s", strings.Join(literals, "\n"))
+	}
+	run.Version, run.Source.Path, run.Source.Server = plan.Protocol, from.Path, from.Server
+	return run, nil
+}
+
+// over is how a run ended.
+type over struct {
+	run string
+	how schedule.Result
+}
+
+// await follows a run to its end.
+func (k *keeper) await(ctx context.Context, run string) {
+	o := over{run: run}
+	for {
+		var err error
+		if o.how, err = k.follow(ctx, run); err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		k.log.Warn("follow the run of a slot: trying again", "run", run, "err", err)
+		if pause(ctx, time.Second) != nil {
+			return
+		}
+	}
+	k.awaitCopy(ctx, run)
+	select {
+	case k.over <- o:
+	case <-ctx.Done():
+	}
+}
+
+// follow counts what comes of a run until it has ended.
+func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error) {
+	var r schedule.Result
+	var e schedule.Entry // keeps the first problems
+	names := map[string]string{}
+	end, err := k.conn.Await(ctx, run, func(entry wire.Entry) {
+		if entry.Plan != nil {
+			for _, c := range entry.Plan.Cells {
+				names[c.ID] = c.Name()
+			}
+			return
+		}
+		o := *entry.Outcome
+		r.Tasks = tally(r.Tasks, o)
+		if o.Failed() {
+			e.Problem(fmt.Sprintf("%s: %s: %s", cmp.Or(names[o.Cell], o.Cell), o.Verdict, plan.Redact(strings.Join(o.Reasons, "; "))))
+		}
+	})
+	if errors.Is(err, wire.ErrNoRun) {
+		return k.copied(run), nil
+	}
+	if err != nil {
+		return r, err
+	}
+	r.State, r.Why, r.Ended, r.Problems = schedule.State(end.End.Reason), plan.Redact(end.End.Detail), end.At, e.Problems
+	return r, nil
+}
+
+func tally(t schedule.Tasks, o plan.Outcome) schedule.Tasks {
+	switch o.Verdict {
+	case plan.Valid:
+		t.Valid++
+	case plan.Invalid:
+		t.Invalid++
+	default:
+		t.Unknown++
+	}
+	return t
+}
+
+// copied is what the controller's copy says of a run that the control plane has forgotten.
+func (k *keeper) copied(run string) schedule.Result {
+	r := schedule.Result{State: schedule.Gone, Why: "the control plane has forgotten the run", Ended: k.clock.Now()}
+	dir := k.directory(run)
+	if dir == "" {
+		return r
+	}
+	record, err := results.Open(k.runs, run)
+	if err != nil {
+		return r
+	}
+	outcomes, err := record.Outcomes()
+	if err != nil {
+		return r
+	}
+	for _, o := range outcomes {
+		r.Tasks = tally(r.Tasks, o)
+		r.Ended = o.Ended
+	}
+	r.Why += "; these are the outcomes in the controller's copy"
+	if plan := record.Plan(); len(outcomes) == len(plan.Tasks()) {
+		r.State, r.Why = schedule.Done, ""
+	}
+	return r
+}
+
+// directory is the controller's copy of a run, if there is one.
+func (k *keeper) directory(run string) string {
+	if k.runs == "" || run == "" {
+		return ""
+	}
+	dir := filepath.Join(k.runs, run)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return ""
+	}
+	return dir
+}
+
+func (k *keeper) ended(ctx context.Context, o over) {
+	k.log.Info("the run of a slot has ended", "run", o.run, "state", o.how.State, "valid", o.how.Tasks.Valid, "invalid", o.how.Tasks.Invalid, "unknown", o.how.Tasks.Unknown)
+	k.change(ctx, func(s *schedule.Schedule) bool { return s.End(o.run, o.how) })
+}
+
+// told is what came of a hook's call.
+type told struct {
+	run     string
+	call    schedule.Call
+	printed []byte
+}
+
+// tell calls the next hook of an entry: comparisons first.
+func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
+	name, hook, err := k.nextHook(e)
+	k.calling = e.Run
+	n := k.kept.Schedule.Notice(e, name)
+	n.Directory, n.PreviousDirectory = k.directory(e.Run), k.directory(e.Previous)
+	k.wg.Go(func() {
+		t := told{run: e.Run, call: schedule.Call{Hook: name, State: schedule.CallDone}}
+		if err == nil && hook.Compare && e.Tasks.Total() == 0 {
+			t.call.State, t.call.Why = schedule.CallNone, "there is nothing to compare: no task has an outcome"
+		} else if err == nil {
+			t.printed, t.call.Tries, err = k.hooks.call(ctx, hook, n)
+		}
+		if ctx.Err() != nil {
+			return // the next leader calls it
+		}
+		if !hook.Compare {
+			t.printed = nil
+		}
+		if err != nil {
+			t.call.State, t.call.Why, t.printed = schedule.CallFailed, err.Error(), nil
+			k.log.Error("call a hook", "hook", name, "run", e.Run, "tries", t.call.Tries, "err", err)
+		}
+		t.call.At = k.clock.Now()
+		select {
+		case k.told <- t:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// nextHook is the pending hook of an entry that comes next; the error says that there is no such hook here.
+func (k *keeper) nextHook(e schedule.Entry) (name string, hook plan.Hook, err error) {
+	for _, c := range e.Hooks {
+		if c.State != schedule.CallPending {
+			continue
+		}
+		h, missing := k.hooks.find(c.Hook)
+		if name == "" || h.Compare && !hook.Compare {
+			name, hook, err = c.Hook, h, missing
+		}
+	}
+	return name, hook, err
+}
+
+func (k *keeper) called(ctx context.Context, t told) {
+	k.change(ctx, func(s *schedule.Schedule) bool { return s.Called(t.run, t.call, t.printed) })
+}
+
+// awaitCopy is the place to wait until the controller's copy of a run is complete.
+func (k *keeper) awaitCopy(context.Context, string) {}

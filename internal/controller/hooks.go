@@ -1,0 +1,197 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/schedule"
+)
+
+// Bounds of what a hook says back, in bytes.
+const (
+	mostPrinted = schedule.MostCompared
+	mostWords   = 500
+)
+
+const mostBackoff = 5 * time.Minute
+
+// Hooks are what a controller calls after a schedule's runs. Safe for concurrent use.
+type Hooks struct {
+	all    []plan.Hook
+	client http.RoundTripper
+	getenv func(string) (string, bool)
+	read   func(string) ([]byte, error)
+}
+
+// NewHooks takes hooks as matrix.Hooks reads them. References to secrets are filled in at each call, from this host's environment and files; an error
+// tells those that cannot be filled in now.
+func NewHooks(all []plan.Hook) (*Hooks, error) {
+	h := &Hooks{all: all, client: http.DefaultTransport, getenv: os.LookupEnv, read: os.ReadFile}
+	var errs []error
+	for _, hook := range all {
+		if _, _, err := h.address(hook); err != nil {
+			errs = append(errs, fmt.Errorf("hook %s: %w", hook.Name, err))
+		}
+	}
+	return h, errors.Join(errs...)
+}
+
+// Names lists the hooks in order. It may be called on nil.
+func (h *Hooks) Names() []string {
+	names := []string{}
+	if h != nil {
+		for _, hook := range h.all {
+			names = append(names, hook.Name)
+		}
+	}
+	return names
+}
+
+// find returns a hook by its name. It may be called on nil.
+func (h *Hooks) find(name string) (plan.Hook, error) {
+	if h != nil {
+		if i := slices.IndexFunc(h.all, func(hook plan.Hook) bool { return hook.Name == name }); i >= 0 {
+			return h.all[i], nil
+		}
+	}
+	return plan.Hook{}, fmt.Errorf("this controller knows no hook %q: name it in its --hooks file", name)
+}
+
+// call tells a hook, and again after a while if it could not be told, as often as the hook says. It returns what a command printed, and how many tries there were.
+// The error holds no secret. When ctx ends it stops at once.
+func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (printed []byte, tries int, err error) {
+	body, err := json.Marshal(n)
+	if err != nil {
+		return nil, 0, fmt.Errorf("write notice: %w", err)
+	}
+	backoff := hook.Backoff.D()
+	for {
+		tries++
+		var final bool
+		if printed, final, err = h.try(ctx, hook, n, body); err == nil || final || tries > hook.Retries || ctx.Err() != nil {
+			return printed, tries, err
+		}
+		if err := pause(ctx, backoff); err != nil {
+			return nil, tries, err
+		}
+		backoff = min(2*backoff, mostBackoff)
+	}
+}
+
+// try tells a hook once; final: another try would end alike.
+func (h *Hooks) try(ctx context.Context, hook plan.Hook, n schedule.Notice, body []byte) (printed []byte, final bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, hook.Timeout.D())
+	defer cancel()
+	if hook.Webhook != "" {
+		final, err = h.post(ctx, hook, n.Key, body)
+	} else {
+		printed, err = runHook(ctx, hook.Command, n, body)
+	}
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("it took longer than its timeout of %v", hook.Timeout)
+	}
+	return printed, final, err
+}
+
+// address is where a webhook goes, with its secrets, and what removes these from text.
+func (h *Hooks) address(hook plan.Hook) (plan.Hook, *plan.Scrubber, error) {
+	if hook.Webhook == "" {
+		return hook, nil, nil
+	}
+	text, err := json.Marshal(map[string]any{"webhook": hook.Webhook, "headers": hook.Headers})
+	if err != nil {
+		return hook, nil, err
+	}
+	text, scrub, err := plan.Resolve(text, h.getenv, h.read)
+	if err != nil {
+		return hook, nil, err
+	}
+	hook.Headers = nil
+	if err := json.Unmarshal(text, &hook); err != nil {
+		return hook, nil, err
+	}
+	if u, err := url.Parse(hook.Webhook); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return hook, nil, errors.New("its webhook is not an address of http or https") // which is a secret perhaps
+	}
+	return hook, scrub, nil
+}
+
+func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byte) (final bool, err error) {
+	to, scrub, err := h.address(hook)
+	if err != nil {
+		return true, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to.Webhook, bytes.NewReader(body))
+	if err != nil {
+		return true, errors.New("its webhook is not an address of http or https")
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("User-Agent", "lockstep")
+	r.Header.Set("Idempotency-Key", key)
+	for name, value := range to.Headers {
+		r.Header.Set(name, value)
+	}
+	answer, err := h.client.RoundTrip(r) // redirects are answers: a redirected POST becomes a GET
+	if err != nil {
+		return false, fmt.Errorf("post to %s: %s", r.URL.Host, scrub.Scrub(err.Error()))
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was only read
+	words, _ := io.ReadAll(io.LimitReader(answer.Body, mostWords))
+	if answer.StatusCode/100 == 2 {
+		return false, nil
+	}
+	passing := answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusRequestTimeout || answer.StatusCode == http.StatusTooEarly
+	return !passing, fmt.Errorf("post to %s: %s %s", r.URL.Host, answer.Status, scrub.Scrub(oneLine(words)))
+}
+
+// runHook runs a command with the notice on its standard input, and everything it has started with it.
+func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte) ([]byte, error) {
+	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	out, said := &bounded{most: mostPrinted}, &bounded{most: mostWords}
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), out, said
+	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") }), // the controller's credentials are its own
+		"LOCKSTEP_RUN="+n.Run, "LOCKSTEP_SCHEDULE="+n.Schedule, "LOCKSTEP_STATE="+string(n.State), "LOCKSTEP_KEY="+n.Key,
+		"LOCKSTEP_RUN_DIR="+n.Directory, "LOCKSTEP_PREVIOUS="+n.Previous, "LOCKSTEP_PREVIOUS_DIR="+n.PreviousDirectory)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) } // with all that it has started; it is not waited for yet, so the number is its own
+	c.WaitDelay = time.Second
+	err := c.Run()
+	if err != nil {
+		return nil, fmt.Errorf("run command: %w: %s", err, plan.Redact(oneLine(said.text)))
+	}
+	if out.over {
+		return nil, fmt.Errorf("run command: it printed more than %d bytes", mostPrinted)
+	}
+	return out.text, nil
+}
+
+// bounded keeps the beginning of what is written to it.
+type bounded struct {
+	text []byte
+	most int
+	over bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	take := min(len(p), b.most-len(b.text))
+	b.text = append(b.text, p[:take]...)
+	b.over = b.over || take < len(p)
+	return len(p), nil
+}
+
+func oneLine(text []byte) string {
+	return strings.Join(strings.Fields(strings.ToValidUTF8(string(text), "\uFFFD")), " ")
+}

@@ -1,0 +1,223 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"lockstep/internal/schedule"
+	"lockstep/internal/wire"
+)
+
+// Clock is the time by which schedules fire. The zero Config has the host's.
+type Clock interface {
+	Now() time.Time
+	// After sends once d has passed; stop has to be called, and ends the wait.
+	After(d time.Duration) (c <-chan time.Time, stop func())
+}
+
+type hostClock struct{}
+
+func (hostClock) Now() time.Time { return time.Now() }
+
+func (hostClock) After(d time.Duration) (<-chan time.Time, func()) {
+	t := time.NewTimer(d)
+	return t.C, func() { t.Stop() }
+}
+
+// slotLook is how often a schedule looks at the clock at least: calendars are set, and hosts sleep.
+const slotLook = 20 * time.Second
+
+// scheduler fires schedules for as long as its controller leads. Every change of a schedule is stored by compare-and-set before anything is done about
+// it, so that another scheduler can go on from any point, and two at once do no harm.
+type scheduler struct {
+	conn  *wire.Conn
+	clock Clock
+	hooks *Hooks
+	runs  string // folder of the controller's copies; empty: none
+	log   *slog.Logger
+
+	keepers map[string]*keeper
+	wg      sync.WaitGroup
+}
+
+// schedules begins to fire, and returns what ends it. On a control plane that ends with this process there is nothing to fire.
+func (cfg Config) schedules(ctx context.Context, conn *wire.Conn) (stop func()) {
+	if conn.Local() {
+		return func() {}
+	}
+	s := &scheduler{conn: conn, clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Runs, log: cfg.Log}
+	if s.clock == nil {
+		s.clock = hostClock{}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// run fires until ctx ends, and waits for all that it began.
+func (s *scheduler) run(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	defer s.wg.Wait()
+	defer stop()
+	for {
+		err := s.conn.PutHooks(ctx, s.hooks.Names())
+		if err == nil {
+			break
+		}
+		s.log.Warn("say which hooks there are", "err", err)
+		if pause(ctx, time.Second) != nil {
+			return
+		}
+	}
+	s.keepers = map[string]*keeper{}
+	if err := s.conn.WatchSchedules(ctx, func(kept wire.KeptSchedule) { s.heard(ctx, kept) }); err != nil && ctx.Err() == nil {
+		s.log.Error("watch schedules: none fires any more", "err", err)
+	}
+}
+
+// heard hands a schedule to its keeper.
+func (s *scheduler) heard(ctx context.Context, kept wire.KeptSchedule) {
+	k := s.keepers[kept.Name]
+	if kept.Revision == 0 {
+		if k != nil {
+			k.stop()
+			delete(s.keepers, kept.Name)
+		}
+		return
+	}
+	if k == nil {
+		ctx, stop := context.WithCancel(ctx)
+		k = &keeper{scheduler: s, name: kept.Name, stop: stop, inbox: make(chan wire.KeptSchedule, 1), over: make(chan over, 1), told: make(chan told, 1),
+			log: s.log.With("schedule", kept.Name)}
+		s.keepers[kept.Name] = k
+		s.wg.Go(func() { k.keep(ctx) })
+	}
+	select { // the newest counts
+	case <-k.inbox:
+	default:
+	}
+	k.inbox <- kept
+}
+
+// keeper leads one schedule.
+type keeper struct {
+	*scheduler
+	name  string
+	stop  context.CancelFunc
+	inbox chan wire.KeptSchedule
+	over  chan over
+	told  chan told
+	log   *slog.Logger
+
+	kept    wire.KeptSchedule
+	table   *schedule.Timetable
+	awaited string // the run that over will tell of
+	calling string // the run whose hook told will tell of
+	wg      sync.WaitGroup
+}
+
+// keep goes on until ctx ends: whenever the schedule changes, a slot comes, a run ends or a hook was called, it does what is next.
+func (k *keeper) keep(ctx context.Context) {
+	defer k.wg.Wait()
+	for ctx.Err() == nil {
+		wait := slotLook
+		if k.kept.Revision > 0 && k.kept.Err == nil {
+			wait = k.look(ctx)
+		}
+		tick, stop := k.clock.After(wait)
+		select {
+		case kept := <-k.inbox:
+			k.take(kept)
+		case o := <-k.over:
+			k.awaited = ""
+			k.ended(ctx, o)
+		case t := <-k.told:
+			k.calling = ""
+			k.called(ctx, t)
+		case <-tick:
+		case <-ctx.Done():
+		}
+		stop()
+	}
+}
+
+// take makes what was read the present state, unless a newer one is known.
+func (k *keeper) take(kept wire.KeptSchedule) {
+	if kept.Revision < k.kept.Revision {
+		return
+	}
+	before := k.kept
+	k.kept = kept
+	if kept.Err == nil && (k.table == nil || before.Schedule.Cron != kept.Schedule.Cron || before.Schedule.Zone != kept.Schedule.Zone) {
+		k.table, k.kept.Err = schedule.NewTimetable(kept.Schedule.Cron, kept.Schedule.Zone)
+	}
+	if k.kept.Err != nil && (before.Err == nil || before.Err.Error() != k.kept.Err.Error()) {
+		k.log.Error("a schedule cannot be used, and does not fire", "err", k.kept.Err)
+	}
+}
+
+// change stores what edit makes of the schedule. It is made again on a newer state if somebody else was faster; change reports whether it was made and stored.
+func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool) bool {
+	for ctx.Err() == nil && k.kept.Err == nil {
+		s := k.kept.Schedule.Clone()
+		if !edit(&s) {
+			return false
+		}
+		revision, err := k.conn.PutSchedule(ctx, s, k.kept.Revision)
+		if err == nil {
+			k.kept.Schedule, k.kept.Revision = s, revision
+			return true
+		}
+		if errors.Is(err, wire.ErrChanged) {
+			kept, read := k.conn.Schedule(ctx, k.name)
+			if errors.Is(read, wire.ErrNoSchedule) {
+				k.kept = wire.KeptSchedule{} // removed; the watch says so, too
+				return false
+			}
+			if read == nil {
+				k.take(kept)
+				continue
+			}
+			err = read
+		}
+		if ctx.Err() == nil {
+			k.log.Warn("store a schedule: trying again", "err", err)
+		}
+		_ = pause(ctx, time.Second) // the loop looks at ctx
+	}
+	return false
+}
+
+// look does what is due, and returns how long nothing will be.
+func (k *keeper) look(ctx context.Context) time.Duration {
+	k.change(ctx, func(s *schedule.Schedule) bool { return s.Due(k.table, k.clock.Now()) })
+	if e := k.kept.Schedule.Current; e != nil && e.State == schedule.Starting {
+		k.fire(ctx, *e)
+	}
+	if e := k.kept.Schedule.Current; e != nil && e.State == schedule.Submitted && k.awaited == "" {
+		run := e.Run
+		k.awaited = run
+		k.wg.Go(func() { k.await(ctx, run) })
+	}
+	if e := k.kept.Schedule.Uncalled(); e != nil && k.calling == "" {
+		k.tell(ctx, *e)
+	}
+	if k.kept.Revision == 0 {
+		return slotLook
+	}
+	next := k.kept.Schedule.Wake(k.table)
+	if next.IsZero() {
+		return slotLook
+	}
+	return min(max(next.Sub(k.clock.Now()), 0), slotLook)
+}

@@ -1,0 +1,96 @@
+package matrix
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
+
+	"lockstep/internal/plan"
+)
+
+var hooksRule = sync.OnceValue(func() *rule {
+	v := cuecontext.New().CompileString(schemaSource, cue.Filename("schema.cue"))
+	return compile(v.LookupPath(cue.ParsePath("#Hooks")))
+})
+
+// Bounds of a hook: beyond them it is a mistake.
+const (
+	mostHookTimeout = time.Hour
+	mostHookBackoff = 5 * time.Minute
+)
+
+// Hooks reads a controller's --hooks file, CUE or JSON: what schedules may name, sorted by name, with defaults filled in. The error is Faults, all of
+// them. References to secrets are left as they are.
+func Hooks(file string, text []byte) ([]plan.Hook, error) {
+	v := cuecontext.New().CompileBytes(text, cue.Filename(file))
+	if err := v.Err(); err != nil {
+		return nil, tidy(file, faultsOf(file, err))
+	}
+	var c checker
+	tree, _ := c.check(hooksRule(), v, "").(map[string]any)
+	named, _ := tree["hooks"].(map[string]any)
+	var hooks []plan.Hook
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		raw, err := json.Marshal(named[name])
+		h := plan.Hook{Timeout: plan.Duration(30 * time.Second), Backoff: plan.Duration(time.Second), Retries: -1}
+		if err != nil || json.Unmarshal(raw, &h) != nil { // a fault of a field, which is known already
+			continue
+		}
+		h.Name = name
+		if h.Retries < 0 {
+			h.Retries = 3 * b2i(h.Webhook != "")
+		}
+		at := place(v.LookupPath(cue.MakePath(cue.Str("hooks"), cue.Str(name))))
+		path := join("hooks", name)
+		if slices.ContainsFunc(c.faults, func(f Fault) bool { return strings.HasPrefix(f.Path, path+".") }) {
+			continue // what is wrong about its fields comes first
+		}
+		for _, p := range unhook(h) {
+			c.add(at, path+p.path, p.message)
+		}
+		hooks = append(hooks, h)
+	}
+	if len(named) == 0 && len(c.faults) == 0 {
+		c.add(v.Pos(), "hooks", "nothing is named; name what schedules may call, or leave --hooks out")
+	}
+	if len(c.faults) > 0 {
+		return nil, tidy(file, c.faults)
+	}
+	return hooks, nil
+}
+
+// unhook says what is wrong about a hook.
+func unhook(h plan.Hook) (wrong []problem) {
+	report := func(is bool, path, text string) {
+		if is {
+			wrong = append(wrong, problem{path, text})
+		}
+	}
+	command := len(h.Command) > 0
+	report(!hookName(h.Name), "", "its name is not a plain one; give letters, digits, \".\", \"_\" and \"-\", at most 64")
+	report(command == (h.Webhook != ""), "", "give a command or a webhook, one of the two")
+	report(command && strings.TrimSpace(h.Command[0]) == "", ".command", "it has no program")
+	report(!command && h.Compare, ".compare", "only what a command prints can be a comparison; leave it out")
+	report(command && len(h.Headers) > 0, ".headers", "they are for a webhook; leave them out")
+	report(h.Timeout.D() > mostHookTimeout, ".timeout", "it is longer than an hour")
+	report(h.Backoff.D() > mostHookBackoff, ".backoff", "it is longer than five minutes")
+	for name, value := range h.Headers {
+		report(!headerName(name) || strings.ContainsAny(value, "\r\n"), "."+join("headers", name), fmt.Sprintf("%q with its value is no header of HTTP", name))
+	}
+	return wrong
+}
+
+func hookName(s string) bool {
+	return s != "" && len(s) <= 64 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == "" && !strings.ContainsAny(s[:1], "._-")
+}
+
+func headerName(s string) bool {
+	return s != "" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == ""
+}
