@@ -22,7 +22,8 @@ test-quick:
 	$(GO) test -race -shuffle=on ./...
 
 test-long: test
-	LOCKSTEP_LONG=1 $(LAB) run nats rabbitmq kafka -- $(GO) test -race -v -timeout 60m -run Soak ./test
+	LOCKSTEP_LONG=1 $(LAB) run all tools -- $(GO) test -v -timeout 90m -run 'Soak|BrokerFullMatrix' ./test
+	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/scale
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/engine ./internal/record ./internal/matrix ./internal/clock ./internal/controller

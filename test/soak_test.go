@@ -1,50 +1,202 @@
 package test
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/controller"
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+	_ "lockstep/pkg/drivers/all"
 )
 
-// Four hundred short tasks in one process: memory and open files after the first hundred are those at the end. Only with LOCKSTEP_LONG=1, by
-// make test-long.
-func TestSoakDoesNotGrow(t *testing.T) {
-	if os.Getenv("LOCKSTEP_LONG") == "" {
-		t.Skip("a soak of minutes: make test-long runs it")
+// soakTasks is how many tasks a soak has, after how many what is held is compared with the end, and over how many tasks it is looked at for that: the
+// whole, or enough to keep the test itself alive.
+func soakTasks() (tasks, settled, band int) {
+	if os.Getenv("LOCKSTEP_LONG") != "" {
+		return 2000, 200, 50
 	}
+	return 30, 10, 10
+}
+
+// held is what a fleet of one process holds at a time.
+type held struct {
+	rss, heap, goroutines, files, connections, messages int
+	stored                                              int64 // bytes on the control plane's disk
+}
+
+// A controller, its control plane on disk, and two agents run short tasks over loopback and NATS, one after another: after the first of them memory, goroutines, files,
+// connections to the broker and what the control plane stores of tasks that are over do not grow. With LOCKSTEP_LONG=1 there are two thousand.
+func TestSoakKeepsItsSize(t *testing.T) {
+	tasks, settled, band := soakTasks()
 	dir := t.TempDir()
-	labels := make([]string, 200)
-	for i := range labels {
-		labels[i] = strconv.Quote("n" + strconv.Itoa(i))
-	}
-	matrix := fmt.Sprintf(`package matrix
-name: "soak"
-brokers: {fake: {driver: "loopback", options: name: "soak"}, nats: {driver: "nats", options: {urls: [%q], storage: "memory"}}}
-axes: {n: [%s], broker: ["fake", "nats"]}
-cell: {axis: _, labels: n: axis.n, publishers: {persistent: false, rate: 2000}, warmup: "0s", measure: "300ms"}
-tables: [{rows: ["n"], columns: ["broker"], values: ["lost"]}]
-`, broker, strings.Join(labels, ", "))
-	if err := os.WriteFile(filepath.Join(dir, "matrix.cue"), []byte(matrix), 0o644); err != nil {
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, "broker"), NoSigs: true, NoLog: true})
+	if err != nil {
 		t.Fatal(err)
 	}
-	ctl := start(t, dir, "ctl", "run", "matrix.cue")
-	at := func(n int) (rss, files int) {
-		eventually(t, fmt.Sprintf("task %d done", n), 4*time.Minute, func() bool { return strings.Contains(ctl.out.String(), fmt.Sprintf("[%d/400]", n)) })
-		return residence(t, ctl.cmd.Process.Pid)
+	broker.Start()
+	defer broker.Shutdown()
+	if !broker.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the broker does not start")
 	}
-	rss, files := at(100)
-	rssLater, filesLater := at(395)
-	t.Logf("after 100 tasks %d MiB and %d files, after 395 %d MiB and %d files", rss>>20, files, rssLater>>20, filesLater)
-	if rssLater > rss*3/2 || filesLater > files+8 {
-		t.Errorf("grew: %d MiB and %d files after 100 tasks, %d MiB and %d files after 395", rss>>20, files, rssLater>>20, filesLater)
+	streams := filepath.Join(dir, "streams")
+	control, err := wire.Embedded(t.Context(), wire.ServerConfig{Dir: streams})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if code := ctl.leaves(time.Minute); code != 0 {
-		t.Errorf("left with %d, want 0", code)
+	defer control.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	connect := func() *wire.Conn {
+		conn, err := control.Connect(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
 	}
+	conn := connect()
+	wg.Go(func() {
+		if err := controller.Serve(ctx, conn, controller.Config{}); err != nil {
+			t.Errorf("controller: %v", err)
+		}
+	})
+	for i := range 2 {
+		conn, name := connect(), fmt.Sprintf("a%d", i)
+		wg.Go(func() {
+			if err := agent.Serve(ctx, conn, agent.Config{Name: name, Dir: filepath.Join(dir, name)}); err != nil {
+				t.Errorf("agent %s: %v", name, err)
+			}
+		})
+	}
+	look := func() held {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		rss, files := residence(t, os.Getpid())
+		h := held{rss: rss, heap: int(m.HeapInuse), goroutines: runtime.NumGoroutine(), files: files, connections: broker.NumClients(), stored: sizeOf(streams)}
+		stored, err := conn.Stored(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, n := range stored {
+			h.messages += int(n)
+		}
+		return h
+	}
+	var first, last held // the most of each, as the moment in a task's life differs
+	done, failed := 0, 0
+	watch := func(p controller.Progress) {
+		switch p.Kind {
+		case controller.TaskStarted:
+			early, late := done >= settled && done < settled+band, done >= tasks-band
+			if !early && !late && done%max(1, tasks/20) != 0 {
+				return
+			}
+			now := look()
+			if done%max(1, tasks/20) == 0 {
+				t.Logf("after %4d tasks: %v", done, now)
+			}
+			if early {
+				first = first.most(now)
+			}
+			if late {
+				last = last.most(now)
+			}
+		case controller.TaskEnded:
+			done++
+			if p.Outcome.Failed() {
+				failed++
+				t.Logf("%s: %s %v", p.Task.ID, p.Outcome.Verdict, p.Outcome.Reasons)
+			}
+		}
+	}
+	run := soakRun(t, tasks, broker.ClientURL())
+	if err := conn.Submit(ctx, wire.Submission{Run: run}); err != nil {
+		t.Fatal(err)
+	}
+	end, err := controller.Record(ctx, connect(), run.ID, filepath.Join(dir, "runs"), watch, nil)
+	if err != nil || end.Reason != wire.EndDone || done != tasks || failed > tasks/10 {
+		t.Fatalf("%d of %d tasks done, %d failed; the run ended %+v, %v", done, tasks, failed, end, err)
+	}
+	grown := tasks - settled - band
+	t.Logf("most, after %d to %d tasks: %v", settled, settled+band, first)
+	t.Logf("most of the last %d tasks:  %v", band, last)
+	t.Logf("each task left %d bytes on the control plane's disk", (last.stored-first.stored)/int64(grown))
+	for _, x := range []struct {
+		what        string
+		first, last int
+		room        int // beside a tenth
+	}{
+		{"resident bytes", first.rss, last.rss, 24 << 20}, {"heap bytes", first.heap, last.heap, 8 << 20}, {"goroutines", first.goroutines, last.goroutines, 20},
+		{"files", first.files, last.files, 10}, {"connections to the broker", first.connections, last.connections, 4},
+		// What tells of a task that is over: its beginning, its outcome.
+		{"messages on the control plane", first.messages + 2*grown, last.messages, 40},
+	} {
+		if x.last > x.first+x.first/10+x.room {
+			t.Errorf("%s grew from %d after %d tasks to %d", x.what, x.first, settled, x.last)
+		}
+	}
+}
+
+func (h held) most(o held) held {
+	return held{rss: max(h.rss, o.rss), heap: max(h.heap, o.heap), goroutines: max(h.goroutines, o.goroutines), files: max(h.files, o.files),
+		connections: max(h.connections, o.connections), messages: max(h.messages, o.messages), stored: max(h.stored, o.stored)}
+}
+
+func (h held) String() string {
+	return fmt.Sprintf("%3d MiB resident, %3d MiB heap, %3d goroutines, %2d files, %d connections to the broker, %d messages and %d KiB on the control plane",
+		h.rss>>20, h.heap>>20, h.goroutines, h.files, h.connections, h.messages, h.stored>>10)
+}
+
+func soakRun(t *testing.T, tasks int, url string) plan.Run {
+	t.Helper()
+	text := fmt.Sprintf(`package matrix
+name: "soak"
+brokers: {fake: {driver: "loopback", options: name: "soak"}, nats: {driver: "nats", options: {urls: [%q], storage: "memory"}}}
+axes: broker: ["fake", "nats"]
+repeat: %d
+settle: "0s"
+cell: {axis: _, publishers: {persistent: false, rate: 2000}, warmup: "0s", measure: "200ms", drain: {silence: "5s", most: "20s"}}
+tables: [{rows: ["broker"], values: ["lost"]}]
+`, url, tasks/2)
+	m, err := matrix.Load("soak.cue", []byte(text), matrix.Narrow{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := m.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.ID, run.Version, run.Started = "soak", plan.Protocol, time.Now().UTC()
+	return run
+}
+
+// sizeOf is what the files of a folder hold.
+func sizeOf(dir string) (bytes int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			if info, err := d.Info(); err == nil {
+				bytes += info.Size()
+			}
+		}
+		return nil
+	})
+	return bytes
 }
 
 // residence is a process's resident memory in bytes, and how many files it has open.
