@@ -1,0 +1,376 @@
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// stored is one message of a run's record, as JetStream has it.
+type stored struct {
+	seq              uint64
+	kind             string
+	task, try, agent string
+	data             []byte
+}
+
+// account is a run's record held against what it has to be. Its faults are errors of the test, and counted as lost.
+type account struct {
+	t        *testing.T
+	run      *results.Run
+	record   []stored
+	events   []wire.RunEvent
+	at       []uint64                // of events: where they are in the record
+	outcomes map[string]plan.Outcome // the first of each task
+	ended    map[string]uint64       // where that is in the record
+	lost     int
+	excused  bool // a broker that forgets was killed
+}
+
+// lose counts something that is not as it has to be.
+func (a *account) lose(format string, v ...any) {
+	a.t.Helper()
+	a.lost++
+	a.t.Errorf("lost: "+format, v...)
+}
+
+// account reads the run's record from JetStream and from the directories, and compares.
+func (f *fleet) account() *account {
+	f.t.Helper()
+	a := &account{t: f.t, run: f.run, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}, record: f.stored(), excused: f.forgetful}
+	a.read()
+	for _, t := range a.run.Plan().Tasks() {
+		if _, ok := a.outcomes[t.ID]; !ok {
+			a.lose("task %s has no outcome", t.ID)
+			continue
+		}
+		a.begunOnce(t.ID)
+		a.kept(t.ID)
+	}
+	a.sameFiles(f.run.Dir(), f.pulled().Dir())
+	f.line.lost, f.line.said = a.lost, a.words()
+	return a
+}
+
+// stored reads the run's part of the record stream, to its end.
+func (f *fleet) stored() (all []stored) {
+	f.t.Helper()
+	nc, err := natsgo.Connect(f.url)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
+	defer cancel()
+	consumer, err := js.OrderedConsumer(ctx, "LOCKSTEP_RECORD", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"lockstep.record." + f.run.Plan().ID + ".>"}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			f.t.Fatalf("read the record: %v", err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		s := stored{seq: meta.Sequence.Stream, data: m.Data()}
+		words := strings.Split(m.Subject(), ".")[3:] // lockstep.record.RUN.
+		for i, to := range []*string{&s.kind, &s.task, &s.try, &s.agent} {
+			if i < len(words) {
+				*to = words[i]
+			}
+		}
+		all = append(all, s)
+		if meta.NumPending == 0 {
+			return all
+		}
+	}
+}
+
+func (a *account) read() {
+	a.t.Helper()
+	for _, s := range a.record {
+		switch s.kind {
+		case "event":
+			var e wire.RunEvent
+			a.decode(s, &e)
+			a.events, a.at = append(a.events, e), append(a.at, s.seq)
+		case "outcome":
+			if at, twice := a.ended[s.task]; twice {
+				a.lose("task %s has two outcomes: messages %d and %d of the record", s.task, at, s.seq)
+				continue
+			}
+			var o plan.Outcome
+			a.decode(s, &o)
+			a.outcomes[s.task], a.ended[s.task] = o, s.seq
+		}
+	}
+}
+
+func (a *account) decode(s stored, to any) {
+	a.t.Helper()
+	if err := json.Unmarshal(s.data, to); err != nil {
+		a.lose("message %d of the record (%s) cannot be read: %v", s.seq, s.kind, err)
+	}
+}
+
+// begunOnce checks that a task was not begun after its outcome.
+func (a *account) begunOnce(task string) {
+	a.t.Helper()
+	for i, e := range a.events {
+		if e.Kind == wire.TaskStarted && e.Task == task && a.at[i] > a.ended[task] {
+			a.lose("task %s was begun again (message %d) after its outcome (message %d)", task, a.at[i], a.ended[task])
+		}
+	}
+}
+
+// counted is the try of a task that its outcome tells of: the last that was begun before it; empty if none was.
+func (a *account) counted(task string) (try string) {
+	for i, e := range a.events {
+		if e.Kind == wire.TaskStarted && e.Task == task && a.at[i] < a.ended[task] {
+			try = e.Try
+		}
+	}
+	return try
+}
+
+// kept compares what JetStream had of a task before its outcome with the run directory and with the outcome.
+func (a *account) kept(task string) {
+	a.t.Helper()
+	try := a.counted(task)
+	had := map[string]record.Snapshot{}
+	for _, s := range a.record {
+		if s.kind != "snapshot" || s.task != task || s.try != try || s.seq > a.ended[task] {
+			continue
+		}
+		var shot record.Snapshot
+		a.decode(s, &shot)
+		had[fmt.Sprint(shot.Agent, " ", shot.Seq)] = shot
+	}
+	copied := a.copied(task)
+	for name := range had {
+		if _, ok := copied[name]; !ok {
+			a.lose("snapshot %s of task %s was stored before the outcome, and is not in the run directory", name, task)
+		}
+	}
+	for name := range copied {
+		if _, ok := had[name]; !ok {
+			a.lose("snapshot %s of task %s is in the run directory, and was not stored before the outcome", name, task)
+		}
+	}
+	a.addsUp(task, had)
+	a.judged(task)
+}
+
+// copied are the snapshots of a task in the run directory.
+func (a *account) copied(task string) map[string]record.Snapshot {
+	a.t.Helper()
+	all := map[string]record.Snapshot{}
+	text, err := os.ReadFile(filepath.Join(a.run.Dir(), "tasks", task, "snapshots.jsonl"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.t.Fatal(err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, len(text)+1)
+	for lines.Scan() {
+		var s record.Snapshot
+		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+			a.lose("a line of the snapshots of task %s cannot be read: %v", task, err)
+			continue
+		}
+		name := fmt.Sprint(s.Agent, " ", s.Seq)
+		if _, twice := all[name]; twice {
+			a.lose("snapshot %s of task %s is in the run directory twice", name, task)
+		}
+		all[name] = s
+	}
+	return all
+}
+
+// addsUp counts a ledger again from the windows of the snapshots, which the ledger is not made of.
+func (a *account) addsUp(task string, had map[string]record.Snapshot) {
+	a.t.Helper()
+	var sent, confirmed, unique int64
+	for _, s := range had {
+		for _, w := range s.Windows {
+			sent, confirmed, unique = sent+w.Counts[record.Sent], confirmed+w.Counts[record.Confirmed], unique+w.Counts[record.Unique]
+		}
+	}
+	l := a.outcomes[task].Ledger
+	if uint64(sent) != l.Sent || uint64(confirmed) != l.Confirmed || uint64(unique) != l.Received {
+		a.lose("the ledger of task %s has %d sent, %d confirmed, %d received; the snapshots have %d, %d, %d", task, l.Sent, l.Confirmed, l.Received, sent, confirmed, unique)
+	}
+	missing := l.Lost + l.Undrained + l.Unknown
+	if there := l.Received + missing; there+l.Unroutable+l.Rejected < l.Sent || there+l.Unroutable+l.Rejected > l.Sent+l.Uncertain {
+		a.lose("the ledger of task %s does not add up: %+v", task, l)
+	}
+	if l.LostConfirmed > 0 && !a.excused {
+		a.lose("%d confirmed messages of task %s are missing", l.LostConfirmed, task)
+	}
+}
+
+// judged compares an outcome in JetStream with that in the run directory, and with what is judged from the directory again.
+func (a *account) judged(task string) {
+	a.t.Helper()
+	text, err := os.ReadFile(filepath.Join(a.run.Dir(), "tasks", task, "outcome.json"))
+	if err != nil {
+		a.lose("task %s: %v", task, err)
+		return
+	}
+	var written plan.Outcome
+	if err := json.Unmarshal(text, &written); err != nil {
+		a.lose("outcome of task %s cannot be read: %v", task, err)
+		return
+	}
+	if was, is := sans(a.outcomes[task]), sans(written); was != is {
+		a.lose("the outcome of task %s in the run directory is another one:\n%s\n%s", task, was, is)
+	}
+	again, err := a.run.Rejudge(task)
+	if err != nil {
+		a.lose("%v", err)
+		return
+	}
+	if was, is := sans(written), sans(again); was != is {
+		a.lose("judging task %s again gives another outcome:\n%s\n%s", task, was, is)
+	}
+}
+
+// sans is an outcome as text, without the remarks on earlier tries that the directory adds.
+func sans(o plan.Outcome) string {
+	o.Warnings = slices.DeleteFunc(slices.Clone(o.Warnings), func(w string) bool { return strings.HasPrefix(w, "try ") })
+	if len(o.Warnings) == 0 {
+		o.Warnings = nil
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// sameFiles compares what was written while the run was followed with what was rebuilt: all but the tables, which only ctl run writes.
+func (a *account) sameFiles(followed, rebuilt string) {
+	a.t.Helper()
+	one, other := files(a.t, followed), files(a.t, rebuilt)
+	for name, text := range one {
+		switch again, ok := other[name]; {
+		case !ok:
+			a.lose("%s is in the directory of the run that was followed, and not in the one that was rebuilt", name)
+		case !bytes.Equal(text, again):
+			a.lose("%s differs between the directory of the run that was followed and the one that was rebuilt", name)
+		}
+	}
+	for name := range other {
+		if _, ok := one[name]; !ok {
+			a.lose("%s is in the directory that was rebuilt, and not in the one of the run that was followed", name)
+		}
+	}
+}
+
+func files(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path) // it is below dir
+		if err != nil || d.IsDir() || strings.HasPrefix(name, "tables.") || strings.HasSuffix(name, ".html") {
+			return err
+		}
+		all[name], err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// words are what the record says, in short: its events beyond the ordinary ones, the verdicts, and why they are what they are.
+func (a *account) words() (said []string) {
+	for _, e := range a.events {
+		switch e.Kind {
+		case wire.AgentLost, wire.TaskInterrupted:
+			said = append(said, string(e.Kind)+": "+e.Detail)
+		case wire.RunAccepted, wire.TaskStarted, wire.RunEnded, wire.WaitingAgents:
+		default:
+			said = append(said, string(e.Kind))
+		}
+	}
+	verdicts := map[plan.Verdict]int{}
+	var reasons []string
+	for _, t := range a.run.Plan().Tasks() {
+		if o, ok := a.outcomes[t.ID]; ok {
+			verdicts[o.Verdict]++
+			reasons = append(reasons, o.Reasons...)
+		}
+	}
+	for _, v := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
+		if verdicts[v] > 0 {
+			said = append(said, fmt.Sprintf("%d %s", verdicts[v], v))
+		}
+	}
+	return slices.Compact(append(said, reasons...))
+}
+
+// verdict checks that one task has a verdict, and that all others are valid.
+func (a *account) verdict(task string, want plan.Verdict) plan.Outcome {
+	a.t.Helper()
+	for id, o := range a.outcomes {
+		if id == task && o.Verdict != want {
+			a.t.Errorf("task %s is %s, want %s: %q", id, o.Verdict, want, o.Reasons)
+		}
+		if id != task && o.Verdict != plan.Valid {
+			a.t.Errorf("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
+		}
+	}
+	return a.outcomes[task]
+}
+
+// first is the first event of a kind after a time.
+func (a *account) first(k wire.EventKind, after time.Time) (wire.RunEvent, bool) {
+	for _, e := range a.events {
+		if e.Kind == k && e.At.After(after) {
+			return e, true
+		}
+	}
+	return wire.RunEvent{}, false
+}
+
+// wentOn is how long after a time the next task was begun.
+func (a *account) wentOn(after time.Time) time.Duration {
+	a.t.Helper()
+	e, ok := a.first(wire.TaskStarted, after)
+	if !ok {
+		a.t.Error("no task was begun after the fault")
+		return 0
+	}
+	return e.At.Sub(after)
+}

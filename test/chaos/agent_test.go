@@ -1,0 +1,149 @@
+package chaos
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// lostWithin is how soon the fleet promises to notice that an agent is gone.
+const lostWithin = 5 * time.Second
+
+// phases in which things are killed.
+var phases = []string{inPrepare, inReady, inWarmup, inMeasure, inDrain, inTeardown}
+
+func agentFaults() (all []fault) {
+	for _, phase := range phases {
+		all = append(all, fault{name: "agent killed/" + phase, short: phase == inMeasure, do: func(r *row) { r.agentKilled(phase) }})
+	}
+	return append(all,
+		fault{name: "agent killed/restarted at once", do: agentRestarted},
+		fault{name: "agent stopped/3 s", do: agentPaused},
+		fault{name: "agent stopped/30 s", do: agentStopped},
+		fault{name: "agent clock stepped", short: true, do: clockStepped},
+	)
+}
+
+// agentKilled kills one of two agents and starts it again when it is known to be lost: its task is unknown, the others are valid.
+func (r *row) agentKilled(phase string) {
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
+	f.submit(f.matrix(2, ""))
+	victim := r.oneOf("a1", "a2")
+	b := f.reach(r, 2, phase)
+	r.did("kill -9 of agent %s in %s", victim, phase)
+	at := f.agents[victim].kill()
+	lost := f.event(b.place, wire.AgentLost, stepLimit)
+	f.restart(victim)
+	a := f.ends(3)
+	a.noticed(r, at, victim)
+	r.line.wentOn = a.wentOn(at)
+	o := a.verdict(b.Task, plan.Unknown)
+	if lost.Task != b.Task || !strings.Contains(strings.Join(o.Reasons, " "), victim) {
+		r.t.Errorf("event %+v, reasons %q: want agent %s lost in task %s", lost.RunEvent, o.Reasons, victim, b.Task)
+	}
+}
+
+// agentRestarted kills an agent that whoever looks after it starts again before anybody misses it.
+func agentRestarted(r *row) {
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
+	f.submit(f.matrix(2, ""))
+	victim := r.oneOf("a1", "a2")
+	b := f.reach(r, 2, r.oneOf(inReady, inWarmup, inMeasure, inDrain))
+	r.did("kill -9 of agent %s, restarted at once", victim)
+	at := f.agents[victim].kill()
+	f.restart(victim)
+	a := f.ends(3)
+	a.noticed(r, at, victim)
+	r.line.wentOn = a.wentOn(at)
+	a.verdict(b.Task, plan.Unknown)
+}
+
+// agentPaused stops an agent for a shorter time than the controller waits for. On a slow machine it may be taken as lost, but only after that
+// time.
+func agentPaused(r *row) {
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
+	f.submit(f.matrix(2, ""))
+	victim := r.oneOf("a1", "a2")
+	phase := r.oneOf(phases...)
+	b := f.reach(r, 2, phase)
+	r.did("SIGSTOP of agent %s for 3 s in %s", victim, phase)
+	at := time.Now()
+	f.agents[victim].signal(syscall.SIGSTOP)
+	r.pass(3 * time.Second)
+	f.agents[victim].signal(syscall.SIGCONT)
+	a := f.ends(0, 3)
+	r.line.wentOn = a.wentOn(at)
+	if e, ok := a.first(wire.AgentLost, at); ok {
+		if early := e.At.Sub(at); early < wire.LostAfter-wire.HeartbeatEvery-500*time.Millisecond {
+			r.t.Errorf("agent %s was lost after %v: heartbeats come once a second, and %v of silence are allowed", victim, early, wire.LostAfter)
+		}
+		a.verdict(b.Task, plan.Unknown)
+	}
+}
+
+// agentStopped stops an agent for so long that it is lost, while another takes its place, and lets it come back with what it still has to say.
+func agentStopped(r *row) {
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2", "a3"}})
+	f.submit(f.matrix(5, ""))
+	phase := r.oneOf(phases...)
+	b := f.reach(r, 2, phase)
+	victim := b.Agents[r.random.IntN(len(b.Agents))]
+	r.did("SIGSTOP of agent %s for 30 s in %s", victim, phase)
+	at := time.Now()
+	f.agents[victim].signal(syscall.SIGSTOP)
+	r.pass(30 * time.Second)
+	f.agents[victim].signal(syscall.SIGCONT)
+	a := f.ends(0, 3)
+	a.noticed(r, at, victim)
+	r.line.wentOn = a.wentOn(at)
+	a.verdict(b.Task, plan.Unknown)
+	back := slices.ContainsFunc(a.events, func(e wire.RunEvent) bool {
+		return e.Kind == wire.TaskStarted && e.At.After(at.Add(30*time.Second)) && slices.Contains(e.Agents, victim)
+	})
+	if victim == "a1" && !back { // the first by name is always chosen
+		r.t.Errorf("agent %s came back and was not used again", victim)
+	}
+}
+
+// clockStepped steps an agent's clock while it sends or receives: the task that it happens in tells of it.
+func clockStepped(r *row) {
+	after := r.between(8*time.Second, 14*time.Second).Round(time.Millisecond)
+	victim := r.oneOf("a1", "a2")
+	begin := time.Now()
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}, variables: map[string][]string{victim: {"LOCKSTEP_CLOCK=step=100ms@" + after.String()}}})
+	started := f.agents[victim].begun
+	f.submit(f.matrix(3, ""))
+	r.did("clock of agent %s stepped by 100 ms, %v after its start", victim, time.Since(begin).Round(time.Second))
+	a := f.ends(0, 3)
+	stepped := started.Add(after)
+	for id, o := range a.outcomes {
+		told := slices.ContainsFunc(o.Events, func(e plan.Event) bool { return e.Kind == "clock-step" && e.Agent == victim })
+		if told {
+			r.line.said = append(r.line.said, "clock-step of agent "+victim)
+		}
+		if inside := stepped.After(o.Started.Add(2*time.Second)) && stepped.Before(o.Ended.Add(-2*time.Second)); inside && !told {
+			r.t.Errorf("task %s, from %v to %v, says nothing of the clock that was stepped at %v", id, o.Started, o.Ended, stepped)
+		}
+	}
+	r.line.wentOn = 0
+}
+
+// noticed takes the time from a fault until the record says that an agent was lost.
+func (a *account) noticed(r *row, at time.Time, agent string) {
+	a.t.Helper()
+	e, ok := a.first(wire.AgentLost, at)
+	if !ok || !strings.Contains(e.Detail, "agent "+agent) {
+		a.t.Errorf("the record does not say that agent %s was lost", agent)
+		return
+	}
+	r.line.noticed = e.At.Sub(at)
+	if r.line.noticed > lostWithin {
+		a.t.Errorf("agent %s was noticed as lost after %v, want at most %v", agent, r.line.noticed, lostWithin)
+	}
+}
+
+func (r *row) oneOf(names ...string) string { return names[r.random.IntN(len(names))] }

@@ -1,0 +1,219 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// Times of every cell; warm-up and measurement are what faults are placed in.
+const (
+	warmup  = 600 * time.Millisecond
+	measure = 1500 * time.Millisecond
+)
+
+// fleet is a control plane, controllers, agents and a broker under test, each a process of its own, and a run on them.
+type fleet struct {
+	*row
+	*watch
+	t           *testing.T
+	plane       []*nats // empty: the controller embeds it
+	url         string  // of the control plane
+	controllers map[string]*process
+	commands    map[string]command // of controllers and agents, by name
+	agents      map[string]*process
+	broker      *nats
+	ctl         *process
+	run         *results.Run
+	forgetful   bool // the broker forgets what it confirmed when it dies
+}
+
+// shape is what a fleet is made of.
+type shape struct {
+	plane       int      // nodes of the control plane; 0: it is in the controller
+	controllers []string // the first is waited for before the others start; none: one
+	agents      []string
+	variables   map[string][]string // of agents and controllers, by name
+	through     map[string]string   // URL of the control plane for a process that is not to have the plain one, by name; set by before
+	dir         map[string]string   // --dir of a process, by name; none: in the row's folder
+	before      func(*fleet)        // called when the control plane is there, and nothing else
+}
+
+func (r *row) fleet(s shape) *fleet {
+	r.t.Helper()
+	f := &fleet{row: r, t: r.t, controllers: map[string]*process{}, commands: map[string]command{}, agents: map[string]*process{}}
+	if len(s.controllers) == 0 {
+		s.controllers = []string{"controller"}
+	}
+	if s.through == nil {
+		s.through = map[string]string{}
+	}
+	port := r.ports(1)[0]
+	f.url = fmt.Sprintf("nats://127.0.0.1:%d", port)
+	switch {
+	case s.plane == 1:
+		f.plane = []*nats{r.nats(node{Name: "plane", Port: port})}
+	case s.plane > 1:
+		f.plane = r.cluster("plane", s.plane)
+		f.url = urls(f.plane)
+	}
+	f.broker = r.nats(node{Name: "broker", Port: r.ports(1)[0]})
+	if s.before != nil {
+		s.before(f)
+	}
+	for _, name := range s.controllers {
+		f.command(s, name, "controller", f.controllerFlags(s, name, port)...)
+		f.startController(name)
+	}
+	for _, name := range s.agents {
+		f.command(s, name, "agent", "--server", f.through(s, name), "--name", name, "--dir", r.folder(s, name))
+		f.agents[name] = r.start(f.commands[name])
+	}
+	eventually(r.t, "all agents there", stepLimit, func() bool { return f.there() == len(s.agents) })
+	f.watch = newWatch(r.t, f.url)
+	return f
+}
+
+func (r *row) folder(s shape, name string) string {
+	if dir := s.dir[name]; dir != "" {
+		return dir
+	}
+	return filepath.Join(r.dir, name+".d")
+}
+
+func (f *fleet) through(s shape, name string) string {
+	if url := s.through[name]; url != "" {
+		return url
+	}
+	return f.url
+}
+
+func (f *fleet) controllerFlags(s shape, name string, port int) []string {
+	if s.plane == 0 {
+		return []string{"--listen", fmt.Sprintf("127.0.0.1:%d", port), "--dir", f.row.folder(s, name)}
+	}
+	return []string{"--server", f.through(s, name)}
+}
+
+func (f *fleet) command(s shape, name, program string, args ...string) {
+	f.commands[name] = command{name: name, env: s.variables[name], argv: append([]string{filepath.Join(programs, program)}, args...)}
+}
+
+// startController starts one, or starts one again that was killed.
+func (f *fleet) startController(name string) {
+	f.controllers[name] = f.start(f.commands[name])
+	eventually(f.t, "a controller there", stepLimit, func() bool { return f.there() >= 0 })
+}
+
+// there is how many agents the controller knows; -1: nobody answers.
+func (f *fleet) there() int {
+	out, err := f.ctlOutput("agents", "--server", f.url)
+	if err != nil {
+		return -1
+	}
+	return max(0, strings.Count(out, "\n")-1)
+}
+
+func (f *fleet) ctlOutput(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
+	defer cancel()
+	c := exec.CommandContext(ctx, filepath.Join(programs, "ctl"), args...)
+	c.Dir = f.dir
+	out, err := c.Output()
+	return string(out), err
+}
+
+// restart starts an agent again.
+func (f *fleet) restart(agent string) {
+	f.t.Helper()
+	f.agents[agent] = f.start(f.commands[agent])
+}
+
+// matrix is two cells, each repeat times, whose consumer is slower than its publisher, so that there is something to drain.
+func (f *fleet) matrix(repeat int, storage string) string {
+	if storage == "" {
+		storage = "memory"
+	}
+	return fmt.Sprintf(`package matrix
+
+name: "chaos"
+grace: "60s"
+repeat: %d
+brokers: nats: {driver: "nats", options: {urls: [%q], storage: %q}}
+axes: mode: ["confirm-window", "confirm-each"]
+cell: {
+	axis: _
+	publishers: {mode: axis.mode, rate: 300, persistent: %v}
+	consumers: process: "5ms"
+	warmup:  %q
+	measure: %q
+	drain: {silence: "2s", most: "20s"}
+}
+tables: [{rows: ["mode"], values: ["send.rate", "lost", "unknown"]}]
+`, repeat, f.broker.url(), storage, storage == "file", warmup, measure)
+}
+
+// submit starts ctl run on a matrix and waits until its run directory is there.
+func (f *fleet) submit(text string) {
+	f.t.Helper()
+	file := filepath.Join(f.dir, "matrix.cue")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+	f.ctl = f.start(command{name: "ctl", argv: []string{filepath.Join(programs, "ctl"), "run", "--server", f.url, "--runs", f.followed(), file}})
+	eventually(f.t, "a run directory", runLimit, func() bool {
+		select {
+		case <-f.ctl.end:
+			f.t.Fatalf("ctl run has ended:\n%s", f.ctl.tail(3000))
+		default:
+		}
+		var err error
+		f.run, err = results.Open(f.followed(), "latest")
+		return err == nil
+	})
+}
+
+func (f *fleet) followed() string { return filepath.Join(f.dir, "runs") }
+
+// pulled rebuilds the run directory from the control plane alone.
+func (f *fleet) pulled() *results.Run {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
+	defer cancel()
+	conn, err := wire.Dial(ctx, f.url, wire.Auth{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer conn.Close()
+	root := filepath.Join(f.dir, "pulled")
+	if _, err := controller.Record(ctx, conn, f.run.Plan().ID, root, nil, nil); err != nil {
+		f.t.Fatalf("rebuild the run directory: %v", err)
+	}
+	run, err := results.Open(root, f.run.Plan().ID)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return run
+}
+
+// ends waits for the end of ctl run, and holds the record to account.
+func (f *fleet) ends(codes ...int) *account {
+	f.t.Helper()
+	code := f.ctl.leaves(runLimit)
+	for _, c := range codes {
+		if c == code {
+			return f.account()
+		}
+	}
+	f.t.Errorf("ctl left with %d, want one of %v; it said last:\n%s", code, codes, f.ctl.tail(3000))
+	return f.account()
+}

@@ -1,0 +1,134 @@
+package chaos
+
+import (
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// link is a TCP relay between one process and a server of the control plane, that can fail as networks do. Connections outlive silence: what is
+// sent meanwhile arrives afterwards. They do not outlive a cut.
+type link struct {
+	row      *row
+	target   string
+	listener net.Listener
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	quiet chan struct{} // closed when bytes pass again; nil: they do
+	down  bool          // new connections are refused
+}
+
+func (r *row) link(port int) *link {
+	r.t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	l := &link{row: r, target: "127.0.0.1:" + strconv.Itoa(port), listener: listener, conns: map[net.Conn]bool{}}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { l.carry(near) })
+		}
+	})
+	r.t.Cleanup(func() {
+		listener.Close()
+		l.pass()
+		l.cut()
+		running.Wait()
+	})
+	return l
+}
+
+func (l *link) url() string { return "nats://" + l.listener.Addr().String() }
+
+// carry copies both ways until one end is gone.
+func (l *link) carry(near net.Conn) {
+	defer near.Close()
+	far, err := net.DialTimeout("tcp", l.target, time.Second)
+	if err != nil || !l.keep(near, far) {
+		return
+	}
+	defer far.Close()
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+		both.Go(func() {
+			l.copy(way[0], way[1])
+			near.Close()
+			far.Close()
+		})
+	}
+	both.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, near)
+	delete(l.conns, far)
+}
+
+// keep notes a pair of connections, unless the link is down.
+func (l *link) keep(near, far net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.down {
+		far.Close()
+		return false
+	}
+	l.conns[near], l.conns[far] = true, true
+	return true
+}
+
+func (l *link) copy(from io.Reader, to io.Writer) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if quiet := l.silence(); quiet != nil {
+			<-quiet
+		}
+		if _, failed := to.Write(buf[:n]); failed != nil || err != nil {
+			return
+		}
+	}
+}
+
+func (l *link) silence() chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.quiet
+}
+
+// stall lets nothing pass any more; connections stay.
+func (l *link) stall() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.quiet == nil {
+		l.quiet = make(chan struct{})
+	}
+}
+
+// cut breaks all connections and refuses new ones.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = true
+	for c := range l.conns {
+		_ = c.Close() // it may be closed
+	}
+}
+
+// pass ends a stall and a cut.
+func (l *link) pass() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = false
+	if l.quiet != nil {
+		close(l.quiet)
+		l.quiet = nil
+	}
+}

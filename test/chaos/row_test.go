@@ -1,0 +1,126 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fault is a row of the table: what is done to a fleet, and what must come of it.
+type fault struct {
+	name  string
+	short bool // part of the normal suite
+	do    func(*row)
+}
+
+// row is one fault done once.
+type row struct {
+	t      *testing.T
+	seed   uint64
+	random *rand.Rand
+	dir    string
+	line   line
+}
+
+func (f fault) row(t *testing.T, seed uint64) *row {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lockstep-chaos-"+strings.ReplaceAll(f.name, "/", "-")+"-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &row{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, uint64(len(f.name)))), dir: dir}
+	r.line = line{fault: f.name, seed: seed, lost: -1}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			_ = os.RemoveAll(dir) // a leftover in the temporary folder is no failure
+			return
+		}
+		t.Logf("its folder: %s", dir)
+		t.Logf("again: LOCKSTEP_LONG=1 LOCKSTEP_SEED=%d go test ./test/chaos -run '%s'", seed, pattern(t.Name()))
+		r.showLogs()
+	})
+	return r
+}
+
+// pattern matches a subtest without the number of its seed.
+func pattern(name string) string {
+	words := strings.Split(name, "/")
+	return strings.Join(words[:len(words)-1], "$/") + "$"
+}
+
+func (r *row) showLogs() {
+	logs, _ := filepath.Glob(filepath.Join(r.dir, "*.log")) // the pattern is right
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			continue
+		}
+		const most = 4000
+		r.t.Logf("end of %s:\n%s", filepath.Base(log), text[max(0, len(text)-most):])
+	}
+}
+
+// pass lets a part of a phase pass, so that a fault comes at any instant of it.
+func (r *row) pass(d time.Duration) { time.Sleep(d) }
+
+// between is a random time.
+func (r *row) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(r.random.Float64()*float64(most-least))
+}
+
+// did notes what was done.
+func (r *row) did(format string, a ...any) { r.line.did = fmt.Sprintf(format, a...) }
+
+// line is a row as the table shows it.
+type line struct {
+	fault   string
+	seed    uint64
+	did     string
+	said    []string      // by the record
+	lost    int           // results; -1: it did not come to that
+	noticed time.Duration // 0: there was nothing to notice
+	wentOn  time.Duration // from the fault until the run did something new
+}
+
+func (l line) cells() []string {
+	span := func(d time.Duration) string {
+		if d == 0 {
+			return "–"
+		}
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	lost := "?"
+	if l.lost >= 0 {
+		lost = fmt.Sprint(l.lost)
+	}
+	return []string{l.fault, fmt.Sprint(l.seed), l.did, strings.Join(l.said, "; "), lost, span(l.noticed), span(l.wentOn)}
+}
+
+// table lays lines out in columns.
+func table(lines []line) string {
+	all := [][]string{{"fault", "seed", "done", "the record said", "lost", "noticed", "went on"}}
+	for _, l := range lines {
+		all = append(all, l.cells())
+	}
+	width := make([]int, len(all[0]))
+	for _, cells := range all {
+		for i, c := range cells {
+			width[i] = max(width[i], len([]rune(c)))
+		}
+	}
+	var b strings.Builder
+	for _, cells := range all {
+		for i, c := range cells {
+			b.WriteString(c)
+			if i < len(cells)-1 {
+				b.WriteString(strings.Repeat(" ", width[i]-len([]rune(c))+2))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

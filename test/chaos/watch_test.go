@@ -1,0 +1,213 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// watch sees all that goes over the control plane while it lives, as it goes: it says when a phase is reached, and holds what can be repeated.
+// The record is read from the stream, not from here.
+type watch struct {
+	t    *testing.T
+	nc   *natsgo.Conn
+	mu   sync.Mutex
+	all  []*natsgo.Msg
+	more chan struct{} // closed and replaced when a message comes
+}
+
+func newWatch(t *testing.T, url string) *watch {
+	t.Helper()
+	nc, err := natsgo.Connect(url, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100*time.Millisecond), natsgo.RetryOnFailedConnect(true),
+		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watch{t: t, nc: nc, more: make(chan struct{})}
+	if _, err := nc.Subscribe("lockstep.>", w.add); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return w
+}
+
+func (w *watch) add(m *natsgo.Msg) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, m)
+	close(w.more)
+	w.more = make(chan struct{})
+}
+
+// mark is the place in what was seen that the next message gets.
+func (w *watch) mark() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.all)
+}
+
+// find waits for the first message from a place on that fits, and returns it and the place after it.
+func (w *watch) find(from int, what string, within time.Duration, fits func(*natsgo.Msg) bool) (*natsgo.Msg, int) {
+	w.t.Helper()
+	late := time.NewTimer(within)
+	defer late.Stop()
+	for {
+		w.mu.Lock()
+		all, more := w.all, w.more
+		w.mu.Unlock()
+		for ; from < len(all); from++ {
+			if fits(all[from]) {
+				return all[from], from + 1
+			}
+		}
+		select {
+		case <-more:
+		case <-late.C:
+			w.t.Fatalf("after %v: not seen %s", within, what)
+		}
+	}
+}
+
+// seen are the messages so far that fit.
+func (w *watch) seen(fits func(*natsgo.Msg) bool) (list []*natsgo.Msg) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.all {
+		if fits(m) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// kind is the words of a subject that say what its message is: "task.release", "record.arrive".
+func kind(subject string) string {
+	words := strings.Split(subject, ".")
+	switch {
+	case len(words) < 2 || words[0] != "lockstep":
+		return ""
+	case words[1] == "record" && len(words) > 3:
+		return "record." + words[3]
+	case (words[1] == "task" || words[1] == "queue") && len(words) > 2:
+		return words[1] + "." + words[2]
+	}
+	return words[1]
+}
+
+// begun is a try of a task that was begun.
+type begun struct {
+	wire.RunEvent
+	place int // in what is watched, after its event
+}
+
+func event(m *natsgo.Msg) (e wire.RunEvent, ok bool) {
+	return e, kind(m.Subject) == "record.event" && json.Unmarshal(m.Data, &e) == nil
+}
+
+// event waits for an event of a kind.
+func (w *watch) event(from int, k wire.EventKind, within time.Duration) begun {
+	w.t.Helper()
+	m, place := w.find(from, "event "+string(k), within, func(m *natsgo.Msg) bool { e, ok := event(m); return ok && e.Kind == k })
+	e, _ := event(m)
+	return begun{e, place}
+}
+
+// task waits until the nth task of the run has been begun.
+func (w *watch) task(n int) begun {
+	w.t.Helper()
+	m, place := w.find(0, "the begin of a task", runLimit, func(m *natsgo.Msg) bool {
+		e, ok := event(m)
+		return ok && e.Kind == wire.TaskStarted && e.N == n
+	})
+	e, _ := event(m)
+	return begun{e, place}
+}
+
+// release waits for the release of a try to a step.
+func (w *watch) release(b begun, step wire.Step) wire.Release {
+	w.t.Helper()
+	var r wire.Release
+	w.find(b.place, "the release to "+string(step), stepLimit, func(m *natsgo.Msg) bool {
+		r = wire.Release{}
+		return kind(m.Subject) == "task.release" && strings.HasSuffix(m.Subject, "."+b.Try) && json.Unmarshal(m.Data, &r) == nil && r.Step == step
+	})
+	return r
+}
+
+// arrival waits for the first agent to arrive at a step.
+func (w *watch) arrival(b begun, step wire.Step) {
+	w.t.Helper()
+	w.find(b.place, "the arrival at "+string(step), stepLimit, func(m *natsgo.Msg) bool {
+		var a wire.Arrival
+		return kind(m.Subject) == "record.arrive" && json.Unmarshal(m.Data, &a) == nil && a.Try == b.Try && a.Step == step
+	})
+}
+
+const (
+	runLimit  = 3 * time.Minute // of everything that must come some time, however slow the machine
+	stepLimit = time.Minute
+)
+
+// The phases in which faults are placed.
+const (
+	inPrepare  = "prepare"
+	inReady    = "ready"
+	inWarmup   = "warm-up"
+	inMeasure  = "measure"
+	inDrain    = "drain"
+	inTeardown = "teardown"
+)
+
+// reach waits until the nth task of the run is in a phase, and a random part of that.
+func (w *watch) reach(r *row, n int, phase string) begun {
+	w.t.Helper()
+	b := w.task(n)
+	part := r.random.Float64()
+	switch phase {
+	case inPrepare:
+		r.pass(time.Duration(part * float64(60*time.Millisecond)))
+	case inReady:
+		w.arrival(b, wire.StepPublishers)
+		r.pass(time.Duration(part * float64(20*time.Millisecond)))
+	case inWarmup:
+		w.load(b, time.Duration(part*float64(warmup)))
+	case inMeasure:
+		w.load(b, warmup+time.Duration((0.05+0.85*part)*float64(measure)))
+	case inDrain:
+		w.release(b, wire.StepDrain)
+		r.pass(time.Duration(part * float64(300*time.Millisecond)))
+	case inTeardown:
+		w.release(b, wire.StepFinish)
+		r.pass(time.Duration(part * float64(30*time.Millisecond)))
+	}
+	return b
+}
+
+// load waits until a time after the agreed begin of the load.
+func (w *watch) load(b begun, after time.Duration) {
+	w.t.Helper()
+	begin := w.release(b, wire.StepStart).Start[clock.ID()]
+	if err := clock.Until(context.Background(), begin+after.Nanoseconds()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// outcome waits for the outcome of a task.
+func (w *watch) outcome(task string) plan.Outcome {
+	w.t.Helper()
+	var o plan.Outcome
+	w.find(0, "the outcome of "+task, runLimit, func(m *natsgo.Msg) bool {
+		o = plan.Outcome{}
+		return kind(m.Subject) == "record.outcome" && json.Unmarshal(m.Data, &o) == nil && o.Task == task
+	})
+	return o
+}

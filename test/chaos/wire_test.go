@@ -1,0 +1,94 @@
+package chaos
+
+import (
+	"slices"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"lockstep/internal/plan"
+)
+
+func wireFaults() []fault {
+	return []fault{
+		{name: "messages twice/as sent", do: func(r *row) { r.twice(true, 0) }},
+		{name: "messages twice/late", short: true, do: func(r *row) { r.twice(false, 0) }},
+		{name: "messages twice/of earlier tasks", do: func(r *row) { r.twice(false, 5*time.Second) }},
+	}
+}
+
+// again marks a message that the test repeated.
+const again = "Chaos-Again"
+
+// repeated are the kinds of messages that come twice: all that controller and agents say to each other.
+var repeated = []string{"task.assign", "task.release", "record.arrive", "record.snapshot", "heartbeat"}
+
+// twice repeats what goes over the control plane, some time later, from a second connection. Without its id the control plane cannot know that
+// a message is the same as one before.
+func (r *row) twice(id bool, later time.Duration) {
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
+	nc, err := natsgo.Connect(f.url)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer nc.Close()
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() { stopped <- f.repeat(nc, id, later, stop) }()
+	f.submit(f.matrix(2, ""))
+	code := f.ctl.leaves(runLimit)
+	close(stop)
+	n := <-stopped
+	r.did("%d messages repeated, after %v and more, with their id: %v", n, later, id)
+	if n < 50 {
+		r.t.Errorf("only %d messages were repeated", n)
+	}
+	if code != 0 {
+		r.t.Errorf("ctl left with %d, want 0", code)
+	}
+	f.account().verdict("", plan.Valid)
+}
+
+// repeat publishes each message of the repeated kinds again, and returns how many.
+func (f *fleet) repeat(nc *natsgo.Conn, id bool, later time.Duration, stop <-chan struct{}) (n int) {
+	type due struct {
+		m  *natsgo.Msg
+		at time.Time
+	}
+	var waiting []due
+	place := 0
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return n
+		case <-tick.C:
+		}
+		f.mu.Lock()
+		news := f.all[place:]
+		place = len(f.all)
+		f.mu.Unlock()
+		for _, m := range news {
+			if m.Header.Get(again) == "" && slices.Contains(repeated, kind(m.Subject)) {
+				waiting = append(waiting, due{m, time.Now().Add(later + f.between(0, time.Second))})
+			}
+		}
+		waiting = slices.DeleteFunc(waiting, func(d due) bool {
+			if time.Now().Before(d.at) {
+				return false
+			}
+			c := natsgo.NewMsg(d.m.Subject)
+			c.Data = d.m.Data
+			for k, v := range d.m.Header {
+				if k != "Nats-Msg-Id" || id {
+					c.Header[k] = v
+				}
+			}
+			c.Header.Set(again, "1")
+			if nc.PublishMsg(c) == nil {
+				n++
+			}
+			return true
+		})
+	}
+}
