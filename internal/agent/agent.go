@@ -132,9 +132,14 @@ func (s *server) heartbeat() wire.Heartbeat {
 	return h
 }
 
-// follow passes assignments on, and answers those that cannot be read.
+// follow passes assignments on, each try once, and answers those that cannot be read.
 func (s *server) follow(ctx context.Context, assigned chan<- wire.Assignment) error {
+	var known tries
 	return s.conn.Assignments(ctx, s.cfg.Name, s.self.Instance, func(a wire.Assignment, ref wire.Ref, err error) bool {
+		if err == nil && !known.add(ref) {
+			s.cfg.Log.Warn("an assignment came twice: it is carried out once", "task", ref.Task, "try", ref.Try)
+			return true
+		}
 		if err != nil {
 			s.cfg.Log.Error("refused an assignment", "task", ref.Task, "err", err)
 			err = s.conn.Arrive(ctx, wire.Arrival{Ref: ref, Agent: s.cfg.Name, Step: wire.StepOpen, Error: "agent " + s.cfg.Name + " refused: " + err.Error()})

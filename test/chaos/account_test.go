@@ -29,6 +29,7 @@ type stored struct {
 	seq              uint64
 	kind             string
 	task, try, agent string
+	epoch            string // of the controller that sent it
 	data             []byte
 }
 
@@ -57,6 +58,7 @@ func (f *fleet) account() *account {
 	f.t.Helper()
 	a := &account{t: f.t, run: f.run, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}, record: f.stored(), excused: f.forgetful}
 	a.read()
+	a.ledByOne()
 	for _, t := range a.run.Plan().Tasks() {
 		if _, ok := a.outcomes[t.ID]; !ok {
 			a.lose("task %s has no outcome", t.ID)
@@ -102,7 +104,7 @@ func (f *fleet) stored() (all []stored) {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		s := stored{seq: meta.Sequence.Stream, data: m.Data()}
+		s := stored{seq: meta.Sequence.Stream, epoch: m.Headers().Get("Lockstep-Epoch"), data: m.Data()}
 		words := strings.Split(m.Subject(), ".")[3:] // lockstep.record.RUN.
 		for i, to := range []*string{&s.kind, &s.task, &s.try, &s.agent} {
 			if i < len(words) {
@@ -132,6 +134,23 @@ func (a *account) read() {
 			var o plan.Outcome
 			a.decode(s, &o)
 			a.outcomes[s.task], a.ended[s.task] = o, s.seq
+		}
+	}
+}
+
+// ledByOne checks that no controller wrote after a later one had.
+func (a *account) ledByOne() {
+	a.t.Helper()
+	last := ""
+	for _, s := range a.record {
+		switch {
+		case s.kind == "arrive" || s.kind == "snapshot": // of agents
+		case s.epoch == "":
+			a.lose("message %d of the record (%s) names no epoch", s.seq, s.kind)
+		case s.epoch < last: // of one length, as they are milliseconds since 1970
+			a.lose("message %d of the record (%s) is of epoch %s, and one before it of %s: two controllers led", s.seq, s.kind, s.epoch, last)
+		default:
+			last = s.epoch
 		}
 	}
 }

@@ -1,15 +1,21 @@
 package chaos
 
 import (
+	"syscall"
 	"time"
+
+	"lockstep/internal/wire"
 )
 
 func controllerFaults() (all []fault) {
 	for _, phase := range phases {
-		all = append(all, fault{name: "controller killed/" + phase, short: phase == inMeasure, do: func(r *row) { r.controllerKilled(phase, 0) }})
+		all = append(all, fault{name: "controller killed/" + phase, do: func(r *row) { r.controllerKilled(phase, 0) }})
 		all = append(all, fault{name: "controller killed beside its control plane/" + phase, do: func(r *row) { r.controllerKilled(phase, 1) }})
 	}
-	return all
+	return append(all,
+		fault{name: "leader killed, a standby takes over", short: true, do: leaderKilled},
+		fault{name: "leader stopped, a standby takes over", do: leaderStopped},
+	)
 }
 
 // controllerKilled kills the only controller, in which the control plane is where nodes is 0, and starts it again.
@@ -25,4 +31,44 @@ func (r *row) controllerKilled(phase string, nodes int) {
 	a := f.ends(0, 3)
 	r.line.wentOn = a.wentOn(at)
 	a.verdict("", "")
+}
+
+// leaderKilled kills the controller that leads while another stands by.
+func leaderKilled(r *row) {
+	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
+	f.submit(f.matrix(2, ""))
+	phase := r.oneOf(phases...)
+	f.reach(r, 2, phase)
+	r.did("kill -9 of the leader in %s, with a standby", phase)
+	at := f.controllers["c1"].kill()
+	a := f.ends(0, 3)
+	r.line.noticed, r.line.wentOn = a.takenOver(at), a.wentOn(at)
+	a.verdict("", "")
+}
+
+// leaderStopped stops the leader until a standby has taken over, and lets it go on believing that it leads: it must not write another word.
+func leaderStopped(r *row) {
+	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
+	f.submit(f.matrix(3, ""))
+	phase := r.oneOf(phases...)
+	f.reach(r, 2, phase)
+	span := r.between(10*time.Second, 20*time.Second).Round(100 * time.Millisecond)
+	r.did("SIGSTOP of the leader for %v in %s, with a standby", span, phase)
+	at := time.Now()
+	f.controllers["c1"].signal(syscall.SIGSTOP)
+	r.pass(span)
+	f.controllers["c1"].signal(syscall.SIGCONT)
+	a := f.ends(0, 3)
+	r.line.noticed, r.line.wentOn = a.takenOver(at), a.wentOn(at)
+	a.verdict("", "")
+}
+
+// takenOver is how long after a time another controller took up the run.
+func (a *account) takenOver(at time.Time) time.Duration {
+	a.t.Helper()
+	e, ok := a.first(wire.RunAccepted, at)
+	if !ok {
+		a.t.Error("no other controller took up the run")
+	}
+	return e.At.Sub(at)
 }

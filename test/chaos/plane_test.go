@@ -4,7 +4,7 @@ import "time"
 
 func planeFaults() []fault {
 	return []fault{
-		{name: "control plane killed/" + inMeasure, short: true, do: func(r *row) { r.planeKilled(inMeasure) }},
+		{name: "control plane killed/" + inMeasure, do: func(r *row) { r.planeKilled(inMeasure) }},
 		{name: "control plane killed/anywhere", do: func(r *row) { r.planeKilled(r.oneOf(phases...)) }},
 	}
 }
