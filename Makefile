@@ -1,7 +1,7 @@
 # make test        everything, with the real brokers it installs and starts on 127.0.0.1
 # make lab         downloads and builds those brokers, and starts nothing
 # make test-quick  what needs only Go
-# make test-long   soaks and large fleets, on top of test
+# make test-long   soaks, large fleets and every fault of fleets, on top of test
 # make bench       the benchmarks of engine and harness tax
 
 GO ?= go
@@ -24,6 +24,7 @@ test-quick:
 test-long: test
 	LOCKSTEP_LONG=1 $(LAB) run all tools -- $(GO) test -v -timeout 90m -run 'Soak|BrokerFullMatrix' ./test
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/scale
+	LOCKSTEP_LONG=1 $(GO) test -v -timeout 120m ./test/chaos -chaos.seeds 5
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/engine ./internal/record ./internal/matrix ./internal/clock ./internal/controller

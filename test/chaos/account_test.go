@@ -43,7 +43,7 @@ type account struct {
 	outcomes map[string]plan.Outcome // the first of each task
 	ended    map[string]uint64       // where that is in the record
 	lost     int
-	excused  bool // a broker that forgets was killed
+	excused  bool // the broker was killed: what it forgot is in the record, and not ours
 }
 
 // lose counts something that is not as it has to be.
@@ -252,9 +252,21 @@ func (a *account) addsUp(task string, had map[string]record.Snapshot) {
 	if there := l.Received + missing; there+l.Unroutable+l.Rejected < l.Sent || there+l.Unroutable+l.Rejected > l.Sent+l.Uncertain {
 		a.lose("the ledger of task %s does not add up: %+v", task, l)
 	}
-	if l.LostConfirmed > 0 && !a.excused {
-		a.lose("%d confirmed messages of task %s are missing", l.LostConfirmed, task)
+	if l.LostConfirmed == 0 {
+		return
 	}
+	if promised := a.cell(task).Promises.ConfirmedKept; !a.excused || promised && a.outcomes[task].Verdict == plan.Valid {
+		a.lose("%d confirmed messages of task %s are missing, and its verdict is %s", l.LostConfirmed, task, a.outcomes[task].Verdict)
+	}
+}
+
+func (a *account) cell(task string) plan.Cell {
+	for _, t := range a.run.Plan().Tasks() {
+		if t.ID == task {
+			return t.Cell
+		}
+	}
+	return plan.Cell{}
 }
 
 // judged compares an outcome in JetStream with that in the run directory, and with what is judged from the directory again.

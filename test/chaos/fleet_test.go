@@ -34,7 +34,7 @@ type fleet struct {
 	broker      *nats
 	ctl         *process
 	run         *results.Run
-	forgetful   bool // the broker forgets what it confirmed when it dies
+	forgetful   bool // the broker was killed, and may have forgotten what it had confirmed
 }
 
 // shape is what a fleet is made of.

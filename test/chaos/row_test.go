@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -32,7 +33,7 @@ func (f fault) row(t *testing.T, seed uint64) *row {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &row{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, uint64(len(f.name)))), dir: dir}
+	r := &row{t: t, seed: seed, random: random(f.name, seed), dir: dir}
 	r.line = line{fault: f.name, seed: seed, lost: -1}
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -44,6 +45,12 @@ func (f fault) row(t *testing.T, seed uint64) *row {
 		r.showLogs()
 	})
 	return r
+}
+
+// random is a source of its own for each row and seed.
+func random(name string, seed uint64) *rand.Rand {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, seed))
+	return rand.New(rand.NewChaCha8(sum))
 }
 
 // pattern matches a subtest without the number of its seed.
