@@ -99,8 +99,13 @@ func TestBindingsOnRabbitMQ(t *testing.T) {
 			if nodes > 1 {
 				place = ", publishers: node: 1, consumers: node: 2" // bindings are made at the first
 			}
-			r, o := churned(t, rabbit(t, nodes), `publishers: rate: 200, latency: "40ms", warmup: "1s", measure: "5s",
-	topology: {bindings: 20, churn: {rate: 10, hold: "1s", probes: 20}}`+place)
+			cell := `publishers: rate: 200, latency: "40ms", warmup: "1s", measure: "5s", topology: {bindings: 20, churn: {rate: 10, hold: "1s", probes: 20}}` + place
+			r, o := churned(t, rabbit(t, nodes), cell)
+			// On a machine that is out of breath the broker may not answer for the whole of a cell.
+			for again := 0; o.Values["broker.memory.p50"].NA != "" && again < 2; again++ {
+				t.Logf("broker.memory.p50: %s; once more", o.Values["broker.memory.p50"].NA)
+				r, o = churned(t, rabbit(t, nodes), cell)
+			}
 			// How much more it is, is the broker's and the machine's; the cell's own messages go the same way.
 			busy := r.figure(o, "processing.p50")
 			r.between(o, "binding.p50", 0.040, 1)

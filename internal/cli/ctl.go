@@ -33,8 +33,9 @@ it hands the same run to a fleet of agents.`,
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
 
-// narrowing are the flags that change a matrix without editing it.
+// narrowing are the flags of a command that reads a matrix: those that change it without editing it, and the drivers it may name.
 func narrowing(c *cobra.Command, n *matrix.Narrow) {
+	withDrivers(c)
 	f := c.Flags()
 	f.BoolVar(&n.Short, "short", false, "replace what the matrix's short form replaces")
 	f.StringArrayVar(&n.Set, "set", nil, "replace a field before evaluation, `path=value` in CUE; may be repeated")
@@ -92,7 +93,7 @@ func vetCommand() *cobra.Command {
 }
 
 func schemaCommand() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:     "schema",
 		Short:   "Print the schema of matrices, with its documentation and every driver's options",
 		Example: "  ctl schema | less",
@@ -102,4 +103,6 @@ func schemaCommand() *cobra.Command {
 			return err
 		},
 	}
+	withDrivers(c)
+	return c
 }

@@ -59,6 +59,7 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 	root.Flags().StringVar(&config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
 	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams; none: in memory, gone with the process")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
+	withDrivers(root)
 	fromEnvironment(root)
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
@@ -174,6 +175,7 @@ leave it no more.`,
 	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
 	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last; none: the temporary folder")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
+	withDrivers(root)
 	fromEnvironment(root)
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }

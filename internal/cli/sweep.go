@@ -239,12 +239,16 @@ func (o *sweepOptions) targets(ctx context.Context, of string) (prefix string, t
 		return byPlace[place]
 	}
 	for _, cell := range run.Cells {
-		add(cell.Broker)
+		for _, broker := range cell.Brokers() {
+			add(broker)
+		}
 	}
 	if recorded {
 		for _, task := range run.Tasks() {
-			t := add(task.Cell.Broker)
-			t.tasks = append(t.tasks, task)
+			for _, part := range task.Parts() {
+				t := add(part.Cell.Broker)
+				t.tasks = append(t.tasks, part)
+			}
 		}
 	}
 	return prefix, targets, nil

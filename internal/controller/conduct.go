@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,12 +50,16 @@ type part struct {
 	at      map[wire.Step]bool // steps it arrived at
 	begin   int64              // what it set for the beginning of the measurement, ns since T0
 	failed  bool
-	arrival wire.Arrival // the last one
-	dropped bool         // lost, or not answering any more: nobody waits for it
+	kind    plan.FailureKind // of the failure; empty: none that is told apart
+	arrival wire.Arrival     // the last one
+	dropped bool             // lost, or not answering any more: nobody waits for it
 }
 
 // failure is why a task is given up.
-type failure struct{ words string }
+type failure struct {
+	kind  plan.FailureKind // empty: none that is told apart
+	words string
+}
 
 func (f *failure) Error() string { return f.words }
 
@@ -89,7 +94,7 @@ func (c *conduct) conduct(ctx context.Context) results.Facts {
 		c.facts.Cancelled = true
 		reason = context.Cause(ctx).Error()
 	case errors.As(err, &f):
-		c.facts.Failure, reason = f.words, f.words
+		c.facts.Failure, c.facts.Kind, reason = f.words, f.kind, f.words
 	default: // the control plane does not take the controller's messages
 		c.facts.Failure = err.Error()
 		reason = c.facts.Failure
@@ -99,6 +104,9 @@ func (c *conduct) conduct(ctx context.Context) results.Facts {
 	c.dismiss(rest)
 	for _, p := range c.parts {
 		c.facts.Agents = append(c.facts.Agents, p.AgentPart)
+	}
+	if !c.facts.Cancelled {
+		c.facts.Kind = cmp.Or(c.facts.Kind, c.lostAny())
 	}
 	c.facts.SinceT0(results.Cut(c.work, c.merge))
 	return c.facts
@@ -159,13 +167,23 @@ func (c *conduct) assign(ctx context.Context) error {
 	return nil
 }
 
-// learn takes what agent 0, of the first group, found out about the broker.
+// learn takes what agent 0, of the first group, found out about the broker; of contenders, what that of each did.
 func (c *conduct) learn() {
+	first := true
 	for _, p := range c.parts {
-		if s := p.arrival.Subject; s != nil {
-			c.facts.Subject = *s
-			c.facts.Subject.Fingerprint = plan.Fingerprint(*s)
-			return
+		if p.arrival.Subject == nil {
+			continue
+		}
+		s := *p.arrival.Subject
+		s.Fingerprint = plan.Fingerprint(s)
+		if first {
+			c.facts.Subject, first = s, false
+		}
+		if c.work.Contends() {
+			if c.facts.Subjects == nil {
+				c.facts.Subjects = map[string]plan.Subject{}
+			}
+			c.facts.Subjects[p.Group] = s
 		}
 	}
 }
@@ -203,7 +221,7 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 			c.take(e)
 		case <-changed:
 		case <-late.C:
-			return &failure{fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
+			return &failure{plan.FailedTimeout, fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -214,12 +232,12 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 func (c *conduct) trouble() error {
 	for _, p := range c.parts {
 		if p.Lost {
-			return &failure{fmt.Sprintf("agent %s was lost in %s", p.Agent, p.Phase)}
+			return &failure{plan.FailedAgentLost, fmt.Sprintf("agent %s was lost in %s", p.Agent, p.Phase)}
 		}
 	}
 	for _, p := range c.parts {
 		if p.failed {
-			return &failure{p.Error}
+			return &failure{p.kind, p.Error}
 		}
 	}
 	return nil
@@ -277,7 +295,7 @@ func (c *conduct) arrived(p *part, a wire.Arrival) {
 		p.at[a.Step] = true
 		c.remark(p.Agent, "error", a.Error)
 	default:
-		p.failed = true
+		p.failed, p.kind = true, stepKind(a.Step)
 	}
 }
 

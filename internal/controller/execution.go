@@ -26,6 +26,7 @@ type execution struct {
 	state   wire.RunState
 	short   time.Time // since when there are too few agents; zero: there are enough
 	of      int
+	tries   map[string][]plan.Tried // of tasks, before this controller took the run up
 }
 
 // execute takes a run to its end, says so in its record and deletes its submission; when the controller stops or no longer leads, the
@@ -101,6 +102,9 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if err != nil {
 		return nil, nil, err
 	}
+	if x.tries, err = x.conn.Tries(ctx, x.run.ID); err != nil {
+		return nil, nil, err
+	}
 	done = map[string]bool{}
 	for _, id := range append(stored, x.given...) {
 		done[id] = true
@@ -155,15 +159,15 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 	if t.Cell.Workload.Search != nil {
 		return x.search(ctx, t, n)
 	}
-	y, err := x.try(ctx, t, n, "")
+	y, tries, err := x.counted(ctx, t, n, "", x.tries[t.ID])
 	var few *tooFew
 	if errors.As(err, &few) {
-		return x.conclude(ctx, without(t, few))
+		return x.conclude(ctx, after(tries, without(t, few)))
 	}
 	if err != nil {
 		return err
 	}
-	return x.conclude(ctx, y.outcome())
+	return x.conclude(ctx, after(tries, y.outcome()))
 }
 
 // without is the outcome of a task that never had its agents.

@@ -183,6 +183,7 @@ type watched struct {
 	end    wire.End
 	events []controller.Progress
 	root   string
+	id     string
 }
 
 // run submits a run and follows it to its end.
@@ -196,7 +197,7 @@ func (l *lab) runInto(root string, run plan.Run, done []string, watch func(contr
 	if err := l.client.Submit(l.t.Context(), wire.Submission{Run: run, Done: done}); err != nil {
 		l.t.Fatal(err)
 	}
-	w := watched{root: root}
+	w := watched{root: root, id: run.ID}
 	ctx, cancel := context.WithTimeout(l.t.Context(), 60*time.Second)
 	defer cancel()
 	end, err := controller.Record(ctx, l.client, run.ID, root, func(p controller.Progress) {

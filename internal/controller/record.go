@@ -37,6 +37,7 @@ const (
 	AgentLost       ProgressKind = "agent-lost"  // Detail
 	WaitingAgents   ProgressKind = "waiting"     // Detail
 	TaskEnded       ProgressKind = "outcome"     // Outcome, on disk by then
+	TaskRetried     ProgressKind = "try"         // Detail; the try that failed is on disk by then, and another follows
 	TaskInterrupted ProgressKind = "interrupted" // Detail; there will be no outcome
 	RunEnded        ProgressKind = "end"         // End
 )
@@ -77,6 +78,7 @@ type follower struct {
 	tasks   map[string]plan.Task
 	current Progress // of the task in flight
 	ref     wire.Ref
+	skip    bool // the try in flight is on disk already
 	meter   meter
 	points  *sink.Sink
 }
@@ -137,7 +139,7 @@ func (f *follower) event(e wire.RunEvent) error {
 		}
 		p.Kind = TaskStarted
 		f.current, f.meter, f.ref = p, meter{}, wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
-		if !f.dir.Done(e.Task) {
+		if f.skip = f.dir.Done(e.Task) || f.dir.Kept(e.Task, e.Try); !f.skip {
 			if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
 				return err
 			}
@@ -147,6 +149,11 @@ func (f *follower) event(e wire.RunEvent) error {
 			}
 			f.points.Start(sink.Start{Task: task, Try: f.dir.Try(e.Task), At: e.At, Agents: e.Agents})
 		}
+	case wire.TryEnded:
+		if err := f.endTry(e); err != nil {
+			return err
+		}
+		p.Kind = TaskRetried
 	case wire.TaskInterrupted:
 		p.Kind = TaskInterrupted
 		f.points.GiveUp(e.Task, e.At, e.Detail)
@@ -167,9 +174,22 @@ func (f *follower) event(e wire.RunEvent) error {
 	return nil
 }
 
+// endTry keeps a try that does not count.
+func (f *follower) endTry(e wire.RunEvent) error {
+	if e.Outcome == nil || f.dir.Done(e.Task) {
+		return nil
+	}
+	if _, known := f.tasks[e.Task]; !known || e.Outcome.Task != e.Task {
+		return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
+	}
+	f.points.GiveUp(e.Task, e.At, e.Detail)
+	f.skip = true // what still comes of it was not judged
+	return f.dir.EndTry(e.Try, *e.Outcome)
+}
+
 // snapshot keeps a snapshot of the try in flight; what comes of an earlier one, or after the outcome, was not judged and is left out.
 func (f *follower) snapshot(ref wire.Ref, s record.Snapshot) error {
-	if ref != f.ref || f.dir.Done(ref.Task) {
+	if ref != f.ref || f.skip {
 		return nil
 	}
 	if err := f.dir.Append(ref.Task, s); err != nil {
@@ -197,6 +217,9 @@ func (f *follower) outcome(ctx context.Context, o plan.Outcome) error {
 			return err
 		}
 		f.points.Outcome(o, sink.Start{Task: task, Try: f.dir.Try(o.Task)})
+	}
+	if f.current.Task.ID == o.Task {
+		f.skip = true // what still comes was not judged
 	}
 	p := Progress{Kind: TaskEnded, At: o.Ended, Of: f.current.Of, Task: task, Outcome: o}
 	if f.current.Task.ID == o.Task {

@@ -11,11 +11,12 @@ import (
 )
 
 // search runs a task that looks for its capacity: a try of the task for every step, each judged like a task of its own, and one outcome for
-// all of them. A search that is broken off has no outcome and is begun again.
+// all of them. A step that fails is tried again by the cell's policy, and its answer is that of the try that counts alone. A search that is broken off has no outcome and is begun again.
 func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	s := *t.Cell.Workload.Search
 	var (
 		steps   []plan.Step
+		again   []plan.Tried
 		last    tried
 		few     *tooFew
 		started time.Time
@@ -34,7 +35,8 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		if m.full {
 			measure = t.Cell.Workload.Measure
 		}
-		y, err := x.try(ctx, t.Step(m.rate, measure), n, fmt.Sprintf("step %d: %s (%s)", len(steps)+1, perSecond(m.rate), m.kind))
+		y, tries, err := x.counted(ctx, t.Step(m.rate, measure), n, fmt.Sprintf("step %d: %s (%s)", len(steps)+1, perSecond(m.rate), m.kind), nil)
+		again = append(again, tries...)
 		if errors.As(err, &few) {
 			break
 		}
@@ -47,7 +49,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		steps = append(steps, answer(s, y, m))
 	}
 	if few != nil && len(steps) == 0 {
-		return x.conclude(ctx, without(t, few))
+		return x.conclude(ctx, after(again, without(t, few)))
 	}
 	r := newHunt(s, steps).result()
 	r.Steps = steps
@@ -55,7 +57,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		last.facts.Failure, r.Sure, r.Why = few.Error(), false, few.Error()
 	}
 	last.facts.Started = started
-	return x.conclude(ctx, results.Searched(t, last.outcome(), r))
+	return x.conclude(ctx, after(again, results.Searched(t, last.outcome(), r)))
 }
 
 // answer is the step that a try was.

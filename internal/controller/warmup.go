@@ -81,7 +81,7 @@ func (c *conduct) beginMeasurement(ctx context.Context) error {
 		return err
 	}
 	if i := slices.IndexFunc(c.parts, func(p *part) bool { return !p.dropped && p.begin != at.Nanoseconds() }); i >= 0 {
-		return &failure{fmt.Sprintf("agent %s set the beginning of the measurement to %v of the load, not to %v", c.parts[i].Agent, time.Duration(c.parts[i].begin), at)}
+		return &failure{plan.FailedRun, fmt.Sprintf("agent %s set the beginning of the measurement to %v of the load, not to %v", c.parts[i].Agent, time.Duration(c.parts[i].begin), at)}
 	}
 	c.origin = c.zero + at.Nanoseconds()
 	c.measuring = true

@@ -66,11 +66,11 @@ func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
 
 func noDriver(name string) string {
 	names := drivers.Names()
-	msg := fmt.Sprintf("there is no driver %q in this build", name)
+	msg := fmt.Sprintf("there is no driver %q here", name)
 	if near := plan.Nearest(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
-	return msg + " (there are: " + strings.Join(names, ", ") + ")"
+	return msg + " (there are: " + strings.Join(names, ", ") + "); one in another language is named in a file of this host: --drivers FILE"
 }
 
 func (l *loader) noBroker(shown, name string) string {

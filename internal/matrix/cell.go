@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -90,9 +91,16 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 		return Combination{}, faults
 	}
 	w.m.nameAxes(tree, combo)
-	broker, problems := w.m.broker(tree)
+	if wrong := w.m.contend(tree); len(wrong) > 0 {
+		return Combination{}, w.locate(wrong, combo)
+	}
+	own, problems := w.m.groupBrokers(tree)
+	broker, missing := w.m.broker(tree, own)
+	problems = append(problems, missing...)
 	problems = append(problems, twice(tree)...)
 	problems = append(problems, misnamed(tree)...)
+	retry, unclear := takeRetry(tree)
+	problems = append(problems, unclear...)
 	normalise(tree)
 	work := plan.Default()
 	text, err := json.Marshal(tree)
@@ -102,6 +110,9 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	if err != nil {
 		problems = append(problems, problem{message: err.Error()})
 	} else {
+		for i, g := range work.Groups {
+			work.Groups[i].Broker = own[g.Name]
+		}
 		problems = append(problems, inconsistentParts(work)...)
 		problems = append(problems, unsearchable(work)...)
 	}
@@ -113,6 +124,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	}
 	c := w.declare(combo, broker, work)
 	if c.Cell != nil {
+		c.Cell.Retry = retry
 		if problems := tooLarge(c.Cell); len(problems) > 0 {
 			return Combination{}, w.locate(problems, combo)
 		}
@@ -159,8 +171,12 @@ func (m *Matrix) projection(combo []int) string {
 	return string(key)
 }
 
-// broker finds the cell's broker; nil is one that has been reported already.
-func (m *Matrix) broker(tree map[string]any) (*plan.Broker, []problem) {
+// broker finds the cell's broker; nil is one that has been reported already. Where every group has its own, it is that of the first.
+func (m *Matrix) broker(tree map[string]any, own map[string]*plan.Broker) (*plan.Broker, []problem) {
+	groups, _ := tree["groups"].(map[string]any)
+	if len(own) > 0 && len(own) == len(groups) {
+		return own[slices.Min(slices.Collect(maps.Keys(own)))], nil
+	}
 	name, _ := tree["broker"].(string)
 	if name == "" && len(m.brokers) == 1 {
 		for only := range m.brokers {
@@ -173,15 +189,22 @@ func (m *Matrix) broker(tree map[string]any) (*plan.Broker, []problem) {
 	if len(m.brokers) == 0 {
 		return nil, nil // reported already
 	}
-	there := " (there are: " + strings.Join(m.brokerNames(), ", ") + ")"
 	if name == "" {
-		return nil, []problem{{"broker", "there are several brokers; add an axis broker, or name one here" + there}}
+		return nil, []problem{{"broker", "there are several brokers; add an axis broker, or name one here" + m.brokersThere()}}
 	}
+	return nil, []problem{{"broker", m.noBroker(name)}}
+}
+
+func (m *Matrix) brokersThere() string {
+	return " (there are: " + strings.Join(m.brokerNames(), ", ") + ")"
+}
+
+func (m *Matrix) noBroker(name string) string {
 	msg := fmt.Sprintf("there is no broker %q", name)
 	if near := plan.Nearest(name, m.brokerNames()); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
-	return nil, []problem{{"broker", msg + there}}
+	return msg + m.brokersThere()
 }
 
 // problem is a fault of a filled cell whose place is not known yet.

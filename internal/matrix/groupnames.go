@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/literal"
 
 	"lockstep/internal/plan"
 )
@@ -30,8 +31,13 @@ func (l *loader) readGroups() {
 	for _, d := range l.syntax.Decls {
 		if f, ok := d.(*ast.Field); ok && labelOf(f) == "cell" {
 			ast.Walk(f.Value, func(n ast.Node) bool {
-				if f, ok := n.(*ast.Field); ok && labelOf(f) == "groups" {
+				f, ok := n.(*ast.Field)
+				switch {
+				case ok && labelOf(f) == "groups":
 					l.groups.collect(f.Value)
+					return false
+				case ok && labelOf(f) == "contenders":
+					l.groups.contend(f.Value)
 					return false
 				}
 				return true
@@ -62,6 +68,25 @@ func (g *groupNames) collect(x ast.Expr) {
 		case *ast.CommentGroup:
 		default:
 			g.open = true
+		}
+	}
+}
+
+// contend takes the names of groups from a list of brokers.
+func (g *groupNames) contend(x ast.Expr) {
+	list, ok := x.(*ast.ListLit)
+	if !ok {
+		g.open = true
+		return
+	}
+	for _, e := range list.Elts {
+		lit, ok := e.(*ast.BasicLit)
+		if !ok {
+			g.open = true
+			continue
+		}
+		if broker, err := literal.Unquote(lit.Value); err == nil {
+			g.names = appendNew(g.names, contender(broker))
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 // groupName is short, and of letters and digits alone, because every broker has to take it as a part of its queues' names.
 var groupName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,11}$`)
 
+const mostGroupName = 12
+
 // ofGroups are the parts of a cell that each group has of its own.
 var ofGroups = []string{"publishers", "consumers", "topology", "message"}
 
@@ -91,7 +93,11 @@ func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drive
 	var labels []string
 	for i, part := range work.Parts() {
 		g := &work.Groups[i]
-		d, unfit := w.declarePart(b, part)
+		speaks := b
+		if g.Broker != nil {
+			speaks = g.Broker
+		}
+		d, unfit := w.declarePart(speaks, part)
 		of := func(text string) string { return "group " + g.Name + ": " + text }
 		for _, why := range unfit {
 			reasons = append(reasons, of(why))

@@ -46,7 +46,7 @@ var cellHomes = sync.OnceValue(func() map[string]string {
 	return homes
 })
 
-// Schema is the whole schema with its comments, the options of every driver in this build included. It is CUE.
+// Schema is the whole schema with its comments, the options of every driver that there is here included. It is CUE.
 func Schema() string {
 	var b strings.Builder
 	b.WriteString(schemaSource)

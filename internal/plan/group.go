@@ -1,6 +1,9 @@
 package plan
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Parts are what a task consists of: itself or, where its cell has groups, a task for each of them, which is the same but for the group's
 // workload in place of the cell's, what the driver declared of that, and names of its own at the broker.
@@ -14,10 +17,29 @@ func (t Task) Parts() []Task {
 		p := t
 		p.Group = g.Name
 		p.Cell.Workload = t.Cell.Workload.With(g)
+		if g.Broker != nil {
+			p.Cell.Broker = *g.Broker
+		}
 		p.Cell.Label, p.Cell.Promises, p.Cell.CopiesBody = g.Label, g.Promises, g.CopiesBody
 		parts[i] = p
 	}
 	return parts
+}
+
+// Brokers are those that a cell speaks to, each once: the cell's own, or those of its groups.
+func (c Cell) Brokers() (all []Broker) {
+	for _, part := range (Task{Cell: c}).Parts() {
+		b := part.Cell.Broker
+		if !slices.ContainsFunc(all, func(o Broker) bool { return o.Name == b.Name }) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// Contends tells whether the groups of a cell have brokers of their own.
+func (w Workload) Contends() bool {
+	return slices.ContainsFunc(w.Groups, func(g Group) bool { return g.Broker != nil })
 }
 
 // With returns the workload of one of its groups.

@@ -36,7 +36,11 @@ func canonicalGroups(groups []Group) map[string]any {
 		for _, name := range []string{"publishers", "consumers", "topology", "message"} {
 			parts[name] = whole[name]
 		}
-		out[g.Name] = without(parts, defaults())
+		canonical := without(parts, defaults())
+		if g.Broker != nil {
+			canonical["broker"] = g.Broker.Name
+		}
+		out[g.Name] = canonical
 	}
 	return out
 }

@@ -101,6 +101,11 @@ type Outcome struct {
 	Clocks []ClockPair    `json:"clocks,omitempty"` // agents that share the cell and read different clocks
 	Search *SearchResult  `json:"search,omitempty"`
 	Groups []GroupOutcome `json:"groups,omitempty"` // the parts that Values and Ledger are the sum of
+	// Try is which try of its task this came of, from 1, and Tries are those before it, none of which entered the values. Of a search it is 1, and
+	// Tries are those of its steps that were tried again.
+	Try     int         `json:"try,omitempty"`
+	Tries   []Tried     `json:"tries,omitempty"`
+	Failure FailureKind `json:"failure,omitempty"` // what kept this try from giving numbers; empty: nothing of a kind that is told apart
 }
 
 // ClockPair is how well the clocks of two agents of a task were known.
@@ -115,6 +120,7 @@ type ClockPair struct {
 // GroupOutcome is what came of one group of a cell.
 type GroupOutcome struct {
 	Name     string           `json:"name"`
+	Subject  *Subject         `json:"subject,omitempty"` // of a contender's own broker; nil: the outcome's
 	Verdict  Verdict          `json:"verdict"`
 	Values   map[string]Value `json:"values"`
 	Ledger   Ledger           `json:"ledger"`

@@ -229,6 +229,7 @@ type Cell struct {
 	Promises    Promises     `json:"promises"`             // from the driver
 	CopiesBody  bool         `json:"copiesBody,omitempty"` // from the driver: it keeps no body once Publish has returned
 	Notes       []string     `json:"notes,omitempty"`      // from the driver: what is possible but perhaps not meant
+	Retry       *Retry       `json:"retry,omitempty"`      // nil: what fails is not tried again
 }
 
 // Promises mirrors drivers.Promises: what breaking makes a cell invalid.

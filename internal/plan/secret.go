@@ -185,13 +185,23 @@ func collectFields(text string, secrets map[string]bool) {
 func (r Run) Redacted() Run {
 	r.Cells = slices.Clone(r.Cells)
 	known := map[string]json.RawMessage{}
-	for i, c := range r.Cells {
-		text := string(c.Broker.Options)
+	redacted := func(b Broker) Broker {
+		text := string(b.Options)
 		if _, ok := known[text]; !ok {
 			known[text] = json.RawMessage(Redact(text))
 		}
-		r.Cells[i].Broker.Options = known[text]
-		r.Cells[i].Broker.Via = Redact(c.Broker.Via)
+		b.Options, b.Via = known[text], Redact(b.Via)
+		return b
+	}
+	for i, c := range r.Cells {
+		r.Cells[i].Broker = redacted(c.Broker)
+		r.Cells[i].Workload.Groups = slices.Clone(c.Workload.Groups)
+		for k, g := range r.Cells[i].Workload.Groups {
+			if g.Broker != nil {
+				b := redacted(*g.Broker)
+				r.Cells[i].Workload.Groups[k].Broker = &b
+			}
+		}
 	}
 	r.Influx = r.Influx.Redacted()
 	r.Source.Text = Redact(r.Source.Text)

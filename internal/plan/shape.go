@@ -132,6 +132,7 @@ const (
 // start, measure and stop together.
 type Group struct {
 	Name       string     `json:"name"`
+	Broker     *Broker    `json:"broker,omitempty"` // a contender's own; nil: the cell's
 	Publishers Publishers `json:"publishers"`
 	Consumers  Consumers  `json:"consumers"`
 	Topology   Topology   `json:"topology"`

@@ -70,7 +70,7 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 		return f
 	case len(usable) == 0:
 		f.Text = "failed"
-		f.Notes = n.add("failed: " + reasons(c.outcomes))
+		f.Notes = append(n.add("failed: "+reasons(c.outcomes)), c.retried(n)...)
 		return f
 	}
 	numbers, absent, flags := collect(usable, info.Name)
@@ -92,6 +92,7 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 		}
 	}
 	c.blame(&f, n)
+	f.Notes = append(f.Notes, c.retried(n)...)
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)
 	return f
@@ -190,6 +191,21 @@ func (c *cell) blame(f *Field, n *notes) {
 	if missing := c.repeat - len(c.outcomes); missing > 0 {
 		f.Notes = append(f.Notes, n.add(fmt.Sprintf("%d of %d repetitions not run", missing, c.repeat))...)
 	}
+}
+
+// retried notes which repetitions took several tries, and why.
+func (c *cell) retried(n *notes) (all []int) {
+	for _, o := range c.outcomes {
+		text := o.TriesText()
+		if text == "" {
+			continue
+		}
+		if c.repeat > 1 {
+			text = fmt.Sprintf("repetition %d: %s", o.Repetition, text)
+		}
+		all = append(all, n.add(text)...)
+	}
+	return all
 }
 
 // part says how many of the repetitions, where there are several.

@@ -15,11 +15,13 @@ import (
 type Facts struct {
 	Agents    []plan.AgentPart // every agent of the task, by index
 	Subject   plan.Subject
-	Cores     map[string]int // of the agents' hosts, by agent; an agent that is missing is never called saturated
-	Events    []plan.Event   // the controller's own; the agents' come from their records
-	DrainCut  bool           // the drain was ended by its limit, not by silence
-	Failure   string         // why the task failed; empty if it did not
-	NotSteady string         // what still moved when the measurement began (warmup: "auto"); empty if nothing did
+	Subjects  map[string]plan.Subject // by group, where groups have brokers of their own; Subject is then one of them
+	Cores     map[string]int          // of the agents' hosts, by agent; an agent that is missing is never called saturated
+	Events    []plan.Event            // the controller's own; the agents' come from their records
+	DrainCut  bool                    // the drain was ended by its limit, not by silence
+	Failure   string                  // why the task failed; empty if it did not
+	Kind      plan.FailureKind        // of Failure, or of what the agents show (one was lost); empty: none that is told apart
+	NotSteady string                  // what still moved when the measurement began (warmup: "auto"); empty if nothing did
 	Cancelled bool
 	Started   time.Time
 	Ended     time.Time
@@ -53,7 +55,15 @@ func FactsOf(o plan.Outcome, m *record.Merge) Facts {
 	for _, e := range agentEvents(m) {
 		agents[e]++
 	}
-	f := Facts{Agents: o.Agents, Subject: o.Subject, Started: o.Started, Ended: o.Ended}
+	f := Facts{Agents: o.Agents, Subject: o.Subject, Started: o.Started, Ended: o.Ended, Kind: o.Failure}
+	for _, g := range o.Groups {
+		if g.Subject != nil {
+			if f.Subjects == nil {
+				f.Subjects = map[string]plan.Subject{}
+			}
+			f.Subjects[g.Name] = *g.Subject
+		}
+	}
 	for _, e := range o.Events {
 		switch {
 		case e.Kind == eventCores:

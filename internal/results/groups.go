@@ -20,7 +20,8 @@ const wholeTask = "the task "
 //   - Quantiles are of all groups' samples together, never made of quantiles. Receiving that did not keep up in one group hides
 //     processing latencies, as those of that group would.
 //   - Other times, and what agents use, are the greatest of any group.
-//   - What the broker says of itself is said to each group alike, and counts once; what it says of queues is that of each group.
+//   - What the broker says of itself is said to each group alike, and counts once; what it says of queues is that of each group, and so is
+//     everything that contenders, which have brokers of their own, are told.
 //   - A flag of any group's value is the value's; the verdict is that of the worst group.
 func judgeGroups(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	whole := &judge{task: t, w: t.Cell.Workload, m: m, f: f}
@@ -50,7 +51,7 @@ func judgeGroups(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	whole.skewed()
 	whole.mergedQuantiles(groups)
 	whole.highest()
-	if len(t.Cell.Broker.Process) > 0 {
+	if len(t.Cell.Broker.Process) > 0 && !whole.w.Contends() {
 		whole.processFigures()
 	}
 	return whole.out
@@ -66,13 +67,20 @@ func (f Facts) of(group string) Facts {
 			f.Agents = append(f.Agents, a)
 		}
 	}
+	if s, has := f.Subjects[group]; has {
+		f.Subject = s
+	}
 	return f
 }
 
 // join adds the account, the verdict and the words of one group.
 func (j *judge) join(name string, g plan.Outcome) {
 	o := &j.out
-	o.Groups = append(o.Groups, plan.GroupOutcome{Name: name, Verdict: g.Verdict, Values: g.Values, Ledger: g.Ledger, Reasons: g.Reasons, Warnings: g.Warnings})
+	group := plan.GroupOutcome{Name: name, Verdict: g.Verdict, Values: g.Values, Ledger: g.Ledger, Reasons: g.Reasons, Warnings: g.Warnings}
+	if _, own := j.f.Subjects[name]; own {
+		group.Subject = &g.Subject
+	}
+	o.Groups = append(o.Groups, group)
 	o.Ledger = sum(o.Ledger, g.Ledger)
 	o.Clocks = append(o.Clocks, g.Clocks...)
 	o.Cut = max(o.Cut, g.Cut)
@@ -164,7 +172,7 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 		out = plan.Value{NA: naEachGroup}
 	}
 	if figure, said := strings.CutPrefix(v.Name, "broker."); said {
-		if out = groups[0].out.Values[v.Name]; out.NA == "" && ofQueues(figure) {
+		if out = groups[0].out.Values[v.Name]; out.NA == "" && (ofQueues(figure) || j.w.Contends()) {
 			out = plan.Value{NA: naEachGroup}
 		}
 	}

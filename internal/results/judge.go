@@ -85,7 +85,7 @@ func judgeOne(t plan.Task, m *record.Merge, f Facts, whole *judge) *judge {
 	j.out = plan.Outcome{
 		Version: Version, Run: t.Run, Task: t.ID, Cell: t.Cell.ID, Index: t.Cell.Index, Repetition: t.Repetition,
 		Values: map[string]plan.Value{}, Agents: f.Agents, Subject: f.Subject, Events: allEvents(m, f),
-		Started: f.Started, Ended: f.Ended, Measured: plan.Duration(j.span.sending),
+		Started: f.Started, Ended: f.Ended, Measured: plan.Duration(j.span.sending), Try: 1, Failure: f.Kind,
 	}
 	j.account()
 	j.rates()

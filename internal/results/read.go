@@ -163,6 +163,7 @@ func (r *Run) Rejudge(task string) (plan.Outcome, error) {
 		} else {
 			again = Judge(t, m, FactsOf(o, m))
 		}
+		again.Try, again.Tries = o.Try, o.Tries
 		again = redactOutcome(again)
 		again.Warnings = r.withTries(again)
 		return again, nil

@@ -15,6 +15,10 @@ func redactOutcome(o plan.Outcome) plan.Outcome {
 	for i := range o.Groups {
 		g := &o.Groups[i]
 		g.Reasons, g.Warnings = redactAll(g.Reasons), redactAll(g.Warnings)
+		if g.Subject != nil {
+			s := redactSubject(*g.Subject)
+			g.Subject = &s
+		}
 	}
 	o.Events = slices.Clone(o.Events)
 	for i := range o.Events {
@@ -24,6 +28,10 @@ func redactOutcome(o plan.Outcome) plan.Outcome {
 	for i := range o.Agents {
 		o.Agents[i].Error = plan.Redact(o.Agents[i].Error)
 	}
+	o.Tries = slices.Clone(o.Tries)
+	for i := range o.Tries {
+		o.Tries[i].Reason = plan.Redact(o.Tries[i].Reason)
+	}
 	if o.Search != nil {
 		search := *o.Search
 		search.Why, search.Steps = plan.Redact(search.Why), slices.Clone(search.Steps)
@@ -32,12 +40,16 @@ func redactOutcome(o plan.Outcome) plan.Outcome {
 		}
 		o.Search = &search
 	}
-	s := &o.Subject
+	o.Subject = redactSubject(o.Subject)
+	return o
+}
+
+func redactSubject(s plan.Subject) plan.Subject {
 	s.Endpoints, s.Members, s.Settings = redactAll(s.Endpoints), redactAll(s.Members), maps.Clone(s.Settings)
 	for key, v := range s.Settings {
 		s.Settings[key] = plan.Redact(v)
 	}
-	return o
+	return s
 }
 
 func redactAll(texts []string) []string {

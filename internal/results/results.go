@@ -9,7 +9,7 @@
 //	tasks/<task>/*.hlog             histograms in HdrHistogram's log format; *.<group>.hlog those of one group of the cell
 //	tasks/<task>/try                the name of the try that it is of
 //	tasks/<task>/outcome.json       last, at once
-//	tasks/<task>.try1               what an interrupted earlier try of the task had recorded
+//	tasks/<task>.try1               what an earlier try of the task had recorded; outcome.json only if it was not interrupted
 //	tables.{txt,md,csv,json}        the summary tables
 //	sink.json                       how many points InfluxDB was given, if there is one
 //

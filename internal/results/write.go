@@ -181,24 +181,3 @@ func writeHlogs(dir, of string, m *record.Merge) error {
 	}
 	return nil
 }
-
-// withTries are an outcome's warnings and what earlier tries of its task were kept. The steps of a search are tries, too, and none of them is
-// left out.
-func (r *Run) withTries(o plan.Outcome) []string {
-	counted := map[string]bool{}
-	if o.Search != nil {
-		for _, s := range o.Search.Steps {
-			counted[s.Try] = true
-		}
-	}
-	warnings := o.Warnings
-	for n := range r.tries(o.Task) {
-		name := tryName(o.Task, n+1)
-		if text, err := os.ReadFile(filepath.Join(r.taskDir(name), tryFile)); err == nil && counted[strings.TrimSpace(string(text))] {
-			continue
-		}
-		warnings = append(warnings, fmt.Sprintf("try %d of this task was interrupted and is not counted; what it recorded is kept in %s/%s",
-			n+1, tasksDir, name))
-	}
-	return warnings
-}

@@ -7,15 +7,15 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// severalModes is the mode of a cell whose groups publish in different ones.
-const severalModes = "several"
+// several stands for the mode of a cell whose groups publish in different ones, and for the broker of contenders.
+const several = "several"
 
 // modeOf is how a cell's publishers send.
 func modeOf(w plan.Workload) string {
 	parts := w.Parts()
 	for _, p := range parts {
 		if p.Publishers.Mode != parts[0].Publishers.Mode {
-			return severalModes
+			return several
 		}
 	}
 	return parts[0].Publishers.Mode
@@ -47,9 +47,19 @@ func groups(b Start) map[string]plan.Task {
 func (t *task) tagsOf(agent string) map[string]string {
 	tags := with(t.tags, "agent", agent, "role", t.role(agent).String())
 	if part, in := t.groups[agent]; in {
-		tags = with(tags, "group", part.Group, "mode", part.Cell.Workload.Publishers.Mode)
+		tags = with(tags, "group", part.Group, "mode", part.Cell.Workload.Publishers.Mode, "broker", part.Cell.Broker.Name, "driver", part.Cell.Broker.Driver)
 	}
 	return tags
+}
+
+// ofGroup are the tags of what is of a group: a contender has a broker of its own.
+func (t *task) ofGroup(group string) map[string]string {
+	for _, part := range t.Parts() {
+		if group != "" && part.Group == group {
+			return with(t.tags, "broker", part.Cell.Broker.Name, "driver", part.Cell.Broker.Driver)
+		}
+	}
+	return t.tags
 }
 
 // confirms tells whether what an agent sends is confirmed.
@@ -74,7 +84,8 @@ func (t *task) groupOutcomes(o plan.Outcome) []Point {
 					fields[key] = text(plan.Redact(s))
 				}
 			}
-			points = append(points, Point{measureGroup, with(t.tags, "group", g.Name, "mode", part.Cell.Workload.Publishers.Mode, "verdict", string(g.Verdict)), fields, o.Ended})
+			points = append(points, Point{measureGroup, with(t.tags, "group", g.Name, "mode", part.Cell.Workload.Publishers.Mode, "broker", part.Cell.Broker.Name,
+				"driver", part.Cell.Broker.Driver, "verdict", string(g.Verdict)), fields, o.Ended})
 		}
 	}
 	return points

@@ -41,7 +41,7 @@ func TestPointsOfGroups(t *testing.T) {
 			if p.Tags["group"] != "" {
 				t.Errorf("%s is of group %s", p.Measurement, p.Tags["group"])
 			}
-			if mode := p.Tags["mode"]; mode != severalModes && p.Tags["cell"] != "" {
+			if mode := p.Tags["mode"]; mode != several && p.Tags["cell"] != "" {
 				t.Errorf("%s of the whole task is in mode %s", p.Measurement, mode)
 			}
 		}

@@ -50,7 +50,7 @@ func (t *task) probes(group string, samples []record.ProbeSample) []Point {
 		if !there {
 			i = len(points)
 			index[at] = i
-			points = append(points, Point{measureBroker, with(t.tags, "node", p.Node, "group", group), map[string]any{}, t.time(p.At)})
+			points = append(points, Point{measureBroker, with(t.ofGroup(group), "node", p.Node, "group", group), map[string]any{}, t.time(p.At)})
 		}
 		points[i].Fields[p.Name] = p.Value
 	}

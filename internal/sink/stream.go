@@ -98,6 +98,9 @@ func (s *Stream) newTask(b Start) *task {
 	c := b.Task.Cell
 	t.tags = with(s.tags(), "cell", c.ID, "repetition", strconv.Itoa(b.Task.Repetition), "try", strconv.Itoa(max(b.Try, 1)),
 		"broker", c.Broker.Name, "driver", c.Broker.Driver, "mode", modeOf(w))
+	if w.Contends() {
+		t.tags = with(t.tags, "broker", several, "driver", several)
+	}
 	for _, x := range c.Coordinates {
 		if x.Axis != "broker" && x.Axis != "mode" {
 			maps.Copy(t.tags, with(nil, "axis_"+axisName(x.Axis), plan.Redact(x.Text())))

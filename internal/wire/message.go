@@ -116,6 +116,9 @@ type RunEvent struct {
 	Detail string    `json:"detail,omitempty"`
 	Load   *Load     `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
 	End    *End      `json:"end,omitempty"`
+	// TryEnded: the try that does not count, and what came of it.
+	Tried   *plan.Tried   `json:"tried,omitempty"`
+	Outcome *plan.Outcome `json:"outcome,omitempty"`
 }
 
 // Load is what a step of a search sends, and for how long it is measured.
@@ -131,6 +134,7 @@ type EventKind string
 const (
 	RunAccepted     EventKind = "accepted"    // the controller has begun with the run
 	TaskStarted     EventKind = "task"        // assigned to its agents
+	TryEnded        EventKind = "try"         // failed, does not count, and is followed by another; Tried, Outcome
 	TaskInterrupted EventKind = "interrupted" // given up without an outcome: the run was cancelled or the controller stopped
 	AgentLost       EventKind = "agent-lost"  // Detail says which, and where
 	WaitingAgents   EventKind = "waiting"     // too few agents: waiting for Grace

@@ -4,24 +4,44 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
-var registry = map[string]Driver{}
+var (
+	registryMu sync.RWMutex
+	registry   = map[string]Driver{}
+)
 
-// Register adds a driver; call it from init. A missing or repeated name is a programmer's mistake and panics.
+// Register adds a driver that is built in; call it from init. A missing or repeated name is a programmer's mistake and panics.
 func Register(d Driver) {
+	if _, err := Add(d); err != nil {
+		panic("drivers: " + err.Error())
+	}
+}
+
+// Add adds a driver that this program learns of as it starts, until remove is called. Safe for concurrent use.
+func Add(d Driver) (remove func(), err error) {
 	name := d.Info().Name
 	if name == "" {
-		panic("drivers: a driver without a name")
+		return nil, fmt.Errorf("a driver of type %T has no name", d)
 	}
+	registryMu.Lock()
+	defer registryMu.Unlock()
 	if _, twice := registry[name]; twice {
-		panic("drivers: " + name + " is registered twice")
+		return nil, fmt.Errorf("there is a driver %q already; give it another name", name)
 	}
 	registry[name] = d
+	return func() {
+		registryMu.Lock()
+		defer registryMu.Unlock()
+		delete(registry, name)
+	}, nil
 }
 
 // Names lists the registered drivers, sorted.
 func Names() []string {
+	registryMu.RLock()
+	defer registryMu.RUnlock()
 	names := make([]string, 0, len(registry))
 	for name := range registry {
 		names = append(names, name)
@@ -32,8 +52,12 @@ func Names() []string {
 
 // Lookup finds a driver by name; the error lists those there are.
 func Lookup(name string) (Driver, error) {
-	if d, ok := registry[name]; ok {
+	registryMu.RLock()
+	d, ok := registry[name]
+	registryMu.RUnlock()
+	if ok {
 		return d, nil
 	}
-	return nil, fmt.Errorf("no driver %q in this build (there are: %s)", name, strings.Join(Names(), ", "))
+	return nil, fmt.Errorf("no driver %q on this host (there are: %s); one of a process of its own is named in the file that --drivers gives",
+		name, strings.Join(Names(), ", "))
 }

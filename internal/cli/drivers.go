@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/matrix"
+	"lockstep/pkg/drivers/external"
+)
+
+// withDrivers gives a command the flag --drivers: what that file names is there while the command runs.
+func withDrivers(c *cobra.Command) {
+	var file string
+	c.Flags().StringVar(&file, "drivers", os.Getenv("LOCKSTEP_DRIVERS"),
+		"`file` that names the commands of drivers in other languages (LOCKSTEP_DRIVERS); see docs/external-drivers.md")
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if file == "" {
+			return run(c, args)
+		}
+		remove, err := addDrivers(c.Context(), file, c.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		defer remove()
+		return run(c, args)
+	}
+}
+
+// addDrivers asks every driver of the file what it is.
+func addDrivers(ctx context.Context, file string, stderr io.Writer) (remove func(), err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("read the file of drivers: %w", err)}
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("read the file of drivers: %w", err)}
+	}
+	if info.Mode().Perm()&0o002 != 0 {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("read the file of drivers: anybody on this host may write to %s and so have commands run; chmod o-w it", file)}
+	}
+	named, err := matrix.Commands(file, text)
+	if err != nil {
+		return nil, err
+	}
+	commands := make(map[string]external.Command, len(named))
+	for name, c := range named {
+		commands[name] = external.Command(c).From(filepath.Dir(absolute(file)))
+	}
+	remove, err = external.Register(ctx, commands, logger(stderr, false))
+	if err != nil {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("start the drivers of %s: %w", file, err)}
+	}
+	return remove, nil
+}

@@ -1,0 +1,55 @@
+package matrix
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+const retrying = `
+name: "retries"
+brokers: a: {driver: "fake", options: {}}
+axes: threads: [1, 2]
+cell: {
+	axis: _
+	retry: {on: [ON], most: axis.threads}
+}
+tables: [{rows: ["threads"], values: ["send.rate"]}]
+`
+
+// A policy of retries is the cell's, may depend on the combination, and leaves the id alone.
+func TestRetryIsNoPartOfTheWorkload(t *testing.T) {
+	with := expand(t, strings.Replace(retrying, "ON", `"agent-lost", "skewed"`, 1), Narrow{}).Cells
+	without := expand(t, strings.Replace(retrying, "retry: {on: [ON], most: axis.threads}", "", 1), Narrow{}).Cells
+	if len(with) != 2 || len(without) != 2 {
+		t.Fatalf("%d and %d cells", len(with), len(without))
+	}
+	for i, c := range with {
+		if c.ID != without[i].ID {
+			t.Errorf("cell %d has id %s with retries and %s without", i, c.ID, without[i].ID)
+		}
+		if r := c.Retry; r == nil || r.Most != i+1 || !slices.Equal(r.On, []plan.FailureKind{plan.FailedAgentLost, plan.FailedSkewed}) {
+			t.Errorf("cell %d has the policy %+v", i, r)
+		}
+		if without[i].Retry != nil {
+			t.Errorf("a cell that says nothing has the policy %+v", without[i].Retry)
+		}
+	}
+}
+
+// Every kind that the plan knows can be named, once; a list of none is a mistake.
+func TestRetryKinds(t *testing.T) {
+	var all []string
+	for _, k := range plan.RetryKinds() {
+		all = append(all, `"`+string(k)+`"`)
+	}
+	list := strings.Join(all, ", ")
+	expand(t, strings.Replace(retrying, "ON", list, 1), Narrow{})
+	for on, want := range map[string]string{"": "cell.retry.on: it is empty; give at least one of " + list, `"run", "connect", "run"`: `"run" is in the list already`} {
+		if text := faultsText(t, strings.Replace(retrying, "ON", on, 1), Narrow{}); !strings.Contains(text, want) {
+			t.Errorf("on: [%s]: %q, want %q", on, text, want)
+		}
+	}
+}

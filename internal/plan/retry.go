@@ -1,0 +1,74 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// FailureKind classes what kept a try of a task from giving numbers.
+type FailureKind string
+
+// The kinds of failures. FailedInterrupted is no failure of the try: nothing is tried again because of it.
+const (
+	FailedAgentLost   FailureKind = "agent-lost"  // an agent vanished
+	FailedConnect     FailureKind = "connect"     // a session, the topology, a consumer or a publisher
+	FailedTimeout     FailureKind = "timeout"     // an agent lives and did not answer within a step's time
+	FailedRun         FailureKind = "run"         // while messages were sent or awaited
+	FailedSkewed      FailureKind = "skewed"      // complete, but the agents did not start together
+	FailedInterrupted FailureKind = "interrupted" // the controller stopped or was lost in the middle of it
+)
+
+// RetryKinds lists the kinds of failures that a cell may be tried again for.
+func RetryKinds() []FailureKind {
+	return []FailureKind{FailedAgentLost, FailedConnect, FailedTimeout, FailedRun, FailedSkewed}
+}
+
+// Retry is which failures of a task make that it is tried again, and how often. It is no part of the workload, and so not of the cell's id.
+type Retry struct {
+	On   []FailureKind `json:"on"`
+	Most int           `json:"most"` // tries after the first; of a search, of each of its steps
+}
+
+// Again tells whether a try that failed so is followed by another, given those before it. A nil Retry is never.
+func (r *Retry) Again(failed FailureKind, before []Tried) bool {
+	if r == nil || !slices.Contains(r.On, failed) {
+		return false
+	}
+	used := 0
+	for _, t := range before {
+		if t.Kind != FailedInterrupted {
+			used++
+		}
+	}
+	return used < r.Most
+}
+
+// Tried is a try of a task that does not count.
+type Tried struct {
+	Name   string      `json:"name"` // as the control plane and the run directory have it
+	Kind   FailureKind `json:"kind"`
+	Reason string      `json:"reason,omitempty"`
+}
+
+func (t Tried) String() string {
+	if t.Reason == "" {
+		return string(t.Kind)
+	}
+	return string(t.Kind) + ": " + t.Reason
+}
+
+// TriesText says in words how often a task was tried and why not once: "3 tries: agent-lost, connect"; nothing, if it was tried once.
+func (o Outcome) TriesText() string {
+	if len(o.Tries) == 0 {
+		return ""
+	}
+	kinds := make([]string, len(o.Tries))
+	for i, t := range o.Tries {
+		kinds[i] = string(t.Kind)
+	}
+	if o.Search != nil {
+		return fmt.Sprintf("steps tried again %d times: %s", len(kinds), strings.Join(kinds, ", "))
+	}
+	return fmt.Sprintf("%d tries: %s", len(kinds)+1, strings.Join(kinds, ", "))
+}

@@ -1,0 +1,41 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// A value of a task that was tried several times says so, with the reasons, whether it has a number or not.
+func TestTriesAreNoted(t *testing.T) {
+	run, all := study()
+	one := all[:1]
+	one[0].Tries = []plan.Tried{{Name: "x", Kind: plan.FailedAgentLost}, {Name: "y", Kind: plan.FailedConnect}}
+	run.Repeat = 1
+	for _, verdict := range []plan.Verdict{plan.Valid, plan.Unknown} {
+		one[0].Verdict, one[0].Reasons = verdict, []string{"the reason"}
+		if notes := notesShown(run, one); !strings.Contains(notes, "3 tries: agent-lost, connect") {
+			t.Errorf("%s: the notes are %q", verdict, notes)
+		}
+	}
+	one[0].Repetition, run.Repeat = 2, 3
+	if notes := notesShown(run, one); !strings.Contains(notes, "repetition 2: 3 tries: agent-lost, connect") {
+		t.Errorf("of several repetitions the notes are %q", notes)
+	}
+}
+
+// notesShown are the footnotes that fields of tables refer to.
+func notesShown(run plan.Run, outcomes []plan.Outcome) string {
+	var all []string
+	for _, table := range Build(run, outcomes) {
+		for _, row := range table.Rows {
+			for _, f := range row {
+				for _, n := range f.Notes {
+					all = append(all, table.Notes[n-1])
+				}
+			}
+		}
+	}
+	return strings.Join(all, "\n")
+}

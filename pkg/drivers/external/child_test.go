@@ -1,0 +1,267 @@
+package external
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lockstep/pkg/drivers"
+)
+
+// behaviour has this test binary be a driver's process that behaves so.
+const behaviour = "LOCKSTEP_TEST_DRIVER"
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(behaviour); how != "" {
+		(&child{how: how, in: bufio.NewReader(os.Stdin), out: bufio.NewWriterSize(os.Stdout, 64<<10)}).run()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child is a driver with one queue in its memory: what is published is confirmed and delivered at once. It misbehaves as how says.
+type child struct {
+	how      string
+	in       *bufio.Reader
+	out      *bufio.Writer
+	consumer uint64
+	sent     int
+}
+
+// heard are the fields of requests that it looks at.
+type heard struct {
+	Type      string            `json:"type"`
+	ID        uint64            `json:"id"`
+	Publisher uint64            `json:"publisher"`
+	Consumer  uint64            `json:"consumer"`
+	First     uint64            `json:"first"`
+	Messages  [][2]uint32       `json:"messages"`
+	Options   map[string]string `json:"options"`
+}
+
+func (c *child) run() {
+	for {
+		if c.in.Buffered() == 0 {
+			_ = c.out.Flush()
+		}
+		f, err := readFrame(c.in, nil)
+		if err != nil {
+			c.leave()
+			return
+		}
+		var h heard
+		if err := json.Unmarshal(f.header, &h); err != nil {
+			panic(err)
+		}
+		c.hear(h, f.body)
+	}
+}
+
+// leave is what it does when its standard input has ended.
+func (c *child) leave() {
+	if c.how == "stays" {
+		time.Sleep(time.Hour)
+	}
+}
+
+func (c *child) say(body []byte, format string, a ...any) {
+	_ = writeFrame(c.out, fmt.Appendf(nil, format, a...), body)
+}
+
+func (c *child) now(text string) {
+	_, _ = c.out.WriteString(text)
+	_ = c.out.Flush()
+}
+
+func (c *child) hear(h heard, body []byte) {
+	switch h.Type {
+	case "hello":
+		c.hello(h)
+		return
+	case "open":
+		c.open(h)
+	case "ping":
+		if c.how == "hangs" {
+			return
+		}
+	case "consumer":
+		c.consumer = h.Consumer
+	case "publish":
+		c.publish(h, body)
+		return
+	case "handled", "cancel":
+		return
+	case "describe":
+		c.say(nil, `{"type":"failed","id":%d,"kind":%q,"message":"no"}`, h.ID, map[bool]string{true: "weird", false: "unsupported"}[c.how == "kind"])
+		return
+	case "probe":
+		if c.how == "mute" {
+			return
+		}
+	}
+	c.say(nil, `{"type":"done","id":%d}`, h.ID)
+}
+
+func (c *child) hello(h heard) {
+	switch c.how {
+	case "silent":
+		return
+	case "quits":
+		fmt.Fprintln(os.Stderr, "first words\nno module named broker")
+		os.Exit(3)
+	case "prints":
+		c.now("Hello, world! I am a driver.\n")
+	case "version":
+		c.say(nil, `{"type":"done","id":%d,"result":{"protocol":9,"name":"child","declares":[{"when":{"mood":1},"modes":["x"]}]}}`, h.ID)
+		return
+	case "environment":
+		for _, v := range os.Environ() {
+			fmt.Fprintln(os.Stderr, v)
+		}
+		os.Exit(3)
+	}
+	c.say(nil, `{"type":"done","id":%d,"result":{"protocol":1,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"declares":[
+		{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory",
+		 "capabilities":{"transient":true,"unlimitedPrefetch":true},"promises":{"confirmedKept":true}}]}}`, h.ID)
+}
+
+func (c *child) open(h heard) {
+	switch c.how {
+	case "secret":
+		fmt.Fprintln(os.Stderr, "connecting with", h.Options["url"], "and", h.Options["password"])
+		c.say(nil, `{"type":"failed","id":%d,"kind":"other","message":"refused"}`, h.ID)
+	case "orphan": // a process of its own that keeps all that it inherited
+		sleeper := exec.Command("sleep", "60")
+		sleeper.Stdout, sleeper.Stderr = os.Stdout, os.Stderr
+		if err := sleeper.Start(); err != nil {
+			panic(err)
+		}
+		fmt.Fprintln(os.Stderr, "sleeper", sleeper.Process.Pid)
+	case "chatty":
+		for range 100_000 {
+			fmt.Fprintln(os.Stderr, strings.Repeat("x", 3000))
+		}
+	}
+}
+
+func (c *child) publish(h heard, body []byte) {
+	c.sent += len(h.Messages)
+	last := h.First + uint64(len(h.Messages)) - 1
+	if len(h.Messages) == 0 {
+		return
+	}
+	switch c.how {
+	case "dies":
+		if c.sent >= 50 {
+			fmt.Fprintln(os.Stderr, "segmentation fault, as it were")
+			os.Exit(7)
+		}
+	case "takes nothing":
+		return
+	case "garbage":
+		c.now("\x00\x00\x00\x05nojs")
+		return
+	case "json":
+		c.say(nil, `{"type":`)
+		return
+	case "giant":
+		c.now("\x00\x00\x00\x10\xff\xff\xff\xff")
+		return
+	case "cut":
+		c.now("\x00\x00\x00\x10\x00\x00\x00\x00{}")
+		os.Exit(0)
+	case "twice":
+		c.say(nil, `{"type":"confirm","publisher":%d,"numbers":[[%d,%d]]}`, h.Publisher, h.First, last)
+	case "ghost":
+		c.say(nil, `{"type":"confirm","publisher":%d,"numbers":[[0,18446744073709551615]]}`, h.Publisher)
+		return
+	case "takes too much":
+		c.say(nil, `{"type":"taken","publisher":%d,"count":1000000,"bytes":1}`, h.Publisher)
+		return
+	case "stranger":
+		c.say(nil, `{"type":"taken","publisher":99,"count":1,"bytes":1}`)
+		return
+	case "word":
+		c.say(nil, `{"type":"hooray"}`)
+		return
+	case "answers twice":
+		c.say(nil, `{"type":"done","id":1}`)
+		return
+	case "refuses":
+		c.say(nil, `{"type":"confirm","publisher":%d,"numbers":[[%d,%d]],"kind":"other","message":"x"}`, h.Publisher, h.First, last)
+		return
+	case "floods":
+		for range 100 {
+			c.deliver(make([][2]uint32, 100), nil)
+		}
+	case "size":
+		c.say(nil, `{"type":"deliver","consumer":%d,"deliveries":[[10,0,0]]}`, c.consumer)
+	}
+	c.say(nil, `{"type":"taken","publisher":%d,"count":%d,"bytes":%d}`, h.Publisher, len(h.Messages), len(body))
+	c.say(nil, `{"type":"confirm","publisher":%d,"numbers":[[%d,%d]]}`, h.Publisher, h.First, last)
+	c.deliver(h.Messages, body)
+}
+
+func (c *child) deliver(messages [][2]uint32, body []byte) {
+	if c.consumer == 0 {
+		return
+	}
+	text := fmt.Appendf(nil, `{"type":"deliver","consumer":%d,"deliveries":[`, c.consumer)
+	for i, m := range messages {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = fmt.Appendf(text, "[%d,1,0]", m[1])
+	}
+	c.say(body, "%s]}", text)
+}
+
+func childCommand(how string) Command {
+	return Command{Command: []string{os.Args[0]}, Env: map[string]string{behaviour: how}}
+}
+
+// quick are limits that a test can wait for.
+var quick = limits{hello: 30 * time.Second, call: 30 * time.Second, close: 10 * time.Second, ping: 100 * time.Millisecond, pings: 600}
+
+func newChild(t testing.TB, how string, limit limits) *Driver {
+	t.Helper()
+	d, err := newDriver(context.Background(), "child", childCommand(how), limit, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func openChild(t testing.TB, how string, limit limits) *session {
+	t.Helper()
+	s, err := newChild(t, how, limit).Open(context.Background(), json.RawMessage(`{}`), drivers.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s.(*session)
+}
+
+var oneQueue = drivers.Topology{Name: "test", Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1}
+
+// noLeaks fails the test if goroutines are left when it and its cleanups are over.
+func noLeaks(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+}
+
+// frameOf is a whole frame, for the fuzz test's seeds.
+func frameOf(header, body string) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(header)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
+	return append(append(b, header...), body...)
+}

@@ -1,0 +1,191 @@
+package external
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// consumer calls the handler from a goroutine of its own and tells the driver what to acknowledge, and when: the ways to
+// acknowledge are the same for every driver.
+type consumer struct {
+	link   *link
+	id     uint64
+	spec   drivers.ConsumerSpec
+	handle drivers.Handler
+	notice *drivers.Notice
+
+	arrived chan struct{} // of capacity 1
+	stop    chan struct{} // closed by Close
+	ended   chan struct{} // closed when the handler is called no more
+	once    sync.Once
+	halted  sync.Once
+
+	note    *parcel // the goroutine's own
+	unacked int     // accepted and not acknowledged; the goroutine's own
+
+	mu      sync.Mutex
+	over    bool
+	queue   []drivers.Delivery
+	waiting int // deliveries that were not handled yet, those in the handler too
+	bytes   int
+}
+
+func newConsumer(l *link, spec drivers.ConsumerSpec, handle drivers.Handler) *consumer {
+	spec.Batch = max(spec.Batch, 1)
+	return &consumer{link: l, id: l.handle(), spec: spec, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
+		arrived: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// deliver takes deliveries from the reader.
+func (c *consumer) deliver(deliveries [][3]uint32, body []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return nil // it was closed, or its link broke
+	}
+	for _, d := range deliveries {
+		size := uint64(d[0])
+		if size > uint64(len(body)) || d[1] > uint32(drivers.Yes) {
+			return fmt.Errorf("deliver to consumer %d: delivery %v: want its size, of %d bytes that are left, 0 to 2 for redelivered, and its stream", c.id, d, len(body))
+		}
+		if c.waiting >= windowMessages || c.bytes >= windowBytes {
+			return fmt.Errorf("deliver to consumer %d: %d deliveries of %d bytes were not handled yet: the window is %d of %d", c.id, c.waiting, c.bytes, windowMessages, windowBytes)
+		}
+		c.queue = append(c.queue, drivers.Delivery{Body: body[:size:size], Redelivered: drivers.Tristate(d[1]), Stream: d[2]})
+		c.waiting, c.bytes = c.waiting+1, c.bytes+int(size)
+		body = body[size:]
+	}
+	if len(body) > 0 {
+		return fmt.Errorf("deliver to consumer %d: %d bytes of the body belong to no delivery", c.id, len(body))
+	}
+	select {
+	case c.arrived <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// run calls the handler until the end.
+func (c *consumer) run() {
+	defer close(c.ended)
+	var tick <-chan time.Time
+	if c.spec.Ack == drivers.AckInterval {
+		ticker := time.NewTicker(max(c.spec.AckInterval, time.Millisecond))
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		select {
+		case <-c.stop:
+			return
+		case <-tick:
+			c.acknowledge()
+		case <-c.arrived:
+			for c.next(tick) {
+			}
+		}
+	}
+}
+
+// next handles one batch; false if there is none, or it is over.
+func (c *consumer) next(tick <-chan time.Time) bool {
+	select {
+	case <-c.stop:
+		return false
+	case <-tick:
+		c.acknowledge()
+	default:
+	}
+	c.mu.Lock()
+	n := min(len(c.queue), c.spec.Batch)
+	batch := c.queue[:n:n]
+	c.queue = c.queue[n:]
+	over := c.over
+	c.mu.Unlock()
+	if n == 0 || over {
+		return false
+	}
+	size := 0
+	for _, d := range batch {
+		size += len(d.Body)
+	}
+	err := c.handle(batch)
+	c.mu.Lock()
+	c.waiting, c.bytes = c.waiting-n, c.bytes-size
+	c.mu.Unlock()
+	c.settle(n, size, err)
+	return true
+}
+
+// settle tells the driver what became of a batch.
+func (c *consumer) settle(n, size int, refused error) {
+	h := handled{consumer: c.id, count: n, bytes: size}
+	switch {
+	case c.spec.Ack == drivers.AckAutomatic:
+	case refused != nil:
+		h.ack, h.refused, c.unacked = c.unacked, n, 0
+	default:
+		c.unacked += n
+		if c.due() {
+			h.ack, c.unacked = c.unacked, 0
+		}
+	}
+	c.note = c.link.out.settle(c.note, h)
+}
+
+// due tells whether to acknowledge now: also when nothing more could come otherwise.
+func (c *consumer) due() bool {
+	switch c.spec.Ack {
+	case drivers.AckEach:
+		return true
+	case drivers.AckEvery:
+		return c.unacked >= c.spec.AckEvery || (c.spec.Prefetch > 0 && c.unacked >= c.spec.Prefetch)
+	}
+	return false
+}
+
+func (c *consumer) acknowledge() {
+	if c.unacked > 0 {
+		c.note = c.link.out.settle(c.note, handled{consumer: c.id, ack: c.unacked})
+		c.unacked = 0
+	}
+}
+
+// halt has the handler called no more, once it returns.
+func (c *consumer) halt() {
+	c.halted.Do(func() { close(c.stop) })
+	c.drop()
+}
+
+func (c *consumer) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over, c.queue = true, nil
+}
+
+// broke says that the link to the broker, or the driver's process, is gone: what waits can be acknowledged no more.
+func (c *consumer) broke(why error) {
+	c.drop()
+	c.notice.Broke(why)
+}
+
+// Close waits for the handler, acknowledges what it accepted, and has the driver give back the rest.
+func (c *consumer) Close() error {
+	c.once.Do(func() {
+		c.notice.End()
+		c.halt()
+		<-c.ended
+		c.acknowledge()
+		ctx, cancel := context.WithTimeout(context.Background(), c.link.limit.close)
+		defer cancel()
+		if _, err := c.link.call(ctx, asked{Type: "close", Consumer: c.id}); err != nil {
+			c.link.log.Debug("close consumer", "err", err) // the session says more, if it matters
+		}
+		c.link.forget(c.id)
+	})
+	return nil
+}

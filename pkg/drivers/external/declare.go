@@ -1,0 +1,214 @@
+package external
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/drivers"
+)
+
+// description is what a process answers to hello. It is read once; from then on Declare needs no process.
+type description struct {
+	Protocol int    `json:"protocol"`
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	Doc      string `json:"doc"`
+	Schema   string `json:"schema"`
+	Flushes  bool   `json:"flushes"` // it buffers, and wants to be told when to send
+	Declares []rule `json:"declares"`
+}
+
+// rule is a part of what a driver declares. Every rule whose When holds is laid over those before it: what it names replaces,
+// reasons and notes are added.
+type rule struct {
+	When         map[string]json.RawMessage `json:"when"`
+	Modes        []drivers.Mode             `json:"modes"`
+	Acks         []drivers.Ack              `json:"acks"`
+	Capabilities json.RawMessage            `json:"capabilities"`
+	Promises     json.RawMessage            `json:"promises"`
+	Label        string                     `json:"label"`
+	Unfit        []string                   `json:"unfit"`
+	Notes        []string                   `json:"notes"`
+}
+
+// capabilities are those of drivers.Capabilities that a rule may name.
+type capabilities struct {
+	Mandatory, Persistent, Transient, UnlimitedPrefetch, Subscriptions, Bindings, Churn, Nodes, Keys, Redelivery, Streams bool
+}
+
+func readDescription(raw json.RawMessage) (description, error) {
+	var d description
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&d); err != nil {
+		return d, fmt.Errorf("read description: %w", err)
+	}
+	return d, d.check()
+}
+
+// check says everything that is wrong at once.
+func (d *description) check() error {
+	var errs []error
+	wrong := func(format string, a ...any) { errs = append(errs, fmt.Errorf("description: "+format, a...)) }
+	if d.Protocol != protocol {
+		wrong("it speaks protocol %d, and this is %d", d.Protocol, protocol)
+	}
+	if d.Doc == "" {
+		wrong("doc is empty; give one or two sentences for people")
+	}
+	if !strings.Contains(d.Schema, "#Options") {
+		wrong("schema does not define #Options")
+	}
+	if len(d.Declares) == 0 || len(d.Declares[0].When) > 0 || d.Declares[0].Label == "" || len(d.Declares[0].Modes) == 0 || len(d.Declares[0].Acks) == 0 {
+		wrong("declares has to begin with a rule without when that has modes, acks and a label")
+	}
+	for i, r := range d.Declares {
+		for _, err := range r.check() {
+			wrong("declares[%d]: %w", i, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *rule) check() (errs []error) {
+	known := fields(drivers.Use{})
+	for _, name := range slices.Sorted(maps.Keys(r.When)) {
+		if _, is := known[name]; !is && !strings.HasPrefix(name, "options.") {
+			errs = append(errs, fmt.Errorf("when: there is no %q (there are: %s, and options.NAME)", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
+		}
+		if _, err := readTest(r.When[name]); err != nil {
+			errs = append(errs, fmt.Errorf("when: %s: %w", name, err))
+		}
+	}
+	for _, m := range r.Modes {
+		if !slices.Contains(drivers.Modes(), m) {
+			errs = append(errs, fmt.Errorf("modes: there is no %q (there are: %v)", m, drivers.Modes()))
+		}
+	}
+	acks := []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic}
+	for _, a := range r.Acks {
+		if !slices.Contains(acks, a) {
+			errs = append(errs, fmt.Errorf("acks: there is no %q (there are: %v)", a, acks))
+		}
+	}
+	if err := overlay(r.Capabilities, &capabilities{}); err != nil {
+		errs = append(errs, fmt.Errorf("capabilities: %w", err))
+	}
+	if err := overlay(r.Promises, &drivers.Promises{}); err != nil {
+		errs = append(errs, fmt.Errorf("promises: %w", err))
+	}
+	return errs
+}
+
+// overlay changes of onto what raw names.
+func overlay(raw json.RawMessage, onto any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	return d.Decode(onto)
+}
+
+// declare answers from the rules alone.
+func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.Declaration {
+	var set any
+	if err := json.Unmarshal(options, &set); err != nil {
+		return drivers.Declaration{Unfit: []string{"read options: " + err.Error()}}
+	}
+	facts := fields(use)
+	var can capabilities
+	var out drivers.Declaration
+	for _, r := range d.Declares {
+		if !r.holds(facts, set) {
+			continue
+		}
+		if r.Modes != nil {
+			out.Capabilities.Modes = slices.Clone(r.Modes)
+		}
+		if r.Acks != nil {
+			out.Capabilities.Acks = slices.Clone(r.Acks)
+		}
+		if r.Label != "" {
+			out.Label = r.Label
+		}
+		_, _ = overlay(r.Capabilities, &can), overlay(r.Promises, &out.Promises) // checked before
+		out.Unfit, out.Notes = append(out.Unfit, r.Unfit...), append(out.Notes, r.Notes...)
+	}
+	c := &out.Capabilities
+	c.Mandatory, c.Persistent, c.Transient, c.UnlimitedPrefetch = can.Mandatory, can.Persistent, can.Transient, can.UnlimitedPrefetch
+	c.Subscriptions, c.Bindings, c.Churn, c.Nodes = can.Subscriptions, can.Bindings, can.Churn, can.Nodes
+	c.Keys, c.Redelivery, c.Streams = can.Keys, can.Redelivery, can.Streams
+	c.CopiesBody = true // into a frame
+	return out
+}
+
+func (r *rule) holds(facts map[string]any, options any) bool {
+	for name, raw := range r.When {
+		value := facts[name]
+		if path, of := strings.CutPrefix(name, "options."); of {
+			value = at(options, strings.Split(path, "."))
+		}
+		if test, err := readTest(raw); err != nil || !test.holds(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// test is a condition on one value: one of some, or a number within bounds.
+type test struct {
+	among        []any
+	above, below *float64
+}
+
+func readTest(raw json.RawMessage) (test, error) {
+	var one any
+	if err := json.Unmarshal(raw, &one); err != nil {
+		return test{}, err
+	}
+	switch v := one.(type) {
+	case []any:
+		return test{among: v}, nil
+	case map[string]any:
+		var t struct{ Above, Below *float64 }
+		if err := overlay(raw, &t); err != nil || (t.Above == nil && t.Below == nil) {
+			return test{}, errors.New(`want a value, a list of values, or {"above": n, "below": n}`)
+		}
+		return test{above: t.Above, below: t.Below}, nil
+	}
+	return test{among: []any{one}}, nil
+}
+
+func (t test) holds(value any) bool {
+	if t.above == nil && t.below == nil {
+		return slices.ContainsFunc(t.among, func(want any) bool { return reflect.DeepEqual(want, value) })
+	}
+	n, is := value.(float64)
+	return is && (t.above == nil || n > *t.above) && (t.below == nil || n < *t.below)
+}
+
+// at follows a path into options; nil where it leads nowhere.
+func at(tree any, path []string) any {
+	for _, name := range path {
+		object, _ := tree.(map[string]any)
+		tree = object[name]
+	}
+	return tree
+}
+
+// fields are the values of a use by name, as JSON has them.
+func fields(u drivers.Use) map[string]any {
+	return map[string]any{
+		"mode": string(u.Mode), "persistent": u.Persistent, "mandatory": u.Mandatory, "ack": string(u.Ack), "prefetch": float64(u.Prefetch),
+		"queues": float64(u.Queues), "subscriptions": float64(u.Subscriptions), "bindings": float64(u.Bindings),
+		"publishers": float64(u.Publishers), "consumers": float64(u.Consumers), "churn": u.Churn, "keys": u.Keys, "nack": u.Nack,
+		"simulated": u.Simulated, "publisherNode": string(u.PublisherNode), "consumerNode": string(u.ConsumerNode), "queueNode": string(u.QueueNode),
+	}
+}

@@ -1,0 +1,94 @@
+// Package external has drivers that are processes of their own, in any language: they are spoken to by their standard input and
+// output, in frames of a JSON header and a body. docs/external-drivers.md is the protocol. What the contract of drivers promises is
+// kept here, whatever the process does: one that breaks the rules, dies or hangs is an error that names it, never a wrong number.
+package external
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"lockstep/pkg/drivers"
+)
+
+// Driver is a driver whose sessions are processes.
+type Driver struct {
+	command Command
+	said    description
+	limit   limits
+}
+
+// New starts the command, asks what it is, and lets it end. name is what it has to call itself.
+func New(ctx context.Context, name string, c Command, log *slog.Logger) (*Driver, error) {
+	return newDriver(ctx, name, c, usual, log)
+}
+
+func newDriver(ctx context.Context, name string, c Command, limit limits, log *slog.Logger) (*Driver, error) {
+	if len(c.Command) == 0 || c.Command[0] == "" {
+		return nil, fmt.Errorf("driver %s: no command is given", name)
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	l, said, err := begin(ctx, name, c, limit, log, func(s string) string { return s })
+	if err != nil {
+		return nil, err
+	}
+	l.end()
+	return &Driver{command: c, said: said, limit: limit}, nil
+}
+
+// Register makes drivers of commands, all at the same time, and adds them to the registry until remove is called. The error is of
+// every one that cannot be used; none is added then.
+func Register(ctx context.Context, commands map[string]Command, log *slog.Logger) (remove func(), err error) {
+	names := slices.Sorted(maps.Keys(commands))
+	made, errs := make([]*Driver, len(names)), make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() { made[i], errs[i] = New(ctx, name, commands[name], log) })
+	}
+	wg.Wait()
+	var removes []func()
+	remove = func() {
+		for _, f := range removes {
+			f()
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for _, d := range made {
+		undo, err := drivers.Add(d)
+		if err != nil {
+			remove()
+			return nil, err
+		}
+		removes = append(removes, undo)
+	}
+	return remove, nil
+}
+
+// Info says what the process said of itself when it was asked.
+func (d *Driver) Info() drivers.Info {
+	return drivers.Info{Name: d.said.Name, Doc: d.said.Doc, Schema: d.said.Schema, Declare: func(options json.RawMessage, use drivers.Use) drivers.Declaration {
+		return d.said.declare(options, use)
+	}}
+}
+
+func withDefaults(env drivers.Env) drivers.Env {
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	if env.Event == nil {
+		env.Event = func(drivers.EventKind, string) {}
+	}
+	if env.Forward == nil {
+		env.Forward = func(context.Context, string) (string, error) { return "", errors.New("there is no way out of here") }
+	}
+	return env
+}

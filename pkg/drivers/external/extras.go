@@ -1,0 +1,88 @@
+package external
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"lockstep/pkg/drivers"
+)
+
+// What only some brokers can: a driver's process answers what it cannot with the kind unsupported.
+
+// answer is a call whose result is read into one.
+func (s *session) answer(ctx context.Context, doing string, request asked, into any) error {
+	raw, err := s.call(ctx, request)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%s: read the driver's answer: %w", doing, err)
+	}
+	return nil
+}
+
+// Describe asks what the broker says of itself. The driver's version belongs to what was tested.
+func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
+	var d drivers.Description
+	if err := s.answer(ctx, "describe broker", asked{Type: "describe"}, &d); err != nil {
+		return drivers.Description{}, err
+	}
+	if s.driver.said.Version != "" {
+		if d.Settings == nil {
+			d.Settings = map[string]string{}
+		}
+		d.Settings["driver"] = s.driver.said.Name + " " + s.driver.said.Version
+	}
+	return d, nil
+}
+
+// Probe asks the broker for figures of its own.
+func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+	var said []figure
+	if err := s.answer(ctx, "probe broker", asked{Type: "probe"}, &said); err != nil {
+		return nil, err
+	}
+	figures := make([]drivers.Figure, 0, len(said))
+	for _, f := range said {
+		if !slices.Contains(drivers.Figures(), f.Name) || f.Value < 0 || math.IsInf(f.Value, 0) {
+			return nil, fmt.Errorf("probe broker: %+v is no figure; there are %v, all of them at least 0", f, drivers.Figures())
+		}
+		figures = append(figures, drivers.Figure(f))
+	}
+	return figures, nil
+}
+
+// Bind and Unbind change bindings while messages flow.
+func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+	return s.do(ctx, "bind", asked{Type: "bind", Topology: topologyOf(t), Binding: &binding{subscription, queue, key}})
+}
+
+// Unbind undoes Bind.
+func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+	return s.do(ctx, "unbind", asked{Type: "unbind", Topology: topologyOf(t), Binding: &binding{subscription, queue, key}})
+}
+
+// Leftovers lists what the broker has whose name begins with prefix.
+func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
+	var said []leftover
+	if err := s.answer(ctx, "list what is there", asked{Type: "leftovers", Prefix: prefix}, &said); err != nil {
+		return nil, err
+	}
+	all := make([]drivers.Leftover, 0, len(said))
+	for _, x := range said {
+		all = append(all, drivers.Leftover(x))
+	}
+	return all, nil
+}
+
+// Sweep removes some of that.
+func (s *session) Sweep(ctx context.Context, these []drivers.Leftover) error {
+	said := make([]leftover, 0, len(these))
+	for _, x := range these {
+		said = append(said, leftover(x))
+	}
+	return s.do(ctx, "sweep", asked{Type: "sweep", Leftovers: said})
+}

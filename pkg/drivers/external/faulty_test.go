@@ -1,0 +1,321 @@
+package external
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// ledger counts what a publisher is told.
+type ledger struct {
+	mu       sync.Mutex
+	accepted map[uint64]bool
+	confirms map[uint64]error
+	again    int
+	closed   chan error
+}
+
+func newLedger() *ledger {
+	return &ledger{accepted: map[uint64]bool{}, confirms: map[uint64]error{}, closed: make(chan error, 10)}
+}
+
+func (l *ledger) onConfirm(token uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, twice := l.confirms[token]; twice {
+		l.again++
+	}
+	l.confirms[token] = err
+}
+
+func (l *ledger) spec() drivers.PublisherSpec {
+	return drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, Window: 1000, OnConfirm: l.onConfirm, OnClosed: func(err error) { l.closed <- err }}
+}
+
+// A process that breaks the rules, or dies, is the end of its session: every accepted message has one confirm, which fails where it has to,
+// those who use the session are told once and why, and nothing is left running.
+func TestFaultyWhilePublishing(t *testing.T) {
+	for how, want := range map[string][]string{
+		"dies":           {"exit status 7", "segmentation fault, as it were"},
+		"garbage":        {"broke the protocol", "nojs", "no beginning of a frame"},
+		"json":           {"broke the protocol", "read header"},
+		"giant":          {"broke the protocol", "no beginning of a frame"},
+		"cut":            {"broke the protocol", "ends within its header"},
+		"twice":          {"broke the protocol", "message 0 is confirmed twice"},
+		"ghost":          {"broke the protocol", "were sent"},
+		"takes too much": {"broke the protocol", "taken says 1000000 messages"},
+		"stranger":       {"broke the protocol", "there never were"},
+		"word":           {"broke the protocol", `no message of type "hooray"`},
+		"answers twice":  {"broke the protocol", "which is not open"},
+		"refuses":        {"broke the protocol", "want closed or rejected"},
+		"floods":         {"broke the protocol", "the window is 1024"},
+		"size":           {"broke the protocol", "bytes that are left"},
+	} {
+		t.Run(how, func(t *testing.T) {
+			noLeaks(t)
+			s := openChild(t, how, quick)
+			block := make(chan struct{})
+			gone := make(chan error, 1)
+			consumer, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: oneQueue, Batch: 10, Ack: drivers.AckEach, OnClosed: func(err error) { gone <- err }},
+				func([]drivers.Delivery) error { <-block; return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := newLedger()
+			p, err := s.Publisher(t.Context(), l.spec())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := uint64(0); err == nil && n < 1_000_000; n++ {
+				if err = p.Publish(t.Context(), drivers.Message{Token: 1000 + n, Body: []byte("body")}); err == nil {
+					l.accepted[1000+n] = true
+				}
+			}
+			if !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("Publish ends with %v, not ErrClosed", err)
+			}
+			why := await(t, l.closed, "OnClosed of the publisher")
+			for _, part := range want {
+				if !strings.Contains(why.Error(), part) {
+					t.Errorf("%q is not in the error: %v", part, why)
+				}
+			}
+			if err := await(t, gone, "OnClosed of the consumer"); !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("the consumer is told %v, not ErrClosed", err)
+			}
+			close(block)
+			if err := errors.Join(p.Close(), consumer.Close()); err != nil {
+				t.Error(err)
+			}
+			l.check(t)
+			if _, err := s.Publisher(t.Context(), l.spec()); !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("another publisher gives %v, not ErrClosed", err)
+			}
+		})
+	}
+}
+
+func await(t *testing.T, from <-chan error, what string) error {
+	t.Helper()
+	select {
+	case err := <-from:
+		return err
+	case <-time.After(60 * time.Second):
+		t.Fatalf("%s: not within a minute", what)
+		return nil
+	}
+}
+
+func (l *ledger) check(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.confirms) != len(l.accepted) || l.again > 0 {
+		t.Errorf("%d messages were accepted, %d have a confirm, %d more than one", len(l.accepted), len(l.confirms), l.again)
+	}
+	failed := 0
+	for token, err := range l.confirms {
+		if !l.accepted[token] {
+			t.Errorf("a message that was not accepted has a confirm")
+		}
+		if err != nil {
+			failed++
+			if !errors.Is(err, drivers.ErrClosed) {
+				t.Errorf("a confirm fails with %v, not ErrClosed", err)
+			}
+		}
+	}
+	t.Logf("%d accepted, %d failed", len(l.accepted), failed)
+	if len(l.closed) > 0 {
+		t.Errorf("OnClosed is called again")
+	}
+}
+
+// What cannot even say what it is.
+func TestFaultyHello(t *testing.T) {
+	hurried := quick
+	hurried.hello = 300 * time.Millisecond
+	for how, want := range map[string][]string{
+		"silent":  {"driver child", "does not answer hello within 300ms"},
+		"quits":   {"driver child", "exit status 3", "first words | no module named broker"},
+		"prints":  {"Hello, w", "does the driver print to standard output?"},
+		"version": {"protocol 9", "doc is empty", "#Options", "without when", `there is no "mood"`, `there is no "x"`},
+	} {
+		t.Run(how, func(t *testing.T) {
+			noLeaks(t)
+			limit := quick
+			if how == "silent" {
+				limit = hurried
+			}
+			_, err := newDriver(t.Context(), "child", childCommand(how), limit, nil)
+			for _, part := range want {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("%q is not in the error: %v", part, err)
+				}
+			}
+		})
+	}
+	if _, err := newDriver(t.Context(), "other", childCommand("good"), quick, nil); err == nil || !strings.Contains(err.Error(), `it calls itself "child"`) {
+		t.Errorf("another name gives %v", err)
+	}
+	if _, err := newDriver(t.Context(), "none", Command{Command: []string{"/there/is/none"}}, quick, nil); err == nil || !strings.Contains(err.Error(), "/there/is/none") {
+		t.Errorf("a missing program gives %v", err)
+	}
+}
+
+// The environment of this program has secrets that are no business of a driver.
+func TestEnvironmentIsKept(t *testing.T) {
+	t.Setenv("LOCKSTEP_TOKEN", "top-secret")
+	c := childCommand("environment")
+	c.Env["MINE"] = "yes"
+	l, _, err := begin(t.Context(), "child", c, quick, testLog(t), func(s string) string { return s })
+	if err == nil {
+		l.end()
+		t.Fatal("it did not leave")
+	}
+	if strings.Contains(err.Error(), "top-secret") {
+		t.Errorf("the driver has this program's secrets: %v", err)
+	}
+	if env := strings.Join(c.environment(), "\n"); !strings.Contains(env, "MINE=yes") || strings.Contains(env, "top-secret") || !strings.Contains(env, "PATH=") {
+		t.Errorf("the environment is %s", env)
+	}
+}
+
+// What hangs is killed, after it did not answer a number of pings.
+func TestHangingIsKilled(t *testing.T) {
+	noLeaks(t)
+	limit := quick
+	limit.ping, limit.pings = 60*time.Millisecond, 50
+	s := openChild(t, "hangs", limit)
+	l := newLedger()
+	if _, err := s.Publisher(t.Context(), l.spec()); err != nil {
+		t.Fatal(err)
+	}
+	if err := await(t, l.closed, "the end of a driver that hangs"); !strings.Contains(err.Error(), "no word on a ping") {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// A request that is not answered ends with its context, and the session goes on.
+func TestUnansweredRequest(t *testing.T) {
+	noLeaks(t)
+	s := openChild(t, "mute", quick)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Probe(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Probe gives %v, not the end of its context", err)
+	}
+	if err := s.Setup(t.Context(), oneQueue); err != nil {
+		t.Errorf("Setup after it: %v", err)
+	}
+}
+
+// A driver that takes nothing blocks Publish after a window, until the context ends.
+func TestBackpressure(t *testing.T) {
+	noLeaks(t)
+	s := openChild(t, "takes nothing", quick)
+	for _, size := range []int{1, 64 << 10} {
+		p, err := s.Publisher(t.Context(), newLedger().spec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		n := 0
+		for err == nil {
+			if err = p.Publish(ctx, drivers.Message{Body: make([]byte, size)}); err == nil {
+				n++
+			}
+		}
+		cancel()
+		if most := min(windowMessages, windowBytes/size); n > most || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("of %d bytes, %d messages were accepted, at most %d; then %v", size, n, most, err)
+		}
+		_ = p.Close()
+	}
+	p, err := s.Publisher(t.Context(), newLedger().spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Publish(t.Context(), drivers.Message{Body: make([]byte, mostMessage+1)}); err == nil || !strings.Contains(err.Error(), "takes at most") {
+		t.Errorf("a message beyond the bound gives %v", err)
+	}
+}
+
+// An error of a kind that there is not is a fault; "unsupported" is what a driver says of what it cannot.
+func TestUnsupported(t *testing.T) {
+	if _, err := openChild(t, "good", quick).Describe(t.Context()); !errors.Is(err, drivers.ErrUnsupported) {
+		t.Errorf("Describe gives %v, not ErrUnsupported", err)
+	}
+	s := openChild(t, "kind", quick)
+	if _, err := s.Describe(t.Context()); err == nil {
+		t.Error("Describe gives no error")
+	}
+	if err := s.Setup(t.Context(), oneQueue); err == nil || !strings.Contains(err.Error(), `"weird"`) {
+		t.Errorf("after an error of an unknown kind Setup gives %v", err)
+	}
+}
+
+// Closing a session leaves nothing behind: neither one that does not leave, nor what it started.
+func TestNothingIsLeft(t *testing.T) {
+	for _, how := range []string{"good", "stays", "orphan", "chatty"} {
+		t.Run(how, func(t *testing.T) {
+			noLeaks(t)
+			s := openChild(t, how, quick)
+			pid := s.link.proc.pid
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if there, words := group(t, pid); there {
+				t.Errorf("something of the driver's process group %d is left: %s", pid, words)
+			}
+			if last := s.link.proc.tail.last(); len(last) > lastLines*(mostLine+3) {
+				t.Errorf("%d bytes of its words are kept", len(last))
+			}
+		})
+	}
+}
+
+// group looks for processes of a group that still live.
+func group(t *testing.T, pgid int) (bool, string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(files) == 0 {
+		t.Skip("this host has no /proc")
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest) // state, parent, group
+		if len(fields) > 2 && fields[0] != "Z" && fields[2] == itoa(pgid) {
+			return true, string(text)
+		}
+	}
+	return false, ""
+}
+
+func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }
+
+// Passwords do not reach a log, nor the error of a driver that died with them on its lips.
+func TestSecretsAreScrubbed(t *testing.T) {
+	d := newChild(t, "secret", quick)
+	var log lines
+	_, err := d.Open(t.Context(), json.RawMessage(`{"url": "x://u:p%40ss@h", "password": "hunter2"}`), drivers.Env{Log: log.logger()})
+	if err == nil {
+		t.Fatal("it opened")
+	}
+	text := log.String() + err.Error()
+	if strings.Contains(text, "hunter2") || strings.Contains(text, "p%40ss") || strings.Contains(text, "p@ss") || !strings.Contains(log.String(), "connecting with") {
+		t.Errorf("the log is %s, the error %v", log.String(), err)
+	}
+}

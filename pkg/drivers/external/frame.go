@@ -1,0 +1,67 @@
+package external
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// The bounds of a frame, both ways. A batch of messages is at most windowBytes and one message.
+const (
+	mostHeader  = 1 << 20
+	mostBody    = 64 << 20
+	mostMessage = 32 << 20
+
+	// What a sender may have sent and the receiver not yet taken, of each publisher and of each consumer.
+	windowMessages = 1024
+	windowBytes    = 4 << 20
+)
+
+// frame is one message of the protocol: two lengths, a header in JSON, a body.
+type frame struct{ header, body []byte }
+
+// readFrame reads one frame. header is used again for the next; the body is the caller's. io.EOF is an end between frames.
+func readFrame(r io.Reader, header []byte) (frame, error) {
+	var lengths [8]byte
+	if _, err := io.ReadFull(r, lengths[:]); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return frame{}, fmt.Errorf("read frame: it ends within its lengths: %w", err)
+		}
+		return frame{}, err
+	}
+	h, b := binary.BigEndian.Uint32(lengths[:4]), binary.BigEndian.Uint32(lengths[4:])
+	if h < 2 || h > mostHeader || b > mostBody {
+		return frame{}, fmt.Errorf("read frame: %q is no beginning of a frame (a header has 2 to %d bytes, a body at most %d): does the driver print to standard output?",
+			lengths[:], mostHeader, mostBody)
+	}
+	if uint32(cap(header)) < h {
+		header = make([]byte, h)
+	}
+	f := frame{header: header[:h]}
+	if _, err := io.ReadFull(r, f.header); err != nil {
+		return frame{}, fmt.Errorf("read frame: it ends within its header: %w", err)
+	}
+	if b == 0 {
+		return f, nil
+	}
+	f.body = make([]byte, b)
+	if _, err := io.ReadFull(r, f.body); err != nil {
+		return frame{}, fmt.Errorf("read frame: it ends within its body: %w", err)
+	}
+	return f, nil
+}
+
+// writeFrame leaves it to w when to pass it on.
+func writeFrame(w *bufio.Writer, header, body []byte) error {
+	var lengths [8]byte
+	binary.BigEndian.PutUint32(lengths[:4], uint32(len(header)))
+	binary.BigEndian.PutUint32(lengths[4:], uint32(len(body)))
+	for _, part := range [][]byte{lengths[:], header, body} {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package external
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// limits are how long a driver's process may take. Tests shorten them.
+type limits struct {
+	hello time.Duration // to describe itself
+	call  time.Duration // for any request, whatever its context says
+	close time.Duration // to close a publisher or a consumer
+	ping  time.Duration // between two looks at whether it still answers
+	pings int           // looks without an answer until it is taken for dead
+}
+
+var usual = limits{hello: 20 * time.Second, call: 5 * time.Minute, close: 5 * time.Second, ping: 2 * time.Second, pings: 10}
+
+// link is the conversation with one process. One goroutine reads, one writes, one looks whether it still answers; they end with conclude.
+type link struct {
+	name  string // of the driver, for messages
+	proc  *process
+	log   *slog.Logger
+	limit limits
+	out   *outbox
+	done  chan struct{} // closed when nothing more comes
+	over  sync.WaitGroup
+
+	mu         sync.Mutex
+	serve      func(said) // forwards and events; nil before a session is opened
+	fault      error      // what the driver did wrong, why it is killed
+	cause      error      // why nothing more comes; set before done is closed
+	lastID     uint64
+	lastHandle uint64
+	waiting    map[uint64]func(json.RawMessage, error) // called once, by the reader
+	publishers map[uint64]*publisher
+	consumers  map[uint64]*consumer
+}
+
+// begin starts a driver's process and hears what it says of itself.
+func begin(ctx context.Context, name string, c Command, limit limits, log *slog.Logger, scrub func(string) string) (*link, description, error) {
+	fail := func(err error) (*link, description, error) {
+		return nil, description{}, fmt.Errorf("driver %s: %w", name, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fail(err)
+	}
+	log = log.With("driver", name)
+	proc, err := start(c, log, scrub)
+	if err != nil {
+		return fail(err)
+	}
+	l := &link{name: name, proc: proc, log: log, limit: limit, out: newOutbox(), done: make(chan struct{}),
+		waiting: map[uint64]func(json.RawMessage, error){}, publishers: map[uint64]*publisher{}, consumers: map[uint64]*consumer{}}
+	l.over.Go(func() {
+		if err := l.out.write(proc.stdin, l.done); err != nil {
+			l.log.Debug("write to the driver", "err", err) // it has ended, or is about to: the reader knows why
+		}
+	})
+	l.over.Go(l.read)
+	hello, cancel := context.WithTimeout(ctx, limit.hello)
+	defer cancel()
+	raw, err := l.call(hello, asked{Type: "hello", Protocol: protocol})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("it does not answer hello within %v: %w", limit.hello, err)
+	}
+	var d description
+	if err == nil {
+		d, err = readDescription(raw)
+	}
+	if err == nil && d.Name != name {
+		err = fmt.Errorf("it calls itself %q: use one name, in the file and in its description", d.Name)
+	}
+	if err != nil {
+		proc.kill()
+		l.end()
+		return fail(err)
+	}
+	l.over.Go(l.watch)
+	return l, d, nil
+}
+
+// end has the process leave, and returns when it and all goroutines of the link are gone.
+func (l *link) end() {
+	l.proc.stop()
+	l.over.Wait()
+	_ = l.proc.stdout.Close()
+}
+
+// fail kills a process that broke the rules; the reader then tells everybody why.
+func (l *link) fail(err error) {
+	l.mu.Lock()
+	if l.fault == nil {
+		l.fault = err
+	}
+	l.mu.Unlock()
+	l.proc.kill()
+}
+
+// read hands out what the process says, until it says no more.
+func (l *link) read() {
+	r := bufio.NewReaderSize(l.proc.stdout, 256<<10)
+	var header []byte
+	for {
+		f, err := readFrame(r, header)
+		if err == nil {
+			header = f.header
+			err = l.hear(f)
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
+				l.fail(err)
+			}
+			break
+		}
+	}
+	l.conclude()
+}
+
+// conclude tells everybody who waits that nothing more comes, and why.
+func (l *link) conclude() {
+	_ = l.proc.stdin.Close()
+	timer := time.AfterFunc(exitGrace, l.proc.kill) // it closed its standard output, and is no use any more
+	<-l.proc.ended
+	timer.Stop()
+	l.mu.Lock()
+	l.cause = fmt.Errorf("%w: driver %s: %w", drivers.ErrClosed, l.name, l.proc.err)
+	if l.fault != nil {
+		l.cause = fmt.Errorf("%w: driver %s broke the protocol: %w; %w", drivers.ErrClosed, l.name, l.fault, l.proc.err)
+	}
+	cause, waiting, publishers, consumers := l.cause, l.waiting, l.publishers, l.consumers
+	l.waiting, l.publishers, l.consumers = nil, nil, nil
+	l.mu.Unlock()
+	close(l.done)
+	for _, answer := range waiting {
+		answer(nil, cause)
+	}
+	for _, p := range publishers {
+		p.broke(cause)
+	}
+	for _, c := range consumers {
+		c.broke(cause)
+	}
+}
+
+// watch kills a process that does not answer. It counts looks, so that a host which was asleep itself is not taken for a driver that hangs.
+func (l *link) watch() {
+	ticker := time.NewTicker(l.limit.ping)
+	defer ticker.Stop()
+	answered, missed := make(chan struct{}, 1), 0
+	answered <- struct{}{}
+	for {
+		select {
+		case <-l.done:
+			return
+		case <-ticker.C:
+		}
+		select {
+		case <-answered:
+			missed = 0
+			l.ask(asked{Type: "ping"}, func(json.RawMessage, error) { answered <- struct{}{} })
+		default:
+			if missed++; missed == l.limit.pings {
+				l.fail(fmt.Errorf("it does not answer: no word on a ping for %v", time.Duration(missed)*l.limit.ping))
+			}
+		}
+	}
+}
+
+// ask sends a request; answer is called once, from the reader.
+func (l *link) ask(request asked, answer func(json.RawMessage, error)) uint64 {
+	l.mu.Lock()
+	if l.waiting == nil {
+		cause := l.cause
+		l.mu.Unlock()
+		answer(nil, cause)
+		return 0
+	}
+	l.lastID++
+	request.ID = l.lastID
+	l.waiting[request.ID] = answer
+	l.mu.Unlock()
+	if err := l.out.put(request); err != nil { // options that are no JSON
+		if answer := l.answered(request.ID); answer != nil {
+			answer(nil, err)
+		}
+	}
+	return request.ID
+}
+
+func (l *link) answered(id uint64) func(json.RawMessage, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	answer := l.waiting[id]
+	delete(l.waiting, id)
+	return answer
+}
+
+// call sends a request and waits for its answer; if ctx ends first, the driver is told to give it up.
+func (l *link) call(ctx context.Context, request asked) (json.RawMessage, error) {
+	return l.callOr(ctx, request, func() {})
+}
+
+// callOr calls late if the answer comes after ctx had ended and is a good one.
+func (l *link) callOr(ctx context.Context, request asked, late func()) (json.RawMessage, error) {
+	type answer struct {
+		result json.RawMessage
+		err    error
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.limit.call)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	left := false
+	answers := make(chan answer, 1)
+	id := l.ask(request, func(result json.RawMessage, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		answers <- answer{result, err}
+		if left && err == nil {
+			late()
+		}
+	})
+	select {
+	case a := <-answers:
+		return a.result, a.err
+	case <-ctx.Done():
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	select {
+	case a := <-answers:
+		return a.result, a.err
+	default:
+	}
+	left = true
+	_ = l.out.put(asked{Type: "cancel", ID: id})
+	return nil, ctx.Err()
+}
+
+// handle is the number of the next publisher or consumer.
+func (l *link) handle() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastHandle++
+	return l.lastHandle
+}
+
+func (l *link) forget(handle uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.publishers, handle)
+	delete(l.consumers, handle)
+}

@@ -1,0 +1,214 @@
+package external
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	exitGrace = 2 * time.Second // for a process to end by itself once its standard input has ended
+	restGrace = time.Second     // for what is left in the pipes of one that has ended
+	mostLines = 500             // of standard error that are logged, of each process
+	mostLine  = 1 << 10         // bytes
+	lastLines = 5               // kept for the error of a process that died
+)
+
+// inherited are the variables that a driver's process gets beside its own; the rest of this program's environment has secrets.
+var inherited = []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+
+// process is a driver's process. Nothing of it, and nothing that it started in its process group, outlives stop.
+type process struct {
+	stdin, stdout *os.File
+	ended         chan struct{} // closed when the process is gone, and err is set
+	err           error
+
+	mu   sync.Mutex
+	pid  int // 0 once it is gone
+	tail tail
+}
+
+// start starts a command; scrub takes secrets out of what it says on standard error.
+func start(c Command, log *slog.Logger, scrub func(string) string) (*process, error) {
+	var files []*os.File
+	pipe := func() (r, w *os.File, err error) {
+		if r, w, err = os.Pipe(); err == nil {
+			files = append(files, r, w)
+		}
+		return r, w, err
+	}
+	abandon := func(err error) (*process, error) {
+		for _, f := range files {
+			_ = f.Close()
+		}
+		return nil, fmt.Errorf("start %s: %w", c.Command[0], err)
+	}
+	in, stdin, err := pipe()
+	if err != nil {
+		return abandon(err)
+	}
+	stdout, out, err := pipe()
+	if err != nil {
+		return abandon(err)
+	}
+	stderr, words, err := pipe()
+	if err != nil {
+		return abandon(err)
+	}
+	cmd := exec.Command(c.Command[0], c.Command[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Dir, c.environment(), in, out, words
+	isolate(cmd)
+	p := &process{stdin: stdin, stdout: stdout, ended: make(chan struct{}), tail: tail{log: log, scrub: scrub, done: make(chan struct{})}}
+	started := make(chan error, 1)
+	go p.live(cmd, stderr, started)
+	if err := <-started; err != nil {
+		return abandon(err)
+	}
+	for _, f := range []*os.File{in, out, words} {
+		_ = f.Close()
+	}
+	return p, nil
+}
+
+// live starts the process and waits for its end on one thread of the system: the process is killed when the thread that started it ends,
+// which would otherwise be at any time.
+func (p *process) live(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cmd.Start()
+	if err != nil {
+		started <- err
+		return
+	}
+	p.pid = cmd.Process.Pid
+	go p.tail.read(stderr)
+	started <- nil
+	awaitExit(p.pid)
+	p.mu.Lock()
+	if groups {
+		killGroup(p.pid) // what it started, before its number can be somebody else's
+		p.pid = 0
+	}
+	p.mu.Unlock()
+	err = cmd.Wait()
+	p.mu.Lock()
+	p.pid = 0
+	p.mu.Unlock()
+	rest := time.Now().Add(restGrace)
+	_ = p.stdout.SetReadDeadline(rest) // somebody outside the group may hold them open
+	_ = stderr.SetReadDeadline(rest)
+	<-p.tail.done
+	_ = stderr.Close()
+	if err != nil {
+		p.err = fmt.Errorf("the driver's process ended: %w", err)
+	} else {
+		p.err = errors.New("the driver's process ended by itself")
+	}
+	if last := p.tail.last(); last != "" {
+		p.err = fmt.Errorf("%w; its last words: %s", p.err, last)
+	}
+	close(p.ended)
+}
+
+// kill ends the process and its group at once.
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pid != 0 {
+		killGroup(p.pid)
+	}
+}
+
+// stop ends standard input, which asks the process to leave, and after the grace makes it.
+func (p *process) stop() {
+	_ = p.stdin.Close()
+	timer := time.AfterFunc(exitGrace, p.kill)
+	defer timer.Stop()
+	<-p.ended
+}
+
+func (c Command) environment() []string {
+	var env []string
+	for _, name := range inherited {
+		if value, is := os.LookupEnv(name); is {
+			env = append(env, name+"="+value)
+		}
+	}
+	for name, value := range c.Env { // the later of two counts
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// Command is how a driver's process is started.
+type Command struct {
+	Command []string          `json:"command"`       // program and arguments; one with a slash is looked for from Dir
+	Env     map[string]string `json:"env,omitempty"` // beside PATH, HOME and a few of that kind
+	Dir     string            `json:"dir,omitempty"` // where it runs
+}
+
+// From makes Dir absolute, seen from a folder.
+func (c Command) From(folder string) Command {
+	if !filepath.IsAbs(c.Dir) {
+		c.Dir = filepath.Join(folder, c.Dir)
+	}
+	return c
+}
+
+// tail logs lines of standard error and keeps the last. Its goroutine is read.
+type tail struct {
+	log   *slog.Logger
+	scrub func(string) string
+	done  chan struct{}
+
+	mu    sync.Mutex
+	lines []string
+}
+
+func (t *tail) read(r *os.File) {
+	defer close(t.done)
+	reader := bufio.NewReaderSize(r, mostLine)
+	for n := 0; ; n++ {
+		line, cut, err := reader.ReadLine()
+		for rest := cut; rest && err == nil; { // of a long line only the beginning
+			_, rest, err = reader.ReadLine()
+		}
+		if text := t.scrub(strings.ToValidUTF8(string(line), "")); text != "" {
+			t.keep(text, n)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (t *tail) keep(text string, n int) {
+	switch {
+	case n < mostLines:
+		t.log.LogAttrs(context.Background(), slog.LevelInfo, "driver says", slog.String("line", text))
+	case n == mostLines:
+		t.log.Warn("driver says too much: the rest of its standard error is not logged")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lines = append(t.lines, text)
+	if len(t.lines) > lastLines {
+		t.lines = slices.Delete(t.lines, 0, 1)
+	}
+}
+
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(t.lines, " | ")
+}

@@ -1,0 +1,247 @@
+package external
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"lockstep/pkg/drivers"
+)
+
+// publisher numbers its messages from 0; a confirm names numbers, so that no token has to pass through another language's numbers.
+type publisher struct {
+	link   *link
+	id     uint64
+	spec   drivers.PublisherSpec
+	notice *drivers.Notice
+	flushs bool
+
+	room chan struct{} // of capacity 1: something was taken, or it is over
+	once sync.Once
+
+	telling sync.Mutex // held over OnConfirm and OnReturn: one call at a time
+	tokens  []uint64   // scratch
+
+	mu      sync.Mutex
+	end     error // why nothing is taken any more
+	settled bool  // all that was accepted has its confirm
+	next    uint64
+	account account
+	untaken int
+	unbytes int
+	batch   *parcel
+}
+
+// Publish copies the message into the next frame; it waits while the driver has more than a window that it did not take.
+func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
+	if len(m.Body) > mostMessage {
+		return fmt.Errorf("publish: a message of %d bytes: a driver of another process takes at most %d", len(m.Body), mostMessage)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for {
+		accepted, err := p.offer(m)
+		if accepted || err != nil {
+			return err
+		}
+		select {
+		case <-p.room:
+		case <-ctx.Done():
+			return fmt.Errorf("publish: the driver takes nothing: %w", ctx.Err())
+		}
+	}
+}
+
+func (p *publisher) offer(m drivers.Message) (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end != nil {
+		return false, fmt.Errorf("publish: %w", p.end)
+	}
+	if p.untaken >= windowMessages || p.unbytes >= windowBytes {
+		return false, nil
+	}
+	if p.spec.Mode.Confirmed() {
+		p.account.add(m.Token)
+	}
+	p.untaken, p.unbytes = p.untaken+1, p.unbytes+len(m.Body)
+	p.batch = p.link.out.message(p.batch, p.id, p.next, m.Key, m.Body)
+	p.next++
+	return true, nil
+}
+
+func (p *publisher) wake() {
+	select {
+	case p.room <- struct{}{}:
+	default:
+	}
+}
+
+// Flush has nothing to do but for drivers that buffer: whatever was published is on its way.
+func (p *publisher) Flush(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end != nil {
+		return fmt.Errorf("flush: %w", p.end)
+	}
+	if p.flushs {
+		p.link.out.flush(p.batch, p.id, p.next)
+		p.batch = nil
+	}
+	return ctx.Err()
+}
+
+func (p *publisher) taken(count, bytes int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if count < 0 || bytes < 0 || count > p.untaken || bytes > p.unbytes {
+		return fmt.Errorf("taken says %d messages of %d bytes, and publisher %d has sent %d of %d that were not taken", count, bytes, p.id, p.untaken, p.unbytes)
+	}
+	p.untaken, p.unbytes = p.untaken-count, p.unbytes-bytes
+	p.wake()
+	return nil
+}
+
+// confirm settles ranges of messages.
+func (p *publisher) confirm(ranges [][2]uint64, refusal error) error {
+	if !p.spec.Mode.Confirmed() {
+		return fmt.Errorf("publisher %d of mode %s gets confirms", p.id, p.spec.Mode)
+	}
+	p.telling.Lock()
+	defer p.telling.Unlock()
+	p.mu.Lock()
+	if p.settled {
+		p.mu.Unlock()
+		return nil // too late
+	}
+	var err error
+	p.tokens, err = p.account.settle(p.tokens[:0], ranges)
+	p.mu.Unlock()
+	for _, token := range p.tokens {
+		p.spec.OnConfirm(token, refusal)
+	}
+	if err != nil {
+		return fmt.Errorf("confirm of publisher %d: %w", p.id, err)
+	}
+	return nil
+}
+
+func (p *publisher) returned(body []byte) error {
+	if !p.spec.Mandatory {
+		return fmt.Errorf("publisher %d gets back a message that was not mandatory", p.id)
+	}
+	p.telling.Lock()
+	defer p.telling.Unlock()
+	p.mu.Lock()
+	over := p.settled
+	p.mu.Unlock()
+	if !over && p.spec.OnReturn != nil {
+		p.spec.OnReturn(body)
+	}
+	return nil
+}
+
+// stop takes no more messages.
+func (p *publisher) stop(why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end == nil {
+		p.end = why
+	}
+	p.wake()
+}
+
+// settle confirms all that is outstanding as failed.
+func (p *publisher) settle(why error) {
+	p.stop(why)
+	p.telling.Lock()
+	defer p.telling.Unlock()
+	p.mu.Lock()
+	p.settled = true
+	rest := p.account.rest()
+	p.mu.Unlock()
+	for _, token := range rest {
+		p.spec.OnConfirm(token, why)
+	}
+}
+
+// broke says that the link to the broker, or the driver's process, is gone.
+func (p *publisher) broke(why error) {
+	p.settle(why)
+	p.notice.Broke(why)
+}
+
+// Close has the driver send and confirm what it still has, for as long as it may take.
+func (p *publisher) Close() error {
+	p.once.Do(func() {
+		p.notice.End()
+		p.stop(fmt.Errorf("publisher: %w", drivers.ErrClosed))
+		ctx, cancel := context.WithTimeout(context.Background(), p.link.limit.close)
+		defer cancel()
+		_, err := p.link.call(ctx, asked{Type: "close", Publisher: p.id})
+		why := fmt.Errorf("%w before the confirm came", drivers.ErrClosed)
+		if err != nil {
+			why = fmt.Errorf("%w: close publisher: %w", drivers.ErrClosed, err)
+		}
+		p.settle(why)
+		p.link.forget(p.id)
+	})
+	return nil
+}
+
+// account holds the tokens of messages by number, until they are confirmed.
+type account struct {
+	first   uint64 // number of the first of entries
+	entries []entry
+	head    int // entries before it are settled, and will be cut off
+}
+
+type entry struct {
+	token   uint64
+	settled bool
+}
+
+func (a *account) add(token uint64) { a.entries = append(a.entries, entry{token: token}) }
+
+// settle appends the tokens of ranges; an error is of the first number that is not outstanding.
+func (a *account) settle(tokens []uint64, ranges [][2]uint64) ([]uint64, error) {
+	for _, r := range ranges {
+		end := a.first + uint64(len(a.entries))
+		if r[0] > r[1] || r[1] >= end {
+			return tokens, fmt.Errorf("messages %d to %d are confirmed, and %d were sent", r[0], r[1], end)
+		}
+		for n := r[0]; n <= r[1]; n++ {
+			if n < a.first || a.entries[n-a.first].settled {
+				return tokens, fmt.Errorf("message %d is confirmed twice", n)
+			}
+			e := &a.entries[n-a.first]
+			e.settled = true
+			tokens = append(tokens, e.token)
+		}
+	}
+	a.trim()
+	return tokens, nil
+}
+
+// trim forgets what is settled at the beginning, when that is the larger part.
+func (a *account) trim() {
+	for a.head < len(a.entries) && a.entries[a.head].settled {
+		a.head++
+	}
+	if a.head > len(a.entries)/2 {
+		n := copy(a.entries, a.entries[a.head:])
+		a.first, a.entries, a.head = a.first+uint64(a.head), a.entries[:n], 0
+	}
+}
+
+// rest gives the tokens of all that is outstanding, and forgets them.
+func (a *account) rest() (tokens []uint64) {
+	for _, e := range a.entries[a.head:] {
+		if !e.settled {
+			tokens = append(tokens, e.token)
+		}
+	}
+	a.first, a.entries, a.head = a.first+uint64(len(a.entries)), nil, 0
+	return tokens
+}

@@ -1,0 +1,83 @@
+package external
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"lockstep/pkg/drivers/drivertest"
+)
+
+// python gives the command of the example; without an interpreter the test is skipped, but where all of them have to run.
+func python(t *testing.T) Command {
+	t.Helper()
+	if _, err := exec.LookPath("python3"); err != nil {
+		if os.Getenv("CI") != "" || os.Getenv("LOCKSTEP_LAB") != "" {
+			t.Fatalf("the example of a driver in Python is not tested: %v", err)
+		}
+		t.Skipf("the example of a driver in Python is not tested: %v", err)
+	}
+	dir, err := filepath.Abs("../../../examples/driver-python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Command{Command: []string{"python3", "nats_driver.py"}, Env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}, Dir: dir}
+}
+
+// testLog is where a failing test finds what the driver said.
+func testLog(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+// TestPythonExample proves the example against a real server: what is in the documentation as a template holds the contract.
+func TestPythonExample(t *testing.T) {
+	d, err := New(t.Context(), "nats-python", python(t), testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	stop := startNATS(t, port, dir)
+	defer func() { stop() }()
+	drivertest.Run(t, drivertest.Harness{
+		Driver:      d,
+		Options:     json.RawMessage(fmt.Sprintf(`{"url": "nats://user:p%%40ss@127.0.0.1:%d", "replicas": 1, "ackWait": 2}`, port)),
+		DeadOptions: json.RawMessage(`{"url": "nats://127.0.0.1:1", "replicas": 1, "ackWait": 2}`),
+		Restart: func(t *testing.T) {
+			stop()
+			stop = startNATS(t, port, dir)
+		},
+	})
+}
+
+func startNATS(t *testing.T, port int, dir string) (stop func()) {
+	t.Helper()
+	srv, err := server.NewServer(&server.Options{ServerName: "python", Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true,
+		JetStream: true, StoreDir: dir, Username: "user", Password: "p@ss"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server does not accept connections")
+	}
+	return func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}
+}

@@ -1,0 +1,236 @@
+package external
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"lockstep/pkg/drivers"
+)
+
+// mostForwards and mostEvents bound what one session may ask of this program.
+const (
+	mostForwards = 1000
+	mostEvents   = 10_000
+)
+
+// session is a driver's process of its own.
+type session struct {
+	driver  *Driver
+	link    *link
+	env     drivers.Env
+	options json.RawMessage
+
+	ctx    context.Context // ends with the session
+	cancel context.CancelFunc
+	once   sync.Once
+	asking sync.WaitGroup // forwards under way
+
+	mu       sync.Mutex
+	closed   bool
+	events   int
+	forwards int
+	local    map[string]string // by address
+}
+
+// Open starts a process of the driver and has it open a session.
+func (d *Driver) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	if !json.Valid(options) || len(options) == 0 || options[0] != '{' {
+		return nil, fmt.Errorf("driver %s: open: options are no JSON object", d.said.Name)
+	}
+	env = withDefaults(env)
+	l, said, err := begin(ctx, d.said.Name, d.command, d.limit, env.Log, scrubber(options))
+	if err != nil {
+		return nil, err
+	}
+	s := &session{driver: d, link: l, env: env, options: options, local: map[string]string{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.link.mu.Lock()
+	s.link.serve = s.serve
+	s.link.mu.Unlock()
+	s.driver = &Driver{said: said, command: d.command, limit: d.limit} // as it is now: a daemon may have read it long ago
+	if _, err := s.call(ctx, asked{Type: "open", Options: options, Dir: env.Dir, Window: &window{windowMessages, windowBytes}}); err != nil {
+		_ = s.Close()
+		return nil, fmt.Errorf("driver %s: open: %w", d.said.Name, err)
+	}
+	return s, nil
+}
+
+func (s *session) call(ctx context.Context, request asked) (json.RawMessage, error) {
+	return s.link.call(ctx, request)
+}
+
+// do is a call of which only the error matters.
+func (s *session) do(ctx context.Context, doing string, request asked) error {
+	if _, err := s.call(ctx, request); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
+
+func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
+	return s.do(ctx, "set up "+t.Name, asked{Type: "setup", Topology: topologyOf(t)})
+}
+
+func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
+	return s.do(ctx, "tear down "+t.Name, asked{Type: "teardown", Topology: topologyOf(t)})
+}
+
+// Publisher has the driver connect one. What the driver did not declare is refused here.
+func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	use := useOf(spec.Topology)
+	use.Mode, use.Persistent, use.Mandatory, use.PublisherNode = spec.Mode, spec.Persistent, spec.Mandatory, spec.Node
+	can := s.driver.said.declare(s.options, use).Capabilities
+	switch {
+	case !slices.Contains(can.Modes, spec.Mode):
+		return nil, fmt.Errorf("connect publisher: mode %q: %w", spec.Mode, drivers.ErrUnsupported)
+	case spec.Mandatory && !can.Mandatory:
+		return nil, fmt.Errorf("connect publisher: mandatory messages: %w", drivers.ErrUnsupported)
+	case spec.Persistent && !can.Persistent:
+		return nil, fmt.Errorf("connect publisher: persistent messages: %w", drivers.ErrUnsupported)
+	}
+	if spec.OnConfirm == nil {
+		spec.OnConfirm = func(uint64, error) {}
+	}
+	p := &publisher{link: s.link, id: s.link.handle(), spec: spec, notice: drivers.NewNotice(spec.OnClosed),
+		flushs: s.driver.said.Flushes, room: make(chan struct{}, 1)}
+	request := asked{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{
+		place: place{spec.Queue, spec.Node, spec.Connection}, Mode: spec.Mode, Window: spec.Window, Batch: spec.Batch,
+		Persistent: spec.Persistent, Mandatory: spec.Mandatory}}
+	if err := s.connect(ctx, "connect publisher", request, func() { s.link.publishers[p.id] = p }); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Consumer has the driver connect one.
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	use := useOf(spec.Topology)
+	use.Mode, use.Ack, use.Prefetch, use.ConsumerNode, use.Persistent = drivers.ConfirmWindow, spec.Ack, spec.Prefetch, spec.Node, spec.Topology.Persistent
+	can := s.driver.said.declare(s.options, use).Capabilities
+	switch {
+	case !slices.Contains(can.Acks, spec.Ack):
+		return nil, fmt.Errorf("connect consumer: acknowledgement %q: %w", spec.Ack, drivers.ErrUnsupported)
+	case spec.Prefetch == 0 && !can.UnlimitedPrefetch:
+		return nil, fmt.Errorf("connect consumer: a prefetch without a limit: %w", drivers.ErrUnsupported)
+	}
+	c := newConsumer(s.link, spec, handle)
+	request := asked{Type: "consumer", Consumer: c.id, Topology: topologyOf(spec.Topology), Spec: consumerWords{
+		place: place{spec.Queue, spec.Node, spec.Connection}, Subscription: spec.Subscription, Prefetch: spec.Prefetch, Batch: c.spec.Batch,
+		Ack: spec.Ack, AckEvery: spec.AckEvery, AckInterval: milliseconds(spec.AckInterval)}}
+	if err := s.connect(ctx, "connect consumer", request, func() { s.link.consumers[c.id] = c }); err != nil {
+		return nil, err
+	}
+	go c.run()
+	return c, nil
+}
+
+// connect opens a publisher or consumer; one whose opening was given up and succeeds all the same is closed.
+func (s *session) connect(ctx context.Context, doing string, request asked, add func()) error {
+	s.link.mu.Lock()
+	err := s.link.cause
+	if err == nil {
+		s.mu.Lock()
+		if s.closed {
+			err = fmt.Errorf("session: %w", drivers.ErrClosed)
+		}
+		s.mu.Unlock()
+	}
+	if err == nil {
+		add() // what it says before its answer is heard
+	}
+	s.link.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	handle := max(request.Publisher, request.Consumer)
+	_, err = s.link.callOr(ctx, request, func() {
+		s.link.ask(asked{Type: "close", Publisher: request.Publisher, Consumer: request.Consumer}, func(json.RawMessage, error) {})
+	})
+	if err != nil {
+		s.link.forget(handle)
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
+
+// serve answers what the driver asks of this program, from the reader: it does not block.
+func (s *session) serve(asks said) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if asks.Type == typeEvent {
+		s.event(asks)
+		return
+	}
+	if s.forwards++; s.forwards > mostForwards {
+		_ = s.link.out.put(asked{Type: "failed", ID: asks.ID, Message: fmt.Sprintf("a session gets at most %d forwards; ask once for each address", mostForwards)})
+		return
+	}
+	s.asking.Go(func() { s.forward(asks) })
+}
+
+func (s *session) event(e said) {
+	kind := drivers.EventKind(e.Kind)
+	if !slices.Contains([]drivers.EventKind{drivers.EventBlocked, drivers.EventUnblocked, drivers.EventRebalanced}, kind) {
+		kind = drivers.EventNotice
+	}
+	switch s.events++; {
+	case s.events < mostEvents:
+		s.env.Event(kind, bounded(e.Detail))
+	case s.events == mostEvents:
+		s.env.Event(drivers.EventNotice, fmt.Sprintf("driver %s reported %d events; those that follow are left out", s.link.name, mostEvents))
+	}
+}
+
+// forward opens the way to an address.
+func (s *session) forward(asks said) {
+	s.mu.Lock()
+	local := s.local[asks.Address]
+	s.mu.Unlock()
+	if local == "" {
+		var err error
+		if local, err = s.env.Forward(s.ctx, asks.Address); err != nil {
+			_ = s.link.out.put(asked{Type: "failed", ID: asks.ID, Message: err.Error()})
+			return
+		}
+		s.mu.Lock()
+		s.local[asks.Address] = local
+		s.mu.Unlock()
+	}
+	_ = s.link.out.put(asked{Type: "done", ID: asks.ID, Local: local})
+}
+
+// Close ends everything and the process, without waiting for confirms.
+func (s *session) Close() error {
+	s.once.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		s.cancel()
+		s.link.mu.Lock()
+		publishers, consumers := s.link.publishers, s.link.consumers
+		s.link.publishers, s.link.consumers = map[uint64]*publisher{}, map[uint64]*consumer{}
+		s.link.mu.Unlock()
+		for _, p := range publishers {
+			p.notice.End()
+			p.settle(fmt.Errorf("session: %w", drivers.ErrClosed))
+		}
+		for _, c := range consumers {
+			c.notice.End()
+			c.halt()
+		}
+		s.link.end()
+		s.asking.Wait()
+	})
+	return nil
+}
+
+func useOf(t drivers.Topology) drivers.Use {
+	return drivers.Use{Queues: t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings, Publishers: t.Publishers, Consumers: t.Consumers,
+		QueueNode: t.QueueNode, PublisherNode: drivers.AnyNode, ConsumerNode: drivers.AnyNode}
+}

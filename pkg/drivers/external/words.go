@@ -1,0 +1,157 @@
+package external
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// protocol is the version of what is spoken; docs/external-drivers.md describes it.
+const protocol = 1
+
+// said is the header of whatever a driver's process sends; Type says which fields it has.
+type said struct {
+	Type       string          `json:"type"`
+	ID         uint64          `json:"id"`
+	Result     json.RawMessage `json:"result"`  // done
+	Kind       string          `json:"kind"`    // failed, event; confirm: of an error
+	Message    string          `json:"message"` // failed, closed, confirm
+	Publisher  uint64          `json:"publisher"`
+	Consumer   uint64          `json:"consumer"`
+	Count      int             `json:"count"`      // taken
+	Bytes      int             `json:"bytes"`      // taken
+	Numbers    [][2]uint64     `json:"numbers"`    // confirm: ranges, both ends included
+	Deliveries [][3]uint32     `json:"deliveries"` // size, redelivered (drivers.Tristate), stream
+	Address    string          `json:"address"`    // forward
+	Detail     string          `json:"detail"`     // event
+}
+
+// The types of what a driver's process sends.
+const (
+	typeDone    = "done"
+	typeFailed  = "failed"
+	typeTaken   = "taken"
+	typeConfirm = "confirm"
+	typeReturn  = "return"
+	typeDeliver = "deliver"
+	typeClosed  = "closed"
+	typeEvent   = "event"
+	typeForward = "forward"
+)
+
+// asked is the header of a request to a driver's process, and of what needs no answer; the hot ones are made by hand in outbox.go.
+type asked struct {
+	Type      string `json:"type"`
+	ID        uint64 `json:"id,omitempty"`
+	Publisher uint64 `json:"publisher,omitempty"`
+	Consumer  uint64 `json:"consumer,omitempty"`
+
+	Protocol int             `json:"protocol,omitempty"` // hello
+	Options  json.RawMessage `json:"options,omitempty"`  // open
+	Dir      string          `json:"dir,omitempty"`      // open
+	Window   *window         `json:"window,omitempty"`   // open
+	Topology *topology       `json:"topology,omitempty"`
+
+	Spec any `json:"spec,omitempty"` // publisherWords, consumerWords
+
+	Prefix    string     `json:"prefix,omitempty"`    // leftovers
+	Leftovers []leftover `json:"leftovers,omitempty"` // sweep
+	Binding   *binding   `json:"binding,omitempty"`   // bind, unbind
+
+	Local   string `json:"local,omitempty"`   // done: of a forward
+	Message string `json:"message,omitempty"` // failed: of a forward
+}
+
+// window is what may be sent and not yet taken, of each publisher and of each consumer.
+type window struct {
+	Messages int `json:"messages"`
+	Bytes    int `json:"bytes"`
+}
+
+type topology struct {
+	Name          string       `json:"name"`
+	Queues        int          `json:"queues"`
+	Subscriptions int          `json:"subscriptions"`
+	Bindings      int          `json:"bindings"`
+	QueueNode     drivers.Node `json:"queueNode"`
+	Persistent    bool         `json:"persistent"`
+	Publishers    int          `json:"publishers"`
+	Consumers     int          `json:"consumers"`
+}
+
+func topologyOf(t drivers.Topology) *topology { w := topology(t); return &w }
+
+type place struct {
+	Queue      int          `json:"queue"`
+	Node       drivers.Node `json:"node"`
+	Connection int          `json:"connection"` // -1: exclusive
+}
+
+type publisherWords struct {
+	place
+	Mode       drivers.Mode `json:"mode"`
+	Window     int          `json:"window"`
+	Batch      int          `json:"batch"`
+	Persistent bool         `json:"persistent"`
+	Mandatory  bool         `json:"mandatory"`
+}
+
+type consumerWords struct {
+	place
+	Subscription int         `json:"subscription"`
+	Prefetch     int         `json:"prefetch"`
+	Batch        int         `json:"batch"`
+	Ack          drivers.Ack `json:"ack"`
+	AckEvery     int         `json:"ackEvery,omitempty"`
+	AckInterval  int64       `json:"ackIntervalMS,omitempty"` // milliseconds
+}
+
+type binding struct {
+	Subscription int    `json:"subscription"`
+	Queue        int    `json:"queue"`
+	Key          uint32 `json:"key"`
+}
+
+type leftover struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+type figure struct {
+	Name  drivers.FigureName `json:"name"`
+	Node  string             `json:"node"`
+	Value float64            `json:"value"`
+}
+
+func milliseconds(d time.Duration) int64 { return d.Milliseconds() }
+
+// mostText bounds what a driver says for people.
+const mostText = 4 << 10
+
+func bounded(s string) string {
+	if len(s) > mostText {
+		return strings.ToValidUTF8(s[:mostText], "") + "…"
+	}
+	return s
+}
+
+// kinds are the errors that a driver can name; any other kind is a fault of the driver.
+var kinds = map[string]error{"closed": drivers.ErrClosed, "rejected": drivers.ErrRejected, "unsupported": drivers.ErrUnsupported, "other": nil}
+
+// failure makes an error of what a driver said.
+func failure(kind, message string) (error, bool) {
+	sort, known := kinds[kind]
+	switch {
+	case !known:
+		return nil, false
+	case sort == nil:
+		return errors.New(bounded(message)), true
+	case message == "":
+		return sort, true
+	}
+	return fmt.Errorf("%w: %s", sort, bounded(message)), true
+}
