@@ -32,11 +32,17 @@ type Config struct {
 	ReadFile func(string) ([]byte, error)
 	// Targets are what matrices may disturb on this host, by name.
 	Targets []plan.Target
+	// Drain is closed when the agent has to leave as soon as it is idle; nil: it stays until Serve's context ends.
+	Drain <-chan struct{}
 	// Proc is where the host's processes are read; empty: /proc.
 	Proc string
 
 	obey, leave time.Duration // for tests; 0: obeyTimeout and leaveTimeout
 }
+
+// drainAfter is for how long an agent that drains is idle before it leaves, three heartbeats: what the controller assigned before it had heard
+// of it is still done, and it reads what the agent said last before it reads the goodbye.
+const drainAfter = 3 * wire.HeartbeatEvery
 
 // Causes for which a task ends early.
 var (
@@ -47,7 +53,8 @@ var (
 )
 
 // Serve registers with the controller and carries out assignments, one at a time, until ctx ends; then it ends the task in flight, says
-// goodbye and returns nil. It returns an error when the controller refuses the agent or conn was closed.
+// goodbye and returns nil. With Config.Drain it does so, too, once no task is in flight any more. It returns an error when the controller
+// refuses the agent or conn was closed.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	s, err := newServer(conn, cfg)
 	if err != nil {
@@ -79,8 +86,9 @@ type server struct {
 
 	compared comparison
 
-	busy atomic.Pointer[string]
-	over int // how many of Serve's two loops have ended
+	busy     atomic.Pointer[string]
+	draining atomic.Bool
+	over     int // how many of Serve's two loops have ended
 }
 
 func newServer(conn *wire.Conn, cfg Config) (*server, error) {
@@ -126,6 +134,7 @@ func kinds(targets []plan.Target) map[string][]string {
 func (s *server) heartbeat() wire.Heartbeat {
 	h := s.self
 	h.Offset = s.compared.now()
+	h.Draining = s.draining.Load()
 	if busy := s.busy.Load(); busy != nil {
 		h.Busy = *busy
 	}
@@ -163,6 +172,9 @@ func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, end
 		cancel context.CancelCauseFunc = func(error) {}
 		idle                           = make(chan struct{})
 		done   <-chan struct{}         = idle
+		drain                          = s.cfg.Drain
+		free   <-chan struct{}         // done, while draining
+		quiet  <-chan time.Time        // then idle for long enough to leave
 	)
 	close(idle)
 	finish := func(cause error) {
@@ -175,6 +187,17 @@ func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, end
 			// The controller gives work to an agent that it believes idle: whatever is going on here is nobody's any more.
 			finish(errSuperseded)
 			cancel, done = s.start(ctx, a)
+			if s.draining.Load() { // assigned before the controller had heard of it
+				free, quiet = done, nil
+			}
+		case <-drain:
+			s.cfg.Log.Info("leaving as soon as no task is in flight")
+			s.draining.Store(true)
+			drain, free = nil, done
+		case <-free:
+			free, quiet = nil, time.After(drainAfter)
+		case <-quiet:
+			return nil
 		case err := <-ended:
 			s.over++
 			finish(errStopping)

@@ -129,6 +129,9 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 	}
 }
 
+// drainSignal asks an agent to leave as soon as no task is in flight.
+const drainSignal = syscall.SIGUSR1
+
 // Agent is the daemon on a client host.
 func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var (
@@ -145,7 +148,10 @@ func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 		Short: "Execute this host's part of every task",
 		Long: `agent registers with the controller and executes what it is assigned, one task at a time. References
 to secrets in a matrix (${env:NAME}, ${file:/path}) are filled in here, from this host's environment and files, and
-leave it no more.`,
+leave it no more.
+
+SIGTERM ends the task in flight. SIGUSR1 has the agent leave after it: it takes no further task, which is how agents
+are upgraded while a run goes on.`,
 		Example: `  agent --server nats://bench-1:4222
   agent --server nats://bench-1:4222 --name load-3`,
 		Args: arguments(cobra.NoArgs),
@@ -161,7 +167,10 @@ leave it no more.`,
 				return err
 			}
 			cfg.Log, cfg.Version = daemonLog(stderr, verbose), version()
-			conn, err := dialPatiently(c.Context(), s, cfg.Log)
+			asked, ignore := signal.NotifyContext(c.Context(), drainSignal)
+			defer ignore()
+			cfg.Drain = asked.Done()
+			conn, err := dialPatiently(asked, s, cfg.Log)
 			if err != nil {
 				return leave(err)
 			}

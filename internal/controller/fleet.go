@@ -62,6 +62,10 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 		f.tell()
 	}
 	m.timer.Reset(wire.LostAfter)
+	if h.Draining && !m.Draining {
+		f.log.Info("agent leaves after its task", "agent", h.Agent, "host", h.Host)
+		f.tell()
+	}
 	m.Heartbeat, m.Seen = h, time.Now()
 	if m.stuck != "" && h.Busy != m.stuck {
 		m.stuck = ""
@@ -145,7 +149,7 @@ func (f *fleet) fit() []wire.Agent {
 	defer f.mu.Unlock()
 	return slices.DeleteFunc(agents, func(a wire.Agent) bool {
 		m := f.members[a.Agent]
-		return m == nil || m.stuck != ""
+		return m == nil || m.stuck != "" || m.Draining
 	})
 }
 

@@ -47,6 +47,8 @@ type labAgent struct {
 	conn *wire.Conn
 	stop context.CancelFunc
 	done chan error
+	// drain has it leave when it is idle.
+	drain context.CancelFunc
 }
 
 func newLab(t testing.TB, agents ...string) *lab {
@@ -129,9 +131,12 @@ func (l *lab) connect() *wire.Conn {
 func (l *lab) start(name string) {
 	l.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	a := &labAgent{conn: l.connect(), stop: stop, done: make(chan error, 1)}
+	asked, drain := context.WithCancel(ctx)
+	a := &labAgent{conn: l.connect(), stop: stop, done: make(chan error, 1), drain: drain}
 	l.agents[name] = a
-	go func() { a.done <- agent.Serve(ctx, a.conn, agent.Config{Name: name, Dir: l.dir, Log: l.log()}) }()
+	go func() {
+		a.done <- agent.Serve(ctx, a.conn, agent.Config{Name: name, Dir: l.dir, Log: l.log(), Drain: asked.Done()})
+	}()
 }
 
 // await returns the agents once there are n.

@@ -28,6 +28,8 @@ type Heartbeat struct {
 	Cores    int               `json:"cores"`
 	Busy     string            `json:"busy,omitempty"` // id of the task it works on
 	Leaving  bool              `json:"leaving,omitempty"`
+	// Draining says that it leaves when it is idle, and wants no further task.
+	Draining bool `json:"draining,omitempty"`
 	// Targets are what can be disturbed on its host, by name, with the kinds of faults.
 	Targets map[string][]string `json:"targets,omitempty"`
 	Offset  *Offset             `json:"offset,omitempty"` // nil: not known yet
