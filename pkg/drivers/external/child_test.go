@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,13 +18,23 @@ import (
 	"lockstep/pkg/drivers"
 )
 
+// recordTo is where it writes what is said.
+const recordTo = "LOCKSTEP_TEST_RECORD"
+
 // behaviour has this test binary be a driver's process that behaves so.
 const behaviour = "LOCKSTEP_TEST_DRIVER"
 
 func TestMain(m *testing.M) {
 	if how := os.Getenv(behaviour); how != "" {
-		(&child{how: how, in: bufio.NewReader(os.Stdin), out: bufio.NewWriterSize(os.Stdout, 64<<10)}).run()
+		c := &child{how: how, in: bufio.NewReader(os.Stdin), out: bufio.NewWriterSize(os.Stdout, 64<<10)}
+		if file := os.Getenv(recordTo); file != "" {
+			c.record, _ = os.Create(file)
+		}
+		c.run()
 		os.Exit(0)
+	}
+	if how := os.Getenv(parentOf); how != "" {
+		beParent(how)
 	}
 	os.Exit(m.Run())
 }
@@ -35,6 +46,20 @@ type child struct {
 	out      *bufio.Writer
 	consumer uint64
 	sent     int
+	window   int      // deliveries that were not handled
+	sizes    []uint32 // of what waits for the window
+	bodies   []byte
+	record   *os.File
+}
+
+func (c *child) note(who string, header, body []byte) {
+	if c.record != nil {
+		line := who + " " + string(header)
+		if len(body) > 0 {
+			line += fmt.Sprintf(" %q", body)
+		}
+		fmt.Fprintln(c.record, line)
+	}
 }
 
 // heard are the fields of requests that it looks at.
@@ -46,6 +71,7 @@ type heard struct {
 	First     uint64            `json:"first"`
 	Messages  [][2]uint32       `json:"messages"`
 	Options   map[string]string `json:"options"`
+	Count     int               `json:"count"`
 }
 
 func (c *child) run() {
@@ -58,6 +84,7 @@ func (c *child) run() {
 			c.leave()
 			return
 		}
+		c.note(">", f.header, f.body)
 		var h heard
 		if err := json.Unmarshal(f.header, &h); err != nil {
 			panic(err)
@@ -74,7 +101,9 @@ func (c *child) leave() {
 }
 
 func (c *child) say(body []byte, format string, a ...any) {
-	_ = writeFrame(c.out, fmt.Appendf(nil, format, a...), body)
+	header := fmt.Appendf(nil, format, a...)
+	c.note("<", header, body)
+	_ = writeFrame(c.out, header, body)
 }
 
 func (c *child) now(text string) {
@@ -98,7 +127,11 @@ func (c *child) hear(h heard, body []byte) {
 	case "publish":
 		c.publish(h, body)
 		return
-	case "handled", "cancel":
+	case "handled":
+		c.window -= h.Count
+		c.pump()
+		return
+	case "cancel":
 		return
 	case "describe":
 		c.say(nil, `{"type":"failed","id":%d,"kind":%q,"message":"no"}`, h.ID, map[bool]string{true: "weird", false: "unsupported"}[c.how == "kind"])
@@ -129,9 +162,7 @@ func (c *child) hello(h heard) {
 		}
 		os.Exit(3)
 	}
-	c.say(nil, `{"type":"done","id":%d,"result":{"protocol":1,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"declares":[
-		{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory",
-		 "capabilities":{"transient":true,"unlimitedPrefetch":true},"promises":{"confirmedKept":true}}]}}`, h.ID)
+	c.say(nil, `{"type":"done","id":%d,"result":{"protocol":1,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"promises":{"confirmedKept":true}}]}}`, h.ID)
 }
 
 func (c *child) open(h heard) {
@@ -215,14 +246,34 @@ func (c *child) deliver(messages [][2]uint32, body []byte) {
 	if c.consumer == 0 {
 		return
 	}
+	for _, m := range messages {
+		c.sizes = append(c.sizes, m[1])
+	}
+	c.bodies = append(c.bodies, body...)
+	c.pump()
+}
+
+// pump delivers what the window allows. Its messages are small enough for the window of bytes.
+func (c *child) pump() {
+	n := min(len(c.sizes), windowMessages-c.window)
+	if c.how == "floods" {
+		n = len(c.sizes)
+	}
+	if n == 0 {
+		return
+	}
 	text := fmt.Appendf(nil, `{"type":"deliver","consumer":%d,"deliveries":[`, c.consumer)
-	for i, m := range messages {
+	size := 0
+	for i, s := range c.sizes[:n] {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = fmt.Appendf(text, "[%d,1,0]", m[1])
+		text = append(strconv.AppendUint(append(text, '['), uint64(s), 10), ",1,0]"...)
+		size += int(s)
 	}
-	c.say(body, "%s]}", text)
+	c.say(c.bodies[:size], "%s]}", text)
+	c.window += n
+	c.sizes, c.bodies = append(c.sizes[:0], c.sizes[n:]...), append(c.bodies[:0], c.bodies[size:]...)
 }
 
 func childCommand(how string) Command {

@@ -68,6 +68,8 @@ func start(c Command, log *slog.Logger, scrub func(string) string) (*process, er
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Dir, c.environment(), in, out, words
 	isolate(cmd)
+	widen(stdin)
+	widen(stdout)
 	p := &process{stdin: stdin, stdout: stdout, ended: make(chan struct{}), tail: tail{log: log, scrub: scrub, done: make(chan struct{})}}
 	started := make(chan error, 1)
 	go p.live(cmd, stderr, started)

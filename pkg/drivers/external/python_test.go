@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +20,9 @@ import (
 // python gives the command of the example; without an interpreter the test is skipped, but where all of them have to run.
 func python(t *testing.T) Command {
 	t.Helper()
-	if _, err := exec.LookPath("python3"); err != nil {
+	// The interpreter itself: what is found first may be a script that takes longer to start than Python does.
+	interpreter, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
 		if os.Getenv("CI") != "" || os.Getenv("LOCKSTEP_LAB") != "" {
 			t.Fatalf("the example of a driver in Python is not tested: %v", err)
 		}
@@ -29,7 +32,7 @@ func python(t *testing.T) Command {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Command{Command: []string{"python3", "nats_driver.py"}, Env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}, Dir: dir}
+	return Command{Command: []string{strings.TrimSpace(string(interpreter)), "nats_driver.py"}, Env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}, Dir: dir}
 }
 
 // testLog is where a failing test finds what the driver said.

@@ -1,0 +1,65 @@
+package external
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
+)
+
+// BenchmarkMessage is what a message costs from Publish to its confirm and its handler, in a window of 1000: through a process of its
+// own that does next to nothing, and through loopback in this one. The difference is the price of another process.
+func BenchmarkMessage(b *testing.B) {
+	for _, size := range []int{128, 4096} {
+		b.Run(fmt.Sprintf("external/%d", size), func(b *testing.B) { benchmark(b, openChild(b, "good", usual), size) })
+		b.Run(fmt.Sprintf("loopback/%d", size), func(b *testing.B) {
+			s, err := loopback.Driver{}.Open(context.Background(), json.RawMessage(fmt.Sprintf(`{"name": %q}`, b.Name())), drivers.Env{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			benchmark(b, s, size)
+		})
+	}
+}
+
+func benchmark(b *testing.B, s drivers.Session, size int) {
+	ctx := context.Background()
+	if err := s.Setup(ctx, oneQueue); err != nil {
+		b.Fatal(err)
+	}
+	var received atomic.Int64
+	c, err := s.Consumer(ctx, drivers.ConsumerSpec{Topology: oneQueue, Batch: 100, Ack: drivers.AckEach}, func(ds []drivers.Delivery) error {
+		received.Add(int64(len(ds)))
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	places := make(chan struct{}, 1000)
+	p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, Window: 1000,
+		OnConfirm: func(uint64, error) { <-places }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	body := make([]byte, size)
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		places <- struct{}{}
+		if err := p.Publish(ctx, drivers.Message{Token: uint64(n), Body: body}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for received.Load() < int64(b.N) {
+		runtime.Gosched()
+	}
+	if p.Close() != nil || c.Close() != nil {
+		b.Error("close")
+	}
+}

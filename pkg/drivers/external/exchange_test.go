@@ -1,0 +1,76 @@
+package external
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// The exchange that the documentation shows is what is really said.
+func TestDocumentedExchange(t *testing.T) {
+	transcript := filepath.Join(t.TempDir(), "transcript")
+	limit := quick
+	limit.ping = time.Hour
+	d := newChild(t, "good", limit)
+	d.command.Env[recordTo] = transcript
+	talk(t, d)
+	text, err := os.ReadFile(transcript)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := regexp.MustCompile(`"result":\{.*\}`).ReplaceAllString(string(text), `"result":{…}}`)
+	page, err := os.ReadFile("../../../docs/external-drivers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "### An exchange")
+	_, rest, _ = strings.Cut(rest, "```text\n")
+	want, _, _ := strings.Cut(rest, "```")
+	if got != want {
+		t.Errorf("docs/external-drivers.md shows\n%s\nand what is said is\n%s", want, got)
+	}
+}
+
+// talk has a session send and receive one message.
+func talk(t *testing.T, d *Driver) {
+	ctx := t.Context()
+	s, err := d.Open(ctx, json.RawMessage(`{}`), drivers.Env{Dir: "/tmp/task"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	topology := oneQueue
+	topology.Name, topology.QueueNode = "lockstep-1", drivers.AnyNode
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.Setup(ctx, topology))
+	received, confirmed := make(chan struct{}), make(chan struct{})
+	c, err := s.Consumer(ctx, drivers.ConsumerSpec{Topology: topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode},
+		func([]drivers.Delivery) error { close(received); return nil })
+	must(err)
+	p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, Window: 1000, Node: drivers.AnyNode, Connection: 1,
+		OnConfirm: func(uint64, error) { close(confirmed) }})
+	must(err)
+	must(p.Publish(ctx, drivers.Message{Token: 1 << 60, Key: 7, Body: []byte("hello")}))
+	for _, what := range []chan struct{}{confirmed, received} {
+		select {
+		case <-what:
+		case <-time.After(time.Minute):
+			t.Fatal("the message is not confirmed and received within a minute")
+		}
+	}
+	must(c.Close())
+	must(p.Close())
+	must(s.Teardown(context.WithoutCancel(ctx), topology))
+}
