@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -22,9 +23,12 @@ import (
 
 // Config says who an agent is.
 type Config struct {
-	Name    string // unique in the fleet
-	Labels  map[string]string
-	Dir     string // for what tasks keep on disk while they last; empty: the temporary folder
+	Name   string // unique in the fleet
+	Labels map[string]string
+	Dir    string // for what tasks keep on disk while they last; empty: the temporary folder
+	// Spool is a folder for what the control plane does not take, until it does; a name and folder belong to one process. Empty: memory alone keeps it.
+	Spool   string
+	Slots   int    // tasks side by side; 0: one
 	Version string // of this program, for records
 	Log     *slog.Logger
 	// Getenv and ReadFile fill in secrets; nil: the host's environment and files.
@@ -37,7 +41,9 @@ type Config struct {
 	// Proc is where the host's processes are read; empty: /proc.
 	Proc string
 
-	obey, leave time.Duration // for tests; 0: obeyTimeout and leaveTimeout
+	obey, leave, answer time.Duration // for tests; 0: obeyTimeout, leaveTimeout and answerTimeout
+	room                int64         // of the spool, for tests; 0: spoolBytes
+	host                string
 }
 
 // drainAfter is for how long an agent that drains is idle before it leaves, three heartbeats: what the controller assigned before it had heard
@@ -52,24 +58,76 @@ var (
 	errFinish     = errors.New("controller ended the task")
 )
 
-// Serve registers with the controller and carries out assignments, one at a time, until ctx ends; then it ends the task in flight, says
-// goodbye and returns nil. With Config.Drain it does so, too, once no task is in flight any more. It returns an error when the controller
-// refuses the agent or conn was closed.
+// Serve registers with the controller and carries out assignments, one at a time in each slot, until ctx ends; then it ends the tasks in flight, says
+// goodbye and returns nil. With Config.Drain each slot does so, too, once no task is in flight there any more. It returns an error when the
+// controller refuses the agent or conn was closed.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
-	s, err := newServer(conn, cfg)
-	if err != nil {
+	if err := cfg.complete(); err != nil {
 		return err
 	}
+	var kept *spool
+	if cfg.Spool != "" {
+		var err error
+		if kept, err = openSpool(filepath.Join(cfg.Spool, wire.Word(cfg.Name)), cfg.room, cfg.Log); err != nil {
+			return fmt.Errorf("start agent: %w", err)
+		}
+	}
+	outer := context.WithoutCancel(ctx)
+	handing, enough := context.WithCancel(outer)
+	var wg sync.WaitGroup
+	wg.Go(func() { kept.handOver(handing, conn) })
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	errs := make([]error, cfg.Slots)
+	var slots sync.WaitGroup
+	for i := range errs {
+		slots.Go(func() {
+			if errs[i] = newServer(conn, cfg, i, kept).run(ctx); errs[i] != nil {
+				stop() // one that is refused ends all
+			}
+		})
+	}
+	slots.Wait()
+	enough()
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// complete fills in what was left out.
+func (cfg *Config) complete() (err error) {
+	if cfg.Name == "" {
+		return errors.New("start agent: it has no name")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Getenv == nil {
+		cfg.Getenv = os.LookupEnv
+	}
+	if cfg.ReadFile == nil {
+		cfg.ReadFile = os.ReadFile
+	}
+	cfg.Proc, cfg.Slots = cmp.Or(cfg.Proc, "/proc"), max(cfg.Slots, 1)
+	cfg.obey, cfg.leave, cfg.answer = cmp.Or(cfg.obey, obeyTimeout), cmp.Or(cfg.leave, leaveTimeout), cmp.Or(cfg.answer, answerTimeout)
+	cfg.room = cmp.Or(cfg.room, spoolBytes)
+	if cfg.host, err = os.Hostname(); err != nil {
+		return fmt.Errorf("start agent: %w", err)
+	}
+	return nil
+}
+
+// run is the life of one slot.
+func (s *server) run(ctx context.Context) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 2)
 	assigned := make(chan wire.Assignment)
-	go func() { ended <- conn.Pulse(inner, s.heartbeat) }()
+	go func() { ended <- s.conn.Pulse(inner, s.heartbeat) }()
 	go func() { ended <- s.follow(inner, assigned) }()
 	var comparing sync.WaitGroup
 	comparing.Go(func() { s.compare(inner) })
 
-	err = s.serve(ctx, assigned, ended)
+	err := s.serve(ctx, assigned, ended)
 	stop()
 	comparing.Wait()
 	for range 2 - s.over {
@@ -85,38 +143,24 @@ type server struct {
 	self wire.Heartbeat
 
 	compared comparison
+	spool    *spool // nil: none
 
-	busy     atomic.Pointer[string]
+	busy     atomic.Pointer[wire.Ref]
 	draining atomic.Bool
-	over     int // how many of Serve's two loops have ended
+	over     int // how many of run's two loops have ended
 }
 
-func newServer(conn *wire.Conn, cfg Config) (*server, error) {
-	if cfg.Name == "" {
-		return nil, errors.New("start agent: it has no name")
+// newServer makes a slot of an agent; the first has the agent's name, the others a number behind it.
+func newServer(conn *wire.Conn, cfg Config, slot int, kept *spool) *server {
+	process := cfg.Name
+	if slot > 0 {
+		cfg.Name = fmt.Sprintf("%s.%d", cfg.Name, slot+1)
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Getenv == nil {
-		cfg.Getenv = os.LookupEnv
-	}
-	if cfg.ReadFile == nil {
-		cfg.ReadFile = os.ReadFile
-	}
-	if cfg.Proc == "" {
-		cfg.Proc = "/proc"
-	}
-	cfg.obey, cfg.leave = cmp.Or(cfg.obey, obeyTimeout), cmp.Or(cfg.leave, leaveTimeout)
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, fmt.Errorf("start agent: %w", err)
-	}
-	return &server{conn: conn, cfg: cfg, host: host, self: wire.Heartbeat{
-		Agent: cfg.Name, Instance: wire.NewName(), Host: host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels,
+	return &server{conn: conn, cfg: cfg, host: cfg.host, spool: kept, self: wire.Heartbeat{
+		Agent: cfg.Name, Instance: wire.NewName(), Host: cfg.host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels, Protocol: plan.Protocol,
 		Cores:   runtime.GOMAXPROCS(0), // what a container's quota leaves of the host
-		Targets: kinds(cfg.Targets),
-	}}, nil
+		Targets: kinds(cfg.Targets), Slots: cfg.Slots, Process: process,
+	}}
 }
 
 // kinds are the faults that can be done to each target.
@@ -133,10 +177,10 @@ func kinds(targets []plan.Target) map[string][]string {
 
 func (s *server) heartbeat() wire.Heartbeat {
 	h := s.self
-	h.Offset = s.compared.now()
+	h.Offset, h.Spool, h.Epoch = s.compared.now(), s.spool.parts(), s.conn.Epoch()
 	h.Draining = s.draining.Load()
 	if busy := s.busy.Load(); busy != nil {
-		h.Busy = *busy
+		h.Busy, h.Try = busy.Task, *busy
 	}
 	return h
 }
@@ -213,7 +257,8 @@ func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, end
 func (s *server) start(ctx context.Context, a wire.Assignment) (context.CancelCauseFunc, <-chan struct{}) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	done := make(chan struct{})
-	s.busy.Store(&a.Task.ID)
+	ref := a.Ref()
+	s.busy.Store(&ref)
 	t := newTask(s, a)
 	go func() {
 		defer close(done)

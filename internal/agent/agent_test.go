@@ -16,6 +16,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(childURL); url != "" {
+		os.Exit(child(url))
+	}
 	// The timekeeper of package clock serves the process for its life.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"))
 }
@@ -23,6 +26,7 @@ func TestMain(m *testing.M) {
 // bench is an agent whose controller is the test.
 type bench struct {
 	t        *testing.T
+	conn     *wire.Conn
 	record   *wire.Recorder
 	instance string
 	dir      string
@@ -42,7 +46,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	if err := conn.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, record: lead(t, conn), dir: t.TempDir(), entries: make(chan wire.Entry, 64), done: make(chan error, 1)}
+	b := &bench{t: t, conn: conn, record: lead(t, conn), dir: t.TempDir(), entries: make(chan wire.Entry, 64), done: make(chan error, 1)}
 	names := make(chan string, 16)
 	deaf, err := conn.Heartbeats(func(h wire.Heartbeat) string {
 		select {
@@ -109,10 +113,16 @@ func connect(t *testing.T, s *wire.Server) *wire.Conn {
 // assign gives the agent a task for the driver of this test.
 func (b *bench) assign(id string, d *probe, change func(*wire.Assignment)) wire.Ref {
 	b.t.Helper()
+	return b.assignTo(d.register(), id, change)
+}
+
+// assignTo is assign for the driver of that name, in this process or another.
+func (b *bench) assignTo(probe, id string, change func(*wire.Assignment)) wire.Ref {
+	b.t.Helper()
 	w := plan.Default()
 	w.Consumers.Nodes = 0
 	w.Connect = plan.Duration(2 * time.Second)
-	options, err := json.Marshal(map[string]string{"probe": d.register(), "url": "x://u:${env:PW}@h"})
+	options, err := json.Marshal(map[string]string{"probe": probe, "url": "x://u:${env:PW}@h"})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -31,19 +31,46 @@ func (t *task) finish(ctx context.Context, reason, stuck error) {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		err = errors.Join(err, e.Close(closing))
 		cancel()
-		answering, cancel := wire.Lasting(ctx, answerTimeout)
-		defer cancel()
-		if sent := t.snapshot(answering, e, err == nil); sent != nil {
-			err = errors.Join(err, sent)
-		}
+		t.lastSnapshot(e, err == nil)
 	}
 	if err == nil {
 		err = reason
 	}
-	if err != nil {
-		err = fmt.Errorf("finish on agent %s: %w", t.cfg.Name, err)
+	t.handIn(ctx, err)
+}
+
+// handIn gives the controller the rest of this agent's part and answers it. All of that is on disk before the first word, and is deleted when the
+// last is stored; what cannot be handed in now stays there.
+func (t *task) handIn(ctx context.Context, failure error) {
+	ctx, cancel := wire.Lasting(ctx, t.cfg.answer)
+	defer cancel()
+	t.sending.Lock()
+	defer t.sending.Unlock()
+	words := func(err error) error {
+		if err == nil {
+			return nil
+		}
+		return fmt.Errorf("finish on agent %s: %w", t.cfg.Name, err)
 	}
-	t.arrive(ctx, wire.StepFinish, err)
+	a := t.arrival(ctx, wire.StepFinish, words(failure))
+	a.Remark = t.unkeptRemark(t.keepUnsent(&a))
+	if sent := t.send(ctx); sent != nil {
+		a.Error = t.clean(words(errors.Join(failure, sent)).Error())
+		t.log.Error("hand in this agent's part", "err", sent)
+		_ = t.say(ctx, a) // it may still come through
+		return
+	}
+	if t.say(ctx, a) == nil {
+		t.spool.drop(owner{t.a.Ref(), t.cfg.Name})
+	}
+}
+
+// unkeptRemark says in the record that the agent's disk did not take what it should.
+func (t *task) unkeptRemark(err error) string {
+	if err == nil {
+		return ""
+	}
+	return t.clean("kept in memory alone: " + err.Error())
 }
 
 // clear removes the topology when this agent is named for it, or by itself when it set it up and hears nothing any more; it returns when
@@ -51,13 +78,16 @@ func (t *task) finish(ctx context.Context, reason, stuck error) {
 func (t *task) clear(ctx context.Context) {
 	for {
 		select {
+		case r := <-t.releases: // before the end, if both are there
+			t.tearDownIf(ctx, r)
+			continue
+		default:
+		}
+		select {
 		case r := <-t.releases:
-			switch {
-			case r.Step == wire.StepDone:
-				return
-			case r.Step == wire.StepTeardown && r.Agent == t.cfg.Name:
-				t.arrive(ctx, wire.StepTeardown, t.teardown(ctx))
-			}
+			t.tearDownIf(ctx, r)
+		case <-t.dismissed:
+			return
 		case <-ctx.Done():
 			if t.a.Index == 0 && !t.cleared {
 				if err := t.teardown(ctx); err != nil {
@@ -66,6 +96,12 @@ func (t *task) clear(ctx context.Context) {
 			}
 			return
 		}
+	}
+}
+
+func (t *task) tearDownIf(ctx context.Context, r wire.Release) {
+	if r.Step == wire.StepTeardown && r.Agent == t.cfg.Name {
+		t.arrive(ctx, wire.StepTeardown, t.teardown(ctx))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 const (
 	reportEvery = time.Second
 	drainEvery  = 20 * time.Millisecond
+	takeWithin  = 3 * time.Second        // what the control plane has not taken by then goes to the spool, too
 	leastFigure = 100 * time.Millisecond // the kernel counts in steps of 10 ms: of less time figures say nothing
 )
 
@@ -92,7 +93,7 @@ func (t *task) report(ctx context.Context, e *engine.Engine) {
 		var err error
 		select {
 		case <-tick.C:
-			err = t.snapshotSoon(ctx, e, why)
+			err = t.snapshot(ctx, e, why, draining == nil)
 		case <-began.C:
 			err = t.snapshotSoon(ctx, e, epoch)
 			tick.Reset(reportEvery)
@@ -106,7 +107,7 @@ func (t *task) report(ctx context.Context, e *engine.Engine) {
 		case <-draining:
 			draining, why = nil, news
 			t.setPhase(plan.PhaseDrain)
-			err := t.snapshotSoon(ctx, e, regular)
+			err := t.snapshot(ctx, e, regular, true)
 			t.drained <- err
 			if err != nil {
 				return
@@ -126,22 +127,67 @@ func (t *task) report(ctx context.Context, e *engine.Engine) {
 	}
 }
 
-// snapshotSoon sends a snapshot while the task goes on; one that cannot be stored now goes with the next.
+// snapshotSoon sends a snapshot while the load runs; one that cannot be stored now is kept and goes with the next.
 func (t *task) snapshotSoon(ctx context.Context, e *engine.Engine, why occasion) error {
+	return t.snapshot(ctx, e, why, false)
+}
+
+// snapshot takes a snapshot and sends all that is unsent. What the control plane does not take soon is kept on disk meanwhile; a patient one
+// then waits for it until ctx ends.
+func (t *task) snapshot(ctx context.Context, e *engine.Engine, why occasion, patient bool) error {
 	t.sending.Lock()
 	defer t.sending.Unlock()
 	t.take(e, why)
+	soon, cancel := context.WithTimeout(ctx, takeWithin)
+	err := t.send(soon)
+	cancel()
+	if err == nil {
+		return nil
+	}
+	t.keepUnsent(nil)
+	if !patient {
+		return err
+	}
 	return t.send(ctx)
 }
 
-// snapshot sends the last snapshot of a task.
-func (t *task) snapshot(ctx context.Context, e *engine.Engine, complete bool) error {
+// lastSnapshot takes the last snapshot of a task, if its engine has been made.
+func (t *task) lastSnapshot(e *engine.Engine, complete bool) {
 	t.reporting.Wait()
+	t.sending.Lock()
+	defer t.sending.Unlock()
 	why := stopped
 	if complete {
 		why = final
 	}
-	return t.snapshotSoon(ctx, e, why)
+	t.take(e, why)
+}
+
+// keepUnsent stores on this host's disk what the control plane has not taken, and is not there yet, with the arrival that follows it, if any. It
+// returns why that is not possible: then memory alone has it.
+func (t *task) keepUnsent(a *wire.Arrival) error {
+	b := batch{Protocol: plan.Protocol, Ref: t.a.Ref(), Agent: t.cfg.Name, Arrival: a}
+	for i := range t.unsent {
+		if t.unsent[i].Seq == 0 {
+			t.sequence++
+			t.unsent[i].Seq = t.sequence
+		}
+		if t.unsent[i].Seq > t.kept {
+			b.Snapshots = append(b.Snapshots, t.unsent[i])
+		}
+	}
+	if len(b.Snapshots) == 0 && a == nil {
+		return nil
+	}
+	if err := t.spool.put(b); err != nil {
+		if !t.unkept {
+			t.log.Error("the task goes on in memory", "err", err)
+		}
+		t.unkept = true
+		return err
+	}
+	t.kept = t.sequence
+	return nil
 }
 
 // take makes a snapshot of what was recorded since the last one. The caller holds sending.

@@ -24,6 +24,9 @@ func (t *task) open(ctx context.Context) error {
 	if err := t.check(); err != nil {
 		return err
 	}
+	if err := t.spool.room(); err != nil {
+		return err
+	}
 	broker := t.a.Task.Cell.Broker
 	driver, err := drivers.Lookup(broker.Driver)
 	if err != nil {

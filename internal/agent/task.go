@@ -29,14 +29,15 @@ const (
 // task is one assignment being lived. The work goroutine moves it from step to step; live ends it.
 type task struct {
 	*server
-	a        wire.Assignment
-	work     plan.Workload
-	log      *slog.Logger
-	host     *host
-	releases chan wire.Release
-	told     chan struct{} // closed when the controller has said when the measurement begins (warmup "auto")
-	draining chan struct{} // closed when the controller says so
-	drained  chan error    // nil when the first snapshot after that is stored, and all before it
+	a         wire.Assignment
+	work      plan.Workload
+	log       *slog.Logger
+	host      *host
+	releases  chan wire.Release
+	dismissed chan struct{} // closed when the controller has said that the task is done, which may come together with the word to finish
+	told      chan struct{} // closed when the controller has said when the measurement begins (warmup "auto")
+	draining  chan struct{} // closed when the controller says so
+	drained   chan error    // nil when the first snapshot after that is stored, and all before it
 
 	mu        sync.Mutex
 	scrub     *plan.Scrubber
@@ -64,6 +65,8 @@ type task struct {
 
 	sending  sync.Mutex // one snapshot at a time, from taking to storing
 	unsent   []record.Snapshot
+	kept     uint64    // number of the last snapshot that is in the spool; 0: none is
+	unkept   bool      // something could not be kept there
 	taken    time.Time // when figures of the host were last read
 	counting bool      // figures are of the measurement
 	runtime  runtimeFigures
@@ -74,7 +77,7 @@ type task struct {
 func newTask(s *server, a wire.Assignment) *task {
 	t := &task{server: s, a: a, work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
 		host: newHost(s.cfg.Proc, a.Task.Cell.Broker.Process), releases: make(chan wire.Release, 16),
-		told:     make(chan struct{}),
+		told: make(chan struct{}), dismissed: make(chan struct{}),
 		draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now(),
 		observed: clock.Now()}
 	if t.work.DisturbsConnections() {
@@ -92,6 +95,7 @@ func (t *task) live(ctx context.Context) {
 	var wg sync.WaitGroup
 	listening, deafen := context.WithCancel(ctx)
 	wg.Go(func() { t.listen(listening, stop) })
+	defer t.spool.hold(owner{t.a.Ref(), t.cfg.Name})()
 
 	var undo context.CancelFunc
 	t.disturbing, undo = context.WithCancel(working)
@@ -160,6 +164,13 @@ func (t *task) listen(ctx context.Context, stop context.CancelCauseFunc) {
 		switch r.Step {
 		case wire.StepFinish:
 			defer stop(errFinish)
+		case wire.StepDone:
+			select {
+			case <-t.dismissed:
+			default:
+				close(t.dismissed)
+			}
+			return true
 		case wire.StepMeasure:
 			t.setMeasurement(ctx, r)
 			return true
@@ -245,6 +256,22 @@ func (t *task) steps(ctx context.Context) error {
 
 // arrive reports a step or a failure. It is tried for a while even if ctx has ended.
 func (t *task) arrive(ctx context.Context, step wire.Step, failure error) {
+	ctx, cancel := wire.Lasting(ctx, t.cfg.answer)
+	defer cancel()
+	_ = t.say(ctx, t.arrival(ctx, step, failure)) // it has been logged
+}
+
+// say stores an arrival.
+func (t *task) say(ctx context.Context, a wire.Arrival) error {
+	err := t.conn.Arrive(ctx, a)
+	if err != nil {
+		t.log.Error("answer the controller", "step", a.Step, "err", err)
+	}
+	return err
+}
+
+// arrival is what there is to say of a step, now.
+func (t *task) arrival(ctx context.Context, step wire.Step, failure error) wire.Arrival {
 	a := wire.Arrival{Ref: t.a.Ref(), Agent: t.cfg.Name, Step: step, Host: t.server.host, Clock: clock.ID(), Version: t.cfg.Version, Phase: t.currentPhase()}
 	if failure != nil {
 		a.Error = t.clean(failure.Error())
@@ -258,12 +285,8 @@ func (t *task) arrive(ctx context.Context, step wire.Step, failure error) {
 	if step == wire.StepStart && failure == nil {
 		a.Skew = plan.Duration(t.skew())
 	}
-	ctx, cancel := wire.Lasting(ctx, answerTimeout)
-	defer cancel()
 	a.Now, a.Wall, a.Offset = clock.Now(), time.Now().UnixNano(), t.compared.now()
-	if err := t.conn.Arrive(ctx, a); err != nil {
-		t.log.Error("answer the controller", "step", step, "err", err)
-	}
+	return a
 }
 
 // clean removes secrets from text that leaves the agent.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -132,6 +133,9 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 // drainSignal asks an agent to leave as soon as no task is in flight.
 const drainSignal = syscall.SIGUSR1
 
+// mostSlots bounds the tasks that one agent does side by side.
+const mostSlots = 64
+
 // Agent is the daemon on a client host.
 func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var (
@@ -166,6 +170,12 @@ are upgraded while a run goes on.`,
 			if cfg.Labels, err = labels(labelled); err != nil {
 				return err
 			}
+			if cfg.Slots < 1 || cfg.Slots > mostSlots {
+				return exit{ExitBadMatrix, fmt.Errorf("--slots %d: give a number from 1 to %d", cfg.Slots, mostSlots)}
+			}
+			if cfg.Dir != "" {
+				cfg.Spool = filepath.Join(cfg.Dir, "spool")
+			}
 			cfg.Log, cfg.Version = daemonLog(stderr, verbose), version()
 			asked, ignore := signal.NotifyContext(c.Context(), drainSignal)
 			defer ignore()
@@ -182,7 +192,8 @@ are upgraded while a run goes on.`,
 	disturbFlag(root, &disturb)
 	labelFlag(root, &labelled)
 	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
-	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last; none: the temporary folder")
+	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last and, in spool, for what the control plane does not take until it does; none: the temporary folder, and no spool")
+	root.Flags().IntVar(&cfg.Slots, "slots", 1, "`number` of tasks side by side, each in a slot that is an agent of its own: NAME, NAME.2 and so on")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	withDrivers(root)
 	fromEnvironment(root)

@@ -282,6 +282,9 @@ func (c *conduct) arrived(p *part, a wire.Arrival) {
 	if a.Step == wire.StepStart {
 		p.Skew = a.Skew
 	}
+	if a.Remark != "" {
+		c.remark(p.Agent, "notice", a.Remark)
+	}
 	if a.Error == "" {
 		p.at[a.Step] = true
 		return

@@ -36,6 +36,12 @@ type Heartbeat struct {
 	// Observes names the brokers whose processes it measures, by their names in matrices or their drivers. Observer: it does nothing else.
 	Observes []string `json:"observes,omitempty"`
 	Observer bool     `json:"observer,omitempty"`
+	Protocol int      `json:"protocol,omitempty"` // that it speaks
+	Process  string   `json:"process,omitempty"`  // name of the first slot of its process, and how many slots that has
+	Slots    int      `json:"slots,omitempty"`
+	Try      Ref      `json:"try,omitzero"`    // that it works on; Busy is its task
+	Epoch    uint64   `json:"epoch,omitempty"` // the highest leadership that it has heard of
+	Spool    int      `json:"spool,omitempty"` // of how many tries its process keeps parts that the control plane has not taken yet
 }
 
 // Offset is how far an agent's clock is from the reference: its own reading less Offset, give or take Bound, is the reference's.
@@ -104,6 +110,7 @@ type Arrival struct {
 	Begin   int64         `json:"begin,omitempty"` // StepMeasure: what was set
 	Skew    plan.Duration `json:"skew,omitempty"`  // StepStart: actual minus agreed start, by the agent's clock
 	Subject *plan.Subject `json:"subject,omitempty"`
+	Remark  string        `json:"remark,omitempty"` // what is to be said in the record besides
 }
 
 // RunEvent is something that happened in a run, besides snapshots and outcomes.
