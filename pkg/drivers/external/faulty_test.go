@@ -269,7 +269,7 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			noLeaks(t)
 			s := openChild(t, how, quick)
-			pid := s.link.proc.pid
+			pid := s.link.proc.number()
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
@@ -281,6 +281,13 @@ func TestNothingIsLeft(t *testing.T) {
 			}
 		})
 	}
+}
+
+// number is the process's, 0 once it is gone.
+func (p *process) number() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pid
 }
 
 // group looks for processes of a group that still live.

@@ -24,7 +24,7 @@ func beParent(how string) {
 	if err == nil {
 		var s drivers.Session
 		if s, err = d.Open(context.Background(), json.RawMessage(`{}`), drivers.Env{}); err == nil {
-			fmt.Println(s.(*session).link.proc.pid)
+			fmt.Println(s.(*session).link.proc.number())
 			select {}
 		}
 	}
