@@ -16,6 +16,7 @@ import (
 
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
+	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
@@ -26,6 +27,7 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 		s           serverFlags
 		listen, dir string
 		config      string
+		hooks       string
 		verbose     bool
 	)
 	root := &cobra.Command{
@@ -46,23 +48,51 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			if config != "" && (listen == "" || s.creds == "") {
 				return exit{ExitBadMatrix, errors.New("--nats-config is for --listen, and the controller needs --creds of one of its users; see controller --help")}
 			}
+			called, err := readHooks(hooks)
+			if err != nil {
+				return err
+			}
 			log := daemonLog(stderr, verbose)
 			conn, stop, err := controlPlane(c.Context(), s, wire.ServerConfig{Listen: listen, Config: config, Auth: s.auth(), Dir: dir, Log: log})
 			if err != nil {
 				return err
 			}
 			defer stop()
-			return leave(controller.Serve(c.Context(), conn, controller.Config{Log: log, Version: version()}))
+			return leave(controller.Serve(c.Context(), conn, controller.Config{Log: log, Version: version(), Hooks: called}))
 		},
 	}
 	s.add(root, "")
 	root.Flags().StringVar(&listen, "listen", "", "serve the control plane on `host:port`")
 	root.Flags().StringVar(&config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
 	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams; none: in memory, gone with the process")
+	root.Flags().StringVar(&hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	withDrivers(root)
 	fromEnvironment(root)
 	return execute(ctx, root, args, stdin, stdout, stderr)
+}
+
+// readHooks reads the file that says what is called after the runs of schedules.
+func readHooks(file string) (*controller.Hooks, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("read hooks: %w", err)}
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o002 != 0 {
+		return nil, exit{ExitBadMatrix, errors.Join(err, fmt.Errorf("read hooks: anybody on this host may write to %s and so have commands run; chmod o-w it", file))}
+	}
+	all, err := matrix.Hooks(file, text)
+	if err != nil {
+		return nil, err
+	}
+	hooks, err := controller.NewHooks(all)
+	if err != nil {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("read hooks of %s: %w", file, err)}
+	}
+	return hooks, nil
 }
 
 // controlPlane serves one, or dials the one that is there.

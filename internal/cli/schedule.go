@@ -1,0 +1,320 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/schedule"
+	"lockstep/internal/wire"
+)
+
+func scheduleCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "schedule",
+		Short: "Run matrices by the clock on a fleet: add, list, show, pause, resume, remove, run, history",
+		Long: `schedule keeps matrices on the control plane of a fleet, with the times at which the controller runs
+them. docs/schedules.md says what happens when clocks change, when no controller was there, and
+when a run is not over yet, and what hooks are told.`,
+		Example: `  ctl schedule add --cron "0 2 * * *" --tz Europe/Berlin matrices/nightly.cue
+  ctl schedule list
+  ctl schedule run nightly
+  ctl schedule history nightly`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(scheduleAdd(), scheduleList(), scheduleShow(), scheduleHistory(),
+		scheduleEdit("pause", "Let no slot come until resume; a run in flight goes on", pauseSchedule),
+		scheduleEdit("resume", "Let slots come again, from now on", resumeSchedule),
+		scheduleEdit("run", "Have a run made now, paused or not", askSchedule),
+		scheduleEdit("remove", "Remove a schedule with its history; a run in flight goes on", nil))
+	return c
+}
+
+// onSchedules connects a command to the fleet.
+func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, *wire.Conn, []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		if s.url == "" {
+			return exit{ExitBadMatrix, errors.New("schedules are kept by a fleet: give --server, or set LOCKSTEP_SERVER")}
+		}
+		conn, err := wire.Dial(c.Context(), s.url, s.auth())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return do(c.Context(), c, conn, args)
+	}
+}
+
+// addOptions are the flags of ctl schedule add.
+type addOptions struct {
+	server  serverFlags
+	narrow  matrix.Narrow
+	define  schedule.Definition
+	within  time.Duration
+	replace bool
+}
+
+func scheduleAdd() *cobra.Command {
+	var o addOptions
+	c := &cobra.Command{
+		Use:   "add FILE",
+		Short: "Add a schedule: the matrix as it is now, and when it runs",
+		Long: `add checks the matrix, stores its text and flags, and says when the first slots come. A later change of
+the file changes nothing: add it again with --replace. The matrix must not hold secrets; it refers
+to them, as in ${env:NAME}, and the agents' hosts have them.`,
+		Example: `  ctl schedule add --cron "0 2 * * *" --tz Europe/Berlin matrices/nightly.cue
+  ctl schedule add --name weekly --cron @weekly --tz UTC --overlap queue-one --hook compare --hook chat matrices/full.cue`,
+		Args: arguments(cobra.ExactArgs(1)),
+	}
+	c.RunE = onSchedules(&o.server, func(ctx context.Context, c *cobra.Command, conn *wire.Conn, args []string) error {
+		return o.add(ctx, c, conn, args[0])
+	})
+	f := c.Flags()
+	f.StringVar(&o.define.Name, "name", "", "`name` of the schedule; none: that of the matrix")
+	f.StringVar(&o.define.Cron, "cron", "", "when: minute, hour, day of month, month, day of week, or one of "+strings.Join(schedule.Descriptors, " "))
+	f.StringVar(&o.define.Zone, "tz", "", "time `zone` of --cron, as in Europe/Berlin or UTC")
+	f.StringVar(&o.define.Missed, "missed", schedule.MissedOnce, "what becomes of slots that came while no controller led: once (the last is caught up) or skip")
+	f.DurationVar(&o.within, "within", 12*time.Hour, "how old a slot may be that is caught up")
+	f.StringVar(&o.define.Overlap, "overlap", schedule.OverlapSkip, "what becomes of a slot that comes while the last run is not over: skip, or queue-one (one waits)")
+	f.StringArrayVar(&o.define.Hooks, "hook", nil, "call this hook of the controllers' --hooks file after each run; may be repeated")
+	f.BoolVar(&o.replace, "replace", false, "change the schedule of that name; its history stays")
+	narrowing(c, &o.narrow)
+	o.server.add(c, "")
+	return c
+}
+
+func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Conn, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return exit{ExitBadMatrix, fmt.Errorf("read matrix: %w", err)}
+	}
+	m, err := matrix.Load(file, text, o.narrow)
+	if err != nil {
+		return err
+	}
+	run, err := m.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if len(run.Cells) == 0 {
+		return exit{ExitBadMatrix, nothingLeft(run)}
+	}
+	d := &o.define
+	if d.Name == "" {
+		d.Name = run.Name
+	}
+	d.Within = plan.Duration(o.within)
+	d.Matrix = schedule.Matrix{File: filepath.Base(file), Path: absolute(file), Server: plan.Redact(o.server.url), Text: string(text),
+		Short: o.narrow.Short, Set: o.narrow.Set, Only: o.narrow.Only}
+	if err := errors.Join(d.Check(), noSecrets(file, text, o.narrow, run), unknownHooks(ctx, conn, d.Hooks)); err != nil {
+		return exit{ExitBadMatrix, err}
+	}
+	s, err := o.store(ctx, conn)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%s: %d cells × %d repetitions, about %v, at %s %s\n", s.Name, len(run.Cells), run.Repeat,
+		matrix.Estimate(run).Round(time.Second), s.Cron, s.Zone)
+	if run.Influx != nil {
+		fmt.Fprintln(c.ErrOrStderr(), "the matrix names an InfluxDB, and runs of schedules write no points")
+	}
+	return writeSlots(c.OutOrStdout(), s, time.Now(), 3)
+}
+
+// store adds the schedule, or changes the one that is there.
+func (o *addOptions) store(ctx context.Context, conn *wire.Conn) (schedule.Schedule, error) {
+	if !o.replace {
+		s := schedule.New(o.define, wire.NewName(), whoami(), time.Now().UTC())
+		err := conn.AddSchedule(ctx, s)
+		if errors.Is(err, wire.ErrChanged) {
+			err = fmt.Errorf("there is a schedule %s already: give another --name, or --replace it", s.Name)
+		}
+		return s, err
+	}
+	return edit(ctx, conn, o.define.Name, func(s *schedule.Schedule) error {
+		s.Redefine(o.define, whoami(), time.Now().UTC())
+		return nil
+	})
+}
+
+// noSecrets finds secrets in what would be stored.
+func noSecrets(file string, text []byte, n matrix.Narrow, run plan.Run) error {
+	var found []string
+	for _, what := range plan.Literals(string(text)) {
+		found = append(found, file+": "+what)
+	}
+	for _, set := range n.Set {
+		for _, what := range plan.Literals(set) {
+			_, what, _ = strings.Cut(what, ": ")
+			found = append(found, "--set: "+what)
+		}
+	}
+	if len(found) == 0 { // what the matrix puts together is seen in its cells
+		for _, what := range run.Literals() {
+			found = append(found, file+": "+what)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return fmt.Errorf("a schedule is kept on the control plane and must not hold secrets; refer to them, as in ${env:NAME} or ${file:/path}:\n%s", strings.Join(found, "\n"))
+}
+
+// unknownHooks finds names that the leader does not know.
+func unknownHooks(ctx context.Context, conn *wire.Conn, hooks []string) error {
+	if len(hooks) == 0 {
+		return nil
+	}
+	there, known, err := conn.Hooks(ctx)
+	if err != nil || !known {
+		return err // no controller has ever led: what it will know is not known yet
+	}
+	var errs []error
+	for _, hook := range hooks {
+		if slices.Contains(there, hook) {
+			continue
+		}
+		err := fmt.Errorf("hook %q: the controller's --hooks file does not name it (it names: %s)", hook, strings.Join(there, ", "))
+		if near := plan.Nearest(hook, there); near != "" {
+			err = fmt.Errorf("%w; did you mean %q?", err, near)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// whoami is user@host.
+func whoami() string {
+	host, _ := os.Hostname() // for people alone
+	name := os.Getenv("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return name + "@" + host
+}
+
+// edit changes a schedule. What the controller notes meanwhile is no obstacle; what another person changes is.
+func edit(ctx context.Context, conn *wire.Conn, name string, change func(*schedule.Schedule) error) (schedule.Schedule, error) {
+	first := 0
+	for {
+		kept, err := conn.Schedule(ctx, name)
+		if err != nil {
+			return kept.Schedule, unknownSchedule(ctx, conn, name, err)
+		}
+		s := kept.Schedule
+		if first != 0 && s.Edit != first {
+			return s, fmt.Errorf("%s was changed by %s at this very moment: look at it (ctl schedule show %s) and try again", name, s.By, name)
+		}
+		first = s.Edit
+		if err := change(&s); err != nil {
+			return s, err
+		}
+		if _, err = conn.PutSchedule(ctx, s, kept.Revision); !errors.Is(err, wire.ErrChanged) {
+			return s, err
+		}
+	}
+}
+
+// unknownSchedule adds which schedules there are.
+func unknownSchedule(ctx context.Context, conn *wire.Conn, name string, err error) error {
+	if !errors.Is(err, wire.ErrNoSchedule) {
+		return err
+	}
+	all, listed := conn.Schedules(ctx)
+	if listed != nil || len(all) == 0 {
+		return fmt.Errorf("there is no schedule %s: add it with ctl schedule add", name)
+	}
+	var names []string
+	for _, kept := range all {
+		names = append(names, kept.Name)
+	}
+	return fmt.Errorf("there is no schedule %s (there are: %s)", name, strings.Join(names, ", "))
+}
+
+// scheduleEdit is a command that changes one schedule; none: it removes it.
+func scheduleEdit(name, short string, change func(context.Context, *cobra.Command, *wire.Conn, string) error) *cobra.Command {
+	var server serverFlags
+	if change == nil {
+		change = removeSchedule
+	}
+	c := &cobra.Command{Use: name + " NAME", Short: short, Example: "  ctl schedule " + name + " nightly", Args: arguments(cobra.ExactArgs(1))}
+	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Conn, args []string) error {
+		return change(ctx, c, conn, args[0])
+	})
+	server.add(c, "")
+	return c
+}
+
+func pauseSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name string) error {
+	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error {
+		if s.Paused {
+			return fmt.Errorf("%s is paused already, by %s", name, s.By)
+		}
+		s.Pause(whoami(), time.Now().UTC())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%s is paused\n", name)
+	if s.Current != nil {
+		fmt.Fprintf(c.OutOrStdout(), "its run %s goes on; ctl cancel stops it\n", s.Current.Run)
+	}
+	return nil
+}
+
+func resumeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name string) error {
+	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error {
+		if !s.Paused {
+			return fmt.Errorf("%s is not paused", name)
+		}
+		s.Resume(whoami(), time.Now().UTC())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%s goes on\n", name)
+	return writeSlots(c.OutOrStdout(), s, time.Now(), 1)
+}
+
+func askSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name string) error {
+	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error { return s.Ask(whoami(), time.Now().UTC()) })
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.OutOrStdout(), s.RunID(*s.Asked))
+	return nil
+}
+
+func removeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name string) error {
+	first := 0
+	for {
+		kept, err := conn.Schedule(ctx, name)
+		if kept.Err == nil && err != nil { // one that cannot be used can be removed
+			return unknownSchedule(ctx, conn, name, err)
+		}
+		if first != 0 && kept.Schedule.Edit != first {
+			return fmt.Errorf("%s was changed by %s at this very moment: look at it and try again", name, kept.Schedule.By)
+		}
+		first = kept.Schedule.Edit
+		err = conn.RemoveSchedule(ctx, name, kept.Revision)
+		if err == nil {
+			fmt.Fprintf(c.OutOrStdout(), "%s is removed\n", name)
+		}
+		if !errors.Is(err, wire.ErrChanged) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/schedule"
+	"lockstep/internal/wire"
+)
+
+func scheduleList() *cobra.Command {
+	var server serverFlags
+	c := &cobra.Command{Use: "list", Short: "List schedules: when the next slot comes, and what came of the last", Example: "  ctl schedule list", Args: arguments(cobra.NoArgs)}
+	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Conn, _ []string) error {
+		all, err := conn.Schedules(ctx)
+		if err != nil {
+			return err
+		}
+		return writeSchedules(c.OutOrStdout(), all, time.Now())
+	})
+	server.add(c, "")
+	return c
+}
+
+// scheduleReader is a command that shows something of one schedule.
+func scheduleReader(use, short string, show func(io.Writer, schedule.Schedule, time.Time) error) *cobra.Command {
+	var server serverFlags
+	var asJSON bool
+	c := &cobra.Command{Use: use + " NAME", Short: short, Example: "  ctl schedule " + use + " nightly", Args: arguments(cobra.ExactArgs(1))}
+	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Conn, args []string) error {
+		kept, err := conn.Schedule(ctx, args[0])
+		if err != nil {
+			return unknownSchedule(ctx, conn, args[0], err)
+		}
+		if asJSON {
+			e := json.NewEncoder(c.OutOrStdout())
+			e.SetIndent("", "  ")
+			return e.Encode(kept.Schedule)
+		}
+		return show(c.OutOrStdout(), kept.Schedule, time.Now())
+	})
+	c.Flags().BoolVar(&asJSON, "json", false, "print the schedule with its history as JSON")
+	server.add(c, "")
+	return c
+}
+
+func scheduleShow() *cobra.Command {
+	return scheduleReader("show", "Show a schedule: its policies, its matrix, the next slots", writeSchedule)
+}
+
+func scheduleHistory() *cobra.Command {
+	return scheduleReader("history", "Show what came of a schedule's slots and hooks, the newest last", writeHistory)
+}
+
+const slotForm = "2006-01-02 15:04 MST"
+
+// writeSlots prints the next slots.
+func writeSlots(out io.Writer, s schedule.Schedule, now time.Time, n int) error {
+	table, err := schedule.NewTimetable(s.Cron, s.Zone)
+	if err != nil {
+		return err
+	}
+	var slots []string
+	for next := table.Next(now); n > 0 && !next.IsZero(); next, n = table.Next(next), n-1 {
+		slots = append(slots, next.Format(slotForm))
+	}
+	_, err = fmt.Fprintf(out, "next: %s\n", strings.Join(slots, ", "))
+	return err
+}
+
+func writeSchedules(out io.Writer, all []wire.KeptSchedule, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tCRON\tTZ\tNEXT\tNOW\tLAST")
+	for _, kept := range all {
+		s := kept.Schedule
+		if kept.Err != nil {
+			fmt.Fprintf(w, "%s\t–\t–\t–\tcannot be used\t%v\n", kept.Name, kept.Err)
+			continue
+		}
+		next, last := "–", "–"
+		table, err := schedule.NewTimetable(s.Cron, s.Zone)
+		if err != nil {
+			return err
+		}
+		if !s.Paused {
+			next = table.Next(now).Format(slotForm)
+		}
+		if n := len(s.History); n > 0 {
+			e := s.History[n-1]
+			last = e.At.In(table.Zone()).Format(slotForm) + ": " + cameOf(e)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.Cron, s.Zone, next, standing(s), last)
+	}
+	return w.Flush()
+}
+
+// standing is what a schedule does now.
+func standing(s schedule.Schedule) string {
+	word := "idle"
+	switch {
+	case s.Current != nil:
+		word = string(s.Current.State) + " " + s.Current.Run
+	case s.Asked != nil:
+		word = "asked"
+	case s.Paused:
+		return "paused"
+	}
+	if s.Paused {
+		word += ", paused"
+	}
+	return word
+}
+
+func cameOf(e schedule.Entry) string {
+	if e.Tasks.Total() == 0 {
+		return string(e.State)
+	}
+	return fmt.Sprintf("%s, %d valid, %d invalid, %d unknown", e.State, e.Tasks.Valid, e.Tasks.Invalid, e.Tasks.Unknown)
+}
+
+func writeSchedule(out io.Writer, s schedule.Schedule, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	missed := s.Missed
+	if s.Missed == schedule.MissedOnce {
+		missed += fmt.Sprintf(", within %s", s.Within)
+	}
+	var flags []string
+	if s.Matrix.Short {
+		flags = append(flags, "--short")
+	}
+	for _, set := range s.Matrix.Set {
+		flags = append(flags, "--set '"+set+"'")
+	}
+	for _, only := range s.Matrix.Only {
+		flags = append(flags, "--only '"+only+"'")
+	}
+	for _, row := range [][2]string{{"name", s.Name}, {"cron", s.Cron}, {"tz", s.Zone}, {"missed", missed}, {"overlap", s.Overlap}, {"hooks", strings.Join(s.Hooks, ", ")},
+		{"matrix", s.Matrix.Path}, {"flags", strings.Join(flags, " ")}, {"changed", s.Changed.UTC().Format(slotForm) + " by " + s.By}, {"now", standing(s)}} {
+		fmt.Fprintf(w, "%s:\t%s\n", row[0], cmp.Or(row[1], "–"))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if s.Paused {
+		return nil
+	}
+	return writeSlots(out, s, now, 5)
+}
+
+func writeHistory(out io.Writer, s schedule.Schedule, _ time.Time) error {
+	table, err := schedule.NewTimetable(s.Cron, s.Zone)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SLOT\tRUN\tCAME OF IT\tHOOKS\tWHY")
+	for _, e := range s.History {
+		var hooks []string
+		why := strings.Join(strings.Fields(e.Why), " ")
+		for _, c := range e.Hooks {
+			hooks = append(hooks, c.Hook+" "+string(c.State))
+			if c.Why != "" {
+				why = strings.TrimPrefix(why+"; "+c.Hook+": "+c.Why, "; ")
+			}
+		}
+		at := e.At.In(table.Zone()).Format(slotForm)
+		if e.Asked {
+			at += " (asked)"
+		}
+		if e.Missed > 0 && e.State != schedule.Skipped {
+			why = strings.TrimPrefix(why+fmt.Sprintf("; %d missed", e.Missed), "; ")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", at, cmp.Or(e.Run, "–"), cameOf(e), cmp.Or(strings.Join(hooks, ", "), "–"), schedule.Cut(cmp.Or(why, "–"), 200))
+	}
+	return w.Flush()
+}
