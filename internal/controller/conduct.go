@@ -163,6 +163,7 @@ func (c *conduct) assign(ctx context.Context) error {
 			}
 			return err
 		}
+		c.agents.expect(c.parts[i].agent, c.ref)
 	}
 	return nil
 }
@@ -304,6 +305,7 @@ func (c *conduct) arrived(p *part, a wire.Arrival) {
 
 // lookForLost finds agents that have vanished.
 func (c *conduct) lookForLost(ctx context.Context) {
+	c.lookForIdle()
 	for _, p := range c.parts {
 		if p.dropped || c.agents.lives(p.agent) {
 			continue

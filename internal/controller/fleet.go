@@ -26,6 +26,7 @@ type member struct {
 	wire.Agent
 	timer *time.Timer
 	stuck string // id of a task that it did not end in time
+	awaited
 }
 
 func newFleet(log *slog.Logger) *fleet {
@@ -67,6 +68,9 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 		f.tell()
 	}
 	m.Heartbeat, m.Seen = h, time.Now()
+	if m.hear(h) {
+		f.tell()
+	}
 	if m.stuck != "" && h.Busy != m.stuck {
 		m.stuck = ""
 		f.tell()

@@ -1,0 +1,62 @@
+package controller
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// TestALostAssignmentIsNoticed: an agent that lives and says that it does nothing would be waited for until the step's limit.
+func TestALostAssignmentIsNoticed(t *testing.T) {
+	ref, other := wire.Ref{Run: "r", Task: "t", Try: "2"}, wire.Ref{Run: "r", Task: "t", Try: "1"}
+	for name, x := range map[string]struct {
+		says     func(second int) wire.Ref
+		protocol int
+		lost     bool
+	}{
+		"it does nothing":                  {func(int) wire.Ref { return wire.Ref{} }, 3, true},
+		"it works on it":                   {func(int) wire.Ref { return ref }, 3, false},
+		"it ends the task before":          {func(int) wire.Ref { return other }, 3, false},
+		"its assignment is a little late":  {func(s int) wire.Ref { return map[bool]wire.Ref{true: ref}[s > 4] }, 3, false},
+		"it loses it while the load runs":  {func(s int) wire.Ref { return map[bool]wire.Ref{true: ref}[s < 3] }, 3, true},
+		"it does not say what it works on": {func(int) wire.Ref { return wire.Ref{} }, 0, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(slog.New(slog.DiscardHandler))
+			defer f.close()
+			beat := wire.Heartbeat{Agent: "a1", Instance: "i", Protocol: x.protocol}
+			f.heard(beat)
+			a := f.list()[0]
+			f.expect(a, ref)
+			c := &conduct{execution: &execution{leader: &leader{agents: f}}, ref: ref,
+				parts: []*part{{agent: a, AgentPart: plan.AgentPart{Agent: "a1"}, at: map[wire.Step]bool{}}}}
+			told := f.watch()
+			for second := range 12 {
+				time.Sleep(time.Second)
+				beat.Try = x.says(second)
+				f.heard(beat)
+			}
+			c.lookForIdle()
+			err := c.trouble()
+			if (err != nil) != x.lost {
+				t.Errorf("%s: %v", name, err)
+			}
+			if !x.lost {
+				return
+			}
+			if !strings.Contains(err.Error(), "assignment was lost") || err.(*failure).kind != plan.FailedConnect {
+				t.Errorf("%s: %v", name, err)
+			}
+			select {
+			case <-told:
+			default:
+				t.Errorf("%s: nobody who waits is woken", name)
+			}
+		})
+	}
+}
