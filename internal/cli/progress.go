@@ -50,7 +50,7 @@ func (p *progress) show(e controller.Progress) {
 		p.say("%s %s: %s", p.place(e), e.Task.Cell.Name(), ending(e.Outcome))
 	case controller.TaskRetried:
 		p.say("%s %s: tried again: %s", p.place(e), e.Task.Cell.Name(), e.Detail)
-	case controller.TaskInterrupted, controller.AgentLost, controller.WaitingAgents:
+	case controller.TaskInterrupted, controller.TakenOver, controller.AgentLost, controller.WaitingAgents:
 		p.say("%s %s: %s", p.place(e), e.Kind, e.Detail)
 	}
 }

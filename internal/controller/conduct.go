@@ -20,6 +20,7 @@ const (
 	finishLimit  = 38 * time.Second // to leave a stuck driver, close everything and hand over the rest
 	doneLimit    = 15 * time.Second
 	releaseLimit = 10 * time.Second
+	replayLimit  = 15 * time.Second // without an entry of the record
 )
 
 // conduct is one try of a task: the controller's side of its life.
@@ -36,7 +37,10 @@ type conduct struct {
 	zero   int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
 	origin int64 // the same when the measurement begins: zero, as long as that is to be found out
 
-	measuring bool // it is known when the measurement begins
+	made      map[wire.Step]bool // releases that a former leader made; see step
+	gaveUp    string             // why it gave the task up
+	abandoned bool               // the try will have no outcome
+	measuring bool               // it is known when the measurement begins
 
 	// The controller's clock.Now() of the last that is known of; 0: nothing is.
 	moved     int64 // of a message sent or received
@@ -53,6 +57,7 @@ type part struct {
 	kind    plan.FailureKind // of the failure; empty: none that is told apart
 	arrival wire.Arrival     // the last one
 	dropped bool             // lost, or not answering any more: nobody waits for it
+	subject *plan.Subject
 }
 
 // failure is why a task is given up.
@@ -63,9 +68,9 @@ type failure struct {
 
 func (f *failure) Error() string { return f.words }
 
-func newConduct(x *execution, t plan.Task, agents []wire.Agent) *conduct {
-	c := &conduct{execution: x, ref: wire.Ref{Run: x.run.ID, Task: t.ID, Try: wire.NewName()}, task: t, work: t.Cell.Workload, groups: t.Parts(),
-		byName: map[string]*part{}, merge: record.NewMerge()}
+func newConduct(x *execution, t plan.Task, try string, agents []wire.Agent) *conduct {
+	c := &conduct{execution: x, ref: wire.Ref{Run: x.run.ID, Task: t.ID, Try: try}, task: t, work: t.Cell.Workload, groups: t.Parts(),
+		byName: map[string]*part{}, made: map[wire.Step]bool{}, merge: record.NewMerge()}
 	for i, a := range agents {
 		p := &part{agent: a, at: map[wire.Step]bool{}, AgentPart: plan.AgentPart{Agent: a.Agent, Index: i, Host: a.Host, Clock: a.Clock,
 			Version: a.Version, Phase: plan.PhasePrepare}}
@@ -75,13 +80,13 @@ func newConduct(x *execution, t plan.Task, agents []wire.Agent) *conduct {
 	return c
 }
 
-// conduct leads the agents through the task and returns what there is to know about it besides their records.
-func (c *conduct) conduct(ctx context.Context) results.Facts {
+// conduct has lead take the agents through the task, and returns what there is to know about it besides their records.
+func (c *conduct) conduct(ctx context.Context, lead func(context.Context) error) results.Facts {
 	c.facts.Cores = map[string]int{}
 	for _, p := range c.parts {
 		c.facts.Cores[p.agent.Agent] = p.agent.Cores
 	}
-	err := c.lead(ctx)
+	err := lead(ctx)
 	rest := c.lease.Context() // the end is not cut short by anything else
 	if rest.Err() != nil {
 		return c.facts // the next leader decides
@@ -91,7 +96,7 @@ func (c *conduct) conduct(ctx context.Context) results.Facts {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		c.facts.Cancelled = true
+		c.facts.Cancelled, c.abandoned = true, true
 		reason = context.Cause(ctx).Error()
 	case errors.As(err, &f):
 		c.facts.Failure, c.facts.Kind, reason = f.words, f.kind, f.words
@@ -157,7 +162,10 @@ func (c *conduct) assign(ctx context.Context) error {
 	_, targets, _ := disturbers(c.work, agents, agents)
 	for i, a := range plan.Assign(c.task, names(agents)) {
 		c.parts[i].Group, a.Targets = a.Task.Group, targets[a.Agent]
-		if err := c.record.Assign(ctx, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try}); err != nil {
+		one, cancel := context.WithTimeout(ctx, releaseLimit)
+		err := c.record.Assign(one, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try})
+		cancel()
+		if err != nil {
 			for _, p := range c.parts[i:] { // not waited for; one that got it all the same finds that the task has ended
 				p.dropped = true
 			}
@@ -172,10 +180,10 @@ func (c *conduct) assign(ctx context.Context) error {
 func (c *conduct) learn() {
 	first := true
 	for _, p := range c.parts {
-		if p.arrival.Subject == nil {
+		if p.subject == nil {
 			continue
 		}
-		s := *p.arrival.Subject
+		s := *p.subject
 		s.Fingerprint = plan.Fingerprint(s)
 		if first {
 			c.facts.Subject, first = s, false
@@ -197,10 +205,22 @@ func (c *conduct) step(ctx context.Context, r wire.Release, limit time.Duration)
 	return c.await(ctx, r.Step, limit)
 }
 
+// release sends the agents on, unless a former leader did so.
 func (c *conduct) release(ctx context.Context, r wire.Release) error {
+	if c.made[stepOf(r)] {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, releaseLimit)
 	defer cancel()
 	return c.record.Release(ctx, c.ref, r)
+}
+
+// stepOf tells the releases of a try apart: several agents may be released to the teardown.
+func stepOf(r wire.Release) wire.Step {
+	if r.Step == wire.StepTeardown {
+		return r.Step + " " + wire.Step(r.Agent)
+	}
+	return r.Step
 }
 
 // await waits until every agent has arrived at a step. The first that fails, is lost or is late ends it.
@@ -274,6 +294,9 @@ func (c *conduct) take(e wire.Entry) {
 
 func (c *conduct) arrived(p *part, a wire.Arrival) {
 	p.arrival = a
+	if a.Subject != nil {
+		p.subject = a.Subject
+	}
 	if a.Phase != "" {
 		p.Phase = a.Phase
 	}

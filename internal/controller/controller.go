@@ -53,7 +53,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		}
 		return err
 	}
-	agents := newFleet(cfg.Log)
+	agents := newFleet(cfg.Log, conn.Linked)
 	defer agents.close()
 	stopBeats, err := conn.Heartbeats(agents.heard) // one that stands by listens, too, and so knows the agents when it leads
 	if err != nil {
@@ -69,14 +69,17 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 			}
 			return err
 		}
-		err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease}).lead(ctx)
+		if err = conn.Prepare(lease.Context()); err == nil {
+			err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease}).lead(ctx)
+		}
 		lost := lease.Context().Err() != nil
 		lease.Resign(context.WithoutCancel(ctx))
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil && !lost {
-			return err
+			cfg.Log.Error("lead", "err", err)
+			_ = pause(ctx, time.Second) // Campaign looks at ctx
 		}
 	}
 }

@@ -27,6 +27,9 @@ type execution struct {
 	short   time.Time // since when there are too few agents; zero: there are enough
 	of      int
 	tries   map[string][]plan.Tried // of tasks, before this controller took the run up
+	flight  *wire.RunEvent          // the try that a former leader had begun; nil: none, or it was seen to
+	from    uint64                  // where in the record what agents say of it begins
+	left    *conduct                // whose releases are still there
 }
 
 // execute takes a run to its end, says so in its record and deletes its submission; when the controller stops or no longer leads, the
@@ -34,6 +37,13 @@ type execution struct {
 func (x *execution) execute(ctx context.Context) {
 	x.end = wire.End{Reason: wire.EndDone, Submission: x.seq}
 	err := x.tasks(ctx)
+	if errors.Is(err, errEnded) {
+		x.unqueue(ctx)
+		return
+	}
+	if x.flight != nil && errors.Is(context.Cause(ctx), errCancelled) {
+		x.giveUp(context.Cause(ctx).Error())
+	}
 	fenced := errors.Is(err, wire.ErrFenced)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -90,33 +100,46 @@ func (x *execution) tasks(ctx context.Context) error {
 	return nil
 }
 
-// begin opens the run's record and finds out what is left to do.
+// begin opens the run's record, or takes it up where a former leader left it, and finds out what is left to do. That is done for a run that was
+// cancelled meanwhile, too: its end is recorded.
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
-	if err := x.conn.MakeRoom(ctx); err != nil {
+	ctx, cancel := wire.Lasting(ctx, stopTimeout)
+	defer cancel()
+	h := history{submission: x.seq, outcomes: map[string]bool{}}
+	if err := x.record.Review(ctx, h.read); err != nil {
 		return nil, nil, err
 	}
-	if err := x.record.Plan(ctx, x.run); err != nil {
-		return nil, nil, err
-	}
-	stored, err := x.conn.Finished(ctx, x.run.ID)
-	if err != nil {
-		return nil, nil, err
+	if h.ended != nil {
+		x.end = *h.ended
+		return nil, nil, errEnded
 	}
 	if x.tries, err = x.conn.Tries(ctx, x.run.ID); err != nil {
 		return nil, nil, err
 	}
-	done = map[string]bool{}
-	for _, id := range append(stored, x.given...) {
+	done = h.outcomes
+	for _, id := range x.given {
 		done[id] = true
 	}
 	todo = x.run.Tasks()
 	x.of = len(todo)
-	x.log.Info("run begins", "tasks", x.of, "done", len(done))
+	x.log.Info("run begins", "tasks", x.of, "done", len(done), "taken over", h.accepted)
 	x.state.State, x.state.Waiting, x.state.Tasks, x.state.Done = wire.StateRunning, "", x.of, len(done)
 	if x.state.Started.IsZero() {
 		x.state.Started = time.Now()
 	}
 	x.note(ctx)
+	x.from = x.record.Since()
+	if h.accepted {
+		return todo, done, x.takeOver(ctx, h)
+	}
+	if !h.planned {
+		if err := x.conn.MakeRoom(ctx); err != nil {
+			return nil, nil, err
+		}
+		if err := x.record.Plan(ctx, x.run); err != nil {
+			return nil, nil, err
+		}
+	}
 	return todo, done, x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.of})
 }
 
@@ -188,12 +211,16 @@ func (y tried) outcome() plan.Outcome { return results.Judge(y.task, y.merge, y.
 
 // try leads the agents through a task once; detail is which step of a search it is. The error is *tooFew if there were no agents for it; any other ends the run.
 func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) (tried, error) {
+	if y, concluded, err := x.goOn(ctx, t, n); concluded || err != nil {
+		return y, err
+	}
 	agents, err := x.choose(ctx, t, n)
 	if err != nil {
 		return tried{}, err
 	}
-	c := newConduct(x, t, agents)
-	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents), Detail: detail}
+	c := newConduct(x, t, wire.NewName(), agents)
+	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents),
+		Instances: instances(agents), Detail: detail}
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}
@@ -201,17 +228,53 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 	if err := x.record.Event(ctx, event); err != nil {
 		return tried{}, err
 	}
-	facts := c.conduct(ctx)
+	return x.see(ctx, c, n, c.lead)
+}
+
+// see leads a try to its end.
+func (x *execution) see(ctx context.Context, c *conduct, n int, lead func(context.Context) error) (tried, error) {
+	x.clear()
+	facts := c.conduct(ctx, lead)
 	if x.lease.Context().Err() != nil {
 		return tried{}, context.Cause(x.lease.Context())
 	}
+	x.left = c
 	if facts.Cancelled {
-		event.At, event.Kind, event.Detail, event.Agents, event.Load = time.Now(), wire.TaskInterrupted, context.Cause(ctx).Error(), nil, nil
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		return tried{}, errors.Join(context.Cause(ctx), x.record.Event(last, event))
+		why := context.Cause(ctx)
+		return tried{}, errors.Join(why, x.interrupted(c, n, why.Error()))
 	}
-	return tried{name: c.ref.Try, task: t, merge: c.merge, facts: facts}, nil
+	return tried{name: c.ref.Try, task: c.task, merge: c.merge, facts: facts}, nil
+}
+
+// interrupted records that a try has no outcome.
+func (x *execution) interrupted(c *conduct, n int, why string) error {
+	last, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	e := wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: c.task.ID, Try: c.ref.Try, N: n, Of: x.of, Detail: why}
+	if err := x.record.Event(last, e); err != nil {
+		return err
+	}
+	x.clear()
+	return nil
+}
+
+// clear deletes the releases of the last try, once the record tells what came of it: a leader that takes over reads them.
+func (x *execution) clear() {
+	if x.left == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	x.left.clear(ctx)
+	x.left = nil
+}
+
+func instances(agents []wire.Agent) []string {
+	list := make([]string, len(agents))
+	for i, a := range agents {
+		list[i] = a.Instance
+	}
+	return list
 }
 
 func names(agents []wire.Agent) []string {
@@ -233,6 +296,7 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 	if err := x.record.Outcome(ctx, o); err != nil {
 		return err
 	}
+	x.clear()
 	x.state.Done++
 	if o.Failed() {
 		x.state.Failed++
@@ -243,7 +307,7 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 
 // watch passes on what agents send.
 func (x *execution) watch(ctx context.Context) {
-	err := x.conn.Watch(ctx, x.run.ID, x.record.Since(), func(e wire.Entry) {
+	err := x.conn.Watch(ctx, x.run.ID, x.from, func(e wire.Entry) {
 		x.agents.alive(e.Agent)
 		select {
 		case x.entries <- e:

@@ -41,7 +41,7 @@ func (c *conduct) settle(ctx context.Context, step wire.Step, limit time.Duratio
 
 // finish has all agents close and hand over what they have. An empty reason is the regular end.
 func (c *conduct) finish(ctx context.Context, reason string) {
-	if err := c.release(ctx, wire.Release{Step: wire.StepFinish, Reason: reason}); err != nil {
+	if err := c.release(ctx, wire.Release{Step: wire.StepFinish, Reason: reason, Kind: c.facts.Kind, Abandoned: c.abandoned, DrainCut: c.facts.DrainCut}); err != nil {
 		c.log.Error("finish task", "task", c.task.ID, "err", err)
 	}
 	c.settle(ctx, wire.StepFinish, finishLimit+c.work.LongestUndo(), func() *part { return c.waitingFor(wire.StepFinish) })
@@ -88,12 +88,18 @@ func (c *conduct) dismiss(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	err := c.record.Unassign(ctx, c.ref)
-	if err == nil && !slices.ContainsFunc(c.parts, func(p *part) bool { return !p.at[wire.StepDone] }) { // one that comes back late still finds that the task has ended
-		err = c.record.Unrelease(ctx, c.ref)
-	}
-	if err != nil {
+	if err := c.record.Unassign(ctx, c.ref); err != nil {
 		c.log.Warn("end task", "task", c.task.ID, "err", err)
+	}
+}
+
+// clear deletes the releases of a try that every agent has left: one that comes back late still finds that the task has ended.
+func (c *conduct) clear(ctx context.Context) {
+	if slices.ContainsFunc(c.parts, func(p *part) bool { return !p.at[wire.StepDone] }) {
+		return
+	}
+	if err := c.record.Unrelease(ctx, c.ref); err != nil {
+		c.log.Warn("clear away after a task", "task", c.task.ID, "err", err)
 	}
 }
 

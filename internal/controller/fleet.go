@@ -20,6 +20,7 @@ type fleet struct {
 	former  map[string]string // names to the instance that had it before
 	changed chan struct{}     // closed and replaced whenever an agent comes or goes
 	closed  bool
+	linked  func() bool // there is a link to the control plane
 }
 
 type member struct {
@@ -29,8 +30,8 @@ type member struct {
 	awaited
 }
 
-func newFleet(log *slog.Logger) *fleet {
-	return &fleet{log: log, members: map[string]*member{}, former: map[string]string{}, changed: make(chan struct{})}
+func newFleet(log *slog.Logger, linked func() bool) *fleet {
+	return &fleet{log: log, linked: linked, members: map[string]*member{}, former: map[string]string{}, changed: make(chan struct{})}
 }
 
 // heard takes a heartbeat; a text returned refuses the agent.
@@ -91,7 +92,15 @@ func (f *fleet) alive(name string) {
 func (f *fleet) expire(name, instance string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.members[name]; m != nil && m.Instance == instance && time.Since(m.Seen) >= wire.LostAfter {
+	m := f.members[name]
+	if m == nil || m.Instance != instance || f.closed {
+		return
+	}
+	if !f.linked() { // it is this controller that hears nothing
+		m.timer.Reset(wire.LostAfter)
+		return
+	}
+	if time.Since(m.Seen) >= wire.LostAfter {
 		f.drop(m, slog.LevelWarn, fmt.Sprintf("was not heard for %v", wire.LostAfter))
 	}
 }
@@ -131,6 +140,43 @@ func (f *fleet) blame(a wire.Agent, task string) {
 	defer f.mu.Unlock()
 	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
 		m.stuck = task
+	}
+}
+
+// find is a living agent; the zero value if there is none of that name.
+func (f *fleet) find(name string) wire.Agent {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.members[name]; m != nil {
+		return m.Agent
+	}
+	return wire.Agent{Heartbeat: wire.Heartbeat{Agent: name}}
+}
+
+// engaged tells whether an agent works on a task, as far as it has said.
+func (f *fleet) engaged(a wire.Agent, ref wire.Ref) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.members[a.Agent]
+	return m != nil && m.Instance == a.Instance && m.Busy == ref.Task
+}
+
+// expect waits until every agent was heard, or they were silent for as long as makes them lost: who has just begun to lead knows nobody.
+func (f *fleet) expect(ctx context.Context, names []string) {
+	late := time.NewTimer(wire.LostAfter)
+	defer late.Stop()
+	for {
+		changed := f.watch()
+		if !slices.ContainsFunc(names, func(name string) bool { return f.find(name).Instance == "" }) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

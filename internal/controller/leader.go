@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"lockstep/internal/wire"
@@ -38,7 +39,34 @@ func (l *leader) lead(ctx context.Context) error {
 	defer cancel(nil)
 	defer context.AfterFunc(l.lease.Context(), func() { cancel(context.Cause(l.lease.Context())) })()
 	defer l.cfg.schedules(ctx, l.conn)()
+	var keeping sync.WaitGroup
+	keeping.Go(func() { l.keepStreams(ctx) })
+	defer keeping.Wait()
+	defer cancel(nil)
 	return l.serveQueue(ctx)
+}
+
+// keepStreams makes streams again that were lost with the memory of a server which came back.
+func (l *leader) keepStreams(ctx context.Context) {
+	for {
+		select {
+		case <-l.conn.Relinked():
+		case <-ctx.Done():
+			return
+		}
+		for ctx.Err() == nil {
+			preparing, cancel := context.WithTimeout(ctx, stopTimeout)
+			err := l.conn.Prepare(preparing)
+			cancel()
+			if err == nil {
+				break
+			}
+			if ctx.Err() == nil {
+				l.cfg.Log.Warn("look after the streams", "err", err)
+			}
+			_ = pause(ctx, time.Second) // the loop looks at ctx
+		}
+	}
 }
 
 func (l *leader) serveQueue(ctx context.Context) error {
@@ -150,9 +178,17 @@ func (x *execution) finishRun(ctx context.Context) {
 	if errors.Is(err, wire.ErrFenced) || x.lease.Context().Err() != nil {
 		return // the next leader ends it
 	}
-	if err != nil {
+	if err != nil { // it stays in the queue, for another try
 		x.log.Error("end run", "err", err)
+		return
 	}
+	x.unqueue(ctx)
+}
+
+// unqueue notes how a run ended, as its record says, and deletes its submission.
+func (x *execution) unqueue(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
 	x.state.State, x.state.Detail, x.state.Ended, x.state.Agents = string(x.end.Reason), x.end.Detail, time.Now(), nil
 	x.note(ctx)
 	if err := x.conn.Unqueue(ctx, x.run.ID, x.seq); err != nil {

@@ -257,7 +257,7 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 			l.control()
 		}
 	})
-	if got, want := w.kinds(), "accepted started outcome started interrupted accepted started outcome started outcome end"; got != want {
+	if got, want := w.kinds(), "accepted started outcome started interrupted taken-over started outcome started outcome end"; got != want {
 		t.Errorf("the follower saw %q, want %q: the first task once, the one in flight again, then the rest", got, want)
 	}
 	all := w.outcomes()

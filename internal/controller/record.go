@@ -20,7 +20,7 @@ type Progress struct {
 	At      time.Time
 	N, Of   int
 	Task    plan.Task
-	Detail  string // TaskStarted and LiveRates (the step of a search), TaskInterrupted, AgentLost, WaitingAgents
+	Detail  string // TaskStarted and LiveRates (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
 	Rates   Rates
 	Outcome plan.Outcome
 	End     wire.End
@@ -38,6 +38,7 @@ const (
 	WaitingAgents   ProgressKind = "waiting"     // Detail
 	TaskEnded       ProgressKind = "outcome"     // Outcome, on disk by then
 	TaskRetried     ProgressKind = "try"         // Detail; the try that failed is on disk by then, and another follows
+	TakenOver       ProgressKind = "taken-over"  // Detail: another controller leads the run on
 	TaskInterrupted ProgressKind = "interrupted" // Detail; there will be no outcome
 	RunEnded        ProgressKind = "end"         // End
 )
@@ -157,6 +158,8 @@ func (f *follower) event(e wire.RunEvent) error {
 	case wire.TaskInterrupted:
 		p.Kind = TaskInterrupted
 		f.points.GiveUp(e.Task, e.At, e.Detail)
+	case wire.TakenOver:
+		p.Kind = TakenOver
 	case wire.AgentLost:
 		p.Kind = AgentLost
 	case wire.WaitingAgents:

@@ -38,6 +38,9 @@ const (
 	eventCores     = "host-cores"
 )
 
+// eventTakenOver is the kind of the controller's event by which another led a task on.
+const eventTakenOver = "taken-over"
+
 // eventClosed is the kind of an agent's event by which the engine tells that a link broke.
 const eventClosed = "closed"
 

@@ -66,10 +66,18 @@ type judge struct {
 func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	f.cut = Cut(t.Cell.Workload, m)
 	m.Rebase(f.cut)
+	var o plan.Outcome
 	if len(t.Cell.Workload.Groups) > 0 {
-		return judgeGroups(t, m, f)
+		o = judgeGroups(t, m, f)
+	} else {
+		o = judgeOne(t, m, f, nil).out
 	}
-	return judgeOne(t, m, f, nil).out
+	for _, e := range f.Events {
+		if e.Kind == eventTakenOver {
+			o.Warnings = append(o.Warnings, e.Detail)
+		}
+	}
+	return o
 }
 
 // judgeOne judges a task without groups, or one group of a whole.

@@ -179,6 +179,10 @@ func (c *Conn) body(e *Entry, kind string, m jetstream.Msg) error {
 		if err = c.unpack(m.Headers(), m.Data(), who, &v); err == nil {
 			e.Plan = &v
 		}
+	case "epoch":
+		if err = c.check(m.Headers(), who); err == nil {
+			e.Epoch = epochOf(m.Headers())
+		}
 	case "event":
 		err = decodeInto(c, m, who, &e.Event)
 	case "outcome":

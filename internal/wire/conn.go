@@ -29,6 +29,8 @@ type Conn struct {
 	standby atomic.Bool   // a controller that does not lead: it hears, and says nothing
 	times   leaseTimes
 	refused *denials
+
+	relinked chan struct{} // holds something when a lost link is there again
 }
 
 const (
@@ -51,13 +53,18 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	if at, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(at))
 	}
-	refused := &denials{}
+	refused, relinked := &denials{}, make(chan struct{}, 1)
 	shown, err := auth.options()
 	if err != nil {
 		return nil, err
 	}
 	opts := append([]nats.Option{nats.Name("lockstep"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
-		nats.ErrorHandler(refused.hear)}, more...)
+		nats.ErrorHandler(refused.hear), nats.ReconnectHandler(func(*nats.Conn) {
+			select {
+			case relinked <- struct{}{}:
+			default:
+			}
+		})}, more...)
 	nc, err := nats.Connect(url, append(opts, shown...)...)
 	if err != nil {
 		return nil, err
@@ -67,7 +74,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		nc.Close()
 		return nil, err
 	}
-	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused}, nil
+	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, relinked: relinked}, nil
 }
 
 // Close ends the connection at once.
@@ -75,6 +82,12 @@ func (c *Conn) Close() { c.nc.Close() }
 
 // Closed tells whether Close was called.
 func (c *Conn) Closed() bool { return c.nc.IsClosed() }
+
+// Linked tells whether there is a link to the control plane at the moment.
+func (c *Conn) Linked() bool { return c.nc.IsConnected() }
+
+// Relinked receives when a link that was lost is there again. It is for one reader.
+func (c *Conn) Relinked() <-chan struct{} { return c.relinked }
 
 // Local tells whether the control plane lives and dies with this process.
 func (c *Conn) Local() bool { return c.local }
@@ -154,9 +167,9 @@ func (c *Conn) follow(ctx context.Context, stream string, filters []string, hand
 
 // followFrom is follow from a sequence number on.
 func (c *Conn) followFrom(ctx context.Context, stream string, next uint64, filters []string, handle func(m jetstream.Msg, seq uint64) bool) error {
-	next = max(next, 1)
+	at := position{next: max(next, 1)}
 	for ctx.Err() == nil {
-		more, err := c.followOnce(ctx, stream, filters, &next, handle)
+		more, err := c.followOnce(ctx, stream, filters, &at, handle)
 		if !more {
 			return nil
 		}
@@ -171,12 +184,18 @@ func (c *Conn) followFrom(ctx context.Context, stream string, next uint64, filte
 	return ctx.Err()
 }
 
-func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, next *uint64, handle func(jetstream.Msg, uint64) bool) (more bool, err error) {
-	if *next > 1 && c.remade(ctx, stream, *next) {
-		*next = 1
+// position is how far a stream was read.
+type position struct {
+	next uint64
+	last time.Time // when the last message that was read was stored; zero: none was
+}
+
+func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, at *position, handle func(jetstream.Msg, uint64) bool) (more bool, err error) {
+	if at.next > 1 && c.remade(ctx, stream, *at) {
+		*at = position{next: 1}
 	}
 	consumer, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
-		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next, MaxResetAttempts: 3,
+		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: at.next, MaxResetAttempts: 3,
 		InactiveThreshold: abandoned,
 		NamePrefix:        rand.Text(), // who knows it could read in our place: roles.go
 	})
@@ -199,7 +218,7 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 			return true, err
 		}
 		seq := meta.Sequence.Stream
-		*next = seq + 1
+		*at = position{seq + 1, meta.Timestamp}
 		if !handle(m, seq) {
 			return false, nil
 		}
@@ -220,8 +239,15 @@ func (c *Conn) dismiss(consumer jetstream.Consumer, stream string) {
 	_ = c.js.DeleteConsumer(ctx, stream, info.Name) // else the server does it in time
 }
 
-// remade tells whether a stream lost what was read from it already: its server came back without memory.
-func (c *Conn) remade(ctx context.Context, stream string, next uint64) bool {
+// serversApart is how far the clocks of a cluster's servers may be apart.
+const serversApart = 2 * time.Second
+
+// remade tells whether a stream is another than that of which something was read already: its server came back without memory.
+func (c *Conn) remade(ctx context.Context, stream string, at position) bool {
 	st, err := c.js.Stream(ctx, stream)
-	return err == nil && st.CachedInfo().State.LastSeq+1 < next
+	if err != nil {
+		return false
+	}
+	info := st.CachedInfo()
+	return info.State.LastSeq+1 < at.next || !at.last.IsZero() && info.Created.After(at.last.Add(serversApart))
 }

@@ -145,34 +145,14 @@ func (c *Conn) Roll() error {
 	return c.nc.PublishMsg(m)
 }
 
-// Watch hands arrivals and snapshots of a run to handle, in order, from a sequence number of the record on, until ctx ends.
+// Watch hands arrivals and snapshots of a run, and where leaders took it up, to handle, in order, from a sequence number of the record on, until
+// ctx ends.
 func (c *Conn) Watch(ctx context.Context, run string, from uint64, handle func(Entry)) error {
-	filters := []string{subjectsOf(run, "arrive"), subjectsOf(run, "snapshot")}
+	filters := []string{subjectsOf(run, "arrive"), subjectsOf(run, "snapshot"), subjectEpoch(run)}
 	return c.followFrom(ctx, streamRecord, from, filters, func(m jetstream.Msg, seq uint64) bool {
 		handle(c.entry(m, seq))
 		return true
 	})
-}
-
-// Finished lists the ids of a run's tasks that have an outcome in the record.
-func (c *Conn) Finished(ctx context.Context, run string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	s, err := c.js.Stream(ctx, streamRecord)
-	if err != nil {
-		return nil, fmt.Errorf("look at %s: %w", streamRecord, err)
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subjectsOf(run, "outcome")))
-	if err != nil {
-		return nil, fmt.Errorf("look at %s: %w", streamRecord, err)
-	}
-	var tasks []string
-	for subject := range info.State.Subjects {
-		if task, err := untoken(subject[strings.LastIndexByte(subject, '.')+1:]); err == nil {
-			tasks = append(tasks, task)
-		}
-	}
-	return tasks, nil
 }
 
 // MakeRoom deletes the records of earlier runs, oldest first, when more than half of the record's room is used.

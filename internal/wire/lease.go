@@ -168,6 +168,9 @@ func (s *stand) take(ctx context.Context, kv jetstream.KeyValue, held Leader, re
 // Epoch numbers the leadership: a later one has a greater number.
 func (l *Lease) Epoch() uint64 { return l.who.Epoch }
 
+// Name is that of the controller which leads.
+func (l *Lease) Name() string { return l.who.Name }
+
 // Context ends when the lease is lost, with the cause ErrLeaseLost, or was given back. It does not end with the context of Campaign: what is under way is
 // led to its end first.
 func (l *Lease) Context() context.Context { return l.ctx }

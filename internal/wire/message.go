@@ -92,6 +92,12 @@ type Release struct {
 	Clock  string           `json:"clock,omitempty"`  // StepStart: id of the clock that all compare theirs with; Start names it
 	Agent  string           `json:"agent,omitempty"`  // StepTeardown: who does it
 	Reason string           `json:"reason,omitempty"` // StepFinish: why the task is given up; empty: it is complete
+	// What a leader that takes the task over needs to know. StepFinish: the kind of the failure; the try has no outcome; the drain was ended by its limit. StepMeasure: what
+	// still moved.
+	Kind      plan.FailureKind `json:"kind,omitempty"`
+	Abandoned bool             `json:"abandoned,omitempty"`
+	DrainCut  bool             `json:"drainCut,omitempty"`
+	NotSteady string           `json:"notSteady,omitempty"`
 }
 
 // Arrival is an agent's report that it has reached a step, or failed on the way to it.
@@ -122,9 +128,11 @@ type RunEvent struct {
 	N      int       `json:"n,omitempty"`      // TaskStarted: its place among the tasks of the run, from 1
 	Of     int       `json:"of,omitempty"`     // how many tasks the run has
 	Agents []string  `json:"agents,omitempty"` // TaskStarted: names of its agents, by index
-	Detail string    `json:"detail,omitempty"`
-	Load   *Load     `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
-	End    *End      `json:"end,omitempty"`
+	// Instances are their processes.
+	Instances []string `json:"instances,omitempty"`
+	Detail    string   `json:"detail,omitempty"`
+	Load      *Load    `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
+	End       *End     `json:"end,omitempty"`
 	// TryEnded: the try that does not count, and what came of it.
 	Tried   *plan.Tried   `json:"tried,omitempty"`
 	Outcome *plan.Outcome `json:"outcome,omitempty"`
@@ -146,6 +154,7 @@ const (
 	TryEnded        EventKind = "try"         // failed, does not count, and is followed by another; Tried, Outcome
 	TaskInterrupted EventKind = "interrupted" // given up without an outcome: the run was cancelled or the controller stopped
 	AgentLost       EventKind = "agent-lost"  // Detail says which, and where
+	TakenOver       EventKind = "taken-over"  // another controller leads the run on; Detail says what becomes of the task in flight
 	WaitingAgents   EventKind = "waiting"     // too few agents: waiting for Grace
 	RunEnded        EventKind = "end"         // the last one
 )
@@ -184,6 +193,7 @@ type Entry struct {
 	Arrival  *Arrival
 	Snapshot *record.Snapshot
 	Outcome  *plan.Outcome
-	Err      error // the message could not be read, or is of another protocol version; Ref says whose it is
+	Epoch    uint64 // a leadership took the run up here
+	Err      error  // the message could not be read, or is of another protocol version; Ref says whose it is
 	Agent    string
 }

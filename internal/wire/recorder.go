@@ -48,14 +48,8 @@ func (r *Recorder) open(ctx context.Context) error {
 	var at uint64
 	if last != nil {
 		at = last.Sequence
-		switch epoch := epochOf(last.Header); {
-		case epoch > r.lease.who.Epoch:
+		if r.before = epochOf(last.Header); r.before > r.lease.who.Epoch {
 			return ErrFenced
-		case epoch == r.lease.who.Epoch:
-			r.fence = at
-			return nil
-		default:
-			r.before = epoch
 		}
 	}
 	m, err := c.message(subject, nil)
@@ -70,8 +64,51 @@ func (r *Recorder) open(ctx context.Context) error {
 // Since is the sequence number in the record at which this leadership begins.
 func (r *Recorder) Since() uint64 { return r.fence }
 
-// Former is the leadership that had the run before; 0: none had.
+// Former is the leadership that took the run up last, before now; 0: none had.
 func (r *Recorder) Former() uint64 { return r.before }
+
+// Review hands what the run's record held when it was taken up to handle, in order: plan, events and outcomes.
+func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
+	ctx, cancel := r.lease.bound(ctx)
+	defer cancel()
+	c := r.lease.conn
+	filters := []string{subjectPlan(r.run), subjectEvent(r.run), subjectEpoch(r.run), subjectsOf(r.run, "outcome")}
+	err := c.follow(ctx, streamRecord, filters, func(m jetstream.Msg, seq uint64) bool {
+		if e := c.entry(m, seq); seq < r.fence {
+			handle(e)
+		}
+		return seq < r.fence
+	})
+	if err != nil {
+		return fmt.Errorf("read the record of run %s: %w", r.run, err)
+	}
+	return nil
+}
+
+// Released lists the releases of a try that were made. What cannot be read is an error.
+func (r *Recorder) Released(ctx context.Context, ref Ref) ([]Release, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	c := r.lease.conn
+	last, err := c.last(ctx, streamReleases, subjectRelease(ref))
+	var made []Release
+	if err == nil && last > 0 {
+		var unread error
+		err = c.follow(ctx, streamReleases, []string{subjectRelease(ref)}, func(m jetstream.Msg, _ uint64) bool {
+			var one Release
+			if unread = c.decode(m.Headers(), m.Data(), "the controller", &one); unread == nil {
+				made = append(made, one)
+			}
+			meta, _ := m.Metadata() // follow has read it
+			return unread == nil && meta != nil && meta.NumPending > 0
+		})
+		err = errors.Join(err, unread)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the releases of task %s: %w", ref.Task, err)
+	}
+	return made, nil
+}
 
 // store writes to the record, behind the fence.
 func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {

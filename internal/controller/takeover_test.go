@@ -1,0 +1,93 @@
+package controller_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// TestAControllerKilledAnywhereIsReplaced kills the controller when an agent has said that it is somewhere in the second task, and looks at what the
+// next one makes of it: no task is lost or run twice, and the record says what became of the one in flight.
+func TestAControllerKilledAnywhereIsReplaced(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		name string
+		when func(wire.Entry) bool // in the second task
+		want string                // of the task in flight
+	}{
+		{"open", arrival(wire.StepOpen), ""}, // repeated, but for a test that notices late
+		{"measure", func(e wire.Entry) bool { return e.Snapshot != nil && e.Snapshot.LastSend > 0 }, "concluded"},
+		{"stopped", arrival(wire.StepStart), "concluded"},
+		{"finish", arrival(wire.StepFinish), "concluded"},
+		{"teardown", arrival(wire.StepTeardown), "concluded"},
+		{"done", arrival(wire.StepDone), ""}, // or it was over by then
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, "a1", "a2", "a3", "a4")
+			run := aRun(nil, func(c *plan.Cell) {
+				c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 500, plan.Duration(2*time.Second)
+			}, nil)
+			second := run.Tasks()[1].ID
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			var once sync.Once
+			go func() {
+				_ = l.client.Watch(ctx, run.ID, 0, func(e wire.Entry) {
+					if e.Ref.Task == second && x.when(e) {
+						once.Do(func() { l.crash(); l.control() })
+					}
+				})
+			}()
+			w := l.run(run, nil, nil)
+			all := w.outcomes()
+			if w.end.Reason != wire.EndDone || w.end.Ran != 3 || w.end.Failed != 0 || len(all) != 3 {
+				t.Fatalf("%d outcomes, %+v; the follower saw %s", len(all), w.end, w.kinds())
+			}
+			for i, o := range all {
+				if o.Task != run.Tasks()[i].ID || o.Verdict != plan.Valid || o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 || o.Ledger.Received != o.Ledger.Sent {
+					t.Errorf("outcome %d is of %s: %s %v, %+v", i, o.Task, o.Verdict, o.Reasons, o.Ledger)
+				}
+			}
+			if sent := all[1].Ledger.Sent; sent == 0 || sent > 1000 { // 500 a second for 2 s
+				t.Errorf("the task in flight sent %d: its tries were mixed", sent)
+			}
+			over := slices.IndexFunc(w.events, func(p controller.Progress) bool { return p.Kind == controller.TakenOver })
+			if over < 0 {
+				t.Fatalf("nothing says that another controller took over: %s", w.kinds())
+			}
+			if got := w.events[over].Detail; !strings.Contains(got, x.want) {
+				t.Errorf("the record says %q, want %q", got, x.want)
+			}
+			told := slices.ContainsFunc(all[1].Warnings, func(s string) bool { return strings.Contains(s, "leads the run on") })
+			if told != (x.want == "concluded") && x.want != "" {
+				t.Errorf("the outcome's warnings are %q", all[1].Warnings)
+			}
+			kept, err := l.client.Stored(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for subject := range kept {
+				// Releases of a try that not every agent had begun are kept for those that come late.
+				if strings.Contains(subject, ".task.assign.") || strings.Contains(subject, ".task.") && x.want == "concluded" || strings.Contains(subject, ".queue.") {
+					t.Errorf("%s is still there after the run has ended", subject)
+				}
+			}
+			runs, err := l.client.Runs(t.Context())
+			if err != nil || len(runs) != 1 || runs[0].State != string(wire.EndDone) || runs[0].Done != 3 || runs[0].Ended.IsZero() {
+				t.Errorf("the run's state is %+v, %v", runs, err)
+			}
+		})
+	}
+}
+
+func arrival(step wire.Step) func(wire.Entry) bool {
+	return func(e wire.Entry) bool { return e.Arrival != nil && e.Arrival.Step == step }
+}
