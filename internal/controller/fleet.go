@@ -158,11 +158,11 @@ func (f *fleet) engaged(a wire.Agent, ref wire.Ref) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.members[a.Agent]
-	return m != nil && m.Instance == a.Instance && m.Busy == ref.Task
+	return m != nil && m.Instance == a.Instance && (m.Try == ref || m.Try == wire.Ref{} && m.Busy == ref.Task)
 }
 
-// expect waits until every agent was heard, or they were silent for as long as makes them lost: who has just begun to lead knows nobody.
-func (f *fleet) expect(ctx context.Context, names []string) {
+// meet waits until every agent was heard, or they were silent for as long as makes them lost: who has just begun to lead knows nobody.
+func (f *fleet) meet(ctx context.Context, names []string) {
 	late := time.NewTimer(wire.LostAfter)
 	defer late.Stop()
 	for {

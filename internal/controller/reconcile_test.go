@@ -27,7 +27,7 @@ func TestALostAssignmentIsNoticed(t *testing.T) {
 		"it does not say what it works on": {func(int) wire.Ref { return wire.Ref{} }, 0, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFleet(slog.New(slog.DiscardHandler))
+			f := newFleet(slog.New(slog.DiscardHandler), func() bool { return true })
 			defer f.close()
 			beat := wire.Heartbeat{Agent: "a1", Instance: "i", Protocol: x.protocol}
 			f.heard(beat)

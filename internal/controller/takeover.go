@@ -132,7 +132,7 @@ func (x *execution) giveUp(why string) {
 
 // rejoin makes the conduct of a try that a former leader had begun: it reads what the agents have said in it since. why is why it cannot go on.
 func (x *execution) rejoin(ctx context.Context, t plan.Task, f *wire.RunEvent) (c *conduct, why string) {
-	x.agents.expect(ctx, f.Agents)
+	x.agents.meet(ctx, f.Agents)
 	agents := make([]wire.Agent, len(f.Agents))
 	for i, name := range f.Agents {
 		agents[i] = x.agents.find(name)
