@@ -26,6 +26,8 @@ func TestReadmeCommands(t *testing.T) {
 			continue
 		case strings.HasPrefix(command, "controller --"), strings.HasPrefix(command, "agent --"), strings.HasPrefix(command, "ctl run --server"):
 			continue // TestReadmeFleet
+		case fleetCommands[command]:
+			continue // the script runs
 		case command == "go run ./test/lab up all", command == "go run ./cmd/ctl run --short matrices/full.cue":
 			continue // the lab that runs this, and TestBrokerFullMatrix in it
 		case !isCtl:
@@ -47,6 +49,9 @@ func TestReadmeCommands(t *testing.T) {
 		t.Errorf("only %d commands of the README were run", ran)
 	}
 }
+
+// fleetCommands are run by the script "runs".
+var fleetCommands = map[string]bool{"ctl run --detach": true, "ctl attach": true, "ctl cancel": true, "ctl pull": true, "ctl runs": true, "ctl agents": true}
 
 // The fleet's commands, on a free port and with a matrix for the broker at hand.
 func TestReadmeFleet(t *testing.T) {

@@ -84,13 +84,19 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// errTerminated is the cause of a context that SIGTERM ended: nobody types that at a run to stop it.
+var errTerminated = errors.New("terminated")
+
 // Interruptible returns a context that the first SIGINT or SIGTERM cancels; the second leaves at once.
 func Interruptible(stderr io.Writer) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancelCause := context.WithCancelCause(context.Background())
+	cancel := func() { cancelCause(nil) }
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-signals
+		if <-signals == syscall.SIGTERM {
+			cancelCause(errTerminated)
+		}
 		cancel()
 		<-signals
 		fmt.Fprintln(stderr, "left at once: what was declared on the broker may still be there")

@@ -49,8 +49,12 @@ func (s *serverFlags) connect(ctx context.Context, agents int, targets []plan.Ta
 	if s.url == "" {
 		return local(ctx, agents, targets, log)
 	}
-	conn, err := wire.Dial(ctx, s.url, s.auth())
+	conn, err := s.dial(ctx)
 	if err != nil {
+		return fleet{}, err
+	}
+	if err := led(ctx, conn); err != nil {
+		conn.Close()
 		return fleet{}, err
 	}
 	return fleet{conn: conn, close: conn.Close}, nil

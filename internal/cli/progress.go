@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/term"
@@ -23,6 +24,7 @@ type progress struct {
 	done     int // tasks that had an outcome before
 	began    time.Time
 	ended    int
+	mu       sync.Mutex
 	written  bool // a line stands that has to be cleared
 }
 
@@ -34,13 +36,25 @@ func newProgress(out io.Writer, run plan.Run, done int) *progress {
 			p.columns = w
 		}
 	}
-	p.say("%s: %d tasks, about %v, run %s", run.Name, len(run.Cells)*run.Repeat-done, p.left(), run.ID)
+	if run.ID != "" {
+		p.begin(run)
+	}
 	return p
+}
+
+// begin says what is run.
+func (p *progress) begin(run plan.Run) {
+	p.run = run
+	p.say("%s: %d tasks, about %v, run %s", run.Name, len(run.Cells)*run.Repeat-p.done, p.left(), run.ID)
 }
 
 // show is called with everything that happens in the run.
 func (p *progress) show(e controller.Progress) {
 	switch e.Kind {
+	case controller.RunAccepted:
+		if p.run.ID == "" && e.Run != nil { // followed from elsewhere
+			p.begin(*e.Run)
+		}
 	case controller.TaskStarted:
 		p.line(fmt.Sprintf("%s %s", p.place(e), p.what(e)))
 	case controller.LiveRates:
@@ -100,18 +114,29 @@ func (p *progress) line(text string) {
 	if r := []rune(text); len(r) >= p.columns {
 		text = string(r[:max(0, p.columns-2)]) + "…"
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	fmt.Fprintf(p.out, "\r\x1b[2K%s", text)
 	p.written = true
 }
 
-// say prints a line that stays.
+// say prints a line that stays. Safe for concurrent use.
 func (p *progress) say(format string, args ...any) {
-	p.close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
 	fmt.Fprintf(p.out, format+"\n", args...)
 }
 
 // close clears the line that stands.
 func (p *progress) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+}
+
+// clear is close for one who holds mu.
+func (p *progress) clear() {
 	if p.written {
 		fmt.Fprint(p.out, "\r\x1b[2K")
 		p.written = false

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/results"
+	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
 
@@ -31,6 +33,7 @@ type runOptions struct {
 	disturb string
 	influx  influxFlags
 	verbose bool
+	detach  bool
 }
 
 func runCommand() *cobra.Command {
@@ -39,7 +42,8 @@ func runCommand() *cobra.Command {
 		Use:   "run FILE | run --resume RUN",
 		Short: "Run a matrix and print its tables",
 		Long: `run executes every cell of a matrix and keeps a record of each under --runs, from which the
-tables can be printed again at any time (ctl show). The first Ctrl-C stops cleanly: what was
+tables can be printed again at any time (ctl show). On a fleet (--server) it goes on without ctl: a closed
+terminal or a killed ctl does not stop it, ctl attach follows it again and ctl cancel stops it. The first Ctrl-C stops cleanly: what was
 declared on the broker is removed and all that was measured is kept; the second leaves at once.
 
 What is measured goes to InfluxDB, too, where one is named: by --influx FILE, else by the matrix
@@ -52,6 +56,7 @@ failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
 		Example: `  ctl run matrices/quick.cue
   ctl run --short --only mode=confirm-each matrices/async-vs-sync.cue
   ctl run --server nats://bench-1:4222 matrices/prefetch.cue
+  ctl run --server nats://bench-1:4222 --detach matrices/prefetch.cue
   ctl run --resume latest`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -63,6 +68,9 @@ failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
 			}
 			if o.disturb != "" && o.server.url != "" {
 				return exit{ExitBadMatrix, errors.New("on a fleet each agent has a --disturb file of its own: leave it out here")}
+			}
+			if o.detach && o.server.url == "" {
+				return exit{ExitBadMatrix, errors.New("--detach leaves a run to a fleet: give its --server, or set LOCKSTEP_SERVER")}
 			}
 			if err := o.influx.check(); err != nil {
 				return err
@@ -76,6 +84,7 @@ failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
 	runsFlag(c, &o.runs)
 	c.Flags().StringVar(&o.resume, "resume", "", "run what has no outcome yet in `RUN`: an id, the beginning of one, a path, or latest")
 	disturbFlag(c, &o.disturb)
+	c.Flags().BoolVar(&o.detach, "detach", false, "leave the run to the fleet: print its id and do not follow it")
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log what the control plane does")
 	return c
 }
@@ -106,7 +115,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	}
 	background := context.WithoutCancel(ctx) // a first Ctrl-C must not cut the control plane under the run
 	log := logger(c.ErrOrStderr(), o.verbose)
-	points, err := o.influx.open(run, c.ErrOrStderr(), log)
+	points, err := o.points(run, c.ErrOrStderr(), log)
 	if err != nil {
 		return err
 	}
@@ -123,9 +132,24 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	if err := fleet.conn.Submit(ctx, submission); err != nil {
 		return err
 	}
+	if o.server.url != "" {
+		fmt.Fprintf(c.ErrOrStderr(), "follow again with: ctl attach %s%s; stop with: ctl cancel %s%s\n", run.ID, o.server.hint(), run.ID, o.server.hint())
+	}
+	if o.detach {
+		fmt.Fprintln(c.OutOrStdout(), run.ID)
+		return nil
+	}
 	following, leave := context.WithCancel(background)
 	defer leave()
+	p := newProgress(c.ErrOrStderr(), run, len(submission.Done))
+	if o.server.url != "" {
+		go lookout(following, fleet.conn, p.say)
+	}
 	stop := context.AfterFunc(ctx, func() {
+		if o.server.url != "" && errors.Is(context.Cause(ctx), errTerminated) {
+			leave() // the fleet goes on
+			return
+		}
 		fmt.Fprintln(c.ErrOrStderr(), "stopping: closing what is open and removing what was declared (again to leave at once)")
 		if err := fleet.conn.Cancel(background, run.ID); err != nil {
 			fmt.Fprintln(c.ErrOrStderr(), err)
@@ -133,9 +157,11 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		}
 	})
 	defer stop()
-	p := newProgress(c.ErrOrStderr(), run, len(submission.Done))
 	end, err := controller.Record(following, fleet.conn, run.ID, o.runs, p.show, points)
 	p.close()
+	if err != nil && o.server.url != "" {
+		return o.left(ctx, run.ID, err)
+	}
 	if err != nil && ctx.Err() == nil { // the record cannot be kept: do not let the fleet work for nothing
 		return errors.Join(err, fleet.conn.Cancel(background, run.ID))
 	}
@@ -143,6 +169,27 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err, o.again(run.ID))}
 	}
 	return o.conclude(c.OutOrStdout(), run.ID, end)
+}
+
+// points opens the InfluxDB to write to. Points are written by who follows a run: nobody does one that is left to the fleet.
+func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
+	switch {
+	case !o.detach:
+		return o.influx.open(run, stderr, log)
+	case o.influx.file != "":
+		return nil, exit{ExitBadMatrix, errors.New("points are written by who follows the run: leave --influx or --detach out")}
+	case run.Influx != nil && !o.influx.none:
+		fmt.Fprintln(stderr, "no points go to InfluxDB: they are written by who follows the run, and --detach does not")
+	}
+	return nil, nil
+}
+
+// left is the error of a run on a fleet that is not followed to its end: it goes on there.
+func (o *runOptions) left(ctx context.Context, id string, err error) error {
+	if ctx.Err() != nil {
+		return exit{ExitInterrupted, fmt.Errorf("left before the run ended; follow it again: ctl attach %s%s", id, o.server.hint())}
+	}
+	return fmt.Errorf("%w; the run goes on without this copy: ctl attach %s%s, or stop it: ctl cancel %s%s", err, id, o.server.hint(), id, o.server.hint())
 }
 
 // conclude prints and writes the tables, and turns the run's end into an exit code.
@@ -203,7 +250,9 @@ func writable(root string) error {
 // submission loads a matrix, or the record of a run to resume.
 func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submission, error) {
 	if o.resume != "" {
-		return o.resumption(ctx)
+		s, err := o.resumption(ctx)
+		s.By = submitter()
+		return s, err
 	}
 	run, err := expand(ctx, args[0], o.narrow)
 	if err != nil {
@@ -211,7 +260,7 @@ func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submis
 	}
 	run.ID, run.Version, run.Started = newRunID(run.Name), plan.Protocol, time.Now().UTC()
 	run.Source.Path, run.Source.Server = absolute(args[0]), plan.Redact(o.server.url)
-	return wire.Submission{Run: run}, nil
+	return wire.Submission{Run: run, By: submitter()}, nil
 }
 
 // resumption expands the matrix again, since the record holds no secrets: from the copy in the record if nothing was

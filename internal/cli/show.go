@@ -3,13 +3,10 @@ package cli
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -68,30 +65,6 @@ func showCommand() *cobra.Command {
 	return c
 }
 
-func runsCommand() *cobra.Command {
-	var runs string
-	c := &cobra.Command{
-		Use:     "runs",
-		Short:   "List the runs that there are records of",
-		Example: "  ctl runs",
-		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			all, err := results.List(runs)
-			if err != nil {
-				return err
-			}
-			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "RUN\tMATRIX\tSTARTED\tDONE\tOF")
-			for _, s := range all {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", s.ID, s.Name, s.Started.Format(time.DateTime), s.Done, s.Tasks)
-			}
-			return w.Flush()
-		},
-	}
-	runsFlag(c, &runs)
-	return c
-}
-
 func completeRuns(runs *string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
 		all, err := results.List(*runs)
@@ -106,36 +79,4 @@ func completeRuns(runs *string) cobra.CompletionFunc {
 		}
 		return ids, cobra.ShellCompDirectiveNoFileComp
 	}
-}
-
-func agentsCommand() *cobra.Command {
-	var s serverFlags
-	c := &cobra.Command{
-		Use:     "agents",
-		Short:   "List the agents of a fleet",
-		Example: "  ctl agents --server nats://bench-1:4222",
-		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			if s.url == "" {
-				return exit{ExitBadMatrix, errors.New("which fleet? give --server nats://host:port or set LOCKSTEP_SERVER")}
-			}
-			f, err := s.connect(c.Context(), 0, nil, logger(c.ErrOrStderr(), false))
-			if err != nil {
-				return err
-			}
-			defer f.close()
-			agents, err := f.conn.Agents(c.Context())
-			if err != nil {
-				return err
-			}
-			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "AGENT\tHOST\tCORES\tVERSION\tBUSY WITH\tLAST SEEN")
-			for _, a := range agents {
-				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%v ago\n", a.Agent, a.Host, a.Cores, a.Version, a.Busy, time.Since(a.Seen).Round(100*time.Millisecond))
-			}
-			return w.Flush()
-		},
-	}
-	s.add(c, "")
-	return c
 }

@@ -24,6 +24,7 @@ type Progress struct {
 	Rates   Rates
 	Outcome plan.Outcome
 	End     wire.End
+	Run     *plan.Run // RunAccepted: what is run
 }
 
 // ProgressKind classes a Progress.
@@ -31,7 +32,7 @@ type ProgressKind string
 
 // The kinds of progress, in the order in which a run shows them.
 const (
-	RunAccepted     ProgressKind = "accepted"    // Of
+	RunAccepted     ProgressKind = "accepted"    // Of, Run; again, when another controller takes the run up
 	TaskStarted     ProgressKind = "started"     // N, Task; Detail: of a search, which step
 	LiveRates       ProgressKind = "live"        // Rates; about once a second
 	AgentLost       ProgressKind = "agent-lost"  // Detail
@@ -82,6 +83,7 @@ type follower struct {
 	skip    bool // the try in flight is on disk already
 	meter   meter
 	points  *sink.Sink
+	copying bool // without the rights of the one follower of a local run, who deletes what he has
 }
 
 func (f *follower) entry(ctx context.Context, e wire.Entry) error {
@@ -133,7 +135,8 @@ func (f *follower) event(e wire.RunEvent) error {
 	}
 	switch e.Kind {
 	case wire.RunAccepted:
-		p.Kind = RunAccepted
+		run := f.dir.Plan()
+		p.Kind, p.Run = RunAccepted, &run
 	case wire.TaskStarted:
 		if _, known := f.tasks[e.Task]; !known {
 			return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
@@ -229,7 +232,7 @@ func (f *follower) outcome(ctx context.Context, o plan.Outcome) error {
 		p.N = f.current.N
 	}
 	f.watch(p)
-	if !f.conn.Local() {
+	if !f.conn.Local() || f.copying {
 		return nil
 	}
 	return f.conn.Forget(ctx, wire.Ref{Run: o.Run, Task: o.Task})

@@ -5,7 +5,9 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+	"unicode"
+
+	"golang.org/x/text/width"
 )
 
 // gap is between columns.
@@ -229,8 +231,19 @@ func wrap(text string, width int) []string {
 	return lines
 }
 
-// runes is the width of text, of characters as wide as Latin ones.
-func runes(text string) int { return utf8.RuneCountInString(text) }
+// runes is the width of text in columns: East Asian wide characters take two, those that are put on others none.
+func runes(text string) (columns int) {
+	for _, r := range text {
+		switch kind := width.LookupRune(r).Kind(); {
+		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		case kind == width.EastAsianWide, kind == width.EastAsianFullwidth:
+			columns += 2
+		default:
+			columns++
+		}
+	}
+	return columns
+}
 
 var raised = []string{"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"}
 

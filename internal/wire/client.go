@@ -63,7 +63,7 @@ func (c *Conn) Agents(ctx context.Context) ([]Agent, error) {
 	defer cancel()
 	m, err := c.nc.RequestMsgWithContext(ctx, ask)
 	if errors.Is(err, nats.ErrNoResponders) {
-		return nil, errors.New("list agents: no controller on this control plane: start one with \"controller\"")
+		return nil, fmt.Errorf("list agents: %w", ErrNoController)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list agents: ask the controller: %w", err)
@@ -84,8 +84,7 @@ func (c *Conn) Follow(ctx context.Context, run string, handle func(Entry) error)
 	}
 	var end *End
 	var failed error
-	filters := []string{subjectPlan(run), subjectEvent(run), subjectsOf(run, "outcome"), subjectsOf(run, "snapshot")}
-	err = c.follow(ctx, streamRecord, filters, func(m jetstream.Msg, seq uint64) bool {
+	err = c.follow(ctx, streamRecord, recordOf(run), func(m jetstream.Msg, seq uint64) bool {
 		e := c.entry(m, seq)
 		if failed = handle(e); failed != nil {
 			return false

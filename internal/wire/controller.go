@@ -116,7 +116,11 @@ func (c *Conn) AnswerAgents(list func() []Agent) (stop func(), err error) {
 			_ = m.RespondMsg(c.refusal(m.Reply, err.Error()))
 			return
 		}
-		answer, err := c.encode(m.Reply, list())
+		agents := []Agent(nil)
+		if m.Header.Get(headerLook) == "" {
+			agents = list()
+		}
+		answer, err := c.encode(m.Reply, agents)
 		if err != nil {
 			answer = c.refusal(m.Reply, err.Error())
 		}

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/wire"
+)
+
+// queuedFor is how long ctl cancel waits for a run that had not begun: there is nothing of it to close.
+const queuedFor = 3 * time.Second
+
+func cancelCommand() *cobra.Command {
+	var s serverFlags
+	var limit time.Duration
+	c := &cobra.Command{
+		Use:   "cancel RUN",
+		Short: "Stop a run of a fleet, or take it out of the queue",
+		Long: `cancel has the task in flight closed and torn down, and waits for that. What was finished keeps its
+outcome; ctl run --resume goes on from there. RUN is an id, the beginning of one, or latest.`,
+		Example: "  ctl cancel latest --server nats://bench-1:4222",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := s.need(); err != nil {
+				return err
+			}
+			conn, err := s.dial(c.Context())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			text, err := cancelRun(c.Context(), conn, args[0], limit, s.hint())
+			if text != "" {
+				fmt.Fprintln(c.OutOrStdout(), text)
+			}
+			return err
+		},
+	}
+	s.add(c, "")
+	c.Flags().DurationVar(&limit, "wait", 2*time.Minute, "how `long` to wait for the run's end")
+	return c
+}
+
+// cancelRun cancels a run and says in words what came of that.
+func cancelRun(ctx context.Context, conn *wire.Conn, name string, limit time.Duration, hint string) (string, error) {
+	state, err := findRun(ctx, conn, name)
+	if err != nil {
+		return "", err
+	}
+	if state.Over() {
+		return fmt.Sprintf("run %s had ended before: %s, %s", state.Run, state.State, tasksOf(state)), nil
+	}
+	if err := conn.Cancel(ctx, state.Run); err != nil {
+		return "", err
+	}
+	waited := state.State == wire.StateQueued
+	if waited {
+		limit = min(limit, queuedFor)
+	}
+	state, err = awaitEnd(ctx, conn, state, limit)
+	switch {
+	case err != nil:
+		return "", err
+	case state.Over():
+		return fmt.Sprintf("run %s has ended: %s, %s; its record: ctl pull %s%s", state.Run, state.State, tasksOf(state), state.Run, hint), nil
+	case waited && state.State == wire.StateQueued:
+		return fmt.Sprintf("run %s waited in the queue and will not begin", state.Run), nil
+	}
+	if err := conn.Led(ctx); err != nil {
+		return "", fmt.Errorf("run %s is to be cancelled, and nobody does it yet: %w", state.Run, err)
+	}
+	return "", fmt.Errorf("run %s was told to stop and has not within %v; see what it does: ctl attach %s%s", state.Run, limit, state.Run, hint)
+}
+
+// awaitEnd looks how a run stands until it has ended, or limit has passed.
+func awaitEnd(ctx context.Context, conn *wire.Conn, state wire.RunState, limit time.Duration) (wire.RunState, error) {
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		now, err := findRun(ctx, conn, state.Run)
+		if err != nil || now.Over() {
+			return now, err
+		}
+		select {
+		case <-tick.C:
+		case <-late.C:
+			return now, nil
+		case <-ctx.Done():
+			return now, ctx.Err()
+		}
+	}
+}
+
+// tasksOf is how far a run is.
+func tasksOf(s wire.RunState) string {
+	text := fmt.Sprintf("%d of %d tasks have an outcome", s.Done, s.Tasks)
+	if s.Failed > 0 {
+		text += fmt.Sprintf(", %d of them not valid", s.Failed)
+	}
+	return text
+}
+
+func pullCommand() *cobra.Command {
+	var s serverFlags
+	var runs string
+	c := &cobra.Command{
+		Use:   "pull RUN [DIR]",
+		Short: "Copy the record of a run of a fleet, as far as it is there",
+		Long: `pull makes the directory of a run below DIR (--runs) from what the control plane keeps, whether the run
+goes on or has ended, and says whether it is complete. A directory that is there is completed and loses nothing.
+RUN is an id, the beginning of one, or latest.`,
+		Example: "  ctl pull latest --server nats://bench-1:4222\n  ctl pull 20260102-150405-quick-3f9c /srv/records",
+		Args:    arguments(cobra.RangeArgs(1, 2)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := s.need(); err != nil {
+				return err
+			}
+			if len(args) == 2 {
+				runs = args[1]
+			}
+			conn, err := s.dial(c.Context())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			text, err := pullRun(c.Context(), conn, args[0], runs, s.hint())
+			if text != "" {
+				fmt.Fprintln(c.OutOrStdout(), text)
+			}
+			return err
+		},
+	}
+	s.add(c, "")
+	runsFlag(c, &runs)
+	return c
+}
+
+// pullRun copies a run and says in words how much of it that is.
+func pullRun(ctx context.Context, conn *wire.Conn, name, root, hint string) (string, error) {
+	state, err := findRun(ctx, conn, name)
+	if err != nil {
+		return "", err
+	}
+	if err := writable(root); err != nil {
+		return "", err
+	}
+	p, err := controller.Pull(ctx, conn, state.Run, root)
+	switch {
+	case errors.Is(err, wire.ErrNoRecord) && !state.Over():
+		return "", fmt.Errorf("run %s is %s and has no record yet; follow it: ctl attach %s%s", state.Run, state.State, state.Run, hint)
+	case err != nil && state.Copied:
+		return "", errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, in its --dir: runs/%s", onHost(ctx, conn), state.Run))
+	case err != nil:
+		return "", err
+	case p.Complete():
+		return fmt.Sprintf("complete: all %d tasks have an outcome\nrecord: %s", p.Of, p.Dir), nil
+	}
+	why := "the run goes on; pull again later"
+	if p.End != nil {
+		why = "the run has ended: " + string(p.End.Reason) + because(p.End.Detail)
+	}
+	return fmt.Sprintf("incomplete: %d of %d tasks have an outcome; %s\nrecord: %s", p.Done, p.Of, why, p.Dir), nil
+}
+
+// onHost is where the controller that led last is.
+func onHost(ctx context.Context, conn *wire.Conn) string {
+	l, err := conn.LastLeader(ctx)
+	if err != nil || l.Host == "" {
+		return ""
+	}
+	return " on host " + l.Host
+}

@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/report"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// tabulate writes rows of texts as a table; columns of numbers end in one place.
+func tabulate(out io.Writer, head []string, rows [][]string) error {
+	t := report.Table{Axes: head, Head: head}
+	for _, row := range rows {
+		fields := make([]report.Field, len(row))
+		for i, text := range row {
+			fields[i] = report.Field{Text: text}
+		}
+		t.Rows = append(t.Rows, fields)
+	}
+	return report.Text(out, []report.Table{t}, width(out))
+}
+
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func runsCommand() *cobra.Command {
+	var s serverFlags
+	var runs string
+	var asJSON, local bool
+	c := &cobra.Command{
+		Use:   "runs",
+		Short: "List the runs of a fleet, or those that there are records of",
+		Long: `runs lists what waits, runs and has ended on the fleet of --server; without one, or with --local, the
+records below --runs.`,
+		Example: `  ctl runs
+  ctl runs --server nats://bench-1:4222 --json`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if s.url == "" || local {
+				return localRuns(c.OutOrStdout(), runs, asJSON)
+			}
+			conn, err := s.dial(c.Context())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			all, err := conn.Runs(c.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c.OutOrStdout(), append([]wire.RunState{}, all...))
+			}
+			return fleetRuns(c.OutOrStdout(), all, time.Now())
+		},
+	}
+	s.add(c, "; none: records of this host")
+	runsFlag(c, &runs)
+	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	c.Flags().BoolVar(&local, "local", false, "list the records of this host, whatever LOCKSTEP_SERVER says")
+	return c
+}
+
+// fleetRuns lists runs, newest last.
+func fleetRuns(out io.Writer, all []wire.RunState, now time.Time) error {
+	var rows [][]string
+	for _, r := range all {
+		by := r.By
+		if r.Schedule != "" {
+			by = "schedule " + r.Schedule
+		}
+		rows = append(rows, []string{r.Run, r.Name, r.State, dash(by), stamp(r.Submitted), took(r, now),
+			strconv.Itoa(r.Done), strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), dash(r.Waiting)})
+	}
+	return tabulate(out, []string{"RUN", "MATRIX", "STATE", "BY", "SUBMITTED", "TOOK", "DONE", "OF", "FAILED", "WAITING FOR"}, rows)
+}
+
+// took is how long a run has run, or waits.
+func took(r wire.RunState, now time.Time) string {
+	from, to := r.Started, r.Ended
+	if from.IsZero() {
+		return "–"
+	}
+	if to.IsZero() {
+		to = now
+	}
+	return max(0, to.Sub(from)).Round(time.Second).String()
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "–"
+	}
+	return text
+}
+
+func localRuns(out io.Writer, root string, asJSON bool) error {
+	all, err := results.List(root)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(out, append([]results.Summary{}, all...))
+	}
+	var rows [][]string
+	for _, s := range all {
+		rows = append(rows, []string{s.ID, s.Name, s.Started.Format(time.DateTime), strconv.Itoa(s.Done), strconv.Itoa(s.Tasks)})
+	}
+	return tabulate(out, []string{"RUN", "MATRIX", "STARTED", "DONE", "OF"}, rows)
+}
+
+func agentsCommand() *cobra.Command {
+	var s serverFlags
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "agents",
+		Short: "List the agents of a fleet",
+		Example: `  ctl agents --server nats://bench-1:4222
+  ctl agents --json`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := s.need(); err != nil {
+				return err
+			}
+			conn, err := s.dial(c.Context())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			agents, err := conn.Agents(c.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c.OutOrStdout(), append([]wire.Agent{}, agents...))
+			}
+			return fleetAgents(c.OutOrStdout(), agents, time.Now())
+		},
+	}
+	s.add(c, "")
+	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return c
+}
+
+func fleetAgents(out io.Writer, agents []wire.Agent, now time.Time) error {
+	var rows [][]string
+	for _, a := range agents {
+		state := "free"
+		switch {
+		case a.Busy != "":
+			state = "busy"
+		case a.Observer:
+			state = "observes"
+		}
+		rows = append(rows, []string{a.Agent, state, a.Host, dash(labelled(a.Labels)), strconv.Itoa(a.Cores), dash(a.Version),
+			offset(a.Offset), dash(a.Busy), max(0, now.Sub(a.Seen)).Round(100*time.Millisecond).String() + " ago"})
+	}
+	return tabulate(out, []string{"AGENT", "STATE", "HOST", "LABELS", "CORES", "VERSION", "CLOCK", "BUSY WITH", "LAST SEEN"}, rows)
+}
+
+// labelled writes labels: "role=load zone=a".
+func labelled(labels map[string]string) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		words = append(words, name+"="+labels[name])
+	}
+	return strings.Join(words, " ")
+}
+
+// offset is how far a clock is from the controller's.
+func offset(o *wire.Offset) string {
+	if o == nil {
+		return "not known"
+	}
+	ms := func(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
+	return fmt.Sprintf("%s ms ± %s", ms(o.Offset), ms(o.Bound))
+}

@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// lookEvery is how often a follower looks whether a controller leads: one that is gone is noticed by the second look that misses it.
+const lookEvery = 3 * time.Second
+
+// need asks for a fleet where there is none to ask in this process.
+func (s *serverFlags) need() error {
+	if s.url == "" {
+		return exit{ExitBadMatrix, errors.New("which fleet? give --server nats://host:port or set LOCKSTEP_SERVER")}
+	}
+	return nil
+}
+
+// dial connects to the fleet, and says what to do if that does not work.
+func (s *serverFlags) dial(ctx context.Context) (*wire.Conn, error) {
+	conn, err := wire.Dial(ctx, s.url, s.auth())
+	if err != nil {
+		return nil, fmt.Errorf("%w; is --server right, and a controller (or its NATS server) running there?", err)
+	}
+	return conn, nil
+}
+
+// hint is what a command needs besides its arguments to speak to the same fleet.
+func (s *serverFlags) hint() string {
+	if s.url == os.Getenv("LOCKSTEP_SERVER") {
+		return ""
+	}
+	return " --server " + plan.Redact(s.url)
+}
+
+// led waits a moment for a controller that is just starting.
+func led(ctx context.Context, conn *wire.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, lookEvery)
+	defer cancel()
+	for {
+		err := conn.Led(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// lookout says when no controller leads, or the control plane is away, and when they are back, until ctx ends.
+func lookout(ctx context.Context, conn *wire.Conn, say func(format string, args ...any)) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	missed, said := 0, ""
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		err := conn.Led(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && said != "":
+			say("a controller leads again: the run goes on")
+			missed, said = 0, ""
+		case err == nil:
+			missed = 0
+		default:
+			missed++
+			words := "the control plane does not answer; waiting for it"
+			if errors.Is(err, wire.ErrNoController) {
+				words = "no controller leads; the run goes on when one is back"
+			}
+			if missed > 1 && words != said {
+				say("%s", words)
+				said = words
+			}
+		}
+	}
+}
+
+// findRun finds a run of the control plane by its id, a prefix that only one id has, or "latest".
+func findRun(ctx context.Context, conn *wire.Conn, name string) (wire.RunState, error) {
+	runs, err := conn.Runs(ctx)
+	if err != nil {
+		return wire.RunState{}, err
+	}
+	if name == "latest" && len(runs) > 0 {
+		return runs[len(runs)-1], nil
+	}
+	var found []wire.RunState
+	for _, r := range runs {
+		if r.Run == name {
+			return r, nil
+		}
+		if strings.HasPrefix(r.Run, name) {
+			found = append(found, r)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return wire.RunState{}, fmt.Errorf("the control plane knows no run %q; %s", name, knownRuns(runs))
+	}
+	return wire.RunState{}, fmt.Errorf("%d runs begin with %q; %s", len(found), name, knownRuns(found))
+}
+
+// knownRuns lists runs, newest first, for error messages.
+func knownRuns(runs []wire.RunState) string {
+	const most = 10
+	if len(runs) == 0 {
+		return "it knows none"
+	}
+	var lines []string
+	for _, r := range slices.Backward(runs) {
+		if len(lines) == most {
+			lines = append(lines, fmt.Sprintf("and %d more: ctl runs", len(runs)-most))
+			break
+		}
+		lines = append(lines, fmt.Sprintf("%s (%s, %s)", r.Run, r.Name, r.State))
+	}
+	return "there are: " + strings.Join(lines, ", ")
+}
+
+// submitter is who submits, for lists of runs.
+func submitter() string {
+	name := os.Getenv("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, _ := os.Hostname() // empty: not known
+	return name + "@" + host
+}
+
+func attachCommand() *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use:   "attach RUN",
+		Short: "Follow a run of a fleet, from its beginning, and print its tables at its end",
+		Long: `attach copies the record of a run to --runs while it shows its progress, as ctl run does, and
+leaves with the same exit codes. It works after the end of the run, too. Ctrl-C leaves, and the run goes on.
+
+RUN is an id, the beginning of one, or latest.`,
+		Example: `  ctl attach latest --server nats://bench-1:4222
+  ctl attach 20260102-150405-quick-3f9c`,
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error { return o.attach(c, args[0]) },
+	}
+	o.server.add(c, "")
+	runsFlag(c, &o.runs)
+	return c
+}
+
+func (o *runOptions) attach(c *cobra.Command, name string) error {
+	if err := o.server.need(); err != nil {
+		return err
+	}
+	ctx := c.Context()
+	conn, err := o.server.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	state, err := findRun(ctx, conn, name)
+	if err != nil {
+		return err
+	}
+	if err := writable(o.runs); err != nil {
+		return err
+	}
+	if state.State == wire.StateQueued {
+		fmt.Fprintf(c.ErrOrStderr(), "run %s waits in the queue%s\n", state.Run, because(state.Waiting))
+	}
+	p := newProgress(c.ErrOrStderr(), plan.Run{}, 0)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go lookout(watching, conn, p.say)
+	end, err := controller.Record(ctx, conn, state.Run, o.runs, p.show, nil)
+	p.close()
+	if ctx.Err() != nil {
+		return exit{ExitInterrupted, fmt.Errorf("left; the run goes on: ctl attach %s%s", state.Run, o.server.hint())}
+	}
+	if err != nil {
+		return fmt.Errorf("%w; what there is of it: ctl pull %s%s", err, state.Run, o.server.hint())
+	}
+	return o.conclude(c.OutOrStdout(), state.Run, end)
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}

@@ -1,0 +1,33 @@
+package controller
+
+import (
+	"context"
+	"errors"
+
+	"lockstep/internal/wire"
+)
+
+// Pulled is what Pull has found of a run.
+type Pulled struct {
+	Dir  string    // of the run
+	End  *wire.End // nil: it has not ended
+	Done int       // tasks with an outcome in the directory, of
+	Of   int
+}
+
+// Complete tells whether every task has an outcome.
+func (p Pulled) Complete() bool { return p.Of > 0 && p.Done == p.Of }
+
+// Pull copies a run's record from the control plane to its directory below root, as far as it is there. A directory that is there is completed:
+// what it has already stays. The error wraps wire.ErrNoRecord where the control plane has nothing of the run.
+func Pull(ctx context.Context, conn *wire.Conn, run, root string) (Pulled, error) {
+	f := &follower{conn: conn, root: root, watch: func(Progress) {}, copying: true}
+	var p Pulled
+	var err error
+	p.End, err = conn.Copy(ctx, run, func(e wire.Entry) error { return f.entry(ctx, e) })
+	if f.dir != nil {
+		p.Dir, p.Done, p.Of = f.dir.Dir(), len(f.dir.DoneTasks()), len(f.tasks)
+		err = errors.Join(err, f.dir.Close())
+	}
+	return p, err
+}
