@@ -31,7 +31,9 @@ type Config struct {
 	Slots   int    // tasks side by side; 0: one
 	Version string // of this program, for records
 	Log     *slog.Logger
-	// Getenv and ReadFile fill in secrets; nil: the host's environment and files.
+	// Files are what matrices may read of this host, and then not the agent's own variables either; nil: everything, as in a local run.
+	Files *Files
+	// Getenv and ReadFile fill in secrets; nil: the host's environment and Files.
 	Getenv   func(string) (string, bool)
 	ReadFile func(string) ([]byte, error)
 	// Targets are what matrices may disturb on this host, by name.
@@ -100,6 +102,12 @@ func (cfg *Config) complete() (err error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Files != nil && cfg.Getenv == nil {
+		cfg.Getenv = Getenv
+	}
+	if cfg.Files != nil && cfg.ReadFile == nil {
+		cfg.ReadFile = cfg.Files.ReadFile
 	}
 	if cfg.Getenv == nil {
 		cfg.Getenv = os.LookupEnv

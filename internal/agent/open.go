@@ -92,6 +92,14 @@ func (t *task) check() error {
 			return fmt.Errorf("assignment has %d %s: want %d to %d", x.value, x.name, x.least, x.top)
 		}
 	}
+	if err := t.work.Bounded(); err != nil {
+		return fmt.Errorf("assignment has %w", err)
+	}
+	if p := t.work.Message.Payload; p.Kind == plan.PayloadFile && t.cfg.Files != nil {
+		if err := t.cfg.Files.Check(p.File); err != nil {
+			return fmt.Errorf("read payload file: %w", err)
+		}
+	}
 	if ch := to.Churn; ch.Rate != 0 && !(ch.Rate > 0 && ch.Rate <= mostChurn && ch.Probes > 0 && ch.Probes <= mostChurn && ch.Hold > 0) {
 		return fmt.Errorf("assignment makes %v bindings a second for %v with %v messages a second each: want all above 0, and at most %d a second",
 			ch.Rate, ch.Hold, ch.Probes, mostChurn)

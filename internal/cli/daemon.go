@@ -169,9 +169,10 @@ const mostSlots = 64
 // Agent is the daemon on a client host.
 func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var (
-		s       serverFlags
-		cfg     agent.Config
-		disturb string
+		s        serverFlags
+		cfg      agent.Config
+		disturb  string
+		readable []string
 
 		labelled []string
 		verbose  bool
@@ -206,6 +207,11 @@ are upgraded while a run goes on.`,
 			if cfg.Dir != "" {
 				cfg.Spool = filepath.Join(cfg.Dir, "spool")
 			}
+			files, err := agent.OpenFiles(readable)
+			if err != nil {
+				return exit{ExitBadMatrix, err}
+			}
+			cfg.Files = &files
 			cfg.Log, cfg.Version = daemonLog(stderr, verbose), version()
 			asked, ignore := signal.NotifyContext(c.Context(), drainSignal)
 			defer ignore()
@@ -220,6 +226,7 @@ are upgraded while a run goes on.`,
 	}
 	s.add(root, "")
 	disturbFlag(root, &disturb)
+	root.Flags().StringArrayVar(&readable, "files", nil, "absolute `folder` of which matrices may read secrets (${file:/path}) and payloads; may be repeated. None: no file")
 	labelFlag(root, &labelled)
 	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
 	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last and, in spool, for what the control plane does not take until it does; none: the temporary folder, and no spool")

@@ -14,6 +14,7 @@ import (
 	"os"
 	"time"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
@@ -94,6 +95,8 @@ func (cfg Config) self() wire.Leader {
 const (
 	mostTasks  = 2_000_000
 	mostAgents = 10_000
+	mostGroups = 1000
+	mostWait   = plan.Duration(366 * 24 * time.Hour)
 )
 
 // check refuses submissions that no matrix makes.
@@ -102,11 +105,20 @@ func check(s *wire.Submission) error {
 		return nil
 	}
 	r := s.Run
+	if r.Settle < 0 || r.Settle > mostWait || r.Grace < 0 || r.Grace > mostWait {
+		return fmt.Errorf("the run settles for %v and waits %v for agents: want 0 to %v", r.Settle, r.Grace, mostWait)
+	}
 	if r.Repeat < 1 || len(r.Cells) == 0 || r.Repeat > mostTasks/len(r.Cells) {
 		return fmt.Errorf("the run has %d cells and %d repetitions: want at least one of each, and at most %d tasks", len(r.Cells), r.Repeat, mostTasks)
 	}
 	for _, c := range r.Cells {
+		if len(c.Workload.Groups) > mostGroups {
+			return fmt.Errorf("cell %s (%s) has %d groups: want at most %d", c.ID, c.Name(), len(c.Workload.Groups), mostGroups)
+		}
 		for _, w := range c.Workload.Parts() {
+			if err := w.Bounded(); err != nil {
+				return fmt.Errorf("cell %s (%s) has %w", c.ID, c.Name(), err)
+			}
 			p, k := w.Publishers, w.Consumers
 			if p.Nodes < 0 || k.Nodes < 0 || p.Nodes > mostAgents || k.Nodes > mostAgents || c.Agents() < 1 || c.Agents() > 2*mostAgents {
 				return fmt.Errorf("cell %s (%s) needs %d publishers' and %d consumers' nodes: want 1 to %d in all", c.ID, c.Name(), p.Nodes, k.Nodes, mostAgents)

@@ -23,6 +23,9 @@ type fleet struct {
 	linked  func() bool // there is a link to the control plane
 }
 
+// mostMembers bounds what heartbeats of ever new names make the controller remember.
+const mostMembers = 20_000
+
 type member struct {
 	wire.Agent
 	timer *time.Timer
@@ -46,6 +49,9 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 		if f.former[h.Agent] == h.Instance { // both speak: they take the name from each other
 			return fmt.Sprintf("another agent named %q runs on host %s: give each a name of its own", h.Agent, m.Host)
 		}
+		if len(f.former) >= mostMembers {
+			clear(f.former) // it only tells two that speak at a time from one that was started again
+		}
 		f.former[h.Agent] = m.Instance
 		f.drop(m, slog.LevelWarn, "was replaced by a new process")
 		m = nil
@@ -57,6 +63,9 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 		return ""
 	}
 	if m == nil {
+		if len(f.members) >= mostMembers {
+			return fmt.Sprintf("the controller knows %d agents already, and takes no more", mostMembers)
+		}
 		m = &member{}
 		m.timer = time.AfterFunc(wire.LostAfter, func() { f.expire(h.Agent, h.Instance) })
 		f.members[h.Agent] = m

@@ -18,8 +18,8 @@ const (
 	headerError    = "Lockstep-Error"
 )
 
-// maxUnpacked bounds what a compressed message may grow to: a run of some 200,000 cells.
-const maxUnpacked = 512 << 20
+// maxUnpacked bounds what a compressed message may grow to: a run of some 50,000 cells.
+const maxUnpacked = 128 << 20
 
 // ErrProtocol is wrapped by the error of a message of another protocol version.
 var ErrProtocol = errors.New("protocol versions differ")
@@ -40,7 +40,14 @@ func (c *Conn) encode(subject string, v any) (*nats.Msg, error) {
 func (c *Conn) pack(subject string, v any) (*nats.Msg, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	if err := json.NewEncoder(z).Encode(v); err != nil {
+	text, err := json.Marshal(v)
+	if err == nil && len(text) > maxUnpacked {
+		err = fmt.Errorf("%d bytes, and the control plane takes %d: split the matrix: %w", len(text), maxUnpacked, ErrTooLarge)
+	}
+	if err == nil {
+		_, err = z.Write(text)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", v, err)
 	}
 	if err := z.Close(); err != nil {

@@ -89,6 +89,9 @@ func (c *Conn) purge(ctx context.Context, stream string, upTo uint64, subjects .
 	return nil
 }
 
+// mostHeartbeat bounds what an agent may say of itself, which the controller keeps.
+const mostHeartbeat = 64 << 10
+
 // Heartbeats hands every heartbeat to handle, one at a time, until stop is called; a text returned refuses the agent, unless this is a
 // controller that stands by.
 func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string)) (stop func(), err error) {
@@ -96,7 +99,9 @@ func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string)) (stop func(), 
 		var h Heartbeat
 		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 		refuse := ""
-		if err := c.decode(m.Header, m.Data, who, &h); err != nil {
+		if len(m.Data) > mostHeartbeat {
+			refuse = fmt.Sprintf("a heartbeat of %d bytes: want at most %d; give it fewer labels and targets", len(m.Data), mostHeartbeat)
+		} else if err := c.decode(m.Header, m.Data, who, &h); err != nil {
 			refuse = err.Error()
 		} else if subjectHeartbeat(h.Agent) != m.Subject {
 			refuse = who + " speaks for another"

@@ -1,0 +1,77 @@
+package controller
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// TestHostileSubmissionsAreRefused sends what would take memory or time without limit if it were believed.
+func TestHostileSubmissionsAreRefused(t *testing.T) {
+	good := func() plan.Workload {
+		w := plan.Workload{Publishers: plan.Publishers{Nodes: 1, Threads: 1}}
+		w.Message.Size = 100
+		return w
+	}
+	const many = 1_000_000_000
+	for name, change := range map[string]func(*plan.Run, *plan.Workload){
+		"repetitions":     func(r *plan.Run, _ *plan.Workload) { r.Repeat = many },
+		"negative":        func(r *plan.Run, _ *plan.Workload) { r.Repeat = -1 },
+		"settle":          func(r *plan.Run, _ *plan.Workload) { r.Settle = plan.Duration(1<<63 - 1) },
+		"grace":           func(r *plan.Run, _ *plan.Workload) { r.Grace = -1 },
+		"nodes":           func(_ *plan.Run, w *plan.Workload) { w.Publishers.Nodes = many },
+		"threads":         func(_ *plan.Run, w *plan.Workload) { w.Publishers.Threads = many },
+		"consumers":       func(_ *plan.Run, w *plan.Workload) { w.Consumers.Threads = many },
+		"negative window": func(_ *plan.Run, w *plan.Workload) { w.Publishers.Window = -1 },
+		"window":          func(_ *plan.Run, w *plan.Workload) { w.Publishers.Window = many },
+		"batch":           func(_ *plan.Run, w *plan.Workload) { w.Publishers.Batch.Most = many },
+		"prefetch":        func(_ *plan.Run, w *plan.Workload) { w.Consumers.Prefetch = many },
+		"queues":          func(_ *plan.Run, w *plan.Workload) { w.Topology.Queues = many },
+		"subscriptions":   func(_ *plan.Run, w *plan.Workload) { w.Topology.Subscriptions = many },
+		"bindings":        func(_ *plan.Run, w *plan.Workload) { w.Topology.Bindings = many },
+		"size":            func(_ *plan.Run, w *plan.Workload) { w.Message.Size = many },
+		"sizes":           func(_ *plan.Run, w *plan.Workload) { w.Message.Sizes = []plan.SizeShare{{Least: 1, Most: many}} },
+		"measure":         func(_ *plan.Run, w *plan.Workload) { w.Measure = plan.Duration(1<<63 - 1) },
+		"connect":         func(_ *plan.Run, w *plan.Workload) { w.Connect = plan.Duration(1<<63 - 1) },
+		"drain":           func(_ *plan.Run, w *plan.Workload) { w.Drain.Most = plan.Duration(1<<63 - 1) },
+	} {
+		w := good()
+		r := plan.Run{ID: "r", Repeat: 1}
+		change(&r, &w)
+		r.Cells = []plan.Cell{{ID: "c", Workload: w}}
+		if err := check(&wire.Submission{Run: r}); err == nil {
+			t.Errorf("%s: was taken", name)
+		}
+	}
+	if err := check(&wire.Submission{Run: plan.Run{ID: "r", Repeat: 1, Cells: []plan.Cell{{ID: "c", Workload: good()}}}}); err != nil {
+		t.Errorf("a good submission: %v", err)
+	}
+}
+
+// TestAFloodOfAgentsIsBounded beats under ever new names.
+func TestAFloodOfAgentsIsBounded(t *testing.T) {
+	f := newFleet(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	defer f.close()
+	refused := 0
+	for i := range 2 * mostMembers {
+		if text := f.heard(wire.Heartbeat{Agent: fmt.Sprint("flood-", i), Instance: "i"}); strings.Contains(text, "takes no more") {
+			refused++
+		}
+	}
+	if n := len(f.list()); n > mostMembers || refused < mostMembers {
+		t.Errorf("%d agents are kept and %d were refused: want at most %d kept", n, refused, mostMembers)
+	}
+	for i := range 3 * mostMembers { // one name, ever new processes
+		f.heard(wire.Heartbeat{Agent: "flood-1", Instance: fmt.Sprint(i)})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.former) > mostMembers {
+		t.Errorf("%d former agents are remembered", len(f.former))
+	}
+}

@@ -1,0 +1,108 @@
+package wire
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// TestACompressedMessageIsBounded unpacks what would fill the memory, and measures that it does not.
+func TestACompressedMessageIsBounded(t *testing.T) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.WriteString(z, `{"run":{"id":"`); err != nil {
+		t.Fatal(err)
+	}
+	blank := bytes.Repeat([]byte("a"), 1<<20)
+	for range 1 << 10 { // 1 GiB
+		if _, err := z.Write(blank); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := &Conn{protocol: plan.Protocol}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var s Submission
+	err := c.unpack(ours(), b.Bytes(), "the client", &s)
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a message of 1 GiB in %d bytes: %v: want ErrTooLarge", b.Len(), err)
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 6*maxUnpacked {
+		t.Errorf("%d MiB were allocated to refuse it", grown>>20)
+	}
+}
+
+func ours() nats.Header {
+	h := nats.Header{}
+	h.Set(headerProtocol, strconv.Itoa(plan.Protocol))
+	return h
+}
+
+func TestHugeHeartbeatsAreRefused(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	controller, agent := link(t, s), link(t, s)
+	took := make(chan Heartbeat, 10)
+	stop, err := controller.Heartbeats(func(h Heartbeat) string { took <- h; return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	m, err := agent.encode(subjectHeartbeat("a1"), Heartbeat{Agent: "a1", Labels: map[string]string{"zone": strings.Repeat("x", 1<<20)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := agent.nc.RequestMsg(m, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := answer.Header.Get(headerError); !strings.Contains(text, "want at most") {
+		t.Errorf("answered %q: want a refusal that says the limit", text)
+	}
+	if len(took) > 0 {
+		t.Error("a heartbeat of 1 MiB was kept")
+	}
+}
+
+// FuzzMessages decodes anything as each kind of message: an error, or a value that can be written again.
+func FuzzMessages(f *testing.F) {
+	for _, text := range []string{``, `null`, `{}`, `[]`, `"x"`, `{"agent":"a1","offset":null}`, `{"run":{"cells":[{}],"repeat":1e99}}`, `{"start":{"c":-9223372036854775808}}`,
+		`{"windows":[null]}`, `{"windows":[{"index":-1}]}`, `{"sets":[{"pages":"////"}]}`, `{"task":{"cell":{"broker":{"options":"x"}}}}`, `{"publishers":{"count":-1}}`,
+		"\x1f\x8b\x08", strings.Repeat("[", 20000), `{"subject":{}}`, `{"step":"` + strings.Repeat("x", 100) + `"}`} {
+		f.Add([]byte(text))
+	}
+	c := &Conn{protocol: plan.Protocol}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		kinds := []any{&Submission{}, &Heartbeat{}, &Assignment{}, &Release{}, &Arrival{}, &RunEvent{}, &plan.Outcome{}, &plan.Run{}, &record.Snapshot{},
+			&[]Agent{}, &clockAnswer{}, &RunState{}, &Leader{}}
+		for _, v := range kinds {
+			if err := c.decode(ours(), body, "anybody", v); err == nil {
+				if _, err := json.Marshal(v); err != nil && !strings.Contains(err.Error(), "json:") {
+					t.Errorf("%T: %v", v, err)
+				}
+			}
+		}
+		_ = c.unpack(ours(), body, "anybody", &Submission{})
+		_ = readRef(string(body))
+		_, _ = untoken(string(body))
+		var s record.Snapshot
+		if c.decode(ours(), body, "anybody", &s) == nil {
+			record.NewMerge().Add(s)
+		}
+	})
+}
