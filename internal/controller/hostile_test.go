@@ -55,7 +55,7 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 
 // TestAFloodOfAgentsIsBounded beats under ever new names.
 func TestAFloodOfAgentsIsBounded(t *testing.T) {
-	f := newFleet(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	f := newFleet(slog.New(slog.NewTextHandler(io.Discard, nil)), func() bool { return true })
 	defer f.close()
 	refused := 0
 	for i := range 2 * mostMembers {
