@@ -28,6 +28,7 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 		listen, dir string
 		config      string
 		hooks       string
+		replicas    int
 		verbose     bool
 	)
 	root := &cobra.Command{
@@ -48,6 +49,9 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			if config != "" && (listen == "" || s.creds == "") {
 				return exit{ExitBadMatrix, errors.New("--nats-config is for --listen, and the controller needs --creds of one of its users; see controller --help")}
 			}
+			if replicas < 0 || replicas > 5 {
+				return exit{ExitBadMatrix, fmt.Errorf("--replicas %d: want 1 to 5 servers, or none to leave it as it is", replicas)}
+			}
 			called, err := readHooks(hooks)
 			if err != nil {
 				return err
@@ -58,13 +62,19 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 				return err
 			}
 			defer stop()
-			return leave(controller.Serve(c.Context(), conn, controller.Config{Log: log, Version: version(), Hooks: called}))
+			conn.Replicate(replicas)
+			cfg := controller.Config{Log: log, Version: version(), Hooks: called}
+			if dir != "" {
+				cfg.Copies = filepath.Join(dir, "runs")
+			}
+			return leave(controller.Serve(c.Context(), conn, cfg))
 		},
 	}
 	s.add(root, "")
 	root.Flags().StringVar(&listen, "listen", "", "serve the control plane on `host:port`")
 	root.Flags().StringVar(&config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
-	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams; none: in memory, gone with the process")
+	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
+	root.Flags().IntVar(&replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; none: one, or as it is")
 	root.Flags().StringVar(&hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	withDrivers(root)

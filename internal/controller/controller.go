@@ -25,6 +25,9 @@ type Config struct {
 	Gather time.Duration
 	// Name and Version say who leads, to people and to other controllers; without a name it is the host's.
 	Name, Version string
+	// Copies is the folder in which the leader keeps a copy of every run. What is copied there may be deleted from the control plane when that needs
+	// room; without it nothing is.
+	Copies string
 	// Clock is the time by which schedules fire; nil: the host's. Hooks are what is called after their runs; nil: nothing.
 	Clock Clock
 	Hooks *Hooks

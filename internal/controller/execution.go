@@ -103,6 +103,7 @@ func (x *execution) tasks(ctx context.Context) error {
 // begin opens the run's record, or takes it up where a former leader left it, and finds out what is left to do. That is done for a run that was
 // cancelled meanwhile, too: its end is recorded.
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
+	waiting := ctx
 	ctx, cancel := wire.Lasting(ctx, stopTimeout)
 	defer cancel()
 	h := history{submission: x.seq, outcomes: map[string]bool{}}
@@ -133,12 +134,12 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		return todo, done, x.takeOver(ctx, h)
 	}
 	if !h.planned {
-		if err := x.conn.MakeRoom(ctx); err != nil {
-			return nil, nil, err
-		}
 		if err := x.record.Plan(ctx, x.run); err != nil {
 			return nil, nil, err
 		}
+	}
+	if err := x.makeRoom(waiting); err != nil {
+		return nil, nil, err
 	}
 	return todo, done, x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.of})
 }

@@ -41,6 +41,9 @@ func (l *leader) lead(ctx context.Context) error {
 	defer l.cfg.schedules(ctx, l.conn)()
 	var keeping sync.WaitGroup
 	keeping.Go(func() { l.keepStreams(ctx) })
+	if l.cfg.Copies != "" {
+		keeping.Go(func() { l.copyRuns(ctx) })
+	}
 	defer keeping.Wait()
 	defer cancel(nil)
 	return l.serveQueue(ctx)

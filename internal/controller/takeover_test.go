@@ -10,6 +10,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
+	"lockstep/internal/results"
 	"lockstep/internal/wire"
 )
 
@@ -104,5 +105,37 @@ func cleared(t *testing.T, l *lab, releases bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s is still there after the run has ended, whose state is %+v", left, runs[0])
 		}
+	}
+}
+
+func TestTheLeaderCopiesEveryRun(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	l.stop()
+	l.wg.Wait()
+	l.config.Copies = t.TempDir()
+	l.control()
+	run := aRun(nil)
+	if w := l.run(run, nil, nil); w.end.Ran != 1 {
+		t.Fatalf("%+v", w.end)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		runs, err := l.client.Runs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(runs) == 1 && runs[0].Copied {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing says that the run is copied: %+v", runs)
+		}
+	}
+	dir, err := results.Open(l.config.Copies, run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := dir.Outcomes(); err != nil || len(all) != 1 {
+		t.Errorf("the copy has %d outcomes, %v", len(all), err)
 	}
 }

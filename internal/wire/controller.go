@@ -164,24 +164,6 @@ func (c *Conn) Watch(ctx context.Context, run string, from uint64, handle func(E
 	})
 }
 
-// MakeRoom deletes the records of earlier runs, oldest first, when more than half of the record's room is used.
-func (c *Conn) MakeRoom(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	s, err := c.js.Stream(ctx, streamRecord)
-	if err != nil {
-		return fmt.Errorf("look at %s: %w", streamRecord, err)
-	}
-	info := s.CachedInfo()
-	if info.Config.MaxBytes <= 0 || info.State.Bytes < uint64(info.Config.MaxBytes)/2 {
-		return nil
-	}
-	if err := s.Purge(ctx, jetstream.WithPurgeSequence((info.State.FirstSeq+info.State.LastSeq)/2)); err != nil {
-		return fmt.Errorf("clear %s: %w", streamRecord, err)
-	}
-	return nil
-}
-
 // Forget deletes the arrivals and snapshots of a task, once a follower has them.
 func (c *Conn) Forget(ctx context.Context, ref Ref) error {
 	task := token(ref.Run) + ".%s." + token(ref.Task) + ".>"
