@@ -150,7 +150,7 @@ func TestTriesOutliveAControllerButNotARun(t *testing.T) {
 			l.control()
 		}
 	})
-	if got := w.kinds(); got != "accepted started try accepted started try started outcome end" {
+	if got := w.kinds(); got != "accepted started try taken-over started try started outcome end" {
 		t.Errorf("the follower saw %q", got)
 	}
 	if o := w.outcomes()[0]; o.Try != 3 || kindsOf(o.Tries) != "connect connect" {
