@@ -14,6 +14,7 @@ func controllerFaults() (all []fault) {
 	}
 	return append(all,
 		fault{name: "leader killed, a standby takes over", short: true, do: leaderKilled},
+		fault{name: "controller away when a run is submitted", do: controllerAway},
 		fault{name: "leader stopped, a standby takes over", do: leaderStopped},
 	)
 }
@@ -71,4 +72,19 @@ func (a *account) takenOver(at time.Time) time.Duration {
 		a.t.Error("no other controller took up the run")
 	}
 	return e.At.Sub(at)
+}
+
+// controllerAway submits a run that no controller is there for.
+func controllerAway(r *row) {
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
+	at := f.controllers["controller"].kill()
+	away := r.between(0, 8*time.Second).Round(100 * time.Millisecond)
+	r.did("kill -9 of the controller before the run is submitted, restarted after %v", away)
+	f.launch(f.matrix(1, ""))
+	r.pass(away)
+	f.startController("controller")
+	f.begins()
+	a := f.ends(0)
+	r.line.wentOn = a.wentOn(at)
+	a.verdict("", "")
 }

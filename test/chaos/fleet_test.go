@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +102,11 @@ func (f *fleet) controllerFlags(s shape, name string, port int) []string {
 	if s.plane == 0 {
 		return []string{"--listen", fmt.Sprintf("127.0.0.1:%d", port), "--dir", f.row.folder(s, name)}
 	}
-	return []string{"--server", f.through(s, name)}
+	flags := []string{"--server", f.through(s, name)}
+	if s.plane > 1 {
+		flags = append(flags, "--replicas", strconv.Itoa(s.plane))
+	}
+	return flags
 }
 
 func (f *fleet) command(s shape, name, program string, args ...string) {
@@ -165,11 +170,23 @@ tables: [{rows: ["mode"], values: ["send.rate", "lost", "unknown"]}]
 // submit starts ctl run on a matrix and waits until its run directory is there.
 func (f *fleet) submit(text string) {
 	f.t.Helper()
+	f.launch(text)
+	f.begins()
+}
+
+// launch starts ctl run on a matrix.
+func (f *fleet) launch(text string) {
+	f.t.Helper()
 	file := filepath.Join(f.dir, "matrix.cue")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		f.t.Fatal(err)
 	}
 	f.ctl = f.start(command{name: "ctl", argv: []string{filepath.Join(programs, "ctl"), "run", "--server", f.url, "--runs", f.followed(), file}})
+}
+
+// begins waits until the run directory is there.
+func (f *fleet) begins() {
+	f.t.Helper()
 	eventually(f.t, "a run directory", runLimit, func() bool {
 		select {
 		case <-f.ctl.end:

@@ -7,6 +7,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire"
 )
 
 func wireFaults() []fault {
@@ -14,6 +15,7 @@ func wireFaults() []fault {
 		{name: "messages twice/as sent", do: func(r *row) { r.twice(true, 0) }},
 		{name: "messages twice/late", short: true, do: func(r *row) { r.twice(false, 0) }},
 		{name: "messages twice/of earlier tasks", do: func(r *row) { r.twice(false, 5*time.Second) }},
+		{name: "heartbeat of a former process", do: formerHeartbeat},
 	}
 }
 
@@ -91,4 +93,24 @@ func (f *fleet) repeat(nc *natsgo.Conn, id bool, later time.Duration, stop <-cha
 			return true
 		})
 	}
+}
+
+// formerHeartbeat sends a heartbeat of an agent's process that was killed, when its successor is at work: it must not take its place.
+func formerHeartbeat(r *row) {
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
+	victim := r.oneOf("a1", "a2")
+	old, _ := f.find(0, "a heartbeat", stepLimit, func(m *natsgo.Msg) bool { return m.Subject == "lockstep.heartbeat."+victim })
+	f.submit(f.matrix(3, ""))
+	b := f.reach(r, 2, inMeasure)
+	f.agents[victim].kill()
+	f.event(b.place, wire.AgentLost, stepLimit)
+	f.restart(victim)
+	for n := 3; n < 6; n++ {
+		f.reach(r, n, r.oneOf(phases...))
+		if err := f.nc.PublishMsg(&natsgo.Msg{Subject: old.Subject, Reply: old.Reply, Header: old.Header, Data: old.Data}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.did("heartbeats of a former process of agent %s while its successor works", victim)
+	f.ends(3).verdict(b.Task, plan.Unknown)
 }

@@ -1,0 +1,41 @@
+package chaos
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+func stormFaults() []fault {
+	return []fault{{name: "one thing after the other", do: storm}}
+}
+
+// storm does several faults to one run, in different tasks: what holds for each has to hold for all of them.
+func storm(r *row) {
+	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2", "a3"}})
+	f.submit(f.matrix(5, ""))
+	var did []string
+	for n := 2; n <= 8; n += 2 {
+		phase := r.oneOf(phases...)
+		f.reach(r, n, phase)
+		away := r.between(0, 6*time.Second).Round(100 * time.Millisecond)
+		what := r.oneOf("c1", "c2", "a1", "a2", "a3", "plane")
+		did = append(did, fmt.Sprintf("%s for %v in %s", what, away, phase))
+		switch {
+		case what == "plane":
+			f.plane[0].kill()
+			r.pass(away)
+			f.plane[0].again()
+		case f.controllers[what] != nil:
+			f.controllers[what].kill()
+			r.pass(away)
+			f.startController(what)
+		default:
+			f.agents[what].kill()
+			r.pass(away)
+			f.restart(what)
+		}
+	}
+	r.did("kill -9 of %s", strings.Join(did, ", "))
+	f.ends(0, 3)
+}
