@@ -57,7 +57,7 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 				return err
 			}
 			log := daemonLog(stderr, verbose)
-			conn, stop, err := controlPlane(c.Context(), s, wire.ServerConfig{Listen: listen, Config: config, Auth: s.auth(), Dir: dir, Log: log})
+			conn, broken, stop, err := controlPlane(c.Context(), s, wire.ServerConfig{Listen: listen, Config: config, Auth: s.auth(), Dir: dir, Log: log})
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,14 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			if dir != "" {
 				cfg.Copies = filepath.Join(dir, "runs")
 			}
-			return leave(controller.Serve(c.Context(), conn, cfg))
+			served := make(chan error, 1)
+			go func() { served <- controller.Serve(c.Context(), conn, cfg) }()
+			select {
+			case err := <-served:
+				return leave(err)
+			case err := <-broken: // nothing can be said any more: it leaves as if it had been killed, and the next start goes on
+				return fmt.Errorf("keep messages under %s: %w; make room there and start the controller again: its runs go on", dir, err)
+			}
 		},
 	}
 	s.add(root, "")
@@ -105,26 +112,26 @@ func readHooks(file string) (*controller.Hooks, error) {
 	return hooks, nil
 }
 
-// controlPlane serves one, or dials the one that is there.
-func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (*wire.Conn, func(), error) {
+// controlPlane serves one, or dials the one that is there. broken receives why one that is served cannot go on.
+func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (conn *wire.Conn, broken <-chan error, stop func(), err error) {
 	background := context.WithoutCancel(ctx)
 	if cfg.Listen == "" {
 		conn, err := dialPatiently(ctx, s, cfg.Log)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
-		return conn, conn.Close, nil
+		return conn, nil, conn.Close, nil
 	}
 	server, err := wire.Embedded(background, cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	conn, err := server.Connect(background)
+	conn, err = server.Connect(background)
 	if err != nil {
 		server.Close()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	stop := onHangup(func() {
+	deafen := onHangup(func() {
 		if err := server.Reload(); err != nil {
 			cfg.Log.Error("the control plane goes on as it was", "error", err)
 			return
@@ -132,7 +139,7 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (*w
 		cfg.Log.Info("read the control plane's configuration again")
 	})
 	cfg.Log.Info("control plane is up", "url", server.URL())
-	return conn, func() { stop(); conn.Close(); server.Close() }, nil
+	return conn, server.Broken(), func() { deafen(); conn.Close(); server.Close() }, nil
 }
 
 // onHangup calls reload at every SIGHUP until stop is called, which waits for a reload that is going on.

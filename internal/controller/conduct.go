@@ -334,7 +334,7 @@ func (c *conduct) lookForLost(ctx context.Context) {
 			continue
 		}
 		p.Lost, p.dropped = true, true
-		p.Phase = c.phase(p)
+		p.Phase = c.phase(p, c.agents.silence(p.agent))
 		c.remark(p.Agent, string(wire.AgentLost), "in "+string(p.Phase))
 		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: c.task.ID, Try: c.ref.Try, Detail: fmt.Sprintf("agent %s in %s", p.Agent, p.Phase)}
 		said, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
@@ -345,9 +345,10 @@ func (c *conduct) lookForLost(ctx context.Context) {
 	}
 }
 
-// phase is where an agent is that cannot say so itself.
-func (c *conduct) phase(p *part) plan.Phase {
+// phase is where an agent was, that cannot say so itself, when the last was heard of it.
+func (c *conduct) phase(p *part, silence time.Duration) plan.Phase {
 	now, agreed := c.now()
+	now -= silence.Nanoseconds()
 	switch {
 	case !agreed || p.at[wire.StepFinish] || p.at[wire.StepDrain]:
 		return p.Phase

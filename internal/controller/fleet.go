@@ -17,14 +17,23 @@ type fleet struct {
 	log     *slog.Logger
 	mu      sync.Mutex
 	members map[string]*member
-	former  map[string]string // names to the instance that had it before
-	changed chan struct{}     // closed and replaced whenever an agent comes or goes
+	former  map[string][]former // of each name
+	changed chan struct{}       // closed and replaced whenever an agent comes or goes
 	closed  bool
 	linked  func() bool // there is a link to the control plane
 }
 
 // mostMembers bounds what heartbeats of ever new names make the controller remember.
 const mostMembers = 20_000
+
+// former is a process that had an agent's name before. What it said may come late.
+type former struct {
+	instance string
+	seen     time.Time
+}
+
+// mostFormer is how many former processes of a name are remembered.
+const mostFormer = 16
 
 type member struct {
 	wire.Agent
@@ -34,7 +43,7 @@ type member struct {
 }
 
 func newFleet(log *slog.Logger, linked func() bool) *fleet {
-	return &fleet{log: log, linked: linked, members: map[string]*member{}, former: map[string]string{}, changed: make(chan struct{})}
+	return &fleet{log: log, linked: linked, members: map[string]*member{}, former: map[string][]former{}, changed: make(chan struct{})}
 }
 
 // heard takes a heartbeat; a text returned refuses the agent.
@@ -46,13 +55,9 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 	}
 	m := f.members[h.Agent]
 	if m != nil && m.Instance != h.Instance {
-		if f.former[h.Agent] == h.Instance { // both speak: they take the name from each other
+		if f.was(h) { // both speak, or it speaks late: it does not get its name back
 			return fmt.Sprintf("another agent named %q runs on host %s: give each a name of its own", h.Agent, m.Host)
 		}
-		if len(f.former) >= mostMembers {
-			clear(f.former) // it only tells two that speak at a time from one that was started again
-		}
-		f.former[h.Agent] = m.Instance
 		f.drop(m, slog.LevelWarn, "was replaced by a new process")
 		m = nil
 	}
@@ -117,9 +122,36 @@ func (f *fleet) expire(name, instance string) {
 // drop forgets a member. The caller holds mu.
 func (f *fleet) drop(m *member, level slog.Level, why string) {
 	m.timer.Stop()
-	delete(f.members, m.Agent.Agent)
+	name := m.Agent.Agent
+	delete(f.members, name)
+	if len(f.former) >= mostMembers {
+		clear(f.former) // it only tells those that speak late, or two that speak at a time, from one that was started again
+	}
+	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.Instance })
+	list = append(list, former{m.Instance, m.Seen})
+	f.former[name] = list[max(0, len(list)-mostFormer):]
 	f.log.Log(context.Background(), level, "agent "+why, "agent", m.Agent.Agent, "host", m.Host)
 	f.tell()
+}
+
+// was tells whether a heartbeat is of a process that had its name before. The caller holds mu.
+func (f *fleet) was(h wire.Heartbeat) bool {
+	return slices.ContainsFunc(f.former[h.Agent], func(o former) bool { return o.instance == h.Instance })
+}
+
+// silence is how long ago the last was heard of an agent's process; 0: it is not known.
+func (f *fleet) silence(a wire.Agent) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
+		return time.Since(m.Seen)
+	}
+	for _, o := range f.former[a.Agent] {
+		if o.instance == a.Instance {
+			return time.Since(o.seen)
+		}
+	}
+	return 0
 }
 
 // tell wakes those who watch. The caller holds mu.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,36 @@ type Conn struct {
 	refused *denials
 
 	relinked chan struct{} // holds something when a lost link is there again
+	again    *lapses
+}
+
+// lapses tells everybody who reads from a server that a lost link is there again: what they read may not be.
+type lapses struct {
+	mu   sync.Mutex
+	next chan struct{} // closed and replaced
+}
+
+func (l *lapses) tell() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.next)
+	l.next = make(chan struct{})
+}
+
+// within is a context that ends with ctx, or when a lost link is there again.
+func (l *lapses) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	l.mu.Lock()
+	next := l.next
+	l.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-next:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 const (
@@ -53,7 +84,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	if at, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(at))
 	}
-	refused, relinked := &denials{}, make(chan struct{}, 1)
+	refused, relinked, again := &denials{}, make(chan struct{}, 1), &lapses{next: make(chan struct{})}
 	shown, err := auth.options()
 	if err != nil {
 		return nil, err
@@ -64,6 +95,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 			case relinked <- struct{}{}:
 			default:
 			}
+			again.tell()
 		})}, more...)
 	nc, err := nats.Connect(url, append(opts, shown...)...)
 	if err != nil {
@@ -74,7 +106,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		nc.Close()
 		return nil, err
 	}
-	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, relinked: relinked}, nil
+	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, relinked: relinked, again: again}, nil
 }
 
 // Close ends the connection at once.
@@ -191,6 +223,8 @@ type position struct {
 }
 
 func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, at *position, handle func(jetstream.Msg, uint64) bool) (more bool, err error) {
+	reading, stop := c.again.within(ctx) // the library goes on by numbers, also in a stream that was made anew
+	defer stop()
 	if at.next > 1 && c.remade(ctx, stream, *at) {
 		*at = position{next: 1}
 	}
@@ -209,7 +243,7 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 	defer c.dismiss(consumer, stream)
 	defer messages.Stop()
 	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+		m, err := messages.Next(jetstream.NextContext(reading))
 		if err != nil {
 			return true, err
 		}

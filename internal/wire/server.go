@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +33,7 @@ type Server struct {
 	ns      *server.Server
 	scratch string
 	cfg     ServerConfig
+	broken  chan error
 
 	mu    sync.Mutex
 	conns []*Conn // made by Connect: without the server they would try to reconnect for ever
@@ -47,7 +50,7 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, broken: make(chan error, 1)}
 	if opts.StoreDir == "" { // JetStream wants a folder even if every stream is in memory
 		if s.scratch, err = os.MkdirTemp("", "lockstep-control-*"); err != nil {
 			return nil, fmt.Errorf("start control plane: %w", err)
@@ -58,7 +61,7 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		s.Close()
 		return nil, fmt.Errorf("start control plane: %w", err)
 	}
-	log := serverLog{log: cfg.Log, fatal: make(chan string, 1)}
+	log := serverLog{log: cfg.Log, fatal: make(chan string, 1), broken: s.broken}
 	if log.log == nil {
 		log.log = slog.New(slog.DiscardHandler)
 	}
@@ -171,6 +174,10 @@ func (s *Server) ready(ctx context.Context, fatal <-chan string) error {
 	return nil
 }
 
+// Broken receives why the control plane cannot keep messages any more: its disk is full or fails. Nothing that it took is lost, and it goes on when it
+// is started again and there is room. It is for one reader.
+func (s *Server) Broken() <-chan error { return s.broken }
+
 // URL is where to Dial; empty without Listen.
 func (s *Server) URL() string {
 	if s.cfg.Listen == "" {
@@ -212,9 +219,14 @@ func (s *Server) Close() {
 
 // serverLog passes the server's warnings and errors on; the rest says nothing about a run.
 type serverLog struct {
-	log   *slog.Logger
-	fatal chan string // the first reason for which the server cannot go on
+	log    *slog.Logger
+	fatal  chan string // the first reason for which the server cannot go on
+	broken chan error  // the first reason for which it cannot keep messages
 }
+
+// unkept begin what the server says when it could not keep a message, and will not keep another one in that stream until it is started again: it
+// says so nowhere else, and leaves who sent the message without an answer.
+var unkept = []string{"JetStream failed to store a msg", "JetStream out of"}
 
 func (l serverLog) Noticef(string, ...any) {}
 func (l serverLog) Debugf(string, ...any)  {}
@@ -223,7 +235,15 @@ func (l serverLog) Warnf(format string, v ...any) {
 	l.log.Debug("control plane: " + fmt.Sprintf(format, v...))
 }
 func (l serverLog) Errorf(format string, v ...any) {
-	l.log.Warn("control plane: " + fmt.Sprintf(format, v...))
+	text := fmt.Sprintf(format, v...)
+	l.log.Warn("control plane: " + text)
+	if !slices.ContainsFunc(unkept, func(u string) bool { return strings.HasPrefix(text, u) }) {
+		return
+	}
+	select {
+	case l.broken <- errors.New(text):
+	default:
+	}
 }
 
 // Fatalf does not end the program, as the server's own logger would.

@@ -283,7 +283,7 @@ func (a *account) judged(task string) {
 		return
 	}
 	if was, is := sans(a.outcomes[task]), sans(written); was != is {
-		a.lose("the outcome of task %s in the run directory is another one:\n%s\n%s", task, was, is)
+		a.lose("the outcome of task %s in the run directory is another one: %s", task, apart(was, is))
 	}
 	again, err := a.run.Rejudge(task)
 	if err != nil {
@@ -291,8 +291,18 @@ func (a *account) judged(task string) {
 		return
 	}
 	if was, is := sans(written), sans(again); was != is {
-		a.lose("judging task %s again gives another outcome:\n%s\n%s", task, was, is)
+		a.lose("judging task %s again gives another outcome: %s", task, apart(was, is))
 	}
+}
+
+// apart is where two texts begin to differ.
+func apart(a, b string) string {
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	from := max(0, i-200)
+	return fmt.Sprintf("…%s… and …%s…", a[from:min(len(a), i+200)], b[from:min(len(b), i+200)])
 }
 
 // sans is an outcome as text, without the remarks on earlier tries that the directory adds.
@@ -348,7 +358,7 @@ func files(t *testing.T, dir string) map[string][]byte {
 func (a *account) words() (said []string) {
 	for _, e := range a.events {
 		switch e.Kind {
-		case wire.AgentLost, wire.TaskInterrupted:
+		case wire.AgentLost, wire.TaskInterrupted, wire.TakenOver:
 			said = append(said, string(e.Kind)+": "+e.Detail)
 		case wire.RunAccepted, wire.TaskStarted, wire.RunEnded, wire.WaitingAgents:
 		default:

@@ -67,7 +67,7 @@ func leaderStopped(r *row) {
 // takenOver is how long after a time another controller took up the run.
 func (a *account) takenOver(at time.Time) time.Duration {
 	a.t.Helper()
-	e, ok := a.first(wire.RunAccepted, at)
+	e, ok := a.first(wire.TakenOver, at)
 	if !ok {
 		a.t.Error("no other controller took up the run")
 	}

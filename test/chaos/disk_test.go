@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -64,8 +65,8 @@ func (d *disk) fill() {
 
 func (d *disk) free() { d.size(roomy) }
 
-// controllerDiskFull fills the disk under the control plane's streams for a while. What could not be stored then is not done; the run goes on
-// when there is room again.
+// controllerDiskFull fills the disk under the control plane's streams: the controller says so and leaves, as nothing can be kept any more. Started again
+// when there is room, it goes on.
 func controllerDiskFull(r *row) {
 	d := r.disk("small")
 	f := r.fleet(shape{agents: []string{"a1", "a2"}, dir: map[string]string{"controller": d.path}})
@@ -73,11 +74,17 @@ func controllerDiskFull(r *row) {
 	phase := r.oneOf(phases...)
 	f.reach(r, 2, phase)
 	span := r.between(3*time.Second, 12*time.Second).Round(100 * time.Millisecond)
-	r.did("disk of the controller full for %v in %s", span, phase)
+	r.did("disk of the controller full for %v and more in %s", span, phase)
 	at := time.Now()
 	d.fill()
+	c := f.controllers["controller"]
+	if code := c.leaves(stepLimit); code != 1 || !strings.Contains(c.said(), "no space left") {
+		r.t.Errorf("the controller left with %d, want 1, and because of its disk", code)
+	}
+	r.line.noticed = time.Since(at)
 	r.pass(span)
 	d.free()
+	f.startController("controller")
 	a := f.ends(0, 3)
 	r.line.wentOn = a.wentOn(at)
 }
