@@ -54,7 +54,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 		default:
 		}
 		return ""
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

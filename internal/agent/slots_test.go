@@ -13,7 +13,7 @@ import (
 func TestSlotsDoTasksSideBySide(t *testing.T) {
 	b, d := newBench(t, func(c *Config) { c.Slots = 3 }), &probe{}
 	beats := make(chan wire.Heartbeat, 64)
-	deaf, err := b.conn.Heartbeats(func(h wire.Heartbeat) string { beats <- h; return "" })
+	deaf, err := b.conn.Heartbeats(func(h wire.Heartbeat) string { beats <- h; return "" }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestARefusedSlotEndsTheAgent(t *testing.T) {
 			return "there is one"
 		}
 		return ""
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func (o *outage) begin(probe string, deadline time.Duration, start func()) wire.
 		default:
 		}
 		return ""
-	})
+	}, nil)
 	if err != nil {
 		o.t.Fatal(err)
 	}

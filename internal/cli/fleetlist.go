@@ -167,6 +167,8 @@ func fleetAgents(out io.Writer, agents []wire.Agent, now time.Time) error {
 	for _, a := range agents {
 		state := "free"
 		switch {
+		case a.Refused != "":
+			state = "refused: " + a.Refused
 		case a.Busy != "":
 			state = "busy"
 		case a.Observer:

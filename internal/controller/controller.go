@@ -59,7 +59,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	}
 	agents := newFleet(cfg.Log, conn.Linked)
 	defer agents.close()
-	stopBeats, err := conn.Heartbeats(agents.heard) // one that stands by listens, too, and so knows the agents when it leads
+	stopBeats, err := conn.Heartbeats(agents.heard, agents.refuse) // one that stands by listens, too, and so knows the agents when it leads
 	if err != nil {
 		return err
 	}

@@ -133,6 +133,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if h.accepted {
 		return todo, done, x.takeOver(ctx, h)
 	}
+	x.charge.settle(x.run.ID)
 	if !h.planned {
 		if err := x.record.Plan(ctx, x.run); err != nil {
 			return nil, nil, err
@@ -220,6 +221,7 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 		return tried{}, err
 	}
 	c := newConduct(x, t, wire.NewName(), agents)
+	x.charge.lead(c.ref)
 	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents),
 		Instances: instances(agents), Detail: detail}
 	if detail != "" {

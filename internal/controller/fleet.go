@@ -18,7 +18,8 @@ type fleet struct {
 	mu      sync.Mutex
 	members map[string]*member
 	former  map[string][]former // of each name
-	changed chan struct{}       // closed and replaced whenever an agent comes or goes
+	refused refusals
+	changed chan struct{} // closed and replaced whenever an agent comes or goes
 	closed  bool
 	linked  func() bool // there is a link to the control plane
 }
@@ -56,6 +57,9 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 	m := f.members[h.Agent]
 	if m != nil && m.Instance != h.Instance {
 		if f.was(h) { // both speak, or it speaks late: it does not get its name back
+			if h.Leaving {
+				return ""
+			}
 			return fmt.Sprintf("another agent named %q runs on host %s: give each a name of its own", h.Agent, m.Host)
 		}
 		f.drop(m, slog.LevelWarn, "was replaced by a new process")

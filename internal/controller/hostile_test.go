@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
@@ -74,4 +76,23 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 	if len(f.former) > mostMembers {
 		t.Errorf("%d former agents are remembered", len(f.former))
 	}
+}
+
+// TestAFloodOfRefusedAgentsIsBounded refuses ever new names.
+func TestAFloodOfRefusedAgentsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(slog.New(slog.DiscardHandler), func() bool { return true })
+		defer f.close()
+		for i := range 3 * mostRefused {
+			f.refuse(wire.Heartbeat{Agent: fmt.Sprint("flood-", i)}, "no")
+		}
+		if n := len(f.known()); n != mostRefused {
+			t.Errorf("%d refused agents are listed, want %d", n, mostRefused)
+		}
+		time.Sleep(refusedFor)
+		f.refuse(wire.Heartbeat{Agent: "late"}, "why not")
+		if left := f.known(); len(left) != 1 || left[0].Agent != "late" || left[0].Refused != "why not" {
+			t.Errorf("%v after %v are listed", left, refusedFor)
+		}
+	})
 }

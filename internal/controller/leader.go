@@ -18,12 +18,13 @@ type leader struct {
 	cfg    Config
 	agents *fleet
 	lease  *wire.Lease
+	charge charge
 }
 
 // lead answers for the fleet and executes runs until ctx ends or the lease does.
 func (l *leader) lead(ctx context.Context) error {
 	for _, answer := range []func() (func(), error){
-		func() (func(), error) { return l.conn.AnswerAgents(l.agents.list) },
+		func() (func(), error) { return l.conn.AnswerAgents(l.agents.known) },
 		l.conn.AnswerClock,
 	} {
 		stop, err := answer()
@@ -44,6 +45,7 @@ func (l *leader) lead(ctx context.Context) error {
 	if l.cfg.Copies != "" {
 		keeping.Go(func() { l.copyRuns(ctx) })
 	}
+	keeping.Go(func() { l.releaseOrphans(ctx) })
 	defer keeping.Wait()
 	defer cancel(nil)
 	return l.serveQueue(ctx)
@@ -118,6 +120,8 @@ func (l *leader) serveQueue(ctx context.Context) error {
 // execute takes up a run and leads it to its end.
 func (l *leader) execute(ctx context.Context, r wire.Request) {
 	log := l.cfg.Log.With("run", r.Run)
+	l.charge.take(r.Run)
+	defer l.charge.drop(r.Run)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // one that was cancelled while it waited is ended, too
 	defer cancel()
 	record, err := l.lease.TakeUp(last, r.Run)

@@ -67,6 +67,7 @@ func (x *execution) takeOver(ctx context.Context, h history) error {
 		x.flight, x.from = h.flight, h.at
 		return nil // goOn says what becomes of it
 	}
+	x.charge.settle(x.run.ID)
 	return x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TakenOver, Of: x.of, Detail: x.changed() + ": no task was in flight"})
 }
 
@@ -88,6 +89,8 @@ func (x *execution) goOn(ctx context.Context, t plan.Task, n int) (y tried, conc
 		x.flight = f
 		return tried{}, false, err
 	}
+	x.charge.lead(c.ref)
+	x.charge.settle(x.run.ID)
 	detail := x.changed() + ": the task in flight is concluded"
 	if why != "" {
 		detail = fmt.Sprintf("%s: the task in flight is repeated: %s", x.changed(), why)
@@ -145,7 +148,7 @@ func (x *execution) rejoin(ctx context.Context, t plan.Task, f *wire.RunEvent) (
 	if err := c.replay(ctx); err != nil {
 		return c, err.Error()
 	}
-	made, err := x.record.Released(ctx, c.ref)
+	made, err := x.conn.Released(ctx, c.ref)
 	if err != nil {
 		return c, err.Error()
 	}

@@ -53,7 +53,7 @@ func (c *Conn) Cancel(ctx context.Context, run string) error {
 	return nil
 }
 
-// Agents lists the agents that live, sorted by name, as the controller sees them.
+// Agents lists the agents that live, sorted by name, as the controller sees them, and after them those that it has refused in the last half minute.
 func (c *Conn) Agents(ctx context.Context) ([]Agent, error) {
 	ask, err := c.message(subjectAgents, nil)
 	if err != nil {

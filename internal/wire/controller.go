@@ -2,7 +2,9 @@ package wire
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,6 +66,15 @@ func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
 	})
 }
 
+// Queued tells whether a run waits in the queue or is executed from it.
+func (c *Conn) Queued(ctx context.Context, run string) (bool, error) {
+	last, err := c.last(ctx, streamQueue, subjectSubmit(run))
+	if err != nil {
+		return false, fmt.Errorf("look for run %s in the queue: %w", run, err)
+	}
+	return last > 0, nil
+}
+
 // Unqueue deletes a run's submission and cancellations, with the secrets they may hold.
 func (c *Conn) Unqueue(ctx context.Context, run string, upTo uint64) error {
 	return c.purge(ctx, streamQueue, upTo, subjectSubmit(run), subjectCancel(run))
@@ -93,8 +104,8 @@ func (c *Conn) purge(ctx context.Context, stream string, upTo uint64, subjects .
 const mostHeartbeat = 64 << 10
 
 // Heartbeats hands every heartbeat to handle, one at a time, until stop is called; a text returned refuses the agent, unless this is a
-// controller that stands by.
-func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string)) (stop func(), err error) {
+// controller that stands by. refused is told of each that is, with what it said of itself as far as that can be read; nil: nobody is.
+func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string), refused func(h Heartbeat, why string)) (stop func(), err error) {
 	return c.subscribe(subjectHeartbeat("")[:len(subjectHeartbeat(""))-1]+"*", func(m *nats.Msg) {
 		var h Heartbeat
 		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
@@ -111,7 +122,28 @@ func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string)) (stop func(), 
 		if refuse != "" && m.Reply != "" && !c.standby.Load() {
 			_ = c.nc.PublishMsg(c.refusal(m.Reply, refuse)) // said again at its next heartbeat
 		}
+		if refuse != "" && refused != nil {
+			refused(introduced(m), oneLine(refuse))
+		}
 	})
+}
+
+// mostWord bounds the texts of a refused agent that are kept.
+const mostWord = 200
+
+// introduced is who sent a heartbeat that was refused: its name by the subject, and what else can be read of it, whatever protocol it speaks.
+func introduced(m *nats.Msg) Heartbeat {
+	var said struct{ Host, Version string }
+	if len(m.Data) <= mostHeartbeat {
+		_ = json.Unmarshal(m.Data, &said) // the name is enough
+	}
+	name, err := untoken(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
+	if err != nil {
+		name = "?"
+	}
+	cut := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), mostWord)], "") }
+	protocol, _ := strconv.Atoi(m.Header.Get(headerProtocol))
+	return Heartbeat{Agent: cut(name), Host: cut(said.Host), Version: cut(said.Version), Protocol: protocol}
 }
 
 // AnswerAgents answers Agents with list until stop is called.

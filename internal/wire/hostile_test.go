@@ -58,7 +58,7 @@ func TestHugeHeartbeatsAreRefused(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	controller, agent := link(t, s), link(t, s)
 	took := make(chan Heartbeat, 10)
-	stop, err := controller.Heartbeats(func(h Heartbeat) string { took <- h; return "" })
+	stop, err := controller.Heartbeats(func(h Heartbeat) string { took <- h; return "" }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,6 +57,8 @@ type Offset struct {
 type Agent struct {
 	Heartbeat
 	Seen time.Time `json:"seen"`
+	// Refused is why the controller does not take it; it gets no task, and ends. Empty: it is taken.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Assignment is one agent's part of one try of a task. It carries secrets if the options do.

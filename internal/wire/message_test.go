@@ -74,15 +74,28 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 			strings.Contains(err.Error(), fmt.Sprint(plan.Protocol+1))
 	}
 
-	stop, err := now.Heartbeats(func(Heartbeat) string { t.Error("an agent of another version was let in"); return "" })
+	refused := make(chan Heartbeat, 1)
+	stop, err := now.Heartbeats(func(Heartbeat) string { t.Error("an agent of another version was let in"); return "" },
+		func(h Heartbeat, why string) {
+			if !strings.Contains(why, fmt.Sprint(plan.Protocol+1)) {
+				t.Errorf("the controller is told %q", why)
+			}
+			select {
+			case refused <- h:
+			default:
+			}
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if err := old.Pulse(ctx, func() Heartbeat { return Heartbeat{Agent: "a1"} }); !both(err) {
+	if err := old.Pulse(ctx, func() Heartbeat { return Heartbeat{Agent: "a.1", Host: strings.Repeat("h", 1000)} }); !both(err) {
 		t.Errorf("the agent reads %v: it names not both versions", err)
+	}
+	if h := <-refused; h.Agent != "a.1" || h.Protocol != plan.Protocol+1 || len(h.Host) != mostWord {
+		t.Errorf("refused is %+v", h)
 	}
 
 	stopAnswers, err := now.AnswerAgents(func() []Agent { return nil })

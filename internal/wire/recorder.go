@@ -86,10 +86,9 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 }
 
 // Released lists the releases of a try that were made. What cannot be read is an error.
-func (r *Recorder) Released(ctx context.Context, ref Ref) ([]Release, error) {
+func (c *Conn) Released(ctx context.Context, ref Ref) ([]Release, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	c := r.lease.conn
 	last, err := c.last(ctx, streamReleases, subjectRelease(ref))
 	var made []Release
 	if err == nil && last > 0 {
@@ -169,7 +168,7 @@ func (r *Recorder) Assign(ctx context.Context, instance string, a Assignment) er
 	m, err := r.lease.conn.encode(subjectAssign(a.Agent, instance, a.Ref()), a)
 	if err == nil {
 		m.Header.Set(headerRef, a.Ref().tokens())
-		err = r.send(ctx, m)
+		err = r.lease.send(ctx, m)
 	}
 	if err != nil {
 		return fmt.Errorf("assign %s to %s: %w", a.Task.ID, a.Agent, err)
@@ -179,9 +178,14 @@ func (r *Recorder) Assign(ctx context.Context, instance string, a Assignment) er
 
 // Release sends the agents of a task on.
 func (r *Recorder) Release(ctx context.Context, ref Ref, to Release) error {
-	m, err := r.lease.conn.encode(subjectRelease(ref), to)
+	return r.lease.Release(ctx, ref, to)
+}
+
+// Release sends the agents of a try on, of whatever run.
+func (l *Lease) Release(ctx context.Context, ref Ref, to Release) error {
+	m, err := l.conn.encode(subjectRelease(ref), to)
 	if err == nil {
-		err = r.send(ctx, m)
+		err = l.send(ctx, m)
 	}
 	if err != nil {
 		return fmt.Errorf("release %s to %s: %w", ref.Task, to.Step, err)
@@ -190,11 +194,19 @@ func (r *Recorder) Release(ctx context.Context, ref Ref, to Release) error {
 }
 
 // send stores a message for agents: these refuse what a former leader sends.
-func (r *Recorder) send(ctx context.Context, m *nats.Msg) error {
-	ctx, cancel := r.lease.bound(ctx)
+func (l *Lease) send(ctx context.Context, m *nats.Msg) error {
+	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	stamp(m, r.lease.who.Epoch)
-	return r.lease.conn.store(ctx, m, nuid.Next())
+	stamp(m, l.who.Epoch)
+	return l.conn.store(ctx, m, nuid.Next())
+}
+
+// Clear deletes what was sent to the agents of a try: assignments, with the secrets they may hold, and releases.
+func (l *Lease) Clear(ctx context.Context, ref Ref) error {
+	if err := l.conn.purge(ctx, streamTasks, 0, subjectAssignedTo(ref)); err != nil {
+		return err
+	}
+	return l.conn.purge(ctx, streamReleases, 0, subjectRelease(ref))
 }
 
 // Unassign deletes the assignments of a try, with the secrets they may hold.

@@ -221,7 +221,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		default:
 		}
 		return ""
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func TestPulseBeatsAndSaysGoodbye(t *testing.T) {
 		}
 		heard <- struct{}{}
 		return ""
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
