@@ -86,6 +86,7 @@ var parts = []Part{
 	{Name: "kafka-tools", Doc: "Kafka's own load generators, 4.3.1", Tool: true, Needs: needs(kafka43), Plan: planKafkaTools},
 	{Name: "perftest", Doc: "RabbitMQ's own load generator, PerfTest 2.22.1", Tool: true, Needs: needs(perftest222), Plan: planPerfTest},
 	{Name: "natsbench", Doc: "NATS's own command line, 0.3.0, with its load generator", Tool: true, Needs: []need{natsCommand}, Plan: planNATSBench},
+	{Name: "ansible", Doc: "Ansible 2.19.14 and ansible-lint", Tool: true, Needs: []need{ansible}, Plan: planAnsible},
 }
 
 func describeParts() string {
