@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,9 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -105,22 +108,41 @@ func Interruptible(stderr io.Writer) (context.Context, func()) {
 	return ctx, cancel
 }
 
-// version is the module's version and commit, as far as the build knows them.
+// What a release says of itself, by -ldflags "-X lockstep/internal/cli.release=1.2.3" and so on: deploy/packages/build.sh does it.
+var release, commit, date string
+
+// version is the release, or the module's version, with the commit and its date, as far as the build knows them:
+// "1.2.3 (commit 0a1b2c3d4e5f, 2026-01-02)".
 func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v, commit, dirty := info.Main.Version, "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision" && len(s.Value) >= 12:
-			commit = " " + s.Value[:12]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = " modified"
+	v, revision, at, modified := release, commit, date, false
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v = cmp.Or(v, info.Main.Version)
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				revision = cmp.Or(revision, s.Value)
+			case "vcs.time":
+				at = cmp.Or(at, s.Value)
+			case "vcs.modified":
+				modified = s.Value == "true"
+			}
 		}
 	}
-	return v + commit + dirty
+	var more []string
+	if revision != "" {
+		more = append(more, "commit "+revision[:min(12, len(revision))])
+	}
+	if at != "" {
+		more = append(more, at[:min(len(time.DateOnly), len(at))])
+	}
+	if modified {
+		more = append(more, "modified")
+	}
+	v = cmp.Or(v, "unknown")
+	if len(more) > 0 {
+		v += " (" + strings.Join(more, ", ") + ")"
+	}
+	return v
 }
 
 // logger writes text for people to stderr; verbose adds debugging.
