@@ -93,6 +93,9 @@ func runsFlag(c *cobra.Command, to *string) {
 	c.Flags().StringVar(to, "runs", "runs", "`folder` of run records")
 }
 
+// stopLimit is how long ctl waits for the end of a run of a fleet that it cancelled.
+const stopLimit = 2 * time.Minute
+
 // run does the whole job of ctl run.
 func (o *runOptions) run(c *cobra.Command, args []string) error {
 	ctx := c.Context()
@@ -154,6 +157,9 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		if err := fleet.conn.Cancel(background, run.ID); err != nil {
 			fmt.Fprintln(c.ErrOrStderr(), err)
 			leave() // nobody is there to say that it has ended
+		}
+		if o.server.url != "" { // its controller may be gone for good
+			time.AfterFunc(stopLimit, leave)
 		}
 	})
 	defer stop()
