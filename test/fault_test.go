@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -135,7 +136,7 @@ func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *
 	}
 	eventually(t, "all agents there", 15*time.Second, func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
-		return strings.Count(string(out), "\n") == len(agents)+1
+		return !slices.ContainsFunc(agents, func(name string) bool { return !strings.Contains(string(out), "\n"+name+" ") })
 	})
 	return f
 }

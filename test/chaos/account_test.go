@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -67,7 +68,8 @@ func (f *fleet) account() *account {
 		a.begunOnce(t.ID)
 		a.kept(t.ID)
 	}
-	a.sameFiles(f.run.Dir(), f.pulled().Dir())
+	a.sameFiles("the one that ctl pull made", f.run.Dir(), f.pulled())
+	a.sameFiles("the controller's copy", f.run.Dir(), f.copied())
 	f.line.lost, f.line.said = a.lost, a.words()
 	return a
 }
@@ -248,8 +250,9 @@ func (a *account) addsUp(task string, had map[string]record.Snapshot) {
 	if uint64(sent) != l.Sent || uint64(confirmed) != l.Confirmed || uint64(unique) != l.Received {
 		a.lose("the ledger of task %s has %d sent, %d confirmed, %d received; the snapshots have %d, %d, %d", task, l.Sent, l.Confirmed, l.Received, sent, confirmed, unique)
 	}
-	missing := l.Lost + l.Undrained + l.Unknown
-	if there := l.Received + missing; there+l.Unroutable+l.Rejected < l.Sent || there+l.Unroutable+l.Rejected > l.Sent+l.Uncertain {
+	whole := !slices.ContainsFunc(a.outcomes[task].Agents, func(p plan.AgentPart) bool { return p.Lost }) // what a lost publisher sent last is not known
+	told := l.Received + l.Lost + l.Undrained + l.Unknown + l.Unroutable + l.Rejected
+	if told < l.Sent || whole && told > l.Sent+l.Uncertain {
 		a.lose("the ledger of task %s does not add up: %+v", task, l)
 	}
 	if l.LostConfirmed == 0 {
@@ -318,21 +321,22 @@ func sans(o plan.Outcome) string {
 	return string(text)
 }
 
-// sameFiles compares what was written while the run was followed with what was rebuilt: all but the tables, which only ctl run writes.
-func (a *account) sameFiles(followed, rebuilt string) {
+// sameFiles compares what was written while the run was followed with what was made of the record otherwise: all but the tables, which only
+// ctl run writes.
+func (a *account) sameFiles(what, followed, otherwise string) {
 	a.t.Helper()
-	one, other := files(a.t, followed), files(a.t, rebuilt)
+	one, other := files(a.t, followed), files(a.t, otherwise)
 	for name, text := range one {
 		switch again, ok := other[name]; {
 		case !ok:
-			a.lose("%s is in the directory of the run that was followed, and not in the one that was rebuilt", name)
+			a.lose("%s is in the directory of the run that was followed, and not in %s", name, what)
 		case !bytes.Equal(text, again):
-			a.lose("%s differs between the directory of the run that was followed and the one that was rebuilt", name)
+			a.lose("%s differs between the directory of the run that was followed and %s: %s", name, what, apart(string(text), string(again)))
 		}
 	}
 	for name := range other {
 		if _, ok := one[name]; !ok {
-			a.lose("%s is in the directory that was rebuilt, and not in the one of the run that was followed", name)
+			a.lose("%s is in %s, and not in the directory of the run that was followed", name, what)
 		}
 	}
 }
@@ -389,10 +393,25 @@ func (a *account) verdict(task string, want plan.Verdict) plan.Outcome {
 			a.t.Errorf("task %s is %s, want %s: %q", id, o.Verdict, want, o.Reasons)
 		}
 		if id != task && o.Verdict != plan.Valid {
-			a.t.Errorf("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
+			a.doubt("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
 		}
 	}
 	return a.outcomes[task]
+}
+
+// doubt is an error, unless this machine has so much else to do that deadlines of seconds pass by themselves.
+func (a *account) doubt(format string, v ...any) {
+	a.t.Helper()
+	text, err := os.ReadFile("/proc/loadavg")
+	var load float64
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &load)
+	}
+	if err == nil && load > 10*float64(runtime.NumCPU()) {
+		a.t.Logf("not held against it, at a load of %.0f: "+format, append([]any{load}, v...)...)
+		return
+	}
+	a.t.Errorf(format, v...)
 }
 
 // first is the first event of a kind after a time.

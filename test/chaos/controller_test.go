@@ -4,6 +4,8 @@ import (
 	"syscall"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
+
 	"lockstep/internal/wire"
 )
 
@@ -14,7 +16,7 @@ func controllerFaults() (all []fault) {
 	}
 	return append(all,
 		fault{name: "leader killed, a standby takes over", short: true, do: leaderKilled},
-		fault{name: "controller away when a run is submitted", do: controllerAway},
+		fault{name: "controller killed/when a run was submitted", do: controllerKilledEarly},
 		fault{name: "leader stopped, a standby takes over", do: leaderStopped},
 	)
 }
@@ -74,13 +76,15 @@ func (a *account) takenOver(at time.Time) time.Duration {
 	return e.At.Sub(at)
 }
 
-// controllerAway submits a run that no controller is there for.
-func controllerAway(r *row) {
+// controllerKilledEarly kills the controller when a run has just been submitted.
+func controllerKilledEarly(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
-	at := f.controllers["controller"].kill()
-	away := r.between(0, 8*time.Second).Round(100 * time.Millisecond)
-	r.did("kill -9 of the controller before the run is submitted, restarted after %v", away)
 	f.launch(f.matrix(1, ""))
+	f.find(0, "a submission", stepLimit, func(m *natsgo.Msg) bool { return kind(m.Subject) == "queue.submit" })
+	r.pass(r.between(0, 300*time.Millisecond))
+	away := r.between(0, 8*time.Second).Round(100 * time.Millisecond)
+	r.did("kill -9 of the controller when a run was submitted, restarted after %v", away)
+	at := f.controllers["controller"].kill()
 	r.pass(away)
 	f.startController("controller")
 	f.begins()

@@ -1,9 +1,8 @@
 package chaos
 
 import (
-	"context"
+	"path/filepath"
 
-	"lockstep/internal/controller"
 	"lockstep/internal/wire"
 )
 
@@ -29,14 +28,8 @@ func ctlKilled(r *row) {
 // attached follows the run into the directory that a ctl that was killed has begun.
 func (f *fleet) attached() {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), runLimit)
-	defer cancel()
-	conn, err := wire.Dial(ctx, f.url, wire.Auth{})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := controller.Record(ctx, conn, f.run.Plan().ID, f.followed(), nil, nil); err != nil {
-		f.t.Fatalf("follow the run again: %v", err)
+	f.ctl = f.start(command{name: "attach", argv: []string{filepath.Join(programs, "ctl"), "attach", f.run.Plan().ID, "--server", f.url, "--runs", f.followed()}})
+	if code := f.ctl.leaves(runLimit); code != 0 {
+		f.t.Errorf("ctl attach left with %d, want 0; it said last:\n%s", code, f.ctl.tail(3000))
 	}
 }

@@ -9,7 +9,7 @@
 //     promise to keep them, the verdict is not valid;
 //   - no controller wrote after a later one had;
 //   - judging the directory again gives the stored outcome;
-//   - the directory that ctl wrote while it followed is, file by file, the one that is rebuilt from JetStream afterwards.
+//   - the directory that ctl wrote while it followed is, file by file, the one that ctl pull makes of JetStream afterwards, and the controller's copy.
 //
 // What breaks one of these is counted as lost. The table says for each row what was done, what the record said of it, what was lost, how long
 // it took to notice and until the run went on.

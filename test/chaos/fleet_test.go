@@ -11,9 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/controller"
 	"lockstep/internal/results"
-	"lockstep/internal/wire"
 )
 
 // Times of every cell; warm-up and measurement are what faults are placed in.
@@ -35,7 +33,8 @@ type fleet struct {
 	broker      *nats
 	ctl         *process
 	run         *results.Run
-	forgetful   bool // the broker was killed, and may have forgotten what it had confirmed
+	copies      []string // folders of the controllers
+	forgetful   bool     // the broker was killed, and may have forgotten what it had confirmed
 }
 
 // shape is what a fleet is made of.
@@ -72,6 +71,7 @@ func (r *row) fleet(s shape) *fleet {
 		s.before(f)
 	}
 	for _, name := range s.controllers {
+		f.copies = append(f.copies, r.folder(s, name))
 		f.command(s, name, "controller", f.controllerFlags(s, name, port)...)
 		f.startController(name)
 	}
@@ -102,7 +102,7 @@ func (f *fleet) controllerFlags(s shape, name string, port int) []string {
 	if s.plane == 0 {
 		return []string{"--listen", fmt.Sprintf("127.0.0.1:%d", port), "--dir", f.row.folder(s, name)}
 	}
-	flags := []string{"--server", f.through(s, name)}
+	flags := []string{"--server", f.through(s, name), "--dir", f.row.folder(s, name)}
 	if s.plane > 1 {
 		flags = append(flags, "--replicas", strconv.Itoa(s.plane))
 	}
@@ -125,7 +125,13 @@ func (f *fleet) there() int {
 	if err != nil {
 		return -1
 	}
-	return max(0, strings.Count(out, "\n")-1)
+	n := 0
+	for name := range f.agents {
+		if strings.Contains("\n"+out, "\n"+name+" ") {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *fleet) ctlOutput(args ...string) (string, error) {
@@ -202,24 +208,29 @@ func (f *fleet) begins() {
 func (f *fleet) followed() string { return filepath.Join(f.dir, "runs") }
 
 // pulled rebuilds the run directory from the control plane alone.
-func (f *fleet) pulled() *results.Run {
+func (f *fleet) pulled() string {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
-	defer cancel()
-	conn, err := wire.Dial(ctx, f.url, wire.Auth{})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer conn.Close()
 	root := filepath.Join(f.dir, "pulled")
-	if _, err := controller.Record(ctx, conn, f.run.Plan().ID, root, nil, nil); err != nil {
-		f.t.Fatalf("rebuild the run directory: %v", err)
+	if out, err := f.ctlOutput("pull", f.run.Plan().ID, root, "--server", f.url); err != nil || !strings.Contains(out, "complete: all") {
+		f.t.Errorf("ctl pull: %v, and it said: %s", err, out)
 	}
-	run, err := results.Open(root, f.run.Plan().ID)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return run
+	return filepath.Join(root, f.run.Plan().ID)
+}
+
+// copied is the directory that a controller keeps of the run, when it is whole.
+func (f *fleet) copied() (dir string) {
+	f.t.Helper()
+	want := len(files(f.t, f.run.Dir()))
+	eventually(f.t, "copied by a controller", stepLimit, func() bool {
+		for _, c := range f.copies {
+			dir = filepath.Join(c, "runs", f.run.Plan().ID)
+			if _, err := os.Stat(dir); err == nil && len(files(f.t, dir)) >= want {
+				return true
+			}
+		}
+		return false
+	})
+	return dir
 }
 
 // ends waits for the end of ctl run, and holds the record to account.
