@@ -38,6 +38,8 @@ type Config struct {
 	ReadFile func(string) ([]byte, error)
 	// Targets are what matrices may disturb on this host, by name.
 	Targets []plan.Target
+	// Observes are the brokers whose processes this agent measures, by their names in matrices or their drivers. With any, it takes no load.
+	Observes map[string]plan.Processes
 	// Drain is closed when the agent has to leave as soon as it is idle; nil: it stays until Serve's context ends.
 	Drain <-chan struct{}
 	// Proc is where the host's processes are read; empty: /proc.
@@ -100,6 +102,9 @@ func (cfg *Config) complete() (err error) {
 	if cfg.Name == "" {
 		return errors.New("start agent: it has no name")
 	}
+	if len(cfg.Observes) > 0 && cfg.Slots > 1 {
+		return errors.New("start agent: an observer has no slots; it observes all tasks at once")
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -153,6 +158,10 @@ type server struct {
 	compared comparison
 	spool    *spool // nil: none
 
+	place        string // see the function
+	watching     sync.WaitGroup
+	observations atomic.Int64
+
 	busy     atomic.Pointer[wire.Ref]
 	draining atomic.Bool
 	over     int // how many of run's two loops have ended
@@ -164,10 +173,11 @@ func newServer(conn *wire.Conn, cfg Config, slot int, kept *spool) *server {
 	if slot > 0 {
 		cfg.Name = fmt.Sprintf("%s.%d", cfg.Name, slot+1)
 	}
-	return &server{conn: conn, cfg: cfg, host: cfg.host, spool: kept, self: wire.Heartbeat{
+	return &server{conn: conn, cfg: cfg, host: cfg.host, place: place(cfg.Proc, cfg.host), spool: kept, self: wire.Heartbeat{
 		Agent: cfg.Name, Instance: wire.NewName(), Host: cfg.host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels, Protocol: plan.Protocol,
 		Cores:   runtime.GOMAXPROCS(0), // what a container's quota leaves of the host
 		Targets: kinds(cfg.Targets), Slots: cfg.Slots, Process: process,
+		Observes: observes(cfg.Observes), Observer: len(cfg.Observes) > 0,
 	}}
 }
 
@@ -233,9 +243,16 @@ func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, end
 		cancel(cause)
 		<-done
 	}
+	watching, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer s.watching.Wait()
+	defer end(errStopping)
 	for {
 		select {
 		case a := <-assigned:
+			if len(a.Observe) > 0 {
+				s.observing(watching, a)
+				continue
+			}
 			// The controller gives work to an agent that it believes idle: whatever is going on here is nobody's any more.
 			finish(errSuperseded)
 			cancel, done = s.start(ctx, a)
@@ -249,7 +266,10 @@ func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, end
 		case <-free:
 			free, quiet = nil, time.After(drainAfter)
 		case <-quiet:
-			return nil
+			if s.observations.Load() == 0 {
+				return nil
+			}
+			quiet = time.After(drainAfter)
 		case err := <-ended:
 			s.over++
 			finish(errStopping)

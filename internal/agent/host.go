@@ -29,14 +29,7 @@ type host struct {
 	spun   int64            // clock.Spun() at self.at
 	waited map[string]int64 // by thread of this process: how long it could have run and did not, ns
 	broker []process
-}
-
-// process is one of the broker's that may run here.
-type process struct {
-	plan.Process
-	pid    int // 0: not found
-	before usage
-	seen   bool // it was found here at some time
+	every  bool // of broker are to be here; else those that were found at some time
 }
 
 // usage is what a process had used at a time.
@@ -60,15 +53,6 @@ func newHost(proc string, broker plan.Processes) *host {
 	return h
 }
 
-// look looks for a process and begins to measure it.
-func (h *host) look(p *process) {
-	var ok bool
-	if p.pid = h.find(p.Process); p.pid != 0 {
-		p.before, ok = h.usage(strconv.Itoa(p.pid))
-	}
-	p.seen = p.seen || ok
-}
-
 // sample is what was used since the last one.
 func (h *host) sample() record.HostSample {
 	var s record.HostSample
@@ -83,9 +67,7 @@ func (h *host) sample() record.HostSample {
 		}
 		h.self = now
 	}
-	if cpu, rss, ok := h.brokers(); ok {
-		s.HasBroker, s.BrokerCPU, s.BrokerRSS = true, cpu, rss
-	}
+	h.brokers(&s)
 	return s
 }
 
@@ -109,27 +91,6 @@ func (h *host) wait() (sum int64) {
 		sum += max(0, n-before[thread.Name()])
 	}
 	return sum
-}
-
-// brokers adds up the broker's processes, each once whoever names it. While one that was here is not, there is no sum: the rest
-// would look like the whole.
-func (h *host) brokers() (cpu float64, rss int64, ok bool) {
-	counted := map[int]bool{}
-	whole := true
-	for i := range h.broker {
-		p := &h.broker[i]
-		now, there := h.usage(strconv.Itoa(p.pid))
-		if !there || now.start != p.before.start { // not found yet, or restarted: measured from here on
-			h.look(p)
-			whole = whole && !p.seen
-			continue
-		}
-		if !counted[p.pid] {
-			cpu, rss = cpu+now.since(p.before), rss+now.rss
-		}
-		counted[p.pid], p.before = true, now
-	}
-	return cpu, rss, whole && len(counted) > 0
 }
 
 // since is the mean use of the processor, in cores.

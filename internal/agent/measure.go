@@ -216,7 +216,11 @@ func (t *task) take(e *engine.Engine, why occasion) {
 		s.Probes = t.takeProbed()
 	}
 	if figures {
-		s.Host = t.host.sample()
+		if t.watched.name != "" {
+			s.Host = t.watched.sample(t.place)
+		} else {
+			s.Host = t.host.sample()
+		}
 		t.taken = time.Now()
 	}
 	s.Gaps = part.Gaps

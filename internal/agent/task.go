@@ -33,6 +33,7 @@ type task struct {
 	work      plan.Workload
 	log       *slog.Logger
 	host      *host
+	watched   observed // what host measures, of an observer
 	releases  chan wire.Release
 	dismissed chan struct{} // closed when the controller has said that the task is done, which may come together with the word to finish
 	told      chan struct{} // closed when the controller has said when the measurement begins (warmup "auto")
@@ -75,8 +76,9 @@ type task struct {
 }
 
 func newTask(s *server, a wire.Assignment) *task {
+	measured, of := s.measured(a.Task.Cell.Broker)
 	t := &task{server: s, a: a, work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
-		host: newHost(s.cfg.Proc, a.Task.Cell.Broker.Process), releases: make(chan wire.Release, 16),
+		host: measured, watched: of, releases: make(chan wire.Release, 16),
 		told: make(chan struct{}), dismissed: make(chan struct{}),
 		draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now(),
 		observed: clock.Now()}

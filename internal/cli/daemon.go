@@ -190,6 +190,7 @@ func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 		cfg      agent.Config
 		disturb  string
 		readable []string
+		observe  []string
 
 		labelled []string
 		verbose  bool
@@ -202,10 +203,13 @@ func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 to secrets in a matrix (${env:NAME}, ${file:/path}) are filled in here, from this host's environment and files, and
 leave it no more.
 
+With --observe it takes no load: it measures what a broker's process on this host uses in every task that is run against that broker.
+
 SIGTERM ends the task in flight. SIGUSR1 has the agent leave after it: it takes no further task, which is how agents
 are upgraded while a run goes on.`,
 		Example: `  agent --server nats://bench-1:4222
-  agent --server nats://bench-1:4222 --name load-3`,
+  agent --server nats://bench-1:4222 --name load-3
+  agent --server nats://bench-1:4222 --observe rabbit=port:5672`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if s.url == "" || cfg.Name == "" {
@@ -217,6 +221,12 @@ are upgraded while a run goes on.`,
 			}
 			if cfg.Labels, err = labels(labelled); err != nil {
 				return err
+			}
+			if cfg.Observes, err = observed(observe); err != nil {
+				return err
+			}
+			if len(observe) > 0 && cfg.Slots > 1 {
+				return exit{ExitBadMatrix, fmt.Errorf("--slots %d with --observe: an observer takes no load, and observes all tasks at once; leave --slots out", cfg.Slots)}
 			}
 			if cfg.Slots < 1 || cfg.Slots > mostSlots {
 				return exit{ExitBadMatrix, fmt.Errorf("--slots %d: give a number from 1 to %d", cfg.Slots, mostSlots)}
@@ -245,6 +255,7 @@ are upgraded while a run goes on.`,
 	disturbFlag(root, &disturb)
 	root.Flags().StringArrayVar(&readable, "files", nil, "absolute `folder` of which matrices may read secrets (${file:/path}) and payloads; may be repeated. None: no file")
 	labelFlag(root, &labelled)
+	observeFlag(root, &observe)
 	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
 	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last and, in spool, for what the control plane does not take until it does; none: the temporary folder, and no spool")
 	root.Flags().IntVar(&cfg.Slots, "slots", 1, "`number` of tasks side by side, each in a slot that is an agent of its own: NAME, NAME.2 and so on")

@@ -49,5 +49,8 @@ func setFlag(f *pflag.Flag, value string) error {
 	if !is {
 		return f.Value.Set(value)
 	}
+	if f.Name == observeFlagName { // a command line has blanks
+		return several.Replace(strings.Split(value, ","))
+	}
 	return several.Replace(strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' }))
 }

@@ -32,10 +32,13 @@ type conduct struct {
 	groups []plan.Task // of the cell; one that is the whole task, if it has none
 	parts  []*part
 	byName map[string]*part
-	merge  *record.Merge
-	facts  results.Facts
-	zero   int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
-	origin int64 // the same when the measurement begins: zero, as long as that is to be found out
+	// observers are no parts; lacks is what no observer sees.
+	observers []*observer
+	lacks     []lack
+	merge     *record.Merge
+	facts     results.Facts
+	zero      int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
+	origin    int64 // the same when the measurement begins: zero, as long as that is to be found out
 
 	made      map[wire.Step]bool // releases that a former leader made; see step
 	gaveUp    string             // why it gave the task up
@@ -126,6 +129,9 @@ func (c *conduct) lead(ctx context.Context) error {
 	if err := c.await(ctx, wire.StepOpen, 2*connect+stepMargin); err != nil {
 		return err
 	}
+	if err := c.meetObservers(ctx, wire.StepOpen, observerReady); err != nil {
+		return err
+	}
 	c.learn()
 	for _, step := range []wire.Step{wire.StepConsumers, wire.StepPublishers} {
 		if err := c.step(ctx, wire.Release{Step: step}, connect+stepMargin); err != nil {
@@ -160,7 +166,9 @@ func (c *conduct) assign(ctx context.Context) error {
 		agents[i] = p.agent
 	}
 	_, targets, _ := disturbers(c.work, agents, agents)
+	var longest plan.Duration
 	for i, a := range plan.Assign(c.task, names(agents)) {
+		longest = max(longest, a.Deadline)
 		c.parts[i].Group, a.Targets = a.Task.Group, targets[a.Agent]
 		one, cancel := context.WithTimeout(ctx, releaseLimit)
 		err := c.record.Assign(one, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try})
@@ -173,6 +181,7 @@ func (c *conduct) assign(ctx context.Context) error {
 		}
 		c.agents.expect(c.parts[i].agent, c.ref)
 	}
+	c.observe(ctx, longest)
 	return nil
 }
 
@@ -276,6 +285,10 @@ func (c *conduct) waitingFor(step wire.Step) *part {
 // take takes one message of an agent.
 func (c *conduct) take(e wire.Entry) {
 	p := c.byName[e.Agent]
+	if o := c.observer(e.Agent); o != nil && e.Ref == c.ref {
+		c.sees(o, e)
+		return
+	}
 	if e.Ref != c.ref || p == nil {
 		return // of an earlier try
 	}
@@ -329,6 +342,7 @@ func (c *conduct) arrived(p *part, a wire.Arrival) {
 // lookForLost finds agents that have vanished.
 func (c *conduct) lookForLost(ctx context.Context) {
 	c.lookForIdle()
+	c.lookForUnobserved()
 	for _, p := range c.parts {
 		if p.dropped || c.agents.lives(p.agent) {
 			continue

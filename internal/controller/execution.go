@@ -222,8 +222,9 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 	}
 	c := newConduct(x, t, wire.NewName(), agents)
 	x.charge.lead(c.ref)
+	c.observers, c.lacks = observers(t.Cell, agents, x.agents.fit(), x.agents.away())
 	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents),
-		Instances: instances(agents), Detail: detail}
+		Instances: instances(agents), Observers: c.watchers(), Detail: detail}
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}

@@ -46,6 +46,7 @@ func (c *conduct) finish(ctx context.Context, reason string) {
 	}
 	c.settle(ctx, wire.StepFinish, finishLimit+c.work.LongestUndo(), func() *part { return c.waitingFor(wire.StepFinish) })
 	c.facts.Ended = time.Now()
+	_ = c.meetObservers(ctx, wire.StepFinish, observerLast) // who leads no more leaves the rest to the next
 }
 
 // teardown has one agent of each group remove its topology: agent 0, or the first that is left.
@@ -96,6 +97,9 @@ func (c *conduct) dismiss(ctx context.Context) {
 // clear deletes the releases of a try that every agent has left: one that comes back late still finds that the task has ended.
 func (c *conduct) clear(ctx context.Context) {
 	if slices.ContainsFunc(c.parts, func(p *part) bool { return !p.at[wire.StepDone] }) {
+		return
+	}
+	if slices.ContainsFunc(c.observers, func(o *observer) bool { return !o.at[wire.StepFinish] }) {
 		return
 	}
 	if err := c.record.Unrelease(ctx, c.ref); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +18,8 @@ type fleet struct {
 	log     *slog.Logger
 	mu      sync.Mutex
 	members map[string]*member
-	former  map[string][]former // of each name
+	former  map[string][]former   // of each name
+	gone    map[string]wire.Agent // observers that were lost, and have not come back
 	refused refusals
 	changed chan struct{} // closed and replaced whenever an agent comes or goes
 	closed  bool
@@ -44,7 +46,7 @@ type member struct {
 }
 
 func newFleet(log *slog.Logger, linked func() bool) *fleet {
-	return &fleet{log: log, linked: linked, members: map[string]*member{}, former: map[string][]former{}, changed: make(chan struct{})}
+	return &fleet{log: log, linked: linked, members: map[string]*member{}, former: map[string][]former{}, gone: map[string]wire.Agent{}, changed: make(chan struct{})}
 }
 
 // heard takes a heartbeat; a text returned refuses the agent.
@@ -78,6 +80,7 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 		m = &member{}
 		m.timer = time.AfterFunc(wire.LostAfter, func() { f.expire(h.Agent, h.Instance) })
 		f.members[h.Agent] = m
+		delete(f.gone, h.Agent)
 		f.log.Info("agent is there", "agent", h.Agent, "host", h.Host)
 		f.tell()
 	}
@@ -119,6 +122,9 @@ func (f *fleet) expire(name, instance string) {
 		return
 	}
 	if time.Since(m.Seen) >= wire.LostAfter {
+		if m.Observer && len(f.gone) < mostMembers {
+			f.gone[name] = m.Agent
+		}
 		f.drop(m, slog.LevelWarn, fmt.Sprintf("was not heard for %v", wire.LostAfter))
 	}
 }
@@ -246,6 +252,13 @@ func (f *fleet) fit() []wire.Agent {
 		m := f.members[a.Agent]
 		return m == nil || m.stuck != "" || m.Draining
 	})
+}
+
+// away are the observers that were lost, sorted by name: what they should see is not seen.
+func (f *fleet) away() []wire.Agent {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(maps.Values(f.gone), func(a, b wire.Agent) int { return cmp.Compare(a.Agent, b.Agent) })
 }
 
 // close stops the timers.

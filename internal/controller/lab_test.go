@@ -130,12 +130,20 @@ func (l *lab) connect() *wire.Conn {
 
 func (l *lab) start(name string) {
 	l.t.Helper()
+	l.startWith(name, func(*agent.Config) {})
+}
+
+// startWith starts an agent whose configuration is changed.
+func (l *lab) startWith(name string, change func(*agent.Config)) {
+	l.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	asked, drain := context.WithCancel(ctx)
 	a := &labAgent{conn: l.connect(), stop: stop, done: make(chan error, 1), drain: drain}
 	l.agents[name] = a
+	cfg := agent.Config{Name: name, Dir: l.dir, Log: l.log(), Drain: asked.Done()}
+	change(&cfg)
 	go func() {
-		a.done <- agent.Serve(ctx, a.conn, agent.Config{Name: name, Dir: l.dir, Log: l.log(), Drain: asked.Done()})
+		a.done <- agent.Serve(ctx, a.conn, cfg)
 	}()
 }
 

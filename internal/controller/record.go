@@ -202,6 +202,9 @@ func (f *follower) snapshot(ref wire.Ref, s record.Snapshot) error {
 		return err
 	}
 	f.points.Snapshot(s)
+	if s.Host.Broker != "" && len(s.Windows) == 0 {
+		return nil // an observer, who knows nothing of the load
+	}
 	if rates, due := f.meter.add(s, time.Now()); due {
 		p := f.current
 		if s.Begin == 0 && p.Task.Cell.Workload.Steady.Auto {

@@ -50,8 +50,8 @@ func (c *conduct) start() (r wire.Release, ahead time.Duration, err error) {
 	begin := now + ahead.Nanoseconds()
 	r = wire.Release{Step: wire.StepStart, Clock: clock.ID(), Start: map[string]int64{clock.ID(): begin}}
 	best := map[string]Offset{}
-	for _, p := range c.parts {
-		o := offset(p.arrival, clock.ID(), now, wall)
+	for _, a := range c.arrivals() {
+		o := offset(a, clock.ID(), now, wall)
 		if b, known := best[o.Clock]; !known || o.Bound < b.Bound {
 			best[o.Clock] = o
 		}
@@ -62,6 +62,19 @@ func (c *conduct) start() (r wire.Release, ahead time.Duration, err error) {
 	c.zero = begin + c.work.Warmup.D().Nanoseconds()
 	c.origin, c.measuring = c.zero, !c.work.Steady.Auto
 	return r, ahead, nil
+}
+
+// arrivals are the last ones of all that wait for the start.
+func (c *conduct) arrivals() (all []wire.Arrival) {
+	for _, p := range c.parts {
+		all = append(all, p.arrival)
+	}
+	for _, o := range c.observers {
+		if o.at[wire.StepOpen] {
+			all = append(all, o.arrival)
+		}
+	}
+	return all
 }
 
 // now is nanoseconds since the measurement began, or false while that is not agreed.

@@ -145,6 +145,7 @@ func (x *execution) rejoin(ctx context.Context, t plan.Task, f *wire.RunEvent) (
 	}
 	c = newConduct(x, t, f.Try, agents)
 	c.facts.Started = f.At
+	c.rewatch(f.Observers)
 	if err := c.replay(ctx); err != nil {
 		return c, err.Error()
 	}

@@ -21,7 +21,7 @@ func Figures() []Figure {
 		{"memory.metadata", "memory, metadata", Bytes, false, "of its memory: bindings and other definitions"},
 		{"memory.binary", "memory, bodies", Bytes, false, "of its memory: message bodies"},
 		{"memory.other", "memory, other", Bytes, false, "of its memory: everything else"},
-		{figureCPU, "CPU", Cores, true, "of the broker's processes, as their host says where the matrix names them (process), else as the broker says"},
+		{figureCPU, "CPU", Cores, true, "of the broker's processes, as their hosts say where the matrix names them (process) or an agent observes them, else as the broker says"},
 		{"erlang_processes", "Erlang processes", Count, false, "Erlang processes"},
 		{"run_queue", "run queue", Count, false, "tasks that wait for a scheduler"},
 		{"file_descriptors", "file descriptors", Count, false, "file descriptors in use"},
@@ -54,8 +54,27 @@ func (f Figure) OfTask() bool {
 
 const figureCPU = "cpu"
 
-// processFigure is what the host alone says of the broker.
-var processFigure = Figure{"rss", "RSS", Bytes, true, "resident memory of the broker's processes, as their host says where the matrix names them (process)"}
+// Figures that hosts alone say of the broker's processes.
+const (
+	FigureRSS       = "rss"
+	FigureDiskRead  = "disk.read"
+	FigureDiskWrite = "disk.write"
+	FigureNetIn     = "net.in"
+	FigureNetOut    = "net.out"
+)
+
+// ProcessFigures lists what hosts alone say of the broker's processes, where the matrix names them (process) or an agent observes them (agent --observe).
+func ProcessFigures() []Figure {
+	const network = " of the network namespaces that the broker's processes are in: of all that runs there, over all interfaces, the loopback included, " +
+		"which has every byte in both directions"
+	return []Figure{
+		{FigureRSS, "RSS", Bytes, true, "resident memory of the broker's processes, as their hosts say where the matrix names them (process) or an agent observes them"},
+		{FigureDiskRead, "disk read", BytesRate, true, "bytes that the broker's processes had the kernel read from disks; not what its cache had"},
+		{FigureDiskWrite, "disk write", BytesRate, true, "bytes that the broker's processes had the kernel write to disks, at once or later"},
+		{FigureNetIn, "net in", BytesRate, true, "bytes received" + network},
+		{FigureNetOut, "net out", BytesRate, true, "bytes sent" + network},
+	}
+}
 
 // FigureStatistics lists what tables can show of a figure: "broker.memory.p50".
 func FigureStatistics() []string { return []string{"mean", "p50", "max"} }
@@ -67,7 +86,7 @@ func FigureValue(figure, statistic string) string { return "broker." + figure + 
 func figureValues() []ValueInfo {
 	statistics := map[string]string{"mean": "mean of the measurement", "p50": "median of its samples", "max": "greatest of its samples"}
 	var values []ValueInfo
-	for _, f := range append(Figures(), processFigure) {
+	for _, f := range append(Figures(), ProcessFigures()...) {
 		for _, s := range FigureStatistics() {
 			doc := strings.TrimSuffix(f.Doc, ".") + "; " + statistics[s]
 			values = append(values, ValueInfo{FigureValue(f.Name, s), "Broker " + f.Title + " " + s, f.Unit, doc})

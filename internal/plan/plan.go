@@ -6,6 +6,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -85,11 +86,22 @@ func (p *Processes) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Process names a process of the broker on an agent's host, for CPU and memory figures, in one of the three ways.
+// Process names a process of the broker on an agent's host, for figures of what it uses, in one of the three ways.
 type Process struct {
 	PID     int    `json:"pid,omitempty"`
 	Port    int    `json:"port,omitempty"`    // the process that listens there
 	Command string `json:"command,omitempty"` // a part of its command line
+}
+
+// String writes it as an agent's --observe does: "port:5672".
+func (p Process) String() string {
+	switch {
+	case p.PID != 0:
+		return "pid:" + strconv.Itoa(p.PID)
+	case p.Port != 0:
+		return "port:" + strconv.Itoa(p.Port)
+	}
+	return "command:" + p.Command
 }
 
 // Publishers is the sending side of a cell.
@@ -353,6 +365,8 @@ type Assignment struct {
 	Publishers Share    `json:"publishers"`
 	Consumers  Share    `json:"consumers"`
 	Targets    []string `json:"targets,omitempty"` // what this agent is to disturb on its host
+	// Observe has this agent measure brokers' processes, and nothing else: it opens no session, and its Task has no options of a broker.
+	Observe []Observation `json:"observe,omitempty"`
 	// Deadline is how long after receipt the agent gives up by itself, whatever the controller says.
 	Deadline Duration `json:"deadline"`
 }

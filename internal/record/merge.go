@@ -17,6 +17,7 @@ type Merge struct {
 	windows                            map[windowKey]*Window
 	ledger                             ledger
 	hosts                              map[string][]HostSample
+	observed                           map[string]map[string][]HostSample // by broker and observer
 	events                             []Event
 	probes                             []ProbeSample
 	gaps                               []Gap
@@ -39,7 +40,7 @@ type increment struct {
 // NewMerge returns the record of a task of which nothing is known yet.
 func NewMerge() *Merge {
 	return &Merge{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(), bindings: newBindings(),
-		hosts: map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
+		hosts: map[string][]HostSample{}, observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
 		paces: map[string]Pace{}, compared: map[string][]ClockSample{}, heard: map[string]int64{}}
 }
 
@@ -132,7 +133,7 @@ func (m *Merge) addNotes(s Snapshot) {
 		if s.Host.At == 0 {
 			s.Host.At = s.At
 		}
-		m.hosts[s.Agent] = append(m.hosts[s.Agent], s.Host)
+		m.addHost(s.Agent, s.Host)
 	}
 	for _, e := range s.Events {
 		e.Agent = s.Agent
@@ -153,6 +154,17 @@ func (m *Merge) addNotes(s Snapshot) {
 	if !s.Epoch.IsZero() && (m.epoch.IsZero() || s.Epoch.Before(m.epoch)) {
 		m.epoch = s.Epoch
 	}
+}
+
+func (m *Merge) addHost(agent string, h HostSample) {
+	to := m.hosts
+	if h.Broker != "" {
+		if m.observed[h.Broker] == nil {
+			m.observed[h.Broker] = map[string][]HostSample{}
+		}
+		to = m.observed[h.Broker]
+	}
+	to[agent] = append(to[agent], h)
 }
 
 // later is the later of two times of which 0 means none.
@@ -212,12 +224,23 @@ func (m *Merge) sum(c Counter, counts func(index int) bool) (n int64) {
 	return n
 }
 
-// Hosts returns the samples of each agent's host, by time.
+// Hosts returns the samples of each agent's host, by time; observers have none here.
 func (m *Merge) Hosts() map[string][]HostSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	hosts := make(map[string][]HostSample, len(m.hosts))
-	for agent, samples := range m.hosts {
+	return sampled(m.hosts)
+}
+
+// Observed returns what each observer of a broker saw, by time. Observers are of no group: those of a group's broker are in the whole.
+func (m *Merge) Observed(broker string) map[string][]HostSample {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return sampled(m.observed[broker])
+}
+
+func sampled(by map[string][]HostSample) map[string][]HostSample {
+	hosts := make(map[string][]HostSample, len(by))
+	for agent, samples := range by {
 		hosts[agent] = slices.SortedStableFunc(slices.Values(samples), func(a, b HostSample) int { return cmp.Compare(a.At, b.At) })
 	}
 	return hosts

@@ -49,6 +49,11 @@ func (m *Merge) shift(by int64) {
 	for _, samples := range m.hosts {
 		shiftHosts(samples, by)
 	}
+	for _, agents := range m.observed {
+		for _, samples := range agents {
+			shiftHosts(samples, by)
+		}
+	}
 	shiftEvents(m.events, by)
 	shiftProbes(m.probes, by)
 	for binding, r := range m.bindings.first {

@@ -32,7 +32,22 @@ type HostSample struct {
 	AgentWaited float64 `json:"agentWaited,omitempty"`
 	BrokerCPU   float64 `json:"brokerCPU,omitempty"`
 	BrokerRSS   int64   `json:"brokerRSS,omitempty"`
-	HasBroker   bool    `json:"hasBroker,omitempty"` // the broker's process runs on this host and was found
+	HasBroker   bool    `json:"hasBroker,omitempty"` // the broker's processes run on this host and were found, all of them
+
+	// Rates since the last sample, in bytes a second: what the broker's processes had the kernel read from disks and write to them, and what all
+	// interfaces of their network namespaces took in and sent out. NoDisk and NoNet are why they are not known; empty: they are.
+	DiskRead  float64 `json:"diskRead,omitempty"`
+	DiskWrite float64 `json:"diskWrite,omitempty"`
+	NetIn     float64 `json:"netIn,omitempty"`
+	NetOut    float64 `json:"netOut,omitempty"`
+	NoDisk    string  `json:"noDisk,omitempty"`
+	NoNet     string  `json:"noNet,omitempty"`
+
+	// Broker is the name of the broker that an observer measured, which has no figures of its own process; empty: an agent with load says this.
+	// Samples of the same Place, which is a host and a network namespace of it, and the same Node, which is how the observer finds the processes there, are of the same processes.
+	Broker string `json:"broker,omitempty"`
+	Place  string `json:"place,omitempty"`
+	Node   string `json:"node,omitempty"`
 }
 
 // ClockSample is what an agent knows of its clock at a time: the reference's time since T0 is its own less Offset, give or take Bound.

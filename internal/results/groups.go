@@ -51,7 +51,7 @@ func judgeGroups(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	whole.skewed()
 	whole.mergedQuantiles(groups)
 	whole.highest()
-	if len(t.Cell.Broker.Process) > 0 && !whole.w.Contends() {
+	if !whole.w.Contends() && whole.looksAtProcesses() {
 		whole.processFigures()
 	}
 	return whole.out

@@ -1,9 +1,6 @@
 package results
 
 import (
-	"cmp"
-	"maps"
-	"slices"
 	"time"
 
 	"lockstep/internal/plan"
@@ -14,7 +11,6 @@ import (
 type usage struct {
 	time     time.Duration // that is known of; 0: nothing is
 	coreTime float64       // seconds of one core
-	byteTime float64       // bytes times seconds
 	rss      int64         // the most
 	spin     float64       // of coreTime, spent polling the clock; of agents alone
 	waited   float64       // seconds of one core that it could have had besides; of agents alone
@@ -23,7 +19,6 @@ type usage struct {
 func (u *usage) add(d time.Duration, cores float64, rss int64) {
 	u.time += d
 	u.coreTime += cores * d.Seconds()
-	u.byteTime += float64(rss) * d.Seconds()
 	u.rss = max(u.rss, rss)
 }
 
@@ -33,9 +28,6 @@ func (u usage) busy() float64 { return u.mean(max(0, u.coreTime-u.spin) + u.wait
 
 // cpu is the mean, in cores.
 func (u usage) cpu() float64 { return u.mean(u.coreTime) }
-
-// memory is the mean, in bytes.
-func (u usage) memory() float64 { return u.mean(u.byteTime) }
 
 func (u usage) mean(sum float64) float64 {
 	if u.time == 0 {
@@ -116,87 +108,3 @@ func (j *judge) runtimes() {
 
 // length is how long the measurement was for those who looked on.
 func (j *judge) length() time.Duration { return max(j.span.sending, j.span.receiving) }
-
-// processes returns what the broker's processes used in all of the measurement and in each second of it, those of all hosts added up: of a
-// host by the one agent there that saw most of them, as all see the same. A second that some host does not know of is left out.
-func (j *judge) processes() (whole []usage, seconds [][]usage) {
-	hosts := map[string]string{}
-	for _, a := range j.f.Agents {
-		hosts[a.Agent] = cmp.Or(a.Host, a.Clock)
-	}
-	type seen struct {
-		whole   usage
-		samples []record.HostSample
-	}
-	best, all := map[string]seen{}, j.m.Hosts()
-	for _, agent := range slices.Sorted(maps.Keys(all)) {
-		_, u := used(all[agent], j.length())
-		if host := hosts[agent]; u.time > best[host].whole.time {
-			best[host] = seen{u, all[agent]}
-		}
-	}
-	bySecond := map[int][]usage{}
-	for _, host := range slices.Sorted(maps.Keys(best)) {
-		whole = append(whole, best[host].whole)
-		for second, u := range perSecond(best[host].samples, j.length()) {
-			bySecond[second] = append(bySecond[second], u)
-		}
-	}
-	for _, second := range slices.Sorted(maps.Keys(bySecond)) {
-		if us := bySecond[second]; len(us) == len(best) {
-			seconds = append(seconds, us)
-		}
-	}
-	return whole, seconds
-}
-
-// perSecond adds up what the broker's processes used by the second in which the middle of each sample lies.
-func perSecond(samples []record.HostSample, span time.Duration) map[int]usage {
-	bySecond := map[int]usage{}
-	inside(samples, span, func(s record.HostSample, from, to time.Duration) {
-		if !s.HasBroker {
-			return
-		}
-		second := int((from + to) / 2 / time.Second)
-		u := bySecond[second]
-		u.add(to-from, s.BrokerCPU, s.BrokerRSS)
-		bySecond[second] = u
-	})
-	return bySecond
-}
-
-// processFigures sets the figures of the broker's processes, as their hosts say; which gives them for the figures of these names.
-func (j *judge) processFigures() {
-	whole, seconds := j.processes()
-	j.statistics("cpu", NANoProcess, whole, seconds, usage.cpu, usage.cpu)
-	j.statistics("rss", NANoProcess, whole, seconds, usage.memory, func(u usage) float64 { return float64(u.rss) })
-}
-
-// statistics sets those of one figure: the mean over the whole time, and the median and greatest of its seconds, all of them sums over hosts.
-func (j *judge) statistics(figure, missing string, whole []usage, seconds [][]usage, mean, each func(usage) float64) {
-	sum := func(us []usage, f func(usage) float64) (total float64) {
-		for _, u := range us {
-			total += f(u)
-		}
-		return total
-	}
-	values := make([]float64, len(seconds))
-	for i, us := range seconds {
-		values[i] = sum(us, each)
-	}
-	if len(values) == 0 {
-		for _, s := range plan.FigureStatistics() {
-			j.na(plan.FigureValue(figure, s), missing)
-		}
-		return
-	}
-	j.figure(figure, sum(whole, mean), values)
-}
-
-// figure sets the statistics of a figure that has values.
-func (j *judge) figure(name string, mean float64, values []float64) {
-	slices.Sort(values)
-	j.number(plan.FigureValue(name, "mean"), mean)
-	j.number(plan.FigureValue(name, "p50"), values[(len(values)-1)/2]) // of an even number the lower one, so that it was measured
-	j.number(plan.FigureValue(name, "max"), values[len(values)-1])
-}

@@ -22,6 +22,8 @@ const (
 	NANoSamples     = "no samples"
 	NANotMeasured   = "not measured"
 	NANoProcess     = "no process of the broker on an agent's host"
+	NANotObserved   = "an observer of the broker was away"
+	NANotFound      = "the broker's processes were not found by its observer"
 	NANotSaid       = "not said by the broker"
 	NANoChurn       = "no bindings made while messages flow"
 	NAUndrained     = "undrained"
@@ -73,7 +75,7 @@ func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 		o = judgeOne(t, m, f, nil).out
 	}
 	for _, e := range f.Events {
-		if e.Kind == eventTakenOver {
+		if e.Kind == eventTakenOver || e.Kind == EventNotObserved {
 			o.Warnings = append(o.Warnings, e.Detail)
 		}
 	}

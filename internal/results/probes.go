@@ -43,11 +43,13 @@ func (j *judge) probes() {
 		}
 		j.figure(f.Name, mean, values)
 	}
-	if len(j.task.Cell.Broker.Process) > 0 {
+	if j.looksAtProcesses() {
 		j.processFigures()
 	} else {
-		for _, s := range plan.FigureStatistics() {
-			j.na(plan.FigureValue("rss", s), NANoProcess)
+		for _, f := range plan.ProcessFigures() {
+			for _, s := range plan.FigureStatistics() {
+				j.na(plan.FigureValue(f.Name, s), NANoProcess)
+			}
 		}
 	}
 	j.remarkProbes(asked, short)

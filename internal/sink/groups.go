@@ -52,6 +52,16 @@ func (t *task) tagsOf(agent string) map[string]string {
 	return tags
 }
 
+// tagsOfObserver are those of an agent that measures a broker's processes and takes no load.
+func (t *task) tagsOfObserver(agent, broker string) map[string]string {
+	for _, b := range t.Cell.Brokers() {
+		if b.Name == broker {
+			return with(t.tags, "agent", agent, "role", "observer", "broker", b.Name, "driver", b.Driver)
+		}
+	}
+	return with(t.tags, "agent", agent, "role", "observer")
+}
+
 // ofGroup are the tags of what is of a group: a contender has a broker of its own.
 func (t *task) ofGroup(group string) map[string]string {
 	for _, part := range t.Parts() {

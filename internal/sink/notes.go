@@ -17,7 +17,9 @@ func (t *task) notes(x record.Snapshot) []Point {
 		if h.At == 0 {
 			h.At = x.At
 		}
-		points = append(points, t.host(x.Agent, h))
+		if p := t.host(x.Agent, h); len(p.Fields) > 0 {
+			points = append(points, p)
+		}
 	}
 	points = append(points, t.probes(x.Group, x.Probes)...)
 	for _, e := range x.Events {
@@ -29,11 +31,23 @@ func (t *task) notes(x record.Snapshot) []Point {
 }
 
 func (t *task) host(agent string, h record.HostSample) Point {
-	fields := map[string]any{"cpu": h.AgentCPU, "rss": h.AgentRSS, "spin": h.AgentSpin, "waited": h.AgentWaited}
-	if h.HasBroker {
-		fields["broker.cpu"], fields["broker.rss"] = h.BrokerCPU, h.BrokerRSS
+	fields, tags := map[string]any{}, t.tagsOf(agent)
+	if h.Broker == "" {
+		fields["cpu"], fields["rss"], fields["spin"], fields["waited"] = h.AgentCPU, h.AgentRSS, h.AgentSpin, h.AgentWaited
+	} else {
+		tags = t.tagsOfObserver(agent, h.Broker)
 	}
-	return Point{measureAgent, t.tagsOf(agent), fields, t.time(h.At)}
+	if !h.HasBroker {
+		return Point{measureAgent, tags, fields, t.time(h.At)}
+	}
+	fields["broker.cpu"], fields["broker.rss"] = h.BrokerCPU, h.BrokerRSS
+	if h.NoDisk == "" {
+		fields["broker.disk.read"], fields["broker.disk.write"] = h.DiskRead, h.DiskWrite
+	}
+	if h.NoNet == "" {
+		fields["broker.net.in"], fields["broker.net.out"] = h.NetIn, h.NetOut
+	}
+	return Point{measureAgent, tags, fields, t.time(h.At)}
 }
 
 // probes are what the broker said of itself to an agent, of a group if the cell has any: a point for each moment and node.

@@ -37,14 +37,18 @@ func Schema() []Measurement {
 			"the end of the task", tags(Column{Key: "verdict", Doc: "valid, invalid or unknown"}), outcomeColumns()},
 		{measureGroup, "What came of one workload group of a task whose cell has groups, as lockstep_outcome has it of all of them together.",
 			"the end of the task", tags(groupTag, Column{Key: "verdict", Doc: "valid, invalid or unknown"}), groupColumns()},
-		{measureAgent, "What an agent's process used of its host since its last sample, about once a second.",
+		{measureAgent, "What an agent's process used of its host since its last sample, about once a second, and what the broker's processes did; an observer tells of these alone.",
 			"the sample", tags(agentTag, roleTag, groupTag), []Column{
 				{"cpu", "float", "cores", "processor time of the agent's process, user and system"},
 				{"rss", "int", "bytes", "resident memory of the agent's process"},
 				{"spin", "float", "cores", "of cpu, what pacing spent polling the clock, at most"},
 				{"waited", "float", "cores", "for how much more the process could have run while its host ran something else"},
-				{"broker.cpu", "float", "cores", "of the broker's process, if it runs on this host and the matrix names it (process)"},
-				{"broker.rss", "int", "bytes", "resident memory of that process"},
+				{"broker.cpu", "float", "cores", "of the broker's processes, if they run on this host and the matrix names them (process) or the agent observes them"},
+				{"broker.rss", "int", "bytes", "resident memory of these processes"},
+				{"broker.disk.read", "float", "bytes/s", "what they had the kernel read from disks; not there where the host does not tell"},
+				{"broker.disk.write", "float", "bytes/s", "what they had the kernel write to disks; not there where the host does not tell"},
+				{"broker.net.in", "float", "bytes/s", "received by all interfaces of the network namespaces that they are in, the loopback included"},
+				{"broker.net.out", "float", "bytes/s", "sent by these interfaces"},
 			}},
 		{measureBroker, "What the broker said of itself; which figures there are depends on the driver.",
 			"the sample", tags(Column{Key: "node", Doc: "the member of a cluster; not there: the whole broker"},
@@ -61,7 +65,7 @@ func Schema() []Measurement {
 
 var (
 	agentTag    = Column{Key: "agent", Doc: "name of the agent"}
-	roleTag     = Column{Key: "role", Doc: "publisher, consumer or both"}
+	roleTag     = Column{Key: "role", Doc: "publisher, consumer or both; of lockstep_agent also observer"}
 	groupTag    = Column{Key: "group", Doc: "the workload group that the agent belongs to, where the cell has groups"}
 	phaseTag    = Column{Key: "phase", Doc: "where the second lies: warm-up, measure or drain (with publishers.count: drain only after the limit)"}
 	measuredTag = Column{Key: "measured", Doc: "true: of messages that were due inside the measurement; false: of others"}

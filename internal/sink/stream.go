@@ -185,6 +185,9 @@ func (s *Stream) Snapshot(x record.Snapshot) []Point {
 		t.begins(time.Duration(x.Begin))
 	}
 	points := t.notes(x)
+	if x.Host.Broker != "" && len(x.Windows) == 0 && t.parts[x.Agent] == nil { // an observer, who has no part in the load
+		return points
+	}
 	part := t.parts[x.Agent]
 	if part == nil {
 		part = newSequence(t.filling(), t.begin)

@@ -131,13 +131,21 @@ type RunEvent struct {
 	Of     int       `json:"of,omitempty"`     // how many tasks the run has
 	Agents []string  `json:"agents,omitempty"` // TaskStarted: names of its agents, by index
 	// Instances are their processes.
-	Instances []string `json:"instances,omitempty"`
-	Detail    string   `json:"detail,omitempty"`
-	Load      *Load    `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
-	End       *End     `json:"end,omitempty"`
+	Instances []string   `json:"instances,omitempty"`
+	Observers []Observer `json:"observers,omitempty"` // TaskStarted: who besides measures brokers' processes
+	Detail    string     `json:"detail,omitempty"`
+	Load      *Load      `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
+	End       *End       `json:"end,omitempty"`
 	// TryEnded: the try that does not count, and what came of it.
 	Tried   *plan.Tried   `json:"tried,omitempty"`
 	Outcome *plan.Outcome `json:"outcome,omitempty"`
+}
+
+// Observer is an agent that measures brokers' processes beside a task.
+type Observer struct {
+	Agent    string             `json:"agent"`
+	Instance string             `json:"instance"` // its process
+	Observe  []plan.Observation `json:"observe"`
 }
 
 // Load is what a step of a search sends, and for how long it is measured.

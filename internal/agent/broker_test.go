@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// moves writes what a process and the interfaces of its network namespace have moved.
+func (p proc) moves(t *testing.T, pid int, read, written int64, interfaces map[string]moved) {
+	t.Helper()
+	p.write(t, fmt.Sprintf("%d/io", pid), fmt.Sprintf("rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: %d\nwrite_bytes: %d\ncancelled_write_bytes: 5\n", read, written))
+	text := "Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"
+	for name, m := range interfaces {
+		text += fmt.Sprintf("%6s: %d 1 2 3 4 5 6 7 %d 1 2 3 4 5 6 7\n", name, m.in, m.out)
+	}
+	p.write(t, fmt.Sprintf("%d/net/dev", pid), text)
+}
+
+// in puts a process into a network namespace.
+func (p proc) in(t *testing.T, pid int, space string) {
+	t.Helper()
+	dir := filepath.Join(string(p), strconv.Itoa(pid), "ns")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("net:["+space+"]", filepath.Join(dir, "net")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func about(got, want float64) bool { return math.Abs(got-want) <= 0.05*want }
+
+func TestDisksAndNetworks(t *testing.T) {
+	p := aProc(t)
+	p.moves(t, 200, 1000, 5000, map[string]moved{"lo": {100, 100}, "eth0": {1 << 20, 10}, "old": {7, 7}})
+	h := newHost(string(p), plan.Processes{{PID: 200}})
+	h.broker[0].before.at = h.broker[0].before.at.Add(-2 * time.Second)
+	p.moves(t, 200, 3000, 9000, map[string]moved{"lo": {300, 300}, "eth0": {1<<20 + 3800, 10 + 1800}, "new": {1 << 40, 1 << 40}})
+	s := h.sample()
+	if s.NoDisk != "" || !about(s.DiskRead, 1000) || !about(s.DiskWrite, 2000) {
+		t.Errorf("%+v: want 1000 bytes a second read and 2000 written", s)
+	}
+	if s.NoNet != "" || !about(s.NetIn, 2000) || !about(s.NetOut, 1000) {
+		t.Errorf("%+v: want 2000 bytes a second in and 1000 out, of the interfaces that were there all the time", s)
+	}
+	p.moves(t, 200, 3, 9, map[string]moved{"lo": {3, 3}}) // counted anew
+	if s := h.sample(); s.DiskRead != 0 || s.DiskWrite != 0 || s.NetIn != 0 || s.NetOut != 0 {
+		t.Errorf("%+v: counters that go back give figures", s)
+	}
+}
+
+func TestWhatTheHostDoesNotTellHasAReason(t *testing.T) {
+	p := aProc(t)
+	h := newHost(string(p), plan.Processes{{PID: 200}})
+	if s := h.sample(); !s.HasBroker || s.NoDisk != noCount || s.NoNet != noCount {
+		t.Errorf("%+v: want memory and processor time alone, and why", s)
+	}
+	if why := reason(&fs.PathError{Err: fs.ErrPermission}); why != noRight {
+		t.Errorf("%q: want what rights are missing", why)
+	}
+}
+
+// Interfaces are of a network namespace and not of a process.
+func TestProcessesThatShareANetworkCountItOnce(t *testing.T) {
+	p := aProc(t)
+	p.process(t, 400, "node-b\x00", 500, 1000, "4")
+	moves := func(n int64) {
+		p.moves(t, 200, 0, 10*n, map[string]moved{"eth0": {n, n}})
+		p.moves(t, 400, 0, 10*n, map[string]moved{"eth0": {n, n}})
+	}
+	sample := func(h *host) (in, written float64, why string) {
+		moves(0)
+		for i := range h.broker {
+			h.look(&h.broker[i])
+			h.broker[i].before.at = h.broker[i].before.at.Add(-time.Second)
+		}
+		moves(1000)
+		s := h.sample()
+		return s.NetIn, s.DiskWrite, s.NoNet
+	}
+	h := newHost(string(p), plan.Processes{{PID: 200}, {PID: 400}})
+	if in, written, why := sample(h); why != noSpaces || in != 0 || !about(written, 20000) {
+		t.Errorf("%v in, %v written, %q: it is not known whether they share a network", in, written, why)
+	}
+	p.in(t, 200, "1")
+	p.in(t, 400, "1")
+	if in, _, why := sample(h); why != "" || !about(in, 1000) {
+		t.Errorf("%v, %q: want the shared network once, 1000", in, why)
+	}
+	if err := os.RemoveAll(filepath.Join(string(p), "400", "ns")); err != nil {
+		t.Fatal(err)
+	}
+	p.in(t, 400, "2")
+	if in, _, why := sample(h); why != "" || !about(in, 2000) {
+		t.Errorf("%v, %q: want both networks, 2000", in, why)
+	}
+}
+
+// All of what an observer was told is to be there, and one that is started again is found again.
+func TestObservedProcesses(t *testing.T) {
+	p := aProc(t)
+	s := &server{cfg: Config{Proc: string(p)}}
+	b := s.observe(plan.Observation{Broker: "b", As: "driver"}, plan.Processes{{Port: 5672}, {Command: "node-b"}})
+	if h := b.sample("here"); h.HasBroker || h.Broker != "b" || h.Place != "here" || h.Node != "command:node-b, port:5672" {
+		t.Errorf("%+v: one process of two is there", h)
+	}
+	p.process(t, 400, "node-b\x00", 500, 1000, "4")
+	b.sample("here") // found
+	if h := b.sample("here"); !h.HasBroker || h.BrokerRSS != 6000*int64(os.Getpagesize()) || h.AgentRSS != 0 {
+		t.Errorf("%+v: want both processes, and nothing of the agent", h)
+	}
+	p.process(t, 400, "node-b\x00", 2, 1000, "9") // started again
+	if h := b.sample("here"); h.HasBroker {
+		t.Errorf("%+v: the figures of two processes were mixed", h)
+	}
+	p.process(t, 400, "node-b\x00", 3, 2000, "9")
+	if h := b.sample("here"); !h.HasBroker || h.BrokerCPU < 0 || h.BrokerRSS != 7000*int64(os.Getpagesize()) {
+		t.Errorf("%+v: a process that was started again is not found", h)
+	}
+}

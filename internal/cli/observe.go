@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/plan"
+)
+
+const observeFlagName = "observe"
+
+func observeFlag(c *cobra.Command, to *[]string) {
+	c.Flags().StringArrayVar(to, observeFlagName, nil, "measure a broker's process on this host and take no load, `NAME=port:5672`, NAME=pid:1234 or NAME=command:TEXT, a part of its command line; "+
+		"NAME is the broker's in matrices, or its driver's. Repeatable, also for a name (LOCKSTEP_OBSERVE, separated by commas)")
+}
+
+// observed reads what --observe says: the processes of brokers, by name. The error has all faults.
+func observed(given []string) (map[string]plan.Processes, error) {
+	all := map[string]plan.Processes{}
+	var faults []error
+	for _, text := range given {
+		name, p, err := observation(strings.TrimSpace(text))
+		if err == nil && slices.Contains(all[name], p) {
+			err = errors.New("it is given twice")
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("--observe %q: %w", text, err))
+			continue
+		}
+		all[name] = append(all[name], p)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, exit{ExitBadMatrix, err}
+	}
+	return all, nil
+}
+
+// observation reads one.
+func observation(text string) (name string, p plan.Process, err error) {
+	const forms = "write NAME=port:5672, NAME=pid:1234 or NAME=command:TEXT, NAME being the broker's in matrices or its driver's"
+	name, process, is := strings.Cut(text, "=")
+	kind, value, told := strings.Cut(process, ":")
+	if !is || !told || name == "" || value == "" || strings.ContainsAny(name, " \t\n,:") {
+		return "", p, errors.New(forms)
+	}
+	number := func(most int) (int, error) {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 || n > most {
+			return 0, fmt.Errorf("%s is a number from 1 to %d, not %q", kind, most, value)
+		}
+		return n, nil
+	}
+	switch kind {
+	case "port":
+		p.Port, err = number(65535)
+	case "pid":
+		p.PID, err = number(1 << 22) // the most that Linux gives
+	case "command":
+		p.Command = value
+	default:
+		err = fmt.Errorf("%q is no way to find a process: %s", kind, forms)
+	}
+	return name, p, err
+}
