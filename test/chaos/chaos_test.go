@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -27,6 +28,7 @@ func TestChaos(t *testing.T) {
 				t.Parallel()
 				r := f.row(t, seed)
 				defer func() { // also of one that gives up
+					t.Log(strings.Join(r.line.cells(), " | "))
 					mu.Lock()
 					defer mu.Unlock()
 					lines = append(lines, r.line)
