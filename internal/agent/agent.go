@@ -170,9 +170,7 @@ type server struct {
 // newServer makes a slot of an agent; the first has the agent's name, the others a number behind it.
 func newServer(conn *wire.Conn, cfg Config, slot int, kept *spool) *server {
 	process := cfg.Name
-	if slot > 0 {
-		cfg.Name = fmt.Sprintf("%s.%d", cfg.Name, slot+1)
-	}
+	cfg.Name = wire.SlotName(cfg.Name, slot)
 	return &server{conn: conn, cfg: cfg, host: cfg.host, place: place(cfg.Proc, cfg.host), spool: kept, self: wire.Heartbeat{
 		Agent: cfg.Name, Instance: wire.NewName(), Host: cfg.host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels, Protocol: plan.Protocol,
 		Cores:   runtime.GOMAXPROCS(0), // what a container's quota leaves of the host

@@ -30,6 +30,8 @@ type host struct {
 	waited map[string]int64 // by thread of this process: how long it could have run and did not, ns
 	broker []process
 	every  bool // of broker are to be here; else those that were found at some time
+
+	outside outside
 }
 
 // usage is what a process had used at a time.

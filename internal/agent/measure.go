@@ -220,6 +220,7 @@ func (t *task) take(e *engine.Engine, why occasion) {
 			s.Host = t.watched.sample(t.place)
 		} else {
 			s.Host = t.host.sample()
+			t.host.outside.add(t.host, t.outside(), &s.Host)
 		}
 		t.taken = time.Now()
 	}

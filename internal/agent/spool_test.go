@@ -248,6 +248,38 @@ func TestADiskThatTakesNothingDoesNotEndATask(t *testing.T) {
 	b.arrival(ref, wire.StepDone)
 }
 
+// A disk that is really full, beside a control plane that takes everything.
+func TestAFullDiskDoesNotEndATask(t *testing.T) {
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", dir).CombinedOutput(); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("mount a small disk (as root): %v: %s", err, out)
+		}
+		t.Skipf("a small disk cannot be mounted, which root may: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	b, d := newBench(t, func(c *Config) { c.Spool = dir }), &probe{}
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 2<<20), 0o600); err == nil {
+		t.Fatal("the disk is larger than it should be")
+	}
+	ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
+	b.begin(ref)
+	b.arrival(ref, wire.StepStart)
+	b.release(ref, wire.Release{Step: wire.StepFinish})
+	if a := b.arrival(ref, wire.StepFinish); a.Error != "" || !strings.Contains(a.Remark, "kept in memory alone") || !strings.Contains(a.Remark, "no space left on device") {
+		t.Errorf("the agent finished with %+v: want a remark, and no error", a)
+	}
+	b.release(ref, wire.Release{Step: wire.StepDone})
+	b.arrival(ref, wire.StepDone)
+	if left, _ := filepath.Glob(filepath.Join(dir, "*", "*")); len(left) > 0 {
+		t.Errorf("%v are left", left)
+	}
+}
+
 func TestAFullSpoolRefusesTasks(t *testing.T) {
 	spool := t.TempDir()
 	folder := filepath.Join(spool, "a1")

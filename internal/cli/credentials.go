@@ -58,7 +58,7 @@ func fleetInit() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := creds.AddAgents(agents...); err != nil {
+			if err := creds.AddAgents(1, agents...); err != nil {
 				return err
 			}
 			return showCredentials(c, args[0], creds)
@@ -72,17 +72,19 @@ func fleetInit() *cobra.Command {
 }
 
 func fleetAgent() *cobra.Command {
-	return &cobra.Command{
-		Use:     "agent DIR NAME...",
-		Short:   "Make credentials for more agents",
-		Example: "  ctl fleet agent creds load-3 load-4",
-		Args:    arguments(cobra.MinimumNArgs(2)),
+	var slots int
+	command := &cobra.Command{
+		Use:   "agent DIR NAME...",
+		Short: "Make credentials for more agents",
+		Example: `  ctl fleet agent creds load-3 load-4
+  ctl fleet agent --slots 4 creds load-5`,
+		Args: arguments(cobra.MinimumNArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
 			creds, err := wire.OpenCredentials(args[0])
 			if err != nil {
 				return err
 			}
-			if err := creds.AddAgents(args[1:]...); err != nil {
+			if err := creds.AddAgents(slots, args[1:]...); err != nil {
 				return err
 			}
 			for _, u := range creds.Users {
@@ -96,6 +98,8 @@ func fleetAgent() *cobra.Command {
 			return nil
 		},
 	}
+	command.Flags().IntVar(&slots, "slots", 1, "`number` of tasks that each may do side by side (agent --slots), as NAME, NAME.2 and so on")
+	return command
 }
 
 func fleetChange(verb, short, then string, change func(*wire.Credentials, ...string) error) *cobra.Command {
@@ -161,7 +165,11 @@ func showCredentials(c *cobra.Command, dir string, creds *wire.Credentials) erro
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ROLE\tNAME\tMADE\tFILE")
 	for _, u := range creds.Users {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Role, u.Name, u.Made.Format(time.DateOnly), filepath.Join(dir, u.File()))
+		name := u.Name
+		if u.Slots > 1 {
+			name = fmt.Sprintf("%s (%d slots)", name, u.Slots)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Role, name, u.Made.Format(time.DateOnly), filepath.Join(dir, u.File()))
 	}
 	fmt.Fprintf(w, "\nThe servers' certificate holds until %s.\n", until.Format(time.DateOnly))
 	if err := w.Flush(); err != nil {

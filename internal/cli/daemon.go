@@ -180,9 +180,6 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 // drainSignal asks an agent to leave as soon as no task is in flight.
 const drainSignal = syscall.SIGUSR1
 
-// mostSlots bounds the tasks that one agent does side by side.
-const mostSlots = 64
-
 // Agent is the daemon on a client host.
 func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var (
@@ -228,8 +225,8 @@ are upgraded while a run goes on.`,
 			if len(observe) > 0 && cfg.Slots > 1 {
 				return exit{ExitBadMatrix, fmt.Errorf("--slots %d with --observe: an observer takes no load, and observes all tasks at once; leave --slots out", cfg.Slots)}
 			}
-			if cfg.Slots < 1 || cfg.Slots > mostSlots {
-				return exit{ExitBadMatrix, fmt.Errorf("--slots %d: give a number from 1 to %d", cfg.Slots, mostSlots)}
+			if cfg.Slots < 1 || cfg.Slots > wire.MostSlots {
+				return exit{ExitBadMatrix, fmt.Errorf("--slots %d: give a number from 1 to %d", cfg.Slots, wire.MostSlots)}
 			}
 			if cfg.Dir != "" {
 				cfg.Spool = filepath.Join(cfg.Dir, "spool")

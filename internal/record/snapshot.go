@@ -30,9 +30,11 @@ type HostSample struct {
 	// the operating system did not let it: cores, the sum over its threads.
 	AgentSpin   float64 `json:"agentSpin,omitempty"`
 	AgentWaited float64 `json:"agentWaited,omitempty"`
-	BrokerCPU   float64 `json:"brokerCPU,omitempty"`
-	BrokerRSS   int64   `json:"brokerRSS,omitempty"`
-	HasBroker   bool    `json:"hasBroker,omitempty"` // the broker's processes run on this host and were found, all of them
+	// DriverThread is for how much of the time the busiest thread of a driver that is a process of its own ran. Its processes are in AgentCPU and AgentRSS.
+	DriverThread float64 `json:"driverThread,omitempty"`
+	BrokerCPU    float64 `json:"brokerCPU,omitempty"`
+	BrokerRSS    int64   `json:"brokerRSS,omitempty"`
+	HasBroker    bool    `json:"hasBroker,omitempty"` // the broker's processes run on this host and were found, all of them
 
 	// Rates since the last sample, in bytes a second: what the broker's processes had the kernel read from disks and write to them, and what all
 	// interfaces of their network namespaces took in and sent out. NoDisk and NoNet are why they are not known; empty: they are.

@@ -29,6 +29,7 @@ const (
 //   - Processors: an agent's process ran, or could have run while its host ran something else, for 90 % of the time of all processors that it
 //     may use (GOMAXPROCS: a container's quota, not the host's). Beyond that queues of its own grow, as in any server. Polling the clock does not
 //     count: it stops where there is work. Waiting for the host does: it is how a host that is busy with others looks from inside.
+//   - A driver that is a process of its own: one thread of it ran for 90 % of the time. Most such clients have one that everything goes through.
 //   - Scheduler latency: goroutines that could run waited for a processor for more than 1 ms and more than a tenth of the latency, at the p99. It is
 //     in every confirm and every receipt, twice and more often.
 //
@@ -52,6 +53,8 @@ func (j *judge) clientBound() []string {
 		cores := j.f.Cores[agent]
 		because(cores > 0 && u.busy() >= busyPart*float64(cores),
 			"agent %s used %.2f of its host's %d cores%s: give it more, or spread the load over more agents", agent, u.cpu(), cores, u.besides())
+		because(u.mean(u.thread) >= busyPart,
+			"a thread of the driver's process on agent %s ran %.0f %% of the time: spread the load over more agents", agent, 100*u.mean(u.thread))
 	}
 	waited := j.m.Hist(record.Scheduling)
 	if limit, known := j.limit(record.SendDue, record.Send, record.Processing); known && waited.Count() > 0 {

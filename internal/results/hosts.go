@@ -14,6 +14,7 @@ type usage struct {
 	rss      int64         // the most
 	spin     float64       // of coreTime, spent polling the clock; of agents alone
 	waited   float64       // seconds of one core that it could have had besides; of agents alone
+	thread   float64       // seconds that the busiest thread of a driver's own process ran; of agents alone
 }
 
 func (u *usage) add(d time.Duration, cores float64, rss int64) {
@@ -62,6 +63,7 @@ func used(samples []record.HostSample, span time.Duration) (agent, broker usage)
 		agent.add(to-from, s.AgentCPU, s.AgentRSS)
 		agent.spin += s.AgentSpin * (to - from).Seconds()
 		agent.waited += s.AgentWaited * (to - from).Seconds()
+		agent.thread += s.DriverThread * (to - from).Seconds()
 		if s.HasBroker {
 			broker.add(to-from, s.BrokerCPU, s.BrokerRSS)
 		}

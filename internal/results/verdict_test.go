@@ -209,6 +209,14 @@ func TestPausesExplainATail(t *testing.T) {
 }
 
 func TestClientBound(t *testing.T) {
+	thread := func(busy float64) func(*world) {
+		return func(x *world) {
+			x.facts.Cores = map[string]int{"a": 64}
+			for at := time.Second; at <= 10*time.Second; at += time.Second {
+				x.samples = append(x.samples, record.HostSample{At: int64(at), AgentCPU: 1, AgentRSS: 1 << 20, DriverThread: busy})
+			}
+		}
+	}
 	open := func(w *plan.Workload) { w.Publishers.Rate = 1000 }
 	busy := func(cores float64) func(*world) {
 		return func(x *world) {
@@ -243,6 +251,8 @@ func TestClientBound(t *testing.T) {
 		{"blocked by the broker", open, func(x *world) { x.sample(record.Blocked, time.Second); x.sample(record.SendDue, time.Second) }, false},
 		{"95 % of the host, closed loop", nil, busy(1.9), true},
 		{"half of the host", nil, busy(1), false},
+		{"a driver's process whose busiest thread ran all the time", nil, thread(0.97), true},
+		{"a driver's process that does much on several threads", nil, thread(0.6), false},
 		{"95 % of the host, most of it polling the clock", open, func(x *world) {
 			busy(1.9)(x)
 			for i := range x.samples {

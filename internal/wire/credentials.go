@@ -27,10 +27,12 @@ type Credentials struct {
 
 // User is somebody whom the control plane knows.
 type User struct {
-	Role Role      `json:"role"`
-	Name string    `json:"name"` // of the agent; else the role's
-	Key  string    `json:"key"`  // public
-	Made time.Time `json:"made"`
+	Role Role   `json:"role"`
+	Name string `json:"name"` // of the agent; else the role's
+	// Slots is how many an agent may have (agent --slots); 0: one.
+	Slots int       `json:"slots,omitempty"`
+	Key   string    `json:"key"` // public
+	Made  time.Time `json:"made"`
 }
 
 // File is where the user's seed is, in the folder.
@@ -59,7 +61,7 @@ func MakeCredentials(dir, at string, hosts []string, cluster bool) (*Credentials
 	}
 	for _, r := range []Role{RoleController, RoleClient, RoleViewer} {
 		if err == nil {
-			err = c.add(r, string(r))
+			err = c.add(r, string(r), 1)
 		}
 	}
 	if err == nil {
@@ -84,20 +86,44 @@ func OpenCredentials(dir string) (*Credentials, error) {
 	return c, nil
 }
 
-// AddAgents makes keys for agents. Names that have one already are an error, and nothing is made.
-func (c *Credentials) AddAgents(names ...string) error {
+// names are those under which the user does tasks.
+func (u User) names() []string {
+	names := make([]string, max(u.Slots, 1))
+	for slot := range names {
+		names[slot] = SlotName(u.Name, slot)
+	}
+	return names
+}
+
+// AddAgents makes keys for agents, of so many slots each. Names that have one already, also as a slot, are an error, and nothing is made.
+func (c *Credentials) AddAgents(slots int, names ...string) error {
+	if slots < 1 || slots > MostSlots {
+		return fmt.Errorf("add agents of %d slots: give a number from 1 to %d", slots, MostSlots)
+	}
+	owner := map[string]string{}
+	for _, u := range c.Users {
+		for _, name := range u.names() {
+			owner[name] = u.Name
+		}
+	}
 	for i, name := range names {
 		switch {
 		case name == "":
 			return errors.New("add agent: its name is empty")
 		case c.find(name) >= 0:
-			return fmt.Errorf("add agent %s: there is a user of that name; \"ctl fleet rotate\" gives it a new key", name)
+			return fmt.Errorf("add agent %s: there is a user of that name; \"ctl fleet rotate\" gives it a new key, and \"ctl fleet remove\" makes room for one of other slots", name)
 		case slices.Contains(names[:i], name):
 			return fmt.Errorf("add agent %s: named twice", name)
 		}
+		for _, own := range (User{Name: name, Slots: slots}).names() {
+			if other := owner[own]; other != "" {
+				return fmt.Errorf("add agent %s: the name %s would belong to it and to %s, as a slot: choose another name", name, own, other)
+			}
+			owner[own] = name
+		}
 	}
 	for _, name := range names {
-		if err := c.add(RoleAgent, name); err != nil {
+		if err := c.add(RoleAgent, name, slots); err != nil {
 			return err
 		}
 	}
@@ -126,9 +152,9 @@ func (c *Credentials) Rotate(names ...string) error {
 		if i < 0 {
 			return fmt.Errorf("rotate the key of %s: no such user", name)
 		}
-		role := c.Users[i].Role
+		old := c.Users[i]
 		c.Users = slices.Delete(c.Users, i, i+1)
-		if err := c.add(role, name); err != nil {
+		if err := c.add(old.Role, name, old.Slots); err != nil {
 			return err
 		}
 	}
@@ -155,7 +181,7 @@ func (c *Credentials) find(name string) int {
 }
 
 // add makes a key and its file.
-func (c *Credentials) add(role Role, name string) error {
+func (c *Credentials) add(role Role, name string, slots int) error {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
 		return fmt.Errorf("make a key for %s: %w", name, err)
@@ -169,7 +195,10 @@ func (c *Credentials) add(role Role, name string) error {
 	if err != nil {
 		return fmt.Errorf("make a key for %s: %w", name, err)
 	}
-	u := User{Role: role, Name: name, Key: key, Made: time.Now().UTC().Truncate(time.Second)}
+	if slots == 1 {
+		slots = 0 // as written by releases that knew one alone
+	}
+	u := User{Role: role, Name: name, Slots: slots, Key: key, Made: time.Now().UTC().Truncate(time.Second)}
 	if err := replace(filepath.Join(c.dir, u.File()), append(seed, '\n')); err != nil {
 		return err
 	}

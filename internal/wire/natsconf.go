@@ -74,7 +74,7 @@ func (c *Credentials) usersText() (string, error) {
 	var b strings.Builder
 	b.WriteString("authorization {\n  users: [\n")
 	for _, u := range c.Users {
-		may, err := u.Role.allow(u.Name, u.Key)
+		may, err := u.Role.allow(u.Name, u.Key, u.Slots)
 		if err != nil {
 			return "", err
 		}

@@ -34,8 +34,19 @@ const (
 	stateKeys   = "$KV." + bucketState + "."
 )
 
-// allow returns what a user of a role may do; name is an agent's.
-func (r Role) allow(name, key string) (permissions, error) {
+// MostSlots bounds the tasks that one agent does side by side.
+const MostSlots = 64
+
+// SlotName is the name under which a slot of an agent, counted from 0, does its tasks.
+func SlotName(agent string, slot int) string {
+	if slot == 0 {
+		return agent
+	}
+	return fmt.Sprintf("%s.%d", agent, slot+1)
+}
+
+// allow returns what a user of a role may do; name is an agent's, and slots how many it has.
+func (r Role) allow(name, key string, slots int) (permissions, error) {
 	p := permissions{Subscribe: []string{inboxOf(key) + ".>"}}
 	switch r {
 	case RoleController:
@@ -50,11 +61,13 @@ func (r Role) allow(name, key string) (permissions, error) {
 		if name == "" {
 			return p, errors.New("an agent's credentials need its name")
 		}
-		own := token(name)
-		p.Publish = slices.Concat([]string{subjectHeartbeat(name), subjectClock,
-			root + "record.*.arrive.*.*." + own, root + "record.*.snapshot.*.*." + own},
-			mayFollow(streamTasks, root+"task.assign."+own+".>"),
-			mayFollow(streamReleases, root+"task.release.>"))
+		p.Publish = append(mayFollow(streamReleases, root+"task.release.>"), subjectClock)
+		for slot := range max(slots, 1) { // each by its name: a pattern would reach an agent that is called so
+			own := SlotName(name, slot)
+			p.Publish = append(p.Publish, subjectHeartbeat(own),
+				root+"record.*.arrive.*.*."+token(own), root+"record.*.snapshot.*.*."+token(own))
+			p.Publish = append(p.Publish, mayFollow(streamTasks, root+"task.assign."+token(own)+".>")...)
+		}
 		p.Subscribe = append(p.Subscribe, subjectRoll)
 	default:
 		return p, fmt.Errorf("unknown role %q: want %s", r, strings.Join([]string{string(RoleController), string(RoleClient), string(RoleViewer), string(RoleAgent)}, ", "))

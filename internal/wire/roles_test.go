@@ -28,7 +28,7 @@ func guardPlane(t *testing.T) *guardedPlane {
 	dir := filepath.Join(t.TempDir(), "creds")
 	creds, err := MakeCredentials(dir, dir, []string{"bench-1.example.org"}, false)
 	if err == nil {
-		err = creds.AddAgents("a1", "a2.zone b")
+		err = creds.AddAgents(1, "a1", "a2.zone b")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestRemovedAgentsAreRefused(t *testing.T) {
 	if err := g.creds.Remove("a2.zone b"); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.creds.AddAgents("a3"); err != nil {
+	if err := g.creds.AddAgents(1, "a3"); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.server.Reload(); err != nil {
@@ -408,5 +408,72 @@ func TestCredentialsAreTheirOwnersAlone(t *testing.T) {
 	}
 	if _, err := MakeCredentials(g.dir, g.dir, nil, false); err == nil {
 		t.Error("credentials were made over others")
+	}
+}
+
+// TestCredentialsOfAnAgentReachItsSlotsAlone: an agent that is called like a slot is another one.
+func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
+	g := guardPlane(t)
+	if err := g.creds.AddAgents(2, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.creds.AddAgents(1, "s.3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.creds.Rotate("s"); err != nil { // keeps them
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		slots int
+		name  string
+	}{{1, "s.2"}, {3, "s"}, {0, "x"}, {MostSlots + 1, "x"}} {
+		if err := g.creds.AddAgents(x.slots, x.name); err == nil {
+			t.Errorf("%d slots of %s were added", x.slots, x.name)
+		}
+	}
+	if err := g.creds.Remove("s.3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.creds.AddAgents(3, "s"); err == nil {
+		t.Error("an agent was added twice")
+	}
+	if err := g.creds.AddAgents(1, "s.3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.server.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	lead := recorder(t, link(t, g.server), "r1")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	c := g.dial(t, "s")
+	for _, name := range []string{"s", "s.2"} {
+		ref := Ref{Run: "r1", Task: "t1", Try: name}
+		err := lead.Assign(ctx, "i", Assignment{Assignment: plan.Assignment{Agent: name, Task: plan.Task{Run: "r1", ID: "t1"}}, Try: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Assignments(ctx, name, "i", func(a Assignment, _ Ref, err error) bool {
+			if err != nil || a.Agent != name {
+				t.Errorf("slot %s reads %+v, %v", name, a, err)
+			}
+			return false
+		})
+		if err == nil {
+			err = c.Arrive(ctx, Arrival{Ref: ref, Agent: name, Step: StepOpen})
+		}
+		if err != nil {
+			t.Errorf("slot %s: %v", name, err)
+		}
+	}
+	nc, refused := g.hostile(t, "s")
+	for _, name := range []string{"s.3", "s.22", "a1"} {
+		for what, subject := range map[string]string{"beat": subjectHeartbeat(name), "arrive": subjectArrival(Ref{Run: "r1", Task: "t1", Try: "y"}, name),
+			"read assignments": api + "CONSUMER.CREATE." + streamTasks + ".spy.lockstep.task.assign." + token(name) + ".>"} {
+			if err := nc.Publish(subject, nil); err != nil {
+				t.Fatal(err)
+			}
+			mustRefuse(t, what+" as "+name, refused)
+		}
 	}
 }

@@ -411,6 +411,12 @@ type Sweeper interface {
 	Sweep(ctx context.Context, these []Leftover) error
 }
 
+// Outside is implemented by sessions whose client runs in processes of its own on this host: what those use counts as the agent's.
+type Outside interface {
+	// Processes are their numbers, now; with what they have started themselves the caller finds its way. Safe for concurrent use.
+	Processes() []int
+}
+
 // Leftover is one thing at a broker.
 type Leftover struct {
 	Kind string // in the broker's words: "queue", "exchange", "topic", "consumer group"

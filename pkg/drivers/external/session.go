@@ -70,6 +70,17 @@ func (s *session) do(ctx context.Context, doing string, request asked) error {
 	return nil
 }
 
+// Processes is the driver's, while it is there.
+func (s *session) Processes() []int {
+	p := s.link.proc
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pid == 0 {
+		return nil
+	}
+	return []int{p.pid}
+}
+
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	return s.do(ctx, "set up "+t.Name, asked{Type: "setup", Topology: topologyOf(t)})
 }
