@@ -65,7 +65,9 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			conn.Replicate(replicas)
 			cfg := controller.Config{Log: log, Version: version(), Hooks: called}
 			if dir != "" {
-				cfg.Copies = filepath.Join(dir, "runs")
+				if cfg.Copies, err = filepath.Abs(filepath.Join(dir, "runs")); err != nil { // hooks are told where it is
+					return fmt.Errorf("find the folder of copies: %w", err)
+				}
 			}
 			served := make(chan error, 1)
 			go func() { served <- controller.Serve(c.Context(), conn, cfg) }()

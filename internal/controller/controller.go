@@ -31,8 +31,6 @@ type Config struct {
 	// Clock is the time by which schedules fire; nil: the host's. Hooks are what is called after their runs; nil: nothing.
 	Clock Clock
 	Hooks *Hooks
-	// Runs is the folder of the controller's own copies of run directories; empty: there are none.
-	Runs string
 }
 
 // errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.

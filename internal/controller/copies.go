@@ -2,9 +2,13 @@ package controller
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"sync"
 	"time"
 
+	"lockstep/internal/results"
+	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
 )
 
@@ -53,6 +57,42 @@ func (l *leader) copy(ctx context.Context, r wire.RunState) {
 		}
 		_ = pause(ctx, copyEvery) // the loop looks at ctx
 	}
+}
+
+// copyWait is how long a hook waits for the copy of its run. The copy follows the run, so that it is there soon after the end, or never.
+const copyWait = time.Minute
+
+// awaitCopy waits until the copy of an entry's run is whole, and returns where it is; "": there is none on this host.
+func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
+	if k.runs == "" || e.Run == "" || e.State == schedule.Faulty {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, copyWait)
+	defer cancel()
+	for {
+		state, err := k.conn.RunState(ctx, e.Run)
+		if err == nil && (state.Copied || state.Run == "") {
+			return k.directory(e.Run)
+		}
+		if pause(ctx, copyEvery/4) != nil {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				k.log.Warn("a run has not been copied: its hook is called without a directory", "run", e.Run, "waited", copyWait, "err", err)
+			}
+			return ""
+		}
+	}
+}
+
+// directory is the controller's copy of a run, if there is one with a plan. The copy is not compared with the record.
+func (k *keeper) directory(run string) string {
+	if k.runs == "" || run == "" {
+		return ""
+	}
+	dir := filepath.Join(k.runs, run)
+	if _, err := results.Open(k.runs, dir); err != nil {
+		return ""
+	}
+	return dir
 }
 
 // makeRoom waits until the control plane has room for another run. What was not copied is never deleted for it.

@@ -5,13 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 
-	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/schedule"
@@ -24,7 +20,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 		return
 	}
 	s := k.kept.Schedule
-	run, err := expand(ctx, s.Matrix)
+	run, err := expandWithin(ctx, expandLimit, func(ctx context.Context) (plan.Run, error) { return expand(ctx, s.Matrix) })
 	if err == nil {
 		run.ID, run.Started = e.Run, k.clock.Now().UTC()
 		submission := wire.Submission{Run: run, By: s.By, Schedule: s.Name}
@@ -56,32 +52,6 @@ func (k *keeper) fail(ctx context.Context, e schedule.Entry, why error) {
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(why.Error()), k.clock.Now()) })
 }
 
-// expandLimit bounds the expansion of a schedule's matrix.
-const expandLimit = 5 * time.Minute
-
-// expand makes a run of a schedule's matrix. Whatever the matrix is, what comes of it is a run or an error.
-func expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error) {
-	defer func() {
-		if r := recover(); r != nil { // text from the control plane must not end the fleet's controllers one after the other
-			err = fmt.Errorf("expand matrix: %v\n%s", r, debug.Stack())
-		}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, expandLimit)
-	defer cancel()
-	m, err := matrix.Load(from.File, []byte(from.Text), matrix.Narrow{Short: from.Short, Set: from.Set, Only: from.Only})
-	if err != nil {
-		return run, err
-	}
-	if run, err = m.Run(ctx); err != nil {
-		return run, err
-	}
-	if literals := run.Literals(); len(literals) > 0 {
-		return run, fmt.Errorf("the matrix of a schedule is kept on the control plane and must not hold secrets; refer to them, as in ${env:NAME}:\n%s", strings.Join(literals, "\n"))
-	}
-	run.Version, run.Source.Path, run.Source.Server = plan.Protocol, from.Path, from.Server
-	return run, nil
-}
-
 // over is how a run ended.
 type over struct {
 	run string
@@ -104,7 +74,6 @@ func (k *keeper) await(ctx context.Context, run string) {
 			return
 		}
 	}
-	k.awaitCopy(ctx, run)
 	select {
 	case k.over <- o:
 	case <-ctx.Done():
@@ -158,7 +127,7 @@ func (k *keeper) copied(run string) schedule.Result {
 	if dir == "" {
 		return r
 	}
-	record, err := results.Open(k.runs, run)
+	record, err := results.Open(k.runs, dir)
 	if err != nil {
 		return r
 	}
@@ -175,18 +144,6 @@ func (k *keeper) copied(run string) schedule.Result {
 		r.State, r.Why = schedule.Done, ""
 	}
 	return r
-}
-
-// directory is the controller's copy of a run, if there is one.
-func (k *keeper) directory(run string) string {
-	if k.runs == "" || run == "" {
-		return ""
-	}
-	dir := filepath.Join(k.runs, run)
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return ""
-	}
-	return dir
 }
 
 func (k *keeper) ended(ctx context.Context, o over) {
@@ -206,9 +163,9 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 	name, hook, err := k.nextHook(e)
 	k.calling = e.Run
 	n := k.kept.Schedule.Notice(e, name)
-	n.Directory, n.PreviousDirectory = k.directory(e.Run), k.directory(e.Previous)
 	k.wg.Go(func() {
 		t := told{run: e.Run, call: schedule.Call{Hook: name, State: schedule.CallDone}}
+		n.Directory, n.PreviousDirectory = k.awaitCopy(ctx, e), k.directory(e.Previous)
 		if err == nil && hook.Compare && e.Tasks.Total() == 0 {
 			t.call.State, t.call.Why = schedule.CallNone, "there is nothing to compare: no task has an outcome"
 		} else if err == nil {
@@ -249,6 +206,3 @@ func (k *keeper) nextHook(e schedule.Entry) (name string, hook plan.Hook, err er
 func (k *keeper) called(ctx context.Context, t told) {
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.Called(t.run, t.call, t.printed) })
 }
-
-// awaitCopy is the place to wait until the controller's copy of a run is complete.
-func (k *keeper) awaitCopy(context.Context, string) {}

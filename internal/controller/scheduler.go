@@ -48,7 +48,7 @@ func (cfg Config) schedules(ctx context.Context, conn *wire.Conn) (stop func()) 
 	if conn.Local() {
 		return func() {}
 	}
-	s := &scheduler{conn: conn, clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Runs, log: cfg.Log}
+	s := &scheduler{conn: conn, clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log}
 	if s.clock == nil {
 		s.clock = hostClock{}
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -278,6 +279,8 @@ func (c *Conn) Await(ctx context.Context, run string, handle func(Entry)) (RunEv
 	if err != nil {
 		return RunEvent{}, fmt.Errorf("await run %s: %w", run, err)
 	}
+	ctx, stop := c.whileKnown(ctx, run)
+	defer stop()
 	var end RunEvent
 	err = c.follow(ctx, streamRecord, []string{subjectPlan(run), subjectEvent(run), subjectsOf(run, "outcome")}, func(m jetstream.Msg, seq uint64) bool {
 		e := c.entry(m, seq)
@@ -291,7 +294,24 @@ func (c *Conn) Await(ctx context.Context, run string, handle func(Entry)) (RunEv
 		return true
 	})
 	if err != nil {
-		return RunEvent{}, fmt.Errorf("await run %s: %w", run, err)
+		return RunEvent{}, fmt.Errorf("await run %s: %w", run, cmp.Or(context.Cause(ctx), err))
 	}
 	return end, nil
+}
+
+// knownEvery is how often is looked whether a run that is awaited is still known.
+const knownEvery = 5 * time.Second
+
+// whileKnown is a context that ends with the cause ErrNoRun when the control plane knows the run no more: what is copied is deleted when room is needed, and
+// whoever has not read the end by then would wait for it for ever.
+func (c *Conn) whileKnown(ctx context.Context, run string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		for wait(ctx, knownEvery) == nil {
+			if known, err := c.knows(ctx, run); err == nil && !known {
+				cancel(ErrNoRun)
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }

@@ -156,7 +156,12 @@ func (l *Lease) putRun(ctx context.Context, s RunState) error {
 
 // State is how a run stands as last stored; the zero value if nothing is known of it.
 func (l *Lease) State(ctx context.Context, run string) (s RunState, err error) {
-	kv, err := l.conn.state(ctx)
+	return l.conn.RunState(ctx, run)
+}
+
+// RunState is how a run stands as last stored; the zero value if nothing is known of it.
+func (c *Conn) RunState(ctx context.Context, run string) (s RunState, err error) {
+	kv, err := c.state(ctx)
 	if err != nil {
 		return s, err
 	}
