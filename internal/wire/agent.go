@@ -76,6 +76,9 @@ func (c *Conn) beat(h Heartbeat, inbox string) error {
 // assignment that cannot be read, of another protocol version, or of a former leader (ErrFenced) comes as an error with the Ref it was for.
 func (c *Conn) Assignments(ctx context.Context, agent, instance string, handle func(Assignment, Ref, error) bool) error {
 	return c.follow(ctx, streamTasks, []string{subjectAssigned(agent, instance)}, func(m jetstream.Msg, _ uint64) bool {
+		if c.genuine(m.Headers(), m.Subject()) != nil {
+			return true
+		}
 		ref := readRef(m.Headers().Get(headerRef))
 		var a Assignment
 		err := c.decode(m.Headers(), m.Data(), "the controller", &a)
@@ -93,6 +96,9 @@ func (c *Conn) Assignments(ctx context.Context, agent, instance string, handle f
 // former leader sent wraps ErrFenced: it is to be passed over.
 func (c *Conn) Releases(ctx context.Context, ref Ref, handle func(Release, error) bool) error {
 	return c.follow(ctx, streamReleases, []string{subjectRelease(ref)}, func(m jetstream.Msg, _ uint64) bool {
+		if c.genuine(m.Headers(), m.Subject()) != nil {
+			return true
+		}
 		var r Release
 		err := c.decode(m.Headers(), m.Data(), "the controller", &r)
 		if err == nil {

@@ -122,33 +122,15 @@ func (c *Conn) endOf(ctx context.Context, run string) (func(*End, uint64) bool, 
 // last is the sequence number of a subject's last message, or 0.
 func (c *Conn) last(ctx context.Context, stream, subject string) (uint64, error) {
 	m, err := c.lastMessage(ctx, stream, subject)
-	if m == nil {
-		return 0, err
-	}
-	return m.Sequence, nil
-}
-
-// lastMessage is a subject's last message, or nil.
-func (c *Conn) lastMessage(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	s, err := c.js.Stream(ctx, stream)
-	if err != nil {
-		return nil, fmt.Errorf("look at %s (is a controller there?): %w", stream, err)
-	}
-	m, err := s.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look at %s: %w", stream, err)
-	}
-	return m, nil
+	return m.seq, err
 }
 
 // entry reads one message of the record stream.
 func (c *Conn) entry(m jetstream.Msg, seq uint64) Entry {
 	e := Entry{Seq: seq}
+	if e.Err = c.genuine(m.Headers(), m.Subject()); e.Err != nil {
+		return e
+	}
 	words := strings.Split(strings.TrimPrefix(m.Subject(), root+"record."), ".")
 	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Try, &e.Agent} {
 		if to == nil || i >= len(words) {
@@ -185,7 +167,9 @@ func (c *Conn) body(e *Entry, kind string, m jetstream.Msg) error {
 	case "event":
 		err = decodeInto(c, m, who, &e.Event)
 	case "outcome":
-		err = decodeInto(c, m, who, &e.Outcome)
+		if err = decodeInto(c, m, who, &e.Outcome); err == nil && (e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {
+			e.Outcome, err = nil, fmt.Errorf("read message of %s: it is of another task", who)
+		}
 	case "arrive":
 		if err = decodeInto(c, m, who, &e.Arrival); err == nil && (e.Arrival.Ref != e.Ref || e.Arrival.Agent != e.Agent) {
 			e.Arrival, err = nil, fmt.Errorf("read message of %s: it speaks for another", who)

@@ -12,9 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Headers of every message: the protocol version, and the text of a refusal instead of a body.
+// Headers of every message: the protocol version, the subject that it was written for, and the text of a refusal instead of a body.
 const (
 	headerProtocol = "Lockstep-Protocol"
+	headerSubject  = "Lockstep-Subject"
 	headerError    = "Lockstep-Error"
 )
 
@@ -62,6 +63,7 @@ func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
 	}
 	m := nats.NewMsg(subject)
 	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
+	m.Header.Set(headerSubject, subject)
 	m.Data = body
 	return m, nil
 }

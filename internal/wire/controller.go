@@ -42,6 +42,9 @@ type Request struct {
 // Queue hands the queue to handle, from its beginning, until ctx ends.
 func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
 	return c.follow(ctx, streamQueue, []string{root + "queue.>"}, func(m jetstream.Msg, seq uint64) bool {
+		if c.genuine(m.Headers(), m.Subject()) != nil {
+			return true
+		}
 		words := strings.Split(m.Subject(), ".")
 		r := Request{Seq: seq}
 		if meta, err := m.Metadata(); err == nil {

@@ -41,23 +41,22 @@ func (l *Lease) TakeUp(ctx context.Context, run string) (*Recorder, error) {
 // open stores the fence after that of the leadership before.
 func (r *Recorder) open(ctx context.Context) error {
 	c, subject := r.lease.conn, subjectEpoch(r.run)
+	if _, err := c.clean(ctx, streamRecord, subject); err != nil {
+		return err
+	}
 	last, err := c.lastMessage(ctx, streamRecord, subject)
 	if err != nil {
 		return err
 	}
-	var at uint64
-	if last != nil {
-		at = last.Sequence
-		if r.before = epochOf(last.Header); r.before > r.lease.who.Epoch {
-			return ErrFenced
-		}
+	if r.before = epochOf(last.header); r.before > r.lease.who.Epoch {
+		return ErrFenced
 	}
 	m, err := c.message(subject, nil)
 	if err != nil {
 		return err
 	}
 	stamp(m, r.lease.who.Epoch)
-	r.fence, err = c.put(ctx, m, nuid.Next(), jetstream.WithExpectLastSequencePerSubject(at))
+	r.fence, err = c.put(ctx, m, nuid.Next(), jetstream.WithExpectLastSequencePerSubject(last.seq))
 	return err
 }
 
@@ -93,13 +92,15 @@ func (c *Conn) Released(ctx context.Context, ref Ref) ([]Release, error) {
 	var made []Release
 	if err == nil && last > 0 {
 		var unread error
-		err = c.follow(ctx, streamReleases, []string{subjectRelease(ref)}, func(m jetstream.Msg, _ uint64) bool {
+		err = c.follow(ctx, streamReleases, []string{subjectRelease(ref)}, func(m jetstream.Msg, seq uint64) bool {
+			if seq > last || c.genuine(m.Headers(), m.Subject()) != nil {
+				return seq < last
+			}
 			var one Release
 			if unread = c.decode(m.Headers(), m.Data(), "the controller", &one); unread == nil {
 				made = append(made, one)
 			}
-			meta, _ := m.Metadata() // follow has read it
-			return unread == nil && meta != nil && meta.NumPending > 0
+			return unread == nil && seq < last
 		})
 		err = errors.Join(err, unread)
 	}
@@ -120,7 +121,13 @@ func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
 		return context.Cause(ctx)
 	}
 	stamp(m, r.lease.who.Epoch)
-	_, err := r.lease.conn.put(ctx, m, nuid.Next(), jetstream.WithExpectLastSequenceForSubject(r.fence, subjectEpoch(r.run)))
+	expected := jetstream.WithExpectLastSequenceForSubject(r.fence, subjectEpoch(r.run))
+	_, err := r.lease.conn.put(ctx, m, nuid.Next(), expected)
+	if conflict(err) {
+		if cleaned, _ := r.lease.conn.clean(ctx, streamRecord, subjectEpoch(r.run)); cleaned { // else it stays refused
+			_, err = r.lease.conn.put(ctx, m, nuid.Next(), expected)
+		}
+	}
 	if conflict(err) {
 		err = errors.Join(ErrFenced, err)
 	}
