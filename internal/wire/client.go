@@ -102,7 +102,7 @@ func (c *Conn) Follow(ctx context.Context, run string, handle func(Entry) error)
 
 // endOf tells which end of a run is its last: that of the submission in the queue, else the last one recorded.
 func (c *Conn) endOf(ctx context.Context, run string) (func(*End, uint64) bool, error) {
-	pending, err := c.last(ctx, streamQueue, subjectSubmit(run))
+	pending, err := c.pending(ctx, run)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +117,32 @@ func (c *Conn) endOf(ctx context.Context, run string) (func(*End, uint64) bool, 
 		return nil, errors.New("the control plane knows no such run: it was never submitted, or its record is too old")
 	}
 	return func(_ *End, seq uint64) bool { return seq >= event }, nil
+}
+
+// pending numbers the submission of a run that is in the queue, or 0. Who may not read the queue, which holds options as they were written, learns it of the
+// run's state: what was submitted in this very moment is not known to him yet.
+func (c *Conn) pending(ctx context.Context, run string) (uint64, error) {
+	subject := subjectSubmit(run)
+	s, err := c.js.Stream(ctx, streamQueue)
+	if err != nil {
+		return 0, fmt.Errorf("look at %s (is a controller there?): %w", streamQueue, err)
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil {
+		return 0, fmt.Errorf("look at %s: %w", streamQueue, err)
+	}
+	if info.State.Subjects[subject] == 0 {
+		return 0, nil
+	}
+	last, err := c.last(ctx, streamQueue, subject)
+	if err == nil || !c.refused.has(api+"DIRECT.GET."+streamQueue+"."+subject) {
+		return last, err
+	}
+	state, err := c.RunState(ctx, run)
+	if err != nil || state.Over() {
+		return 0, err
+	}
+	return state.Seq, nil
 }
 
 // last is the sequence number of a subject's last message, or 0.

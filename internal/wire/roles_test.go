@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/schedule"
 )
 
 // guardedPlane is a control plane with TLS and credentials, as "ctl fleet init" makes them, of two agents.
@@ -286,6 +287,47 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 			t.Errorf("%s submits a run: %v: want to read that it may not", who, err)
 		}
 	}
+	// A viewer follows and copies, a run that waits in the queue included, which it may not read.
+	must("submit again", client.Submit(ctx, Submission{Run: plan.Run{ID: "r1"}}))
+	must("note that it waits", leading.lease.PutRun(ctx, RunState{Run: "r1", State: StateQueued, Seq: 2}))
+	ended := make(chan End, 1)
+	go func() {
+		end, err := viewer.Follow(ctx, "r1", func(Entry) error { return nil })
+		must("a viewer follows", err)
+		ended <- end
+	}()
+	if end, err := viewer.Copy(ctx, "r1", func(Entry) error { return nil }); err != nil || end != nil {
+		t.Errorf("a viewer copies a run that goes on: %+v, %v", end, err)
+	}
+	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndInterrupted, Submission: 2}}))
+	if end := <-ended; end.Submission != 2 {
+		t.Errorf("a viewer saw the end %+v: want that of the second submission", end)
+	}
+	// Schedules: a client edits, a viewer reads.
+	s := schedule.New(schedule.Definition{Name: "x", Cron: "@daily", Zone: "UTC", Missed: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
+		Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}, "id", "me", time.Now())
+	must("add a schedule", client.AddSchedule(ctx, s))
+	must("say which hooks there are", controller.PutHooks(ctx, []string{"chat"}))
+	for who, c := range map[string]*Conn{"client": client, "viewer": viewer} {
+		all, err := c.Schedules(ctx)
+		must(who+" lists schedules", err)
+		hooks, known, err := c.Hooks(ctx)
+		must(who+" lists hooks", err)
+		if len(all) != 1 || all[0].Err != nil || !known || len(hooks) != 1 {
+			t.Errorf("%s sees schedules %+v and hooks %v", who, all, hooks)
+		}
+	}
+	kept, err := client.Schedule(ctx, "x")
+	must("read a schedule", err)
+	if _, err := viewer.PutSchedule(ctx, kept.Schedule, kept.Revision); err == nil {
+		t.Error("a viewer changed a schedule")
+	}
+	revision, err := client.PutSchedule(ctx, kept.Schedule, kept.Revision)
+	must("change a schedule", err)
+	if err := viewer.RemoveSchedule(ctx, "x", revision); err == nil {
+		t.Error("a viewer removed a schedule")
+	}
+	must("remove a schedule", client.RemoveSchedule(ctx, "x", revision))
 	must("cancel", client.Cancel(ctx, "r1"))
 	must("clear the queue", controller.Unqueue(ctx, "r1", 0))
 	must("clear the assignments", leading.Unassign(ctx, ref))

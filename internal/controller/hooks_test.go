@@ -1,0 +1,146 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/schedule"
+)
+
+// pipes is a listener in memory, so that a client and a server of HTTP meet in a bubble.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+func (p *pipes) Close() error   { close(p.done); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// posting calls a webhook that answers with handle, and stops all before it returns.
+func posting(t *testing.T, handle http.HandlerFunc, call func(h *Hooks)) {
+	t.Helper()
+	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	server := &http.Server{Handler: handle}
+	go server.Serve(p) //nolint:errcheck // ends with Close
+	transport := &http.Transport{DialContext: p.dial, DisableKeepAlives: true}
+	h, err := NewHooks(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.client = transport
+	call(h)
+	transport.CloseIdleConnections()
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	synctest.Wait()
+}
+
+// silent takes a notice and says nothing.
+func silent(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client has left
+	<-r.Context().Done()
+}
+
+func webhook(retries int, timeout, backoff time.Duration) plan.Hook {
+	return plan.Hook{Name: "chat", Webhook: "http://chat.example.org/in", Retries: retries, Timeout: plan.Duration(timeout), Backoff: plan.Duration(backoff)}
+}
+
+// Waits double from the backoff on, up to five minutes, and end with the retries.
+func TestWaitsBetweenTriesDouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		began := time.Now()
+		posting(t, func(answer http.ResponseWriter, _ *http.Request) {
+			at = append(at, time.Since(began))
+			http.Error(answer, "not now", http.StatusServiceUnavailable)
+		}, func(h *Hooks) {
+			_, tries, err := h.call(t.Context(), webhook(4, time.Minute, 2*time.Minute), schedule.Notice{})
+			if err == nil || !strings.Contains(err.Error(), "503 Service Unavailable not now") || tries != 5 {
+				t.Errorf("after %d tries: %v", tries, err)
+			}
+		})
+		want := []time.Duration{0, 2 * time.Minute, 6 * time.Minute, 11 * time.Minute, 16 * time.Minute}
+		if len(at) != len(want) {
+			t.Fatalf("tried at %v, want %v", at, want)
+		}
+		for i := range want {
+			if at[i] != want[i] {
+				t.Errorf("try %d came after %v, want %v", i+1, at[i], want[i])
+			}
+		}
+	})
+}
+
+// A webhook that does not answer costs its timeout at each try, and no more; that its words never end makes no difference.
+func TestWebhooksThatHangAreLeft(t *testing.T) {
+	for name, handle := range map[string]http.HandlerFunc{
+		"silent": silent,
+		"endless": func(answer http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			answer.WriteHeader(http.StatusInternalServerError)
+			_ = http.NewResponseController(answer).Flush()
+			<-r.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				posting(t, handle, func(h *Hooks) {
+					began := time.Now()
+					_, tries, err := h.call(t.Context(), webhook(1, 30*time.Second, time.Second), schedule.Notice{})
+					if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "timeout of 30s") || tries != 2 || took != 61*time.Second {
+						t.Errorf("ended after %v and %d tries with %v", took, tries, err)
+					}
+				})
+			})
+		})
+	}
+}
+
+// A controller that ends waits neither for an answer nor for the next try.
+func TestHooksEndWithTheController(t *testing.T) {
+	for name, handle := range map[string]http.HandlerFunc{
+		"in a try":      silent,
+		"between tries": func(answer http.ResponseWriter, _ *http.Request) { http.Error(answer, "no", http.StatusBadGateway) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				posting(t, handle, func(h *Hooks) {
+					ctx, stop := context.WithCancel(t.Context())
+					time.AfterFunc(10*time.Second, stop)
+					began := time.Now()
+					_, _, err := h.call(ctx, webhook(3, time.Minute, time.Minute), schedule.Notice{})
+					if err == nil || time.Since(began) != 10*time.Second || name == "between tries" && !errors.Is(err, context.Canceled) {
+						t.Errorf("ended after %v with %v", time.Since(began), err)
+					}
+				})
+			})
+		})
+	}
+}
