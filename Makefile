@@ -24,6 +24,7 @@ test-quick:
 test-long: test
 	LOCKSTEP_LONG=1 $(LAB) run all tools -- $(GO) test -v -timeout 90m -run 'Soak|BrokerFullMatrix' ./test
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/scale
+	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/roles
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 120m ./test/chaos -chaos.seeds 5
 
 bench:
