@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
+)
+
+// careless is a driver that leaves everything lying about: a connection and a forwarded one that it never closes, and a file. It opens them to a
+// server of the test, which sees when they end.
+type careless struct{ drivers.Driver }
+
+func init() { drivers.Register(careless{probeDriver{}}) }
+
+func (careless) Info() drivers.Info { return drivers.Info{Name: "careless"} }
+
+func (c careless) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	var o struct{ Address string }
+	if err := json.Unmarshal(options, &o); err != nil {
+		return nil, err
+	}
+	near, err := env.Forward(ctx, o.Address)
+	if err != nil {
+		return nil, err
+	}
+	client, err := net.Dial("tcp", near)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Driver.Open(ctx, options, env)
+	forwards.Store(near, client) // or the collector closes it
+	return s, errors.Join(err, os.WriteFile(filepath.Join(env.Dir, "file"), nil, 0o600))
+}
+
+// forwards are the near ends of what careless had forwarded.
+var forwards sync.Map
+
+// TestNothingIsLeftOfATaskHoweverItEnds: what a task had open is closed and undone by the agent, whatever the driver does and whoever is gone. That
+// no goroutine is left is looked at after all tests.
+func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
+	finish, done := wire.Release{Step: wire.StepFinish, Reason: "cancelled"}, wire.Release{Step: wire.StepDone}
+	teardown := wire.Release{Step: wire.StepTeardown, Agent: "a1"}
+	for _, x := range []struct {
+		name     string
+		deadline time.Duration
+		stuck    bool
+		leaves   bool // the agent
+		end      func(*bench, wire.Ref)
+	}{
+		{"cancelled", time.Minute, false, false, func(b *bench, ref wire.Ref) {
+			b.release(ref, finish)
+			b.arrival(ref, wire.StepFinish)
+			b.release(ref, teardown)
+			b.release(ref, done)
+		}},
+		{"cancelled, in a call of the driver that does not return", time.Minute, true, false, func(b *bench, ref wire.Ref) {
+			b.release(ref, finish)
+			b.release(ref, teardown)
+			b.release(ref, done)
+		}},
+		{"no word until the deadline, in the middle of a fault", 10 * time.Second, false, false, func(*bench, wire.Ref) {}},
+		{"the agent is stopped, in the middle of a fault", time.Minute, false, true, func(b *bench, _ wire.Ref) { b.stop() }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			server, ended := counting(t)
+			victim := sleeper(t)
+			b := newBench(t, func(c *Config) {
+				c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond
+				c.Targets = []plan.Target{{Name: "broker", Process: plan.Process{PID: victim.Process.Pid}}}
+			})
+			d := &probe{}
+			if x.stuck {
+				d.stuck = make(chan struct{})
+				d.inside.Add(1)
+			}
+			ref := b.assign("t1", d, func(a *wire.Assignment) {
+				brief(0, 50*time.Second)(a)
+				a.Deadline, a.Targets = plan.Duration(x.deadline), []string{"broker"}
+				w, cell := &a.Task.Cell.Workload, &a.Task.Cell
+				w.Network.Latency = plan.Duration(time.Millisecond) // forwarded connections go through a listener of netsim
+				if !x.stuck {
+					w.Faults = []plan.Fault{{Kind: plan.FaultPause, Target: "broker", For: plan.Duration(time.Minute)}}
+				}
+				var options map[string]string
+				if err := json.Unmarshal(cell.Broker.Options, &options); err != nil {
+					t.Fatal(err)
+				}
+				options["address"] = server
+				cell.Broker.Driver = "careless"
+				cell.Broker.Options, _ = json.Marshal(options)
+			})
+			b.begin(ref)
+			if x.stuck {
+				d.inside.Wait()
+			} else {
+				until(t, victim.Process.Pid, "T", true)
+			}
+			x.end(b, ref)
+			if x.leaves { // it says goodbye instead
+				err := <-b.done
+				b.done <- err
+			} else {
+				b.arrival(ref, wire.StepDone)
+			}
+			select {
+			case <-ended:
+			case <-time.After(30 * time.Second):
+				t.Error("the driver's connection is still open")
+			}
+			forwards.Range(func(near, client any) bool {
+				defer forwards.Delete(near)
+				defer client.(net.Conn).Close()
+				if c, err := net.Dial("tcp", near.(string)); err == nil {
+					c.Close()
+					t.Errorf("netsim still listens on %s", near)
+				}
+				return true
+			})
+			until(t, victim.Process.Pid, "T", false)
+			waitFor(t, func() bool { return guards() == 0 }, "a guard is left")
+			if d.teardowns.Load() != 1 || d.open.Load() != 0 {
+				t.Errorf("%d teardowns and %d open sessions, want 1 and 0", d.teardowns.Load(), d.open.Load())
+			}
+			if left, err := os.ReadDir(b.dir); err != nil || len(left) > 0 {
+				t.Errorf("%v is left in the agent's folder, %v", left, err)
+			}
+			if x.stuck {
+				close(d.stuck)
+			}
+		})
+	}
+}
+
+// counting is a server that takes one connection; ended is closed when that ends.
+func counting(t *testing.T) (address string, ended <-chan struct{}) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = c.Read(make([]byte, 1))
+	}()
+	return l.Addr().String(), over
+}
+
+// guards counts the guards that this process has started and that live.
+func guards() (n int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range all {
+		command, _ := os.ReadFile(path)
+		if !bytes.Contains(command, []byte("\x00lockstep-guard\x00")) {
+			continue
+		}
+		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if f := strings.Fields(rest); len(f) > 1 && f[0] != "Z" && f[1] == strconv.Itoa(os.Getpid()) {
+			n++
+		}
+	}
+	return n
+}
+
+func waitFor(t *testing.T, is func() bool, otherwise string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(otherwise)
+		}
+	}
+}
