@@ -24,6 +24,9 @@ var update = flag.Bool("update", false, "rewrite what scripts compare with")
 var programs, broker string
 
 func TestMain(m *testing.M) {
+	if where, is := os.LookupEnv(natsProcess); is {
+		os.Exit(serveNATS(where))
+	}
 	flag.Parse()
 	os.Exit(run(m))
 }

@@ -1,0 +1,135 @@
+package test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"lockstep/internal/plan"
+)
+
+// natsProcess names the variable that makes this program a NATS server on a port, with its files in a folder ("4222 /folder").
+const natsProcess = "LOCKSTEP_TEST_NATS"
+
+// serveNATS is a NATS server until it is killed.
+func serveNATS(where string) int {
+	text, dir, _ := strings.Cut(where, " ")
+	port, err := strconv.Atoi(text)
+	if err == nil {
+		var s *server.Server
+		if s, err = server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true}); err == nil {
+			s.Start()
+			s.WaitForShutdown()
+			return 0
+		}
+	}
+	fmt.Fprintf(os.Stderr, "serve NATS: %v\n", err)
+	return 1
+}
+
+// startNATS starts a NATS server as a process of its own and returns its port.
+func startNATS(t *testing.T) (port string) {
+	t.Helper()
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), natsProcess+"="+port+" "+t.TempDir())
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
+		t.Fatalf("start NATS: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	eventually(t, "listening", 20*time.Second, func() bool {
+		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	return port
+}
+
+// An observer tells what the broker's process uses, though the matrix names no process; killed in mid-task, it takes nothing with it.
+func TestObserver(t *testing.T) {
+	t.Parallel()
+	port := startNATS(t)
+	f := newFleet(t, "a1", "a2")
+	observer := startWith(t, []string{"LOCKSTEP_OBSERVE=nats=port:" + port}, f.dir, "agent", "--server", f.url, "--name", "obs")
+	eventually(t, "observed", 20*time.Second, func() bool {
+		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
+		return strings.Contains(string(out), "observes")
+	})
+	file := filepath.Join(f.dir, "matrix.cue")
+	text := fmt.Sprintf(`package matrix
+name: "observed"
+brokers: js: {driver: "nats", options: {urls: ["nats://127.0.0.1:%s"], storage: "file"}}
+axes: {broker: ["js"], mode: ["confirm-window", "confirm-each"]}
+cell: {axis: _, publishers: {mode: axis.mode, rate: 500}, warmup: "200ms", measure: "8s", drain: {silence: "1s", most: "10s"}}
+tables: [{rows: ["mode"], values: ["send.rate", "broker.cpu.mean", "broker.disk.write.mean", "broker.net.in.mean"]}]
+`, port)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
+	eventually(t, "one cell done", 60*time.Second, func() bool { return len(f.outcomes()) == 1 })
+	seen := f.outcomes()[0]
+	eventually(t, "in the second", 30*time.Second, func() bool {
+		files, _ := filepath.Glob(filepath.Join(f.dir, "runs", "latest", "tasks", "*", "snapshots.jsonl"))
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err == nil && !strings.Contains(file, seen.Task) && strings.Count(string(data), `"agent":"obs"`) >= 2 {
+				return true
+			}
+		}
+		return false
+	})
+	observer.kill()
+	if code := ctl.leaves(60 * time.Second); code != 0 {
+		t.Errorf("ctl left with %d, want 0; it said:\n%s", code, ctl.out)
+	}
+	observedWell(t, seen)
+	for _, o := range f.outcomes() {
+		if o.Task == seen.Task {
+			continue
+		}
+		if o.Verdict != plan.Valid || !slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.HasPrefix(w, "not observed: broker js by agent obs: ") }) {
+			t.Errorf("%s %v, warnings %q: want a valid task with a remark on its observer", o.Verdict, o.Reasons, o.Warnings)
+		}
+		if v := o.Values["broker.rss.max"]; v.NA != "" {
+			t.Errorf("broker.rss.max is %+v: it was seen until the observer was killed", v)
+		}
+	}
+}
+
+// observedWell checks the figures of a task at 500 messages of 100 bytes a second.
+func observedWell(t *testing.T, o plan.Outcome) {
+	t.Helper()
+	if o.Verdict != plan.Valid || len(o.Agents) != 2 {
+		t.Errorf("%s %v, agents %+v: want a valid task of two agents", o.Verdict, o.Reasons, o.Agents)
+	}
+	for name, least := range map[string]float64{
+		"broker.cpu.mean": 1e-6, "broker.cpu.max": 1e-6, "broker.rss.mean": 1 << 20, "broker.rss.p50": 1 << 20,
+		"broker.net.in.mean": 20_000, "broker.net.out.mean": 20_000, "broker.net.in.max": 20_000,
+		"broker.disk.read.mean": 0, "broker.disk.write.mean": 0, // on tmpfs there is none
+	} {
+		v := o.Values[name]
+		if v.NA != "" || v.Number < least {
+			t.Errorf("%s is %+v, want at least %v", name, v, least)
+		}
+		t.Logf("%s %.4g", name, v.Number)
+	}
+}
