@@ -21,6 +21,9 @@ import (
 	"lockstep/internal/wire"
 )
 
+// mostBeside bounds the runs that one controller executes at a time.
+const mostBeside = 64
+
 // Controller is the daemon that executes runs on a fleet.
 func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var (
@@ -29,6 +32,7 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 		config      string
 		hooks       string
 		replicas    int
+		beside      int
 		verbose     bool
 	)
 	root := &cobra.Command{
@@ -52,6 +56,9 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			if replicas < 0 || replicas > 5 {
 				return exit{ExitBadMatrix, fmt.Errorf("--replicas %d: want 1 to 5 servers, or none to leave it as it is", replicas)}
 			}
+			if beside < 1 || beside > mostBeside {
+				return exit{ExitBadMatrix, fmt.Errorf("--side-by-side %d: give a number from 1 (one run after the other) to %d", beside, mostBeside)}
+			}
 			called, err := readHooks(hooks)
 			if err != nil {
 				return err
@@ -63,7 +70,7 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			}
 			defer stop()
 			conn.Replicate(replicas)
-			cfg := controller.Config{Log: log, Version: version(), Hooks: called}
+			cfg := controller.Config{Log: log, Version: version(), Hooks: called, SideBySide: beside}
 			if dir != "" {
 				if cfg.Copies, err = filepath.Abs(filepath.Join(dir, "runs")); err != nil { // hooks are told where it is
 					return fmt.Errorf("find the folder of copies: %w", err)
@@ -84,6 +91,7 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 	root.Flags().StringVar(&config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
 	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
 	root.Flags().IntVar(&replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; none: one, or as it is")
+	root.Flags().IntVar(&beside, "side-by-side", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
 	root.Flags().StringVar(&hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	withDrivers(root)

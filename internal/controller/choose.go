@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"lockstep/internal/plan"
@@ -10,8 +11,8 @@ import (
 )
 
 // missing is the cell that lacks the most agents, and those it could have; nil if none lacks any.
-func (x *execution) missing(todo []plan.Task, done map[string]bool) (worst *plan.Cell, there []wire.Agent) {
-	most, fit := 0, x.agents.fit()
+func missing(todo []plan.Task, done map[string]bool, fit []wire.Agent) (worst *plan.Cell, there []wire.Agent) {
+	most := 0
 	looked := map[string]bool{}
 	for i := range todo {
 		c := &todo[i].Cell
@@ -31,15 +32,11 @@ func (x *execution) missing(todo []plan.Task, done map[string]bool) (worst *plan
 }
 
 // lacks says what no agent may disturb although a cell's faults are to, if anything.
-func (x *execution) lacks(todo []plan.Task, done map[string]bool) string {
-	var fit []wire.Agent
+func lacks(todo []plan.Task, done map[string]bool, fit []wire.Agent) string {
 	for i := range todo {
 		w := todo[i].Cell.Workload
 		if len(w.Faults) == 0 || done[todo[i].ID] {
 			continue
-		}
-		if fit == nil {
-			fit = x.agents.fit()
 		}
 		chosen, _ := cast(w, fit)
 		if _, _, missing := disturbers(w, chosen, fit); missing != "" {
@@ -54,12 +51,22 @@ type tooFew struct{ words string }
 
 func (e *tooFew) Error() string { return e.words }
 
+// fit returns the agents that this run may use, sorted by name, and notes which are reserved for it.
+func (x *execution) fit(ctx context.Context) []wire.Agent {
+	fit := x.queue.fit(x.claim)
+	if now := x.queue.names(x.claim); !slices.Equal(now, x.state.Agents) {
+		x.state.Agents = now
+		x.note(ctx)
+	}
+	return fit
+}
+
 // choose picks the agents of a task, in the order of its roles. It waits for missing ones until grace has passed since the shortage began.
 func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.Agent, error) {
 	said := false
 	for {
 		changed := x.agents.watch()
-		fit := x.agents.fit()
+		fit := x.fit(ctx)
 		words := shortage(t.Cell, fit)
 		if chosen, lack := cast(t.Cell.Workload, fit); lack == 0 {
 			all, _, missing := disturbers(t.Cell.Workload, chosen, fit)

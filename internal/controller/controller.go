@@ -1,5 +1,5 @@
-// Package controller takes runs from the queue and has agents execute them in lockstep, one task at a time, until every task has an
-// outcome. It promises that every wait has a deadline, that a lost agent or a failed task leaves an outcome with its
+// Package controller takes runs from the queue and has agents execute them in lockstep, each run one task at a time, until every task has an
+// outcome. Runs that need other agents and other brokers are executed side by side. It promises that every wait has a deadline, that a lost agent or a failed task leaves an outcome with its
 // reason while the run goes on, and that what has an outcome is not run again.
 //
 // Record is the other half: the follower that copies a run's record from the control plane to a directory.
@@ -31,6 +31,8 @@ type Config struct {
 	// Clock is the time by which schedules fire; nil: the host's. Hooks are what is called after their runs; nil: nothing.
 	Clock Clock
 	Hooks *Hooks
+	// SideBySide is how many runs are executed at a time, at most; 1: one after the other; 0: 4.
+	SideBySide int
 }
 
 // errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.
@@ -48,6 +50,9 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	}
 	if cfg.Gather == 0 {
 		cfg.Gather = 3 * time.Second
+	}
+	if cfg.SideBySide == 0 {
+		cfg.SideBySide = 4
 	}
 	if err := conn.Prepare(ctx); err != nil {
 		if ctx.Err() != nil {

@@ -45,15 +45,14 @@ func (l *leader) copy(ctx context.Context, r wire.RunState) {
 		return
 	}
 	for ctx.Err() == nil {
-		now, err := l.lease.State(ctx, r.Run)
-		switch {
-		case err == nil && now.Seq != r.Seq: // submitted again: that is another copy
+		seen := false
+		err := l.lease.ChangeRun(ctx, r.Run, func(now *wire.RunState) bool {
+			seen = now.Seq != r.Seq || now.Over() // submitted again: that is another copy
+			now.Copied = seen && now.Seq == r.Seq
+			return now.Copied
+		})
+		if err == nil && seen {
 			return
-		case err == nil && now.Over():
-			now.Copied = true
-			if err = l.lease.PutRun(ctx, now); err == nil {
-				return
-			}
 		}
 		_ = pause(ctx, copyEvery) // the loop looks at ctx
 	}
@@ -95,10 +94,21 @@ func (k *keeper) directory(run string) string {
 	return dir
 }
 
+// deleteCopied deletes what was copied, if there is little room.
+func (x *execution) deleteCopied(ctx context.Context) (full bool, err error) {
+	x.purging.Lock()
+	defer x.purging.Unlock()
+	return x.lease.MakeRoom(ctx, x.conn.Local(), x.queue.holds)
+}
+
 // makeRoom waits until the control plane has room for another run. What was not copied is never deleted for it.
 func (x *execution) makeRoom(ctx context.Context) error {
 	for said := false; ; {
-		full, err := x.lease.MakeRoom(ctx, x.conn.Local())
+		full, err := x.deleteCopied(ctx)
+		if err == nil && !full && said {
+			x.state.State, x.state.Waiting = wire.StateRunning, ""
+			x.note(ctx)
+		}
 		if err != nil || !full {
 			return err
 		}

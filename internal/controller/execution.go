@@ -16,6 +16,7 @@ import (
 // execution is one run being executed.
 type execution struct {
 	*leader
+	claim   *claim
 	record  *wire.Recorder
 	run     plan.Run
 	seq     uint64 // of the submission
@@ -124,7 +125,8 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	todo = x.run.Tasks()
 	x.of = len(todo)
 	x.log.Info("run begins", "tasks", x.of, "done", len(done), "taken over", h.accepted)
-	x.state.State, x.state.Waiting, x.state.Tasks, x.state.Done = wire.StateRunning, "", x.of, len(done)
+	x.queue.wants(x.claim, todo, done)
+	x.state.State, x.state.Waiting, x.state.Tasks, x.state.Done, x.state.Agents = wire.StateRunning, "", x.of, len(done), x.queue.names(x.claim)
 	if x.state.Started.IsZero() {
 		x.state.Started = time.Now()
 	}
@@ -145,17 +147,23 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	return todo, done, x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.of})
 }
 
-// gather waits until every cell that is left can have its agents; if some cannot, nothing is run.
+// gather waits until every cell that is left can have its agents; if some cannot, nothing is run. Agents that other runs have are waited for until these
+// have ended.
 func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[string]bool) error {
 	late := time.NewTimer(x.cfg.Gather)
 	defer late.Stop()
-	called := false
+	called, over := false, false
 	for {
 		changed := x.agents.watch()
-		worst, there := x.missing(todo, done)
-		lacks := x.lacks(todo, done)
-		if worst == nil && lacks == "" {
-			return nil
+		fit := x.fit(ctx)
+		worst, _ := missing(todo, done, fit)
+		if err := context.Cause(ctx); err != nil || worst == nil && lacks(todo, done, fit) == "" {
+			return err
+		}
+		if over {
+			if err := x.impossible(todo, done); err != nil {
+				return err
+			}
 		}
 		if !called {
 			called = true
@@ -166,17 +174,25 @@ func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[strin
 		select {
 		case <-changed:
 		case <-late.C:
-			if worst == nil {
-				x.end.Reason, x.end.Detail = wire.EndNoTarget, lacks
-				return errors.New(lacks)
-			}
-			x.end.Reason, x.end.Detail = wire.EndNoAgents, shortage(*worst, there)
-			x.end.Have, x.end.Need = len(there), worst.Agents()
-			return errors.New(x.end.Detail)
+			over = true
 		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
 	}
+}
+
+// impossible tells that all agents together cannot serve the run.
+func (x *execution) impossible(todo []plan.Task, done map[string]bool) error {
+	fit := x.agents.fit()
+	if worst, there := missing(todo, done, fit); worst != nil {
+		x.end.Reason, x.end.Detail = wire.EndNoAgents, shortage(*worst, there)
+		x.end.Have, x.end.Need = len(there), worst.Agents()
+		return errors.New(x.end.Detail)
+	}
+	if words := lacks(todo, done, fit); words != "" {
+		x.end.Reason, x.end.Detail = wire.EndNoTarget, words
+		return errors.New(words)
+	}
+	return nil
 }
 
 // task runs one task; an error ends the run.

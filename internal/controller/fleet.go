@@ -170,7 +170,14 @@ func (f *fleet) tell() {
 	f.changed = make(chan struct{})
 }
 
-// watch returns a channel that is closed when an agent next comes or goes.
+// rouse wakes those who watch: agents were given back.
+func (f *fleet) rouse() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tell()
+}
+
+// watch returns a channel that is closed when an agent next comes or goes, or is given back.
 func (f *fleet) watch() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,6 +199,13 @@ func (f *fleet) blame(a wire.Agent, task string) {
 	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
 		m.stuck = task
 	}
+}
+
+// there tells whether an agent of that name lives.
+func (f *fleet) there(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.members[name] != nil
 }
 
 // find is a living agent; the zero value if there is none of that name.

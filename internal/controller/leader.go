@@ -18,7 +18,10 @@ type leader struct {
 	cfg    Config
 	agents *fleet
 	lease  *wire.Lease
-	charge charge
+	queue  *queue
+	// purging is held while records of runs that have ended are deleted, and while one of them is submitted again.
+	purging sync.Mutex
+	charge  charge
 }
 
 // lead answers for the fleet and executes runs until ctx ends or the lease does.
@@ -74,9 +77,10 @@ func (l *leader) keepStreams(ctx context.Context) {
 	}
 }
 
+// serveQueue executes runs side by side until ctx ends.
 func (l *leader) serveQueue(ctx context.Context) error {
-	q := &queue{changed: make(chan struct{}, 1), cancelled: map[string]uint64{}}
-	q.forget = func(r wire.Request) {
+	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}
+	l.queue.forget = func(r wire.Request) {
 		if err := l.conn.Unqueue(ctx, r.Run, r.Seq); err != nil {
 			l.cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
 		}
@@ -84,77 +88,126 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan error, 1)
 	go func() {
-		followed <- l.conn.Queue(following, func(r wire.Request) {
-			l.queued(ctx, r)
-			q.add(r)
-		})
+		followed <- l.conn.Queue(following, func(r wire.Request) { l.queue.add(r, l.queued(ctx, r)) })
 	}()
 	defer func() {
 		stop()
 		<-followed
 	}()
-	for {
-		r, ok := q.next()
-		if !ok {
-			select {
-			case <-q.changed:
-				continue
-			case err := <-followed:
-				followed <- err
-				return err
-			case <-ctx.Done():
-				return nil
-			}
+	ctx, cancel := context.WithCancel(ctx)
+	var executing sync.WaitGroup
+	defer executing.Wait()
+	defer cancel()
+	for ctx.Err() == nil {
+		moved := l.agents.watch()
+		begin, waiting := l.queue.next()
+		for _, c := range begin {
+			running, cancel := context.WithCancelCause(ctx)
+			l.queue.start(c, cancel)
+			executing.Go(func() {
+				defer cancel(nil)
+				l.execute(running, c)
+				l.queue.finish(c)
+				l.forgetRuns(running)
+			})
 		}
-		running, cancel := context.WithCancelCause(ctx)
-		q.start(cancel)
-		l.execute(running, r)
-		q.finish()
-		cancel(nil)
-		if ctx.Err() != nil {
-			return nil
+		for _, c := range waiting {
+			l.say(ctx, c)
 		}
+		if !l.queue.waits() {
+			moved = nil
+		}
+		select {
+		case <-l.queue.changed:
+		case <-moved:
+		case err := <-followed:
+			followed <- err
+			return err
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// say notes what a run waits for.
+func (l *leader) say(ctx context.Context, c *claim) {
+	s := l.stateOf(c.Request, c.noted)
+	s.State, s.Waiting = wire.StateQueued, c.waiting
+	if err := l.lease.PutRun(ctx, s); err != nil && ctx.Err() == nil {
+		l.cfg.Log.Warn("note what a run waits for", "run", c.Run, "err", err)
+	}
+}
+
+// forgetRuns keeps the list of runs that have ended as long as it may be.
+func (l *leader) forgetRuns(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	l.purging.Lock()
+	defer l.purging.Unlock()
+	if err := l.lease.ForgetRuns(ctx, l.conn.Local(), l.queue.holds); err != nil && ctx.Err() == nil {
+		l.cfg.Log.Warn("forget old runs", "err", err)
 	}
 }
 
 // execute takes up a run and leads it to its end.
-func (l *leader) execute(ctx context.Context, r wire.Request) {
-	log := l.cfg.Log.With("run", r.Run)
-	l.charge.take(r.Run)
-	defer l.charge.drop(r.Run)
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // one that was cancelled while it waited is ended, too
-	defer cancel()
-	record, err := l.lease.TakeUp(last, r.Run)
+func (l *leader) execute(ctx context.Context, c *claim) {
+	log := l.cfg.Log.With("run", c.Run)
+	record, err := l.takeUp(ctx, c.Run, log)
 	if err != nil {
-		log.Error("take up a run", "err", err)
 		return
 	}
-	state, err := l.lease.State(last, r.Run)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // one that was cancelled while it waited is ended, too
+	defer cancel()
+	state, err := l.lease.State(last, c.Run)
 	if err != nil {
 		log.Warn("look how a run stands", "err", err)
 	}
-	x := &execution{leader: l, record: record, seq: r.Seq, log: log, state: l.stateOf(r, state)}
-	if err := cmp.Or(r.Err, check(r.Submission)); err != nil {
-		x.run.ID = r.Run
+	x := &execution{leader: l, claim: c, record: record, seq: c.Seq, log: log, state: l.stateOf(c.Request, state)}
+	if err := cmp.Or(c.Err, check(c.Submission)); err != nil {
+		x.run.ID = c.Run
 		x.refuse(ctx, err)
 		return
 	}
-	x.run, x.given = r.Submission.Run, r.Submission.Done
+	x.run, x.given = c.Submission.Run, c.Submission.Done
 	x.execute(ctx)
 }
 
-// queued notes that a run waits, unless it was taken up before.
-func (l *leader) queued(ctx context.Context, r wire.Request) {
-	if r.Submission == nil {
-		return
+// takeUp opens a run's record, and goes on trying for as long as this controller leads.
+func (l *leader) takeUp(ctx context.Context, run string, log *slog.Logger) (*wire.Recorder, error) {
+	for {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		record, err := l.lease.TakeUp(last, run)
+		cancel()
+		if err == nil {
+			return record, nil
+		}
+		log.Error("take up a run", "err", err)
+		if errors.Is(err, wire.ErrFenced) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errCancelled) {
+			return nil, err
+		}
+		if err := pause(l.lease.Context(), time.Second); err != nil {
+			return nil, err
+		}
 	}
+}
+
+// queued notes that a run waits, unless it was taken up before, and returns how it stands.
+func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
+	if r.Submission == nil {
+		return wire.RunState{}
+	}
+	l.purging.Lock() // a run that is submitted again is no longer one that has ended
+	defer l.purging.Unlock()
 	state, err := l.lease.State(ctx, r.Run)
 	if err == nil && state.Seq == r.Seq {
-		return
+		return state
 	}
-	if err := l.lease.PutRun(ctx, l.stateOf(r, wire.RunState{})); err != nil && ctx.Err() == nil {
+	state = l.stateOf(r, wire.RunState{})
+	if err := l.lease.PutRun(ctx, state); err != nil && ctx.Err() == nil {
 		l.cfg.Log.Warn("note that a run waits", "run", r.Run, "err", err)
 	}
+	return state
 }
 
 // stateOf is how a run stands: as noted, or else at its beginning.

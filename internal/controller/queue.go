@@ -2,83 +2,120 @@ package controller
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
-// queue is what waits, in the order submitted, as the control plane keeps it.
+// queue is what waits and what is executed, in the order submitted, as the control plane keeps it. Safe for concurrent use.
 type queue struct {
-	mu        sync.Mutex
-	waiting   []wire.Request
-	current   wire.Request // zero: none
-	cancel    context.CancelCauseFunc
-	cancelled map[string]uint64 // runs here to the number of their last cancellation
-	changed   chan struct{}
-	forget    func(wire.Request) // deletes a cancellation that nothing is here for
+	agents  *fleet
+	most    int // runs side by side
+	mu      sync.Mutex
+	claims  []*claim // in the order submitted
+	read    bool     // what was there when this controller began to lead
+	changed chan struct{}
+	forget  func(wire.Request) // deletes a cancellation that nothing is here for
 }
 
-// add takes a message of the queue. A cancellation holds for what was submitted before it.
-func (q *queue) add(r wire.Request) {
-	if q.insert(r) {
+// add takes a message of the queue, and how the run stands as last noted. A cancellation holds for what was submitted before it.
+func (q *queue) add(r wire.Request, noted wire.RunState) {
+	if q.insert(r, noted) {
 		q.forget(r)
 	}
+	q.wake()
+}
+
+func (q *queue) wake() {
 	select {
 	case q.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (q *queue) insert(r wire.Request) (idle bool) {
+func (q *queue) insert(r wire.Request, noted wire.RunState) (idle bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.read = q.read || r.Newest
 	if r.Submission != nil || r.Err != nil {
-		q.waiting = append(q.waiting, r)
+		q.claims = append(q.claims, newClaim(r, noted))
 		return false
 	}
-	if q.current.Run == r.Run {
-		q.cancelled[r.Run] = r.Seq
-		if q.cancel != nil && q.current.Seq < r.Seq {
-			q.cancel(errCancelled)
+	idle = true
+	for _, c := range q.claims {
+		if c.Run != r.Run || c.Seq > r.Seq {
+			continue
 		}
-		return false
+		idle, c.over = false, true
+		if c.cancel != nil {
+			c.cancel(errCancelled)
+		}
 	}
-	if !slices.ContainsFunc(q.waiting, func(w wire.Request) bool { return w.Run == r.Run }) {
-		return true
-	}
-	q.cancelled[r.Run] = r.Seq
-	return false
+	return idle
 }
 
-// next makes the first that waits the current one.
-func (q *queue) next() (wire.Request, bool) {
+// start says how to cancel a run that begins, which may have been asked for already.
+func (q *queue) start(c *claim, cancel context.CancelCauseFunc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) == 0 {
-		return wire.Request{}, false
-	}
-	q.current = q.waiting[0]
-	q.waiting = q.waiting[1:]
-	return q.current, true
-}
-
-// start says how to cancel the current one, which may have been asked for already.
-func (q *queue) start(cancel context.CancelCauseFunc) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.cancel = cancel
-	if q.cancelled[q.current.Run] > q.current.Seq {
+	c.cancel = cancel
+	if c.over {
 		cancel(errCancelled)
 	}
 }
 
-func (q *queue) finish() {
+// finish gives back what a run had.
+func (q *queue) finish(c *claim) {
+	q.mu.Lock()
+	q.claims = slices.DeleteFunc(q.claims, func(o *claim) bool { return o == c })
+	q.mu.Unlock()
+	q.agents.rouse()
+	q.wake()
+}
+
+// holds tells whether a run waits or is executed.
+func (q *queue) holds(run string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	again := slices.ContainsFunc(q.waiting, func(w wire.Request) bool { return w.Run == q.current.Run })
-	if !again {
-		delete(q.cancelled, q.current.Run)
+	return slices.ContainsFunc(q.claims, func(c *claim) bool { return c.Run == run })
+}
+
+// waits tells whether any run waits.
+func (q *queue) waits() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.ContainsFunc(q.claims, func(c *claim) bool { return !c.begun })
+}
+
+// wants sets what the tasks that are left of a run need.
+func (q *queue) wants(c *claim, todo []plan.Task, done map[string]bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c.want(todo, done)
+}
+
+// reserve adds agents that a former leader gave to a run.
+func (q *queue) reserve(c *claim, names []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, name := range names {
+		c.agents[name] = true
 	}
-	q.current, q.cancel = wire.Request{}, nil
+}
+
+// met ends the time in which agents of a run that was taken over stay reserved although nobody heard them.
+func (q *queue) met(c *claim) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c.former = false
+}
+
+// names lists the agents that are reserved for a run.
+func (q *queue) names(c *claim) []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.agents))
 }

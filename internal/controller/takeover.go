@@ -63,6 +63,13 @@ func (h *history) event(e *wire.RunEvent, seq uint64) {
 // takeOver goes on with a run that a former leader had begun.
 func (x *execution) takeOver(ctx context.Context, h history) error {
 	x.end.Ran, x.end.Failed = h.ran, h.failed
+	had := x.queue.names(x.claim)
+	if h.flight != nil {
+		had = append(had, h.flight.Agents...)
+		x.queue.reserve(x.claim, h.flight.Agents)
+	}
+	x.agents.meet(ctx, had)
+	x.queue.met(x.claim)
 	if h.flight != nil {
 		x.flight, x.from = h.flight, h.at
 		return nil // goOn says what becomes of it

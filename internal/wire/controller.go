@@ -37,6 +37,7 @@ type Request struct {
 	At         time.Time
 	Submission *Submission
 	Err        error
+	Newest     bool // nothing came after it, when it was read
 }
 
 // Queue hands the queue to handle, from its beginning, until ctx ends.
@@ -48,7 +49,7 @@ func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
 		words := strings.Split(m.Subject(), ".")
 		r := Request{Seq: seq}
 		if meta, err := m.Metadata(); err == nil {
-			r.At = meta.Timestamp
+			r.At, r.Newest = meta.Timestamp, meta.NumPending == 0
 		}
 		if r.Run, r.Err = untoken(words[len(words)-1]); r.Err != nil {
 			return true // nobody to tell

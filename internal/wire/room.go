@@ -6,8 +6,8 @@ import (
 )
 
 // MakeRoom deletes the records of runs that have ended and were copied, oldest first and whole ones, when more than half of the record's room is
-// used. On a control plane of this process its one follower is the copy. full tells that nine tenths are used all the same.
-func (l *Lease) MakeRoom(ctx context.Context, local bool) (full bool, err error) {
+// used; not of those that are needed. On a control plane of this process (local) its one follower is the copy. full tells that nine tenths are used all the same.
+func (l *Lease) MakeRoom(ctx context.Context, local bool, needed func(run string) bool) (full bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
 	used, err := l.used(ctx)
@@ -22,10 +22,10 @@ func (l *Lease) MakeRoom(ctx context.Context, local bool) (full bool, err error)
 		if used < 0.5 {
 			break
 		}
-		if !r.Over() || !r.Copied && !local {
+		if !r.Over() || !r.Copied && !local || needed(r.Run) {
 			continue
 		}
-		if err := l.conn.purge(ctx, streamRecord, 0, root+"record."+token(r.Run)+".>"); err != nil {
+		if err := l.conn.purge(ctx, streamRecord, 0, recordAll(r.Run)); err != nil {
 			return false, err
 		}
 		if used, err = l.used(ctx); err != nil {

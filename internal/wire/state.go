@@ -178,8 +178,28 @@ func (c *Conn) RunState(ctx context.Context, run string) (s RunState, err error)
 	return s, nil
 }
 
-// ForgetRuns deletes the states of the oldest runs that have ended, beyond the newest 1,000.
-func (l *Lease) ForgetRuns(ctx context.Context) error {
+// ChangeRun reads how a run stands, and stores what edit makes of it unless that returns false. Nothing else that this leader stores comes between.
+func (l *Lease) ChangeRun(ctx context.Context, run string, edit func(*RunState) bool) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, storeTimeout)
+	defer stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, err := l.State(ctx, run)
+	if err != nil || !edit(&s) {
+		return err
+	}
+	s.Run, s.Epoch = run, l.who.Epoch
+	if err := l.putRun(ctx, s); err != nil {
+		return fmt.Errorf("store the state of run %s: %w", run, err)
+	}
+	return nil
+}
+
+// ForgetRuns deletes the states of the oldest runs that have ended, beyond the newest 1,000, and what is left of their records. It keeps those whose record
+// nobody has copied (on a control plane of this process, local, its one follower has), and those that are needed.
+func (l *Lease) ForgetRuns(ctx context.Context, local bool, needed func(run string) bool) error {
 	runs, err := l.conn.Runs(ctx)
 	if err != nil {
 		return err
@@ -188,11 +208,31 @@ func (l *Lease) ForgetRuns(ctx context.Context) error {
 	if len(over) <= mostEnded {
 		return nil
 	}
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
 	kv, err := l.conn.state(ctx)
-	for _, s := range over[:max(0, len(over)-mostEnded)] {
-		if err == nil {
+	for _, s := range over[:len(over)-mostEnded] {
+		if err != nil {
+			break
+		}
+		if needed(s.Run) {
+			continue
+		}
+		if !s.Copied && !local {
+			var last uint64
+			if last, err = l.conn.last(ctx, streamRecord, recordAll(s.Run)); err != nil || last > 0 {
+				continue
+			}
+		}
+		if err = l.conn.purge(ctx, streamRecord, 0, recordAll(s.Run)); err == nil {
 			err = kv.Purge(ctx, keyRun(s.Run))
 		}
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("forget old runs: %w", err)
+	}
+	return nil
 }
+
+// recordAll matches all of a run's record.
+func recordAll(run string) string { return root + "record." + token(run) + ".>" }

@@ -1,0 +1,230 @@
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// small makes a run of cells that need two agents each.
+func small(lasts time.Duration, broker string, on plan.Labels) plan.Run {
+	return aRun(func(c *plan.Cell) {
+		w := &c.Workload
+		w.Publishers.Nodes, w.Consumers.Nodes = 1, 1
+		w.Publishers.On, w.Consumers.On = on, on
+		w.Publishers.Count, w.Publishers.Rate, w.Measure = 0, 200, plan.Duration(lasts)
+		if broker != "" {
+			c.Broker.Options = json.RawMessage(fmt.Sprintf(`{"name":%q}`, broker))
+		}
+	})
+}
+
+// submit hands runs over in this order.
+func (l *lab) submit(runs ...plan.Run) {
+	l.t.Helper()
+	for _, run := range runs {
+		if err := l.client.Submit(l.t.Context(), wire.Submission{Run: run}); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// follow waits for the ends of runs, and returns what was seen of each.
+func (l *lab) follow(runs ...plan.Run) []watched {
+	l.t.Helper()
+	all := make([]watched, len(runs))
+	var wg sync.WaitGroup
+	for i, run := range runs {
+		root := l.t.TempDir()
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(l.t.Context(), 90*time.Second)
+			defer cancel()
+			w := watched{root: root, id: run.ID}
+			end, err := controller.Record(ctx, l.client, run.ID, root, func(p controller.Progress) { w.events = append(w.events, p) }, nil)
+			if err != nil {
+				l.t.Error(err)
+			}
+			w.end = end
+			all[i] = w
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// span is when the only task of a run was executed.
+func (w watched) span(t *testing.T) (from, to time.Time) {
+	t.Helper()
+	all := w.outcomes()
+	if w.end.Reason != wire.EndDone || w.end.Failed != 0 || len(all) != 1 {
+		t.Fatalf("run %s ended with %+v after %s", w.id, w.end, w.kinds())
+	}
+	return all[0].Started, all[0].Ended
+}
+
+// state waits until a run stands as wanted.
+func (l *lab) state(run string, want func(wire.RunState) bool) wire.RunState {
+	l.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		runs, err := l.client.Runs(l.t.Context())
+		var is wire.RunState
+		for _, r := range runs {
+			if r.Run == run {
+				is = r
+			}
+		}
+		if err == nil && want(is) {
+			return is
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("run %s stands as %+v, %v", run, is, err)
+		}
+	}
+}
+
+func running(s wire.RunState) bool { return s.State == wire.StateRunning }
+
+func waits(s wire.RunState) bool { return s.State == wire.StateQueued && s.Waiting != "" }
+
+func TestRunsSideBySide(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	l.await(4)
+	first, second := small(20*time.Second, "", nil), small(time.Second, "", nil)
+	l.submit(first)
+	one := l.state(first.ID, func(s wire.RunState) bool { return running(s) && len(s.Agents) == 2 })
+	l.submit(second)
+	two := l.state(second.ID, func(s wire.RunState) bool { return running(s) && len(s.Agents) == 2 })
+	if got := strings.Join(append(one.Agents, two.Agents...), " "); got != "a1 a2 a3 a4" {
+		t.Errorf("the runs have %v and %v, want two agents each", one.Agents, two.Agents)
+	}
+	l.follow(second)[0].span(t) // it ends while the first goes on
+	l.state(first.ID, running)
+	if err := l.client.Cancel(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	if w := l.follow(first)[0]; w.end.Reason != wire.EndInterrupted {
+		t.Errorf("the cancelled run ended with %+v", w.end)
+	}
+}
+
+func TestCancellingOneRunLeavesTheOtherAlone(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	l.await(4)
+	first, second := small(20*time.Second, "", nil), small(3*time.Second, "", nil)
+	l.submit(first, second)
+	l.state(first.ID, running)
+	l.state(second.ID, running)
+	if err := l.client.Cancel(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	all := l.follow(first, second)
+	if all[0].end.Reason != wire.EndInterrupted {
+		t.Errorf("the cancelled run ended with %+v", all[0].end)
+	}
+	all[1].span(t)
+	if o := all[1].outcomes()[0]; o.Verdict != plan.Valid {
+		t.Errorf("the other run's task is %s %v", o.Verdict, o.Reasons)
+	}
+}
+
+func TestRunsOfOneBrokerFollowEachOther(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	l.await(4)
+	first, second := small(2*time.Second, "shared", nil), small(time.Second, "shared", nil)
+	l.submit(first)
+	l.state(first.ID, running)
+	l.submit(second)
+	if s := l.state(second.ID, waits); s.Waiting != "broker loop, used by run "+first.ID {
+		t.Errorf("it waits for %q", s.Waiting)
+	}
+	all := l.follow(first, second)
+	_, ended := all[0].span(t)
+	if began, _ := all[1].span(t); began.Before(ended) {
+		t.Errorf("the second began at %v, before the first ended at %v", began, ended)
+	}
+}
+
+func TestOneRunAfterTheOther(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	l.stop()
+	l.wg.Wait()
+	l.config.SideBySide = 1
+	l.control()
+	l.await(4)
+	first, second := small(2*time.Second, "", nil), small(time.Second, "", nil)
+	l.submit(first)
+	l.state(first.ID, running)
+	l.submit(second)
+	if s := l.state(second.ID, waits); !strings.HasPrefix(s.Waiting, "its turn: at most 1") {
+		t.Errorf("it waits for %q", s.Waiting)
+	}
+	all := l.follow(first, second)
+	_, ended := all[0].span(t)
+	if began, _ := all[1].span(t); began.Before(ended) {
+		t.Errorf("the second began at %v, before the first ended at %v", began, ended)
+	}
+}
+
+// TestWhoWaitsLongerHasFirstClaim submits a run that needs all agents behind one that has two of them: a third, which could have the other two, comes
+// after it.
+func TestWhoWaitsLongerHasFirstClaim(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	l.await(4)
+	first, all, last := small(2*time.Second, "", nil), aRun(nil), small(time.Second, "", nil)
+	l.submit(first)
+	l.state(first.ID, running)
+	l.submit(all, last)
+	if s := l.state(all.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID {
+		t.Errorf("it waits for %q", s.Waiting)
+	}
+	if s := l.state(last.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID+", kept for run "+all.ID {
+		t.Errorf("it waits for %q", s.Waiting)
+	}
+	seen := l.follow(first, all, last)
+	_, ended := seen[1].span(t)
+	if began, _ := seen[2].span(t); began.Before(ended) {
+		t.Errorf("the last began at %v, before the one ahead of it ended at %v", began, ended)
+	}
+}
+
+// TestTwoRunsInFlightAreTakenOver kills the controller while two runs are executed and a third waits.
+func TestTwoRunsInFlightAreTakenOver(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	l.await(4)
+	first, second, third := small(6*time.Second, "", nil), small(6*time.Second, "", nil), small(time.Second, "", nil)
+	l.submit(first, second)
+	one, two := l.state(first.ID, running).Agents, l.state(second.ID, running).Agents
+	l.submit(third)
+	l.state(third.ID, waits)
+	l.crash()
+	l.control()
+	all := l.follow(first, second, third)
+	for i, had := range [][]string{one, two} {
+		all[i].span(t)
+		if got := l.state(all[i].id, wire.RunState.Over); !strings.Contains(all[i].kinds(), "taken-over") {
+			t.Errorf("nothing says that run %s was taken over: %s, %+v", all[i].id, all[i].kinds(), got)
+		}
+		var names []string
+		for _, a := range all[i].outcomes()[0].Agents {
+			names = append(names, a.Agent)
+		}
+		if strings.Join(names, " ") != strings.Join(had, " ") {
+			t.Errorf("run %s ended on %v, and had %v", all[i].id, names, had)
+		}
+	}
+	all[2].span(t)
+}
