@@ -1,0 +1,321 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/results"
+	"lockstep/internal/schedule"
+	"lockstep/internal/wire"
+)
+
+const nightly = `package matrix
+
+name: "nightly"
+brokers: loop: {driver: "loopback", options: name: "nightly"}
+axes: mode: ["confirm-each"]
+cell: {
+	axis: _
+	publishers: {mode: axis.mode, count: 50}
+	consumers: nodes: 0
+	warmup: "0s"
+	measure: "5s"
+	drain: {silence: "100ms", most: "5s"}
+}
+tables: [{rows: ["mode"], values: ["send.rate"]}]
+`
+
+// night is a fleet of real processes on a NATS server of its own, whose schedules are asked to run.
+type night struct {
+	t          *testing.T
+	dir, url   string
+	conn       *wire.Conn
+	controller *exec.Cmd
+}
+
+// openNight starts the control plane and an agent. hooks is the text of the controllers' file.
+func openNight(t *testing.T, hooks string) *night {
+	t.Helper()
+	n := &night{t: t, dir: t.TempDir()}
+	plane, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(n.dir, "nats"), MaxPayload: wire.MaxMessage, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane.Start()
+	t.Cleanup(plane.Shutdown)
+	n.url = plane.ClientURL()
+	n.write("hooks.json", hooks)
+	n.write("nightly.cue", nightly)
+	if n.conn, err = wire.Dial(t.Context(), n.url, wire.Auth{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.conn.Close)
+	n.lead()
+	n.daemon("agent", "--server", n.url, "--name", "a1", "--dir", filepath.Join(n.dir, "a1"))
+	n.until("an agent", func() bool {
+		agents, err := n.conn.Agents(t.Context())
+		return err == nil && len(agents) == 1
+	})
+	return n
+}
+
+func (n *night) write(file, text string) {
+	n.t.Helper()
+	if err := os.WriteFile(filepath.Join(n.dir, file), []byte(text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// daemon starts a program that ends with the test at the latest.
+func (n *night) daemon(program string, args ...string) *exec.Cmd {
+	n.t.Helper()
+	c := exec.Command(filepath.Join(programs, program), args...)
+	c.Dir = n.dir
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	log, err := os.OpenFile(filepath.Join(n.dir, program+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	c.Stdout, c.Stderr = log, log
+	if err := c.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() {
+		_ = c.Process.Kill() // it may have ended
+		_ = c.Wait()
+		log.Close()
+		if text, _ := os.ReadFile(log.Name()); n.t.Failed() {
+			n.t.Logf("%s said:\n%s", program, text[max(0, len(text)-4000):])
+		}
+	})
+	return c
+}
+
+// lead starts a controller.
+func (n *night) lead() {
+	n.t.Helper()
+	n.controller = n.daemon("controller", "--server", n.url, "--dir", "state", "--hooks", "hooks.json")
+}
+
+func (n *night) ctl(args ...string) {
+	n.t.Helper()
+	c := exec.Command(filepath.Join(programs, "ctl"), args...)
+	c.Dir, c.Env = n.dir, append(os.Environ(), "LOCKSTEP_SERVER="+n.url)
+	if out, err := c.CombinedOutput(); err != nil {
+		n.t.Fatalf("ctl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// until waits for what comes in seconds, on a machine that is idle.
+func (n *night) until(what string, is func() bool) {
+	n.t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			n.t.Fatalf("%s has not come", what)
+		}
+	}
+}
+
+// ran waits until a schedule has so many entries, with every hook called.
+func (n *night) ran(name string, entries int) schedule.Schedule {
+	n.t.Helper()
+	var s schedule.Schedule
+	n.until(fmt.Sprintf("entry %d of %s", entries, name), func() bool {
+		kept, err := n.conn.Schedule(n.t.Context(), name)
+		s = kept.Schedule
+		return err == nil && len(s.History) >= entries && s.Current == nil && s.Asked == nil && s.Uncalled() == nil
+	})
+	return s
+}
+
+// A comparison is handed the copies of its run and of the one before, whole, and what it says reaches the webhook.
+func TestHooksGetTheCopies(t *testing.T) {
+	var mu sync.Mutex
+	var notices []schedule.Notice
+	chat := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		var n schedule.Notice
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = json.Unmarshal(body, &n)
+		}
+		if err != nil {
+			http.Error(answer, err.Error(), http.StatusBadRequest)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		notices = append(notices, n)
+	}))
+	defer chat.Close()
+	n := openNight(t, fmt.Sprintf(`{"hooks": {
+	"chat": {"webhook": %q},
+	"compare": {"command": ["sh", "-c", "cat \"$LOCKSTEP_PREVIOUS_DIR/run.json\" \"$LOCKSTEP_RUN_DIR/run.json\" >/dev/null 2>&1 && echo '{\"both\": true}' || echo '{\"both\": false}'"], "compare": true}
+}}`, chat.URL))
+	n.ctl("schedule", "add", "--cron", "0 2 1 1 *", "--tz", "UTC", "--hook", "chat", "--hook", "compare", "nightly.cue")
+	for i := range 2 {
+		n.ctl("schedule", "run", "nightly")
+		n.ran("nightly", i+1)
+		n.writeOver("nightly")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(notices) != 2 {
+		t.Fatalf("%d notices came, want 2", len(notices))
+	}
+	first, second := notices[0], notices[1]
+	if first.PreviousDirectory != "" || string(first.Comparison) != `{"compare":{"both":false}}` {
+		t.Errorf("the first run has nothing before it, and the notice is %+v", first)
+	}
+	if second.PreviousDirectory != first.Directory || string(second.Comparison) != `{"compare":{"both":true}}` {
+		t.Errorf("the comparison had not both directories: %+v", second)
+	}
+	for _, notice := range notices {
+		run, err := results.Open("", notice.Directory)
+		if err != nil {
+			t.Errorf("directory %q: %v", notice.Directory, err)
+			continue
+		}
+		if outcomes, err := run.Outcomes(); err != nil || run.Plan().ID != notice.Run || len(outcomes) != 1 || !filepath.IsAbs(notice.Directory) {
+			t.Errorf("the copy in %s has run %s with %d outcomes, %v: want all of %s", notice.Directory, run.Plan().ID, len(outcomes), err, notice.Run)
+		}
+	}
+}
+
+// writeOver puts on a schedule's key what a NATS server would, if it was asked to answer there; the leader restores the schedule.
+func (n *night) writeOver(name string) {
+	n.t.Helper()
+	nc, err := nats.Connect(n.url)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer nc.Close()
+	before, err := n.conn.Schedule(n.t.Context(), name)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if _, err := nc.Request("$KV.LOCKSTEP_STATE.schedule."+name, []byte(`{"stream":"LOCKSTEP_RECORD","seq":7}`), time.Minute); err != nil {
+		n.t.Fatal(err)
+	}
+	n.until("the schedule as it was", func() bool {
+		now, err := n.conn.Schedule(n.t.Context(), name)
+		return err == nil && now.Revision > before.Revision+1 && len(now.Schedule.History) == len(before.Schedule.History)
+	})
+}
+
+// Controllers that are killed at any moment from the storing of a slot to the call of its hook: each slot has one run, submitted once, and its hook is called
+// at least once, always with its own key.
+func TestSchedulesOutliveKilledControllers(t *testing.T) {
+	rounds, schedules := 3, 5
+	if os.Getenv("LOCKSTEP_LONG") != "" {
+		rounds = 20
+	}
+	n := openNight(t, `{"hooks": {"count": {"command": ["sh", "-c", "echo $LOCKSTEP_KEY >>called"]}}}`)
+	var names []string
+	for i := range schedules {
+		names = append(names, fmt.Sprintf("s%d", i))
+		n.ctl("schedule", "add", "--name", names[i], "--cron", "0 2 1 1 *", "--tz", "UTC", "--hook", "count", "nightly.cue")
+	}
+	random := rand.New(rand.NewPCG(11, 17))
+	for round := range rounds {
+		n.askAll(names)
+		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+		if err := n.controller.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = n.controller.Wait() // it was killed
+		n.lead()
+		for _, name := range names {
+			n.ran(name, round+1)
+		}
+	}
+	var keys, runs []string
+	for _, name := range names {
+		s := n.ran(name, rounds)
+		if len(s.History) != rounds {
+			t.Errorf("%s has %d entries: want one for each of %d slots", name, len(s.History), rounds)
+		}
+		for _, e := range s.History {
+			if e.State != schedule.Done || e.Tasks.Total() != 1 {
+				t.Errorf("%s: %s: %s %s, %+v", name, e.Run, e.State, e.Why, e.Tasks)
+			}
+			keys, runs = append(keys, s.ID+"/"+e.Run+"/count"), append(runs, e.Run)
+			if of := n.submissions(e.Run); of != 1 {
+				t.Errorf("%s: its slot was submitted %d times", e.Run, of)
+			}
+		}
+	}
+	n.onlyThese(runs)
+	text, err := os.ReadFile(filepath.Join(n.dir, "called"))
+	called := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(text)))))
+	slices.Sort(keys)
+	if err != nil || !slices.Equal(called, keys) {
+		t.Errorf("called with %v, %v; want %v", called, err, keys)
+	}
+}
+
+// askAll asks every schedule for a run at once, as "ctl schedule run" does.
+func (n *night) askAll(names []string) {
+	n.t.Helper()
+	for _, name := range names {
+		n.until("the slot of "+name, func() bool {
+			kept, err := n.conn.Schedule(n.t.Context(), name)
+			if err == nil {
+				if err = kept.Schedule.Ask("me@test", time.Now()); err == nil {
+					_, err = n.conn.PutSchedule(n.t.Context(), kept.Schedule, kept.Revision)
+				}
+			}
+			return err == nil
+		})
+	}
+}
+
+// submissions counts those of a run that have ended.
+func (n *night) submissions(run string) int {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
+	defer cancel()
+	ended := map[uint64]bool{}
+	if _, err := n.conn.Copy(ctx, run, func(e wire.Entry) error {
+		if e.Event != nil && e.Event.End != nil {
+			ended[e.Event.End.Submission] = true
+		}
+		return nil
+	}); err != nil {
+		n.t.Errorf("read the record of %s: %v", run, err)
+	}
+	return len(ended)
+}
+
+func (n *night) onlyThese(runs []string) {
+	n.t.Helper()
+	all, err := n.conn.Runs(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var got []string
+	for _, r := range all {
+		got = append(got, r.Run)
+	}
+	slices.Sort(got)
+	slices.Sort(runs)
+	if !slices.Equal(got, runs) {
+		n.t.Errorf("the fleet had runs %v; the slots have %v", got, runs)
+	}
+}
