@@ -54,3 +54,11 @@ func relocate(scripts, from, to string) error {
 func planAnsible(s *site, _ string) (*Plan, error) {
 	return &Plan{Env: func() []string { return []string{"LOCKSTEP_ANSIBLE=" + filepath.Join(ansible.in(s), "bin")} }}, nil
 }
+
+// sshServer is OpenSSH's, which is only installed: a test that makes hosts starts one on each.
+var sshServer = debian{file: "/usr/sbin/sshd", packages: "openssh-server openssh-client iproute2"}
+
+// planSSHD leads to the server's program.
+func planSSHD(*site, string) (*Plan, error) {
+	return &Plan{Env: func() []string { return []string{"LOCKSTEP_SSHD=" + sshServer.file} }}, nil
+}

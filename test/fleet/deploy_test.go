@@ -1,0 +1,94 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// TestFleet installs a fleet on three hosts, uses it, and removes it.
+func TestFleet(t *testing.T) {
+	r := newRig(t)
+	empty := map[*host]string{}
+	for _, h := range r.hosts {
+		empty[h] = r.on(h, traces)
+	}
+	for _, step := range []struct {
+		name string
+		do   func(t *testing.T, r *rig)
+	}{
+		{"install", install},
+		{"run across hosts", across},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.do(t, r) }) {
+			t.FailNow()
+		}
+	}
+	t.Run("uninstall", func(t *testing.T) {
+		r.play(t, "uninstall.yml", "-e", "lockstep_purge=true")
+		for _, h := range r.hosts {
+			if left := r.on(h, traces); left != empty[h] {
+				t.Errorf("%s had before:\n%sand has after:\n%s", h.name, empty[h], left)
+			}
+		}
+	})
+}
+
+// traces lists what there is of Lockstep on a host: files, processes and users.
+const traces = `find /etc /usr/bin /usr/local /usr/share /usr/lib/systemd /var/lib /var/log /var/tmp /run /opt /home /tmp -xdev -iname '*lockstep*' 2>/dev/null | sort
+cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep '[l]ockstep-'
+grep '^lockstep:' /etc/passwd /etc/group
+true`
+
+func install(t *testing.T, r *rig) {
+	r.play(t, "site.yml")
+	r.agents(t, first)
+	const want = `640 root lockstep /etc/lockstep/agent.env
+640 root lockstep /etc/lockstep/creds/agent.nk
+lockstep
+`
+	if out := r.on(r.hosts[1], "stat -c '%a %U %G %n' /etc/lockstep/agent.env /etc/lockstep/creds/agent.nk; ps -o user= -C lockstep-agent"); out != want {
+		t.Errorf("files and the process belong to\n%swant\n%s", out, want)
+	}
+}
+
+// across runs a matrix whose publishers and consumers are on hosts of their own, with clocks of their own.
+func across(t *testing.T, r *rig) {
+	outcomes := r.run(t, r.matrix("hosts", fmt.Sprintf(`
+brokers: nats: {driver: "nats", options: {urls: [%q]}}
+axes: mode: ["confirm-each", "fire-and-forget"]
+repeat: 1
+cell: {
+	axis: _
+	publishers: {mode: axis.mode, nodes: 1, rate: 200, on: host: "h2"}
+	consumers: {nodes: 1, on: host: "h3"}
+	warmup: "500ms"
+	measure: "2s"
+}
+tables: [{rows: ["mode"], values: ["sent", "processing.p50", "lost"]}]
+`, r.broker(t, r.bridge()))))
+	if len(outcomes) != 2 {
+		t.Errorf("%d outcomes, want 2", len(outcomes))
+	}
+	for _, o := range outcomes {
+		if names, hosts := parts(o); names != "h2 h3 " || hosts != "h2 h3 " {
+			t.Errorf("a task was done by the agents %son the hosts %s, want h2 and h3", names, hosts)
+		}
+		if o.Ledger.Lost != 0 || o.Ledger.Sent == 0 {
+			t.Errorf("ledger %+v", o.Ledger)
+		}
+		if len(o.Clocks) != 1 {
+			t.Errorf("clocks compared: %+v, want one pair", o.Clocks)
+		}
+	}
+}
+
+// parts are the agents of an outcome, in order, and their hosts.
+func parts(o plan.Outcome) (names, hosts string) {
+	for _, a := range o.Agents {
+		names += a.Agent + " "
+		hosts += a.Host + " "
+	}
+	return names, hosts
+}

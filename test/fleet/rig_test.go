@@ -1,0 +1,208 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// The releases that are deployed: the second by an upgrade.
+const first, second = "1.0.0", "1.0.1"
+
+// rig is a site of three hosts, an inventory of them, and programs to deploy.
+type rig struct {
+	*site
+	programs, inventory, creds string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	lab(t, "LOCKSTEP_ANSIBLE")
+	lab(t, "LOCKSTEP_SSHD")
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		message := "hosts are made of Linux namespaces, which needs root"
+		if os.Getenv("CI") == "true" {
+			t.Fatal(message)
+		}
+		t.Skip(message)
+	}
+	r := &rig{site: newSite(t, "h1", "h2", "h3")}
+	t.Cleanup(r.hangUp)
+	r.programs = r.build(first)
+	r.creds = filepath.Join(r.dir, "creds")
+	r.must(filepath.Join(r.programs, "ctl"), "fleet", "init", r.creds, "--host", r.hosts[0].address, "--agents", "h1,h2,h3", "--at", "/etc/lockstep/creds")
+	r.writeInventory()
+	t.Cleanup(r.tellLogs)
+	return r
+}
+
+// writeInventory makes the first host the controller's, and all three agents', each labelled with its name.
+func (r *rig) writeInventory() {
+	r.inventory = filepath.Join(r.dir, "hosts.yml")
+	text := "all:\n  vars:\n"
+	for _, v := range [][2]string{{"ansible_user", "root"}, {"ansible_python_interpreter", "/usr/bin/python3"}, {"ansible_ssh_private_key_file", r.key},
+		{"lockstep_service", "background"}, {"lockstep_fleet", r.creds}, {"lockstep_server", r.server()}} {
+		text += fmt.Sprintf("    %s: %q\n", v[0], v[1])
+	}
+	text += "    ansible_become: false\n    lockstep_drain_within: 240\n    agent_secrets: {PASSWORD: \"not $HOME\"}\n"
+	text += "controllers:\n  hosts:\n    h1:\nagents:\n  hosts:\n"
+	for i, h := range r.hosts {
+		// A clock of its own, as hosts have: on this machine all would read one.
+		text += fmt.Sprintf("    %s:\n      ansible_host: %s\n      agent_labels: {host: %s}\n      agent_environment: {LOCKSTEP_CLOCK: \"+%dms\"}\n", h.name, h.address, h.name, 100*(i+1))
+	}
+	r.write(r.inventory, text)
+}
+
+func (r *rig) server() string { return "tls://" + r.hosts[0].address + ":4222" }
+
+// broker starts a NATS under test on an address of this machine, and returns its URL.
+func (r *rig) broker(t *testing.T, address string) string {
+	t.Helper()
+	nats, err := server.NewServer(&server.Options{Host: address, Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nats.Start()
+	t.Cleanup(func() {
+		nats.Shutdown()
+		nats.WaitForShutdown()
+	})
+	if !nats.ReadyForConnections(time.Minute) {
+		t.Fatal("the NATS under test does not take connections")
+	}
+	return nats.ClientURL()
+}
+
+// build makes the programs of a release, static.
+func (r *rig) build(release string) string {
+	r.t.Helper()
+	begun := time.Now()
+	dir := filepath.Join(r.dir, release)
+	c := exec.Command("go", "build", "-ldflags", "-s -w -X lockstep/internal/cli.release="+release, "-o", dir+"/", "../../cmd/...")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		r.t.Fatalf("build the programs: %v\n%s", err, out)
+	}
+	r.t.Logf("built release %s in %.1f s", release, time.Since(begun).Seconds())
+	return dir
+}
+
+var recap = regexp.MustCompile(`(?m)^(h\d) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)`)
+
+// play runs a playbook on the site, and returns how much it changed.
+func (r *rig) play(t *testing.T, book string, args ...string) (changed int) {
+	t.Helper()
+	begun := time.Now()
+	settings := []string{"ANSIBLE_SSH_ARGS=" + strings.Join(r.sshArgs(), " "), "ANSIBLE_TIMEOUT=60"}
+	out, err := ansible(t, settings, "ansible-playbook", append([]string{"-i", r.inventory, "-e", "lockstep_programs=" + r.programs, book}, args...)...)
+	found := recap.FindAllStringSubmatch(out, -1)
+	if err != nil || len(found) != len(r.hosts) {
+		t.Fatalf("%s: %v\n%s", book, err, out)
+	}
+	for _, f := range found {
+		n, _ := strconv.Atoi(f[2])
+		changed += n
+	}
+	t.Logf("%s %s: %d changes in %.1f s", book, strings.Join(args, " "), changed, time.Since(begun).Seconds())
+	if os.Getenv("LOCKSTEP_FLEET_VERBOSE") != "" {
+		t.Log(out)
+	}
+	return changed
+}
+
+// tellLogs adds the ends of the daemons' logs to the test's if it failed.
+func (r *rig) tellLogs() {
+	if !r.t.Failed() {
+		return
+	}
+	for _, h := range r.hosts {
+		r.t.Logf("%s:\n%s", h.name, r.on(h, "tail -n 40 /var/log/lockstep/*.log 2>&1 || true"))
+	}
+}
+
+// ctl is a command of ctl on this machine, which is none of the hosts.
+func (r *rig) ctl(ctx context.Context, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, filepath.Join(r.dir, first, "ctl"), args...)
+	c.Dir = r.dir
+	c.Env = append(os.Environ(), "LOCKSTEP_SERVER="+r.server(), "LOCKSTEP_CA="+filepath.Join(r.creds, "ca.crt"), "LOCKSTEP_CREDS="+filepath.Join(r.creds, "client.nk"))
+	return c
+}
+
+// matrix writes a matrix's file.
+func (r *rig) matrix(name, text string) string {
+	file := filepath.Join(r.dir, name+".cue")
+	r.write(file, fmt.Sprintf("package matrix\n\nname: %q\n%s", name, text))
+	return file
+}
+
+// run runs a matrix to its end, and returns its outcomes, one for each task.
+func (r *rig) run(t *testing.T, file string) []plan.Outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	runs := filepath.Join(t.TempDir(), "runs")
+	out, err := r.ctl(ctx, "run", "--runs", runs, file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ctl run: %v\n%s", err, out)
+	}
+	t.Logf("\n%s", out)
+	record, err := results.Open(runs, "latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes, err := record.Outcomes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tasks := len(record.Plan().Tasks()); len(outcomes) != tasks || tasks == 0 {
+		t.Fatalf("%d outcomes of %d tasks", len(outcomes), tasks)
+	}
+	for _, o := range outcomes {
+		if o.Verdict != plan.Valid {
+			t.Errorf("task %s is %s: %v", o.Task, o.Verdict, o.Reasons)
+		}
+	}
+	return outcomes
+}
+
+// agents waits until there are all agents, of a release, and free.
+func (r *rig) agents(t *testing.T, release string) {
+	t.Helper()
+	eventually(t, "three agents of release "+release, 2*time.Minute, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		out, err := r.ctl(ctx, "agents", "--json").Output()
+		if err != nil {
+			return err
+		}
+		var list []wire.Agent
+		if err := json.Unmarshal(out, &list); err != nil {
+			t.Fatalf("ctl agents --json: %v\n%s", err, out)
+		}
+		there := map[string]bool{}
+		for _, a := range list {
+			if strings.Contains(a.Version, release) && a.Refused == "" && a.Offset != nil {
+				there[a.Agent] = true
+			}
+		}
+		if len(there) != len(r.hosts) {
+			return fmt.Errorf("there are %s", out)
+		}
+		return nil
+	})
+}
