@@ -40,6 +40,9 @@ func (q *queue) insert(r wire.Request, noted wire.RunState) (idle bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.read = q.read || r.Newest
+	if r.Run == "" {
+		return false
+	}
 	if r.Submission != nil || r.Err != nil {
 		q.claims = append(q.claims, newClaim(r, noted))
 		return false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -30,29 +31,34 @@ func readRef(text string) (r Ref) {
 	return r
 }
 
-// Request is one message of the queue: a submission, a cancellation (both fields empty), or one that cannot be read.
+// Request is one message of the queue: a submission, a cancellation (both fields empty), or one that cannot be read. One without a Run tells of nothing but
+// Newest.
 type Request struct {
 	Run        string
 	Seq        uint64 // numbers submissions
 	At         time.Time
 	Submission *Submission
 	Err        error
-	Newest     bool // nothing came after it, when it was read
+	Newest     bool // all that was there when the reading began has been read with it
 }
 
 // Queue hands the queue to handle, from its beginning, until ctx ends.
 func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
+	last, err := c.last(ctx, streamQueue, root+"queue.>")
+	if err != nil {
+		last = math.MaxUint64 // it is known then when nothing is pending
+	}
 	return c.follow(ctx, streamQueue, []string{root + "queue.>"}, func(m jetstream.Msg, seq uint64) bool {
-		if c.genuine(m.Headers(), m.Subject()) != nil {
-			return true
-		}
 		words := strings.Split(m.Subject(), ".")
 		r := Request{Seq: seq}
 		if meta, err := m.Metadata(); err == nil {
-			r.At, r.Newest = meta.Timestamp, meta.NumPending == 0
+			r.At, r.Newest = meta.Timestamp, seq >= last || meta.NumPending == 0
 		}
-		if r.Run, r.Err = untoken(words[len(words)-1]); r.Err != nil {
-			return true // nobody to tell
+		if r.Run, r.Err = untoken(words[len(words)-1]); r.Err != nil || c.genuine(m.Headers(), m.Subject()) != nil { // nobody to tell
+			if r.Newest {
+				handle(Request{Seq: seq, Newest: true})
+			}
+			return true
 		}
 		if len(words) == 4 && words[2] == "submit" {
 			var s Submission
