@@ -57,7 +57,7 @@ func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
 	if len(l.faults) > before {
 		return nil
 	}
-	if d := d.Info().Declare(b.Options, useOf(plan.Default())); len(d.Capabilities.Modes) == 0 {
+	if d := d.Info().Declare(plan.Unfilled(b.Options), useOf(plan.Default())); len(d.Capabilities.Modes) == 0 {
 		l.add(place(v), path+".options", strings.Join(d.Unfit, "; "))
 		return nil
 	}

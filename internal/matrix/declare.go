@@ -33,7 +33,7 @@ func (w *worker) declarePart(b *plan.Broker, work plan.Workload) (d drivers.Decl
 	use := useOf(work)
 	d, known := w.declared[question{b.Name, use}]
 	if !known {
-		d = w.m.drivers[b.Driver](b.Options, use)
+		d = w.m.drivers[b.Driver](plan.Unfilled(b.Options), use)
 		w.declared[question{b.Name, use}] = d
 	}
 	return d, append(beyond(b.Driver, d.Capabilities, use), d.Unfit...)

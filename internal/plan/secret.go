@@ -137,6 +137,26 @@ func Resolve(options json.RawMessage, getenv func(string) (string, bool), readFi
 	return text, newScrubber(secrets), nil
 }
 
+// Unfilled returns options with a word in place of each reference inside a longer string, as in "amqp://u:${env:PASSWORD}@host": what looks at
+// options before an agent fills them in then finds an address where there will be one.
+func Unfilled(options json.RawMessage) json.RawMessage {
+	tree, err := decode(options)
+	if err != nil {
+		return options
+	}
+	tree = eachString(tree, func(s string) string {
+		if reference.FindString(s) == s {
+			return s
+		}
+		return reference.ReplaceAllString(s, "reference")
+	})
+	text, err := encode(tree)
+	if err != nil {
+		return options
+	}
+	return text
+}
+
 func lookup(ref []string, getenv func(string) (string, bool), readFile func(string) ([]byte, error)) (string, error) {
 	kind, name := ref[1], ref[2]
 	if kind == "env" {
