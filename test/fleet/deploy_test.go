@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"lockstep/internal/plan"
 )
@@ -19,7 +20,9 @@ func TestFleet(t *testing.T) {
 		do   func(t *testing.T, r *rig)
 	}{
 		{"install", install},
+		{"again", again},
 		{"run across hosts", across},
+		{"latency", latency},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.do(t, r) }) {
 			t.FailNow()
@@ -53,6 +56,13 @@ lockstep
 	}
 }
 
+// again wants nothing left to do.
+func again(t *testing.T, r *rig) {
+	if n := r.play(t, "site.yml"); n != 0 {
+		t.Errorf("a second time site.yml changed %d things", n)
+	}
+}
+
 // across runs a matrix whose publishers and consumers are on hosts of their own, with clocks of their own.
 func across(t *testing.T, r *rig) {
 	outcomes := r.run(t, r.matrix("hosts", fmt.Sprintf(`
@@ -82,6 +92,43 @@ tables: [{rows: ["mode"], values: ["sent", "processing.p50", "lost"]}]
 			t.Errorf("clocks compared: %+v, want one pair", o.Clocks)
 		}
 	}
+}
+
+// latency publishes over a line that takes 50 ms each way, and over one that does not.
+func latency(t *testing.T, r *rig) {
+	const delay = 50 * time.Millisecond
+	line := r.delayed(t, r.hosts[1], delay)
+	outcomes := r.run(t, r.matrix("latency", fmt.Sprintf(`
+brokers: near: {driver: "nats", options: {urls: [%q]}}
+brokers: far: {driver: "nats", options: {urls: [%q]}}
+axes: broker: ["near", "far"]
+repeat: 1
+cell: {
+	axis: _
+	publishers: {mode: "confirm-each", nodes: 1, on: host: "h2"}
+	consumers: nodes: 0
+	warmup: "500ms"
+	measure: "4s"
+}
+tables: [{rows: ["broker"], values: ["send.p50", "send.rate"]}]
+`, r.broker(t, r.bridge()), r.broker(t, line.near))))
+	if len(outcomes) != 2 {
+		t.Fatalf("%d outcomes, want 2", len(outcomes))
+	}
+	const added = 2 * delay
+	near, far := median(outcomes[0]), median(outcomes[1])
+	t.Logf("a confirmed send takes %v, and with %v of round trip %v", near, added, far)
+	if near >= added {
+		t.Errorf("without the delay the median of a confirmed send is %v", near)
+	}
+	if noise := added + near; far < added || far >= added+noise {
+		t.Errorf("with %v of round trip the median of a confirmed send is %v, want at least that, and less than %v", added, far, added+noise)
+	}
+}
+
+// median is that of the time of a send.
+func median(o plan.Outcome) time.Duration {
+	return time.Duration(o.Values["send.p50"].Number * float64(time.Second))
 }
 
 // parts are the agents of an outcome, in order, and their hosts.
