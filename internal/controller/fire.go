@@ -16,10 +16,11 @@ import (
 
 // fire makes the run of a slot that is stored as the current one, and submits it.
 func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
-	if !k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.clock.Now()) }) || k.kept.Schedule.Current == nil {
+	k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.epoch, k.clock.Now()) })
+	s := k.kept.Schedule
+	if c := s.Current; ctx.Err() != nil || c == nil || c.Run != e.Run || c.State != schedule.Starting || c.Epoch != k.epoch {
 		return
 	}
-	s := k.kept.Schedule
 	run, err := expandWithin(ctx, expandLimit, func(ctx context.Context) (plan.Run, error) { return expand(ctx, s.Matrix) })
 	if err == nil {
 		run.ID, run.Started = e.Run, k.clock.Now().UTC()

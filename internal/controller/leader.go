@@ -42,7 +42,7 @@ func (l *leader) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.lease.Context(), func() { cancel(context.Cause(l.lease.Context())) })()
-	defer l.cfg.schedules(ctx, l.conn)()
+	defer l.cfg.schedules(ctx, l.conn, l.lease.Epoch())()
 	var keeping sync.WaitGroup
 	keeping.Go(func() { l.keepStreams(ctx) })
 	if l.cfg.Copies != "" {

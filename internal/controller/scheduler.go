@@ -36,6 +36,7 @@ type scheduler struct {
 	conn  *wire.Conn
 	clock Clock
 	hooks *Hooks
+	epoch uint64 // of this controller's lead
 	runs  string // folder of the controller's copies; empty: none
 	log   *slog.Logger
 
@@ -44,11 +45,11 @@ type scheduler struct {
 }
 
 // schedules begins to fire, and returns what ends it. On a control plane that ends with this process there is nothing to fire.
-func (cfg Config) schedules(ctx context.Context, conn *wire.Conn) (stop func()) {
+func (cfg Config) schedules(ctx context.Context, conn *wire.Conn, epoch uint64) (stop func()) {
 	if conn.Local() {
 		return func() {}
 	}
-	s := &scheduler{conn: conn, clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log}
+	s := &scheduler{conn: conn, epoch: epoch, clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log}
 	if s.clock == nil {
 		s.clock = hostClock{}
 	}

@@ -287,13 +287,13 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 	}
 	runs := map[string]string{"stored": begun("stored"), "making": begun("making"), "submitted": begun("submitted"), "noted": begun("noted"), "given-up": begun("given-up")}
 	now := l.clock().Now()
-	l.edit("making", func(s *schedule.Schedule) { s.Begin(runs["making"], now) })
+	l.edit("making", func(s *schedule.Schedule) { s.Begin(runs["making"], 1, now) })
 	submit(runs["submitted"], "submitted") // and killed before that was stored
 	submit(runs["noted"], "noted")
 	l.edit("noted", func(s *schedule.Schedule) { s.Submit(runs["noted"]) })
 	l.edit("given-up", func(s *schedule.Schedule) {
-		for range 3 {
-			s.Begin(runs["given-up"], now)
+		for epoch := range uint64(3) {
+			s.Begin(runs["given-up"], epoch, now)
 		}
 	})
 	out := filepath.Join(t.TempDir(), "out")

@@ -98,8 +98,8 @@ func (s *Schedule) passed(t *Timetable, now time.Time) (last time.Time, n int) {
 // arrive starts a slot, or does what the policy says if the last run is not over.
 func (s *Schedule) arrive(slot Slot) {
 	run := s.RunID(slot)
-	if slices.ContainsFunc(s.History, func(e Entry) bool { return e.Run == run }) {
-		return // the clock was put back: it had its run
+	if s.Current != nil && s.Current.Run == run || s.Waiting != nil && s.RunID(*s.Waiting) == run || slices.ContainsFunc(s.History, func(e Entry) bool { return e.Run == run }) {
+		return // the clock was put back: it has its run, had it, or waits already
 	}
 	switch {
 	case s.Current == nil && s.Waiting == nil:
@@ -129,11 +129,11 @@ func (s *Schedule) skip(slot Slot, why string) {
 	s.close(Entry{Slot: slot, State: Skipped, Why: why})
 }
 
-// Begin counts that somebody makes the run of Current, which has to be stored before he does. After a few that ended in the middle it gives the slot
-// up instead: whatever ended them will end the next one, too. It reports whether anything has changed.
-func (s *Schedule) Begin(run string, now time.Time) bool {
+// Begin counts that the leader of an epoch makes the run of Current, which has to be stored before it does; however often it tries, it counts once. After a
+// few that ended in the middle it gives the slot up instead: whatever ended them will end the next one, too. It reports whether anything has changed.
+func (s *Schedule) Begin(run string, epoch uint64, now time.Time) bool {
 	e := s.Current
-	if e == nil || e.Run != run || e.State != Starting {
+	if e == nil || e.Run != run || e.State != Starting || e.Begun > 0 && e.Epoch == epoch {
 		return false
 	}
 	if e.Begun >= mostBegun {
@@ -141,7 +141,7 @@ func (s *Schedule) Begin(run string, now time.Time) bool {
 		return true
 	}
 	e.Begun++
-	e.Started = now
+	e.Epoch, e.Started = epoch, now
 	return true
 }
 

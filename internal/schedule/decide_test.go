@@ -35,7 +35,7 @@ func fixture(t testing.TB, change func(*Definition)) (*Schedule, *Timetable) {
 func ran(t testing.TB, s *Schedule, now time.Time) string {
 	t.Helper()
 	run := s.Current.Run
-	if !s.Begin(run, now) || !s.Submit(run) || !s.End(run, Result{State: Done, Ended: now, Tasks: Tasks{Valid: 3}}) {
+	if !s.Begin(run, 1, now) || !s.Submit(run) || !s.End(run, Result{State: Done, Ended: now, Tasks: Tasks{Valid: 3}}) {
 		t.Fatalf("%+v did not run through", s.Current)
 	}
 	return run
@@ -197,12 +197,17 @@ func TestMakingIsGivenUp(t *testing.T) {
 	now := at(t, "2026-11-02T02:00:00Z")
 	s.Due(slots, now)
 	run := s.Current.Run
-	for range mostBegun {
-		if !s.Begin(run, now) || s.Current == nil {
+	for epoch := range uint64(mostBegun) {
+		if !s.Begin(run, epoch, now) || s.Current == nil {
 			t.Fatal("given up too early")
 		}
+		for range 2 * mostBegun { // it could not submit the run, and tries again
+			if s.Begin(run, epoch, now) || s.Current == nil || s.Current.Begun != int(epoch)+1 {
+				t.Fatalf("%+v after %d controllers", s.Current, epoch+1)
+			}
+		}
 	}
-	if !s.Begin(run, now) || s.Current != nil || s.states() != "faulty" || !strings.Contains(s.History[0].Why, "3 controllers") {
+	if !s.Begin(run, mostBegun, now) || s.Current != nil || s.states() != "faulty" || !strings.Contains(s.History[0].Why, "3 controllers") {
 		t.Errorf("%+v, %+v: want it given up", s.Current, s.History)
 	}
 	if s.History[0].Hooks[0].State != CallPending {
@@ -220,7 +225,7 @@ func TestStaleChanges(t *testing.T) {
 	s.Due(slots, at(t, "2026-11-03T02:00:00Z"))
 	before, _ := json.Marshal(s)
 	for name, late := range map[string]func() bool{
-		"Begin":  func() bool { return s.Begin(run, now) },
+		"Begin":  func() bool { return s.Begin(run, 1, now) },
 		"Submit": func() bool { return s.Submit(run) },
 		"Fail":   func() bool { return s.Fail(run, "x", now) },
 		"End":    func() bool { return s.End(run, Result{State: Done}) },
@@ -242,7 +247,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for range MostHistory + 20 {
 		s.Due(slots, now)
 		run := s.Current.Run
-		s.Begin(run, now)
+		s.Begin(run, 1, now)
 		s.Submit(run)
 		problems := make([]string, 500)
 		for i := range problems {
@@ -403,4 +408,37 @@ func ExampleSchedule_RunID() {
 	s := New(Definition{Name: "Nightly.Full"}, "id", "me@here", time.Time{})
 	fmt.Println(s.RunID(Slot{At: time.Date(2026, 11, 22, 1, 0, 0, 0, time.UTC)}))
 	// Output: 20261122-010000-nightly-full-2c5729e6
+}
+
+// The clock is put back by more than an hour while a slot's run is under way, or waits: that slot comes again, and is the same one.
+func TestClockPutBackUnderARun(t *testing.T) {
+	for _, policy := range []string{OverlapSkip, OverlapQueueOne} {
+		s, slots := fixture(t, func(d *Definition) { d.Overlap = policy })
+		now := at(t, "2026-11-02T02:00:10Z")
+		s.Due(slots, now)
+		run := s.Current.Run
+		s.Begin(run, 1, now)
+		s.Submit(run)
+		again := func(after string) {
+			t.Helper()
+			s.Due(slots, at(t, "2026-11-02T00:30:00Z"))
+			s.Due(slots, at(t, "2026-11-02T02:00:20Z"))
+			if s.Current == nil || s.Current.Run != run || len(s.History) > 0 {
+				t.Errorf("%s, %s: current %+v, history %+v: want run %s alone", policy, after, s.Current, s.History, run)
+			}
+		}
+		if again("under way"); s.Waiting != nil {
+			t.Errorf("%s: %+v waits behind itself", policy, s.Waiting)
+		}
+		if policy == OverlapSkip {
+			continue
+		}
+		s.Due(slots, at(t, "2026-11-03T02:00:10Z"))
+		waits := *s.Waiting
+		again("with one that waits")
+		s.Due(slots, at(t, "2026-11-03T02:00:20Z"))
+		if s.Waiting == nil || *s.Waiting != waits || len(s.History) > 0 {
+			t.Errorf("%+v waits, history %+v: want the slot that waited, and nothing skipped", s.Waiting, s.History)
+		}
+	}
 }

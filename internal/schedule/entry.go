@@ -13,8 +13,9 @@ type Entry struct {
 	Slot
 	Run      string          `json:"run,omitempty"`
 	State    State           `json:"state"`
-	Why      string          `json:"why,omitempty"` // it was skipped, failed, or ended early
-	Begun    int             `json:"begun,omitempty"`
+	Why      string          `json:"why,omitempty"`    // it was skipped, failed, or ended early
+	Begun    int             `json:"begun,omitempty"`  // how many controllers began to make the run, and
+	Epoch    uint64          `json:"epoch,omitempty"`  // the epoch of the last of them
 	Started  time.Time       `json:"started,omitzero"` // the leader took it up
 	Ended    time.Time       `json:"ended,omitzero"`
 	Tasks    Tasks           `json:"tasks"`
