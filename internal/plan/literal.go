@@ -55,8 +55,10 @@ func (r Run) Literals() []string {
 		}
 	}
 	for _, c := range r.Cells {
-		add("brokers."+c.Broker.Name, string(c.Broker.Options))
-		add("brokers."+c.Broker.Name+".via", c.Broker.Via)
+		for _, b := range append(c.Brokers(), c.Broker) { // also one that only stands there, as its groups have their own
+			add("brokers."+b.Name, string(b.Options))
+			add("brokers."+b.Name+".via", b.Via)
+		}
 	}
 	if r.Influx != nil {
 		text, _ := json.Marshal(r.Influx) // plain strings always marshal

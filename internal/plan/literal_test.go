@@ -37,3 +37,13 @@ func TestLiteralsOfARun(t *testing.T) {
 		t.Errorf("%q: want one of the broker and one of influx, without the secret", got)
 	}
 }
+
+// Groups that contend have brokers of their own.
+func TestLiteralsOfGroups(t *testing.T) {
+	own := Broker{Name: "other", Options: json.RawMessage(`{"url":"amqp://bench:hunter2@host/"}`), Via: "ssh://bench:hunter2@host"}
+	cell := Cell{Broker: Broker{Name: "r", Options: json.RawMessage(`{}`)}, Workload: Workload{Groups: []Group{{Name: "a"}, {Name: "b", Broker: &own}}}}
+	got := Run{Cells: []Cell{cell}}.Literals()
+	if len(got) != 2 || !strings.HasPrefix(got[0], "brokers.other: ") || !strings.HasPrefix(got[1], "brokers.other.via: ") || strings.Contains(strings.Join(got, ""), "hunter2") {
+		t.Errorf("%q: want the options and the way of the group's broker, without the secret", got)
+	}
+}
