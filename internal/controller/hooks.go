@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
 )
@@ -157,7 +159,7 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 	return !passing, fmt.Errorf("post to %s: %s %s", r.URL.Host, answer.Status, scrub.Scrub(oneLine(words)))
 }
 
-// runHook runs a command with the notice on its standard input, and everything it has started with it.
+// runHook runs a command with the notice on its standard input. What it has started and left behind ends with it.
 func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte) ([]byte, error) {
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	out, said := &bounded{most: mostPrinted}, &bounded{most: mostWords}
@@ -168,7 +170,15 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) } // with all that it has started; it is not waited for yet, so the number is its own
 	c.WaitDelay = time.Second
-	err := c.Run()
+	err := c.Start()
+	if err == nil {
+		leave(c.Process.Pid)
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what it left behind, which may hold on to its standard output
+		err = c.Wait()
+	}
+	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() { // something left its group, too
+		err = nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("run command: %w: %s", err, plan.Redact(oneLine(said.text)))
 	}
@@ -176,6 +186,12 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 		return nil, fmt.Errorf("run command: it printed more than %d bytes", mostPrinted)
 	}
 	return out.text, nil
+}
+
+// leave waits until a child has ended, and leaves its number taken: it still is its group's.
+func leave(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
 }
 
 // bounded keeps the beginning of what is written to it.

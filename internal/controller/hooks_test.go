@@ -6,7 +6,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,4 +147,42 @@ func TestHooksEndWithTheController(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a command leaves behind ends with it, and makes no failure of its success. One that leaves its process group, too, is not waited for.
+func TestHooksLeaveNothingBehind(t *testing.T) {
+	for how, start := range map[string]string{"in its group": "sleep 60 &", "in one of its own": "setsid sleep 5 &"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "pid")
+			argv := []string{"sh", "-c", start + " echo $! >" + file + `; echo '{"slower": 3}'`}
+			began := time.Now()
+			printed, err := runHook(t.Context(), argv, schedule.Notice{}, nil)
+			if took := time.Since(began); err != nil || string(printed) != "{\"slower\": 3}\n" || took > 30*time.Second {
+				t.Errorf("it printed %q after %v: %v", printed, took, err)
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for end := time.Now().Add(30 * time.Second); how == "in its group" && alive(pid); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("what it left behind is still there")
+				}
+			}
+		})
+	}
+	if _, err := runHook(t.Context(), []string{"sh", "-c", "sleep 60 & echo no >&2; exit 3"}, schedule.Notice{}, nil); err == nil || !strings.Contains(err.Error(), "exit status 3: no") {
+		t.Errorf("a failure is %v", err)
+	}
+}
+
+// alive tells whether a process runs: one that nobody has waited for does not.
+func alive(pid int) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && !strings.Contains(string(text), ") Z ") && syscall.Kill(pid, 0) == nil
 }
