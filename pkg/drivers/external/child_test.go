@@ -234,6 +234,10 @@ func (c *child) publish(h heard, body []byte) {
 		for range 100 {
 			c.deliver(make([][2]uint32, 100), nil)
 		}
+	case "asks on": // and reads nothing
+		for n := 1; ; n++ {
+			c.say(nil, `{"type":"forward","id":%d,"address":"broker:1"}`, n)
+		}
 	case "size":
 		c.say(nil, `{"type":"deliver","consumer":%d,"deliveries":[[10,0,0]]}`, c.consumer)
 	}

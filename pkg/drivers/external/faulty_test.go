@@ -57,6 +57,7 @@ func TestFaultyWhilePublishing(t *testing.T) {
 		"answers twice":  {"broke the protocol", "which is not open"},
 		"refuses":        {"broke the protocol", "want closed or rejected"},
 		"floods":         {"broke the protocol", "the window is 1024"},
+		"asks on":        {"broke the protocol", "a session gets at most 1000"},
 		"size":           {"broke the protocol", "bytes that are left"},
 	} {
 		t.Run(how, func(t *testing.T) {

@@ -41,8 +41,7 @@ func (l *link) hearAsking(s said) error {
 	if serve == nil {
 		return fmt.Errorf("%s comes before open", s.Type)
 	}
-	serve(s)
-	return nil
+	return serve(s)
 }
 
 func (l *link) hearAnswer(s said) error {

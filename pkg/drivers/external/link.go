@@ -37,9 +37,9 @@ type link struct {
 	over  sync.WaitGroup
 
 	mu         sync.Mutex
-	serve      func(said) // forwards and events; nil before a session is opened
-	fault      error      // what the driver did wrong, why it is killed
-	cause      error      // why nothing more comes; set before done is closed
+	serve      func(said) error // forwards and events; nil before a session is opened
+	fault      error            // what the driver did wrong, why it is killed
+	cause      error            // why nothing more comes; set before done is closed
 	lastID     uint64
 	lastHandle uint64
 	waiting    map[uint64]func(json.RawMessage, error) // called once, by the reader

@@ -23,7 +23,7 @@ type handled struct {
 }
 
 // outbox is what is still to be written, in order. It is bounded by those who put things in: the windows of publishers and
-// consumers, and one request of each caller. Safe for concurrent use.
+// consumers, one request of each caller, and the forwards that a session gets. Safe for concurrent use.
 type outbox struct {
 	mu   sync.Mutex
 	wait []*parcel

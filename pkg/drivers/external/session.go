@@ -167,22 +167,22 @@ func (s *session) connect(ctx context.Context, doing string, request asked, add 
 	return nil
 }
 
-// serve answers what the driver asks of this program, from the reader: it does not block.
-func (s *session) serve(asks said) {
+// serve answers what the driver asks of this program, from the reader: it does not block. An error is a fault of the driver.
+func (s *session) serve(asks said) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return
+		return nil
 	}
 	if asks.Type == typeEvent {
 		s.event(asks)
-		return
+		return nil
 	}
-	if s.forwards++; s.forwards > mostForwards {
-		_ = s.link.out.put(asked{Type: "failed", ID: asks.ID, Message: fmt.Sprintf("a session gets at most %d forwards; ask once for each address", mostForwards)})
-		return
+	if s.forwards++; s.forwards > mostForwards { // answers would pile up for one that does not read
+		return fmt.Errorf("forward: a session gets at most %d; ask once for each address", mostForwards)
 	}
 	s.asking.Go(func() { s.forward(asks) })
+	return nil
 }
 
 func (s *session) event(e said) {
