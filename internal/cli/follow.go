@@ -140,7 +140,7 @@ func knownRuns(runs []wire.RunState) string {
 	return "there are: " + strings.Join(lines, ", ")
 }
 
-// submitter is who submits, for lists of runs.
+// submitter is user@host: who submits a run or changes a schedule.
 func submitter() string {
 	name := os.Getenv("USER")
 	if u, err := user.Current(); err == nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -135,7 +134,7 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Conn,
 // store adds the schedule, or changes the one that is there.
 func (o *addOptions) store(ctx context.Context, conn *wire.Conn) (schedule.Schedule, error) {
 	if !o.replace {
-		s := schedule.New(o.define, wire.NewName(), whoami(), time.Now().UTC())
+		s := schedule.New(o.define, wire.NewName(), submitter(), time.Now().UTC())
 		err := conn.AddSchedule(ctx, s)
 		if errors.Is(err, wire.ErrChanged) {
 			err = fmt.Errorf("there is a schedule %s already: give another --name, or --replace it", s.Name)
@@ -143,7 +142,7 @@ func (o *addOptions) store(ctx context.Context, conn *wire.Conn) (schedule.Sched
 		return s, err
 	}
 	return edit(ctx, conn, o.define.Name, func(s *schedule.Schedule) error {
-		s.Redefine(o.define, whoami(), time.Now().UTC())
+		s.Redefine(o.define, submitter(), time.Now().UTC())
 		return nil
 	})
 }
@@ -192,16 +191,6 @@ func unknownHooks(ctx context.Context, conn *wire.Conn, hooks []string) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// whoami is user@host.
-func whoami() string {
-	host, _ := os.Hostname() // for people alone
-	name := os.Getenv("USER")
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	return name + "@" + host
 }
 
 // edit changes a schedule. What the controller notes meanwhile is no obstacle; what another person changes is.
@@ -261,7 +250,7 @@ func pauseSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name 
 		if s.Paused {
 			return fmt.Errorf("%s is paused already, by %s", name, s.By)
 		}
-		s.Pause(whoami(), time.Now().UTC())
+		s.Pause(submitter(), time.Now().UTC())
 		return nil
 	})
 	if err != nil {
@@ -279,7 +268,7 @@ func resumeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name
 		if !s.Paused {
 			return fmt.Errorf("%s is not paused", name)
 		}
-		s.Resume(whoami(), time.Now().UTC())
+		s.Resume(submitter(), time.Now().UTC())
 		return nil
 	})
 	if err != nil {
@@ -290,7 +279,7 @@ func resumeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name
 }
 
 func askSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name string) error {
-	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error { return s.Ask(whoami(), time.Now().UTC()) })
+	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error { return s.Ask(submitter(), time.Now().UTC()) })
 	if err != nil {
 		return err
 	}
