@@ -34,33 +34,35 @@ type execution struct {
 }
 
 // execute takes a run to its end, says so in its record and deletes its submission; when the controller stops or no longer leads, the
-// run stays in the queue instead.
-func (x *execution) execute(ctx context.Context) {
+// run stays in the queue instead. An error is not the run's, and another try may succeed.
+func (x *execution) execute(ctx context.Context) error {
 	x.end = wire.End{Reason: wire.EndDone, Submission: x.seq}
 	err := x.tasks(ctx)
 	if errors.Is(err, errEnded) {
-		x.unqueue(ctx)
-		return
+		return x.unqueue(ctx)
 	}
 	if x.flight != nil && errors.Is(context.Cause(ctx), errCancelled) {
 		x.giveUp(context.Cause(ctx).Error())
 	}
 	fenced := errors.Is(err, wire.ErrFenced)
-	if err != nil && ctx.Err() != nil {
+	if err != nil && !fenced && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	switch {
 	case err == nil:
 	case fenced, x.lease.Context().Err() != nil:
-		return
+		return err
 	case errors.Is(err, errCancelled): // the task in flight has no outcome
 		x.end.Reason, x.end.Detail = wire.EndInterrupted, err.Error()
 	case ctx.Err() != nil: // the controller stops
-		return
-	case x.end.Reason == wire.EndDone:
+		return nil
+	case x.end.Reason != wire.EndDone: // that was said where it was found
+	case !wire.Hopeless(err):
+		return err
+	default:
 		x.end.Reason, x.end.Detail = wire.EndFailed, err.Error()
 	}
-	x.finishRun(ctx)
+	return x.finishRun(ctx)
 }
 
 // tasks runs all that has no outcome yet.

@@ -80,11 +80,7 @@ func (l *leader) keepStreams(ctx context.Context) {
 // serveQueue executes runs side by side until ctx ends.
 func (l *leader) serveQueue(ctx context.Context) error {
 	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}
-	l.queue.forget = func(r wire.Request) {
-		if err := l.conn.Unqueue(ctx, r.Run, r.Seq); err != nil {
-			l.cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
-		}
-	}
+	l.queue.forget = func(r wire.Request) { l.forget(ctx, r) }
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan error, 1)
 	go func() {
@@ -106,7 +102,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 			l.queue.start(c, cancel)
 			executing.Go(func() {
 				defer cancel(nil)
-				l.execute(running, c)
+				l.carry(ctx, running, c)
 				l.queue.finish(c)
 				l.forgetRuns(running)
 			})
@@ -127,6 +123,20 @@ func (l *leader) serveQueue(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// forget deletes a cancellation that nothing is here for. One that cannot be read does not take the run's submission with it.
+func (l *leader) forget(ctx context.Context, r wire.Request) {
+	var err error
+	if r.Err != nil {
+		l.cfg.Log.Error("a cancellation cannot be read: the run goes on", "run", r.Run, "err", r.Err)
+		err = l.conn.Discard(ctx, r.Seq)
+	} else {
+		err = l.conn.Unqueue(ctx, r.Run, r.Seq)
+	}
+	if err != nil {
+		l.cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
+	}
 }
 
 // say notes what a run waits for.
@@ -150,15 +160,42 @@ func (l *leader) forgetRuns(ctx context.Context) {
 	}
 }
 
-// execute takes up a run and leads it to its end.
-func (l *leader) execute(ctx context.Context, c *claim) {
-	log := l.cfg.Log.With("run", c.Run)
-	record, err := l.takeUp(ctx, c.Run, log)
-	if err != nil {
-		return
+// Between tries of a run that the control plane broke off.
+const (
+	againLeast = time.Second
+	againMost  = 30 * time.Second
+)
+
+// carry executes a run until it has ended, or this controller stops (leading ends) or leads no more. What was broken off by an error that is not the run's
+// own is taken up again, with the agents and brokers that it has, as another leader would.
+func (l *leader) carry(leading, ctx context.Context, c *claim) {
+	for wait := againLeast; ; wait = min(2*wait, againMost) {
+		began := time.Now()
+		err := l.execute(ctx, c)
+		if err == nil || leading.Err() != nil || l.lease.Context().Err() != nil {
+			return
+		}
+		if time.Since(began) > againMost {
+			wait = againLeast
+		}
+		l.cfg.Log.Error("a run was broken off: it is taken up again", "run", c.Run, "in", wait, "err", err)
+		if pause(leading, wait) != nil {
+			return
+		}
 	}
+}
+
+// execute takes up a run and leads it to its end. The error is not the run's: it stays in the queue.
+func (l *leader) execute(ctx context.Context, c *claim) error {
+	log := l.cfg.Log.With("run", c.Run)
+	l.charge.take(c.Run)
+	defer l.charge.drop(c.Run)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // one that was cancelled while it waited is ended, too
 	defer cancel()
+	record, err := l.lease.TakeUp(last, c.Run)
+	if err != nil {
+		return err
+	}
 	state, err := l.lease.State(last, c.Run)
 	if err != nil {
 		log.Warn("look how a run stands", "err", err)
@@ -166,30 +203,10 @@ func (l *leader) execute(ctx context.Context, c *claim) {
 	x := &execution{leader: l, claim: c, record: record, seq: c.Seq, log: log, state: l.stateOf(c.Request, state)}
 	if err := cmp.Or(c.Err, check(c.Submission)); err != nil {
 		x.run.ID = c.Run
-		x.refuse(ctx, err)
-		return
+		return x.refuse(ctx, err)
 	}
 	x.run, x.given = c.Submission.Run, c.Submission.Done
-	x.execute(ctx)
-}
-
-// takeUp opens a run's record, and goes on trying for as long as this controller leads.
-func (l *leader) takeUp(ctx context.Context, run string, log *slog.Logger) (*wire.Recorder, error) {
-	for {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		record, err := l.lease.TakeUp(last, run)
-		cancel()
-		if err == nil {
-			return record, nil
-		}
-		log.Error("take up a run", "err", err)
-		if errors.Is(err, wire.ErrFenced) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errCancelled) {
-			return nil, err
-		}
-		if err := pause(l.lease.Context(), time.Second); err != nil {
-			return nil, err
-		}
-	}
+	return x.execute(ctx)
 }
 
 // queued notes that a run waits, unless it was taken up before, and returns how it stands.
@@ -199,7 +216,7 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	}
 	l.purging.Lock() // a run that is submitted again is no longer one that has ended
 	defer l.purging.Unlock()
-	state, err := l.lease.State(ctx, r.Run)
+	state, err := l.stands(ctx, r.Run)
 	if err == nil && state.Seq == r.Seq {
 		return state
 	}
@@ -208,6 +225,19 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 		l.cfg.Log.Warn("note that a run waits", "run", r.Run, "err", err)
 	}
 	return state
+}
+
+// stands reads how a run stands, and goes on trying for as long as this controller leads: it says which agents a run has that a former leader had begun.
+func (l *leader) stands(ctx context.Context, run string) (wire.RunState, error) {
+	for {
+		one, cancel := context.WithTimeout(ctx, stopTimeout)
+		state, err := l.lease.State(one, run)
+		cancel()
+		if err == nil || errors.Is(err, wire.ErrUnreadable) || pause(ctx, againLeast) != nil {
+			return state, err
+		}
+		l.cfg.Log.Warn("look how a run stands", "run", run, "err", err)
+	}
 }
 
 // stateOf is how a run stands: as noted, or else at its beginning.
@@ -224,36 +254,32 @@ func (l *leader) stateOf(r wire.Request, noted wire.RunState) wire.RunState {
 }
 
 // refuse ends a submission that cannot be executed.
-func (x *execution) refuse(ctx context.Context, why error) {
+func (x *execution) refuse(ctx context.Context, why error) error {
 	x.log.Error("refused a run", "err", why)
 	x.end = wire.End{Reason: wire.EndRefused, Detail: why.Error(), Submission: x.seq}
-	x.finishRun(ctx)
+	return x.finishRun(ctx)
 }
 
-// finishRun says in a run's record how it ended, and deletes its submission.
-func (x *execution) finishRun(ctx context.Context) {
+// finishRun says in a run's record how it ended, and deletes its submission; on an error it stays in the queue, for another try.
+func (x *execution) finishRun(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	err := x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: x.of, End: &x.end})
-	if errors.Is(err, wire.ErrFenced) || x.lease.Context().Err() != nil {
-		return // the next leader ends it
+	if err := x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: x.of, End: &x.end}); err != nil {
+		return fmt.Errorf("end run: %w", err)
 	}
-	if err != nil { // it stays in the queue, for another try
-		x.log.Error("end run", "err", err)
-		return
-	}
-	x.unqueue(ctx)
+	return x.unqueue(ctx)
 }
 
 // unqueue notes how a run ended, as its record says, and deletes its submission.
-func (x *execution) unqueue(ctx context.Context) {
+func (x *execution) unqueue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	x.state.State, x.state.Detail, x.state.Ended, x.state.Agents = string(x.end.Reason), x.end.Detail, time.Now(), nil
 	x.note(ctx)
 	if err := x.conn.Unqueue(ctx, x.run.ID, x.seq); err != nil {
-		x.log.Error("end run", "err", err)
+		return fmt.Errorf("end run: %w", err)
 	}
+	return nil
 }
 
 // note stores how the run stands. It is a remark for people: the record counts.

@@ -80,6 +80,9 @@ func (x *execution) takeOver(ctx context.Context, h history) error {
 
 // changed says in words that another leads.
 func (x *execution) changed() string {
+	if x.record.Former() == x.lease.Epoch() {
+		return fmt.Sprintf("controller %s (epoch %d) leads the run on after an error of the control plane", x.lease.Name(), x.lease.Epoch())
+	}
 	return fmt.Sprintf("controller %s (epoch %d) leads the run on after epoch %d", x.lease.Name(), x.lease.Epoch(), x.record.Former())
 }
 
@@ -156,7 +159,7 @@ func (x *execution) rejoin(ctx context.Context, t plan.Task, f *wire.RunEvent) (
 	if err := c.replay(ctx); err != nil {
 		return c, err.Error()
 	}
-	made, err := x.conn.Released(ctx, c.ref)
+	made, err := x.released(ctx, c.ref)
 	if err != nil {
 		return c, err.Error()
 	}
@@ -164,6 +167,17 @@ func (x *execution) rejoin(ctx context.Context, t plan.Task, f *wire.RunEvent) (
 		c.parts[i].Group = a.Task.Group
 	}
 	return c, c.adopt(made, f)
+}
+
+// released reads the releases that were made. It goes on trying: for want of an answer nothing is repeated.
+func (x *execution) released(ctx context.Context, ref wire.Ref) ([]wire.Release, error) {
+	for {
+		made, err := x.conn.Released(ctx, ref)
+		if err == nil || errors.Is(err, wire.ErrUnreadable) || pause(ctx, againLeast) != nil {
+			return made, err
+		}
+		x.log.Warn("take a task over", "task", ref.Task, "err", err)
+	}
 }
 
 // replay takes what agents had said of the try when this leader took the run up.

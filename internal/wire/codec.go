@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Headers of every message: the protocol version, the subject that it was written for, and the text of a refusal instead of a body.
@@ -27,6 +28,22 @@ var ErrProtocol = errors.New("protocol versions differ")
 
 // ErrTooLarge is wrapped by the error of a message that the control plane would not take.
 var ErrTooLarge = errors.New("message is too large for the control plane")
+
+// ErrUnreadable is wrapped by the error of what is stored and cannot be read, however often that is tried.
+var ErrUnreadable = errors.New("what is stored cannot be read")
+
+// tooLong is the code with which a server refuses a message for its size.
+const tooLong = 10054
+
+// Hopeless tells whether what failed would fail again however often it is tried: a message that is too large or cannot be written down, or one that the
+// credentials do not allow. Anything else that the control plane did not take it may take later.
+func Hopeless(err error) bool {
+	var value *json.UnsupportedValueError
+	var kind *json.UnsupportedTypeError
+	var refused *jetstream.APIError
+	return errors.Is(err, ErrTooLarge) || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrPermissionViolation) ||
+		errors.As(err, &value) || errors.As(err, &kind) || errors.As(err, &refused) && refused.ErrorCode == tooLong
+}
 
 // encode makes a message of v.
 func (c *Conn) encode(subject string, v any) (*nats.Msg, error) {

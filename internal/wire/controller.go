@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -31,12 +32,13 @@ func readRef(text string) (r Ref) {
 	return r
 }
 
-// Request is one message of the queue: a submission, a cancellation (both fields empty), or one that cannot be read. One without a Run tells of nothing but
+// Request is one message of the queue: a submission, or a cancellation; or one that cannot be read, which Err says. One without a Run tells of nothing but
 // Newest.
 type Request struct {
 	Run        string
 	Seq        uint64 // numbers submissions
 	At         time.Time
+	Submits    bool // it is a submission, also if it cannot be read
 	Submission *Submission
 	Err        error
 	Newest     bool // all that was there when the reading began has been read with it
@@ -60,7 +62,7 @@ func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
 			}
 			return true
 		}
-		if len(words) == 4 && words[2] == "submit" {
+		if r.Submits = len(words) == 4 && words[2] == "submit"; r.Submits {
 			var s Submission
 			if r.Err = c.unpack(m.Headers(), m.Data(), "the client", &s); r.Err == nil {
 				r.Submission = &s
@@ -83,6 +85,20 @@ func (c *Conn) Queued(ctx context.Context, run string) (bool, error) {
 		return false, fmt.Errorf("look for run %s in the queue: %w", run, err)
 	}
 	return last > 0, nil
+}
+
+// Discard deletes one message of the queue.
+func (c *Conn) Discard(ctx context.Context, seq uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	s, err := c.js.Stream(ctx, streamQueue)
+	if err == nil {
+		err = s.DeleteMsg(ctx, seq)
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("delete message %d of %s: %w", seq, streamQueue, err)
+	}
+	return nil
 }
 
 // Unqueue deletes a run's submission and cancellations, with the secrets they may hold.

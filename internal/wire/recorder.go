@@ -102,7 +102,9 @@ func (c *Conn) Released(ctx context.Context, ref Ref) ([]Release, error) {
 			}
 			return unread == nil && seq < last
 		})
-		err = errors.Join(err, unread)
+		if unread != nil {
+			err = fmt.Errorf("%w: %w", ErrUnreadable, unread)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the releases of task %s: %w", ref.Task, err)

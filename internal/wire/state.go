@@ -170,7 +170,9 @@ func (c *Conn) RunState(ctx context.Context, run string) (s RunState, err error)
 		return s, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(e.Value(), &s)
+		if err = json.Unmarshal(e.Value(), &s); err != nil {
+			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
+		}
 	}
 	if err != nil {
 		return s, fmt.Errorf("read the state of run %s: %w", run, err)

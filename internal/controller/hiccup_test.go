@@ -1,0 +1,127 @@
+package controller_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// foreigner is a connection to the lab's server that knows nothing of Lockstep.
+func (l *lab) foreigner() *nats.Conn {
+	l.t.Helper()
+	nc, err := nats.Connect(l.server.URL())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(nc.Close)
+	return nc
+}
+
+// TestACancellationThatCannotBeReadChangesNothing: of another release, say. Neither does it cancel, nor is it taken for a submission.
+func TestACancellationThatCannotBeReadChangesNothing(t *testing.T) {
+	t.Parallel()
+	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4")
+	nc := l.foreigner()
+	run := aRun(nil, nil)
+	sent := false
+	w := l.run(run, nil, func(p controller.Progress) {
+		if sent || p.Kind != controller.TaskStarted {
+			return
+		}
+		sent = true
+		m := nats.NewMsg("lockstep.queue.cancel." + run.ID)
+		m.Header.Set("Lockstep-Protocol", "99")
+		m.Header.Set("Lockstep-Subject", m.Subject)
+		if _, err := nc.RequestMsg(m, 5*time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	if w.end.Reason != wire.EndDone || w.end.Ran != 2 {
+		t.Fatalf("the run ended with %+v", w.end)
+	}
+	cleared(t, l, true)
+	time.Sleep(200 * time.Millisecond) // what came after it in the queue would be executed now
+	if runs, err := l.client.Runs(t.Context()); err != nil || len(runs) != 1 || runs[0].State != string(wire.EndDone) {
+		t.Errorf("the run stands as %+v, %v: want done", runs, err)
+	}
+}
+
+// TestARunGoesOnAfterWhatTheControlPlaneRefused refuses all that is recorded for a while, between two tasks.
+func TestARunGoesOnAfterWhatTheControlPlaneRefused(t *testing.T) {
+	t.Parallel()
+	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4")
+	js, err := jetstream.New(l.foreigner())
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(bytes int64) {
+		s, err := js.Stream(t.Context(), "LOCKSTEP_RECORD")
+		if err == nil {
+			cfg := s.CachedInfo().Config
+			cfg.MaxBytes = bytes
+			_, err = js.UpdateStream(t.Context(), cfg)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	run := aRun(nil, nil)
+	run.Settle = plan.Duration(2 * time.Second)
+	again := make(chan struct{})
+	w := l.run(run, nil, func(p controller.Progress) {
+		if p.Kind == controller.TaskEnded && p.N == 1 {
+			limit(1)
+			time.AfterFunc(4*time.Second, func() {
+				defer close(again)
+				limit(1 << 30)
+			})
+		}
+	})
+	<-again
+	wholly(t, run, w)
+	cleared(t, l, false)
+}
+
+// TestARunIsNotStrandedByAForeignFence closes the record of a run to its leader, whose lease is healthy.
+func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
+	t.Parallel()
+	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4")
+	nc := l.foreigner()
+	run := aRun(nil, nil)
+	sent := false
+	w := l.run(run, nil, func(p controller.Progress) {
+		if sent || p.Kind != controller.TaskStarted {
+			return
+		}
+		sent = true
+		m := nats.NewMsg("lockstep.record." + run.ID + ".epoch")
+		m.Header.Set("Lockstep-Protocol", strconv.Itoa(plan.Protocol))
+		m.Header.Set("Lockstep-Subject", m.Subject)
+		if _, err := nc.RequestMsg(m, 5*time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	wholly(t, run, w)
+	cleared(t, l, false)
+}
+
+// wholly is that every task of a run has one good outcome.
+func wholly(t *testing.T, run plan.Run, w watched) {
+	t.Helper()
+	all := w.outcomes()
+	if w.end.Reason != wire.EndDone || len(all) != len(run.Tasks()) {
+		t.Fatalf("%d outcomes, %+v; the follower saw %s", len(all), w.end, w.kinds())
+	}
+	for i, o := range all {
+		if o.Task != run.Tasks()[i].ID || o.Verdict != plan.Valid {
+			t.Errorf("outcome %d is of %s: %s %v", i, o.Task, o.Verdict, o.Reasons)
+		}
+	}
+}
