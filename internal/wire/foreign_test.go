@@ -37,7 +37,7 @@ func TestAcknowledgementsCountForNothing(t *testing.T) {
 	must("release", leading.Release(ctx, ref, Release{Step: StepConsumers}))
 
 	nc, refused := g.hostile(t, "a1")
-	targets := []struct{ stream, subject string }{{stateStream, stateKeys + keyLeader}, {stateStream, stateKeys + keySchedule("x")}, {streamRecord, subjectOutcome("r1", "t9")},
+	targets := []struct{ stream, subject string }{{stateStream, stateKeys + keyLeader}, {scheduleStream, scheduleKeys + keySchedule("x")}, {streamRecord, subjectOutcome("r1", "t9")},
 		{streamRecord, subjectEvent("r1")}, {streamRecord, subjectPlan("r1")}, {streamRecord, subjectEpoch("r1")}, {streamQueue, subjectCancel("r1")}, {streamQueue, subjectSubmit("r9")},
 		{streamReleases, subjectRelease(ref)}, {streamTasks, subjectAssign("a1", "i1", ref)}}
 	for _, to := range targets {

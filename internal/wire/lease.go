@@ -278,6 +278,12 @@ func conflict(err error) bool {
 		errors.Is(err, jetstream.ErrKeyExists)
 }
 
+// fenced tells whether a write was refused because a later leadership's fence is there: not because a cluster was still deciding when the time was up.
+func fenced(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+}
+
 // stamp names the leadership in a message.
 func stamp(m *nats.Msg, epoch uint64) { m.Header.Set(headerEpoch, strconv.FormatUint(epoch, 10)) }
 

@@ -125,12 +125,12 @@ func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
 	stamp(m, r.lease.who.Epoch)
 	expected := jetstream.WithExpectLastSequenceForSubject(r.fence, subjectEpoch(r.run))
 	_, err := r.lease.conn.put(ctx, m, nuid.Next(), expected)
-	if conflict(err) {
+	if fenced(err) {
 		if cleaned, _ := r.lease.conn.clean(ctx, streamRecord, subjectEpoch(r.run)); cleaned { // else it stays refused
 			_, err = r.lease.conn.put(ctx, m, nuid.Next(), expected)
 		}
 	}
-	if conflict(err) {
+	if fenced(err) {
 		err = errors.Join(ErrFenced, err)
 	}
 	return err

@@ -32,6 +32,9 @@ const (
 
 	stateStream = "KV_" + bucketState
 	stateKeys   = "$KV." + bucketState + "."
+
+	scheduleStream = "KV_" + bucketSchedules
+	scheduleKeys   = "$KV." + bucketSchedules + "."
 )
 
 // MostSlots bounds the tasks that one agent does side by side.
@@ -50,13 +53,13 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 	p := permissions{Subscribe: []string{inboxOf(key) + ".>"}}
 	switch r {
 	case RoleController:
-		p.Publish = []string{root + ">", inboxes + ">", api + ">", "$JS.ACK.>", "$JS.FC.>", stateKeys + ">"}
+		p.Publish = []string{root + ">", inboxes + ">", api + ">", "$JS.ACK.>", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">"}
 		p.Subscribe = append(p.Subscribe, root+">")
 	case RoleClient:
-		p.Publish = slices.Concat([]string{subjectAgents, root + "queue.submit.*", root + "queue.cancel.*", stateKeys + "schedule.>"},
-			mayLook(streamQueue, streamRecord, stateStream))
+		p.Publish = slices.Concat([]string{subjectAgents, root + "queue.submit.*", root + "queue.cancel.*", scheduleKeys + "*"},
+			mayLook(streamQueue, streamRecord, stateStream, scheduleStream))
 	case RoleViewer:
-		p.Publish = slices.Concat([]string{subjectAgents, api + "STREAM.INFO." + streamQueue}, mayLook(streamRecord, stateStream))
+		p.Publish = slices.Concat([]string{subjectAgents, api + "STREAM.INFO." + streamQueue}, mayLook(streamRecord, stateStream, scheduleStream))
 	case RoleAgent:
 		if name == "" {
 			return p, errors.New("an agent's credentials need its name")

@@ -103,7 +103,7 @@ func TestAgentsCannotDoWhatIsNotTheirs(t *testing.T) {
 	for what, m := range map[string]*nats.Msg{
 		"submit a run":                        {Subject: subjectSubmit("r1")},
 		"cancel a run":                        {Subject: subjectCancel("r1")},
-		"write a schedule":                    {Subject: stateKeys + "schedule.x"},
+		"write a schedule":                    {Subject: scheduleKeys + "x"},
 		"take the lead":                       {Subject: stateKeys + "leader"},
 		"write an outcome":                    {Subject: subjectOutcome("r1", "t1")},
 		"write an event":                      {Subject: subjectEvent("r1")},
@@ -342,7 +342,7 @@ func TestClientsAndViewersCannotLead(t *testing.T) {
 			stateKeys + "leader", stateKeys + "run.r1", api + "STREAM.PURGE." + streamRecord, api + "STREAM.MSG.DELETE." + streamRecord,
 			api + "STREAM.DELETE." + streamQueue, api + "CONSUMER.CREATE." + streamTasks + ".spy", api + "DIRECT.GET." + streamTasks}
 		if role == "viewer" {
-			subjects = append(subjects, subjectSubmit("r1"), subjectCancel("r1"), stateKeys+"schedule.x", api+"DIRECT.GET."+streamQueue+".x")
+			subjects = append(subjects, subjectSubmit("r1"), subjectCancel("r1"), scheduleKeys+"x", api+"DIRECT.GET."+streamQueue+".x")
 		}
 		for _, subject := range subjects {
 			if err := nc.Publish(subject, nil); err != nil {

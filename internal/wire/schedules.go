@@ -35,12 +35,10 @@ type KeptSchedule struct {
 	Err      error
 }
 
-const (
-	prefixSchedule = "schedule."
-	keyHooks       = "hooks"
-)
+// keyHooks is beside the lease, out of clients' reach.
+const keyHooks = "hooks"
 
-func keySchedule(name string) string { return prefixSchedule + token(name) }
+func keySchedule(name string) string { return token(name) }
 
 // mostSchedule bounds what a stored schedule may grow to: a matrix, its history, comparisons.
 const mostSchedule = 8 << 20
@@ -65,7 +63,7 @@ func (c *Conn) putSchedule(ctx context.Context, s schedule.Schedule, revision ui
 	defer cancel()
 	var kv jetstream.KeyValue
 	if err == nil {
-		kv, err = c.state(ctx)
+		kv, err = c.schedules(ctx)
 	}
 	switch {
 	case err != nil:
@@ -87,7 +85,7 @@ func (c *Conn) putSchedule(ctx context.Context, s schedule.Schedule, revision ui
 func (c *Conn) Schedule(ctx context.Context, name string) (KeptSchedule, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	kv, err := c.state(ctx)
+	kv, err := c.schedules(ctx)
 	if err != nil {
 		return KeptSchedule{}, fmt.Errorf("read schedule %s: %w", name, err)
 	}
@@ -107,9 +105,9 @@ func (c *Conn) Schedules(ctx context.Context) ([]KeptSchedule, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	var all []KeptSchedule
-	kv, err := c.state(ctx)
+	kv, err := c.schedules(ctx)
 	if err == nil {
-		err = each(ctx, kv, prefixSchedule+"*", func(e jetstream.KeyValueEntry) {
+		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
 			all = append(all, readSchedule(e.Key(), e.Value(), e.Revision()))
 		})
 	}
@@ -124,9 +122,12 @@ func (c *Conn) Schedules(ctx context.Context) ([]KeptSchedule, error) {
 func (c *Conn) RemoveSchedule(ctx context.Context, name string, revision uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	kv, err := c.state(ctx)
+	kv, err := c.schedules(ctx)
+	if err == nil && revision == 0 { // to the library: any
+		err = ErrChanged
+	}
 	if err == nil {
-		err = kv.Purge(ctx, keySchedule(name), jetstream.LastRevision(revision))
+		err = kv.Delete(ctx, keySchedule(name), jetstream.LastRevision(revision))
 	}
 	if conflict(err) {
 		err = ErrChanged
@@ -139,11 +140,10 @@ func (c *Conn) RemoveSchedule(ctx context.Context, name string, revision uint64)
 
 // WatchSchedules hands every schedule to handle, and again whenever it has changed or was removed, until ctx ends. One goroutine calls handle.
 func (c *Conn) WatchSchedules(ctx context.Context, handle func(KeptSchedule)) error {
-	space := "$KV." + bucketState + "."
-	return c.follow(ctx, "KV_"+bucketState, []string{space + prefixSchedule + ">"}, func(m jetstream.Msg, seq uint64) bool {
-		key := strings.TrimPrefix(m.Subject(), space)
+	return c.follow(ctx, scheduleStream, []string{scheduleKeys + ">"}, func(m jetstream.Msg, seq uint64) bool {
+		key := strings.TrimPrefix(m.Subject(), scheduleKeys)
 		if m.Headers().Get(jetstream.MarkerReasonHeader) != "" || m.Headers().Get("KV-Operation") != "" {
-			name, err := untoken(strings.TrimPrefix(key, prefixSchedule))
+			name, err := untoken(key)
 			if err == nil {
 				handle(KeptSchedule{Name: name})
 			}
@@ -156,7 +156,7 @@ func (c *Conn) WatchSchedules(ctx context.Context, handle func(KeptSchedule)) er
 
 func readSchedule(key string, value []byte, revision uint64) KeptSchedule {
 	kept := KeptSchedule{Revision: revision}
-	if kept.Name, kept.Err = untoken(strings.TrimPrefix(key, prefixSchedule)); kept.Err != nil {
+	if kept.Name, kept.Err = untoken(key); kept.Err != nil {
 		kept.Name = key
 		return kept
 	}

@@ -13,8 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// bucketState holds what is small and is looked up by name: the lease, run states, schedules.
-const bucketState = "LOCKSTEP_STATE"
+// Buckets hold what is small and is looked up by name: the lease, run states and names of hooks, which controllers alone write; and schedules, which
+// clients write, too.
+const (
+	bucketState     = "LOCKSTEP_STATE"
+	bucketSchedules = "LOCKSTEP_SCHEDULES"
+)
 
 // RunState is how a run stands: what a list of runs shows of it.
 type RunState struct {
@@ -51,11 +55,19 @@ const mostEnded = 1000
 
 func keyRun(run string) string { return "run." + token(run) }
 
-// state opens the bucket.
+// state and schedules open the buckets.
 func (c *Conn) state(ctx context.Context) (jetstream.KeyValue, error) {
-	kv, err := c.js.KeyValue(ctx, bucketState)
+	return c.bucket(ctx, bucketState)
+}
+
+func (c *Conn) schedules(ctx context.Context) (jetstream.KeyValue, error) {
+	return c.bucket(ctx, bucketSchedules)
+}
+
+func (c *Conn) bucket(ctx context.Context, name string) (jetstream.KeyValue, error) {
+	kv, err := c.js.KeyValue(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("look at %s (is a controller there?): %w", bucketState, err)
+		return nil, fmt.Errorf("look at %s (is a controller there?): %w", name, err)
 	}
 	return kv, nil
 }
@@ -227,7 +239,7 @@ func (l *Lease) ForgetRuns(ctx context.Context, local bool, needed func(run stri
 			}
 		}
 		if err = l.conn.purge(ctx, streamRecord, 0, recordAll(s.Run)); err == nil {
-			err = kv.Purge(ctx, keyRun(s.Run))
+			err = kv.Delete(ctx, keyRun(s.Run))
 		}
 	}
 	if err != nil {

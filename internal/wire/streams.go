@@ -17,6 +17,7 @@ const (
 	releasesBytes = 64 << 20
 	recordBytes   = 1 << 30
 	stateBytes    = 64 << 20
+	scheduleBytes = 64 << 20
 	tasksAge      = 24 * time.Hour
 	dedupe        = 2 * time.Minute
 )
@@ -41,6 +42,8 @@ func (c *Conn) Prepare(ctx context.Context) error {
 		{Name: streamReleases, Subjects: []string{root + "task.release.>"}, MaxBytes: releasesBytes, MaxAge: tasksAge, Storage: storage},
 		// Without an age: what nobody has copied yet is never deleted.
 		{Name: streamRecord, Subjects: []string{root + "record.>"}, MaxBytes: recordBytes, Storage: storage},
+		bucket(bucketState, stateBytes, storage),
+		bucket(bucketSchedules, scheduleBytes, storage),
 	} {
 		cfg.Discard, cfg.Duplicates, cfg.AllowDirect, cfg.Replicas = jetstream.DiscardNew, dedupe, true, max(1, c.replicas)
 		_, err := c.js.CreateStream(ctx, cfg)
@@ -51,17 +54,16 @@ func (c *Conn) Prepare(ctx context.Context) error {
 			return c.unprepared(cfg.Name, err)
 		}
 	}
-	_, err := c.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucketState, History: 1, MaxBytes: stateBytes, Storage: storage, Replicas: max(1, c.replicas)})
-	if errors.Is(err, jetstream.ErrBucketExists) {
-		err = c.adapt(ctx, jetstream.StreamConfig{Name: "KV_" + bucketState})
-	}
-	if err != nil {
-		return c.unprepared(bucketState, err)
-	}
 	return nil
 }
 
-// adapt gives a stream that is there the subjects, the age and the replicas that it needs.
+// bucket is the stream of a bucket of keys and values, of which each keeps its last. It is one as the client library makes it, but for rollups: with these
+// whoever may write one key could delete all of them.
+func bucket(name string, bytes int64, storage jetstream.StorageType) jetstream.StreamConfig {
+	return jetstream.StreamConfig{Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1, MaxBytes: bytes, Storage: storage, DenyDelete: true}
+}
+
+// adapt gives a stream that is there the subjects, the age and the replicas that it needs, and takes what it must not have.
 func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 	s, err := c.js.Stream(ctx, want.Name)
 	if err != nil {
@@ -69,13 +71,11 @@ func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 	}
 	cfg := s.CachedInfo().Config
 	before := cfg
-	if want.Subjects != nil {
-		cfg.Subjects, cfg.MaxAge = want.Subjects, want.MaxAge
-	}
+	cfg.Subjects, cfg.MaxAge, cfg.AllowRollup = want.Subjects, want.MaxAge, want.AllowRollup
 	if c.replicas > 0 {
 		cfg.Replicas = c.replicas
 	}
-	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.Replicas == before.Replicas {
+	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.AllowRollup == before.AllowRollup && cfg.Replicas == before.Replicas {
 		return nil
 	}
 	_, err = c.js.UpdateStream(ctx, cfg)

@@ -24,7 +24,8 @@
 // Four streams: the queue (submissions with literal options, cancellations; deleted when their run has ended), the tasks
 // (assignments with literal options: in memory only, deleted when their task has ended), the releases and the record (plan, events,
 // arrivals, snapshots, outcomes). All of a run's record is one stream, so that its order is the same for everybody: an outcome comes
-// after every snapshot it was judged from. A bucket holds the lease of the controller that leads and how runs stand. Heartbeats are not stored.
+// after every snapshot it was judged from. One bucket holds the lease of the controller that leads and how runs stand, another
+// the schedules. Heartbeats are not stored.
 //
 // One controller leads at a time. It writes a run's record behind a fence: a former leader's late writes are refused by the server, and
 // what it still tells agents is refused by these.

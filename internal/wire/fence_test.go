@@ -1,0 +1,40 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A cluster that is still deciding on another message when the time is up has said nothing of a later controller.
+func TestOnlyALaterFenceFences(t *testing.T) {
+	c := link(t, plane(t, ServerConfig{}))
+	for code, want := range map[jetstream.ErrorCode]bool{
+		jetstream.JSErrCodeStreamWrongLastSequence: true, jetstream.JSErrCodeStreamWrongLastSequenceConstant: false,
+	} {
+		if _, err := c.js.Stream(t.Context(), streamRecord); err == nil {
+			if err := c.js.DeleteStream(t.Context(), streamRecord); err != nil { // who answers in its place is below
+				t.Fatal(err)
+			}
+		}
+		stop, err := c.subscribe(subjectEvent("r"), func(m *nats.Msg) {
+			_ = m.Respond(fmt.Appendf(nil, `{"error":{"code":400,"err_code":%d,"description":"wrong last sequence"}}`, code))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Recorder{lease: &Lease{conn: c, ctx: t.Context(), who: Leader{Epoch: 1}}, run: "r", fence: 1, turn: make(chan struct{}, 1)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err = r.Event(ctx, RunEvent{Kind: RunAccepted})
+		cancel()
+		stop()
+		if err == nil || errors.Is(err, ErrFenced) != want {
+			t.Errorf("after %d: %v; taken for the word of a later controller: %v, want %v", code, err, !want, want)
+		}
+	}
+}
