@@ -47,6 +47,7 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
   controller --server tls://nats-1:4222 --ca creds/ca.crt --creds creds/controller.nk`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			preferTyped(c, "listen", "server")
 			if (listen == "") == (s.url == "") {
 				return exit{ExitBadMatrix, errors.New("give --listen to serve the control plane, or --server to use one; see controller --help")}
 			}
@@ -63,6 +64,11 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			if err != nil {
 				return err
 			}
+			release, err := own("--dir", dir)
+			if err != nil {
+				return err
+			}
+			defer release()
 			log := daemonLog(stderr, verbose)
 			conn, broken, stop, err := controlPlane(c.Context(), s, wire.ServerConfig{Listen: listen, Config: config, Auth: s.auth(), Dir: dir, Log: log})
 			if err != nil {
@@ -172,6 +178,9 @@ func onHangup(reload func()) (stop func()) {
 // dialPatiently keeps trying: daemons start in any order.
 func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.Conn, error) {
 	const least, most = 250 * time.Millisecond, 5 * time.Second
+	if err := s.readable(); err != nil {
+		return nil, err
+	}
 	for pause := least; ; pause = min(2*pause, most) {
 		conn, err := wire.Dial(context.WithoutCancel(ctx), s.url, s.auth())
 		if err == nil {
@@ -245,6 +254,11 @@ are upgraded while a run goes on.`,
 			if err != nil {
 				return exit{ExitBadMatrix, err}
 			}
+			release, err := own("--dir", cfg.Dir)
+			if err != nil {
+				return err
+			}
+			defer release()
 			cfg.Files = &files
 			cfg.Log, cfg.Version = daemonLog(stderr, verbose), version()
 			asked, ignore := signal.NotifyContext(c.Context(), drainSignal)

@@ -26,6 +26,7 @@ func fromEnvironment(c *cobra.Command) {
 		}
 	})
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		c.Flags().Visit(func(f *pflag.Flag) { _ = c.Flags().SetAnnotation(f.Name, typed, nil) }) // fails for no flag that there is
 		var faults []string
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			value, ok := os.LookupEnv(variable(f.Name))
@@ -40,6 +41,28 @@ func fromEnvironment(c *cobra.Command) {
 			return exit{ExitBadMatrix, fmt.Errorf("%s; see %s --help", strings.Join(faults, "; "), c.CommandPath())}
 		}
 		return nil
+	}
+}
+
+// typed marks a flag that the command line has, and not only the environment.
+const typed = "typed"
+
+// preferTyped clears those of flags, of which one is to be given, that only the environment has when the command line has another of them.
+func preferTyped(c *cobra.Command, flags ...string) {
+	var said, unsaid []*pflag.Flag
+	for _, name := range flags {
+		f := c.Flags().Lookup(name)
+		if _, is := f.Annotations[typed]; is {
+			said = append(said, f)
+			continue
+		}
+		unsaid = append(unsaid, f)
+	}
+	if len(said) == 0 {
+		return
+	}
+	for _, f := range unsaid {
+		_ = f.Value.Set("") // of text, which takes anything
 	}
 }
 

@@ -38,6 +38,23 @@ func (s *serverFlags) auth() wire.Auth {
 		CA: s.ca, Cert: s.cert, Key: s.key}
 }
 
+// readable tells of every file of the flags that cannot be read: it is no better a moment later, as a control plane may be.
+func (s *serverFlags) readable() error {
+	var faults []error
+	for _, f := range []struct{ flag, path string }{{"--creds", s.creds}, {"--ca", s.ca}, {"--cert", s.cert}, {"--key", s.key}} {
+		if f.path == "" {
+			continue
+		}
+		if _, err := os.ReadFile(f.path); err != nil {
+			faults = append(faults, fmt.Errorf("read %s %s: %w", f.flag, f.path, errors.Unwrap(err)))
+		}
+	}
+	if len(faults) > 0 {
+		return exit{ExitBadMatrix, errors.Join(faults...)}
+	}
+	return nil
+}
+
 // fleet is a control plane to work with, and, in a local run, everything behind it.
 type fleet struct {
 	conn  *wire.Conn

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -30,11 +31,26 @@ func (s *serverFlags) need() error {
 
 // dial connects to the fleet, and says what to do if that does not work.
 func (s *serverFlags) dial(ctx context.Context) (*wire.Conn, error) {
+	if err := s.readable(); err != nil {
+		return nil, err
+	}
 	conn, err := wire.Dial(ctx, s.url, s.auth())
 	if err != nil {
-		return nil, fmt.Errorf("%w; is --server right, and a controller (or its NATS server) running there?", err)
+		return nil, fmt.Errorf("%w; %s", err, remedy(err))
 	}
 	return conn, nil
+}
+
+// remedy is what to do about a control plane that cannot be dialled.
+func remedy(err error) string {
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &unknown):
+		return "its certificate is not of an authority that is trusted here: give --ca, the ca.crt that \"ctl fleet init\" made"
+	case wire.Unaccepted(err):
+		return "--creds (or what LOCKSTEP_TOKEN, LOCKSTEP_USER and LOCKSTEP_PASSWORD say) is not accepted by this control plane"
+	}
+	return "is --server right, and a controller (or its NATS server) running there?"
 }
 
 // hint is what a command needs besides its arguments to speak to the same fleet.

@@ -23,6 +23,11 @@ type Auth struct {
 	Cert, Key      string // paths of a certificate of one's own and its key (PEM), for servers that ask for one
 }
 
+// Unaccepted tells whether an error of Dial is that the control plane does not take what Auth shows.
+func Unaccepted(err error) bool {
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked)
+}
+
 // options are what nats.go needs to know.
 func (a Auth) options() (opts []nats.Option, err error) {
 	if a.CA != "" {

@@ -42,6 +42,7 @@ type Server struct {
 const (
 	embeddedMemory = 4 << 30 // bytes that the streams of an embedded server may reserve; used only as filled
 	startTimeout   = 10 * time.Second
+	stopTimeout    = 10 * time.Second // of the server; what it has acknowledged is on disk before
 )
 
 // Embedded starts a control plane in this process. Close ends it; ctx bounds only the start.
@@ -200,7 +201,8 @@ func (s *Server) Connect(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// Close ends the server and every connection to it, and waits until it is gone.
+// Close ends the server and every connection to it, and waits until it is gone, for 10 s at most: a server whose storage is stuck never is, and goes
+// with the process.
 func (s *Server) Close() {
 	s.mu.Lock()
 	for _, c := range s.conns {
@@ -209,11 +211,28 @@ func (s *Server) Close() {
 	s.conns = nil
 	s.mu.Unlock()
 	if s.ns != nil {
-		s.ns.Shutdown()
-		s.ns.WaitForShutdown()
+		s.shut(func() { s.ns.Shutdown(); s.ns.WaitForShutdown() }, stopTimeout)
 	}
 	if s.scratch != "" {
 		_ = os.RemoveAll(s.scratch) // a leftover in the temporary folder is no failure
+	}
+}
+
+// shut calls shutdown, which returns when the server is gone, and leaves it alone when it does not in time.
+func (s *Server) shut(shutdown func(), limit time.Duration) {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		shutdown()
+	}()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case <-gone:
+	case <-late.C:
+		if s.cfg.Log != nil {
+			s.cfg.Log.Error("the control plane does not end: leaving without it", "waited", limit)
+		}
 	}
 }
 

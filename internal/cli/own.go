@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// own makes dir this process's alone until release is called or the process is gone, however it ends: two daemons on the same files spoil them.
+// An empty dir is nobody's. flag is what the user gave it with.
+func own(flag, dir string) (release func(), err error) {
+	if dir == "" {
+		return func() {}, nil
+	}
+	fail := func(err error) (func(), error) {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("take %s %s: %w", flag, dir, err)}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fail(err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return fail(err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer file.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, exit{ExitBadMatrix, fmt.Errorf("%s %s is in use by %s on this host; give another %s", flag, dir, holder(file), flag)}
+		}
+		return fail(err)
+	}
+	release = func() { _ = file.Close() } // the lock goes with it; the file stays, for another may have opened it
+	if err := errors.Join(file.Truncate(0), write(file, strconv.Itoa(os.Getpid())+"\n")); err != nil {
+		release()
+		return fail(err)
+	}
+	return release, nil
+}
+
+func write(file *os.File, text string) error {
+	_, err := file.WriteAt([]byte(text), 0)
+	return err
+}
+
+// holder says which process wrote its number into a lock.
+func holder(file *os.File) string {
+	text, err := io.ReadAll(io.NewSectionReader(file, 0, 32))
+	pid, bad := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || bad != nil {
+		return "another process"
+	}
+	return fmt.Sprintf("process %d", pid)
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"lockstep/internal/wire"
+)
+
+func TestAFolderHasOneDaemon(t *testing.T) {
+	dir := t.TempDir()
+	release, err := own("--dir", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = own("--dir", dir)
+	var coded exit
+	if !errors.As(err, &coded) || coded.code != ExitBadMatrix || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d on this host; give another --dir", os.Getpid())) {
+		t.Errorf("a second daemon gets %v", err)
+	}
+	release()
+	if release, err = own("--dir", dir); err != nil {
+		t.Fatalf("the folder is not free after its daemon has ended: %v", err)
+	}
+	release()
+}
+
+// Whoever is refused is refused before anything is opened, and says so with the code of a wrong command line.
+func TestDaemonsTakeTheirFolderFirst(t *testing.T) {
+	dir := t.TempDir()
+	release, err := own("--dir", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	var out strings.Builder
+	if code := Controller(t.Context(), []string{"--listen", "127.0.0.1:0", "--dir", dir}, nil, &out, &out); code != ExitBadMatrix || !strings.Contains(out.String(), "in use by process") {
+		t.Errorf("controller: code %d: %s", code, out.String())
+	}
+	out.Reset()
+	if code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", "--dir", dir}, nil, &out, &out); code != ExitBadMatrix || !strings.Contains(out.String(), "in use by process") {
+		t.Errorf("agent: code %d: %s", code, out.String())
+	}
+}
+
+func TestFilesThatAreNotThereEndADaemonAtOnce(t *testing.T) {
+	for _, flag := range []string{"--creds", "--ca"} {
+		var out strings.Builder
+		code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", flag, "nosuch.file"}, nil, &out, &out)
+		if code != ExitBadMatrix || !strings.Contains(out.String(), flag+" nosuch.file") {
+			t.Errorf("agent %s: code %d: %s", flag, code, out.String())
+		}
+		out.Reset()
+		code = Ctl(t.Context(), []string{"runs", "--server", "nats://127.0.0.1:1", flag, "nosuch.file"}, nil, &out, &out)
+		if code != ExitBadMatrix || !strings.Contains(out.String(), flag+" nosuch.file") {
+			t.Errorf("ctl %s: code %d: %s", flag, code, out.String())
+		}
+	}
+}
+
+func TestTheCommandLineGoesBeforeTheOtherChoiceOfTheEnvironment(t *testing.T) {
+	t.Setenv("LOCKSTEP_CREDS", "")
+	for _, c := range []struct {
+		name, variable, value string
+		args                  []string
+		want                  string
+	}{
+		{"listen", "LOCKSTEP_SERVER", "nats://127.0.0.1:1", []string{"--listen", "nonsense"}, `listen on "nonsense"`},
+		{"server", "LOCKSTEP_LISTEN", "127.0.0.1:0", []string{"--server", "nats://127.0.0.1:1", "--ca", "nosuch"}, "--ca nosuch"},
+		{"both", "LOCKSTEP_X", "", []string{"--listen", "nonsense", "--server", "nats://127.0.0.1:1"}, "give --listen"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("LOCKSTEP_SERVER", "")
+			t.Setenv("LOCKSTEP_LISTEN", "")
+			t.Setenv(c.variable, c.value)
+			var out strings.Builder
+			if code := Controller(t.Context(), c.args, nil, &out, &out); code == ExitOK || !strings.Contains(out.String(), c.want) {
+				t.Errorf("code %d: %s; want %q", code, out.String(), c.want)
+			}
+		})
+	}
+}
+
+func TestTheRemedyFitsWhatIsWrong(t *testing.T) {
+	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Auth: wire.Auth{Token: "right"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	t.Setenv("LOCKSTEP_TOKEN", "wrong")
+	var out strings.Builder
+	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError || !strings.Contains(out.String(), "--creds") || strings.Contains(out.String(), "is --server right") {
+		t.Errorf("a wrong token: code %d: %s", code, out.String())
+	}
+	if text := remedy(fmt.Errorf("connect: %w", x509.UnknownAuthorityError{})); !strings.Contains(text, "give --ca") {
+		t.Errorf("an unknown authority: %s", text)
+	}
+}
