@@ -23,6 +23,7 @@ func TestFleet(t *testing.T) {
 		{"again", again},
 		{"run across hosts", across},
 		{"latency", latency},
+		{"upgrade", upgrade},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.do(t, r) }) {
 			t.FailNow()
@@ -51,7 +52,7 @@ func install(t *testing.T, r *rig) {
 640 root lockstep /etc/lockstep/creds/agent.nk
 lockstep
 `
-	if out := r.on(r.hosts[1], "stat -c '%a %U %G %n' /etc/lockstep/agent.env /etc/lockstep/creds/agent.nk; ps -o user= -C lockstep-agent"); out != want {
+	if out := r.on(r.hosts[1], "stat -c '%a %U %G %n' /etc/lockstep/agent.env /etc/lockstep/creds/agent.nk; stat -c %U /proc/$(cat /run/lockstep/agent.child)"); out != want {
 		t.Errorf("files and the process belong to\n%swant\n%s", out, want)
 	}
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,8 +22,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// The releases that are deployed: the second by an upgrade.
-const first, second = "1.0.0", "1.0.1"
+// The releases that are deployed: the second by an upgrade. They are of one length: see next.
+const first, second = "1.0.0-of-test-fleet", "1.0.1-of-test-fleet"
 
 // rig is a site of three hosts, an inventory of them, and programs to deploy.
 type rig struct {
@@ -43,7 +44,7 @@ func newRig(t *testing.T) *rig {
 	}
 	r := &rig{site: newSite(t, "h1", "h2", "h3")}
 	t.Cleanup(r.hangUp)
-	r.programs = r.build(first)
+	r.programs = r.build()
 	r.creds = filepath.Join(r.dir, "creds")
 	r.must(filepath.Join(r.programs, "ctl"), "fleet", "init", r.creds, "--host", r.hosts[0].address, "--agents", "h1,h2,h3", "--at", "/etc/lockstep/creds")
 	r.writeInventory()
@@ -88,17 +89,40 @@ func (r *rig) broker(t *testing.T, address string) string {
 	return nats.ClientURL()
 }
 
-// build makes the programs of a release, static.
-func (r *rig) build(release string) string {
+// build makes the programs of the first release, static.
+func (r *rig) build() string {
 	r.t.Helper()
 	begun := time.Now()
-	dir := filepath.Join(r.dir, release)
-	c := exec.Command("go", "build", "-ldflags", "-s -w -X lockstep/internal/cli.release="+release, "-o", dir+"/", "../../cmd/...")
+	dir := filepath.Join(r.dir, first)
+	c := exec.Command("go", "build", "-ldflags", "-s -w -X lockstep/internal/cli.release="+first, "-o", dir+"/", "../../cmd/...")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		r.t.Fatalf("build the programs: %v\n%s", err, out)
 	}
-	r.t.Logf("built release %s in %.1f s", release, time.Since(begun).Seconds())
+	r.t.Logf("built the programs in %.1f s", time.Since(begun).Seconds())
+	return dir
+}
+
+// next makes of the programs those of the second release: files that differ in what they say of themselves, which takes less than to link them.
+func (r *rig) next() string {
+	r.t.Helper()
+	dir := filepath.Join(r.dir, second)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, program := range []string{"ctl", "controller", "agent"} {
+		code, err := os.ReadFile(filepath.Join(r.programs, program))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		code = bytes.ReplaceAll(code, []byte(first), []byte(second))
+		if err := os.WriteFile(filepath.Join(dir, program), code, 0o700); err != nil {
+			r.t.Fatal(err)
+		}
+		if says := r.must(filepath.Join(dir, program), "--version"); !strings.Contains(says, second) {
+			r.t.Fatalf("%s --version: %s", program, says)
+		}
+	}
 	return dir
 }
 

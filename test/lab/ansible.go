@@ -56,7 +56,10 @@ func planAnsible(s *site, _ string) (*Plan, error) {
 }
 
 // sshServer is OpenSSH's, which is only installed: a test that makes hosts starts one on each.
-var sshServer = debian{file: "/usr/sbin/sshd", packages: "openssh-server openssh-client iproute2"}
+var sshServer = debian{file: "/usr/sbin/sshd", packages: "openssh-server"}
+
+// hostNeeds are what hosts are made of, and what roles expect on any.
+var hostNeeds = []need{sshServer, debian{file: "ssh", packages: "openssh-client"}, debian{file: "ip", packages: "iproute2"}, debian{file: "kill", packages: "procps"}}
 
 // planSSHD leads to the server's program.
 func planSSHD(*site, string) (*Plan, error) {

@@ -87,7 +87,7 @@ var parts = []Part{
 	{Name: "perftest", Doc: "RabbitMQ's own load generator, PerfTest 2.22.1", Tool: true, Needs: needs(perftest222), Plan: planPerfTest},
 	{Name: "natsbench", Doc: "NATS's own command line, 0.3.0, with its load generator", Tool: true, Needs: []need{natsCommand}, Plan: planNATSBench},
 	{Name: "ansible", Doc: "Ansible 2.19.14 and ansible-lint", Tool: true, Needs: []need{ansible}, Plan: planAnsible},
-	{Name: "sshd", Doc: "OpenSSH's server, for hosts that a test makes", Tool: true, Needs: []need{sshServer}, Plan: planSSHD},
+	{Name: "sshd", Doc: "OpenSSH's server, for hosts that a test makes", Tool: true, Needs: hostNeeds, Plan: planSSHD},
 }
 
 func describeParts() string {
