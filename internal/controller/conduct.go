@@ -285,12 +285,19 @@ func (c *conduct) waitingFor(step wire.Step) *part {
 // take takes one message of an agent.
 func (c *conduct) take(e wire.Entry) {
 	p := c.byName[e.Agent]
+	fresh := e.Seq >= c.record.Since() // else it is read again, and was said long ago
 	if o := c.observer(e.Agent); o != nil && e.Ref == c.ref {
+		if fresh {
+			c.agents.alive(o.agent)
+		}
 		c.sees(o, e)
 		return
 	}
 	if e.Ref != c.ref || p == nil {
 		return // of an earlier try
+	}
+	if fresh {
+		c.agents.alive(p.agent)
 	}
 	switch {
 	case e.Err != nil:

@@ -15,34 +15,95 @@ import (
 // copyEvery is how often is looked for runs that are not copied yet.
 const copyEvery = 2 * time.Second
 
+// Of runs that have ended so many are copied at a time; runs that are executed are followed besides. Between tries of one is a growing pause.
+const (
+	copyBeside = 2
+	copyAgain  = 5 * time.Minute
+)
+
+// copies is what a leader copies.
+type copies struct {
+	*leader
+	mu      sync.Mutex
+	of      map[string]*copying // by run
+	backlog chan struct{}
+}
+
+// copying is one run's copy.
+type copying struct {
+	seq  uint64 // of the submission
+	now  bool   // it is under way, or done
+	wait time.Duration
+	next time.Time // when it is tried again
+}
+
 // copyRuns keeps a copy of every run in the leader's folder, and notes of those that have ended that it is whole.
 func (l *leader) copyRuns(ctx context.Context) {
-	var copying sync.WaitGroup
-	defer copying.Wait()
-	at := map[string]uint64{} // runs to the submission that is copied
+	var under sync.WaitGroup
+	defer under.Wait()
+	k := copies{leader: l, of: map[string]*copying{}, backlog: make(chan struct{}, copyBeside)}
 	for ctx.Err() == nil {
 		runs, err := l.conn.Runs(ctx)
 		if err != nil && ctx.Err() == nil {
 			l.cfg.Log.Warn("look for runs to copy", "err", err)
 		}
 		for _, r := range runs {
-			if r.Copied || r.State == wire.StateQueued || at[r.Run] == r.Seq {
+			if r.Copied || r.State == wire.StateQueued || !k.begin(r) {
 				continue
 			}
-			at[r.Run] = r.Seq
-			copying.Go(func() { l.copy(ctx, r) })
+			under.Go(func() {
+				if err := k.copy(ctx, r); err != nil {
+					k.fail(ctx, r, err)
+				}
+				if r.Over() {
+					<-k.backlog
+				}
+			})
 		}
 		_ = pause(ctx, copyEvery) // the loop looks at ctx
 	}
 }
 
-// copy follows a run to its end, and then says that its copy is whole.
-func (l *leader) copy(ctx context.Context, r wire.RunState) {
-	if _, err := Record(ctx, l.conn, r.Run, l.cfg.Copies, nil, nil); err != nil {
-		if ctx.Err() == nil {
-			l.cfg.Log.Error("copy a run: it stays on the control plane", "run", r.Run, "err", err)
+// begin tells whether a run is to be copied now.
+func (k *copies) begin(r wire.RunState) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.of[r.Run]
+	if c == nil || c.seq != r.Seq {
+		c = &copying{seq: r.Seq}
+		k.of[r.Run] = c
+	}
+	if c.now || time.Now().Before(c.next) {
+		return false
+	}
+	if r.Over() {
+		select {
+		case k.backlog <- struct{}{}:
+		default:
+			return false
 		}
+	}
+	c.now = true
+	return true
+}
+
+// fail has a copy tried again later.
+func (k *copies) fail(ctx context.Context, r wire.RunState, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.of[r.Run]
+	if ctx.Err() != nil || c.seq != r.Seq {
 		return
+	}
+	c.wait = min(max(2*c.wait, copyEvery), copyAgain)
+	c.now, c.next = false, time.Now().Add(c.wait)
+	k.cfg.Log.Error("copy a run: it stays on the control plane, and is copied later", "run", r.Run, "in", c.wait, "err", err)
+}
+
+// copy follows a run to its end, and then says that its copy is whole.
+func (l *leader) copy(ctx context.Context, r wire.RunState) error {
+	if _, err := Record(ctx, l.conn, r.Run, l.cfg.Copies, nil, nil); err != nil {
+		return err
 	}
 	for ctx.Err() == nil {
 		seen := false
@@ -52,10 +113,11 @@ func (l *leader) copy(ctx context.Context, r wire.RunState) {
 			return now.Copied
 		})
 		if err == nil && seen {
-			return
+			return nil
 		}
 		_ = pause(ctx, copyEvery) // the loop looks at ctx
 	}
+	return nil
 }
 
 // copyWait is how long a hook waits for the copy of its run. The copy follows the run, so that it is there soon after the end, or never.

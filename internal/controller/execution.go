@@ -330,7 +330,6 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 // watch passes on what agents send.
 func (x *execution) watch(ctx context.Context) {
 	err := x.conn.Watch(ctx, x.run.ID, x.from, func(e wire.Entry) {
-		x.agents.alive(e.Agent)
 		select {
 		case x.entries <- e:
 		case <-ctx.Done():

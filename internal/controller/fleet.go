@@ -100,11 +100,11 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 	return ""
 }
 
-// alive counts any message of an agent as a sign of life.
-func (f *fleet) alive(name string) {
+// alive counts a message of an agent's process as a sign of life. What a former process of the name left to say is none.
+func (f *fleet) alive(a wire.Agent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.members[name]; m != nil {
+	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
 		m.timer.Reset(wire.LostAfter)
 		m.Seen = time.Now()
 	}

@@ -1,6 +1,8 @@
 package controller_test
 
 import (
+	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -122,6 +124,34 @@ func wholly(t *testing.T, run plan.Run, w watched) {
 	for i, o := range all {
 		if o.Task != run.Tasks()[i].ID || o.Verdict != plan.Valid {
 			t.Errorf("outcome %d is of %s: %s %v", i, o.Task, o.Verdict, o.Reasons)
+		}
+	}
+}
+
+// TestACopyThatFailedIsTriedAgain has something in the way of the folder of copies.
+func TestACopyThatFailedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	l.stop()
+	l.wg.Wait()
+	l.config.Copies = filepath.Join(t.TempDir(), "runs")
+	if err := os.WriteFile(l.config.Copies, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.control()
+	run := aRun(nil)
+	l.run(run, nil, nil)
+	time.Sleep(3 * time.Second) // it was tried by then
+	if err := os.Remove(l.config.Copies); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		runs, err := l.client.Runs(t.Context())
+		if err == nil && len(runs) == 1 && runs[0].Copied {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the run was not copied again: %+v, %v", runs, err)
 		}
 	}
 }

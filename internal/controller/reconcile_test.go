@@ -60,3 +60,51 @@ func TestALostAssignmentIsNoticed(t *testing.T) {
 		})
 	}
 }
+
+// What is read again after a takeover, and what a former process left to say, are no signs of life.
+func TestWhatWasSaidLongAgoIsNoSignOfLife(t *testing.T) {
+	server, err := wire.Embedded(t.Context(), wire.ServerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	conn, err := server.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if err := conn.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := conn.Campaign(t.Context(), wire.Leader{Name: "c", Instance: "i"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Resign(t.Context())
+	r, err := lease.TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(slog.New(slog.DiscardHandler), func() bool { return true })
+	defer f.close()
+	f.heard(wire.Heartbeat{Agent: "a", Instance: "new"})
+	ref := wire.Ref{Run: "r", Task: "t", Try: "x"}
+	for name, x := range map[string]struct {
+		instance string
+		seq      uint64
+		alive    bool
+	}{
+		"read again":          {"new", r.Since() - 1, false},
+		"of a former process": {"old", r.Since() + 1, false},
+		"of this one":         {"new", r.Since() + 1, true},
+	} {
+		a := wire.Agent{Heartbeat: wire.Heartbeat{Agent: "a", Instance: x.instance}}
+		c := &conduct{execution: &execution{leader: &leader{agents: f}, record: r}, ref: ref, byName: map[string]*part{"a": {agent: a, at: map[wire.Step]bool{}}}}
+		before := f.find("a").Seen
+		time.Sleep(time.Millisecond)
+		c.take(wire.Entry{Ref: ref, Agent: "a", Seq: x.seq, Arrival: &wire.Arrival{Ref: ref, Agent: "a", Step: wire.StepOpen}})
+		if moved := f.find("a").Seen.After(before); moved != x.alive {
+			t.Errorf("%s: a sign of life is %v, want %v", name, moved, x.alive)
+		}
+	}
+}

@@ -236,24 +236,28 @@ func (c *conduct) adopt(made []wire.Release, f *wire.RunEvent) (why string) {
 	return ""
 }
 
-// startOf is when the load began, by this clock: as was agreed, by that of an agent which is compared with this one.
+// startOf is when the load began, by this clock: as was agreed, by that of an agent which is compared with this one. While none is, it is as long ago as the
+// release was stored; calendars of hosts are not asked.
 func (c *conduct) startOf(r wire.Release) (int64, bool) {
 	if at, same := r.Start[clock.ID()]; same {
 		return at, true
 	}
-	now, wall := clock.Now(), time.Now().UnixNano()
-	best, found := Offset{Bound: unknown}, false
+	now := clock.Now()
+	best := Offset{Bound: unknown}
 	for _, p := range c.parts {
 		a := p.arrival
-		if _, named := r.Start[a.Clock]; !named || a.Now == 0 {
+		if _, named := r.Start[a.Clock]; !named || p.agent.Offset == nil {
 			continue
 		}
 		a.Offset = p.agent.Offset
-		if o := offset(a, clock.ID(), now, wall); !found || o.Bound < best.Bound {
-			best, found = o, true
+		if o := offset(a, clock.ID(), now, 0); o.Bound < best.Bound {
+			best = o
 		}
 	}
-	return r.Start[best.Clock] - best.Add, found
+	if best.Bound < unknown {
+		return r.Start[best.Clock] - best.Add, true
+	}
+	return now - (r.Age - leastAhead).Nanoseconds(), r.Age > 0
 }
 
 // goOn leads the agents from where the former leader left them to the end of the drain.

@@ -428,3 +428,20 @@ func TestAgentsRefuseAFormerLeadersAssignment(t *testing.T) {
 		t.Errorf("assignments came for %v", got)
 	}
 }
+
+func TestReleasesTellTheirAge(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	c := link(t, s)
+	r, ref := recorder(t, c, "r"), Ref{Run: "r", Task: "t", Try: "x"}
+	before := time.Now()
+	if err := r.Release(t.Context(), ref, Release{Step: StepStart}); err != nil {
+		t.Fatal(err)
+	}
+	after := time.Now()
+	time.Sleep(100 * time.Millisecond)
+	least := time.Since(after)
+	made, err := c.Released(t.Context(), ref)
+	if err != nil || len(made) != 1 || made[0].Age < least || made[0].Age > time.Since(before) {
+		t.Errorf("%+v, %v: want one that is %v to %v old", made, err, least, time.Since(before))
+	}
+}

@@ -100,6 +100,8 @@ type Release struct {
 	Abandoned bool             `json:"abandoned,omitempty"`
 	DrainCut  bool             `json:"drainCut,omitempty"`
 	NotSteady string           `json:"notSteady,omitempty"`
+	// Age is how long ago it was stored when Released read it, by the server's clock; 0: not known.
+	Age time.Duration `json:"-"`
 }
 
 // Arrival is an agent's report that it has reached a step, or failed on the way to it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -84,12 +85,13 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	return nil
 }
 
-// Released lists the releases of a try that were made. What cannot be read is an error.
+// Released lists the releases of a try that were made. The error of what cannot be read wraps ErrUnreadable.
 func (c *Conn) Released(ctx context.Context, ref Ref) ([]Release, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	last, err := c.last(ctx, streamReleases, subjectRelease(ref))
 	var made []Release
+	var at []time.Time
 	if err == nil && last > 0 {
 		var unread error
 		err = c.follow(ctx, streamReleases, []string{subjectRelease(ref)}, func(m jetstream.Msg, seq uint64) bool {
@@ -97,8 +99,9 @@ func (c *Conn) Released(ctx context.Context, ref Ref) ([]Release, error) {
 				return seq < last
 			}
 			var one Release
-			if unread = c.decode(m.Headers(), m.Data(), "the controller", &one); unread == nil {
-				made = append(made, one)
+			meta, none := m.Metadata()
+			if unread = errors.Join(none, c.decode(m.Headers(), m.Data(), "the controller", &one)); unread == nil {
+				made, at = append(made, one), append(at, meta.Timestamp)
 			}
 			return unread == nil && seq < last
 		})
@@ -106,10 +109,29 @@ func (c *Conn) Released(ctx context.Context, ref Ref) ([]Release, error) {
 			err = fmt.Errorf("%w: %w", ErrUnreadable, unread)
 		}
 	}
+	if err == nil && len(made) > 0 {
+		err = c.age(ctx, made, at)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the releases of task %s: %w", ref.Task, err)
 	}
 	return made, nil
+}
+
+// age says how long ago releases were stored: by the server that tells the time now, and stored them (or by another of its cluster).
+func (c *Conn) age(ctx context.Context, made []Release, at []time.Time) error {
+	asked := time.Now()
+	s, err := c.js.Stream(ctx, streamReleases)
+	if err != nil {
+		return err
+	}
+	late := time.Since(asked)
+	for i := range made {
+		if now := s.CachedInfo().TimeStamp; !now.IsZero() {
+			made[i].Age = max(1, now.Sub(at[i])+late/2)
+		}
+	}
+	return nil
 }
 
 // store writes to the record, behind the fence.
