@@ -355,9 +355,10 @@ func (c *conduct) lookForLost(ctx context.Context) {
 			continue
 		}
 		p.Lost, p.dropped = true, true
-		p.Phase = c.phase(p, c.agents.silence(p.agent))
+		silence := c.agents.silence(p.agent)
+		p.Phase = c.phase(p, silence)
 		c.remark(p.Agent, string(wire.AgentLost), "in "+string(p.Phase))
-		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: c.task.ID, Try: c.ref.Try, Detail: fmt.Sprintf("agent %s in %s", p.Agent, p.Phase)}
+		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: c.task.ID, Try: c.ref.Try, Detail: fmt.Sprintf("agent %s in %s", p.Agent, p.Phase), Silence: plan.Duration(silence)}
 		said, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		if err := c.record.Event(said, e); err != nil {
 			c.log.Error("record event", "err", err)

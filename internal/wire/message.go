@@ -136,8 +136,10 @@ type RunEvent struct {
 	Instances []string   `json:"instances,omitempty"`
 	Observers []Observer `json:"observers,omitempty"` // TaskStarted: who besides measures brokers' processes
 	Detail    string     `json:"detail,omitempty"`
-	Load      *Load      `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
-	End       *End       `json:"end,omitempty"`
+	// AgentLost: for how long the controller had not heard of it; 0: that is not known.
+	Silence plan.Duration `json:"silence,omitempty"`
+	Load    *Load         `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
+	End     *End          `json:"end,omitempty"`
 	// TryEnded: the try that does not count, and what came of it.
 	Tried   *plan.Tried   `json:"tried,omitempty"`
 	Outcome *plan.Outcome `json:"outcome,omitempty"`

@@ -36,7 +36,7 @@ type stored struct {
 
 // account is a run's record held against what it has to be. Its faults are errors of the test, and counted as lost.
 type account struct {
-	t        *testing.T
+	t        testing.TB
 	run      *results.Run
 	record   []stored
 	events   []wire.RunEvent
@@ -45,6 +45,7 @@ type account struct {
 	ended    map[string]uint64       // where that is in the record
 	lost     int
 	excused  bool // the broker was killed: what it forgot is in the record, and not ours
+	doubts   int
 }
 
 // lose counts something that is not as it has to be.
@@ -60,6 +61,7 @@ func (f *fleet) account() *account {
 	a := &account{t: f.t, run: f.run, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}, record: f.stored(), excused: f.forgetful}
 	a.read()
 	a.ledByOne()
+	a.handedOn()
 	for _, t := range a.run.Plan().Tasks() {
 		if _, ok := a.outcomes[t.ID]; !ok {
 			a.lose("task %s has no outcome", t.ID)
@@ -68,6 +70,7 @@ func (f *fleet) account() *account {
 		a.begunOnce(t.ID)
 		a.kept(t.ID)
 	}
+	a.emptied(f.spools)
 	a.sameFiles("the one that ctl pull made", f.run.Dir(), f.pulled())
 	a.sameFiles("the controller's copy", f.run.Dir(), f.copied())
 	f.line.lost, f.line.said = a.lost, a.words()
@@ -190,12 +193,17 @@ func (a *account) kept(task string) {
 	try := a.counted(task)
 	had := map[string]record.Snapshot{}
 	for _, s := range a.record {
-		if s.kind != "snapshot" || s.task != task || s.try != try || s.seq > a.ended[task] {
+		if s.kind != "snapshot" || s.task != task || s.try != try {
 			continue
 		}
 		var shot record.Snapshot
 		a.decode(s, &shot)
-		had[fmt.Sprint(shot.Agent, " ", shot.Seq)] = shot
+		name := fmt.Sprint(shot.Agent, " ", shot.Seq)
+		if s.seq < a.ended[task] {
+			had[name] = shot
+		} else if _, again := had[name]; !again {
+			a.late(task, s, shot)
+		}
 	}
 	copied := a.copied(task)
 	for name := range had {
@@ -208,6 +216,7 @@ func (a *account) kept(task string) {
 			a.lose("snapshot %s of task %s is in the run directory, and was not stored before the outcome", name, task)
 		}
 	}
+	a.unbroken(task, had)
 	a.addsUp(task, had)
 	a.judged(task)
 }
@@ -341,7 +350,7 @@ func (a *account) sameFiles(what, followed, otherwise string) {
 	}
 }
 
-func files(t *testing.T, dir string) map[string][]byte {
+func files(t testing.TB, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -399,7 +408,7 @@ func (a *account) verdict(task string, want plan.Verdict) plan.Outcome {
 	return a.outcomes[task]
 }
 
-// doubt is an error, unless this machine has so much else to do that deadlines of seconds pass by themselves.
+// doubt is an error, unless it is the only one of its row and this machine has so much else to do that deadlines of seconds pass by themselves.
 func (a *account) doubt(format string, v ...any) {
 	a.t.Helper()
 	text, err := os.ReadFile("/proc/loadavg")
@@ -407,7 +416,8 @@ func (a *account) doubt(format string, v ...any) {
 	if err == nil {
 		_, err = fmt.Sscan(string(text), &load)
 	}
-	if err == nil && load > 10*float64(runtime.NumCPU()) {
+	a.doubts++
+	if err == nil && a.doubts == 1 && load > 10*float64(runtime.NumCPU()) {
 		a.t.Logf("not held against it, at a load of %.0f: "+format, append([]any{load}, v...)...)
 		return
 	}

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"strings"
 	"time"
 
 	"lockstep/internal/plan"
@@ -17,11 +18,15 @@ func brokerFaults() []fault {
 // brokerKilled kills the broker under test and starts it again. What it forgot is its own doing, and the record says what that was.
 func (r *row) brokerKilled(storage string) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
-	f.submit(f.matrix(2, storage))
+	// With files it keeps what it has confirmed: a stream of one replica is written before the confirm, and what is written outlives the process, though not
+	// the host, as it is synced only every two minutes. But what was on its way to a consumer when it was killed is delivered again only after ackWait, for
+	// which the drain has to wait: with the usual 30 s such messages count as lost.
+	again := strings.NewReplacer(`storage: "file"`, `storage: "file", ackWait: "3s"`, `silence: "2s"`, `silence: "6s"`)
+	f.submit(again.Replace(f.matrix(2, storage)))
 	phase := r.oneOf(phases...)
 	b := f.reach(r, 2, phase)
 	r.did("kill -9 of the broker (%s) in %s, restarted", storage, phase)
-	f.forgetful = true // with files, too: it confirms some milliseconds before it writes
+	f.forgetful = storage == "memory"
 	at := f.broker.kill()
 	r.pass(r.between(0, 2*time.Second))
 	f.broker.again()

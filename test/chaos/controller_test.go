@@ -32,8 +32,9 @@ func (r *row) controllerKilled(phase string, nodes int) {
 	r.pass(away)
 	f.startController("controller")
 	a := f.ends(0, 3)
+	a.takenOver(at)
 	r.line.wentOn = a.wentOn(at)
-	a.verdict("", "")
+	a.explained(nil)
 }
 
 // leaderKilled kills the controller that leads while another stands by.
@@ -46,7 +47,7 @@ func leaderKilled(r *row) {
 	at := f.controllers["c1"].kill()
 	a := f.ends(0, 3)
 	r.line.noticed, r.line.wentOn = a.takenOver(at), a.wentOn(at)
-	a.verdict("", "")
+	a.explained(nil)
 }
 
 // leaderStopped stops the leader until a standby has taken over, and lets it go on believing that it leads: it must not write another word.
@@ -63,7 +64,7 @@ func leaderStopped(r *row) {
 	f.controllers["c1"].signal(syscall.SIGCONT)
 	a := f.ends(0, 3)
 	r.line.noticed, r.line.wentOn = a.takenOver(at), a.wentOn(at)
-	a.verdict("", "")
+	a.explained(nil)
 }
 
 // takenOver is how long after a time another controller took up the run.
@@ -90,5 +91,5 @@ func controllerKilledEarly(r *row) {
 	f.begins()
 	a := f.ends(0)
 	r.line.wentOn = a.wentOn(at)
-	a.verdict("", "")
+	a.explained(nil)
 }

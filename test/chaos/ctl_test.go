@@ -22,7 +22,7 @@ func ctlKilled(r *row) {
 	f.attached()
 	a := f.account()
 	r.line.wentOn = a.wentOn(at)
-	a.verdict("", "")
+	a.explained(nil)
 }
 
 // attached follows the run into the directory that a ctl that was killed has begun.

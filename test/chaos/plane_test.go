@@ -25,8 +25,10 @@ func (r *row) planeKilled(phase string) {
 	at := f.plane[0].kill()
 	r.pass(away)
 	f.plane[0].again()
+	f.harmed(at, 1)
 	a := f.ends(0, 3)
 	r.line.wentOn = a.wentOn(at)
+	a.explained(f.harms)
 }
 
 // oneOfThree kills the node of a cluster that leads the record.
@@ -50,8 +52,10 @@ func oneOfThree(r *row) {
 	at := victim.kill()
 	r.pass(away)
 	victim.again()
+	f.harmed(at, 1)
 	a := f.ends(0, 3)
 	r.line.wentOn = a.wentOn(at)
+	a.explained(f.harms)
 }
 
 // recordLeader is the name of the node that leads the stream of records; it has to have three replicas.

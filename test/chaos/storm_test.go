@@ -23,19 +23,21 @@ func storm(r *row) {
 		did = append(did, fmt.Sprintf("%s for %v in %s", what, away, phase))
 		switch {
 		case what == "plane":
-			f.plane[0].kill()
+			at := f.plane[0].kill()
 			r.pass(away)
 			f.plane[0].again()
+			f.harmed(at, 1)
 		case f.controllers[what] != nil:
 			f.controllers[what].kill()
 			r.pass(away)
 			f.startController(what)
 		default:
-			f.agents[what].kill()
+			at := f.agents[what].kill()
 			r.pass(away)
 			f.restart(what)
+			f.harmed(at, 1)
 		}
 	}
 	r.did("kill -9 of %s", strings.Join(did, ", "))
-	f.ends(0, 3)
+	f.ends(0, 3).explained(f.harms)
 }

@@ -1,0 +1,167 @@
+package chaos
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+// harm is a time in which something was done, and how many tasks of that time may have come to harm by it.
+type harm struct {
+	from, to time.Time
+	tasks    int
+}
+
+// harmed notes what is done from a time until now, which may harm as many tasks.
+func (f *fleet) harmed(from time.Time, tasks int) {
+	f.harms = append(f.harms, harm{from, time.Now(), tasks})
+}
+
+// explained checks that every task is valid but those that something was done to.
+func (a *account) explained(harms []harm) {
+	a.t.Helper()
+	left := slices.Clone(harms)
+	for _, id := range slices.Sorted(maps.Keys(a.outcomes)) {
+		o := a.outcomes[id]
+		if o.Verdict == plan.Valid {
+			continue
+		}
+		i := slices.IndexFunc(left, func(h harm) bool { return h.tasks > 0 && o.Started.Before(h.to) && o.Ended.After(h.from) })
+		if i < 0 {
+			a.doubt("task %s (%v to %v), which nothing that was done explains, is %s: %q", id, o.Started, o.Ended, o.Verdict, o.Reasons)
+			continue
+		}
+		left[i].tasks--
+	}
+}
+
+// handedOn checks that each controller that took up a run which had begun and not ended said so before anything else, and what became of the task in
+// flight; and that this came to be.
+func (a *account) handedOn() {
+	a.t.Helper()
+	open, leader, flight := false, "", wire.RunEvent{}
+	for _, s := range a.record {
+		var e wire.RunEvent
+		switch s.kind {
+		case "event":
+			a.decode(s, &e)
+		case "outcome":
+			if s.task == flight.Task {
+				flight = wire.RunEvent{}
+			}
+		default:
+			continue
+		}
+		if open && s.epoch != leader && e.Kind != wire.WaitingAgents {
+			if e.Kind != wire.TakenOver && e.Kind != wire.RunEnded {
+				a.lose("message %d of the record (%s %s) is the first of epoch %s, which does not say that it took the run over", s.seq, s.kind, e.Kind, s.epoch)
+			}
+			leader = s.epoch
+		}
+		switch e.Kind {
+		case wire.RunAccepted:
+			open, leader = true, s.epoch
+		case wire.RunEnded:
+			open = false
+		case wire.TaskStarted:
+			flight = e
+		case wire.TaskInterrupted, wire.TryEnded:
+			flight = wire.RunEvent{}
+		case wire.TakenOver:
+			a.became(s.seq, e, flight)
+		}
+	}
+}
+
+// became checks what an event of a takeover says of the task in flight.
+func (a *account) became(seq uint64, e, flight wire.RunEvent) {
+	a.t.Helper()
+	concluded, repeated := strings.Contains(e.Detail, ": the task in flight is concluded"), strings.Contains(e.Detail, ": the task in flight is repeated: ")
+	idle := strings.HasSuffix(e.Detail, ": no task was in flight")
+	switch {
+	case e.Task != flight.Task || e.Try != flight.Try || idle != (e.Task == "") || !idle && concluded == repeated:
+		a.lose("message %d of the record says %q of task %q, try %q: in flight was task %q, try %q", seq, e.Detail, e.Task, e.Try, flight.Task, flight.Try)
+	case concluded && !a.goesOn(seq, e):
+		a.lose("task %s, try %s was to be concluded (message %d), and another try counts that was begun after that", e.Task, e.Try, seq)
+	case repeated && a.counted(e.Task) == e.Try:
+		a.lose("task %s was to be repeated (message %d), and its outcome is of the same try %s", e.Task, seq, e.Try)
+	}
+}
+
+// goesOn tells whether the try that is concluded is the one that counts, unless somebody gave that up later and said so.
+func (a *account) goesOn(seq uint64, concluded wire.RunEvent) bool {
+	if a.counted(concluded.Task) == concluded.Try {
+		return true
+	}
+	for i, e := range a.events {
+		if a.at[i] > seq && e.Try == concluded.Try && (e.Kind == wire.TaskInterrupted || e.Kind == wire.TryEnded) {
+			return true
+		}
+	}
+	return false
+}
+
+// late tells of a snapshot that came after the outcome: only one of an agent that was lost may.
+func (a *account) late(task string, s stored, shot record.Snapshot) {
+	a.t.Helper()
+	if !slices.ContainsFunc(a.outcomes[task].Agents, func(p plan.AgentPart) bool { return p.Agent == shot.Agent && p.Lost }) {
+		a.lose("snapshot %d of agent %s, which was not lost in task %s, was stored (message %d) after the outcome", shot.Seq, shot.Agent, task, s.seq)
+	}
+}
+
+// unbroken checks that there is every snapshot of an agent from its first to its last: agents number them.
+func (a *account) unbroken(task string, had map[string]record.Snapshot) {
+	a.t.Helper()
+	numbers := map[string][]uint64{}
+	for _, s := range had {
+		if s.Seq < 1<<32 { // those above are parts of one that had to be divided
+			numbers[s.Agent] = append(numbers[s.Agent], s.Seq)
+		}
+	}
+	for _, agent := range slices.Sorted(maps.Keys(numbers)) {
+		all := numbers[agent]
+		slices.Sort(all)
+		if all[0] != 1 || all[len(all)-1] != uint64(len(all)) {
+			a.lose("the snapshots of agent %s in task %s are numbered %d: some are missing", agent, task, all)
+		}
+	}
+}
+
+// emptied waits until agents have handed over all that they kept on disk.
+func (a *account) emptied(spools []string) {
+	a.t.Helper()
+	var kept []string
+	for end := time.Now().Add(stepLimit); ; time.Sleep(100 * time.Millisecond) {
+		kept = kept[:0]
+		for _, dir := range spools {
+			err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.Type().IsRegular() && strings.Contains(filepath.Base(path), "@") {
+					kept = append(kept, path)
+				}
+				if os.IsNotExist(err) {
+					return nil
+				}
+				return err
+			})
+			if err != nil {
+				kept = append(kept, fmt.Sprint(err))
+			}
+		}
+		if len(kept) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			a.lose("agents still keep what nobody took: %s", strings.Join(kept, ", "))
+			return
+		}
+	}
+}
