@@ -32,9 +32,9 @@ func expandWithin(ctx context.Context, limit time.Duration, expand func(context.
 		run plan.Run
 		err error
 	}
-	done := make(chan made, 1)
+	done, place := make(chan made, 1), expanding
 	go func() {
-		defer func() { <-expanding }()
+		defer func() { <-place }()
 		run, err := expand(ctx)
 		done <- made{run, err}
 	}()

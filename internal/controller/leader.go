@@ -90,7 +90,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 		stop()
 		<-followed
 	}()
-	ctx, cancel := context.WithCancel(ctx)
+	all, cancel := context.WithCancel(ctx)
 	var executing sync.WaitGroup
 	defer executing.Wait()
 	defer cancel()
@@ -98,11 +98,11 @@ func (l *leader) serveQueue(ctx context.Context) error {
 		moved := l.agents.watch()
 		begin, waiting := l.queue.next()
 		for _, c := range begin {
-			running, cancel := context.WithCancelCause(ctx)
+			running, cancel := context.WithCancelCause(all)
 			l.queue.start(c, cancel)
 			executing.Go(func() {
 				defer cancel(nil)
-				l.carry(ctx, running, c)
+				l.carry(all, running, c)
 				l.queue.finish(c)
 				l.forgetRuns(running)
 			})
