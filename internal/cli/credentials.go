@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -27,7 +28,7 @@ what each may do. Copy to each host only what it needs; ca.key and the rest stay
 	}
 	c.AddCommand(fleetInit(), fleetAgent(), fleetShow(), fleetRenew(),
 		fleetChange("rotate", "Give users new keys", "the old ones are refused", (*wire.Credentials).Rotate),
-		fleetChange("remove", "Take users out", "they are refused", (*wire.Credentials).Remove))
+		fleetRemove())
 	return c
 }
 
@@ -47,6 +48,9 @@ func fleetInit() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			if cluster && len(hosts) < 3 {
 				return exit{ExitBadMatrix, errors.New("a cluster needs three hosts at least: --host A,B,C")}
+			}
+			if err := agentNames(agents); err != nil {
+				return err
 			}
 			if at == "" {
 				at = absolute(args[0])
@@ -71,6 +75,20 @@ func fleetInit() *cobra.Command {
 	return c
 }
 
+// agentNames refuses names that no agent can have.
+func agentNames(names []string) error {
+	var faults []error
+	for _, name := range names {
+		if err := wire.CheckName(name); err != nil {
+			faults = append(faults, fmt.Errorf("add agent: %w", err))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return exit{ExitBadMatrix, err}
+	}
+	return nil
+}
+
 func fleetAgent() *cobra.Command {
 	var slots int
 	command := &cobra.Command{
@@ -80,6 +98,9 @@ func fleetAgent() *cobra.Command {
   ctl fleet agent --slots 4 creds load-5`,
 		Args: arguments(cobra.MinimumNArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := agentNames(args[1:]); err != nil {
+				return err
+			}
 			creds, err := wire.OpenCredentials(args[0])
 			if err != nil {
 				return err
@@ -120,6 +141,19 @@ func fleetChange(verb, short, then string, change func(*wire.Credentials, ...str
 			return nil
 		},
 	}
+}
+
+func fleetRemove() *cobra.Command {
+	var force bool
+	c := fleetChange("remove", "Take users out", "they are refused", func(creds *wire.Credentials, names ...string) error {
+		left := slices.DeleteFunc(creds.Controllers(), func(name string) bool { return slices.Contains(names, name) })
+		if len(left) == 0 && !force && len(creds.Controllers()) > 0 {
+			return exit{ExitBadMatrix, errors.New("no controller would be left, and no command makes another one's key: \"ctl fleet rotate\" gives it a new one; --force removes it all the same")}
+		}
+		return creds.Remove(names...)
+	})
+	c.Flags().BoolVar(&force, "force", false, "remove the last controller's key, too")
+	return c
 }
 
 func fleetRenew() *cobra.Command {

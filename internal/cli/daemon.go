@@ -231,6 +231,9 @@ are upgraded while a run goes on.`,
 			if s.url == "" || cfg.Name == "" {
 				return exit{ExitBadMatrix, errors.New("an agent needs --server and a --name; see agent --help")}
 			}
+			if err := wire.CheckName(cfg.Name); err != nil {
+				return exit{ExitBadMatrix, fmt.Errorf("--name: %w", err)}
+			}
 			var err error
 			if cfg.Targets, err = disturbable(disturb); err != nil {
 				return err

@@ -14,10 +14,11 @@ import (
 // 30,000 cells.
 const manySigma = 4
 
-// shortfall warns of an open-loop rate that was not reached, and says whose doing that was.
+// shortfall warns of an open-loop rate that was not reached, and says whose doing that was. Of a task that failed or was stopped it says nothing:
+// that is why the rate was not reached.
 func (j *judge) shortfall() {
 	p, per := j.w.Publishers, j.span.sending
-	if !p.Open() {
+	if !p.Open() || j.f.Failure != "" || j.f.Cancelled {
 		return
 	}
 	if j.span.byCount { // the wait for the last confirm is no time for sending

@@ -55,6 +55,14 @@ func TestARateThatWasNotReached(t *testing.T) {
 	warned(t, o, true, "asked for 1,000/s, sent 500/s: the generator was at its limit (lateness p99 2")
 	warned(t, o, false, "the broker held")
 
+	for name, end := range map[string]func(*Facts){"failed": func(f *Facts) { f.Failure = "no broker" }, "stopped": func(f *Facts) { f.Cancelled = true }} {
+		x = asking(1000)
+		end(&x.facts)
+		if o = x.judge(); strings.Contains(strings.Join(o.Warnings, "\n"), "asked for") {
+			t.Errorf("of a task that %s: %q", name, o.Warnings)
+		}
+	}
+
 	closed := newWorld(nil)
 	closed.steady(500, atOnce)
 	warned(t, closed.judge(), false, "asked for")

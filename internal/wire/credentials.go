@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -128,6 +129,27 @@ func (c *Credentials) AddAgents(slots int, names ...string) error {
 		}
 	}
 	return c.write()
+}
+
+// agentName is what agents can be called: the rule of their labels' names.
+var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// CheckName checks an agent's name. The error says how to write one.
+func CheckName(name string) error {
+	if !agentName.MatchString(name) {
+		return fmt.Errorf("name %q: write it of letters, digits, \".\", \"_\" and \"-\", beginning with a letter or digit, like load-1", name)
+	}
+	return nil
+}
+
+// Controllers are the names of the controllers' users.
+func (c *Credentials) Controllers() (names []string) {
+	for _, u := range c.Users {
+		if u.Role == RoleController {
+			names = append(names, u.Name)
+		}
+	}
+	return names
 }
 
 // Remove takes users out: the servers refuse them once they have read the new configuration.
