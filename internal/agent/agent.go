@@ -211,7 +211,7 @@ func (s *server) follow(ctx context.Context, assigned chan<- wire.Assignment) er
 		}
 		if err != nil {
 			s.cfg.Log.Error("refused an assignment", "task", ref.Task, "err", err)
-			err = s.conn.Arrive(ctx, wire.Arrival{Ref: ref, Agent: s.cfg.Name, Step: wire.StepOpen, Error: "agent " + s.cfg.Name + " refused: " + err.Error()})
+			err = s.conn.Arrive(ctx, wire.NewKey(), wire.Arrival{Ref: ref, Agent: s.cfg.Name, Step: wire.StepOpen, Error: "agent " + s.cfg.Name + " refused: " + err.Error()})
 			if err != nil {
 				s.cfg.Log.Error("answer the controller", "err", err)
 			}

@@ -40,7 +40,7 @@ func (s *spool) handOver(ctx context.Context, conn *wire.Conn) {
 	}
 }
 
-// give hands over one file and deletes it; false: the control plane does not take it now.
+// give hands over one file and deletes it; false: the control plane does not take it now. One that it never takes is put aside, and keeps no other waiting.
 func (s *spool) give(ctx context.Context, conn *wire.Conn, name string) bool {
 	b, err := s.read(name)
 	if err != nil {
@@ -48,14 +48,19 @@ func (s *spool) give(ctx context.Context, conn *wire.Conn, name string) bool {
 		return true
 	}
 	for i, snapshot := range b.Snapshots {
-		if err = s.snapshot(ctx, conn, b.Ref, snapshot, splitFrom*uint64(i+1)); err != nil {
+		if err = s.snapshot(ctx, conn, b, snapshot, splitFrom*uint64(i+1)); err != nil {
 			break
 		}
 	}
 	if err == nil && b.Arrival != nil {
 		within, cancel := context.WithTimeout(ctx, handOverWithin)
-		err = conn.Arrive(within, *b.Arrival)
+		err = conn.Arrive(within, b.Key, *b.Arrival)
 		cancel()
+	}
+	if wire.Hopeless(err) {
+		s.log.Error("hand over: the control plane refuses it for good; give it the old name to have it tried again when the agent starts", "task", b.Ref.Task,
+			"file", s.aside(name, "refused"), "err", err)
+		return true
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -70,10 +75,10 @@ func (s *spool) give(ctx context.Context, conn *wire.Conn, name string) bool {
 	return true
 }
 
-func (s *spool) snapshot(ctx context.Context, conn *wire.Conn, ref wire.Ref, snapshot record.Snapshot, number uint64) error {
+func (s *spool) snapshot(ctx context.Context, conn *wire.Conn, b batch, snapshot record.Snapshot, number uint64) error {
 	within, cancel := context.WithTimeout(ctx, handOverWithin)
 	defer cancel()
-	err := conn.Snapshot(within, ref, snapshot)
+	err := conn.Snapshot(within, b.Key, b.Ref, snapshot)
 	if !errors.Is(err, wire.ErrTooLarge) {
 		return err
 	}
@@ -82,5 +87,8 @@ func (s *spool) snapshot(ctx context.Context, conn *wire.Conn, ref wire.Ref, sna
 		return err
 	}
 	second.Seq = snapshot.Seq + number
-	return errors.Join(s.snapshot(ctx, conn, ref, first, 2*number), s.snapshot(ctx, conn, ref, second, 2*number))
+	if err := s.snapshot(ctx, conn, b, first, 2*number); err != nil {
+		return err
+	}
+	return s.snapshot(ctx, conn, b, second, 2*number)
 }

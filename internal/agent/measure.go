@@ -166,7 +166,7 @@ func (t *task) lastSnapshot(e *engine.Engine, complete bool) {
 // keepUnsent stores on this host's disk what the control plane has not taken, and is not there yet, with the arrival that follows it, if any. It
 // returns why that is not possible: then memory alone has it.
 func (t *task) keepUnsent(a *wire.Arrival) error {
-	b := batch{Protocol: plan.Protocol, Ref: t.a.Ref(), Agent: t.cfg.Name, Arrival: a}
+	b := batch{Protocol: plan.Protocol, Ref: t.a.Ref(), Agent: t.cfg.Name, Key: t.key, Arrival: a}
 	for i := range t.unsent {
 		if t.unsent[i].Seq == 0 {
 			t.sequence++
@@ -255,7 +255,7 @@ func (t *task) send(ctx context.Context) error {
 			s.Seq = t.sequence
 			t.unsent[0] = s
 		}
-		err := t.conn.Snapshot(ctx, t.a.Ref(), s)
+		err := t.conn.Snapshot(ctx, t.key, t.a.Ref(), s)
 		if errors.Is(err, wire.ErrTooLarge) {
 			if first, second, ok := s.Split(); ok {
 				second.Seq = 0 // one of its own, when its turn comes

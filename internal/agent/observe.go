@@ -28,6 +28,7 @@ const (
 type observation struct {
 	*server
 	a        wire.Assignment
+	key      string // of its messages' ids
 	log      *slog.Logger
 	brokers  []observed
 	begin    int64 // clock.Now() at T0; 0: not known yet
@@ -43,7 +44,7 @@ type observed struct {
 
 // observing begins an observation beside all else, unless there are too many.
 func (s *server) observing(ctx context.Context, a wire.Assignment) {
-	o := &observation{server: s, a: a, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name)}
+	o := &observation{server: s, a: a, key: wire.NewKey(), log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name)}
 	several := s.observations.Add(1)
 	s.watching.Go(func() {
 		defer s.observations.Add(-1)
@@ -198,7 +199,7 @@ func (o *observation) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, takeWithin)
 	defer cancel()
 	for len(o.unsent) > 0 {
-		if err := o.conn.Snapshot(ctx, o.a.Ref(), o.unsent[0]); err != nil {
+		if err := o.conn.Snapshot(ctx, o.key, o.a.Ref(), o.unsent[0]); err != nil {
 			return err
 		}
 		o.unsent = o.unsent[1:]
@@ -227,7 +228,7 @@ func (o *observation) arrive(ctx context.Context, step wire.Step, failure error)
 	if failure != nil {
 		a.Error = failure.Error()
 	}
-	if err := o.conn.Arrive(ctx, a); err != nil {
+	if err := o.conn.Arrive(ctx, o.key, a); err != nil {
 		o.log.Error("answer the controller", "step", step, "err", err)
 	}
 }

@@ -28,6 +28,7 @@ type batch struct {
 	Protocol  int               `json:"protocol"`
 	Ref       wire.Ref          `json:"ref"`
 	Agent     string            `json:"agent"`
+	Key       string            `json:"key"` // of the messages' ids
 	Snapshots []record.Snapshot `json:"snapshots"`
 	Arrival   *wire.Arrival     `json:"arrival,omitempty"` // after the snapshots
 }
@@ -226,12 +227,17 @@ func (s *spool) read(name string) (b batch, err error) {
 	if err == nil {
 		return b, nil
 	}
+	return b, fmt.Errorf("read %s of the spool, put aside as %s: %w", name, s.aside(name, "unreadable"), err)
+}
+
+// aside gives a file another name, under which it is not handed over and still takes room.
+func (s *spool) aside(name, why string) (now string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	aside := name + ".unreadable"
-	if moved := os.Rename(filepath.Join(s.dir, name), filepath.Join(s.dir, aside)); moved == nil {
-		s.files[aside] = s.files[name] // it still takes room
+	now = name + "." + why
+	if moved := os.Rename(filepath.Join(s.dir, name), filepath.Join(s.dir, now)); moved == nil {
+		s.files[now] = s.files[name]
 		delete(s.files, name)
 	}
-	return b, fmt.Errorf("read %s of the spool, put aside as %s: %w", name, aside, err)
+	return now
 }

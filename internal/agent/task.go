@@ -30,6 +30,7 @@ const (
 type task struct {
 	*server
 	a         wire.Assignment
+	key       string // of its messages' ids
 	work      plan.Workload
 	log       *slog.Logger
 	host      *host
@@ -77,7 +78,7 @@ type task struct {
 
 func newTask(s *server, a wire.Assignment) *task {
 	measured, of := s.measured(a.Task.Cell.Broker)
-	t := &task{server: s, a: a, work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
+	t := &task{server: s, a: a, key: wire.NewKey(), work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
 		host: measured, watched: of, releases: make(chan wire.Release, 16),
 		told: make(chan struct{}), dismissed: make(chan struct{}),
 		draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now(),
@@ -265,7 +266,7 @@ func (t *task) arrive(ctx context.Context, step wire.Step, failure error) {
 
 // say stores an arrival.
 func (t *task) say(ctx context.Context, a wire.Arrival) error {
-	err := t.conn.Arrive(ctx, a)
+	err := t.conn.Arrive(ctx, t.key, a)
 	if err != nil {
 		t.log.Error("answer the controller", "step", a.Step, "err", err)
 	}

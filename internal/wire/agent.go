@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -108,20 +107,20 @@ func (c *Conn) Releases(ctx context.Context, ref Ref, handle func(Release, error
 	})
 }
 
-// Arrive stores an agent's arrival at a step, or its failure.
-func (c *Conn) Arrive(ctx context.Context, a Arrival) error {
+// Arrive stores an agent's arrival at a step, or its failure; once, however often it is called with one key. The key is the agent's own, see NewKey.
+func (c *Conn) Arrive(ctx context.Context, key string, a Arrival) error {
 	m, err := c.encode(subjectArrival(a.Ref, a.Agent), a)
 	if err != nil {
 		return fmt.Errorf("arrive at %s: %w", a.Step, err)
 	}
-	return c.store(ctx, m, strings.Join([]string{"arrive", a.Ref.tokens(), token(a.Agent), string(a.Step), strconv.FormatBool(a.Error != "")}, "."))
+	return c.store(ctx, m, messageID(key, "arrive", a.Ref.tokens(), token(a.Agent), string(a.Step), strconv.FormatBool(a.Error != "")))
 }
 
-// Snapshot stores a snapshot of one agent. An error that wraps ErrTooLarge means that it must be sent in parts.
-func (c *Conn) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error {
+// Snapshot stores a snapshot of one agent; once, however often it is called with one key. An error that wraps ErrTooLarge means that it must be sent in parts.
+func (c *Conn) Snapshot(ctx context.Context, key string, ref Ref, s record.Snapshot) error {
 	m, err := c.encode(subjectSnapshot(ref, s.Agent), s)
 	if err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
-	return c.store(ctx, m, strings.Join([]string{"snapshot", ref.tokens(), token(s.Agent), strconv.FormatUint(s.Seq, 10)}, "."))
+	return c.store(ctx, m, messageID(key, "snapshot", ref.tokens(), token(s.Agent), strconv.FormatUint(s.Seq, 10)))
 }

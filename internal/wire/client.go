@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
@@ -32,7 +31,7 @@ func (c *Conn) Submit(ctx context.Context, s Submission) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
-	if err := c.store(ctx, m, nuid.Next()); err != nil {
+	if err := c.store(ctx, m, onceID()); err != nil {
 		return fmt.Errorf("submit run %s (is a controller there?): %w", s.Run.ID, err)
 	}
 	return nil
@@ -45,7 +44,7 @@ func (c *Conn) Cancel(ctx context.Context, run string) error {
 	defer cancel()
 	m, err := c.message(subjectCancel(run), nil)
 	if err == nil {
-		err = c.store(ctx, m, nuid.Next())
+		err = c.store(ctx, m, onceID())
 	}
 	if err != nil {
 		return fmt.Errorf("cancel run %s: %w", run, err)

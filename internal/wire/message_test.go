@@ -23,12 +23,12 @@ func TestEntriesComeInOrderAndOnlyOnce(t *testing.T) {
 	for i := range n {
 		snap := record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a.1", Seq: uint64(i + 1)}
 		for range 1 + i%2 { // every other one is sent twice, as after a lost answer
-			if err := agent.Snapshot(t.Context(), ref, snap); err != nil {
+			if err := agent.Snapshot(t.Context(), "key", ref, snap); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := agent.Arrive(t.Context(), Arrival{Ref: ref, Agent: "a.1", Step: StepFinish}); err != nil {
+	if err := agent.Arrive(t.Context(), "key", Arrival{Ref: ref, Agent: "a.1", Step: StepFinish}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -59,7 +59,7 @@ func TestTooLargeIsAnErrorThatCanBeActedOn(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c := link(t, s)
 	snap := record.Snapshot{Task: "t", Agent: "a1", Seq: 1, Events: []record.Event{{Detail: strings.Repeat("x", MaxMessage)}}}
-	err := c.Snapshot(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, snap)
+	err := c.Snapshot(t.Context(), "key", Ref{Run: "r", Task: "t", Try: "x"}, snap)
 	if !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a snapshot of more than %d bytes: %v, want ErrTooLarge", MaxMessage, err)
 	}
@@ -137,7 +137,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 		if err := r.Event(t.Context(), RunEvent{Kind: TaskStarted, Task: "t", N: i}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Snapshot(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, record.Snapshot{Task: "t", Agent: "a", Seq: uint64(i)}); err != nil {
+		if err := c.Snapshot(t.Context(), "key", Ref{Run: "r", Task: "t", Try: "x"}, record.Snapshot{Task: "t", Agent: "a", Seq: uint64(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"lockstep/internal/plan"
 )
@@ -57,7 +56,7 @@ func (r *Recorder) open(ctx context.Context) error {
 		return err
 	}
 	stamp(m, r.lease.who.Epoch)
-	r.fence, err = c.put(ctx, m, nuid.Next(), jetstream.WithExpectLastSequencePerSubject(last.seq))
+	r.fence, err = c.put(ctx, m, onceID(), jetstream.WithExpectLastSequencePerSubject(last.seq))
 	return err
 }
 
@@ -146,10 +145,10 @@ func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
 	}
 	stamp(m, r.lease.who.Epoch)
 	expected := jetstream.WithExpectLastSequenceForSubject(r.fence, subjectEpoch(r.run))
-	_, err := r.lease.conn.put(ctx, m, nuid.Next(), expected)
+	_, err := r.lease.conn.put(ctx, m, onceID(), expected)
 	if fenced(err) {
 		if cleaned, _ := r.lease.conn.clean(ctx, streamRecord, subjectEpoch(r.run)); cleaned { // else it stays refused
-			_, err = r.lease.conn.put(ctx, m, nuid.Next(), expected)
+			_, err = r.lease.conn.put(ctx, m, onceID(), expected)
 		}
 	}
 	if fenced(err) {
@@ -229,7 +228,7 @@ func (l *Lease) send(ctx context.Context, m *nats.Msg) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	stamp(m, l.who.Epoch)
-	return l.conn.store(ctx, m, nuid.Next())
+	return l.conn.store(ctx, m, onceID())
 }
 
 // Clear deletes what was sent to the agents of a try: assignments, with the secrets they may hold, and releases.

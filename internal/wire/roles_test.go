@@ -266,7 +266,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		must("beat", <-pulsed)
 		_, _, err := c.AskClock(ctx)
 		must("ask the clock", err)
-		must("arrive", c.Arrive(ctx, Arrival{Ref: ref, Agent: name, Step: StepOpen}))
+		must("arrive", c.Arrive(ctx, NewKey(), Arrival{Ref: ref, Agent: name, Step: StepOpen}))
 		must("follow releases", c.Releases(ctx, ref, func(r Release, err error) bool { must("read release", err); return false }))
 	}
 	must("follow assignments", one.Assignments(ctx, "a1", "i1", func(a Assignment, _ Ref, err error) bool { must("read assignment", err); return false }))
@@ -502,7 +502,7 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 			return false
 		})
 		if err == nil {
-			err = c.Arrive(ctx, Arrival{Ref: ref, Agent: name, Step: StepOpen})
+			err = c.Arrive(ctx, NewKey(), Arrival{Ref: ref, Agent: name, Step: StepOpen})
 		}
 		if err != nil {
 			t.Errorf("slot %s: %v", name, err)
