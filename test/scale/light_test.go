@@ -100,7 +100,7 @@ func (l *light) live(ctx context.Context, a wire.Assignment) {
 		if step == wire.StepOpen && a.Index == 0 {
 			v.Subject = &plan.Subject{}
 		}
-		_ = l.conn.Arrive(ctx, v) // the controller misses it, and says so
+		_ = l.conn.Arrive(ctx, wire.NewKey(), v) // the controller misses it, and says so
 	}
 	arrive(wire.StepOpen, plan.PhasePrepare)
 	_ = l.conn.Releases(ctx, a.Ref(), func(r wire.Release, err error) bool {
