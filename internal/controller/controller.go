@@ -41,6 +41,23 @@ var errCancelled = errors.New("run was cancelled")
 // stopTimeout bounds what is still said after the controller was told to stop.
 const stopTimeout = 10 * time.Second
 
+// prepare makes the streams. A cluster that is just starting has nobody to ask yet: daemons start in any order.
+func prepare(ctx context.Context, conn *wire.Conn, log *slog.Logger) error {
+	for {
+		trying, cancel := context.WithTimeout(ctx, stopTimeout)
+		err := conn.Prepare(trying)
+		cancel()
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case !errors.Is(err, context.DeadlineExceeded):
+			return err
+		}
+		log.Warn("the control plane does not make its streams yet, trying again", "err", err)
+		_ = pause(ctx, time.Second) // the loop looks at ctx
+	}
+}
+
 // Serve waits until this controller leads, and then executes runs until ctx ends; then it gives up the task in flight in an orderly way, hands
 // leadership on and returns nil. The run stays in the queue and goes on with the next controller, as far as the control plane keeps it. When it
 // can no longer be sure to be the only leader it stops at once, leaves the agents alone and stands by again.
@@ -54,10 +71,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.SideBySide == 0 {
 		cfg.SideBySide = 4
 	}
-	if err := conn.Prepare(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	if err := prepare(ctx, conn, cfg.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
 	agents := newFleet(cfg.Log, conn.Linked)

@@ -144,6 +144,6 @@ func (l *light) run(ctx context.Context, a wire.Assignment, r wire.Release) time
 	s := record.Snapshot{Protocol: plan.Protocol, Task: a.Task.ID, Agent: l.name, Seq: 1, At: clock.Now() - start, Clock: clock.ID(), Final: true,
 		Skew: time.Duration(skew), LastSend: end - start - 1}
 	s.Windows, s.Sets = c.Take()
-	_ = l.conn.Snapshot(ctx, a.Ref(), s) // the controller misses it, and says so
+	_ = l.conn.Snapshot(ctx, wire.NewKey(), a.Ref(), s) // the controller misses it, and says so
 	return time.Duration(skew)
 }
