@@ -267,6 +267,7 @@ func (x *execution) finishRun(ctx context.Context) error {
 	if err := x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: x.of, End: &x.end}); err != nil {
 		return fmt.Errorf("end run: %w", err)
 	}
+	x.log.Info("run ended", "reason", x.end.Reason, "ran", x.end.Ran, "failed", x.end.Failed)
 	return x.unqueue(ctx)
 }
 

@@ -133,6 +133,9 @@ func (f *follower) event(e wire.RunEvent) error {
 	if e.N == 0 {
 		p.N = f.current.N
 	}
+	if e.Of == 0 {
+		p.Of = f.current.Of
+	}
 	switch e.Kind {
 	case wire.RunAccepted:
 		run := f.dir.Plan()
