@@ -150,7 +150,7 @@ func (l *lab) startWith(name string, change func(*agent.Config)) {
 // await returns the agents once there are n.
 func (l *lab) await(n int) []wire.Agent {
 	l.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		agents, err := l.client.Agents(l.t.Context())
 		if err == nil && len(agents) == n {
 			return agents
