@@ -83,7 +83,7 @@ func TestAcknowledgementsCountForNothing(t *testing.T) {
 	queue, stop := context.WithTimeout(ctx, time.Second)
 	defer stop()
 	_ = controller.Queue(queue, func(r Request) { // until its time has passed
-		if r.Run != "r1" || r.Submission == nil {
+		if r.Run != "" && (r.Run != "r1" || r.Submission == nil) { // one without a run says that there is no more
 			t.Errorf("in the queue is %+v", r)
 		}
 	})

@@ -11,7 +11,6 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"lockstep/internal/clock"
-	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
@@ -75,18 +74,6 @@ func (w *watch) find(from int, what string, within time.Duration, fits func(*nat
 			w.t.Fatalf("after %v: not seen %s", within, what)
 		}
 	}
-}
-
-// seen are the messages so far that fit.
-func (w *watch) seen(fits func(*natsgo.Msg) bool) (list []*natsgo.Msg) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, m := range w.all {
-		if fits(m) {
-			list = append(list, m)
-		}
-	}
-	return list
 }
 
 // kind is the words of a subject that say what its message is: "task.release", "record.arrive".
@@ -199,15 +186,4 @@ func (w *watch) load(b begun, after time.Duration) {
 	if err := clock.Until(context.Background(), begin+after.Nanoseconds()); err != nil {
 		w.t.Fatal(err)
 	}
-}
-
-// outcome waits for the outcome of a task.
-func (w *watch) outcome(task string) plan.Outcome {
-	w.t.Helper()
-	var o plan.Outcome
-	w.find(0, "the outcome of "+task, runLimit, func(m *natsgo.Msg) bool {
-		o = plan.Outcome{}
-		return kind(m.Subject) == "record.outcome" && json.Unmarshal(m.Data, &o) == nil && o.Task == task
-	})
-	return o
 }
