@@ -41,16 +41,19 @@ var errCancelled = errors.New("run was cancelled")
 // stopTimeout bounds what is still said after the controller was told to stop.
 const stopTimeout = 10 * time.Second
 
-// prepare makes the streams. A cluster that is just starting has nobody to ask yet: daemons start in any order.
+// formTimeout is how long a cluster may take to form before what it says of its servers is believed.
+const formTimeout = 20 * time.Second
+
+// prepare makes the streams. A cluster that is just starting has nobody to ask yet, or knows too few of its servers: daemons start in any order.
 func prepare(ctx context.Context, conn *wire.Conn, log *slog.Logger) error {
-	for {
+	for began := time.Now(); ; {
 		trying, cancel := context.WithTimeout(ctx, stopTimeout)
 		err := conn.Prepare(trying)
 		cancel()
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil
-		case !errors.Is(err, context.DeadlineExceeded):
+		case !errors.Is(err, context.DeadlineExceeded) && (!errors.Is(err, wire.ErrServers) || time.Since(began) > formTimeout):
 			return err
 		}
 		log.Warn("the control plane does not make its streams yet, trying again", "err", err)

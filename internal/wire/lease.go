@@ -78,7 +78,7 @@ func (c *Conn) Campaign(ctx context.Context, who Leader, log *slog.Logger) (*Lea
 			log.Info("leading", "epoch", l.who.Epoch)
 			return l, nil
 		}
-		if err != nil && (c.nc.IsClosed() || errors.Is(err, nats.ErrPermissionViolation) || errors.Is(err, errReplicas)) {
+		if err != nil && (c.nc.IsClosed() || errors.Is(err, nats.ErrPermissionViolation) || errors.Is(err, ErrServers)) {
 			return nil, fmt.Errorf("campaign for leadership: %w", err)
 		}
 		if err != nil && err.Error() != s.said && ctx.Err() == nil {

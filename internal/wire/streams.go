@@ -22,8 +22,8 @@ const (
 	dedupe        = 2 * time.Minute
 )
 
-// errReplicas is wrapped by the error of a control plane with too few servers for the replicas asked for.
-var errReplicas = errors.New("the control plane has too few servers")
+// ErrServers is wrapped by the error of a control plane with too few servers for the replicas asked for.
+var ErrServers = errors.New("the control plane has too few servers")
 
 // Replicate says how many servers of the control plane's cluster keep each message that streams hold: streams that Prepare makes, and those that are
 // there. It is called before Prepare; without it streams are made with one, and those that are there stay as they are.
@@ -85,7 +85,7 @@ func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 func (c *Conn) unprepared(name string, err error) error {
 	var refused *jetstream.APIError
 	if c.replicas > 1 && errors.As(err, &refused) {
-		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now): %w", name, c.replicas, errors.Join(errReplicas, err))
+		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now): %w", name, c.replicas, errors.Join(ErrServers, err))
 	}
 	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
 }
