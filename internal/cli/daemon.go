@@ -313,6 +313,6 @@ func daemonLog(stderr io.Writer, verbose bool) *slog.Logger {
 // modest has a controller collect its garbage sooner than Go does by itself: it has time, and large fleets' heartbeats and records pass through its memory.
 func modest() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(40)
+		debug.SetGCPercent(25)
 	}
 }
