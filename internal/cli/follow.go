@@ -67,8 +67,8 @@ func led(ctx context.Context, conn *wire.Conn) error {
 	defer cancel()
 	for {
 		err := conn.Led(ctx)
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, wire.ErrNotAllowed) {
+			return err
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):

@@ -2,12 +2,13 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -77,19 +78,70 @@ func credentials(path string) ([]nats.Option, error) {
 	return []nats.Option{show, nats.CustomInboxPrefix(inboxOf(key))}, nil
 }
 
-// denials notes the last of what the server refused: it says so apart from any answer. Safe for concurrent use.
+// denials notes the last of what the server refused, and tells who waits for an answer: it says so apart from any answer. Safe for concurrent use.
 type denials struct {
-	last atomic.Pointer[string]
+	mu      sync.Mutex
+	last    string
+	waiting map[*denial]bool
+}
+
+// denial is what becomes of one request that may be refused.
+type denial struct {
+	subject string
+	leave   context.CancelCauseFunc
 }
 
 func (d *denials) hear(_ *nats.Conn, _ *nats.Subscription, err error) {
-	if text := fmt.Sprint(err); errors.Is(err, nats.ErrPermissionViolation) {
-		d.last.Store(&text)
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last = err.Error()
+	for w := range d.waiting {
+		if refuses(d.last, w.subject) {
+			w.leave(ErrNotAllowed)
+		}
 	}
 }
 
 // has tells whether the server refused what was published to subject.
 func (d *denials) has(subject string) bool {
-	last := d.last.Load()
-	return last != nil && strings.Contains(*last, strconv.Quote(subject))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return refuses(d.last, subject)
+}
+
+func refuses(text, subject string) bool { return strings.Contains(text, strconv.Quote(subject)) }
+
+// watch returns a context that ends, with ErrNotAllowed as its cause, when the server refuses what is published to subject.
+func (d *denials) watch(ctx context.Context, subject string) (context.Context, func()) {
+	ctx, leave := context.WithCancelCause(ctx)
+	w := &denial{subject: subject, leave: leave}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waiting == nil {
+		d.waiting = map[*denial]bool{}
+	}
+	d.waiting[w] = true
+	return ctx, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.waiting, w)
+		leave(nil)
+	}
+}
+
+// ErrNotAllowed is that the credentials may not do what was asked of the server. It wraps nats.ErrPermissionViolation.
+var ErrNotAllowed = fmt.Errorf("the credentials of this program may not do that: %w", nats.ErrPermissionViolation)
+
+// ask sends a request and returns its answer, or, as soon as the server says so, that the credentials may not send it.
+func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	watched, done := c.refused.watch(ctx, m.Subject)
+	defer done()
+	answer, err := c.nc.RequestMsgWithContext(watched, m)
+	if err != nil && errors.Is(context.Cause(watched), nats.ErrPermissionViolation) {
+		return nil, fmt.Errorf("ask on %s: %w", m.Subject, ErrNotAllowed)
+	}
+	return answer, err
 }

@@ -60,7 +60,7 @@ func (c *Conn) Agents(ctx context.Context) ([]Agent, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	m, err := c.nc.RequestMsgWithContext(ctx, ask)
+	m, err := c.ask(ctx, ask)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, fmt.Errorf("list agents: %w", ErrNoController)
 	}

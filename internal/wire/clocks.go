@@ -43,7 +43,7 @@ func (c *Conn) AskClock(ctx context.Context) (reference string, x clock.Exchange
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	x.Sent = clock.Now()
-	m, err := c.nc.RequestMsgWithContext(ctx, ask)
+	m, err := c.ask(ctx, ask)
 	x.Received = clock.Now()
 	var a clockAnswer
 	if err == nil {

@@ -160,7 +160,7 @@ func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstrea
 		case err == nil:
 			return ack.Sequence, nil
 		case c.refused.has(m.Subject):
-			return 0, fmt.Errorf("store %s on the control plane: the credentials of this program may not do that: %w", m.Subject, nats.ErrPermissionViolation)
+			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, ErrNotAllowed)
 		case final(err), errors.Is(err, nats.ErrMaxPayload), c.nc.IsClosed():
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
 		}

@@ -29,10 +29,12 @@ func (c *Conn) Led(ctx context.Context) error {
 	ask.Header.Set(headerLook, "1")
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err = c.nc.RequestMsgWithContext(ctx, ask)
+	_, err = c.ask(ctx, ask)
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return err
 	case errors.Is(err, nats.ErrNoResponders):
 		return ErrNoController
 	case errors.Is(err, context.DeadlineExceeded) && c.nc.IsConnected():

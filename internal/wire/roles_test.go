@@ -282,6 +282,14 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 			t.Errorf("%s sees %d agents", who, len(agents))
 		}
 	}
+	for what, ask := range map[string]func() error{
+		"lists agents":           func() error { _, err := one.Agents(ctx); return err },
+		"asks whether one leads": func() error { return one.Led(ctx) },
+	} {
+		if err := ask(); !errors.Is(err, ErrNotAllowed) {
+			t.Errorf("an agent %s: %v: want to read that it may not", what, err)
+		}
+	}
 	for who, c := range map[string]*Conn{"an agent": one, "a viewer": viewer} {
 		if err := c.Submit(ctx, Submission{Run: plan.Run{ID: "r2"}}); !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), "may not") {
 			t.Errorf("%s submits a run: %v: want to read that it may not", who, err)
