@@ -32,17 +32,20 @@ var table struct {
 // check adds a row and fails the test if it is out of its bound.
 func check(t *testing.T, r row) {
 	t.Helper()
-	if off := math.Abs(r.got - r.want); !(off <= r.bound) { // NaN fails too
-		t.Errorf("%s: %s is %s, want %s, off by %s; at most %s", r.truth, r.value, r.show(r.got), r.show(r.want), r.show(off), r.show(r.bound))
+	if r.off() {
+		t.Errorf("%s: %s is %s, want %s, off by %s; at most %s", r.truth, r.value, r.show(r.got), r.show(r.want), r.show(r.got-r.want), r.show(r.bound))
 	}
 	table.Lock()
 	defer table.Unlock()
 	table.rows = append(table.rows, r)
 }
 
+// off tells whether a number is out of its bound, or is none.
+func (r row) off() bool { return !(math.Abs(r.got-r.want) <= r.bound) }
+
 // show writes a number in its unit, in enough digits to see a bucket.
 func (r row) show(x float64) string {
-	if r.unit == plan.Seconds {
+	if r.unit == plan.Seconds && !math.IsNaN(x) {
 		d := time.Duration(math.Round(x * 1e9))
 		if d > 10*time.Millisecond || d < -10*time.Millisecond {
 			d = d.Round(time.Microsecond)
@@ -74,8 +77,7 @@ func write(w io.Writer) {
 	fmt.Fprintln(out, "INJECTED TRUTH\tVALUE\tTRUTH\tMEASURED\tERROR\tBOUND\t")
 	last := ""
 	for _, r := range table.rows {
-		off := !(math.Abs(r.got-r.want) <= r.bound)
-		if !off && folded(r.value) {
+		if !r.off() && folded(r.value) {
 			continue
 		}
 		truth := r.truth
@@ -84,7 +86,7 @@ func write(w io.Writer) {
 		}
 		last = r.truth
 		verdict := ""
-		if off {
+		if r.off() {
 			verdict = "OUT OF BOUND"
 		}
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", truth, r.value, r.show(r.want), r.show(r.got), r.show(r.got-r.want), r.show(r.bound), verdict)
