@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,6 +95,62 @@ func (m management) nothingLeft(run string) {
 			m.t.Errorf("%s of the run are left on the broker: %v", kind, left)
 		}
 	}
+}
+
+// afterKill is what the management API tells of Lockstep's queues on a broker that is back, until the run has removed them.
+type afterKill struct {
+	mu    sync.Mutex
+	last  []string
+	forgo bool // a queue is there that its exchange does not lead to any more: what is published is confirmed and goes nowhere
+}
+
+// watchQueues looks once a second until the test ends.
+func (m management) watchQueues() *afterKill {
+	w := &afterKill{}
+	ctx := m.t.Context()
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			w.look(m)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return w
+}
+
+func (w *afterKill) look(m management) {
+	var queues []struct {
+		Name      string `json:"name"`
+		Messages  int    `json:"messages"`
+		Consumers int    `json:"consumers"`
+	}
+	if m.ask("/queues", &queues) != nil {
+		return
+	}
+	for _, q := range queues {
+		var bindings []struct {
+			Source string `json:"source"`
+		}
+		if !strings.HasPrefix(q.Name, "lockstep-") || m.ask("/queues/%2f/"+url.PathEscape(q.Name)+"/bindings", &bindings) != nil {
+			continue
+		}
+		w.mu.Lock()
+		w.last = append(w.last, fmt.Sprintf("%+v %+v", q, bindings))
+		w.forgo = w.forgo || len(bindings) == 1 // the default exchange's; none at all: the queue was removed meanwhile
+		w.mu.Unlock()
+	}
+}
+
+// forgotBinding tells whether the broker came back with a queue and without its binding, which tells its doing from a fault of the account; and
+// what was seen at last.
+func (w *afterKill) forgotBinding() (bool, []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.forgo, w.last[max(0, len(w.last)-10):]
 }
 
 // connections is how many the broker has ever taken.

@@ -57,6 +57,7 @@ type part struct {
 	at      map[wire.Step]bool // steps it arrived at
 	begin   int64              // what it set for the beginning of the measurement, ns since T0
 	failed  bool
+	apart   bool             // a consumer of its had no link when its last snapshot was taken
 	kind    plan.FailureKind // of the failure; empty: none that is told apart
 	arrival wire.Arrival     // the last one
 	dropped bool             // lost, or not answering any more: nobody waits for it

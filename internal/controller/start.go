@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"lockstep/internal/clock"
@@ -97,11 +98,24 @@ func (c *conduct) hear(s *record.Snapshot) {
 	note(&c.moved, s.LastSend)
 	note(&c.moved, s.LastReceipt)
 	note(&c.confirmed, s.LastConfirm)
+	p := c.byName[s.Agent]
+	if p == nil {
+		return
+	}
+	if p.apart && s.Apart == 0 { // what waits at the broker begins to come only now
+		c.moved = now
+	}
+	p.apart = s.Apart > 0
+}
+
+// apart tells whether an agent has a consumer without its link: its silence says nothing.
+func (c *conduct) apart() bool {
+	return slices.ContainsFunc(c.parts, func(p *part) bool { return p.apart && !p.dropped })
 }
 
 // drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit. Publishers that waited
 // for confirms may have used up the limit, but silence has passed meanwhile, too. A confirm shows that the broker is alive and begins the
-// silence again, but it is not a receipt: at the limit it does not count.
+// silence again, but it is not a receipt: at the limit it does not count. As long as a consumer has no link there is no silence.
 func (c *conduct) drain(ctx context.Context) error {
 	stopped := clock.Now()
 	most := stopped + c.work.Drain.Most.D().Nanoseconds()
@@ -116,12 +130,15 @@ func (c *conduct) drain(ctx context.Context) error {
 	}
 	silence := c.work.Drain.Silence.D().Nanoseconds()
 	for !c.allIn() {
-		now, silent := clock.Now(), max(c.moved, c.confirmed)+silence
+		now, silent, apart := clock.Now(), max(c.moved, c.confirmed)+silence, c.apart()
+		if apart {
+			silent = math.MaxInt64
+		}
 		if now >= silent {
 			return nil
 		}
 		if now >= most {
-			c.facts.DrainCut = now < c.moved+silence
+			c.facts.DrainCut = apart || now < c.moved+silence
 			return nil
 		}
 		if err := c.someEntry(ctx, time.Duration(min(silent, most)-now)); err != nil {

@@ -33,7 +33,9 @@ type consumer struct {
 
 	downAt atomic.Int64  // reading of the clock
 	links  atomic.Int64  // numbers links
+	up     atomic.Int64  // the latest link that was opened
 	down   atomic.Int64  // the latest link that broke
+	joins  atomic.Bool   // it is to be there, and is opening its link
 	broken chan struct{} // one token: look whether it is the present one
 	done   chan struct{}
 }
@@ -77,7 +79,14 @@ func (c *consumer) connect(ctx context.Context) error {
 	c.mu.Lock()
 	c.link, c.busy = link, stop
 	c.mu.Unlock()
+	c.up.Store(number)
 	return nil
+}
+
+// apart tells whether the consumer is to receive and has no link to do so: what does not come to it may still be at the broker.
+func (c *consumer) apart() bool {
+	up := c.up.Load()
+	return c.joins.Load() || up > 0 && up == c.down.Load()
 }
 
 func (c *consumer) record(r *record.Collector, publishers int) {

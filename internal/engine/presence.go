@@ -257,7 +257,10 @@ func (c *consumer) attend(ctx context.Context, alarm *clock.Alarm) bool {
 	there, until := c.e.turn(c.turns, c.e.now())
 	switch {
 	case there && c.gone:
-		if !c.e.retry(ctx, c.connect) {
+		c.joins.Store(true)
+		joined := c.e.retry(ctx, c.connect)
+		c.joins.Store(false)
+		if !joined {
 			return false
 		}
 		c.gone = false

@@ -19,8 +19,12 @@ func (e *Engine) Take(final bool) record.Part {
 		return record.Part{Events: e.takeEvents()}
 	}
 	var lastReceipt int64
+	apart := 0
 	for _, c := range e.consumers {
 		lastReceipt = max(lastReceipt, c.flush())
+		if c.apart() {
+			apart++
+		}
 	}
 	for _, p := range e.publishers {
 		p.flushReturns()
@@ -39,7 +43,7 @@ func (e *Engine) Take(final bool) record.Part {
 	part := e.last
 	part.Skew = e.skew
 	e.mu.Unlock()
-	part.LastReceipt = lastReceipt
+	part.LastReceipt, part.Apart = lastReceipt, apart
 	part.Bindings = receipts
 	part.Windows, part.Sets = e.collector.Take()
 	part.Events, part.Gaps = e.takeEvents(), e.collector.TakeGaps()

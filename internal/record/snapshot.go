@@ -92,6 +92,7 @@ type Part struct {
 	Events                             []Event
 	Bindings                           []BindingReceipt
 	LastSend, LastConfirm, LastReceipt int64
+	Apart                              int           // consumers without a link to receive over
 	Skew                               time.Duration // actual minus agreed start
 	Gaps                               []Gap
 }
@@ -119,7 +120,8 @@ type Snapshot struct {
 	LastSend    int64            `json:"lastSend,omitempty"` // latest so far, 0 for none
 	LastConfirm int64            `json:"lastConfirm,omitempty"`
 	LastReceipt int64            `json:"lastReceipt,omitempty"`
-	Skew        time.Duration    `json:"skew,omitempty"` // nanoseconds, actual minus agreed start
+	Apart       int              `json:"apart,omitempty"` // consumers that had no link to receive over when this was taken
+	Skew        time.Duration    `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
 	Clocks      []ClockSample    `json:"clocks,omitempty"`
 	Gaps        []Gap            `json:"gaps,omitempty"`
 	Final       bool             `json:"final,omitempty"` // the agent's last of this task
