@@ -1,7 +1,7 @@
 # make test        everything, with the real brokers it installs and starts on 127.0.0.1
 # make lab         downloads and builds those brokers, and starts nothing
 # make test-quick  what needs only Go
-# make test-long   soaks, large fleets, their upgrade and every fault of fleets, on top of test
+# make test-long   soaks, large fleets, their upgrade, brokers by their roles, and every fault of fleets, on top of test
 # make bench       the benchmarks of engine and harness tax
 
 GO ?= go
@@ -23,7 +23,7 @@ test-quick:
 
 test-long: test
 	LOCKSTEP_LONG=1 $(LAB) run all tools -- $(GO) test -v -timeout 90m -run 'Soak|BrokerFullMatrix' ./test
-	LOCKSTEP_LONG=1 $(LAB) run ansible sshd -- $(GO) test -v -timeout 40m -run TestFleet ./test/fleet
+	LOCKSTEP_LONG=1 $(LAB) run ansible sshd releases -- $(GO) test -v -timeout 90m -run TestFleet ./test/fleet
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/scale
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/roles
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 120m ./test/chaos -chaos.seeds 5

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -19,10 +20,13 @@ func TestFleet(t *testing.T) {
 		name string
 		do   func(t *testing.T, r *rig)
 	}{
+		{"check", check},
 		{"install", install},
 		{"again", again},
 		{"run across hosts", across},
 		{"latency", latency},
+		{"brokers", brokers},
+		{"results", shown},
 		{"upgrade", upgrade},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.do(t, r) }) {
@@ -45,9 +49,20 @@ cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep '[l]ockstep-'
 grep '^lockstep:' /etc/passwd /etc/group
 true`
 
+// check has site.yml say what it would do to a host that has nothing, and is to have all roles.
+func check(t *testing.T, r *rig) {
+	empty := r.on(r.hosts[0], traces)
+	if n := r.playOn(t, 1, "site.yml", "--check", "--limit", "h1"); n == 0 {
+		t.Error("--check finds nothing to do")
+	}
+	if made := r.on(r.hosts[0], traces); made != empty {
+		t.Errorf("--check has made\n%s", made)
+	}
+}
+
 func install(t *testing.T, r *rig) {
 	r.play(t, "site.yml")
-	r.agents(t, first)
+	r.agents(t, first, "h1", "h2", "h3", observer)
 	const want = `640 root lockstep /etc/lockstep/agent.env
 640 root lockstep /etc/lockstep/creds/agent.nk
 lockstep
@@ -57,10 +72,16 @@ lockstep
 	}
 }
 
-// again wants nothing left to do.
+// again wants nothing left to do on a host that has all roles.
 func again(t *testing.T, r *rig) {
-	if n := r.play(t, "site.yml"); n != 0 {
+	if n := r.playOn(t, 1, "site.yml", "--limit", "h1"); n != 0 {
 		t.Errorf("a second time site.yml changed %d things", n)
+	}
+	if os.Getenv("LOCKSTEP_LONG") == "" {
+		return
+	}
+	if n := r.playOn(t, 1, "site.yml", "--check", "--limit", "h1"); n != 0 {
+		t.Errorf("--check would change %d things of what is as it should be", n)
 	}
 }
 

@@ -14,5 +14,6 @@ mkdir "$2/all/run/sshd" "$2/all/run/test"
 cp "$3"/* "$2/all/run/test/"
 chmod 0600 "$2/all/run/test"/*
 sed -i 's/^root:!/root:*/' "$2/all/etc/shadow" # a locked account gets in by no key
+sed -i '/^root:/s,[^:]*$,/bin/sh,' "$2/all/etc/passwd" # which reads none of what this machine's user has bash do first
 hostname "$1"
 exec chroot "$2/all" "$4" -D -e -f /run/test/sshd_config

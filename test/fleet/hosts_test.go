@@ -76,7 +76,7 @@ func (s *site) sweep() {
 	}
 	for _, e := range spaces {
 		if gone(e.Name()) {
-			s.ip("netns", "del", e.Name())
+			_ = exec.Command("ip", "netns", "del", e.Name()).Run() // fails if another test removes it, too
 		}
 	}
 	links, err := net.Interfaces()
@@ -212,7 +212,7 @@ func (s *site) ip(args ...string) {
 // must runs a program of this machine; a failure is the test's.
 func (s *site) must(name string, args ...string) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, name, args...)
 	c.WaitDelay = time.Second // a connection that SSH keeps has the output, too

@@ -1,5 +1,5 @@
 // Package fleet deploys Lockstep with Ansible to hosts that it makes on this machine, and runs matrices across them.
-// InfluxDB and Grafana are not installed here: of their roles only syntax and style are checked, by TestPlaybooks.
+// MongoDB, EventStoreDB and Grafana are not installed here: there are no programs of them to be had. Syntax and style of their roles are checked, by TestPlaybooks.
 package fleet
 
 import (
@@ -19,7 +19,7 @@ func lab(t *testing.T, variable string) string {
 	t.Helper()
 	value := os.Getenv(variable)
 	if value == "" {
-		message := fmt.Sprintf("%s is not set: go run ./test/lab run ansible sshd -- go test ./test/fleet", variable)
+		message := fmt.Sprintf("%s is not set: go run ./test/lab run ansible sshd releases -- go test -timeout 90m ./test/fleet", variable)
 		if os.Getenv("LOCKSTEP_LAB") == "required" {
 			t.Fatal(message)
 		}
@@ -32,7 +32,7 @@ func lab(t *testing.T, variable string) string {
 func ansible(t *testing.T, settings []string, name string, args ...string) (string, error) {
 	t.Helper()
 	bin := lab(t, "LOCKSTEP_ANSIBLE")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
 	c.Dir = ansibleFolder
@@ -45,7 +45,7 @@ func ansible(t *testing.T, settings []string, name string, args ...string) (stri
 	return string(out), err
 }
 
-// TestPlaybooks checks syntax and style of all playbooks and roles, those of InfluxDB and Grafana included, which nothing here runs.
+// TestPlaybooks checks syntax and style of all playbooks and roles, those included which nothing here runs.
 func TestPlaybooks(t *testing.T) {
 	books, err := filepath.Glob(filepath.Join(ansibleFolder, "*.yml"))
 	if err != nil || len(books) < 3 {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +25,12 @@ import (
 
 // The releases that are deployed: the second by an upgrade. They are of one length: see next.
 const first, second = "1.0.0-of-test-fleet", "1.0.1-of-test-fleet"
+
+// patience is for what takes seconds on a machine that has nothing else to do.
+const patience = 10 * time.Minute
+
+// observer is the name of the one on the first host.
+const observer = "h1-observer"
 
 // rig is a site of three hosts, an inventory of them, and programs to deploy.
 type rig struct {
@@ -46,13 +53,13 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(r.hangUp)
 	r.programs = r.build()
 	r.creds = filepath.Join(r.dir, "creds")
-	r.must(filepath.Join(r.programs, "ctl"), "fleet", "init", r.creds, "--host", r.hosts[0].address, "--agents", "h1,h2,h3", "--at", "/etc/lockstep/creds")
+	r.must(filepath.Join(r.programs, "ctl"), "fleet", "init", r.creds, "--host", r.hosts[0].address, "--agents", "h1,h2,h3,"+observer, "--at", "/etc/lockstep/creds")
 	r.writeInventory()
 	t.Cleanup(r.tellLogs)
 	return r
 }
 
-// writeInventory makes the first host the controller's, and all three agents', each labelled with its name.
+// writeInventory makes the first host the controller's and the observer's, and all three agents', each labelled with its name.
 func (r *rig) writeInventory() {
 	r.inventory = filepath.Join(r.dir, "hosts.yml")
 	text := "all:\n  vars:\n"
@@ -60,7 +67,11 @@ func (r *rig) writeInventory() {
 		{"lockstep_service", "background"}, {"lockstep_fleet", r.creds}, {"lockstep_server", r.server()}} {
 		text += fmt.Sprintf("    %s: %q\n", v[0], v[1])
 	}
-	text += "    ansible_become: false\n    lockstep_drain_within: 240\n    agent_secrets: {PASSWORD: \"not $HOME\"}\n"
+	text += "    ansible_become: false\n    lockstep_drain_within: 240\n    agent_secrets: {PASSWORD: \"not $HOME\""
+	for _, broker := range []string{"NATS", "ARTEMIS", "ACTIVEMQ", "RABBITMQ"} {
+		text += ", " + broker + "_PASSWORD: " + password
+	}
+	text += "}\n    observer_observes: [\"nats=port:5222\"]\nobservers:\n  hosts:\n    h1:\n"
 	text += "controllers:\n  hosts:\n    h1:\nagents:\n  hosts:\n"
 	for i, h := range r.hosts {
 		// A clock of its own, as hosts have: on this machine all would read one.
@@ -89,12 +100,12 @@ func (r *rig) broker(t *testing.T, address string) string {
 	return nats.ClientURL()
 }
 
-// build makes the programs of the first release, static.
+// build makes the programs of the first release, static, and a NATS server for its role.
 func (r *rig) build() string {
 	r.t.Helper()
 	begun := time.Now()
 	dir := filepath.Join(r.dir, first)
-	c := exec.Command("go", "build", "-ldflags", "-s -w -X lockstep/internal/cli.release="+first, "-o", dir+"/", "../../cmd/...")
+	c := exec.Command("go", "build", "-ldflags", "-s -w -X lockstep/internal/cli.release="+first, "-o", dir+"/", "../../cmd/...", "github.com/nats-io/nats-server/v2")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		r.t.Fatalf("build the programs: %v\n%s", err, out)
@@ -128,15 +139,21 @@ func (r *rig) next() string {
 
 var recap = regexp.MustCompile(`(?m)^(h\d) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)`)
 
-// play runs a playbook on the site, and returns how much it changed.
+// play runs a playbook on all hosts of the site, and returns how much it changed.
 func (r *rig) play(t *testing.T, book string, args ...string) (changed int) {
+	t.Helper()
+	return r.playOn(t, len(r.hosts), book, args...)
+}
+
+// playOn runs a playbook that does something on so many hosts.
+func (r *rig) playOn(t *testing.T, hosts int, book string, args ...string) (changed int) {
 	t.Helper()
 	begun := time.Now()
 	settings := []string{"ANSIBLE_SSH_ARGS=" + strings.Join(r.sshArgs(), " "), "ANSIBLE_TIMEOUT=60"}
 	out, err := ansible(t, settings, "ansible-playbook", append([]string{"-i", r.inventory, "-e", "lockstep_programs=" + r.programs, book}, args...)...)
 	found := recap.FindAllStringSubmatch(out, -1)
-	if err != nil || len(found) != len(r.hosts) {
-		t.Fatalf("%s: %v\n%s", book, err, out)
+	if err != nil || len(found) != hosts {
+		t.Fatalf("%s %q: %v, %d hosts\n%s", book, args, err, len(found), out)
 	}
 	for _, f := range found {
 		n, _ := strconv.Atoi(f[2])
@@ -175,12 +192,12 @@ func (r *rig) matrix(name, text string) string {
 }
 
 // run runs a matrix to its end, and returns its outcomes, one for each task.
-func (r *rig) run(t *testing.T, file string) []plan.Outcome {
+func (r *rig) run(t *testing.T, file string, args ...string) []plan.Outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	runs := filepath.Join(t.TempDir(), "runs")
-	out, err := r.ctl(ctx, "run", "--runs", runs, file).CombinedOutput()
+	out, err := r.ctl(ctx, append([]string{"run", "--runs", runs, file}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("ctl run: %v\n%s", err, out)
 	}
@@ -204,11 +221,11 @@ func (r *rig) run(t *testing.T, file string) []plan.Outcome {
 	return outcomes
 }
 
-// agents waits until there are all agents, of a release, and free.
-func (r *rig) agents(t *testing.T, release string) {
+// agents waits until there are agents of a release, and free.
+func (r *rig) agents(t *testing.T, release string, names ...string) {
 	t.Helper()
-	eventually(t, "three agents of release "+release, 2*time.Minute, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	eventually(t, fmt.Sprintf("agents %v of release %s", names, release), patience, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		out, err := r.ctl(ctx, "agents", "--json").Output()
 		if err != nil {
@@ -218,14 +235,14 @@ func (r *rig) agents(t *testing.T, release string) {
 		if err := json.Unmarshal(out, &list); err != nil {
 			t.Fatalf("ctl agents --json: %v\n%s", err, out)
 		}
-		there := map[string]bool{}
+		missing := slices.Clone(names)
 		for _, a := range list {
 			if strings.Contains(a.Version, release) && a.Refused == "" && a.Offset != nil {
-				there[a.Agent] = true
+				missing = slices.DeleteFunc(missing, func(name string) bool { return name == a.Agent })
 			}
 		}
-		if len(there) != len(r.hosts) {
-			return fmt.Errorf("there are %s", out)
+		if len(missing) > 0 {
+			return fmt.Errorf("without %v there are %s", missing, out)
 		}
 		return nil
 	})

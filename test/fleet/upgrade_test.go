@@ -6,26 +6,36 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 )
 
-// upgrade brings the second release to the fleet while a matrix runs that needs two of its three agents.
+// bring says what upgrade.yml is run for, and what of the run that goes on meanwhile it takes away for a while.
+type bring struct {
+	hosts   []string // whose agents are upgraded
+	args    []string
+	placed  string // which agents do the tasks
+	retries bool   // a task may have been begun again, by the next controller
+}
+
+// upgrade brings the second release to the fleet while a matrix runs. It is that of one agent which every task needs, so that the run waits for it;
+// with LOCKSTEP_LONG that of the controller and of all agents, two of which are needed.
 func upgrade(t *testing.T, r *rig) {
-	if os.Getenv("LOCKSTEP_LONG") == "" {
-		t.Skip("one host after the other takes minutes: LOCKSTEP_LONG=1 does it")
+	b := bring{hosts: []string{"h3"}, args: []string{"--limit", "h3"}, placed: `{publishers: on: host: "h2", consumers: on: host: "h3"}`}
+	if os.Getenv("LOCKSTEP_LONG") != "" {
+		b = bring{hosts: []string{"h1", "h2", "h3", observer}, placed: "{}", retries: true}
 	}
 	r.programs = r.next()
-	file := r.matrix("upgrade", fmt.Sprintf(`
-brokers: nats: {driver: "nats", options: {urls: [%q]}}
+	run := start(t, r, r.matrix("upgrade", fmt.Sprintf(`
+brokers: bus: {driver: "nats", options: {urls: [%q]}}
 axes: mode: ["confirm-each"]
-repeat: 1000 // more than there is time for: it is cancelled
-grace: "5m"
-cell: {
+repeat: 10000 // more than there is time for: it is cancelled
+grace: "30m"
+cell: %s & {
 	axis: _
 	publishers: {mode: axis.mode, nodes: 1, rate: 100}
 	consumers: nodes: 1
@@ -33,57 +43,31 @@ cell: {
 	measure: "1s"
 }
 tables: [{rows: ["mode"], values: ["sent"]}]
-`, r.broker(t, r.bridge())))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
-	defer cancel()
-	runs := filepath.Join(t.TempDir(), "runs")
-	var said bytes.Buffer
-	run := r.ctl(ctx, "run", "--runs", runs, file)
-	run.Stdout, run.Stderr = &said, &said
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = run.Wait() // it ends because it is cancelled, and says so by its exit code
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
-	atLeast := func(n int) []plan.Outcome {
-		t.Helper()
-		return recorded(t, runs, n, func() {
-			select {
-			case <-ended:
-				t.Fatalf("ctl run has ended:\n%s", said.String())
-			default:
-			}
-		})
-	}
+`, r.broker(t, r.bridge()), b.placed)))
 
-	before := atLeast(2)
-	r.play(t, "upgrade.yml")
-	r.agents(t, second)
-	during := atLeast(len(before))
-	all := atLeast(len(during) + 2)
+	before := run.atLeast(t, 2)
+	hosts := len(r.hosts)
+	if len(b.args) > 0 {
+		hosts = 1
+	}
+	r.playOn(t, hosts, "upgrade.yml", b.args...)
+	r.agents(t, second, b.hosts...)
+	during := run.atLeast(t, len(before))
+	all := run.atLeast(t, len(during)+2)
+	run.cancel(t, r, all[0].Run)
+	b.check(t, all)
+	t.Logf("%d tasks, %d of them during the upgrade", len(all), len(during)-len(before))
+}
 
-	if out, err := r.ctl(ctx, "cancel", all[0].Run).CombinedOutput(); err != nil {
-		t.Fatalf("ctl cancel: %v\n%s", err, out)
-	}
-	select {
-	case <-ended:
-	case <-time.After(2 * time.Minute):
-		cancel()
-		<-ended
-		t.Fatalf("ctl run goes on 2 min after ctl cancel:\n%s", said.String())
-	}
-	tries := 0
+// check wants every task done, by agents of the first release at first, and by upgraded ones at last.
+func (b bring) check(t *testing.T, all []plan.Outcome) {
+	t.Helper()
 	for _, o := range all {
-		tries += len(o.Tries)
 		if o.Verdict != plan.Valid {
 			t.Errorf("repetition %d is %s: %v", o.Repetition, o.Verdict, o.Reasons)
+		}
+		if len(o.Tries) > 0 && !b.retries {
+			t.Errorf("repetition %d took further tries: %+v", o.Repetition, o.Tries)
 		}
 		for _, a := range o.Agents {
 			if a.Lost || a.Error != "" {
@@ -97,29 +81,72 @@ tables: [{rows: ["mode"], values: ["sent"]}]
 		}
 	}
 	for _, a := range all[len(all)-1].Agents {
-		if !strings.Contains(a.Version, second) {
+		if slices.Contains(b.hosts, a.Agent) && !strings.Contains(a.Version, second) {
 			t.Errorf("at last agent %s was of release %s, want %s", a.Agent, a.Version, second)
 		}
 	}
-	t.Logf("%d tasks, %d of them during the upgrade; %d further tries", len(all), len(during)-len(before), tries)
 }
 
-// recorded waits for so many outcomes of the run that is recorded in a folder.
-func recorded(t *testing.T, runs string, n int, check func()) (outcomes []plan.Outcome) {
+// going is a run that ctl follows.
+type going struct {
+	runs  string
+	said  bytes.Buffer // to be read when it has ended
+	ended chan struct{}
+}
+
+// start has ctl run a matrix, until the test ends.
+func start(t *testing.T, r *rig, file string) *going {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d outcomes", n), 3*time.Minute, func() error {
-		check()
-		record, err := results.Open(runs, "latest")
+	ctx, stop := context.WithCancel(context.Background())
+	g := &going{runs: filepath.Join(t.TempDir(), "runs"), ended: make(chan struct{})}
+	c := r.ctl(ctx, "run", "--runs", g.runs, file)
+	c.Stdout, c.Stderr = &g.said, &g.said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(g.ended)
+		_ = c.Wait() // it ends because it is cancelled, and says so by its exit code
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-g.ended
+	})
+	return g
+}
+
+// cancel ends the run, and waits until nobody follows it.
+func (g *going) cancel(t *testing.T, r *rig, run string) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	if out, err := r.ctl(ctx, "cancel", "--wait", patience.String(), run).CombinedOutput(); err != nil {
+		t.Fatalf("ctl cancel: %v\n%s", err, out)
+	}
+	select {
+	case <-g.ended:
+	case <-ctx.Done():
+		t.Fatalf("ctl run goes on %v after ctl cancel", patience)
+	}
+}
+
+// atLeast waits for so many outcomes.
+func (g *going) atLeast(t *testing.T, n int) (outcomes []plan.Outcome) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d outcomes", n), patience, func() error {
+		select {
+		case <-g.ended:
+			t.Fatalf("ctl run has ended:\n%s", g.said.String())
+		default:
+		}
+		record, err := results.Open(g.runs, "latest")
 		if err == nil {
 			outcomes, err = record.Outcomes()
 		}
-		if err != nil {
-			return err
+		if err == nil && len(outcomes) < n {
+			err = fmt.Errorf("there are %d", len(outcomes))
 		}
-		if len(outcomes) < n {
-			return fmt.Errorf("there are %d", len(outcomes))
-		}
-		return nil
+		return err
 	})
 	return outcomes
 }
