@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	checkLimit   = 90 * time.Second  // of one check
-	restartLimit = 150 * time.Second // of the check that waits for a broker to start
-	waitLimit    = 10 * time.Second  // for what must happen, and for "a few seconds", generously
-	leakLimit    = 5 * time.Second   // for goroutines to end after Close
+	checkLimit   = 240 * time.Second // of one check
+	restartLimit = 360 * time.Second // of the check that waits for a broker to start
+	waitLimit    = 30 * time.Second  // for what must happen, and for "a few seconds", generously
+	leakLimit    = 15 * time.Second  // for goroutines to end after Close
 )
 
 // result is what became of one check.

@@ -12,7 +12,7 @@ import (
 )
 
 // probeLimit is how long a probe may take.
-const probeLimit = 5 * time.Second
+const probeLimit = 15 * time.Second
 
 // prober is the session of a rig, if it can be asked.
 func (r *rig) prober() drivers.Prober {
