@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/controller"
+	"lockstep/internal/report/page"
+	"lockstep/internal/results"
 	"lockstep/internal/wire"
 )
 
@@ -159,7 +161,11 @@ func pullRun(ctx context.Context, conn *wire.Conn, name, root, hint string) (str
 		return "", errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, in its --dir: runs/%s", onHost(ctx, conn), state.Run))
 	case err != nil:
 		return "", err
-	case p.Complete():
+	}
+	if err := keep(p.Dir); err != nil {
+		return "", err
+	}
+	if p.Complete() {
 		return fmt.Sprintf("complete: all %d tasks have an outcome\nrecord: %s", p.Of, p.Dir), nil
 	}
 	why := "the run goes on; pull again later"
@@ -167,6 +173,15 @@ func pullRun(ctx context.Context, conn *wire.Conn, name, root, hint string) (str
 		why = "the run has ended: " + string(p.End.Reason) + because(p.End.Detail)
 	}
 	return fmt.Sprintf("incomplete: %d of %d tasks have an outcome; %s\nrecord: %s", p.Done, p.Of, why, p.Dir), nil
+}
+
+// keep writes the tables and the report of a copy.
+func keep(dir string) error {
+	run, err := results.Open("", dir)
+	if err != nil {
+		return err
+	}
+	return page.Keep(run)
 }
 
 // onHost is where the controller that led last is.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
+	"lockstep/internal/report/page"
 	"lockstep/internal/results"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
@@ -216,8 +218,9 @@ func (o *runOptions) conclude(out io.Writer, id string, end wire.End) error {
 	if err != nil {
 		return err
 	}
+	kept := page.Keep(record)
 	problems, err := present(out, record)
-	if err != nil {
+	if err := errors.Join(err, kept); err != nil {
 		return err
 	}
 	switch {
@@ -383,6 +386,9 @@ func present(out io.Writer, record *results.Run) (problems int, err error) {
 		fmt.Fprintf(out, "\n%s\n", delivered)
 	}
 	fmt.Fprintf(out, "\n%s\nrecord: %s\n", report.Summary(run, outcomes), record.Dir())
+	if path := filepath.Join(record.Dir(), page.Name); readable(path) {
+		fmt.Fprintf(out, "report: %s\n", path)
+	}
 	files, err := report.Files(run, outcomes)
 	if err != nil {
 		return 0, err
@@ -393,4 +399,9 @@ func present(out io.Writer, record *results.Run) (problems int, err error) {
 		}
 	}
 	return len(report.Problems(run, outcomes)), nil
+}
+
+func readable(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

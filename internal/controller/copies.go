@@ -3,10 +3,13 @@ package controller
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
+	"lockstep/internal/report/page"
 	"lockstep/internal/results"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
@@ -105,6 +108,7 @@ func (l *leader) copy(ctx context.Context, r wire.RunState) error {
 	if _, err := Record(ctx, l.conn, r.Run, l.cfg.Copies, nil, nil); err != nil {
 		return err
 	}
+	l.keep(r.Run)
 	for ctx.Err() == nil {
 		seen := false
 		err := l.lease.ChangeRun(ctx, r.Run, func(now *wire.RunState) bool {
@@ -118,6 +122,26 @@ func (l *leader) copy(ctx context.Context, r wire.RunState) error {
 		_ = pause(ctx, copyEvery) // the loop looks at ctx
 	}
 	return nil
+}
+
+// keep writes the tables and the report beside a copy. Without them the copy is whole: ctl report makes them again. What agents report may be
+// anything, and whatever it does to a page, the controller goes on.
+func (l *leader) keep(id string) {
+	defer func() {
+		if r := recover(); r != nil {
+			l.cfg.Log.Error("write tables and report of a run: a fault in Lockstep, please report it", "run", id, "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	run, err := results.Open(l.cfg.Copies, filepath.Join(l.cfg.Copies, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return // refused before there was a plan
+	}
+	if err == nil {
+		err = page.Keep(run)
+	}
+	if err != nil {
+		l.cfg.Log.Warn("write tables and report of a run: make them with ctl report", "run", id, "err", err)
+	}
 }
 
 // copyWait is how long a hook waits for the copy of its run. The copy follows the run, so that it is there soon after the end, or never.

@@ -32,7 +32,7 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 	out.Notes = n.texts
 	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s", word, titleOf(t, name))}, labels.remarks()...)
 	out.Remarks = append(out.Remarks, legend(out.Rows)...)
-	out.Remarks = append(out.Remarks, repeated(b.run.Repeat)...)
+	out.Remarks = append(out.Remarks, b.repeated()...)
 	return out
 }
 

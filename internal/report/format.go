@@ -9,6 +9,17 @@ import (
 	"lockstep/internal/plan"
 )
 
+// Format writes a number of a unit as tables do.
+func Format(unit plan.Unit, x float64) string { return format(unit, x) }
+
+// Show writes a value of an outcome as tables do: its number with its unit and how far it may be off, or why there is none.
+func Show(info plan.ValueInfo, v plan.Value) string {
+	if v.NA != "" {
+		return explain(v.NA)
+	}
+	return strings.TrimSpace(show(info, v) + " " + plusMinus(v.Number, v.Bound))
+}
+
 // show writes a value as format does, but for what measuring cannot resolve: a latency below the resolution, and one beyond the histogram's
 // range, with the number of samples there.
 func show(info plan.ValueInfo, v plan.Value) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"lockstep/internal/plan"
 )
@@ -47,34 +48,35 @@ type Field struct {
 // does not name, though cells differ in it, becomes a row axis, so that no two cells share a field; in a table of
 // best cells it says where the best is. Searches for capacity have tables of their own after them.
 func Build(run plan.Run, outcomes []plan.Outcome) []Table {
-	asked := run.Tables
-	if len(asked) == 0 {
-		t := plan.Table{Rows: run.Axes, Values: []string{"send.rate", "receive.rate", "send.p99"}}
-		if grouped(run) {
-			t.Rows = append(slices.Clip(t.Rows), groupAxis)
-		}
-		asked = []plan.Table{t}
+	return StudyOf(run, outcomes).Build()
+}
+
+// asked are the tables that a run's matrix asks for, or one of what most want to know.
+func asked(run plan.Run) []plan.Table {
+	if len(run.Tables) > 0 {
+		return run.Tables
 	}
-	whole, parted := newBuilder(run, outcomes), newBuilder(perGroup(run, outcomes))
-	var tables []Table
-	for _, t := range asked {
-		b := whole
-		if byGroup(run, t) {
-			b = parted
-		}
-		if t.Highest != "" || t.Lowest != "" {
-			for _, part := range b.tuples(t.Split, nil) {
-				tables = append(tables, b.bestTable(t, part))
-			}
-			continue
-		}
-		t.Rows = append(slices.Clone(t.Rows), b.missingAxes(slices.Concat(t.Split, t.Rows, t.Columns))...)
-		g := b.grid(slices.Concat(t.Split, t.Rows, t.Columns))
+	t := plan.Table{Rows: run.Axes, Values: []string{"send.rate", "receive.rate", "send.p99"}}
+	if grouped(run) {
+		t.Rows = append(slices.Clip(t.Rows), groupAxis)
+	}
+	return []plan.Table{t}
+}
+
+// tables makes one that was asked for, in its parts.
+func (b *builder) tables(t plan.Table) (tables []Table) {
+	if t.Highest != "" || t.Lowest != "" {
 		for _, part := range b.tuples(t.Split, nil) {
-			tables = append(tables, g.table(t, part))
+			tables = append(tables, b.bestTable(t, part))
 		}
+		return tables
 	}
-	return append(tables, whole.searches()...)
+	t.Rows = append(slices.Clone(t.Rows), b.missingAxes(slices.Concat(t.Split, t.Rows, t.Columns))...)
+	g := b.grid(slices.Concat(t.Split, t.Rows, t.Columns))
+	for _, part := range b.tuples(t.Split, nil) {
+		tables = append(tables, g.table(t, part))
+	}
+	return tables
 }
 
 // table fills one part of a split.
@@ -111,20 +113,25 @@ func (g *grid) table(t plan.Table, part place) Table {
 	if slices.ContainsFunc(t.Values, func(v string) bool { _, v = plan.InGroup(v); return v == "throughput" }) {
 		out.Remarks = append(out.Remarks, "throughput: one rate where sending and receiving agree (balanced), else sent / received")
 	}
-	out.Remarks = append(out.Remarks, repeated(g.b.run.Repeat)...)
+	out.Remarks = append(out.Remarks, g.b.repeated()...)
 	return out
 }
 
 // repeated says what a number is where there are several repetitions.
-func repeated(n int) []string {
-	if n <= 1 {
+func (b *builder) repeated() []string {
+	least, most := b.run.Repeat, b.run.Repeat
+	for _, c := range b.cells {
+		least, most = min(least, c.repeat), max(most, c.repeat)
+	}
+	switch {
+	case most <= 1:
 		return nil
+	case least != most:
+		return []string{fmt.Sprintf("each number is the median of the repetitions of its run, %d to %d, of an even number the lower of the two in the middle", least, most)}
+	case most%2 == 0:
+		return []string{fmt.Sprintf("each number is the median of %d repetitions, the lower of the two in the middle", most)}
 	}
-	lower := ""
-	if n%2 == 0 {
-		lower = ", the lower of the two in the middle"
-	}
-	return []string{fmt.Sprintf("each number is the median of %d repetitions%s", n, lower)}
+	return []string{fmt.Sprintf("each number is the median of %d repetitions", most)}
 }
 
 // field is one value at a place of the matrix.
@@ -187,19 +194,26 @@ func axisHeadings(t plan.Table, axes []string) []string {
 	return head
 }
 
+// known are the values that there are, by name.
+var known = sync.OnceValue(func() map[string]plan.ValueInfo {
+	all := map[string]plan.ValueInfo{}
+	for _, v := range plan.Values() {
+		all[v.Name] = v
+	}
+	return all
+})
+
 // valueInfo describes a value. One that is not known, from a newer matrix, is shown by its name.
 func valueInfo(name string) plan.ValueInfo {
 	group, plain := plan.InGroup(name)
-	for _, v := range plan.Values() {
-		if v.Name == plain && group == "" {
-			return v
-		}
-		if v.Name == plain {
-			v.Name, v.Title = name, group+": "+v.Title
-			return v
-		}
+	v, is := known()[plain]
+	switch {
+	case !is:
+		return plan.ValueInfo{Name: name, Title: name, Unit: plan.Count}
+	case group != "":
+		v.Name, v.Title = name, group+": "+v.Title
 	}
-	return plan.ValueInfo{Name: name, Title: name, Unit: plan.Count}
+	return v
 }
 
 // notes are a table's footnotes, each text once.

@@ -11,6 +11,7 @@
 //	tasks/<task>/outcome.json       last, at once
 //	tasks/<task>.try1               what an earlier try of the task had recorded; outcome.json only if it was not interrupted
 //	tables.{txt,md,csv,json}        the summary tables
+//	report.html                     tables, drawings and details as one page
 //	sink.json                       how many points InfluxDB was given, if there is one
 //
 // Its parent holds one directory a run and the symbolic link "latest".

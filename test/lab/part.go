@@ -87,6 +87,7 @@ var parts = []Part{
 	{Name: "perftest", Doc: "RabbitMQ's own load generator, PerfTest 2.22.1", Tool: true, Needs: needs(perftest222), Plan: planPerfTest},
 	{Name: "natsbench", Doc: "NATS's own command line, 0.3.0, with its load generator", Tool: true, Needs: []need{natsCommand}, Plan: planNATSBench},
 	{Name: "ansible", Doc: "Ansible 2.19.14 and ansible-lint", Tool: true, Needs: []need{ansible}, Plan: planAnsible},
+	{Name: "chromium", Doc: "Debian's Chromium, which opens pages without a screen", Tool: true, Needs: []need{chromium}, Plan: planChromium},
 	{Name: "releases", Doc: "Kafka, Artemis, ActiveMQ and InfluxDB as programs to install on hosts that a test makes", Tool: true, Needs: releaseNeeds, Plan: planReleases},
 	{Name: "sshd", Doc: "OpenSSH's server, for hosts that a test makes", Tool: true, Needs: hostNeeds, Plan: planSSHD},
 }

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/report/page"
+	"lockstep/internal/results"
+)
+
+func reportCommand() *cobra.Command {
+	var runs, out string
+	var o page.Options
+	c := &cobra.Command{
+		Use:   "report RUN...",
+		Short: "Write the report of a run again as one HTML file, or of several runs side by side",
+		Long: `report makes the page that every run leaves in its directory (report.html) again, from the record
+alone: tables, charts, distributions, time series with events, the environment and the matrix in one
+file that needs nothing else and no network. Of several runs the tables have a column for each, and the
+charts show them in one drawing.
+
+Exit codes: 0 it is written; 1 it is not.`,
+		Example: `  ctl report latest
+  ctl report --full --out all-cells.html latest
+  ctl report 20260102-150405-quick-3f9c 20260103-150405-quick-81d0`,
+		Args:              arguments(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: completeRuns(&runs),
+		RunE: func(c *cobra.Command, args []string) error {
+			var all []*results.Run
+			for _, id := range args {
+				run, err := results.Open(runs, id)
+				if err != nil {
+					return err
+				}
+				all = append(all, run)
+			}
+			path := out
+			switch {
+			case path != "":
+			case len(all) == 1:
+				path = filepath.Join(all[0].Dir(), page.Name)
+			default:
+				path = page.Name
+			}
+			if err := writeReport(path, all, o); err != nil {
+				return err
+			}
+			fmt.Fprintln(c.OutOrStdout(), path)
+			return nil
+		},
+	}
+	runsFlag(c, &runs)
+	c.Flags().StringVar(&out, "out", "", "`file` to write; none: report.html in the run's directory or, of several runs, here")
+	c.Flags().BoolVar(&o.Full, "full", false, fmt.Sprintf("show every cell in detail, however large the file becomes, not %d tasks", page.Detailed))
+	return c
+}
+
+// writeReport writes the file beside its place first, so that a page that is there stays whole until the new one is.
+func writeReport(path string, runs []*results.Run, o page.Options) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".report-*")
+	if err != nil {
+		return fmt.Errorf("write report: %w; give another place with --out", err)
+	}
+	err = errors.Join(page.Write(temp, runs, o), temp.Chmod(0o644), temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write report to %s: %w", path, err), os.Remove(temp.Name()))
+	}
+	return nil
+}

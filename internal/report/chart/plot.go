@@ -1,0 +1,226 @@
+package chart
+
+import (
+	"fmt"
+	"html"
+	"strings"
+)
+
+// Plot is a drawing of series over an axis.
+type Plot struct {
+	Title  string // in words, for who does not see it
+	X, Y   Axis
+	Series []Line
+	Bands  []Band
+	Marks  []Mark
+	Hovers []Band // tell their text and show nothing
+	Absent []Point
+}
+
+// Line is a series of points.
+type Line struct {
+	Name   string
+	Look   int   // colour and marker
+	Dash   int   // 0 … 2: of the line
+	Shape  Shape // of the markers
+	Step   bool  // a point's value holds until the next: means of a time
+	Loose  bool  // no line joins the points
+	Points []Point
+}
+
+// Point is one value. Title tells it in words.
+type Point struct {
+	X, Y  float64
+	Low   float64 // with High: how far off it may be; equal: that is not known
+	High  float64
+	Doubt bool // it is flagged
+	Bare  bool // it has no marker
+	Break bool // no line leads here from the point before
+	Title string
+}
+
+// Band is a stretch of the X axis.
+type Band struct {
+	From, To float64
+	Class    string // "band", "fault"
+	Text     string // its title
+}
+
+// Mark is a place on the X axis at which something happened.
+type Mark struct {
+	At   float64
+	Text string // in a few letters
+	Full string // its title
+}
+
+const (
+	plotHeight = 240.0
+	top        = 20.0
+	right      = 12.0
+	bottom     = 34.0
+)
+
+// frame is where the plot's area is.
+type frame struct {
+	x, y                     scale
+	left, right, top, bottom float64
+}
+
+func (f frame) px(x float64) float64 { return f.left + f.x.place(x)*(f.right-f.left) }
+func (f frame) py(y float64) float64 { return f.bottom - f.y.place(y)*(f.bottom-f.top) }
+
+// SVG draws the plot.
+func (p Plot) SVG() string {
+	c := &canvas{}
+	c.open(plotHeight, p.Title)
+	f := p.frame()
+	p.bands(c, f)
+	f.grid(c)
+	for _, l := range p.Series {
+		l.draw(c, f)
+	}
+	for _, a := range p.Absent {
+		fmt.Fprintf(c, `<text class="soft" text-anchor="middle" x="%s" y="%s">∅<title>%s</title></text>`+"\n", num(f.px(a.X)), num(f.bottom-3), html.EscapeString(a.Title))
+	}
+	p.marks(c, f)
+	for _, h := range p.Hovers {
+		c.rect("hover", f.px(h.From), f.top, f.px(h.To)-f.px(h.From), f.bottom-f.top, h.Text)
+	}
+	return c.end()
+}
+
+func (p Plot) frame() frame {
+	var xs, ys []float64
+	for _, l := range p.Series {
+		for _, at := range l.Points {
+			xs, ys = append(xs, at.X), append(ys, at.Y)
+			if at.High > at.Low {
+				ys = append(ys, at.Low, at.High)
+			}
+		}
+	}
+	for _, a := range p.Absent {
+		xs = append(xs, a.X)
+	}
+	for _, h := range p.Hovers {
+		xs = append(xs, h.From, h.To)
+	}
+	f := frame{x: p.X.fit(xs), y: p.Y.fit(ys), right: width - right, top: top, bottom: plotHeight - bottom}
+	if p.X.Kind == Linear && !p.X.Zero && p.X.At == nil && len(xs) > 0 { // time: no empty room before and after
+		f.x.from, f.x.to = xs[0], xs[0]
+		if p.X.Most > p.X.Least {
+			xs = append(xs, p.X.Least, p.X.Most)
+		}
+		for _, x := range xs {
+			f.x.from, f.x.to = min(f.x.from, x), max(f.x.to, x)
+		}
+		if f.x.to <= f.x.from {
+			f.x.from, f.x.to = f.x.from-0.5, f.x.to+0.5
+		}
+	}
+	f.left = 10
+	for _, t := range f.y.ticks() {
+		f.left = max(f.left, wide(t.text)+10)
+	}
+	return f
+}
+
+// grid draws axes: lines across for Y, ticks for X as many as have room, and what they are.
+func (f frame) grid(c *canvas) {
+	for _, t := range f.y.ticks() {
+		y := f.bottom - t.at*(f.bottom-f.top)
+		c.line("grid", f.left, y, f.right, y)
+		c.text("soft", "end", f.left-5, y+fontSize*0.35, t.text)
+	}
+	c.line("base", f.left, f.bottom, f.right, f.bottom)
+	ticks := f.x.ticks()
+	free := 0.0
+	for i, t := range ticks {
+		x := f.left + t.at*(f.right-f.left)
+		c.line("base", x, f.bottom, x, f.bottom+4)
+		room := (f.right - f.left) / float64(max(1, len(ticks)))
+		text := t.text
+		if f.x.Kind == Ordinal {
+			text = fitted(text, max(room, 4*charWide))
+		}
+		half := wide(text) / 2
+		at := min(max(x, half), width-half)
+		if at-half < free && i > 0 {
+			continue
+		}
+		c.text("soft", "middle", at, f.bottom+15, text)
+		free = at + half + 4
+	}
+	c.text("soft", "end", f.right, plotHeight-5, f.x.Label)
+	c.text("soft", "start", 0, fontSize, f.y.Label)
+}
+
+func (p Plot) bands(c *canvas, f frame) {
+	for _, b := range p.Bands {
+		from, to := f.px(b.From), f.px(b.To)
+		c.rect(b.Class, from, f.top, max(1, to-from), f.bottom-f.top, b.Text)
+	}
+}
+
+// marks draws what happened, and numbers it where there is room for no more.
+func (p Plot) marks(c *canvas, f frame) {
+	free := 0.0
+	for _, m := range p.Marks {
+		x := f.px(m.At)
+		fmt.Fprintf(c, `<g><title>%s</title>`, html.EscapeString(m.Full))
+		c.line("mark", x, f.top, x, f.bottom)
+		if w := wide(m.Text); x-w/2 > free && x+w/2 < width {
+			c.text("marktext", "middle", x, f.top-2, m.Text)
+			free = x + w/2 + 2
+		}
+		c.WriteString("</g>\n")
+	}
+}
+
+func (l Line) draw(c *canvas, f frame) {
+	var path strings.Builder
+	for i, p := range l.Points {
+		x, y := num(f.px(p.X)), num(f.py(p.Y))
+		switch {
+		case i == 0 || p.Break:
+			fmt.Fprintf(&path, "M%s %s", x, y)
+		case l.Step:
+			fmt.Fprintf(&path, "H%sV%s", x, y)
+		default:
+			fmt.Fprintf(&path, "L%s %s", x, y)
+		}
+	}
+	if len(l.Points) > 1 && !l.Loose {
+		fmt.Fprintf(c, `<path class="l %s d%d" d="%s"/>`+"\n", look(l.Look), l.Dash, path.String())
+	}
+	for _, p := range l.Points {
+		if p.High > p.Low {
+			x := f.px(p.X)
+			class := "whisker " + look(l.Look)
+			c.line(class, x, f.py(p.Low), x, f.py(p.High))
+			c.line(class, x-3, f.py(p.Low), x+3, f.py(p.Low))
+			c.line(class, x-3, f.py(p.High), x+3, f.py(p.High))
+		}
+		if l.Shape != NoMark && !p.Bare {
+			c.marker(l.Look, l.Shape, p.Doubt, f.px(p.X), f.py(p.Y), p.Title)
+		}
+	}
+}
+
+// Key is a legend of lines as a list of HTML: what each looks like, and its name.
+func Key(lines []Line) string {
+	var b strings.Builder
+	b.WriteString(`<ul class="key">`)
+	for _, l := range lines {
+		c := &canvas{}
+		if !l.Loose {
+			fmt.Fprintf(c, `<path class="l %s d%d" d="M1 6h24"/>`, look(l.Look), l.Dash)
+		}
+		if l.Shape != NoMark {
+			c.marker(l.Look, l.Shape, false, 13, 6, "")
+		}
+		fmt.Fprintf(&b, `<li><svg class="chart" viewBox="0 0 26 12" aria-hidden="true">%s</svg>%s</li>`, strings.TrimSpace(c.String()), html.EscapeString(l.Name))
+	}
+	b.WriteString("</ul>\n")
+	return b.String()
+}

@@ -1,0 +1,263 @@
+package page
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
+	"lockstep/internal/report/chart"
+)
+
+// axisView is the drawings of what comes of one axis of the matrix.
+type axisView struct {
+	Axis    string
+	Figures []figure
+	Note    string
+}
+
+// Bounds of the drawings over one axis: what is left out is said.
+const (
+	mostFacets = 6
+	mostRows   = 30
+)
+
+// measure is what is drawn over an axis: one drawing of some values.
+type measure struct {
+	title, label string
+	log          bool
+	values       []shown
+	low, high    string // values that say how far the first may be off
+}
+
+// shown is a value of a measure, the n-th of it by its look.
+type shown struct{ value, name string }
+
+var measures = []measure{
+	{title: "Capacity", label: "msgs/s", values: []shown{{"capacity", "capacity"}}, low: "capacity.low", high: "capacity.high"},
+	{title: "Throughput", label: "msgs/s", values: []shown{{"send.rate", "sent"}, {"receive.rate", "received"}}},
+	{title: "Send latency", label: "send call to confirm (log)", log: true, values: []shown{{"send.p50", "p50"}, {"send.p99", "p99"}, {"send.max", "max"}}},
+	{title: "Processing latency", label: "due time or send call to receipt (log)", log: true,
+		values: []shown{{"processing.p50", "p50"}, {"processing.p99", "p99"}, {"processing.max", "max"}}},
+}
+
+// spot is a cell, or a group of one: where it is in the matrix, and its values.
+type spot struct {
+	at     map[string]string
+	values map[string]report.Field
+}
+
+// spots makes the study's cells from a table of all that is drawn, so that drawings and tables cannot differ.
+func spots(study report.Study) (axes []string, all []spot) {
+	axes = slices.Clone(study.Run.Axes)
+	if study.Grouped() && !slices.Contains(axes, report.GroupAxis) {
+		axes = append(axes, report.GroupAxis)
+	}
+	var values []string
+	for _, m := range measures {
+		for _, v := range m.values {
+			values = append(values, v.value)
+		}
+		if m.low != "" {
+			values = append(values, m.low, m.high)
+		}
+	}
+	for _, t := range study.Tables([]plan.Table{{Rows: axes, Values: values}}) {
+		for _, row := range t.Rows {
+			s := spot{at: map[string]string{}, values: map[string]report.Field{}}
+			for i, axis := range t.Axes {
+				s.at[axis] = row[i].Text
+			}
+			for _, f := range row[len(t.Axes):] {
+				s.values[f.Value] = f
+			}
+			all = append(all, s)
+		}
+	}
+	return axes, all
+}
+
+// axisViews draws what there is to see over every axis on which cells differ.
+func axisViews(study report.Study) (views []axisView) {
+	axes, all := spots(study)
+	var varying []string
+	for _, axis := range axes {
+		if len(distinct(all, axis)) > 1 {
+			varying = append(varying, axis)
+		}
+	}
+	for _, axis := range varying {
+		if axis == report.RunAxis && len(varying) > 1 {
+			continue // it is the colour of all others
+		}
+		others := slices.DeleteFunc(slices.Clone(varying), func(o string) bool { return o == axis })
+		if len(distinct(all, axis)) == len(all) { // it tells all cells apart by itself
+			others = nil
+		}
+		if v := drawAxis(axis, others, all); len(v.Figures) > 0 {
+			views = append(views, v)
+		}
+	}
+	return views
+}
+
+// distinct lists the values of an axis in the order of the matrix.
+func distinct(all []spot, axis string) (values []string) {
+	for _, s := range all {
+		if !slices.Contains(values, s.at[axis]) {
+			values = append(values, s.at[axis])
+		}
+	}
+	return values
+}
+
+// facet is the spots that differ on the drawn axis and in colour only.
+type facet struct {
+	name  string
+	spots []spot
+}
+
+func drawAxis(axis string, others []string, all []spot) axisView {
+	colour := colourOf(others, all)
+	rest := slices.DeleteFunc(slices.Clone(others), func(o string) bool { return o == colour })
+	facets := facetsOf(rest, all)
+	v := axisView{Axis: axis}
+	var notes []string
+	if more := len(facets) - mostFacets; more > 0 {
+		notes = append(notes, fmt.Sprintf("%d more combinations of %s are in the tables only", more, strings.Join(rest, ", ")))
+		facets = facets[:mostFacets]
+	}
+	for _, f := range facets {
+		for _, m := range measures {
+			if m.empty(all) {
+				continue
+			}
+			d := drawing{axis: axis, colour: colour, measure: m, facet: f, names: ascending(distinct(all, axis)), colours: ascending(distinct(all, colour))}
+			d.facet.spots = slices.Clone(f.spots)
+			slices.SortStableFunc(d.facet.spots, func(a, b spot) int { return slices.Index(d.names, a.at[axis]) - slices.Index(d.names, b.at[axis]) })
+			d.limit(all)
+			if fig, any := d.figure(); any {
+				v.Figures = append(v.Figures, fig)
+			}
+		}
+	}
+	if n := len(distinct(all, axis)); n > mostRows && scaleOf(distinct(all, axis)).values == nil {
+		notes = append(notes, fmt.Sprintf("the first %d of %d values of %s; the others are in the tables", mostRows, n, axis))
+	}
+	v.Note = strings.Join(notes, "; ")
+	return v
+}
+
+// colourOf chooses the axis that colours tell apart: runs, else the one with most values of those that have few enough.
+func colourOf(others []string, all []spot) (best string) {
+	if slices.Contains(others, report.RunAxis) {
+		return report.RunAxis
+	}
+	most := 1
+	for _, axis := range others {
+		if n := len(distinct(all, axis)); n <= chart.Series && n > most {
+			best, most = axis, n
+		}
+	}
+	return best
+}
+
+func facetsOf(rest []string, all []spot) (facets []facet) {
+	at := map[string]int{}
+	for _, s := range all {
+		parts := make([]string, len(rest))
+		for i, axis := range rest {
+			parts[i] = axis + "=" + s.at[axis]
+		}
+		name := strings.Join(parts, " ")
+		i, known := at[name]
+		if !known {
+			i = len(facets)
+			at[name] = i
+			facets = append(facets, facet{name: name})
+		}
+		facets[i].spots = append(facets[i].spots, s)
+	}
+	return facets
+}
+
+// empty tells whether no spot has a number of the measure: of what nobody measured there is no drawing.
+func (m measure) empty(all []spot) bool {
+	for _, s := range all {
+		for _, v := range m.values {
+			if s.values[v.value].Number != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// drawing is one measure over one axis in one facet.
+type drawing struct {
+	axis, colour   string
+	measure        measure
+	facet          facet
+	names, colours []string
+	y              chart.Axis
+}
+
+// limit gives the drawing the limits of all facets: side by side they are to be compared.
+func (d *drawing) limit(all []spot) {
+	d.y = chart.Axis{Label: d.measure.label, Zero: true, Format: rateTicks}
+	if d.measure.log {
+		d.y.Kind, d.y.Zero, d.y.Format = chart.Log, false, latencyTicks
+	}
+	for _, s := range all {
+		for _, v := range d.measure.values {
+			if x := s.values[v.value].Number; x != nil && (*x > 0 || !d.measure.log) {
+				if d.y.Least == 0 && d.measure.log {
+					d.y.Least = *x
+				}
+				d.y.Least, d.y.Most = min(d.y.Least, *x), max(d.y.Most, *x)
+			}
+		}
+	}
+}
+
+func (d *drawing) title() string {
+	title := d.measure.title + " over " + d.axis
+	if d.facet.name != "" {
+		title += ", " + d.facet.name
+	}
+	return title
+}
+
+// figure draws lines over numbers and rows over names; any is false where there is nothing to draw.
+func (d *drawing) figure() (f figure, any bool) {
+	if d.measure.empty(d.facet.spots) {
+		return figure{}, false
+	}
+	if s := scaleOf(d.names); s.values != nil {
+		return d.plot(s), true
+	}
+	r := d.rows()
+	r.Title = d.title()
+	return figure{Title: d.title(), SVG: template.HTML(r.SVG()), Key: template.HTML(chart.Key(d.key(false)))}, true //nolint:gosec // the package escapes
+}
+
+// tell is a value in words: what it is of, with its doubts.
+func (d *drawing) tell(s spot, v shown) string {
+	f := s.values[v.value]
+	where := d.axis + "=" + s.at[d.axis]
+	if d.colour != "" {
+		where += " " + d.colour + "=" + s.at[d.colour]
+	}
+	unit := ""
+	if f.Unit == plan.PerSecond && f.Number != nil {
+		unit = " msgs/s"
+	}
+	return where + ": " + v.name + " " + strings.TrimSpace(f.Text+unit+" "+f.Mark)
+}
+
+// doubtful tells whether a number is to be looked at twice.
+func doubtful(f report.Field) bool {
+	return len(f.Flags) > 0 || f.Verdict == plan.Invalid || f.Verdict == plan.Unknown
+}

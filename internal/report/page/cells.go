@@ -1,0 +1,240 @@
+package page
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/report"
+)
+
+// cellView is the detail of one cell, in all runs that have it.
+type cellView struct {
+	ID, Name      string
+	Verdict       plan.Verdict
+	Label         string // what a confirm means
+	Workload      string // JSON
+	Tasks         []taskView
+	Distributions []figure
+}
+
+// taskView is the detail of one repetition.
+type taskView struct {
+	Title     string
+	Outcome   plan.Outcome
+	Took      string
+	Figures   []figure
+	Values    []valueTable
+	Events    []plan.Event
+	MoreEvent int
+}
+
+// valueTable is the values of a task or of one of its groups.
+type valueTable struct {
+	Group   string
+	Verdict plan.Verdict
+	Reasons []string
+	Rows    []valueRow
+	Absent  []absence
+}
+
+type valueRow struct {
+	Name, Title, Text, Doc string
+	Value                  plan.Value
+}
+
+// absence is values that have no number, for one reason.
+type absence struct{ Why, Names string }
+
+// mostEvents is how many events of a task are listed.
+const mostEvents = 100
+
+// detail is a task that is shown in detail.
+type detail struct {
+	of      recorded
+	task    plan.Task
+	outcome plan.Outcome
+	title   string // which of the cell's tasks it is; empty: its only one
+}
+
+// cellViews chooses which cells are shown in detail, and shows them; left says which are not.
+func cellViews(all []recorded, o Options) (views []cellView, left string, err error) {
+	chosen, left := choose(details(all), o)
+	for _, cell := range chosen {
+		v, err := cellOf(cell)
+		if err != nil {
+			return nil, "", err
+		}
+		views = append(views, v)
+	}
+	return views, left, nil
+}
+
+// details lists the tasks with an outcome by cell, in the order of the matrix; a cell that several runs have is one.
+func details(all []recorded) (cells [][]detail) {
+	at := map[string]int{}
+	for _, r := range all {
+		byTask := map[string]plan.Outcome{}
+		for _, o := range r.outcomes {
+			byTask[o.Task] = o
+		}
+		tasks := r.plan.Tasks()
+		slices.SortStableFunc(tasks, func(a, b plan.Task) int {
+			return cmp.Or(cmp.Compare(a.Cell.Index, b.Cell.Index), cmp.Compare(a.Repetition, b.Repetition))
+		})
+		for _, t := range tasks {
+			o, done := byTask[t.ID]
+			if !done {
+				continue
+			}
+			i, known := at[t.Cell.ID]
+			if !known {
+				i = len(cells)
+				at[t.Cell.ID] = i
+				cells = append(cells, nil)
+			}
+			cells[i] = append(cells[i], detail{of: r, task: t, outcome: o, title: titleOf(r, t)})
+		}
+	}
+	return cells
+}
+
+func titleOf(r recorded, t plan.Task) string {
+	var parts []string
+	if r.mark != "" {
+		parts = append(parts, "run "+r.mark)
+	}
+	if r.plan.Repeat > 1 {
+		parts = append(parts, fmt.Sprintf("repetition %d", t.Repetition))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// choose takes the cells that there is room for: those that failed first, then those with doubts, then the others.
+func choose(cells [][]detail, o Options) (chosen [][]detail, left string) {
+	order := make([]int, len(cells))
+	tasks := 0
+	for i, c := range cells {
+		order[i] = i
+		tasks += len(c)
+	}
+	if o.Full || tasks <= Detailed {
+		return cells, ""
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(urgency(cells[a]), urgency(cells[b])) })
+	room := Detailed
+	var taken []int
+	for _, i := range order {
+		if room -= len(cells[i]); room < 0 && len(taken) > 0 {
+			break
+		}
+		taken = append(taken, i)
+	}
+	slices.Sort(taken)
+	for _, i := range taken {
+		chosen = append(chosen, cells[i])
+	}
+	return chosen, fmt.Sprintf("%d of %d cells are here in detail: those that are not valid, then those with flags, then the first of the matrix. The tables above have all; ctl report --full has all in detail.",
+		len(chosen), len(cells))
+}
+
+// urgency is less for what a reader wants to see first.
+func urgency(cell []detail) int {
+	flagged := 2
+	for _, d := range cell {
+		if d.outcome.Failed() {
+			return 0
+		}
+		for _, v := range d.outcome.Values {
+			if len(v.Flags) > 0 {
+				flagged = 1
+			}
+		}
+	}
+	return flagged
+}
+
+// cellOf reads the records of a cell's tasks.
+func cellOf(cell []detail) (cellView, error) {
+	first := cell[0].task.Cell
+	v := cellView{ID: first.ID, Name: cmp.Or(first.Name(), "the only cell"), Label: first.Label, Workload: workload(first.Workload)}
+	var verdicts []plan.Verdict
+	curves := &curves{}
+	for _, d := range cell {
+		m, err := d.of.run.Record(d.task.ID)
+		if err != nil {
+			return cellView{}, err
+		}
+		verdicts = append(verdicts, d.outcome.Verdict)
+		curves.add(d, m)
+		v.Tasks = append(v.Tasks, taskOf(d, m))
+	}
+	v.Verdict, v.Distributions = worst(verdicts), curves.figures()
+	return v, nil
+}
+
+func workload(w plan.Workload) string {
+	text, err := json.Marshal(w)
+	if err != nil {
+		return err.Error()
+	}
+	var out bytes.Buffer
+	if json.Indent(&out, text, "", "  ") != nil {
+		return string(text)
+	}
+	return out.String()
+}
+
+func taskOf(d detail, m *record.Merge) taskView {
+	o := d.outcome
+	v := taskView{Title: d.title, Outcome: o, Took: o.Ended.Sub(o.Started).Round(100 * time.Millisecond).String(), Values: valueTables(o)}
+	for _, e := range o.Events {
+		if e.Kind != eventCores {
+			v.Events = append(v.Events, e)
+		}
+	}
+	slices.SortStableFunc(v.Events, func(a, b plan.Event) int { return cmp.Compare(a.At, b.At) })
+	v.Figures = timeFigures(d, m, v.Events)
+	if more := len(v.Events) - mostEvents; more > 0 {
+		v.Events, v.MoreEvent = v.Events[:mostEvents], more
+	}
+	return v
+}
+
+// eventCores is the kind of the event by which an outcome keeps how many cores an agent's host has.
+const eventCores = "host-cores"
+
+// valueTables are all values of an outcome: its own and those of its groups.
+func valueTables(o plan.Outcome) []valueTable {
+	tables := []valueTable{valuesOf("", o.Verdict, nil, o.Values)}
+	for _, g := range o.Groups {
+		tables = append(tables, valuesOf(g.Name, g.Verdict, g.Reasons, g.Values))
+	}
+	return tables
+}
+
+func valuesOf(group string, verdict plan.Verdict, reasons []string, values map[string]plan.Value) valueTable {
+	t := valueTable{Group: group, Verdict: verdict, Reasons: reasons}
+	for _, info := range plan.Values() {
+		v, has := values[info.Name]
+		switch {
+		case !has:
+		case v.NA == "":
+			t.Rows = append(t.Rows, valueRow{Name: info.Name, Title: info.Title, Text: report.Show(info, v), Doc: info.Doc, Value: v})
+		default:
+			i := slices.IndexFunc(t.Absent, func(a absence) bool { return a.Why == v.NA })
+			if i < 0 {
+				t.Absent = append(t.Absent, absence{Why: v.NA, Names: info.Name})
+			} else {
+				t.Absent[i].Names += ", " + info.Name
+			}
+		}
+	}
+	return t
+}

@@ -1,0 +1,85 @@
+package page
+
+import (
+	"slices"
+
+	"lockstep/internal/record"
+)
+
+// mostPoints is how many stretches of time a drawing has at most; of a longer task each is several seconds.
+const mostPoints = 100
+
+// stretch is one second of a task, or several: sums of what was counted and merged distributions, never means of percentiles.
+type stretch struct {
+	from, to float64 // seconds since the measurement began
+	counts   map[record.Counter]int64
+	hists    map[record.Series]*record.Hist
+}
+
+func (s *stretch) rate(c record.Counter) float64 {
+	return float64(s.counts[c]) / (s.to - s.from)
+}
+
+// courseOf are the stretches of a record without a hole: a second in which nothing happened is one. each is how many seconds one has.
+func courseOf(m *record.Merge) (course []stretch, each int) {
+	type bounds struct{ start, length int64 }
+	known := map[int]bounds{}
+	m.Range(func(w *record.Window) {
+		if possible(w) {
+			known[w.Index] = bounds{w.Start, w.Length}
+		}
+	})
+	if len(known) == 0 {
+		return nil, 1
+	}
+	var indexes []int
+	for i := range known {
+		indexes = append(indexes, i)
+	}
+	first, last := slices.Min(indexes), slices.Max(indexes)
+	each = (last-first)/mostPoints + 1
+	course = make([]stretch, (last-first)/each+1)
+	end := known[first].start
+	for i := first; i <= last; i++ {
+		s := &course[(i-first)/each]
+		if b, is := known[i]; is {
+			end = b.start
+		} else {
+			known[i] = bounds{end, 1e9}
+		}
+		if s.counts == nil {
+			*s = stretch{from: seconds(end), counts: map[record.Counter]int64{}, hists: map[record.Series]*record.Hist{}}
+		}
+		end += known[i].length
+		s.to = seconds(end)
+	}
+	m.Range(func(w *record.Window) {
+		if possible(w) {
+			course[(w.Index-first)/each].add(w)
+		}
+	})
+	return course, each
+}
+
+// mostSeconds is further from the measurement than any window can be: a week. A damaged record must not take all memory.
+const mostSeconds = 7 * 24 * 3600
+
+func possible(w *record.Window) bool {
+	return w.Index > -mostSeconds && w.Index < mostSeconds && w.Length > 0
+}
+
+func (s *stretch) add(w *record.Window) {
+	for c, n := range w.Counts {
+		s.counts[record.Counter(c)] += n
+	}
+	for i, h := range w.Hists {
+		if h == nil {
+			continue
+		}
+		k := record.Series(i)
+		if s.hists[k] == nil {
+			s.hists[k] = record.NewHist()
+		}
+		s.hists[k].Merge(h)
+	}
+}

@@ -1,0 +1,142 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/report"
+	"lockstep/internal/report/chart"
+)
+
+// curve is one distribution of a cell, of which there are several: of repetitions, groups and runs.
+type curve struct {
+	name string
+	hist *record.Hist
+	why  string // there is none to show, though there are samples
+}
+
+// curves are the distributions of a cell by what they are of.
+type curves struct{ send, processing []curve }
+
+// distributions are what has a drawing of its own: values by the name that they begin with.
+var distributions = []struct {
+	name, title, axis string
+	series            record.Series
+}{
+	{"send", "Send latency, distribution", "send call to confirm (log)", record.Send},
+	{"processing", "Processing latency, distribution", "due time or send call to receipt (log)", record.Processing},
+}
+
+// add takes the distributions of a task, by group where it has groups: those of different brokers are not mixed.
+func (c *curves) add(d detail, m *record.Merge) {
+	groups := []string{""}
+	values := map[string]map[string]plan.Value{"": d.outcome.Values}
+	if len(d.outcome.Groups) > 0 {
+		groups = nil
+		for _, g := range d.outcome.Groups {
+			groups = append(groups, g.Name)
+			values[g.Name] = g.Values
+		}
+	}
+	for _, g := range groups {
+		name := d.title
+		if g != "" {
+			name = joined(d.title, "group "+g)
+		}
+		for i, to := range []*[]curve{&c.send, &c.processing} {
+			one := curve{name: name, hist: m.Group(g).Hist(distributions[i].series)}
+			if v, has := values[g][distributions[i].name+".p50"]; has {
+				one.why = v.NA // a backlog: its latency says how long the test was
+			}
+			if one.hist.Count() > 0 {
+				*to = append(*to, one)
+			}
+		}
+	}
+}
+
+func joined(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + ", " + b
+}
+
+// figures draws the distributions: those of one cell in one drawing.
+func (c *curves) figures() (all []figure) {
+	for i, some := range [][]curve{c.send, c.processing} {
+		if len(some) > 0 {
+			all = append(all, distribution(distributions[i].title, distributions[i].axis, some))
+		}
+	}
+	return all
+}
+
+// perNine is how many points a curve has from one nine to the next.
+const perNine = 12
+
+func distribution(title, axis string, some []curve) figure {
+	p := chart.Plot{X: chart.Axis{Label: "percentile (log of what is above)", Kind: chart.Percentile},
+		Y: chart.Axis{Label: axis, Kind: chart.Log, Format: latencyTicks}}
+	var notes []string
+	for i, c := range some {
+		if c.why != "" {
+			notes = append(notes, cmp.Or(c.name, "not shown")+": "+c.why)
+			continue
+		}
+		l := chart.Line{Name: cmp.Or(c.name, "all messages of the measurement"), Look: i, Dash: i / chart.Series % 3}
+		l.Points = percentiles(c.hist)
+		p.Series = append(p.Series, l)
+		if n := c.hist.Negative(); n > 0 {
+			notes = append(notes, fmt.Sprintf("%s%d negative samples are in no percentile: clocks were apart", prefix(c.name), n))
+		}
+		if n := c.hist.Over(); n > 0 {
+			notes = append(notes, fmt.Sprintf("%s%d samples beyond an hour are drawn as an hour", prefix(c.name), n))
+		}
+	}
+	return plotted(title, p, notes...)
+}
+
+func prefix(name string) string {
+	if name == "" {
+		return ""
+	}
+	return name + ": "
+}
+
+// percentiles are points of a distribution, as fine as its samples allow; those that tables know have markers, the greatest sample is the last.
+func percentiles(h *record.Hist) (points []chart.Point) {
+	n := float64(h.Count())
+	last := 1 - 1/(2*n) // where the greatest of n samples stands for itself
+	var at []float64
+	for i := 0; ; i++ {
+		q := 1 - math.Pow(10, -float64(i)/perNine)
+		if q >= 1-1/n && i > 0 {
+			break
+		}
+		at = append(at, q)
+	}
+	named := map[float64]string{}
+	for _, q := range plan.Quantiles() {
+		if q.Q < 1 && q.Q < 1-1/n {
+			named[q.Q] = q.Name
+			at = append(at, q.Q)
+		}
+	}
+	slices.Sort(at)
+	for _, q := range slices.Compact(at) {
+		p := chart.Point{X: q, Y: seconds(h.Quantile(q)), Bare: named[q] == ""}
+		if !p.Bare {
+			p.Title = named[q] + ": " + report.Format(plan.Seconds, p.Y)
+		}
+		points = append(points, p)
+	}
+	most := seconds(h.Max())
+	return append(points, chart.Point{X: last, Y: most, Title: fmt.Sprintf("max of %d: %s", h.Count(), report.Format(plan.Seconds, most))})
+}
+
+func seconds(ns int64) float64 { return float64(ns) / 1e9 }

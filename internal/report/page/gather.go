@@ -1,0 +1,167 @@
+package page
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
+	"lockstep/internal/report/chart"
+	"lockstep/internal/results"
+)
+
+// runView is what the page says of a run as a whole.
+type runView struct {
+	Mark      string // A, B, …; empty: it is the only one
+	Plan      plan.Run
+	Ended     time.Time // of the last task that has; zero: none has
+	Took      string
+	Summary   string
+	Counts    []count
+	Problems  []string
+	Warnings  []string
+	Damage    []string
+	Delivered string
+	Excluded  []plan.Excluded
+	Skipped   int // combinations that patterns left out
+}
+
+// count is how many tasks have a verdict.
+type count struct {
+	Verdict string
+	N       int
+}
+
+// recorded is a run as it is read.
+type recorded struct {
+	mark     string
+	run      *results.Run
+	plan     plan.Run
+	outcomes []plan.Outcome
+}
+
+// marks name runs that are side by side.
+func marks(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		for k := i; k >= 0; k = k/26 - 1 {
+			all[i] = string(rune('A'+k%26)) + all[i]
+		}
+	}
+	return all
+}
+
+// gather reads all that the page shows.
+func gather(runs []*results.Run, o Options) (sheet, error) {
+	var all []recorded
+	var studies []report.Study
+	for i, r := range runs {
+		outcomes, err := r.Outcomes()
+		if err != nil {
+			return sheet{}, err
+		}
+		one := recorded{run: r, plan: r.Plan(), outcomes: outcomes}
+		if len(runs) > 1 {
+			one.mark = marks(len(runs))[i]
+		}
+		all = append(all, one)
+		studies = append(studies, report.StudyOf(one.plan, outcomes))
+	}
+	if len(all) == 0 {
+		return sheet{}, fmt.Errorf("no run is given")
+	}
+	study := studies[0]
+	if len(all) > 1 {
+		study = report.Together(studies, marks(len(all)))
+	}
+	tables := study.Build()
+	p := sheet{CSS: template.CSS(chart.CSS + css), Tables: tableViews(tables, len(all) > 1), Axes: axisViews(study), Environment: environmentOf(all)} //nolint:gosec // our own
+	var err error
+	if p.Cells, p.Left, err = cellViews(all, o); err != nil {
+		return sheet{}, err
+	}
+	p.Few = len(p.Cells) <= mostPrinted
+	names := make([]string, len(all))
+	for i, r := range all {
+		p.Runs = append(p.Runs, viewOf(r)) // after the records were read: what was damaged is known then
+		names[i] = r.plan.ID
+	}
+	p.Title = strings.Join(names, ", ")
+	p.Data = data{Runs: names, Tables: tables}
+	return p, nil
+}
+
+func viewOf(r recorded) runView {
+	v := runView{Mark: r.mark, Plan: r.plan, Summary: report.Summary(r.plan, r.outcomes), Problems: report.Problems(r.plan, r.outcomes),
+		Warnings: report.Warnings(r.plan, r.outcomes), Damage: r.run.Warnings(), Delivered: report.Delivered(r.run.Deliveries())}
+	n := map[plan.Verdict]int{}
+	for _, o := range r.outcomes {
+		n[o.Verdict]++
+		if o.Ended.After(v.Ended) {
+			v.Ended = o.Ended
+		}
+	}
+	for _, verdict := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
+		if n[verdict] > 0 {
+			v.Counts = append(v.Counts, count{string(verdict), n[verdict]})
+		}
+	}
+	if missing := len(r.plan.Cells)*r.plan.Repeat - len(r.outcomes); missing > 0 {
+		v.Counts = append(v.Counts, count{"not run", missing})
+	}
+	if v.Ended.After(r.plan.Started) {
+		v.Took = v.Ended.Sub(r.plan.Started).Round(time.Second).String()
+	}
+	for _, e := range r.plan.Excluded {
+		if e.Kind == "n/a" {
+			v.Excluded = append(v.Excluded, e)
+		} else {
+			v.Skipped++
+		}
+	}
+	return v
+}
+
+// Where says what took the load.
+func (v runView) Where() string {
+	if v.Plan.Source.Server == "" {
+		return "in one process"
+	}
+	return "on the fleet at " + v.Plan.Source.Server
+}
+
+// Narrowed says how the matrix was changed for this run.
+func (v runView) Narrowed() []string {
+	var all []string
+	if v.Plan.Source.Short {
+		all = append(all, "--short")
+	}
+	for _, s := range v.Plan.Source.Set {
+		all = append(all, "--set "+s)
+	}
+	for _, s := range v.Plan.Source.Only {
+		all = append(all, "--only "+s)
+	}
+	return all
+}
+
+// Order says in which order the tasks were run.
+func (v runView) Order() string {
+	if v.Plan.Order.Random {
+		return fmt.Sprintf("shuffled, seed %d", v.Plan.Order.Seed)
+	}
+	return "of the matrix"
+}
+
+// worst is the verdict of several that a reader must know of.
+func worst(all []plan.Verdict) plan.Verdict {
+	for _, v := range []plan.Verdict{plan.Invalid, plan.Unknown, plan.Valid} {
+		if slices.Contains(all, v) {
+			return v
+		}
+	}
+	return ""
+}

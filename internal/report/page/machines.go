@@ -1,0 +1,177 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/report"
+	"lockstep/internal/report/chart"
+)
+
+// mostLines is how many agents or nodes a drawing has; mostFigures how many figures of a broker are drawn.
+const (
+	mostLines   = chart.Series
+	mostFigures = 6
+)
+
+// machines draws what agents and brokers used.
+func (t timeline) machines(d detail, m *record.Merge) (all []figure) {
+	hosts := m.Hosts()
+	if f, any := t.samples("Agents, CPU", "cores", hosts, cores, func(h record.HostSample) (float64, bool) { return h.AgentCPU, true }); any {
+		all = append(all, f)
+	}
+	if f, any := t.pauses(m); any {
+		all = append(all, f)
+	}
+	all = append(all, t.brokerFigures(m)...)
+	for _, b := range d.task.Cell.Brokers() {
+		seen := m.Observed(b.Name)
+		if len(seen) == 0 {
+			seen = hosts
+		}
+		has := func(of func(record.HostSample) float64) func(record.HostSample) (float64, bool) {
+			return func(h record.HostSample) (float64, bool) { return of(h), h.HasBroker }
+		}
+		if f, any := t.samples("Broker "+b.Name+", CPU of its processes", "cores", seen, cores, has(func(h record.HostSample) float64 { return h.BrokerCPU })); any {
+			all = append(all, f)
+		}
+		if f, any := t.samples("Broker "+b.Name+", memory of its processes", "bytes", seen, memory, has(func(h record.HostSample) float64 { return float64(h.BrokerRSS) })); any {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+func cores(x float64) string  { return fmt.Sprintf("%.3g", x) }
+func memory(x float64) string { return report.Format(plan.Bytes, x) }
+
+// samples draws a figure of hosts, a line for each that has it.
+func (t timeline) samples(title, label string, hosts map[string][]record.HostSample, format func(float64) string, of func(record.HostSample) (float64, bool)) (figure, bool) {
+	p := t.plot(label, false, format)
+	left := 0
+	for _, agent := range slices.Sorted(maps.Keys(hosts)) {
+		l := chart.Line{Name: agent, Look: len(p.Series), Dash: len(p.Series) % 3, Shape: chart.NoMark}
+		for _, h := range thinned(hosts[agent]) {
+			if y, has := of(h); has {
+				l.Points = append(l.Points, chart.Point{X: seconds(h.At), Y: y})
+			}
+		}
+		switch {
+		case len(l.Points) < 2:
+		case len(p.Series) == mostLines:
+			left++
+		default:
+			p.Series = append(p.Series, l)
+		}
+	}
+	return t.finished(title, p, left)
+}
+
+func (t timeline) finished(title string, p chart.Plot, left int) (figure, bool) {
+	if len(p.Series) == 0 {
+		return figure{}, false
+	}
+	var notes []string
+	if left > 0 {
+		notes = append(notes, fmt.Sprintf("%d more are left out", left))
+	}
+	return plotted(title, p, notes...), true
+}
+
+// thinned leaves out samples of a long record evenly; those that are kept are as they were.
+func thinned[T any](samples []T) (some []T) {
+	each := (len(samples)-1)/mostPoints + 1
+	for i := 0; i < len(samples); i += each {
+		some = append(some, samples[i])
+	}
+	return some
+}
+
+// pauses draws the longest times in which the agents could not work: garbage collection, and waiting for a processor.
+func (t timeline) pauses(m *record.Merge) (figure, bool) {
+	course, each := courseOf(m)
+	p := t.plot("longest (log)", true, latencyTicks)
+	for i, s := range []struct {
+		series record.Series
+		name   string
+	}{{record.GCPause, "garbage collection"}, {record.Scheduling, "waiting for a processor"}, {record.Lateness, "lateness of sending"}} {
+		l := chart.Line{Name: s.name, Look: i, Dash: i, Shape: chart.Shape(i), Loose: true}
+		for _, at := range course {
+			if h := at.hists[s.series]; h != nil && h.Max() > 0 {
+				l.Points = append(l.Points, chart.Point{X: (at.from + at.to) / 2, Y: seconds(h.Max()), Title: s.name + ": " + report.Format(plan.Seconds, seconds(h.Max()))})
+			}
+		}
+		if len(l.Points) > 0 {
+			p.Series = append(p.Series, l)
+		}
+	}
+	if len(p.Series) == 0 {
+		return figure{}, false
+	}
+	return plotted("Agents, pauses", p, partCourse{each: each}.means("the longest of")), true
+}
+
+// brokerFigures draws what the broker said of itself, a line for each node that says it.
+func (t timeline) brokerFigures(m *record.Merge) (all []figure) {
+	by := map[string]map[string][]record.ProbeSample{}
+	for _, s := range m.Probes() {
+		if by[s.Name] == nil {
+			by[s.Name] = map[string][]record.ProbeSample{}
+		}
+		by[s.Name][s.Node] = append(by[s.Name][s.Node], s)
+	}
+	left := 0
+	for _, f := range plan.Figures() {
+		nodes := by[f.Name]
+		if len(nodes) == 0 || flat(nodes) {
+			continue
+		}
+		if len(all) == mostFigures {
+			left++
+			continue
+		}
+		p := t.plot(string(f.Unit), false, formatOf(f.Unit))
+		p.Y.Whole = f.Unit == plan.Count
+		for _, node := range slices.Sorted(maps.Keys(nodes)) {
+			if len(p.Series) == mostLines {
+				break
+			}
+			l := chart.Line{Name: cmp.Or(node, "the broker"), Look: len(p.Series), Dash: len(p.Series) % 3, Shape: chart.NoMark}
+			for _, s := range thinned(nodes[node]) {
+				l.Points = append(l.Points, chart.Point{X: seconds(s.At), Y: s.Value})
+			}
+			p.Series = append(p.Series, l)
+		}
+		if fig, any := t.finished("Broker: "+f.Title, p, len(nodes)-len(p.Series)); any {
+			all = append(all, fig)
+		}
+	}
+	if left > 0 {
+		last := &all[len(all)-1]
+		last.Notes = append(last.Notes, fmt.Sprintf("%d more figures of the broker are in the values", left))
+	}
+	return all
+}
+
+// flat tells whether a figure never changed: it is in the values, and a drawing shows nothing more.
+func flat(nodes map[string][]record.ProbeSample) bool {
+	for _, samples := range nodes {
+		for _, s := range samples {
+			if s.Value != samples[0].Value {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func formatOf(u plan.Unit) func(float64) string {
+	if u == plan.Bytes {
+		return memory
+	}
+	return rateTicks
+}

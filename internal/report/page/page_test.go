@@ -1,0 +1,427 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/report"
+	"lockstep/internal/results"
+)
+
+// node finds elements and their texts in a page, as a browser parses it.
+type node struct{ *html.Node }
+
+func parsed(t *testing.T, page []byte) node {
+	t.Helper()
+	root, err := html.Parse(bytes.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node{root}
+}
+
+func (n node) attr(name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// all lists the elements of a kind, in their order.
+func (n node) all(element string) (found []node) {
+	for d := range n.Descendants() {
+		if d.Type == html.ElementNode && d.Data == element {
+			found = append(found, node{d})
+		}
+	}
+	return found
+}
+
+func (n node) id(id string) node {
+	for d := range n.Descendants() {
+		if (node{d}).attr("id") == id {
+			return node{d}
+		}
+	}
+	return node{&html.Node{}}
+}
+
+func (n node) text() string {
+	var b strings.Builder
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode {
+			b.WriteString(d.Data)
+		}
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+// TestTablesAreTheTerminals reads the page's tables again, and compares every field with what the terminal is given.
+func TestTablesAreTheTerminals(t *testing.T) {
+	run := world(t, "r1")
+	page := parsed(t, written(t, Options{}, run))
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := report.Build(run.Plan(), outcomes)
+	if len(tables) != 4 {
+		t.Fatalf("the run has %d tables, want two of its matrix and two of searches", len(tables))
+	}
+	numbers := 0
+	for i, want := range tables {
+		section := page.id(fmt.Sprintf("t%d", i+1))
+		if got := section.all("h3")[0].text(); got != strings.Join(strings.Fields(want.Title), " ") {
+			t.Errorf("table %d is called %q, want %q", i+1, got, want.Title)
+		}
+		rows := section.all("tbody")[0].all("tr")
+		if len(rows) != len(want.Rows) {
+			t.Fatalf("table %d has %d rows, want %d", i+1, len(rows), len(want.Rows))
+		}
+		for r, row := range want.Rows {
+			cells := append(rows[r].all("th"), rows[r].all("td")...)
+			for c, f := range row {
+				numbers += sameField(t, cells[c], f, fmt.Sprintf("table %d row %d %q", i+1, r+1, want.Head[c]))
+			}
+		}
+		for n, note := range want.Notes {
+			if got := page.id(fmt.Sprintf("t%dn%d", i+1, n+1)).text(); got != strings.Join(strings.Fields(note), " ") {
+				t.Errorf("note %d of table %d is %q, want %q", n+1, i+1, got, note)
+			}
+		}
+	}
+	if numbers < 20 {
+		t.Errorf("only %d numbers were compared", numbers)
+	}
+}
+
+// sameField compares a field with what the page shows of it; 1 if it has a number.
+func sameField(t *testing.T, cell node, f report.Field, where string) int {
+	t.Helper()
+	want := f.Text
+	if f.Mark != "" {
+		want += " " + f.Mark
+	}
+	got := cell.text()
+	if sups := cell.all("sup"); len(sups) > 0 {
+		got = strings.TrimSpace(strings.TrimSuffix(got, sups[0].text()))
+		var notes []string
+		for _, n := range f.Notes {
+			notes = append(notes, strconv.Itoa(n))
+		}
+		if sups[0].text() != strings.Join(notes, ", ") {
+			t.Errorf("%s: footnotes %q, want %v", where, sups[0].text(), f.Notes)
+		}
+	}
+	if got != strings.Join(strings.Fields(want), " ") {
+		t.Errorf("%s: shows %q, want %q", where, got, want)
+	}
+	if f.Number == nil {
+		return 0
+	}
+	data := cell.all("data")
+	if len(data) != 1 {
+		t.Errorf("%s: no number is in it", where)
+		return 0
+	}
+	if x, err := strconv.ParseFloat(data[0].attr("value"), 64); err != nil || x != *f.Number {
+		t.Errorf("%s: the number is %q, want %v", where, data[0].attr("value"), *f.Number)
+	}
+	return 1
+}
+
+// TestValuesAreTheOutcomes compares all values of every task with its outcome.
+func TestValuesAreTheOutcomes(t *testing.T) {
+	run := world(t, "r1")
+	page := parsed(t, written(t, Options{}, run))
+	outcomes, _ := run.Outcomes()
+	compared := 0
+	for _, o := range outcomes {
+		var tables []node
+		for _, table := range page.id("c" + o.Cell).all("table") {
+			if table.attr("class") == "values" {
+				tables = append(tables, table)
+			}
+		}
+		if len(tables) < o.Repetition {
+			t.Fatalf("cell %s has %d tables of values", o.Cell, len(tables))
+		}
+		shown := map[string]string{}
+		for _, row := range tables[o.Repetition-1].all("tr") {
+			shown[row.all("th")[0].text()] = row.all("data")[0].attr("value")
+		}
+		for name, v := range o.Values {
+			if v.NA != "" {
+				if shown[name] != "" {
+					t.Errorf("task %s: %s has no number (%s), and the page shows %s", o.Task, name, v.NA, shown[name])
+				}
+				continue
+			}
+			compared++
+			if x, err := strconv.ParseFloat(shown[name], 64); err != nil || x != v.Number {
+				t.Errorf("task %s: %s is %v in the record, %q on the page", o.Task, name, v.Number, shown[name])
+			}
+		}
+	}
+	if compared < 200 {
+		t.Errorf("only %d values were compared", compared)
+	}
+}
+
+// TestDistributionsAreTheRecords: the points of the percentile drawing are the quantiles of the outcome, and the greatest sample.
+func TestDistributionsAreTheRecords(t *testing.T) {
+	run := world(t, "r1")
+	page := parsed(t, written(t, Options{}, run))
+	task := run.Plan().Tasks()[0]
+	outcomes, _ := run.Outcomes()
+	cell := page.id("c" + task.Cell.ID)
+	var titles []string
+	for _, g := range cell.all("svg")[1].all("g") { // after the key's
+		for _, title := range g.all("title") {
+			titles = append(titles, title.text())
+		}
+	}
+	all := cell.text()
+	for _, name := range []string{"p50", "p90", "p99"} {
+		want := name + ": " + report.Format(plan.Seconds, outcomes[0].Values["send."+name].Number)
+		if !strings.Contains(all, want) {
+			t.Errorf("no point says %q; there are %q", want, titles)
+		}
+	}
+	if want := "max of 1000: " + report.Format(plan.Seconds, outcomes[0].Values["send.max"].Number); !strings.Contains(all, want) {
+		t.Errorf("no point says %q; there are %q", want, titles)
+	}
+}
+
+// TestABacklogHasNoLatency: how long messages waited in a backlog says how long the test was.
+func TestABacklogHasNoLatency(t *testing.T) {
+	run := world(t, "r1")
+	cell := parsed(t, written(t, Options{}, run)).id("cc0005")
+	var names []string
+	for _, f := range cell.all("figcaption") {
+		names = append(names, f.text())
+	}
+	if !slices.Contains(names, "Processing latency, distribution") {
+		t.Fatalf("the cell has drawings %q", names)
+	}
+	for _, f := range cell.all("figure") {
+		switch f.all("figcaption")[0].text() {
+		case "Processing latency, distribution":
+			if strings.Contains(f.text(), "p99:") || !strings.Contains(f.text(), "backlog") {
+				t.Errorf("a backlog's processing latency is drawn, or not explained: %s", f.text())
+			}
+		case "Latency over time":
+			if strings.Contains(f.text(), "processing p50") || !strings.Contains(f.text(), "processing: backlog") {
+				t.Errorf("a backlog's processing latency is drawn over time, or not explained: %.300s", f.text())
+			}
+		}
+	}
+}
+
+// TestUsersTextIsOnlyText: whatever is in names, the page has the elements and scripts that it always has.
+func TestUsersTextIsOnlyText(t *testing.T) {
+	run := world(t, "r1")
+	text := written(t, Options{}, run)
+	page := parsed(t, text)
+	scripts := page.all("script")
+	if len(scripts) != 1 || scripts[0].attr("type") != "application/json" {
+		t.Fatalf("the page has %d script elements, want the one with data", len(scripts))
+	}
+	var d data
+	if err := json.Unmarshal([]byte(scripts[0].FirstChild.Data), &d); err != nil || len(d.Tables) != 4 || d.Tables[0].Title != hostile[0] {
+		t.Errorf("the data of the page does not read again: %v, %d tables", err, len(d.Tables))
+	}
+	for _, element := range []string{"img", "iframe", "object", "form", "base"} {
+		if n := len(page.all(element)); n > 0 {
+			t.Errorf("a name became %d elements <%s>", n, element)
+		}
+	}
+	for d := range page.Descendants() {
+		for _, a := range d.Attr {
+			if strings.HasPrefix(a.Key, "on") || strings.HasPrefix(strings.TrimSpace(strings.ToLower(a.Val)), "javascript:") {
+				t.Errorf("<%s %s=%q> runs a script", d.Data, a.Key, a.Val)
+			}
+		}
+	}
+	all := page.text()
+	for _, name := range hostile {
+		if !strings.Contains(all, strings.Join(strings.Fields(name), " ")) {
+			t.Errorf("the name %q is nowhere on the page as it is", name)
+		}
+	}
+	if bytes.Contains(text, []byte("ZgotmplZ")) {
+		t.Error("the template found something that it does not trust")
+	}
+}
+
+// TestNothingComesFromOutside: the file allows itself no request, and names nothing that would be one.
+func TestNothingComesFromOutside(t *testing.T) {
+	page := parsed(t, written(t, Options{}, world(t, "r1")))
+	policy := ""
+	for _, m := range page.all("meta") {
+		if m.attr("http-equiv") == "Content-Security-Policy" {
+			policy = m.attr("content")
+		}
+	}
+	if !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "http") {
+		t.Errorf("policy %q", policy)
+	}
+	for d := range page.Descendants() {
+		for _, a := range d.Attr {
+			outside := a.Key == "src" || a.Key == "href" && !strings.HasPrefix(a.Val, "#") && a.Val != "data:,"
+			if outside || strings.Contains(a.Val, "url(") {
+				t.Errorf("<%s %s=%q> is a request", d.Data, a.Key, a.Val)
+			}
+		}
+	}
+	for _, s := range page.all("style") {
+		if strings.Contains(s.text(), "url(") || strings.Contains(s.text(), "@import") {
+			t.Error("the style needs something from outside")
+		}
+	}
+}
+
+// TestALargeRunStaysReadable: a thousand cells make a file of a few MB with the cells in detail that failed.
+func TestALargeRunStaysReadable(t *testing.T) {
+	p := matrix(t, "large", 1000, 1)
+	dir, err := results.Create(t.TempDir(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	s, f := measured(p.Tasks()[0])
+	for _, task := range dir.Plan().Tasks() {
+		m := record.NewMerge()
+		if task.Cell.Index < 30 || task.Cell.Index == 777 { // the others need no record to be in tables
+			own := s
+			own.Task = task.ID
+			m.Add(own)
+			if err := dir.Append(task.ID, own); err != nil {
+				t.Fatal(err)
+			}
+		}
+		facts := f
+		if task.Cell.Index == 777 {
+			facts.Failure = "it broke"
+		}
+		o := results.Judge(task, m, facts)
+		if task.Cell.Index != 777 {
+			o.Verdict, o.Reasons = plan.Valid, nil
+			o.Values["send.rate"] = plan.Value{Number: float64(task.Cell.Index)}
+		}
+		keepFast(t, dir, o)
+	}
+	text := written(t, Options{}, dir)
+	if len(text) > 4<<20 {
+		t.Errorf("the file has %d bytes", len(text))
+	}
+	page := parsed(t, text)
+	if rows := page.id("t1").all("tbody")[0].all("tr"); len(rows) < 1000 {
+		t.Errorf("the table has %d rows", len(rows))
+	}
+	if page.id("cc0777").Data == "" {
+		t.Error("the cell that failed is not shown in detail")
+	}
+	if got := page.id("cells").text(); !strings.Contains(got, fmt.Sprintf("%d of 1000 cells are here in detail", Detailed)) {
+		t.Errorf("nothing says what is left out: %.200s", got)
+	}
+	if full := written(t, Options{Full: true}, dir); bytes.Count(full, []byte(`<details class="cell"`)) != 1000 {
+		t.Errorf("a full report has %d cells", bytes.Count(full, []byte(`<details class="cell"`)))
+	}
+}
+
+// TestRunsAreBesideEachOther: of two runs each value has a column for each, none of which is mixed, and drawings have both.
+func TestRunsAreBesideEachOther(t *testing.T) {
+	first, second := world(t, "first"), world(t, "second")
+	page := parsed(t, written(t, Options{}, first, second))
+	var head []string
+	for _, h := range page.id("t1").all("thead")[0].all("th") {
+		head = append(head, h.text())
+	}
+	if want := []string{"broker", "threads", "run=A Send msgs/s", "run=B Send msgs/s", "run=A Receive msgs/s"}; !slices.Equal(head[:5], want) {
+		t.Errorf("columns are %q, want %q first", head, want)
+	}
+	outcomes, _ := second.Outcomes()
+	row := page.id("t1").all("tbody")[0].all("tr")[0].all("td")
+	if got, want := row[1].all("data")[0].attr("value"), strconv.FormatFloat(outcomes[0].Values["send.rate"].Number, 'f', -1, 64); got != want {
+		t.Errorf("run B sent %s, want %s", got, want)
+	}
+	keys := page.id("axes").all("ul")
+	if len(keys) == 0 || !strings.Contains(keys[0].text(), "run=A") || !strings.Contains(keys[0].text(), "run=B") {
+		t.Error("the drawings do not tell the runs apart")
+	}
+	if got := page.id("cc0000").text(); !strings.Contains(got, "run A, repetition 1") || !strings.Contains(got, "run B, repetition 2") {
+		t.Error("the cell's distributions are not of both runs")
+	}
+}
+
+func TestTheSameRecordsGiveTheSameBytes(t *testing.T) {
+	run := world(t, "r1")
+	if !bytes.Equal(written(t, Options{}, run), written(t, Options{}, run)) {
+		t.Error("two reports of one run differ")
+	}
+}
+
+// TestADamagedRecordIsNoDisaster: windows that cannot be must take neither the memory nor the page.
+func TestADamagedRecordIsNoDisaster(t *testing.T) {
+	p := matrix(t, "odd", 1, 1)
+	dir, err := results.Create(t.TempDir(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	task := dir.Plan().Tasks()[0]
+	s, f := measured(task)
+	odd := record.Snapshot{Protocol: plan.Protocol, Task: task.ID, Agent: "odd", Seq: 1}
+	for _, index := range []int{-1 << 40, 1 << 40} {
+		odd.Windows = append(odd.Windows, record.Window{Index: index, Start: int64(index), Length: 1e9})
+		odd.Windows[len(odd.Windows)-1].Counts[record.Sent] = 1
+	}
+	m := record.NewMerge()
+	m.Add(s)
+	for _, one := range []record.Snapshot{s, odd} {
+		if err := dir.Append(task.ID, one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := dir.Finish(results.Judge(task, m, f)); err != nil {
+		t.Fatal(err)
+	}
+	if text := written(t, Options{}, dir); len(text) > 1<<20 {
+		t.Errorf("the page has %d bytes", len(text))
+	}
+}
+
+// TestWhatHappenedIsMarked: faults, gaps and lost agents are where they were in time.
+func TestWhatHappenedIsMarked(t *testing.T) {
+	page := parsed(t, written(t, Options{}, world(t, "r1")))
+	rates := ""
+	for _, f := range page.id("cc0003").all("figure") {
+		if f.all("figcaption")[0].text() == "Rates over time" {
+			rates = f.text()
+			break
+		}
+	}
+	for _, want := range []string{"fault by agent-", "links were gone", "the measurement"} {
+		if !strings.Contains(rates, want) {
+			t.Errorf("the drawing of rates does not tell of %q", want)
+		}
+	}
+	if got := page.id("cc0003").text(); !strings.Contains(got, "measure, lost") {
+		t.Error("nothing says in which phase the agent was lost")
+	}
+	if got := page.id("environment").text(); !strings.Contains(got, "host-b") || !strings.Contains(got, "durable") {
+		t.Error("hosts and the broker's settings are missing")
+	}
+}

@@ -1,0 +1,246 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/report"
+	"lockstep/internal/report/chart"
+	"lockstep/internal/results"
+)
+
+// timeFigures draws what happened in a task second by second: each of its groups by itself, then agents and broker.
+func timeFigures(d detail, m *record.Merge, events []plan.Event) (all []figure) {
+	t := timeline{bands: bandsOf(d, m), marks: marksOf(events)}
+	if whole, _ := courseOf(m); len(whole) > 0 {
+		t.from, t.to = whole[0].from, whole[len(whole)-1].to
+	}
+	for _, part := range d.task.Parts() {
+		own := m.Group(part.Group)
+		course, each := courseOf(own)
+		if len(course) == 0 {
+			continue
+		}
+		c := partCourse{timeline: t, task: part, values: d.outcome.Values, course: course, each: each}
+		for _, g := range d.outcome.Groups {
+			if g.Name == part.Group {
+				c.values = g.Values
+			}
+		}
+		all = append(all, c.rates(), c.latencies())
+		if f, any := c.waiting(); any {
+			all = append(all, f)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return append(all, t.machines(d, m)...)
+}
+
+// timeline is what all drawings of a task over time have: when it was measured, and what happened.
+type timeline struct {
+	from, to float64 // seconds: all drawings of a task have one scale
+	bands    []chart.Band
+	marks    []chart.Mark
+}
+
+func (t timeline) plot(label string, log bool, format func(float64) string) chart.Plot {
+	y := chart.Axis{Label: label, Zero: true, Format: format}
+	if log {
+		y.Kind, y.Zero = chart.Log, false
+	}
+	return chart.Plot{X: chart.Axis{Label: "seconds since the measurement began", Least: t.from, Most: t.to}, Y: y, Bands: t.bands, Marks: t.marks}
+}
+
+// bandsOf shades the measurement, faults, and the times in which a link was gone.
+func bandsOf(d detail, m *record.Merge) []chart.Band {
+	bands := []chart.Band{{From: 0, To: d.outcome.Measured.D().Seconds(), Class: "band", Text: "the measurement"}}
+	var gaps []chart.Band
+	for _, e := range m.Events() {
+		from, to := seconds(e.At), seconds(e.At+e.Nanos)
+		switch e.Kind {
+		case record.EventFault:
+			bands = append(bands, chart.Band{From: from, To: to, Class: "fault", Text: fmt.Sprintf("fault by %s: %s", e.Agent, e.Detail)})
+		case record.EventGap:
+			gaps = append(gaps, chart.Band{From: from, To: to, Class: "fault", Text: "links were gone"})
+		}
+	}
+	slices.SortFunc(gaps, func(a, b chart.Band) int { return cmp.Compare(a.From, b.From) })
+	for i, g := range gaps { // those of many links at once are one
+		if last := &bands[len(bands)-1]; i > 0 && g.From <= last.To {
+			last.To = max(last.To, g.To)
+			continue
+		}
+		bands = append(bands, g)
+	}
+	return bands
+}
+
+// mostMarks is how many events a drawing marks.
+const mostMarks = 30
+
+// marksOf marks events; those of one kind within a tenth of a second are one.
+func marksOf(events []plan.Event) (marks []chart.Mark) {
+	last := map[string]int{}
+	for _, e := range events {
+		at := e.At.D().Seconds()
+		full := strings.TrimSpace(fmt.Sprintf("%s at %.3f s %s %s", e.Kind, at, e.Agent, e.Detail))
+		if i, seen := last[e.Kind]; seen && at-marks[i].At < 0.1 {
+			if strings.Count(marks[i].Full, "\n") < 5 {
+				marks[i].Full += "\n" + full
+			}
+			continue
+		}
+		if len(marks) < mostMarks {
+			last[e.Kind] = len(marks)
+			marks = append(marks, chart.Mark{At: at, Text: e.Kind, Full: full})
+		}
+	}
+	return marks
+}
+
+// partCourse is the course of a task or of one of its groups.
+type partCourse struct {
+	timeline
+	task   plan.Task
+	values map[string]plan.Value
+	course []stretch
+	each   int
+}
+
+func (c partCourse) title(text string) string {
+	if c.task.Group != "" {
+		return text + ", group " + c.task.Group
+	}
+	return text
+}
+
+// means says what a point is.
+func (c partCourse) means(what string) string {
+	each := "each second"
+	if c.each > 1 {
+		each = fmt.Sprintf("each %d seconds", c.each)
+	}
+	return what + " " + each + "; shaded: the measurement"
+}
+
+// rates draws what was sent, confirmed and received. A rate is that of its stretch: it holds from its beginning to its end.
+func (c partCourse) rates() figure {
+	p := c.plot("msgs/s", false, rateTicks)
+	kinds := []struct {
+		counter record.Counter
+		name    string
+		shown   bool
+	}{
+		{record.Sent, "sent", true},
+		{record.Confirmed, "confirmed", results.Confirmed(c.task.Cell.Workload.Publishers.Mode)},
+		{record.Received, "received", c.task.Cell.Workload.Consumers.Nodes > 0},
+	}
+	var told []string
+	for i, k := range kinds {
+		if k.shown {
+			l := chart.Line{Name: k.name, Look: i, Dash: i, Shape: chart.NoMark, Step: true}
+			for n := range c.course {
+				l.Points = append(l.Points, chart.Point{X: c.course[n].from, Y: c.course[n].rate(k.counter)})
+			}
+			end := c.course[len(c.course)-1]
+			l.Points = append(l.Points, chart.Point{X: end.to, Y: end.rate(k.counter)})
+			p.Series = append(p.Series, l)
+			told = append(told, k.name)
+		}
+	}
+	p.Hovers = c.hovers(func(s *stretch) (parts []string) {
+		for i, k := range kinds {
+			if k.shown {
+				parts = append(parts, kinds[i].name+" "+report.Format(plan.PerSecond, s.rate(k.counter))+"/s")
+			}
+		}
+		return parts
+	})
+	return plotted(c.title("Rates over time"), p, c.means("means of")+"; the first and the last seconds are only partly under load")
+}
+
+func (c partCourse) hovers(tell func(*stretch) []string) (all []chart.Band) {
+	for i := range c.course {
+		s := &c.course[i]
+		text := fmt.Sprintf("%g–%g s: %s", s.from, s.to, strings.Join(tell(s), ", "))
+		all = append(all, chart.Band{From: s.from, To: s.to, Text: text})
+	}
+	return all
+}
+
+// latencies draws percentiles of what ended in each stretch. A latency that the cell does not show is not drawn either.
+func (c partCourse) latencies() figure {
+	p := c.plot("latency (log)", true, latencyTicks)
+	notes := []string{c.means("percentiles of what ended in") + "; warm-up and drain included"}
+	kinds := []struct {
+		name   string
+		series record.Series
+	}{{"send", record.Send}, {"processing", record.Processing}}
+	for i, k := range kinds {
+		if v, has := c.values[k.name+".p50"]; has && v.NA != "" {
+			notes = append(notes, k.name+": "+v.NA)
+			continue
+		}
+		for n, q := range []plan.Quantile{{Name: "p50", Q: 0.5}, {Name: "p99", Q: 0.99}} {
+			p.Series = append(p.Series, c.quantile(k.series, q, i, n))
+		}
+	}
+	p.Hovers = c.hovers(func(s *stretch) (parts []string) {
+		for _, l := range kinds {
+			if h := s.hists[l.series]; h != nil && h.Count() > 0 && c.values[l.name+".p50"].NA == "" {
+				parts = append(parts, fmt.Sprintf("%s p50 %s, p99 %s, max %s", l.name, report.Format(plan.Seconds, seconds(h.Quantile(0.5))),
+					report.Format(plan.Seconds, seconds(h.Quantile(0.99))), report.Format(plan.Seconds, seconds(h.Max()))))
+			}
+		}
+		return parts
+	})
+	return plotted(c.title("Latency over time"), p, notes...)
+}
+
+// quantile is a line of one; a stretch without samples breaks it.
+func (c partCourse) quantile(s record.Series, q plan.Quantile, look, dash int) chart.Line {
+	l := chart.Line{Name: fmt.Sprintf("%s %s", s, q.Name), Look: look, Dash: dash, Shape: chart.NoMark, Step: true}
+	gap := true
+	for _, at := range c.course {
+		h := at.hists[s]
+		if h == nil || h.Count() == 0 {
+			gap = true
+			continue
+		}
+		y := seconds(h.Quantile(q.Q))
+		l.Points = append(l.Points, chart.Point{X: at.from, Y: y, Break: gap}, chart.Point{X: at.to, Y: y})
+		gap = false
+	}
+	return l
+}
+
+// waiting draws how many messages were sent and not received at the end of each stretch, over all subscriptions.
+func (c partCourse) waiting() (f figure, any bool) {
+	w := c.task.Cell.Workload
+	if w.Consumers.Nodes == 0 {
+		return figure{}, false
+	}
+	subscriptions := int64(max(1, w.Topology.Subscriptions))
+	p := c.plot("messages", false, rateTicks)
+	p.Y.Whole = true
+	l := chart.Line{Name: "sent and not received yet", Shape: chart.NoMark}
+	level := int64(0)
+	levels := map[float64]int64{}
+	for i := range c.course {
+		s := &c.course[i]
+		level += subscriptions*(s.counts[record.Sent]-s.counts[record.Returned]-s.counts[record.Rejected]) - s.counts[record.Unique]
+		levels[s.from] = max(0, level)
+		l.Points = append(l.Points, chart.Point{X: s.to, Y: float64(max(0, level))})
+	}
+	p.Series = []chart.Line{l}
+	p.Hovers = c.hovers(func(s *stretch) []string {
+		return []string{plan.Grouped(float64(levels[s.from])) + " waiting at the end"}
+	})
+	return plotted(c.title("Backlog over time"), p, c.means("level at the end of")), true
+}

@@ -1,0 +1,190 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+)
+
+// hostile are names that users could give: each would break a page that does not escape it.
+var hostile = []string{`</script><script>alert(1)</script>`, `"quoted" & 'single'`, `<img src=x onerror=alert(1)>`, `emoji 🐇 {{.}} ${x}`}
+
+var begun = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+
+func raw(t *testing.T, v any) json.RawMessage {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// matrix is a run of so many cells on two axes, of which the first has hostile names.
+func matrix(t *testing.T, id string, cells, repeat int) plan.Run {
+	t.Helper()
+	run := plan.Run{Version: 1, ID: id, Name: "page", Repeat: repeat, Axes: []string{"broker", "threads"}, Started: begun,
+		Source: plan.Source{File: "page.cue", Text: "// " + hostile[0] + "\nname: \"page\"\n", SHA256: "abc"},
+		Tables: []plan.Table{
+			{Title: hostile[0], Rows: []string{"broker", "threads"}, Values: []string{"send.rate", "receive.rate", "send.p99", "processing.p99", "lost"}},
+			{Rows: []string{"broker"}, Columns: []string{"threads"}, Values: []string{"send.p50"}}}}
+	for i := range cells {
+		name := hostile[i%len(hostile)]
+		if cells > 16 {
+			name = fmt.Sprintf("b%02d", i/25)
+		}
+		c := plan.Cell{ID: fmt.Sprintf("c%04d", i), Index: i, Workload: plan.Default(), Label: "confirmed: " + name, Broker: plan.Broker{Name: name, Driver: "loopback", Options: json.RawMessage("{}")},
+			Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(t, name)}, {Axis: "threads", Value: raw(t, 1+i/len(hostile))}}}
+		if cells > 16 {
+			c.Coordinates[1].Value = raw(t, 1+i%25)
+		}
+		run.Cells = append(run.Cells, c)
+	}
+	run.Excluded = []plan.Excluded{{Kind: "n/a", Reason: "cannot " + hostile[2], Coordinates: []plan.Coordinate{
+		{Axis: "broker", Value: raw(t, hostile[0])}, {Axis: "threads", Value: raw(t, 64)}}}}
+	return run
+}
+
+// keepTask writes what a task recorded and what came of it; edit changes either before.
+func keepTask(t *testing.T, dir *results.Run, task plan.Task, edit func(*record.Snapshot, *results.Facts)) plan.Outcome {
+	t.Helper()
+	s, f := measured(task)
+	if edit != nil {
+		edit(&s, &f)
+	}
+	m := record.NewMerge()
+	m.Add(s)
+	if err := dir.Append(task.ID, s); err != nil {
+		t.Fatal(err)
+	}
+	o := results.Judge(task, m, f)
+	if err := dir.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// measured is 10 s of load, a second of warm-up before it: 100 messages a second, each confirmed after 1 to 2 ms and received after 2 to 4 ms,
+// in the order of a fixed pattern, and later the more threads the cell has.
+func measured(task plan.Task) (record.Snapshot, results.Facts) {
+	c := record.NewCollector(task.Cell.Workload.Measure.D())
+	r, late := c.Recorder(), time.Duration(task.Cell.Index)*100*time.Microsecond
+	sent, confirmed, received := r.Set(record.SetKey{Kind: record.SetSent}), r.Set(record.SetKey{Kind: record.SetConfirmed}), r.Set(record.SetKey{Kind: record.SetReceived})
+	for n := range uint64(1100) {
+		at := -time.Second + time.Duration(n)*10*time.Millisecond
+		w := r.Window(int64(at), at >= 0)
+		w.Counts[record.Sent]++
+		w.Counts[record.Confirmed]++
+		w.Counts[record.Received]++
+		w.Counts[record.Unique]++
+		spread := time.Duration(n*7919%1000) * time.Microsecond
+		w.Record(record.Send, int64(time.Millisecond+spread+late))
+		w.Record(record.Processing, int64(2*(time.Millisecond+spread+late)))
+		sent.Add(n)
+		confirmed.Add(n)
+		received.Add(n)
+	}
+	r.Flush()
+	s := record.Snapshot{Protocol: plan.Protocol, Task: task.ID, Agent: "agent-" + hostile[1], Seq: 1, At: int64(11 * time.Second), Clock: "clock-1", Epoch: begun,
+		LastSend: int64(9990 * time.Millisecond), LastConfirm: int64(9995 * time.Millisecond), LastReceipt: int64(9999 * time.Millisecond), Final: true,
+		Events: []record.Event{
+			{At: int64(3 * time.Second), Kind: record.EventFault, Detail: "cut publishers at 3s for 1s: " + hostile[0], Nanos: int64(time.Second)},
+			{At: int64(3 * time.Second), Kind: record.EventGap, Detail: "publisher 0", Nanos: int64(1200 * time.Millisecond)}},
+		Probes: []record.ProbeSample{{At: 1e9, Name: "queue_depth", Value: 4}, {At: 2e9, Name: "queue_depth", Value: 9}}}
+	s.Windows, s.Sets = c.Take()
+	f := results.Facts{Started: begun, Ended: begun.Add(15 * time.Second), Cores: map[string]int{s.Agent: 2},
+		Subject: plan.Subject{Fingerprint: "f00", Product: "Loop " + hostile[2], Version: "1.2", Settings: map[string]string{"durable": hostile[1]}},
+		Agents: []plan.AgentPart{{Agent: s.Agent, Host: "host-a", Clock: "clock-1", Phase: plan.PhaseTeardown, Version: "v1"},
+			{Agent: "agent-b", Index: 1, Host: "host-b", Clock: "clock-1", Phase: plan.PhaseTeardown, Version: "v1"}}}
+	return s, f
+}
+
+// world is a run with what can become of cells: good ones, a lost agent, a failure, a backlog, and a search.
+func world(t *testing.T, id string) *results.Run {
+	t.Helper()
+	plan8 := matrix(t, id, 8, 2)
+	plan8.Cells[6].Workload.Search = &plan.Search{While: "p99 < 50ms", Repeats: 3}
+	dir, err := results.Create(t.TempDir(), plan8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close() })
+	for _, task := range dir.Plan().Tasks() {
+		switch task.Cell.Index {
+		case 3:
+			keepTask(t, dir, task, func(_ *record.Snapshot, f *results.Facts) {
+				f.Agents[1].Lost, f.Agents[1].Phase = true, plan.PhaseMeasure
+			})
+		case 4:
+			if err := dir.Finish(results.Judge(task, record.NewMerge(), results.Facts{Failure: "connect to <b>broker</b>: refused", Kind: plan.FailedConnect, Started: begun, Ended: begun})); err != nil {
+				t.Fatal(err)
+			}
+		case 5:
+			keepTask(t, dir, task, func(s *record.Snapshot, _ *results.Facts) { // half is never received in time
+				for i := range s.Windows {
+					s.Windows[i].Counts[record.Received] /= 2
+					s.Windows[i].Counts[record.Unique] /= 2
+				}
+			})
+		case 6:
+			keepSearch(t, dir, task)
+		case 7: // one repetition is missing
+			if task.Repetition == 1 {
+				keepTask(t, dir, task, nil)
+			}
+		default:
+			keepTask(t, dir, task, nil)
+		}
+	}
+	return dir
+}
+
+func keepSearch(t *testing.T, dir *results.Run, task plan.Task) {
+	t.Helper()
+	s, f := measured(task)
+	m := record.NewMerge()
+	m.Add(s)
+	if err := dir.Append(task.ID, s); err != nil {
+		t.Fatal(err)
+	}
+	values := func(p99 float64) map[string]plan.Value {
+		return map[string]plan.Value{"send.rate": {Number: 100}, "receive.rate": {Number: 100}, "processing.p50": {Number: p99 / 2}, "processing.p99": {Number: p99}, "processing.max": {Number: 2 * p99}}
+	}
+	r := plan.SearchResult{Capacity: 2000, Low: 1990, Fails: 2100, Verified: 3, Sure: true, Steps: []plan.Step{
+		{Rate: 1000, Kind: plan.StepBracket, Answer: plan.AnswerHeld, Values: values(0.004), Measure: task.Cell.Workload.Measure},
+		{Rate: 2100, Kind: plan.StepBracket, Answer: plan.AnswerFailed, Why: "p99 is 80 ms, not < 50ms", Values: values(0.08), Measure: task.Cell.Workload.Measure},
+		{Rate: 2000, Kind: plan.StepVerify, Answer: plan.AnswerHeld, Values: values(0.02), Measure: task.Cell.Workload.Measure}}}
+	if err := dir.Finish(results.Searched(task, results.Judge(task, m, f), r)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// written is the report of runs.
+func written(t *testing.T, o Options, runs ...*results.Run) []byte {
+	t.Helper()
+	var text bytes.Buffer
+	if err := Write(&text, runs, o); err != nil {
+		t.Fatal(err)
+	}
+	return text.Bytes()
+}
+
+// keepFast writes an outcome as Finish does, but for what makes sure that it is on disk.
+func keepFast(t *testing.T, dir *results.Run, o plan.Outcome) {
+	t.Helper()
+	task := filepath.Join(dir.Dir(), "tasks", o.Task)
+	if err := os.MkdirAll(task, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(task, "outcome.json"), raw(t, o), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,244 @@
+// Package pages opens the pages that Lockstep makes in a browser.
+package pages
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/report"
+	"lockstep/internal/results"
+	"lockstep/test/browser"
+)
+
+// chromium starts the lab's browser.
+func chromium(t *testing.T) *browser.Browser {
+	t.Helper()
+	program := os.Getenv("LOCKSTEP_CHROMIUM")
+	if program == "" && os.Getenv("LOCKSTEP_LAB") == "required" {
+		t.Fatal(`LOCKSTEP_CHROMIUM is not set although LOCKSTEP_LAB is "required"`)
+	}
+	if program == "" {
+		t.Skip("no browser: go run ./test/lab run chromium -- go test ./test/pages")
+	}
+	b, err := browser.Start(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// ctl builds the program and returns how to call it; 3 is an exit code that is meant: cells failed.
+func ctl(t *testing.T) func(args ...string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "ctl")
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/ctl").CombinedOutput(); err != nil {
+		t.Fatalf("build ctl: %v\n%s", err, out)
+	}
+	return func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command(program, args...).CombinedOutput()
+		if code := (&exec.ExitError{}); err != nil && (!errors.As(err, &code) || code.ExitCode() != 3) {
+			t.Fatalf("ctl %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+}
+
+// look opens a page and fails on whatever it complains of or asks for; the caller checks what it shows.
+func look(ctx context.Context, t *testing.T, b *browser.Browser, path string) *browser.Page {
+	t.Helper()
+	page, err := b.Open(ctx, "file://"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if all := page.Complaints(); len(all) > 0 {
+			t.Errorf("the console of %s says %q", filepath.Base(path), all)
+		}
+		if all := page.Requests(); len(all) != 1 {
+			t.Errorf("%s makes requests: %q", filepath.Base(path), all)
+		}
+	})
+	return page
+}
+
+func eval[T any](ctx context.Context, t *testing.T, p *browser.Page, expression string) (value T) {
+	t.Helper()
+	if err := p.Eval(ctx, expression, &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// TestReportInABrowser runs a matrix with all that can go wrong, and reads its report where people do: without a network, in light and dark, on a
+// phone, and on paper. LOCKSTEP_SCREENSHOTS names a folder to keep pictures in, for a person to look at.
+func TestReportInABrowser(t *testing.T) {
+	b, call := chromium(t), ctl(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	runs := t.TempDir()
+	printed := call("run", "--runs", runs, "testdata/page.cue")
+	run, err := results.Open(runs, "latest")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, printed)
+	}
+	path := filepath.Join(run.Dir(), "report.html")
+	if !strings.Contains(printed, "report: "+path) {
+		t.Errorf("ctl run does not say where the report is:\n%s", printed)
+	}
+	page := look(ctx, t, b, path)
+	sameTables(ctx, t, page, run)
+	drawn(ctx, t, page)
+	fits(ctx, t, page)
+	colours(ctx, t, page)
+	paper(ctx, t, page)
+	if !eval[bool](ctx, t, page, `typeof alerted === "undefined" && document.scripts.length === 1 && document.images.length === 0`) {
+		t.Error("a name became part of the page")
+	}
+	several := filepath.Join(t.TempDir(), "two.html")
+	call("report", "--runs", runs, "--out", several, "latest", "latest")
+	two := look(ctx, t, b, several)
+	if got := eval[string](ctx, t, two, `document.querySelector("#t1 thead").innerText`); !strings.Contains(got, "run=A") || !strings.Contains(got, "run=B") {
+		t.Errorf("the report of two runs has columns %q", got)
+	}
+}
+
+// sameTables compares the numbers that the browser has with those of the record.
+func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *results.Run) {
+	t.Helper()
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := eval[[]string](ctx, t, page, `[...document.querySelectorAll("section.table tbody td data")].map(d => d.value + " " + d.innerText)`)
+	var want []string
+	for _, table := range report.Build(run.Plan(), outcomes) {
+		for _, row := range table.Rows {
+			for _, f := range row {
+				if f.Number != nil {
+					want = append(want, strconv.FormatFloat(*f.Number, 'g', -1, 64)+" "+f.Text)
+				}
+			}
+		}
+	}
+	if len(want) < 20 || len(got) != len(want) {
+		t.Fatalf("the page shows %d numbers, the record has %d", len(got), len(want))
+	}
+	for i := range want {
+		number, text, _ := strings.Cut(got[i], " ")
+		wanted, wantedText, _ := strings.Cut(want[i], " ")
+		x, err := strconv.ParseFloat(number, 64)
+		y, _ := strconv.ParseFloat(wanted, 64)
+		if err != nil || x != y || text != wantedText {
+			t.Errorf("number %d is %q, want %q", i, got[i], want[i])
+		}
+	}
+	for _, text := range []string{"broken promise", "connection refused", "All of it", "</script><script>alert(1)</script>", "🐇"} {
+		if !eval[bool](ctx, t, page, `document.body.innerText.includes(`+strconv.Quote(text)+`)`) {
+			t.Errorf("%q is not to be seen", text)
+		}
+	}
+}
+
+// drawn looks whether drawings are there when cells are unfolded, and nothing in them has no size or is outside of them.
+func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
+	t.Helper()
+	titles := eval[[]string](ctx, t, page, `(document.querySelectorAll("details").forEach(d => d.open = true),
+		[...document.querySelectorAll("figure")].filter(f => { const r = f.querySelector(":scope > svg").getBoundingClientRect(); return r.width > 200 && r.height > 40 }).map(f => f.querySelector("figcaption").innerText))`)
+	all := strings.Join(titles, "\n")
+	for _, want := range []string{"Throughput over broker", "Processing latency over broker", "Send latency, distribution", "Rates over time", "Latency over time",
+		"Latency of each step over its rate", "Capacity over"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no drawing is called %q; there are:\n%s", want, all)
+		}
+	}
+	outside := eval[[]string](ctx, t, page, `[...document.querySelectorAll("figure > svg")].flatMap(s => { const o = s.getBoundingClientRect();
+		return [...s.querySelectorAll("text, path.l, rect:not(.hover)")].filter(e => { const r = e.getBoundingClientRect();
+			return r.right > o.right + 4 || r.left < o.left - 4 || r.top < o.top - 4 || r.bottom > o.bottom + 4 }).map(e => s.getAttribute("aria-label") + ": " + e.outerHTML) })`)
+	if len(outside) > 0 {
+		t.Errorf("%d elements are outside of their drawings, as %.300s", len(outside), outside[0])
+	}
+	if broken := eval[int](ctx, t, page, `[...document.querySelectorAll("svg *")].filter(e => [...e.attributes].some(a => /NaN|Infinity|undefined/.test(a.value))).length`); broken > 0 {
+		t.Errorf("%d elements have no place", broken)
+	}
+	if !eval[bool](ctx, t, page, `document.querySelectorAll("svg .fault").length > 0 && document.querySelectorAll("svg .mark").length > 0`) {
+		t.Error("nothing marks the fault")
+	}
+	keep(ctx, t, page, "light")
+}
+
+// fits looks whether the page is as wide as a phone, and on a large screen.
+func fits(ctx context.Context, t *testing.T, page *browser.Page) {
+	t.Helper()
+	for _, width := range []int{390, 1400} {
+		if err := page.Size(ctx, width, 900); err != nil {
+			t.Fatal(err)
+		}
+		if got := eval[int](ctx, t, page, `document.documentElement.scrollWidth`); got > width {
+			t.Errorf("at %d pixels the page is %d wide", width, got)
+		}
+		if width == 390 {
+			keep(ctx, t, page, "phone")
+		}
+	}
+}
+
+// colours measures the contrast of text in light and dark: 4.5 is what the WCAG ask for (level AA).
+func colours(ctx context.Context, t *testing.T, page *browser.Page) {
+	t.Helper()
+	const contrast = `(() => {
+		const light = c => { const [r, g, b] = c.match(/[\d.]+/g).map(x => { x /= 255; return x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4 }); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
+		const ground = light(getComputedStyle(document.body).backgroundColor);
+		const of = (e, what) => { const l = light(getComputedStyle(e)[what]); return (Math.max(l, ground) + 0.05) / (Math.min(l, ground) + 0.05) };
+		return [ground, Math.min(...[...document.querySelectorAll("p, td, th, li, h1, h2, small, a, .badge, code")].map(e => of(e, "color")), ...[...document.querySelectorAll("svg text")].map(e => of(e, "fill")))];
+	})()`
+	var grounds []float64
+	for _, dark := range []bool{false, true} {
+		if err := page.Dark(ctx, dark); err != nil {
+			t.Fatal(err)
+		}
+		got := eval[[]float64](ctx, t, page, contrast)
+		if grounds = append(grounds, got[0]); got[1] < 4.5 {
+			t.Errorf("dark %v: the least contrast of text is %.2f", dark, got[1])
+		}
+	}
+	if grounds[0] < 0.8 || grounds[1] > 0.1 {
+		t.Errorf("the page's ground is %.2f in light and %.2f in dark", grounds[0], grounds[1])
+	}
+	keep(ctx, t, page, "dark")
+}
+
+func paper(ctx context.Context, t *testing.T, page *browser.Page) {
+	t.Helper()
+	pdf, err := page.PDF(ctx)
+	if err != nil || !strings.HasPrefix(string(pdf), "%PDF") || len(pdf) < 50_000 {
+		t.Errorf("it does not print: %d bytes, %v", len(pdf), err)
+	}
+}
+
+func keep(ctx context.Context, t *testing.T, page *browser.Page, name string) {
+	t.Helper()
+	dir := os.Getenv("LOCKSTEP_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	picture, err := page.Screenshot(ctx)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
