@@ -2,13 +2,14 @@
 # make lab         downloads and builds those brokers, and starts nothing
 # make test-quick  what needs only Go
 # make test-long   soaks, large fleets, their upgrade, brokers by their roles, and every fault of fleets, on top of test
+# make dashboards  writes the Grafana dashboards anew, from dashboards/*.go
 # make bench       the benchmarks of engine and harness tax
 
 GO ?= go
 LAB := $(GO) run ./test/lab
 export CGO_ENABLED ?= 1
 
-.PHONY: test lab test-quick test-long bench lint
+.PHONY: test lab test-quick test-long dashboards bench lint
 
 test:
 	$(GO) build ./...
@@ -27,6 +28,9 @@ test-long: test
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/scale
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/roles
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 120m ./test/chaos -chaos.seeds 5
+
+dashboards:
+	cd dashboards && $(GO) generate ./...
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/engine ./internal/record ./internal/matrix ./internal/clock ./internal/controller

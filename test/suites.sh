@@ -31,10 +31,16 @@ standins() {
 	"$go" test -race -timeout 10m ./test/lab ./test/eventstored/... && (cd test/ferretdb && "$go" test -timeout 10m ./...)
 }
 
+# What they are built of is a Go module of its own.
+dashboards() {
+	(cd dashboards && "$go" test -timeout 10m ./...)
+}
+
 # shellcheck disable=SC2086 # lists are split on purpose
 {
 	suite "parts" "$go" test -race -shuffle=on -timeout 25m ./internal/... ./matrices/...
 	suite "stand-ins" standins
+	suite "dashboards" dashboards
 	suite "drivers" with_lab $brokers -- "$go" test -race -timeout 25m ./pkg/...
 	# One package after the other: some of them kill brokers.
 	suite "programs" with_lab all tools -- "$go" test -race -p 1 -timeout 40m $programs

@@ -130,7 +130,7 @@ const coresEvent = "host-cores"
 func (t *task) outcome(o plan.Outcome) Point {
 	fields := valueFields(o.Values)
 	fields["measured"], fields["agents"], fields["warnings"] = o.Measured.D().Seconds(), int64(len(o.Agents)), int64(len(o.Warnings))
-	for key, s := range map[string]string{"reasons": strings.Join(o.Reasons, "; "), "label": t.Cell.Label,
+	for key, s := range map[string]string{"name": t.Cell.Name(), "reasons": strings.Join(o.Reasons, "; "), "label": t.Cell.Label,
 		"product": o.Subject.Product, "version": o.Subject.Version, "fingerprint": o.Subject.Fingerprint} {
 		if s != "" {
 			fields[key] = text(plan.Redact(s))

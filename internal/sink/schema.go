@@ -32,7 +32,8 @@ func Schema() []Measurement {
 			"A field is there if the agent's role has it, or where it is not zero; distributions where there are samples.",
 			second, tags(agentTag, roleTag, groupTag, phaseTag, measuredTag), windowColumns()},
 		{measureTotal, "The same over all agents of the task: counters and rates added, distributions merged.",
-			second, tags(phaseTag, measuredTag), windowColumns()},
+			second, tags(phaseTag, measuredTag), append(windowColumns(), Column{expectedKey, "int", "count",
+				"receipts that the messages sent lead to, over all subscriptions, without what the broker returned or refused: its running total less that of unique is what waits to be received. Where there are consumers"})},
 		{measureOutcome, "What came of a task: the values of the tables. A value that has no number has no field.",
 			"the end of the task", tags(Column{Key: "verdict", Doc: "valid, invalid or unknown"}), outcomeColumns()},
 		{measureGroup, "What came of one workload group of a task whose cell has groups, as lockstep_outcome has it of all of them together.",
@@ -62,6 +63,9 @@ func Schema() []Measurement {
 			}},
 	}
 }
+
+// expectedKey is a field of lockstep_total alone: an agent that publishes does not know who receives.
+const expectedKey = "expected"
 
 var (
 	agentTag    = Column{Key: "agent", Doc: "name of the agent"}
@@ -145,6 +149,7 @@ func outcomeColumns() []Column {
 		Column{"measured", "float", "s", "what the rates are per"},
 		Column{"agents", "int", "count", "agents of the task"},
 		Column{"warnings", "int", "count", "warnings, which the record has in words"},
+		Column{"name", "string", "", "the cell in words: its value on every axis"},
 		Column{"flags", "string", "", "the doubts about any of the values, with commas between them"},
 		Column{"reasons", "string", "", "why the verdict is not valid"},
 		Column{"label", "string", "", "what a confirm means"},

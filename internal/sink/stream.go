@@ -156,6 +156,18 @@ func (t *task) role(agent string) role {
 	return either
 }
 
+// subscriptions is by how many consumers each message of an agent is to be received.
+func (t *task) subscriptions(agent string) int {
+	w := t.Cell.Workload
+	if part, in := t.groups[agent]; in {
+		w = part.Cell.Workload
+	}
+	if w.Consumers.Nodes == 0 {
+		return 0
+	}
+	return max(1, w.Topology.Subscriptions)
+}
+
 // roleOfAll is that of the agents together.
 func (t *task) roleOfAll() role {
 	for _, w := range t.Cell.Workload.Parts() {
@@ -194,8 +206,8 @@ func (s *Stream) Snapshot(x record.Snapshot) []Point {
 		t.parts[x.Agent] = part
 	}
 	for j := range x.Windows {
-		part.add(&x.Windows[j])
-		t.total.add(&x.Windows[j])
+		part.add(&x.Windows[j], 0)
+		t.total.add(&x.Windows[j], t.subscriptions(x.Agent))
 	}
 	if t.origin.IsZero() {
 		return points
@@ -250,7 +262,14 @@ func (t *task) windows(agent string, due []*window) []Point {
 }
 
 func (t *task) totals(due []*window) []Point {
-	return t.seconds(measureTotal, t.tags, t.roleOfAll(), t.confirm, due)
+	points := t.seconds(measureTotal, t.tags, t.roleOfAll(), t.confirm, due)
+	if t.roleOfAll()&consumes == 0 {
+		return points
+	}
+	for i, w := range due {
+		points[i].Fields[expectedKey] = w.expected
+	}
+	return points
 }
 
 func (t *task) seconds(measurement string, tags map[string]string, r role, confirm bool, due []*window) []Point {

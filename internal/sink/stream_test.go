@@ -29,6 +29,9 @@ func TestPointsSayWhatTheRecordSays(t *testing.T) {
 		{measureWindow, "received", []string{"agent", "a1"}, 0, 0},
 		{measureTotal, "sent", []string{"phase", "measure"}, 350, 4},
 		{measureTotal, "received", []string{"phase", "measure"}, 350, 4},
+		{measureTotal, "expected", []string{"phase", "measure"}, 350, 4},
+		{measureWindow, "expected", nil, 0, 0},
+		{measureOutcome, "name", nil, 0, 1},
 		{measureTotal, "send.count", []string{"measured", "true"}, 350, 4},
 		{measureTotal, "processing.p99", []string{"phase", "measure"}, 4 * 0.002, 4},
 		{measureWindow, "unconfirmed", []string{"agent", "a1", "phase", "measure"}, 0, 4},
@@ -65,6 +68,24 @@ func TestPointsSayWhatTheRecordSays(t *testing.T) {
 				t.Error("the broker is a tag twice")
 			}
 		}
+	}
+}
+
+// TestExpectedReceipts: each subscription receives every message that the broker kept, and nobody is expected where there are no consumers.
+func TestExpectedReceipts(t *testing.T) {
+	several := newWorld(func(c *plan.Cell) { c.Workload.Topology.Subscriptions = 3 })
+	several.steady(3 * time.Second)
+	w := several.window(0, 2*time.Second)
+	w.Counts[record.Returned], w.Counts[record.Rejected] = 5, 2
+	several.report(0, 3*time.Second, nil)
+	if sum, _ := (stored{}).write(several.stream()).sum(measureTotal, "expected"); sum != 3*(400-7) {
+		t.Errorf("%v receipts are expected of 393 messages that the broker kept, by three subscriptions", sum)
+	}
+	nobody := newWorld(func(c *plan.Cell) { c.Workload.Consumers.Nodes = 0 })
+	nobody.agents = append(nobody.agents, nobody.agents[0])
+	nobody.steady(3 * time.Second)
+	if _, n := (stored{}).write(nobody.stream()).sum(measureTotal, "expected"); n != 0 {
+		t.Errorf("%d seconds expect receipts, and there are no consumers", n)
 	}
 }
 

@@ -38,7 +38,8 @@ type windowKey struct {
 // window is what is known of one second.
 type window struct {
 	record.Window
-	listed, bare bool // in sequence.written; without distributions
+	expected     int64 // receipts that what was sent leads to
+	listed, bare bool  // in sequence.written; without distributions
 }
 
 func (w *window) end() time.Duration { return time.Duration(w.Start + w.Length) }
@@ -47,9 +48,10 @@ func newSequence(measure, begin time.Duration) *sequence {
 	return &sequence{measure: measure, begin: begin, windows: map[windowKey]*window{}, changed: map[windowKey]struct{}{}}
 }
 
-// add adds what o holds of its second; o stays as it is.
-func (q *sequence) add(o *record.Window) {
+// add adds what o holds of its second, of messages that so many subscriptions each receive; o stays as it is.
+func (q *sequence) add(o *record.Window, subscriptions int) {
 	w := q.at(windowKey{o.Index, o.Measured}, o.Start, o.Length)
+	w.expected += int64(subscriptions) * (o.Counts[record.Sent] - o.Counts[record.Returned] - o.Counts[record.Rejected])
 	for c, n := range o.Counts {
 		w.Counts[c] += n
 	}

@@ -14,9 +14,6 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// dashboard stands for any: none is shipped.
-const dashboard = `{"title": "Runs"}`
-
 const influxToken = "a-token-of-test-fleet"
 
 // shown installs InfluxDB on the first host, with a program that the lab has built in the place of its vendor's packages, and runs a matrix whose points go there. There
@@ -27,8 +24,6 @@ func shown(t *testing.T, r *rig) {
 	}
 	h := r.hosts[0]
 	r.on(h, "groupadd --force grafana; install -m 755 "+filepath.Join(lab(t, "LOCKSTEP_RELEASES"), "influxdb", "influxd")+" /opt/influxd")
-	dashboards := t.TempDir()
-	r.write(filepath.Join(dashboards, "runs.json"), dashboard)
 	inventory := filepath.Join(r.dir, "results.yml")
 	r.write(inventory, fmt.Sprintf(`
 all:
@@ -40,12 +35,11 @@ all:
     influxdb_token: %[3]s
     grafana_package: ""
     grafana_key_url: ""
-    grafana_dashboards: %[4]s
     grafana_influxdb_url: http://%[1]s:8086
     grafana_influxdb_token: %[3]s
 influxdb: {hosts: {h1: }}
 grafana: {hosts: {h1: }}
-`, h.address, password, influxToken, dashboards))
+`, h.address, password, influxToken))
 	args := []string{"-i", inventory, "--limit", "h1"}
 	r.playOn(t, 1, "site.yml", args...)
 	if n := r.playOn(t, 1, "site.yml", args...); n != 0 {
@@ -138,7 +132,17 @@ func (r *rig) grafana(t *testing.T, h *host) {
 	if len(providers.Providers) != 1 {
 		t.Fatalf("dashboards come from %+v", providers)
 	}
-	if text := r.on(h, "cat "+providers.Providers[0].Options.Path+"/runs.json"); text != dashboard {
-		t.Errorf("Grafana finds the dashboard %q, want %q", text, dashboard)
+	files, err := filepath.Glob("../../dashboards/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d dashboards are shipped: %v", len(files), err)
+	}
+	for _, file := range files {
+		shipped, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := r.on(h, "cat "+filepath.Join(providers.Providers[0].Options.Path, filepath.Base(file))); strings.TrimSpace(text) != strings.TrimSpace(string(shipped)) {
+			t.Errorf("Grafana finds another dashboard in %s than is shipped", filepath.Base(file))
+		}
 	}
 }

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+)
+
+const theBroker = theRun + " and r.broker == ${broker:doublequote}"
+
+// acrossAxis is a table of a field: a row for each value of the chosen axis, in the order of the matrix, which is that in which tasks ran, and a
+// column for all that a cell has besides.
+func acrossAxis(field string) string {
+	return `import "strings"
+
+axis = strings.replaceAll(v: ${axis:doublequote}, t: "axis_", u: "")
+
+` + outcomes(theBroker) + `values = outcomes
+  |> filter(fn: (r) => ` + field + ` and exists r[${axis:doublequote}])
+  |> toFloat()
+  |> map(fn: (r) => ({_time: r._time, _value: r._value, cell: r.cell, x: r[${axis:doublequote}]}))
+  |> group(columns: ["cell", "x"])
+
+medians = values
+  |> median()
+  |> group()
+
+first = values
+  |> min(column: "_time")
+  |> group()
+  |> keep(columns: ["cell", "_time"])
+
+named = join(tables: {v: join(tables: {v: medians, f: first}, on: ["cell"]), n: names}, on: ["cell"])
+
+named
+  |> map(fn: (r) => ({r with series: strings.trimSpace(v: strings.replaceAll(v: " " + r.name, t: " " + axis + "=" + r.x, u: ""))}))
+  |> map(fn: (r) => ({_time: r._time, _value: r._value, x: r.x, series: if r.series == "" then "all" else r.series}))
+  |> sort(columns: ["_time"])
+  |> pivot(rowKey: ["x"], columnKey: ["series"], valueColumn: "_value")
+`
+}
+
+// axes shows one broker along an axis of the matrix.
+func axes() *dashboard.DashboardBuilder {
+	run := aRun("run", "Run", "runs with outcomes in the time range, the latest first", "")
+	d := base("One broker across axes", "broker", "How a broker's values change along an axis of the matrix, all else as it is. Of several repetitions, their median.").
+		Time("now-2d", "now").WithVariable(run).
+		WithVariable(chosen("broker", "Broker", "brokers of the run", ofRun("lockstep_outcome")+`  |> filter(fn: (r) => r._field == "agents")
+`+distinct("broker", "false"))).
+		WithVariable(chosen("axis", "Axis", "axes of the run's cells of this broker, and the mode", `import "influxdata/influxdb/schema"
+import "strings"
+
+schema.tagKeys(bucket: v.defaultBucket, predicate: (r) => r._measurement == "lockstep_outcome" and `+theBroker+`, start: v.timeRangeStart, stop: v.timeRangeStop)
+  |> filter(fn: (r) => r._value == "mode" or strings.hasPrefix(v: r._value, prefix: "axis_"))
+  |> keep(columns: ["_value"])
+`)).
+		WithVariable(aValue())
+	chart := func(title, doc, unit, field string) builder {
+		return columns(look{title: title, doc: doc + " A group of bars for each value of the axis, in the matrix's order; a bar for each combination of all else.", unit: unit, width: 12, height: 11,
+			queries: []flux{ask("A", acrossAxis(field))}}, "x")
+	}
+	return withAll(d,
+		chart("${value} by ${axis}", "The chosen value.", count, theValue),
+		grid(look{title: "${value} by ${axis}: the numbers", doc: "The same as a table.", unit: count, width: 12, height: 11,
+			queries: []flux{ask("A", acrossAxis(theValue))}, names: [][2]string{{"x", "${axis}"}}}),
+		chart("Rate of sending by ${axis}", "Messages sent a second.", perSecond, `r._field == "send.rate"`),
+		chart("Rate of receiving by ${axis}", "Messages received a second, over all subscriptions.", perSecond, `r._field == "receive.rate"`),
+		chart("Send latency, p99, by ${axis}", "Send call to confirm; none in fire-and-forget.", seconds, `r._field == "send.p99"`),
+		chart("Processing latency, p99, by ${axis}", "Due time (closed loop: send call) to receipt; none where receiving did not keep up.", seconds, `r._field == "processing.p99"`),
+		chart("Processor of the broker by ${axis}", "Mean of the measurement, where hosts or the broker tell.", cores, `r._field == "broker.cpu.mean"`),
+		chart("Memory of the broker by ${axis}", "Median of the measurement, where the broker tells.", bytesIEC, `r._field == "broker.memory.p50"`),
+		grid(look{title: "Outcomes", doc: flagsDoc, unit: none, width: 24, height: 11, queries: []flux{ask("A", outcomes(theBroker)+everything(shownFields...)+"  |> sort(columns: [\"name\", \"repetition\"])\n")},
+			names: shownNames, units: shownUnits}))
+}

@@ -1,0 +1,114 @@
+package main
+
+import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
+
+const eitherRun = "(r.run == ${before:doublequote} or r.run == ${after:doublequote})"
+
+// sides defines, for the cells of two runs, the chosen value before and after: the median of the repetitions, how many there were, the least and the
+// greatest.
+const sides = `values = outcomes
+  |> filter(fn: (r) => r._field == ${value:doublequote})
+  |> toFloat()
+  |> map(fn: (r) => ({cell: r.cell, _value: r._value, side: if r.run == ${before:doublequote} then "before" else "after"}))
+  |> group(columns: ["cell", "side"])
+
+side = (which) => values |> filter(fn: (r) => r.side == which)
+middle = (which) => side(which: which) |> median() |> group() |> keep(columns: ["cell", "_value"])
+least = (which) => side(which: which) |> min() |> group() |> keep(columns: ["cell", "_value"])
+most = (which) => side(which: which) |> max() |> group() |> keep(columns: ["cell", "_value"])
+number = (which) => side(which: which) |> count() |> group() |> keep(columns: ["cell", "_value"])
+
+both = join(tables: {n: names, v: join(tables: {before: middle(which: "before"), after: middle(which: "after")}, on: ["cell"])}, on: ["cell"])
+
+`
+
+// spread is a table of both sides with how far their repetitions are apart.
+const spread = `range = (which) => join(tables: {n: number(which: which) |> rename(columns: {_value: "n"}),
+  v: join(tables: {least: least(which: which) |> rename(columns: {_value: "least"}), most: most(which: which) |> rename(columns: {_value: "most"})}, on: ["cell"])}, on: ["cell"])
+
+ranges = join(tables: {before: range(which: "before"), after: range(which: "after")}, on: ["cell"])
+
+join(tables: {v: both, r: ranges}, on: ["cell"])
+  |> map(fn: (r) => ({cell: r.name, before: r._value_before, after: r._value_after,
+    change: if r._value_before == 0.0 then 0.0 else (r._value_after / r._value_before - 1.0) * 100.0,
+    least_before: r.least_before, most_before: r.most_before, n_before: r.n_before,
+    least_after: r.least_after, most_after: r.most_after, n_after: r.n_after}))
+  |> sort(columns: ["change"])
+`
+
+// onlyOne lists cells that only one of the runs has the value of.
+const onlyOne = `values
+  |> first()
+  |> group(columns: ["cell"])
+  |> map(fn: (r) => ({r with before: if r.side == "before" then 1 else 0, after: if r.side == "after" then 1 else 0}))
+  |> reduce(identity: {before: 0, after: 0}, fn: (r, accumulator) => ({before: accumulator.before + r.before, after: accumulator.after + r.after}))
+  |> filter(fn: (r) => r.before == 0 or r.after == 0)
+  |> group()
+  |> map(fn: (r) => ({cell: r.cell, only: if r.before > 0 then "before" else "after"}))
+`
+
+// comparison shows two runs side by side, matched by the ids of their cells.
+func comparison() *dashboard.DashboardBuilder {
+	d := base("Comparison of two runs", "compare", "Cells of two runs, matched by id: the same workload against a broker of the same name. Differences are of medians over repetitions; whether they are noise is not told here: look at the ranges.").
+		Time("now-7d", "now").
+		WithVariable(aRun("after", "After", "the later run; the latest first", "")).
+		WithVariable(aRun("before", "Before", "the earlier run; the latest first", " and r.run != ${after:doublequote}")).
+		WithVariable(aValue())
+	of := outcomes(eitherRun) + sides
+	before, after := [2]string{"least_before", "least before"}, [2]string{"least_after", "least after"}
+	return withAll(d,
+		number(look{title: "Geometric mean of ${value}, after by before", doc: "Over cells that both runs have with a value above zero. 1: as before.", unit: none, width: 6, height: 5, decimals: ptr(3.0),
+			queries: []flux{ask("A", `import "math"
+
+`+of+`both
+  |> filter(fn: (r) => r._value_before > 0.0 and r._value_after > 0.0)
+  |> map(fn: (r) => ({_value: math.log(x: r._value_after / r._value_before)}))
+  |> mean()
+  |> map(fn: (r) => ({ratio: math.exp(x: r._value)}))
+`)}}),
+		number(look{title: "Cells of each", doc: "With an outcome.", unit: none, width: 6, height: 5, decimals: ptr(0.0),
+			queries: []flux{ask("A", outcomes(eitherRun)+`outcomes
+  |> filter(fn: (r) => r._field == "agents")
+  |> map(fn: (r) => ({cell: r.cell, side: if r.run == ${before:doublequote} then "before" else "after"}))
+  |> group(columns: ["side"])
+  |> distinct(column: "cell")
+  |> count()
+  |> group()
+  |> map(fn: (r) => ({row: "", side: r.side, _value: r._value}))
+  |> pivot(rowKey: ["row"], columnKey: ["side"], valueColumn: "_value")
+  |> drop(columns: ["row"])
+`)}}),
+		grid(look{title: "What was tested", doc: "Look here first: runs of different products, versions or settings (fingerprint) differ for that reason.", unit: none, width: 12, height: 5,
+			queries: []flux{ask("A", outcomes(eitherRun)+`outcomes
+  |> filter(fn: (r) => r._field == "product" or r._field == "version" or r._field == "fingerprint")
+  |> map(fn: (r) => ({r with side: if r.run == ${before:doublequote} then "before" else "after"}))
+  |> group(columns: ["broker", "side", "_field"])
+  |> distinct()
+  |> group()
+  |> map(fn: (r) => ({broker: r.broker, what: r._field, side: r.side, is: r._value}))
+  |> sort(columns: ["broker", "what", "side"], desc: true)
+`)}}),
+		columns(look{title: "${value} before and after", doc: "Medians over repetitions, of cells that both runs have.", unit: count, width: 24, height: 11,
+			queries: []flux{ask("A", of+`both
+  |> map(fn: (r) => ({cell: r.name, before: r._value_before, after: r._value_after}))
+  |> sort(columns: ["cell"])
+`)}, colours: map[string]string{"before": sky, "after": blue}}, "cell"),
+		grid(look{title: "${value}: change", doc: "In percent of before, and how far repetitions are apart. Where the ranges overlap, or there are fewer than five repetitions, a difference may well be noise. Nothing is told of a change from zero.", unit: count, width: 24, height: 12,
+			queries: []flux{ask("A", of+spread)}, units: [][2]string{{"change", percent}, {"n_before", none}, {"n_after", none}},
+			names: [][2]string{before, {"most_before", "most before"}, {"n_before", "repetitions before"}, after, {"most_after", "most after"}, {"n_after", "repetitions after"}}}),
+		grid(look{title: "Cells with ${value} in one run only", doc: "They are in no figure above.", unit: none, width: 10, height: 8, empty: "none: both runs have the same cells",
+			queries: []flux{ask("A", outcomes(eitherRun)+sides+`only = `+onlyOne+`
+join(tables: {o: only, n: names}, on: ["cell"])
+  |> keep(columns: ["name", "only"])
+  |> sort(columns: ["name"])
+`)}, names: [][2]string{{"name", "cell"}}}),
+		grid(look{title: "Verdicts and doubts", doc: flagsDoc, unit: none, width: 14, height: 8,
+			queries: []flux{ask("A", outcomes(eitherRun)+`outcomes
+  |> filter(fn: (r) => `+orList("_field", "name", "flags", "reasons")+`)
+  |> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")
+  |> map(fn: (r) => ({r with side: if r.run == ${before:doublequote} then "before" else "after"}))
+  |> group()
+  |> keep(columns: ["name", "side", "repetition", "verdict", "flags", "reasons"])
+  |> sort(columns: ["name", "side", "repetition"])
+`)}, names: [][2]string{{"name", "cell"}}}))
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+)
+
+// ofRun begins a query for points of the chosen run.
+func ofRun(measurement string) string {
+	return inRange + `  |> filter(fn: (r) => r._measurement == "` + measurement + `" and r.run == ${run:doublequote})
+`
+}
+
+// rates adds up what was due inside the measurement and what was not, second by second, and then takes the mean of the seconds that there are: pauses
+// between tasks are gaps and no zeros.
+const rates = perSecondOf + `  |> aggregateWindow(every: v.windowPeriod, fn: mean, createEmpty: false, timeSrc: "_start")
+`
+
+const perSecondOf = `  |> group(columns: ["_measurement", "_field"])
+  |> pivot(rowKey: ["_time"], columnKey: ["measured"], valueColumn: "_value")
+  |> map(fn: (r) => ({_measurement: r._measurement, _field: r._field, _time: r._time,
+    _value: (if exists r["true"] then r["true"] else 0.0) + (if exists r["false"] then r["false"] else 0.0)}))
+`
+
+// worst takes the highest second of each interval: quantiles have no mean.
+const worst = `  |> aggregateWindow(every: v.windowPeriod, fn: max, createEmpty: false, timeSrc: "_start")
+`
+
+const rateFields = `(r._field == "send.rate" or r._field == "confirm.rate" or r._field == "receive.rate")`
+
+// sinceBefore is the time range and six hours before it, for what adds up since a task began.
+const sinceBefore = `import "experimental"
+
+from(bucket: v.defaultBucket)
+  |> range(start: experimental.subDuration(d: 6h, from: v.timeRangeStart), stop: v.timeRangeStop)
+`
+
+// waiting is what was sent and not received yet, over all subscriptions.
+const waiting = sinceBefore + `  |> filter(fn: (r) => r._measurement == "lockstep_total" and r.run == ${run:doublequote} and (r._field == "expected" or r._field == "unique"))
+  |> group(columns: ["_measurement", "cell", "repetition", "try", "_field"])
+  |> aggregateWindow(every: v.windowPeriod, fn: sum, createEmpty: false, timeSrc: "_start")
+  |> map(fn: (r) => ({r with _value: if r._field == "unique" then -r._value else r._value}))
+  |> group(columns: ["_measurement", "cell", "repetition", "try"])
+  |> aggregateWindow(every: v.windowPeriod, fn: sum, createEmpty: false, timeSrc: "_start")
+  |> cumulativeSum()
+  |> filter(fn: (r) => r._time >= v.timeRangeStart)
+  |> group(columns: ["_measurement"])
+  |> sort(columns: ["_time"])
+  |> set(key: "_field", value: "waiting")
+  |> keep(columns: ["_time", "_value", "_field", "_measurement"])
+`
+
+// events are rows with the columns that marks and tables of events have.
+const events = `  |> map(fn: (r) => ({_time: r._time, text: r._value, tags: r.kind, agent: if exists r.agent then r.agent else "", cell: if exists r.cell then r.cell else ""}))
+  |> group()
+`
+
+// eventsOfRun are the marks of a run. A run has few tasks at a time, and what links did is of more interest than how many they were.
+func eventsOfRun(kinds string) string {
+	return ofRun("lockstep_event") + `  |> filter(fn: (r) => r._field == "text" and ` + kinds + `)
+` + events
+}
+
+var (
+	taskKinds = orList("kind", "run-start", "run-stop", "task-start", "task-stop")
+	linkKinds = "not " + taskKinds
+)
+
+// brokerFigures are a panel's fields of lockstep_broker, a series for each node.
+func brokerFigures(fields ...string) string {
+	return eitherSource(orList("_field", fields...), "false")
+}
+
+// eitherSource takes what the broker says of itself, by node, and what hosts say of its processes, by agent.
+func eitherSource(ofBroker, ofHost string) string {
+	return inRange + `  |> filter(fn: (r) => r.run == ${run:doublequote} and
+    (r._measurement == "lockstep_broker" and ` + ofBroker + ` or r._measurement == "lockstep_agent" and ` + ofHost + `))
+  |> toFloat()
+  |> map(fn: (r) => ({r with node: if exists r.node then r.node else if exists r.agent then "seen by " + r.agent else r.broker}))
+  |> group(columns: ["_measurement", "_field", "broker", "node"])
+  |> aggregateWindow(every: v.windowPeriod, fn: max, createEmpty: false, timeSrc: "_start")
+  |> keep(columns: ["_time", "_value", "_field", "_measurement", "node"])
+`
+}
+
+func perAgent(measurement, fields, fn string) string {
+	return ofRun(measurement) + `  |> filter(fn: (r) => ` + fields + `)
+  |> group(columns: ["_measurement", "_field", "agent"])
+  |> aggregateWindow(every: v.windowPeriod, fn: ` + fn + `, createEmpty: false, timeSrc: "_start")
+`
+}
+
+const byAgent, byNode = "${__field.labels.agent}", "${__field.name} · ${__field.labels.node}"
+
+// live is the run that goes on.
+func live() *dashboard.DashboardBuilder {
+	d := base("Live run", "live", "What a run does at the moment. Seconds reach InfluxDB two to three seconds after they ended.").
+		Refresh("5s").Time("now-15m", "now").
+		WithVariable(chosen("run", "Run", "runs with points in the time range, the latest first", inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_event" and r._field == "text")
+`+distinct("run", "true"))).
+		Annotation(event("Tasks", sky, eventsOfRun(taskKinds))).
+		Annotation(event("What links and brokers did", orange, eventsOfRun(linkKinds)))
+	withAll(d, nowPanels()...)
+	d.WithRow(row("Load"))
+	withAll(d, loadPanels()...)
+	d.WithRow(row("Agents"))
+	withAll(d, agentPanels()...)
+	d.WithRow(row("Broker"))
+	withAll(d, brokerPanels()...)
+	d.WithRow(row("What happened"))
+	return withAll(d, grid(look{title: "Events", doc: "The latest first, of the time range.", unit: none, width: 24, height: 9,
+		queries: []flux{ask("A", eventsOfRun("true")+`  |> sort(columns: ["_time"], desc: true)
+  |> limit(n: 200)
+`)}, names: [][2]string{{"_time", "time"}, {"tags", "kind"}}}))
+}
+
+// nowPanels are the row of numbers.
+func nowPanels() []builder {
+	counted := func(ref, name, filter, value string) flux {
+		return ask(ref, strings.Replace(sinceBefore, "6h", "14d", 1)+`  |> filter(fn: (r) => `+filter+` and r.run == ${run:doublequote})
+`+value+`  |> keep(columns: ["_value"])
+  |> rename(columns: {_value: "`+name+`"})
+`)
+	}
+	return []builder{
+		number(look{title: "Tasks", doc: "Repetitions of cells: those that have an outcome, and all of the run.", unit: none, width: 4, height: 4, decimals: ptr(0.0),
+			queries: []flux{
+				counted("A", "done", `r._measurement == "lockstep_outcome" and r._field == "agents"`, "  |> group()\n  |> count()\n"),
+				counted("B", "of", `r._measurement == "lockstep_event" and r._field == "tasks"`, "  |> group()\n  |> last()\n"),
+			}}),
+		number(look{title: "Sends, receives", doc: "The latest second, over all agents.", unit: perSecond, width: 5, height: 4, decimals: ptr(0.0),
+			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => r._field == \"send.rate\" or r._field == \"receive.rate\")\n"+perSecondOf+"  |> sort(columns: [\"_time\"])\n  |> last()\n")},
+			names:   [][2]string{{"send.rate", "sent"}, {"receive.rate", "received"}}}),
+		number(look{title: "Waits to be received", doc: "Messages sent less messages received, over all subscriptions, without what the broker refused or returned.", unit: count, width: 4, height: 4,
+			queries: []flux{ask("A", waiting+"  |> last()\n")}}),
+		number(look{title: "Slowest receipt in a hundred", doc: "99th percentile of processing latency in the latest second: from the due time (closed loop: the send call) to receipt.", unit: seconds, width: 4, height: 4,
+			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => r.measured == \"true\" and (r._field == \"processing.p99\" or r._field == \"send.p99\"))\n  |> group(columns: [\"_measurement\", \"_field\"])\n  |> sort(columns: [\"_time\"])\n  |> last()\n")}}),
+		grid(look{title: "Latest tasks", doc: "What came of them, the latest first.", unit: none, width: 7, height: 4,
+			queries: []flux{ask("A", ofRun("lockstep_event")+`  |> filter(fn: (r) => r._field == "text" and (r.kind == "task-stop" or r.kind == "task-start"))
+  |> group()
+  |> sort(columns: ["_time"], desc: true)
+  |> limit(n: 20)
+  |> rename(columns: {_value: "text"})
+  |> keep(columns: ["_time", "text"])
+`)}, names: [][2]string{{"_time", "time"}}}),
+	}
+}
+
+func loadPanels() []builder {
+	colours := map[string]string{"send.rate": blue, "confirm.rate": green, "receive.rate": orange, "send.p50": sky, "send.p99": blue, "processing.p50": orange, "processing.p99": red}
+	return []builder{
+		lines(look{title: "Messages a second", doc: "Over all agents, warm-up and drain included. Of an interval longer than a second, the mean of its seconds.", unit: perSecond, width: 12, height: 9,
+			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => "+rateFields+")\n"+rates)}, colours: colours}),
+		lines(look{title: "Latency, of messages due inside the measurement",
+			doc:  "send: call to confirm, none in fire-and-forget. processing: due time (closed loop: send call) to receipt; it means little while messages wait to be received. Of an interval longer than a second, its worst second.",
+			unit: seconds, width: 12, height: 9,
+			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => r.measured == "true" and `+orList("_field", "send.p50", "send.p99", "processing.p50", "processing.p99")+`)
+  |> group(columns: ["_measurement", "_field"])
+`+worst)}, colours: colours}),
+		lines(look{title: "Waits to be received", doc: "Messages sent less messages received since the task began (six hours before the left edge at most), over all subscriptions, without what the broker refused or returned. What is lost stays.",
+			unit: count, width: 12, height: 8, queries: []flux{ask("A", waiting)}, colours: map[string]string{"waiting": red}}),
+		bars(look{title: "Errors", doc: "Counts of an interval, over all agents; at zero all is well.", unit: count, width: 12, height: 8,
+			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => `+orList("_field", "publish.errors", "rejected", "unconfirmed", "unroutable", "unsent", "ports.exhausted", "duplicated", "reordered", "corrupt", "reconnects", "nacked")+`)
+  |> group(columns: ["_measurement", "_field"])
+  |> aggregateWindow(every: v.windowPeriod, fn: sum, createEmpty: false, timeSrc: "_start")
+`)}}),
+	}
+}
+
+func agentPanels() []builder {
+	return []builder{
+		lines(look{title: "Processor of agents", doc: "Cores that the agent's process uses; an agent that needs all of its host's measures itself.", unit: cores, width: 8, height: 8, legend: byAgent,
+			queries: []flux{ask("A", perAgent("lockstep_agent", `r._field == "cpu"`, "mean"))}}),
+		lines(look{title: "The generator's own lateness, p99", doc: "Open loop: how late agents themselves sent. What the broker held back is not in it. Of an interval longer than a second, its worst second.", unit: seconds, width: 8, height: 8, legend: byAgent,
+			queries: []flux{ask("A", perAgent("lockstep_window", `r._field == "lateness.p99" and r.measured == "true"`, "max"))}, empty: "no open-loop load in this time range"}),
+		grid(look{title: "Agents", doc: "Who has reported in the time range, and when last.", unit: none, width: 8, height: 8,
+			queries: []flux{ask("A", ofRun("lockstep_agent")+`  |> filter(fn: (r) => r._field == "cpu" or r._field == "rss")
+  |> toFloat()
+  |> group(columns: ["agent", "role", "_field"])
+  |> sort(columns: ["_time"])
+  |> last()
+  |> group()
+  |> pivot(rowKey: ["agent", "role", "_time"], columnKey: ["_field"], valueColumn: "_value")
+  |> sort(columns: ["agent", "_time"])
+`)}, names: [][2]string{{"_time", "last heard"}, {"cpu", "processor"}, {"rss", "memory"}}, units: [][2]string{{"cpu", cores}, {"rss", bytesIEC}}}),
+	}
+}
+
+func brokerPanels() []builder {
+	return []builder{
+		lines(look{title: "Waits at the broker", doc: "As the broker says: messages in the task's queues, delivered and not acknowledged, not yet committed by consumers. The greatest of an interval.", unit: count, width: 8, height: 8, legend: byNode,
+			queries: []flux{ask("A", brokerFigures("queue_depth", "unacked", "lag"))}}),
+		lines(look{title: "Processor of the broker", doc: "broker.cpu: as the host of its processes says, where the matrix names them or an agent observes them. cpu: as the broker says. The greatest of an interval.", unit: cores, width: 8, height: 8, legend: byNode,
+			queries: []flux{ask("A", eitherSource(`r._field == "cpu"`, `r._field == "broker.cpu"`))}, empty: "neither the broker nor a host tells"}),
+		lines(look{title: "Memory of the broker", doc: "memory: as it accounts for itself. broker.rss: resident memory of its processes, as their host says.", unit: bytesIEC, width: 8, height: 8, legend: byNode,
+			queries: []flux{ask("A", eitherSource(`r._field == "memory"`, `r._field == "broker.rss"`))}, empty: "neither the broker nor a host tells"}),
+		lines(look{title: "Disk and network of the broker's processes", doc: "What they had the kernel read and write, and what went through the interfaces of their network namespaces, the loopback included. Where the matrix names them or an agent observes them.",
+			unit: byteRate, width: 12, height: 8, legend: "${__field.name} · ${__field.labels.agent}",
+			queries: []flux{ask("A", perAgent("lockstep_agent", orList("_field", "broker.disk.read", "broker.disk.write", "broker.net.in", "broker.net.out"), "mean"))}, empty: "no agent observes the broker's processes"}),
+		lines(look{title: "Connections, consumers, replicas out of sync", doc: "As the broker says; of all its users where it does not tell them apart.", unit: count, width: 12, height: 8, legend: byNode,
+			queries: []flux{ask("A", brokerFigures("connections", "channels", "consumers", "under_replicated"))}}),
+	}
+}

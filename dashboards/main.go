@@ -1,0 +1,71 @@
+// Command dashboards writes the Grafana dashboards that ship with Lockstep, as the files beside it. It is a Go module of its own, so that
+// what it is built of stays out of the product.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+)
+
+//go:generate go run .
+
+// folder is where the dashboards are shown; Grafana wants the titles in it to be different ones.
+const folder = "Lockstep"
+
+// board is one dashboard and the name of its file.
+type board struct {
+	file  string
+	build func() *dashboard.DashboardBuilder
+}
+
+var boards = []board{
+	{"live", live}, {"run", summary}, {"broker", axes}, {"compare", comparison}, {"nightly", nightly},
+}
+
+func main() {
+	if err := write("."); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func write(dir string) error {
+	for _, b := range boards {
+		text, err := render(b)
+		if err != nil {
+			return fmt.Errorf("make the dashboard %s: %w", b.file, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, b.file+".json"), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func render(b board) ([]byte, error) {
+	d, err := b.build().Build()
+	if err != nil {
+		return nil, err
+	}
+	number := uint32(0)
+	for _, p := range d.Panels {
+		number++
+		if p.Panel != nil {
+			p.Panel.Id = ptr(number)
+		} else {
+			p.RowPanel.Id = number
+		}
+	}
+	for i := range d.Links {
+		d.Links[i].Placement = nil // in sight, as ever
+	}
+	for i := range d.Annotations.List {
+		d.Annotations.List[i].Placement = nil
+	}
+	text, err := json.MarshalIndent(d, "", "  ")
+	return append(text, '\n'), err
+}

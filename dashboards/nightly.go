@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/grafana/grafana-foundation-sdk/go/common"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
+)
+
+// nights is how many runs before a run are its past.
+const nights = 7
+
+const theCells = theMatrix + " and contains(value: r.cell, set: [${cell:doublequote}])"
+
+// history defines a row for each cell and run: the median of a field over repetitions, at the time at which the run's first outcome came.
+func history(field string) string {
+	return outcomes(theCells) + `values = outcomes
+  |> filter(fn: (r) => ` + field + `)
+  |> toFloat()
+
+middle = values
+  |> group(columns: ["cell", "run"])
+  |> median()
+  |> group()
+
+when = values
+  |> group(columns: ["run"])
+  |> min(column: "_time")
+  |> group()
+  |> keep(columns: ["run", "_time"])
+
+history = join(tables: {n: names, v: join(tables: {v: middle, t: when}, on: ["run"])}, on: ["cell"])
+  |> group(columns: ["cell"])
+  |> sort(columns: ["_time"])
+
+`
+}
+
+// overNights are the lines of a field.
+func overNights(field string) string {
+	return history(field) + `history
+  |> map(fn: (r) => ({_time: r._time, _value: r._value, _field: "value", _measurement: "history", name: r.name}))
+  |> group(columns: ["_measurement", "_field", "name"])
+  |> sort(columns: ["_time"])
+`
+}
+
+// regressions are the cells and runs in which the chosen value is worse than the median of the runs before. Rates and capacities get worse
+// by falling, all else by rising. A cell with fewer than three runs before has no past.
+func regressions() string {
+	var before []string
+	for k := 1; k <= nights; k++ {
+		before = append(before, fmt.Sprintf("earlier(by: %d)", k))
+	}
+	return `import "strings"
+
+` + history(theValue) + `numbered = history
+  |> map(fn: (r) => ({r with at: 1}))
+  |> cumulativeSum(columns: ["at"])
+
+earlier = (by) => numbered
+  |> map(fn: (r) => ({cell: r.cell, at: r.at + by, _value: r._value}))
+
+before = union(tables: [` + strings.Join(before, ", ") + `])
+  |> group(columns: ["cell", "at"])
+
+past = join(tables: {m: before |> median() |> group() |> rename(columns: {_value: "past"}), n: before |> count() |> group() |> rename(columns: {_value: "runs"})}, on: ["cell", "at"])
+  |> filter(fn: (r) => r.runs >= 3 and r.past > 0.0)
+
+falls = strings.hasSuffix(v: ${value:doublequote}, suffix: ".rate") or ${value:doublequote} == "capacity"
+
+join(tables: {now: numbered |> group(), past: past}, on: ["cell", "at"])
+  |> map(fn: (r) => ({r with change: (r._value / r.past - 1.0) * 100.0}))
+  |> filter(fn: (r) => if falls then r.change < -1.0 * float(v: ${worse:doublequote}) else r.change > float(v: ${worse:doublequote}))
+  |> group()
+`
+}
+
+func nightly() *dashboard.DashboardBuilder {
+	d := base("Nightly history", "nightly", "A matrix that runs again and again, night by night. A mark is a cell whose value was worse by more than the chosen percentage than the median of the seven runs before it: a rule of thumb, no test of significance.").
+		Time("now-30d", "now").
+		WithVariable(aMatrix()).
+		WithVariable(aValue()).
+		WithVariable(fixed("worse", "Worse by, %", "from which difference to the median of the seven runs before a cell is marked", []string{"10", "5", "20", "50"})).
+		WithVariable(chosen("cell", "Cell", "cells of the matrix", outcomes(theMatrix)+`names
+  |> map(fn: (r) => ({_value: r.name + " [" + r.cell + "]"}))
+  |> sort()
+`).Regex(`/^(?<text>.*) \[(?<value>[^\]]+)\]$/`).Multi(true).IncludeAll(true).
+			Current(dashboard.VariableOption{Selected: ptr(true), Text: dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}}, Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}})).
+		Annotation(event("Worse than the seven runs before", red, regressions()+`  |> map(fn: (r) => ({_time: r._time, text: r.name + ": ${value} " + string(v: r._value) + ", before " + string(v: r.past), tags: "worse"}))
+`)).
+		Annotation(event("Not valid", grey, inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_outcome" and r._field == "reasons" and `+theMatrix+`)
+  |> map(fn: (r) => ({_time: r._time, text: r.verdict + ": " + r._value, tags: "verdict"}))
+  |> group()
+`))
+	points := func(l look) builder {
+		return lines(l).ShowPoints(common.VisibilityModeAlways).PointSize(6).SpanNulls(common.BoolOrFloat64{Bool: ptr(true)})
+	}
+	const byName = "${__field.labels.name}"
+	return withAll(d,
+		points(look{title: "${value} night by night", doc: "The median of a run's repetitions, for each cell.", unit: count, width: 24, height: 12, legend: byName,
+			queries: []flux{ask("A", overNights(theValue))}}),
+		grid(look{title: "Worse than the seven runs before", doc: "The latest first: runs in which ${value} of a cell was worse by more than ${worse} % than the median of the seven runs before; at least three are wanted.", unit: count, width: 24, height: 9,
+			queries: []flux{ask("A", regressions()+`  |> keep(columns: ["_time", "run", "name", "_value", "past", "runs", "change"])
+  |> rename(columns: {_value: "value"})
+  |> sort(columns: ["_time"], desc: true)
+`)}, units: [][2]string{{"change", percent}, {"runs", none}}, names: [][2]string{{"_time", "ended"}, {"name", "cell"}, {"past", "median before"}, {"runs", "of runs"}}, empty: "nothing got worse"}),
+		points(look{title: "Rate of sending night by night", doc: "Messages sent a second.", unit: perSecond, width: 12, height: 10, legend: byName,
+			queries: []flux{ask("A", overNights(`r._field == "send.rate"`))}}),
+		points(look{title: "Processing latency, p99, night by night", doc: "Due time (closed loop: send call) to receipt; no point where receiving did not keep up.", unit: seconds, width: 12, height: 10, legend: byName,
+			queries: []flux{ask("A", overNights(`r._field == "processing.p99"`))}}),
+		bars(look{title: "Outcomes by verdict", doc: "Of each run of the matrix, all cells.", unit: none, width: 12, height: 9, legend: "${__field.labels.verdict}",
+			colours: map[string]string{"valid": green, "invalid": red, "unknown": grey}, queries: []flux{ask("A", outcomes(theMatrix)+`agents = outcomes |> filter(fn: (r) => r._field == "agents")
+
+counts = agents |> group(columns: ["run", "verdict"]) |> count() |> group()
+when = agents |> group(columns: ["run"]) |> min(column: "_time") |> group() |> keep(columns: ["run", "_time"])
+
+join(tables: {c: counts, t: when}, on: ["run"])
+  |> map(fn: (r) => ({_time: r._time, _value: r._value, _field: "outcomes", _measurement: "history", verdict: r.verdict}))
+  |> group(columns: ["_measurement", "_field", "verdict"])
+  |> sort(columns: ["_time"])
+`)}}),
+		versions(),
+		grid(look{title: "Runs", doc: "The latest first.", unit: none, width: 24, height: 9, queries: []flux{ask("A", outcomes(theMatrix)+`agents = outcomes |> filter(fn: (r) => r._field == "agents")
+
+counts = agents |> group(columns: ["run", "verdict"]) |> count() |> group() |> pivot(rowKey: ["run"], columnKey: ["verdict"], valueColumn: "_value")
+when = agents |> group(columns: ["run"]) |> min(column: "_time") |> group() |> keep(columns: ["run", "_time"])
+
+join(tables: {c: counts, t: when}, on: ["run"])
+  |> sort(columns: ["_time"], desc: true)
+`)}, names: [][2]string{{"_time", "first outcome"}}}))
+}
+
+// versions is a band for each broker, which changes its colour with what was tested.
+func versions() builder {
+	return statetimeline.NewPanelBuilder().Title("What was tested").Description("The version that each broker named; another fingerprint is another band: other settings.").
+		Datasource(source()).Span(12).Height(9).NoValue("no broker has named a version").DisplayName("${__field.labels.broker}").
+		ShowValue(common.VisibilityModeAuto).MergeValues(true).RowHeight(0.8).
+		WithTarget(ask("A", outcomes(theMatrix)+`band = (field) => outcomes |> filter(fn: (r) => r._field == field) |> keep(columns: ["_time", "broker", "_value"]) |> group(columns: ["broker"])
+
+join(tables: {p: band(field: "version"), f: band(field: "fingerprint")}, on: ["_time", "broker"])
+  |> map(fn: (r) => ({_time: r._time, _value: r._value_p + " (" + r._value_f + ")", _field: "version", _measurement: "history", broker: r.broker}))
+  |> group(columns: ["_measurement", "_field", "broker"])
+  |> sort(columns: ["_time"])
+`))
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// outcomes defines what a query draws from, in Flux: outcomes, those that filter takes, and names, what their cells are called.
+func outcomes(filter string) string {
+	return fmt.Sprintf(`outcomes = %s  |> filter(fn: (r) => r._measurement == "lockstep_outcome" and %s)
+
+names = outcomes
+  |> filter(fn: (r) => r._field == "name")
+  |> group(columns: ["cell"])
+  |> last()
+  |> group()
+  |> keep(columns: ["cell", "_value"])
+  |> rename(columns: {_value: "name"})
+
+`, inRange, filter)
+}
+
+const (
+	theRun    = "r.run == ${run:doublequote}"
+	theMatrix = "r.matrix == ${matrix:doublequote}"
+	theValue  = "r._field == ${value:doublequote}"
+)
+
+// medians is a table with a row for each cell of outcomes and a column for each value: the median of its repetitions.
+func medians(fields ...string) string {
+	return `medians = outcomes
+  |> filter(fn: (r) => ` + orList("_field", fields...) + `)
+  |> toFloat()
+  |> group(columns: ["cell", "_field"])
+  |> median()
+  |> group()
+
+join(tables: {v: medians, n: names}, on: ["cell"])
+  |> pivot(rowKey: ["name"], columnKey: ["_field"], valueColumn: "_value")
+  |> sort(columns: ["name"])
+`
+}
+
+// everything is a table with a row for each outcome and a column for each of these fields that any has.
+func everything(fields ...string) string {
+	keep := []string{"_time", "repetition", "verdict"}
+	for _, f := range fields {
+		keep = append(keep, f)
+	}
+	return `outcomes
+  |> filter(fn: (r) => ` + orList("_field", fields...) + `)
+  |> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")
+  |> group()
+  |> keep(columns: ["` + strings.Join(keep, `", "`) + `"])
+`
+}
+
+// shownFields are the columns of tables of outcomes.
+var shownFields = []string{"name", "send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", "processing.p99", "lost", "duplicated", "reordered", "flags", "reasons", "measured"}
+
+var shownUnits = [][2]string{
+	{"send.rate", perSecond}, {"receive.rate", perSecond}, {"send.p50", seconds}, {"send.p99", seconds}, {"processing.p50", seconds}, {"processing.p99", seconds},
+	{"lost", count}, {"duplicated", count}, {"reordered", count}, {"measured", seconds},
+}
+
+var shownNames = [][2]string{{"_time", "ended"}, {"name", "cell"}}
+
+const flagsDoc = "A value that has no number is empty: the run's own tables say why. What is in flags raises a doubt about a value of the row; processing latency means little beside backlog."

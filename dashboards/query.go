@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
+	"github.com/grafana/grafana-foundation-sdk/go/cog/variants"
+	"github.com/grafana/grafana-foundation-sdk/go/common"
+)
+
+// The data source's type, and the name that provisioning gives it.
+const (
+	sourceType = "influxdb"
+	sourceUID  = "lockstep"
+)
+
+// flux is a query in Flux: the library of dashboards knows none for InfluxDB.
+type flux struct {
+	RefID      string               `json:"refId"`
+	Datasource common.DataSourceRef `json:"datasource"`
+	Query      string               `json:"query"`
+}
+
+func (flux) ImplementsDataqueryVariant() {}
+
+func (flux) DataqueryType() string { return sourceType }
+
+func (q flux) Equals(other variants.Dataquery) bool {
+	return reflect.DeepEqual(&q, other) || reflect.DeepEqual(q, other)
+}
+
+// Validate wants what Grafana needs to ask.
+func (q flux) Validate() error {
+	switch {
+	case q.RefID == "":
+		return errors.New("a query needs a refId")
+	case strings.TrimSpace(q.Query) == "":
+		return errors.New("a query is empty")
+	case q.Datasource.Uid == nil || *q.Datasource.Uid != sourceUID || q.Datasource.Type == nil || *q.Datasource.Type != sourceType:
+		return errors.New("a query asks another data source")
+	}
+	return nil
+}
+
+// Build makes flux a builder of itself.
+func (q flux) Build() (variants.Dataquery, error) { return q, q.Validate() }
+
+func ask(ref, query string) flux {
+	return flux{RefID: ref, Datasource: source(), Query: strings.TrimSpace(query) + "\n"}
+}
+
+func source() common.DataSourceRef {
+	return common.DataSourceRef{Type: ptr(sourceType), Uid: ptr(sourceUID)}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// register tells the library of dashboards how to read all that they hold.
+func register() {
+	plugins.RegisterDefaultPlugins()
+	cog.NewRuntime().RegisterDataqueryVariant(variants.DataqueryConfig{
+		Identifier:                 sourceType,
+		DataqueryUnmarshaler:       decodeFlux,
+		StrictDataqueryUnmarshaler: decodeFlux,
+	})
+}
+
+func decodeFlux(raw []byte) (variants.Dataquery, error) {
+	var q flux
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&q); err != nil {
+		return nil, err
+	}
+	return q, q.Validate()
+}

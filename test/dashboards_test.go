@@ -1,0 +1,159 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/internal/sink"
+)
+
+// shownName is that of the matrix, and oddValue a value of one of its axes: what queries and pages trip over.
+const (
+	shownName = "shown"
+	oddValue  = `1 KB "quoted" </script> 📊`
+)
+
+// shown runs a matrix whose points the dashboards draw, and returns its directory.
+func shown(t *testing.T, brokers, threads string) *results.Run {
+	t.Helper()
+	dir := t.TempDir()
+	text := fmt.Sprintf(`package matrix
+name: %[1]q
+brokers: {
+	rabbit: {driver: "rabbitmq", options: {url: %[2]q, management: %[3]q}, process: pid: %[4]s}
+	fake: {driver: "loopback", options: name: "shown"}
+}
+axes: {
+	broker:  %[7]s
+	threads: %[5]s
+	shape:   ["64 B", %[6]q]
+}
+cell: {
+	axis: _
+	publishers: {mode: "confirm-window", rate: 200, threads: axis.threads}
+	message: size: {"64 B": 64, %[6]q: 1024}[axis.shape]
+	warmup: "1s", measure: "3s", drain: {silence: "1s", most: "20s"}
+}
+repeat: 2
+tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["send.rate", "receive.rate"]}]
+`, shownName, variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT"), variable(t, "LOCKSTEP_RABBITMQ_PID"), threads, oddValue, brokers)
+	file := filepath.Join(dir, "matrix.cue")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctl := start(t, dir, "ctl", "run", file)
+	if code := ctl.leaves(10 * time.Minute); code != 0 {
+		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.out.String())
+	}
+	run, err := results.Open(filepath.Join(dir, "runs"), "latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// nightsBefore writes a past for a run: its outcomes again, of so many days before, and slower ones a day before it.
+func (i influx) nightsBefore(run *results.Run, nights int) {
+	i.t.Helper()
+	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, os.LookupEnv, os.ReadFile)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	for night := nights; night > 0; night-- {
+		p, past := run.Plan(), -24*time.Hour*time.Duration(night)
+		p.ID, p.Started = p.Started.Add(past).Format("20060102-150405")+"-night", p.Started.Add(past)
+		s := sink.Open(target, sink.Tuning{}, "test", nil)
+		s.Begin(p)
+		for n, task := range p.Tasks() {
+			o := outcomes[n]
+			o.Run, o.Started, o.Ended = p.ID, o.Started.Add(past), o.Ended.Add(past)
+			rate := o.Values["send.rate"]
+			o.Values = map[string]plan.Value{"send.rate": rate, "processing.p99": o.Values["processing.p99"]}
+			if night == 1 {
+				rate.Number *= 0.7
+				o.Values["send.rate"], o.Verdict, o.Reasons = rate, plan.Invalid, []string{"planted"}
+			}
+			s.Outcome(o, sink.Start{Task: task, Try: 1})
+		}
+		s.End(p.Started.Add(time.Hour), "done")
+		if d := s.Close(i.t.Context()); d.Dropped > 0 {
+			i.t.Fatalf("the past is not written: %+v", d)
+		}
+	}
+}
+
+// TestDashboardsAnswer: every query of every dashboard, filled in as Grafana does, finds something in a real InfluxDB after a real run, and what it
+// finds is what Grafana can draw.
+func TestDashboardsAnswer(t *testing.T) {
+	db := influxOf(t)
+	db.use()
+	began := time.Now()
+	before, after := shown(t, `["rabbit"]`, "[1, 2]"), shown(t, `["rabbit", "fake"]`, "[1]")
+	db.nightsBefore(after, 10)
+	picks := map[string]map[string]string{
+		"live":    {"run": after.Plan().ID},
+		"run":     {"run": after.Plan().ID},
+		"broker":  {"run": before.Plan().ID, "broker": "rabbit", "axis": "axis_threads", "value": "receive.rate"},
+		"compare": {"after": after.Plan().ID, "before": before.Plan().ID},
+		"nightly": {"matrix": shownName},
+	}
+	g := &grafana{t: t, db: db, from: began.Add(-time.Minute), to: time.Now().Add(time.Minute), interval: time.Second}
+	table := &strings.Builder{}
+	w := tabwriter.NewWriter(table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "dashboard\tpanel\tquery\ttables\trows\ttook")
+	files, err := filepath.Glob("../dashboards/*.json")
+	if err != nil || len(files) != len(picks) {
+		t.Fatalf("%d dashboards, want %d: %v", len(files), len(picks), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		if name == "nightly" {
+			g.from = began.Add(-30 * 24 * time.Hour)
+		}
+		d := dashboardOf(t, file)
+		g.choose(d, picks[name])
+		for _, p := range d.Panels {
+			for _, q := range p.Targets {
+				g.show(w, name, p.Title, p.Type, q)
+			}
+		}
+		for _, a := range d.Annotations.List {
+			if a.Target.Query != "" {
+				g.show(w, name, "mark: "+a.Name, "marks", a.Target)
+			}
+		}
+		g.from = began.Add(-time.Minute)
+	}
+	w.Flush()
+	t.Logf("\n%s", table)
+}
+
+// show asks one query and writes a row about it.
+func (g *grafana) show(w *tabwriter.Writer, board, title, kind string, q dashboardQuery) {
+	asked := time.Now()
+	flux := g.fill(q.Query)
+	a := g.ask(flux)
+	took := time.Since(asked).Round(time.Millisecond)
+	fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%v\n", board, title, q.RefID, a.tables, len(a.rows), took)
+	switch {
+	case a.err != nil:
+		g.t.Errorf("%s, %s: %v\n%s", board, title, a.err, flux)
+	case len(a.rows) == 0 && title != "mark: What links and brokers did": // a good run has none
+		g.t.Errorf("%s, %s is empty\n%s", board, title, flux)
+	case a.odd != "":
+		g.t.Errorf("%s, %s: Grafana cannot draw %s\n%s", board, title, a.odd, flux)
+	case a.tables > 1 && (kind == "table" || kind == "barchart"):
+		g.t.Errorf("%s, %s has %d tables and shows one\n%s", board, title, a.tables, flux)
+	}
+}

@@ -1,0 +1,192 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	influxdb2 "github.com/influxdata/influxdb-client-go/v2"
+	"github.com/influxdata/influxdb-client-go/v2/api/query"
+)
+
+// grafana asks what a dashboard asks, as Grafana does: variables by their queries in order, then the words that its data source for InfluxDB knows.
+type grafana struct {
+	t        *testing.T
+	db       influx
+	from, to time.Time
+	interval time.Duration
+	chosen   map[string][]string
+}
+
+// dashboardFile is what of a dashboard matters to its queries.
+type dashboardFile struct {
+	Title      string
+	Templating struct{ List []dashboardVariable }
+	Panels     []struct {
+		Title, Type string
+		Targets     []dashboardQuery
+	}
+	Annotations struct {
+		List []struct {
+			Name   string
+			Target dashboardQuery
+		}
+	}
+}
+
+type dashboardVariable struct {
+	Name, Type, Regex string
+	Query             string
+	Multi             bool
+	Current           struct{ Value any }
+}
+
+type dashboardQuery struct{ RefID, Query string }
+
+func dashboardOf(t *testing.T, path string) dashboardFile {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboardFile
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return d
+}
+
+// choose finds the options of each variable and takes the first, or what picks says; of one that may have several, all.
+func (g *grafana) choose(d dashboardFile, picks map[string]string) {
+	g.chosen = map[string][]string{}
+	for _, v := range d.Templating.List {
+		options := strings.Split(v.Query, ",")
+		if v.Type == "query" {
+			options = g.options(v)
+		}
+		if len(options) == 0 {
+			g.t.Fatalf("%s: the variable %s has no option\n%s", d.Title, v.Name, g.fill(v.Query))
+		}
+		g.chosen[v.Name] = options[:1]
+		if v.Multi {
+			g.chosen[v.Name] = options
+		}
+		if pick, there := picks[v.Name]; there {
+			if !slices.Contains(options, pick) {
+				g.t.Fatalf("%s: the variable %s has no option %q, only %q", d.Title, v.Name, pick, options)
+			}
+			g.chosen[v.Name] = []string{pick}
+		}
+	}
+}
+
+// options are the first column of text of the first table; a pattern with a group named value takes a part of each.
+func (g *grafana) options(v dashboardVariable) (options []string) {
+	answer := g.ask(g.fill(v.Query))
+	if answer.err != nil {
+		g.t.Fatalf("the variable %s: %v\n%s", v.Name, answer.err, g.fill(v.Query))
+	}
+	column := ""
+	for _, c := range answer.columns {
+		if c.DataType() == "string" && c.Name() != "result" && column == "" {
+			column = c.Name()
+		}
+	}
+	pattern := regexp.MustCompile(`^(?<value>.*)$`)
+	if v.Regex != "" {
+		pattern = regexp.MustCompile(strings.TrimSuffix(strings.TrimPrefix(v.Regex, "/"), "/"))
+	}
+	for _, r := range answer.rows {
+		if found := pattern.FindStringSubmatch(fmt.Sprint(r[column])); found != nil && !slices.Contains(options, found[pattern.SubexpIndex("value")]) {
+			options = append(options, found[pattern.SubexpIndex("value")])
+		}
+	}
+	return options
+}
+
+var (
+	variablePattern = regexp.MustCompile(`\$\{(\w+)(?::(\w+))?\}`)
+	barePattern     = regexp.MustCompile(`\$\w+|\[\[\w+`) // which Grafana would take for variables, too
+)
+
+// fill puts variables and the words of the data source into a query.
+func (g *grafana) fill(text string) string {
+	text = variablePattern.ReplaceAllStringFunc(text, func(found string) string {
+		part := variablePattern.FindStringSubmatch(found)
+		values, there := g.chosen[part[1]]
+		switch {
+		case !there:
+			g.t.Fatalf("%s is no variable, or one that comes later", found)
+		case part[2] == "doublequote":
+			quoted := make([]string, len(values))
+			for i, v := range values {
+				quoted[i] = `"` + strings.ReplaceAll(v, `"`, `\"`) + `"`
+			}
+			return strings.Join(quoted, ",")
+		case part[2] == "" && len(values) == 1:
+			return values[0]
+		}
+		g.t.Fatalf("%s of %d values is not what this stand-in for Grafana knows", found, len(values))
+		return ""
+	})
+	if bare := barePattern.FindString(text); bare != "" {
+		g.t.Errorf("Grafana would take %s for a variable\n%s", bare, text)
+	}
+	return strings.NewReplacer("v.timeRangeStart", g.from.UTC().Format(time.RFC3339Nano), "v.timeRangeStop", g.to.UTC().Format(time.RFC3339Nano),
+		"v.windowPeriod", g.interval.String(), "v.defaultBucket", fmt.Sprintf("%q", g.db.bucket)).Replace(text)
+}
+
+// answer is what came of a query.
+type answer struct {
+	err     error
+	columns []*query.FluxColumn
+	tables  int
+	rows    []map[string]any
+	odd     string // what Grafana cannot show of it
+}
+
+func (g *grafana) ask(flux string) (a answer) {
+	client := influxdb2.NewClient(g.db.url, g.db.token)
+	defer client.Close()
+	r, err := client.QueryAPI(g.db.org).Query(g.t.Context(), flux)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer r.Close()
+	numbers := map[int]bool{}
+	for r.Next() {
+		a.columns = r.TableMetadata().Columns()
+		numbers[r.Record().Table()] = true
+		a.rows = append(a.rows, r.Record().Values())
+		if a.odd == "" {
+			a.odd = oddity(a.columns, r.Record().Values())
+		}
+	}
+	a.err, a.tables = r.Err(), len(numbers)
+	return a
+}
+
+// oddity says what Grafana could not make a frame of. Rows of a measurement are points of a series, whose other columns are labels; all else is a table.
+func oddity(columns []*query.FluxColumn, values map[string]any) string {
+	types := map[string]string{}
+	for _, c := range columns {
+		types[c.Name()] = c.DataType()
+	}
+	if _, series := types["_measurement"]; !series {
+		return ""
+	}
+	if types["_time"] == "" || types["_value"] == "" {
+		return "a series without times or values"
+	}
+	for name, kind := range types {
+		if !strings.HasPrefix(name, "_") && name != "result" && name != "table" && (kind != "string" || values[name] == nil) {
+			return fmt.Sprintf("the label %s is no text: %v", name, values[name])
+		}
+	}
+	return ""
+}
