@@ -69,13 +69,16 @@ var (
 
 // brokerFigures are a panel's fields of lockstep_broker, a series for each node.
 func brokerFigures(fields ...string) string {
-	return eitherSource(orList("_field", fields...), "false")
+	return byNodes(`r._measurement == "lockstep_broker" and ` + orList("_field", fields...))
 }
 
 // eitherSource takes what the broker says of itself, by node, and what hosts say of its processes, by agent.
 func eitherSource(ofBroker, ofHost string) string {
-	return inRange + `  |> filter(fn: (r) => r.run == ${run:doublequote} and
-    (r._measurement == "lockstep_broker" and ` + ofBroker + ` or r._measurement == "lockstep_agent" and ` + ofHost + `))
+	return byNodes(`(r._measurement == "lockstep_broker" and r._field == "` + ofBroker + `" or r._measurement == "lockstep_agent" and r._field == "` + ofHost + `")`)
+}
+
+func byNodes(filter string) string {
+	return inRange + `  |> filter(fn: (r) => r.run == ${run:doublequote} and ` + filter + `)
   |> toFloat()
   |> map(fn: (r) => ({r with node: if exists r.node then r.node else if exists r.agent then "seen by " + r.agent else r.broker}))
   |> group(columns: ["_measurement", "_field", "broker", "node"])
@@ -192,9 +195,9 @@ func brokerPanels() []builder {
 		lines(look{title: "Waits at the broker", doc: "As the broker says: messages in the task's queues, delivered and not acknowledged, not yet committed by consumers. The greatest of an interval.", unit: count, width: 8, height: 8, legend: byNode,
 			queries: []flux{ask("A", brokerFigures("queue_depth", "unacked", "lag"))}}),
 		lines(look{title: "Processor of the broker", doc: "broker.cpu: as the host of its processes says, where the matrix names them or an agent observes them. cpu: as the broker says. The greatest of an interval.", unit: cores, width: 8, height: 8, legend: byNode,
-			queries: []flux{ask("A", eitherSource(`r._field == "cpu"`, `r._field == "broker.cpu"`))}, empty: "neither the broker nor a host tells"}),
+			queries: []flux{ask("A", eitherSource("cpu", "broker.cpu"))}, empty: "neither the broker nor a host tells"}),
 		lines(look{title: "Memory of the broker", doc: "memory: as it accounts for itself. broker.rss: resident memory of its processes, as their host says.", unit: bytesIEC, width: 8, height: 8, legend: byNode,
-			queries: []flux{ask("A", eitherSource(`r._field == "memory"`, `r._field == "broker.rss"`))}, empty: "neither the broker nor a host tells"}),
+			queries: []flux{ask("A", eitherSource("memory", "broker.rss"))}, empty: "neither the broker nor a host tells"}),
 		lines(look{title: "Disk and network of the broker's processes", doc: "What they had the kernel read and write, and what went through the interfaces of their network namespaces, the loopback included. Where the matrix names them or an agent observes them.",
 			unit: byteRate, width: 12, height: 8, legend: "${__field.name} · ${__field.labels.agent}",
 			queries: []flux{ask("A", perAgent("lockstep_agent", orList("_field", "broker.disk.read", "broker.disk.write", "broker.net.in", "broker.net.out"), "mean"))}, empty: "no agent observes the broker's processes"}),

@@ -1,8 +1,6 @@
 package test
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -14,9 +12,7 @@ import (
 	influxdb2 "github.com/influxdata/influxdb-client-go/v2"
 
 	"lockstep/internal/plan"
-	rec "lockstep/internal/record"
 	"lockstep/internal/results"
-	"lockstep/internal/sink"
 )
 
 // influx is the InfluxDB of the lab.
@@ -150,8 +146,8 @@ func (x sunken) account() plan.Delivery {
 		x.t.Fatalf("%d deliveries, want one", len(x.delivered))
 	}
 	d := x.delivered[0]
-	if d.Points == 0 || d.Points != d.Written+d.Dropped || d.End != "done" {
-		x.t.Errorf("of %d points %d were written and %d dropped, at the end %q", d.Points, d.Written, d.Dropped, d.End)
+	if d.Points == 0 || d.Points != d.Written+d.Dropped+d.Spooled || d.End != "done" {
+		x.t.Errorf("of %d points %d were written, %d dropped, %d wait on disk, at the end %q", d.Points, d.Written, d.Dropped, d.Spooled, d.End)
 	}
 	if !strings.Contains(x.text, fmt.Sprintf("InfluxDB: %d points written", d.Written)) {
 		x.t.Errorf("the summary does not say that %d points were written", d.Written)
@@ -207,45 +203,25 @@ func silent(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
-// replay makes a run's points of its directory alone and writes them.
-func (i influx) replay(runs string) plan.Delivery {
+// replay has ctl write a run's points again, of the directory of the process that recorded it.
+func (i influx) replay(dir string) plan.Delivery {
 	i.t.Helper()
-	dir, err := results.Open(runs, "latest")
+	i.use()
+	ctl := start(i.t, dir, "ctl", "sink", "replay", "latest")
+	if code := ctl.leaves(time.Minute); code != 0 {
+		i.t.Fatalf("ctl sink replay left with %d, want 0", code)
+	}
+	run, err := results.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, os.LookupEnv, os.ReadFile)
-	if err != nil {
-		i.t.Fatal(err)
+	all := run.Deliveries()
+	last := all[len(all)-1]
+	if !last.Replayed || !strings.Contains(ctl.out.String(), fmt.Sprintf("InfluxDB: %d points written", last.Written)) {
+		i.t.Errorf("written again: %+v, and ctl says\n%s", last, ctl.out)
 	}
-	s := sink.Open(target, sink.Tuning{}, "test", nil)
-	s.Begin(dir.Plan())
-	outcomes, err := dir.Outcomes()
-	if err != nil {
-		i.t.Fatal(err)
+	if _, err := os.Stat(run.SpoolFile()); err == nil {
+		i.t.Error("all is written, and points still wait on disk")
 	}
-	for n, task := range dir.Plan().Tasks() {
-		o := outcomes[n]
-		b := sink.Start{Task: task, Try: dir.Try(task.ID), At: o.Started}
-		for _, a := range o.Agents {
-			b.Agents = append(b.Agents, a.Agent)
-		}
-		s.Start(b)
-		file, err := os.Open(filepath.Join(dir.Dir(), "tasks", task.ID, "snapshots.jsonl"))
-		if err != nil {
-			i.t.Fatal(err)
-		}
-		lines := bufio.NewScanner(file)
-		lines.Buffer(nil, 16<<20)
-		for lines.Scan() {
-			var x rec.Snapshot
-			if err := json.Unmarshal(lines.Bytes(), &x); err != nil {
-				i.t.Fatal(err)
-			}
-			s.Snapshot(x)
-		}
-		file.Close()
-		s.Outcome(o, b)
-	}
-	return s.Close(i.t.Context())
+	return last
 }

@@ -66,7 +66,7 @@ func TestSinkWritesTheRecord(t *testing.T) {
 			t.Errorf("%s has %v seconds, want %v: each once", cell, n, seconds)
 		}
 	}
-	if again := db.replay(filepath.Join(r.dir, "runs")); again.Dropped != 0 || again.Written < d.Written-1 {
+	if again := db.replay(r.dir); again.Dropped != 0 || again.Written < d.Written-1 {
 		t.Errorf("made of the record again: %+v; live were %d", again, d.Written)
 	}
 	if after := db.points(run); !maps.Equal(before, after) {
@@ -117,8 +117,8 @@ func TestSinkRefused(t *testing.T) {
 	}
 }
 
-// TestSinkInfluxKilled: InfluxDB is killed in mid-run, and comes back. What was meant for it meanwhile waits, and is in it at last or counted
-// as dropped; the run does not notice.
+// TestSinkInfluxKilled: InfluxDB is killed in mid-run, and comes back. What was meant for it meanwhile waits, and is in it at last; the run does not
+// notice.
 func TestSinkInfluxKilled(t *testing.T) {
 	db := influxOf(t)
 	t.Setenv("SINK_TOKEN", db.token)
@@ -137,13 +137,67 @@ func TestSinkInfluxKilled(t *testing.T) {
 	disturb(t, "start", "influxd")
 	r := ended(t, ctl, dir)
 	d := r.account()
-	if d.Retries == 0 || d.LastError == "" {
-		t.Errorf("delivered %+v: InfluxDB was away and nobody noticed", d)
+	if d.Retries == 0 || d.LastError == "" || d.Dropped > 0 {
+		t.Errorf("delivered %+v: InfluxDB was away and nobody noticed, or points were lost", d)
 	}
 	r.hides(db.token)
-	seconds := db.ask(db.of(run, "lockstep_total", "sent") + ` |> filter(fn: (r) => r.phase == "measure" and r.measured == "true") |> group() |> count()`)[""]
-	if seconds > 10 || d.Dropped == 0 && seconds != 10 {
-		t.Errorf("%v seconds are there after %d points were dropped, want 10 if none was", seconds, d.Dropped)
+	if d.Spooled > 0 { // it took long to come back
+		db.replay(dir)
+	}
+	db.secondsOnce(run, 10)
+}
+
+// secondsOnce wants every second of the measurement of a run of one cell.
+func (i influx) secondsOnce(run string, want float64) {
+	i.t.Helper()
+	got := i.ask(i.of(run, "lockstep_total", "sent") + ` |> filter(fn: (r) => r.phase == "measure" and r.measured == "true") |> group() |> count()`)[""]
+	if got != want {
+		i.t.Errorf("%v seconds are there, want %v: each once", got, want)
+	}
+}
+
+// TestSinkGone: InfluxDB is killed in mid-run and away at its end. What was meant for it is on disk, the summary says so, and ctl sink replay writes it:
+// then a query finds what the record says, each point once, however often it is written again.
+func TestSinkGone(t *testing.T) {
+	db := influxOf(t)
+	db.use()
+	ctl, dir := sinking(t, "", append(oneCell, "--set", `cell.measure="8s"`)...)
+	run := ""
+	eventually(t, "the run begins", time.Minute, func() bool {
+		var err error
+		run, err = os.Readlink(filepath.Join(dir, "runs", "latest"))
+		return err == nil
+	})
+	eventually(t, "its first seconds are in InfluxDB", time.Minute, func() bool { return db.points(run)["lockstep_total sent"] > 0 })
+	t.Cleanup(func() { disturb(t, "restart", "influxd") }) // for others, whatever happens here
+	disturb(t, "kill", "influxd")
+	r := ended(t, ctl, dir)
+	d := r.account()
+	spool, err := os.ReadFile(filepath.Join(dir, "runs", "latest", "sink.spool"))
+	if lines := strings.Count(string(spool), "\n"); err != nil || int64(lines) != d.Spooled || d.Spooled == 0 || d.Dropped > 0 {
+		t.Errorf("delivered %+v; %d points are on disk, %v", d, lines, err)
+	}
+	if !strings.Contains(r.text, fmt.Sprintf("; %d wait on disk", d.Spooled)) || !strings.Contains(r.text, "ctl sink replay") {
+		t.Errorf("the summary does not say that %d points wait on disk:\n%s", d.Spooled, r.text)
+	}
+	r.hides(db.token)
+
+	disturb(t, "start", "influxd")
+	db.replay(dir)
+	first := db.points(run)
+	db.secondsOnce(run, 8)
+	o := r.outcomes[0]
+	sent := db.ask(db.of(run, "lockstep_total", "sent") + ` |> filter(fn: (r) => r.phase == "measure") |> group() |> sum()`)[""]
+	rate := db.ask(db.of(run, "lockstep_outcome", "send.rate") + ` |> group()`)[""]
+	if want := r.figure(o, "send.rate"); math.Abs(sent/8-want) > 1e-9*want || math.Abs(rate-want) > 1e-9*want {
+		t.Errorf("InfluxDB says %v sent a second and %v as the outcome, the record %v", sent/8, rate, want)
+	}
+	if stops := db.ask(db.of(run, "lockstep_event", "text") + ` |> filter(fn: (r) => r.kind == "run-stop") |> group() |> count()`)[""]; stops != 1 {
+		t.Errorf("the run ended %v times", stops)
+	}
+	db.replay(dir)
+	if again := db.points(run); !maps.Equal(first, again) {
+		t.Errorf("written once more, other points are there: %v, before %v", again, first)
 	}
 }
 
@@ -156,11 +210,34 @@ func TestSinkHanging(t *testing.T) {
 	t.Setenv("SINK_TOKEN", "h1dden-t0ken")
 	r := sunk(t, fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`, silent(t)), oneCell...)
 	d := r.account()
-	if d.Written != 0 || !strings.Contains(d.LastError, "no answer") {
-		t.Errorf("delivered %+v, want nothing for want of an answer", d)
+	if d.Written != 0 || d.Spooled != d.Points || !strings.Contains(d.LastError, "no answer") {
+		t.Errorf("delivered %+v, want all on disk for want of an answer", d)
 	}
 	if late := r.took - free.took; late > 8*time.Second {
 		t.Errorf("the run took %v longer, want at most the wait of 5 s at its end", late)
 	}
 	r.hides("h1dden-t0ken")
+}
+
+// TestSinkInflux18: InfluxDB 1.8 takes the same points, by the name of a database, without organisation and token: the record's rates are in it, and
+// written again they are the same points.
+func TestSinkInflux18(t *testing.T) {
+	url, database := variable(t, "LOCKSTEP_INFLUXD18_URL"), variable(t, "LOCKSTEP_INFLUXD18_DATABASE")
+	db := influx{t: t, url: url, bucket: database}
+	db.use()
+	r := sunk(t, "", oneCell...)
+	if d := r.account(); d.Dropped != 0 || d.LastError != "" {
+		t.Errorf("delivered %+v, want all", d)
+	}
+	want := r.figure(r.outcomes[0], "send.rate")
+	for _, when := range []string{"live", "again"} {
+		if when == "again" {
+			db.replay(r.dir)
+		}
+		sent := db.ask(db.of(r.plan.ID, "lockstep_total", "sent") + ` |> filter(fn: (r) => r.phase == "measure") |> group() |> sum()`)[""]
+		if math.Abs(sent/measuredFor.Seconds()-want) > 1e-9*want {
+			t.Errorf("%s: InfluxDB 1.8 says %v sent a second, the record %v", when, sent/measuredFor.Seconds(), want)
+		}
+		db.secondsOnce(r.plan.ID, measuredFor.Seconds())
+	}
 }

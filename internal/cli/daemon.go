@@ -35,6 +35,7 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 		replicas    int
 		beside      int
 		verbose     bool
+		influx      influxFlags
 	)
 	root := &cobra.Command{
 		Use:   "controller",
@@ -77,7 +78,11 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			}
 			defer stop()
 			conn.Replicate(replicas)
-			cfg := controller.Config{Log: log, Version: version(), Hooks: called, SideBySide: beside}
+			points, err := influx.daemon(dir, log)
+			if err != nil {
+				return err
+			}
+			cfg := controller.Config{Log: log, Version: version(), Hooks: called, SideBySide: beside, Points: points}
 			if dir != "" {
 				if cfg.Copies, err = filepath.Abs(filepath.Join(dir, "runs")); err != nil { // hooks are told where it is
 					return fmt.Errorf("find the folder of copies: %w", err)
@@ -100,6 +105,8 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
 	root.Flags().IntVar(&replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; none: one, or as it is")
 	root.Flags().IntVar(&beside, "side-by-side", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
+	root.Flags().StringVar(&influx.file, "influx", "", "write the points of every run to the InfluxDB that this JSON `file` names; none: that of INFLUX_URL and so on, if there is one. Needs --dir")
+	root.Flags().BoolVar(&influx.none, "no-influx", false, "write no points to InfluxDB, whatever the environment says")
 	root.Flags().StringVar(&hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
 	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	withDrivers(root)

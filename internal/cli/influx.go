@@ -46,6 +46,35 @@ func (f *influxFlags) open(run plan.Run, stderr io.Writer, log *slog.Logger) (*s
 	return sink.Open(target, sink.Tuning{}, version(), log), nil
 }
 
+// daemon opens sinks for the runs that a controller copies: to the InfluxDB of its own file or environment, and never to one that a matrix names, which
+// would have whoever submits a run send the controller's secrets where he likes.
+func (f *influxFlags) daemon(dir string, log *slog.Logger) (func() *sink.Sink, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	to, from, err := f.choose(nil)
+	switch {
+	case err != nil:
+		return nil, exit{ExitBadMatrix, err}
+	case to == nil && from != "":
+		log.Warn(from)
+		return nil, nil
+	case to == nil:
+		return nil, nil
+	case dir == "" && f.file != "":
+		return nil, exit{ExitBadMatrix, errors.New("--influx needs --dir: points are made of the copies of runs")}
+	case dir == "":
+		log.Warn("no points go to InfluxDB, though the environment names one: they are made of the copies of runs, which need --dir")
+		return nil, nil
+	}
+	target, err := sink.Resolve(*to, os.LookupEnv, os.ReadFile)
+	if err != nil {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("%s: %w (--no-influx does without)", from, err)}
+	}
+	log.Info("points of all runs go to InfluxDB", "to", target.String(), "by", from)
+	return func() *sink.Sink { return sink.Open(target, sink.Tuning{}, version(), log) }, nil
+}
+
 // choose returns what to write to and who said so; nil with words is worth a remark.
 func (f *influxFlags) choose(matrix *plan.Influx) (to *plan.Influx, from string, err error) {
 	switch {

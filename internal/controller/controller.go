@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
 
@@ -28,6 +29,8 @@ type Config struct {
 	// Copies is the folder in which the leader keeps a copy of every run. What is copied there may be deleted from the control plane when that needs
 	// room; without it nothing is.
 	Copies string
+	// Points opens a sink for a run that is copied, so that its points go to InfluxDB whoever follows it; nil: they do not.
+	Points func() *sink.Sink
 	// Clock is the time by which schedules fire; nil: the host's. Hooks are what is called after their runs; nil: nothing.
 	Clock Clock
 	Hooks *Hooks

@@ -12,6 +12,7 @@ import (
 	"lockstep/internal/report/page"
 	"lockstep/internal/results"
 	"lockstep/internal/schedule"
+	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
 
@@ -105,7 +106,11 @@ func (k *copies) fail(ctx context.Context, r wire.RunState, err error) {
 
 // copy follows a run to its end, and then says that its copy is whole.
 func (l *leader) copy(ctx context.Context, r wire.RunState) error {
-	if _, err := Record(ctx, l.conn, r.Run, l.cfg.Copies, nil, nil); err != nil {
+	var points *sink.Sink
+	if l.cfg.Points != nil {
+		points = l.cfg.Points()
+	}
+	if _, err := Record(ctx, l.conn, r.Run, l.cfg.Copies, nil, points); err != nil {
 		return err
 	}
 	l.keep(r.Run)

@@ -92,6 +92,53 @@ func TestPointsOfARun(t *testing.T) {
 	if d.with("run="+run.ID) != int(all[0].Written) {
 		t.Errorf("%d points arrived, %d are said to be written", d.with("run="+run.ID), all[0].Written)
 	}
+	l.replays(w.root, run.ID, d)
+}
+
+// last is what is stored in the end: of each series and time the line that came last.
+func (d *database) last() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	stored := map[string]string{}
+	for _, line := range d.lines {
+		if line == "" {
+			continue
+		}
+		series := 0
+		for series < len(line) && (line[series] != ' ' || line[series-1] == '\\') {
+			series++
+		}
+		stored[line[:series]+line[strings.LastIndexByte(line, ' '):]] = line
+	}
+	return stored
+}
+
+// replays wants the points that are made of a record to be those that were written live, each the same.
+func (l *lab) replays(root, run string, live *database) {
+	l.t.Helper()
+	dir, err := results.Open(root, run)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	again := &database{}
+	l.sinking(again)
+	if err := controller.Replay(l.t.Context(), dir, l.points); err != nil {
+		l.t.Error(err)
+	}
+	if d := l.points.Close(l.t.Context()); d.Dropped != 0 || d.Written == 0 {
+		l.t.Errorf("delivered %+v", d)
+	}
+	want, got := live.last(), again.last()
+	for key, line := range want {
+		if got[key] != line {
+			l.t.Errorf("made of the record again\n%s\nlive\n%s", got[key], line)
+		}
+	}
+	for key, line := range got {
+		if want[key] == "" {
+			l.t.Errorf("made of the record again, and not there live:\n%s", line)
+		}
+	}
 }
 
 // TestPointsOfTries: a task that was interrupted and run again has points of both tries, and an outcome of the second. A copy that is made
@@ -119,6 +166,7 @@ func TestPointsOfTries(t *testing.T) {
 	if len(w.outcomes()) != 1 || d.with("lockstep_outcome,", "try=2") != 1 || d.with("lockstep_outcome,") != 1 || d.with("lockstep_window,", "try=2") == 0 || d.with("try=3") != 0 {
 		t.Errorf("%d outcomes; of the second try %d outcomes and %d windows are written", len(w.outcomes()), d.with("lockstep_outcome,", "try=2"), d.with("lockstep_window,", "try=2"))
 	}
+	l.replays(root, run.ID, d)
 	if told := tries(root, run.ID); len(told) != 1 {
 		t.Errorf("the record tells of %q, want one try that was interrupted", told)
 	}

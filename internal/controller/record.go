@@ -124,6 +124,7 @@ func (f *follower) plan(run plan.Run) error {
 	for _, t := range run.Tasks() {
 		f.tasks[t.ID] = t
 	}
+	f.points.Spool(dir.SpoolFile())
 	f.points.Begin(run)
 	return nil
 }
@@ -150,11 +151,14 @@ func (f *follower) event(e wire.RunEvent) error {
 			if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
 				return err
 			}
-			task := p.Task
+			m := results.Mark{At: e.At, Kind: results.MarkStart, Task: e.Task, Name: e.Try, Try: f.dir.Try(e.Task), Agents: e.Agents}
 			if e.Load != nil {
-				task = task.Step(e.Load.Rate, e.Load.Measure)
+				m.Rate, m.Measure = e.Load.Rate, e.Load.Measure
 			}
-			f.points.Start(sink.Start{Task: task, Try: f.dir.Try(e.Task), At: e.At, Agents: e.Agents})
+			if err := f.dir.Mark(m); err != nil {
+				return err
+			}
+			f.points.Start(startOf(p.Task, m))
 		}
 	case wire.TryEnded:
 		if err := f.endTry(e); err != nil {
@@ -163,7 +167,9 @@ func (f *follower) event(e wire.RunEvent) error {
 		p.Kind = TaskRetried
 	case wire.TaskInterrupted:
 		p.Kind = TaskInterrupted
-		f.points.GiveUp(e.Task, e.At, e.Detail)
+		if err := f.giveUp(e); err != nil {
+			return err
+		}
 	case wire.TakenOver:
 		p.Kind = TakenOver
 	case wire.AgentLost:
@@ -175,12 +181,29 @@ func (f *follower) event(e wire.RunEvent) error {
 			return nil
 		}
 		p.Kind, p.End = RunEnded, *e.End
+		if err := f.dir.Mark(results.Mark{At: e.At, Kind: results.MarkEnd, Text: string(e.End.Reason)}); err != nil {
+			return err
+		}
 		f.points.End(e.At, string(e.End.Reason))
 	default:
 		return nil // of a later release that speaks the same protocol
 	}
 	f.watch(p)
 	return nil
+}
+
+// startOf is what points are told of a try that begins.
+func startOf(t plan.Task, m results.Mark) sink.Start {
+	if m.Rate > 0 {
+		t = t.Step(m.Rate, m.Measure)
+	}
+	return sink.Start{Task: t, Try: m.Try, At: m.At, Agents: m.Agents}
+}
+
+// giveUp notes that a try will have no outcome.
+func (f *follower) giveUp(e wire.RunEvent) error {
+	f.points.GiveUp(e.Task, e.At, plan.Redact(e.Detail))
+	return f.dir.Mark(results.Mark{At: e.At, Kind: results.MarkGiveUp, Task: e.Task, Name: e.Try, Text: e.Detail})
 }
 
 // endTry keeps a try that does not count.
@@ -191,7 +214,9 @@ func (f *follower) endTry(e wire.RunEvent) error {
 	if _, known := f.tasks[e.Task]; !known || e.Outcome.Task != e.Task {
 		return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
 	}
-	f.points.GiveUp(e.Task, e.At, e.Detail)
+	if err := f.giveUp(e); err != nil {
+		return err
+	}
 	f.skip = true // what still comes of it was not judged
 	return f.dir.EndTry(e.Try, *e.Outcome)
 }
@@ -228,7 +253,11 @@ func (f *follower) outcome(ctx context.Context, o plan.Outcome) error {
 		if err := f.dir.Finish(o); err != nil {
 			return err
 		}
-		f.points.Outcome(o, sink.Start{Task: task, Try: f.dir.Try(o.Task)})
+		kept, err := f.dir.Outcome(o.Task) // with what the record says of its tries
+		if err != nil {
+			return err
+		}
+		f.points.Outcome(kept, sink.Start{Task: task, Try: f.dir.Try(o.Task)})
 	}
 	if f.current.Task.ID == o.Task {
 		f.skip = true // what still comes was not judged

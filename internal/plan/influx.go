@@ -24,8 +24,11 @@ func (i *Influx) Redacted() *Influx {
 	return &r
 }
 
+// Starred tells whether the token was taken out, so that nothing can be written with it. It may be called on nil.
+func (i *Influx) Starred() bool { return i != nil && i.Token == stars }
+
 // Delivery is what came of handing the points of a run to InfluxDB once: from the beginning of a run, or of its resumption, to its end.
-// Points = Written + Dropped.
+// Points = Written + Dropped + Spooled.
 type Delivery struct {
 	URL       string           `json:"url"` // redacted
 	Org       string           `json:"org,omitempty"`
@@ -33,10 +36,12 @@ type Delivery struct {
 	Began     time.Time        `json:"began"`
 	Ended     time.Time        `json:"ended"`
 	End       string           `json:"end,omitempty"`     // how the run ended; empty: it was left before
-	Points    int64            `json:"points"`            // made; a window that was written before all of it was known counts again
+	Points    int64            `json:"points"`            // made, or found in the spool; a window that was written before all of it was known counts again
 	Written   int64            `json:"written"`           // InfluxDB said that it has them
-	Dropped   int64            `json:"dropped"`           // the others; those of a request without an answer may have arrived all the same
+	Dropped   int64            `json:"dropped"`           // given up; those of a request without an answer may have arrived all the same
+	Spooled   int64            `json:"spooled,omitempty"` // left on disk at the end, beside the record
 	Why       map[string]int64 `json:"why,omitempty"`     // Dropped by reason
 	Retries   int64            `json:"retries,omitempty"` // requests that were sent again; a point that comes twice is one point
 	LastError string           `json:"lastError,omitempty"`
+	Replayed  bool             `json:"replayed,omitempty"` // made of the record, after the run
 }

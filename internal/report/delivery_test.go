@@ -10,6 +10,7 @@ func TestDelivered(t *testing.T) {
 	one := plan.Delivery{URL: "http://h", Bucket: "b", Points: 10, Written: 10}
 	two := plan.Delivery{URL: "http://h", Bucket: "b", Points: 9, Written: 2, Dropped: 7, LastError: "unauthorized access",
 		Why: map[string]int64{"queue full": 2, "refused: 401 Unauthorized": 5}}
+	left := plan.Delivery{URL: "http://h", Bucket: "b", Points: 7, Written: 2, Spooled: 5, LastError: "no answer"}
 	for _, c := range []struct {
 		of   []plan.Delivery
 		want string
@@ -17,7 +18,11 @@ func TestDelivered(t *testing.T) {
 		{nil, ""},
 		{[]plan.Delivery{one}, "InfluxDB: 10 points written to http://h, bucket b"},
 		{[]plan.Delivery{two, one}, "InfluxDB: 12 points written to http://h, bucket b; 7 dropped (5 refused: 401 Unauthorized, 2 queue full); " +
-			"last error: unauthorized access; the record has all that they say"},
+			"last error: unauthorized access; the record has all that they say: ctl sink replay writes it again"},
+		{[]plan.Delivery{one, left}, "InfluxDB: 12 points written to http://h, bucket b; 5 wait on disk; last error: no answer; " +
+			"the record has all that they say: ctl sink replay writes it again"},
+		{[]plan.Delivery{left, {URL: "http://h", Bucket: "b", Points: 8, Written: 8}}, "InfluxDB: 10 points written to http://h, bucket b"},
+		{[]plan.Delivery{two, left, {URL: "http://h", Bucket: "b", Points: 9, Written: 9, Replayed: true}}, "InfluxDB: 9 points written to http://h, bucket b"},
 	} {
 		if got := Delivered(c.of); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)

@@ -14,11 +14,12 @@ type queue struct {
 	mu      sync.Mutex
 	lines   []string
 	changed chan struct{} // one: there is something, or a whole batch
+	taken   chan struct{} // one: lines were taken
 	closed  chan struct{} // closed when no more is added
 }
 
 func newQueue(most, batch int, linger time.Duration) *queue {
-	return &queue{most: most, batch: batch, linger: linger, changed: make(chan struct{}, 1), closed: make(chan struct{})}
+	return &queue{most: most, batch: batch, linger: linger, changed: make(chan struct{}, 1), taken: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
 // add takes as many lines as there is room for, and tells how many it refused.
@@ -77,6 +78,10 @@ func (q *queue) take() []string {
 	n := min(len(q.lines), q.batch)
 	batch := q.lines[:n:n]
 	q.lines = q.lines[n:]
+	select {
+	case q.taken <- struct{}{}:
+	default:
+	}
 	return batch
 }
 

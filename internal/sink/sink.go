@@ -1,6 +1,7 @@
 // Package sink writes what a run records to InfluxDB 2 while it goes on. A Stream makes points of the record, and of nothing else; a Sink
-// hands them on in batches, beside the run. It promises that InfluxDB never slows or fails a run: handing over never waits, what does not
-// fit or is refused is dropped and counted, and the end of a run waits for it at most as long as Tuning says. It is the
+// hands them on in batches, beside the run. It promises that InfluxDB never slows or fails a run: handing over never waits, what InfluxDB does not
+// take for the moment waits on disk, what does not fit or is refused is dropped and counted, and the end of a run waits for it at most as long as
+// Tuning says. It is the
 // only home of the Influx client. dashboards/SCHEMA.md describes the points.
 package sink
 
@@ -27,6 +28,8 @@ type Tuning struct {
 	Flush      time.Duration // that Close waits: 5 s
 	LeastPause time.Duration // between two tries of one batch: 250 ms, doubling
 	MostPause  time.Duration // to this: 5 s
+	Patience   time.Duration // that Room waits for InfluxDB to take anything: 30 s
+	Spool      int64         // bytes on disk that wait while InfluxDB is away: 256 MiB, some 250,000 points; what comes then is dropped
 }
 
 func (t Tuning) whole() Tuning {
@@ -40,6 +43,10 @@ func (t Tuning) whole() Tuning {
 	or(&t.Flush, 5*time.Second)
 	or(&t.LeastPause, 250*time.Millisecond)
 	or(&t.MostPause, 5*time.Second)
+	or(&t.Patience, 30*time.Second)
+	if t.Spool == 0 {
+		t.Spool = 256 << 20
+	}
 	if t.Queue == 0 {
 		t.Queue = 20_000
 	}
@@ -55,8 +62,10 @@ type Sink struct {
 	tune   Tuning
 	http   *http.Client
 	writer *writer
+	ctx    context.Context // of the writer
 	stop   context.CancelCauseFunc
 	stream *Stream // nil before Begin
+	begun  bool    // the writer runs
 	tally  tally
 	closed bool
 }
@@ -73,12 +82,56 @@ func Open(target Target, tune Tuning, version string, log *slog.Logger) *Sink {
 	api := influxdb2.NewClientWithOptions(target.url, target.token, options).WriteAPIBlocking(target.org, target.bucket)
 	s := &Sink{target: target, tune: tune, http: client}
 	s.tally.begin(target)
-	ctx, stop := context.WithCancelCause(context.Background())
-	s.stop = stop
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.writer = &writer{api: api, queue: newQueue(tune.Queue, tune.Batch, tune.Linger),
 		tune: tune, log: log, scrub: target.scrub.Scrub, tally: &s.tally, done: make(chan struct{})}
-	go s.writer.run(ctx)
 	return s
+}
+
+// Spool has points that cannot be delivered wait in a file, beyond the end of the process. Points that one has left there are delivered first. It is called
+// before Begin, or not at all. Where the file cannot be used, points wait in memory alone.
+func (s *Sink) Spool(path string) {
+	if s == nil || s.begun {
+		return
+	}
+	found, err := openSpool(path, s.tune.Spool)
+	if err != nil {
+		s.writer.log.Warn("points wait for InfluxDB in memory alone", "error", err)
+		return
+	}
+	s.tally.made(int(found.lines))
+	s.writer.spool = found
+}
+
+// Room waits until there is room for more points: for who makes them faster than a run does. It fails when InfluxDB has taken none for Tuning.Patience.
+func (s *Sink) Room(ctx context.Context) error {
+	if s == nil || !s.begun {
+		return nil
+	}
+	enough := time.NewTimer(s.tune.Patience)
+	defer enough.Stop()
+	for dealt := int64(-1); s.writer.queue.len() > s.tune.Queue/2; {
+		if d := s.tally.result(); d.Written+d.Dropped != dealt {
+			dealt = d.Written + d.Dropped
+			enough.Reset(s.tune.Patience)
+		}
+		select {
+		case <-s.writer.queue.taken:
+		case <-enough.C:
+			return fmt.Errorf("InfluxDB has taken no point for %v: %s", s.tune.Patience, s.tally.result().LastError)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// write starts the writer, once.
+func (s *Sink) write() {
+	if !s.begun {
+		s.begun = true
+		go s.writer.run(s.ctx)
+	}
 }
 
 // Begin is the run's plan.
@@ -86,6 +139,7 @@ func (s *Sink) Begin(run plan.Run) {
 	if s == nil {
 		return
 	}
+	s.write()
 	s.stream = NewStream(run)
 	s.put(s.stream.Begin())
 }
@@ -139,7 +193,7 @@ func (s *Sink) put(points []Point) {
 	s.tally.drop(whyFull, s.writer.queue.add(lines))
 }
 
-// Close sends what waits, for at most Tuning.Flush or until ctx ends, drops the rest, and tells what came of all. It may be called
+// Close sends what waits, for at most Tuning.Flush or until ctx ends, leaves the rest in the spool or, without one, drops it, and tells what came of all. It may be called
 // again, and on nil.
 func (s *Sink) Close(ctx context.Context) plan.Delivery {
 	if s == nil {
@@ -147,6 +201,7 @@ func (s *Sink) Close(ctx context.Context) plan.Delivery {
 	}
 	if !s.closed {
 		s.closed = true
+		s.write()
 		close(s.writer.queue.closed)
 		enough := fmt.Errorf("no answer by the end of the run and %v more", s.tune.Flush)
 		late := time.AfterFunc(s.tune.Flush, func() { s.stop(enough) })
@@ -154,6 +209,7 @@ func (s *Sink) Close(ctx context.Context) plan.Delivery {
 		defer context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })()
 		<-s.writer.done // its requests end with its context
 		s.stop(nil)
+		s.tally.change(func(d *plan.Delivery) { d.Ended = time.Now().UTC() })
 		s.http.CloseIdleConnections()
 	}
 	return s.tally.result()
@@ -175,9 +231,10 @@ func (t *tally) change(f func(*plan.Delivery)) {
 	f(&t.d)
 }
 
-func (t *tally) made(n int)  { t.change(func(d *plan.Delivery) { d.Points += int64(n) }) }
-func (t *tally) wrote(n int) { t.change(func(d *plan.Delivery) { d.Written += int64(n) }) }
-func (t *tally) retry()      { t.change(func(d *plan.Delivery) { d.Retries++ }) }
+func (t *tally) made(n int)      { t.change(func(d *plan.Delivery) { d.Points += int64(n) }) }
+func (t *tally) wrote(n int)     { t.change(func(d *plan.Delivery) { d.Written += int64(n) }) }
+func (t *tally) spooled(n int64) { t.change(func(d *plan.Delivery) { d.Spooled += n }) }
+func (t *tally) retry()          { t.change(func(d *plan.Delivery) { d.Retries++ }) }
 
 func (t *tally) drop(why string, n int) {
 	if n == 0 {
@@ -195,10 +252,10 @@ func (t *tally) end(reason string)   { t.change(func(d *plan.Delivery) { d.End =
 func (t *tally) result() plan.Delivery {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.d.Ended.IsZero() {
-		t.d.Ended = time.Now().UTC()
-	}
 	d := t.d
+	if d.Ended.IsZero() {
+		d.Ended = time.Now().UTC()
+	}
 	d.Why = make(map[string]int64, len(t.d.Why))
 	for why, n := range t.d.Why {
 		d.Why[why] = n

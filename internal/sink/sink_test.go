@@ -22,8 +22,10 @@ import (
 
 const secret = "s3cret-token/+="
 
-// quick is a tuning for tests: what takes seconds in life takes tens of milliseconds.
-var quick = Tuning{Linger: 5 * time.Millisecond, Request: 100 * time.Millisecond, Flush: 400 * time.Millisecond, LeastPause: 5 * time.Millisecond, MostPause: 20 * time.Millisecond}
+// quick is a tuning for tests: pauses of seconds are some milliseconds. hasty gives up soon, too, for servers that say nothing.
+var quick = Tuning{Linger: 5 * time.Millisecond, Request: 20 * time.Second, Flush: 20 * time.Second, LeastPause: 5 * time.Millisecond, MostPause: 20 * time.Millisecond}
+
+var hasty = Tuning{Linger: 5 * time.Millisecond, Request: 100 * time.Millisecond, Flush: 400 * time.Millisecond, LeastPause: 5 * time.Millisecond, MostPause: 20 * time.Millisecond}
 
 func targetOf(t testing.TB, url string) Target {
 	t.Helper()
@@ -191,7 +193,7 @@ func TestAwayForAWhile(t *testing.T) {
 	s := Open(targetOf(t, db.URL), quick, "test", slog.New(slog.NewTextHandler(&log, nil)))
 	x := steadyWorld()
 	feed(x, s)
-	for deadline := time.Now().Add(5 * time.Second); s.tally.result().Written == 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(20 * time.Second); s.tally.result().Written == 0 && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	d := s.Close(t.Context())
@@ -260,7 +262,7 @@ func TestNobodyWaits(t *testing.T) {
 	})
 	for name, url := range map[string]string{"full": full.URL, "hanging": hanging(t), "nobody": closed.URL, "endless": endless.URL, "drip": drip.URL, "unknown": "http://no-such-host.invalid"} {
 		t.Run(name, func(t *testing.T) {
-			tune := quick
+			tune := hasty
 			tune.Queue = 10
 			s := Open(targetOf(t, url), tune, "test", nil)
 			x := steadyWorld()
@@ -285,7 +287,7 @@ func TestNobodyWaits(t *testing.T) {
 
 // TestCloseEndsWithItsContext: who does not want to wait does not.
 func TestCloseEndsWithItsContext(t *testing.T) {
-	tune := quick
+	tune := hasty
 	tune.Flush, tune.Request = time.Hour, time.Hour
 	s := Open(targetOf(t, hanging(t)), tune, "test", nil)
 	feed(steadyWorld(), s)

@@ -20,9 +20,12 @@ const (
 	whyLate  = "not delivered when the run had ended"
 	whyTime  = "a time that InfluxDB cannot hold"
 	whyOther = "refused: not an InfluxDB"
+	whySpool = "spool full"
+	whyDisk  = "the spool could not be written"
 )
 
-// writer hands batches to InfluxDB, one at a time, and counts what comes of them.
+// writer hands batches to InfluxDB, one at a time, in their order, and counts what comes of them. While InfluxDB is away what is to come waits in the
+// spool, if there is one, else in the queue.
 type writer struct {
 	api   api.WriteAPIBlocking
 	queue *queue
@@ -32,60 +35,145 @@ type writer struct {
 	tally *tally
 	done  chan struct{}
 	down  bool // the last request failed
+
+	spool *spool        // nil: none
+	held  []string      // a batch that waits for its next try, without a spool
+	pause time.Duration // before the next try
 }
 
-// run writes until the queue is closed and empty, or ctx ends. What is left then is dropped.
+// batch is what is to be written next, the oldest first.
+type batch struct {
+	lines []string
+	size  int64 // its bytes in the spool; 0: it is not there
+}
+
+// run writes until the queue is closed and nothing is left, or ctx ends. What is left then stays in the spool, or is dropped.
 func (w *writer) run(ctx context.Context) {
 	defer close(w.done)
+	w.pause = w.tune.LeastPause
 	for {
-		batch := w.queue.next(ctx)
-		if len(batch) == 0 {
+		b := w.next(ctx)
+		if len(b.lines) == 0 {
 			break
 		}
-		if !w.deliver(ctx, batch) {
-			break
-		}
-	}
-	w.tally.drop(whyLate, w.queue.clear())
-}
-
-// deliver writes a batch, again and again while InfluxDB is away. It returns false if there is no use in trying others: the queue is closed,
-// and a try since then has failed.
-func (w *writer) deliver(ctx context.Context, batch []string) bool {
-	pause := w.tune.LeastPause
-	for {
 		last := w.closing()
-		err := w.write(ctx, batch)
-		var refused *influxhttp.Error
-		errors.As(err, &refused)
-		switch {
-		case err == nil:
-			w.tally.wrote(len(batch))
-			w.recovered()
-			return true
-		case errors.Is(err, errOther):
-			w.failed(err)
-			w.tally.drop(whyOther, len(batch))
-			return true
-		case refused != nil && !passing(refused.StatusCode):
-			w.failed(err)
-			w.refuse(refused, len(batch))
-			return true
+		if w.attempt(ctx, b.lines) {
+			w.pause = w.tune.LeastPause
+			w.forget(b)
+			continue
 		}
-		w.failed(err)
+		w.keep(b)
 		if last || ctx.Err() != nil {
-			w.tally.drop(whyLate, len(batch))
-			return false
+			break
 		}
-		if refused != nil && refused.RetryAfter > 0 {
-			pause = max(pause, min(time.Duration(refused.RetryAfter)*time.Second, w.tune.MostPause))
-		}
-		w.wait(ctx, pause)
-		pause = min(2*pause, w.tune.MostPause)
+		w.wait(ctx)
+		w.pause = min(2*w.pause, w.tune.MostPause)
 		if ctx.Err() == nil {
 			w.tally.retry()
 		}
 	}
+	w.leave()
+}
+
+// next waits for something to write. While there is anything in the spool, what is newer goes there, too.
+func (w *writer) next(ctx context.Context) batch {
+	for !w.spool.empty() {
+		w.shelve()
+		lines, size, err := w.spool.oldest(w.tune.Batch)
+		if err == nil && len(lines) > 0 {
+			return batch{lines, size}
+		}
+		w.lose(err)
+	}
+	if held := w.held; len(held) > 0 {
+		w.held = nil
+		return batch{lines: held}
+	}
+	return batch{lines: w.queue.next(ctx)}
+}
+
+// forget lets go of what was dealt with.
+func (w *writer) forget(b batch) {
+	if b.size == 0 {
+		return
+	}
+	if err := w.spool.forget(len(b.lines), b.size); err != nil {
+		w.log.Warn("take away the spool of points for InfluxDB", "error", err)
+	}
+}
+
+// keep has a batch wait for its next try.
+func (w *writer) keep(b batch) {
+	switch {
+	case b.size > 0: // it is there
+	case w.spool == nil:
+		w.held = b.lines
+	default:
+		w.store(b.lines)
+		w.shelve()
+	}
+}
+
+// shelve moves what is in the queue to the spool.
+func (w *writer) shelve() {
+	for lines := w.queue.take(); len(lines) > 0; lines = w.queue.take() {
+		w.store(lines)
+	}
+}
+
+func (w *writer) store(lines []string) {
+	refused, err := w.spool.add(lines)
+	if err != nil {
+		w.log.Warn("keep points for InfluxDB on disk", "error", err)
+		w.tally.drop(whyDisk, refused)
+		return
+	}
+	w.tally.drop(whySpool, refused)
+}
+
+// lose gives up a spool that cannot be read.
+func (w *writer) lose(err error) {
+	w.log.Warn("points for InfluxDB that wait on disk cannot be read; ctl sink replay writes them again", "error", err)
+	w.tally.drop(whyDisk, int(w.spool.lines))
+	_ = w.spool.close() // its lines are dropped
+	w.spool = nil
+}
+
+// leave accounts for what was not delivered.
+func (w *writer) leave() {
+	if w.spool == nil {
+		w.tally.drop(whyLate, len(w.held)+w.queue.clear())
+		return
+	}
+	w.shelve()
+	w.tally.spooled(w.spool.lines)
+	if err := w.spool.close(); err != nil {
+		w.log.Warn("close the spool of points for InfluxDB", "error", err)
+	}
+}
+
+// attempt writes a batch once. It returns false if another try may do better.
+func (w *writer) attempt(ctx context.Context, lines []string) bool {
+	err := w.write(ctx, lines)
+	var refused *influxhttp.Error
+	errors.As(err, &refused)
+	if err == nil {
+		w.tally.wrote(len(lines))
+		w.recovered()
+		return true
+	}
+	w.failed(err)
+	switch {
+	case errors.Is(err, errOther):
+		w.tally.drop(whyOther, len(lines))
+		return true
+	case refused != nil && !passing(refused.StatusCode):
+		w.refuse(refused, len(lines))
+		return true
+	case refused != nil && refused.RetryAfter > 0:
+		w.pause = max(w.pause, min(time.Duration(refused.RetryAfter)*time.Second, w.tune.MostPause))
+	}
+	return false
 }
 
 // passing tells whether a status may be another one later: no answer, too many requests, or the server's own trouble.
@@ -131,13 +219,25 @@ func (w *writer) closing() bool {
 	}
 }
 
-func (w *writer) wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
+// wait waits until the next try is due, or it is the last. What comes meanwhile goes to disk.
+func (w *writer) wait(ctx context.Context) {
+	t := time.NewTimer(w.pause)
 	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-w.queue.closed:
-	case <-ctx.Done():
+	more := w.queue.changed
+	if w.spool == nil {
+		more = nil
+	}
+	for {
+		select {
+		case <-more:
+			w.shelve()
+		case <-t.C:
+			return
+		case <-w.queue.closed:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -99,3 +99,50 @@ func setUpInflux(ctx context.Context, url string) error {
 	}
 	return get(ctx, url+"/ready", nil)
 }
+
+// influxd18 is the last of InfluxDB 1, which takes points in the same way, by a name of a database and without organisations.
+var influxd18 = program{key: "influxd-1.8.10", fetch: buildInfluxd18}
+
+func buildInfluxd18(ctx context.Context, s *site, dir string) error {
+	s.say("building InfluxDB 1.8, once: this takes a minute or two")
+	build := tool(ctx, "", "go", "install", "-ldflags", "-s -w", "github.com/influxdata/influxdb/cmd/influxd@v1.8.10")
+	build.Env = append(os.Environ(), "GOBIN="+dir)
+	return finish(build)
+}
+
+func planInfluxd18(s *site, dir string) (*Plan, error) {
+	ports, err := s.ports(2)
+	if err != nil {
+		return nil, err
+	}
+	url, file := "http://"+loopback(ports[0]), filepath.Join(dir, "influxdb.conf")
+	settings := fmt.Sprintf(`reporting-disabled = true
+bind-address = %q
+[meta]
+dir = %q
+[data]
+dir = %q
+wal-dir = %q
+[http]
+bind-address = %q
+flux-enabled = true
+log-enabled = false
+[monitor]
+store-enabled = false
+`, loopback(ports[1]), filepath.Join(dir, "meta"), filepath.Join(dir, "data"), filepath.Join(dir, "wal"), loopback(ports[0]))
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		return nil, err
+	}
+	return &Plan{
+		Processes: []*Process{{
+			Name: "influxd18", Dir: dir, Log: filepath.Join(dir, "log"),
+			Command: []string{filepath.Join(influxd18.in(s), "influxd"), "run", "-config", file},
+			Ready: func(ctx context.Context) error {
+				return call(ctx, http.MethodPost, url+"/query?q=CREATE+DATABASE+"+influxName, nil, nil)
+			},
+		}},
+		Env: func() []string {
+			return []string{"LOCKSTEP_INFLUXD18_URL=" + url, "LOCKSTEP_INFLUXD18_DATABASE=" + influxName}
+		},
+	}, nil
+}

@@ -83,6 +83,7 @@ var parts = []Part{
 	{Name: "mongodb", Doc: "FerretDB 1.24.0, which speaks the protocol of MongoDB, with one change at a time", Needs: []need{ferretdb}, Plan: planMongoDB},
 	{Name: "eventstore", Doc: "a server that speaks the protocol of EventStoreDB and keeps events in memory", Needs: []need{eventstored}, Plan: planEventStore},
 	{Name: "influxd", Doc: "InfluxDB 2.9.1", Needs: influxNeeds, Plan: planInfluxd},
+	{Name: "influxd18", Doc: "InfluxDB 1.8.10", Needs: []need{influxd18}, Plan: planInfluxd18},
 	{Name: "kafka-tools", Doc: "Kafka's own load generators, 4.3.1", Tool: true, Needs: needs(kafka43), Plan: planKafkaTools},
 	{Name: "perftest", Doc: "RabbitMQ's own load generator, PerfTest 2.22.1", Tool: true, Needs: needs(perftest222), Plan: planPerfTest},
 	{Name: "natsbench", Doc: "NATS's own command line, 0.3.0, with its load generator", Tool: true, Needs: []need{natsCommand}, Plan: planNATSBench},

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
+	"lockstep/internal/results"
+	"lockstep/internal/sink"
+)
+
+func sinkCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "sink",
+		Short: "Write recorded runs to InfluxDB",
+		Args:  arguments(cobra.NoArgs),
+		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(replayCommand())
+	return c
+}
+
+func replayCommand() *cobra.Command {
+	var (
+		runs    string
+		to      influxFlags
+		verbose bool
+	)
+	c := &cobra.Command{
+		Use:   "replay RUN",
+		Short: "Write a recorded run's points to InfluxDB again",
+		Long: `replay makes the points of a run of its record alone and writes them to the InfluxDB that --influx, the
+matrix or the environment names. They are the same points as while the run went on: those that are there already stay as
+they are, and those that are missing are added.`,
+		Example: `  ctl sink replay latest
+  ctl sink replay --influx influx.json 20260102-150405-quick-3f9c`,
+		Args:              arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeRuns(&runs),
+		RunE: func(c *cobra.Command, args []string) error {
+			record, err := results.Open(runs, args[0])
+			if err != nil {
+				return err
+			}
+			run := record.Plan()
+			if run.Influx.Starred() { // a token that stood in the matrix is not kept
+				run.Influx = nil
+			}
+			points, err := to.open(run, c.ErrOrStderr(), logger(c.ErrOrStderr(), verbose))
+			if err != nil {
+				return err
+			}
+			if points == nil {
+				return exit{ExitBadMatrix, errors.New("no InfluxDB is named: give --influx FILE, or set INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN")}
+			}
+			err = controller.Replay(c.Context(), record, points)
+			return delivered(c, record, points, err)
+		},
+	}
+	runsFlag(c, &runs)
+	c.Flags().StringVar(&to.file, "influx", "", "write to the InfluxDB that this JSON `file` names, instead of the matrix's or the environment's")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
+	return c
+}
+
+// delivered keeps and tells what came of it. Points that waited on disk have been made again, so that their file can go.
+func delivered(c *cobra.Command, record *results.Run, points *sink.Sink, failed error) error {
+	d := points.Close(c.Context())
+	d.Replayed = true
+	if failed == nil && d.Dropped == 0 {
+		if failed = os.Remove(record.SpoolFile()); errors.Is(failed, os.ErrNotExist) {
+			failed = nil
+		}
+	}
+	err := errors.Join(failed, record.AddDelivery(d))
+	fmt.Fprintln(c.OutOrStdout(), report.Delivered([]plan.Delivery{d}))
+	if err == nil && d.Dropped > 0 {
+		err = fmt.Errorf("InfluxDB has not taken %d of %d points; try again", d.Dropped, d.Points)
+	}
+	return err
+}

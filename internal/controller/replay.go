@@ -1,0 +1,86 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+	"lockstep/internal/sink"
+)
+
+// Replay makes the points of a run anew, of its directory alone: the same points as while it went on, with the same tags and times, so that those that are
+// written already stay as they are. It waits where points come too slowly from the sink, which stays the caller's.
+func Replay(ctx context.Context, dir *results.Run, points *sink.Sink) error {
+	marks, err := dir.Marks()
+	if err != nil {
+		return err
+	}
+	r := replay{ctx: ctx, dir: dir, points: points, marked: len(marks) > 0, of: map[string][]results.Mark{}}
+	for _, m := range marks {
+		r.of[m.Task] = append(r.of[m.Task], m)
+	}
+	points.Begin(dir.Plan())
+	for _, t := range dir.Plan().Tasks() {
+		if err := r.task(t); err != nil {
+			return fmt.Errorf("write points of task %s again: %w", t.ID, err)
+		}
+	}
+	for _, m := range r.of[""] {
+		if m.Kind == results.MarkEnd {
+			points.End(m.At, m.Text)
+		}
+	}
+	return nil
+}
+
+type replay struct {
+	ctx    context.Context
+	dir    *results.Run
+	points *sink.Sink
+	marked bool                      // the record has marks
+	of     map[string][]results.Mark // by task; "": the run's own
+}
+
+// task tells of all tries of a task, and of its outcome.
+func (r *replay) task(t plan.Task) error {
+	o, err := r.dir.Outcome(t.ID)
+	done := err == nil
+	marks := r.of[t.ID]
+	if !r.marked && done { // of an earlier release: only the try that counts is known
+		marks = []results.Mark{startOfOutcome(o, r.dir.Try(t.ID))}
+	}
+	for _, m := range marks {
+		switch m.Kind {
+		case results.MarkStart:
+			r.points.Start(startOf(t, m))
+			if err := r.dir.Snapshots(t.ID, m.Name, r.snapshot); err != nil {
+				return err
+			}
+		case results.MarkGiveUp:
+			r.points.GiveUp(t.ID, m.At, m.Text)
+		}
+	}
+	if done {
+		r.points.Outcome(o, sink.Start{Task: t, Try: r.dir.Try(t.ID)})
+	}
+	return r.points.Room(r.ctx)
+}
+
+func (r *replay) snapshot(s record.Snapshot) error {
+	if err := r.points.Room(r.ctx); err != nil {
+		return err
+	}
+	r.points.Snapshot(s)
+	return nil
+}
+
+// startOfOutcome is the beginning of a try as far as its outcome tells.
+func startOfOutcome(o plan.Outcome, try int) results.Mark {
+	m := results.Mark{At: o.Started, Kind: results.MarkStart, Try: try}
+	for _, a := range o.Agents {
+		m.Agents = append(m.Agents, a.Agent)
+	}
+	return m
+}
