@@ -205,7 +205,8 @@ func (o *runOptions) attach(c *cobra.Command, name string) error {
 	if state.State == wire.StateQueued {
 		fmt.Fprintf(c.ErrOrStderr(), "run %s waits in the queue%s\n", state.Run, because(state.Waiting))
 	}
-	p := newProgress(c.ErrOrStderr(), plan.Run{}, 0)
+	p := newProgress(newConsole(c.ErrOrStderr()), plan.Run{}, nil)
+	defer p.close()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go lookout(watching, conn, p.say)

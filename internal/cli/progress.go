@@ -2,82 +2,59 @@ package cli
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/term"
-
 	"lockstep/internal/controller"
-	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
+	"lockstep/internal/terminal"
 )
 
-// progress tells a person how a run goes: one line that is rewritten on a terminal, one plain line a task elsewhere.
+// progress tells a person how a run goes: one plain line a task and, on a terminal, live figures below these.
 type progress struct {
-	out      io.Writer
-	terminal bool
-	columns  int
-	run      plan.Run
-	done     int // tasks that had an outcome before
-	began    time.Time
-	ended    int
-	mu       sync.Mutex
-	written  bool // a line stands that has to be cleared
+	to   *console
+	mu   sync.Mutex
+	view view
 }
 
-func newProgress(out io.Writer, run plan.Run, done int) *progress {
-	p := &progress{out: out, run: run, done: done, began: time.Now()}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.terminal, p.columns = true, 80
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
-			p.columns = w
-		}
-	}
+// newProgress begins with a run, of which some tasks are done; a run without an id is one that will be told of.
+func newProgress(to *console, run plan.Run, done []string) *progress {
+	p := &progress{to: to, view: newView(run, done, time.Now())}
 	if run.ID != "" {
-		p.begin(run)
+		p.say("%s", p.view.heading())
 	}
+	to.live(p.frame)
 	return p
 }
 
-// begin says what is run.
-func (p *progress) begin(run plan.Run) {
-	p.run = run
-	p.say("%s: %d tasks, about %v, run %s", run.Name, len(run.Cells)*run.Repeat-p.done, p.left(), run.ID)
+func (p *progress) frame(columns int, paint terminal.Painter) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.view.frame(columns, time.Now(), paint)
 }
 
 // show is called with everything that happens in the run.
 func (p *progress) show(e controller.Progress) {
+	p.mu.Lock()
+	begins := p.view.run.ID == "" && e.Kind == controller.RunAccepted && e.Run != nil // followed from elsewhere
+	p.view.show(e, time.Now())
+	heading := p.view.heading()
+	p.mu.Unlock()
+	if begins {
+		p.say("%s", heading)
+	}
 	switch e.Kind {
-	case controller.RunAccepted:
-		if p.run.ID == "" && e.Run != nil { // followed from elsewhere
-			p.begin(*e.Run)
-		}
-	case controller.TaskStarted:
-		p.line(fmt.Sprintf("%s %s", p.place(e), p.what(e)))
-	case controller.LiveRates:
-		p.line(fmt.Sprintf("%s %s  %s/s out %s/s in  %v left", p.place(e), p.what(e), thousands(e.Rates.Send), thousands(e.Rates.Receive), p.left()))
 	case controller.TaskEnded:
-		p.ended++
-		p.say("%s %s: %s", p.place(e), e.Task.Cell.Name(), ending(e.Outcome))
+		p.say("%s %s: %s", place(e), e.Task.Cell.Name(), ending(e.Outcome))
 	case controller.TaskRetried:
-		p.say("%s %s: tried again: %s", p.place(e), e.Task.Cell.Name(), e.Detail)
+		p.say("%s %s: tried again: %s", place(e), e.Task.Cell.Name(), e.Detail)
 	case controller.TaskInterrupted, controller.TakenOver, controller.AgentLost, controller.WaitingAgents:
-		p.say("%s %s: %s", p.place(e), e.Kind, e.Detail)
+		p.say("%s %s: %s", place(e), e.Kind, e.Detail)
 	}
 }
 
-// what is the task and, of a search, the step that is under way.
-func (p *progress) what(e controller.Progress) string {
-	if e.Detail == "" {
-		return e.Task.Cell.Name()
-	}
-	return e.Task.Cell.Name() + " " + e.Detail
-}
-
-func (p *progress) place(e controller.Progress) string { return fmt.Sprintf("[%d/%d]", e.N, e.Of) }
+func place(e controller.Progress) string { return fmt.Sprintf("[%d/%d]", e.N, e.Of) }
 
 // ending is a task's outcome in a few words.
 func ending(o plan.Outcome) string {
@@ -96,52 +73,13 @@ func ending(o plan.Outcome) string {
 	return strings.Join(parts, ", ")
 }
 
-// left is how long the rest takes if it goes on like this; before the first task has ended, as planned.
-func (p *progress) left() time.Duration {
-	rest := len(p.run.Cells)*p.run.Repeat - p.done - p.ended
-	each := matrix.Estimate(p.run) / time.Duration(max(1, len(p.run.Cells)*p.run.Repeat))
-	if p.ended > 0 {
-		each = time.Since(p.began) / time.Duration(p.ended)
-	}
-	return (each * time.Duration(rest)).Round(time.Second)
-}
-
-// line shows what will be overwritten, on a terminal only.
-func (p *progress) line(text string) {
-	if !p.terminal {
-		return
-	}
-	if r := []rune(text); len(r) >= p.columns {
-		text = string(r[:max(0, p.columns-2)]) + "…"
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	fmt.Fprintf(p.out, "\r\x1b[2K%s", text)
-	p.written = true
-}
-
 // say prints a line that stays. Safe for concurrent use.
 func (p *progress) say(format string, args ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clear()
-	fmt.Fprintf(p.out, format+"\n", args...)
+	fmt.Fprintln(p.to, terminal.Clean(fmt.Sprintf(format, args...)))
 }
 
-// close clears the line that stands.
-func (p *progress) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clear()
-}
-
-// clear is close for one who holds mu.
-func (p *progress) clear() {
-	if p.written {
-		fmt.Fprint(p.out, "\r\x1b[2K")
-		p.written = false
-	}
-}
+// close takes the live figures away.
+func (p *progress) close() { p.to.plain() }
 
 // thousands groups digits: 1234567.8 is "1,234,568".
 func thousands(v float64) string {

@@ -119,8 +119,9 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		}
 	}
 	background := context.WithoutCancel(ctx) // a first Ctrl-C must not cut the control plane under the run
-	log := logger(c.ErrOrStderr(), o.verbose)
-	points, err := o.points(run, c.ErrOrStderr(), log)
+	stderr := newConsole(c.ErrOrStderr())
+	log := logger(stderr, o.verbose)
+	points, err := o.points(run, stderr, log)
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if o.server.url != "" {
-		fmt.Fprintf(c.ErrOrStderr(), "follow again with: ctl attach %s%s; stop with: ctl cancel %s%s\n", run.ID, o.server.hint(), run.ID, o.server.hint())
+		fmt.Fprintf(stderr, "follow again with: ctl attach %s%s; stop with: ctl cancel %s%s\n", run.ID, o.server.hint(), run.ID, o.server.hint())
 	}
 	if o.detach {
 		fmt.Fprintln(c.OutOrStdout(), run.ID)
@@ -146,7 +147,8 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	}
 	following, leave := context.WithCancel(background)
 	defer leave()
-	p := newProgress(c.ErrOrStderr(), run, len(submission.Done))
+	p := newProgress(stderr, run, submission.Done)
+	defer p.close()
 	if o.server.url != "" {
 		go lookout(following, fleet.conn, p.say)
 	}
@@ -155,9 +157,9 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 			leave() // the fleet goes on
 			return
 		}
-		fmt.Fprintln(c.ErrOrStderr(), "stopping: closing what is open and removing what was declared (again to leave at once)")
+		fmt.Fprintln(stderr, "stopping: closing what is open and removing what was declared (again to leave at once)")
 		if err := fleet.conn.Cancel(background, run.ID); err != nil {
-			fmt.Fprintln(c.ErrOrStderr(), err)
+			fmt.Fprintln(stderr, err)
 			leave() // nobody is there to say that it has ended
 		}
 		if o.server.url != "" { // its controller may be gone for good

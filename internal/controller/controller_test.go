@@ -63,7 +63,7 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 	var killed, noticed time.Time
 	w := l.run(aRun(long, small), nil, func(p controller.Progress) {
 		switch {
-		case p.Kind == controller.LiveRates && killed.IsZero():
+		case p.Kind == controller.LiveFigures && killed.IsZero():
 			killed = time.Now()
 			l.kill("a2")
 		case p.Kind == controller.AgentLost:

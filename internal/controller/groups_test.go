@@ -95,7 +95,7 @@ func TestLostAgentOfAGroup(t *testing.T) {
 			c.Workload.Groups[i].Publishers.Count, c.Workload.Groups[i].Publishers.Rate = 0, 1000
 		}
 	}), nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveRates && p.Rates.Since > time.Second && !killed {
+		if p.Kind == controller.LiveFigures && p.Live.Since > time.Second && !killed {
 			killed = true
 			l.kill("a2")
 		}

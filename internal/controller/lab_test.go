@@ -239,7 +239,7 @@ func (w watched) outcomes() (all []plan.Outcome) {
 func (w watched) kinds() string {
 	var words []string
 	for _, p := range w.events {
-		if p.Kind != controller.LiveRates {
+		if p.Kind != controller.LiveFigures {
 			words = append(words, string(p.Kind))
 		}
 	}

@@ -20,7 +20,7 @@ func TestADrainingAgentLeavesAfterItsTask(t *testing.T) {
 	}
 	drained := false
 	w := l.run(aRun(steady, nil), nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveRates && !drained {
+		if p.Kind == controller.LiveFigures && !drained {
 			drained = true
 			l.agents["a2"].drain()
 		}

@@ -59,7 +59,7 @@ func TestALostObserverIsARemark(t *testing.T) {
 	l.await(3)
 	killed := false
 	w := l.run(aRun(pair(3*time.Second)), nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveRates && p.Rates.Since > time.Second && !killed {
+		if p.Kind == controller.LiveFigures && p.Live.Since > time.Second && !killed {
 			killed = true
 			l.kill("o")
 		}

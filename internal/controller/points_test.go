@@ -151,7 +151,7 @@ func TestPointsOfTries(t *testing.T) {
 	run := aRun(long)
 	root := t.TempDir()
 	w := l.runInto(root, run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveRates {
+		if p.Kind == controller.LiveFigures {
 			if err := l.client.Cancel(t.Context(), run.ID); err != nil {
 				t.Error(err)
 			}

@@ -21,7 +21,7 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 	run := aRun(nil, long)
 	cancelled := false
 	w := l.run(run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveRates && p.N == 2 && !cancelled {
+		if p.Kind == controller.LiveFigures && p.N == 2 && !cancelled {
 			cancelled = true
 			if err := l.client.Cancel(t.Context(), run.ID); err != nil {
 				t.Error(err)
@@ -46,7 +46,7 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 	again := run
 	again.Cells = append([]plan.Cell(nil), run.Cells...)
 	w = l.runInto(w.root, again, []string{run.Tasks()[0].ID}, func(p controller.Progress) {
-		if p.Kind == controller.LiveRates {
+		if p.Kind == controller.LiveFigures {
 			_ = l.client.Cancel(t.Context(), run.ID)
 		}
 	})
@@ -250,7 +250,7 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 	}, func(c *plan.Cell) { c.Workload.Message.Size = 500 })
 	restarted := false
 	w := l.run(run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveRates && p.N == 2 && !restarted {
+		if p.Kind == controller.LiveFigures && p.N == 2 && !restarted {
 			restarted = true
 			l.stop()
 			l.wg.Wait()

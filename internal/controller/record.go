@@ -20,8 +20,9 @@ type Progress struct {
 	At      time.Time
 	N, Of   int
 	Task    plan.Task
-	Detail  string // TaskStarted and LiveRates (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
-	Rates   Rates
+	Detail  string   // TaskStarted and LiveFigures (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
+	Agents  []string // TaskStarted: names of its agents
+	Live    Live
 	Outcome plan.Outcome
 	End     wire.End
 	Run     *plan.Run // RunAccepted: what is run
@@ -33,8 +34,8 @@ type ProgressKind string
 // The kinds of progress, in the order in which a run shows them.
 const (
 	RunAccepted     ProgressKind = "accepted"    // Of, Run; again, when another controller takes the run up
-	TaskStarted     ProgressKind = "started"     // N, Task; Detail: of a search, which step
-	LiveRates       ProgressKind = "live"        // Rates; about once a second
+	TaskStarted     ProgressKind = "started"     // N, Task (of a search: its step), Agents; Detail: of a search, which step
+	LiveFigures     ProgressKind = "live"        // Live; about once a second
 	AgentLost       ProgressKind = "agent-lost"  // Detail
 	WaitingAgents   ProgressKind = "waiting"     // Detail
 	TaskEnded       ProgressKind = "outcome"     // Outcome, on disk by then
@@ -43,12 +44,6 @@ const (
 	TaskInterrupted ProgressKind = "interrupted" // Detail; there will be no outcome
 	RunEnded        ProgressKind = "end"         // End
 )
-
-// Rates are what goes on at the moment, in messages a second over all agents: good for a progress line, not for a record.
-type Rates struct {
-	Send, Receive float64
-	Since         time.Duration // the measurement began; negative in warm-up, -1 while it is not known when it will
-}
 
 // Record copies a run's record from the control plane to its directory below root, from the beginning of the run to its end, which it
 // returns. watch is called from one goroutine, in order; it may be nil. On a control plane of this process what was copied is deleted there.
@@ -81,7 +76,7 @@ type follower struct {
 	current Progress // of the task in flight
 	ref     wire.Ref
 	skip    bool // the try in flight is on disk already
-	meter   meter
+	meter   *meter
 	points  *sink.Sink
 	copying bool // without the rights of the one follower of a local run, who deletes what he has
 }
@@ -145,8 +140,11 @@ func (f *follower) event(e wire.RunEvent) error {
 		if _, known := f.tasks[e.Task]; !known {
 			return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
 		}
-		p.Kind = TaskStarted
-		f.current, f.meter, f.ref = p, meter{}, wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
+		if e.Load != nil {
+			p.Task = p.Task.Step(e.Load.Rate, e.Load.Measure)
+		}
+		p.Kind, p.Agents = TaskStarted, e.Agents
+		f.current, f.meter, f.ref = p, newMeter(p.Task, len(e.Agents)), wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
 		if f.skip = f.dir.Done(e.Task) || f.dir.Kept(e.Task, e.Try); !f.skip {
 			if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
 				return err
@@ -233,12 +231,12 @@ func (f *follower) snapshot(ref wire.Ref, s record.Snapshot) error {
 	if s.Host.Broker != "" && len(s.Windows) == 0 {
 		return nil // an observer, who knows nothing of the load
 	}
-	if rates, due := f.meter.add(s, time.Now()); due {
+	if live, due := f.meter.add(s, time.Now()); due {
 		p := f.current
 		if s.Begin == 0 && p.Task.Cell.Workload.Steady.Auto {
-			rates.Since = -1
+			live.Since = -1
 		}
-		p.Kind, p.At, p.Rates = LiveRates, time.Now(), rates
+		p.Kind, p.At, p.Live = LiveFigures, time.Now(), live
 		f.watch(p)
 	}
 	return nil
@@ -274,28 +272,4 @@ func (f *follower) outcome(ctx context.Context, o plan.Outcome) error {
 		return err
 	}
 	return nil // what could not be deleted in time goes with the control plane, which is this process's own
-}
-
-// meter makes live rates of snapshots.
-type meter struct {
-	sent, received int64
-	last           time.Time
-}
-
-// add returns rates about once a second.
-func (m *meter) add(s record.Snapshot, now time.Time) (Rates, bool) {
-	if m.last.IsZero() {
-		m.last = now
-	}
-	for _, w := range s.Windows {
-		m.sent += w.Counts[record.Sent]
-		m.received += w.Counts[record.Received]
-	}
-	elapsed := now.Sub(m.last)
-	if elapsed < time.Second {
-		return Rates{}, false
-	}
-	r := Rates{Send: float64(m.sent) / elapsed.Seconds(), Receive: float64(m.received) / elapsed.Seconds(), Since: time.Duration(s.At - s.Begin)}
-	m.sent, m.received, m.last = 0, 0, now
-	return r, true
 }

@@ -48,7 +48,7 @@ func TestATaskThatLostAnAgentIsTriedAgain(t *testing.T) {
 		c.Workload.Publishers.Rate, c.Workload.Measure = 1000, plan.Duration(20*time.Second)
 	}
 	w := l.run(aRun(both(paced, retrying(1, plan.FailedAgentLost))), nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveRates && !killed {
+		if p.Kind == controller.LiveFigures && !killed {
 			killed = true
 			l.kill("a2")
 		}

@@ -40,8 +40,8 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 	live := map[bool]int{}
 	run := aRun(auto("4s"))
 	w := l.run(run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveRates {
-			live[p.Rates.Since < 0]++
+		if p.Kind == controller.LiveFigures {
+			live[p.Live.Since < 0]++
 		}
 	})
 	if len(w.outcomes()) != 1 {
@@ -124,7 +124,7 @@ func TestAgentLostInAutoWarmup(t *testing.T) {
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	killed := false
 	w := l.run(aRun(auto("60s")), nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveRates && !killed {
+		if p.Kind == controller.LiveFigures && !killed {
 			killed = true
 			l.kill("a2")
 		}

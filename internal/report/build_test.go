@@ -15,6 +15,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
+	"lockstep/internal/terminal"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -116,8 +117,8 @@ func TestWidth(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, line := range strings.Split(text.String(), "\n") {
-			if runes(line) > width && len(strings.Fields(line)) > 1 {
-				t.Errorf("at width %d a line has %d columns: %q", width, runes(line), line)
+			if terminal.Width(line) > width && len(strings.Fields(line)) > 1 {
+				t.Errorf("at width %d a line has %d columns: %q", width, terminal.Width(line), line)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/terminal"
 )
 
 // Chart is latency against rate: one point for each step of a search, in the order of the table's rows.
@@ -49,23 +50,23 @@ func (c *Chart) lines(width int) []string {
 		width = chartWidth
 	}
 	const head = "msgs/s"
-	labels, most := make([]string, len(c.Points)), runes(head)
+	labels, most := make([]string, len(c.Points)), terminal.Width(head)
 	for i, p := range c.Points {
 		labels[i] = "  " + plan.Grouped(p.Rate)
 		if p.Capacity {
 			labels[i] = "▶ " + plan.Grouped(p.Rate)
 		}
-		most = max(most, runes(labels[i]))
+		most = max(most, terminal.Width(labels[i]))
 	}
 	for i := range labels {
-		labels[i] = align(labels[i], most, false) + " " + sign(c.Points[i].Answer) + " "
+		labels[i] = terminal.Pad(labels[i], most, false) + " " + sign(c.Points[i].Answer) + " "
 	}
 	a := c.axis(max(plotLeast, width-most-3))
 	if a.decades == 0 {
 		return nil
 	}
 	indent := strings.Repeat(" ", most+3)
-	out := []string{align(head, most, false) + "   " + a.heads(), indent + a.rule()}
+	out := []string{terminal.Pad(head, most, false) + "   " + a.heads(), indent + a.rule()}
 	for i, p := range c.Points {
 		out = append(out, strings.TrimRight(labels[i]+a.plot(p), " "))
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/terminal"
 )
 
 // capacities is a run of four searches: one that found a capacity, one that the generator limited, one where nothing holds and one that
@@ -81,8 +82,8 @@ func TestGoldenSearches(t *testing.T) {
 		}
 		golden(t, fmt.Sprintf("search-%d.txt", width), text.Bytes())
 		for _, line := range strings.Split(text.String(), "\n") {
-			if runes(line) > width && strings.ContainsAny(line, "●○┴") {
-				t.Errorf("a line of the chart is %d wide, of %d: %s", runes(line), width, line)
+			if terminal.Width(line) > width && strings.ContainsAny(line, "●○┴") {
+				t.Errorf("a line of the chart is %d wide, of %d: %s", terminal.Width(line), width, line)
 			}
 		}
 	}

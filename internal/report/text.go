@@ -5,9 +5,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"unicode"
 
-	"golang.org/x/text/width"
+	"lockstep/internal/terminal"
 )
 
 // gap is between columns.
@@ -64,14 +63,14 @@ func layout(t Table) []column {
 		numeric := true
 		for _, row := range t.Rows {
 			f := row[i]
-			c.text = max(c.text, runes(f.Text))
-			c.tail = max(c.tail, runes(tail(f)))
+			c.text = max(c.text, terminal.Width(f.Text))
+			c.tail = max(c.tail, terminal.Width(tail(f)))
 			if _, err := strconv.ParseFloat(strings.ReplaceAll(f.Text, ",", ""), 64); err != nil {
 				numeric = false
 			}
 		}
 		c.left = i < len(t.Axes) && !numeric
-		c.width = max(c.text+c.tail, runes(t.Head[i]))
+		c.width = max(c.text+c.tail, terminal.Width(t.Head[i]))
 	}
 	return columns
 }
@@ -86,7 +85,7 @@ func fit(columns []column, width int) int {
 		c := &columns[i]
 		least := c.text + c.tail
 		for _, word := range strings.Fields(c.head[0]) {
-			least = max(least, runes(word))
+			least = max(least, terminal.Width(word))
 		}
 		c.head = wrap(c.head[0], least)
 		c.width = least
@@ -120,7 +119,7 @@ func horizontal(out *bufio.Writer, t Table, columns []column) {
 		cells := make([]string, len(columns))
 		for i, c := range columns {
 			if skip := lines - len(c.head); n >= skip {
-				cells[i] = align(c.head[n-skip], c.width, c.left)
+				cells[i] = terminal.Pad(c.head[n-skip], c.width, c.left)
 			} else {
 				cells[i] = strings.Repeat(" ", c.width)
 			}
@@ -136,8 +135,8 @@ func horizontal(out *bufio.Writer, t Table, columns []column) {
 		cells := make([]string, len(columns))
 		for i, c := range columns {
 			f := row[i]
-			cell := align(f.Text, c.text, c.left) + align(tail(f), c.tail, true)
-			cells[i] = align(cell, c.width, c.left)
+			cell := terminal.Pad(f.Text, c.text, c.left) + terminal.Pad(tail(f), c.tail, true)
+			cells[i] = terminal.Pad(cell, c.width, c.left)
 		}
 		writeLine(out, cells)
 	}
@@ -148,7 +147,7 @@ func vertical(out *bufio.Writer, t Table, width int) {
 	axes := len(t.Axes)
 	label := 0
 	for _, head := range t.Head[axes:] {
-		label = max(label, runes(head))
+		label = max(label, terminal.Width(head))
 	}
 	for n, row := range t.Rows {
 		if n > 0 {
@@ -163,8 +162,8 @@ func vertical(out *bufio.Writer, t Table, width int) {
 		}
 		for i, f := range row[axes:] {
 			head, text := t.Head[axes+i], f.Text+tail(f)
-			if 2+label+len(gap)+runes(text) <= width {
-				writeLine(out, []string{"  " + align(head, label, true), text})
+			if 2+label+len(gap)+terminal.Width(text) <= width {
+				writeLine(out, []string{"  " + terminal.Pad(head, label, true), text})
 				continue
 			}
 			writeLine(out, []string{"  " + head})
@@ -180,9 +179,9 @@ func below(out *bufio.Writer, t Table, width int) {
 	}
 	for i, note := range t.Notes {
 		mark := superscripts([]int{i + 1}) + " "
-		for n, line := range wrap(note, max(0, width-runes(mark))) {
+		for n, line := range wrap(note, max(0, width-terminal.Width(mark))) {
 			if n > 0 {
-				mark = strings.Repeat(" ", runes(mark))
+				mark = strings.Repeat(" ", terminal.Width(mark))
 			}
 			writeLine(out, []string{mark + line})
 		}
@@ -202,14 +201,6 @@ func writeLine(out *bufio.Writer, cells []string) {
 	out.WriteString(strings.TrimRight(strings.Join(cells, gap), " ") + "\n")
 }
 
-func align(text string, width int, left bool) string {
-	pad := strings.Repeat(" ", max(0, width-runes(text)))
-	if left {
-		return text + pad
-	}
-	return pad + text
-}
-
 // wrap breaks text between words into lines of at most width, where words allow it; 0 is any width.
 func wrap(text string, width int) []string {
 	words := strings.Fields(text)
@@ -222,27 +213,13 @@ func wrap(text string, width int) []string {
 	lines := []string{words[0]}
 	for _, word := range words[1:] {
 		last := &lines[len(lines)-1]
-		if runes(*last)+1+runes(word) > width {
+		if terminal.Width(*last)+1+terminal.Width(word) > width {
 			lines = append(lines, word)
 		} else {
 			*last += " " + word
 		}
 	}
 	return lines
-}
-
-// runes is the width of text in columns: East Asian wide characters take two, those that are put on others none.
-func runes(text string) (columns int) {
-	for _, r := range text {
-		switch kind := width.LookupRune(r).Kind(); {
-		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		case kind == width.EastAsianWide, kind == width.EastAsianFullwidth:
-			columns += 2
-		default:
-			columns++
-		}
-	}
-	return columns
 }
 
 var raised = []string{"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"}

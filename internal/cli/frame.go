@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
+	"lockstep/internal/terminal"
+)
+
+// Widths of frames, in columns.
+const (
+	narrow  = 60 // below it, figures are a line each
+	bars    = 30 // the widest bar
+	nothing = "–"
+)
+
+// frame is what stands on a terminal now.
+func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []string {
+	if v.run.ID == "" {
+		return []string{"waiting for the run to begin"}
+	}
+	if columns < narrow {
+		return v.narrow(columns, now, paint)
+	}
+	size := min(bars, columns-45)
+	lines := []string{"", bar("run ", v.part(now), size, paint) + "  " + v.standing(now, paint)}
+	t := v.current
+	if t == nil {
+		return append(lines, v.idle(paint))
+	}
+	words, part := t.phase(now)
+	lines = append(lines, bar("cell", part, size, paint)+"  "+words+t.agents(paint))
+	if name := t.name(); name != "" {
+		lines = append(lines, paint.Paint(terminal.Bold, terminal.Clean(name)))
+	}
+	return append(lines, t.table(columns, paint)...)
+}
+
+// narrow is frame where there is little room.
+func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []string {
+	size := max(3, columns/4)
+	run := fmt.Sprintf("%s %d/%d", bar("run ", v.part(now), size, paint), v.tasks-len(v.rest), v.tasks)
+	if len(v.rest) > 0 {
+		run += ", " + v.remaining(now)
+	}
+	lines := []string{"", run}
+	t := v.current
+	if t == nil {
+		return append(lines, v.idle(paint))
+	}
+	words, part := t.phase(now)
+	lines = append(lines, bar("cell", part, size, paint)+" "+words)
+	if name := t.name(); name != "" {
+		lines = append(lines, paint.Paint(terminal.Bold, terminal.Clean(name)))
+	}
+	if t.live == nil {
+		return lines
+	}
+	for _, f := range t.live.Flows {
+		lines = append(lines, t.list(f, paint)...)
+	}
+	return lines
+}
+
+// list has a line for each figure of a flow.
+func (t *inFlight) list(f controller.Flow, paint terminal.Painter) (lines []string) {
+	if f.Group != "" {
+		lines = append(lines, terminal.Clean(f.Group))
+	}
+	cells := t.cells(f)
+	head, text := 0, 0
+	for i, c := range cells {
+		head, text = max(head, len(figures[i].of+" "+figures[i].what)), max(text, terminal.Width(c.text))
+	}
+	for i, c := range cells {
+		lines = append(lines, " "+terminal.Pad(figures[i].of+" "+figures[i].what, head, true)+" "+c.paint(terminal.Pad(c.text, text, false), paint))
+	}
+	return lines
+}
+
+// idle says why no task is under way.
+func (v *view) idle(paint terminal.Painter) string {
+	switch {
+	case v.note != "":
+		return paint.Paint(terminal.Yellow, terminal.Clean(v.note))
+	case len(v.rest) == 0:
+		return "all tasks have ended"
+	}
+	return "between tasks"
+}
+
+func bar(name string, part float64, columns int, paint terminal.Painter) string {
+	full, rest := terminal.Bar(part, columns)
+	return name + " " + paint.Paint(terminal.Cyan, full) + paint.Paint(terminal.Faint, rest)
+}
+
+// standing is how far the run is, in words.
+func (v *view) standing(now time.Time, paint terminal.Painter) string {
+	text := fmt.Sprintf("%d of %d tasks", v.tasks-len(v.rest), v.tasks)
+	sep := ": "
+	for _, x := range []struct {
+		verdict plan.Verdict
+		style   terminal.Style
+	}{{plan.Valid, terminal.Green}, {plan.Invalid, terminal.Red}, {plan.Unknown, terminal.Yellow}} {
+		if n := v.verdicts[x.verdict]; n > 0 {
+			text += sep + paint.Paint(x.style, fmt.Sprintf("%d %s", n, x.verdict))
+			sep = ", "
+		}
+	}
+	if len(v.rest) > 0 {
+		text += "; " + v.remaining(now)
+	}
+	return text
+}
+
+// remaining is the time left, in words.
+func (v *view) remaining(now time.Time) string {
+	left := v.left(now).Round(time.Second)
+	if left == 0 {
+		return "nearly done"
+	}
+	return fmt.Sprintf("about %v left", left)
+}
+
+// agents tells how many of the task's agents are heard of.
+func (t *inFlight) agents(paint terminal.Painter) string {
+	all := len(t.started.Agents)
+	if t.live == nil {
+		return fmt.Sprintf("; %d agents", all)
+	}
+	text := fmt.Sprintf("%d of %d agents", t.live.Agents, t.live.Of)
+	if t.live.Agents < t.live.Of {
+		text = paint.Paint(terminal.Yellow, text)
+	}
+	return "; " + text
+}
+
+// figures are the columns of live figures, with headings in the words of tables, and which of them go first where there is no room for all: those of
+// the highest rank.
+var figures = []struct {
+	of, what string
+	rank     int
+}{
+	{"Send", "msgs/s", 0}, {"Receive", "msgs/s", 1}, {"Lag", "msgs", 2}, {"Send", "p50", 6}, {"Send", "p99", 4}, {"Processing", "p50", 5}, {"Processing", "p99", 3},
+}
+
+// figure is a text of such a column, and how it looks.
+type figure struct {
+	text  string
+	style terminal.Style
+}
+
+func (f figure) paint(text string, p terminal.Painter) string {
+	if f.style == "" {
+		return text
+	}
+	return p.Paint(f.style, text)
+}
+
+// cells are the texts of a flow, in the order of figures. What cannot be, and what is not known yet, is a dash, and no number.
+func (t *inFlight) cells(f controller.Flow) []figure {
+	out := make([]figure, len(figures))
+	for i := range out {
+		out[i] = figure{nothing, terminal.Faint}
+	}
+	if !f.Known {
+		return out
+	}
+	out[0] = figure{text: plan.Grouped(f.Send)}
+	if f.Confirm.Samples > 0 {
+		out[3], out[4] = latency(f.Confirm.P50), latency(f.Confirm.P99)
+	}
+	if !f.Consumes {
+		return out
+	}
+	out[1], out[2] = figure{text: plan.Grouped(f.Receive)}, figure{text: thousands(f.Lag)}
+	switch {
+	case f.Behind: // times then say how long the queue is
+		out[2].style = terminal.Yellow
+		out[5] = figure{string(plan.Backlog), terminal.Yellow}
+		out[6] = out[5]
+	case f.Processing.Samples > 0:
+		out[5], out[6] = latency(f.Processing.P50), latency(f.Processing.P99)
+	}
+	return out
+}
+
+func latency(d time.Duration) figure {
+	if d.Seconds() < plan.Resolution {
+		return figure{text: "< 1 µs"}
+	}
+	return figure{text: report.Format(plan.Seconds, d.Seconds())}
+}
+
+// table has a row for each flow; columns for which there is no room are left out, the cheapest first.
+func (t *inFlight) table(columns int, paint terminal.Painter) []string {
+	if t.live == nil {
+		return nil
+	}
+	rows := make([][]figure, len(t.live.Flows))
+	names := 0
+	for i, f := range t.live.Flows {
+		rows[i] = t.cells(f)
+		names = max(names, min(terminal.Width(terminal.Clean(f.Group)), columns/3))
+	}
+	widths := make([]int, len(figures))
+	for i, x := range figures {
+		widths[i] = max(len(x.of), len(x.what), len("999,999"))
+		for _, row := range rows {
+			widths[i] = max(widths[i], terminal.Width(row[i].text))
+		}
+	}
+	shown := fitting(widths, names, columns)
+	line := func(name string, text func(i int) string) string {
+		parts := []string{terminal.Pad(terminal.Cut(terminal.Clean(name), names), names, true)}
+		for _, i := range shown {
+			parts = append(parts, text(i))
+		}
+		return strings.TrimPrefix(strings.Join(parts, "  "), "  ")
+	}
+	lines := []string{
+		paint.Paint(terminal.Faint, line("", func(i int) string { return terminal.Pad(figures[i].of, widths[i], false) })),
+		paint.Paint(terminal.Faint, line("", func(i int) string { return terminal.Pad(figures[i].what, widths[i], false) })),
+	}
+	for n, f := range t.live.Flows {
+		lines = append(lines, line(f.Group, func(i int) string {
+			return rows[n][i].paint(terminal.Pad(rows[n][i].text, widths[i], false), paint)
+		}))
+	}
+	legend := fmt.Sprintf("rates of the last whole second, latencies of the last %d s", controller.RecentSeconds)
+	return append(lines, paint.Paint(terminal.Faint, legend))
+}
+
+// fitting are the columns that there is room for beside the names.
+func fitting(widths []int, names, columns int) []int {
+	var shown []int
+	for i := range figures {
+		shown = append(shown, i)
+	}
+	for {
+		total := names
+		for _, i := range shown {
+			total += 2 + widths[i]
+		}
+		if total < columns || len(shown) == 1 {
+			return shown
+		}
+		cheapest := slices.MaxFunc(shown, func(a, b int) int { return figures[a].rank - figures[b].rank })
+		shown = slices.DeleteFunc(shown, func(i int) bool { return i == cheapest })
+	}
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/terminal"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// recorded are the events of a run that took place: two cells of two groups, one of which falls behind.
+type recorded struct {
+	After    time.Duration       `json:"after"`
+	Progress controller.Progress `json:"progress"`
+}
+
+var recording = sync.OnceValues(func() (all []recorded, err error) {
+	f, err := os.Open("testdata/progress.jsonl")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for d := json.NewDecoder(f); d.More(); {
+		var r recorded
+		if err := d.Decode(&r); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+})
+
+// viewAt is what is known after so much of the recording.
+func viewAt(t *testing.T, after time.Duration) (v view, now time.Time) {
+	t.Helper()
+	events, err := recording()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	v = newView(plan.Run{}, nil, began)
+	for _, r := range events {
+		if r.After > after {
+			break
+		}
+		v.show(r.Progress, began.Add(r.After))
+	}
+	return v, began.Add(after)
+}
+
+// moments are times of the recording that look different from each other.
+var moments = []struct {
+	name  string
+	after time.Duration
+}{
+	{"before the run", 0}, {"connecting", time.Second}, {"warm-up", 2400 * time.Millisecond}, {"measuring", 5400 * time.Millisecond}, {"draining", 10 * time.Second},
+	{"the second cell", 14700 * time.Millisecond}, {"the end", 21 * time.Second},
+}
+
+// TestFrames: what stands on terminals of several widths while a run goes on.
+func TestFrames(t *testing.T) {
+	t.Parallel()
+	for _, columns := range []int{120, 80, 64, 59, 30} {
+		var b strings.Builder
+		for _, m := range moments {
+			v, now := viewAt(t, m.after)
+			fmt.Fprintf(&b, "%s\n%s\n", m.name, strings.Repeat("=", columns))
+			for _, line := range v.frame(columns, now, terminal.Painter{}) {
+				b.WriteString(terminal.Cut(line, columns-1) + "\n")
+			}
+			b.WriteByte('\n')
+		}
+		golden(t, fmt.Sprintf("testdata/frames-%d.txt", columns), b.String())
+	}
+}
+
+// TestFramesFit: nothing but what the screen cuts (names and, where it is narrow, bars) is wider than the terminal; colours change no character.
+func TestFramesFit(t *testing.T) {
+	t.Parallel()
+	for columns := 24; columns < 130; columns++ {
+		for _, m := range moments {
+			v, now := viewAt(t, m.after)
+			plain, painted := v.frame(columns, now, terminal.Painter{}), v.frame(columns, now, terminal.Painter{Colours: true})
+			for i, line := range plain {
+				if v.current != nil && strings.Contains(line, v.current.name()) || i < 3 && columns < 60 {
+					continue
+				}
+				if w := terminal.Width(line); w > columns-1 {
+					t.Errorf("%d columns, %s: %d: %q", columns, m.name, w, line)
+				}
+				if strings.ContainsRune(line, '\x1b') {
+					t.Errorf("a style where colours are off: %q", line)
+				}
+			}
+			if bare(strings.Join(painted, "\n")) != strings.Join(plain, "\n") {
+				t.Errorf("%d columns, %s: colours change the text:\n%q\n%q", columns, m.name, painted, plain)
+			}
+		}
+	}
+}
+
+// bare is text without styles.
+func bare(text string) string {
+	for {
+		before, after, found := strings.Cut(text, "\x1b[")
+		if !found {
+			return text
+		}
+		_, after, _ = strings.Cut(after, "m")
+		text = before + after
+	}
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got), rewrite it with -update:\n%s", path, diff)
+	}
+}

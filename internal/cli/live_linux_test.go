@@ -1,0 +1,199 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep/internal/cli"
+	_ "lockstep/pkg/drivers/loopback"
+)
+
+// pty is a terminal: what a program writes to its file is in written.
+type pty struct {
+	file    *os.File // the program's end
+	master  *os.File
+	mu      sync.Mutex
+	written bytes.Buffer
+	done    chan struct{}
+}
+
+func newPTY(t *testing.T, columns int) *pty {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetUint32(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pty{file: file, master: master, done: make(chan struct{})}
+	p.resize(t, columns)
+	go p.read()
+	t.Cleanup(func() { p.text() })
+	return p
+}
+
+func (p *pty) resize(t *testing.T, columns int) {
+	t.Helper()
+	if err := unix.IoctlSetWinsize(int(p.file.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *pty) read() {
+	defer close(p.done)
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := p.master.Read(buffer)
+		p.mu.Lock()
+		p.written.Write(buffer[:n])
+		p.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// await waits until something was written.
+func (p *pty) await(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		p.mu.Lock()
+		all := p.written.String()
+		p.mu.Unlock()
+		if strings.Contains(all, text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%q was not written, but at last: %q", text, all[max(0, len(all)-1000):])
+		}
+	}
+}
+
+// text closes the program's end and returns all that was written to it.
+func (p *pty) text() string {
+	_ = p.file.Close() // again, at the end of the test
+	<-p.done
+	_ = p.master.Close()
+	return p.written.String()
+}
+
+const tiny = `package matrix
+name: "tiny"
+brokers: loop: driver: "loopback"
+axes: {broker: ["loop"], label: ["兎🐇"]}
+cell: {
+	axis: _
+	labels: label: axis.label
+	publishers: {mode: "confirm-window", window: 10, rate: 200}
+	warmup: "0s"
+	measure: %q
+	drain: silence: "1s"
+}
+`
+
+// ctlRun is ctl run of a tiny matrix that writes to a terminal. It returns a function that waits for its exit code.
+func ctlRun(t *testing.T, ctx context.Context, p *pty, measure string) func() int {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tiny.cue")
+	if err := os.WriteFile(file, fmt.Appendf(nil, tiny, measure), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code := make(chan int, 1)
+	go func() {
+		code <- cli.Ctl(ctx, []string{"run", "--runs", filepath.Join(dir, "runs"), file}, strings.NewReader(""), &bytes.Buffer{}, p.file)
+	}()
+	return func() int { return <-code }
+}
+
+const (
+	hide   = "\x1b[?25l"
+	show   = "\x1b[?25h"
+	colour = "\x1b[36m"
+)
+
+// restored fails the test unless the cursor is to be seen, on an empty line that nothing stands below.
+func restored(t *testing.T, text string) {
+	t.Helper()
+	if strings.LastIndex(text, hide) > strings.LastIndex(text, show) || !strings.HasSuffix(text, "\n"+show) && !strings.HasSuffix(text, "\x1b[J"+show) && !strings.HasSuffix(text, "\n") {
+		t.Errorf("the terminal is left as %q", text[max(0, len(text)-200):])
+	}
+}
+
+// TestLiveView: on a terminal, figures of the task stand below the lines that stay, in colours; when it is made narrow, in as many lines as that takes; at the end
+// nothing of it is left.
+func TestLiveView(t *testing.T) {
+	t.Setenv("TERM", "xterm-256color")
+	t.Setenv("NO_COLOR", "")
+	p := newPTY(t, 100)
+	end := ctlRun(t, t.Context(), p, "6s")
+	p.await(t, "2 of 2 agents")
+	p.resize(t, 40)
+	p.await(t, " Receive msgs/s ") // on a line of its own
+	if code := end(); code != cli.ExitOK {
+		t.Errorf("exit code %d", code)
+	}
+	text := p.text()
+	if !strings.Contains(text, colour) || !strings.Contains(text, "broker=loop label=兎🐇") {
+		t.Errorf("no colours, or no name: %q", text)
+	}
+	for n, drawn := range strings.Split(text, hide)[1:] {
+		if strings.Count(drawn, show) != 1 {
+			t.Fatalf("frame %d ends with a cursor that is not seen: %q", n, drawn)
+		}
+	}
+	restored(t, text)
+}
+
+// TestLiveViewIsTakenAway: after Ctrl-C, too, and what is said of it stands above.
+func TestLiveViewIsTakenAway(t *testing.T) {
+	t.Setenv("TERM", "xterm-256color")
+	t.Setenv("NO_COLOR", "1")
+	p := newPTY(t, 80)
+	ctx, interrupt := context.WithCancel(t.Context())
+	end := ctlRun(t, ctx, p, "60s")
+	p.await(t, "measuring")
+	interrupt()
+	if code := end(); code != cli.ExitInterrupted {
+		t.Errorf("exit code %d", code)
+	}
+	text := p.text()
+	if strings.Contains(text, colour) || strings.Contains(text, "\x1b[2m") || strings.Contains(text, "\x1b[1m") {
+		t.Errorf("colours, though NO_COLOR is set: %q", text)
+	}
+	if !strings.Contains(text, "stopping:") {
+		t.Errorf("nothing is said of stopping: %q", text)
+	}
+	restored(t, text)
+}
+
+// TestPlainLines: a terminal that cannot move its cursor gets a line a task, and no sequence.
+func TestPlainLines(t *testing.T) {
+	t.Setenv("TERM", "dumb")
+	p := newPTY(t, 80)
+	if code := ctlRun(t, t.Context(), p, "1s")(); code != cli.ExitOK {
+		t.Errorf("exit code %d", code)
+	}
+	text := p.text()
+	if strings.ContainsRune(text, '\x1b') || strings.Count(text, "[1/1] broker=loop label=兎🐇: valid") != 1 {
+		t.Errorf("%q", text)
+	}
+}

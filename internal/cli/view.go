@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+)
+
+// view is what live figures show of a run. It knows only what it is told, and what time it is: the same events make the same frames.
+type view struct {
+	run      plan.Run
+	rest     map[string]time.Duration // what tasks without an outcome were planned to take, by id
+	planned  time.Duration            // in rest
+	tasks    int                      // of the run
+	began    time.Time                // when this view did
+	verdicts map[plan.Verdict]int     // of what ended since
+	took     time.Duration            // by the tasks that ended since,
+	meant    time.Duration            // and what they were planned to take
+	current  *inFlight
+	note     string // what the run waits for
+}
+
+// inFlight is the task that is under way.
+type inFlight struct {
+	started controller.Progress
+	at      time.Time // when it was told of
+	live    *controller.Live
+	liveAt  time.Time
+}
+
+func newView(run plan.Run, done []string, now time.Time) view {
+	v := view{run: run, began: now, rest: map[string]time.Duration{}, verdicts: map[plan.Verdict]int{}}
+	for _, t := range run.Tasks() {
+		v.tasks++
+		if !slices.Contains(done, t.ID) {
+			v.rest[t.ID] = plan.Estimate(t.Cell.Workload) + run.Settle.D()
+			v.planned += v.rest[t.ID]
+		}
+	}
+	return v
+}
+
+// show takes what happens in the run.
+func (v *view) show(e controller.Progress, now time.Time) {
+	switch e.Kind {
+	case controller.RunAccepted:
+		if v.run.ID == "" && e.Run != nil {
+			*v = newView(*e.Run, nil, now)
+		}
+	case controller.TaskStarted:
+		t := &inFlight{started: e, at: now}
+		if c := v.current; c != nil && c.started.Task.ID == e.Task.ID { // another step of a search, or another try
+			t.at = c.at
+		}
+		v.current, v.note = t, ""
+	case controller.LiveFigures:
+		if v.current != nil {
+			v.current.live, v.current.liveAt = &e.Live, now
+		}
+	case controller.TaskEnded:
+		v.ended(e.Outcome)
+	case controller.TaskInterrupted:
+		v.current = nil
+	case controller.WaitingAgents:
+		v.note = e.Detail
+	}
+}
+
+func (v *view) ended(o plan.Outcome) {
+	if planned, had := v.rest[o.Task]; had {
+		delete(v.rest, o.Task)
+		v.planned -= planned
+		v.meant += planned
+		v.took += o.Ended.Sub(o.Started) + v.run.Settle.D()
+	}
+	v.verdicts[o.Verdict]++
+	if v.current != nil && v.current.started.Task.ID == o.Task {
+		v.current = nil
+	}
+}
+
+// heading says what is run.
+func (v *view) heading() string {
+	tasks := "tasks"
+	if len(v.rest) == 1 {
+		tasks = "task"
+	}
+	return fmt.Sprintf("%s: %d %s, about %v, run %s", v.run.Name, len(v.rest), tasks, v.planned.Round(time.Second), v.run.ID)
+}
+
+// left is how long the rest takes if tasks go on to take as much more than planned as those that have ended; before one has, as planned.
+func (v *view) left(now time.Time) time.Duration {
+	pace := 1.0
+	if v.meant > 0 && v.took > 0 {
+		pace = float64(v.took) / float64(v.meant)
+	}
+	left := float64(v.planned) * pace
+	if c := v.current; c != nil {
+		left -= min(float64(now.Sub(c.at)), float64(v.rest[c.started.Task.ID])*pace)
+	}
+	return time.Duration(max(0, left))
+}
+
+// part is how much of the run's time is over, 0 … 1.
+func (v *view) part(now time.Time) float64 {
+	spent := v.took
+	if v.current != nil {
+		spent += now.Sub(v.current.at)
+	}
+	if spent <= 0 {
+		return 0
+	}
+	return float64(spent) / float64(spent+v.left(now))
+}
+
+// phase is where the task is, how far, in words, and as a part of its load's time, 0 … 1.
+func (t *inFlight) phase(now time.Time) (words string, part float64) {
+	w := t.started.Task.Cell.Workload
+	if t.live == nil {
+		return "connecting", 0
+	}
+	if t.live.Since == -1 {
+		return "warm-up, until the load is steady", 0
+	}
+	since := t.live.Since + min(max(0, now.Sub(t.liveAt)), 2*time.Second) // snapshots come once a second
+	warmup, measure := w.Warmup.D(), w.Measure.D()
+	switch {
+	case since < 0:
+		return fmt.Sprintf("warm-up, %v to go", (-since).Round(time.Second)), max(0, float64(warmup+since)/float64(warmup+measure))
+	case since < measure && counted(w):
+		return fmt.Sprintf("measuring, %v, until all is sent", since.Truncate(time.Second)), float64(warmup+since) / float64(warmup+measure)
+	case since < measure:
+		return fmt.Sprintf("measuring, %v of %v", since.Truncate(time.Second), measure), float64(warmup+since) / float64(warmup+measure)
+	}
+	return "draining", 1
+}
+
+// counted tells whether publishers stop after a count.
+func counted(w plan.Workload) bool {
+	return slices.ContainsFunc(w.Parts(), func(p plan.Workload) bool { return p.Publishers.Count > 0 })
+}
+
+// name is the task and, of a search, the step that is under way.
+func (t *inFlight) name() string {
+	parts := []string{t.started.Task.Cell.Name()}
+	if t.started.Task.Repetition > 1 {
+		parts = append(parts, fmt.Sprintf("repetition %d", t.started.Task.Repetition))
+	}
+	if t.started.Detail != "" {
+		parts = append(parts, t.started.Detail)
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ")
+}

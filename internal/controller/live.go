@@ -1,0 +1,249 @@
+package controller
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+)
+
+// Live is what goes on in the task in flight over all agents, for one who watches, not for a record.
+type Live struct {
+	Since  time.Duration // the measurement began; negative in warm-up, -1 while it is not known when it will
+	Agents int           // that have told of the last seconds, or are done
+	Of     int           // that the task has
+	Flows  []Flow        // the task's, or that of each of its groups, by name: groups share no load, and are not added up
+}
+
+// Flow is what one group sends and receives. Rates are of the last whole second that all of its agents have told of, latencies of RecentSeconds up to there.
+type Flow struct {
+	Group      string
+	Known      bool    // there was such a second: Send, Receive and Lag are numbers
+	Send       float64 // messages a second
+	Receive    float64 // messages a second, over all subscriptions
+	Lag        float64 // messages that were sent and not received, in flight included, over all subscriptions
+	Behind     bool    // receiving does not keep up with sending: the lag grows
+	Consumes   bool    // it has consumers; else Receive, Lag and Processing say nothing
+	Confirm    Latency // send call to confirm
+	Processing Latency
+}
+
+// Latency is two quantiles; both 0 where there is no sample.
+type Latency struct {
+	P50, P99 time.Duration
+	Samples  uint64
+}
+
+// RecentSeconds is what live latencies are of: enough for a p99, and not much older than what is seen.
+const RecentSeconds = 5
+
+const (
+	silentAfter = 3 * time.Second        // an agent without a snapshot for so long is not waited for
+	handOver    = 250 * time.Millisecond // publishers hand over a second with their first message of the next
+	tolerance   = 0.02                   // as in what is judged: a lag that grows by more of what was sent makes receiving fall behind,
+	stall       = 50 * time.Millisecond  // beside what is sent in so long
+)
+
+// meter makes live figures of snapshots.
+type meter struct {
+	task   plan.Task
+	agents int // that the task has
+	last   time.Time
+	heard  map[string]*heard
+	groups map[string]*flowMeter
+}
+
+// heard is what was heard of an agent.
+type heard struct {
+	group string
+	at    int64 // ns since T0
+	final bool
+}
+
+func newMeter(t plan.Task, agents int) *meter {
+	m := &meter{task: t, agents: agents, heard: map[string]*heard{}, groups: map[string]*flowMeter{}}
+	for _, part := range t.Parts() {
+		m.groups[part.Group] = &flowMeter{part: part, seconds: map[int64]*flowSecond{}}
+	}
+	return m
+}
+
+// add returns live figures about once a second.
+func (m *meter) add(s record.Snapshot, now time.Time) (Live, bool) {
+	if m.last.IsZero() {
+		m.last = now
+	}
+	h := m.heard[s.Agent]
+	if h == nil {
+		h = &heard{group: s.Group}
+		m.heard[s.Agent] = h
+	}
+	h.at, h.final = max(h.at, s.At), h.final || s.Final
+	if g := m.groups[s.Group]; g != nil {
+		for i := range s.Windows {
+			g.add(&s.Windows[i])
+		}
+	}
+	if now.Sub(m.last) < time.Second {
+		return Live{}, false
+	}
+	m.last = now
+	live := Live{Since: time.Duration(s.At - s.Begin), Of: m.agents}
+	latest := m.latest()
+	for _, h := range m.heard {
+		if h.fresh(latest) {
+			live.Agents++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
+		live.Flows = append(live.Flows, m.groups[name].flow(name, m.told(name, latest)))
+	}
+	return live, true
+}
+
+func (m *meter) latest() (at int64) {
+	at = math.MinInt64
+	for _, h := range m.heard {
+		at = max(at, h.at)
+	}
+	return at
+}
+
+func (h *heard) fresh(latest int64) bool { return h.final || h.at > latest-int64(silentAfter) }
+
+// told is up to when all agents of a group have told what they did.
+func (m *meter) told(group string, latest int64) int64 {
+	until := latest
+	for _, h := range m.heard {
+		if h.group == group && !h.final && h.fresh(latest) {
+			until = min(until, h.at)
+		}
+	}
+	return until - int64(handOver)
+}
+
+// flowSecond is what a group did in one second.
+type flowSecond struct {
+	length                 int64
+	sent, refused, settled int64 // settled: confirmed, refused or given up
+	received, unique       int64
+	confirms, processing   record.Hist
+}
+
+// flowMeter keeps the last seconds of a group, and what lagged before them.
+type flowMeter struct {
+	part    plan.Task
+	seconds map[int64]*flowSecond // by their begin
+	kept    int64                 // seconds that begin before are in before alone
+	before  float64               // lag
+}
+
+func (f *flowMeter) add(w *record.Window) {
+	n := w.Counts
+	if w.Start < f.kept && f.kept != 0 {
+		f.before += f.lag(n[record.Sent], n[record.Returned]+n[record.Rejected], n[record.Unique])
+		return
+	}
+	t := f.seconds[w.Start]
+	if t == nil {
+		t = &flowSecond{length: w.Length}
+		f.seconds[w.Start] = t
+	}
+	t.sent += n[record.Sent]
+	t.refused += n[record.Returned] + n[record.Rejected]
+	t.settled += n[record.Confirmed] + n[record.Rejected] + n[record.Unconfirmed]
+	t.received += n[record.Received]
+	t.unique += n[record.Unique]
+	if h := w.Hists[record.Send]; h != nil {
+		t.confirms.Merge(h)
+	}
+	if h := w.Hists[record.Processing]; h != nil {
+		t.processing.Merge(h)
+	}
+}
+
+func (f *flowMeter) lag(sent, refused, unique int64) float64 {
+	return float64(sent-refused)*float64(max(1, f.part.Cell.Workload.Topology.Subscriptions)) - float64(unique)
+}
+
+// flow is what goes on, of the seconds that end by until. A second of which nothing is told had nothing in it.
+func (f *flowMeter) flow(group string, until int64) Flow {
+	out := Flow{Group: group, Consumes: f.part.Cell.Workload.Consumers.Nodes > 0}
+	whole := f.whole(until)
+	out.Known = len(whole) > 0 || f.kept != 0
+	out.Lag = f.before
+	var r recent
+	for _, start := range whole {
+		t := f.seconds[start]
+		out.Lag += f.lag(t.sent, t.refused, t.unique)
+		if until-start <= (RecentSeconds+1)*int64(time.Second) {
+			r.add(t)
+		}
+		if until-start-t.length < int64(time.Second) { // the last
+			out.Send = float64(t.sent) / time.Duration(t.length).Seconds()
+			out.Receive = float64(t.received) / time.Duration(t.length).Seconds()
+		}
+	}
+	out.Behind = r.seconds > 1 && out.Consumes && f.behind(r)
+	out.Lag = max(0, out.Lag) // clocks differ, and a receipt may be told of before its message
+	out.Confirm, out.Processing = latencyOf(&r.confirms), latencyOf(&r.processing)
+	return out
+}
+
+// whole lists the begins of the last seconds that end by until, and moves those before them into the lag.
+func (f *flowMeter) whole(until int64) []int64 {
+	var whole []int64
+	for start, t := range f.seconds {
+		if start+t.length <= until {
+			whole = append(whole, start)
+		}
+	}
+	slices.Sort(whole)
+	old := max(0, len(whole)-RecentSeconds)
+	for _, start := range whole[:old] {
+		t := f.seconds[start]
+		f.before += f.lag(t.sent, t.refused, t.unique)
+		f.kept = cmp.Or(start+t.length, 1) // 0 is none
+		delete(f.seconds, start)
+	}
+	return whole[old:]
+}
+
+// recent is the sum of some seconds.
+type recent struct {
+	seconds                int
+	length                 int64
+	due, unique, unsettled int64
+	confirms, processing   record.Hist
+}
+
+func (r *recent) add(t *flowSecond) {
+	r.seconds++
+	r.length += t.length
+	r.due += t.sent - t.refused
+	r.unique += t.unique
+	r.unsettled += t.sent - t.settled
+	r.confirms.Merge(&t.confirms)
+	r.processing.Merge(&t.processing)
+}
+
+// behind tells whether receiving fell behind sending: by more than what is judged as balanced lets pass.
+func (f *flowMeter) behind(r recent) bool {
+	w := f.part.Cell.Workload
+	subs := float64(max(1, w.Topology.Subscriptions))
+	due := float64(r.due) * subs
+	slack := due * (tolerance + (stall+w.Network.Latency.D()).Seconds()/time.Duration(r.length).Seconds())
+	if r.unsettled > 0 && results.Confirmed(w.Publishers.Mode) {
+		slack += min(float64(r.unsettled)*subs, due/10)
+	}
+	return due-float64(r.unique) > slack
+}
+
+func latencyOf(h *record.Hist) Latency {
+	return Latency{P50: time.Duration(h.Quantile(0.5)), P99: time.Duration(h.Quantile(0.99)), Samples: h.Count()}
+}

@@ -1,0 +1,133 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+const ns = int64(time.Second)
+
+// counts are what one agent did in one second.
+type counts struct{ sent, confirmed, received int64 }
+
+// toldOf is a snapshot of a second, taken 0.6 s after its end.
+func toldOf(agent, group string, second int64, c counts, processing ...time.Duration) record.Snapshot {
+	w := record.Window{Index: int(second), Measured: true, Start: second * ns, Length: ns}
+	w.Counts[record.Sent], w.Counts[record.Confirmed] = c.sent, c.confirmed
+	w.Counts[record.Received], w.Counts[record.Unique] = c.received, c.received
+	for _, d := range processing {
+		w.Record(record.Processing, int64(d))
+	}
+	return record.Snapshot{Agent: agent, Group: group, At: (second+1)*ns + 6*ns/10, Windows: []record.Window{w}}
+}
+
+// observed are the live figures after snapshots that come a second apart.
+func observed(t *testing.T, task plan.Task, seconds ...[]record.Snapshot) Live {
+	t.Helper()
+	m := newMeter(task, 2)
+	now := time.Unix(0, 0)
+	var live Live
+	for _, second := range seconds {
+		for _, s := range second {
+			if l, due := m.add(s, now); due {
+				live = l
+			}
+		}
+		now = now.Add(time.Second)
+	}
+	live, due := m.add(record.Snapshot{Agent: "nobody"}, now.Add(time.Second))
+	if !due {
+		t.Fatal("no figures after two seconds")
+	}
+	return live
+}
+
+func aTask() plan.Task {
+	w := plan.Default()
+	w.Consumers.Nodes = 1
+	return plan.Task{ID: "t", Cell: plan.Cell{Workload: w}}
+}
+
+// TestLiveFigures: rates are of one whole second that both agents have told of, whatever one of them has told besides; the lag is of all.
+func TestLiveFigures(t *testing.T) {
+	t.Parallel()
+	ms := time.Millisecond
+	live := observed(t, aTask(),
+		[]record.Snapshot{toldOf("p", "", 0, counts{100, 100, 0}), toldOf("c", "", 0, counts{0, 0, 90}, 2*ms, 2*ms, 8*ms)},
+		[]record.Snapshot{toldOf("p", "", 1, counts{120, 120, 0}), toldOf("c", "", 1, counts{0, 0, 125}, 2*ms)},
+		[]record.Snapshot{toldOf("p", "", 2, counts{999, 999, 0})},
+	)
+	f := live.Flows[0]
+	if len(live.Flows) != 1 || !f.Known || f.Send != 120 || f.Receive != 125 || f.Lag != 5 || f.Behind {
+		t.Errorf("%+v", f)
+	}
+	if f.Processing.Samples != 4 || f.Processing.P50 < 2*ms || f.Processing.P50 > 21*ms/10 || f.Processing.P99 < 8*ms || f.Confirm.Samples != 0 {
+		t.Errorf("latencies %+v, %+v", f.Processing, f.Confirm)
+	}
+	if live.Agents != 2 || live.Of != 2 {
+		t.Errorf("%d of %d agents", live.Agents, live.Of)
+	}
+}
+
+// TestLiveLagGrows: receiving that falls behind is told of, and what was sent long ago and never received lags for ever.
+func TestLiveLagGrows(t *testing.T) {
+	t.Parallel()
+	var seconds [][]record.Snapshot
+	for i := range int64(12) {
+		seconds = append(seconds, []record.Snapshot{toldOf("p", "", i, counts{100, 100, 0}), toldOf("c", "", i, counts{0, 0, 80})})
+	}
+	f := observed(t, aTask(), seconds...).Flows[0]
+	if !f.Behind || f.Lag != 12*20 {
+		t.Errorf("%+v: want 240 behind, and growing", f)
+	}
+	late := toldOf("c", "", 2, counts{0, 0, 40}) // handed over late
+	late.At = seconds[11][0].At
+	if f := observed(t, aTask(), append(seconds, []record.Snapshot{late})...).Flows[0]; f.Lag != 200 {
+		t.Errorf("lag %v after late receipts: want 200", f.Lag)
+	}
+}
+
+// TestLiveSilence: a second without messages is one, not the last that had some; an agent that falls silent is not waited for.
+func TestLiveSilence(t *testing.T) {
+	t.Parallel()
+	quiet := toldOf("p", "", 3, counts{})
+	quiet.Windows = nil
+	f := observed(t, aTask(),
+		[]record.Snapshot{toldOf("p", "", 0, counts{100, 100, 0}), toldOf("c", "", 0, counts{0, 0, 100})},
+		[]record.Snapshot{quiet, {Agent: "c", At: quiet.At}},
+	).Flows[0]
+	if !f.Known || f.Send != 0 || f.Receive != 0 {
+		t.Errorf("%+v: want rates of 0", f)
+	}
+	var seconds [][]record.Snapshot
+	for i := range int64(8) {
+		second := []record.Snapshot{toldOf("p", "", i, counts{100 + i, 100, 0})}
+		if i < 2 {
+			second = append(second, toldOf("c", "", i, counts{0, 0, 100}))
+		}
+		seconds = append(seconds, second)
+	}
+	if live := observed(t, aTask(), seconds...); live.Agents != 1 || live.Flows[0].Send != 107 {
+		t.Errorf("%d agents, %+v: want one agent's last second", live.Agents, live.Flows[0])
+	}
+}
+
+// TestLiveGroups: groups have figures of their own.
+func TestLiveGroups(t *testing.T) {
+	t.Parallel()
+	task := aTask()
+	w := task.Cell.Workload
+	for _, name := range []string{"bulk", "small"} {
+		task.Cell.Workload.Groups = append(task.Cell.Workload.Groups, plan.Group{Name: name, Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology})
+	}
+	live := observed(t, task,
+		[]record.Snapshot{toldOf("b", "bulk", 0, counts{900, 900, 900}), toldOf("s", "small", 0, counts{10, 10, 10})},
+		[]record.Snapshot{toldOf("b", "bulk", 1, counts{901, 901, 901}), toldOf("s", "small", 1, counts{11, 11, 11})},
+	)
+	if len(live.Flows) != 2 || live.Flows[0].Group != "bulk" || live.Flows[0].Send != 901 || live.Flows[1].Group != "small" || live.Flows[1].Send != 11 {
+		t.Errorf("%+v", live.Flows)
+	}
+}

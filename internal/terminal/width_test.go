@@ -1,0 +1,58 @@
+package terminal
+
+import "testing"
+
+// TestWidth: characters of however many code points take the columns that terminals give them, whatever the locale.
+func TestWidth(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"": 0, "na\u00efve": 5, "nai\u0308ve": 5, "消息队列": 8, "queue队列": 9, "한국어": 6,
+		"🐇": 2, "👩‍👩‍👧‍👦": 2, "🇩🇪": 2, "👍🏽": 2, "❤️": 2, "±": 1, "─": 1, "µ": 1, "…": 1, "¹˒²": 3,
+	} {
+		if got := Width(text); got != want {
+			t.Errorf("Width(%q) = %d, want %d", text, got, want)
+		}
+	}
+}
+
+// TestCut: a line is never wider than asked for, and never ends inside a character or with a style on.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		line    string
+		columns int
+		want    string
+	}{
+		{"confirm-window", 14, "confirm-window"},
+		{"confirm-window", 8, "confirm…"},
+		{"消息队列", 8, "消息队列"},
+		{"消息队列", 6, "消息…"},
+		{"a👩‍👩‍👧‍👦b", 3, "a…"},
+		{"ab", 0, ""},
+	} {
+		if got := Cut(c.line, c.columns); got != c.want {
+			t.Errorf("Cut(%q, %d) = %q, want %q", c.line, c.columns, got, c.want)
+		}
+	}
+	painted := Painter{Colours: true}.Paint(Red, "invalid")
+	if got := Cut(painted, 4); styled.String(got) != 4 || got[len(got)-4:] != "\x1b[0m" {
+		t.Errorf("a cut that leaves a style on: %q", got)
+	}
+}
+
+// TestClean: what others wrote cannot move the cursor.
+func TestClean(t *testing.T) {
+	t.Parallel()
+	if got := Clean("a\x1b[2Jb\nc\u202ed\u009be\t👩‍👧"); got != "a�[2Jb c�d�e 👩‍👧" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestBar(t *testing.T) {
+	t.Parallel()
+	for part, want := range map[float64]string{-1: "────", 0: "────", 0.5: "██──", 0.6: "██▍─", 1: "████", 7: "████"} {
+		if full, rest := Bar(part, 4); full+rest != want {
+			t.Errorf("Bar(%v) = %q, want %q", part, full+rest, want)
+		}
+	}
+}
