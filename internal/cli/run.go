@@ -181,15 +181,15 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	return o.conclude(c.OutOrStdout(), run.ID, end)
 }
 
-// points opens the InfluxDB to write to. Points are written by who follows a run: nobody does one that is left to the fleet.
+// points opens the InfluxDB to write to. A run that is left to the fleet is followed by its controller alone, which has an InfluxDB of its own or none.
 func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
 	switch {
 	case !o.detach:
 		return o.influx.open(run, stderr, log)
 	case o.influx.file != "":
-		return nil, exit{ExitBadMatrix, errors.New("points are written by who follows the run: leave --influx or --detach out")}
+		return nil, exit{ExitBadMatrix, errors.New("points are written by who follows the run: leave --influx or --detach out, or give --influx to the controller")}
 	case run.Influx != nil && !o.influx.none:
-		fmt.Fprintln(stderr, "no points go to InfluxDB: they are written by who follows the run, and --detach does not")
+		fmt.Fprintln(stderr, "no points go to the matrix's InfluxDB: they are written by who follows the run, and --detach does not; the controller may have one of its own (controller --influx)")
 	}
 	return nil, nil
 }

@@ -4,11 +4,13 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
@@ -52,13 +54,7 @@ func (d *database) with(texts ...string) (n int) {
 // sinking gives the lab's next run a sink.
 func (l *lab) sinking(d *database) {
 	l.t.Helper()
-	server := httptest.NewServer(d)
-	l.t.Cleanup(server.Close)
-	target, err := sink.Resolve(plan.Influx{URL: server.URL, Bucket: "b", Token: "t"}, nil, nil)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	l.points = sink.Open(target, sink.Tuning{}, "test", l.log())
+	l.points = l.sinkTo(d)()
 }
 
 // TestPointsOfARun: what is recorded is handed on, and what came of that is in the record.
@@ -187,4 +183,51 @@ func tries(root, run string) (found []string) {
 		}
 	}
 	return found
+}
+
+// sinkTo opens sinks that write to a database.
+func (l *lab) sinkTo(d *database) func() *sink.Sink {
+	l.t.Helper()
+	server := httptest.NewServer(d)
+	l.t.Cleanup(server.Close)
+	target, err := sink.Resolve(plan.Influx{URL: server.URL, Bucket: "b", Token: "t"}, nil, nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return func() *sink.Sink { return sink.Open(target, sink.Tuning{}, "test", l.log()) }
+}
+
+// TestTheControllersPoints: a controller writes the points of a run that nobody follows with a sink, and they are the points that a follower writes of it:
+// two who write do not contradict each other.
+func TestTheControllersPoints(t *testing.T) {
+	t.Parallel()
+	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4")
+	l.stop()
+	l.wg.Wait()
+	copied, followed := &database{}, &database{}
+	l.config.Copies, l.config.Points = t.TempDir(), l.sinkTo(copied)
+	l.control()
+	l.await(4)
+	l.points = l.sinkTo(followed)()
+	run := aRun(nil)
+	if w := l.run(run, nil, nil); w.end.Ran != 1 {
+		t.Fatalf("%+v", w.end)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if runs, err := l.client.Runs(t.Context()); err != nil || len(runs) == 1 && runs[0].Copied {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("nothing says that the run is copied: %+v", runs)
+		}
+	}
+	if got, want := copied.last(), followed.last(); !maps.Equal(got, want) || len(want) == 0 {
+		t.Errorf("the controller has written %d points, and who follows %d, or others", len(got), len(want))
+	}
+	dir, err := results.Open(l.config.Copies, run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := dir.Deliveries(); len(all) != 1 || all[0].Dropped != 0 || all[0].Written != all[0].Points {
+		t.Errorf("delivered %+v", all)
+	}
 }
