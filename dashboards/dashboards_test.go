@@ -180,8 +180,10 @@ func TestQueriesKeepToTheSchema(t *testing.T) {
 // TestProvisioningNamesTheSource: dashboards find the data source by its uid, and Grafana the dashboards in a folder with another title.
 func TestProvisioningNamesTheSource(t *testing.T) {
 	for file, want := range map[string][]string{
-		"provisioning/datasources/lockstep.yaml": {"uid: " + sourceUID, "type: " + sourceType, "version: Flux"},
-		"provisioning/dashboards/lockstep.yaml":  {"folder: " + folder, "type: file"},
+		"provisioning/datasources/lockstep.yaml":                        {"uid: " + sourceUID, "type: " + sourceType, "version: Flux"},
+		"provisioning/dashboards/lockstep.yaml":                         {"folder: " + folder, "type: file"},
+		"../deploy/ansible/roles/grafana/templates/datasources.yaml.j2": {"uid: " + sourceUID, "type: " + sourceType, "version: Flux"},
+		"../deploy/ansible/roles/grafana/templates/dashboards.yaml.j2":  {"folder: " + folder, "type: file"},
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {

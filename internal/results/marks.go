@@ -51,15 +51,29 @@ func (r *Run) Mark(m Mark) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	file, err := os.OpenFile(filepath.Join(r.dir, marksFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, fileMode)
+	file, err := os.OpenFile(filepath.Join(r.dir, marksFile), os.O_CREATE|os.O_APPEND|os.O_RDWR, fileMode)
 	if err != nil {
 		return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
+	}
+	if cutOff(file) {
+		text = append([]byte{'\n'}, text...)
 	}
 	_, err = file.Write(append(text, '\n'))
 	if err = errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
 	}
 	return nil
+}
+
+// cutOff tells whether the last line of a file was not written to its end.
+func cutOff(file *os.File) bool {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil || size == 0 {
+		return false
+	}
+	last := make([]byte, 1)
+	_, err = file.ReadAt(last, size-1)
+	return err == nil && last[0] != '\n'
 }
 
 // Marks reads the moments of a run in their order, each once: a copy that is made again tells them again. A record of an earlier release has none.
