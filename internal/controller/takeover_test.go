@@ -2,6 +2,8 @@ package controller_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -137,5 +139,10 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 	}
 	if all, err := dir.Outcomes(); err != nil || len(all) != 1 {
 		t.Errorf("the copy has %d outcomes, %v", len(all), err)
+	}
+	for _, name := range []string{"tables.txt", "report.html"} {
+		if text, err := os.ReadFile(filepath.Join(dir.Dir(), name)); err != nil || len(text) == 0 {
+			t.Errorf("the copy is without %s when it is said to be there: %v", name, err)
+		}
 	}
 }

@@ -24,7 +24,7 @@ const Series = 6
 const (
 	width    = 440.0 // of every drawing, in its own units
 	fontSize = 11.0
-	charWide = 6.1 // of the average character, a little more than it is
+	charWide = 6.8 // of the average character in a wide font
 )
 
 // canvas collects an SVG document.

@@ -30,9 +30,22 @@ type taskView struct {
 	Outcome   plan.Outcome
 	Took      string
 	Figures   []figure
+	Account   []accountRow
 	Values    []valueTable
 	Events    []plan.Event
 	MoreEvent int
+}
+
+// accountRow is one figure of a task's exact account of messages.
+type accountRow struct {
+	Name string
+	N    uint64
+}
+
+func account(l plan.Ledger) []accountRow {
+	return []accountRow{{"sent", l.Sent}, {"uncertain whether sent", l.Uncertain}, {"confirmed", l.Confirmed}, {"rejected", l.Rejected}, {"never confirmed", l.Unconfirmed},
+		{"unroutable", l.Unroutable}, {"received", l.Received}, {"lost", l.Lost}, {"lost although confirmed", l.LostConfirmed}, {"undrained", l.Undrained},
+		{"unknown", l.Unknown}, {"duplicated", l.Duplicated}, {"reordered", l.Reordered}, {"corrupt", l.Corrupt}, {"of another task", l.Foreign}}
 }
 
 // valueTable is the values of a task or of one of its groups.
@@ -193,7 +206,7 @@ func workload(w plan.Workload) string {
 
 func taskOf(d detail, m *record.Merge) taskView {
 	o := d.outcome
-	v := taskView{Title: d.title, Outcome: o, Took: o.Ended.Sub(o.Started).Round(100 * time.Millisecond).String(), Values: valueTables(o)}
+	v := taskView{Title: d.title, Outcome: o, Took: o.Ended.Sub(o.Started).Round(100 * time.Millisecond).String(), Account: account(o.Ledger), Values: valueTables(o)}
 	for _, e := range o.Events {
 		if e.Kind != eventCores {
 			v.Events = append(v.Events, e)

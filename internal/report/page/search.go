@@ -32,45 +32,36 @@ func rateTicks(x float64) string {
 	return fmt.Sprintf("%.4g", x)
 }
 
+// Steps are told apart by what came of them, and which latency it is.
+var (
+	stepAnswers = []struct {
+		name string
+		is   func(plan.Answer) bool
+	}{
+		{"held", func(a plan.Answer) bool { return a == plan.AnswerHeld }},
+		{"failed", func(a plan.Answer) bool { return a == plan.AnswerFailed }},
+		{"client-bound or unknown", func(a plan.Answer) bool { return a != plan.AnswerHeld && a != plan.AnswerFailed }},
+	}
+	stepLatencies = []struct {
+		name string
+		of   func(report.Point) *float64
+	}{
+		{"p50", func(p report.Point) *float64 { return p.P50 }},
+		{"p99", func(p report.Point) *float64 { return p.P99 }},
+		{"max", func(p report.Point) *float64 { return p.Max }},
+	}
+)
+
 // searchFigure draws the steps of a search: latency over the rate that was asked for. What held, failed and is not known differ in colour and sign.
 func searchFigure(t report.Table) figure {
-	answers := []struct {
-		is   func(plan.Answer) bool
-		name string
-		look int
-	}{
-		{func(a plan.Answer) bool { return a == plan.AnswerHeld }, "held", 0},
-		{func(a plan.Answer) bool { return a == plan.AnswerFailed }, "failed", 1},
-		{func(a plan.Answer) bool { return a != plan.AnswerHeld && a != plan.AnswerFailed }, "client-bound or unknown", 2},
-	}
-	quantiles := []struct {
-		name  string
-		of    func(report.Point) *float64
-		shape chart.Shape
-	}{
-		{"p50", func(p report.Point) *float64 { return p.P50 }, chart.Filled},
-		{"p99", func(p report.Point) *float64 { return p.P99 }, chart.Hollow},
-		{"max", func(p report.Point) *float64 { return p.Max }, chart.Cross},
-	}
-	plot := chart.Plot{X: chart.Axis{Label: "asked rate, msgs/s", Kind: chart.Linear, Zero: true, Format: rateTicks},
-		Y: chart.Axis{Label: t.Chart.Latency + " latency (log)", Kind: chart.Log, Format: latencyTicks}}
-	least, most := 0.0, 0.0
-	for _, p := range t.Chart.Points {
-		if least == 0 || p.Rate < least {
-			least = p.Rate
-		}
-		most = max(most, p.Rate)
-	}
-	if most > 20*least {
-		plot.X.Kind, plot.X.Label = chart.Log, "asked rate, msgs/s (log)"
-	}
-	for _, a := range answers {
-		for _, q := range quantiles {
-			l := chart.Line{Name: a.name + ", " + q.name, Look: a.look, Shape: q.shape, Loose: true}
+	plot := chart.Plot{X: ratesAxis(t.Chart.Points), Y: chart.Axis{Label: t.Chart.Latency + " latency (log)", Kind: chart.Log, Format: latencyTicks}}
+	for look, answer := range stepAnswers {
+		for n, latency := range stepLatencies {
+			l := chart.Line{Name: answer.name + ", " + latency.name, Look: look, Shape: chart.Shape(n), Loose: true}
 			for _, p := range t.Chart.Points {
-				if x := q.of(p); x != nil && a.is(p.Answer) {
+				if x := latency.of(p); x != nil && answer.is(p.Answer) {
 					l.Points = append(l.Points, chart.Point{X: p.Rate, Y: *x,
-						Title: fmt.Sprintf("%s msgs/s %s: %s %s", plan.Grouped(p.Rate), p.Answer, q.name, report.Format(plan.Seconds, *x))})
+						Title: fmt.Sprintf("%s msgs/s %s: %s %s", plan.Grouped(p.Rate), p.Answer, latency.name, report.Format(plan.Seconds, *x))})
 				}
 			}
 			if len(l.Points) > 0 {
@@ -78,15 +69,28 @@ func searchFigure(t report.Table) figure {
 			}
 		}
 	}
-	marked := false
 	for _, p := range t.Chart.Points {
 		if p.P50 == nil && p.P99 == nil && p.Max == nil {
 			plot.Absent = append(plot.Absent, chart.Point{X: p.Rate, Title: fmt.Sprintf("%s msgs/s %s: no latency: %s", plan.Grouped(p.Rate), p.Answer, p.Absent)})
 		}
-		if p.Capacity && !marked {
-			marked = true
+		if p.Capacity && len(plot.Marks) == 0 {
 			plot.Marks = append(plot.Marks, chart.Mark{At: p.Rate, Text: "capacity", Full: "capacity: " + plan.Grouped(p.Rate) + " msgs/s"})
 		}
 	}
 	return plotted("Latency of each step over its rate", plot)
+}
+
+// ratesAxis is from zero, or logarithmic where the rates are far apart.
+func ratesAxis(points []report.Point) chart.Axis {
+	least, most := 0.0, 0.0
+	for _, p := range points {
+		if least == 0 || p.Rate < least {
+			least = p.Rate
+		}
+		most = max(most, p.Rate)
+	}
+	if most > 20*least {
+		return chart.Axis{Label: "asked rate, msgs/s (log)", Kind: chart.Log, Format: rateTicks}
+	}
+	return chart.Axis{Label: "asked rate, msgs/s", Zero: true, Format: rateTicks}
 }

@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -101,8 +102,22 @@ func marksOf(events []plan.Event) (marks []chart.Mark) {
 			marks = append(marks, chart.Mark{At: at, Text: e.Kind, Full: full})
 		}
 	}
+	slices.SortStableFunc(marks, func(a, b chart.Mark) int { // of two that are close the first is named: rather a fault than what came of it
+		return cmp.Or(cmp.Compare(math.Floor(2*a.At), math.Floor(2*b.At)), cmp.Compare(consequence(a.Text), consequence(b.Text)))
+	})
 	return marks
 }
+
+// consequence is 0 for events that are rather a cause.
+func consequence(kind string) int {
+	if kind == record.EventFault || kind == eventLost {
+		return 0
+	}
+	return 1
+}
+
+// eventLost is the kind of the controller's event of an agent that it lost.
+const eventLost = "agent-lost"
 
 // partCourse is the course of a task or of one of its groups.
 type partCourse struct {

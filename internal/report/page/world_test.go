@@ -107,16 +107,41 @@ func measured(task plan.Task) (record.Snapshot, results.Facts) {
 	return s, f
 }
 
-// world is a run with what can become of cells: good ones, a lost agent, a failure, a backlog, and a search.
+// rooms is where the runs of all tests are: most look at the same two, which are made once.
+var rooms string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "lockstep-page-*")
+	if err != nil {
+		panic(err)
+	}
+	rooms = dir
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
+// world is a run that nobody changes: made once, and opened again.
 func world(t *testing.T, id string) *results.Run {
+	t.Helper()
+	if run, err := results.Open(rooms, filepath.Join(rooms, id)); err == nil {
+		return run
+	}
+	return makeWorld(t, id)
+}
+
+// makeWorld makes a run with what can become of cells: good ones, a lost agent, a failure, a backlog, and a search.
+func makeWorld(t *testing.T, id string) *results.Run {
 	t.Helper()
 	plan8 := matrix(t, id, 8, 2)
 	plan8.Cells[6].Workload.Search = &plan.Search{While: "p99 < 50ms", Repeats: 3}
-	dir, err := results.Create(t.TempDir(), plan8)
+	dir, err := results.Create(rooms, plan8)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = dir.Close() })
+	defer dir.Close()
 	for _, task := range dir.Plan().Tasks() {
 		switch task.Cell.Index {
 		case 3:
