@@ -23,6 +23,7 @@ import (
 	"lockstep/internal/report/page"
 	"lockstep/internal/results"
 	"lockstep/internal/sink"
+	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
 )
 
@@ -380,8 +381,11 @@ func present(out io.Writer, record *results.Run) (problems int, err error) {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
 	for _, lines := range [][]string{report.Warnings(run, outcomes), report.Problems(run, outcomes), record.Warnings()} {
-		if len(lines) > 0 {
-			fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
+		for i, line := range lines {
+			if i == 0 {
+				fmt.Fprintln(out)
+			}
+			fmt.Fprintln(out, terminal.Hang(terminal.Clean(line), width(out), 2))
 		}
 	}
 	if delivered != "" {

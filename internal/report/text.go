@@ -21,7 +21,7 @@ func Text(w io.Writer, tables []Table, width int) error {
 			out.WriteByte('\n')
 		}
 		if t.Title != "" {
-			for _, line := range wrap(t.Title, width) {
+			for _, line := range terminal.Wrap(t.Title, width) {
 				out.WriteString(line + "\n")
 			}
 			out.WriteByte('\n')
@@ -87,7 +87,7 @@ func fit(columns []column, width int) int {
 		for _, word := range strings.Fields(c.head[0]) {
 			least = max(least, terminal.Width(word))
 		}
-		c.head = wrap(c.head[0], least)
+		c.head = terminal.Wrap(c.head[0], least)
 		c.width = least
 	}
 	return span(columns)
@@ -157,7 +157,7 @@ func vertical(out *bufio.Writer, t Table, width int) {
 		for i := range axes {
 			at = append(at, t.Head[i]+"="+row[i].Text)
 		}
-		for _, line := range wrap(strings.Join(at, " "), width) {
+		for _, line := range terminal.Wrap(strings.Join(at, " "), width) {
 			writeLine(out, []string{line})
 		}
 		for i, f := range row[axes:] {
@@ -179,7 +179,7 @@ func below(out *bufio.Writer, t Table, width int) {
 	}
 	for i, note := range t.Notes {
 		mark := superscripts([]int{i + 1}) + " "
-		for n, line := range wrap(note, max(0, width-terminal.Width(mark))) {
+		for n, line := range terminal.Wrap(note, max(0, width-terminal.Width(mark))) {
 			if n > 0 {
 				mark = strings.Repeat(" ", terminal.Width(mark))
 			}
@@ -188,7 +188,7 @@ func below(out *bufio.Writer, t Table, width int) {
 	}
 	for _, remark := range t.Remarks {
 		indent := strings.Repeat(" ", len(remark)-len(strings.TrimLeft(remark, " ")))
-		for n, line := range wrap(remark, max(0, width-len(indent)-2)) {
+		for n, line := range terminal.Wrap(remark, max(0, width-len(indent)-2)) {
 			if n > 0 {
 				line = "  " + line
 			}
@@ -199,27 +199,6 @@ func below(out *bufio.Writer, t Table, width int) {
 
 func writeLine(out *bufio.Writer, cells []string) {
 	out.WriteString(strings.TrimRight(strings.Join(cells, gap), " ") + "\n")
-}
-
-// wrap breaks text between words into lines of at most width, where words allow it; 0 is any width.
-func wrap(text string, width int) []string {
-	words := strings.Fields(text)
-	if len(words) == 0 {
-		return []string{""}
-	}
-	if width <= 0 {
-		return []string{strings.Join(words, " ")}
-	}
-	lines := []string{words[0]}
-	for _, word := range words[1:] {
-		last := &lines[len(lines)-1]
-		if terminal.Width(*last)+1+terminal.Width(word) > width {
-			lines = append(lines, word)
-		} else {
-			*last += " " + word
-		}
-	}
-	return lines
 }
 
 var raised = []string{"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"}
