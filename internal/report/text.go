@@ -63,8 +63,9 @@ func layout(t Table) []column {
 		numeric := true
 		for _, row := range t.Rows {
 			f := row[i]
-			c.text = max(c.text, terminal.Width(f.Text))
-			c.tail = max(c.tail, terminal.Width(tail(f)))
+			text, rest := split(f)
+			c.text = max(c.text, terminal.Width(text))
+			c.tail = max(c.tail, terminal.Width(rest))
 			if _, err := strconv.ParseFloat(strings.ReplaceAll(f.Text, ",", ""), 64); err != nil {
 				numeric = false
 			}
@@ -110,6 +111,16 @@ func tail(f Field) string {
 	return text
 }
 
+// split parts a field where numbers of its column end: before its mark, and before a second number ("300,000 / 90,000"), so that the first ones stand
+// below each other.
+func split(f Field) (text, rest string) {
+	text, second, two := strings.Cut(f.Text, " / ")
+	if two && f.Number != nil {
+		return text, " / " + second + tail(f)
+	}
+	return f.Text, tail(f)
+}
+
 func horizontal(out *bufio.Writer, t Table, columns []column) {
 	lines := 1
 	for _, c := range columns {
@@ -119,7 +130,7 @@ func horizontal(out *bufio.Writer, t Table, columns []column) {
 		cells := make([]string, len(columns))
 		for i, c := range columns {
 			if skip := lines - len(c.head); n >= skip {
-				cells[i] = terminal.Pad(c.head[n-skip], c.width, c.left)
+				cells[i] = c.heading(c.head[n-skip])
 			} else {
 				cells[i] = strings.Repeat(" ", c.width)
 			}
@@ -135,11 +146,20 @@ func horizontal(out *bufio.Writer, t Table, columns []column) {
 		cells := make([]string, len(columns))
 		for i, c := range columns {
 			f := row[i]
-			cell := terminal.Pad(f.Text, c.text, c.left) + terminal.Pad(tail(f), c.tail, true)
+			text, rest := split(f)
+			cell := terminal.Pad(text, c.text, c.left) + terminal.Pad(rest, c.tail, true)
 			cells[i] = terminal.Pad(cell, c.width, c.left)
 		}
 		writeLine(out, cells)
 	}
+}
+
+// heading sets a line of a heading: over numbers it ends where they end, not where their marks do.
+func (c column) heading(line string) string {
+	if c.left {
+		return terminal.Pad(line, c.width, true)
+	}
+	return terminal.Pad(terminal.Pad(line, c.width-c.tail, false), c.width, true)
 }
 
 // vertical writes a row's coordinates on one line and each of its values on one of its own.
