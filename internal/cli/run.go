@@ -49,6 +49,10 @@ tables can be printed again at any time (ctl show). On a fleet (--server) it goe
 terminal or a killed ctl does not stop it, ctl attach follows it again and ctl cancel stops it. The first Ctrl-C stops cleanly: what was
 declared on the broker is removed and all that was measured is kept; the second leaves at once.
 
+On a terminal, live figures stand below the lines of the tasks that have ended: how far run and cell are,
+what each group sends and receives, lag, latencies, agents, time left. NO_COLOR takes the colours away;
+piped, or where TERM is dumb, there are only the lines.
+
 What is measured goes to InfluxDB, too, where one is named: by --influx FILE, else by the matrix
 (influx), else by INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN (or INFLUXDB_V2_URL and
 so on). Whatever becomes of InfluxDB, the numbers and the record stay the same; the summary says
