@@ -44,6 +44,8 @@ type Config struct {
 	Drain <-chan struct{}
 	// Proc is where the host's processes are read; empty: /proc.
 	Proc string
+	// Standing is told how this agent stands; nil: nobody is.
+	Standing *Standing
 
 	obey, leave, answer time.Duration // for tests; 0: obeyTimeout, leaveTimeout and answerTimeout
 	room                int64         // of the spool, for tests; 0: spoolBytes
@@ -85,8 +87,10 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	errs := make([]error, cfg.Slots)
 	var slots sync.WaitGroup
 	for i := range errs {
+		slot := newServer(conn, cfg, i, kept)
+		cfg.Standing.add(slot, kept)
 		slots.Go(func() {
-			if errs[i] = newServer(conn, cfg, i, kept).run(ctx); errs[i] != nil {
+			if errs[i] = slot.run(ctx); errs[i] != nil {
 				stop() // one that is refused ends all
 			}
 		})
@@ -163,6 +167,7 @@ type server struct {
 	observations atomic.Int64
 
 	busy     atomic.Pointer[wire.Ref]
+	current  atomic.Pointer[task] // the newest
 	draining atomic.Bool
 	over     int // how many of run's two loops have ended
 }
@@ -286,11 +291,13 @@ func (s *server) start(ctx context.Context, a wire.Assignment) (context.CancelCa
 	ref := a.Ref()
 	s.busy.Store(&ref)
 	t := newTask(s, a)
+	s.current.Store(t)
 	go func() {
 		defer close(done)
 		defer cancel(nil)
 		t.live(ctx)
 		s.busy.Store(nil)
+		s.current.CompareAndSwap(t, nil)
 	}()
 	return cancel, done
 }

@@ -28,7 +28,7 @@ what each may do. Copy to each host only what it needs; ca.key and the rest stay
 	}
 	c.AddCommand(fleetInit(), fleetAgent(), fleetShow(), fleetRenew(),
 		fleetChange("rotate", "Give users new keys", "the old ones are refused", (*wire.Credentials).Rotate),
-		fleetRemove())
+		fleetRemove(), fleetPassword())
 	return c
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -18,7 +19,9 @@ import (
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/matrix"
+	"lockstep/internal/metrics"
 	"lockstep/internal/plan"
+	"lockstep/internal/web"
 	"lockstep/internal/wire"
 )
 
@@ -29,6 +32,7 @@ const mostBeside = 64
 func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var (
 		s           serverFlags
+		pages       webFlags
 		listen, dir string
 		config      string
 		hooks       string
@@ -72,6 +76,11 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			}
 			defer release()
 			log := daemonLog(stderr, verbose)
+			serve, unserve, err := pages.start(log)
+			if err != nil {
+				return err
+			}
+			defer unserve()
 			conn, broken, stop, err := controlPlane(c.Context(), s, wire.ServerConfig{Listen: listen, Config: config, Auth: s.auth(), Dir: dir, Log: log})
 			if err != nil {
 				return err
@@ -82,12 +91,17 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			if err != nil {
 				return err
 			}
-			cfg := controller.Config{Log: log, Version: version(), Hooks: called, SideBySide: beside, Points: points}
+			standing := &controller.Standing{}
+			cfg := controller.Config{Log: log, Version: version(), Hooks: called, SideBySide: beside, Points: points, Standing: standing}
 			if dir != "" {
 				if cfg.Copies, err = filepath.Abs(filepath.Join(dir, "runs")); err != nil { // hooks are told where it is
 					return fmt.Errorf("find the folder of copies: %w", err)
 				}
 			}
+			serve(func(access *web.Access) http.Handler {
+				return web.New(web.Config{Conn: conn, Copies: cfg.Copies, Access: access, Version: version(), Log: log,
+					Metrics: metrics.Controller(conn, standing, version(), log)})
+			})
 			served := make(chan error, 1)
 			modest()
 			go func() { served <- controller.Serve(c.Context(), conn, cfg) }()
@@ -100,6 +114,7 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 		},
 	}
 	s.add(root, "")
+	pages.add(root, "web", "the web page and, at /metrics, figures for Prometheus")
 	root.Flags().StringVar(&listen, "listen", "", "serve the control plane on `host:port`")
 	root.Flags().StringVar(&config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
 	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
@@ -212,6 +227,7 @@ const drainSignal = syscall.SIGUSR1
 func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var (
 		s        serverFlags
+		figures  webFlags
 		cfg      agent.Config
 		disturb  string
 		readable []string
@@ -276,15 +292,25 @@ are upgraded while a run goes on.`,
 			asked, ignore := signal.NotifyContext(c.Context(), drainSignal)
 			defer ignore()
 			cfg.Drain = asked.Done()
+			serve, unserve, err := figures.start(cfg.Log)
+			if err != nil {
+				return err
+			}
+			defer unserve()
 			conn, err := dialPatiently(asked, s, cfg.Log)
 			if err != nil {
 				return leave(err)
 			}
 			defer conn.Close()
+			cfg.Standing = &agent.Standing{}
+			serve(func(*web.Access) http.Handler {
+				return onlyMetrics(metrics.Agent(cfg.Standing, conn.Linked, version(), cfg.Log))
+			})
 			return leave(agent.Serve(c.Context(), conn, cfg))
 		},
 	}
 	s.add(root, "")
+	figures.add(root, "metrics", "figures for Prometheus, at /metrics,")
 	disturbFlag(root, &disturb)
 	root.Flags().StringArrayVar(&readable, "files", nil, "absolute `folder` of which matrices may read secrets (${file:/path}) and payloads; may be repeated. None: no file")
 	labelFlag(root, &labelled)

@@ -193,26 +193,16 @@ func unknownHooks(ctx context.Context, conn *wire.Conn, hooks []string) error {
 	return errors.Join(errs...)
 }
 
-// edit changes a schedule. What the controller notes meanwhile is no obstacle; what another person changes is.
+// edit changes a schedule, and says what to do if that does not work.
 func edit(ctx context.Context, conn *wire.Conn, name string, change func(*schedule.Schedule) error) (schedule.Schedule, error) {
-	first := 0
-	for {
-		kept, err := conn.Schedule(ctx, name)
-		if err != nil {
-			return kept.Schedule, unknownSchedule(ctx, conn, name, err)
-		}
-		s := kept.Schedule
-		if first != 0 && s.Edit != first {
-			return s, fmt.Errorf("%s was changed by %s at this very moment: look at it (ctl schedule show %s) and try again", name, s.By, name)
-		}
-		first = s.Edit
-		if err := change(&s); err != nil {
-			return s, err
-		}
-		if _, err = conn.PutSchedule(ctx, s, kept.Revision); !errors.Is(err, wire.ErrChanged) {
-			return s, err
-		}
+	s, err := conn.EditSchedule(ctx, name, change)
+	if errors.Is(err, wire.ErrChanged) {
+		err = fmt.Errorf("%s was changed by %s at this very moment: look at it (ctl schedule show %s) and try again", name, s.By, name)
 	}
+	if err != nil {
+		return s, unknownSchedule(ctx, conn, name, err)
+	}
+	return s, nil
 }
 
 // unknownSchedule adds which schedules there are.

@@ -36,6 +36,8 @@ type Config struct {
 	Hooks *Hooks
 	// SideBySide is how many runs are executed at a time, at most; 1: one after the other; 0: 4.
 	SideBySide int
+	// Standing is told how this controller stands; nil: nobody is.
+	Standing *Standing
 }
 
 // errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.
@@ -97,7 +99,9 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 			return err
 		}
 		if err = conn.Prepare(lease.Context()); err == nil {
+			cfg.Standing.lead(lease.Epoch())
 			err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease}).lead(ctx)
+			cfg.Standing.lead(0)
 		}
 		lost := lease.Context().Err() != nil
 		lease.Resign(context.WithoutCancel(ctx))

@@ -318,6 +318,7 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 	if err := x.record.Outcome(ctx, o); err != nil {
 		return err
 	}
+	x.cfg.Standing.count(o.Verdict)
 	x.clear()
 	x.state.Done++
 	if o.Failed() {

@@ -100,7 +100,42 @@ func (c *Conn) Copy(ctx context.Context, run string, handle func(Entry) error) (
 	return end, nil
 }
 
+// Outline hands the plan, the events and the outcomes of a run, as far as they are there, to handle, like Copy: the record without its snapshots, which are
+// nearly all of it. It returns the sequence number of the last that it handed; Onward goes on behind it.
+func (c *Conn) Outline(ctx context.Context, run string, handle func(Entry)) (last uint64, err error) {
+	begun, err := c.last(ctx, streamRecord, subjectPlan(run))
+	if err == nil && begun == 0 {
+		err = ErrNoRecord
+	}
+	if err == nil {
+		err = c.follow(ctx, streamRecord, outlineOf(run), func(m jetstream.Msg, seq uint64) bool {
+			handle(c.entry(m, seq))
+			last = seq
+			meta, err := m.Metadata()
+			return err == nil && meta.NumPending > 0
+		})
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at run %s: %w", run, err)
+	}
+	return last, nil
+}
+
+// Onward hands what is stored of a run's record behind a sequence number to handle, like Follow, until ctx ends, whose error it returns.
+func (c *Conn) Onward(ctx context.Context, run string, behind uint64, handle func(Entry)) error {
+	err := c.followFrom(ctx, streamRecord, behind+1, recordOf(run), func(m jetstream.Msg, seq uint64) bool {
+		handle(c.entry(m, seq))
+		return true
+	})
+	return fmt.Errorf("follow run %s: %w", run, err)
+}
+
+// outlineOf matches what of a run's record is no snapshot.
+func outlineOf(run string) []string {
+	return []string{subjectPlan(run), subjectEvent(run), subjectsOf(run, "outcome")}
+}
+
 // recordOf matches what a follower of a run is handed.
 func recordOf(run string) []string {
-	return []string{subjectPlan(run), subjectEvent(run), subjectsOf(run, "outcome"), subjectsOf(run, "snapshot")}
+	return append(outlineOf(run), subjectsOf(run, "snapshot"))
 }

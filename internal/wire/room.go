@@ -37,13 +37,19 @@ func (l *Lease) MakeRoom(ctx context.Context, local bool, needed func(run string
 
 // used is the part of the record's room that is used.
 func (l *Lease) used(ctx context.Context) (float64, error) {
-	s, err := l.conn.js.Stream(ctx, streamRecord)
+	used, limit, err := l.conn.RecordRoom(ctx)
+	if err != nil || limit == 0 {
+		return 0, err
+	}
+	return float64(used) / float64(limit), nil
+}
+
+// RecordRoom is how many bytes the records of runs take on the control plane, and how many they may; 0: there is no limit.
+func (c *Conn) RecordRoom(ctx context.Context) (used, limit uint64, err error) {
+	s, err := c.js.Stream(ctx, streamRecord)
 	if err != nil {
-		return 0, fmt.Errorf("look at %s: %w", streamRecord, err)
+		return 0, 0, fmt.Errorf("look at %s: %w", streamRecord, err)
 	}
 	info := s.CachedInfo()
-	if info.Config.MaxBytes <= 0 {
-		return 0, nil
-	}
-	return float64(info.State.Bytes) / float64(info.Config.MaxBytes), nil
+	return info.State.Bytes, uint64(max(0, info.Config.MaxBytes)), nil
 }

@@ -118,6 +118,28 @@ func (c *Conn) Schedules(ctx context.Context) ([]KeptSchedule, error) {
 	return all, nil
 }
 
+// EditSchedule changes a schedule, and returns it as it is then. What the controller notes meanwhile is no obstacle; what another person changes is: the
+// error then wraps ErrChanged, and the schedule returned is that person's. The error of change ends it.
+func (c *Conn) EditSchedule(ctx context.Context, name string, change func(*schedule.Schedule) error) (schedule.Schedule, error) {
+	for first := 0; ; {
+		kept, err := c.Schedule(ctx, name)
+		if err != nil {
+			return kept.Schedule, err
+		}
+		s := kept.Schedule
+		if first != 0 && s.Edit != first {
+			return s, fmt.Errorf("change schedule %s: %w", name, ErrChanged)
+		}
+		first = s.Edit
+		if err := change(&s); err != nil {
+			return s, err
+		}
+		if _, err = c.PutSchedule(ctx, s, kept.Revision); !errors.Is(err, ErrChanged) {
+			return s, err
+		}
+	}
+}
+
 // RemoveSchedule deletes a schedule with its history. A run in flight goes on.
 func (c *Conn) RemoveSchedule(ctx context.Context, name string, revision uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -289,7 +311,7 @@ func (c *Conn) Await(ctx context.Context, run string, handle func(Entry)) (RunEv
 	ctx, stop := c.whileKnown(ctx, run)
 	defer stop()
 	var end RunEvent
-	err = c.follow(ctx, streamRecord, []string{subjectPlan(run), subjectEvent(run), subjectsOf(run, "outcome")}, func(m jetstream.Msg, seq uint64) bool {
+	err = c.follow(ctx, streamRecord, outlineOf(run), func(m jetstream.Msg, seq uint64) bool {
 		e := c.entry(m, seq)
 		switch {
 		case e.Plan != nil, e.Outcome != nil:

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"sync"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// Standing is what an agent tells of itself while Serve runs, to whoever watches over it. The zero value is one of which nothing is known yet. Safe for
+// concurrent use; what it is asked takes no part in any measurement.
+type Standing struct {
+	mu    sync.Mutex
+	slots []*server
+	spool *spool
+}
+
+// Slots are all of the agent's: what each says to the controller.
+func (s *Standing) Slots() (all []wire.Heartbeat) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, slot := range s.slots {
+		all = append(all, slot.heartbeat())
+	}
+	return all
+}
+
+// Phase is the phase of the task of a slot; empty: it has none.
+func (s *Standing) Phase(agent string) plan.Phase {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, slot := range s.slots {
+		if t := slot.current.Load(); t != nil && slot.cfg.Name == agent {
+			return t.currentPhase()
+		}
+	}
+	return ""
+}
+
+// Spooled is what waits on disk for the control plane: how many batches of messages, their bytes, and how many bytes there is room for; 0: there is no spool.
+func (s *Standing) Spooled() (batches int, bytes, room int64) {
+	s.mu.Lock()
+	kept := s.spool
+	s.mu.Unlock()
+	if kept == nil {
+		return 0, 0, 0
+	}
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	return len(kept.files), kept.size, kept.most
+}
+
+// add notes a slot. Of nil nothing is noted.
+func (s *Standing) add(slot *server, kept *spool) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slots, s.spool = append(s.slots, slot), kept
+}

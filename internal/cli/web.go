@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/web"
+)
+
+// webFlags say where a daemon serves pages or figures over HTTP, and to whom.
+type webFlags struct {
+	name      string // of the flag that says where
+	listen    string
+	users     string
+	cert, key string
+}
+
+func (f *webFlags) add(c *cobra.Command, name, what string) {
+	f.name = name
+	c.Flags().StringVar(&f.listen, name, "", "serve "+what+" on `host:port`; beyond loopback only with --"+name+"-users")
+	c.Flags().StringVar(&f.users, name+"-users", "", "`file` with a line NAME:HASH for each who may log in there, as \"ctl fleet password\" writes them")
+	c.Flags().StringVar(&f.cert, name+"-cert", "", "`file` of the certificate to serve that with; none: without TLS")
+	c.Flags().StringVar(&f.key, name+"-key", "", "`file` of its key")
+}
+
+// listener is what the flags say, or nil if they say nothing. The error holds every fault.
+func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
+	var faults []error
+	if f.listen == "" {
+		for _, more := range []struct{ flag, value string }{{"users", f.users}, {"cert", f.cert}, {"key", f.key}} {
+			if more.value != "" {
+				faults = append(faults, fmt.Errorf("--%s-%s is for --%s: say where to serve", f.name, more.flag, f.name))
+			}
+		}
+		return nil, bad(faults)
+	}
+	l := &web.Listener{Listen: f.listen, Cert: f.cert, Key: f.key, Log: log}
+	if (f.cert == "") != (f.key == "") {
+		faults = append(faults, fmt.Errorf("give --%s-cert and --%s-key together", f.name, f.name))
+	}
+	if f.users != "" {
+		users, err := web.ReadUsers(f.users)
+		if err != nil {
+			faults = append(faults, err)
+		}
+		l.Users = users
+	}
+	if _, err := web.NewAccess(f.listen, l.Users); err != nil && (f.users == "" || !errors.Is(err, web.ErrOpen)) {
+		faults = append(faults, fmt.Errorf("--%s: %w", f.name, f.hint(err)))
+	}
+	return l, bad(faults)
+}
+
+// hint says what to do about an error.
+func (f *webFlags) hint(err error) error {
+	if errors.Is(err, web.ErrOpen) {
+		return fmt.Errorf("%w: give --%s-users FILE with what \"ctl fleet password NAME\" writes, or listen on 127.0.0.1", err, f.name)
+	}
+	return err
+}
+
+func bad(faults []error) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return exit{ExitBadMatrix, errors.Join(faults...)}
+}
+
+// start serves before there is what to serve of: whether the address is free is known at once, and until ready is called, whoever asks is told to wait.
+func (f *webFlags) start(log *slog.Logger) (ready func(func(*web.Access) http.Handler), stop func(), err error) {
+	l, err := f.listener(log)
+	if err != nil || l == nil {
+		return func(func(*web.Access) http.Handler) {}, func() {}, err
+	}
+	var access *web.Access
+	var now atomic.Pointer[http.Handler]
+	at, stop, err := l.Serve(func(a *web.Access) http.Handler {
+		access = a
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if h := now.Load(); h != nil {
+				(*h).ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Retry-After", "2")
+			http.Error(w, "starting: the control plane does not answer yet", http.StatusServiceUnavailable)
+		})
+	})
+	if err != nil {
+		return nil, nil, exit{ExitBadMatrix, fmt.Errorf("--%s: %w", f.name, err)}
+	}
+	log.Info("serving over HTTP", "what", f.name, "at", at.String(), "tls", f.cert != "")
+	return func(make func(*web.Access) http.Handler) {
+		h := make(access)
+		now.Store(&h)
+	}, stop, nil
+}
+
+// onlyMetrics serves figures at /metrics, and nothing else.
+func onlyMetrics(figures http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", figures)
+	return mux
+}
+
+func fleetPassword() *cobra.Command {
+	return &cobra.Command{
+		Use:   "password NAME",
+		Short: "Make the line of a --web-users file for somebody, of a password read from standard input",
+		Long: `password reads a password of 8 to 72 bytes from the first line of standard input and prints a line with NAME and a hash
+of it. Files of such lines are for controller --web-users and agent --metrics-users.`,
+		Example: `  ctl fleet password alice < alice.password >> web.users`,
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			text, err := io.ReadAll(io.LimitReader(c.InOrStdin(), 4<<10))
+			if err != nil {
+				return fmt.Errorf("read the password: %w", err)
+			}
+			first, _, _ := strings.Cut(string(text), "\n")
+			line, err := web.Password(args[0], []byte(strings.TrimSuffix(first, "\r")))
+			if err != nil {
+				return exit{ExitBadMatrix, err}
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), line)
+			return err
+		},
+	}
+}

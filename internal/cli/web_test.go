@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDaemonsServeNothingBeyondLoopbackWithoutUsers(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(bad, []byte("alice:secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	control, agent := []string{"--listen", "127.0.0.1:0"}, []string{"--server", "nats://127.0.0.1:1", "--name", "a"}
+	for _, c := range []struct {
+		program func(args []string) (int, string)
+		args    []string
+		want    []string
+	}{
+		{calls(ctx, Controller), append(control, "--web", "0.0.0.0:0"), []string{"beyond loopback only with credentials", "--web-users FILE", "ctl fleet password"}},
+		{calls(ctx, Controller), append(control, "--web", ":0", "--web-users", bad, "--web-cert", "c"), []string{"users:1: want NAME:HASH", "--web-cert and --web-key together"}},
+		{calls(ctx, Controller), append(control, "--web", "8088"), []string{"--web:", "127.0.0.1:8088"}},
+		{calls(ctx, Controller), append(control, "--web-users", bad, "--web-key", "k"), []string{"--web-users is for --web", "--web-key is for --web"}},
+		{calls(ctx, Agent), append(agent, "--metrics", "0.0.0.0:0"), []string{"beyond loopback only with credentials", "--metrics-users FILE"}},
+	} {
+		code, said := c.program(c.args)
+		if code != ExitBadMatrix {
+			t.Errorf("%q left with %d, want %d:\n%s", c.args, code, ExitBadMatrix, said)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(said, want) {
+				t.Errorf("%q does not say %q:\n%s", c.args, want, said)
+			}
+		}
+		if strings.Contains(said, "secret") {
+			t.Errorf("%q shows a password:\n%s", c.args, said)
+		}
+	}
+}
+
+// calls is a daemon as a function of its arguments.
+func calls(ctx context.Context, program func(context.Context, []string, io.Reader, io.Writer, io.Writer) int) func([]string) (int, string) {
+	return func(args []string) (int, string) {
+		var said bytes.Buffer
+		code := program(ctx, args, strings.NewReader(""), &said, &said)
+		return code, said.String()
+	}
+}
+
+func TestPasswordsAreMadeForUsersFiles(t *testing.T) {
+	var out, said bytes.Buffer
+	if code := Ctl(t.Context(), []string{"fleet", "password", "alice"}, strings.NewReader("correct horse\n"), &out, &said); code != 0 {
+		t.Fatalf("it left with %d: %s", code, &said)
+	}
+	file := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := webFlags{name: "web", listen: "0.0.0.0:0", users: file}
+	if l, err := flags.listener(nil); err != nil || len(l.Users) != 1 {
+		t.Errorf("what it made is not taken: %v", err)
+	}
+	if code := Ctl(t.Context(), []string{"fleet", "password", "alice"}, strings.NewReader("short"), &out, &said); code != ExitBadMatrix {
+		t.Errorf("a short password: left with %d", code)
+	}
+}

@@ -1,0 +1,58 @@
+package metrics
+
+import (
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// phases are those that a task goes through.
+var phases = []plan.Phase{plan.PhasePrepare, plan.PhaseReady, plan.PhaseWarmup, plan.PhaseMeasure, plan.PhaseDrain, plan.PhaseTeardown}
+
+// Working is how an agent stands: agent.Standing.
+type Working interface {
+	Slots() []wire.Heartbeat
+	Phase(slot string) plan.Phase
+	Spooled() (batches int, bytes, room int64)
+}
+
+// Agent serves the figures of an agent. linked tells whether there is a link to the control plane.
+func Agent(standing Working, linked func() bool, version string, log *slog.Logger) http.Handler {
+	return handler(&anAgent{standing, linked}, version, log)
+}
+
+type anAgent struct {
+	standing Working
+	linked   func() bool
+}
+
+// Describe says nothing: which figures there are depends on what the agent does.
+func (*anAgent) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads what the agent knows of itself.
+func (a *anAgent) Collect(to chan<- prometheus.Metric) {
+	s := sheet(to)
+	s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(a.linked()))
+	batches, bytes, room := a.standing.Spooled()
+	s.gauge("agent_spooled_batches", "Batches of messages on disk that the control plane has not taken yet.", float64(batches))
+	s.gauge("agent_spooled_bytes", "Bytes of these.", float64(bytes))
+	if room > 0 {
+		s.gauge("agent_spool_limit_bytes", "Bytes for which the spool has room; beyond them what an agent measured is lost with its process.", float64(room))
+	}
+	for _, slot := range a.standing.Slots() {
+		s.gauge("agent_busy", "Whether this slot works on a task.", truth(slot.Busy != ""), "agent", slot.Agent)
+		s.gauge("agent_draining", "Whether this slot leaves when it is idle.", truth(slot.Draining), "agent", slot.Agent)
+		now := a.standing.Phase(slot.Agent)
+		for _, phase := range phases {
+			s.gauge("agent_task_phase", "The phase in which this slot's task is: 1 for one of them, or for none while there is no task.", truth(now == phase), "agent", slot.Agent, "phase", string(phase))
+		}
+		if o := slot.Offset; o != nil {
+			s.gauge("agent_clock_offset_seconds", "How far the host's clock is ahead of the controller's.", float64(o.Offset)/1e9, "agent", slot.Agent)
+			s.gauge("agent_clock_bound_seconds", "How far the truth may be off that, either way.", float64(o.Bound)/1e9, "agent", slot.Agent)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package metrics
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// Standing is how a controller stands: controller.Standing.
+type Standing interface {
+	Leads() uint64
+	Tasks() map[plan.Verdict]uint64
+}
+
+// Controller serves the figures of a controller. Those of the fleet come from the one that leads alone, so that a sum over controllers counts nothing twice.
+func Controller(conn *wire.Conn, standing Standing, version string, log *slog.Logger) http.Handler {
+	return handler(&controller{conn, standing, log}, version, log)
+}
+
+type controller struct {
+	conn     *wire.Conn
+	standing Standing
+	log      *slog.Logger
+}
+
+// Describe says nothing: which figures there are depends on who leads.
+func (*controller) Describe(chan<- *prometheus.Desc) {}
+
+// Collect asks the control plane.
+func (c *controller) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	s, epoch := sheet(to), c.standing.Leads()
+	s.gauge("controller_leading", "Whether this controller leads. The sum over all controllers is 1, or nothing is executed.", truth(epoch > 0))
+	s.gauge("controller_epoch", "The highest leadership that this controller has heard of; it grows with each.", float64(max(epoch, c.conn.Epoch())))
+	s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(c.conn.Linked()))
+	for verdict, n := range c.standing.Tasks() {
+		s.counter("tasks_total", "Tasks to which this controller has given an outcome, by verdict.", float64(n), "verdict", string(verdict))
+	}
+	if epoch == 0 || !c.conn.Linked() {
+		return
+	}
+	for what, ask := range map[string]func(context.Context, sheet) error{"runs": c.runs, "agents": c.agents, "room": c.room} {
+		err := ask(ctx, s)
+		if err != nil {
+			c.log.Warn("collect figures for Prometheus", "of", what, "error", err)
+		}
+		s.gauge("controller_figures_known", "Whether the control plane answered when it was asked for these figures; without an answer they are missing.", truth(err == nil), "of", what)
+	}
+}
+
+// runs counts runs by how they stand; of those that have ended the control plane knows the newest 1,000.
+func (c *controller) runs(ctx context.Context, s sheet) error {
+	runs, err := c.conn.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	n := map[string]int{}
+	for _, state := range []string{wire.StateQueued, wire.StateRunning, string(wire.EndDone), string(wire.EndInterrupted), string(wire.EndFailed), string(wire.EndRefused),
+		string(wire.EndNoAgents), string(wire.EndNoTarget)} {
+		n[state] = 0
+	}
+	for _, r := range runs {
+		n[r.State]++
+	}
+	for state, count := range n {
+		s.gauge("runs", "Runs that the control plane knows, by state: what waits (queued), runs (running), or how it ended.", float64(count), "state", state)
+	}
+	return nil
+}
+
+// agents counts agents by what they do.
+func (c *controller) agents(ctx context.Context, s sheet) error {
+	agents, err := c.conn.Agents(ctx)
+	if err != nil {
+		return err
+	}
+	n := map[string]int{"free": 0, "busy": 0, "observer": 0, "refused": 0}
+	for _, a := range agents {
+		switch {
+		case a.Refused != "":
+			n["refused"]++
+		case a.Observer:
+			n["observer"]++
+		case a.Busy != "":
+			n["busy"]++
+		default:
+			n["free"]++
+		}
+	}
+	for state, count := range n {
+		s.gauge("agents", "Agents that live, by what they do: each slot is one.", float64(count), "state", state)
+	}
+	return nil
+}
+
+// room is how full the record is.
+func (c *controller) room(ctx context.Context, s sheet) error {
+	used, limit, err := c.conn.RecordRoom(ctx)
+	if err != nil {
+		return err
+	}
+	s.gauge("record_bytes", "Bytes of the records of runs on the control plane.", float64(used))
+	if limit > 0 {
+		s.gauge("record_limit_bytes", "Bytes that they may take. At nine tenths no further run begins.", float64(limit))
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package web_test
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"lockstep/internal/web"
+)
+
+func TestNothingIsListenedOnBeyondLoopbackWithoutCredentials(t *testing.T) {
+	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0", "10.1.2.3:0", "bench-1:0"} {
+		at, _, err := (web.Listener{Listen: listen, Log: slog.New(slog.DiscardHandler)}).Serve(func(*web.Access) http.Handler { return http.NotFoundHandler() })
+		if !errors.Is(err, web.ErrOpen) {
+			t.Errorf("%s: listens at %v, %v; want that it is refused", listen, at, err)
+		}
+	}
+	for _, listen := range []string{"127.0.0.1:0", "localhost:0", "[::1]:8088"} {
+		if _, err := web.NewAccess(listen, nil); err != nil {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+	if _, err := web.NewAccess("0.0.0.0:0", users(t)); err != nil {
+		t.Errorf("with users: %v", err)
+	}
+}
+
+func TestServeListensAndStops(t *testing.T) {
+	at, stop, err := web.Listener{Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)}.Serve(func(*web.Access) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("here")) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, text := ask(t, "GET", "http://"+at.String(), "", nil); text != "here" {
+		t.Errorf("it says %s %q", answer.Status, text)
+	}
+	_, _, taken := web.Listener{Listen: at.String(), Log: slog.New(slog.DiscardHandler)}.Serve(func(*web.Access) http.Handler { return http.NotFoundHandler() })
+	if taken == nil || !strings.Contains(taken.Error(), "give another address") {
+		t.Errorf("a second one on the same address: %v", taken)
+	}
+	stop()
+	if _, err := http.Get("http://" + at.String()); err == nil {
+		t.Error("it still answers after it was stopped")
+	}
+}
+
+func TestWhoMaySee(t *testing.T) {
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})
+	for _, c := range []struct {
+		about, listen, host, user, password string
+		users                               bool
+		want                                int
+	}{
+		{"on loopback, nobody needs to log in", "127.0.0.1:8088", "127.0.0.1:8088", "", "", false, 200},
+		{"by another name of loopback", "127.0.0.1:8088", "localhost", "", "", true, 200},
+		{"IPv6", "[::1]:8088", "[::1]:8088", "", "", false, 200},
+		{"a name of the world that resolves to loopback", "127.0.0.1:8088", "evil.example:8088", "", "", false, 403},
+		{"the same where one can log in", "127.0.0.1:8088", "evil.example", "", "", true, 401},
+		{"somebody who did, behind a proxy", "127.0.0.1:8088", "bench.example", "alice", "correct horse", true, 200},
+		{"a wrong password is refused, on loopback, too", "127.0.0.1:8088", "127.0.0.1", "alice", "wrong horse", true, 401},
+		{"beyond loopback", "0.0.0.0:8088", "bench-1:8088", "", "", true, 401},
+		{"beyond loopback, wrong", "0.0.0.0:8088", "bench-1:8088", "alice", "wrong", true, 401},
+		{"beyond loopback, unknown", "0.0.0.0:8088", "bench-1:8088", "mallory", "correct horse", true, 401},
+		{"beyond loopback, the name alone", "0.0.0.0:8088", "127.0.0.1:8088", "", "", true, 401},
+		{"beyond loopback, logged in", "0.0.0.0:8088", "bench-1:8088", "alice", "correct horse", true, 200},
+	} {
+		var who web.Users
+		if c.users {
+			who = users(t)
+		}
+		access, err := web.NewAccess(c.listen, who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time it is remembered
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Host = c.host
+			if c.user != "" {
+				r.SetBasicAuth(c.user, c.password)
+			}
+			w := httptest.NewRecorder()
+			access.Guard(page).ServeHTTP(w, r)
+			if w.Code != c.want {
+				t.Errorf("%s: %d, want %d", c.about, w.Code, c.want)
+			}
+		}
+	}
+}
+
+func TestUsersFileWithFaultsTellsAllOfThem(t *testing.T) {
+	line, err := web.Password("alice", []byte("correct horse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := web.ReadUsers(writeFile(t, "# who\n\n"+line+"\n", 0o600)); err != nil || len(all) != 1 || all["alice"] == nil {
+		t.Errorf("%d users, %v", len(all), err)
+	}
+	_, err = web.ReadUsers(writeFile(t, "bob:plaintext\n"+line+"\n"+line+"\nnothing\n", 0o602))
+	if err == nil {
+		t.Fatal("a file with faults was taken")
+	}
+	for _, want := range []string{":1: want NAME:HASH", ":3: user \"alice\" is there twice", ":4: want", "anybody on this host may write"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "plaintext") {
+		t.Errorf("the error shows a password: %v", err)
+	}
+	if _, err := web.ReadUsers(writeFile(t, "", 0o600)); err == nil {
+		t.Error("a file without users was taken")
+	}
+	for _, bad := range [][2]string{{"a:b", "long enough"}, {"a", "short"}, {"", "long enough"}, {"a", strings.Repeat("x", 73)}} {
+		if line, err := web.Password(bad[0], []byte(bad[1])); err == nil {
+			t.Errorf("Password(%q, %q) gave %q", bad[0], bad[1], line)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"time"
+
+	"lockstep/internal/schedule"
+)
+
+// errImpossible is wrapped by the error of what could be done at another time.
+var errImpossible = errors.New("nothing was done")
+
+// said is what a page says after an action, by the word in its address: whoever makes up an address cannot make up what it says.
+var said = map[string]string{
+	"cancel": "The run was told to stop: its task in flight is closed and torn down, and has no outcome.",
+	"pause":  "The schedule is paused; a run in flight goes on.",
+	"resume": "The schedule goes on with its next slot.",
+	"run":    "A run was asked for; the controller makes it in a moment.",
+}
+
+// mostForm bounds a form, in bytes.
+const mostForm = 16 << 10
+
+// act does what a form asks for, and leads back to the page at the address that do returns.
+func (s *site) act(do func(*http.Request) (back string, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+		if user(r) == "" && len(s.Access.users) > 0 {
+			s.Access.challenge(w)
+			return
+		}
+		err := s.Access.mayAct(r)
+		var back string
+		if err == nil {
+			back, err = do(r)
+		}
+		s.Log.Info("asked by the web page", "path", r.URL.Path, "user", user(r), "from", r.RemoteAddr, "error", err)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		http.Redirect(w, r, back+"?done="+r.PathValue("what"), http.StatusSeeOther)
+	}
+}
+
+func (s *site) actOnRun(r *http.Request) (string, error) {
+	id := r.PathValue("run")
+	if r.PathValue("what") != "cancel" {
+		return "", fs.ErrNotExist
+	}
+	state, err := s.Conn.RunState(r.Context(), id)
+	switch {
+	case err != nil:
+		return "", err
+	case state.Run == "":
+		return "", fs.ErrNotExist
+	case state.Over():
+		return "", fmt.Errorf("%w: the run has ended: %s", errImpossible, state.State)
+	}
+	return "/runs/" + url.PathEscape(id), s.Conn.Cancel(r.Context(), id)
+}
+
+func (s *site) actOnSchedule(r *http.Request) (string, error) {
+	name, by, now := r.PathValue("name"), user(r)+"@web", time.Now().UTC()
+	changes := map[string]func(*schedule.Schedule) error{
+		"pause": func(s *schedule.Schedule) error {
+			if s.Paused {
+				return fmt.Errorf("%w: it is paused already, by %s", errImpossible, s.By)
+			}
+			s.Pause(by, now)
+			return nil
+		},
+		"resume": func(s *schedule.Schedule) error {
+			if !s.Paused {
+				return fmt.Errorf("%w: it is not paused", errImpossible)
+			}
+			s.Resume(by, now)
+			return nil
+		},
+		"run": func(s *schedule.Schedule) error {
+			if err := s.Ask(by, now); err != nil {
+				return fmt.Errorf("%w: %w", errImpossible, err)
+			}
+			return nil
+		},
+	}
+	change, known := changes[r.PathValue("what")]
+	if !known {
+		return "", fs.ErrNotExist
+	}
+	_, err := s.Conn.EditSchedule(r.Context(), name, change)
+	return "/schedules/" + url.PathEscape(name), err
+}

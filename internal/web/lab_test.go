@@ -1,0 +1,213 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/controller"
+	"lockstep/internal/metrics"
+	"lockstep/internal/plan"
+	"lockstep/internal/web"
+	"lockstep/internal/wire"
+	_ "lockstep/pkg/drivers/loopback"
+)
+
+// hostile is a name that breaks pages which do not escape it.
+const hostile = `</script><script>alert("1")</script> 'q' "q" & <b> 🐇`
+
+// lab is a control plane with a controller, agents and pages in this process.
+type lab struct {
+	t        *testing.T
+	server   *wire.Server
+	client   *wire.Conn
+	copies   string
+	standing *controller.Standing
+	working  *agent.Standing
+	pages    string // where they are
+}
+
+// users know alice, whose password is "correct horse".
+func users(t *testing.T) web.Users {
+	t.Helper()
+	hash, err := bcrypt.GenerateFromPassword([]byte("correct horse"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return web.Users{"alice": hash}
+}
+
+func newLab(t *testing.T, who web.Users, agents ...string) *lab {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	l := &lab{t: t, copies: t.TempDir(), standing: &controller.Standing{}, working: &agent.Standing{}}
+	var err error
+	if l.server, err = wire.Embedded(t.Context(), wire.ServerConfig{Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		stop()
+		wg.Wait()
+		l.server.Close()
+	})
+	leads := l.connect()
+	wg.Go(func() {
+		if err := controller.Serve(ctx, leads, controller.Config{Log: log, Name: "head", Copies: l.copies, Gather: 500 * time.Millisecond, Standing: l.standing}); err != nil {
+			t.Errorf("controller: %v", err)
+		}
+	})
+	dir := t.TempDir()
+	for i, name := range agents {
+		conn, cfg := l.connect(), agent.Config{Name: name, Dir: dir, Log: log}
+		if i == 0 {
+			cfg.Standing = l.working
+		}
+		wg.Go(func() { _ = agent.Serve(ctx, conn, cfg) })
+	}
+	l.client = l.connect()
+	l.eventually("a controller leads with all agents", func() bool {
+		all, err := l.client.Agents(t.Context())
+		return err == nil && len(all) == len(agents)
+	})
+	l.pages = l.serve(who)
+	return l
+}
+
+// serve serves the pages as a process of its own would: one that leads or one that stands by.
+func (l *lab) serve(who web.Users) string {
+	l.t.Helper()
+	conn, log := l.connect(), slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
+	at, stop, err := web.Listener{Listen: "127.0.0.1:0", Users: who, Log: log}.Serve(func(access *web.Access) http.Handler {
+		return web.New(web.Config{Conn: conn, Copies: l.copies, Access: access, Version: "test", Log: log, Metrics: metrics.Controller(conn, l.standing, "test", log)})
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(stop)
+	return "http://" + at.String()
+}
+
+func (l *lab) connect() *wire.Conn {
+	l.t.Helper()
+	c, err := l.server.Connect(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(c.Close)
+	return c
+}
+
+func (l *lab) eventually(what string, is func() bool) {
+	l.t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			l.t.Fatalf("it never came about that %s", what)
+		}
+	}
+}
+
+// aRun is a short run over loopback whose names are hostile.
+func aRun(id string, change func(*plan.Cell)) plan.Run {
+	w := plan.Default()
+	w.Publishers.Count, w.Publishers.Window = 500, 100
+	w.Warmup, w.Measure = 0, plan.Duration(5*time.Second)
+	w.Drain = plan.Drain{Silence: plan.Duration(500 * time.Millisecond), Most: plan.Duration(5 * time.Second)}
+	w.Connect = plan.Duration(5 * time.Second)
+	value, _ := json.Marshal(hostile)
+	options, _ := json.Marshal(map[string]any{"name": id})
+	c := plan.Cell{Coordinates: []plan.Coordinate{{Axis: "n<i>", Value: value}}, Workload: w,
+		Broker:   plan.Broker{Name: hostile, Driver: "loopback", Options: options},
+		Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
+	if change != nil {
+		change(&c)
+	}
+	c.ID = plan.CellID("loop", c.Workload)
+	return plan.Run{Version: 1, ID: id, Name: "nightly " + hostile, Repeat: 1, Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
+		Source: plan.Source{File: hostile + ".cue", Text: "// " + hostile}, Axes: []string{"n<i>"}, Agents: c.Agents(), Cells: []plan.Cell{c}}
+}
+
+// long makes a cell that lasts until it is stopped.
+func long(c *plan.Cell) {
+	c.Workload.Publishers.Count, c.Workload.Publishers.Rate = 0, 500
+	c.Workload.Measure = plan.Duration(10 * time.Minute)
+}
+
+func (l *lab) submit(run plan.Run) {
+	l.t.Helper()
+	if err := l.client.Submit(l.t.Context(), wire.Submission{Run: run, By: "somebody " + hostile}); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// finish runs a run to its end and its copy.
+func (l *lab) finish(run plan.Run) {
+	l.t.Helper()
+	l.submit(run)
+	l.eventually("the run has ended and is copied", func() bool {
+		state, err := l.client.RunState(l.t.Context(), run.ID)
+		return err == nil && state.Over() && state.Copied
+	})
+}
+
+// ask makes a request; change may alter it first. It returns the answer with its body read.
+func ask(t *testing.T, method, url, body string, change func(*http.Request)) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if change != nil {
+		change(r)
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: time.Minute}
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer, string(text)
+}
+
+func alice(r *http.Request) { r.SetBasicAuth("alice", "correct horse") }
+
+// get returns a page that has to be there.
+func (l *lab) get(path string, change func(*http.Request)) string {
+	l.t.Helper()
+	answer, text := ask(l.t, "GET", l.pages+path, "", change)
+	if answer.StatusCode != http.StatusOK {
+		l.t.Fatalf("%s: %s\n%s", path, answer.Status, text)
+	}
+	return text
+}
+
+func writeFile(t *testing.T, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,355 @@
+package web_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/metrics"
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
+	"lockstep/internal/results"
+	"lockstep/internal/schedule"
+	"lockstep/internal/wire"
+)
+
+// outside finds what a page would load from, or send to, another host.
+var outside = regexp.MustCompile(`(?i)(src|href|action|content|url\()\s*=?\s*["']?(https?:)?//`)
+
+// sound fails on a page that is not whole, holds what a user wrote as more than text, or names another host.
+func sound(t *testing.T, path, text string) {
+	t.Helper()
+	if !strings.HasSuffix(strings.TrimSpace(text), "</html>") {
+		t.Errorf("%s is not whole:\n%s", path, text)
+	}
+	for _, bad := range []string{"alert(\"1\")</script>", "<script>alert", "<b>", "<i>", "ZgotmplZ", "<no value>", "NaN"} {
+		if strings.Contains(text, bad) {
+			t.Errorf("%s holds %q:\n%s", path, bad, text)
+		}
+	}
+	if found := outside.FindString(text); found != "" {
+		t.Errorf("%s names another host: %s", path, found)
+	}
+}
+
+func TestPagesOfARunShowItsRecordAsText(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, nil, "a1", "a2")
+	run := aRun("run-1", nil)
+	l.finish(run)
+	dir, err := results.Open(l.copies, filepath.Join(l.copies, run.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes, err := dir.Outcomes()
+	if err != nil || len(outcomes) != 1 || outcomes[0].Verdict != plan.Valid {
+		t.Fatalf("the outcomes are %+v, %v", outcomes, err)
+	}
+	paths := []string{"/", "/runs/run-1", "/agents", "/schedules", "/history", "/history?" + url.Values{"matrix": {run.Name}}.Encode()}
+	for _, path := range paths {
+		sound(t, path, l.get(path, nil))
+	}
+	text := l.get("/runs/run-1", nil)
+	rate := strconv.FormatFloat(outcomes[0].Values["send.rate"].Number, 'f', -1, 64)
+	for _, want := range []string{`<data value="` + rate + `">`, "1 task: 1 valid, 0 invalid, 0 unknown", "&lt;/script&gt;", "🐇", "its copy on this host"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the run's page does not hold %q:\n%s", want, text)
+		}
+	}
+	if text := l.get("/agents", nil); !strings.Contains(text, ">a2</th>") || !strings.Contains(text, ">free<") {
+		t.Errorf("the agents' page does not show a2 as free:\n%s", text)
+	}
+	answer, missing := ask(t, "GET", l.pages+"/runs/no-such-run", "", nil)
+	if answer.StatusCode != http.StatusNotFound {
+		t.Errorf("a run that is not there: %s", answer.Status)
+	}
+	sound(t, "/runs/no-such-run", missing)
+	if csp := answer.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'self';") || !strings.Contains(csp, "frame-ancestors 'none'") {
+		t.Errorf("the policy is %q", csp)
+	}
+}
+
+func TestRunWithoutACopyIsShownFromTheControlPlane(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, nil, "a1", "a2")
+	l.finish(aRun("run-1", nil))
+	if err := os.RemoveAll(filepath.Join(l.copies, "run-1")); err != nil { // as with a controller that has never led
+		t.Fatal(err)
+	}
+	text := l.get("/runs/run-1", nil)
+	sound(t, "/runs/run-1", text)
+	if !strings.Contains(text, "the control plane") || !strings.Contains(text, "1 task: 1 valid") {
+		t.Errorf("the page does not show the record of the control plane:\n%s", text)
+	}
+}
+
+func TestFilesOfARunAndNothingElse(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, nil, "a1", "a2")
+	l.finish(aRun("run-1", nil))
+	secret := filepath.Join(l.copies, "secret")
+	for path, text := range map[string]string{secret: "secret", filepath.Join(l.copies, "run-1", "report.html"): "<script>alert(1)</script>"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer, text := ask(t, "GET", l.pages+"/runs/run-1/report.html", "", nil)
+	if csp := answer.Header.Get("Content-Security-Policy"); answer.StatusCode != 200 || text != "<script>alert(1)</script>" || !strings.HasPrefix(csp, "sandbox") || strings.Contains(csp, "allow-scripts") {
+		t.Errorf("the report: %s, policy %q", answer.Status, csp)
+	}
+	_ = os.Remove(filepath.Join(l.copies, "run-1", "tables.txt"))
+	if err := os.Symlink("/etc/passwd", filepath.Join(l.copies, "run-1", "tables.txt")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/runs/run-1/run.json", "/runs/..%2frun-1/report.html", "/runs/run-1/..%2f..%2fsecret", "/runs/%2e%2e/secret", "/runs/run-1/tables.txt",
+		"/runs/latest/report.html", "/runs/" + url.PathEscape(filepath.Join(l.copies, "run-1")) + "/report.html"} {
+		if answer, text := ask(t, "GET", l.pages+path, "", nil); answer.StatusCode == 200 {
+			t.Errorf("%s is served: %.60s", path, text)
+		}
+	}
+}
+
+func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, users(t), "a1", "a2")
+	l.submit(aRun("run-1", long))
+	l.eventually("the page of the run has a live part", func() bool { return strings.Contains(l.get("/runs/run-1", nil), "Now: ") })
+	if text := l.get("/runs/run-1", nil); strings.Contains(text, "<button") || strings.Contains(text, "tasks were not run") {
+		t.Errorf("who has not logged in is offered a button, or a run that goes on is called incomplete:\n%s", text)
+	}
+	l.eventually("the agent's figures say that it measures", func() bool {
+		w := httptest.NewRecorder()
+		metrics.Agent(l.working, l.client.Linked, "test", slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		text := w.Body.String()
+		return strings.Contains(text, `lockstep_agent_busy{agent="a1"} 1`) && strings.Contains(text, `lockstep_agent_task_phase{agent="a1",phase="measure"} 1`) &&
+			strings.Contains(text, `lockstep_agent_task_phase{agent="a1",phase="drain"} 0`) && strings.Contains(text, "lockstep_control_plane_linked 1")
+	})
+	stream, err := http.Get(l.pages + "/runs/run-1/live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	defer time.AfterFunc(3*time.Minute, func() { stream.Body.Close() }).Stop() // what never comes fails the test, and does not hang it
+	if kind := stream.Header.Get("Content-Type"); kind != "text/event-stream" {
+		t.Fatalf("the stream is %s", kind)
+	}
+	lines, event, seen, asked, began := bufio.NewScanner(stream.Body), "", false, false, time.Now()
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		if name, is := strings.CutPrefix(line, "event: "); is {
+			event = name
+		}
+		seen = seen || strings.Contains(line, "<dt>received</dt>")
+		if strings.Contains(line, "<script>alert") {
+			t.Fatalf("the stream holds a script: %s", line)
+		}
+		if seen && !asked && time.Since(began) > 12*time.Second { // longer than any other request may take to come in
+			asked = true
+			page := l.get("/runs/run-1", alice)
+			l.act("/runs/run-1/cancel", tokenOf(t, page), http.StatusSeeOther)
+		}
+	}
+	if !seen || event != "end" {
+		t.Fatalf("rates came: %v; the last event is %q, want end", seen, event)
+	}
+	l.eventually("the run is interrupted", func() bool {
+		state, err := l.client.RunState(t.Context(), "run-1")
+		return err == nil && state.State == string(wire.EndInterrupted)
+	})
+
+}
+
+var tokens = regexp.MustCompile(`name="token" value="([0-9a-f]{64})"`)
+
+func tokenOf(t *testing.T, page string) string {
+	t.Helper()
+	found := tokens.FindStringSubmatch(page)
+	if found == nil {
+		t.Fatalf("the page has no form:\n%s", page)
+	}
+	return found[1]
+}
+
+// act sends a form as alice's browser does, from the site's own page.
+func (l *lab) act(path, token string, want int) {
+	l.t.Helper()
+	answer, text := ask(l.t, "POST", l.pages+path, url.Values{"token": {token}}.Encode(), func(r *http.Request) {
+		alice(r)
+		r.Header.Set("Origin", l.pages)
+	})
+	if answer.StatusCode != want {
+		l.t.Errorf("%s: %s, want %d\n%s", path, answer.Status, want, text)
+	}
+}
+
+func addSchedule(l *lab) {
+	l.t.Helper()
+	d := schedule.Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "Europe/Berlin", Missed: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
+		Matrix: schedule.Matrix{File: "n.cue", Path: "/x/" + hostile, Text: "// " + hostile, Set: []string{hostile}}}
+	s := schedule.New(d, "id", hostile, time.Now())
+	s.History = []schedule.Entry{{Slot: schedule.Slot{At: time.Now()}, Run: "run-0", State: schedule.Done, Tasks: schedule.Tasks{Valid: 3, Invalid: 1},
+		Problems: []string{hostile}, Why: hostile, Compared: json.RawMessage(`{"x":"` + strings.ReplaceAll(hostile, `"`, `\"`) + `"}`)}}
+	if err := l.client.AddSchedule(l.t.Context(), s); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func TestSchedulesAreShownPausedAndRun(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, users(t))
+	addSchedule(l)
+	for _, path := range []string{"/schedules", "/schedules/nightly"} {
+		text := l.get(path, nil)
+		sound(t, path, text)
+		if !strings.Contains(text, "done: 3 valid, 1 invalid, 0 unknown") || strings.Contains(text, "<button") {
+			t.Errorf("%s does not show what came of the last slot, or offers a button to anybody:\n%s", path, text)
+		}
+	}
+	token := tokenOf(t, l.get("/schedules/nightly", alice))
+	l.act("/schedules/nightly/resume", token, http.StatusConflict)
+	l.act("/schedules/nightly/pause", token, http.StatusSeeOther)
+	l.act("/schedules/nightly/pause", token, http.StatusConflict)
+	kept, err := l.client.Schedule(t.Context(), "nightly")
+	if err != nil || !kept.Schedule.Paused || kept.Schedule.By != "alice@web" {
+		t.Errorf("the schedule is %+v, %v; want it paused by alice@web", kept.Schedule, err)
+	}
+	if text := l.get("/schedules/nightly?done=pause", alice); !strings.Contains(text, "The schedule is paused; a run") || !strings.Contains(text, ">Resume<") {
+		t.Errorf("the page does not say so:\n%s", text)
+	}
+	l.act("/schedules/nightly/run", token, http.StatusSeeOther)
+	if kept, err = l.client.Schedule(t.Context(), "nightly"); err != nil || kept.Schedule.Asked == nil {
+		t.Errorf("the schedule is %+v, %v; want that a run is asked for", kept.Schedule, err)
+	}
+	l.act("/schedules/nightly/run", token, http.StatusConflict)
+	l.act("/schedules/none/run", token, http.StatusNotFound)
+	l.act("/schedules/nightly/remove", token, http.StatusNotFound)
+}
+
+func TestNothingIsDoneForWhoMayNot(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, users(t))
+	addSchedule(l)
+	token, form := tokenOf(t, l.get("/schedules/nightly", alice)), func(token string) string { return url.Values{"token": {token}}.Encode() }
+	for _, c := range []struct {
+		about, token string
+		change       func(*http.Request)
+		want         int
+	}{
+		{"nobody", token, nil, 401},
+		{"a wrong password", token, func(r *http.Request) { r.SetBasicAuth("alice", "wrong horse") }, 401},
+		{"no token", "", alice, 403},
+		{"a token of nobody's", strings.Repeat("0", 64), alice, 403},
+		{"another site, says the browser", token, func(r *http.Request) { alice(r); r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		{"a sister site, says the browser", token, func(r *http.Request) { alice(r); r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
+		{"another site, by its origin", token, func(r *http.Request) { alice(r); r.Header.Set("Origin", "http://evil.example") }, 403},
+		{"a hidden origin", token, func(r *http.Request) { alice(r); r.Header.Set("Origin", "null") }, 403},
+	} {
+		answer, _ := ask(t, "POST", l.pages+"/schedules/nightly/pause", form(c.token), c.change)
+		if answer.StatusCode != c.want {
+			t.Errorf("%s: %s, want %d", c.about, answer.Status, c.want)
+		}
+	}
+	answer, _ := ask(t, "GET", l.pages+"/schedules/nightly/pause?token="+token, "", alice)
+	if answer.StatusCode == 200 || answer.StatusCode == 303 {
+		t.Errorf("a link pauses: %s", answer.Status)
+	}
+	alone := l.serve(nil) // where nobody can log in, nobody can act
+	if answer, _ := ask(t, "POST", alone+"/schedules/nightly/pause", form(token), alice); answer.StatusCode != 403 {
+		t.Errorf("without users: %s", answer.Status)
+	}
+	kept, err := l.client.Schedule(t.Context(), "nightly")
+	if err != nil || kept.Schedule.Paused || kept.Schedule.Edit != 1 {
+		t.Errorf("the schedule was changed: %+v, %v", kept.Schedule, err)
+	}
+	for to, want := range map[string]string{"/schedules/nightly": "/schedules/nightly", "//evil.example": "/", "https://evil.example": "/", "/\\evil.example": "/"} {
+		answer, _ := ask(t, "GET", l.pages+"/login?to="+url.QueryEscape(to), "", alice)
+		if answer.StatusCode != 303 || answer.Header.Get("Location") != want {
+			t.Errorf("after login to %q: %s to %q, want %q", to, answer.Status, answer.Header.Get("Location"), want)
+		}
+	}
+}
+
+// night writes the copy of a run with one table, at a time, as a controller leaves it.
+func night(t *testing.T, l *lab, id, name string, at time.Time, rows ...[]report.Field) {
+	t.Helper()
+	run := aRun(id, nil)
+	run.Name, run.Started = name, at
+	dir, err := results.Create(l.copies, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := report.JSON(&text, []report.Table{{Title: "T", Axes: []string{"mode"}, Head: []string{"mode", "Send"}, Rows: rows, Notes: []string{"n/a: " + hostile}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.WriteFile("tables.json", text.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHistoryShowsATablesValueOverNights(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, nil)
+	begin := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
+	for i, rate := range []float64{1000, 1100, -1, 500} {
+		f := report.Field{Value: "send.rate", Unit: plan.PerSecond, Text: fmt.Sprintf("%.0f", rate), Number: &rate, Verdict: plan.Valid}
+		if rate < 0 {
+			f.Number, f.Text, f.Verdict, f.Notes = nil, "n/a", plan.Unknown, []int{1}
+		}
+		if rate == 500 {
+			f.Flags, f.Mark = []plan.Flag{plan.ClientBound}, "client-bound"
+		}
+		night(t, l, fmt.Sprintf("night-%d", i), "nightly "+hostile, begin.AddDate(0, 0, i), []report.Field{{Text: "a" + hostile}, f}, []report.Field{{Text: "b"}, f})
+	}
+	path := "/history?" + url.Values{"matrix": {"nightly " + hostile}, "value": {"send.rate"}}.Encode()
+	text := l.get(path, nil)
+	sound(t, path, text)
+	if n := strings.Count(text, `<svg class="chart" viewBox`); n < 2 || !strings.Contains(text, "The newest 4 runs") {
+		t.Errorf("%d drawings, want one for each place:\n%s", n, text)
+	}
+	one := path + "&" + url.Values{"place": {"mode=a" + hostile}}.Encode()
+	text = l.get(one, nil)
+	sound(t, one, text)
+	order := []string{"client-bound", "n/a", `<data value="1100">`, `<data value="1000">`} // the newest first
+	table := text[strings.Index(text, "<tbody>"):]
+	for i, at := 0, -1; i < len(order); i++ {
+		next := strings.Index(table, order[i])
+		if next <= at {
+			t.Errorf("%q does not follow in the table:\n%s", order[i], table)
+		}
+		at = next
+	}
+	if !strings.Contains(table, "n/a: &lt;/script&gt;") || !strings.Contains(text, "2026-03-03 02:00:00 UTC: n/a") {
+		t.Errorf("the night without a number is not told of, in the table with its reason and in the drawing:\n%s", text)
+	}
+}
+
+func TestFiguresForPrometheus(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, nil, "a1", "a2")
+	l.finish(aRun("run-1", nil))
+	text := l.get("/metrics", nil)
+	for _, want := range []string{"lockstep_controller_leading 1", `lockstep_runs{state="done"} 1`, `lockstep_runs{state="queued"} 0`, `lockstep_tasks_total{verdict="valid"} 1`,
+		`lockstep_agents{state="free"} 2`, "lockstep_record_limit_bytes 1.073741824e+09", "go_goroutines ", `lockstep_build_info{version="test"} 1`,
+		`lockstep_controller_figures_known{of="room"} 1`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q:\n%s", want, text)
+		}
+	}
+	if bytes := regexp.MustCompile(`(?m)^lockstep_record_bytes (\S+)$`).FindStringSubmatch(text); bytes == nil || bytes[1] == "0" {
+		t.Errorf("the record takes %v bytes after a run", bytes)
+	}
+}

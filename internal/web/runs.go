@@ -1,0 +1,207 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
+	"lockstep/internal/wire"
+)
+
+// mostRuns bounds a list that nobody asked to see whole.
+const mostRuns = 100
+
+// runLine is a run in the list: as the control plane knows it, or as a copy tells.
+type runLine struct {
+	wire.RunState
+	Kept bool // the control plane does not know it any more
+	Took string
+}
+
+// runs lists what waits, runs and has ended, the newest first.
+func (s *site) runs(r *http.Request) (view, error) {
+	states, err := s.Conn.Runs(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	books, err := s.shelf.list()
+	if err != nil {
+		return view{}, err
+	}
+	now, known := time.Now(), map[string]bool{}
+	var active, over []runLine
+	for _, state := range slices.Backward(states) {
+		known[state.Run] = true
+		line := runLine{RunState: state, Took: took(state, now)}
+		if state.Over() {
+			over = append(over, line)
+		} else {
+			active = append(active, line)
+		}
+	}
+	for _, b := range books {
+		if !known[b.ID] {
+			over = append(over, runLine{RunState: wire.RunState{Run: b.ID, Name: b.Name, Submitted: b.Started, Started: b.Started}, Kept: true})
+		}
+	}
+	slices.SortStableFunc(over, func(a, b runLine) int { return b.Submitted.Compare(a.Submitted) })
+	slices.Reverse(active) // those that run come first
+	slices.SortStableFunc(active, func(a, b runLine) int { return rank(a) - rank(b) })
+	body := struct {
+		Active, Over []runLine
+		More         int
+	}{active, over, 0}
+	if over := len(over); over > mostRuns && !r.URL.Query().Has("all") {
+		body.Over, body.More = body.Over[:mostRuns], over-mostRuns
+	}
+	v := view{Page: "runs", Title: "Runs", Body: body}
+	if len(active) > 0 {
+		v.Refresh = 10
+	}
+	return v, nil
+}
+
+func rank(r runLine) int {
+	if r.State == wire.StateRunning {
+		return 0
+	}
+	return 1
+}
+
+// runView is the page of a run.
+type runView struct {
+	State    wire.RunState
+	Kept     bool
+	Known    bool // there is a plan
+	Plan     plan.Run
+	Summary  string
+	Tables   []report.Table
+	Problems []string
+	Warnings []string
+	Files    []link
+	Live     *liveView
+	Took     string
+	Brokers  []string
+	// From is where its numbers were read.
+	From string
+}
+
+// link is one that templates may use as it is.
+type link struct{ To, Title string }
+
+// mostRows bounds what of a table is shown.
+const mostRows = 1000
+
+func (s *site) run(r *http.Request) (view, error) {
+	id, ctx := r.PathValue("run"), r.Context()
+	state, err := s.Conn.RunState(ctx, id)
+	if err != nil {
+		return view{}, err
+	}
+	v := runView{State: state, Took: took(state, time.Now())}
+	outcomes, err := s.outcomes(ctx, &v, id)
+	if err != nil {
+		return view{}, err
+	}
+	if v.Known {
+		v.Summary, v.Problems, v.Warnings = report.Summary(v.Plan, outcomes), report.Problems(v.Plan, outcomes), report.Warnings(v.Plan, outcomes)
+		v.Tables = shortened(report.Build(v.Plan, outcomes))
+		v.Brokers = subjects(outcomes)
+		if !v.over() { // that tasks have not been run yet is no problem while they may be
+			v.Problems = slices.DeleteFunc(v.Problems, func(p string) bool {
+				return p == fmt.Sprintf("%d of %d tasks were not run", len(v.Plan.Tasks())-len(outcomes), len(v.Plan.Tasks()))
+			})
+		}
+	}
+	for _, name := range s.shelf.has(id) {
+		i := slices.IndexFunc(files, func(f struct{ Name, Type, Title string }) bool { return f.Name == name })
+		v.Files = append(v.Files, link{"/runs/" + url.PathEscape(id) + "/" + name, files[i].Title})
+	}
+	out := view{Page: "run", Title: id, Body: v}
+	if !v.over() {
+		out.Script, out.Refresh = true, 10
+	}
+	return out, nil
+}
+
+// shortened cuts tables to what a browser shows at ease, and says so.
+func shortened(tables []report.Table) []report.Table {
+	for i := range tables {
+		if t := &tables[i]; len(t.Rows) > mostRows {
+			t.Remarks = append(t.Remarks, fmt.Sprintf("%d more rows are in the files of the run", len(t.Rows)-mostRows))
+			t.Rows = t.Rows[:mostRows]
+		}
+	}
+	return tables
+}
+
+// over tells whether nothing more comes of the run.
+func (v *runView) over() bool { return v.Kept || v.State.Over() }
+
+// outcomes reads a run from where most is known of it: the record, while it goes on or its copy is behind; else the copy.
+func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outcome, error) {
+	run, copied, missing := s.shelf.read(id)
+	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
+		return nil, missing
+	}
+	known := v.State.Run != ""
+	if missing == nil && (!known || v.State.Over() && len(copied) >= v.State.Done) {
+		v.Plan, v.Known, v.Kept, v.From = run, true, !known, "its copy on this host"
+		return copied, nil
+	}
+	if !known {
+		return nil, fs.ErrNotExist
+	}
+	l := newLive()
+	_, err := s.Conn.Outline(ctx, id, l.entry)
+	switch {
+	case err == nil && l.run.ID != "":
+		v.Plan, v.Known, v.From = l.run, true, "the control plane"
+		if !v.over() {
+			view := l.view(time.Now())
+			v.Live = &view
+		}
+		return l.outcomes(), nil
+	case missing == nil:
+		v.Plan, v.Known, v.From = run, true, "its copy on this host, which may not hold all of it"
+		return copied, nil
+	case err == nil || errors.Is(err, wire.ErrNoRecord): // it waits, was refused, or its record was deleted
+		return nil, nil
+	}
+	return nil, err
+}
+
+// subjects are what was really tested, each once.
+func subjects(outcomes []plan.Outcome) (all []string) {
+	for _, o := range outcomes {
+		text := o.Subject.Product
+		if text == "" {
+			continue
+		}
+		for _, more := range []string{o.Subject.Version, o.Subject.Label} {
+			if more != "" {
+				text += " " + more
+			}
+		}
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// agents lists who is there.
+func (s *site) agents(r *http.Request) (view, error) {
+	all, err := s.Conn.Agents(r.Context())
+	if errors.Is(err, wire.ErrNoController) {
+		return view{Page: "agents", Title: "Agents", Body: []wire.Agent(nil), Refresh: 5}, nil // the frame says that nobody leads
+	}
+	return view{Page: "agents", Title: "Agents", Body: all, Refresh: 5}, err
+}

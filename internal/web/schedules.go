@@ -1,0 +1,148 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/schedule"
+)
+
+// slotForm shows the time of a slot in its schedule's zone.
+const slotForm = "Mon 2006-01-02 15:04 MST"
+
+// mostSlots is how many slots to come are shown.
+const mostSlots = 5
+
+// scheduleView is a schedule as pages show it.
+type scheduleView struct {
+	schedule.Schedule
+	Fault   string // why it cannot be used
+	Next    []string
+	Now     string
+	Flags   []string
+	Entries []entryView // newest first
+}
+
+// entryView is one slot of a history, and what came of it.
+type entryView struct {
+	schedule.Entry
+	Slot     string
+	Class    string
+	Compared string
+}
+
+// Last is the newest entry.
+func (v scheduleView) Last() *entryView {
+	if len(v.Entries) == 0 {
+		return nil
+	}
+	return &v.Entries[0]
+}
+
+func (s *site) schedules(r *http.Request) (view, error) {
+	all, err := s.Conn.Schedules(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	var views []scheduleView
+	for _, kept := range all {
+		v := scheduleView{Schedule: kept.Schedule}
+		if kept.Err == nil {
+			v, kept.Err = describe(kept.Schedule, time.Now())
+		}
+		if kept.Err != nil {
+			v.Name, v.Fault = kept.Name, kept.Err.Error()
+		}
+		views = append(views, v)
+	}
+	return view{Page: "schedules", Title: "Schedules", Body: views, Refresh: 30}, nil
+}
+
+func (s *site) schedule(r *http.Request) (view, error) {
+	kept, err := s.Conn.Schedule(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return view{}, err
+	}
+	v, err := describe(kept.Schedule, time.Now())
+	return view{Page: "schedule", Title: "Schedule " + kept.Name, Body: v, Refresh: 30}, err
+}
+
+// describe says what a schedule does, and did.
+func describe(s schedule.Schedule, now time.Time) (scheduleView, error) {
+	v := scheduleView{Schedule: s, Now: standing(s)}
+	table, err := schedule.NewTimetable(s.Cron, s.Zone)
+	if err != nil {
+		return v, err
+	}
+	for next := table.Next(now); !s.Paused && len(v.Next) < mostSlots && !next.IsZero(); next = table.Next(next) {
+		v.Next = append(v.Next, next.Format(slotForm))
+	}
+	if s.Matrix.Short {
+		v.Flags = append(v.Flags, "--short")
+	}
+	for _, set := range s.Matrix.Set {
+		v.Flags = append(v.Flags, "--set "+set)
+	}
+	for _, only := range s.Matrix.Only {
+		v.Flags = append(v.Flags, "--only "+only)
+	}
+	for _, e := range slices.Backward(s.History) {
+		v.Entries = append(v.Entries, entryView{Entry: e, Slot: e.At.In(table.Zone()).Format(slotForm), Class: entryClass(e), Compared: compared(e.Compared)})
+	}
+	return v, nil
+}
+
+// standing is what a schedule does now.
+func standing(s schedule.Schedule) string {
+	var words []string
+	switch {
+	case s.Current != nil:
+		words = append(words, string(s.Current.State))
+	case s.Asked != nil:
+		words = append(words, "a run was asked for")
+	}
+	if s.Paused {
+		words = append(words, "paused")
+	}
+	if len(words) == 0 {
+		return "waits for its next slot"
+	}
+	return strings.Join(words, ", ")
+}
+
+func entryClass(e schedule.Entry) string {
+	switch {
+	case e.State == schedule.Skipped || e.State == schedule.Gone:
+		return "idle"
+	case e.State != schedule.Done || e.Tasks.Invalid > 0:
+		return "invalid"
+	case e.Tasks.Unknown > 0:
+		return "unknown"
+	}
+	return "valid"
+}
+
+// compared is what comparison hooks said, indented.
+func compared(said json.RawMessage) string {
+	if len(said) == 0 {
+		return ""
+	}
+	var text bytes.Buffer
+	if json.Indent(&text, said, "", "  ") != nil {
+		return string(said)
+	}
+	return text.String()
+}
+
+// CameOf is what came of an entry, in words.
+func (e entryView) CameOf() string {
+	if e.Tasks.Total() == 0 {
+		return string(e.State)
+	}
+	return fmt.Sprintf("%s: %d valid, %d invalid, %d unknown", e.State, e.Tasks.Valid, e.Tasks.Invalid, e.Tasks.Unknown)
+}

@@ -1,0 +1,178 @@
+package web
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
+	"lockstep/internal/results"
+)
+
+// shelf is the folder of runs' copies. It reads again what has changed, and only that. Safe for concurrent use; without a folder it is empty.
+type shelf struct {
+	dir string
+
+	mu     sync.Mutex
+	books  map[string]book
+	tables map[string]kept
+}
+
+// book is one run of the shelf.
+type book struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"` // of its matrix
+	Started time.Time `json:"started"`
+	written time.Time
+}
+
+// kept are the tables of a run that is over.
+type kept struct {
+	written time.Time
+	tables  []report.Table
+}
+
+// mostKept bounds how many runs' tables are kept in memory.
+const mostKept = 400
+
+// plain tells whether an id names a directory of the shelf, and nothing else.
+func plain(id string) bool {
+	return id != "" && id == filepath.Base(id) && !strings.HasPrefix(id, ".") && id != "latest" && filepath.IsLocal(id)
+}
+
+// list describes the runs, newest first.
+func (s *shelf) list() ([]book, error) {
+	if s.dir == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list copies of runs: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	there := map[string]book{}
+	var all []book
+	for _, e := range entries {
+		if !e.IsDir() || !plain(e.Name()) {
+			continue
+		}
+		b, ok := s.look(e.Name())
+		if ok {
+			there[e.Name()] = b
+			all = append(all, b)
+		}
+	}
+	s.books = there
+	slices.SortFunc(all, func(a, b book) int { return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID)) })
+	return all, nil
+}
+
+// look reads what a run is. The caller holds mu.
+func (s *shelf) look(id string) (book, bool) {
+	path := filepath.Join(s.dir, id, "run.json")
+	info, err := os.Stat(path)
+	if err != nil {
+		return book{}, false
+	}
+	if b, known := s.books[id]; known && b.written.Equal(info.ModTime()) {
+		return b, true
+	}
+	text, err := os.ReadFile(path)
+	b := book{written: info.ModTime()}
+	if err != nil || json.Unmarshal(text, &b) != nil || b.ID != id {
+		return b, false
+	}
+	return b, true
+}
+
+// read returns a run as its copy has it; fs.ErrNotExist, wrapped, if there is none.
+func (s *shelf) read(id string) (plan.Run, []plan.Outcome, error) {
+	if s.dir == "" || !plain(id) {
+		return plan.Run{}, nil, fs.ErrNotExist
+	}
+	dir, err := results.Open(s.dir, filepath.Join(s.dir, id))
+	if err != nil {
+		return plan.Run{}, nil, err
+	}
+	outcomes, err := dir.Outcomes()
+	return dir.Plan(), outcomes, err
+}
+
+// tablesOf returns the tables of a run: those beside its record, which were made at its end, or else new ones.
+func (s *shelf) tablesOf(id string) ([]report.Table, error) {
+	info, err := os.Stat(filepath.Join(s.dir, id, "tables.json"))
+	if err != nil {
+		run, outcomes, err := s.read(id)
+		if err != nil {
+			return nil, err
+		}
+		return report.Build(run, outcomes), nil
+	}
+	s.mu.Lock()
+	k, known := s.tables[id]
+	s.mu.Unlock()
+	if known && k.written.Equal(info.ModTime()) {
+		return k.tables, nil
+	}
+	k = kept{written: info.ModTime()}
+	text, err := os.ReadFile(filepath.Join(s.dir, id, "tables.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &k.tables)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read tables of run %s: %w", id, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.tables) >= mostKept {
+		clear(s.tables)
+	}
+	s.tables[id] = k
+	return k.tables, nil
+}
+
+// files are those of a run's directory that pages link to, with their types.
+var files = []struct{ Name, Type, Title string }{
+	{"report.html", "text/html; charset=utf-8", "report"},
+	{"tables.txt", "text/plain; charset=utf-8", "text"},
+	{"tables.md", "text/plain; charset=utf-8", "Markdown"},
+	{"tables.csv", "text/csv; charset=utf-8", "CSV"},
+	{"tables.json", "application/json", "JSON"},
+	{"matrix.cue", "text/plain; charset=utf-8", "matrix"},
+}
+
+// open opens a file of a run's directory, and none that a link there leads to outside of the shelf.
+func (s *shelf) open(id, name string) (*os.File, error) {
+	if s.dir == "" || !plain(id) {
+		return nil, fs.ErrNotExist
+	}
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.Open(filepath.Join(id, name))
+}
+
+// has lists which of the files a run's directory has.
+func (s *shelf) has(id string) (names []string) {
+	if s.dir == "" || !plain(id) {
+		return nil
+	}
+	for _, f := range files {
+		if _, err := os.Stat(filepath.Join(s.dir, id, f.Name)); err == nil {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}

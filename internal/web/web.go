@@ -1,0 +1,253 @@
+// Package web serves the pages of a controller: runs, the run that goes on, schedules, agents, values over nights, reports. It reads what any client of the
+// control plane may, and the copies of runs; a controller that stands by serves the same. It promises that nothing is listened on beyond loopback
+// without credentials, that nothing is changed but by who has logged in, from a page of its own, that no page asks anything of another host, and that
+// names of users are text wherever they are shown.
+package web
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"lockstep/internal/report/chart"
+	"lockstep/internal/wire"
+)
+
+// Config of the pages.
+type Config struct {
+	Conn *wire.Conn
+	// Copies is the folder of runs' copies; empty: there are none, and a run is shown for as long as the control plane keeps its record.
+	Copies  string
+	Access  *Access
+	Metrics http.Handler // serves /metrics; nil: nothing does
+	Version string
+	Log     *slog.Logger
+}
+
+// site is what serves the pages.
+type site struct {
+	Config
+	shelf   shelf
+	streams chan struct{} // live views at a time
+}
+
+// mostStreams bounds the live views at a time: each follows a record.
+const mostStreams = 32
+
+// askTimeout bounds what a page may wait for.
+const askTimeout = 10 * time.Second
+
+//go:embed pages
+var sources embed.FS
+
+// New makes the pages. They trust that requests have passed Access.Guard.
+func New(cfg Config) http.Handler {
+	s := &site{Config: cfg, shelf: shelf{dir: cfg.Copies, tables: map[string]kept{}}, streams: make(chan struct{}, mostStreams)}
+	mux := http.NewServeMux()
+	for pattern, page := range map[string]func(*http.Request) (view, error){
+		"GET /{$}":              s.runs,
+		"GET /runs/{run}":       s.run,
+		"GET /agents":           s.agents,
+		"GET /schedules":        s.schedules,
+		"GET /schedules/{name}": s.schedule,
+		"GET /history":          s.history,
+	} {
+		mux.HandleFunc(pattern, s.page(page))
+	}
+	mux.HandleFunc("GET /runs/{run}/live", s.live)
+	mux.HandleFunc("GET /runs/{run}/{file}", s.file)
+	mux.HandleFunc("POST /runs/{run}/{what}", s.act(s.actOnRun))
+	mux.HandleFunc("POST /schedules/{name}/{what}", s.act(s.actOnSchedule))
+	mux.HandleFunc("GET /login", s.login)
+	mux.HandleFunc("GET /style.css", asset("text/css; charset=utf-8", chart.CSS, "style.css"))
+	mux.HandleFunc("GET /live.js", asset("text/javascript; charset=utf-8", "", "live.js"))
+	if cfg.Metrics != nil {
+		mux.Handle("GET /metrics", cfg.Metrics)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, fs.ErrNotExist) })
+	return sealed(mux)
+}
+
+// sealed says to browsers what pages may do: load from here alone, be framed by nobody, and tell other sites nothing.
+func sealed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "same-origin") // "no-referrer" would have browsers hide the origin of forms
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// view is a page's name, title and contents.
+type view struct {
+	Page  string
+	Title string
+	Body  any
+	// Refresh is after how many seconds a browser without scripts loads it again; 0: it does not.
+	Refresh int
+	Script  bool // it has the live view
+}
+
+// frame is what every page shows around its view.
+type frame struct {
+	view
+	Site struct {
+		User, Token string
+		Login       bool // it is possible
+		Version     string
+		Leader      string
+		Alone       string // why no controller leads
+		Said        string
+		Now         time.Time
+	}
+}
+
+func (s *site) page(make func(*http.Request) (view, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+		v, err := make(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		s.write(w, r, http.StatusOK, v)
+	}
+}
+
+func (s *site) write(w http.ResponseWriter, r *http.Request, status int, v view) {
+	f := frame{view: v}
+	f.Site.User, f.Site.Version, f.Site.Now = user(r), s.Version, time.Now()
+	f.Site.Login = len(s.Access.users) > 0
+	if f.Site.User != "" {
+		f.Site.Token = s.Access.token(f.Site.User)
+	}
+	f.Site.Said = said[r.URL.Query().Get("done")]
+	f.Site.Leader, f.Site.Alone = s.leads(r.Context())
+	var text bytes.Buffer
+	if err := pages[v.Page].ExecuteTemplate(&text, "layout", f); err != nil {
+		s.Log.Error("make a page", "page", v.Page, "error", err)
+		http.Error(w, "the page could not be made; the controller's log says why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(text.Bytes()) // fails when the reader is gone
+}
+
+// leads says who leads, or why nobody does.
+func (s *site) leads(ctx context.Context) (leader, alone string) {
+	if !s.Conn.Linked() {
+		return "", "The control plane does not answer: what follows may be old."
+	}
+	if err := s.Conn.Led(ctx); err != nil {
+		if errors.Is(err, wire.ErrNoController) {
+			return "", "No controller leads: nothing is executed until one does."
+		}
+		return "", "It is not known whether a controller leads: " + err.Error()
+	}
+	l, err := s.Conn.LastLeader(ctx)
+	if err != nil || l.Name == "" {
+		return "", ""
+	}
+	return l.Name + " leads", ""
+}
+
+// notFound is a page that is not there, with where to go on.
+type notFound struct{ What, Why string }
+
+func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status, body := http.StatusBadGateway, notFound{"This could not be read", err.Error()}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wire.ErrNoSchedule):
+		status, body = http.StatusNotFound, notFound{"There is no such page", "The control plane does not know it, and no copy of it is here."}
+	case errors.Is(err, errForbidden):
+		status, body = http.StatusForbidden, notFound{"Not allowed", err.Error()}
+	case errors.Is(err, errImpossible), errors.Is(err, wire.ErrChanged):
+		status, body = http.StatusConflict, notFound{"That is not possible now", err.Error()}
+	case errors.Is(err, context.DeadlineExceeded):
+		status = http.StatusGatewayTimeout
+	}
+	s.write(w, r, status, view{Page: "error", Title: body.What, Body: body})
+}
+
+// file serves a file of a run's copy.
+func (s *site) file(w http.ResponseWriter, r *http.Request) {
+	id, name := r.PathValue("run"), r.PathValue("file")
+	for _, f := range files {
+		if f.Name != name {
+			continue
+		}
+		file, err := s.shelf.open(id, name)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		defer file.Close()
+		info, err := file.Stat()
+		if err != nil || !info.Mode().IsRegular() {
+			s.fail(w, r, fs.ErrNotExist)
+			return
+		}
+		// A report brings its style with itself. It gets an origin of its own, so that whatever it holds can do nothing in the name of its reader.
+		w.Header().Set("Content-Security-Policy", "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'")
+		w.Header().Set("Content-Type", f.Type)
+		http.ServeContent(w, r, "", info.ModTime(), file)
+		return
+	}
+	s.fail(w, r, fs.ErrNotExist)
+}
+
+func asset(kind, before, name string) http.HandlerFunc {
+	text, err := sources.ReadFile("pages/" + name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	text = append([]byte(before), text...)
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Cache-Control", "max-age=60")
+		_, _ = io.Copy(w, bytes.NewReader(text)) // fails when the reader is gone
+	}
+}
+
+// login asks for name and password, which browsers then send with every request.
+func (s *site) login(w http.ResponseWriter, r *http.Request) {
+	if user(r) == "" {
+		if len(s.Access.users) == 0 {
+			s.fail(w, r, fmt.Errorf("%w: nobody can log in: start the controller with --web-users", errForbidden))
+			return
+		}
+		s.Access.challenge(w)
+		return
+	}
+	to := r.URL.Query().Get("to")
+	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n") {
+		to = "/"
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// pages are the templates, each with the layout.
+var pages = func() map[string]*template.Template {
+	all := map[string]*template.Template{}
+	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(sources, "pages/layout.html", "pages/parts.html"))
+	for _, name := range []string{"runs", "run", "agents", "schedules", "schedule", "history", "error"} {
+		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(sources, "pages/"+name+".html"))
+	}
+	return all
+}()

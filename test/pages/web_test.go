@@ -1,0 +1,251 @@
+package pages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/internal/cli"
+	_ "lockstep/pkg/drivers/loopback"
+	"lockstep/test/browser"
+)
+
+// logs collect what a daemon says.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(text)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// find waits until a daemon has said something, and returns the part in parentheses.
+func (l *logs) find(t *testing.T, what string) string {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if found := regexp.MustCompile(what).FindStringSubmatch(l.String()); found != nil {
+			return found[1]
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the daemon does not say %s:\n%s", what, l)
+		}
+	}
+}
+
+// daemon runs a program until the test ends.
+func daemon(t *testing.T, program func(context.Context, *logs) int) *logs {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	said, left := &logs{}, make(chan int, 1)
+	go func() { left <- program(ctx, said) }()
+	t.Cleanup(func() {
+		stop()
+		if code := <-left; code != 0 {
+			t.Errorf("a daemon left with %d:\n%s", code, said)
+		}
+	})
+	return said
+}
+
+// TestWebPageInABrowser has a fleet of one controller and two agents execute a run, and looks at every page meanwhile and afterwards.
+func TestWebPageInABrowser(t *testing.T) {
+	b := chromium(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	control := daemon(t, func(ctx context.Context, said *logs) int {
+		return cli.Controller(ctx, []string{"--listen", "127.0.0.1:0", "--dir", dir, "--web", "127.0.0.1:0"}, nil, said, said)
+	})
+	server, site := control.find(t, `url=(\S+)`), "http://"+control.find(t, `what=web at=(\S+)`)
+	for _, name := range []string{"load-1", "load-2"} {
+		daemon(t, func(ctx context.Context, said *logs) int {
+			return cli.Agent(ctx, []string{"--server", server, "--name", name, "--dir", filepath.Join(dir, name)}, nil, said, said)
+		})
+	}
+	ran := &logs{}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- cli.Ctl(ctx, []string{"run", "--server", server, "--runs", t.TempDir(), "testdata/web.cue"}, nil, ran, ran)
+	}()
+	id := wait(ctx, t, b, site)
+	live := visit(ctx, t, b, site+"/runs/"+id)
+	until(ctx, t, live, `document.querySelector("#live .rates") !== null && document.querySelector("#live svg") !== null`)
+	picture(ctx, t, live, "web-live")
+	if code := <-ended; code != 0 {
+		t.Fatalf("ctl run left with %d:\n%s", code, ran)
+	}
+	until(ctx, t, live, `document.querySelector("#live") === null && document.querySelectorAll("section.table tbody tr").length === 2`) // it has loaded itself again
+	page := visit(ctx, t, b, site+"/runs/"+id)
+	until(ctx, t, page, `document.querySelector(".files .report") !== null || (location.reload(), false)`)
+	if !eval[bool](ctx, t, page, `typeof alerted === "undefined" && document.images.length === 0 && document.querySelector("section.table h3").innerText.includes("</script>")`) {
+		t.Error("a name became part of the page, or is not shown")
+	}
+	nights(t, filepath.Join(dir, "runs"), id)
+	for at, path := range map[string]string{"web-run": "/runs/" + id, "web-runs": "/", "web-agents": "/agents", "web-schedules": "/schedules",
+		"web-history": "/history?" + url.Values{"matrix": {"web"}}.Encode(), "web-missing": "/runs/none"} {
+		p := visit(ctx, t, b, site+path)
+		if at == "web-history" {
+			until(ctx, t, p, `document.querySelectorAll("figure svg").length === 2 && document.querySelectorAll("figure svg .m").length >= 14`)
+		}
+		narrow(ctx, t, p, at)
+	}
+	visit(ctx, t, b, site+"/runs/"+id+"/report.html")
+}
+
+// nights makes earlier runs of a copy, as if the matrix had run every night for a week, and one night had no number.
+func nights(t *testing.T, copies, id string) {
+	t.Helper()
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(copies, id, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	run, tables := read("run.json"), read("tables.json")
+	started := regexp.MustCompile(`"started": "[^"]*"`)
+	number := regexp.MustCompile(`("text": "[0-9,.]+",\s+)?"number": ([0-9.]+),`)
+	for i := range 7 {
+		night, at := id+"-"+strconv.Itoa(i), time.Now().AddDate(0, 0, i-7).UTC().Format(time.RFC3339)
+		here := number.ReplaceAllStringFunc(tables, func(was string) string {
+			parts := number.FindStringSubmatch(was)
+			x, err := strconv.ParseFloat(parts[2], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 4 {
+				return ""
+			}
+			return fmt.Sprintf(`"number": %g,`, x*(0.8+0.03*float64(i)))
+		})
+		dir := filepath.Join(copies, night)
+		err := os.MkdirAll(filepath.Join(dir, "tasks"), 0o755)
+		for name, text := range map[string]string{"run.json": started.ReplaceAllString(strings.ReplaceAll(run, id, night), `"started": "`+at+`"`), "tables.json": here} {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// visit opens a page of the site and fails on whatever it complains of, or asks of another.
+func visit(ctx context.Context, t *testing.T, b *browser.Browser, address string) *browser.Page {
+	t.Helper()
+	page, err := b.Open(ctx, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, said := range page.Complaints() {
+			if !strings.HasSuffix(address, "/runs/none") { // which is not found, and says so
+				t.Errorf("the console of %s says %q", address, said)
+			}
+		}
+		for _, asked := range page.Requests() {
+			if !strings.HasPrefix(asked, "http://"+at.Host+"/") {
+				t.Errorf("%s asks %s", address, asked)
+			}
+		}
+	})
+	return page
+}
+
+// wait returns the id of the run that goes on.
+func wait(ctx context.Context, t *testing.T, b *browser.Browser, site string) string {
+	t.Helper()
+	for {
+		page := visit(ctx, t, b, site)
+		id := eval[string](ctx, t, page, `[...document.querySelectorAll("section[aria-labelledby=active] tbody tr")].filter(r => r.innerText.includes("running")).map(r => r.querySelector("a").innerText).join()`)
+		if id != "" {
+			return id
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("no run is shown as running")
+		}
+	}
+}
+
+// until waits for a condition in the page.
+func until(ctx context.Context, t *testing.T, p *browser.Page, condition string) {
+	t.Helper()
+	for {
+		var is bool
+		if err := p.Eval(ctx, condition, &is); err == nil && is { // a page that is being loaded answers nothing
+			return
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("it never came about that %s:\n%s", condition, eval[string](context.WithoutCancel(ctx), t, p, `document.body.innerText`))
+		}
+	}
+}
+
+// narrow looks at a page as on a phone and as on a screen, in dark and light: nothing sticks out, and colours follow.
+func narrow(ctx context.Context, t *testing.T, p *browser.Page, name string) {
+	t.Helper()
+	colours := map[string]bool{}
+	for _, look := range []struct {
+		name   string
+		width  int
+		height int
+		dark   bool
+	}{{"phone", 360, 740, true}, {"screen", 1280, 800, false}} {
+		if err := p.Size(ctx, look.width, look.height); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Dark(ctx, look.dark); err != nil {
+			t.Fatal(err)
+		}
+		if wide := eval[int](ctx, t, p, `document.documentElement.scrollWidth`); wide > look.width {
+			t.Errorf("%s is %d wide on a screen of %d", name, wide, look.width)
+		}
+		colours[eval[string](ctx, t, p, `getComputedStyle(document.body).backgroundColor`)] = true
+		picture(ctx, t, p, name+"-"+look.name)
+	}
+	if len(colours) != 2 {
+		t.Errorf("%s has one background in dark and light: %v", name, colours)
+	}
+}
+
+// picture keeps what a page looks like, for a person to look at.
+func picture(ctx context.Context, t *testing.T, p *browser.Page, name string) {
+	t.Helper()
+	to := os.Getenv("LOCKSTEP_SCREENSHOTS")
+	if to == "" {
+		return
+	}
+	shot, err := p.Screenshot(ctx)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(to, name+".png"), shot, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
