@@ -43,7 +43,6 @@ type look struct {
 	units         [][2]string       // of columns, where they differ
 	decimals      *float64
 	empty         string // what is shown where there is nothing
-	links         []*dashboard.DashboardLinkBuilder
 }
 
 func (l look) targets() []cog.Builder[variants.Dataquery] {
@@ -54,7 +53,7 @@ func (l look) targets() []cog.Builder[variants.Dataquery] {
 	return all
 }
 
-// none of what people read may be empty or look broken.
+// whenEmpty is what people read where there is nothing to draw.
 func (l look) whenEmpty() string {
 	if l.empty == "" {
 		return "nothing in this time range"

@@ -5,14 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
+	"lockstep/internal/terminal"
 )
 
 // expand loads a matrix and collects its cells.
@@ -26,12 +28,14 @@ func expand(ctx context.Context, file string, n matrix.Narrow) (plan.Run, error)
 
 func planCommand() *cobra.Command {
 	var (
-		n      matrix.Narrow
-		asJSON bool
+		n           matrix.Narrow
+		asJSON, all bool
 	)
 	c := &cobra.Command{
 		Use:   "plan FILE",
 		Short: "Show what a run would do: cells, what is left out and why, agents, duration",
+		Long: `plan shows what a run would do. Of more than 20 cells it lists the first, and says for each reason
+how many combinations are left out; --all lists everything.`,
 		Example: `  ctl plan matrices/async-vs-sync.cue
   ctl plan --only mode=confirm-each --json matrices/async-vs-sync.cue`,
 		Args: arguments(cobra.ExactArgs(1)),
@@ -45,44 +49,165 @@ func planCommand() *cobra.Command {
 				e.SetIndent("", "  ")
 				return e.Encode(run.Redacted())
 			}
-			return writePlan(c.OutOrStdout(), run)
+			return writePlan(c.OutOrStdout(), run, all)
 		},
 	}
 	narrowing(c, &n)
+	c.Flags().BoolVar(&all, "all", false, "list every cell, note and combination that is left out, however many there are")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the whole plan as JSON")
 	return c
 }
 
-// writePlan prints a plan for people.
-func writePlan(out io.Writer, run plan.Run) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s: %d cells × %d repetitions, %s, %d agents, about %v\n\n", run.Name, len(run.Cells), run.Repeat, order(run.Order), run.Agents,
-		matrix.Estimate(run).Round(time.Second))
-	fmt.Fprintf(w, "CELL\t%s\tAGENTS\tABOUT\n", strings.ToUpper(strings.Join(run.Axes, "\t")))
-	for _, cell := range run.Cells {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%v\n", cell.ID, strings.Join(values(cell.Coordinates), "\t"), cell.Agents(),
-			plan.Estimate(cell.Workload).Round(100*time.Millisecond))
+// mostListed is how many cells, notes and combinations that are left out are listed without --all; more are summed up.
+const mostListed = 20
+
+// writePlan prints a plan for people; all lists everything, however much it is.
+func writePlan(out io.Writer, run plan.Run, all bool) error {
+	columns := width(out)
+	fmt.Fprintf(out, "%s: %s × %s, %s, %s, about %v\n", run.Name, several(len(run.Cells), "cell"), several(run.Repeat, "repetition"), order(run.Order),
+		several(run.Agents, "agent"), matrix.Estimate(run).Round(time.Second))
+	for _, axis := range run.Axes {
+		if n, text := axisValues(run, axis); n > 1 || text != "" {
+			fmt.Fprintf(out, "  %s\n", terminal.Hang(fmt.Sprintf("%s (%d): %s", axis, n, text), columns, 4))
+		}
 	}
-	if err := w.Flush(); err != nil {
+	fmt.Fprintln(out)
+	if err := writeCells(out, run, all); err != nil {
 		return err
 	}
-	for _, note := range run.Notes() {
-		fmt.Fprintf(out, "\nnote: %s\n", note)
+	writeNotes(out, run.Notes(), all)
+	if all || len(run.Excluded) <= mostListed {
+		return writeExcluded(out, run)
 	}
+	sumExcluded(out, run.Excluded, columns)
+	return nil
+}
+
+// several is a number of things: "1 cell", "2,411 cells".
+func several(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return thousands(float64(n)) + " " + thing
+}
+
+// axisValues lists the values of an axis that cells have.
+func axisValues(run plan.Run, axis string) (n int, text string) {
+	var texts []string
+	seen := map[string]bool{}
+	for _, cell := range run.Cells {
+		for _, x := range cell.Coordinates {
+			if value := terminal.Clean(x.Text()); x.Axis == axis && !seen[value] {
+				seen[value] = true
+				texts = append(texts, value)
+			}
+		}
+	}
+	if n = len(texts); n > mostListed {
+		texts = append(texts[:mostListed-1:mostListed-1], "…", texts[n-1])
+	}
+	return n, strings.Join(texts, ", ")
+}
+
+func writeCells(out io.Writer, run plan.Run, all bool) error {
+	cells := run.Cells
+	if !all && len(cells) > mostListed {
+		cells = cells[:mostListed]
+	}
+	rows := make([][]string, len(cells))
+	for i, cell := range cells {
+		rows[i] = append(append([]string{cell.ID}, values(cell.Coordinates)...), strconv.Itoa(cell.Agents()),
+			plan.Estimate(cell.Workload).Round(100*time.Millisecond).String())
+	}
+	head := append(append([]string{"CELL"}, upper(run.Axes)...), "AGENTS", "ABOUT")
+	if err := tabulate(out, head, rows); err != nil {
+		return err
+	}
+	if more := len(run.Cells) - len(cells); more > 0 {
+		fmt.Fprintf(out, "and %s: --all lists them, --only and --short run fewer\n", several(more, "more cell"))
+	}
+	return nil
+}
+
+func writeNotes(out io.Writer, notes []string, all bool) {
+	for i, note := range notes {
+		if !all && i == mostListed/2 && len(notes) > mostListed {
+			fmt.Fprintf(out, "\nand %s: --all lists them\n", several(len(notes)-i, "more note"))
+			return
+		}
+		fmt.Fprintf(out, "\n%s\n", terminal.Hang("note: "+terminal.Clean(note), width(out), 6))
+	}
+}
+
+// writeExcluded lists every combination that is left out.
+func writeExcluded(out io.Writer, run plan.Run) error {
 	if len(run.Excluded) == 0 {
 		return nil
 	}
-	fmt.Fprintf(w, "\nLEFT OUT\t%s\tWHY\n", strings.ToUpper(strings.Join(run.Axes, "\t")))
-	for _, x := range run.Excluded {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", x.Kind, strings.Join(values(x.Coordinates), "\t"), x.Reason)
+	rows := make([][]string, len(run.Excluded))
+	for i, x := range run.Excluded {
+		rows[i] = append(append([]string{x.Kind}, values(x.Coordinates)...), terminal.Clean(x.Reason))
 	}
-	return w.Flush()
+	fmt.Fprintln(out)
+	return tabulate(out, append(append([]string{"LEFT OUT"}, upper(run.Axes)...), "WHY"), rows)
+}
+
+// cause is why combinations are left out, and what they have in common.
+type cause struct {
+	kind, reason string
+	n            int
+	common       []plan.Coordinate
+}
+
+// sumExcluded says how many combinations are left out for each reason, and where, the most first.
+func sumExcluded(out io.Writer, excluded []plan.Excluded, columns int) {
+	causes := causesOf(excluded)
+	number, kind := 0, 0
+	for _, c := range causes {
+		number, kind = max(number, len(thousands(float64(c.n)))), max(kind, terminal.Width(c.kind))
+	}
+	fmt.Fprintf(out, "\nLEFT OUT: %s; --all lists them\n", several(len(excluded), "combination"))
+	for _, c := range causes {
+		where := (plan.Cell{Coordinates: c.common}).Name()
+		if where != "" {
+			where = " (" + where + ")"
+		}
+		head := terminal.Pad(thousands(float64(c.n)), number, false) + " " + terminal.Pad(c.kind, kind, true) + "  "
+		fmt.Fprintf(out, "%s%s\n", head, terminal.Hang(terminal.Clean(c.reason+where), columns-1, terminal.Width(head)))
+	}
+}
+
+func causesOf(excluded []plan.Excluded) []*cause {
+	var causes []*cause
+	byText := map[string]*cause{}
+	for _, x := range excluded {
+		c := byText[x.Kind+" "+x.Reason]
+		if c == nil {
+			c = &cause{kind: x.Kind, reason: x.Reason, common: slices.Clone(x.Coordinates)}
+			byText[x.Kind+" "+x.Reason] = c
+			causes = append(causes, c)
+		}
+		c.n++
+		c.common = slices.DeleteFunc(c.common, func(common plan.Coordinate) bool {
+			return !slices.ContainsFunc(x.Coordinates, func(o plan.Coordinate) bool { return o.Axis == common.Axis && o.Text() == common.Text() })
+		})
+	}
+	slices.SortStableFunc(causes, func(a, b *cause) int { return b.n - a.n })
+	return causes
+}
+
+func upper(axes []string) []string {
+	heads := make([]string, len(axes))
+	for i, axis := range axes {
+		heads[i] = strings.ToUpper(axis)
+	}
+	return heads
 }
 
 func values(coordinates []plan.Coordinate) []string {
 	texts := make([]string, len(coordinates))
 	for i, x := range coordinates {
-		texts[i] = x.Text()
+		texts[i] = terminal.Clean(x.Text())
 	}
 	return texts
 }

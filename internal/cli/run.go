@@ -23,6 +23,7 @@ import (
 	"lockstep/internal/report/page"
 	"lockstep/internal/results"
 	"lockstep/internal/sink"
+	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
 )
 
@@ -47,6 +48,10 @@ func runCommand() *cobra.Command {
 tables can be printed again at any time (ctl show). On a fleet (--server) it goes on without ctl: a closed
 terminal or a killed ctl does not stop it, ctl attach follows it again and ctl cancel stops it. The first Ctrl-C stops cleanly: what was
 declared on the broker is removed and all that was measured is kept; the second leaves at once.
+
+On a terminal, live figures stand below the lines of the tasks that have ended: how far run and cell are,
+what each group sends and receives, lag, latencies, agents, time left. NO_COLOR takes the colours away;
+piped, or where TERM is dumb, there are only the lines.
 
 What is measured goes to InfluxDB, too, where one is named: by --influx FILE, else by the matrix
 (influx), else by INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN (or INFLUXDB_V2_URL and
@@ -380,8 +385,11 @@ func present(out io.Writer, record *results.Run) (problems int, err error) {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
 	for _, lines := range [][]string{report.Warnings(run, outcomes), report.Problems(run, outcomes), record.Warnings()} {
-		if len(lines) > 0 {
-			fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
+		for i, line := range lines {
+			if i == 0 {
+				fmt.Fprintln(out)
+			}
+			fmt.Fprintln(out, terminal.Hang(terminal.Clean(line), width(out), 2))
 		}
 	}
 	if delivered != "" {

@@ -71,7 +71,7 @@ func (c *Chart) lines(width int) []string {
 		out = append(out, strings.TrimRight(labels[i]+a.plot(p), " "))
 	}
 	legend := c.Latency + " latency: ● p50, ○ p99, × max; ✓ held, ✗ failed, ? client-bound or unknown, ▶ capacity"
-	return append(append(out, ""), wrap(legend, width)...)
+	return append(append(out, ""), terminal.Wrap(legend, width)...)
 }
 
 func sign(a plan.Answer) string {

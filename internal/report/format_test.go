@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/terminal"
 )
 
 func TestFormat(t *testing.T) {
@@ -70,7 +71,7 @@ func TestResolutionIsShown(t *testing.T) {
 }
 
 func TestWrapKeepsWordsWhole(t *testing.T) {
-	got := wrap("one twothree four", 8)
+	got := terminal.Wrap("one twothree four", 8)
 	if len(got) != 3 || got[1] != "twothree" {
 		t.Errorf("got %q", got)
 	}

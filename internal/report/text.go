@@ -21,7 +21,7 @@ func Text(w io.Writer, tables []Table, width int) error {
 			out.WriteByte('\n')
 		}
 		if t.Title != "" {
-			for _, line := range wrap(t.Title, width) {
+			for _, line := range terminal.Wrap(t.Title, width) {
 				out.WriteString(line + "\n")
 			}
 			out.WriteByte('\n')
@@ -63,8 +63,9 @@ func layout(t Table) []column {
 		numeric := true
 		for _, row := range t.Rows {
 			f := row[i]
-			c.text = max(c.text, terminal.Width(f.Text))
-			c.tail = max(c.tail, terminal.Width(tail(f)))
+			text, rest := split(f)
+			c.text = max(c.text, terminal.Width(text))
+			c.tail = max(c.tail, terminal.Width(rest))
 			if _, err := strconv.ParseFloat(strings.ReplaceAll(f.Text, ",", ""), 64); err != nil {
 				numeric = false
 			}
@@ -87,7 +88,7 @@ func fit(columns []column, width int) int {
 		for _, word := range strings.Fields(c.head[0]) {
 			least = max(least, terminal.Width(word))
 		}
-		c.head = wrap(c.head[0], least)
+		c.head = terminal.Wrap(c.head[0], least)
 		c.width = least
 	}
 	return span(columns)
@@ -110,6 +111,16 @@ func tail(f Field) string {
 	return text
 }
 
+// split parts a field where numbers of its column end: before its mark, and before a second number ("300,000 / 90,000"), so that the first ones stand
+// below each other.
+func split(f Field) (text, rest string) {
+	text, second, two := strings.Cut(f.Text, " / ")
+	if two && f.Number != nil {
+		return text, " / " + second + tail(f)
+	}
+	return f.Text, tail(f)
+}
+
 func horizontal(out *bufio.Writer, t Table, columns []column) {
 	lines := 1
 	for _, c := range columns {
@@ -119,7 +130,7 @@ func horizontal(out *bufio.Writer, t Table, columns []column) {
 		cells := make([]string, len(columns))
 		for i, c := range columns {
 			if skip := lines - len(c.head); n >= skip {
-				cells[i] = terminal.Pad(c.head[n-skip], c.width, c.left)
+				cells[i] = c.heading(c.head[n-skip])
 			} else {
 				cells[i] = strings.Repeat(" ", c.width)
 			}
@@ -135,11 +146,20 @@ func horizontal(out *bufio.Writer, t Table, columns []column) {
 		cells := make([]string, len(columns))
 		for i, c := range columns {
 			f := row[i]
-			cell := terminal.Pad(f.Text, c.text, c.left) + terminal.Pad(tail(f), c.tail, true)
+			text, rest := split(f)
+			cell := terminal.Pad(text, c.text, c.left) + terminal.Pad(rest, c.tail, true)
 			cells[i] = terminal.Pad(cell, c.width, c.left)
 		}
 		writeLine(out, cells)
 	}
+}
+
+// heading sets a line of a heading: over numbers it ends where they end, not where their marks do.
+func (c column) heading(line string) string {
+	if c.left {
+		return terminal.Pad(line, c.width, true)
+	}
+	return terminal.Pad(terminal.Pad(line, c.width-c.tail, false), c.width, true)
 }
 
 // vertical writes a row's coordinates on one line and each of its values on one of its own.
@@ -157,7 +177,7 @@ func vertical(out *bufio.Writer, t Table, width int) {
 		for i := range axes {
 			at = append(at, t.Head[i]+"="+row[i].Text)
 		}
-		for _, line := range wrap(strings.Join(at, " "), width) {
+		for _, line := range terminal.Wrap(strings.Join(at, " "), width) {
 			writeLine(out, []string{line})
 		}
 		for i, f := range row[axes:] {
@@ -179,7 +199,7 @@ func below(out *bufio.Writer, t Table, width int) {
 	}
 	for i, note := range t.Notes {
 		mark := superscripts([]int{i + 1}) + " "
-		for n, line := range wrap(note, max(0, width-terminal.Width(mark))) {
+		for n, line := range terminal.Wrap(note, max(0, width-terminal.Width(mark))) {
 			if n > 0 {
 				mark = strings.Repeat(" ", terminal.Width(mark))
 			}
@@ -188,7 +208,7 @@ func below(out *bufio.Writer, t Table, width int) {
 	}
 	for _, remark := range t.Remarks {
 		indent := strings.Repeat(" ", len(remark)-len(strings.TrimLeft(remark, " ")))
-		for n, line := range wrap(remark, max(0, width-len(indent)-2)) {
+		for n, line := range terminal.Wrap(remark, max(0, width-len(indent)-2)) {
 			if n > 0 {
 				line = "  " + line
 			}
@@ -199,27 +219,6 @@ func below(out *bufio.Writer, t Table, width int) {
 
 func writeLine(out *bufio.Writer, cells []string) {
 	out.WriteString(strings.TrimRight(strings.Join(cells, gap), " ") + "\n")
-}
-
-// wrap breaks text between words into lines of at most width, where words allow it; 0 is any width.
-func wrap(text string, width int) []string {
-	words := strings.Fields(text)
-	if len(words) == 0 {
-		return []string{""}
-	}
-	if width <= 0 {
-		return []string{strings.Join(words, " ")}
-	}
-	lines := []string{words[0]}
-	for _, word := range words[1:] {
-		last := &lines[len(lines)-1]
-		if terminal.Width(*last)+1+terminal.Width(word) > width {
-			lines = append(lines, word)
-		} else {
-			*last += " " + word
-		}
-	}
-	return lines
 }
 
 var raised = []string{"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"}

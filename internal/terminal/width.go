@@ -35,6 +35,35 @@ func Pad(text string, columns int, left bool) string {
 	return pad + text
 }
 
+// Wrap breaks text between words into lines of at most width, where words allow it; 0 is any width.
+func Wrap(text string, width int) []string {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return []string{""}
+	}
+	if width <= 0 {
+		return []string{strings.Join(words, " ")}
+	}
+	lines := []string{words[0]}
+	for _, word := range words[1:] {
+		last := &lines[len(lines)-1]
+		if Width(*last)+1+Width(word) > width {
+			lines = append(lines, word)
+		} else {
+			*last += " " + word
+		}
+	}
+	return lines
+}
+
+// Hang breaks text as Wrap does; all lines but the first are indented.
+func Hang(text string, width, indent int) string {
+	if width > 0 {
+		width = max(1, width-indent)
+	}
+	return strings.Join(Wrap(text, width), "\n"+strings.Repeat(" ", indent))
+}
+
 // Clean makes one harmless line of a text that others wrote: control characters, with which one could move the cursor or rename the window, become "�", and line breaks
 // and tabs spaces. What changes the direction of text is a control character, too.
 func Clean(text string) string {

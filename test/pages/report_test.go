@@ -159,14 +159,14 @@ func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 		[...document.querySelectorAll("figure")].filter(f => { const r = f.querySelector(":scope > svg").getBoundingClientRect(); return r.width > 200 && r.height > 40 }).map(f => f.querySelector("figcaption").innerText))`)
 	all := strings.Join(titles, "\n")
 	for _, want := range []string{"Throughput over broker", "Processing latency over broker", "Send latency, distribution", "Rates over time", "Latency over time",
-		"Latency of each step over its rate", "Capacity over"} {
+		"Latency of each step over its rate"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no drawing is called %q; there are:\n%s", want, all)
 		}
 	}
 	outside := eval[[]string](ctx, t, page, `[...document.querySelectorAll("figure > svg")].flatMap(s => { const o = s.getBoundingClientRect();
 		return [...s.querySelectorAll("text, path.l, rect:not(.hover)")].filter(e => { const r = e.getBoundingClientRect();
-			return r.right > o.right + 4 || r.left < o.left - 4 || r.top < o.top - 4 || r.bottom > o.bottom + 4 }).map(e => s.getAttribute("aria-label") + ": " + e.outerHTML) })`)
+			return r.right > o.right + 2 || r.left < o.left - 2 || r.top < o.top - 2 || r.bottom > o.bottom + 2 }).map(e => s.getAttribute("aria-label") + ": " + e.outerHTML) })`)
 	if len(outside) > 0 {
 		t.Errorf("%d elements are outside of their drawings, as %.300s", len(outside), outside[0])
 	}

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -51,6 +52,7 @@ func (a Axis) fit(values []float64) scale {
 	if a.Least != 0 || a.Most != 0 {
 		values = append([]float64{a.Least, a.Most}, values...)
 	}
+	values = append(slices.Clip(values), a.At...)
 	if a.Kind == Linear && a.Zero {
 		values = append([]float64{0}, values...)
 	}

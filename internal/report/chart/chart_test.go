@@ -149,6 +149,7 @@ func TestTicks(t *testing.T) {
 		{Axis{Kind: Log}, []float64{3, 40}, "2 5 10 20 50"},
 		{Axis{Kind: Log}, []float64{3, 90000}, "10 100 1000 10000 100000"},
 		{Axis{Kind: Log}, []float64{0, -1}, "1 2 5 10"},
+		{Axis{Names: []string{"1", "2", "8"}, At: []float64{1, 2, 8}}, []float64{2}, "1 2 8"},
 		{Axis{Kind: Percentile}, []float64{0, 0.9995}, "0 % 50 % 90 % 99 % 99.9 %"},
 		{Axis{Kind: Ordinal, Names: []string{"0ms", "50ms"}}, nil, "0ms 50ms"},
 	} {
@@ -161,6 +162,14 @@ func TestTicks(t *testing.T) {
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("ticks for %v are %q, want %q", c.values, got, c.want)
 		}
+	}
+}
+
+// TestPlacesWithoutAValueHaveRoom: drawings of one axis have all its values at the same places, also one that has a value at few of them.
+func TestPlacesWithoutAValueHaveRoom(t *testing.T) {
+	s := Axis{Names: []string{"1", "2", "8"}, At: []float64{1, 2, 8}}.fit([]float64{2})
+	if a, b, c := s.place(1), s.place(2), s.place(8); !(0 < a && a < b && b < c && c < 1) {
+		t.Errorf("places %v, %v, %v", a, b, c)
 	}
 }
 

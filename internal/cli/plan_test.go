@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// large is a plan of more than anybody reads.
+func large() plan.Run {
+	run := plan.Run{Name: "large", Repeat: 1, Agents: 2, Axes: []string{"queue", "n"}}
+	at := func(queue string, n int) []plan.Coordinate {
+		q, _ := json.Marshal(queue)
+		x, _ := json.Marshal(n)
+		return []plan.Coordinate{{Axis: "queue", Value: q}, {Axis: "n", Value: x}}
+	}
+	for n := range 1500 {
+		queue := []string{"消息队列", "🐇", "plain"}[n%3]
+		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012d", n), Index: n, Coordinates: at(queue, n), Workload: plan.Default()})
+	}
+	for n := range 1200 {
+		x := plan.Excluded{Coordinates: at("🐇", n), Kind: "skipped", Reason: "by the pattern {n: >1499}"}
+		if n%12 == 0 {
+			x = plan.Excluded{Coordinates: at("plain", 7), Kind: "n/a", Reason: "loop\x1b[2J cannot do that"}
+		}
+		run.Excluded = append(run.Excluded, x)
+	}
+	return run
+}
+
+// TestPlanOfManyCells: what nobody reads is summed up; --all lists it.
+func TestPlanOfManyCells(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	if err := writePlan(&b, large(), false); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/plan.txt", b.String())
+	var all strings.Builder
+	if err := writePlan(&all, large(), true); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(all.String(), "\n"); n < 2700 || n > 2720 {
+		t.Errorf("%d lines for 1,500 cells and 1,200 combinations that are left out", n)
+	}
+	if strings.ContainsRune(all.String(), '\x1b') {
+		t.Error("what others wrote reaches the terminal as it is")
+	}
+}
