@@ -150,6 +150,10 @@ func (l *lab) submit(run plan.Run) {
 	if err := l.client.Submit(l.t.Context(), wire.Submission{Run: run, By: "somebody " + hostile}); err != nil {
 		l.t.Fatal(err)
 	}
+	l.eventually("the controller has noted the run", func() bool {
+		state, err := l.client.RunState(l.t.Context(), run.ID)
+		return err == nil && state.Run != ""
+	})
 }
 
 // finish runs a run to its end and its copy.

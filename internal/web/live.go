@@ -296,7 +296,7 @@ func (s *site) live(w http.ResponseWriter, r *http.Request) {
 			}
 		})
 	}()
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the server's is for requests, and ends the context of one that is still served
+
 	w.Header().Set("Content-Type", "text/event-stream")
 	s.stream(ctx, w, l, entries)
 }
