@@ -263,7 +263,11 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 func (c *conduct) trouble() error {
 	for _, p := range c.parts {
 		if p.Lost {
-			return &failure{plan.FailedAgentLost, fmt.Sprintf("agent %s was lost in %s", p.Agent, p.Phase)}
+			how := "was lost"
+			if p.Left {
+				how = "left"
+			}
+			return &failure{plan.FailedAgentLost, fmt.Sprintf("agent %s %s in %s", p.Agent, how, p.Phase)}
 		}
 	}
 	for _, p := range c.parts {
@@ -355,11 +359,20 @@ func (c *conduct) lookForLost(ctx context.Context) {
 		if p.dropped || c.agents.lives(p.agent) {
 			continue
 		}
-		p.Lost, p.dropped = true, true
+		p.dropped, p.Left = true, c.agents.left(p.agent)
+		if p.Left && p.at[wire.StepFinish] {
+			c.remark(p.Agent, "notice", "it left when it had handed in its part")
+			continue
+		}
+		p.Lost = true
 		silence := c.agents.silence(p.agent)
 		p.Phase = c.phase(p, silence)
-		c.remark(p.Agent, string(wire.AgentLost), "in "+string(p.Phase))
-		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: c.task.ID, Try: c.ref.Try, Detail: fmt.Sprintf("agent %s in %s", p.Agent, p.Phase), Silence: plan.Duration(silence)}
+		where := "in " + string(p.Phase)
+		if p.Left {
+			where += ": it left"
+		}
+		c.remark(p.Agent, string(wire.AgentLost), where)
+		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: c.task.ID, Try: c.ref.Try, Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
 		said, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		if err := c.record.Event(said, e); err != nil {
 			c.log.Error("record event", "err", err)
