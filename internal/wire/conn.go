@@ -30,6 +30,7 @@ type Conn struct {
 	standby atomic.Bool   // a controller that does not lead: it hears, and says nothing
 	times   leaseTimes
 	refused *denials
+	holder  string // whose credentials are shown; empty: they do not say
 
 	relinked chan struct{} // holds something when a lost link is there again
 	again    *lapses
@@ -106,7 +107,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		nc.Close()
 		return nil, err
 	}
-	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, relinked: relinked, again: again}, nil
+	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, holder: auth.holder(), relinked: relinked, again: again}, nil
 }
 
 // Close ends the connection at once.
