@@ -113,6 +113,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if err := x.record.Review(ctx, h.read); err != nil {
 		return nil, nil, err
 	}
+	h.times(&x.state)
 	if h.ended != nil {
 		x.end = *h.ended
 		return nil, nil, errEnded

@@ -275,7 +275,10 @@ func (x *execution) finishRun(ctx context.Context) error {
 func (x *execution) unqueue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	x.state.State, x.state.Detail, x.state.Ended, x.state.Agents = string(x.end.Reason), x.end.Detail, time.Now(), nil
+	x.state.State, x.state.Detail, x.state.Agents = string(x.end.Reason), x.end.Detail, nil
+	if x.state.Ended.IsZero() {
+		x.state.Ended = time.Now()
+	}
 	x.note(ctx)
 	if err := x.conn.Unqueue(ctx, x.run.ID, x.seq); err != nil {
 		return fmt.Errorf("end run: %w", err)

@@ -23,6 +23,7 @@ type history struct {
 	ended       *wire.End // of this submission
 	outcomes    map[string]bool
 	ran, failed int            // outcomes of this submission
+	began, over time.Time      // of this submission; zero: not yet
 	flight      *wire.RunEvent // the last try that was begun, if nothing tells that it ended
 	at          uint64         // where in the record that is
 }
@@ -47,7 +48,7 @@ func (h *history) read(e wire.Entry) {
 func (h *history) event(e *wire.RunEvent, seq uint64) {
 	switch e.Kind {
 	case wire.RunAccepted:
-		h.accepted, h.ran, h.failed, h.flight = true, 0, 0, nil
+		h.accepted, h.ran, h.failed, h.flight, h.began = true, 0, 0, nil, e.At
 	case wire.TaskStarted:
 		h.flight, h.at = e, seq
 	case wire.TaskInterrupted, wire.TryEnded:
@@ -55,9 +56,17 @@ func (h *history) event(e *wire.RunEvent, seq uint64) {
 	case wire.RunEnded:
 		h.accepted, h.flight = false, nil
 		if e.End != nil && e.End.Submission == h.submission {
-			h.ended = e.End
+			h.ended, h.over = e.End, e.At
 		}
 	}
+}
+
+// times puts right when a run began and ended: its record counts, what was noted of it may be lost.
+func (h *history) times(s *wire.RunState) {
+	if h.accepted || h.ended != nil {
+		s.Started = h.began
+	}
+	s.Ended = h.over
 }
 
 // takeOver goes on with a run that a former leader had begun.
