@@ -86,7 +86,7 @@ tables: [{rows: ["mode"], values: ["sent"]}]
 `, r.broker(t, r.bridge()))), "--influx", target)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	query := fmt.Sprintf(`from(bucket: "lockstep") |> range(start: -1h) |> filter(fn: (r) => r._measurement == "lockstep_total" and r.run == %q and r._field == "sent" and r.measured == "true")
+	query := fmt.Sprintf(`from(bucket: "lockstep") |> range(start: -1h) |> filter(fn: (r) => r._measurement == "lockstep_total" and r.run == %q and r._field == "sent")
  |> group() |> sum() |> keep(columns: ["_value"])`, outcomes[0].Run)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/v2/query?org=lockstep", strings.NewReader(query))
 	if err != nil {
