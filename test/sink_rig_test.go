@@ -17,6 +17,7 @@ import (
 	rec "lockstep/internal/record"
 	"lockstep/internal/results"
 	"lockstep/internal/sink"
+	"lockstep/test/rig"
 )
 
 // influx is the InfluxDB of the lab.
@@ -104,10 +105,10 @@ func sunk(t *testing.T, influxCUE string, args ...string) sunken {
 	return ended(t, ctl, dir)
 }
 
-func ended(t *testing.T, ctl *process, dir string) sunken {
+func ended(t *testing.T, ctl *rig.Process, dir string) sunken {
 	t.Helper()
 	began := time.Now()
-	if code := ctl.leaves(time.Minute); code != 0 {
+	if code := ctl.Leaves(time.Minute); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	x := sunken{record: readRecord(t, dir, ctl), dir: dir, took: time.Since(began)}
@@ -121,7 +122,7 @@ func ended(t *testing.T, ctl *process, dir string) sunken {
 }
 
 // sinking starts it.
-func sinking(t *testing.T, influxCUE string, args ...string) (ctl *process, dir string) {
+func sinking(t *testing.T, influxCUE string, args ...string) (ctl *rig.Process, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	text := fmt.Sprintf(`package matrix

@@ -27,7 +27,7 @@ func (r *row) brokerKilled(storage string) {
 	b := f.reach(r, 2, phase)
 	r.did("kill -9 of the broker (%s) in %s, restarted", storage, phase)
 	f.forgetful = storage == "memory"
-	at := f.broker.kill()
+	at := f.broker.Kill()
 	r.pass(r.between(0, 2*time.Second))
 	f.broker.again()
 	back := time.Now()
@@ -47,7 +47,7 @@ func brokerGone(r *row) {
 	b := f.reach(r, 1, inMeasure)
 	r.did("kill -9 of the broker in measure, for good")
 	f.forgetful = true
-	at := f.broker.kill()
+	at := f.broker.Kill()
 	a := f.ends(3)
 	r.line.wentOn = a.wentOn(at)
 	for id, o := range a.outcomes {
