@@ -154,6 +154,7 @@ func (t *task) release(worked <-chan struct{}) error {
 
 // listen takes releases: the one to finish ends the work wherever it is.
 func (t *task) listen(ctx context.Context, stop context.CancelCauseFunc) {
+	heard := map[string]bool{} // one that comes again, from a later leader or by mishap, says nothing new
 	err := t.conn.Releases(ctx, t.a.Ref(), func(r wire.Release, err error) bool {
 		if errors.Is(err, wire.ErrFenced) {
 			t.log.Warn("refused a release", "err", err)
@@ -164,6 +165,11 @@ func (t *task) listen(ctx context.Context, stop context.CancelCauseFunc) {
 			stop(err)
 			return true
 		}
+		once := string(r.Step) + " " + r.Agent
+		if heard[once] {
+			return true
+		}
+		heard[once] = true
 		switch r.Step {
 		case wire.StepFinish:
 			defer stop(errFinish)

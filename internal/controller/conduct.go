@@ -40,7 +40,9 @@ type conduct struct {
 	zero      int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
 	origin    int64 // the same when the measurement begins: zero, as long as that is to be found out
 
-	made      map[wire.Step]bool // releases that a former leader made; see step
+	made      map[wire.Step]bool // releases that a former leader made, and all have followed; see release
+	unsure    []wire.Release     // those of a former leader to the load that not all have followed
+	finishing bool               // a former leader had released them to finish
 	gaveUp    string             // why it gave the task up
 	abandoned bool               // the try will have no outcome
 	measuring bool               // it is known when the measurement begins
@@ -215,7 +217,7 @@ func (c *conduct) step(ctx context.Context, r wire.Release, limit time.Duration)
 	return c.await(ctx, r.Step, limit)
 }
 
-// release sends the agents on, unless a former leader did so.
+// release sends the agents on, unless a former leader did so and they have followed. One that heard of this leader before refused what the former said last.
 func (c *conduct) release(ctx context.Context, r wire.Release) error {
 	if c.made[stepOf(r)] {
 		return nil

@@ -216,7 +216,10 @@ func (c *conduct) replay(ctx context.Context) error {
 func (c *conduct) adopt(made []wire.Release, f *wire.RunEvent) (why string) {
 	var begin *wire.Release
 	for i, r := range made {
-		c.made[stepOf(r)] = true
+		c.made[stepOf(r)] = c.followed(r)
+		if !c.followed(r) && (r.Step == wire.StepStart || r.Step == wire.StepMeasure) {
+			c.unsure = append(c.unsure, r)
+		}
 		switch r.Step {
 		case wire.StepStart:
 			begin = &made[i]
@@ -229,6 +232,7 @@ func (c *conduct) adopt(made []wire.Release, f *wire.RunEvent) (why string) {
 		case wire.StepMeasure:
 			c.origin, c.measuring, c.facts.NotSteady = c.zero+r.Begin, true, r.NotSteady
 		case wire.StepFinish:
+			c.finishing = true
 			c.gaveUp, c.facts.Kind, c.abandoned, c.facts.DrainCut = r.Reason, r.Kind, r.Abandoned, r.DrainCut
 		}
 	}
@@ -243,6 +247,11 @@ func (c *conduct) adopt(made []wire.Release, f *wire.RunEvent) (why string) {
 		return "its measurement had not begun yet"
 	}
 	return ""
+}
+
+// followed tells whether all whom a release sent on have arrived.
+func (c *conduct) followed(r wire.Release) bool {
+	return !slices.ContainsFunc(c.parts, func(p *part) bool { return !p.dropped && !p.at[r.Step] && (r.Agent == "" || r.Agent == p.Agent) })
 }
 
 // startOf is when the load began, by this clock: as was agreed, by that of an agent which is compared with this one. While none is, it is as long ago as the
@@ -275,8 +284,13 @@ func (c *conduct) goOn(ctx context.Context) error {
 	if c.gaveUp != "" {
 		return &failure{words: c.gaveUp, kind: c.facts.Kind}
 	}
-	if c.made[wire.StepFinish] {
+	if c.finishing {
 		return nil
+	}
+	for _, r := range c.unsure {
+		if err := c.release(ctx, r); err != nil {
+			return err
+		}
 	}
 	until := c.zero + (c.work.LongestWarmup() - c.work.Warmup.D() + c.work.Measure.D() + c.work.Drain.Most.D()).Nanoseconds()
 	if err := c.await(ctx, wire.StepStart, max(0, time.Duration(until-clock.Now()))+stepMargin); err != nil {

@@ -2,7 +2,9 @@ package controller_test
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,8 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
+
+	"github.com/nats-io/nats.go"
 )
 
 // TestAControllerKilledAnywhereIsReplaced kills the controller when an agent has said that it is somewhere in the second task, and looks at what the
@@ -137,5 +141,83 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 	}
 	if all, err := dir.Outcomes(); err != nil || len(all) != 1 {
 		t.Errorf("the copy has %d outcomes, %v", len(all), err)
+	}
+}
+
+// TestWhatAgentsRefusedIsSaidAgain: a former leader's last word is stored when agents have heard of the next one already, who refuse it. The next one says it
+// again, under its own epoch.
+func TestWhatAgentsRefusedIsSaidAgain(t *testing.T) {
+	t.Parallel()
+	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Dir: t.TempDir()}, "a1", "a2", "a3", "a4")
+	nc := l.foreigner()
+	release, beats, record := heard(t, nc, "lockstep.task.release.>"), heard(t, nc, "lockstep.heartbeat.>"), heard(t, nc, "lockstep.record.>")
+	run := aRun(nil)
+	over := make(chan watched, 1)
+	go func() { over <- l.run(run, nil, nil) }()
+	start := next(t, release, func(m *nats.Msg) bool { return strings.Contains(string(m.Data), `"step":"start"`) })
+	l.crash()
+	for range 4 { // the load is over
+		next(t, record, func(m *nats.Msg) bool { return strings.Contains(string(m.Data), `"step":"start"`) })
+	}
+	epoch, err := strconv.ParseUint(start.Header.Get("Lockstep-Epoch"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := nats.NewMsg("lockstep.roll")
+	call.Header.Set("Lockstep-Epoch", strconv.FormatUint(epoch+1, 10))
+	if err := nc.PublishMsg(call); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a1", "a2", "a3", "a4"} {
+		next(t, beats, func(m *nats.Msg) bool {
+			var h wire.Heartbeat
+			return json.Unmarshal(m.Data, &h) == nil && h.Agent == name && h.Epoch == epoch+1
+		})
+	}
+	finish := nats.NewMsg(start.Subject)
+	finish.Header, finish.Data = start.Header, []byte(`{"step":"finish"}`)
+	finish.Header.Set("Nats-Msg-Id", "of the former leader")
+	if _, err := nc.RequestMsg(finish, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	l.control()
+	w := <-over
+	all := w.outcomes()
+	if w.end.Reason != wire.EndDone || len(all) != 1 || all[0].Verdict != plan.Valid {
+		t.Fatalf("%+v, the run ended %+v; the follower saw %s", all, w.end, w.kinds())
+	}
+	for _, a := range all[0].Agents {
+		if a.Error != "" || a.Lost {
+			t.Errorf("agent %s: %s, lost: %v", a.Agent, a.Error, a.Lost)
+		}
+	}
+}
+
+// heard is what comes on a subject from now on.
+func heard(t *testing.T, nc *nats.Conn, subject string) <-chan *nats.Msg {
+	t.Helper()
+	all := make(chan *nats.Msg, 1000)
+	if _, err := nc.ChanSubscribe(subject, all); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// next waits for a message that fits.
+func next(t *testing.T, all <-chan *nats.Msg, fits func(*nats.Msg) bool) *nats.Msg {
+	t.Helper()
+	late := time.After(time.Minute)
+	for {
+		select {
+		case m := <-all:
+			if fits(m) {
+				return m
+			}
+		case <-late:
+			t.Fatal("no message came that fits")
+		}
 	}
 }
