@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -302,4 +303,31 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 func long(c *plan.Cell) {
 	c.Workload.Publishers.Count, c.Workload.Publishers.Rate = 0, 2000
 	c.Workload.Measure = plan.Duration(20 * time.Second)
+}
+
+// starvation tells for how long this process was kept from running since it was called: how late a ticker was, in sum.
+func starvation(t *testing.T) (since func() time.Duration) {
+	const every = 10 * time.Millisecond
+	var late atomic.Int64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			now := time.Now()
+			late.Add(max(0, now.Sub(last)-2*every).Nanoseconds())
+			last = now
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		<-stopped
+	})
+	return func() time.Duration { return time.Duration(late.Load()) }
 }

@@ -42,6 +42,9 @@ type Leader struct {
 	Instance string `json:"instance"` // of the process
 	Version  string `json:"version,omitempty"`
 	Released bool   `json:"released,omitempty"` // given back: the next may have it at once
+
+	// Alone tells that nobody else can lead, as nobody else has this control plane: the lease is not lost by being late.
+	Alone bool `json:"-"`
 }
 
 const keyLeader = "leader"
@@ -199,7 +202,11 @@ func (l *Lease) renew(kv jetstream.KeyValue, at time.Time) {
 		l.conn.standby.Store(true)
 		l.cancel(ErrLeaseLost)
 	}
-	late := time.AfterFunc(t.keep-time.Since(at), lose)
+	late := time.AfterFunc(t.keep-time.Since(at), func() {
+		if !l.who.Alone {
+			lose()
+		}
+	})
 	defer late.Stop()
 	tick := time.NewTicker(t.renew)
 	defer tick.Stop()
