@@ -102,6 +102,11 @@ func (d deployment) run(t *testing.T, r *rig) {
 			t.Errorf("a second time brokers.yml changed %d things", n)
 		}
 	}
+	for _, h := range hosts {
+		if mode := r.on(h, "stat -c '%a %U' /srv/brokers"); mode != "755 root\n" { // all brokers of a host have to enter it
+			t.Errorf("/srv/brokers of %s is %s", h.name, mode)
+		}
+	}
 	d.use(t, r, filepath.Join(out, d.broker+".cue"))
 
 	r.playOn(t, d.nodes, "brokers.yml", append(args, "-e", "brokers_state=absent")...)
