@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -45,7 +44,6 @@ type account struct {
 	ended    map[string]uint64       // where that is in the record
 	lost     int
 	excused  bool // the broker was killed: what it forgot is in the record, and not ours
-	doubts   int
 }
 
 // lose counts something that is not as it has to be.
@@ -402,26 +400,10 @@ func (a *account) verdict(task string, want plan.Verdict) plan.Outcome {
 			a.t.Errorf("task %s is %s, want %s: %q", id, o.Verdict, want, o.Reasons)
 		}
 		if id != task && o.Verdict != plan.Valid {
-			a.doubt("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
+			a.t.Errorf("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
 		}
 	}
 	return a.outcomes[task]
-}
-
-// doubt is an error, unless it is the only one of its row and this machine has so much else to do that deadlines of seconds pass by themselves.
-func (a *account) doubt(format string, v ...any) {
-	a.t.Helper()
-	text, err := os.ReadFile("/proc/loadavg")
-	var load float64
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &load)
-	}
-	a.doubts++
-	if err == nil && a.doubts == 1 && load > 10*float64(runtime.NumCPU()) {
-		a.t.Logf("not held against it, at a load of %.0f: "+format, append([]any{load}, v...)...)
-		return
-	}
-	a.t.Errorf(format, v...)
 }
 
 // first is the first event of a kind after a time.

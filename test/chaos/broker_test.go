@@ -35,7 +35,7 @@ func (r *row) brokerKilled(storage string) {
 	r.line.wentOn = a.wentOn(at)
 	for id, o := range a.outcomes {
 		if o.Verdict != plan.Valid && id != b.Task && o.Started.After(back) {
-			a.doubt("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
+			a.t.Errorf("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
 		}
 	}
 }

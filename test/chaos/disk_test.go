@@ -108,7 +108,7 @@ func agentDiskFull(r *row) {
 	r.line.wentOn = a.wentOn(at)
 	for id, o := range a.outcomes {
 		if o.Verdict != plan.Valid && id != b.Task && o.Started.After(freed) {
-			a.doubt("task %s, which began with room on the disk, is %s: %q", id, o.Verdict, o.Reasons)
+			a.t.Errorf("task %s, which began with room on the disk, is %s: %q", id, o.Verdict, o.Reasons)
 		}
 	}
 }
