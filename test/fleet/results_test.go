@@ -56,6 +56,7 @@ grafana: {hosts: {h1: }}
 	t.Run("grafana, written only", func(t *testing.T) { r.grafana(t, h) })
 
 	r.playOn(t, 1, "site.yml", append(args, "-e", "influxdb_state=absent")...)
+	r.on(h, "rm -r /etc/grafana /var/lib/grafana") // uninstall.yml leaves Grafana
 	if left := r.on(h, "ls -d /var/lib/influxdb 2>/dev/null; grep '^influxdb:' /etc/passwd; for p in /proc/[0-9]*; do readlink $p/exe; done | grep influxd; true"); left != "" {
 		t.Errorf("of InfluxDB there is still\n%s", left)
 	}
