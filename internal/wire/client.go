@@ -121,6 +121,8 @@ func (c *Conn) endOf(ctx context.Context, run string) (func(*End, uint64) bool, 
 // pending numbers the submission of a run that is in the queue, or 0. Who may not read the queue, which holds options as they were written, learns it of the
 // run's state: what was submitted in this very moment is not known to him yet.
 func (c *Conn) pending(ctx context.Context, run string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	subject := subjectSubmit(run)
 	s, err := c.js.Stream(ctx, streamQueue)
 	if err != nil {
@@ -229,6 +231,8 @@ func decodeInto[T any](c *Conn, m jetstream.Msg, who string, to **T) error {
 
 // Stored counts the messages that the control plane keeps, by subject.
 func (c *Conn) Stored(ctx context.Context) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	all := map[string]uint64{}
 	for _, stream := range []string{streamQueue, streamTasks, streamReleases, streamRecord} {
 		s, err := c.js.Stream(ctx, stream)

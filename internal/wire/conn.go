@@ -67,8 +67,10 @@ func (l *lapses) within(ctx context.Context) (context.Context, context.CancelFun
 
 const (
 	connectTimeout = 5 * time.Second
-	storeTimeout   = 5 * time.Second // of one attempt
-	retryWait      = 100 * time.Millisecond
+	// storeTimeout is of one attempt, of everything that is asked of a server: of one that was killed no answer comes, and its clients' link is there again
+	// long before a caller's own deadline.
+	storeTimeout = 5 * time.Second
+	retryWait    = 100 * time.Millisecond
 )
 
 // Dial connects to the control plane of a fleet. Lost links are opened again until Close.
@@ -229,7 +231,9 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 	if at.next > 1 && c.remade(ctx, stream, *at) {
 		*at = position{next: 1}
 	}
-	consumer, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
+	making, cancel := context.WithTimeout(reading, storeTimeout)
+	defer cancel()
+	consumer, err := c.js.OrderedConsumer(making, stream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: at.next, MaxResetAttempts: 3,
 		InactiveThreshold: abandoned,
 		NamePrefix:        rand.Text(), // who knows it could read in our place: roles.go
@@ -279,6 +283,8 @@ const serversApart = 2 * time.Second
 
 // remade tells whether a stream is another than that of which something was read already: its server came back without memory.
 func (c *Conn) remade(ctx context.Context, stream string, at position) bool {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	st, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return false

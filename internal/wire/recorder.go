@@ -119,6 +119,8 @@ func (c *Conn) Released(ctx context.Context, ref Ref) ([]Release, error) {
 
 // age says how long ago releases were stored: by the server that tells the time now, and stored them (or by another of its cluster).
 func (c *Conn) age(ctx context.Context, made []Release, at []time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	asked := time.Now()
 	s, err := c.js.Stream(ctx, streamReleases)
 	if err != nil {

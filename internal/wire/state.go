@@ -173,6 +173,8 @@ func (l *Lease) State(ctx context.Context, run string) (s RunState, err error) {
 
 // RunState is how a run stands as last stored; the zero value if nothing is known of it.
 func (c *Conn) RunState(ctx context.Context, run string) (s RunState, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	kv, err := c.state(ctx)
 	if err != nil {
 		return s, err
