@@ -32,6 +32,7 @@ type controllerOptions struct {
 	hooks       string
 	replicas    int
 	beside      int
+	room        memory
 	verbose     bool
 }
 
@@ -69,6 +70,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	f.StringVar(&o.dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
 	f.IntVar(&o.replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; none: one, or as it is")
 	f.IntVar(&o.beside, "side-by-side", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
+	f.Var(&o.room, "record-limit", "`bytes` that the control plane keeps of all runs, as 4GiB; oldest copied runs are deleted for newer ones. None: 1GiB, or as it is")
 	f.StringVar(&o.hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log more")
 	withDrivers(c)
@@ -105,12 +107,13 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer release()
 	log := daemonLog(stderr, o.verbose)
-	conn, broken, stop, err := controlPlane(ctx, o.server, wire.ServerConfig{Listen: o.listen, Config: o.config, Auth: o.server.auth(), Dir: o.dir, Log: log})
+	conn, broken, stop, err := controlPlane(ctx, o.server, wire.ServerConfig{Listen: o.listen, Config: o.config, Auth: o.server.auth(), Dir: o.dir, Log: log, Record: int64(o.room)})
 	if err != nil {
 		return err
 	}
 	defer stop()
 	conn.Replicate(o.replicas)
+	conn.LimitRecord(int64(o.room))
 	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside}
 	if o.dir != "" {
 		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks are told where it is

@@ -254,7 +254,7 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 			c.take(e)
 		case <-changed:
 		case <-late.C:
-			return &failure{plan.FailedTimeout, fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
+			return &failure{plan.FailedTimeout, c.forRoom(fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit))}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

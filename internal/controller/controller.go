@@ -35,6 +35,8 @@ type Config struct {
 	Hooks *Hooks
 	// SideBySide is how many runs are executed at a time, at most; 1: one after the other; 0: 4.
 	SideBySide int
+	// RoomWait is how long a run waits between its tasks for room in the control plane's record before it is ended; 0: 1 h.
+	RoomWait time.Duration
 }
 
 // errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.
@@ -76,6 +78,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.SideBySide == 0 {
 		cfg.SideBySide = 4
 	}
+	cfg.RoomWait = cmp.Or(cfg.RoomWait, roomWait)
 	if err := prepare(ctx, conn, cfg.Log); err != nil || ctx.Err() != nil {
 		return err
 	}

@@ -41,6 +41,7 @@ type lab struct {
 	stop   context.CancelFunc
 	points *sink.Sink // of the next run; nil: none
 	config controller.Config
+	limit  int64      // of the record; 0: the usual
 	leads  *wire.Conn // of the newest controller
 }
 
@@ -88,6 +89,7 @@ func (l *lab) control() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	conn := l.connect()
+	conn.LimitRecord(l.limit)
 	if err := conn.Prepare(ctx); err != nil {
 		l.t.Fatal(err)
 	}
@@ -160,6 +162,23 @@ func (l *lab) await(n int) []wire.Agent {
 			l.t.Fatalf("agents are %+v, %v; want %d", agents, err, n)
 		}
 	}
+}
+
+// unqueue takes a run out of the queue, as if it had never been submitted.
+func (l *lab) unqueue(run string) {
+	l.t.Helper()
+	ctx, stop := context.WithTimeout(l.t.Context(), 20*time.Second)
+	defer stop()
+	_ = l.client.Queue(ctx, func(r wire.Request) {
+		if r.Run == run && ctx.Err() == nil {
+			if err := l.client.Discard(ctx, r.Seq); err != nil {
+				l.t.Error(err)
+			}
+		}
+		if r.Newest {
+			stop()
+		}
+	})
 }
 
 // kill takes an agent away without a word: its connection is cut first, so that nothing that it still says is heard.

@@ -26,6 +26,9 @@ type Conn struct {
 	protocol int  // plan.Protocol, but for tests
 	replicas int  // of streams that this peer makes; 0: not said
 
+	recordLimit int64      // bytes of the record that this peer makes; 0: not said
+	drawing     sync.Mutex // on the record's reserve
+
 	epoch   atomic.Uint64 // the highest leadership heard of
 	standby atomic.Bool   // a controller that does not lead: it hears, and says nothing
 	times   leaseTimes
@@ -151,9 +154,14 @@ func (c *Conn) store(ctx context.Context, m *nats.Msg, id string) error {
 	return err
 }
 
-// put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the control plane is away, or
+// put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the control plane is away, has no room, or
 // decides on another message of the same expectation, which put does until ctx ends.
 func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) (uint64, error) {
+	return c.putOr(ctx, m, id, nil, opts...)
+}
+
+// putOr is put for who can make room: more is called when there is none, and nil then.
+func (c *Conn) putOr(ctx context.Context, m *nats.Msg, id string, more func(context.Context) error, opts ...jetstream.PublishOpt) (uint64, error) {
 	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 	for {
 		try, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -167,7 +175,18 @@ func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstrea
 		case final(err), errors.Is(err, nats.ErrMaxPayload), c.nc.IsClosed():
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
 		}
-		if wait(ctx, retryWait) != nil {
+		pause := retryWait
+		if roomless(err) {
+			err = fmt.Errorf("%w: %w", ErrFull, err)
+			if more != nil {
+				drawn := more(ctx)
+				err = errors.Join(err, drawn)
+				if drawn == nil {
+					pause = time.Millisecond
+				}
+			}
+		}
+		if wait(ctx, pause) != nil {
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, errors.Join(context.Cause(ctx), err))
 		}
 	}
@@ -179,7 +198,7 @@ const unavailable = 10008
 // final tells whether the server refused a message for good.
 func final(err error) bool {
 	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant && refused.ErrorCode != unavailable
+	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant && refused.ErrorCode != unavailable && !roomless(err)
 }
 
 // wait lets d pass, or returns ctx's error.

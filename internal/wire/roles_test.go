@@ -337,7 +337,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 	}
 	must("remove a schedule", client.RemoveSchedule(ctx, "x", revision))
 	must("cancel", client.Cancel(ctx, "r1"))
-	must("clear the queue", controller.Unqueue(ctx, "r1", 0))
+	must("clear the queue", leading.lease.Unqueue(ctx, "r1", 0))
 	must("clear the assignments", leading.Unassign(ctx, ref))
 }
 

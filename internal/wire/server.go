@@ -24,6 +24,8 @@ type ServerConfig struct {
 	// Config is the path of a NATS server's configuration, for its users, permissions and certificate, as "ctl fleet init" makes it; empty:
 	// none. Where to listen and where streams are is said here, whatever it says.
 	Config string
+	// Record is how many bytes of record a server without Dir has to have memory for, beside everything else; 0: the usual.
+	Record int64
 	Dir    string // where streams are kept, for good; empty: in memory, gone with the server
 	// Scratch is where a folder is made for as long as the server lasts, without Dir; empty: in the temporary folder.
 	Scratch string
@@ -105,7 +107,7 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 		opts.ServerName = "lockstep"
 	}
 	opts.DontListen, opts.JetStream, opts.StoreDir = cfg.Listen == "", true, cfg.Dir
-	opts.JetStreamMaxMemory, opts.MaxPayload, opts.MaxPending = embeddedMemory, MaxMessage, 16*MaxMessage
+	opts.JetStreamMaxMemory, opts.MaxPayload, opts.MaxPending = embeddedMemory+max(0, cfg.Record-recordBytes), MaxMessage, 16*MaxMessage
 	opts.NoSigs, opts.NoLog, opts.LogFile, opts.DisableJetStreamBanner = true, true, "", true
 	if cfg.Listen == "" {
 		return opts, nil

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ const (
 	queueBytes    = 512 << 20
 	tasksBytes    = 256 << 20
 	releasesBytes = 64 << 20
-	recordBytes   = 1 << 30
+	recordBytes   = 1 << 30 // unless LimitRecord says otherwise
 	stateBytes    = 64 << 20
 	scheduleBytes = 64 << 20
 	tasksAge      = 24 * time.Hour
@@ -29,7 +30,7 @@ var ErrServers = errors.New("the control plane has too few servers")
 // there. It is called before Prepare; without it streams are made with one, and those that are there stay as they are.
 func (c *Conn) Replicate(n int) { c.replicas = n }
 
-// Prepare makes the streams that the control plane needs. Limits of those that are there stay as they are.
+// Prepare makes the streams that the control plane needs. Limits of those that are there stay as they are, but for what LimitRecord says.
 func (c *Conn) Prepare(ctx context.Context) error {
 	storage := jetstream.MemoryStorage
 	if c.files {
@@ -41,7 +42,7 @@ func (c *Conn) Prepare(ctx context.Context) error {
 		{Name: streamTasks, Subjects: []string{root + "task.assign.>"}, MaxBytes: tasksBytes, MaxAge: tasksAge, Storage: jetstream.MemoryStorage},
 		{Name: streamReleases, Subjects: []string{root + "task.release.>"}, MaxBytes: releasesBytes, MaxAge: tasksAge, Storage: storage},
 		// Without an age: what nobody has copied yet is never deleted.
-		{Name: streamRecord, Subjects: []string{root + "record.>"}, MaxBytes: recordBytes, Storage: storage},
+		limited(jetstream.StreamConfig{Name: streamRecord, Subjects: []string{root + "record.>"}, Storage: storage}, cmp.Or(c.recordLimit, recordBytes)),
 		bucket(bucketState, stateBytes, storage),
 		bucket(bucketSchedules, scheduleBytes, storage),
 	} {
@@ -75,7 +76,11 @@ func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 	if c.replicas > 0 {
 		cfg.Replicas = c.replicas
 	}
-	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.AllowRollup == before.AllowRollup && cfg.Replicas == before.Replicas {
+	if limit := cmp.Or(c.recordLimit, limitOf(cfg)); cfg.Name == streamRecord && limit > 0 {
+		cfg = limited(cfg, limit)
+	}
+	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.AllowRollup == before.AllowRollup && cfg.Replicas == before.Replicas &&
+		cfg.MaxBytes == before.MaxBytes && cfg.Metadata[metaLimit] == before.Metadata[metaLimit] {
 		return nil
 	}
 	_, err = c.js.UpdateStream(ctx, cfg)
@@ -86,6 +91,9 @@ func (c *Conn) unprepared(name string, err error) error {
 	var refused *jetstream.APIError
 	if c.replicas > 1 && errors.As(err, &refused) {
 		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now): %w", name, c.replicas, errors.Join(ErrServers, err))
+	}
+	if roomless(err) && name == streamRecord {
+		return fmt.Errorf("prepare the control plane: it has no room for a record of %d bytes; give less with controller --record-limit, or its server more: %w", cmp.Or(c.recordLimit, recordBytes), err)
 	}
 	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
 }
