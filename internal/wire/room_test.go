@@ -246,3 +246,42 @@ func TestRunsThatNobodyCopiedAreNotForgotten(t *testing.T) {
 		t.Errorf("of the run that was not copied %d outcomes are left, of the other %d: want 1 and 0", kept[subjectOutcome("r0", "t")], kept[subjectOutcome("r1", "t")])
 	}
 }
+
+// Who follows a run whose record is deleted meanwhile is told.
+func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
+	t.Parallel()
+	s, _, lease := bounded(t, 800_000)
+	follower := link(t, s)
+	follower.times.look /= 20
+	r, err := lease.TakeUp(t.Context(), "r")
+	err = errors.Join(err, r.Plan(t.Context(), plan.Run{ID: "r"}), r.Event(t.Context(), RunEvent{Kind: RunAccepted}))
+	err = errors.Join(err, follower.Submit(t.Context(), Submission{Run: plan.Run{ID: "r"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, ended := make(chan bool, 9), make(chan error, 1)
+	go func() {
+		_, err := follower.Follow(t.Context(), "r", func(Entry) error { begun <- true; return nil })
+		ended <- err
+	}()
+	<-begun
+	if err := lease.purge(t.Context(), streamRecord, 0, recordAll("r")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("while the run is in the queue: %v", err)
+	case <-time.After(2 * time.Second):
+	}
+	if err := lease.Unqueue(t.Context(), "r", 1); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrNoRecord) || !strings.Contains(err.Error(), "deleted") {
+			t.Errorf("the follower ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the follower still waits")
+	}
+}
