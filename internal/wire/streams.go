@@ -23,6 +23,12 @@ const (
 	dedupe        = 2 * time.Minute
 )
 
+// What whoever may read a stream can have its server keep of that: consumers that nobody reads are removed after a while, also those that ask for more, and
+// there are at most so many. Every agent has two or three, every follower one.
+const mostReaders = 65_536
+
+var readers = jetstream.StreamConsumerLimits{InactiveThreshold: 5 * time.Minute}
+
 // ErrServers is wrapped by the error of a control plane with too few servers for the replicas asked for.
 var ErrServers = errors.New("the control plane has too few servers")
 
@@ -47,6 +53,7 @@ func (c *Conn) Prepare(ctx context.Context) error {
 		bucket(bucketSchedules, scheduleBytes, storage),
 	} {
 		cfg.Discard, cfg.Duplicates, cfg.AllowDirect, cfg.Replicas = jetstream.DiscardNew, dedupe, true, max(1, c.replicas)
+		cfg.ConsumerLimits, cfg.MaxConsumers = readers, mostReaders
 		_, err := c.js.CreateStream(ctx, cfg)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another release, or with other limits
 			err = c.adapt(ctx, cfg)
@@ -72,7 +79,7 @@ func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 	}
 	cfg := s.CachedInfo().Config
 	before := cfg
-	cfg.Subjects, cfg.MaxAge, cfg.AllowRollup = want.Subjects, want.MaxAge, want.AllowRollup
+	cfg.Subjects, cfg.MaxAge, cfg.AllowRollup, cfg.ConsumerLimits = want.Subjects, want.MaxAge, want.AllowRollup, want.ConsumerLimits
 	if c.replicas > 0 {
 		cfg.Replicas = c.replicas
 	}
@@ -80,11 +87,36 @@ func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 		cfg = limited(cfg, limit)
 	}
 	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.AllowRollup == before.AllowRollup && cfg.Replicas == before.Replicas &&
-		cfg.MaxBytes == before.MaxBytes && cfg.Metadata[metaLimit] == before.Metadata[metaLimit] {
+		cfg.MaxBytes == before.MaxBytes && cfg.ConsumerLimits == before.ConsumerLimits && cfg.Metadata[metaLimit] == before.Metadata[metaLimit] {
 		return nil
+	}
+	if cfg.ConsumerLimits != before.ConsumerLimits {
+		if err := c.dismissForeign(ctx, s); err != nil {
+			return err
+		}
 	}
 	_, err = c.js.UpdateStream(ctx, cfg)
 	return err
+}
+
+// dismissForeign removes consumers that ask for more than readers may have, which none of Lockstep's does: the stream could not have that limit with them.
+func (c *Conn) dismissForeign(ctx context.Context, s jetstream.Stream) error {
+	all := s.ListConsumers(ctx)
+	var names []string
+	for info := range all.Info() {
+		if info.Config.InactiveThreshold > readers.InactiveThreshold {
+			names = append(names, info.Name)
+		}
+	}
+	if err := all.Err(); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := s.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Conn) unprepared(name string, err error) error {
