@@ -169,6 +169,9 @@ type server struct {
 	over     int // how many of run's two loops have ended
 }
 
+// memory tells this process from others.
+var memory = wire.NewName()
+
 // newServer makes a slot of an agent; the first has the agent's name, the others a number behind it.
 func newServer(conn *wire.Conn, cfg Config, slot int, kept *spool) *server {
 	process := cfg.Name
@@ -176,7 +179,7 @@ func newServer(conn *wire.Conn, cfg Config, slot int, kept *spool) *server {
 	return &server{conn: conn, cfg: cfg, host: cfg.host, place: place(cfg.Proc, cfg.host), spool: kept, self: wire.Heartbeat{
 		Agent: cfg.Name, Instance: wire.NewName(), Host: cfg.host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels, Protocol: plan.Protocol,
 		Cores:   runtime.GOMAXPROCS(0), // what a container's quota leaves of the host
-		Targets: kinds(cfg.Targets), Slots: cfg.Slots, Process: process,
+		Targets: kinds(cfg.Targets), Slots: cfg.Slots, Process: process, Memory: memory,
 		Observes: observes(cfg.Observes), Observer: len(cfg.Observes) > 0,
 	}}
 }
