@@ -102,7 +102,7 @@ func TestTheReserveIsForWhatControllersSay(t *testing.T) {
 	}
 	n := uint64(1)
 	for ; err == nil; n++ {
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		err = send(short, n)
 		cancel()
 	}
