@@ -148,8 +148,8 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	}{
 		{"resident bytes", first.rss, last.rss, 24 << 20}, {"heap bytes", first.heap, last.heap, 8 << 20}, {"goroutines", first.goroutines, last.goroutines, 45},
 		{"files", first.files, last.files, 10}, {"connections to the broker", first.connections, last.connections, 4},
-		// What tells of a task that is over: its beginning, its outcome.
-		{"messages on the control plane", first.messages + 2*grown, last.messages, 40},
+		// What tells of a task that is over: its beginning, its outcome. One that goes on has some dozens, more on a slow machine.
+		{"messages on the control plane", first.messages + 2*grown, last.messages, 120},
 	} {
 		if x.last > x.first+x.first/10+x.room {
 			t.Errorf("%s grew from %d after %d tasks to %d", x.what, x.first, settled, x.last)
