@@ -28,8 +28,8 @@ tables: [{rows: ["mode"], values: ["binding.p50", "binding.first.p50", "binding.
 		t.Fatal(err)
 	}
 	ctl := start(t, dir, "ctl", "run", file)
-	if code := ctl.leaves(60 * time.Second); code != 0 {
-		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.out)
+	if code := ctl.Leaves(60 * time.Second); code != 0 {
+		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Said())
 	}
 	r := readRecord(t, dir, ctl)
 	r.allValid()
@@ -146,10 +146,10 @@ cell: {axis: _, topology: churn: rate: 1}
 		t.Fatal(err)
 	}
 	ctl := start(t, dir, "ctl", "plan", file)
-	if code := ctl.leaves(20 * time.Second); code != 0 {
+	if code := ctl.Leaves(20 * time.Second); code != 0 {
 		t.Errorf("ctl left with %d", code)
 	}
-	if got := strings.Count(ctl.out.String(), "cannot make and remove bindings while messages flow"); got != 2 {
-		t.Errorf("%d of 2 cells are n/a for want of bindings that come and go:\n%s", got, ctl.out)
+	if got := strings.Count(ctl.Said(), "cannot make and remove bindings while messages flow"); got != 2 {
+		t.Errorf("%d of 2 cells are n/a for want of bindings that come and go:\n%s", got, ctl.Said())
 	}
 }

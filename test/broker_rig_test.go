@@ -16,6 +16,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
+	"lockstep/test/rig"
 )
 
 // variable reads what leads to a real broker. Without one the test is skipped, or fails where the lab promised it.
@@ -198,7 +199,7 @@ type record struct {
 }
 
 // readRecord reads the latest run in dir.
-func readRecord(t *testing.T, dir string, ctl *process) record {
+func readRecord(t *testing.T, dir string, ctl *rig.Process) record {
 	t.Helper()
 	r, err := results.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {
@@ -208,7 +209,7 @@ func readRecord(t *testing.T, dir string, ctl *process) record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return record{t, r.Plan(), outcomes, ctl.out.String()}
+	return record{t, r.Plan(), outcomes, ctl.Said()}
 }
 
 // allValid wants an outcome for each task, and every one valid.
@@ -251,7 +252,7 @@ func (r record) figure(o plan.Outcome, name string) float64 {
 }
 
 // shipped starts ctl run on a matrix of the repository.
-func shipped(t *testing.T, dir, matrix string, args ...string) *process {
+func shipped(t *testing.T, dir, matrix string, args ...string) *rig.Process {
 	t.Helper()
 	file, err := filepath.Abs(filepath.Join("..", "matrices", matrix))
 	if err != nil {

@@ -22,7 +22,7 @@ const figure = ` +[0-9][0-9,.]*( [a-z-]+)*`
 func TestQuickMatrix(t *testing.T) {
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "quick.cue")
-	if code := ctl.leaves(60 * time.Second); code != 0 {
+	if code := ctl.Leaves(60 * time.Second); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
@@ -60,7 +60,7 @@ func TestBrokerAsyncVersusSync(t *testing.T) {
 		"--set", fmt.Sprintf("brokers.rabbit.options.url=%q", address),
 		"--set", "brokers.rabbit.process.port="+target.Port(),
 		"--set", fmt.Sprintf("brokers.proxied.via=%q", proxy.Addr()))
-	if code := ctl.leaves(2 * time.Minute); code != 0 {
+	if code := ctl.Leaves(2 * time.Minute); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r, created := readRecord(t, dir, ctl), api.connections()-before
@@ -164,12 +164,12 @@ func TestBrokerPrefetch(t *testing.T) {
 			}
 		}
 		select {
-		case <-ctl.end:
+		case <-ctl.Ended():
 			running = false
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	if code := ctl.leaves(time.Second); code != 0 {
+	if code := ctl.Leaves(time.Second); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)

@@ -5,10 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"lockstep/test/rig"
 )
 
 // The configurations of three servers that "ctl fleet init --cluster" makes are a cluster as they are, but for ports and folders; a fleet runs on it with
@@ -18,7 +21,8 @@ func TestClusterOfFleetInitRuns(t *testing.T) {
 	n.write("nightly.cue", nightly)
 	hosts := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} // all of them this host's
 	n.ctl("fleet", "init", "creds", "--cluster", "--host", strings.Join(hosts, ","), "--agents", "a1")
-	client, route := port(t), port(t)
+	ports := rig.Ports(t, 2)
+	client, route := strconv.Itoa(ports[0]), strconv.Itoa(ports[1])
 	var servers []*server.Server
 	var urls []string
 	for _, host := range hosts {
@@ -89,13 +93,4 @@ func (n *night) replicated(servers []*server.Server) {
 		}
 		return true
 	})
-}
-
-func port(t *testing.T) string {
-	t.Helper()
-	p, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }

@@ -9,100 +9,23 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/test/rig"
 )
 
-// process is one of our programs, running. Its output is printed when the test fails.
-type process struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	out *output
-	end chan struct{}
-}
-
-// output is what a process wrote; safe to read while it writes.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-func start(t *testing.T, dir, program string, args ...string) *process {
+func start(t *testing.T, dir, program string, args ...string) *rig.Process {
 	t.Helper()
 	return startWith(t, nil, dir, program, args...)
 }
 
 // startWith starts a program with variables (NAME=value) in its environment besides those of the test.
-func startWith(t *testing.T, variables []string, dir, program string, args ...string) *process {
+func startWith(t *testing.T, variables []string, dir, program string, args ...string) *rig.Process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(filepath.Join(programs, program), args...), out: &output{}, end: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), variables...)
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, p.out, p.out
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", program, err)
-	}
-	go func() {
-		_ = p.cmd.Wait() // the exit code is read where it matters
-		close(p.end)
-	}()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("%s %s:\n%s", program, strings.Join(args, " "), p.out)
-		}
-	})
-	return p
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
-	<-p.end
-}
-
-func (p *process) signal(s os.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatalf("signal: %v", err)
-	}
-}
-
-// leaves waits for the end and returns the exit code.
-func (p *process) leaves(within time.Duration) int {
-	p.t.Helper()
-	select {
-	case <-p.end:
-		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(within):
-		p.t.Fatalf("still there after %v", within)
-		return 0
-	}
-}
-
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, within time.Duration, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(within); !is(); {
-		if time.Now().After(end) {
-			t.Fatalf("after %v: not %s", within, what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	return rig.Start(t, rig.Command{Dir: dir, Env: variables, Argv: append([]string{filepath.Join(programs, program)}, args...)})
 }
 
 // fleet is a controller and agents, each a process of its own.
@@ -110,7 +33,7 @@ type fleet struct {
 	t      *testing.T
 	dir    string
 	url    string
-	agents map[string]*process
+	agents map[string]*rig.Process
 }
 
 func newFleet(t *testing.T, agents ...string) *fleet {
@@ -121,20 +44,17 @@ func newFleet(t *testing.T, agents ...string) *fleet {
 // newFleetOf starts a fleet some of whose agents have variables (NAME=value) of their own in the environment.
 func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *fleet {
 	t.Helper()
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fleet{t: t, dir: t.TempDir(), url: "nats://127.0.0.1:" + port, agents: map[string]*process{}}
+	port := freePort(t)
+	f := &fleet{t: t, dir: t.TempDir(), url: "nats://127.0.0.1:" + port, agents: map[string]*rig.Process{}}
 	start(t, f.dir, "controller", "--listen", "127.0.0.1:"+port)
 	for _, name := range agents {
-		eventually(t, "listening", 10*time.Second, func() bool {
+		rig.Eventually(t, "listening", 10*time.Second, func() bool {
 			_, err := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
 			return err == nil
 		})
 		f.agents[name] = startWith(t, variables[name], f.dir, "agent", "--server", f.url, "--name", name)
 	}
-	eventually(t, "all agents there", 15*time.Second, func() bool {
+	rig.Eventually(t, "all agents there", 15*time.Second, func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
 		return !slices.ContainsFunc(agents, func(name string) bool { return !strings.Contains(string(out), "\n"+name+" ") })
 	})
@@ -142,7 +62,7 @@ func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *
 }
 
 // run starts ctl run on a matrix with the given cell and axes.
-func (f *fleet) run(rest string) *process {
+func (f *fleet) run(rest string) *rig.Process {
 	f.t.Helper()
 	text := fmt.Sprintf("package matrix\nname: \"fault\"\ngrace: \"2s\"\nbrokers: nats: {driver: \"nats\", options: {urls: [%q], storage: \"memory\"}}\n%s\n"+
 		"tables: [{rows: [\"mode\"], values: [\"send.rate\", \"lost\", \"unknown\"]}]\n", broker, rest)
@@ -196,12 +116,12 @@ func TestAgentKilledInMidCell(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2", "a3")
 	ctl := f.run(twoCells)
-	eventually(t, "measuring", 20*time.Second, f.measuring)
-	f.agents["a1"].kill()
+	rig.Eventually(t, "measuring", 20*time.Second, f.measuring)
+	f.agents["a1"].Kill()
 	killed := time.Now()
-	eventually(t, "noticed", 5*time.Second, func() bool { return strings.Contains(ctl.out.String(), "agent-lost") })
+	rig.Eventually(t, "noticed", 5*time.Second, func() bool { return strings.Contains(ctl.Said(), "agent-lost") })
 	t.Logf("noticed after %v", time.Since(killed).Round(10*time.Millisecond))
-	if code := ctl.leaves(60 * time.Second); code != 3 {
+	if code := ctl.Leaves(60 * time.Second); code != 3 {
 		t.Errorf("ctl left with %d, want 3: a cell failed", code)
 	}
 	verdicts := map[plan.Verdict]int{}
@@ -236,9 +156,9 @@ func TestTooFewAgentsRemain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
 	ctl := f.run(twoCells)
-	eventually(t, "measuring", 20*time.Second, f.measuring)
-	f.agents["a2"].kill()
-	if code := ctl.leaves(60 * time.Second); code != 3 {
+	rig.Eventually(t, "measuring", 20*time.Second, f.measuring)
+	f.agents["a2"].Kill()
+	if code := ctl.Leaves(60 * time.Second); code != 3 {
 		t.Errorf("ctl left with %d, want 3", code)
 	}
 	few := 0
@@ -248,7 +168,7 @@ func TestTooFewAgentsRemain(t *testing.T) {
 		}
 	}
 	if few != 1 {
-		t.Errorf("%d outcomes fail for want of agents, want the second cell's; ctl said:\n%s", few, ctl.out)
+		t.Errorf("%d outcomes fail for want of agents, want the second cell's; ctl said:\n%s", few, ctl.Said())
 	}
 }
 
@@ -257,11 +177,11 @@ func TestInterruptAndResume(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
 	ctl := f.run(strings.Replace(twoCells, `"6s"`, `"2s"`, 1))
-	eventually(t, "one cell done", 30*time.Second, func() bool { return len(f.outcomes()) == 1 })
-	eventually(t, "in the second", 10*time.Second, func() bool { return strings.Count(ctl.out.String(), "[") >= 1 })
+	rig.Eventually(t, "one cell done", 30*time.Second, func() bool { return len(f.outcomes()) == 1 })
+	rig.Eventually(t, "in the second", 10*time.Second, func() bool { return strings.Count(ctl.Said(), "[") >= 1 })
 	time.Sleep(500 * time.Millisecond) // somewhere in the second cell; any point of it will do
-	ctl.signal(os.Interrupt)
-	if code := ctl.leaves(20 * time.Second); code != 130 {
+	ctl.Signal(os.Interrupt)
+	if code := ctl.Leaves(20 * time.Second); code != 130 {
 		t.Errorf("ctl left with %d, want 130", code)
 	}
 	if n := len(f.outcomes()); n != 1 {
@@ -269,7 +189,7 @@ func TestInterruptAndResume(t *testing.T) {
 	}
 	first := f.outcomes()[0].Ended
 	again := start(t, f.dir, "ctl", "run", "--server", f.url, "--resume", "latest")
-	if code := again.leaves(40 * time.Second); code != 0 {
+	if code := again.Leaves(40 * time.Second); code != 0 {
 		t.Errorf("resumed run left with %d, want 0", code)
 	}
 	all := f.outcomes()
@@ -286,13 +206,13 @@ func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
 	ctl := f.run(twoCells)
-	eventually(t, "measuring", 20*time.Second, f.measuring)
-	f.agents["a1"].signal(syscall.SIGSTOP) // a clean stop has to wait until this one counts as lost
-	defer f.agents["a1"].signal(syscall.SIGCONT)
-	ctl.signal(os.Interrupt)
-	eventually(t, "stopping", 5*time.Second, func() bool { return strings.Contains(ctl.out.String(), "stopping") })
-	ctl.signal(os.Interrupt)
-	if code := ctl.leaves(2 * time.Second); code != 130 {
+	rig.Eventually(t, "measuring", 20*time.Second, f.measuring)
+	f.agents["a1"].Signal(syscall.SIGSTOP) // a clean stop has to wait until this one counts as lost
+	defer f.agents["a1"].Signal(syscall.SIGCONT)
+	ctl.Signal(os.Interrupt)
+	rig.Eventually(t, "stopping", 5*time.Second, func() bool { return strings.Contains(ctl.Said(), "stopping") })
+	ctl.Signal(os.Interrupt)
+	if code := ctl.Leaves(2 * time.Second); code != 130 {
 		t.Errorf("ctl left with %d, want 130", code)
 	}
 }

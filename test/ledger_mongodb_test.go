@@ -90,7 +90,7 @@ tables: [{rows: ["ack"], values: ["send.rate", "lost", "duplicated"]}]
 		t.Fatal(err)
 	}
 	ctl := start(t, dir, "ctl", "run", file)
-	ctl.leaves(2 * time.Minute)
+	ctl.Leaves(2 * time.Minute)
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 2 {
 		t.Fatalf("%d outcomes, want 2: %s", len(r.outcomes), r.text)

@@ -2,7 +2,6 @@ package test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"lockstep/internal/plan"
+	"lockstep/test/rig"
 )
 
 // natsProcess names the variable that makes this program a NATS server on a port, with its files in a folder ("4222 /folder").
@@ -39,27 +39,13 @@ func serveNATS(where string) int {
 // startNATS starts a NATS server as a process of its own and returns its port.
 func startNATS(t *testing.T) (port string) {
 	t.Helper()
-	port, err := freePort()
+	port = freePort(t)
+	rig.Start(t, rig.Command{Dir: t.TempDir(), Env: []string{natsProcess + "=" + port + " " + t.TempDir()}, Argv: []string{os.Args[0]}})
+	n, err := strconv.Atoi(port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), natsProcess+"="+port+" "+t.TempDir())
-	c.Stderr = os.Stderr
-	if err := c.Start(); err != nil {
-		t.Fatalf("start NATS: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-	})
-	eventually(t, "listening", 20*time.Second, func() bool {
-		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
+	rig.Listening(t, n)
 	return port
 }
 
@@ -69,7 +55,7 @@ func TestObserver(t *testing.T) {
 	port := startNATS(t)
 	f := newFleet(t, "a1", "a2")
 	observer := startWith(t, []string{"LOCKSTEP_OBSERVE=nats=port:" + port}, f.dir, "agent", "--server", f.url, "--name", "obs")
-	eventually(t, "observed", 20*time.Second, func() bool {
+	rig.Eventually(t, "observed", 20*time.Second, func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
 		return strings.Contains(string(out), "observes")
 	})
@@ -85,9 +71,9 @@ tables: [{rows: ["mode"], values: ["send.rate", "broker.cpu.mean", "broker.disk.
 		t.Fatal(err)
 	}
 	ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
-	eventually(t, "one cell done", 60*time.Second, func() bool { return len(f.outcomes()) == 1 })
+	rig.Eventually(t, "one cell done", 60*time.Second, func() bool { return len(f.outcomes()) == 1 })
 	seen := f.outcomes()[0]
-	eventually(t, "in the second", 30*time.Second, func() bool {
+	rig.Eventually(t, "in the second", 30*time.Second, func() bool {
 		files, _ := filepath.Glob(filepath.Join(f.dir, "runs", "latest", "tasks", "*", "snapshots.jsonl"))
 		for _, file := range files {
 			data, err := os.ReadFile(file)
@@ -97,9 +83,9 @@ tables: [{rows: ["mode"], values: ["send.rate", "broker.cpu.mean", "broker.disk.
 		}
 		return false
 	})
-	observer.kill()
-	if code := ctl.leaves(60 * time.Second); code != 0 {
-		t.Errorf("ctl left with %d, want 0; it said:\n%s", code, ctl.out)
+	observer.Kill()
+	if code := ctl.Leaves(60 * time.Second); code != 0 {
+		t.Errorf("ctl left with %d, want 0; it said:\n%s", code, ctl.Said())
 	}
 	observedWell(t, seen)
 	for _, o := range f.outcomes() {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"lockstep/test/rig"
 )
 
 var update = flag.Bool("update", false, "rewrite what scripts compare with")
@@ -39,9 +40,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-race", "-o", dir, "../cmd/...")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build programs: %v\n%s", err, out)
+	if err := rig.Build(dir, "-race", "../cmd/..."); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	programs = dir
@@ -62,10 +62,7 @@ func TestScripts(t *testing.T) {
 		Dir:           "testdata/script",
 		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
-			port, err := freePort()
-			if err != nil {
-				return err
-			}
+			port := freePort(t)
 			root, err := filepath.Abs("..")
 			if err != nil {
 				return err
@@ -121,13 +118,8 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// freePort asks the system for a port that nobody listens on.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
+// freePort is a port of 127.0.0.1 that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	return strconv.Itoa(rig.Ports(t, 1)[0])
 }

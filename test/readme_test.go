@@ -60,7 +60,7 @@ func TestReadmeFleet(t *testing.T) {
 axes: mode: ["confirm-window"]
 cell: {axis: _, publishers: {mode: axis.mode, persistent: false}, warmup: "100ms", measure: "300ms"}
 `)
-	if code := ctl.leaves(30 * 1e9); code != 0 {
+	if code := ctl.Leaves(30 * 1e9); code != 0 {
 		t.Errorf("left with %d, want 0", code)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"lockstep/internal/results"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
+	"lockstep/test/rig"
 )
 
 const nightly = `package matrix
@@ -47,7 +47,7 @@ type night struct {
 	t          *testing.T
 	dir, url   string
 	conn       *wire.Conn
-	controller *exec.Cmd
+	controller *rig.Process
 }
 
 // openNight starts the control plane and an agent. hooks is the text of the controllers' file.
@@ -84,28 +84,9 @@ func (n *night) write(file, text string) {
 }
 
 // daemon starts a program that ends with the test at the latest.
-func (n *night) daemon(program string, args ...string) *exec.Cmd {
+func (n *night) daemon(program string, args ...string) *rig.Process {
 	n.t.Helper()
-	c := exec.Command(filepath.Join(programs, program), args...)
-	c.Dir = n.dir
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	log, err := os.OpenFile(filepath.Join(n.dir, program+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	c.Stdout, c.Stderr = log, log
-	if err := c.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	n.t.Cleanup(func() {
-		_ = c.Process.Kill() // it may have ended
-		_ = c.Wait()
-		log.Close()
-		if text, _ := os.ReadFile(log.Name()); n.t.Failed() {
-			n.t.Logf("%s said:\n%s", program, text[max(0, len(text)-4000):])
-		}
-	})
-	return c
+	return start(n.t, n.dir, program, args...)
 }
 
 // lead starts a controller.
@@ -236,10 +217,7 @@ func TestSchedulesOutliveKilledControllers(t *testing.T) {
 	for round := range rounds {
 		n.askAll(names)
 		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
-		if err := n.controller.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = n.controller.Wait() // it was killed
+		n.controller.Kill()
 		n.lead()
 		for _, name := range names {
 			n.ran(name, round+1)

@@ -2,19 +2,18 @@ package test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"lockstep/test/rig"
 )
 
 // canaries are secrets that may be in no place but the agents' environment and the broker: one that is right, one that is not.
@@ -46,10 +45,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	tested := guardedBroker(t)
 	creds := filepath.Join(dir, "creds")
 	mustRun(t, dir, nil, "ctl", "fleet", "init", creds, "--host", "bench-1.example.org", "--agents", "a1,a2")
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := freePort(t)
 	as := func(name string) []string {
 		return []string{"LOCKSTEP_SERVER=tls://127.0.0.1:" + port, "LOCKSTEP_CA=" + filepath.Join(creds, "ca.crt"), "LOCKSTEP_CREDS=" + filepath.Join(creds, name+".nk")}
 	}
@@ -93,9 +89,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(creds, "agents", "a2.nk"), kept, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := controller.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	controller.Signal(syscall.SIGHUP)
 	for deadline := time.Now().Add(time.Minute); ; {
 		out, err := program(t, dir, as("client"), "ctl", "agents")
 		if err == nil && strings.Contains(out, "a1") && !strings.Contains(out, "a2") {
@@ -124,39 +118,14 @@ func guardedBroker(t *testing.T) string {
 	return s.Addr().String()
 }
 
-// environment is a process's: nothing of this one's that is Lockstep's.
-func environment(more []string) []string {
-	var env []string
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "LOCKSTEP_") {
-			env = append(env, v)
-		}
-	}
-	return append(env, more...)
-}
-
-// program runs one to its end and notes what it printed in the folder.
+// program runs one to its end, with nothing of the test's own settings; what it printed stays in the folder.
 func program(t *testing.T, dir string, env []string, name string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	c := exec.CommandContext(ctx, filepath.Join(programs, name), args...)
-	c.Dir, c.Env = dir, environment(env)
-	out, err := c.CombinedOutput()
-	note(t, dir, name, out)
-	return string(out), err
-}
-
-func note(t *testing.T, dir, name string, out []byte) {
-	t.Helper()
-	f, err := os.CreateTemp(dir, name+"-*.out")
-	if err == nil {
-		_, err = f.Write(out)
-		_ = f.Close()
+	p := daemon(t, dir, env, name, args...)
+	if code := p.Leaves(2 * time.Minute); code != 0 {
+		return p.Said(), fmt.Errorf("it left with %d", code)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	return p.Said(), nil
 }
 
 func mustRun(t *testing.T, dir string, env []string, name string, args ...string) {
@@ -166,33 +135,10 @@ func mustRun(t *testing.T, dir string, env []string, name string, args ...string
 	}
 }
 
-// daemon starts one that is ended with the test, with its log in the folder.
-func daemon(t *testing.T, dir string, env []string, name string) *os.Process {
+// daemon starts one that is ended with the test, with nothing of the test's own settings and its log in the folder.
+func daemon(t *testing.T, dir string, env []string, name string, args ...string) *rig.Process {
 	t.Helper()
-	log, err := os.CreateTemp(dir, name+"-*.log")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(filepath.Join(programs, name))
-	c.Dir, c.Env, c.Stdout, c.Stderr = dir, environment(env), log, log
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var once sync.Once
-	t.Cleanup(func() {
-		once.Do(func() {
-			_ = c.Process.Signal(syscall.SIGTERM)
-			kill := time.AfterFunc(30*time.Second, func() { _ = c.Process.Kill() })
-			_ = c.Wait()
-			kill.Stop()
-			_ = log.Close()
-			if t.Failed() {
-				text, _ := os.ReadFile(log.Name())
-				t.Logf("log of %s:\n%s", name, text[max(0, len(text)-8000):])
-			}
-		})
-	})
-	return c.Process
+	return rig.Start(t, rig.Command{Dir: dir, Env: env, Bare: true, Argv: append([]string{filepath.Join(programs, name)}, args...)})
 }
 
 // noCanary looks for the secrets in every file below dir.

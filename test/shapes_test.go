@@ -14,7 +14,7 @@ import (
 func TestShapesMatrix(t *testing.T) {
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "shapes.cue", "--short")
-	if code := ctl.leaves(3 * time.Minute); code != 0 {
+	if code := ctl.Leaves(3 * time.Minute); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	readRecord(t, dir, ctl).shapes(9)
@@ -36,7 +36,7 @@ func TestBrokerShapes(t *testing.T) {
 			args = append(args, "--only", test.only)
 		}
 		ctl := shipped(t, dir, "shapes.cue", args...)
-		if code := ctl.leaves(3 * time.Minute); code != 0 {
+		if code := ctl.Leaves(3 * time.Minute); code != 0 {
 			t.Errorf("ctl left with %d, want 0", code)
 		}
 		readRecord(t, dir, ctl).shapes(test.n)

@@ -104,7 +104,7 @@ func TestBrokerFullMatrix(t *testing.T) {
 	args = append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "full.cue", args...)
-	if code := ctl.leaves(limit); code != 0 {
+	if code := ctl.Leaves(limit); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
@@ -134,7 +134,7 @@ var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirror
 func TestBrokerMqperf(t *testing.T) {
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "mqperf-2017.cue", append([]string{"--short"}, seated(t, mqperfBrokers...)...)...)
-	if code := ctl.leaves(8 * time.Minute); code != 0 {
+	if code := ctl.Leaves(8 * time.Minute); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
@@ -167,7 +167,7 @@ func TestBrokerBindings(t *testing.T) {
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "bindings.cue", args...)
-	if code := ctl.leaves(4 * time.Minute); code != 0 {
+	if code := ctl.Leaves(4 * time.Minute); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
@@ -204,7 +204,7 @@ func TestSoakBrokerCapacity(t *testing.T) {
 	dir := t.TempDir()
 	args := append([]string{"--short"}, seated(t, brokers...)...)
 	ctl := shipped(t, dir, "capacity.cue", append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
-	if code := ctl.leaves(8 * time.Minute); code != 0 {
+	if code := ctl.Leaves(8 * time.Minute); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
@@ -225,7 +225,7 @@ func TestSoakBrokerCapacity(t *testing.T) {
 func TestBrokerVersions(t *testing.T) {
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "versions.cue", append([]string{"--short"}, seated(t, "kafka-old-1", "kafka-new-1", "activemq-old-1", "activemq-new-1")...)...)
-	if code := ctl.leaves(3 * time.Minute); code != 0 {
+	if code := ctl.Leaves(3 * time.Minute); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)

@@ -13,6 +13,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
+	"lockstep/test/rig"
 )
 
 // influx is the InfluxDB of the lab.
@@ -100,10 +101,10 @@ func sunk(t *testing.T, influxCUE string, args ...string) sunken {
 	return ended(t, ctl, dir)
 }
 
-func ended(t *testing.T, ctl *process, dir string) sunken {
+func ended(t *testing.T, ctl *rig.Process, dir string) sunken {
 	t.Helper()
 	began := time.Now()
-	if code := ctl.leaves(time.Minute); code != 0 {
+	if code := ctl.Leaves(time.Minute); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	x := sunken{record: readRecord(t, dir, ctl), dir: dir, took: time.Since(began)}
@@ -117,7 +118,7 @@ func ended(t *testing.T, ctl *process, dir string) sunken {
 }
 
 // sinking starts it.
-func sinking(t *testing.T, influxCUE string, args ...string) (ctl *process, dir string) {
+func sinking(t *testing.T, influxCUE string, args ...string) (ctl *rig.Process, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	text := fmt.Sprintf(`package matrix
@@ -208,7 +209,7 @@ func (i influx) replay(dir string) plan.Delivery {
 	i.t.Helper()
 	i.use()
 	ctl := start(i.t, dir, "ctl", "sink", "replay", "latest")
-	if code := ctl.leaves(time.Minute); code != 0 {
+	if code := ctl.Leaves(time.Minute); code != 0 {
 		i.t.Fatalf("ctl sink replay left with %d, want 0", code)
 	}
 	run, err := results.Open(filepath.Join(dir, "runs"), "latest")
@@ -217,8 +218,8 @@ func (i influx) replay(dir string) plan.Delivery {
 	}
 	all := run.Deliveries()
 	last := all[len(all)-1]
-	if !last.Replayed || !strings.Contains(ctl.out.String(), fmt.Sprintf("InfluxDB: %d points written", last.Written)) {
-		i.t.Errorf("written again: %+v, and ctl says\n%s", last, ctl.out)
+	if !last.Replayed || !strings.Contains(ctl.Said(), fmt.Sprintf("InfluxDB: %d points written", last.Written)) {
+		i.t.Errorf("written again: %+v, and ctl says\n%s", last, ctl.Said())
 	}
 	if _, err := os.Stat(run.SpoolFile()); err == nil {
 		i.t.Error("all is written, and points still wait on disk")

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +20,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 	_ "lockstep/pkg/drivers/all"
+	"lockstep/test/rig"
 )
 
 // soakTasks is how many tasks a soak has, after how many what is held is compared with the end, and over how many tasks it is looked at for that: the
@@ -88,8 +87,11 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		rss, files := residence(t, os.Getpid())
-		h := held{rss: rss, heap: int(m.HeapInuse), goroutines: runtime.NumGoroutine(), files: files, connections: broker.NumClients(), stored: sizeOf(streams)}
+		files, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Error(err)
+		}
+		h := held{rss: rig.RSS(t, os.Getpid()), heap: int(m.HeapInuse), goroutines: runtime.NumGoroutine(), files: len(files), connections: broker.NumClients(), stored: sizeOf(streams)}
 		stored, err := conn.Stored(ctx)
 		if err != nil {
 			t.Error(err)
@@ -146,8 +148,8 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	}{
 		{"resident bytes", first.rss, last.rss, 24 << 20}, {"heap bytes", first.heap, last.heap, 8 << 20}, {"goroutines", first.goroutines, last.goroutines, 45},
 		{"files", first.files, last.files, 10}, {"connections to the broker", first.connections, last.connections, 4},
-		// What tells of a task that is over: its beginning, its outcome.
-		{"messages on the control plane", first.messages + 2*grown, last.messages, 40},
+		// What tells of a task that is over: its beginning, its outcome. One that goes on has some dozens, more on a slow machine.
+		{"messages on the control plane", first.messages + 2*grown, last.messages, 120},
 	} {
 		if x.last > x.first+x.first/10+x.room {
 			t.Errorf("%s grew from %d after %d tasks to %d", x.what, x.first, settled, x.last)
@@ -209,27 +211,4 @@ func sizeOf(dir string) (bytes int64) {
 		return nil
 	})
 	return bytes
-}
-
-// residence is a process's resident memory in bytes, and how many files it has open.
-func residence(t *testing.T, pid int) (rss, files int) {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if f := strings.Fields(line); f[0] == "VmRSS:" {
-			kib, err := strconv.Atoi(f[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			rss = kib << 10
-		}
-	}
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rss, len(fds)
 }

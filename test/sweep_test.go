@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"lockstep/test/rig"
 )
 
 // tell changes something through the management API.
@@ -107,8 +109,8 @@ func (s *sweeping) killed(file string) (run string, left []string) {
 		s.t.Fatal(err)
 	}
 	ctl := start(s.t, s.dir, "ctl", "run", file)
-	eventually(s.t, "measuring", 20*time.Second, f.measuring)
-	ctl.kill()
+	rig.Eventually(s.t, "measuring", 20*time.Second, f.measuring)
+	ctl.Kill()
 	run = f.runID()
 	if left = s.api.named("lockstep-" + run); len(left) < 3 {
 		s.t.Fatalf("a killed run has left %v: want two queues and an exchange", left)

@@ -42,6 +42,8 @@ type Config struct {
 	Observes map[string]plan.Processes
 	// Drain is closed when the agent has to leave as soon as it is idle; nil: it stays until Serve's context ends.
 	Drain <-chan struct{}
+	// Stop is closed when the agent has to leave at once if it is idle, and else as with Drain; nil: never.
+	Stop <-chan struct{}
 	// Proc is where the host's processes are read; empty: /proc.
 	Proc string
 	// Standing is told how this agent stands; nil: nobody is.
@@ -58,14 +60,14 @@ const drainAfter = 3 * wire.HeartbeatEvery
 
 // Causes for which a task ends early.
 var (
-	errStopping   = errors.New("agent is stopping")
+	errStopping   = errors.New("the agent was asked to leave, and gave the task up")
 	errSuperseded = errors.New("controller assigned another task")
 	errDeadline   = errors.New("no word from the controller until the task's deadline")
 	errFinish     = errors.New("controller ended the task")
 )
 
 // Serve registers with the controller and carries out assignments, one at a time in each slot, until ctx ends; then it ends the tasks in flight, says
-// goodbye and returns nil. With Config.Drain each slot does so, too, once no task is in flight there any more. It returns an error when the
+// goodbye and returns nil. With Config.Drain and Stop each slot does so, too, once no task is in flight there any more. It returns an error when the
 // controller refuses the agent or conn was closed.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if err := cfg.complete(); err != nil {
@@ -172,6 +174,9 @@ type server struct {
 	over     int // how many of run's two loops have ended
 }
 
+// memory tells this process from others.
+var memory = wire.NewName()
+
 // newServer makes a slot of an agent; the first has the agent's name, the others a number behind it.
 func newServer(conn *wire.Conn, cfg Config, slot int, kept *spool) *server {
 	process := cfg.Name
@@ -179,7 +184,7 @@ func newServer(conn *wire.Conn, cfg Config, slot int, kept *spool) *server {
 	return &server{conn: conn, cfg: cfg, host: cfg.host, place: place(cfg.Proc, cfg.host), spool: kept, self: wire.Heartbeat{
 		Agent: cfg.Name, Instance: wire.NewName(), Host: cfg.host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels, Protocol: plan.Protocol,
 		Cores:   runtime.GOMAXPROCS(0), // what a container's quota leaves of the host
-		Targets: kinds(cfg.Targets), Slots: cfg.Slots, Process: process,
+		Targets: kinds(cfg.Targets), Slots: cfg.Slots, Process: process, Memory: memory,
 		Observes: observes(cfg.Observes), Observer: len(cfg.Observes) > 0,
 	}}
 }
@@ -234,12 +239,12 @@ func (s *server) follow(ctx context.Context, assigned chan<- wire.Assignment) er
 // serve runs tasks until ctx ends or one of the loops does.
 func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, ended <-chan error) error {
 	var (
-		cancel context.CancelCauseFunc = func(error) {}
-		idle                           = make(chan struct{})
-		done   <-chan struct{}         = idle
-		drain                          = s.cfg.Drain
-		free   <-chan struct{}         // done, while draining
-		quiet  <-chan time.Time        // then idle for long enough to leave
+		cancel      context.CancelCauseFunc = func(error) {}
+		idle                                = make(chan struct{})
+		done        <-chan struct{}         = idle
+		drain, stop                         = s.cfg.Drain, s.cfg.Stop
+		free        <-chan struct{}         // done, while draining
+		quiet       <-chan time.Time        // then idle for long enough to leave
 	)
 	close(idle)
 	finish := func(cause error) {
@@ -264,8 +269,13 @@ func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, end
 			}
 		case <-drain:
 			s.cfg.Log.Info("leaving as soon as no task is in flight")
-			s.draining.Store(true)
-			drain, free = nil, done
+			drain, free = nil, s.drained(done)
+		case <-stop:
+			if s.idle() {
+				return nil
+			}
+			s.cfg.Log.Info("leaving after the task in flight; a second signal leaves at once", "agent", s.cfg.Name)
+			stop, free = nil, s.drained(done)
 		case <-free:
 			free, quiet = nil, time.After(drainAfter)
 		case <-quiet:
@@ -283,6 +293,15 @@ func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, end
 		}
 	}
 }
+
+// drained says from now on that this slot takes no further task; it passes on what is closed when the one in flight has ended.
+func (s *server) drained(done <-chan struct{}) <-chan struct{} {
+	s.draining.Store(true)
+	return done
+}
+
+// idle tells whether nothing is under way in this slot.
+func (s *server) idle() bool { return s.busy.Load() == nil && s.observations.Load() == 0 }
 
 // start runs a task on its own; done is closed when nothing of it is left.
 func (s *server) start(ctx context.Context, a wire.Assignment) (context.CancelCauseFunc, <-chan struct{}) {

@@ -44,6 +44,21 @@ func (t *task) finish(ctx context.Context, reason, stuck error) {
 func (t *task) handIn(ctx context.Context, failure error) {
 	ctx, cancel := wire.Lasting(ctx, t.cfg.answer)
 	defer cancel()
+	handed := make(chan struct{})
+	defer close(handed)
+	go func() { // what is not taken waits in the spool, and not this agent, when nobody waits for it any more
+		select {
+		case <-t.dismissed:
+			late := time.NewTimer(t.cfg.answer)
+			defer late.Stop()
+			select {
+			case <-late.C:
+				cancel()
+			case <-handed:
+			}
+		case <-handed:
+		}
+	}()
 	t.sending.Lock()
 	defer t.sending.Unlock()
 	words := func(err error) error {
@@ -52,6 +67,7 @@ func (t *task) handIn(ctx context.Context, failure error) {
 		}
 		return fmt.Errorf("finish on agent %s: %w", t.cfg.Name, err)
 	}
+	t.unheard = true // until the last is stored
 	a := t.arrival(ctx, wire.StepFinish, words(failure))
 	a.Remark = t.unkeptRemark(t.keepUnsent(&a))
 	if sent := t.send(ctx); sent != nil {
@@ -61,6 +77,7 @@ func (t *task) handIn(ctx context.Context, failure error) {
 		return
 	}
 	if t.say(ctx, a) == nil {
+		t.unheard = false
 		t.spool.drop(owner{t.a.Ref(), t.cfg.Name})
 	}
 }
@@ -101,7 +118,7 @@ func (t *task) clear(ctx context.Context) {
 
 func (t *task) tearDownIf(ctx context.Context, r wire.Release) {
 	if r.Step == wire.StepTeardown && r.Agent == t.cfg.Name {
-		t.arrive(ctx, wire.StepTeardown, t.teardown(ctx))
+		t.arriveLast(ctx, wire.StepTeardown, t.teardown(ctx))
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 	describeTimeout = 5 * time.Second
 	closeTimeout    = 10 * time.Second // of publishers and consumers, and again of the session
 	answerTimeout   = 10 * time.Second // of the last messages to the controller
+	unheardTimeout  = time.Second      // of those after what the control plane did not take
 	obeyTimeout     = 2 * time.Second  // until the session is closed under a driver's call that was cancelled
 	leaveTimeout    = 10 * time.Second // until such a call is left behind
 )
@@ -63,6 +64,7 @@ type task struct {
 	faulting   sync.WaitGroup
 
 	cleared   bool // topology removed; used by live alone
+	unheard   bool // this agent's part could not be handed in; used by live alone
 	reporting sync.WaitGroup
 
 	sending  sync.Mutex // one snapshot at a time, from taking to storing
@@ -124,7 +126,7 @@ func (t *task) live(ctx context.Context) {
 	deafen()
 	wg.Wait()
 	t.close()
-	t.arrive(ctx, wire.StepDone, nil)
+	t.arriveLast(ctx, wire.StepDone, nil)
 }
 
 // release waits for a cancelled driver's call, so that nothing is closed while the engine still runs, and closes the session under one that
@@ -154,6 +156,7 @@ func (t *task) release(worked <-chan struct{}) error {
 
 // listen takes releases: the one to finish ends the work wherever it is.
 func (t *task) listen(ctx context.Context, stop context.CancelCauseFunc) {
+	heard := map[string]bool{} // one that comes again, from a later leader or by mishap, says nothing new
 	err := t.conn.Releases(ctx, t.a.Ref(), func(r wire.Release, err error) bool {
 		if errors.Is(err, wire.ErrFenced) {
 			t.log.Warn("refused a release", "err", err)
@@ -164,6 +167,11 @@ func (t *task) listen(ctx context.Context, stop context.CancelCauseFunc) {
 			stop(err)
 			return true
 		}
+		once := string(r.Step) + " " + r.Agent
+		if heard[once] {
+			return true
+		}
+		heard[once] = true
 		switch r.Step {
 		case wire.StepFinish:
 			defer stop(errFinish)
@@ -262,6 +270,17 @@ func (t *task) arrive(ctx context.Context, step wire.Step, failure error) {
 	ctx, cancel := wire.Lasting(ctx, t.cfg.answer)
 	defer cancel()
 	_ = t.say(ctx, t.arrival(ctx, step, failure)) // it has been logged
+}
+
+// arriveLast is arrive for what comes after this agent's part: nobody waits for it long where that was not taken.
+func (t *task) arriveLast(ctx context.Context, step wire.Step, failure error) {
+	if t.unheard {
+		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), unheardTimeout)
+		defer cancel()
+		_ = t.say(ended, t.arrival(ended, step, failure))
+		return
+	}
+	t.arrive(ctx, step, failure)
 }
 
 // say stores an arrival.

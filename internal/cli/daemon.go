@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/matrix"
 	"lockstep/internal/metrics"
@@ -28,19 +27,23 @@ import (
 // mostBeside bounds the runs that one controller executes at a time.
 const mostBeside = 64
 
+// controllerOptions are the flags of the controller.
+type controllerOptions struct {
+	server      serverFlags
+	pages       webFlags
+	influx      influxFlags
+	listen, dir string
+	config      string
+	hooks       string
+	replicas    int
+	beside      int
+	room        memory
+	verbose     bool
+}
+
 // Controller is the daemon that executes runs on a fleet.
 func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	var (
-		s           serverFlags
-		pages       webFlags
-		listen, dir string
-		config      string
-		hooks       string
-		replicas    int
-		beside      int
-		verbose     bool
-		influx      influxFlags
-	)
+	var o controllerOptions
 	root := &cobra.Command{
 		Use:   "controller",
 		Short: "Execute runs on a fleet of agents",
@@ -54,79 +57,108 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			preferTyped(c, "listen", "server")
-			if (listen == "") == (s.url == "") {
-				return exit{ExitBadMatrix, errors.New("give --listen to serve the control plane, or --server to use one; see controller --help")}
-			}
-			if config != "" && (listen == "" || s.creds == "") {
-				return exit{ExitBadMatrix, errors.New("--nats-config is for --listen, and the controller needs --creds of one of its users; see controller --help")}
-			}
-			if replicas < 0 || replicas > 5 {
-				return exit{ExitBadMatrix, fmt.Errorf("--replicas %d: want 1 to 5 servers, or none to leave it as it is", replicas)}
-			}
-			if beside < 1 || beside > mostBeside {
-				return exit{ExitBadMatrix, fmt.Errorf("--side-by-side %d: give a number from 1 (one run after the other) to %d", beside, mostBeside)}
-			}
-			called, err := readHooks(hooks)
-			if err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
-			release, err := own("--dir", dir)
-			if err != nil {
-				return err
-			}
-			defer release()
-			log := daemonLog(stderr, verbose)
-			serve, unserve, err := pages.start(log)
-			if err != nil {
-				return err
-			}
-			defer unserve()
-			conn, broken, stop, err := controlPlane(c.Context(), s, wire.ServerConfig{Listen: listen, Config: config, Auth: s.auth(), Dir: dir, Log: log})
-			if err != nil {
-				return err
-			}
-			defer stop()
-			conn.Replicate(replicas)
-			points, err := influx.daemon(dir, log)
-			if err != nil {
-				return err
-			}
-			standing := &controller.Standing{}
-			cfg := controller.Config{Log: log, Version: version(), Hooks: called, SideBySide: beside, Points: points, Standing: standing}
-			if dir != "" {
-				if cfg.Copies, err = filepath.Abs(filepath.Join(dir, "runs")); err != nil { // hooks are told where it is
-					return fmt.Errorf("find the folder of copies: %w", err)
-				}
-			}
-			serve(func(access *web.Access) http.Handler {
-				return web.New(web.Config{Conn: conn, Copies: cfg.Copies, Access: access, Version: version(), Log: log,
-					Metrics: metrics.Controller(conn, standing, version(), log)})
-			})
-			served := make(chan error, 1)
-			modest()
-			go func() { served <- controller.Serve(c.Context(), conn, cfg) }()
-			select {
-			case err := <-served:
-				return leave(err)
-			case err := <-broken: // nothing can be said any more: it leaves as if it had been killed, and the next start goes on
-				return fmt.Errorf("keep messages under %s: %w; make room there and start the controller again: its runs go on", dir, err)
-			}
+			return o.run(c.Context(), stderr)
 		},
 	}
-	s.add(root, "")
-	pages.add(root, "web", "the web page and, at /metrics, figures for Prometheus")
-	root.Flags().StringVar(&listen, "listen", "", "serve the control plane on `host:port`")
-	root.Flags().StringVar(&config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
-	root.Flags().StringVar(&dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
-	root.Flags().IntVar(&replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; none: one, or as it is")
-	root.Flags().IntVar(&beside, "side-by-side", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
-	root.Flags().StringVar(&influx.file, "influx", "", "write the points of every run to the InfluxDB that this JSON `file` names; none: that of INFLUX_URL and so on, if there is one. Needs --dir")
-	root.Flags().BoolVar(&influx.none, "no-influx", false, "write no points to InfluxDB, whatever the environment says")
-	root.Flags().StringVar(&hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
-	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
-	withDrivers(root)
-	fromEnvironment(root)
+	o.add(root)
 	return execute(ctx, root, args, stdin, stdout, stderr)
+}
+
+func (o *controllerOptions) add(c *cobra.Command) {
+	o.server.add(c, "")
+	f := c.Flags()
+	f.StringVar(&o.listen, "listen", "", "serve the control plane on `host:port`")
+	f.StringVar(&o.config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
+	f.StringVar(&o.dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
+	f.IntVar(&o.replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; none: one, or as it is")
+	f.IntVar(&o.beside, "side-by-side", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
+	f.Var(&o.room, "record-limit", "`bytes` that the control plane keeps of all runs, as 4GiB; oldest copied runs are deleted for newer ones. None: 1GiB, or as it is")
+	o.pages.add(c, "web", "the web page and, at /metrics, figures for Prometheus")
+	f.StringVar(&o.influx.file, "influx", "", "write the points of every run to the InfluxDB that this JSON `file` names; none: that of INFLUX_URL and so on, if there is one. Needs --dir")
+	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB, whatever the environment says")
+	f.StringVar(&o.hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "log more")
+	withDrivers(c)
+	fromEnvironment(c)
+}
+
+// check has all faults of the flags at once.
+func (o *controllerOptions) check() error {
+	var faults []error
+	if (o.listen == "") == (o.server.url == "") {
+		faults = append(faults, errors.New("give --listen to serve the control plane, or --server to use one; see controller --help"))
+	}
+	if o.config != "" && (o.listen == "" || o.server.creds == "") {
+		faults = append(faults, errors.New("--nats-config is for --listen, and the controller needs --creds of one of its users; see controller --help"))
+	}
+	if o.replicas < 0 || o.replicas > 5 {
+		faults = append(faults, fmt.Errorf("--replicas %d: want 1 to 5 servers, or none to leave it as it is", o.replicas))
+	}
+	if o.beside < 1 || o.beside > mostBeside {
+		faults = append(faults, fmt.Errorf("--side-by-side %d: give a number from 1 (one run after the other) to %d", o.beside, mostBeside))
+	}
+	return faulty(faults)
+}
+
+// run serves until ctx ends, or the control plane that it serves breaks.
+func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
+	hooks, err := readHooks(o.hooks)
+	if err != nil {
+		return err
+	}
+	release, err := own("--dir", o.dir)
+	if err != nil {
+		return err
+	}
+	defer release()
+	log := daemonLog(stderr, o.verbose)
+	serve, unserve, err := o.pages.start(log)
+	if err != nil {
+		return err
+	}
+	defer unserve()
+	conn, broken, stop, err := controlPlane(ctx, o.server, wire.ServerConfig{Listen: o.listen, Config: o.config, Auth: o.server.auth(), Dir: o.dir, Log: log, Record: int64(o.room)})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	conn.Replicate(o.replicas)
+	conn.LimitRecord(int64(o.room))
+	points, err := o.influx.daemon(o.dir, log)
+	if err != nil {
+		return err
+	}
+	standing := &controller.Standing{}
+	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Standing: standing}
+	if o.dir != "" {
+		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks are told where it is
+			return fmt.Errorf("find the folder of copies: %w", err)
+		}
+	}
+	serve(func(access *web.Access) http.Handler {
+		return web.New(web.Config{Conn: conn, Copies: cfg.Copies, Access: access, Version: version(), Log: log,
+			Metrics: metrics.Controller(conn, standing, version(), log)})
+	})
+	served := make(chan error, 1)
+	modest()
+	go func() { served <- controller.Serve(ctx, conn, cfg) }()
+	select {
+	case err := <-served:
+		return leave(err)
+	case err := <-broken: // nothing can be said any more: it leaves as if it had been killed, and the next start goes on
+		return fmt.Errorf("keep messages under %s: %w; make room there and start the controller again: its runs go on", o.dir, err)
+	}
+}
+
+// faulty is the error of a command line with faults, all of them; nil: there are none.
+func faulty(faults []error) error {
+	if err := errors.Join(faults...); err != nil {
+		return exit{ExitBadMatrix, err}
+	}
+	return nil
 }
 
 // readHooks reads the file that says what is called after the runs of schedules.
@@ -218,110 +250,6 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 		case <-time.After(pause):
 		}
 	}
-}
-
-// drainSignal asks an agent to leave as soon as no task is in flight.
-const drainSignal = syscall.SIGUSR1
-
-// Agent is the daemon on a client host.
-func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	var (
-		s        serverFlags
-		figures  webFlags
-		cfg      agent.Config
-		disturb  string
-		readable []string
-		observe  []string
-
-		labelled []string
-		verbose  bool
-	)
-	host, _ := os.Hostname() // an empty name is refused below
-	root := &cobra.Command{
-		Use:   "agent",
-		Short: "Execute this host's part of every task",
-		Long: `agent registers with the controller and executes what it is assigned, one task at a time. References
-to secrets in a matrix (${env:NAME}, ${file:/path}) are filled in here, from this host's environment and files, and
-leave it no more.
-
-With --observe it takes no load: it measures what a broker's process on this host uses in every task that is run against that broker.
-
-SIGTERM ends the task in flight. SIGUSR1 has the agent leave after it: it takes no further task, which is how agents
-are upgraded while a run goes on.`,
-		Example: `  agent --server nats://bench-1:4222
-  agent --server nats://bench-1:4222 --name load-3
-  agent --server nats://bench-1:4222 --observe rabbit=port:5672`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			if s.url == "" || cfg.Name == "" {
-				return exit{ExitBadMatrix, errors.New("an agent needs --server and a --name; see agent --help")}
-			}
-			if err := wire.CheckName(cfg.Name); err != nil {
-				return exit{ExitBadMatrix, fmt.Errorf("--name: %w", err)}
-			}
-			var err error
-			if cfg.Targets, err = disturbable(disturb); err != nil {
-				return err
-			}
-			if cfg.Labels, err = labels(labelled); err != nil {
-				return err
-			}
-			if cfg.Observes, err = observed(observe); err != nil {
-				return err
-			}
-			if len(observe) > 0 && cfg.Slots > 1 {
-				return exit{ExitBadMatrix, fmt.Errorf("--slots %d with --observe: an observer takes no load, and observes all tasks at once; leave --slots out", cfg.Slots)}
-			}
-			if cfg.Slots < 1 || cfg.Slots > wire.MostSlots {
-				return exit{ExitBadMatrix, fmt.Errorf("--slots %d: give a number from 1 to %d", cfg.Slots, wire.MostSlots)}
-			}
-			if cfg.Dir != "" {
-				cfg.Spool = filepath.Join(cfg.Dir, "spool")
-			}
-			files, err := agent.OpenFiles(readable)
-			if err != nil {
-				return exit{ExitBadMatrix, err}
-			}
-			release, err := own("--dir", cfg.Dir)
-			if err != nil {
-				return err
-			}
-			defer release()
-			cfg.Files = &files
-			cfg.Log, cfg.Version = daemonLog(stderr, verbose), version()
-			asked, ignore := signal.NotifyContext(c.Context(), drainSignal)
-			defer ignore()
-			cfg.Drain = asked.Done()
-			serve, unserve, err := figures.start(cfg.Log)
-			if err != nil {
-				return err
-			}
-			defer unserve()
-			conn, err := dialPatiently(asked, s, cfg.Log)
-			if err != nil {
-				return leave(err)
-			}
-			defer conn.Close()
-			cfg.Standing = &agent.Standing{}
-			serve(func(*web.Access) http.Handler {
-				return onlyMetrics(metrics.Agent(cfg.Standing, conn.Linked, version(), cfg.Log))
-			})
-			return leave(agent.Serve(c.Context(), conn, cfg))
-		},
-	}
-	s.add(root, "")
-	figures.add(root, "metrics", "figures for Prometheus, at /metrics,")
-	disturbFlag(root, &disturb)
-	root.Flags().StringArrayVar(&readable, "files", nil, "absolute `folder` of which matrices may read secrets (${file:/path}) and payloads; may be repeated. None: no file")
-	labelFlag(root, &labelled)
-	observeFlag(root, &observe)
-	root.Flags().StringVar(&cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
-	root.Flags().StringVar(&cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last and, in spool, for what the control plane does not take until it does; none: the temporary folder, and no spool")
-	root.Flags().IntVar(&cfg.Slots, "slots", 1, "`number` of tasks side by side, each in a slot that is an agent of its own: NAME, NAME.2 and so on")
-	root.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
-	withDrivers(root)
-	fromEnvironment(root)
-	return execute(ctx, root, args, stdin, stdout, stderr)
 }
 
 // leave makes of a daemon's end what it is: asked to stop is no error.

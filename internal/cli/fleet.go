@@ -79,14 +79,14 @@ func (s *serverFlags) connect(ctx context.Context, agents int, targets []plan.Ta
 
 // local is a fleet in one process: the same parts, the same wire, no port.
 func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Logger) (fleet, error) {
-	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log})
+	dir, remove, err := scratch(log)
 	if err != nil {
 		return fleet{}, err
 	}
-	dir, err := os.MkdirTemp("", "lockstep-agents-*")
+	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log, Scratch: dir})
 	if err != nil {
-		server.Close()
-		return fleet{}, fmt.Errorf("make a folder for agents: %w", err)
+		remove()
+		return fleet{}, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -94,9 +94,7 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 		cancel()
 		wg.Wait()
 		server.Close()
-		if err := os.RemoveAll(dir); err != nil {
-			log.Warn("remove agents' folder", "error", err)
-		}
+		remove()
 	}}
 	serve := func(name string, run func(*wire.Conn) error) error {
 		conn, err := server.Connect(ctx)
@@ -112,7 +110,7 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 		return nil
 	}
 	errs := []error{serve("controller", func(conn *wire.Conn) error {
-		return controller.Serve(ctx, conn, controller.Config{Log: log})
+		return controller.Serve(ctx, conn, controller.Config{Log: log, Alone: true})
 	})}
 	for i := range agents {
 		name := fmt.Sprintf("local-%02d", i+1)

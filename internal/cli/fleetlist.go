@@ -131,7 +131,7 @@ func localRuns(out io.Writer, root string, asJSON bool) error {
 
 func agentsCommand() *cobra.Command {
 	var s serverFlags
-	var asJSON bool
+	var asJSON, wide bool
 	c := &cobra.Command{
 		Use:   "agents",
 		Short: "List the agents of a fleet",
@@ -154,30 +154,57 @@ func agentsCommand() *cobra.Command {
 			if asJSON {
 				return printJSON(c.OutOrStdout(), append([]wire.Agent{}, agents...))
 			}
-			return fleetAgents(c.OutOrStdout(), agents, time.Now())
+			return fleetAgents(c.OutOrStdout(), agents, time.Now(), wide)
 		},
 	}
 	s.add(c, "")
 	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	c.Flags().BoolVar(&wide, "wide", false, "tell also how well the clock is known, cores, version, and the task that an agent is busy with")
 	return c
 }
 
-func fleetAgents(out io.Writer, agents []wire.Agent, now time.Time) error {
-	var rows [][]string
-	for _, a := range agents {
-		state := "free"
-		switch {
-		case a.Refused != "":
-			state = "refused: " + a.Refused
-		case a.Busy != "":
-			state = "busy"
-		case a.Observer:
-			state = "observes"
-		}
-		rows = append(rows, []string{a.Agent, state, a.Host, dash(labelled(a.Labels)), strconv.Itoa(a.Cores), dash(a.Version),
-			offset(a.Offset), dash(a.Busy), max(0, now.Sub(a.Seen)).Round(100*time.Millisecond).String() + " ago"})
+// fleetAgents lists agents, and after them why those that are refused are; wide tells more of each.
+func fleetAgents(out io.Writer, agents []wire.Agent, now time.Time, wide bool) error {
+	head := []string{"AGENT", "STATE", "HOST", "LABELS", "CLOCK", "SEEN"}
+	if wide {
+		head = append(head, "CORES", "VERSION", "BUSY WITH")
 	}
-	return tabulate(out, []string{"AGENT", "STATE", "HOST", "LABELS", "CORES", "VERSION", "CLOCK", "BUSY WITH", "LAST SEEN"}, rows)
+	var rows [][]string
+	var refused []string
+	for _, a := range agents {
+		clock := offset(a.Offset)
+		if !wide {
+			clock, _, _ = strings.Cut(clock, " ±")
+		}
+		row := []string{a.Agent, doing(a), a.Host, dash(labelled(a.Labels)), clock, max(0, now.Sub(a.Seen)).Round(100 * time.Millisecond).String()}
+		if wide {
+			row = append(row, strconv.Itoa(a.Cores), dash(a.Version), dash(a.Busy))
+		}
+		rows = append(rows, row)
+		if a.Refused != "" {
+			refused = append(refused, fmt.Sprintf("%s is refused: %s\n", a.Agent, a.Refused))
+		}
+	}
+	if err := tabulate(out, head, rows); err != nil || len(refused) == 0 {
+		return err
+	}
+	_, err := fmt.Fprint(out, "\n"+strings.Join(refused, ""))
+	return err
+}
+
+// doing is an agent's state in a word.
+func doing(a wire.Agent) string {
+	switch {
+	case a.Refused != "":
+		return "refused"
+	case a.Draining:
+		return "leaves"
+	case a.Busy != "":
+		return "busy"
+	case a.Observer:
+		return "observes"
+	}
+	return "free"
 }
 
 // labelled writes labels: "role=load zone=a".

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,25 +99,16 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Conn,
 	if err != nil {
 		return exit{ExitBadMatrix, fmt.Errorf("read matrix: %w", err)}
 	}
-	m, err := matrix.Load(file, text, o.narrow)
-	if err != nil {
-		return err
-	}
-	run, err := m.Run(ctx)
-	if err != nil {
-		return err
-	}
-	if len(run.Cells) == 0 {
-		return exit{ExitBadMatrix, nothingLeft(run)}
-	}
 	d := &o.define
-	if d.Name == "" {
-		d.Name = run.Name
-	}
 	d.Within = plan.Duration(o.within)
 	d.Matrix = schedule.Matrix{File: filepath.Base(file), Path: absolute(file), Server: plan.Redact(o.server.url), Text: string(text),
 		Short: o.narrow.Short, Set: o.narrow.Set, Only: o.narrow.Only}
-	if err := errors.Join(d.Check(), noSecrets(file, text, o.narrow, run), unknownHooks(ctx, conn, d.Hooks)); err != nil {
+	run, wrong := expandText(ctx, file, text, o.narrow)
+	if wrong == nil && len(run.Cells) == 0 {
+		wrong = nothingLeft(run)
+	}
+	d.Name = cmp.Or(d.Name, run.Name)
+	if err := errors.Join(wrong, o.check(wrong == nil), noSecrets(file, text, o.narrow, run), unknownHooks(ctx, conn, d.Hooks)); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
 	s, err := o.store(ctx, conn)
@@ -129,6 +121,24 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Conn,
 		fmt.Fprintln(c.ErrOrStderr(), "the matrix names an InfluxDB, and runs of schedules write no points")
 	}
 	return writeSlots(c.OutOrStdout(), s, time.Now(), 3)
+}
+
+// check finds what is wrong with the flags; named tells whether the matrix could be read, which has the name.
+func (o *addOptions) check(named bool) error {
+	d := o.define
+	if d.Name == "" && !named {
+		d.Name = "unknown"
+	}
+	return d.Check()
+}
+
+// expandText reads a matrix and expands it.
+func expandText(ctx context.Context, file string, text []byte, n matrix.Narrow) (plan.Run, error) {
+	m, err := matrix.Load(file, text, n)
+	if err != nil {
+		return plan.Run{}, err
+	}
+	return m.Run(ctx)
 }
 
 // store adds the schedule, or changes the one that is there.

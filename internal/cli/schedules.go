@@ -149,10 +149,13 @@ func writeSchedule(out io.Writer, s schedule.Schedule, now time.Time) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if s.Paused {
-		return nil
+	if !s.Paused {
+		if err := writeSlots(out, s, now, 5); err != nil {
+			return err
+		}
 	}
-	return writeSlots(out, s, now, 5)
+	_, err := fmt.Fprintf(out, "\n// %s\n%s", s.Matrix.File, s.Matrix.Text)
+	return err
 }
 
 func writeHistory(out io.Writer, s schedule.Schedule, _ time.Time) error {

@@ -23,8 +23,10 @@ type claim struct {
 	former  bool              // by a former leader; its agents may not have been heard yet, and stay reserved
 	agents  map[string]bool   // reserved for it
 	waiting string            // for what, in words
-	over    bool              // it was cancelled, or is refused
-	cancel  context.CancelCauseFunc
+	// roomless: it waits for room in the record.
+	roomless bool
+	over     bool // it was cancelled, or is refused
+	cancel   context.CancelCauseFunc
 }
 
 // newClaim is the claim of a submission. A run that a former leader had begun keeps the agents that it had.

@@ -40,7 +40,9 @@ type conduct struct {
 	zero      int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
 	origin    int64 // the same when the measurement begins: zero, as long as that is to be found out
 
-	made      map[wire.Step]bool // releases that a former leader made; see step
+	made      map[wire.Step]bool // releases that a former leader made, and all have followed; see release
+	unsure    []wire.Release     // those of a former leader to the load that not all have followed
+	finishing bool               // a former leader had released them to finish
 	gaveUp    string             // why it gave the task up
 	abandoned bool               // the try will have no outcome
 	measuring bool               // it is known when the measurement begins
@@ -161,31 +163,6 @@ func (c *conduct) lead(ctx context.Context) error {
 	return c.drain(ctx)
 }
 
-func (c *conduct) assign(ctx context.Context) error {
-	agents := make([]wire.Agent, len(c.parts))
-	for i, p := range c.parts {
-		agents[i] = p.agent
-	}
-	_, targets, _ := disturbers(c.work, agents, agents)
-	var longest plan.Duration
-	for i, a := range plan.Assign(c.task, names(agents)) {
-		longest = max(longest, a.Deadline)
-		c.parts[i].Group, a.Targets = a.Task.Group, targets[a.Agent]
-		one, cancel := context.WithTimeout(ctx, releaseLimit)
-		err := c.record.Assign(one, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try})
-		cancel()
-		if err != nil {
-			for _, p := range c.parts[i:] { // not waited for; one that got it all the same finds that the task has ended
-				p.dropped = true
-			}
-			return err
-		}
-		c.agents.expect(c.parts[i].agent, c.ref)
-	}
-	c.observe(ctx, longest)
-	return nil
-}
-
 // learn takes what agent 0, of the first group, found out about the broker; of contenders, what that of each did.
 func (c *conduct) learn() {
 	first := true
@@ -215,7 +192,7 @@ func (c *conduct) step(ctx context.Context, r wire.Release, limit time.Duration)
 	return c.await(ctx, r.Step, limit)
 }
 
-// release sends the agents on, unless a former leader did so.
+// release sends the agents on, unless a former leader did so and they have followed. One that heard of this leader before refused what the former said last.
 func (c *conduct) release(ctx context.Context, r wire.Release) error {
 	if c.made[stepOf(r)] {
 		return nil
@@ -252,7 +229,7 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 			c.take(e)
 		case <-changed:
 		case <-late.C:
-			return &failure{plan.FailedTimeout, fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
+			return &failure{plan.FailedTimeout, c.forRoom(fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit))}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -263,7 +240,11 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 func (c *conduct) trouble() error {
 	for _, p := range c.parts {
 		if p.Lost {
-			return &failure{plan.FailedAgentLost, fmt.Sprintf("agent %s was lost in %s", p.Agent, p.Phase)}
+			how := "was lost"
+			if p.Left {
+				how = "left"
+			}
+			return &failure{plan.FailedAgentLost, fmt.Sprintf("agent %s %s in %s", p.Agent, how, p.Phase)}
 		}
 	}
 	for _, p := range c.parts {
@@ -355,11 +336,20 @@ func (c *conduct) lookForLost(ctx context.Context) {
 		if p.dropped || c.agents.lives(p.agent) {
 			continue
 		}
-		p.Lost, p.dropped = true, true
+		p.dropped, p.Left = true, c.agents.left(p.agent)
+		if p.Left && p.at[wire.StepFinish] {
+			c.remark(p.Agent, "notice", "it left when it had handed in its part")
+			continue
+		}
+		p.Lost = true
 		silence := c.agents.silence(p.agent)
 		p.Phase = c.phase(p, silence)
-		c.remark(p.Agent, string(wire.AgentLost), "in "+string(p.Phase))
-		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: c.task.ID, Try: c.ref.Try, Detail: fmt.Sprintf("agent %s in %s", p.Agent, p.Phase), Silence: plan.Duration(silence)}
+		where := "in " + string(p.Phase)
+		if p.Left {
+			where += ": it left"
+		}
+		c.remark(p.Agent, string(wire.AgentLost), where)
+		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: c.task.ID, Try: c.ref.Try, Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
 		said, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		if err := c.record.Event(said, e); err != nil {
 			c.log.Error("record event", "err", err)

@@ -26,6 +26,8 @@ type Config struct {
 	Gather time.Duration
 	// Name and Version say who leads, to people and to other controllers; without a name it is the host's.
 	Name, Version string
+	// Alone tells that no other controller can lead: one that was not let run for a while goes on, and does not take itself over.
+	Alone bool
 	// Copies is the folder in which the leader keeps a copy of every run. What is copied there may be deleted from the control plane when that needs
 	// room; without it nothing is.
 	Copies string
@@ -38,6 +40,8 @@ type Config struct {
 	SideBySide int
 	// Standing is told how this controller stands; nil: nobody is.
 	Standing *Standing
+	// RoomWait is how long a run waits between its tasks for room in the control plane's record before it is ended; 0: 1 h.
+	RoomWait time.Duration
 }
 
 // errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.
@@ -79,6 +83,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.SideBySide == 0 {
 		cfg.SideBySide = 4
 	}
+	cfg.RoomWait = cmp.Or(cfg.RoomWait, roomWait)
 	if err := prepare(ctx, conn, cfg.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -118,7 +123,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 // self is who campaigns.
 func (cfg Config) self() wire.Leader {
 	host, _ := os.Hostname() // for people alone
-	return wire.Leader{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version}
+	return wire.Leader{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version, Alone: cfg.Alone}
 }
 
 // Bounds of what is accepted: beyond them a submission is a mistake, or hostile.

@@ -61,17 +61,19 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 	l := newLab(t, "a1", "a2", "a3", "a4", "a5")
 	small := func(c *plan.Cell) { c.Workload.Message.Size = 200 }
 	var killed, noticed time.Time
+	starved := starvation(t)
 	w := l.run(aRun(long, small), nil, func(p controller.Progress) {
 		switch {
 		case p.Kind == controller.LiveFigures && killed.IsZero():
 			killed = time.Now()
 			l.kill("a2")
 		case p.Kind == controller.AgentLost:
-			noticed = time.Now()
+			noticed = p.At
 		}
 	})
-	if took := noticed.Sub(killed); noticed.IsZero() || took > 5*time.Second {
-		t.Errorf("the loss was noticed after %v, want at most 5 s", took)
+	// Until the controller noticed, not until that was followed; less what this process was not let run meanwhile.
+	if took, late := noticed.Sub(killed), starved(); noticed.IsZero() || took > 5*time.Second+late {
+		t.Errorf("the loss was noticed after %v, want at most 5 s, and %v for which this process was starved", took, late)
 	}
 	all := w.outcomes()
 	if len(all) != 2 || w.end.Reason != wire.EndDone || w.end.Failed != 1 {

@@ -184,37 +184,3 @@ func (k *keeper) directory(run string) string {
 	}
 	return dir
 }
-
-// deleteCopied deletes what was copied, if there is little room.
-func (x *execution) deleteCopied(ctx context.Context) (full bool, err error) {
-	x.purging.Lock()
-	defer x.purging.Unlock()
-	return x.lease.MakeRoom(ctx, x.conn.Local(), x.queue.holds)
-}
-
-// makeRoom waits until the control plane has room for another run. What was not copied is never deleted for it.
-func (x *execution) makeRoom(ctx context.Context) error {
-	for said := false; ; {
-		full, err := x.deleteCopied(ctx)
-		if err == nil && !full && said {
-			x.state.State, x.state.Waiting = wire.StateRunning, ""
-			x.note(ctx)
-		}
-		if err != nil || !full {
-			return err
-		}
-		if !said {
-			said = true
-			x.state.State, x.state.Waiting = wire.StateQueued, "room on the control plane: copy runs that have ended, with a controller that has --dir"
-			x.log.Warn("waiting for room on the control plane")
-			e := wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Detail: "the control plane is full, and holds nothing that was copied: " + x.state.Waiting}
-			if err := x.record.Event(ctx, e); err != nil {
-				return err
-			}
-			x.note(ctx)
-		}
-		if err := pause(ctx, copyEvery); err != nil {
-			return err
-		}
-	}
-}

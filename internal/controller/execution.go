@@ -106,13 +106,13 @@ func (x *execution) tasks(ctx context.Context) error {
 // begin opens the run's record, or takes it up where a former leader left it, and finds out what is left to do. That is done for a run that was
 // cancelled meanwhile, too: its end is recorded.
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
-	waiting := ctx
 	ctx, cancel := wire.Lasting(ctx, stopTimeout)
 	defer cancel()
 	h := history{submission: x.seq, outcomes: map[string]bool{}}
 	if err := x.record.Review(ctx, h.read); err != nil {
 		return nil, nil, err
 	}
+	h.times(&x.state)
 	if h.ended != nil {
 		x.end = *h.ended
 		return nil, nil, errEnded
@@ -142,9 +142,6 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		if err := x.record.Plan(ctx, x.run); err != nil {
 			return nil, nil, err
 		}
-	}
-	if err := x.makeRoom(waiting); err != nil {
-		return nil, nil, err
 	}
 	return todo, done, x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.of})
 }
@@ -233,6 +230,9 @@ func (y tried) outcome() plan.Outcome { return results.Judge(y.task, y.merge, y.
 func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) (tried, error) {
 	if y, concluded, err := x.goOn(ctx, t, n); concluded || err != nil {
 		return y, err
+	}
+	if err := x.makeRoom(ctx); err != nil {
+		return tried{}, err
 	}
 	agents, err := x.choose(ctx, t, n)
 	if err != nil {

@@ -33,6 +33,7 @@ const mostMembers = 20_000
 type former struct {
 	instance string
 	seen     time.Time
+	left     bool // it said goodbye
 }
 
 // mostFormer is how many former processes of a name are remembered.
@@ -69,6 +70,7 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 	}
 	if h.Leaving {
 		if m != nil {
+			m.Leaving = true
 			f.drop(m, slog.LevelInfo, "said goodbye")
 		}
 		return ""
@@ -138,7 +140,7 @@ func (f *fleet) drop(m *member, level slog.Level, why string) {
 		clear(f.former) // it only tells those that speak late, or two that speak at a time, from one that was started again
 	}
 	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.Instance })
-	list = append(list, former{m.Instance, m.Seen})
+	list = append(list, former{m.Instance, m.Seen, m.Leaving})
 	f.former[name] = list[max(0, len(list)-mostFormer):]
 	f.log.Log(context.Background(), level, "agent "+why, "agent", m.Agent.Agent, "host", m.Host)
 	f.tell()
@@ -162,6 +164,13 @@ func (f *fleet) silence(a wire.Agent) time.Duration {
 		}
 	}
 	return 0
+}
+
+// left tells whether an agent's process said goodbye.
+func (f *fleet) left(a wire.Agent) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.former[a.Agent], func(o former) bool { return o.instance == a.Instance && o.left })
 }
 
 // tell wakes those who watch. The caller holds mu.

@@ -39,13 +39,19 @@ type Hooks struct {
 }
 
 // NewHooks takes hooks as matrix.Hooks reads them. References to secrets are filled in at each call, from this host's environment and files; an error
-// tells those that cannot be filled in now.
+// tells those that cannot be filled in now, and commands that this host does not have.
 func NewHooks(all []plan.Hook) (*Hooks, error) {
 	h := &Hooks{all: all, client: http.DefaultTransport, getenv: os.LookupEnv, read: os.ReadFile}
 	var errs []error
 	for _, hook := range all {
 		if _, _, err := h.address(hook); err != nil {
 			errs = append(errs, fmt.Errorf("hook %s: %w", hook.Name, err))
+		}
+		if len(hook.Command) == 0 {
+			continue
+		}
+		if _, err := exec.LookPath(hook.Command[0]); err != nil {
+			errs = append(errs, fmt.Errorf("hook %s: its command cannot be run on this host: %w", hook.Name, err))
 		}
 	}
 	return h, errors.Join(errs...)

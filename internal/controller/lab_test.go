@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +41,7 @@ type lab struct {
 	stop   context.CancelFunc
 	points *sink.Sink // of the next run; nil: none
 	config controller.Config
+	limit  int64      // of the record; 0: the usual
 	leads  *wire.Conn // of the newest controller
 }
 
@@ -87,6 +89,7 @@ func (l *lab) control() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	conn := l.connect()
+	conn.LimitRecord(l.limit)
 	if err := conn.Prepare(ctx); err != nil {
 		l.t.Fatal(err)
 	}
@@ -159,6 +162,23 @@ func (l *lab) await(n int) []wire.Agent {
 			l.t.Fatalf("agents are %+v, %v; want %d", agents, err, n)
 		}
 	}
+}
+
+// unqueue takes a run out of the queue, as if it had never been submitted.
+func (l *lab) unqueue(run string) {
+	l.t.Helper()
+	ctx, stop := context.WithTimeout(l.t.Context(), 20*time.Second)
+	defer stop()
+	_ = l.client.Queue(ctx, func(r wire.Request) {
+		if r.Run == run && ctx.Err() == nil {
+			if err := l.client.Discard(ctx, r.Seq); err != nil {
+				l.t.Error(err)
+			}
+		}
+		if r.Newest {
+			stop()
+		}
+	})
 }
 
 // kill takes an agent away without a word: its connection is cut first, so that nothing that it still says is heard.
@@ -302,4 +322,31 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 func long(c *plan.Cell) {
 	c.Workload.Publishers.Count, c.Workload.Publishers.Rate = 0, 2000
 	c.Workload.Measure = plan.Duration(20 * time.Second)
+}
+
+// starvation tells for how long this process was kept from running since it was called: how late a ticker was, in sum.
+func starvation(t *testing.T) (since func() time.Duration) {
+	const every = 10 * time.Millisecond
+	var late atomic.Int64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			now := time.Now()
+			late.Add(max(0, now.Sub(last)-2*every).Nanoseconds())
+			last = now
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		<-stopped
+	})
+	return func() time.Duration { return time.Duration(late.Load()) }
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lockstep/internal/wire"
@@ -22,6 +23,7 @@ type leader struct {
 	// purging is held while records of runs that have ended are deleted, and while one of them is submitted again.
 	purging sync.Mutex
 	charge  charge
+	full    atomic.Bool // the record was found full
 }
 
 // lead answers for the fleet and executes runs until ctx ends or the lease does.
@@ -48,7 +50,9 @@ func (l *leader) lead(ctx context.Context) error {
 	if l.cfg.Copies != "" {
 		keeping.Go(func() { l.copyRuns(ctx) })
 	}
+	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}
 	keeping.Go(func() { l.releaseOrphans(ctx) })
+	keeping.Go(func() { l.keepRoom(ctx) })
 	defer keeping.Wait()
 	defer cancel(nil)
 	return l.serveQueue(ctx)
@@ -79,7 +83,6 @@ func (l *leader) keepStreams(ctx context.Context) {
 
 // serveQueue executes runs side by side until ctx ends.
 func (l *leader) serveQueue(ctx context.Context) error {
-	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}
 	l.queue.forget = func(r wire.Request) { l.forget(ctx, r) }
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan error, 1)
@@ -132,7 +135,7 @@ func (l *leader) forget(ctx context.Context, r wire.Request) {
 		l.cfg.Log.Error("a cancellation cannot be read: the run goes on", "run", r.Run, "err", r.Err)
 		err = l.conn.Discard(ctx, r.Seq)
 	} else {
-		err = l.conn.Unqueue(ctx, r.Run, r.Seq)
+		err = l.lease.Unqueue(ctx, r.Run, r.Seq)
 	}
 	if err != nil {
 		l.cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
@@ -275,9 +278,12 @@ func (x *execution) finishRun(ctx context.Context) error {
 func (x *execution) unqueue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	x.state.State, x.state.Detail, x.state.Ended, x.state.Agents = string(x.end.Reason), x.end.Detail, time.Now(), nil
+	x.state.State, x.state.Detail, x.state.Agents = string(x.end.Reason), x.end.Detail, nil
+	if x.state.Ended.IsZero() {
+		x.state.Ended = time.Now()
+	}
 	x.note(ctx)
-	if err := x.conn.Unqueue(ctx, x.run.ID, x.seq); err != nil {
+	if err := x.lease.Unqueue(ctx, x.run.ID, x.seq); err != nil {
 		return fmt.Errorf("end run: %w", err)
 	}
 	return nil

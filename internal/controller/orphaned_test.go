@@ -92,9 +92,7 @@ func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
 	}
 	until(t, 20*time.Second, func() bool { return busy() == 4 && len(stands(run)) == 1 }, "the task did not begin")
 	l.crash()
-	if err := l.client.Unqueue(t.Context(), run.ID, 0); err != nil {
-		t.Fatal(err)
-	}
+	l.unqueue(run.ID)
 	l.control()
 	until(t, 40*time.Second, func() bool { return busy() == 0 }, "agents still work on a try that nobody leads")
 	if left := stands(run); left != nil {

@@ -23,6 +23,7 @@ type history struct {
 	ended       *wire.End // of this submission
 	outcomes    map[string]bool
 	ran, failed int            // outcomes of this submission
+	began, over time.Time      // of this submission; zero: not yet
 	flight      *wire.RunEvent // the last try that was begun, if nothing tells that it ended
 	at          uint64         // where in the record that is
 }
@@ -47,7 +48,7 @@ func (h *history) read(e wire.Entry) {
 func (h *history) event(e *wire.RunEvent, seq uint64) {
 	switch e.Kind {
 	case wire.RunAccepted:
-		h.accepted, h.ran, h.failed, h.flight = true, 0, 0, nil
+		h.accepted, h.ran, h.failed, h.flight, h.began = true, 0, 0, nil, e.At
 	case wire.TaskStarted:
 		h.flight, h.at = e, seq
 	case wire.TaskInterrupted, wire.TryEnded:
@@ -55,9 +56,17 @@ func (h *history) event(e *wire.RunEvent, seq uint64) {
 	case wire.RunEnded:
 		h.accepted, h.flight = false, nil
 		if e.End != nil && e.End.Submission == h.submission {
-			h.ended = e.End
+			h.ended, h.over = e.End, e.At
 		}
 	}
+}
+
+// times puts right when a run began and ended: its record counts, what was noted of it may be lost.
+func (h *history) times(s *wire.RunState) {
+	if h.accepted || h.ended != nil {
+		s.Started = h.began
+	}
+	s.Ended = h.over
 }
 
 // takeOver goes on with a run that a former leader had begun.
@@ -207,7 +216,10 @@ func (c *conduct) replay(ctx context.Context) error {
 func (c *conduct) adopt(made []wire.Release, f *wire.RunEvent) (why string) {
 	var begin *wire.Release
 	for i, r := range made {
-		c.made[stepOf(r)] = true
+		c.made[stepOf(r)] = c.followed(r)
+		if !c.followed(r) && (r.Step == wire.StepStart || r.Step == wire.StepMeasure) {
+			c.unsure = append(c.unsure, r)
+		}
 		switch r.Step {
 		case wire.StepStart:
 			begin = &made[i]
@@ -220,6 +232,7 @@ func (c *conduct) adopt(made []wire.Release, f *wire.RunEvent) (why string) {
 		case wire.StepMeasure:
 			c.origin, c.measuring, c.facts.NotSteady = c.zero+r.Begin, true, r.NotSteady
 		case wire.StepFinish:
+			c.finishing = true
 			c.gaveUp, c.facts.Kind, c.abandoned, c.facts.DrainCut = r.Reason, r.Kind, r.Abandoned, r.DrainCut
 		}
 	}
@@ -234,6 +247,11 @@ func (c *conduct) adopt(made []wire.Release, f *wire.RunEvent) (why string) {
 		return "its measurement had not begun yet"
 	}
 	return ""
+}
+
+// followed tells whether all whom a release sent on have arrived.
+func (c *conduct) followed(r wire.Release) bool {
+	return !slices.ContainsFunc(c.parts, func(p *part) bool { return !p.dropped && !p.at[r.Step] && (r.Agent == "" || r.Agent == p.Agent) })
 }
 
 // startOf is when the load began, by this clock: as was agreed, by that of an agent which is compared with this one. While none is, it is as long ago as the
@@ -266,8 +284,13 @@ func (c *conduct) goOn(ctx context.Context) error {
 	if c.gaveUp != "" {
 		return &failure{words: c.gaveUp, kind: c.facts.Kind}
 	}
-	if c.made[wire.StepFinish] {
+	if c.finishing {
 		return nil
+	}
+	for _, r := range c.unsure {
+		if err := c.release(ctx, r); err != nil {
+			return err
+		}
 	}
 	until := c.zero + (c.work.LongestWarmup() - c.work.Warmup.D() + c.work.Measure.D() + c.work.Drain.Most.D()).Nanoseconds()
 	if err := c.await(ctx, wire.StepStart, max(0, time.Duration(until-clock.Now()))+stepMargin); err != nil {

@@ -2,9 +2,11 @@ package controller_test
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,17 +16,15 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
+
+	"github.com/nats-io/nats.go"
 )
 
 // TestAControllerKilledAnywhereIsReplaced kills the controller when an agent has said that it is somewhere in the second task, and looks at what the
 // next one makes of it: no task is lost or run twice, and the record says what became of the one in flight.
 func TestAControllerKilledAnywhereIsReplaced(t *testing.T) {
 	t.Parallel()
-	for _, x := range []struct {
-		name string
-		when func(wire.Entry) bool // in the second task
-		want string                // of the task in flight
-	}{
+	for _, x := range []killing{
 		{"open", arrival(wire.StepOpen), ""}, // repeated, but for a test that notices late
 		{"measure", func(e wire.Entry) bool { return e.Snapshot != nil && e.Snapshot.LastSend > 0 }, "concluded"},
 		{"stopped", arrival(wire.StepStart), "concluded"},
@@ -34,48 +34,70 @@ func TestAControllerKilledAnywhereIsReplaced(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, "a1", "a2", "a3", "a4")
-			run := aRun(nil, func(c *plan.Cell) {
-				c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 500, plan.Duration(2*time.Second)
-			}, nil)
-			second := run.Tasks()[1].ID
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			var once sync.Once
-			go func() {
-				_ = l.client.Watch(ctx, run.ID, 0, func(e wire.Entry) {
-					if e.Ref.Task == second && x.when(e) {
-						once.Do(func() { l.crash(); l.control() })
-					}
-				})
-			}()
-			w := l.run(run, nil, nil)
-			all := w.outcomes()
-			if w.end.Reason != wire.EndDone || w.end.Ran != 3 || w.end.Failed != 0 || len(all) != 3 {
-				t.Fatalf("%d outcomes, %+v; the follower saw %s", len(all), w.end, w.kinds())
-			}
-			for i, o := range all {
-				if o.Task != run.Tasks()[i].ID || o.Verdict != plan.Valid || o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 || o.Ledger.Received != o.Ledger.Sent {
-					t.Errorf("outcome %d is of %s: %s %v, %+v", i, o.Task, o.Verdict, o.Reasons, o.Ledger)
+			for attempt := 1; !x.replaced(t); attempt++ {
+				if attempt == 5 {
+					t.Fatal("the task was over whenever this test heard that it is there")
 				}
 			}
-			if sent := all[1].Ledger.Sent; sent == 0 || sent > 1000 { // 500 a second for 2 s
-				t.Errorf("the task in flight sent %d: its tries were mixed", sent)
-			}
-			over := slices.IndexFunc(w.events, func(p controller.Progress) bool { return p.Kind == controller.TakenOver })
-			if over < 0 {
-				t.Fatalf("nothing says that another controller took over: %s", w.kinds())
-			}
-			if got := w.events[over].Detail; !strings.Contains(got, x.want) {
-				t.Errorf("the record says %q, want %q", got, x.want)
-			}
-			told := slices.ContainsFunc(all[1].Warnings, func(s string) bool { return strings.Contains(s, "leads the run on") })
-			if told != (x.want == "concluded") && x.want != "" {
-				t.Errorf("the outcome's warnings are %q", all[1].Warnings)
-			}
-			cleared(t, l, x.want == "concluded")
 		})
 	}
+}
+
+// killing is where a controller is killed.
+type killing struct {
+	name string
+	when func(wire.Entry) bool // in the second task
+	want string                // of the task in flight
+}
+
+// replaced kills the controller there; false: on a busy machine the task was over before.
+func (x killing) replaced(t *testing.T) (there bool) {
+	t.Helper()
+	l := newLab(t, "a1", "a2", "a3", "a4")
+	run := aRun(nil, func(c *plan.Cell) {
+		c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 500, plan.Duration(2*time.Second)
+	}, nil)
+	second := run.Tasks()[1].ID
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var once sync.Once
+	go func() {
+		_ = l.client.Watch(ctx, run.ID, 0, func(e wire.Entry) {
+			if e.Ref.Task == second && x.when(e) {
+				once.Do(func() { l.crash(); l.control() })
+			}
+		})
+	}()
+	w := l.run(run, nil, nil)
+	all := w.outcomes()
+	if w.end.Reason != wire.EndDone || w.end.Ran != 3 || w.end.Failed != 0 || len(all) != 3 {
+		t.Fatalf("%d outcomes, %+v; the follower saw %s", len(all), w.end, w.kinds())
+	}
+	for i, o := range all {
+		if o.Task != run.Tasks()[i].ID || o.Verdict != plan.Valid || o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 || o.Ledger.Received != o.Ledger.Sent {
+			t.Errorf("outcome %d is of %s: %s %v, %+v", i, o.Task, o.Verdict, o.Reasons, o.Ledger)
+		}
+	}
+	if sent := all[1].Ledger.Sent; sent == 0 || sent > 1000 { // 500 a second for 2 s
+		t.Errorf("the task in flight sent %d: its tries were mixed", sent)
+	}
+	over := slices.IndexFunc(w.events, func(p controller.Progress) bool { return p.Kind == controller.TakenOver })
+	if over < 0 {
+		t.Fatalf("nothing says that another controller took over: %s", w.kinds())
+	}
+	got := w.events[over].Detail
+	if late := x.want == "concluded" && strings.Contains(got, "no task was in flight"); late {
+		return false
+	}
+	if !strings.Contains(got, x.want) {
+		t.Errorf("the record says %q, want %q", got, x.want)
+	}
+	told := slices.ContainsFunc(all[1].Warnings, func(s string) bool { return strings.Contains(s, "leads the run on") })
+	if told != (x.want == "concluded") && x.want != "" {
+		t.Errorf("the outcome's warnings are %q", all[1].Warnings)
+	}
+	cleared(t, l, x.want == "concluded")
+	return true
 }
 
 func arrival(step wire.Step) func(wire.Entry) bool {
@@ -143,6 +165,84 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 	for _, name := range []string{"tables.txt", "report.html"} {
 		if text, err := os.ReadFile(filepath.Join(dir.Dir(), name)); err != nil || len(text) == 0 {
 			t.Errorf("the copy is without %s when it is said to be there: %v", name, err)
+		}
+	}
+}
+
+// TestWhatAgentsRefusedIsSaidAgain: a former leader's last word is stored when agents have heard of the next one already, who refuse it. The next one says it
+// again, under its own epoch.
+func TestWhatAgentsRefusedIsSaidAgain(t *testing.T) {
+	t.Parallel()
+	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Dir: t.TempDir()}, "a1", "a2", "a3", "a4")
+	nc := l.foreigner()
+	release, beats, record := heard(t, nc, "lockstep.task.release.>"), heard(t, nc, "lockstep.heartbeat.>"), heard(t, nc, "lockstep.record.>")
+	run := aRun(nil)
+	over := make(chan watched, 1)
+	go func() { over <- l.run(run, nil, nil) }()
+	start := next(t, release, func(m *nats.Msg) bool { return strings.Contains(string(m.Data), `"step":"start"`) })
+	l.crash()
+	for range 4 { // the load is over
+		next(t, record, func(m *nats.Msg) bool { return strings.Contains(string(m.Data), `"step":"start"`) })
+	}
+	epoch, err := strconv.ParseUint(start.Header.Get("Lockstep-Epoch"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := nats.NewMsg("lockstep.roll")
+	call.Header.Set("Lockstep-Epoch", strconv.FormatUint(epoch+1, 10))
+	if err := nc.PublishMsg(call); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a1", "a2", "a3", "a4"} {
+		next(t, beats, func(m *nats.Msg) bool {
+			var h wire.Heartbeat
+			return json.Unmarshal(m.Data, &h) == nil && h.Agent == name && h.Epoch == epoch+1
+		})
+	}
+	finish := nats.NewMsg(start.Subject)
+	finish.Header, finish.Data = start.Header, []byte(`{"step":"finish"}`)
+	finish.Header.Set("Nats-Msg-Id", "of the former leader")
+	if _, err := nc.RequestMsg(finish, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	l.control()
+	w := <-over
+	all := w.outcomes()
+	if w.end.Reason != wire.EndDone || len(all) != 1 || all[0].Verdict != plan.Valid {
+		t.Fatalf("%+v, the run ended %+v; the follower saw %s", all, w.end, w.kinds())
+	}
+	for _, a := range all[0].Agents {
+		if a.Error != "" || a.Lost {
+			t.Errorf("agent %s: %s, lost: %v", a.Agent, a.Error, a.Lost)
+		}
+	}
+}
+
+// heard is what comes on a subject from now on.
+func heard(t *testing.T, nc *nats.Conn, subject string) <-chan *nats.Msg {
+	t.Helper()
+	all := make(chan *nats.Msg, 1000)
+	if _, err := nc.ChanSubscribe(subject, all); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// next waits for a message that fits.
+func next(t *testing.T, all <-chan *nats.Msg, fits func(*nats.Msg) bool) *nats.Msg {
+	t.Helper()
+	late := time.After(time.Minute)
+	for {
+		select {
+		case m := <-all:
+			if fits(m) {
+				return m
+			}
+		case <-late:
+			t.Fatal("no message came that fits")
 		}
 	}
 }

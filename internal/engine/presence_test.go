@@ -290,7 +290,7 @@ func TestLeavingEndsAtAnyRate(t *testing.T) {
 	})
 	begin := time.Now()
 	m := s.play(t.Context())
-	if took := time.Since(begin); took > 20*time.Second { // 3·10¹¹ messages take most of an hour
+	if took := time.Since(begin); took > 2*time.Minute { // 3·10¹¹ messages take most of an hour
 		t.Errorf("took %v", took)
 	}
 	if n := m.Total(record.Unsent); n < mostUnsent/2 || n > mostUnsent {

@@ -105,13 +105,14 @@ func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drive
 		for _, note := range d.Notes {
 			whole.Notes = append(whole.Notes, of(note))
 		}
-		g.Label, g.Promises, g.CopiesBody = d.Label, plan.Promises(d.Promises), d.Capabilities.CopiesBody
+		g.Label, g.Promises, g.CopiesBody, g.InProcess = d.Label, plan.Promises(d.Promises), d.Capabilities.CopiesBody, d.Capabilities.InProcess
 		if d.Label != "" {
 			labels = appendNew(labels, d.Label)
 		}
 		p := &whole.Promises
 		p.ConfirmedKept, p.SentKept = p.ConfirmedKept && d.Promises.ConfirmedKept, p.SentKept && d.Promises.SentKept
 		p.NoDuplicates, p.Ordered = p.NoDuplicates && d.Promises.NoDuplicates, p.Ordered && d.Promises.Ordered
+		whole.Capabilities.InProcess = whole.Capabilities.InProcess || d.Capabilities.InProcess
 		whole.Capabilities.CopiesBody = whole.Capabilities.CopiesBody && d.Capabilities.CopiesBody
 	}
 	whole.Label = strings.Join(labels, "; ")

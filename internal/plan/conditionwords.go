@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +64,15 @@ func constant(text string) (number float64, unit Unit, ok bool) {
 		}
 	}
 	return 0, "", false
+}
+
+// Memory reads an amount of memory or disk: bytes, as "1073741824", or with a unit, as "4GiB" or "500MB". False: it is none, or not of whole bytes.
+func Memory(text string) (bytes int64, ok bool) {
+	n, unit, ok := constant(text)
+	if !ok || unit != Bytes && unit != Count || n < 0 || n != math.Trunc(n) || n >= math.MaxInt64 {
+		return 0, false
+	}
+	return int64(n), true
 }
 
 // memoryUnits are in the order in which a text is compared with them: B is the end of all others.

@@ -20,7 +20,7 @@ func (t Task) Parts() []Task {
 		if g.Broker != nil {
 			p.Cell.Broker = *g.Broker
 		}
-		p.Cell.Label, p.Cell.Promises, p.Cell.CopiesBody = g.Label, g.Promises, g.CopiesBody
+		p.Cell.Label, p.Cell.Promises, p.Cell.CopiesBody, p.Cell.InProcess = g.Label, g.Promises, g.CopiesBody, g.InProcess
 		parts[i] = p
 	}
 	return parts

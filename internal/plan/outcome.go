@@ -156,6 +156,7 @@ type AgentPart struct {
 	Clock   string   `json:"clock"`           // id of the clock its times were read from
 	Phase   Phase    `json:"phase"`           // the last it reached
 	Lost    bool     `json:"lost,omitempty"`  // it vanished there
+	Left    bool     `json:"left,omitempty"`  // it said goodbye before the end
 	Error   string   `json:"error,omitempty"` //
 	Skew    Duration `json:"skew,omitempty"`  // actual minus agreed start
 	Version string   `json:"version,omitempty"`

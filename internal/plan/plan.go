@@ -240,6 +240,7 @@ type Cell struct {
 	Label       string       `json:"label,omitempty"`      // what a confirm means here, from the driver
 	Promises    Promises     `json:"promises"`             // from the driver
 	CopiesBody  bool         `json:"copiesBody,omitempty"` // from the driver: it keeps no body once Publish has returned
+	InProcess   bool         `json:"inProcess,omitempty"`  // from the driver: the broker is in the memory of an agent's process
 	Notes       []string     `json:"notes,omitempty"`      // from the driver: what is possible but perhaps not meant
 	Retry       *Retry       `json:"retry,omitempty"`      // nil: what fails is not tried again
 }

@@ -140,6 +140,7 @@ type Group struct {
 	Label      string     `json:"label,omitempty"` // from the driver, as in Cell
 	Promises   Promises   `json:"promises"`
 	CopiesBody bool       `json:"copiesBody,omitempty"`
+	InProcess  bool       `json:"inProcess,omitempty"`
 }
 
 // UnmarshalJSON fills in the defaults of a workload for what is left out.

@@ -42,8 +42,10 @@ func (h *Hist) MarshalBinary() ([]byte, error) {
 
 // UnmarshalBinary replaces the histogram by what MarshalBinary encoded. Anything else is an error, within bounded memory; the histogram then
 // stays as it was.
-func (h *Hist) UnmarshalBinary(data []byte) error {
-	read, err := decodeHist(data)
+func (h *Hist) UnmarshalBinary(data []byte) error { return h.decode(data, newBudget(len(data))) }
+
+func (h *Hist) decode(data []byte, left *budget) error {
+	read, err := decodeHist(data, left)
 	if err != nil {
 		return fmt.Errorf("read histogram: %w; the record is damaged or of another version of Lockstep", err)
 	}
@@ -52,7 +54,7 @@ func (h *Hist) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-func decodeHist(data []byte) (*Hist, error) {
+func decodeHist(data []byte, left *budget) (*Hist, error) {
 	if len(data) == 0 || len(data) > maxEncoded || data[0] != histVersion {
 		return nil, errors.New("not a histogram")
 	}
@@ -76,10 +78,13 @@ func decodeHist(data []byte) (*Hist, error) {
 		return nil, errors.New("extremes out of range")
 	}
 	h.under, h.max = highest-int64(figures[2]), int64(figures[3])
-	if err := checkGeometry(data); err != nil {
+	payload, err := checkGeometry(data)
+	if err == nil {
+		err = left.unpack(payload)
+	}
+	if err != nil {
 		return nil, err
 	}
-	var err error
 	if h.settled, err = hdrhistogram.DecodePacked([]byte(base64.StdEncoding.EncodeToString(data))); err != nil {
 		return nil, err
 	}
@@ -106,36 +111,36 @@ func indexOf(v int64) int64 {
 
 var inflaters sync.Pool
 
-// checkGeometry looks into the header of a compressed histogram, so that a foreign geometry is refused before anything is made for it.
-func checkGeometry(compressed []byte) error {
+// checkGeometry looks into the header of a compressed histogram, so that a foreign geometry is refused before anything is made for it. It returns how much
+// follows the header when it is unpacked.
+func checkGeometry(compressed []byte) (payload int, err error) {
 	const prefix = 8
 	var header [hdrhistogram.ENCODING_HEADER_SIZE]byte
 	if len(compressed) < prefix {
-		return io.ErrUnexpectedEOF
+		return 0, io.ErrUnexpectedEOF
 	}
 	if n := binary.BigEndian.Uint32(compressed[4:]); uint64(n) != uint64(len(compressed)-prefix) {
-		return errors.New("compressed length does not match")
+		return 0, errors.New("compressed length does not match")
 	}
 	source := bytes.NewReader(compressed[prefix:])
 	inflater, _ := inflaters.Get().(io.ReadCloser)
-	var err error
 	if inflater == nil {
 		inflater, err = zlib.NewReader(source)
 	} else {
 		err = inflater.(zlib.Resetter).Reset(source, nil)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer inflaters.Put(inflater)
 	if _, err := io.ReadFull(inflater, header[:]); err != nil {
-		return err
+		return 0, err
 	}
 	d, low, high := binary.BigEndian.Uint32(header[12:]), binary.BigEndian.Uint64(header[16:]), binary.BigEndian.Uint64(header[24:])
 	if d != digits || low != 1 || high != uint64(highest) {
-		return fmt.Errorf("range %d to %d with %d digits is not ours", low, high, d)
+		return 0, fmt.Errorf("range %d to %d with %d digits is not ours", low, high, d)
 	}
-	return nil
+	return int(binary.BigEndian.Uint32(header[4:])), nil
 }
 
 // MarshalText is MarshalBinary in base64, so that histograms are strings in JSON.
@@ -148,10 +153,12 @@ func (h *Hist) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText reads what MarshalText wrote.
-func (h *Hist) UnmarshalText(text []byte) error {
+func (h *Hist) UnmarshalText(text []byte) error { return h.unmarshal(text, newBudget(len(text))) }
+
+func (h *Hist) unmarshal(text []byte, left *budget) error {
 	data, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil {
 		return fmt.Errorf("read histogram: %w", err)
 	}
-	return h.UnmarshalBinary(data)
+	return h.decode(data, left)
 }

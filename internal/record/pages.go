@@ -122,6 +122,10 @@ func (s *SetPages) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return fmt.Errorf("read set: %w", err)
 	}
+	return s.read(j, newBudget(len(data)))
+}
+
+func (s *SetPages) read(j setPagesJSON, left *budget) error {
 	k := j.SetKey
 	if k.Publisher < 0 || k.Publisher >= maxIndex || k.Subscription < 0 || k.Subscription >= maxIndex {
 		return fmt.Errorf("read set: publisher %d or subscription %d is out of range", k.Publisher, k.Subscription)
@@ -134,6 +138,9 @@ func (s *SetPages) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("read set %v: bad page number after %d; the record is damaged", k, next)
 		}
 		w, after, err := decodeWords(rest[n:])
+		if err == nil && w != &full {
+			err = left.page()
+		}
 		if err != nil {
 			return fmt.Errorf("read set %v page %d: %w; the record is damaged", k, next+skip, err)
 		}

@@ -142,12 +142,34 @@ func (w Window) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
+// windowText is windowJSON with histograms that are still packed.
+type windowText struct {
+	Index    int                 `json:"index"`
+	Measured bool                `json:"measured"`
+	Start    int64               `json:"start"`
+	Length   int64               `json:"length"`
+	Counts   map[Counter]int64   `json:"counts"`
+	Hists    map[Series]histText `json:"hists"`
+}
+
+// histText is a histogram as Hist.MarshalText wrote it.
+type histText []byte
+
+func (t *histText) UnmarshalText(text []byte) error {
+	*t = append(histText{}, text...)
+	return nil
+}
+
 // UnmarshalJSON reads what MarshalJSON wrote; names that this version does not know are an error.
 func (w *Window) UnmarshalJSON(data []byte) error {
-	var j windowJSON
+	var j windowText
 	if err := json.Unmarshal(data, &j); err != nil {
 		return fmt.Errorf("read window: %w", err)
 	}
+	return w.read(j, newBudget(len(data)))
+}
+
+func (w *Window) read(j windowText, left *budget) error {
 	*w = Window{Index: j.Index, Measured: j.Measured, Start: j.Start, Length: j.Length}
 	if w.Length == 0 {
 		w.Length = second
@@ -158,8 +180,14 @@ func (w *Window) UnmarshalJSON(data []byte) error {
 	for c, n := range j.Counts {
 		w.Counts[c] = n
 	}
-	for s, h := range j.Hists {
-		w.Hists[s] = h
+	for s, text := range j.Hists {
+		if text == nil {
+			continue
+		}
+		w.Hists[s] = new(Hist)
+		if err := w.Hists[s].unmarshal(text, left); err != nil {
+			return fmt.Errorf("read window %d: %w", w.Index, err)
+		}
 	}
 	return nil
 }

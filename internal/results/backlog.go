@@ -1,6 +1,8 @@
 package results
 
 import (
+	"time"
+
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 )
@@ -47,16 +49,20 @@ type everySecond struct {
 
 func (e everySecond) at(index int) second { return e.of[index-e.first] }
 
+// earlier is how much earlier than the longest warm-up a window may be: clocks differ. What is still earlier no agent measured, and there is no room for it.
+const earlier = time.Minute
+
 // perSecond walks the record once for all that look at single seconds: a walk for each second would take hours' records minutes.
 func (j *judge) perSecond() everySecond {
 	if j.every.of != nil {
 		return j.every
 	}
 	e := &j.every
-	j.m.Range(func(w *record.Window) { e.first = min(e.first, w.Index) })
+	least := -int((j.w.LongestWarmup() + earlier) / time.Second)
+	j.m.Range(func(w *record.Window) { e.first = max(least, min(e.first, w.Index)) })
 	e.of = make([]second, max(0, j.span.windows-e.first))
 	j.m.Range(func(w *record.Window) {
-		if w.Index >= j.span.windows {
+		if w.Index >= j.span.windows || w.Index < e.first {
 			return
 		}
 		s := &e.of[w.Index-e.first]

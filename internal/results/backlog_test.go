@@ -105,6 +105,19 @@ func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
 	}
 }
 
+// A window of long before the load, which no agent of ours measures, is no reason to make room for all the seconds since.
+func TestSecondsOfLongAgoTakeNoRoom(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, losing)
+	s := x.snapshot()
+	s.Windows = append(s.Windows, record.Window{Index: math.MinInt + 1, Length: int64(time.Second)})
+	x.merge.Add(s)
+	j := judgeOne(x.task, x.merge, x.facts, nil)
+	if every := j.perSecond(); len(every.of) > 10+int((x.task.Cell.Workload.Warmup.D()+earlier)/time.Second) {
+		t.Errorf("room for %d seconds", len(every.of))
+	}
+}
+
 // late delivers at 500 a second from 4 s on, in order, what is sent at 100 a second from -1 s on.
 func late(n int, sent time.Duration) (time.Duration, bool) {
 	return max(sent+time.Millisecond, 4*time.Second+time.Duration(n)*2*time.Millisecond), true

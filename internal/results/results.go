@@ -76,6 +76,9 @@ func Create(root string, p plan.Run) (*Run, error) {
 		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
 	}
 	dir := filepath.Join(root, p.ID)
+	if err := sweep(dir); err != nil {
+		return nil, fmt.Errorf("create run %s: remove what was left half written: %w", p.ID, err)
+	}
 	if isRun(dir) {
 		return reopen(root, dir, p)
 	}

@@ -114,7 +114,11 @@ func (j *judge) unknown() []string {
 	var reasons []string
 	for _, a := range j.f.Agents {
 		if a.Lost {
-			reasons = append(reasons, fmt.Sprintf("agent %s lost in phase %s; at least %s unknown", a.Agent, a.Phase, messages(j.out.Ledger.Unknown)))
+			how := "lost"
+			if a.Left {
+				how = "left"
+			}
+			reasons = append(reasons, fmt.Sprintf("agent %s %s in phase %s; at least %s unknown", a.Agent, how, a.Phase, messages(j.out.Ledger.Unknown)))
 		}
 	}
 	if j.f.Failure != "" {

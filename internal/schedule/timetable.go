@@ -45,6 +45,9 @@ func readCron(expression string) (*cron.SpecSchedule, error) {
 	word := strings.HasPrefix(expression, "@")
 	n := len(strings.Fields(expression))
 	how := howCron + strings.Join(Descriptors, ", ")
+	if n == 0 {
+		return nil, errors.New("cron is missing: " + how)
+	}
 	if strings.Contains(expression, "TZ=") {
 		return nil, fmt.Errorf("cron %q: the time zone is given beside it; leave TZ= out and use tz", expression)
 	}
@@ -66,7 +69,10 @@ func readCron(expression string) (*cron.SpecSchedule, error) {
 
 func readZone(name string) (*time.Location, error) {
 	const how = `give a name like "Europe/Berlin", or "UTC"`
-	if name == "" || name == "Local" {
+	if name == "" {
+		return nil, errors.New("tz is missing: " + how)
+	}
+	if name == "Local" {
 		return nil, fmt.Errorf("tz %q says nothing to another host; %s", name, how)
 	}
 	zone, err := time.LoadLocation(name)

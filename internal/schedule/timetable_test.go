@@ -109,7 +109,7 @@ func TestWhatIsNoTimetable(t *testing.T) {
 		{"@triggered", "UTC", "not a time of day"},
 		{"TZ=UTC 0 2 * * *", "UTC", "leave TZ= out"},
 		{"CRON_TZ=UTC", "UTC", "leave TZ= out"},
-		{"", "UTC", "has 0 fields"},
+		{"", "UTC", "cron is missing"},
 		{strings.Repeat("1,", 2000) + "1 2 * * *", "UTC", "too long"},
 		{"0 2 * * *", "", "Europe/Berlin"},
 		{"0 2 * * *", "Local", "another host"},

@@ -164,6 +164,7 @@ func TestWhatIsRefused(t *testing.T) {
 			x := steadyWorld()
 			tune := quick
 			tune.Linger = time.Hour // one batch
+			tune.Request, tune.Flush = 10*time.Second, 20*time.Second
 			d := run(t, x, Open(targetOf(t, db.URL), tune, "test", nil))
 			want := c.written
 			if want < 0 {

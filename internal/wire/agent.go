@@ -26,6 +26,9 @@ func (c *Conn) Pulse(ctx context.Context, now func() Heartbeat) error {
 	}
 	tick := time.NewTicker(HeartbeatEvery)
 	defer tick.Stop()
+	first := now()
+	may, done := c.refused.watch(ctx, subjectHeartbeat(first.Agent))
+	defer done()
 	for due := true; ; {
 		if due {
 			if err := c.beat(now(), inbox); err != nil && c.nc.IsClosed() {
@@ -40,7 +43,10 @@ func (c *Conn) Pulse(ctx context.Context, now func() Heartbeat) error {
 			if err := c.answered(m); err != nil {
 				return err
 			}
-		case <-ctx.Done():
+		case <-may.Done():
+			if ctx.Err() == nil {
+				return c.unentitled(first)
+			}
 			last := now()
 			last.Leaving = true
 			_ = c.beat(last, "") // the controller notices without it, too
@@ -48,6 +54,20 @@ func (c *Conn) Pulse(ctx context.Context, now func() Heartbeat) error {
 			return nil
 		}
 	}
+}
+
+// unentitled says why the control plane has refused a heartbeat.
+func (c *Conn) unentitled(h Heartbeat) error {
+	if h.Agent != h.Process && (c.holder == "" || c.holder == User{Role: RoleAgent, Name: h.Process}.words()) {
+		return fmt.Errorf("the credentials of agent %s do not hold for %s: they are for fewer than %d slots; give it less with --slots, or remove its credentials and make others: ctl fleet agent --slots %d DIR %s: %w",
+			h.Process, h.Agent, h.Slots, h.Slots, h.Process, nats.ErrPermissionViolation)
+	}
+	of := "of another name"
+	if c.holder != "" {
+		of = "those of " + c.holder
+	}
+	return fmt.Errorf("the credentials of agent %s are %s: give it those of its own (ctl fleet agent DIR %s), or the --name that its credentials are for: %w",
+		h.Process, of, h.Process, nats.ErrPermissionViolation)
 }
 
 // answered is the refusal that a message is, if it is one. NATS itself answers when no controller is there.

@@ -78,6 +78,21 @@ func credentials(path string) ([]nats.Option, error) {
 	return []nats.Option{show, nats.CustomInboxPrefix(inboxOf(key))}, nil
 }
 
+// heldBy begins the line of a seed's file that says whose it is.
+const heldBy = "# Seed of "
+
+// holder is whose credentials are shown, "agent a1"; empty: they do not say.
+func (a Auth) holder() string {
+	text, err := os.ReadFile(a.Creds)
+	if err != nil {
+		return ""
+	}
+	defer clear(text)
+	_, after, _ := bytes.Cut(text, []byte(heldBy))
+	name, _, _ := bytes.Cut(after, []byte("\n"))
+	return string(name)
+}
+
 // denials notes the last of what the server refused, and tells who waits for an answer: it says so apart from any answer. Safe for concurrent use.
 type denials struct {
 	mu      sync.Mutex

@@ -75,12 +75,15 @@ func (c *Conn) Agents(ctx context.Context) ([]Agent, error) {
 }
 
 // Follow hands the record of a run to handle, from its beginning, in order: plan, events, snapshots, outcomes (arrivals left out). It
-// returns the run's end when that was handled, or the error of handle or of ctx. One goroutine calls handle.
+// returns the run's end when that was handled, or the error of handle or of ctx; one that wraps ErrNoRecord when the record is deleted before. One goroutine calls handle.
 func (c *Conn) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
 	last, err := c.endOf(ctx, run)
 	if err != nil {
 		return End{}, fmt.Errorf("follow run %s: %w", run, err)
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go c.lookFor(ctx, run, cancel)
 	var end *End
 	var failed error
 	err = c.follow(ctx, streamRecord, recordOf(run), func(m jetstream.Msg, seq uint64) bool {
@@ -93,10 +96,34 @@ func (c *Conn) Follow(ctx context.Context, run string, handle func(Entry) error)
 		}
 		return end == nil
 	})
+	if cause := context.Cause(ctx); errors.Is(cause, ErrNoRecord) && end == nil {
+		err = cause
+	}
 	if err = errors.Join(failed, err); err != nil {
 		return End{}, fmt.Errorf("follow run %s: %w", run, err)
 	}
 	return *end, nil
+}
+
+// lookEvery is how often a follower looks whether its run is still there.
+const lookEvery = 5 * time.Second
+
+// lookFor ends a follower's wait, with a cause, when the record of its run is gone and nothing of it is in the queue: twice, for it begins
+// and ends in between. A control plane that does not answer says nothing.
+func (c *Conn) lookFor(ctx context.Context, run string, gone context.CancelCauseFunc) {
+	for missed := 0; missed < 2; {
+		if wait(ctx, c.times.look*lookEvery/usualTimes.look) != nil {
+			return
+		}
+		pending, err := c.pending(ctx, run)
+		event, err2 := c.top(ctx, streamRecord, subjectEvent(run))
+		if err != nil || err2 != nil || pending > 0 || event.seq > 0 {
+			missed = 0
+			continue
+		}
+		missed++
+	}
+	gone(fmt.Errorf("%w any more: it was deleted for room before its end was read; a controller with --dir has a copy, below runs", ErrNoRecord))
 }
 
 // endOf tells which end of a run is its last: that of the submission in the queue, else the last one recorded.
@@ -121,6 +148,8 @@ func (c *Conn) endOf(ctx context.Context, run string) (func(*End, uint64) bool, 
 // pending numbers the submission of a run that is in the queue, or 0. Who may not read the queue, which holds options as they were written, learns it of the
 // run's state: what was submitted in this very moment is not known to him yet.
 func (c *Conn) pending(ctx context.Context, run string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	subject := subjectSubmit(run)
 	s, err := c.js.Stream(ctx, streamQueue)
 	if err != nil {
@@ -229,6 +258,8 @@ func decodeInto[T any](c *Conn, m jetstream.Msg, who string, to **T) error {
 
 // Stored counts the messages that the control plane keeps, by subject.
 func (c *Conn) Stored(ctx context.Context) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	all := map[string]uint64{}
 	for _, stream := range []string{streamQueue, streamTasks, streamReleases, streamRecord} {
 		s, err := c.js.Stream(ctx, stream)

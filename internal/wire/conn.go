@@ -26,10 +26,14 @@ type Conn struct {
 	protocol int  // plan.Protocol, but for tests
 	replicas int  // of streams that this peer makes; 0: not said
 
+	recordLimit int64      // bytes of the record that this peer makes; 0: not said
+	drawing     sync.Mutex // on the record's reserve
+
 	epoch   atomic.Uint64 // the highest leadership heard of
 	standby atomic.Bool   // a controller that does not lead: it hears, and says nothing
 	times   leaseTimes
 	refused *denials
+	holder  string // whose credentials are shown; empty: they do not say
 
 	relinked chan struct{} // holds something when a lost link is there again
 	again    *lapses
@@ -66,8 +70,10 @@ func (l *lapses) within(ctx context.Context) (context.Context, context.CancelFun
 
 const (
 	connectTimeout = 5 * time.Second
-	storeTimeout   = 5 * time.Second // of one attempt
-	retryWait      = 100 * time.Millisecond
+	// storeTimeout is of one attempt, of everything that is asked of a server: of one that was killed no answer comes, and its clients' link is there again
+	// long before a caller's own deadline.
+	storeTimeout = 5 * time.Second
+	retryWait    = 100 * time.Millisecond
 )
 
 // Dial connects to the control plane of a fleet. Lost links are opened again until Close.
@@ -106,7 +112,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		nc.Close()
 		return nil, err
 	}
-	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, relinked: relinked, again: again}, nil
+	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, holder: auth.holder(), relinked: relinked, again: again}, nil
 }
 
 // Close ends the connection at once.
@@ -148,9 +154,14 @@ func (c *Conn) store(ctx context.Context, m *nats.Msg, id string) error {
 	return err
 }
 
-// put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the control plane is away, or
+// put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the control plane is away, has no room, or
 // decides on another message of the same expectation, which put does until ctx ends.
 func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) (uint64, error) {
+	return c.putOr(ctx, m, id, nil, opts...)
+}
+
+// putOr is put for who can make room: more is called when there is none, and nil then.
+func (c *Conn) putOr(ctx context.Context, m *nats.Msg, id string, more func(context.Context) error, opts ...jetstream.PublishOpt) (uint64, error) {
 	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 	for {
 		try, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -164,7 +175,18 @@ func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstrea
 		case final(err), errors.Is(err, nats.ErrMaxPayload), c.nc.IsClosed():
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
 		}
-		if wait(ctx, retryWait) != nil {
+		pause := retryWait
+		if roomless(err) {
+			err = fmt.Errorf("%w: %w", ErrFull, err)
+			if more != nil {
+				drawn := more(ctx)
+				err = errors.Join(err, drawn)
+				if drawn == nil {
+					pause = time.Millisecond
+				}
+			}
+		}
+		if wait(ctx, pause) != nil {
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, errors.Join(context.Cause(ctx), err))
 		}
 	}
@@ -176,7 +198,7 @@ const unavailable = 10008
 // final tells whether the server refused a message for good.
 func final(err error) bool {
 	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant && refused.ErrorCode != unavailable
+	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant && refused.ErrorCode != unavailable && !roomless(err)
 }
 
 // wait lets d pass, or returns ctx's error.
@@ -228,7 +250,9 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 	if at.next > 1 && c.remade(ctx, stream, *at) {
 		*at = position{next: 1}
 	}
-	consumer, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
+	making, cancel := context.WithTimeout(reading, storeTimeout)
+	defer cancel()
+	consumer, err := c.js.OrderedConsumer(making, stream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: at.next, MaxResetAttempts: 3,
 		InactiveThreshold: abandoned,
 		NamePrefix:        rand.Text(), // who knows it could read in our place: roles.go
@@ -278,6 +302,8 @@ const serversApart = 2 * time.Second
 
 // remade tells whether a stream is another than that of which something was read already: its server came back without memory.
 func (c *Conn) remade(ctx context.Context, stream string, at position) bool {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	st, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return false

@@ -101,31 +101,6 @@ func (c *Conn) Discard(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// Unqueue deletes a run's submission and cancellations, with the secrets they may hold.
-func (c *Conn) Unqueue(ctx context.Context, run string, upTo uint64) error {
-	return c.purge(ctx, streamQueue, upTo, subjectSubmit(run), subjectCancel(run))
-}
-
-func (c *Conn) purge(ctx context.Context, stream string, upTo uint64, subjects ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	s, err := c.js.Stream(ctx, stream)
-	for _, subject := range subjects {
-		if err != nil {
-			break
-		}
-		opts := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
-		if upTo > 0 {
-			opts = append(opts, jetstream.WithPurgeSequence(upTo+1))
-		}
-		err = s.Purge(ctx, opts...)
-	}
-	if err != nil {
-		return fmt.Errorf("clear %s: %w", stream, err)
-	}
-	return nil
-}
-
 // mostHeartbeat bounds what an agent may say of itself, which the controller keeps.
 const mostHeartbeat = 64 << 10
 

@@ -44,6 +44,14 @@ func (u User) File() string {
 	return u.Name + ".nk"
 }
 
+// words name the user in messages.
+func (u User) words() string {
+	if u.Role == RoleAgent {
+		return "agent " + u.Name
+	}
+	return "the " + u.Name
+}
+
 const credentialsFile = "fleet.json"
 
 // MakeCredentials fills a new folder: the authority, the servers' certificate for hosts (and this one by its loopback names), and the
@@ -221,7 +229,7 @@ func (c *Credentials) add(role Role, name string, slots int) error {
 		slots = 0 // as written by releases that knew one alone
 	}
 	u := User{Role: role, Name: name, Slots: slots, Key: key, Made: time.Now().UTC().Truncate(time.Second)}
-	if err := replace(filepath.Join(c.dir, u.File()), append(seed, '\n')); err != nil {
+	if err := replace(filepath.Join(c.dir, u.File()), fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u.words(), seed)); err != nil {
 		return err
 	}
 	c.Users = append(c.Users, u)

@@ -56,6 +56,8 @@ func (c *Conn) lastMessage(ctx context.Context, stream, subject string) (stored,
 
 // top is a subject's last message, whoever wrote it.
 func (c *Conn) top(ctx context.Context, stream, subject string) (stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return stored{}, fmt.Errorf("look at %s (is a controller there?): %w", stream, err)

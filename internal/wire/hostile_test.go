@@ -82,7 +82,7 @@ func TestHugeHeartbeatsAreRefused(t *testing.T) {
 // FuzzMessages decodes anything as each kind of message: an error, or a value that can be written again.
 func FuzzMessages(f *testing.F) {
 	for _, text := range []string{``, `null`, `{}`, `[]`, `"x"`, `{"agent":"a1","offset":null}`, `{"run":{"cells":[{}],"repeat":1e99}}`, `{"start":{"c":-9223372036854775808}}`,
-		`{"windows":[null]}`, `{"windows":[{"index":-1}]}`, `{"sets":[{"pages":"////"}]}`, `{"task":{"cell":{"broker":{"options":"x"}}}}`, `{"publishers":{"count":-1}}`,
+		`{"windows":[null]}`, `{"windows":[{"index":-1}]}`, `{"sets":[{"pages":"////"}]}`, `{"windows":[{},{},{}]}`, `{"events":[null,null,null,null]}`, `{"task":{"cell":{"broker":{"options":"x"}}}}`, `{"publishers":{"count":-1}}`,
 		"\x1f\x8b\x08", strings.Repeat("[", 20000), `{"subject":{}}`, `{"step":"` + strings.Repeat("x", 100) + `"}`} {
 		f.Add([]byte(text))
 	}

@@ -42,6 +42,9 @@ type Leader struct {
 	Instance string `json:"instance"` // of the process
 	Version  string `json:"version,omitempty"`
 	Released bool   `json:"released,omitempty"` // given back: the next may have it at once
+
+	// Alone tells that nobody else can lead, as nobody else has this control plane: the lease is not lost by being late.
+	Alone bool `json:"-"`
 }
 
 const keyLeader = "leader"
@@ -57,10 +60,15 @@ type Lease struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	done     chan struct{} // closed when nothing renews it any more
-	revision uint64        // of the last renewal; the renewing goroutine's until done is closed
+	asked    chan chan error
+	revision uint64 // of the last renewal; the renewing goroutine's until done is closed
 
 	mu   sync.Mutex
 	runs map[string]uint64 // revisions of run states that this leader wrote
+
+	clearing sync.Mutex
+	purged   map[string]time.Time // when records were deleted for room, by run
+	swept    time.Time            // when records of runs that nobody submitted were looked for
 }
 
 // Campaign waits until this controller leads, and returns its lease, which is renewed until Resign is called or it is lost. It outlives NATS servers
@@ -152,7 +160,8 @@ func (s *stand) take(ctx context.Context, kv jetstream.KeyValue, held Leader, re
 	if err != nil {
 		return nil, fmt.Errorf("take the lease: %w", err)
 	}
-	l := &Lease{conn: s.conn, who: who, log: s.log, revision: now, done: make(chan struct{}), runs: map[string]uint64{}}
+	l := &Lease{conn: s.conn, who: who, log: s.log, revision: now, done: make(chan struct{}), asked: make(chan chan error),
+		runs: map[string]uint64{}, purged: map[string]time.Time{}}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.conn.epoch.Store(who.Epoch)
 	s.conn.standby.Store(false)
@@ -199,13 +208,19 @@ func (l *Lease) renew(kv jetstream.KeyValue, at time.Time) {
 		l.conn.standby.Store(true)
 		l.cancel(ErrLeaseLost)
 	}
-	late := time.AfterFunc(t.keep-time.Since(at), lose)
+	late := time.AfterFunc(t.keep-time.Since(at), func() {
+		if !l.who.Alone {
+			lose()
+		}
+	})
 	defer late.Stop()
 	tick := time.NewTicker(t.renew)
 	defer tick.Stop()
 	for {
+		var answer chan error
 		select {
 		case <-tick.C:
+		case answer = <-l.asked:
 		case <-l.ctx.Done():
 			return
 		}
@@ -213,6 +228,9 @@ func (l *Lease) renew(kv jetstream.KeyValue, at time.Time) {
 		ctx, cancel := context.WithTimeout(l.ctx, t.renew)
 		err := l.write(ctx, kv)
 		cancel()
+		if answer != nil {
+			answer <- err
+		}
 		switch {
 		case err == nil:
 			late.Reset(t.keep - time.Since(at))

@@ -260,6 +260,38 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	}
 }
 
+// A leader who is alone with its control plane is nobody's rival: however late it renews, it goes on.
+func TestALeaseThatNobodyElseCanTakeIsNotLostByBeingLate(t *testing.T) {
+	t.Parallel()
+	s := plane(t, ServerConfig{Listen: "127.0.0.1:0"})
+	at, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := newGate(t, at.Host)
+	c, err := Dial(t.Context(), "nats://"+way.Addr().String(), Auth{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.times = shortTimes
+	l, err := c.Campaign(t.Context(), Leader{Name: "one", Instance: "one", Alone: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	way.hold()
+	select {
+	case <-l.Context().Done():
+		t.Errorf("it takes itself for deposed: %v", context.Cause(l.Context()))
+	case <-time.After(2 * shortTimes.keep):
+	}
+	way.open()
+	if err := l.PutRun(t.Context(), RunState{Run: "r", State: "on"}); err != nil {
+		t.Errorf("it leads on, and may not write: %v", err)
+	}
+	l.Resign(t.Context())
+}
+
 func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{})

@@ -39,9 +39,11 @@ type Heartbeat struct {
 	Protocol int      `json:"protocol,omitempty"` // that it speaks
 	Process  string   `json:"process,omitempty"`  // name of the first slot of its process, and how many slots that has
 	Slots    int      `json:"slots,omitempty"`
-	Try      Ref      `json:"try,omitzero"`    // that it works on; Busy is its task
-	Epoch    uint64   `json:"epoch,omitempty"` // the highest leadership that it has heard of
-	Spool    int      `json:"spool,omitempty"` // of how many tries its process keeps parts that the control plane has not taken yet
+	// Memory is an id of its process: agents with one id share the brokers that live in a process.
+	Memory string `json:"memory,omitempty"`
+	Try    Ref    `json:"try,omitzero"`    // that it works on; Busy is its task
+	Epoch  uint64 `json:"epoch,omitempty"` // the highest leadership that it has heard of
+	Spool  int    `json:"spool,omitempty"` // of how many tries its process keeps parts that the control plane has not taken yet
 }
 
 // Offset is how far an agent's clock is from the reference: its own reading less Offset, give or take Bound, is the reference's.

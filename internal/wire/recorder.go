@@ -56,7 +56,7 @@ func (r *Recorder) open(ctx context.Context) error {
 		return err
 	}
 	stamp(m, r.lease.who.Epoch)
-	r.fence, err = c.put(ctx, m, onceID(), jetstream.WithExpectLastSequencePerSubject(last.seq))
+	r.fence, err = c.putOr(ctx, m, onceID(), c.draw(m), jetstream.WithExpectLastSequencePerSubject(last.seq))
 	return err
 }
 
@@ -119,6 +119,8 @@ func (c *Conn) Released(ctx context.Context, ref Ref) ([]Release, error) {
 
 // age says how long ago releases were stored: by the server that tells the time now, and stored them (or by another of its cluster).
 func (c *Conn) age(ctx context.Context, made []Release, at []time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	asked := time.Now()
 	s, err := c.js.Stream(ctx, streamReleases)
 	if err != nil {
@@ -145,10 +147,11 @@ func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
 	}
 	stamp(m, r.lease.who.Epoch)
 	expected := jetstream.WithExpectLastSequenceForSubject(r.fence, subjectEpoch(r.run))
-	_, err := r.lease.conn.put(ctx, m, onceID(), expected)
+	c := r.lease.conn
+	_, err := c.putOr(ctx, m, onceID(), c.draw(m), expected)
 	if fenced(err) {
-		if cleaned, _ := r.lease.conn.clean(ctx, streamRecord, subjectEpoch(r.run)); cleaned { // else it stays refused
-			_, err = r.lease.conn.put(ctx, m, onceID(), expected)
+		if cleaned, _ := c.clean(ctx, streamRecord, subjectEpoch(r.run)); cleaned { // else it stays refused
+			_, err = c.putOr(ctx, m, onceID(), c.draw(m), expected)
 		}
 	}
 	if fenced(err) {
@@ -233,18 +236,18 @@ func (l *Lease) send(ctx context.Context, m *nats.Msg) error {
 
 // Clear deletes what was sent to the agents of a try: assignments, with the secrets they may hold, and releases.
 func (l *Lease) Clear(ctx context.Context, ref Ref) error {
-	if err := l.conn.purge(ctx, streamTasks, 0, subjectAssignedTo(ref)); err != nil {
+	if err := l.purge(ctx, streamTasks, 0, subjectAssignedTo(ref)); err != nil {
 		return err
 	}
-	return l.conn.purge(ctx, streamReleases, 0, subjectRelease(ref))
+	return l.purge(ctx, streamReleases, 0, subjectRelease(ref))
 }
 
 // Unassign deletes the assignments of a try, with the secrets they may hold.
 func (r *Recorder) Unassign(ctx context.Context, ref Ref) error {
-	return r.lease.conn.purge(ctx, streamTasks, 0, subjectAssignedTo(ref))
+	return r.lease.purge(ctx, streamTasks, 0, subjectAssignedTo(ref))
 }
 
 // Unrelease deletes the releases of a try that every agent has left.
 func (r *Recorder) Unrelease(ctx context.Context, ref Ref) error {
-	return r.lease.conn.purge(ctx, streamReleases, 0, subjectRelease(ref))
+	return r.lease.purge(ctx, streamReleases, 0, subjectRelease(ref))
 }

@@ -337,7 +337,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 	}
 	must("remove a schedule", client.RemoveSchedule(ctx, "x", revision))
 	must("cancel", client.Cancel(ctx, "r1"))
-	must("clear the queue", controller.Unqueue(ctx, "r1", 0))
+	must("clear the queue", leading.lease.Unqueue(ctx, "r1", 0))
 	must("clear the assignments", leading.Unassign(ctx, ref))
 }
 
@@ -525,5 +525,33 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 			}
 			mustRefuse(t, what+" as "+name, refused)
 		}
+	}
+}
+
+// An agent with credentials of another name, or for fewer slots, is told so, with the name that they are for.
+func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
+	t.Parallel()
+	g := guardPlane(t)
+	for name, x := range map[string]struct {
+		h    Heartbeat
+		want []string
+	}{
+		"another name":  {Heartbeat{Agent: "load-1", Process: "load-1", Slots: 1}, []string{"the credentials of agent load-1 are those of agent a1", "ctl fleet agent DIR load-1"}},
+		"fewer slots":   {Heartbeat{Agent: "a1.2", Process: "a1", Slots: 4}, []string{"do not hold for a1.2", "--slots 4 DIR a1"}},
+		"a slot of one": {Heartbeat{Agent: "load-1.2", Process: "load-1", Slots: 4}, []string{"those of agent a1"}},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err := g.dial(t, "a1").Pulse(ctx, func() Heartbeat { return x.h })
+		cancel()
+		for _, want := range x.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", name, err, want)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*HeartbeatEvery)
+	defer cancel()
+	if err := g.dial(t, "a1").Pulse(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Process: "a1", Slots: 1} }); err != nil {
+		t.Errorf("its own credentials: %v", err)
 	}
 }

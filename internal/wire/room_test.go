@@ -1,11 +1,16 @@
 package wire
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/record"
 )
 
 // TestRoomIsMadeOfWhatWasCopiedAlone fills a small record with runs that have ended.
@@ -17,8 +22,7 @@ func TestRoomIsMadeOfWhatWasCopiedAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := s.CachedInfo().Config
-	cfg.MaxBytes = 100_000
+	cfg := limited(s.CachedInfo().Config, 114_286) // 100,000 without the reserve
 	if _, err := c.js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -41,11 +45,11 @@ func TestRoomIsMadeOfWhatWasCopiedAlone(t *testing.T) {
 		}
 	}
 	needed := func(run string) bool { return run == "again" }
-	if used, err := lease.used(t.Context()); err != nil || used < 0.9 {
-		t.Fatalf("the record is %v full, %v: the test is to begin with more", used, err)
+	if room, err := lease.room(t.Context()); err != nil || !room.Full() {
+		t.Fatalf("of the record %v is used, %v: the test is to begin with more", room, err)
 	}
-	if full, err := lease.MakeRoom(t.Context(), false, needed); err != nil || full {
-		t.Errorf("full: %v, %v", full, err)
+	if room, err := lease.MakeRoom(t.Context(), false, needed); err != nil || room.Full() {
+		t.Errorf("%v is used, %v", room, err)
 	}
 	kept, err := c.Stored(t.Context())
 	if err != nil {
@@ -69,4 +73,215 @@ func fill(n int) string {
 		fmt.Fprintf(&b, "%x", i*0x9E3779B97F4A7C15)
 	}
 	return b.String()[:n]
+}
+
+// bounded is a control plane whose record has a limit, with a connection that leads.
+func bounded(t *testing.T, limit int64) (*Server, *Conn, *Lease) {
+	t.Helper()
+	s := plane(t, ServerConfig{})
+	c := link(t, s)
+	c.LimitRecord(limit)
+	if err := c.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s, c, campaign(t, c, "test")
+}
+
+// An agent whose snapshots the record has no room for waits for some; what the leader says of runs still fits.
+func TestTheReserveIsForWhatControllersSay(t *testing.T) {
+	t.Parallel()
+	s, c, lease := bounded(t, 400_000)
+	agent := link(t, s)
+	r, err := lease.TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, key := Ref{Run: "r", Task: "t", Try: "y"}, NewKey()
+	send := func(ctx context.Context, n uint64) error {
+		return agent.Snapshot(ctx, key, ref, record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a", Seq: n, Clock: fill(30_000)})
+	}
+	n := uint64(1)
+	for ; err == nil; n++ {
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		err = send(short, n)
+		cancel()
+	}
+	if n < 9 || !errors.Is(err, ErrFull) || Hopeless(err) {
+		t.Fatalf("snapshot %d: %v: want ErrFull, for now", n-1, err)
+	}
+	for i := range 20 { // 20 KB
+		if err := r.Outcome(t.Context(), plan.Outcome{Task: fmt.Sprint("t", i), Run: "r", Reasons: []string{fill(1000)}}); err != nil {
+			t.Fatalf("outcome %d: %v", i, err)
+		}
+	}
+	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone}}); err != nil {
+		t.Fatal(err)
+	}
+	late := make(chan error, 1)
+	go func() { late <- send(t.Context(), n) }()
+	if err := lease.PutRun(t.Context(), RunState{Run: "old", State: string(EndDone), Copied: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.PutRun(t.Context(), RunState{Run: "r", State: string(EndDone), Copied: true}); err != nil {
+		t.Fatal(err)
+	}
+	room, err := lease.MakeRoom(t.Context(), false, func(string) bool { return false })
+	if err != nil || room.Full() {
+		t.Errorf("%v used, %v: want room", room, err)
+	}
+	if err := <-late; err != nil {
+		t.Errorf("when there is room again: %v", err)
+	}
+	stream, err := c.js.Stream(t.Context(), streamRecord)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lease.room(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := stream.Info(t.Context()); err != nil || info.Config.MaxBytes != 350_000 {
+		t.Errorf("the record takes %d bytes of agents, %v: want 350,000 again", info.Config.MaxBytes, err)
+	}
+}
+
+// A controller that is started without a limit keeps that of the stream, and one of an earlier release gets its reserve.
+func TestTheLimitOfTheRecordStays(t *testing.T) {
+	t.Parallel()
+	s, c, _ := bounded(t, 800_000)
+	limit := func() (int64, int64) {
+		stream, err := c.js.Stream(t.Context(), streamRecord)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream.CachedInfo().Config.MaxBytes, limitOf(stream.CachedInfo().Config)
+	}
+	if err := link(t, s).Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if most, of := limit(); most != 700_000 || of != 800_000 {
+		t.Errorf("without a word it has become %d of %d", most, of)
+	}
+	stream, err := c.js.Stream(t.Context(), streamRecord)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := stream.CachedInfo().Config
+	old.Metadata, old.MaxBytes = nil, 1_600_000
+	if _, err := c.js.UpdateStream(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if err := link(t, s).Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if most, of := limit(); most != 1_400_000 || of != 1_600_000 {
+		t.Errorf("a stream of 1,600,000 bytes has become %d of %d", most, of)
+	}
+}
+
+// What nobody submitted goes first; what is listed, queued, or was taken up by a leader stays.
+func TestRecordsOfInventedRunsAreDeleted(t *testing.T) {
+	t.Parallel()
+	s, c, lease := bounded(t, 800_000)
+	agent := link(t, s)
+	for _, run := range []string{"invented", "queued", "listed", "taken", "needed"} {
+		err := agent.Snapshot(t.Context(), NewKey(), Ref{Run: run, Task: "t", Try: "y"}, record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a", Seq: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := lease.TakeUp(t.Context(), "taken")
+	err = errors.Join(err, lease.PutRun(t.Context(), RunState{Run: "listed", State: string(EndDone)}), c.Submit(t.Context(), Submission{Run: plan.Run{ID: "queued"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func() (runs []string) {
+		all, err := c.Stored(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for subject := range all {
+			if words := strings.Split(subject, "."); len(words) > 3 && words[3] == "snapshot" {
+				runs = append(runs, words[2])
+			}
+		}
+		slices.Sort(runs)
+		return runs
+	}
+	needed := func(run string) bool { return run == "needed" }
+	if err := lease.sweepOlder(t.Context(), time.Hour, needed); err != nil || len(held()) != 5 {
+		t.Errorf("after an hour's sweep there are %v, %v: want all", held(), err)
+	}
+	if err := lease.sweepOlder(t.Context(), 0, needed); err != nil || !slices.Equal(held(), []string{"listed", "needed", "queued", "taken"}) {
+		t.Errorf("there are %v, %v: want those that are known", held(), err)
+	}
+}
+
+// A list of runs that has become too long loses those that were copied alone.
+func TestRunsThatNobodyCopiedAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	_, c, lease := bounded(t, 8<<20)
+	for i := range mostEnded + 2 {
+		run := fmt.Sprint("r", i)
+		if i < 2 {
+			r, err := lease.TakeUp(t.Context(), run)
+			if err == nil {
+				err = r.Outcome(t.Context(), plan.Outcome{Task: "t", Run: run})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := lease.PutRun(t.Context(), RunState{Run: run, State: string(EndDone), Copied: i != 0, Seq: uint64(i) + 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := lease.ForgetRuns(t.Context(), false, func(string) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := c.Stored(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept[subjectOutcome("r0", "t")] != 1 || kept[subjectOutcome("r1", "t")] != 0 {
+		t.Errorf("of the run that was not copied %d outcomes are left, of the other %d: want 1 and 0", kept[subjectOutcome("r0", "t")], kept[subjectOutcome("r1", "t")])
+	}
+}
+
+// Who follows a run whose record is deleted meanwhile is told.
+func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
+	t.Parallel()
+	s, _, lease := bounded(t, 800_000)
+	follower := link(t, s)
+	follower.times.look /= 20
+	r, err := lease.TakeUp(t.Context(), "r")
+	err = errors.Join(err, r.Plan(t.Context(), plan.Run{ID: "r"}), r.Event(t.Context(), RunEvent{Kind: RunAccepted}))
+	err = errors.Join(err, follower.Submit(t.Context(), Submission{Run: plan.Run{ID: "r"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, ended := make(chan bool, 9), make(chan error, 1)
+	go func() {
+		_, err := follower.Follow(t.Context(), "r", func(Entry) error { begun <- true; return nil })
+		ended <- err
+	}()
+	<-begun
+	if err := lease.purge(t.Context(), streamRecord, 0, recordAll("r")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("while the run is in the queue: %v", err)
+	case <-time.After(2 * time.Second):
+	}
+	if err := lease.Unqueue(t.Context(), "r", 1); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrNoRecord) || !strings.Contains(err.Error(), "deleted") {
+			t.Errorf("the follower ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the follower still waits")
+	}
 }

@@ -24,8 +24,12 @@ type ServerConfig struct {
 	// Config is the path of a NATS server's configuration, for its users, permissions and certificate, as "ctl fleet init" makes it; empty:
 	// none. Where to listen and where streams are is said here, whatever it says.
 	Config string
+	// Record is how many bytes of record a server without Dir has to have memory for, beside everything else; 0: the usual.
+	Record int64
 	Dir    string // where streams are kept, for good; empty: in memory, gone with the server
-	Log    *slog.Logger
+	// Scratch is where a folder is made for as long as the server lasts, without Dir; empty: in the temporary folder.
+	Scratch string
+	Log     *slog.Logger
 }
 
 // Server is a control plane in this process. Safe for concurrent use.
@@ -53,7 +57,7 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, broken: make(chan error, 1)}
 	if opts.StoreDir == "" { // JetStream wants a folder even if every stream is in memory
-		if s.scratch, err = os.MkdirTemp("", "lockstep-control-*"); err != nil {
+		if s.scratch, err = os.MkdirTemp(cfg.Scratch, "lockstep-control-*"); err != nil {
 			return nil, fmt.Errorf("start control plane: %w", err)
 		}
 		opts.StoreDir = s.scratch
@@ -71,6 +75,10 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	if err := s.ready(ctx, log.fatal); err != nil {
 		s.Close()
 		return nil, err
+	}
+	select {
+	case log.fatal <- "": // nobody reads it any more: what comes is logged
+	default:
 	}
 	return s, nil
 }
@@ -99,7 +107,7 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 		opts.ServerName = "lockstep"
 	}
 	opts.DontListen, opts.JetStream, opts.StoreDir = cfg.Listen == "", true, cfg.Dir
-	opts.JetStreamMaxMemory, opts.MaxPayload, opts.MaxPending = embeddedMemory, MaxMessage, 16*MaxMessage
+	opts.JetStreamMaxMemory, opts.MaxPayload, opts.MaxPending = embeddedMemory+max(0, cfg.Record-recordBytes), MaxMessage, 16*MaxMessage
 	opts.NoSigs, opts.NoLog, opts.LogFile, opts.DisableJetStreamBanner = true, true, "", true
 	if cfg.Listen == "" {
 		return opts, nil
@@ -166,7 +174,7 @@ func (s *Server) ready(ctx context.Context, fatal <-chan string) error {
 	for !s.ns.ReadyForConnections(20 * time.Millisecond) {
 		select {
 		case why := <-fatal:
-			return fmt.Errorf("start control plane on %q: %s", s.cfg.Listen, why)
+			return fmt.Errorf("start control plane on %q: %s; end what listens there, or give another --listen", s.cfg.Listen, why)
 		case <-ctx.Done():
 			return fmt.Errorf("start control plane on %q: %w", s.cfg.Listen, ctx.Err())
 		default:
@@ -268,8 +276,8 @@ func (l serverLog) Errorf(format string, v ...any) {
 // Fatalf does not end the program, as the server's own logger would.
 func (l serverLog) Fatalf(format string, v ...any) {
 	select {
-	case l.fatal <- fmt.Sprintf(format, v...):
+	case l.fatal <- fmt.Sprintf(format, v...): // the first is what ready returns
 	default:
+		l.log.Error("control plane: " + fmt.Sprintf(format, v...))
 	}
-	l.log.Error("control plane: " + fmt.Sprintf(format, v...))
 }

@@ -25,7 +25,7 @@ type RunState struct {
 	Run       string    `json:"run"`
 	Name      string    `json:"name"`
 	State     string    `json:"state"`             // StateQueued, StateRunning, or the EndReason
-	Waiting   string    `json:"waiting,omitempty"` // StateQueued: what it waits for
+	Waiting   string    `json:"waiting,omitempty"` // what it waits for
 	Submitted time.Time `json:"submitted,omitzero"`
 	Started   time.Time `json:"started,omitzero"`
 	Ended     time.Time `json:"ended,omitzero"`
@@ -173,6 +173,8 @@ func (l *Lease) State(ctx context.Context, run string) (s RunState, err error) {
 
 // RunState is how a run stands as last stored; the zero value if nothing is known of it.
 func (c *Conn) RunState(ctx context.Context, run string) (s RunState, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	kv, err := c.state(ctx)
 	if err != nil {
 		return s, err
@@ -233,19 +235,38 @@ func (l *Lease) ForgetRuns(ctx context.Context, local bool, needed func(run stri
 			continue
 		}
 		if !s.Copied && !local {
-			var last uint64
-			if last, err = l.conn.last(ctx, streamRecord, recordAll(s.Run)); err != nil || last > 0 {
+			var last stored
+			if last, err = l.conn.top(ctx, streamRecord, recordAll(s.Run)); err != nil || last.seq > 0 {
 				continue
 			}
 		}
-		if err = l.conn.purge(ctx, streamRecord, 0, recordAll(s.Run)); err == nil {
-			err = kv.Delete(ctx, keyRun(s.Run))
+		if err = l.purge(ctx, streamRecord, 0, recordAll(s.Run)); err == nil {
+			err = drop(ctx, kv, s.Run)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("forget old runs: %w", err)
 	}
 	return nil
+}
+
+// drop deletes the state of a run, unless that has changed since it was found to have ended.
+func drop(ctx context.Context, kv jetstream.KeyValue, run string) error {
+	e, err := kv.Get(ctx, keyRun(run))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var s RunState
+	if json.Unmarshal(e.Value(), &s) == nil && !s.Over() {
+		return nil
+	}
+	if err = kv.Delete(ctx, keyRun(run), jetstream.LastRevision(e.Revision())); conflict(err) {
+		return nil // next time
+	}
+	return err
 }
 
 // recordAll matches all of a run's record.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,12 +16,18 @@ const (
 	queueBytes    = 512 << 20
 	tasksBytes    = 256 << 20
 	releasesBytes = 64 << 20
-	recordBytes   = 1 << 30
+	recordBytes   = 1 << 30 // unless LimitRecord says otherwise
 	stateBytes    = 64 << 20
 	scheduleBytes = 64 << 20
 	tasksAge      = 24 * time.Hour
 	dedupe        = 2 * time.Minute
 )
+
+// What whoever may read a stream can have its server keep of that: consumers that nobody reads are removed after a while, also those that ask for more, and
+// there are at most so many. Every agent has two or three, every follower one.
+const mostReaders = 65_536
+
+var readers = jetstream.StreamConsumerLimits{InactiveThreshold: 5 * time.Minute}
 
 // ErrServers is wrapped by the error of a control plane with too few servers for the replicas asked for.
 var ErrServers = errors.New("the control plane has too few servers")
@@ -29,7 +36,7 @@ var ErrServers = errors.New("the control plane has too few servers")
 // there. It is called before Prepare; without it streams are made with one, and those that are there stay as they are.
 func (c *Conn) Replicate(n int) { c.replicas = n }
 
-// Prepare makes the streams that the control plane needs. Limits of those that are there stay as they are.
+// Prepare makes the streams that the control plane needs. Limits of those that are there stay as they are, but for what LimitRecord says.
 func (c *Conn) Prepare(ctx context.Context) error {
 	storage := jetstream.MemoryStorage
 	if c.files {
@@ -41,11 +48,12 @@ func (c *Conn) Prepare(ctx context.Context) error {
 		{Name: streamTasks, Subjects: []string{root + "task.assign.>"}, MaxBytes: tasksBytes, MaxAge: tasksAge, Storage: jetstream.MemoryStorage},
 		{Name: streamReleases, Subjects: []string{root + "task.release.>"}, MaxBytes: releasesBytes, MaxAge: tasksAge, Storage: storage},
 		// Without an age: what nobody has copied yet is never deleted.
-		{Name: streamRecord, Subjects: []string{root + "record.>"}, MaxBytes: recordBytes, Storage: storage},
+		limited(jetstream.StreamConfig{Name: streamRecord, Subjects: []string{root + "record.>"}, Storage: storage}, cmp.Or(c.recordLimit, recordBytes)),
 		bucket(bucketState, stateBytes, storage),
 		bucket(bucketSchedules, scheduleBytes, storage),
 	} {
 		cfg.Discard, cfg.Duplicates, cfg.AllowDirect, cfg.Replicas = jetstream.DiscardNew, dedupe, true, max(1, c.replicas)
+		cfg.ConsumerLimits, cfg.MaxConsumers = readers, mostReaders
 		_, err := c.js.CreateStream(ctx, cfg)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another release, or with other limits
 			err = c.adapt(ctx, cfg)
@@ -71,21 +79,53 @@ func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 	}
 	cfg := s.CachedInfo().Config
 	before := cfg
-	cfg.Subjects, cfg.MaxAge, cfg.AllowRollup = want.Subjects, want.MaxAge, want.AllowRollup
+	cfg.Subjects, cfg.MaxAge, cfg.AllowRollup, cfg.ConsumerLimits = want.Subjects, want.MaxAge, want.AllowRollup, want.ConsumerLimits
 	if c.replicas > 0 {
 		cfg.Replicas = c.replicas
 	}
-	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.AllowRollup == before.AllowRollup && cfg.Replicas == before.Replicas {
+	if limit := cmp.Or(c.recordLimit, limitOf(cfg)); cfg.Name == streamRecord && limit > 0 {
+		cfg = limited(cfg, limit)
+	}
+	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.AllowRollup == before.AllowRollup && cfg.Replicas == before.Replicas &&
+		cfg.MaxBytes == before.MaxBytes && cfg.ConsumerLimits == before.ConsumerLimits && cfg.Metadata[metaLimit] == before.Metadata[metaLimit] {
 		return nil
+	}
+	if cfg.ConsumerLimits != before.ConsumerLimits {
+		if err := c.dismissForeign(ctx, s); err != nil {
+			return err
+		}
 	}
 	_, err = c.js.UpdateStream(ctx, cfg)
 	return err
+}
+
+// dismissForeign removes consumers that ask for more than readers may have, which none of Lockstep's does: the stream could not have that limit with them.
+func (c *Conn) dismissForeign(ctx context.Context, s jetstream.Stream) error {
+	all := s.ListConsumers(ctx)
+	var names []string
+	for info := range all.Info() {
+		if info.Config.InactiveThreshold > readers.InactiveThreshold {
+			names = append(names, info.Name)
+		}
+	}
+	if err := all.Err(); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := s.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Conn) unprepared(name string, err error) error {
 	var refused *jetstream.APIError
 	if c.replicas > 1 && errors.As(err, &refused) {
 		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now): %w", name, c.replicas, errors.Join(ErrServers, err))
+	}
+	if roomless(err) && name == streamRecord {
+		return fmt.Errorf("prepare the control plane: it has no room for a record of %d bytes; give less with controller --record-limit, or its server more: %w", cmp.Or(c.recordLimit, recordBytes), err)
 	}
 	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
 }

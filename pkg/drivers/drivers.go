@@ -99,6 +99,7 @@ type Capabilities struct {
 	Keys              bool // Message.Key decides where a message goes, or what it is kept in order with
 	Redelivery        bool // a handler's error brings the deliveries again
 	Streams           bool // Delivery.Stream tells several streams (partitions) apart
+	InProcess         bool // the broker is in the memory of the agent's process: each process has one of its own
 	CopiesBody        bool // Publish keeps nothing of Body once it has returned, in confirmed modes too
 }
 

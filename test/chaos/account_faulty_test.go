@@ -106,7 +106,7 @@ func TestAccountOfHarms(t *testing.T) {
 		return plan.Outcome{Verdict: plan.Unknown, Started: at(from), Ended: at(to)}
 	}
 	l := &listener{TB: t}
-	a := &account{t: l, doubts: 1, outcomes: map[string]plan.Outcome{"1": unknown(0, 10), "2": unknown(12, 20), "3": {Verdict: plan.Valid, Started: at(20)}}}
+	a := &account{t: l, outcomes: map[string]plan.Outcome{"1": unknown(0, 10), "2": unknown(12, 20), "3": {Verdict: plan.Valid, Started: at(20)}}}
 	if a.explained([]harm{{at(5), at(11), 1}, {at(15), at(16), 1}}); len(l.errors) > 0 {
 		t.Errorf("each is explained: %q", l.errors)
 	}

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -45,7 +44,6 @@ type account struct {
 	ended    map[string]uint64       // where that is in the record
 	lost     int
 	excused  bool // the broker was killed: what it forgot is in the record, and not ours
-	doubts   int
 }
 
 // lose counts something that is not as it has to be.
@@ -402,26 +400,10 @@ func (a *account) verdict(task string, want plan.Verdict) plan.Outcome {
 			a.t.Errorf("task %s is %s, want %s: %q", id, o.Verdict, want, o.Reasons)
 		}
 		if id != task && o.Verdict != plan.Valid {
-			a.doubt("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
+			a.t.Errorf("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
 		}
 	}
 	return a.outcomes[task]
-}
-
-// doubt is an error, unless it is the only one of its row and this machine has so much else to do that deadlines of seconds pass by themselves.
-func (a *account) doubt(format string, v ...any) {
-	a.t.Helper()
-	text, err := os.ReadFile("/proc/loadavg")
-	var load float64
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &load)
-	}
-	a.doubts++
-	if err == nil && a.doubts == 1 && load > 10*float64(runtime.NumCPU()) {
-		a.t.Logf("not held against it, at a load of %.0f: "+format, append([]any{load}, v...)...)
-		return
-	}
-	a.t.Errorf(format, v...)
 }
 
 // first is the first event of a kind after a time.
@@ -434,6 +416,9 @@ func (a *account) first(k wire.EventKind, after time.Time) (wire.RunEvent, bool)
 	return wire.RunEvent{}, false
 }
 
+// longestHalt is more than any fault lasts and a run needs to go on after it, and less than a task's deadline, at which agents give up by themselves.
+const longestHalt = time.Minute
+
 // wentOn is how long after a time the next task was begun.
 func (a *account) wentOn(after time.Time) time.Duration {
 	a.t.Helper()
@@ -441,6 +426,9 @@ func (a *account) wentOn(after time.Time) time.Duration {
 	if !ok {
 		a.t.Error("no task was begun after the fault")
 		return 0
+	}
+	if e.At.Sub(after) > longestHalt {
+		a.t.Errorf("the run stood for %v", e.At.Sub(after))
 	}
 	return e.At.Sub(after)
 }

@@ -9,6 +9,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/test/rig"
 )
 
 // lostWithin is how soon the fleet promises to notice that an agent is gone, after the last that the controller heard of it.
@@ -36,7 +37,7 @@ func (r *row) agentKilled(phase string) {
 	victim := r.oneOf("a1", "a2")
 	b := f.reach(r, 2, phase)
 	r.did("kill -9 of agent %s in %s", victim, phase)
-	at := f.agents[victim].kill()
+	at := f.agents[victim].Kill()
 	lost := f.event(b.place, wire.AgentLost, stepLimit)
 	f.restart(victim)
 	a := f.ends(3)
@@ -55,7 +56,7 @@ func agentRestarted(r *row) {
 	victim := r.oneOf("a1", "a2")
 	b := f.reach(r, 2, r.oneOf(inReady, inWarmup, inMeasure, inDrain))
 	r.did("kill -9 of agent %s, restarted at once", victim)
-	at := f.agents[victim].kill()
+	at := f.agents[victim].Kill()
 	f.restart(victim)
 	a := f.ends(3)
 	a.noticed(r, at, victim)
@@ -73,9 +74,9 @@ func agentPaused(r *row) {
 	b := f.reach(r, 2, phase)
 	r.did("SIGSTOP of agent %s for 3 s in %s", victim, phase)
 	at := time.Now()
-	f.agents[victim].signal(syscall.SIGSTOP)
+	f.agents[victim].Signal(syscall.SIGSTOP)
 	r.pass(3 * time.Second)
-	f.agents[victim].signal(syscall.SIGCONT)
+	f.agents[victim].Signal(syscall.SIGCONT)
 	a := f.ends(0, 3)
 	r.line.wentOn = a.wentOn(at)
 	if e, ok := a.first(wire.AgentLost, at); ok {
@@ -95,9 +96,9 @@ func agentStopped(r *row) {
 	victim := b.Agents[r.random.IntN(len(b.Agents))]
 	r.did("SIGSTOP of agent %s for 30 s in %s", victim, phase)
 	at := time.Now()
-	f.agents[victim].signal(syscall.SIGSTOP)
+	f.agents[victim].Signal(syscall.SIGSTOP)
 	r.pass(30 * time.Second)
-	f.agents[victim].signal(syscall.SIGCONT)
+	f.agents[victim].Signal(syscall.SIGCONT)
 	a := f.ends(0, 3)
 	a.noticed(r, at, victim)
 	r.line.wentOn = a.wentOn(at)
@@ -115,12 +116,12 @@ func clockStepped(r *row) {
 	after := r.between(13*time.Second, 18*time.Second).Round(time.Millisecond)
 	victim := r.oneOf("a1", "a2")
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}, variables: map[string][]string{victim: {"LOCKSTEP_CLOCK=step=100ms@" + after.String()}}})
-	f.agents[victim].kill() // its clock counts from its start, which is to be when the run waits for it alone
-	eventually(r.t, "one agent gone", stepLimit, func() bool { return f.there() == 1 })
+	f.agents[victim].Kill() // its clock counts from its start, which is to be when the run waits for it alone
+	rig.Eventually(r.t, "one agent gone", stepLimit, func() bool { return f.there() == 1 })
 	one := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`, fmt.Sprintf("measure: %q", measure), `measure: "20s"`)
 	f.submit(one.Replace(f.matrix(1, "")))
 	f.restart(victim)
-	stepped := f.agents[victim].begun.Add(after)
+	stepped := f.agents[victim].Begun.Add(after)
 	r.did("clock of agent %s stepped by 100 ms, %v after its start", victim, after)
 	a := f.ends(0, 3)
 	hit := false

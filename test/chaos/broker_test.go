@@ -27,7 +27,7 @@ func (r *row) brokerKilled(storage string) {
 	b := f.reach(r, 2, phase)
 	r.did("kill -9 of the broker (%s) in %s, restarted", storage, phase)
 	f.forgetful = storage == "memory"
-	at := f.broker.kill()
+	at := f.broker.Kill()
 	r.pass(r.between(0, 2*time.Second))
 	f.broker.again()
 	back := time.Now()
@@ -35,7 +35,7 @@ func (r *row) brokerKilled(storage string) {
 	r.line.wentOn = a.wentOn(at)
 	for id, o := range a.outcomes {
 		if o.Verdict != plan.Valid && id != b.Task && o.Started.After(back) {
-			a.doubt("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
+			a.t.Errorf("task %s, which nothing was done to, is %s: %q", id, o.Verdict, o.Reasons)
 		}
 	}
 }
@@ -47,7 +47,7 @@ func brokerGone(r *row) {
 	b := f.reach(r, 1, inMeasure)
 	r.did("kill -9 of the broker in measure, for good")
 	f.forgetful = true
-	at := f.broker.kill()
+	at := f.broker.Kill()
 	a := f.ends(3)
 	r.line.wentOn = a.wentOn(at)
 	for id, o := range a.outcomes {

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 
 	"lockstep/internal/wire"
+	"lockstep/test/rig"
 )
 
 func ctlFaults() []fault {
@@ -17,7 +18,7 @@ func ctlKilled(r *row) {
 	phase := r.oneOf(phases...)
 	f.reach(r, 2, phase)
 	r.did("kill -9 of ctl in %s", phase)
-	at := f.ctl.kill()
+	at := f.ctl.Kill()
 	f.event(f.mark(), wire.TaskStarted, stepLimit)
 	f.attached()
 	a := f.account()
@@ -28,8 +29,8 @@ func ctlKilled(r *row) {
 // attached follows the run into the directory that a ctl that was killed has begun.
 func (f *fleet) attached() {
 	f.t.Helper()
-	f.ctl = f.start(command{name: "attach", argv: []string{filepath.Join(programs, "ctl"), "attach", f.run.Plan().ID, "--server", f.url, "--runs", f.followed()}})
-	if code := f.ctl.leaves(runLimit); code != 0 {
-		f.t.Errorf("ctl attach left with %d, want 0; it said last:\n%s", code, f.ctl.tail(3000))
+	f.ctl = f.start(rig.Command{Name: "attach", Argv: []string{filepath.Join(programs, "ctl"), "attach", f.run.Plan().ID, "--server", f.url, "--runs", f.followed()}})
+	if code := f.ctl.Leaves(runLimit); code != 0 {
+		f.t.Errorf("ctl attach left with %d, want 0; it said last:\n%s", code, f.ctl.Tail(3000))
 	}
 }

@@ -78,7 +78,7 @@ func controllerDiskFull(r *row) {
 	at := time.Now()
 	d.fill()
 	c := f.controllers["controller"]
-	if code := c.leaves(stepLimit); code != 1 || !strings.Contains(c.said(), "no space left") {
+	if code := c.Leaves(stepLimit); code != 1 || !strings.Contains(c.Said(), "no space left") {
 		r.t.Errorf("the controller left with %d, want 1, and because of its disk", code)
 	}
 	r.line.noticed = time.Since(at)
@@ -108,7 +108,7 @@ func agentDiskFull(r *row) {
 	r.line.wentOn = a.wentOn(at)
 	for id, o := range a.outcomes {
 		if o.Verdict != plan.Valid && id != b.Task && o.Started.After(freed) {
-			a.doubt("task %s, which began with room on the disk, is %s: %q", id, o.Verdict, o.Reasons)
+			a.t.Errorf("task %s, which began with room on the disk, is %s: %q", id, o.Verdict, o.Reasons)
 		}
 	}
 }

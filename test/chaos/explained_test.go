@@ -37,7 +37,7 @@ func (a *account) explained(harms []harm) {
 		}
 		i := slices.IndexFunc(left, func(h harm) bool { return h.tasks > 0 && o.Started.Before(h.to) && o.Ended.After(h.from) })
 		if i < 0 {
-			a.doubt("task %s (%v to %v), which nothing that was done explains, is %s: %q", id, o.Started, o.Ended, o.Verdict, o.Reasons)
+			a.t.Errorf("task %s (%v to %v), which nothing that was done explains, is %s: %q", id, o.Started, o.Ended, o.Verdict, o.Reasons)
 			continue
 		}
 		left[i].tasks--

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockstep/internal/results"
+	"lockstep/test/rig"
 )
 
 // Times of every cell; warm-up and measurement are what faults are placed in.
@@ -27,11 +28,11 @@ type fleet struct {
 	t           *testing.T
 	plane       []*nats // empty: the controller embeds it
 	url         string  // of the control plane
-	controllers map[string]*process
-	commands    map[string]command // of controllers and agents, by name
-	agents      map[string]*process
+	controllers map[string]*rig.Process
+	commands    map[string]rig.Command // of controllers and agents, by name
+	agents      map[string]*rig.Process
 	broker      *nats
-	ctl         *process
+	ctl         *rig.Process
 	run         *results.Run
 	copies      []string // folders of the controllers
 	forgetful   bool     // the broker was killed, and may have forgotten what it had confirmed
@@ -52,14 +53,14 @@ type shape struct {
 
 func (r *row) fleet(s shape) *fleet {
 	r.t.Helper()
-	f := &fleet{row: r, t: r.t, controllers: map[string]*process{}, commands: map[string]command{}, agents: map[string]*process{}}
+	f := &fleet{row: r, t: r.t, controllers: map[string]*rig.Process{}, commands: map[string]rig.Command{}, agents: map[string]*rig.Process{}}
 	if len(s.controllers) == 0 {
 		s.controllers = []string{"controller"}
 	}
 	if s.through == nil {
 		s.through = map[string]string{}
 	}
-	port := r.ports(1)[0]
+	port := rig.Ports(r.t, 1)[0]
 	f.url = fmt.Sprintf("nats://127.0.0.1:%d", port)
 	switch {
 	case s.plane == 1:
@@ -68,7 +69,7 @@ func (r *row) fleet(s shape) *fleet {
 		f.plane = r.cluster("plane", s.plane)
 		f.url = urls(f.plane)
 	}
-	f.broker = r.nats(node{Name: "broker", Port: r.ports(1)[0]})
+	f.broker = r.nats(node{Name: "broker", Port: rig.Ports(r.t, 1)[0]})
 	if s.before != nil {
 		s.before(f)
 	}
@@ -82,7 +83,7 @@ func (r *row) fleet(s shape) *fleet {
 		f.command(s, name, "agent", "--server", f.through(s, name), "--name", name, "--dir", r.folder(s, name))
 		f.agents[name] = r.start(f.commands[name])
 	}
-	eventually(r.t, "all agents there", stepLimit, func() bool { return f.there() == len(s.agents) })
+	rig.Eventually(r.t, "all agents there", stepLimit, func() bool { return f.there() == len(s.agents) })
 	f.watch = newWatch(r.t, f.url)
 	return f
 }
@@ -113,13 +114,13 @@ func (f *fleet) controllerFlags(s shape, name string, port int) []string {
 }
 
 func (f *fleet) command(s shape, name, program string, args ...string) {
-	f.commands[name] = command{name: name, env: s.variables[name], argv: append([]string{filepath.Join(programs, program)}, args...)}
+	f.commands[name] = rig.Command{Name: name, Env: s.variables[name], Argv: append([]string{filepath.Join(programs, program)}, args...)}
 }
 
 // startController starts one, or starts one again that was killed.
 func (f *fleet) startController(name string) {
 	f.controllers[name] = f.start(f.commands[name])
-	eventually(f.t, "a controller there", stepLimit, func() bool { return f.there() >= 0 })
+	rig.Eventually(f.t, "a controller there", stepLimit, func() bool { return f.there() >= 0 })
 }
 
 // there is how many agents the controller knows; -1: nobody answers.
@@ -190,16 +191,16 @@ func (f *fleet) launch(text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		f.t.Fatal(err)
 	}
-	f.ctl = f.start(command{name: "ctl", argv: []string{filepath.Join(programs, "ctl"), "run", "--server", f.url, "--runs", f.followed(), file}})
+	f.ctl = f.start(rig.Command{Name: "ctl", Argv: []string{filepath.Join(programs, "ctl"), "run", "--server", f.url, "--runs", f.followed(), file}})
 }
 
 // begins waits until the run directory is there.
 func (f *fleet) begins() {
 	f.t.Helper()
-	eventually(f.t, "a run directory", runLimit, func() bool {
+	rig.Eventually(f.t, "a run directory", runLimit, func() bool {
 		select {
-		case <-f.ctl.end:
-			f.t.Fatalf("ctl run has ended:\n%s", f.ctl.tail(3000))
+		case <-f.ctl.Ended():
+			f.t.Fatalf("ctl run has ended:\n%s", f.ctl.Tail(3000))
 		default:
 		}
 		var err error
@@ -224,7 +225,7 @@ func (f *fleet) pulled() string {
 func (f *fleet) copied() (dir string) {
 	f.t.Helper()
 	want := len(files(f.t, f.run.Dir()))
-	eventually(f.t, "copied by a controller", stepLimit, func() bool {
+	rig.Eventually(f.t, "copied by a controller", stepLimit, func() bool {
 		for _, c := range f.copies {
 			dir = filepath.Join(c, "runs", f.run.Plan().ID)
 			if _, err := os.Stat(dir); err == nil && len(files(f.t, dir)) >= want {
@@ -239,12 +240,12 @@ func (f *fleet) copied() (dir string) {
 // ends waits for the end of ctl run, and holds the record to account.
 func (f *fleet) ends(codes ...int) *account {
 	f.t.Helper()
-	code := f.ctl.leaves(runLimit)
+	code := f.ctl.Leaves(runLimit)
 	for _, c := range codes {
 		if c == code {
 			return f.account()
 		}
 	}
-	f.t.Errorf("ctl left with %d, want one of %v; it said last:\n%s", code, codes, f.ctl.tail(3000))
+	f.t.Errorf("ctl left with %d, want one of %v; it said last:\n%s", code, codes, f.ctl.Tail(3000))
 	return f.account()
 }

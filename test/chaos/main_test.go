@@ -4,9 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"testing"
+
+	"lockstep/test/rig"
 )
 
 var seeds = flag.Int("chaos.seeds", 1, "how many `seeds` each row is done with, from LOCKSTEP_SEED (1) on")
@@ -43,9 +44,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-race", "-o", dir, "../../cmd/...")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build programs: %v\n%s", err, out)
+	if err := rig.Build(dir, "-race", "../../cmd/..."); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	programs = dir

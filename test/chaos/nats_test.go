@@ -3,15 +3,15 @@ package chaos
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"lockstep/test/rig"
 )
 
 // serverVariable makes this program a NATS server, until it is killed.
@@ -54,7 +54,7 @@ func serveNATS() int {
 // nats is a NATS server that can be killed and started again.
 type nats struct {
 	node
-	*process
+	*rig.Process
 	row *row
 }
 
@@ -77,14 +77,14 @@ func (s *nats) again() {
 	if err != nil {
 		s.row.t.Fatal(err)
 	}
-	s.process = s.row.start(command{name: s.Name, env: []string{serverVariable + "=" + string(text)}, argv: []string{exe}})
-	eventually(s.row.t, s.Name+" listening", 20*time.Second, func() bool { return listens(s.Port) })
+	s.Process = s.row.start(rig.Command{Name: s.Name, Env: []string{serverVariable + "=" + string(text)}, Argv: []string{exe}})
+	rig.Listening(s.row.t, s.Port)
 }
 
 // cluster starts n nodes that know each other.
 func (r *row) cluster(name string, n int) (all []*nats) {
 	r.t.Helper()
-	ports := r.ports(2 * n)
+	ports := rig.Ports(r.t, 2*n)
 	for i := range n {
 		all = append(all, r.nats(node{Name: name + strconv.Itoa(i+1), Port: ports[i], Cluster: ports[n+i], Routes: ports[n:]}))
 	}
@@ -97,26 +97,4 @@ func urls(nodes []*nats) string {
 		list[i] = n.url()
 	}
 	return strings.Join(list, ",")
-}
-
-func listens(port int) bool {
-	conn, err := net.DialTimeout("tcp", "127.0.0.1:"+strconv.Itoa(port), time.Second)
-	if err == nil {
-		conn.Close()
-	}
-	return err == nil
-}
-
-// ports asks the system for ports that nobody listens on.
-func (r *row) ports(n int) (ports []int) {
-	r.t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }

@@ -22,7 +22,7 @@ func (r *row) planeKilled(phase string) {
 	f.reach(r, 2, phase)
 	away := r.between(0, 8*time.Second).Round(100 * time.Millisecond)
 	r.did("kill -9 of the control plane's NATS in %s, restarted after %v", phase, away)
-	at := f.plane[0].kill()
+	at := f.plane[0].Kill()
 	r.pass(away)
 	f.plane[0].again()
 	f.harmed(at, 1)
@@ -49,7 +49,7 @@ func oneOfThree(r *row) {
 	if victim == nil {
 		r.t.Fatalf("no node is named %q", name)
 	}
-	at := victim.kill()
+	at := victim.Kill()
 	r.pass(away)
 	victim.again()
 	f.harmed(at, 1)

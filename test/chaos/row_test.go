@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"lockstep/test/rig"
 )
 
 // fault is a row of the table: what is done to a fleet, and what must come of it.
@@ -42,7 +43,6 @@ func (f fault) row(t *testing.T, seed uint64) *row {
 		}
 		t.Logf("its folder: %s", dir)
 		t.Logf("again: LOCKSTEP_LONG=1 LOCKSTEP_SEED=%d go test ./test/chaos -run '%s'", seed, pattern(t.Name()))
-		r.showLogs()
 	})
 	return r
 }
@@ -59,16 +59,11 @@ func pattern(name string) string {
 	return strings.Join(words[:len(words)-1], "$/") + "$"
 }
 
-func (r *row) showLogs() {
-	logs, _ := filepath.Glob(filepath.Join(r.dir, "*.log")) // the pattern is right
-	for _, log := range logs {
-		text, err := os.ReadFile(log)
-		if err != nil {
-			continue
-		}
-		const most = 4000
-		r.t.Logf("end of %s:\n%s", filepath.Base(log), text[max(0, len(text)-most):])
-	}
+// start starts a program in the row's folder.
+func (r *row) start(c rig.Command) *rig.Process {
+	r.t.Helper()
+	c.Dir = r.dir
+	return rig.Start(r.t, c)
 }
 
 // pass lets a part of a phase pass, so that a fault comes at any instant of it.

@@ -23,16 +23,16 @@ func storm(r *row) {
 		did = append(did, fmt.Sprintf("%s for %v in %s", what, away, phase))
 		switch {
 		case what == "plane":
-			at := f.plane[0].kill()
+			at := f.plane[0].Kill()
 			r.pass(away)
 			f.plane[0].again()
 			f.harmed(at, 1)
 		case f.controllers[what] != nil:
-			f.controllers[what].kill()
+			f.controllers[what].Kill()
 			r.pass(away)
 			f.startController(what)
 		default:
-			at := f.agents[what].kill()
+			at := f.agents[what].Kill()
 			r.pass(away)
 			f.restart(what)
 			f.harmed(at, 1)

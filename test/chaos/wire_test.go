@@ -37,7 +37,7 @@ func (r *row) twice(id bool, later time.Duration) {
 	stop, stopped := make(chan struct{}), make(chan int)
 	go func() { stopped <- f.repeat(nc, id, later, stop) }()
 	f.submit(f.matrix(2, ""))
-	code := f.ctl.leaves(runLimit)
+	code := f.ctl.Leaves(runLimit)
 	close(stop)
 	n := <-stopped
 	r.did("%d messages repeated, after %v and more, with their id: %v", n, later, id)
@@ -102,7 +102,7 @@ func formerHeartbeat(r *row) {
 	old, _ := f.find(0, "a heartbeat", stepLimit, func(m *natsgo.Msg) bool { return m.Subject == "lockstep.heartbeat."+victim })
 	f.submit(f.matrix(3, ""))
 	b := f.reach(r, 2, inMeasure)
-	f.agents[victim].kill()
+	f.agents[victim].Kill()
 	f.event(b.place, wire.AgentLost, stepLimit)
 	f.restart(victim)
 	for n := 3; n < 6; n++ {

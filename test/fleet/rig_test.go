@@ -68,7 +68,7 @@ func (r *rig) writeInventory() {
 		text += fmt.Sprintf("    %s: %q\n", v[0], v[1])
 	}
 	text += "    ansible_become: false\n    lockstep_drain_within: 240\n    agent_secrets: {PASSWORD: \"not $HOME\""
-	for _, broker := range []string{"NATS", "ARTEMIS", "ACTIVEMQ", "RABBITMQ"} {
+	for _, broker := range []string{"NATS", "ARTEMIS", "RABBITMQ"} {
 		text += ", " + broker + "_PASSWORD: " + password
 	}
 	text += "}\n    observer_observes: [\"nats=port:5222\"]\nobservers:\n  hosts:\n    h1:\n"

@@ -3,12 +3,10 @@ package scale
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
+	"lockstep/test/rig"
 )
 
 // size is how large the fleet and its runs are: make test-long asks for the whole thousand.
@@ -54,7 +53,7 @@ func TestManyAgents(t *testing.T) {
 		registered(t, url, n.agents)
 		t.Logf("%d agents registered %v after the first of them dialled", n.agents, time.Since(began).Round(time.Millisecond))
 		large = append(large, overhead(t, programs, url, dir, fmt.Sprintf("large%d", round), perRound, 4))
-		t.Logf("controller: %d MiB with %d agents after %d tasks", rss(t, controller)>>20, n.agents, 2*perRound*(round+1))
+		t.Logf("controller: %d MiB with %d agents after %d tasks", controller.RSS()>>20, n.agents, 2*perRound*(round+1))
 		if round == n.rounds-1 {
 			late.take()
 			each := overhead(t, programs, url, dir, "all", n.starts, n.agents)
@@ -62,7 +61,7 @@ func TestManyAgents(t *testing.T) {
 		}
 		many()
 	}
-	if size := rss(t, controller); size > mostRSS {
+	if size := controller.RSS(); size > mostRSS {
 		t.Errorf("the controller takes %d MiB, want at most %d", size>>20, mostRSS>>20)
 	}
 	a, b := slices.Min(small), slices.Min(large)
@@ -87,49 +86,20 @@ func report(t *testing.T, late []float64, n size, each float64) {
 
 func build(t *testing.T, dir string) string {
 	t.Helper()
-	programs := filepath.Join(dir, "bin") + string(filepath.Separator)
-	if out, err := exec.Command("go", "build", "-o", programs, "../../cmd/...").CombinedOutput(); err != nil {
-		t.Fatalf("build programs: %v\n%s", err, out)
+	programs := filepath.Join(dir, "bin")
+	if err := rig.Build(programs, "../../cmd/..."); err != nil {
+		t.Fatal(err)
 	}
 	return programs
 }
 
-func startController(t *testing.T, programs, dir string) (url string, pid int) {
+func startController(t *testing.T, programs, dir string) (url string, controller *rig.Process) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(dir, "controller.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(programs+"controller", "--listen", address, "--dir", filepath.Join(dir, "controller"))
-	c.Stdout, c.Stderr = log, log
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-		if t.Failed() {
-			text, _ := os.ReadFile(log.Name())
-			t.Logf("controller:\n%s", text[max(0, len(text)-4000):])
-		}
-	})
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if conn, err := net.Dial("tcp", address); err == nil {
-			_ = conn.Close()
-			return "nats://" + address, c.Process.Pid
-		}
-		if time.Now().After(end) {
-			t.Fatal("the controller does not listen")
-		}
-	}
+	port := rig.Ports(t, 1)[0]
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	c := rig.Start(t, rig.Command{Dir: dir, Argv: []string{filepath.Join(programs, "controller"), "--listen", address, "--dir", filepath.Join(dir, "controller")}})
+	rig.Listening(t, port)
+	return "nats://" + address, c
 }
 
 // startFleet starts agents number from … to-1.
@@ -188,7 +158,7 @@ cell: {
 		t.Fatal(err)
 	}
 	runs := filepath.Join(dir, "runs-"+name)
-	out, err := exec.Command(programs+"ctl", "run", "--server", url, "--runs", runs, file).CombinedOutput()
+	out, err := exec.Command(filepath.Join(programs, "ctl"), "run", "--server", url, "--runs", runs, file).CombinedOutput()
 	found, _ := filepath.Glob(filepath.Join(runs, "*", "run.json"))
 	if err != nil || len(found) == 0 {
 		t.Fatalf("ctl run: %v\n%s", err, out)
@@ -220,23 +190,4 @@ cell: {
 		}
 	}
 	return (last.Sub(first).Seconds() - float64(tasks)*measure.Seconds()) / float64(tasks)
-}
-
-func rss(t *testing.T, pid int) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if f := strings.Fields(line); f[0] == "VmRSS:" {
-			kib, err := strconv.Atoi(f[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kib << 10
-		}
-	}
-	t.Fatal("no VmRSS")
-	return 0
 }

@@ -47,6 +47,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Bindings:          true,
 			Churn:             true,
 			Redelivery:        true,
+			InProcess:         true,
 			CopiesBody:        true, // into the queue
 		},
 		Promises: drivers.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: o.Delay.fixed()},

@@ -45,6 +45,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Nodes:             len(o.urls()) > 1,
 			Keys:              use.Bindings > 1, // which subject
 			Redelivery:        !automatic,
+			InProcess:         o.Embedded,
 			CopiesBody:        true, // into the library's write buffer
 		},
 		Promises: drivers.Promises{

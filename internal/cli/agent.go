@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/metrics"
+	"lockstep/internal/web"
+	"lockstep/internal/wire"
+)
+
+// drainSignal asks an agent to leave as soon as no task is in flight.
+const drainSignal = syscall.SIGUSR1
+
+// agentOptions are the flags of the agent.
+type agentOptions struct {
+	server   serverFlags
+	figures  webFlags
+	cfg      agent.Config
+	disturb  string
+	readable []string
+	observe  []string
+	labels   []string
+	within   time.Duration
+	verbose  bool
+}
+
+// Agent is the daemon on a client host.
+func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	var o agentOptions
+	root := &cobra.Command{
+		Use:   "agent",
+		Short: "Execute this host's part of every task",
+		Long: `agent registers with the controller and executes what it is assigned, one task at a time. References
+to secrets in a matrix (${env:NAME}, ${file:/path}) are filled in here, from this host's environment and files, and
+leave it no more.
+
+With --observe it takes no load: it measures what a broker's process on this host uses in every task that is run against that broker.
+
+SIGTERM and Ctrl-C have the agent leave: at once if it does nothing, else after the task in flight, for which it waits until
+the task's deadline, or --stop-within; the second one leaves at once. SIGUSR1 has it leave in the same way, but for what it may have been
+assigned meanwhile, which is how agents are upgraded while a run goes on.`,
+		Example: `  agent --server nats://bench-1:4222
+  agent --server nats://bench-1:4222 --name load-3
+  agent --server nats://bench-1:4222 --observe rabbit=port:5672`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return o.run(c.Context(), stderr)
+		},
+	}
+	o.add(root)
+	return execute(ctx, root, args, stdin, stdout, stderr)
+}
+
+func (o *agentOptions) add(c *cobra.Command) {
+	host, _ := os.Hostname() // an empty name is refused by check
+	o.server.add(c, "")
+	o.figures.add(c, "metrics", "figures for Prometheus, at /metrics,")
+	disturbFlag(c, &o.disturb)
+	labelFlag(c, &o.labels)
+	observeFlag(c, &o.observe)
+	f := c.Flags()
+	f.StringArrayVar(&o.readable, "files", nil, "absolute `folder` of which matrices may read secrets (${file:/path}) and payloads; may be repeated. None: no file")
+	f.StringVar(&o.cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
+	f.StringVar(&o.cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last and, in spool, for what the control plane does not take until it does; none: the temporary folder, and no spool")
+	f.IntVar(&o.cfg.Slots, "slots", 1, "`number` of tasks side by side, each in a slot that is an agent of its own: NAME, NAME.2 and so on")
+	f.DurationVar(&o.within, "stop-within", 0, "`time` after which SIGTERM gives the task in flight up; none: the task's own deadline")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "log more")
+	withDrivers(c)
+	fromEnvironment(c)
+}
+
+// check reads the flags, and has all their faults at once.
+func (o *agentOptions) check() error {
+	var faults []error
+	fault := func(err error) {
+		if err != nil {
+			faults = append(faults, err)
+		}
+	}
+	if o.server.url == "" || o.cfg.Name == "" {
+		fault(errors.New("an agent needs --server and a --name; see agent --help"))
+	}
+	if o.cfg.Name != "" {
+		if err := wire.CheckName(o.cfg.Name); err != nil {
+			fault(fmt.Errorf("--name: %w", err))
+		}
+	}
+	var err error
+	o.cfg.Targets, err = disturbable(o.disturb)
+	fault(err)
+	o.cfg.Labels, err = labels(o.labels)
+	fault(err)
+	o.cfg.Observes, err = observed(o.observe)
+	fault(err)
+	if len(o.observe) > 0 && o.cfg.Slots > 1 {
+		fault(fmt.Errorf("--slots %d with --observe: an observer takes no load, and observes all tasks at once; leave --slots out", o.cfg.Slots))
+	}
+	if o.cfg.Slots < 1 || o.cfg.Slots > wire.MostSlots {
+		fault(fmt.Errorf("--slots %d: give a number from 1 to %d", o.cfg.Slots, wire.MostSlots))
+	}
+	if o.within < 0 {
+		fault(fmt.Errorf("--stop-within %v: give a time, 90s say, or leave it out", o.within))
+	}
+	files, err := agent.OpenFiles(o.readable)
+	fault(err)
+	o.cfg.Files = &files
+	return faulty(faults)
+}
+
+// run serves until ctx ends and nothing is in flight any more, or the agent is asked to drain.
+func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
+	cfg := o.cfg
+	release, err := own("--dir", cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if cfg.Dir != "" {
+		cfg.Spool = filepath.Join(cfg.Dir, "spool")
+	}
+	cfg.Log, cfg.Version = daemonLog(stderr, o.verbose), version()
+	serve, unserve, err := o.figures.start(cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer unserve()
+	serving, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	asked, ignore := signal.NotifyContext(context.WithoutCancel(ctx), drainSignal)
+	defer ignore()
+	cfg.Drain, cfg.Stop = asked.Done(), ctx.Done()
+	dialling, stop := context.WithCancel(asked)
+	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		stop()
+		if o.within > 0 {
+			time.AfterFunc(o.within, giveUp)
+		}
+	})()
+	conn, err := dialPatiently(dialling, o.server, cfg.Log)
+	if err != nil {
+		return leave(err)
+	}
+	defer conn.Close()
+	cfg.Standing = &agent.Standing{}
+	serve(func(*web.Access) http.Handler {
+		return onlyMetrics(metrics.Agent(cfg.Standing, conn.Linked, version(), cfg.Log))
+	})
+	return leave(agent.Serve(serving, conn, cfg))
+}

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"lockstep/internal/wire"
+)
+
+const agentsNarrow = `AGENT           STATE     HOST           LABELS                      CLOCK       SEEN
+──────────────  ────────  ─────────────  ──────────────────────────  ──────────  ─────
+load-1-of-many  busy      bench-host-01  disk=ssd role=load zone=a1  -12.346 ms  700ms
+load-2          leaves    bench-host-02  –                           not known   1.2s
+observer        observes  bench-host-03  –                           0.000 ms    0s
+old             refused   bench-host-04  –                           not known   3s
+
+old is refused: the controller speaks protocol 9 and it speaks 8: install the same release of Lockstep on both
+`
+
+// A list of agents fits 100 columns with names as fleets have them; --wide has all.
+func TestAgentsFitTheScreen(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	agent := func(name, host string, ago time.Duration) wire.Agent {
+		return wire.Agent{Heartbeat: wire.Heartbeat{Agent: name, Host: host, Cores: 16, Version: "1.2.3 (commit 0a1b2c3d4e5f, 2026-01-02)"}, Seen: now.Add(-ago)}
+	}
+	one, two, three, four := agent("load-1-of-many", "bench-host-01", 700*time.Millisecond), agent("load-2", "bench-host-02", 1200*time.Millisecond),
+		agent("observer", "bench-host-03", 0), agent("old", "bench-host-04", 3*time.Second)
+	one.Labels = map[string]string{"zone": "a1", "role": "load", "disk": "ssd"}
+	one.Offset, one.Busy = &wire.Offset{Offset: -12345678, Bound: 250000}, "219b602ba6ec-r1"
+	two.Draining, two.Busy = true, "219b602ba6ec-r1"
+	three.Observer, three.Offset = true, &wire.Offset{}
+	four.Refused = "the controller speaks protocol 9 and it speaks 8: install the same release of Lockstep on both"
+	all := []wire.Agent{one, two, three, four}
+	var narrow, wide strings.Builder
+	if err := fleetAgents(&narrow, all, now, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := narrow.String(); got != agentsNarrow {
+		t.Errorf("got\n%s\nwant\n%s", got, agentsNarrow)
+	}
+	for _, line := range strings.Split(narrow.String(), "\n") {
+		if n := utf8.RuneCountInString(line); n > 100 && !strings.Contains(line, "is refused:") {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if err := fleetAgents(&wide, all, now, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"CORES", "1.2.3 (commit 0a1b2c3d4e5f, 2026-01-02)", "219b602ba6ec-r1", "ms ± 0.250"} {
+		if !strings.Contains(wide.String(), want) {
+			t.Errorf("no %q in\n%s", want, wide.String())
+		}
+	}
+}

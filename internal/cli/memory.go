@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// memory is a flag's amount of bytes, at least what a record needs; 0: not said.
+type memory int64
+
+func (m *memory) String() string {
+	if *m == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(*m), 10)
+}
+
+func (m *memory) Set(text string) error {
+	n, ok := plan.Memory(text)
+	if !ok {
+		return errors.New("want bytes, as 4GiB, 500MB or 1073741824")
+	}
+	if n < wire.LeastRecord || n > mostRecord {
+		return fmt.Errorf("want %d MiB to %d TiB", int64(wire.LeastRecord)>>20, int64(mostRecord)>>40)
+	}
+	*m = memory(n)
+	return nil
+}
+
+func (*memory) Type() string { return "bytes" }
+
+// mostRecord bounds the record that is asked for.
+const mostRecord = 64 << 40

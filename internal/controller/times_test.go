@@ -1,0 +1,42 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"lockstep/internal/wire"
+)
+
+// How long a run took is read from its record, whatever was noted of it: who takes it over may know nothing, and may come long after its end.
+func TestARunTookAsLongAsItsRecordSays(t *testing.T) {
+	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	event := func(kind wire.EventKind, after time.Duration, submission uint64) wire.Entry {
+		e := &wire.RunEvent{At: begin.Add(after), Kind: kind}
+		if kind == wire.RunEnded {
+			e.End = &wire.End{Submission: submission}
+		}
+		return wire.Entry{Event: e}
+	}
+	former := []wire.Entry{event(wire.RunAccepted, -2*time.Hour, 0), event(wire.RunEnded, -time.Hour, 3)}
+	accepted := append(former, event(wire.RunAccepted, 0, 0), event(wire.TakenOver, time.Minute, 0))
+	for name, x := range map[string]struct {
+		record         []wire.Entry
+		noted          time.Time
+		started, ended time.Time
+	}{
+		"taken over":                 {accepted, time.Time{}, begin, time.Time{}},
+		"taken over, noted too late": {accepted, begin.Add(time.Hour), begin, time.Time{}},
+		"ended, and not noted":       {append(accepted, event(wire.RunEnded, time.Hour, 4)), time.Time{}, begin, begin.Add(time.Hour)},
+		"submitted again":            {former, time.Time{}, time.Time{}, time.Time{}},
+	} {
+		h := history{submission: 4, outcomes: map[string]bool{}}
+		for _, e := range x.record {
+			h.read(e)
+		}
+		s := wire.RunState{Started: x.noted}
+		h.times(&s)
+		if !s.Started.Equal(x.started) || !s.Ended.Equal(x.ended) {
+			t.Errorf("%s: from %v to %v, want %v to %v", name, s.Started, s.Ended, x.started, x.ended)
+		}
+	}
+}

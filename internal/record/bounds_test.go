@@ -1,0 +1,128 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// repeated is a snapshot of about so many bytes with one list of the same element.
+func repeated(size int, name, element string) []byte {
+	n := max(1, (size-100)/(len(element)+1))
+	return fmt.Appendf(nil, `{"protocol":1,"task":"t","agent":"a","seq":1,%q:[%s]}`, name, strings.TrimSuffix(strings.Repeat(element+",", n), ","))
+}
+
+// dense is a histogram that is small in JSON and large in memory.
+func dense(t testing.TB) string {
+	t.Helper()
+	h := NewHist()
+	for i := range histBlocks {
+		for j := range blockSize {
+			if v := valueAt(i, j); v <= highest {
+				h.Record(v)
+			}
+		}
+	}
+	text, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// sparse are pages with one number each.
+func sparse(t testing.TB, pages int) string {
+	t.Helper()
+	s := SetPages{Key: SetKey{Kind: SetReceived}}
+	for i := range pages {
+		s.Pages = append(s.Pages, Page{uint64(i), &words{1}})
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestHostileSnapshotsCostLittle measures what is held of messages that would take a hundred to a thousand times their size.
+func TestHostileSnapshotsCostLittle(t *testing.T) {
+	const size, most = 1 << 20, 25
+	hist := dense(t)
+	for what, c := range map[string]struct {
+		body []byte
+		want string
+	}{
+		"empty windows":               {repeated(size, "windows", `{}`), "the bound is one in 20 bytes"},
+		"windows of nothing":          {repeated(size, "windows", `{"index":1,"start":1}`), ""},
+		"dense histograms":            {repeated(size, "windows", `{"index":1,"start":1,"hists":{"send":`+hist+`}}`), "histograms unpack to more than"},
+		"dense histograms, all kinds": {repeated(size, "windows", `{"index":1,"start":1,"hists":{"send":`+hist+`,"blocked":`+hist+`,"pacing":`+hist+`}}`), "histograms unpack to more than"},
+		"sparse pages":                {repeated(size, "sets", sparse(t, 100_000)), "the bound for"},
+		"sets of a page":              {repeated(size, "sets", sparse(t, 1)), ""},
+		"empty sets":                  {repeated(size, "sets", `{}`), "the bound is one in 16 bytes"},
+		"empty events":                {repeated(size, "events", `{}`), "the bound is one in 16 bytes"},
+		"no events":                   {repeated(size, "events", `null`), "the bound is one in 16 bytes"},
+		"empty probes":                {repeated(size, "probes", `{}`), "the bound is one in 16 bytes"},
+		"empty receipts":              {repeated(size, "bindings", `{}`), "the bound is one in 16 bytes"},
+		"empty clocks":                {repeated(size, "clocks", `{}`), "the bound is one in 16 bytes"},
+		"empty gaps":                  {repeated(size, "gaps", `{}`), "the bound is one in 16 bytes"},
+	} {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		var s Snapshot
+		err := json.Unmarshal(c.body, &s)
+		m := NewMerge()
+		if err == nil {
+			m.Add(s)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		held := int(after.HeapAlloc) - int(before.HeapAlloc)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v: want %q", what, err, c.want)
+		}
+		if made := int(after.TotalAlloc - before.TotalAlloc); held > most*len(c.body) || made > 6*most*len(c.body) {
+			t.Errorf("%s: of %d bytes %d are held, and %d were made", what, len(c.body), held, made)
+		}
+		runtime.KeepAlive(s)
+		runtime.KeepAlive(m)
+	}
+}
+
+func TestElementsAreCountedAsTheyAre(t *testing.T) {
+	for text, want := range map[string]int{`null`: 0, `[]`: 0, `[ ]`: 0, `[1]`: 1, `[ null , {} ]`: 2, `["a,b]","\",\\",{"x":[1,2,{"y":","}]}]`: 3, `[[]]`: 1, `[{"a":1,"b":2}]`: 1} {
+		if n := elements([]byte(text)); n != want {
+			t.Errorf("%s has %d elements, want %d", text, n, want)
+		}
+	}
+}
+
+// FuzzSnapshot reads anything as a snapshot: an error, or what can be written, and reads the same again.
+func FuzzSnapshot(f *testing.F) {
+	hist := dense(f)
+	for _, body := range [][]byte{repeated(200, "windows", `{}`), repeated(300, "windows", `{"index":1,"start":1}`), repeated(0, "windows", `{"index":1,"start":1,"hists":{"send":`+hist+`}}`),
+		repeated(0, "sets", sparse(f, 3)), repeated(100, "events", `null`), []byte(`{"windows":[null]}`), []byte(`{"windows":null,"sets":[{"kind":"sent","publisher":0,"pages":"AAA="}]}`),
+		[]byte(`{"windows":[{"hists":{"send":null}}]}`), []byte(`{"windows":[{"hists":{"send":""}}],"host":{"at":1}}`), []byte(`null`)} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var s, again Snapshot
+		if json.Unmarshal(body, &s) != nil {
+			return
+		}
+		first, err := json.Marshal(s)
+		if err != nil {
+			return // of years beyond 9999, say
+		}
+		if err := json.Unmarshal(first, &again); err != nil {
+			t.Fatalf("%s: %v", first, err)
+		}
+		if second, err := json.Marshal(again); err != nil || !bytes.Equal(first, second) {
+			t.Errorf("%s\n%s\n%v", first, second, err)
+		}
+		NewMerge().Add(s)
+	})
+}
