@@ -84,9 +84,12 @@ func (x killing) replaced(t *testing.T) (there bool) {
 		t.Fatalf("nothing says that another controller took over: %s", w.kinds())
 	}
 	got := w.events[over].Detail
-	if !strings.Contains(got, x.want) {
-		t.Logf("killed too late: %s", got)
+	if of := w.events[over].Task.ID; x.want != "" && of != second {
+		t.Logf("killed too late: %q of task %q", got, of)
 		return false
+	}
+	if !strings.Contains(got, x.want) {
+		t.Errorf("the record says %q, want %q", got, x.want)
 	}
 	told := slices.ContainsFunc(all[1].Warnings, func(s string) bool { return strings.Contains(s, "leads the run on") })
 	if told != (x.want == "concluded") && x.want != "" {
