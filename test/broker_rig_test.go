@@ -102,7 +102,7 @@ func (m management) nothingLeft(run string) {
 type afterKill struct {
 	mu    sync.Mutex
 	last  []string
-	forgo bool // a queue is there that its exchange does not lead to any more: what is published is confirmed and goes nowhere
+	alone int // looks that found a queue that its exchange does not lead to any more: what is published is confirmed and goes nowhere
 }
 
 // watchQueues looks once a second until the test ends.
@@ -141,7 +141,9 @@ func (w *afterKill) look(m management) {
 		}
 		w.mu.Lock()
 		w.last = append(w.last, fmt.Sprintf("%+v %+v", q, bindings))
-		w.forgo = w.forgo || len(bindings) == 1 // the default exchange's; none at all: the queue was removed meanwhile
+		if len(bindings) == 1 { // the default exchange's; none at all: the queue was removed meanwhile
+			w.alone++
+		}
 		w.mu.Unlock()
 	}
 }
@@ -151,7 +153,8 @@ func (w *afterKill) look(m management) {
 func (w *afterKill) forgotBinding() (bool, []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.forgo, w.last[max(0, len(w.last)-10):]
+	const lasting = 3 // seconds: longer than a queue that is being torn down
+	return w.alone >= lasting, w.last[max(0, len(w.last)-10):]
 }
 
 // connections is how many the broker has ever taken.

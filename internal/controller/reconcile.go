@@ -9,10 +9,10 @@ import (
 )
 
 // An agent that says that it does nothing, this often and for so long, while it should work on a task, has not got its assignment and will not:
-// it reads assignments within moments.
+// it reads assignments within moments, or some seconds after a server of a cluster that served it has died.
 const (
 	idleBeats = 3
-	idleFor   = 6 * time.Second
+	idleFor   = 15 * time.Second
 )
 
 // awaited is what an agent should work on, and how it has not since.

@@ -22,7 +22,7 @@ func TestALostAssignmentIsNoticed(t *testing.T) {
 		"it does nothing":                  {func(int) wire.Ref { return wire.Ref{} }, 3, true},
 		"it works on it":                   {func(int) wire.Ref { return ref }, 3, false},
 		"it ends the task before":          {func(int) wire.Ref { return other }, 3, false},
-		"its assignment is a little late":  {func(s int) wire.Ref { return map[bool]wire.Ref{true: ref}[s > 4] }, 3, false},
+		"its assignment is a little late":  {func(s int) wire.Ref { return map[bool]wire.Ref{true: ref}[s > 10] }, 3, false},
 		"it loses it while the load runs":  {func(s int) wire.Ref { return map[bool]wire.Ref{true: ref}[s < 3] }, 3, true},
 		"it does not say what it works on": {func(int) wire.Ref { return wire.Ref{} }, 0, false},
 	} {
@@ -36,7 +36,7 @@ func TestALostAssignmentIsNoticed(t *testing.T) {
 			c := &conduct{execution: &execution{leader: &leader{agents: f}}, ref: ref,
 				parts: []*part{{agent: a, AgentPart: plan.AgentPart{Agent: "a1"}, at: map[wire.Step]bool{}}}}
 			told := f.watch()
-			for second := range 12 {
+			for second := range 20 {
 				time.Sleep(time.Second)
 				beat.Try = x.says(second)
 				f.heard(beat)

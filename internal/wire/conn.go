@@ -260,7 +260,7 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 	if err != nil {
 		return true, err
 	}
-	messages, err := consumer.Messages()
+	messages, err := consumer.Messages(jetstream.PullHeartbeat(serving))
 	if err != nil {
 		return true, err
 	}
@@ -282,6 +282,10 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 		}
 	}
 }
+
+// serving is how often a server says that it still serves a reader, whose own link tells nothing of it in a cluster: a reader goes elsewhere when it has not
+// heard that for twice as long, well before its controller takes its assignment for lost.
+const serving = 2 * time.Second
 
 // abandoned is how long a server keeps a consumer that nobody reads: of a process that was killed, say.
 const abandoned = 30 * time.Second

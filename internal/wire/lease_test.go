@@ -326,8 +326,8 @@ func freePorts(t *testing.T, n int) []int {
 	return ports
 }
 
-// cluster starts three servers that replicate to each other.
-func cluster(t *testing.T) *Conn {
+// cluster starts three servers, n0 to n2, that replicate to each other, and connects to the last.
+func cluster(t *testing.T) ([]*server.Server, *Conn) {
 	t.Helper()
 	var routes []*url.URL
 	ports := freePorts(t, 3)
@@ -364,7 +364,7 @@ func cluster(t *testing.T) *Conn {
 		err := c.Prepare(ctx)
 		cancel()
 		if err == nil {
-			return c
+			return servers, c
 		}
 		if time.Now().After(deadline) {
 			t.Fatal(err)
@@ -374,7 +374,7 @@ func cluster(t *testing.T) *Conn {
 
 func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 	t.Parallel()
-	c := cluster(t)
+	_, c := cluster(t)
 	l := campaign(t, c, "one")
 	r, err := l.TakeUp(t.Context(), "r")
 	if err != nil {

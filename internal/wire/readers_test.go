@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/plan"
 )
 
 // What an agent's key has the server keep for it ends by itself, whatever it asks for.
@@ -65,4 +68,83 @@ func TestOldStreamsGetTheLimitsOfConsumers(t *testing.T) {
 	if info, err := stream.Info(t.Context()); err != nil || info.Config.ConsumerLimits != readers || info.State.Consumers != 0 {
 		t.Errorf("limits are %+v with %d consumers, %v", info.Config.ConsumerLimits, info.State.Consumers, err)
 	}
+}
+
+// A reader's own link tells nothing of the server that serves it, in a cluster: one that dies is noticed within seconds. The library by itself takes ten, always;
+// a busy machine may take longer now and then.
+func TestReadersGoOnWhenTheServerThatServesThemDies(t *testing.T) {
+	t.Parallel()
+	for range 3 {
+		took := outlived(t)
+		t.Log("readers have gone on after", took)
+		if took < 8*time.Second {
+			return
+		}
+	}
+	t.Error("readers do not go on in time")
+}
+
+// outlived is the time that readers stand when a server that serves some of them dies.
+func outlived(t *testing.T) time.Duration {
+	t.Helper()
+	servers, c := cluster(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := campaign(t, c, "one")
+	defer l.Resign(t.Context())
+	r, err := l.TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const readers = 12 // so many that all are served by the server they are connected to once in 500,000 times
+	got := make(chan string, 2*readers)
+	for i := range readers {
+		go c.Assignments(ctx, "a", fmt.Sprint(i), func(a Assignment, _ Ref, err error) bool { //nolint:errcheck // its end is that of ctx
+			got <- fmt.Sprint(a.Task.ID, err)
+			return true
+		})
+	}
+	pass := func(task string) {
+		t.Helper()
+		for i := range readers {
+			if err := r.Assign(t.Context(), fmt.Sprint(i), Assignment{Assignment: plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task}}, Try: "x"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		limit := time.After(time.Minute)
+		for i := range readers {
+			select {
+			case words := <-got:
+				if words != task+"<nil>" {
+					t.Fatalf("read %s, want %s", words, task)
+				}
+			case <-limit:
+				t.Fatalf("%d of %d readers have got %s", i, readers, task)
+			}
+		}
+	}
+	pass("before")
+	servers[served(t, c)].Shutdown()
+	dead := time.Now()
+	pass("after")
+	return time.Since(dead)
+}
+
+// served is the number of a server that serves a reader of assignments, but is not the one that c is connected to.
+func served(t *testing.T, c *Conn) int {
+	t.Helper()
+	s, err := c.js.Stream(t.Context(), streamTasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := -1
+	for info := range s.ListConsumers(t.Context()).Info() { // whose sender waits until all are read
+		if n := strings.TrimPrefix(info.Cluster.Leader, "n"); n != "2" {
+			found = int(n[0] - '0')
+		}
+	}
+	if found < 0 {
+		t.Fatal("one server serves all readers")
+	}
+	return found
 }
