@@ -15,6 +15,7 @@ var allowed = map[string][]string{
 	"internal/record":             {},
 	"internal/clock":              {},
 	"internal/terminal":           {},
+	"internal/stats":              {},
 	"pkg/drivers":                 {},
 	"internal/netsim":             {"internal/clock"},
 	"internal/matrix":             {"internal/plan", "pkg/drivers"},

@@ -1,0 +1,58 @@
+package stats
+
+import "math"
+
+// GeometricMean is the mean of ratios. ok is false if there is none, or one is not positive.
+func GeometricMean(ratios []float64) (mean float64, ok bool) {
+	l, ok := logs(ratios)
+	if !ok || len(l) == 0 {
+		return 0, false
+	}
+	return math.Exp(average(l)), true
+}
+
+func average(xs []float64) float64 {
+	sum := 0.0
+	for _, x := range xs {
+		sum += x
+	}
+	return sum / float64(len(xs))
+}
+
+// Pair is the repetitions of one cell on either side.
+type Pair struct{ A, B []float64 }
+
+// GeometricRatio is the geometric mean over cells of the ratio of b to a (as Ratio). Its interval is normal, from the standard errors that the widths of
+// the cells' own intervals tell of (Lehmann 1963); of one cell it is that cell's. Cells with a number that is not positive are left out; used says how
+// many were not. ok is false if none was. Where a side of a cell has a single repetition nothing is known of its noise, and the interval has no confidence.
+func GeometricRatio(pairs []Pair, confidence float64) (c Change, used int, ok bool) {
+	var logMean, variance float64
+	single := false
+	for _, p := range pairs {
+		r, is := Ratio(p.A, p.B, confidence)
+		if !is {
+			continue
+		}
+		used++
+		c = r
+		logMean += math.Log(r.Estimate)
+		single = single || len(p.A) < 2 || len(p.B) < 2
+		variance += square(math.Log(r.Interval.High/r.Interval.Low) / 2 / normalQuantile(r.Interval.Confidence))
+	}
+	if used < 2 {
+		return c, used, used == 1
+	}
+	logMean /= float64(used)
+	c = Change{Estimate: math.Exp(logMean)}
+	c.Interval = Interval{Low: c.Estimate, High: c.Estimate}
+	if !single {
+		half := normalQuantile(confidence) * math.Sqrt(variance) / float64(used)
+		c.Interval = Interval{Low: math.Exp(logMean - half), High: math.Exp(logMean + half), Confidence: confidence}
+	}
+	return c, used, true
+}
+
+// normalQuantile is how many standard deviations on either side of a normal mean have that much of it.
+func normalQuantile(confidence float64) float64 { return math.Sqrt2 * math.Erfinv(confidence) }
+
+func square(x float64) float64 { return x * x }

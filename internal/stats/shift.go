@@ -1,0 +1,119 @@
+package stats
+
+import (
+	"math"
+	"slices"
+)
+
+// Change is how far one sample is from another: a difference or a ratio.
+type Change struct {
+	Estimate float64  `json:"estimate"`
+	Interval Interval `json:"interval"`
+}
+
+// Difference is how much larger the numbers of b are than those of a: the median of the differences of all pairs (Hodges and Lehmann 1963), with
+// the interval that goes with the Mann–Whitney test. That assumes two distributions of one shape, one of which is shifted. ok is false
+// if one of them is empty.
+func Difference(a, b []float64, confidence float64) (c Change, ok bool) {
+	if len(a) == 0 || len(b) == 0 {
+		return Change{}, false
+	}
+	all := differences(a, b)
+	k, sure := margin(len(a), len(b), confidence)
+	return Change{Estimate: middle(all), Interval: Interval{Low: all[k], High: all[len(all)-1-k], Confidence: sure}}, true
+}
+
+// differences are those of all pairs, sorted.
+func differences(a, b []float64) []float64 {
+	all := make([]float64, 0, len(a)*len(b))
+	for _, x := range a {
+		for _, y := range b {
+			all = append(all, y-x)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// margin is how many of the n·m sorted differences are outside an interval on either side, and how sure that is.
+func margin(n, m int, confidence float64) (k int, sure float64) {
+	most := (n*m - 1) / 2
+	if n+m > mostExact {
+		mean, deviation := float64(n*m)/2, math.Sqrt(float64(n*m*(n+m+1))/12)
+		k = int(math.Floor(mean - 0.5 - normalQuantile(confidence)*deviation))
+		k = min(max(0, k), most)
+		return k, math.Erf((mean - 0.5 - float64(k)) / deviation / math.Sqrt2)
+	}
+	distribution := untied(n, m)
+	tail := distribution[0]
+	sure = max(0, 1-2*tail)
+	for k < most {
+		tail += distribution[k+1]
+		if 1-2*tail < confidence {
+			break
+		}
+		k++
+		sure = 1 - 2*tail
+	}
+	return k, sure
+}
+
+// Ratio is by which factor the numbers of b are larger than those of a: the median of the ratios of all pairs, as Difference is of logarithms.
+// ok is false if one of them is empty or holds a number that is not positive.
+func Ratio(a, b []float64, confidence float64) (c Change, ok bool) {
+	la, okA := logs(a)
+	lb, okB := logs(b)
+	if !okA || !okB {
+		return Change{}, false
+	}
+	c, ok = Difference(la, lb, confidence)
+	c.Estimate, c.Interval.Low, c.Interval.High = math.Exp(c.Estimate), math.Exp(c.Interval.Low), math.Exp(c.Interval.High)
+	return c, ok
+}
+
+func logs(xs []float64) ([]float64, bool) {
+	out := make([]float64, len(xs))
+	for i, x := range xs {
+		if !(x > 0) || math.IsInf(x, 1) {
+			return nil, false
+		}
+		out[i] = math.Log(x)
+	}
+	return out, true
+}
+
+// Superiority is the probability that a number of b is larger than one of a, ties by half (Vargha and Delaney's A, 2000): 0.5 is no difference.
+// 0.5 if one of them is empty.
+func Superiority(a, b []float64) float64 { return (CliffsDelta(a, b) + 1) / 2 }
+
+// CliffsDelta is how much more often a number of b is above one of a than below (Cliff 1993): from -1, all below, to 1, all above. 0 if one is empty.
+func CliffsDelta(a, b []float64) float64 {
+	if len(a) == 0 || len(b) == 0 {
+		return 0
+	}
+	sum := 0
+	for _, x := range a {
+		for _, y := range b {
+			switch {
+			case y > x:
+				sum++
+			case y < x:
+				sum--
+			}
+		}
+	}
+	return float64(sum) / float64(len(a)*len(b))
+}
+
+// Magnitude is what Cliff's delta is called (Romano and others 2006): negligible, small, medium or large.
+func Magnitude(delta float64) string {
+	switch d := math.Abs(delta); {
+	case d < 0.147:
+		return "negligible"
+	case d < 0.33:
+		return "small"
+	case d < 0.474:
+		return "medium"
+	}
+	return "large"
+}

@@ -1,0 +1,203 @@
+package stats
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+func TestDifferenceAgainstThePublishedExample(t *testing.T) {
+	got, ok := Difference(before, atTerm, 0.95)
+	if !ok {
+		t.Fatal("there is a difference")
+	}
+	near(t, "estimate", got.Estimate, 0.305, 1e-12) // as R's wilcox.test(conf.int = TRUE)
+	near(t, "low", got.Interval.Low, -0.15, 1e-12)
+	near(t, "high", got.Interval.High, 0.76, 1e-12)
+	if !got.Interval.Holds(0.95) {
+		t.Errorf("confidence %v", got.Interval.Confidence)
+	}
+}
+
+func TestChangeProperties(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	for range 200 {
+		a, b := normal(r, 2+r.IntN(9), 100, 5), normal(r, 2+r.IntN(9), 110, 5)
+		one, _ := Difference(a, b, 0.95)
+		other, _ := Difference(b, a, 0.95)
+		near(t, "swapped", other.Estimate, -one.Estimate, 1e-9)
+		near(t, "swapped interval", other.Interval.Low, -one.Interval.High, 1e-9)
+		ratio, ok := Ratio(a, b, 0.95)
+		back, _ := Ratio(b, a, 0.95)
+		near(t, "ratio and back", ratio.Estimate*back.Estimate, 1, 1e-9)
+		if !ok || !ratio.Interval.Contains(ratio.Estimate) || !one.Interval.Contains(one.Estimate) {
+			t.Errorf("an estimate is outside its interval: %+v %+v", ratio, one)
+		}
+		// The interval and the test say the same: zero is outside where p is small.
+		if test := MannWhitney(a, b); one.Interval.Holds(0.95) && (test.P < 0.05) == one.Interval.Contains(0) {
+			t.Errorf("p is %g and the interval %+v", test.P, one.Interval)
+		}
+	}
+	if _, ok := Ratio([]float64{0, 1}, []float64{1}, 0.95); ok {
+		t.Error("a ratio to zero")
+	}
+	if c, _ := Difference([]float64{1, 2, 3}, []float64{4, 5, 6}, 0.95); c.Interval.Holds(0.95) || c.Interval.Low != 1 || c.Interval.High != 5 {
+		t.Errorf("3 and 3 give all pairs at 90 %%, got %+v", c.Interval)
+	}
+	many, _ := Difference(normal(r, 50, 0, 1), normal(r, 50, 1, 1), 0.95)
+	near(t, "half width of many", many.Interval.Half(), 1.96*math.Sqrt(2.0/50/0.955), 0.12)
+}
+
+// TestCoverage counts intervals that hold the truth, of skewed samples of five to ten repetitions.
+func TestCoverage(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 6))
+	skewed := func(n int, scale float64) []float64 {
+		xs := make([]float64, n)
+		for i := range xs {
+			xs[i] = scale * math.Exp(0.2*r.NormFloat64())
+		}
+		return xs
+	}
+	const rounds = 1000
+	for _, n := range []int{6, 10} {
+		median, ratio, percentile := 0, 0, 0
+		for range rounds {
+			a, b := skewed(n, 100), skewed(n, 120)
+			if MedianInterval(a, 0.95).Contains(100) {
+				median++
+			}
+			if c, _ := Ratio(a, b, 0.95); c.Interval.Contains(1.2) {
+				ratio++
+			}
+			draws := make([]float64, 60)
+			for i := range draws {
+				again := make([]float64, n)
+				for k := range again {
+					again[k] = a[r.IntN(n)]
+				}
+				draws[i] = Median(again)
+			}
+			if low, high := Quantile(draws, 0.025), Quantile(draws, 0.975); low <= 100 && 100 <= high {
+				percentile++
+			}
+		}
+		t.Logf("%2d repetitions: interval of the median %.1f %%, of the ratio %.1f %%, of a percentile bootstrap of the median %.1f %%", n,
+			100*float64(median)/rounds, 100*float64(ratio)/rounds, 100*float64(percentile)/rounds)
+		if least := int(0.93 * rounds); median < least || ratio < least {
+			t.Errorf("%d repetitions: intervals hold the truth in %d and %d of %d", n, median, ratio, rounds)
+		}
+	}
+}
+
+func TestEffectSizes(t *testing.T) {
+	near(t, "all above", CliffsDelta([]float64{1, 2}, []float64{3, 4}), 1, 0)
+	near(t, "all below", CliffsDelta([]float64{3, 4}, []float64{1, 2}), -1, 0)
+	near(t, "ties", CliffsDelta([]float64{1, 2}, []float64{1, 2}), 0, 0)
+	near(t, "superiority", Superiority([]float64{1, 2, 3}, []float64{2, 3, 4}), 7.0/9, 1e-12) // 6 above and 2 ties, of 9
+	near(t, "nothing", Superiority(nil, []float64{1}), 0.5, 0)
+	near(t, "U says the same", MannWhitney(atTerm, before).U/50, Superiority(before, atTerm), 1e-12)
+	for d, want := range map[float64]string{0.1: "negligible", -0.2: "small", 0.4: "medium", -1: "large"} {
+		if got := Magnitude(d); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestGeometricMeans(t *testing.T) {
+	mean, ok := GeometricMean([]float64{2, 8})
+	near(t, "of 2 and 8", mean, 4, 1e-12)
+	if _, bad := GeometricMean([]float64{2, 0}); bad || !ok {
+		t.Error("zero has no geometric mean")
+	}
+	pairs := []Pair{{[]float64{1, 1}, []float64{2, 2}}, {[]float64{1, 1}, []float64{8, 8}}, {[]float64{0, 1}, []float64{1, 1}}}
+	c, used, ok := GeometricRatio(pairs, 0.95)
+	near(t, "of cells", c.Estimate, 4, 1e-12)
+	if !ok || used != 2 || math.Abs(c.Interval.Half()) > 1e-9 {
+		t.Errorf("got %+v of %d cells: there is no noise, and one cell has a zero", c, used)
+	}
+	if c, _, _ := GeometricRatio([]Pair{{[]float64{1}, []float64{2, 2}}}, 0.95); c.Interval.Holds(0.95) {
+		t.Error("a single repetition knows nothing of its noise")
+	}
+	if _, _, ok := GeometricRatio(nil, 0.95); ok {
+		t.Error("no cells have no mean")
+	}
+}
+
+// TestCoverageOfGeometricMeans counts intervals that hold the truth, which is another in every cell.
+func TestCoverageOfGeometricMeans(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	for _, n := range []int{3, 5, 8} {
+		for _, cells := range []int{2, 6, 20} {
+			const rounds = 500
+			held := 0
+			for range rounds {
+				pairs, truth := make([]Pair, cells), 0.0
+				for i := range pairs {
+					factor := 1 + 0.01*float64(i)
+					truth += math.Log(factor) / float64(cells)
+					pairs[i] = Pair{normal(r, n, 100, 3), normal(r, n, 100*factor, 3*factor)}
+				}
+				if c, _, _ := GeometricRatio(pairs, 0.95); c.Interval.Contains(math.Exp(truth)) {
+					held++
+				}
+			}
+			t.Logf("%d repetitions of %2d cells: %.1f %% of the intervals hold the truth", n, cells, 100*float64(held)/rounds)
+			if held < rounds*90/100 {
+				t.Errorf("%d repetitions of %d cells: %d of %d intervals hold the truth", n, cells, held, rounds)
+			}
+		}
+	}
+}
+
+func TestBimodal(t *testing.T) {
+	for _, two := range [][]float64{
+		{100, 101, 99, 100.5, 150, 151, 149}, {10, 10.2, 20, 20.3, 10.1, 20.2, 9.9, 20.1, 10, 20}, {1, 1, 1, 1, 1, 1, 2, 2}} {
+		if !Bimodal(two) {
+			t.Errorf("%v are two groups", two)
+		}
+	}
+	for _, one := range [][]float64{{100, 101, 99, 100, 100.5, 150}, {1, 1, 1, 1, 1, 1, 1}, {1, 1, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 1, 1, 1, 1, 1, 9}} {
+		if Bimodal(one) {
+			t.Errorf("%v is called two groups", one)
+		}
+	}
+	r := rand.New(rand.NewPCG(8, 8))
+	shapes := map[string]func() float64{"normal": r.NormFloat64, "uniform": r.Float64, "exponential": r.ExpFloat64,
+		"lognormal": func() float64 { return math.Exp(0.5 * r.NormFloat64()) }}
+	for name, draw := range shapes {
+		for _, n := range []int{6, 7, 9, 12, 25, 60} {
+			const rounds = 2000
+			wrong := 0
+			for range rounds {
+				xs := make([]float64, n)
+				for i := range xs {
+					xs[i] = draw()
+				}
+				if Bimodal(xs) {
+					wrong++
+				}
+			}
+			if wrong > rounds*2/100 {
+				t.Errorf("%d of %d samples of %d %s numbers are called two groups", wrong, rounds, n, name)
+			}
+		}
+	}
+	found := 0
+	for range 200 {
+		if Bimodal(append(normal(r, 5, 100, 2), normal(r, 3, 130, 2)...)) {
+			found++
+		}
+	}
+	t.Logf("two groups of 5 and 3, 15 deviations apart, are seen in %d of 200", found)
+	if found < 180 {
+		t.Errorf("two groups are seen in %d of 200 only", found)
+	}
+}
+
+func BenchmarkMannWhitney(b *testing.B) {
+	r := rand.New(rand.NewPCG(9, 9))
+	x, y := normal(r, 8, 0, 1), normal(r, 8, 1, 1)
+	for b.Loop() {
+		MannWhitney(x, y)
+	}
+}
