@@ -28,6 +28,7 @@ const (
 	ExitBadMatrix   = 2   // the matrix or the command line has faults; nothing was run
 	ExitFailedCells = 3   // the run is complete, and a cell failed or was invalid
 	ExitNoAgents    = 4   // too few agents; nothing was run
+	ExitBrokenRules = 5   // all cells are valid, and a rule that the matrix requires is not met
 	ExitInterrupted = 130 // stopped by a signal or cancelled; what was measured is kept
 )
 

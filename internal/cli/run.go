@@ -226,15 +226,15 @@ func (o *runOptions) conclude(out io.Writer, id string, end wire.End) error {
 		return err
 	}
 	kept := page.Keep(record)
-	problems, err := present(out, record)
+	code, err := present(out, record)
 	if err := errors.Join(err, kept); err != nil {
 		return err
 	}
 	switch {
 	case end.Reason == wire.EndInterrupted:
 		return exit{ExitInterrupted, fmt.Errorf("interrupted; go on with: %s", o.again(id))}
-	case problems > 0:
-		return exit{code: ExitFailedCells}
+	case code != ExitOK:
+		return exit{code: code}
 	}
 	return nil
 }
@@ -374,8 +374,8 @@ func newRunID(name string) string {
 	return time.Now().UTC().Format("20060102-150405") + "-" + strings.Trim(clean, "-") + "-" + hex.EncodeToString(random[:])
 }
 
-// present prints the tables of a record and its problems, writes them beside it, and returns how many problems there are.
-func present(out io.Writer, record *results.Run) (problems int, err error) {
+// present prints the tables of a record, its problems and what became of its rules, writes them beside it, and returns the exit code that the run deserves.
+func present(out io.Writer, record *results.Run) (code int, err error) {
 	outcomes, err := record.Outcomes()
 	if err != nil {
 		return 0, err
@@ -384,7 +384,8 @@ func present(out io.Writer, record *results.Run) (problems int, err error) {
 	if err := report.Text(out, report.Build(run, outcomes), width(out)); err != nil {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
-	for _, lines := range [][]string{report.Warnings(run, outcomes), report.Problems(run, outcomes), record.Warnings()} {
+	rulings := report.Rulings(run, outcomes)
+	for _, lines := range [][]string{report.Warnings(run, outcomes), report.Problems(run, outcomes), spoken(rulings), record.Warnings()} {
 		for i, line := range lines {
 			if i == 0 {
 				fmt.Fprintln(out)
@@ -408,7 +409,20 @@ func present(out io.Writer, record *results.Run) (problems int, err error) {
 			return 0, err
 		}
 	}
-	return len(report.Problems(run, outcomes)), nil
+	if len(report.Problems(run, outcomes)) > 0 {
+		return ExitFailedCells, nil
+	}
+	if report.Broken(rulings) > 0 {
+		return ExitBrokenRules, nil
+	}
+	return ExitOK, nil
+}
+
+func spoken(rulings []report.Ruling) (lines []string) {
+	for _, r := range rulings {
+		lines = append(lines, r.String())
+	}
+	return lines
 }
 
 func readable(path string) bool {

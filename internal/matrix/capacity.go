@@ -28,14 +28,22 @@ func unsearchable(w plan.Workload) []problem {
 	report(len(w.Faults) > 0, "search", "a search measures many times, and what fails in a fault is not capacity; remove faults or the search")
 	report(s.From > s.Most, "search.from", "%v is above search.most, %v", s.From, s.Most)
 	report(s.Steps < s.Repeats+2, "search.steps", "%d leaves no room for a search beside %d repeats; give at least %d", s.Steps, s.Repeats, s.Repeats+2)
-	c, err := plan.ParseCondition(s.While, w)
-	report(err != nil, "search.while", "%v", err)
+	why := unmeasured(s.While, w)
+	report(why != "", "search.while", "%s", why)
+	return out
+}
+
+// unmeasured says what is wrong with a condition over the values of a workload, or which of them never has a number.
+func unmeasured(condition string, w plan.Workload) string {
+	c, err := plan.ParseCondition(condition, w)
+	if err != nil {
+		return err.Error()
+	}
 	var absent []string
 	for _, name := range c.Names() {
 		if why := w.Absent(name); why != "" {
 			absent = append(absent, fmt.Sprintf("%s never has a number here: %s", name, why))
 		}
 	}
-	report(len(absent) > 0, "search.while", "%s", strings.Join(absent, "; "))
-	return out
+	return strings.Join(absent, "; ")
 }

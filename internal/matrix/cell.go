@@ -101,6 +101,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	problems = append(problems, misnamed(tree)...)
 	retry, unclear := takeRetry(tree)
 	problems = append(problems, unclear...)
+	rules := takeRules(tree)
 	normalise(tree)
 	work := plan.Default()
 	text, err := json.Marshal(tree)
@@ -115,6 +116,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 		}
 		problems = append(problems, inconsistentParts(work)...)
 		problems = append(problems, unsearchable(work)...)
+		problems = append(problems, unfulfillable(rules, work)...)
 	}
 	if len(problems) > 0 {
 		return Combination{}, w.locate(problems, combo)
@@ -124,7 +126,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	}
 	c := w.declare(combo, broker, work)
 	if c.Cell != nil {
-		c.Cell.Retry = retry
+		c.Cell.Retry, c.Cell.Require = retry, rules
 		if problems := tooLarge(c.Cell); len(problems) > 0 {
 			return Combination{}, w.locate(problems, combo)
 		}

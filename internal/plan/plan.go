@@ -243,6 +243,7 @@ type Cell struct {
 	InProcess   bool         `json:"inProcess,omitempty"`  // from the driver: the broker is in the memory of an agent's process
 	Notes       []string     `json:"notes,omitempty"`      // from the driver: what is possible but perhaps not meant
 	Retry       *Retry       `json:"retry,omitempty"`      // nil: what fails is not tried again
+	Require     []string     `json:"require,omitempty"`    // conditions (ParseCondition) over what came of the repetitions; no part of the workload
 }
 
 // Promises mirrors drivers.Promises: what breaking makes a cell invalid.

@@ -167,8 +167,8 @@ func JSON(w io.Writer, tables []Table) error {
 	return e.Encode(tables)
 }
 
-// Files are a run's tables as they are kept beside its record, by name: tables.txt, .md, .csv and .json. Text and Markdown end with
-// the warnings, the problems and the summary.
+// Files are a run's tables as they are kept beside its record, by name: tables.txt, .md, .csv and .json, and junit.xml. Text and Markdown end with
+// the problems, what became of the rules, and the summary.
 func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	tables := Build(run, outcomes)
 	var text, markdown, lines, whole bytes.Buffer
@@ -185,7 +185,20 @@ func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 		fmt.Fprintf(&text, "%s\n", p)
 		fmt.Fprintf(&markdown, "- %s\n", escape(p))
 	}
+	rulings := Rulings(run, outcomes)
+	for i, r := range rulings {
+		if i == 0 {
+			text.WriteByte('\n')
+			markdown.WriteByte('\n')
+		}
+		fmt.Fprintf(&text, "%s\n", r)
+		fmt.Fprintf(&markdown, "- %s\n", escape(r.String()))
+	}
+	judged, err := JUnit(run, outcomes)
+	if err != nil {
+		return nil, fmt.Errorf("write junit.xml of run %s: %w", run.ID, err)
+	}
 	fmt.Fprintf(&text, "\n%s\n", Summary(run, outcomes))
 	fmt.Fprintf(&markdown, "\n%s\n", Summary(run, outcomes))
-	return map[string][]byte{"tables.txt": text.Bytes(), "tables.md": markdown.Bytes(), "tables.csv": lines.Bytes(), "tables.json": whole.Bytes()}, nil
+	return map[string][]byte{"tables.txt": text.Bytes(), "tables.md": markdown.Bytes(), "tables.csv": lines.Bytes(), "tables.json": whole.Bytes(), "junit.xml": judged}, nil
 }

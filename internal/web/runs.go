@@ -85,6 +85,7 @@ type runView struct {
 	Tables   []report.Table
 	Problems []string
 	Warnings []string
+	Rules    []report.Ruling
 	Files    []link
 	Live     *liveView
 	Took     string
@@ -114,7 +115,9 @@ func (s *site) run(r *http.Request) (view, error) {
 		v.Summary, v.Problems, v.Warnings = report.Summary(v.Plan, outcomes), report.Problems(v.Plan, outcomes), report.Warnings(v.Plan, outcomes)
 		v.Tables = shortened(report.Build(v.Plan, outcomes))
 		v.Brokers = subjects(outcomes)
-		if !v.over() { // that tasks have not been run yet is no problem while they may be
+		if v.over() {
+			v.Rules = report.Rulings(v.Plan, outcomes)
+		} else { // that tasks have not been run yet is no problem while they may be
 			v.Problems = slices.DeleteFunc(v.Problems, func(p string) bool {
 				return p == fmt.Sprintf("%d of %d tasks were not run", len(v.Plan.Tasks())-len(outcomes), len(v.Plan.Tasks()))
 			})

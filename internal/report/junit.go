@@ -1,0 +1,80 @@
+package report
+
+import (
+	"encoding/xml"
+	"fmt"
+	"slices"
+
+	"lockstep/internal/plan"
+)
+
+// The elements of JUnit's XML that CI systems read, as described at https://github.com/testmoapp/junitxml.
+type (
+	junitSuite struct {
+		XMLName  xml.Name    `xml:"testsuite"`
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Errors   int         `xml:"errors,attr"`
+		Time     string      `xml:"time,attr"`
+		At       string      `xml:"timestamp,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Name    string       `xml:"name,attr"`
+		Class   string       `xml:"classname,attr"`
+		Time    string       `xml:"time,attr"`
+		Failure *junitReason `xml:"failure"`
+		Error   *junitReason `xml:"error"`
+	}
+	junitReason struct {
+		Message string `xml:"message,attr"`
+	}
+)
+
+// JUnit writes a run as JUnit XML: for each cell one test that it is valid, in error where it is not, and one for each of its rules.
+func JUnit(run plan.Run, outcomes []plan.Outcome) ([]byte, error) {
+	suite := junitSuite{Name: run.Name, At: run.Started.UTC().Format("2006-01-02T15:04:05"), Time: "0"}
+	rulings := Rulings(run, outcomes)
+	var last float64
+	for _, c := range newBuilder(run, outcomes).cells {
+		took := 0.0
+		for _, o := range c.outcomes {
+			took += o.Ended.Sub(o.Started).Seconds()
+			last = max(last, o.Ended.Sub(run.Started).Seconds())
+		}
+		valid := junitCase{Name: "valid", Class: c.name(), Time: seconds(took)}
+		if why := c.unsound(run.Strict); why != "" {
+			valid.Error = &junitReason{why}
+			suite.Errors++
+		}
+		suite.Cases = append(suite.Cases, valid)
+		for _, r := range rulings {
+			if r.ID != c.cell.ID {
+				continue
+			}
+			one := junitCase{Name: r.Rule, Class: r.Cell, Time: "0"}
+			if r.Why != "" {
+				one.Failure = &junitReason{r.Why}
+				suite.Failures++
+			}
+			suite.Cases = append(suite.Cases, one)
+		}
+	}
+	suite.Tests, suite.Time = len(suite.Cases), seconds(last)
+	text, err := xml.MarshalIndent(suite, "", "  ")
+	return slices.Concat([]byte(xml.Header), text, []byte("\n")), err
+}
+
+func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }
+
+// unsound says why not all repetitions of a cell are a success.
+func (c *cell) unsound(strict bool) string {
+	for _, line := range c.problems(strict) {
+		return line
+	}
+	if missing := c.repeat - len(c.outcomes); missing > 0 {
+		return fmt.Sprintf("%d of %d repetitions were not run", missing, c.repeat)
+	}
+	return ""
+}

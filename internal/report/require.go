@@ -1,0 +1,121 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	"lockstep/internal/plan"
+)
+
+// Ruling is what became of one rule of one cell (plan.Cell.Require).
+type Ruling struct {
+	Cell string // for people
+	ID   string // the cell's
+	Rule string
+	Why  string // it is not met, or there is nothing to judge by; empty: it is met
+}
+
+func (r Ruling) String() string {
+	if r.Why == "" {
+		return fmt.Sprintf("pass: %s: %s", r.Cell, r.Rule)
+	}
+	return fmt.Sprintf("FAIL: %s: %s: %s", r.Cell, r.Rule, r.Why)
+}
+
+// Rulings judges every rule of a run, in the order of the matrix. Rates, latencies and what else is no count are their medians over the valid
+// repetitions, as in tables; counts and flags are those of each: one loss in three repetitions is a loss. A rule without data is not met.
+func Rulings(run plan.Run, outcomes []plan.Outcome) []Ruling {
+	var all []Ruling
+	for _, c := range newBuilder(run, outcomes).cells {
+		for _, rule := range c.cell.Require {
+			all = append(all, Ruling{Cell: c.name(), ID: c.cell.ID, Rule: rule, Why: c.breaks(rule)})
+		}
+	}
+	return all
+}
+
+// Broken counts the rules that are not met.
+func Broken(all []Ruling) (n int) {
+	for _, r := range all {
+		if r.Why != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// breaks says why the cell does not meet a rule.
+func (c *cell) breaks(rule string) string {
+	valid := c.with(plan.Valid)
+	switch {
+	case len(c.outcomes) == 0:
+		return "no data: not run"
+	case len(valid) == 0:
+		return "no data: " + reasons(c.outcomes)
+	}
+	w := c.cell.Workload
+	if len(w.Groups) == 0 {
+		return breaks(rule, w, valid, func(o plan.Outcome) map[string]plan.Value { return o.Values })
+	}
+	var whys []string
+	for i, part := range w.Parts() {
+		group := w.Groups[i].Name
+		if why := breaks(rule, part, valid, func(o plan.Outcome) map[string]plan.Value { return ofGroup(o, group) }); why != "" {
+			whys = append(whys, group+": "+why)
+		}
+	}
+	return strings.Join(whys, "; ")
+}
+
+func ofGroup(o plan.Outcome, name string) map[string]plan.Value {
+	for _, g := range o.Groups {
+		if g.Name == name {
+			return g.Values
+		}
+	}
+	return nil
+}
+
+// breaks judges one workload by the values of its valid repetitions.
+func breaks(rule string, w plan.Workload, valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) string {
+	condition, err := plan.ParseCondition(rule, w)
+	if err != nil {
+		return err.Error() // of a record that was made elsewhere
+	}
+	middles := medians(valid, values)
+	var whys []string
+	for _, o := range valid {
+		own := maps.Clone(values(o))
+		for name, middle := range middles {
+			if v := own[name]; v.NA == "" { // else this repetition has no data
+				middle.Flags = v.Flags
+				own[name] = middle
+			}
+		}
+		holds, why := condition.Holds(own)
+		if !holds && (len(whys) == 0 || whys[len(whys)-1] != why) {
+			whys = append(whys, why)
+		}
+	}
+	return strings.Join(whys, "; ")
+}
+
+// medians are the middles of all values that are no counts, over the repetitions that have a number.
+func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) map[string]plan.Value {
+	numbers := map[string][]float64{}
+	for _, o := range valid {
+		for name, v := range values(o) {
+			if v.NA == "" {
+				numbers[name] = append(numbers[name], v.Number)
+			}
+		}
+	}
+	out := map[string]plan.Value{}
+	for _, info := range plan.Values() {
+		if all := numbers[info.Name]; len(all) > 0 && info.Unit != plan.Count {
+			out[info.Name] = plan.Value{Number: median(all)}
+		}
+	}
+	return out
+}

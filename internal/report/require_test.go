@@ -1,0 +1,94 @@
+package report
+
+import (
+	"encoding/xml"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// ruled is a run of one cell with these rules, and what came of its repetitions.
+func ruled(rules []string, outcomes ...plan.Outcome) (plan.Run, []plan.Outcome) {
+	c := plan.Cell{ID: "c", Coordinates: []plan.Coordinate{{Axis: "threads", Value: []byte("1")}}, Workload: plan.Default(), Require: rules}
+	for i := range outcomes {
+		outcomes[i].Cell, outcomes[i].Repetition = "c", i+1
+		outcomes[i].Started = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		outcomes[i].Ended = outcomes[i].Started.Add(2 * time.Second)
+	}
+	return plan.Run{ID: "r", Name: "rules <&>", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Repeat: len(outcomes), Cells: []plan.Cell{c}}, outcomes
+}
+
+func measured(p99, rate, lost float64, flags ...plan.Flag) plan.Outcome {
+	return plan.Outcome{Verdict: plan.Valid, Values: map[string]plan.Value{"processing.p99": {Number: p99, Flags: flags}, "receive.rate": {Number: rate}, "lost": {Number: lost}}}
+}
+
+func TestRulings(t *testing.T) {
+	failed := plan.Outcome{Verdict: plan.Unknown, Reasons: []string{"agent a1 was lost"}}
+	backlogged := measured(0, 100, 0)
+	backlogged.Values["processing.p99"] = plan.Value{NA: string(plan.Backlog)}
+	for name, x := range map[string]struct {
+		rule     string
+		outcomes []plan.Outcome
+		why      string // "": it is met
+	}{
+		"the median counts":               {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.011, 1, 0)}, ""},
+		"of four the lower middle":        {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.011, 1, 0), measured(0.5, 1, 0)}, ""},
+		"the median is too high":          {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.025, 1, 0)}, "p99 is 25.0 ms, not < 20ms"},
+		"one loss in three is a loss":     {"lost == 0", []plan.Outcome{measured(0, 1, 0), measured(0, 1, 2), measured(0, 1, 0)}, "lost is 2, not == 0"},
+		"two losses are two reasons":      {"lost == 0", []plan.Outcome{measured(0, 1, 1), measured(0, 1, 2)}, "lost is 1, not == 0; lost is 2, not == 0"},
+		"a flag of one":                   {"!backlog", []plan.Outcome{measured(0, 1, 0), measured(0, 1, 0, plan.Backlog)}, "backlog: receiving did not keep up with sending"},
+		"no number in one of three":       {"p99 < 20ms", []plan.Outcome{measured(0.01, 1, 0), backlogged, measured(0.01, 1, 0)}, "backlog: receiving did not keep up with sending"},
+		"a failed repetition has no part": {"rate >= 100/s", []plan.Outcome{failed, measured(0, 100, 0)}, ""},
+		"none is valid":                   {"rate >= 100/s", []plan.Outcome{failed, failed}, "no data: agent a1 was lost"},
+		"not in the record":               {"send.rate >= 100/s", []plan.Outcome{measured(0, 100, 0)}, "send.rate is not in the record"},
+		"not run":                         {"rate > 1", nil, "no data: not run"},
+		"not to be read":                  {"rate >", []plan.Outcome{measured(0, 100, 0)}, "column 7: "},
+	} {
+		run, outcomes := ruled([]string{x.rule}, x.outcomes...)
+		got := Rulings(run, outcomes)
+		if len(got) != 1 || got[0].Rule != x.rule || got[0].Cell != "threads=1" {
+			t.Fatalf("%s: %+v", name, got)
+		}
+		if why := got[0].Why; why != x.why && (x.why == "" || !strings.HasSuffix(x.why, ": ") || !strings.HasPrefix(why, x.why)) {
+			t.Errorf("%s: %q, want %q", name, why, x.why)
+		}
+		if want := map[bool]int{true: 0, false: 1}[x.why == ""]; Broken(got) != want {
+			t.Errorf("%s: %d rules are broken, want %d", name, Broken(got), want)
+		}
+	}
+}
+
+// A rule holds in every group of a cell.
+func TestRulingsOfGroups(t *testing.T) {
+	of := func(p99 float64) map[string]plan.Value { return map[string]plan.Value{"processing.p99": {Number: p99}} }
+	run, outcomes := ruled([]string{"p99 < 20ms", "p99 < 2s"}, plan.Outcome{Verdict: plan.Valid, Groups: []plan.GroupOutcome{{Name: "bulk", Values: of(1)}, {Name: "light", Values: of(0.001)}}})
+	work := plan.Default()
+	run.Cells[0].Workload.Groups = []plan.Group{{Name: "bulk", Publishers: work.Publishers, Consumers: work.Consumers}, {Name: "light", Publishers: work.Publishers, Consumers: work.Consumers}}
+	got := Rulings(run, outcomes)
+	if len(got) != 2 || got[0].Why != "bulk: p99 is 1.00 s, not < 20ms" || got[1].Why != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestJUnit(t *testing.T) {
+	run, outcomes := ruled([]string{"p99 < 20ms", "lost == 0"}, measured(0.5, 1, 0), plan.Outcome{Verdict: plan.Invalid, Reasons: []string{"3 \"confirmed\" <lost>"}})
+	text, err := JUnit(run, outcomes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "junit-rules.xml", text)
+	var got junitSuite
+	if err := xml.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Name != run.Name || got.Tests != 3 || got.Errors != 1 || got.Failures != 1 {
+		t.Errorf("%+v", got)
+	}
+	run, outcomes = ruled(nil, measured(0.5, 1, 0))
+	run.Repeat = 2
+	if text, _ = JUnit(run, outcomes); !strings.Contains(string(text), "1 of 2 repetitions were not run") {
+		t.Errorf("a repetition that was not run is no error:\n%s", text)
+	}
+}
