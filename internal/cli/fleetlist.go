@@ -19,6 +19,11 @@ import (
 
 // tabulate writes rows of texts as a table; columns of numbers end in one place.
 func tabulate(out io.Writer, head []string, rows [][]string) error {
+	return tabulateIn(width(out), out, head, rows)
+}
+
+// tabulateIn is tabulate in so many columns; 0: as many as it takes.
+func tabulateIn(columns int, out io.Writer, head []string, rows [][]string) error {
 	t := report.Table{Axes: head, Head: head}
 	for _, row := range rows {
 		fields := make([]report.Field, len(row))
@@ -27,7 +32,7 @@ func tabulate(out io.Writer, head []string, rows [][]string) error {
 		}
 		t.Rows = append(t.Rows, fields)
 	}
-	return report.Text(out, []report.Table{t}, width(out))
+	return report.Text(out, []report.Table{t}, columns)
 }
 
 func printJSON(out io.Writer, v any) error {

@@ -218,7 +218,7 @@ func (o *runOptions) attach(c *cobra.Command, name string) error {
 	if err != nil {
 		return fmt.Errorf("%w; what there is of it: ctl pull %s%s", err, state.Run, o.server.hint())
 	}
-	return o.conclude(c.OutOrStdout(), state.Run, end)
+	return o.conclude(ctx, c.OutOrStdout(), state.Run, end)
 }
 
 func because(why string) string {

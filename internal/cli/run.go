@@ -183,7 +183,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err, o.again(run.ID))}
 	}
-	return o.conclude(c.OutOrStdout(), run.ID, end)
+	return o.conclude(background, c.OutOrStdout(), run.ID, end)
 }
 
 // points opens the InfluxDB to write to. A run that is left to the fleet is followed by its controller alone, which has an InfluxDB of its own or none.
@@ -208,7 +208,7 @@ func (o *runOptions) left(ctx context.Context, id string, err error) error {
 }
 
 // conclude prints and writes the tables, and turns the run's end into an exit code.
-func (o *runOptions) conclude(out io.Writer, id string, end wire.End) error {
+func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end wire.End) error {
 	if end.Reason == wire.EndNoAgents {
 		return exit{ExitNoAgents, fmt.Errorf("%s; start more, or narrow the matrix with --only or --set", end.Detail)}
 	}
@@ -225,7 +225,7 @@ func (o *runOptions) conclude(out io.Writer, id string, end wire.End) error {
 	if err != nil {
 		return err
 	}
-	kept := page.Keep(record)
+	kept := errors.Join(page.Keep(record), remember(ctx, o.runs, record.Plan().ID))
 	code, err := present(out, record)
 	if err := errors.Join(err, kept); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	past "lockstep/internal/history"
 	"lockstep/internal/report/page"
 	"lockstep/internal/results"
 	"lockstep/internal/schedule"
@@ -113,7 +114,7 @@ func (l *leader) copy(ctx context.Context, r wire.RunState) error {
 	if _, err := Record(ctx, l.conn, r.Run, l.cfg.Copies, nil, points); err != nil {
 		return err
 	}
-	l.keep(r.Run)
+	l.keep(ctx, r.Run)
 	for ctx.Err() == nil {
 		seen := false
 		err := l.lease.ChangeRun(ctx, r.Run, func(now *wire.RunState) bool {
@@ -129,9 +130,9 @@ func (l *leader) copy(ctx context.Context, r wire.RunState) error {
 	return nil
 }
 
-// keep writes the tables and the report beside a copy. Without them the copy is whole: ctl report makes them again. What agents report may be
+// keep writes the tables and the report beside a copy, and its values into the history. Without them the copy is whole: ctl report makes them again, and ctl history reindex. What agents report may be
 // anything, and whatever it does to a page, the controller goes on.
-func (l *leader) keep(id string) {
+func (l *leader) keep(ctx context.Context, id string) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.cfg.Log.Error("write tables and report of a run: a fault in Lockstep, please report it", "run", id, "panic", r, "stack", string(debug.Stack()))
@@ -146,6 +147,9 @@ func (l *leader) keep(id string) {
 	}
 	if err != nil {
 		l.cfg.Log.Warn("write tables and report of a run: make them with ctl report", "run", id, "err", err)
+	}
+	if err := past.Of(l.cfg.Copies).Add(ctx, id); err != nil {
+		l.cfg.Log.Warn("add a run to the history: ctl history reindex does it again", "run", id, "err", err)
 	}
 }
 

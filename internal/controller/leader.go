@@ -31,6 +31,7 @@ func (l *leader) lead(ctx context.Context) error {
 	for _, answer := range []func() (func(), error){
 		func() (func(), error) { return l.conn.AnswerAgents(l.agents.known) },
 		l.conn.AnswerClock,
+		l.answerHistory,
 	} {
 		stop, err := answer()
 		if err != nil {
@@ -49,6 +50,7 @@ func (l *leader) lead(ctx context.Context) error {
 	keeping.Go(func() { l.keepStreams(ctx) })
 	if l.cfg.Copies != "" {
 		keeping.Go(func() { l.copyRuns(ctx) })
+		keeping.Go(func() { l.fillHistory(ctx) })
 	}
 	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}
 	keeping.Go(func() { l.releaseOrphans(ctx) })

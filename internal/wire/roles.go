@@ -56,10 +56,10 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 		p.Publish = []string{root + ">", inboxes + ">", api + ">", "$JS.ACK.>", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">"}
 		p.Subscribe = append(p.Subscribe, root+">")
 	case RoleClient:
-		p.Publish = slices.Concat([]string{subjectAgents, root + "queue.submit.*", root + "queue.cancel.*", scheduleKeys + "*"},
+		p.Publish = slices.Concat([]string{subjectAgents, subjectHistory, root + "queue.submit.*", root + "queue.cancel.*", scheduleKeys + "*"},
 			mayLook(streamQueue, streamRecord, stateStream, scheduleStream))
 	case RoleViewer:
-		p.Publish = slices.Concat([]string{subjectAgents, api + "STREAM.INFO." + streamQueue}, mayLook(streamRecord, stateStream, scheduleStream))
+		p.Publish = slices.Concat([]string{subjectAgents, subjectHistory, api + "STREAM.INFO." + streamQueue}, mayLook(streamRecord, stateStream, scheduleStream))
 	case RoleAgent:
 		if name == "" {
 			return p, errors.New("an agent's credentials need its name")

@@ -116,6 +116,7 @@ func TestAgentsCannotDoWhatIsNotTheirs(t *testing.T) {
 		"send a snapshot as another agent":    {Subject: subjectSnapshot(ref, "a2.zone b")},
 		"call all agents":                     {Subject: subjectRoll},
 		"list the agents":                     {Subject: subjectAgents},
+		"ask for the history":                 {Subject: subjectHistory},
 		"write into another's inbox":          {Subject: inboxOf(g.creds.Users[g.creds.find("a2.zone b")].Key) + ".x.1"},
 		"read another's assignments":          {Subject: api + "CONSUMER.CREATE." + streamTasks + ".spy.lockstep.task.assign." + victim + ".>", Data: consumer("lockstep.task.assign." + victim + ".>")},
 		"read all assignments":                {Subject: api + "CONSUMER.CREATE." + streamTasks + ".spy", Data: consumer(">")},
@@ -209,6 +210,15 @@ func TestAgentsReadWithTheirOwnFilterAlone(t *testing.T) {
 	}
 }
 
+// longHistory is more than has room in a message, unless it is asked for less.
+func longHistory(q plan.HistoryQuery) plan.HistoryAnswer {
+	n := 100_000
+	if q.Most > 0 {
+		n = q.Most
+	}
+	return plan.HistoryAnswer{Cells: []plan.HistoryCell{{ID: "c", Points: make([]plan.HistoryPoint, n)}}}
+}
+
 func TestEachRoleCanDoItsWork(t *testing.T) {
 	g := guardPlane(t)
 	controller, client, viewer, one, two := link(t, g.server), g.dial(t, "client"), g.dial(t, "viewer"), g.dial(t, "a1"), g.dial(t, "a2.zone b")
@@ -232,6 +242,16 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stopAgents()
+	stopHistory, err := controller.AnswerHistory(func(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
+		if len(q.Cells) > 0 {
+			return plan.HistoryAnswer{}, errors.New("no such cell")
+		}
+		return longHistory(q), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopHistory()
 	stopClock, err := controller.AnswerClock()
 	if err != nil {
 		t.Fatal(err)
@@ -278,11 +298,20 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		must(who+" lists agents", err)
 		_, err = c.Runs(ctx)
 		must(who+" lists runs", err)
+		h, err := c.History(ctx, plan.HistoryQuery{Value: "send.rate"})
+		must(who+" asks for the history", err)
+		if n := len(h.Cells[0].Points); n < fewestPoints || n > 50_000 {
+			t.Errorf("%s gets %d points: want what has room", who, n)
+		}
+		if _, err = c.History(ctx, plan.HistoryQuery{Cells: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "no such cell") {
+			t.Errorf("%s asks for what is not there: %v", who, err)
+		}
 		if len(agents) != 1 {
 			t.Errorf("%s sees %d agents", who, len(agents))
 		}
 	}
 	for what, ask := range map[string]func() error{
+		"asks for the history":   func() error { _, err := one.History(ctx, plan.HistoryQuery{}); return err },
 		"lists agents":           func() error { _, err := one.Agents(ctx); return err },
 		"asks whether one leads": func() error { return one.Led(ctx) },
 	} {

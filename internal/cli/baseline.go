@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/history"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/internal/terminal"
+)
+
+func baselineCommand() *cobra.Command {
+	var runs string
+	c := &cobra.Command{
+		Use:   "baseline",
+		Short: "Name runs that others are to be compared with",
+		Long: `baseline keeps names of runs in the history beside the records (--runs): for each matrix one that later
+runs are compared with, or several by names of one's own. On a fleet, they are those of the controller's folder.`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.PersistentFlags().StringVar(&runs, "runs", "runs", "`folder` of run records")
+	c.AddCommand(baselineSet(&runs), baselineList(&runs), baselineRemove(&runs))
+	return c
+}
+
+func baselineSet(runs *string) *cobra.Command {
+	var name string
+	c := &cobra.Command{
+		Use:   "set RUN",
+		Short: "Make a run the baseline of its matrix, or one of a name of its own",
+		Example: `  ctl baseline set latest
+  ctl baseline set --name release-4.0 20260102-150405-nightly-3f9c`,
+		Args:              arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeRuns(runs),
+		RunE: func(c *cobra.Command, args []string) error {
+			run, err := results.Open(*runs, args[0])
+			if err != nil {
+				return err
+			}
+			b := plan.Baseline{Name: name, Run: run.Plan().ID, Matrix: run.Plan().Name, Set: time.Now().UTC(), By: submitter()}
+			if b.Name == "" {
+				b.Name = b.Matrix
+			}
+			if err := history.Of(*runs).SetBaseline(b); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "baseline %s is run %s\n", terminal.Clean(b.Name), b.Run)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&name, "name", "", "`name` of the baseline; none: that of the run's matrix")
+	return c
+}
+
+func baselineList(runs *string) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "List the baselines",
+		Example: "  ctl baseline list",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			all, err := history.Of(*runs).Baselines()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c.OutOrStdout(), append([]plan.Baseline{}, all...))
+			}
+			var rows [][]string
+			for _, b := range all {
+				rows = append(rows, []string{terminal.Clean(b.Name), b.Run, terminal.Clean(b.Matrix), stamp(b.Set), dash(b.By)})
+			}
+			return tabulate(c.OutOrStdout(), []string{"BASELINE", "RUN", "MATRIX", "SET", "BY"}, rows)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return c
+}
+
+func baselineRemove(runs *string) *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove NAME",
+		Short:   "Forget a baseline; its run stays",
+		Example: "  ctl baseline remove release-4.0",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return history.Of(*runs).RemoveBaseline(args[0])
+		},
+	}
+}

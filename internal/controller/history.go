@@ -1,0 +1,30 @@
+package controller
+
+import (
+	"context"
+	"errors"
+
+	past "lockstep/internal/history"
+	"lockstep/internal/plan"
+)
+
+// answerHistory answers who asks what became of cells over the runs that there are copies of.
+func (l *leader) answerHistory() (stop func(), err error) {
+	return l.conn.AnswerHistory(func(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
+		if l.cfg.Copies == "" {
+			return plan.HistoryAnswer{}, errors.New("the controller keeps no history: it needs a folder, controller --dir; ctl pull and ctl history --local look at copies here")
+		}
+		return past.Of(l.cfg.Copies).Answer(q)
+	})
+}
+
+// fillHistory reads the copies that the history does not have: those of former leaders, and those that somebody put there.
+func (l *leader) fillHistory(ctx context.Context) {
+	in, err := past.Of(l.cfg.Copies).Fresh(ctx)
+	for _, w := range in.Warnings {
+		l.cfg.Log.Warn("fill the history", "left out", w)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.cfg.Log.Error("fill the history: make it anew with ctl history reindex", "err", err)
+	}
+}

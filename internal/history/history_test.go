@@ -1,0 +1,380 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/bbolt"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+)
+
+var began = time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)
+
+// night is a run of cells in the folder, one a day, whose subject and values the caller makes.
+func night(t testing.TB, root string, n, cells, repeat int, make func(cell, repetition int, o *plan.Outcome)) plan.Run {
+	t.Helper()
+	run := plan.Run{Version: plan.Protocol, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: repeat, Started: began.AddDate(0, 0, n), Axes: []string{"mode"}}
+	for i := range cells {
+		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i, Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
+			Coordinates: []plan.Coordinate{{Axis: "mode", Value: fmt.Appendf(nil, "%q", fmt.Sprintf("m%d", i))}}})
+	}
+	r, err := results.Create(root, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range run.Tasks() {
+		finish(t, r, task, make)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+func finish(t testing.TB, r *results.Run, task plan.Task, make func(cell, repetition int, o *plan.Outcome)) {
+	t.Helper()
+	o := plan.Outcome{Version: results.Version, Run: task.Run, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition,
+		Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 1000}, "lost": {}, "send.p99": {NA: "fire-and-forget"},
+			"processing.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}},
+		Agents:  []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}},
+		Subject: plan.Subject{Product: "RabbitMQ", Version: "4.0", Settings: map[string]string{"watermark": "0.4"}}}
+	make(task.Cell.Index, task.Repetition, &o)
+	o.Subject.Fingerprint = plan.Fingerprint(o.Subject)
+	if err := r.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func nothing(int, int, *plan.Outcome) {}
+
+func fresh(t testing.TB, s *Store) Indexed {
+	t.Helper()
+	in, err := s.Fresh(context.Background())
+	if err != nil || len(in.Warnings) > 0 {
+		t.Fatal(err, in.Warnings)
+	}
+	return in
+}
+
+func ask(t testing.TB, s *Store, q plan.HistoryQuery) plan.HistoryAnswer {
+	t.Helper()
+	a, err := s.Answer(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestValuesComeBackAsTheyWere(t *testing.T) {
+	root := t.TempDir()
+	s := Of(root)
+	if a := ask(t, s, plan.HistoryQuery{Value: "send.rate"}); len(a.Cells) != 0 {
+		t.Errorf("an empty history has %v", a.Cells)
+	}
+	run := night(t, root, 0, 3, 2, func(cell, repetition int, o *plan.Outcome) {
+		o.Values["send.rate"] = plan.Value{Number: float64(100*cell + repetition)}
+		if cell == 2 {
+			o.Verdict = plan.Invalid
+			o.Groups = []plan.GroupOutcome{{Name: "bulk", Values: map[string]plan.Value{"send.rate": {Number: 7}}}}
+		}
+	})
+	if in := fresh(t, s); in.Runs != 1 || in.Outcomes != 6 {
+		t.Errorf("indexed %+v", in)
+	}
+	if in := fresh(t, s); in.Runs != 0 {
+		t.Errorf("read again what was complete: %+v", in)
+	}
+	a := ask(t, s, plan.HistoryQuery{Cells: []string{"mode=m1"}, Value: "send.rate"})
+	if len(a.Cells) != 1 || len(a.Cells[0].Points) != 2 {
+		t.Fatalf("answer %+v", a)
+	}
+	p := a.Cells[0].Points[1]
+	want := plan.HistoryPoint{Run: run.ID, At: began, Repetition: 2, Value: plan.Value{Number: 102}, Verdict: plan.Valid, Subject: p.Subject, Environment: p.Environment, Version: "1.0"}
+	if d := cmp.Diff(want, p); d != "" {
+		t.Error(d)
+	}
+	if a.Subjects[p.Subject].Version != "4.0" || !slices.Equal(a.Environments[p.Environment].Hosts, []string{"bench-1"}) {
+		t.Errorf("subjects %v, environments %v", a.Subjects, a.Environments)
+	}
+	for value, want := range map[string]plan.Value{"lost": {}, "send.p99": {NA: "fire-and-forget"}, "processing.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}, "bulk/send.rate": {Number: 7}} {
+		a := ask(t, s, plan.HistoryQuery{Cells: []string{run.Cells[2].ID}, Value: value})
+		if d := cmp.Diff(want, a.Cells[0].Points[0].Value); d != "" || a.Cells[0].Points[0].Usable() {
+			t.Errorf("%s: %s", value, d)
+		}
+	}
+}
+
+func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
+	root := t.TempDir()
+	night(t, root, 0, 20, 1, nothing)
+	s := Of(root)
+	fresh(t, s)
+	for _, c := range []struct {
+		cells []string
+		want  int
+		fault string
+	}{
+		{nil, 20, ""}, {[]string{"000000abc00"}, 16, ""}, {[]string{"000000abc001"}, 1, ""}, {[]string{"mode=m3,m4"}, 2, ""},
+		{[]string{"mode=m3", "mode=m4", "000000abc003"}, 1, ""},
+		{[]string{"mod=m3", "ffff"}, 0, `no cell has an axis "mod" (there are: mode); no cell's id begins with "ffff"`},
+		{[]string{"mode=x"}, 0, `axis mode has no value "x" (there are: m0, m1,`},
+	} {
+		a, err := s.Answer(plan.HistoryQuery{Cells: c.cells})
+		if c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) || c.fault == "" && (err != nil || len(a.Cells) != c.want) {
+			t.Errorf("%v: %d cells, %v: want %d %s", c.cells, len(a.Cells), err, c.want, c.fault)
+		}
+	}
+	if _, err := s.Answer(plan.HistoryQuery{Value: "send.rat"}); err == nil || !strings.Contains(err.Error(), `did you mean "send.rate"`) {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.Answer(plan.HistoryQuery{Matrix: "weekly"}); err == nil || !strings.Contains(err.Error(), "there are: nightly") {
+		t.Errorf("%v", err)
+	}
+	if a := ask(t, s, plan.HistoryQuery{Value: "send.rate", Most: 10}); len(a.Cells[0].Points)+a.MorePoints == 0 {
+		t.Error("a bounded answer is empty")
+	}
+}
+
+// A run is read again when it has gone on, one that was copied in later is read, and reindexing changes nothing more.
+func TestRecordsAreReadAgain(t *testing.T) {
+	root := t.TempDir()
+	s := Of(root)
+	half := plan.Run{Version: plan.Protocol, ID: "half", Name: "nightly", Repeat: 1, Started: began.AddDate(0, 0, -400), Cells: []plan.Cell{{ID: "a", Broker: plan.Broker{Options: []byte("{}")}}, {ID: "b", Index: 1, Broker: plan.Broker{Options: []byte("{}")}}}}
+	r, err := results.Create(root, half)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish(t, r, half.Tasks()[0], nothing)
+	fresh(t, s)
+	if a := ask(t, s, plan.HistoryQuery{}); len(a.Cells) != 1 {
+		t.Fatalf("cells %v: want the one that has run", a.Cells)
+	}
+	finish(t, r, half.Tasks()[1], nothing)
+	if err := r.Mark(results.Mark{At: time.Now(), Kind: results.MarkEnd}); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := t.TempDir()
+	night(t, elsewhere, 3, 1, 1, nothing)
+	if err := os.CopyFS(filepath.Join(root, "night-0003"), os.DirFS(filepath.Join(elsewhere, "night-0003"))); err != nil {
+		t.Fatal(err)
+	}
+	if in := fresh(t, s); in.Runs != 2 {
+		t.Errorf("%+v: want both runs read", in)
+	}
+	before := ask(t, s, plan.HistoryQuery{Value: "send.rate"})
+	if len(before.Cells) != 3 || before.Runs != 2 {
+		t.Errorf("%d cells of %d runs: want 3 of 2", len(before.Cells), before.Runs)
+	}
+	if err := s.SetBaseline(plan.Baseline{Name: "good", Run: "night-0003"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, anew := range []bool{false, true, true} {
+		if in, err := s.Reindex(t.Context(), anew); err != nil || in.Runs != 2 || in.Outcomes != 3 {
+			t.Errorf("reindex: %+v, %v", in, err)
+		}
+		if d := cmp.Diff(before, ask(t, s, plan.HistoryQuery{Value: "send.rate"})); d != "" {
+			t.Errorf("reindexing (anew: %v) changes the history: %s", anew, d)
+		}
+		if b, err := s.Baseline("good"); err != nil || b.Run != "night-0003" {
+			t.Errorf("baseline %+v, %v", b, err)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(root, "night-0003")); err != nil {
+		t.Fatal(err)
+	}
+	if in, err := s.Reindex(t.Context(), false); err != nil || in.Gone != 1 || ask(t, s, plan.HistoryQuery{}).Runs != 2 {
+		t.Errorf("%+v, %v: a run whose record is gone stays in the history", in, err)
+	}
+}
+
+func TestADamagedStoreSaysSoAndIsMadeAnew(t *testing.T) {
+	root := t.TempDir()
+	night(t, root, 0, 2, 1, nothing)
+	s := Of(root)
+	fresh(t, s)
+	if err := os.WriteFile(filepath.Join(root, File), []byte("not a store"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Answer(plan.HistoryQuery{}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "reindex --anew") {
+		t.Errorf("%v", err)
+	}
+	if in, err := s.Reindex(t.Context(), true); err != nil || len(in.Warnings) != 1 || ask(t, s, plan.HistoryQuery{}).Runs != 1 {
+		t.Errorf("%+v, %v", in, err)
+	}
+}
+
+// Broken off anywhere, an index leaves whole runs, and the next one goes on.
+func TestAnIndexIsBrokenOff(t *testing.T) {
+	root := t.TempDir()
+	for n := range 3 {
+		night(t, root, n, 2, 1, nothing)
+	}
+	s := Of(root)
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := 0
+	_, err := s.index(ctx, s.path, func(string) bool {
+		if seen++; seen == 2 {
+			cancel()
+		}
+		return true
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if a := ask(t, s, plan.HistoryQuery{Value: "send.rate"}); a.Runs != 2 || len(a.Cells[0].Points) != 2 {
+		t.Errorf("%d runs are there", a.Runs)
+	}
+	if in := fresh(t, s); in.Runs != 1 || ask(t, s, plan.HistoryQuery{}).Runs != 3 {
+		t.Errorf("then %+v", in)
+	}
+}
+
+func TestReindexStreams(t *testing.T) {
+	root := t.TempDir()
+	runs, cells := 24, 10
+	padding := strings.Repeat("x", 50_000) // in each outcome: 12 MB of records in all
+	for n := range runs {
+		night(t, root, n, cells, 1, func(_, _ int, o *plan.Outcome) { o.Reasons = []string{padding} })
+	}
+	var most, base runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&base)
+	var stop atomic.Bool
+	done := make(chan uint64)
+	defer debug.SetGCPercent(debug.SetGCPercent(20))
+	go func() {
+		peak := uint64(0)
+		for tick := time.NewTicker(5 * time.Millisecond); !stop.Load(); <-tick.C {
+			runtime.ReadMemStats(&most)
+			peak = max(peak, most.HeapAlloc)
+		}
+		done <- peak
+	}()
+	if in, err := Of(root).Reindex(t.Context(), true); err != nil || in.Outcomes != runs*cells {
+		t.Errorf("%+v, %v", in, err)
+	}
+	stop.Store(true)
+	peak := <-done
+	used := (max(peak, base.HeapAlloc) - base.HeapAlloc) >> 20
+	t.Logf("reindexing %d MB of records holds %d MB at most", runs*cells*len(padding)>>20, used)
+	if used > 6 {
+		t.Errorf("it holds %d MB: want those of a run at a time", used)
+	}
+}
+
+// A step is found and dated, the setting that changed is named, and a run from another host is apart.
+func TestCoursesNameWhatChanged(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	root := t.TempDir()
+	for n := range 30 {
+		night(t, root, n, 1, 2, func(_, _ int, o *plan.Outcome) {
+			rate := 1000 * (1 + 0.03*r.NormFloat64())
+			if n >= 20 {
+				rate *= 0.85
+				o.Subject.Settings["watermark"] = "0.6"
+			}
+			if n == 12 {
+				rate *= 1.5
+			}
+			if n == 25 {
+				o.Agents[0].Host = "laptop"
+			}
+			o.Values["send.rate"] = plan.Value{Number: rate}
+		})
+	}
+	s := Of(root)
+	fresh(t, s)
+	all := Courses(ask(t, s, plan.HistoryQuery{Value: "send.rate"}))
+	if len(all) != 2 || len(all[0].Nights) != 29 || len(all[1].Nights) != 1 || all[1].Environment.Hosts[0] != "laptop" {
+		t.Fatalf("courses %+v", all)
+	}
+	c := all[0]
+	if len(c.Changes) != 1 || c.Nights[c.At[0]].Run != "night-0020" {
+		t.Fatalf("changes %+v: want one, with night-0020", c.Changes)
+	}
+	if causes := c.Causes(0); !slices.Equal(causes, []string{"watermark: 0.4 → 0.6 with night-0020"}) {
+		t.Errorf("causes %q", causes)
+	}
+}
+
+func TestSubjectsThatTakeTurnsAreApart(t *testing.T) {
+	root := t.TempDir()
+	for n := range 12 {
+		night(t, root, n, 1, 1, func(_, _ int, o *plan.Outcome) { o.Subject.Version = []string{"3.13", "4.0"}[n%2] })
+	}
+	s := Of(root)
+	fresh(t, s)
+	all := Courses(ask(t, s, plan.HistoryQuery{Value: "send.rate"}))
+	if len(all) != 2 || all[0].Subject == nil || all[0].Subject.Version != "3.13" || len(all[1].Nights) != 6 {
+		t.Errorf("courses %+v", all)
+	}
+}
+
+// synthetic is a store of many nights, made without records.
+func synthetic(t testing.TB, root string, runs, cells int) *Store {
+	t.Helper()
+	s := Of(root)
+	values := plan.Values()
+	for n := 0; n < runs; {
+		err := s.update(s.path, func(tx *bbolt.Tx) error {
+			var some []taken
+			for ; n < runs && len(some)*cells < 20_000; n++ {
+				id := fmt.Sprintf("night-%04d", n)
+				one := taken{id: id, entry: kept{Matrix: "nightly", Started: began.Add(time.Duration(n) * time.Hour), Done: cells, Tasks: cells}}
+				for i := range cells {
+					cell := fmt.Sprintf("%012x", i)
+					o := plan.Outcome{Run: id, Cell: cell, Repetition: 1, Verdict: plan.Valid, Values: map[string]plan.Value{},
+						Agents: []plan.AgentPart{{Host: "bench-1", Version: "1.0"}}, Subject: plan.Subject{Version: "4.0", Fingerprint: fmt.Sprint(n / 500)}}
+					for k, v := range values {
+						o.Values[v.Name] = plan.Value{Number: float64(n*k) + 0.5}
+					}
+					one.outcomes = append(one.outcomes, outcomeOf(o))
+					one.cells = append(one.cells, plan.Cell{ID: cell, Coordinates: []plan.Coordinate{{Axis: "n", Value: fmt.Appendf(nil, "%d", i)}}})
+				}
+				some = append(some, one)
+				if err := os.Mkdir(filepath.Join(root, id), 0o755); err != nil {
+					return err
+				}
+			}
+			return keep(tx, some)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// BenchmarkHistory answers what ctl history asks, from a store of 5,000 runs with every value of each cell: looking for new records, reading, and
+// looking for changes. LOCKSTEP_LONG has 200 cells in it, which takes a while to make.
+func BenchmarkHistory(b *testing.B) {
+	cells := 4
+	if os.Getenv("LOCKSTEP_LONG") != "" {
+		cells = 200
+	}
+	s := synthetic(b, b.TempDir(), 5000, cells)
+	if info, err := os.Stat(s.path); err == nil {
+		b.ReportMetric(float64(info.Size())/1e6, "MB")
+	}
+	for b.Loop() {
+		fresh(b, s)
+		a := ask(b, s, plan.HistoryQuery{Cells: []string{"000000000001"}, Value: "send.rate"})
+		if c := Courses(a); len(c[0].Nights) != 5000 {
+			b.Fatal(len(c[0].Nights))
+		}
+	}
+}
