@@ -165,6 +165,7 @@ func (p *historyPage) course(c history.Course, all []history.Course) error {
 		marks[at] = "◂ " + percent(c.Changes[i].Shift())
 	}
 	var rows [][]string
+	var notes []string
 	for i, n := range c.Nights {
 		var more []string
 		if marks[i] != "" {
@@ -181,9 +182,18 @@ func (p *historyPage) course(c history.Course, all []history.Course) error {
 			number = report.Show(info, plan.Value{Number: n.Number})
 			spread = span(n, info)
 		}
-		rows = append(rows, []string{day(n.Started), n.Run, number, spread, doubts(n), strings.Join(more, "; ")})
+		doubt := doubts(n)
+		if p.narrow() && doubt != "" { // beside the number all the same
+			number += " ?"
+			notes = append(notes, "? "+day(n.Started)+": "+doubt)
+		}
+		rows = append(rows, []string{day(n.Started), n.Run, number, spread, doubt, strings.Join(more, "; ")})
 	}
-	return p.table([]string{"BEGIN (UTC)", "RUN", "MEDIAN", "OF REPETITIONS", "DOUBTS", "NEW"}, rows, 1, 3, 4)
+	err := p.table([]string{"BEGIN (UTC)", "RUN", "MEDIAN", "OF REPETITIONS", "DOUBTS", "NEW"}, rows, 1, 3, 4)
+	for _, note := range notes {
+		p.say(2, note)
+	}
+	return err
 }
 
 // narrow tells that there is no room for everything.

@@ -225,8 +225,11 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 	if err != nil {
 		return err
 	}
-	kept := errors.Join(page.Keep(record), remember(ctx, o.runs, record.Plan().ID))
+	kept := page.Keep(record)
 	code, err := present(out, record)
+	if err := remember(ctx, o.runs, record.Plan().ID); err != nil { // the run is none the worse for it
+		fmt.Fprintln(out, terminal.Clean(err.Error()))
+	}
 	if err := errors.Join(err, kept); err != nil {
 		return err
 	}

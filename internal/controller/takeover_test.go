@@ -168,6 +168,14 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 			t.Errorf("the copy is without %s when it is said to be there: %v", name, err)
 		}
 	}
+	asked := plan.HistoryQuery{Cells: []string{run.Cells[0].ID[:6]}, Value: "sent"}
+	a, err := l.client.History(t.Context(), asked)
+	if err != nil || a.Runs != 1 || len(a.Cells) != 1 || len(a.Cells[0].Points) != 1 || a.Cells[0].Points[0].Run != run.ID || a.Cells[0].Points[0].Value.Number == 0 {
+		t.Errorf("the controller's history answers %+v, %v", a, err)
+	}
+	if _, err := l.client.History(t.Context(), plan.HistoryQuery{Cells: []string{"zzz"}}); err == nil || !strings.Contains(err.Error(), `no cell's id begins with "zzz"`) {
+		t.Errorf("for a cell that is not there it answers %v", err)
+	}
 }
 
 // TestWhatAgentsRefusedIsSaidAgain: a former leader's last word is stored when agents have heard of the next one already, who refuse it. The next one says it
