@@ -35,7 +35,7 @@ func TestReadmeCommands(t *testing.T) {
 			continue
 		}
 		fields := strings.Fields(args)
-		if fields[0] == "run" || fields[0] == "show" || fields[0] == "report" || fields[0] == "sweep" {
+		if fields[0] == "run" || fields[0] == "show" || fields[0] == "report" || fields[0] == "history" || fields[0] == "sweep" {
 			fields = append([]string{fields[0], "--runs", runs}, fields[1:]...)
 		}
 		cmd := exec.Command(filepath.Join(programs, "ctl"), fields...)
