@@ -107,3 +107,39 @@ func (s *Sweep) clean(err error) error {
 	}
 	return cleaned{err, s.scrub.Scrub(err.Error())}
 }
+
+// Describe asks a broker what it is from this host, outside of any task: product, version, members, settings and endpoints, without secrets.
+func Describe(ctx context.Context, b plan.Broker) (plan.Subject, error) {
+	s, err := OpenSweep(ctx, b)
+	if err != nil {
+		return plan.Subject{}, err
+	}
+	defer s.Close()
+	options, _, err := plan.Resolve(b.Options, os.LookupEnv, os.ReadFile)
+	if err != nil {
+		return plan.Subject{}, err
+	}
+	subject := plan.Subject{Label: b.Version}
+	for _, e := range plan.Endpoints(options) {
+		subject.Endpoints = append(subject.Endpoints, s.scrub.Scrub(e))
+	}
+	if b.Via != "" {
+		subject.Endpoints = append(subject.Endpoints, "via "+b.Via)
+	}
+	describer, can := s.session.(drivers.Describer)
+	if !can {
+		return subject, nil
+	}
+	d, err := describer.Describe(ctx)
+	if err != nil {
+		return plan.Subject{}, s.clean(err)
+	}
+	subject.Product, subject.Version, subject.Members = s.scrub.Scrub(d.Product), s.scrub.Scrub(d.Version), d.Members
+	for name, value := range d.Settings {
+		if subject.Settings == nil {
+			subject.Settings = make(map[string]string, len(d.Settings))
+		}
+		subject.Settings[name] = s.scrub.Scrub(value)
+	}
+	return subject, nil
+}

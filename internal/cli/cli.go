@@ -29,6 +29,7 @@ const (
 	ExitFailedCells = 3   // the run is complete, and a cell failed or was invalid
 	ExitNoAgents    = 4   // too few agents; nothing was run
 	ExitBrokenRules = 5   // all cells are valid, and a rule that the matrix requires is not met
+	ExitAltered     = 6   // a bundle is not what it says
 	ExitInterrupted = 130 // stopped by a signal or cancelled; what was measured is kept
 )
 

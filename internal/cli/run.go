@@ -37,6 +37,7 @@ type runOptions struct {
 	influx  influxFlags
 	verbose bool
 	detach  bool
+	rerun   *rerun // nil: the matrix is a file, or the record of a run to resume
 }
 
 func runCommand() *cobra.Command {
@@ -73,27 +74,37 @@ failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
 			if o.resume != "" && (o.narrow.Short || len(o.narrow.Only) > 0) {
 				return exit{ExitBadMatrix, errors.New("a run is resumed as it was begun: leave --short and --only out")}
 			}
-			if o.disturb != "" && o.server.url != "" {
-				return exit{ExitBadMatrix, errors.New("on a fleet each agent has a --disturb file of its own: leave it out here")}
-			}
-			if o.detach && o.server.url == "" {
-				return exit{ExitBadMatrix, errors.New("--detach leaves a run to a fleet: give its --server, or set LOCKSTEP_SERVER")}
-			}
-			if err := o.influx.check(); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
 			return o.run(c, args)
 		},
 	}
+	o.flags(c)
+	c.Flags().StringVar(&o.resume, "resume", "", "run what has no outcome yet in `RUN`: an id, the beginning of one, a path, or latest")
+	return c
+}
+
+// flags are those of every command that runs a matrix.
+func (o *runOptions) flags(c *cobra.Command) {
 	narrowing(c, &o.narrow)
 	o.influx.add(c)
 	o.server.add(c, "; none: run in this process")
 	runsFlag(c, &o.runs)
-	c.Flags().StringVar(&o.resume, "resume", "", "run what has no outcome yet in `RUN`: an id, the beginning of one, a path, or latest")
 	disturbFlag(c, &o.disturb)
 	c.Flags().BoolVar(&o.detach, "detach", false, "leave the run to the fleet: print its id and do not follow it")
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log what the control plane does")
-	return c
+}
+
+// check finds flags that do not go together.
+func (o *runOptions) check() error {
+	if o.disturb != "" && o.server.url != "" {
+		return exit{ExitBadMatrix, errors.New("on a fleet each agent has a --disturb file of its own: leave it out here")}
+	}
+	if o.detach && o.server.url == "" {
+		return exit{ExitBadMatrix, errors.New("--detach leaves a run to a fleet: give its --server, or set LOCKSTEP_SERVER")}
+	}
+	return o.influx.check()
 }
 
 func runsFlag(c *cobra.Command, to *string) {
@@ -113,6 +124,11 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	run := submission.Run
 	if len(run.Cells) == 0 {
 		return exit{ExitBadMatrix, nothingLeft(run)}
+	}
+	if o.rerun != nil {
+		if err := o.rerun.before(ctx, c.ErrOrStderr(), run, submission.Run.Source.Server); err != nil {
+			return err
+		}
 	}
 	targets, err := disturbable(o.disturb)
 	if err != nil {
@@ -225,6 +241,11 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 	if err != nil {
 		return err
 	}
+	if o.rerun != nil {
+		if err := o.rerun.after(out, record); err != nil {
+			return err
+		}
+	}
 	kept := page.Keep(record)
 	code, err := present(out, record)
 	if err := remember(ctx, o.runs, record.Plan().ID); err != nil { // the run is none the worse for it
@@ -273,13 +294,21 @@ func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submis
 		s.By = submitter()
 		return s, err
 	}
-	run, err := expand(ctx, args[0], o.narrow)
+	run, err := o.expand(ctx, args[0])
 	if err != nil {
 		return wire.Submission{}, err
 	}
 	run.ID, run.Version, run.Started = newRunID(run.Name), plan.Protocol, time.Now().UTC()
 	run.Source.Path, run.Source.Server = absolute(args[0]), plan.Redact(o.server.url)
 	return wire.Submission{Run: run, By: submitter()}, nil
+}
+
+// expand loads a matrix file, or the matrix of a bundle.
+func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) {
+	if o.rerun != nil {
+		return o.rerun.expand(ctx, o.narrow, o.server.url == "")
+	}
+	return expand(ctx, file, o.narrow)
 }
 
 // resumption expands the matrix again, since the record holds no secrets: from the copy in the record if nothing was

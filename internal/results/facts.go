@@ -59,6 +59,9 @@ func FactsOf(o plan.Outcome, m *record.Merge) Facts {
 		agents[e]++
 	}
 	f := Facts{Agents: o.Agents, Subject: o.Subject, Started: o.Started, Ended: o.Ended, Kind: o.Failure}
+	if cores := CoresOf(o); len(cores) > 0 {
+		f.Cores = cores
+	}
 	for _, g := range o.Groups {
 		if g.Subject != nil {
 			if f.Subjects == nil {
@@ -69,13 +72,7 @@ func FactsOf(o plan.Outcome, m *record.Merge) Facts {
 	}
 	for _, e := range o.Events {
 		switch {
-		case e.Kind == eventCores:
-			if n, err := strconv.Atoi(e.Detail); err == nil {
-				if f.Cores == nil {
-					f.Cores = map[string]int{}
-				}
-				f.Cores[e.Agent] = n
-			}
+		case e.Kind == eventCores: // CoresOf
 		case e.Kind == eventFailed:
 			f.Failure = e.Detail
 		case e.Kind == eventCancelled:
@@ -91,6 +88,17 @@ func FactsOf(o plan.Outcome, m *record.Merge) Facts {
 		}
 	}
 	return f
+}
+
+// CoresOf is how many cores the agents' hosts have, by agent, as an outcome keeps it.
+func CoresOf(o plan.Outcome) map[string]int {
+	cores := map[string]int{}
+	for _, e := range o.Events {
+		if n, err := strconv.Atoi(e.Detail); e.Kind == eventCores && err == nil {
+			cores[e.Agent] = n
+		}
+	}
+	return cores
 }
 
 func agentEvents(m *record.Merge) []plan.Event {

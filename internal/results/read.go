@@ -81,6 +81,15 @@ func (r *Run) outcome(task string) (plan.Outcome, error) {
 
 // Record reads the merged record of a task; its times count from the measurement. What is cut off or damaged is left out, and said in Warnings. A task that has none gives an empty record.
 func (r *Run) Record(task string) (*record.Merge, error) {
+	m, err := r.read(task)
+	if err == nil {
+		m.Rebase(Cut(r.workload(task), m))
+	}
+	return m, err
+}
+
+// read merges the record of a task; its times count from T0.
+func (r *Run) read(task string) (*record.Merge, error) {
 	m := record.NewMerge()
 	path := filepath.Join(tasksDir, task, snapshotFile)
 	file, err := os.Open(filepath.Join(r.dir, path))
@@ -92,7 +101,6 @@ func (r *Run) Record(task string) (*record.Merge, error) {
 	}
 	defer file.Close()
 	warnings, err := readSnapshots(file, m)
-	m.Rebase(Cut(r.workload(task), m))
 	if err != nil {
 		return nil, fmt.Errorf("read record of task %s: %w", task, err)
 	}

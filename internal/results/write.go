@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"lockstep/internal/plan"
@@ -154,19 +156,30 @@ func (w *writer) finish(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeHlogs(dir, "", w.merge); err != nil {
+	files, err := histograms(w.merge)
+	if err != nil {
 		return err
 	}
-	for _, group := range w.merge.Groups() {
-		if err := writeHlogs(dir, "."+group, w.merge.Group(group)); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := writeAtomic(filepath.Join(dir, name), files[name]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writeHlogs writes the histograms of a task, or of one of its groups, whose files are told apart by what follows their name.
-func writeHlogs(dir, of string, m *record.Merge) error {
+// histograms are the files of a task's histograms, by name, of the whole and of its groups.
+func histograms(m *record.Merge) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	err := addHlogs(files, "", m)
+	for _, group := range m.Groups() {
+		err = errors.Join(err, addHlogs(files, "."+group, m.Group(group)))
+	}
+	return files, err
+}
+
+// addHlogs adds the histograms of a task, or of one of its groups, whose files are told apart by what follows their name.
+func addHlogs(files map[string][]byte, of string, m *record.Merge) error {
 	for _, h := range hlogs {
 		if m.Hist(h.series).Count() == 0 {
 			continue
@@ -175,9 +188,16 @@ func writeHlogs(dir, of string, m *record.Merge) error {
 		if err := m.WriteHlog(&text, h.series); err != nil {
 			return fmt.Errorf("write %s%s.hlog: %w", h.name, of, err)
 		}
-		if err := writeAtomic(filepath.Join(dir, h.name+of+".hlog"), text.Bytes()); err != nil {
-			return err
-		}
+		files[h.name+of+".hlog"] = text.Bytes()
 	}
 	return nil
+}
+
+// Histograms makes the files of a task's histograms again from its snapshots, by name; nothing is written.
+func (r *Run) Histograms(task string) (map[string][]byte, error) {
+	m, err := r.read(task)
+	if err != nil {
+		return nil, err
+	}
+	return histograms(m)
 }

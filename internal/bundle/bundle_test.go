@@ -1,0 +1,217 @@
+package bundle
+
+import (
+	"archive/zip"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+func TestABundleIsWhatItsRunIs(t *testing.T) {
+	run := recordedRun(t)
+	data := made(t, run)
+	if again := made(t, run); !bytes.Equal(data, again) {
+		t.Error("the same run gave other bytes")
+	}
+	v, err := verified(t, data, DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !v.Sound() || v.Outcomes != 1 || v.Values < len(plan.Values()) {
+		t.Errorf("%d outcomes, %d values; altered %v, different %v", v.Outcomes, v.Values, v.Altered, v.Differences)
+	}
+	if all := strings.Join(v.Unknown, "\n"); !strings.Contains(all, "c0ffee-r2: it has no outcome") || !strings.Contains(all, "secrets were taken out") {
+		t.Errorf("what cannot be recomputed:\n%s", all)
+	}
+	names := unpacked(t, data)
+	for _, want := range []string{"manifest.json", "environment.json", "files/1/bodies.bin", "run/run.json", "run/matrix.cue", "run/tables.csv",
+		"run/tasks/c0ffee-r1/snapshots.jsonl", "run/tasks/c0ffee-r1/send.hlog", "run/tasks/c0ffee-r1/outcome.json"} {
+		if _, has := names[want]; !has {
+			t.Errorf("no %s in the bundle", want)
+		}
+	}
+}
+
+// unpacked is what an ordinary program finds in a bundle.
+func unpacked(t *testing.T, data []byte) map[string]string {
+	t.Helper()
+	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, f := range z.File {
+		r, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[f.Name] = string(text)
+	}
+	return files
+}
+
+func TestNoSecretGetsIntoABundle(t *testing.T) {
+	run := recordedRun(t)
+	for name, text := range unpacked(t, made(t, run)) {
+		if strings.Contains(text, "hunter2") || strings.Contains(text, "swordfish") {
+			t.Errorf("%s holds a secret", name)
+		}
+	}
+	// What somebody else put into the record is refused.
+	if err := os.WriteFile(filepath.Join(run.Dir(), "notes.txt"), []byte("amqp://guest:hunter2@h/"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(io.Discard, run, "v1"); err == nil || !strings.Contains(err.Error(), "notes.txt") {
+		t.Errorf("a file with a password went in: %v", err)
+	}
+}
+
+// TestEveryByteCounts alters one byte after the other, each of them in one bundle.
+func TestEveryByteCounts(t *testing.T) {
+	run := recordedRun(t)
+	data := made(t, run)
+	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := map[string][2]int64{}
+	for _, f := range z.File {
+		at, err := f.DataOffset()
+		if err != nil {
+			t.Fatal(err)
+		}
+		within[f.Name] = [2]int64{at, at + int64(f.CompressedSize64)}
+	}
+	step := 1 + len(data)/120
+	for i := 0; i < len(data); i += step {
+		broken := bytes.Clone(data)
+		broken[i] ^= 0x20
+		owner := "the archive"
+		for name, at := range within {
+			if int64(i) >= at[0] && int64(i) < at[1] {
+				owner = name
+			}
+		}
+		said, sound := complaint(t, broken)
+		if sound {
+			t.Errorf("byte %d of %s was altered and nothing is said", i, owner)
+		}
+		if owner != "the archive" && !strings.Contains(said, owner) && !strings.Contains(said, "the archive") {
+			t.Errorf("byte %d of %s was altered: it says %s", i, owner, said)
+		}
+	}
+}
+
+// complaint is what is said of a bundle: only digests, which are quick.
+func complaint(t *testing.T, data []byte) (said string, sound bool) {
+	t.Helper()
+	b, err := Open(bytes.NewReader(data), int64(len(data)), DefaultLimits())
+	if err != nil {
+		return err.Error(), false
+	}
+	dir, err := os.MkdirTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults, err := b.Unpack(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(faults), len(faults) == 0
+}
+
+// repacked is the bundle with a file replaced, its digest and the seal made anew: what somebody does who wants other numbers.
+func repacked(t *testing.T, data []byte, name string, edit func(string) string) []byte {
+	t.Helper()
+	files := unpacked(t, data)
+	edited := edit(files[name])
+	if edited == files[name] {
+		t.Fatalf("%s was not changed", name)
+	}
+	files[name] = edited
+	var m Manifest
+	b, err := Open(bytes.NewReader(data), int64(len(data)), DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m = b.Manifest
+	sources := []source{{}}
+	for i, f := range m.Files {
+		s := source{File: File{Name: f.Name}, data: []byte(files[f.Name])}
+		if err := s.digest(); err != nil {
+			t.Fatal(err)
+		}
+		m.Files[i] = s.File
+		sources = append(sources, s)
+	}
+	manifest, err := encode(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources[0] = source{File: File{Name: manifestName}, data: manifest}
+	var out bytes.Buffer
+	if err := archive(&out, sources); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestOtherNumbersAreFound: whoever makes all digests anew still has to have the record say the same.
+func TestOtherNumbersAreFound(t *testing.T) {
+	data := made(t, recordedRun(t))
+	swap := func(old, now string) func(string) string {
+		return func(s string) string { return strings.Replace(s, old, now, 1) }
+	}
+	for _, c := range []struct {
+		file string
+		edit func(string) string
+		want string
+	}{
+		{"run/tasks/c0ffee-r1/outcome.json", swap(`"number": 1000`, `"number": 2000`), "stored 2000, recomputed 1000"},
+		{"run/tasks/c0ffee-r1/outcome.json", swap(`"sent": 2000`, `"sent": 3000`), "ledger.sent: stored 3000, recomputed 2000"},
+		{"run/tasks/c0ffee-r1/outcome.json", swap(`"verdict": "valid"`, `"verdict": "invalid"`), `verdict: stored "invalid", recomputed "valid"`},
+		{"run/tasks/c0ffee-r1/snapshots.jsonl", swap(`"sent":1000`, `"sent":900`), "send.rate: stored 1000, recomputed 950"},
+		{"run/tasks/c0ffee-r1/send.hlog", swap("Lockstep", "Lookstep"), "send.hlog: not the histograms"},
+		{"run/tables.csv", swap("1000", "2000"), "run/tables.csv line 2"},
+		{"run/tables.txt", swap("1,000", "2,000"), "run/tables.txt line"},
+		{"run/matrix.cue", swap("rabbit", "rabbot"), "matrix.cue"},
+		{"environment.json", swap(`"4.1"`, `"4.2"`), "environment.json: brokers[0].subject.version"},
+	} {
+		v, err := verified(t, repacked(t, data, c.file, c.edit), DefaultLimits())
+		if err != nil {
+			t.Errorf("%s: %v", c.file, err)
+			continue
+		}
+		if said := strings.Join(v.Differences, "\n") + fmt.Sprint(v.Altered); !strings.Contains(said, c.want) {
+			t.Errorf("%s: %q is not said, but\n%s", c.file, c.want, said)
+		}
+	}
+}
+
+func TestABundleOfAnotherVersionIsVerifiedByWhatItSays(t *testing.T) {
+	data := made(t, recordedRun(t))
+	data = repacked(t, data, "run/tasks/c0ffee-r1/outcome.json", func(s string) string {
+		return strings.Replace(s, `"values": {`, `"values": {"of.old": {"number": 1},`, 1)
+	})
+	b, err := Open(bytes.NewReader(data), int64(len(data)), DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := Verify(t.Context(), b, t.TempDir(), "v2")
+	if err != nil || !v.Sound() {
+		t.Errorf("%v; altered %v, different %v", err, v.Altered, v.Differences)
+	}
+	if said := strings.Join(append(v.Notes, v.Unknown...), "\n"); !strings.Contains(said, "made by Lockstep v1") || !strings.Contains(said, "of.old") {
+		t.Errorf("it says\n%s", said)
+	}
+}

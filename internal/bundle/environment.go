@@ -1,0 +1,182 @@
+package bundle
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+)
+
+// Environment is what a run was executed with, and against what, as its outcomes say.
+type Environment struct {
+	Server  string   `json:"server,omitempty"` // of the fleet; empty: a local run
+	Agents  []Agent  `json:"agents"`
+	Brokers []Broker `json:"brokers"`
+}
+
+// Agent is an agent on its host.
+type Agent struct {
+	Agent   string `json:"agent"`
+	Host    string `json:"host"`
+	Version string `json:"version"`         // of Lockstep
+	Cores   int    `json:"cores,omitempty"` // of the host; 0: not known
+}
+
+// Broker is a broker as it described itself; one that changed in the middle of a run is there twice.
+type Broker struct {
+	Name    string       `json:"name"`
+	Driver  string       `json:"driver"`
+	Subject plan.Subject `json:"subject"`
+}
+
+// EnvironmentOf takes the environment out of outcomes.
+func EnvironmentOf(p plan.Run, outcomes []plan.Outcome) Environment {
+	e := Environment{Server: p.Source.Server, Agents: []Agent{}, Brokers: []Broker{}}
+	cells := map[string]plan.Cell{}
+	for _, c := range p.Cells {
+		cells[c.ID] = c
+	}
+	for _, o := range outcomes {
+		cores := results.CoresOf(o)
+		for _, a := range o.Agents {
+			x := Agent{a.Agent, a.Host, a.Version, cores[a.Agent]}
+			if !slices.Contains(e.Agents, x) {
+				e.Agents = append(e.Agents, x)
+			}
+		}
+		e.subjects(cells[o.Cell], o)
+	}
+	slices.SortFunc(e.Agents, func(a, b Agent) int {
+		return cmp.Or(strings.Compare(a.Agent, b.Agent), strings.Compare(a.Host, b.Host), strings.Compare(a.Version, b.Version), cmp.Compare(a.Cores, b.Cores))
+	})
+	slices.SortStableFunc(e.Brokers, func(a, b Broker) int { return strings.Compare(a.Name, b.Name) })
+	return e
+}
+
+func (e *Environment) subjects(c plan.Cell, o plan.Outcome) {
+	own := map[string]*plan.Subject{}
+	for _, g := range o.Groups {
+		own[g.Name] = g.Subject
+	}
+	for _, part := range (plan.Task{Cell: c}).Parts() {
+		b, s := part.Cell.Broker, o.Subject
+		if of := own[part.Group]; of != nil {
+			s = *of
+		}
+		known := func(x Broker) bool { return x.Name == b.Name && x.Subject.Fingerprint == s.Fingerprint }
+		if !slices.ContainsFunc(e.Brokers, known) {
+			e.Brokers = append(e.Brokers, Broker{b.Name, b.Driver, s})
+		}
+	}
+}
+
+// Differences says in what other is not as e, for people: "broker rabbit: version 3.12, now 3.13". Of brokers that other does not know it says nothing.
+func (e Environment) Differences(other Environment) []string {
+	var all []string
+	say := func(what, was, is string) {
+		if was != is {
+			all = append(all, what+": "+cmp.Or(was, "nothing")+", now "+cmp.Or(is, "nothing"))
+		}
+	}
+	say("where it runs", cmp.Or(e.Server, "in a ctl of its own"), cmp.Or(other.Server, "in a ctl of its own"))
+	say("versions of Lockstep", each(e.Agents, func(a Agent) string { return a.Version }), each(other.Agents, func(a Agent) string { return a.Version }))
+	say("hosts", each(e.Agents, Agent.host), each(other.Agents, Agent.host))
+	for _, b := range e.Brokers {
+		i := slices.IndexFunc(other.Brokers, func(x Broker) bool { return x.Name == b.Name })
+		if i >= 0 {
+			all = append(all, subjects(b, other.Brokers[i])...)
+		}
+	}
+	return all
+}
+
+// subjects says in what a broker is not what it was.
+func subjects(was, is Broker) []string {
+	var all []string
+	say := func(what, a, b string) {
+		if a != b {
+			all = append(all, "broker "+was.Name+": "+what+" "+cmp.Or(a, "nothing")+", now "+cmp.Or(b, "nothing"))
+		}
+	}
+	a, b := was.Subject, is.Subject
+	say("driver", was.Driver, is.Driver)
+	say("product", a.Product, b.Product)
+	say("version", a.Version, b.Version)
+	say("label", a.Label, b.Label)
+	say("endpoints", strings.Join(a.Endpoints, " "), strings.Join(b.Endpoints, " "))
+	say("members", strings.Join(a.Members, " "), strings.Join(b.Members, " "))
+	names := map[string]bool{}
+	for _, settings := range []map[string]string{a.Settings, b.Settings} {
+		for name := range settings {
+			names[name] = true
+		}
+	}
+	for _, name := range sorted(names) {
+		say("setting "+name, a.Settings[name], b.Settings[name])
+	}
+	return all
+}
+
+func (a Agent) host() string {
+	if a.Cores == 0 {
+		return a.Host
+	}
+	return a.Host + " (" + strconv.Itoa(a.Cores) + " cores)"
+}
+
+// each lists what agents have, each once.
+func each(agents []Agent, of func(Agent) string) string {
+	set := map[string]bool{}
+	for _, a := range agents {
+		if text := of(a); text != "" {
+			set[text] = true
+		}
+	}
+	return strings.Join(sorted(set), ", ")
+}
+
+// Cells says in what the cells of a plan, their order and their brokers are not those of then.
+func Cells(then, now plan.Run) []string {
+	var all []string
+	ids := func(p plan.Run) map[string]plan.Cell {
+		cells := map[string]plan.Cell{}
+		for _, c := range p.Cells {
+			cells[c.ID] = c
+		}
+		return cells
+	}
+	was, is := ids(then), ids(now)
+	for _, c := range then.Cells {
+		if _, has := is[c.ID]; !has {
+			all = append(all, "cell "+c.Name()+": not in this run")
+		}
+	}
+	for _, c := range now.Cells {
+		if _, had := was[c.ID]; !had {
+			all = append(all, "cell "+c.Name()+": not in the bundle")
+		}
+	}
+	if then.Repeat != now.Repeat {
+		all = append(all, "repetitions: "+strconv.Itoa(then.Repeat)+", now "+strconv.Itoa(now.Repeat))
+	}
+	if then.Order != now.Order {
+		all = append(all, "the order of the tasks")
+	}
+	seen := map[string]bool{}
+	for _, c := range now.Redacted().Cells {
+		before := was[c.ID].Brokers()
+		for i, b := range c.Brokers() {
+			if i >= len(before) || seen[b.Name] {
+				continue
+			}
+			seen[b.Name] = true
+			for _, d := range differences("", generic(before[i].Options), generic(b.Options)) {
+				all = append(all, "options of broker "+b.Name+": "+strings.NewReplacer("stored ", "", "recomputed", "now").Replace(d))
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,96 @@
+package bundle
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// zipped is an archive of what strangers write.
+func zipped(t *testing.T, names []string, data func(name string) []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, name := range names {
+		w, err := z.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(data(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestHostileBundlesAreRefused(t *testing.T) {
+	empty := func(string) []byte { return []byte("{}") }
+	good := made(t, recordedRun(t))
+	small := DefaultLimits()
+	small.Files = 3
+	for _, c := range []struct {
+		what   string
+		data   []byte
+		limits Limits
+		want   string
+	}{
+		{"nothing", nil, DefaultLimits(), "cannot be read as a bundle"},
+		{"cut off", good[:len(good)/2], DefaultLimits(), "cannot be read as a bundle"},
+		{"above", zipped(t, []string{"../../etc/passwd"}, empty), DefaultLimits(), "which no bundle has"},
+		{"absolute", zipped(t, []string{"/etc/passwd"}, empty), DefaultLimits(), "which no bundle has"},
+		{"within", zipped(t, []string{"run/../../x"}, empty), DefaultLimits(), "which no bundle has"},
+		{"backslash", zipped(t, []string{`run\..\x`}, empty), DefaultLimits(), "which no bundle has"},
+		{"hidden", zipped(t, []string{"run/.ssh"}, empty), DefaultLimits(), "which no bundle has"},
+		{"directory", zipped(t, []string{"run/x/"}, func(string) []byte { return nil }), DefaultLimits(), "which no bundle has"},
+		{"twice", zipped(t, []string{"manifest.json", "manifest.json"}, empty), DefaultLimits(), "twice"},
+		{"many", zipped(t, []string{"run/a", "run/b", "run/c", "run/d"}, empty), small, "more than 3"},
+		{"bomb", zipped(t, []string{"manifest.json"}, func(string) []byte { return make([]byte, 64<<20) }), DefaultLimits(), "unpack to more than"},
+		{"no manifest", zipped(t, []string{"environment.json"}, empty), DefaultLimits(), "manifest.json is altered: it is not there"},
+		{"another format", zipped(t, []string{"manifest.json"}, empty), DefaultLimits(), "format 0"},
+		{"listed only", zipped(t, []string{"manifest.json"}, func(string) []byte { return []byte(`{"format":1,"files":[{"name":"run/x"}]}`) }), DefaultLimits(), "run/x is altered: the manifest lists it"},
+		{"not listed", zipped(t, []string{"manifest.json", "run/x"}, func(string) []byte { return []byte(`{"format":1}`) }), DefaultLimits(), "does not list it"},
+		{"listed twice", zipped(t, []string{"manifest.json"}, func(string) []byte {
+			return []byte(`{"format":1,"files":[{"name":"manifest.json"}]}`)
+		}), DefaultLimits(), "twice"},
+		{"many repetitions", repacked(t, good, "run/run.json", func(s string) string { return strings.Replace(s, `"repeat": 2`, `"repeat": 2000000000`, 1) }), DefaultLimits(), "more than 200000 tasks"},
+		{"long measurement", repacked(t, good, "run/run.json", func(s string) string { return strings.Replace(s, `"measure": "2s"`, `"measure": "2000000h"`, 1) }), DefaultLimits(), "measure"},
+		{"strange cell", repacked(t, good, "run/run.json", func(s string) string { return strings.Replace(s, `"id": "c0ffee"`, `"id": "../../x"`, 1) }), DefaultLimits(), "is no task"},
+		{"long line", repacked(t, good, "run/tasks/c0ffee-r1/snapshots.jsonl", func(s string) string { return s + strings.Repeat("1234567890", 200_000) }),
+			func() Limits { l := DefaultLimits(); l.Line = 1 << 20; return l }(), "more than 1048576 bytes at a time"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			v, err := verified(t, c.data, c.limits)
+			if err == nil {
+				err = errors.Join(append(v.Altered, errors.New(strings.Join(v.Differences, "\n")))...)
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("want %q, it says %v", c.want, err)
+			}
+		})
+	}
+}
+
+// FuzzBundle holds whatever is read of a bundle to its bounds: no panic, and nothing altered is called sound.
+func FuzzBundle(f *testing.F) {
+	run := recordedRun(f)
+	var b bytes.Buffer
+	if _, err := Write(&b, run, "v1"); err != nil {
+		f.Fatal(err)
+	}
+	good := b.Bytes()
+	f.Add(good)
+	f.Add(good[:len(good)-7])
+	limits := DefaultLimits()
+	limits.Total, limits.Document, limits.Line = 8<<20, 4<<20, 1<<20
+	f.Fuzz(func(t *testing.T, data []byte) {
+		v, err := verified(t, data, limits)
+		if err == nil && v.Sound() && !bytes.Equal(data, good) && bytes.HasPrefix(data, good[:min(len(good), len(data))]) {
+			t.Error("a bundle that was lengthened is called sound")
+		}
+	})
+}

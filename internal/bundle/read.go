@@ -1,0 +1,300 @@
+package bundle
+
+import (
+	"archive/zip"
+	"bufio"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"lockstep/internal/plan"
+)
+
+// Bundle is an opened bundle, whose manifest was read and whose names were checked. Not safe for concurrent use.
+type Bundle struct {
+	Manifest Manifest
+
+	from    io.ReaderAt
+	size    int64
+	limits  Limits
+	entries map[string]*zip.File
+	order   []*zip.File
+}
+
+// Open reads the directory and the manifest of a bundle within limits. An error that wraps ErrAltered says which part is not what ctl bundle wrote.
+func Open(from io.ReaderAt, size int64, limits Limits) (*Bundle, error) {
+	z, err := zip.NewReader(from, size)
+	if err != nil {
+		return nil, altered("the archive", "it cannot be read as a bundle: %v; it is cut off, damaged or something else", err)
+	}
+	b := &Bundle{from: from, size: size, limits: limits, entries: map[string]*zip.File{}, order: z.File}
+	if err := b.admit(z.File); err != nil {
+		return nil, err
+	}
+	if err := b.document(manifestName, &b.Manifest); err != nil {
+		return nil, err
+	}
+	if b.Manifest.Format != Format {
+		return nil, fmt.Errorf("the bundle has format %d, this program reads %d: take ctl of version %s", b.Manifest.Format, Format, b.Manifest.Harness)
+	}
+	return b, b.listed()
+}
+
+// admit refuses names and sizes that no bundle has, before anything is unpacked.
+func (b *Bundle) admit(files []*zip.File) error {
+	if len(files) > b.limits.Files {
+		return altered("the archive", "%d files, more than %d", len(files), b.limits.Files)
+	}
+	var total uint64
+	for _, f := range files {
+		switch {
+		case !valid(f.Name):
+			return altered("the archive", "a file is called %q, which no bundle has", clip(f.Name))
+		case b.entries[f.Name] != nil:
+			return altered(f.Name, "it is there twice")
+		case f.Method != zip.Deflate || f.Flags&1 != 0 || !f.Mode().IsRegular():
+			return altered(f.Name, "it is not packed as ctl bundle does")
+		}
+		b.entries[f.Name] = f
+		total += f.UncompressedSize64
+		if most := b.most(); f.UncompressedSize64 > most || total > most {
+			return altered(f.Name, "the bundle would unpack to more than %d bytes, the bound for %d bytes", most, b.size)
+		}
+	}
+	return nil
+}
+
+// most is what a bundle of this size may unpack to.
+func (b *Bundle) most() uint64 {
+	const free = 1 << 20
+	return uint64(min(b.limits.Total, free+b.limits.Ratio*b.size))
+}
+
+// listed compares the manifest with what is there.
+func (b *Bundle) listed() error {
+	named := map[string]bool{manifestName: true}
+	for _, f := range b.Manifest.Files {
+		switch {
+		case named[f.Name]:
+			return altered(manifestName, "it lists %q twice", clip(f.Name))
+		case b.entries[f.Name] == nil:
+			return altered(clip(f.Name), "the manifest lists it, and it is not there")
+		case f.Size < 0 || uint64(f.Size) != b.entries[f.Name].UncompressedSize64:
+			return altered(f.Name, "%d bytes, the manifest says %d", b.entries[f.Name].UncompressedSize64, f.Size)
+		}
+		named[f.Name] = true
+	}
+	for _, f := range b.order {
+		if !named[f.Name] {
+			return altered(f.Name, "the manifest does not list it")
+		}
+	}
+	return nil
+}
+
+// document decodes a file that is read whole.
+func (b *Bundle) document(name string, into any) error {
+	f := b.entries[name]
+	if f == nil {
+		return altered(name, "it is not there")
+	}
+	if f.UncompressedSize64 > uint64(b.limits.Document) {
+		return altered(name, "%d bytes, more than %d", f.UncompressedSize64, b.limits.Document)
+	}
+	text, err := b.read(f)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return altered(name, "%v", err)
+	}
+	return nil
+}
+
+func (b *Bundle) read(f *zip.File) ([]byte, error) {
+	r, err := f.Open()
+	if err != nil {
+		return nil, altered(f.Name, "%v", err)
+	}
+	defer r.Close()
+	text, err := io.ReadAll(io.LimitReader(r, int64(f.UncompressedSize64)+1))
+	if err == nil && uint64(len(text)) != f.UncompressedSize64 {
+		err = errors.New("it is not as long as it says")
+	}
+	if err != nil {
+		return nil, altered(f.Name, "%v", err)
+	}
+	return text, nil
+}
+
+// Unpack writes the files below dir, which is empty, and returns an error for each that is not what the manifest says; one for the archive
+// itself where only what is between the files was altered.
+func (b *Bundle) Unpack(dir string) ([]error, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("unpack bundle: %w", err)
+	}
+	defer root.Close()
+	var faults []error
+	for _, f := range b.Manifest.Files {
+		err := b.unpack(root, f)
+		switch {
+		case errors.Is(err, ErrAltered):
+			faults = append(faults, err)
+		case err != nil:
+			return faults, fmt.Errorf("unpack %s: %w", f.Name, err)
+		}
+	}
+	intact, err := b.intact()
+	if err != nil {
+		return faults, fmt.Errorf("read bundle: %w", err)
+	}
+	if !intact && len(faults) == 0 {
+		faults = append(faults, altered("the archive", "every file listed in %s is whole, and what is between them (names, headers, %[1]s itself, the seal) is not as ctl bundle wrote it", manifestName))
+	}
+	return faults, nil
+}
+
+func (b *Bundle) unpack(root *os.Root, f File) error {
+	from, err := b.entries[f.Name].Open()
+	if err != nil {
+		return altered(f.Name, "%v", err)
+	}
+	defer from.Close()
+	if err := root.MkdirAll(path.Dir(f.Name), 0o700); err != nil {
+		return err
+	}
+	to, err := root.OpenFile(f.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	disk := &disk{to: to}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(disk, sum, b.guard(f)), io.LimitReader(from, f.Size+1))
+	if closed := to.Close(); disk.err == nil {
+		disk.err = closed
+	}
+	switch {
+	case disk.err != nil:
+		return disk.err
+	case err != nil:
+		return altered(f.Name, "%v", err)
+	case n != f.Size || hexOf(sum.Sum(nil)) != f.SHA256:
+		return altered(f.Name, "sha256 %s, the manifest says %s", hexOf(sum.Sum(nil)), clip(f.SHA256))
+	}
+	return nil
+}
+
+// disk keeps errors of writing apart from those of reading.
+type disk struct {
+	to  io.Writer
+	err error
+}
+
+func (d *disk) Write(p []byte) (int, error) {
+	n, err := d.to.Write(p)
+	d.err = err
+	return n, err
+}
+
+// guard fails where a file has more than who reads it later can hold: lines of those that are read by line, all of the others.
+func (b *Bundle) guard(f File) io.Writer {
+	if !strings.HasPrefix(f.Name, runDir+"/") {
+		return io.Discard
+	}
+	return &guard{most: map[bool]int{true: b.limits.Line, false: int(b.limits.Document)}[strings.HasSuffix(f.Name, ".jsonl")], lines: strings.HasSuffix(f.Name, ".jsonl")}
+}
+
+type guard struct {
+	most, n int
+	lines   bool
+}
+
+func (g *guard) Write(p []byte) (int, error) {
+	for _, c := range p {
+		if g.n++; g.n > g.most {
+			return 0, fmt.Errorf("more than %d bytes at a time", g.most)
+		}
+		if g.lines && c == '\n' {
+			g.n = 0
+		}
+	}
+	return len(p), nil
+}
+
+// intact tells whether the seal at the end is that of all before it.
+func (b *Bundle) intact() (bool, error) {
+	end := b.size - sealSize
+	if end < int64(len(sealed)) {
+		return false, nil
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, bufio.NewReaderSize(io.NewSectionReader(b.from, 0, end), 1<<20)); err != nil {
+		return false, err
+	}
+	seal := make([]byte, sealSize)
+	if _, err := b.from.ReadAt(seal, end); err != nil && err != io.EOF {
+		return false, err
+	}
+	return string(seal) == hexOf(sum.Sum(nil)), nil
+}
+
+// valid tells whether a name may be in a bundle: below its directory everywhere, and without surprises for people and file systems.
+func valid(name string) bool {
+	if !fs.ValidPath(name) || len(name) > 400 || strings.ContainsAny(name, `\:*?"<>|`) || strings.Count(name, "/") > 4 {
+		return false
+	}
+	for _, part := range strings.Split(name, "/") {
+		if strings.HasPrefix(part, ".") || strings.ContainsFunc(part, unicode.IsControl) {
+			return false
+		}
+	}
+	top, _, below := strings.Cut(name, "/")
+	if !below {
+		return name == manifestName || name == environmentName
+	}
+	return top == runDir || top == filesDir
+}
+
+// clip is text of strangers, short enough for a message.
+func clip(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "…"
+	}
+	return s
+}
+
+func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+
+// Plan reads the plan of a bundle that was unpacked below dir.
+func (b *Bundle) Plan(dir string) (plan.Run, error) {
+	k := check{b: b, dir: filepath.Join(dir, runDir)}
+	_, err := k.open()
+	return k.plan, err
+}
+
+// Environment reads what the run was executed with.
+func (b *Bundle) Environment() (e Environment, err error) {
+	err = b.document(environmentName, &e)
+	return e, err
+}
+
+// Digest is that of a file, as the manifest says; "" for one that is not there.
+func (b *Bundle) Digest(name string) string {
+	for _, f := range b.Manifest.Files {
+		if f.Name == name {
+			return f.SHA256
+		}
+	}
+	return ""
+}

@@ -1,0 +1,98 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+)
+
+// recordedRun is a run of two tasks, one of which has an outcome, with a secret in the options and a payload file.
+func recordedRun(t testing.TB) *results.Run {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "bodies.bin")
+	if err := os.WriteFile(file, []byte("body body body"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := plan.Default()
+	w.Measure = plan.Duration(2 * time.Second)
+	w.Message.Payload = plan.Payload{Kind: plan.PayloadFile, File: file}
+	p := plan.Run{Version: 1, ID: "20260102-030405-small-0001", Name: "small", Repeat: 2, Axes: []string{"mode"},
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"send.rate", "send.p99"}}},
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Coordinates: []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"confirm-window"`)}},
+			Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/","password":"swordfish"}`)}}},
+		Source: plan.Source{File: "m.cue", Text: `brokers: rabbit: options: {url: "amqp://guest:hunter2@h/", password: "swordfish"}`}}
+	p.Source.SHA256 = digest(p.Source.Text)
+	run, err := results.Create(t.TempDir(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { run.Close() })
+	task := run.Plan().Tasks()[0]
+	s := snapshot(task.ID)
+	if err := run.Append(task.ID, s); err != nil {
+		t.Fatal(err)
+	}
+	m := record.NewMerge()
+	m.Add(s)
+	o := results.Judge(task, m, results.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown, Version: "v1"}},
+		Cores: map[string]int{"a": 4}, Subject: plan.Subject{Fingerprint: "f", Product: "RabbitMQ", Version: "4.1", Settings: map[string]string{"heartbeat": "60"}},
+		Started: p.Started, Ended: p.Started.Add(4 * time.Second)})
+	if err := run.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// snapshot is what an agent that sent and received 2,000 messages in two seconds reports.
+func snapshot(task string) record.Snapshot {
+	log := record.NewCollector(2 * time.Second)
+	rec := log.Recorder()
+	sets := map[record.SetKind]*record.Set{}
+	for _, kind := range []record.SetKind{record.SetSent, record.SetConfirmed, record.SetReceived} {
+		sets[kind] = rec.Set(record.SetKey{Kind: kind})
+	}
+	for i := range 2000 {
+		w := rec.Window(int64(i)*int64(time.Millisecond), true)
+		for _, c := range []record.Counter{record.Sent, record.Confirmed, record.Received, record.Unique} {
+			w.Counts[c]++
+		}
+		w.Record(record.Send, int64(i)*1000+1)
+		w.Record(record.Processing, int64(i)*2000+1)
+		for _, s := range sets {
+			s.Add(uint64(i))
+		}
+	}
+	rec.Flush()
+	last := int64(2 * time.Second)
+	s := record.Snapshot{Protocol: plan.Protocol, Task: task, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastReceipt: last, Final: true}
+	s.Windows, s.Sets = log.Take()
+	return s
+}
+
+// made is the bundle of a run.
+func made(t *testing.T, run *results.Run) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if _, err := Write(&b, run, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// verified is what comes of a bundle's bytes.
+func verified(t *testing.T, data []byte, limits Limits) (Verdict, error) {
+	t.Helper()
+	b, err := Open(bytes.NewReader(data), int64(len(data)), limits)
+	if err != nil {
+		return Verdict{}, err
+	}
+	return Verify(t.Context(), b, t.TempDir(), "v1")
+}

@@ -1,0 +1,254 @@
+package bundle
+
+import (
+	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
+	"lockstep/internal/results"
+)
+
+// source is a file to be: on disk, or in memory.
+type source struct {
+	File
+	path string
+	data []byte
+}
+
+// Write writes the bundle of a run, and returns what is in it. harness is the version of this program. A record that holds what looks like a
+// password is refused: nothing of Lockstep writes one.
+func Write(w io.Writer, run *results.Run, harness string) (Manifest, error) {
+	m, sources, err := gather(run, harness)
+	if err != nil {
+		return m, fmt.Errorf("bundle run %s: %w", run.Plan().ID, err)
+	}
+	if err := archive(w, sources); err != nil {
+		return m, fmt.Errorf("bundle run %s: %w", run.Plan().ID, err)
+	}
+	return m, nil
+}
+
+// gather lists what goes into the bundle, the manifest first.
+func gather(run *results.Run, harness string) (Manifest, []source, error) {
+	p := run.Plan()
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		return Manifest{}, nil, err
+	}
+	m := Manifest{Format: Format, Harness: harness, Run: p.ID, Name: p.Name, Started: p.Started, Tasks: len(p.Cells) * p.Repeat, Done: len(outcomes)}
+	environment, err := encode(EnvironmentOf(p, outcomes))
+	if err != nil {
+		return m, nil, err
+	}
+	all := []source{{File: File{Name: environmentName}, data: environment}}
+	read, err := payloads(p)
+	if err != nil {
+		return m, nil, err
+	}
+	for _, r := range read {
+		m.Read = append(m.Read, r.Read)
+		if r.Name != "" {
+			all = append(all, source{File: File{Name: r.Name}, path: r.Path})
+		}
+	}
+	tables, err := report.Files(p, outcomes)
+	if err != nil {
+		return m, nil, err
+	}
+	record, err := recorded(run.Dir(), tables)
+	if err != nil {
+		return m, nil, err
+	}
+	all = append(all, record...)
+	for name, data := range tables {
+		all = append(all, source{File: File{Name: path.Join(runDir, name)}, data: data})
+	}
+	slices.SortFunc(all, func(a, b source) int { return strings.Compare(a.Name, b.Name) })
+	for i := range all {
+		if err := all[i].digest(); err != nil {
+			return m, nil, err
+		}
+		m.Files = append(m.Files, all[i].File)
+	}
+	text, err := encode(m)
+	return m, append([]source{{File: File{Name: manifestName}, data: text}}, all...), err
+}
+
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// useless tells of files of a run's directory that can be made again, or are of no use to others.
+func useless(name string) bool { return name == "report.html" || name == "sink.spool" }
+
+// recorded lists the files of a run's directory, less the tables, which are made afresh.
+func recorded(dir string, tables map[string][]byte) ([]source, error) {
+	var all []source
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name != "." && strings.HasPrefix(d.Name(), "."): // half written
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case d.IsDir() || useless(name) || tables[name] != nil:
+			return nil
+		case !d.Type().IsRegular():
+			return fmt.Errorf("%s is no regular file: a record has none; remove it", filepath.Join(dir, name))
+		}
+		f := source{File: File{Name: path.Join(runDir, name)}, path: filepath.Join(dir, filepath.FromSlash(name))}
+		all = append(all, f)
+		return f.innocent()
+	})
+	return all, err
+}
+
+// innocent fails where a file holds what looks like a secret.
+func (f source) innocent() error {
+	if strings.HasSuffix(f.Name, ".hlog") {
+		return nil
+	}
+	text, err := os.ReadFile(f.path)
+	if err != nil {
+		return err
+	}
+	if plan.Redact(string(text)) != string(text) {
+		return fmt.Errorf("%s holds what looks like a password: nothing was written; replace it by *** there", f.path)
+	}
+	return nil
+}
+
+// payload is a file that agents read, on this host.
+type payload struct{ Read }
+
+// payloads lists the files that the matrix had agents read, as far as they are on this host. Secrets (${file:…}) are none of them.
+func payloads(p plan.Run) ([]payload, error) {
+	seen := map[string]bool{}
+	var all []payload
+	for _, c := range p.Cells {
+		for _, w := range c.Workload.Parts() {
+			file := w.Message.Payload.File
+			if file == "" || seen[file] {
+				continue
+			}
+			seen[file] = true
+			r := Read{Path: file, Name: path.Join(filesDir, strconv.Itoa(len(all)+1), path.Base(filepath.ToSlash(file)))}
+			info, err := os.Stat(file)
+			switch {
+			case err != nil:
+				r.Name, r.Missing = "", "it is not on the host where the bundle was made"
+			case !info.Mode().IsRegular():
+				r.Name, r.Missing = "", "it is no regular file"
+			case !valid(r.Name):
+				r.Name, r.Missing = "", "its name cannot be in a bundle"
+			}
+			all = append(all, payload{r})
+		}
+	}
+	return all, nil
+}
+
+func (f source) open() (io.ReadCloser, error) {
+	if f.path == "" {
+		return io.NopCloser(bytes.NewReader(f.data)), nil
+	}
+	return os.Open(f.path)
+}
+
+func (f *source) digest() error {
+	if !valid(f.Name) {
+		return fmt.Errorf("%q cannot be the name of a file in a bundle", f.Name)
+	}
+	r, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	h := sha256.New()
+	f.Size, err = io.Copy(h, r)
+	f.SHA256 = hexOf(h.Sum(nil))
+	return err
+}
+
+// archive writes the files as a zip with a seal.
+func archive(w io.Writer, files []source) error {
+	s := &sealer{to: w, sum: sha256.New()}
+	z := zip.NewWriter(s)
+	if err := z.SetComment(sealed + strings.Repeat("0", sealSize)); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := f.add(z); err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return s.close()
+}
+
+// add writes one file, which has to be what it was when its digest was taken.
+func (f source) add(z *zip.Writer) error {
+	to, err := z.CreateHeader(&zip.FileHeader{Name: f.Name, Method: zip.Deflate})
+	if err != nil {
+		return err
+	}
+	from, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	h := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(to, h), from); err != nil {
+		return err
+	}
+	if f.SHA256 != "" && hexOf(h.Sum(nil)) != f.SHA256 {
+		return fmt.Errorf("it was changed meanwhile: bundle the run when it has ended")
+	}
+	return nil
+}
+
+// sealer holds back the placeholder at the end, and writes the digest of all before it instead.
+type sealer struct {
+	to   io.Writer
+	sum  hash.Hash
+	held []byte
+}
+
+func (s *sealer) Write(p []byte) (int, error) {
+	s.held = append(s.held, p...)
+	if n := len(s.held) - sealSize; n > 0 {
+		s.sum.Write(s.held[:n])
+		if _, err := s.to.Write(s.held[:n]); err != nil {
+			return 0, err
+		}
+		s.held = append(s.held[:0], s.held[n:]...)
+	}
+	return len(p), nil
+}
+
+func (s *sealer) close() error {
+	_, err := io.WriteString(s.to, hexOf(s.sum.Sum(nil)))
+	return err
+}

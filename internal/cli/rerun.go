@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/bundle"
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/internal/terminal"
+)
+
+// rerun is a bundle whose matrix is run again.
+type rerun struct {
+	path     string
+	manifest bundle.Manifest
+	plan     plan.Run
+	was      bundle.Environment
+	files    map[string]string // by path on the agents' hosts: the digest of what they read
+}
+
+func rerunCommand() *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use:   "rerun BUNDLE",
+		Short: "Run the matrix of a bundle again, and say what is different from then",
+		Long: `rerun runs the matrix of a bundle again: the same axes, files, order and seed, narrowed as it was then. Before it
+begins it says in what Lockstep, hosts, brokers and cells differ from then, as far as that can be known, and
+afterwards what brokers said of themselves. Passwords are not in bundles: those that the matrix refers to
+(${env:NAME}) are in the environment here (of a fleet, of its agents), and those that were written in it are asked
+for as variables, each with the line that it belongs to. --set and --only change the matrix further.
+
+Exit codes: those of ctl run, and 6 where the bundle is not what it says.`,
+		Example: `  ctl rerun night.bundle.zip
+  LOCKSTEP_SECRET_1=guest ctl rerun night.bundle.zip --server nats://bench-1:4222`,
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			r, err := readRerun(args[0])
+			if err != nil {
+				return err
+			}
+			o.rerun = r
+			if err := o.check(); err != nil {
+				return err
+			}
+			return o.run(c, args)
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+// readRerun reads and checks a bundle: every digest, as nobody wants to run an altered matrix.
+func readRerun(path string) (*rerun, error) {
+	b, err := openBundle(path)
+	if err != nil {
+		return nil, err
+	}
+	defer b.file.Close()
+	dir, err := os.MkdirTemp("", "lockstep-rerun-*")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder to unpack the bundle: %w; TMPDIR names another place", err)
+	}
+	defer os.RemoveAll(dir)
+	altered, err := b.Unpack(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(altered) > 0 {
+		return nil, exit{ExitAltered, fmt.Errorf("%s: %w; ctl verify tells more", path, errors.Join(altered...))}
+	}
+	r := &rerun{path: path, manifest: b.Manifest, files: map[string]string{}}
+	if r.plan, err = b.Plan(dir); err != nil {
+		return nil, exit{ExitAltered, fmt.Errorf("%s: %w", path, err)}
+	}
+	if r.was, err = b.Environment(); err != nil {
+		return nil, exit{ExitAltered, fmt.Errorf("%s: %w", path, err)}
+	}
+	for _, f := range b.Manifest.Read {
+		r.files[f.Path] = b.Digest(f.Name)
+	}
+	return r, nil
+}
+
+// stars are what plan.Redact writes in place of a secret.
+const stars = "***"
+
+// starName is the variable that a secret is asked for by.
+const starName = "LOCKSTEP_SECRET_%d"
+
+// filled puts references in place of the secrets that were taken out of text, numbering on from n, and tells of each where it belongs.
+func filled(text string, n *int, asked *[]string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		for strings.Contains(line, stars) {
+			*n++
+			name := fmt.Sprintf(starName, *n)
+			*asked = append(*asked, name+": "+strings.TrimSpace(lines[i]))
+			line = strings.Replace(line, stars, "${env:"+name+"}", 1)
+		}
+		lines[i] = line
+	}
+	return strings.Join(lines, "\n")
+}
+
+// expand expands the matrix of the bundle again.
+func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.Run, error) {
+	source, set := r.plan.Source, slices.Clone(r.plan.Source.Set)
+	text, count := source.Text, 0
+	var asked []string
+	if sum([]byte(text)) != source.SHA256 {
+		text = filled(text, &count, &asked)
+	}
+	for i := range set {
+		set[i] = filled(set[i], &count, &asked)
+	}
+	if err := missing(asked, local); err != nil {
+		return plan.Run{}, err
+	}
+	m, err := matrix.Load(source.File, []byte(text), matrix.Narrow{Short: source.Short || n.Short, Set: append(set, n.Set...), Only: append(slices.Clone(source.Only), n.Only...)})
+	if err != nil {
+		return plan.Run{}, err
+	}
+	return m.Run(ctx)
+}
+
+// missing are the secrets that this host's environment does not have, if it is the one that needs them.
+func missing(asked []string, local bool) error {
+	var lacking []string
+	for _, line := range asked {
+		name, _, _ := strings.Cut(line, ":")
+		if _, has := os.LookupEnv(name); local && !has {
+			lacking = append(lacking, line)
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return exit{ExitBadMatrix, fmt.Errorf("the matrix had secrets that are not in the bundle: set a variable for each *** in\n  %s", strings.Join(lacking, "\n  "))}
+}
+
+// before says what differs from then, before anything runs.
+func (r *rerun) before(ctx context.Context, out io.Writer, run plan.Run, server string) error {
+	now := bundle.Environment{Server: server}
+	if server == "" {
+		host, _ := os.Hostname() // "" is told as a difference
+		for _, a := range r.was.Agents {
+			now.Agents = append(now.Agents, bundle.Agent{Agent: a.Agent, Host: host, Version: version(), Cores: runtime.GOMAXPROCS(0)})
+		}
+	} else {
+		now.Agents = r.was.Agents // not known before they have the first task
+	}
+	all := bundle.Cells(r.plan, run)
+	if err := r.payloads(server == "", &all); err != nil {
+		return err
+	}
+	if len(r.was.Brokers) > 0 && server == "" {
+		now.Brokers = asked(ctx, run, &all)
+	}
+	all = append(all, r.was.Differences(now)...)
+	r.say(out, "differs from the bundle", all)
+	if server != "" {
+		fmt.Fprintln(out, "agents and brokers of the fleet are compared when the run has ended")
+	}
+	return nil
+}
+
+// payloads compares the files that agents read with those of then. A missing one would fail every task.
+func (r *rerun) payloads(local bool, all *[]string) error {
+	var lacking []string
+	for _, f := range r.manifest.Read {
+		if !local {
+			*all = append(*all, fmt.Sprintf("%s has to be on the agents' hosts: whether it is the same is not known here", f.Path))
+			continue
+		}
+		data, err := os.ReadFile(f.Path)
+		switch {
+		case err != nil && f.Name != "":
+			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && unzip -p %s %s > %s", filepath.Dir(f.Path), r.path, f.Name, f.Path))
+		case err == nil && f.Name != "" && sum(data) != r.files[f.Path]:
+			*all = append(*all, fmt.Sprintf("%s has other contents; those of then: unzip -p %s %s", f.Path, r.path, f.Name))
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return exit{ExitBadMatrix, fmt.Errorf("files that the matrix has agents read are not here; the bundle has them:\n  %s", strings.Join(lacking, "\n  "))}
+}
+
+// askLimit is how long a broker is waited for that is asked what it is.
+const askLimit = 10 * time.Second
+
+// asked are the brokers as they describe themselves now.
+func asked(ctx context.Context, run plan.Run, all *[]string) []bundle.Broker {
+	var brokers []bundle.Broker
+	seen := map[string]bool{}
+	for _, c := range run.Cells {
+		for _, b := range c.Brokers() {
+			if seen[b.Name] {
+				continue
+			}
+			seen[b.Name] = true
+			asking, cancel := context.WithTimeout(ctx, askLimit)
+			s, err := agent.Describe(asking, b)
+			cancel()
+			if err != nil {
+				*all = append(*all, fmt.Sprintf("broker %s does not say what it is: %v", b.Name, err))
+				continue
+			}
+			brokers = append(brokers, bundle.Broker{Name: b.Name, Driver: b.Driver, Subject: s})
+		}
+	}
+	return brokers
+}
+
+// after says what agents and brokers were, when the run has ended.
+func (r *rerun) after(out io.Writer, record *results.Run) error {
+	outcomes, err := record.Outcomes()
+	if err != nil {
+		return err
+	}
+	r.say(out, "differed from the bundle", r.was.Differences(bundle.EnvironmentOf(record.Plan(), outcomes)))
+	return nil
+}
+
+func (r *rerun) say(out io.Writer, what string, all []string) {
+	if len(all) == 0 {
+		fmt.Fprintf(out, "nothing %s that is known\n", what)
+	}
+	for _, line := range all {
+		fmt.Fprintf(out, "%s: %s\n", what, terminal.Hang(terminal.Clean(line), width(out), 2))
+	}
+}

@@ -1,0 +1,221 @@
+// Package export writes the outcomes and windows of a run for other tools: CSV and Parquet for notebooks, the format of Go benchmarks for
+// benchstat, and result files of the OpenMessaging Benchmark. What a format has no place for is left out, and what Lockstep does not
+// measure is not made up. The same record gives the same bytes.
+package export
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+)
+
+// Kind is what a column of a table holds.
+type Kind int
+
+// The kinds of columns.
+const (
+	Text Kind = iota
+	Whole
+	Number
+	Truth
+)
+
+// Column is a column of a table.
+type Column struct {
+	Name string
+	Kind Kind
+}
+
+// Table is rows for notebooks, streamed. A place of a row is a string, an int64, a float64 or a bool, as its column says, or nil: there is none.
+type Table struct {
+	Columns []Column
+	Rows    iter.Seq2[[]any, error]
+}
+
+// identity are the columns that every table begins with; the axes follow.
+var identity = []Column{{"run", Text}, {"matrix", Text}, {"started", Text}, {"task", Text}, {"cell", Text}, {"repetition", Whole}, {"group", Text},
+	{"broker", Text}, {"driver", Text}, {"product", Text}, {"version", Text}, {"subject", Text}, {"verdict", Text}}
+
+// axisColumn is the column of an axis: its name, told apart from the columns that are always there.
+func axisColumn(axis string) string { return "axis." + axis }
+
+// head are the columns that identify a row.
+func head(p plan.Run) []Column {
+	all := slices.Clone(identity)
+	for _, axis := range p.Axes {
+		all = append(all, Column{axisColumn(axis), Text})
+	}
+	return all
+}
+
+// part is the whole of an outcome, or one of its groups.
+type part struct {
+	task    plan.Task
+	group   string
+	subject plan.Subject
+	verdict plan.Verdict
+	values  map[string]plan.Value
+	outcome plan.Outcome
+}
+
+// place is what identifies the part's rows.
+func (x part) place(p plan.Run) []any {
+	c, s := x.task.Cell, x.subject
+	row := []any{p.ID, p.Name, x.outcome.Started.UTC().Format("2006-01-02T15:04:05.000Z"), x.task.ID, c.ID, int64(x.task.Repetition), optional(x.group),
+		c.Broker.Name, c.Broker.Driver, optional(s.Product), optional(s.Version), optional(s.Fingerprint), string(x.verdict)}
+	for _, axis := range p.Axes {
+		value, has := c.Coordinate(axis)
+		if !has {
+			row = append(row, nil)
+			continue
+		}
+		row = append(row, value)
+	}
+	return row
+}
+
+func optional(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// parts lists what came of every task, in the order of the run: the whole of each, then its groups.
+func parts(p plan.Run, outcomes []plan.Outcome) []part {
+	tasks := map[string]plan.Task{}
+	for _, t := range p.Tasks() {
+		tasks[t.ID] = t
+	}
+	var all []part
+	for _, o := range outcomes {
+		t, known := tasks[o.Task]
+		if !known {
+			continue
+		}
+		all = append(all, part{t, "", o.Subject, o.Verdict, o.Values, o})
+		for _, of := range t.Parts() {
+			i := slices.IndexFunc(o.Groups, func(g plan.GroupOutcome) bool { return g.Name == of.Group && of.Group != "" })
+			if i < 0 {
+				continue
+			}
+			g, s := o.Groups[i], o.Subject
+			if g.Subject != nil {
+				s = *g.Subject
+			}
+			all = append(all, part{of, g.Name, s, g.Verdict, g.Values, o})
+		}
+	}
+	return all
+}
+
+// Values is a table with a row for each repetition of each cell, and for each of its groups: all values in their unit (seconds, messages a second,
+// bytes), empty where there is none; then flags as "value:flag value:flag", and why there is none as "value:reason; …".
+func Values(run *results.Run) (Table, error) {
+	p := run.Plan()
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		return Table{}, err
+	}
+	t := Table{Columns: head(p)}
+	infos := plan.Values()
+	for _, v := range infos {
+		t.Columns = append(t.Columns, Column{v.Name, Number})
+	}
+	t.Columns = append(t.Columns, Column{"flags", Text}, Column{"missing", Text})
+	t.Rows = func(yield func([]any, error) bool) {
+		for _, x := range parts(p, outcomes) {
+			if !yield(valueRow(p, infos, x), nil) {
+				return
+			}
+		}
+	}
+	return t, nil
+}
+
+func valueRow(p plan.Run, infos []plan.ValueInfo, x part) []any {
+	row := x.place(p)
+	var flags, missing []string
+	for _, info := range infos {
+		v, has := x.values[info.Name]
+		for _, f := range v.Flags {
+			flags = append(flags, info.Name+":"+string(f))
+		}
+		switch {
+		case has && v.NA == "":
+			row = append(row, v.Number)
+			continue
+		case has:
+			missing = append(missing, info.Name+":"+v.NA)
+		}
+		row = append(row, nil)
+	}
+	return append(row, optional(strings.Join(flags, " ")), optional(strings.Join(missing, "; ")))
+}
+
+// shown are the series of windows that the table has.
+var shown = []record.Series{record.Send, record.SendDue, record.Processing, record.Lateness, record.Blocked}
+
+// Windows is a table with a row for each second of each repetition: every counter, and of each latency the number of samples, p50, p99 and the
+// greatest, in seconds. Seconds of messages that were not due inside the measurement have measured false.
+func Windows(run *results.Run) (Table, error) {
+	p := run.Plan()
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		return Table{}, err
+	}
+	t := Table{Columns: append(head(p), Column{"second", Whole}, Column{"start", Number}, Column{"length", Number}, Column{"measured", Truth})}
+	for _, c := range record.Counters() {
+		t.Columns = append(t.Columns, Column{c.String(), Whole})
+	}
+	for _, s := range shown {
+		t.Columns = append(t.Columns, Column{s.String() + ".count", Whole}, Column{s.String() + ".p50", Number}, Column{s.String() + ".p99", Number}, Column{s.String() + ".max", Number})
+	}
+	t.Rows = func(yield func([]any, error) bool) {
+		for _, x := range parts(p, outcomes) {
+			if !windowsOf(run, x, yield) {
+				return
+			}
+		}
+	}
+	return t, nil
+}
+
+func windowsOf(run *results.Run, x part, yield func([]any, error) bool) bool {
+	m, err := run.Record(x.task.ID)
+	if err != nil {
+		return yield(nil, err)
+	}
+	place := x.place(run.Plan())
+	windows := m.Group(x.group).Windows()
+	for i := range windows {
+		w := &windows[i]
+		row := append(slices.Clone(place), int64(w.Index), float64(w.Start)/1e9, float64(w.Length)/1e9, w.Measured)
+		for _, c := range record.Counters() {
+			row = append(row, w.Counts[c])
+		}
+		for _, s := range shown {
+			row = append(row, spread(w.Hists[s])...)
+		}
+		if !yield(row, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// spread is a distribution in four places.
+func spread(h *record.Hist) []any {
+	if h == nil || h.Count() == 0 {
+		return []any{int64(0), nil, nil, nil}
+	}
+	return []any{int64(h.Count()), float64(h.Quantile(0.5)) / 1e9, float64(h.Quantile(0.99)) / 1e9, float64(h.Max()) / 1e9} //nolint:gosec // bounded by the codec
+}
+
+// wrong is an error about a row.
+func wrong(c Column, v any) error { return fmt.Errorf("column %s: %T is not what it holds", c.Name, v) }

@@ -1,0 +1,280 @@
+package export
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"flag"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/parquet-go/parquet-go"
+	"golang.org/x/perf/benchfmt"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// golden compares with a file in testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s (-want +got):\n%s", name, d)
+	}
+}
+
+// lines are a table's CSV, by column.
+func lines(t *testing.T, table Table, err error) []map[string]string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := CSV(&b, table); err != nil {
+		t.Fatal(err)
+	}
+	all, err := csv.NewReader(&b).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []map[string]string
+	for _, line := range all[1:] {
+		row := map[string]string{}
+		for i, name := range all[0] {
+			row[name] = line[i]
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+func TestValuesHaveARowForEachRepetition(t *testing.T) {
+	run := recordedRun(t)
+	table, err := Values(run)
+	rows := lines(t, table, err)
+	if len(rows) != 4 {
+		t.Fatalf("%d rows, want 4", len(rows))
+	}
+	got := rows[0]
+	for name, want := range map[string]string{"task": "c0ffee-r1", "repetition": "1", "axis.mode": "confirm-window", "axis.size": "-100", "broker": "rabbit", "product": "RabbitMQ",
+		"verdict": "valid", "send.rate": "1000", "send.p50": "0.001000447", "group": "", "lost": "0"} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+	if blind := rows[1]; blind["send.p50"] != "" || !strings.Contains(blind["missing"], "send.p50:fire-and-forget") {
+		t.Errorf("what is not there: send.p50 is %q, missing %q", blind["send.p50"], blind["missing"])
+	}
+	if failed := rows[3]; failed["verdict"] != "unknown" {
+		t.Errorf("the task that failed is %q", failed["verdict"])
+	}
+}
+
+func TestWindowsHaveARowForEachSecond(t *testing.T) {
+	run := recordedRun(t)
+	table, err := Windows(run)
+	rows := lines(t, table, err)
+	if len(rows) != 8 {
+		t.Fatalf("%d rows, want 2 seconds of 4 repetitions", len(rows))
+	}
+	for name, want := range map[string]string{"second": "1", "start": "1", "length": "1", "measured": "true", "sent": "1000", "confirmed": "1000", "send.count": "1000", "send.max": "0.002", "blocked.count": "0", "blocked.p99": ""} {
+		if got := rows[1][name]; got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestParquetIsWhatCSVIs reads the file with the library's reader.
+func TestParquetIsWhatCSVIs(t *testing.T) {
+	run := recordedRun(t)
+	for name, table := range map[string]func(*results.Run) (Table, error){"values": Values, "windows": Windows} {
+		x, err := table(run)
+		want := lines(t, x, err)
+		var b, again bytes.Buffer
+		for _, to := range []*bytes.Buffer{&b, &again} {
+			if err := Parquet(to, x); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(b.Bytes(), again.Bytes()) {
+			t.Errorf("%s: the same record gave other bytes", name)
+		}
+		got := read(t, b.Bytes())
+		if len(got) != len(want) {
+			t.Fatalf("%s: %d rows, CSV has %d", name, len(got), len(want))
+		}
+		for i := range want {
+			if d := cmp.Diff(want[i], got[i]); d != "" {
+				t.Errorf("%s, row %d (-csv +parquet):\n%s", name, i, d)
+			}
+		}
+	}
+}
+
+// read is a Parquet file with every value as CSV writes it.
+func read(t *testing.T, data []byte) []map[string]string {
+	t.Helper()
+	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := f.Schema().Columns()
+	var out []map[string]string
+	for _, group := range f.RowGroups() {
+		rows := group.Rows()
+		buffer := make([]parquet.Row, 3)
+		for {
+			n, err := rows.ReadRows(buffer)
+			for _, row := range buffer[:n] {
+				line := map[string]string{}
+				for _, v := range row {
+					line[columns[v.Column()][0]] = shownAs(v)
+				}
+				out = append(out, line)
+			}
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows.Close()
+	}
+	return out
+}
+
+func shownAs(v parquet.Value) string {
+	switch {
+	case v.IsNull():
+		return ""
+	case v.Kind() == parquet.Double:
+		return strconv.FormatFloat(v.Double(), 'g', -1, 64)
+	case v.Kind() == parquet.Int64:
+		return strconv.FormatInt(v.Int64(), 10)
+	case v.Kind() == parquet.Boolean:
+		return strconv.FormatBool(v.Boolean())
+	}
+	return string(v.ByteArray())
+}
+
+func goBench(t *testing.T, run *results.Run, names ...string) (string, Left) {
+	t.Helper()
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	left, err := GoBench(&b, run.Plan(), outcomes, names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), left
+}
+
+func TestGoBenchIsReadByBenchfmt(t *testing.T) {
+	text, left := goBench(t, recordedRun(t))
+	golden(t, "gobench.txt", []byte(text))
+	if left.Invalid != 1 || left.Empty != 0 {
+		t.Errorf("left out %+v, want the one that failed", left)
+	}
+	r := benchfmt.NewReader(strings.NewReader(text), "export")
+	var names []string
+	for r.Scan() {
+		switch x := r.Result().(type) {
+		case *benchfmt.SyntaxError:
+			t.Error(x)
+		case *benchfmt.Result:
+			names = append(names, x.Name.String())
+			if _, parts := x.Name.Parts(); string(parts[1]) != "/size=-100" {
+				t.Errorf("the name's parts are %q", parts)
+			}
+			if rate, has := x.Value("send-msgs/s"); !has || rate != 1000 {
+				t.Errorf("%s: rate %v, %v", x.Name, rate, has)
+			}
+			if p99, has := x.Value("send-p99-sec"); strings.Contains(x.Name.String(), "confirm") && (!has || math.Abs(p99-0.00198) > 1e-5) {
+				t.Errorf("%s: p99 is %v s, %v", x.Name, p99, has)
+			}
+			if x.GetConfig("product") != "RabbitMQ" {
+				t.Errorf("product is %q", x.GetConfig("product"))
+			}
+		}
+	}
+	if err := r.Err(); err != nil || len(names) != 3 || names[0] != names[2] {
+		t.Errorf("names %q, %v: repetitions have one name", names, err)
+	}
+	if u := r.Units().Get("send-p99-sec", "better"); u == nil || u.Value != "lower" {
+		t.Errorf("unit of send.p99: %v", u)
+	}
+}
+
+func TestGoBenchNamesWhatIsUnknown(t *testing.T) {
+	_, err := GoBench(io.Discard, plan.Run{}, nil, []string{"send.rat", "p99"})
+	if err == nil || !strings.Contains(err.Error(), `"send.rat"`) || !strings.Contains(err.Error(), `"p99"`) {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// TestBenchstatReadsIt runs the real one, at the version in go.mod.
+func TestBenchstatReadsIt(t *testing.T) {
+	run := recordedRun(t)
+	text, _ := goBench(t, run)
+	file := filepath.Join(t.TempDir(), "run.txt")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "tool", "benchstat", file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("benchstat: %v\n%s", err, out)
+	}
+	for _, want := range []string{"send-msgs/s", "send-p99-sec", "1.000k", "1.98", "mode=confirm-window"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+}
+
+func TestOMB(t *testing.T) {
+	run := recordedRun(t)
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	confirmed, err := OMB(run, outcomes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.MarshalIndent(confirmed, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "omb.json", append(text, '\n'))
+	blind, err := OMB(run, outcomes[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range blind {
+		if strings.HasPrefix(name, "publishLatency") || strings.HasPrefix(name, "aggregatedPublishLatency") {
+			t.Errorf("fire-and-forget has %s", name)
+		}
+	}
+}

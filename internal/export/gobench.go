@@ -1,0 +1,172 @@
+package export
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"lockstep/internal/plan"
+)
+
+// Left says what an export left out.
+type Left struct{ Invalid, Empty int }
+
+// GoBench writes outcomes in the format of Go benchmarks, for benchstat: a line for each repetition of each cell and group, with the same name for
+// all repetitions. names are the values to write; none: those of the run's tables. Outcomes that are not valid are left out.
+func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (Left, error) {
+	infos, err := chosen(p, names)
+	if err != nil {
+		return Left{}, err
+	}
+	out := bufio.NewWriter(w)
+	fmt.Fprintf(out, "matrix: %s\nrun: %s\n", oneLine(p.Name), oneLine(p.ID))
+	for _, info := range infos {
+		if b := better(info); b != "" {
+			_, unit := metric(info, 0)
+			fmt.Fprintf(out, "Unit %s better=%s\n", unit, b)
+		}
+	}
+	var left Left
+	subject := ""
+	for _, x := range parts(p, outcomes) {
+		if x.verdict != plan.Valid {
+			left.Invalid++
+			continue
+		}
+		line := benchmark(p, x, infos)
+		if line == "" {
+			left.Empty++
+			continue
+		}
+		if s := about(x); s != subject {
+			subject = s
+			fmt.Fprint(out, s)
+		}
+		fmt.Fprintln(out, line)
+	}
+	return left, out.Flush()
+}
+
+// about are the configuration lines of what was tested.
+func about(x part) string {
+	return fmt.Sprintf("driver: %s\nproduct: %s\nversion: %s\n", oneLine(x.task.Cell.Broker.Driver), oneLine(x.subject.Product), oneLine(x.subject.Version))
+}
+
+// chosen are the values by their names.
+func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
+	all := plan.Values()
+	if len(names) == 0 {
+		for _, t := range p.Tables {
+			for _, name := range t.Values {
+				_, name = plan.InGroup(name)
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		names = []string{"send.rate", "receive.rate", "send.p99"}
+	}
+	var infos []plan.ValueInfo
+	var known []string
+	for _, info := range all {
+		known = append(known, info.Name)
+		if slices.Contains(names, info.Name) || slices.Contains(names, "all") {
+			infos = append(infos, info)
+		}
+	}
+	var unknown []string
+	for _, name := range names {
+		if name != "all" && !slices.Contains(known, name) {
+			unknown = append(unknown, fmt.Sprintf("no value %q", name))
+		}
+	}
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("%s (there are: all, %s)", strings.Join(unknown, "; "), strings.Join(known, ", "))
+	}
+	return infos, nil
+}
+
+// benchmark is the line of one repetition; empty, if it has none of the values.
+func benchmark(p plan.Run, x part, infos []plan.ValueInfo) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Benchmark%s 1", benchName(p, x))
+	some := false
+	for _, info := range infos {
+		if v, has := x.values[info.Name]; has && v.NA == "" {
+			n, unit := metric(info, v.Number)
+			fmt.Fprintf(&b, " %s %s", strconv.FormatFloat(n, 'f', -1, 64), unit)
+			some = true
+		}
+	}
+	if !some {
+		return ""
+	}
+	return b.String()
+}
+
+// benchName is the matrix and the coordinates: "Quick/broker=rabbit/threads=5". A name that ends in a dash and a number would be read as one of so
+// many processors: it gets a "-1" for that.
+func benchName(p plan.Run, x part) string {
+	parts := []string{strings.ToUpper(word(p.Name)[:1]) + word(p.Name)[1:]}
+	for _, c := range x.task.Cell.Coordinates {
+		parts = append(parts, word(c.Axis)+"="+word(c.Text()))
+	}
+	if x.group != "" {
+		parts = append(parts, "group="+word(x.group))
+	}
+	name := strings.Join(parts, "/")
+	if i := strings.LastIndexByte(name, '-'); i >= 0 && i+1 < len(name) && strings.Trim(name[i+1:], "0123456789") == "" {
+		name += "-1"
+	}
+	return name
+}
+
+// word is text that a benchmark's name can hold: without space and slashes, never empty.
+func word(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' {
+			return '_'
+		}
+		return r
+	}, s)
+	if s == "" {
+		return "_"
+	}
+	return s
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// metric is a value in a unit that says its name: 1200 send-msgs/s, 4500000 send-p99-ns. benchstat shows nanoseconds as seconds with a prefix.
+func metric(info plan.ValueInfo, n float64) (float64, string) {
+	name := strings.ReplaceAll(info.Name, ".", "-")
+	switch info.Unit {
+	case plan.Seconds:
+		return math.Round(n * 1e9), name + "-ns"
+	case plan.PerSecond, plan.Text: // the number behind the text is a rate
+		return n, strings.TrimSuffix(name, "-rate") + "-msgs/s"
+	case plan.BytesRate:
+		return n, strings.TrimSuffix(name, "-bytes") + "-B/s"
+	case plan.Bytes:
+		return n, name + "-B"
+	}
+	return n, name
+}
+
+// better says which way a value is better; empty: nobody can say.
+func better(info plan.ValueInfo) string {
+	switch {
+	case info.Unit == plan.PerSecond || info.Unit == plan.Text:
+		return "higher"
+	case info.Latency():
+		return "lower"
+	case slices.Contains([]string{"lost", "duplicated", "reordered", "unroutable", "rejected", "undrained", "unknown", "publish.errors"}, info.Name):
+		return "lower"
+	}
+	return ""
+}

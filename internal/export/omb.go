@@ -1,0 +1,144 @@
+package export
+
+import (
+	"fmt"
+	"math"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+)
+
+// ombPeriod is over how long the OpenMessaging Benchmark takes each of its figures; a shorter measurement is one period.
+const ombPeriod = 10
+
+// ombFigures are the latencies of its result files: the names' end, and the quantile.
+var ombFigures = []struct {
+	name string
+	q    float64
+}{{"50pct", 0.5}, {"75pct", 0.75}, {"95pct", 0.95}, {"99pct", 0.99}, {"999pct", 0.999}, {"9999pct", 0.9999}, {"99999pct", 0.99999}, {"Max", 1}}
+
+// OMB is one repetition as a result of the OpenMessaging Benchmark, for JSON: the fields of its TestResult for which Lockstep measures the same.
+// publishDelayLatency and partitions have no equal here and are left out, and so is whatever the outcome has no number for.
+func OMB(run *results.Run, o plan.Outcome) (map[string]any, error) {
+	p := run.Plan()
+	all := parts(p, []plan.Outcome{o})
+	if len(all) == 0 {
+		return nil, fmt.Errorf("export task %s: run %s has no such task", o.Task, p.ID)
+	}
+	x := all[0]
+	m, err := run.Record(o.Task)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{"workload": p.Name, "driver": x.task.Cell.Broker.Name}
+	if name := x.task.Cell.Name(); name != "" {
+		out["workload"] = p.Name + " " + name
+	}
+	shape(out, x.task.Cell.Workload)
+	k := omb{out: out, m: m, o: o, measured: o.Measured.D().Seconds(), subs: max(1, x.task.Cell.Workload.Topology.Subscriptions)}
+	k.rates(x.task.Cell.Workload)
+	k.latency("publishLatency", "PublishLatency", record.Send, "send.p50")
+	k.latency("endToEndLatency", "EndToEndLatency", record.Processing, "processing.p50")
+	return out, nil
+}
+
+// shape is what was run, where it can be said for each topic.
+func shape(out map[string]any, w plan.Workload) {
+	if len(w.Groups) > 0 {
+		return // each has its own
+	}
+	out["messageSize"] = w.Message.Size
+	out["topics"] = w.Topology.Queues
+	if n := w.Publishers.Nodes * w.Publishers.Threads; w.Topology.Queues > 0 && n%w.Topology.Queues == 0 {
+		out["producersPerTopic"] = n / w.Topology.Queues
+	}
+	if n := w.Consumers.Nodes * w.Consumers.Threads; w.Topology.Queues > 0 && n%w.Topology.Queues == 0 {
+		out["consumersPerTopic"] = n / w.Topology.Queues // of one subscription, as there
+	}
+}
+
+type omb struct {
+	out      map[string]any
+	m        *record.Merge
+	o        plan.Outcome
+	measured float64 // seconds
+	subs     int
+}
+
+// periods calls f with the seconds of every full period.
+func (k omb) periods(f func(from, to int)) {
+	if k.measured < ombPeriod {
+		if k.measured > 0 {
+			f(0, int(math.Ceil(k.measured)))
+		}
+		return
+	}
+	for from := 0; from+ombPeriod <= int(k.measured); from += ombPeriod {
+		f(from, from+ombPeriod)
+	}
+}
+
+// rates are what was sent, received, refused and waiting.
+func (k omb) rates(w plan.Workload) {
+	publish, failed, consume, backlog := []float64{}, []float64{}, []float64{}, []int64{}
+	k.periods(func(from, to int) {
+		per := func(c record.Counter) float64 {
+			return float64(k.m.Sum(c, from, to)) / (min(float64(to), k.measured) - float64(from))
+		}
+		publish, failed, consume = append(publish, per(record.Sent)), append(failed, per(record.PublishErrors)), append(consume, per(record.Received))
+		const ever = -1 << 40
+		backlog = append(backlog, max(0, int64(k.subs)*k.m.Sum(record.Sent, ever, to)-k.m.Sum(record.Received, ever, to)))
+	})
+	k.out["publishRate"], k.out["publishErrorRate"] = publish, failed
+	if w.Consumers.Nodes > 0 || len(w.Groups) > 0 {
+		k.out["consumeRate"] = consume
+	}
+	if w.Consumers.Nodes > 0 && len(w.Groups) == 0 {
+		k.out["backlog"] = backlog
+	}
+}
+
+// latency is a series in milliseconds, of every period and of the whole measurement, unless the outcome has no number for it.
+func (k omb) latency(name, aggregated string, s record.Series, value string) {
+	if v, has := k.o.Values[value]; !has || v.NA != "" {
+		return
+	}
+	lists := map[string][]float64{}
+	windows := k.m.Windows()
+	k.periods(func(from, to int) {
+		sum := record.NewHist()
+		for i := range windows {
+			if w := &windows[i]; w.Measured && from <= w.Index && w.Index < to && w.Hists[s] != nil {
+				sum.Merge(w.Hists[s])
+			}
+		}
+		for field, ms := range figures(sum) {
+			lists[field] = append(lists[field], ms)
+		}
+	})
+	for field, list := range lists {
+		k.out[name+field] = list
+	}
+	whole := k.m.Hist(s)
+	quantiles := map[string]float64{}
+	for _, percent := range []float64{25, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999, 100} {
+		quantiles[fmt.Sprintf("%g", percent)] = ms(whole.Quantile(percent / 100))
+	}
+	quantiles["0"] = ms(whole.Min())
+	k.out["aggregated"+aggregated+"Quantiles"] = quantiles
+	for field, ms := range figures(whole) {
+		k.out["aggregated"+aggregated+field] = ms
+	}
+}
+
+// figures are the latencies of a distribution by the ends of their names.
+func figures(h *record.Hist) map[string]float64 {
+	all := map[string]float64{"Avg": h.Mean() / 1e6}
+	for _, f := range ombFigures {
+		all[f.name] = ms(h.Quantile(f.q))
+	}
+	return all
+}
+
+func ms(ns int64) float64 { return float64(ns) / 1e6 }

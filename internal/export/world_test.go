@@ -1,0 +1,77 @@
+package export
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/results"
+)
+
+// recordedRun is a run of a cell with confirms, twice, and one in fire-and-forget that failed in its second repetition.
+func recordedRun(t *testing.T) *results.Run {
+	t.Helper()
+	confirmed, blind := plan.Default(), plan.Default()
+	confirmed.Measure, blind.Measure = plan.Duration(2*time.Second), plan.Duration(2*time.Second)
+	blind.Publishers.Mode = "fire-and-forget"
+	at := func(mode string) []plan.Coordinate {
+		return []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"` + mode + `"`)}, {Axis: "size", Value: json.RawMessage("-100")}}
+	}
+	broker := plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage(`{}`)}
+	p := plan.Run{Version: 1, ID: "20260102-030405-small-0001", Name: "small one", Repeat: 2, Axes: []string{"mode", "size"},
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"send.rate", "send.p99"}}},
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: confirmed, Coordinates: at("confirm-window"), Broker: broker},
+			{ID: "decaf0", Index: 1, Workload: blind, Coordinates: at("fire-and-forget"), Broker: broker}}}
+	run, err := results.Create(t.TempDir(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { run.Close() })
+	for i, task := range run.Plan().Tasks() {
+		s := snapshot(task)
+		if err := run.Append(task.ID, s); err != nil {
+			t.Fatal(err)
+		}
+		m := record.NewMerge()
+		m.Add(s)
+		f := results.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown}},
+			Subject: plan.Subject{Fingerprint: "f", Product: "RabbitMQ", Version: "4.1"}, Started: p.Started, Ended: p.Started.Add(time.Second)}
+		if i == 3 {
+			f.Failure = "it broke"
+		}
+		if err := run.Finish(results.Judge(task, m, f)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return run
+}
+
+// snapshot is an agent that sent and received 2,000 messages in two seconds, confirmed after 1 to 2,000 µs.
+func snapshot(task plan.Task) record.Snapshot {
+	log := record.NewCollector(2 * time.Second)
+	rec := log.Recorder()
+	sent, received := rec.Set(record.SetKey{Kind: record.SetSent}), rec.Set(record.SetKey{Kind: record.SetReceived})
+	confirmed := rec.Set(record.SetKey{Kind: record.SetConfirmed})
+	for i := range 2000 {
+		w := rec.Window(int64(i)*int64(time.Millisecond), true)
+		for _, c := range []record.Counter{record.Sent, record.Received, record.Unique} {
+			w.Counts[c]++
+		}
+		w.Record(record.Processing, int64(i+1)*2000)
+		sent.Add(uint64(i))
+		received.Add(uint64(i))
+		if results.Confirmed(task.Cell.Workload.Publishers.Mode) {
+			w.Counts[record.Confirmed]++
+			w.Record(record.Send, int64(i+1)*1000)
+			confirmed.Add(uint64(i))
+		}
+	}
+	rec.Flush()
+	last := int64(2 * time.Second)
+	s := record.Snapshot{Protocol: plan.Protocol, Task: task.ID, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastReceipt: last, Final: true}
+	s.Windows, s.Sets = log.Take()
+	return s
+}
