@@ -215,3 +215,19 @@ func TestABundleOfAnotherVersionIsVerifiedByWhatItSays(t *testing.T) {
 		t.Errorf("it says\n%s", said)
 	}
 }
+
+func TestCellsAndOptionsThatDifferAreSaid(t *testing.T) {
+	then := recordedRun(t).Plan()
+	now := then
+	now.Repeat, now.Cells = 3, []plan.Cell{then.Cells[0]}
+	now.Cells[0].ID, now.Cells[0].Broker.Options = "decaf0", []byte(`{"url":"amqp://guest:other@k/"}`)
+	got := strings.Join(Cells(then, now), "\n")
+	for _, want := range []string{"not in this run", "not in the bundle", "repetitions: 2, now 3", `options of broker rabbit: url: "amqp://guest:***@h/", now "amqp://guest:***@k/"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if same := Cells(then, then); len(same) > 0 {
+		t.Errorf("the same plan differs: %q", same)
+	}
+}

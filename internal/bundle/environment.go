@@ -165,15 +165,26 @@ func Cells(then, now plan.Run) []string {
 	if then.Order != now.Order {
 		all = append(all, "the order of the tasks")
 	}
-	seen := map[string]bool{}
-	for _, c := range now.Redacted().Cells {
-		before := was[c.ID].Brokers()
-		for i, b := range c.Brokers() {
-			if i >= len(before) || seen[b.Name] {
+	return append(all, options(then, now.Redacted())...)
+}
+
+// options says which options of brokers, by their names, are others.
+func options(then, now plan.Run) []string {
+	before := map[string]plan.Broker{}
+	for _, c := range then.Cells {
+		for _, b := range c.Brokers() {
+			before[b.Name] = b
+		}
+	}
+	var all []string
+	for _, c := range now.Cells {
+		for _, b := range c.Brokers() {
+			old, had := before[b.Name]
+			delete(before, b.Name)
+			if !had {
 				continue
 			}
-			seen[b.Name] = true
-			for _, d := range differences("", generic(before[i].Options), generic(b.Options)) {
+			for _, d := range differences("", generic(old.Options), generic(b.Options)) {
 				all = append(all, "options of broker "+b.Name+": "+strings.NewReplacer("stored ", "", "recomputed", "now").Replace(d))
 			}
 		}
