@@ -30,6 +30,7 @@ const (
 	ExitNoAgents    = 4   // too few agents; nothing was run
 	ExitBrokenRules = 5   // all cells are valid, and a rule that the matrix requires is not met
 	ExitAltered     = 6   // a bundle is not what it says
+	ExitWorse       = 7   // ctl compare --fail-on worse: something is worse, or nothing could be told
 	ExitInterrupted = 130 // stopped by a signal or cancelled; what was measured is kept
 )
 

@@ -1,0 +1,209 @@
+// Package compare says what differs between runs, or between the cells of one run along an axis: cell by cell and value by value, how much, and whether
+// that is more than noise. Repetitions are what is compared, never windows; all tests of a comparison are one family (docs/compare.md). It
+// reads no file and draws nothing; package report shows what it finds.
+package compare
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/stats"
+)
+
+// Recorded is a run with what came of it.
+type Recorded struct {
+	Run      plan.Run
+	Outcomes []plan.Outcome
+}
+
+// Options say what is compared, and how sure and large a difference has to be. The zero value compares by cell id, with the defaults below.
+type Options struct {
+	Values []string // names as in tables; none: Usual
+	By     string   // an axis inside of one run; empty: the runs are compared
+	Base   string   // of By: the value that the others are compared with; empty: the first of the matrix
+	Match  []string // axes by which cells belong together; none: their ids or, by an axis, all other axes
+	Effect float64  // least change that is named, as a part; 0: DefaultEffect
+	Alpha  float64  // greatest probability of naming anything that is none; 0: DefaultAlpha
+}
+
+// Defaults of Options.
+const (
+	DefaultEffect = 0.05
+	DefaultAlpha  = 0.05
+)
+
+// Usual are the values that are compared unless others are asked for: those of them that have a number anywhere.
+func Usual() []string { return []string{"send.rate", "receive.rate", "send.p99", "processing.p99"} }
+
+// Comparison is what was found. Side 0 is the base, with which each other one is compared.
+type Comparison struct {
+	Sides       []Side       `json:"sides"`
+	By          string       `json:"by,omitempty"`
+	Match       []string     `json:"match,omitempty"` // axes; none: by cell id
+	Effect      float64      `json:"effect"`
+	Alpha       float64      `json:"alpha"`
+	Tests       int          `json:"tests"`       // size of the family
+	Differences []Difference `json:"differences"` // of environment, subject and matrix
+	Values      []Value      `json:"values"`
+	Left        []Left       `json:"left"`            // cells, and repetitions, that are in no number
+	Notes       []string     `json:"notes,omitempty"` // about the comparison as a whole
+}
+
+// Side is one of what is compared.
+type Side struct {
+	Mark        string    `json:"mark"` // "A", or the value of the axis
+	Run         string    `json:"run"`
+	Name        string    `json:"name"` // the matrix's
+	Started     time.Time `json:"started"`
+	Cells       int       `json:"cells"`
+	Repetitions int       `json:"repetitions"`
+}
+
+// Difference is something besides the broker's speed that is not the same on all sides.
+type Difference struct {
+	Of     string   `json:"of"`   // "harness", "agents", "clocks", "matrix", "workload", or "broker NAME"
+	What   string   `json:"what"` // "version", "setting disk_free_limit", "publishers.window"
+	Values []string `json:"values"`
+}
+
+// Left is what was left out, and why.
+type Left struct {
+	Cell   string   `json:"cell"`
+	Sides  []string `json:"sides"` // that it was left out of, or is missing in
+	Value  string   `json:"value,omitempty"`
+	Reason string   `json:"reason"`
+	Whole  bool     `json:"whole"` // the cell is not compared at all; otherwise the rest of its repetitions is, or its other values are
+}
+
+// Value is one value over all cells.
+type Value struct {
+	Name   string         `json:"name"`
+	Title  string         `json:"title"`
+	Unit   plan.Unit      `json:"unit"`
+	Better plan.Direction `json:"better,omitempty"`
+	Rows   []Row          `json:"rows"`
+	Means  []Mean         `json:"means,omitempty"` // for each side but the base
+}
+
+// Row is a cell.
+type Row struct {
+	Cell    string            `json:"cell,omitempty"` // id, where cells are matched by it
+	At      []plan.Coordinate `json:"at"`
+	Name    string            `json:"name"`
+	Sides   []Sample          `json:"sides"`
+	Changes []Change          `json:"changes"` // for each side but the base
+}
+
+// Sample is a cell's value on one side.
+type Sample struct {
+	stats.Summary
+	Numbers []float64   `json:"numbers"` // of the repetitions, in their order
+	Bound   float64     `json:"bound,omitempty"`
+	Over    uint64      `json:"over,omitempty"` // see plan.Value
+	Flags   []plan.Flag `json:"flags,omitempty"`
+}
+
+// Finding is what can be said of a change.
+type Finding string
+
+// The findings.
+const (
+	Better Finding = "better"
+	Worse  Finding = "worse"
+	Higher Finding = "higher" // of values that are neither better nor worse
+	Lower  Finding = "lower"
+	Same   Finding = "~"       // noise, or less than the least effect
+	TooFew Finding = "too few" // repetitions: no difference, however large, could have been shown
+	Clocks Finding = "clocks"  // the clocks of the hosts were not known well enough to tell
+)
+
+// Change is how a side differs from the base.
+type Change struct {
+	Finding Finding `json:"finding"`
+	// Ratio is of the side to the base, nil where a number is not positive; then Shift says it.
+	Ratio    *stats.Change `json:"ratio,omitempty"`
+	Shift    stats.Change  `json:"shift"` // in the value's unit
+	P        float64       `json:"p"`
+	Adjusted float64       `json:"adjusted"` // p after Holm
+	Delta    float64       `json:"delta"`    // Cliff's: how much more often a repetition is above one of the base than below
+	Size     string        `json:"size"`     // of Delta, in a word
+	Least    int           `json:"least"`    // repetitions on either side that it takes to tell anything
+}
+
+// Mean is a side's geometric mean over the cells.
+type Mean struct {
+	stats.Change
+	Cells int `json:"cells"`
+}
+
+// Compare compares runs, the first of which is the base, or the cells of one run along an axis.
+func Compare(runs []Recorded, o Options) (Comparison, error) {
+	if o.Effect == 0 {
+		o.Effect = DefaultEffect
+	}
+	if o.Alpha == 0 {
+		o.Alpha = DefaultAlpha
+	}
+	sides, err := sidesOf(runs, o)
+	if err != nil {
+		return Comparison{}, err
+	}
+	infos, err := wanted(o.Values, sides)
+	if err != nil {
+		return Comparison{}, err
+	}
+	c := Comparison{By: o.By, Effect: o.Effect, Alpha: o.Alpha}
+	m, err := match(sides, o)
+	if err != nil {
+		return Comparison{}, err
+	}
+	c.Match, c.Left, c.Notes = m.axes, m.left, m.notes
+	for _, s := range sides {
+		c.Sides = append(c.Sides, s.describe())
+	}
+	c.Differences = differences(sides, m.rows, o.By)
+	c.blame(sides, m.rows)
+	for _, info := range infos {
+		if v := c.value(info, sides, m.rows); len(v.Rows) > 0 || len(o.Values) > 0 {
+			c.Values = append(c.Values, v)
+		}
+	}
+	c.judge()
+	return c, nil
+}
+
+// wanted describes the values that are asked for. Of the usual ones those that are never measured are left out later.
+func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
+	var infos []plan.ValueInfo
+	var faults []string
+	asked := names
+	if len(asked) == 0 {
+		asked = Usual()
+	}
+	for _, name := range asked {
+		info, known := plan.ValueNamed(name)
+		group, _ := plan.InGroup(name)
+		switch {
+		case !known:
+			faults = append(faults, fmt.Sprintf("there is no value %q: docs/values.md lists them", name))
+		case group != "" && !anyGroup(sides, group):
+			faults = append(faults, fmt.Sprintf("no cell has the group %q of the value %q", group, name))
+		case !slices.ContainsFunc(infos, func(i plan.ValueInfo) bool { return i.Name == name }):
+			infos = append(infos, info)
+		}
+	}
+	return infos, joined("choose values", faults)
+}
+
+func anyGroup(sides []*side, name string) bool {
+	for _, s := range sides {
+		for _, c := range s.cells {
+			if slices.ContainsFunc(c.cell.Workload.Groups, func(g plan.Group) bool { return g.Name == name }) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,94 @@
+package report
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lockstep/internal/compare"
+	"lockstep/internal/stats"
+)
+
+// CompareCSV writes a line for every cell, value and side but the base; numbers are in full and in the value's unit, changes are factors. What was left out
+// has lines, too, whose finding is "left out" and whose note says why.
+func CompareCSV(w io.Writer, c compare.Comparison) error {
+	var axes []string
+	for _, v := range c.Values {
+		for _, r := range v.Rows {
+			for _, x := range r.At {
+				if !slices.Contains(axes, x.Axis) {
+					axes = append(axes, x.Axis)
+				}
+			}
+		}
+	}
+	out := csv.NewWriter(w)
+	head := slices.Concat([]string{"value", "unit", "better", "cell", "name"}, axes, []string{"base", "side", "base.repetitions", "repetitions", "base.median", "median",
+		"base.low", "base.high", "low", "high", "ratio", "ratio.low", "ratio.high", "confidence", "shift", "p", "p.adjusted", "cliffs.delta", "finding", "flags", "bimodal", "note"})
+	if err := out.Write(head); err != nil {
+		return err
+	}
+	for _, v := range c.Values {
+		for _, r := range v.Rows {
+			for i, x := range r.Changes {
+				if r.Sides[i+1].N == 0 {
+					continue
+				}
+				if err := out.Write(changeLine(c, v, r, i, x, axes)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, l := range c.Left {
+		line := make([]string, len(head))
+		line[0], line[4] = l.Value, l.Cell
+		line[5+len(axes)+1] = strings.Join(l.Sides, " ")
+		line[len(line)-4], line[len(line)-1] = "left out", l.Reason
+		if err := out.Write(line); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+func changeLine(c compare.Comparison, v compare.Value, r compare.Row, i int, x compare.Change, axes []string) []string {
+	a, b := r.Sides[0], r.Sides[i+1]
+	full := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+	line := []string{v.Name, string(v.Unit), string(v.Better), r.Cell, r.Name}
+	for _, f := range placeFields(r, axes) {
+		line = append(line, strings.TrimPrefix(f.Text, "–"))
+	}
+	bounds := func(s stats.Interval) []string {
+		if !s.Holds(1 - c.Alpha) {
+			return []string{"", ""}
+		}
+		return []string{full(s.Low), full(s.High)}
+	}
+	ratio, sure := []string{"", "", ""}, x.Shift.Interval.Confidence
+	if x.Ratio != nil {
+		ratio = append([]string{full(x.Ratio.Estimate)}, bounds(x.Ratio.Interval)...)
+	}
+	flags := slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Flags, b.Flags))))
+	var bimodal []string
+	for k, s := range []compare.Sample{a, b} {
+		if s.Bimodal {
+			bimodal = append(bimodal, c.Sides[k*(i+1)].Mark)
+		}
+	}
+	return slices.Concat(line, []string{c.Sides[0].Mark, c.Sides[i+1].Mark, strconv.Itoa(a.N), strconv.Itoa(b.N), full(a.Median), full(b.Median)},
+		bounds(a.Interval), bounds(b.Interval), ratio, []string{full(sure), full(x.Shift.Estimate), full(x.P), full(x.Adjusted), full(x.Delta),
+			string(x.Finding), words(flags), strings.Join(bimodal, " "), ""})
+}
+
+// CompareJSON writes a comparison as it is.
+func CompareJSON(w io.Writer, c compare.Comparison) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(c)
+}

@@ -1,0 +1,124 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/compare"
+	"lockstep/internal/plan"
+)
+
+// comparison is of two runs in which everything happens that has to be shown: a latency that is worse, a rate that is better, noise, repetitions
+// of two groups, a cell of one side only, an invalid one, flags, clocks and a name that wants to be markup.
+func comparison(t *testing.T) compare.Comparison {
+	t.Helper()
+	var runs []compare.Recorded
+	for side, id := range []string{"20260102-a", "20260103-<b>"} {
+		run := plan.Run{ID: id, Name: "night", Repeat: 8, Axes: []string{"broker", "mode"}, Started: time.Date(2026, 1, 2+side, 2, 0, 0, 0, time.UTC)}
+		var outcomes []plan.Outcome
+		for i, mode := range []string{"fast", "slow", "two", "alone", "broken"} {
+			if mode == "alone" && side == 1 {
+				continue
+			}
+			c := plan.Cell{ID: fmt.Sprintf("c%d", i), Index: i, Coordinates: at("rabbit", mode, 1, "0ms")[:2], Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq"}, Workload: plan.Default()}
+			run.Cells = append(run.Cells, c)
+			for k := range 8 {
+				o := outcome(c, k+1, nights(side, k, mode))
+				o.Subject.Settings = map[string]string{"disk_free_limit": []string{"50MB", "1GB|2GB"}[side]}
+				if mode == "broken" && side == 1 {
+					o.Verdict, o.Reasons = plan.Invalid, []string{"broken promise: 3 messages lost"}
+				}
+				outcomes = append(outcomes, o)
+			}
+		}
+		runs = append(runs, compare.Recorded{Run: run, Outcomes: outcomes})
+	}
+	c, err := compare.Compare(runs, compare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// nights are a repetition's values.
+func nights(side, k int, mode string) map[string]plan.Value {
+	jitter := 1 + 0.004*float64((k*5+side*3)%8)
+	rate, p99 := 40_000*jitter, 0.0021*jitter
+	far := plan.Value{Number: 0.0009 * jitter, Bound: 0.0003}
+	switch {
+	case mode == "slow" && side == 1:
+		p99 *= 1.9
+		far.Number *= 1.3
+	case mode == "fast" && side == 1:
+		rate *= 1.25
+	case mode == "two" && k > 4:
+		rate *= 0.6
+	}
+	values := map[string]plan.Value{"send.rate": {Number: rate}, "send.p99": {Number: p99}, "processing.p99": far}
+	if mode == "two" {
+		values["send.rate"] = plan.Value{Number: rate, Flags: []plan.Flag{plan.ClientBound}}
+	}
+	return values
+}
+
+func TestGoldenComparison(t *testing.T) {
+	c := comparison(t)
+	x := NewCompared(c)
+	for name, write := range map[string]func(*bytes.Buffer) error{
+		"comparison.txt":    func(b *bytes.Buffer) error { return x.Text(b, c, 0) },
+		"comparison-80.txt": func(b *bytes.Buffer) error { return x.Text(b, c, 80) },
+		"comparison.md":     func(b *bytes.Buffer) error { return x.Markdown(b, c) },
+	} {
+		var out bytes.Buffer
+		if err := write(&out); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, out.Bytes())
+	}
+}
+
+func TestComparisonsSayTheSameInAllFormats(t *testing.T) {
+	c := comparison(t)
+	if n := c.Found(); n[compare.Better] != 1 || n[compare.Worse] != 1 || n[compare.Clocks] != 1 {
+		t.Errorf("found %v", n)
+	}
+	var lines, whole bytes.Buffer
+	if err := CompareCSV(&lines, c); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&lines).ReadAll()
+	if err != nil {
+		t.Fatalf("the CSV cannot be read again: %v", err)
+	}
+	counts := map[string]int{}
+	for _, r := range rows[1:] {
+		counts[r[len(r)-4]]++
+	}
+	if counts["worse"] != 1 || counts["better"] != 1 || counts["left out"] != len(c.Left) {
+		t.Errorf("the CSV has %v", counts)
+	}
+	if err := CompareJSON(&whole, c); err != nil {
+		t.Fatal(err)
+	}
+	var again compare.Comparison
+	if err := json.Unmarshal(whole.Bytes(), &again); err != nil || again.Found()[compare.Worse] != 1 {
+		t.Errorf("the JSON cannot be read again: %v, %v", err, again.Found())
+	}
+	text := strings.Join(NewCompared(c).Found, "\n")
+	if !strings.Contains(text, "worse: broker=rabbit mode=slow: send.p99") || !strings.Contains(text, "better: broker=rabbit mode=fast: send.rate") {
+		t.Errorf("found:\n%s", text)
+	}
+}
+
+func TestChangesAreWritten(t *testing.T) {
+	for x, want := range map[float64]string{0.0374: "+3.7 %", -0.5: "-50 %", 11: "×12.0", 0.0001: "0 %", 0.0996: "+10 %"} {
+		if got := signed(x); got != want {
+			t.Errorf("%v is written %q, want %q", x, got, want)
+		}
+	}
+}
