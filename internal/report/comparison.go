@@ -365,7 +365,7 @@ func foundSummary(c compare.Comparison) string {
 // method says in a few lines how the numbers came about.
 func method(c compare.Comparison) []string {
 	return []string{
-		fmt.Sprintf("~: no change of %s or more that noise cannot explain. A change is named where p is at most %.4g, over all %d tests together (Mann–Whitney over repetitions, Holm)",
+		fmt.Sprintf("~: no change of %s or more that noise cannot explain. A change is named where p is at most %.4g, over all tests together (%d that can tell anything; Mann–Whitney over repetitions, Holm)",
 			percent(c.Effect), c.Alpha, c.Tests),
 		fmt.Sprintf("change: the median of the ratios of all pairs of repetitions, with its own %s interval; ±: of the median; effect: Cliff's delta, from -1 to +1", sure(c)),
 	}
