@@ -29,12 +29,9 @@ func observed(t *testing.T, task plan.Task, seconds ...[]record.Snapshot) Live {
 	t.Helper()
 	m := newMeter(task, 2)
 	now := time.Unix(0, 0)
-	var live Live
 	for _, second := range seconds {
 		for _, s := range second {
-			if l, due := m.add(s, now); due {
-				live = l
-			}
+			m.add(s, now)
 		}
 		now = now.Add(time.Second)
 	}
