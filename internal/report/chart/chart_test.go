@@ -126,6 +126,23 @@ func TestBarsBeginAtZero(t *testing.T) {
 	}
 }
 
+// TestPointWithoutLineHasASign: a live drawing of one second, or a second between two gaps, is to be seen.
+func TestPointWithoutLineHasASign(t *testing.T) {
+	for _, c := range []struct {
+		points []Point
+		signs  int
+	}{
+		{[]Point{{X: 1, Y: 1, Bare: true}}, 1},
+		{[]Point{{X: 1, Y: 1, Bare: true}, {X: 2, Y: 1, Bare: true}}, 0},
+		{[]Point{{X: 1, Y: 1, Bare: true}, {X: 2, Y: 1, Bare: true}, {X: 4, Y: 1, Bare: true, Break: true}}, 1},
+	} {
+		svg := Plot{Series: []Line{{Points: c.points}}}.SVG()
+		if got := strings.Count(svg, `<g class="m `); got != c.signs {
+			t.Errorf("%v: %d signs, want %d:\n%s", c.points, got, c.signs, svg)
+		}
+	}
+}
+
 // TestEveryNineHasTheSameRoom on the axis of percentiles.
 func TestEveryNineHasTheSameRoom(t *testing.T) {
 	s := Axis{Kind: Percentile}.fit([]float64{0, 0.9999})

@@ -156,7 +156,6 @@ func (c partCourse) rates() figure {
 		{record.Confirmed, "confirmed", results.Confirmed(c.task.Cell.Workload.Publishers.Mode)},
 		{record.Received, "received", c.task.Cell.Workload.Consumers.Nodes > 0},
 	}
-	var told []string
 	for i, k := range kinds {
 		if k.shown {
 			l := chart.Line{Name: k.name, Look: i, Dash: i, Shape: chart.NoMark, Step: true}
@@ -166,7 +165,6 @@ func (c partCourse) rates() figure {
 			end := c.course[len(c.course)-1]
 			l.Points = append(l.Points, chart.Point{X: end.to, Y: end.rate(k.counter)})
 			p.Series = append(p.Series, l)
-			told = append(told, k.name)
 		}
 	}
 	p.Hovers = c.hovers(func(s *stretch) (parts []string) {
@@ -192,7 +190,7 @@ func (c partCourse) hovers(tell func(*stretch) []string) (all []chart.Band) {
 // latencies draws percentiles of what ended in each stretch. A latency that the cell does not show is not drawn either.
 func (c partCourse) latencies() figure {
 	p := c.plot("latency (log)", true, latencyTicks)
-	notes := []string{c.means("percentiles of what ended in") + "; warm-up and drain included"}
+	var notes []string
 	kinds := []struct {
 		name   string
 		series record.Series
@@ -205,6 +203,9 @@ func (c partCourse) latencies() figure {
 		for n, q := range []plan.Quantile{{Name: "p50", Q: 0.5}, {Name: "p99", Q: 0.99}} {
 			p.Series = append(p.Series, c.quantile(k.series, q, i, n))
 		}
+	}
+	if len(p.Series) > 0 {
+		notes = append([]string{c.means("percentiles of what ended in") + "; warm-up and drain included"}, notes...)
 	}
 	p.Hovers = c.hovers(func(s *stretch) (parts []string) {
 		for _, l := range kinds {
