@@ -182,6 +182,17 @@ func TestTicks(t *testing.T) {
 	}
 }
 
+// TestTicksEnd, also where a float plus one is the same float.
+func TestTicksEnd(t *testing.T) {
+	for _, kind := range []Kind{Linear, Log} {
+		for _, values := range [][]float64{{9.2e18, 9.2e18 + 4000}, {1e300, 1.0000001e300}, {5e-324, 1e308}} {
+			if n := len((Axis{Kind: kind}).fit(values).ticks()); n > mostTicks*3 {
+				t.Errorf("%d ticks for %v", n, values)
+			}
+		}
+	}
+}
+
 // TestPlacesWithoutAValueHaveRoom: drawings of one axis have all its values at the same places, also one that has a value at few of them.
 func TestPlacesWithoutAValueHaveRoom(t *testing.T) {
 	s := Axis{Names: []string{"1", "2", "8"}, At: []float64{1, 2, 8}}.fit([]float64{2})
