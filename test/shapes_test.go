@@ -38,9 +38,10 @@ func TestBrokerShapes(t *testing.T) {
 		if long() {
 			only = append(only, test.engine...)
 		}
-		args := []string{"--short", "--set", "brokers.other=" + test.broker, "--set", `cell.broker="other"`, "--only", "shape=" + strings.Join(only, ",")}
+		args := []string{"--short", "--set", "brokers.other=" + test.broker, "--set", `cell.broker="other"`,
+			"--set", `cell.drain.most="2m"`, "--only", "shape=" + strings.Join(only, ",")}
 		ctl := shipped(t, dir, "shapes.cue", args...)
-		if code := ctl.Leaves(3 * time.Minute); code != 0 {
+		if code := ctl.Leaves(8 * time.Minute); code != 0 {
 			t.Errorf("ctl left with %d, want 0", code)
 		}
 		readRecord(t, dir, ctl).shapes(len(only))
