@@ -127,7 +127,9 @@ func (p *prober) ask(ctx context.Context) error {
 	}()
 	select {
 	case a := <-answered:
-		p.t.keep(a.figures, asked, clock.Now())
+		if a.err == nil {
+			p.t.keep(a.figures, asked, clock.Now())
+		}
 		return a.err
 	case <-ctx.Done():
 	}

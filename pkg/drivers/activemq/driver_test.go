@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("durable", func(t *testing.T) {
 		h := harness(single(t, `{}`), "")
-		h.Driver, h.Brief = persistent{}, true
+		h.Driver = persistent{}
 		drivertest.Run(t, h)
 	})
 }

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 
 	"lockstep/pkg/drivers"
-	"lockstep/pkg/drivers/internal/growth"
 )
 
 const (
@@ -77,7 +76,7 @@ type session struct {
 	links    map[*link]struct{} // every open connection
 	seats    map[seatKey]*seat
 	ways     map[string]string // where Forward listens, by the address it leads to
-	grown    growth.Counters
+	probed   probed
 
 	ending sync.Once
 	over   chan struct{} // closed by Close
