@@ -20,8 +20,8 @@ type Prober interface {
 	// Probe asks once. One agent of a task calls it, about once a second and from one goroutine, also while the others are busy;
 	// it stays off the measured path where it can (Env.Aside). What the broker does not say is left out: a
 	// missing figure is never a zero, and a figure is of the whole broker or of its nodes, never both. What is "since the last
-	// probe" or "a second" is missing in the first. An error that wraps ErrUnsupported says that these options lead to no figures,
-	// and which would; the session is not asked again.
+	// probe" or "a second" is missing in the first. Figures may come with an error, which says why others are missing. An error that
+	// wraps ErrUnsupported says that these options lead to no figures, and which would; the session is not asked again.
 	Probe(ctx context.Context) ([]Figure, error)
 }
 
@@ -36,7 +36,7 @@ type Figure struct {
 type FigureName string
 
 // The figures. What counts things of the broker counts those of all its users, unless a driver can tell the task's own apart;
-// queues, depth and lag are of the task's own topology.
+// queues, depth and lag are of the task's own topology. What is stored and the rates are of the task's queues where a driver can tell.
 const (
 	FigureMemory            FigureName = "memory"             // bytes, as the broker accounts for itself
 	FigureMemoryConnections FigureName = "memory.connections" // bytes, of connections and channels
@@ -46,7 +46,7 @@ const (
 	FigureMemoryOther       FigureName = "memory.other"       // bytes
 	FigureCPU               FigureName = "cpu"                // cores since the last probe
 	FigureErlangProcesses   FigureName = "erlang_processes"   //
-	FigureRunQueue          FigureName = "run_queue"          // tasks that wait for a scheduler
+	FigureRunQueue          FigureName = "run_queue"          // tasks that wait inside the broker: for a scheduler, a lock, a thread
 	FigureFileDescriptors   FigureName = "file_descriptors"   //
 	FigureConnections       FigureName = "connections"        //
 	FigureChannels          FigureName = "channels"           //
