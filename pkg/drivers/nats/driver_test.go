@@ -33,7 +33,7 @@ func TestEmbeddedMemory(t *testing.T) {
 
 func TestEmbeddedFile(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
-		Driver: driver{}, Options: with(`"embedded": true, "name": "file", "storage": "file"`),
+		Driver: driver{}, Options: with(`"embedded": true, "name": "file", "storage": "file"`), Brief: true,
 	})
 }
 
