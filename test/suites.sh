@@ -54,7 +54,7 @@ programs() {
 	suite "stand-ins" standins
 	suite "dashboards" dashboards
 	# Their tests wait most of the time, each package for a broker of its own.
-	suite "drivers" with_lab $brokers -- "$go" test -race -p 4 -timeout 25m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...
+	suite "drivers" with_lab $brokers -- "$go" test -race -timeout 25m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...
 	# These need no brokers, but hosts that they make, and a browser.
 	suite "hosts" with_lab ansible sshd releases chromium -- "$go" test -race -p 2 -timeout 25m $hosts
 	suite "programs" programs $programs
