@@ -120,7 +120,7 @@ func (f *follower) plan(run plan.Run) error {
 	for _, t := range run.Tasks() {
 		f.tasks[t.ID] = t
 	}
-	f.points.Spool(dir.SpoolFile())
+	f.points.Spool(dir.SpoolDir())
 	f.points.Begin(run)
 	return nil
 }
