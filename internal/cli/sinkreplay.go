@@ -82,8 +82,8 @@ func replayTo(c *cobra.Command, record *results.Run, points *sink.Sink) error {
 	}
 	err = errors.Join(failed, record.AddDelivery(d))
 	fmt.Fprintln(c.OutOrStdout(), report.Delivered([]plan.Delivery{d}))
-	if err == nil && d.Dropped > 0 {
-		err = fmt.Errorf("InfluxDB has not taken %d of %d points; try again", d.Dropped, d.Points)
+	if d.Dropped > 0 {
+		err = errors.Join(err, fmt.Errorf("InfluxDB has not taken %d of %d points; try again", d.Dropped, d.Points))
 	}
 	return err
 }
