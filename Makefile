@@ -23,7 +23,7 @@ test-quick:
 	$(GO) test -race -shuffle=on ./...
 
 test-long: test
-	LOCKSTEP_LONG=1 $(LAB) run all tools -- $(GO) test -v -timeout 90m -run 'Soak|BrokerFullMatrix' ./test
+	LOCKSTEP_LONG=1 $(LAB) run all tools -- $(GO) test -v -timeout 90m -run 'Soak|BrokerFullMatrix|BrokerMqperf|BrokerBindings|BrokerShapes' ./test
 	LOCKSTEP_LONG=1 $(LAB) run ansible sshd releases -- $(GO) test -v -timeout 90m -run TestFleet ./test/fleet
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/scale
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/roles

@@ -13,15 +13,16 @@ func acrossAxis(field string) string {
 
 axis = strings.replaceAll(v: ${axis:doublequote}, t: "axis_", u: "")
 
-` + outcomes(theBroker) + `values = outcomes
+` + outcomes(theBroker) + sound + `values = outcomes
   |> filter(fn: (r) => ` + field + ` and exists r[${axis:doublequote}])
-  |> toFloat()
+` + usable + `  |> toFloat()
   |> map(fn: (r) => ({_time: r._time, _value: r._value, cell: r.cell, x: r[${axis:doublequote}]}))
   |> group(columns: ["cell", "x"])
 
 medians = values
-  |> median()
+  |> ` + middle + `
   |> group()
+  |> drop(columns: ["_time"])
 
 first = values
   |> min(column: "_time")
@@ -41,7 +42,7 @@ named
 // axes shows one broker along an axis of the matrix.
 func axes() *dashboard.DashboardBuilder {
 	run := aRun("run", "Run", "runs with outcomes in the time range, the latest first", "")
-	d := base("One broker across axes", "broker", "How a broker's values change along an axis of the matrix, all else as it is. Of several repetitions, their median.").
+	d := base("One broker across axes", "broker", "How a broker's values change along an axis of the matrix, all else as it is. Of several repetitions, their median, as the tables have it.").
 		Time("now-2d", "now").WithVariable(run).
 		WithVariable(chosen("broker", "Broker", "brokers of the run", ofRun("lockstep_outcome")+`  |> filter(fn: (r) => r._field == "agents")
 `+distinct("broker", "false"))).
@@ -64,7 +65,7 @@ schema.tagKeys(bucket: v.defaultBucket, predicate: (r) => r._measurement == "loc
 		chart("Rate of sending by ${axis}", "Messages sent a second.", perSecond, `r._field == "send.rate"`),
 		chart("Rate of receiving by ${axis}", "Messages received a second, over all subscriptions.", perSecond, `r._field == "receive.rate"`),
 		chart("Send latency, p99, by ${axis}", "Send call to confirm; none in fire-and-forget.", seconds, `r._field == "send.p99"`),
-		chart("Processing latency, p99, by ${axis}", "Due time (closed loop: send call) to receipt; none where receiving did not keep up.", seconds, `r._field == "processing.p99"`),
+		chart("Processing latency, p99, by ${axis}", "Due time (closed loop: send call) to receipt; none where receiving did not keep up."+boundDoc, seconds, `r._field == "processing.p99"`),
 		chart("Processor of the broker by ${axis}", "Mean of the measurement, where hosts or the broker tell.", cores, `r._field == "broker.cpu.mean"`),
 		chart("Memory of the broker by ${axis}", "Median of the measurement, where the broker tells.", bytesIEC, `r._field == "broker.memory.p50"`),
 		grid(look{title: "Outcomes", doc: flagsDoc, unit: none, width: 24, height: 11, queries: []flux{ask("A", outcomes(theBroker)+everything(shownFields...)+"  |> sort(columns: [\"name\", \"repetition\"])\n")},

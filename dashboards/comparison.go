@@ -4,16 +4,18 @@ import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
 const eitherRun = "(r.run == ${before:doublequote} or r.run == ${after:doublequote})"
 
-// sides defines, for the cells of two runs, the chosen value before and after: the median of the repetitions, how many there were, the least and the
-// greatest.
-const sides = `values = outcomes
-  |> filter(fn: (r) => r._field == ${value:doublequote})
-  |> toFloat()
+// sides defines, for the cells of two runs, the chosen value before and after: the median of the usable repetitions, how many there were, the least
+// and the greatest, and how far the truth may be off.
+const sides = sound + `sided = (field) => outcomes
+  |> filter(fn: (r) => r._field == field)
+` + usable + `  |> toFloat()
   |> map(fn: (r) => ({cell: r.cell, _value: r._value, side: if r.run == ${before:doublequote} then "before" else "after"}))
   |> group(columns: ["cell", "side"])
 
+values = sided(field: ${value:doublequote})
+
 side = (which) => values |> filter(fn: (r) => r.side == which)
-middle = (which) => side(which: which) |> median() |> group() |> keep(columns: ["cell", "_value"])
+middle = (which) => side(which: which) |> ` + middle + ` |> group() |> keep(columns: ["cell", "_value"])
 least = (which) => side(which: which) |> min() |> group() |> keep(columns: ["cell", "_value"])
 most = (which) => side(which: which) |> max() |> group() |> keep(columns: ["cell", "_value"])
 number = (which) => side(which: which) |> count() |> group() |> keep(columns: ["cell", "_value"])
@@ -22,17 +24,37 @@ both = join(tables: {n: names, v: join(tables: {before: middle(which: "before"),
 
 `
 
-// spread is a table of both sides with how far their repetitions are apart.
-const spread = `range = (which) => join(tables: {n: number(which: which) |> rename(columns: {_value: "n"}),
-  v: join(tables: {least: least(which: which) |> rename(columns: {_value: "least"}), most: most(which: which) |> rename(columns: {_value: "most"})}, on: ["cell"])}, on: ["cell"])
+// spread is a table of both sides with how far their repetitions are apart. Of what was zero before there is no change in percent. A bound is the
+// largest of the repetitions', as in the tables: each holds for its own. What drop is given has a type to Flux, and what it gives has none: union wants
+// one for both.
+const spread = `bound = (which) => union(tables: [
+    side(which: which) |> map(fn: (r) => ({cell: r.cell, _value: 0.0, side: r.side})),
+    sided(field: ${value:doublequote} + ".bound") |> filter(fn: (r) => r.side == which),
+  ])
+  |> group(columns: ["cell"])
+  |> max()
+  |> group()
+  |> keep(columns: ["cell", "_value"])
+  |> rename(columns: {_value: "bound"})
+
+span = (which) => join(tables: {least: least(which: which) |> rename(columns: {_value: "least"}), most: most(which: which) |> rename(columns: {_value: "most"})}, on: ["cell"])
+sure = (which) => join(tables: {n: number(which: which) |> rename(columns: {_value: "n"}), b: bound(which: which)}, on: ["cell"])
+range = (which) => join(tables: {s: span(which: which), n: sure(which: which)}, on: ["cell"])
 
 ranges = join(tables: {before: range(which: "before"), after: range(which: "after")}, on: ["cell"])
 
-join(tables: {v: both, r: ranges}, on: ["cell"])
+rows = join(tables: {v: both, r: ranges}, on: ["cell"])
   |> map(fn: (r) => ({cell: r.name, before: r._value_before, after: r._value_after,
-    change: if r._value_before == 0.0 then 0.0 else (r._value_after / r._value_before - 1.0) * 100.0,
-    least_before: r.least_before, most_before: r.most_before, n_before: r.n_before,
-    least_after: r.least_after, most_after: r.most_after, n_after: r.n_after}))
+    least_before: r.least_before, most_before: r.most_before, n_before: r.n_before, bound_before: r.bound_before,
+    least_after: r.least_after, most_after: r.most_after, n_after: r.n_after, bound_after: r.bound_after}))
+
+union(tables: [
+  rows |> filter(fn: (r) => r.before == 0.0 and r.after != 0.0)
+    |> drop(columns: ["side"]),
+  rows |> filter(fn: (r) => r.before != 0.0 or r.after == 0.0)
+    |> map(fn: (r) => ({r with change: if r.before == 0.0 then 0.0 else (r.after / r.before - 1.0) * 100.0}))
+    |> drop(columns: ["side"]),
+])
   |> sort(columns: ["change"])
 `
 
@@ -49,7 +71,7 @@ const onlyOne = `values
 
 // comparison shows two runs side by side, matched by the ids of their cells.
 func comparison() *dashboard.DashboardBuilder {
-	d := base("Comparison of two runs", "compare", "Cells of two runs, matched by id: the same workload against a broker of the same name. Differences are of medians over repetitions; whether they are noise is not told here: look at the ranges.").
+	d := base("Comparison of two runs", "compare", "Cells of two runs, matched by id: the same workload against a broker of the same name. Differences are of medians over repetitions, as the tables have them: of an even number the lower of the two in the middle, of valid repetitions where there are any; whether they are noise is not told here: look at the ranges.").
 		Time("now-7d", "now").
 		WithVariable(aRun("after", "After", "the later run; the latest first", "")).
 		WithVariable(aRun("before", "Before", "the earlier run; the latest first", " and r.run != ${after:doublequote}")).
@@ -93,9 +115,9 @@ func comparison() *dashboard.DashboardBuilder {
   |> map(fn: (r) => ({cell: r.name, before: r._value_before, after: r._value_after}))
   |> sort(columns: ["cell"])
 `)}, colours: map[string]string{"before": sky, "after": blue}}, "cell"),
-		grid(look{title: "${value}: change", doc: "In percent of before, and how far repetitions are apart. Where the ranges overlap, or there are fewer than five repetitions, a difference may well be noise. Nothing is told of a change from zero.", unit: count, width: 24, height: 12,
+		grid(look{title: "${value}: change", doc: "In percent of before, and how far repetitions are apart. Where the ranges overlap, or there are fewer than five repetitions, a difference may well be noise. What was zero before and is no longer has no change in percent, and stands apart from the sorted. ± is how far the truth may be off because of the clocks of the hosts.", unit: count, width: 24, height: 12,
 			queries: []flux{ask("A", of+spread)}, units: [][2]string{{"change", percent}, {"n_before", none}, {"n_after", none}},
-			names: [][2]string{before, {"most_before", "most before"}, {"n_before", "repetitions before"}, after, {"most_after", "most after"}, {"n_after", "repetitions after"}}}),
+			names: [][2]string{before, {"most_before", "most before"}, {"n_before", "repetitions before"}, {"bound_before", "± before"}, after, {"most_after", "most after"}, {"n_after", "repetitions after"}, {"bound_after", "± after"}}}),
 		grid(look{title: "Cells with ${value} in one run only", doc: "They are in no figure above.", unit: none, width: 10, height: 8, empty: "none: both runs have the same cells",
 			queries: []flux{ask("A", outcomes(eitherRun)+sides+`only = `+onlyOne+`
 join(tables: {o: only, n: names}, on: ["cell"])

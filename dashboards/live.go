@@ -67,7 +67,7 @@ var (
 	linkKinds = "not " + taskKinds
 )
 
-// brokerFigures are a panel's fields of lockstep_broker, a series for each node.
+// brokerFigures are a panel's fields of lockstep_broker, a series for each node; of workload groups, which have queues of their own, one for each.
 func brokerFigures(fields ...string) string {
 	return byNodes(`r._measurement == "lockstep_broker" and ` + orList("_field", fields...))
 }
@@ -81,6 +81,7 @@ func byNodes(filter string) string {
 	return inRange + `  |> filter(fn: (r) => r.run == ${run:doublequote} and ` + filter + `)
   |> toFloat()
   |> map(fn: (r) => ({r with node: if exists r.node then r.node else if exists r.agent then "seen by " + r.agent else r.broker}))
+  |> map(fn: (r) => ({r with node: if exists r.group and r._measurement == "lockstep_broker" then r.node + ", group " + r.group else r.node}))
   |> group(columns: ["_measurement", "_field", "broker", "node"])
   |> aggregateWindow(every: v.windowPeriod, fn: max, createEmpty: false, timeSrc: "_start")
   |> keep(columns: ["_time", "_value", "_field", "_measurement", "node"])
@@ -137,8 +138,8 @@ func nowPanels() []builder {
 			names:   [][2]string{{"send.rate", "sent"}, {"receive.rate", "received"}}}),
 		number(look{title: "Waits to be received", doc: "Messages sent less messages received, over all subscriptions, without what the broker refused or returned.", unit: count, width: 4, height: 4,
 			queries: []flux{ask("A", waiting+"  |> last()\n")}}),
-		number(look{title: "Slowest receipt in a hundred", doc: "99th percentile of processing latency in the latest second: from the due time (closed loop: the send call) to receipt.", unit: seconds, width: 4, height: 4,
-			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => r.measured == \"true\" and (r._field == \"processing.p99\" or r._field == \"send.p99\"))\n  |> group(columns: [\"_measurement\", \"_field\"])\n  |> sort(columns: [\"_time\"])\n  |> last()\n")}}),
+		number(look{title: "Slowest receipt in a hundred", doc: "99th percentile of processing latency in the latest second: from the due time (closed loop: the send call) to receipt." + boundDoc, unit: seconds, width: 4, height: 4,
+			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => r.measured == \"true\" and r._field == \"processing.p99\")\n  |> group(columns: [\"_measurement\", \"_field\"])\n  |> sort(columns: [\"_time\"])\n  |> last()\n")}}),
 		grid(look{title: "Latest tasks", doc: "What came of them, the latest first.", unit: none, width: 7, height: 4,
 			queries: []flux{ask("A", ofRun("lockstep_event")+`  |> filter(fn: (r) => r._field == "text" and (r.kind == "task-stop" or r.kind == "task-start"))
   |> group()
@@ -156,7 +157,7 @@ func loadPanels() []builder {
 		lines(look{title: "Messages a second", doc: "Over all agents, warm-up and drain included. Of an interval longer than a second, the mean of its seconds.", unit: perSecond, width: 12, height: 9,
 			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => "+rateFields+")\n"+rates)}, colours: colours}),
 		lines(look{title: "Latency, of messages due inside the measurement",
-			doc:  "send: call to confirm, none in fire-and-forget. processing: due time (closed loop: send call) to receipt; it means little while messages wait to be received. Of an interval longer than a second, its worst second.",
+			doc:  "send: call to confirm, none in fire-and-forget. processing: due time (closed loop: send call) to receipt; it means little while messages wait to be received. Of an interval longer than a second, its worst second." + boundDoc,
 			unit: seconds, width: 12, height: 9,
 			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => r.measured == "true" and `+orList("_field", "send.p50", "send.p99", "processing.p50", "processing.p99")+`)
   |> group(columns: ["_measurement", "_field"])

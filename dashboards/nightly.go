@@ -14,16 +14,17 @@ const nights = 7
 
 const theCells = theMatrix + " and contains(value: r.cell, set: [${cell:doublequote}])"
 
-// history defines a row for each cell and run: the median of a field over repetitions, at the time at which the run's first outcome came.
+// history defines a row for each cell and run: the median of a field over usable repetitions, at the time at which the run's first outcome came.
 func history(field string) string {
-	return outcomes(theCells) + `values = outcomes
+	return outcomes(theCells) + sound + `values = outcomes
   |> filter(fn: (r) => ` + field + `)
-  |> toFloat()
+` + usable + `  |> toFloat()
 
 middle = values
   |> group(columns: ["cell", "run"])
-  |> median()
+  |> ` + middle + `
   |> group()
+  |> keep(columns: ["cell", "run", "_value"])
 
 when = values
   |> group(columns: ["run"])
@@ -48,7 +49,7 @@ func overNights(field string) string {
 }
 
 // regressions are the cells and runs in which the chosen value is worse than the median of the runs before. Rates and capacities get worse
-// by falling, all else by rising. A cell with fewer than three runs before has no past.
+// by falling, all else by rising; a rise from zero has no percentage, and is always one. A cell with fewer than three runs before has no past.
 func regressions() string {
 	var before []string
 	for k := 1; k <= nights; k++ {
@@ -66,20 +67,28 @@ earlier = (by) => numbered
 before = union(tables: [` + strings.Join(before, ", ") + `])
   |> group(columns: ["cell", "at"])
 
-past = join(tables: {m: before |> median() |> group() |> rename(columns: {_value: "past"}), n: before |> count() |> group() |> rename(columns: {_value: "runs"})}, on: ["cell", "at"])
-  |> filter(fn: (r) => r.runs >= 3 and r.past > 0.0)
+past = join(tables: {m: before |> ` + middle + ` |> group() |> rename(columns: {_value: "past"}), n: before |> count() |> group() |> rename(columns: {_value: "runs"})}, on: ["cell", "at"])
+  |> filter(fn: (r) => r.runs >= 3)
 
 falls = strings.hasSuffix(v: ${value:doublequote}, suffix: ".rate") or ${value:doublequote} == "capacity"
 
-join(tables: {now: numbered |> group(), past: past}, on: ["cell", "at"])
-  |> map(fn: (r) => ({r with change: (r._value / r.past - 1.0) * 100.0}))
-  |> filter(fn: (r) => if falls then r.change < -1.0 * float(v: ${worse:doublequote}) else r.change > float(v: ${worse:doublequote}))
+compared = join(tables: {now: numbered |> group(), past: past}, on: ["cell", "at"])
+
+union(tables: [
+  compared |> filter(fn: (r) => r.past == 0.0 and r._value > 0.0 and not falls)
+    |> drop(columns: ["at"]),
+  compared
+    |> filter(fn: (r) => r.past > 0.0)
+    |> map(fn: (r) => ({r with change: (r._value / r.past - 1.0) * 100.0}))
+    |> filter(fn: (r) => if falls then r.change < -1.0 * float(v: ${worse:doublequote}) else r.change > float(v: ${worse:doublequote}))
+    |> drop(columns: ["at"]),
+])
   |> group()
 `
 }
 
 func nightly() *dashboard.DashboardBuilder {
-	d := base("Nightly history", "nightly", "A matrix that runs again and again, night by night. A mark is a cell whose value was worse by more than the chosen percentage than the median of the seven runs before it: a rule of thumb, no test of significance.").
+	d := base("Nightly history", "nightly", "A matrix that runs again and again, night by night. A mark is a cell whose value was worse by more than the chosen percentage than the median of the seven runs before it, or was zero in them and rose: a rule of thumb, no test of significance.").
 		Time("now-30d", "now").
 		WithVariable(aMatrix()).
 		WithVariable(aValue()).
@@ -100,16 +109,16 @@ func nightly() *dashboard.DashboardBuilder {
 	}
 	const byName = "${__field.labels.name}"
 	return withAll(d,
-		points(look{title: "${value} night by night", doc: "The median of a run's repetitions, for each cell.", unit: count, width: 24, height: 12, legend: byName,
+		points(look{title: "${value} night by night", doc: "The median of a run's repetitions, for each cell, as its tables have it.", unit: count, width: 24, height: 12, legend: byName,
 			queries: []flux{ask("A", overNights(theValue))}}),
-		grid(look{title: "Worse than the seven runs before", doc: "The latest first: runs in which ${value} of a cell was worse by more than ${worse} % than the median of the seven runs before; at least three are wanted.", unit: count, width: 24, height: 9,
+		grid(look{title: "Worse than the seven runs before", doc: "The latest first: runs in which ${value} of a cell was worse by more than ${worse} % than the median of the seven runs before; at least three are wanted. A rise from zero has no percentage.", unit: count, width: 24, height: 9,
 			queries: []flux{ask("A", regressions()+`  |> keep(columns: ["_time", "run", "name", "_value", "past", "runs", "change"])
   |> rename(columns: {_value: "value"})
   |> sort(columns: ["_time"], desc: true)
 `)}, units: [][2]string{{"change", percent}, {"runs", none}}, names: [][2]string{{"_time", "ended"}, {"name", "cell"}, {"past", "median before"}, {"runs", "of runs"}}, empty: "nothing got worse"}),
 		points(look{title: "Rate of sending night by night", doc: "Messages sent a second.", unit: perSecond, width: 12, height: 10, legend: byName,
 			queries: []flux{ask("A", overNights(`r._field == "send.rate"`))}}),
-		points(look{title: "Processing latency, p99, night by night", doc: "Due time (closed loop: send call) to receipt; no point where receiving did not keep up.", unit: seconds, width: 12, height: 10, legend: byName,
+		points(look{title: "Processing latency, p99, night by night", doc: "Due time (closed loop: send call) to receipt; no point where receiving did not keep up." + boundDoc, unit: seconds, width: 12, height: 10, legend: byName,
 			queries: []flux{ask("A", overNights(`r._field == "processing.p99"`))}}),
 		bars(look{title: "Outcomes by verdict", doc: "Of each run of the matrix, all cells.", unit: none, width: 12, height: 9, legend: "${__field.labels.verdict}",
 			colours: map[string]string{"valid": green, "invalid": red, "unknown": grey}, queries: []flux{ask("A", outcomes(theMatrix)+`agents = outcomes |> filter(fn: (r) => r._field == "agents")

@@ -20,20 +20,38 @@ names = outcomes
 `, inRange, filter)
 }
 
+// sound defines the runs and cells that have a valid outcome, for usable.
+const sound = `sound = outcomes
+  |> filter(fn: (r) => r._field == "agents" and r.verdict == "valid")
+  |> group()
+  |> map(fn: (r) => ({_value: r.run + " " + r.cell}))
+  |> distinct()
+  |> findColumn(fn: (key) => true, column: "_value")
+
+`
+
+// usable leaves the outcomes that the tables draw from: the valid ones of a cell, or those that broke a promise where there are none; and none that failed.
+const usable = `  |> filter(fn: (r) => r.verdict == "valid" or r.verdict == "invalid" and not contains(value: r.run + " " + r.cell, set: sound))
+`
+
+// middle is the value in the middle, as the tables have it: of an even number the lower one, so that it was measured.
+const middle = `median(method: "exact_selector")`
+
 const (
 	theRun    = "r.run == ${run:doublequote}"
 	theMatrix = "r.matrix == ${matrix:doublequote}"
 	theValue  = "r._field == ${value:doublequote}"
 )
 
-// medians is a table with a row for each cell of outcomes and a column for each value: the median of its repetitions.
+// medians is a table with a row for each cell of outcomes and a column for each value: the median of its usable repetitions.
 func medians(fields ...string) string {
-	return `medians = outcomes
+	return sound + `medians = outcomes
   |> filter(fn: (r) => ` + orList("_field", fields...) + `)
-  |> toFloat()
+` + usable + `  |> toFloat()
   |> group(columns: ["cell", "_field"])
-  |> median()
+  |> ` + middle + `
   |> group()
+  |> keep(columns: ["cell", "_field", "_value"])
 
 join(tables: {v: medians, n: names}, on: ["cell"])
   |> pivot(rowKey: ["name"], columnKey: ["_field"], valueColumn: "_value")
@@ -56,13 +74,19 @@ func everything(fields ...string) string {
 }
 
 // shownFields are the columns of tables of outcomes.
-var shownFields = []string{"name", "send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", "processing.p99", "lost", "duplicated", "reordered", "flags", "reasons", "measured"}
+var shownFields = []string{"name", "send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", boundOf("processing.p50"), "processing.p99", boundOf("processing.p99"), "lost", "duplicated", "reordered", "flags", "reasons", "measured"}
 
 var shownUnits = [][2]string{
 	{"send.rate", perSecond}, {"receive.rate", perSecond}, {"send.p50", seconds}, {"send.p99", seconds}, {"processing.p50", seconds}, {"processing.p99", seconds},
-	{"lost", count}, {"duplicated", count}, {"reordered", count}, {"measured", seconds},
+	{boundOf("processing.p50"), seconds}, {boundOf("processing.p99"), seconds}, {"lost", count}, {"duplicated", count}, {"reordered", count}, {"measured", seconds},
 }
 
-var shownNames = [][2]string{{"_time", "ended"}, {"name", "cell"}}
+var shownNames = [][2]string{{"_time", "ended"}, {"name", "cell"}, {boundOf("processing.p50"), "± processing.p50"}, {boundOf("processing.p99"), "± processing.p99"}}
 
-const flagsDoc = "A value that has no number is empty: the run's own tables say why. What is in flags raises a doubt about a value of the row; processing latency means little beside backlog."
+// boundOf is the field that says how far the truth may be off a value.
+func boundOf(value string) string { return value + ".bound" }
+
+// boundDoc is said where latencies are drawn without it.
+const boundDoc = " Between hosts it is as sure as their clocks: the truth may be off by ±, which outcomes tell (processing.p99.bound)."
+
+const flagsDoc = "A value that has no number is empty: the run's own tables say why. What is in flags raises a doubt about a value of the row; processing latency means little beside backlog. ± is how far the truth may be off, either way, because of the clocks of the hosts; empty: not at all."

@@ -17,6 +17,7 @@ import (
 // The configurations of three servers that "ctl fleet init --cluster" makes are a cluster as they are, but for ports and folders; a fleet runs on it with
 // three replicas, and goes on without one of them.
 func TestClusterOfFleetInitRuns(t *testing.T) {
+	t.Parallel()
 	n := &night{t: t, dir: t.TempDir()}
 	n.write("nightly.cue", nightly)
 	hosts := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} // all of them this host's

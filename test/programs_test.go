@@ -29,10 +29,14 @@ func TestMain(m *testing.M) {
 		os.Exit(serveNATS(where))
 	}
 	flag.Parse()
+	if err := rig.Beside(3); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(run(m))
 }
 
-// run builds the programs as users have them, but with the race detector, and runs the tests.
+// run has the programs and a NATS under test, and runs the tests.
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "lockstep-programs-*")
 	if err != nil {
@@ -40,11 +44,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := rig.Build(dir, "-race", "../cmd/..."); err != nil {
+	if programs, err = rig.Programs(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	programs = dir
 	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, "nats"), NoSigs: true, NoLog: true})
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "start the NATS under test: %v\n", err)

@@ -128,6 +128,7 @@ func (n *night) ran(name string, entries int) schedule.Schedule {
 
 // A comparison is handed the copies of its run and of the one before, whole, and what it says reaches the webhook.
 func TestHooksGetTheCopies(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var notices []schedule.Notice
 	chat := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
@@ -203,6 +204,7 @@ func (n *night) writeOver(name string) {
 // Controllers that are killed at any moment from the storing of a slot to the call of its hook: each slot has one run, submitted once, and its hook is called
 // at least once, always with its own key.
 func TestSchedulesOutliveKilledControllers(t *testing.T) {
+	t.Parallel()
 	rounds, schedules := 3, 5
 	if os.Getenv("LOCKSTEP_LONG") != "" {
 		rounds = 20

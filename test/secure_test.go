@@ -41,6 +41,7 @@ tables: [{rows: ["broker"], values: ["send.rate", "receive.rate", "lost"]}]
 // TestASecureFleetRunsAndKeepsItsSecrets has the programs make credentials, and run a matrix over TLS, each with its own: the secrets of the broker are
 // in nothing that was written or printed, and an agent's credentials are good for nothing else.
 func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	tested := guardedBroker(t)
 	creds := filepath.Join(dir, "creds")

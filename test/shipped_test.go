@@ -91,15 +91,32 @@ func processAt(t *testing.T, broker, variableName string) []string {
 var fullBrokers = []string{"nats", "nats-r3", "rabbitmq-classic", "rabbitmq-mirrored", "rabbitmq-quorum", "rabbitmq-stream", "kafka", "kafka-r3",
 	"artemis", "artemis-pair", "activemq", "activemq-pair", "mongodb", "sqs", "sqs-fifo", "eventstore"}
 
+// long tells whether shipped matrices run with all cells of their short form, and for as long as that says.
+func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }
+
+// brief are the flags that set these fields, so that of a short form is left what shows that every broker and mode works. With LOCKSTEP_LONG=1 there are none.
+func brief(fields ...string) (args []string) {
+	for _, field := range fields {
+		if !long() {
+			args = append(args, "--set", field)
+		}
+	}
+	return args
+}
+
+// few has each publisher send a hundred messages, however long a busy machine takes for them: a second of all that a broker takes is long to drain.
+var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`, `cell.drain.most="1m"`}
+
 // Every broker has a row, and what it cannot do is n/a with a reason: in the three modes of the short form, or in every one with LOCKSTEP_LONG=1.
 func TestBrokerFullMatrix(t *testing.T) {
 	args, limit := append([]string{"--short"}, seated(t, fullBrokers...)...), 8*time.Minute
-	if os.Getenv("LOCKSTEP_LONG") != "" {
+	args = append(args, brief(few...)...)
+	if long() {
 		every, err := json.Marshal(modes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		args, limit = append(args, "--set", "short.axes.mode="+string(every)), 20*time.Minute
+		args, limit = append(args, "--set", "axes.mode="+string(every)), 20*time.Minute
 	}
 	args = append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)
 	dir := t.TempDir()
@@ -133,7 +150,9 @@ var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirror
 // The study of replicated queues: a table a system in the article's columns, and the best of each system in three more.
 func TestBrokerMqperf(t *testing.T) {
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "mqperf-2017.cue", append([]string{"--short"}, seated(t, mqperfBrokers...)...)...)
+	args := append([]string{"--short"}, seated(t, mqperfBrokers...)...)
+	args = append(args, brief(append(few, `axes.threads=[5]`)...)...)
+	ctl := shipped(t, dir, "mqperf-2017.cue", args...)
 	if code := ctl.Leaves(8 * time.Minute); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
@@ -165,6 +184,7 @@ func TestBrokerBindings(t *testing.T) {
 	args := append([]string{"--short"}, seated(t, "one", "three")...)
 	args = append(args, processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
+	args = append(args, brief(`axes.bindings=[10]`)...) // a thousand bindings take a cluster long to make
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "bindings.cue", args...)
 	if code := ctl.Leaves(4 * time.Minute); code != 0 {
@@ -186,8 +206,8 @@ func TestBrokerBindings(t *testing.T) {
 			t.Errorf("%s: no time from binding to first message: %+v", r.name(o), o.Values["binding.first.p50"])
 		}
 	}
-	if silent > 4 {
-		t.Errorf("the cluster did not say %d of 8 figures", silent)
+	if asked := len(r.outcomes); silent > asked/2 { // two figures of each cell of the cluster, which has half of them
+		t.Errorf("the cluster did not say %d of %d figures", silent, asked)
 	}
 	if !regexp.MustCompile(`Bindings/Queue +Memory +of it metadata +Erlang processes +CPU`).MatchString(r.text) {
 		t.Errorf("the table has not the study's columns")
@@ -223,8 +243,10 @@ func TestSoakBrokerCapacity(t *testing.T) {
 
 // One release against another in one table.
 func TestBrokerVersions(t *testing.T) {
+	args := append([]string{"--short"}, seated(t, "kafka-old-1", "kafka-new-1", "activemq-old-1", "activemq-new-1")...) // no test kills one of them
+	t.Parallel()
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "versions.cue", append([]string{"--short"}, seated(t, "kafka-old-1", "kafka-new-1", "activemq-old-1", "activemq-new-1")...)...)
+	ctl := shipped(t, dir, "versions.cue", args...)
 	if code := ctl.Leaves(3 * time.Minute); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}

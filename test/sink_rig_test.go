@@ -204,6 +204,23 @@ func silent(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
+// waiting counts the points of the latest run that wait on disk.
+func waiting(t *testing.T, dir string) (lines int64) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "runs", "latest", "sink.spool", "*", "*.lines"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += int64(strings.Count(string(text), "\n"))
+	}
+	return lines
+}
+
 // replay has ctl write a run's points again, of the directory of the process that recorded it.
 func (i influx) replay(dir string) plan.Delivery {
 	i.t.Helper()
@@ -221,7 +238,7 @@ func (i influx) replay(dir string) plan.Delivery {
 	if !last.Replayed || !strings.Contains(ctl.Said(), fmt.Sprintf("InfluxDB: %d points written", last.Written)) {
 		i.t.Errorf("written again: %+v, and ctl says\n%s", last, ctl.Said())
 	}
-	if _, err := os.Stat(run.SpoolFile()); err == nil {
+	if _, err := os.Stat(run.SpoolDir()); err == nil {
 		i.t.Error("all is written, and points still wait on disk")
 	}
 	return last

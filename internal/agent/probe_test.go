@@ -15,6 +15,7 @@ import (
 // probe counts what is done to its sessions.
 type probe struct {
 	setups, teardowns, open, most atomic.Int64
+	sent                          atomic.Int64 // messages that Publish took
 	failOpen                      bool
 	hang                          chan struct{}  // publishers connect when it is closed, whatever their context says
 	stuck                         chan struct{}  // Publish returns when it is closed, whatever happens
@@ -120,6 +121,7 @@ func (p probePublisher) Publish(context.Context, drivers.Message) error {
 		p.s.env.Event(drivers.EventNotice, text)
 	default:
 	}
+	p.s.p.sent.Add(1)
 	return nil
 }
 func (probePublisher) Flush(context.Context) error { return nil }

@@ -127,9 +127,7 @@ func (p *prober) ask(ctx context.Context) error {
 	}()
 	select {
 	case a := <-answered:
-		if a.err == nil {
-			p.t.keep(a.figures, asked, clock.Now())
-		}
+		p.t.keep(a.figures, asked, clock.Now())
 		return a.err
 	case <-ctx.Done():
 	}

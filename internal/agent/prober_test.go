@@ -108,6 +108,21 @@ func TestFailedProbesAreMissingAndSaidOnce(t *testing.T) {
 	}
 }
 
+// What a broker did say is kept when it did not say all of it.
+func TestAProbeThatFailsInPartKeepsTheRest(t *testing.T) {
+	b := newBench(t)
+	d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
+		return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, errors.New("lag: no coordinator")
+	}}
+	all, notices, failure := b.probedTask(d, 0, 500*time.Millisecond, nil)
+	if len(notices) != 1 || !strings.Contains(notices[0], "no coordinator") || failure != "" {
+		t.Errorf("notices %q, failure %q; want one that says what is missing", notices, failure)
+	}
+	if len(all) == 0 || all[0].Name != "memory" || all[0].Value != 7 {
+		t.Errorf("kept %+v, want the memory", all)
+	}
+}
+
 // A driver that cannot ask with these options is not asked again.
 func TestUnsupportedProbesEnd(t *testing.T) {
 	b := newBench(t)

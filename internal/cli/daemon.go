@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -143,7 +142,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 			Metrics: metrics.Controller(conn, standing, version(), log)})
 	})
 	served := make(chan error, 1)
-	modest()
+	go modest(ctx)
 	go func() { served <- controller.Serve(ctx, conn, cfg) }()
 	select {
 	case err := <-served:
@@ -269,11 +268,4 @@ func daemonLog(stderr io.Writer, verbose bool) *slog.Logger {
 		level = slog.LevelDebug
 	}
 	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-}
-
-// modest has a controller collect its garbage sooner than Go does by itself: it has time, and large fleets' heartbeats and records pass through its memory.
-func modest() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(25)
-	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/controller"
+	"lockstep/internal/live"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/terminal"
@@ -44,8 +44,8 @@ func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []strin
 // narrow is frame where there is little room.
 func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []string {
 	size := max(3, columns/4)
-	run := fmt.Sprintf("%s %d/%d", bar("run ", v.part(now), size, paint), v.tasks-len(v.rest), v.tasks)
-	if len(v.rest) > 0 {
+	run := fmt.Sprintf("%s %d/%d", bar("run ", v.part(now), size, paint), v.tasks-v.pace.Tasks(), v.tasks)
+	if v.pace.Tasks() > 0 {
 		run += ", " + v.remaining(now)
 	}
 	lines := []string{"", run}
@@ -68,7 +68,7 @@ func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []stri
 }
 
 // list has a line for each figure of a flow.
-func (t *inFlight) list(f controller.Flow, paint terminal.Painter) (lines []string) {
+func (t *inFlight) list(f live.Flow, paint terminal.Painter) (lines []string) {
 	if f.Group != "" {
 		lines = append(lines, terminal.Clean(f.Group))
 	}
@@ -88,7 +88,7 @@ func (v *view) idle(paint terminal.Painter) string {
 	switch {
 	case v.note != "":
 		return paint.Paint(terminal.Yellow, terminal.Clean(v.note))
-	case len(v.rest) == 0:
+	case v.pace.Tasks() == 0:
 		return "all tasks have ended"
 	}
 	return "between tasks"
@@ -101,7 +101,7 @@ func bar(name string, part float64, columns int, paint terminal.Painter) string 
 
 // standing is how far the run is, in words.
 func (v *view) standing(now time.Time, paint terminal.Painter) string {
-	text := fmt.Sprintf("%d of %d tasks", v.tasks-len(v.rest), v.tasks)
+	text := fmt.Sprintf("%d of %d tasks", v.tasks-v.pace.Tasks(), v.tasks)
 	sep := ": "
 	for _, x := range []struct {
 		verdict plan.Verdict
@@ -112,7 +112,7 @@ func (v *view) standing(now time.Time, paint terminal.Painter) string {
 			sep = ", "
 		}
 	}
-	if len(v.rest) > 0 {
+	if v.pace.Tasks() > 0 {
 		text += "; " + v.remaining(now)
 	}
 	return text
@@ -163,7 +163,7 @@ func (f figure) paint(text string, p terminal.Painter) string {
 }
 
 // cells are the texts of a flow, in the order of figures. What cannot be, and what is not known yet, is a dash, and no number.
-func (t *inFlight) cells(f controller.Flow) []figure {
+func (t *inFlight) cells(f live.Flow) []figure {
 	out := make([]figure, len(figures))
 	for i := range out {
 		out[i] = figure{nothing, terminal.Faint}
@@ -232,7 +232,7 @@ func (t *inFlight) table(columns int, paint terminal.Painter) []string {
 			return rows[n][i].paint(terminal.Pad(rows[n][i].text, widths[i], false), paint)
 		}))
 	}
-	legend := fmt.Sprintf("rates of the last whole second, latencies of the last %d s", controller.RecentSeconds)
+	legend := fmt.Sprintf("rates of the last whole second, latencies of the last %d s", live.RecentSeconds)
 	return append(lines, paint.Paint(terminal.Faint, legend))
 }
 

@@ -49,7 +49,7 @@ func viewAt(t *testing.T, after time.Duration) (v view, now time.Time) {
 		t.Fatal(err)
 	}
 	began := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	v = newView(plan.Run{}, nil, began)
+	v = newView(plan.Run{}, nil)
 	for _, r := range events {
 		if r.After > after {
 			break

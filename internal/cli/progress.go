@@ -20,7 +20,7 @@ type progress struct {
 
 // newProgress begins with a run, of which some tasks are done; a run without an id is one that will be told of.
 func newProgress(to *console, run plan.Run, done []string) *progress {
-	p := &progress{to: to, view: newView(run, done, time.Now())}
+	p := &progress{to: to, view: newView(run, done)}
 	if run.ID != "" {
 		p.say("%s", p.view.heading())
 	}

@@ -166,40 +166,51 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		fmt.Fprintln(c.OutOrStdout(), run.ID)
 		return nil
 	}
-	following, leave := context.WithCancel(background)
-	defer leave()
-	p := newProgress(stderr, run, submission.Done)
-	defer p.close()
-	if o.server.url != "" {
-		go lookout(following, fleet.conn, p.say)
-	}
-	stop := context.AfterFunc(ctx, func() {
-		if o.server.url != "" && errors.Is(context.Cause(ctx), errTerminated) {
-			leave() // the fleet goes on
-			return
-		}
-		fmt.Fprintln(stderr, "stopping: closing what is open and removing what was declared (again to leave at once)")
-		if err := fleet.conn.Cancel(background, run.ID); err != nil {
-			fmt.Fprintln(stderr, err)
-			leave() // nobody is there to say that it has ended
-		}
-		if o.server.url != "" { // its controller may be gone for good
-			time.AfterFunc(stopLimit, leave)
-		}
-	})
-	defer stop()
-	end, err := controller.Record(following, fleet.conn, run.ID, o.runs, p.show, points)
-	p.close()
-	if err != nil && o.server.url != "" {
-		return o.left(ctx, run.ID, err)
-	}
-	if err != nil && ctx.Err() == nil { // the record cannot be kept: do not let the fleet work for nothing
-		return errors.Join(err, fleet.conn.Cancel(background, run.ID))
-	}
+	end, err := o.follow(ctx, fleet.conn, submission, stderr, points)
 	if err != nil {
-		return exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err, o.again(run.ID))}
+		return err
 	}
 	return o.conclude(background, c.OutOrStdout(), run.ID, end)
+}
+
+// follow copies a run that was submitted until it ends, and cancels it when ctx ends before.
+func (o *runOptions) follow(ctx context.Context, conn *wire.Conn, submission wire.Submission, stderr *console, points *sink.Sink) (wire.End, error) {
+	run, background := submission.Run.ID, context.WithoutCancel(ctx)
+	following, leave := context.WithCancel(background)
+	defer leave()
+	p := newProgress(stderr, submission.Run, submission.Done)
+	defer p.close()
+	if o.server.url != "" {
+		go lookout(following, conn, p.say)
+	}
+	stop := context.AfterFunc(ctx, func() { o.stop(ctx, conn, run, stderr, leave) })
+	defer stop()
+	end, err := controller.Record(following, conn, run, o.runs, p.show, points)
+	switch {
+	case err == nil:
+		return end, nil
+	case o.server.url != "":
+		return end, o.left(ctx, run, err)
+	case ctx.Err() == nil: // the record cannot be kept: do not let the fleet work for nothing
+		return end, errors.Join(err, conn.Cancel(background, run))
+	}
+	return end, exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err, o.again(run))}
+}
+
+// stop cancels a run that is followed. leave ends the following where nobody may be there to say that the run has ended.
+func (o *runOptions) stop(ctx context.Context, conn *wire.Conn, run string, stderr io.Writer, leave func()) {
+	if o.server.url != "" && errors.Is(context.Cause(ctx), errTerminated) {
+		leave() // the fleet goes on
+		return
+	}
+	fmt.Fprintln(stderr, "stopping: closing what is open and removing what was declared (again to leave at once)")
+	if err := conn.Cancel(context.WithoutCancel(ctx), run); err != nil {
+		fmt.Fprintln(stderr, err)
+		leave()
+	}
+	if o.server.url != "" { // its controller may be gone for good
+		time.AfterFunc(stopLimit, leave)
+	}
 }
 
 // points opens the InfluxDB to write to. A run that is left to the fleet is followed by its controller alone, which has an InfluxDB of its own or none.

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -57,8 +56,7 @@ they are, and those that are missing are added.`,
 			if points == nil {
 				return exit{ExitBadMatrix, errors.New("no InfluxDB is named: give --influx FILE, or set INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN")}
 			}
-			err = controller.Replay(c.Context(), record, points)
-			return delivered(c, record, points, err)
+			return replayTo(c, record, points)
 		},
 	}
 	runsFlag(c, &runs)
@@ -67,19 +65,25 @@ they are, and those that are missing are added.`,
 	return c
 }
 
-// delivered keeps and tells what came of it. Points that waited on disk have been made again, so that their file can go.
-func delivered(c *cobra.Command, record *results.Run, points *sink.Sink, failed error) error {
+// replayTo writes a run's points again, and keeps and tells what came of it. Points that waited on disk for the same InfluxDB are among them, so that
+// they can go then.
+func replayTo(c *cobra.Command, record *results.Run, points *sink.Sink) error {
+	waiting, err := points.Left(record.SpoolDir())
+	if err != nil {
+		fmt.Fprintf(c.ErrOrStderr(), "what waits on disk stays there: %v\n", err)
+	}
+	failed := controller.Replay(c.Context(), record, points)
 	d := points.Close(c.Context())
 	d.Replayed = true
 	if failed == nil && d.Dropped == 0 {
-		if failed = os.Remove(record.SpoolFile()); errors.Is(failed, os.ErrNotExist) {
-			failed = nil
-		}
+		failed = waiting.Remove()
+	} else {
+		failed = errors.Join(failed, waiting.Close())
 	}
-	err := errors.Join(failed, record.AddDelivery(d))
+	err = errors.Join(failed, record.AddDelivery(d))
 	fmt.Fprintln(c.OutOrStdout(), report.Delivered([]plan.Delivery{d}))
-	if err == nil && d.Dropped > 0 {
-		err = fmt.Errorf("InfluxDB has not taken %d of %d points; try again", d.Dropped, d.Points)
+	if d.Dropped > 0 {
+		err = errors.Join(err, fmt.Errorf("InfluxDB has not taken %d of %d points; try again", d.Dropped, d.Points))
 	}
 	return err
 }

@@ -7,19 +7,16 @@ import (
 	"time"
 
 	"lockstep/internal/controller"
+	"lockstep/internal/live"
 	"lockstep/internal/plan"
 )
 
 // view is what live figures show of a run. It knows only what it is told, and what time it is: the same events make the same frames.
 type view struct {
 	run      plan.Run
-	rest     map[string]time.Duration // what tasks without an outcome were planned to take, by id
-	planned  time.Duration            // in rest
-	tasks    int                      // of the run
-	began    time.Time                // when this view did
-	verdicts map[plan.Verdict]int     // of what ended since
-	took     time.Duration            // by the tasks that ended since,
-	meant    time.Duration            // and what they were planned to take
+	pace     *live.Pace
+	tasks    int                  // of the run
+	verdicts map[plan.Verdict]int // of what ended since
 	current  *inFlight
 	note     string // what the run waits for
 }
@@ -28,18 +25,14 @@ type view struct {
 type inFlight struct {
 	started controller.Progress
 	at      time.Time // when it was told of
-	live    *controller.Live
+	live    *live.Figures
 	liveAt  time.Time
 }
 
-func newView(run plan.Run, done []string, now time.Time) view {
-	v := view{run: run, began: now, rest: map[string]time.Duration{}, verdicts: map[plan.Verdict]int{}}
-	for _, t := range run.Tasks() {
-		v.tasks++
-		if !slices.Contains(done, t.ID) {
-			v.rest[t.ID] = plan.Estimate(t.Cell.Workload) + run.Settle.D()
-			v.planned += v.rest[t.ID]
-		}
+func newView(run plan.Run, done []string) view {
+	v := view{run: run, verdicts: map[plan.Verdict]int{}, pace: live.NewPace(run), tasks: len(run.Tasks())}
+	for _, task := range done {
+		v.pace.Done(task)
 	}
 	return v
 }
@@ -49,10 +42,13 @@ func (v *view) show(e controller.Progress, now time.Time) {
 	switch e.Kind {
 	case controller.RunAccepted:
 		if v.run.ID == "" && e.Run != nil {
-			*v = newView(*e.Run, nil, now)
+			*v = newView(*e.Run, nil)
 		}
 	case controller.TaskStarted:
 		t := &inFlight{started: e, at: now}
+		if e.At.Before(now) && !e.At.IsZero() { // it is told of late to one who joins
+			t.at = e.At
+		}
 		if c := v.current; c != nil && c.started.Task.ID == e.Task.ID { // another step of a search, or another try
 			t.at = c.at
 		}
@@ -71,12 +67,7 @@ func (v *view) show(e controller.Progress, now time.Time) {
 }
 
 func (v *view) ended(o plan.Outcome) {
-	if planned, had := v.rest[o.Task]; had {
-		delete(v.rest, o.Task)
-		v.planned -= planned
-		v.meant += planned
-		v.took += o.Ended.Sub(o.Started) + v.run.Settle.D()
-	}
+	v.pace.Ended(o)
 	v.verdicts[o.Verdict]++
 	if v.current != nil && v.current.started.Task.ID == o.Task {
 		v.current = nil
@@ -86,36 +77,25 @@ func (v *view) ended(o plan.Outcome) {
 // heading says what is run.
 func (v *view) heading() string {
 	tasks := "tasks"
-	if len(v.rest) == 1 {
+	if v.pace.Tasks() == 1 {
 		tasks = "task"
 	}
-	return fmt.Sprintf("%s: %d %s, about %v, run %s", v.run.Name, len(v.rest), tasks, v.planned.Round(time.Second), v.run.ID)
+	return fmt.Sprintf("%s: %d %s, about %v, run %s", v.run.Name, v.pace.Tasks(), tasks, v.pace.Planned().Round(time.Second), v.run.ID)
 }
 
-// left is how long the rest takes if tasks go on to take as much more than planned as those that have ended; before one has, as planned.
-func (v *view) left(now time.Time) time.Duration {
-	pace := 1.0
-	if v.meant > 0 && v.took > 0 {
-		pace = float64(v.took) / float64(v.meant)
-	}
-	left := float64(v.planned) * pace
+// underWay is the task in flight, and since when.
+func (v *view) underWay(now time.Time) (task string, since time.Duration) {
 	if c := v.current; c != nil {
-		left -= min(float64(now.Sub(c.at)), float64(v.rest[c.started.Task.ID])*pace)
+		return c.started.Task.ID, now.Sub(c.at)
 	}
-	return time.Duration(max(0, left))
+	return "", 0
 }
+
+// left is how long the rest takes.
+func (v *view) left(now time.Time) time.Duration { return v.pace.Left(v.underWay(now)) }
 
 // part is how much of the run's time is over, 0 … 1.
-func (v *view) part(now time.Time) float64 {
-	spent := v.took
-	if v.current != nil {
-		spent += now.Sub(v.current.at)
-	}
-	if spent <= 0 {
-		return 0
-	}
-	return float64(spent) / float64(spent+v.left(now))
-}
+func (v *view) part(now time.Time) float64 { return v.pace.Part(v.underWay(now)) }
 
 // phase is where the task is, how far, in words, and as a part of its load's time, 0 … 1.
 func (t *inFlight) phase(now time.Time) (words string, part float64) {

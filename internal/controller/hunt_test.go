@@ -162,7 +162,7 @@ func TestSearchRetreatsFromWhatDoesNotLast(t *testing.T) {
 func TestSearchAlwaysEnds(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	answers := []plan.Answer{plan.AnswerHeld, plan.AnswerFailed, plan.AnswerClientBound, plan.AnswerUnknown}
-	for range 5000 {
+	for range 1500 {
 		s := aSearch()
 		s.Steps = 1 + random.IntN(200)
 		s.Repeats = 1 + random.IntN(10)

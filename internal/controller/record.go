@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"lockstep/internal/live"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/results"
@@ -22,7 +23,7 @@ type Progress struct {
 	Task    plan.Task
 	Detail  string   // TaskStarted and LiveFigures (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
 	Agents  []string // TaskStarted: names of its agents
-	Live    Live
+	Live    live.Figures
 	Outcome plan.Outcome
 	End     wire.End
 	Run     *plan.Run // RunAccepted: what is run
@@ -76,7 +77,7 @@ type follower struct {
 	current Progress // of the task in flight
 	ref     wire.Ref
 	skip    bool // the try in flight is on disk already
-	meter   *meter
+	meter   *live.Meter
 	points  *sink.Sink
 	copying bool // without the rights of the one follower of a local run, who deletes what he has
 }
@@ -119,7 +120,7 @@ func (f *follower) plan(run plan.Run) error {
 	for _, t := range run.Tasks() {
 		f.tasks[t.ID] = t
 	}
-	f.points.Spool(dir.SpoolFile())
+	f.points.Spool(dir.SpoolDir())
 	f.points.Begin(run)
 	return nil
 }
@@ -144,7 +145,7 @@ func (f *follower) event(e wire.RunEvent) error {
 			p.Task = p.Task.Step(e.Load.Rate, e.Load.Measure)
 		}
 		p.Kind, p.Agents = TaskStarted, e.Agents
-		f.current, f.meter, f.ref = p, newMeter(p.Task, len(e.Agents)), wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
+		f.current, f.meter, f.ref = p, live.NewMeter(p.Task, len(e.Agents)), wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
 		if f.skip = f.dir.Done(e.Task) || f.dir.Kept(e.Task, e.Try); !f.skip {
 			if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
 				return err
@@ -231,12 +232,9 @@ func (f *follower) snapshot(ref wire.Ref, s record.Snapshot) error {
 	if s.Host.Broker != "" && len(s.Windows) == 0 {
 		return nil // an observer, who knows nothing of the load
 	}
-	if live, due := f.meter.add(s, time.Now()); due {
+	if figures, due := f.meter.Add(s, time.Now()); due {
 		p := f.current
-		if s.Begin == 0 && p.Task.Cell.Workload.Steady.Auto {
-			live.Since = -1
-		}
-		p.Kind, p.At, p.Live = LiveFigures, time.Now(), live
+		p.Kind, p.At, p.Live = LiveFigures, time.Now(), figures
 		f.watch(p)
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // Replay makes the points of a run anew, of its directory alone: the same points as while it went on, with the same tags and times, so that those that are
-// written already stay as they are. It waits where points come too slowly from the sink, which stays the caller's.
+// written already stay as they are. It waits until all of them are dealt with, as long as InfluxDB takes any. The sink stays the caller's.
 func Replay(ctx context.Context, dir *results.Run, points *sink.Sink) error {
 	marks, err := dir.Marks()
 	if err != nil {
@@ -32,7 +32,7 @@ func Replay(ctx context.Context, dir *results.Run, points *sink.Sink) error {
 			points.End(m.At, m.Text)
 		}
 	}
-	return nil
+	return points.Drain(ctx)
 }
 
 type replay struct {

@@ -23,7 +23,7 @@ func Figures() []Figure {
 		{"memory.other", "memory, other", Bytes, false, "of its memory: everything else"},
 		{figureCPU, "CPU", Cores, true, "of the broker's processes, as their hosts say where the matrix names them (process) or an agent observes them, else as the broker says"},
 		{"erlang_processes", "Erlang processes", Count, false, "Erlang processes"},
-		{"run_queue", "run queue", Count, false, "tasks that wait for a scheduler"},
+		{"run_queue", "run queue", Count, false, "tasks that wait inside the broker: for a scheduler (RabbitMQ), a lock (MongoDB), a thread (EventStoreDB)"},
 		{"file_descriptors", "file descriptors", Count, false, "file descriptors in use"},
 		{"connections", "connections", Count, false, "connections, of all users"},
 		{"channels", "channels", Count, false, "channels, of all users"},
@@ -32,11 +32,11 @@ func Figures() []Figure {
 		{"bindings", "bindings", Count, false, "bindings of the task's own exchange"},
 		{"queue_depth", "queue depth", Count, false, "messages in the task's queues, unacknowledged ones included"},
 		{"unacked", "unacked", Count, false, "messages of the task delivered and not acknowledged"},
-		{"publish_rate", "publish rate", PerSecond, true, "messages published by all users, a second"},
-		{"deliver_rate", "deliver rate", PerSecond, true, "messages delivered to all users, a second"},
+		{"publish_rate", "publish rate", PerSecond, true, "messages published to the task's queues, or by all users where the broker does not tell those apart, a second"},
+		{"deliver_rate", "deliver rate", PerSecond, true, "messages delivered from the task's queues, or to all users where the broker does not tell those apart, a second; those that come again count again"},
 		{"connection_rate", "connection rate", PerSecond, true, "connections opened by all users, a second"},
-		{"disk_free", "disk free", Bytes, false, "free disk space"},
-		{"stored", "stored", Bytes, false, "what all users have stored on disk"},
+		{"disk_free", "disk free", Bytes, false, "free space of the disks that the broker stores on"},
+		{"stored", "stored", Bytes, false, "bytes stored on disk: of the task's queues, or of all users where the broker does not tell those apart"},
 		{"lag", "lag", Count, false, "messages that the task's consumers have yet to commit"},
 		{"under_replicated", "under-replicated", Count, false, "partitions or queues with fewer replicas in sync than they should have"},
 	}
@@ -46,7 +46,7 @@ func Figures() []Figure {
 // then of each group's.
 func (f Figure) OfTask() bool {
 	switch f.Name {
-	case "consumers", "queues", "bindings", "queue_depth", "unacked", "lag":
+	case "consumers", "queues", "bindings", "queue_depth", "unacked", "publish_rate", "deliver_rate", "stored", "lag":
 		return true
 	}
 	return false

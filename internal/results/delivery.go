@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"lockstep/internal/plan"
 )
@@ -19,10 +20,16 @@ type deliveries struct {
 	Deliveries []plan.Delivery `json:"deliveries"` // one for the run, and one for each time that it was resumed or copied again
 }
 
-// AddDelivery keeps what came of handing the points of the run to InfluxDB.
+// AddDelivery keeps what came of handing the points of the run to InfluxDB. Unlike the others, it may be called while another process writes: points may
+// be written again while the run goes on.
 func (r *Run) AddDelivery(d plan.Delivery) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	unlock, err := r.lock()
+	if err != nil {
+		return fmt.Errorf("keep what was written to InfluxDB of run %s: %w", r.plan.ID, err)
+	}
+	defer unlock()
 	all, err := r.deliveries()
 	if err != nil {
 		r.warn(fmt.Sprintf("%s written anew: %v", deliveryFile, err))
@@ -35,6 +42,23 @@ func (r *Run) AddDelivery(d plan.Delivery) error {
 		return fmt.Errorf("keep what was written to InfluxDB of run %s: %w", r.plan.ID, err)
 	}
 	return nil
+}
+
+// lock waits until no other process has the run's directory locked.
+func (r *Run) lock() (unlock func() error, err error) {
+	dir, err := os.Open(r.dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock its directory: %w", err), dir.Close())
+	}
+	return dir.Close, nil
 }
 
 // Deliveries tells what came of handing the points of the run to InfluxDB, in order of time. What is damaged is left out, with a warning.

@@ -14,7 +14,7 @@
 //	report.html                     tables, drawings and details as one page
 //	marks.jsonl                     when tries began and were given up, and how the run ended
 //	sink.json                       how many points InfluxDB was given, if there is one
-//	sink.spool                      points that wait for InfluxDB, in its line protocol
+//	sink.spool/<InfluxDB>/          points that wait for an InfluxDB, in its line protocol
 //
 // Its parent holds one directory a run and the symbolic link "latest".
 package results
@@ -128,8 +128,8 @@ func pointLatest(root, id string) error {
 // Plan is what was decided before the run began, without secrets.
 func (r *Run) Plan() plan.Run { return r.plan }
 
-// SpoolFile is where points wait that InfluxDB has not taken.
-func (r *Run) SpoolFile() string { return filepath.Join(r.dir, "sink.spool") }
+// SpoolDir is where points wait that InfluxDB has not taken.
+func (r *Run) SpoolDir() string { return filepath.Join(r.dir, "sink.spool") }
 
 // Dir is the run's directory.
 func (r *Run) Dir() string { return r.dir }

@@ -1,6 +1,8 @@
 package sink
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +21,23 @@ func spooled(t *testing.T, to string, tune Tuning, path string) *Sink {
 	s := Open(targetOf(t, to), tune, "test", nil)
 	s.Spool(path)
 	return s
+}
+
+// onDisk are the lines of all spools below path.
+func onDisk(t *testing.T, path string) (lines int) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(path, "*", "*"+segmentSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil && !os.IsNotExist(err) { // delivered meanwhile
+			t.Fatal(err)
+		}
+		lines += strings.Count(string(text), "\n")
+	}
+	return lines
 }
 
 // TestAwayAndBack: what came while InfluxDB was away is delivered when it is back, in order, and nothing is dropped however small the queue is.
@@ -47,10 +66,10 @@ func TestAwayAndBack(t *testing.T) {
 		}
 	}
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+		if onDisk(t, path) > 0 {
 			break
 		} else if time.Now().After(end) {
-			t.Fatalf("nothing is on disk: %v", err)
+			t.Fatal("nothing is on disk")
 		}
 	}
 	away.Store(false)
@@ -70,11 +89,19 @@ func TestAwayAndBack(t *testing.T) {
 	}
 }
 
-// TestAwayToTheEnd: what InfluxDB never took stays on disk, is counted, and goes first when there is another sink for the run.
+// TestAwayToTheEnd: what InfluxDB never took stays on disk, is counted, and goes first when there is another sink for the run and this
+// InfluxDB; another is given none of it.
 func TestAwayToTheEnd(t *testing.T) {
-	gone := serve(t, func(_ int, w http.ResponseWriter) bool { w.WriteHeader(http.StatusBadGateway); return false })
+	var away atomic.Bool
+	away.Store(true)
+	db := serve(t, func(_ int, w http.ResponseWriter) bool {
+		if away.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+		return !away.Load()
+	})
 	x, path := steadyWorld(), filepath.Join(t.TempDir(), "spool")
-	s := spooled(t, gone.URL, quick, path)
+	s := spooled(t, db.URL, quick, path)
 	feed(x, s)
 	d := s.Close(t.Context())
 	want := lines(t, x.stream())
@@ -82,7 +109,11 @@ func TestAwayToTheEnd(t *testing.T) {
 		t.Errorf("delivered %+v, want %d on disk", d, len(want))
 	}
 
-	db := serve(t, nil)
+	other := serve(t, nil)
+	if d := spooled(t, other.URL, quick, path).Close(t.Context()); d.Points != 0 || other.asked != 0 {
+		t.Errorf("another InfluxDB is given what waits for the first: %+v", d)
+	}
+	away.Store(false)
 	again := spooled(t, db.URL, quick, path)
 	feed(x, again)
 	d = again.Close(t.Context())
@@ -108,7 +139,7 @@ func TestSpoolFull(t *testing.T) {
 	if d.Spooled == 0 || d.Why[whySpool] == 0 || d.Points != d.Spooled+d.Dropped {
 		t.Errorf("delivered %+v, want some on disk and the others dropped", d)
 	}
-	kept, err := openSpool(path, tune.Spool)
+	kept, err := openSpool(path, targetOf(t, gone.URL), tune.Spool)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,8 +154,27 @@ func TestNoSpool(t *testing.T) {
 	gone := serve(t, func(_ int, w http.ResponseWriter) bool { w.WriteHeader(http.StatusBadGateway); return false })
 	s := spooled(t, gone.URL, quick, filepath.Join(t.TempDir(), "no", "such", "folder", "spool"))
 	feed(steadyWorld(), s)
-	if d := s.Close(t.Context()); d.Why[whyDisk] != d.Points || d.Points == 0 {
+	if d := s.Close(t.Context()); d.Dropped != d.Points || d.Points == 0 {
 		t.Errorf("delivered %+v, want all dropped for want of a disk", d)
+	}
+}
+
+// TestSpoolBreaks: a disk that takes nothing any more is told of once, not for each batch.
+func TestSpoolBreaks(t *testing.T) {
+	gone := serve(t, func(_ int, w http.ResponseWriter) bool { w.WriteHeader(http.StatusBadGateway); return false })
+	path, tune, told := filepath.Join(t.TempDir(), "spool"), quick, &bytes.Buffer{}
+	tune.Batch = 2
+	s := Open(targetOf(t, gone.URL), tune, "test", slog.New(slog.NewTextHandler(told, nil)))
+	s.Spool(path)
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	feed(steadyWorld(), s)
+	if d := s.Close(t.Context()); d.Why[whyDisk] != d.Points || d.Points < 20 {
+		t.Errorf("delivered %+v, want all dropped for want of a disk", d)
+	}
+	if n := strings.Count(told.String(), "on disk"); n != 1 {
+		t.Errorf("a person is told %d times:\n%s", n, told)
 	}
 }
 
@@ -160,4 +210,25 @@ func TestRoom(t *testing.T) {
 		t.Errorf("an InfluxDB that is away is waited for: %v", err)
 	}
 	s.Close(t.Context())
+}
+
+// TestDrain: who has time waits for an InfluxDB that takes long for all, and for one that takes points only after a while.
+func TestDrain(t *testing.T) {
+	tune := quick
+	tune.Batch, tune.Flush = 5, time.Millisecond
+	slow := serve(t, func(n int, w http.ResponseWriter) bool {
+		time.Sleep(5 * time.Millisecond)
+		if n < 10 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return n >= 10
+	})
+	s := Open(targetOf(t, slow.URL), tune, "test", nil)
+	feed(steadyWorld(), s)
+	if err := s.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if d := s.Close(t.Context()); d.Written != d.Points || d.Points < 20 {
+		t.Errorf("delivered %+v, want all", d)
+	}
 }

@@ -130,7 +130,7 @@ const coresEvent = "host-cores"
 func (t *task) outcome(o plan.Outcome) Point {
 	fields := valueFields(o.Values)
 	fields["measured"], fields["agents"], fields["warnings"] = o.Measured.D().Seconds(), int64(len(o.Agents)), int64(len(o.Warnings))
-	for key, s := range map[string]string{"name": t.Cell.Name(), "reasons": strings.Join(o.Reasons, "; "), "label": t.Cell.Label,
+	for key, s := range map[string]string{"name": plain(t.Cell.Name()), "reasons": strings.Join(o.Reasons, "; "), "label": t.Cell.Label,
 		"product": o.Subject.Product, "version": o.Subject.Version, "fingerprint": o.Subject.Fingerprint} {
 		if s != "" {
 			fields[key] = text(plan.Redact(s))
@@ -139,15 +139,22 @@ func (t *task) outcome(o plan.Outcome) Point {
 	return Point{measureOutcome, with(t.tags, "verdict", string(o.Verdict)), fields, o.Ended}
 }
 
-// valueFields are the values that have numbers, and their flags.
+// boundSuffix names the field that says how far the truth may be off a value.
+const boundSuffix = ".bound"
+
+// valueFields are the values that have numbers, how sure these are, and their flags.
 func valueFields(values map[string]plan.Value) map[string]any {
 	fields, flags := map[string]any{}, map[plan.Flag]bool{}
 	for name, v := range values {
 		for _, f := range v.Flags {
 			flags[f] = true
 		}
-		if v.NA == "" {
-			fields[name] = v.Number
+		if v.NA != "" {
+			continue
+		}
+		fields[name] = v.Number
+		if v.Bound > 0 {
+			fields[name+boundSuffix] = v.Bound
 		}
 	}
 	var words []string

@@ -33,14 +33,21 @@ func with(tags map[string]string, more ...string) map[string]string {
 // longestTag bounds what a matrix can put into InfluxDB's index, in bytes.
 const longestTag = 100
 
-// tagValue makes text fit for a tag: line protocol cannot hold every backslash and line end.
-func tagValue(text string) string {
+// plain spells text so that it may be a tag and stand in a query: line protocol cannot hold every backslash and line end, and between quotes Flux takes a
+// backslash for an escape and ${ for an expression, which Grafana does not know when it fills in a variable.
+func plain(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == '\\' {
 			return '_'
 		}
 		return r
 	}, strings.ToValidUTF8(text, "_"))
+	return strings.ReplaceAll(text, "${", "$_")
+}
+
+// tagValue makes text fit for a tag.
+func tagValue(text string) string {
+	text = plain(text)
 	if len(text) > longestTag {
 		text = strings.ToValidUTF8(text[:longestTag], "")
 	}

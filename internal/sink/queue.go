@@ -18,8 +18,16 @@ type queue struct {
 	closed  chan struct{} // closed when no more is added
 }
 
-func newQueue(most, batch int, linger time.Duration) *queue {
-	return &queue{most: most, batch: batch, linger: linger, changed: make(chan struct{}, 1), taken: make(chan struct{}, 1), closed: make(chan struct{})}
+func newQueue(most, batch int, linger time.Duration, taken chan struct{}) *queue {
+	return &queue{most: most, batch: batch, linger: linger, changed: make(chan struct{}, 1), taken: taken, closed: make(chan struct{})}
+}
+
+// signal wakes who waits on a channel for one, if he is not woken already.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // add takes as many lines as there is room for, and tells how many it refused.
@@ -31,10 +39,7 @@ func (q *queue) add(lines []string) (refused int) {
 	wake := before == 0 && fit > 0 || before < q.batch && before+fit >= q.batch
 	q.mu.Unlock()
 	if wake {
-		select {
-		case q.changed <- struct{}{}:
-		default:
-		}
+		signal(q.changed)
 	}
 	return len(lines) - fit
 }
@@ -78,10 +83,7 @@ func (q *queue) take() []string {
 	n := min(len(q.lines), q.batch)
 	batch := q.lines[:n:n]
 	q.lines = q.lines[n:]
-	select {
-	case q.taken <- struct{}{}:
-	default:
-	}
+	signal(q.taken)
 	return batch
 }
 

@@ -146,10 +146,11 @@ func outcomeColumns() []Column {
 		all = append(all, Column{v.Name, "float", unit, doc})
 	}
 	return append(all,
+		Column{"*" + boundSuffix, "float", "", "how far the truth may be off the value of that name, either way and in its unit, because of the clocks of the hosts or because seconds are all that was seen; not there where that does not matter"},
 		Column{"measured", "float", "s", "what the rates are per"},
 		Column{"agents", "int", "count", "agents of the task"},
 		Column{"warnings", "int", "count", "warnings, which the record has in words"},
-		Column{"name", "string", "", "the cell in words: its value on every axis"},
+		Column{"name", "string", "", "the cell in words: its value on every axis, spelled as in tags"},
 		Column{"flags", "string", "", "the doubts about any of the values, with commas between them"},
 		Column{"reasons", "string", "", "why the verdict is not valid"},
 		Column{"label", "string", "", "what a confirm means"},
@@ -160,7 +161,7 @@ func outcomeColumns() []Column {
 }
 
 func groupColumns() []Column {
-	return []Column{{"*", "float", "", "the values, by the names that lockstep_outcome has them by"},
+	return []Column{{"*", "float", "", "the values and how sure they are, by the names that lockstep_outcome has them by"},
 		{"flags", "string", "", "the doubts about any of the values, with commas between them"},
 		{"reasons", "string", "", "why the verdict is not valid"},
 		{"label", "string", "", "what a confirm means"}}

@@ -28,7 +28,7 @@ type Tuning struct {
 	Flush      time.Duration // that Close waits: 5 s
 	LeastPause time.Duration // between two tries of one batch: 250 ms, doubling
 	MostPause  time.Duration // to this: 5 s
-	Patience   time.Duration // that Room waits for InfluxDB to take anything: 30 s
+	Patience   time.Duration // that Room and Drain wait for InfluxDB to take anything: 30 s
 	Spool      int64         // bytes on disk that wait while InfluxDB is away: 256 MiB, some 250,000 points; what comes then is dropped
 }
 
@@ -83,18 +83,18 @@ func Open(target Target, tune Tuning, version string, log *slog.Logger) *Sink {
 	s := &Sink{target: target, tune: tune, http: client}
 	s.tally.begin(target)
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
-	s.writer = &writer{api: api, queue: newQueue(tune.Queue, tune.Batch, tune.Linger),
+	s.writer = &writer{api: api, queue: newQueue(tune.Queue, tune.Batch, tune.Linger, s.tally.dealt),
 		tune: tune, log: log, scrub: target.scrub.Scrub, tally: &s.tally, done: make(chan struct{})}
 	return s
 }
 
-// Spool has points that cannot be delivered wait in a file, beyond the end of the process. Points that one has left there are delivered first. It is called
-// before Begin, or not at all. Where the file cannot be used, points wait in memory alone.
+// Spool has points that cannot be delivered wait in a folder below path, beyond the end of the process. Points for the same InfluxDB that one has left
+// there are delivered first. It is called before Begin, or not at all. Where the folder cannot be used, points wait in memory alone.
 func (s *Sink) Spool(path string) {
 	if s == nil || s.begun {
 		return
 	}
-	found, err := openSpool(path, s.tune.Spool)
+	found, err := openSpool(path, s.target, s.tune.Spool)
 	if err != nil {
 		s.writer.log.Warn("points wait for InfluxDB in memory alone", "error", err)
 		return
@@ -105,19 +105,28 @@ func (s *Sink) Spool(path string) {
 
 // Room waits until there is room for more points: for who makes them faster than a run does. It fails when InfluxDB has taken none for Tuning.Patience.
 func (s *Sink) Room(ctx context.Context) error {
+	return s.await(ctx, func() bool { return s.writer.queue.len() <= s.tune.Queue/2 })
+}
+
+// Drain waits until all points are dealt with, for who has time, as a run has not: Close waits for Tuning.Flush alone. It fails as Room does.
+func (s *Sink) Drain(ctx context.Context) error {
+	return s.await(ctx, func() bool { d := s.tally.result(); return d.Points == d.Written+d.Dropped })
+}
+
+func (s *Sink) await(ctx context.Context, enough func() bool) error {
 	if s == nil || !s.begun {
 		return nil
 	}
-	enough := time.NewTimer(s.tune.Patience)
-	defer enough.Stop()
-	for dealt := int64(-1); s.writer.queue.len() > s.tune.Queue/2; {
+	late := time.NewTimer(s.tune.Patience)
+	defer late.Stop()
+	for dealt := int64(-1); !enough(); {
 		if d := s.tally.result(); d.Written+d.Dropped != dealt {
 			dealt = d.Written + d.Dropped
-			enough.Reset(s.tune.Patience)
+			late.Reset(s.tune.Patience)
 		}
 		select {
-		case <-s.writer.queue.taken:
-		case <-enough.C:
+		case <-s.tally.dealt:
+		case <-late.C:
 			return fmt.Errorf("InfluxDB has taken no point for %v: %s", s.tune.Patience, s.tally.result().LastError)
 		case <-ctx.Done():
 			return ctx.Err()
@@ -217,11 +226,13 @@ func (s *Sink) Close(ctx context.Context) plan.Delivery {
 
 // tally counts points. Safe for concurrent use.
 type tally struct {
-	mu sync.Mutex
-	d  plan.Delivery
+	mu    sync.Mutex
+	d     plan.Delivery
+	dealt chan struct{} // one: points were taken off the queue, written or dropped
 }
 
 func (t *tally) begin(to Target) {
+	t.dealt = make(chan struct{}, 1)
 	t.d = plan.Delivery{URL: to.scrub.Scrub(to.url), Org: to.org, Bucket: to.bucket, Began: time.Now().UTC(), Why: map[string]int64{}}
 }
 
@@ -232,9 +243,13 @@ func (t *tally) change(f func(*plan.Delivery)) {
 }
 
 func (t *tally) made(n int)      { t.change(func(d *plan.Delivery) { d.Points += int64(n) }) }
-func (t *tally) wrote(n int)     { t.change(func(d *plan.Delivery) { d.Written += int64(n) }) }
 func (t *tally) spooled(n int64) { t.change(func(d *plan.Delivery) { d.Spooled += n }) }
 func (t *tally) retry()          { t.change(func(d *plan.Delivery) { d.Retries++ }) }
+
+func (t *tally) wrote(n int) {
+	t.change(func(d *plan.Delivery) { d.Written += int64(n) })
+	signal(t.dealt)
+}
 
 func (t *tally) drop(why string, n int) {
 	if n == 0 {
@@ -244,6 +259,7 @@ func (t *tally) drop(why string, n int) {
 		d.Dropped += int64(n)
 		d.Why[why] += int64(n)
 	})
+	signal(t.dealt)
 }
 
 func (t *tally) failed(words string) { t.change(func(d *plan.Delivery) { d.LastError = words }) }

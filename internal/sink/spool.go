@@ -1,130 +1,104 @@
 package sink
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
+	"slices"
 )
 
-// spool keeps lines on disk, in order, while InfluxDB is away. It is one file; what was delivered of it is forgotten when all was, or when room is
-// needed. When it is full it keeps what it has, which is older, and takes no more. A process that was killed leaves it as it is: what was
-// delivered by then is delivered again, which changes nothing. It belongs to one goroutine, and is not synced: the record has all of it.
+// spool keeps lines on disk, in order, while the InfluxDB that they are meant for is away. It is a folder that it has for itself (claim), with files
+// that are appended to and removed whole, so that a kill at any moment leaves whole lines; what was delivered by then may be delivered again, which
+// changes nothing. When it is full it keeps what it has, which is older, and takes no more. It belongs to one goroutine, and is not synced: the record
+// has all of it.
 type spool struct {
-	path  string
-	most  int64 // bytes
-	file  *os.File
-	first int64 // where the lines begin that were not delivered
-	end   int64
-	lines int64 // from first to end
-	full  bool  // something was refused since lines were forgotten last
+	*claim
+	most     int64     // bytes on disk
+	segments []segment // the oldest first
+	first    int64     // of the first: where the lines begin that were not delivered
+	lines    int64     // that were not delivered
+	full     bool      // something was refused since lines were forgotten last
+	torn     bool      // the last segment may end in a part of a line
 }
 
-// openSpool finds what an earlier process left at path; the file is made when there is something to keep.
-func openSpool(path string, most int64) (*spool, error) {
-	s := &spool{path: path, most: most}
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
+// parts is how many files a full spool has at least: only whole ones make room.
+const parts = 64
+
+// openSpool makes the spool of a target below path this process's own, with what an earlier one left in it. It fails with ErrSpoolInUse if another has it.
+func openSpool(path string, to Target, most int64) (*spool, error) {
+	mine, err := claimSpool(path, to, true)
 	if err != nil {
-		return nil, fmt.Errorf("open the spool of points: %w", err)
+		return nil, err
 	}
-	s.file = file
-	chunk := make([]byte, 1<<20)
-	for at := int64(0); ; {
-		n, err := file.ReadAt(chunk, at)
-		s.lines += int64(bytes.Count(chunk[:n], []byte{'\n'}))
-		if last := bytes.LastIndexByte(chunk[:n], '\n'); last >= 0 {
-			s.end = at + int64(last) + 1
-		}
-		at += int64(n)
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("read the spool of points: %w", err), file.Close())
-		}
+	s := &spool{claim: mine, most: most}
+	if s.segments, err = openSegments(mine.dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("read the spool of points: %w", err), mine.leave())
 	}
-	if err := file.Truncate(s.end); err != nil { // a line that was cut off
-		return nil, errors.Join(fmt.Errorf("open the spool of points: %w", err), file.Close())
+	for _, x := range s.segments {
+		s.lines += x.lines
 	}
 	return s, nil
 }
 
 func (s *spool) empty() bool { return s == nil || s.lines == 0 }
 
+func (s *spool) size() (all int64) {
+	for _, x := range s.segments {
+		all += x.size
+	}
+	return all
+}
+
 // add keeps lines at the end, and tells how many it has no room for.
 func (s *spool) add(lines []string) (refused int, err error) {
-	if len(lines) == 0 || s.full {
+	if s.full {
 		return len(lines), nil
 	}
-	if s.file == nil {
-		if s.file, err = os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
-			return len(lines), fmt.Errorf("make the spool of points: %w", err)
-		}
-	}
-	var text []byte
-	fit := 0
-	for _, l := range lines {
-		if s.end-s.first+int64(len(text)+len(l))+1 > s.most {
-			break
-		}
-		text = append(append(text, l...), '\n')
-		fit++
-	}
-	if s.end+int64(len(text)) > s.most {
-		if err := s.compact(); err != nil {
-			return len(lines), err
-		}
-	}
-	if _, err := s.file.WriteAt(text, s.end); err != nil {
-		return len(lines), errors.Join(fmt.Errorf("write the spool of points: %w", err), s.file.Truncate(s.end))
-	}
-	s.end += int64(len(text))
-	s.lines += int64(fit)
-	s.full = fit < len(lines)
-	return len(lines) - fit, nil
-}
-
-// compact moves what was not delivered to the beginning.
-func (s *spool) compact() error {
-	chunk := make([]byte, 1<<20)
-	to := int64(0)
-	for from := s.first; from < s.end; {
-		n, err := s.file.ReadAt(chunk[:min(int64(len(chunk)), s.end-from)], from)
-		if err != nil && err != io.EOF || n == 0 {
-			return fmt.Errorf("make room in the spool of points: %w", errors.Join(err, io.ErrUnexpectedEOF))
-		}
-		if _, err := s.file.WriteAt(chunk[:n], to); err != nil {
-			return fmt.Errorf("make room in the spool of points: %w", err)
-		}
-		from, to = from+int64(n), to+int64(n)
-	}
-	s.first, s.end = 0, to
-	return s.file.Truncate(to)
-}
-
-// oldest returns the lines that were kept first, at most so many, and their bytes.
-func (s *spool) oldest(most int) (lines []string, size int64, err error) {
-	for length := int64(1 << 18); ; length *= 4 {
-		chunk := make([]byte, min(length, s.end-s.first))
-		if _, err := s.file.ReadAt(chunk, s.first); err != nil && err != io.EOF {
-			return nil, 0, fmt.Errorf("read the spool of points: %w", err)
-		}
-		for len(lines) < most {
-			line, rest, whole := bytes.Cut(chunk, []byte{'\n'})
-			if !whole {
+	room := s.most - s.size()
+	for len(lines) > 0 {
+		var text []byte
+		n := 0
+		for ; n < len(lines) && int64(len(text)) < s.most/parts; n++ {
+			if int64(len(text)+len(lines[n]))+1 > room {
 				break
 			}
-			lines, size, chunk = append(lines, string(line)), size+int64(len(line))+1, rest
+			text = append(append(text, lines[n]...), '\n')
 		}
-		if len(lines) > 0 || s.first+length >= s.end {
-			return lines, size, nil
+		if n == 0 {
+			s.full = true
+			break
 		}
+		if err := s.last().append(s.dir, text, int64(n)); err != nil {
+			s.torn = true
+			return len(lines), fmt.Errorf("write the spool of points: %w", err)
+		}
+		room, lines, s.lines = room-int64(len(text)), lines[n:], s.lines+int64(n)
 	}
+	return len(lines), nil
+}
+
+// last is the segment to append to.
+func (s *spool) last() *segment {
+	n := len(s.segments)
+	if n == 0 || s.torn || s.segments[n-1].size >= s.most/parts {
+		number := 1
+		if n > 0 {
+			number = s.segments[n-1].number + 1
+		}
+		s.segments, s.torn = append(s.segments, segment{number: number}), false
+	}
+	return &s.segments[len(s.segments)-1]
+}
+
+// oldest returns the lines that were kept first, at most so many, and their bytes. They are of one segment.
+func (s *spool) oldest(most int) (lines []string, size int64, err error) {
+	if err := s.shed(); err != nil {
+		return nil, 0, err
+	}
+	if lines, size, err = s.segments[0].read(s.dir, s.first, most); err != nil {
+		return nil, 0, fmt.Errorf("read the spool of points: %w", err)
+	}
+	return lines, size, nil
 }
 
 // forget lets go of the oldest lines.
@@ -132,18 +106,27 @@ func (s *spool) forget(lines int, size int64) error {
 	s.full = false
 	s.first += size
 	s.lines -= int64(lines)
-	if s.lines > 0 {
-		return nil
-	}
-	s.first, s.end, s.lines = 0, 0, 0
-	err := errors.Join(s.file.Close(), os.Remove(s.path))
-	s.file = nil
-	return err
+	return s.shed()
 }
 
-func (s *spool) close() error {
-	if s == nil || s.file == nil {
-		return nil
+// shed removes the files of which all was delivered.
+func (s *spool) shed() error {
+	for len(s.segments) > 0 && s.first >= s.segments[0].size {
+		if err := os.Remove(segmentFile(s.dir, s.segments[0].number)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("take away delivered points: %w", err)
+		}
+		s.segments, s.first = slices.Delete(s.segments, 0, 1), 0
 	}
-	return s.file.Close()
+	return nil
+}
+
+// close lets others have the spool; an empty one goes.
+func (s *spool) close() error {
+	switch {
+	case s == nil:
+		return nil
+	case s.lines == 0:
+		return s.remove()
+	}
+	return s.leave()
 }

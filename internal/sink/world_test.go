@@ -3,6 +3,7 @@ package sink
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -12,7 +13,15 @@ import (
 	"lockstep/internal/record"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// spoolChild names the spool in the environment of a process that only fills it.
+const spoolChild = "LOCKSTEP_TEST_SPOOL"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(spoolChild); path != "" {
+		spoolForever(path)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
@@ -112,7 +121,7 @@ func (x *world) outcome() plan.Outcome {
 			Reasons: []string{"none"}})
 	}
 	return plan.Outcome{Version: 1, Groups: groups, Run: x.run.ID, Task: x.task.ID, Cell: x.task.Cell.ID, Repetition: 1, Verdict: plan.Valid,
-		Values: map[string]plan.Value{"send.rate": {Number: 100}, "receive.rate": {Number: 99, Flags: []plan.Flag{plan.Backlog}}, "processing.p99": {NA: "backlog"}},
+		Values: map[string]plan.Value{"send.rate": {Number: 100}, "receive.rate": {Number: 99, Flags: []plan.Flag{plan.Backlog}}, "processing.p50": {Number: 0.001, Bound: 0.002}, "processing.p99": {NA: "backlog"}},
 		Agents: []plan.AgentPart{{Agent: "a1"}, {Agent: "a2", Index: 1}}, Started: began.Add(time.Second), Ended: began.Add(20 * time.Second),
 		Measured: plan.Duration(3500 * time.Millisecond), Subject: plan.Subject{Product: "RabbitMQ", Version: "3.10.8"}}
 }

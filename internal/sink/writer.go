@@ -35,6 +35,7 @@ type writer struct {
 	tally *tally
 	done  chan struct{}
 	down  bool // the last request failed
+	stuck bool // the disk did not take the last lines
 
 	spool *spool        // nil: none
 	held  []string      // a batch that waits for its next try, without a spool
@@ -123,12 +124,23 @@ func (w *writer) shelve() {
 
 func (w *writer) store(lines []string) {
 	refused, err := w.spool.add(lines)
+	w.told(err)
 	if err != nil {
-		w.log.Warn("keep points for InfluxDB on disk", "error", err)
 		w.tally.drop(whyDisk, refused)
 		return
 	}
 	w.tally.drop(whySpool, refused)
+}
+
+// told tells a person of the disk, once for each change.
+func (w *writer) told(err error) {
+	switch {
+	case err != nil && !w.stuck:
+		w.log.Warn("points for InfluxDB cannot be kept on disk, and are dropped; ctl sink replay writes them again", "error", err)
+	case err == nil && w.stuck:
+		w.log.Warn("points for InfluxDB are kept on disk again")
+	}
+	w.stuck = err != nil
 }
 
 // lose gives up a spool that cannot be read.

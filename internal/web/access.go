@@ -88,8 +88,12 @@ type Access struct {
 
 	mu       sync.Mutex
 	known    map[[sha256.Size]byte]bool // names and passwords that were right
-	checking chan struct{}              // bcrypt takes its time: guesses of all the world do so one after the other
+	checking chan struct{}              // bcrypt takes its time: guesses of all the world do so one after the other,
+	waiting  chan struct{}              // and so many wait for it
 }
+
+// mostWaiting is how many logins wait for the one that is checked: some seconds of checking.
+const mostWaiting = 32
 
 // mostKnown bounds what is remembered of right passwords.
 const mostKnown = 1000
@@ -100,7 +104,7 @@ func NewAccess(listen string, users Users) (*Access, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: %w (write it like 127.0.0.1:8088)", listen, err)
 	}
-	a := &Access{users: users, loopback: loopback(host), key: make([]byte, 32), known: map[[sha256.Size]byte]bool{}, checking: make(chan struct{}, 1)}
+	a := &Access{users: users, loopback: loopback(host), key: make([]byte, 32), known: map[[sha256.Size]byte]bool{}, checking: make(chan struct{}, 1), waiting: make(chan struct{}, mostWaiting)}
 	if !a.loopback && len(users) == 0 {
 		return nil, fmt.Errorf("listen on %q: %w", listen, ErrOpen)
 	}
@@ -125,7 +129,13 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 		user, password, given := r.BasicAuth()
 		switch {
 		case given && len(a.users) > 0:
-			if !a.right(r.Context(), user, password) {
+			right, busy := a.right(r.Context(), user, password)
+			if busy {
+				w.Header().Set("Retry-After", "5")
+				http.Error(w, "too many log in at the moment; try again in some seconds", http.StatusServiceUnavailable)
+				return
+			}
+			if !right {
 				a.challenge(w)
 				return
 			}
@@ -158,33 +168,40 @@ func (a *Access) challenge(w http.ResponseWriter) {
 }
 
 // right checks a name and password. Browsers send them with every request, so that what was right is remembered, by a hash that nobody else can make.
-func (a *Access) right(ctx context.Context, user, password string) bool {
+// busy: too many others wait to be checked.
+func (a *Access) right(ctx context.Context, user, password string) (right, busy bool) {
 	sum := [sha256.Size]byte(a.mac("login", user, password))
 	a.mu.Lock()
 	known := a.known[sum]
 	a.mu.Unlock()
 	if known {
-		return true
+		return true, false
+	}
+	select {
+	case a.waiting <- struct{}{}:
+		defer func() { <-a.waiting }()
+	default:
+		return false, true
 	}
 	select {
 	case a.checking <- struct{}{}:
 		defer func() { <-a.checking }()
 	case <-ctx.Done():
-		return false
+		return false, false
 	}
 	hash, there := a.users[user]
 	if !there {
 		hash = a.nobody
 	}
 	if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || !there {
-		return false
+		return false, false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.known) < mostKnown {
 		a.known[sum] = true
 	}
-	return true
+	return true, false
 }
 
 func (a *Access) mac(words ...string) []byte {

@@ -1,7 +1,9 @@
 package web_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -88,6 +90,43 @@ func TestWhoMaySee(t *testing.T) {
 				t.Errorf("%s: %d, want %d", c.about, w.Code, c.want)
 			}
 		}
+	}
+}
+
+// A flood of logins is turned away, and who was let in before is not held up by it.
+func TestAFloodOfLoginsIsTurnedAway(t *testing.T) {
+	access, err := web.NewAccess("0.0.0.0:8088", users(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guarded := access.Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	ask := func(ctx context.Context, password string) int {
+		r := httptest.NewRequest("GET", "/", nil).WithContext(ctx)
+		r.SetBasicAuth("alice", password)
+		w := httptest.NewRecorder()
+		guarded.ServeHTTP(w, r)
+		return w.Code
+	}
+	if code := ask(t.Context(), "correct horse"); code != 200 {
+		t.Fatal(code)
+	}
+	flood, end := context.WithCancel(t.Context())
+	defer end()
+	codes := make(chan int, 200)
+	for i := range cap(codes) {
+		go func() { codes <- ask(flood, fmt.Sprint("guess ", i)) }()
+	}
+	n := map[int]int{}
+	for range cap(codes) {
+		if n[<-codes]++; n[503] == 1 {
+			if code := ask(t.Context(), "correct horse"); code != 200 {
+				t.Errorf("who was let in before gets %d in a flood", code)
+			}
+			end()
+		}
+	}
+	if n[503] == 0 || n[200] > 0 || n[503]+n[401] != cap(codes) {
+		t.Errorf("%d guesses at once got %v, want some turned away and none let in", cap(codes), n)
 	}
 }
 

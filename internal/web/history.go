@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"html/template"
 	"math"
@@ -92,7 +93,9 @@ func (s *site) history(r *http.Request) (view, error) {
 	}
 	v.Runs, v.Left = min(len(of), mostNights), max(0, len(of)-mostNights)
 	if ask.Has("matrix") {
-		s.fill(&v, of[:v.Runs], ask.Get("place"))
+		if err := s.fill(r.Context(), &v, of[:v.Runs], ask.Get("place")); err != nil {
+			return view{}, err
+		}
 	}
 	title := "Values over nights"
 	if v.Name != "" {
@@ -102,17 +105,20 @@ func (s *site) history(r *http.Request) (view, error) {
 }
 
 // fill reads the tables of runs, and draws the value that is asked for.
-func (s *site) fill(v *historyView, of []book, place string) {
-	var all []*course
+func (s *site) fill(ctx context.Context, v *historyView, of []book, place string) error {
+	all := courses{at: map[[2]string]*course{}}
 	for _, b := range slices.Backward(of) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		tables, err := s.shelf.tablesOf(b.ID)
 		if err != nil {
 			v.Broken = append(v.Broken, err.Error())
 			continue
 		}
-		all = collect(all, b, tables)
+		all.collect(b, tables)
 	}
-	for _, c := range all {
+	for _, c := range all.list {
 		if !slices.ContainsFunc(v.Values, func(o choice) bool { return o.Name == c.Value }) {
 			v.Values = append(v.Values, choice{Name: c.Value, Title: c.Title})
 		}
@@ -124,7 +130,7 @@ func (s *site) fill(v *historyView, of []book, place string) {
 		v.Values[i].Is = v.Values[i].Name == v.Value
 		v.Values[i].Link = "/history?" + url.Values{"matrix": {v.Name}, "value": {v.Values[i].Name}}.Encode()
 	}
-	for _, c := range all {
+	for _, c := range all.list {
 		if c.Value != v.Value || place != "" && c.Name != place {
 			continue
 		}
@@ -137,10 +143,17 @@ func (s *site) fill(v *historyView, of []book, place string) {
 	}
 	v.One = len(v.Courses) == 1
 	draw(v.Courses)
+	return nil
 }
 
-// collect adds the fields of one run's tables. A place that two tables show with one value is one.
-func collect(all []*course, b book, tables []report.Table) []*course {
+// courses are those of all places and values, in the order in which tables have them.
+type courses struct {
+	list []*course
+	at   map[[2]string]*course // by place and value
+}
+
+// collect adds the fields of one run's tables. A place that two tables show with one value is one; a run that lacks a place has a night without a value.
+func (all *courses) collect(b book, tables []report.Table) {
 	seen := map[*course]bool{}
 	for _, t := range tables {
 		for _, row := range t.Rows {
@@ -148,28 +161,39 @@ func collect(all []*course, b book, tables []report.Table) []*course {
 				if i < len(t.Axes) || f.Value == "" {
 					continue
 				}
-				name := placeOf(t, row, f)
-				at := slices.IndexFunc(all, func(c *course) bool { return c.Name == name && c.Value == f.Value })
-				if at < 0 {
-					all = append(all, &course{Name: name, Value: f.Value, Title: titleOf(f.Value), Unit: f.Unit})
-					at = len(all) - 1
+				c := all.of(placeOf(t, row, f), f)
+				if !seen[c] {
+					seen[c] = true
+					c.nights = append(c.nights, night{Run: b.ID, At: b.Started, Field: f, Notes: notesOf(t, f)})
 				}
-				c := all[at]
-				if seen[c] {
-					continue
-				}
-				seen[c] = true
-				n := night{Run: b.ID, At: b.Started, Field: f}
-				for _, note := range f.Notes {
-					if note >= 1 && note <= len(t.Notes) {
-						n.Notes = append(n.Notes, t.Notes[note-1])
-					}
-				}
-				c.nights = append(c.nights, n)
 			}
 		}
 	}
-	return all
+	for _, c := range all.list {
+		if !seen[c] {
+			c.nights = append(c.nights, night{Run: b.ID, At: b.Started, Field: report.Field{Value: c.Value, Text: "not in this run"}})
+		}
+	}
+}
+
+func (all *courses) of(place string, f report.Field) *course {
+	k := [2]string{place, f.Value}
+	c := all.at[k]
+	if c == nil {
+		c = &course{Name: place, Value: f.Value, Title: titleOf(f.Value), Unit: f.Unit}
+		all.at[k] = c
+		all.list = append(all.list, c)
+	}
+	return c
+}
+
+func notesOf(t report.Table, f report.Field) (notes []string) {
+	for _, n := range f.Notes {
+		if n >= 1 && n <= len(t.Notes) {
+			notes = append(notes, t.Notes[n-1])
+		}
+	}
+	return notes
 }
 
 // placeOf names a field's place by its coordinates, in the order of their axes' names: tables of one matrix place them differently.

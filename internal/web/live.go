@@ -10,53 +10,48 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/internal/live"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/report/chart"
 	"lockstep/internal/wire"
 )
 
-// The live view shows the seconds of a task that all agents have told of: they report once a second, and a little late.
 const (
-	liveSeconds = 120 // kept
-	liveBehind  = 2   // of the newest that any agent has told of
-	liveRecent  = 10  // that latencies are over
-	liveEvery   = time.Second
+	liveCourse = 120 // live figures that are drawn: about two minutes
+	liveEvery  = time.Second
+	mostLatest = 5
 )
 
-// live is how a run stands, from what its record says. It belongs to one goroutine.
-type live struct {
-	run      plan.Run
-	tasks    map[string]plan.Task
-	of, n    int
-	task     plan.Task
-	agents   []string
-	started  time.Time // of the task
-	begun    time.Time // of the run
-	said     string    // what it waits for, or who was lost
-	latest   []plan.Outcome
-	all      map[string]plan.Outcome
-	ref      wire.Ref
-	seconds  map[int]*second
-	newest   int
-	measures bool
-	told     int // of how many outcomes the last event told
-	end      *wire.End
+// progress is how a run stands, from what its record says. It belongs to one goroutine.
+type progress struct {
+	run     plan.Run
+	tasks   map[string]plan.Task
+	pace    *live.Pace
+	of, n   int
+	task    plan.Task // or step of it, under way
+	agents  []string
+	started time.Time // of the task
+	begun   time.Time // of the run
+	said    string    // what it waits for, or who was lost
+	latest  []plan.Outcome
+	all     map[string]plan.Outcome
+	ref     wire.Ref
+	meter   *live.Meter
+	course  []live.Figures
+	told    int // of how many outcomes the last event told
+	end     *wire.End
 }
 
-// second is what all agents did in one.
-type second struct {
-	sent, received int64
-	send           *record.Hist
+func newProgress() *progress {
+	return &progress{all: map[string]plan.Outcome{}, pace: live.NewPace(plan.Run{})}
 }
-
-func newLive() *live { return &live{all: map[string]plan.Outcome{}, seconds: map[int]*second{}} }
 
 // entry takes in one message of the record.
-func (l *live) entry(e wire.Entry) {
+func (l *progress) entry(e wire.Entry) {
 	switch {
 	case e.Plan != nil:
-		l.run, l.tasks = *e.Plan, map[string]plan.Task{}
+		l.run, l.tasks, l.pace = *e.Plan, map[string]plan.Task{}, live.NewPace(*e.Plan)
 		for _, t := range l.run.Tasks() {
 			l.tasks[t.ID] = t
 		}
@@ -64,11 +59,12 @@ func (l *live) entry(e wire.Entry) {
 		l.event(*e.Event)
 	case e.Outcome != nil:
 		if e.Ref.Task == l.ref.Task {
-			l.ref, l.task = wire.Ref{}, plan.Task{}
+			l.idle()
 		}
 		l.all[e.Outcome.Task] = *e.Outcome
+		l.pace.Ended(*e.Outcome)
 		l.latest = append(l.latest, *e.Outcome)
-		if len(l.latest) > 5 {
+		if len(l.latest) > mostLatest {
 			l.latest = slices.Delete(l.latest, 0, 1)
 		}
 	case e.Snapshot != nil && e.Ref == l.ref:
@@ -76,7 +72,12 @@ func (l *live) entry(e wire.Entry) {
 	}
 }
 
-func (l *live) event(e wire.RunEvent) {
+// idle says that no task is under way.
+func (l *progress) idle() {
+	l.ref, l.task, l.meter, l.course = wire.Ref{}, plan.Task{}, nil, nil
+}
+
+func (l *progress) event(e wire.RunEvent) {
 	if e.Of > 0 {
 		l.of = e.Of
 	}
@@ -84,11 +85,14 @@ func (l *live) event(e wire.RunEvent) {
 	case wire.RunAccepted:
 		l.begun, l.end = e.At, nil
 	case wire.TaskStarted:
-		l.task, l.n, l.agents, l.started, l.said = l.tasks[e.Task], e.N, e.Agents, e.At, e.Detail
-		l.ref = wire.Ref{Run: l.run.ID, Task: e.Task, Try: e.Try}
-		l.seconds, l.newest, l.measures = map[int]*second{}, 0, false
+		l.task, l.n, l.agents, l.started, l.said, l.course = l.tasks[e.Task], e.N, e.Agents, e.At, e.Detail, nil
+		if e.Load != nil {
+			l.task = l.task.Step(e.Load.Rate, e.Load.Measure)
+		}
+		l.ref, l.meter = wire.Ref{Run: l.run.ID, Task: e.Task, Try: e.Try}, live.NewMeter(l.task, len(e.Agents))
 	case wire.TryEnded, wire.TaskInterrupted:
-		l.ref, l.task, l.said = wire.Ref{}, plan.Task{}, e.Detail
+		l.idle()
+		l.said = e.Detail
 	case wire.AgentLost, wire.WaitingAgents, wire.TakenOver:
 		l.said = e.Detail
 	case wire.RunEnded:
@@ -96,33 +100,21 @@ func (l *live) event(e wire.RunEvent) {
 	}
 }
 
-func (l *live) snapshot(s record.Snapshot) {
-	for _, w := range s.Windows {
-		l.newest = max(l.newest, w.Index)
-		l.measures = l.measures || w.Measured
-		if w.Index < l.newest-liveSeconds {
-			continue
-		}
-		at := l.seconds[w.Index]
-		if at == nil {
-			at = &second{send: record.NewHist()}
-			l.seconds[w.Index] = at
-		}
-		at.sent += w.Counts[record.Sent]
-		at.received += w.Counts[record.Received]
-		if h := w.Hists[record.Send]; h != nil {
-			at.send.Merge(h)
-		}
+// snapshot makes figures a second of the task's own time apart: who opens the page in its middle is told the seconds before in one go.
+func (l *progress) snapshot(s record.Snapshot) {
+	if s.Host.Broker != "" && len(s.Windows) == 0 {
+		return // an observer
 	}
-	for i := range l.seconds {
-		if i < l.newest-liveSeconds {
-			delete(l.seconds, i)
+	if figures, due := l.meter.Add(s, time.Unix(0, s.At)); due {
+		l.course = append(l.course, figures)
+		if len(l.course) > liveCourse {
+			l.course = slices.Delete(l.course, 0, len(l.course)-liveCourse)
 		}
 	}
 }
 
 // outcomes are those that there are, in the order of the run's tasks.
-func (l *live) outcomes() (all []plan.Outcome) {
+func (l *progress) outcomes() (all []plan.Outcome) {
 	for _, t := range l.run.Tasks() {
 		if o, done := l.all[t.ID]; done {
 			all = append(all, o)
@@ -144,11 +136,26 @@ type liveView struct {
 	Said        string
 	Latest      []taskLine
 	Counts      []count
-	Rates       *rates
+	Flows       []flow
+	Told, Tells int // agents that have told of the last second, of so many
+	Recent      int // seconds that latencies are of
 	Chart       template.HTML
 	Key         template.HTML
 	Ended       string
 }
+
+// flow is what one group of the task, or the whole of it, does.
+type flow struct {
+	Group         string
+	Known         bool
+	Send, Receive float64
+	Lag           float64
+	Behind        bool
+	Consumes      bool
+	Latencies     []liveLatency
+}
+
+type liveLatency struct{ Name, P50, P99 string }
 
 type taskLine struct {
 	Cell    string
@@ -161,13 +168,7 @@ type count struct {
 	N       int
 }
 
-// rates are those of the newest second that all have told of, and latencies of the last few.
-type rates struct {
-	Send, Receive float64
-	P50, P99      string
-}
-
-func (l *live) view(now time.Time) liveView {
+func (l *progress) view(now time.Time) liveView {
 	v := liveView{Done: len(l.all), Of: max(l.of, len(l.tasks)), N: l.n, Said: l.said, Agents: l.agents}
 	if !l.begun.IsZero() {
 		v.Elapsed = short(now.Sub(l.begun))
@@ -177,8 +178,12 @@ func (l *live) view(now time.Time) liveView {
 	}
 	if l.end != nil {
 		v.Ended = string(l.end.Reason)
-	} else if v.Done > 0 && v.Of > v.Done && !l.begun.IsZero() {
-		v.Left = "about " + short(time.Duration(float64(now.Sub(l.begun))/float64(v.Done)*float64(v.Of-v.Done)))
+	} else if l.pace.Tasks() > 0 && !l.begun.IsZero() {
+		since := time.Duration(0)
+		if l.task.ID != "" {
+			since = now.Sub(l.started)
+		}
+		v.Left = "about " + short(l.pace.Left(l.task.ID, since))
 	}
 	for _, verdict := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
 		n := 0
@@ -197,48 +202,79 @@ func (l *live) view(now time.Time) liveView {
 }
 
 // phase is what goes on, as far as what was sent tells.
-func (l *live) phase() string {
-	switch {
-	case len(l.seconds) == 0:
-		return "connecting, or its first second"
-	case l.measures:
-		return "measuring, or draining after it"
+func (l *progress) phase() string {
+	if len(l.course) == 0 {
+		return "connecting, or its first seconds"
 	}
-	return "warming up"
+	w := l.task.Cell.Workload
+	switch since := l.course[len(l.course)-1].Since; {
+	case since == -1:
+		return "warming up, until the load is steady"
+	case since < 0:
+		return "warming up"
+	case since > w.Measure.D() && w.Publishers.Count == 0:
+		return "draining"
+	}
+	return "measuring"
 }
 
-// draw fills in the rates and their chart.
-func (l *live) draw(v *liveView) {
-	last := l.newest - liveBehind
-	if l.seconds[last] == nil {
+// draw fills in the newest figures and the chart of those before.
+func (l *progress) draw(v *liveView) {
+	if len(l.course) == 0 {
 		return
 	}
-	v.Rates = &rates{Send: float64(l.seconds[last].sent), Receive: float64(l.seconds[last].received), P50: "–", P99: "–"}
-	recent := record.NewHist()
-	sent, received := chart.Line{Name: "sent"}, chart.Line{Name: "received", Look: 1, Dash: 1}
-	for i := last - liveSeconds + liveBehind; i <= last; i++ {
-		s := l.seconds[i]
-		if s == nil {
-			continue
+	newest := l.course[len(l.course)-1]
+	v.Told, v.Tells, v.Recent = newest.Agents, newest.Of, live.RecentSeconds
+	for _, f := range newest.Flows {
+		one := flow{Group: f.Group, Known: f.Known, Send: f.Send, Receive: f.Receive, Lag: f.Lag, Behind: f.Behind, Consumes: f.Consumes}
+		if f.Confirm.Samples > 0 {
+			one.Latencies = append(one.Latencies, liveLatency{"send", latency(int64(f.Confirm.P50)), latency(int64(f.Confirm.P99))})
 		}
-		gap := l.seconds[i-1] == nil
-		sent.Points = append(sent.Points, livePoint(i, s.sent, "sent", gap))
-		received.Points = append(received.Points, livePoint(i, s.received, "received", gap))
-		if i > last-liveRecent {
-			recent.Merge(s.send)
+		if f.Consumes && f.Processing.Samples > 0 {
+			one.Latencies = append(one.Latencies, liveLatency{"processing", latency(int64(f.Processing.P50)), latency(int64(f.Processing.P99))})
 		}
+		v.Flows = append(v.Flows, one)
 	}
-	if recent.Count() > 0 {
-		v.Rates.P50, v.Rates.P99 = latency(recent.Quantile(0.5)), latency(recent.Quantile(0.99))
+	lines := l.lines()
+	if len(lines) == 0 {
+		return
 	}
-	lines := []chart.Line{sent, received}
-	plot := chart.Plot{Title: fmt.Sprintf("messages a second: %.0f sent and %.0f received in the newest second", v.Rates.Send, v.Rates.Receive),
-		X: chart.Axis{Label: "seconds of the task; negative: warm-up", Whole: true}, Y: chart.Axis{Label: "messages/s", Zero: true, Format: grouped}, Series: lines}
+	plot := chart.Plot{Title: "messages a second over the seconds of the task",
+		X: chart.Axis{Label: "seconds since the measurement began; negative: warm-up", Whole: true}, Y: chart.Axis{Label: "messages/s", Zero: true, Format: grouped}, Series: lines}
 	v.Chart, v.Key = template.HTML(plot.SVG()), template.HTML(chart.Key(lines)) //nolint:gosec // chart escapes every text
 }
 
-func livePoint(i int, n int64, what string, gap bool) chart.Point {
-	return chart.Point{X: float64(i), Y: float64(n), Bare: true, Break: gap, Title: fmt.Sprintf("second %d: %s %s", i, grouped(float64(n)), what)}
+// lines are what each flow sends and receives, as many as a chart can tell apart.
+func (l *progress) lines() (lines []chart.Line) {
+	for i, f := range l.course[len(l.course)-1].Flows {
+		of := ""
+		if f.Group != "" {
+			of = ", " + f.Group
+		}
+		for _, kind := range []struct {
+			name  string
+			rate  func(live.Flow) float64
+			shown bool
+		}{
+			{"sent", func(f live.Flow) float64 { return f.Send }, true},
+			{"received", func(f live.Flow) float64 { return f.Receive }, f.Consumes},
+		} {
+			if !kind.shown || len(lines) == chart.Series {
+				continue
+			}
+			line := chart.Line{Name: kind.name + of, Look: len(lines), Dash: len(lines) % 3}
+			for _, at := range l.course {
+				if i < len(at.Flows) && at.Flows[i].Known {
+					x, y := at.Since.Seconds(), kind.rate(at.Flows[i])
+					line.Points = append(line.Points, chart.Point{X: x, Y: y, Bare: true, Title: fmt.Sprintf("%.0f s: %s %s", x, grouped(y), line.Name)})
+				}
+			}
+			if len(line.Points) > 0 {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines
 }
 
 // latency is one in three digits.
@@ -277,7 +313,7 @@ func (s *site) live(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	l := newLive()
+	l := newProgress()
 	looking, stop := context.WithTimeout(ctx, askTimeout)
 	last, err := s.Conn.Outline(looking, id, l.entry)
 	stop()
@@ -302,7 +338,7 @@ func (s *site) live(w http.ResponseWriter, r *http.Request) {
 }
 
 // stream writes the live view until the run has ended or the reader is gone.
-func (s *site) stream(ctx context.Context, w http.ResponseWriter, l *live, entries <-chan wire.Entry) {
+func (s *site) stream(ctx context.Context, w http.ResponseWriter, l *progress, entries <-chan wire.Entry) {
 	control := http.NewResponseController(w)
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()
@@ -328,7 +364,7 @@ func (s *site) stream(ctx context.Context, w http.ResponseWriter, l *live, entri
 	}
 }
 
-func (s *site) part(w http.ResponseWriter, l *live) error {
+func (s *site) part(w http.ResponseWriter, l *progress) error {
 	var text bytes.Buffer
 	if err := pages["run"].ExecuteTemplate(&text, "live", l.view(time.Now())); err != nil {
 		s.Log.Error("make a live view", "error", err)

@@ -162,7 +162,7 @@ func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outc
 	if !known {
 		return nil, fs.ErrNotExist
 	}
-	l := newLive()
+	l := newProgress()
 	_, err := s.Conn.Outline(ctx, id, l.entry)
 	switch {
 	case err == nil && l.run.ID != "":

@@ -20,6 +20,17 @@ const (
 	leaveTimeout = 2 * time.Second
 )
 
+// patient writes as long as the reader takes something: a large file over a slow link takes longer than any page.
+type patient struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (p patient) Write(text []byte) (int, error) {
+	_ = p.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // what cannot be put off ends at the server's own
+	return p.ResponseWriter.Write(text)
+}
+
 // Listener is where to serve.
 type Listener struct {
 	Listen    string // host:port

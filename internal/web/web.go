@@ -15,7 +15,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"lockstep/internal/report/chart"
@@ -206,7 +205,7 @@ func (s *site) file(w http.ResponseWriter, r *http.Request) {
 		// A report brings its style with itself. It gets an origin of its own, so that whatever it holds can do nothing in the name of its reader.
 		w.Header().Set("Content-Security-Policy", "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'")
 		w.Header().Set("Content-Type", f.Type)
-		http.ServeContent(w, r, "", info.ModTime(), file)
+		http.ServeContent(patient{w, http.NewResponseController(w)}, r, "", info.ModTime(), file)
 		return
 	}
 	s.fail(w, r, fs.ErrNotExist)
@@ -235,11 +234,7 @@ func (s *site) login(w http.ResponseWriter, r *http.Request) {
 		s.Access.challenge(w)
 		return
 	}
-	to := r.URL.Query().Get("to")
-	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n") {
-		to = "/"
-	}
-	http.Redirect(w, r, to, http.StatusSeeOther)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
 // pages are the templates, each with the layout.

@@ -156,7 +156,7 @@ func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *resu
 func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 	t.Helper()
 	titles := eval[[]string](ctx, t, page, `(document.querySelectorAll("details").forEach(d => d.open = true),
-		[...document.querySelectorAll("figure")].filter(f => { const r = f.querySelector(":scope > svg").getBoundingClientRect(); return r.width > 200 && r.height > 40 }).map(f => f.querySelector("figcaption").innerText))`)
+		[...document.querySelectorAll("figure")].filter(f => { const s = f.querySelector(":scope > svg"), r = s && s.getBoundingClientRect(); return s && r.width > 200 && r.height > 40 }).map(f => f.querySelector("figcaption").innerText))`)
 	all := strings.Join(titles, "\n")
 	for _, want := range []string{"Throughput over broker", "Processing latency over broker", "Send latency, distribution", "Rates over time", "Latency over time",
 		"Latency of each step over its rate"} {
@@ -172,6 +172,12 @@ func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 	}
 	if broken := eval[int](ctx, t, page, `[...document.querySelectorAll("svg *")].filter(e => [...e.attributes].some(a => /NaN|Infinity|undefined/.test(a.value))).length`); broken > 0 {
 		t.Errorf("%d elements have no place", broken)
+	}
+	if filled := eval[int](ctx, t, page, `[...document.querySelectorAll("svg rect.hollow")].filter(e => getComputedStyle(e).fill !== getComputedStyle(document.body).backgroundColor).length`); filled > 0 {
+		t.Errorf("%d hollow bars are filled: what was received looks as what was sent", filled)
+	}
+	if empty := eval[[]string](ctx, t, page, `[...document.querySelectorAll("figure > svg")].filter(s => !s.querySelector(".l, .m, rect[class^=s], rect[class^=plain], .whisker")).map(s => s.getAttribute("aria-label"))`); len(empty) > 0 {
+		t.Errorf("nothing is drawn in %q", empty)
 	}
 	if !eval[bool](ctx, t, page, `document.querySelectorAll("svg .fault").length > 0 && document.querySelectorAll("svg .mark").length > 0`) {
 		t.Error("nothing marks the fault")

@@ -4,6 +4,7 @@ package rig
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -50,6 +51,29 @@ var starter = sync.OnceValue(func() chan<- func() {
 	}()
 	return work
 })
+
+// ProgramsVariable names a folder of the three programs, built with the race detector already: where it is set, tests take those and build none.
+const ProgramsVariable = "LOCKSTEP_PROGRAMS"
+
+// Programs is the folder of the three programs as users have them, but with the race detector: the one that ProgramsVariable names, or else dir, into which
+// it builds them.
+func Programs(dir string) (string, error) {
+	if built := os.Getenv(ProgramsVariable); built != "" {
+		return built, nil
+	}
+	return dir, Build(dir, "-race", "lockstep/cmd/...")
+}
+
+// Beside has so many tests run side by side that say they may, on any machine, unless the command line says how many: they wait most of their time. It is
+// called with flags parsed.
+func Beside(tests int) error {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return nil
+	}
+	return flag.Set("test.parallel", strconv.Itoa(tests))
+}
 
 // Build builds programs into a folder; args are those of "go build".
 func Build(dir string, args ...string) error {

@@ -153,11 +153,19 @@ func (s scale) ticks() []tick {
 	}
 	var all []tick
 	step := s.step()
-	for i := math.Ceil(s.from/step - 1e-9); i*step <= s.to+step*1e-9; i++ {
-		all = append(all, tick{s.place(i * step), s.text(i * step)})
+	first := math.Ceil(s.from/step - 1e-9)
+	for i := range mostTicks { // counted: beyond 2⁵³ a float plus one is the same float
+		at := (first + float64(i)) * step
+		if at > s.to+step*1e-9 {
+			break
+		}
+		all = append(all, tick{s.place(at), s.text(at)})
 	}
 	return all
 }
+
+// mostTicks is more than a step (niceStep) or a decade (decades) leaves of any axis.
+const mostTicks = 20
 
 // lowerTick is the greatest logarithm of 1, 2 or 5 times a power of ten that is not above x; of -x, its negative is the least not below x.
 func lowerTick(x float64) float64 {
@@ -177,7 +185,11 @@ func (s scale) decades() []tick {
 	var all []tick
 	few := s.to-s.from <= 2.5
 	each := math.Ceil((s.to - s.from) / 12)
-	for p := math.Floor(s.from); p <= s.to+1e-9; p += each {
+	for i := range mostTicks {
+		p := math.Floor(s.from) + float64(i)*each
+		if p > s.to+1e-9 {
+			break
+		}
 		for _, m := range []float64{1, 2, 5} {
 			v := m * math.Pow(10, p)
 			if t := math.Log10(v); t < s.from-1e-9 || t > s.to+1e-9 || m > 1 && !few {

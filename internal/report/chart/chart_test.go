@@ -126,6 +126,23 @@ func TestBarsBeginAtZero(t *testing.T) {
 	}
 }
 
+// TestPointWithoutLineHasASign: a live drawing of one second, or a second between two gaps, is to be seen.
+func TestPointWithoutLineHasASign(t *testing.T) {
+	for _, c := range []struct {
+		points []Point
+		signs  int
+	}{
+		{[]Point{{X: 1, Y: 1, Bare: true}}, 1},
+		{[]Point{{X: 1, Y: 1, Bare: true}, {X: 2, Y: 1, Bare: true}}, 0},
+		{[]Point{{X: 1, Y: 1, Bare: true}, {X: 2, Y: 1, Bare: true}, {X: 4, Y: 1, Bare: true, Break: true}}, 1},
+	} {
+		svg := Plot{Series: []Line{{Points: c.points}}}.SVG()
+		if got := strings.Count(svg, `<g class="m `); got != c.signs {
+			t.Errorf("%v: %d signs, want %d:\n%s", c.points, got, c.signs, svg)
+		}
+	}
+}
+
 // TestEveryNineHasTheSameRoom on the axis of percentiles.
 func TestEveryNineHasTheSameRoom(t *testing.T) {
 	s := Axis{Kind: Percentile}.fit([]float64{0, 0.9999})
@@ -161,6 +178,17 @@ func TestTicks(t *testing.T) {
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("ticks for %v are %q, want %q", c.values, got, c.want)
+		}
+	}
+}
+
+// TestTicksEnd, also where a float plus one is the same float.
+func TestTicksEnd(t *testing.T) {
+	for _, kind := range []Kind{Linear, Log} {
+		for _, values := range [][]float64{{9.2e18, 9.2e18 + 4000}, {1e300, 1.0000001e300}, {5e-324, 1e308}} {
+			if n := len((Axis{Kind: kind}).fit(values).ticks()); n > mostTicks*3 {
+				t.Errorf("%d ticks for %v", n, values)
+			}
 		}
 	}
 }

@@ -193,7 +193,7 @@ func (l Line) draw(c *canvas, f frame) {
 	if len(l.Points) > 1 && !l.Loose {
 		fmt.Fprintf(c, `<path class="l %s d%d" d="%s"/>`+"\n", look(l.Look), l.Dash, path.String())
 	}
-	for _, p := range l.Points {
+	for i, p := range l.Points {
 		if p.High > p.Low {
 			x := f.px(p.X)
 			class := "whisker " + look(l.Look)
@@ -201,10 +201,15 @@ func (l Line) draw(c *canvas, f frame) {
 			c.line(class, x-3, f.py(p.Low), x+3, f.py(p.Low))
 			c.line(class, x-3, f.py(p.High), x+3, f.py(p.High))
 		}
-		if l.Shape != NoMark && !p.Bare {
+		if l.Shape != NoMark && !p.Bare || l.alone(i) {
 			c.marker(l.Look, l.Shape, p.Doubt, f.px(p.X), f.py(p.Y), p.Title)
 		}
 	}
+}
+
+// alone tells whether no line leads to a point or from it: without a marker it would not be seen.
+func (l Line) alone(i int) bool {
+	return (i == 0 || l.Points[i].Break) && (i == len(l.Points)-1 || l.Points[i+1].Break)
 }
 
 // Key is a legend of lines as a list of HTML: what each looks like, and its name.

@@ -86,7 +86,8 @@ func look(series int) string {
 	return fmt.Sprintf("s%d", series%Series)
 }
 
-// marker draws the sign of a series: filled for the first of a kind, hollow for the second, a cross for the third.
+// marker draws the sign of a series: filled for the first of a kind, hollow for the second, a cross for the third. A series without signs
+// has the first.
 func (c *canvas) marker(series int, shape Shape, ring bool, x, y float64, title string) {
 	class := "m " + look(series)
 	if shape == Hollow {

@@ -32,6 +32,17 @@ type measure struct {
 	low, high    string // values that say how far the first may be off
 }
 
+// names are all values that are drawn of a measure, its bounds included.
+func (m measure) names() (names []string) {
+	for _, v := range m.values {
+		names = append(names, v.value)
+	}
+	if m.low != "" {
+		names = append(names, m.low, m.high)
+	}
+	return names
+}
+
 // shown is a value of a measure, the n-th of it by its look.
 type shown struct{ value, name string }
 
@@ -57,12 +68,7 @@ func spots(study report.Study) (axes []string, all []spot) {
 	}
 	var values []string
 	for _, m := range measures {
-		for _, v := range m.values {
-			values = append(values, v.value)
-		}
-		if m.low != "" {
-			values = append(values, m.low, m.high)
-		}
+		values = append(values, m.names()...)
 	}
 	for _, t := range study.Tables([]plan.Table{{Rows: axes, Values: values}}) {
 		for _, row := range t.Rows {
@@ -211,8 +217,8 @@ func (d *drawing) limit(all []spot) {
 		d.y.Kind, d.y.Zero, d.y.Format = chart.Log, false, latencyTicks
 	}
 	for _, s := range all {
-		for _, v := range d.measure.values {
-			if x := s.values[v.value].Number; x != nil && (*x > 0 || !d.measure.log) {
+		for _, name := range d.measure.names() {
+			if x := s.values[name].Number; x != nil && (*x > 0 || !d.measure.log) {
 				if d.y.Least == 0 && d.measure.log {
 					d.y.Least = *x
 				}

@@ -65,7 +65,8 @@ func courseOf(m *record.Merge) (course []stretch, each int) {
 const mostSeconds = 7 * 24 * 3600
 
 func possible(w *record.Window) bool {
-	return w.Index > -mostSeconds && w.Index < mostSeconds && w.Length > 0
+	near := func(nanos int64) bool { return nanos > -mostSeconds*1e9 && nanos < mostSeconds*1e9 }
+	return w.Index > -mostSeconds && w.Index < mostSeconds && near(w.Start) && w.Length > 0 && near(w.Length)
 }
 
 func (s *stretch) add(w *record.Window) {

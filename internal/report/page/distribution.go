@@ -17,6 +17,7 @@ type curve struct {
 	name string
 	hist *record.Hist
 	why  string // there is none to show, though there are samples
+	off  string // how far it may be from the truth
 }
 
 // curves are the distributions of a cell by what they are of.
@@ -50,7 +51,7 @@ func (c *curves) add(d detail, m *record.Merge) {
 		for i, to := range []*[]curve{&c.send, &c.processing} {
 			one := curve{name: name, hist: m.Group(g).Hist(distributions[i].series)}
 			if v, has := values[g][distributions[i].name+".p50"]; has {
-				one.why = v.NA // a backlog: its latency says how long the test was
+				one.why, one.off = v.NA, between(v) // a backlog: its latency says how long the test was
 			}
 			if one.hist.Count() > 0 {
 				*to = append(*to, one)
@@ -91,6 +92,9 @@ func distribution(title, axis string, some []curve) figure {
 		l := chart.Line{Name: cmp.Or(c.name, "all messages of the measurement"), Look: i, Dash: i / chart.Series % 3}
 		l.Points = percentiles(c.hist)
 		p.Series = append(p.Series, l)
+		if c.off != "" {
+			notes = append(notes, prefix(c.name)+c.off)
+		}
 		if n := c.hist.Negative(); n > 0 {
 			notes = append(notes, fmt.Sprintf("%s%d negative samples are in no percentile: clocks were apart", prefix(c.name), n))
 		}

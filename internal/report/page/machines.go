@@ -27,11 +27,17 @@ func (t timeline) machines(d detail, m *record.Merge) (all []figure) {
 	if f, any := t.pauses(m); any {
 		all = append(all, f)
 	}
-	all = append(all, t.brokerFigures(m)...)
+	for _, part := range d.task.Parts() {
+		of := ""
+		if part.Group != "" {
+			of = fmt.Sprintf(", group %s on %s", part.Group, part.Cell.Broker.Name)
+		}
+		all = append(all, t.brokerFigures(of, m.Group(part.Group))...)
+	}
 	for _, b := range d.task.Cell.Brokers() {
 		seen := m.Observed(b.Name)
 		if len(seen) == 0 {
-			seen = hosts
+			seen = hostsOf(b.Name, d.task, m)
 		}
 		has := func(of func(record.HostSample) float64) func(record.HostSample) (float64, bool) {
 			return func(h record.HostSample) (float64, bool) { return of(h), h.HasBroker }
@@ -44,6 +50,17 @@ func (t timeline) machines(d detail, m *record.Merge) (all []figure) {
 		}
 	}
 	return all
+}
+
+// hostsOf are the samples of those agents that work with a broker: another one's processes are not in them.
+func hostsOf(broker string, task plan.Task, m *record.Merge) map[string][]record.HostSample {
+	hosts := map[string][]record.HostSample{}
+	for _, part := range task.Parts() {
+		if part.Cell.Broker.Name == broker {
+			maps.Copy(hosts, m.Group(part.Group).Hosts())
+		}
+	}
+	return hosts
 }
 
 func cores(x float64) string  { return fmt.Sprintf("%.3g", x) }
@@ -115,8 +132,8 @@ func (t timeline) pauses(m *record.Merge) (figure, bool) {
 	return plotted("Agents, pauses", p, partCourse{each: each}.means("the longest of")), true
 }
 
-// brokerFigures draws what the broker said of itself, a line for each node that says it.
-func (t timeline) brokerFigures(m *record.Merge) (all []figure) {
+// brokerFigures draws what the broker of a part of a task said of itself, a line for each node that says it. of is the part, for people.
+func (t timeline) brokerFigures(of string, m *record.Merge) (all []figure) {
 	by := map[string]map[string][]record.ProbeSample{}
 	for _, s := range m.Probes() {
 		if by[s.Name] == nil {
@@ -146,7 +163,7 @@ func (t timeline) brokerFigures(m *record.Merge) (all []figure) {
 			}
 			p.Series = append(p.Series, l)
 		}
-		if fig, any := t.finished("Broker: "+f.Title, p, len(nodes)-len(p.Series)); any {
+		if fig, any := t.finished("Broker: "+f.Title+of, p, len(nodes)-len(p.Series)); any {
 			all = append(all, fig)
 		}
 	}

@@ -116,7 +116,11 @@ type figure struct {
 }
 
 // plotted makes a figure of a plot. What the chart package returns is escaped.
+// plotted is a figure of lines. Where none has a point, only the notes are left, which say why.
 func plotted(title string, p chart.Plot, notes ...string) figure {
+	if !slices.ContainsFunc(p.Series, func(l chart.Line) bool { return len(l.Points) > 0 }) {
+		return figure{Title: title, Notes: notes}
+	}
 	p.Title = title
 	return figure{Title: title, SVG: template.HTML(p.SVG()), Key: template.HTML(chart.Key(p.Series)), Notes: notes} //nolint:gosec // see above
 }

@@ -14,6 +14,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/report"
+	"lockstep/internal/report/chart"
 	"lockstep/internal/results"
 )
 
@@ -423,5 +424,15 @@ func TestWhatHappenedIsMarked(t *testing.T) {
 	}
 	if got := page.id("environment").text(); !strings.Contains(got, "host-b") || !strings.Contains(got, "durable") {
 		t.Error("hosts and the broker's settings are missing")
+	}
+}
+
+// TestNothingToDrawIsNoDrawing: axes without a point would say that nothing happened; what is left is why there is none.
+func TestNothingToDrawIsNoDrawing(t *testing.T) {
+	if f := plotted("Latency over time", chart.Plot{Series: []chart.Line{{Name: "send"}}}, "send: backlog"); f.SVG != "" || f.Key != "" || len(f.Notes) != 1 {
+		t.Errorf("it is drawn: %+v", f)
+	}
+	if f := distribution("Latency", "time", []curve{{why: "backlog"}}); f.SVG != "" || len(f.Notes) != 1 {
+		t.Errorf("it is drawn: %+v", f)
 	}
 }

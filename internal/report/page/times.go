@@ -16,7 +16,8 @@ import (
 
 // timeFigures draws what happened in a task second by second: each of its groups by itself, then agents and broker.
 func timeFigures(d detail, m *record.Merge, events []plan.Event) (all []figure) {
-	t := timeline{bands: bandsOf(d, m), marks: marksOf(events)}
+	marks, unmarked := marksOf(events)
+	t := timeline{bands: bandsOf(d, m), marks: marks}
 	if whole, _ := courseOf(m); len(whole) > 0 {
 		t.from, t.to = whole[0].from, whole[len(whole)-1].to
 	}
@@ -39,6 +40,9 @@ func timeFigures(d detail, m *record.Merge, events []plan.Event) (all []figure) 
 	}
 	if len(all) == 0 {
 		return nil
+	}
+	if unmarked > 0 {
+		all[0].Notes = append(all[0].Notes, fmt.Sprintf("%d more events are in the record and not marked", unmarked))
 	}
 	return append(all, t.machines(d, m)...)
 }
@@ -85,8 +89,8 @@ func bandsOf(d detail, m *record.Merge) []chart.Band {
 // mostMarks is how many events a drawing marks.
 const mostMarks = 30
 
-// marksOf marks events; those of one kind within a tenth of a second are one.
-func marksOf(events []plan.Event) (marks []chart.Mark) {
+// marksOf marks events; those of one kind within a tenth of a second are one. more is how many have no mark.
+func marksOf(events []plan.Event) (marks []chart.Mark, more int) {
 	last := map[string]int{}
 	for _, e := range events {
 		at := e.At.D().Seconds()
@@ -97,15 +101,17 @@ func marksOf(events []plan.Event) (marks []chart.Mark) {
 			}
 			continue
 		}
-		if len(marks) < mostMarks {
-			last[e.Kind] = len(marks)
-			marks = append(marks, chart.Mark{At: at, Text: e.Kind, Full: full})
+		if len(marks) == mostMarks {
+			more++
+			continue
 		}
+		last[e.Kind] = len(marks)
+		marks = append(marks, chart.Mark{At: at, Text: e.Kind, Full: full})
 	}
 	slices.SortStableFunc(marks, func(a, b chart.Mark) int { // of two that are close the first is named: rather a fault than what came of it
 		return cmp.Or(cmp.Compare(math.Floor(2*a.At), math.Floor(2*b.At)), cmp.Compare(consequence(a.Text), consequence(b.Text)))
 	})
-	return marks
+	return marks, more
 }
 
 // consequence is 0 for events that are rather a cause.
@@ -156,7 +162,6 @@ func (c partCourse) rates() figure {
 		{record.Confirmed, "confirmed", results.Confirmed(c.task.Cell.Workload.Publishers.Mode)},
 		{record.Received, "received", c.task.Cell.Workload.Consumers.Nodes > 0},
 	}
-	var told []string
 	for i, k := range kinds {
 		if k.shown {
 			l := chart.Line{Name: k.name, Look: i, Dash: i, Shape: chart.NoMark, Step: true}
@@ -166,7 +171,6 @@ func (c partCourse) rates() figure {
 			end := c.course[len(c.course)-1]
 			l.Points = append(l.Points, chart.Point{X: end.to, Y: end.rate(k.counter)})
 			p.Series = append(p.Series, l)
-			told = append(told, k.name)
 		}
 	}
 	p.Hovers = c.hovers(func(s *stretch) (parts []string) {
@@ -192,7 +196,7 @@ func (c partCourse) hovers(tell func(*stretch) []string) (all []chart.Band) {
 // latencies draws percentiles of what ended in each stretch. A latency that the cell does not show is not drawn either.
 func (c partCourse) latencies() figure {
 	p := c.plot("latency (log)", true, latencyTicks)
-	notes := []string{c.means("percentiles of what ended in") + "; warm-up and drain included"}
+	var notes []string
 	kinds := []struct {
 		name   string
 		series record.Series
@@ -202,9 +206,15 @@ func (c partCourse) latencies() figure {
 			notes = append(notes, k.name+": "+v.NA)
 			continue
 		}
+		if words := between(c.values[k.name+".p50"]); words != "" {
+			notes = append(notes, k.name+": "+words)
+		}
 		for n, q := range []plan.Quantile{{Name: "p50", Q: 0.5}, {Name: "p99", Q: 0.99}} {
 			p.Series = append(p.Series, c.quantile(k.series, q, i, n))
 		}
+	}
+	if len(p.Series) > 0 {
+		notes = append([]string{c.means("percentiles of what ended in") + "; warm-up and drain included"}, notes...)
 	}
 	p.Hovers = c.hovers(func(s *stretch) (parts []string) {
 		for _, l := range kinds {
@@ -216,6 +226,17 @@ func (c partCourse) latencies() figure {
 		return parts
 	})
 	return plotted(c.title("Latency over time"), p, notes...)
+}
+
+// between says how far a latency between hosts may be from the truth; every sample, by as much.
+func between(v plan.Value) string {
+	switch {
+	case slices.Contains(v.Flags, plan.ClockUnsafe):
+		return "clock-unsafe, the times come from clocks of different hosts; each may be off by " + report.Format(plan.Seconds, v.Bound)
+	case v.Bound > 0:
+		return "each time may be off by ± " + report.Format(plan.Seconds, v.Bound) + ", as the clocks were known"
+	}
+	return ""
 }
 
 // quantile is a line of one; a stretch without samples breaks it.

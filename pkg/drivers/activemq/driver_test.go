@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("durable", func(t *testing.T) {
 		h := harness(single(t, `{}`), "")
-		h.Driver = persistent{}
+		h.Driver, h.Brief = persistent{}, true
 		drivertest.Run(t, h)
 	})
 }

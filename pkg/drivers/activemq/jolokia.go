@@ -92,15 +92,16 @@ type bean struct {
 	Version string `json:"BrokerVersion"`
 	Slave   bool   `json:"Slave"`
 
-	Connections float64 `json:"CurrentConnectionsCount"`
-	Consumers   float64 `json:"TotalConsumerCount"`
-	Persistent  bool    `json:"Persistent"`
-	MemoryLimit int64   `json:"MemoryLimit"`
-	StoreLimit  int64   `json:"StoreLimit"`
+	Connections float64  `json:"CurrentConnectionsCount"`
+	Opened      *float64 `json:"TotalConnectionsCount"` // since the broker started
+	Consumers   float64  `json:"TotalConsumerCount"`
+	Persistent  bool     `json:"Persistent"`
+	MemoryLimit int64    `json:"MemoryLimit"`
+	StoreLimit  int64    `json:"StoreLimit"`
 }
 
 var aboutBroker = question{Type: "read", MBean: brokerBean, Attribute: []string{
-	"BrokerName", "BrokerVersion", "Slave", "CurrentConnectionsCount", "TotalConsumerCount", "Persistent", "MemoryLimit", "StoreLimit",
+	"BrokerName", "BrokerVersion", "Slave", "CurrentConnectionsCount", "TotalConnectionsCount", "TotalConsumerCount", "Persistent", "MemoryLimit", "StoreLimit",
 }}
 
 // ask puts questions to the active broker and tells which one that is. Reading is repeated at another server; what changes something is put

@@ -1,8 +1,11 @@
 package activemq
 
 import (
+	"net/http"
 	"strings"
 	"testing"
+
+	"lockstep/pkg/drivers"
 )
 
 func TestParseJolokia(t *testing.T) {
@@ -29,6 +32,21 @@ func TestDestination(t *testing.T) {
 	} {
 		if got := destination(bean); got != want {
 			t.Errorf("%s is %q, want %q", bean, got, want)
+		}
+	}
+}
+
+// What Jolokia refuses, as its policies may, is missing.
+func TestProbeOfRefusedBeansIsMissing(t *testing.T) {
+	refused := reply{Status: http.StatusForbidden, Error: "not allowed"}
+	s := &managedSession{}
+	for range 2 { // rates come with the second
+		for name, figures := range map[string][]drivers.Figure{
+			"memory": memoryFigures(refused), "process": s.processFigures(refused, "b"), "store": storeFigures(refused), "queues": s.queueFigures(refused, "b"),
+		} {
+			if len(figures) > 0 {
+				t.Errorf("%s: %v", name, figures)
+			}
 		}
 	}
 }

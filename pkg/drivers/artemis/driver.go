@@ -10,6 +10,7 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/internal/amqp10"
+	"lockstep/pkg/drivers/internal/growth"
 )
 
 func init() { drivers.Register(driver{}) }
@@ -34,6 +35,7 @@ type session struct {
 	*amqp10.Session
 	options options
 	task    atomic.Pointer[drivers.Topology] // the last that was used, for Probe
+	grown   growth.Counters
 }
 
 // Publisher sends to the address of its queue.

@@ -21,14 +21,24 @@ var broad = map[string]drivers.FigureName{
 	"TotalConsumerCount": drivers.FigureConsumers,
 }
 
+// What Probe asks beside.
+const (
+	opened = "TotalConnectionCount" // since the broker started
+	synced = "ReplicaSync"
+)
+
 // Probe asks through management, on a connection of its own. The memory is that of the messages which the addresses hold: the broker does
-// not say how much its process uses.
+// not say how much its process uses, nor how many bytes of its disk.
 func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 	var calls []call
 	for name := range broad {
 		calls = append(calls, attribute("broker", name))
 	}
+	calls = append(calls, attribute("broker", opened))
 	task := s.task.Load()
+	if task != nil && s.options.HA == replication {
+		calls = append(calls, attribute("broker", synced))
+	}
 	if task != nil {
 		filter := text(map[string]string{"field": "name", "operation": "CONTAINS", "value": task.Name + "."})
 		calls = append(calls, operation("broker", "listQueues", filter, 1, mostQueues))
@@ -43,11 +53,40 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 		if name, ok := broad[c.attribute]; ok && answers[i].value(&n) == nil {
 			figures = append(figures, drivers.Figure{Name: name, Value: n})
 		}
+		if c.attribute == opened && answers[i].value(&n) == nil {
+			figures = append(figures, s.rate(drivers.FigureConnectionRate, n)...)
+		}
 	}
-	if task != nil {
-		figures = append(figures, queueFigures(answers[len(calls)-1], task.Name+".")...)
+	if task == nil {
+		return figures, nil
+	}
+	sum, known := sumQueues(answers[len(calls)-1], task.Name+".")
+	if !known {
+		return figures, nil
+	}
+	figures = append(figures,
+		drivers.Figure{Name: drivers.FigureQueues, Value: sum.queues},
+		drivers.Figure{Name: drivers.FigureQueueDepth, Value: sum.depth},
+		drivers.Figure{Name: drivers.FigureUnacked, Value: sum.unacked})
+	figures = append(figures, s.rate(drivers.FigurePublishRate, sum.added)...)
+	figures = append(figures, s.rate(drivers.FigureDeliverRate, sum.acked+sum.unacked)...)
+	var inSync bool
+	if s.options.HA == replication && answers[len(calls)-2].value(&inSync) == nil {
+		short := drivers.Figure{Name: drivers.FigureUnderReplicated}
+		if !inSync {
+			short.Value = sum.queues
+		}
+		figures = append(figures, short)
 	}
 	return figures, nil
+}
+
+// rate is a figure once a counter is known to have grown.
+func (s *session) rate(name drivers.FigureName, counter float64) []drivers.Figure {
+	if rate, known := s.grown.PerSecond(string(name), counter); known {
+		return []drivers.Figure{{Name: name, Value: rate}}
+	}
+	return nil
 }
 
 // listed is a queue in the broker's list, in which every value is text.
@@ -55,32 +94,38 @@ type listed struct {
 	Name       string `json:"name"`
 	Messages   string `json:"messageCount"` // those delivered and not acknowledged included
 	Delivering string `json:"deliveringCount"`
+	Added      string `json:"messagesAdded"`
+	Acked      string `json:"messagesAcked"`
 }
 
-func queueFigures(a answer, prefix string) []drivers.Figure {
+// sums are those of the task's queues; of counters, since the queues were made.
+type sums struct{ queues, depth, unacked, added, acked float64 }
+
+// sumQueues adds up the queues of a list. A list that is not whole, or not understood, gives nothing: a part is not the whole.
+func sumQueues(a answer, prefix string) (sum sums, known bool) {
 	var list string
 	var page struct {
 		Data  []listed `json:"data"`
 		Count int      `json:"count"`
 	}
 	if a.value(&list) != nil || json.Unmarshal([]byte(list), &page) != nil || page.Count > len(page.Data) {
-		return nil
+		return sums{}, false
 	}
-	queues, depth, unacked := 0.0, 0.0, 0.0
 	for _, q := range page.Data {
 		if !strings.HasPrefix(q.Name, prefix) {
 			continue
 		}
-		messages, err := strconv.ParseFloat(q.Messages, 64)
-		delivering, err2 := strconv.ParseFloat(q.Delivering, 64)
-		if err != nil || err2 != nil {
-			return nil
+		sum.queues++
+		for _, n := range []struct {
+			text string
+			to   *float64
+		}{{q.Messages, &sum.depth}, {q.Delivering, &sum.unacked}, {q.Added, &sum.added}, {q.Acked, &sum.acked}} {
+			value, err := strconv.ParseFloat(n.text, 64)
+			if err != nil {
+				return sums{}, false
+			}
+			*n.to += value
 		}
-		queues, depth, unacked = queues+1, depth+messages, unacked+delivering
 	}
-	return []drivers.Figure{
-		{Name: drivers.FigureQueues, Value: queues},
-		{Name: drivers.FigureQueueDepth, Value: depth},
-		{Name: drivers.FigureUnacked, Value: unacked},
-	}
+	return sum, true
 }

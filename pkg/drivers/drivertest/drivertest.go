@@ -4,6 +4,8 @@ package drivertest
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +29,9 @@ type Harness struct {
 	Cut func()
 	// Bare says that the driver makes no connections at all: the checks of Dial do not apply.
 	Bare bool
+	// Brief says that a run of its own proves the same driver with other options whole: what does not depend on how messages reach
+	// queues, are kept, confirmed and acknowledged is not proven again.
+	Brief bool
 	// Slow asks for fewer messages and waits longer for what must not happen.
 	Slow bool
 
@@ -41,6 +46,9 @@ type Harness struct {
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range checks() {
+		if h.Brief && elsewhere(c.name) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			r := prove(t, h, c)
 			for _, line := range r.logs {
@@ -61,6 +69,13 @@ type named struct {
 	name  string
 	run   func(*check)
 	limit time.Duration // 0: checkLimit
+}
+
+// elsewhere tells whether a check is about sessions, links and calls alone, which are the same with whatever options.
+func elsewhere(name string) bool {
+	of, _, _ := strings.Cut(name, "/")
+	return slices.Contains([]string{"open", "dial", "describe", "probe", "close", "sizes", "ready", "batch", "together", "handler-blocks", "publish-blocks",
+		"session-close", "cut", "restart"}, of)
 }
 
 // checks lists the whole suite.

@@ -48,6 +48,13 @@ func proberFaults() []fault {
 			}
 			return p.Probe(ctx)
 		}}, []string{"probe/ends"}},
+		{"says zero where there is no answer", faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error) {
+			all, err := p.Probe(ctx)
+			if err != nil {
+				all = []drivers.Figure{{Name: drivers.FigureQueueDepth}}
+			}
+			return all, err
+		}}, []string{"probe/ends"}},
 		{"cannot probe again", faulty{probe: func() func(drivers.Prober, context.Context) ([]drivers.Figure, error) {
 			broken := false
 			return func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error) {

@@ -291,8 +291,15 @@ func TestProbeCountsWhatIsThere(t *testing.T) {
 		}
 		return named
 	}
-	if first := figures(); len(first) != 3 || first[drivers.FigureConsumers] != 1 || first[drivers.FigureLag] != 0 {
+	first := figures()
+	if _, said := first[drivers.FigurePublishRate]; said {
+		t.Errorf("a rate in the first answer: %v", first)
+	}
+	if first[drivers.FigureConsumers] != 1 || first[drivers.FigureLag] != 0 {
 		t.Errorf("before anything was sent: %v", first)
+	}
+	if _, said := figures()[drivers.FigurePublishRate]; !said {
+		t.Error("the second answer tells no rate")
 	}
 	r.send(p, 20, 10)
 	eventually(t, "five under way", func() bool { return figures()[drivers.FigureUnacked] == 5 })

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/growth"
 )
 
 const (
@@ -76,7 +77,7 @@ type session struct {
 	links    map[*link]struct{} // every open connection
 	seats    map[seatKey]*seat
 	ways     map[string]string // where Forward listens, by the address it leads to
-	probed   probed
+	grown    growth.Counters
 
 	ending sync.Once
 	over   chan struct{} // closed by Close

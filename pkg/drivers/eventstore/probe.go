@@ -2,8 +2,10 @@ package eventstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/persistent"
@@ -12,42 +14,55 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// probed is what the last probe saw.
-type probed struct {
-	at                  time.Time
-	appended, delivered float64
-}
+// askWithin bounds the parts of a probe, so that one without an answer leaves time to tell of the other.
+const askWithin = 3 * time.Second
 
-// Probe asks about the groups of the last topology that this session heard of.
+// Probe asks the nodes for their statistics, and the leader about the groups of the last topology that this session heard of.
 func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 	s.mu.Lock()
-	t, last := s.topology, s.probed
+	t := s.topology
 	s.mu.Unlock()
-	if t.Name == "" || t.Consumers == 0 {
-		return nil, fmt.Errorf("probe EventStoreDB: it is asked about persistent subscriptions, and the cell has none: %w", drivers.ErrUnsupported)
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	var ofNodes, ofGroups []drivers.Figure
+	var errNodes, errGroups error
+	var wg sync.WaitGroup
+	wg.Go(func() { ofNodes, errNodes = s.statFigures(ctx) })
+	if t.Name != "" && t.Consumers > 0 {
+		wg.Go(func() { ofGroups, errGroups = s.groupFigures(ctx, t) })
 	}
+	wg.Wait()
+	figures := append(ofNodes, ofGroups...)
+	if err := errors.Join(errNodes, errGroups); err != nil {
+		return figures, fmt.Errorf("probe EventStoreDB: %w", err)
+	}
+	if len(figures) == 0 {
+		return nil, fmt.Errorf("probe EventStoreDB: its nodes tell this user no statistics, and the cell has no persistent subscriptions: %w", drivers.ErrUnsupported)
+	}
+	return figures, nil
+}
+
+// groupFigures adds up the groups of all queues.
+func (s *session) groupFigures(ctx context.Context, t drivers.Topology) ([]drivers.Figure, error) {
 	at, err := s.place(ctx, drivers.AnyNode)
 	if err != nil {
-		return nil, fmt.Errorf("probe EventStoreDB: %w", err)
+		return nil, err
 	}
 	var sum tally
 	for queue := range t.Queues {
 		list, err := s.list(ctx, at[0], streamName(t, queue))
 		if err != nil {
-			return nil, fmt.Errorf("probe EventStoreDB at %s: %w", at[0].address, err)
+			return nil, fmt.Errorf("ask %s for groups: %w", at[0].address, err)
 		}
 		sum.add(list)
 	}
-	now := probed{at: time.Now(), appended: sum.appended, delivered: sum.delivered}
-	s.mu.Lock()
-	s.probed = now
-	s.mu.Unlock()
 	figures := []drivers.Figure{
 		{Name: drivers.FigureConsumers, Value: sum.consumers}, {Name: drivers.FigureUnacked, Value: sum.unacked}, {Name: drivers.FigureLag, Value: sum.lag},
 	}
-	if seconds := now.at.Sub(last.at).Seconds(); !last.at.IsZero() && seconds > 0 {
-		figures = append(figures, drivers.Figure{Name: drivers.FigurePublishRate, Value: (now.appended - last.appended) / seconds},
-			drivers.Figure{Name: drivers.FigureDeliverRate, Value: (now.delivered - last.delivered) / seconds})
+	for name, counter := range map[drivers.FigureName]float64{drivers.FigurePublishRate: sum.appended, drivers.FigureDeliverRate: sum.delivered} {
+		if rate, known := s.grown.PerSecond(t.Name+" "+string(name), counter); known {
+			figures = append(figures, drivers.Figure{Name: name, Value: rate})
+		}
 	}
 	return figures, nil
 }

@@ -149,8 +149,17 @@ func TestProbeFollows(t *testing.T) {
 		}
 		p, heard := r.publisher(drivers.ConfirmWindow)
 		before := figure(drivers.FigureStored)
+		if free := figure(drivers.FigureDiskFree); free < 1<<20 {
+			t.Errorf("%v bytes are free of the broker's disk", free)
+		}
+		if members := figure(drivers.FigureConsumers); members != 0 {
+			t.Errorf("%v consumers before there is one", members)
+		}
 		r.send(p, numbers(0, 50)...)
 		eventually(t, "confirms", func() bool { return len(heard.settled()) == 50 })
+		if rate := figure(drivers.FigurePublishRate); rate <= 0 {
+			t.Errorf("50 messages more are a rate of %v", rate)
+		}
 		if lag := figure(drivers.FigureLag); lag != 50 {
 			t.Errorf("a lag of %v with 50 messages and no consumer", lag)
 		}
@@ -159,6 +168,9 @@ func TestProbeFollows(t *testing.T) {
 		}
 		_, got := r.consumer(func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval = drivers.AckInterval, 50*time.Millisecond }, nil)
 		eventually(t, "messages", func() bool { return len(got.received()) == 50 })
+		if members := figure(drivers.FigureConsumers); members != 1 {
+			t.Errorf("%v consumers, want one", members)
+		}
 		eventually(t, "the lag being committed away", func() bool { return figure(drivers.FigureLag) == 0 })
 	})
 }

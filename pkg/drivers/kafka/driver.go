@@ -16,6 +16,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/growth"
 )
 
 // grace is how long something that ends may take to end in order.
@@ -58,6 +59,7 @@ type session struct {
 	tls     *tls.Config    // nil without TLS
 	sasl    sasl.Mechanism // kafka-go's; nil without a user
 	admin   prompt
+	grown   growth.Counters
 
 	mu      sync.Mutex
 	closed  bool

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -12,55 +15,60 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Probe asks how far the task's groups are behind, what its topics take on disk, and how many of their partitions are short of replicas.
+// askWithin bounds a probe's parts, so that one without an answer leaves time to tell of the others.
+const askWithin = 3 * time.Second
+
+// Probe asks how far the task's groups are behind and how many members they have, what is appended to its topics and what those take on disk,
+// and how many of their partitions are short of replicas. What brokers use themselves they say to JMX alone: an agent that observes tells.
 func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 	t := s.topology()
 	if t.Queues == 0 {
 		return nil, nil // nothing was set up or connected yet
 	}
-	topics := topicNames(t)
-	short, err := s.underReplicated(ctx, topics)
-	if err != nil {
-		return nil, fmt.Errorf("probe Kafka: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	parts := []func(context.Context, drivers.Topology) ([]drivers.Figure, error){s.replicaFigures, s.diskFigures, s.logFigures, s.groupFigures}
+	answers, errs := make([][]drivers.Figure, len(parts)), make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range parts {
+		wg.Go(func() { answers[i], errs[i] = part(ctx, t) })
 	}
-	figures := []drivers.Figure{{Name: drivers.FigureUnderReplicated, Value: float64(short)}}
-	stored, err := s.stored(ctx, topics)
-	if err != nil {
-		return nil, fmt.Errorf("probe Kafka: %w", err)
-	}
-	for broker, bytes := range stored {
-		figures = append(figures, drivers.Figure{Name: drivers.FigureStored, Node: broker, Value: float64(bytes)})
-	}
-	if t.Consumers > 0 {
-		lag, err := s.lag(ctx, t)
-		if err != nil {
-			return nil, fmt.Errorf("probe Kafka: %w", err)
-		}
-		figures = append(figures, drivers.Figure{Name: drivers.FigureLag, Value: float64(lag)})
+	wg.Wait()
+	figures := slices.Concat(answers...)
+	if err := errors.Join(errs...); err != nil {
+		return figures, fmt.Errorf("probe Kafka: %w", err)
 	}
 	return figures, nil
 }
 
-// underReplicated counts partitions with fewer replicas in sync than they have.
-func (s *session) underReplicated(ctx context.Context, topics []string) (n int, err error) {
-	known, err := s.metadata(ctx, s.admin, topics)
+// replicaFigures counts partitions with fewer replicas in sync than they have.
+func (s *session) replicaFigures(ctx context.Context, t drivers.Topology) ([]drivers.Figure, error) {
+	known, err := s.metadata(ctx, s.admin, topicNames(t))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	for _, t := range known.Topics {
-		for _, p := range t.Partitions {
+	partitions, short := 0, 0
+	for _, topic := range known.Topics {
+		for _, p := range topic.Partitions {
+			partitions++
 			if len(p.ISR) < len(p.Replicas) {
-				n++
+				short++
 			}
 		}
 	}
-	return n, nil
+	if all := t.Queues * s.options.Partitions; partitions < all {
+		return nil, fmt.Errorf("ask for replicas: %d of %d partitions are known", partitions, all)
+	}
+	return []drivers.Figure{
+		{Name: drivers.FigureQueues, Value: float64(t.Queues)}, {Name: drivers.FigureUnderReplicated, Value: float64(short)},
+	}, nil
 }
 
-// stored is what each broker has of the topics on its disks, in bytes.
-func (s *session) stored(ctx context.Context, topics []string) (map[string]int64, error) {
+// diskFigures are what each broker has of the topics on its disks, and what is free there. A broker that is down says nothing of either;
+// under_replicated tells.
+func (s *session) diskFigures(ctx context.Context, t drivers.Topology) ([]drivers.Figure, error) {
 	request := kmsg.NewPtrDescribeLogDirsRequest()
-	for _, name := range topics {
+	for _, name := range topicNames(t) {
 		topic := kmsg.NewDescribeLogDirsRequestTopic()
 		topic.Topic = name
 		for p := range s.options.Partitions {
@@ -72,39 +80,74 @@ func (s *session) stored(ctx context.Context, topics []string) (map[string]int64
 	if err != nil {
 		return nil, fmt.Errorf("ask for the sizes of logs: %w", err)
 	}
-	stored := map[string]int64{}
+	var figures []drivers.Figure
 	for _, shard := range shards {
-		if shard.Err != nil {
-			continue // a broker that is down says nothing; under_replicated tells
-		}
-		node := fmt.Sprint(shard.Meta.NodeID)
-		for _, dir := range shard.Resp.(*kmsg.DescribeLogDirsResponse).Dirs {
-			if kerr.ErrorForCode(dir.ErrorCode) != nil {
-				continue
-			}
-			for _, t := range dir.Topics {
-				for _, p := range t.Partitions {
-					stored[node] += p.Size
-				}
-			}
+		if shard.Err == nil {
+			figures = append(figures, ofDirs(fmt.Sprint(shard.Meta.NodeID), shard.Resp.(*kmsg.DescribeLogDirsResponse))...)
 		}
 	}
-	if len(stored) == 0 {
+	if len(figures) == 0 {
 		return nil, errors.New("ask for the sizes of logs: no broker answers")
 	}
-	return stored, nil
+	return figures, nil
+}
+
+// ofDirs adds up a broker's folders. One that cannot be read leaves its figures out: a part is not the whole.
+func ofDirs(node string, said *kmsg.DescribeLogDirsResponse) []drivers.Figure {
+	if kerr.ErrorForCode(said.ErrorCode) != nil || len(said.Dirs) == 0 {
+		return nil
+	}
+	var stored, free float64
+	volumes := map[[2]int64]bool{} // folders of the same size and room are taken for those of one disk
+	for _, dir := range said.Dirs {
+		if kerr.ErrorForCode(dir.ErrorCode) != nil {
+			return nil
+		}
+		for _, t := range dir.Topics {
+			for _, p := range t.Partitions {
+				stored += float64(p.Size)
+			}
+		}
+		if disk := [2]int64{dir.TotalBytes, dir.UsableBytes}; dir.UsableBytes >= 0 && !volumes[disk] {
+			volumes[disk] = true
+			free += float64(dir.UsableBytes)
+		}
+	}
+	figures := []drivers.Figure{{Name: drivers.FigureStored, Node: node, Value: stored}}
+	if len(volumes) > 0 {
+		figures = append(figures, drivers.Figure{Name: drivers.FigureDiskFree, Node: node, Value: free})
+	}
+	return figures
+}
+
+// logFigures are what is appended, and how far the groups are behind.
+func (s *session) logFigures(ctx context.Context, t drivers.Topology) ([]drivers.Figure, error) {
+	ends, err := s.ends(ctx, topicNames(t))
+	if err != nil {
+		return nil, err
+	}
+	appended := 0.0
+	for _, topic := range ends {
+		for _, end := range topic {
+			appended += float64(end)
+		}
+	}
+	var figures []drivers.Figure
+	if rate, known := s.grown.PerSecond(t.Name, appended); known {
+		figures = append(figures, drivers.Figure{Name: drivers.FigurePublishRate, Value: rate})
+	}
+	if t.Consumers == 0 {
+		return figures, nil
+	}
+	committed, err := s.positions(ctx, t)
+	if err != nil {
+		return figures, err
+	}
+	return append(figures, drivers.Figure{Name: drivers.FigureLag, Value: float64(lag(t, ends, committed))}), nil
 }
 
 // lag adds up, over all groups and partitions, how many messages are behind the position that was committed.
-func (s *session) lag(ctx context.Context, t drivers.Topology) (total int64, err error) {
-	committed, err := s.positions(ctx, t)
-	if err != nil {
-		return 0, err
-	}
-	ends, err := s.ends(ctx, topicNames(t))
-	if err != nil {
-		return 0, err
-	}
+func lag(t drivers.Topology, ends map[string][]int64, committed map[string]map[int32]int64) (total int64) {
 	for sub := range t.Subscriptions {
 		for q := range t.Queues {
 			at := committed[groupName(t, sub, q)]
@@ -113,7 +156,35 @@ func (s *session) lag(ctx context.Context, t drivers.Topology) (total int64, err
 			}
 		}
 	}
-	return total, nil
+	return total
+}
+
+// groupFigures counts the members of the task's groups. A group that nobody has joined yet is not there, and has none.
+func (s *session) groupFigures(ctx context.Context, t drivers.Topology) ([]drivers.Figure, error) {
+	if t.Consumers == 0 {
+		return nil, nil
+	}
+	request := kmsg.NewPtrDescribeGroupsRequest()
+	for sub := range t.Subscriptions {
+		for q := range t.Queues {
+			request.Groups = append(request.Groups, groupName(t, sub, q))
+		}
+	}
+	said, err := request.RequestWith(ctx, s.admin)
+	if err != nil {
+		return nil, fmt.Errorf("ask for members of groups: %w", explain(err))
+	}
+	members := 0
+	for _, g := range said.Groups {
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+			return nil, fmt.Errorf("ask for members of group %s: %w", g.Group, explain(err))
+		}
+		members += len(g.Members)
+	}
+	if len(said.Groups) < len(request.Groups) {
+		return nil, fmt.Errorf("ask for members of groups: %d of %d are known", len(said.Groups), len(request.Groups))
+	}
+	return []drivers.Figure{{Name: drivers.FigureConsumers, Value: float64(members)}}, nil
 }
 
 // positions asks what each group has committed in each partition. Before its first commit a group is at the beginning.
@@ -144,6 +215,9 @@ func (s *session) positions(ctx context.Context, t drivers.Topology) (map[string
 		at := map[int32]int64{}
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+					return nil, fmt.Errorf("ask what group %s has committed in partition %d: %w", g.Group, p.Partition, explain(err))
+				}
 				at[p.Partition] = max(0, p.Offset)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/growth"
 	"lockstep/pkg/drivers/requests"
 )
 
@@ -50,11 +51,11 @@ type session struct {
 
 	links        requests.Links[*link]
 	admin, aside spare // for declarations, and for probes
+	grown        growth.Counters
 
 	mu       sync.Mutex
 	known    map[string]bool // collections that are there
 	depths   []string        // collections of the task, for probes
-	cpu      cpuReading      // of the last probe
 	silent   bool            // the server leaves w: 0 without an answer: asked once, under silence
 	silence  sync.Mutex
 	announce sync.Once

@@ -105,34 +105,6 @@ func TestIDsGrow(t *testing.T) {
 	}
 }
 
-// serverStatus as a mongod on Linux has it; no such server takes part in these tests.
-func TestServerFigures(t *testing.T) {
-	status := func(user, system int64) bson.Raw {
-		raw, err := bson.Marshal(bson.D{
-			{Key: "connections", Value: bson.D{{Key: "current", Value: int32(7)}}},
-			{Key: "mem", Value: bson.D{{Key: "resident", Value: int64(100)}}},
-			{Key: "extra_info", Value: bson.D{{Key: "user_time_us", Value: user}, {Key: "system_time_us", Value: system}}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return raw
-	}
-	start := time.Now()
-	first, reading := serverFigures(status(1e6, 1e6), cpuReading{}, start)
-	if len(first) != 2 {
-		t.Errorf("the first probe gives %v, want connections and memory alone", first)
-	}
-	next, _ := serverFigures(status(2e6, 2e6), reading, start.Add(4*time.Second))
-	want := []drivers.Figure{{Name: drivers.FigureConnections, Value: 7}, {Name: drivers.FigureMemory, Value: 100 << 20}, {Name: drivers.FigureCPU, Value: 0.5}}
-	if len(next) != 3 || next[0] != want[0] || next[1] != want[1] || next[2] != want[2] {
-		t.Errorf("the second probe gives %v, want %v", next, want)
-	}
-	if none, _ := serverFigures(nil, reading, start); len(none) > 0 {
-		t.Errorf("a server that may not be asked gives %v", none)
-	}
-}
-
 // A server that takes every write concern and does what it always does is doubted as soon as the label asks for more than one member's word.
 func TestDoubts(t *testing.T) {
 	ferret, alone, set := server{ferret: "v1"}, server{version: "8"}, server{version: "8", set: "rs0"}

@@ -10,11 +10,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/growth"
 )
 
-// Probe asks the primary: serverStatus for itself, and collStats and a count for each collection of the task. What the user may not ask
-// for, or the server does not say, is missing.
+// askWithin bounds a probe, so that what the server did say is not lost with what it has no answer to.
+const askWithin = 3 * time.Second
+
+// Probe asks the primary: serverStatus and dbStats for itself, and collStats and a count for each collection of the task. What the user may
+// not ask for, or the server does not say, is missing.
 func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
 	db, err := s.database(ctx, &s.aside)
 	if err != nil {
 		return nil, fmt.Errorf("probe MongoDB: %w", err)
@@ -23,16 +29,21 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe MongoDB: serverStatus: %w", err)
 	}
+	figures := serverFigures(status, &s.grown)
+	stats, err := command(ctx, db, bson.D{{Key: "dbStats", Value: 1}})
+	if err != nil {
+		return figures, fmt.Errorf("probe MongoDB: dbStats: %w", err)
+	}
+	figures = append(figures, diskFigures(stats)...)
 	s.mu.Lock()
-	var figures []drivers.Figure
-	figures, s.cpu = serverFigures(status, s.cpu, time.Now())
 	names := slices.Clone(s.depths)
 	s.mu.Unlock()
 	of, err := collectionFigures(ctx, db, names)
+	figures = append(figures, of...)
 	if err != nil {
-		return nil, fmt.Errorf("probe MongoDB: %w", err)
+		return figures, fmt.Errorf("probe MongoDB: %w", err)
 	}
-	return append(figures, of...), nil
+	return figures, nil
 }
 
 // command runs one; what the server refuses gives nil and no error.
@@ -44,32 +55,45 @@ func command(ctx context.Context, db *mongo.Database, c bson.D) (bson.Raw, error
 	return raw, err
 }
 
-// cpuReading is the processor time that a server had used at some time.
-type cpuReading struct {
-	at   time.Time
-	used float64 // seconds
-}
-
-// serverFigures reads serverStatus. Processor time is there on Linux alone.
-func serverFigures(status bson.Raw, last cpuReading, now time.Time) ([]drivers.Figure, cpuReading) {
+// serverFigures reads serverStatus. Processor time is there on Linux alone. Rates are of one server: another primary has counters of its own.
+// What is published is what all users insert, one document for each subscription.
+func serverFigures(status bson.Raw, grown *growth.Counters) []drivers.Figure {
 	var all []drivers.Figure
 	add := func(name drivers.FigureName, factor float64, path ...string) {
 		if v, ok := number(status, path...); ok {
 			all = append(all, drivers.Figure{Name: name, Value: v * factor})
 		}
 	}
+	host, _ := status.Lookup("host").StringValueOK()
+	rate := func(name drivers.FigureName, counter float64, said bool) {
+		if !said {
+			return
+		}
+		if rate, known := grown.PerSecond(string(name)+" "+host, counter); known {
+			all = append(all, drivers.Figure{Name: name, Value: rate})
+		}
+	}
 	add(drivers.FigureConnections, 1, "connections", "current")
 	add(drivers.FigureMemory, 1<<20, "mem", "resident")
+	add(drivers.FigureRunQueue, 1, "globalLock", "currentQueue", "total")
 	user, is := number(status, "extra_info", "user_time_us")
 	system, are := number(status, "extra_info", "system_time_us")
-	if !is || !are {
-		return all, cpuReading{}
+	rate(drivers.FigureCPU, (user+system)/1e6, is && are)
+	inserted, said := number(status, "opcounters", "insert")
+	rate(drivers.FigurePublishRate, inserted, said)
+	opened, said := number(status, "connections", "totalCreated")
+	rate(drivers.FigureConnectionRate, opened, said)
+	return all
+}
+
+// diskFigures reads dbStats: what is free of the disk that the data are on.
+func diskFigures(stats bson.Raw) []drivers.Figure {
+	used, is := number(stats, "fsUsedSize")
+	total, are := number(stats, "fsTotalSize")
+	if !is || !are || total <= 0 || used > total {
+		return nil
 	}
-	next := cpuReading{at: now, used: (user + system) / 1e6}
-	if passed := next.at.Sub(last.at).Seconds(); !last.at.IsZero() && passed > 0 && next.used >= last.used {
-		all = append(all, drivers.Figure{Name: drivers.FigureCPU, Value: (next.used - last.used) / passed})
-	}
-	return all, next
+	return []drivers.Figure{{Name: drivers.FigureDiskFree, Value: total - used}}
 }
 
 // number reads a number of any kind; false if it is not there.

@@ -32,8 +32,12 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
+	watch, err := newMonitor(o.Monitoring, env.Aside())
+	if err != nil {
+		return nil, err
+	}
 	s := &session{options: o, env: env, links: map[*link]struct{}{}, seats: map[seatKey]*seat{}, names: map[string]string{},
-		known: map[string]struct{}{}}
+		known: map[string]struct{}{}, prober: prober{monitor: watch}}
 	if o.Embedded {
 		if s.server, err = borrow(&o, env.Dir); err != nil {
 			return nil, err
@@ -85,6 +89,7 @@ func (s *session) Close() error {
 			wg.Go(l.close)
 		}
 		wg.Wait()
+		s.prober.monitor.close()
 		s.end = s.release()
 	})
 	return s.end

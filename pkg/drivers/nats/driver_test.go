@@ -33,51 +33,47 @@ func TestEmbeddedMemory(t *testing.T) {
 
 func TestEmbeddedFile(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
-		Driver: driver{}, Options: with(`"embedded": true, "name": "file", "storage": "file"`),
+		Driver: driver{}, Options: with(`"embedded": true, "name": "file", "storage": "file"`), Brief: true,
 	})
 }
 
 // TestServerFile has a server of its own process, which asks for a password and is killed and started again.
 func TestServerFile(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address, watched := freeAddress(t), freeAddress(t)
 	dir := t.TempDir()
-	kill := startProcess(t, address, dir)
+	kill := startProcess(t, address, watched, dir)
 	drivertest.Run(t, drivertest.Harness{
 		Driver:  driver{},
-		Options: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "p@ss"`, address)),
+		Options: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "p@ss", "monitoring": ["http://%s"]`, address, watched)),
 		Restart: func(t *testing.T) {
 			kill()
-			kill = startProcess(t, address, dir)
+			kill = startProcess(t, address, watched, dir)
 		},
 	})
 	kill()
 }
 
-// serverAddress has this test binary be a server instead; serverDir is where it keeps its streams.
+// serverAddress has this test binary be a server instead; serverDir is where it keeps its streams, serverWatch where it is monitored.
 const (
 	serverAddress = "LOCKSTEP_TEST_NATS_ADDRESS"
+	serverWatch   = "LOCKSTEP_TEST_NATS_MONITORING"
 	serverDir     = "LOCKSTEP_TEST_NATS_DIR"
 )
 
 func TestMain(m *testing.M) {
 	if address := os.Getenv(serverAddress); address != "" {
-		serve(address, os.Getenv(serverDir))
+		serve(address, os.Getenv(serverWatch), os.Getenv(serverDir))
 	}
 	os.Exit(m.Run())
 }
 
 // serve runs a server until standard input ends, as it does with the parent.
-func serve(address, dir string) {
+func serve(address, watched, dir string) {
 	host, port, _ := strings.Cut(address, ":")
 	number, _ := strconv.Atoi(port)
-	srv, err := server.NewServer(&server.Options{ServerName: "alone", Host: host, Port: number, NoSigs: true, NoLog: true,
+	_, port, _ = strings.Cut(watched, ":")
+	watch, _ := strconv.Atoi(port)
+	srv, err := server.NewServer(&server.Options{ServerName: "alone", Host: host, Port: number, HTTPHost: host, HTTPPort: watch, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: dir, Username: "user", Password: "p@ss"})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -89,10 +85,10 @@ func serve(address, dir string) {
 }
 
 // startProcess starts a server in a process of its own and returns when it answers, with a way to kill it.
-func startProcess(t *testing.T, address, dir string) (kill func()) {
+func startProcess(t *testing.T, address, watched, dir string) (kill func()) {
 	t.Helper()
 	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), serverAddress+"="+address, serverDir+"="+dir)
+	c.Env = append(os.Environ(), serverAddress+"="+address, serverWatch+"="+watched, serverDir+"="+dir)
 	c.Stderr = os.Stderr
 	if _, err := c.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -112,6 +108,17 @@ func startProcess(t *testing.T, address, dir string) (kill func()) {
 	}
 	t.Fatal("the server does not accept connections")
 	return nil
+}
+
+// freeAddress is one that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 func TestClusterOfThree(t *testing.T) {

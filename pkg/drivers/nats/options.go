@@ -34,6 +34,7 @@ type options struct {
 	Discard     string   `json:"discard"`
 	AckWait     string   `json:"ackWait"`
 	Confirm     string   `json:"confirmTimeout"`
+	Monitoring  []string `json:"monitoring"`
 }
 
 // parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
@@ -61,6 +62,8 @@ func (o *options) fault() string {
 	switch {
 	case ways != 1:
 		return `give one of url: "nats://host:4222", urls (one for each server of a cluster) and embedded: true`
+	case o.Embedded && len(o.Monitoring) > 0:
+		return "an embedded server is in the agent's process, whose figures say what it uses: it has no monitoring"
 	case o.Embedded && o.Replicas > 1:
 		return "an embedded server is one server: replicas must be 1"
 	case !o.Embedded && o.Sync != "default":

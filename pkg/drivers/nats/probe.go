@@ -2,13 +2,16 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/growth"
 )
 
 // prober is the link on which the broker is asked for its figures, past the simulated network.
@@ -16,6 +19,8 @@ type prober struct {
 	mu       sync.Mutex
 	link     *link
 	topology drivers.Topology // whose queues are the task's own; none before Setup
+	monitor  *monitor
+	grown    growth.Counters
 }
 
 func (p *prober) own(t drivers.Topology) {
@@ -24,30 +29,47 @@ func (p *prober) own(t drivers.Topology) {
 	p.topology = t
 }
 
-// Probe asks JetStream for the streams of the task's own topology and their consumers, and for what the account stores. Processor
-// and memory of a server it does not say: name the process in the matrix.
+// askWithin bounds each part of a probe, so that one without an answer leaves time to tell of the others.
+const askWithin = 3 * time.Second
+
+// Probe asks JetStream for the streams of the task's own topology and their consumers, and for what the account stores; and the servers'
+// monitoring, where the options lead there, for what they use themselves.
 func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 	s.prober.mu.Lock()
 	defer s.prober.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	var ofServers, ofStreams []drivers.Figure
+	var errServers, errStreams error
+	var wg sync.WaitGroup
+	wg.Go(func() { ofServers, errServers = s.prober.monitor.figures(ctx, &s.prober) })
+	wg.Go(func() { ofStreams, errStreams = s.streamFigures(ctx) })
+	wg.Wait()
+	figures := append(ofServers, ofStreams...)
+	if err := errors.Join(errServers, errStreams); err != nil {
+		return figures, fmt.Errorf("ask NATS for its figures: %w", err)
+	}
+	return figures, nil
+}
+
+// streamFigures is what JetStream says. The caller holds the prober's mu.
+func (s *session) streamFigures(ctx context.Context) ([]drivers.Figure, error) {
 	js, err := s.aside(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask NATS for its figures: %w", err)
+		return nil, err
 	}
 	raw := s.prober.link.raw
 	defer context.AfterFunc(ctx, func() { _ = raw.Close() })() // the library may hold its lock while it cannot write
 	account, err := js.AccountInfo(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask NATS for its figures: %w", explain(err))
+		return nil, explain(err)
 	}
 	figures := []drivers.Figure{{Name: drivers.FigureStored, Value: float64(account.Store)}}
 	if s.prober.topology.Name == "" {
 		return figures, nil
 	}
 	own, err := s.ownFigures(ctx, js)
-	if err != nil {
-		return nil, fmt.Errorf("ask NATS for its figures: %w", err)
-	}
-	return append(figures, own...), nil
+	return append(figures, own...), err
 }
 
 // aside is JetStream over the prober's own link; if that broke, over another. The caller holds the prober's mu.
@@ -62,50 +84,80 @@ func (s *session) aside(ctx context.Context) (jetstream.JetStream, error) {
 	return jetstream.New(s.prober.link.nc)
 }
 
+// sums are those of the task's streams and their consumers.
+type sums struct {
+	queues, short                                int
+	depth, appended, unacked, pending, delivered uint64
+}
+
 // ownFigures adds up the task's streams. A stream that is missing makes the sums unknown.
 func (s *session) ownFigures(ctx context.Context, js jetstream.JetStream) ([]drivers.Figure, error) {
+	t := s.prober.topology
+	sum, err := sumUp(ctx, js, t)
+	if err != nil {
+		return nil, err
+	}
+	figures := []drivers.Figure{{Name: drivers.FigureQueues, Value: float64(sum.queues)}, {Name: drivers.FigureUnderReplicated, Value: float64(sum.short)}}
+	if sum.queues != t.Queues {
+		return figures, nil
+	}
+	rate := func(name drivers.FigureName, counter uint64) {
+		if r, known := s.prober.grown.PerSecond(t.Name+" "+string(name), float64(counter)); known {
+			figures = append(figures, drivers.Figure{Name: name, Value: r})
+		}
+	}
+	figures = append(figures, drivers.Figure{Name: drivers.FigureQueueDepth, Value: float64(sum.depth)})
+	rate(drivers.FigurePublishRate, sum.appended)
+	if t.Consumers > 0 {
+		figures = append(figures, drivers.Figure{Name: drivers.FigureUnacked, Value: float64(sum.unacked)},
+			drivers.Figure{Name: drivers.FigureLag, Value: float64(sum.unacked + sum.pending)})
+		rate(drivers.FigureDeliverRate, sum.delivered)
+	}
+	return figures, nil
+}
+
+func sumUp(ctx context.Context, js jetstream.JetStream, t drivers.Topology) (sum sums, err error) {
 	ctx, cancel := context.WithCancel(ctx) // ends a listing that is given up
 	defer cancel()
-	t := s.prober.topology
-	var depth, unacked, pending uint64
-	queues, short := 0, 0
 	streams := js.ListStreams(ctx)
 	for info := range streams.Info() {
 		if !strings.HasPrefix(info.Config.Name, streamPrefix(t)) {
 			continue
 		}
-		queues++
-		depth += info.State.Msgs
+		sum.queues++
+		sum.depth += info.State.Msgs
+		sum.appended += info.State.LastSeq
 		if lacksReplica(info) {
-			short++
+			sum.short++
 		}
-		if t.Consumers == 0 {
-			continue
-		}
-		stream, err := js.Stream(ctx, info.Config.Name)
-		if err != nil {
-			return nil, fmt.Errorf("find stream %s: %w", info.Config.Name, err)
-		}
-		consumers := stream.ListConsumers(ctx)
-		for c := range consumers.Info() {
-			unacked, pending = unacked+uint64(c.NumAckPending), pending+c.NumPending
-		}
-		if err := consumers.Err(); err != nil {
-			return nil, fmt.Errorf("list consumers of stream %s: %w", info.Config.Name, err)
+		if t.Consumers > 0 {
+			if err := sum.consumers(ctx, js, info.Config.Name); err != nil {
+				return sum, err
+			}
 		}
 	}
 	if err := streams.Err(); err != nil {
-		return nil, fmt.Errorf("list streams: %w", err)
+		return sum, fmt.Errorf("list streams: %w", err)
 	}
-	figures := []drivers.Figure{{Name: drivers.FigureQueues, Value: float64(queues)}, {Name: drivers.FigureUnderReplicated, Value: float64(short)}}
-	if queues == t.Queues {
-		figures = append(figures, drivers.Figure{Name: drivers.FigureQueueDepth, Value: float64(depth)})
-		if t.Consumers > 0 {
-			figures = append(figures, drivers.Figure{Name: drivers.FigureUnacked, Value: float64(unacked)},
-				drivers.Figure{Name: drivers.FigureLag, Value: float64(unacked + pending)})
-		}
+	return sum, nil
+}
+
+// consumers adds those of one stream.
+func (sum *sums) consumers(ctx context.Context, js jetstream.JetStream, name string) error {
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return fmt.Errorf("find stream %s: %w", name, err)
 	}
-	return figures, nil
+	consumers := stream.ListConsumers(ctx)
+	for c := range consumers.Info() {
+		sum.unacked += uint64(c.NumAckPending)
+		sum.pending += c.NumPending
+		sum.delivered += c.Delivered.Consumer
+	}
+	if err := consumers.Err(); err != nil {
+		return fmt.Errorf("list consumers of stream %s: %w", name, err)
+	}
+	return nil
 }
 
 // lacksReplica tells whether fewer servers than should have all of a stream.

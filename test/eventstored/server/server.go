@@ -38,6 +38,7 @@ type Options struct {
 	Version       string        // whose protocol it speaks; what follows the third number is free
 	MaxAppendSize int           // bytes of data of one append
 	Tick          time.Duration // how often it looks for messages that timed out
+	NoStats       bool          // as old releases, it has no service for statistics
 	// Credentials are for TLS; nil is without.
 	Credentials credentials.TransportCredentials
 }
@@ -80,6 +81,9 @@ func (s *Server) serve(l net.Listener, state gossip.MemberInfo_VNodeState) error
 	streams.RegisterStreamsServer(server, &streamsService{store: s.store, groups: s.groups, maxAppend: s.options.MaxAppendSize})
 	serverfeatures.RegisterServerFeaturesServer(server, features{version: s.options.Version})
 	gossip.RegisterGossipServer(server, gossiper{server: s})
+	if !s.options.NoStats {
+		server.RegisterService(&statsService, nil)
+	}
 	if state == gossip.MemberInfo_Leader {
 		persistent.RegisterPersistentSubscriptionsServer(server, &persistentService{groups: s.groups})
 	} else {

@@ -1,4 +1,6 @@
-package controller
+// Package live tells how a run goes while it goes, from its record, to one who watches: what is sent and received, and how long the rest takes.
+// It judges nothing; what was measured is said by outcomes.
+package live
 
 import (
 	"cmp"
@@ -12,8 +14,8 @@ import (
 	"lockstep/internal/results"
 )
 
-// Live is what goes on in the task in flight over all agents, for one who watches, not for a record.
-type Live struct {
+// Figures are what goes on in the task in flight over all agents, for one who watches, not for a record.
+type Figures struct {
 	Since  time.Duration // the measurement began; negative in warm-up, -1 while it is not known when it will
 	Agents int           // that have told of the last seconds, or are done
 	Of     int           // that the task has
@@ -49,8 +51,8 @@ const (
 	stall       = 50 * time.Millisecond  // beside what is sent in so long
 )
 
-// meter makes live figures of snapshots.
-type meter struct {
+// Meter makes live figures of snapshots. It belongs to one goroutine.
+type Meter struct {
 	task   plan.Task
 	agents int // that the task has
 	last   time.Time
@@ -65,16 +67,17 @@ type heard struct {
 	final bool
 }
 
-func newMeter(t plan.Task, agents int) *meter {
-	m := &meter{task: t, agents: agents, heard: map[string]*heard{}, groups: map[string]*flowMeter{}}
+// NewMeter is that of a task, or of one step of it, which so many agents have.
+func NewMeter(t plan.Task, agents int) *Meter {
+	m := &Meter{task: t, agents: agents, heard: map[string]*heard{}, groups: map[string]*flowMeter{}}
 	for _, part := range t.Parts() {
 		m.groups[part.Group] = &flowMeter{part: part, seconds: map[int64]*flowSecond{}}
 	}
 	return m
 }
 
-// add returns live figures about once a second.
-func (m *meter) add(s record.Snapshot, now time.Time) (Live, bool) {
+// Add takes a snapshot, and returns live figures about once a second. What observers say is not for it: they know nothing of the load.
+func (m *Meter) Add(s record.Snapshot, now time.Time) (Figures, bool) {
 	if m.last.IsZero() {
 		m.last = now
 	}
@@ -90,10 +93,13 @@ func (m *meter) add(s record.Snapshot, now time.Time) (Live, bool) {
 		}
 	}
 	if now.Sub(m.last) < time.Second {
-		return Live{}, false
+		return Figures{}, false
 	}
 	m.last = now
-	live := Live{Since: time.Duration(s.At - s.Begin), Of: m.agents}
+	live := Figures{Since: time.Duration(s.At - s.Begin), Of: m.agents}
+	if s.Begin == 0 && m.task.Cell.Workload.Steady.Auto {
+		live.Since = -1
+	}
 	latest := m.latest()
 	for _, h := range m.heard {
 		if h.fresh(latest) {
@@ -106,7 +112,7 @@ func (m *meter) add(s record.Snapshot, now time.Time) (Live, bool) {
 	return live, true
 }
 
-func (m *meter) latest() (at int64) {
+func (m *Meter) latest() (at int64) {
 	at = math.MinInt64
 	for _, h := range m.heard {
 		at = max(at, h.at)
@@ -117,7 +123,7 @@ func (m *meter) latest() (at int64) {
 func (h *heard) fresh(latest int64) bool { return h.final || h.at > latest-int64(silentAfter) }
 
 // told is up to when all agents of a group have told what they did.
-func (m *meter) told(group string, latest int64) int64 {
+func (m *Meter) told(group string, latest int64) int64 {
 	until := latest
 	for _, h := range m.heard {
 		if h.group == group && !h.final && h.fresh(latest) {

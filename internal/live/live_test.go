@@ -1,4 +1,4 @@
-package controller
+package live
 
 import (
 	"testing"
@@ -25,20 +25,17 @@ func toldOf(agent, group string, second int64, c counts, processing ...time.Dura
 }
 
 // observed are the live figures after snapshots that come a second apart.
-func observed(t *testing.T, task plan.Task, seconds ...[]record.Snapshot) Live {
+func observed(t *testing.T, task plan.Task, seconds ...[]record.Snapshot) Figures {
 	t.Helper()
-	m := newMeter(task, 2)
+	m := NewMeter(task, 2)
 	now := time.Unix(0, 0)
-	var live Live
 	for _, second := range seconds {
 		for _, s := range second {
-			if l, due := m.add(s, now); due {
-				live = l
-			}
+			m.Add(s, now)
 		}
 		now = now.Add(time.Second)
 	}
-	live, due := m.add(record.Snapshot{Agent: "nobody"}, now.Add(time.Second))
+	live, due := m.Add(record.Snapshot{Agent: "nobody"}, now.Add(time.Second))
 	if !due {
 		t.Fatal("no figures after two seconds")
 	}

@@ -1,0 +1,92 @@
+package page
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/report"
+)
+
+// TestBrokersBesideEachOtherAreDrawnApart: two brokers that say figures of one name are no line of one broker, and neither's processes are the other's.
+func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
+	work := plan.Default()
+	task := plan.Task{ID: "t", Cell: plan.Cell{Workload: work}}
+	m := record.NewMerge()
+	for i, name := range []string{"hare", "tortoise"} {
+		task.Cell.Workload.Groups = append(task.Cell.Workload.Groups, plan.Group{Name: name, Broker: &plan.Broker{Name: name}, Publishers: work.Publishers, Consumers: work.Consumers})
+		for seq := range 3 {
+			at := int64(seq+1) * 1e9
+			m.Add(record.Snapshot{Protocol: plan.Protocol, Task: "t", Group: name, Agent: "agent-" + name, Seq: uint64(seq + 1), At: at,
+				Windows: []record.Window{{Index: seq, Start: int64(seq) * 1e9, Length: 1e9, Measured: true}},
+				Host:    record.HostSample{HasBroker: true, BrokerCPU: float64(seq + 10*i), AgentCPU: 1},
+				Probes:  []record.ProbeSample{{At: at, Name: "queue_depth", Value: float64(seq + 9000*i)}}})
+		}
+	}
+	drawn := map[string]string{}
+	for _, f := range timeFigures(detail{task: task, outcome: plan.Outcome{Measured: plan.Duration(3 * time.Second)}}, m, nil) {
+		drawn[f.Title] = string(f.SVG) + string(f.Key)
+	}
+	for name, other := range map[string]string{"hare": "tortoise", "tortoise": "hare"} {
+		if _, is := drawn["Broker: queue depth, group "+name+" on "+name]; !is {
+			t.Errorf("no queue depth of %s by itself", name)
+		}
+		cpu, is := drawn["Broker "+name+", CPU of its processes"]
+		if !is || !strings.Contains(cpu, "agent-"+name) || strings.Contains(cpu, "agent-"+other) {
+			t.Errorf("the CPU of %s is that of the wrong processes, or of none", name)
+		}
+	}
+	if _, is := drawn["Broker: queue depth"]; is {
+		t.Error("the queues of two brokers are drawn as those of one")
+	}
+}
+
+// TestTimesThatCannotBeAreNotDrawn: a window thousands of years away made the axis of time endless.
+func TestTimesThatCannotBeAreNotDrawn(t *testing.T) {
+	m := record.NewMerge()
+	m.Add(record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a", Seq: 1, Windows: []record.Window{{Index: 0, Start: 9.2e18, Length: 4000}, {Index: 1, Start: 1e9, Length: 1e9}}})
+	if course, _ := courseOf(m); len(course) != 1 || course[0].from != 1 || course[0].to != 2 {
+		t.Errorf("%+v", course)
+	}
+}
+
+// TestScalesHaveRoomForBounds: all facets have one scale, also where only the bounds of a value reach so far.
+func TestScalesHaveRoomForBounds(t *testing.T) {
+	number := func(x float64) report.Field { return report.Field{Number: &x} }
+	d := drawing{measure: measures[0]}
+	d.limit([]spot{{values: map[string]report.Field{"capacity": number(100), "capacity.low": number(90), "capacity.high": number(180)}}})
+	if d.y.Most != 180 {
+		t.Errorf("the scale ends at %v", d.y.Most)
+	}
+}
+
+// TestUnmarkedEventsAreTold: a drawing has room for so many.
+func TestUnmarkedEventsAreTold(t *testing.T) {
+	var events []plan.Event
+	for i := range mostMarks + 7 {
+		events = append(events, plan.Event{At: plan.Duration(time.Duration(i) * time.Second), Kind: "notice"})
+	}
+	if marks, more := marksOf(events); len(marks) != mostMarks || more != 7 {
+		t.Errorf("%d marks and %d more", len(marks), more)
+	}
+}
+
+// TestLatencyBetweenHostsIsDrawnWithItsBound, as tables show it.
+func TestLatencyBetweenHostsIsDrawnWithItsBound(t *testing.T) {
+	h := record.NewHist()
+	h.Record(int64(time.Millisecond))
+	for v, want := range map[string]plan.Value{
+		"± 300 µs":     {Number: 0.002, Bound: 0.0003},
+		"clock-unsafe": {Number: 0.002, Bound: 0.3, Flags: []plan.Flag{plan.ClockUnsafe}},
+	} {
+		if notes := strings.Join(distribution("x", "y", []curve{{hist: h, off: between(want)}}).Notes, "; "); !strings.Contains(notes, v) {
+			t.Errorf("the notes are %q, want %q", notes, v)
+		}
+		c := partCourse{values: map[string]plan.Value{"processing.p50": want, "send.p50": {}}, course: []stretch{{to: 1}}, each: 1}
+		if notes := strings.Join(c.latencies().Notes, "; "); !strings.Contains(notes, "processing: ") || !strings.Contains(notes, v) || strings.Contains(notes, "send: ") {
+			t.Errorf("the notes over time are %q, want %q of processing", notes, v)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package artemis
+
+import (
+	"encoding/json"
+	"testing"
+
+	"lockstep/pkg/drivers"
+)
+
+// look up what a probe says, by name.
+func (r *rig) probe() map[drivers.FigureName]float64 {
+	r.t.Helper()
+	figures, err := r.session.Probe(r.context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	seen := map[drivers.FigureName]float64{}
+	for _, f := range figures {
+		seen[f.Name] = f.Value
+	}
+	return seen
+}
+
+// Rates are of this task's queues and begin with the second answer.
+func TestProbeRates(t *testing.T) {
+	r := newRig(t, single(t, `{}`))
+	rates := []drivers.FigureName{drivers.FigurePublishRate, drivers.FigureDeliverRate, drivers.FigureConnectionRate}
+	first := r.probe()
+	for _, name := range rates {
+		if v, said := first[name]; said {
+			t.Errorf("%s is %v in the first answer", name, v)
+		}
+	}
+	if _, said := first[drivers.FigureUnderReplicated]; said {
+		t.Error("a broker by itself says that it lacks replicas, or none")
+	}
+	idle := r.probe()
+	if idle[drivers.FigurePublishRate] != 0 || idle[drivers.FigureDeliverRate] != 0 {
+		t.Errorf("rates of a task that sends nothing: %v", idle)
+	}
+	p, _ := r.publisher(drivers.ConfirmEach)
+	_, got := r.consumer(10, nil)
+	most := map[drivers.FigureName]float64{}
+	eventually(t, "all rates", func() bool {
+		if err := p.Publish(r.context(), drivers.Message{Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		now := r.probe()
+		all := true
+		for _, name := range rates {
+			most[name] = max(most[name], now[name])
+			all = all && most[name] > 0
+		}
+		return all && look(got, func(n *diary) int { return n.received }) > 0
+	})
+}
+
+// A pair says whether its backup has all of it.
+func TestProbeOfAPair(t *testing.T) {
+	r := newRig(t, pair(t, `{}`))
+	eventually(t, "no queue that lacks its replica", func() bool {
+		short, said := r.probe()[drivers.FigureUnderReplicated]
+		return said && short == 0
+	})
+}
+
+// A list that is cut, or that lacks a value, gives no sums: a part is not the whole.
+func TestSumsOfAListThatIsNotWhole(t *testing.T) {
+	list := func(text string) answer {
+		body, err := json.Marshal([]string{text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer{ok: true, body: string(body)}
+	}
+	const whole = `{"name": "t.q0", "messageCount": "5", "deliveringCount": "2", "messagesAdded": "9", "messagesAcked": "4"}`
+	sum, known := sumQueues(list(`{"count": 1, "data": [`+whole+`]}`), "t.")
+	if want := (sums{queues: 1, depth: 5, unacked: 2, added: 9, acked: 4}); !known || sum != want {
+		t.Errorf("%+v, %t; want %+v", sum, known, want)
+	}
+	for name, a := range map[string]answer{
+		"cut":          list(`{"count": 2, "data": [` + whole + `]}`),
+		"not a number": list(`{"count": 1, "data": [{"name": "t.q0", "messageCount": "many", "deliveringCount": "2", "messagesAdded": "9", "messagesAcked": "4"}]}`),
+		"lacks one":    list(`{"count": 1, "data": [{"name": "t.q0", "messageCount": "5", "deliveringCount": "2", "messagesAcked": "4"}]}`),
+		"refused":      {body: `["no permission"]`},
+	} {
+		if sum, known := sumQueues(a, "t."); known {
+			t.Errorf("%s: %+v", name, sum)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package eventstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"lockstep/pkg/drivers"
+)
+
+// The service that tells a node's statistics. The client library has no code for it, so its two messages are written and read here: a request
+// whose field 4 is the time between two answers in milliseconds, and answers whose field 1 is a map of text.
+const (
+	statsMethod = "/event_store.client.monitoring.Monitoring/Stats"
+	statsPeriod = 10000 // only the first answer is read; some releases go on to wait for so long after that
+)
+
+// statFigures asks every node for its statistics. A node that has no such service, or none for this user, says nothing. CPU is left out: its
+// unit differs between releases.
+func (s *session) statFigures(ctx context.Context) ([]drivers.Figure, error) {
+	answers, errs := make([][]drivers.Figure, len(s.endpoints)), make([]error, len(s.endpoints))
+	var wg sync.WaitGroup
+	for i, e := range s.endpoints {
+		wg.Go(func() {
+			stats, err := s.stats(ctx, e)
+			switch status.Code(err) {
+			case codes.OK:
+				answers[i] = nodeFigures(e.address, stats)
+			case codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
+			default:
+				errs[i] = fmt.Errorf("ask %s for statistics: %w", e.address, err)
+			}
+		})
+	}
+	wg.Wait()
+	var figures []drivers.Figure
+	for _, a := range answers {
+		figures = append(figures, a...)
+	}
+	return figures, errors.Join(errs...)
+}
+
+// stats asks one node, once.
+func (s *session) stats(ctx context.Context, at endpoint) (map[string]string, error) {
+	conn, err := s.aside(at)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx) // ends what would go on
+	defer cancel()
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, statsMethod)
+	if err != nil {
+		return nil, err
+	}
+	request, answer := &shared.Empty{}, &shared.Empty{}
+	request.ProtoReflect().SetUnknown(binary.AppendUvarint([]byte{4 << 3}, statsPeriod))
+	if err := stream.SendMsg(request); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg says why
+		return nil, err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	if err := stream.RecvMsg(answer); err != nil {
+		return nil, err
+	}
+	return parseStats(answer.ProtoReflect().GetUnknown())
+}
+
+var errStats = errors.New("the answer is no map of text")
+
+// parseStats reads an answer: entries of a map, each with its key in field 1 and its value in field 2.
+func parseStats(b []byte) (map[string]string, error) {
+	stats := map[string]string{}
+	for len(b) > 0 {
+		field, entry, rest, err := cutField(b)
+		if err != nil || field != 1 {
+			return nil, errStats
+		}
+		var pair [3]string
+		for len(entry) > 0 {
+			var text []byte
+			if field, text, entry, err = cutField(entry); err != nil || field < 1 || field > 2 {
+				return nil, errStats
+			}
+			pair[field] = string(text)
+		}
+		stats[pair[1]], b = pair[2], rest
+	}
+	return stats, nil
+}
+
+// cutField takes one field, which has to have a length, off a message.
+func cutField(b []byte) (field uint64, value, rest []byte, err error) {
+	tag, n := binary.Uvarint(b)
+	if n <= 0 || tag&7 != 2 {
+		return 0, nil, nil, errStats
+	}
+	size, m := binary.Uvarint(b[n:])
+	if m <= 0 || size > uint64(len(b)-n-m) {
+		return 0, nil, nil, errStats
+	}
+	b = b[n+m:]
+	return tag >> 3, b[:size], b[size:], nil
+}
+
+// nodeFigures reads a node's statistics. What it does not know it says as -1.
+func nodeFigures(node string, stats map[string]string) []drivers.Figure {
+	var figures []drivers.Figure
+	add := func(name drivers.FigureName, value float64, known bool) {
+		if known {
+			figures = append(figures, drivers.Figure{Name: name, Node: node, Value: value})
+		}
+	}
+	var free, waiting float64
+	disk, queues := false, false
+	for name, text := range stats {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || v < 0 {
+			continue
+		}
+		switch {
+		case strings.HasPrefix(name, "sys-drive-") && strings.HasSuffix(name, "-availableBytes"):
+			free, disk = free+v, true
+		case strings.HasPrefix(name, "es-queue-") && strings.HasSuffix(name, "-length"):
+			waiting, queues = waiting+v, true
+		case name == "proc-mem":
+			add(drivers.FigureMemory, v, v > 0)
+		}
+	}
+	add(drivers.FigureDiskFree, free, disk)
+	add(drivers.FigureRunQueue, waiting, queues)
+	return figures
+}

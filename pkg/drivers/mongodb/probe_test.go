@@ -1,0 +1,99 @@
+package mongodb
+
+import (
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/growth"
+)
+
+// document is an answer of a server.
+func document(t *testing.T, d bson.D) bson.Raw {
+	t.Helper()
+	raw, err := bson.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// named are figures by name.
+func named(figures []drivers.Figure) map[drivers.FigureName]float64 {
+	all := map[drivers.FigureName]float64{}
+	for _, f := range figures {
+		all[f.Name] = f.Value
+	}
+	return all
+}
+
+// serverStatus and dbStats as a mongod on Linux has them, by MongoDB's documentation: no mongod takes part in these tests.
+func TestProbeOfAServerAsDocumented(t *testing.T) {
+	status := func(host string, micros, inserted, opened int64) bson.Raw {
+		return document(t, bson.D{
+			{Key: "host", Value: host},
+			{Key: "connections", Value: bson.D{{Key: "current", Value: int32(7)}, {Key: "totalCreated", Value: opened}}},
+			{Key: "mem", Value: bson.D{{Key: "resident", Value: int64(100)}}},
+			{Key: "globalLock", Value: bson.D{{Key: "currentQueue", Value: bson.D{{Key: "total", Value: int32(3)}}}}},
+			{Key: "opcounters", Value: bson.D{{Key: "insert", Value: inserted}}},
+			{Key: "extra_info", Value: bson.D{{Key: "user_time_us", Value: micros}, {Key: "system_time_us", Value: micros}}},
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var grown growth.Counters
+		want := map[drivers.FigureName]float64{drivers.FigureConnections: 7, drivers.FigureMemory: 100 << 20, drivers.FigureRunQueue: 3}
+		if first := named(serverFigures(status("a", 1e6, 1000, 20), &grown)); !maps.Equal(first, want) {
+			t.Errorf("the first probe gives %v, want %v", first, want)
+		}
+		time.Sleep(4 * time.Second)
+		second := maps.Clone(want)
+		second[drivers.FigureCPU], second[drivers.FigurePublishRate], second[drivers.FigureConnectionRate] = 0.5, 250, 1
+		if next := named(serverFigures(status("a", 2e6, 2000, 24), &grown)); !maps.Equal(next, second) {
+			t.Errorf("the second probe gives %v, want %v", next, second)
+		}
+		if other := named(serverFigures(status("b", 9e6, 9000, 90), &grown)); !maps.Equal(other, want) {
+			t.Errorf("the first probe of another primary gives %v, want %v", other, want)
+		}
+	})
+	disk := named(diskFigures(document(t, bson.D{{Key: "fsUsedSize", Value: 30.0}, {Key: "fsTotalSize", Value: 100.0}})))
+	if !maps.Equal(disk, map[drivers.FigureName]float64{drivers.FigureDiskFree: 70}) {
+		t.Errorf("the disk gives %v", disk)
+	}
+}
+
+// What a server does not say, or a user may not ask, is missing.
+func TestProbeWithoutAnswersIsMissing(t *testing.T) {
+	var grown growth.Counters
+	for range 2 {
+		for name, raw := range map[string]bson.Raw{"refused": nil, "empty": document(t, bson.D{})} {
+			if figures := append(serverFigures(raw, &grown), diskFigures(raw)...); len(figures) > 0 {
+				t.Errorf("%s: %v", name, figures)
+			}
+		}
+	}
+}
+
+// The stand-in FerretDB tells of less than MongoDB does: what it has no field for is missing.
+func TestProbeOfTheStandInFerretDB(t *testing.T) {
+	r := newRig(t, standIn(t, `{}`), nil)
+	for range 2 {
+		figures, err := r.session.Probe(r.context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := named(figures)
+		t.Log(all)
+		if _, said := all[drivers.FigureQueueDepth]; !said {
+			t.Errorf("no depth of the task's queues in %v", all)
+		}
+		for _, name := range []drivers.FigureName{drivers.FigureMemory, drivers.FigureCPU, drivers.FigureDiskFree} {
+			if v, said := all[name]; said && v <= 0 {
+				t.Errorf("%s is %v of a server at work", name, v)
+			}
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// watched is a session with a server in a process of its own, and the way to end that; monitoring is what the options say of it.
+func watched(t *testing.T, monitoring func(real string) string) (*session, func()) {
+	t.Helper()
+	address, watch := freeAddress(t), freeAddress(t)
+	kill := startProcess(t, address, watch, t.TempDir())
+	t.Cleanup(kill)
+	text, err := json.Marshal(map[string]any{"url": "nats://user:p%40ss@" + address, "monitoring": []string{monitoring("http://" + watch)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, text, nil), kill
+}
+
+func same(url string) string { return url }
+
+// said are the figures of one answer by name; nodes are added up.
+func said(figures []drivers.Figure) map[drivers.FigureName]float64 {
+	all := map[drivers.FigureName]float64{}
+	for _, f := range figures {
+		all[f.Name] += f.Value
+	}
+	return all
+}
+
+// probeUntil asks until the answer is as wanted.
+func probeUntil(t *testing.T, s *session, what string, wanted func(map[drivers.FigureName]float64) bool) map[drivers.FigureName]float64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		figures, err := s.Probe(ctx)
+		all := said(figures)
+		switch {
+		case err == nil && wanted(all):
+			return all
+		case ctx.Err() != nil:
+			t.Fatalf("no %s: %v, %v", what, all, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func TestProbeOfAServer(t *testing.T) {
+	s, _ := watched(t, same)
+	first, err := s.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range first {
+		if monitored := f.Name != drivers.FigureStored; monitored != (f.Node == "alone") {
+			t.Errorf("%s is of node %q", f.Name, f.Node)
+		}
+	}
+	all := said(first)
+	if memory := all[drivers.FigureMemory]; memory < 1<<20 || memory > 4<<30 {
+		t.Errorf("the server's memory is %v bytes", memory)
+	}
+	if _, told := all[drivers.FigureConnectionRate]; told {
+		t.Error("a rate comes with the first answer")
+	}
+	before := all[drivers.FigureConnections]
+	if before < 1 {
+		t.Errorf("there are %v connections, one of which is this session's", before)
+	}
+	top := plain("watched")
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach, Connection: drivers.Exclusive})
+	probeUntil(t, s, "connection more", func(now map[drivers.FigureName]float64) bool { return now[drivers.FigureConnections] > before })
+	busy := 0.0
+	probeUntil(t, s, "processor time", func(now map[drivers.FigureName]float64) bool {
+		for range 300 {
+			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		busy = max(busy, now[drivers.FigurePublishRate])
+		return now[drivers.FigureCPU] > 0 && busy > 0 && now[drivers.FigureQueueDepth] > 0 && now[drivers.FigureLag] > 0
+	})
+	if cpu := said(mustProbe(t, s))[drivers.FigureCPU]; cpu > 64 {
+		t.Errorf("the server uses %v cores", cpu)
+	}
+}
+
+func mustProbe(t *testing.T, s *session) []drivers.Figure {
+	t.Helper()
+	figures, err := s.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return figures
+}
+
+// A server whose monitoring does not answer, or is something else, has no memory and no connections, rather than none in use; what JetStream says is kept.
+func TestProbeWithoutMonitoringIsMissing(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	for name, c := range map[string]struct{ url, why string }{
+		"nobody listens": {"http://user:s3cret@" + freeAddress(t), "refused"},
+		"no answer":      {"http://user:s3cret@" + silent.Addr().String(), "deadline"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := watched(t, func(string) string { return c.url })
+			began := time.Now()
+			figures, err := s.Probe(t.Context())
+			if err == nil || !strings.Contains(err.Error(), c.why) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("error %v, want one that says %q", err, c.why)
+			}
+			if took := time.Since(began); took > askWithin+20*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if len(figures) != 1 || figures[0].Name != drivers.FigureStored {
+				t.Errorf("%v, want what is stored alone", figures)
+			}
+		})
+	}
+	t.Run("another page", func(t *testing.T) {
+		s, _ := watched(t, func(real string) string { return real + "/nothing" })
+		if figures, err := s.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "404") || len(figures) != 1 {
+			t.Errorf("%v, %v", figures, err)
+		}
+	})
+}
+
+// Of a server that is gone nothing is said.
+func TestProbeOfADeadServerIsMissing(t *testing.T) {
+	s, kill := watched(t, same)
+	mustProbe(t, s)
+	kill()
+	if figures, err := s.Probe(t.Context()); err == nil || len(figures) > 0 {
+		t.Errorf("%v, %v", figures, err)
+	}
+}
+
+func TestMonitoringURL(t *testing.T) {
+	for _, url := range []string{"", "127.0.0.1:8222", "nats://127.0.0.1:8222", "http://"} {
+		text := fmt.Appendf(nil, `{"url": "nats://127.0.0.1:1", "monitoring": [%q]}`, url)
+		if _, err := (driver{}).Open(t.Context(), text, drivers.Env{Dial: new(net.Dialer).DialContext}); err == nil || !strings.Contains(err.Error(), "monitoring url number 0") {
+			t.Errorf("monitoring %q: %v", url, err)
+		}
+	}
+	if _, err := parseOptions([]byte(`{"embedded": true, "monitoring": ["http://127.0.0.1:8222"]}`)); err == nil {
+		t.Error("an embedded server is given monitoring")
+	}
+}
+
+// A server's answer is taken by what it says alone.
+func TestVarzLacksFigures(t *testing.T) {
+	var v varz
+	if err := json.Unmarshal([]byte(`{"server_name": "a", "mem": 5, "cpu": 150}`), &v); err != nil {
+		t.Fatal(err)
+	}
+	all := said(v.figures(&prober{}))
+	if len(all) != 2 || all[drivers.FigureMemory] != 5 || all[drivers.FigureCPU] != 1.5 {
+		t.Errorf("%v, want 5 bytes and one and a half cores", all)
+	}
+}

@@ -1,0 +1,113 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"lockstep/pkg/drivers"
+)
+
+// monitor asks servers' monitoring endpoints, aside of the measured path. A nil one has none.
+type monitor struct {
+	addresses []string // of /varz, with what a URL says of a user
+	client    *http.Client
+}
+
+func newMonitor(urls []string, dial dialFunc) (*monitor, error) {
+	if len(urls) == 0 {
+		return nil, nil
+	}
+	m := &monitor{client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}}
+	for i, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+			return nil, fmt.Errorf(`read nats monitoring url number %d: not of the form "http://host:8222"`, i)
+		}
+		m.addresses = append(m.addresses, u.JoinPath("varz").String())
+	}
+	return m, nil
+}
+
+func (m *monitor) close() {
+	if m != nil {
+		m.client.CloseIdleConnections()
+	}
+}
+
+// varz is what a server says of itself. What an answer lacks is nil.
+type varz struct {
+	Name        string   `json:"server_name"`
+	Memory      *float64 `json:"mem"`         // bytes, resident
+	CPU         *float64 `json:"cpu"`         // per cent of one core, over the last second
+	Connections *float64 `json:"connections"` // of clients
+	Opened      *float64 `json:"total_connections"`
+}
+
+// figures asks all servers at once. One that does not answer leaves its own out, and results leave out such a moment.
+func (m *monitor) figures(ctx context.Context, p *prober) ([]drivers.Figure, error) {
+	if m == nil {
+		return nil, nil
+	}
+	answers, errs := make([]varz, len(m.addresses)), make([]error, len(m.addresses))
+	var wg sync.WaitGroup
+	for i, address := range m.addresses {
+		wg.Go(func() { answers[i], errs[i] = m.ask(ctx, address) })
+	}
+	wg.Wait()
+	var all []drivers.Figure
+	told := map[string]bool{} // two urls may lead to one server
+	for i, v := range answers {
+		if errs[i] != nil || told[v.Name] {
+			continue
+		}
+		told[v.Name] = true
+		all = append(all, v.figures(p)...)
+	}
+	return all, errors.Join(errs...)
+}
+
+func (v varz) figures(p *prober) (all []drivers.Figure) {
+	add := func(name drivers.FigureName, value *float64, per float64) {
+		if value != nil {
+			all = append(all, drivers.Figure{Name: name, Node: v.Name, Value: *value / per})
+		}
+	}
+	add(drivers.FigureMemory, v.Memory, 1)
+	add(drivers.FigureCPU, v.CPU, 100)
+	add(drivers.FigureConnections, v.Connections, 1)
+	if v.Opened != nil {
+		if rate, known := p.grown.PerSecond("opened "+v.Name, *v.Opened); known {
+			all = append(all, drivers.Figure{Name: drivers.FigureConnectionRate, Node: v.Name, Value: rate})
+		}
+	}
+	return all
+}
+
+func (m *monitor) ask(ctx context.Context, address string) (v varz, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return v, fmt.Errorf("make request to the monitoring of NATS: %w", err)
+	}
+	shown := strings.TrimPrefix(request.URL.Redacted(), request.URL.Scheme+"://")
+	response, err := m.client.Do(request)
+	if err != nil {
+		return v, fmt.Errorf("ask the monitoring of NATS: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return v, fmt.Errorf("ask the monitoring of NATS at %s: %s; monitoring has to lead to the server's http port", shown, response.Status)
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(nil, response.Body, varzLimit)).Decode(&v); err != nil {
+		return v, fmt.Errorf("read the answer of the monitoring of NATS at %s: %w", shown, err)
+	}
+	return v, nil
+}
+
+// varzLimit bounds what is read of one answer.
+const varzLimit = 4 << 20
