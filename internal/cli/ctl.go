@@ -29,7 +29,7 @@ it hands the same run to a fleet of agents.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.AddCommand(runCommand(), vetCommand(), planCommand(), schemaCommand(), showCommand(), reportCommand(), compareCommand(), runsCommand(), historyCommand(), baselineCommand(), attachCommand(), cancelCommand(), pullCommand(), agentsCommand(), scheduleCommand(), fleetCommand(), sinkCommand(), sweepCommand(), importCommand(), bundleCommand(), verifyCommand(), rerunCommand(), exportCommand())
+	root.AddCommand(runCommand(), vetCommand(), planCommand(), schemaCommand(), showCommand(), reportCommand(), compareCommand(), runsCommand(), historyCommand(), baselineCommand(), digestCommand(), attachCommand(), cancelCommand(), pullCommand(), agentsCommand(), scheduleCommand(), fleetCommand(), sinkCommand(), sweepCommand(), importCommand(), bundleCommand(), verifyCommand(), rerunCommand(), exportCommand())
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
 

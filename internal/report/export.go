@@ -75,6 +75,9 @@ var escapes = strings.NewReplacer("\\", "\\\\", "|", "\\|", "<", "&lt;", "*", "\
 
 func escape(text string) string { return escapes.Replace(text) }
 
+// MarkdownText is a text that Markdown shows as it is, on one line.
+func MarkdownText(text string) string { return escape(text) }
+
 // CSV writes one line for every value of every table. The columns are: the table's number and title, every axis that any table uses (empty
 // where a table does not), then value, number, unit, flags (separated by blanks), verdict, text, note and bound
 // (±, empty where the clocks do not matter). Numbers are in full and in the unit.

@@ -1,0 +1,159 @@
+package digest
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"lockstep/internal/compare"
+	"lockstep/internal/report"
+)
+
+// Line is a shift in words: "send.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
+func (s Shift) Line() string {
+	return fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title, report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), percent(s.Change), s.P, s.Runs)
+}
+
+// section is a heading with what is under it.
+type section struct {
+	Title string
+	Lines []line
+	None  string // said where there are no lines; empty: then there is no section
+}
+
+type line struct {
+	Text string
+	Subs []string
+	Mark compare.Finding
+}
+
+// Title says the most of it in a line.
+func (d Digest) Title() string {
+	var words []string
+	if n := d.Worse(); n > 0 {
+		words = append(words, fmt.Sprintf("%d worse", n))
+	}
+	if n := len(d.Problems); n > 0 {
+		words = append(words, count(n, "problem"))
+	}
+	if n := len(d.Rules); n > 0 {
+		words = append(words, count(n, "rule")+" not met")
+	}
+	if len(words) == 0 {
+		words = []string{"nothing got worse"}
+		if d.Told == 0 && d.Against == nil {
+			words = []string{"nothing to compare with yet"}
+		}
+	}
+	return d.Matrix + ": " + strings.Join(words, ", ")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// sections are what both forms show, in the order in which one wants to know it.
+func (d Digest) sections() (all []section) {
+	shifts := section{Title: "What changed", None: "Nothing that is more than noise."}
+	if d.Told == 0 {
+		shifts.None = "Too few runs yet to tell a change from noise."
+	}
+	for _, s := range d.Shifts {
+		l := line{Text: string(s.Finding) + ": " + s.Line(), Mark: s.Finding, Subs: []string{"since " + s.Since + ", " + s.At.UTC().Format("2006-01-02 15:04 UTC")}}
+		l.Subs = append(l.Subs, s.Causes...)
+		if len(s.Causes) == 0 {
+			l.Subs = append(l.Subs, "nothing is known that became different then")
+		}
+		shifts.Lines = append(shifts.Lines, l)
+	}
+	all = append(all, shifts)
+	if d.Against != nil {
+		all = append(all, d.against())
+	}
+	plain := func(title string, texts []string) {
+		s := section{Title: title}
+		for _, text := range texts {
+			s.Lines = append(s.Lines, line{Text: text})
+		}
+		all = append(all, s)
+	}
+	plain("What failed", d.Problems)
+	var rules []string
+	for _, r := range d.Rules {
+		rules = append(rules, r.String())
+	}
+	plain("Rules that are not met", rules)
+	plain("Different since the run before", d.Subject)
+	plain("New cells", d.New)
+	return all
+}
+
+func (d Digest) against() section {
+	x := report.NewCompared(*d.Against)
+	s := section{Title: "Against the baseline " + d.Baseline, None: "Nothing differs by more than noise, or than the least that is named."}
+	for _, text := range x.Found {
+		s.Lines = append(s.Lines, line{Text: text})
+	}
+	for _, b := range d.Against.Differences {
+		s.Lines = append(s.Lines, line{Text: fmt.Sprintf("not the same: %s, %s: %s", b.Of, b.What, strings.Join(b.Values, " → "))})
+	}
+	s.Lines = append(s.Lines, line{Text: x.Summary})
+	return s
+}
+
+// about says what the digest rests on.
+func (d Digest) about() string {
+	text := fmt.Sprintf("Changes are told of %s, of which any would be raised by chance in less than one night of twenty", count(d.Told, "series"))
+	text = strings.Replace(text, "seriess", "series", 1)
+	if d.Untold > 0 {
+		text += fmt.Sprintf("; %d more have too few runs, or no level, to be told of", d.Untold)
+	}
+	return text + "."
+}
+
+// Markdown writes the digest for chats and mails.
+func (d Digest) Markdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\nRun `%s`, %s. %s.\n", report.MarkdownText(d.Title()), d.Run, d.Started.UTC().Format("2006-01-02 15:04 UTC"), report.MarkdownText(d.Summary))
+	for _, s := range d.sections() {
+		if len(s.Lines) == 0 && s.None == "" {
+			continue
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n", report.MarkdownText(s.Title))
+		if len(s.Lines) == 0 {
+			b.WriteString(s.None + "\n")
+		}
+		for _, l := range s.Lines {
+			fmt.Fprintf(&b, "- %s\n", report.MarkdownText(l.Text))
+			for _, sub := range l.Subs {
+				fmt.Fprintf(&b, "  - %s\n", report.MarkdownText(sub))
+			}
+		}
+	}
+	fmt.Fprintf(&b, "\n%s\n", d.about())
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+//go:embed digest.html
+var source string
+
+var sheet = template.Must(template.New("digest").Parse(source))
+
+// HTML writes the digest as one file that needs nothing from outside and has no script.
+func (d Digest) HTML(w io.Writer) error {
+	return sheet.Execute(w, map[string]any{"Title": d.Title(), "Digest": d, "Sections": d.sections(), "About": d.about(), "At": d.Started.UTC().Format("2006-01-02 15:04 UTC")})
+}
+
+// JSON writes the digest for programs.
+func (d Digest) JSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(d)
+}
