@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// subcommands are the lines of a help text that list commands.
+var subcommands = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) {2,}\S`)
+
+// TestReferenceOfCommands: docs/cli.md is what the programs' own help says, of every command.
+func TestReferenceOfCommands(t *testing.T) {
+	const file = "../../docs/cli.md"
+	var b strings.Builder
+	b.WriteString("# Commands\n\nMade of the programs' own help (`--help`) by a test; change it there. Exit codes of ctl: 0 success, 1 another error, 2 faults of the matrix or command line,\n" +
+		"3 a cell failed or is invalid, 4 too few agents, 5 a rule is not met, 6 a bundle was altered, 7 worse (`--fail-on`), 130 interrupted.\n")
+	for _, program := range []string{"ctl", "controller", "agent"} {
+		document(t, &b, program, nil)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(kept) != b.String() {
+		t.Error("docs/cli.md is not what the programs' help says; write it again: go test ./internal/cli -run TestReferenceOfCommands -update")
+	}
+}
+
+// document writes the help of a command and of those below it.
+func document(t *testing.T, b *strings.Builder, program string, path []string) {
+	t.Helper()
+	run := map[string]func(context.Context, []string, io.Reader, io.Writer, io.Writer) int{"ctl": Ctl, "controller": Controller, "agent": Agent}[program]
+	var out, faults bytes.Buffer
+	if code := run(t.Context(), append(append([]string{}, path...), "--help"), nil, &out, &faults); code != 0 {
+		t.Fatalf("%s %s --help: %d\n%s", program, strings.Join(path, " "), code, &faults)
+	}
+	name := strings.Join(append([]string{program}, path...), " ")
+	host, _ := os.Hostname() // a default of agents
+	text := strings.ReplaceAll(out.String(), fmt.Sprintf("(default %q)", host), "(default: the host's)")
+	fmt.Fprintf(b, "\n## %s\n\n```text\n%s\n```\n", name, strings.TrimSpace(text))
+	_, list, any := strings.Cut(out.String(), "Available Commands:\n")
+	if !any {
+		return
+	}
+	list, _, _ = strings.Cut(list, "\n\n")
+	for _, m := range subcommands.FindAllStringSubmatch(list, -1) {
+		if m[1] != "help" && m[1] != "completion" {
+			document(t, b, program, append(append([]string{}, path...), m[1]))
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package matrix
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	schemaDefinition = regexp.MustCompile(`^#(\w+): *(.*)$`)
+	schemaField      = regexp.MustCompile(`^\t("?[\w-]+"?)([!?]?): *(.*)$`)
+	schemaDefault    = regexp.MustCompile(`\*("[^"]*"|\[[^\]]*\]|[\w.]+) *\|? *`)
+)
+
+// TestReferenceOfMatrices: docs/matrix.md is what the schema says of every field, in its own words.
+func TestReferenceOfMatrices(t *testing.T) {
+	const file = "../../docs/matrix.md"
+	text := documented(schemaSource)
+	if *update {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(kept) != text {
+		t.Error("docs/matrix.md is not what the schema says; write it again: go test ./internal/matrix -run TestReferenceOfMatrices -update")
+	}
+	for _, field := range []string{"`measure`", "`require`", "`silence`"} {
+		if !strings.Contains(text, field) {
+			t.Errorf("the reference lacks %s", field)
+		}
+	}
+}
+
+// documented makes a table of each definition of the schema.
+func documented(schema string) string {
+	var b strings.Builder
+	b.WriteString("# Matrices\n\nMade of the schema by a test (`ctl schema` prints it, with the options of every driver); change it there. A matrix is a CUE file whose top level is a `Matrix`;\n" +
+		"a field with `!` has to be given, one with `?` may be left out, and any other has a default.\n")
+	var comment []string
+	inside := false
+	for _, line := range strings.Split(schema, "\n") {
+		trimmed := strings.TrimSpace(line)
+		switch m := schemaDefinition.FindStringSubmatch(line); {
+		case strings.HasPrefix(trimmed, "//"):
+			comment = append(comment, strings.TrimSpace(strings.TrimPrefix(trimmed, "//")))
+			continue
+		case m != nil && m[2] == "{":
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| field | values | default | |\n|---|---|---|---|\n", m[1], strings.Join(comment, " "))
+			inside = true
+		case m != nil:
+			fmt.Fprintf(&b, "\n## %s\n\n%s Written as `%s`.\n", m[1], strings.Join(comment, " "), m[2])
+		case line == "}":
+			inside = false
+		case inside:
+			documentField(&b, line, comment)
+		}
+		comment = nil
+	}
+	return b.String()
+}
+
+func documentField(b *strings.Builder, line string, comment []string) {
+	m := schemaField.FindStringSubmatch(line)
+	if m == nil {
+		return
+	}
+	kind, preset := m[3], ""
+	if d := schemaDefault.FindStringSubmatch(kind); d != nil {
+		preset = "`" + d[1] + "`"
+		rest := strings.Replace(kind, d[0], "", 1)
+		if strings.HasPrefix(d[1], `"`) && !strings.HasPrefix(rest, "#") && rest != "string" {
+			rest = d[1] + " | " + rest // one of several texts
+		}
+		kind = rest
+	}
+	quoted := strings.NewReplacer("|", "\\|").Replace
+	fmt.Fprintf(b, "| `%s%s` | `%s` | %s | %s |\n", m[1], m[2], quoted(kind), quoted(preset), quoted(strings.Join(comment, " ")))
+}
