@@ -23,7 +23,9 @@ of=lockstep/internal/cli
 stamp="-X $of.release=$VERSION -X $of.commit=$(git rev-parse HEAD) -X $of.date=$(git log -1 --format=%cs)"
 CGO_ENABLED=0 GOOS=linux go build ${TRIMPATH--trimpath} -ldflags "-s -w $stamp" -o "$DIST/" ./cmd/ctl ./cmd/controller ./cmd/agent
 cp LICENSE README.md "$DIST/"
-cp -r docs matrices dashboards deploy/systemd "$DIST/"
+mkdir "$DIST/dashboards"
+cp -r docs matrices deploy/systemd "$DIST/"
+cp -r dashboards/*.json dashboards/SCHEMA.md dashboards/provisioning "$DIST/dashboards/"
 epoch=$(git log -1 --format=%ct)
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$out" -cf - "$name" | gzip -n >"$out/$name.tar.gz"
 

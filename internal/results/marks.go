@@ -42,7 +42,7 @@ type Mark struct {
 	Text    string        `json:"text,omitempty"`    // given-up: why; end: how, in a word
 }
 
-// Mark keeps a moment.
+// Mark keeps a moment, once: a copy that is gone on with is told again of what its former writer had kept.
 func (r *Run) Mark(m Mark) error {
 	m.Text = plan.Redact(m.Text)
 	text, err := json.Marshal(m)
@@ -51,29 +51,73 @@ func (r *Run) Mark(m Mark) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	file, err := os.OpenFile(filepath.Join(r.dir, marksFile), os.O_CREATE|os.O_APPEND|os.O_RDWR, fileMode)
-	if err != nil {
-		return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
-	}
-	if cutOff(file) {
-		text = append([]byte{'\n'}, text...)
-	}
-	_, err = file.Write(append(text, '\n'))
-	if err = errors.Join(err, file.Close()); err != nil {
+	if err := r.mark(m, append(text, '\n')); err != nil {
 		return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
 	}
 	return nil
 }
 
-// cutOff tells whether the last line of a file was not written to its end.
-func cutOff(file *os.File) bool {
-	size, err := file.Seek(0, io.SeekEnd)
-	if err != nil || size == 0 {
-		return false
+// mark appends a line after the last whole one, unless the file has the moment. The caller holds mu.
+func (r *Run) mark(m Mark, line []byte) error {
+	file, err := os.OpenFile(filepath.Join(r.dir, marksFile), os.O_CREATE|os.O_RDWR, fileMode)
+	if err != nil {
+		return err
 	}
-	last := make([]byte, 1)
-	_, err = file.ReadAt(last, size-1)
-	return err == nil && last[0] != '\n'
+	defer file.Close() //nolint:errcheck // what was written is checked
+	if r.marked == nil || r.cut {
+		known, whole, err := marksIn(file)
+		if err != nil {
+			return err
+		}
+		if err := file.Truncate(whole); err != nil { // its writer was killed
+			return err
+		}
+		r.marked, r.cut = map[markKey]bool{}, false
+		for _, k := range known {
+			r.marked[k.key()] = true
+		}
+	}
+	if r.marked[m.key()] {
+		return nil
+	}
+	if _, err = file.Seek(0, io.SeekEnd); err == nil {
+		_, err = file.Write(line)
+	}
+	if err != nil {
+		r.cut = true // perhaps in the middle of the line
+		return err
+	}
+	r.marked[m.key()] = true
+	return nil
+}
+
+// markKey tells a mark from others.
+type markKey struct {
+	kind             MarkKind
+	task, name, when string
+}
+
+func (m Mark) key() markKey { return markKey{m.Kind, m.Task, m.Name, m.At.UTC().String()} }
+
+// marksIn reads marks, each once, and tells where the last whole line ends.
+func marksIn(file io.Reader) (all []Mark, whole int64, err error) {
+	seen := map[markKey]bool{}
+	lines := bufio.NewReader(file)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return all, whole, nil
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		whole += int64(len(line))
+		var m Mark
+		if json.Unmarshal(line, &m) == nil && !seen[m.key()] {
+			seen[m.key()] = true
+			all = append(all, m)
+		}
+	}
 }
 
 // Marks reads the moments of a run in their order, each once: a copy that is made again tells them again. A record of an earlier release has none.
@@ -86,26 +130,8 @@ func (r *Run) Marks() ([]Mark, error) {
 		return nil, fmt.Errorf("read the marks of run %s: %w", r.plan.ID, err)
 	}
 	defer file.Close()
-	type moment struct {
-		kind             MarkKind
-		task, name, when string
-	}
-	var all []Mark
-	seen := map[moment]bool{}
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var m Mark
-		if json.Unmarshal(lines.Bytes(), &m) != nil {
-			continue // cut off when its writer was killed
-		}
-		at := moment{m.Kind, m.Task, m.Name, m.At.String()}
-		if !seen[at] {
-			seen[at] = true
-			all = append(all, m)
-		}
-	}
-	if err := lines.Err(); err != nil {
+	all, _, err := marksIn(file)
+	if err != nil {
 		return nil, fmt.Errorf("read the marks of run %s: %w", r.plan.ID, err)
 	}
 	return all, nil

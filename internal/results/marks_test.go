@@ -35,9 +35,18 @@ func TestMarksAreToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	file.Close()
-	last := Mark{At: at.Add(time.Hour), Kind: MarkEnd, Text: "done"}
-	if err := r.Mark(last); err != nil {
+	if r, err = Open(filepath.Dir(r.Dir()), "marked"); err != nil { // who follows the run after its writer was killed
 		t.Fatal(err)
+	}
+	last := Mark{At: at.Add(time.Hour), Kind: MarkEnd, Text: "done"}
+	for _, m := range []Mark{start, gone, again, last} {
+		if err := r.Mark(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(r.Dir(), marksFile))
+	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || len(lines) != 4 || !strings.HasSuffix(lines[3], `"text":"done"}`) {
+		t.Errorf("%v, want four whole lines:\n%s", err, text)
 	}
 	all, err := r.Marks()
 	if err != nil || len(all) != 4 || all[0].Agents[1] != "a2" || all[2].Try != 2 || all[3].Text != "done" {

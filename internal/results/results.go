@@ -52,6 +52,8 @@ type Run struct {
 	mu       sync.Mutex
 	writing  map[string]*writer // tasks that are being recorded
 	warnings []string
+	marked   map[markKey]bool // that the marks' file has; nil: not looked yet
+	cut      bool             // a mark was perhaps written in part
 }
 
 // writer is a task that is being recorded.

@@ -3,6 +3,7 @@ package web_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,6 +121,9 @@ func (l *lab) eventually(what string, is func() bool) {
 	}
 }
 
+// brokers counts the loopbacks of this process.
+var brokers atomic.Int64
+
 // aRun is a short run over loopback whose names are hostile.
 func aRun(id string, change func(*plan.Cell)) plan.Run {
 	w := plan.Default()
@@ -127,7 +132,7 @@ func aRun(id string, change func(*plan.Cell)) plan.Run {
 	w.Drain = plan.Drain{Silence: plan.Duration(500 * time.Millisecond), Most: plan.Duration(5 * time.Second)}
 	w.Connect = plan.Duration(5 * time.Second)
 	value, _ := json.Marshal(hostile)
-	options, _ := json.Marshal(map[string]any{"name": id})
+	options, _ := json.Marshal(map[string]any{"name": fmt.Sprint(id, "-", brokers.Add(1))}) // tests that run side by side have runs of one name
 	c := plan.Cell{Coordinates: []plan.Coordinate{{Axis: "n<i>", Value: value}}, Workload: w,
 		Broker:   plan.Broker{Name: hostile, Driver: "loopback", Options: options},
 		Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}

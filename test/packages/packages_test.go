@@ -80,7 +80,8 @@ func checkArchive(t *testing.T, file, version string) {
 	dir := t.TempDir()
 	files := unpack(t, file, dir)
 	root := "lockstep-" + version + "-linux-amd64/"
-	for _, want := range []string{"README.md", "LICENSE", "docs/security.md", "matrices/quick.cue", "systemd/lockstep-agent.service"} {
+	for _, want := range []string{"README.md", "LICENSE", "docs/security.md", "matrices/quick.cue", "systemd/lockstep-agent.service", "dashboards/live.json",
+		"dashboards/provisioning/dashboards/lockstep.yaml", "dashboards/provisioning/datasources/lockstep.yaml"} {
 		if !slices.Contains(files, root+want) {
 			t.Errorf("%s is not in the archive", want)
 		}
