@@ -56,48 +56,7 @@ func Values() []ValueInfo {
 				"the highest " + q.Name + " of any full interval of the measurement (the cell's interval: a minute)"})
 		}
 	}
-	values = append(values,
-		ValueInfo{"sent", "Sent", Count, "messages that Publish accepted, warm-up included"},
-		ValueInfo{"confirmed", "Confirmed", Count, "messages confirmed, warm-up included"},
-		ValueInfo{"received", "Received", Count, "different messages received, over all subscriptions"},
-		ValueInfo{"lost", "Lost", Count, "accepted, not returned, and not received after the silence deadline"},
-		ValueInfo{"processing.negative", "Negative", Count, "processing latencies below zero: clocks were further apart than their bound; they are in no quantile"},
-		ValueInfo{"start.skew", "Start skew", Seconds, "how far apart the agents began to send, or to receive, give or take how well their clocks were known"},
-		ValueInfo{"undrained", "Undrained", Count, "not received when the drain was cut by its limit"},
-		ValueInfo{"unknown", "Unknown", Count, "beyond what a lost agent had reported"},
-		ValueInfo{"duplicated", "Duplicated", Count, "received again"},
-		ValueInfo{"reordered", "Reordered", Count, "received after a later one of the same publisher, consumer and stream (RFC 4737)"},
-		ValueInfo{"unroutable", "Unroutable", Count, "returned by the broker (mandatory)"},
-		ValueInfo{"rejected", "Rejected", Count, "refused by the broker"},
-		ValueInfo{"publish.errors", "Publish errors", Count, "calls that failed; the message may have gone out"},
-		ValueInfo{"errors.closed", "Errors: closed", Count, "of the publish errors: the link was gone"},
-		ValueInfo{"errors.timeout", "Errors: timeout", Count, "of the publish errors: a deadline passed"},
-		ValueInfo{"errors.other", "Errors: other", Count, "of the publish errors: the rest"},
-		ValueInfo{"nacked", "Nacked", Count, "deliveries that consumers refused (consumers.nack), so that they came again; they are not in received"},
-		ValueInfo{"joins", "Joins", Count, "publishers and consumers that joined (presence) after the start"},
-		ValueInfo{"leaves", "Leaves", Count, "publishers and consumers that left (presence)"},
-		ValueInfo{"backlog.most", "Backlog", Count, "most messages that were sent and not received yet, over all subscriptions, at the end of any second up to the end of the measurement"},
-		ValueInfo{"backlog.drain", "Backlog drain", Seconds, "when consumers join late (consumers.presence.from): from then until no more messages wait than are in flight anyway; seen in full seconds, so that a fast one is known to ± half a second"},
-		ValueInfo{"catchup.rate", "Catch-up msgs/s", PerSecond, "messages received a second from when consumers joined until the backlog was gone, or the measurement ended"},
-		ValueInfo{"ports.exhausted", "Ports exhausted", Count, "connections that could not be opened for want of local ports: the client's limit"},
-		ValueInfo{"reconnects", "Reconnects", Count, "links opened again after they broke"},
-		ValueInfo{"gap.longest", "Longest gap", Seconds, "longest time one publisher or consumer was without its link"},
-		ValueInfo{"gap.confirm", "Without confirm", Seconds, "longest time inside the measurement in which no publisher at all got a confirm though one waited for it; \"<\": shorter than what is kept"},
-		ValueInfo{"gap.receipt", "Without receipt", Seconds, "longest time inside the measurement in which no consumer at all received anything; \"<\": shorter than what is kept"},
-		ValueInfo{"recovery.confirm", "To first confirm", Seconds, "from the end of a fault to the next confirm, the longest where there are several faults; \"<\": shorter than what is kept"},
-		ValueInfo{"recovery.receipt", "To first receipt", Seconds, "from the end of a fault to the next receipt, the longest where there are several faults; \"<\": shorter than what is kept"},
-		ValueInfo{"connection.blocked", "Conn. blocked", Seconds, "time that the broker held connections back (connection.blocked), summed over publishers' connections"},
-		ValueInfo{"warmup.cut", "Warm-up", Seconds, "how long the load ran before the measurement; with warmup \"auto\", until it was found to be steady"},
-		ValueInfo{"agent.cpu", "Agent CPU", Cores, "of the busiest agent process, mean of the measurement; the processes of its drivers in other languages count in it"},
-		ValueInfo{"agent.rss", "Agent RSS", Bytes, "of the largest agent process, greatest of the measurement; the processes of its drivers in other languages count in it"},
-		ValueInfo{"agent.spin", "Agent spin", Cores, "of the agent's CPU, what pacing spends polling the clock where sleeping cannot hold the rate; of the agent process that spins most, at most"},
-		ValueInfo{"agent.waited", "Agent waited", Cores, "for how much more an agent process could have run while its host ran something else; of the one that waited most"},
-		ValueInfo{"agent.gc.p99", "GC pause p99", Seconds, "pauses of agent processes for garbage collection; Go tells them to a quarter, the larger is shown"},
-		ValueInfo{"agent.gc.max", "GC pause max", Seconds, "the longest of them; 0: there was none"},
-		ValueInfo{"agent.sched.p99", "Sched. latency p99", Seconds, "how long goroutines of agent processes that could run waited for a processor (one in eight is sampled); Go tells it to a quarter, the larger is shown"},
-		ValueInfo{"agent.sched.max", "Sched. latency max", Seconds, "the longest of them"},
-	)
-	values = append(values, figureValues()...)
+	values = append(append(values, accountValues()...), figureValues()...)
 	for _, b := range []struct{ name, title, doc string }{
 		{"binding", "Binding", "call that makes a binding (topology.churn) to the broker's word that it is made"},
 		{"binding.first", "Binding to first", "call that makes a binding to the receipt of the first message through it"},
@@ -107,17 +66,67 @@ func Values() []ValueInfo {
 			values = append(values, ValueInfo{b.name + "." + q.Name, b.title + " " + q.Name, Seconds, b.doc})
 		}
 	}
-	return append(values,
-		ValueInfo{"binding.made", "Bindings made", Count, "bindings that the broker has confirmed (topology.churn), warm-up included"},
-		ValueInfo{"binding.removed", "Bindings removed", Count, "bindings that were removed again while messages flowed"},
-		ValueInfo{"binding.errors", "Binding errors", Count, "calls to make or remove a binding that failed"},
-		ValueInfo{"binding.sent", "Binding sent", Count, "messages sent through bindings after the broker had confirmed them"},
-		ValueInfo{"binding.received", "Binding received", Count, "different messages of those that were received"},
-		ValueInfo{"binding.lost", "Binding lost", Count, "messages of those that were not received until the drain ended by silence"},
-		ValueInfo{"capacity", "Capacity msgs/s", PerSecond, "the highest rate at which the condition of a search held, in every verification"},
-		ValueInfo{"capacity.low", "Capacity, low", PerSecond, "the lowest rate that really passed in these verifications: received or, without consumers, sent"},
-		ValueInfo{"capacity.high", "Capacity, high", PerSecond, "the lowest rate that a search tried above it and at which the condition failed"},
-	)
+	return append(values, bindingValues()...)
+}
+
+// accountValues are those of the account of messages, of links and of the agents themselves.
+func accountValues() []ValueInfo {
+	return []ValueInfo{
+		{"sent", "Sent", Count, "messages that Publish accepted, warm-up included"},
+		{"confirmed", "Confirmed", Count, "messages confirmed, warm-up included"},
+		{"received", "Received", Count, "different messages received, over all subscriptions"},
+		{"lost", "Lost", Count, "accepted, not returned, and not received after the silence deadline"},
+		{"processing.negative", "Negative", Count, "processing latencies below zero: clocks were further apart than their bound; they are in no quantile"},
+		{"start.skew", "Start skew", Seconds, "how far apart the agents began to send, or to receive, give or take how well their clocks were known"},
+		{"undrained", "Undrained", Count, "not received when the drain was cut by its limit"},
+		{"unknown", "Unknown", Count, "beyond what a lost agent had reported"},
+		{"duplicated", "Duplicated", Count, "received again"},
+		{"reordered", "Reordered", Count, "received after a later one of the same publisher, consumer and stream (RFC 4737)"},
+		{"unroutable", "Unroutable", Count, "returned by the broker (mandatory)"},
+		{"rejected", "Rejected", Count, "refused by the broker"},
+		{"publish.errors", "Publish errors", Count, "calls that failed; the message may have gone out"},
+		{"errors.closed", "Errors: closed", Count, "of the publish errors: the link was gone"},
+		{"errors.timeout", "Errors: timeout", Count, "of the publish errors: a deadline passed"},
+		{"errors.other", "Errors: other", Count, "of the publish errors: the rest"},
+		{"nacked", "Nacked", Count, "deliveries that consumers refused (consumers.nack), so that they came again; they are not in received"},
+		{"joins", "Joins", Count, "publishers and consumers that joined (presence) after the start"},
+		{"leaves", "Leaves", Count, "publishers and consumers that left (presence)"},
+		{"backlog.most", "Backlog", Count, "most messages that were sent and not received yet, over all subscriptions, at the end of any second up to the end of the measurement"},
+		{"backlog.drain", "Backlog drain", Seconds, "when consumers join late (consumers.presence.from): from then until no more messages wait than are in flight anyway; seen in full seconds, so that a fast one is known to ± half a second"},
+		{"catchup.rate", "Catch-up msgs/s", PerSecond, "messages received a second from when consumers joined until the backlog was gone, or the measurement ended"},
+		{"ports.exhausted", "Ports exhausted", Count, "connections that could not be opened for want of local ports: the client's limit"},
+		{"reconnects", "Reconnects", Count, "links opened again after they broke"},
+		{"gap.longest", "Longest gap", Seconds, "longest time one publisher or consumer was without its link"},
+		{"gap.confirm", "Without confirm", Seconds, "longest time inside the measurement in which no publisher at all got a confirm though one waited for it; \"<\": shorter than what is kept"},
+		{"gap.receipt", "Without receipt", Seconds, "longest time inside the measurement in which no consumer at all received anything; \"<\": shorter than what is kept"},
+		{"recovery.confirm", "To first confirm", Seconds, "from the end of a fault to the next confirm, the longest where there are several faults; \"<\": shorter than what is kept"},
+		{"recovery.receipt", "To first receipt", Seconds, "from the end of a fault to the next receipt, the longest where there are several faults; \"<\": shorter than what is kept"},
+		{"connection.blocked", "Conn. blocked", Seconds, "time that the broker held connections back (connection.blocked), summed over publishers' connections"},
+		{"warmup.cut", "Warm-up", Seconds, "how long the load ran before the measurement; with warmup \"auto\", until it was found to be steady"},
+		{"agent.cpu", "Agent CPU", Cores, "of the busiest agent process, mean of the measurement; the processes of its drivers in other languages count in it"},
+		{"agent.rss", "Agent RSS", Bytes, "of the largest agent process, greatest of the measurement; the processes of its drivers in other languages count in it"},
+		{"agent.spin", "Agent spin", Cores, "of the agent's CPU, what pacing spends polling the clock where sleeping cannot hold the rate; of the agent process that spins most, at most"},
+		{"agent.waited", "Agent waited", Cores, "for how much more an agent process could have run while its host ran something else; of the one that waited most"},
+		{"agent.gc.p99", "GC pause p99", Seconds, "pauses of agent processes for garbage collection; Go tells them to a quarter, the larger is shown"},
+		{"agent.gc.max", "GC pause max", Seconds, "the longest of them; 0: there was none"},
+		{"agent.sched.p99", "Sched. latency p99", Seconds, "how long goroutines of agent processes that could run waited for a processor (one in eight is sampled); Go tells it to a quarter, the larger is shown"},
+		{"agent.sched.max", "Sched. latency max", Seconds, "the longest of them"},
+	}
+}
+
+// bindingValues are counts of bindings that come and go, and what searches find.
+func bindingValues() []ValueInfo {
+	return []ValueInfo{
+		{"binding.made", "Bindings made", Count, "bindings that the broker has confirmed (topology.churn), warm-up included"},
+		{"binding.removed", "Bindings removed", Count, "bindings that were removed again while messages flowed"},
+		{"binding.errors", "Binding errors", Count, "calls to make or remove a binding that failed"},
+		{"binding.sent", "Binding sent", Count, "messages sent through bindings after the broker had confirmed them"},
+		{"binding.received", "Binding received", Count, "different messages of those that were received"},
+		{"binding.lost", "Binding lost", Count, "messages of those that were not received until the drain ended by silence"},
+		{"capacity", "Capacity msgs/s", PerSecond, "the highest rate at which the condition of a search held, in every verification"},
+		{"capacity.low", "Capacity, low", PerSecond, "the lowest rate that really passed in these verifications: received or, without consumers, sent"},
+		{"capacity.high", "Capacity, high", PerSecond, "the lowest rate that a search tried above it and at which the condition failed"},
+	}
 }
 
 // Resolution is the least latency, in seconds, that tables tell apart: one that is less is shown as "< 1 µs". The histograms hold every

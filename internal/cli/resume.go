@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+	"lockstep/internal/wire"
+)
+
+// submission loads a matrix, or the record of a run to resume.
+func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submission, error) {
+	if o.resume != "" {
+		s, err := o.resumption(ctx)
+		s.By = submitter()
+		return s, err
+	}
+	run, err := o.expand(ctx, args[0])
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	run.ID, run.Version, run.Started = newRunID(run.Name), plan.Protocol, time.Now().UTC()
+	run.Source.Path, run.Source.Server = absolute(args[0]), plan.Redact(o.server.url)
+	return wire.Submission{Run: run, By: submitter()}, nil
+}
+
+// expand loads a matrix file, or the matrix of a bundle.
+func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) {
+	if o.rerun != nil {
+		return o.rerun.expand(ctx, o.narrow, o.server.url == "")
+	}
+	return expand(ctx, file, o.narrow)
+}
+
+// resumption expands the matrix again, since the record holds no secrets: from the copy in the record if nothing was
+// redacted in it, else from the file it came from, which has to be the same still.
+func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
+	record, err := results.Open(o.runs, o.resume)
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	old := record.Plan()
+	if server := plan.Redact(o.server.url); server != old.Source.Server {
+		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf("resume %s: it ran %s and would go on %s; numbers of two places do not belong in one table",
+			old.ID, where(old.Source.Server), where(server))}
+	}
+	set, err := o.settings(old)
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	source := []byte(old.Source.Text)
+	if sum(source) != old.Source.SHA256 {
+		if source, err = os.ReadFile(old.Source.Path); err != nil {
+			return wire.Submission{}, fmt.Errorf("resume %s: its matrix has passwords, which are not in the record, so the file is needed: %w", old.ID, err)
+		}
+		if sum(source) != old.Source.SHA256 {
+			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run began; run it anew", old.ID, old.Source.Path)
+		}
+	}
+	m, err := matrix.Load(old.Source.File, source, matrix.Narrow{Short: old.Source.Short, Set: set, Only: old.Source.Only})
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	run, err := m.Run(ctx)
+	if err != nil {
+		return wire.Submission{}, err
+	}
+	run.ID, run.Version, run.Started, run.Source = old.ID, old.Version, old.Started, old.Source
+	s := wire.Submission{Run: run}
+	for _, task := range run.Tasks() {
+		if record.Done(task.ID) {
+			s.Done = append(s.Done, task.ID)
+		}
+	}
+	return s, nil
+}
+
+// nothingLeft says why a matrix has no cell to run.
+func nothingLeft(run plan.Run) error {
+	var reasons []string
+	for _, x := range run.Excluded {
+		if text := x.Kind + ": " + x.Reason; !slices.Contains(reasons, text) {
+			reasons = append(reasons, text)
+		}
+	}
+	return fmt.Errorf("%s: no cell is left to run: %d combinations are left out:\n  %s", run.Source.File, len(run.Excluded), strings.Join(reasons, "\n  "))
+}
+
+func where(server string) string {
+	if server == "" {
+		return "in a ctl of its own"
+	}
+	return "on the fleet at " + server
+}
+
+// settings are the --set of a run to resume: those in its record, or, where passwords were taken out of them, the same ones given again.
+func (o *runOptions) settings(old plan.Run) ([]string, error) {
+	redacted := plan.Run{Source: plan.Source{Set: o.narrow.Set}}.Redacted().Source.Set
+	switch {
+	case slices.Equal(redacted, old.Source.Set):
+		return o.narrow.Set, nil
+	case len(o.narrow.Set) > 0:
+		return nil, exit{ExitBadMatrix, fmt.Errorf("resume %s: a run is resumed as it was begun, and this --set was not: %s", old.ID, strings.Join(old.Source.Set, " "))}
+	case strings.Contains(strings.Join(old.Source.Set, ""), "***"):
+		return nil, exit{ExitBadMatrix, fmt.Errorf("resume %s: its --set held a password, which is not in the record; give the same again: %s (or use ${env:NAME} next time)",
+			old.ID, "--set '"+strings.Join(old.Source.Set, "' --set '")+"'")}
+	}
+	return old.Source.Set, nil
+}
