@@ -63,8 +63,9 @@ func eventsOfRun(kinds string) string {
 }
 
 var (
-	taskKinds = orList("kind", "run-start", "run-stop", "task-start", "task-stop")
-	linkKinds = "not " + taskKinds
+	taskKinds  = orList("kind", "run-start", "run-stop", "task-start", "task-stop")
+	foundKinds = orList("kind", "worse", "better", "rule") // what ctl digest found
+	linkKinds  = "not " + taskKinds + " and not " + foundKinds
 )
 
 // brokerFigures are a panel's fields of lockstep_broker, a series for each node; of workload groups, which have queues of their own, one for each.

@@ -60,6 +60,20 @@ tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["se
 	return run
 }
 
+// found writes a remark of a digest.
+func (i influx) found(run *results.Run, kind, words string) {
+	i.t.Helper()
+	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, os.LookupEnv, os.ReadFile)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	s := sink.Open(target, sink.Tuning{}, "test", nil)
+	s.Remark(run.Plan(), []sink.Remark{{Kind: kind, Text: words}})
+	if d := s.Close(i.t.Context()); d.Written != 1 {
+		i.t.Fatalf("the remark is not written: %+v", d)
+	}
+}
+
 // nightsBefore writes a past for a run: its outcomes again, of so many days before, and slower ones a day before it.
 func (i influx) nightsBefore(run *results.Run, nights int) {
 	i.t.Helper()
@@ -102,6 +116,7 @@ func TestDashboardsAnswer(t *testing.T) {
 	began := time.Now()
 	before, after := shown(t, `["rabbit"]`, "[1, 2]"), shown(t, `["rabbit", "fake"]`, "[1]")
 	db.nightsBefore(after, 10)
+	db.found(after, "worse", "planted")
 	picks := map[string]map[string]string{
 		"live":    {"run": after.Plan().ID},
 		"run":     {"run": after.Plan().ID},

@@ -15,10 +15,14 @@ import (
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
+	"lockstep/internal/sink"
 )
 
 // digestOptions are the flags of ctl digest.
-type digestOptions struct{ runs, baseline, format, failOn string }
+type digestOptions struct {
+	runs, baseline, format, failOn string
+	influx                         influxFlags
+}
 
 // hookDirectory names the record of the run that a schedule's hook is called for.
 const hookDirectory = "LOCKSTEP_RUN_DIR"
@@ -31,7 +35,8 @@ func digestCommand() *cobra.Command {
 		Long: `digest looks at every cell of a run in the history of its folder: which values changed their level in the last runs, since
 which run, how sure that is, and what became different then; which cells are new; what failed, and which rules are
 not met; and, where there is a baseline of the matrix (ctl baseline set) or --baseline names one, how the run compares
-with it. It is printed, and written beside the record as digest.md and digest.html.
+with it. It is printed, and written beside the record as digest.md and digest.html; where an InfluxDB is named (--influx, the
+environment), what got worse or better goes there too, for the marks of the nightly dashboard.
 
 As a schedule's hook it needs no RUN: it takes the one that the hook is called for.
 
@@ -47,6 +52,7 @@ Exit codes: 0 whatever it says; 1 a record or the history cannot be read; with -
 	f := c.Flags()
 	f.StringVar(&o.baseline, "baseline", "", "`name` of the baseline to compare with; none: that of the matrix, if there is one")
 	f.StringVar(&o.format, "format", "md", "`md`, html or json")
+	o.influx.add(c)
 	f.StringVar(&o.failOn, "fail-on", "", "\"`worse`\": leave with code 7 if anything got worse")
 	return c
 }
@@ -63,7 +69,8 @@ func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	if len(args) == 0 && os.Getenv(hookDirectory) == "" {
 		faults = append(faults, errors.New("give a run: its id, the beginning of one, a path, or latest"))
 	}
-	if len(faults) > 0 {
+	faults = append(faults, o.influx.check())
+	if errors.Join(faults...) != nil {
 		return exit{ExitBadMatrix, errors.Join(faults...)}
 	}
 	record, root, err := o.record(args)
@@ -81,10 +88,37 @@ func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	if _, err := shown.WriteTo(c.OutOrStdout()); err != nil {
 		return err
 	}
+	if err := o.mark(c, record.Plan(), d.Remarks()); err != nil {
+		return err
+	}
 	if n := d.Worse(); o.failOn != "" && n > 0 {
 		return exit{ExitWorse, fmt.Errorf("worse: %d", n)}
 	}
 	return nil
+}
+
+// mark writes remarks to InfluxDB, if one is named.
+func (o *digestOptions) mark(c *cobra.Command, run plan.Run, found []digest.Remark) error {
+	if len(found) == 0 {
+		return nil
+	}
+	if run.Influx.Starred() { // a token that stood in the matrix is not kept
+		run.Influx = nil
+	}
+	to, err := o.influx.open(run, c.ErrOrStderr(), logger(c.ErrOrStderr(), false))
+	if to == nil || err != nil {
+		return err
+	}
+	remarks := make([]sink.Remark, len(found))
+	for i, r := range found {
+		remarks[i] = sink.Remark(r)
+	}
+	to.Remark(run, remarks)
+	err = to.Drain(c.Context())
+	if d := to.Close(c.Context()); err == nil && d.Dropped > 0 {
+		err = fmt.Errorf("InfluxDB has not taken %d of %d remarks: %s", d.Dropped, d.Points, d.LastError)
+	}
+	return err
 }
 
 // record opens the run, and tells the folder that it is in.

@@ -100,6 +100,9 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 	if d.Told != 16 || len(d.New) > 0 || len(d.Subject) > 0 || d.Worse() < 1 || d.Against == nil {
 		t.Errorf("%d series told, new cells %v, different since the run before %v, %d worse", d.Told, d.New, d.Subject, d.Worse())
 	}
+	if marks := d.Remarks(); len(marks) != 1 || marks[0].Kind != "worse" || !strings.HasSuffix(marks[0].Text, ", since night-0038") {
+		t.Errorf("the remarks for drawings are %+v", marks)
+	}
 	var md, html, text bytes.Buffer
 	for _, err := range []error{d.Markdown(&md), d.HTML(&html), d.JSON(&text)} {
 		if err != nil {

@@ -107,6 +107,31 @@ func (d Digest) against() section {
 	return s
 }
 
+// Remark is something worth a mark in a drawing over time: "worse", "better" or "rule", and a sentence.
+type Remark struct{ Kind, Text string }
+
+// Remarks are what got worse or better, and the rules that are not met.
+func (d Digest) Remarks() (all []Remark) {
+	for _, s := range d.Shifts {
+		all = append(all, Remark{string(s.Finding), s.Line() + ", since " + s.Since})
+	}
+	if d.Against != nil {
+		for _, v := range d.Against.Values {
+			for _, r := range v.Rows {
+				for _, c := range r.Changes {
+					if c.Finding == compare.Worse || c.Finding == compare.Better {
+						all = append(all, Remark{string(c.Finding), fmt.Sprintf("%s: %s, against the baseline %s", r.Name, v.Title, d.Baseline)})
+					}
+				}
+			}
+		}
+	}
+	for _, r := range d.Rules {
+		all = append(all, Remark{"rule", r.String()})
+	}
+	return all
+}
+
 // about says what the digest rests on.
 func (d Digest) about() string {
 	text := fmt.Sprintf("Changes are told of %s, of which any would be raised by chance in less than one night of twenty", count(d.Told, "series"))

@@ -95,7 +95,7 @@ func tags(more ...Column) []Column {
 
 func eventTags() []Column {
 	all := tags(
-		Column{Key: "kind", Doc: "run-start, run-stop, task-start, task-stop; what links did: closed, gap, blocked, unblocked, rebalanced, notice, error; agent-lost, drain-cut and the like"},
+		Column{Key: "kind", Doc: "run-start, run-stop, task-start, task-stop; what links did: closed, gap, blocked, unblocked, rebalanced, notice, error; agent-lost, drain-cut and the like; worse, better, rule: what ctl digest found"},
 		Column{Key: "agent", Doc: "the agent that it happened to"})
 	for i := range all {
 		if i >= len(runTags()) && all[i].Key != "kind" && all[i].Key != "agent" {
