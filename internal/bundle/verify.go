@@ -74,7 +74,7 @@ func (k *check) run(ctx context.Context) error {
 		k.Altered = append(k.Altered, err)
 		return nil
 	}
-	k.described()
+	k.described(run.Rounds().Tasks())
 	var stored, again []plan.Outcome
 	for _, t := range k.plan.Tasks() {
 		if err := ctx.Err(); err != nil {
@@ -132,10 +132,10 @@ func (b *Bundle) bounded(p plan.Run) error {
 }
 
 // described compares what is said twice of the run.
-func (k *check) described() {
+func (k *check) described(tasks int) {
 	m, p := k.Manifest, k.plan
-	if m.Run != p.ID || m.Name != p.Name || !m.Started.Equal(p.Started) || m.Tasks != len(p.Cells)*p.Repeat {
-		k.differ("%s is of run %s (%s, %d tasks), run/run.json of %s (%s, %d tasks)", manifestName, clip(m.Run), clip(m.Name), m.Tasks, clip(p.ID), clip(p.Name), len(p.Cells)*p.Repeat)
+	if m.Run != p.ID || m.Name != p.Name || !m.Started.Equal(p.Started) || m.Tasks != tasks {
+		k.differ("%s is of run %s (%s, %d tasks), run/run.json of %s (%s, %d tasks)", manifestName, clip(m.Run), clip(m.Name), m.Tasks, clip(p.ID), clip(p.Name), tasks)
 	}
 	matrix, err := os.ReadFile(filepath.Join(k.dir, "matrix.cue"))
 	if err != nil || string(matrix) != p.Source.Text {

@@ -48,7 +48,7 @@ func gather(run *results.Run, harness string) (Manifest, []source, error) {
 	if err != nil {
 		return Manifest{}, nil, err
 	}
-	m := Manifest{Format: Format, Harness: harness, Run: p.ID, Name: p.Name, Started: p.Started, Tasks: len(p.Cells) * p.Repeat, Done: len(outcomes)}
+	m := Manifest{Format: Format, Harness: harness, Run: p.ID, Name: p.Name, Started: p.Started, Tasks: run.Rounds().Tasks(), Done: len(outcomes)}
 	environment, err := encode(EnvironmentOf(p, outcomes))
 	if err != nil {
 		return m, nil, err

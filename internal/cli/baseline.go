@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,20 @@ runs are compared with, or several by names of one's own. On a fleet, they are t
 	c.PersistentFlags().StringVar(&runs, "runs", "runs", "`folder` of run records")
 	c.AddCommand(baselineSet(&runs), baselineList(&runs), baselineRemove(&runs))
 	return c
+}
+
+// bases are the numbers that a run's rules compare it with, as this folder has them. Before anything is run it is said which are missing.
+func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
+	all := history.Of(o.runs).Bases(run)
+	for _, b := range all {
+		switch {
+		case b.Why != "" && o.server.url != "":
+			fmt.Fprintln(stderr, terminal.Clean(b.Why+"; the rules that need it are judged by the controller's, if it has one"))
+		case b.Why != "":
+			fmt.Fprintln(stderr, terminal.Clean(b.Why+"; the rules that need it will not be met"))
+		}
+	}
+	return all
 }
 
 func baselineSet(runs *string) *cobra.Command {

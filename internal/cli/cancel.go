@@ -102,7 +102,7 @@ func awaitEnd(ctx context.Context, conn *wire.Conn, state wire.RunState, limit t
 
 // tasksOf is how far a run is.
 func tasksOf(s wire.RunState) string {
-	text := fmt.Sprintf("%d of %d tasks have an outcome", s.Done, s.Tasks)
+	text := fmt.Sprintf("%d of %s%d tasks have an outcome", s.Done, atMost(s.AtMost), s.Tasks)
 	if s.Failed > 0 {
 		text += fmt.Sprintf(", %d of them not valid", s.Failed)
 	}

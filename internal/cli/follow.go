@@ -205,7 +205,7 @@ func (o *runOptions) attach(c *cobra.Command, name string) error {
 	if state.State == wire.StateQueued {
 		fmt.Fprintf(c.ErrOrStderr(), "run %s waits in the queue%s\n", state.Run, because(state.Waiting))
 	}
-	p := newProgress(newConsole(c.ErrOrStderr()), plan.Run{}, nil)
+	p := newProgress(newConsole(c.ErrOrStderr()), wire.Submission{})
 	defer p.close()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()

@@ -44,7 +44,8 @@ func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []strin
 // narrow is frame where there is little room.
 func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []string {
 	size := max(3, columns/4)
-	run := fmt.Sprintf("%s %d/%d", bar("run ", v.part(now), size, paint), v.tasks-v.pace.Tasks(), v.tasks)
+	done, of := v.pace.All()
+	run := fmt.Sprintf("%s %d/%s%d", bar("run ", v.part(now), size, paint), done, bound(v.pace.AtMost()), of)
 	if v.pace.Tasks() > 0 {
 		run += ", " + v.remaining(now)
 	}
@@ -101,7 +102,8 @@ func bar(name string, part float64, columns int, paint terminal.Painter) string 
 
 // standing is how far the run is, in words.
 func (v *view) standing(now time.Time, paint terminal.Painter) string {
-	text := fmt.Sprintf("%d of %d tasks", v.tasks-v.pace.Tasks(), v.tasks)
+	done, of := v.pace.All()
+	text := fmt.Sprintf("%d of %s%d tasks", done, atMost(v.pace.AtMost()), of)
 	sep := ": "
 	for _, x := range []struct {
 		verdict plan.Verdict

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep/internal/controller"
-	"lockstep/internal/plan"
 	"lockstep/internal/terminal"
+	"lockstep/internal/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -49,7 +49,7 @@ func viewAt(t *testing.T, after time.Duration) (v view, now time.Time) {
 		t.Fatal(err)
 	}
 	began := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	v = newView(plan.Run{}, nil)
+	v = newView(wire.Submission{})
 	for _, r := range events {
 		if r.After > after {
 			break

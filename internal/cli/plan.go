@@ -64,8 +64,8 @@ const mostListed = 20
 // writePlan prints a plan for people; all lists everything, however much it is.
 func writePlan(out io.Writer, run plan.Run, all bool) error {
 	columns := width(out)
-	fmt.Fprintf(out, "%s: %s × %s, %s, %s, about %v\n", run.Name, several(len(run.Cells), "cell"), several(run.Repeat, "repetition"), order(run.Order),
-		several(run.Agents, "agent"), matrix.Estimate(run).Round(time.Second))
+	fmt.Fprintf(out, "%s: %s × %s, %s, %s, about %v\n", run.Name, several(len(run.Cells), "cell"), repetitions(run), order(run.Order),
+		several(run.Agents, "agent"), about(run))
 	for _, axis := range run.Axes {
 		if n, text := axisValues(run, axis); n > 1 || text != "" {
 			fmt.Fprintf(out, "  %s\n", terminal.Hang(fmt.Sprintf("%s (%d): %s", axis, n, text), columns, 4))
@@ -81,6 +81,24 @@ func writePlan(out io.Writer, run plan.Run, all bool) error {
 	}
 	sumExcluded(out, run.Excluded, columns)
 	return nil
+}
+
+// repetitions says how often each cell is measured.
+func repetitions(run plan.Run) string {
+	least, most := matrix.Rounds(run)
+	if run.Until == nil {
+		return several(most, "repetition")
+	}
+	return fmt.Sprintf("%d to %d repetitions (until %s)", least, most, terminal.Clean(run.Until.Rule))
+}
+
+// about is how long a run takes.
+func about(run plan.Run) string {
+	least, most := matrix.Estimate(run)
+	if run.Until == nil {
+		return most.Round(time.Second).String()
+	}
+	return fmt.Sprintf("%v to %v", least.Round(time.Second), most.Round(time.Second))
 }
 
 // several is a number of things: "1 cell", "2,411 cells".

@@ -9,6 +9,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/terminal"
+	"lockstep/internal/wire"
 )
 
 // progress tells a person how a run goes: one plain line a task and, on a terminal, live figures below these.
@@ -19,9 +20,9 @@ type progress struct {
 }
 
 // newProgress begins with a run, of which some tasks are done; a run without an id is one that will be told of.
-func newProgress(to *console, run plan.Run, done []string) *progress {
-	p := &progress{to: to, view: newView(run, done)}
-	if run.ID != "" {
+func newProgress(to *console, s wire.Submission) *progress {
+	p := &progress{to: to, view: newView(s)}
+	if s.Run.ID != "" {
 		p.say("%s", p.view.heading())
 	}
 	to.live(p.frame)
@@ -54,7 +55,15 @@ func (p *progress) show(e controller.Progress) {
 	}
 }
 
-func place(e controller.Progress) string { return fmt.Sprintf("[%d/%d]", e.N, e.Of) }
+func place(e controller.Progress) string { return fmt.Sprintf("[%d/%s%d]", e.N, bound(e.AtMost), e.Of) }
+
+// bound stands before a number of tasks where there may be fewer, and little room.
+func bound(open bool) string {
+	if open {
+		return "≤"
+	}
+	return ""
+}
 
 // ending is a task's outcome in a few words.
 func ending(o plan.Outcome) string {

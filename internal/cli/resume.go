@@ -71,14 +71,10 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	if err != nil {
 		return wire.Submission{}, err
 	}
-	run.ID, run.Version, run.Started, run.Source = old.ID, old.Version, old.Started, old.Source
-	s := wire.Submission{Run: run}
-	for _, task := range run.Tasks() {
-		if record.Done(task.ID) {
-			s.Done = append(s.Done, task.ID)
-		}
-	}
-	return s, nil
+	run.ID, run.Version, run.Started, run.Source, run.Bases = old.ID, old.Version, old.Started, old.Source, old.Bases
+	s := wire.Submission{Run: run, Done: record.DoneTasks()}
+	s.Numbers, err = record.Numbers()
+	return s, err
 }
 
 // nothingLeft says why a matrix has no cell to run.

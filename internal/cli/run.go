@@ -138,6 +138,10 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
+	if run.Bases == nil {
+		run.Bases = o.bases(c.ErrOrStderr(), run)
+		submission.Run.Bases = run.Bases
+	}
 	background := context.WithoutCancel(ctx) // a first Ctrl-C must not cut the control plane under the run
 	stderr := newConsole(c.ErrOrStderr())
 	log := logger(stderr, o.verbose)
@@ -177,7 +181,7 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Conn, submission wir
 	run, background := submission.Run.ID, context.WithoutCancel(ctx)
 	following, leave := context.WithCancel(background)
 	defer leave()
-	p := newProgress(stderr, submission.Run, submission.Done)
+	p := newProgress(stderr, submission)
 	defer p.close()
 	if o.server.url != "" {
 		go lookout(following, conn, p.say)

@@ -115,8 +115,7 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Conn,
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s: %d cells × %d repetitions, about %v, at %s %s\n", s.Name, len(run.Cells), run.Repeat,
-		matrix.Estimate(run).Round(time.Second), s.Cron, s.Zone)
+	fmt.Fprintf(c.OutOrStdout(), "%s: %d cells × %s, about %s, at %s %s\n", s.Name, len(run.Cells), repetitions(run), about(run), s.Cron, s.Zone)
 	if run.Influx != nil {
 		fmt.Fprintln(c.ErrOrStderr(), "the matrix names an InfluxDB, and runs of schedules write no points")
 	}

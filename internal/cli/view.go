@@ -9,13 +9,13 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/live"
 	"lockstep/internal/plan"
+	"lockstep/internal/wire"
 )
 
 // view is what live figures show of a run. It knows only what it is told, and what time it is: the same events make the same frames.
 type view struct {
 	run      plan.Run
 	pace     *live.Pace
-	tasks    int                  // of the run
 	verdicts map[plan.Verdict]int // of what ended since
 	current  *inFlight
 	note     string // what the run waits for
@@ -29,11 +29,12 @@ type inFlight struct {
 	liveAt  time.Time
 }
 
-func newView(run plan.Run, done []string) view {
-	v := view{run: run, verdicts: map[plan.Verdict]int{}, pace: live.NewPace(run), tasks: len(run.Tasks())}
-	for _, task := range done {
+func newView(s wire.Submission) view {
+	v := view{run: s.Run, verdicts: map[plan.Verdict]int{}, pace: live.NewPace(s.Run)}
+	for _, task := range s.Done {
 		v.pace.Done(task)
 	}
+	v.pace.Known(s.Numbers)
 	return v
 }
 
@@ -42,7 +43,7 @@ func (v *view) show(e controller.Progress, now time.Time) {
 	switch e.Kind {
 	case controller.RunAccepted:
 		if v.run.ID == "" && e.Run != nil {
-			*v = newView(*e.Run, nil)
+			*v = newView(wire.Submission{Run: *e.Run})
 		}
 	case controller.TaskStarted:
 		t := &inFlight{started: e, at: now}
@@ -80,7 +81,15 @@ func (v *view) heading() string {
 	if v.pace.Tasks() == 1 {
 		tasks = "task"
 	}
-	return fmt.Sprintf("%s: %d %s, about %v, run %s", v.run.Name, v.pace.Tasks(), tasks, v.pace.Planned().Round(time.Second), v.run.ID)
+	return fmt.Sprintf("%s: %s%d %s, about %v, run %s", v.run.Name, atMost(v.pace.AtMost()), v.pace.Tasks(), tasks, v.pace.Planned().Round(time.Second), v.run.ID)
+}
+
+// atMost is what stands before a number of tasks where there may be fewer.
+func atMost(open bool) string {
+	if open {
+		return "at most "
+	}
+	return ""
 }
 
 // underWay is the task in flight, and since when.

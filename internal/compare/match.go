@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
 )
 
 // side is one of what is compared, as it is read.
@@ -90,6 +91,7 @@ func sidesOf(runs []Recorded, o Options) ([]*side, error) {
 
 func newSide(mark string, r Recorded) *side {
 	s := &side{mark: mark, run: r.Run}
+	rounds := sampling.Of(r.Run, r.Outcomes)
 	byID := map[string][]plan.Outcome{}
 	for _, o := range r.Outcomes {
 		byID[o.Cell] = append(byID[o.Cell], o)
@@ -97,7 +99,7 @@ func newSide(mark string, r Recorded) *side {
 	for _, c := range r.Run.Cells {
 		got := byID[c.ID]
 		slices.SortStableFunc(got, func(a, b plan.Outcome) int { return a.Repetition - b.Repetition })
-		s.cells = append(s.cells, &cell{cell: c, outcomes: got, repeat: r.Run.Repeat})
+		s.cells = append(s.cells, &cell{cell: c, outcomes: got, repeat: rounds.Cell(c.ID).Repeat})
 	}
 	slices.SortStableFunc(s.cells, func(a, b *cell) int { return a.cell.Index - b.cell.Index })
 	return s

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
@@ -145,6 +146,9 @@ func check(s *wire.Submission) error {
 	}
 	if r.Repeat < 1 || len(r.Cells) == 0 || r.Repeat > mostTasks/len(r.Cells) {
 		return fmt.Errorf("the run has %d cells and %d repetitions: want at least one of each, and at most %d tasks", len(r.Cells), r.Repeat, mostTasks)
+	}
+	if u := r.Until; u != nil && (!(u.Within > 0) || !(u.Confidence > 0.5 && u.Confidence < 1) || r.Repeat > sampling.Most) {
+		return fmt.Errorf("the run repeats until %q, within %v at %v, and %d times at most: want parts between 0 and 1, and at most %d times", u.Rule, u.Within, u.Confidence, r.Repeat, sampling.Most)
 	}
 	for _, c := range r.Cells {
 		if len(c.Workload.Groups) > mostGroups {

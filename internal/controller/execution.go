@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/results"
+	"lockstep/internal/sampling"
 	"lockstep/internal/wire"
 )
 
@@ -21,12 +23,14 @@ type execution struct {
 	run     plan.Run
 	seq     uint64 // of the submission
 	given   []string
+	numbers map[string]float64 // of given
 	log     *slog.Logger
 	entries chan wire.Entry
 	end     wire.End
 	state   wire.RunState
-	short   time.Time // since when there are too few agents; zero: there are enough
-	of      int
+	short   time.Time               // since when there are too few agents; zero: there are enough
+	rounds  *sampling.Rounds        // how often each cell is measured
+	of      int                     // tasks: at most, while the rounds are open
 	tries   map[string][]plan.Tried // of tasks, before this controller took the run up
 	flight  *wire.RunEvent          // the try that a former leader had begun; nil: none, or it was seen to
 	from    uint64                  // where in the record what agents say of it begins
@@ -87,8 +91,11 @@ func (x *execution) tasks(ctx context.Context) error {
 	}()
 	first := true
 	for n, t := range todo {
-		if done[t.ID] {
+		if done[t.ID] || !x.needed(t) {
 			continue
+		}
+		if x.run.Until != nil { // which place it has depends on those before it
+			n = x.state.Done
 		}
 		if !first {
 			if err := pause(ctx, x.run.Settle.D()); err != nil {
@@ -108,7 +115,7 @@ func (x *execution) tasks(ctx context.Context) error {
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
 	ctx, cancel := wire.Lasting(ctx, stopTimeout)
 	defer cancel()
-	h := history{submission: x.seq, outcomes: map[string]bool{}}
+	h := history{submission: x.seq, outcomes: map[string]bool{}, rounds: sampling.New(x.run)}
 	if err := x.record.Review(ctx, h.read); err != nil {
 		return nil, nil, err
 	}
@@ -121,14 +128,14 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		return nil, nil, err
 	}
 	done = h.outcomes
-	for _, id := range x.given {
-		done[id] = true
-	}
+	x.take(h.rounds, done)
 	todo = x.run.Tasks()
-	x.of = len(todo)
+	if x.run.Until != nil {
+		todo = slices.DeleteFunc(todo, func(t plan.Task) bool { return !x.needed(t) })
+	}
 	x.log.Info("run begins", "tasks", x.of, "done", len(done), "taken over", h.accepted)
 	x.queue.wants(x.claim, todo, done)
-	x.state.State, x.state.Waiting, x.state.Tasks, x.state.Done, x.state.Agents = wire.StateRunning, "", x.of, len(done), x.queue.names(x.claim)
+	x.state.State, x.state.Waiting, x.state.Done, x.state.Agents = wire.StateRunning, "", len(done), x.queue.names(x.claim)
 	if x.state.Started.IsZero() {
 		x.state.Started = time.Now()
 	}
@@ -144,6 +151,37 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		}
 	}
 	return todo, done, x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.of})
+}
+
+// take learns how far the cells are: by the record, and by what the submission says of outcomes that are elsewhere.
+func (x *execution) take(rounds *sampling.Rounds, done map[string]bool) {
+	given := map[string]bool{}
+	for _, id := range x.given {
+		given[id] = !done[id]
+		done[id] = true
+	}
+	if x.run.Until != nil {
+		for _, t := range x.run.Tasks() {
+			if n, has := x.numbers[t.ID]; given[t.ID] && has {
+				rounds.Had(t, &n)
+			} else if given[t.ID] {
+				rounds.Had(t, nil)
+			}
+		}
+	}
+	x.rounds = rounds
+	x.count()
+}
+
+// count notes how many tasks the run has, by what is known now.
+func (x *execution) count() {
+	x.of = x.rounds.Tasks()
+	x.state.Tasks, x.state.AtMost = x.of, x.rounds.Open()
+}
+
+// needed tells whether a task is to be run: its cell may be known well enough. One that a former leader has begun is.
+func (x *execution) needed(t plan.Task) bool {
+	return x.rounds.Needed(t) || x.flight != nil && x.flight.Task == t.ID
 }
 
 // gather waits until every cell that is left can have its agents; if some cannot, nothing is run. Agents that other runs have are waited for until these
@@ -320,6 +358,8 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 	}
 	x.cfg.Standing.count(o.Verdict)
 	x.clear()
+	x.rounds.Add(o)
+	x.count()
 	x.state.Done++
 	if o.Failed() {
 		x.state.Failed++

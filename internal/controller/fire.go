@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/report"
 	"lockstep/internal/results"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
@@ -86,8 +87,11 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 	var r schedule.Result
 	var e schedule.Entry // keeps the first problems
 	names := map[string]string{}
+	var of plan.Run
+	var outcomes []plan.Outcome // where there are rules to judge by them
 	end, err := k.conn.Await(ctx, run, func(entry wire.Entry) {
 		if entry.Plan != nil {
+			of = *entry.Plan
 			for _, c := range entry.Plan.Cells {
 				names[c.ID] = c.Name()
 			}
@@ -95,6 +99,7 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		}
 		o := *entry.Outcome
 		r.Tasks = tally(r.Tasks, o)
+		outcomes = append(outcomes, o)
 		if o.Failed() {
 			e.Problem(fmt.Sprintf("%s: %s: %s", cmp.Or(names[o.Cell], o.Cell), o.Verdict, plan.Redact(strings.Join(o.Reasons, "; "))))
 		}
@@ -104,6 +109,11 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 	}
 	if err != nil {
 		return r, err
+	}
+	for _, rule := range report.Rulings(of, outcomes) {
+		if rule.Why != "" {
+			e.Problem(plan.Redact(rule.String()))
+		}
 	}
 	r.State, r.Why, r.Ended, r.Problems = schedule.State(end.End.Reason), plan.Redact(end.End.Detail), end.At, e.Problems
 	return r, nil
@@ -141,7 +151,7 @@ func (k *keeper) copied(run string) schedule.Result {
 		r.Ended = o.Ended
 	}
 	r.Why += "; these are the outcomes in the controller's copy"
-	if plan := record.Plan(); len(outcomes) == len(plan.Tasks()) {
+	if len(outcomes) == record.Rounds().Tasks() {
 		r.State, r.Why = schedule.Done, ""
 	}
 	return r

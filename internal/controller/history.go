@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 
 	past "lockstep/internal/history"
 	"lockstep/internal/plan"
@@ -16,6 +17,26 @@ func (l *leader) answerHistory() (stop func(), err error) {
 		}
 		return past.Of(l.cfg.Copies).Answer(q)
 	})
+}
+
+// addBases gives a run the numbers of baselines of this controller's folder for those of its rules that have none yet.
+func (l *leader) addBases(run *plan.Run) {
+	if len(run.Regressions()) == 0 {
+		return
+	}
+	var own []plan.Base
+	if l.cfg.Copies != "" {
+		own = past.Of(l.cfg.Copies).Bases(*run)
+	}
+	for _, b := range own {
+		i := slices.IndexFunc(run.Bases, func(has plan.Base) bool { return has.Name == b.Name })
+		switch {
+		case i < 0:
+			run.Bases = append(run.Bases, b)
+		case run.Bases[i].Why != "" && b.Why == "":
+			run.Bases[i] = b
+		}
+	}
 }
 
 // fillHistory reads the copies that the history does not have: those of former leaders, and those that somebody put there.

@@ -210,7 +210,8 @@ func (l *leader) execute(ctx context.Context, c *claim) error {
 		x.run.ID = c.Run
 		return x.refuse(ctx, err)
 	}
-	x.run, x.given = c.Submission.Run, c.Submission.Done
+	l.addBases(&c.Submission.Run)
+	x.run, x.given, x.numbers = c.Submission.Run, c.Submission.Done, c.Submission.Numbers
 	return x.execute(ctx)
 }
 

@@ -26,7 +26,7 @@ func Pull(ctx context.Context, conn *wire.Conn, run, root string) (Pulled, error
 	var err error
 	p.End, err = conn.Copy(ctx, run, func(e wire.Entry) error { return f.entry(ctx, e) })
 	if f.dir != nil {
-		p.Dir, p.Done, p.Of = f.dir.Dir(), len(f.dir.DoneTasks()), len(f.tasks)
+		p.Dir, p.Done, p.Of = f.dir.Dir(), len(f.dir.DoneTasks()), f.rounds.Tasks()
 		err = errors.Join(err, f.dir.Close())
 	}
 	return p, err

@@ -10,6 +10,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/results"
+	"lockstep/internal/sampling"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
@@ -21,6 +22,7 @@ type Progress struct {
 	At      time.Time
 	N, Of   int
 	Task    plan.Task
+	AtMost  bool     // Of may become less: cells are repeated until they are known well enough
 	Detail  string   // TaskStarted and LiveFigures (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
 	Agents  []string // TaskStarted: names of its agents
 	Live    live.Figures
@@ -74,6 +76,7 @@ type follower struct {
 	watch   func(Progress)
 	dir     *results.Run
 	tasks   map[string]plan.Task
+	rounds  *sampling.Rounds
 	current Progress // of the task in flight
 	ref     wire.Ref
 	skip    bool // the try in flight is on disk already
@@ -115,7 +118,7 @@ func (f *follower) plan(run plan.Run) error {
 	if err != nil {
 		return err
 	}
-	f.dir = dir
+	f.dir, f.rounds = dir, dir.Rounds()
 	f.tasks = map[string]plan.Task{}
 	for _, t := range run.Tasks() {
 		f.tasks[t.ID] = t
@@ -126,7 +129,7 @@ func (f *follower) plan(run plan.Run) error {
 }
 
 func (f *follower) event(e wire.RunEvent) error {
-	p := Progress{At: e.At, N: e.N, Of: e.Of, Task: f.tasks[e.Task], Detail: e.Detail}
+	p := Progress{At: e.At, N: e.N, Of: e.Of, AtMost: f.rounds.Open(), Task: f.tasks[e.Task], Detail: e.Detail}
 	if e.N == 0 {
 		p.N = f.current.N
 	}
@@ -258,7 +261,8 @@ func (f *follower) outcome(ctx context.Context, o plan.Outcome) error {
 	if f.current.Task.ID == o.Task {
 		f.skip = true // what still comes was not judged
 	}
-	p := Progress{Kind: TaskEnded, At: o.Ended, Of: f.current.Of, Task: task, Outcome: o}
+	f.rounds.Add(o)
+	p := Progress{Kind: TaskEnded, At: o.Ended, Of: f.current.Of, AtMost: f.current.AtMost, Task: task, Outcome: o}
 	if f.current.Task.ID == o.Task {
 		p.N = f.current.N
 	}

@@ -9,6 +9,7 @@ import (
 
 	"lockstep/internal/clock"
 	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
 	"lockstep/internal/wire"
 )
 
@@ -22,6 +23,7 @@ type history struct {
 	accepted    bool      // by a former leader, which did not come to the end
 	ended       *wire.End // of this submission
 	outcomes    map[string]bool
+	rounds      *sampling.Rounds
 	ran, failed int            // outcomes of this submission
 	began, over time.Time      // of this submission; zero: not yet
 	flight      *wire.RunEvent // the last try that was begun, if nothing tells that it ended
@@ -35,6 +37,7 @@ func (h *history) read(e wire.Entry) {
 		h.planned = true
 	case e.Outcome != nil:
 		h.outcomes[e.Outcome.Task] = true
+		h.rounds.Add(*e.Outcome)
 		h.ran++
 		if e.Outcome.Failed() {
 			h.failed++

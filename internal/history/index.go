@@ -226,7 +226,7 @@ func (s *Store) read(id string) (taken, error) {
 	if t.id = p.ID; t.id != id {
 		return t, fmt.Errorf("%s holds the run %s: leave records in directories of their names", filepath.Join(s.root, id), p.ID)
 	}
-	t.entry.Matrix, t.entry.Started, t.entry.Done, t.entry.Tasks = p.Name, p.Started, len(t.outcomes), len(p.Cells)*p.Repeat
+	t.entry.Matrix, t.entry.Started, t.entry.Done, t.entry.Tasks = p.Name, p.Started, len(t.outcomes), run.Rounds().Tasks()
 	for _, c := range p.Cells {
 		t.cells = append(t.cells, plan.Cell{ID: c.ID, Coordinates: c.Coordinates})
 	}

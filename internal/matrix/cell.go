@@ -118,8 +118,11 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 		problems = append(problems, unsearchable(work)...)
 		problems = append(problems, unfulfillable(rules, work)...)
 	}
-	if len(problems) > 0 {
-		return Combination{}, w.locate(problems, combo)
+	if err == nil {
+		faults = w.m.unrepeatable(work)
+	}
+	if len(problems) > 0 || len(faults) > 0 {
+		return Combination{}, append(w.locate(problems, combo), faults...)
 	}
 	if broker == nil {
 		return Combination{}, nil // reported already

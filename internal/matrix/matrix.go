@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/token"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
 	"lockstep/pkg/drivers"
 )
 
@@ -43,6 +45,7 @@ type Matrix struct {
 	drivers map[string]func(json.RawMessage, drivers.Use) drivers.Declaration
 	refers  map[string]bool // axes that the template refers to; nil: not known
 	base    plan.Run        // all but the cells
+	untilAt token.Pos       // of repeat.until
 }
 
 // Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Faults that holds all of
@@ -78,9 +81,8 @@ func (l *loader) matrix() *Matrix {
 	}
 	m.base = plan.Run{Version: 1, Name: l.name(), Tables: l.tables(), Repeat: 1, Order: l.order(), Settle: l.duration("settle", 0),
 		Grace: l.duration("grace", time.Minute), Source: l.record(), Axes: l.space.names(), Influx: l.influx()}
-	if n, err := l.root.LookupPath(cue.ParsePath("repeat")).Int64(); err == nil {
-		m.base.Repeat = int(n)
-	}
+	m.base.Repeat, m.base.Until = l.repeat()
+	m.untilAt = place(l.root.LookupPath(untilPath))
 	m.base.Strict, _ = l.root.LookupPath(cue.ParsePath("strict")).Bool()
 	return m
 }
@@ -130,11 +132,21 @@ func (l *loader) record() plan.Source {
 
 func (m *Matrix) brokerNames() []string { return slices.Sorted(maps.Keys(m.brokers)) }
 
-// Estimate is how long a run takes if nothing goes wrong, settle included.
-func Estimate(run plan.Run) time.Duration {
+// Estimate is how long a run takes if nothing goes wrong, settle included: at least, where cells are repeated until they are known well enough, and at most.
+func Estimate(run plan.Run) (least, most time.Duration) {
 	var once time.Duration
 	for _, c := range run.Cells {
 		once += plan.Estimate(c.Workload) + run.Settle.D()
 	}
-	return time.Duration(max(run.Repeat, 1)) * once
+	rounds, all := Rounds(run)
+	return time.Duration(rounds) * once, time.Duration(all) * once
+}
+
+// Rounds is how often each cell is measured at least, and at most.
+func Rounds(run plan.Run) (least, most int) {
+	most = max(run.Repeat, 1)
+	if run.Until == nil {
+		return most, most
+	}
+	return min(sampling.Least(*run.Until), most), most
 }

@@ -31,6 +31,17 @@ func unfulfillable(rules []string, w plan.Workload) []problem {
 			wrong = append(wrong, fmt.Sprintf("%q is in the list already", rule))
 			continue
 		}
+		if r, is, err := plan.ParseRegression(rule); is {
+			if err != nil {
+				wrong = append(wrong, fmt.Sprintf("%q: %s", rule, err))
+			}
+			for _, name := range r.Values {
+				if why := absent(name, w); why != "" && err == nil {
+					wrong = append(wrong, fmt.Sprintf("%q: %s never has a number here: %s", rule, name, why))
+				}
+			}
+			continue
+		}
 		for _, part := range w.Parts() {
 			if why := unmeasured(rule, part); why != "" {
 				wrong = append(wrong, fmt.Sprintf("%q: %s", rule, why))

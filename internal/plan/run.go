@@ -13,7 +13,8 @@ type Run struct {
 	Cells    []Cell     `json:"cells"`
 	Excluded []Excluded `json:"excluded,omitempty"`
 	Tables   []Table    `json:"tables"`
-	Repeat   int        `json:"repeat"`
+	Repeat   int        `json:"repeat"` // with Until: at most
+	Until    *Until     `json:"until,omitempty"`
 	Order    Order      `json:"order"`
 	Settle   Duration   `json:"settle"`
 	Grace    Duration   `json:"grace"`  // how long a cell waits for agents that are missing
@@ -23,6 +24,7 @@ type Run struct {
 	Agents   int        `json:"agents"` // most that any cell needs
 	Axes     []string   `json:"axes"`   // in the order of the matrix
 	Influx   *Influx    `json:"influx,omitempty"`
+	Bases    []Base     `json:"bases,omitempty"` // what rules compare it with
 }
 
 // Order is the order of tasks: interleaved repetitions, or shuffled with a seed.

@@ -7,14 +7,35 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
+	"lockstep/internal/sampling"
 )
 
 // cell is a cell and what came of its repetitions.
 type cell struct {
-	cell     plan.Cell
-	place    place
-	repeat   int
+	cell  plan.Cell
+	place place
+	often
 	outcomes []plan.Outcome // by repetition
+}
+
+// often is how often a cell is measured.
+type often struct {
+	repeat int    // at most, while it is open
+	open   bool   // there may be fewer: it depends on what they measure
+	missed string // it has had all of them, and is not known as well as asked for
+}
+
+func oftenOf(rounds *sampling.Rounds, id string) often {
+	c := rounds.Cell(id)
+	return often{repeat: c.Repeat, open: rounds.Undecided(id), missed: rounds.Missed(id)}
+}
+
+// of is how many repetitions there are, in words.
+func (o often) of() string {
+	if o.open {
+		return fmt.Sprintf("at most %d", o.repeat)
+	}
+	return fmt.Sprint(o.repeat)
 }
 
 // name is the cell for people.
@@ -189,7 +210,10 @@ func (c *cell) blame(f *Field, n *notes) {
 		f.Notes = append(f.Notes, n.add(c.part(len(failed))+"failed: "+reasons(failed))...)
 	}
 	if missing := c.repeat - len(c.outcomes); missing > 0 {
-		f.Notes = append(f.Notes, n.add(fmt.Sprintf("%d of %d repetitions not run", missing, c.repeat))...)
+		f.Notes = append(f.Notes, n.add(fmt.Sprintf("%d of %s repetitions not run", missing, c.of()))...)
+	}
+	if c.missed != "" {
+		f.Notes = append(f.Notes, n.add(c.missed)...)
 	}
 }
 

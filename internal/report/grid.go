@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
 )
 
 const kindNA = "n/a" // of an excluded combination that the broker cannot do
@@ -78,6 +79,7 @@ type builder struct {
 
 func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
 	b := &builder{run: run, order: map[point]int{}}
+	rounds := sampling.Of(run, outcomes)
 	byID := map[string][]plan.Outcome{}
 	for _, o := range outcomes {
 		byID[o.Cell] = append(byID[o.Cell], o)
@@ -87,7 +89,7 @@ func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
 	for _, c := range sorted {
 		got := byID[c.ID]
 		slices.SortStableFunc(got, func(a, b plan.Outcome) int { return a.Repetition - b.Repetition })
-		b.cells = append(b.cells, &cell{cell: c, place: placeOf(c.Coordinates), repeat: run.Repeat, outcomes: got})
+		b.cells = append(b.cells, &cell{cell: c, place: placeOf(c.Coordinates), often: oftenOf(rounds, c.ID), outcomes: got})
 		b.learn(b.cells[len(b.cells)-1].place)
 	}
 	for _, e := range run.Excluded {

@@ -74,7 +74,7 @@ func (c *cell) unsound(strict bool) string {
 		return line
 	}
 	if missing := c.repeat - len(c.outcomes); missing > 0 {
-		return fmt.Sprintf("%d of %d repetitions were not run", missing, c.repeat)
+		return fmt.Sprintf("%d of %s repetitions were not run", missing, c.of())
 	}
 	return ""
 }

@@ -119,13 +119,19 @@ func (g *grid) table(t plan.Table, part place) Table {
 
 // repeated says what a number is where there are several repetitions.
 func (b *builder) repeated() []string {
-	least, most := b.run.Repeat, b.run.Repeat
+	least, most := b.run.Repeat, 0
 	for _, c := range b.cells {
 		least, most = min(least, c.repeat), max(most, c.repeat)
+	}
+	if len(b.cells) == 0 {
+		most = least
 	}
 	switch {
 	case most <= 1:
 		return nil
+	case least != most && b.run.Until != nil:
+		return []string{fmt.Sprintf("each number is the median of as many repetitions as it took (%s), %d to %d, of an even number the lower of the two in the middle",
+			b.run.Until.Rule, least, most)}
 	case least != most:
 		return []string{fmt.Sprintf("each number is the median of the repetitions of its run, %d to %d, of an even number the lower of the two in the middle", least, most)}
 	case most%2 == 0:

@@ -25,11 +25,26 @@ func (r Ruling) String() string {
 
 // Rulings judges every rule of a run, in the order of the matrix. Rates, latencies and what else is no count are their medians over the valid
 // repetitions, as in tables; counts and flags are those of each: one loss in three repetitions is a loss. A rule without data is not met.
+// One about a baseline looks at the repetitions themselves, by the tests of package compare.
 func Rulings(run plan.Run, outcomes []plan.Outcome) []Ruling {
 	var all []Ruling
-	for _, c := range newBuilder(run, outcomes).cells {
-		for _, rule := range c.cell.Require {
-			all = append(all, Ruling{Cell: c.name(), ID: c.cell.ID, Rule: rule, Why: c.breaks(rule)})
+	cells := newBuilder(run, outcomes).cells
+	regressions := map[string]map[string]string{} // by rule, by cell
+	for _, c := range cells {
+		for _, text := range c.cell.Require {
+			r := Ruling{Cell: c.name(), ID: c.cell.ID, Rule: text}
+			switch rule, is, err := plan.ParseRegression(text); {
+			case err != nil:
+				r.Why = err.Error() // of a record that was made elsewhere
+			case is:
+				if regressions[text] == nil {
+					regressions[text] = regressed(run, text, rule, cells)
+				}
+				r.Why = regressions[text][c.cell.ID]
+			default:
+				r.Why = c.breaks(text)
+			}
+			all = append(all, r)
 		}
 	}
 	return all
@@ -45,16 +60,23 @@ func Broken(all []Ruling) (n int) {
 	return n
 }
 
-// breaks says why the cell does not meet a rule.
-func (c *cell) breaks(rule string) string {
-	valid := c.with(plan.Valid)
+// lacks says why there is nothing to judge a cell by.
+func (c *cell) lacks() string {
 	switch {
 	case len(c.outcomes) == 0:
 		return "no data: not run"
-	case len(valid) == 0:
+	case len(c.with(plan.Valid)) == 0:
 		return "no data: " + reasons(c.outcomes)
 	}
-	w := c.cell.Workload
+	return ""
+}
+
+// breaks says why the cell does not meet a rule.
+func (c *cell) breaks(rule string) string {
+	if why := c.lacks(); why != "" {
+		return why
+	}
+	valid, w := c.with(plan.Valid), c.cell.Workload
 	if len(w.Groups) == 0 {
 		return breaks(rule, w, valid, func(o plan.Outcome) map[string]plan.Value { return o.Values })
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
 )
 
 // RunAxis is the axis on which several runs are told apart; it is in none of their matrices.
@@ -16,19 +17,31 @@ const RunAxis = "run"
 type Study struct {
 	Run      plan.Run
 	Outcomes []plan.Outcome
-	repeats  map[string]int // of cells, where runs differ in it
+	repeats  map[string]often // of cells, where they differ in it
 	asked    []plan.Table
 }
 
 // StudyOf is the study of one run.
 func StudyOf(run plan.Run, outcomes []plan.Outcome) Study {
-	return Study{Run: run, Outcomes: outcomes, asked: asked(run)}
+	s := Study{Run: run, Outcomes: outcomes, asked: asked(run), repeats: map[string]often{}}
+	if run.Until != nil {
+		s.repeat("", run, outcomes)
+	}
+	return s
+}
+
+// repeat notes how often each cell of a run is measured; mark is what its ids begin with here.
+func (s *Study) repeat(mark string, run plan.Run, outcomes []plan.Outcome) {
+	rounds := sampling.Of(run, outcomes)
+	for _, c := range run.Cells {
+		s.repeats[mark+c.ID] = oftenOf(rounds, c.ID)
+	}
 }
 
 // Together has several runs side by side: their cells on an axis of its own, named by marks, which are as many as there are studies. Each table
 // that any of them asks for has a column for each run, or a row where it shows best cells. Nothing is mixed: a field is of one run.
 func Together(studies []Study, marks []string) Study {
-	all := Study{repeats: map[string]int{}}
+	all := Study{repeats: map[string]often{}}
 	for i, s := range studies {
 		on := plan.Coordinate{Axis: RunAxis, Value: text(marks[i])}
 		all.Run.Repeat, all.Run.Strict = max(all.Run.Repeat, s.Run.Repeat), all.Run.Strict || s.Run.Strict
@@ -38,10 +51,10 @@ func Together(studies []Study, marks []string) Study {
 				all.Run.Axes = append(all.Run.Axes, axis)
 			}
 		}
+		all.repeat(marks[i]+":", s.Run, s.Outcomes)
 		for _, c := range s.Run.Cells {
 			c.ID = marks[i] + ":" + c.ID
 			c.Coordinates = append([]plan.Coordinate{on}, c.Coordinates...)
-			all.repeats[c.ID] = s.Run.Repeat
 			all.Run.Cells = append(all.Run.Cells, c)
 		}
 		for _, e := range s.Run.Excluded {
@@ -131,7 +144,7 @@ func (s Study) builder(parted bool) *builder {
 	for _, c := range b.cells {
 		id, _, _ := strings.Cut(c.cell.ID, "/") // of a group
 		if n, known := s.repeats[id]; known {
-			c.repeat = n
+			c.often = n
 		}
 	}
 	return b

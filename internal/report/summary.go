@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
 )
 
 // Summary is the last line of a run's report: "24 tasks: 23 valid, 1 invalid, 0 unknown".
@@ -15,27 +16,43 @@ func Summary(run plan.Run, outcomes []plan.Outcome) string {
 		n[o.Verdict]++
 	}
 	tasks := "tasks"
-	if total(run) == 1 {
+	total, most := total(run, outcomes)
+	if total == 1 {
 		tasks = "task"
 	}
-	text := fmt.Sprintf("%d %s: %d valid, %d invalid, %d unknown", total(run), tasks, n[plan.Valid], n[plan.Invalid], n[plan.Unknown])
-	if missing := total(run) - len(outcomes); missing > 0 {
+	text := fmt.Sprintf("%s%d %s: %d valid, %d invalid, %d unknown", most, total, tasks, n[plan.Valid], n[plan.Invalid], n[plan.Unknown])
+	if missing := total - len(outcomes); missing > 0 {
 		text += fmt.Sprintf(", %d not run", missing)
 	}
 	return text
 }
 
-func total(run plan.Run) int { return len(run.Cells) * run.Repeat }
+// total is how many tasks a run has; most is "at most " where there may be fewer.
+func total(run plan.Run, outcomes []plan.Outcome) (n int, most string) {
+	rounds := sampling.Of(run, outcomes)
+	if rounds.Open() {
+		most = "at most "
+	}
+	return rounds.Tasks(), most
+}
+
+// NotRun says how many tasks have no outcome; empty: none.
+func NotRun(run plan.Run, outcomes []plan.Outcome) string {
+	if n, most := total(run, outcomes); n > len(outcomes) {
+		return fmt.Sprintf("%d of %s%d tasks were not run", n-len(outcomes), most, n)
+	}
+	return ""
+}
 
 // Problems lists what keeps a run from being a success, one line a cell and reason, in the order of the matrix: verdicts that are
-// not valid, flags if the run is strict, and at last how many tasks were not run. There are none if it is a success.
+// not valid, flags and cells that are not known as well as asked for if the run is strict, and at last how many tasks were not run. There are none if it is a success.
 func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 	var lines []string
 	for _, c := range newBuilder(run, outcomes).cells {
 		lines = append(lines, c.problems(run.Strict)...)
 	}
-	if missing := total(run) - len(outcomes); missing > 0 {
-		lines = append(lines, fmt.Sprintf("%d of %d tasks were not run", missing, total(run)))
+	if text := NotRun(run, outcomes); text != "" {
+		lines = append(lines, text)
 	}
 	return lines
 }
@@ -45,6 +62,9 @@ func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
 	lines := run.Notes()
 	for _, c := range newBuilder(run, outcomes).cells {
+		if c.missed != "" && !run.Strict { // else it is a problem
+			lines = append(lines, c.name()+": "+c.missed)
+		}
 		for _, o := range c.outcomes {
 			for _, w := range o.Warnings {
 				if line := c.name() + ": " + w; !slices.Contains(lines, line) {
@@ -76,6 +96,9 @@ func (c *cell) problems(strict bool) []string {
 		in[text] = append(in[text], fmt.Sprint(o.Repetition))
 	}
 	var lines []string
+	if strict && c.missed != "" {
+		lines = append(lines, c.name()+": "+c.missed+", and the matrix is strict")
+	}
 	for _, text := range texts {
 		which := ""
 		switch {

@@ -53,7 +53,7 @@ func List(root string) ([]Summary, error) {
 
 // summary counts outcomes by their files only: they are written at once.
 func (r *Run) summary() Summary {
-	s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: len(r.plan.Cells) * r.plan.Repeat, Dir: r.dir}
+	s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: r.Rounds().Tasks(), Dir: r.dir}
 	for _, t := range r.plan.Tasks() {
 		if _, err := os.Stat(filepath.Join(r.taskDir(t.ID), outcomeFile)); err == nil {
 			s.Done++

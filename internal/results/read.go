@@ -12,6 +12,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/sampling"
 )
 
 // Done tells whether a task has an outcome.
@@ -29,6 +30,38 @@ func (r *Run) DoneTasks() []string {
 		}
 	}
 	return done
+}
+
+// Rounds is how often cells are measured, by the outcomes that there are: tasks that are not needed are no part of the run.
+func (r *Run) Rounds() *sampling.Rounds {
+	rounds := sampling.New(r.plan)
+	if r.plan.Until == nil {
+		return rounds
+	}
+	for _, t := range r.plan.Tasks() {
+		if o, err := r.outcome(t.ID); err == nil {
+			rounds.Add(o)
+		}
+	}
+	return rounds
+}
+
+// Numbers are what the repetitions so far measured of the value that decides how many there are (plan.Run.Until), by task.
+func (r *Run) Numbers() (map[string]float64, error) {
+	if r.plan.Until == nil {
+		return nil, nil
+	}
+	outcomes, err := r.Outcomes()
+	if err != nil {
+		return nil, err
+	}
+	rounds, numbers := sampling.New(r.plan), map[string]float64{}
+	for _, o := range outcomes {
+		if n, has := rounds.Number(o); has {
+			numbers[o.Task] = n
+		}
+	}
+	return numbers, nil
 }
 
 // Outcomes reads the outcomes that there are, in the order of the run's tasks. One that is damaged is none, with a warning.

@@ -126,6 +126,7 @@ func (l *progress) outcomes() (all []plan.Outcome) {
 // liveView is what a page shows of it.
 type liveView struct {
 	Done, Of, N int
+	AtMost      bool // Of may become less
 	Cell        string
 	Repetition  int
 	Phase       string
@@ -169,7 +170,11 @@ type count struct {
 }
 
 func (l *progress) view(now time.Time) liveView {
-	v := liveView{Done: len(l.all), Of: max(l.of, len(l.tasks)), N: l.n, Said: l.said, Agents: l.agents}
+	_, of := l.pace.All()
+	if l.run.Until == nil {
+		of = max(l.of, len(l.tasks))
+	}
+	v := liveView{Done: len(l.all), Of: of, AtMost: l.pace.AtMost(), N: l.n, Said: l.said, Agents: l.agents}
 	if !l.begun.IsZero() {
 		v.Elapsed = short(now.Sub(l.begun))
 	}

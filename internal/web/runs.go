@@ -118,9 +118,8 @@ func (s *site) run(r *http.Request) (view, error) {
 		if v.over() {
 			v.Rules = report.Rulings(v.Plan, outcomes)
 		} else { // that tasks have not been run yet is no problem while they may be
-			v.Problems = slices.DeleteFunc(v.Problems, func(p string) bool {
-				return p == fmt.Sprintf("%d of %d tasks were not run", len(v.Plan.Tasks())-len(outcomes), len(v.Plan.Tasks()))
-			})
+			missing := report.NotRun(v.Plan, outcomes)
+			v.Problems = slices.DeleteFunc(v.Problems, func(p string) bool { return p == missing })
 		}
 	}
 	for _, name := range s.shelf.has(id) {

@@ -12,7 +12,9 @@ import (
 type Submission struct {
 	Run  plan.Run `json:"run"`
 	Done []string `json:"done,omitempty"` // ids of tasks that have an outcome already: not run again
-	By   string   `json:"by,omitempty"`   // user@host
+	// Numbers are what repetitions in Done measured of the value that plan.Run.Until is about; those without one have none.
+	Numbers map[string]float64 `json:"numbers,omitempty"`
+	By      string             `json:"by,omitempty"` // user@host
 	// Schedule names the schedule that submitted it.
 	Schedule string `json:"schedule,omitempty"`
 }

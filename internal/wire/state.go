@@ -32,6 +32,7 @@ type RunState struct {
 	By        string    `json:"by,omitempty"`       // user@host
 	Schedule  string    `json:"schedule,omitempty"` // that submitted it
 	Tasks     int       `json:"tasks"`
+	AtMost    bool      `json:"atMost,omitempty"` // there may be fewer: cells are repeated until they are known well enough
 	Done      int       `json:"done"`             // tasks that have an outcome
 	Failed    int       `json:"failed,omitempty"` // of these: not valid
 	Detail    string    `json:"detail,omitempty"` // why it ended as it did

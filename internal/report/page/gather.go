@@ -11,6 +11,7 @@ import (
 	"lockstep/internal/report"
 	"lockstep/internal/report/chart"
 	"lockstep/internal/results"
+	"lockstep/internal/sampling"
 )
 
 // runView is what the page says of a run as a whole.
@@ -111,7 +112,7 @@ func viewOf(r recorded) runView {
 			v.Counts = append(v.Counts, count{string(verdict), n[verdict]})
 		}
 	}
-	if missing := len(r.plan.Cells)*r.plan.Repeat - len(r.outcomes); missing > 0 {
+	if missing := sampling.Of(r.plan, r.outcomes).Tasks() - len(r.outcomes); missing > 0 {
 		v.Counts = append(v.Counts, count{"not run", missing})
 	}
 	if v.Ended.After(r.plan.Started) {

@@ -1,0 +1,74 @@
+package history
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"lockstep/internal/compare"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+)
+
+// Bases reads the numbers that the rules of a run compare it with, of the baselines of this folder. Where there are none they say why.
+func (s *Store) Bases(run plan.Run) (all []plan.Base) {
+	wanted := run.Regressions()
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		values := map[string]bool{}
+		for _, rule := range wanted[name] {
+			for _, v := range rule.Values {
+				values[v] = true
+			}
+			if len(rule.Values) == 0 {
+				for _, v := range compare.Usual() {
+					values[v] = true
+				}
+			}
+		}
+		all = append(all, s.base(name, run, slices.Sorted(maps.Keys(values))))
+	}
+	return all
+}
+
+func (s *Store) base(name string, run plan.Run, values []string) plan.Base {
+	known, err := s.Baselines()
+	if err != nil {
+		return plan.Base{Name: name, Why: fmt.Sprintf("the baseline %q cannot be read: %v", name, err)}
+	}
+	i := slices.IndexFunc(known, func(b plan.Baseline) bool { return b.Name == name })
+	if i < 0 {
+		return plan.Base{Name: name, Why: plan.NoBaseline(name)}
+	}
+	record, err := results.Open(s.root, known[i].Run)
+	var outcomes []plan.Outcome
+	if err == nil {
+		outcomes, err = record.Outcomes()
+	}
+	if err != nil {
+		return plan.Base{Name: name, Why: fmt.Sprintf("the record of the baseline %q cannot be read: %v; make another run the baseline: ctl baseline set RUN", name, err)}
+	}
+	b := plan.Base{Name: name, Run: known[i].Run, Started: record.Plan().Started}
+	for _, c := range run.Cells {
+		if cell := baseCell(c.ID, outcomes, values); len(cell.Repetitions) > 0 {
+			b.Cells = append(b.Cells, cell)
+		}
+	}
+	return b
+}
+
+func baseCell(id string, outcomes []plan.Outcome, values []string) plan.BaseCell {
+	cell := plan.BaseCell{ID: id}
+	for _, o := range outcomes {
+		if o.Cell != id || o.Verdict != plan.Valid {
+			continue
+		}
+		some := map[string]plan.Value{}
+		for _, name := range values {
+			if v, has := o.Value(name); has {
+				some[name] = v
+			}
+		}
+		cell.Repetitions = append(cell.Repetitions, some)
+	}
+	return cell
+}

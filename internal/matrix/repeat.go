@@ -1,0 +1,74 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+
+	"cuelang.org/go/cue"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
+)
+
+var untilPath = cue.ParsePath("repeat.until")
+
+// repeat is how often cells are measured: a number, or at most so many until they are known well enough.
+func (l *loader) repeat() (n int, until *plan.Until) {
+	given := l.root.LookupPath(cue.ParsePath("repeat"))
+	if n, err := given.Int64(); err == nil {
+		return int(n), nil
+	}
+	text, err := given.LookupPath(cue.ParsePath("until")).String()
+	if err != nil { // faults were reported, or it is left out
+		return 1, nil
+	}
+	u, err := plan.ParseUntil(text)
+	if err != nil {
+		l.add(place(l.root.LookupPath(untilPath)), "repeat.until", err.Error())
+	}
+	most, missing := given.LookupPath(cue.ParsePath("most")).Int64()
+	if missing != nil {
+		return 1, nil
+	}
+	if least := sampling.Least(u); err == nil && int(most) < least {
+		at := given.LookupPath(cue.ParsePath("most"))
+		l.add(place(at), "repeat.most", fmt.Sprintf("%d can never end early: an interval at %g %% takes %d repetitions; give at least %d (%d is a good one), or a lower confidence: %q",
+			most, 100*u.Confidence, least, least, 2*least, "ci < 5% at 80%"))
+	}
+	if err != nil {
+		return int(most), nil
+	}
+	return int(most), &u
+}
+
+// unrepeatable says why the end of repetitions would wait for a number that a cell never has.
+func (m *Matrix) unrepeatable(w plan.Workload) Faults {
+	u := m.base.Until
+	if u == nil {
+		return nil
+	}
+	name := u.Of(w)
+	why := absent(name, w)
+	if why == "" {
+		return nil
+	}
+	return Faults{faultAt(m.untilAt, "repeat.until", fmt.Sprintf("%s never has a number here: %s; name a value that every cell has, as send.rate", name, why))}
+}
+
+// absent is why a cell of this workload never has a number for a value, which may be that of a group; empty: it can have one.
+func absent(name string, w plan.Workload) (why string) {
+	group, plain := plan.InGroup(name)
+	if group == "" {
+		for _, part := range w.Parts() {
+			if why = part.Absent(plain); why == "" {
+				return ""
+			}
+		}
+		return why
+	}
+	i := slices.IndexFunc(w.Groups, func(g plan.Group) bool { return g.Name == group })
+	if i < 0 {
+		return fmt.Sprintf("there is no group %q in the cell", group)
+	}
+	return w.Parts()[i].Absent(plain)
+}

@@ -1,0 +1,119 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Regression is a rule that compares a cell with a baseline: "send.rate no worse than baseline by 5% at 95%".
+type Regression struct {
+	Values     []string // as tables name them; none: those that comparisons are usually of
+	Baseline   string   // its name; empty: that of the run's matrix
+	Effect     float64  // what is less, as a part, is no change
+	Confidence float64
+}
+
+const regressionForm = `write it as "no worse than baseline by 5%" or "send.rate, send.p99 no worse than baseline NAME by 5% at 95%"`
+
+var regressionPattern = regexp.MustCompile(`^\s*(?:(\S+(?:\s*,\s*[^\s,]+)*)\s+)?no\s+worse\s+than\s+baseline(?:\s+(\S+))?\s+by\s+(\S+?)\s*%(?:\s+at\s+(\S+?)\s*%)?\s*$`)
+
+// ParseRegression reads such a rule. is tells whether the text means to be one, and no condition; the error says all that is wrong with it.
+func ParseRegression(text string) (r Regression, is bool, err error) {
+	words := strings.Fields(text)
+	if !slices.Contains(words, "worse") && !slices.Contains(words, "baseline") {
+		return r, false, nil
+	}
+	m := regressionPattern.FindStringSubmatch(text)
+	if m == nil {
+		return r, true, errors.New("it does not say what to compare with a baseline; " + regressionForm)
+	}
+	r = Regression{Baseline: m[2], Confidence: DefaultConfidence}
+	var faults []string
+	for name := range strings.SplitSeq(m[1], ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			continue
+		}
+		info, _ := ValueNamed(name)
+		switch why := notAValue(name); {
+		case why != "":
+			faults = append(faults, why)
+		case info.Better() == NeitherBetter:
+			faults = append(faults, name+" is neither better nor worse when it changes; take another value, or a condition such as "+name+" < …")
+		}
+		r.Values = append(r.Values, name)
+	}
+	var why string
+	if r.Effect, why = percentage(m[3], 0, 100); why != "" {
+		faults = append(faults, why+"; give by how much it may be worse, as 5%")
+	}
+	if m[4] != "" {
+		if r.Confidence, why = percentage(m[4], 50, 100); why != "" {
+			faults = append(faults, why+"; give a confidence, as 95%")
+		}
+	}
+	if faults != nil {
+		return r, true, errors.New(strings.Join(faults, "; "))
+	}
+	return r, true, nil
+}
+
+// Base is the numbers of a run that another is compared with by its rules. It is a part of the plan: what was the baseline when the run began stays it.
+type Base struct {
+	Name    string     `json:"name"`          // of the baseline
+	Why     string     `json:"why,omitempty"` // there is none, and what to do about it
+	Run     string     `json:"run,omitempty"`
+	Started time.Time  `json:"started,omitzero"`
+	Cells   []BaseCell `json:"cells,omitempty"`
+}
+
+// BaseCell is a cell of such a run: of each valid repetition the values that rules ask for, by the names that tables give them.
+type BaseCell struct {
+	ID          string             `json:"id"`
+	Repetitions []map[string]Value `json:"repetitions"`
+}
+
+// Regressions are the rules of a run that need a baseline, by its name.
+func (r Run) Regressions() map[string][]Regression {
+	all := map[string][]Regression{}
+	seen := map[string]bool{}
+	for _, c := range r.Cells {
+		for _, text := range c.Require {
+			if seen[text] {
+				continue
+			}
+			seen[text] = true
+			if rule, is, err := ParseRegression(text); is && err == nil {
+				name := r.BaselineOf(rule)
+				all[name] = append(all[name], rule)
+			}
+		}
+	}
+	return all
+}
+
+// BaselineOf is the name of the baseline of a rule.
+func (r Run) BaselineOf(rule Regression) string {
+	if rule.Baseline != "" {
+		return rule.Baseline
+	}
+	return r.Name
+}
+
+// BaseOf is what the run has of a baseline.
+func (r Run) BaseOf(name string) Base {
+	for _, b := range r.Bases {
+		if b.Name == name {
+			return b
+		}
+	}
+	return Base{Name: name, Why: NoBaseline(name)}
+}
+
+// NoBaseline says that there is none of a name, and what to do about it.
+func NoBaseline(name string) string {
+	return fmt.Sprintf("there is no baseline %q: ctl baseline set RUN makes a run the baseline of its matrix, before the next one begins", name)
+}

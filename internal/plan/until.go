@@ -1,0 +1,95 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Until ends the repetitions of a cell as soon as a value of it is known well enough; Run.Repeat is then the most that there are of them. What it decides is in package sampling.
+type Until struct {
+	Rule       string  `json:"rule"`            // as it was written
+	Value      string  `json:"value,omitempty"` // as tables name it; empty: what the cell measures first, see Of
+	Within     float64 `json:"within"`          // half the interval's width is less than this part of the median
+	Confidence float64 `json:"confidence"`      // of the interval
+}
+
+// Of is the value that is looked at in a workload.
+func (u Until) Of(w Workload) string {
+	switch {
+	case u.Value != "":
+		return u.Value
+	case w.Search != nil:
+		return "capacity"
+	}
+	return "send.rate"
+}
+
+const untilForm = `write it as "ci < 5%", "ci(send.p99) < 5%" or "ci(send.p99) < 5% at 90%"`
+
+// DefaultConfidence is that of intervals and comparisons of rules that do not say any.
+const DefaultConfidence = 0.95
+
+var untilPattern = regexp.MustCompile(`^\s*ci\s*(?:\(([^()]*)\)\s*)?<\s*(\S+?)\s*%\s*(?:at\s+(\S+?)\s*%\s*)?$`)
+
+// ParseUntil reads "ci(VALUE) < N% at C%", of which the value and the confidence may be left out. The error says all that is wrong with it.
+func ParseUntil(text string) (Until, error) {
+	u := Until{Rule: text, Confidence: DefaultConfidence}
+	m := untilPattern.FindStringSubmatch(text)
+	if m == nil {
+		return u, fmt.Errorf("%q is no condition for the end of repetitions; %s", text, untilForm)
+	}
+	var faults []string
+	if strings.Contains(text, "(") {
+		u.Value = strings.TrimSpace(m[1])
+		if why := notAValue(u.Value); why != "" {
+			faults = append(faults, why)
+		}
+	}
+	var why string
+	if u.Within, why = percentage(m[2], 0, 100); why != "" {
+		faults = append(faults, why+"; give how far the median may be off, as 5%")
+	}
+	if m[3] != "" {
+		if u.Confidence, why = percentage(m[3], 50, 100); why != "" {
+			faults = append(faults, why+"; give a confidence, as 95%")
+		}
+	}
+	if faults != nil {
+		return u, errors.New(strings.Join(faults, "; "))
+	}
+	return u, nil
+}
+
+// percentage reads a number of percent that is between two others, themselves not.
+func percentage(text string, above, below float64) (part float64, why string) {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n > above && n < below) {
+		return 0, fmt.Sprintf("%s%% is not between %g%% and %g%%", text, above, below)
+	}
+	return n / 100, ""
+}
+
+// notAValue says why a name is none of a value that has a number; empty: it is one.
+func notAValue(name string) string {
+	info, known := ValueNamed(name)
+	switch {
+	case known && info.Unit != Text:
+		return ""
+	case known:
+		return fmt.Sprintf("%s is no single number; take send.rate or receive.rate", name)
+	}
+	var names []string
+	for _, v := range Values() {
+		names = append(names, v.Name)
+	}
+	_, plain := InGroup(name)
+	text := fmt.Sprintf("there is no value %q", name)
+	if near := Nearest(plain, names); near != "" {
+		text += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return text + " (docs/values.md lists them: " + strings.Join(slices.Compact(names[:3]), ", ") + ", …)"
+}

@@ -1,0 +1,41 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseUntil(t *testing.T) {
+	for text, want := range map[string]Until{
+		"ci < 5%":                         {Within: 0.05, Confidence: 0.95},
+		" ci(send.p99)<2.5 % ":            {Value: "send.p99", Within: 0.025, Confidence: 0.95},
+		"ci( bulk/send.p99 ) < 5% at 90%": {Value: "bulk/send.p99", Within: 0.05, Confidence: 0.9},
+		"ci < 10% at 99.9 %":              {Within: 0.1, Confidence: 0.999},
+	} {
+		want.Rule = text
+		got, err := ParseUntil(text)
+		if err != nil || got.Value != want.Value || far(got.Within, want.Within) || far(got.Confidence, want.Confidence) || got.Rule != text {
+			t.Errorf("%q is %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	for text, wants := range map[string][]string{
+		"":                         {`"" is no condition`, `write it as "ci < 5%"`},
+		"ci > 5%":                  {"is no condition"},
+		"p99 < 5ms":                {"is no condition"},
+		"ci(send.rat) < 0% at 40%": {`there is no value "send.rat"; did you mean "send.rate"?`, "0% is not between 0% and 100%", "40% is not between 50% and 100%"},
+		"ci() < 5%":                {`there is no value ""`},
+		"ci(throughput) < five%":   {"throughput is no single number", "five% is not between"},
+	} {
+		_, err := ParseUntil(text)
+		for _, want := range wants {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v; want %q", text, err, want)
+			}
+		}
+	}
+	if u := (Until{}); u.Of(Workload{}) != "send.rate" || u.Of(Workload{Search: &Search{}}) != "capacity" {
+		t.Error("without a value it is the rate, and of a search its capacity")
+	}
+}
+
+func far(a, b float64) bool { return a-b > 1e-12 || b-a > 1e-12 }
