@@ -19,7 +19,8 @@ func baselineCommand() *cobra.Command {
 		Use:   "baseline",
 		Short: "Name runs that others are to be compared with",
 		Long: `baseline keeps names of runs in the history beside the records (--runs): for each matrix one that later
-runs are compared with, or several by names of one's own. On a fleet, they are those of the controller's folder.`,
+runs are compared with, or several by names of one's own. ctl digest and rules ("no worse than baseline by 5%") use them. Those
+of a controller are set on its host, with --runs DIR/runs: they serve schedules, and runs of clients that have none.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

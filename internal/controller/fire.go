@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,9 +90,11 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 	names := map[string]string{}
 	var of plan.Run
 	var outcomes []plan.Outcome // where there are rules to judge by them
+	ruled := false
 	end, err := k.conn.Await(ctx, run, func(entry wire.Entry) {
 		if entry.Plan != nil {
 			of = *entry.Plan
+			ruled = slices.ContainsFunc(of.Cells, func(c plan.Cell) bool { return len(c.Require) > 0 })
 			for _, c := range entry.Plan.Cells {
 				names[c.ID] = c.Name()
 			}
@@ -99,7 +102,9 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		}
 		o := *entry.Outcome
 		r.Tasks = tally(r.Tasks, o)
-		outcomes = append(outcomes, o)
+		if ruled {
+			outcomes = append(outcomes, o)
+		}
 		if o.Failed() {
 			e.Problem(fmt.Sprintf("%s: %s: %s", cmp.Or(names[o.Cell], o.Cell), o.Verdict, plan.Redact(strings.Join(o.Reasons, "; "))))
 		}

@@ -1,0 +1,35 @@
+package live
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// What a cell needs no more is neither left nor takes any time, also where its outcomes came before.
+func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
+	until, err := plan.ParseUntil("ci < 5%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := plan.Workload{Measure: plan.Duration(time.Second)}
+	run := plan.Run{Cells: []plan.Cell{{ID: "a", Workload: w}, {ID: "b", Index: 1, Workload: w}}, Repeat: 10, Until: &until}
+	p, resumed, numbers := NewPace(run), NewPace(run), map[string]float64{}
+	if done, of := p.All(); done != 0 || of != 20 || !p.AtMost() {
+		t.Errorf("%d of %d, at most: %v", done, of, p.AtMost())
+	}
+	for n := 1; n <= 6; n++ {
+		id := fmt.Sprintf("a-r%d", n)
+		p.Ended(plan.Outcome{Task: id, Cell: "a", Repetition: n, Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 1000}}})
+		resumed.Done(id)
+		numbers[id] = 1000
+	}
+	resumed.Known(numbers)
+	for _, p := range []*Pace{p, resumed} {
+		if done, of := p.All(); done != 6 || of != 16 || p.Tasks() != 10 || !p.AtMost() || p.Planned() != 10*plan.Estimate(w) {
+			t.Errorf("%d of %d, %d left, which take %v", done, of, p.Tasks(), p.Planned())
+		}
+	}
+}
