@@ -172,7 +172,7 @@ func pullRun(ctx context.Context, conn *wire.Conn, name, root, hint string) (str
 	if p.End != nil {
 		why = "the run has ended: " + string(p.End.Reason) + because(p.End.Detail)
 	}
-	return fmt.Sprintf("incomplete: %d of %d tasks have an outcome; %s\nrecord: %s", p.Done, p.Of, why, p.Dir), nil
+	return fmt.Sprintf("incomplete: %d of %s%d tasks have an outcome; %s\nrecord: %s", p.Done, atMost(p.AtMost), p.Of, why, p.Dir), nil
 }
 
 // keep writes the tables and the report of a copy.

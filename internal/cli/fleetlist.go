@@ -88,7 +88,7 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time) error {
 			by = "schedule " + r.Schedule
 		}
 		rows = append(rows, []string{r.Run, r.Name, r.State, dash(by), stamp(r.Submitted), took(r, now),
-			strconv.Itoa(r.Done), bound(r.AtMost && !r.Over()) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), dash(r.Waiting)})
+			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), dash(r.Waiting)})
 	}
 	return tabulate(out, []string{"RUN", "MATRIX", "STATE", "BY", "SUBMITTED", "TOOK", "DONE", "OF", "FAILED", "WAITING FOR"}, rows)
 }
@@ -129,7 +129,7 @@ func localRuns(out io.Writer, root string, asJSON bool) error {
 	}
 	var rows [][]string
 	for _, s := range all {
-		rows = append(rows, []string{s.ID, s.Name, s.Started.Format(time.DateTime), strconv.Itoa(s.Done), strconv.Itoa(s.Tasks)})
+		rows = append(rows, []string{s.ID, s.Name, s.Started.Format(time.DateTime), strconv.Itoa(s.Done), bound(s.AtMost) + strconv.Itoa(s.Tasks)})
 	}
 	return tabulate(out, []string{"RUN", "MATRIX", "STARTED", "DONE", "OF"}, rows)
 }

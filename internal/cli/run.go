@@ -59,7 +59,7 @@ so on). Whatever becomes of InfluxDB, the numbers and the record stay the same; 
 how many points were written and how many were not.
 
 Exit codes: 0 no cell failed or was invalid; 2 the matrix or command line has faults; 3 a cell
-failed or was invalid; 4 too few agents; 130 interrupted; 1 anything else.`,
+failed or was invalid; 4 too few agents; 5 a rule (require) is not met; 130 interrupted; 1 anything else.`,
 		Example: `  ctl run matrices/quick.cue
   ctl run --short --only mode=confirm-each matrices/async-vs-sync.cue
   ctl run --server nats://bench-1:4222 matrices/prefetch.cue

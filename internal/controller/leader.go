@@ -254,7 +254,7 @@ func (l *leader) stateOf(r wire.Request, noted wire.RunState) wire.RunState {
 	s := wire.RunState{Run: r.Run, State: wire.StateQueued, Submitted: r.At, Seq: r.Seq}
 	if sub := r.Submission; sub != nil {
 		s.Name, s.By, s.Schedule = sub.Run.Name, sub.By, sub.Schedule
-		s.Tasks, s.Done = len(sub.Run.Cells)*sub.Run.Repeat, len(sub.Done)
+		s.Tasks, s.Done, s.AtMost = len(sub.Run.Cells)*sub.Run.Repeat, len(sub.Done), sub.Run.Until != nil
 	}
 	return s
 }

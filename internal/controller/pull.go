@@ -13,6 +13,8 @@ type Pulled struct {
 	End  *wire.End // nil: it has not ended
 	Done int       // tasks with an outcome in the directory, of
 	Of   int
+	// AtMost says that Of may become less: cells are repeated until they are known well enough.
+	AtMost bool
 }
 
 // Complete tells whether every task has an outcome.
@@ -27,6 +29,7 @@ func Pull(ctx context.Context, conn *wire.Conn, run, root string) (Pulled, error
 	p.End, err = conn.Copy(ctx, run, func(e wire.Entry) error { return f.entry(ctx, e) })
 	if f.dir != nil {
 		p.Dir, p.Done, p.Of = f.dir.Dir(), len(f.dir.DoneTasks()), f.rounds.Tasks()
+		p.AtMost = f.rounds.Open()
 		err = errors.Join(err, f.dir.Close())
 	}
 	return p, err

@@ -21,6 +21,7 @@ type Summary struct {
 	Name    string // the matrix's
 	Started time.Time
 	Tasks   int
+	AtMost  bool // there may be fewer: cells are repeated until they are known well enough
 	Done    int // tasks with an outcome
 	Dir     string
 }
@@ -53,7 +54,8 @@ func List(root string) ([]Summary, error) {
 
 // summary counts outcomes by their files only: they are written at once.
 func (r *Run) summary() Summary {
-	s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: r.Rounds().Tasks(), Dir: r.dir}
+	rounds := r.Rounds()
+	s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: rounds.Tasks(), AtMost: rounds.Open(), Dir: r.dir}
 	for _, t := range r.plan.Tasks() {
 		if _, err := os.Stat(filepath.Join(r.taskDir(t.ID), outcomeFile)); err == nil {
 			s.Done++
