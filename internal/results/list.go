@@ -22,7 +22,7 @@ type Summary struct {
 	Started time.Time
 	Tasks   int
 	AtMost  bool // there may be fewer: cells are repeated until they are known well enough
-	Done    int // tasks with an outcome
+	Done    int  // tasks with an outcome
 	Dir     string
 }
 
