@@ -1,0 +1,185 @@
+package test
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pages are the pages of documentation of the repository, by their paths in it.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() && (e.Name() == "testdata" || e.Name() == ".git") {
+			return filepath.SkipDir
+		}
+		if !e.Type().IsRegular() || filepath.Ext(path) != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		texts[strings.TrimPrefix(filepath.ToSlash(path), "../")] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(texts) < 40 {
+		t.Fatalf("only %d pages of documentation were found", len(texts))
+	}
+	return texts
+}
+
+var (
+	links    = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)\s]*)?\)`)
+	mentions = regexp.MustCompile("`((?:cmd|dashboards|deploy|docs|examples|internal|matrices|pkg|test)/[A-Za-z0-9_./-]*)`")
+	matrices = regexp.MustCompile(`\bmatrices/[a-z0-9-]+\.cue\b`)
+)
+
+// TestDocsNameWhatIsThere: what a page links to, and each file, folder and matrix of the repository that it names, is there.
+func TestDocsNameWhatIsThere(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for page, text := range pages(t) {
+		for _, m := range links.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			checked++
+			if _, err := os.Stat(filepath.Join("..", filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s links to %s, which is not there", page, m[1])
+			}
+		}
+		if page == "CHANGELOG.md" || page == "docs/cli.md" { // what was, and what a command writes
+			continue
+		}
+		named := matrices.FindAllString(text, -1)
+		for _, m := range mentions.FindAllStringSubmatch(text, -1) {
+			named = append(named, m[1])
+		}
+		for _, path := range named {
+			if strings.Contains(path, "NAME") {
+				continue
+			}
+			checked++
+			if _, err := os.Stat(filepath.Join("..", path)); err != nil {
+				t.Errorf("%s names %s, which is not there", page, path)
+			}
+		}
+	}
+	if checked < 200 {
+		t.Errorf("only %d links and names were looked up", checked)
+	}
+}
+
+var (
+	commands = regexp.MustCompile("(?m)(?:^|`|-- )(?:go run \\./cmd/)?(ctl|controller|agent)( [^`\n]*)")
+	flags    = regexp.MustCompile(`(?:^| )--([a-z][a-z-]*)`)
+	labs     = regexp.MustCompile("go run \\./test/lab (?:run|up|install)((?: [a-z0-9]+(?:-[a-z0-9]+)*)+)")
+)
+
+// helps are the texts of docs/cli.md, by command: "ctl run". A test of internal/cli says that they are the programs' own.
+func helps(t *testing.T, page string) map[string]string {
+	t.Helper()
+	of := map[string]string{}
+	for _, section := range strings.Split(page, "\n## ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		of[name] = text
+	}
+	if of["ctl run"] == "" || of["agent"] == "" {
+		t.Fatal("docs/cli.md has no help of ctl run, or none of agent")
+	}
+	return of
+}
+
+// TestDocsCommands: each command that a page shows is one of the programs', and so is each of its flags; parts of the lab are those that there are.
+func TestDocsCommands(t *testing.T) {
+	t.Parallel()
+	texts := pages(t)
+	help := helps(t, texts["docs/cli.md"])
+	parts, err := os.ReadFile("lab/part.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for page, text := range texts {
+		if page == "CHANGELOG.md" || page == "docs/cli.md" {
+			continue
+		}
+		for _, m := range commands.FindAllStringSubmatch(text, -1) {
+			name, rest, any := command(help, m[1], m[2])
+			if !any {
+				continue
+			}
+			checked++
+			for _, f := range flags.FindAllStringSubmatch(rest, -1) {
+				if !strings.Contains(help[name], "--"+f[1]+" ") {
+					t.Errorf("%s shows %q: %s has no flag --%s", page, m[0], name, f[1])
+				}
+			}
+		}
+		for _, m := range labs.FindAllStringSubmatch(text, -1) {
+			for _, part := range strings.Fields(m[1]) {
+				if part != "all" && part != "tools" && !strings.Contains(string(parts), `{Name: "`+part+`"`) {
+					t.Errorf("%s shows %q: the lab has no part %s", page, m[0], part)
+				}
+			}
+		}
+	}
+	if checked < 60 {
+		t.Errorf("only %d commands were looked up", checked)
+	}
+}
+
+// command is the longest command of a program that words begin with, and what follows: "ctl schedule add", " --at 02:00 …". Words that name none
+// are prose, unless a file or a flag follows.
+func command(help map[string]string, program, words string) (name, rest string, is bool) {
+	words, _, _ = strings.Cut(words, " #")
+	name = program
+	fields := strings.Fields(words)
+	for len(fields) > 0 && help[name+" "+fields[0]] != "" {
+		name, fields = name+" "+fields[0], fields[1:]
+	}
+	rest = strings.Join(fields, " ")
+	return name, rest, name != program || strings.HasPrefix(rest, "--")
+}
+
+// TestStudies: the commands of docs/studies fit the matrices that they name. What is run there on brokers is planned here.
+func TestStudies(t *testing.T) {
+	t.Parallel()
+	planned := map[string]bool{}
+	for page, text := range pages(t) {
+		if !strings.HasPrefix(page, "docs/studies/") {
+			continue
+		}
+		for _, m := range commands.FindAllStringSubmatch(text, -1) {
+			args := strings.TrimSpace(m[2])
+			verb, rest, _ := strings.Cut(args, " ")
+			if verb != "run" && verb != "plan" || !strings.Contains(rest, ".cue") || planned[rest] {
+				continue
+			}
+			planned[rest] = true
+			rest = regexp.MustCompile(` *--server \S+| *--detach`).ReplaceAllString(" "+rest, "")
+			cmd := exec.Command("sh", "-c", "exec "+filepath.Join(programs, "ctl")+" plan "+rest)
+			cmd.Dir = ".."
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s: ctl plan %s: %v\n%s", page, rest, err, out)
+			}
+		}
+	}
+	named := strings.Join(slices.Sorted(maps.Keys(planned)), "\n")
+	for _, matrix := range []string{"mqperf-2017", "async-vs-sync", "prefetch", "versions", "bindings"} {
+		if !strings.Contains(named, "matrices/"+matrix+".cue") {
+			t.Errorf("no page of docs/studies runs matrices/%s.cue", matrix)
+		}
+	}
+}
