@@ -52,7 +52,8 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	n := soaks()
 	tasks, settled, band := n.runs*n.tasks, n.settle*n.tasks, n.band*n.tasks
 	dir := t.TempDir()
-	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, "broker"), NoSigs: true, NoLog: true})
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, "broker"), NoSigs: true, NoLog: true,
+		MaxClosedClients: 100}) // or it remembers ten thousand: no growth of ours
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,6 +98,9 @@ func baseOptions(cfg ServerConfig) (*server.Options, error) {
 	return opts, nil
 }
 
+// closedClients is how many connections that are gone a server of ours remembers, for who looks at its monitoring: about 1 kB each, and 10,000 if it is not said.
+const closedClients = 200
+
 func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	opts, err := baseOptions(cfg)
 	if err != nil {
@@ -108,6 +111,9 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	}
 	opts.DontListen, opts.JetStream, opts.StoreDir = cfg.Listen == "", true, cfg.Dir
 	opts.JetStreamMaxMemory, opts.MaxPayload, opts.MaxPending = embeddedMemory+max(0, cfg.Record-recordBytes), MaxMessage, 16*MaxMessage
+	if opts.MaxClosedClients == 0 {
+		opts.MaxClosedClients = closedClients
+	}
 	opts.NoSigs, opts.NoLog, opts.LogFile, opts.DisableJetStreamBanner = true, true, "", true
 	if cfg.Listen == "" {
 		return opts, nil
