@@ -27,13 +27,19 @@ func Summary(run plan.Run, outcomes []plan.Outcome) string {
 
 func total(run plan.Run) int { return len(run.Cells) * run.Repeat }
 
-// Problems lists what keeps a run from being a success, one line a cell and reason, in the order of the matrix: verdicts that are
-// not valid, flags if the run is strict, and at last how many tasks were not run. There are none if it is a success.
-func Problems(run plan.Run, outcomes []plan.Outcome) []string {
+// Failures lists what was run and keeps a run from being a success, one line a cell and reason, in the order of the matrix: verdicts that are
+// not valid, and flags if the run is strict.
+func Failures(run plan.Run, outcomes []plan.Outcome) []string {
 	var lines []string
 	for _, c := range newBuilder(run, outcomes).cells {
 		lines = append(lines, c.problems(run.Strict)...)
 	}
+	return lines
+}
+
+// Problems lists what keeps a run from being a success: its failures, and at last how many tasks were not run. There are none if it is a success.
+func Problems(run plan.Run, outcomes []plan.Outcome) []string {
+	lines := Failures(run, outcomes)
 	if missing := total(run) - len(outcomes); missing > 0 {
 		lines = append(lines, fmt.Sprintf("%d of %d tasks were not run", missing, total(run)))
 	}
