@@ -272,9 +272,10 @@ func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, end
 			drain, free = nil, s.drained(done)
 		case <-stop:
 			if s.idle() {
+				s.cfg.Log.Info("asked to leave: no task is in flight", "agent", s.cfg.Name)
 				return nil
 			}
-			s.cfg.Log.Info("leaving after the task in flight; a second signal leaves at once", "agent", s.cfg.Name)
+			s.cfg.Log.Info("asked to leave: after the task in flight; a second signal leaves at once", "agent", s.cfg.Name)
 			stop, free = nil, s.drained(done)
 		case <-free:
 			free, quiet = nil, time.After(drainAfter)

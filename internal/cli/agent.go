@@ -92,13 +92,13 @@ func (o *agentOptions) check() error {
 			faults = append(faults, err)
 		}
 	}
-	if o.server.url == "" || o.cfg.Name == "" {
-		fault(errors.New("an agent needs --server and a --name; see agent --help"))
+	if o.server.url == "" {
+		fault(errors.New("an agent needs --server (or LOCKSTEP_SERVER); see agent --help"))
 	}
-	if o.cfg.Name != "" {
-		if err := wire.CheckName(o.cfg.Name); err != nil {
-			fault(fmt.Errorf("--name: %w", err))
-		}
+	if o.cfg.Name == "" {
+		fault(errors.New("an agent needs a --name: this host has none"))
+	} else if err := wire.CheckName(o.cfg.Name); err != nil {
+		fault(fmt.Errorf("--name: %w", err))
 	}
 	var err error
 	o.cfg.Targets, err = disturbable(o.disturb)
@@ -154,12 +154,12 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 	})()
 	conn, err := dialPatiently(dialling, o.server, cfg.Log)
 	if err != nil {
-		return leave(err)
+		return leave(cfg.Log, err)
 	}
 	defer conn.Close()
 	cfg.Standing = &agent.Standing{}
 	serve(func(*web.Access) http.Handler {
 		return onlyMetrics(metrics.Agent(cfg.Standing, conn.Linked, version(), cfg.Log))
 	})
-	return leave(agent.Serve(serving, conn, cfg))
+	return leave(cfg.Log, agent.Serve(serving, conn, cfg))
 }

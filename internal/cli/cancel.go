@@ -57,7 +57,7 @@ func cancelRun(ctx context.Context, conn *wire.Conn, name string, limit time.Dur
 	if state.Over() {
 		return fmt.Sprintf("run %s had ended before: %s, %s", state.Run, state.State, tasksOf(state)), nil
 	}
-	if err := conn.Cancel(ctx, state.Run); err != nil {
+	if err := conn.Cancel(ctx, state.Run, submitter()); err != nil {
 		return "", err
 	}
 	waited := state.State == wire.StateQueued

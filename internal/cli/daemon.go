@@ -114,6 +114,10 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer release()
 	log := daemonLog(stderr, o.verbose)
+	points, written, err := o.influx.daemon(o.dir, log)
+	if err != nil {
+		return err
+	}
 	serve, unserve, err := o.pages.start(log)
 	if err != nil {
 		return err
@@ -126,10 +130,6 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	defer stop()
 	conn.Replicate(o.replicas)
 	conn.LimitRecord(int64(o.room))
-	points, err := o.influx.daemon(o.dir, log)
-	if err != nil {
-		return err
-	}
 	standing := &controller.Standing{}
 	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Standing: standing}
 	if o.dir != "" {
@@ -139,14 +139,15 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	serve(func(access *web.Access) http.Handler {
 		return web.New(web.Config{Conn: conn, Copies: cfg.Copies, Access: access, Version: version(), Log: log,
-			Metrics: metrics.Controller(conn, standing, version(), log)})
+			Metrics: metrics.Controller(conn, standing, written, version(), log)})
 	})
+	defer context.AfterFunc(ctx, func() { log.Info("asked to leave: what runs and waits goes on with the next controller") })()
 	served := make(chan error, 1)
 	go modest(ctx)
 	go func() { served <- controller.Serve(ctx, conn, cfg) }()
 	select {
 	case err := <-served:
-		return leave(err)
+		return leave(log, err)
 	case err := <-broken: // nothing can be said any more: it leaves as if it had been killed, and the next start goes on
 		return fmt.Errorf("keep messages under %s: %w; make room there and start the controller again: its runs go on", o.dir, err)
 	}
@@ -195,7 +196,7 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (co
 	}
 	server, err := wire.Embedded(background, cfg)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, unserved(err)
 	}
 	conn, err = server.Connect(background)
 	if err != nil {
@@ -211,6 +212,17 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (co
 	})
 	cfg.Log.Info("control plane is up", "url", server.URL())
 	return conn, server.Broken(), func() { deafen(); conn.Close(); server.Close() }, nil
+}
+
+// unserved says what to do about a control plane that cannot be served.
+func unserved(err error) error {
+	if errors.Is(err, wire.ErrOpen) {
+		err = fmt.Errorf("%w: give --nats-config and --creds of what \"ctl fleet init\" makes, or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD, or listen on 127.0.0.1", err)
+	}
+	if errors.Is(err, wire.ErrAsked) {
+		return exit{ExitBadMatrix, err}
+	}
+	return err
 }
 
 // onHangup calls reload at every SIGHUP until stop is called, which waits for a reload that is going on.
@@ -239,6 +251,7 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 	for pause := least; ; pause = min(2*pause, most) {
 		conn, err := wire.Dial(context.WithoutCancel(ctx), s.url, s.auth())
 		if err == nil {
+			conn.LogLink(log)
 			log.Info("connected to the control plane", "url", plan.Redact(s.url))
 			return conn, nil
 		}
@@ -252,13 +265,11 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 }
 
 // leave makes of a daemon's end what it is: asked to stop is no error.
-func leave(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	if err != nil {
+func leave(log *slog.Logger, err error) error {
+	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("serve: %w", err)
 	}
+	log.Info("ended in order")
 	return nil
 }
 

@@ -235,6 +235,9 @@ func (t *inFlight) table(columns int, paint terminal.Painter) []string {
 		}))
 	}
 	legend := fmt.Sprintf("rates of the last whole second, latencies of the last %d s", live.RecentSeconds)
+	if !slices.ContainsFunc(t.live.Flows, func(f live.Flow) bool { return f.Known }) {
+		legend = "figures come with the first whole second of all agents"
+	}
 	return append(lines, paint.Paint(terminal.Faint, legend))
 }
 

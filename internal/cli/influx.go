@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/internal/metrics"
 	"lockstep/internal/plan"
 	"lockstep/internal/sink"
 )
@@ -16,8 +17,9 @@ import (
 // influxFlags say where the points of a run go. The first that says anything counts, whole: --no-influx, --influx, the matrix, the
 // environment. Parts of two are never mixed, so that no token goes to a server that it is not for.
 type influxFlags struct {
-	file string
-	none bool
+	file   string
+	none   bool
+	needed bool // the command has nothing to do without an InfluxDB, and no --no-influx
 }
 
 func (f *influxFlags) add(c *cobra.Command) {
@@ -38,9 +40,9 @@ func (f *influxFlags) open(run plan.Run, stderr io.Writer, log *slog.Logger) (*s
 		}
 		return nil, nil
 	}
-	target, err := sink.Resolve(*to, os.LookupEnv, os.ReadFile)
+	target, err := f.resolve(*to, from)
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("%s: %w (--no-influx does without)", from, err)}
+		return nil, err
 	}
 	fmt.Fprintf(stderr, "points go to InfluxDB at %v (%s)\n", target, from)
 	return sink.Open(target, sink.Tuning{}, version(), log), nil
@@ -48,31 +50,49 @@ func (f *influxFlags) open(run plan.Run, stderr io.Writer, log *slog.Logger) (*s
 
 // daemon opens sinks for the runs that a controller copies: to the InfluxDB of its own file or environment, and never to one that a matrix names, which
 // would have whoever submits a run send the controller's secrets where he likes.
-func (f *influxFlags) daemon(dir string, log *slog.Logger) (func() *sink.Sink, error) {
+// What becomes of their points is counted.
+func (f *influxFlags) daemon(dir string, log *slog.Logger) (open func() *sink.Sink, count metrics.Points, err error) {
 	if err := f.check(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	to, from, err := f.choose(nil)
 	switch {
 	case err != nil:
-		return nil, exit{ExitBadMatrix, err}
+		return nil, nil, exit{ExitBadMatrix, err}
 	case to == nil && from != "":
 		log.Warn(from)
-		return nil, nil
+		return nil, nil, nil
 	case to == nil:
-		return nil, nil
+		return nil, nil, nil
 	case dir == "" && f.file != "":
-		return nil, exit{ExitBadMatrix, errors.New("--influx needs --dir: points are made of the copies of runs")}
+		return nil, nil, exit{ExitBadMatrix, errors.New("--influx needs --dir: points are made of the copies of runs")}
 	case dir == "":
 		log.Warn("no points go to InfluxDB, though the environment names one: they are made of the copies of runs, which need --dir")
-		return nil, nil
+		return nil, nil, nil
 	}
-	target, err := sink.Resolve(*to, os.LookupEnv, os.ReadFile)
+	target, err := f.resolve(*to, from)
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("%s: %w (--no-influx does without)", from, err)}
+		return nil, nil, err
 	}
 	log.Info("points of all runs go to InfluxDB", "to", target.String(), "by", from)
-	return func() *sink.Sink { return sink.Open(target, sink.Tuning{}, version(), log) }, nil
+	counters := &sink.Counters{}
+	return func() *sink.Sink {
+		s := sink.Open(target, sink.Tuning{}, version(), log)
+		s.Count(counters)
+		return s
+	}, counters, nil
+}
+
+// resolve fills in what from, in words, says of an InfluxDB.
+func (f *influxFlags) resolve(to plan.Influx, from string) (sink.Target, error) {
+	target, err := sink.Resolve(to, os.LookupEnv, os.ReadFile)
+	switch {
+	case err == nil:
+		return target, nil
+	case f.needed:
+		return target, exit{ExitBadMatrix, fmt.Errorf("%s: %w", from, err)}
+	}
+	return target, exit{ExitBadMatrix, fmt.Errorf("%s: %w (--no-influx does without)", from, err)}
 }
 
 // choose returns what to write to and who said so; nil with words is worth a remark.

@@ -3,8 +3,10 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -36,6 +38,9 @@ Exit codes: 0 it is written; 1 it is not.`,
 				if err != nil {
 					return err
 				}
+				if slices.ContainsFunc(all, func(r *results.Run) bool { return r.Plan().ID == run.Plan().ID }) {
+					return exit{ExitBadMatrix, fmt.Errorf("run %s is given twice: a report sets several runs side by side, each once; ctl runs lists them", run.Plan().ID)}
+				}
 				all = append(all, run)
 			}
 			path := out
@@ -61,9 +66,14 @@ Exit codes: 0 it is written; 1 it is not.`,
 
 // writeReport writes the file beside its place first, so that a page that is there stays whole until the new one is.
 func writeReport(path string, runs []*results.Run, o page.Options) error {
-	temp, err := os.CreateTemp(filepath.Dir(path), ".report-*")
+	dir := filepath.Dir(path)
+	temp, err := os.CreateTemp(dir, ".report-*")
 	if err != nil {
-		return fmt.Errorf("write report: %w; give another place with --out", err)
+		var why *fs.PathError
+		if errors.As(err, &why) { // its path is of a file that nobody asked for
+			err = why.Err
+		}
+		return fmt.Errorf("write report to %s: write into folder %s: %w; give another place with --out", path, dir, err)
 	}
 	err = errors.Join(page.Write(temp, runs, o), temp.Chmod(0o644), temp.Close())
 	if err == nil {

@@ -95,6 +95,17 @@ func where(server string) string {
 	return "on the fleet at " + server
 }
 
+// begunWith says with which --set a run was begun.
+func begunWith(set []string) string {
+	if len(set) == 0 {
+		return "and it was begun without --set"
+	}
+	return "and it was begun with " + quoted(set)
+}
+
+// quoted writes --set as a shell takes them.
+func quoted(set []string) string { return "--set '" + strings.Join(set, "' --set '") + "'" }
+
 // settings are the --set of a run to resume: those in its record, or, where passwords were taken out of them, the same ones given again.
 func (o *runOptions) settings(old plan.Run) ([]string, error) {
 	redacted := plan.Run{Source: plan.Source{Set: o.narrow.Set}}.Redacted().Source.Set
@@ -102,10 +113,10 @@ func (o *runOptions) settings(old plan.Run) ([]string, error) {
 	case slices.Equal(redacted, old.Source.Set):
 		return o.narrow.Set, nil
 	case len(o.narrow.Set) > 0:
-		return nil, exit{ExitBadMatrix, fmt.Errorf("resume %s: a run is resumed as it was begun, and this --set was not: %s", old.ID, strings.Join(old.Source.Set, " "))}
+		return nil, exit{ExitBadMatrix, fmt.Errorf("resume %s: a run is resumed as it was begun, %s; leave --set out", old.ID, begunWith(old.Source.Set))}
 	case strings.Contains(strings.Join(old.Source.Set, ""), "***"):
 		return nil, exit{ExitBadMatrix, fmt.Errorf("resume %s: its --set held a password, which is not in the record; give the same again: %s (or use ${env:NAME} next time)",
-			old.ID, "--set '"+strings.Join(old.Source.Set, "' --set '")+"'")}
+			old.ID, quoted(old.Source.Set))}
 	}
 	return old.Source.Set, nil
 }

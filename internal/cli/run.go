@@ -67,8 +67,11 @@ failed or was invalid; 4 too few agents; 5 a rule (require) is not met; 130 inte
   ctl run --resume latest`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			if (len(args) == 1) == (o.resume != "") {
+			if len(args) == 0 && o.resume == "" {
 				return exit{ExitBadMatrix, errors.New("give a matrix file, or --resume RUN; see ctl run --help")}
+			}
+			if len(args) == 1 && o.resume != "" {
+				return exit{ExitBadMatrix, fmt.Errorf("give a matrix file or --resume RUN, not both: the matrix of %s is in its record; leave %s out", o.resume, args[0])}
 			}
 			if o.resume != "" && (o.narrow.Short || len(o.narrow.Only) > 0) {
 				return exit{ExitBadMatrix, errors.New("a run is resumed as it was begun: leave --short and --only out")}
@@ -195,7 +198,7 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Conn, submission wir
 	case o.server.url != "":
 		return end, o.left(ctx, run, err)
 	case ctx.Err() == nil: // the record cannot be kept: do not let the fleet work for nothing
-		return end, errors.Join(err, conn.Cancel(background, run))
+		return end, errors.Join(err, conn.Cancel(background, run, submitter()))
 	}
 	return end, exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err, o.again(run))}
 }
@@ -207,7 +210,7 @@ func (o *runOptions) stop(ctx context.Context, conn *wire.Conn, run string, stde
 		return
 	}
 	fmt.Fprintln(stderr, "stopping: closing what is open and removing what was declared (again to leave at once)")
-	if err := conn.Cancel(context.WithoutCancel(ctx), run); err != nil {
+	if err := conn.Cancel(context.WithoutCancel(ctx), run, submitter()); err != nil {
 		fmt.Fprintln(stderr, err)
 		leave()
 	}

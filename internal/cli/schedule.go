@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,8 +83,8 @@ to them, as in ${env:NAME}, and the agents' hosts have them.`,
 	})
 	f := c.Flags()
 	f.StringVar(&o.define.Name, "name", "", "`name` of the schedule; none: that of the matrix")
-	f.StringVar(&o.define.Cron, "cron", "", "when: minute, hour, day of month, month, day of week, or one of "+strings.Join(schedule.Descriptors, " "))
-	f.StringVar(&o.define.Zone, "tz", "", "time `zone` of --cron, as in Europe/Berlin or UTC")
+	f.StringVar(&o.define.Cron, "cron", "", "when, required: minute, hour, day of month, month, day of week, or one of "+strings.Join(schedule.Descriptors, " "))
+	f.StringVar(&o.define.Zone, "tz", "", "time `zone` of --cron, required, as in Europe/Berlin or UTC")
 	f.StringVar(&o.define.Missed, "missed", schedule.MissedOnce, "what becomes of slots that came while no controller led: once (the last is caught up) or skip")
 	f.DurationVar(&o.within, "within", 12*time.Hour, "how old a slot may be that is caught up")
 	f.StringVar(&o.define.Overlap, "overlap", schedule.OverlapSkip, "what becomes of a slot that comes while the last run is not over: skip, or queue-one (one waits)")
@@ -115,7 +116,7 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Conn,
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s: %d cells × %s, about %s, at %s %s\n", s.Name, len(run.Cells), repetitions(run), about(run), s.Cron, s.Zone)
+	fmt.Fprintf(c.OutOrStdout(), "%s: %s × %s, about %s, at %s %s\n", s.Name, several(len(run.Cells), "cell"), repetitions(run), about(run), s.Cron, s.Zone)
 	if run.Influx != nil {
 		fmt.Fprintln(c.ErrOrStderr(), "the matrix names an InfluxDB, and runs of schedules write no points")
 	}
@@ -188,6 +189,9 @@ func unknownHooks(ctx context.Context, conn *wire.Conn, hooks []string) error {
 	if err != nil || !known {
 		return err // no controller has ever led: what it will know is not known yet
 	}
+	if len(there) == 0 {
+		return fmt.Errorf("--hook %s: the controller knows no hook: it needs a --hooks file that names them; see docs/schedules.md", strings.Join(hooks, ", "))
+	}
 	var errs []error
 	for _, hook := range hooks {
 		if slices.Contains(there, hook) {
@@ -244,16 +248,31 @@ func scheduleEdit(name, short string, change func(context.Context, *cobra.Comman
 	return c
 }
 
+// asItIs is the error of an edit that has nothing to do: it is a word to the user, and no failure of the command, as that of a run that had ended is none
+// of ctl cancel.
+type asItIs string
+
+func (e asItIs) Error() string { return string(e) }
+
+// unchanged prints why nothing was to be done, and passes on all other errors.
+func unchanged(out io.Writer, err error) error {
+	var said asItIs
+	if errors.As(err, &said) {
+		_, err = fmt.Fprintln(out, said)
+	}
+	return err
+}
+
 func pauseSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name string) error {
 	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error {
 		if s.Paused {
-			return fmt.Errorf("%s is paused already, by %s", name, s.By)
+			return asItIs(fmt.Sprintf("%s is paused already, by %s", name, s.By))
 		}
 		s.Pause(submitter(), time.Now().UTC())
 		return nil
 	})
 	if err != nil {
-		return err
+		return unchanged(c.OutOrStdout(), err)
 	}
 	fmt.Fprintf(c.OutOrStdout(), "%s is paused\n", name)
 	if s.Current != nil {
@@ -265,13 +284,13 @@ func pauseSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name 
 func resumeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Conn, name string) error {
 	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error {
 		if !s.Paused {
-			return fmt.Errorf("%s is not paused", name)
+			return asItIs(name + " is not paused")
 		}
 		s.Resume(submitter(), time.Now().UTC())
 		return nil
 	})
 	if err != nil {
-		return err
+		return unchanged(c.OutOrStdout(), err)
 	}
 	fmt.Fprintf(c.OutOrStdout(), "%s goes on\n", name)
 	return writeSlots(c.OutOrStdout(), s, time.Now(), 1)

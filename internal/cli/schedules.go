@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -31,7 +30,7 @@ func scheduleList() *cobra.Command {
 }
 
 // scheduleReader is a command that shows something of one schedule.
-func scheduleReader(use, short string, show func(io.Writer, schedule.Schedule, time.Time) error) *cobra.Command {
+func scheduleReader(use, short, what string, show func(io.Writer, schedule.Schedule, time.Time) error, data func(schedule.Schedule) any) *cobra.Command {
 	var server serverFlags
 	var asJSON bool
 	c := &cobra.Command{Use: use + " NAME", Short: short, Example: "  ctl schedule " + use + " nightly", Args: arguments(cobra.ExactArgs(1))}
@@ -41,23 +40,23 @@ func scheduleReader(use, short string, show func(io.Writer, schedule.Schedule, t
 			return unknownSchedule(ctx, conn, args[0], err)
 		}
 		if asJSON {
-			e := json.NewEncoder(c.OutOrStdout())
-			e.SetIndent("", "  ")
-			return e.Encode(kept.Schedule)
+			return printJSON(c.OutOrStdout(), data(kept.Schedule))
 		}
 		return show(c.OutOrStdout(), kept.Schedule, time.Now())
 	})
-	c.Flags().BoolVar(&asJSON, "json", false, "print the schedule with its history as JSON")
+	c.Flags().BoolVar(&asJSON, "json", false, "print "+what+" as JSON")
 	server.add(c, "")
 	return c
 }
 
 func scheduleShow() *cobra.Command {
-	return scheduleReader("show", "Show a schedule: its policies, its matrix, the next slots", writeSchedule)
+	return scheduleReader("show", "Show a schedule: its policies, its matrix, the next slots", "the schedule with its history", writeSchedule,
+		func(s schedule.Schedule) any { return s })
 }
 
 func scheduleHistory() *cobra.Command {
-	return scheduleReader("history", "Show what came of a schedule's slots and hooks, the newest last", writeHistory)
+	return scheduleReader("history", "Show what came of a schedule's slots and hooks, the newest last", "the history", writeHistory,
+		func(s schedule.Schedule) any { return append([]schedule.Entry{}, s.History...) })
 }
 
 const slotForm = "2006-01-02 15:04 MST"
@@ -77,12 +76,11 @@ func writeSlots(out io.Writer, s schedule.Schedule, now time.Time, n int) error 
 }
 
 func writeSchedules(out io.Writer, all []wire.KeptSchedule, now time.Time) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tCRON\tTZ\tNEXT\tNOW\tLAST")
+	var rows [][]string
 	for _, kept := range all {
 		s := kept.Schedule
 		if kept.Err != nil {
-			fmt.Fprintf(w, "%s\t–\t–\t–\tcannot be used\t%v\n", kept.Name, kept.Err)
+			rows = append(rows, []string{kept.Name, "–", "–", "–", "cannot be used", kept.Err.Error()})
 			continue
 		}
 		next, last := "–", "–"
@@ -97,9 +95,9 @@ func writeSchedules(out io.Writer, all []wire.KeptSchedule, now time.Time) error
 			e := s.History[n-1]
 			last = e.At.In(table.Zone()).Format(slotForm) + ": " + cameOf(e)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.Cron, s.Zone, next, standing(s), last)
+		rows = append(rows, []string{s.Name, s.Cron, s.Zone, next, standing(s), last})
 	}
-	return w.Flush()
+	return tabulate(out, []string{"NAME", "CRON", "TZ", "NEXT", "NOW", "LAST"}, rows)
 }
 
 // standing is what a schedule does now.
@@ -163,8 +161,7 @@ func writeHistory(out io.Writer, s schedule.Schedule, _ time.Time) error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SLOT\tRUN\tCAME OF IT\tHOOKS\tWHY")
+	var rows [][]string
 	for _, e := range s.History {
 		var hooks []string
 		why := strings.Join(strings.Fields(e.Why), " ")
@@ -175,13 +172,16 @@ func writeHistory(out io.Writer, s schedule.Schedule, _ time.Time) error {
 			}
 		}
 		at := e.At.In(table.Zone()).Format(slotForm)
-		if e.Asked {
-			at += " (asked)"
+		switch {
+		case e.Asked && e.By != "":
+			at += " (asked for by " + e.By + ")"
+		case e.Asked:
+			at += " (asked for)"
 		}
 		if e.Missed > 0 && e.State != schedule.Skipped {
 			why = strings.TrimPrefix(why+fmt.Sprintf("; %d missed", e.Missed), "; ")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", at, cmp.Or(e.Run, "–"), cameOf(e), cmp.Or(strings.Join(hooks, ", "), "–"), schedule.Cut(cmp.Or(why, "–"), 200))
+		rows = append(rows, []string{at, dash(e.Run), cameOf(e), dash(strings.Join(hooks, ", ")), schedule.Cut(dash(why), 200)})
 	}
-	return w.Flush()
+	return tabulate(out, []string{"SLOT", "RUN", "CAME OF IT", "HOOKS", "WHY"}, rows)
 }

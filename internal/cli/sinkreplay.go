@@ -27,7 +27,7 @@ func sinkCommand() *cobra.Command {
 func replayCommand() *cobra.Command {
 	var (
 		runs    string
-		to      influxFlags
+		to      = influxFlags{needed: true}
 		verbose bool
 	)
 	c := &cobra.Command{
@@ -74,16 +74,19 @@ func replayTo(c *cobra.Command, record *results.Run, points *sink.Sink) error {
 	}
 	failed := controller.Replay(c.Context(), record, points)
 	d := points.Close(c.Context())
-	d.Replayed = true
-	if failed == nil && d.Dropped == 0 {
+	d.Replayed, d.Left, d.Dropped = true, d.Dropped, 0
+	if failed == nil && d.Left == 0 {
 		failed = waiting.Remove()
 	} else {
+		if errors.Is(failed, sink.ErrAway) { // what is left says so
+			failed = nil
+		}
 		failed = errors.Join(failed, waiting.Close())
 	}
 	err = errors.Join(failed, record.AddDelivery(d))
-	fmt.Fprintln(c.OutOrStdout(), report.Delivered([]plan.Delivery{d}))
-	if d.Dropped > 0 {
-		err = errors.Join(err, fmt.Errorf("InfluxDB has not taken %d of %d points; try again", d.Dropped, d.Points))
+	if d.Left > 0 {
+		return errors.Join(err, errors.New(report.NotTaken(d)+" "+record.Plan().ID))
 	}
+	fmt.Fprintln(c.OutOrStdout(), report.Delivered([]plan.Delivery{d}))
 	return err
 }

@@ -32,6 +32,39 @@ func waitingPoints(t *testing.T, r *results.Run) (lines int64) {
 	return lines
 }
 
+// TestReplayThatIsRefusedSaysWhatToPutRight: trying again does what has just failed, and nothing is lost.
+func TestReplayThatIsRefusedSaysWhatToPutRight(t *testing.T) {
+	status := 0
+	db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	defer db.Close()
+	root := t.TempDir()
+	record, err := results.Create(root, plan.Run{ID: "run-1", Name: "quick", Repeat: 1, Started: time.Now().UTC()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "influx.json")
+	if err := os.WriteFile(file, []byte(`{"url": "`+db.URL+`", "org": "o", "bucket": "b", "token": "t"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range []struct {
+		status int
+		want   string
+	}{{401, "put the token right"}, {404, "put bucket and org right"}, {302, "put the url right"}, {200, "put the url right"}, {422, "put right what it refuses"}} {
+		status = x.status
+		c := replayCommand()
+		c.SetArgs([]string{"--runs", root, "--influx", file, "run-1"})
+		c.SilenceErrors, c.SilenceUsage = true, true
+		err := c.ExecuteContext(t.Context())
+		if err == nil || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "then ctl sink replay run-1") || strings.Contains(err.Error(), "answers again") {
+			t.Errorf("%d: %v, want it to say %q", x.status, err, x.want)
+		}
+		all := record.Deliveries()
+		if d := all[len(all)-1]; len(all) != i+1 || d.Dropped != 0 || d.Left != 1 || d.Points != 1 || d.Refused != x.status {
+			t.Errorf("%d: delivery %d is %+v, want its one point left", x.status, len(all), d)
+		}
+	}
+}
+
 // TestReplayTakesAwayItsOwnAlone: what waits on disk goes when the same InfluxDB was given all of it; what waits for another stays, and so does what a run
 // that still goes on puts there.
 func TestReplayTakesAwayItsOwnAlone(t *testing.T) {

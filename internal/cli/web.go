@@ -102,9 +102,12 @@ func (f *webFlags) start(log *slog.Logger) (ready func(func(*web.Access) http.Ha
 	}, stop, nil
 }
 
-// onlyMetrics serves figures at /metrics, and nothing else.
+// onlyMetrics serves figures at /metrics, says so at /, and serves nothing else.
 func onlyMetrics(figures http.Handler) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "A Lockstep agent: figures for Prometheus are at /metrics.")
+	})
 	mux.Handle("GET /metrics", figures)
 	return mux
 }

@@ -108,7 +108,7 @@ func TestRunsSideBySide(t *testing.T) {
 	}
 	l.follow(second)[0].span(t) // it ends while the first goes on
 	l.state(first.ID, running)
-	if err := l.client.Cancel(t.Context(), first.ID); err != nil {
+	if err := l.client.Cancel(t.Context(), first.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	if w := l.follow(first)[0]; w.end.Reason != wire.EndInterrupted {
@@ -124,7 +124,7 @@ func TestCancellingOneRunLeavesTheOtherAlone(t *testing.T) {
 	l.submit(first, second)
 	l.state(first.ID, running)
 	l.state(second.ID, running)
-	if err := l.client.Cancel(t.Context(), first.ID); err != nil {
+	if err := l.client.Cancel(t.Context(), first.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	all := l.follow(first, second)

@@ -25,7 +25,8 @@ type claim struct {
 	waiting string            // for what, in words
 	// roomless: it waits for room in the record.
 	roomless bool
-	over     bool // it was cancelled, or is refused
+	over     bool  // it was cancelled, or is refused
+	why      error // it was cancelled: the cause
 	cancel   context.CancelCauseFunc
 }
 

@@ -48,6 +48,14 @@ type Config struct {
 // errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.
 var errCancelled = errors.New("run was cancelled")
 
+// cancelledBy is errCancelled with the name of who did it, if that is known.
+func cancelledBy(who string) error {
+	if who == "" {
+		return errCancelled
+	}
+	return fmt.Errorf("%w by %s", errCancelled, who)
+}
+
 // stopTimeout bounds what is still said after the controller was told to stop.
 const stopTimeout = 10 * time.Second
 

@@ -148,7 +148,7 @@ func TestPointsOfTries(t *testing.T) {
 	root := t.TempDir()
 	w := l.runInto(root, run, nil, func(p controller.Progress) {
 		if p.Kind == controller.LiveFigures {
-			if err := l.client.Cancel(t.Context(), run.ID); err != nil {
+			if err := l.client.Cancel(t.Context(), run.ID, ""); err != nil {
 				t.Error(err)
 			}
 		}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -55,9 +56,9 @@ func (q *queue) insert(r wire.Request, noted wire.RunState) (idle bool) {
 		if c.Run != r.Run || c.Seq > r.Seq {
 			continue
 		}
-		idle, c.over = false, true
+		idle, c.over, c.why = false, true, cancelledBy(r.By)
 		if c.cancel != nil {
-			c.cancel(errCancelled)
+			c.cancel(c.why)
 		}
 	}
 	return idle
@@ -69,7 +70,7 @@ func (q *queue) start(c *claim, cancel context.CancelCauseFunc) {
 	defer q.mu.Unlock()
 	c.cancel = cancel
 	if c.over {
-		cancel(errCancelled)
+		cancel(cmp.Or(c.why, errCancelled))
 	}
 }
 

@@ -23,12 +23,12 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 	w := l.run(run, nil, func(p controller.Progress) {
 		if p.Kind == controller.LiveFigures && p.N == 2 && !cancelled {
 			cancelled = true
-			if err := l.client.Cancel(t.Context(), run.ID); err != nil {
+			if err := l.client.Cancel(t.Context(), run.ID, "me@here"); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	if w.end.Reason != wire.EndInterrupted || len(w.outcomes()) != 1 {
+	if w.end.Reason != wire.EndInterrupted || w.end.Detail != "run was cancelled by me@here" || len(w.outcomes()) != 1 {
 		t.Fatalf("ended with %+v and %d outcomes, want interrupted in the second task", w.end, len(w.outcomes()))
 	}
 	dir, err := results.Open(w.root, run.ID)
@@ -47,7 +47,7 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 	again.Cells = append([]plan.Cell(nil), run.Cells...)
 	w = l.runInto(w.root, again, []string{run.Tasks()[0].ID}, func(p controller.Progress) {
 		if p.Kind == controller.LiveFigures {
-			_ = l.client.Cancel(t.Context(), run.ID)
+			_ = l.client.Cancel(t.Context(), run.ID, "")
 		}
 	})
 	started := 0
@@ -88,14 +88,14 @@ func TestCancelOfAQueuedRun(t *testing.T) {
 			t.Error(err)
 		}
 		for _, id := range []string{second.ID, first.ID} {
-			if err := l.client.Cancel(t.Context(), id); err != nil {
+			if err := l.client.Cancel(t.Context(), id, "me@here"); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 	end, err := controller.Record(t.Context(), l.client, second.ID, t.TempDir(), nil, nil)
-	if err != nil || end.Reason != wire.EndInterrupted || end.Ran != 0 {
-		t.Errorf("the run cancelled while it waited ended with %+v, %v: want interrupted, nothing run", end, err)
+	if err != nil || end.Reason != wire.EndInterrupted || end.Ran != 0 || end.Detail != "run was cancelled by me@here" {
+		t.Errorf("the run cancelled while it waited ended with %+v, %v: want interrupted by me, nothing run", end, err)
 	}
 }
 

@@ -163,7 +163,7 @@ func TestTriesOutliveAControllerButNotARun(t *testing.T) {
 	w = l.run(second, nil, func(p controller.Progress) {
 		if p.Kind == controller.TaskRetried && !cancelled {
 			cancelled = true
-			if err := l.client.Cancel(t.Context(), second.ID); err != nil {
+			if err := l.client.Cancel(t.Context(), second.ID, ""); err != nil {
 				t.Error(err)
 			}
 		}

@@ -418,7 +418,7 @@ func TestScheduleOverlaps(t *testing.T) {
 			t.Errorf("%s: waiting %+v, history %+v", policy, s.Waiting, s.History)
 		}
 		l.edit(policy, func(s *schedule.Schedule) { s.Pause("me", l.clock().Now()) })
-		if err := l.client.Cancel(t.Context(), s.Current.Run); err != nil {
+		if err := l.client.Cancel(t.Context(), s.Current.Run, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

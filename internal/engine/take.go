@@ -111,7 +111,7 @@ func (e *Engine) gap(role string, index int, since int64, ended bool) {
 	if !ended {
 		how = "not reconnected"
 	}
-	e.events = append(e.events, record.Event{At: now - gap, Kind: record.EventGap, Nanos: gap,
+	e.events = append(e.events, record.Event{At: now - gap, Kind: record.EventGap, Nanos: gap, Lasting: !ended,
 		Detail: fmt.Sprintf("%s %d %s after %v", role, index, how, time.Duration(gap).Round(time.Microsecond))})
 }
 

@@ -17,14 +17,21 @@ type Standing interface {
 	Tasks() map[plan.Verdict]uint64
 }
 
+// Points are what became of points for InfluxDB: sink.Counters.
+type Points interface {
+	Points() (written, dropped, spooled int64)
+}
+
 // Controller serves the figures of a controller. Those of the fleet come from the one that leads alone, so that a sum over controllers counts nothing twice.
-func Controller(conn *wire.Conn, standing Standing, version string, log *slog.Logger) http.Handler {
-	return handler(&controller{conn, standing, log}, version, log)
+// points is nil where the controller writes none.
+func Controller(conn *wire.Conn, standing Standing, points Points, version string, log *slog.Logger) http.Handler {
+	return handler(&controller{conn, standing, points, log}, version, log)
 }
 
 type controller struct {
 	conn     *wire.Conn
 	standing Standing
+	points   Points
 	log      *slog.Logger
 }
 
@@ -41,6 +48,12 @@ func (c *controller) Collect(to chan<- prometheus.Metric) {
 	s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(c.conn.Linked()))
 	for verdict, n := range c.standing.Tasks() {
 		s.counter("tasks_total", "Tasks to which this controller has given an outcome, by verdict.", float64(n), "verdict", string(verdict))
+	}
+	if c.points != nil {
+		written, dropped, spooled := c.points.Points()
+		for came, n := range map[string]int64{"written": written, "dropped": dropped, "spooled": spooled} {
+			s.counter("sink_points_total", "Points that this controller has handed to InfluxDB, by what came of them; spooled: left on disk at the end of a run.", float64(n), "outcome", came)
+		}
 	}
 	if epoch == 0 || !c.conn.Linked() {
 		return

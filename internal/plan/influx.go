@@ -28,7 +28,7 @@ func (i *Influx) Redacted() *Influx {
 func (i *Influx) Starred() bool { return i != nil && i.Token == stars }
 
 // Delivery is what came of handing the points of a run to InfluxDB once: from the beginning of a run, or of its resumption, to its end.
-// Points = Written + Dropped + Spooled.
+// Points = Written + Dropped + Spooled + Left.
 type Delivery struct {
 	URL       string           `json:"url"` // redacted
 	Org       string           `json:"org,omitempty"`
@@ -40,7 +40,9 @@ type Delivery struct {
 	Written   int64            `json:"written"`           // InfluxDB said that it has them
 	Dropped   int64            `json:"dropped"`           // given up; those of a request without an answer may have arrived all the same
 	Spooled   int64            `json:"spooled,omitempty"` // left on disk at the end, beside the record
-	Why       map[string]int64 `json:"why,omitempty"`     // Dropped by reason
+	Left      int64            `json:"left,omitempty"`    // of a replay: what InfluxDB has not taken; it is lost to nobody, as the record has it
+	Why       map[string]int64 `json:"why,omitempty"`     // Dropped, or Left, by reason
+	Refused   int              `json:"refused,omitempty"` // the HTTP status with which InfluxDB last refused points for good; 0: it never did
 	Retries   int64            `json:"retries,omitempty"` // requests that were sent again; a point that comes twice is one point
 	LastError string           `json:"lastError,omitempty"`
 	Replayed  bool             `json:"replayed,omitempty"` // made of the record, after the run

@@ -45,6 +45,21 @@ type Source struct {
 	Server string   `json:"server,omitempty"` // of the fleet, redacted; empty: a local run
 }
 
+// Flags are how the matrix was changed for the run, as on the command line but without quotes: "--short", "--set NAME=VALUE", "--only AXIS=VALUE".
+func (s Source) Flags() []string {
+	var all []string
+	if s.Short {
+		all = append(all, "--short")
+	}
+	for _, set := range s.Set {
+		all = append(all, "--set "+set)
+	}
+	for _, only := range s.Only {
+		all = append(all, "--only "+only)
+	}
+	return all
+}
+
 // Task is one repetition of one cell.
 type Task struct {
 	Run        string `json:"run"`

@@ -19,6 +19,8 @@ type Event struct {
 	Kind   string `json:"kind"`
 	Detail string `json:"detail,omitempty"`
 	Nanos  int64  `json:"nanos,omitempty"` // how long it lasted, where that makes sense
+	// Lasting tells of a gap that its publisher or consumer did not live to see the end of.
+	Lasting bool `json:"lasting,omitempty"`
 }
 
 // HostSample is what an agent saw of its host since its last sample.

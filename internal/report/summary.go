@@ -44,13 +44,19 @@ func NotRun(run plan.Run, outcomes []plan.Outcome) string {
 	return ""
 }
 
-// Problems lists what keeps a run from being a success, one line a cell and reason, in the order of the matrix: verdicts that are
-// not valid, flags and cells that are not known as well as asked for if the run is strict, and at last how many tasks were not run. There are none if it is a success.
-func Problems(run plan.Run, outcomes []plan.Outcome) []string {
+// Failures lists what was run and keeps a run from being a success, one line a cell and reason, in the order of the matrix: verdicts that are
+// not valid, flags and cells that are not known as well as asked for if the run is strict.
+func Failures(run plan.Run, outcomes []plan.Outcome) []string {
 	var lines []string
 	for _, c := range newBuilder(run, outcomes).cells {
 		lines = append(lines, c.problems(run.Strict)...)
 	}
+	return lines
+}
+
+// Problems lists what keeps a run from being a success: its failures, and at last how many tasks were not run. There are none if it is a success.
+func Problems(run plan.Run, outcomes []plan.Outcome) []string {
+	lines := Failures(run, outcomes)
 	if text := NotRun(run, outcomes); text != "" {
 		lines = append(lines, text)
 	}

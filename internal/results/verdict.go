@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
@@ -132,8 +133,31 @@ func (j *judge) unknown() []string {
 			reasons = append(reasons, fmt.Sprintf("the fault %s did not happen", f))
 		}
 	}
+	if len(reasons) == 0 {
+		reasons = j.stranded()
+	}
 	if len(reasons) == 0 && (j.counted(record.Sent) == 0 || j.span.sending <= 0) {
 		reasons = append(reasons, "nothing was sent in the measurement")
+	}
+	return reasons
+}
+
+// stranded lists who lost a link in the measurement for good, though no fault of the cell's breaks links: fewer took part than the cell asks for. The last of
+// the measurement does not count.
+func (j *judge) stranded() (reasons []string) {
+	if slices.ContainsFunc(j.w.Faults, plan.Fault.BreaksLinks) {
+		return nil
+	}
+	measured := max(j.span.sending, j.span.receiving)
+	for _, e := range j.m.Events() {
+		missed := time.Duration(min(e.At+e.Nanos, int64(measured)) - max(e.At, 0))
+		if e.Kind == record.EventGap && e.Lasting && missed > time.Duration(tolerance*float64(measured)) {
+			reasons = append(reasons, fmt.Sprintf("a link was gone for the last %v of the measurement: agent %s, %s", missed.Round(time.Millisecond), e.Agent, e.Detail))
+		}
+	}
+	const most = 3
+	if n := len(reasons) - most; n > 0 {
+		reasons = append(reasons[:most], fmt.Sprintf("and %d more links", n))
 	}
 	return reasons
 }

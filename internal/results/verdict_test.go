@@ -364,6 +364,39 @@ func TestSkewed(t *testing.T) {
 	}
 }
 
+// What fewer measured than the cell asks for is no number of that cell: a link that is gone until the end, in more than the last moments of the measurement.
+func TestALinkGoneForGood(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		at      time.Duration // of a measurement of 10 s
+		lasting bool
+		fault   string
+		want    plan.Verdict
+	}{
+		{"gone for good", 3 * time.Second, true, "", plan.Unknown},
+		{"gone for good since the warm-up", -time.Second, true, "", plan.Unknown},
+		{"gone with the last messages", 9900 * time.Millisecond, true, "", plan.Valid},
+		{"gone in the drain", 11 * time.Second, true, "", plan.Valid},
+		{"back again", 3 * time.Second, false, "", plan.Valid},
+		{"as the cell asks", 3 * time.Second, true, plan.FaultKill, plan.Valid},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			x := newWorld(nil)
+			x.steady(100, atOnce)
+			if c.fault != "" {
+				x.task.Cell.Workload.Faults = []plan.Fault{{Kind: c.fault}}
+				x.last.Events = append(x.last.Events, record.Event{Kind: record.EventFault, Detail: plan.Fault{Kind: c.fault}.Detail("")})
+			}
+			x.last.Events = append(x.last.Events, record.Event{At: int64(c.at), Kind: record.EventGap, Nanos: int64(15 * time.Second), Lasting: c.lasting, Detail: "publisher 0"})
+			reason := ""
+			if c.want == plan.Unknown {
+				reason = "of the measurement: agent a, publisher 0"
+			}
+			verdict(t, x.judge(), c.want, reason)
+		})
+	}
+}
+
 func TestGapsAndBlockedConnections(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(100, atOnce)

@@ -84,6 +84,7 @@ type Matrix struct {
 type Slot struct {
 	At     time.Time `json:"at"`
 	Asked  bool      `json:"asked,omitempty"`  // not by the timetable
+	By     string    `json:"by,omitempty"`     // who asked
 	Missed int       `json:"missed,omitempty"` // slots before it, or it and those before it, that came while nobody led
 }
 
@@ -163,7 +164,7 @@ func (s *Schedule) Ask(by string, now time.Time) error {
 	case s.Current != nil && s.Waiting != nil:
 		return fmt.Errorf("its run %s is not over, and another waits behind it", s.Current.Run)
 	}
-	s.Asked = &Slot{At: now.Truncate(time.Second), Asked: true}
+	s.Asked = &Slot{At: now.Truncate(time.Second), Asked: true, By: by}
 	s.edited(by, now)
 	return nil
 }

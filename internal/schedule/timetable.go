@@ -32,11 +32,7 @@ func NewTimetable(expression, zone string) (*Timetable, error) {
 	if err = errors.Join(wrong, err); err != nil {
 		return nil, err
 	}
-	t := &Timetable{spec: spec, zone: at}
-	if t.spec.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, fmt.Errorf("cron %q: there is no such day; give one that comes", expression)
-	}
-	return t, nil
+	return &Timetable{spec: spec, zone: at}, nil
 }
 
 const howCron = `give minute, hour, day of month, month and day of week, as in "0 2 * * *", or one of `
@@ -64,6 +60,9 @@ func readCron(expression string) (*cron.SpecSchedule, error) {
 	}
 	inUTC := *spec
 	inUTC.Location, inUTC.MaxSearchYears = time.UTC, 30 // 29 February on a given weekday comes once in 28 years
+	if inUTC.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return nil, fmt.Errorf("cron %q: there is no such day; give one that comes", expression)
+	}
 	return &inUTC, nil
 }
 

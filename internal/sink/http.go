@@ -1,8 +1,6 @@
 package sink
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -12,8 +10,15 @@ import (
 // longestAnswer is the most that is read of an answer, in bytes: more than an error needs.
 const longestAnswer = 64 << 10
 
-// errOther is wrapped by the error of a server that takes points as only others than InfluxDB do.
-var errOther = errors.New("that is not InfluxDB")
+// otherError is of a server that takes points as only others than InfluxDB do.
+type otherError struct {
+	status int
+	words  string // with the status
+}
+
+func (e otherError) Error() string {
+	return "that is not InfluxDB: it answers a write with " + e.words + " instead of 204"
+}
 
 func httpClient(tune Tuning) *http.Client {
 	return &http.Client{
@@ -39,7 +44,7 @@ func (s strict) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if ok := answer.StatusCode / 100; ok == 2 && answer.StatusCode != http.StatusNoContent {
 		answer.Body.Close()
-		return nil, fmt.Errorf("%w: it answers a write with %s instead of 204", errOther, answer.Status)
+		return nil, otherError{answer.StatusCode, answer.Status}
 	}
 	answer.Body = struct {
 		io.Reader

@@ -7,10 +7,12 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	influxdb2 "github.com/influxdata/influxdb-client-go/v2"
@@ -103,6 +105,9 @@ func (s *Sink) Spool(path string) {
 	s.writer.spool = found
 }
 
+// ErrAway is wrapped by the error of who waits for an InfluxDB that takes nothing.
+var ErrAway = errors.New("InfluxDB has taken no point")
+
 // Room waits until there is room for more points: for who makes them faster than a run does. It fails when InfluxDB has taken none for Tuning.Patience.
 func (s *Sink) Room(ctx context.Context) error {
 	return s.await(ctx, func() bool { return s.writer.queue.len() <= s.tune.Queue/2 })
@@ -127,7 +132,7 @@ func (s *Sink) await(ctx context.Context, enough func() bool) error {
 		select {
 		case <-s.tally.dealt:
 		case <-late.C:
-			return fmt.Errorf("InfluxDB has taken no point for %v: %s", s.tune.Patience, s.tally.result().LastError)
+			return fmt.Errorf("%w for %v: %s", ErrAway, s.tune.Patience, s.tally.result().LastError)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -224,15 +229,35 @@ func (s *Sink) Close(ctx context.Context) plan.Delivery {
 	return s.tally.result()
 }
 
+// Counters sum up what became of the points of sinks that share them. The zero value is ready; safe for concurrent use.
+type Counters struct{ written, dropped, spooled atomic.Int64 }
+
+// Points are how many were written and dropped since the process began, and how many were left on disk by sinks that were closed; one that is found there
+// again counts again. Nil counts none.
+func (c *Counters) Points() (written, dropped, spooled int64) {
+	if c == nil {
+		return 0, 0, 0
+	}
+	return c.written.Load(), c.dropped.Load(), c.spooled.Load()
+}
+
+// Count adds what becomes of this sink's points to counters, from now on. It is called before Begin.
+func (s *Sink) Count(into *Counters) {
+	if s != nil {
+		s.tally.into = into
+	}
+}
+
 // tally counts points. Safe for concurrent use.
 type tally struct {
 	mu    sync.Mutex
 	d     plan.Delivery
+	into  *Counters     // never nil after begin
 	dealt chan struct{} // one: points were taken off the queue, written or dropped
 }
 
 func (t *tally) begin(to Target) {
-	t.dealt = make(chan struct{}, 1)
+	t.dealt, t.into = make(chan struct{}, 1), &Counters{}
 	t.d = plan.Delivery{URL: to.scrub.Scrub(to.url), Org: to.org, Bucket: to.bucket, Began: time.Now().UTC(), Why: map[string]int64{}}
 }
 
@@ -242,12 +267,17 @@ func (t *tally) change(f func(*plan.Delivery)) {
 	f(&t.d)
 }
 
-func (t *tally) made(n int)      { t.change(func(d *plan.Delivery) { d.Points += int64(n) }) }
-func (t *tally) spooled(n int64) { t.change(func(d *plan.Delivery) { d.Spooled += n }) }
-func (t *tally) retry()          { t.change(func(d *plan.Delivery) { d.Retries++ }) }
+func (t *tally) made(n int) { t.change(func(d *plan.Delivery) { d.Points += int64(n) }) }
+func (t *tally) spooled(n int64) {
+	t.change(func(d *plan.Delivery) { d.Spooled += n })
+	t.into.spooled.Add(n)
+}
+
+func (t *tally) retry() { t.change(func(d *plan.Delivery) { d.Retries++ }) }
 
 func (t *tally) wrote(n int) {
 	t.change(func(d *plan.Delivery) { d.Written += int64(n) })
+	t.into.written.Add(int64(n))
 	signal(t.dealt)
 }
 
@@ -259,7 +289,14 @@ func (t *tally) drop(why string, n int) {
 		d.Dropped += int64(n)
 		d.Why[why] += int64(n)
 	})
+	t.into.dropped.Add(int64(n))
 	signal(t.dealt)
+}
+
+// refuse drops what InfluxDB will never take as it is.
+func (t *tally) refuse(status int, why string, n int) {
+	t.change(func(d *plan.Delivery) { d.Refused = status })
+	t.drop(why, n)
 }
 
 func (t *tally) failed(words string) { t.change(func(d *plan.Delivery) { d.LastError = words }) }

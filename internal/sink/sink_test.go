@@ -150,7 +150,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"bucket":   {404, `{"code":"not found","message":"bucket \"lock step\" not found"}`, "refused: 404 Not Found", "not found", 0},
 		"echo":     {400, `{"code":"invalid","message":"what is ` + secret + `?"}`, "refused: 400 Bad Request", "what is ***?", 0},
 		"conflict": {422, `{"code":"unprocessable entity","message":"failure writing points to database: partial write: field type conflict: x dropped=3"}`, "refused: 422 Unprocessable Entity", "field type conflict", -3},
-		"page":     {200, `<html>welcome</html>`, whyOther, "that is not InfluxDB", 0},
+		"page":     {200, `<html>welcome</html>`, "refused: not an InfluxDB", "that is not InfluxDB", 0},
 		"moved":    {302, ``, "refused: 302 Found", "302", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

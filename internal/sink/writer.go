@@ -17,9 +17,8 @@ import (
 // Reasons for which points are dropped, besides refusals, which are named by their status.
 const (
 	whyFull  = "queue full"
-	whyLate  = "not delivered when the run had ended"
+	whyLate  = "not delivered in time"
 	whyTime  = "a time that InfluxDB cannot hold"
-	whyOther = "refused: not an InfluxDB"
 	whySpool = "spool full"
 	whyDisk  = "the spool could not be written"
 )
@@ -168,6 +167,7 @@ func (w *writer) leave() {
 func (w *writer) attempt(ctx context.Context, lines []string) bool {
 	err := w.write(ctx, lines)
 	var refused *influxhttp.Error
+	var other otherError
 	errors.As(err, &refused)
 	if err == nil {
 		w.tally.wrote(len(lines))
@@ -176,8 +176,8 @@ func (w *writer) attempt(ctx context.Context, lines []string) bool {
 	}
 	w.failed(err)
 	switch {
-	case errors.Is(err, errOther):
-		w.tally.drop(whyOther, len(lines))
+	case errors.As(err, &other):
+		w.tally.refuse(other.status, "refused: not an InfluxDB", len(lines))
 		return true
 	case refused != nil && !passing(refused.StatusCode):
 		w.refuse(refused, len(lines))
@@ -205,7 +205,7 @@ func (w *writer) refuse(e *influxhttp.Error, n int) {
 		}
 	}
 	w.tally.wrote(n - dropped)
-	w.tally.drop(fmt.Sprintf("refused: %d %s", e.StatusCode, http.StatusText(e.StatusCode)), dropped)
+	w.tally.refuse(e.StatusCode, fmt.Sprintf("refused: %d %s", e.StatusCode, http.StatusText(e.StatusCode)), dropped)
 }
 
 func (w *writer) write(ctx context.Context, batch []string) error {
@@ -259,7 +259,7 @@ func (w *writer) failed(err error) {
 	w.tally.failed(words)
 	if !w.down {
 		w.down = true
-		w.log.Warn("InfluxDB does not take points; the run and its record go on", "error", words)
+		w.log.Warn("InfluxDB does not take points; the record has all of them", "error", words)
 	}
 }
 

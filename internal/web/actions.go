@@ -29,7 +29,7 @@ const mostForm = 16 << 10
 func (s *site) act(do func(*http.Request) (back string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, mostForm)
-		if user(r) == "" && len(s.Access.users) > 0 {
+		if user(r) == "" && len(s.Access.users) > 0 { // a browser that has yet to ask its user
 			s.Access.challenge(w)
 			return
 		}
@@ -38,11 +38,13 @@ func (s *site) act(do func(*http.Request) (back string, err error)) http.Handler
 		if err == nil {
 			back, err = do(r)
 		}
-		s.Log.Info("asked by the web page", "path", r.URL.Path, "user", user(r), "from", r.RemoteAddr, "error", err)
+		log := s.Log.With("path", r.URL.Path, "user", user(r), "from", r.RemoteAddr)
 		if err != nil {
+			log.Warn("what the web page asked for was not done", "error", err)
 			s.fail(w, r, err)
 			return
 		}
+		log.Info("done as the web page asked")
 		http.Redirect(w, r, back+"?done="+r.PathValue("what"), http.StatusSeeOther)
 	}
 }
@@ -61,7 +63,7 @@ func (s *site) actOnRun(r *http.Request) (string, error) {
 	case state.Over():
 		return "", fmt.Errorf("%w: the run has ended: %s", errImpossible, state.State)
 	}
-	return "/runs/" + url.PathEscape(id), s.Conn.Cancel(r.Context(), id)
+	return "/runs/" + url.PathEscape(id), s.Conn.Cancel(r.Context(), id, user(r)+"@web")
 }
 
 func (s *site) actOnSchedule(r *http.Request) (string, error) {

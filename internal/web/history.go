@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"html/template"
@@ -32,6 +33,7 @@ type course struct {
 	Nights []night // newest first
 	Link   string
 	Chart  template.HTML
+	Key    template.HTML // of runs with several flags
 }
 
 // night is the value in one run.
@@ -40,6 +42,7 @@ type night struct {
 	At    time.Time
 	Field report.Field
 	Notes []string
+	Flags string // with which the matrix was run
 }
 
 // Text is the value as tables show it.
@@ -57,6 +60,7 @@ type historyView struct {
 	One      bool // a single place, with all its numbers
 	More     int  // places that are not drawn
 	Broken   []string
+	Flagged  bool // some were run with other flags than others
 }
 
 type matrixLine struct {
@@ -116,6 +120,7 @@ func (s *site) fill(ctx context.Context, v *historyView, of []book, place string
 			v.Broken = append(v.Broken, err.Error())
 			continue
 		}
+		v.Flagged = v.Flagged || b.flags() != of[0].flags()
 		all.collect(b, tables)
 	}
 	for _, c := range all.list {
@@ -164,14 +169,14 @@ func (all *courses) collect(b book, tables []report.Table) {
 				c := all.of(placeOf(t, row, f), f)
 				if !seen[c] {
 					seen[c] = true
-					c.nights = append(c.nights, night{Run: b.ID, At: b.Started, Field: f, Notes: notesOf(t, f)})
+					c.nights = append(c.nights, night{Run: b.ID, At: b.Started, Field: f, Notes: notesOf(t, f), Flags: b.flags()})
 				}
 			}
 		}
 	}
 	for _, c := range all.list {
 		if !seen[c] {
-			c.nights = append(c.nights, night{Run: b.ID, At: b.Started, Field: report.Field{Value: c.Value, Text: "not in this run"}})
+			c.nights = append(c.nights, night{Run: b.ID, At: b.Started, Field: report.Field{Value: c.Value, Text: "not in this run"}, Flags: b.flags()})
 		}
 	}
 }
@@ -247,36 +252,65 @@ func draw(all []course) {
 	}
 	for i := range all {
 		c := &all[i]
-		c.Chart = template.HTML(c.plot(most, first, last).SVG()) //nolint:gosec // chart escapes every text
+		plot := c.plot(most, first, last)
+		c.Chart = template.HTML(plot.SVG()) //nolint:gosec // chart escapes every text
+		if len(plot.Series) > 1 {
+			c.Key = template.HTML(chart.Key(plot.Series)) //nolint:gosec // as above
+		}
 		c.Nights = slices.Clone(c.nights)
 		slices.Reverse(c.Nights)
 	}
 }
 
-// plot draws one course. A run without a number is a gap in the line with a sign below it; one whose number is not to be trusted has a ring.
+// plot draws one course, with a line for the runs of each choice of flags: what was run otherwise is no course. A run without a number is a gap in its
+// line with a sign below it; one whose number is not to be trusted has a ring.
 func (c course) plot(most float64, first, last time.Time) chart.Plot {
-	line := chart.Line{Name: c.Title}
 	plot := chart.Plot{Title: fmt.Sprintf("%s of %s in %d runs", c.Title, c.Name, len(c.nights))}
-	gap := true
+	plot.Series = c.lines()
+	gaps := make([]bool, len(plot.Series))
 	for _, n := range c.nights {
-		at, said := float64(n.At.Unix()), when(n.At)+": "+strings.TrimSpace(n.Field.Text+" "+n.Field.Mark)
+		at, said := float64(n.At.Unix()), strings.TrimSpace(when(n.At)+": "+strings.TrimSpace(n.Field.Text+" "+n.Field.Mark)+" "+n.Flags)
+		i := slices.IndexFunc(plot.Series, func(l chart.Line) bool { return l.Name == flagsOf(n) })
+		if i < 0 {
+			i = len(plot.Series) - 1 // that of the others
+		}
+		line := &plot.Series[i]
 		if n.Field.Number == nil || math.IsInf(*n.Field.Number, 0) || math.IsNaN(*n.Field.Number) {
 			plot.Absent = append(plot.Absent, chart.Point{X: at, Title: said})
-			gap = true
+			gaps[i] = true
 			continue
 		}
 		y := *n.Field.Number
-		line.Points = append(line.Points, chart.Point{X: at, Y: y, Low: y - n.Field.Bound, High: y + n.Field.Bound, Break: gap, Title: said,
+		line.Points = append(line.Points, chart.Point{X: at, Y: y, Low: y - n.Field.Bound, High: y + n.Field.Bound, Break: gaps[i], Title: said,
 			Doubt: len(n.Field.Flags) > 0 || n.Field.Verdict != "" && n.Field.Verdict != plan.Valid})
-		gap = false
+		gaps[i] = false
 	}
 	plot.X = chart.Axis{Label: "begin of the run (UTC)", Format: func(x float64) string { return time.Unix(int64(x), 0).UTC().Format("Jan 2") }}
 	plot.X.At, plot.X.Names = days(first, last)
 	plot.X.Least, plot.X.Most = float64(first.Unix()), float64(last.Unix())
 	plot.Y = chart.Axis{Label: labelOf(c.Title, c.Unit), Zero: true, Most: most, Format: formatOf(c.Unit, most)}
-	plot.Series = []chart.Line{line}
 	return plot
 }
+
+// lines are empty ones for the flags of the runs, the newest run's first. Where there are more than can be told apart, the last is of all others, and joins
+// none of them.
+func (c course) lines() (all []chart.Line) {
+	for _, n := range slices.Backward(c.nights) {
+		name := flagsOf(n)
+		switch i := len(all); {
+		case slices.ContainsFunc(all, func(l chart.Line) bool { return l.Name == name }):
+		case i == chart.Series:
+			all[i-1].Name, all[i-1].Loose = "other flags", true
+			return all
+		default:
+			all = append(all, chart.Line{Name: name, Look: i, Dash: i % 3})
+		}
+	}
+	return all
+}
+
+// flagsOf names the flags of a run.
+func flagsOf(n night) string { return cmp.Or(n.Flags, "without flags") }
 
 // days are up to six ticks at midnights, or at the ends where there is none between them.
 func days(first, last time.Time) (at []float64, names []string) {

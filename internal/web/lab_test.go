@@ -21,6 +21,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/metrics"
 	"lockstep/internal/plan"
+	"lockstep/internal/sink"
 	"lockstep/internal/web"
 	"lockstep/internal/wire"
 	_ "lockstep/pkg/drivers/loopback"
@@ -37,6 +38,7 @@ type lab struct {
 	copies   string
 	standing *controller.Standing
 	working  *agent.Standing
+	points   *sink.Counters
 	pages    string // where they are
 }
 
@@ -53,7 +55,7 @@ func users(t *testing.T) web.Users {
 func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	l := &lab{t: t, copies: t.TempDir(), standing: &controller.Standing{}, working: &agent.Standing{}}
+	l := &lab{t: t, copies: t.TempDir(), standing: &controller.Standing{}, working: &agent.Standing{}, points: &sink.Counters{}}
 	var err error
 	if l.server, err = wire.Embedded(t.Context(), wire.ServerConfig{Log: log}); err != nil {
 		t.Fatal(err)
@@ -93,7 +95,7 @@ func (l *lab) serve(who web.Users) string {
 	l.t.Helper()
 	conn, log := l.connect(), slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	at, stop, err := web.Listener{Listen: "127.0.0.1:0", Users: who, Log: log}.Serve(func(access *web.Access) http.Handler {
-		return web.New(web.Config{Conn: conn, Copies: l.copies, Access: access, Version: "test", Log: log, Metrics: metrics.Controller(conn, l.standing, "test", log)})
+		return web.New(web.Config{Conn: conn, Copies: l.copies, Access: access, Version: "test", Log: log, Metrics: metrics.Controller(conn, l.standing, l.points, "test", log)})
 	})
 	if err != nil {
 		l.t.Fatal(err)

@@ -38,8 +38,8 @@ type progress struct {
 	all     map[string]plan.Outcome
 	ref     wire.Ref
 	meter   *live.Meter
+	heard   bool // of the task under way
 	course  []live.Figures
-	told    int // of how many outcomes the last event told
 	end     *wire.End
 }
 
@@ -74,7 +74,7 @@ func (l *progress) entry(e wire.Entry) {
 
 // idle says that no task is under way.
 func (l *progress) idle() {
-	l.ref, l.task, l.meter, l.course = wire.Ref{}, plan.Task{}, nil, nil
+	l.ref, l.task, l.meter, l.course, l.heard = wire.Ref{}, plan.Task{}, nil, nil, false
 }
 
 func (l *progress) event(e wire.RunEvent) {
@@ -85,7 +85,7 @@ func (l *progress) event(e wire.RunEvent) {
 	case wire.RunAccepted:
 		l.begun, l.end = e.At, nil
 	case wire.TaskStarted:
-		l.task, l.n, l.agents, l.started, l.said, l.course = l.tasks[e.Task], e.N, e.Agents, e.At, e.Detail, nil
+		l.task, l.n, l.agents, l.started, l.said, l.course, l.heard = l.tasks[e.Task], e.N, e.Agents, e.At, e.Detail, nil, false
 		if e.Load != nil {
 			l.task = l.task.Step(e.Load.Rate, e.Load.Measure)
 		}
@@ -105,6 +105,7 @@ func (l *progress) snapshot(s record.Snapshot) {
 	if s.Host.Broker != "" && len(s.Windows) == 0 {
 		return // an observer
 	}
+	l.heard = true
 	if figures, due := l.meter.Add(s, time.Unix(0, s.At)); due {
 		l.course = append(l.course, figures)
 		if len(l.course) > liveCourse {
@@ -208,8 +209,11 @@ func (l *progress) view(now time.Time) liveView {
 
 // phase is what goes on, as far as what was sent tells.
 func (l *progress) phase() string {
+	if len(l.course) == 0 && l.heard {
+		return "its first seconds"
+	}
 	if len(l.course) == 0 {
-		return "connecting, or its first seconds"
+		return "connecting; nothing has been heard of its agents yet"
 	}
 	w := l.task.Cell.Workload
 	switch since := l.course[len(l.course)-1].Since; {
@@ -308,7 +312,6 @@ func digits(x float64) int {
 // live streams the live part of a run's page, made anew once a second, as server-sent events: "live", "task" where
 // an outcome has come, and at last "end".
 func (s *site) live(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("run")
 	select {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()
@@ -316,73 +319,59 @@ func (s *site) live(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%d live views are open already; the page loads itself again instead", mostStreams), http.StatusServiceUnavailable)
 		return
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	l := newProgress()
-	looking, stop := context.WithTimeout(ctx, askTimeout)
-	last, err := s.Conn.Outline(looking, id, l.entry)
+	looking, stop := context.WithTimeout(r.Context(), askTimeout)
+	watch, leave, err := s.watches.look(looking, r.PathValue("run"))
 	stop()
-	l.told = len(l.all)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	entries := make(chan wire.Entry, 256)
-	go func() {
-		defer close(entries)
-		_ = s.Conn.Onward(ctx, id, last, func(e wire.Entry) { // ends with ctx, or with the connection
-			select {
-			case entries <- e:
-			case <-ctx.Done():
-			}
-		})
-	}()
-
+	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")
-	s.stream(ctx, w, l, entries)
+	s.stream(r.Context(), w, watch)
 }
 
-// stream writes the live view until the run has ended or the reader is gone.
-func (s *site) stream(ctx context.Context, w http.ResponseWriter, l *progress, entries <-chan wire.Entry) {
+// stream writes the live view until the run has ended, is followed no longer, or the reader is gone.
+func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *watch) {
 	control := http.NewResponseController(w)
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()
-	for send := true; ; {
-		if send || l.end != nil {
-			_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
-			if s.part(w, l) != nil || control.Flush() != nil || l.end != nil {
-				return
-			}
-		}
+	_, told := watch.view(time.Now())
+	for {
+		over := false
 		select {
-		case e, open := <-entries:
-			if !open {
-				return
-			}
-			l.entry(e)
-			send = false
+		case <-watch.over:
+			over = true
+		default:
+		}
+		view, outcomes := watch.view(time.Now())
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if s.part(w, view, outcomes > told) != nil || control.Flush() != nil || over {
+			return
+		}
+		told = outcomes
+		select {
 		case <-tick.C:
-			send = true
+		case <-watch.over:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (s *site) part(w http.ResponseWriter, l *progress) error {
+func (s *site) part(w http.ResponseWriter, v liveView, task bool) error {
 	var text bytes.Buffer
-	if err := pages["run"].ExecuteTemplate(&text, "live", l.view(time.Now())); err != nil {
+	if err := pages["run"].ExecuteTemplate(&text, "live", v); err != nil {
 		s.Log.Error("make a live view", "error", err)
 		return err
 	}
 	name := "live"
 	switch {
-	case l.end != nil:
+	case v.Ended != "":
 		name = "end"
-	case len(l.all) > l.told:
+	case task:
 		name = "task"
 	}
-	l.told = len(l.all)
 	_, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", name, strings.NewReplacer("\r", " ", "\n", "\ndata: ").Replace(text.String()))
 	return err
 }

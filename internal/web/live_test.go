@@ -1,6 +1,7 @@
 package web
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,9 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 	run := plan.Run{ID: "r", Repeat: 1, Cells: []plan.Cell{cell}}
 	task := run.Tasks()[0]
 	l := newProgress()
+	if got := l.phase(); !strings.HasPrefix(got, "connecting") {
+		t.Errorf("before anything was heard it is %q", got)
+	}
 	begun := time.Unix(1000, 0)
 	ref := wire.Ref{Run: "r", Task: task.ID, Try: "1"}
 	l.entry(wire.Entry{Plan: &run})

@@ -3,7 +3,9 @@ package web_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -22,6 +24,7 @@ import (
 	"lockstep/internal/report"
 	"lockstep/internal/results"
 	"lockstep/internal/schedule"
+	"lockstep/internal/web"
 	"lockstep/internal/wire"
 )
 
@@ -74,6 +77,9 @@ func TestPagesOfARunShowItsRecordAsText(t *testing.T) {
 	answer, missing := ask(t, "GET", l.pages+"/runs/no-such-run", "", nil)
 	if answer.StatusCode != http.StatusNotFound {
 		t.Errorf("a run that is not there: %s", answer.Status)
+	}
+	if !strings.Contains(missing, "There is no such run") {
+		t.Errorf("what is missing is not named:\n%s", missing)
 	}
 	sound(t, "/runs/no-such-run", missing)
 	if csp := answer.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'self';") || !strings.Contains(csp, "frame-ancestors 'none'") {
@@ -145,7 +151,7 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 	if kind := stream.Header.Get("Content-Type"); kind != "text/event-stream" {
 		t.Fatalf("the stream is %s", kind)
 	}
-	lines, event, seen, asked, began := bufio.NewScanner(stream.Body), "", false, false, time.Now()
+	lines, event, seen, asked, painted, began := bufio.NewScanner(stream.Body), "", false, false, false, time.Now()
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		line := lines.Text()
@@ -156,6 +162,12 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 		if strings.Contains(line, "<script>alert") {
 			t.Fatalf("the stream holds a script: %s", line)
 		}
+		if seen && !asked && !painted { // in mid-task a page has the figures without its script
+			painted = true
+			if text := l.get("/runs/run-1", nil); !strings.Contains(text, "<dt>received</dt>") || !strings.Contains(text, ": measuring; on ") {
+				t.Errorf("the page of a task that measures does not say so before its script runs:\n%s", text)
+			}
+		}
 		if seen && !asked && time.Since(began) > 12*time.Second { // longer than any other request may take to come in
 			asked = true
 			page := l.get("/runs/run-1", alice)
@@ -165,11 +177,76 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 	if !seen || event != "end" {
 		t.Fatalf("rates came: %v; the last event is %q, want end", seen, event)
 	}
-	l.eventually("the run is interrupted", func() bool {
+	l.eventually("the run is interrupted by alice", func() bool {
 		state, err := l.client.RunState(t.Context(), "run-1")
-		return err == nil && state.State == string(wire.EndInterrupted)
+		return err == nil && state.State == string(wire.EndInterrupted) && state.Detail == "run was cancelled by alice@web"
 	})
+}
 
+// TestOneMeterForAllWhoLook: the record of a run is read once, however many look at it, and nobody's leaving ends it for others.
+func TestOneMeterForAllWhoLook(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, nil, "a1", "a2")
+	all := web.NewWatches(l.client)
+	if _, _, err := all.Look(t.Context(), "run-1"); !errors.Is(err, wire.ErrNoRecord) {
+		t.Errorf("a run that has not begun: %v", err)
+	}
+	l.submit(aRun("run-1", long))
+	var first, second web.Watch
+	var leave, leaveToo func()
+	ctx, stop := context.WithCancel(t.Context())
+	l.eventually("the run is looked at", func() (is bool) {
+		var err error
+		first, leave, err = all.Look(ctx, "run-1")
+		return err == nil
+	})
+	second, leaveToo, err := all.Look(t.Context(), "run-1")
+	if err != nil || first != second {
+		t.Fatalf("the second who looks has a meter of his own, %v", err)
+	}
+	leave()
+	stop()
+	l.eventually("the one who stays sees the seconds come", func() bool { return second.Course() > 2 })
+	if err := l.client.Cancel(t.Context(), "run-1", ""); err != nil {
+		t.Fatal(err)
+	}
+	l.eventually("he is told of the end", func() bool { return second.Ended() == string(wire.EndInterrupted) })
+	leaveToo()
+	l.eventually("who looks later is not shown what is followed no longer", func() bool {
+		again, leave, err := all.Look(t.Context(), "run-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer leave()
+		return again != second && again.Ended() == string(wire.EndInterrupted)
+	})
+}
+
+// TestRunsOfOtherFlagsAreApart: what was run with other flags measured something else, and pages say so.
+func TestRunsOfOtherFlagsAreApart(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, nil)
+	begin := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
+	for i, set := range [][]string{nil, {"cell.measure=\"12s\""}, nil} {
+		rate := 1000.0 + float64(i)
+		f := report.Field{Value: "send.rate", Unit: plan.PerSecond, Text: fmt.Sprint(rate), Number: &rate, Verdict: plan.Valid}
+		nightOf(t, l, fmt.Sprintf("night-%d", i), "nightly", begin.AddDate(0, 0, i), func(r *plan.Run) { r.Source.Set = set }, []report.Field{{Text: "a"}, f})
+	}
+	text := l.get("/history?"+url.Values{"matrix": {"nightly"}, "value": {"send.rate"}, "place": {"mode=a"}}.Encode(), nil)
+	for _, want := range []string{"without flags</li>", "--set cell.measure=&#34;12s&#34;</li>", "<td class=\"left text\">--set cell.measure=&#34;12s&#34;</td>", "measured something else"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the history does not hold %q:\n%s", want, text)
+		}
+	}
+	if lines := strings.Count(text, `<path class="l s0 d0" d="M`); lines < 2 { // in the key, and of the two nights without flags
+		t.Errorf("the nights without flags are not joined:\n%s", text)
+	}
+	if text := l.get("/runs/night-1", nil); !strings.Contains(text, "<dt>Flags</dt><dd><code>--set cell.measure=&#34;12s&#34;</code>") {
+		t.Errorf("the run's page does not name its flags:\n%s", text)
+	}
+	if text := l.get("/runs/night-0", nil); strings.Contains(text, "<dt>Flags</dt>") {
+		t.Errorf("a run without flags has some:\n%s", text)
+	}
 }
 
 var tokens = regexp.MustCompile(`name="token" value="([0-9a-f]{64})"`)
@@ -230,7 +307,7 @@ func TestSchedulesAreShownPausedAndRun(t *testing.T) {
 		t.Errorf("the page does not say so:\n%s", text)
 	}
 	l.act("/schedules/nightly/run", token, http.StatusSeeOther)
-	if kept, err = l.client.Schedule(t.Context(), "nightly"); err != nil || kept.Schedule.Asked == nil {
+	if kept, err = l.client.Schedule(t.Context(), "nightly"); err != nil || kept.Schedule.Asked == nil || kept.Schedule.Asked.By != "alice@web" {
 		t.Errorf("the schedule is %+v, %v; want that a run is asked for", kept.Schedule, err)
 	}
 	l.act("/schedules/nightly/run", token, http.StatusConflict)
@@ -285,8 +362,14 @@ func TestNothingIsDoneForWhoMayNot(t *testing.T) {
 // night writes the copy of a run with one table, at a time, as a controller leaves it.
 func night(t *testing.T, l *lab, id, name string, at time.Time, rows ...[]report.Field) {
 	t.Helper()
+	nightOf(t, l, id, name, at, func(*plan.Run) {}, rows...)
+}
+
+func nightOf(t *testing.T, l *lab, id, name string, at time.Time, change func(*plan.Run), rows ...[]report.Field) {
+	t.Helper()
 	run := aRun(id, nil)
 	run.Name, run.Started = name, at
+	change(&run)
 	dir, err := results.Create(l.copies, run)
 	if err != nil {
 		t.Fatal(err)
@@ -363,7 +446,7 @@ func TestFiguresForPrometheus(t *testing.T) {
 	text := l.get("/metrics", nil)
 	for _, want := range []string{"lockstep_controller_leading 1", `lockstep_runs{state="done"} 1`, `lockstep_runs{state="queued"} 0`, `lockstep_tasks_total{verdict="valid"} 1`,
 		`lockstep_agents{state="free"} 2`, "lockstep_record_limit_bytes 9.39524096e+08", "go_goroutines ", `lockstep_build_info{version="test"} 1`,
-		`lockstep_controller_figures_known{of="room"} 1`} {
+		`lockstep_controller_figures_known{of="room"} 1`, `lockstep_sink_points_total{outcome="written"} 0`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q:\n%s", want, text)
 		}

@@ -91,7 +91,8 @@ type runView struct {
 	Took     string
 	Brokers  []string
 	// From is where its numbers were read.
-	From string
+	From    string
+	Copying bool // its copy, with the report, is being made
 }
 
 // link is one that templates may use as it is.
@@ -112,25 +113,34 @@ func (s *site) run(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	if v.Known {
-		v.Summary, v.Problems, v.Warnings = report.Summary(v.Plan, outcomes), report.Problems(v.Plan, outcomes), report.Warnings(v.Plan, outcomes)
+		v.Summary, v.Problems, v.Warnings = report.Summary(v.Plan, outcomes), report.Failures(v.Plan, outcomes), report.Warnings(v.Plan, outcomes)
 		v.Tables = shortened(report.Build(v.Plan, outcomes))
 		v.Brokers = subjects(outcomes)
-		if v.over() {
-			v.Rules = report.Rulings(v.Plan, outcomes)
-		} else { // that tasks have not been run yet is no problem while they may be
-			missing := report.NotRun(v.Plan, outcomes)
-			v.Problems = slices.DeleteFunc(v.Problems, func(p string) bool { return p == missing })
+		if v.over() { // that tasks have not been run yet is no problem while they may be
+			v.Problems, v.Rules = report.Problems(v.Plan, outcomes), report.Rulings(v.Plan, outcomes)
 		}
 	}
 	for _, name := range s.shelf.has(id) {
 		i := slices.IndexFunc(files, func(f struct{ Name, Type, Title string }) bool { return f.Name == name })
 		v.Files = append(v.Files, link{"/runs/" + url.PathEscape(id) + "/" + name, files[i].Title})
 	}
+	v.Copying = s.copying(v)
 	out := view{Page: "run", Title: id, Body: v}
-	if !v.over() {
+	switch {
+	case !v.over():
 		out.Script, out.Refresh = true, 10
+	case v.Copying:
+		out.Refresh = 3
 	}
 	return out, nil
+}
+
+// copyFor is for how long after its end a run's copy, with its report, is waited for.
+const copyFor = 5 * time.Minute
+
+// copying tells whether the copy of a run that has ended is being made.
+func (s *site) copying(v runView) bool {
+	return s.Copies != "" && v.State.Over() && !v.State.Copied && time.Since(v.State.Ended) < copyFor
 }
 
 // shortened cuts tables to what a browser shows at ease, and says so.
@@ -161,16 +171,11 @@ func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outc
 	if !known {
 		return nil, fs.ErrNotExist
 	}
-	l := newProgress()
-	_, err := s.Conn.Outline(ctx, id, l.entry)
+	planned, outcomes, err := s.recorded(ctx, v, id)
 	switch {
-	case err == nil && l.run.ID != "":
-		v.Plan, v.Known, v.From = l.run, true, "the control plane"
-		if !v.over() {
-			view := l.view(time.Now())
-			v.Live = &view
-		}
-		return l.outcomes(), nil
+	case err == nil && planned.ID != "":
+		v.Plan, v.Known, v.From = planned, true, "the control plane"
+		return outcomes, nil
 	case missing == nil:
 		v.Plan, v.Known, v.From = run, true, "its copy on this host, which may not hold all of it"
 		return copied, nil
@@ -178,6 +183,26 @@ func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outc
 		return nil, nil
 	}
 	return nil, err
+}
+
+// recorded reads a run from the control plane, with its live part while it goes on.
+func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, []plan.Outcome, error) {
+	if v.over() {
+		l := newProgress()
+		_, err := s.Conn.Outline(ctx, id, l.entry)
+		return l.run, l.outcomes(), err
+	}
+	w, leave, err := s.watches.look(ctx, id)
+	if err != nil {
+		return plan.Run{}, nil, err
+	}
+	defer leave()
+	w.settle(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	live := w.at.view(time.Now())
+	v.Live = &live
+	return w.at.run, w.at.outcomes(), nil
 }
 
 // subjects are what was really tested, each once.

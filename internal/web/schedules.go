@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
 )
 
@@ -82,15 +83,7 @@ func describe(s schedule.Schedule, now time.Time) (scheduleView, error) {
 	for next := table.Next(now); !s.Paused && len(v.Next) < mostSlots && !next.IsZero(); next = table.Next(next) {
 		v.Next = append(v.Next, next.Format(slotForm))
 	}
-	if s.Matrix.Short {
-		v.Flags = append(v.Flags, "--short")
-	}
-	for _, set := range s.Matrix.Set {
-		v.Flags = append(v.Flags, "--set "+set)
-	}
-	for _, only := range s.Matrix.Only {
-		v.Flags = append(v.Flags, "--only "+only)
-	}
+	v.Flags = plan.Source{Short: s.Matrix.Short, Set: s.Matrix.Set, Only: s.Matrix.Only}.Flags()
 	for _, e := range slices.Backward(s.History) {
 		v.Entries = append(v.Entries, entryView{Entry: e, Slot: e.At.In(table.Zone()).Format(slotForm), Class: entryClass(e), Compared: compared(e.Compared)})
 	}

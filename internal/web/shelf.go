@@ -32,7 +32,17 @@ type book struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"` // of its matrix
 	Started time.Time `json:"started"`
+	Source  struct {
+		Short bool     `json:"short"`
+		Set   []string `json:"set"`
+		Only  []string `json:"only"`
+	} `json:"source"` // how its matrix was changed
 	written time.Time
+}
+
+// flags are how the matrix was changed for the run.
+func (b book) flags() string {
+	return strings.Join(plan.Source{Short: b.Source.Short, Set: b.Source.Set, Only: b.Source.Only}.Flags(), " ")
 }
 
 // kept are the tables of a run that is over.

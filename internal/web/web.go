@@ -36,10 +36,11 @@ type Config struct {
 type site struct {
 	Config
 	shelf   shelf
+	watches *watches
 	streams chan struct{} // live views at a time
 }
 
-// mostStreams bounds the live views at a time: each follows a record.
+// mostStreams bounds the live views at a time.
 const mostStreams = 32
 
 // askTimeout bounds what a page may wait for.
@@ -50,7 +51,7 @@ var sources embed.FS
 
 // New makes the pages. They trust that requests have passed Access.Guard.
 func New(cfg Config) http.Handler {
-	s := &site{Config: cfg, shelf: shelf{dir: cfg.Copies, tables: map[string]kept{}}, streams: make(chan struct{}, mostStreams)}
+	s := &site{Config: cfg, shelf: shelf{dir: cfg.Copies, tables: map[string]kept{}}, watches: newWatches(cfg.Conn), streams: make(chan struct{}, mostStreams)}
 	mux := http.NewServeMux()
 	for pattern, page := range map[string]func(*http.Request) (view, error){
 		"GET /{$}":              s.runs,
@@ -173,7 +174,7 @@ func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, body := http.StatusBadGateway, notFound{"This could not be read", err.Error()}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wire.ErrNoSchedule):
-		status, body = http.StatusNotFound, notFound{"There is no such page", "The control plane does not know it, and no copy of it is here."}
+		status, body = http.StatusNotFound, notFound{"There is no such " + asked(r), "The control plane does not know it, and no copy of it is here."}
 	case errors.Is(err, errForbidden):
 		status, body = http.StatusForbidden, notFound{"Not allowed", err.Error()}
 	case errors.Is(err, errImpossible), errors.Is(err, wire.ErrChanged):
@@ -182,6 +183,19 @@ func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status = http.StatusGatewayTimeout
 	}
 	s.write(w, r, status, view{Page: "error", Title: body.What, Body: body})
+}
+
+// asked is what kind of thing a request asks for.
+func asked(r *http.Request) string {
+	switch {
+	case r.PathValue("file") != "":
+		return "file of a run"
+	case r.PathValue("run") != "":
+		return "run"
+	case r.PathValue("name") != "":
+		return "schedule"
+	}
+	return "page"
 }
 
 // file serves a file of a run's copy.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,11 +39,15 @@ func (c *Conn) Submit(ctx context.Context, s Submission) error {
 }
 
 // Cancel asks the controller to stop a run: the task in flight is closed, torn down and left without an outcome. It returns when the
-// request is stored; the run's record tells when it has ended. A run that waits in the queue is removed from it.
-func (c *Conn) Cancel(ctx context.Context, run string) error {
+// request is stored; the run's record tells when it has ended, and by whom: a name of the form user@host. A run that waits in the queue is removed from it.
+func (c *Conn) Cancel(ctx context.Context, run, by string) error {
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
-	m, err := c.message(subjectCancel(run), nil)
+	text, err := json.Marshal(cancellation{By: by})
+	var m *nats.Msg
+	if err == nil {
+		m, err = c.message(subjectCancel(run), text)
+	}
 	if err == nil {
 		err = c.store(ctx, m, onceID())
 	}

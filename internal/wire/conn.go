@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -113,6 +114,20 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		return nil, err
 	}
 	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, holder: auth.holder(), relinked: relinked, again: again}, nil
+}
+
+// LogLink logs when the link is lost and when it is there again, from now on. A connection that is closed says nothing.
+func (c *Conn) LogLink(log *slog.Logger) {
+	back := c.nc.ReconnectHandler()
+	c.nc.SetReconnectHandler(func(nc *nats.Conn) {
+		back(nc)
+		log.Info("the link to the control plane is there again", "url", plan.Redact(nc.ConnectedUrl()))
+	})
+	c.nc.SetDisconnectErrHandler(func(nc *nats.Conn, err error) {
+		if !nc.IsClosed() {
+			log.Warn("the link to the control plane is lost; it is opened again", "error", err)
+		}
+	})
 }
 
 // Close ends the connection at once.

@@ -40,6 +40,7 @@ type Request struct {
 	At         time.Time
 	Submits    bool // it is a submission, also if it cannot be read
 	Submission *Submission
+	By         string // who cancels; empty: that is not known
 	Err        error
 	Newest     bool // all that was there when the reading began has been read with it
 }
@@ -70,12 +71,24 @@ func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
 					r.Submission, r.Err = nil, fmt.Errorf("read submission: it holds run %q", s.Run.ID)
 				}
 			}
-		} else {
-			r.Err = c.check(m.Headers(), "the client")
+		} else if r.Err = c.check(m.Headers(), "the client"); r.Err == nil {
+			r.By = canceller(m.Data())
 		}
 		handle(r)
 		return true
 	})
+}
+
+// mostName bounds the name of who cancels, in bytes.
+const mostName = 200
+
+// canceller is who cancels, as far as that is said.
+func canceller(body []byte) string {
+	var c cancellation
+	if json.Unmarshal(body, &c) != nil || len(c.By) > mostName {
+		return ""
+	}
+	return oneLine(c.By)
 }
 
 // Queued tells whether a run waits in the queue or is executed from it.

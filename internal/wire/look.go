@@ -121,10 +121,15 @@ func (c *Conn) Outline(ctx context.Context, run string, handle func(Entry)) (las
 	return last, nil
 }
 
-// Onward hands what is stored of a run's record behind a sequence number to handle, like Follow, until ctx ends, whose error it returns.
+// Onward hands what is stored of a run's record behind a sequence number to handle, like Follow, until ctx ends, whose error it returns. Entries say whether
+// they are the Last that there is for the moment.
 func (c *Conn) Onward(ctx context.Context, run string, behind uint64, handle func(Entry)) error {
 	err := c.followFrom(ctx, streamRecord, behind+1, recordOf(run), func(m jetstream.Msg, seq uint64) bool {
-		handle(c.entry(m, seq))
+		e := c.entry(m, seq)
+		if meta, err := m.Metadata(); err == nil {
+			e.Last = meta.NumPending == 0
+		}
+		handle(e)
 		return true
 	})
 	return fmt.Errorf("follow run %s: %w", run, err)

@@ -19,6 +19,11 @@ type Submission struct {
 	Schedule string `json:"schedule,omitempty"`
 }
 
+// cancellation asks for the end of a run. Earlier releases send none.
+type cancellation struct {
+	By string `json:"by,omitempty"` // user@host
+}
+
 // Heartbeat is what an agent says of itself once a second.
 type Heartbeat struct {
 	Agent    string            `json:"agent"`
@@ -214,4 +219,5 @@ type Entry struct {
 	Epoch    uint64 // a leadership took the run up here
 	Err      error  // the message could not be read, or is of another protocol version; Ref says whose it is
 	Agent    string
+	Last     bool // Onward: there is no more behind it for the moment
 }

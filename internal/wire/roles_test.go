@@ -365,7 +365,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		t.Error("a viewer removed a schedule")
 	}
 	must("remove a schedule", client.RemoveSchedule(ctx, "x", revision))
-	must("cancel", client.Cancel(ctx, "r1"))
+	must("cancel", client.Cancel(ctx, "r1", ""))
 	must("clear the queue", leading.lease.Unqueue(ctx, "r1", 0))
 	must("clear the assignments", leading.Unassign(ctx, ref))
 }

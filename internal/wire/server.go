@@ -98,6 +98,17 @@ func baseOptions(cfg ServerConfig) (*server.Options, error) {
 	return opts, nil
 }
 
+// closedClients is how many connections that are gone a server of ours remembers, for who looks at its monitoring: about 1 kB each, and 10,000 if it is not said.
+const closedClients = 200
+
+// Errors of what a server was asked to do.
+var (
+	// ErrAsked is wrapped by the error of a configuration that cannot be served, whatever the host is like.
+	ErrAsked = errors.New("start control plane")
+	// ErrOpen is wrapped by the error of listening beyond loopback where nobody has to show anything.
+	ErrOpen = errors.New("beyond loopback only with credentials")
+)
+
 func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	opts, err := baseOptions(cfg)
 	if err != nil {
@@ -108,16 +119,19 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	}
 	opts.DontListen, opts.JetStream, opts.StoreDir = cfg.Listen == "", true, cfg.Dir
 	opts.JetStreamMaxMemory, opts.MaxPayload, opts.MaxPending = embeddedMemory+max(0, cfg.Record-recordBytes), MaxMessage, 16*MaxMessage
+	if opts.MaxClosedClients == 0 {
+		opts.MaxClosedClients = closedClients
+	}
 	opts.NoSigs, opts.NoLog, opts.LogFile, opts.DisableJetStreamBanner = true, true, "", true
 	if cfg.Listen == "" {
 		return opts, nil
 	}
 	host, port, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q: %w (write it like 127.0.0.1:4222)", cfg.Listen, err)
+		return nil, fmt.Errorf("%w: listen on %q: %w (write it like 127.0.0.1:4222)", ErrAsked, cfg.Listen, err)
 	}
 	if opts.Port, err = strconv.Atoi(port); err != nil || opts.Port < 0 || opts.Port > 65535 {
-		return nil, fmt.Errorf("listen on %q: the port is a number from 0 to 65535", cfg.Listen)
+		return nil, fmt.Errorf("%w: listen on %q: the port is a number from 0 to 65535", ErrAsked, cfg.Listen)
 	}
 	if opts.Port == 0 {
 		opts.Port = server.RANDOM_PORT
@@ -127,7 +141,7 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 		return opts, nil
 	}
 	if !guarded(opts) {
-		return nil, fmt.Errorf("listen on %q: beyond loopback only with credentials: give the configuration that \"ctl fleet init\" makes, a user and password, or a token", cfg.Listen)
+		return nil, fmt.Errorf("%w: listen on %q: %w", ErrAsked, cfg.Listen, ErrOpen)
 	}
 	if opts.TLSConfig == nil && cfg.Log != nil {
 		cfg.Log.Warn("the control plane listens beyond loopback without TLS: what agents are assigned, secrets in matrices included, can be read on the way; \"ctl fleet init\" makes certificates", "listen", cfg.Listen)

@@ -2,12 +2,75 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// logged are the levels and messages of a log.
+type logged struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logged) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logged) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *logged) WithGroup(string) slog.Handler            { return l }
+func (l *logged) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, r.Level.String()+" "+r.Message)
+	return nil
+}
+
+func (l *logged) await(t *testing.T, n int) []string {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		l.mu.Lock()
+		lines := slices.Clone(l.lines)
+		l.mu.Unlock()
+		if len(lines) >= n || time.Now().After(end) {
+			return lines
+		}
+	}
+}
+
+// TestALinkThatIsLostIsLogged, and that it is there again; leaving is neither.
+func TestALinkThatIsLostIsLogged(t *testing.T) {
+	s := plane(t, ServerConfig{Listen: "127.0.0.1:0"})
+	at := strings.TrimPrefix(s.URL(), "nats://")
+	c, err := Dial(t.Context(), s.URL(), Auth{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	log := &logged{}
+	c.LogLink(slog.New(log))
+	s.Close()
+	lost := "WARN the link to the control plane is lost; it is opened again"
+	if got := log.await(t, 1); !slices.Equal(got, []string{lost}) {
+		t.Fatalf("the link is gone, and logged is %q", got)
+	}
+	plane(t, ServerConfig{Listen: at})
+	want := []string{lost, "INFO the link to the control plane is there again"}
+	if got := log.await(t, 2); !slices.Equal(got, want) {
+		t.Fatalf("the link is back, and logged is %q", got)
+	}
+	select {
+	case <-c.Relinked():
+	case <-time.After(time.Minute):
+		t.Error("who waits for the link is not told any more")
+	}
+	c.Close()
+	if got := log.await(t, 2); !slices.Equal(got, want) {
+		t.Errorf("the connection was closed, and logged is %q", got)
+	}
+}
 
 func TestAServerThatIsStuckIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

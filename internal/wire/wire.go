@@ -17,7 +17,7 @@
 //	err = conn.Submit(ctx, wire.Submission{Run: run, Done: ids})    // stored, then executed in turn; Done: resume
 //	end, err := controller.Record(ctx, conn, run.ID, root, watch,   // writes the run directory, reports progress,
 //		points)                                                 // and hands on points; nil: it does not
-//	err = conn.Cancel(ctx, run.ID)                                  // stops cleanly; Record then returns with End
+//	err = conn.Cancel(ctx, run.ID, "me@here")                       // stops cleanly; Record then returns with End
 //
 // # What is where
 //

@@ -31,10 +31,13 @@ func (r *row) controllerKilled(phase string, nodes int) {
 	at := f.controllers["controller"].Kill()
 	r.pass(away)
 	f.startController("controller")
+	if nodes == 0 { // nobody could tell the agents when to start, or anything else
+		f.harmed(at, 1)
+	}
 	a := f.ends(0, 3)
 	a.takenOver(at)
 	r.line.wentOn = a.wentOn(at)
-	a.explained(nil)
+	a.explained(f.harms)
 }
 
 // leaderKilled kills the controller that leads while another stands by.

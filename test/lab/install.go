@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,6 +46,25 @@ func meetAll(ctx context.Context, s *site, parts []Part) error {
 	wg.Wait()
 	close(failures)
 	return <-failures
+}
+
+// whereAll tells where what the parts need is, a line for each.
+func whereAll(s *site, parts []Part) (lines []string) {
+	for _, part := range parts {
+		for _, n := range part.Needs {
+			at := "built anew for each lab"
+			switch n := n.(type) {
+			case program:
+				at = n.in(s)
+			case debian:
+				at, _ = exec.LookPath(n.file) // it has been found there
+			}
+			if line := n.id() + ": " + at; !slices.Contains(lines, line) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines
 }
 
 // program is downloaded or built once and kept for all labs of this user.

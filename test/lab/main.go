@@ -124,8 +124,12 @@ func (o order) execute(interrupts <-chan os.Signal, stdout, stderr io.Writer) (i
 	}()
 	select {
 	case err := <-started:
-		if err != nil || o.install {
+		if err != nil {
 			return exitCode(err), err
+		}
+		if o.install {
+			fmt.Fprintln(stdout, strings.Join(whereAll(lab.site, o.parts), "\n"))
+			return 0, nil
 		}
 	case s := <-interrupts:
 		cancel()

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	sinkRounds  = 24 // each a run without a sink, one with InfluxDB and one with InfluxDB hanging
+	sinkRounds  = 60 // each a run without a sink, one with InfluxDB and one with InfluxDB hanging
 	sinkMeasure = 2 * time.Second
 )
 
@@ -79,7 +79,7 @@ func pairwise(a, b []float64) []float64 {
 }
 
 // student is the 97.5 % quantile of Student's t for sinkRounds-1 degrees of freedom.
-const student = 2.069
+const student = 2.001
 
 // confidence is the geometric mean of ratios with its 95 % confidence interval.
 func confidence(ratios []float64) (low, mean, high float64) {

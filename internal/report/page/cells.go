@@ -17,6 +17,7 @@ import (
 // cellView is the detail of one cell, in all runs that have it.
 type cellView struct {
 	ID, Name      string
+	Runs          []string // marks of the runs that have it; none: there is only one run
 	Verdict       plan.Verdict
 	Label         string // what a confirm means
 	Workload      string // JSON
@@ -187,6 +188,9 @@ func cellOf(cell []detail) (cellView, error) {
 		verdicts = append(verdicts, d.outcome.Verdict)
 		curves.add(d, m)
 		v.Tasks = append(v.Tasks, taskOf(d, m))
+		if mark := d.of.mark; mark != "" && !slices.Contains(v.Runs, mark) {
+			v.Runs = append(v.Runs, mark)
+		}
 	}
 	v.Verdict, v.Distributions = worst(verdicts), curves.figures()
 	return v, nil

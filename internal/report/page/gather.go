@@ -136,21 +136,6 @@ func (v runView) Where() string {
 	return "on the fleet at " + v.Plan.Source.Server
 }
 
-// Narrowed says how the matrix was changed for this run.
-func (v runView) Narrowed() []string {
-	var all []string
-	if v.Plan.Source.Short {
-		all = append(all, "--short")
-	}
-	for _, s := range v.Plan.Source.Set {
-		all = append(all, "--set "+s)
-	}
-	for _, s := range v.Plan.Source.Only {
-		all = append(all, "--only "+s)
-	}
-	return all
-}
-
 // Order says in which order the tasks were run.
 func (v runView) Order() string {
 	if v.Plan.Order.Random {

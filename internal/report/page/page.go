@@ -133,6 +133,12 @@ type tableView struct {
 	Figure *figure
 }
 
+// mostUpright is how many columns have room on a page that is printed upright, and on most screens.
+const mostUpright = 9
+
+// Many tells whether the table has more columns than most readers see at once.
+func (v tableView) Many() bool { return len(v.Head) > mostUpright }
+
 // line is a row of a table: its coordinates, then its values.
 type line struct {
 	At     []report.Field

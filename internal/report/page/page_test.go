@@ -367,6 +367,67 @@ func TestRunsAreBesideEachOther(t *testing.T) {
 	}
 }
 
+// TestClosedCellsSayWhoseTheyAre: a cell that was run otherwise in another run is another cell of the same name.
+func TestClosedCellsSayWhoseTheyAre(t *testing.T) {
+	one := func(id, cell string) *results.Run {
+		p := matrix(t, id, 1, 1)
+		p.Cells[0].ID = cell
+		dir, err := results.Create(t.TempDir(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dir.Close() })
+		keepTask(t, dir, dir.Plan().Tasks()[0], nil)
+		return dir
+	}
+	first, second, same := one("r1", "one"), one("r2", "other"), one("r3", "other")
+	marks := func(page node, cell string) (all string) {
+		for _, b := range page.id("c" + cell).all("summary")[0].all("b") {
+			all += b.text()
+		}
+		return all
+	}
+	page := parsed(t, written(t, Options{}, first, second, same))
+	if a, b := marks(page, "one"), marks(page, "other"); a != "A" || b != "BC" {
+		t.Errorf("the closed cells are of %q and %q, want of A, and of B and C", a, b)
+	}
+	if got := marks(parsed(t, written(t, Options{}, first)), "one"); got != "" {
+		t.Errorf("the cells of the only run are marked %q", got)
+	}
+}
+
+// TestHeadingsStandWhereTheirCellsDo: a heading is on the side of the texts below it.
+func TestHeadingsStandWhereTheirCellsDo(t *testing.T) {
+	side := func(n node, row bool) string {
+		if row || slices.Contains(strings.Fields(n.attr("class")), "left") {
+			return "left"
+		}
+		return "right"
+	}
+	compared := 0
+	for _, table := range parsed(t, written(t, Options{}, world(t, "r1"))).all("table") {
+		heads, rows := table.all("thead"), table.all("tbody")[0].all("tr")
+		if len(heads) == 0 || len(rows) == 0 {
+			continue
+		}
+		var cells []node
+		for c := range rows[0].ChildNodes() {
+			if c.Type == html.ElementNode {
+				cells = append(cells, node{c})
+			}
+		}
+		for i, head := range heads[0].all("th") {
+			compared++
+			if want := side(cells[i], cells[i].Data == "th"); side(head, false) != want {
+				t.Errorf("the heading %q stands %s, and its cells %s", head.text(), side(head, false), want)
+			}
+		}
+	}
+	if compared < 20 {
+		t.Errorf("only %d headings were compared", compared)
+	}
+}
+
 func TestTheSameRecordsGiveTheSameBytes(t *testing.T) {
 	run := world(t, "r1")
 	if !bytes.Equal(written(t, Options{}, run), written(t, Options{}, run)) {

@@ -209,7 +209,7 @@ func (c *check) env() drivers.Env {
 	return drivers.Env{
 		Dial: c.dial.dial, Forward: c.dial.forward, Dir: dir,
 		Log:   slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Event: func(drivers.EventKind, string) {},
+		Event: func(kind drivers.EventKind, detail string) { c.logf("the driver says: %s: %s", kind, detail) },
 	}
 }
 

@@ -31,6 +31,7 @@ type inbox struct {
 	largest  int
 	receipts []receipt
 	counts   map[id]int
+	cause    error // of the link's end
 }
 
 // inbox connects a consumer; edit may change its spec and react decides over deliveries.
@@ -46,7 +47,7 @@ func (r *rig) tryInbox(react func([]receipt) error, edit ...func(*drivers.Consum
 		e(&spec)
 	}
 	in := &inbox{c: r.c, react: react, batch: spec.Batch, counts: map[id]int{}}
-	spec.OnClosed = func(error) { in.closings.Add(1) }
+	spec.OnClosed = in.onClosed
 	consumer, err := r.session.Consumer(r.c.ctx, spec, in.handle)
 	if err != nil {
 		return nil, err
@@ -54,6 +55,25 @@ func (r *rig) tryInbox(react func([]receipt) error, edit ...func(*drivers.Consum
 	in.consumer = consumer
 	r.c.cleanups = append(r.c.cleanups, in.close)
 	return in, nil
+}
+
+func (in *inbox) onClosed(err error) {
+	in.mu.Lock()
+	if in.cause == nil {
+		in.cause = err
+	}
+	in.mu.Unlock()
+	in.closings.Add(1)
+}
+
+// broken says why nothing can come any more, or "".
+func (in *inbox) broken() string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.cause == nil {
+		return ""
+	}
+	return fmt.Sprintf("; the consumer's link broke: %v", in.cause)
 }
 
 func (in *inbox) close() {
@@ -132,7 +152,7 @@ func (in *inbox) missing(want []id) (n int) {
 // arrive waits until all of want came.
 func (in *inbox) arrive(want []id) bool {
 	return in.c.eventually(func() bool { return in.missing(want) == 0 }, func() string {
-		return fmt.Sprintf("%d of %d messages do not arrive", in.missing(want), len(want))
+		return fmt.Sprintf("%d of %d messages do not arrive%s", in.missing(want), len(want), in.broken())
 	})
 }
 

@@ -1,0 +1,36 @@
+package web
+
+import (
+	"context"
+	"time"
+
+	"lockstep/internal/wire"
+)
+
+// Watches are those of a site, for tests.
+type Watches struct{ all *watches }
+
+// NewWatches follow runs of a control plane.
+func NewWatches(conn *wire.Conn) Watches { return Watches{newWatches(conn)} }
+
+// Watch is one of them.
+type Watch struct{ of *watch }
+
+// Look joins those who look at a run.
+func (w Watches) Look(ctx context.Context, run string) (Watch, func(), error) {
+	one, leave, err := w.all.look(ctx, run)
+	return Watch{one}, leave, err
+}
+
+// Course is how many seconds of the task under way it shows.
+func (w Watch) Course() int {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	return len(w.of.at.course)
+}
+
+// Ended is how the run ended, as pages say it.
+func (w Watch) Ended() string {
+	v, _ := w.of.view(time.Now())
+	return v.Ended
+}

@@ -1,0 +1,40 @@
+package drivertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/pkg/drivers"
+)
+
+// telling is a driver that reports an event when it is opened.
+type telling struct{ faulty }
+
+func (d telling) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	env.Event(drivers.EventNotice, "the broker is slow today")
+	return d.faulty.Open(ctx, raw, env)
+}
+
+// silenced has the link of each consumer break before anything comes.
+func silenced() faulty {
+	return faulty{
+		conSpec: func(s *drivers.ConsumerSpec) { s.OnClosed(errors.New("reset by peer")) },
+		handler: func(drivers.Handler) drivers.Handler { return func([]drivers.Delivery) error { return nil } },
+	}
+}
+
+// Messages that stay away because the link broke are another fault than messages that a broker keeps back, and a failure says which.
+func TestFailureNamesBrokenLink(t *testing.T) {
+	r := runOne(t, telling{silenced()}, "order", 100*time.Millisecond)
+	if len(r.failures) == 0 || !strings.Contains(r.failures[0], "do not arrive; the consumer's link broke: reset by peer") {
+		t.Errorf("the failures are %q", r.failures)
+	}
+	if !slices.ContainsFunc(r.logs, func(line string) bool { return strings.Contains(line, "the broker is slow today") }) {
+		t.Errorf("what the driver said is not in the log: %q", r.logs)
+	}
+}
