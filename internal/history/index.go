@@ -95,17 +95,17 @@ func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 		}
 		return in, err
 	}
-	baselines, err := s.Baselines()
 	beside := s.path + ".new"
 	if gone := os.Remove(beside); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
 		return Indexed{}, fmt.Errorf("make the history anew: %w", gone)
 	}
-	in, err2 := s.index(ctx, beside, all)
-	if err != nil {
-		in.Warnings = append(in.Warnings, "the baselines are lost: "+err.Error())
+	in, err := s.index(ctx, beside, all)
+	baselines, lost := s.Baselines() // at the end, with those that were set meanwhile
+	if lost != nil {
+		in.Warnings = append(in.Warnings, "the baselines are lost: "+lost.Error())
 	}
-	if err2 == nil {
-		err2 = s.update(beside, func(tx *bbolt.Tx) error {
+	if err == nil {
+		err = s.update(beside, func(tx *bbolt.Tx) error {
 			for _, b := range baselines {
 				if err := put(tx.Bucket(bucketBaselines), b.Name, b); err != nil {
 					return err
@@ -114,11 +114,11 @@ func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 			return nil
 		})
 	}
-	if err2 == nil {
-		err2 = os.Rename(beside, s.path)
+	if err == nil {
+		err = os.Rename(beside, s.path)
 	}
-	if err2 != nil {
-		return in, fmt.Errorf("make the history anew: %w", err2)
+	if err != nil {
+		return in, fmt.Errorf("make the history anew: %w", err)
 	}
 	return in, nil
 }

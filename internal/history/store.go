@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -54,49 +56,78 @@ type Store struct {
 // Of is the history of the runs in a folder. Nothing is read or written yet.
 func Of(root string) *Store { return &Store{root: root, path: filepath.Join(root, File)} }
 
-// view reads the store; there is nothing in one that is not there.
-func (s *Store) view(read func(*bbolt.Tx) error) (err error) {
-	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
+// view reads the store; there is nothing in one that is not there, or that whoever made it was stopped before it had anything.
+func (s *Store) view(read func(*bbolt.Tx) error) error {
+	info, err := os.Stat(s.path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil
 	}
-	db, err := bbolt.Open(s.path, 0o644, &bbolt.Options{ReadOnly: true, Timeout: patience})
-	if err != nil {
-		return s.failed("open", err)
-	}
-	defer db.Close()
-	defer s.whole(&err)
-	return db.View(func(tx *bbolt.Tx) error {
-		if err := s.formed(tx); err != nil {
-			return err
-		}
-		return read(tx)
+	return s.open(s.path, true, func(db *bbolt.DB) error {
+		return db.View(func(tx *bbolt.Tx) error {
+			if empty(tx) {
+				return nil
+			}
+			if err := s.formed(tx); err != nil {
+				return err
+			}
+			return read(tx)
+		})
 	})
 }
 
 // update writes to the store at path, all of it or nothing, and makes it if it is not there.
-func (s *Store) update(path string, write func(*bbolt.Tx) error) (err error) {
-	db, err := bbolt.Open(path, 0o644, &bbolt.Options{Timeout: patience})
-	if err != nil {
-		return s.failed("open", err)
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	defer s.whole(&err)
-	return db.Update(func(tx *bbolt.Tx) error {
-		if tx.Bucket(bucketMeta) == nil {
-			for _, b := range buckets {
-				if _, err := tx.CreateBucket(b); err != nil {
+func (s *Store) update(path string, write func(*bbolt.Tx) error) error {
+	return s.open(path, false, func(db *bbolt.DB) error {
+		return db.Update(func(tx *bbolt.Tx) error {
+			if empty(tx) {
+				if err := s.furnish(tx); err != nil {
 					return s.failed("make", err)
 				}
 			}
-			if err := tx.Bucket(bucketMeta).Put(keyForm, []byte(form)); err != nil {
-				return s.failed("make", err)
+			if err := s.formed(tx); err != nil {
+				return err
 			}
+			return write(tx)
+		})
+	})
+}
+
+// open opens a store for one call. What the library does about pages that are not what they must be, it panics, or that are not there, which is a
+// fault of memory, becomes an error, and leaves no lock behind.
+func (s *Store) open(path string, readOnly bool, use func(*bbolt.DB) error) (err error) {
+	var file *os.File
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			// The library's own Close may wait for what has just been left. The mapping, which stays, keeps a file open: unlocked it has to be.
+			_ = errors.Join(syscall.Flock(int(file.Fd()), syscall.LOCK_UN), file.Close())
+			err = fmt.Errorf("read %s: %w (%v)", path, ErrDamaged, r)
 		}
-		if err := s.formed(tx); err != nil {
+	}()
+	db, err := bbolt.Open(path, 0o644, &bbolt.Options{ReadOnly: readOnly, Timeout: patience, OpenFile: func(name string, flag int, mode fs.FileMode) (f *os.File, err error) {
+		f, err = os.OpenFile(name, flag, mode)
+		file = f
+		return f, err
+	}})
+	if err != nil {
+		return s.failed("open", err)
+	}
+	return errors.Join(use(db), db.Close())
+}
+
+// empty tells of a store that was made and never written to.
+func empty(tx *bbolt.Tx) bool {
+	first, _ := tx.Cursor().First()
+	return first == nil
+}
+
+func (s *Store) furnish(tx *bbolt.Tx) error {
+	for _, b := range buckets {
+		if _, err := tx.CreateBucket(b); err != nil {
 			return err
 		}
-		return write(tx)
-	})
+	}
+	return tx.Bucket(bucketMeta).Put(keyForm, []byte(form))
 }
 
 func (s *Store) formed(tx *bbolt.Tx) error {
@@ -120,13 +151,6 @@ func (s *Store) failed(verb string, err error) error {
 		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
 	}
 	return fmt.Errorf("%s the history: %w", verb, err)
-}
-
-// whole makes an error of what the library does about pages that are not what they must be: it panics.
-func (s *Store) whole(err *error) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("read %s: %w (%v)", s.path, ErrDamaged, r)
-	}
 }
 
 func put(b *bbolt.Bucket, key string, v any) error {
