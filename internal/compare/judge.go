@@ -236,3 +236,9 @@ func (c Comparison) Found() map[Finding]int {
 	}
 	return n
 }
+
+// Told tells whether anything could be told, be it that nothing differs.
+func (c Comparison) Told() bool {
+	n := c.Found()
+	return n[Better]+n[Worse]+n[Higher]+n[Lower]+n[Same] > 0
+}

@@ -48,6 +48,7 @@ type Shift struct {
 	Runs    int             `json:"runs"`  // of the new level
 	Since   string          `json:"since"` // the first of them
 	At      time.Time       `json:"at"`
+	Flags   []plan.Flag     `json:"flags,omitempty"`  // of the new level's numbers: what is doubtful about them
 	Causes  []string        `json:"causes,omitempty"` // what became different around then
 }
 
@@ -91,24 +92,28 @@ type looked struct {
 
 // look finds what changed. All values of all cells are one family: an alarm in any of them is an alarm of this night.
 func (d *Digest) look(m Made) error {
+	var values []plan.ValueInfo
+	var names []string
+	for _, name := range compare.Usual() {
+		if value, is := plan.ValueNamed(name); is && value.Better() != plan.NeitherBetter {
+			values, names = append(values, value), append(names, name)
+		}
+	}
 	var all []looked
 	var series [][]float64
 	for _, cell := range m.Run.Cells {
+		answers, err := m.History.Look(cell.ID, names, m.Run.Started, depth*max(1, m.Run.Repeat))
+		if err != nil {
+			return err
+		}
 		known := false // from a run before
-		for _, name := range compare.Usual() {
-			value, is := plan.ValueNamed(name)
-			if !is || value.Better() == plan.NeitherBetter {
-				continue
-			}
-			answer, err := m.History.Answer(plan.HistoryQuery{Cells: []string{cell.ID}, Value: name, Most: depth * max(1, m.Run.Repeat)})
-			if err != nil {
-				return err
-			}
+		for i, answer := range answers {
+			d.moved(answer)
 			for _, c := range history.Courses(answer) {
 				d.surroundings(c)
 				known = known || len(c.Nights) > 0 && c.Nights[0].Run != d.Run
 				if n := len(c.Nights); n > 0 && c.Nights[n-1].Run == d.Run && c.Nights[n-1].Usable > 0 {
-					all, series = append(all, looked{c, value}), append(series, c.Series())
+					all, series = append(all, looked{c, values[i]}), append(series, c.Series())
 				}
 			}
 		}
@@ -136,16 +141,29 @@ func (d *Digest) look(m Made) error {
 	return nil
 }
 
-// surroundings takes what became different with this run, each once.
-func (d *Digest) surroundings(c history.Course) {
-	n := len(c.Nights)
-	if n == 0 || c.Nights[n-1].Run != d.Run {
-		return
-	}
-	for _, text := range c.Nights[n-1].New {
-		if !slices.Contains(d.Subject, text) {
-			d.Subject = append(d.Subject, text)
+// moved says that this run was measured from other hosts than the run before: what was measured from elsewhere is a series of its own.
+func (d *Digest) moved(a plan.HistoryAnswer) {
+	for _, c := range a.Cells {
+		if i := slices.IndexFunc(c.Points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 && c.Points[i].Environment != c.Points[i-1].Environment {
+			hosts := func(p plan.HistoryPoint) string { return strings.Join(a.Environments[p.Environment].Hosts, ", ") }
+			d.differs(fmt.Sprintf("hosts: %s → %s, and what was measured from others is not compared", hosts(c.Points[i-1]), hosts(c.Points[i])))
 		}
+	}
+}
+
+// surroundings takes what became different with this run.
+func (d *Digest) surroundings(c history.Course) {
+	if n := len(c.Nights); n > 0 && c.Nights[n-1].Run == d.Run {
+		for _, text := range c.Nights[n-1].New {
+			d.differs(text)
+		}
+	}
+}
+
+// differs keeps what became different, each once.
+func (d *Digest) differs(text string) {
+	if !slices.Contains(d.Subject, text) {
+		d.Subject = append(d.Subject, text)
 	}
 }
 
@@ -159,7 +177,7 @@ func nameOf(c plan.Cell) string {
 func shiftOf(l looked, a change.Alarm) Shift {
 	s := Shift{Cell: l.course.Cell.Name(), ID: l.course.Cell.ID, Value: l.value.Name, Title: l.value.Title, Unit: l.value.Unit,
 		Before: a.Before, P: a.P, Finding: compare.Worse}
-	s.Runs, s.After = newLevel(l.course.Series(), a.Runs)
+	s.Runs, s.After = newLevel(l.course.Series(), a)
 	s.Change = s.After/s.Before - 1
 	if (s.After > s.Before) == (l.value.Better() == plan.HigherIsBetter) {
 		s.Finding = compare.Better
@@ -171,6 +189,11 @@ func shiftOf(l looked, a change.Alarm) Shift {
 		}
 	}
 	at := with[len(with)-s.Runs]
+	for _, n := range l.course.Nights[at:] {
+		for _, p := range n.Repetitions {
+			s.doubt(p)
+		}
+	}
 	s.Since, s.At = l.course.Nights[at].Run, l.course.Nights[at].Started
 	for i := max(1, at-1); i <= min(at+1, len(l.course.Nights)-1); i++ { // a place is known to a night or two
 		for _, text := range l.course.Nights[i].New {
@@ -180,12 +203,24 @@ func shiftOf(l looked, a change.Alarm) Shift {
 	return s
 }
 
-// newLevel is how many of the last runs have the new level, two to most, and their mean: an alarm is raised for two or three, whichever is clearer,
-// and the place is where both sides are furthest apart, by the squares between them.
-func newLevel(series []float64, most int) (runs int, level float64) {
-	best := -1.0
+// doubt takes the flags of a number of the new level, each once.
+func (s *Shift) doubt(p plan.HistoryPoint) {
+	for _, f := range p.Value.Flags {
+		if p.Usable() && !slices.Contains(s.Flags, f) {
+			s.Flags = append(s.Flags, f)
+		}
+	}
+}
+
+// newLevel is since how many runs there is the new level, and its mean: an alarm is raised for two or three, whichever is clearer, and the place
+// is where both sides are furthest apart, by the squares between them. Two that are not the last two have an outlier beside them, which is none of the level.
+func newLevel(series []float64, a change.Alarm) (runs int, level float64) {
 	n := len(series)
-	for k := 2; k <= min(most, n-1); k++ {
+	if a.Runs == 2 && math.Abs(mean(series[n-2:])-a.After) > 1e-9*math.Abs(a.After) {
+		return 3, a.After
+	}
+	best := -1.0
+	for k := 2; k <= min(a.Runs, n-1); k++ {
 		before, after := mean(series[:n-k]), mean(series[n-k:])
 		if between := (after - before) * (after - before) * float64(k) * float64(n-k); between > best {
 			best, runs, level = between, k, after

@@ -14,7 +14,8 @@ import (
 
 // Line is a shift in words: "send.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
 func (s Shift) Line() string {
-	return fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title, report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), percent(s.Change), s.P, s.Runs)
+	text := fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title, report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), percent(s.Change), s.P, s.Runs)
+	return text + report.Doubts(s.Flags)
 }
 
 // section is a heading with what is under it.
@@ -46,6 +47,9 @@ func (d Digest) Title() string {
 		words = []string{"nothing got worse"}
 		if d.Told == 0 && d.Against == nil {
 			words = []string{"nothing to compare with yet"}
+		}
+		if d.Told == 0 && d.Against != nil && !d.Against.Told() {
+			words = []string{"nothing could be told"}
 		}
 	}
 	return d.Matrix + ": " + strings.Join(words, ", ")

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -78,15 +79,10 @@ func cellsOf(tx *bbolt.Tx, matrix string) ([]plan.HistoryCell, error) {
 		if err := json.Unmarshal(text, &e); err != nil {
 			return fmt.Errorf("read cell %s: %w", id, ErrDamaged)
 		}
-		c, has := plan.HistoryCell{ID: string(id)}, false
-		for name, in := range e.Matrices {
+		for name := range e.Matrices {
 			matrices[name] = true
-			if matrix != "" && name != matrix || has && !in.Last.After(c.Last) {
-				continue
-			}
-			has, c.Matrix, c.Coordinates, c.First, c.Last = true, name, in.Coordinates, in.First, in.Last
 		}
-		if has {
+		if c, has := e.cell(string(id), matrix); has {
 			all = append(all, c)
 		}
 		return nil
@@ -103,6 +99,50 @@ func cellsOf(tx *bbolt.Tx, matrix string) ([]plan.HistoryCell, error) {
 		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Matrix, b.Matrix), cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.ID, b.ID))
 	})
 	return all, err
+}
+
+// cell is what an entry knows of a cell in a matrix or, of none, in that which had it last.
+func (e cellEntry) cell(id, matrix string) (c plan.HistoryCell, has bool) {
+	c.ID = id
+	for _, name := range slices.Sorted(maps.Keys(e.Matrices)) {
+		in := e.Matrices[name]
+		if matrix != "" && name != matrix || has && !in.Last.After(c.Last) {
+			continue
+		}
+		has, c.Matrix, c.Coordinates, c.First, c.Last = true, name, in.Coordinates, in.First, in.Last
+	}
+	return c, has
+}
+
+// Look looks back from a moment: at one cell, by its whole id, in runs that began then or before; an answer for each value, with the newest most
+// points. Of a cell that was never run the answers have no cell.
+func (s *Store) Look(cell string, values []string, until time.Time, most int) ([]plan.HistoryAnswer, error) {
+	answers := make([]plan.HistoryAnswer, len(values))
+	err := s.view(func(tx *bbolt.Tx) error {
+		var e cellEntry
+		if _, err := get(tx.Bucket(bucketCells), cell, &e); err != nil {
+			return err
+		}
+		c, has := e.cell(cell, "")
+		if !has {
+			return nil
+		}
+		d := dictionaryOf(tx)
+		for i, value := range values {
+			a := &answers[i]
+			*a = plan.HistoryAnswer{Cells: []plan.HistoryCell{c}, Subjects: map[string]plan.Subject{}, Environments: map[string]plan.Environment{}}
+			wanted, has := d.find(value)
+			if !has {
+				continue
+			}
+			left := most
+			if err := points(tx, d, &a.Cells[0], wanted, span{until: until}, func() bool { left--; return left >= 0 }, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return answers, err
 }
 
 // choose keeps the cells that are asked for.
@@ -186,15 +226,18 @@ func fill(tx *bbolt.Tx, q plan.HistoryQuery, a *plan.HistoryAnswer) error {
 	for i := range a.Cells {
 		c := &a.Cells[i]
 		share := max(1, most/len(a.Cells))
-		if err := points(tx, d, c, wanted, q.Since, func() bool { share--; return share >= 0 }, a); err != nil {
+		if err := points(tx, d, c, wanted, span{since: q.Since}, func() bool { share--; return share >= 0 }, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// span is of when runs began, both ends included; a zero time is no end.
+type span struct{ since, until time.Time }
+
 // points reads the points of a cell from the newest back, while there is room for one more.
-func points(tx *bbolt.Tx, d *dictionary, c *plan.HistoryCell, wanted uint64, since time.Time, room func() bool, a *plan.HistoryAnswer) error {
+func points(tx *bbolt.Tx, d *dictionary, c *plan.HistoryCell, wanted uint64, in span, room func() bool, a *plan.HistoryAnswer) error {
 	prefix := append([]byte(c.ID), 0)
 	cursor := tx.Bucket(bucketPoints).Cursor()
 	key, value := cursor.Seek(append([]byte(c.ID), 1))
@@ -208,8 +251,11 @@ func points(tx *bbolt.Tx, d *dictionary, c *plan.HistoryCell, wanted uint64, sin
 		if err != nil {
 			return err
 		}
-		if at.Before(since) {
+		if at.Before(in.since) {
 			break
+		}
+		if !in.until.IsZero() && at.After(in.until) {
+			continue
 		}
 		h, v, has, err := d.decode(value, wanted)
 		if err != nil {

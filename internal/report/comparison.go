@@ -12,6 +12,7 @@ import (
 	"lockstep/internal/compare"
 	"lockstep/internal/plan"
 	"lockstep/internal/stats"
+	"lockstep/internal/terminal"
 )
 
 // Compared is a comparison as people read it: what differs besides the numbers first, then a table for each value, then what is in none of
@@ -333,7 +334,15 @@ func foundLine(c compare.Comparison, v compare.Value, r compare.Row, i int) stri
 	if len(c.Sides) > 2 {
 		line = c.Sides[i+1].Mark + " " + line
 	}
-	return line
+	return line + Doubts(slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags)))))
+}
+
+// Doubts says flags at the end of a line that names a change: ", flagged client-bound". "" of none.
+func Doubts(flags []plan.Flag) string {
+	if len(flags) == 0 {
+		return ""
+	}
+	return ", flagged " + words(flags)
 }
 
 // foundSummary is the last line: "of 24 comparisons 2 worse, 1 better, 21 ~".
@@ -346,18 +355,18 @@ func foundSummary(c compare.Comparison) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n[f], f))
 		}
 	}
-	whole := 0
+	whole := map[string]bool{}
 	for _, l := range c.Left {
 		if l.Whole {
-			whole++
+			whole[l.Cell] = true
 		}
 	}
 	text := "nothing could be compared"
 	if total > 0 {
 		text = fmt.Sprintf("%d compared: %s", total, strings.Join(parts, ", "))
 	}
-	if whole > 0 {
-		text += fmt.Sprintf("; %d cells left out", whole)
+	if n := len(whole); n > 0 {
+		text += fmt.Sprintf("; %d cells left out", n)
 	}
 	return text
 }
@@ -375,7 +384,7 @@ func method(c compare.Comparison) []string {
 func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 	out := bufio.NewWriter(w)
 	for _, line := range slices.Concat(x.Sides, c.Notes) {
-		fmt.Fprintln(out, line)
+		fmt.Fprintln(out, terminal.Clean(line))
 	}
 	fmt.Fprintln(out)
 	if len(x.Besides) == 0 {
@@ -391,7 +400,7 @@ func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 		if len(lines) > 0 {
 			fmt.Fprintf(out, "\n%s\n\n", title)
 			for _, line := range lines {
-				fmt.Fprintf(out, "  %s\n", line)
+				fmt.Fprintf(out, "  %s\n", terminal.Clean(line))
 			}
 		}
 	}

@@ -1,0 +1,96 @@
+package digest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/internal/compare"
+	"lockstep/internal/history/change"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+)
+
+// A night that was cut short has cells that were never run: what there is of it is told all the same.
+func TestANightThatWasCutShortIsTold(t *testing.T) {
+	root := t.TempDir()
+	last := night(t, root, 0, 1, func(int, *plan.Outcome) {})
+	run := last.Run
+	run.ID, run.Started = "night-0001", run.Started.AddDate(0, 0, 1)
+	never := run.Cells[0]
+	never.ID, never.Index = "0123456789ab", 1
+	run.Cells = append(slices.Clone(run.Cells), never)
+	dir, err := results.Create(root, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := last.Outcomes[0]
+	o.Run, o.Task = run.ID, run.Tasks()[0].ID
+	if err := dir.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+	d := made(t, root, compare.Recorded{Run: run, Outcomes: []plan.Outcome{o}}, nil)
+	if len(d.Problems) == 0 || !strings.Contains(strings.Join(d.Problems, "\n"), "not run") {
+		t.Errorf("problems %q", d.Problems)
+	}
+}
+
+// halfRate is a night whose send rate is half, by numbers that are doubtful.
+func halfRate(_ int, o *plan.Outcome) {
+	o.Values["send.rate"] = plan.Value{Number: o.Values["send.rate"].Number / 2, Flags: []plan.Flag{plan.ClientBound}}
+}
+
+// The digest of an earlier night looks back from there; and what is doubtful about numbers is said where they are called worse.
+func TestWhatCameLaterIsNotLookedAt(t *testing.T) {
+	root := t.TempDir()
+	var slow compare.Recorded
+	for n := range 18 {
+		edit := func(int, *plan.Outcome) {}
+		if n == 14 || n == 15 {
+			edit = halfRate
+		}
+		if r := night(t, root, n, 1, edit); n == 15 {
+			slow = r
+		}
+	}
+	d := made(t, root, slow, nil)
+	if len(d.Shifts) != 1 || d.Shifts[0].Value != "send.rate" || d.Shifts[0].Since != "night-0014" {
+		t.Fatalf("of %d series it says %+v", d.Told, d.Shifts)
+	}
+	if line := d.Shifts[0].Line(); !strings.HasSuffix(line, ", flagged client-bound") {
+		t.Error(line)
+	}
+}
+
+// Numbers from other hosts are not compared, and that is said.
+func TestOtherHostsAreNamed(t *testing.T) {
+	root := t.TempDir()
+	night(t, root, 0, 1, func(int, *plan.Outcome) {})
+	last := night(t, root, 1, 1, func(_ int, o *plan.Outcome) { o.Agents[0].Host = "bench-2" })
+	d := made(t, root, last, nil)
+	if len(d.Subject) != 1 || !strings.HasPrefix(d.Subject[0], "hosts: bench-1 → bench-2") {
+		t.Errorf("it says %q", d.Subject)
+	}
+}
+
+// An outlier among the newest runs, which the alarm leaves out, is in no number of the level.
+func TestAnOutlierIsNoLevel(t *testing.T) {
+	series := []float64{1000, 1010, 990, 1005, 995, 1002, 998, 1001, 1003, 999, 1004, 996}
+	for _, last := range [][]float64{{800, 100, 800}, {800, 800, 100}} {
+		alarms, _ := change.Alarms([][]float64{append(slices.Clone(series), last...)})
+		if len(alarms) != 1 || alarms[0].After != 800 {
+			t.Fatalf("%v: %+v", last, alarms)
+		}
+		if runs, level := newLevel(append(slices.Clone(series), last...), alarms[0]); runs != 3 || level != 800 {
+			t.Errorf("%v: level %v in %d runs", last, level, runs)
+		}
+	}
+}
+
+// Where a baseline was asked and nothing can be told, the title does not say that all is well.
+func TestNothingToldIsNotNothingWorse(t *testing.T) {
+	d := Digest{Matrix: "m", Against: &compare.Comparison{Values: []compare.Value{{Rows: []compare.Row{{Changes: []compare.Change{{Finding: compare.TooFew}}}}}}}}
+	if title := d.Title(); title != "m: nothing could be told" {
+		t.Error(title)
+	}
+}
