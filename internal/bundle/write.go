@@ -97,7 +97,9 @@ func encode(v any) ([]byte, error) {
 }
 
 // useless tells of files of a run's directory that can be made again, or are of no use to others.
-func useless(name string) bool { return name == "report.html" || name == "sink.spool" }
+func useless(name string) bool {
+	return slices.Contains([]string{"report.html", "digest.md", "digest.html", "sink.spool"}, name)
+}
 
 // recorded lists the files of a run's directory, less the tables, which are made afresh.
 func recorded(dir string, tables map[string][]byte) ([]source, error) {
@@ -155,6 +157,8 @@ func payloads(p plan.Run) ([]payload, error) {
 			r := Read{Path: file, Name: path.Join(filesDir, strconv.Itoa(len(all)+1), path.Base(filepath.ToSlash(file)))}
 			info, err := os.Stat(file)
 			switch {
+			case p.Source.Server != "":
+				r.Name, r.Missing = "", "agents of a fleet read it, and what is at its place here may be anything"
 			case err != nil:
 				r.Name, r.Missing = "", "it is not on the host where the bundle was made"
 			case !info.Mode().IsRegular():

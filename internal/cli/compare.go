@@ -174,13 +174,16 @@ func (o *compareOptions) render(w io.Writer, c compare.Comparison, width int) er
 // verdict is the exit code that --fail-on asks for.
 func (o *compareOptions) verdict(c compare.Comparison) error {
 	n := c.Found()
-	told := n[compare.Better] + n[compare.Worse] + n[compare.Higher] + n[compare.Lower] + n[compare.Same]
+	total := 0
+	for _, k := range n {
+		total += k
+	}
 	switch {
 	case o.failOn == "":
 		return nil
 	case n[compare.Worse] > 0:
-		return exit{ExitWorse, fmt.Errorf("worse: %d of %d", n[compare.Worse], told+n[compare.TooFew]+n[compare.Clocks])}
-	case told == 0:
+		return exit{ExitWorse, fmt.Errorf("worse: %d of %d", n[compare.Worse], total)}
+	case !c.Told():
 		return exit{ExitWorse, errors.New("nothing could be told, so that nothing has passed: see what the comparison says of repetitions and of what was left out")}
 	}
 	return nil

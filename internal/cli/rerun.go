@@ -2,9 +2,12 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -185,18 +188,50 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 			*all = append(*all, fmt.Sprintf("%s has to be on the agents' hosts: whether it is the same is not known here", f.Path))
 			continue
 		}
-		data, err := os.ReadFile(f.Path)
+		if f.Name == "" {
+			continue
+		}
+		is, err := digestOf(f.Path)
+		unzip := fmt.Sprintf("unzip -p %s %s", quoted(r.path), quoted(f.Name))
 		switch {
-		case err != nil && f.Name != "":
-			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && unzip -p %s %s > %s", filepath.Dir(f.Path), r.path, f.Name, f.Path))
-		case err == nil && f.Name != "" && sum(data) != r.files[f.Path]:
-			*all = append(*all, fmt.Sprintf("%s has other contents; those of then: unzip -p %s %s", f.Path, r.path, f.Name))
+		case errors.Is(err, fs.ErrNotExist):
+			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && %s > %s", quoted(filepath.Dir(f.Path)), unzip, quoted(f.Path)))
+		case err != nil:
+			return exit{ExitBadMatrix, fmt.Errorf("read what the matrix has agents read: %w", err)}
+		case is != r.files[f.Path]:
+			*all = append(*all, fmt.Sprintf("%s has other contents; those of then: %s", f.Path, unzip))
 		}
 	}
 	if len(lacking) == 0 {
 		return nil
 	}
 	return exit{ExitBadMatrix, fmt.Errorf("files that the matrix has agents read are not here; the bundle has them:\n  %s", strings.Join(lacking, "\n  "))}
+}
+
+// digestOf is the SHA-256 of a regular file: the path is a stranger's, and may be of what never ends.
+func digestOf(path string) (string, error) {
+	if info, err := os.Stat(path); err != nil {
+		return "", err
+	} else if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, file)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// quoted is a text that a shell takes as one word, whatever is in it.
+func quoted(text string) string {
+	const plainly = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%="
+	if text != "" && strings.Trim(text, plainly) == "" && !strings.HasPrefix(text, "-") {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // askLimit is how long a broker is waited for that is asked what it is.

@@ -122,3 +122,31 @@ func TestChangesAreWritten(t *testing.T) {
 		}
 	}
 }
+
+// What others named or said cannot move the cursor of whoever reads it, and where a change is named so is what is doubtful about its numbers.
+func TestFoundLinesAreCleanAndSayDoubts(t *testing.T) {
+	c := comparison(t)
+	evil := "\x1b]0;owned\x07"
+	c.Sides[0].Name += evil
+	c.Left[0].Reason += evil
+	c.Differences[0].Values[0] += evil
+	for v := range c.Values {
+		for r := range c.Values[v].Rows {
+			c.Values[v].Rows[r].Name += evil
+			c.Values[v].Rows[r].Sides[1].Flags = []plan.Flag{plan.ClientBound}
+		}
+	}
+	x := NewCompared(c)
+	var out bytes.Buffer
+	if err := x.Text(&out, c, 80); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(out.String(), "\x1b\x07") {
+		t.Errorf("control characters in\n%q", out.String())
+	}
+	for _, line := range x.Found {
+		if !strings.HasSuffix(line, ", flagged client-bound") {
+			t.Errorf("no doubt in %q", line)
+		}
+	}
+}

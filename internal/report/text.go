@@ -3,6 +3,7 @@ package report
 import (
 	"bufio"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,7 @@ const gap = "  "
 func Text(w io.Writer, tables []Table, width int) error {
 	out := bufio.NewWriter(w)
 	for i, t := range tables {
+		t = cleaned(t)
 		if i > 0 {
 			out.WriteByte('\n')
 		}
@@ -44,6 +46,26 @@ func Text(w io.Writer, tables []Table, width int) error {
 		}
 	}
 	return out.Flush()
+}
+
+// cleaned is a table whose texts, which may be of others, cannot move a terminal's cursor.
+func cleaned(t Table) Table {
+	clean := func(texts []string) []string {
+		texts = slices.Clone(texts)
+		for i := range texts {
+			texts[i] = terminal.Clean(texts[i])
+		}
+		return texts
+	}
+	t.Title, t.Axes, t.Head, t.Notes, t.Remarks = terminal.Clean(t.Title), clean(t.Axes), clean(t.Head), clean(t.Notes), clean(t.Remarks)
+	t.Rows = slices.Clone(t.Rows)
+	for i, row := range t.Rows {
+		t.Rows[i] = slices.Clone(row)
+		for k := range row {
+			t.Rows[i][k].Text, t.Rows[i][k].Mark = terminal.Clean(row[k].Text), terminal.Clean(row[k].Mark)
+		}
+	}
+	return t
 }
 
 // column is how one column is set: its texts end in one place (numbers) or begin in one, and what is marked follows.
