@@ -192,10 +192,10 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 			continue
 		}
 		is, err := digestOf(f.Path)
-		unzip := fmt.Sprintf("unzip -p %s %s", quoted(r.path), quoted(f.Name))
+		unzip := fmt.Sprintf("unzip -p %s %s", shellWord(r.path), shellWord(f.Name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && %s > %s", quoted(filepath.Dir(f.Path)), unzip, quoted(f.Path)))
+			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && %s > %s", shellWord(filepath.Dir(f.Path)), unzip, shellWord(f.Path)))
 		case err != nil:
 			return exit{ExitBadMatrix, fmt.Errorf("read what the matrix has agents read: %w", err)}
 		case is != r.files[f.Path]:
@@ -225,8 +225,8 @@ func digestOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// quoted is a text that a shell takes as one word, whatever is in it.
-func quoted(text string) string {
+// shellWord is a text that a shell takes as one word, whatever is in it.
+func shellWord(text string) string {
 	const plainly = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%="
 	if text != "" && strings.Trim(text, plainly) == "" && !strings.HasPrefix(text, "-") {
 		return text
