@@ -245,34 +245,65 @@ func TestAnIndexIsBrokenOff(t *testing.T) {
 
 func TestReindexStreams(t *testing.T) {
 	root := t.TempDir()
-	runs, cells := 24, 10
-	padding := strings.Repeat("x", 50_000) // in each outcome: 12 MB of records in all
+	runs, cells := 12, 10
+	padding := strings.Repeat("x", 50_000) // in each outcome: 6 MB of records in all, of which a run has half of one
 	for n := range runs {
 		night(t, root, n, cells, 1, func(_, _ int, o *plan.Outcome) { o.Reasons = []string{padding} })
 	}
-	var most, base runtime.MemStats
+	in, used := reindexed(t, root)
+	t.Logf("reindexing %d MB of records holds %d MB at most", runs*cells*len(padding)>>20, used)
+	if in.Outcomes != runs*cells || used > 3 {
+		t.Errorf("%+v, and it holds %d MB: want those of a run at a time", in, used)
+	}
+}
+
+// reindexed makes the history of a folder anew, and tells by how many MB the heap grew at most.
+func reindexed(t testing.TB, root string) (in Indexed, used uint64) {
+	t.Helper()
+	var base runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&base)
 	var stop atomic.Bool
 	done := make(chan uint64)
 	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	go func() {
-		peak := uint64(0)
+		peak, now := uint64(0), runtime.MemStats{}
 		for tick := time.NewTicker(5 * time.Millisecond); !stop.Load(); <-tick.C {
-			runtime.ReadMemStats(&most)
-			peak = max(peak, most.HeapAlloc)
+			runtime.ReadMemStats(&now)
+			peak = max(peak, now.HeapAlloc)
 		}
 		done <- peak
 	}()
-	if in, err := Of(root).Reindex(t.Context(), true); err != nil || in.Outcomes != runs*cells {
-		t.Errorf("%+v, %v", in, err)
-	}
+	in, err := Of(root).Reindex(t.Context(), true)
 	stop.Store(true)
 	peak := <-done
-	used := (max(peak, base.HeapAlloc) - base.HeapAlloc) >> 20
-	t.Logf("reindexing %d MB of records holds %d MB at most", runs*cells*len(padding)>>20, used)
-	if used > 6 {
-		t.Errorf("it holds %d MB: want those of a run at a time", used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in, (max(peak, base.HeapAlloc) - base.HeapAlloc) >> 20
+}
+
+// BenchmarkReindex makes the history of few and of many runs anew, each of 40 cells with every value: the heap does not grow with the runs.
+func BenchmarkReindex(b *testing.B) {
+	for _, runs := range []int{50, 100, 200} {
+		b.Run(fmt.Sprintf("runs=%d", runs), func(b *testing.B) {
+			root := b.TempDir()
+			for n := range runs {
+				night(b, root, n, 40, 1, func(cell, _ int, o *plan.Outcome) {
+					for k, v := range plan.Values() {
+						o.Values[v.Name] = plan.Value{Number: float64(n*cell*k) + 0.5}
+					}
+				})
+			}
+			b.ResetTimer()
+			peak := uint64(0)
+			for range b.N {
+				_, used := reindexed(b, root)
+				peak = max(peak, used)
+			}
+			b.ReportMetric(float64(peak), "heap-MB")
+			b.ReportMetric(float64(runs*40*b.N)/b.Elapsed().Seconds(), "outcomes/s")
+		})
 	}
 }
 
@@ -360,13 +391,21 @@ func synthetic(t testing.TB, root string, runs, cells int) *Store {
 }
 
 // BenchmarkHistory answers what ctl history asks, from a store of 5,000 runs with every value of each cell: looking for new records, reading, and
-// looking for changes. LOCKSTEP_LONG has 200 cells in it, which takes a while to make.
+// looking for changes. LOCKSTEP_LONG has 200 cells in it, which takes a while to make; they are kept in the folder that LOCKSTEP_HISTORY names, if it
+// does, so that ctl history can be timed with them.
 func BenchmarkHistory(b *testing.B) {
-	cells := 4
+	cells, root := 4, os.Getenv("LOCKSTEP_HISTORY")
 	if os.Getenv("LOCKSTEP_LONG") != "" {
 		cells = 200
 	}
-	s := synthetic(b, b.TempDir(), 5000, cells)
+	if root == "" {
+		root = b.TempDir()
+	}
+	s := Of(root)
+	if _, err := os.Stat(s.path); err != nil {
+		s = synthetic(b, root, 5000, cells)
+	}
+	b.ResetTimer()
 	for b.Loop() {
 		fresh(b, s)
 		a := ask(b, s, plan.HistoryQuery{Cells: []string{"000000000001"}, Value: "send.rate"})

@@ -33,8 +33,8 @@ type Indexed struct {
 // resumable is how long after its begin an incomplete run is looked at again although nothing of it seems to have changed.
 const resumable = 7 * 24 * time.Hour
 
-// batch is how many outcomes are written at once.
-const batch = 4000
+// batch is how many outcomes are written at once: some 25 kB each are held until then.
+const batch = 1000
 
 // kept is what the history knows of a run.
 type kept struct {
@@ -295,7 +295,9 @@ func keepOutcome(tx *bbolt.Tx, d *dictionary, t taken, o outcome) error {
 	if err != nil {
 		return err
 	}
-	return tx.Bucket(bucketPoints).Put(pointKey(o.cell, t.entry.Started, t.id, o.repetition), point)
+	b := tx.Bucket(bucketPoints)
+	b.FillPercent = 0.95 // a cell's points come in order: what is full stays so
+	return b.Put(pointKey(o.cell, t.entry.Started, t.id, o.repetition), point)
 }
 
 // outcomeOf takes what is kept of an outcome. Values of its groups have the group's name before theirs.

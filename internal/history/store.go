@@ -28,6 +28,9 @@ const form = "1"
 // patience is how long a call waits for others that use the file.
 const patience = 30 * time.Second
 
+// pages are the size of the file's: of small ones, points of some 2 kB each would fill half.
+const pages = 16 << 10
+
 // The buckets.
 var (
 	bucketMeta         = []byte("meta")
@@ -104,7 +107,7 @@ func (s *Store) open(path string, readOnly bool, use func(*bbolt.DB) error) (err
 			err = fmt.Errorf("read %s: %w (%v)", path, ErrDamaged, r)
 		}
 	}()
-	db, err := bbolt.Open(path, 0o644, &bbolt.Options{ReadOnly: readOnly, Timeout: patience, OpenFile: func(name string, flag int, mode fs.FileMode) (f *os.File, err error) {
+	db, err := bbolt.Open(path, 0o644, &bbolt.Options{ReadOnly: readOnly, Timeout: patience, PageSize: pages, OpenFile: func(name string, flag int, mode fs.FileMode) (f *os.File, err error) {
 		f, err = os.OpenFile(name, flag, mode)
 		file = f
 		return f, err
