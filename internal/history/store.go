@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -151,6 +152,8 @@ func (s *Store) failed(verb string, err error) error {
 	case errors.Is(err, bbolt.ErrTimeout):
 		return fmt.Errorf("%s %s: another program has been writing to it for %v; try again", verb, s.path, patience)
 	case errors.Is(err, bbolt.ErrInvalid), errors.Is(err, bbolt.ErrChecksum), errors.Is(err, bbolt.ErrVersionMismatch):
+		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
+	case strings.HasPrefix(err.Error(), "file size too small"): // the library has no name for it
 		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
 	}
 	return fmt.Errorf("%s the history: %w", verb, err)
