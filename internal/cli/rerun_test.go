@@ -13,7 +13,7 @@ import (
 // A bundle of a stranger names files that agents read: the commands that it makes ctl print are one word a name, to a shell as well.
 func TestCommandsForAStrangersFilesAreQuoted(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
-	evil := "/nowhere/x; touch " + ran + "; echo 'it"
+	evil := "/nowhere/x; touch " + ran + "; echo it"
 	r := rerun{path: "a b.zip", manifest: bundle.Manifest{Read: []bundle.Read{{Path: evil, Name: "files/1/x$(touch " + ran + ")"}}}}
 	var all []string
 	err := r.payloads(true, &all)
