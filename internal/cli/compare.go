@@ -134,10 +134,17 @@ func (o *compareOptions) read(id string) (compare.Recorded, error) {
 		if !slices.Contains(run.Axes, axis) {
 			return compare.Recorded{}, exit{ExitBadMatrix, fmt.Errorf("--only %s: run %s has no axis %q (there are: %s)", only, run.ID, axis, strings.Join(run.Axes, ", "))}
 		}
+		var there []string
 		run.Cells = slices.DeleteFunc(slices.Clone(run.Cells), func(c plan.Cell) bool {
 			at, _ := c.Coordinate(axis)
-			return !slices.Contains(strings.Split(values, ","), at)
+			if !slices.Contains(there, at) {
+				there = append(there, at)
+			}
+			return at != values && !slices.Contains(strings.Split(values, ","), at)
 		})
+		if len(run.Cells) == 0 {
+			return compare.Recorded{}, exit{ExitBadMatrix, fmt.Errorf("--only %s: run %s has no such cell (of %s there are: %s)", only, run.ID, axis, strings.Join(there, ", "))}
+		}
 	}
 	return compare.Recorded{Run: run, Outcomes: outcomes}, nil
 }

@@ -171,7 +171,7 @@ func (o *digestOptions) base(store *history.Store, root, matrix string) (*compar
 	}
 	record, err := results.Open(root, b.Run)
 	if err != nil {
-		return nil, fmt.Errorf("read the baseline %s: %w", b.Name, err)
+		return nil, fmt.Errorf("read the baseline %s: %w; set another one (ctl baseline set), or remove it (ctl baseline remove %s)", b.Name, err, b.Name)
 	}
 	r, err := measuredIn(record)
 	return &r, err

@@ -26,7 +26,7 @@ func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "matrix: %s\nrun: %s\n", oneLine(p.Name), oneLine(p.ID))
 	for _, info := range infos {
-		if b := better(info); b != "" {
+		if b := info.Better(); b != plan.NeitherBetter {
 			_, unit := metric(info, 0)
 			fmt.Fprintf(out, "Unit %s better=%s\n", unit, b)
 		}
@@ -156,17 +156,4 @@ func metric(info plan.ValueInfo, n float64) (float64, string) {
 		return n, name + "-B"
 	}
 	return n, name
-}
-
-// better says which way a value is better; empty: nobody can say.
-func better(info plan.ValueInfo) string {
-	switch {
-	case info.Unit == plan.PerSecond || info.Unit == plan.Text:
-		return "higher"
-	case info.Latency():
-		return "lower"
-	case slices.Contains([]string{"lost", "duplicated", "reordered", "unroutable", "rejected", "undrained", "unknown", "publish.errors"}, info.Name):
-		return "lower"
-	}
-	return ""
 }
