@@ -84,7 +84,7 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 var (
 	commands = regexp.MustCompile("(?m)(?:^|`|-- )(?:go run \\./cmd/)?(ctl|controller|agent)( [^`\n]*)")
 	flags    = regexp.MustCompile(`(?:^| )--([a-z][a-z-]*)`)
-	labs     = regexp.MustCompile("go run \\./test/lab (?:run|up|install)((?: [a-z0-9]+(?:-[a-z0-9]+)*)+)")
+	labs     = regexp.MustCompile(`go run \./test/lab (?:run|up|install)((?: [a-z0-9]+(?:-[a-z0-9]+)*)+)`)
 )
 
 // helps are the texts of docs/cli.md, by command: "ctl run". A test of internal/cli says that they are the programs' own.

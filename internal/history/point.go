@@ -137,7 +137,7 @@ func (d *dictionary) appendValue(out []byte, name uint64, v plan.Value) ([]byte,
 		}
 		return out, nil
 	case v.Number == 0:
-		return binary.AppendUvarint(out, name|kindZero), nil
+		return binary.AppendUvarint(out, name), nil // kindZero is none of the bits
 	}
 	return binary.BigEndian.AppendUint64(binary.AppendUvarint(out, name|kindNumber), math.Float64bits(v.Number)), nil
 }

@@ -240,7 +240,8 @@ type span struct{ since, until time.Time }
 func points(tx *bbolt.Tx, d *dictionary, c *plan.HistoryCell, wanted uint64, in span, room func() bool, a *plan.HistoryAnswer) error {
 	prefix := append([]byte(c.ID), 0)
 	cursor := tx.Bucket(bucketPoints).Cursor()
-	key, value := cursor.Seek(append([]byte(c.ID), 1))
+	var value []byte
+	key, _ := cursor.Seek(append([]byte(c.ID), 1))
 	if key == nil {
 		key, value = cursor.Last()
 	} else {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // File is the name of the store in the folder of runs.
@@ -149,9 +150,9 @@ func (s *Store) formed(tx *bbolt.Tx) error {
 // failed says what did not work, and what to do about it.
 func (s *Store) failed(verb string, err error) error {
 	switch {
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%s %s: another program has been writing to it for %v; try again", verb, s.path, patience)
-	case errors.Is(err, bbolt.ErrInvalid), errors.Is(err, bbolt.ErrChecksum), errors.Is(err, bbolt.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
 		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
 	case strings.HasPrefix(err.Error(), "file size too small"): // the library has no name for it
 		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
