@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
+	"lockstep/internal/stats"
 	"lockstep/internal/terminal"
 )
 
@@ -286,7 +287,7 @@ func spark(series []float64, columns int) string {
 	var points []float64
 	least, most := math.Inf(1), math.Inf(-1)
 	for i := range columns {
-		x := median(series[i*len(series)/columns : (i+1)*len(series)/columns])
+		x := stats.MedianLow(series[i*len(series)/columns : (i+1)*len(series)/columns])
 		points = append(points, x)
 		least, most = min(least, x), max(most, x)
 	}
@@ -299,11 +300,6 @@ func spark(series []float64, columns int) string {
 		out[i] = bars[at]
 	}
 	return string(out)
-}
-
-func median(series []float64) float64 {
-	s := slices.Sorted(slices.Values(series))
-	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
 // csv is a line for each repetition, numbers as they are.

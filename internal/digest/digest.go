@@ -30,7 +30,7 @@ type Digest struct {
 	New      []string            `json:"new,omitempty"`      // cells that no run before had
 	Subject  []string            `json:"subject,omitempty"`  // what became different since the run before: versions, settings
 	Baseline string              `json:"baseline,omitempty"` // the run that it was compared with
-	Against  *compare.Comparison `json:"against,omitempty"`
+	Against  *compare.Comparison `json:"-"`                  // JSON has it without its repetitions
 }
 
 // Shift is a value of a cell that changed its level in the last runs.

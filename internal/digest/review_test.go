@@ -1,6 +1,8 @@
 package digest
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"lockstep/internal/history/change"
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
+	"lockstep/internal/stats"
 )
 
 // A night that was cut short has cells that were never run: what there is of it is told all the same.
@@ -92,5 +95,52 @@ func TestNothingToldIsNotNothingWorse(t *testing.T) {
 	d := Digest{Matrix: "m", Against: &compare.Comparison{Values: []compare.Value{{Rows: []compare.Row{{Changes: []compare.Change{{Finding: compare.TooFew}}}}}}}}
 	if title := d.Title(); title != "m: nothing could be told" {
 		t.Error(title)
+	}
+}
+
+// The digest for programs goes into a schedule's history, beside other comparisons: it is short, and counts what it leaves out.
+func TestTheDigestForProgramsAlwaysFits(t *testing.T) {
+	root := t.TempDir()
+	base := night(t, root, 0, 40, func(int, *plan.Outcome) {})
+	last := night(t, root, 1, 40, halfRate)
+	d := made(t, root, last, &base)
+	for range 300 {
+		d.Problems = append(d.Problems, strings.Repeat("x", 200))
+	}
+	var text bytes.Buffer
+	if err := d.JSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	if text.Len() > mostJSON || bytes.Count(text.Bytes(), []byte("\n")) != 1 {
+		t.Errorf("it is %d bytes in %d lines", text.Len(), bytes.Count(text.Bytes(), []byte("\n")))
+	}
+	var said struct {
+		Title    string
+		Lines    []string
+		Problems []string
+		More     map[string]int
+		Against  struct{ Tests int }
+	}
+	if err := json.Unmarshal(text.Bytes(), &said); err != nil {
+		t.Fatal(err)
+	}
+	if said.Title != d.Title() || len(said.Lines) == 0 || len(said.Problems)+said.More["problems"] != 300 || said.More["problems"] == 0 {
+		t.Errorf("%q, %d lines, %d problems, more: %v", said.Title, len(said.Lines), len(said.Problems), said.More)
+	}
+}
+
+// What differs from the baseline is told with its numbers, and without the repetitions.
+func TestTheDigestForProgramsNamesWhatDiffers(t *testing.T) {
+	a, b := compare.Sample{Summary: stats.Summary{N: 9, Median: 10}}, compare.Sample{Summary: stats.Summary{N: 9, Median: 5}}
+	d := Digest{Matrix: "m", Baseline: "old", Against: &compare.Comparison{Sides: []compare.Side{{Mark: "A"}, {Mark: "B"}}, Values: []compare.Value{{Name: "send.rate", Rows: []compare.Row{{Cell: "abc", Name: "mode=x", Sides: []compare.Sample{a, b},
+		Changes: []compare.Change{{Finding: compare.Worse, Ratio: &stats.Change{Estimate: 0.5}, Adjusted: 0.01}}}}}}}}
+	var text bytes.Buffer
+	if err := d.JSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"findings":{"worse":1}`, `"cell":"mode=x","id":"abc","value":"send.rate"`, `"before":10,"after":5,"change":-0.5,"p":0.01`, `"lines":["Against the baseline old: worse: mode=x`} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %s in\n%s", want, &text)
+		}
 	}
 }

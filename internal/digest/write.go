@@ -2,7 +2,6 @@ package digest
 
 import (
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
@@ -178,11 +177,4 @@ var sheet = template.Must(template.New("digest").Parse(source))
 // HTML writes the digest as one file that needs nothing from outside and has no script.
 func (d Digest) HTML(w io.Writer) error {
 	return sheet.Execute(w, map[string]any{"Title": d.Title(), "Digest": d, "Sections": d.sections(), "About": d.about(), "At": d.Started.UTC().Format("2006-01-02 15:04 UTC")})
-}
-
-// JSON writes the digest for programs.
-func (d Digest) JSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(d)
 }

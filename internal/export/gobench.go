@@ -17,14 +17,15 @@ import (
 type Left struct{ Invalid, Empty int }
 
 // GoBench writes outcomes in the format of Go benchmarks, for benchstat: a line for each repetition of each cell and group, with the same name for
-// all repetitions. names are the values to write; none: those of the run's tables. Outcomes that are not valid are left out.
+// all repetitions. names are the values to write; none: those of the run's tables. Outcomes that are not valid are left out. What the run is, and
+// what was tested, are lines that benchstat passes over: it does not compare benchmarks whose configuration ("key: value") differs.
 func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (Left, error) {
 	infos, err := chosen(p, names)
 	if err != nil {
 		return Left{}, err
 	}
 	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, "matrix: %s\nrun: %s\n", oneLine(p.Name), oneLine(p.ID))
+	fmt.Fprintf(out, "# matrix %s, run %s\n", oneLine(p.Name), oneLine(p.ID))
 	for _, info := range infos {
 		if b := info.Better(); b != plan.NeitherBetter {
 			_, unit := metric(info, 0)
@@ -52,9 +53,9 @@ func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (
 	return left, out.Flush()
 }
 
-// about are the configuration lines of what was tested.
+// about says what was tested.
 func about(x part) string {
-	return fmt.Sprintf("driver: %s\nproduct: %s\nversion: %s\n", oneLine(x.task.Cell.Broker.Driver), oneLine(x.subject.Product), oneLine(x.subject.Version))
+	return fmt.Sprintf("# driver %s, product %s, version %s\n", oneLine(x.task.Cell.Broker.Driver), oneLine(x.subject.Product), oneLine(x.subject.Version))
 }
 
 // chosen are the values by their names.

@@ -9,6 +9,7 @@ import (
 
 	"lockstep/internal/history/change"
 	"lockstep/internal/plan"
+	"lockstep/internal/stats"
 )
 
 // Least is the smallest shift of a level that is told, in parts.
@@ -28,7 +29,7 @@ type Course struct {
 type Night struct {
 	Run         string
 	Started     time.Time
-	Number      float64 // median of the usable repetitions
+	Number      float64 // median of the usable repetitions, as in tables: of an even number the lower of the two in the middle
 	Usable      int     // repetitions
 	Repetitions []plan.HistoryPoint
 	// New is what became different with this night, against the one before it: "version: 3.13.7 → 4.0.5".
@@ -114,8 +115,7 @@ func (c *Course) fill(points []plan.HistoryPoint, a plan.HistoryAnswer) {
 			}
 		}
 		if n.Usable = len(numbers); n.Usable > 0 {
-			slices.Sort(numbers)
-			n.Number = (numbers[(len(numbers)-1)/2] + numbers[len(numbers)/2]) / 2
+			n.Number = stats.MedianLow(numbers)
 			series, at = append(series, n.Number), append(at, i)
 		}
 		if i > 0 {

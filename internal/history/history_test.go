@@ -417,3 +417,17 @@ func BenchmarkHistory(b *testing.B) {
 		b.ReportMetric(float64(info.Size())/1e6, "MB")
 	}
 }
+
+// Of an even number of repetitions a run's number is the one that tables and comparisons show.
+func TestAnEvenNightHasTheNumberOfItsTable(t *testing.T) {
+	root := t.TempDir()
+	rates := []float64{100, 400, 200, 300}
+	night(t, root, 0, 1, len(rates), func(_, repetition int, o *plan.Outcome) {
+		o.Values["send.rate"] = plan.Value{Number: rates[repetition-1]}
+	})
+	s := Of(root)
+	fresh(t, s)
+	if n := Courses(ask(t, s, plan.HistoryQuery{Value: "send.rate"}))[0].Nights[0]; n.Number != 200 {
+		t.Errorf("the number is %v, want the lower of the two in the middle", n.Number)
+	}
+}

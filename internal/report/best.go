@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/stats"
 )
 
 // bestTable fills one part of a split with the best cell of each row, and says on the other axes where that is.
@@ -136,7 +137,7 @@ func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 		if len(numbers) == 0 {
 			continue
 		}
-		if m := median(numbers); winner == nil || better(m, most) {
+		if m := stats.MedianLow(numbers); winner == nil || better(m, most) {
 			winner, most = c, m
 		}
 	}

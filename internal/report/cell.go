@@ -8,6 +8,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/sampling"
+	"lockstep/internal/stats"
 )
 
 // cell is a cell and what came of its repetitions.
@@ -99,7 +100,7 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	if len(numbers) == 0 {
 		c.absence(&f, absent, n)
 	} else {
-		middle := median(numbers)
+		middle := stats.MedianLow(numbers)
 		f.Number = &middle
 		f.Text, f.Mark = show(info, chosen(usable, info.Name, middle)), words(flags)
 		if f.Bound = bound(usable, info.Name); f.Bound > 0 {
@@ -269,7 +270,7 @@ func throughput(c *cell, f *Field, n *notes) {
 		return
 	}
 	subscriptions := max(1, c.workload(strings.TrimSuffix(of, "/")).Topology.Subscriptions)
-	f.Text += " / " + format(plan.PerSecond, median(received)/float64(subscriptions))
+	f.Text += " / " + format(plan.PerSecond, stats.MedianLow(received)/float64(subscriptions))
 	f.Mark = words(without(f.Flags, plan.Backlog))
 	if subscriptions > 1 {
 		f.Notes = append(f.Notes, n.add("sent / received by one subscription")...)
@@ -278,7 +279,7 @@ func throughput(c *cell, f *Field, n *notes) {
 
 // unevenCounts tells of counts that the median hides: a loss in one repetition of three.
 func unevenCounts(unit plan.Unit, numbers []float64) string {
-	if unit != plan.Count || median(numbers) != 0 || slices.Max(numbers) == 0 {
+	if unit != plan.Count || stats.MedianLow(numbers) != 0 || slices.Max(numbers) == 0 {
 		return ""
 	}
 	texts := make([]string, len(numbers))
@@ -286,12 +287,6 @@ func unevenCounts(unit plan.Unit, numbers []float64) string {
 		texts[i] = format(unit, x)
 	}
 	return "in the repetitions: " + strings.Join(texts, ", ")
-}
-
-// median is the value in the middle; of an even number the lower one, so that it was measured: percentiles and counts are not averaged.
-func median(numbers []float64) float64 {
-	sorted := slices.Sorted(slices.Values(numbers))
-	return sorted[(len(sorted)-1)/2]
 }
 
 // meanings of the flags that results set, in the order in which they are shown.

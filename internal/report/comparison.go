@@ -329,12 +329,17 @@ func found(c compare.Comparison) (lines []string) {
 
 func foundLine(c compare.Comparison, v compare.Value, r compare.Row, i int) string {
 	x, info := r.Changes[i], valueInfo(v.Name)
-	line := fmt.Sprintf("%s: %s: %s %s → %s (%s, p %s)", x.Finding, r.Name, v.Name, show(info, plan.Value{Number: r.Sides[0].Median}),
-		show(info, plan.Value{Number: r.Sides[i+1].Median}), changeText(x, v.Unit), probability(x.Adjusted))
+	line := fmt.Sprintf("%s: %s: %s %s (medians %s → %s, p %s)", x.Finding, r.Name, v.Name, typically(x, v.Unit), show(info, plan.Value{Number: r.Sides[0].Median}),
+		show(info, plan.Value{Number: r.Sides[i+1].Median}), probability(x.Adjusted))
 	if len(c.Sides) > 2 {
 		line = c.Sides[i+1].Mark + " " + line
 	}
 	return line + Doubts(slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags)))))
+}
+
+// typically is a change in a sentence. The word tells that it is not that of the two medians, which stand beside it.
+func typically(x compare.Change, unit plan.Unit) string {
+	return "typically " + changeText(x, unit)
 }
 
 // Doubts says flags at the end of a line that names a change: ", flagged client-bound". "" of none.
@@ -376,7 +381,7 @@ func method(c compare.Comparison) []string {
 	return []string{
 		fmt.Sprintf("~: no change of %s or more that noise cannot explain. A change is named where p is at most %.4g, over all tests together (%d that can tell anything; Mann–Whitney over repetitions, Holm)",
 			percent(c.Effect), c.Alpha, c.Tests),
-		fmt.Sprintf("change: the median of the ratios of all pairs of repetitions, with its own %s interval; ±: of the median; effect: Cliff's delta, from -1 to +1", sure(c)),
+		fmt.Sprintf("change, typically: the median of the ratios of all pairs of repetitions, which is not the ratio of the two medians, with its own %s interval; ±: of the median; effect: Cliff's delta, from -1 to +1", sure(c)),
 	}
 }
 

@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -106,13 +105,8 @@ func worse(v compare.Value, r compare.Row, base plan.Base) string {
 	case x.Finding != compare.Worse:
 		return ""
 	}
-	by := "from zero"
-	if x.Ratio != nil {
-		by = fmt.Sprintf("%+.1f %%", 100*(x.Ratio.Estimate-1))
-	} else if a.Median != 0 {
-		by = fmt.Sprintf("%+.1f %%", 100*x.Shift.Estimate/math.Abs(a.Median))
-	}
-	return fmt.Sprintf("%s is worse than in run %s: %s, from %s to %s (p = %.2g)", v.Name, base.Run, by, format(v.Unit, a.Median), format(v.Unit, b.Median), x.Adjusted)
+	return fmt.Sprintf("%s is worse than in run %s: %s over all pairs of repetitions, medians %s → %s (p = %.2g)",
+		v.Name, base.Run, typically(x, v.Unit), format(v.Unit, a.Median), format(v.Unit, b.Median), x.Adjusted)
 }
 
 // restored makes outcomes of what a plan keeps of a baseline's cell.

@@ -37,7 +37,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		"the same":               {usual, level(1000), level(1000), nil, ""},
 		"better":                 {named, level(1000), level(2000), nil, ""},
 		"worse by less":          {named, level(1000), level(970), nil, ""},
-		"worse":                  {usual, level(1000), level(900), nil, "send.rate is worse than in run old: -10.0 %, from 1,000 to 900"},
+		"worse":                  {usual, level(1000), level(900), nil, "send.rate is worse than in run old: typically -10 % over all pairs of repetitions, medians 1,000 → 900"},
 		"worse, not surely":      {named, level(1000), []float64{900, 1100, 850, 1000, 900}, nil, ""},
 		"too few repetitions":    {named, level(1000), []float64{900, 900}, nil, "too few; with 4 on either side it can"},
 		"no number":              {"send.p99 no worse than baseline by 5%", level(1000), level(1000), nil, "no data: send.p99 has no number now, or none in run old"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/stats"
 )
 
 // Ruling is what became of one rule of one cell (plan.Cell.Require).
@@ -136,7 +137,7 @@ func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Val
 	out := map[string]plan.Value{}
 	for _, info := range plan.Values() {
 		if all := numbers[info.Name]; len(all) > 0 && info.Unit != plan.Count {
-			out[info.Name] = plan.Value{Number: median(all)}
+			out[info.Name] = plan.Value{Number: stats.MedianLow(all)}
 		}
 	}
 	return out
