@@ -243,3 +243,30 @@ func TestValuesWithoutANumberAreSaid(t *testing.T) {
 		t.Errorf("%d values: of the usual ones those without any number are no news", len(c.Values))
 	}
 }
+
+// Along the only axis there is one place, which has a name.
+func TestTheOnlyAxisLeavesOneCell(t *testing.T) {
+	w := newWorld(8, 4, 0.01)
+	all := cells(1)
+	for i := range all {
+		all[i].Coordinates = all[i].Coordinates[:1]
+	}
+	c := mustCompare(t, Options{By: "broker", Values: []string{"send.rate"}}, w.run("a", all, nil))
+	if rows := c.Values[0].Rows; len(rows) != 1 || rows[0].Name != "the only cell" {
+		t.Errorf("rows %+v", rows)
+	}
+}
+
+// What differs is shown as it was written, not as JSON for web pages has it.
+func TestDifferencesAreShownAsWritten(t *testing.T) {
+	w := newWorld(9, 2, 0.01)
+	a, b := w.run("a", cells(1), nil), w.run("b", slices.Clone(cells(1)), nil)
+	b.Run.Cells[0].Broker.Options = []byte(`{"name": "<a\\\"b'c>", "list": ["<", "é"]}`)
+	var got []string
+	for _, d := range mustCompare(t, Options{}, a, b).Differences {
+		got = append(got, d.What+": "+d.Values[1])
+	}
+	if want := []string{`option list: ["<","é"]`, `option name: <a\"b'c>`}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

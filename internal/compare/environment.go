@@ -192,11 +192,22 @@ func paths(raw []byte) map[string]string {
 	return all
 }
 
+// leaf is a value as it is read: texts without quotes, and nothing escaped for web pages.
+func leaf(v any) string {
+	if text, is := v.(string); is {
+		return text
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // was unmarshalled
+	return strings.TrimSpace(b.String())
+}
+
 func leaves(v any, path string, into map[string]string) {
 	m, is := v.(map[string]any)
 	if !is {
-		line, _ := json.Marshal(v) // was unmarshalled
-		into[path] = strings.Trim(string(line), `"`)
+		into[path] = leaf(v)
 		return
 	}
 	for key, x := range m {

@@ -155,12 +155,20 @@ type group struct {
 }
 
 func (g group) name() string {
-	parts := make([]string, len(g.at))
-	for i, c := range g.at {
-		parts[i] = c.Axis + "=" + text(c)
+	switch {
+	case len(g.at) > 0:
+		return place(g.at)
+	case g.key == "": // where the axis that is compared by is the only one
+		return "the only cell"
 	}
-	if len(parts) == 0 {
-		return "cell " + g.key
+	return "cell " + g.key
+}
+
+// place is coordinates in words: "broker=rabbit mode=fast".
+func place(at []plan.Coordinate) string {
+	parts := make([]string, len(at))
+	for i, c := range at {
+		parts[i] = c.Axis + "=" + text(c)
 	}
 	return strings.Join(parts, " ")
 }
@@ -209,7 +217,7 @@ func (m *matched) take(i int, s *side, sides int, byID bool) (faults []string) {
 			if at, lacks = on(c.cell.Coordinates, m.axes); lacks != "" {
 				return append(faults, fmt.Sprintf("run %s has no axis %q (there are: %s)", s.run.ID, lacks, strings.Join(axesOf(s), ", ")))
 			}
-			key = group{at: at}.name()
+			key = place(at)
 		}
 		row := slices.IndexFunc(m.rows, func(g group) bool { return g.key == key })
 		if row < 0 {

@@ -18,19 +18,20 @@ import (
 
 // Digest is what is to be known of a run.
 type Digest struct {
-	Run      string              `json:"run"`
-	Matrix   string              `json:"matrix"`
-	Started  time.Time           `json:"started"`
-	Summary  string              `json:"summary"`            // of its verdicts
-	Problems []string            `json:"problems,omitempty"` // what failed
-	Rules    []report.Ruling     `json:"rules,omitempty"`    // that are not met
-	Shifts   []Shift             `json:"shifts,omitempty"`   // the worse before the better, the surest first
-	Told     int                 `json:"told"`               // series, of a cell and value each, that an alarm could be raised for
-	Untold   int                 `json:"untold"`             // that have too few runs yet
-	New      []string            `json:"new,omitempty"`      // cells that no run before had
-	Subject  []string            `json:"subject,omitempty"`  // what became different since the run before: versions, settings
-	Baseline string              `json:"baseline,omitempty"` // the run that it was compared with
-	Against  *compare.Comparison `json:"-"`                  // JSON has it without its repetitions
+	Run        string              `json:"run"`
+	Matrix     string              `json:"matrix"`
+	Started    time.Time           `json:"started"`
+	Summary    string              `json:"summary"`              // of its verdicts
+	Problems   []string            `json:"problems,omitempty"`   // what failed
+	Unfinished string              `json:"unfinished,omitempty"` // that tasks have no outcome
+	Rules      []report.Ruling     `json:"rules,omitempty"`      // that are not met
+	Shifts     []Shift             `json:"shifts,omitempty"`     // the worse before the better, the surest first
+	Told       int                 `json:"told"`                 // series, of a cell and value each, that an alarm could be raised for
+	Untold     int                 `json:"untold"`               // that have too few runs yet
+	New        []string            `json:"new,omitempty"`        // cells that no run before had
+	Subject    []string            `json:"subject,omitempty"`    // what became different since the run before: versions, settings
+	Baseline   string              `json:"baseline,omitempty"`   // the run that it was compared with
+	Against    *compare.Comparison `json:"-"`                    // JSON has it without its repetitions
 }
 
 // Shift is a value of a cell that changed its level in the last runs.
@@ -64,7 +65,7 @@ const depth = 90
 
 // Of makes the digest of a run, which the history has to have.
 func Of(m Made) (Digest, error) {
-	d := Digest{Run: m.Run.ID, Matrix: m.Run.Name, Started: m.Run.Started, Summary: report.Summary(m.Run, m.Outcomes), Problems: report.Problems(m.Run, m.Outcomes)}
+	d := Digest{Run: m.Run.ID, Matrix: m.Run.Name, Started: m.Run.Started, Summary: report.Summary(m.Run, m.Outcomes), Problems: report.Failures(m.Run, m.Outcomes), Unfinished: report.NotRun(m.Run, m.Outcomes)}
 	for _, r := range report.Rulings(m.Run, m.Outcomes) {
 		if r.Why != "" {
 			d.Rules = append(d.Rules, r)

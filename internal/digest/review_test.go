@@ -33,8 +33,17 @@ func TestANightThatWasCutShortIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := made(t, root, compare.Recorded{Run: run, Outcomes: []plan.Outcome{o}}, nil)
-	if len(d.Problems) == 0 || !strings.Contains(strings.Join(d.Problems, "\n"), "not run") {
-		t.Errorf("problems %q", d.Problems)
+	if len(d.Problems) > 0 || d.Title() != "nightly: not finished" {
+		t.Errorf("%q, problems %q: what was not run has not failed", d.Title(), d.Problems)
+	}
+	var text bytes.Buffer
+	if err := d.Markdown(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"## Not finished", "5 of 6 tasks were not run: the run still goes on, or was stopped", "No change can be told yet: 4 series"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
 	}
 }
 

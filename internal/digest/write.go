@@ -42,6 +42,9 @@ func (d Digest) Title() string {
 	if n := len(d.Rules); n > 0 {
 		words = append(words, count(n, "rule")+" not met")
 	}
+	if d.Unfinished != "" {
+		words = append(words, "not finished")
+	}
 	if len(words) == 0 {
 		words = []string{"nothing got worse"}
 		if d.Told == 0 && d.Against == nil {
@@ -85,6 +88,9 @@ func (d Digest) sections() (all []section) {
 			s.Lines = append(s.Lines, line{Text: text})
 		}
 		all = append(all, s)
+	}
+	if d.Unfinished != "" {
+		plain("Not finished", []string{d.Unfinished + ": the run still goes on, or was stopped (ctl run --resume " + d.Run + " goes on with it)"})
 	}
 	plain("What failed", d.Problems)
 	var rules []string
@@ -137,8 +143,10 @@ func (d Digest) Remarks() (all []Remark) {
 
 // about says what the digest rests on.
 func (d Digest) about() string {
-	text := fmt.Sprintf("Changes are told of %s, of which any would be raised by chance in less than one night of twenty", count(d.Told, "series"))
-	text = strings.Replace(text, "seriess", "series", 1)
+	if d.Told == 0 {
+		return fmt.Sprintf("No change can be told yet: %d series have too few runs, or no level.", d.Untold)
+	}
+	text := fmt.Sprintf("Changes are told of %d series, of which any would be raised by chance in less than one night of twenty", d.Told)
 	if d.Untold > 0 {
 		text += fmt.Sprintf("; %d more have too few runs, or no level, to be told of", d.Untold)
 	}

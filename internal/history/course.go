@@ -52,7 +52,7 @@ func Courses(a plan.HistoryAnswer) []Course {
 			by[key] = append(by[key], p)
 		}
 		for _, key := range order {
-			for _, part := range turns(by[key]) {
+			for _, part := range turns(by[key], a) {
 				course := Course{Cell: c, Environment: a.Environments[key]}
 				if part.alone {
 					s := a.Subjects[part.points[0].Subject]
@@ -73,18 +73,23 @@ type part struct {
 }
 
 // turns leaves subjects together that follow each other, as after an upgrade; those that come back again and again are measured side by side.
-func turns(points []plan.HistoryPoint) []part {
+// A repetition that never got to ask its broker is of the subject before it.
+func turns(points []plan.HistoryPoint, a plan.HistoryAnswer) []part {
 	by := map[string][]plan.HistoryPoint{}
 	var order []string
-	switches := 0
+	switches, subject := 0, ""
 	for i, p := range points {
-		if i > 0 && p.Subject != points[i-1].Subject {
+		before := subject
+		if i == 0 || isKnown(a.Subjects[p.Subject]) {
+			subject = p.Subject
+		}
+		if i > 0 && subject != before {
 			switches++
 		}
-		if by[p.Subject] == nil {
-			order = append(order, p.Subject)
+		if by[subject] == nil {
+			order = append(order, subject)
 		}
-		by[p.Subject] = append(by[p.Subject], p)
+		by[subject] = append(by[subject], p)
 	}
 	if switches < 2*len(order) {
 		return []part{{points: points}}
@@ -119,7 +124,7 @@ func (c *Course) fill(points []plan.HistoryPoint, a plan.HistoryAnswer) {
 			series, at = append(series, n.Number), append(at, i)
 		}
 		if i > 0 {
-			n.New = differ(c.Nights[i-1].Repetitions[0], n.Repetitions[0], a)
+			n.New = differ(c.Nights[:i], n.Repetitions, a)
 		}
 	}
 	c.Changes = change.Points(series, Least)
@@ -150,16 +155,34 @@ func (c Course) Causes(change int) (causes []string) {
 	return causes
 }
 
-// differ says what is different between the points of two nights: the subject's version and settings, and Lockstep's own version.
-func differ(before, after plan.HistoryPoint, a plan.HistoryAnswer) (words []string) {
-	if before.Subject != after.Subject {
-		words = Different(a.Subjects[before.Subject], a.Subjects[after.Subject])
+// differ says what is different between a night and those before it: the subject's version and settings, against the last night that has them, and
+// Lockstep's own version.
+func differ(before []Night, after []plan.HistoryPoint, a plan.HistoryAnswer) (words []string) {
+	if now, known := firstSubject(after, a); known {
+		for _, n := range slices.Backward(before) {
+			if then, known := firstSubject(n.Repetitions, a); known {
+				words = Different(then, now)
+				break
+			}
+		}
 	}
-	if before.Version != after.Version {
-		words = append(words, arrow("lockstep", before.Version, after.Version))
+	if old, new := before[len(before)-1].Repetitions[0].Version, after[0].Version; old != new {
+		words = append(words, arrow("lockstep", old, new))
 	}
 	return words
 }
+
+// firstSubject is what the broker said of itself in the first repetition of a night in which it was asked.
+func firstSubject(night []plan.HistoryPoint, a plan.HistoryAnswer) (s plan.Subject, known bool) {
+	for _, p := range night {
+		if s = a.Subjects[p.Subject]; isKnown(s) {
+			return s, true
+		}
+	}
+	return plan.Subject{}, false
+}
+
+func isKnown(s plan.Subject) bool { return len(flat(s)) > 0 }
 
 // Different names what two subjects differ in, each as "setting: before → after".
 func Different(before, after plan.Subject) (words []string) {

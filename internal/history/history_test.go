@@ -431,3 +431,29 @@ func TestAnEvenNightHasTheNumberOfItsTable(t *testing.T) {
 		t.Errorf("the number is %v, want the lower of the two in the middle", n.Number)
 	}
 }
+
+// A night in which no broker was asked describes none: the next is held against the last that did, and subjects do not take turns with nothing.
+func TestANightThatFailedDescribesNoBroker(t *testing.T) {
+	root := t.TempDir()
+	for n := range 6 {
+		night(t, root, n, 1, 1, func(_, _ int, o *plan.Outcome) {
+			if n%2 == 1 {
+				o.Verdict, o.Subject = plan.Unknown, plan.Subject{}
+			}
+			if n == 4 {
+				o.Subject.Settings["watermark"] = "0.9"
+			}
+		})
+	}
+	s := Of(root)
+	fresh(t, s)
+	all := Courses(ask(t, s, plan.HistoryQuery{Value: "send.rate"}))
+	if len(all) != 1 {
+		t.Fatalf("%d courses, want one", len(all))
+	}
+	for i, n := range all[0].Nights {
+		if want := map[int][]string{4: {"watermark: 0.4 → 0.9"}}[i]; !slices.Equal(n.New, want) {
+			t.Errorf("night %d: different are %q, want %q", i, n.New, want)
+		}
+	}
+}

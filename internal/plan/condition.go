@@ -17,11 +17,16 @@ func (c Condition) String() string { return c.text }
 // Holds tells whether the condition holds for the values of an outcome, and if not, which part of it failed and by what value. A
 // value without a number holds in no comparison, negated or not: what is not known cannot be relied on.
 func (c Condition) Holds(values map[string]Value) (holds bool, why string) {
-	if c.root == nil {
-		return true, ""
-	}
-	whys := c.root.fails(values)
+	whys := c.Fails(values)
 	return len(whys) == 0, strings.Join(whys, "; ")
+}
+
+// Fails says why the condition does not hold, each reason once; there are none if it holds.
+func (c Condition) Fails(values map[string]Value) []string {
+	if c.root == nil {
+		return nil
+	}
+	return c.root.fails(values)
 }
 
 // Without is the condition without those comparisons that name any of these values, which then count as holding; a flag that must not be there

@@ -162,6 +162,22 @@ func TestMedianIsOfValidRepetitionsOnly(t *testing.T) {
 	}
 }
 
+// What was broken off says of how many repetitions its numbers are.
+func TestTheFootnoteCountsWhatWasMeasured(t *testing.T) {
+	whole := func(r *plan.Run) { r.Repeat = 9 }
+	one := with("sent", plan.Value{Number: 10})
+	_, table := single(t, "sent", whole, one, one, one)
+	if got := strings.Join(table.Remarks, "\n"); got != "each number is the median of the valid repetitions of its cell, 3 of 9" {
+		t.Errorf("3 of 9 repetitions: %q", got)
+	}
+	if _, table = single(t, "sent", nil, one, one, one); !slices.Contains(table.Remarks, "each number is the median of 3 repetitions") {
+		t.Errorf("all three: %q", table.Remarks)
+	}
+	if _, table = single(t, "sent", whole); len(table.Remarks) > 0 {
+		t.Errorf("nothing was measured: %q", table.Remarks)
+	}
+}
+
 // TestAnEvenMedianWasMeasured: the mean of two percentiles is none, and one and a half messages are not lost.
 func TestAnEvenMedianWasMeasured(t *testing.T) {
 	f, _ := single(t, "send.p99", nil, with("send.p99", plan.Value{Number: 0.101}), with("send.p99", plan.Value{Number: 0.001}))

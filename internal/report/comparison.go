@@ -141,7 +141,7 @@ func valueRow(c compare.Comparison, v compare.Value, r compare.Row, axes []strin
 		if interval.Holds(1 - c.Alpha) {
 			text = span2(x, v.Unit)
 		}
-		row = append(row, Field{Text: changeText(x, v.Unit)}, Field{Text: text}, Field{Text: probability(x.Adjusted)},
+		row = append(row, Field{Text: changeText(x, v.Unit)}, Field{Text: text}, Field{Text: chance(x)},
 			Field{Text: fmt.Sprintf("%+.2f", x.Delta)}, Field{Text: string(x.Finding)})
 	}
 	return row
@@ -241,6 +241,14 @@ func percent(part float64) string {
 		return fmt.Sprintf("%.1f %%", x)
 	}
 	return decimals(100*part, 0) + " %"
+}
+
+// chance is p of a change; none where no p, however small, could have told anything.
+func chance(x compare.Change) string {
+	if x.Finding == compare.TooFew {
+		return "–"
+	}
+	return probability(x.Adjusted)
 }
 
 func probability(p float64) string {

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,5 +149,15 @@ func TestFoundLinesAreCleanAndSayDoubts(t *testing.T) {
 		if !strings.HasSuffix(line, ", flagged client-bound") {
 			t.Errorf("no doubt in %q", line)
 		}
+	}
+}
+
+// Where no p could have told anything, none is shown: 1 would say that the sides are alike.
+func TestTooFewRepetitionsHaveNoP(t *testing.T) {
+	c := comparison(t)
+	c.Values[0].Rows[0].Changes[0].Finding = compare.TooFew
+	table := NewCompared(c).Tables[0]
+	if got := table.Rows[0][slices.Index(table.Head, "p")].Text; got != "–" {
+		t.Errorf("p is %q", got)
 	}
 }

@@ -6,6 +6,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -126,9 +127,16 @@ func (b *builder) repeated() []string {
 	if len(b.cells) == 0 {
 		most = least
 	}
+	few, many := b.measured()
 	switch {
-	case most <= 1:
+	case most <= 1 || len(b.cells) > 0 && many == 0:
 		return nil
+	case few < least || many < most:
+		text := fmt.Sprintf("each number is the median of the valid repetitions of its cell, %s of %s", fromTo(few, many), fromTo(least, most))
+		if few < many || few%2 == 0 {
+			text += ", of an even number the lower of the two in the middle"
+		}
+		return []string{text}
 	case least != most && b.run.Until != nil:
 		return []string{fmt.Sprintf("each number is the median of as many repetitions as it took (%s), %d to %d, of an even number the lower of the two in the middle",
 			b.run.Until.Rule, least, most)}
@@ -138,6 +146,27 @@ func (b *builder) repeated() []string {
 		return []string{fmt.Sprintf("each number is the median of %d repetitions, the lower of the two in the middle", most)}
 	}
 	return []string{fmt.Sprintf("each number is the median of %d repetitions", most)}
+}
+
+// measured is how many valid repetitions the cells have that have any: the least, and the most.
+func (b *builder) measured() (few, many int) {
+	for _, c := range b.cells {
+		if n := len(c.with(plan.Valid)); n > 0 {
+			if few == 0 || n < few {
+				few = n
+			}
+			many = max(many, n)
+		}
+	}
+	return few, many
+}
+
+// fromTo writes a range of counts: "3", "3 to 9".
+func fromTo(least, most int) string {
+	if least == most {
+		return strconv.Itoa(most)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
 }
 
 // field is one value at a place of the matrix.

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"lockstep/internal/plan"
@@ -116,9 +117,10 @@ func breaks(rule string, w plan.Workload, valid []plan.Outcome, values func(plan
 				own[name] = middle
 			}
 		}
-		holds, why := condition.Holds(own)
-		if !holds && (len(whys) == 0 || whys[len(whys)-1] != why) {
-			whys = append(whys, why)
+		for _, why := range condition.Fails(own) {
+			if !slices.Contains(whys, why) {
+				whys = append(whys, why)
+			}
 		}
 	}
 	return strings.Join(whys, "; ")

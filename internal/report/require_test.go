@@ -40,6 +40,7 @@ func TestRulings(t *testing.T) {
 		"two losses are two reasons":      {"lost == 0", []plan.Outcome{measured(0, 1, 1), measured(0, 1, 2)}, "lost is 1, not == 0; lost is 2, not == 0"},
 		"a flag of one":                   {"!backlog", []plan.Outcome{measured(0, 1, 0), measured(0, 1, 0, plan.Backlog)}, "backlog: receiving did not keep up with sending"},
 		"no number in one of three":       {"p99 < 20ms", []plan.Outcome{measured(0.01, 1, 0), backlogged, measured(0.01, 1, 0)}, "backlog: receiving did not keep up with sending"},
+		"a reason is told once":           {"p99 < 1ms && lost == 0", []plan.Outcome{measured(0.01, 1, 0), measured(0.01, 1, 3), measured(0.01, 1, 0)}, "p99 is 10.0 ms, not < 1ms; lost is 3, not == 0"},
 		"a failed repetition has no part": {"rate >= 100/s", []plan.Outcome{failed, measured(0, 100, 0)}, ""},
 		"none is valid":                   {"rate >= 100/s", []plan.Outcome{failed, failed}, "no data: agent a1 was lost"},
 		"not in the record":               {"send.rate >= 100/s", []plan.Outcome{measured(0, 100, 0)}, "send.rate is not in the record"},
