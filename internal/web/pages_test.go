@@ -455,3 +455,36 @@ func TestFiguresForPrometheus(t *testing.T) {
 		t.Errorf("the record takes %v bytes after a run", bytes)
 	}
 }
+
+// What a digest says is shown as title and lines, beside a link to the digest that the run's copy has; other comparisons are shown as they are.
+func TestTheDigestOfASlotIsReadable(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, users(t))
+	s := schedule.New(schedule.Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "UTC", Missed: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
+		Matrix: schedule.Matrix{File: "n.cue", Path: "/n.cue", Text: "x"}}, "id", "me", time.Now())
+	for _, run := range []string{"run-1", "run-none"} {
+		s.History = append(s.History, schedule.Entry{Slot: schedule.Slot{At: time.Now()}, Run: run, State: schedule.Done,
+			Compared: json.RawMessage(`{"other":{"slower":3},"old":"cut","digest":{"title":"nightly: 1 worse","lines":["worse: <b>it</b>"],"run":"hidden"}}`)})
+	}
+	if err := l.client.AddSchedule(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(l.copies, "run-1"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(l.copies, "run-1", "digest.html"), []byte("the digest"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := l.get("/schedules/nightly", nil)
+	for _, want := range []string{"<summary>digest: nightly: 1 worse</summary><ul><li>worse: &lt;b&gt;it&lt;/b&gt;</li></ul>", "<summary>old</summary><pre>cut</pre>", "&#34;slower&#34;: 3", `<a href="/runs/run-1/digest.html">digest</a>`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "hidden") || strings.Contains(text, "run-none/digest") {
+		t.Errorf("the digest is shown raw, or one is linked that is not there:\n%s", text)
+	}
+	if text := l.get("/runs/run-1/digest.html", nil); text != "the digest" {
+		t.Errorf("the digest is %q", text)
+	}
+}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -32,9 +34,17 @@ type scheduleView struct {
 // entryView is one slot of a history, and what came of it.
 type entryView struct {
 	schedule.Entry
-	Slot     string
-	Class    string
-	Compared string
+	Slot   string
+	Class  string
+	Said   []remark // by comparison hooks
+	Digest string   // link to the run's digest; empty: the controller's copy has none
+}
+
+// remark is what a comparison hook printed.
+type remark struct {
+	Hook, Title string
+	Lines       []string
+	Text        string // of hooks that do not print a title and lines: as it is, JSON indented
 }
 
 // Last is the newest entry.
@@ -70,6 +80,11 @@ func (s *site) schedule(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	v, err := describe(kept.Schedule, time.Now())
+	for i, e := range v.Entries {
+		if slices.Contains(s.shelf.has(e.Run), digestFile) {
+			v.Entries[i].Digest = "/runs/" + url.PathEscape(e.Run) + "/" + digestFile
+		}
+	}
 	return view{Page: "schedule", Title: "Schedule " + kept.Name, Body: v, Refresh: 30}, err
 }
 
@@ -85,7 +100,7 @@ func describe(s schedule.Schedule, now time.Time) (scheduleView, error) {
 	}
 	v.Flags = plan.Source{Short: s.Matrix.Short, Set: s.Matrix.Set, Only: s.Matrix.Only}.Flags()
 	for _, e := range slices.Backward(s.History) {
-		v.Entries = append(v.Entries, entryView{Entry: e, Slot: e.At.In(table.Zone()).Format(slotForm), Class: entryClass(e), Compared: compared(e.Compared)})
+		v.Entries = append(v.Entries, entryView{Entry: e, Slot: e.At.In(table.Zone()).Format(slotForm), Class: entryClass(e), Said: compared(e.Compared)})
 	}
 	return v, nil
 }
@@ -120,16 +135,36 @@ func entryClass(e schedule.Entry) string {
 	return "valid"
 }
 
-// compared is what comparison hooks said, indented.
-func compared(said json.RawMessage) string {
-	if len(said) == 0 {
-		return ""
+// compared is what comparison hooks said, each by its name. What is old was cut to a text.
+func compared(kept json.RawMessage) (all []remark) {
+	var byHook map[string]json.RawMessage
+	if json.Unmarshal(kept, &byHook) != nil {
+		if len(kept) > 0 {
+			all = append(all, saidBy("comparison", kept))
+		}
+		return all
+	}
+	for _, hook := range slices.Sorted(maps.Keys(byHook)) {
+		all = append(all, saidBy(hook, byHook[hook]))
+	}
+	return all
+}
+
+func saidBy(hook string, printed json.RawMessage) remark {
+	one := remark{Hook: hook}
+	var read struct {
+		Title string
+		Lines []string
+	}
+	if json.Unmarshal(printed, &read) == nil && read.Title != "" {
+		one.Title, one.Lines = read.Title, read.Lines
+		return one
 	}
 	var text bytes.Buffer
-	if json.Indent(&text, said, "", "  ") != nil {
-		return string(said)
+	if json.Unmarshal(printed, &one.Text) != nil && json.Indent(&text, printed, "", "  ") == nil {
+		one.Text = text.String()
 	}
-	return text.String()
+	return one
 }
 
 // CameOf is what came of an entry, in words.

@@ -151,9 +151,12 @@ func (s *shelf) tablesOf(id string) ([]report.Table, error) {
 	return k.tables, nil
 }
 
+const digestFile = "digest.html"
+
 // files are those of a run's directory that pages link to, with their types.
 var files = []struct{ Name, Type, Title string }{
 	{"report.html", "text/html; charset=utf-8", "report"},
+	{digestFile, "text/html; charset=utf-8", "digest"},
 	{"tables.txt", "text/plain; charset=utf-8", "text"},
 	{"tables.md", "text/plain; charset=utf-8", "Markdown"},
 	{"tables.csv", "text/csv; charset=utf-8", "CSV"},
