@@ -82,7 +82,7 @@ func DefaultLimits() Limits {
 
 // altered is an error about one file of a bundle.
 func altered(name, format string, args ...any) error {
-	return fmt.Errorf("%s is %w: %s", name, ErrAltered, fmt.Sprintf(format, args...))
+	return fault{name, fmt.Errorf("%s is %w: %s", name, ErrAltered, fmt.Sprintf(format, args...))}
 }
 
 func hexOf(sum []byte) string { return hex.EncodeToString(sum) }

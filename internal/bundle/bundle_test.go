@@ -210,6 +210,92 @@ func TestOtherNumbersAreFound(t *testing.T) {
 	}
 }
 
+// What an altered file entails is set apart from what was altered; and of what is damaged nothing is said of when the bundle was made.
+func TestWhatFollowsOfAnAlteredFileIsSetApart(t *testing.T) {
+	data := made(t, recordedRun(t))
+	const name = "run/tasks/c0ffee-r1/snapshots.jsonl"
+	broken := repacked(t, data, name, func(s string) string { return strings.Replace(s, `"sent":1000`, `"sent":1001`, 1) })
+	b, err := Open(bytes.NewReader(broken), int64(len(broken)), DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range b.Manifest.Files {
+		if f.Name == name {
+			b.Manifest.Files[i].SHA256 = digest("as it was")
+		}
+	}
+	v, err := Verify(t.Context(), b, t.TempDir(), "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(v.Altered) != 1 || !strings.Contains(v.Altered[0].Error(), name) || len(v.Differences) > 0 || len(v.Follows) == 0 {
+		t.Errorf("altered %v\ndiffers %q\nfollows %q", v.Altered, v.Differences, v.Follows)
+	}
+	if said := strings.Join(append(v.Unknown, v.Follows...), "\n"); strings.Contains(said, "when the bundle was made") {
+		t.Errorf("it says\n%s", said)
+	}
+}
+
+func TestFollowersAreOfTheSameTaskOrOfAll(t *testing.T) {
+	const file = "run/tasks/a-r1/snapshots.jsonl"
+	for line, want := range map[string]bool{"run/tasks/a-r1: send.rate: stored 1": true, "run/tasks/a-r1 bulk: send.rate": true, "run/tasks/a-r10: send.rate": false,
+		"run/tasks/a-r1.try1/snapshots.jsonl: checksum": true, "run/tables.csv line 2": true, "environment.json: x": true} {
+		if comes(line, file) != want {
+			t.Errorf("%q comes of %s: %v", line, file, !want)
+		}
+	}
+	if comes("run/tasks/a-r1: send.rate", "run/tables.csv") {
+		t.Error("a value comes of an altered table")
+	}
+}
+
+// A repetition that a cell known well enough did not need is nothing that cannot be recomputed.
+func TestRepetitionsThatWereNotNeededAreNotMissed(t *testing.T) {
+	run := manyRun(t, 12, &plan.Until{Rule: "ci(send.rate) < 5% at 95%", Value: "send.rate", Within: 0.05, Confidence: 0.95})
+	for _, task := range run.Plan().Tasks()[:8] {
+		measured(t, run, task)
+	}
+	v, err := verified(t, made(t, run), DefaultLimits())
+	if err != nil || !v.Sound() || v.Outcomes != 8 || v.Manifest.Tasks != 8 {
+		t.Fatalf("%v: %+v", err, v)
+	}
+	if said := strings.Join(v.Unknown, "\n"); strings.Contains(said, "no outcome") {
+		t.Errorf("it says\n%s", said)
+	}
+}
+
+// A bundle that is made while its run goes on is of one moment, or is refused with the next step.
+func TestABundleOfARunThatGoesOnIsConsistent(t *testing.T) {
+	run := manyRun(t, 20, nil)
+	tasks := run.Plan().Tasks()
+	measured(t, run, tasks[0])
+	ended := make(chan struct{})
+	defer func() { <-ended }()
+	go func() {
+		defer close(ended)
+		for _, task := range tasks[1:] {
+			measured(t, run, task)
+		}
+	}()
+	for going := true; going; {
+		select {
+		case <-ended:
+			going = false
+		default:
+		}
+		var data bytes.Buffer
+		if _, err := Write(&data, run, "v1"); err != nil {
+			if !strings.Contains(err.Error(), "ctl cancel") {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if v, err := verified(t, data.Bytes(), DefaultLimits()); err != nil || !v.Sound() {
+			t.Fatalf("%v; altered %v, differs %q", err, v.Altered, v.Differences)
+		}
+	}
+}
+
 func TestABundleOfAnotherVersionIsVerifiedByWhatItSays(t *testing.T) {
 	data := made(t, recordedRun(t))
 	data = repacked(t, data, "run/tasks/c0ffee-r1/outcome.json", func(s string) string {

@@ -21,6 +21,7 @@ type Verdict struct {
 	Manifest    Manifest
 	Altered     []error  // files, and the archive itself, that are not what was written
 	Differences []string // what the record gives, where the bundle says something else
+	Follows     []string // differences, and what cannot be recomputed, that come of the altered files
 	Unknown     []string // what cannot be recomputed, and why
 	Notes       []string
 	Files       int // with a digest that was checked
@@ -48,7 +49,9 @@ func Verify(ctx context.Context, b *Bundle, dir, harness string) (Verdict, error
 		}
 	}
 	k := &check{Verdict: &v, b: b, dir: filepath.Join(dir, runDir), other: b.Manifest.Harness != harness}
-	return v, k.run(ctx)
+	err = k.run(ctx)
+	k.follow(faults)
+	return v, err
 }
 
 // check is the work of judging a bundle's record again.
@@ -74,19 +77,27 @@ func (k *check) run(ctx context.Context) error {
 		k.Altered = append(k.Altered, err)
 		return nil
 	}
-	k.described(run.Rounds().Tasks())
+	rounds := run.Rounds()
+	k.described(rounds.Tasks())
 	var stored, again []plan.Outcome
 	for _, t := range k.plan.Tasks() {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("verify bundle: %w", err)
+		}
+		if !rounds.Needed(t) && !run.Done(t.ID) {
+			continue
 		}
 		was, is, ok := k.task(run, t)
 		if ok {
 			stored, again = append(stored, was), append(again, is)
 		}
 	}
+	so := ""
+	if len(k.Altered) == 0 {
+		so = ": it was so when the bundle was made"
+	}
 	for _, w := range run.Warnings() {
-		k.unknown("%s/%s: it was so when the bundle was made", runDir, w)
+		k.unknown("%s/%s%s", runDir, w, so)
 	}
 	if len(stored) != k.Manifest.Done && !k.other {
 		k.differ("%s: %d tasks with an outcome, the record has %d", manifestName, k.Manifest.Done, len(stored))

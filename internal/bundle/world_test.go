@@ -35,20 +35,40 @@ func recordedRun(t testing.TB) *results.Run {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { run.Close() })
-	task := run.Plan().Tasks()[0]
+	measured(t, run, run.Plan().Tasks()[0])
+	return run
+}
+
+// manyRun is a run of one cell without outcomes yet.
+func manyRun(t testing.TB, repeat int, until *plan.Until) *results.Run {
+	t.Helper()
+	w := plan.Default()
+	w.Measure = plan.Duration(2 * time.Second)
+	p := plan.Run{Version: 1, ID: "20260102-030405-many-0001", Name: "many", Repeat: repeat, Until: until, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage("{}")}}}, Source: plan.Source{SHA256: digest("")}}
+	run, err := results.Create(t.TempDir(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { run.Close() })
+	return run
+}
+
+// measured gives a task its outcome.
+func measured(t testing.TB, run *results.Run, task plan.Task) {
 	s := snapshot(task.ID)
 	if err := run.Append(task.ID, s); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	m := record.NewMerge()
 	m.Add(s)
+	at := run.Plan().Started
 	o := results.Judge(task, m, results.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown, Version: "v1"}},
 		Cores: map[string]int{"a": 4}, Subject: plan.Subject{Fingerprint: "f", Product: "RabbitMQ", Version: "4.1", Settings: map[string]string{"heartbeat": "60"}},
-		Started: p.Started, Ended: p.Started.Add(4 * time.Second)})
+		Started: at, Ended: at.Add(4 * time.Second)})
 	if err := run.Finish(o); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
-	return run
 }
 
 // snapshot is what an agent that sent and received 2,000 messages in two seconds reports.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/results"
+	"lockstep/internal/sampling"
 )
 
 // source is a file to be: on disk, or in memory.
@@ -48,7 +51,7 @@ func gather(run *results.Run, harness string) (Manifest, []source, error) {
 	if err != nil {
 		return Manifest{}, nil, err
 	}
-	m := Manifest{Format: Format, Harness: harness, Run: p.ID, Name: p.Name, Started: p.Started, Tasks: run.Rounds().Tasks(), Done: len(outcomes)}
+	m := Manifest{Format: Format, Harness: harness, Run: p.ID, Name: p.Name, Started: p.Started, Tasks: sampling.Of(p, outcomes).Tasks(), Done: len(outcomes)}
 	environment, err := encode(EnvironmentOf(p, outcomes))
 	if err != nil {
 		return m, nil, err
@@ -83,9 +86,15 @@ func gather(run *results.Run, harness string) (Manifest, []source, error) {
 		}
 		m.Files = append(m.Files, all[i].File)
 	}
+	if again, err := run.Outcomes(); err != nil || !reflect.DeepEqual(outcomes, again) {
+		return m, nil, errors.Join(err, errMeanwhile)
+	}
 	text, err := encode(m)
 	return m, append([]source{{File: File{Name: manifestName}, data: text}}, all...), err
 }
+
+// errMeanwhile is of a run that is still written: what is made of its outcomes would not be of the files beside them.
+var errMeanwhile = errors.New("the record was changed meanwhile: wait until the run has ended, or end it (ctl cancel), and bundle it then")
 
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
@@ -228,7 +237,7 @@ func (f source) add(z *zip.Writer) error {
 		return err
 	}
 	if f.SHA256 != "" && hexOf(h.Sum(nil)) != f.SHA256 {
-		return fmt.Errorf("it was changed meanwhile: bundle the run when it has ended")
+		return errMeanwhile
 	}
 	return nil
 }

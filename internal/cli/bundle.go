@@ -29,7 +29,8 @@ func bundleCommand() *cobra.Command {
 		Short: "Make one file of a run, to hand over",
 		Long: `bundle makes one zip file of a run's record: the matrix and the files it had agents read (payloads),
 plan, outcomes, snapshots, histograms, tables, environment, and a manifest with the SHA-256 of each.
-The same run gives the same bytes. There are no secrets in it. With --server the record is copied to
+The same run gives the same bytes. There are no secrets in it. A run that goes on is bundled as far as
+it is, or refused where its record changes meanwhile. With --server the record is copied to
 --runs first, as ctl pull does; without, the run is one of --runs. ctl verify checks a bundle, and ctl
 rerun runs its matrix again.
 
@@ -176,6 +177,14 @@ func verifyBundle(ctx context.Context, b opened) (bundle.Verdict, error) {
 	return bundle.Verify(ctx, b.Bundle, dir, version())
 }
 
+// followers is one line of what is only said because files were altered.
+func followers(v bundle.Verdict) []string {
+	if len(v.Follows) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s of what was altered; the first: %s", several(len(v.Follows), "consequence"), v.Follows[0])}
+}
+
 // mostDifferences is how many lines of a kind are printed: one altered snapshot may change a hundred values.
 const mostDifferences = 50
 
@@ -187,7 +196,7 @@ func printVerdict(out io.Writer, name string, v bundle.Verdict) error {
 	for _, part := range []struct {
 		head  string
 		lines []string
-	}{{"note", v.Notes}, {"cannot be recomputed", v.Unknown}, {"altered", altered}, {"differs", v.Differences}} {
+	}{{"altered", altered}, {"follows", followers(v)}, {"note", v.Notes}, {"differs", v.Differences}, {"cannot be recomputed", v.Unknown}} {
 		for i, line := range part.lines {
 			if i == mostDifferences {
 				fmt.Fprintf(out, "%s: and %d more\n", part.head, len(part.lines)-i)
