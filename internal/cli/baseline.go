@@ -3,12 +3,14 @@ package cli
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
+	"lockstep/internal/report"
 	"lockstep/internal/results"
 	"lockstep/internal/terminal"
 )
@@ -19,7 +21,7 @@ func baselineCommand() *cobra.Command {
 		Use:   "baseline",
 		Short: "Name runs that others are to be compared with",
 		Long: `baseline keeps names of runs in the history beside the records (--runs): for each matrix one that later
-runs are compared with, or several by names of one's own. ctl digest and rules ("no worse than baseline by 5%") use them. Those
+runs are compared with, or several by names of one's own. A run without a valid repetition is refused. ctl digest and rules ("no worse than baseline by 5%") use them. Those
 of a controller are set on its host, with --runs DIR/runs: they serve schedules, and runs of clients that have none.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -57,9 +59,15 @@ func baselineSet(runs *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := worthy(c.ErrOrStderr(), run); err != nil {
+				return err
+			}
 			b := plan.Baseline{Name: name, Run: run.Plan().ID, Matrix: run.Plan().Name, Set: time.Now().UTC(), By: submitter()}
 			if b.Name == "" {
 				b.Name = b.Matrix
+			}
+			if b.Name != b.Matrix && !baselineName.MatchString(b.Name) {
+				return exit{ExitBadMatrix, fmt.Errorf("--name %q: no rule could name it; give up to 64 letters, digits, \".\", \"_\" and \"-\", the first a letter or digit", b.Name)}
 			}
 			if err := history.Of(*runs).SetBaseline(b); err != nil {
 				return err
@@ -70,6 +78,32 @@ func baselineSet(runs *string) *cobra.Command {
 	}
 	c.Flags().StringVar(&name, "name", "", "`name` of the baseline; none: that of the run's matrix")
 	return c
+}
+
+// baselineName is what a rule can write behind "baseline".
+var baselineName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// worthy refuses a run that nothing could be compared with, and tells of one that only a part could be.
+func worthy(stderr io.Writer, run *results.Run) error {
+	outcomes, err := run.Outcomes()
+	if err != nil {
+		return err
+	}
+	id, cells, valid := run.Plan().ID, map[string]bool{}, 0
+	for _, o := range outcomes {
+		if o.Verdict == plan.Valid {
+			cells[o.Cell] = true
+			valid++
+		}
+	}
+	if valid == 0 {
+		return fmt.Errorf("run %s has no valid repetition that anything could be compared with (%s): give another run; ctl show %s tells more", id, report.Summary(run.Plan(), outcomes), id)
+	}
+	if tasks, of := run.Rounds().Tasks(), len(run.Plan().Cells); len(outcomes) < tasks || len(cells) < of {
+		fmt.Fprintf(stderr, "incomplete: %d of %s have an outcome, and %d of %s a valid repetition: the other cells are compared with nothing\n",
+			len(outcomes), several(tasks, "task"), len(cells), several(of, "cell"))
+	}
+	return nil
 }
 
 func baselineList(runs *string) *cobra.Command {

@@ -260,13 +260,14 @@ func asked(ctx context.Context, run plan.Run, all *[]string) []bundle.Broker {
 	return brokers
 }
 
-// after says what agents and brokers were, when the run has ended.
+// after says once more what was different, with what agents and brokers were, when the run has ended.
 func (r *rerun) after(out io.Writer, record *results.Run) error {
 	outcomes, err := record.Outcomes()
 	if err != nil {
 		return err
 	}
-	r.say(out, "differed from the bundle", r.was.Differences(bundle.EnvironmentOf(record.Plan(), outcomes)))
+	now := record.Plan()
+	r.say(out, "differed from the bundle", append(bundle.Cells(r.plan, now), r.was.Differences(bundle.EnvironmentOf(now, outcomes))...))
 	return nil
 }
 

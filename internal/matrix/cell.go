@@ -101,7 +101,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	problems = append(problems, misnamed(tree)...)
 	retry, unclear := takeRetry(tree)
 	problems = append(problems, unclear...)
-	rules := takeRules(tree)
+	rules, listed := takeRules(tree)
 	normalise(tree)
 	work := plan.Default()
 	text, err := json.Marshal(tree)
@@ -116,7 +116,7 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 		}
 		problems = append(problems, inconsistentParts(work)...)
 		problems = append(problems, unsearchable(work)...)
-		problems = append(problems, unfulfillable(rules, work)...)
+		problems = append(problems, unfulfillable(rules, listed, work)...)
 	}
 	if err == nil {
 		faults = w.m.unrepeatable(work)

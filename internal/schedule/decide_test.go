@@ -166,8 +166,12 @@ func TestAsk(t *testing.T) {
 	s, slots := fixture(t, nil)
 	now := at(t, "2026-11-01T13:00:00Z")
 	s.Pause("me", now)
-	if err := s.Ask("me", now); err != nil {
+	was := s.Clone()
+	if err := s.Ask("you", now.Add(time.Minute)); err != nil {
 		t.Fatal(err)
+	}
+	if s.Edit == was.Edit || s.By != was.By || !s.Changed.Equal(was.Changed) {
+		t.Errorf("edit %d, changed at %v by %s: want another edit of the same schedule", s.Edit, s.Changed, s.By)
 	}
 	if err := s.Ask("me", now.Add(time.Second)); err == nil {
 		t.Error("asked for twice")

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/history"
+	"lockstep/internal/plan"
+	"lockstep/internal/results"
+)
+
+// twoCells is the record of a run of two cells, once each, with an outcome for each verdict that is given.
+func twoCells(t *testing.T, root string, verdicts ...plan.Verdict) *results.Run {
+	t.Helper()
+	cell := func(id string) plan.Cell {
+		return plan.Cell{ID: id, Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "loopback", Options: []byte("{}")}}
+	}
+	run, err := results.Create(root, plan.Run{Version: plan.Protocol, ID: "run-1", Name: "two cells", Repeat: 1, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Cells: []plan.Cell{cell("c0ffee"), cell("decaf0")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { run.Close() })
+	for i, v := range verdicts {
+		task := run.Plan().Tasks()[i]
+		if err := run.Finish(plan.Outcome{Version: results.Version, Run: "run-1", Task: task.ID, Cell: task.Cell.ID, Repetition: 1, Verdict: v}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return run
+}
+
+// A run that nothing can be compared with is no baseline, one that only a part can be is one with a remark, and a name is one that rules can write.
+func TestWhatCanBeABaseline(t *testing.T) {
+	for name, x := range map[string]struct {
+		verdicts       []plan.Verdict
+		args           []string
+		refused, about string
+	}{
+		"none":    {nil, nil, "no valid repetition", ""},
+		"invalid": {[]plan.Verdict{plan.Invalid, plan.Unknown}, nil, "no valid repetition", ""},
+		"half":    {[]plan.Verdict{plan.Valid}, nil, "", "1 of 2 tasks have an outcome"},
+		"partly":  {[]plan.Verdict{plan.Valid, plan.Invalid}, nil, "", "1 of 2 cells a valid repetition"},
+		"whole":   {[]plan.Verdict{plan.Valid, plan.Valid}, []string{"--name", "release-4.0"}, "", ""},
+		"unnamed": {[]plan.Verdict{plan.Valid, plan.Valid}, []string{"--name", "a b<"}, "no rule could name it", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			twoCells(t, root, x.verdicts...)
+			c := baselineCommand()
+			var stderr bytes.Buffer
+			c.SetOut(&bytes.Buffer{})
+			c.SetErr(&stderr)
+			c.SetArgs(append([]string{"set", "--runs", root, "run-1"}, x.args...))
+			c.SilenceErrors, c.SilenceUsage = true, true
+			err := c.ExecuteContext(t.Context())
+			all, listed := history.Of(root).Baselines()
+			switch {
+			case listed != nil:
+				t.Fatal(listed)
+			case x.refused == "" && (err != nil || len(all) != 1):
+				t.Errorf("%v, baselines %+v", err, all)
+			case x.refused != "" && (err == nil || !strings.Contains(err.Error(), x.refused) || len(all) > 0):
+				t.Errorf("%v, baselines %+v; want it to say %q", err, all, x.refused)
+			}
+			if !strings.Contains(stderr.String(), x.about) || x.about == "" && stderr.Len() > 0 {
+				t.Errorf("it says %q, want %q", stderr.String(), x.about)
+			}
+		})
+	}
+}
+
+// What was changed on the command line is said at the end as it was at the beginning.
+func TestARerunWithOtherRepetitionsDiffersAtItsEnd(t *testing.T) {
+	record := twoCells(t, t.TempDir(), plan.Valid, plan.Valid)
+	r := rerun{plan: record.Plan()}
+	r.plan.Repeat = 6
+	var out bytes.Buffer
+	if err := r.after(&out, record); err != nil || !strings.Contains(out.String(), "differed from the bundle: repetitions: 6, now 1") || strings.Contains(out.String(), "nothing differed") {
+		t.Errorf("%v: %s", err, &out)
+	}
+}
