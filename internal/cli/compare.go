@@ -79,7 +79,7 @@ func (o *compareOptions) check() error {
 		effect /= 100
 	}
 	if err != nil || !(effect > 0 && effect < 10) {
-		faults = append(faults, fmt.Errorf("--effect %q is not a change: write it like 5%% or 0.05", o.effect))
+		faults = append(faults, fmt.Errorf("--effect %q: give a change of more than 0 and less than 1000%%, like 5%% or 0.05", o.effect))
 	}
 	o.Effect = effect
 	if !(o.Alpha > 0 && o.Alpha < 1) {
@@ -101,15 +101,19 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 		return exit{ExitBadMatrix, err}
 	}
 	var runs []compare.Recorded
+	var twice error
 	for _, id := range args {
 		r, err := o.read(id)
 		if err != nil {
 			return err
 		}
+		if slices.ContainsFunc(runs, func(x compare.Recorded) bool { return x.Run.ID == r.Run.ID }) {
+			twice = fmt.Errorf("run %s is given twice: it differs in nothing from itself; give another run, or --by and one of its axes", r.Run.ID)
+		}
 		runs = append(runs, r)
 	}
 	found, err := compare.Compare(runs, o.Options)
-	if err != nil {
+	if err = errors.Join(twice, err); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
 	if err := o.write(c.OutOrStdout(), found); err != nil {

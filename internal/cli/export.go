@@ -99,6 +99,9 @@ func (o exportOptions) export(c *cobra.Command, run *results.Run) error {
 	return o.write(c.OutOrStdout(), func(w io.Writer) error {
 		if o.format == "gobench" {
 			left, err := export.GoBench(w, run.Plan(), outcomes, o.values)
+			if errors.Is(err, export.ErrUnknown) {
+				err = exit{ExitBadMatrix, err}
+			}
 			if left.Invalid+left.Empty > 0 {
 				fmt.Fprintf(c.ErrOrStderr(), "left out: %d that are not valid, %d without any of the values\n", left.Invalid, left.Empty)
 			}

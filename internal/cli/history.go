@@ -118,7 +118,11 @@ func warned(c *cobra.Command, in history.Indexed) {
 
 // remember puts a run into the history of its folder. The record is whole without that, and the next ctl history does it then.
 func remember(ctx context.Context, root, run string) error {
-	if err := history.Of(root).Add(ctx, run); err != nil {
+	err := history.Of(root).Add(ctx, run)
+	switch {
+	case errors.Is(err, history.ErrDamaged):
+		return fmt.Errorf("%w; the record is kept, and the new history has it", err)
+	case err != nil:
 		return fmt.Errorf("%w; the record is kept: ctl history reads it later", err)
 	}
 	return nil

@@ -3,10 +3,13 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"lockstep/internal/history"
 	"lockstep/internal/plan"
 )
 
@@ -82,5 +85,24 @@ func TestSparkline(t *testing.T) {
 	}
 	if strings.ContainsRune(spark([]float64{1, 2}, 5), '\x1b') {
 		t.Error("colours")
+	}
+}
+
+// A history that was cut off is made anew, and nobody says that it reads anything later.
+func TestAHistoryThatWasCutOffSaysTheNextStep(t *testing.T) {
+	root := t.TempDir()
+	twoCells(t, root, plan.Valid, plan.Valid)
+	if err := os.WriteFile(filepath.Join(root, history.File), make([]byte, 5000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := remember(t.Context(), root, "run-1")
+	if err == nil || !strings.Contains(err.Error(), "ctl history reindex --anew") || strings.Contains(err.Error(), "later") {
+		t.Errorf("it says %v", err)
+	}
+	if _, err := history.Of(root).Reindex(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := remember(t.Context(), root, "run-1"); err != nil {
+		t.Error(err)
 	}
 }

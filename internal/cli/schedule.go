@@ -117,6 +117,9 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Conn,
 		return err
 	}
 	fmt.Fprintf(c.OutOrStdout(), "%s: %s × %s, about %s, at %s %s\n", s.Name, several(len(run.Cells), "cell"), repetitions(run), about(run), s.Cron, s.Zone)
+	if text := inMemory(run); text != "" {
+		fmt.Fprintln(c.ErrOrStderr(), text)
+	}
 	if run.Influx != nil {
 		fmt.Fprintln(c.ErrOrStderr(), "the matrix names an InfluxDB, and runs of schedules write no points")
 	}
@@ -139,6 +142,20 @@ func expandText(ctx context.Context, file string, text []byte, n matrix.Narrow) 
 		return plan.Run{}, err
 	}
 	return m.Run(ctx)
+}
+
+// inMemory says what a fleet needs for brokers that are in the memory of an agent; empty: there is none that several agents meet in.
+func inMemory(run plan.Run) string {
+	most, name := 1, ""
+	for _, c := range run.Cells {
+		if n := c.Agents(); c.InProcess && n > most {
+			most, name = n, c.Broker.Name
+		}
+	}
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("broker %s is in the memory of an agent: a fleet measures it only where one agent has all the slots (agent --slots %d), or name a server in the broker's options", name, most)
 }
 
 // store adds the schedule, or changes the one that is there.

@@ -192,10 +192,16 @@ func windowsOf(run *results.Run, x part, yield func([]any, error) bool) bool {
 		return yield(nil, err)
 	}
 	place := x.place(run.Plan())
+	load := x.task.Cell.Workload
+	began := -int64(load.Warmup.D() + results.Cut(load, m))
 	windows := m.Group(x.group).Windows()
 	for i := range windows {
 		w := &windows[i]
-		row := append(slices.Clone(place), int64(w.Index), float64(w.Start)/1e9, float64(w.Length)/1e9, w.Measured)
+		start, length := w.Start, w.Length
+		if cut := began - start; cut > 0 && cut < length { // the second in which the warm-up began
+			start, length = began, length-cut
+		}
+		row := append(slices.Clone(place), int64(w.Index), float64(start)/1e9, float64(length)/1e9, w.Measured)
 		for _, c := range record.Counters() {
 			row = append(row, w.Counts[c])
 		}

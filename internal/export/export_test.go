@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"flag"
 	"io"
 	"math"
@@ -13,12 +14,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
 	"golang.org/x/perf/benchfmt"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/record"
 	"lockstep/internal/results"
 )
 
@@ -99,6 +102,48 @@ func TestWindowsHaveARowForEachSecond(t *testing.T) {
 	for name, want := range map[string]string{"second": "1", "start": "1", "length": "1", "measured": "true", "sent": "1000", "confirmed": "1000", "send.count": "1000", "send.max": "0.002", "blocked.count": "0", "blocked.p99": ""} {
 		if got := rows[1][name]; got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// A warm-up of less than a second is no whole second: 20 messages in 0.1 s are 200 a second.
+func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
+	w := plan.Default()
+	w.Warmup, w.Measure = plan.Duration(100*time.Millisecond), plan.Duration(500*time.Millisecond)
+	run, err := results.Create(t.TempDir(), plan.Run{Version: 1, ID: "run-1", Name: "short", Repeat: 1, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage("{}")}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	task := run.Plan().Tasks()[0]
+	log := record.NewCollector(500 * time.Millisecond)
+	rec := log.Recorder()
+	for i := range 120 {
+		at := int64(i-20) * 5e6
+		rec.Window(at, at >= 0).Counts[record.Sent]++
+	}
+	rec.Flush()
+	s := record.Snapshot{Protocol: plan.Protocol, Task: task.ID, Agent: "a", Seq: 1, At: 5e8, Clock: "1", Final: true}
+	s.Windows, s.Sets = log.Take()
+	if err := run.Append(task.ID, s); err != nil {
+		t.Fatal(err)
+	}
+	m := record.NewMerge()
+	m.Add(s)
+	if err := run.Finish(results.Judge(task, m, results.Facts{})); err != nil {
+		t.Fatal(err)
+	}
+	table, err := Windows(run)
+	rows := lines(t, table, err)
+	if len(rows) != 2 {
+		t.Fatalf("%d rows: %v", len(rows), rows)
+	}
+	for i, want := range []map[string]string{{"second": "-1", "start": "-0.1", "length": "0.1", "sent": "20"}, {"second": "0", "start": "0", "length": "0.5", "sent": "100"}} {
+		for name, value := range want {
+			if got := rows[i][name]; got != value {
+				t.Errorf("row %d: %s is %q, want %q", i, name, got, value)
+			}
 		}
 	}
 }
@@ -229,7 +274,7 @@ func TestGoBenchIsReadByBenchfmt(t *testing.T) {
 
 func TestGoBenchNamesWhatIsUnknown(t *testing.T) {
 	_, err := GoBench(io.Discard, plan.Run{}, nil, []string{"send.rat", "p99"})
-	if err == nil || !strings.Contains(err.Error(), `"send.rat"`) || !strings.Contains(err.Error(), `"p99"`) {
+	if err == nil || !strings.Contains(err.Error(), `"send.rat"`) || !strings.Contains(err.Error(), `"p99"`) || !strings.Contains(err.Error(), `did you mean "send.rate"`) || len(err.Error()) > 300 || !errors.Is(err, ErrUnknown) {
 		t.Errorf("it says %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package export
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -12,6 +13,9 @@ import (
 
 	"lockstep/internal/plan"
 )
+
+// ErrUnknown is wrapped by the error about names of values that there are not.
+var ErrUnknown = errors.New("choose values")
 
 // Left says what an export left out.
 type Left struct{ Invalid, Empty int }
@@ -83,11 +87,15 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 	var unknown []string
 	for _, name := range names {
 		if name != "all" && !slices.Contains(known, name) {
-			unknown = append(unknown, fmt.Sprintf("no value %q", name))
+			text := fmt.Sprintf("there is no value %q", name)
+			if near := plan.Nearest(name, known); near != "" {
+				text += fmt.Sprintf("; did you mean %q?", near)
+			}
+			unknown = append(unknown, text)
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("%s (there are: all, %s)", strings.Join(unknown, "; "), strings.Join(known, ", "))
+		return nil, fmt.Errorf("%w: %s (docs/values.md lists them; all are all of them)", ErrUnknown, strings.Join(unknown, "; "))
 	}
 	return infos, nil
 }

@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"lockstep/internal/matrix"
+)
+
+// The broker of nightly.cue is in the memory of an agent: who schedules it is told what the fleet needs, unless a server is named.
+func TestAScheduleOfABrokerInMemorySaysWhatItNeeds(t *testing.T) {
+	const file = "../../matrices/nightly.cue"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := expandText(t.Context(), file, text, matrix.Narrow{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := inMemory(run); !strings.Contains(said, "broker nightly") || !strings.Contains(said, "agent --slots 2") {
+		t.Errorf("it says %q", said)
+	}
+	text = []byte(strings.Replace(string(text), "embedded: true", `urls: ["nats://broker-1:4222"]`, 1))
+	if run, err = expandText(t.Context(), file, text, matrix.Narrow{}); err != nil {
+		t.Fatal(err)
+	}
+	if said := inMemory(run); said != "" {
+		t.Errorf("of a server it says %q", said)
+	}
+}
