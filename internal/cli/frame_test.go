@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep/internal/controller"
+	"lockstep/internal/plan"
 	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
 )
@@ -135,5 +136,17 @@ func golden(t *testing.T, path, got string) {
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got), rewrite it with -update:\n%s", path, diff)
+	}
+}
+
+// A matrix without axes has one cell, which has no name.
+func TestACellWithoutANameLeavesNoGap(t *testing.T) {
+	e := controller.Progress{N: 1, Of: 7, Task: plan.Task{}}
+	if got := taskOf(e); got != "[1/7]" {
+		t.Errorf("%q", got)
+	}
+	e.Task.Cell.Coordinates = []plan.Coordinate{{Axis: "mode", Value: []byte(`"x"`)}}
+	if got := taskOf(e); got != "[1/7] mode=x" {
+		t.Errorf("%q", got)
 	}
 }

@@ -146,7 +146,7 @@ func (p *historyPage) where(c history.Course, all []history.Course) string {
 // course is the table of one cell, with its changes.
 func (p *historyPage) course(c history.Course, all []history.Course) error {
 	info, series := p.info(), c.Series()
-	p.say(2, fmt.Sprintf("%s of %s  %s, matrix %s", p.heading(), c.Cell.ID, terminal.Clean(c.Cell.Name()), terminal.Clean(c.Cell.Matrix)))
+	p.say(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(), strings.TrimSpace(c.Cell.ID+"  "+terminal.Clean(c.Cell.Name())), terminal.Clean(c.Cell.Matrix)))
 	if where := p.where(c, all); where != "" {
 		p.say(2, "measured apart: "+where)
 	}

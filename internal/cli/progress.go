@@ -47,12 +47,17 @@ func (p *progress) show(e controller.Progress) {
 	}
 	switch e.Kind {
 	case controller.TaskEnded:
-		p.say("%s %s: %s", place(e), e.Task.Cell.Name(), ending(e.Outcome))
+		p.say("%s: %s", taskOf(e), ending(e.Outcome))
 	case controller.TaskRetried:
-		p.say("%s %s: tried again: %s", place(e), e.Task.Cell.Name(), e.Detail)
+		p.say("%s: tried again: %s", taskOf(e), e.Detail)
 	case controller.TaskInterrupted, controller.TakenOver, controller.AgentLost, controller.WaitingAgents:
 		p.say("%s %s: %s", place(e), e.Kind, e.Detail)
 	}
+}
+
+// taskOf is a task's place in the run, and its cell; a matrix without axes has one cell, without a name.
+func taskOf(e controller.Progress) string {
+	return strings.TrimSpace(place(e) + " " + e.Task.Cell.Name())
 }
 
 func place(e controller.Progress) string { return fmt.Sprintf("[%d/%s%d]", e.N, bound(e.AtMost), e.Of) }

@@ -33,7 +33,7 @@ const mostLeft = 40
 func NewCompared(c compare.Comparison) Compared {
 	out := Compared{Besides: besides(c), Left: left(c), Found: found(c), Summary: foundSummary(c)}
 	for i, s := range c.Sides {
-		line := fmt.Sprintf("%s: %s, %s, %s, %d cells × %d", s.Mark, s.Run, s.Name, s.Started.UTC().Format(time.DateTime+" UTC"), s.Cells, s.Repetitions)
+		line := fmt.Sprintf("%s: %s, %s, %s, %s × %d", s.Mark, s.Run, s.Name, s.Started.UTC().Format(time.DateTime+" UTC"), cellCount(s.Cells), s.Repetitions)
 		if i == 0 {
 			line += " (base)"
 		}
@@ -43,6 +43,13 @@ func NewCompared(c compare.Comparison) Compared {
 		out.Tables = append(out.Tables, valueTable(c, v))
 	}
 	return out
+}
+
+func cellCount(n int) string {
+	if n == 1 {
+		return "1 cell"
+	}
+	return fmt.Sprintf("%d cells", n)
 }
 
 func marks(c compare.Comparison) []string {
@@ -379,7 +386,7 @@ func foundSummary(c compare.Comparison) string {
 		text = fmt.Sprintf("%d compared: %s", total, strings.Join(parts, ", "))
 	}
 	if n := len(whole); n > 0 {
-		text += fmt.Sprintf("; %d cells left out", n)
+		text += fmt.Sprintf("; %s left out", cellCount(n))
 	}
 	return text
 }

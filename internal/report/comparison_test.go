@@ -161,3 +161,10 @@ func TestTooFewRepetitionsHaveNoP(t *testing.T) {
 		t.Errorf("p is %q", got)
 	}
 }
+
+func TestOneCellIsNotCells(t *testing.T) {
+	x := NewCompared(compare.Comparison{Sides: []compare.Side{{Mark: "A", Cells: 1, Repetitions: 6}}, Left: []compare.Left{{Cell: "a", Whole: true}}})
+	if !strings.Contains(x.Sides[0], ", 1 cell × 6") || !strings.HasSuffix(x.Summary, "; 1 cell left out") {
+		t.Errorf("%q, %q", x.Sides, x.Summary)
+	}
+}
