@@ -108,7 +108,8 @@ func TestReportInABrowser(t *testing.T) {
 		t.Error("a name became part of the page")
 	}
 	several := filepath.Join(t.TempDir(), "two.html")
-	call("report", "--runs", runs, "--out", several, "latest", "latest")
+	call("run", "--runs", runs, "testdata/page.cue")
+	call("report", "--runs", runs, "--out", several, run.Plan().ID, "latest")
 	two := look(ctx, t, b, several)
 	if got := eval[string](ctx, t, two, `document.querySelector("#t1 thead").innerText`); !strings.Contains(got, "run=A") || !strings.Contains(got, "run=B") {
 		t.Errorf("the report of two runs has columns %q", got)
