@@ -105,6 +105,9 @@ func TestNothingToldIsNotNothingWorse(t *testing.T) {
 	if title := d.Title(); title != "m: nothing could be told" {
 		t.Error(title)
 	}
+	if about := d.about(); strings.Contains(about, "0 series") {
+		t.Error(about)
+	}
 }
 
 // The digest for programs goes into a schedule's history, beside other comparisons: it is short, and counts what it leaves out.

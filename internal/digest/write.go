@@ -143,6 +143,9 @@ func (d Digest) Remarks() (all []Remark) {
 
 // about says what the digest rests on.
 func (d Digest) about() string {
+	if d.Told == 0 && d.Untold == 0 {
+		return "No change can be told: no value of this run has a number."
+	}
 	if d.Told == 0 {
 		return fmt.Sprintf("No change can be told yet: %d series have too few runs, or no level.", d.Untold)
 	}
