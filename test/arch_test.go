@@ -33,7 +33,7 @@ var allowed = map[string][]string{
 	"internal/live":               {"internal/sampling", "internal/results", "internal/plan", "internal/record"},
 	"internal/report/page":        {"internal/sampling", "internal/compare", "internal/report", "internal/report/chart", "internal/results", "internal/record", "internal/plan"},
 	"internal/digest":             {"internal/compare", "internal/history", "internal/history/change", "internal/plan", "internal/report"},
-	"internal/bundle":             {"internal/report", "internal/results", "internal/plan"},
+	"internal/bundle":             {"internal/report", "internal/results", "internal/sampling", "internal/plan"},
 	"internal/export":             {"internal/results", "internal/record", "internal/plan"},
 	"internal/wire":               {"internal/schedule", "internal/plan", "internal/record", "internal/clock"},
 	"internal/agent":              {"internal/wire", "internal/engine", "internal/netsim", "internal/clock", "internal/plan", "internal/record", "pkg/drivers"},
