@@ -53,8 +53,12 @@ tables: [{rows: ["mode"], values: ["send.rate", "reconnects", "gap.longest", "lo
 	return dir, file
 }
 
-// killedFor is the measurement: long enough for a broker to be back in it on a busy machine.
-const killedFor = 30 * time.Second
+// killedFor is the most that the measurement takes: a broker is back in it on the busiest machine. It ends with sentUntil, which is 20 s at the
+// matrix's rate, and goes on until the broker is back where that takes longer: a publisher that is still cut off at the end is no survivor.
+const (
+	killedFor = 2 * time.Minute
+	sentUntil = "publishers: count: 10_000"
+)
 
 // drainedFor is the most that the drain may take: a broker that is back late has much to deliver.
 const drainedFor = 40 * time.Second
@@ -65,24 +69,24 @@ type fault struct {
 	cell            string           // further fields of the cell
 	process         string           // of the lab; killed in mid-measurement and started again
 	clean           func(run string) // checks that the run has left nothing at the broker; nil: nobody can tell
-	back            func()           // looks at the broker that is back; nil: nobody does
+	watch           func()           // watches the broker from its death on; nil: nobody does
 }
 
 // survivor runs the cell, kills the broker in it, and returns the one outcome. It checks what holds for every broker: the cell ends in time,
 // its account adds up, and confirmed messages that are lost make it invalid.
 func survivor(t *testing.T, x fault) plan.Outcome {
 	t.Helper()
-	dir, file := faultMatrix(t, x.driver, x.options, x.cell)
+	dir, file := faultMatrix(t, x.driver, x.options, x.cell+"\n"+sentUntil)
 	f := &fleet{t: t, dir: dir}
 	ctl := start(t, dir, "ctl", "run", file)
 	rig.Eventually(t, "measuring", 20*time.Second, f.measuring)
 	disturb(t, "kill", x.process)
 	killed := time.Now()
+	if x.watch != nil {
+		x.watch()
+	}
 	disturb(t, "start", x.process)
 	t.Logf("%s was back after %v", x.process, time.Since(killed).Round(100*time.Millisecond))
-	if x.back != nil {
-		x.back()
-	}
 	// Measurement, drain, and what it takes to open, close and tear down with a broker that is back.
 	code := ctl.Leaves(killedFor + drainedFor + 20*time.Second)
 	r := readRecord(t, dir, ctl)
@@ -125,7 +129,7 @@ func TestBrokerKilledInMidCell(t *testing.T) {
 	t.Parallel()
 	var queues *afterKill
 	o := survivor(t, fault{driver: "rabbitmq", options: fmt.Sprintf("{url: %q}", address), process: "rabbitmq", clean: api.nothingLeft,
-		back: func() { queues = api.watchQueues() }})
+		watch: func() { queues = api.watchQueues() }})
 	switch forgot, last := queues.forgotBinding(); {
 	case o.Ledger.LostConfirmed > 0 && forgot:
 		t.Logf("%d messages that RabbitMQ confirmed went nowhere: it came back with the queue and without its binding, and the outcome says so", o.Ledger.LostConfirmed)

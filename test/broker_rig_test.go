@@ -105,7 +105,7 @@ type afterKill struct {
 	alone int // looks that found a queue that its exchange does not lead to any more: what is published is confirmed and goes nowhere
 }
 
-// watchQueues looks once a second until the test ends.
+// watchQueues looks once a second, at a broker that may not answer yet, until the test ends.
 func (m management) watchQueues() *afterKill {
 	w := &afterKill{}
 	ctx := m.t.Context()
