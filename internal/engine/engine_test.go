@@ -173,6 +173,38 @@ func TestCountEndsTheMeasurement(t *testing.T) {
 	}
 }
 
+// Of a count at a rate no more is due than the count: what was sent is on time, and what was not, at the latest when the measurement may end,
+// is unsent.
+func TestCountAtARate(t *testing.T) {
+	for name, test := range map[string]struct {
+		count, sent, unsent uint64
+		confirm             string // how long each takes: at 100/s asked for 1,000/s, ten are due for each that is sent
+	}{
+		"reached":     {count: 500, sent: 500},
+		"not reached": {count: 300, sent: 200, unsent: 100, confirm: "10ms"},
+		"not due":     {count: 5000, sent: 200, unsent: 1800, confirm: "10ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSubject(t, func(w *plan.Workload) {
+					w.Publishers.Rate, w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, test.count, "confirm-each", 0
+				})
+				s.work.Measure = plan.Duration(2 * time.Second)
+				if test.confirm != "" {
+					s.options = fmt.Sprintf(`{"confirmDelay": %q}`, test.confirm)
+				}
+				m := s.play(t.Context())
+				if sent, unsent := m.Hist(record.Send).Count(), m.Total(record.Unsent); uint64(sent) != test.sent || uint64(unsent) != test.unsent {
+					t.Errorf("%d sent and %d unsent, want %d and %d", sent, unsent, test.sent, test.unsent)
+				}
+				if late := m.Hist(record.Lateness).Max(); test.unsent == 0 && late != 0 {
+					t.Errorf("%v late, want never", time.Duration(late))
+				}
+			})
+		})
+	}
+}
+
 // Open loop under the bubble's clock: every message of the schedule is sent, and never late.
 func TestOpenLoopSendsTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"lockstep/internal/clock"
@@ -46,10 +47,11 @@ func (p *publisher) countUnsent() {
 }
 
 // skip goes on to the first message that is due at a time or later. Those before it that were due while the publisher was there, inside the
-// measurement, are unsent: left out, a broker that stops would look as fast as it was before. It stops short where there are too many of
-// them, at the last or when the measurement ends.
+// measurement, are unsent: left out, a broker that stops would look as fast as it was before. Of a count that has been reached nothing is
+// due. It stops short where there are too many of them, at the last or when the measurement ends.
 func (p *publisher) skip(to int64, last bool) {
 	most := mostUnsent / int64(len(p.e.publishers))
+	owed := p.owed()
 	for n := int64(0); p.schedule != nil && p.due < to; {
 		there, until := true, to
 		if p.turns != nil {
@@ -62,6 +64,10 @@ func (p *publisher) skip(to int64, last bool) {
 				return
 			}
 			if there && p.unsent < most && p.e.counts(p.due) {
+				if owed == 0 {
+					return
+				}
+				owed--
 				p.unsent++
 				w.Counts[record.Unsent]++
 				p.attribute(w, until-p.due)
@@ -135,9 +141,17 @@ func (p *publisher) cycle() func() bool {
 	return p.oneUnconfirmed
 }
 
+// owed is how many messages of the measurement are left to be sent, if they are counted.
+func (p *publisher) owed() uint64 {
+	if p.work.Count == 0 {
+		return math.MaxUint64
+	}
+	return p.work.Count - min(p.measured, p.work.Count)
+}
+
 // next says when the message is due and when it is sent, which is now; it waits for the due time. False: no more.
 func (p *publisher) next() (due, send int64, more bool) {
-	if p.work.Count > 0 && p.measured >= p.work.Count {
+	if p.owed() == 0 {
 		return 0, 0, false
 	}
 	send = p.e.now()
