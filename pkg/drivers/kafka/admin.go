@@ -49,11 +49,19 @@ func (s *session) franzOptions(id string) []kgo.Opt {
 }
 
 // prompt is a client that lets go of a request when its context ends; by itself franz-go does so only when it is the request's turn on its connection.
+// It repeats a request that was the first on its connection when the broker closed that: franz-go takes it for a missing user and gives up, but
+// brokers do so in passing, too. Once: where it is the user that is missing, that is what is to be said.
 type prompt struct{ *kgo.Client }
 
 // Request implements kmsg.Requestor.
 func (p prompt) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
-	return within(ctx, func() (kmsg.Response, error) { return p.Client.Request(ctx, r) })
+	return within(ctx, func() (kmsg.Response, error) {
+		response, err := p.Client.Request(ctx, r)
+		if closed := (*kgo.ErrFirstReadEOF)(nil); errors.As(err, &closed) {
+			response, err = p.Client.Request(ctx, r)
+		}
+		return response, err
+	})
 }
 
 // within returns when ask does, or when ctx ends.

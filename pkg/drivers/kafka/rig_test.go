@@ -32,8 +32,14 @@ type rig struct {
 
 func open(t testing.TB, options json.RawMessage) *rig {
 	t.Helper()
+	return openBy(t, options, nil)
+}
+
+// openBy has the session dial in another way for all but what is measured.
+func openBy(t testing.TB, options json.RawMessage, aside func(ctx context.Context, network, address string) (net.Conn, error)) *rig {
+	t.Helper()
 	r := &rig{t: t, topology: drivers.Topology{Name: "test-" + newID(), Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1}}
-	opened, err := driver{}.Open(r.context(), options, drivers.Env{Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Event: r.event})
+	opened, err := driver{}.Open(r.context(), options, drivers.Env{Dial: new(net.Dialer).DialContext, DialAside: aside, Log: slog.New(slog.DiscardHandler), Event: r.event})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,71 @@
+package kafka
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// severed is a connection that the broker closes when it has the second request: the first is the client's question for versions.
+type severed struct {
+	net.Conn
+	written atomic.Int32
+}
+
+func (c *severed) Write(b []byte) (int, error) {
+	if c.written.Add(1) < 2 {
+		return c.Conn.Write(b)
+	}
+	return len(b), c.Conn.Close()
+}
+
+func (c *severed) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil && c.written.Load() >= 2 {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// A broker that closes a connection in passing fails no declaration; one that closes every one wants a user.
+func TestConnectionClosedAtTheFirstRequest(t *testing.T) {
+	for name, test := range map[string]struct {
+		closed int32 // so many connections
+		fails  bool
+	}{
+		"once":   {closed: 1},
+		"always": {closed: 1 << 20, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var dials, armed atomic.Int32
+			r := openBy(t, at(t, single, `{}`), func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, address)
+				if err != nil || armed.Load() == 0 || dials.Add(1) > test.closed {
+					return conn, err
+				}
+				return &severed{Conn: conn}, nil
+			})
+			fresh, err := r.session.administrator()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.session.admin.Close()
+			r.session.admin = fresh
+			armed.Store(1)
+			ctx, cancel := context.WithTimeout(r.context(), 20*time.Second)
+			defer cancel()
+			err = r.session.Setup(ctx, r.topology)
+			armed.Store(0)
+			if failed := err != nil; failed != test.fails || failed && !strings.Contains(err.Error(), "SASL") {
+				t.Errorf("set-up: %v", err)
+			}
+			if dials.Load() < 2 {
+				t.Errorf("%d connections were made: the one that was closed had no successor", dials.Load())
+			}
+		})
+	}
+}
