@@ -40,19 +40,11 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 // bestRow is a row of such a table by the value of some name. Without a best cell it says why by that value alone: the others' numbers would be
 // those of any cell.
 func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, cells []*cell, winner *cell, n *notes) []Field {
-	var fields []Field
-	for _, p := range row {
-		fields = append(fields, Field{Text: p.text})
+	var where place
+	if winner != nil {
+		where = winner.place
 	}
-	for _, axis := range chosen {
-		f := Field{Text: "–"}
-		if winner != nil {
-			if at := winner.place.on([]string{axis}); len(at) > 0 {
-				f.Text = at[0].text
-			}
-		}
-		fields = append(fields, f)
-	}
+	fields := append(row.fields(t.Rows), where.fields(chosen)...)
 	for _, value := range t.Values {
 		info := valueInfo(value)
 		switch {

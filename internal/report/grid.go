@@ -46,6 +46,18 @@ func (p place) on(axes []string) place {
 	return some
 }
 
+// fields are the place's points on axes, one each; a record of another hand may have cells that are on no point of an axis.
+func (p place) fields(axes []string) []Field {
+	fields := make([]Field, len(axes))
+	for i, axis := range axes {
+		fields[i].Text = "–"
+		if at := p.on([]string{axis}); len(at) > 0 {
+			fields[i].Text = at[0].text
+		}
+	}
+	return fields
+}
+
 // String writes points for people: "mode=confirm-each threads=5".
 func (p place) String() string {
 	parts := make([]string, len(p))

@@ -92,10 +92,7 @@ func (g *grid) table(t plan.Table, part place) Table {
 	n := &notes{}
 	labels := labelled{}
 	for _, row := range rows {
-		fields := make([]Field, 0, len(out.Head))
-		for _, p := range row {
-			fields = append(fields, Field{Text: p.text})
-		}
+		fields := slices.Grow(row.fields(t.Rows), len(out.Head))
 		for _, column := range columns {
 			at := slices.Concat(part, row, column).on(g.axes).String()
 			if c := g.cells[at]; c != nil {

@@ -1,0 +1,81 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"testing"
+)
+
+// mutants are what becomes of a document when each of its values in turn is taken away, or is one that nothing of Lockstep writes.
+func mutants(document any, made func(where string, mutant []byte)) {
+	var visit func(where string, value any, put func(any))
+	visit = func(where string, value any, put func(any)) {
+		for _, strange := range []any{nil, -1, 1 << 40, "", "x", []any{}, map[string]any{}, []any{map[string]any{}}, true} {
+			put(strange)
+			text, err := json.Marshal(document)
+			if err != nil {
+				panic(err)
+			}
+			made(fmt.Sprintf("%s = %v", where, strange), text)
+		}
+		put(value)
+		switch v := value.(type) {
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				visit(where+"."+key, v[key], func(x any) { v[key] = x })
+			}
+		case []any:
+			for i := range v {
+				visit(fmt.Sprintf("%s[%d]", where, i), v[i], func(x any) { v[i] = x })
+			}
+		}
+	}
+	visit("", document, func(x any) { document = x })
+}
+
+// Whoever makes a bundle may write any plan into it, and seal it: verify says what is wrong, and does not fall over.
+func TestStrangePlansDoNotEndVerify(t *testing.T) {
+	data := made(t, recordedRun(t))
+	b, err := Open(bytes.NewReader(data), int64(len(data)), DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if faults, err := b.Unpack(dir); err != nil || len(faults) > 0 {
+		t.Fatal(err, faults)
+	}
+	dir = filepath.Join(dir, runDir)
+	file := filepath.Join(dir, "run.json")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plan any
+	if err := json.Unmarshal(text, &plan); err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	mutants(plan, func(where string, mutant []byte) {
+		tried++
+		if err := os.WriteFile(file, mutant, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if r := recover(); r != nil {
+				t.Errorf("%s: %v\n%s", where, r, debug.Stack())
+			}
+		}()
+		if err := (&check{Verdict: &Verdict{Manifest: b.Manifest}, b: b, dir: dir}).run(t.Context()); err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+	})
+	if tried < 500 {
+		t.Errorf("%d plans were tried: the walk is not what this test expects", tried)
+	}
+}
