@@ -2,6 +2,7 @@ package compare
 
 import (
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -73,9 +74,12 @@ func TestTheSameIsNoise(t *testing.T) {
 		noise float64
 		least int
 	}{{0.05, 95}, {0.2, 95 - 7}} { // the latter less three standard errors
-		repeats, halves := 0, 0
+		repeats, halves, pairs := 0, 0, 100
+		if os.Getenv("LOCKSTEP_LONG") != "" {
+			pairs *= 10
+		}
 		whole := newWorld(5, 16, c.noise).run("a", cells(10), nil)
-		for seed := range uint64(100) {
+		for seed := range uint64(pairs) {
 			w := newWorld(1000+seed, 8, c.noise)
 			all := cells(10)
 			if len(names(mustCompare(t, Options{}, w.run("a", all, nil), w.run("b", all, nil)))) == 0 {
@@ -86,9 +90,9 @@ func TestTheSameIsNoise(t *testing.T) {
 				halves++
 			}
 		}
-		t.Logf("noise %2.0f %% (20 cells, 2 values, 8 repetitions): ~ throughout in %d of 100 pairs of equal runs, and in %d of 100 partings of one run", 100*c.noise, repeats, halves)
-		if repeats < c.least || halves < c.least {
-			t.Errorf("noise %2.0f %%: ~ throughout in %d and %d of 100, want %d", 100*c.noise, repeats, halves, c.least)
+		t.Logf("noise %2.0f %% (20 cells, 2 values, 8 repetitions): ~ throughout in %d of %d pairs of equal runs, and in %d of as many partings of one run", 100*c.noise, repeats, pairs, halves)
+		if least := c.least * pairs / 100; repeats < least || halves < least {
+			t.Errorf("noise %2.0f %%: ~ throughout in %d and %d of %d, want %d", 100*c.noise, repeats, halves, pairs, least)
 		}
 	}
 }

@@ -47,12 +47,15 @@ func (w world) run(id string, all []plan.Cell, factor func(c plan.Cell, value st
 	for _, c := range all {
 		for k := 1; k <= w.repeat; k++ {
 			o := plan.Outcome{Run: id, Task: fmt.Sprintf("%s-r%d", c.ID, k), Cell: c.ID, Index: c.Index, Repetition: k, Verdict: plan.Valid, Values: map[string]plan.Value{}}
-			for name, base := range map[string]float64{"send.rate": 1000, "send.p99": 0.005} {
-				x := base * (1 + w.noise*w.r.NormFloat64())
+			for _, v := range []struct {
+				name string
+				base float64
+			}{{"send.rate", 1000}, {"send.p99", 0.005}} { // in one order: a seed gives the same world each time
+				x := v.base * (1 + w.noise*w.r.NormFloat64())
 				if factor != nil {
-					x *= factor(c, name)
+					x *= factor(c, v.name)
 				}
-				o.Values[name] = plan.Value{Number: x}
+				o.Values[v.name] = plan.Value{Number: x}
 			}
 			outcomes = append(outcomes, o)
 		}
