@@ -270,3 +270,21 @@ func TestDifferencesAreShownAsWritten(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// A rate of few messages takes a few values only: two of them next to each other are no two groups that anybody has to look into.
+func TestGroupsNearerThanTheLeastEffectAreOne(t *testing.T) {
+	info, _ := plan.ValueNamed("send.rate")
+	for high, want := range map[float64]bool{502: false, 560: true} {
+		var x cell
+		for k := range 8 {
+			number := 500.0
+			if k > 4 {
+				number = high
+			}
+			x.outcomes = append(x.outcomes, plan.Outcome{Verdict: plan.Valid, Values: map[string]plan.Value{info.Name: {Number: number}}})
+		}
+		if s, _ := sample(&x, info, 0.95, DefaultEffect); s.Bimodal != want {
+			t.Errorf("500 and %v: two groups: %v", high, s.Bimodal)
+		}
+	}
+}

@@ -62,7 +62,7 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group) Val
 		}
 		var with, without, reasons []string
 		for i, x := range g.cells {
-			s, why := sample(x, info, 1-c.Alpha)
+			s, why := sample(x, info, 1-c.Alpha, c.Effect)
 			row.Sides = append(row.Sides, s)
 			switch {
 			case s.N > 0:
@@ -89,8 +89,9 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group) Val
 	return v
 }
 
-// sample is a value's numbers on one side, of valid repetitions alone; why says what there is instead of a number.
-func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, why string) {
+// sample is a value's numbers on one side, of valid repetitions alone; why says what there is instead of a number. Two groups that are nearer to each
+// other than the least effect are none that anybody has to know of: rates of few messages come in steps.
+func sample(x *cell, info plan.ValueInfo, confidence, effect float64) (s Sample, why string) {
 	if x == nil {
 		return s, ""
 	}
@@ -113,6 +114,7 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, why str
 	}
 	slices.Sort(s.Flags)
 	s.Summary = stats.Summarize(s.Numbers, confidence)
+	s.Bimodal = s.Bimodal && s.Most-s.Least >= effect*math.Abs(s.Median)
 	for _, o := range x.valid() {
 		if got, has := o.Value(info.Name); has && got.NA == "" && got.Number == s.Median {
 			s.Over = max(s.Over, got.Over)

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -75,37 +76,74 @@ func besides(c compare.Comparison) []Table {
 
 var betterWords = map[plan.Direction]string{plan.HigherIsBetter: "higher is better", plan.LowerIsBetter: "lower is better", plan.NeitherBetter: "neither is better"}
 
-// valueTable is the table of one value.
+// valueTable is the table of one value: a line for each cell, or, where there are more than two sides, one for each side of it, so that it does
+// not grow wider with every side.
 func valueTable(c compare.Comparison, v compare.Value) Table {
-	t := Table{Title: fmt.Sprintf("%s (%s), %s", v.Title, v.Name, betterWords[v.Better])}
-	for _, r := range v.Rows {
-		for _, at := range r.At {
-			if !slices.Contains(t.Axes, at.Axis) {
-				t.Axes = append(t.Axes, at.Axis)
-			}
-		}
-	}
-	if len(t.Axes) == 0 {
-		t.Axes = []string{"cell"}
-	}
-	t.Head = append(slices.Clone(t.Axes), marks(c)...)
-	for _, s := range c.Sides[1:] {
-		of := ""
-		if len(c.Sides) > 2 {
-			of = s.Mark + ": "
-		}
-		t.Head = append(t.Head, of+"change", of+sure(c)+" interval", of+"p", of+"effect", of+"finding")
-	}
+	t := Table{Title: fmt.Sprintf("%s (%s), %s", v.Title, v.Name, betterWords[v.Better]), Axes: axesOf(v)}
 	n := &notes{}
-	for _, r := range v.Rows {
-		t.Rows = append(t.Rows, valueRow(c, v, r, t.Axes, n))
-	}
-	if len(v.Rows) > 1 {
-		t.Rows = append(t.Rows, meanRow(c, v, t.Axes))
+	change := []string{"change", sure(c) + " interval", "p", "effect", "finding"}
+	if len(c.Sides) > 2 {
+		t.Rows = sideRows(c, v, t.Axes, n)
+		t.Axes = append(t.Axes, cmp.Or(c.By, "side"))
+		t.Head = slices.Concat(t.Axes, []string{"median"}, change)
+	} else {
+		t.Rows = cellRows(c, v, t.Axes, n)
+		t.Head = slices.Concat(t.Axes, marks(c), change)
 	}
 	t.Notes = n.texts
 	t.Remarks = append(legend(t.Rows), valueRemarks(c, v)...)
 	return t
+}
+
+// axesOf are the axes on which a value's cells are, at least one.
+func axesOf(v compare.Value) (axes []string) {
+	for _, r := range v.Rows {
+		for _, at := range r.At {
+			if !slices.Contains(axes, at.Axis) {
+				axes = append(axes, at.Axis)
+			}
+		}
+	}
+	if len(axes) == 0 {
+		return []string{"cell"}
+	}
+	return axes
+}
+
+// cellRows are the rows of two sides.
+func cellRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (rows [][]Field) {
+	for _, r := range v.Rows {
+		row := placeFields(r, axes)
+		for i, s := range r.Sides {
+			row = append(row, sampleField(c, v, s, c.Sides[i].Mark, n))
+		}
+		rows = append(rows, append(row, changeFields(c, v, r, 1)...))
+	}
+	if len(v.Rows) > 1 {
+		mean := make([]Field, len(axes)+len(c.Sides))
+		mean[0].Text = "geometric mean"
+		rows = append(rows, append(mean, meanFields(c, v.Means[0])...))
+	}
+	return rows
+}
+
+// sideRows are the rows of more than two.
+func sideRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (rows [][]Field) {
+	for _, r := range v.Rows {
+		for i, s := range r.Sides {
+			mark := c.Sides[i].Mark
+			row := append(placeFields(r, axes), Field{Text: mark}, sampleField(c, v, s, mark, n))
+			rows = append(rows, append(row, changeFields(c, v, r, i)...))
+		}
+	}
+	for i, m := range v.Means {
+		if len(v.Rows) > 1 {
+			mean := make([]Field, len(axes)+2)
+			mean[0].Text, mean[len(axes)].Text = "geometric mean", c.Sides[i+1].Mark
+			rows = append(rows, append(mean, meanFields(c, m)...))
+		}
+	}
+	return rows
 }
 
 func sure(c compare.Comparison) string { return fmt.Sprintf("%.4g %%", 100*(1-c.Alpha)) }
@@ -127,28 +165,27 @@ func placeFields(r compare.Row, axes []string) []Field {
 	return fields
 }
 
-func valueRow(c compare.Comparison, v compare.Value, r compare.Row, axes []string, n *notes) []Field {
-	row := placeFields(r, axes)
-	for i, s := range r.Sides {
-		row = append(row, sampleField(c, v, s, c.Sides[i].Mark, n))
+// changeFields are what a row says of a side against the base; of the base itself, nothing.
+func changeFields(c compare.Comparison, v compare.Value, r compare.Row, side int) []Field {
+	fields := make([]Field, 5)
+	if side == 0 {
+		return fields
 	}
-	for i, x := range r.Changes {
-		if r.Sides[i+1].N == 0 {
-			row = append(row, Field{Text: "–"}, Field{}, Field{}, Field{}, Field{})
-			continue
-		}
-		interval := x.Shift.Interval
-		text := ""
-		if x.Ratio != nil {
-			interval = x.Ratio.Interval
-		}
-		if interval.Holds(1 - c.Alpha) {
-			text = span2(x, v.Unit)
-		}
-		row = append(row, Field{Text: changeText(x, v.Unit)}, Field{Text: text}, Field{Text: chance(x)},
-			Field{Text: fmt.Sprintf("%+.2f", x.Delta)}, Field{Text: string(x.Finding)})
+	if r.Sides[side].N == 0 {
+		fields[0].Text = "–"
+		return fields
 	}
-	return row
+	x := r.Changes[side-1]
+	interval := x.Shift.Interval
+	if x.Ratio != nil {
+		interval = x.Ratio.Interval
+	}
+	if interval.Holds(1 - c.Alpha) {
+		fields[1].Text = span2(x, v.Unit)
+	}
+	fields[0].Text, fields[2].Text = changeText(x, v.Unit), chance(x)
+	fields[3].Text, fields[4].Text = fmt.Sprintf("%+.2f", x.Delta), string(x.Finding)
+	return fields
 }
 
 // sampleField is a side's median, how well it is known, and what is doubtful about it.
@@ -183,21 +220,16 @@ func listed(info plan.ValueInfo, numbers []float64) string {
 	return strings.Join(all, ", ")
 }
 
-func meanRow(c compare.Comparison, v compare.Value, axes []string) []Field {
-	row := make([]Field, len(axes)+len(c.Sides))
-	row[0].Text = "geometric mean"
-	for _, m := range v.Means {
-		text := ""
-		if m.Interval.Holds(1 - c.Alpha) {
-			text = signed(m.Interval.Low-1) + " … " + signed(m.Interval.High-1)
-		}
-		change := Field{Text: "–"}
-		if m.Cells > 0 {
-			change.Text = signed(m.Estimate - 1)
-		}
-		row = append(row, change, Field{Text: text}, Field{}, Field{}, Field{})
+// meanFields are what is said of a side in the geometric mean over cells.
+func meanFields(c compare.Comparison, m compare.Mean) []Field {
+	fields := []Field{{Text: "–"}, {}, {}, {}, {}}
+	if m.Cells > 0 {
+		fields[0].Text = signed(m.Estimate - 1)
 	}
-	return row
+	if m.Interval.Holds(1 - c.Alpha) {
+		fields[1].Text = signed(m.Interval.Low-1) + " … " + signed(m.Interval.High-1)
+	}
+	return fields
 }
 
 // changeText is a change as a part or, from or to zero, in the value's unit.

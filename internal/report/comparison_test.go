@@ -18,20 +18,26 @@ import (
 // of two groups, a cell of one side only, an invalid one, flags, clocks and a name that wants to be markup.
 func comparison(t *testing.T) compare.Comparison {
 	t.Helper()
+	return comparisonOf(t, "20260102-a", "20260103-<b>")
+}
+
+// comparisonOf has further sides that are as the second but for noise.
+func comparisonOf(t *testing.T, ids ...string) compare.Comparison {
+	t.Helper()
 	var runs []compare.Recorded
-	for side, id := range []string{"20260102-a", "20260103-<b>"} {
+	for side, id := range ids {
 		run := plan.Run{ID: id, Name: "night", Repeat: 8, Axes: []string{"broker", "mode"}, Started: time.Date(2026, 1, 2+side, 2, 0, 0, 0, time.UTC)}
 		var outcomes []plan.Outcome
 		for i, mode := range []string{"fast", "slow", "two", "alone", "broken"} {
-			if mode == "alone" && side == 1 {
+			if mode == "alone" && side > 0 {
 				continue
 			}
 			c := plan.Cell{ID: fmt.Sprintf("c%d", i), Index: i, Coordinates: at("rabbit", mode, 1, "0ms")[:2], Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq"}, Workload: plan.Default()}
 			run.Cells = append(run.Cells, c)
 			for k := range 8 {
 				o := outcome(c, k+1, nights(side, k, mode))
-				o.Subject.Settings = map[string]string{"disk_free_limit": []string{"50MB", "1GB|2GB"}[side]}
-				if mode == "broken" && side == 1 {
+				o.Subject.Settings = map[string]string{"disk_free_limit": []string{"50MB", "1GB|2GB"}[min(side, 1)]}
+				if mode == "broken" && side > 0 {
 					o.Verdict, o.Reasons = plan.Invalid, []string{"broken promise: 3 messages lost"}
 				}
 				outcomes = append(outcomes, o)
@@ -52,10 +58,10 @@ func nights(side, k int, mode string) map[string]plan.Value {
 	rate, p99 := 40_000*jitter, 0.0021*jitter
 	far := plan.Value{Number: 0.0009 * jitter, Bound: 0.0003}
 	switch {
-	case mode == "slow" && side == 1:
+	case mode == "slow" && side > 0:
 		p99 *= 1.9
 		far.Number *= 1.3
-	case mode == "fast" && side == 1:
+	case mode == "fast" && side > 0:
 		rate *= 1.25
 	case mode == "two" && k > 4:
 		rate *= 0.6
@@ -68,12 +74,13 @@ func nights(side, k int, mode string) map[string]plan.Value {
 }
 
 func TestGoldenComparison(t *testing.T) {
-	c := comparison(t)
+	c, three := comparison(t), comparisonOf(t, "20260102-a", "20260103-b", "20260104-c")
 	x := NewCompared(c)
 	for name, write := range map[string]func(*bytes.Buffer) error{
-		"comparison.txt":    func(b *bytes.Buffer) error { return x.Text(b, c, 0) },
-		"comparison-80.txt": func(b *bytes.Buffer) error { return x.Text(b, c, 80) },
-		"comparison.md":     func(b *bytes.Buffer) error { return x.Markdown(b, c) },
+		"comparison.txt":             func(b *bytes.Buffer) error { return x.Text(b, c, 0) },
+		"comparison-80.txt":          func(b *bytes.Buffer) error { return x.Text(b, c, 80) },
+		"comparison.md":              func(b *bytes.Buffer) error { return x.Markdown(b, c) },
+		"comparison-three-sides.txt": func(b *bytes.Buffer) error { return NewCompared(three).Text(b, three, 0) },
 	} {
 		var out bytes.Buffer
 		if err := write(&out); err != nil {
