@@ -23,11 +23,12 @@ test-quick:
 	$(GO) test -race -shuffle=on ./...
 
 test-long: test
-	LOCKSTEP_LONG=1 $(LAB) run all tools -- $(GO) test -v -timeout 90m -run 'Soak|BrokerFullMatrix|BrokerMqperf|BrokerBindings|BrokerShapes' ./test
+	LOCKSTEP_LONG=1 $(LAB) run all tools -- $(GO) test -v -timeout 90m -run 'Soak|BrokerCompareFindsNothing|BrokerFullMatrix|BrokerMqperf|BrokerBindings|BrokerShapes' ./test
 	LOCKSTEP_LONG=1 $(LAB) run ansible sshd releases -- $(GO) test -v -timeout 90m -run TestFleet ./test/fleet
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/scale
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/roles
 	LOCKSTEP_LONG=1 $(GO) test -v -timeout 120m ./test/chaos -chaos.seeds 5
+	LOCKSTEP_LONG=1 $(GO) test -v -timeout 120m -run 'KnownTruth|TheSameIsNoise' ./internal/history/change ./internal/compare
 
 dashboards:
 	cd dashboards && $(GO) generate ./...

@@ -122,11 +122,16 @@ func ctlSays(t *testing.T, args ...string) []byte {
 
 // The repetitions of one run, parted in two, are two runs that differ in nothing: hardly ever is anything named.
 func TestBrokerCompareFindsNothingInItself(t *testing.T) {
+	rabbitmq := variable(t, "LOCKSTEP_RABBITMQ_URL")
+	t.Parallel() // what else goes on is noise, which has to be called that
 	for _, b := range []struct{ driver, options string }{
-		{"rabbitmq", fmt.Sprintf("url: %q", variable(t, "LOCKSTEP_RABBITMQ_URL"))},
+		{"rabbitmq", fmt.Sprintf("url: %q", rabbitmq)},
 		{"nats", fmt.Sprintf("url: %q", broker)},
 	} {
 		t.Run(b.driver, func(t *testing.T) {
+			if b.driver != "nats" && !long() {
+				t.Skip("takes minutes: LOCKSTEP_LONG=1 does it")
+			}
 			dir, ctl := closedRun(t, b.driver, b.options, "500ms", 12, "--set", `cell.network.latency="0s"`)
 			if code := ctl.Leaves(8 * time.Minute); code != 0 {
 				t.Fatalf("ctl left with %d, want 0", code)
