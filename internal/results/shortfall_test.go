@@ -79,6 +79,18 @@ func TestByCountTheRateIsOfTheTimeOfSending(t *testing.T) {
 	warned(t, x.judge(), false, "asked for")
 }
 
+// TestByCountPoissonPublishersEndApart: each of 100 has its count of 100 by accident earlier or later, and the last of them 20 % later than on average.
+func TestByCountPoissonPublishersEndApart(t *testing.T) {
+	for last, short := range map[time.Duration]bool{1200 * time.Millisecond: false, 2 * time.Second: true} {
+		x := newWorld(func(w *plan.Workload) {
+			w.Publishers.Threads, w.Publishers.Count, w.Publishers.Rate, w.Publishers.Arrivals, w.Warmup = 100, 100, 10_000, plan.ArrivalsPoisson, 0
+		})
+		x.count(0, record.Sent, 10_000)
+		x.last.LastSend, x.last.LastConfirm = int64(last), int64(last)
+		warned(t, x.judge(), short, "asked for")
+	}
+}
+
 func TestNumbersForPeople(t *testing.T) {
 	for x, want := range map[float64]string{0: "0", 19.46: "19.5", 100: "100", 999.6: "1,000", 1234567: "1,234,567"} {
 		if got := grouped(x); got != want {
