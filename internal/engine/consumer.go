@@ -146,7 +146,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		c.wait.note(c.receipts, now, c.waits())
 	}
 	c.wait.came(now)
-	w := c.receipts.Window(now, c.e.counts(env.due))
+	w := c.receipts.Window(now, c.e.belongs(env.due, env.send))
 	w.Counts[record.Received]++
 	w.Counts[record.ReceivedBytes] += int64(len(d.Body))
 	if d.Redelivered == drivers.Yes {

@@ -205,6 +205,32 @@ func TestCountAtARate(t *testing.T) {
 	}
 }
 
+// A load that is behind when the measurement begins, and ends by a count: what is sent from then on is counted, whenever it was due. 100 of 1000 were sent in
+// warm-up, and at 100/s the count takes 5 s.
+func TestCountOfALoadThatIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, 500, "confirm-each", plan.Duration(time.Second)
+		})
+		s.options = `{"confirmDelay": "10ms"}`
+		m := s.play(t.Context())
+		for _, c := range []record.Counter{record.Sent, record.Confirmed, record.Unique} {
+			measured := int64(0)
+			for _, w := range m.Windows() {
+				if w.Measured {
+					measured += w.Counts[c]
+				}
+			}
+			if measured != 500 {
+				t.Errorf("%v: %d counted, want 500", c, measured)
+			}
+		}
+		if sent, last := m.Sum(record.Sent, 0, 60), time.Duration(m.LastConfirm()); sent != 500 || last != 5*time.Second {
+			t.Errorf("%d sent in the measurement, the last confirmed after %v; want 500 and 5 s", sent, last)
+		}
+	})
+}
+
 // Open loop under the bubble's clock: every message of the schedule is sent, and never late.
 func TestOpenLoopSendsTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -29,6 +29,15 @@ func (e *Engine) counts(due int64) bool {
 	return due >= e.measured.from.Load() && due < e.measured.end.Load()
 }
 
+// belongs tells whether a message belongs to the measurement: by its due time or, where a count ends the measurement, by when it was sent. Of
+// a load that is behind when warm-up ends, what is still sent of it would else take up the time of the count without being counted.
+func (e *Engine) belongs(due, send int64) bool {
+	if e.work.Publishers.Count > 0 {
+		return e.counts(send)
+	}
+	return e.counts(due)
+}
+
 // ends is when the measurement ends, in ns since T0.
 func (e *Engine) ends() int64 { return e.measured.end.Load() }
 

@@ -184,7 +184,8 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 		p.free = p.e.now() // what came between is the generator's time
 	}
 	err := link.Publish(ctx, drivers.Message{Token: token, Key: key, Body: body})
-	w := p.sends.Window(send, p.e.counts(due))
+	measured := p.e.belongs(due, send)
+	w := p.sends.Window(send, measured)
 	if p.schedule != nil {
 		free := p.e.now()
 		p.attribute(w, send-due)
@@ -203,7 +204,7 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 	p.sent.Add(sequence)
 	p.lastSend = send
 	p.failures = 0
-	if p.e.counts(due) {
+	if measured {
 		p.measured++
 	}
 	return nil
@@ -359,7 +360,7 @@ func (p *publisher) oneConnection() bool {
 	if err := p.connect(p.hard); err != nil {
 		p.countPorts(err)
 		p.lack(send)
-		w := p.sends.Window(send, p.e.counts(due))
+		w := p.sends.Window(send, p.e.belongs(due, send))
 		p.countFailure(p.hard, w, err, send)
 		if p.schedule != nil {
 			p.attribute(w, send-due)

@@ -35,7 +35,7 @@ type publisher struct {
 	contents   *contents // nil: all bodies are alike
 	keyDraws   rand.PCG
 	sequence   uint64
-	measured   uint64 // sent with a due time in the measurement
+	measured   uint64 // sent that belong to the measurement
 	due        int64  // of the next message, open loop
 	gap        int64  // between due times, a moving mean of about the last 16
 	free       int64  // when it could last go on: after a send, a confirm that it waited for, a reconnect
@@ -172,7 +172,7 @@ func (p *publisher) onConfirm(token uint64, err error) {
 		return
 	}
 	s := &p.flight.slots[token]
-	w := p.confirms.Window(now, p.e.counts(s.due))
+	w := p.confirms.Window(now, p.e.belongs(s.due, s.send))
 	switch {
 	case err == nil:
 		w.Counts[record.Confirmed]++
@@ -205,7 +205,7 @@ func (p *publisher) onReturn(body []byte) {
 	p.returnsMu.Lock()
 	defer p.returnsMu.Unlock()
 	if p.returned.Add(env.sequence) {
-		p.returns.Window(p.e.now(), p.e.counts(env.due)).Counts[record.Returned]++
+		p.returns.Window(p.e.now(), p.e.belongs(env.due, env.send)).Counts[record.Returned]++
 	}
 }
 

@@ -221,7 +221,9 @@ func (j *judge) rate(name string, c record.Counter, per time.Duration) bool {
 		return true
 	}
 	n := j.counted(c)
-	if !j.span.byCount {
+	if j.span.byCount {
+		n *= 1 + j.leftOver()
+	} else {
 		from, to, all := j.together()
 		if all <= 0 {
 			j.na(name, NANotMeasured)

@@ -162,6 +162,26 @@ func TestByCountASlowReceiverIsABacklog(t *testing.T) {
 	near(t, o, "receive.rate", 500)
 }
 
+// TestByCountReceiversHaveWarmupsBacklog: consumers that take 100/s have 300 of warm-up to take before the 200 of the count, in 5 s.
+func TestByCountReceiversHaveWarmupsBacklog(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Count, w.Publishers.Mode = 200, "fire-and-forget" })
+	var sent []uint64
+	for i := range 500 { // 300 in the last second before the count, all of that in the next
+		at := -time.Second + time.Duration(i)*time.Second/300
+		if i >= 300 {
+			at = time.Duration(i-300) * time.Second / 200
+		}
+		sent = append(sent, x.send(at))
+	}
+	for i, n := range sent {
+		at := time.Duration(i) * 10 * time.Millisecond
+		x.received(n, at, i >= 300)
+	}
+	o := x.judge()
+	near(t, o, "receive.rate", 500/4.99)
+	flagged(t, o, plan.Backlog, true, "receive.rate")
+}
+
 func TestOutcomeOfNothing(t *testing.T) {
 	o := newWorld(nil).judge()
 	verdict(t, o, plan.Unknown, "nothing was sent in the measurement")

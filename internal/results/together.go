@@ -56,3 +56,24 @@ func (j *judge) paces(c record.Counter) (perSecond float64) {
 	}
 	return perSecond
 }
+
+// leftOver is how much of a backlog warm-up left to a measurement by count, as a part of what was received of its own messages: receivers took that in
+// its time, too. What is in flight anyway is none, and neither is what publishers had sent and waited for.
+func (j *judge) leftOver() float64 {
+	every, own := j.perSecond(), j.counted(record.Unique)
+	left := 0.0
+	for i := every.first; i < 0; i++ {
+		s := every.at(i)
+		left += float64(j.subs)*(s.sent-s.refused) - s.unique
+	}
+	flight := 0.0 // at the end of warm-up
+	if Confirmed(j.w.Publishers.Mode) {
+		before := func(c record.Counter) float64 { return float64(j.m.Sum(c, every.first, 0)) }
+		flight = float64(j.subs) * (before(record.Sent) - before(record.Confirmed) - before(record.Rejected) - before(record.Unconfirmed))
+	}
+	if own == 0 || left <= max(flight, j.inFlight()) {
+		return 0
+	}
+	received := float64(j.m.Total(record.Unique)-j.m.Sum(record.Unique, every.first, 0)) - own
+	return max(0, min(left, received)) / own
+}

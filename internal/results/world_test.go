@@ -88,6 +88,15 @@ func (x *world) receive(n uint64, subscription int, at time.Duration) {
 	x.sample(record.Processing, 2*time.Millisecond)
 }
 
+// received is one receipt in the only subscription, of a message that belongs to the measurement or not.
+func (x *world) received(n uint64, at time.Duration, measured bool) {
+	w := x.rec.Window(int64(at), measured)
+	w.Counts[record.Received]++
+	w.Counts[record.Unique]++
+	x.set(record.SetReceived, 0).Add(n)
+	x.last.LastReceipt = max(x.last.LastReceipt, int64(at))
+}
+
 // steady sends rate messages a second from -1 s to the end of the measurement; received tells when and whether each comes.
 func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.Duration, bool)) {
 	every := time.Second / time.Duration(rate)
