@@ -3,6 +3,7 @@ package results
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ const (
 	naNoFaults     = "no faults"
 	naNotRecovered = "not recovered"
 	naOwnerMissing = "not known of every publisher and consumer"
+	naNothingDue   = "nothing was under way when a fault ended, or sent after it"
 )
 
 // stretch is a time in which no owner at all saw anything of a kind, though one of them waited all along. Open: nothing came after it.
@@ -79,10 +81,12 @@ func (j *judge) gaps() {
 		owners int
 		least  time.Duration
 		span   time.Duration
+		last   int64 // of what came, if all that was to come did
 		why    string
 	}{
-		{record.GapConfirm, j.w.Publishers.Nodes * j.w.Publishers.Threads, leastConfirm, j.span.sending, unconfirmedReason(j.w.Publishers.Mode)},
-		{record.GapReceipt, j.subs * j.w.Consumers.Nodes * j.w.Consumers.Threads, leastReceipt, j.span.receiving, ""},
+		{record.GapConfirm, j.w.Publishers.Nodes * j.w.Publishers.Threads, leastConfirm, j.span.sending, j.lastOf(j.m.LastConfirm(), j.tally.Unconfirmed),
+			unconfirmedReason(j.w.Publishers.Mode)},
+		{record.GapReceipt, j.subs * j.w.Consumers.Nodes * j.w.Consumers.Threads, leastReceipt, j.span.receiving, j.lastOf(j.m.LastReceipt(), j.tally.Missing), ""},
 	} {
 		var own []record.Gap
 		ended, least := map[int]bool{}, k.least
@@ -109,8 +113,16 @@ func (j *judge) gaps() {
 		}
 		all := stretches(own, k.owners)
 		j.atLeast("gap."+k.kind, longestWithin(all, 0, int64(k.span)), least)
-		j.recovery("recovery."+k.kind, all, least)
+		j.recovery("recovery."+k.kind, all, least, k.last)
 	}
+}
+
+// lastOf is when the last of something came or, where some of it never did, no time before which all of it was there.
+func (j *judge) lastOf(at int64, missing uint64) int64 {
+	if missing > 0 || j.m.Total(record.PublishErrors) > 0 {
+		return math.MaxInt64
+	}
+	return at
 }
 
 // atLeast sets a time; one below what is kept is only known to be shorter than that.
@@ -129,8 +141,9 @@ func longestWithin(all []stretch, from, to int64) (longest int64) {
 	return longest
 }
 
-// recovery sets the longest time from the end of a fault to the next that came.
-func (j *judge) recovery(name string, all []stretch, least time.Duration) {
+// recovery sets the longest time from the end of a fault to the next that came. Where all had come before, as when publishers had their count or had left,
+// there was nothing to recover.
+func (j *judge) recovery(name string, all []stretch, least time.Duration, last int64) {
 	if len(j.w.Faults) == 0 {
 		j.na(name, naNoFaults)
 		return
@@ -140,6 +153,10 @@ func (j *judge) recovery(name string, all []stretch, least time.Duration) {
 		end, happened := j.endOf(f)
 		if !happened {
 			j.na(name, NANotMeasured)
+			return
+		}
+		if last < end {
+			j.na(name, naNothingDue)
 			return
 		}
 		for _, s := range all {

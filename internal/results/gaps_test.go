@@ -112,6 +112,36 @@ func TestGapsAndRecovery(t *testing.T) {
 	}
 }
 
+// Publishers that had sent all before a fault ended, and had it confirmed and received, had nothing to recover: neither at once nor never.
+func TestNothingToRecover(t *testing.T) {
+	for name, missing := range map[string]bool{"all came": false, "one did not": true} {
+		x := disturbed(gap(0, 4_500e6, 4_500e6, 4_500e6))
+		x.merge, x.log = record.NewMerge(), record.NewCollector(x.task.Cell.Workload.Measure.D())
+		x.rec, x.lat, x.sets, x.last.LastSend, x.last.LastConfirm, x.last.LastReceipt = x.log.Recorder(), x.log.Recorder(), map[record.SetKey]*record.Set{}, 0, 0, 0
+		x.receive(x.send(4_400*time.Millisecond), 0, 4_450*time.Millisecond)
+		if missing {
+			x.send(4_450 * time.Millisecond)
+		}
+		x.last.Gaps = nil
+		for owner := range 2 {
+			x.last.Gaps = append(x.last.Gaps, open(owner, 4_450e6, 12e9, 12e9))
+			receipt := open(owner, 4_450e6, 12e9, 4_450e6)
+			receipt.Kind = record.GapReceipt
+			x.last.Gaps = append(x.last.Gaps, receipt)
+		}
+		want := map[string]string{"recovery.confirm": naNothingDue, "recovery.receipt": naNothingDue}
+		if missing {
+			want["recovery.receipt"] = naNotRecovered
+		}
+		o := x.judge()
+		for value, why := range want {
+			if v := o.Values[value]; v.NA != why {
+				t.Errorf("%s: %s is %+v, want %q", name, value, v, why)
+			}
+		}
+	}
+}
+
 // What one owner does not keep any more is not known of any: shorter ones that are on record by chance are not told.
 func TestGapsBelowWhatIsKeptAreNotTold(t *testing.T) {
 	gaps := both(3_990e6, 5_250e6)
