@@ -12,6 +12,7 @@ const (
 	NANoBuild    = "no backlog is built (consumers.presence.from)"
 	NAComing     = "consumers come and go"
 	NANotDrained = "not drained"
+	NADrainLost  = "messages were lost, and until the end those cannot be told from what waits"
 	NAFastDrain  = "drained faster than seconds can show; build a larger backlog"
 )
 
@@ -152,8 +153,13 @@ func (j *judge) backlogs() {
 		j.na("catchup.rate", why)
 		return
 	}
-	d := b.drain(c.Presence.From.D().Seconds(), j.span.sending.Seconds(), j.inFlight())
+	from, to, normal := c.Presence.From.D().Seconds(), j.span.sending.Seconds(), j.inFlight()
+	d := b.drain(from, to, normal)
 	switch {
+	case !d.whole && b.drain(from, to, normal+float64(j.out.Ledger.Lost)).whole:
+		j.na("backlog.drain", NADrainLost)
+		j.na("catchup.rate", NADrainLost)
+		return
 	case !d.whole:
 		j.na("backlog.drain", NANotDrained, plan.Backlog)
 	case d.within > 0:

@@ -164,6 +164,17 @@ func TestBacklogValues(t *testing.T) {
 	if got := x.judge().Values["backlog.drain"]; got.NA != NANotDrained {
 		t.Errorf("backlog.drain %+v of slow consumers, want %q", got, NANotDrained)
 	}
+	x = newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+		at, _ := late(n, sent)
+		return at, n%10 > 0
+	})
+	o = x.judge()
+	for _, name := range []string{"backlog.drain", "catchup.rate"} { // what is lost does not wait, and what waits may not be lost
+		if got := o.Values[name]; got.NA != NADrainLost {
+			t.Errorf("%s %+v where one in ten is lost, want %q", name, got, NADrainLost)
+		}
+	}
 	x = newWorld(nil)
 	x.steady(100, atOnce)
 	if got := x.judge().Values["backlog.drain"]; got.NA != NANoBuild {
