@@ -77,7 +77,9 @@ func Settled(seconds []Second, confirmed, received bool) Steadiness {
 		}
 		delay.x, delay.y = column(func(s Second) (float64, bool) { return s.Latency, s.Samples > 0 })
 		_, delay.n = column(func(s Second) (float64, bool) { return s.Samples, s.Samples > 0 })
-		all = append(all, delay)
+		if confirmed || len(delay.y) > 0 { // nothing is received, as where consumers join later: that does not change
+			all = append(all, delay)
+		}
 	}
 	out := Steadiness{Steady: true}
 	for _, q := range all {

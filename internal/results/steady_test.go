@@ -138,6 +138,24 @@ func TestSettled(t *testing.T) {
 	}
 }
 
+// Where nothing is confirmed, and consumers join after warm-up, sending is all that can be steady.
+func TestSteadyWithoutReceipts(t *testing.T) {
+	var seconds []Second
+	for range 10 {
+		seconds = append(seconds, Second{Sent: 1000})
+	}
+	if s := Settled(seconds, false, true); !s.Steady {
+		t.Errorf("not steady: %s", s.Why)
+	}
+	if s := Settled(seconds, true, true); s.Steady {
+		t.Error("steady, and nothing was confirmed")
+	}
+	seconds[9].Received, seconds[9].Samples, seconds[9].Latency = 1000, 1000, 0.01
+	if s := Settled(seconds, false, true); s.Steady {
+		t.Error("steady, and receiving has just begun")
+	}
+}
+
 // What keeps a load from being steady is said in figures that can be checked.
 func TestUnsettledWords(t *testing.T) {
 	w := warming{rate: linear(0.015)}
