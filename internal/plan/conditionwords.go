@@ -36,6 +36,8 @@ func (w Workload) Absent(value string) string {
 	case w.Consumers.Nodes == 0 && without("processing.", "receive.rate", "received", "lost", "undrained", "unknown", "duplicated", "reordered",
 		"nacked", "receive.bytes", "backlog.", "catchup.rate", "gap.receipt", "recovery.receipt"):
 		return "there are no consumers"
+	case w.Consumers.Presence.From > 0 && without("processing.") && value != "processing.negative":
+		return "consumers join late (consumers.presence.from), so that messages wait for them on purpose"
 	case (mode == "fire-and-forget" || mode == "connection-per-message") && (latency || without("confirm.rate", "confirmed", "rejected", "gap.confirm", "recovery.confirm")):
 		return "nothing is confirmed in mode " + mode
 	case !w.Publishers.Open() && w.Search == nil && without("send.due.", "lateness.", "pacing.", "blocked."):

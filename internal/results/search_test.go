@@ -165,6 +165,18 @@ func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	}
 }
 
+// Of a backlog that is meant to be there no processing latency is told, and no search or rule may ask for one.
+func TestProcessingIsAbsentWhereABacklogIsBuilt(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x.steady(100, late)
+	o := x.judge()
+	for name, absent := range map[string]bool{"processing.p99": true, "processing.p99.highest": true, "processing.negative": false, "receive.rate": false, "backlog.drain": false} {
+		if why := x.task.Cell.Workload.Absent(name); (why != "") != absent || absent && o.Values[name].NA == "" {
+			t.Errorf("%s is %+v, and absent because %q", name, o.Values[name], why)
+		}
+	}
+}
+
 // What plan.Workload.Absent says never has a number has none, and what may have one is not called absent.
 func TestAbsentIsWhatJudgeSays(t *testing.T) {
 	for _, mode := range []string{"confirm-window", "fire-and-forget", "connection-per-message"} {
