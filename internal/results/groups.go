@@ -16,7 +16,8 @@ const wholeTask = "the task "
 
 // judgeGroups judges each group of a task as a task of its own, and makes one outcome of theirs:
 //
-//   - Counts, rates and the ledger are sums of what the groups have; a rate is then the sum of rates that were measured at the same time.
+//   - Counts, rates and the ledger are sums of what the groups have; a rate is then the sum of rates that were measured at the same time, and
+//     none where counts ended the groups' measurements at different times.
 //   - Quantiles are of all groups' samples together, never made of quantiles. Receiving that did not keep up in one group hides
 //     processing latencies, as those of that group would.
 //   - Other times, and what agents use, are the greatest of any group.
@@ -168,7 +169,7 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 	if numbers > 0 && out.NA != NAUndrained {
 		out.NA = ""
 	}
-	if numbers > 1 && extremes[v.Name] {
+	if numbers > 1 && (extremes[v.Name] || rates(v) && apart(groups)) {
 		out = plan.Value{NA: naEachGroup}
 	}
 	if figure, said := strings.CutPrefix(v.Name, "broker."); said {
@@ -182,6 +183,20 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 // extremes are greatest values of something that adds up, and rates over times of their own: neither the sum nor the greatest of several groups'
 // was there at any time.
 var extremes = map[string]bool{"backlog.most": true, "catchup.rate": true}
+
+// rates tells whether a value is a rate.
+func rates(v plan.ValueInfo) bool {
+	return v.Unit == plan.PerSecond || v.Unit == plan.BytesRate || v.Unit == plan.Text
+}
+
+// apart tells whether groups were measured in times of their own, as counts end them: rates in them add up to none that was there at any time.
+func apart(groups []*judge) bool {
+	least, most, byCount := groups[0].span.sending, groups[0].span.sending, false
+	for _, g := range groups {
+		least, most, byCount = min(least, g.span.sending), max(most, g.span.sending), byCount || g.span.byCount
+	}
+	return byCount && float64(most-least) > tolerance*float64(most)
+}
 
 // adds tells whether the groups' values add up to the cell's.
 func adds(v plan.ValueInfo) bool {

@@ -169,6 +169,31 @@ func TestModesOfGroups(t *testing.T) {
 	}
 }
 
+// TestCountsOfGroups: rates of groups whose counts end at different times are of no one time, and do not add up; what was sent does.
+func TestCountsOfGroups(t *testing.T) {
+	for ends, together := range map[time.Duration]bool{time.Second: false, 9900 * time.Millisecond: true} {
+		x := newPair()
+		x.task.Cell.Workload.Groups[0].Publishers.Count, x.bulk.task.Cell.Workload.Publishers.Count = 1000, 1000
+		for n := range 1000 {
+			at := time.Duration(n+1) * ends / 1000
+			x.bulk.receive(x.bulk.send(at), 0, at)
+		}
+		x.small.steady(100, atOnce)
+		o := x.judge()
+		for _, name := range []string{"send.rate", "confirm.rate", "receive.rate", "send.bytes", "throughput"} {
+			if v := o.Values[name]; (v.NA == "") != together || !together && v.NA != naEachGroup {
+				t.Errorf("bulk ends after %v: %s is %+v", ends, name, v)
+			}
+		}
+		if v, want := o.Groups[0].Values["send.rate"], 1000/ends.Seconds(); math.Abs(v.Number-want) > 0.01*want {
+			t.Errorf("bulk's send rate is %+v, want %v", v, want)
+		}
+		if v := o.Values["sent"]; v.Number != 2100 {
+			t.Errorf("sent %+v, want 2100", v)
+		}
+	}
+}
+
 // TestLostAgentOfOneGroup is not known of in that group alone; without any record nothing breaks.
 func TestLostAgentOfOneGroup(t *testing.T) {
 	x := newPair()
