@@ -186,3 +186,26 @@ func TestRefusedMessagesAreABacklog(t *testing.T) {
 	}
 	flagged(t, x.judge(), plan.Backlog, true, "throughput")
 }
+
+// TestReceivedByAnotherConsumerIsNoBacklog: what comes again to another consumer is received more often than it was sent, and nothing waits. It makes
+// up for nothing that is missing.
+func TestReceivedByAnotherConsumerIsNoBacklog(t *testing.T) {
+	for name, c := range map[string]struct {
+		missing, again int // of 100
+		backlog        bool
+	}{"again": {0, 10, false}, "missing": {10, 0, true}, "some of both": {10, 5, true}} {
+		x := newWorld(func(w *plan.Workload) { w.Consumers.Threads = 2 })
+		x.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+			return sent + time.Millisecond, n%100 >= c.missing
+		})
+		for n := uint64(100); n < 1000; n++ {
+			if n%100 >= uint64(100-c.again) {
+				x.received(n, time.Duration(n)*10*time.Millisecond-990*time.Millisecond, true)
+			}
+		}
+		flagged(t, x.judge(), plan.Backlog, c.backlog, "throughput")
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+}
