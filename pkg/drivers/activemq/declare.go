@@ -48,7 +48,7 @@ func promises(o *options, use drivers.Use) drivers.Promises {
 		ConfirmedKept: use.Persistent && reachable && !automatic,
 		SentKept:      true,
 		NoDuplicates:  true,
-		Ordered:       true,
+		Ordered:       !use.Nack, // what is refused comes again behind others, and is not marked: amqp10
 	}
 }
 
