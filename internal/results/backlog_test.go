@@ -194,6 +194,32 @@ func TestLeavingExcusesDuplicates(t *testing.T) {
 	}
 }
 
+// What a consumer that left had not taken goes to another of its queue, after later ones. A broker that marks that is held to the order of the rest.
+func TestLeavingExcusesTheOrderOfWhatIsNotMarked(t *testing.T) {
+	for name, c := range map[string]struct {
+		presence          plan.Presence
+		threads           int
+		marked, unordered bool
+	}{
+		"nobody leaves":         {plan.Presence{}, 2, false, true},
+		"one of two leaves":     {plan.Presence{Stay: 1e9, Away: 1e9}, 2, false, false},
+		"the only one leaves":   {plan.Presence{Stay: 1e9, Away: 1e9}, 1, false, true},
+		"a broker that says so": {plan.Presence{Stay: 1e9, Away: 1e9}, 2, true, true},
+	} {
+		x := newWorld(func(w *plan.Workload) { w.Consumers.Presence, w.Consumers.Threads = c.presence, c.threads })
+		x.steady(100, atOnce)
+		x.count(time.Second, record.Reordered, 3)
+		if c.marked {
+			x.count(time.Second, record.Redelivered, 1)
+		}
+		o := x.judge()
+		if invalid := o.Verdict == plan.Invalid; invalid != c.unordered {
+			t.Errorf("%s: %s %v", name, o.Verdict, o.Reasons)
+		}
+		warned(t, o, !c.unordered, "3 messages were received after a later one: consumers left")
+	}
+}
+
 // Failures are told apart, and never mixed with the latency of successes.
 func TestFailureValues(t *testing.T) {
 	x := newWorld(nil)

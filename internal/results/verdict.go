@@ -84,13 +84,20 @@ func (j *judge) broken() []string {
 	if p.NoDuplicates && l.Duplicated > 0 && whole && !left {
 		reasons = append(reasons, fmt.Sprintf("broken promise: %s received again although no link broke", messagesWere(l.Duplicated)))
 	}
-	if p.Ordered && l.Reordered > 0 {
+	if p.Ordered && l.Reordered > 0 && !j.unmarked() {
 		reasons = append(reasons, fmt.Sprintf("broken promise: %s received after a later one", messagesWere(l.Reordered)))
 	}
 	if l.Corrupt > 0 {
 		reasons = append(reasons, fmt.Sprintf("%s received corrupt: the envelope did not verify", messagesWere(l.Corrupt)))
 	}
 	return reasons
+}
+
+// unmarked tells whether messages that were received after later ones may have been with a consumer that left before it took them: they go to others of its
+// queue then, and are no redeliveries to a broker that marks none.
+func (j *judge) unmarked() bool {
+	c := j.w.Consumers
+	return c.Presence != plan.Presence{} && c.Nodes*c.Threads > j.w.Topology.Queues && j.m.Total(record.Redelivered) == 0
 }
 
 // linkBroke tells whether any link broke, whether it was opened again or never.
@@ -176,6 +183,9 @@ func (j *judge) remarks() {
 	}
 	if l.Rejected > 0 {
 		j.warn("%d of %s %s refused by the broker", l.Rejected, messages(l.Sent), was(l.Rejected))
+	}
+	if j.task.Cell.Promises.Ordered && l.Reordered > 0 && j.unmarked() {
+		j.warn("%s received after a later one: consumers left, and the broker does not say whether that is what they had not taken", messagesWere(l.Reordered))
 	}
 	j.shortfall()
 	if n := uint64(j.m.Total(record.Reconnects)); n > 0 {
