@@ -198,6 +198,9 @@ type comparison struct {
 var opposites = map[string]string{"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 func (c comparison) fails(values map[string]Value) []string {
+	if c.known(values) {
+		return nil
+	}
 	a, why := c.left.value(values)
 	b, other := c.right.value(values)
 	switch {
@@ -217,6 +220,16 @@ func (c comparison) fails(values map[string]Value) []string {
 		return []string{fmt.Sprintf("%s is %s, not %s %s", c.left.text, quantity(a, c.unit), c.op, c.right.text)}
 	}
 	return []string{fmt.Sprintf("%s is %s, not %s %s, %s", c.left.text, quantity(a, c.unit), c.op, c.right.text, quantity(b, c.unit))}
+}
+
+// known tells whether the comparison holds for a value without a number, by what it is less than.
+func (c comparison) known(values map[string]Value) bool {
+	value, limit, less := c.left, c.right, c.op == "<" || c.op == "<="
+	if value.name == "" {
+		value, limit, less = c.right, c.left, c.op == ">" || c.op == ">="
+	}
+	than, is := values[value.name].LessThan()
+	return is && less && limit.name == "" && than <= limit.number
 }
 
 func (c comparison) not() term {

@@ -25,7 +25,7 @@ func TestConditionHolds(t *testing.T) {
 	values := map[string]Value{
 		"processing.p50": {Number: 0.004}, "processing.p99": {Number: 0.0613}, "send.due.p99": {Number: 0.001}, "lost": {Number: 3},
 		"receive.rate": {Number: 20_050.4}, "send.rate": {Number: 20_060, Flags: []Flag{Skewed}}, "agent.rss": {Number: 300 << 20},
-		"confirmed": {NA: "fire-and-forget"}, "processing.max": {NA: "backlog", Flags: []Flag{Backlog}},
+		"confirmed": {NA: "fire-and-forget"}, "processing.max": {NA: "backlog", Flags: []Flag{Backlog}}, "gap.confirm": {NA: "< 20 ms"},
 	}
 	for _, x := range []struct{ text, why string }{
 		{"p99 < 100ms", ""},
@@ -46,6 +46,14 @@ func TestConditionHolds(t *testing.T) {
 		{"!degraded", ""},
 		{"!backlog", backlogged},
 		{"max < 1s && !backlog", backlogged},
+		// Of what is shorter than what is kept, that is known.
+		{"gap.confirm < 500ms && 20ms >= gap.confirm", ""},
+		{"!(gap.confirm >= 20ms)", ""},
+		{"gap.confirm < 10ms", "gap.confirm has no number: < 20 ms"},
+		{"gap.confirm > 10ms", "gap.confirm has no number: < 20 ms"},
+		{"gap.confirm > 500ms", "gap.confirm has no number: < 20 ms"},
+		{"gap.confirm < p99", "gap.confirm has no number: < 20 ms"},
+		{"500ms < gap.confirm", "gap.confirm has no number: < 20 ms"},
 		// No number, no comparison: neither as it is nor negated.
 		{"confirmed > 0", "confirmed has no number: fire-and-forget"},
 		{"!(confirmed > 0)", "confirmed has no number: fire-and-forget"},

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -45,6 +46,13 @@ type Value struct {
 	Over  uint64 `json:"over,omitempty"`
 	NA    string `json:"na,omitempty"` // why there is no number: "fire-and-forget", "no consumers", "backlog"
 	Flags []Flag `json:"flags,omitempty"`
+}
+
+// LessThan says what a value is less than, in seconds, where that is all that is known of it; its NA says so for people: "< 20 ms".
+func (v Value) LessThan() (seconds float64, is bool) {
+	text, is := strings.CutPrefix(v.NA, "< ")
+	d, err := time.ParseDuration(strings.ReplaceAll(text, " ", ""))
+	return d.Seconds(), is && err == nil
 }
 
 type valueJSON struct {
