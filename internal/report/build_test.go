@@ -162,6 +162,16 @@ func TestMedianIsOfValidRepetitionsOnly(t *testing.T) {
 	}
 }
 
+// A gap that is only known to be shorter than what is kept is below every number: it has its place in the median.
+func TestMedianKnowsWhatIsLess(t *testing.T) {
+	short, long, longer := with("gap.confirm", plan.Value{NA: "< 20 ms"}), with("gap.confirm", plan.Value{Number: 0.3}), with("gap.confirm", plan.Value{Number: 0.4})
+	for want, outcomes := range map[string][]plan.Outcome{"< 20 ms": {long, short, short}, "300 ms": {longer, short, long}, "400 ms": {longer, long, longer}} {
+		if f, _ := single(t, "gap.confirm", nil, outcomes...); f.Text != want || (f.Number == nil) != strings.HasPrefix(want, "<") {
+			t.Errorf("%q, want %q", f.Text, want)
+		}
+	}
+}
+
 // What was broken off says of how many repetitions its numbers are.
 func TestTheFootnoteCountsWhatWasMeasured(t *testing.T) {
 	whole := func(r *plan.Run) { r.Repeat = 9 }

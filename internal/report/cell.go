@@ -97,9 +97,13 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	}
 	numbers, absent, flags := collect(usable, info.Name)
 	f.Flags = flags
-	if len(numbers) == 0 {
+	numbers, less := among(numbers, valuesOf(usable, info.Name))
+	switch {
+	case less != "":
+		f.Text = less
+	case len(numbers) == 0:
 		c.absence(&f, absent, n)
-	} else {
+	default:
 		middle := stats.MedianLow(numbers)
 		f.Number = &middle
 		f.Text, f.Mark = show(info, chosen(usable, info.Name, middle)), words(flags)

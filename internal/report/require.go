@@ -112,8 +112,8 @@ func breaks(rule string, w plan.Workload, valid []plan.Outcome, values func(plan
 	for _, o := range valid {
 		own := maps.Clone(values(o))
 		for name, middle := range middles {
-			if v := own[name]; v.NA == "" { // else this repetition has no data
-				middle.Flags = v.Flags
+			if _, less := own[name].LessThan(); less || own[name].NA == "" { // else this repetition has no data
+				middle.Flags = own[name].Flags
 				own[name] = middle
 			}
 		}
@@ -126,11 +126,12 @@ func breaks(rule string, w plan.Workload, valid []plan.Outcome, values func(plan
 	return strings.Join(whys, "; ")
 }
 
-// medians are the middles of all values that are no counts, over the repetitions that have a number.
+// medians are the middles of all values that are no counts, over the repetitions that have a number or are known to be less than one.
 func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) map[string]plan.Value {
-	numbers := map[string][]float64{}
+	numbers, every := map[string][]float64{}, map[string][]plan.Value{}
 	for _, o := range valid {
 		for name, v := range values(o) {
+			every[name] = append(every[name], v)
 			if v.NA == "" {
 				numbers[name] = append(numbers[name], v.Number)
 			}
@@ -138,7 +139,12 @@ func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Val
 	}
 	out := map[string]plan.Value{}
 	for _, info := range plan.Values() {
-		if all := numbers[info.Name]; len(all) > 0 && info.Unit != plan.Count {
+		if info.Unit == plan.Count {
+			continue
+		}
+		if all, less := among(numbers[info.Name], every[info.Name]); less != "" {
+			out[info.Name] = plan.Value{NA: less}
+		} else if len(all) > 0 {
 			out[info.Name] = plan.Value{Number: stats.MedianLow(all)}
 		}
 	}

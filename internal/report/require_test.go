@@ -28,6 +28,10 @@ func TestRulings(t *testing.T) {
 	failed := plan.Outcome{Verdict: plan.Unknown, Reasons: []string{"agent a1 was lost"}}
 	backlogged := measured(0, 100, 0)
 	backlogged.Values["processing.p99"] = plan.Value{NA: string(plan.Backlog)}
+	gap := func(v plan.Value) plan.Outcome {
+		return plan.Outcome{Verdict: plan.Valid, Values: map[string]plan.Value{"gap.confirm": v}}
+	}
+	short, long := gap(plan.Value{NA: "< 20 ms"}), gap(plan.Value{Number: 0.3})
 	for name, x := range map[string]struct {
 		rule     string
 		outcomes []plan.Outcome
@@ -41,6 +45,8 @@ func TestRulings(t *testing.T) {
 		"a flag of one":                   {"!backlog", []plan.Outcome{measured(0, 1, 0), measured(0, 1, 0, plan.Backlog)}, "backlog: receiving did not keep up with sending"},
 		"no number in one of three":       {"p99 < 20ms", []plan.Outcome{measured(0.01, 1, 0), backlogged, measured(0.01, 1, 0)}, "backlog: receiving did not keep up with sending"},
 		"a reason is told once":           {"p99 < 1ms && lost == 0", []plan.Outcome{measured(0.01, 1, 0), measured(0.01, 1, 3), measured(0.01, 1, 0)}, "p99 is 10.0 ms, not < 1ms; lost is 3, not == 0"},
+		"a gap in one of three":           {"gap.confirm < 100ms", []plan.Outcome{short, long, short}, ""},
+		"a gap in two of three":           {"gap.confirm < 100ms", []plan.Outcome{long, short, long}, "gap.confirm is 300 ms, not < 100ms"},
 		"a failed repetition has no part": {"rate >= 100/s", []plan.Outcome{failed, measured(0, 100, 0)}, ""},
 		"none is valid":                   {"rate >= 100/s", []plan.Outcome{failed, failed}, "no data: agent a1 was lost"},
 		"not in the record":               {"send.rate >= 100/s", []plan.Outcome{measured(0, 100, 0)}, "send.rate is not in the record"},
