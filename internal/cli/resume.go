@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +52,9 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf("resume %s: it ran %s and would go on %s; numbers of two places do not belong in one table",
 			old.ID, where(old.Source.Server), where(server))}
 	}
+	if err := o.goOnIn(record); err != nil {
+		return wire.Submission{}, err
+	}
 	set, err := o.settings(old)
 	if err != nil {
 		return wire.Submission{}, err
@@ -75,6 +80,30 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	s := wire.Submission{Run: run, Done: record.DoneTasks()}
 	s.Numbers, err = record.Numbers()
 	return s, err
+}
+
+// goOnIn has a run that was named by its path go on where it is, and not a second time while another ctl runs it.
+func (o *runOptions) goOnIn(record *results.Run) error {
+	id := record.Plan().ID
+	dir, err := filepath.EvalSymlinks(record.Dir())
+	if err != nil {
+		return fmt.Errorf("resume %s: %w", id, err)
+	}
+	if filepath.Base(dir) != id {
+		return exit{ExitBadMatrix, fmt.Errorf("resume %s: its folder is %s; a run goes on in a folder that is named like it: rename it", id, dir)}
+	}
+	if here, err := filepath.EvalSymlinks(filepath.Join(o.runs, id)); err != nil || here != dir {
+		o.runs = filepath.Dir(dir)
+	}
+	if o.server.url != "" { // a fleet looks after that itself
+		return nil
+	}
+	if err := record.Hold(); errors.Is(err, results.ErrHeld) {
+		return fmt.Errorf("resume %s: %w; wait for its end, or stop that one first", id, results.ErrHeld)
+	} else if err != nil {
+		return fmt.Errorf("resume %s: %w", id, err)
+	}
+	return record.Close() // who records it holds it again
 }
 
 // nothingLeft says why a matrix has no cell to run.

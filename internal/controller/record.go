@@ -119,6 +119,11 @@ func (f *follower) plan(run plan.Run) error {
 		return err
 	}
 	f.dir, f.rounds = dir, dir.Rounds()
+	if f.conn.Local() && !f.copying {
+		if err := dir.Hold(); err != nil {
+			return err
+		}
+	}
 	f.tasks = map[string]plan.Task{}
 	for _, t := range run.Tasks() {
 		f.tasks[t.ID] = t

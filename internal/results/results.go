@@ -54,6 +54,7 @@ type Run struct {
 	warnings []string
 	marked   map[markKey]bool // that the marks' file has; nil: not looked yet
 	cut      bool             // a mark was perhaps written in part
+	held     *os.File         // see Hold
 }
 
 // writer is a task that is being recorded.
@@ -175,6 +176,7 @@ func (r *Run) Close() error {
 		}
 		delete(r.writing, task)
 	}
+	r.letGo()
 	return first
 }
 

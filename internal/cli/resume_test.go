@@ -1,0 +1,89 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/cli"
+	_ "lockstep/pkg/drivers/loopback"
+)
+
+const once = `package matrix
+name: "once"
+brokers: loop: driver: "loopback"
+cell: {
+	publishers: rate: 200
+	warmup: "0s"
+	measure: "400ms"
+	drain: silence: "200ms"
+}
+`
+
+func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
+	dir := t.TempDir()
+	file, runs, other := filepath.Join(dir, "once.cue"), filepath.Join(dir, "runs"), filepath.Join(dir, "other")
+	if err := os.WriteFile(file, []byte(once), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctl := func(args ...string) (code int, said string) {
+		var out bytes.Buffer
+		code = cli.Ctl(t.Context(), args, strings.NewReader(""), &out, &out)
+		return code, out.String()
+	}
+	ended := make(chan string)
+	go func() {
+		code, said := ctl("run", "--runs", runs, file)
+		ended <- fmt.Sprintf("left with %d:\n%s", code, said)
+	}()
+	for begun := false; !begun; time.Sleep(5 * time.Millisecond) {
+		select {
+		case said := <-ended:
+			t.Fatalf("it ended before it began: %s", said)
+		default:
+		}
+		tasks, err := filepath.Glob(filepath.Join(runs, "latest", "tasks", "*", "snapshots.jsonl"))
+		begun = err == nil && len(tasks) > 0
+	}
+	if code, said := ctl("run", "--runs", runs, "--resume", "latest"); code != cli.ExitError || !strings.Contains(said, "another process is running it at the moment; wait for its end") {
+		t.Errorf("a run that another ctl runs: left with %d and said %q", code, said)
+	}
+	if said := <-ended; !strings.HasPrefix(said, "left with 0:") {
+		t.Fatal(said)
+	}
+	outcomes, err := filepath.Glob(filepath.Join(runs, "latest", "tasks", "*", "outcome.json"))
+	if err != nil || len(outcomes) != 1 {
+		t.Fatalf("outcomes %q, %v", outcomes, err)
+	}
+	if err := os.Remove(outcomes[0]); err != nil { // as if it had been stopped before
+		t.Fatal(err)
+	}
+
+	code, said := ctl("run", "--runs", other, "--resume", filepath.Join(runs, "latest"))
+	if code != cli.ExitOK || !strings.Contains(said, "\n1 task: 1 valid") || !strings.Contains(said, "record: "+runs) {
+		t.Errorf("left with %d:\n%s", code, said)
+	}
+	if _, err := os.Stat(outcomes[0]); err != nil {
+		t.Errorf("it did not go on where it is: %v", err)
+	}
+	if _, err := os.Stat(other); err == nil {
+		t.Error("it went on in the folder of --runs, where it is not")
+	}
+
+	whole, err := filepath.EvalSymlinks(filepath.Join(runs, "latest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unpacked := filepath.Join(dir, "run")
+	if err := os.Rename(whole, unpacked); err != nil {
+		t.Fatal(err)
+	}
+	code, said = ctl("run", "--resume", unpacked)
+	if code != cli.ExitBadMatrix || !strings.Contains(said, "rename it") {
+		t.Errorf("a folder of another name: left with %d and said %q", code, said)
+	}
+}
