@@ -35,6 +35,9 @@ func (c *checker) check(r *rule, v cue.Value, path string) any {
 	if r.any {
 		return c.anything(v, path)
 	}
+	if known, right := r.asked(v); known && right && v.Kind()&(cue.StructKind|cue.ListKind) != 0 {
+		return c.anything(v, path) // what a rule that does not hold all of the schema finds there would be no fault
+	}
 	switch kind := v.Kind(); kind {
 	case cue.StructKind:
 		return c.object(r, v, path)
@@ -150,9 +153,12 @@ func (c *checker) list(r *rule, v cue.Value, path string) any {
 	if err != nil {
 		return unsettled{}
 	}
-	out := []any{}
+	out, before := []any{}, len(c.faults)
 	for i := 0; it.Next(); i++ {
 		out = append(out, c.check(r.elem, it.Value(), fmt.Sprintf("%s[%d]", path, i)))
+	}
+	if known, right := r.asked(v); known && !right && len(c.faults) == before {
+		c.wrong(r, v, path)
 	}
 	return out
 }
@@ -166,11 +172,19 @@ func (c *checker) scalar(r *rule, v cue.Value, path string) any {
 	return x
 }
 
+// asked has CUE decide where only it knows, and it can be asked.
+func (r *rule) asked(v cue.Value) (known, right bool) {
+	//lint:ignore SA1019 the contexts are compared, not used: CUE's values of two contexts must not meet in two goroutines
+	if !r.rough || v.Context() != r.value.Context() {
+		return false, false
+	}
+	return true, r.value.Unify(v).Validate(cue.Concrete(true)) == nil
+}
+
 // takes tells whether a scalar is allowed.
 func (r *rule) takes(v cue.Value, x any) bool {
-	//lint:ignore SA1019 the contexts are compared, not used: CUE's values of two contexts must not meet in two goroutines
-	if r.rough && v.Context() == r.value.Context() {
-		return r.value.Unify(v).Validate() == nil
+	if known, right := r.asked(v); known {
+		return right
 	}
 	return slices.ContainsFunc(r.arms, func(a arm) bool { return a.takes(v.Kind(), x) })
 }

@@ -18,6 +18,7 @@ type rule struct {
 	arms   []arm     // scalars
 	object *object
 	elem   *rule // of a list
+	filled bool  // the list may not be empty
 }
 
 // arm is one of the alternatives for a scalar.
@@ -85,8 +86,13 @@ func (r *rule) alternative(v cue.Value) {
 			r.arms, r.words = append(r.arms, a), doc
 			return
 		}
-		if v.IncompleteKind()&(cue.StructKind|cue.ListKind) == 0 {
+		switch kind := v.IncompleteKind(); {
+		case kind&(cue.StructKind|cue.ListKind) == 0:
 			r.words = doc
+		case kind != cue.StructKind && kind != cue.ListKind: // a scalar or a struct: its comment says it shorter than its parts
+			r.words, _, _ = strings.Cut(doc, ". ")
+			r.rough = true
+			return
 		}
 		v = cue.Dereference(v)
 	}
@@ -95,8 +101,10 @@ func (r *rule) alternative(v cue.Value) {
 		r.fields(v)
 		return
 	case cue.ListKind:
-		r.list(v)
-		return
+		if op, _ := inner(v).Expr(); op != cue.OrOp {
+			r.list(v)
+			return
+		}
 	}
 	v = inner(v)
 	op, args := v.Expr()
@@ -144,7 +152,7 @@ func (r *rule) list(v cue.Value) {
 			r.rough = true
 		}
 		if it, err := v.List(); err == nil && it.Next() {
-			r.rough = true // some elements are fixed
+			r.rough, r.filled = true, true // some elements are fixed
 		}
 		return
 	}

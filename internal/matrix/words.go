@@ -11,7 +11,7 @@ import (
 func definition(v cue.Value) (name, doc string) {
 	root, path := v.ReferencePath()
 	sels := path.Selectors()
-	if len(sels) == 0 || sels[len(sels)-1].LabelType() != cue.DefinitionLabel {
+	if len(sels) == 0 || !sels[len(sels)-1].LabelType().IsDefinition() {
 		return "", ""
 	}
 	return sels[len(sels)-1].String(), comment(root.LookupPath(path))
@@ -48,7 +48,10 @@ func (r *rule) allowed() string {
 	if r.object != nil {
 		others = append(others, r.object.describe())
 	}
-	if r.elem != nil {
+	switch {
+	case r.elem != nil && r.filled:
+		others = append(others, "a list that is not empty")
+	case r.elem != nil:
 		others = append(others, "a list")
 	}
 	switch {
@@ -56,6 +59,8 @@ func (r *rule) allowed() string {
 		return names[0]
 	case len(names) > 0 && len(others) == 0:
 		return "one of " + strings.Join(names, ", ")
+	case len(names)+len(others) == 0: // no rule could hold it: as it is written
+		return "a value " + show(r.value)
 	}
 	return strings.Join(append(names, others...), ", or ")
 }
