@@ -37,3 +37,9 @@ func TestAnExportOfUnknownValuesIsAFaultOfTheCommandLine(t *testing.T) {
 	twoCells(t, root, plan.Valid, plan.Valid)
 	misgiven(t, exportCommand(), `there is no value "nope" (docs/values.md lists them`, "--runs", root, "--format", "gobench", "--values", "nope", "run-1")
 }
+
+func TestAHistoryOfAnUnknownValueIsAFaultOfTheCommandLine(t *testing.T) {
+	root := t.TempDir()
+	twoCells(t, root, plan.Valid, plan.Valid)
+	misgiven(t, historyCommand(), `--value: there is no value "send.rat" (docs/values.md lists them); did you mean "send.rate"?`, "--runs", root, "--value", "send.rat")
+}

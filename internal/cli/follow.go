@@ -78,12 +78,19 @@ func led(ctx context.Context, conn *wire.Conn) error {
 	}
 }
 
-// lookout says when no controller leads, or the control plane is away, and when they are back, until ctx ends.
-func lookout(ctx context.Context, conn *wire.Conn, say func(format string, args ...any)) {
+// lookout says what a run waits for before it begins, when no controller leads, or the control plane is away, and when they are back, until ctx ends.
+func lookout(ctx context.Context, conn *wire.Conn, run string, say func(format string, args ...any)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	missed, said := 0, ""
-	for {
+	missed, said, queued := 0, "", ""
+	for begun := false; ; {
+		if !begun && said == "" {
+			words := ""
+			if words, begun = queue(ctx, conn, run); words != "" && words != queued {
+				say("%s", words)
+				queued = words
+			}
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -110,6 +117,18 @@ func lookout(ctx context.Context, conn *wire.Conn, say func(format string, args 
 			}
 		}
 	}
+}
+
+// queue says that a run is in the queue, and behind what. Of one that nothing has looked at yet it says nothing.
+func queue(ctx context.Context, conn *wire.Conn, run string) (words string, begun bool) {
+	state, err := findRun(ctx, conn, run)
+	switch {
+	case err != nil, state.State == wire.StateQueued && state.Waiting == "":
+		return "", false
+	case state.State != wire.StateQueued:
+		return "", true
+	}
+	return fmt.Sprintf("run %s waits in the queue: %s", run, state.Waiting), false
 }
 
 // findRun finds a run of the control plane by its id, a prefix that only one id has, or "latest".
@@ -202,14 +221,11 @@ func (o *runOptions) attach(c *cobra.Command, name string) error {
 	if err := writable(o.runs); err != nil {
 		return err
 	}
-	if state.State == wire.StateQueued {
-		fmt.Fprintf(c.ErrOrStderr(), "run %s waits in the queue%s\n", state.Run, because(state.Waiting))
-	}
 	p := newProgress(newConsole(c.ErrOrStderr()), wire.Submission{})
 	defer p.close()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	go lookout(watching, conn, p.say)
+	go lookout(watching, conn, state.Run, p.say)
 	end, err := controller.Record(ctx, conn, state.Run, o.runs, p.show, nil)
 	p.close()
 	if ctx.Err() != nil {

@@ -69,6 +69,9 @@ func (o *historyOptions) run(c *cobra.Command) error {
 	if o.days < 0 {
 		return exit{ExitBadMatrix, fmt.Errorf("--days %d: want a number of days, or 0 for all", o.days)}
 	}
+	if err := history.Known(o.query.Value); err != nil {
+		return exit{ExitBadMatrix, fmt.Errorf("--value: %w", err)}
+	}
 	if o.days > 0 {
 		o.query.Since = time.Now().AddDate(0, 0, -o.days)
 	}

@@ -187,7 +187,7 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Conn, submission wir
 	p := newProgress(stderr, submission)
 	defer p.close()
 	if o.server.url != "" {
-		go lookout(following, conn, p.say)
+		go lookout(following, conn, run, p.say)
 	}
 	stop := context.AfterFunc(ctx, func() { o.stop(ctx, conn, run, stderr, leave) })
 	defer stop()

@@ -185,8 +185,10 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() { // something left its group, too
 		err = nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("run command: %w: %s", err, plan.Redact(oneLine(said.text)))
+	if words := plan.Redact(oneLine(said.text)); err != nil && words == "" {
+		return nil, fmt.Errorf("run command: %w, and it wrote nothing to its standard error", err)
+	} else if err != nil {
+		return nil, fmt.Errorf("run command: %w: %s", err, words)
 	}
 	if out.over {
 		return nil, fmt.Errorf("run command: it printed more than %d bytes", mostPrinted)

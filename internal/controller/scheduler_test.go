@@ -210,10 +210,13 @@ func TestScheduleFires(t *testing.T) {
 		plan.Hook{Name: "chat", Webhook: server.URL + "/in", Headers: map[string]string{"Authorization": "Bearer ${env:CHAT_TOKEN}"}, Retries: 3},
 		plan.Hook{Name: "compare", Command: []string{"sh", "-c", `echo '{"slower": 3}'`}, Compare: true},
 		plan.Hook{Name: "file", Command: []string{"sh", "-c", `{ echo "$LOCKSTEP_RUN $LOCKSTEP_PREVIOUS $LOCKSTEP_STATE"; env; cat; echo; } >>` + out}},
-		plan.Hook{Name: "broken", Command: []string{"sh", "-c", `echo no "$LOCKSTEP_RUN" >&2; exit 3`}})
+		plan.Hook{Name: "broken", Command: []string{"sh", "-c", `echo no "$LOCKSTEP_RUN" >&2; exit 3`}},
+		plan.Hook{Name: "mute", Command: []string{"false"}})
 	l.control()
 	l.await(2)
-	l.add("nightly", func(d *schedule.Definition) { d.Hooks = []string{"chat", "file", "broken", "absent", "compare"} })
+	l.add("nightly", func(d *schedule.Definition) {
+		d.Hooks = []string{"chat", "file", "broken", "mute", "absent", "compare"}
+	})
 	l.clock().advance(30 * time.Minute)
 	l.schedule("nightly", "the schedule", func(s schedule.Schedule) bool { return s.Current == nil && len(s.History) == 0 })
 	l.clock().advance(30 * time.Minute)
@@ -229,7 +232,7 @@ func TestScheduleFires(t *testing.T) {
 	for _, c := range second.Hooks {
 		calls = append(calls, c.Hook+" "+string(c.State)+" "+c.Why)
 	}
-	if got := strings.Join(calls, "\n"); got != "chat done \nfile done \nbroken failed run command: exit status 3: no "+second.Run+"\nabsent failed this controller knows no hook \"absent\": name it in its --hooks file\ncompare done " {
+	if got := strings.Join(calls, "\n"); got != "chat done \nfile done \nbroken failed run command: exit status 3: no "+second.Run+"\nmute failed run command: exit status 1, and it wrote nothing to its standard error\nabsent failed this controller knows no hook \"absent\": name it in its --hooks file\ncompare done " {
 		t.Errorf("hooks:\n%s", got)
 	}
 	w.mu.Lock()
@@ -252,7 +255,7 @@ func TestScheduleFires(t *testing.T) {
 		t.Errorf("a secret is in the history: %s", text)
 	}
 	known, is, err := l.client.Hooks(t.Context())
-	if err != nil || !is || !slices.Equal(known, []string{"chat", "compare", "file", "broken"}) {
+	if err != nil || !is || !slices.Equal(known, []string{"chat", "compare", "file", "broken", "mute"}) {
 		t.Errorf("known hooks are %v, %v, %v", known, is, err)
 	}
 }

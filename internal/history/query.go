@@ -24,7 +24,7 @@ const (
 // Answer looks up what is asked for. The error of a question that names what is not there says all of it, and what there is.
 func (s *Store) Answer(q plan.HistoryQuery) (a plan.HistoryAnswer, err error) {
 	a.Subjects, a.Environments, a.Cells = map[string]plan.Subject{}, map[string]plan.Environment{}, []plan.HistoryCell{}
-	if err := known(q.Value); err != nil {
+	if err := Known(q.Value); err != nil {
 		return a, err
 	}
 	err = s.view(func(tx *bbolt.Tx) error {
@@ -47,8 +47,8 @@ func (s *Store) Answer(q plan.HistoryQuery) (a plan.HistoryAnswer, err error) {
 	return a, err
 }
 
-// known tells whether a value is one that outcomes have.
-func known(value string) error {
+// Known says what is wrong with the name of a value: it is none that outcomes have, or one without a history. The empty name is right.
+func Known(value string) error {
 	_, name := plan.InGroup(value)
 	var names []string
 	for _, v := range plan.Values() {
@@ -67,7 +67,7 @@ func known(value string) error {
 	if near := plan.Nearest(name, names); near != "" {
 		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
-	return fmt.Errorf("there is no value %q%s; docs/values.md lists them", value, hint)
+	return fmt.Errorf("there is no value %q (docs/values.md lists them)%s", value, hint)
 }
 
 // cellsOf lists the cells that there are, those run last first.

@@ -57,7 +57,7 @@ func (f *findings) faults() Faults {
 		out[i] = x.fault
 		switch {
 		case x.combo != "" && x.more > 0:
-			out[i].Message += fmt.Sprintf(" — in the combination %s and in %d more", x.combo, x.more)
+			out[i].Message += fmt.Sprintf(" — in the combination %s and in at least %d more", x.combo, x.more)
 		case x.combo != "":
 			out[i].Message += " — in the combination " + x.combo
 		}

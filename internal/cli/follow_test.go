@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	_ "lockstep/pkg/drivers/loopback"
+)
+
+// words is what a program has written so far.
+type words struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all.Write(p)
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all.String()
+}
+
+func (w *words) await(t *testing.T, text string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		said := w.String()
+		if strings.Contains(said, text) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it did not say %q, but\n%s", text, said)
+		}
+	}
+}
+
+// Whoever follows a run that waits behind another is told so, and behind which, not only when it is attached to.
+func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := free.Addr().String()
+	_ = free.Close()
+	start := func() (ctx context.Context, do func(func() int), end func()) {
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		return ctx, func(program func() int) { all.Go(func() { program() }) }, func() { stop(); all.Wait() }
+	}
+	ctx, daemon, end := start()
+	defer end()
+	following, follower, leave := start() // before the daemons
+	defer leave()
+	var log words
+	daemon(func() int { return Controller(ctx, []string{"--listen", at}, nil, &log, &log) })
+	daemon(func() int {
+		return Agent(ctx, []string{"--server", "nats://" + at, "--name", "a", "--slots", "2"}, nil, &log, &log)
+	})
+	log.await(t, "agent=a.2")
+
+	dir := t.TempDir()
+	file := filepath.Join(dir, "x.cue")
+	if err := os.WriteFile(file, []byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\ncell: {publishers: rate: 10, measure: \"1m\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctl := func(args ...string) (said *words) {
+		said = &words{}
+		follower(func() int {
+			return Ctl(following, append(args, "--server", "nats://"+at), nil, said, said)
+		})
+		return said
+	}
+	ctl("run", "--detach", file).await(t, "-x-")
+	log.await(t, "run begins")
+	defer func() {
+		if code := Ctl(ctx, []string{"cancel", "--server", "nats://" + at, id(log.String())}, nil, &log, &log); code != ExitOK {
+			t.Errorf("cancel left with %d", code)
+		}
+	}()
+	said := ctl("run", "--runs", filepath.Join(dir, "runs"), file)
+	said.await(t, "waits in the queue: broker loop, used by run ")
+	if text := said.String(); strings.Count(text, "in the queue") != 1 {
+		t.Errorf("it says it more than once:\n%s", text)
+	}
+	ctl("attach", "--runs", filepath.Join(dir, "copies"), "latest").await(t, "waits in the queue: broker loop, used by run ")
+}
+
+// id is the first run that a controller's log names.
+func id(log string) string {
+	_, after, _ := strings.Cut(log, " run=")
+	name, _, _ := strings.Cut(after, " ")
+	return name
+}
