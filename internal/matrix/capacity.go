@@ -25,6 +25,9 @@ func unsearchable(w plan.Workload) []problem {
 	report(len(p.Profile) > 0, "publishers.profile", sets+"publishers.profile")
 	report(p.Count > 0, "publishers.count", "each step of a search is measured for a time; remove publishers.count")
 	report(p.Presence != plan.Presence{}, "publishers.presence", "publishers that come and go send less than a search asks for; remove it")
+	join, leave := w.Consumers.Presence.From, w.Consumers.Presence.To
+	report(join > 0, "consumers.presence.from", "steps of a search are shorter than what verifies them: consumers that join at some time make them another load; remove it")
+	report(leave > 0, "consumers.presence.to", "steps of a search are shorter than what verifies them: consumers that leave at some time make them another load; remove it")
 	report(len(w.Faults) > 0, "search", "a search measures many times, and what fails in a fault is not capacity; remove faults or the search")
 	report(s.From > s.Most, "search.from", "%v is above search.most, %v", s.From, s.Most)
 	report(s.Steps < s.Repeats+2, "search.steps", "%d leaves no room for a search beside %d repeats; give at least %d", s.Steps, s.Repeats, s.Repeats+2)
