@@ -80,6 +80,7 @@ func TestNoSecretGetsIntoABundle(t *testing.T) {
 func TestEveryByteCounts(t *testing.T) {
 	run := recordedRun(t)
 	data := made(t, run)
+	files := unpacked(t, data)
 	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +115,7 @@ func TestEveryByteCounts(t *testing.T) {
 		if sound {
 			t.Errorf("byte %d of %s was altered and nothing is said", i, owner)
 		}
-		if owner != "the archive" && !strings.Contains(text, owner) {
+		if owner != "the archive" && !strings.Contains(text, owner) && !readsAs(broken, owner, files[owner]) {
 			t.Errorf("byte %d of %s was altered: it says %s", i, owner, text)
 		}
 		said[owner] = true
@@ -122,6 +123,21 @@ func TestEveryByteCounts(t *testing.T) {
 	if len(said) != len(within)+1 {
 		t.Errorf("bytes of %d files were altered, of %d", len(said)-1, len(within))
 	}
+}
+
+// readsAs tells whether a file of an archive still has its text: a byte of what is compressed may have bits that nothing is written in. The seal
+// alone tells that those were altered.
+func readsAs(data []byte, name, text string) bool {
+	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return false
+	}
+	r, err := z.Open(name)
+	if err != nil {
+		return false
+	}
+	got, err := io.ReadAll(r)
+	return err == nil && string(got) == text
 }
 
 // complaint is what is said of a bundle: only digests, which are quick.

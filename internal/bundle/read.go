@@ -160,7 +160,7 @@ func (b *Bundle) Unpack(dir string) ([]error, error) {
 		return faults, fmt.Errorf("read bundle: %w", err)
 	}
 	if !intact && len(faults) == 0 {
-		faults = append(faults, altered("the archive", "every file listed in %s is whole, and what is between them (names, headers, %[1]s itself, the seal) is not as ctl bundle wrote it", manifestName))
+		faults = append(faults, altered("the archive", "every file listed in %s is whole, and what is between them (names, headers, unused bits, %[1]s itself, the seal) is not as ctl bundle wrote it", manifestName))
 	}
 	return faults, nil
 }

@@ -80,7 +80,11 @@ func vetCommand() *cobra.Command {
 					bad = true
 					continue
 				}
-				fmt.Fprintf(c.OutOrStdout(), "%s: %d cells, %d excluded, nothing wrong\n", file, len(run.Cells), len(run.Excluded))
+				cells := "cells"
+				if len(run.Cells) == 1 {
+					cells = "cell"
+				}
+				fmt.Fprintf(c.OutOrStdout(), "%s: %d %s, %d excluded, nothing wrong\n", file, len(run.Cells), cells, len(run.Excluded))
 			}
 			if bad {
 				return exit{code: ExitBadMatrix}

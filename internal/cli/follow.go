@@ -229,7 +229,7 @@ func (o *runOptions) attach(c *cobra.Command, name string) error {
 	end, err := controller.Record(ctx, conn, state.Run, o.runs, p.show, nil)
 	p.close()
 	if ctx.Err() != nil {
-		return exit{ExitInterrupted, fmt.Errorf("left; the run goes on: ctl attach %s%s", state.Run, o.server.hint())}
+		return exit{ExitInterrupted, fmt.Errorf("left; the run goes on: %s", o.attachAgain(state.Run))}
 	}
 	if err != nil {
 		return fmt.Errorf("%w; what there is of it: ctl pull %s%s", err, state.Run, o.server.hint())

@@ -31,8 +31,11 @@ func labels(given []string) (map[string]string, error) {
 	all := map[string]string{}
 	var faults []error
 	for _, text := range given {
-		name, value, _ := strings.Cut(strings.TrimSpace(text), "=")
+		name, value, paired := strings.Cut(strings.TrimSpace(text), "=")
 		err := matrix.Label(name, value)
+		if !paired {
+			err = fmt.Errorf("label %q: a label has a value: write it like zone=a", text)
+		}
 		if before, twice := all[name]; err == nil && twice {
 			err = fmt.Errorf("label %q: it is given twice, as %q and %q", name, before, value)
 		}

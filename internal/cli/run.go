@@ -166,7 +166,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if o.server.url != "" {
-		fmt.Fprintf(stderr, "follow again with: ctl attach %s%s; stop with: ctl cancel %s%s\n", run.ID, o.server.hint(), run.ID, o.server.hint())
+		fmt.Fprintf(stderr, "follow again with: %s; stop with: ctl cancel %s%s\n", o.attachAgain(run.ID), run.ID, o.server.hint())
 	}
 	if o.detach {
 		fmt.Fprintln(c.OutOrStdout(), run.ID)
@@ -197,7 +197,8 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Conn, submission wir
 		return end, nil
 	case o.server.url != "":
 		return end, o.left(ctx, run, err)
-	case ctx.Err() == nil: // the record cannot be kept: do not let the fleet work for nothing
+	case ctx.Err() == nil: // the record cannot be kept: do not let agents work for nothing
+		err = fmt.Errorf("%w; what is measured cannot be kept in %s: mend that, or make room, and go on with: %s", err, o.runs, o.again(run))
 		return end, errors.Join(err, conn.Cancel(background, run, submitter()))
 	}
 	return end, exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err, o.again(run))}
@@ -235,9 +236,9 @@ func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*
 // left is the error of a run on a fleet that is not followed to its end: it goes on there.
 func (o *runOptions) left(ctx context.Context, id string, err error) error {
 	if ctx.Err() != nil {
-		return exit{ExitInterrupted, fmt.Errorf("left before the run ended; follow it again: ctl attach %s%s", id, o.server.hint())}
+		return exit{ExitInterrupted, fmt.Errorf("left before the run ended; follow it again: %s", o.attachAgain(id))}
 	}
-	return fmt.Errorf("%w; the run goes on without this copy: ctl attach %s%s, or stop it: ctl cancel %s%s", err, id, o.server.hint(), id, o.server.hint())
+	return fmt.Errorf("%w; the run goes on without this copy: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(id), id, o.server.hint())
 }
 
 // conclude prints and writes the tables, and turns the run's end into an exit code.
@@ -282,14 +283,22 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 
 // again is the command that goes on with a run.
 func (o *runOptions) again(id string) string {
-	command := "ctl run --resume " + id
-	if o.runs != "runs" {
-		command += " --runs " + o.runs
-	}
+	command := "ctl run --resume " + id + o.elsewhere()
 	if o.server.url != "" {
 		command += " --server " + plan.Redact(o.server.url)
 	}
 	return command
+}
+
+// attachAgain is the command that follows a run of a fleet again, into the same folder.
+func (o *runOptions) attachAgain(id string) string { return "ctl attach " + id + o.elsewhere() + o.server.hint() }
+
+// elsewhere is the flag that says where records are, if not where they are by default.
+func (o *runOptions) elsewhere() string {
+	if o.runs == "runs" {
+		return ""
+	}
+	return " --runs " + o.runs
 }
 
 // writable makes the folder of records, and finds out whether one can be kept there, before anything is measured.
