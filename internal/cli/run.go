@@ -291,7 +291,9 @@ func (o *runOptions) again(id string) string {
 }
 
 // attachAgain is the command that follows a run of a fleet again, into the same folder.
-func (o *runOptions) attachAgain(id string) string { return "ctl attach " + id + o.elsewhere() + o.server.hint() }
+func (o *runOptions) attachAgain(id string) string {
+	return "ctl attach " + id + o.elsewhere() + o.server.hint()
+}
 
 // elsewhere is the flag that says where records are, if not where they are by default.
 func (o *runOptions) elsewhere() string {

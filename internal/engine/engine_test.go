@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,9 @@ type subject struct {
 	// during, if set, is called when the measurement has begun.
 	during func(loopback string)
 }
+
+// played counts tasks, for brokers of their own.
+var played atomic.Int64
 
 func newSubject(t *testing.T, change func(*plan.Workload)) subject {
 	w := plan.Default()
@@ -62,7 +66,7 @@ func (s subject) play(ctx context.Context) *record.Merge {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := fmt.Sprintf("%s-%d", t.Name(), time.Now().UnixNano())
+	name := fmt.Sprintf("%s-%d", t.Name(), played.Add(1)) // the clock of a bubble is the same each time
 	options := map[string]any{}
 	if s.options != "" {
 		if err := json.Unmarshal([]byte(s.options), &options); err != nil {

@@ -109,7 +109,7 @@ type Release struct {
 	Abandoned bool             `json:"abandoned,omitempty"`
 	DrainCut  bool             `json:"drainCut,omitempty"`
 	NotSteady string           `json:"notSteady,omitempty"`
-	// Age is how long ago it was stored when Released read it, by the server's clock; 0: not known.
+	// Age is how long ago it was stored when Released had read it, by the server's clock, to within half of the time that its answer took; 0: not known.
 	Age time.Duration `json:"-"`
 }
 
