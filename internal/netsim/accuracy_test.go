@@ -30,12 +30,12 @@ func roundTrips(t testing.TB, near net.Conn, n int) []int64 {
 	return took
 }
 
-// attempt runs measure up to ten times and reports the last failure only if all of them failed: other load
-// on the machine must not fail a test, and being wrong every time must.
+// attempt runs measure ten times, and for half a minute, and reports the last failure only if all of them failed: other
+// load on the machine must not fail a test, and being wrong every time must.
 func attempt(t *testing.T, measure func() error) {
 	t.Helper()
 	var err error
-	for range 10 {
+	for n, began := 0, time.Now(); n < 10 || time.Since(began) < 30*time.Second; n++ {
 		if err = measure(); err == nil {
 			return
 		}
