@@ -51,7 +51,7 @@ func TestTheDrainDoesNotBeginWithoutTheRecord(t *testing.T) {
 	random := make([]byte, wire.MaxMessage)
 	rand.NewChaCha8([32]byte{}).Read(random)
 	d.report <- base64.RawURLEncoding.EncodeToString(random) // more than the control plane takes, and nothing to divide it by
-	ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
+	ref := b.assign("t1", d, brief(0, 2*time.Second))        // long enough to send on a busy machine
 	b.begin(ref)
 	b.arrival(ref, wire.StepStart)
 	b.release(ref, wire.Release{Step: wire.StepDrain})
