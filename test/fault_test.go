@@ -210,9 +210,9 @@ func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 	f.agents["a1"].Signal(syscall.SIGSTOP) // a clean stop has to wait until this one counts as lost
 	defer f.agents["a1"].Signal(syscall.SIGCONT)
 	ctl.Signal(os.Interrupt)
-	rig.Eventually(t, "stopping", 5*time.Second, func() bool { return strings.Contains(ctl.Said(), "stopping") })
+	rig.Eventually(t, "stopping", 20*time.Second, func() bool { return strings.Contains(ctl.Said(), "stopping") })
 	ctl.Signal(os.Interrupt)
-	if code := ctl.Leaves(2 * time.Second); code != 130 {
+	if code := ctl.Leaves(5 * time.Second); code != 130 {
 		t.Errorf("ctl left with %d, want 130", code)
 	}
 }
