@@ -60,11 +60,11 @@ func TestWhatStillArrivesAtTheLimitIsUndrained(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	w := l.run(aRun(func(c *plan.Cell) {
-		// Receipts come for a second from the end of the measurement on; the limit lies half-way, so that a busy machine does not miss it.
-		c.Workload.Publishers.Count, c.Workload.Publishers.Window, c.Workload.Publishers.Rate = 0, 1000, 5000
-		c.Workload.Measure = plan.Duration(time.Second)
-		c.Workload.Drain = plan.Drain{Silence: plan.Duration(400 * time.Millisecond), Most: plan.Duration(500 * time.Millisecond)}
-		loopbackOptions(c, map[string]any{"delay": "1s"})
+		// Receipts come for three seconds from the end of the measurement on; the limit lies half-way, so that a busy machine does not miss it.
+		c.Workload.Publishers.Count, c.Workload.Publishers.Window, c.Workload.Publishers.Rate = 0, 5000, 1000
+		c.Workload.Measure = plan.Duration(3 * time.Second)
+		c.Workload.Drain = plan.Drain{Silence: plan.Duration(1400 * time.Millisecond), Most: plan.Duration(1500 * time.Millisecond)}
+		loopbackOptions(c, map[string]any{"delay": "3s"})
 	}), nil, nil)
 	o := w.outcomes()[0]
 	if o.Ledger.Undrained == 0 || o.Ledger.Lost != 0 {
