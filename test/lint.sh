@@ -9,6 +9,10 @@ unformatted=$(git ls-files '*.go' | xargs gofmt -l)
 [ -z "$unformatted" ] || { echo "gofmt: $unformatted"; failed=1; }
 "$go" vet ./... || failed=1
 (cd dashboards && "$go" vet ./...) || failed=1
+for os in darwin windows; do
+	echo "build for $os"
+	CGO_ENABLED=0 GOOS=$os "$go" build -o /dev/null ./cmd/... || failed=1
+done
 "$go" run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... || failed=1
 
 if report=$("$go" run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./... 2>&1); then

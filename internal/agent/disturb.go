@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/procs"
 )
 
 // How long a process may take to stop, and to be there again, and an isolating command to end; plan.Workload.LongestUndo is more than both.
@@ -140,13 +141,13 @@ func (v *victim) pause() (undo func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := v.handle.Signal(syscall.SIGSTOP); err != nil {
+	if err := procs.Pause(v.handle); err != nil {
 		g.dismiss()
 		return nil, fmt.Errorf("pause process %d: %w", v.pid, err)
 	}
 	return func() error {
 		defer g.dismiss()
-		if err := v.handle.Signal(syscall.SIGCONT); err != nil {
+		if err := procs.Resume(v.handle); err != nil {
 			return fmt.Errorf("let process %d go on: %w", v.pid, err)
 		}
 		return nil
@@ -161,7 +162,7 @@ func (v *victim) end(kill bool) (undo func() error, err error) {
 	}
 	switch {
 	case kill:
-		err = v.handle.Signal(syscall.SIGKILL)
+		err = v.handle.Kill()
 	case len(v.target.Stop) > 0:
 		err = run(v.log, v.target.Stop, stopLimit)
 	default:
@@ -221,7 +222,7 @@ func isolate(log *slog.Logger, target plan.Target) (what string, undo func() err
 // run runs a command to its end. What it says, and its arguments, may hold secrets and go to the agent's own log alone.
 func run(log *slog.Logger, argv []string, limit time.Duration) error {
 	c := exec.Command(argv[0], argv[1:]...)
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	procs.NewSession(c)
 	c.WaitDelay = time.Second
 	stop := time.AfterFunc(limit, func() { _ = c.Process.Kill() })
 	defer stop.Stop()

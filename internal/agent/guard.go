@@ -7,7 +7,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"lockstep/internal/procs"
 )
 
 // guard is a process that undoes a fault when this one is gone, however it ended: it waits for the end of a pipe that this process alone holds. It
@@ -34,7 +35,7 @@ eval "exec $undo"`
 func newGuard(pid int, undo []string) (*guard, error) {
 	c := exec.Command("/bin/sh", "-c", guardScript, "lockstep-guard", strconv.Itoa(pid))
 	c.Env = append(os.Environ(), "LOCKSTEP_UNDO="+quoted(undo))
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	procs.NewSession(c)
 	pipe, err := c.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start the guard that undoes a fault: %w", err)

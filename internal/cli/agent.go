@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,9 +18,6 @@ import (
 	"lockstep/internal/web"
 	"lockstep/internal/wire"
 )
-
-// drainSignal asks an agent to leave as soon as no task is in flight.
-const drainSignal = syscall.SIGUSR1
 
 // agentOptions are the flags of the agent.
 type agentOptions struct {

@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"lockstep/internal/files"
 )
 
 // own makes dir this process's alone until release is called or the process is gone, however it ends: two daemons on the same files spoil them.
@@ -27,9 +28,9 @@ func own(flag, dir string) (release func(), err error) {
 	if err != nil {
 		return fail(err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := files.TryLock(file); err != nil {
 		defer file.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if errors.Is(err, files.ErrLocked) {
 			return nil, exit{ExitBadMatrix, fmt.Errorf("%s %s is in use by %s on this host; give another %s", flag, dir, holder(file), flag)}
 		}
 		return fail(err)

@@ -5,8 +5,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
+
+	"lockstep/internal/files"
 )
 
 const (
@@ -41,11 +42,11 @@ func abandoned(log *slog.Logger) {
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < scratchYoung {
 			continue
 		}
-		lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|syscall.O_NOFOLLOW, 0)
+		lock, err := os.OpenInRoot(dir, "lock") // never a file elsewhere, by a link
 		if err != nil {
 			continue
 		}
-		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+		if files.TryLock(lock) == nil {
 			log.Info("remove what a run that was killed left", "folder", dir)
 			_ = os.RemoveAll(dir)
 		}

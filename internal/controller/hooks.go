@@ -13,12 +13,10 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"lockstep/internal/plan"
+	"lockstep/internal/procs"
 	"lockstep/internal/schedule"
 )
 
@@ -173,13 +171,15 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") }), // the controller's credentials are its own
 		"LOCKSTEP_RUN="+n.Run, "LOCKSTEP_SCHEDULE="+n.Schedule, "LOCKSTEP_STATE="+string(n.State), "LOCKSTEP_KEY="+n.Key,
 		"LOCKSTEP_RUN_DIR="+n.Directory, "LOCKSTEP_PREVIOUS="+n.Previous, "LOCKSTEP_PREVIOUS_DIR="+n.PreviousDirectory)
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) } // with all that it has started; it is not waited for yet, so the number is its own
+	procs.NewGroup(c, false)
+	c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) } // with all that it has started; it is not waited for yet, so the number is its own
 	c.WaitDelay = time.Second
 	err := c.Start()
 	if err == nil {
-		leave(c.Process.Pid)
-		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what it left behind, which may hold on to its standard output
+		if procs.Groups {
+			procs.AwaitExit(c.Process.Pid)
+			_ = procs.KillGroup(c.Process.Pid) // what it left behind, which may hold on to its standard output
+		}
 		err = c.Wait()
 	}
 	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() { // something left its group, too
@@ -194,12 +194,6 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 		return nil, fmt.Errorf("run command: it printed more than %d bytes", mostPrinted)
 	}
 	return out.text, nil
-}
-
-// leave waits until a child has ended, and leaves its number taken: it still is its group's.
-func leave(pid int) {
-	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
-	}
 }
 
 // bounded keeps the beginning of what is written to it.

@@ -14,11 +14,12 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"lockstep/internal/files"
 )
 
 // File is the name of the store in the folder of runs.
@@ -105,7 +106,7 @@ func (s *Store) open(path string, readOnly bool, use func(*bbolt.DB) error) (err
 	defer func() {
 		if r := recover(); r != nil {
 			// The library's own Close may wait for what has just been left. The mapping, which stays, keeps a file open: unlocked it has to be.
-			_ = errors.Join(syscall.Flock(int(file.Fd()), syscall.LOCK_UN), file.Close())
+			_ = errors.Join(files.Unlock(file), file.Close())
 			err = fmt.Errorf("read %s: %w (%v)", path, ErrDamaged, r)
 		}
 	}()

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
+	"lockstep/internal/files"
 	"lockstep/internal/plan"
 )
 
@@ -50,12 +50,7 @@ func (r *Run) lock() (unlock func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		if err = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
-	if err != nil {
+	if err := files.Lock(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock its directory: %w", err), dir.Close())
 	}
 	return dir.Close, nil

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
+
+	"lockstep/internal/files"
 )
 
 // ErrHeld is returned, wrapped, by Hold where another process has the run.
@@ -23,8 +24,8 @@ func (r *Run) Hold() error {
 	if err != nil {
 		return fmt.Errorf("hold run %s: %w", r.plan.ID, err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+	if err := files.TryLock(file); err != nil {
+		if errors.Is(err, files.ErrLocked) {
 			err = ErrHeld
 		}
 		return errors.Join(fmt.Errorf("hold run %s: %w", r.plan.ID, err), file.Close())

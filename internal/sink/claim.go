@@ -9,7 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"lockstep/internal/files"
 )
 
 // ErrSpoolInUse tells that another process, or another sink of this one, has the spool of points: the run still goes on, or is written again.
@@ -40,7 +41,7 @@ func claimSpool(path string, to Target, make bool) (*claim, error) {
 		switch {
 		case err == nil:
 			return c, nil
-		case errors.Is(err, syscall.EWOULDBLOCK):
+		case errors.Is(err, files.ErrLocked):
 			return nil, fmt.Errorf("take the spool of points %s: %w", c.dir, ErrSpoolInUse)
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, fmt.Errorf("take the spool of points %s: %w", c.dir, err)
@@ -61,7 +62,7 @@ func (c *claim) take(words string) error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := files.TryLock(file); err != nil {
 		return errors.Join(err, file.Close())
 	}
 	held, err := file.Stat()

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"lockstep/internal/procs"
 )
 
 const (
@@ -67,7 +69,7 @@ func start(c Command, log *slog.Logger, scrub func(string) string) (*process, er
 	}
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Dir, c.environment(), in, out, words
-	isolate(cmd)
+	procs.NewGroup(cmd, true)
 	widen(stdin)
 	widen(stdout)
 	p := &process{stdin: stdin, stdout: stdout, ended: make(chan struct{}), tail: tail{log: log, scrub: scrub, done: make(chan struct{})}}
@@ -95,10 +97,10 @@ func (p *process) live(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	p.pid = cmd.Process.Pid
 	go p.tail.read(stderr)
 	started <- nil
-	awaitExit(p.pid)
+	procs.AwaitExit(p.pid)
 	p.mu.Lock()
-	if groups {
-		killGroup(p.pid) // what it started, before its number can be somebody else's
+	if procs.Groups {
+		_ = procs.KillGroup(p.pid) // what it started, before its number can be somebody else's
 		p.pid = 0
 	}
 	p.mu.Unlock()
@@ -127,7 +129,7 @@ func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pid != 0 {
-		killGroup(p.pid)
+		_ = procs.KillGroup(p.pid)
 	}
 }
 

@@ -2,22 +2,7 @@
 
 package external
 
-import (
-	"os"
-	"os/exec"
-)
+import "os"
 
-const groups = false
-
-// isolate does nothing here: a driver's process sees that its standard input has ended.
-func isolate(*exec.Cmd) {}
-
-func awaitExit(int) {}
-
-func killGroup(pid int) {
-	if p, err := os.FindProcess(pid); err == nil {
-		_ = p.Kill()
-	}
-}
-
+// widen has no effect on this system.
 func widen(*os.File) {}

@@ -1,0 +1,33 @@
+//go:build unix
+
+package files
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// TryLock locks an open file or directory exclusively. The lock ends when f is closed or the process ends.
+// It returns ErrLocked without waiting if the lock is taken.
+func TryLock(f *os.File) error {
+	err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return ErrLocked
+	}
+	return err
+}
+
+// Lock is TryLock that waits until the lock is free.
+func Lock(f *os.File) error { return flock(f, syscall.LOCK_EX) }
+
+// Unlock releases the lock of a file that stays open.
+func Unlock(f *os.File) error { return flock(f, syscall.LOCK_UN) }
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package files
+
+import (
+	"errors"
+	"math"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// offset is where locks are set, beyond what a file contains: a locked range cannot be read by others on Windows.
+var offset = windows.Overlapped{OffsetHigh: math.MaxInt32}
+
+// TryLock locks an open file exclusively. The lock ends when f is closed or the process ends.
+// It returns ErrLocked without waiting if the lock is taken.
+func TryLock(f *os.File) error {
+	err := lockFile(f, windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY)
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
+		return ErrLocked
+	}
+	return err
+}
+
+// Lock is TryLock that waits until the lock is free.
+func Lock(f *os.File) error { return lockFile(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
+
+// Unlock releases the lock of a file that stays open.
+func Unlock(f *os.File) error {
+	at := offset
+	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &at)
+}
+
+func lockFile(f *os.File, flags uint32) error {
+	at := offset
+	return windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &at)
+}

@@ -1,0 +1,37 @@
+package procs
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Groups reports whether AwaitExit waits and KillGroup kills the whole group.
+const Groups = true
+
+// NewGroup gives a command a process group of its own. With killedWithParent it is killed when the thread that started it ends.
+func NewGroup(c *exec.Cmd, killedWithParent bool) {
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if killedWithParent {
+		c.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+}
+
+// NewSession gives a command a session of its own, so that signals to this process's group do not reach it.
+func NewSession(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+
+// AwaitExit returns when a child has ended. The pid stays reserved until the caller waits for the child.
+func AwaitExit(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
+}
+
+// KillGroup kills the group that a child leads.
+func KillGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }
+
+// Pause stops a process, and Resume lets it run again.
+func Pause(p *os.Process) error  { return p.Signal(syscall.SIGSTOP) }
+func Resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }

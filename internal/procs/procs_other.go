@@ -1,0 +1,42 @@
+//go:build !linux
+
+package procs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+)
+
+// Groups reports whether AwaitExit waits and KillGroup kills the whole group.
+const Groups = false
+
+// NewGroup has no effect on this system.
+func NewGroup(*exec.Cmd, bool) {}
+
+// NewSession has no effect on this system.
+func NewSession(*exec.Cmd) {}
+
+// AwaitExit returns at once on this system.
+func AwaitExit(int) {}
+
+// KillGroup kills the child alone on this system.
+func KillGroup(pid int) error {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return p.Kill()
+}
+
+// Pause returns an error on this system.
+func Pause(*os.Process) error { return unsupported("pause a process") }
+
+// Resume returns an error on this system.
+func Resume(*os.Process) error { return unsupported("resume a process") }
+
+func unsupported(what string) error {
+	return fmt.Errorf("%s: %w on %s; run the agent on Linux", what, errors.ErrUnsupported, runtime.GOOS)
+}
