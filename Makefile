@@ -1,9 +1,10 @@
-# make test        everything, with the real brokers it installs and starts on 127.0.0.1
+# make test        every guarantee, with the real brokers it installs and starts on 127.0.0.1
 # make lab         downloads and builds those brokers, and starts nothing
 # make test-quick  what needs only Go
-# make test-long   soaks, large fleets, their upgrade, brokers by their roles, and every fault of fleets, on top of test
-# make dashboards  writes the Grafana dashboards anew, from dashboards/*.go
-# make bench       the benchmarks of engine and harness tax
+# make test-long   studies, hosts, packages, browser, soak, scale and many seeds; PART=fleet runs one part
+# make dashboards  writes the Grafana dashboards, from dashboards/*.go
+# make bench       the benchmarks of the engine and of the load generator's overhead
+# make lint        what has to be clean
 
 GO ?= go
 LAB := $(GO) run ./test/lab
@@ -19,16 +20,10 @@ lab:
 	$(LAB) install all tools
 
 test-quick:
-	$(GO) build ./...
-	$(GO) test -race -shuffle=on ./...
+	GO=$(GO) bash test/suites.sh --quick
 
-test-long: test
-	LOCKSTEP_LONG=1 $(LAB) run all tools -- $(GO) test -v -timeout 90m -run 'Soak|BrokerCompareFindsNothing|BrokerFullMatrix|BrokerMqperf|BrokerBindings|BrokerShapes' ./test
-	LOCKSTEP_LONG=1 $(LAB) run ansible sshd releases -- $(GO) test -v -timeout 90m -run TestFleet ./test/fleet
-	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/scale
-	LOCKSTEP_LONG=1 $(GO) test -v -timeout 60m ./test/roles
-	LOCKSTEP_LONG=1 $(GO) test -v -timeout 120m ./test/chaos -chaos.seeds 5
-	LOCKSTEP_LONG=1 $(GO) test -v -timeout 120m -run 'KnownTruth|TheSameIsNoise' ./internal/history/change ./internal/compare
+test-long:
+	GO=$(GO) bash test/suites.sh --long $(PART)
 
 dashboards:
 	cd dashboards && $(GO) generate ./...

@@ -254,12 +254,22 @@ func (r record) figure(o plan.Outcome, name string) float64 {
 	return v.Number
 }
 
-// shipped starts ctl run on a matrix of the repository.
+// shipped starts ctl run, without the race detector, on a matrix of the repository.
 func shipped(t *testing.T, dir, matrix string, args ...string) *rig.Process {
 	t.Helper()
 	file, err := filepath.Abs(filepath.Join("..", "matrices", matrix))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return start(t, dir, "ctl", append([]string{"run", file}, args...)...)
+	return startPlain(t, dir, "ctl", append([]string{"run", file}, args...)...)
+}
+
+// startPlain starts a program without the race detector.
+func startPlain(t *testing.T, dir, program string, args ...string) *rig.Process {
+	t.Helper()
+	folder, err := plain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rig.Start(t, rig.Command{Dir: dir, Argv: append([]string{filepath.Join(folder, program)}, args...)})
 }

@@ -19,7 +19,7 @@ var modes = []string{"fire-and-forget", "confirm-window", "confirm-batch", "conf
 const figure = ` +[0-9][0-9,.]*( [a-z-]+)*`
 
 // The README's first command, as it stands: a table with nothing but Go. It takes under a minute; these programs look for races, and other tests run beside them.
-func TestQuickMatrix(t *testing.T) {
+func TestMatrixQuick(t *testing.T) {
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "quick.cue")
 	if code := ctl.Leaves(4 * time.Minute); code != 0 {
@@ -42,7 +42,7 @@ func TestQuickMatrix(t *testing.T) {
 //
 // The simulated network lies between client and relay, so at 10 ms a connection for each message costs its round trips there as
 // well; what the relay saves is the broker's part of each connection.
-func TestBrokerAsyncVersusSync(t *testing.T) {
+func TestMatrixAsyncVersusSync(t *testing.T) {
 	address, api := variable(t, "LOCKSTEP_RABBITMQ_URL"), managementOf(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")
 	target, err := url.Parse(address)
 	if err != nil {
@@ -150,7 +150,7 @@ func (r record) proxied(s relay.Stats, created int) {
 }
 
 // The study of prefetch on two nodes of a cluster: queues are where each case says, and the table reads as in the study.
-func TestBrokerPrefetch(t *testing.T) {
+func TestMatrixPrefetch(t *testing.T) {
 	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","), managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "prefetch.cue", "--short", "--set", fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))

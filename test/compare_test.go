@@ -46,13 +46,13 @@ func closedRun(t *testing.T, driver, options, measure string, repeat int, args .
 	if err := os.WriteFile(file, fmt.Appendf(nil, closed, driver, options, measure, repeat), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return dir, start(t, dir, "ctl", append([]string{"run", file}, args...)...)
+	return dir, startPlain(t, dir, "ctl", append([]string{"run", file}, args...)...)
 }
 
 // Of two runs against RabbitMQ, the second has 2 ms more network in two of six cells: exactly these are worse, and the others are noise. The runs go on
 // side by side, so that a slow moment of the machine concerns both. Where it is so slow that 2 ms are noise, more is planted; nothing may ever be
 // named that was not.
-func TestBrokerCompareFindsPlanted(t *testing.T) {
+func TestStudyCompareFindsPlanted(t *testing.T) {
 	url := variable(t, "LOCKSTEP_RABBITMQ_URL")
 	for _, more := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 		missed, wrong, text := plantedPair(t, fmt.Sprintf("url: %q", url), more)
@@ -121,7 +121,7 @@ func ctlSays(t *testing.T, args ...string) []byte {
 }
 
 // The repetitions of one run, parted in two, are two runs that differ in nothing: hardly ever is anything named.
-func TestBrokerCompareFindsNothingInItself(t *testing.T) {
+func TestStudyCompareFindsNothingInItself(t *testing.T) {
 	rabbitmq := variable(t, "LOCKSTEP_RABBITMQ_URL")
 	t.Parallel() // what else goes on is noise, which has to be called that
 	for _, b := range []struct{ driver, options string }{
@@ -129,9 +129,6 @@ func TestBrokerCompareFindsNothingInItself(t *testing.T) {
 		{"nats", fmt.Sprintf("url: %q", broker)},
 	} {
 		t.Run(b.driver, func(t *testing.T) {
-			if b.driver != "nats" && !long() {
-				t.Skip("takes minutes: LOCKSTEP_LONG=1 does it")
-			}
 			dir, ctl := closedRun(t, b.driver, b.options, "500ms", 12, "--set", `cell.network.latency="0s"`)
 			if code := ctl.Leaves(8 * time.Minute); code != 0 {
 				t.Fatalf("ctl left with %d, want 0", code)

@@ -40,13 +40,19 @@ func serveNATS(where string) int {
 func startNATS(t *testing.T) (port string) {
 	t.Helper()
 	port = freePort(t)
-	rig.Start(t, rig.Command{Dir: t.TempDir(), Env: []string{natsProcess + "=" + port + " " + t.TempDir()}, Argv: []string{os.Args[0]}})
+	startNATSAt(t, port, t.TempDir())
+	return port
+}
+
+// startNATSAt starts it on a port, with its files in a folder.
+func startNATSAt(t *testing.T, port, files string) {
+	t.Helper()
+	rig.Start(t, rig.Command{Dir: t.TempDir(), Env: []string{natsProcess + "=" + port + " " + files}, Argv: []string{os.Args[0]}})
 	n, err := strconv.Atoi(port)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rig.Listening(t, n)
-	return port
 }
 
 // An observer tells what the broker's process uses, though the matrix names no process; killed in mid-task, it takes nothing with it.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,8 +22,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what scripts compare with")
 
-// programs is the folder of the three built programs, broker the URL of a NATS under test that several processes can reach.
+// programs is the folder of the three programs, built with the race detector; broker the URL of a NATS under test that several processes can reach.
 var programs, broker string
+
+// plain is the folder of the programs as users have them, for measurements.
+var plain = sync.OnceValues(func() (string, error) { return rig.Programs(built, false) })
+
+// built is the folder below which programs are built.
+var built string
 
 func TestMain(m *testing.M) {
 	if where, is := os.LookupEnv(natsProcess); is {
@@ -44,7 +51,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if programs, err = rig.Programs(dir); err != nil {
+	built = dir
+	if programs, err = rig.Programs(dir, true); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

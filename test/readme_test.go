@@ -26,14 +26,14 @@ func TestReadmeCommands(t *testing.T) {
 		switch {
 		case command == "make test", command == "ctl run": // this; and a mention
 			continue
-		case command == "go run ./cmd/ctl run matrices/quick.cue": // TestQuickMatrix
+		case command == "go run ./cmd/ctl run matrices/quick.cue": // TestMatrixQuick
 			continue
 		case strings.HasPrefix(command, "controller --"), strings.HasPrefix(command, "agent --"), strings.HasPrefix(command, "ctl run --server"):
 			continue // TestReadmeFleet
 		case fleetCommands[command]:
 			continue // the script runs
 		case command == "go run ./test/lab up all", command == "go run ./cmd/ctl run --short matrices/full.cue":
-			continue // the lab that runs this, and TestBrokerFullMatrix in it
+			continue // the lab that runs this, and TestMatrixFull in it
 		case !isCtl:
 			t.Errorf("README shows %q, which is not run by a test", command)
 			continue

@@ -12,7 +12,7 @@ import (
 )
 
 // Every shape of load, on a NATS server of the run's own.
-func TestShapesMatrix(t *testing.T) {
+func TestMatrixShapes(t *testing.T) {
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "shapes.cue", "--short")
 	if code := ctl.Leaves(3 * time.Minute); code != 0 {
@@ -23,7 +23,7 @@ func TestShapesMatrix(t *testing.T) {
 
 // The same on RabbitMQ and on Kafka, which has no bindings: what is refused, or left by those that leave, comes again there, too. Shapes that are the
 // engine's alone are like those on NATS.
-func TestBrokerShapes(t *testing.T) {
+func TestStudyShapes(t *testing.T) {
 	for _, test := range []struct {
 		broker       string
 		only, engine []string

@@ -108,7 +108,7 @@ func brief(fields ...string) (args []string) {
 var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`, `cell.drain.most="1m"`}
 
 // Every broker has a row, and what it cannot do is n/a with a reason: in the three modes of the short form, or in every one with LOCKSTEP_LONG=1.
-func TestBrokerFullMatrix(t *testing.T) {
+func TestMatrixFull(t *testing.T) {
 	args, limit := append([]string{"--short"}, seated(t, fullBrokers...)...), 8*time.Minute
 	args = append(args, brief(few...)...)
 	if long() {
@@ -148,7 +148,7 @@ var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirror
 	"kafka-acks-1", "kafka-acks-all", "eventstore"}
 
 // The study of replicated queues: a table a system in the article's columns, and the best of each system in three more.
-func TestBrokerMqperf(t *testing.T) {
+func TestMatrixMqperf(t *testing.T) {
 	dir := t.TempDir()
 	args := append([]string{"--short"}, seated(t, mqperfBrokers...)...)
 	args = append(args, brief(append(few, `axes.threads=[5]`)...)...)
@@ -180,7 +180,7 @@ func TestBrokerMqperf(t *testing.T) {
 }
 
 // The study of bindings, on one node and on three behind one address.
-func TestBrokerBindings(t *testing.T) {
+func TestMatrixBindings(t *testing.T) {
 	args := append([]string{"--short"}, seated(t, "one", "three")...)
 	args = append(args, processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
@@ -216,10 +216,7 @@ func TestBrokerBindings(t *testing.T) {
 
 // The capacity of brokers: each search ends with an answer, and shows its steps as a table and a chart. It takes minutes, and an answer needs a
 // machine on which nothing else works.
-func TestSoakBrokerCapacity(t *testing.T) {
-	if os.Getenv("LOCKSTEP_LONG") == "" {
-		t.Skip("a search of minutes: make test-long runs it where there is a lab")
-	}
+func TestStudyCapacity(t *testing.T) {
 	brokers := []string{"nats", "rabbitmq-classic", "kafka"}
 	dir := t.TempDir()
 	args := append([]string{"--short"}, seated(t, brokers...)...)
@@ -242,7 +239,7 @@ func TestSoakBrokerCapacity(t *testing.T) {
 }
 
 // One release against another in one table.
-func TestBrokerVersions(t *testing.T) {
+func TestMatrixVersions(t *testing.T) {
 	args := append([]string{"--short"}, seated(t, "kafka-old-1", "kafka-new-1", "activemq-old-1", "activemq-new-1")...) // no test kills one of them
 	t.Parallel()
 	dir := t.TempDir()

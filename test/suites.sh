@@ -1,64 +1,169 @@
 #!/usr/bin/env bash
-# Runs every suite, one after the other, and prints how long each took. Fails if one does. Names of suites as arguments
-# choose among them. A suite with real brokers has a lab of its own, so that none inherits another one's topics and heaps;
-# what the lab cannot start fails the suite. Packages that take longest come first, so that none is left alone at the end.
+# Runs suites of tests one after the other, prints the time of each, and fails if one does.
+#
+#   bash test/suites.sh [NAME...]          suites of make test: unit stand-ins dashboards drivers programs
+#   bash test/suites.sh --quick            what needs only Go
+#   bash test/suites.sh --long [NAME...]   parts of make test-long
+#
+# Suites with brokers share one lab, which starts each broker once. The last lines list the skipped tests with their reasons.
 set -u
 cd "$(dirname "$0")/.."
 go=${GO:-go}
-chosen=" $* "
-failed=0
-times=""
+sum="$go run gotest.tools/gotestsum@v1.13.0"
 
-suite() {
-	local name=$1 start=$SECONDS
+short="unit stand-ins dashboards drivers programs"
+long="race statistics drivers studies accuracy chaos soak scale comparison overhead fleet packages roles browser"
+brokers="rabbitmq rabbitmq3 kafka kafka3 kafka-next artemis artemis-pair activemq activemq-pair elasticmq nats nats3 mongodb eventstore influxd"
+
+all=$short
+mode=""
+case "${1:-}" in
+--long) all=$long mode=long; shift; export LOCKSTEP_LONG=1 ;;
+--quick) mode=quick; shift ;;
+esac
+chosen=${*:-$all}
+for name in $chosen; do
+	[[ " $all " == *" $name "* ]] || { echo "no suite $name: choose from $all"; exit 2; }
+done
+
+# Logs, times and programs of this run; a suite inside the lab shares the folder of the script that started the lab.
+work=${LOCKSTEP_SUITES:-}
+if [ -z "$work" ]; then
+	work=$(mktemp -d) || exit 1
+	trap 'rm -rf "$work"' EXIT
+	export LOCKSTEP_SUITES=$work
+fi
+
+# tests NAME ARGUMENTS... runs go test and keeps the events for the list of skipped tests.
+tests() {
+	local name=$1
 	shift
-	[ "$chosen" = "  " ] || [[ $chosen == *" $name "* ]] || return 0
+	$sum --format pkgname --hide-summary skipped --jsonfile-timing-events "$work/$name.timing" --jsonfile "$work/$name.json" -- "$@"
+}
+
+# concurrent lists the packages among those given whose own code has goroutines, locks or atomics; --not lists the others.
+concurrent() {
+	local want=$1 dir package
+	shift
+	"$go" list -f '{{.Dir}} {{.ImportPath}}' "$@" | while read -r dir package; do
+		if find "$dir" -maxdepth 1 -name '*.go' ! -name '*_test.go' -print0 | xargs -0 -r grep -qE '"sync(/atomic)?"|^[[:space:]]*go |\.Go\('; then
+			[ "$want" = yes ] && echo "$package"
+		else
+			[ "$want" = no ] && echo "$package"
+		fi
+	done
+}
+
+# programs builds the programs once, with and without the race detector.
+build_programs() {
+	export LOCKSTEP_PROGRAMS=$work/programs
+	[ -d "$LOCKSTEP_PROGRAMS" ] && return
+	mkdir -p "$LOCKSTEP_PROGRAMS/plain" "$LOCKSTEP_PROGRAMS/race"
+	"$go" build -o "$LOCKSTEP_PROGRAMS/plain/" ./cmd/... && "$go" build -race -o "$LOCKSTEP_PROGRAMS/race/" ./cmd/...
+}
+
+# Tests of packages that need no broker. Only concurrent packages run with the race detector.
+# Longest packages come first, so that none is left alone at the end.
+suite_unit() {
+	local failed=0
+	# shellcheck disable=SC2046 # one package a word
+	tests unit-race -race -shuffle=on -timeout 20m $(concurrent yes ./internal/controller ./internal/wire ./internal/... ./matrices/... ./cmd/...) || failed=1
+	# shellcheck disable=SC2046
+	tests unit -shuffle=on -timeout 20m $(concurrent no ./internal/... ./cmd/...) ./test/rig ./test/truth || failed=1
+	return $failed
+}
+
+suite_stand-ins() {
+	local failed=0
+	tests stand-ins -race -timeout 10m ./test/eventstored/... || failed=1
+	tests lab -timeout 10m ./test/lab || failed=1
+	# FerretDB's SQLite is Go, and with the race detector slower than its clients wait.
+	(cd test/ferretdb && tests ferretdb -timeout 10m ./...) || failed=1
+	return $failed
+}
+
+suite_dashboards() { (cd dashboards && tests dashboards -timeout 10m ./...); }
+
+suite_drivers() { tests drivers -race -timeout 25m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...; }
+
+# One package after the other: some of them kill brokers.
+suite_programs() {
+	build_programs && tests programs -p 1 -timeout 40m -skip '^(TestStudy|TestSoak)' ./test ./test/chaos
+}
+
+# Parts of make test-long.
+part_race() { tests race -race -shuffle=on -timeout 60m ./internal/... ./matrices/... ./cmd/...; }
+part_statistics() { tests statistics -timeout 120m -run 'KnownTruth|TheSameIsNoise' ./internal/history/change ./internal/compare; }
+part_drivers() { suite_drivers; }
+part_studies() { build_programs && tests studies -v -timeout 90m -run '^TestStudy' ./test; }
+part_accuracy() { tests accuracy -v -timeout 30m ./test/truth; }
+part_chaos() { build_programs && tests chaos -v -timeout 120m ./test/chaos -chaos.seeds 5; }
+part_soak() { build_programs && tests soak -v -timeout 90m -run '^TestSoak' ./test; }
+part_scale() { tests scale -v -timeout 60m ./test/scale; }
+part_comparison() { tests comparison -v -timeout 30m ./test/peers && "$go" run ./test/peers; }
+part_overhead() { "$go" test -run '^$' -bench . -timeout 60m ./test/tax; }
+part_fleet() { tests fleet -v -timeout 90m ./test/fleet; }
+part_packages() { tests packages -v -timeout 30m ./test/packages; }
+part_roles() { tests roles -v -timeout 60m ./test/roles; }
+part_browser() { tests browser -v -timeout 30m ./test/pages ./test/browser; }
+
+# needs prints the parts of the lab that a suite needs.
+needs() {
+	case "$mode $1" in
+	" drivers" | " programs" | "long drivers") echo "$brokers" ;;
+	"long studies" | "long soak") echo "$brokers" ;;
+	"long accuracy") echo rabbitmq nats ;;
+	"long overhead") echo "rabbitmq kafka artemis activemq nats elasticmq mongodb eventstore influxd" ;;
+	"long comparison") echo "rabbitmq kafka nats tools" ;;
+	"long fleet") echo "ansible sshd releases" ;;
+	"long packages") echo sshd ;;
+	"long roles") echo ansible ;;
+	"long browser") echo chromium ;;
+	esac
+}
+
+if [ "$mode" = quick ]; then
+	"$go" test -shuffle=on -timeout 20m -skip '^(TestStudy|TestSoak)' ./...
+	exit
+fi
+
+# run NAME runs one suite and notes its time.
+run() {
+	local name=$1 start=$SECONDS result=ok
 	echo "=== $name"
-	"$@" || { failed=1; name="$name (FAILED)"; }
-	times="$times
-$(printf '%4d s  %s' $((SECONDS - start)) "$name")"
+	if [ "$mode" = long ]; then "part_$name"; else "suite_$name"; fi || result=FAILED
+	printf '%5d s  %-6s  %s\n' $((SECONDS - start)) $result "$name" >>"$work/times"
 }
 
-brokers="rabbitmq rabbitmq3 kafka kafka3 artemis artemis-pair activemq activemq-pair activemq5 elasticmq mongodb eventstore"
-hosts="./test/fleet ./test/packages ./test/roles ./test/pages ./test/browser"
-programs=$("$go" list ./test/... ./cmd/... | grep -v -e /test/lab -e /test/eventstored -e '/test/\(fleet\|packages\|roles\|pages\|browser\)$') || exit 1
+if [ -n "${LOCKSTEP_IN_LAB:-}" ]; then
+	for name in $chosen; do run "$name"; done
+	exit 0
+fi
 
-with_lab() { # PART... -- COMMAND...
-	"$go" run ./test/lab run "$@"
-}
-
-# FerretDB's SQLite is Go, and under the race detector slower than its clients wait.
-standins() {
-	"$go" test -race -timeout 10m ./test/lab ./test/eventstored/... && (cd test/ferretdb && "$go" test -timeout 10m ./...)
-}
-
-# What they are built of is a Go module of its own.
-dashboards() {
-	(cd dashboards && "$go" test -timeout 10m ./...)
-}
-
-# The programs are built once for all packages. One package after the other: some of them kill brokers.
-programs() {
-	if [ -z "${LOCKSTEP_PROGRAMS:-}" ]; then
-		LOCKSTEP_PROGRAMS=$(mktemp -d) || return 1
-		export LOCKSTEP_PROGRAMS
-		trap 'rm -rf "$LOCKSTEP_PROGRAMS"' EXIT
-		"$go" build -race -o "$LOCKSTEP_PROGRAMS/" ./cmd/... || return 1
+together=""
+parts=""
+for name in $chosen; do
+	need=$(needs "$name")
+	if [ -z "$need" ]; then
+		run "$name"
+	elif [ "$mode" = long ]; then
+		# shellcheck disable=SC2086 # a list of parts
+		LOCKSTEP_IN_LAB=1 "$go" run ./test/lab run $need -- bash test/suites.sh --long "$name" || printf '%5s    FAILED  %s: its lab\n' "" "$name" >>"$work/times"
+	else
+		together="$together $name"
+		parts="$parts $need"
 	fi
-	with_lab all tools -- "$go" test -race -p 1 -timeout 40m "$@"
-}
+done
+if [ -n "$together" ]; then
+	start=$SECONDS
+	# shellcheck disable=SC2086
+	LOCKSTEP_IN_LAB=1 "$go" run ./test/lab run $parts -- bash test/suites.sh $together || printf '%5s    FAILED  the lab\n' "" >>"$work/times"
+	printf '%5d s          all suites with brokers, their lab included\n' $((SECONDS - start)) >>"$work/times"
+fi
 
-# shellcheck disable=SC2086 # lists are split on purpose
-{
-	suite "parts" "$go" test -race -shuffle=on -timeout 25m ./internal/controller ./internal/wire ./internal/... ./matrices/...
-	suite "stand-ins" standins
-	suite "dashboards" dashboards
-	# Their tests wait most of the time, each package for a broker of its own.
-	suite "drivers" with_lab $brokers -- "$go" test -race -timeout 25m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...
-	# These need no brokers, but hosts that they make, and a browser.
-	suite "hosts" with_lab ansible sshd releases chromium -- "$go" test -race -p 2 -timeout 25m $hosts
-	suite "programs" programs $programs
-}
-
-echo "=== time of each suite$times"
-exit $failed
+echo "=== skipped tests"
+find "$work" -name '*.json' -exec cat {} + >"$work/all"
+$sum --format dots --hide-summary failed,errors,output --raw-command -- sed '/"Action":"fail"/d' "$work/all" 2>/dev/null | sed -n '/^=== Skipped/,$p'
+echo "=== time of each suite"
+cat "$work/times"
+! grep -q FAILED "$work/times"

@@ -35,7 +35,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if programs, err = rig.Programs(dir); err != nil {
+	if programs, err = rig.Programs(dir, true); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

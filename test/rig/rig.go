@@ -52,16 +52,25 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// ProgramsVariable names a folder of the three programs, built with the race detector already: where it is set, tests take those and build none.
+// ProgramsVariable names a folder with the three programs, built in advance: plain as users have them, and race with the race detector. Tests build
+// them if it is not set.
 const ProgramsVariable = "LOCKSTEP_PROGRAMS"
 
-// Programs is the folder of the three programs as users have them, but with the race detector: the one that ProgramsVariable names, or else dir, into which
-// it builds them.
-func Programs(dir string) (string, error) {
-	if built := os.Getenv(ProgramsVariable); built != "" {
-		return built, nil
+// Programs returns the folder of the three programs, and builds them into dir if there is none yet. With race they have the race detector, and a test
+// that starts one fails by what that finds.
+func Programs(dir string, race bool) (string, error) {
+	kind, args := "plain", []string{"lockstep/cmd/..."}
+	if race {
+		kind, args = "race", []string{"-race", "lockstep/cmd/..."}
 	}
-	return dir, Build(dir, "-race", "lockstep/cmd/...")
+	if built := os.Getenv(ProgramsVariable); built != "" {
+		return filepath.Join(built, kind), nil
+	}
+	dir = filepath.Join(dir, kind)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	return dir, Build(dir, args...)
 }
 
 // Beside has so many tests run side by side that say they may, on any machine, unless the command line says how many: they wait most of their time. It is

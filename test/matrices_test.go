@@ -1,0 +1,151 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	records "lockstep/internal/record"
+)
+
+// matrixTests names the test that runs each shipped matrix, in its short form unless the test says otherwise.
+var matrixTests = map[string]func(*testing.T){
+	"async-vs-sync.cue": TestMatrixAsyncVersusSync,
+	"bindings.cue":      TestMatrixBindings,
+	"capacity.cue":      TestMatrixCapacity,
+	"contenders.cue":    TestMatrixContenders,
+	"faults.cue":        TestMatrixFaults,
+	"full.cue":          TestMatrixFull,
+	"mixed.cue":         TestMatrixMixed,
+	"mqperf-2017.cue":   TestMatrixMqperf,
+	"nightly.cue":       TestMatrixNightly,
+	"prefetch.cue":      TestMatrixPrefetch,
+	"quick.cue":         TestMatrixQuick,
+	"shapes.cue":        TestMatrixShapes,
+	"versions.cue":      TestMatrixVersions,
+}
+
+func TestEveryMatrixIsRun(t *testing.T) {
+	files, err := filepath.Glob("../matrices/*.cue")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d matrices, %v", len(files), err)
+	}
+	for _, file := range files {
+		if name := filepath.Base(file); matrixTests[name] == nil {
+			t.Errorf("no test runs %s", name)
+		}
+	}
+	if len(files) != len(matrixTests) {
+		t.Errorf("%d matrices and %d tests", len(files), len(matrixTests))
+	}
+}
+
+// ran runs the short form of a shipped matrix to its end and wants every cell valid.
+func ran(t *testing.T, matrix string, args ...string) record {
+	t.Helper()
+	dir := t.TempDir()
+	ctl := shipped(t, dir, matrix, append([]string{"--short"}, args...)...)
+	if code := ctl.Leaves(10 * time.Minute); code != 0 {
+		t.Errorf("ctl left with %d, want 0:\n%s", code, ctl.Tail(4000))
+	}
+	r := readRecord(t, dir, ctl)
+	r.allValid()
+	return r
+}
+
+// Each fault of the matrix is injected once, at the time that it says, into a NATS server of the test's own, and its row has the gap.
+func TestMatrixFaults(t *testing.T) {
+	port, files := freePort(t), t.TempDir()
+	startNATSAt(t, port, files)
+	disturb := filepath.Join(t.TempDir(), "disturb.cue")
+	pid := filepath.Join(files, "pid") // of the server that the agent starts after the kill
+	text := fmt.Sprintf(`targets: broker: {process: port: %s, start: ["sh", "-c", %q]}`, port,
+		fmt.Sprintf("echo $$ >%s; %s='%s %s' exec %s >/dev/null 2>&1", pid, natsProcess, port, files, os.Args[0]))
+	t.Cleanup(func() {
+		text, err := os.ReadFile(pid)
+		if err != nil {
+			t.Errorf("no server was started after the kill: %v", err)
+			return
+		}
+		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || syscall.Kill(n, syscall.SIGKILL) != nil {
+			t.Errorf("end the server %q: %v", text, err)
+		}
+	})
+	if err := os.WriteFile(disturb, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := ran(t, "faults.cue", "--disturb", disturb, "--set", fmt.Sprintf("brokers.nats.options.url=%q", "nats://127.0.0.1:"+port))
+	seen := map[string]bool{}
+	for _, o := range r.outcomes {
+		fault, _ := r.plan.Cells[o.Index].Coordinate("fault")
+		seen[fault] = true
+		injected := slices.ContainsFunc(o.Events, func(e plan.Event) bool { return e.Kind == records.EventFault })
+		if injected != (fault != "none") {
+			t.Errorf("%s: fault injected %v; events %+v", r.name(o), injected, o.Events)
+		}
+		if broken := o.Values["reconnects"].Number > 0; broken != (fault == "cut" || fault == "kill") {
+			t.Errorf("%s: %v reconnects", r.name(o), o.Values["reconnects"].Number)
+		}
+		if gap := o.Values["gap.confirm"]; (fault == "stall" || fault == "pause") && gap.Number < 0.9 {
+			t.Errorf("%s: gap.confirm is %+v, want at least the second that the fault lasts", r.name(o), gap)
+		}
+	}
+	if len(seen) != 6 {
+		t.Errorf("faults %v, want six kinds", seen)
+	}
+}
+
+// Both groups have an account of their own, and the table sets them side by side.
+func TestMatrixMixed(t *testing.T) {
+	r := ran(t, "mixed.cue")
+	for _, o := range r.outcomes {
+		groups := 2
+		if strings.Contains(r.name(o), "bulk=0") {
+			groups = 1
+		}
+		if len(o.Groups) != groups {
+			t.Errorf("%s: %d groups, want %d", r.name(o), len(o.Groups), groups)
+		}
+		for _, g := range o.Groups {
+			if l := g.Ledger; l.Sent == 0 || l.Received != l.Sent {
+				t.Errorf("%s, %s: %+v; want all received", r.name(o), g.Name, l)
+			}
+		}
+	}
+	if !regexp.MustCompile(`(?m)^ *400 .*[0-9]`).MatchString(r.text) {
+		t.Errorf("no row for 400 large messages per second:\n%s", r.text)
+	}
+}
+
+func TestMatrixNightly(t *testing.T) {
+	r := ran(t, "nightly.cue")
+	for _, o := range r.outcomes {
+		for _, value := range []string{"send.rate", "receive.rate", "send.p50", "send.p99"} { // with load 0 a backlog is possible
+			r.figure(o, value)
+		}
+	}
+	if !regexp.MustCompile(`(?m)^confirm-window +1000 .*[0-9]`).MatchString(r.text) {
+		t.Errorf("no row for 1,000 messages per second:\n%s", r.text)
+	}
+}
+
+// One search of the matrix ends with an answer and prints its steps. TestStudyCapacity runs it on three brokers.
+func TestMatrixCapacity(t *testing.T) {
+	r := ran(t, "capacity.cue", append(seated(t, "nats"), "--only", "broker=nats")...)
+	for _, o := range r.outcomes {
+		if o.Search == nil || len(o.Search.Steps) == 0 {
+			t.Errorf("%s: no search: %+v", r.name(o), o.Search)
+		}
+	}
+	if _, table, found := strings.Cut(r.text, "Capacity, broker=nats "); !found || !strings.Contains(table, "▶") {
+		t.Errorf("no table and chart of the steps:\n%s", r.text)
+	}
+}
