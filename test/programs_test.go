@@ -84,7 +84,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("MATRICES", filepath.Join(root, "matrices"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitCode, "until": until},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"alter": alter, "code": exitCode, "until": until},
 	})
 }
 
