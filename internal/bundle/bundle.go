@@ -1,5 +1,5 @@
-// Package bundle makes one file of a run's record, to hand over, and proves whether such a file still is what it says: every byte by digests,
-// every value by judging the raw record again. It promises the same bytes for the same run, and bounded memory for whatever it is given to read.
+// Package bundle makes one file of a run's record, to hand over, and verifies such files: each file of it by its digest, each outcome by judging
+// the record again. The same run gives the same bytes. Reading takes bounded memory, whatever the input.
 //
 // A bundle is a zip file. Its names, in this order:
 //
@@ -7,12 +7,9 @@
 //	environment.json    agents, hosts, brokers as they described themselves: out of the outcomes
 //	files/<n>/<name>    the files that the matrix had agents read (payloads), as they were when the bundle was made
 //	run/…               the run's directory, as internal/results describes it, and its tables
-//
-// The zip's comment ends with the SHA-256 of all that is before it, so that a byte that is altered between the files is noticed, too.
 package bundle
 
 import (
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -20,20 +17,15 @@ import (
 )
 
 // Format is the version of the layout above.
-const Format = 1
+const Format = 2
 
 const (
 	manifestName    = "manifest.json"
 	environmentName = "environment.json"
 	runDir          = "run"
+	tasksDir        = "tasks"
 	filesDir        = "files"
 )
-
-// sealed begins the zip's comment, which the digest ends.
-const sealed = "lockstep bundle 1, sha256 of all before it: "
-
-// sealSize is the length of the digest in hexadecimal, at the very end of the file.
-const sealSize = 2 * sha256.Size
 
 // ErrAltered is wrapped by errors about a bundle that is not what ctl bundle wrote.
 var ErrAltered = errors.New("altered")
@@ -82,7 +74,7 @@ func DefaultLimits() Limits {
 
 // altered is an error about one file of a bundle.
 func altered(name, format string, args ...any) error {
-	return fault{name, fmt.Errorf("%s is %w: %s", name, ErrAltered, fmt.Sprintf(format, args...))}
+	return fmt.Errorf("%s is %w: %s", name, ErrAltered, fmt.Sprintf(format, args...))
 }
 
 func hexOf(sum []byte) string { return hex.EncodeToString(sum) }

@@ -185,7 +185,7 @@ func options(then, now plan.Run) []string {
 				continue
 			}
 			for _, d := range differences("", generic(old.Options), generic(b.Options)) {
-				all = append(all, "options of broker "+b.Name+": "+strings.NewReplacer("stored ", "", "recomputed", "now").Replace(d))
+				all = append(all, "options of broker "+b.Name+": "+d.at+": "+d.was+", now "+d.is)
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"archive/zip"
-	"bufio"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
@@ -24,7 +22,6 @@ import (
 type Bundle struct {
 	Manifest Manifest
 
-	from    io.ReaderAt
 	size    int64
 	limits  Limits
 	entries map[string]*zip.File
@@ -37,7 +34,7 @@ func Open(from io.ReaderAt, size int64, limits Limits) (*Bundle, error) {
 	if err != nil {
 		return nil, altered("the archive", "it cannot be read as a bundle: %v; it is cut off, damaged or something else", err)
 	}
-	b := &Bundle{from: from, size: size, limits: limits, entries: map[string]*zip.File{}, order: z.File}
+	b := &Bundle{size: size, limits: limits, entries: map[string]*zip.File{}, order: z.File}
 	if err := b.admit(z.File); err != nil {
 		return nil, err
 	}
@@ -137,32 +134,24 @@ func (b *Bundle) read(f *zip.File) ([]byte, error) {
 	return text, nil
 }
 
-// Unpack writes the files below dir, which is empty, and returns an error for each that is not what the manifest says; one for the archive
-// itself where only what is between the files was altered.
+// Unpack writes the files below dir, which is empty, and returns an error for each that is not the one in the manifest.
 func (b *Bundle) Unpack(dir string) ([]error, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("unpack bundle: %w", err)
 	}
 	defer root.Close()
-	var faults []error
+	var found []error
 	for _, f := range b.Manifest.Files {
 		err := b.unpack(root, f)
 		switch {
 		case errors.Is(err, ErrAltered):
-			faults = append(faults, err)
+			found = append(found, err)
 		case err != nil:
-			return faults, fmt.Errorf("unpack %s: %w", f.Name, err)
+			return found, fmt.Errorf("unpack %s: %w", f.Name, err)
 		}
 	}
-	intact, err := b.intact()
-	if err != nil {
-		return faults, fmt.Errorf("read bundle: %w", err)
-	}
-	if !intact && len(faults) == 0 {
-		faults = append(faults, altered("the archive", "every file listed in %s is whole, and what is between them (names, headers, unused bits, %[1]s itself, the seal) is not as ctl bundle wrote it", manifestName))
-	}
-	return faults, nil
+	return found, nil
 }
 
 func (b *Bundle) unpack(root *os.Root, f File) error {
@@ -232,23 +221,6 @@ func (g *guard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// intact tells whether the seal at the end is that of all before it.
-func (b *Bundle) intact() (bool, error) {
-	end := b.size - sealSize
-	if end < int64(len(sealed)) {
-		return false, nil
-	}
-	sum := sha256.New()
-	if _, err := io.Copy(sum, bufio.NewReaderSize(io.NewSectionReader(b.from, 0, end), 1<<20)); err != nil {
-		return false, err
-	}
-	seal := make([]byte, sealSize)
-	if _, err := b.from.ReadAt(seal, end); err != nil && err != io.EOF {
-		return false, err
-	}
-	return string(seal) == hexOf(sum.Sum(nil)), nil
-}
-
 // valid tells whether a name may be in a bundle: below its directory everywhere, and without surprises for people and file systems.
 func valid(name string) bool {
 	if !fs.ValidPath(name) || len(name) > 400 || strings.ContainsAny(name, `\:*?"<>|`) || strings.Count(name, "/") > 4 {
@@ -278,9 +250,11 @@ func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set))
 
 // Plan reads the plan of a bundle that was unpacked below dir.
 func (b *Bundle) Plan(dir string) (plan.Run, error) {
-	k := check{b: b, dir: filepath.Join(dir, runDir)}
-	_, err := k.open()
-	return k.plan, err
+	run, err := b.record(dir)
+	if err != nil {
+		return plan.Run{}, err
+	}
+	return run.Plan(), nil
 }
 
 // Environment reads what the run was executed with.

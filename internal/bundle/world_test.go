@@ -107,12 +107,12 @@ func made(t *testing.T, run *results.Run) []byte {
 	return b.Bytes()
 }
 
-// verified is what comes of a bundle's bytes.
-func verified(t *testing.T, data []byte, limits Limits) (Verdict, error) {
+// verified opens and verifies a bundle.
+func verified(t *testing.T, data []byte, limits Limits) (Verification, error) {
 	t.Helper()
 	b, err := Open(bytes.NewReader(data), int64(len(data)), limits)
 	if err != nil {
-		return Verdict{}, err
+		return Verification{}, err
 	}
 	return Verify(t.Context(), b, t.TempDir(), "v1")
 }

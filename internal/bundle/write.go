@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -203,22 +202,15 @@ func (f *source) digest() error {
 	return err
 }
 
-// archive writes the files as a zip with a seal.
+// archive writes the files as a zip.
 func archive(w io.Writer, files []source) error {
-	s := &sealer{to: w, sum: sha256.New()}
-	z := zip.NewWriter(s)
-	if err := z.SetComment(sealed + strings.Repeat("0", sealSize)); err != nil {
-		return err
-	}
+	z := zip.NewWriter(w)
 	for _, f := range files {
 		if err := f.add(z); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		return err
-	}
-	return s.close()
+	return z.Close()
 }
 
 // add writes one file, which has to be what it was when its digest was taken.
@@ -240,28 +232,4 @@ func (f source) add(z *zip.Writer) error {
 		return errMeanwhile
 	}
 	return nil
-}
-
-// sealer holds back the placeholder at the end, and writes the digest of all before it instead.
-type sealer struct {
-	to   io.Writer
-	sum  hash.Hash
-	held []byte
-}
-
-func (s *sealer) Write(p []byte) (int, error) {
-	s.held = append(s.held, p...)
-	if n := len(s.held) - sealSize; n > 0 {
-		s.sum.Write(s.held[:n])
-		if _, err := s.to.Write(s.held[:n]); err != nil {
-			return 0, err
-		}
-		s.held = append(s.held[:0], s.held[n:]...)
-	}
-	return len(p), nil
-}
-
-func (s *sealer) close() error {
-	_, err := io.WriteString(s.to, hexOf(s.sum.Sum(nil)))
-	return err
 }

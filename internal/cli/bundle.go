@@ -143,14 +143,15 @@ func openBundle(name string) (opened, error) {
 func verifyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify BUNDLE",
-		Short: "Check that a bundle is what it says: every byte, and every value",
-		Long: `verify checks the digest of every file of a bundle, then judges each task again from its raw snapshots, as
-Lockstep does, and compares every value, account, verdict, histogram and table with what the bundle
-says. It names the file that was altered, and the value that differs with both figures; what cannot be
-recomputed is said with the reason. What the agents wrote down itself (times, what brokers said of
-themselves) cannot be proven, and digests show alterations, not who made a bundle.
+		Short: "Check the digest of every file of a bundle, and judge its record again",
+		Long: `verify checks the digest of every file of a bundle and names each file that was altered. If none was, it
+judges each task again from its snapshots, and compares the result with the stored outcomes,
+histograms and tables. It prints every value that differs with both numbers, and the reason for
+what cannot be recomputed. It cannot check what the agents recorded (times, what brokers reported of
+themselves). Digests show alterations, not who made a bundle.
 
-Exit codes: 0 it is what it says; 6 something was altered, differs or is no bundle; 1 it could not be checked.`,
+Exit codes: 0 nothing was altered and nothing differs; 6 a file was altered, a value differs, or it is
+no bundle; 1 it could not be checked.`,
 		Example: "  ctl verify 20260102-150405-quick-3f9c" + bundleEnd,
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -163,32 +164,24 @@ Exit codes: 0 it is what it says; 6 something was altered, differs or is no bund
 			if err != nil {
 				return err
 			}
-			return printVerdict(c.OutOrStdout(), args[0], v)
+			return printVerification(c.OutOrStdout(), args[0], v)
 		},
 	}
 }
 
-func verifyBundle(ctx context.Context, b opened) (bundle.Verdict, error) {
+func verifyBundle(ctx context.Context, b opened) (bundle.Verification, error) {
 	dir, err := os.MkdirTemp("", "lockstep-verify-*")
 	if err != nil {
-		return bundle.Verdict{}, fmt.Errorf("make a folder to unpack the bundle: %w; TMPDIR names another place", err)
+		return bundle.Verification{}, fmt.Errorf("make a folder to unpack the bundle: %w; TMPDIR names another place", err)
 	}
 	defer os.RemoveAll(dir)
 	return bundle.Verify(ctx, b.Bundle, dir, version())
 }
 
-// followers is one line of what is only said because files were altered.
-func followers(v bundle.Verdict) []string {
-	if len(v.Follows) == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s of what was altered; the first: %s", several(len(v.Follows), "consequence"), v.Follows[0])}
-}
+// maxLines is how many lines of a kind are printed: one other snapshot may change a hundred values.
+const maxLines = 50
 
-// mostDifferences is how many lines of a kind are printed: one altered snapshot may change a hundred values.
-const mostDifferences = 50
-
-func printVerdict(out io.Writer, name string, v bundle.Verdict) error {
+func printVerification(out io.Writer, name string, v bundle.Verification) error {
 	var altered []string
 	for _, err := range v.Altered {
 		altered = append(altered, err.Error())
@@ -196,20 +189,20 @@ func printVerdict(out io.Writer, name string, v bundle.Verdict) error {
 	for _, part := range []struct {
 		head  string
 		lines []string
-	}{{"altered", altered}, {"follows", followers(v)}, {"note", v.Notes}, {"differs", v.Differences}, {"cannot be recomputed", v.Unknown}} {
+	}{{"altered", altered}, {"note", v.Notes}, {"differs", v.Differences}, {"cannot be recomputed", v.Unknown}} {
 		for i, line := range part.lines {
-			if i == mostDifferences {
+			if i == maxLines {
 				fmt.Fprintf(out, "%s: and %d more\n", part.head, len(part.lines)-i)
 				break
 			}
 			fmt.Fprintf(out, "%s: %s\n", part.head, terminal.Hang(terminal.Clean(line), width(out), 2))
 		}
 	}
-	fmt.Fprintf(out, "%s: run %s, made by Lockstep %s: %s checked, %s judged again, %s recomputed\n", name, terminal.Clean(v.Manifest.Run), terminal.Clean(v.Manifest.Harness),
-		several(v.Files, "digest"), several(v.Outcomes, "outcome"), several(v.Values, "value"))
-	if !v.Sound() {
-		return exit{ExitAltered, fmt.Errorf("%s is not what it says: %d altered, %d different", name, len(v.Altered), len(v.Differences))}
+	fmt.Fprintf(out, "%s: run %s, made by Lockstep %s: %s checked, %s judged again\n", name, terminal.Clean(v.Manifest.Run), terminal.Clean(v.Manifest.Harness),
+		several(len(v.Manifest.Files), "digest"), several(v.Outcomes, "outcome"))
+	if !v.OK() {
+		return exit{ExitAltered, fmt.Errorf("%s is not the bundle that was made: %d altered, %d different", name, len(v.Altered), len(v.Differences))}
 	}
-	_, err := fmt.Fprintln(out, "all of it is what it says")
+	_, err := fmt.Fprintln(out, "nothing was altered, nothing differs")
 	return err
 }

@@ -29,7 +29,7 @@ const (
 	ExitFailedCells = 3   // the run is complete, and a cell failed or was invalid
 	ExitNoAgents    = 4   // too few agents; nothing was run
 	ExitBrokenRules = 5   // all cells are valid, and a rule that the matrix requires is not met
-	ExitAltered     = 6   // a bundle is not what it says
+	ExitAltered     = 6   // a bundle was altered, or its record gives other values
 	ExitWorse       = 7   // ctl compare --fail-on worse: something is worse, or nothing could be told
 	ExitInterrupted = 130 // stopped by a signal or cancelled; what was measured is kept
 )

@@ -45,7 +45,7 @@ afterwards what brokers said of themselves. Passwords are not in bundles: those 
 (${env:NAME}) are in the environment here (of a fleet, of its agents), and those that were written in it are asked
 for as variables, each with the line that it belongs to. --set and --only change the matrix further.
 
-Exit codes: those of ctl run, and 6 where the bundle is not what it says.`,
+Exit codes: those of ctl run, and 6 where a file of the bundle was altered.`,
 		Example: `  ctl rerun night.bundle.zip
   LOCKSTEP_SECRET_1=guest ctl rerun night.bundle.zip --server nats://bench-1:4222`,
 		Args: arguments(cobra.ExactArgs(1)),
