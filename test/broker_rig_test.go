@@ -157,19 +157,6 @@ func (w *afterKill) forgotBinding() (bool, []string) {
 	return w.alone >= lasting, w.last[max(0, len(w.last)-10):]
 }
 
-// connections is how many the broker has ever taken.
-func (m management) connections() int {
-	m.t.Helper()
-	var overview struct {
-		Churn struct {
-			Created int `json:"connection_created"`
-		} `json:"churn_rates"`
-	}
-	time.Sleep(1500 * time.Millisecond) // it counts once a second in the lab
-	m.must("/overview", &overview)
-	return overview.Churn.Created
-}
-
 // nodeAt is the node that listens for AMQP at the address of a URL.
 func (m management) nodeAt(address string) string {
 	m.t.Helper()

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"lockstep/test/forward"
 )
 
 // balance is a small load balancer: it spreads connections over the nodes of a cluster in turn, and past nodes that do not answer. It
@@ -32,24 +32,10 @@ func balance(listen string, nodes []string) error {
 				if err != nil {
 					continue
 				}
-				join(client, node)
+				forward.Join(client, node)
+				_ = node.Close()
 				return
 			}
 		}()
 	}
-}
-
-// join copies both ways until both sides have ended, and passes the end of one side on to the other.
-func join(a, b net.Conn) {
-	defer b.Close()
-	var wg sync.WaitGroup
-	one := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from) // either end may break; the other hears of it
-		if half, ok := to.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
-		}
-	}
-	wg.Go(func() { one(a, b) })
-	wg.Go(func() { one(b, a) })
-	wg.Wait()
 }
