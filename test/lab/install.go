@@ -56,6 +56,8 @@ func whereAll(s *site, parts []Part) (lines []string) {
 			switch n := n.(type) {
 			case program:
 				at = n.in(s)
+			case releaseRoot:
+				at = n.in(s)
 			case debian:
 				at, _ = exec.LookPath(n.file) // it has been found there
 			}

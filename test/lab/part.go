@@ -67,8 +67,9 @@ func (p *Plan) pids(part string) []string {
 
 // parts are what the lab knows.
 var parts = []Part{
-	{Name: "rabbitmq", Doc: "RabbitMQ, one node", Needs: rabbitNeeds, Plan: planRabbitMQ},
-	{Name: "rabbitmq3", Doc: "RabbitMQ, a cluster of three nodes", Needs: rabbitNeeds, Plan: planRabbitMQ3},
+	{Name: "rabbitmq", Doc: "RabbitMQ from the system's packages, one node", Needs: rabbitNeeds, Plan: planRabbitMQ("rabbitmq", systemRabbit)},
+	{Name: "rabbitmq3", Doc: "RabbitMQ from the system's packages, a cluster of three nodes", Needs: rabbitNeeds, Plan: planRabbitMQ3},
+	{Name: "rabbitmq4", Doc: "RabbitMQ 4.0, one node", Needs: []need{rabbit40}, Plan: planRabbitMQ("rabbitmq4", rabbitIn(rabbit40))},
 	{Name: "kafka", Doc: "Kafka 4.3.1, one node", Needs: needs(kafka43), Plan: planKafka(kafka43, "kafka", 1)},
 	{Name: "kafka3", Doc: "Kafka 4.3.1, three nodes, replication factor 3, min.insync.replicas 2", Needs: needs(kafka43), Plan: planKafka(kafka43, "kafka3", 3)},
 	{Name: "kafka-next", Doc: "Kafka 4.4.0, one node", Needs: needs(kafka44), Plan: planKafka(kafka44, "kafka-next", 1)},

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,7 +24,6 @@ type Process struct {
 	Env     []string // all of its environment; nil: the lab's
 	Dir     string
 	Log     string // file that takes its output
-	PIDFile string // where the broker notes its number, if what is started is a script around it
 	// Ready says what is missing until this broker answers. It is not asked of helpers.
 	Ready func(ctx context.Context) error
 
@@ -124,11 +122,6 @@ func (p *Process) Running() bool {
 
 // PID is the broker's number, or 0 while it has none.
 func (p *Process) PID() int {
-	if p.PIDFile != "" {
-		text, _ := os.ReadFile(p.PIDFile) // none: it has not started
-		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-		return pid
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil {

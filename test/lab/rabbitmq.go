@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,27 +18,66 @@ const rabbitServer = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 var rabbitNeeds = []need{debian{file: rabbitServer, packages: "rabbitmq-server"}}
 
+// rabbit40 is RabbitMQ 4.0 with the Erlang that it needs, as Debian 13 has them.
+var rabbit40 = newReleaseRoot("rabbitmq-4.0", "trixie", "rabbitmq-server=4.0.*")
+
+// rabbitHome is where the programs of one cluster run.
+type rabbitHome struct {
+	dir    string   // its folder
+	inside string   // the same folder, as the programs see it
+	enter  []string // comes before each command line; empty for the system's own RabbitMQ
+	epmd   string   // the program
+}
+
+// systemRabbit runs the system's packages.
+func systemRabbit(_ *site, dir string) (rabbitHome, error) {
+	epmd, err := exec.LookPath("epmd")
+	if err != nil {
+		return rabbitHome{}, fmt.Errorf("find Erlang's epmd: %w", err)
+	}
+	return rabbitHome{dir: dir, inside: dir, epmd: epmd}, nil
+}
+
+// rabbitIn runs RabbitMQ in a root of its own.
+func rabbitIn(root releaseRoot) func(*site, string) (rabbitHome, error) {
+	return func(s *site, dir string) (rabbitHome, error) {
+		script, err := root.enter(s, dir)
+		if err != nil {
+			return rabbitHome{}, fmt.Errorf("write the script that changes the root: %w", err)
+		}
+		return rabbitHome{dir: dir, inside: instanceInRoot, enter: []string{script}, epmd: "/usr/bin/epmd"}, nil
+	}
+}
+
+// command is a command line that runs in this home.
+func (h rabbitHome) command(line ...string) []string { return slices.Concat(h.enter, line) }
+
 // rabbitNode is one node, with the ports that it listens on.
 type rabbitNode struct {
 	name             string // Erlang's: rmq1@localhost
 	dir              string
+	inside           string // the same folder, as the node sees it
 	amqp, dist, http int
 	prometheus       int
 }
 
-func planRabbitMQ(s *site, dir string) (*Plan, error) {
-	return planRabbit(s, dir, "rabbitmq", 1, func(nodes []rabbitNode, _ rabbitNode) []string {
-		return []string{
-			"LOCKSTEP_RABBITMQ_URL=" + nodes[0].url(),
-			"LOCKSTEP_RABBITMQ_MANAGEMENT=" + nodes[0].management(),
-			"LOCKSTEP_RABBITMQ_PROMETHEUS=" + nodes[0].metrics(),
-			"LOCKSTEP_RABBITMQ_CTL=" + filepath.Join(nodes[0].dir, "rabbitmqctl"),
-		}
-	})
+// planRabbitMQ plans a single node; its variables begin with LOCKSTEP_ and the part's name.
+func planRabbitMQ(part string, home func(*site, string) (rabbitHome, error)) func(*site, string) (*Plan, error) {
+	prefix := "LOCKSTEP_" + strings.ToUpper(part)
+	return func(s *site, dir string) (*Plan, error) {
+		return planRabbit(s, dir, part, 1, home, func(nodes []rabbitNode, _ rabbitNode) []string {
+			return []string{
+				prefix + "_URL=" + nodes[0].url(),
+				prefix + "_MANAGEMENT=" + nodes[0].management(),
+				prefix + "_PROMETHEUS=" + nodes[0].metrics(),
+				prefix + "_CTL=" + filepath.Join(nodes[0].dir, "rabbitmqctl"),
+			}
+		})
+	}
 }
 
 func planRabbitMQ3(s *site, dir string) (*Plan, error) {
-	return planRabbit(s, dir, "rabbitmq3", 3, func(nodes []rabbitNode, all rabbitNode) []string {
+	return planRabbit(s, dir, "rabbitmq3", 3, systemRabbit, func(nodes []rabbitNode, all rabbitNode) []string {
 		var urls, metrics []string
 		for _, n := range nodes {
 			urls = append(urls, n.url())
@@ -55,10 +95,11 @@ func planRabbitMQ3(s *site, dir string) (*Plan, error) {
 
 // planRabbit plans a cluster of size nodes, with an epmd (Erlang's name service) of its own, so that node names do not
 // collide with those of another lab and nothing is left behind. A cluster has a load balancer, too: env is given it as one more node.
-func planRabbit(s *site, dir, name string, size int, env func(nodes []rabbitNode, all rabbitNode) []string) (*Plan, error) {
-	epmd, err := exec.LookPath("epmd")
+func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rabbitHome, error),
+	env func(nodes []rabbitNode, all rabbitNode) []string) (*Plan, error) {
+	home, err := in(s, dir)
 	if err != nil {
-		return nil, fmt.Errorf("find Erlang's epmd: %w", err)
+		return nil, err
 	}
 	ports, err := s.ports(1 + 4*size + 1)
 	if err != nil {
@@ -68,20 +109,20 @@ func planRabbit(s *site, dir, name string, size int, env func(nodes []rabbitNode
 	if err := os.WriteFile(cookie, []byte("lockstep"+strconv.Itoa(rand.Int())), 0o400); err != nil {
 		return nil, fmt.Errorf("write Erlang's cookie: %w", err)
 	}
-	base := append(os.Environ(), "HOME="+dir, "ERL_EPMD_PORT="+strconv.Itoa(ports[0]), "ERL_EPMD_ADDRESS=127.0.0.1")
+	base := append(os.Environ(), "HOME="+home.inside, "ERL_EPMD_PORT="+strconv.Itoa(ports[0]), "ERL_EPMD_ADDRESS=127.0.0.1")
 	plan := &Plan{Helpers: []*Process{{
 		Name: name + "-epmd", Dir: dir, Env: base, Log: filepath.Join(dir, "epmd.log"),
-		Command: []string{epmd, "-port", strconv.Itoa(ports[0]), "-address", "127.0.0.1"},
+		Command: home.command(home.epmd, "-port", strconv.Itoa(ports[0]), "-address", "127.0.0.1"),
 	}}}
 	nodes := make([]rabbitNode, size)
 	for i := range nodes {
 		p := ports[1+4*i:]
 		id := strconv.Itoa(i + 1)
 		nodes[i] = rabbitNode{
-			name: "rmq" + id + "@localhost", dir: filepath.Join(dir, "n"+id),
+			name: "rmq" + id + "@localhost", dir: filepath.Join(dir, "n"+id), inside: filepath.Join(home.inside, "n"+id),
 			amqp: p[0], dist: p[1], http: p[2], prometheus: p[3],
 		}
-		process, err := nodes[i].configure(base, size, epmdSettings{port: ports[0], home: dir})
+		process, err := nodes[i].configure(home, base, size, ports[0])
 		if err != nil {
 			return nil, fmt.Errorf("configure RabbitMQ node %s: %w", id, err)
 		}
@@ -113,12 +154,6 @@ func (p *Plan) addBalancer(name, dir string, port int, nodes []rabbitNode) error
 	return nil
 }
 
-// epmdSettings are what every program of a cluster needs to find the others.
-type epmdSettings struct {
-	port int
-	home string
-}
-
 func (n rabbitNode) url() string {
 	return fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", n.amqp)
 }
@@ -131,7 +166,7 @@ func (n rabbitNode) metrics() string {
 	return fmt.Sprintf("http://127.0.0.1:%d", n.prometheus)
 }
 
-func (n rabbitNode) configure(base []string, size int, epmd epmdSettings) (*Process, error) {
+func (n rabbitNode) configure(home rabbitHome, base []string, size, epmd int) (*Process, error) {
 	var cluster string
 	if size > 1 {
 		cluster = "cluster_formation.peer_discovery_backend = classic_config\n"
@@ -152,8 +187,8 @@ tcp_listen_options.recbuf = 65536
 log.console = false
 log.file.level = warning
 %s`, n.http, n.prometheus, cluster)
-	control := fmt.Sprintf("#!/bin/sh\nHOME='%s' ERL_EPMD_PORT=%d exec /usr/lib/rabbitmq/bin/rabbitmqctl -n %s \"$@\"\n",
-		epmd.home, epmd.port, n.name)
+	control := fmt.Sprintf("#!/bin/sh\nHOME='%s' ERL_EPMD_PORT=%d exec '%s' -n %s \"$@\"\n",
+		home.inside, epmd, strings.Join(home.command("/usr/lib/rabbitmq/bin/rabbitmqctl"), "' '"), n.name)
 	files := []struct {
 		name, text string
 		mode       os.FileMode
@@ -170,11 +205,12 @@ log.file.level = warning
 			return nil, err
 		}
 	}
-	at := func(name string) string { return filepath.Join(n.dir, name) }
+	at := func(name string) string { return filepath.Join(n.inside, name) }
 	return &Process{
-		Command: []string{rabbitServer}, Dir: n.dir, Log: at("log/output"), PIDFile: at("pid"),
+		Command: home.command(rabbitServer), Dir: n.dir, Log: filepath.Join(n.dir, "log", "output"),
 		Env: append(base[:len(base):len(base)],
 			"RABBITMQ_CONF_ENV_FILE=/dev/null", // not this machine's own
+			"RUNNING_UNDER_SYSTEMD=true",       // the script becomes the broker, which so ends with the lab and can be signalled
 			"RABBITMQ_NODENAME="+n.name,
 			"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
 			"RABBITMQ_NODE_PORT="+strconv.Itoa(n.amqp),
