@@ -35,8 +35,8 @@ var seats = map[string][]seat{
 	"artemis-pair":      {{"options.urls", "LOCKSTEP_ARTEMIS_PAIR_URLS"}},
 	"activemq":          {{"options.urls", "LOCKSTEP_ACTIVEMQ_URL"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ_JOLOKIA"}},
 	"activemq-pair":     {{"options.urls", "LOCKSTEP_ACTIVEMQ_PAIR_URLS"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"}},
-	"activemq-old-1":    {{"options.urls", "LOCKSTEP_ACTIVEMQ5_URL"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ5_JOLOKIA"}},
-	"activemq-new-1":    {{"options.urls", "LOCKSTEP_ACTIVEMQ_URL"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ_JOLOKIA"}},
+	"rabbitmq-old-1":    {{"options.url", "LOCKSTEP_RABBITMQ_URL"}, {"options.management", "LOCKSTEP_RABBITMQ_MANAGEMENT"}},
+	"rabbitmq-new-1":    {{"options.url", "LOCKSTEP_RABBITMQ4_URL"}, {"options.management", "LOCKSTEP_RABBITMQ4_MANAGEMENT"}},
 	"mongodb":           {{"options.url", "LOCKSTEP_MONGODB_URL"}},
 	"mongodb-w1":        {{"options.url", "LOCKSTEP_MONGODB_URL"}},
 	"mongodb-w2":        {{"options.url", "LOCKSTEP_MONGODB_URL"}},
@@ -240,7 +240,7 @@ func TestStudyCapacity(t *testing.T) {
 
 // One release against another in one table.
 func TestMatrixVersions(t *testing.T) {
-	args := append([]string{"--short"}, seated(t, "kafka-old-1", "kafka-new-1", "activemq-old-1", "activemq-new-1")...) // no test kills one of them
+	args := append([]string{"--short"}, seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1")...)
 	t.Parallel()
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "versions.cue", args...)
@@ -252,15 +252,17 @@ func TestMatrixVersions(t *testing.T) {
 	if !strings.Contains(r.text, "release=old") || !strings.Contains(r.text, "release=new") {
 		t.Errorf("the table does not set the releases side by side:\n%s", r.text)
 	}
-	seen := map[string]string{}
+	reported := map[string]string{}
 	for _, o := range r.outcomes {
-		release := regexp.MustCompile(`system=(\S+).*release=(\S+)`).FindStringSubmatch(r.name(o))
-		if o.Subject.Version == "" {
-			continue // Kafka does not say which release it is
+		axes := regexp.MustCompile(`system=(\S+).*release=(\S+)`).FindStringSubmatch(r.name(o))
+		reported[axes[1]+" "+axes[2]] = o.Subject.Version
+	}
+	for release, version := range map[string]string{"old": "3.10.", "new": "4.0."} {
+		if got := reported["rabbitmq "+release]; !strings.HasPrefix(got, version) {
+			t.Errorf("the %s release of RabbitMQ reports version %q, want %s*", release, got, version)
 		}
-		if other, known := seen[release[1]]; known && other == o.Subject.Version {
-			t.Errorf("both releases of %s call themselves %s", release[1], other)
-		}
-		seen[release[1]] = o.Subject.Version
+	}
+	if v := reported["kafka old"]; v != "" && v == reported["kafka new"] { // an empty one: Kafka did not report it
+		t.Errorf("both releases of Kafka report version %s", v)
 	}
 }
