@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,6 +96,65 @@ func TestThousandBindings(t *testing.T) {
 				t.Errorf("%d messages came back as unroutable", h-1000)
 			}
 		})
+	}
+}
+
+// A quorum queue delivers what its consumer refuses as often as it takes. By default, RabbitMQ 4 drops it after 20 deliveries.
+func TestQuorumQueueKeepsWhatIsRefused(t *testing.T) {
+	for _, part := range []string{"RABBITMQ", "RABBITMQ4"} {
+		t.Run(part, func(t *testing.T) {
+			r := newRig(t, merge(t, map[string]any{"url": variable(t, "LOCKSTEP_"+part+"_URL")}, `{"queue": {"type": "quorum"}}`), nil)
+			p, heard := r.publisher(drivers.ConfirmEach, nil)
+			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the confirm", func() bool { n, _ := heard.counts(); return n == 1 })
+			const refusals = 30
+			var deliveries atomic.Int64
+			c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{
+				Topology: r.topology, Prefetch: 10, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive,
+			}, func([]drivers.Delivery) error {
+				if deliveries.Add(1) <= refusals {
+					return errors.New("refused")
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			defer func() {
+				if n := deliveries.Load(); n <= refusals {
+					t.Errorf("the message came %d times and never again", n)
+				}
+			}()
+			eventually(t, "the delivery that is accepted", func() bool { return deliveries.Load() > refusals })
+		})
+	}
+}
+
+// Limits that the options name stay as they are, and so do queues of releases and kinds that have no limit.
+func TestDeliveryLimit(t *testing.T) {
+	for _, c := range []struct {
+		name, options string
+		release       int
+		want          any
+	}{
+		{"release 3", `{"queue": {"type": "quorum"}}`, 3, nil},
+		{"release 4", `{"queue": {"type": "quorum"}}`, 4, int64(-1)},
+		{"unknown release", `{"queue": {"type": "quorum"}}`, 0, nil},
+		{"classic", `{}`, 4, nil},
+		{"stream", `{"queue": {"type": "stream"}}`, 4, nil},
+		{"named", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 7}}}`, 4, int64(7)},
+		{"by policy", `{"queue": {"type": "quorum"}, "policy": {"delivery-limit": 7}}`, 4, nil},
+	} {
+		o, err := parseOptions(merge(t, map[string]any{"url": "amqp://h", "management": "http://h"}, c.options))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.argumentsAt(c.release)[deliveryLimit]; got != c.want {
+			t.Errorf("%s: the limit is %v, want %v", c.name, got, c.want)
+		}
 	}
 }
 

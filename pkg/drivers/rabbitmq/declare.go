@@ -86,7 +86,7 @@ func promises(o *options, use drivers.Use) drivers.Promises {
 // forgetful tells whether the queue may drop messages on purpose.
 func forgetful(o *options) bool {
 	arguments := o.queueArguments()
-	for _, name := range []string{"x-message-ttl", "x-expires", "x-max-age", "x-delivery-limit"} {
+	for _, name := range []string{"x-message-ttl", "x-expires", "x-max-age", deliveryLimit} {
 		if _, set := arguments[name]; set {
 			return true
 		}

@@ -26,8 +26,9 @@ type nodeInfo struct {
 
 // Describe asks the broker what it is: by AMQP's own greeting, and by the management API if there is one.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
-	d := drivers.Description{Settings: s.settings()}
+	var d drivers.Description
 	err := s.administer(ctx, anywhere, func(*amqp.Channel) error {
+		d.Settings = s.settings(release(s.admin))
 		d.Product, _ = s.admin.Properties["product"].(string)
 		d.Version, _ = s.admin.Properties["version"].(string)
 		d.Settings["heartbeat"] = s.admin.Config.Heartbeat.String()
@@ -43,11 +44,11 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	return d, nil
 }
 
-// settings are those that this session asks for.
-func (s *session) settings() map[string]string {
+// settings are those that this session asks for at a server of this major release.
+func (s *session) settings(release int) map[string]string {
 	o := &s.options
 	settings := map[string]string{"queue_type": o.Queue.Type, "exchange_type": o.Exchange.Type}
-	if arguments := o.queueArguments(); len(arguments) > 0 {
+	if arguments := o.argumentsAt(release); len(arguments) > 0 {
 		text, _ := json.Marshal(arguments) // sorted by key
 		settings["queue_arguments"] = string(text)
 	}

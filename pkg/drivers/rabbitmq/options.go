@@ -137,6 +137,24 @@ func (o *options) queueArguments() amqp.Table {
 	return t
 }
 
+// lastWithoutLimit is the last major release of RabbitMQ whose quorum queues deliver a message as often as it takes. Later ones drop it after 20
+// deliveries by default.
+const lastWithoutLimit = 3
+
+// argumentsAt are the arguments that every queue is declared with at a server of this major release. A quorum queue keeps what its consumers
+// refuse unless the options limit that.
+func (o *options) argumentsAt(release int) amqp.Table {
+	t := o.queueArguments()
+	_, here := t[deliveryLimit]
+	_, byPolicy := o.Policy["delivery-limit"]
+	if o.Queue.Type == quorum && release > lastWithoutLimit && !here && !byPolicy {
+		t[deliveryLimit] = int64(-1) // no limit
+	}
+	return t
+}
+
+const deliveryLimit = "x-delivery-limit"
+
 // table makes an AMQP table of JSON values: whole numbers as long, others as double.
 func table(from map[string]any) amqp.Table {
 	t := make(amqp.Table, len(from)+2)

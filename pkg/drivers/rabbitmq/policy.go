@@ -17,14 +17,24 @@ const lastWithMirrors = 3
 // checkServer refuses what this server does not have.
 func (s *session) checkServer() error {
 	s.adminMu.Lock()
-	version, _ := s.admin.Properties["version"].(string)
+	version, major := s.admin.Properties["version"], release(s.admin)
 	s.adminMu.Unlock()
-	first, _, _ := strings.Cut(version, ".")
-	if major, err := strconv.Atoi(first); err != nil || major <= lastWithMirrors || !s.options.mirrored() {
+	if major <= lastWithMirrors || !s.options.mirrored() {
 		return nil
 	}
-	return fmt.Errorf("%w: RabbitMQ %s has no mirrored classic queues (policy ha-mode), which ended with release %d;"+
+	return fmt.Errorf("%w: RabbitMQ %v has no mirrored classic queues (policy ha-mode), which ended with release %d;"+
 		` use queue: type: "quorum"`, drivers.ErrUnsupported, version, lastWithMirrors)
+}
+
+// release is the major release of the server at the other end of a link; 0 if it does not say.
+func release(l *link) int {
+	version, _ := l.Properties["version"].(string)
+	first, _, _ := strings.Cut(version, ".")
+	major, err := strconv.Atoi(first)
+	if err != nil {
+		return 0
+	}
+	return major
 }
 
 // putPolicy puts the options' policy on the queues of the topology, before they are declared.

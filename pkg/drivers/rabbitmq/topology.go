@@ -215,7 +215,7 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool) error
 			return fmt.Errorf("declare %s exchange: %w", o.Exchange.Type, err)
 		}
 	}
-	arguments := o.queueArguments()
+	arguments := o.argumentsAt(release(s.admin))
 	if here {
 		arguments[o.locatorArgument()] = "client-local"
 	}
