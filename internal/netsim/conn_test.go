@@ -22,6 +22,9 @@ import (
 
 const oneWay = 15 * time.Millisecond
 
+// hang bounds what never ends on any machine.
+const hang = 2 * time.Minute
+
 var slow = Conditions{Latency: 2 * oneWay}
 
 func since(begin int64) time.Duration { return time.Duration(clock.Now() - begin) }
@@ -76,15 +79,20 @@ func TestEndsArriveAsLateAsBytes(t *testing.T) {
 
 func TestResetArrivesBehindTheBytes(t *testing.T) {
 	near, far := connect(t, slow)
-	begin := clock.Now()
 	if _, err := far.Write([]byte("last words")); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(5 * time.Millisecond) // the kernel must have handed them over before the reset
+	in := near.(halfCloser).in
+	for handedOver := 0; handedOver < len("last words"); time.Sleep(time.Millisecond) { // the kernel loses them with the reset
+		in.mu.Lock()
+		handedOver = in.bytes.n
+		in.mu.Unlock()
+	}
+	begin := clock.Now()
 	far.SetLinger(0)
 	far.Close()
 	got, err := io.ReadAll(near)
-	if string(got) != "last words" || !errors.Is(err, syscall.ECONNRESET) || since(begin) < oneWay+5*time.Millisecond {
+	if string(got) != "last words" || !errors.Is(err, syscall.ECONNRESET) || since(begin) < oneWay {
 		t.Errorf("read %q, %v after %v, want the words, then a reset, one way later", got, err, since(begin))
 	}
 	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
@@ -97,8 +105,8 @@ func TestResetArrivesBehindTheBytes(t *testing.T) {
 			}
 			break
 		}
-		if since(begin) > 5*time.Second {
-			t.Fatal("writes to a reset connection still succeed after 5 s")
+		if since(begin) > hang {
+			t.Fatalf("writes to a reset connection still succeed after %v", hang)
 		}
 	}
 }
@@ -128,11 +136,7 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, _ = far.Write([]byte("never read")) // unread bytes must not turn our end into a reset
-			begin := clock.Now()
 			near.Close()
-			if took := since(begin); took > 100*time.Millisecond { // the bytes take 150 ms
-				t.Errorf("Close took %v, want it not to wait for the bytes", took)
-			}
 			if got, err := io.ReadAll(far); err != nil || sha256.Sum256(got) != sha256.Sum256(sent) {
 				t.Errorf("peer got %d of %d bytes (or others), %v", len(got), len(sent), err)
 			}
@@ -141,6 +145,25 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCloseDoesNotWaitForTheBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 3 << 20
+		near, far := pipe(Conditions{Latency: 2 * oneWay, Bandwidth: bandwidth})
+		if _, err := near.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		begin := clock.Now()
+		near.Close()
+		if took := since(begin); took != 0 {
+			t.Errorf("Close took %v, want it not to wait for the bytes", took)
+		}
+		if n, err := io.CopyN(io.Discard, far, size); err != nil || since(begin) < transferTime(size, 2*oneWay) {
+			t.Errorf("the peer got %d of %d bytes %v after Close, %v", n, size, since(begin), err)
+		}
+		closeBoth(near, far)
+	})
 }
 
 // A peer that does not read must not keep a closed connection's goroutines for ever.
@@ -175,8 +198,8 @@ func TestCloseEndsBlockedCalls(t *testing.T) {
 			if !errors.Is(err, net.ErrClosed) {
 				t.Errorf("blocked call: %v, want net.ErrClosed", err)
 			}
-		case <-time.After(5 * time.Second):
-			t.Fatal("a call still blocks 5 s after Close")
+		case <-time.After(hang):
+			t.Fatalf("a call still blocks %v after Close", hang)
 		}
 	}
 	if err := near.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
@@ -186,24 +209,38 @@ func TestCloseEndsBlockedCalls(t *testing.T) {
 
 func TestBytesInFlightAreBounded(t *testing.T) {
 	const buffer = 50_000
-	near, _ := connect(t, Conditions{Latency: 300 * time.Millisecond, Buffer: buffer})
-	_ = near.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-	if n, err := near.Write(make([]byte, 3*buffer)); n != buffer || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Write: %d, %v; want %d bytes and then the deadline", n, err, buffer)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		near, far := pipe(Conditions{Latency: 300 * time.Millisecond, Buffer: buffer})
+		begin := clock.Now()
+		_ = near.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		if n, err := near.Write(make([]byte, 3*buffer)); n != buffer || !errors.Is(err, os.ErrDeadlineExceeded) || since(begin) != 50*time.Millisecond {
+			t.Errorf("Write: %d, %v after %v; want %d bytes and then the deadline", n, err, since(begin), buffer)
+		}
+		closeBoth(near, far)
+	})
 }
 
 func TestDeadlineSetWhileBlocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := pipe(slow)
+		begin := clock.Now()
+		_ = near.SetReadDeadline(time.Now().Add(time.Hour))
+		go func() {
+			time.Sleep(10 * time.Millisecond)
+			_ = near.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		}()
+		if _, err := near.Read(make([]byte, 1)); !isTimeout(err) || since(begin) != 20*time.Millisecond {
+			t.Errorf("Read: %v after %v, want a timeout after 20 ms", err, since(begin))
+		}
+		closeBoth(near, far)
+	})
+}
+
+func TestDeadlineOfARealConnection(t *testing.T) {
 	near, _ := connect(t, slow)
 	begin := clock.Now()
-	_ = near.SetReadDeadline(time.Now().Add(time.Hour))
-	go func() {
-		time.Sleep(10 * time.Millisecond)
-		_ = near.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-	}()
-	_, err := near.Read(make([]byte, 1))
-	var timeout net.Error
-	if !errors.As(err, &timeout) || !timeout.Timeout() || since(begin) < 20*time.Millisecond || since(begin) > 5*time.Second {
+	_ = near.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if _, err := near.Read(make([]byte, 1)); !isTimeout(err) || since(begin) < 20*time.Millisecond {
 		t.Errorf("Read: %v after %v, want a timeout after 20 ms", err, since(begin))
 	}
 	if near.LocalAddr().Network() != "tcp" || near.RemoteAddr().String() == near.LocalAddr().String() {

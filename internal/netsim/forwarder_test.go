@@ -40,9 +40,9 @@ func TestForwarderKeepsHalfClosesBothWays(t *testing.T) {
 					c.Close()
 				}
 			}))
-			near := dialTo(t, local, Conditions{}).(*net.TCPConn)
-			_ = near.SetDeadline(time.Now().Add(5 * time.Second))
 			begin := clock.Now()
+			near := dialTo(t, local, Conditions{}).(*net.TCPConn)
+			_ = near.SetDeadline(time.Now().Add(hang))
 			if got, err := io.ReadAll(near); string(got) != "hello" || err != nil {
 				t.Errorf("server said %q, %v", got, err)
 			}
@@ -102,7 +102,7 @@ func TestForwarderCloseEndsConnectionsAndDials(t *testing.T) {
 	<-dialling
 	f.Close()
 	for name, c := range map[string]net.Conn{"client": near, "server": far, "client whose upstream was dialled": waits} {
-		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(hang))
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
 			t.Errorf("%s reads %v after Close, want an end", name, err)
 		}

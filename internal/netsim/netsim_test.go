@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -123,6 +124,21 @@ func TestVia(t *testing.T) {
 
 func TestDialTakesARoundTripMore(t *testing.T) {
 	const latency = 20 * time.Millisecond
+	refused := errors.New("refused")
+	synctest.Test(t, func(t *testing.T) {
+		var p pipes
+		for _, base := range []DialFunc{p.dial, func(context.Context, string, string) (net.Conn, error) { return nil, refused }} {
+			begin := clock.Now()
+			c, err := Dialer(base, Conditions{Latency: latency})(t.Context(), "tcp", "broker:1")
+			if took := since(begin); took != latency || err != nil && err != refused {
+				t.Errorf("dial: %v after %v, want the round trip of %v", err, took, latency)
+			}
+			if err == nil {
+				closeBoth(c, p.peers[0])
+			}
+		}
+	})
+
 	dial := Dialer(bare, Conditions{Latency: latency})
 	begin := clock.Now()
 	c, err := dial(t.Context(), "tcp", serve(t, echo))
@@ -130,8 +146,8 @@ func TestDialTakesARoundTripMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	if took := time.Duration(clock.Now() - begin); took < latency || took > 10*latency {
-		t.Errorf("dial took %v, want a little over the round trip of %v", took, latency)
+	if took := since(begin); took < latency {
+		t.Errorf("dial took %v, less than the round trip of %v", took, latency)
 	}
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -141,21 +157,31 @@ func TestDialTakesARoundTripMore(t *testing.T) {
 	listener.Close() // nobody listens there now
 	begin = clock.Now()
 	_, err = dial(t.Context(), "tcp", listener.Addr().String())
-	if took := time.Duration(clock.Now() - begin); !errors.Is(err, syscall.ECONNREFUSED) || took < latency {
+	if took := since(begin); !errors.Is(err, syscall.ECONNREFUSED) || took < latency {
 		t.Errorf("refused dial: %v after %v, want ECONNREFUSED after the round trip of %v", err, took, latency)
 	}
 }
 
 func TestDialEndsWithItsContext(t *testing.T) {
-	address := serve(t, echo)
 	for _, after := range []time.Duration{5 * time.Millisecond, 300 * time.Millisecond} { // there and on the way back
-		ctx, cancel := context.WithTimeout(t.Context(), after)
-		c, err := Dialer(bare, Conditions{Latency: 400 * time.Millisecond})(ctx, "tcp", address)
-		cancel()
-		var timeout net.Error
-		if c != nil || !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() {
-			t.Errorf("dial cut after %v: %v, %v; want no connection and a timeout", after, c, err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var p pipes
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			begin := clock.Now()
+			c, err := Dialer(p.dial, Conditions{Latency: 400 * time.Millisecond})(ctx, "tcp", "broker:1")
+			if c != nil || !errors.Is(err, context.DeadlineExceeded) || !isTimeout(err) || since(begin) != after {
+				t.Errorf("dial cut after %v: %v, %v after %v; want no connection and a timeout", after, c, err, since(begin))
+			}
+			for _, peer := range p.peers {
+				if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
+					t.Errorf("dial cut after %v: the peer reads %v, want the end of the connection", after, err)
+				}
+			}
+			if dialled := len(p.peers) == 1; dialled != (after > 200*time.Millisecond) {
+				t.Errorf("dial cut after %v: dialled %t", after, dialled)
+			}
+		})
 	}
 }
 
