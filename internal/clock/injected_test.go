@@ -66,13 +66,14 @@ func TestProcessWithInjectedClock(t *testing.T) {
 	}
 	at, _ := strconv.ParseInt(fields[0], 10, 64)
 	waited, _ := strconv.ParseInt(fields[1], 10, 64)
-	if lead := int64(time.Hour); at-lead <= before || at-lead >= after+int64(time.Millisecond) {
+	drift := (after - before) / 5000
+	if lead := int64(time.Hour); at-lead <= before || at-lead >= after+drift+1 {
 		t.Errorf("child read %v ahead of us, want 1h", time.Duration(at-before))
 	}
 	if fields[2] == ID() {
 		t.Error("the child's clock has our name: its times would be taken for ours")
 	}
-	if least := 30 * time.Millisecond * 999 / 1000; time.Duration(waited) < least || time.Duration(waited) > time.Minute {
+	if least := 30 * time.Millisecond * 999 / 1000; time.Duration(waited) < least || waited > after-before {
 		t.Errorf("a wait of 30 ms took the child %v", time.Duration(waited))
 	}
 }

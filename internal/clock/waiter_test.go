@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"path/filepath"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -40,12 +41,12 @@ func TestPacedSpinsOnlyWhereSleepingDoesNotDo(t *testing.T) {
 // A long wait in a fast series is slept up to its last part.
 func TestPacedSleepsThroughPauses(t *testing.T) {
 	var w Waiter
-	begin := Now()
-	if err := w.Paced(t.Context(), begin+int64(50*time.Millisecond), 1000); err != nil {
+	at := Now() + int64(50*time.Millisecond)
+	if err := w.Paced(t.Context(), at, 1000); err != nil {
 		t.Fatal(err)
 	}
-	if n := w.TakeSpun(); n > int64(40*time.Millisecond) {
-		t.Errorf("spun for %v of 50ms", time.Duration(n))
+	if n, most := w.TakeSpun(), Now()-(at-mostLimit); n > most { // it ends late on a busy machine
+		t.Errorf("spun for %v, want the last %v at most", time.Duration(n), time.Duration(most))
 	}
 }
 
@@ -75,17 +76,21 @@ func TestPacedInABubble(t *testing.T) {
 	})
 }
 
-// While every processor spins, those who wait for the network still get what is theirs: Go alone would look every 10 ms.
+// While every processor spins, those who wait for the network still get what is theirs at each poll: Go alone would look every 10 ms.
 func TestSpinningLeavesTheNetworkAlive(t *testing.T) {
+	if theKeeper() == nil {
+		t.Skip("on this platform there is no timekeeper, and a spinner does not poll")
+	}
 	defer func() { countProcessors() }()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	countProcessors()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	// A message through a socket of the file system is there when its write returns, whatever else the host does.
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	near, err := net.Dial("tcp", listener.Addr().String())
+	near, err := net.Dial("unix", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,21 +118,25 @@ func TestSpinningLeavesTheNetworkAlive(t *testing.T) {
 	if _, err := near.Write([]byte{1}); err != nil {
 		t.Fatal(err)
 	}
+	const wanted = 500
 	var w Waiter
-	begin, spinBegin := Now(), Spun()
-	for at := begin; at < begin+int64(300*time.Millisecond); at += 10_000 {
+	begin, polls := Now(), 0
+	for at := begin; polls < wanted && Now() < begin+int64(2*time.Minute); at = max(at, Now()) + 10_000 {
+		before := w.rested
 		_ = w.Paced(t.Context(), at, 10_000)
+		if w.rested != before {
+			polls++
+		}
 	}
-	spent := time.Duration(Spun() - spinBegin)
+	got := trips.Load()
 	near.Close()
 	far.Close()
 	<-done
 	<-done
-	if least := int64(3 * spent / (10 * time.Millisecond)); trips.Load() < least {
-		t.Errorf("%d reads in %v of spinning, want %d at least", trips.Load(), spent, least)
-	} else {
-		t.Logf("%d reads in %v of spinning", trips.Load(), spent)
+	if polls < wanted || got < wanted/2 {
+		t.Errorf("%d reads in %d polls, want %d in %d at least", got, polls, wanted/2, wanted)
 	}
+	t.Logf("%d reads in %d polls and %v", got, polls, time.Duration(Now()-begin))
 }
 
 func TestPacedDoesNotAllocate(t *testing.T) {
