@@ -194,38 +194,43 @@ func TestSlowBindingsAreBounded(t *testing.T) {
 
 // Links that break in the middle are opened again; what was not confirmed is not called lost.
 func TestChurnReconnects(t *testing.T) {
-	s := churning(t, "", func(w *plan.Workload) {
-		w.Measure = plan.Duration(2 * time.Second)
-		w.Topology.Churn = plan.Churn{Rate: 20, Hold: plan.Duration(500 * time.Millisecond), Probes: 100}
+	synctest.Test(t, func(t *testing.T) {
+		s := churning(t, "", func(w *plan.Workload) {
+			w.Measure = plan.Duration(2 * time.Second)
+			w.Topology.Churn = plan.Churn{Rate: 20, Hold: plan.Duration(500 * time.Millisecond), Probes: 100}
+		})
+		s.during = func(name string) {
+			_ = clock.Until(t.Context(), clock.Now()+int64(time.Second))
+			loopback.Cut(name)
+		}
+		m := s.play(t.Context())
+		if got := m.Total(record.Reconnects); got != 3 {
+			t.Errorf("%d reconnects, want one of publisher, consumer and the new bindings' link", got)
+		}
+		got := m.Bindings()
+		if got.Missing != 0 || got.Sent < 1000 {
+			t.Errorf("%+v; want nothing missing: loopback keeps what it accepted", got)
+		}
 	})
-	s.during = func(name string) {
-		_ = clock.Until(t.Context(), clock.Now()+int64(time.Second))
-		loopback.Cut(name)
-	}
-	m := s.play(t.Context())
-	if got := m.Total(record.Reconnects); got != 3 {
-		t.Errorf("%d reconnects, want one of publisher, consumer and the new bindings' link", got)
-	}
-	got := m.Bindings()
-	if got.Missing != 0 || got.Sent < 1000 {
-		t.Errorf("%+v; want nothing missing: loopback keeps what it accepted", got)
-	}
 }
 
 // When publishers stop after a count, so does the making of bindings.
 func TestChurnEndsWithTheCount(t *testing.T) {
-	s := newSubject(t, func(w *plan.Workload) {
-		w.Publishers.Count, w.Warmup = 1000, 0
-		w.Topology.Churn = plan.Churn{Rate: 1000, Hold: plan.Duration(time.Minute), Probes: 10}
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t, func(w *plan.Workload) {
+			w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, "confirm-each", 0
+			w.Topology.Churn = plan.Churn{Rate: 1000, Hold: plan.Duration(time.Minute), Probes: 10}
+		})
+		s.options = `{"confirmDelay": "1ms"}`
+		began := time.Now()
+		m := s.play(t.Context())
+		if took := time.Since(began); took < time.Second || took > 10*time.Second {
+			t.Errorf("took %v, want the second of the count and a little", took)
+		}
+		if got := m.Bindings(); got.Missing != 0 || m.Total(record.BindingsMade) < 900 {
+			t.Errorf("%d bindings, %+v; want about 1000, nothing missing", m.Total(record.BindingsMade), got)
+		}
 	})
-	began := time.Now()
-	m := s.play(t.Context())
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("took %v", took)
-	}
-	if got := m.Bindings(); got.Missing != 0 {
-		t.Errorf("%+v", got)
-	}
 }
 
 // A driver that cannot is refused before anything is connected, and agents other than the first make no bindings.

@@ -47,18 +47,19 @@ func TestInflightNeverSleepsForGood(t *testing.T) {
 	f := newTestInflight(window)
 	out := make(chan uint32, window)
 	go func() {
+		r := rand.New(rand.NewPCG(1, 2))
 		for token := range out {
 			held := []uint32{token}
-			for more := rand.IntN(window); more > 0 && len(out) > 0; more-- {
+			for more := r.IntN(window); more > 0 && len(out) > 0; more-- {
 				held = append(held, <-out)
 			}
-			rand.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
+			r.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
 			for _, h := range held {
 				f.release(uint64(h), 1)
 			}
 		}
 	}()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for n := 0; n < messages; {
 		if token, ok := f.take(); ok {
 			f.slots[token].out = true

@@ -282,17 +282,14 @@ func TestAPublisherHeldWhileAway(t *testing.T) {
 	}
 }
 
-// A rate that nothing can reach does not keep a publisher that leaves, or one that is away, from ending in time.
+// A rate that nothing can reach does not keep a publisher that leaves, or one that is away, from ending: 3·10¹¹ messages one by one take most
+// of an hour, and longer than go test waits. It is on the host's clock: passing over messages goes on until the measurement ends.
 func TestLeavingEndsAtAnyRate(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) {
 		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure, w.Drain.Most = "confirm-each", 1e12, 0, seconds(0.3), seconds(1)
 		w.Publishers.Presence = plan.Presence{Stay: seconds(0.1), Away: seconds(0.1)}
 	})
-	begin := time.Now()
 	m := s.play(t.Context())
-	if took := time.Since(begin); took > 2*time.Minute { // 3·10¹¹ messages take most of an hour
-		t.Errorf("took %v", took)
-	}
 	if n := m.Total(record.Unsent); n < mostUnsent/2 || n > mostUnsent {
 		t.Errorf("%d unsent, want as many as are counted at most", n)
 	}

@@ -25,7 +25,7 @@ func sample(r *rand.Rand) int64 {
 // A histogram must answer as HdrHistogram's own dense one does, or its figures could not be compared with other tools'.
 func TestHistAgreesWithHdrHistogram(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	for round := range 20 {
+	for round := range rounds(20, 5) {
 		h, parts := NewHist(), []*Hist{NewHist(), NewHist(), NewHist()}
 		reference := hdrhistogram.New(1, highest, digits)
 		least, greatest := int64(math.MaxInt64), int64(0)

@@ -21,7 +21,7 @@ func members(pages []Page, into map[uint64]bool) {
 // A set must say exactly what a map says, and what it hands over, united, must be exactly its contents.
 func TestSetAgreesWithMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
-	for range 10 {
+	for range rounds(10, 3) {
 		c := NewCollector(time.Second)
 		recorder := c.Recorder()
 		s := recorder.Set(SetKey{Kind: SetReceived})
