@@ -34,7 +34,7 @@ func (w *words) String() string {
 
 func (w *words) await(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		said := w.String()
 		if strings.Contains(said, text) {
 			return
@@ -71,7 +71,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x.cue")
-	if err := os.WriteFile(file, []byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\ncell: {publishers: rate: 10, measure: \"1m\"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\ncell: {publishers: rate: 10, measure: \"1h\"}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctl := func(args ...string) (said *words) {

@@ -74,7 +74,7 @@ func (p *pty) read() {
 // await waits until something was written.
 func (p *pty) await(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		p.mu.Lock()
 		all := p.written.String()
 		p.mu.Unlock()
@@ -105,7 +105,7 @@ cell: {
 	publishers: {mode: "confirm-window", window: 10, rate: 200}
 	warmup: "0s"
 	measure: %q
-	drain: silence: "1s"
+	drain: {silence: "2m", most: "2m"} // until all is in
 }
 `
 
@@ -138,17 +138,33 @@ func restored(t *testing.T, text string) {
 	}
 }
 
-// TestLiveView: on a terminal, figures of the task stand below the lines that stay, in colours; when it is made narrow, in as many lines as that takes; at the end
-// nothing of it is left.
+// TestLiveViewAtTheEnd: at the end of a run nothing of the live view is left.
+func TestLiveViewAtTheEnd(t *testing.T) {
+	t.Setenv("TERM", "xterm-256color")
+	p := newPTY(t, 100)
+	if code := ctlRun(t, t.Context(), p, "1s")(); code != cli.ExitOK {
+		t.Errorf("exit code %d", code)
+	}
+	text := p.text()
+	if !strings.Contains(text, hide) || !strings.Contains(text, "broker=loop label=兎🐇") {
+		t.Errorf("nothing was drawn, or no name: %q", text)
+	}
+	restored(t, text)
+}
+
+// TestLiveView: on a terminal, figures of the task stand below the lines that stay, in colours; when it is made narrow, in as many lines as that takes; after
+// Ctrl-C nothing of it is left.
 func TestLiveView(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
 	t.Setenv("NO_COLOR", "")
 	p := newPTY(t, 100)
-	end := ctlRun(t, t.Context(), p, "6s")
+	ctx, interrupt := context.WithCancel(t.Context())
+	end := ctlRun(t, ctx, p, "1h")
 	p.await(t, "2 of 2 agents")
 	p.resize(t, 40)
 	p.await(t, " Receive msgs/s ") // on a line of its own
-	if code := end(); code != cli.ExitOK {
+	interrupt()
+	if code := end(); code != cli.ExitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 	text := p.text()
@@ -169,7 +185,7 @@ func TestLiveViewIsTakenAway(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	p := newPTY(t, 80)
 	ctx, interrupt := context.WithCancel(t.Context())
-	end := ctlRun(t, ctx, p, "60s")
+	end := ctlRun(t, ctx, p, "1h")
 	p.await(t, "measuring")
 	interrupt()
 	if code := end(); code != cli.ExitInterrupted {

@@ -2,14 +2,13 @@ package cli_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"lockstep/internal/cli"
+	"lockstep/internal/results"
 	_ "lockstep/pkg/drivers/loopback"
 )
 
@@ -20,7 +19,7 @@ cell: {
 	publishers: rate: 200
 	warmup: "0s"
 	measure: "400ms"
-	drain: silence: "200ms"
+	drain: {silence: "2m", most: "2m"} // until all is in
 }
 `
 
@@ -35,26 +34,20 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		code = cli.Ctl(t.Context(), args, strings.NewReader(""), &out, &out)
 		return code, out.String()
 	}
-	ended := make(chan string)
-	go func() {
-		code, said := ctl("run", "--runs", runs, file)
-		ended <- fmt.Sprintf("left with %d:\n%s", code, said)
-	}()
-	for begun := false; !begun; time.Sleep(5 * time.Millisecond) {
-		select {
-		case said := <-ended:
-			t.Fatalf("it ended before it began: %s", said)
-		default:
-		}
-		tasks, err := filepath.Glob(filepath.Join(runs, "latest", "tasks", "*", "snapshots.jsonl"))
-		begun = err == nil && len(tasks) > 0
+	if code, said := ctl("run", "--runs", runs, file); code != cli.ExitOK {
+		t.Fatalf("left with %d:\n%s", code, said)
+	}
+	running, err := results.Open(runs, filepath.Join(runs, "latest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := running.Hold(); err != nil { // as the ctl that runs it does
+		t.Fatal(err)
 	}
 	if code, said := ctl("run", "--runs", runs, "--resume", "latest"); code != cli.ExitError || !strings.Contains(said, "another process is running it at the moment; wait for its end") {
 		t.Errorf("a run that another ctl runs: left with %d and said %q", code, said)
 	}
-	if said := <-ended; !strings.HasPrefix(said, "left with 0:") {
-		t.Fatal(said)
-	}
+	running.Close()
 	outcomes, err := filepath.Glob(filepath.Join(runs, "latest", "tasks", "*", "outcome.json"))
 	if err != nil || len(outcomes) != 1 {
 		t.Fatalf("outcomes %q, %v", outcomes, err)

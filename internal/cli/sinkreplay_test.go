@@ -104,7 +104,7 @@ func TestReplayTakesAwayItsOwnAlone(t *testing.T) {
 	live := sink.Open(target, sink.Tuning{Linger: time.Millisecond, Flush: time.Millisecond}, "test", nil)
 	live.Spool(record.SpoolDir())
 	live.Begin(record.Plan())
-	for end := time.Now().Add(time.Minute); waitingPoints(t, record) == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); waitingPoints(t, record) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("nothing waits on disk")
 		}

@@ -16,7 +16,7 @@ func TestDaemonsServeNothingBeyondLoopbackWithoutUsers(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("alice:secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	control, agent := []string{"--listen", "127.0.0.1:0"}, []string{"--server", "nats://127.0.0.1:1", "--name", "a"}
 	for _, c := range []struct {

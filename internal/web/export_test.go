@@ -7,6 +7,15 @@ import (
 	"lockstep/internal/wire"
 )
 
+// MostWaiting is how many logins wait to be checked.
+const MostWaiting = mostWaiting
+
+// HoldChecks has logins wait to be checked until release is called.
+func (a *Access) HoldChecks() (release func()) {
+	a.checking <- struct{}{}
+	return func() { <-a.checking }
+}
+
 // Watches are those of a site, for tests.
 type Watches struct{ all *watches }
 
