@@ -1,10 +1,8 @@
 package activemq
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -12,42 +10,27 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 func open(t *testing.T, options json.RawMessage) drivers.Session {
 	t.Helper()
-	s, err := driver{}.Open(limit(t), options, drivers.Env{
-		Dial: (&net.Dialer{}).DialContext, Log: slog.New(slog.DiscardHandler), Event: func(drivers.EventKind, string) {},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-func limit(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
+	return labtest.Open(t, driver{}, options, labtest.Env(nil))
 }
 
 func topology(queues, subscriptions int) drivers.Topology {
-	return drivers.Topology{
-		Name: fmt.Sprintf("test-%d", time.Now().UnixNano()), Queues: queues, Subscriptions: subscriptions, Bindings: 1,
-		QueueNode: drivers.AnyNode, Persistent: true,
-	}
+	return labtest.Topology(func(t *drivers.Topology) { t.Queues, t.Subscriptions, t.Persistent = queues, subscriptions, true })
 }
 
 // fill leaves n messages in queue 0 of every subscription.
 func fill(t *testing.T, s drivers.Session, of drivers.Topology, n int) {
 	t.Helper()
-	p, err := s.Publisher(limit(t), drivers.PublisherSpec{Topology: of, Mode: drivers.FireAndForget, Node: drivers.AnyNode, Connection: drivers.Exclusive})
+	p, err := s.Publisher(labtest.Context(t), drivers.PublisherSpec{Topology: of, Mode: drivers.FireAndForget, Node: drivers.AnyNode, Connection: drivers.Exclusive})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range n {
-		if err := p.Publish(limit(t), drivers.Message{Body: []byte("left")}); err != nil {
+		if err := p.Publish(labtest.Context(t), drivers.Message{Body: []byte("left")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,7 +44,7 @@ func await(t *testing.T, s drivers.Session, want map[drivers.FigureName]float64)
 	t.Helper()
 	seen := map[drivers.FigureName]float64{}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		said, err := s.(drivers.Prober).Probe(limit(t))
+		said, err := s.(drivers.Prober).Probe(labtest.Context(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +67,7 @@ func await(t *testing.T, s drivers.Session, want map[drivers.FigureName]float64)
 }
 
 func managed(t *testing.T) json.RawMessage {
-	return single(t, fmt.Sprintf(`{"jolokia": [%q]}`, variable(t, "LOCKSTEP_ACTIVEMQ_JOLOKIA")))
+	return single(t, fmt.Sprintf(`{"jolokia": [%q]}`, lab.Variable(t, "LOCKSTEP_ACTIVEMQ_JOLOKIA")))
 }
 
 // AMQP alone leaves queues empty, however much was in them, and the broker says so.
@@ -92,23 +75,23 @@ func TestTeardownEmptiesQueues(t *testing.T) {
 	plain, witness := open(t, single(t, `{}`)), open(t, managed(t))
 	of := topology(2, 2)
 	for _, s := range []drivers.Session{plain, witness} {
-		if err := s.Setup(limit(t), of); err != nil {
+		if err := s.Setup(labtest.Context(t), of); err != nil {
 			t.Fatal(err)
 		}
 	}
 	fill(t, plain, of, 3000)
 	await(t, witness, map[drivers.FigureName]float64{drivers.FigureQueues: 4, drivers.FigureQueueDepth: 6000})
 	start := time.Now()
-	if err := plain.Teardown(limit(t), of); err != nil {
+	if err := plain.Teardown(labtest.Context(t), of); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("6000 messages in 2 of 4 queues are gone after %v", time.Since(start).Round(time.Millisecond))
 	await(t, witness, map[drivers.FigureName]float64{drivers.FigureQueues: 4, drivers.FigureQueueDepth: 0})
 
-	if err := witness.Teardown(limit(t), of); err != nil {
+	if err := witness.Teardown(labtest.Context(t), of); err != nil {
 		t.Fatal(err)
 	}
-	left, err := witness.(drivers.Sweeper).Leftovers(limit(t), of.Name)
+	left, err := witness.(drivers.Sweeper).Leftovers(labtest.Context(t), of.Name)
 	if err != nil || len(left) > 0 {
 		t.Errorf("Jolokia leaves %v, %v", left, err)
 	}
@@ -118,11 +101,11 @@ func TestTeardownEmptiesQueues(t *testing.T) {
 func TestProbeCounts(t *testing.T) {
 	s := open(t, managed(t))
 	of := topology(1, 1)
-	if err := s.Setup(limit(t), of); err != nil {
+	if err := s.Setup(labtest.Context(t), of); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := s.Teardown(limit(t), of); err != nil {
+		if err := s.Teardown(labtest.Context(t), of); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -134,7 +117,7 @@ func TestProbeCounts(t *testing.T) {
 	}
 	fill(t, s, of, 25)
 	gate, received := make(chan struct{}), atomic.Int64{}
-	c, err := s.Consumer(limit(t), drivers.ConsumerSpec{
+	c, err := s.Consumer(labtest.Context(t), drivers.ConsumerSpec{
 		Topology: of, Prefetch: 10, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive,
 	}, func(batch []drivers.Delivery) error {
 		<-gate
@@ -177,7 +160,7 @@ func TestProbeCounts(t *testing.T) {
 
 // Of a pair, Jolokia runs in both processes: the active broker's is asked, wherever it stands in the list.
 func TestJolokiaOfThePassiveBroker(t *testing.T) {
-	consoles := strings.Split(variable(t, "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
+	consoles := strings.Split(lab.Variable(t, "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
 	dial := (&net.Dialer{}).DialContext
 	for _, order := range [][]string{{consoles[0], consoles[1]}, {consoles[1], consoles[0]}} {
 		j, err := newJolokia(order, dial)
@@ -185,7 +168,7 @@ func TestJolokiaOfThePassiveBroker(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer j.close()
-		broker, _, err := j.ask(limit(t))
+		broker, _, err := j.ask(labtest.Context(t))
 		if err != nil || broker.Slave || broker.Name == "" {
 			t.Errorf("asked %v: %+v, %v", order, broker, err)
 		}
@@ -197,7 +180,7 @@ func TestJolokiaOfThePassiveBroker(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer j.close()
-		if _, _, err := j.ask(limit(t)); err != nil {
+		if _, _, err := j.ask(labtest.Context(t)); err != nil {
 			passive++
 			if !strings.Contains(err.Error(), strings.TrimSuffix(console, "/jolokia")) {
 				t.Errorf("the error does not say where: %v", err)

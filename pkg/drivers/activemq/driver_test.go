@@ -2,36 +2,30 @@ package activemq
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/drivertest"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // With Jolokia the driver is a Prober and a Sweeper, and queues are removed; without it they are emptied.
 func TestConformance(t *testing.T) {
-	t.Run("transient", func(t *testing.T) {
-		options := single(t, fmt.Sprintf(`{"jolokia": [%q]}`, variable(t, "LOCKSTEP_ACTIVEMQ_JOLOKIA")))
-		drivertest.Run(t, harness(options, "activemq"))
-	})
+	t.Run("transient", func(t *testing.T) { drivertest.Run(t, harness(driver{}, managed(t), nil)) })
 	t.Run("durable", func(t *testing.T) {
-		h := harness(single(t, `{}`), "")
-		h.Driver, h.Brief = persistent{}, true
-		drivertest.Run(t, h)
+		drivertest.Run(t, harness(persistent{}, single(t, `{}`), drivertest.MessagePath()))
 	})
 }
 
+// What a list of brokers changes: connections.
 func TestConformancePair(t *testing.T) {
-	h := harness(pair(t, `{}`), "")
-	h.Driver, h.Slow = persistent{}, true
-	drivertest.Run(t, h)
+	drivertest.Run(t, harness(persistent{}, pair(t, `{}`), []string{"open", "dial", "describe", "setup", "teardown", "mode", "close", "cut"}))
 }
 
-func TestConformanceVersion5(t *testing.T) {
-	options := merge(t, map[string]any{"url": variable(t, "LOCKSTEP_ACTIVEMQ5_URL")}, `{}`)
-	h := harness(options, "")
-	h.Driver, h.Slow = persistent{}, true
+func TestConformanceLong(t *testing.T) {
+	labtest.Long(t)
+	h := harness(persistent{}, pair(t, `{}`), nil)
+	h.Slow = true
 	drivertest.Run(t, h)
 }
 
@@ -49,16 +43,12 @@ func (p persistent) Info() drivers.Info {
 	return info
 }
 
-// harness restarts the broker of that name, if it is given.
-func harness(options json.RawMessage, restart string) drivertest.Harness {
-	h := drivertest.Harness{
-		Driver:      driver{},
+func harness(d drivers.Driver, options json.RawMessage, subset []string) drivertest.Harness {
+	return drivertest.Harness{
+		Driver:      d,
 		Options:     options,
+		Subset:      subset,
 		DeadOptions: json.RawMessage(`{"url": "amqp://somebody:secret@127.0.0.1:1"}`),
 		DeadAddress: "127.0.0.1:1",
 	}
-	if restart != "" {
-		h.Restart = func(t *testing.T) { disturb(t, "restart", restart) }
-	}
-	return h
 }

@@ -13,7 +13,7 @@ import (
 func TestAllocations(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
 	ctx, body := r.context(), make([]byte, 100)
-	conn, err := amqp.Dial(ctx, variable(t, "LOCKSTEP_ARTEMIS_URL"), &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous()})
+	conn, err := amqp.Dial(ctx, lab.Variable(t, "LOCKSTEP_ARTEMIS_URL"), &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous()})
 	if err != nil {
 		t.Fatal(err)
 	}

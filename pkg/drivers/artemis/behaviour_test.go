@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // A broker that takes connections and says nothing costs its time once; then the session knows better.
@@ -17,8 +18,8 @@ func TestSilentBrokerIsPassedBy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	url := variable(t, "LOCKSTEP_ARTEMIS_URL")
-	r := newRig(t, merge(t, map[string]any{
+	url := lab.Variable(t, "LOCKSTEP_ARTEMIS_URL")
+	r := newRig(t, labtest.Options(t, map[string]any{
 		"urls": []string{"amqp://" + silent.Addr().String(), url}, "connectTimeout": "2s",
 	}, `{}`))
 	select {
@@ -97,7 +98,7 @@ func TestRemovedUnderConsumer(t *testing.T) {
 	if err := r.session.Teardown(r.context(), r.topology); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the link", func() bool { return look(n, func(n *diary) int { return len(n.closed) }) == 1 })
+	labtest.Eventually(t, "the end of the link", func() bool { return look(n, func(n *diary) int { return len(n.closed) }) == 1 })
 	if !errors.Is(n.closed[0], drivers.ErrClosed) {
 		t.Errorf("the end of the link is %v", n.closed[0])
 	}
@@ -112,11 +113,11 @@ func TestStalledAcknowledgement(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "20 confirms", func() bool { return look(sent, func(n *diary) int { return n.confirmed }) == 20 })
+	labtest.Eventually(t, "20 confirms", func() bool { return look(sent, func(n *diary) int { return n.confirmed }) == 20 })
 	r.stall = make(chan struct{})
 	gate := make(chan struct{})
 	c, got := r.consumer(20, gate)
-	eventually(t, "a message", func() bool { return look(got, func(n *diary) int { return n.called }) > 0 })
+	labtest.Eventually(t, "a message", func() bool { return look(got, func(n *diary) int { return n.called }) > 0 })
 	close(r.stall)
 	close(gate)
 	closed := make(chan struct{})
@@ -140,7 +141,7 @@ func TestProbeCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "25 confirms", func() bool { return look(n, func(n *diary) int { return n.confirmed }) == 25 })
+	labtest.Eventually(t, "25 confirms", func() bool { return look(n, func(n *diary) int { return n.confirmed }) == 25 })
 	gate := make(chan struct{})
 	_, got := r.consumer(10, gate)
 	want := map[drivers.FigureName]float64{drivers.FigureQueues: 1, drivers.FigureQueueDepth: 25, drivers.FigureUnacked: 10}
@@ -172,7 +173,7 @@ func TestProbeCounts(t *testing.T) {
 		}
 	}
 	close(gate)
-	eventually(t, "all messages", func() bool { return look(got, func(n *diary) int { return n.received }) == 25 })
+	labtest.Eventually(t, "all messages", func() bool { return look(got, func(n *diary) int { return n.received }) == 25 })
 	want = map[drivers.FigureName]float64{drivers.FigureQueueDepth: 0, drivers.FigureUnacked: 0}
-	eventually(t, "an empty queue", matches)
+	labtest.Eventually(t, "an empty queue", matches)
 }

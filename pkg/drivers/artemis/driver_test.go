@@ -6,26 +6,32 @@ import (
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/drivertest"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 func TestConformance(t *testing.T) {
-	t.Run("transient", func(t *testing.T) { drivertest.Run(t, harness(single(t, `{}`), "artemis")) })
+	t.Run("transient", func(t *testing.T) { drivertest.Run(t, harness(driver{}, single(t, `{}`), nil)) })
 	t.Run("durable", func(t *testing.T) {
-		h := harness(single(t, `{}`), "")
-		h.Driver, h.Brief = persistent{}, true
-		drivertest.Run(t, h)
+		drivertest.Run(t, harness(persistent{}, single(t, `{}`), drivertest.MessagePath()))
 	})
 	t.Run("multicast", func(t *testing.T) {
-		h := harness(single(t, `{"routing": "multicast"}`), "")
-		h.Brief = true
-		drivertest.Run(t, h)
+		drivertest.Run(t, harness(driver{}, single(t, `{"routing": "multicast"}`), drivertest.MessagePath()))
 	})
 }
 
+// What a primary and its backup change: connections, and confirms that wait for the replica.
 func TestConformancePair(t *testing.T) {
-	h := harness(pair(t, `{}`), "")
-	h.Driver, h.Slow = persistent{}, true
-	drivertest.Run(t, h)
+	drivertest.Run(t, harness(persistent{}, pair(t, `{}`), []string{"open", "dial", "describe", "probe", "setup", "mode", "close", "cut"}))
+}
+
+func TestConformanceLong(t *testing.T) {
+	labtest.Long(t)
+	t.Run("durable", func(t *testing.T) { drivertest.Run(t, harness(persistent{}, single(t, `{}`), nil)) })
+	t.Run("pair", func(t *testing.T) {
+		h := harness(persistent{}, pair(t, `{}`), nil)
+		h.Slow = true
+		drivertest.Run(t, h)
+	})
 }
 
 // persistent is the driver for use with persistent messages alone, of which it promises the most.
@@ -42,16 +48,12 @@ func (p persistent) Info() drivers.Info {
 	return info
 }
 
-// harness restarts the broker of that name, if it is given.
-func harness(options json.RawMessage, restart string) drivertest.Harness {
-	h := drivertest.Harness{
-		Driver:      driver{},
+func harness(d drivers.Driver, options json.RawMessage, subset []string) drivertest.Harness {
+	return drivertest.Harness{
+		Driver:      d,
 		Options:     options,
+		Subset:      subset,
 		DeadOptions: json.RawMessage(`{"url": "amqp://somebody:secret@127.0.0.1:1"}`),
 		DeadAddress: "127.0.0.1:1",
 	}
-	if restart != "" {
-		h.Restart = func(t *testing.T) { disturb(t, "restart", restart) }
-	}
-	return h
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // look up what a probe says, by name.
@@ -41,7 +42,7 @@ func TestProbeRates(t *testing.T) {
 	p, _ := r.publisher(drivers.ConfirmEach)
 	_, got := r.consumer(10, nil)
 	most := map[drivers.FigureName]float64{}
-	eventually(t, "all rates", func() bool {
+	labtest.Eventually(t, "all rates", func() bool {
 		if err := p.Publish(r.context(), drivers.Message{Body: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +59,7 @@ func TestProbeRates(t *testing.T) {
 // A pair says whether its backup has all of it.
 func TestProbeOfAPair(t *testing.T) {
 	r := newRig(t, pair(t, `{}`))
-	eventually(t, "no queue that lacks its replica", func() bool {
+	labtest.Eventually(t, "no queue that lacks its replica", func() bool {
 		short, said := r.probe()[drivers.FigureUnderReplicated]
 		return said && short == 0
 	})

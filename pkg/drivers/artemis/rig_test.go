@@ -3,16 +3,27 @@ package artemis
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"log/slog"
 	"net"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
+
+var lab = labtest.Broker{Name: "Artemis", Parts: "artemis artemis-pair", Tests: "pkg/drivers/artemis"}
+
+// single are options for the broker by itself; more is JSON that is laid over them.
+func single(t testing.TB, more string) json.RawMessage {
+	return labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_ARTEMIS_URL")}, more)
+}
+
+// pair are options for the primary and its backup.
+func pair(t testing.TB, more string) json.RawMessage {
+	urls := strings.Split(lab.Variable(t, "LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")
+	return labtest.Options(t, map[string]any{"urls": urls, "ha": "replication"}, more)
+}
 
 // rig is a session with a topology, both gone at the end of the test.
 type rig struct {
@@ -70,46 +81,17 @@ func (s *stallable) Close() error {
 	return s.Conn.Close()
 }
 
-var rigs atomic.Int64
-
 func newRig(t testing.TB, options json.RawMessage) *rig {
 	t.Helper()
-	r := &rig{t: t, events: make(chan string, 100)}
-	r.topology = drivers.Topology{
-		Name:   fmt.Sprintf("test-%d-%d", time.Now().UnixNano(), rigs.Add(1)),
-		Queues: 1, Subscriptions: 1, Bindings: 1, QueueNode: drivers.AnyNode, Persistent: true,
-	}
-	ctx := r.context()
-	opened, err := driver{}.Open(ctx, options, drivers.Env{
-		Dial:  r.dial,
-		Log:   slog.New(slog.DiscardHandler),
-		Event: func(kind drivers.EventKind, detail string) { r.events <- detail },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.session = opened.(*session)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := r.session.Teardown(ctx, r.topology); err != nil {
-			t.Error(err)
-		}
-		if err := r.session.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := r.session.Setup(ctx, r.topology); err != nil {
-		t.Fatal(err)
-	}
+	r := &rig{t: t, topology: labtest.Topology(func(t *drivers.Topology) { t.Persistent = true }), events: make(chan string, 100)}
+	env := labtest.Env(func(_ drivers.EventKind, detail string) { r.events <- detail })
+	env.Dial = r.dial
+	r.session = labtest.Open(t, driver{}, options, env).(*session)
+	labtest.SetUp(t, r.session, &r.topology)
 	return r
 }
 
-func (r *rig) context() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	r.t.Cleanup(cancel)
-	return ctx
-}
+func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
 // publisher connects one that notes what it hears.
 func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *diary) {
@@ -191,14 +173,4 @@ func look[T any](n *diary, at func(*diary) T) T {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return at(n)
-}
-
-// eventually waits for what a broker does in its own time.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for: %s", what)
-		}
-	}
 }

@@ -174,8 +174,8 @@ func checkPrefetch(c *check) {
 func (c *check) await(ch <-chan struct{}, what string) {
 	select {
 	case <-ch:
-	case <-time.After(c.wait):
-		c.fatalf("waited %v in vain: %s", c.wait, what)
+	case <-time.After(2 * c.wait):
+		c.fatalf("waited %v in vain: %s", 2*c.wait, what)
 	}
 }
 

@@ -106,7 +106,7 @@ func checkBinderTogether(c *check) {
 func checkBinderEnds(c *check) {
 	r, binder, _ := c.binderRig()
 	c.must(binder.Bind(c.ctx, r.topology, 0, 0, drivers.ExtraKey), "Bind")
-	if !c.h.Bare {
+	if !c.h.NoNetwork {
 		c.dial.stall(true)
 		ctx, cancel := context.WithTimeout(c.ctx, c.quiet())
 		defer cancel()

@@ -4,15 +4,19 @@ package drivertest
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"lockstep/pkg/drivers"
 )
 
-// Harness is what the suite needs to know of a driver under test and of the broker it speaks to.
+// Harness describes a driver under test and the broker that it speaks to.
 type Harness struct {
 	Driver drivers.Driver
 	// Options reach a broker that works. They are as Open gets them: with the defaults of the schema.
@@ -25,43 +29,124 @@ type Harness struct {
 	FullOptions json.RawMessage
 	// Restart restarts the broker and returns when it answers again. Nil: it cannot be restarted here.
 	Restart func(t *testing.T)
-	// Cut breaks every link to the broker of Options at once. Nil: the suite cuts what Env.Dial connected.
+	// Cut breaks every link to the broker of Options at once. Nil: each check cuts what its own Env.Dial connected.
 	Cut func()
-	// Bare says that the driver makes no connections at all: the checks of Dial do not apply.
-	Bare bool
-	// Brief says that a run of its own proves the same driver with other options whole: what does not depend on how messages reach
-	// queues, are kept, confirmed and acknowledged is not proven again.
-	Brief bool
+	// NoNetwork declares that the driver makes no connections at all: the checks of Dial do not apply.
+	NoNetwork bool
+	// Subset names the checks to run, by name ("mode/confirm-window") or by the part before the slash ("mode").
+	// Empty: the whole suite. Use it for a variant of options if another configuration runs the whole suite.
+	Subset []string
+	// NoQueueDepth declares that the broker does not report queue_depth: probes are not asked for it.
+	NoQueueDepth bool
 	// Slow asks for fewer messages and waits longer for what must not happen.
 	Slow bool
 
 	wait time.Duration // shortens what the suite's own tests wait for in vain
 }
 
-// Run proves the driver contract as far as h.Driver declares it for h.Options. Every check has a deadline, a
-// topology of its own, which it removes, and fails if it leaves a goroutine behind.
+// MessagePath is the Subset for options that change how messages reach queues, are kept, confirmed and acknowledged.
+// It leaves out the checks of sessions, links and single calls.
+func MessagePath() []string {
+	return []string{"info", "sweep", "setup", "teardown", "mode", "ack", "redelivery", "order", "prefetch", "fan-out", "bindings", "binder",
+		"queues", "mandatory"}
+}
+
+// Links is the Subset for options that change how connections are made, shared and given up, such as a list of nodes.
+func Links() []string {
+	return []string{"open", "dial", "describe", "probe", "close", "session-close", "publish-blocks", "handler-blocks", "cut", "restart"}
+}
+
+// maxParallel is how many checks of one configuration run at the same time: enough to fill the waits for a broker,
+// few enough for a small broker and two cores.
+const maxParallel = 8
+
+// Run proves the driver contract as far as h.Driver declares it for h.Options. Every check has a deadline and a
+// topology of its own, which it removes.
+//
+// The checks of the subtest "parallel" run beside each other. Checks that affect the others run alone afterwards, in
+// order: "sweep", those that call Harness.Cut, then "leaks", which looks for goroutines that any check left behind, and last "restart".
+// The time that "go test -v" prints for a parallel check includes no wait for others; the log has the check's own time.
 //
 // An unroutable message is made by Topology.Queues 1 and PublisherSpec.Queue 1: a queue that was not declared.
 // Drivers that declare Mandatory must connect such a publisher and return its messages.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	for _, c := range checks() {
-		if h.Brief && elsewhere(c.name) {
-			continue
-		}
-		t.Run(c.name, func(t *testing.T) {
-			r := prove(t, h, c)
-			for _, line := range r.logs {
-				t.Log(line)
-			}
-			for _, line := range r.failures {
-				t.Error(line)
-			}
-			if r.skipped != "" && len(r.failures) == 0 {
-				t.Skip(r.skipped)
-			}
-		})
+	chosen, err := h.chosen()
+	if err != nil {
+		t.Fatal(err)
 	}
+	before := goleak.IgnoreCurrent()
+	var failed atomic.Bool
+	report := func(t *testing.T, r result) {
+		t.Helper()
+		failed.Store(failed.Load() || len(r.failures) > 0)
+		r.report(t)
+	}
+	t.Run("parallel", func(t *testing.T) {
+		slots := make(chan struct{}, maxParallel)
+		for _, c := range chosen {
+			if h.alone(c.name) {
+				continue
+			}
+			t.Run(c.name, func(t *testing.T) {
+				done := make(chan result, 1)
+				go func() { // before t.Parallel, whose own limit is the number of cores
+					slots <- struct{}{}
+					defer func() { <-slots }()
+					done <- prove(t, h, c)
+				}()
+				t.Parallel()
+				report(t, <-done)
+			})
+		}
+	})
+	for _, c := range chosen {
+		if h.alone(c.name) && c.name != "restart" {
+			t.Run(c.name, func(t *testing.T) { report(t, prove(t, h, c)) })
+		}
+	}
+	t.Run("leaks", func(t *testing.T) { checkLeaks(before, h.leakLimit(), failed.Load()).report(t) })
+	for _, c := range chosen {
+		if c.name == "restart" { // after it, goroutines may be the broker's own, if that lives in this process
+			t.Run(c.name, func(t *testing.T) { report(t, prove(t, h, c)) })
+		}
+	}
+}
+
+// leakLimit is how long goroutines may take to end.
+func (h Harness) leakLimit() time.Duration {
+	if h.wait > 0 {
+		return min(leakLimit, h.wait)
+	}
+	return leakLimit
+}
+
+// alone reports whether a check would disturb others that run beside it.
+func (h Harness) alone(name string) bool {
+	switch {
+	case name == "restart", name == "sweep": // it lists what the others declare and remove meanwhile
+		return true
+	case h.Cut != nil: // it breaks the links of every check
+		return strings.HasPrefix(name, "cut/") || name == "binder/ends"
+	}
+	return false
+}
+
+// chosen lists the checks of the subset, in the order of the suite.
+func (h Harness) chosen() ([]named, error) {
+	all := checks()
+	if len(h.Subset) == 0 {
+		return all, nil
+	}
+	matches := func(entry, name string) bool { return entry == name || strings.HasPrefix(name, entry+"/") }
+	for _, entry := range h.Subset {
+		if !slices.ContainsFunc(all, func(c named) bool { return matches(entry, c.name) }) {
+			return nil, fmt.Errorf("Harness.Subset: there is no check %q", entry)
+		}
+	}
+	return slices.DeleteFunc(all, func(c named) bool {
+		return !slices.ContainsFunc(h.Subset, func(entry string) bool { return matches(entry, c.name) })
+	}), nil
 }
 
 // named is one check and the name of its subtest.
@@ -69,13 +154,6 @@ type named struct {
 	name  string
 	run   func(*check)
 	limit time.Duration // 0: checkLimit
-}
-
-// elsewhere tells whether a check is about sessions, links and calls alone, which are the same with whatever options.
-func elsewhere(name string) bool {
-	of, _, _ := strings.Cut(name, "/")
-	return slices.Contains([]string{"open", "dial", "describe", "probe", "close", "sizes", "ready", "batch", "together", "handler-blocks", "publish-blocks",
-		"session-close", "cut", "restart"}, of)
 }
 
 // checks lists the whole suite.

@@ -26,7 +26,7 @@ func (n *closeNotice) close(end func() error) {
 
 // checkCutLate closes while links break: before the driver knows of it, and while it says so.
 func checkCutLate(c *check) {
-	if c.h.Bare && c.h.Cut == nil {
+	if c.h.NoNetwork && c.h.Cut == nil {
 		c.skipf("there are no connections to cut")
 	}
 	u := c.use(c.anyMode())

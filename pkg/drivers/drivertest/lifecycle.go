@@ -127,7 +127,7 @@ func (c *check) tryAll(ctx context.Context, options json.RawMessage) error {
 func checkCancelOpen(c *check) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	if c.h.Bare {
+	if c.h.NoNetwork {
 		cancel()
 	} else {
 		c.dial.hang.Store(true)
@@ -157,7 +157,7 @@ func checkDialRefused(c *check) {
 }
 
 func (c *check) needDial() {
-	if c.h.Bare {
+	if c.h.NoNetwork {
 		c.skipf("the driver makes no connections")
 	}
 }

@@ -21,7 +21,7 @@ func (c *check) blockedRig(u drivers.Use) *rig {
 	switch {
 	case c.h.FullOptions != nil:
 		return c.rigWith(c.h.FullOptions, u)
-	case c.h.Bare:
+	case c.h.NoNetwork:
 		c.skipf("there are no connections to stall, and no options that make Publish block")
 	}
 	return c.rig(u)
@@ -135,7 +135,7 @@ func (c *check) cut() {
 		c.dial.stall(false)
 		return
 	}
-	if c.h.Bare {
+	if c.h.NoNetwork {
 		c.skipf("there are no connections to cut")
 	}
 	c.dial.cut()
@@ -272,9 +272,6 @@ func checkRestart(c *check) {
 	defer g.release()
 	in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch = 1 })
 	c.await(g.entered, "the first message")
-	c.mu.Lock()
-	c.restarted = true
-	c.mu.Unlock()
 	c.h.Restart(c.t)
 	g.release() // too late to acknowledge
 	c.eventually(func() bool { return s.closings.Load() > 0 && in.closings.Load() > 0 }, func() string {

@@ -97,22 +97,28 @@ func checkProbe(c *check) {
 	}
 }
 
-// saysDepth tells whether the broker says what is in the topology's queues, which it may know only after a while: one that says nothing of
-// them soon is not waited for.
+// saysDepth reports whether the broker reports how many messages are in the topology's queues, which it may know only
+// after a while. One that reports nothing of them soon is not waited for.
 func (c *check) saysDepth(p drivers.Prober) bool {
-	began, own := time.Now(), false
-	for {
+	for began, own := time.Now(), false; ; time.Sleep(c.quiet()) {
 		figures := c.probe(p)
-		if _, said := total(figures, drivers.FigureQueueDepth); said {
-			return true
+		_, said := total(figures, drivers.FigureQueueDepth)
+		if said && c.h.NoQueueDepth {
+			c.errorf("queue_depth is reported although Harness.NoQueueDepth is set")
 		}
-		_, said := total(figures, drivers.FigureQueues)
+		if said || c.h.NoQueueDepth {
+			return said
+		}
+		_, said = total(figures, drivers.FigureQueues)
 		own = own || said
-		if waited := time.Since(began); waited > c.wait || !own && waited > time.Second {
-			c.logf("the broker does not say queue_depth")
+		switch waited := time.Since(began); {
+		case !own && waited > time.Second:
+			c.logf("the broker does not report queue_depth")
+			return false
+		case waited > 2*c.wait:
+			c.errorf("the broker reports queues but no queue_depth: Harness.NoQueueDepth is for one that never does")
 			return false
 		}
-		time.Sleep(c.quiet())
 	}
 }
 
@@ -136,7 +142,7 @@ func checkProbeEnds(c *check) {
 	c.probe(p)
 	in := r.inbox(nil)
 	s := r.sender(1)
-	if !c.h.Bare {
+	if !c.h.NoNetwork {
 		c.dial.stall(true)
 		ctx, cancel := context.WithTimeout(c.ctx, c.quiet())
 		defer cancel()

@@ -34,9 +34,6 @@ func TestSuiteFindsFaults(t *testing.T) {
 					}
 				}
 				r := runOne(t, f.driver, name, 100*time.Millisecond)
-				for again := 0; again < 4 && len(r.failures) == 0; again++ { // what has to be seen in time may be late on a busy machine
-					r = runOne(t, f.driver, name, 100*time.Millisecond)
-				}
 				if len(r.failures) == 0 {
 					t.Errorf("%s does not find that the driver %s (skipped: %q)", name, f.name, r.skipped)
 					continue
@@ -54,7 +51,7 @@ func runOne(t *testing.T, d drivers.Driver, name string, wait time.Duration) res
 		Options:     json.RawMessage(`{"name":"self"}`),
 		FullOptions: json.RawMessage(`{"name":"self","capacity":10}`),
 		Cut:         func() { loopback.Cut("self") },
-		Bare:        true,
+		NoNetwork:   true,
 		wait:        wait,
 	}, find(t, name))
 }
@@ -153,10 +150,6 @@ func publisherFaults() []fault {
 			call := s.OnClosed
 			s.OnClosed = func(err error) { go call(err) }
 		}}, []string{"cut/late"}},
-		{"leaves a goroutine", faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
-			go func() { time.Sleep(4 * time.Second) }()
-			return p
-		}}, []string{"mode/confirm-window"}},
 	}
 }
 

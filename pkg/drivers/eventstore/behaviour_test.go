@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 	"lockstep/test/eventstored/server"
 )
 
@@ -36,10 +37,10 @@ func TestStandInKilledUnderAWindow(t *testing.T) {
 				}
 			}
 		}()
-		eventually(t, "some confirms", func() bool { all, _ := n.confirms(); return all > 200 })
+		labtest.Eventually(t, "some confirms", func() bool { all, _ := n.confirms(); return all > 200 })
 		before := r.dials.Load()
 		kill()
-		eventually(t, "both ends to hear of it", func() bool { return n.ends() == 1 && in.ends() == 1 })
+		labtest.Eventually(t, "both ends to hear of it", func() bool { return n.ends() == 1 && in.ends() == 1 })
 		start := time.Now()
 		if err := errors.Join(p.Close(), c.Close()); err != nil {
 			t.Error(err)
@@ -77,7 +78,7 @@ func TestStandInComesBack(t *testing.T) {
 	c := r.consumer(in, nil)
 	r.send(p, 3, 10)
 	kill()
-	eventually(t, "an idle publisher and consumer to hear of it", func() bool { return n.ends() == 1 && in.ends() == 1 })
+	labtest.Eventually(t, "an idle publisher and consumer to hear of it", func() bool { return n.ends() == 1 && in.ends() == 1 })
 	_, _ = p.Close(), c.Close()
 	if err := r.session.Setup(r.ctx, r.topology); err == nil || !strings.Contains(err.Error(), address) {
 		t.Errorf("Setup without a server: %v", err)
@@ -89,7 +90,7 @@ func TestStandInComesBack(t *testing.T) {
 	p, n = r.publisher(drivers.ConfirmEach, nil)
 	before := in.received()
 	r.send(p, 3, 10)
-	eventually(t, "messages after the restart", func() bool { return in.received() == before+3 })
+	labtest.Eventually(t, "messages after the restart", func() bool { return in.received() == before+3 })
 }
 
 func TestStandInRefusesALargeAppend(t *testing.T) {
@@ -108,7 +109,7 @@ func TestStandInRefusesALargeAppend(t *testing.T) {
 		if mode == drivers.ConfirmBatch {
 			want, refused = 10, 10
 		}
-		eventually(t, "confirms", func() bool { all, _ := n.confirms(); return all == want })
+		labtest.Eventually(t, "confirms", func() bool { all, _ := n.confirms(); return all == want })
 		if _, failed := n.confirms(); failed != refused {
 			t.Errorf("%s: %d confirms failed, want %d", mode, failed, refused)
 		}
@@ -149,7 +150,7 @@ func TestAppendInDoubt(t *testing.T) {
 		streams.RegisterStreamsServer(s, inDoubt{code: code})
 		go func() { _ = s.Serve(l) }()
 		t.Cleanup(s.Stop)
-		r := &rig{t: t, ctx: limited(t), topology: drivers.Topology{Name: "doubt", Queues: 1, Subscriptions: 1, Bindings: 1}}
+		r := &rig{t: t, ctx: labtest.Context(t), topology: drivers.Topology{Name: "doubt", Queues: 1, Subscriptions: 1, Bindings: 1}}
 		opened, err := driver{}.Open(r.ctx, reached(t, l.Addr().String(), `{}`), r.env())
 		if err != nil {
 			t.Fatal(err)
@@ -158,13 +159,13 @@ func TestAppendInDoubt(t *testing.T) {
 		t.Cleanup(func() { _ = r.session.Close() })
 		p, n := r.publisher(drivers.ConfirmWindow, nil)
 		r.send(p, 1, 10)
-		eventually(t, "the confirm", func() bool { all, _ := n.confirms(); return all == 1 })
+		labtest.Eventually(t, "the confirm", func() bool { all, _ := n.confirms(); return all == 1 })
 		n.mu.Lock()
 		if len(n.errors) != 1 || errors.Is(n.errors[0], drivers.ErrRejected) || !errors.Is(n.errors[0], drivers.ErrClosed) {
 			t.Errorf("%s: confirmed with %v, want ErrClosed", code, n.errors)
 		}
 		n.mu.Unlock()
-		eventually(t, "the publisher to hear that its link is of no use", func() bool { return n.ends() == 1 })
+		labtest.Eventually(t, "the publisher to hear that its link is of no use", func() bool { return n.ends() == 1 })
 	}
 }
 
@@ -173,15 +174,15 @@ func TestStandInThatDoesNotAnswer(t *testing.T) {
 	r := newRig(t, reached(t, address, `{"confirmTimeout": "300ms"}`), nil)
 	p, n := r.publisher(drivers.ConfirmWindow, nil)
 	r.send(p, 1, 10)
-	eventually(t, "the first confirm", func() bool { all, _ := n.confirms(); return all == 1 })
+	labtest.Eventually(t, "the first confirm", func() bool { all, _ := n.confirms(); return all == 1 })
 	r.stalled.Store(true)
 	defer r.stalled.Store(false)
 	r.send(p, 1, 10)
-	eventually(t, "a confirm that says so", func() bool { _, failed := n.confirms(); return failed == 1 })
+	labtest.Eventually(t, "a confirm that says so", func() bool { _, failed := n.confirms(); return failed == 1 })
 	if !errors.Is(n.errors[0], drivers.ErrClosed) {
 		t.Errorf("no answer in time: %v, want ErrClosed", n.errors[0])
 	}
-	eventually(t, "the end of the link", func() bool { return n.ends() == 1 })
+	labtest.Eventually(t, "the end of the link", func() bool { return n.ends() == 1 })
 	start := time.Now()
 	_ = p.Close()
 	if took := time.Since(start); took > 3*time.Second {
@@ -197,7 +198,7 @@ func TestStandInTimesOutAndParks(t *testing.T) {
 	in := &heard{}
 	// Acknowledged too late, time and again: the server delivers it twice more and then parks it.
 	r.consumer(in, func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval = drivers.AckInterval, time.Hour })
-	eventually(t, "the message three times", func() bool { return in.received() == 3 })
+	labtest.Eventually(t, "the message three times", func() bool { return in.received() == 3 })
 	time.Sleep(250 * time.Millisecond)
 	if n := in.received(); n != 3 {
 		t.Errorf("it is delivered %d times, want 3", n)
@@ -238,19 +239,19 @@ func TestStandInTakesTheLastAcknowledgements(t *testing.T) {
 	p, n := r.publisher(drivers.ConfirmBatch, func(s *drivers.PublisherSpec) { s.Batch = 1000 })
 	const all = 6000
 	r.send(p, all, 10)
-	eventually(t, "confirms", func() bool { confirmed, _ := n.confirms(); return confirmed == all })
+	labtest.Eventually(t, "confirms", func() bool { confirmed, _ := n.confirms(); return confirmed == all })
 	in := &heard{}
 	c := r.consumer(in, func(s *drivers.ConsumerSpec) {
 		s.Ack, s.AckEvery, s.Batch, s.Prefetch = drivers.AckEvery, 2*all, 100, 2*all
 	})
-	eventually(t, "messages", func() bool { return in.received() == all })
+	labtest.Eventually(t, "messages", func() bool { return in.received() == all })
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
 	rest := &heard{}
 	r.consumer(rest, nil)
 	r.send(p, 1000, 10)
-	eventually(t, "what comes next", func() bool { return rest.received() >= 1000 })
+	labtest.Eventually(t, "what comes next", func() bool { return rest.received() >= 1000 })
 	if n := rest.received(); n > 1000 {
 		t.Errorf("%d messages come again that were acknowledged", n-1000)
 	}
@@ -271,7 +272,7 @@ func TestStandInSessionLeavesNoGoroutine(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before+12 }) // listeners of Forward
+	labtest.Eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before+12 }) // listeners of Forward
 }
 
 func TestProbeCountsWhatIsThere(t *testing.T) {
@@ -302,7 +303,7 @@ func TestProbeCountsWhatIsThere(t *testing.T) {
 		t.Error("the second answer tells no rate")
 	}
 	r.send(p, 20, 10)
-	eventually(t, "five under way", func() bool { return figures()[drivers.FigureUnacked] == 5 })
+	labtest.Eventually(t, "five under way", func() bool { return figures()[drivers.FigureUnacked] == 5 })
 	then := figures()
 	if lag := then[drivers.FigureLag]; lag != 40 { // twenty for each subscription, and no checkpoint yet
 		t.Errorf("the lag is %v, want 40", lag)
@@ -324,7 +325,7 @@ func TestMaxCountForgets(t *testing.T) {
 	}
 	in := &heard{}
 	r.consumer(in, nil)
-	eventually(t, "the last five", func() bool { return in.received() == 5 })
+	labtest.Eventually(t, "the last five", func() bool { return in.received() == 5 })
 	if first := string(in.got[0].Body); first != "15" {
 		t.Errorf("the oldest message is %s, want 15", first)
 	}

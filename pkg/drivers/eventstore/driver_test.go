@@ -1,7 +1,6 @@
 package eventstore
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,10 +8,12 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
 	"lockstep/pkg/drivers/drivertest"
+	"lockstep/pkg/drivers/internal/labtest"
 	"lockstep/test/eventstored/server"
 )
 
@@ -82,15 +83,7 @@ func standIn(t testing.TB, address string) (at string, kill func()) {
 // reached gives options for a stand-in at an address; more is JSON that is laid over them.
 func reached(t testing.TB, address, more string) json.RawMessage {
 	t.Helper()
-	o := map[string]any{"url": "esdb://" + address + "?tls=false"}
-	if err := json.Unmarshal([]byte(more), &o); err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return labtest.Options(t, map[string]any{"url": "esdb://" + address + "?tls=false"}, more)
 }
 
 var dead = json.RawMessage(`{"url": "esdb://127.0.0.1:1?tls=false"}`)
@@ -111,16 +104,20 @@ func TestStandInConformance(t *testing.T) {
 	} else {
 		address, _ = standIn(t, "127.0.0.1:0")
 	}
-	for name, more := range map[string]string{
-		"round-robin":        `{}`,
-		"dispatch-to-single": `{"strategy": "DispatchToSingle", "maxCount": 100000, "concurrency": 7}`,
-	} {
-		t.Run(name, func(t *testing.T) {
+	suite := func(more string, subset ...string) func(t *testing.T) {
+		return func(t *testing.T) {
 			drivertest.Run(t, drivertest.Harness{
-				Driver: driver{}, Options: reached(t, address, more), DeadOptions: dead, DeadAddress: "127.0.0.1:1",
+				Driver: driver{}, Options: reached(t, address, more), DeadOptions: dead, DeadAddress: "127.0.0.1:1", Subset: subset,
 			})
-		})
+		}
 	}
+	single := `{"strategy": "DispatchToSingle", "maxCount": 100000, "concurrency": 7}`
+	t.Run("round-robin", suite(`{}`))
+	t.Run("dispatch-to-single", suite(single, slices.Concat(drivertest.MessagePath(), []string{"close", "together", "cut/publisher"})...))
+	t.Run("dispatch-to-single-whole", func(t *testing.T) {
+		labtest.Long(t)
+		suite(single)(t)
+	})
 }
 
 // inProcess starts a stand-in in this process.
@@ -140,10 +137,4 @@ func inProcess(t testing.TB, o server.Options) (s *server.Server, address string
 		}
 	})
 	return s, l.Addr().String()
-}
-
-func limited(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
 }

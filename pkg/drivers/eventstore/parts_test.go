@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 	"lockstep/test/eventstored/server"
 )
 
@@ -65,7 +66,7 @@ func TestStandInWithTLS(t *testing.T) {
 	in := &heard{}
 	r.consumer(in, nil)
 	r.send(p, 3, 10)
-	eventually(t, "messages", func() bool { return in.received() == 3 })
+	labtest.Eventually(t, "messages", func() bool { return in.received() == 3 })
 	if _, err := r.session.Probe(r.ctx); err != nil {
 		t.Error(err)
 	}
@@ -119,7 +120,7 @@ func TestStandInCluster(t *testing.T) {
 	}
 	in := &heard{}
 	r.consumer(in, nil)
-	eventually(t, "messages from both nodes", func() bool { return in.received() == 5 })
+	labtest.Eventually(t, "messages from both nodes", func() bool { return in.received() == 5 })
 	_, err = r.session.Consumer(r.ctx, drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach, Node: "0"}, in.handle)
 	if err == nil || !strings.Contains(err.Error(), "leader") {
 		t.Errorf("a consumer at the follower: %v", err)
@@ -183,11 +184,11 @@ func TestDeclare(t *testing.T) {
 }
 
 func TestCredentialsNeedTLS(t *testing.T) {
-	_, err := driver{}.Open(limited(t), json.RawMessage(`{"url": "esdb://admin:changeit@127.0.0.1:1?tls=false"}`), drivers.Env{})
+	_, err := driver{}.Open(labtest.Context(t), json.RawMessage(`{"url": "esdb://admin:changeit@127.0.0.1:1?tls=false"}`), drivers.Env{})
 	if err == nil || !strings.Contains(err.Error(), "need TLS") || strings.Contains(err.Error(), "changeit") {
 		t.Errorf("user and password without TLS: %v", err)
 	}
-	_, err = driver{}.Open(limited(t), json.RawMessage(`{"url": "esdb://admin:changeit@h:p/x"}`), drivers.Env{})
+	_, err = driver{}.Open(labtest.Context(t), json.RawMessage(`{"url": "esdb://admin:changeit@h:p/x"}`), drivers.Env{})
 	if err == nil || strings.Contains(err.Error(), "changeit") {
 		t.Errorf("a url that is none: %v", err)
 	}

@@ -3,7 +3,6 @@ package eventstore
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // rig is a session with a topology, both gone at the end of the test.
@@ -24,28 +24,16 @@ type rig struct {
 	stalled  atomic.Bool // nothing passes any more
 }
 
-var rigs atomic.Int64
-
 func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology)) *rig {
 	t.Helper()
-	r := &rig{t: t, ctx: limited(t)}
-	r.topology = drivers.Topology{
-		Name: fmt.Sprintf("test-%d-%d", time.Now().UnixNano(), rigs.Add(1)), Queues: 1, Subscriptions: 1, Bindings: 1,
-		QueueNode: drivers.AnyNode, Persistent: true, Publishers: 1, Consumers: 1,
-	}
-	if change != nil {
-		change(&r.topology)
-	}
-	opened, err := driver{}.Open(r.ctx, options, r.env())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.session = opened.(*session)
-	t.Cleanup(func() {
-		if err := r.session.Close(); err != nil {
-			t.Error(err)
+	r := &rig{t: t, ctx: labtest.Context(t)}
+	r.topology = labtest.Topology(func(t *drivers.Topology) {
+		t.Persistent = true
+		if change != nil {
+			change(t)
 		}
 	})
+	r.session = labtest.Open(t, driver{}, options, r.env()).(*session)
 	r.setup()
 	return r
 }
@@ -201,15 +189,6 @@ func (r *rig) send(p drivers.Publisher, n, size int) {
 	for i := range n {
 		if err := p.Publish(r.ctx, drivers.Message{Token: uint64(i), Body: make([]byte, size)}); err != nil {
 			r.t.Fatal(err)
-		}
-	}
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for: %s", what)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // recordBatch is the head of a batch as the broker has it.
@@ -55,7 +56,7 @@ func TestConfirmBatchIsOneBatch(t *testing.T) {
 		const rounds, each = 20, 25
 		for i := range rounds {
 			r.send(p, numbers(i*each, each)...)
-			eventually(t, "the batch's confirms", func() bool { return len(got.settled()) == (i+1)*each })
+			labtest.Eventually(t, "the batch's confirms", func() bool { return len(got.settled()) == (i+1)*each })
 		}
 		all := r.batches()
 		if len(all) != rounds {
@@ -92,7 +93,7 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 			_, got := r.consumer(nil, nil)
 			p, heard := r.publisher(drivers.ConfirmWindow)
 			r.send(p, numbers(0, 100)...) // which flushes, too
-			eventually(t, "confirms", func() bool { return len(heard.settled()) == 100 })
+			labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == 100 })
 			all := r.batches()
 			if len(all) == 0 {
 				t.Fatal("there is nothing in the log")
@@ -102,7 +103,7 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 					t.Errorf("a batch is %+v", b)
 				}
 			}
-			eventually(t, "messages", func() bool { return len(got.received()) == 100 })
+			labtest.Eventually(t, "messages", func() bool { return len(got.received()) == 100 })
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // A key that leads to another partition than the documentation says would make distributions of keys mean something else.
@@ -22,7 +23,7 @@ func TestKeyChoosesPartition(t *testing.T) {
 		p, _ := r.publisher(drivers.ConfirmWindow)
 		sent := numbers(0, 30)
 		r.send(p, sent...)
-		eventually(t, "every message", func() bool { return len(got.received()) == len(sent) })
+		labtest.Eventually(t, "every message", func() bool { return len(got.received()) == len(sent) })
 		for i, body := range got.received() {
 			if key := slices.Index(sent, body); got.streams[i] != uint32(key%3) {
 				t.Errorf("the message with key %d is in partition %d of 3", key, got.streams[i])
@@ -40,17 +41,17 @@ func TestRebalanceLosesAndRepeatsNothing(t *testing.T) {
 		p, _ := r.publisher(drivers.ConfirmWindow)
 		sent := numbers(0, 400)
 		r.send(p, sent[:100]...)
-		eventually(t, "the first messages", func() bool { return len(one.received()) > 0 })
+		labtest.Eventually(t, "the first messages", func() bool { return len(one.received()) > 0 })
 		_, two := r.consumer(seldom, nil)
 		r.send(p, sent[100:200]...)
-		eventually(t, "a message for the second consumer", func() bool { return len(two.received()) > 0 })
+		labtest.Eventually(t, "a message for the second consumer", func() bool { return len(two.received()) > 0 })
 		r.send(p, sent[200:300]...)
 		if err := first.Close(); err != nil {
 			t.Fatal(err)
 		}
 		r.send(p, sent[300:]...)
 		received := func() []string { return append(one.received(), two.received()...) }
-		eventually(t, "every message", func() bool { return len(received()) >= len(sent) })
+		labtest.Eventually(t, "every message", func() bool { return len(received()) >= len(sent) })
 		time.Sleep(100 * time.Millisecond)
 		got := received()
 		slices.Sort(got)
@@ -107,7 +108,7 @@ func TestConsumerGoesOnWhereTheLogBegins(t *testing.T) {
 		p, heard := r.publisher(drivers.ConfirmWindow)
 		sent := numbers(0, 20)
 		r.send(p, sent...)
-		eventually(t, "confirms", func() bool { return len(heard.settled()) == len(sent) })
+		labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == len(sent) })
 		request := kmsg.NewPtrDeleteRecordsRequest()
 		topic := kmsg.NewDeleteRecordsRequestTopic()
 		topic.Topic = topicName(r.topology, 0)
@@ -119,7 +120,7 @@ func TestConsumerGoesOnWhereTheLogBegins(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, got := r.consumer(nil, nil)
-		eventually(t, "the rest", func() bool { return len(got.received()) == 8 })
+		labtest.Eventually(t, "the rest", func() bool { return len(got.received()) == 8 })
 		if !slices.Equal(got.received(), sent[12:]) {
 			t.Errorf("received %v", got.received())
 		}
@@ -156,7 +157,7 @@ func TestProbeFollows(t *testing.T) {
 			t.Errorf("%v consumers before there is one", members)
 		}
 		r.send(p, numbers(0, 50)...)
-		eventually(t, "confirms", func() bool { return len(heard.settled()) == 50 })
+		labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == 50 })
 		if rate := figure(drivers.FigurePublishRate); rate <= 0 {
 			t.Errorf("50 messages more are a rate of %v", rate)
 		}
@@ -167,11 +168,11 @@ func TestProbeFollows(t *testing.T) {
 			t.Errorf("50 messages take %v bytes", grown)
 		}
 		_, got := r.consumer(func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval = drivers.AckInterval, 50*time.Millisecond }, nil)
-		eventually(t, "messages", func() bool { return len(got.received()) == 50 })
+		labtest.Eventually(t, "messages", func() bool { return len(got.received()) == 50 })
 		if members := figure(drivers.FigureConsumers); members != 1 {
 			t.Errorf("%v consumers, want one", members)
 		}
-		eventually(t, "the lag being committed away", func() bool { return figure(drivers.FigureLag) == 0 })
+		labtest.Eventually(t, "the lag being committed away", func() bool { return figure(drivers.FigureLag) == 0 })
 	})
 }
 
@@ -202,7 +203,7 @@ func TestCredentials(t *testing.T) {
 			_, got := r.consumer(nil, nil)
 			p, _ := r.publisher(drivers.ConfirmWindow)
 			r.send(p, "hello")
-			eventually(t, "a message by "+mechanism, func() bool { return len(got.received()) == 1 })
+			labtest.Eventually(t, "a message by "+mechanism, func() bool { return len(got.received()) == 1 })
 		}
 	})
 	for _, c := range []struct{ where, options, hint string }{
@@ -233,7 +234,7 @@ func TestTooLargeBody(t *testing.T) {
 			t.Errorf("a body above batchBytes: %v", err)
 		}
 		r.send(p, "a small one")
-		eventually(t, "its confirm", func() bool { return len(heard.settled()) == 1 })
+		labtest.Eventually(t, "its confirm", func() bool { return len(heard.settled()) == 1 })
 		if err := heard.settled()[0]; err != nil {
 			t.Error(err)
 		}
@@ -248,7 +249,7 @@ func TestOrderWithoutConfirms(t *testing.T) {
 		p, _ := r.publisher(drivers.FireAndForget)
 		sent := numbers(0, 30_000)
 		r.send(p, sent...)
-		eventually(t, "every message", func() bool { return len(got.received()) == len(sent) })
+		labtest.Eventually(t, "every message", func() bool { return len(got.received()) == len(sent) })
 		for i, body := range got.received() {
 			if body != sent[i] {
 				t.Fatalf("message %d is %q, not %q", i, body, sent[i])
@@ -289,7 +290,7 @@ func TestManyConsumersJoinAtOnce(t *testing.T) {
 			}
 			return got
 		}
-		eventually(t, "every message", func() bool { return len(received()) >= len(sent) })
+		labtest.Eventually(t, "every message", func() bool { return len(received()) >= len(sent) })
 		got := received()
 		slices.Sort(got)
 		slices.Sort(sent)

@@ -1,9 +1,7 @@
 package kafka
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"lockstep/pkg/drivers"
@@ -48,35 +46,6 @@ func TestPlacement(t *testing.T) {
 			if leader != broker || len(p.Replicas) != 3 {
 				t.Errorf("partition %d on node %d is led by %s, not %s, with replicas %v", p.Partition, i, leader, broker, p.Replicas)
 			}
-		}
-	}
-}
-
-// Messages that a broker refuses are rejected, one by one, and the link holds; the figures say what is wrong.
-func TestTooFewInSyncReplicasReject(t *testing.T) {
-	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 3}`))
-	r.topology.QueueNode = "0" // the leader stays
-	if err := r.session.Setup(r.context(), r.topology); err != nil {
-		t.Fatal(err)
-	}
-	disturb(t, "kill", "kafka3-3")
-	t.Cleanup(func() { disturb(t, "start", "kafka3-3") })
-	eventually(t, "the replica being missed", func() bool {
-		figures, err := r.session.Probe(r.context())
-		return err == nil && slices.Contains(figures, drivers.Figure{Name: drivers.FigureUnderReplicated, Value: 1})
-	})
-	for _, client := range []string{kafkaGo, franz} {
-		r.session.options.Client = client
-		p, heard := r.publisher(drivers.ConfirmWindow)
-		r.send(p, numbers(0, 20)...)
-		eventually(t, "confirms", func() bool { return len(heard.settled()) == 20 })
-		for i, err := range heard.settled() {
-			if !errors.Is(err, drivers.ErrRejected) {
-				t.Errorf("%s: confirm %d with two of three replicas: %v", client, i, err)
-			}
-		}
-		if heard.broken != nil {
-			t.Errorf("%s: the link broke: %v", client, heard.broken)
 		}
 	}
 }

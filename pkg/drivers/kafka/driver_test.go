@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/drivers/drivertest"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 const (
@@ -12,35 +13,38 @@ const (
 	cluster = "LOCKSTEP_KAFKA3_BROKERS"
 )
 
-func TestConformance(t *testing.T) {
-	cases := []struct{ name, options, restart string }{
-		{"kafka-go", `{}`, "kafka"},
-		{"franz", `{"client": "franz"}`, "kafka"},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { drivertest.Run(t, harness(at(t, single, c.options), c.restart)) })
-	}
-}
-
 // Two of three replicas have to have a message before it is confirmed.
-func TestConformanceCluster(t *testing.T) {
-	for _, client := range []string{kafkaGo, franz} {
-		t.Run(client, func(t *testing.T) {
-			drivertest.Run(t, harness(at(t, cluster, `{"client": "`+client+`", "replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 3}`), ""))
-		})
-	}
+const replicated = `"replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 3`
+
+func TestConformance(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		drivertest.Run(t, harness(at(t, single, `{"client": "`+client+`"}`), nil))
+	})
 }
 
-// harness restarts the broker of that name, if it is given.
-func harness(options json.RawMessage, restart string) drivertest.Harness {
-	h := drivertest.Harness{
-		Driver:      driver{},
-		Options:     options,
-		DeadOptions: json.RawMessage(`{"brokers": ["127.0.0.1:1"]}`),
-		DeadAddress: "127.0.0.1:1",
+// What several brokers and partitions change: where messages go, and which connections lead there.
+func TestConformanceCluster(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		drivertest.Run(t, harness(at(t, cluster, `{"client": "`+client+`", `+replicated+`}`),
+			[]string{"setup", "mode", "ack/each", "redelivery/each", "order", "fan-out", "queues", "cut", "probe", "describe"}))
+	})
+}
+
+func TestConformanceLong(t *testing.T) {
+	labtest.Long(t)
+	both(t, func(t *testing.T, client string) {
+		drivertest.Run(t, harness(at(t, cluster, `{"client": "`+client+`", `+replicated+`}`), nil))
+	})
+}
+
+func harness(options json.RawMessage, subset []string) drivertest.Harness {
+	return drivertest.Harness{
+		Driver:  driver{},
+		Options: options,
+		Subset:  subset,
+		// The broker reports what consumers have yet to commit instead.
+		NoQueueDepth: true,
+		DeadOptions:  json.RawMessage(`{"brokers": ["127.0.0.1:1"]}`),
+		DeadAddress:  "127.0.0.1:1",
 	}
-	if restart != "" {
-		h.Restart = func(t *testing.T) { disturb(t, "restart", restart) }
-	}
-	return h
 }

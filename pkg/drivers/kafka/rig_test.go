@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -11,7 +10,18 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
+
+var lab = labtest.Broker{Name: "Kafka", Parts: "kafka kafka3", Tests: "pkg/drivers/kafka"}
+
+// at are options for the brokers in a variable; more is JSON that is laid over them.
+func at(t testing.TB, name, more string) json.RawMessage {
+	t.Helper()
+	return labtest.Options(t, map[string]any{
+		"brokers": strings.Split(lab.Variable(t, name), ","), "sessionTimeout": "6s", "heartbeat": "100ms",
+	}, more)
+}
 
 // both runs a test through each client, against the single broker.
 func both(t *testing.T, test func(t *testing.T, client string)) {
@@ -38,20 +48,11 @@ func open(t testing.TB, options json.RawMessage) *rig {
 // openBy has the session dial in another way for all but what is measured.
 func openBy(t testing.TB, options json.RawMessage, aside func(ctx context.Context, network, address string) (net.Conn, error)) *rig {
 	t.Helper()
-	r := &rig{t: t, topology: drivers.Topology{Name: "test-" + newID(), Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1}}
-	opened, err := driver{}.Open(r.context(), options, drivers.Env{Dial: new(net.Dialer).DialContext, DialAside: aside, Log: slog.New(slog.DiscardHandler), Event: r.event})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.session = opened.(*session)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := r.session.Teardown(ctx, r.topology); err != nil {
-			t.Error(err)
-		}
-		_ = r.session.Close()
-	})
+	r := &rig{t: t, topology: labtest.Topology(nil)}
+	env := labtest.Env(r.event)
+	env.DialAside = aside
+	r.session = labtest.Open(t, driver{}, options, env).(*session)
+	labtest.TearDown(t, r.session, &r.topology)
 	return r
 }
 
@@ -82,11 +83,7 @@ func (r *rig) count(kind drivers.EventKind) (n int) {
 	return n
 }
 
-func (r *rig) context() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	r.t.Cleanup(cancel)
-	return ctx
-}
+func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
 // heard is what a publisher or consumer heard.
 type heard struct {
@@ -174,16 +171,6 @@ func (r *rig) consumer(change func(*drivers.ConsumerSpec), handling func()) (dri
 	}
 	r.t.Cleanup(func() { _ = c.Close() })
 	return c, n
-}
-
-// eventually waits for what a broker does in its own time.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for: %s", what)
-		}
-	}
 }
 
 // numbers are the bodies "0", "1", … of n messages.

@@ -16,11 +16,12 @@ import (
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // FerretDB by itself answers what has w: 0. That would mix up all that follows; the driver finds out before it sends.
 func TestAnswersToUnacknowledgedWritesAreFound(t *testing.T) {
-	options := merge(t, map[string]any{"url": variable(t, "LOCKSTEP_FERRETDB_URL")}, `{}`)
+	options := labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_FERRETDB_URL")}, `{}`)
 	r := newRig(t, options, nil)
 	_, err := r.session.Publisher(r.context(), drivers.PublisherSpec{
 		Topology: r.topology, Mode: drivers.FireAndForget, Node: drivers.AnyNode, Connection: 1,

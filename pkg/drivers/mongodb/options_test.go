@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 func TestOptionsThatDoNotGo(t *testing.T) {
@@ -59,7 +60,7 @@ func TestLabelAndPromises(t *testing.T) {
 		{`{}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true, Ack: drivers.AckAutomatic}, "w:majority, journaled", false, false},
 	}
 	for _, c := range cases {
-		d := declare(merge(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options), c.use)
+		d := declare(labtest.Options(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options), c.use)
 		if len(d.Unfit) > 0 || d.Label != c.label || d.Promises.ConfirmedKept != c.kept || d.Promises.Ordered != c.ordered {
 			t.Errorf("%s, %+v: %q, %+v, unfit %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label, d.Promises, d.Unfit, c.label, c.kept, c.ordered)
 		}

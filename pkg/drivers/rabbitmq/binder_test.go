@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // By every kind of exchange that knows keys, a binding leads to its queue from when Bind has returned until Unbind has; without one the message
@@ -24,7 +25,7 @@ func TestBindingsOfEachExchange(t *testing.T) {
 					t.Fatal(err)
 				}
 				sent++
-				eventually(t, "its confirm, its return or its receipt", func() bool {
+				labtest.Eventually(t, "its confirm, its return or its receipt", func() bool {
 					h, _ := heard.counts()
 					_, n := got.counts()
 					return h == sent+returned && n == received

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // A returned message must be known as such before its confirm makes it look delivered.
@@ -26,7 +27,7 @@ func TestReturnComesBeforeConfirm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "a return and a confirm for each message", func() bool { h, _ := heard.counts(); return h == 2*n })
+	labtest.Eventually(t, "a return and a confirm for each message", func() bool { h, _ := heard.counts(); return h == 2*n })
 	for i := range n {
 		id := string(rune('0' + i))
 		returned, confirmed := slices.Index(heard.order, "return "+id), slices.Index(heard.order, "confirm "+id)
@@ -49,7 +50,7 @@ func TestFullQueueRejects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "every confirm", func() bool { h, _ := heard.counts(); return h == n })
+	labtest.Eventually(t, "every confirm", func() bool { h, _ := heard.counts(); return h == n })
 	if len(heard.errors) == 0 || len(heard.errors) > n-10 {
 		t.Errorf("%d of %d messages to a queue of 10 were rejected", len(heard.errors), n)
 	}
@@ -74,7 +75,7 @@ func TestConnectionPerMessageLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "every message", func() bool { _, received := got.counts(); return received == n })
+	labtest.Eventually(t, "every message", func() bool { _, received := got.counts(); return received == n })
 }
 
 // A thousand bindings must not take a cell's whole preparation, and every one must lead to its queue once.
@@ -91,7 +92,7 @@ func TestThousandBindings(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			eventually(t, "a message by each binding", func() bool { _, received := got.counts(); return received == 1000 })
+			labtest.Eventually(t, "a message by each binding", func() bool { _, received := got.counts(); return received == 1000 })
 			if h, _ := heard.counts(); h > 1000 {
 				t.Errorf("%d messages came back as unroutable", h-1000)
 			}
@@ -160,7 +161,7 @@ func TestDeliveryLimit(t *testing.T) {
 
 // Time during which the broker takes nothing must be known as the broker's.
 func TestMemoryAlarmBlocks(t *testing.T) {
-	control := variable(t, "LOCKSTEP_RABBITMQ_CTL")
+	control := lab.Variable(t, "LOCKSTEP_RABBITMQ_CTL")
 	set := func(watermark string) {
 		if text, err := exec.Command(control, "set_vm_memory_high_watermark", "absolute", watermark).CombinedOutput(); err != nil {
 			t.Fatalf("set memory watermark: %v\n%s", err, text)
@@ -286,14 +287,14 @@ func TestStreamGoesOn(t *testing.T) {
 	}
 	send(50)
 	first, got := r.consumer(nil)
-	eventually(t, "the first 50", func() bool { _, received := got.counts(); return received == 50 })
+	labtest.Eventually(t, "the first 50", func() bool { _, received := got.counts(); return received == 50 })
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	send(30)
-	eventually(t, "all confirms", func() bool { h, _ := heard.counts(); return h == 80 })
+	labtest.Eventually(t, "all confirms", func() bool { h, _ := heard.counts(); return h == 80 })
 	_, rest := r.consumer(nil)
-	eventually(t, "the other 30", func() bool { _, received := rest.counts(); return received >= 30 })
+	labtest.Eventually(t, "the other 30", func() bool { _, received := rest.counts(); return received >= 30 })
 	time.Sleep(100 * time.Millisecond)
 	if _, received := rest.counts(); received != 30 {
 		t.Errorf("the second consumer received %d messages, 30 were left", received)

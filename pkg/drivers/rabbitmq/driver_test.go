@@ -2,37 +2,58 @@ package rabbitmq
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/drivertest"
+	"lockstep/pkg/drivers/internal/labtest"
 )
+
+// kept is the subset for another type of queue: how its messages are kept, and where its consumers go on.
+var kept = slices.Concat(drivertest.MessagePath(), []string{"close", "ready", "batch", "cut/consumer"})
 
 func TestConformance(t *testing.T) {
 	cases := []struct {
-		name, options, restart string
-		brief                  bool
+		name, options string
+		subset        []string
 	}{
-		{"classic", `{}`, "rabbitmq", false},
-		{"classic-default-exchange", `{"exchange": {"type": "default"}}`, "", true},
-		// RabbitMQ 3.10 elects no leader for a quorum queue of one member after its node was killed; the cluster's are cut and restarted.
-		{"quorum", `{"queue": {"type": "quorum"}}`, "", true},
-		{"stream", `{"queue": {"type": "stream"}}`, "rabbitmq", false},
-		{"headers", `{"exchange": {"type": "headers"}}`, "", true},
-		{"fanout", `{"exchange": {"type": "fanout"}}`, "", true},
+		{"classic", `{}`, nil},
+		{"stream", `{"queue": {"type": "stream"}}`, kept},
+		{"classic-default-exchange", `{"exchange": {"type": "default"}}`, drivertest.MessagePath()},
+		{"headers", `{"exchange": {"type": "headers"}}`, drivertest.MessagePath()},
+		{"fanout", `{"exchange": {"type": "fanout"}}`, drivertest.MessagePath()},
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			h := harness(single(t, c.options), c.restart)
-			h.Brief = c.brief
-			drivertest.Run(t, h)
-		})
+		t.Run(c.name, func(t *testing.T) { drivertest.Run(t, harness(driver{}, single(t, c.options), c.subset)) })
 	}
 	t.Run("classic-persistent", func(t *testing.T) {
-		h := harness(single(t, `{}`), "")
-		h.Driver, h.Brief = persistent{}, true
-		drivertest.Run(t, h)
+		drivertest.Run(t, harness(persistent{}, single(t, `{}`), drivertest.MessagePath()))
 	})
+}
+
+func TestConformanceCluster(t *testing.T) {
+	t.Run("quorum", func(t *testing.T) {
+		drivertest.Run(t, harness(driver{}, cluster(t, `{"queue": {"type": "quorum"}}`), slices.Concat(kept, drivertest.Links())))
+	})
+}
+
+// What the same code does in another setting: whole suites, and the other types of queue in a cluster.
+func TestConformanceLong(t *testing.T) {
+	labtest.Long(t)
+	for name, options := range map[string]string{
+		"stream": `{"queue": {"type": "stream"}}`,
+		"quorum": `{"queue": {"type": "quorum"}}`,
+	} {
+		t.Run(name, func(t *testing.T) { drivertest.Run(t, harness(driver{}, single(t, options), nil)) })
+	}
+	for name, options := range map[string]string{
+		"quorum":   `{"queue": {"type": "quorum"}}`,
+		"stream":   `{"queue": {"type": "stream"}}`,
+		"mirrored": `{"policy": {"ha-mode": "all", "ha-sync-mode": "automatic"}}`,
+	} {
+		t.Run("cluster-"+name, func(t *testing.T) { drivertest.Run(t, harness(driver{}, cluster(t, options), nil)) })
+	}
 }
 
 // persistent is the driver for use with persistent messages alone, of which it promises the most.
@@ -49,35 +70,12 @@ func (p persistent) Info() drivers.Info {
 	return info
 }
 
-// The node that all links lead to is restarted; the others keep the queue.
-func TestConformanceCluster(t *testing.T) {
-	cases := []struct {
-		name, options, restart string
-		brief                  bool
-	}{
-		{"quorum", `{"queue": {"type": "quorum"}}`, "rabbitmq3-1", false},
-		{"stream", `{"queue": {"type": "stream"}}`, "", true},
-		{"mirrored", `{"policy": {"ha-mode": "all", "ha-sync-mode": "automatic"}}`, "", true},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			h := harness(cluster(t, c.options), c.restart)
-			h.Brief = c.brief
-			drivertest.Run(t, h)
-		})
-	}
-}
-
-// harness restarts the broker of that name, if it is given.
-func harness(options json.RawMessage, restart string) drivertest.Harness {
-	h := drivertest.Harness{
-		Driver:      driver{},
+func harness(d drivers.Driver, options json.RawMessage, subset []string) drivertest.Harness {
+	return drivertest.Harness{
+		Driver:      d,
 		Options:     options,
+		Subset:      subset,
 		DeadOptions: json.RawMessage(`{"url": "amqp://somebody:secret@127.0.0.1:1/"}`),
 		DeadAddress: "127.0.0.1:1",
 	}
-	if restart != "" {
-		h.Restart = func(t *testing.T) { disturb(t, "restart", restart) }
-	}
-	return h
 }

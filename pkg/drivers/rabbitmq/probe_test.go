@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // said is what a probe told: by figure and node.
@@ -70,7 +71,7 @@ func (r *rig) fill(n int) {
 			r.t.Fatal(err)
 		}
 	}
-	eventually(r.t, "every confirm", func() bool { h, _ := heard.counts(); return h == n })
+	labtest.Eventually(r.t, "every confirm", func() bool { h, _ := heard.counts(); return h == n })
 }
 
 // The plugins' counts are of the moment: what was opened just now is in them.
@@ -189,7 +190,7 @@ func TestProbeAgreesWithTheSystem(t *testing.T) {
 		t.Errorf("cpu is %.3f cores; the system counted %.3f", cpu, want)
 	}
 	now := second
-	eventually(t, "memory, which is not told each time", func() bool {
+	labtest.Eventually(t, "memory, which is not told each time", func() bool {
 		now = r.probe()
 		return now[drivers.FigureMemory] != nil
 	})
@@ -219,7 +220,7 @@ func TestProbeOfACluster(t *testing.T) {
 		}
 	}
 	r.becomes(drivers.FigureUnderReplicated, 0)
-	plugins := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_PROMETHEUS"), ",")
+	plugins := strings.Split(lab.Variable(t, "LOCKSTEP_RABBITMQ3_PROMETHEUS"), ",")
 	short := newRig(t, cluster(t, fmt.Sprintf(`{"prometheus": [%q, %q]}`, plugins[0], plugins[1])), nil)
 	now = short.probe()
 	if _, whole := now[drivers.FigureConnections][""]; !whole || len(now[drivers.FigureErlangProcesses]) != 3 {

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // meddler stands before ElasticMQ, which does everything right, and answers some requests, or some messages of a request, itself.
@@ -35,7 +35,7 @@ type meddler struct {
 // meddle gives options that lead through a meddler.
 func meddle(t *testing.T, more string) (*meddler, json.RawMessage) {
 	t.Helper()
-	m := &meddler{t: t, upstream: variable(t, "LOCKSTEP_SQS_ENDPOINT"), seen: map[string][]int{}}
+	m := &meddler{t: t, upstream: lab.Variable(t, "LOCKSTEP_SQS_ENDPOINT"), seen: map[string][]int{}}
 	s := httptest.NewServer(m)
 	t.Cleanup(s.Close)
 	var o map[string]any
@@ -185,15 +185,6 @@ func (a *account) receipts() []string {
 	return slices.Sorted(slices.Values(a.received))
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for: %s", what)
-		}
-	}
-}
-
 func send(t *testing.T, r *rig, p drivers.Publisher, n int) {
 	t.Helper()
 	for i := range n {
@@ -229,7 +220,7 @@ func TestPartOfARequestIsRefused(t *testing.T) {
 			want = append(want, fmt.Sprintf("%02d", token))
 		}
 	}
-	eventually(t, "the messages that were not refused", func() bool { return len(a.receipts()) >= len(want) })
+	labtest.Eventually(t, "the messages that were not refused", func() bool { return len(a.receipts()) >= len(want) })
 	if got := a.receipts(); !slices.Equal(got, want) {
 		t.Errorf("received %v, want %v", got, want)
 	}
@@ -289,7 +280,7 @@ func TestThrottledConsumer(t *testing.T) {
 	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmEach})
 	send(t, r, p, 1)
 	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEach})
-	eventually(t, "the message", func() bool { return len(a.receipts()) == 1 })
+	labtest.Eventually(t, "the message", func() bool { return len(a.receipts()) == 1 })
 	if n := len(r.notices); n != 1 {
 		t.Errorf("%d notices, want one", n)
 	}
@@ -314,7 +305,7 @@ func TestRefusedAcknowledgement(t *testing.T) {
 	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 5})
 	send(t, r, p, 5)
 	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 5})
-	eventually(t, "five messages and one of them again", func() bool { return len(a.receipts()) == 6 })
+	labtest.Eventually(t, "five messages and one of them again", func() bool { return len(a.receipts()) == 6 })
 	select {
 	case said := <-r.notices:
 		if !strings.Contains(said, "1 of 5 messages refused") {
@@ -357,7 +348,7 @@ func TestQueueIsGone(t *testing.T) {
 	if err := other.session.Teardown(other.context(), r.topology); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the consumer", func() bool {
+	labtest.Eventually(t, "the end of the consumer", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return len(a.closed) == 1
@@ -390,7 +381,7 @@ func TestGroupsAreStreams(t *testing.T) {
 	}
 	defer c.Close()
 	send(t, r, p, 40)
-	eventually(t, "40 messages", func() bool {
+	labtest.Eventually(t, "40 messages", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(streams[0])+len(streams[1])+len(streams[2])+len(streams[3]) == 40
@@ -424,7 +415,7 @@ func TestDescription(t *testing.T) {
 
 // Without credentials in the options, those of the host's environment are used, and its region.
 func TestCredentialsOfTheEnvironment(t *testing.T) {
-	endpoint := variable(t, "LOCKSTEP_SQS_ENDPOINT")
+	endpoint := lab.Variable(t, "LOCKSTEP_SQS_ENDPOINT")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	t.Setenv("AWS_CONFIG_FILE", t.TempDir()+"/none")
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", t.TempDir()+"/none")

@@ -2,26 +2,33 @@ package sqs
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"lockstep/pkg/drivers/drivertest"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// ElasticMQ stands in for AWS. The visibility is short because the suite waits for what a broken link left hidden; longer than any of its
-// handlers blocks. It keeps messages in memory: a restart would prove nothing of SQS.
+// ElasticMQ stands in for AWS. The visibility is short because the suite waits for what a broken link left hidden; longer
+// than any of its handlers blocks. It keeps messages in memory: a restart would prove nothing of SQS.
 func TestConformance(t *testing.T) {
-	cases := []struct{ name, options string }{
-		{"standard", `{}`},
-		{"fifo", `{"fifo": true, "groups": 3, "waitTime": "0s"}`},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { drivertest.Run(t, harness(standIn(t, c.options))) })
-	}
+	t.Run("standard", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, `{}`), nil)) })
+	t.Run("fifo", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, fifo), grouped)) })
 }
 
-func harness(options json.RawMessage) drivertest.Harness {
+const fifo = `{"fifo": true, "groups": 3, "waitTime": "0s"}`
+
+// grouped is the subset for groups of messages that stay in order: each is hidden while one of its messages is.
+var grouped = slices.Concat(drivertest.MessagePath(), []string{"close", "batch", "together", "handler-blocks", "cut"})
+
+func TestConformanceLong(t *testing.T) {
+	labtest.Long(t)
+	drivertest.Run(t, harness(standIn(t, fifo), nil))
+}
+
+func harness(options json.RawMessage, subset []string) drivertest.Harness {
 	return drivertest.Harness{
-		Driver: driver{}, Options: options,
+		Driver: driver{}, Options: options, Subset: subset,
 		DeadOptions: json.RawMessage(`{"endpoint": "http://127.0.0.1:1", "region": "nowhere", "accessKey": "x", "secret": "x"}`),
 		DeadAddress: "127.0.0.1:1",
 	}

@@ -47,7 +47,7 @@ func certificate(t *testing.T) (tls.Certificate, string) {
 // secured is the URL of something that speaks TLS and passes on to the broker.
 func secured(t *testing.T, own tls.Certificate) string {
 	t.Helper()
-	broker := strings.TrimPrefix(variable(t, "LOCKSTEP_ARTEMIS_URL"), "amqp://")
+	broker := strings.TrimPrefix(lab.Variable(t, "LOCKSTEP_ARTEMIS_URL"), "amqp://")
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}})
 	if err != nil {
 		t.Fatal(err)

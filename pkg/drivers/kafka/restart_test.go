@@ -1,0 +1,50 @@
+package kafka
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/drivertest"
+	"lockstep/pkg/drivers/internal/labtest"
+)
+
+// The brokers that this file stops are used by this package alone, and its tests are the last of the package.
+
+// Messages that a broker refuses are rejected, one by one, and the link holds; the figures say what is wrong.
+func TestTooFewInSyncReplicasReject(t *testing.T) {
+	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 3}`))
+	r.topology.QueueNode = "0" // the leader stays
+	if err := r.session.Setup(r.context(), r.topology); err != nil {
+		t.Fatal(err)
+	}
+	labtest.Control(t, "kill", "kafka3-3")
+	t.Cleanup(func() { labtest.Control(t, "start", "kafka3-3") })
+	labtest.Eventually(t, "the replica being missed", func() bool {
+		figures, err := r.session.Probe(r.context())
+		return err == nil && slices.Contains(figures, drivers.Figure{Name: drivers.FigureUnderReplicated, Value: 1})
+	})
+	for _, client := range []string{kafkaGo, franz} {
+		r.session.options.Client = client
+		p, heard := r.publisher(drivers.ConfirmWindow)
+		r.send(p, numbers(0, 20)...)
+		labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == 20 })
+		for i, err := range heard.settled() {
+			if !errors.Is(err, drivers.ErrRejected) {
+				t.Errorf("%s: confirm %d with two of three replicas: %v", client, i, err)
+			}
+		}
+		if heard.broken != nil {
+			t.Errorf("%s: the link broke: %v", client, heard.broken)
+		}
+	}
+}
+
+func TestRestart(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		h := harness(at(t, single, `{"client": "`+client+`"}`), []string{"restart"})
+		h.Restart = labtest.Restart("kafka")
+		drivertest.Run(t, h)
+	})
+}

@@ -1,0 +1,131 @@
+package rabbitmq
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
+)
+
+var lab = labtest.Broker{Name: "RabbitMQ", Parts: "rabbitmq rabbitmq3", Tests: "pkg/drivers/rabbitmq"}
+
+// single are options for the broker of one node; more is JSON that is laid over them.
+func single(t testing.TB, more string) json.RawMessage {
+	return labtest.Options(t, map[string]any{
+		"url":        lab.Variable(t, "LOCKSTEP_RABBITMQ_URL"),
+		"management": lab.Variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT"),
+		"prometheus": []string{lab.Variable(t, "LOCKSTEP_RABBITMQ_PROMETHEUS")},
+	}, more)
+}
+
+// cluster are options for the cluster of three.
+func cluster(t testing.TB, more string) json.RawMessage {
+	return labtest.Options(t, map[string]any{
+		"urls":       strings.Split(lab.Variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","),
+		"management": lab.Variable(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT"),
+		"prometheus": strings.Split(lab.Variable(t, "LOCKSTEP_RABBITMQ3_PROMETHEUS"), ","),
+	}, more)
+}
+
+// rig is a session with a topology, both gone at the end of the test.
+type rig struct {
+	t        testing.TB
+	session  *session
+	topology drivers.Topology
+	events   chan event
+}
+
+// event is what a session reported.
+type event struct {
+	kind   drivers.EventKind
+	detail string
+}
+
+func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology)) *rig {
+	t.Helper()
+	r := &rig{t: t, topology: labtest.Topology(change), events: make(chan event, 100)}
+	r.session = labtest.Open(t, driver{}, options, labtest.Env(func(kind drivers.EventKind, detail string) {
+		r.events <- event{kind, detail}
+	})).(*session)
+	labtest.SetUp(t, r.session, &r.topology)
+	return r
+}
+
+func (r *rig) context() context.Context { return labtest.Context(r.t) }
+
+// publisher connects one that notes what it hears.
+func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) (*publisher, *notes) {
+	r.t.Helper()
+	n := &notes{}
+	spec := drivers.PublisherSpec{
+		Topology: r.topology, Mode: mode, Window: 1000, Node: drivers.AnyNode, Connection: drivers.Exclusive,
+		OnConfirm: n.confirm, OnReturn: n.giveBack,
+	}
+	if change != nil {
+		change(&spec)
+	}
+	p, err := r.session.Publisher(r.context(), spec)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = p.Close() })
+	return p.(*publisher), n
+}
+
+// consumer connects one that counts bodies.
+func (r *rig) consumer(change func(*drivers.ConsumerSpec)) (*consumer, *notes) {
+	r.t.Helper()
+	n := &notes{}
+	spec := drivers.ConsumerSpec{
+		Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive,
+	}
+	if change != nil {
+		change(&spec)
+	}
+	c, err := r.session.Consumer(r.context(), spec, n.take)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c.(*consumer), n
+}
+
+// notes are what publishers and consumers heard.
+type notes struct {
+	mu       sync.Mutex
+	order    []string // "return 3", "confirm 3"
+	errors   []error
+	received int
+}
+
+func (n *notes) confirm(token uint64, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.order = append(n.order, "confirm "+string(rune('0'+token)))
+	if err != nil {
+		n.errors = append(n.errors, err)
+	}
+}
+
+func (n *notes) giveBack(body []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.order = append(n.order, "return "+string(body))
+}
+
+func (n *notes) take(batch []drivers.Delivery) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.received += len(batch)
+	return nil
+}
+
+func (n *notes) counts() (heard, received int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.order), n.received
+}
