@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire/wiretest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
 )
@@ -95,21 +96,23 @@ func partingRun(t *testing.T, away string, most time.Duration) plan.Outcome {
 
 // TestNothingIsLostBehindABrokenLink: what a consumer without a link does not receive may still be at the broker.
 func TestNothingIsLostBehindABrokenLink(t *testing.T) {
-	t.Parallel()
-	o := partingRun(t, "1h", 2*time.Second)
-	if o.Ledger.Lost != 0 || o.Ledger.Undrained == 0 || o.Verdict == plan.Invalid {
-		t.Errorf("%+v, %s %v: want what is missing undrained", o.Ledger, o.Verdict, o.Reasons)
-	}
-	if !strings.Contains(strings.Join(o.Warnings, "\n"), "not opened again: ") {
-		t.Errorf("the warnings do not tell of the links: %v", o.Warnings)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		o := partingRun(t, "1h", 2*time.Second)
+		if o.Ledger.Lost != 0 || o.Ledger.Undrained == 0 || o.Verdict == plan.Invalid {
+			t.Errorf("%+v, %s %v: want what is missing undrained", o.Ledger, o.Verdict, o.Reasons)
+		}
+		if !strings.Contains(strings.Join(o.Warnings, "\n"), "not opened again: ") {
+			t.Errorf("the warnings do not tell of the links: %v", o.Warnings)
+		}
+	})
 }
 
 // TestABrokenLinkIsNoSilence: links that come back in the drain bring what waited at the broker.
 func TestABrokenLinkIsNoSilence(t *testing.T) {
-	t.Parallel()
-	o := partingRun(t, "2s", 30*time.Second)
-	if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Lost+o.Ledger.Undrained != 0 {
-		t.Errorf("%+v, %s %v: want all received", o.Ledger, o.Verdict, o.Reasons)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		o := partingRun(t, "2s", 30*time.Second)
+		if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Lost+o.Ledger.Undrained != 0 {
+			t.Errorf("%+v, %s %v: want all received", o.Ledger, o.Verdict, o.Reasons)
+		}
+	})
 }

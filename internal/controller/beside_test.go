@@ -12,6 +12,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 // small makes a run of cells that need two agents each.
@@ -95,136 +96,142 @@ func running(s wire.RunState) bool { return s.State == wire.StateRunning }
 func waits(s wire.RunState) bool { return s.State == wire.StateQueued && s.Waiting != "" }
 
 func TestRunsSideBySide(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	l.await(4)
-	first, second := small(20*time.Second, "", nil), small(time.Second, "", nil)
-	l.submit(first)
-	one := l.state(first.ID, func(s wire.RunState) bool { return running(s) && len(s.Agents) == 2 })
-	l.submit(second)
-	two := l.state(second.ID, func(s wire.RunState) bool { return running(s) && len(s.Agents) == 2 })
-	if got := strings.Join(append(one.Agents, two.Agents...), " "); got != "a1 a2 a3 a4" {
-		t.Errorf("the runs have %v and %v, want two agents each", one.Agents, two.Agents)
-	}
-	l.follow(second)[0].span(t) // it ends while the first goes on
-	l.state(first.ID, running)
-	if err := l.client.Cancel(t.Context(), first.ID, ""); err != nil {
-		t.Fatal(err)
-	}
-	if w := l.follow(first)[0]; w.end.Reason != wire.EndInterrupted {
-		t.Errorf("the cancelled run ended with %+v", w.end)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.await(4)
+		first, second := small(20*time.Second, "", nil), small(time.Second, "", nil)
+		l.submit(first)
+		one := l.state(first.ID, func(s wire.RunState) bool { return running(s) && len(s.Agents) == 2 })
+		l.submit(second)
+		two := l.state(second.ID, func(s wire.RunState) bool { return running(s) && len(s.Agents) == 2 })
+		if got := strings.Join(append(one.Agents, two.Agents...), " "); got != "a1 a2 a3 a4" {
+			t.Errorf("the runs have %v and %v, want two agents each", one.Agents, two.Agents)
+		}
+		l.follow(second)[0].span(t) // it ends while the first goes on
+		l.state(first.ID, running)
+		if err := l.client.Cancel(t.Context(), first.ID, ""); err != nil {
+			t.Fatal(err)
+		}
+		if w := l.follow(first)[0]; w.end.Reason != wire.EndInterrupted {
+			t.Errorf("the cancelled run ended with %+v", w.end)
+		}
+	})
 }
 
 func TestCancellingOneRunLeavesTheOtherAlone(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	l.await(4)
-	first, second := small(20*time.Second, "", nil), small(3*time.Second, "", nil)
-	l.submit(first, second)
-	l.state(first.ID, running)
-	l.state(second.ID, running)
-	if err := l.client.Cancel(t.Context(), first.ID, ""); err != nil {
-		t.Fatal(err)
-	}
-	all := l.follow(first, second)
-	if all[0].end.Reason != wire.EndInterrupted {
-		t.Errorf("the cancelled run ended with %+v", all[0].end)
-	}
-	all[1].span(t)
-	if o := all[1].outcomes()[0]; o.Verdict != plan.Valid {
-		t.Errorf("the other run's task is %s %v", o.Verdict, o.Reasons)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.await(4)
+		first, second := small(20*time.Second, "", nil), small(3*time.Second, "", nil)
+		l.submit(first, second)
+		l.state(first.ID, running)
+		l.state(second.ID, running)
+		if err := l.client.Cancel(t.Context(), first.ID, ""); err != nil {
+			t.Fatal(err)
+		}
+		all := l.follow(first, second)
+		if all[0].end.Reason != wire.EndInterrupted {
+			t.Errorf("the cancelled run ended with %+v", all[0].end)
+		}
+		all[1].span(t)
+		if o := all[1].outcomes()[0]; o.Verdict != plan.Valid {
+			t.Errorf("the other run's task is %s %v", o.Verdict, o.Reasons)
+		}
+	})
 }
 
 func TestRunsOfOneBrokerFollowEachOther(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	l.await(4)
-	first, second := small(2*time.Second, "shared", nil), small(time.Second, "shared", nil)
-	l.submit(first)
-	l.state(first.ID, running)
-	l.submit(second)
-	if s := l.state(second.ID, waits); s.Waiting != "broker loop, used by run "+first.ID {
-		t.Errorf("it waits for %q", s.Waiting)
-	}
-	all := l.follow(first, second)
-	_, ended := all[0].span(t)
-	if began, _ := all[1].span(t); began.Before(ended) {
-		t.Errorf("the second began at %v, before the first ended at %v", began, ended)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.await(4)
+		first, second := small(2*time.Second, "shared", nil), small(time.Second, "shared", nil)
+		l.submit(first)
+		l.state(first.ID, running)
+		l.submit(second)
+		if s := l.state(second.ID, waits); s.Waiting != "broker loop, used by run "+first.ID {
+			t.Errorf("it waits for %q", s.Waiting)
+		}
+		all := l.follow(first, second)
+		_, ended := all[0].span(t)
+		if began, _ := all[1].span(t); began.Before(ended) {
+			t.Errorf("the second began at %v, before the first ended at %v", began, ended)
+		}
+	})
 }
 
 func TestOneRunAfterTheOther(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	l.stop()
-	l.wg.Wait()
-	l.config.SideBySide = 1
-	l.control()
-	l.await(4)
-	first, second := small(2*time.Second, "", nil), small(time.Second, "", nil)
-	l.submit(first)
-	l.state(first.ID, running)
-	l.submit(second)
-	if s := l.state(second.ID, waits); !strings.HasPrefix(s.Waiting, "its turn: at most 1") {
-		t.Errorf("it waits for %q", s.Waiting)
-	}
-	all := l.follow(first, second)
-	_, ended := all[0].span(t)
-	if began, _ := all[1].span(t); began.Before(ended) {
-		t.Errorf("the second began at %v, before the first ended at %v", began, ended)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.stop()
+		l.wg.Wait()
+		l.config.SideBySide = 1
+		l.control()
+		l.await(4)
+		first, second := small(2*time.Second, "", nil), small(time.Second, "", nil)
+		l.submit(first)
+		l.state(first.ID, running)
+		l.submit(second)
+		if s := l.state(second.ID, waits); !strings.HasPrefix(s.Waiting, "its turn: at most 1") {
+			t.Errorf("it waits for %q", s.Waiting)
+		}
+		all := l.follow(first, second)
+		_, ended := all[0].span(t)
+		if began, _ := all[1].span(t); began.Before(ended) {
+			t.Errorf("the second began at %v, before the first ended at %v", began, ended)
+		}
+	})
 }
 
 // TestWhoWaitsLongerHasFirstClaim submits a run that needs all agents behind one that has two of them: a third, which could have the other two, comes
 // after it.
 func TestWhoWaitsLongerHasFirstClaim(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	l.await(4)
-	first, all, last := small(2*time.Second, "", nil), aRun(nil), small(time.Second, "", nil)
-	l.submit(first)
-	l.state(first.ID, running)
-	l.submit(all, last)
-	if s := l.state(all.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID {
-		t.Errorf("it waits for %q", s.Waiting)
-	}
-	if s := l.state(last.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID+", kept for run "+all.ID {
-		t.Errorf("it waits for %q", s.Waiting)
-	}
-	seen := l.follow(first, all, last)
-	_, ended := seen[1].span(t)
-	if began, _ := seen[2].span(t); began.Before(ended) {
-		t.Errorf("the last began at %v, before the one ahead of it ended at %v", began, ended)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.await(4)
+		first, all, last := small(2*time.Second, "", nil), aRun(nil), small(time.Second, "", nil)
+		l.submit(first)
+		l.state(first.ID, running)
+		l.submit(all, last)
+		if s := l.state(all.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID {
+			t.Errorf("it waits for %q", s.Waiting)
+		}
+		if s := l.state(last.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID+", kept for run "+all.ID {
+			t.Errorf("it waits for %q", s.Waiting)
+		}
+		seen := l.follow(first, all, last)
+		_, ended := seen[1].span(t)
+		if began, _ := seen[2].span(t); began.Before(ended) {
+			t.Errorf("the last began at %v, before the one ahead of it ended at %v", began, ended)
+		}
+	})
 }
 
 // TestTwoRunsInFlightAreTakenOver kills the controller while two runs are executed and a third waits.
 func TestTwoRunsInFlightAreTakenOver(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	l.await(4)
-	first, second, third := small(6*time.Second, "", nil), small(6*time.Second, "", nil), small(time.Second, "", nil)
-	l.submit(first, second)
-	one, two := l.state(first.ID, running).Agents, l.state(second.ID, running).Agents
-	l.submit(third)
-	l.state(third.ID, waits)
-	l.crash()
-	l.control()
-	all := l.follow(first, second, third)
-	for i, had := range [][]string{one, two} {
-		all[i].span(t)
-		if got := l.state(all[i].id, wire.RunState.Over); !strings.Contains(all[i].kinds(), "taken-over") {
-			t.Errorf("nothing says that run %s was taken over: %s, %+v", all[i].id, all[i].kinds(), got)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.await(4)
+		first, second, third := small(6*time.Second, "", nil), small(6*time.Second, "", nil), small(time.Second, "", nil)
+		l.submit(first, second)
+		one, two := l.state(first.ID, running).Agents, l.state(second.ID, running).Agents
+		l.submit(third)
+		l.state(third.ID, waits)
+		l.crash()
+		l.control()
+		all := l.follow(first, second, third)
+		for i, had := range [][]string{one, two} {
+			all[i].span(t)
+			if got := l.state(all[i].id, wire.RunState.Over); !strings.Contains(all[i].kinds(), "taken-over") {
+				t.Errorf("nothing says that run %s was taken over: %s, %+v", all[i].id, all[i].kinds(), got)
+			}
+			var names []string
+			for _, a := range all[i].outcomes()[0].Agents {
+				names = append(names, a.Agent)
+			}
+			if strings.Join(names, " ") != strings.Join(had, " ") {
+				t.Errorf("run %s ended on %v, and had %v", all[i].id, names, had)
+			}
 		}
-		var names []string
-		for _, a := range all[i].outcomes()[0].Agents {
-			names = append(names, a.Agent)
-		}
-		if strings.Join(names, " ") != strings.Join(had, " ") {
-			t.Errorf("run %s ended on %v, and had %v", all[i].id, names, had)
-		}
-	}
-	all[2].span(t)
+		all[2].span(t)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire/wiretest"
 )
 
 // loopbackOptions gives a cell's broker options besides its name.
@@ -21,53 +22,51 @@ func loopbackOptions(c *plan.Cell, options map[string]any) {
 // TestMissingConfirmsDoNotHideLoss: publishers that wait for confirms until the drain's limit have left time for silence, so that what is
 // missing is lost and not merely undrained.
 func TestMissingConfirmsDoNotHideLoss(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	w := l.run(aRun(func(c *plan.Cell) {
-		c.Workload.Publishers.Count, c.Workload.Publishers.Window = 0, 1000
-		c.Workload.Measure = plan.Duration(300 * time.Millisecond)
-		c.Workload.Drain = plan.Drain{Silence: plan.Duration(200 * time.Millisecond), Most: plan.Duration(800 * time.Millisecond)}
-		loopbackOptions(c, map[string]any{"lose": 100, "confirmDelay": "20s"})
-	}), nil, nil)
-	o := w.outcomes()[0]
-	if o.Ledger.Lost != 20 || o.Ledger.Undrained != 0 || o.Verdict != plan.Invalid {
-		t.Errorf("lost %d, undrained %d, %s %v; want the 20 of 2,000 that were lost, and invalid", o.Ledger.Lost, o.Ledger.Undrained, o.Verdict, o.Reasons)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		w := l.run(aRun(func(c *plan.Cell) {
+			c.Workload.Publishers.Count, c.Workload.Publishers.Window, c.Workload.Publishers.Rate = 0, 1000, 10_000
+			c.Workload.Measure = plan.Duration(300 * time.Millisecond)
+			c.Workload.Drain = plan.Drain{Silence: plan.Duration(200 * time.Millisecond), Most: plan.Duration(800 * time.Millisecond)}
+			loopbackOptions(c, map[string]any{"lose": 100, "confirmDelay": "20s"})
+		}), nil, nil)
+		o := w.outcomes()[0]
+		if o.Ledger.Lost != 20 || o.Ledger.Undrained != 0 || o.Verdict != plan.Invalid {
+			t.Errorf("lost %d, undrained %d, %s %v; want the 20 of 2,000 that were lost, and invalid", o.Ledger.Lost, o.Ledger.Undrained, o.Verdict, o.Reasons)
+		}
+	})
 }
 
 // TestALateConfirmLeavesTimeToReceive: a broker that has confirmed only now has stood still, and may deliver in a moment.
 func TestALateConfirmLeavesTimeToReceive(t *testing.T) {
-	t.Parallel()
-	var o plan.Outcome
-	for range 5 { // a machine that is away for all of the measurement sends nothing
+	wiretest.InVirtualTime(t, func(t *testing.T) {
 		w := newLab(t, "a1", "a2", "a3", "a4").run(aRun(func(c *plan.Cell) {
-			c.Workload.Publishers.Count, c.Workload.Publishers.Window = 0, 1000
+			c.Workload.Publishers.Count, c.Workload.Publishers.Window, c.Workload.Publishers.Rate = 0, 1000, 10_000
 			c.Workload.Measure = plan.Duration(200 * time.Millisecond)
 			c.Workload.Drain = plan.Drain{Silence: plan.Duration(400 * time.Millisecond), Most: plan.Duration(5 * time.Second)}
 			loopbackOptions(c, map[string]any{"delay": "1s", "confirmDelay": "900ms"})
 		}), nil, nil)
-		if o = w.outcomes()[0]; o.Ledger.Sent > 0 {
-			break
+		o := w.outcomes()[0]
+		if o.Ledger.Sent != 2000 || o.Ledger.Received != o.Ledger.Sent || o.Ledger.Lost != 0 || o.Verdict != plan.Valid {
+			t.Errorf("%+v, %s %v: want all 2,000 received", o.Ledger, o.Verdict, o.Reasons)
 		}
-	}
-	if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Lost != 0 || o.Verdict != plan.Valid {
-		t.Errorf("%+v, %s %v: want all received", o.Ledger, o.Verdict, o.Reasons)
-	}
+	})
 }
 
 // TestWhatStillArrivesAtTheLimitIsUndrained: receipts that do not end before the limit leave the rest open, not lost.
 func TestWhatStillArrivesAtTheLimitIsUndrained(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	w := l.run(aRun(func(c *plan.Cell) {
-		// Receipts come for three seconds from the end of the measurement on; the limit lies half-way, so that a busy machine does not miss it.
-		c.Workload.Publishers.Count, c.Workload.Publishers.Window, c.Workload.Publishers.Rate = 0, 5000, 1000
-		c.Workload.Measure = plan.Duration(3 * time.Second)
-		c.Workload.Drain = plan.Drain{Silence: plan.Duration(1400 * time.Millisecond), Most: plan.Duration(1500 * time.Millisecond)}
-		loopbackOptions(c, map[string]any{"delay": "3s"})
-	}), nil, nil)
-	o := w.outcomes()[0]
-	if o.Ledger.Undrained == 0 || o.Ledger.Lost != 0 {
-		t.Errorf("lost %d, undrained %d: receipts were coming when the limit cut the drain", o.Ledger.Lost, o.Ledger.Undrained)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		w := l.run(aRun(func(c *plan.Cell) {
+			// Receipts come for three seconds from the end of the measurement on; the limit lies half-way.
+			c.Workload.Publishers.Count, c.Workload.Publishers.Window, c.Workload.Publishers.Rate = 0, 5000, 1000
+			c.Workload.Measure = plan.Duration(3 * time.Second)
+			c.Workload.Drain = plan.Drain{Silence: plan.Duration(1400 * time.Millisecond), Most: plan.Duration(1500 * time.Millisecond)}
+			loopbackOptions(c, map[string]any{"delay": "3s"})
+		}), nil, nil)
+		o := w.outcomes()[0]
+		if o.Ledger.Sent != 3000 || o.Ledger.Undrained == 0 || o.Ledger.Lost != 0 {
+			t.Errorf("lost %d, undrained %d: receipts were coming when the limit cut the drain", o.Ledger.Lost, o.Ledger.Undrained)
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 // twoGroups makes a cell of "bulk", large messages by count through two queues, and "small", small ones one by one on one agent.
@@ -29,49 +30,50 @@ func twoGroups(c *plan.Cell) {
 }
 
 func TestGroupsOnOneBroker(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4", "a5")
-	run := aRun(twoGroups)
-	w := l.run(run, nil, nil)
-	if len(w.outcomes()) != 1 {
-		t.Fatalf("the run ended with %+v", w.end)
-	}
-	o := w.outcomes()[0]
-	if o.Verdict != plan.Valid || len(o.Reasons) > 0 {
-		t.Errorf("%s: %q", o.Verdict, o.Reasons)
-	}
-	exact := func(n uint64) plan.Ledger { return plan.Ledger{Sent: n, Confirmed: n, Received: n} }
-	if len(o.Groups) != 2 || o.Groups[0].Name != "bulk" || o.Groups[1].Name != "small" {
-		t.Fatalf("groups %+v", o.Groups)
-	}
-	if bulk, small := o.Groups[0].Ledger, o.Groups[1].Ledger; bulk != exact(1400) || small != exact(270) || o.Ledger != exact(1670) {
-		t.Errorf("accounts of bulk %+v, small %+v, both %+v; want 1400, 270 and their sum, all received", bulk, small, o.Ledger)
-	}
-	var who []string
-	for _, a := range o.Agents {
-		who = append(who, a.Agent+" "+a.Group)
-	}
-	if want := []string{"a1 bulk", "a2 bulk", "a3 bulk", "a4 bulk", "a5 small"}; !reflect.DeepEqual(who, want) {
-		t.Errorf("agents %q, want %q", who, want)
-	}
-	for _, name := range []string{"send.p99", "bulk/send.p99", "small/send.p99", "small/send.rate"} {
-		if v, has := o.Value(name); !has || v.NA != "" || v.Number <= 0 {
-			t.Errorf("%s is %+v", name, v)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
+		run := aRun(twoGroups)
+		w := l.run(run, nil, nil)
+		if len(w.outcomes()) != 1 {
+			t.Fatalf("the run ended with %+v", w.end)
 		}
-	}
-	dir, err := results.Open(w.root, run.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := dir.Rejudge(o.Task)
-	if err != nil || !reflect.DeepEqual(again.Groups, stored(t, dir).Groups) || !reflect.DeepEqual(again.Values, stored(t, dir).Values) {
-		t.Errorf("judged again from disk: %v\n got %+v\nwant %+v", err, again, stored(t, dir))
-	}
-	for _, name := range []string{"send.hlog", "send.bulk.hlog", "send.small.hlog", "processing.small.hlog"} {
-		if _, err := os.Stat(filepath.Join(dir.Dir(), "tasks", o.Task, name)); err != nil {
-			t.Error(err)
+		o := w.outcomes()[0]
+		if o.Verdict != plan.Valid || len(o.Reasons) > 0 {
+			t.Errorf("%s: %q", o.Verdict, o.Reasons)
 		}
-	}
+		exact := func(n uint64) plan.Ledger { return plan.Ledger{Sent: n, Confirmed: n, Received: n} }
+		if len(o.Groups) != 2 || o.Groups[0].Name != "bulk" || o.Groups[1].Name != "small" {
+			t.Fatalf("groups %+v", o.Groups)
+		}
+		if bulk, small := o.Groups[0].Ledger, o.Groups[1].Ledger; bulk != exact(1400) || small != exact(270) || o.Ledger != exact(1670) {
+			t.Errorf("accounts of bulk %+v, small %+v, both %+v; want 1400, 270 and their sum, all received", bulk, small, o.Ledger)
+		}
+		var who []string
+		for _, a := range o.Agents {
+			who = append(who, a.Agent+" "+a.Group)
+		}
+		if want := []string{"a1 bulk", "a2 bulk", "a3 bulk", "a4 bulk", "a5 small"}; !reflect.DeepEqual(who, want) {
+			t.Errorf("agents %q, want %q", who, want)
+		}
+		for _, name := range []string{"send.p99", "bulk/send.p99", "small/send.p99", "small/send.rate"} {
+			if v, has := o.Value(name); !has || v.NA != "" || v.Number <= 0 {
+				t.Errorf("%s is %+v", name, v)
+			}
+		}
+		dir, err := results.Open(w.root, run.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := dir.Rejudge(o.Task)
+		if err != nil || !reflect.DeepEqual(again.Groups, stored(t, dir).Groups) || !reflect.DeepEqual(again.Values, stored(t, dir).Values) {
+			t.Errorf("judged again from disk: %v\n got %+v\nwant %+v", err, again, stored(t, dir))
+		}
+		for _, name := range []string{"send.hlog", "send.bulk.hlog", "send.small.hlog", "processing.small.hlog"} {
+			if _, err := os.Stat(filepath.Join(dir.Dir(), "tasks", o.Task, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 func stored(t *testing.T, dir *results.Run) plan.Outcome {
@@ -85,34 +87,35 @@ func stored(t *testing.T, dir *results.Run) plan.Outcome {
 
 // TestLostAgentOfAGroup: its group cannot say what it had; the other's account stays what it is.
 func TestLostAgentOfAGroup(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4", "a5")
-	killed := false
-	w := l.run(aRun(func(c *plan.Cell) {
-		long(c)
-		twoGroups(c)
-		for i := range c.Workload.Groups {
-			g := &c.Workload.Groups[i] // a light load: on a busy machine no other agent is to be taken for lost
-			g.Publishers.Count, g.Publishers.Rate, g.Message.Size = 0, 100, 1000
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
+		killed := false
+		w := l.run(aRun(func(c *plan.Cell) {
+			long(c)
+			twoGroups(c)
+			for i := range c.Workload.Groups {
+				g := &c.Workload.Groups[i] // a light load: on a busy machine no other agent is to be taken for lost
+				g.Publishers.Count, g.Publishers.Rate, g.Message.Size = 0, 100, 1000
+			}
+		}), nil, func(p controller.Progress) {
+			if p.Kind == controller.LiveFigures && p.Live.Since > time.Second && !killed {
+				killed = true
+				l.kill("a2")
+			}
+		})
+		if len(w.outcomes()) != 1 || w.end.Reason != wire.EndDone {
+			t.Fatalf("the run ended with %+v", w.end)
 		}
-	}), nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures && p.Live.Since > time.Second && !killed {
-			killed = true
-			l.kill("a2")
+		o := w.outcomes()[0]
+		if text := strings.Join(o.Reasons, "; "); o.Verdict != plan.Unknown || !strings.Contains(text, "group bulk: agent a2 lost in phase") {
+			t.Errorf("%s because of %q: want unknown, naming the group and the agent", o.Verdict, text)
+		}
+		bulk, small := o.Groups[0], o.Groups[1]
+		if bulk.Verdict != plan.Unknown || len(bulk.Values["send.rate"].Flags) == 0 || bulk.Values["send.rate"].Flags[len(bulk.Values["send.rate"].Flags)-1] != plan.Degraded {
+			t.Errorf("bulk is %s, its send rate %+v", bulk.Verdict, bulk.Values["send.rate"])
+		}
+		if small.Ledger.Sent == 0 || small.Ledger.Unknown > 0 || strings.Contains(strings.Join(small.Reasons, ";"), "a2 lost in phase") {
+			t.Errorf("small, which lost nobody: %+v %q", small.Ledger, small.Reasons)
 		}
 	})
-	if len(w.outcomes()) != 1 || w.end.Reason != wire.EndDone {
-		t.Fatalf("the run ended with %+v", w.end)
-	}
-	o := w.outcomes()[0]
-	if text := strings.Join(o.Reasons, "; "); o.Verdict != plan.Unknown || !strings.Contains(text, "group bulk: agent a2 lost in phase") {
-		t.Errorf("%s because of %q: want unknown, naming the group and the agent", o.Verdict, text)
-	}
-	bulk, small := o.Groups[0], o.Groups[1]
-	if bulk.Verdict != plan.Unknown || len(bulk.Values["send.rate"].Flags) == 0 || bulk.Values["send.rate"].Flags[len(bulk.Values["send.rate"].Flags)-1] != plan.Degraded {
-		t.Errorf("bulk is %s, its send rate %+v", bulk.Verdict, bulk.Values["send.rate"])
-	}
-	if small.Ledger.Sent == 0 || small.Ledger.Unknown > 0 || strings.Contains(strings.Join(small.Reasons, ";"), "a2 lost in phase") {
-		t.Errorf("small, which lost nobody: %+v %q", small.Ledger, small.Reasons)
-	}
 }

@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,12 +14,13 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 // foreigner is a connection to the lab's server that knows nothing of Lockstep.
 func (l *lab) foreigner() *nats.Conn {
 	l.t.Helper()
-	nc, err := nats.Connect(l.server.URL())
+	nc, err := nats.Connect("", nats.InProcessServer(l.server))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -26,92 +28,103 @@ func (l *lab) foreigner() *nats.Conn {
 	return nc
 }
 
+// within is a context with a deadline. (The timers of nats.Conn.RequestMsg are shared by all tests in virtual time.)
+func within(t *testing.T, limit time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // TestACancellationThatCannotBeReadChangesNothing: of another release, say. Neither does it cancel, nor is it taken for a submission.
 func TestACancellationThatCannotBeReadChangesNothing(t *testing.T) {
-	t.Parallel()
-	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4")
-	nc := l.foreigner()
-	run := aRun(nil, nil)
-	sent := false
-	w := l.run(run, nil, func(p controller.Progress) {
-		if sent || p.Kind != controller.TaskStarted {
-			return
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		nc := l.foreigner()
+		run := aRun(nil, nil)
+		sent := false
+		w := l.run(run, nil, func(p controller.Progress) {
+			if sent || p.Kind != controller.TaskStarted {
+				return
+			}
+			sent = true
+			m := nats.NewMsg("lockstep.queue.cancel." + run.ID)
+			m.Header.Set("Lockstep-Protocol", "99")
+			m.Header.Set("Lockstep-Subject", m.Subject)
+			if _, err := nc.RequestMsgWithContext(within(t, 5*time.Second), m); err != nil {
+				t.Error(err)
+			}
+		})
+		if w.end.Reason != wire.EndDone || w.end.Ran != 2 {
+			t.Fatalf("the run ended with %+v", w.end)
 		}
-		sent = true
-		m := nats.NewMsg("lockstep.queue.cancel." + run.ID)
-		m.Header.Set("Lockstep-Protocol", "99")
-		m.Header.Set("Lockstep-Subject", m.Subject)
-		if _, err := nc.RequestMsg(m, 5*time.Second); err != nil {
-			t.Error(err)
+		cleared(t, l, true)
+		time.Sleep(200 * time.Millisecond) // what came after it in the queue would be executed now
+		if runs, err := l.client.Runs(t.Context()); err != nil || len(runs) != 1 || runs[0].State != string(wire.EndDone) {
+			t.Errorf("the run stands as %+v, %v: want done", runs, err)
 		}
 	})
-	if w.end.Reason != wire.EndDone || w.end.Ran != 2 {
-		t.Fatalf("the run ended with %+v", w.end)
-	}
-	cleared(t, l, true)
-	time.Sleep(200 * time.Millisecond) // what came after it in the queue would be executed now
-	if runs, err := l.client.Runs(t.Context()); err != nil || len(runs) != 1 || runs[0].State != string(wire.EndDone) {
-		t.Errorf("the run stands as %+v, %v: want done", runs, err)
-	}
 }
 
 // TestARunGoesOnAfterWhatTheControlPlaneRefused refuses all that is recorded for a while, between two tasks.
 func TestARunGoesOnAfterWhatTheControlPlaneRefused(t *testing.T) {
-	t.Parallel()
-	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4")
-	js, err := jetstream.New(l.foreigner())
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit := func(bytes int64) {
-		s, err := js.Stream(t.Context(), "LOCKSTEP_RECORD")
-		if err == nil {
-			cfg := s.CachedInfo().Config
-			cfg.MaxBytes = bytes
-			_, err = js.UpdateStream(t.Context(), cfg)
-		}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		js, err := jetstream.New(l.foreigner())
 		if err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
-	}
-	run := aRun(nil, nil)
-	run.Settle = plan.Duration(2 * time.Second)
-	again := make(chan struct{})
-	w := l.run(run, nil, func(p controller.Progress) {
-		if p.Kind == controller.TaskEnded && p.N == 1 {
-			limit(1)
-			time.AfterFunc(4*time.Second, func() {
-				defer close(again)
-				limit(1 << 30)
-			})
+		limit := func(bytes int64) {
+			s, err := js.Stream(t.Context(), "LOCKSTEP_RECORD")
+			if err == nil {
+				cfg := s.CachedInfo().Config
+				cfg.MaxBytes = bytes
+				_, err = js.UpdateStream(t.Context(), cfg)
+			}
+			if err != nil {
+				t.Error(err)
+			}
 		}
+		run := aRun(nil, nil)
+		run.Settle = plan.Duration(2 * time.Second)
+		again := make(chan struct{})
+		w := l.run(run, nil, func(p controller.Progress) {
+			if p.Kind == controller.TaskEnded && p.N == 1 {
+				limit(1)
+				time.AfterFunc(4*time.Second, func() {
+					defer close(again)
+					limit(1 << 30)
+				})
+			}
+		})
+		<-again
+		wholly(t, run, w)
+		cleared(t, l, false)
 	})
-	<-again
-	wholly(t, run, w)
-	cleared(t, l, false)
 }
 
 // TestARunIsNotStrandedByAForeignFence closes the record of a run to its leader, whose lease is healthy.
 func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
-	t.Parallel()
-	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4")
-	nc := l.foreigner()
-	run := aRun(nil, nil)
-	sent := false
-	w := l.run(run, nil, func(p controller.Progress) {
-		if sent || p.Kind != controller.TaskStarted {
-			return
-		}
-		sent = true
-		m := nats.NewMsg("lockstep.record." + run.ID + ".epoch")
-		m.Header.Set("Lockstep-Protocol", strconv.Itoa(plan.Protocol))
-		m.Header.Set("Lockstep-Subject", m.Subject)
-		if _, err := nc.RequestMsg(m, 5*time.Second); err != nil {
-			t.Error(err)
-		}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		nc := l.foreigner()
+		run := aRun(nil, nil)
+		sent := false
+		w := l.run(run, nil, func(p controller.Progress) {
+			if sent || p.Kind != controller.TaskStarted {
+				return
+			}
+			sent = true
+			m := nats.NewMsg("lockstep.record." + run.ID + ".epoch")
+			m.Header.Set("Lockstep-Protocol", strconv.Itoa(plan.Protocol))
+			m.Header.Set("Lockstep-Subject", m.Subject)
+			if _, err := nc.RequestMsgWithContext(within(t, 5*time.Second), m); err != nil {
+				t.Error(err)
+			}
+		})
+		wholly(t, run, w)
+		cleared(t, l, false)
 	})
-	wholly(t, run, w)
-	cleared(t, l, false)
 }
 
 // wholly is that every task of a run has one good outcome.
@@ -130,28 +143,29 @@ func wholly(t *testing.T, run plan.Run, w watched) {
 
 // TestACopyThatFailedIsTriedAgain has something in the way of the folder of copies.
 func TestACopyThatFailedIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	l.stop()
-	l.wg.Wait()
-	l.config.Copies = filepath.Join(t.TempDir(), "runs")
-	if err := os.WriteFile(l.config.Copies, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l.control()
-	run := aRun(nil)
-	l.run(run, nil, nil)
-	time.Sleep(3 * time.Second) // it was tried by then
-	if err := os.Remove(l.config.Copies); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		runs, err := l.client.Runs(t.Context())
-		if err == nil && len(runs) == 1 && runs[0].Copied {
-			return
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.stop()
+		l.wg.Wait()
+		l.config.Copies = filepath.Join(t.TempDir(), "runs")
+		if err := os.WriteFile(l.config.Copies, nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the run was not copied again: %+v, %v", runs, err)
+		l.control()
+		run := aRun(nil)
+		l.run(run, nil, nil)
+		time.Sleep(3 * time.Second) // it was tried by then
+		if err := os.Remove(l.config.Copies); err != nil {
+			t.Fatal(err)
 		}
-	}
+		for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			runs, err := l.client.Runs(t.Context())
+			if err == nil && len(runs) == 1 && runs[0].Copied {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the run was not copied again: %+v, %v", runs, err)
+			}
+		}
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,12 +19,13 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 	_ "lockstep/pkg/drivers/loopback"
 )
 
 func TestMain(m *testing.M) {
 	// The timekeeper of package clock serves the process for its life.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"), goleak.IgnoreAnyFunction(wiretest.Background))
 }
 
 // lab is an embedded control plane with a controller and agents in this process.
@@ -287,7 +287,7 @@ func everything(t testing.TB, root string) string {
 var runs int
 var runsMu sync.Mutex
 
-// aRun is a run of cells over loopback brokers, each a change to a short workload.
+// aRun is a run of cells over loopback brokers, each a change to a short workload: 4,000 messages in 2 s, each confirmed after 1 ms.
 func aRun(changes ...func(*plan.Cell)) plan.Run {
 	runsMu.Lock()
 	runs++
@@ -297,14 +297,14 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 		Source: plan.Source{File: "test.cue", Text: "name: \"test\"\n"}, Axes: []string{"n"}}
 	for i, change := range changes {
 		w := plan.Default()
-		w.Publishers.Nodes, w.Publishers.Count, w.Publishers.Window = 2, 2000, 100
+		w.Publishers.Nodes, w.Publishers.Count, w.Publishers.Window, w.Publishers.Rate = 2, 2000, 100, 2000
 		w.Consumers.Nodes = 2
 		w.Topology.Queues = 2
 		w.Warmup, w.Measure = 0, plan.Duration(5*time.Second)
 		w.Drain = plan.Drain{Silence: plan.Duration(500 * time.Millisecond), Most: plan.Duration(5 * time.Second)}
 		w.Connect = plan.Duration(2 * time.Second)
 		n, _ := json.Marshal(i)
-		options, _ := json.Marshal(map[string]any{"name": fmt.Sprintf("%s-%d", id, i)})
+		options, _ := json.Marshal(map[string]any{"name": fmt.Sprintf("%s-%d", id, i), "confirmDelay": "1ms"})
 		c := plan.Cell{Index: i, Coordinates: []plan.Coordinate{{Axis: "n", Value: n}}, Workload: w,
 			Broker:   plan.Broker{Name: "loop", Driver: "loopback", Options: options},
 			Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
@@ -322,31 +322,4 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 func long(c *plan.Cell) {
 	c.Workload.Publishers.Count, c.Workload.Publishers.Rate = 0, 2000
 	c.Workload.Measure = plan.Duration(20 * time.Second)
-}
-
-// starvation tells for how long this process was kept from running since it was called: how late a ticker was, in sum.
-func starvation(t *testing.T) (since func() time.Duration) {
-	const every = 10 * time.Millisecond
-	var late atomic.Int64
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for last := time.Now(); ; {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
-			now := time.Now()
-			late.Add(max(0, now.Sub(last)-2*every).Nanoseconds())
-			last = now
-		}
-	}()
-	t.Cleanup(func() {
-		close(stop)
-		<-stopped
-	})
-	return func() time.Duration { return time.Duration(late.Load()) }
 }

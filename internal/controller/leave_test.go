@@ -8,49 +8,51 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 // A draining agent ends its task as if nothing had happened, gets no further one, and leaves by itself.
 func TestADrainingAgentLeavesAfterItsTask(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4", "a5")
-	steady := func(c *plan.Cell) {
-		long(c)
-		c.Workload.Measure = plan.Duration(6 * time.Second) // long enough for the controller to have heard
-	}
-	drained := false
-	w := l.run(aRun(steady, nil), nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures && !drained {
-			drained = true
-			l.agents["a2"].drain()
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
+		steady := func(c *plan.Cell) {
+			long(c)
+			c.Workload.Measure = plan.Duration(6 * time.Second) // long enough for the controller to have heard
 		}
-	})
-	all := w.outcomes()
-	if len(all) != 2 || w.end.Reason != wire.EndDone {
-		t.Fatalf("%d outcomes and %+v: a task was lost", len(all), w.end)
-	}
-	for _, o := range all {
-		for _, a := range o.Agents {
-			if a.Lost || a.Phase != all[1].Agents[0].Phase {
-				t.Errorf("%s was lost or stopped in %s: %q", a.Agent, a.Phase, o.Reasons)
+		drained := false
+		w := l.run(aRun(steady, nil), nil, func(p controller.Progress) {
+			if p.Kind == controller.LiveFigures && !drained {
+				drained = true
+				l.agents["a2"].drain()
+			}
+		})
+		all := w.outcomes()
+		if len(all) != 2 || w.end.Reason != wire.EndDone {
+			t.Fatalf("%d outcomes and %+v: a task was lost", len(all), w.end)
+		}
+		for _, o := range all {
+			for _, a := range o.Agents {
+				if a.Lost || a.Phase != all[1].Agents[0].Phase {
+					t.Errorf("%s was lost or stopped in %s: %q", a.Agent, a.Phase, o.Reasons)
+				}
 			}
 		}
-	}
-	with := func(o plan.Outcome) bool {
-		return slices.ContainsFunc(o.Agents, func(a plan.AgentPart) bool { return a.Agent == "a2" })
-	}
-	if !with(all[0]) || with(all[1]) {
-		t.Errorf("a2 took part in the first task: %v, want true; in the second: %v, want false", with(all[0]), with(all[1]))
-	}
-	a := l.agents["a2"]
-	select {
-	case err := <-a.done:
-		a.done <- err // for the end of the lab
-		if err != nil {
-			t.Errorf("it left with %v", err)
+		with := func(o plan.Outcome) bool {
+			return slices.ContainsFunc(o.Agents, func(a plan.AgentPart) bool { return a.Agent == "a2" })
 		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("it did not leave")
-	}
-	l.await(4)
+		if !with(all[0]) || with(all[1]) {
+			t.Errorf("a2 took part in the first task: %v, want true; in the second: %v, want false", with(all[0]), with(all[1]))
+		}
+		a := l.agents["a2"]
+		select {
+		case err := <-a.done:
+			a.done <- err // for the end of the lab
+			if err != nil {
+				t.Errorf("it left with %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("it did not leave")
+		}
+		l.await(4)
+	})
 }

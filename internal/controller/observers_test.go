@@ -10,6 +10,7 @@ import (
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
+	"lockstep/internal/wire/wiretest"
 )
 
 // observer starts an agent that measures this very process, in which the loopback broker is.
@@ -33,44 +34,48 @@ func notObserved(o plan.Outcome) bool {
 }
 
 func TestAnObserverTellsOfTheBroker(t *testing.T) {
-	l := newLab(t, "a", "b")
-	l.observer("o")
-	l.await(3)
-	for _, o := range l.run(aRun(pair(2*time.Second), pair(2*time.Second)), nil, nil).outcomes() { // the second at once: an observer needs no rest
-		if o.Verdict != plan.Valid || notObserved(o) || len(o.Agents) != 2 {
-			t.Errorf("%s %v, warnings %q, agents %+v", o.Verdict, o.Reasons, o.Warnings, o.Agents)
-		}
-		for _, name := range []string{"broker.cpu.mean", "broker.rss.mean", "broker.rss.p50", "broker.rss.max"} {
-			if v := o.Values[name]; v.NA != "" || v.Number <= 0 {
-				t.Errorf("%s is %+v, though an observer looks", name, v)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a", "b")
+		l.observer("o")
+		l.await(3)
+		for _, o := range l.run(aRun(pair(2*time.Second), pair(2*time.Second)), nil, nil).outcomes() { // the second at once: an observer needs no rest
+			if o.Verdict != plan.Valid || notObserved(o) || len(o.Agents) != 2 {
+				t.Errorf("%s %v, warnings %q, agents %+v", o.Verdict, o.Reasons, o.Warnings, o.Agents)
+			}
+			for _, name := range []string{"broker.cpu.mean", "broker.rss.mean", "broker.rss.p50", "broker.rss.max"} {
+				if v := o.Values[name]; v.NA != "" || v.Number <= 0 {
+					t.Errorf("%s is %+v, though an observer looks", name, v)
+				}
+			}
+			for _, name := range []string{"broker.disk.read.mean", "broker.disk.write.max", "broker.net.in.mean", "broker.net.out.p50"} {
+				if v := o.Values[name]; v.NA != "" || v.Number < 0 {
+					t.Errorf("%s is %+v: a process may see its own", name, v)
+				}
 			}
 		}
-		for _, name := range []string{"broker.disk.read.mean", "broker.disk.write.max", "broker.net.in.mean", "broker.net.out.p50"} {
-			if v := o.Values[name]; v.NA != "" || v.Number < 0 {
-				t.Errorf("%s is %+v: a process may see its own", name, v)
-			}
-		}
-	}
+	})
 }
 
 func TestALostObserverIsARemark(t *testing.T) {
-	l := newLab(t, "a", "b")
-	l.observer("o")
-	l.await(3)
-	killed := false
-	w := l.run(aRun(pair(3*time.Second)), nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures && p.Live.Since > time.Second && !killed {
-			killed = true
-			l.kill("o")
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a", "b")
+		l.observer("o")
+		l.await(3)
+		killed := false
+		w := l.run(aRun(pair(3*time.Second)), nil, func(p controller.Progress) {
+			if p.Kind == controller.LiveFigures && p.Live.Since > time.Second && !killed {
+				killed = true
+				l.kill("o")
+			}
+		})
+		o := w.outcomes()[0]
+		if o.Verdict != plan.Valid || !notObserved(o) {
+			t.Errorf("%s %v, warnings %q: want a valid task and a remark", o.Verdict, o.Reasons, o.Warnings)
+		}
+		l.await(2)
+		o = l.run(aRun(pair(time.Second)), nil, nil).outcomes()[0]
+		if v := o.Values["broker.rss.max"]; o.Verdict != plan.Valid || !notObserved(o) || v.NA == "" {
+			t.Errorf("%s %v, warnings %q, rss %+v: want a valid task without the figures of an observer that is away", o.Verdict, o.Reasons, o.Warnings, v)
 		}
 	})
-	o := w.outcomes()[0]
-	if o.Verdict != plan.Valid || !notObserved(o) {
-		t.Errorf("%s %v, warnings %q: want a valid task and a remark", o.Verdict, o.Reasons, o.Warnings)
-	}
-	l.await(2)
-	o = l.run(aRun(pair(time.Second)), nil, nil).outcomes()[0]
-	if v := o.Values["broker.rss.max"]; o.Verdict != plan.Valid || !notObserved(o) || v.NA == "" {
-		t.Errorf("%s %v, warnings %q, rss %+v: want a valid task without the figures of an observer that is away", o.Verdict, o.Reasons, o.Warnings, v)
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 	"lockstep/pkg/drivers"
 )
 
@@ -68,39 +69,40 @@ func stands(run plan.Run) (names []string) {
 
 // Whoever leads next finds nothing of the run in the queue: its agents would work on it until its deadline, half a minute from here.
 func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	run := aRun(func(c *plan.Cell) {
-		long(c)
-		c.Broker.Driver = "counted"
-		c.Workload.Measure = plan.Duration(60 * time.Second)
-	})
-	if err := l.client.Submit(t.Context(), wire.Submission{Run: run}); err != nil {
-		t.Fatal(err)
-	}
-	busy := func() (n int) {
-		agents, err := l.client.Agents(t.Context())
-		if err != nil || len(agents) != 4 { // nobody leads yet
-			return -1
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		run := aRun(func(c *plan.Cell) {
+			long(c)
+			c.Broker.Driver = "counted"
+			c.Workload.Measure = plan.Duration(60 * time.Second)
+		})
+		if err := l.client.Submit(t.Context(), wire.Submission{Run: run}); err != nil {
+			t.Fatal(err)
 		}
-		for _, a := range agents {
-			if a.Try.Run == run.ID {
-				n++
+		busy := func() (n int) {
+			agents, err := l.client.Agents(t.Context())
+			if err != nil || len(agents) != 4 { // nobody leads yet
+				return -1
 			}
+			for _, a := range agents {
+				if a.Try.Run == run.ID {
+					n++
+				}
+			}
+			return n
 		}
-		return n
-	}
-	until(t, 20*time.Second, func() bool { return busy() == 4 && len(stands(run)) == 1 }, "the task did not begin")
-	l.crash()
-	l.unqueue(run.ID)
-	l.control()
-	until(t, 40*time.Second, func() bool { return busy() == 0 }, "agents still work on a try that nobody leads")
-	if left := stands(run); left != nil {
-		t.Errorf("%q is left at the broker", left)
-	}
-	if w := l.run(aRun(nil), nil, nil); w.end.Failed != 0 || w.end.Ran != 1 {
-		t.Errorf("the next run: %+v", w.end)
-	}
+		until(t, 20*time.Second, func() bool { return busy() == 4 && len(stands(run)) == 1 }, "the task did not begin")
+		l.crash()
+		l.unqueue(run.ID)
+		l.control()
+		until(t, 40*time.Second, func() bool { return busy() == 0 }, "agents still work on a try that nobody leads")
+		if left := stands(run); left != nil {
+			t.Errorf("%q is left at the broker", left)
+		}
+		if w := l.run(aRun(nil), nil, nil); w.end.Failed != 0 || w.end.Ran != 1 {
+			t.Errorf("the next run: %+v", w.end)
+		}
+	})
 }
 
 func until(t *testing.T, limit time.Duration, is func() bool, otherwise string) {
@@ -114,77 +116,79 @@ func until(t *testing.T, limit time.Duration, is func() bool, otherwise string) 
 
 // A process that takes the place of a killed one at once is another agent of the task: the part of the former is lost, and that once.
 func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	var old *labAgent
-	var again, lost int
-	w := l.run(aRun(long, nil), nil, func(p controller.Progress) {
-		switch {
-		case p.Kind == controller.LiveFigures && old == nil:
-			old = l.agents["a2"]
-			l.kill("a2")
-			l.start("a2")
-		case p.Kind == controller.AgentLost:
-			lost++
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		var old *labAgent
+		var again, lost int
+		w := l.run(aRun(long, nil), nil, func(p controller.Progress) {
+			switch {
+			case p.Kind == controller.LiveFigures && old == nil:
+				old = l.agents["a2"]
+				l.kill("a2")
+				l.start("a2")
+			case p.Kind == controller.AgentLost:
+				lost++
+			}
+		})
+		select {
+		case <-old.done:
+		case <-time.After(30 * time.Second):
+			t.Error("the former process did not end")
+		}
+		all := w.outcomes()
+		if len(all) != 2 || w.end.Reason != wire.EndDone || lost != 1 {
+			t.Fatalf("%d outcomes, %d agents lost, %+v; want 2 and 1", len(all), lost, w.end)
+		}
+		for _, a := range all[0].Agents {
+			if a.Agent == "a2" {
+				again++
+			}
+			if a.Lost != (a.Agent == "a2") {
+				t.Errorf("agent %s of the first task: lost %v", a.Agent, a.Lost)
+			}
+		}
+		if again != 1 || len(all[0].Agents) != 4 {
+			t.Errorf("the first task counts a2 %d times, and %d agents", again, len(all[0].Agents))
+		}
+		if o := all[1]; o.Verdict != plan.Valid || o.Agents[1].Agent != "a2" || o.Agents[1].Lost {
+			t.Errorf("the next task is %s %v with %+v: want it with the new process", o.Verdict, o.Reasons, o.Agents)
 		}
 	})
-	select {
-	case <-old.done:
-	case <-time.After(30 * time.Second):
-		t.Error("the former process did not end")
-	}
-	all := w.outcomes()
-	if len(all) != 2 || w.end.Reason != wire.EndDone || lost != 1 {
-		t.Fatalf("%d outcomes, %d agents lost, %+v; want 2 and 1", len(all), lost, w.end)
-	}
-	for _, a := range all[0].Agents {
-		if a.Agent == "a2" {
-			again++
-		}
-		if a.Lost != (a.Agent == "a2") {
-			t.Errorf("agent %s of the first task: lost %v", a.Agent, a.Lost)
-		}
-	}
-	if again != 1 || len(all[0].Agents) != 4 {
-		t.Errorf("the first task counts a2 %d times, and %d agents", again, len(all[0].Agents))
-	}
-	if o := all[1]; o.Verdict != plan.Valid || o.Agents[1].Agent != "a2" || o.Agents[1].Lost {
-		t.Errorf("the next task is %s %v with %+v: want it with the new process", o.Verdict, o.Reasons, o.Agents)
-	}
 }
 
 // Two processes of one name take it from each other; the one that is refused ends, and people are told why.
 func TestARefusedAgentIsListedWithItsReason(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1")
-	first := l.await(1)[0].Instance
-	conn := l.connect()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	ended := make(chan error, 2)
-	go func() { ended <- agent.Serve(ctx, conn, agent.Config{Name: "a1", Dir: l.dir, Log: l.log()}) }()
-	a := l.agents["a1"]
-	select {
-	case err := <-a.done: // who was there before speaks again
-		a.done <- nil
-		if err == nil || !strings.Contains(err.Error(), "another agent named") {
-			t.Errorf("the refused process ended with %v", err)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1")
+		first := l.await(1)[0].Instance
+		conn := l.connect()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		ended := make(chan error, 2)
+		go func() { ended <- agent.Serve(ctx, conn, agent.Config{Name: "a1", Dir: l.dir, Log: l.log()}) }()
+		a := l.agents["a1"]
+		select {
+		case err := <-a.done: // who was there before speaks again
+			a.done <- nil
+			if err == nil || !strings.Contains(err.Error(), "another agent named") {
+				t.Errorf("the refused process ended with %v", err)
+			}
+		case <-ctx.Done():
+			t.Fatal("neither was refused")
 		}
-	case <-ctx.Done():
-		t.Fatal("neither was refused")
-	}
-	agents := l.await(2)
-	if agents[0].Refused != "" || agents[0].Instance == first {
-		t.Errorf("the one that is taken is listed as %+v", agents[0])
-	}
-	if r := agents[1]; r.Agent != "a1" || !strings.Contains(r.Refused, "another agent named") || r.Host == "" {
-		t.Errorf("the refused one is listed as %+v", r)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("the other one ended with %v", err)
-	}
-	if w := fmt.Sprint(agents[1].Labels); w != "map[]" {
-		t.Errorf("labels %s of a refused agent are kept", w)
-	}
+		agents := l.await(2)
+		if agents[0].Refused != "" || agents[0].Instance == first {
+			t.Errorf("the one that is taken is listed as %+v", agents[0])
+		}
+		if r := agents[1]; r.Agent != "a1" || !strings.Contains(r.Refused, "another agent named") || r.Host == "" {
+			t.Errorf("the refused one is listed as %+v", r)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the other one ended with %v", err)
+		}
+		if w := fmt.Sprint(agents[1].Labels); w != "map[]" {
+			t.Errorf("labels %s of a refused agent are kept", w)
+		}
+	})
 }

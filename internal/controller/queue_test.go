@@ -13,174 +13,184 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	run := aRun(nil, long)
-	cancelled := false
-	w := l.run(run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures && p.N == 2 && !cancelled {
-			cancelled = true
-			if err := l.client.Cancel(t.Context(), run.ID, "me@here"); err != nil {
-				t.Error(err)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		run := aRun(nil, long)
+		cancelled := false
+		w := l.run(run, nil, func(p controller.Progress) {
+			if p.Kind == controller.LiveFigures && p.N == 2 && !cancelled {
+				cancelled = true
+				if err := l.client.Cancel(t.Context(), run.ID, "me@here"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if w.end.Reason != wire.EndInterrupted || w.end.Detail != "run was cancelled by me@here" || len(w.outcomes()) != 1 {
+			t.Fatalf("ended with %+v and %d outcomes, want interrupted in the second task", w.end, len(w.outcomes()))
+		}
+		dir, err := results.Open(w.root, run.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := run.Tasks()[1].ID
+		if dir.Done(second) {
+			t.Error("the interrupted task has an outcome: resuming would skip it")
+		}
+		if text, err := os.ReadFile(dir.Dir() + "/tasks/" + second + "/snapshots.jsonl"); err != nil || len(text) == 0 {
+			t.Errorf("what the interrupted task had measured was not kept: %v", err)
+		}
+
+		again := run
+		again.Cells = append([]plan.Cell(nil), run.Cells...)
+		w = l.runInto(w.root, again, []string{run.Tasks()[0].ID}, func(p controller.Progress) {
+			if p.Kind == controller.LiveFigures {
+				_ = l.client.Cancel(t.Context(), run.ID, "")
+			}
+		})
+		started := 0
+		for _, p := range w.events {
+			if p.Kind == controller.TaskStarted {
+				started++
 			}
 		}
-	})
-	if w.end.Reason != wire.EndInterrupted || w.end.Detail != "run was cancelled by me@here" || len(w.outcomes()) != 1 {
-		t.Fatalf("ended with %+v and %d outcomes, want interrupted in the second task", w.end, len(w.outcomes()))
-	}
-	dir, err := results.Open(w.root, run.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := run.Tasks()[1].ID
-	if dir.Done(second) {
-		t.Error("the interrupted task has an outcome: resuming would skip it")
-	}
-	if text, err := os.ReadFile(dir.Dir() + "/tasks/" + second + "/snapshots.jsonl"); err != nil || len(text) == 0 {
-		t.Errorf("what the interrupted task had measured was not kept: %v", err)
-	}
-
-	again := run
-	again.Cells = append([]plan.Cell(nil), run.Cells...)
-	w = l.runInto(w.root, again, []string{run.Tasks()[0].ID}, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures {
-			_ = l.client.Cancel(t.Context(), run.ID, "")
+		if w.end.Reason != wire.EndInterrupted || w.end.Ran != 0 || started == 0 {
+			t.Errorf("the resumed run ended with %+v after %d starts: want that it ran the second task only", w.end, started)
 		}
 	})
-	started := 0
-	for _, p := range w.events {
-		if p.Kind == controller.TaskStarted {
-			started++
-		}
-	}
-	if w.end.Reason != wire.EndInterrupted || w.end.Ran != 0 || started == 0 {
-		t.Errorf("the resumed run ended with %+v after %d starts: want that it ran the second task only", w.end, started)
-	}
 }
 
 func TestResumeSkipsWhatIsDone(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	run := aRun(nil, nil, nil)
-	tasks := run.Tasks()
-	w := l.run(run, []string{tasks[0].ID, tasks[2].ID}, nil)
-	if all := w.outcomes(); len(all) != 1 || all[0].Task != tasks[1].ID || w.end.Ran != 1 {
-		t.Errorf("outcomes %+v, end %+v: want the second task alone", all, w.end)
-	}
-	w = l.runInto(w.root, run, nil, nil)
-	if w.end.Ran != 2 {
-		t.Errorf("submitted again it ran %d tasks: the control plane had one outcome of three", w.end.Ran)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		run := aRun(nil, nil, nil)
+		tasks := run.Tasks()
+		w := l.run(run, []string{tasks[0].ID, tasks[2].ID}, nil)
+		if all := w.outcomes(); len(all) != 1 || all[0].Task != tasks[1].ID || w.end.Ran != 1 {
+			t.Errorf("outcomes %+v, end %+v: want the second task alone", all, w.end)
+		}
+		w = l.runInto(w.root, run, nil, nil)
+		if w.end.Ran != 2 {
+			t.Errorf("submitted again it ran %d tasks: the control plane had one outcome of three", w.end.Ran)
+		}
+	})
 }
 
 func TestCancelOfAQueuedRun(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	first, second := aRun(long), aRun(nil)
-	l.run(first, nil, func(p controller.Progress) {
-		if p.Kind != controller.TaskStarted {
-			return
-		}
-		if err := l.client.Submit(t.Context(), wire.Submission{Run: second}); err != nil {
-			t.Error(err)
-		}
-		for _, id := range []string{second.ID, first.ID} {
-			if err := l.client.Cancel(t.Context(), id, "me@here"); err != nil {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		first, second := aRun(long), aRun(nil)
+		l.run(first, nil, func(p controller.Progress) {
+			if p.Kind != controller.TaskStarted {
+				return
+			}
+			if err := l.client.Submit(t.Context(), wire.Submission{Run: second}); err != nil {
 				t.Error(err)
 			}
+			for _, id := range []string{second.ID, first.ID} {
+				if err := l.client.Cancel(t.Context(), id, "me@here"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		end, err := controller.Record(t.Context(), l.client, second.ID, t.TempDir(), nil, nil)
+		if err != nil || end.Reason != wire.EndInterrupted || end.Ran != 0 || end.Detail != "run was cancelled by me@here" {
+			t.Errorf("the run cancelled while it waited ended with %+v, %v: want interrupted by me, nothing run", end, err)
 		}
 	})
-	end, err := controller.Record(t.Context(), l.client, second.ID, t.TempDir(), nil, nil)
-	if err != nil || end.Reason != wire.EndInterrupted || end.Ran != 0 || end.Detail != "run was cancelled by me@here" {
-		t.Errorf("the run cancelled while it waited ended with %+v, %v: want interrupted by me, nothing run", end, err)
-	}
 }
 
 func TestLossesAreExact(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	w := l.run(aRun(func(c *plan.Cell) {
-		c.Broker.Options = json.RawMessage(`{"name":"lossy","lose":1000,"duplicate":500}`)
-	}), nil, nil)
-	o := w.outcomes()[0]
-	if o.Ledger.Sent != 4000 || o.Ledger.Lost != 4 || o.Ledger.Duplicated != 4 || o.Verdict != plan.Invalid {
-		// of each publisher's 2000, numbers 1000 and 2000 are lost, and 500 and 1500 duplicated
-		t.Errorf("%s, %+v: want exactly 4 lost and 4 duplicated of 4000, and invalid", o.Verdict, o.Ledger)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		w := l.run(aRun(func(c *plan.Cell) {
+			c.Broker.Options = json.RawMessage(`{"name":"lossy","lose":1000,"duplicate":500}`)
+		}), nil, nil)
+		o := w.outcomes()[0]
+		if o.Ledger.Sent != 4000 || o.Ledger.Lost != 4 || o.Ledger.Duplicated != 4 || o.Verdict != plan.Invalid {
+			// of each publisher's 2000, numbers 1000 and 2000 are lost, and 500 and 1500 duplicated
+			t.Errorf("%s, %+v: want exactly 4 lost and 4 duplicated of 4000, and invalid", o.Verdict, o.Ledger)
+		}
+	})
 }
 
 func TestNoConsumersNoDrain(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2")
-	began := time.Now()
-	w := l.run(aRun(func(c *plan.Cell) {
-		c.Workload.Consumers.Nodes = 0
-		c.Workload.Drain.Silence = plan.Duration(20 * time.Second)
-	}), nil, nil)
-	if o := w.outcomes()[0]; o.Verdict != plan.Valid || o.Ledger.Sent != 4000 || o.Ledger.Lost != 0 {
-		t.Errorf("%s %v, %+v", o.Verdict, o.Reasons, o.Ledger)
-	}
-	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("took %v: it waited for receipts that cannot come", took)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2")
+		began := time.Now()
+		w := l.run(aRun(func(c *plan.Cell) {
+			c.Workload.Consumers.Nodes = 0
+			c.Workload.Drain.Silence = plan.Duration(20 * time.Second)
+		}), nil, nil)
+		if o := w.outcomes()[0]; o.Verdict != plan.Valid || o.Ledger.Sent != 4000 || o.Ledger.Lost != 0 {
+			t.Errorf("%s %v, %+v", o.Verdict, o.Reasons, o.Ledger)
+		}
+		if took := time.Since(began); took > 3*time.Second { // 2 s of load, after a start that lies ahead
+			t.Errorf("took %v: it waited for receipts that cannot come", took)
+		}
+	})
 }
 
 func TestDrainIsCutByItsLimit(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	w := l.run(aRun(func(c *plan.Cell) {
-		c.Broker.Options = json.RawMessage(`{"name":"slow","delay":"30s"}`)
-		c.Workload.Drain = plan.Drain{Silence: plan.Duration(20 * time.Second), Most: plan.Duration(300 * time.Millisecond)}
-	}), nil, nil)
-	if o := w.outcomes()[0]; o.Ledger.Undrained != 4000 || o.Ledger.Lost != 0 {
-		t.Errorf("%+v: want 4000 undrained and none lost", o.Ledger)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		w := l.run(aRun(func(c *plan.Cell) {
+			c.Broker.Options = json.RawMessage(`{"name":"slow","delay":"30s"}`)
+			c.Workload.Drain = plan.Drain{Silence: plan.Duration(20 * time.Second), Most: plan.Duration(300 * time.Millisecond)}
+		}), nil, nil)
+		if o := w.outcomes()[0]; o.Ledger.Undrained != 4000 || o.Ledger.Lost != 0 {
+			t.Errorf("%+v: want 4000 undrained and none lost", o.Ledger)
+		}
+	})
 }
 
 func TestAgentsAreListed(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a2", "a1")
-	agents := l.await(2)
-	if agents[0].Agent != "a1" || agents[0].Cores == 0 || agents[0].Clock == "" || agents[0].Seen.IsZero() {
-		t.Errorf("agents are %+v", agents)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a2", "a1")
+		agents := l.await(2)
+		if agents[0].Agent != "a1" || agents[0].Cores == 0 || agents[0].Clock == "" || agents[0].Seen.IsZero() {
+			t.Errorf("agents are %+v", agents)
+		}
+	})
 }
 
 func TestTwoAgentsOfOneName(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1")
-	l.await(1)
-	first := l.agents["a1"]
-	l.start("a1")
-	second := l.agents["a1"]
-	select {
-	case err := <-first.done:
-		first.done <- err
-		if err == nil || !strings.Contains(err.Error(), `"a1"`) {
-			t.Errorf("refused with %v: it does not name the name", err)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1")
+		l.await(1)
+		first := l.agents["a1"]
+		l.start("a1")
+		second := l.agents["a1"]
+		select {
+		case err := <-first.done:
+			first.done <- err
+			if err == nil || !strings.Contains(err.Error(), `"a1"`) {
+				t.Errorf("refused with %v: it does not name the name", err)
+			}
+		case err := <-second.done:
+			second.done <- err
+			t.Errorf("the newer was refused (%v): a restarted agent could not come back", err)
+		case <-time.After(5 * time.Second):
+			t.Error("two agents of one name were both kept")
 		}
-	case err := <-second.done:
-		second.done <- err
-		t.Errorf("the newer was refused (%v): a restarted agent could not come back", err)
-	case <-time.After(5 * time.Second):
-		t.Error("two agents of one name were both kept")
-	}
-	first.stop()
-	<-first.done
-	first.conn.Close()
+		first.stop()
+		<-first.done
+		first.conn.Close()
+	})
 }
 
 func TestUnknownRun(t *testing.T) {
-	t.Parallel()
-	l := newLab(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	if _, err := controller.Record(ctx, l.client, "nothing", t.TempDir(), nil, nil); err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("following a run that does not exist: %v, want an error at once", err)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := controller.Record(ctx, l.client, "nothing", t.TempDir(), nil, nil); err == nil || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("following a run that does not exist: %v, want an error at once", err)
+		}
+	})
 }
 
 func TestFleetOverTheNetworkKeptOnDisk(t *testing.T) {
@@ -205,68 +215,71 @@ func TestFleetOverTheNetworkKeptOnDisk(t *testing.T) {
 }
 
 func TestSubmissionsThatMakeNoSenseAreRefused(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1")
-	none, endless, negative := aRun(nil), aRun(nil), aRun(func(c *plan.Cell) { c.Workload.Publishers.Nodes = -3 })
-	none.Cells = nil
-	endless.Repeat = 1 << 60
-	for _, run := range []plan.Run{none, endless, negative} {
-		if w := l.run(run, nil, nil); w.end.Reason != wire.EndRefused || w.end.Detail == "" {
-			t.Errorf("%d cells, %d repetitions: the run ended with %+v, want refused and why", len(run.Cells), run.Repeat, w.end)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1")
+		none, endless, negative := aRun(nil), aRun(nil), aRun(func(c *plan.Cell) { c.Workload.Publishers.Nodes = -3 })
+		none.Cells = nil
+		endless.Repeat = 1 << 60
+		for _, run := range []plan.Run{none, endless, negative} {
+			if w := l.run(run, nil, nil); w.end.Reason != wire.EndRefused || w.end.Detail == "" {
+				t.Errorf("%d cells, %d repetitions: the run ended with %+v, want refused and why", len(run.Cells), run.Repeat, w.end)
+			}
 		}
-	}
+	})
 }
 
 // TestNothingIsLeftOnTheControlPlane runs tasks in an embedded control plane, where memory must not grow from task to task.
 func TestNothingIsLeftOnTheControlPlane(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	run := aRun(nil, nil)
-	run.Repeat = 3
-	if w := l.run(run, nil, nil); w.end.Ran != 6 || w.end.Failed != 0 {
-		t.Fatalf("%+v", w.end)
-	}
-	kept, err := l.client.Stored(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for subject := range kept {
-		for _, gone := range []string{".queue.", ".task.", ".snapshot.", ".arrive."} {
-			if strings.Contains(subject, gone) {
-				t.Errorf("%s is still there after its task has ended", subject)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		run := aRun(nil, nil)
+		run.Repeat = 3
+		if w := l.run(run, nil, nil); w.end.Ran != 6 || w.end.Failed != 0 {
+			t.Fatalf("%+v", w.end)
+		}
+		kept, err := l.client.Stored(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for subject := range kept {
+			for _, gone := range []string{".queue.", ".task.", ".snapshot.", ".arrive."} {
+				if strings.Contains(subject, gone) {
+					t.Errorf("%s is still there after its task has ended", subject)
+				}
 			}
 		}
-	}
-	if len(kept) == 0 {
-		t.Error("nothing is stored at all: the test looks at the wrong place")
-	}
+		if len(kept) == 0 {
+			t.Error("nothing is stored at all: the test looks at the wrong place")
+		}
+	})
 }
 
 func TestAnotherControllerTakesTheRunUp(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	run := aRun(nil, func(c *plan.Cell) {
-		c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 1000, plan.Duration(2*time.Second)
-	}, func(c *plan.Cell) { c.Workload.Message.Size = 500 })
-	restarted := false
-	w := l.run(run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures && p.N == 2 && !restarted {
-			restarted = true
-			l.stop()
-			l.wg.Wait()
-			l.control()
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		run := aRun(nil, func(c *plan.Cell) {
+			c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 1000, plan.Duration(2*time.Second)
+		}, func(c *plan.Cell) { c.Workload.Message.Size = 500 })
+		restarted := false
+		w := l.run(run, nil, func(p controller.Progress) {
+			if p.Kind == controller.LiveFigures && p.N == 2 && !restarted {
+				restarted = true
+				l.stop()
+				l.wg.Wait()
+				l.control()
+			}
+		})
+		if got, want := w.kinds(), "accepted started outcome started interrupted taken-over started outcome started outcome end"; got != want {
+			t.Errorf("the follower saw %q, want %q: the first task once, the one in flight again, then the rest", got, want)
+		}
+		all := w.outcomes()
+		if len(all) != 3 || w.end.Reason != wire.EndDone {
+			t.Fatalf("%d outcomes, %+v", len(all), w.end)
+		}
+		for i, o := range all {
+			if o.Verdict != plan.Valid || i == 1 && o.Ledger.Sent > 2000 { // 1000 a second for 2 s
+				t.Errorf("%s is %s %v, %d sent: its two tries were mixed", o.Task, o.Verdict, o.Reasons, o.Ledger.Sent)
+			}
 		}
 	})
-	if got, want := w.kinds(), "accepted started outcome started interrupted taken-over started outcome started outcome end"; got != want {
-		t.Errorf("the follower saw %q, want %q: the first task once, the one in flight again, then the rest", got, want)
-	}
-	all := w.outcomes()
-	if len(all) != 3 || w.end.Reason != wire.EndDone {
-		t.Fatalf("%d outcomes, %+v", len(all), w.end)
-	}
-	for i, o := range all {
-		if o.Verdict != plan.Valid || i == 1 && o.Ledger.Sent > 2000 { // 1000 a second for 2 s
-			t.Errorf("%s is %s %v, %d sent: its two tries were mixed", o.Task, o.Verdict, o.Reasons, o.Ledger.Sent)
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 // retrying adds a policy to a cell.
@@ -41,139 +42,143 @@ func kindsOf(tries []plan.Tried) string {
 
 // An agent is killed in the first try: the second one counts, alone, and the first one is kept with what came of it.
 func TestATaskThatLostAnAgentIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4", "a5")
-	killed := false
-	paced := func(c *plan.Cell) {
-		c.Workload.Publishers.Rate, c.Workload.Measure = 1000, plan.Duration(20*time.Second)
-	}
-	w := l.run(aRun(both(paced, retrying(1, plan.FailedAgentLost))), nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures && !killed {
-			killed = true
-			l.kill("a2")
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
+		killed := false
+		paced := func(c *plan.Cell) {
+			c.Workload.Publishers.Rate, c.Workload.Measure = 1000, plan.Duration(20*time.Second)
+		}
+		w := l.run(aRun(both(paced, retrying(1, plan.FailedAgentLost))), nil, func(p controller.Progress) {
+			if p.Kind == controller.LiveFigures && !killed {
+				killed = true
+				l.kill("a2")
+			}
+		})
+		if got, want := w.kinds(), "accepted started agent-lost try started outcome end"; got != want {
+			t.Errorf("the follower saw %q, want %q", got, want)
+		}
+		o := w.outcomes()[0]
+		if o.Verdict != plan.Valid || o.Try != 2 || kindsOf(o.Tries) != "agent-lost" || !strings.Contains(o.Tries[0].Reason, "a2") || w.end.Failed != 0 {
+			t.Fatalf("%s %v, try %d after %+v, end %+v", o.Verdict, o.Reasons, o.Try, o.Tries, w.end)
+		}
+		if o.Ledger.Sent != 4000 || o.Ledger.Received != 4000 || o.Agents[1].Agent != "a3" {
+			t.Errorf("%+v with %+v: want the account of the second try alone", o.Ledger, o.Agents)
+		}
+		dir, err := results.Open(w.root, w.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := dir.TryOutcomes(o.Task)
+		if err != nil || len(first) != 1 || first[0].Verdict != plan.Unknown || !first[0].Agents[1].Lost || first[0].Try != 1 || first[0].Ledger.Sent == 0 {
+			t.Errorf("of the first try is kept %+v, %v", first, err)
+		}
+		stored, err := dir.Outcomes()
+		if err != nil || len(stored) != 1 || !strings.Contains(strings.Join(stored[0].Warnings, "\n"), "try 1 of this task is not counted: agent-lost: agent a2 was lost") {
+			t.Errorf("the outcome on disk is %+v, %v", stored, err)
+		}
+		again, err := dir.Rejudge(o.Task)
+		if err != nil || again.Try != 2 || kindsOf(again.Tries) != "agent-lost" || again.Ledger != o.Ledger {
+			t.Errorf("judged again it is %+v, %v", again, err)
 		}
 	})
-	if got, want := w.kinds(), "accepted started agent-lost try started outcome end"; got != want {
-		t.Errorf("the follower saw %q, want %q", got, want)
-	}
-	o := w.outcomes()[0]
-	if o.Verdict != plan.Valid || o.Try != 2 || kindsOf(o.Tries) != "agent-lost" || !strings.Contains(o.Tries[0].Reason, "a2") || w.end.Failed != 0 {
-		t.Fatalf("%s %v, try %d after %+v, end %+v", o.Verdict, o.Reasons, o.Try, o.Tries, w.end)
-	}
-	if o.Ledger.Sent != 4000 || o.Ledger.Received != 4000 || o.Agents[1].Agent != "a3" {
-		t.Errorf("%+v with %+v: want the account of the second try alone", o.Ledger, o.Agents)
-	}
-	dir, err := results.Open(w.root, w.id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := dir.TryOutcomes(o.Task)
-	if err != nil || len(first) != 1 || first[0].Verdict != plan.Unknown || !first[0].Agents[1].Lost || first[0].Try != 1 || first[0].Ledger.Sent == 0 {
-		t.Errorf("of the first try is kept %+v, %v", first, err)
-	}
-	stored, err := dir.Outcomes()
-	if err != nil || len(stored) != 1 || !strings.Contains(strings.Join(stored[0].Warnings, "\n"), "try 1 of this task is not counted: agent-lost: agent a2 was lost") {
-		t.Errorf("the outcome on disk is %+v, %v", stored, err)
-	}
-	again, err := dir.Rejudge(o.Task)
-	if err != nil || again.Try != 2 || kindsOf(again.Tries) != "agent-lost" || again.Ledger != o.Ledger {
-		t.Errorf("judged again it is %+v, %v", again, err)
-	}
 }
 
 // Each repetition has tries of its own, right one after the other; what the policy does not name is not tried again.
 func TestTriesAreUsedUp(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	run := aRun(both(refused, retrying(2, plan.FailedConnect)), both(refused, retrying(2, plan.FailedRun, plan.FailedAgentLost, plan.FailedTimeout)))
-	run.Repeat, run.Settle = 2, plan.Duration(50*time.Millisecond)
-	w := l.run(run, nil, nil)
-	tried := "started try started try started outcome "
-	if got, want := w.kinds(), "accepted "+tried+"started outcome "+tried+"started outcome end"; got != want {
-		t.Errorf("the follower saw %q, want %q", got, want)
-	}
-	for i, o := range w.outcomes() {
-		kinds, try := "connect connect", 3
-		if i%2 == 1 {
-			kinds, try = "", 1
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		run := aRun(both(refused, retrying(2, plan.FailedConnect)), both(refused, retrying(2, plan.FailedRun, plan.FailedAgentLost, plan.FailedTimeout)))
+		run.Repeat, run.Settle = 2, plan.Duration(50*time.Millisecond)
+		w := l.run(run, nil, nil)
+		tried := "started try started try started outcome "
+		if got, want := w.kinds(), "accepted "+tried+"started outcome "+tried+"started outcome end"; got != want {
+			t.Errorf("the follower saw %q, want %q", got, want)
 		}
-		if o.Verdict != plan.Unknown || o.Failure != plan.FailedConnect || o.Try != try || kindsOf(o.Tries) != kinds {
-			t.Errorf("%s: %s (%s), try %d after %q; want try %d after %q", o.Task, o.Verdict, o.Failure, o.Try, kindsOf(o.Tries), try, kinds)
+		for i, o := range w.outcomes() {
+			kinds, try := "connect connect", 3
+			if i%2 == 1 {
+				kinds, try = "", 1
+			}
+			if o.Verdict != plan.Unknown || o.Failure != plan.FailedConnect || o.Try != try || kindsOf(o.Tries) != kinds {
+				t.Errorf("%s: %s (%s), try %d after %q; want try %d after %q", o.Task, o.Verdict, o.Failure, o.Try, kindsOf(o.Tries), try, kinds)
+			}
 		}
-	}
-	if text := everything(t, w.root); strings.Contains(text, "hunter2") {
-		t.Error("the broker's password is in the record of a try")
-	}
+		if text := everything(t, w.root); strings.Contains(text, "hunter2") {
+			t.Error("the broker's password is in the record of a try")
+		}
+	})
 }
 
 // A step of a search that fails is tried again as a step; the tries that failed are no answers.
 func TestStepsOfASearchAreTriedAgain(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	search := func(c *plan.Cell) {
-		c.Workload.Publishers.Count = 0
-		c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Most: 2000, Within: 0.5, Step: plan.Duration(time.Second), Repeats: 1, Steps: 5}
-	}
-	w := l.run(aRun(both(refused, search, retrying(1, plan.FailedConnect))), nil, nil)
-	o := w.outcomes()[0]
-	if o.Search == nil || len(o.Search.Steps) != 2 || kindsOf(o.Tries) != "connect connect" || o.Try != 1 || o.Verdict != plan.Unknown {
-		t.Fatalf("%+v after %+v", o.Search, o.Tries)
-	}
-	for _, s := range o.Search.Steps {
-		for _, failed := range o.Tries {
-			if s.Try == failed.Name {
-				t.Errorf("step at %v is of try %s, which does not count", s.Rate, s.Try)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		search := func(c *plan.Cell) {
+			c.Workload.Publishers.Count = 0
+			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Most: 2000, Within: 0.5, Step: plan.Duration(time.Second), Repeats: 1, Steps: 5}
+		}
+		w := l.run(aRun(both(refused, search, retrying(1, plan.FailedConnect))), nil, nil)
+		o := w.outcomes()[0]
+		if o.Search == nil || len(o.Search.Steps) != 2 || kindsOf(o.Tries) != "connect connect" || o.Try != 1 || o.Verdict != plan.Unknown {
+			t.Fatalf("%+v after %+v", o.Search, o.Tries)
+		}
+		for _, s := range o.Search.Steps {
+			for _, failed := range o.Tries {
+				if s.Try == failed.Name {
+					t.Errorf("step at %v is of try %s, which does not count", s.Rate, s.Try)
+				}
 			}
 		}
-	}
-	dir, err := results.Open(w.root, w.id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if kept, err := dir.TryOutcomes(o.Task); err != nil || len(kept) != 2 {
-		t.Errorf("%d tries that do not count are kept with an outcome, %v; want 2", len(kept), err)
-	}
+		dir, err := results.Open(w.root, w.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept, err := dir.TryOutcomes(o.Task); err != nil || len(kept) != 2 {
+			t.Errorf("%d tries that do not count are kept with an outcome, %v; want 2", len(kept), err)
+		}
+	})
 }
 
 // A controller that stops between two tries: the next one goes on counting. A run that was cancelled and is resumed has tries anew.
 func TestTriesOutliveAControllerButNotARun(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	run := aRun(both(refused, retrying(2, plan.FailedConnect)))
-	run.Settle = plan.Duration(4 * time.Second) // time to stop the controller in it
-	restarted := false
-	w := l.run(run, nil, func(p controller.Progress) {
-		if p.Kind == controller.TaskRetried && !restarted {
-			restarted = true
-			l.stop()
-			l.wg.Wait()
-			l.control()
-		}
-	})
-	if got := w.kinds(); got != "accepted started try taken-over started try started outcome end" {
-		t.Errorf("the follower saw %q", got)
-	}
-	if o := w.outcomes()[0]; o.Try != 3 || kindsOf(o.Tries) != "connect connect" {
-		t.Errorf("try %d after %+v", o.Try, o.Tries)
-	}
-
-	second := aRun(both(refused, retrying(2, plan.FailedConnect)))
-	second.Settle = plan.Duration(20 * time.Second) // time to cancel in it
-	cancelled := false
-	w = l.run(second, nil, func(p controller.Progress) {
-		if p.Kind == controller.TaskRetried && !cancelled {
-			cancelled = true
-			if err := l.client.Cancel(t.Context(), second.ID, ""); err != nil {
-				t.Error(err)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		run := aRun(both(refused, retrying(2, plan.FailedConnect)))
+		run.Settle = plan.Duration(4 * time.Second) // time to stop the controller in it
+		restarted := false
+		w := l.run(run, nil, func(p controller.Progress) {
+			if p.Kind == controller.TaskRetried && !restarted {
+				restarted = true
+				l.stop()
+				l.wg.Wait()
+				l.control()
 			}
+		})
+		if got := w.kinds(); got != "accepted started try taken-over started try started outcome end" {
+			t.Errorf("the follower saw %q", got)
+		}
+		if o := w.outcomes()[0]; o.Try != 3 || kindsOf(o.Tries) != "connect connect" {
+			t.Errorf("try %d after %+v", o.Try, o.Tries)
+		}
+
+		second := aRun(both(refused, retrying(2, plan.FailedConnect)))
+		second.Settle = plan.Duration(20 * time.Second) // time to cancel in it
+		cancelled := false
+		w = l.run(second, nil, func(p controller.Progress) {
+			if p.Kind == controller.TaskRetried && !cancelled {
+				cancelled = true
+				if err := l.client.Cancel(t.Context(), second.ID, ""); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if w.end.Reason != wire.EndInterrupted || len(w.outcomes()) != 0 {
+			t.Fatalf("ended with %+v", w.end)
+		}
+		second.Settle = 0
+		w = l.runInto(w.root, second, nil, nil)
+		if all := w.outcomes(); len(all) != 1 || all[0].Try != 3 || kindsOf(all[0].Tries) != "connect connect" {
+			t.Errorf("resumed: %+v", all)
 		}
 	})
-	if w.end.Reason != wire.EndInterrupted || len(w.outcomes()) != 0 {
-		t.Fatalf("ended with %+v", w.end)
-	}
-	second.Settle = 0
-	w = l.runInto(w.root, second, nil, nil)
-	if all := w.outcomes(); len(all) != 1 || all[0].Try != 3 || kindsOf(all[0].Tries) != "connect connect" {
-		t.Errorf("resumed: %+v", all)
-	}
 }

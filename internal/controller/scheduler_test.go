@@ -21,6 +21,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 // handClock is set by hand; whoever waits looks at it again whenever it is.
@@ -82,7 +83,7 @@ brokers: loop: {driver: "loopback", options: name: "tiny"}
 axes: mode: ["confirm-window", "confirm-each"]
 cell: {
 	axis: _
-	publishers: {mode: axis.mode, count: 50}
+	publishers: {mode: axis.mode, rate: 1000, count: 50}
 	warmup: "0s"
 	measure: "5s"
 	drain: {silence: "300ms", most: "5s"}
@@ -93,7 +94,7 @@ tables: [{rows: ["mode"], values: ["send.rate"]}]
 // newScheduleLab is a fleet with a clock set by hand. Its control plane is used over the network, as schedules are.
 func newScheduleLab(t *testing.T, agents ...string) *lab {
 	t.Helper()
-	l := &lab{t: t, cfg: wire.ServerConfig{Listen: "127.0.0.1:0"}, agents: map[string]*labAgent{}, dir: t.TempDir()}
+	l := &lab{t: t, cfg: wire.ServerConfig{Shared: true}, agents: map[string]*labAgent{}, dir: t.TempDir()}
 	l.config.Clock = newHandClock("2026-11-21T00:00:00Z")
 	l.open()
 	for _, name := range agents {
@@ -262,67 +263,69 @@ func TestScheduleFires(t *testing.T) {
 
 // Whatever point a controller was killed at, as the store then shows, the next goes on from there: one run of the slot.
 func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
-	l := newScheduleLab(t, "a1", "a2")
-	l.await(2)
-	l.stop()
-	l.wg.Wait()
-	slots, err := schedule.NewTimetable("0 * * * *", "UTC")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// begun brings a schedule to where it has a run to be made.
-	begun := func(name string) string {
-		l.add(name, func(d *schedule.Definition) { d.Hooks = []string{"count"} })
-		run := ""
-		l.edit(name, func(s *schedule.Schedule) {
-			s.Due(slots, l.clock().Now().Add(time.Hour))
-			run = s.Current.Run
-		})
-		return run
-	}
-	submit := func(run, name string) {
-		small := func(c *plan.Cell) { c.Workload.Publishers.Nodes, c.Workload.Consumers.Nodes = 1, 1 }
-		p := aRun(small, small)
-		p.ID, p.Agents = run, 2
-		if err := l.client.SubmitOnce(t.Context(), wire.Submission{Run: p, Schedule: name}); err != nil {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newScheduleLab(t, "a1", "a2")
+		l.await(2)
+		l.stop()
+		l.wg.Wait()
+		slots, err := schedule.NewTimetable("0 * * * *", "UTC")
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	runs := map[string]string{"stored": begun("stored"), "making": begun("making"), "submitted": begun("submitted"), "noted": begun("noted"), "given-up": begun("given-up")}
-	now := l.clock().Now()
-	l.edit("making", func(s *schedule.Schedule) { s.Begin(runs["making"], 1, now) })
-	submit(runs["submitted"], "submitted") // and killed before that was stored
-	submit(runs["noted"], "noted")
-	l.edit("noted", func(s *schedule.Schedule) { s.Submit(runs["noted"]) })
-	l.edit("given-up", func(s *schedule.Schedule) {
-		for epoch := range uint64(3) {
-			s.Begin(runs["given-up"], epoch, now)
+		// begun brings a schedule to where it has a run to be made.
+		begun := func(name string) string {
+			l.add(name, func(d *schedule.Definition) { d.Hooks = []string{"count"} })
+			run := ""
+			l.edit(name, func(s *schedule.Schedule) {
+				s.Due(slots, l.clock().Now().Add(time.Hour))
+				run = s.Current.Run
+			})
+			return run
+		}
+		submit := func(run, name string) {
+			small := func(c *plan.Cell) { c.Workload.Publishers.Nodes, c.Workload.Consumers.Nodes = 1, 1 }
+			p := aRun(small, small)
+			p.ID, p.Agents = run, 2
+			if err := l.client.SubmitOnce(t.Context(), wire.Submission{Run: p, Schedule: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runs := map[string]string{"stored": begun("stored"), "making": begun("making"), "submitted": begun("submitted"), "noted": begun("noted"), "given-up": begun("given-up")}
+		now := l.clock().Now()
+		l.edit("making", func(s *schedule.Schedule) { s.Begin(runs["making"], 1, now) })
+		submit(runs["submitted"], "submitted") // and killed before that was stored
+		submit(runs["noted"], "noted")
+		l.edit("noted", func(s *schedule.Schedule) { s.Submit(runs["noted"]) })
+		l.edit("given-up", func(s *schedule.Schedule) {
+			for epoch := range uint64(3) {
+				s.Begin(runs["given-up"], epoch, now)
+			}
+		})
+		out := filepath.Join(t.TempDir(), "out")
+		l.config.Hooks = hooks(t, plan.Hook{Name: "count", Command: []string{"sh", "-c", "echo $LOCKSTEP_KEY >>" + out}})
+		l.clock().advance(time.Hour)
+		l.control()
+		for name, run := range runs {
+			s := l.schedule(name, "the run of "+name, entries(1))
+			want := schedule.Done
+			if name == "given-up" {
+				want = schedule.Faulty
+			}
+			if e := s.History[0]; len(s.History) != 1 || e.Run != run || e.State != want {
+				t.Errorf("%s: history is %+v, want one entry, %s", name, s.History, want)
+			}
+			if want != schedule.Done {
+				continue
+			}
+			if accepted := l.accepted(run); accepted != 1 {
+				t.Errorf("%s: its run was executed %d times", name, accepted)
+			}
+		}
+		text, err := os.ReadFile(out)
+		if keys := strings.Fields(string(text)); err != nil || len(keys) != len(runs) || len(slices.Compact(slices.Sorted(slices.Values(keys)))) != len(runs) {
+			t.Errorf("hooks were called for %q, %v: want each once", text, err)
 		}
 	})
-	out := filepath.Join(t.TempDir(), "out")
-	l.config.Hooks = hooks(t, plan.Hook{Name: "count", Command: []string{"sh", "-c", "echo $LOCKSTEP_KEY >>" + out}})
-	l.clock().advance(time.Hour)
-	l.control()
-	for name, run := range runs {
-		s := l.schedule(name, "the run of "+name, entries(1))
-		want := schedule.Done
-		if name == "given-up" {
-			want = schedule.Faulty
-		}
-		if e := s.History[0]; len(s.History) != 1 || e.Run != run || e.State != want {
-			t.Errorf("%s: history is %+v, want one entry, %s", name, s.History, want)
-		}
-		if want != schedule.Done {
-			continue
-		}
-		if accepted := l.accepted(run); accepted != 1 {
-			t.Errorf("%s: its run was executed %d times", name, accepted)
-		}
-	}
-	text, err := os.ReadFile(out)
-	if keys := strings.Fields(string(text)); err != nil || len(keys) != len(runs) || len(slices.Compact(slices.Sorted(slices.Values(keys)))) != len(runs) {
-		t.Errorf("hooks were called for %q, %v: want each once", text, err)
-	}
 }
 
 // accepted is how often a controller began with a run.
@@ -343,166 +346,174 @@ func (l *lab) accepted(run string) (n int) {
 
 // Controllers that end at random moments, one of them without a word, again and again: each slot has one run, its hook is called at least once, always with the same key.
 func TestScheduleOutlivesControllers(t *testing.T) {
-	l := newScheduleLab(t, "a1", "a2")
-	l.await(2)
-	out := filepath.Join(t.TempDir(), "out")
-	l.stop()
-	l.wg.Wait()
-	l.config.Hooks = hooks(t, plan.Hook{Name: "count", Command: []string{"sh", "-c", "echo $LOCKSTEP_KEY >>" + out}})
-	l.add("hourly", func(d *schedule.Definition) { d.Hooks = []string{"count"} })
-	random := rand.New(rand.NewPCG(7, 7))
-	const slots = 3
-	for n := 1; n <= slots; n++ {
-		l.clock().advance(time.Hour)
-		for range map[bool]int{true: 1, false: 2}[n == 2] { // after three that ended while they made a run its matrix would be to blame
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newScheduleLab(t, "a1", "a2")
+		l.await(2)
+		out := filepath.Join(t.TempDir(), "out")
+		l.stop()
+		l.wg.Wait()
+		l.config.Hooks = hooks(t, plan.Hook{Name: "count", Command: []string{"sh", "-c", "echo $LOCKSTEP_KEY >>" + out}})
+		l.add("hourly", func(d *schedule.Definition) { d.Hooks = []string{"count"} })
+		random := rand.New(rand.NewPCG(7, 7))
+		const slots = 3
+		for n := 1; n <= slots; n++ {
+			l.clock().advance(time.Hour)
+			for range map[bool]int{true: 1, false: 2}[n == 2] { // after three that ended while they made a run its matrix would be to blame
+				l.control()
+				time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
+				l.stop()
+				l.wg.Wait()
+			}
 			l.control()
-			time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
+			if n == 2 { // without a word; the next leads only when the lease is stale
+				time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
+				l.crash()
+				l.control()
+			}
+			l.schedule("hourly", fmt.Sprintf("run %d", n), entries(n))
 			l.stop()
 			l.wg.Wait()
 		}
 		l.control()
-		if n == 2 { // without a word; the next leads only when the lease is stale
-			time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
-			l.crash()
-			l.control()
+		s := l.schedule("hourly", "the end", entries(slots))
+		var keys []string
+		for _, e := range s.History {
+			if e.State != schedule.Done {
+				t.Errorf("%s: %s %s", e.At, e.State, e.Why)
+			}
+			keys = append(keys, s.ID+"/"+e.Run+"/count")
 		}
-		l.schedule("hourly", fmt.Sprintf("run %d", n), entries(n))
-		l.stop()
-		l.wg.Wait()
-	}
-	l.control()
-	s := l.schedule("hourly", "the end", entries(slots))
-	var keys []string
-	for _, e := range s.History {
-		if e.State != schedule.Done {
-			t.Errorf("%s: %s %s", e.At, e.State, e.Why)
+		if len(s.History) != slots {
+			t.Errorf("%d entries for %d slots", len(s.History), slots)
 		}
-		keys = append(keys, s.ID+"/"+e.Run+"/count")
-	}
-	if len(s.History) != slots {
-		t.Errorf("%d entries for %d slots", len(s.History), slots)
-	}
-	text, err := os.ReadFile(out)
-	called := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(text)))))
-	slices.Sort(keys)
-	if err != nil || !slices.Equal(called, keys) {
-		t.Errorf("called with %v, %v; want %v", called, err, keys)
-	}
+		text, err := os.ReadFile(out)
+		called := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(text)))))
+		slices.Sort(keys)
+		if err != nil || !slices.Equal(called, keys) {
+			t.Errorf("called with %v, %v; want %v", called, err, keys)
+		}
+	})
 }
 
 // A run that lasts over the next slots: by the policy they are skipped, or one waits. None piles up.
 func TestScheduleOverlaps(t *testing.T) {
-	l := newScheduleLab(t, "a1", "a2")
-	l.await(2)
-	long := strings.Replace(tiny, "count: 50", "rate: 100", 1)
-	long = strings.Replace(long, `measure: "5s"`, `measure: "100s"`, 1)
-	for _, policy := range []string{schedule.OverlapSkip, schedule.OverlapQueueOne} {
-		l.add(policy, func(d *schedule.Definition) { d.Overlap, d.Matrix.Text = policy, long })
-	}
-	l.clock().advance(time.Hour)
-	for _, policy := range []string{schedule.OverlapSkip, schedule.OverlapQueueOne} {
-		l.schedule(policy, "its run", func(s schedule.Schedule) bool { return s.Current != nil && s.Current.State == schedule.Submitted })
-	}
-	for range 2 {
-		l.clock().advance(time.Hour)
-		now := l.clock().Now()
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newScheduleLab(t, "a1", "a2")
+		l.await(2)
+		long := strings.Replace(tiny, "rate: 1000, count: 50", "rate: 100", 1)
+		long = strings.Replace(long, `measure: "5s"`, `measure: "100s"`, 1)
 		for _, policy := range []string{schedule.OverlapSkip, schedule.OverlapQueueOne} {
-			l.schedule(policy, "the next slot", func(s schedule.Schedule) bool { return s.Since.Equal(now) })
+			l.add(policy, func(d *schedule.Definition) { d.Overlap, d.Matrix.Text = policy, long })
 		}
-	}
-	runs, err := l.client.Runs(t.Context())
-	if err != nil || len(runs) != 2 {
-		t.Errorf("%d runs, %v: want one of each schedule", len(runs), err)
-	}
-	skipped := map[string]int{schedule.OverlapSkip: 2, schedule.OverlapQueueOne: 1}
-	for policy, want := range skipped {
-		s := l.schedule(policy, "its history", func(s schedule.Schedule) bool { return len(s.History) == want })
-		if (s.Waiting != nil) != (policy == schedule.OverlapQueueOne) || !strings.Contains(s.History[0].Why, s.Current.Run) {
-			t.Errorf("%s: waiting %+v, history %+v", policy, s.Waiting, s.History)
+		l.clock().advance(time.Hour)
+		for _, policy := range []string{schedule.OverlapSkip, schedule.OverlapQueueOne} {
+			l.schedule(policy, "its run", func(s schedule.Schedule) bool { return s.Current != nil && s.Current.State == schedule.Submitted })
 		}
-		l.edit(policy, func(s *schedule.Schedule) { s.Pause("me", l.clock().Now()) })
-		if err := l.client.Cancel(t.Context(), s.Current.Run, ""); err != nil {
-			t.Fatal(err)
+		for range 2 {
+			l.clock().advance(time.Hour)
+			now := l.clock().Now()
+			for _, policy := range []string{schedule.OverlapSkip, schedule.OverlapQueueOne} {
+				l.schedule(policy, "the next slot", func(s schedule.Schedule) bool { return s.Since.Equal(now) })
+			}
 		}
-	}
-	for policy := range skipped {
-		s := l.schedule(policy, "the end", func(s schedule.Schedule) bool { return s.Current == nil })
-		if e := s.History[len(s.History)-1]; e.State != schedule.State(wire.EndInterrupted) {
-			t.Errorf("%s: the run that was cancelled is %+v", policy, e)
+		runs, err := l.client.Runs(t.Context())
+		if err != nil || len(runs) != 2 {
+			t.Errorf("%d runs, %v: want one of each schedule", len(runs), err)
 		}
-	}
+		skipped := map[string]int{schedule.OverlapSkip: 2, schedule.OverlapQueueOne: 1}
+		for policy, want := range skipped {
+			s := l.schedule(policy, "its history", func(s schedule.Schedule) bool { return len(s.History) == want })
+			if (s.Waiting != nil) != (policy == schedule.OverlapQueueOne) || !strings.Contains(s.History[0].Why, s.Current.Run) {
+				t.Errorf("%s: waiting %+v, history %+v", policy, s.Waiting, s.History)
+			}
+			l.edit(policy, func(s *schedule.Schedule) { s.Pause("me", l.clock().Now()) })
+			if err := l.client.Cancel(t.Context(), s.Current.Run, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for policy := range skipped {
+			s := l.schedule(policy, "the end", func(s schedule.Schedule) bool { return s.Current == nil })
+			if e := s.History[len(s.History)-1]; e.State != schedule.State(wire.EndInterrupted) {
+				t.Errorf("%s: the run that was cancelled is %+v", policy, e)
+			}
+		}
+	})
 }
 
 // What cannot be run is an entry with its reason, told to the hooks; the next slot is tried again, and the controller lives.
 func TestScheduleOfAFaultyMatrix(t *testing.T) {
-	l := newScheduleLab(t, "a1")
-	l.await(1)
-	faulty := map[string]string{
-		"nonsense": `name: "x`, "unknown-driver": strings.Replace(tiny, `"loopback"`, `"gone"`, 1), "secret": strings.Replace(tiny, `options: name: "tiny"`, `options: {name: "tiny", password: "hunter2"}`, 1),
-		"computed-secret": strings.Replace(tiny, `options: name: "tiny"`, `via: "amqp://u:" + "hunter2" + "@127.0.0.1:1"`, 1),
-	}
-	for name, text := range faulty {
-		l.add(name, func(d *schedule.Definition) { d.Matrix.Text = text })
-	}
-	l.add("too-many-agents", func(d *schedule.Definition) { d.Matrix.Set = []string{"cell.publishers.nodes=7"} })
-	l.clock().advance(time.Hour)
-	for name := range faulty {
-		s := l.schedule(name, "its entry", entries(1))
-		if e := s.History[0]; e.State != schedule.Faulty || e.Why == "" || strings.Contains(e.Why, "hunter2") {
-			t.Errorf("%s: %+v, want faulty and why", name, e)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newScheduleLab(t, "a1")
+		l.await(1)
+		faulty := map[string]string{
+			"nonsense": `name: "x`, "unknown-driver": strings.Replace(tiny, `"loopback"`, `"gone"`, 1), "secret": strings.Replace(tiny, `options: name: "tiny"`, `options: {name: "tiny", password: "hunter2"}`, 1),
+			"computed-secret": strings.Replace(tiny, `options: name: "tiny"`, `via: "amqp://u:" + "hunter2" + "@127.0.0.1:1"`, 1),
 		}
-	}
-	if s := l.schedule("too-many-agents", "its entry", entries(1)); s.History[0].State != schedule.State(wire.EndNoAgents) || s.History[0].Why == "" {
-		t.Errorf("%+v, want no-agents and how many", s.History[0])
-	}
-	l.edit("nonsense", func(s *schedule.Schedule) { s.Matrix.Text, s.Matrix.Set = tiny, nil })
-	l.start("a2")
-	l.await(2)
-	l.clock().advance(time.Hour)
-	if s := l.schedule("nonsense", "the next slot", entries(2)); s.History[1].State != schedule.Done {
-		t.Errorf("%+v, want done", s.History[1])
-	}
+		for name, text := range faulty {
+			l.add(name, func(d *schedule.Definition) { d.Matrix.Text = text })
+		}
+		l.add("too-many-agents", func(d *schedule.Definition) { d.Matrix.Set = []string{"cell.publishers.nodes=7"} })
+		l.clock().advance(time.Hour)
+		for name := range faulty {
+			s := l.schedule(name, "its entry", entries(1))
+			if e := s.History[0]; e.State != schedule.Faulty || e.Why == "" || strings.Contains(e.Why, "hunter2") {
+				t.Errorf("%s: %+v, want faulty and why", name, e)
+			}
+		}
+		if s := l.schedule("too-many-agents", "its entry", entries(1)); s.History[0].State != schedule.State(wire.EndNoAgents) || s.History[0].Why == "" {
+			t.Errorf("%+v, want no-agents and how many", s.History[0])
+		}
+		l.edit("nonsense", func(s *schedule.Schedule) { s.Matrix.Text, s.Matrix.Set = tiny, nil })
+		l.start("a2")
+		l.await(2)
+		l.clock().advance(time.Hour)
+		if s := l.schedule("nonsense", "the next slot", entries(2)); s.History[1].State != schedule.Done {
+			t.Errorf("%+v, want done", s.History[1])
+		}
+	})
 }
 
 // What was removed does not fire, and what cannot be read does no harm.
 func TestScheduleRemovedAndBroken(t *testing.T) {
-	l := newScheduleLab(t, "a1", "a2")
-	l.await(2)
-	l.add("removed", nil)
-	l.add("good", nil)
-	l.add("asked", func(d *schedule.Definition) { d.Cron = "0 0 1 1 *" })
-	l.edit("asked", func(s *schedule.Schedule) {
-		s.Pause("me", l.clock().Now())
-		if err := s.Ask("me", l.clock().Now()); err != nil {
-			t.Error(err)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newScheduleLab(t, "a1", "a2")
+		l.await(2)
+		l.add("removed", nil)
+		l.add("good", nil)
+		l.add("asked", func(d *schedule.Definition) { d.Cron = "0 0 1 1 *" })
+		l.edit("asked", func(s *schedule.Schedule) {
+			s.Pause("me", l.clock().Now())
+			if err := s.Ask("me", l.clock().Now()); err != nil {
+				t.Error(err)
+			}
+		})
+		if s := l.schedule("asked", "its run", entries(1)); !s.History[0].Asked || s.History[0].State != schedule.Done {
+			t.Errorf("%+v", s.History[0])
+		}
+		kept, err := l.client.Schedule(t.Context(), "removed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.client.RemoveSchedule(t.Context(), "removed", kept.Revision-1); err == nil {
+			t.Error("removed by whoever had not read it as it is")
+		}
+		if err := l.client.RemoveSchedule(t.Context(), "removed", kept.Revision); err != nil {
+			t.Fatal(err)
+		}
+		newer := kept.Schedule
+		newer.Name, newer.Version = "newer", schedule.Version+1
+		if err := l.client.AddSchedule(t.Context(), newer); err != nil {
+			t.Fatal(err)
+		}
+		l.clock().advance(time.Hour)
+		l.schedule("good", "its run", entries(1))
+		all, err := l.client.Schedules(t.Context())
+		if err != nil || len(all) != 3 || all[0].Name != "asked" || all[2].Name != "newer" || all[2].Err == nil {
+			t.Errorf("%d schedules, %v", len(all), err)
+		}
+		runs, err := l.client.Runs(t.Context())
+		if err != nil || len(runs) != 2 || runs[0].Schedule != "asked" || runs[1].By != "me@test" {
+			t.Errorf("%+v, %v: want the runs of asked and good, by whom", runs, err)
 		}
 	})
-	if s := l.schedule("asked", "its run", entries(1)); !s.History[0].Asked || s.History[0].State != schedule.Done {
-		t.Errorf("%+v", s.History[0])
-	}
-	kept, err := l.client.Schedule(t.Context(), "removed")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.client.RemoveSchedule(t.Context(), "removed", kept.Revision-1); err == nil {
-		t.Error("removed by whoever had not read it as it is")
-	}
-	if err := l.client.RemoveSchedule(t.Context(), "removed", kept.Revision); err != nil {
-		t.Fatal(err)
-	}
-	newer := kept.Schedule
-	newer.Name, newer.Version = "newer", schedule.Version+1
-	if err := l.client.AddSchedule(t.Context(), newer); err != nil {
-		t.Fatal(err)
-	}
-	l.clock().advance(time.Hour)
-	l.schedule("good", "its run", entries(1))
-	all, err := l.client.Schedules(t.Context())
-	if err != nil || len(all) != 3 || all[0].Name != "asked" || all[2].Name != "newer" || all[2].Err == nil {
-		t.Errorf("%d schedules, %v", len(all), err)
-	}
-	runs, err := l.client.Runs(t.Context())
-	if err != nil || len(runs) != 2 || runs[0].Schedule != "asked" || runs[1].By != "me@test" {
-		t.Errorf("%+v, %v: want the runs of asked and good, by whom", runs, err)
-	}
 }

@@ -16,30 +16,67 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
+	"lockstep/pkg/drivers"
 
 	"github.com/nats-io/nats.go"
 )
 
-// TestAControllerKilledAnywhereIsReplaced kills the controller when an agent has said that it is somewhere in the second task, and looks at what the
+// deliberate is the loopback driver, each of whose steps takes a second: a test in virtual time finds a task within any of them.
+type deliberate struct{ drivers.Driver }
+
+func init() {
+	loopback, err := drivers.Lookup("loopback")
+	if err != nil {
+		panic(err)
+	}
+	drivers.Register(deliberate{loopback})
+}
+
+const deliberation = time.Second
+
+func (d deliberate) Info() drivers.Info {
+	info := d.Driver.Info()
+	info.Name = "deliberate"
+	return info
+}
+
+func (d deliberate) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	time.Sleep(deliberation)
+	s, err := d.Driver.Open(ctx, options, env)
+	return deliberateSession{s}, err
+}
+
+type deliberateSession struct{ drivers.Session }
+
+func (s deliberateSession) Setup(ctx context.Context, t drivers.Topology) error {
+	time.Sleep(deliberation)
+	return s.Session.Setup(ctx, t)
+}
+
+func (s deliberateSession) Teardown(ctx context.Context, t drivers.Topology) error {
+	time.Sleep(deliberation)
+	return s.Session.Teardown(ctx, t)
+}
+
+func (s deliberateSession) Close() error {
+	time.Sleep(deliberation)
+	return s.Session.Close()
+}
+
+// TestAControllerKilledAnywhereIsReplaced kills the controller a moment after an agent has said that it is somewhere in the second task, and looks at what the
 // next one makes of it: no task is lost or run twice, and the record says what became of the one in flight.
 func TestAControllerKilledAnywhereIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, x := range []killing{
-		{"open", arrival(wire.StepOpen), ""}, // repeated, but for a test that notices late
-		{"measure", func(e wire.Entry) bool { return e.Snapshot != nil && e.Snapshot.LastSend > 0 }, "concluded"},
-		{"stopped", arrival(wire.StepStart), "concluded"},
-		{"finish", arrival(wire.StepFinish), "concluded"},
-		{"teardown", arrival(wire.StepTeardown), "concluded"},
-		{"done", arrival(wire.StepDone), ""}, // or it was over by then
+		{"open", arrival(wire.StepOpen), 2, "repeated"}, // in the setup
+		{"measure", func(e wire.Entry) bool { return e.Snapshot != nil && e.Snapshot.LastSend > 0 }, 2, "concluded"},
+		{"stopped", arrival(wire.StepStart), 2, "concluded"},
+		{"finish", arrival(wire.StepFinish), 2, "concluded"},     // in the teardown
+		{"teardown", arrival(wire.StepTeardown), 2, "concluded"}, // while sessions are closed
+		{"done", arrival(wire.StepDone), 3, "repeated"},          // it was over by then, and the third has begun
 	} {
-		t.Run(x.name, func(t *testing.T) {
-			t.Parallel()
-			for attempt := 1; !x.replaced(t); attempt++ {
-				if attempt == 5 {
-					t.Fatal("the task was over whenever this test heard that it is there")
-				}
-			}
-		})
+		t.Run(x.name, func(t *testing.T) { wiretest.InVirtualTime(t, x.replaced) })
 	}
 }
 
@@ -47,16 +84,18 @@ func TestAControllerKilledAnywhereIsReplaced(t *testing.T) {
 type killing struct {
 	name string
 	when func(wire.Entry) bool // in the second task
-	want string                // of the task in flight
+	task int                   // in flight
+	want string                // of that
 }
 
-// replaced kills the controller there; false: on a busy machine the task was over before, and none or the next one was in flight.
-func (x killing) replaced(t *testing.T) (there bool) {
-	t.Helper()
+// replaced kills the controller there.
+func (x killing) replaced(t *testing.T) {
 	l := newLab(t, "a1", "a2", "a3", "a4")
-	run := aRun(nil, func(c *plan.Cell) {
+	slow := func(c *plan.Cell) { c.Broker.Driver = "deliberate" }
+	run := aRun(slow, func(c *plan.Cell) {
+		slow(c)
 		c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 500, plan.Duration(2*time.Second)
-	}, nil)
+	}, slow)
 	second := run.Tasks()[1].ID
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -64,7 +103,11 @@ func (x killing) replaced(t *testing.T) (there bool) {
 	go func() {
 		_ = l.client.Watch(ctx, run.ID, 0, func(e wire.Entry) {
 			if e.Ref.Task == second && x.when(e) {
-				once.Do(func() { l.crash(); l.control() })
+				once.Do(func() {
+					time.Sleep(deliberation / 10)
+					l.crash()
+					l.control()
+				})
 			}
 		})
 	}()
@@ -78,27 +121,23 @@ func (x killing) replaced(t *testing.T) (there bool) {
 			t.Errorf("outcome %d is of %s: %s %v, %+v", i, o.Task, o.Verdict, o.Reasons, o.Ledger)
 		}
 	}
-	if sent := all[1].Ledger.Sent; sent == 0 || sent > 1000 { // 500 a second for 2 s
-		t.Errorf("the task in flight sent %d: its tries were mixed", sent)
+	if sent := all[1].Ledger.Sent; sent != 1000 { // 500 a second for 2 s
+		t.Errorf("the second task sent %d, want 1000", sent)
 	}
 	over := slices.IndexFunc(w.events, func(p controller.Progress) bool { return p.Kind == controller.TakenOver })
 	if over < 0 {
 		t.Fatalf("nothing says that another controller took over: %s", w.kinds())
 	}
-	got := w.events[over].Detail
-	if of := w.events[over].Task.ID; x.want != "" && of != second {
-		t.Logf("killed too late: %q of task %q", got, of)
-		return false
+	if e := w.events[over]; e.Task.ID != run.Tasks()[x.task-1].ID || !strings.Contains(e.Detail, x.want) {
+		t.Errorf("the record says %q of task %q, want %q of task %d", e.Detail, e.Task.ID, x.want, x.task)
 	}
-	if !strings.Contains(got, x.want) {
-		t.Errorf("the record says %q, want %q", got, x.want)
-	}
-	told := slices.ContainsFunc(all[1].Warnings, func(s string) bool { return strings.Contains(s, "leads the run on") })
-	if told != (x.want == "concluded") && x.want != "" {
-		t.Errorf("the outcome's warnings are %q", all[1].Warnings)
+	for i, o := range all {
+		told := slices.ContainsFunc(o.Warnings, func(s string) bool { return strings.Contains(s, "leads the run on") })
+		if told != (x.want == "concluded" && i == x.task-1) {
+			t.Errorf("the warnings of outcome %d are %q", i, o.Warnings)
+		}
 	}
 	cleared(t, l, x.want == "concluded")
-	return true
 }
 
 func arrival(step wire.Step) func(wire.Entry) bool {
@@ -134,48 +173,49 @@ func cleared(t *testing.T, l *lab, releases bool) {
 }
 
 func TestTheLeaderCopiesEveryRun(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	l.stop()
-	l.wg.Wait()
-	l.config.Copies = t.TempDir()
-	l.control()
-	run := aRun(nil)
-	if w := l.run(run, nil, nil); w.end.Ran != 1 {
-		t.Fatalf("%+v", w.end)
-	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		runs, err := l.client.Runs(t.Context())
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.stop()
+		l.wg.Wait()
+		l.config.Copies = t.TempDir()
+		l.control()
+		run := aRun(nil)
+		if w := l.run(run, nil, nil); w.end.Ran != 1 {
+			t.Fatalf("%+v", w.end)
+		}
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			runs, err := l.client.Runs(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(runs) == 1 && runs[0].Copied {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("nothing says that the run is copied: %+v", runs)
+			}
+		}
+		dir, err := results.Open(l.config.Copies, run.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(runs) == 1 && runs[0].Copied {
-			break
+		if all, err := dir.Outcomes(); err != nil || len(all) != 1 {
+			t.Errorf("the copy has %d outcomes, %v", len(all), err)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("nothing says that the run is copied: %+v", runs)
+		for _, name := range []string{"tables.txt", "report.html"} {
+			if text, err := os.ReadFile(filepath.Join(dir.Dir(), name)); err != nil || len(text) == 0 {
+				t.Errorf("the copy is without %s when it is said to be there: %v", name, err)
+			}
 		}
-	}
-	dir, err := results.Open(l.config.Copies, run.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all, err := dir.Outcomes(); err != nil || len(all) != 1 {
-		t.Errorf("the copy has %d outcomes, %v", len(all), err)
-	}
-	for _, name := range []string{"tables.txt", "report.html"} {
-		if text, err := os.ReadFile(filepath.Join(dir.Dir(), name)); err != nil || len(text) == 0 {
-			t.Errorf("the copy is without %s when it is said to be there: %v", name, err)
+		asked := plan.HistoryQuery{Cells: []string{run.Cells[0].ID[:6]}, Value: "sent"}
+		a, err := l.client.History(t.Context(), asked)
+		if err != nil || a.Runs != 1 || len(a.Cells) != 1 || len(a.Cells[0].Points) != 1 || a.Cells[0].Points[0].Run != run.ID || a.Cells[0].Points[0].Value.Number == 0 {
+			t.Errorf("the controller's history answers %+v, %v", a, err)
 		}
-	}
-	asked := plan.HistoryQuery{Cells: []string{run.Cells[0].ID[:6]}, Value: "sent"}
-	a, err := l.client.History(t.Context(), asked)
-	if err != nil || a.Runs != 1 || len(a.Cells) != 1 || len(a.Cells[0].Points) != 1 || a.Cells[0].Points[0].Run != run.ID || a.Cells[0].Points[0].Value.Number == 0 {
-		t.Errorf("the controller's history answers %+v, %v", a, err)
-	}
-	if _, err := l.client.History(t.Context(), plan.HistoryQuery{Cells: []string{"zzz"}}); err == nil || !strings.Contains(err.Error(), `no cell's id begins with "zzz"`) {
-		t.Errorf("for a cell that is not there it answers %v", err)
-	}
+		if _, err := l.client.History(t.Context(), plan.HistoryQuery{Cells: []string{"zzz"}}); err == nil || !strings.Contains(err.Error(), `no cell's id begins with "zzz"`) {
+			t.Errorf("for a cell that is not there it answers %v", err)
+		}
+	})
 }
 
 // TestWhatAgentsRefusedIsSaidAgain: a former leader's last word is stored when agents have heard of the next one already, who refuse it. The next one says it
@@ -211,7 +251,7 @@ func TestWhatAgentsRefusedIsSaidAgain(t *testing.T) {
 	finish := nats.NewMsg(start.Subject)
 	finish.Header, finish.Data = start.Header, []byte(`{"step":"finish"}`)
 	finish.Header.Set("Nats-Msg-Id", "of the former leader")
-	if _, err := nc.RequestMsg(finish, 10*time.Second); err != nil {
+	if _, err := nc.RequestMsgWithContext(within(t, 10*time.Second), finish); err != nil {
 		t.Fatal(err)
 	}
 	l.control()
@@ -234,7 +274,7 @@ func heard(t *testing.T, nc *nats.Conn, subject string) <-chan *nats.Msg {
 	if _, err := nc.ChanSubscribe(subject, all); err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
+	if err := nc.FlushWithContext(within(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	return all

@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/record"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 // auto is a cell whose warm-up ends when its load is steady, on a broker that takes slow to get up to speed (see loopback's slowStart).
@@ -35,108 +36,111 @@ func auto(slow string) func(*plan.Cell) {
 // The measurement begins after the load has become steady, on all agents at one second of it; what came before is cut, and the record says
 // so by itself.
 func TestWarmupEndsWhenSteady(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	live := map[bool]int{}
-	run := aRun(auto("4s"))
-	w := l.run(run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures {
-			live[p.Live.Since < 0]++
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		live := map[bool]int{}
+		run := aRun(auto("4s"))
+		w := l.run(run, nil, func(p controller.Progress) {
+			if p.Kind == controller.LiveFigures {
+				live[p.Live.Since < 0]++
+			}
+		})
+		if len(w.outcomes()) != 1 {
+			t.Fatalf("the run ended with %+v", w.end)
+		}
+		o := w.outcomes()[0]
+		if o.Verdict != plan.Valid {
+			t.Fatalf("%s: %v", o.Verdict, o.Reasons)
+		}
+		t.Logf("cut %v, warnings %v", o.Cut, o.Warnings)
+		if o.Cut.D()%time.Second != 0 || o.Cut.D() < 8*time.Second || o.Values["warmup.cut"].Number != o.Cut.D().Seconds() {
+			t.Errorf("cut %v, value %+v: want at least the 4 s of the slow start, 4 s of 5 to see that it is over, and the 2 s that it lies ahead", o.Cut, o.Values["warmup.cut"])
+		}
+		if live[true] < 5 || live[false] == 0 {
+			t.Errorf("%d times live in warm-up, %d times in the measurement", live[true], live[false])
+		}
+		if o.Measured.D() != 1500*time.Millisecond {
+			t.Errorf("measured %v, want 1.5s", o.Measured)
+		}
+		steady := len(o.Values["send.rate"].Flags) == 0
+		if v := o.Values["send.p99"]; steady && v.Number > 0.15 {
+			t.Errorf("send p99 %v: the slow start is in it", v.Number)
+		}
+		dir, err := results.Open(w.root, run.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := dir.Rejudge(o.Task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored, _ := dir.Outcomes()
+		if !reflect.DeepEqual(again, stored[0]) {
+			t.Errorf("judged from disk: %+v\nstored: %+v", again, stored[0])
+		}
+		m, err := dir.Record(o.Task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		due := int64(0) // whatever the machine made late: what is due inside the measurement, on all agents alike
+		for _, win := range m.Windows() {
+			if win.Measured {
+				due += win.Counts[record.Sent] + win.Counts[record.Unsent]
+			}
+			if win.Measured && win.Index < 0 {
+				t.Errorf("window %d is measured, and before the measurement", win.Index)
+			}
+		}
+		if due != 1500 {
+			t.Errorf("%d were due in the measurement, want 1500", due)
 		}
 	})
-	if len(w.outcomes()) != 1 {
-		t.Fatalf("the run ended with %+v", w.end)
-	}
-	o := w.outcomes()[0]
-	if o.Verdict != plan.Valid {
-		t.Fatalf("%s: %v", o.Verdict, o.Reasons)
-	}
-	t.Logf("cut %v, warnings %v", o.Cut, o.Warnings)
-	if o.Cut.D()%time.Second != 0 || o.Cut.D() < 8*time.Second || o.Values["warmup.cut"].Number != o.Cut.D().Seconds() {
-		t.Errorf("cut %v, value %+v: want at least the 4 s of the slow start, 4 s of 5 to see that it is over, and the 2 s that it lies ahead", o.Cut, o.Values["warmup.cut"])
-	}
-	if live[true] < 5 || live[false] == 0 {
-		t.Errorf("%d times live in warm-up, %d times in the measurement", live[true], live[false])
-	}
-	if o.Measured.D() != 1500*time.Millisecond {
-		t.Errorf("measured %v, want 1.5s", o.Measured)
-	}
-	steady := len(o.Values["send.rate"].Flags) == 0
-	if v := o.Values["send.p99"]; steady && v.Number > 0.15 {
-		t.Errorf("send p99 %v: the slow start is in it", v.Number)
-	}
-	dir, err := results.Open(w.root, run.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := dir.Rejudge(o.Task)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stored, _ := dir.Outcomes()
-	if !reflect.DeepEqual(again, stored[0]) {
-		t.Errorf("judged from disk: %+v\nstored: %+v", again, stored[0])
-	}
-	m, err := dir.Record(o.Task)
-	if err != nil {
-		t.Fatal(err)
-	}
-	due := int64(0) // whatever the machine made late: what is due inside the measurement, on all agents alike
-	for _, win := range m.Windows() {
-		if win.Measured {
-			due += win.Counts[record.Sent] + win.Counts[record.Unsent]
-		}
-		if win.Measured && win.Index < 0 {
-			t.Errorf("window %d is measured, and before the measurement", win.Index)
-		}
-	}
-	if due != 1500 {
-		t.Errorf("%d were due in the measurement, want 1500", due)
-	}
 }
 
 // A load that never gets steady is measured all the same, in time, and says that it was not and what moved.
 func TestWarmupOfWhatNeverGetsSteady(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	w := l.run(aRun(func(c *plan.Cell) {
-		auto("60s")(c)
-		c.Workload.Steady.Most = plan.Duration(8 * time.Second)
-	}), nil, nil)
-	o := w.outcomes()[0]
-	t.Logf("cut %v, warnings %v", o.Cut, o.Warnings)
-	if o.Verdict != plan.Valid || o.Cut.D() < 10*time.Second || o.Cut.D() > 20*time.Second {
-		t.Errorf("%s %v after a cut of %v", o.Verdict, o.Reasons, o.Cut)
-	}
-	for _, name := range []string{"send.rate", "send.p50", "receive.rate"} {
-		if flags := o.Values[name].Flags; !slices.Contains(flags, plan.NotSteady) {
-			t.Errorf("%s has flags %v", name, flags)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		w := l.run(aRun(func(c *plan.Cell) {
+			auto("60s")(c)
+			c.Workload.Steady.Most = plan.Duration(8 * time.Second)
+		}), nil, nil)
+		o := w.outcomes()[0]
+		t.Logf("cut %v, warnings %v", o.Cut, o.Warnings)
+		if o.Verdict != plan.Valid || o.Cut.D() < 10*time.Second || o.Cut.D() > 20*time.Second {
+			t.Errorf("%s %v after a cut of %v", o.Verdict, o.Reasons, o.Cut)
 		}
-	}
-	if len(o.Warnings) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "not-steady: after") {
-		t.Errorf("warnings %q", o.Warnings)
-	}
+		for _, name := range []string{"send.rate", "send.p50", "receive.rate"} {
+			if flags := o.Values[name].Flags; !slices.Contains(flags, plan.NotSteady) {
+				t.Errorf("%s has flags %v", name, flags)
+			}
+		}
+		if len(o.Warnings) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "not-steady: after") {
+			t.Errorf("warnings %q", o.Warnings)
+		}
+	})
 }
 
 // An agent that dies while the load is watched ends the task there, as in any warm-up; nothing counts as measured.
 func TestAgentLostInAutoWarmup(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "a1", "a2", "a3", "a4")
-	killed := false
-	w := l.run(aRun(auto("60s")), nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures && !killed {
-			killed = true
-			l.kill("a2")
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		killed := false
+		w := l.run(aRun(auto("60s")), nil, func(p controller.Progress) {
+			if p.Kind == controller.LiveFigures && !killed {
+				killed = true
+				l.kill("a2")
+			}
+		})
+		o := w.outcomes()[0]
+		if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), "a2 was lost in warm-up") {
+			t.Errorf("%s: %v", o.Verdict, o.Reasons)
+		}
+		if v := o.Values["send.rate"]; v.NA == "" {
+			t.Errorf("send rate %+v, and nothing was measured", v)
+		}
+		if w.end.Reason != wire.EndDone {
+			t.Errorf("the run ended with %+v", w.end)
 		}
 	})
-	o := w.outcomes()[0]
-	if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), "a2 was lost in warm-up") {
-		t.Errorf("%s: %v", o.Verdict, o.Reasons)
-	}
-	if v := o.Values["send.rate"]; v.NA == "" {
-		t.Errorf("send rate %+v, and nothing was measured", v)
-	}
-	if w.end.Reason != wire.EndDone {
-		t.Errorf("the run ended with %+v", w.end)
-	}
 }

@@ -50,7 +50,7 @@ func (c *Conn) Pulse(ctx context.Context, now func() Heartbeat) error {
 			last := now()
 			last.Leaving = true
 			_ = c.beat(last, "") // the controller notices without it, too
-			_ = c.nc.FlushTimeout(time.Second)
+			_ = c.flush(time.Second)
 			return nil
 		}
 	}

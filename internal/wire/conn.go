@@ -146,7 +146,11 @@ func (c *Conn) Relinked() <-chan struct{} { return c.relinked }
 func (c *Conn) Local() bool { return c.local }
 
 // RTT measures the time to the control plane's server and back.
-func (c *Conn) RTT() (time.Duration, error) { return c.nc.RTT() }
+func (c *Conn) RTT() (time.Duration, error) {
+	asked := time.Now()
+	err := c.flush(10 * time.Second)
+	return time.Since(asked), err
+}
 
 // LocalPort is the port of the control plane if that is on this host, else 0.
 func (c *Conn) LocalPort() int {

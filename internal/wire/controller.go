@@ -182,12 +182,20 @@ func (c *Conn) AnswerAgents(list func() []Agent) (stop func(), err error) {
 func (c *Conn) subscribe(subject string, handle nats.MsgHandler) (stop func(), err error) {
 	sub, err := c.nc.Subscribe(subject, handle)
 	if err == nil {
-		err = c.nc.FlushTimeout(connectTimeout)
+		err = c.flush(connectTimeout)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen to %s: %w", subject, err)
 	}
 	return func() { _ = sub.Unsubscribe() }, nil // fails only when the connection is closed
+}
+
+// flush waits until the server has all that was sent. It is not nats.Conn.FlushTimeout, whose timers are shared by the whole
+// process, which tests in virtual time cannot share.
+func (c *Conn) flush(timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return c.nc.FlushWithContext(ctx)
 }
 
 // Roll asks every agent for a heartbeat now, and tells it who leads.

@@ -21,6 +21,9 @@ import (
 type ServerConfig struct {
 	Listen string // host:port to listen on; empty: in-process connections only, no port. Port 0 chooses one.
 	Auth   Auth   // what clients must show; required beyond loopback. With Config: what Connect shows
+	// Shared marks a control plane that has more than one follower and outlives its clients, though it opens no port; one with Listen
+	// is shared, too.
+	Shared bool
 	// Config is the path of a NATS server's configuration, for its users, permissions and certificate, as "ctl fleet init" makes it; empty:
 	// none. Where to listen and where streams are is said here, whatever it says.
 	Config string
@@ -213,7 +216,7 @@ func (s *Server) URL() string {
 func (s *Server) Connect(ctx context.Context) (*Conn, error) {
 	auth := s.cfg.Auth
 	auth.CA, auth.Cert, auth.Key = "", "", "" // no network between
-	c, err := connect(ctx, "", auth, s.cfg.Listen == "", s.cfg.Dir != "", nats.InProcessServer(s.ns))
+	c, err := connect(ctx, "", auth, s.cfg.Listen == "" && !s.cfg.Shared, s.cfg.Dir != "", nats.InProcessServer(s.ns))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the control plane of this process: %w", err)
 	}
@@ -222,6 +225,9 @@ func (s *Server) Connect(ctx context.Context) (*Conn, error) {
 	s.conns = append(s.conns, c)
 	return c, nil
 }
+
+// InProcessConn is a connection within the process for a client of NATS that knows nothing of Lockstep: see nats.InProcessServer.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
 // Close ends the server and every connection to it, and waits until it is gone, for 10 s at most: a server whose storage is stuck never is, and goes
 // with the process.
