@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 func TestMain(m *testing.M) {
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 		os.Exit(child(url))
 	}
 	// The timekeeper of package clock serves the process for its life.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"), goleak.IgnoreAnyFunction(wiretest.Background))
 }
 
 // bench is an agent whose controller is the test.
@@ -165,104 +166,116 @@ func (b *bench) release(ref wire.Ref, r wire.Release) {
 }
 
 func TestWithoutWordTheAgentStopsAtItsDeadline(t *testing.T) {
-	b, d := newBench(t), &probe{}
-	ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
-	if a := b.arrival(ref, wire.StepOpen); a.Error != "" {
-		t.Fatal(a.Error)
-	}
-	if a := b.arrival(ref, wire.StepFinish); !strings.Contains(a.Error, "deadline") {
-		t.Errorf("it finished with %q, want that the deadline has passed", a.Error)
-	}
-	b.arrival(ref, wire.StepDone)
-	if d.setups.Load() != 1 || d.teardowns.Load() != 1 || d.open.Load() != 0 {
-		t.Errorf("%d setups, %d teardowns, %d sessions open: it did not clean up", d.setups.Load(), d.teardowns.Load(), d.open.Load())
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{}
+		ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
+		if a := b.arrival(ref, wire.StepOpen); a.Error != "" {
+			t.Fatal(a.Error)
+		}
+		if a := b.arrival(ref, wire.StepFinish); !strings.Contains(a.Error, "deadline") {
+			t.Errorf("it finished with %q, want that the deadline has passed", a.Error)
+		}
+		b.arrival(ref, wire.StepDone)
+		if d.setups.Load() != 1 || d.teardowns.Load() != 1 || d.open.Load() != 0 {
+			t.Errorf("%d setups, %d teardowns, %d sessions open: it did not clean up", d.setups.Load(), d.teardowns.Load(), d.open.Load())
+		}
+	})
 }
 
 func TestFinishReachesAStuckDriver(t *testing.T) {
-	b, d := newBench(t), &probe{hang: make(chan struct{})}
-	ref := b.assign("t1", d, nil)
-	b.arrival(ref, wire.StepOpen)
-	b.release(ref, wire.Release{Step: wire.StepConsumers})
-	b.arrival(ref, wire.StepConsumers)
-	b.release(ref, wire.Release{Step: wire.StepPublishers})
-	b.release(ref, wire.Release{Step: wire.StepFinish, Reason: "another agent failed"})
-	b.arrival(ref, wire.StepFinish)
-	b.release(ref, wire.Release{Step: wire.StepTeardown, Agent: "a1"})
-	b.arrival(ref, wire.StepTeardown)
-	b.release(ref, wire.Release{Step: wire.StepDone})
-	b.arrival(ref, wire.StepDone)
-	if d.teardowns.Load() != 1 || d.open.Load() != 0 {
-		t.Errorf("%d teardowns, %d sessions open", d.teardowns.Load(), d.open.Load())
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{hang: make(chan struct{})}
+		ref := b.assign("t1", d, nil)
+		b.arrival(ref, wire.StepOpen)
+		b.release(ref, wire.Release{Step: wire.StepConsumers})
+		b.arrival(ref, wire.StepConsumers)
+		b.release(ref, wire.Release{Step: wire.StepPublishers})
+		b.release(ref, wire.Release{Step: wire.StepFinish, Reason: "another agent failed"})
+		b.arrival(ref, wire.StepFinish)
+		b.release(ref, wire.Release{Step: wire.StepTeardown, Agent: "a1"})
+		b.arrival(ref, wire.StepTeardown)
+		b.release(ref, wire.Release{Step: wire.StepDone})
+		b.arrival(ref, wire.StepDone)
+		if d.teardowns.Load() != 1 || d.open.Load() != 0 {
+			t.Errorf("%d teardowns, %d sessions open", d.teardowns.Load(), d.open.Load())
+		}
+	})
 }
 
 func TestANewAssignmentEndsTheOld(t *testing.T) {
-	b, d := newBench(t), &probe{}
-	first := b.assign("t1", d, nil)
-	b.arrival(first, wire.StepOpen)
-	second := b.assign("t2", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(500 * time.Millisecond) })
-	b.arrival(first, wire.StepDone)
-	if a := b.arrival(second, wire.StepOpen); a.Error != "" {
-		t.Errorf("the second task: %s", a.Error)
-	}
-	if d.most.Load() != 1 {
-		t.Errorf("%d sessions were open at a time: two tasks disturb each other", d.most.Load())
-	}
-	b.arrival(second, wire.StepDone)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{}
+		first := b.assign("t1", d, nil)
+		b.arrival(first, wire.StepOpen)
+		second := b.assign("t2", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(500 * time.Millisecond) })
+		b.arrival(first, wire.StepDone)
+		if a := b.arrival(second, wire.StepOpen); a.Error != "" {
+			t.Errorf("the second task: %s", a.Error)
+		}
+		if d.most.Load() != 1 {
+			t.Errorf("%d sessions were open at a time: two tasks disturb each other", d.most.Load())
+		}
+		b.arrival(second, wire.StepDone)
+	})
 }
 
 func TestSecretsDoNotLeaveTheAgent(t *testing.T) {
-	b, d := newBench(t), &probe{failOpen: true}
-	ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
-	a := b.arrival(ref, wire.StepOpen)
-	if !strings.Contains(a.Error, "no such host") || strings.Contains(a.Error, "s3cr3t") {
-		t.Errorf("the controller reads %q: want the cause, without the secret", a.Error)
-	}
-	if got := d.password.Load(); got == nil || *got != "s3cr3t" {
-		t.Errorf("the driver did not get the secret: %v", got)
-	}
-	b.arrival(ref, wire.StepDone)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{failOpen: true}
+		ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
+		a := b.arrival(ref, wire.StepOpen)
+		if !strings.Contains(a.Error, "no such host") || strings.Contains(a.Error, "s3cr3t") {
+			t.Errorf("the controller reads %q: want the cause, without the secret", a.Error)
+		}
+		if got := d.password.Load(); got == nil || *got != "s3cr3t" {
+			t.Errorf("the driver did not get the secret: %v", got)
+		}
+		b.arrival(ref, wire.StepDone)
+	})
 }
 
 func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
-	b, d := newBench(t), &probe{}
-	short := func(a *wire.Assignment) { a.Deadline = plan.Duration(200 * time.Millisecond) }
-	for id, x := range map[string]struct {
-		change func(*wire.Assignment)
-		want   string
-	}{
-		"protocol": {func(a *wire.Assignment) { a.Protocol = 99 }, "protocol 99"},
-		"driver":   {func(a *wire.Assignment) { a.Task.Cell.Broker.Driver = "nope" }, `no driver "nope"`},
-		"queues":   {func(a *wire.Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues"},
-		"size":     {func(a *wire.Assignment) { a.Task.Cell.Workload.Message.Size = 1 << 40 }, "message size"},
-		"churn":    {func(a *wire.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} }, "bindings a second"},
-		"threads":  {func(a *wire.Assignment) { a.Publishers.Count = 1 << 40 }, "publishers"},
-		"secret":   {func(a *wire.Assignment) { a.Task.Cell.Broker.Options = json.RawMessage(`{"url":"${env:NOT_THERE}"}`) }, "NOT_THERE"},
-	} {
-		ref := b.assign(id, d, func(a *wire.Assignment) { short(a); x.change(a) })
-		if a := b.arrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) || !strings.Contains(a.Error, "agent a1") {
-			t.Errorf("%s: the controller reads %q, want %q", id, a.Error, x.want)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{}
+		short := func(a *wire.Assignment) { a.Deadline = plan.Duration(200 * time.Millisecond) }
+		for id, x := range map[string]struct {
+			change func(*wire.Assignment)
+			want   string
+		}{
+			"protocol": {func(a *wire.Assignment) { a.Protocol = 99 }, "protocol 99"},
+			"driver":   {func(a *wire.Assignment) { a.Task.Cell.Broker.Driver = "nope" }, `no driver "nope"`},
+			"queues":   {func(a *wire.Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues"},
+			"size":     {func(a *wire.Assignment) { a.Task.Cell.Workload.Message.Size = 1 << 40 }, "message size"},
+			"churn":    {func(a *wire.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} }, "bindings a second"},
+			"threads":  {func(a *wire.Assignment) { a.Publishers.Count = 1 << 40 }, "publishers"},
+			"secret":   {func(a *wire.Assignment) { a.Task.Cell.Broker.Options = json.RawMessage(`{"url":"${env:NOT_THERE}"}`) }, "NOT_THERE"},
+		} {
+			ref := b.assign(id, d, func(a *wire.Assignment) { short(a); x.change(a) })
+			if a := b.arrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) || !strings.Contains(a.Error, "agent a1") {
+				t.Errorf("%s: the controller reads %q, want %q", id, a.Error, x.want)
+			}
+			b.arrival(ref, wire.StepDone)
 		}
-		b.arrival(ref, wire.StepDone)
-	}
-	if d.open.Load() != 0 {
-		t.Error("a session was opened")
-	}
+		if d.open.Load() != 0 {
+			t.Error("a session was opened")
+		}
+	})
 }
 
 func TestClockIsNamed(t *testing.T) {
-	b, d := newBench(t), &probe{}
-	ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(time.Second) })
-	if a := b.arrival(ref, wire.StepOpen); a.Clock != clock.ID() || a.Now == 0 || a.Wall == 0 || a.Subject == nil || a.Subject.Product != "Probe" {
-		t.Errorf("the arrival is %+v: the controller cannot tell this host's time from it, or what is tested", a)
-	}
-	b.release(ref, wire.Release{Step: wire.StepConsumers})
-	b.release(ref, wire.Release{Step: wire.StepPublishers})
-	b.arrival(ref, wire.StepPublishers)
-	b.release(ref, wire.Release{Step: wire.StepStart, Start: map[string]int64{"another clock": 1}})
-	if a := b.arrival(ref, wire.StepStart); !strings.Contains(a.Error, "no start time") {
-		t.Errorf("a start without this host's clock gave %q", a.Error)
-	}
-	b.arrival(ref, wire.StepDone)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{}
+		ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(time.Second) })
+		if a := b.arrival(ref, wire.StepOpen); a.Clock != clock.ID() || a.Now == 0 || a.Wall == 0 || a.Subject == nil || a.Subject.Product != "Probe" {
+			t.Errorf("the arrival is %+v: the controller cannot tell this host's time from it, or what is tested", a)
+		}
+		b.release(ref, wire.Release{Step: wire.StepConsumers})
+		b.release(ref, wire.Release{Step: wire.StepPublishers})
+		b.arrival(ref, wire.StepPublishers)
+		b.release(ref, wire.Release{Step: wire.StepStart, Start: map[string]int64{"another clock": 1}})
+		if a := b.arrival(ref, wire.StepStart); !strings.Contains(a.Error, "no start time") {
+			t.Errorf("a start without this host's clock gave %q", a.Error)
+		}
+		b.arrival(ref, wire.StepDone)
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 // brief makes a task of publishers without confirms, that warm up and measure for so long.
@@ -47,46 +48,52 @@ func (b *bench) end(ref wire.Ref) string {
 
 // TestTheDrainDoesNotBeginWithoutTheRecord: the controller would call lost what it has never heard of.
 func TestTheDrainDoesNotBeginWithoutTheRecord(t *testing.T) {
-	b, d := newBench(t), &probe{report: make(chan string, 1)}
-	random := make([]byte, wire.MaxMessage)
-	rand.NewChaCha8([32]byte{}).Read(random)
-	d.report <- base64.RawURLEncoding.EncodeToString(random) // more than the control plane takes, and nothing to divide it by
-	ref := b.assign("t1", d, brief(0, 2*time.Second))        // long enough to send on a busy machine
-	b.begin(ref)
-	b.arrival(ref, wire.StepStart)
-	b.release(ref, wire.Release{Step: wire.StepDrain})
-	if a := b.arrival(ref, wire.StepDrain); !strings.Contains(a.Error, "drain on agent a1") {
-		t.Errorf("the agent arrived at the drain with the error %q although its record is not stored", a.Error)
-	}
-	b.end(ref)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{report: make(chan string, 1)}
+		random := make([]byte, wire.MaxMessage)
+		rand.NewChaCha8([32]byte{}).Read(random)
+		d.report <- base64.RawURLEncoding.EncodeToString(random) // more than the control plane takes, and nothing to divide it by
+		ref := b.assign("t1", d, brief(0, 2*time.Second))
+		b.begin(ref)
+		b.arrival(ref, wire.StepStart)
+		b.release(ref, wire.Release{Step: wire.StepDrain})
+		if a := b.arrival(ref, wire.StepDrain); !strings.Contains(a.Error, "drain on agent a1") {
+			t.Errorf("the agent arrived at the drain with the error %q although its record is not stored", a.Error)
+		}
+		b.end(ref)
+	})
 }
 
 // TestADriverThatDoesNotLetGoIsTold: its call is left behind, and the record must say that the agent's part is not whole.
 func TestADriverThatDoesNotLetGoIsTold(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
-	d := &probe{stuck: make(chan struct{})}
-	d.inside.Add(1)
-	ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
-	b.begin(ref)
-	d.inside.Wait()
-	time.AfterFunc(time.Second, func() { close(d.stuck) }) // when it has been left behind
-	if said := b.end(ref); !strings.Contains(said, "driver probe did not let go") {
-		t.Errorf("the agent finished with %q", said)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
+		d := &probe{stuck: make(chan struct{})}
+		d.inside.Add(1)
+		ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
+		b.begin(ref)
+		d.inside.Wait()
+		time.AfterFunc(time.Second, func() { close(d.stuck) }) // when it has been left behind
+		if said := b.end(ref); !strings.Contains(said, "driver probe did not let go") {
+			t.Errorf("the agent finished with %q", said)
+		}
+	})
 }
 
 // TestASlowDriverIsWaitedFor: closing under a call that is about to return would disturb its account.
 func TestASlowDriverIsWaitedFor(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.obey = 20 * time.Millisecond })
-	d := &probe{stuck: make(chan struct{})}
-	d.inside.Add(1)
-	ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
-	b.begin(ref)
-	d.inside.Wait()
-	time.AfterFunc(500*time.Millisecond, func() { close(d.stuck) })
-	if said := b.end(ref); said != "" {
-		t.Errorf("the agent finished with %q although the driver returned in time", said)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t, func(c *Config) { c.obey = 20 * time.Millisecond })
+		d := &probe{stuck: make(chan struct{})}
+		d.inside.Add(1)
+		ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
+		b.begin(ref)
+		d.inside.Wait()
+		time.AfterFunc(500*time.Millisecond, func() { close(d.stuck) })
+		if said := b.end(ref); said != "" {
+			t.Errorf("the agent finished with %q although the driver returned in time", said)
+		}
+	})
 }
 
 // figures leads the agent through a task and returns its samples of the host, by time.
@@ -119,21 +126,23 @@ func (b *bench) figures(d *probe, warmup, measure time.Duration) (all []record.H
 
 // TestFiguresOfTheHostBeginWithTheMeasurement: the first would reach back into preparation else, and the last be of no time at all.
 func TestFiguresOfTheHostBeginWithTheMeasurement(t *testing.T) {
-	b, d := newBench(t), &probe{}
-	all := b.figures(d, time.Second, 700*time.Millisecond)
-	near := func(at time.Duration) bool {
-		return slices.ContainsFunc(all, func(s record.HostSample) bool {
-			return s.At > int64(at-5*time.Millisecond) && s.At < int64(at+250*time.Millisecond)
-		})
-	}
-	if !near(0) || !near(700*time.Millisecond) {
-		t.Errorf("%+v: want a sample as the measurement begins and one as it ends", all)
-	}
-	for i := 1; i < len(all); i++ {
-		if d := time.Duration(all[i].At - all[i-1].At); d < leastFigure {
-			t.Errorf("a sample is of %v only: %+v", d, all)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{}
+		all := b.figures(d, time.Second, 700*time.Millisecond)
+		exactly := func(at time.Duration) bool {
+			return slices.ContainsFunc(all, func(s record.HostSample) bool {
+				return s.At == int64(at)
+			})
 		}
-	}
+		if !exactly(0) || !exactly(699*time.Millisecond) {
+			t.Errorf("%+v: want a sample as the measurement begins and one with its last message", all)
+		}
+		for i := 1; i < len(all); i++ {
+			if d := time.Duration(all[i].At - all[i-1].At); d < leastFigure {
+				t.Errorf("a sample is of %v only: %+v", d, all)
+			}
+		}
+	})
 }
 
 // TestCoresAreThoseThatMayBeUsed: a container with a quota is busy long before its host is.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 	"lockstep/pkg/drivers"
 )
 
@@ -58,122 +60,130 @@ func (b *bench) probedTask(d *probe, warmup, measure time.Duration, change func(
 
 // The broker is asked at once, as each second of the record begins, and when sending has ended.
 func TestProbesAreAlignedToTheWindows(t *testing.T) {
-	b := newBench(t)
-	d := &probe{figures: func(_ context.Context, n int64) ([]drivers.Figure, error) {
-		return []drivers.Figure{{Name: drivers.FigureMemory, Node: "a", Value: float64(n)}, {Name: drivers.FigureQueues, Value: math.NaN()}}, nil
-	}}
-	all, notices, failure := b.probedTask(d, time.Second, 2500*time.Millisecond, nil)
-	if len(notices) > 0 || failure != "" {
-		t.Errorf("notices %q, failure %q", notices, failure)
-	}
-	const slack = int64(200 * time.Millisecond)
-	near := func(at time.Duration) bool {
-		for _, s := range all {
-			if s.At > int64(at)-int64(5*time.Millisecond) && s.At < int64(at)+slack {
-				return true
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t)
+		d := &probe{figures: func(_ context.Context, n int64) ([]drivers.Figure, error) {
+			return []drivers.Figure{{Name: drivers.FigureMemory, Node: "a", Value: float64(n)}, {Name: drivers.FigureQueues, Value: math.NaN()}}, nil
+		}}
+		all, notices, failure := b.probedTask(d, time.Second, 2500*time.Millisecond, nil)
+		if len(notices) > 0 || failure != "" {
+			t.Errorf("notices %q, failure %q", notices, failure)
+		}
+		exactly := func(at time.Duration) bool {
+			return slices.ContainsFunc(all, func(s record.ProbeSample) bool { return s.At == int64(at) })
+		}
+		for _, at := range []time.Duration{0, time.Second, 2 * time.Second, 2499 * time.Millisecond} {
+			if !exactly(at) {
+				t.Errorf("no probe at %v: %+v", at, all)
 			}
 		}
-		return false
-	}
-	for _, at := range []time.Duration{0, time.Second, 2 * time.Second, 2500 * time.Millisecond} {
-		if !near(at) {
-			t.Errorf("no probe at %v: %+v", at, all)
+		if len(all) == 0 || all[0].At >= 0 {
+			t.Errorf("no probe in warm-up, without which what is since the last one begins late: %+v", all)
 		}
-	}
-	if len(all) == 0 || all[0].At >= 0 {
-		t.Errorf("no probe in warm-up, without which what is since the last one begins late: %+v", all)
-	}
-	for i, s := range all {
-		if s.Name != "memory" || s.Node != "a" || s.Value != float64(i+1) {
-			t.Errorf("%+v: want what the broker said of its memory, each once and in order, and what is no number left out", s)
+		for i, s := range all {
+			if s.Name != "memory" || s.Node != "a" || s.Value != float64(i+1) {
+				t.Errorf("%+v: want what the broker said of its memory, each once and in order, and what is no number left out", s)
+			}
 		}
-	}
+	})
 }
 
 // A figure that is not known is missing, never a zero; why is said once, without secrets.
 func TestFailedProbesAreMissingAndSaidOnce(t *testing.T) {
-	b := newBench(t)
-	d := &probe{figures: func(_ context.Context, n int64) ([]drivers.Figure, error) {
-		if n%2 == 1 {
-			return nil, errors.New("refused: s3cr3t")
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t)
+		d := &probe{figures: func(_ context.Context, n int64) ([]drivers.Figure, error) {
+			if n%2 == 1 {
+				return nil, errors.New("refused: s3cr3t")
+			}
+			return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, nil
+		}}
+		all, notices, failure := b.probedTask(d, 0, 2500*time.Millisecond, nil)
+		if len(notices) != 1 || strings.Contains(notices[0], "s3cr3t") || !strings.Contains(notices[0], "refused") {
+			t.Errorf("notices %q, want one without the password", notices)
 		}
-		return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, nil
-	}}
-	all, notices, failure := b.probedTask(d, 0, 2500*time.Millisecond, nil)
-	if len(notices) != 1 || strings.Contains(notices[0], "s3cr3t") || !strings.Contains(notices[0], "refused") {
-		t.Errorf("notices %q, want one without the password", notices)
-	}
-	if failure != "" || len(all) == 0 || int64(len(all)) > d.probed.Load()/2 {
-		t.Errorf("%d samples of %d probes, of which every other failed; failure %q", len(all), d.probed.Load(), failure)
-	}
+		if failure != "" || len(all) == 0 || int64(len(all)) > d.probed.Load()/2 {
+			t.Errorf("%d samples of %d probes, of which every other failed; failure %q", len(all), d.probed.Load(), failure)
+		}
+	})
 }
 
 // What a broker did say is kept when it did not say all of it.
 func TestAProbeThatFailsInPartKeepsTheRest(t *testing.T) {
-	b := newBench(t)
-	d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
-		return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, errors.New("lag: no coordinator")
-	}}
-	all, notices, failure := b.probedTask(d, 0, 500*time.Millisecond, nil)
-	if len(notices) != 1 || !strings.Contains(notices[0], "no coordinator") || failure != "" {
-		t.Errorf("notices %q, failure %q; want one that says what is missing", notices, failure)
-	}
-	if len(all) == 0 || all[0].Name != "memory" || all[0].Value != 7 {
-		t.Errorf("kept %+v, want the memory", all)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t)
+		d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
+			return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, errors.New("lag: no coordinator")
+		}}
+		all, notices, failure := b.probedTask(d, 0, 500*time.Millisecond, nil)
+		if len(notices) != 1 || !strings.Contains(notices[0], "no coordinator") || failure != "" {
+			t.Errorf("notices %q, failure %q; want one that says what is missing", notices, failure)
+		}
+		if len(all) == 0 || all[0].Name != "memory" || all[0].Value != 7 {
+			t.Errorf("kept %+v, want the memory", all)
+		}
+	})
 }
 
 // A driver that cannot ask with these options is not asked again.
 func TestUnsupportedProbesEnd(t *testing.T) {
-	b := newBench(t)
-	d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
-		return nil, fmt.Errorf("give management: %w", drivers.ErrUnsupported)
-	}}
-	_, notices, _ := b.probedTask(d, 0, 1500*time.Millisecond, nil)
-	if len(notices) != 1 || d.probed.Load() != 1 {
-		t.Errorf("asked %d times, notices %q; want one of each", d.probed.Load(), notices)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t)
+		d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
+			return nil, fmt.Errorf("give management: %w", drivers.ErrUnsupported)
+		}}
+		_, notices, _ := b.probedTask(d, 0, 1500*time.Millisecond, nil)
+		if len(notices) != 1 || d.probed.Load() != 1 {
+			t.Errorf("asked %d times, notices %q; want one of each", d.probed.Load(), notices)
+		}
+	})
 }
 
 // A broker that does not answer must hold up neither the load nor the end of the task.
 func TestAHangingProbeDelaysNothing(t *testing.T) {
-	b := newBench(t)
-	d := &probe{figures: func(ctx context.Context, _ int64) ([]drivers.Figure, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}}
-	began := time.Now()
-	all, _, failure := b.probedTask(d, 0, time.Second, nil)
-	if took := time.Since(began); took > 4*time.Second || failure != "" || len(all) > 0 {
-		t.Errorf("a task of one second took %v; failure %q, samples %v", took, failure, all)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t)
+		d := &probe{figures: func(ctx context.Context, _ int64) ([]drivers.Figure, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		began := time.Now() // 20 ms before the load
+		all, _, failure := b.probedTask(d, 0, time.Second, nil)
+		if took := time.Since(began); took > 2020*time.Millisecond || failure != "" || len(all) > 0 {
+			t.Errorf("a task of one second took %v; failure %q, samples %v", took, failure, all)
+		}
+	})
 }
 
 // A driver that does not even obey is left behind, and the task ends.
 func TestAStuckProbeIsLeftBehind(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
-	stuck := make(chan struct{})
-	d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
-		<-stuck
-		return nil, nil
-	}}
-	_, notices, failure := b.probedTask(d, 0, 500*time.Millisecond, nil)
-	close(stuck)
-	if failure != "" || len(notices) != 1 || !strings.Contains(notices[0], "did not let go") {
-		t.Errorf("failure %q, notices %q; want the task to end, and to tell of it", failure, notices)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
+		stuck := make(chan struct{})
+		d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
+			<-stuck
+			return nil, nil
+		}}
+		_, notices, failure := b.probedTask(d, 0, 500*time.Millisecond, nil)
+		close(stuck)
+		if failure != "" || len(notices) != 1 || !strings.Contains(notices[0], "did not let go") {
+			t.Errorf("failure %q, notices %q; want the task to end, and to tell of it", failure, notices)
+		}
+	})
 }
 
 // One agent asks for all.
 func TestOnlyTheFirstAgentProbes(t *testing.T) {
-	b := newBench(t)
-	d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
-		return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, nil
-	}}
-	all, _, _ := b.probedTask(d, 0, 300*time.Millisecond, func(a *wire.Assignment) { a.Index = 1 })
-	if len(all) > 0 || d.probed.Load() > 0 {
-		t.Errorf("agent 1 asked %d times: %+v", d.probed.Load(), all)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t)
+		d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
+			return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, nil
+		}}
+		all, _, _ := b.probedTask(d, 0, 300*time.Millisecond, func(a *wire.Assignment) { a.Index = 1 })
+		if len(all) > 0 || d.probed.Load() > 0 {
+			t.Errorf("agent 1 asked %d times: %+v", d.probed.Load(), all)
+		}
+	})
 }
 
 func TestNextSecond(t *testing.T) {

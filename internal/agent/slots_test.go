@@ -7,81 +7,86 @@ import (
 	"time"
 
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/wiretest"
 )
 
 // TestSlotsDoTasksSideBySide: each slot is an agent of its own, and takes a task while another has one.
 func TestSlotsDoTasksSideBySide(t *testing.T) {
-	b, d := newBench(t, func(c *Config) { c.Slots = 3 }), &probe{}
-	beats := make(chan wire.Heartbeat, 64)
-	deaf, err := b.conn.Heartbeats(func(h wire.Heartbeat) string { beats <- h; return "" }, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer deaf()
-	slots := map[string]wire.Heartbeat{}
-	hear := func(enough func() bool) {
-		t.Helper()
-		for late := time.After(15 * time.Second); !enough(); {
-			select {
-			case h := <-beats:
-				slots[h.Agent] = h
-			case <-late:
-				t.Fatalf("heard of %+v", slots)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t, func(c *Config) { c.Slots = 3 }), &probe{}
+		beats := make(chan wire.Heartbeat, 64)
+		deaf, err := b.conn.Heartbeats(func(h wire.Heartbeat) string { beats <- h; return "" }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer deaf()
+		slots := map[string]wire.Heartbeat{}
+		hear := func(enough func() bool) {
+			t.Helper()
+			for late := time.After(15 * time.Second); !enough(); {
+				select {
+				case h := <-beats:
+					slots[h.Agent] = h
+				case <-late:
+					t.Fatalf("heard of %+v", slots)
+				}
 			}
 		}
-	}
-	hear(func() bool { return len(slots) == 3 })
-	var refs []wire.Ref
-	for _, name := range []string{"a1", "a1.2", "a1.3"} {
-		h := slots[name]
-		if h.Process != "a1" || h.Slots != 3 || h.Protocol == 0 {
-			t.Fatalf("slot %s says %+v", name, h)
+		hear(func() bool { return len(slots) == 3 })
+		var refs []wire.Ref
+		for _, name := range []string{"a1", "a1.2", "a1.3"} {
+			h := slots[name]
+			if h.Process != "a1" || h.Slots != 3 || h.Protocol == 0 {
+				t.Fatalf("slot %s says %+v", name, h)
+			}
+			b.instance = h.Instance
+			refs = append(refs, b.assign("t"+name, d, func(a *wire.Assignment) { a.Agent = name }))
 		}
-		b.instance = h.Instance
-		refs = append(refs, b.assign("t"+name, d, func(a *wire.Assignment) { a.Agent = name }))
-	}
-	hear(func() bool {
-		return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Try != r })
+		hear(func() bool {
+			return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Try != r })
+		})
+		if d.most.Load() > 3 {
+			t.Errorf("%d sessions at a time in three slots", d.most.Load())
+		}
+		for _, ref := range refs {
+			b.release(ref, wire.Release{Step: wire.StepFinish})
+			b.release(ref, wire.Release{Step: wire.StepDone})
+		}
+		hear(func() bool {
+			return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Try != (wire.Ref{}) })
+		})
+		if d.open.Load() != 0 {
+			t.Errorf("%d sessions are open", d.open.Load())
+		}
 	})
-	if d.most.Load() > 3 {
-		t.Errorf("%d sessions at a time in three slots", d.most.Load())
-	}
-	for _, ref := range refs {
-		b.release(ref, wire.Release{Step: wire.StepFinish})
-		b.release(ref, wire.Release{Step: wire.StepDone})
-	}
-	hear(func() bool {
-		return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Try != (wire.Ref{}) })
-	})
-	if d.open.Load() != 0 {
-		t.Errorf("%d sessions are open", d.open.Load())
-	}
 }
 
 // TestARefusedSlotEndsTheAgent: half an agent would be taken for a whole one.
 func TestARefusedSlotEndsTheAgent(t *testing.T) {
-	s, err := wire.Embedded(t.Context(), wire.ServerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	conn, own := connect(t, s), connect(t, s)
-	if err := conn.Prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	deaf, err := conn.Heartbeats(func(h wire.Heartbeat) string {
-		if h.Agent == "a1.2" && !h.Leaving {
-			return "there is one"
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s, err := wire.Embedded(t.Context(), wire.ServerConfig{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return ""
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer deaf()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := Serve(ctx, own, Config{Name: "a1", Slots: 2}); err == nil {
-		t.Error("the agent went on without its second slot")
-	}
+		t.Cleanup(s.Close)
+		conn, own := connect(t, s), connect(t, s)
+		if err := conn.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		deaf, err := conn.Heartbeats(func(h wire.Heartbeat) string {
+			if h.Agent == "a1.2" && !h.Leaving {
+				return "there is one"
+			}
+			return ""
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer deaf()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if err := Serve(ctx, own, Config{Name: "a1", Slots: 2}); err == nil {
+			t.Error("the agent went on without its second slot")
+		}
+	})
 }
