@@ -2,9 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
 )
 
 // serveControl lets the command disturb the brokers:
@@ -15,7 +20,13 @@ import (
 //	POST /pause?name=rabbitmq     stops it where it stands, its connections open
 //	POST /resume?name=rabbitmq    lets it go on
 //
-// A broker that is started again listens on the ports that it had.
+// A broker that is started again listens on the ports that it had. Instances for one test alone are started on demand:
+//
+//	POST /up?part=rabbitmq          starts another instance, and answers when it is ready, with its variables, NAME=value, a line each
+//	POST /down?part=rabbitmq-own1   stops that instance and removes its files
+//
+// The variables have the names that those of the part have, and there are two more: LOCKSTEP_LAB_INSTANCE for /down, and
+// LOCKSTEP_LAB_PROCESSES with the names of the brokers for the other calls, separated by commas.
 func (l *lab) serveControl() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -31,6 +42,8 @@ func (l *lab) serveControl() (string, error) {
 	} {
 		mux.HandleFunc(path, l.disturb(do))
 	}
+	mux.HandleFunc("POST /up", l.up)
+	mux.HandleFunc("POST /down", l.down)
 	ctx, cancel := context.WithCancel(context.Background())
 	l.control = &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
 	l.endControl = cancel
@@ -58,17 +71,101 @@ func restart(ctx context.Context, plan *Plan, p *Process) error {
 func (l *lab) disturb(do func(context.Context, *Plan, *Process) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name := r.URL.Query().Get("name")
-		for _, plan := range l.plans {
-			for _, p := range plan.Processes {
-				if p.Name != name {
-					continue
-				}
-				if err := do(r.Context(), plan, p); err != nil {
-					http.Error(w, err.Error(), http.StatusInternalServerError)
-				}
-				return
+		plan, p := l.process(name)
+		if p == nil {
+			http.Error(w, fmt.Sprintf("no process %q in this lab", name), http.StatusNotFound)
+			return
+		}
+		if err := do(r.Context(), plan, p); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	}
+}
+
+// process finds a broker by its name.
+func (l *lab) process(name string) (*Plan, *Process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, plan := range l.plans {
+		for _, p := range plan.Processes {
+			if p.Name == name {
+				return plan, p
 			}
 		}
-		http.Error(w, fmt.Sprintf("no process %q in this lab", name), http.StatusNotFound)
 	}
+	return nil, nil
+}
+
+func (l *lab) up(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("part")
+	i := slices.IndexFunc(parts, func(p Part) bool { return p.Name == name })
+	if i < 0 {
+		http.Error(w, fmt.Sprintf("no part %q", name), http.StatusNotFound)
+		return
+	}
+	env, err := l.startOwn(r.Context(), parts[i])
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = fmt.Fprintln(w, strings.Join(env, "\n")) // who asked may be gone; the instance ends with the lab
+}
+
+// startOwn starts another instance of a part and returns its variables. An instance that fails leaves nothing behind.
+func (l *lab) startOwn(ctx context.Context, part Part) ([]string, error) {
+	if err := l.meet(ctx, part); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.owned++
+	instance := fmt.Sprintf("%s-own%d", part.Name, l.owned)
+	l.mu.Unlock()
+	begun := time.Now()
+	plan, err := l.plan(part, instance, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := plan.launch(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", instance, err), l.remove(instance, plan))
+	}
+	l.mu.Lock()
+	if l.own == nil {
+		l.own = map[string]*Plan{}
+	}
+	l.own[instance] = plan
+	l.mu.Unlock()
+	l.site.say("%s is ready after %.1f s", instance, time.Since(begun).Seconds())
+	var processes []string
+	for _, p := range plan.Processes {
+		processes = append(processes, p.Name)
+	}
+	return slices.Concat(plan.Env(), plan.pids(part.Name),
+		[]string{"LOCKSTEP_LAB_INSTANCE=" + instance, "LOCKSTEP_LAB_PROCESSES=" + strings.Join(processes, ",")}), nil
+}
+
+func (l *lab) down(w http.ResponseWriter, r *http.Request) {
+	instance := r.URL.Query().Get("part")
+	l.mu.Lock()
+	plan := l.own[instance]
+	delete(l.own, instance)
+	l.mu.Unlock()
+	if plan == nil {
+		http.Error(w, fmt.Sprintf("no instance %q that was started on demand", instance), http.StatusNotFound)
+		return
+	}
+	if err := l.remove(instance, plan); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// remove stops an instance and removes its files. Its ports stay reserved until the lab ends.
+func (l *lab) remove(instance string, plan *Plan) error {
+	plan.stop()
+	l.mu.Lock()
+	l.plans = slices.DeleteFunc(l.plans, func(p *Plan) bool { return p == plan })
+	l.mu.Unlock()
+	if l.keep {
+		return nil
+	}
+	return os.RemoveAll(l.dir(instance))
 }

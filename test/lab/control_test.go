@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -129,6 +131,111 @@ func TestControl(t *testing.T) {
 	ask("resume?name=trio-3", http.StatusOK)
 	if state := state(t, l.plans[0].Processes[2].PID()); state == "T" {
 		t.Error("a resumed process is still stopped")
+	}
+}
+
+// An instance that is started on demand is another one, answers to control by names of its own, and leaves nothing behind.
+func TestInstanceOnDemand(t *testing.T) {
+	known := parts
+	t.Cleanup(func() { parts = known })
+	pair, broken := shells("pair", lasts, 2), shells("broken", "exit 1", 1)
+	parts = append(slices.Clone(parts), pair, broken)
+	l := testLab(t)
+	if err := l.start(t.Context(), []Part{pair}); err != nil {
+		t.Fatal(err)
+	}
+	control, _ := strings.CutPrefix(l.env[len(l.env)-1], "LOCKSTEP_LAB_CONTROL=")
+	ask := func(what string, want int) string {
+		t.Helper()
+		response, err := http.Post(control+"/"+what, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != want {
+			t.Errorf("%s: status %d, %s, %v", what, response.StatusCode, text, err)
+		}
+		return string(text)
+	}
+	ask("up?part=nothing", http.StatusNotFound)
+	ask("down?part=pair", http.StatusNotFound) // it belongs to the whole run
+	if text := ask("up?part=broken", http.StatusInternalServerError); !strings.Contains(text, "broken-own1 has ended") {
+		t.Errorf("a part that does not start is reported as %q", text)
+	}
+	env := strings.Split(strings.TrimSpace(ask("up?part=pair", http.StatusOK)), "\n")
+	_, own := l.process("pair-own2-2")
+	if own == nil {
+		t.Fatalf("no process of the instance; its variables are %v", env)
+	}
+	_, first := l.process("pair-own2-1")
+	want := []string{
+		"NAME=pair", fmt.Sprintf("LOCKSTEP_PAIR_PIDS=%d,%d", first.PID(), own.PID()),
+		"LOCKSTEP_LAB_INSTANCE=pair-own2", "LOCKSTEP_LAB_PROCESSES=pair-own2-1,pair-own2-2",
+	}
+	if !slices.Equal(env, want) {
+		t.Errorf("variables %v, want %v", env, want)
+	}
+	if got := strings.Join(slices.Sorted(maps.Keys(l.own)), " "); got != "pair-own2" || len(l.plans) != 2 {
+		t.Errorf("%d instances, of which %q are on demand", len(l.plans), got)
+	}
+	before := own.PID()
+	ask("kill?name=pair-own2-2", http.StatusOK)
+	if running(before) || !l.plans[0].Processes[1].Running() {
+		t.Error("the kill did not reach the instance that it named, or it reached the other one")
+	}
+	ask("start?name=pair-own2-2", http.StatusOK)
+	pids := []int{first.PID(), own.PID()}
+	ask("down?part=pair-own2", http.StatusOK)
+	for _, pid := range pids {
+		if running(pid) {
+			t.Errorf("process %d is left", pid)
+		}
+	}
+	for _, instance := range []string{"pair-own2", "broken-own1"} {
+		if _, err := os.Stat(l.dir(instance)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the folder of %s is left", instance)
+		}
+	}
+	ask("down?part=pair-own2", http.StatusNotFound)
+	ask("kill?name=pair-own2-2", http.StatusNotFound)
+	ask("up?part=pair", http.StatusOK) // left to the end of the lab
+	_, last := l.process("pair-own3-1")
+	pid := last.PID()
+	l.stop()
+	if running(pid) {
+		t.Errorf("process %d is left", pid)
+	}
+}
+
+// A lab that ends while an instance is starting does not wait until it is ready.
+func TestStopWhileAnInstanceStarts(t *testing.T) {
+	known := parts
+	t.Cleanup(func() { parts = known })
+	slow := shells("slow", "echo $$ > $FILE.started; sleep 600 & wait", 1)
+	parts = append(slices.Clone(parts), slow)
+	l := testLab(t)
+	if err := l.start(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	control, _ := strings.CutPrefix(l.env[len(l.env)-1], "LOCKSTEP_LAB_CONTROL=")
+	answered := make(chan int, 1)
+	go func() {
+		response, err := http.Post(control+"/up?part=slow", "", nil)
+		if err != nil {
+			answered <- 0
+			return
+		}
+		_ = response.Body.Close()
+		answered <- response.StatusCode
+	}()
+	pid := waitForNumber(t, filepath.Join(l.dir("slow-own1"), "0.started"))
+	l.stop()
+	if status := <-answered; status == http.StatusOK {
+		t.Error("an instance that is not ready is reported as ready")
+	}
+	if running(pid) {
+		t.Errorf("process %d is left", pid)
 	}
 }
 

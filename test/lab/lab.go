@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -22,10 +23,16 @@ const (
 
 // lab is everything that one invocation has started.
 type lab struct {
-	site  *site
-	keep  bool
+	site *site
+	keep bool
+	env  []string
+
+	mu    sync.Mutex // guards plans, own and owned, and the choice of ports
 	plans []*Plan
-	env   []string
+	own   map[string]*Plan // of plans, those that control has started, by instance
+	owned int              // instances that control has started so far
+	needs sync.Mutex       // held while needs are met for control
+	met   map[string]bool  // needs that are met, by id; guarded by needs
 
 	control    *http.Server
 	endControl context.CancelFunc // ends what control is doing
@@ -41,16 +48,14 @@ func newLab(out io.Writer, keep bool) (*lab, error) {
 
 // start starts all parts side by side and returns when all are ready.
 func (l *lab) start(ctx context.Context, parts []Part) error {
-	if err := meetAll(ctx, l.site, parts); err != nil {
+	if err := l.meet(ctx, parts...); err != nil {
 		return err
 	}
 	begun := time.Now()
 	for _, part := range parts {
-		plan, err := l.plan(part)
-		if err != nil {
-			return fmt.Errorf("plan %s: %w", part.Name, err)
+		if _, err := l.plan(part, part.Name, usualPorts[part.Name]); err != nil {
+			return err
 		}
-		l.plans = append(l.plans, plan)
 	}
 	if err := l.launch(ctx, parts); err != nil {
 		return err
@@ -68,14 +73,52 @@ func (l *lab) start(ctx context.Context, parts []Part) error {
 	return nil
 }
 
-func (l *lab) plan(part Part) (*Plan, error) {
-	dir := filepath.Join(l.site.dir, part.Name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, err
+// meet meets the parts' needs, each once per lab.
+func (l *lab) meet(ctx context.Context, parts ...Part) error {
+	l.needs.Lock()
+	defer l.needs.Unlock()
+	var missing []Part
+	for _, part := range parts {
+		if slices.ContainsFunc(part.Needs, func(n need) bool { return !l.met[n.id()] }) {
+			missing = append(missing, part)
+		}
 	}
-	l.site.prefer(usualPorts[part.Name])
-	return part.Plan(l.site, dir)
+	if err := meetAll(ctx, l.site, missing); err != nil {
+		return err
+	}
+	if l.met == nil {
+		l.met = map[string]bool{}
+	}
+	for _, part := range missing {
+		for _, n := range part.Needs {
+			l.met[n.id()] = true
+		}
+	}
+	return nil
 }
+
+// plan adds an instance of a part, with the given ports where they are free.
+func (l *lab) plan(part Part, instance string, ports []int) (*Plan, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	dir := l.dir(instance)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("plan %s: %w", instance, err)
+	}
+	l.site.prefer(ports)
+	plan, err := part.Plan(l.site, dir)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("plan %s: %w", instance, err), os.RemoveAll(dir))
+	}
+	for _, p := range slices.Concat(plan.Helpers, plan.Processes) {
+		p.Name = instance + strings.TrimPrefix(p.Name, part.Name)
+	}
+	l.plans = append(l.plans, plan)
+	return plan, nil
+}
+
+// dir is an instance's folder.
+func (l *lab) dir(instance string) string { return filepath.Join(l.site.dir, instance) }
 
 // launch starts the processes of all parts, a few parts at a time: to start takes a processor, and brokers that share one
 // with many others miss deadlines of their own. The first part that fails ends the wait for the others.
@@ -150,6 +193,18 @@ func (p *Plan) await(ctx context.Context, watched []*Process) error {
 	}
 }
 
+// stop ends all processes of an instance.
+func (p *Plan) stop() {
+	var brokers sync.WaitGroup
+	for _, broker := range p.Processes {
+		brokers.Go(broker.Stop)
+	}
+	brokers.Wait()
+	for _, helper := range p.Helpers {
+		helper.Stop()
+	}
+}
+
 // stop ends everything, and removes the files.
 func (l *lab) stop() {
 	if l.control != nil {
@@ -157,17 +212,10 @@ func (l *lab) stop() {
 		_ = l.control.Shutdown(context.Background()) // waits for what is being done, which has a deadline
 	}
 	var wg sync.WaitGroup
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, plan := range l.plans {
-		wg.Go(func() {
-			var brokers sync.WaitGroup
-			for _, p := range plan.Processes {
-				brokers.Go(p.Stop)
-			}
-			brokers.Wait()
-			for _, p := range plan.Helpers {
-				p.Stop()
-			}
-		})
+		wg.Go(plan.stop)
 	}
 	wg.Wait()
 	if l.keep {

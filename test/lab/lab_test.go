@@ -13,7 +13,7 @@ import (
 
 func TestParse(t *testing.T) {
 	faulty := [][]string{
-		nil, {"walk"}, {"run", "rabbitmq"}, {"run", "--", "true"}, {"up", "kafkaesque"}, {"up", "rabbitmq", "--", "true"},
+		nil, {"walk"}, {"run", "rabbitmq"}, {"run", "--"}, {"up", "--", "true"}, {"up", "kafkaesque"}, {"up", "rabbitmq", "--", "true"},
 		{"up", "--kep", "rabbitmq"}, {"up", "all", "kafkaesque"}, {"list", "rabbitmq"}, {"up"}, {"install"},
 		{"install", "nats", "--", "true"},
 	}
@@ -21,6 +21,9 @@ func TestParse(t *testing.T) {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%v is accepted", args)
 		}
+	}
+	if _, err := parse([]string{"run", "--", "true"}); err != nil {
+		t.Errorf("a lab whose command starts its own brokers: %v", err)
 	}
 	o, err := parse([]string{"run", "--keep", "rabbitmq3", "rabbitmq", "--", "go", "test", "--", "x"})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 const usage = `The lab starts real brokers on 127.0.0.1, on free ports, for tests.
 
-  go run ./test/lab run [--keep] PART... -- COMMAND ARGS...   start, run the command, stop; its exit code is the lab's
+  go run ./test/lab run [--keep] [PART...] -- COMMAND ARGS... start, run the command, stop; its exit code is the lab's
   go run ./test/lab up [--keep] PART...                       start, print the environment, stop at Ctrl-C
   go run ./test/lab install PART...                           download and build, start nothing
   go run ./test/lab list                                      print the parts
@@ -29,6 +29,8 @@ Parts, or "all" for each that has a broker and "tools" for the rest:
 What is downloaded or built is kept in the user's cache folder under lockstep-lab; a lab's own files are removed at its
 end, unless --keep. Brokers can be disturbed while it runs, with kill, start, restart, pause and resume:
   curl -X POST "$LOCKSTEP_LAB_CONTROL/restart?name=rabbitmq"
+The command can start and stop instances of its own, which need not be parts of the lab:
+  curl -X POST "$LOCKSTEP_LAB_CONTROL/up?part=rabbitmq"
 `
 
 func main() {
@@ -95,7 +97,7 @@ func parse(args []string) (order, error) {
 		return o, err
 	}
 	switch {
-	case len(o.parts) == 0:
+	case len(o.parts) == 0 && args[0] != "run": // a command can start its own
 		return o, errors.New("lab: name at least one part")
 	case args[0] == "run" && len(o.command) == 0:
 		return o, errors.New("lab: run needs a command after --")
