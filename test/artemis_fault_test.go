@@ -14,6 +14,7 @@ import (
 	_ "lockstep/pkg/drivers/activemq"
 	_ "lockstep/pkg/drivers/artemis"
 
+	"lockstep/test/lab/labtest"
 	"lockstep/test/rig"
 )
 
@@ -74,10 +75,11 @@ func swept(t *testing.T, driver, options string) func(run string) {
 // nothing is lost that was confirmed. Not beside other brokers' deaths: a primary that takes too long to come back on a busy machine fails back
 // while the pair is out of step.
 func TestArtemisPrimaryKilled(t *testing.T) {
-	urls := strings.Split(variable(t, "LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")
+	own := labtest.Own(t, "artemis-pair")
+	urls := strings.Split(own.Variable("LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")
 	first, second, number := activeFirst(t, "artemis", urls)
 	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "replication"}`, first, second)
-	o := survivor(t, fault{driver: "artemis", options: options, process: fmt.Sprintf("artemis-pair-%d", number), clean: swept(t, "artemis", options)})
+	o := survivor(t, fault{driver: "artemis", options: options, process: own.Process(number), clean: swept(t, "artemis", options)})
 	if o.Ledger.LostConfirmed > 0 {
 		t.Errorf("%d messages that the backup had a copy of are lost", o.Ledger.LostConfirmed)
 	}
@@ -88,12 +90,13 @@ func TestArtemisPrimaryKilled(t *testing.T) {
 
 // The active broker dies and the other one goes on with the same store.
 func TestActiveMQActiveKilled(t *testing.T) {
-	urls := strings.Split(variable(t, "LOCKSTEP_ACTIVEMQ_PAIR_URLS"), ",")
-	consoles := strings.Split(variable(t, "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
 	t.Parallel()
+	own := labtest.Own(t, "activemq-pair")
+	urls := strings.Split(own.Variable("LOCKSTEP_ACTIVEMQ_PAIR_URLS"), ",")
+	consoles := strings.Split(own.Variable("LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
 	first, second, number := activeFirst(t, "activemq", urls)
 	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "shared-store", "jolokia": [%q, %q], "connectTimeout": "1s"}`, first, second, consoles[0], consoles[1])
-	o := survivor(t, fault{driver: "activemq", options: options, process: fmt.Sprintf("activemq-pair-%d", number), clean: swept(t, "activemq", options)})
+	o := survivor(t, fault{driver: "activemq", options: options, process: own.Process(number), clean: swept(t, "activemq", options)})
 	if o.Ledger.LostConfirmed > 0 {
 		t.Errorf("%d messages that the store had are lost", o.Ledger.LostConfirmed)
 	}

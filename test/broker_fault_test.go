@@ -2,8 +2,6 @@ package test
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,20 +11,15 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
+	"lockstep/test/lab/labtest"
 	"lockstep/test/rig"
 )
 
 // disturb asks the lab to kill or start one of its brokers.
 func disturb(t *testing.T, what, name string) {
 	t.Helper()
-	response, err := http.Post(variable(t, "LOCKSTEP_LAB_CONTROL")+"/"+what+"?name="+name, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK {
-		t.Fatalf("%s %s: %s", what, name, text)
-	}
+	variable(t, "LOCKSTEP_LAB_CONTROL")
+	labtest.Control(t, what, name)
 }
 
 // faultMatrix is one cell whose broker is killed in mid-measurement: everything persistent, everything confirmed, at a steady rate
@@ -125,10 +118,11 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 
 // A broker that dies as by a power cut and comes back: the cell ends in time, and the record has the gap and what came of each message.
 func TestBrokerKilledInMidCell(t *testing.T) {
-	address, api := variable(t, "LOCKSTEP_RABBITMQ_URL"), managementOf(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")
 	t.Parallel()
+	own := labtest.Own(t, "rabbitmq")
+	address, api := own.Variable("LOCKSTEP_RABBITMQ_URL"), management{t, own.Variable("LOCKSTEP_RABBITMQ_MANAGEMENT") + "/api"}
 	var queues *afterKill
-	o := survivor(t, fault{driver: "rabbitmq", options: fmt.Sprintf("{url: %q}", address), process: "rabbitmq", clean: api.nothingLeft,
+	o := survivor(t, fault{driver: "rabbitmq", options: fmt.Sprintf("{url: %q}", address), process: own.Process(1), clean: api.nothingLeft,
 		watch: func() { queues = api.watchQueues() }})
 	switch forgot, last := queues.forgotBinding(); {
 	case o.Ledger.LostConfirmed > 0 && forgot:
@@ -146,11 +140,13 @@ func TestBrokerKilledInMidCell(t *testing.T) {
 // The node of a quorum queue's leader dies, and with it the connections of publisher and consumer: they go on at another node while it
 // is still dead, and nothing that a majority had confirmed is lost.
 func TestBrokerClusterNodeKilled(t *testing.T) {
-	urls, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","), managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	t.Parallel()
+	own := labtest.Own(t, "rabbitmq3")
+	urls := strings.Split(own.Variable("LOCKSTEP_RABBITMQ3_URLS"), ",")
+	api := management{t, own.Variable("LOCKSTEP_RABBITMQ3_MANAGEMENT") + "/api"}
 	// The third node first: "any" is the first that answers.
 	options := fmt.Sprintf("{urls: [%q, %q, %q], queue: type: \"quorum\"}", urls[2], urls[0], urls[1])
-	o := survivor(t, fault{driver: "rabbitmq", options: options, cell: "topology: queueNode: 0", process: "rabbitmq3-3", clean: api.nothingLeft})
+	o := survivor(t, fault{driver: "rabbitmq", options: options, cell: "topology: queueNode: 0", process: own.Process(3), clean: api.nothingLeft})
 	if o.Ledger.LostConfirmed > 0 {
 		t.Errorf("%d messages that a majority had written are lost", o.Ledger.LostConfirmed)
 	}
@@ -158,7 +154,7 @@ func TestBrokerClusterNodeKilled(t *testing.T) {
 
 // Stopping a run in the middle of a cell leaves nothing behind, and neither does an agent that vanishes with what it had declared.
 func TestBrokerIsLeftClean(t *testing.T) {
-	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",") // a node that no test kills
+	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",")
 	api := managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	t.Parallel()
 	options := fmt.Sprintf("{url: %q}", first)

@@ -4,18 +4,21 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"lockstep/test/lab/labtest"
 )
 
 // One of three NATS servers dies, the one that publisher and consumer are connected to: they go on at another, and nothing that a
 // majority had stored is lost.
 func TestNATSClusterNodeKilled(t *testing.T) {
-	urls := strings.Split(variable(t, "LOCKSTEP_NATS3_URLS"), ",")
 	t.Parallel()
+	own := labtest.Own(t, "nats3")
+	urls := strings.Split(own.Variable("LOCKSTEP_NATS3_URLS"), ",")
 	list, err := json.Marshal(append(urls[2:], urls[:2]...)) // the third first: "any" is the first that answers
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := survivor(t, fault{driver: "nats", process: "nats3-3",
+	o := survivor(t, fault{driver: "nats", process: own.Process(3),
 		options: `{replicas: 3, storage: "file", ackWait: "5s", confirmTimeout: "5s", urls: ` + string(list) + `}`})
 	if o.Ledger.LostConfirmed > 0 {
 		t.Errorf("%d messages that a majority had stored are lost", o.Ledger.LostConfirmed)

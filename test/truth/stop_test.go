@@ -18,6 +18,7 @@ import (
 	"lockstep/internal/record"
 	_ "lockstep/pkg/drivers/nats"
 	_ "lockstep/pkg/drivers/rabbitmq"
+	"lockstep/test/lab/labtest"
 )
 
 // Real brokers are stopped (SIGSTOP) for about a second in 10 s of 1,000 messages a second, and go on (SIGCONT). How long they stood still, S,
@@ -26,7 +27,8 @@ import (
 func TestStoppedBrokers(t *testing.T) {
 	for _, b := range brokers {
 		t.Run(b.driver, func(t *testing.T) {
-			b.skip(t)
+			own := labtest.Own(t, b.part)
+			b.url, b.process = own.Variable(b.variable), own.Process(1)
 			t.Run("confirm-window", func(t *testing.T) { undisturbed(t, b, "confirm-window").window(t) })
 			t.Run("confirm-each", func(t *testing.T) { undisturbed(t, b, "confirm-each").each(t) })
 		})
@@ -150,46 +152,34 @@ func slower(h *record.Hist, than time.Duration) float64 {
 
 // broker is a real one in the lab.
 type broker struct {
-	driver   string // and its process in the lab
+	driver   string
+	part     string // of the lab
 	variable string // that leads to it
 	options  string // with a place for what the variable says
 	observed *observed
+
+	url, process string // of an instance of its own, which no other test is disturbed by
 }
 
 var brokers = []broker{
-	{"rabbitmq", "LOCKSTEP_RABBITMQ_URL", `{url: %q}`, observe("rabbitmq")},
-	{"nats", "LOCKSTEP_NATS_URL", `{urls: [%q]}`, observe("nats")},
-}
-
-func (b broker) skip(t *testing.T) { variable(t, b.variable) }
-
-// variable reads what leads to a real broker. Without one the test is skipped, or fails where the lab promised it.
-func variable(t *testing.T, name string) string {
-	t.Helper()
-	value := os.Getenv(name)
-	if value == "" && os.Getenv("LOCKSTEP_LAB") == "required" {
-		t.Fatalf("%s is not set although LOCKSTEP_LAB is \"required\"", name)
-	}
-	if value == "" {
-		t.Skipf("needs a real broker: set %s, or run \"go run ./test/lab run rabbitmq nats -- go test ./test/truth\"", name)
-	}
-	return value
+	{driver: "rabbitmq", part: "rabbitmq", variable: "LOCKSTEP_RABBITMQ_URL", options: `{url: %q}`, observed: observe("rabbitmq")},
+	{driver: "nats", part: "nats", variable: "LOCKSTEP_NATS_URL", options: `{urls: [%q]}`, observed: observe("nats")},
 }
 
 // stop runs 10 s and stops the broker in them for about a second.
 func stop(t *testing.T, b broker, mode string) (x stopped) {
 	t.Helper()
-	control, stamps := variable(t, "LOCKSTEP_LAB_CONTROL"), newStamps()
+	control, stamps := os.Getenv("LOCKSTEP_LAB_CONTROL"), newStamps()
 	b.observed.stamps.Store(stamps)
 	var stop, standing, resume, going time.Time
-	x.measured = program(t, matrix("observed-"+b.driver, fmt.Sprintf(b.options, variable(t, b.variable)), stopCell(mode, "10s")), func(runs string) {
+	x.measured = program(t, matrix("observed-"+b.driver, fmt.Sprintf(b.options, b.url), stopCell(mode, "10s")), func(runs string) {
 		if !awaitSnapshots(runs, 3) {
 			t.Error("nothing was measured")
 			return
 		}
-		stop, standing = ask(t, control, "pause", b.driver)
+		stop, standing = ask(t, control, "pause", b.process)
 		time.Sleep(time.Second)
-		resume, going = ask(t, control, "resume", b.driver)
+		resume, going = ask(t, control, "resume", b.process)
 	})
 	x.s = (resume.Sub(standing) + going.Sub(stop)).Seconds() / 2 // each signal was sent between the call and the answer
 	x.truth = fmt.Sprintf("%s stopped for %.4f s, %s", b.driver, x.s, mode)

@@ -1,0 +1,94 @@
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"lockstep/test/lab/labtest"
+)
+
+// A RabbitMQ of its own can be disturbed while another one beside it is not, and none of its processes is left. The one in a root of its own is
+// as good as the system's: its process can be stopped and seen, and rabbitmqctl reaches it.
+func TestOwnRabbitMQ(t *testing.T) {
+	t.Parallel()
+	for part, version := range map[string]string{"rabbitmq": "3.", "rabbitmq4": "4.0."} {
+		t.Run(part, func(t *testing.T) {
+			t.Parallel()
+			prefix := "LOCKSTEP_" + strings.ToUpper(part)
+			pids := map[string]bool{}
+			t.Run("disturbed", func(t *testing.T) {
+				beside := labtest.Own(t, part)
+				own := labtest.Own(t, part)
+				api := management{t, own.Variable(prefix+"_MANAGEMENT") + "/api"}
+				var overview struct {
+					Version string `json:"rabbitmq_version"`
+				}
+				if api.must("/overview", &overview); !strings.HasPrefix(overview.Version, version) {
+					t.Errorf("%s is version %s", part, overview.Version)
+				}
+				const address = "http://guest:guest@127.0.0.1"
+				if url := own.Variable(prefix + "_MANAGEMENT"); url == beside.Variable(prefix+"_MANAGEMENT") || !strings.HasPrefix(url, address) {
+					t.Errorf("the management API is at %s", url)
+				}
+				metrics, err := http.Get(own.Variable(prefix+"_PROMETHEUS") + "/metrics")
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = metrics.Body.Close()
+				if metrics.StatusCode != http.StatusOK {
+					t.Errorf("the metrics answer %s", metrics.Status)
+				}
+				node, err := exec.Command(own.Variable(prefix+"_CTL"), "eval", "node().").CombinedOutput()
+				if err != nil || !strings.Contains(string(node), "rmq1@localhost") {
+					t.Errorf("rabbitmqctl: %s, %v", node, err)
+				}
+				pid := own.Variable(prefix + "_PID")
+				pids[pid], pids[beside.Variable(prefix+"_PID")] = true, true
+				if name := statusOf(pid)["Name"]; name != "beam.smp" {
+					t.Errorf("process %s is %q", pid, name)
+				}
+				labtest.Control(t, "pause", own.Process(1))
+				if state := statusOf(pid)["State"]; !strings.HasPrefix(state, "T") {
+					t.Errorf("a paused broker is %q", state)
+				}
+				if state := statusOf(beside.Variable(prefix + "_PID"))["State"]; strings.HasPrefix(state, "T") {
+					t.Errorf("the broker beside a paused one is %q", state)
+				}
+				labtest.Control(t, "resume", own.Process(1))
+				labtest.Control(t, "kill", own.Process(1))
+				if status := statusOf(pid); status["Name"] == "beam.smp" && !strings.HasPrefix(status["State"], "Z") {
+					t.Errorf("a killed broker is %v", status)
+				}
+				labtest.Control(t, "start", own.Process(1))
+				api.must("/overview", &overview)
+			})
+			for pid := range pids {
+				if name := statusOf(pid)["Name"]; name == "beam.smp" {
+					t.Errorf("process %s is left", pid)
+				}
+			}
+			if text, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(text), "lockstep-lab") {
+				t.Errorf("a mount of the lab is seen outside it, %v:\n%s", err, text)
+			}
+		})
+	}
+}
+
+// statusOf is what the system reports about a process; without one, nothing.
+func statusOf(pid string) map[string]string {
+	fields := map[string]string{}
+	if _, err := strconv.Atoi(pid); err != nil {
+		return fields
+	}
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%s/status", pid)) // it may have ended
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		fields[name] = strings.TrimSpace(value)
+	}
+	return fields
+}
