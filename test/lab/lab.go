@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	readyWithin  = 3 * time.Minute // of a cluster of three on a busy machine
+	readyWithin  = 5 * time.Minute // of a cluster of three on a busy machine, beside tests that run
 	readyEvery   = 250 * time.Millisecond
 	answerWithin = 5 * time.Second // of a broker that is asked whether it is ready
 )
