@@ -72,7 +72,7 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	dir, file := faultMatrix(t, x.driver, x.options, x.cell+"\n"+sentUntil)
 	f := &fleet{t: t, dir: dir}
 	ctl := start(t, dir, "ctl", "run", file)
-	rig.Eventually(t, "measuring", 20*time.Second, f.measuring)
+	rig.Eventually(t, "measuring", time.Minute, f.measuring)
 	disturb(t, "kill", x.process)
 	killed := time.Now()
 	if x.watch != nil {
