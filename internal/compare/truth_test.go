@@ -25,7 +25,10 @@ func names(c Comparison) (all []string) {
 
 // TestPlantedShiftsAreNamed plants worse latencies in some cells and a better rate in one, and holds that exactly those are named.
 func TestPlantedShiftsAreNamed(t *testing.T) {
-	const pairs = 60
+	pairs := 20
+	if os.Getenv("LOCKSTEP_LONG") != "" {
+		pairs = 60
+	}
 	planted := func(c plan.Cell, value string) float64 {
 		window := c.Workload.Publishers.Window
 		switch {
@@ -74,9 +77,9 @@ func TestTheSameIsNoise(t *testing.T) {
 		noise float64
 		least int
 	}{{0.05, 95}, {0.2, 95 - 7}} { // the latter less three standard errors
-		repeats, halves, pairs := 0, 0, 100
+		repeats, halves, pairs := 0, 0, 40
 		if os.Getenv("LOCKSTEP_LONG") != "" {
-			pairs *= 10
+			pairs = 1000
 		}
 		whole := newWorld(5, 16, c.noise).run("a", cells(10), nil)
 		for seed := range uint64(pairs) {

@@ -13,8 +13,9 @@ func TestFirstReceiptOfABinding(t *testing.T) {
 		{Binding: 1, Called: 10, Sent: 20, At: 50}, {Binding: 1, Called: 10, Sent: 30, At: 40}, {Binding: 1, Called: 10, Sent: 25, At: 45},
 		{Binding: 2, Called: -5, Sent: 1, At: 2},
 	}
+	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
-		rand.Shuffle(len(told), func(i, j int) { told[i], told[j] = told[j], told[i] })
+		random.Shuffle(len(told), func(i, j int) { told[i], told[j] = told[j], told[i] })
 		m := NewMerge()
 		for i, r := range told {
 			s := Snapshot{Agent: "a", Seq: uint64(i), Bindings: []BindingReceipt{r}}

@@ -71,7 +71,7 @@ func (n node) text() string {
 // TestTablesAreTheTerminals reads the page's tables again, and compares every field with what the terminal is given.
 func TestTablesAreTheTerminals(t *testing.T) {
 	run := world(t, "r1")
-	page := parsed(t, written(t, Options{}, run))
+	page := parsed(t, r1Page(t))
 	outcomes, err := run.Outcomes()
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func sameField(t *testing.T, cell node, f report.Field, where string) int {
 // TestValuesAreTheOutcomes compares all values of every task with its outcome.
 func TestValuesAreTheOutcomes(t *testing.T) {
 	run := world(t, "r1")
-	page := parsed(t, written(t, Options{}, run))
+	page := parsed(t, r1Page(t))
 	outcomes, _ := run.Outcomes()
 	compared := 0
 	for _, o := range outcomes {
@@ -183,7 +183,7 @@ func TestValuesAreTheOutcomes(t *testing.T) {
 // TestDistributionsAreTheRecords: the points of the percentile drawing are the quantiles of the outcome, and the greatest sample.
 func TestDistributionsAreTheRecords(t *testing.T) {
 	run := world(t, "r1")
-	page := parsed(t, written(t, Options{}, run))
+	page := parsed(t, r1Page(t))
 	task := run.Plan().Tasks()[0]
 	outcomes, _ := run.Outcomes()
 	cell := page.id("c" + task.Cell.ID)
@@ -207,8 +207,7 @@ func TestDistributionsAreTheRecords(t *testing.T) {
 
 // TestABacklogHasNoLatency: how long messages waited in a backlog says how long the test was.
 func TestABacklogHasNoLatency(t *testing.T) {
-	run := world(t, "r1")
-	cell := parsed(t, written(t, Options{}, run)).id("cc0005")
+	cell := parsed(t, r1Page(t)).id("cc0005")
 	var names []string
 	for _, f := range cell.all("figcaption") {
 		names = append(names, f.text())
@@ -232,8 +231,7 @@ func TestABacklogHasNoLatency(t *testing.T) {
 
 // TestUsersTextIsOnlyText: whatever is in names, the page has the elements and scripts that it always has.
 func TestUsersTextIsOnlyText(t *testing.T) {
-	run := world(t, "r1")
-	text := written(t, Options{}, run)
+	text := r1Page(t)
 	page := parsed(t, text)
 	scripts := page.all("script")
 	if len(scripts) != 1 || scripts[0].attr("type") != "application/json" {
@@ -268,7 +266,7 @@ func TestUsersTextIsOnlyText(t *testing.T) {
 
 // TestNothingComesFromOutside: the file allows itself no request, and names nothing that would be one.
 func TestNothingComesFromOutside(t *testing.T) {
-	page := parsed(t, written(t, Options{}, world(t, "r1")))
+	page := parsed(t, r1Page(t))
 	policy := ""
 	for _, m := range page.all("meta") {
 		if m.attr("http-equiv") == "Content-Security-Policy" {
@@ -405,7 +403,7 @@ func TestHeadingsStandWhereTheirCellsDo(t *testing.T) {
 		return "right"
 	}
 	compared := 0
-	for _, table := range parsed(t, written(t, Options{}, world(t, "r1"))).all("table") {
+	for _, table := range parsed(t, r1Page(t)).all("table") {
 		heads, rows := table.all("thead"), table.all("tbody")[0].all("tr")
 		if len(heads) == 0 || len(rows) == 0 {
 			continue
@@ -467,7 +465,7 @@ func TestADamagedRecordIsNoDisaster(t *testing.T) {
 
 // TestWhatHappenedIsMarked: faults, gaps and lost agents are where they were in time.
 func TestWhatHappenedIsMarked(t *testing.T) {
-	page := parsed(t, written(t, Options{}, world(t, "r1")))
+	page := parsed(t, r1Page(t))
 	rates := ""
 	for _, f := range page.id("cc0003").all("figure") {
 		if f.all("figcaption")[0].text() == "Rates over time" {

@@ -192,6 +192,17 @@ func keepSearch(t *testing.T, dir *results.Run, task plan.Task) {
 	}
 }
 
+// r1 is the report of the run r1, which most tests read, made once.
+var r1 []byte
+
+func r1Page(t *testing.T) []byte {
+	t.Helper()
+	if r1 == nil {
+		r1 = written(t, Options{}, world(t, "r1"))
+	}
+	return r1
+}
+
 // written is the report of runs.
 func written(t *testing.T, o Options, runs ...*results.Run) []byte {
 	t.Helper()
