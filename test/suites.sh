@@ -93,7 +93,7 @@ suite_programs() {
 
 # Parts of make test-long.
 part_race() { tests race -race -shuffle=on -timeout 60m ./internal/... ./matrices/... ./cmd/...; }
-part_statistics() { tests statistics -timeout 120m -run 'KnownTruth|TheSameIsNoise' ./internal/history/change ./internal/compare; }
+part_statistics() { tests statistics -v -p 1 -timeout 120m ./internal/history/change ./internal/compare ./internal/record ./internal/clock ./internal/netsim ./internal/engine; }
 part_drivers() { suite_drivers; }
 part_studies() { build_programs && tests studies -v -timeout 90m -run '^TestStudy' ./test; }
 part_accuracy() { tests accuracy -v -timeout 30m ./test/truth; }
