@@ -16,6 +16,8 @@ var errRefused = errors.New("drivertest refuses this connection")
 
 // dialer is the only way to the broker: it counts what goes through, and refuses, stalls or cuts it.
 type dialer struct {
+	ctx                context.Context // of forwarded connections
+	cancel             context.CancelFunc
 	refuse, hang       atomic.Bool
 	dials              atomic.Int64
 	readings, writings atomic.Int64 // bytes
@@ -30,6 +32,7 @@ type dialer struct {
 
 func newDialer() *dialer {
 	d := &dialer{conns: map[*conn]struct{}{}, stalled: make(chan struct{}), moving: true}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
 	close(d.stalled)
 	return d
 }
@@ -90,6 +93,7 @@ func (d *dialer) cut() {
 
 // close ends the forwarders; what the driver dialled is its own to close.
 func (d *dialer) close() {
+	d.cancel()
 	d.mu.Lock()
 	for _, l := range d.listeners {
 		_ = l.Close()
@@ -126,7 +130,7 @@ func (d *dialer) forward(ctx context.Context, address string) (string, error) {
 
 func (d *dialer) relay(local net.Conn, address string) {
 	defer func() { _ = local.Close() }()
-	ctx, cancel := withLimit(waitLimit)
+	ctx, cancel := context.WithTimeout(d.ctx, waitLimit)
 	defer cancel()
 	far, err := d.dial(ctx, "tcp", address)
 	if err != nil {

@@ -3,6 +3,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -36,6 +37,9 @@ type Harness struct {
 	// Subset names the checks to run, by name ("mode/confirm-window") or by the part before the slash ("mode").
 	// Empty: the whole suite. Use it for a variant of options if another configuration runs the whole suite.
 	Subset []string
+	// MaxParallel is how many checks run at the same time; 0 is 8: enough to fill the waits for a broker, few enough for
+	// two cores.
+	MaxParallel int
 	// NoQueueDepth declares that the broker does not report queue_depth: probes are not asked for it.
 	NoQueueDepth bool
 	// Slow asks for fewer messages and waits longer for what must not happen.
@@ -56,8 +60,7 @@ func Links() []string {
 	return []string{"open", "dial", "describe", "probe", "close", "session-close", "publish-blocks", "handler-blocks", "cut", "restart"}
 }
 
-// maxParallel is how many checks of one configuration run at the same time: enough to fill the waits for a broker,
-// few enough for a small broker and two cores.
+// maxParallel is the default of Harness.MaxParallel.
 const maxParallel = 8
 
 // Run proves the driver contract as far as h.Driver declares it for h.Options. Every check has a deadline and a
@@ -83,7 +86,7 @@ func Run(t *testing.T, h Harness) {
 		r.report(t)
 	}
 	t.Run("parallel", func(t *testing.T) {
-		slots := make(chan struct{}, maxParallel)
+		slots := make(chan struct{}, cmp.Or(h.MaxParallel, maxParallel))
 		for _, c := range chosen {
 			if h.alone(c.name) {
 				continue

@@ -59,8 +59,8 @@ func TestPythonExample(t *testing.T) {
 	defer func() { stop() }()
 	drivertest.Run(t, drivertest.Harness{
 		Driver:      d,
-		Options:     json.RawMessage(fmt.Sprintf(`{"url": "nats://user:p%%40ss@127.0.0.1:%d", "replicas": 1, "ackWait": 2}`, port)),
-		DeadOptions: json.RawMessage(`{"url": "nats://127.0.0.1:1", "replicas": 1, "ackWait": 2}`),
+		Options:     json.RawMessage(fmt.Sprintf(`{"url": "nats://user:p%%40ss@127.0.0.1:%d", "replicas": 1, "ackWait": 10}`, port)),
+		DeadOptions: json.RawMessage(`{"url": "nats://127.0.0.1:1", "replicas": 1, "ackWait": 10}`),
 		Restart: func(t *testing.T) {
 			stop()
 			stop = startNATS(t, port, dir)

@@ -18,8 +18,9 @@ import (
 	"lockstep/pkg/drivers/drivertest"
 )
 
-// A short ackWait, because the suite waits for what a broken link left unacknowledged; longer than any of its handlers blocks.
-const testOptions = `"ackWait": "2s"`
+// A short ackWait, because one check waits for what a broken link left unacknowledged; longer than a busy machine needs to
+// handle a batch, or messages come again.
+const testOptions = `"ackWait": "10s"`
 
 const deadOptions = `{"url": "nats://127.0.0.1:1"}`
 

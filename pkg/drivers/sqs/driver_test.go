@@ -9,8 +9,9 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// ElasticMQ stands in for AWS. The visibility is short because the suite waits for what a broken link left hidden; longer
-// than any of its handlers blocks. It keeps messages in memory: a restart would prove nothing of SQS.
+// ElasticMQ stands in for AWS. The visibility is short because one check waits for what a broken link left hidden; longer
+// than a busy machine needs to handle a batch, or messages come again. It keeps messages in memory: a restart would prove
+// nothing of SQS.
 func TestConformance(t *testing.T) {
 	t.Run("standard", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, `{}`), nil)) })
 	t.Run("fifo", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, fifo), grouped)) })
