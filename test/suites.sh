@@ -84,7 +84,7 @@ suite_stand-ins() {
 
 suite_dashboards() { (cd dashboards && tests dashboards -timeout 10m ./...); }
 
-suite_drivers() { tests drivers -race -timeout 25m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...; }
+suite_drivers() { tests drivers -race -p 2 -timeout 25m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...; }
 
 # One package after the other: some of them kill brokers.
 suite_programs() {
@@ -94,7 +94,7 @@ suite_programs() {
 # Parts of make test-long.
 part_race() { tests race -race -shuffle=on -timeout 60m ./internal/... ./matrices/... ./cmd/...; }
 part_statistics() { tests statistics -v -p 1 -timeout 120m ./internal/history/change ./internal/compare ./internal/record ./internal/clock ./internal/netsim ./internal/engine; }
-part_drivers() { suite_drivers; }
+part_drivers() { tests drivers -race -v -p 2 -timeout 60m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...; }
 part_studies() { build_programs && tests studies -v -timeout 90m -run '^TestStudy' ./test; }
 part_accuracy() { tests accuracy -v -timeout 30m ./test/truth; }
 part_chaos() { build_programs && tests chaos -v -timeout 120m ./test/chaos -chaos.seeds 5; }
