@@ -219,26 +219,3 @@ func TestSinkHanging(t *testing.T) {
 	}
 	r.hides("h1dden-t0ken")
 }
-
-// TestSinkInflux18: InfluxDB 1.8 takes the same points, by the name of a database, without organisation and token: the record's rates are in it, and
-// written again they are the same points.
-func TestSinkInflux18(t *testing.T) {
-	url, database := variable(t, "LOCKSTEP_INFLUXD18_URL"), variable(t, "LOCKSTEP_INFLUXD18_DATABASE")
-	db := influx{t: t, url: url, bucket: database}
-	db.use()
-	r := sunk(t, "", oneCell...)
-	if d := r.account(); d.Dropped != 0 || d.LastError != "" {
-		t.Errorf("delivered %+v, want all", d)
-	}
-	want := r.figure(r.outcomes[0], "send.rate")
-	for _, when := range []string{"live", "again"} {
-		if when == "again" {
-			db.replay(r.dir)
-		}
-		sent := db.ask(db.of(r.plan.ID, "lockstep_total", "sent") + ` |> filter(fn: (r) => r.phase == "measure") |> group() |> sum()`)[""]
-		if math.Abs(sent/measuredFor.Seconds()-want) > 1e-9*want {
-			t.Errorf("%s: InfluxDB 1.8 says %v sent a second, the record %v", when, sent/measuredFor.Seconds(), want)
-		}
-		db.secondsOnce(r.plan.ID, measuredFor.Seconds())
-	}
-}

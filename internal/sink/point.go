@@ -14,7 +14,7 @@ import (
 type Point struct {
 	Measurement string
 	Tags        map[string]string
-	Fields      map[string]any // int64, float64 or string: InfluxDB 1 knows no unsigned numbers
+	Fields      map[string]any // int64, float64 or string: numbers are signed
 	Time        time.Time
 }
 

@@ -9,10 +9,7 @@ import (
 	"strings"
 )
 
-var (
-	activemq63  = activemq("6.3.1", "7.0.8")
-	activemq518 = activemq("5.18.3", "5.3.30")
-)
+var activemq63 = activemq("6.3.1", "7.0.8")
 
 // jolokia answers over HTTP for the Java process that it is an agent in, as the console of ActiveMQ's distribution does.
 const jolokia = "jolokia-jvm-1.7.2.jar"
@@ -56,7 +53,7 @@ const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/bean
 const lockedStore = "slave mode"
 
 // planActiveMQ plans size brokers on one store: of these one is active, and the others wait until its process ends.
-func planActiveMQ(version program, name string, size int, env func(amqp, stomp, http []int) []string) func(*site, string) (*Plan, error) {
+func planActiveMQ(name string, size int, env func(amqp, stomp, http []int) []string) func(*site, string) (*Plan, error) {
 	return func(s *site, dir string) (*Plan, error) {
 		ports, err := s.ports(3 * size)
 		if err != nil {
@@ -66,7 +63,7 @@ func planActiveMQ(version program, name string, size int, env func(amqp, stomp, 
 		plan := &Plan{Env: func() []string { return env(amqp, stomp, http) }}
 		for i := range size {
 			own := filepath.Join(dir, "n"+strconv.Itoa(i+1))
-			p, err := configureActiveMQ(version.in(s), numbered(name, i+1, size), own, filepath.Join(dir, "data"), amqp[i], stomp[i], http[i])
+			p, err := configureActiveMQ(activemq63.in(s), numbered(name, i+1, size), own, filepath.Join(dir, "data"), amqp[i], stomp[i], http[i])
 			if err != nil {
 				return nil, err
 			}
@@ -107,12 +104,10 @@ func activemqReady(ctx context.Context, plan *Plan, ports []int, p *Process) err
 	return errors.Join(append(silent, errors.New("neither active nor waiting for the store"))...)
 }
 
-func activemqSingle(variable string) func(amqp, stomp, http []int) []string {
-	return func(amqp, stomp, http []int) []string {
-		return []string{
-			variable + "_URL=amqp://" + loopback(amqp[0]), variable + "_STOMP=" + loopback(stomp[0]),
-			variable + "_JOLOKIA=http://" + loopback(http[0]) + "/jolokia",
-		}
+func activemqSingle(amqp, stomp, http []int) []string {
+	return []string{
+		"LOCKSTEP_ACTIVEMQ_URL=amqp://" + loopback(amqp[0]), "LOCKSTEP_ACTIVEMQ_STOMP=" + loopback(stomp[0]),
+		"LOCKSTEP_ACTIVEMQ_JOLOKIA=http://" + loopback(http[0]) + "/jolokia",
 	}
 }
 

@@ -20,7 +20,6 @@ var usualPorts = map[string][]int{
 	"artemis-pair":  {21626, 21627},
 	"activemq":      {5673, 0, 8161},
 	"activemq-pair": {5674, 5675, 0, 0, 8162, 8163},
-	"activemq5":     {5676, 0, 8164},
 	"elasticmq":     {9324},
 	"nats":          {4223}, // 4222 is left to a control plane
 	"nats3":         {4322, 4422, 4522},
