@@ -104,12 +104,12 @@ func TestThousandBindings(t *testing.T) {
 func TestQuorumQueueKeepsWhatIsRefused(t *testing.T) {
 	for _, part := range []string{"RABBITMQ", "RABBITMQ4"} {
 		t.Run(part, func(t *testing.T) {
-			r := newRig(t, merge(t, map[string]any{"url": variable(t, "LOCKSTEP_"+part+"_URL")}, `{"queue": {"type": "quorum"}}`), nil)
+			r := newRig(t, labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_"+part+"_URL")}, `{"queue": {"type": "quorum"}}`), nil)
 			p, heard := r.publisher(drivers.ConfirmEach, nil)
 			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the confirm", func() bool { n, _ := heard.counts(); return n == 1 })
+			labtest.Eventually(t, "the confirm", func() bool { n, _ := heard.counts(); return n == 1 })
 			const refusals = 30
 			var deliveries atomic.Int64
 			c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{
@@ -129,7 +129,7 @@ func TestQuorumQueueKeepsWhatIsRefused(t *testing.T) {
 					t.Errorf("the message came %d times and never again", n)
 				}
 			}()
-			eventually(t, "the delivery that is accepted", func() bool { return deliveries.Load() > refusals })
+			labtest.Eventually(t, "the delivery that is accepted", func() bool { return deliveries.Load() > refusals })
 		})
 	}
 }
@@ -149,7 +149,7 @@ func TestDeliveryLimit(t *testing.T) {
 		{"named", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 7}}}`, 4, int64(7)},
 		{"by policy", `{"queue": {"type": "quorum"}, "policy": {"delivery-limit": 7}}`, 4, nil},
 	} {
-		o, err := parseOptions(merge(t, map[string]any{"url": "amqp://h", "management": "http://h"}, c.options))
+		o, err := parseOptions(labtest.Options(t, map[string]any{"url": "amqp://h", "management": "http://h"}, c.options))
 		if err != nil {
 			t.Fatal(err)
 		}
