@@ -35,7 +35,7 @@ func opened(t *testing.T, driver, options string) (drivers.Session, error) {
 // activeFirst puts the address that answers before the one that does not, and tells which of the lab's two processes that is.
 func activeFirst(t *testing.T, driver string, urls []string) (first, second string, number int) {
 	t.Helper()
-	rig.Eventually(t, "one of the pair answering", 30*time.Second, func() bool {
+	rig.Eventually(t, "one of the pair answering", func() bool {
 		for i, url := range urls {
 			session, err := opened(t, driver, fmt.Sprintf(`{"url": %q, "connectTimeout": "1s"}`, url))
 			if err == nil {

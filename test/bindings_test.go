@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"lockstep/internal/plan"
 )
@@ -28,7 +27,7 @@ tables: [{rows: ["mode"], values: ["binding.p50", "binding.first.p50", "binding.
 		t.Fatal(err)
 	}
 	ctl := start(t, dir, "ctl", "run", file)
-	if code := ctl.Leaves(60 * time.Second); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Said())
 	}
 	r := readRecord(t, dir, ctl)
@@ -141,7 +140,7 @@ cell: {axis: _, topology: churn: rate: 1}
 		t.Fatal(err)
 	}
 	ctl := start(t, dir, "ctl", "plan", file)
-	if code := ctl.Leaves(20 * time.Second); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d", code)
 	}
 	if got := strings.Count(ctl.Said(), "cannot make and remove bindings while messages flow"); got != 2 {

@@ -72,7 +72,7 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	dir, file := faultMatrix(t, x.driver, x.options, x.cell+"\n"+sentUntil)
 	f := &fleet{t: t, dir: dir}
 	ctl := start(t, dir, "ctl", "run", file)
-	rig.Eventually(t, "measuring", time.Minute, f.measuring)
+	rig.Eventually(t, "measuring", f.measuring)
 	disturb(t, "kill", x.process)
 	killed := time.Now()
 	if x.watch != nil {
@@ -81,7 +81,7 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	disturb(t, "start", x.process)
 	t.Logf("%s was back after %v", x.process, time.Since(killed).Round(100*time.Millisecond))
 	// Measurement, drain, and what it takes to open, close and tear down with a broker that is back.
-	code := ctl.Leaves(killedFor + drainedFor + 20*time.Second)
+	code := ctl.Leaves()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 1 {
 		t.Fatalf("%d outcomes, want one", len(r.outcomes))
@@ -167,13 +167,13 @@ func TestBrokerIsLeftClean(t *testing.T) {
 		dir, file := faultMatrix(t, "rabbitmq", options, "")
 		f := &fleet{t: t, dir: dir}
 		ctl := start(t, dir, "ctl", "run", file)
-		rig.Eventually(t, "measuring", 20*time.Second, f.measuring)
+		rig.Eventually(t, "measuring", f.measuring)
 		run := f.runID()
 		if !declared(run) {
 			t.Fatal("there is no queue to be removed: this test proves nothing")
 		}
 		ctl.Signal(os.Interrupt)
-		if code := ctl.Leaves(10 * time.Second); code != 130 {
+		if code := ctl.Leaves(); code != 130 {
 			t.Errorf("ctl left with %d, want 130", code)
 		}
 		management{t, api.base}.nothingLeft(run)
@@ -183,13 +183,13 @@ func TestBrokerIsLeftClean(t *testing.T) {
 		f := newFleet(t, "a1", "a2")
 		_, file := faultMatrix(t, "rabbitmq", options, `publishers: count: 2000 // so that those who are left need not wait for the end`)
 		ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
-		rig.Eventually(t, "measuring", 20*time.Second, f.measuring)
+		rig.Eventually(t, "measuring", f.measuring)
 		run := f.runID()
 		if !declared(run) {
 			t.Fatal("there is no queue to be removed: this test proves nothing")
 		}
 		f.agents["a1"].Kill() // the first: it has declared them
-		if code := ctl.Leaves(killedFor + 20*time.Second); code != 3 {
+		if code := ctl.Leaves(); code != 3 {
 			t.Errorf("ctl left with %d, want 3: a cell failed", code)
 		}
 		management{t, api.base}.nothingLeft(run)

@@ -75,7 +75,7 @@ func plantedPair(t *testing.T, options string, more time.Duration) (missed, wron
 	before, first := closedRun(t, "rabbitmq", options, "1s", 8)
 	after, second := closedRun(t, "rabbitmq", options, "1s", 8, "--set", fmt.Sprintf(`cell.network.latency=[if axis.threads == 2 {"%v"}, "5ms"][0]`, 5*time.Millisecond+more))
 	for dir, ctl := range map[string]*rig.Process{before: first, after: second} {
-		if code := ctl.Leaves(8 * time.Minute); code != 0 {
+		if code := ctl.Leaves(); code != 0 {
 			t.Fatalf("ctl left with %d, want 0", code)
 		}
 		readRecord(t, dir, ctl).allValid()
@@ -130,7 +130,7 @@ func TestStudyCompareFindsNothingInItself(t *testing.T) {
 	} {
 		t.Run(b.driver, func(t *testing.T) {
 			dir, ctl := closedRun(t, b.driver, b.options, "500ms", 12, "--set", `cell.network.latency="0s"`)
-			if code := ctl.Leaves(8 * time.Minute); code != 0 {
+			if code := ctl.Leaves(); code != 0 {
 				t.Fatalf("ctl left with %d, want 0", code)
 			}
 			r := readRecord(t, dir, ctl)

@@ -3,7 +3,6 @@ package test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"lockstep/internal/plan"
 )
@@ -15,7 +14,7 @@ func TestMatrixContenders(t *testing.T) {
 		"--set", fmt.Sprintf(`brokers.rabbit={driver: "rabbitmq", options: {url: %q, management: %q}}`, variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")),
 		"--set", `cell.contenders=["memory", "rabbit"]`, "--set", `tables=[{rows: ["rate", "group"], values: ["send.rate", "broker.memory.p50"]}]`,
 		"--set", `cell.measure="4s"`)
-	if code := ctl.Leaves(time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Fatalf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)

@@ -50,7 +50,7 @@ tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["se
 		t.Fatal(err)
 	}
 	ctl := start(t, dir, "ctl", "run", file)
-	if code := ctl.Leaves(10 * time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Said())
 	}
 	run, err := results.Open(filepath.Join(dir, "runs"), "latest")

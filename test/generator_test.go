@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"lockstep/internal/plan"
 )
@@ -32,7 +31,7 @@ tables: [{rows: ["mode"], values: ["send.rate"]}]
 		t.Fatal(err)
 	}
 	ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
-	if code := ctl.Leaves(2 * time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Fatalf("ctl left with %d", code)
 	}
 	all := f.outcomes()

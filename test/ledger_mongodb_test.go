@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -90,7 +89,7 @@ tables: [{rows: ["ack"], values: ["send.rate", "lost", "duplicated"]}]
 		t.Fatal(err)
 	}
 	ctl := start(t, dir, "ctl", "run", file)
-	ctl.Leaves(2 * time.Minute)
+	ctl.Leaves()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 2 {
 		t.Fatalf("%d outcomes, want 2: %s", len(r.outcomes), r.text)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"lockstep/internal/plan"
 	records "lockstep/internal/record"
@@ -53,7 +52,7 @@ func ran(t *testing.T, matrix string, args ...string) record {
 	t.Helper()
 	dir := t.TempDir()
 	ctl := shipped(t, dir, matrix, append([]string{"--short"}, args...)...)
-	if code := ctl.Leaves(10 * time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0:\n%s", code, ctl.Tail(4000))
 	}
 	r := readRecord(t, dir, ctl)
@@ -137,15 +136,20 @@ func TestMatrixNightly(t *testing.T) {
 	}
 }
 
-// One search of the matrix ends with an answer and prints its steps. TestStudyCapacity runs it on three brokers.
+// One search of the matrix prints its steps. Whether it finds an answer depends on the machine: TestStudyCapacity wants one on three brokers.
 func TestMatrixCapacity(t *testing.T) {
-	r := ran(t, "capacity.cue", append(seated(t, "nats"), "--only", "broker=nats")...)
-	for _, o := range r.outcomes {
-		if o.Search == nil || len(o.Search.Steps) == 0 {
-			t.Errorf("%s: no search: %+v", r.name(o), o.Search)
-		}
+	dir := t.TempDir()
+	ctl := shipped(t, dir, "capacity.cue", append(seated(t, "nats"), "--short", "--only", "broker=nats")...)
+	code := ctl.Leaves()
+	r := readRecord(t, dir, ctl)
+	if len(r.outcomes) != 1 || r.outcomes[0].Search == nil {
+		t.Fatalf("ctl left with %d; outcomes %+v, want one search", code, r.outcomes)
 	}
-	if _, table, found := strings.Cut(r.text, "Capacity, broker=nats "); !found || !strings.Contains(table, "▶") {
+	s := r.outcomes[0].Search
+	if s.Sure != (code == 0) || !s.Sure && s.Why == "" || len(s.Steps) == 0 {
+		t.Errorf("ctl left with %d after a search of %d steps, sure %v: %s", code, len(s.Steps), s.Sure, s.Why)
+	}
+	if _, table, found := strings.Cut(r.text, "Capacity, broker=nats "); !found || !strings.Contains(table, "✓") {
 		t.Errorf("no table and chart of the steps:\n%s", r.text)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -61,7 +60,7 @@ func TestObserver(t *testing.T) {
 	port := startNATS(t)
 	f := newFleet(t, "a1", "a2")
 	observer := startWith(t, []string{"LOCKSTEP_OBSERVE=nats=port:" + port}, f.dir, "agent", "--server", f.url, "--name", "obs")
-	rig.Eventually(t, "observed", 20*time.Second, func() bool {
+	rig.Eventually(t, "observed", func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
 		return strings.Contains(string(out), "observes")
 	})
@@ -77,9 +76,9 @@ tables: [{rows: ["mode"], values: ["send.rate", "broker.cpu.mean", "broker.disk.
 		t.Fatal(err)
 	}
 	ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
-	rig.Eventually(t, "one cell done", 60*time.Second, func() bool { return len(f.outcomes()) == 1 })
+	rig.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
 	seen := f.outcomes()[0]
-	rig.Eventually(t, "in the second", 30*time.Second, func() bool {
+	rig.Eventually(t, "in the second", func() bool {
 		files, _ := filepath.Glob(filepath.Join(f.dir, "runs", "latest", "tasks", "*", "snapshots.jsonl"))
 		for _, file := range files {
 			data, err := os.ReadFile(file)
@@ -90,7 +89,7 @@ tables: [{rows: ["mode"], values: ["send.rate", "broker.cpu.mean", "broker.disk.
 		return false
 	})
 	observer.Kill()
-	if code := ctl.Leaves(60 * time.Second); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0; it said:\n%s", code, ctl.Said())
 	}
 	observedWell(t, seen)

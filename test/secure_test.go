@@ -123,7 +123,7 @@ func guardedBroker(t *testing.T) string {
 func program(t *testing.T, dir string, env []string, name string, args ...string) (string, error) {
 	t.Helper()
 	p := daemon(t, dir, env, name, args...)
-	if code := p.Leaves(2 * time.Minute); code != 0 {
+	if code := p.Leaves(); code != 0 {
 		return p.Said(), fmt.Errorf("it left with %d", code)
 	}
 	return p.Said(), nil

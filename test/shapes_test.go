@@ -5,7 +5,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
@@ -15,7 +14,7 @@ import (
 func TestMatrixShapes(t *testing.T) {
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "shapes.cue", "--short")
-	if code := ctl.Leaves(3 * time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	readRecord(t, dir, ctl).shapes(9)
@@ -41,7 +40,7 @@ func TestStudyShapes(t *testing.T) {
 		args := []string{"--short", "--set", "brokers.other=" + test.broker, "--set", `cell.broker="other"`,
 			"--set", `cell.drain.most="2m"`, "--only", "shape=" + strings.Join(only, ",")}
 		ctl := shipped(t, dir, "shapes.cue", args...)
-		if code := ctl.Leaves(8 * time.Minute); code != 0 {
+		if code := ctl.Leaves(); code != 0 {
 			t.Errorf("ctl left with %d, want 0", code)
 		}
 		readRecord(t, dir, ctl).shapes(len(only))

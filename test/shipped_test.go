@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"lockstep/internal/plan"
 )
@@ -109,19 +108,19 @@ var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measur
 
 // Every broker has a row, and what it cannot do is n/a with a reason: in the three modes of the short form, or in every one with LOCKSTEP_LONG=1.
 func TestMatrixFull(t *testing.T) {
-	args, limit := append([]string{"--short"}, seated(t, fullBrokers...)...), 8*time.Minute
+	args := append([]string{"--short"}, seated(t, fullBrokers...)...)
 	args = append(args, brief(few...)...)
 	if long() {
 		every, err := json.Marshal(modes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		args, limit = append(args, "--set", "axes.mode="+string(every)), 20*time.Minute
+		args = append(args, "--set", "axes.mode="+string(every))
 	}
 	args = append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "full.cue", args...)
-	if code := ctl.Leaves(limit); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
@@ -153,7 +152,7 @@ func TestMatrixMqperf(t *testing.T) {
 	args := append([]string{"--short"}, seated(t, mqperfBrokers...)...)
 	args = append(args, brief(append(few, `axes.threads=[5]`)...)...)
 	ctl := shipped(t, dir, "mqperf-2017.cue", args...)
-	if code := ctl.Leaves(8 * time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
@@ -187,7 +186,7 @@ func TestMatrixBindings(t *testing.T) {
 	args = append(args, brief(`axes.bindings=[10]`)...) // a thousand bindings take a cluster long to make
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "bindings.cue", args...)
-	if code := ctl.Leaves(4 * time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
@@ -221,7 +220,7 @@ func TestStudyCapacity(t *testing.T) {
 	dir := t.TempDir()
 	args := append([]string{"--short"}, seated(t, brokers...)...)
 	ctl := shipped(t, dir, "capacity.cue", append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
-	if code := ctl.Leaves(8 * time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
@@ -244,7 +243,7 @@ func TestMatrixVersions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "versions.cue", args...)
-	if code := ctl.Leaves(3 * time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)

@@ -104,7 +104,7 @@ func sunk(t *testing.T, influxCUE string, args ...string) sunken {
 func ended(t *testing.T, ctl *rig.Process, dir string) sunken {
 	t.Helper()
 	began := time.Now()
-	if code := ctl.Leaves(time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	x := sunken{record: readRecord(t, dir, ctl), dir: dir, took: time.Since(began)}
@@ -226,7 +226,7 @@ func (i influx) replay(dir string) plan.Delivery {
 	i.t.Helper()
 	i.use()
 	ctl := start(i.t, dir, "ctl", "sink", "replay", "latest")
-	if code := ctl.Leaves(time.Minute); code != 0 {
+	if code := ctl.Leaves(); code != 0 {
 		i.t.Fatalf("ctl sink replay left with %d, want 0", code)
 	}
 	run, err := results.Open(filepath.Join(dir, "runs"), "latest")

@@ -127,15 +127,15 @@ func TestSinkInfluxKilled(t *testing.T) {
 	ctl, dir := sinking(t, fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:SINK_TOKEN}"}`, db.url, db.org, db.bucket),
 		append(oneCell, "--set", `cell.measure="10s"`)...)
 	run := ""
-	rig.Eventually(t, "the run begins", 20*time.Second, func() bool {
+	rig.Eventually(t, "the run begins", func() bool {
 		var err error
 		run, err = os.Readlink(filepath.Join(dir, "runs", "latest"))
 		return err == nil
 	})
-	rig.Eventually(t, "its first seconds are in InfluxDB", 20*time.Second, func() bool { return db.points(run)["lockstep_total sent"] > 0 })
+	rig.Eventually(t, "its first seconds are in InfluxDB", func() bool { return db.points(run)["lockstep_total sent"] > 0 })
 	t.Cleanup(func() { disturb(t, "restart", "influxd") }) // for others, whatever happens here
 	disturb(t, "kill", "influxd")
-	rig.Eventually(t, "ctl finds InfluxDB gone", 20*time.Second, func() bool { return strings.Contains(ctl.Said(), "does not take points") })
+	rig.Eventually(t, "ctl finds InfluxDB gone", func() bool { return strings.Contains(ctl.Said(), "does not take points") })
 	disturb(t, "start", "influxd")
 	r := ended(t, ctl, dir)
 	d := r.account()
@@ -165,12 +165,12 @@ func TestSinkGone(t *testing.T) {
 	db.use()
 	ctl, dir := sinking(t, "", append(oneCell, "--set", `cell.measure="8s"`)...)
 	run := ""
-	rig.Eventually(t, "the run begins", time.Minute, func() bool {
+	rig.Eventually(t, "the run begins", func() bool {
 		var err error
 		run, err = os.Readlink(filepath.Join(dir, "runs", "latest"))
 		return err == nil
 	})
-	rig.Eventually(t, "its first seconds are in InfluxDB", time.Minute, func() bool { return db.points(run)["lockstep_total sent"] > 0 })
+	rig.Eventually(t, "its first seconds are in InfluxDB", func() bool { return db.points(run)["lockstep_total sent"] > 0 })
 	t.Cleanup(func() { disturb(t, "restart", "influxd") }) // for others, whatever happens here
 	disturb(t, "kill", "influxd")
 	r := ended(t, ctl, dir)

@@ -109,7 +109,7 @@ func (s *sweeping) killed(file string) (run string, left []string) {
 		s.t.Fatal(err)
 	}
 	ctl := start(s.t, s.dir, "ctl", "run", file)
-	rig.Eventually(s.t, "measuring", 20*time.Second, f.measuring)
+	rig.Eventually(s.t, "measuring", f.measuring)
 	ctl.Kill()
 	run = f.runID()
 	if left = s.api.named("lockstep-" + run); len(left) < 3 {

@@ -30,7 +30,7 @@ func ctlKilled(r *row) {
 func (f *fleet) attached() {
 	f.t.Helper()
 	f.ctl = f.start(rig.Command{Name: "attach", Argv: []string{filepath.Join(programs, "ctl"), "attach", f.run.Plan().ID, "--server", f.url, "--runs", f.followed()}})
-	if code := f.ctl.Leaves(runLimit); code != 0 {
+	if code := f.ctl.Leaves(); code != 0 {
 		f.t.Errorf("ctl attach left with %d, want 0; it said last:\n%s", code, f.ctl.Tail(3000))
 	}
 }

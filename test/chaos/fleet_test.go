@@ -83,7 +83,7 @@ func (r *row) fleet(s shape) *fleet {
 		f.command(s, name, "agent", "--server", f.through(s, name), "--name", name, "--dir", r.folder(s, name))
 		f.agents[name] = r.start(f.commands[name])
 	}
-	rig.Eventually(r.t, "all agents there", stepLimit, func() bool { return f.there() == len(s.agents) })
+	rig.Eventually(r.t, "all agents there", func() bool { return f.there() == len(s.agents) })
 	f.watch = newWatch(r.t, f.url)
 	return f
 }
@@ -120,7 +120,7 @@ func (f *fleet) command(s shape, name, program string, args ...string) {
 // startController starts one, or starts one again that was killed.
 func (f *fleet) startController(name string) {
 	f.controllers[name] = f.start(f.commands[name])
-	rig.Eventually(f.t, "a controller there", stepLimit, func() bool { return f.there() >= 0 })
+	rig.Eventually(f.t, "a controller there", func() bool { return f.there() >= 0 })
 }
 
 // there is how many agents the controller knows; -1: nobody answers.
@@ -197,7 +197,7 @@ func (f *fleet) launch(text string) {
 // begins waits until the run directory is there.
 func (f *fleet) begins() {
 	f.t.Helper()
-	rig.Eventually(f.t, "a run directory", runLimit, func() bool {
+	rig.Eventually(f.t, "a run directory", func() bool {
 		select {
 		case <-f.ctl.Ended():
 			f.t.Fatalf("ctl run has ended:\n%s", f.ctl.Tail(3000))
@@ -225,7 +225,7 @@ func (f *fleet) pulled() string {
 func (f *fleet) copied() (dir string) {
 	f.t.Helper()
 	want := len(files(f.t, f.run.Dir()))
-	rig.Eventually(f.t, "copied by a controller", stepLimit, func() bool {
+	rig.Eventually(f.t, "copied by a controller", func() bool {
 		for _, c := range f.copies {
 			dir = filepath.Join(c, "runs", f.run.Plan().ID)
 			if _, err := os.Stat(dir); err == nil && len(files(f.t, dir)) >= want {
@@ -240,7 +240,7 @@ func (f *fleet) copied() (dir string) {
 // ends waits for the end of ctl run, and holds the record to account.
 func (f *fleet) ends(codes ...int) *account {
 	f.t.Helper()
-	code := f.ctl.Leaves(runLimit)
+	code := f.ctl.Leaves()
 	for _, c := range codes {
 		if c == code {
 			return f.account()

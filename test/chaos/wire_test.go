@@ -37,7 +37,7 @@ func (r *row) twice(id bool, later time.Duration) {
 	stop, stopped := make(chan struct{}), make(chan int)
 	go func() { stopped <- f.repeat(nc, id, later, stop) }()
 	f.submit(f.matrix(2, ""))
-	code := f.ctl.Leaves(runLimit)
+	code := f.ctl.Leaves()
 	close(stop)
 	n := <-stopped
 	r.did("%d messages repeated, after %v and more, with their id: %v", n, later, id)

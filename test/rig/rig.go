@@ -180,14 +180,22 @@ func (p *Process) Signal(s os.Signal) {
 // Ended is closed when it has ended.
 func (p *Process) Ended() <-chan struct{} { return p.end }
 
-// Leaves waits for its end and returns its exit code; the test fails if that does not come in time.
-func (p *Process) Leaves(within time.Duration) (code int) {
+// patience bounds a wait. It ends a test that hangs, and says nothing about how long anything takes.
+func patience() time.Duration {
+	if os.Getenv("LOCKSTEP_LONG") != "" {
+		return 40 * time.Minute
+	}
+	return 10 * time.Minute
+}
+
+// Leaves waits for its end and returns its exit code.
+func (p *Process) Leaves() (code int) {
 	p.t.Helper()
 	select {
 	case <-p.end:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(within):
-		p.t.Fatalf("%s is still there after %v", p, within)
+	case <-time.After(patience()):
+		p.t.Fatalf("%s is still there after %v", p, patience())
 		return 0
 	}
 }
@@ -234,12 +242,12 @@ func RSS(t testing.TB, pid int) int {
 	return 0
 }
 
-// Eventually waits until something is so; the test fails if that takes too long.
-func Eventually(t testing.TB, what string, within time.Duration, is func() bool) {
+// Eventually waits until something is so.
+func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(within); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience()); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after %v: not %s", within, what)
+			t.Fatalf("after %v: not %s", patience(), what)
 		}
 	}
 }
@@ -261,7 +269,7 @@ func Ports(t testing.TB, n int) (ports []int) {
 // Listening waits until somebody takes connections at a port of 127.0.0.1.
 func Listening(t testing.TB, port int) {
 	t.Helper()
-	Eventually(t, fmt.Sprintf("anybody listening on port %d", port), time.Minute, func() bool {
+	Eventually(t, fmt.Sprintf("anybody listening on port %d", port), func() bool {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), time.Second)
 		if err == nil {
 			conn.Close()

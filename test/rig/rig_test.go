@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // listener takes what a test would say of itself.
@@ -46,7 +45,7 @@ func TestStartedAgain(t *testing.T) {
 	for i, greeting := range []string{"hello", "hello again"} {
 		c.Env = []string{"GREETING=" + greeting, fmt.Sprint("CODE=", i+3)}
 		p := Start(t, c)
-		if code := p.Leaves(time.Minute); code != i+3 || p.Tail(100) != greeting {
+		if code := p.Leaves(); code != i+3 || p.Tail(100) != greeting {
 			t.Errorf("it left with %d and said %q, want %d and %q", code, p.Tail(100), i+3, greeting)
 		}
 	}
@@ -61,7 +60,7 @@ func TestBare(t *testing.T) {
 	c := shell(t.TempDir(), `echo "canary $LOCKSTEP_CANARY home $HOME own $LOCKSTEP_OWN"`)
 	c.Env, c.Bare = []string{"LOCKSTEP_OWN=given"}, true
 	p := Start(t, c)
-	p.Leaves(time.Minute)
+	p.Leaves()
 	if want := "canary  home " + os.Getenv("HOME") + " own given"; p.Tail(1000) != want {
 		t.Errorf("it said %q, want %q", p.Tail(1000), want)
 	}
@@ -72,7 +71,7 @@ func TestKilledWithTheTest(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		l := &listener{TB: t, failed: failed}
 		p := Start(l, shell(t.TempDir(), "echo still here; exec sleep 600"))
-		Eventually(t, "heard", time.Minute, func() bool { return p.Said() != "" })
+		Eventually(t, "heard", func() bool { return p.Said() != "" })
 		if p.RSS() <= 0 {
 			t.Error("it uses no memory")
 		}
@@ -89,7 +88,7 @@ func TestKilledWithTheTest(t *testing.T) {
 func TestRaceFailsTheTest(t *testing.T) {
 	l := &listener{TB: t}
 	p := Start(l, shell(t.TempDir(), "echo WARNING: DATA RACE; exec sleep 600"))
-	Eventually(t, "heard", time.Minute, func() bool { return p.Said() != "" })
+	Eventually(t, "heard", func() bool { return p.Said() != "" })
 	if said := l.end(); !l.failed || !strings.Contains(said, "has a data race") {
 		t.Errorf("failed: %v, and told: %q", l.failed, said)
 	}
