@@ -184,6 +184,9 @@ func stop(t *testing.T, b broker, mode string) (x stopped) {
 	x.s = (resume.Sub(standing) + going.Sub(stop)).Seconds() / 2 // each signal was sent between the call and the answer
 	x.truth = fmt.Sprintf("%s stopped for %.4f s, %s", b.driver, x.s, mode)
 	x.messages, x.resumed = stamps.measured(10*time.Second), int64(resume.Sub(stamps.began))
+	if len(x.messages) == 0 {
+		t.Fatalf("%s: no message was measured", x.truth)
+	}
 	x.disturbance(int64(stop.Sub(stamps.began)))
 	t.Logf("%s: caught up after %.1f ms; %v other messages took longer than 10 ms, %v much longer", x.truth, x.catchUp*1000, x.noise, x.slow)
 	return x
