@@ -152,8 +152,8 @@ func TestLiveViewAtTheEnd(t *testing.T) {
 	restored(t, text)
 }
 
-// TestLiveView: on a terminal, figures of the task stand below the lines that stay, in colours; when it is made narrow, in as many lines as that takes; after
-// Ctrl-C nothing of it is left.
+// TestLiveView: on a terminal, metrics of the task stand below the lines that stay, in colours. A narrower terminal has
+// more lines of them. Nothing of them is left after Ctrl-C.
 func TestLiveView(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
 	t.Setenv("NO_COLOR", "")

@@ -76,7 +76,7 @@ func TestPacedInABubble(t *testing.T) {
 	})
 }
 
-// While every processor spins, those who wait for the network still get what is theirs at each poll: Go alone would look every 10 ms.
+// While every processor spins, goroutines that wait for the network run at each poll. Go alone polls every 10 ms.
 func TestSpinningLeavesTheNetworkAlive(t *testing.T) {
 	if theKeeper() == nil {
 		t.Skip("on this platform there is no timekeeper, and a spinner does not poll")

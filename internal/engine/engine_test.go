@@ -477,8 +477,8 @@ func TestLateGeneratorIsLateNotBlocked(t *testing.T) {
 	})
 }
 
-// Of a rate that is out of reach messages are never sent, and those that are sent are late. With LOCKSTEP_LONG, on a machine that takes no
-// processor away in the middle of a call, most of the delay is lateness.
+// At a rate that is out of reach, some messages are never sent and the others are late. LOCKSTEP_LONG requires in
+// addition that most of the delay is lateness, which only an idle machine shows: a preempted call counts as blocked.
 func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
 	m := generated(t, 100e6, 0, 50*time.Millisecond)
 	if m.Total(record.Unsent) == 0 {
@@ -493,8 +493,8 @@ func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
 	}
 }
 
-// generated is the record of a load at a rate that begins so long from now, with a broker that takes no time. What is blocked here is the
-// price of reading the clock around the call.
+// generated returns the record of a load at a rate, with a broker that takes no time. The load starts at the offset
+// begins from now. The blocked time is the cost of the clock reads around the call.
 func generated(t *testing.T, rate float64, begins, measure time.Duration) *record.Merge {
 	t.Helper()
 	w := plan.Default()

@@ -60,9 +60,9 @@ func TestRoundTripsAreExact(t *testing.T) {
 	})
 }
 
-// With LOCKSTEP_LONG the fastest round trip exceeds the latency by the loopback's own and a wake-up. The loopback's is measured
-// after pauses as long as the latency's: the processors have to wake up, which a busy loop does not show. BenchmarkRoundTrip
-// reports the distribution.
+// LOCKSTEP_LONG: the fastest round trip exceeds the latency by the loopback's own round trip and a wake-up. The
+// loopback is measured after pauses as long as the latency, because the processors have to wake up then.
+// BenchmarkRoundTrip reports the distribution.
 func TestRoundTripsTakeLittleMore(t *testing.T) {
 	if os.Getenv("LOCKSTEP_LONG") == "" {
 		t.Skip("compares times of the host; set LOCKSTEP_LONG=1")
@@ -91,8 +91,8 @@ func pausedRoundTrips(t *testing.T, near net.Conn, n int, pause time.Duration) t
 	return time.Duration(slices.Min(took))
 }
 
-// Only the bytes in flight bound the throughput: 4 MiB each 5 ms. One chunk a round trip would take 10 s. BenchmarkThroughput has
-// the rates on loopback.
+// Only the bytes in flight bound the throughput: 4 MiB each 5 ms. One chunk per round trip would take 10 s.
+// BenchmarkThroughput measures the rates on loopback.
 func TestLatencyDoesNotBoundThroughput(t *testing.T) {
 	const size, latency = 64 << 20, 10 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {

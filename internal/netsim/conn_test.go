@@ -83,7 +83,8 @@ func TestResetArrivesBehindTheBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := near.(halfCloser).in
-	for handedOver := 0; handedOver < len("last words"); time.Sleep(time.Millisecond) { // the kernel loses them with the reset
+	// The reset makes the kernel drop bytes that are not handed over yet.
+	for handedOver := 0; handedOver < len("last words"); time.Sleep(time.Millisecond) {
 		in.mu.Lock()
 		handedOver = in.bytes.n
 		in.mu.Unlock()
