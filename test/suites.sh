@@ -26,6 +26,9 @@ for name in $chosen; do
 	[[ " $all " == *" $name "* ]] || { echo "no suite $name: choose from $all"; exit 2; }
 done
 
+# Tests of make test-long in packages of make test: whole studies, soaks, and comparisons that need an idle machine.
+in_long='^(TestStudy|TestSoak|TestAccuracy)'
+
 # Logs, times and programs of this run; a suite inside the lab shares the folder of the script that started the lab.
 work=${LOCKSTEP_SUITES:-}
 if [ -z "$work" ]; then
@@ -41,7 +44,7 @@ tests() {
 	$sum --format pkgname --hide-summary skipped --jsonfile-timing-events "$work/$name.timing" --jsonfile "$work/$name.json" -- "$@"
 }
 
-# concurrent lists the packages among those given whose own code has goroutines, locks or atomics; --not lists the others.
+# concurrent yes|no lists the given packages whose own code has, or has not, goroutines, locks or atomics.
 concurrent() {
 	local want=$1 dir package
 	shift
@@ -54,7 +57,7 @@ concurrent() {
 	done
 }
 
-# programs builds the programs once, with and without the race detector.
+# build_programs builds the programs once, with and without the race detector.
 build_programs() {
 	export LOCKSTEP_PROGRAMS=$work/programs
 	[ -d "$LOCKSTEP_PROGRAMS" ] && return
@@ -69,14 +72,14 @@ suite_unit() {
 	# shellcheck disable=SC2046 # one package a word
 	tests unit-race -race -shuffle=on -timeout 20m $(concurrent yes ./internal/controller ./internal/wire ./internal/... ./matrices/... ./cmd/...) || failed=1
 	# shellcheck disable=SC2046
-	tests unit -shuffle=on -timeout 20m $(concurrent no ./internal/... ./cmd/...) ./test/rig ./test/truth || failed=1
+	tests unit -shuffle=on -timeout 20m -skip "$in_long" $(concurrent no ./internal/... ./cmd/...) ./test/rig ./test/truth || failed=1
 	return $failed
 }
 
 suite_stand-ins() {
 	local failed=0
 	tests stand-ins -race -timeout 10m ./test/eventstored/... || failed=1
-	tests lab -timeout 10m ./test/lab || failed=1
+	tests lab -timeout 10m ./test/lab ./test/forward || failed=1
 	# FerretDB's SQLite is Go, and with the race detector slower than its clients wait.
 	(cd test/ferretdb && tests ferretdb -timeout 10m ./...) || failed=1
 	return $failed
@@ -88,7 +91,7 @@ suite_drivers() { tests drivers -race -p 2 -timeout 25m ./pkg/drivers/rabbitmq .
 
 # One package after the other: some of them kill brokers.
 suite_programs() {
-	build_programs && tests programs -p 1 -timeout 40m -skip '^(TestStudy|TestSoak)' ./test ./test/chaos
+	build_programs && tests programs -p 1 -timeout 40m -skip "$in_long" ./test ./test/chaos
 }
 
 # Parts of make test-long.
@@ -107,12 +110,12 @@ part_packages() { tests packages -v -timeout 30m ./test/packages; }
 part_roles() { tests roles -v -timeout 60m ./test/roles; }
 part_browser() { tests browser -v -timeout 30m ./test/pages ./test/browser; }
 
-# needs prints the parts of the lab that a suite needs.
+# needs prints the parts of the lab that a suite needs; "none" is a lab that starts nothing by itself.
 needs() {
 	case "$mode $1" in
 	" drivers" | " programs" | "long drivers") echo "$brokers" ;;
 	"long studies" | "long soak") echo "$brokers" ;;
-	"long accuracy") echo rabbitmq nats ;;
+	"long accuracy") echo none ;; # its tests start brokers of their own
 	"long overhead") echo "rabbitmq kafka artemis activemq nats elasticmq mongodb eventstore influxd" ;;
 	"long comparison") echo "rabbitmq kafka nats tools" ;;
 	"long fleet") echo "ansible sshd releases" ;;
@@ -123,7 +126,7 @@ needs() {
 }
 
 if [ "$mode" = quick ]; then
-	"$go" test -shuffle=on -timeout 20m -skip '^(TestStudy|TestSoak)' ./...
+	"$go" test -shuffle=on -timeout 20m -skip "$in_long" ./...
 	exit
 fi
 
@@ -148,7 +151,7 @@ for name in $chosen; do
 		run "$name"
 	elif [ "$mode" = long ]; then
 		# shellcheck disable=SC2086 # a list of parts
-		LOCKSTEP_IN_LAB=1 "$go" run ./test/lab run $need -- bash test/suites.sh --long "$name" || printf '%5s    FAILED  %s: its lab\n' "" "$name" >>"$work/times"
+		LOCKSTEP_IN_LAB=1 "$go" run ./test/lab run ${need/none/} -- bash test/suites.sh --long "$name" || printf '%5s    FAILED  %s: its lab\n' "" "$name" >>"$work/times"
 	else
 		together="$together $name"
 		parts="$parts $need"
