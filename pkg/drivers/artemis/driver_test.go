@@ -26,12 +26,9 @@ func TestConformancePair(t *testing.T) {
 
 func TestConformanceLong(t *testing.T) {
 	labtest.Long(t)
-	t.Run("durable", func(t *testing.T) { drivertest.Run(t, harness(persistent{}, single(t, `{}`), nil)) })
-	t.Run("pair", func(t *testing.T) {
-		h := harness(persistent{}, pair(t, `{}`), nil)
-		h.Slow = true
-		drivertest.Run(t, h)
-	})
+	h := harness(persistent{}, pair(t, `{}`), nil)
+	h.Slow = true
+	drivertest.Run(t, h)
 }
 
 // persistent is the driver for use with persistent messages alone, of which it promises the most.
