@@ -132,6 +132,7 @@ func TestClusterOfThree(t *testing.T) {
 	}
 	h := drivertest.Harness{
 		Driver: driver{}, Options: with(`"replicas": 3, "storage": "file", "urls": ` + string(list)), Slow: true,
+		MaxParallel: 3, // three servers share this process
 	}
 	if os.Getenv("LOCKSTEP_LONG") == "" { // what replicas and a list of servers change
 		h.Subset = []string{"open", "dial", "probe", "setup", "mode", "ack/each", "redelivery/each", "order", "fan-out", "cut"}
