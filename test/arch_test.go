@@ -27,7 +27,7 @@ var allowed = map[string][]string{
 	"internal/schedule":            {"internal/plan"},
 	"internal/engine":              {"internal/plan", "internal/record", "internal/clock", "pkg/drivers"},
 	"internal/results":             {"internal/files", "internal/sampling", "internal/plan", "internal/record", "internal/clock"},
-	"internal/sink":                {"internal/files", "internal/plan", "internal/record", "pkg/drivers"},
+	"internal/sink":                {"internal/plan", "internal/record", "pkg/drivers"},
 	"internal/history":             {"internal/files", "internal/compare", "internal/history/change", "internal/results", "internal/record", "internal/plan", "internal/stats"},
 	"internal/history/change":      {},
 	"internal/report":              {"internal/sampling", "internal/compare", "internal/stats", "internal/results", "internal/plan", "internal/terminal"},

@@ -90,7 +90,6 @@ const measuredFor = 3 * time.Second
 type sunken struct {
 	record
 	dir       string // of the process: all that it kept is below
-	took      time.Duration
 	delivered []plan.Delivery
 }
 
@@ -103,11 +102,10 @@ func sunk(t *testing.T, influxCUE string, args ...string) sunken {
 
 func ended(t *testing.T, ctl *rig.Process, dir string) sunken {
 	t.Helper()
-	began := time.Now()
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
-	x := sunken{record: readRecord(t, dir, ctl), dir: dir, took: time.Since(began)}
+	x := sunken{record: readRecord(t, dir, ctl), dir: dir}
 	x.allValid()
 	run, err := results.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {
@@ -140,18 +138,25 @@ tables: [{rows: ["threads"], values: ["send.rate", "receive.rate", "lost"]}]
 	return start(t, dir, "ctl", append([]string{"run", file}, args...)...), dir
 }
 
-// account wants every point to be either written or dropped, and the rates to be those of the load.
+// account wants every point of the run to be either written or dropped, a replay if any was dropped, and the rates to be those of the load.
 func (x sunken) account() plan.Delivery {
 	x.t.Helper()
-	if len(x.delivered) != 1 {
-		x.t.Fatalf("%d deliveries, want one", len(x.delivered))
+	if len(x.delivered) == 0 {
+		x.t.Fatal("there is no delivery")
 	}
-	d := x.delivered[0]
-	if d.Points == 0 || d.Points != d.Written+d.Dropped+d.Spooled || d.End != "done" {
-		x.t.Errorf("of %d points %d were written, %d dropped, %d wait on disk, at the end %q", d.Points, d.Written, d.Dropped, d.Spooled, d.End)
+	d, replays := x.delivered[0], x.delivered[1:]
+	if d.Points == 0 || d.Points != d.Written+d.Dropped || d.End != "done" || d.Replayed {
+		x.t.Errorf("of %d points %d were written and %d dropped, at the end %q", d.Points, d.Written, d.Dropped, d.End)
 	}
-	if !strings.Contains(x.text, fmt.Sprintf("InfluxDB: %d points written", d.Written)) {
-		x.t.Errorf("the summary does not say that %d points were written", d.Written)
+	if d.Dropped > 0 && (len(replays) != 1 || !replays[0].Replayed) || d.Dropped == 0 && len(replays) > 0 {
+		x.t.Errorf("%d points were dropped; replayed: %+v", d.Dropped, replays)
+	}
+	written := d.Written
+	for _, r := range replays {
+		written = max(written, r.Written)
+	}
+	if !strings.Contains(x.text, fmt.Sprintf("InfluxDB: %d points written", written)) {
+		x.t.Errorf("the summary does not say that %d points were written", written)
 	}
 	for _, o := range x.outcomes {
 		if rate := x.figure(o, "send.rate"); rate < 400 || rate > 600 {
@@ -159,6 +164,20 @@ func (x sunken) account() plan.Delivery {
 		}
 	}
 	return d
+}
+
+// asksForReplay wants the summary to have the number of points that were dropped, what the replay left, and the command that writes them.
+func (x sunken) asksForReplay(run string) {
+	x.t.Helper()
+	d := x.delivered[len(x.delivered)-1]
+	if !d.Replayed || d.Left == 0 || d.Left+d.Written != d.Points {
+		x.t.Errorf("the replay at the end of the run is %+v, want points left", d)
+	}
+	for _, text := range []string{fmt.Sprintf("; %d dropped (", x.delivered[0].Dropped), fmt.Sprintf("has not written %d of %d", d.Left, d.Points), "then run: ctl sink replay " + run} {
+		if !strings.Contains(x.text, text) {
+			x.t.Errorf("the summary has no %q:\n%s", text, x.text)
+		}
+	}
 }
 
 // hides wants a secret in nothing that was kept or printed.
@@ -204,23 +223,6 @@ func silent(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
-// waiting counts the points of the latest run that wait on disk.
-func waiting(t *testing.T, dir string) (lines int64) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "runs", "latest", "sink.spool", "*", "*.lines"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines += int64(strings.Count(string(text), "\n"))
-	}
-	return lines
-}
-
 // replay has ctl write a run's points again, of the directory of the process that recorded it.
 func (i influx) replay(dir string) plan.Delivery {
 	i.t.Helper()
@@ -237,9 +239,6 @@ func (i influx) replay(dir string) plan.Delivery {
 	last := all[len(all)-1]
 	if !last.Replayed || !strings.Contains(ctl.Said(), fmt.Sprintf("InfluxDB: %d points written", last.Written)) {
 		i.t.Errorf("written again: %+v, and ctl says\n%s", last, ctl.Said())
-	}
-	if _, err := os.Stat(run.SpoolDir()); err == nil {
-		i.t.Error("all is written, and points still wait on disk")
 	}
 	return last
 }

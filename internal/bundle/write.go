@@ -106,7 +106,7 @@ func encode(v any) ([]byte, error) {
 
 // useless tells of files of a run's directory that can be made again, or are of no use to others.
 func useless(name string) bool {
-	return slices.Contains([]string{"report.html", "digest.md", "digest.html", "sink.spool"}, name)
+	return slices.Contains([]string{"report.html", "digest.md", "digest.html"}, name)
 }
 
 // recorded lists the files of a run's directory, less the tables, which are made afresh.

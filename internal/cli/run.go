@@ -55,8 +55,8 @@ piped, or where TERM is dumb, there are only the lines.
 
 What is measured goes to InfluxDB, too, where one is named: by --influx FILE, else by the matrix
 (influx), else by INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN (or INFLUXDB_V2_URL and
-so on). Whatever becomes of InfluxDB, the numbers and the record stay the same; the summary says
-how many points were written and how many were not.
+so on). If InfluxDB is away, the numbers and the record stay the same. Points that were dropped are
+written again once at the end of the run; the summary has the counts and the command for a later replay.
 
 Exit codes: 0 no cell failed or was invalid; 2 the matrix or command line has faults; 3 a cell
 failed or was invalid; 4 too few agents; 5 a rule (require) is not met; 130 interrupted; 1 anything else.`,
@@ -340,7 +340,7 @@ func present(out io.Writer, record *results.Run) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	run, delivered := record.Plan(), report.Delivered(record.Deliveries())
+	run, delivered := record.Plan(), report.Delivered(record.Plan().ID, record.Deliveries())
 	if err := report.Text(out, report.Build(run, outcomes), width(out)); err != nil {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,9 +34,9 @@ func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay RUN",
 		Short: "Write a recorded run's points to InfluxDB again",
-		Long: `replay makes the points of a run of its record alone and writes them to the InfluxDB that --influx, the
-matrix or the environment names. They are the same points as while the run went on: those that are there already stay as
-they are, and those that are missing are added.`,
+		Long: `replay makes all points of a run of its record and writes them to the InfluxDB that --influx, the matrix or
+the environment names. They have the same tags, times and fields as during the run, so that InfluxDB has each point once.
+replay waits until InfluxDB has all of them. It fails if InfluxDB takes none for 30 s.`,
 		Example: `  ctl sink replay latest
   ctl sink replay --influx influx.json 20260102-150405-quick-3f9c`,
 		Args:              arguments(cobra.ExactArgs(1)),
@@ -65,28 +66,16 @@ they are, and those that are missing are added.`,
 	return c
 }
 
-// replayTo writes a run's points again, and keeps and tells what came of it. Points that waited on disk for the same InfluxDB are among them, so that
-// they can go then.
+// replayPatience is the time without progress after which ctl sink replay gives up.
+const replayPatience = 30 * time.Second
+
+// replayTo writes the points of a run again, and prints the result.
 func replayTo(c *cobra.Command, record *results.Run, points *sink.Sink) error {
-	waiting, err := points.Left(record.SpoolDir())
-	if err != nil {
-		fmt.Fprintf(c.ErrOrStderr(), "what waits on disk stays there: %v\n", err)
-	}
-	failed := controller.Replay(c.Context(), record, points)
-	d := points.Close(c.Context())
-	d.Replayed, d.Left, d.Dropped = true, d.Dropped, 0
-	if failed == nil && d.Left == 0 {
-		failed = waiting.Remove()
-	} else {
-		if errors.Is(failed, sink.ErrAway) { // what is left says so
-			failed = nil
-		}
-		failed = errors.Join(failed, waiting.Close())
-	}
-	err = errors.Join(failed, record.AddDelivery(d))
+	run := record.Plan().ID
+	d, err := controller.Replay(c.Context(), record, points, replayPatience)
 	if d.Left > 0 {
-		return errors.Join(err, errors.New(report.NotTaken(d)+" "+record.Plan().ID))
+		return errors.Join(err, errors.New(report.NotWritten(run, d)))
 	}
-	fmt.Fprintln(c.OutOrStdout(), report.Delivered([]plan.Delivery{d}))
+	fmt.Fprintln(c.OutOrStdout(), report.Delivered(run, []plan.Delivery{d}))
 	return err
 }

@@ -1,7 +1,10 @@
 package cli
 
 import (
-	"encoding/json"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,28 +15,10 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
-	"lockstep/internal/sink"
 )
 
-// waitingPoints counts the points of a run that wait on disk.
-func waitingPoints(t *testing.T, r *results.Run) (lines int64) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(r.SpoolDir(), "*", "*.lines"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines += int64(strings.Count(string(text), "\n"))
-	}
-	return lines
-}
-
-// TestReplayThatIsRefusedSaysWhatToPutRight: trying again does what has just failed, and nothing is lost.
-func TestReplayThatIsRefusedSaysWhatToPutRight(t *testing.T) {
+// TestRefusedReplayNamesTheRemedy: a replay that InfluxDB refuses fails with a message that says how to correct that.
+func TestRefusedReplayNamesTheRemedy(t *testing.T) {
 	status := 0
 	db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer db.Close()
@@ -49,13 +34,13 @@ func TestReplayThatIsRefusedSaysWhatToPutRight(t *testing.T) {
 	for i, x := range []struct {
 		status int
 		want   string
-	}{{401, "put the token right"}, {404, "put bucket and org right"}, {302, "put the url right"}, {200, "put the url right"}, {422, "put right what it refuses"}} {
+	}{{401, "use a token"}, {404, "correct bucket and org"}, {302, "correct the url"}, {200, "correct the url"}, {422, "correct the cause"}} {
 		status = x.status
 		c := replayCommand()
 		c.SetArgs([]string{"--runs", root, "--influx", file, "run-1"})
 		c.SilenceErrors, c.SilenceUsage = true, true
 		err := c.ExecuteContext(t.Context())
-		if err == nil || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "then ctl sink replay run-1") || strings.Contains(err.Error(), "answers again") {
+		if err == nil || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "then run: ctl sink replay run-1") || strings.Contains(err.Error(), "start InfluxDB") {
 			t.Errorf("%d: %v, want it to say %q", x.status, err, x.want)
 		}
 		all := record.Deliveries()
@@ -65,13 +50,17 @@ func TestReplayThatIsRefusedSaysWhatToPutRight(t *testing.T) {
 	}
 }
 
-// TestReplayTakesAwayItsOwnAlone: what waits on disk goes when the same InfluxDB was given all of it; what waits for another stays, and so does what a run
-// that still goes on puts there.
-func TestReplayTakesAwayItsOwnAlone(t *testing.T) {
+// TestReplayBesideTheRun: a run can be replayed while it goes on, and again when it has ended. InfluxDB then has each point once.
+func TestReplayBesideTheRun(t *testing.T) {
+	points := map[string]int{}
 	db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") == "Token live" {
-			w.WriteHeader(http.StatusServiceUnavailable)
+		body, err := gzip.NewReader(r.Body)
+		if err != nil {
+			t.Error(err)
 			return
+		}
+		for lines := bufio.NewScanner(body); lines.Scan(); {
+			points[lines.Text()]++
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}))
@@ -81,46 +70,29 @@ func TestReplayTakesAwayItsOwnAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replay := func(bucket string) {
-		t.Helper()
-		file := filepath.Join(t.TempDir(), "influx.json")
-		text, err := json.Marshal(plan.Influx{URL: db.URL, Org: "o", Bucket: bucket, Token: "again"})
-		if err == nil {
-			err = os.WriteFile(file, text, 0o600)
+	file := filepath.Join(t.TempDir(), "influx.json")
+	if err := os.WriteFile(file, []byte(`{"url": "`+db.URL+`", "org": "o", "bucket": "b", "token": "t"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{1, 2, 2} { // points of the beginning, and of the end
+		if i == 1 {
+			if err := record.Mark(results.Mark{At: time.Now(), Kind: results.MarkEnd, Text: "done"}); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		var out bytes.Buffer
 		c := replayCommand()
 		c.SetArgs([]string{"--runs", root, "--influx", file, "run-1"})
+		c.SetOut(&out)
 		if err := c.ExecuteContext(t.Context()); err != nil {
 			t.Error(err)
 		}
-	}
-	target, err := sink.Resolve(plan.Influx{URL: db.URL, Org: "o", Bucket: "b", Token: "live"}, os.LookupEnv, os.ReadFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	live := sink.Open(target, sink.Tuning{Linger: time.Millisecond, Flush: time.Millisecond}, "test", nil)
-	live.Spool(record.SpoolDir())
-	live.Begin(record.Plan())
-	for end := time.Now().Add(2 * time.Minute); waitingPoints(t, record) == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing waits on disk")
+		if len(points) != want || !strings.Contains(out.String(), fmt.Sprintf("InfluxDB: %d points written", want)) {
+			t.Errorf("replay %d: InfluxDB has %d points, want %d; ctl says %q", i+1, len(points), want, out.String())
 		}
-	}
-	replay("b") // beside the run
-	live.End(time.Now(), "done")
-	d := live.Close(t.Context())
-	if n := waitingPoints(t, record); n != d.Spooled || n != 2 {
-		t.Errorf("%d points are said to wait on disk, and %d do, want 2", d.Spooled, n)
-	}
-	replay("other")
-	if n := waitingPoints(t, record); n != 2 {
-		t.Errorf("another InfluxDB was given the points, and %d wait for the first, want 2", n)
-	}
-	replay("b")
-	if _, err := os.Stat(record.SpoolDir()); err == nil {
-		t.Error("all is written, and points still wait")
+		all := record.Deliveries()
+		if d := all[len(all)-1]; len(all) != i+1 || !d.Replayed || d.Written != int64(want) || d.Left != 0 {
+			t.Errorf("replay %d: delivery %d is %+v", i+1, len(all), d)
+		}
 	}
 }

@@ -19,13 +19,23 @@ import (
 	"lockstep/internal/wire"
 )
 
-// database takes points as InfluxDB does.
+// database takes points as InfluxDB does, except that it refuses the first ones.
 type database struct {
+	refuse int // requests
+
 	mu    sync.Mutex
 	lines []string
 }
 
 func (d *database) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	d.refuse--
+	refused := d.refuse >= 0
+	d.mu.Unlock()
+	if refused {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
 	if body, err := gzip.NewReader(r.Body); err == nil {
 		text, _ := io.ReadAll(body)
 		d.mu.Lock()
@@ -118,11 +128,8 @@ func (l *lab) replays(root, run string, live *database) {
 	}
 	again := &database{}
 	l.sinking(again)
-	if err := controller.Replay(l.t.Context(), dir, l.points); err != nil {
-		l.t.Error(err)
-	}
-	if d := l.points.Close(l.t.Context()); d.Dropped != 0 || d.Written == 0 {
-		l.t.Errorf("delivered %+v", d)
+	if d, err := controller.Replay(l.t.Context(), dir, l.points, time.Minute); err != nil || d.Left != 0 || d.Written == 0 {
+		l.t.Errorf("delivered %+v: %v", d, err)
 	}
 	want, got := live.last(), again.last()
 	for key, line := range want {
@@ -159,8 +166,21 @@ func TestPointsOfTries(t *testing.T) {
 	run.Cells[0].Workload.Measure = plan.Duration(1e9)
 	l.sinking(d)
 	w = l.runInto(root, run, nil, nil)
-	if len(w.outcomes()) != 1 || d.with("lockstep_outcome,", "try=2") != 1 || d.with("lockstep_outcome,") != 1 || d.with("lockstep_window,", "try=2") == 0 || d.with("try=3") != 0 {
-		t.Errorf("%d outcomes; of the second try %d outcomes and %d windows are written", len(w.outcomes()), d.with("lockstep_outcome,", "try=2"), d.with("lockstep_window,", "try=2"))
+	outcomes := 0
+	for key := range d.last() {
+		if strings.HasPrefix(key, "lockstep_outcome,") {
+			outcomes++
+		}
+	}
+	if len(w.outcomes()) != 1 || d.with("lockstep_outcome,", "try=2") == 0 || outcomes != 1 || d.with("lockstep_window,", "try=2") == 0 || d.with("try=3") != 0 {
+		t.Errorf("%d outcomes; %d are written, and of the second try %d windows", len(w.outcomes()), outcomes, d.with("lockstep_window,", "try=2"))
+	}
+	dir, err := results.Open(root, run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := dir.Deliveries(); len(all) != 3 || all[0].Replayed || all[1].Replayed || !all[2].Replayed || all[2].Left != 0 {
+		t.Errorf("delivered %+v, want two parts of the run and a replay at the end of the second", all)
 	}
 	l.replays(root, run.ID, d)
 	if told := tries(root, run.ID); len(told) != 1 {
@@ -183,6 +203,49 @@ func tries(root, run string) (found []string) {
 		}
 	}
 	return found
+}
+
+// TestDroppedPointsAreReplayed: points that InfluxDB refuses while a run goes on are dropped. At the end of the run InfluxDB has the points that it has of a
+// run without drops.
+func TestDroppedPointsAreReplayed(t *testing.T) {
+	t.Parallel()
+	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4")
+	l.stop()
+	l.wg.Wait()
+	copied, followed := &database{}, &database{refuse: 1}
+	l.config.Copies, l.config.Points = t.TempDir(), l.sinkTo(copied)
+	l.control()
+	l.await(4)
+	l.sinking(followed)
+	run := aRun(nil)
+	w := l.run(run, nil, nil)
+	if o := w.outcomes(); w.end.Ran != 1 || len(o) != 1 || o[0].Verdict != plan.Valid {
+		t.Fatalf("%+v, %+v", w.end, o)
+	}
+	dir, err := results.Open(w.root, run.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := dir.Deliveries()
+	if len(all) != 2 || all[0].Dropped == 0 || all[0].Replayed || !all[1].Replayed || all[1].Left != 0 || all[1].Written != all[1].Points {
+		t.Errorf("delivered %+v, want points that were dropped and a replay of all", all)
+	}
+	l.copied()
+	if got, want := followed.last(), copied.last(); !maps.Equal(got, want) || len(want) == 0 {
+		t.Errorf("InfluxDB has %d points, and %d of the copy without drops, or others", len(got), len(want))
+	}
+}
+
+// copied waits until the copy of the one run is whole.
+func (l *lab) copied() {
+	l.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if runs, err := l.client.Runs(l.t.Context()); err != nil || len(runs) == 1 && runs[0].Copied {
+			return
+		} else if time.Now().After(deadline) {
+			l.t.Fatalf("nothing says that the run is copied: %+v", runs)
+		}
+	}
 }
 
 // sinkTo opens sinks that write to a database.
@@ -213,13 +276,7 @@ func TestTheControllersPoints(t *testing.T) {
 	if w := l.run(run, nil, nil); w.end.Ran != 1 {
 		t.Fatalf("%+v", w.end)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if runs, err := l.client.Runs(t.Context()); err != nil || len(runs) == 1 && runs[0].Copied {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("nothing says that the run is copied: %+v", runs)
-		}
-	}
+	l.copied()
 	if got, want := copied.last(), followed.last(); !maps.Equal(got, want) || len(want) == 0 {
 		t.Errorf("the controller has written %d points, and who follows %d, or others", len(got), len(want))
 	}

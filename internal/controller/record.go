@@ -52,7 +52,9 @@ const (
 // returns. watch is called from one goroutine, in order; it may be nil. On a control plane of this process what was copied is deleted there.
 // When ctx ends it stops with ctx's error; the run goes on, and calling Record again completes the copy.
 //
-// What is recorded goes to points, too, which Record closes; it may be nil. What came of that is in the record, and is no error.
+// The record goes to points, too, which Record closes; it may be nil. If points were dropped and the run has ended,
+// Record replays the run once. It also does so if the directory was there before: an earlier process may have dropped
+// points. The directory has the counts. Points that are not written are no error.
 func Record(ctx context.Context, conn *wire.Conn, run, root string, watch func(Progress), points *sink.Sink) (wire.End, error) {
 	if watch == nil {
 		watch = func(Progress) {}
@@ -62,11 +64,49 @@ func Record(ctx context.Context, conn *wire.Conn, run, root string, watch func(P
 	delivered := points.Close(ctx)
 	if f.dir != nil {
 		if points != nil {
-			err = errors.Join(err, f.dir.AddDelivery(delivered))
+			err = errors.Join(err, f.deliver(ctx, delivered, err == nil))
 		}
 		err = errors.Join(err, f.dir.Close())
 	}
 	return end, err
+}
+
+// Limits of the replay at the end of a run: the time without progress, and the whole time. Both are below copyWait.
+const (
+	replayPatience = 5 * time.Second
+	replayTimeout  = 30 * time.Second
+)
+
+// deliver stores the counts of the run's points. It replays the run once if it has ended and points may be missing. It
+// logs dropped points and the result of the replay.
+func (f *follower) deliver(ctx context.Context, d plan.Delivery, ended bool) error {
+	stored := f.dir.AddDelivery(d)
+	if d.Dropped == 0 && !f.resumed {
+		return stored
+	}
+	run := f.dir.Plan().ID
+	log := f.points.Log().With("run", run, "command", fmt.Sprintf("ctl sink replay --runs %s %s", f.root, run))
+	if d.Dropped > 0 {
+		log.Warn("points for InfluxDB were dropped", "dropped", d.Dropped, "points", d.Points, "why", d.Why, "last", d.LastError)
+	}
+	if !ended {
+		return stored
+	}
+	late := fmt.Errorf("the replay is not complete after %v", replayTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, replayTimeout, late)
+	defer cancel()
+	again, err := Replay(ctx, f.dir, f.points, replayPatience)
+	if err != nil || again.Left > 0 {
+		last := again.LastError
+		if err != nil {
+			last = err.Error()
+		}
+		log.Warn("the replay did not write all points to InfluxDB", "left", again.Left, "points", again.Points,
+			"why", again.Why, "last", last)
+		return stored
+	}
+	log.Info("the replay wrote all points to InfluxDB", "points", again.Written)
+	return stored
 }
 
 // follower copies one run.
@@ -82,6 +122,7 @@ type follower struct {
 	skip    bool // the try in flight is on disk already
 	meter   *live.Meter
 	points  *sink.Sink
+	resumed bool // the directory was there already: an earlier process may have dropped points
 	copying bool // without the rights of the one follower of a local run, who deletes what he has
 }
 
@@ -124,11 +165,12 @@ func (f *follower) plan(run plan.Run) error {
 			return err
 		}
 	}
+	marks, err := dir.Marks()
+	f.resumed = len(marks) > 0 || err != nil
 	f.tasks = map[string]plan.Task{}
 	for _, t := range run.Tasks() {
 		f.tasks[t.ID] = t
 	}
-	f.points.Spool(dir.SpoolDir())
 	f.points.Begin(run)
 	return nil
 }

@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
@@ -10,9 +12,29 @@ import (
 	"lockstep/internal/sink"
 )
 
-// Replay makes the points of a run anew, of its directory alone: the same points as while it went on, with the same tags and times, so that those that are
-// written already stay as they are. It waits until all of them are dealt with, as long as InfluxDB takes any. The sink stays the caller's.
-func Replay(ctx context.Context, dir *results.Run, points *sink.Sink) error {
+// Replay writes all points of a run again, made of its directory alone, to the InfluxDB of to, which stays the caller's.
+// The points have the same tags, times and fields as during the run, so that InfluxDB has each once. Replay waits until
+// all are written; it gives up when InfluxDB takes none for patience. It stores the counts in the directory and returns
+// them. Points that are left are no error.
+func Replay(ctx context.Context, dir *results.Run, to *sink.Sink, patience time.Duration) (plan.Delivery, error) {
+	points := to.ForReplay(patience)
+	failed := replayAll(ctx, dir, points)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if failed != nil {
+		cancel(failed) // Close does not wait again
+	}
+	d := points.Close(ctx)
+	if failed != nil && d.Left == 0 { // the record was not read to its end
+		return d, failed
+	}
+	if errors.Is(failed, sink.ErrAway) { // Left and LastError say so
+		failed = nil
+	}
+	return d, errors.Join(failed, dir.AddDelivery(d))
+}
+
+func replayAll(ctx context.Context, dir *results.Run, points *sink.Sink) error {
 	marks, err := dir.Marks()
 	if err != nil {
 		return err
@@ -43,7 +65,7 @@ type replay struct {
 	of     map[string][]results.Mark // by task; "": the run's own
 }
 
-// task tells of all tries of a task, and of its outcome.
+// task writes the points of all attempts of a task, and of its outcome.
 func (r *replay) task(t plan.Task) error {
 	o, err := r.dir.Outcome(t.ID)
 	done := err == nil
@@ -65,11 +87,11 @@ func (r *replay) task(t plan.Task) error {
 	if done {
 		r.points.Outcome(o, sink.Start{Task: t, Try: r.dir.Try(t.ID)})
 	}
-	return r.points.Room(r.ctx)
+	return r.points.AwaitSpace(r.ctx)
 }
 
 func (r *replay) snapshot(s record.Snapshot) error {
-	if err := r.points.Room(r.ctx); err != nil {
+	if err := r.points.AwaitSpace(r.ctx); err != nil {
 		return err
 	}
 	r.points.Snapshot(s)

@@ -1,11 +1,17 @@
 package controller
 
 import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
 	"net/http"
-	"net/http/httptest"
-	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lockstep/internal/plan"
@@ -13,28 +19,201 @@ import (
 	"lockstep/internal/sink"
 )
 
-// TestReplayWaitsToItsEnd: an InfluxDB that takes the last points later than the end of a run would wait for them is waited for.
-func TestReplayWaitsToItsEnd(t *testing.T) {
-	var asked atomic.Int64
-	db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1) < 20 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
+// memoryInflux is an InfluxDB without a network: it answers request n, from 1, with a status, and stores points of 204. 0 is no answer.
+type memoryInflux struct {
+	status func(n int64) int
+	delay  time.Duration // of each answer
+	asked  atomic.Int64
+	points map[string]bool
+}
+
+func (m *memoryInflux) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer r.Body.Close()
+	body, err := gzip.NewReader(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(m.delay):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	status := m.status(m.asked.Add(1))
+	switch status {
+	case 0:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	case http.StatusNoContent:
+		for line := range strings.Lines(string(text)) {
+			m.points[strings.TrimSpace(line)] = true
 		}
-		w.WriteHeader(http.StatusNoContent)
-	}))
-	defer db.Close()
-	record, err := results.Create(t.TempDir(), plan.Run{ID: "run-1", Name: "quick", Repeat: 1, Started: time.Now().UTC()})
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}, nil
+}
+
+func (m *memoryInflux) open(t *testing.T, tune sink.Tuning, log io.Writer) *sink.Sink {
+	t.Helper()
+	m.points = map[string]bool{}
+	target, err := sink.Resolve(plan.Influx{URL: "http://influx", Org: "o", Bucket: "b", Token: "t"}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := sink.Resolve(plan.Influx{URL: db.URL, Org: "o", Bucket: "b", Token: "t"}, os.LookupEnv, os.ReadFile)
+	tune.Transport = m
+	return sink.Open(target, tune, "test", slog.New(slog.NewTextHandler(log, nil)))
+}
+
+func always(status int) func(int64) int { return func(int64) int { return status } }
+
+// recorded is a run that has ended, and a follower of it whose sink has had its points.
+func recorded(t *testing.T, points *sink.Sink) *follower {
+	t.Helper()
+	run := plan.Run{ID: "run-1", Name: "quick", Repeat: 3, Started: time.Now().UTC(),
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "d", Options: []byte("{}")}}}}
+	dir, err := results.Create(t.TempDir(), run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	points := sink.Open(target, sink.Tuning{Linger: time.Millisecond, Flush: time.Millisecond, LeastPause: 5 * time.Millisecond, MostPause: 20 * time.Millisecond}, "test", nil)
-	failed := Replay(t.Context(), record, points)
-	if d := points.Close(t.Context()); failed != nil || d.Dropped != 0 || d.Written != 1 {
-		t.Errorf("delivered %+v, want all: %v", d, failed)
+	f := &follower{dir: dir, root: "copies", points: points}
+	points.Begin(run)
+	at := run.Started
+	for _, task := range run.Tasks() {
+		m := results.Mark{At: at.Add(time.Second), Kind: results.MarkStart, Task: task.ID, Name: "first", Try: 1}
+		stop := results.Mark{At: at.Add(2 * time.Second), Kind: results.MarkGiveUp, Task: task.ID, Name: "first", Text: "an agent was lost"}
+		if err := errors.Join(dir.Mark(m), dir.Mark(stop)); err != nil {
+			t.Fatal(err)
+		}
+		points.Start(startOf(task, m))
+		points.GiveUp(task.ID, stop.At, stop.Text)
+		at = stop.At
 	}
+	if err := dir.Mark(results.Mark{At: at, Kind: results.MarkEnd, Text: "done"}); err != nil {
+		t.Fatal(err)
+	}
+	points.End(at, "done")
+	return f
+}
+
+const recordedPoints = 8 // two events for each of three tasks, and two of the run
+
+// TestReplayWaitsToItsEnd: a replay waits longer than the end of a run as long as InfluxDB takes points, and takes each once.
+func TestReplayWaitsToItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		live := &memoryInflux{status: always(http.StatusNoContent)}
+		points := live.open(t, sink.Tuning{}, io.Discard)
+		f := recorded(t, points)
+		points.Close(t.Context())
+
+		slow := &memoryInflux{status: func(n int64) int {
+			if n%10 == 0 {
+				return http.StatusNoContent
+			}
+			return http.StatusServiceUnavailable
+		}}
+		to := slow.open(t, sink.Tuning{Batch: 1, Flush: time.Second, MaxPause: time.Second}, io.Discard)
+		for range 2 {
+			began := time.Now()
+			d, err := Replay(t.Context(), f.dir, to, 30*time.Second)
+			if err != nil || d.Written != recordedPoints || d.Left != 0 || !d.Replayed || time.Since(began) < time.Minute {
+				t.Errorf("after %v delivered %+v, want all after more than a minute: %v", time.Since(began), d, err)
+			}
+			if !maps.Equal(slow.points, live.points) || len(live.points) != recordedPoints {
+				t.Errorf("the replay made %d points, the run %d, or others", len(slow.points), len(live.points))
+			}
+		}
+	})
+}
+
+// TestReplayAtTheEnd: points that were dropped are written by one replay at the end of the run. If that fails, a warning has the count and the command.
+func TestReplayAtTheEnd(t *testing.T) {
+	const dropped, failed, command = "were dropped", "did not write all points", `command="ctl sink replay --runs copies run-1"`
+	for name, c := range map[string]struct {
+		status       func(n int64) int
+		tune         sink.Tuning
+		fallsShort   bool          // the run does not end
+		resumed      bool          // an earlier process has followed the run
+		live, replay int64         // points that were written; -1: no replay
+		took         time.Duration // by the replay
+		log          []string      // and nothing else
+	}{
+		"taken":   {status: always(http.StatusNoContent), live: recordedPoints, replay: -1},
+		"resumed": {status: always(http.StatusNoContent), live: recordedPoints, replay: recordedPoints, resumed: true, took: time.Second, log: []string{"wrote all points"}},
+		"queue full": {status: always(http.StatusNoContent), tune: sink.Tuning{Queue: 3}, live: 3, replay: recordedPoints, took: 4 * time.Second,
+			log: []string{dropped, "dropped=5 points=8", "queue full:5", command, "wrote all points"}},
+		"back in time": {status: func(n int64) int {
+			if n < 3 {
+				return http.StatusServiceUnavailable
+			}
+			return http.StatusNoContent
+		}, replay: recordedPoints, took: 1250 * time.Millisecond, log: []string{dropped, command, "wrote all points"}},
+		"away":    {status: always(http.StatusBadGateway), took: replayPatience, log: []string{dropped, "dropped=8", command, failed, "left=8 points=8", "HTTP 502"}},
+		"silent":  {status: always(0), took: replayPatience, log: []string{dropped, command, failed, "left=8", "no answer"}},
+		"refused": {status: always(http.StatusUnauthorized), took: time.Second, log: []string{dropped, command, failed, "refused: 401 Unauthorized:8"}},
+		"not at its end": {status: always(http.StatusBadGateway), fallsShort: true, replay: -1,
+			log: []string{dropped, command}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				db := &memoryInflux{status: c.status}
+				points := db.open(t, c.tune, &log)
+				f := recorded(t, points)
+				f.resumed = c.resumed
+				d := points.Close(t.Context())
+				before := time.Now()
+				err := f.deliver(t.Context(), d, !c.fallsShort)
+				if took := time.Since(before); err != nil || took != c.took {
+					t.Errorf("the replay took %v, want %v: %v", took, c.took, err)
+				}
+				want := []int64{c.live, c.replay}
+				if c.replay < 0 {
+					want = want[:1]
+				}
+				all := f.dir.Deliveries()
+				if len(all) != len(want) {
+					t.Fatalf("%d deliveries, want %d: %+v", len(all), len(want), all)
+				}
+				for i, d := range all {
+					if d.Replayed != (i == 1) || d.Points != recordedPoints || d.Written != want[i] || d.Written+d.Dropped+d.Left != d.Points || d.Replayed != (d.Dropped == 0 && i == 1) {
+						t.Errorf("delivery %d is %+v, want %d points written", i+1, d, want[i])
+					}
+				}
+				if n := want[len(want)-1]; int64(len(db.points)) != n {
+					t.Errorf("InfluxDB has %d points, want %d: each once", len(db.points), n)
+				}
+				for _, text := range c.log {
+					if !strings.Contains(log.String(), text) {
+						t.Errorf("the log has no %q:\n%s", text, &log)
+					}
+				}
+				if len(c.log) == 0 && log.Len() > 0 {
+					t.Errorf("the log has\n%s", &log)
+				}
+			})
+		})
+	}
+}
+
+// TestReplayIsLimited: a replay at the end of a run that makes progress ends with its timeout all the same, and the rest is left.
+func TestReplayIsLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		db := &memoryInflux{status: always(http.StatusNoContent), delay: 4 * time.Second}
+		points := db.open(t, sink.Tuning{Batch: 1, Queue: 4}, &log)
+		f := recorded(t, points)
+		d := points.Close(t.Context())
+		before := time.Now()
+		if err := f.deliver(t.Context(), d, true); err != nil || time.Since(before) != replayTimeout {
+			t.Errorf("after %v: %v, want %v", time.Since(before), err, replayTimeout)
+		}
+		if all := f.dir.Deliveries(); len(all) != 2 || all[1].Written != 7 || all[1].Left != 1 {
+			t.Errorf("delivered %+v, want seven points of the replay written, and one left", all)
+		}
+		if !strings.Contains(log.String(), "not complete after 30s") {
+			t.Errorf("the log is\n%s", &log)
+		}
+	})
 }

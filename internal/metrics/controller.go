@@ -17,9 +17,9 @@ type Standing interface {
 	Tasks() map[plan.Verdict]uint64
 }
 
-// Points are what became of points for InfluxDB: sink.Counters.
+// Points counts points for InfluxDB: sink.Counters.
 type Points interface {
-	Points() (written, dropped, spooled int64)
+	Points() (written, dropped, left int64)
 }
 
 // Controller serves the figures of a controller. Those of the fleet come from the one that leads alone, so that a sum over controllers counts nothing twice.
@@ -50,9 +50,10 @@ func (c *controller) Collect(to chan<- prometheus.Metric) {
 		s.counter("tasks_total", "Tasks to which this controller has given an outcome, by verdict.", float64(n), "verdict", string(verdict))
 	}
 	if c.points != nil {
-		written, dropped, spooled := c.points.Points()
-		for came, n := range map[string]int64{"written": written, "dropped": dropped, "spooled": spooled} {
-			s.counter("sink_points_total", "Points that this controller has handed to InfluxDB, by what came of them; spooled: left on disk at the end of a run.", float64(n), "outcome", came)
+		written, dropped, left := c.points.Points()
+		for outcome, n := range map[string]int64{"written": written, "dropped": dropped, "left": left} {
+			s.counter("sink_points_total", "Points made for InfluxDB; dropped: during a run; left: not written by the replay at its end.",
+				float64(n), "outcome", outcome)
 		}
 	}
 	if epoch == 0 || !c.conn.Linked() {

@@ -11,82 +11,80 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Delivered is a line on what came of handing a run's points to InfluxDB; empty if nobody asked for that.
-func Delivered(all []plan.Delivery) string {
+// Delivered is a line on the points of a run for InfluxDB, with the command that writes them again if some were dropped.
+// It is empty if there is no delivery.
+func Delivered(run string, all []plan.Delivery) string {
 	if len(all) == 0 {
 		return ""
 	}
-	sum, vain := together(all)
+	sum, replay := addUp(all)
 	line := fmt.Sprintf("InfluxDB: %d points written to %s, bucket %s", sum.Written, sum.URL, sum.Bucket)
-	if sum.Spooled > 0 {
-		line += fmt.Sprintf("; %d wait on disk", sum.Spooled)
+	if sum.Replayed {
+		line += " (replayed)"
 	}
 	if sum.Dropped > 0 {
 		line += fmt.Sprintf("; %d dropped (%s)", sum.Dropped, reasonsOf(sum.Why))
 	}
-	if vain.Replayed {
-		line += fmt.Sprintf("; of a replay %d of %d were not taken (%s)", vain.Left+vain.Dropped, vain.Points, reasonsOf(vain.Why))
+	if replay.Left > 0 {
+		line += fmt.Sprintf("; a replay has not written %d of %d (%s)", replay.Left, replay.Points, reasonsOf(replay.Why))
 	}
-	if sum.Dropped == 0 && sum.Spooled == 0 && !vain.Replayed {
+	if sum.Dropped == 0 && replay.Left == 0 {
 		return line
 	}
 	if sum.LastError != "" {
 		line += "; last error: " + sum.LastError
 	}
-	return line + "; the record has all that they say: " + cure(sum.Refused) + "ctl sink replay writes it again"
+	return line + "; " + remedy(run, sum.Refused)
 }
 
-// together adds up deliveries since the last replay that InfluxDB took whole: then all of it is there, whatever came of it before. vain is the last
-// replay of which something is left; it lost nothing.
-func together(all []plan.Delivery) (sum, vain plan.Delivery) {
+// addUp adds up the deliveries since the last complete replay, which has written all points, whatever was dropped before.
+// replay is the last incomplete one since then.
+func addUp(all []plan.Delivery) (sum, replay plan.Delivery) {
 	sum.Why = map[string]int64{}
 	for _, d := range all {
-		left := d.Left + d.Dropped // an earlier release called what was left of a replay dropped
-		if d.Replayed && left == 0 {
-			sum, vain = plan.Delivery{Why: map[string]int64{}}, plan.Delivery{}
+		if d.Replayed && d.Left == 0 {
+			sum, replay = d, plan.Delivery{}
+			sum.Why, sum.LastError, sum.Refused = map[string]int64{}, "", 0
+			continue
 		}
 		sum.URL, sum.Bucket = d.URL, d.Bucket
 		sum.LastError, sum.Refused = cmp.Or(d.LastError, sum.LastError), cmp.Or(d.Refused, sum.Refused)
-		if d.Replayed && left > 0 {
-			vain, sum.Written = d, max(sum.Written, d.Written) // the same points
+		if d.Replayed {
+			replay, sum.Written = d, max(sum.Written, d.Written) // the same points
 			continue
 		}
 		sum.Written += d.Written
 		sum.Dropped += d.Dropped
-		sum.Spooled = d.Spooled // what earlier ones had left the last one has found
 		for reason, n := range d.Why {
 			sum.Why[reason] += n
 		}
 	}
-	return sum, vain
+	return sum, replay
 }
 
-// NotTaken says of a replay of which something is left what is to be done. It ends in the command, without the run.
-func NotTaken(d plan.Delivery) string {
+// NotWritten is the message of a replay of which points are left, with the command that writes them.
+func NotWritten(run string, d plan.Delivery) string {
 	line := fmt.Sprintf("InfluxDB at %s, bucket %s, has not taken %d of %d points (%s)", d.URL, d.Bucket, d.Left, d.Points, reasonsOf(d.Why))
 	if d.LastError != "" {
 		line += "; last error: " + d.LastError
 	}
-	line += "; nothing is lost: the record has all that they say; "
-	if d.Refused != 0 {
-		return line + cure(d.Refused) + "then ctl sink replay"
-	}
-	return line + "when InfluxDB answers again, ctl sink replay"
+	return line + "; " + remedy(run, d.Refused)
 }
 
-// cure is what to do about a refusal, before another try can do better; status is that of HTTP.
-func cure(status int) string {
+// remedy is the user's next step after points were not written; status is the HTTP status of a refusal, or 0.
+func remedy(run string, status int) string {
+	step := "correct the cause of the refusal"
 	switch {
 	case status == 0:
-		return ""
+		step = "start InfluxDB"
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return "put the token right, which has to be one that may write to the bucket, and "
+		step = "use a token that may write to the bucket"
 	case status == http.StatusNotFound:
-		return "put bucket and org right, and "
+		step = "correct bucket and org"
 	case status < http.StatusBadRequest:
-		return "put the url right, and "
+		step = "correct the url"
 	}
-	return "put right what it refuses, and "
+	return "the record is complete: " + step + ", then run: ctl sink replay " + run
 }
 
 // reasonsOf lists counts by reason, the greatest first.

@@ -14,7 +14,6 @@
 //	report.html                     tables, drawings and details as one page
 //	marks.jsonl                     when tries began and were given up, and how the run ended
 //	sink.json                       how many points InfluxDB was given, if there is one
-//	sink.spool/<InfluxDB>/          points that wait for an InfluxDB, in its line protocol
 //
 // Its parent holds one directory a run and the symbolic link "latest".
 package results
@@ -130,9 +129,6 @@ func pointLatest(root, id string) error {
 
 // Plan is what was decided before the run began, without secrets.
 func (r *Run) Plan() plan.Run { return r.plan }
-
-// SpoolDir is where points wait that InfluxDB has not taken.
-func (r *Run) SpoolDir() string { return filepath.Join(r.dir, "sink.spool") }
 
 // Dir is the run's directory.
 func (r *Run) Dir() string { return r.dir }

@@ -2,233 +2,331 @@ package sink
 
 import (
 	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lockstep/internal/plan"
 )
 
-// spooled opens a sink with a spool.
-func spooled(t *testing.T, to string, tune Tuning, path string) *Sink {
-	t.Helper()
-	s := Open(targetOf(t, to), tune, "test", nil)
-	s.Spool(path)
-	return s
+// memoryInflux is an InfluxDB without a network, so that tests can run on the fake clock of synctest.
+type memoryInflux struct {
+	answer func(r *http.Request, n int) (*http.Response, error) // to request n, from 1; nil, nil: it takes the points
+
+	mu    sync.Mutex
+	lines []string
+	asked int
 }
 
-// onDisk are the lines of all spools below path.
-func onDisk(t *testing.T, path string) (lines int) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(path, "*", "*"+segmentSuffix))
+func (m *memoryInflux) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer r.Body.Close()
+	body, err := gzip.NewReader(r.Body)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil && !os.IsNotExist(err) { // delivered meanwhile
-			t.Fatal(err)
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	m.asked++
+	n := m.asked
+	m.mu.Unlock()
+	if m.answer != nil {
+		if response, err := m.answer(r, n); response != nil || err != nil {
+			return response, err
 		}
-		lines += strings.Count(string(text), "\n")
 	}
-	return lines
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lines = append(m.lines, strings.Split(strings.TrimSpace(string(text)), "\n")...)
+	return respond(http.StatusNoContent, http.NoBody), nil
 }
 
-// TestAwayAndBack: what came while InfluxDB was away is delivered when it is back, in order, and nothing is dropped however small the queue is.
-func TestAwayAndBack(t *testing.T) {
-	var away atomic.Bool
-	away.Store(true)
-	db := serve(t, func(_ int, w http.ResponseWriter) bool {
-		if away.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return false
-		}
-		return true
-	})
-	x, path := newWorld(func(c *plan.Cell) { c.Workload.Measure = plan.Duration(time.Minute) }), filepath.Join(t.TempDir(), "spool")
-	x.steady(60 * time.Second)
-	tune := quick
-	tune.Queue, tune.Batch, tune.Flush = 40, 10, 20*time.Second
-	s := spooled(t, db.URL, tune, path)
+func respond(status int, body io.Reader) *http.Response {
+	return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: http.Header{}, Body: io.NopCloser(body)}
+}
+
+// unavailable is the answer of an InfluxDB that takes no points for the moment.
+func unavailable(*http.Request, int) (*http.Response, error) {
+	return respond(http.StatusServiceUnavailable, strings.NewReader("try later")), nil
+}
+
+// silent never answers.
+func silent(r *http.Request, _ int) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// open opens a sink that writes to m.
+func (m *memoryInflux) open(t *testing.T, tune Tuning, log *slog.Logger) *Sink {
+	t.Helper()
+	tune.Transport = m
+	return Open(targetOf(t, "http://influx"), tune, "test", log)
+}
+
+// minute is a run with a measurement of a minute.
+func minute() *world {
+	x := newWorld(func(c *plan.Cell) { c.Workload.Measure = plan.Duration(time.Minute) })
+	x.steady(time.Minute)
+	return x
+}
+
+// live hands a run over as it happens: snapshots of one second in each second.
+func live(x *world, s *Sink) {
 	s.Begin(x.run)
 	s.Start(x.start())
-	want := lines(t, x.stream())
-	for _, snapshot := range x.snapshots {
+	for i, snapshot := range x.snapshots {
+		if i%len(x.agents) == 0 {
+			time.Sleep(time.Second)
+		}
 		s.Snapshot(snapshot)
-		for s.writer.queue.len() > 20 { // disk is faster than a run
-			time.Sleep(time.Millisecond)
-		}
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if onDisk(t, path) > 0 {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal("nothing is on disk")
-		}
-	}
-	away.Store(false)
 	s.Outcome(x.outcome(), Start{})
 	s.End(began.Add(21*time.Second), "done")
-	d := s.Close(t.Context())
-	if d.Written != int64(len(want)) || d.Dropped != 0 || d.Spooled != 0 || d.Retries == 0 {
-		t.Errorf("delivered %+v, want all %d", d, len(want))
-	}
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if !slices.Equal(db.lines, want) {
-		t.Errorf("%d lines came, not the %d in their order", len(db.lines), len(want))
-	}
-	if _, err := os.Stat(path); err == nil {
-		t.Error("the spool is still there")
-	}
 }
 
-// TestAwayToTheEnd: what InfluxDB never took stays on disk, is counted, and goes first when there is another sink for the run and this
-// InfluxDB; another is given none of it.
-func TestAwayToTheEnd(t *testing.T) {
-	var away atomic.Bool
-	away.Store(true)
-	db := serve(t, func(_ int, w http.ResponseWriter) bool {
-		if away.Load() {
-			w.WriteHeader(http.StatusBadGateway)
+// took runs f and returns the time that passes on the fake clock meanwhile.
+func took(f func()) time.Duration {
+	before := time.Now()
+	f()
+	return time.Since(before)
+}
+
+// TestAwayAndBack: points wait in the queue while InfluxDB is away, and are written in their order when it is back. Each change is logged once.
+func TestAwayAndBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := time.Now().Add(40 * time.Second)
+		db := &memoryInflux{answer: func(r *http.Request, n int) (*http.Response, error) {
+			if time.Now().After(back) {
+				return nil, nil
+			}
+			return unavailable(r, n)
+		}}
+		var log bytes.Buffer
+		x, s := minute(), db.open(t, Tuning{}, slog.New(slog.NewTextHandler(&log, nil)))
+		live(x, s)
+		d := s.Close(t.Context())
+		if want := lines(t, x.stream()); !slices.Equal(db.lines, want) || d.Written != int64(len(want)) || d.Points != d.Written || d.Retries == 0 {
+			t.Errorf("%d lines came, want %d in their order; delivered %+v", len(db.lines), len(want), d)
 		}
-		return !away.Load()
+		if words := log.String(); strings.Count(words, "does not take points") != 1 || strings.Count(words, "takes points again") != 1 {
+			t.Errorf("the log is %q, want one line for each change", words)
+		}
 	})
-	x, path := steadyWorld(), filepath.Join(t.TempDir(), "spool")
-	s := spooled(t, db.URL, quick, path)
-	feed(x, s)
-	d := s.Close(t.Context())
-	want := lines(t, x.stream())
-	if d.Spooled != int64(len(want)) || d.Points != d.Spooled || d.Dropped != 0 || d.Written != 0 {
-		t.Errorf("delivered %+v, want %d on disk", d, len(want))
-	}
+}
 
-	other := serve(t, nil)
-	if d := spooled(t, other.URL, quick, path).Close(t.Context()); d.Points != 0 || other.asked != 0 {
-		t.Errorf("another InfluxDB is given what waits for the first: %+v", d)
-	}
-	away.Store(false)
-	again := spooled(t, db.URL, quick, path)
-	feed(x, again)
-	d = again.Close(t.Context())
-	if d.Written != int64(2*len(want)) || d.Points != d.Written || d.Spooled != 0 {
-		t.Errorf("delivered %+v, want what was left, and all again", d)
-	}
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if !slices.Equal(db.lines, append(slices.Clone(want), want...)) {
-		t.Error("what was left did not come first")
+// TestPauses: the pause between retries doubles up to MaxPause, and Retry-After extends it at most to that.
+func TestPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Time
+		db := &memoryInflux{answer: func(r *http.Request, n int) (*http.Response, error) {
+			at = append(at, time.Now())
+			if n > 6 {
+				return nil, nil
+			}
+			answer, err := unavailable(r, n)
+			if n == 4 {
+				answer.Header.Set("Retry-After", "7000")
+			}
+			answer.StatusCode = []int{429, 503, 500, 408, 504, 502}[n-1]
+			return answer, err
+		}}
+		s := db.open(t, Tuning{MinPause: time.Second, MaxPause: 10 * time.Second, Patience: time.Minute}, nil)
+		feed(steadyWorld(), s)
+		if err := s.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		d := s.Close(t.Context())
+		if d.Written != d.Points || d.Retries != 6 || !strings.HasPrefix(d.LastError, "HTTP 502") {
+			t.Errorf("delivered %+v, want all after six retries", d)
+		}
+		for i, want := range []time.Duration{1, 2, 4, 10, 10, 10} {
+			if pause := at[i+1].Sub(at[i]); pause != want*time.Second {
+				t.Errorf("pause %d is %v, want %d s", i+1, pause, want)
+			}
+		}
+	})
+}
+
+// TestQueueIsBounded: the queue takes points without waiting until it is full. Points beyond are dropped and counted, and Close waits for Flush at most.
+func TestQueueIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &memoryInflux{answer: silent}
+		tune := Tuning{Queue: 15, Linger: time.Second, Request: 7 * time.Second, Flush: 5 * time.Second}
+		s, x := db.open(t, tune, nil), steadyWorld()
+		s.Begin(x.run)
+		time.Sleep(2 * time.Second) // one point is in a request that is not answered
+		if waited := took(func() { feed(x, s) }); waited != 0 {
+			t.Errorf("handing over took %v", waited)
+		}
+		var d plan.Delivery
+		if waited := took(func() { d = s.Close(t.Context()) }); waited != tune.Flush {
+			t.Errorf("Close took %v, want %v", waited, tune.Flush)
+		}
+		made := int64(len(x.stream()) + 1)
+		if d.Points != made || d.Written != 0 || d.Dropped != made || d.Why[whyLate] != 1+15 || d.Why[whyFull] != made-1-15 || !strings.Contains(d.LastError, "no answer") {
+			t.Errorf("delivered %+v, want %d points dropped, all but 16 as the queue was full", d, made)
+		}
+	})
+}
+
+// endless is a body without an end. drip is one that sends a byte in each second.
+type (
+	endless struct{}
+	drip    struct{ *http.Request }
+)
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func (d drip) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(time.Second):
+		return copy(p, "."), nil
+	case <-d.Context().Done():
+		return 0, d.Context().Err()
 	}
 }
 
-// TestSpoolFull: a spool that is full keeps what it has; what comes then is dropped and counted.
-func TestSpoolFull(t *testing.T) {
-	gone := serve(t, func(_ int, w http.ResponseWriter) bool { w.WriteHeader(http.StatusBadGateway); return false })
-	tune := quick
-	tune.Spool = 5000
-	x, path := steadyWorld(), filepath.Join(t.TempDir(), "spool")
-	s := spooled(t, gone.URL, tune, path)
-	feed(x, s)
-	d := s.Close(t.Context())
-	if d.Spooled == 0 || d.Why[whySpool] == 0 || d.Points != d.Spooled+d.Dropped {
-		t.Errorf("delivered %+v, want some on disk and the others dropped", d)
-	}
-	kept, err := openSpool(path, targetOf(t, gone.URL), tune.Spool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := lines(t, x.stream())
-	if got := drain(t, kept, 1000); !slices.Equal(got, want[:len(got)]) || int64(len(got)) != d.Spooled {
-		t.Errorf("%d lines are kept, not the first %d", len(got), d.Spooled)
-	}
-}
-
-// TestNoSpool: a place where no file can be made costs the points and not the run.
-func TestNoSpool(t *testing.T) {
-	gone := serve(t, func(_ int, w http.ResponseWriter) bool { w.WriteHeader(http.StatusBadGateway); return false })
-	s := spooled(t, gone.URL, quick, filepath.Join(t.TempDir(), "no", "such", "folder", "spool"))
-	feed(steadyWorld(), s)
-	if d := s.Close(t.Context()); d.Dropped != d.Points || d.Points == 0 {
-		t.Errorf("delivered %+v, want all dropped for want of a disk", d)
-	}
-}
-
-// TestSpoolBreaks: a disk that takes nothing any more is told of once, not for each batch.
-func TestSpoolBreaks(t *testing.T) {
-	gone := serve(t, func(_ int, w http.ResponseWriter) bool { w.WriteHeader(http.StatusBadGateway); return false })
-	path, tune, told := filepath.Join(t.TempDir(), "spool"), quick, &bytes.Buffer{}
-	tune.Batch = 2
-	s := Open(targetOf(t, gone.URL), tune, "test", slog.New(slog.NewTextHandler(told, nil)))
-	s.Spool(path)
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
-	feed(steadyWorld(), s)
-	if d := s.Close(t.Context()); d.Why[whyDisk] != d.Points || d.Points < 20 {
-		t.Errorf("delivered %+v, want all dropped for want of a disk", d)
-	}
-	if n := strings.Count(told.String(), "on disk"); n != 1 {
-		t.Errorf("a person is told %d times:\n%s", n, told)
+// TestInfluxNeverSlowsARun: whatever InfluxDB does, handing over takes no time, Close takes at most Flush, and every point is counted.
+func TestInfluxNeverSlowsARun(t *testing.T) {
+	for name, answer := range map[string]func(*http.Request, int) (*http.Response, error){
+		"silent":      silent,
+		"unreachable": func(*http.Request, int) (*http.Response, error) { return nil, errors.New("connection refused") },
+		"endless": func(*http.Request, int) (*http.Response, error) {
+			return respond(http.StatusBadRequest, endless{}), nil
+		},
+		"drip": func(r *http.Request, _ int) (*http.Response, error) {
+			return respond(http.StatusBadRequest, drip{r}), nil
+		},
+		"full": func(r *http.Request, n int) (*http.Response, error) {
+			answer, err := unavailable(r, n)
+			answer.Header.Set("Retry-After", "3600")
+			return answer, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := &memoryInflux{answer: answer}
+				s, x := db.open(t, Tuning{Queue: 10}, nil), steadyWorld()
+				if waited := took(func() { feed(x, s) }); waited != 0 {
+					t.Errorf("handing over took %v", waited)
+				}
+				time.Sleep(20 * time.Second)
+				feed(x, s)
+				var d plan.Delivery
+				if waited := took(func() { d = s.Close(t.Context()) }); waited > 5*time.Second {
+					t.Errorf("Close took %v, want 5 s at most", waited)
+				}
+				made := int64(2 * len(x.stream()))
+				if d.Points != made || d.Dropped != made || d.Why[whyFull] == 0 || d.LastError == "" {
+					t.Errorf("delivered %+v, want all %d dropped, some by the queue", d, made)
+				}
+			})
+		})
 	}
 }
 
-// TestRoom: who makes points faster than InfluxDB takes them waits and loses none; one that takes none is given up.
-func TestRoom(t *testing.T) {
-	feedAll := func(s *Sink) error {
-		x := newWorld(func(c *plan.Cell) { c.Workload.Measure = plan.Duration(time.Minute) })
-		x.steady(60 * time.Second)
+// TestCloseEndsWithItsContext: Close stops waiting when its context ends.
+func TestCloseEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &memoryInflux{answer: silent}
+		s := db.open(t, Tuning{Flush: time.Hour, Request: time.Hour}, nil)
+		feed(steadyWorld(), s)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var d plan.Delivery
+		if waited := took(func() { d = s.Close(ctx) }); waited != time.Minute || d.Dropped != d.Points || d.Points == 0 {
+			t.Errorf("after %v delivered %+v, want all dropped after a minute", waited, d)
+		}
+		if again := s.Close(t.Context()); again.Points != d.Points {
+			t.Errorf("closing again says %+v", again)
+		}
+	})
+}
+
+// TestAwaitSpace: a caller that makes points faster than InfluxDB takes them waits and loses none; an InfluxDB that takes none is given up.
+func TestAwaitSpace(t *testing.T) {
+	feedAll := func(ctx context.Context, s *Sink) error {
+		x := minute()
 		s.Begin(x.run)
 		s.Start(x.start())
 		for _, snapshot := range x.snapshots {
-			if err := s.Room(t.Context()); err != nil {
+			if err := s.AwaitSpace(ctx); err != nil {
 				return err
 			}
 			s.Snapshot(snapshot)
 		}
 		return nil
 	}
-	tune := quick
-	tune.Queue, tune.Batch = 20, 5
-	db := serve(t, nil)
-	s := Open(targetOf(t, db.URL), tune, "test", nil)
-	if err := feedAll(s); err != nil {
-		t.Error(err)
-	}
-	if d := s.Close(t.Context()); d.Dropped != 0 || d.Written < 100 {
-		t.Errorf("delivered %+v, want all", d)
-	}
-	tune.Patience = 50 * time.Millisecond
-	gone := serve(t, func(_ int, w http.ResponseWriter) bool { w.WriteHeader(http.StatusBadGateway); return false })
-	s = Open(targetOf(t, gone.URL), tune, "test", nil)
-	if err := feedAll(s); err == nil || !strings.Contains(err.Error(), "502") {
-		t.Errorf("an InfluxDB that is away is waited for: %v", err)
-	}
-	s.Close(t.Context())
+	tune := Tuning{Queue: 20, Batch: 5}
+	synctest.Test(t, func(t *testing.T) {
+		slow := &memoryInflux{answer: func(*http.Request, int) (*http.Response, error) {
+			time.Sleep(4 * time.Second)
+			return nil, nil
+		}}
+		s := slow.open(t, tune, nil)
+		if err := errors.Join(feedAll(t.Context(), s), s.Drain(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if d := s.Close(t.Context()); d.Dropped != 0 || d.Written < 100 {
+			t.Errorf("delivered %+v, want all", d)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := (&memoryInflux{answer: unavailable}).open(t, tune, nil)
+		var err error
+		if waited := took(func() { err = feedAll(t.Context(), s) }); waited != 30*time.Second || !errors.Is(err, ErrAway) || !strings.Contains(err.Error(), "503") {
+			t.Errorf("after %v: %v; want to give up after 30 s without progress", waited, err)
+		}
+		s.Close(t.Context())
+	})
 }
 
-// TestDrain: who has time waits for an InfluxDB that takes long for all, and for one that takes points only after a while.
-func TestDrain(t *testing.T) {
-	tune := quick
-	tune.Batch, tune.Flush = 5, time.Millisecond
-	slow := serve(t, func(n int, w http.ResponseWriter) bool {
-		time.Sleep(5 * time.Millisecond)
-		if n < 10 {
-			w.WriteHeader(http.StatusServiceUnavailable)
+// TestReplay: points that were dropped as InfluxDB was away are written by a replay, which has counts of its own.
+func TestReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := true
+		db := &memoryInflux{answer: func(r *http.Request, n int) (*http.Response, error) {
+			if away {
+				return unavailable(r, n)
+			}
+			return nil, nil
+		}}
+		x, counters := steadyWorld(), &Counters{}
+		want := int64(len(x.stream()))
+		s := db.open(t, Tuning{}, nil)
+		s.Count(counters)
+		feed(x, s)
+		if d := s.Close(t.Context()); d.Dropped != want || d.Points != want || d.Replayed {
+			t.Errorf("delivered %+v, want all %d dropped", d, want)
 		}
-		return n >= 10
+		replay := func() plan.Delivery {
+			again := s.ForReplay(time.Minute)
+			feed(x, again)
+			return again.Close(t.Context())
+		}
+		if d := replay(); d.Left != want || d.Points != want || d.Dropped != 0 || !d.Replayed || d.Why[whyLate] != want {
+			t.Errorf("the replay in vain delivered %+v, want all %d left", d, want)
+		}
+		away = false
+		if d := replay(); d.Written != want || d.Points != want || d.Left != 0 || !d.Replayed {
+			t.Errorf("the replay delivered %+v, want all %d written", d, want)
+		}
+		if !slices.Equal(db.lines, lines(t, x.stream())) {
+			t.Errorf("%d lines came, not the %d of the run", len(db.lines), want)
+		}
+		if written, dropped, left := counters.Points(); written != want || dropped != want || left != want {
+			t.Errorf("counted %d written, %d dropped and %d left, want %d each", written, dropped, left, want)
+		}
 	})
-	s := Open(targetOf(t, slow.URL), tune, "test", nil)
-	feed(steadyWorld(), s)
-	if err := s.Drain(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if d := s.Close(t.Context()); d.Written != d.Points || d.Points < 20 {
-		t.Errorf("delivered %+v, want all", d)
-	}
 }

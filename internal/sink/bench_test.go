@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"net"
 	"testing"
 	"time"
 
@@ -28,4 +29,32 @@ func BenchmarkSnapshot(b *testing.B) {
 		}
 		s.Snapshot(one)
 	}
+}
+
+// hanging accepts connections and never answers.
+func hanging(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns []net.Conn
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns = append(conns, c)
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+		for _, c := range conns {
+			c.Close()
+		}
+	})
+	return "http://" + l.Addr().String()
 }

@@ -21,24 +21,35 @@ func (e otherError) Error() string {
 }
 
 func httpClient(tune Tuning) *http.Client {
-	return &http.Client{
-		// A redirected POST becomes a GET, which succeeds and writes nothing.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: strict{&http.Transport{
+	transport := tune.Transport
+	if transport == nil {
+		transport = &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
 			DialContext:         (&net.Dialer{Timeout: tune.Request}).DialContext,
 			TLSHandshakeTimeout: tune.Request,
 			IdleConnTimeout:     time.Minute,
 			MaxConnsPerHost:     2,
-		}},
+		}
+	}
+	return &http.Client{
+		// A redirected POST becomes a GET, which succeeds and writes nothing.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     strict{transport},
 	}
 }
 
-// strict takes 204 alone for a success, and no endless answer.
-type strict struct{ *http.Transport }
+// strict accepts only 204 as a success, and limits the length of an answer.
+type strict struct{ base http.RoundTripper }
+
+// CloseIdleConnections is for http.Client, which looks for it.
+func (s strict) CloseIdleConnections() {
+	if c, ok := s.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
 
 func (s strict) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := s.Transport.RoundTrip(r)
+	answer, err := s.base.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// queue holds lines between the one who makes them and the one who writes. Adding never waits: what does not fit is refused.
+// queue passes lines from the sink to the writer. Its size is bounded. add never waits: it refuses lines that do not fit.
 type queue struct {
-	most, batch int
-	linger      time.Duration // how long a batch that is not full waits for more
+	size, batch int           // maximum numbers of lines
+	linger      time.Duration // time that a batch that is not full waits for more
 
 	mu      sync.Mutex
 	lines   []string
-	changed chan struct{} // one: there is something, or a whole batch
-	taken   chan struct{} // one: lines were taken
+	changed chan struct{} // capacity 1: there are lines, or a whole batch
+	taken   chan struct{} // capacity 1: lines were taken
 	closed  chan struct{} // closed when no more is added
 }
 
-func newQueue(most, batch int, linger time.Duration, taken chan struct{}) *queue {
-	return &queue{most: most, batch: batch, linger: linger, changed: make(chan struct{}, 1), taken: taken, closed: make(chan struct{})}
+func newQueue(size, batch int, linger time.Duration, taken chan struct{}) *queue {
+	return &queue{size: size, batch: batch, linger: linger, changed: make(chan struct{}, 1), taken: taken, closed: make(chan struct{})}
 }
 
-// signal wakes who waits on a channel for one, if he is not woken already.
+// signal fills a channel of capacity 1.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -30,11 +30,11 @@ func signal(c chan struct{}) {
 	}
 }
 
-// add takes as many lines as there is room for, and tells how many it refused.
+// add appends the lines that fit, and returns how many it refused.
 func (q *queue) add(lines []string) (refused int) {
 	q.mu.Lock()
 	before := len(q.lines)
-	fit := min(len(lines), max(0, q.most-before))
+	fit := min(len(lines), max(0, q.size-before))
 	q.lines = append(q.lines, lines[:fit]...)
 	wake := before == 0 && fit > 0 || before < q.batch && before+fit >= q.batch
 	q.mu.Unlock()
@@ -50,7 +50,8 @@ func (q *queue) len() int {
 	return len(q.lines)
 }
 
-// next waits for a batch: a whole one, or what has come since linger. It returns nothing when the queue is closed and empty, or ctx has ended.
+// next waits for a whole batch, or for linger after the first line. It returns nothing when the queue is closed and
+// empty, or ctx has ended.
 func (q *queue) next(ctx context.Context) []string {
 	for q.len() == 0 {
 		select {
@@ -87,7 +88,7 @@ func (q *queue) take() []string {
 	return batch
 }
 
-// clear empties the queue and tells how many were in it.
+// clear empties the queue and returns how many lines were in it.
 func (q *queue) clear() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,15 +1,17 @@
-// Package sink writes what a run records to InfluxDB 2 while it goes on. A Stream makes points of the record, and of nothing else; a Sink
-// hands them on in batches, beside the run. It promises that InfluxDB never slows or fails a run: handing over never waits, what InfluxDB does not
-// take for the moment waits on disk, what does not fit or is refused is dropped and counted, and the end of a run waits for it at most as long as
-// Tuning says. It is the
-// only home of the Influx client. dashboards/SCHEMA.md describes the points.
+// Package sink writes the record of a run to InfluxDB 2 while the run goes on. A Stream makes points of the record, and
+// of nothing else. A Sink sends them in batches, beside the run. InfluxDB never slows or fails a run: a bounded queue in
+// memory takes points without waiting, points that the queue or InfluxDB refuses are dropped and counted, and Close waits
+// at most Tuning.Flush. A replay of the record writes dropped points later. This package is the only home of the Influx
+// client. dashboards/SCHEMA.md describes the points.
 package sink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -21,55 +23,47 @@ import (
 	"lockstep/internal/record"
 )
 
-// Tuning bounds what a Sink may take. The zero value of each field is replaced by the default named beside it.
+// Tuning sets the limits of a Sink. A zero field has the default that its comment gives.
 type Tuning struct {
-	Queue      int           // lines that wait: 20,000, some 30 MB; a run of four agents makes about ten a second
-	Batch      int           // lines of one request: 1,000
-	Linger     time.Duration // that a batch waits for more lines: 1 s
-	Request    time.Duration // deadline of one request: 5 s
-	Flush      time.Duration // that Close waits: 5 s
-	LeastPause time.Duration // between two tries of one batch: 250 ms, doubling
-	MostPause  time.Duration // to this: 5 s
-	Patience   time.Duration // that Room and Drain wait for InfluxDB to take anything: 30 s
-	Spool      int64         // bytes on disk that wait while InfluxDB is away: 256 MiB, some 250,000 points; what comes then is dropped
+	Queue     int               // maximum number of lines that wait: 20,000, about 30 MB; four agents make about ten per second
+	Batch     int               // maximum number of lines in a request: 1,000
+	Linger    time.Duration     // time that a batch waits for more lines: 1 s
+	Request   time.Duration     // deadline of a request: 5 s
+	Flush     time.Duration     // maximum time that Close waits: 5 s
+	MinPause  time.Duration     // pause before the first retry of a batch: 250 ms; it doubles with each retry
+	MaxPause  time.Duration     // maximum pause between retries: 5 s
+	Patience  time.Duration     // time without progress after which AwaitSpace and Drain give up: 30 s
+	Transport http.RoundTripper // HTTP over TCP
 }
 
-func (t Tuning) whole() Tuning {
-	or := func(d *time.Duration, def time.Duration) {
-		if *d == 0 {
-			*d = def
-		}
+func (t Tuning) withDefaults() Tuning {
+	return Tuning{
+		Queue:     cmp.Or(t.Queue, 20_000),
+		Batch:     cmp.Or(t.Batch, 1000),
+		Linger:    cmp.Or(t.Linger, time.Second),
+		Request:   cmp.Or(t.Request, 5*time.Second),
+		Flush:     cmp.Or(t.Flush, 5*time.Second),
+		MinPause:  cmp.Or(t.MinPause, 250*time.Millisecond),
+		MaxPause:  cmp.Or(t.MaxPause, 5*time.Second),
+		Patience:  cmp.Or(t.Patience, 30*time.Second),
+		Transport: t.Transport,
 	}
-	or(&t.Linger, time.Second)
-	or(&t.Request, 5*time.Second)
-	or(&t.Flush, 5*time.Second)
-	or(&t.LeastPause, 250*time.Millisecond)
-	or(&t.MostPause, 5*time.Second)
-	or(&t.Patience, 30*time.Second)
-	if t.Spool == 0 {
-		t.Spool = 256 << 20
-	}
-	if t.Queue == 0 {
-		t.Queue = 20_000
-	}
-	if t.Batch == 0 {
-		t.Batch = 1000
-	}
-	return t
 }
 
 // Sink takes the record of one run, in order, from one goroutine. A nil Sink takes everything and does nothing.
 type Sink struct {
-	target Target
-	tune   Tuning
-	http   *http.Client
-	writer *writer
-	ctx    context.Context // of the writer
-	stop   context.CancelCauseFunc
-	stream *Stream // nil before Begin
-	begun  bool    // the writer runs
-	tally  tally
-	closed bool
+	target  Target
+	tune    Tuning
+	version string
+	log     *slog.Logger
+	http    *http.Client
+	writer  *writer
+	ctx     context.Context // of the writer
+	stop    context.CancelCauseFunc
+	stream  *Stream // nil before Begin
+	begun   bool    // the writer runs
+	counts  counts
+	closed  bool
 }
 
 // Open starts a sink; nothing is sent before there is a point. version is this program's, for InfluxDB's log.
@@ -77,46 +71,51 @@ func Open(target Target, tune Tuning, version string, log *slog.Logger) *Sink {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	tune = tune.whole()
+	tune = tune.withDefaults()
 	options := influxdb2.DefaultOptions().SetUseGZip(true).SetApplicationName("lockstep/" + version).SetPrecision(time.Nanosecond)
 	client := httpClient(tune)
 	options.SetHTTPClient(client)
 	api := influxdb2.NewClientWithOptions(target.url, target.token, options).WriteAPIBlocking(target.org, target.bucket)
-	s := &Sink{target: target, tune: tune, http: client}
-	s.tally.begin(target)
+	s := &Sink{target: target, tune: tune, version: version, log: log, http: client}
+	s.counts.begin(target)
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
-	s.writer = &writer{api: api, queue: newQueue(tune.Queue, tune.Batch, tune.Linger, s.tally.dealt),
-		tune: tune, log: log, scrub: target.scrub.Scrub, tally: &s.tally, done: make(chan struct{})}
+	s.writer = &writer{api: api, queue: newQueue(tune.Queue, tune.Batch, tune.Linger, s.counts.changed),
+		tune: tune, log: log, scrub: target.scrub.Scrub, counts: &s.counts, done: make(chan struct{})}
 	return s
 }
 
-// Spool has points that cannot be delivered wait in a folder below path, beyond the end of the process. Points for the same InfluxDB that one has left
-// there are delivered first. It is called before Begin, or not at all. Where the folder cannot be used, points wait in memory alone.
-func (s *Sink) Spool(path string) {
-	if s == nil || s.begun {
-		return
+// ForReplay opens another sink of the same InfluxDB, with the same counters, for a replay of the record. Points that it
+// does not write are Left, not Dropped. Tuning.Patience limits patience.
+func (s *Sink) ForReplay(patience time.Duration) *Sink {
+	if s == nil {
+		return nil
 	}
-	found, err := openSpool(path, s.target, s.tune.Spool)
-	if err != nil {
-		s.writer.log.Warn("points wait for InfluxDB in memory alone", "error", err)
-		return
-	}
-	s.tally.made(int(found.lines))
-	s.writer.spool = found
+	tune := s.tune
+	tune.Patience = min(patience, tune.Patience)
+	replay := Open(s.target, tune, s.version, s.log)
+	replay.counts.d.Replayed, replay.counts.into = true, s.counts.into
+	return replay
 }
 
-// ErrAway is wrapped by the error of who waits for an InfluxDB that takes nothing.
+// Log is the logger of the sink.
+func (s *Sink) Log() *slog.Logger { return s.log }
+
+// ErrAway is wrapped by the errors of AwaitSpace and Drain.
 var ErrAway = errors.New("InfluxDB has taken no point")
 
-// Room waits until there is room for more points: for who makes them faster than a run does. It fails when InfluxDB has taken none for Tuning.Patience.
-func (s *Sink) Room(ctx context.Context) error {
+// AwaitSpace waits until half of the queue is free: for a caller that makes points faster than a run does. It returns
+// ErrAway if InfluxDB takes no point for Tuning.Patience.
+func (s *Sink) AwaitSpace(ctx context.Context) error {
 	return s.await(ctx, func() bool { return s.writer.queue.len() <= s.tune.Queue/2 })
 }
 
-// Drain waits until all points are dealt with, for who has time, as a run has not: Close waits for Tuning.Flush alone. It fails as Room does.
+// Drain waits until every point is written or dropped. Unlike Close, it waits as long as InfluxDB takes points. It fails
+// as AwaitSpace does.
 func (s *Sink) Drain(ctx context.Context) error {
-	return s.await(ctx, func() bool { d := s.tally.result(); return d.Points == d.Written+d.Dropped })
+	return s.await(ctx, func() bool { d := s.counts.delivery(); return d.Points == settled(d) })
 }
+
+func settled(d plan.Delivery) int64 { return d.Written + d.Dropped + d.Left }
 
 func (s *Sink) await(ctx context.Context, enough func() bool) error {
 	if s == nil || !s.begun {
@@ -124,17 +123,17 @@ func (s *Sink) await(ctx context.Context, enough func() bool) error {
 	}
 	late := time.NewTimer(s.tune.Patience)
 	defer late.Stop()
-	for dealt := int64(-1); !enough(); {
-		if d := s.tally.result(); d.Written+d.Dropped != dealt {
-			dealt = d.Written + d.Dropped
+	for before := int64(-1); !enough(); {
+		if now := settled(s.counts.delivery()); now != before {
+			before = now
 			late.Reset(s.tune.Patience)
 		}
 		select {
-		case <-s.tally.dealt:
+		case <-s.counts.changed:
 		case <-late.C:
-			return fmt.Errorf("%w for %v: %s", ErrAway, s.tune.Patience, s.tally.result().LastError)
+			return fmt.Errorf("%w for %v: %s", ErrAway, s.tune.Patience, cmp.Or(s.counts.delivery().LastError, "no answer"))
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 	return nil
@@ -172,7 +171,7 @@ func (s *Sink) Snapshot(x record.Snapshot) {
 	}
 }
 
-// Outcome is what came of a task; b counts only if the task was not started here.
+// Outcome is the outcome of a task; b counts only if the task was not started here.
 func (s *Sink) Outcome(o plan.Outcome, b Start) {
 	if s != nil && s.stream != nil {
 		s.put(s.stream.Outcome(o, b))
@@ -189,12 +188,12 @@ func (s *Sink) GiveUp(task string, at time.Time, why string) {
 // End is the end of the run; reason is a word.
 func (s *Sink) End(at time.Time, reason string) {
 	if s != nil && s.stream != nil {
-		s.tally.end(reason)
+		s.counts.end(reason)
 		s.put(s.stream.End(at, reason))
 	}
 }
 
-// put hands points over, without waiting.
+// put queues points, without waiting.
 func (s *Sink) put(points []Point) {
 	lines := make([]string, 0, len(points))
 	for _, p := range points {
@@ -202,13 +201,13 @@ func (s *Sink) put(points []Point) {
 			lines = append(lines, line)
 		}
 	}
-	s.tally.made(len(points))
-	s.tally.drop(whyTime, len(points)-len(lines))
-	s.tally.drop(whyFull, s.writer.queue.add(lines))
+	s.counts.made(len(points))
+	s.counts.drop(whyTime, len(points)-len(lines))
+	s.counts.drop(whyFull, s.writer.queue.add(lines))
 }
 
-// Close sends what waits, for at most Tuning.Flush or until ctx ends, leaves the rest in the spool or, without one, drops it, and tells what came of all. It may be called
-// again, and on nil.
+// Close sends the points that wait, for at most Tuning.Flush or until ctx ends, drops the rest, and returns the counts.
+// A second call only returns the counts. On nil it does nothing.
 func (s *Sink) Close(ctx context.Context) plan.Delivery {
 	if s == nil {
 		return plan.Delivery{}
@@ -223,95 +222,92 @@ func (s *Sink) Close(ctx context.Context) plan.Delivery {
 		defer context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })()
 		<-s.writer.done // its requests end with its context
 		s.stop(nil)
-		s.tally.change(func(d *plan.Delivery) { d.Ended = time.Now().UTC() })
+		s.counts.change(func(d *plan.Delivery) { d.Ended = time.Now().UTC() })
 		s.http.CloseIdleConnections()
 	}
-	return s.tally.result()
+	return s.counts.delivery()
 }
 
-// Counters sum up what became of the points of sinks that share them. The zero value is ready; safe for concurrent use.
-type Counters struct{ written, dropped, spooled atomic.Int64 }
+// Counters add up the points of the sinks that share them. The zero value is ready; safe for concurrent use.
+type Counters struct{ written, dropped, left atomic.Int64 }
 
-// Points are how many were written and dropped since the process began, and how many were left on disk by sinks that were closed; one that is found there
-// again counts again. Nil counts none.
-func (c *Counters) Points() (written, dropped, spooled int64) {
+// Points returns how many points were written, were dropped during runs, and were left by replays. Nil counts none.
+func (c *Counters) Points() (written, dropped, left int64) {
 	if c == nil {
 		return 0, 0, 0
 	}
-	return c.written.Load(), c.dropped.Load(), c.spooled.Load()
+	return c.written.Load(), c.dropped.Load(), c.left.Load()
 }
 
-// Count adds what becomes of this sink's points to counters, from now on. It is called before Begin.
+// Count adds this sink's points to counters, from now on. It is called before Begin.
 func (s *Sink) Count(into *Counters) {
 	if s != nil {
-		s.tally.into = into
+		s.counts.into = into
 	}
 }
 
-// tally counts points. Safe for concurrent use.
-type tally struct {
-	mu    sync.Mutex
-	d     plan.Delivery
-	into  *Counters     // never nil after begin
-	dealt chan struct{} // one: points were taken off the queue, written or dropped
+// counts are those of one sink. Safe for concurrent use.
+type counts struct {
+	mu      sync.Mutex
+	d       plan.Delivery
+	into    *Counters     // never nil after begin
+	changed chan struct{} // capacity 1: points were taken off the queue, written or dropped
 }
 
-func (t *tally) begin(to Target) {
-	t.dealt, t.into = make(chan struct{}, 1), &Counters{}
-	t.d = plan.Delivery{URL: to.scrub.Scrub(to.url), Org: to.org, Bucket: to.bucket, Began: time.Now().UTC(), Why: map[string]int64{}}
+func (c *counts) begin(to Target) {
+	c.changed, c.into = make(chan struct{}, 1), &Counters{}
+	c.d = plan.Delivery{URL: to.scrub.Scrub(to.url), Org: to.org, Bucket: to.bucket, Began: time.Now().UTC(), Why: map[string]int64{}}
 }
 
-func (t *tally) change(f func(*plan.Delivery)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f(&t.d)
+func (c *counts) change(f func(*plan.Delivery)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.d)
 }
 
-func (t *tally) made(n int) { t.change(func(d *plan.Delivery) { d.Points += int64(n) }) }
-func (t *tally) spooled(n int64) {
-	t.change(func(d *plan.Delivery) { d.Spooled += n })
-	t.into.spooled.Add(n)
+func (c *counts) made(n int) { c.change(func(d *plan.Delivery) { d.Points += int64(n) }) }
+
+func (c *counts) retry() { c.change(func(d *plan.Delivery) { d.Retries++ }) }
+
+func (c *counts) wrote(n int) {
+	c.change(func(d *plan.Delivery) { d.Written += int64(n) })
+	c.into.written.Add(int64(n))
+	signal(c.changed)
 }
 
-func (t *tally) retry() { t.change(func(d *plan.Delivery) { d.Retries++ }) }
-
-func (t *tally) wrote(n int) {
-	t.change(func(d *plan.Delivery) { d.Written += int64(n) })
-	t.into.written.Add(int64(n))
-	signal(t.dealt)
-}
-
-func (t *tally) drop(why string, n int) {
+func (c *counts) drop(why string, n int) {
 	if n == 0 {
 		return
 	}
-	t.change(func(d *plan.Delivery) {
-		d.Dropped += int64(n)
+	c.change(func(d *plan.Delivery) {
+		if d.Replayed {
+			d.Left += int64(n)
+			c.into.left.Add(int64(n))
+		} else {
+			d.Dropped += int64(n)
+			c.into.dropped.Add(int64(n))
+		}
 		d.Why[why] += int64(n)
 	})
-	t.into.dropped.Add(int64(n))
-	signal(t.dealt)
+	signal(c.changed)
 }
 
-// refuse drops what InfluxDB will never take as it is.
-func (t *tally) refuse(status int, why string, n int) {
-	t.change(func(d *plan.Delivery) { d.Refused = status })
-	t.drop(why, n)
+// refuse drops points that InfluxDB never takes as they are.
+func (c *counts) refuse(status int, why string, n int) {
+	c.change(func(d *plan.Delivery) { d.Refused = status })
+	c.drop(why, n)
 }
 
-func (t *tally) failed(words string) { t.change(func(d *plan.Delivery) { d.LastError = words }) }
-func (t *tally) end(reason string)   { t.change(func(d *plan.Delivery) { d.End = reason }) }
+func (c *counts) failed(words string) { c.change(func(d *plan.Delivery) { d.LastError = words }) }
+func (c *counts) end(reason string)   { c.change(func(d *plan.Delivery) { d.End = reason }) }
 
-func (t *tally) result() plan.Delivery {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	d := t.d
+func (c *counts) delivery() plan.Delivery {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.d
 	if d.Ended.IsZero() {
 		d.Ended = time.Now().UTC()
 	}
-	d.Why = make(map[string]int64, len(t.d.Why))
-	for why, n := range t.d.Why {
-		d.Why[why] = n
-	}
+	d.Why = maps.Clone(d.Why)
 	return d
 }

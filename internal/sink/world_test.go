@@ -3,7 +3,6 @@ package sink
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -13,15 +12,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// spoolChild names the spool in the environment of a process that only fills it.
-const spoolChild = "LOCKSTEP_TEST_SPOOL"
-
-func TestMain(m *testing.M) {
-	if path := os.Getenv(spoolChild); path != "" {
-		spoolForever(path)
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 

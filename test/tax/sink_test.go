@@ -38,7 +38,9 @@ func BenchmarkSink(b *testing.B) {
 	variants := []func() *sink.Sink{
 		func() *sink.Sink { return nil },
 		func() *sink.Sink { return sink.Open(there, sink.Tuning{}, "tax", nil) },
-		func() *sink.Sink { return sink.Open(silent, sink.Tuning{Flush: time.Millisecond}, "tax", nil) }, // that wait is after the run
+		func() *sink.Sink {
+			return sink.Open(silent, sink.Tuning{Flush: time.Millisecond, Patience: time.Millisecond}, "tax", nil)
+		}, // these waits are after the run
 	}
 	for _, v := range variants { // warm up
 		f.run(v())

@@ -99,7 +99,7 @@ func gather(runs []*results.Run, o Options) (sheet, error) {
 func viewOf(r recorded) runView {
 	v := runView{Mark: r.mark, Plan: r.plan, Summary: report.Summary(r.plan, r.outcomes), Problems: report.Problems(r.plan, r.outcomes),
 		Rules:    report.Rulings(r.plan, r.outcomes),
-		Warnings: report.Warnings(r.plan, r.outcomes), Damage: r.run.Warnings(), Delivered: report.Delivered(r.run.Deliveries())}
+		Warnings: report.Warnings(r.plan, r.outcomes), Damage: r.run.Warnings(), Delivered: report.Delivered(r.plan.ID, r.run.Deliveries())}
 	n := map[plan.Verdict]int{}
 	for _, o := range r.outcomes {
 		n[o.Verdict]++
