@@ -69,7 +69,7 @@ var (
 // Serve registers with the controller and carries out assignments, one at a time in each slot, until ctx ends; then it ends the tasks in flight, says
 // goodbye and returns nil. With Config.Drain and Stop each slot does so, too, once no task is in flight there any more. It returns an error when the
 // controller refuses the agent or conn was closed.
-func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
+func Serve(ctx context.Context, conn wire.Agent, cfg Config) error {
 	if err := cfg.complete(); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *server) run(ctx context.Context) error {
 }
 
 type server struct {
-	conn *wire.Conn
+	conn wire.Agent
 	cfg  Config
 	host string
 	self wire.Heartbeat
@@ -178,7 +178,7 @@ type server struct {
 var memory = wire.NewName()
 
 // newServer makes a slot of an agent; the first has the agent's name, the others a number behind it.
-func newServer(conn *wire.Conn, cfg Config, slot int, kept *spool) *server {
+func newServer(conn wire.Agent, cfg Config, slot int, kept *spool) *server {
 	process := cfg.Name
 	cfg.Name = wire.SlotName(cfg.Name, slot)
 	return &server{conn: conn, cfg: cfg, host: cfg.host, place: place(cfg.Proc, cfg.host), spool: kept, self: wire.Heartbeat{

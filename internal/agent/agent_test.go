@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 func TestMain(m *testing.M) {
@@ -90,7 +90,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 // lead makes the test the controller, of run "r".
 func lead(t *testing.T, conn *wire.Conn) *wire.Recorder {
 	t.Helper()
-	lease, err := conn.Campaign(t.Context(), wire.Leader{Name: "test", Instance: "test"}, nil)
+	lease, err := conn.Campaign(t.Context(), wire.LeaderInfo{Name: "test", Instance: "test"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ const splitFrom = 1 << 32
 
 // handOver gives the control plane what is in the spool, at once and then again and again, until ctx ends: what tasks could not hand over while it
 // was away, and what an earlier process of this agent left. Message ids are those of the first attempt, so that nothing counts twice.
-func (s *spool) handOver(ctx context.Context, conn *wire.Conn) {
+func (s *spool) handOver(ctx context.Context, conn wire.Agent) {
 	if s == nil {
 		return
 	}
@@ -41,7 +41,7 @@ func (s *spool) handOver(ctx context.Context, conn *wire.Conn) {
 }
 
 // give hands over one file and deletes it; false: the control plane does not take it now. One that it never takes is put aside, and keeps no other waiting.
-func (s *spool) give(ctx context.Context, conn *wire.Conn, name string) bool {
+func (s *spool) give(ctx context.Context, conn wire.Agent, name string) bool {
 	b, err := s.read(name)
 	if err != nil {
 		s.log.Error("hand over", "err", err)
@@ -75,7 +75,7 @@ func (s *spool) give(ctx context.Context, conn *wire.Conn, name string) bool {
 	return true
 }
 
-func (s *spool) snapshot(ctx context.Context, conn *wire.Conn, b batch, snapshot record.Snapshot, number uint64) error {
+func (s *spool) snapshot(ctx context.Context, conn wire.Agent, b batch, snapshot record.Snapshot, number uint64) error {
 	within, cancel := context.WithTimeout(ctx, handOverWithin)
 	defer cancel()
 	err := conn.Snapshot(within, b.Key, b.Ref, snapshot)

@@ -12,8 +12,8 @@ import (
 
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
 	"lockstep/pkg/drivers"
+	"lockstep/test/wiretest"
 )
 
 // probedTask leads the agent through a task and returns what was probed, what was said of it and with which error it finished.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // TestSlotsDoTasksSideBySide: each slot is an agent of its own, and takes a task while another has one.

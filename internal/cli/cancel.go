@@ -49,7 +49,7 @@ outcome; ctl run --resume goes on from there. RUN is an id, the beginning of one
 }
 
 // cancelRun cancels a run and says in words what came of that.
-func cancelRun(ctx context.Context, conn *wire.Conn, name string, limit time.Duration, hint string) (string, error) {
+func cancelRun(ctx context.Context, conn wire.Client, name string, limit time.Duration, hint string) (string, error) {
 	state, err := findRun(ctx, conn, name)
 	if err != nil {
 		return "", err
@@ -80,7 +80,7 @@ func cancelRun(ctx context.Context, conn *wire.Conn, name string, limit time.Dur
 }
 
 // awaitEnd looks how a run stands until it has ended, or limit has passed.
-func awaitEnd(ctx context.Context, conn *wire.Conn, state wire.RunState, limit time.Duration) (wire.RunState, error) {
+func awaitEnd(ctx context.Context, conn wire.Client, state wire.RunState, limit time.Duration) (wire.RunState, error) {
 	late := time.NewTimer(limit)
 	defer late.Stop()
 	tick := time.NewTicker(250 * time.Millisecond)
@@ -145,7 +145,7 @@ RUN is an id, the beginning of one, or latest.`,
 }
 
 // pullRun copies a run and says in words how much of it that is.
-func pullRun(ctx context.Context, conn *wire.Conn, name, root, hint string) (string, error) {
+func pullRun(ctx context.Context, conn wire.Client, name, root, hint string) (string, error) {
 	state, err := findRun(ctx, conn, name)
 	if err != nil {
 		return "", err
@@ -185,7 +185,7 @@ func keep(dir string) error {
 }
 
 // onHost is where the controller that led last is.
-func onHost(ctx context.Context, conn *wire.Conn) string {
+func onHost(ctx context.Context, conn wire.Client) string {
 	l, err := conn.LastLeader(ctx)
 	if err != nil || l.Host == "" {
 		return ""

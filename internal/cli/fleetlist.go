@@ -157,7 +157,7 @@ func agentsCommand() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return printJSON(c.OutOrStdout(), append([]wire.Agent{}, agents...))
+				return printJSON(c.OutOrStdout(), append([]wire.AgentInfo{}, agents...))
 			}
 			return fleetAgents(c.OutOrStdout(), agents, time.Now(), wide)
 		},
@@ -169,7 +169,7 @@ func agentsCommand() *cobra.Command {
 }
 
 // fleetAgents lists agents, and after them why those that are refused are; wide tells more of each.
-func fleetAgents(out io.Writer, agents []wire.Agent, now time.Time, wide bool) error {
+func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide bool) error {
 	head := []string{"AGENT", "STATE", "HOST", "LABELS", "CLOCK", "SEEN"}
 	if wide {
 		head = append(head, "CORES", "VERSION", "BUSY WITH")
@@ -198,7 +198,7 @@ func fleetAgents(out io.Writer, agents []wire.Agent, now time.Time, wide bool) e
 }
 
 // doing is an agent's state in a word.
-func doing(a wire.Agent) string {
+func doing(a wire.AgentInfo) string {
 	switch {
 	case a.Refused != "":
 		return "refused"

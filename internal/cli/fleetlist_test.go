@@ -22,8 +22,8 @@ old is refused: the controller speaks protocol 9 and it speaks 8: install the sa
 // A list of agents fits 100 columns with names as fleets have them; --wide has all.
 func TestAgentsFitTheScreen(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	agent := func(name, host string, ago time.Duration) wire.Agent {
-		return wire.Agent{Heartbeat: wire.Heartbeat{Agent: name, Host: host, Cores: 16, Version: "1.2.3 (commit 0a1b2c3d4e5f, 2026-01-02)"}, Seen: now.Add(-ago)}
+	agent := func(name, host string, ago time.Duration) wire.AgentInfo {
+		return wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: name, Host: host, Cores: 16, Version: "1.2.3 (commit 0a1b2c3d4e5f, 2026-01-02)"}, Seen: now.Add(-ago)}
 	}
 	one, two, three, four := agent("load-1-of-many", "bench-host-01", 700*time.Millisecond), agent("load-2", "bench-host-02", 1200*time.Millisecond),
 		agent("observer", "bench-host-03", 0), agent("old", "bench-host-04", 3*time.Second)
@@ -32,7 +32,7 @@ func TestAgentsFitTheScreen(t *testing.T) {
 	two.Draining, two.Busy = true, "219b602ba6ec-r1"
 	three.Observer, three.Offset = true, &wire.Offset{}
 	four.Refused = "the controller speaks protocol 9 and it speaks 8: install the same release of Lockstep on both"
-	all := []wire.Agent{one, two, three, four}
+	all := []wire.AgentInfo{one, two, three, four}
 	var narrow, wide strings.Builder
 	if err := fleetAgents(&narrow, all, now, false); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func (s *serverFlags) hint() string {
 }
 
 // led waits a moment for a controller that is just starting.
-func led(ctx context.Context, conn *wire.Conn) error {
+func led(ctx context.Context, conn wire.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
 	for {
@@ -79,7 +79,7 @@ func led(ctx context.Context, conn *wire.Conn) error {
 }
 
 // lookout says what a run waits for before it begins, when no controller leads, or the control plane is away, and when they are back, until ctx ends.
-func lookout(ctx context.Context, conn *wire.Conn, run string, say func(format string, args ...any)) {
+func lookout(ctx context.Context, conn wire.Client, run string, say func(format string, args ...any)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	missed, said, queued := 0, "", ""
@@ -120,7 +120,7 @@ func lookout(ctx context.Context, conn *wire.Conn, run string, say func(format s
 }
 
 // queue says that a run is in the queue, and behind what. Of one that nothing has looked at yet it says nothing.
-func queue(ctx context.Context, conn *wire.Conn, run string) (words string, begun bool) {
+func queue(ctx context.Context, conn wire.Client, run string) (words string, begun bool) {
 	state, err := findRun(ctx, conn, run)
 	switch {
 	case err != nil, state.State == wire.StateQueued && state.Waiting == "":
@@ -132,7 +132,7 @@ func queue(ctx context.Context, conn *wire.Conn, run string) (words string, begu
 }
 
 // findRun finds a run of the control plane by its id, a prefix that only one id has, or "latest".
-func findRun(ctx context.Context, conn *wire.Conn, name string) (wire.RunState, error) {
+func findRun(ctx context.Context, conn wire.Client, name string) (wire.RunState, error) {
 	runs, err := conn.Runs(ctx)
 	if err != nil {
 		return wire.RunState{}, err

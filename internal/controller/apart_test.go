@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/wire/wiretest"
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
+	"lockstep/test/wiretest"
 )
 
 // parting is loopback with consumers that lose their links on the 10th message, and cannot open them again for a time.

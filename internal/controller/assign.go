@@ -10,7 +10,7 @@ import (
 
 // assign sends every agent its part.
 func (c *conduct) assign(ctx context.Context) error {
-	agents := make([]wire.Agent, len(c.parts))
+	agents := make([]wire.AgentInfo, len(c.parts))
 	for i, p := range c.parts {
 		agents[i] = p.agent
 	}
@@ -43,7 +43,7 @@ func (c *conduct) assign(ctx context.Context) error {
 
 // meet refuses a broker that lives in the memory of a process, where its agents are of several: each would have one of its own, and receive nothing.
 func (c *conduct) meet(assignments []plan.Assignment) error {
-	first := map[string]wire.Agent{} // by group
+	first := map[string]wire.AgentInfo{} // by group
 	for i, a := range assignments {
 		agent, broker := c.parts[i].agent, a.Task.Cell.Broker
 		one, met := first[a.Task.Group]

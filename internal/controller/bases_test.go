@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/results"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // A schedule's run takes the baseline of the controller's folder; what rules say of it is in the schedule's history and in the record.

@@ -14,8 +14,8 @@ import (
 // walk is one pass over all claims, in the order submitted: each takes what it needs of what those before it left. A run that waits keeps its brokers
 // and as many free agents as it needs, or all that it could use while they are too few; so nothing that comes later delays it.
 type walk struct {
-	fit     []wire.Agent      // of the fleet, sorted by name
-	free    []wire.Agent      // of these, what nobody has or keeps
+	fit     []wire.AgentInfo  // of the fleet, sorted by name
+	free    []wire.AgentInfo  // of these, what nobody has or keeps
 	user    map[string]*claim // agents to the run that has or keeps them
 	brokers map[string]*claim
 	runs    int // that are executed
@@ -107,7 +107,7 @@ func (q *queue) earlier(i int) *claim {
 }
 
 // fit returns the agents that an executed run may use, sorted by name; those that were lost are replaced by what is free for it.
-func (q *queue) fit(c *claim) []wire.Agent {
+func (q *queue) fit(c *claim) []wire.AgentInfo {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w := q.survey()
@@ -126,8 +126,8 @@ func (q *queue) fit(c *claim) []wire.Agent {
 }
 
 // of lists the agents of a claim that can take a task.
-func (w *walk) of(c *claim) []wire.Agent {
-	return slices.DeleteFunc(slices.Clone(w.fit), func(a wire.Agent) bool { return !c.agents[a.Agent] })
+func (w *walk) of(c *claim) []wire.AgentInfo {
+	return slices.DeleteFunc(slices.Clone(w.fit), func(a wire.AgentInfo) bool { return !c.agents[a.Agent] })
 }
 
 // supply gives a claim the agents that it lacks, as far as there are any, and returns the first need that stays unmet.
@@ -158,7 +158,7 @@ func (w *walk) supply(c *claim) (short *plan.Workload) {
 }
 
 // pick chooses the agents of a workload, those that do its faults included.
-func pick(w plan.Workload, there []wire.Agent) (all []wire.Agent, met bool) {
+func pick(w plan.Workload, there []wire.AgentInfo) (all []wire.AgentInfo, met bool) {
 	chosen, lack := cast(w, there)
 	if lack > 0 {
 		return nil, false
@@ -169,7 +169,7 @@ func pick(w plan.Workload, there []wire.Agent) (all []wire.Agent, met bool) {
 
 func (w *walk) take(name string, c *claim) {
 	w.user[name] = c
-	w.free = slices.DeleteFunc(w.free, func(a wire.Agent) bool { return a.Agent == name })
+	w.free = slices.DeleteFunc(w.free, func(a wire.AgentInfo) bool { return a.Agent == name })
 }
 
 // hold keeps all free agents that a workload could use from the claims that follow.

@@ -12,15 +12,15 @@ import (
 // casting gives agents roles, each agent one at most.
 type casting struct {
 	roles []plan.Role
-	there []wire.Agent
+	there []wire.AgentInfo
 	role  []int // of each agent; -1: it is free
 	next  []int // of each role: agents before this one are not free, or do not fit
 }
 
 // cast chooses the agents of a workload, in the order of its roles and of names. It finds a choice wherever there is one, and the same one for the
 // same agents: roles that the fewest agents fit choose first. lack is how many agents are missing; then there is no choice.
-func cast(w plan.Workload, there []wire.Agent) (chosen []wire.Agent, lack int) {
-	there = slices.DeleteFunc(slices.Clone(there), func(a wire.Agent) bool { return a.Observer })
+func cast(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentInfo, lack int) {
+	there = slices.DeleteFunc(slices.Clone(there), func(a wire.AgentInfo) bool { return a.Observer })
 	c := casting{roles: w.Roles(), there: there, role: make([]int, len(there))}
 	c.next = make([]int, len(c.roles))
 	for i := range c.role {
@@ -90,7 +90,7 @@ func (c *casting) seat(role int, looked []bool) bool {
 const mostNamed = 20
 
 // shortage says in words that a cell cannot have its agents.
-func shortage(c plan.Cell, there []wire.Agent) string {
+func shortage(c plan.Cell, there []wire.AgentInfo) string {
 	labelled := false
 	var wanted []string
 	for _, r := range c.Workload.Roles() {
@@ -117,7 +117,7 @@ func shortage(c plan.Cell, there []wire.Agent) string {
 }
 
 // roster lists agents, in brackets.
-func roster(there []wire.Agent, labelled bool) string {
+func roster(there []wire.AgentInfo, labelled bool) string {
 	var list []string
 	for i, a := range there {
 		if i == mostNamed {

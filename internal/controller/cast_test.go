@@ -10,10 +10,10 @@ import (
 )
 
 // there makes agents of words like "a zone=1 role=load".
-func there(list ...string) (agents []wire.Agent) {
+func there(list ...string) (agents []wire.AgentInfo) {
 	for _, text := range list {
 		words := strings.Fields(text)
-		a := wire.Agent{Heartbeat: wire.Heartbeat{Agent: words[0]}}
+		a := wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: words[0]}}
 		for _, w := range words[1:] {
 			name, value, ok := strings.Cut(w, "=")
 			if !ok {
@@ -48,7 +48,7 @@ func TestAgentsAreChosenByLabels(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		work plan.Workload
-		has  []wire.Agent
+		has  []wire.AgentInfo
 		want string // names in the order of roles, or how many are missing
 	}{
 		{"without labels, by name", roles(2, 1, nil, nil), there("x zone=a", "y", "z", "zz"), "x y z"},
@@ -132,7 +132,7 @@ func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 	}
 }
 
-func seatable(seats []plan.Labels, agents []wire.Agent, taken int) bool {
+func seatable(seats []plan.Labels, agents []wire.AgentInfo, taken int) bool {
 	if len(seats) == 0 {
 		return true
 	}

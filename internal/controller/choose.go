@@ -11,7 +11,7 @@ import (
 )
 
 // missing is the cell that lacks the most agents, and those it could have; nil if none lacks any.
-func missing(todo []plan.Task, done map[string]bool, fit []wire.Agent) (worst *plan.Cell, there []wire.Agent) {
+func missing(todo []plan.Task, done map[string]bool, fit []wire.AgentInfo) (worst *plan.Cell, there []wire.AgentInfo) {
 	most := 0
 	looked := map[string]bool{}
 	for i := range todo {
@@ -32,7 +32,7 @@ func missing(todo []plan.Task, done map[string]bool, fit []wire.Agent) (worst *p
 }
 
 // lacks says what no agent may disturb although a cell's faults are to, if anything.
-func lacks(todo []plan.Task, done map[string]bool, fit []wire.Agent) string {
+func lacks(todo []plan.Task, done map[string]bool, fit []wire.AgentInfo) string {
 	for i := range todo {
 		w := todo[i].Cell.Workload
 		if len(w.Faults) == 0 || done[todo[i].ID] {
@@ -52,7 +52,7 @@ type tooFew struct{ words string }
 func (e *tooFew) Error() string { return e.words }
 
 // fit returns the agents that this run may use, sorted by name, and notes which are reserved for it.
-func (x *execution) fit(ctx context.Context) []wire.Agent {
+func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 	fit := x.queue.fit(x.claim)
 	if now := x.queue.names(x.claim); !slices.Equal(now, x.state.Agents) {
 		x.state.Agents = now
@@ -62,7 +62,7 @@ func (x *execution) fit(ctx context.Context) []wire.Agent {
 }
 
 // choose picks the agents of a task, in the order of its roles. It waits for missing ones until grace has passed since the shortage began.
-func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.Agent, error) {
+func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.AgentInfo, error) {
 	said := false
 	for {
 		changed := x.agents.watch()

@@ -55,7 +55,7 @@ type conduct struct {
 // part is one agent in the task.
 type part struct {
 	plan.AgentPart
-	agent   wire.Agent
+	agent   wire.AgentInfo
 	at      map[wire.Step]bool // steps it arrived at
 	begin   int64              // what it set for the beginning of the measurement, ns since T0
 	failed  bool
@@ -74,7 +74,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.words }
 
-func newConduct(x *execution, t plan.Task, try string, agents []wire.Agent) *conduct {
+func newConduct(x *execution, t plan.Task, try string, agents []wire.AgentInfo) *conduct {
 	c := &conduct{execution: x, ref: wire.Ref{Run: x.run.ID, Task: t.ID, Try: try}, task: t, work: t.Cell.Workload, groups: t.Parts(),
 		byName: map[string]*part{}, made: map[wire.Step]bool{}, merge: record.NewMerge()}
 	for i, a := range agents {

@@ -63,7 +63,7 @@ const stopTimeout = 10 * time.Second
 const formTimeout = 20 * time.Second
 
 // prepare makes the streams. A cluster that is just starting has nobody to ask yet, or knows too few of its servers: daemons start in any order.
-func prepare(ctx context.Context, conn *wire.Conn, log *slog.Logger) error {
+func prepare(ctx context.Context, conn wire.Leader, log *slog.Logger) error {
 	for began := time.Now(); ; {
 		trying, cancel := context.WithTimeout(ctx, stopTimeout)
 		err := conn.Prepare(trying)
@@ -82,7 +82,7 @@ func prepare(ctx context.Context, conn *wire.Conn, log *slog.Logger) error {
 // Serve waits until this controller leads, and then executes runs until ctx ends; then it gives up the task in flight in an orderly way, hands
 // leadership on and returns nil. The run stays in the queue and goes on with the next controller, as far as the control plane keeps it. When it
 // can no longer be sure to be the only leader it stops at once, leaves the agents alone and stands by again.
-func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
+func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -130,9 +130,9 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 }
 
 // self is who campaigns.
-func (cfg Config) self() wire.Leader {
+func (cfg Config) self() wire.LeaderInfo {
 	host, _ := os.Hostname() // for people alone
-	return wire.Leader{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version, Alone: cfg.Alone}
+	return wire.LeaderInfo{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version, Alone: cfg.Alone}
 }
 
 // Bounds of what is accepted: beyond them a submission is a mistake, or hostile.

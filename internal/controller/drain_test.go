@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // loopbackOptions gives a cell's broker options besides its name.

@@ -329,7 +329,7 @@ func (x *execution) clear() {
 	x.left = nil
 }
 
-func instances(agents []wire.Agent) []string {
+func instances(agents []wire.AgentInfo) []string {
 	list := make([]string, len(agents))
 	for i, a := range agents {
 		list[i] = a.Instance
@@ -337,7 +337,7 @@ func instances(agents []wire.Agent) []string {
 	return list
 }
 
-func names(agents []wire.Agent) []string {
+func names(agents []wire.AgentInfo) []string {
 	list := make([]string, len(agents))
 	for i, a := range agents {
 		list[i] = a.Agent

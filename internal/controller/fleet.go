@@ -18,8 +18,8 @@ type fleet struct {
 	log     *slog.Logger
 	mu      sync.Mutex
 	members map[string]*member
-	former  map[string][]former   // of each name
-	gone    map[string]wire.Agent // observers that were lost, and have not come back
+	former  map[string][]former       // of each name
+	gone    map[string]wire.AgentInfo // observers that were lost, and have not come back
 	refused refusals
 	changed chan struct{} // closed and replaced whenever an agent comes or goes
 	closed  bool
@@ -40,14 +40,14 @@ type former struct {
 const mostFormer = 16
 
 type member struct {
-	wire.Agent
+	wire.AgentInfo
 	timer *time.Timer
 	stuck string // id of a task that it did not end in time
 	awaited
 }
 
 func newFleet(log *slog.Logger, linked func() bool) *fleet {
-	return &fleet{log: log, linked: linked, members: map[string]*member{}, former: map[string][]former{}, gone: map[string]wire.Agent{}, changed: make(chan struct{})}
+	return &fleet{log: log, linked: linked, members: map[string]*member{}, former: map[string][]former{}, gone: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
 }
 
 // heard takes a heartbeat; a text returned refuses the agent.
@@ -103,7 +103,7 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 }
 
 // alive counts a message of an agent's process as a sign of life. What a former process of the name left to say is none.
-func (f *fleet) alive(a wire.Agent) {
+func (f *fleet) alive(a wire.AgentInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
@@ -125,7 +125,7 @@ func (f *fleet) expire(name, instance string) {
 	}
 	if time.Since(m.Seen) >= wire.LostAfter {
 		if m.Observer && len(f.gone) < mostMembers {
-			f.gone[name] = m.Agent
+			f.gone[name] = m.AgentInfo
 		}
 		f.drop(m, slog.LevelWarn, fmt.Sprintf("was not heard for %v", wire.LostAfter))
 	}
@@ -134,7 +134,7 @@ func (f *fleet) expire(name, instance string) {
 // drop forgets a member. The caller holds mu.
 func (f *fleet) drop(m *member, level slog.Level, why string) {
 	m.timer.Stop()
-	name := m.Agent.Agent
+	name := m.Agent
 	delete(f.members, name)
 	if len(f.former) >= mostMembers {
 		clear(f.former) // it only tells those that speak late, or two that speak at a time, from one that was started again
@@ -142,7 +142,7 @@ func (f *fleet) drop(m *member, level slog.Level, why string) {
 	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.Instance })
 	list = append(list, former{m.Instance, m.Seen, m.Leaving})
 	f.former[name] = list[max(0, len(list)-mostFormer):]
-	f.log.Log(context.Background(), level, "agent "+why, "agent", m.Agent.Agent, "host", m.Host)
+	f.log.Log(context.Background(), level, "agent "+why, "agent", m.Agent, "host", m.Host)
 	f.tell()
 }
 
@@ -152,7 +152,7 @@ func (f *fleet) was(h wire.Heartbeat) bool {
 }
 
 // silence is how long ago the last was heard of an agent's process; 0: it is not known.
-func (f *fleet) silence(a wire.Agent) time.Duration {
+func (f *fleet) silence(a wire.AgentInfo) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
@@ -167,7 +167,7 @@ func (f *fleet) silence(a wire.Agent) time.Duration {
 }
 
 // left tells whether an agent's process said goodbye.
-func (f *fleet) left(a wire.Agent) bool {
+func (f *fleet) left(a wire.AgentInfo) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.ContainsFunc(f.former[a.Agent], func(o former) bool { return o.instance == a.Instance && o.left })
@@ -194,7 +194,7 @@ func (f *fleet) watch() <-chan struct{} {
 }
 
 // lives tells whether an agent's process is still the one that was chosen.
-func (f *fleet) lives(a wire.Agent) bool {
+func (f *fleet) lives(a wire.AgentInfo) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.members[a.Agent]
@@ -202,7 +202,7 @@ func (f *fleet) lives(a wire.Agent) bool {
 }
 
 // blame marks an agent that did not end a task in time: it gets no other until it says that it is free.
-func (f *fleet) blame(a wire.Agent, task string) {
+func (f *fleet) blame(a wire.AgentInfo, task string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
@@ -218,17 +218,17 @@ func (f *fleet) there(name string) bool {
 }
 
 // find is a living agent; the zero value if there is none of that name.
-func (f *fleet) find(name string) wire.Agent {
+func (f *fleet) find(name string) wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m := f.members[name]; m != nil {
-		return m.Agent
+		return m.AgentInfo
 	}
-	return wire.Agent{Heartbeat: wire.Heartbeat{Agent: name}}
+	return wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: name}}
 }
 
 // engaged tells whether an agent works on a task, as far as it has said.
-func (f *fleet) engaged(a wire.Agent, ref wire.Ref) bool {
+func (f *fleet) engaged(a wire.AgentInfo, ref wire.Ref) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.members[a.Agent]
@@ -255,33 +255,33 @@ func (f *fleet) meet(ctx context.Context, names []string) {
 }
 
 // list returns the living agents, sorted by name.
-func (f *fleet) list() []wire.Agent {
+func (f *fleet) list() []wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	agents := make([]wire.Agent, 0, len(f.members))
+	agents := make([]wire.AgentInfo, 0, len(f.members))
 	for _, m := range f.members {
-		agents = append(agents, m.Agent)
+		agents = append(agents, m.AgentInfo)
 	}
-	slices.SortFunc(agents, func(a, b wire.Agent) int { return cmp.Compare(a.Agent, b.Agent) })
+	slices.SortFunc(agents, func(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) })
 	return agents
 }
 
 // fit returns the agents that can take a task, sorted by name.
-func (f *fleet) fit() []wire.Agent {
+func (f *fleet) fit() []wire.AgentInfo {
 	agents := f.list()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.DeleteFunc(agents, func(a wire.Agent) bool {
+	return slices.DeleteFunc(agents, func(a wire.AgentInfo) bool {
 		m := f.members[a.Agent]
 		return m == nil || m.stuck != "" || m.Draining
 	})
 }
 
 // away are the observers that were lost, sorted by name: what they should see is not seen.
-func (f *fleet) away() []wire.Agent {
+func (f *fleet) away() []wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.SortedFunc(maps.Values(f.gone), func(a, b wire.Agent) int { return cmp.Compare(a.Agent, b.Agent) })
+	return slices.SortedFunc(maps.Values(f.gone), func(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) })
 }
 
 // close stops the timers.

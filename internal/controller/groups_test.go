@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // twoGroups makes a cell of "bulk", large messages by count through two queues, and "small", small ones one by one on one agent.

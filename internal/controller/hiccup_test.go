@@ -14,7 +14,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // foreigner is a connection to the lab's server that knows nothing of Lockstep.

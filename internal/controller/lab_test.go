@@ -19,8 +19,8 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
 	_ "lockstep/pkg/drivers/loopback"
+	"lockstep/test/wiretest"
 )
 
 func TestMain(m *testing.M) {
@@ -151,7 +151,7 @@ func (l *lab) startWith(name string, change func(*agent.Config)) {
 }
 
 // await returns the agents once there are n.
-func (l *lab) await(n int) []wire.Agent {
+func (l *lab) await(n int) []wire.AgentInfo {
 	l.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		agents, err := l.client.Agents(l.t.Context())

@@ -15,7 +15,7 @@ import (
 
 // leader is one leadership.
 type leader struct {
-	conn   *wire.Conn
+	conn   wire.Leader
 	cfg    Config
 	agents *fleet
 	lease  *wire.Lease

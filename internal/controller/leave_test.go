@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // A draining agent ends its task as if nothing had happened, gets no further one, and leaves by itself.

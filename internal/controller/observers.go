@@ -20,7 +20,7 @@ const (
 // observer is an agent that measures brokers' processes beside a task. It is no part of it: the task neither fails nor waits for it, but for the
 // moments above. What it does not see is said in the outcome.
 type observer struct {
-	agent   wire.Agent
+	agent   wire.AgentInfo
 	fit     []plan.Observation
 	at      map[wire.Step]bool
 	arrival wire.Arrival
@@ -29,14 +29,14 @@ type observer struct {
 
 // observers finds those of a cell's brokers among the agents that are there, besides those that are taken, which observe on their own. What
 // cannot be seen is said, by broker.
-func observers(c plan.Cell, taken, there, away []wire.Agent) (all []*observer, lacks []lack) {
+func observers(c plan.Cell, taken, there, away []wire.AgentInfo) (all []*observer, lacks []lack) {
 	brokers := c.Brokers()
 	for _, a := range there {
 		fit, unclear := plan.Observe(brokers, a.Observes)
 		for _, name := range unclear {
 			lacks = append(lacks, lack{name, a.Agent, "the driver's name fits several brokers of the cell: name it after the broker in --observe"})
 		}
-		if len(fit) > 0 && !slices.ContainsFunc(taken, func(t wire.Agent) bool { return t.Agent == a.Agent }) {
+		if len(fit) > 0 && !slices.ContainsFunc(taken, func(t wire.AgentInfo) bool { return t.Agent == a.Agent }) {
 			all = append(all, &observer{agent: a, fit: fit, at: map[wire.Step]bool{}})
 		}
 	}
@@ -157,7 +157,7 @@ func (c *conduct) rewatch(named []wire.Observer) {
 	for _, n := range named {
 		a := c.agents.find(n.Agent)
 		if a.Instance != n.Instance {
-			a = wire.Agent{Heartbeat: wire.Heartbeat{Agent: n.Agent, Instance: n.Instance}}
+			a = wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: n.Agent, Instance: n.Instance}}
 		}
 		c.observers = append(c.observers, &observer{agent: a, fit: n.Observe, at: map[wire.Step]bool{}})
 	}

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // observer starts an agent that measures this very process, in which the loopback broker is.

@@ -13,8 +13,8 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
 	"lockstep/pkg/drivers"
+	"lockstep/test/wiretest"
 )
 
 // counted is the loopback driver, with an account of what is declared.

@@ -101,7 +101,7 @@ func (l *leader) releaseOrphans(ctx context.Context) {
 }
 
 // look compares what agents say they do with what is led.
-func (o *orphans) look(ctx context.Context, agents []wire.Agent, now time.Time) {
+func (o *orphans) look(ctx context.Context, agents []wire.AgentInfo, now time.Time) {
 	for _, x := range o.known {
 		x.agents = nil
 	}

@@ -27,7 +27,7 @@ func TestAgentsOfATryThatNobodyLeadsAreReleased(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := conn.Campaign(t.Context(), wire.Leader{Name: "test", Instance: "i"}, nil)
+	lease, err := conn.Campaign(t.Context(), wire.LeaderInfo{Name: "test", Instance: "i"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestAgentsOfATryThatNobodyLeadsAreReleased(t *testing.T) {
 			}
 			x.stands(&l.charge, ref)
 			o, now := orphans{leader: l, known: map[wire.Ref]*orphan{}}, time.Now()
-			busy := []wire.Agent{{Heartbeat: wire.Heartbeat{Agent: "a0"}}, {Heartbeat: wire.Heartbeat{Agent: "a1", Try: ref}}}
+			busy := []wire.AgentInfo{{Heartbeat: wire.Heartbeat{Agent: "a0"}}, {Heartbeat: wire.Heartbeat{Agent: "a1", Try: ref}}}
 			at := func(second int) string {
 				o.look(t.Context(), busy, now.Add(time.Duration(second)*time.Second))
 				return releasesOf(t, conn, ref)

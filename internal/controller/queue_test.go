@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {

@@ -40,7 +40,7 @@ func (w *awaited) hear(h wire.Heartbeat) bool {
 func (w *awaited) idle() bool { return w.beats >= idleBeats && time.Since(w.since) >= idleFor }
 
 // expect notes that an agent's process was given a task.
-func (f *fleet) expect(a wire.Agent, ref wire.Ref) {
+func (f *fleet) expect(a wire.AgentInfo, ref wire.Ref) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
@@ -49,7 +49,7 @@ func (f *fleet) expect(a wire.Agent, ref wire.Ref) {
 }
 
 // idles tells whether an agent does nothing although it was given this task.
-func (f *fleet) idles(a wire.Agent, ref wire.Ref) bool {
+func (f *fleet) idles(a wire.AgentInfo, ref wire.Ref) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.members[a.Agent]

@@ -76,7 +76,7 @@ func TestWhatWasSaidLongAgoIsNoSignOfLife(t *testing.T) {
 	if err := conn.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := conn.Campaign(t.Context(), wire.Leader{Name: "c", Instance: "i"}, nil)
+	lease, err := conn.Campaign(t.Context(), wire.LeaderInfo{Name: "c", Instance: "i"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestWhatWasSaidLongAgoIsNoSignOfLife(t *testing.T) {
 		"of a former process": {"old", r.Since() + 1, false},
 		"of this one":         {"new", r.Since() + 1, true},
 	} {
-		a := wire.Agent{Heartbeat: wire.Heartbeat{Agent: "a", Instance: x.instance}}
+		a := wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: "a", Instance: x.instance}}
 		c := &conduct{execution: &execution{leader: &leader{agents: f}, record: r}, ref: ref, byName: map[string]*part{"a": {agent: a, at: map[wire.Step]bool{}}}}
 		before := f.find("a").Seen
 		time.Sleep(time.Millisecond)

@@ -55,7 +55,7 @@ const (
 // The record goes to points, too, which Record closes; it may be nil. If points were dropped and the run has ended,
 // Record replays the run once. It also does so if the directory was there before: an earlier process may have dropped
 // points. The directory has the counts. Points that are not written are no error.
-func Record(ctx context.Context, conn *wire.Conn, run, root string, watch func(Progress), points *sink.Sink) (wire.End, error) {
+func Record(ctx context.Context, conn wire.Reader, run, root string, watch func(Progress), points *sink.Sink) (wire.End, error) {
 	if watch == nil {
 		watch = func(Progress) {}
 	}
@@ -111,7 +111,7 @@ func (f *follower) deliver(ctx context.Context, d plan.Delivery, ended bool) err
 
 // follower copies one run.
 type follower struct {
-	conn    *wire.Conn
+	conn    wire.Reader
 	root    string
 	watch   func(Progress)
 	dir     *results.Run

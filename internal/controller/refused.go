@@ -15,7 +15,7 @@ const (
 )
 
 // refusals are the agents that were refused lately, by name.
-type refusals map[string]wire.Agent
+type refusals map[string]wire.AgentInfo
 
 func (r refusals) expire(now time.Time) {
 	for name, a := range r {
@@ -41,11 +41,11 @@ func (f *fleet) refuse(h wire.Heartbeat, why string) {
 		}
 		f.log.Warn("refused an agent", "agent", h.Agent, "host", h.Host, "version", h.Version, "why", why)
 	}
-	f.refused[h.Agent] = wire.Agent{Heartbeat: h, Seen: now, Refused: why}
+	f.refused[h.Agent] = wire.AgentInfo{Heartbeat: h, Seen: now, Refused: why}
 }
 
 // known lists the living agents, sorted by name, and after them those that were refused lately.
-func (f *fleet) known() []wire.Agent {
+func (f *fleet) known() []wire.AgentInfo {
 	agents := f.list()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,6 +54,6 @@ func (f *fleet) known() []wire.Agent {
 	for _, a := range f.refused {
 		agents = append(agents, a)
 	}
-	slices.SortFunc(agents[first:], func(a, b wire.Agent) int { return cmp.Compare(a.Agent, b.Agent) })
+	slices.SortFunc(agents[first:], func(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) })
 	return agents
 }

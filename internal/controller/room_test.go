@@ -14,7 +14,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // newRoom is a lab whose record has little room, over the network: nothing is deleted there but what was copied.

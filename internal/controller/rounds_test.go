@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // untilKnown is a run of a cell that sends the same number of messages each time, and of one whose number is that of a Poisson process.

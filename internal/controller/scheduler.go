@@ -33,7 +33,7 @@ const slotLook = 20 * time.Second
 // scheduler fires schedules for as long as its controller leads. Every change of a schedule is stored by compare-and-set before anything is done about
 // it, so that another scheduler can go on from any point, and two at once do no harm.
 type scheduler struct {
-	conn  *wire.Conn
+	conn  wire.Leader
 	clock Clock
 	hooks *Hooks
 	epoch uint64 // of this controller's lead
@@ -45,7 +45,7 @@ type scheduler struct {
 }
 
 // schedules begins to fire, and returns what ends it. On a control plane that ends with this process there is nothing to fire.
-func (cfg Config) schedules(ctx context.Context, conn *wire.Conn, epoch uint64) (stop func()) {
+func (cfg Config) schedules(ctx context.Context, conn wire.Leader, epoch uint64) (stop func()) {
 	if conn.Local() {
 		return func() {}
 	}

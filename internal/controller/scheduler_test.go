@@ -21,7 +21,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // handClock is set by hand; whoever waits looks at it again whenever it is.

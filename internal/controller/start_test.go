@@ -48,7 +48,7 @@ func TestWhenTheLoadBeganIsNotReadFromCalendars(t *testing.T) {
 		"compared with this one":         {&wire.Offset{Reference: clock.ID(), At: now + int64(day), Offset: int64(day), Bound: 1}, day, true},
 	} {
 		r.Age = x.age
-		c := &conduct{parts: []*part{{arrival: arrival, agent: wire.Agent{Heartbeat: wire.Heartbeat{Offset: x.offset}}}}}
+		c := &conduct{parts: []*part{{arrival: arrival, agent: wire.AgentInfo{Heartbeat: wire.Heartbeat{Offset: x.offset}}}}}
 		at, known := c.startOf(r)
 		if known != x.known || known && (at < began-int64(time.Millisecond) || at > began+int64(time.Minute)) { // late by what this test takes
 			t.Errorf("%s: %v before it was asked, %v", name, time.Duration(now-at), known)

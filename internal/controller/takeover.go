@@ -158,11 +158,11 @@ func (x *execution) giveUp(why string) {
 // rejoin makes the conduct of a try that a former leader had begun: it reads what the agents have said in it since. why is why it cannot go on.
 func (x *execution) rejoin(ctx context.Context, t plan.Task, f *wire.RunEvent) (c *conduct, why string) {
 	x.agents.meet(ctx, f.Agents)
-	agents := make([]wire.Agent, len(f.Agents))
+	agents := make([]wire.AgentInfo, len(f.Agents))
 	for i, name := range f.Agents {
 		agents[i] = x.agents.find(name)
 		if i < len(f.Instances) && agents[i].Instance != f.Instances[i] { // gone, or another process by now
-			agents[i] = wire.Agent{Heartbeat: wire.Heartbeat{Agent: name, Instance: f.Instances[i]}}
+			agents[i] = wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: name, Instance: f.Instances[i]}}
 		}
 	}
 	c = newConduct(x, t, f.Try, agents)

@@ -16,8 +16,8 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
 	"lockstep/pkg/drivers"
+	"lockstep/test/wiretest"
 
 	"github.com/nats-io/nats.go"
 )

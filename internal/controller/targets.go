@@ -12,11 +12,11 @@ import (
 
 // disturbers finds the agents that do the faults of a cell to its targets: of those chosen already, or else others, which it adds to them. The
 // words say what is missing; empty: nothing is.
-func disturbers(w plan.Workload, chosen, there []wire.Agent) (all []wire.Agent, targets map[string][]string, missing string) {
+func disturbers(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.AgentInfo, targets map[string][]string, missing string) {
 	all, targets = slices.Clone(chosen), map[string][]string{}
 	wanted := w.Targets()
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		has := func(a wire.Agent) bool { return a.Targets[name] != nil }
+		has := func(a wire.AgentInfo) bool { return a.Targets[name] != nil }
 		who := slices.IndexFunc(all, has)
 		if who < 0 {
 			i := slices.IndexFunc(there, has)
@@ -42,7 +42,7 @@ func disturbers(w plan.Workload, chosen, there []wire.Agent) (all []wire.Agent, 
 }
 
 // known says what can be disturbed.
-func known(agents []wire.Agent) string {
+func known(agents []wire.AgentInfo) string {
 	var list []string
 	for _, a := range agents {
 		for _, name := range slices.Sorted(maps.Keys(a.Targets)) {

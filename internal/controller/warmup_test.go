@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/record"
 	"lockstep/internal/results"
 	"lockstep/internal/wire"
-	"lockstep/internal/wire/wiretest"
+	"lockstep/test/wiretest"
 )
 
 // auto is a cell whose warm-up ends when its load is steady, on a broker that takes slow to get up to speed (see loopback's slowStart).

@@ -22,14 +22,20 @@ type Points interface {
 	Points() (written, dropped, left int64)
 }
 
+// Plane is what the metrics of a controller read from the control plane.
+type Plane interface {
+	wire.Client
+	Epoch() uint64
+}
+
 // Controller serves the figures of a controller. Those of the fleet come from the one that leads alone, so that a sum over controllers counts nothing twice.
 // points is nil where the controller writes none.
-func Controller(conn *wire.Conn, standing Standing, points Points, version string, log *slog.Logger) http.Handler {
+func Controller(conn Plane, standing Standing, points Points, version string, log *slog.Logger) http.Handler {
 	return handler(&controller{conn, standing, points, log}, version, log)
 }
 
 type controller struct {
-	conn     *wire.Conn
+	conn     Plane
 	standing Standing
 	points   Points
 	log      *slog.Logger

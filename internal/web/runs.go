@@ -228,7 +228,7 @@ func subjects(outcomes []plan.Outcome) (all []string) {
 func (s *site) agents(r *http.Request) (view, error) {
 	all, err := s.Conn.Agents(r.Context())
 	if errors.Is(err, wire.ErrNoController) {
-		return view{Page: "agents", Title: "Agents", Body: []wire.Agent(nil), Refresh: 5}, nil // the frame says that nobody leads
+		return view{Page: "agents", Title: "Agents", Body: []wire.AgentInfo(nil), Refresh: 5}, nil // the frame says that nobody leads
 	}
 	return view{Page: "agents", Title: "Agents", Body: all, Refresh: 5}, err
 }

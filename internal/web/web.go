@@ -23,7 +23,7 @@ import (
 
 // Config of the pages.
 type Config struct {
-	Conn *wire.Conn
+	Conn wire.Client
 	// Copies is the folder of runs' copies; empty: there are none, and a run is shown for as long as the control plane keeps its record.
 	Copies  string
 	Access  *Access

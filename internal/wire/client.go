@@ -58,7 +58,7 @@ func (c *Conn) Cancel(ctx context.Context, run, by string) error {
 }
 
 // Agents lists the agents that live, sorted by name, as the controller sees them, and after them those that it has refused in the last half minute.
-func (c *Conn) Agents(ctx context.Context) ([]Agent, error) {
+func (c *Conn) Agents(ctx context.Context) ([]AgentInfo, error) {
 	ask, err := c.message(subjectAgents, nil)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (c *Conn) Agents(ctx context.Context) ([]Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list agents: ask the controller: %w", err)
 	}
-	var agents []Agent
+	var agents []AgentInfo
 	if err := c.decode(m.Header, m.Data, "the controller", &agents); err != nil {
 		return nil, fmt.Errorf("list agents: %w", err)
 	}

@@ -161,13 +161,13 @@ func introduced(m *nats.Msg) Heartbeat {
 }
 
 // AnswerAgents answers Agents with list until stop is called.
-func (c *Conn) AnswerAgents(list func() []Agent) (stop func(), err error) {
+func (c *Conn) AnswerAgents(list func() []AgentInfo) (stop func(), err error) {
 	return c.subscribe(subjectAgents, func(m *nats.Msg) {
 		if err := c.check(m.Header, "the client"); err != nil {
 			_ = m.RespondMsg(c.refusal(m.Reply, err.Error()))
 			return
 		}
-		agents := []Agent(nil)
+		agents := []AgentInfo(nil)
 		if m.Header.Get(headerLook) == "" {
 			agents = list()
 		}

@@ -28,7 +28,7 @@ func TestOnlyALaterFenceFences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &Recorder{lease: &Lease{conn: c, ctx: t.Context(), who: Leader{Epoch: 1}}, run: "r", fence: 1, turn: make(chan struct{}, 1)}
+		r := &Recorder{lease: &Lease{conn: c, ctx: t.Context(), who: LeaderInfo{Epoch: 1}}, run: "r", fence: 1, turn: make(chan struct{}, 1)}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		err = r.Event(ctx, RunEvent{Kind: RunAccepted})
 		cancel()

@@ -93,10 +93,10 @@ func (c *Conn) clean(ctx context.Context, stream, subject string) (cleaned bool,
 }
 
 // held tells whether a lease's value is one that a controller writes.
-func (l Leader) held() bool { return l.Epoch > 0 && l.Instance != "" }
+func (l LeaderInfo) held() bool { return l.Epoch > 0 && l.Instance != "" }
 
 // saw notes when a standby saw the lease renewed last. What is foreign does not renew it.
-func (s *stand) saw(revision uint64, held Leader, at time.Time) {
+func (s *stand) saw(revision uint64, held LeaderInfo, at time.Time) {
 	if revision == s.revision && !s.since.IsZero() {
 		return
 	}

@@ -107,12 +107,12 @@ func TestAcknowledgementsCountForNothing(t *testing.T) {
 
 // An agent that writes over a dead leader's lease again and again does not keep the next one from it.
 func TestForeignWordsDoNotRenewALease(t *testing.T) {
-	s := stand{conn: &Conn{}, who: Leader{Instance: "me"}, log: slog.New(slog.DiscardHandler)}
+	s := stand{conn: &Conn{}, who: LeaderInfo{Instance: "me"}, log: slog.New(slog.DiscardHandler)}
 	began := time.Now()
-	held := Leader{Epoch: 3, Instance: "dead"}
+	held := LeaderInfo{Epoch: 3, Instance: "dead"}
 	s.saw(1, held, began)
 	for i := range 10 {
-		var foreign Leader
+		var foreign LeaderInfo
 		_ = json.Unmarshal([]byte(`{"stream":"LOCKSTEP_RECORD","seq":7}`), &foreign)
 		s.saw(uint64(i)+2, foreign, began.Add(time.Duration(i)*time.Second))
 	}

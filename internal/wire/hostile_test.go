@@ -89,7 +89,7 @@ func FuzzMessages(f *testing.F) {
 	c := &Conn{protocol: plan.Protocol}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		kinds := []any{&Submission{}, &Heartbeat{}, &Assignment{}, &Release{}, &Arrival{}, &RunEvent{}, &plan.Outcome{}, &plan.Run{}, &record.Snapshot{},
-			&[]Agent{}, &clockAnswer{}, &RunState{}, &Leader{}}
+			&[]AgentInfo{}, &clockAnswer{}, &RunState{}, &LeaderInfo{}}
 		for _, v := range kinds {
 			if err := c.decode(ours(), body, "anybody", v); err == nil {
 				if _, err := json.Marshal(v); err != nil && !strings.Contains(err.Error(), "json:") {

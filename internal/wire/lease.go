@@ -34,8 +34,8 @@ var ErrLeaseLost = errors.New("leadership was lost: the lease could not be renew
 // ErrFenced is wrapped by the error of what a former leader wanted to write or to have done.
 var ErrFenced = errors.New("a later controller leads")
 
-// Leader is who leads: the value of the lease.
-type Leader struct {
+// LeaderInfo is who leads: the value of the lease.
+type LeaderInfo struct {
 	Epoch    uint64 `json:"epoch"` // grows with each leadership
 	Name     string `json:"name"`
 	Host     string `json:"host,omitempty"`
@@ -55,7 +55,7 @@ const headerEpoch = "Lockstep-Epoch"
 // Lease is one leadership. Safe for concurrent use.
 type Lease struct {
 	conn     *Conn
-	who      Leader
+	who      LeaderInfo
 	log      *slog.Logger
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -74,7 +74,7 @@ type Lease struct {
 // Campaign waits until this controller leads, and returns its lease, which is renewed until Resign is called or it is lost. It outlives NATS servers
 // that are away or come back empty; an error means that ctx ended or the connection was closed or may not do this. log tells when the standing
 // changes; nil: nothing does.
-func (c *Conn) Campaign(ctx context.Context, who Leader, log *slog.Logger) (*Lease, error) {
+func (c *Conn) Campaign(ctx context.Context, who LeaderInfo, log *slog.Logger) (*Lease, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -102,7 +102,7 @@ func (c *Conn) Campaign(ctx context.Context, who Leader, log *slog.Logger) (*Lea
 // stand is one candidate's view of the lease.
 type stand struct {
 	conn     *Conn
-	who      Leader
+	who      LeaderInfo
 	log      *slog.Logger
 	revision uint64    // the last seen, and
 	since    time.Time // since when
@@ -124,7 +124,7 @@ func (s *stand) try(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	e, err := kv.Get(ctx, keyLeader)
-	var held Leader
+	var held LeaderInfo
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return s.take(ctx, kv, held, 0, at)
@@ -140,7 +140,7 @@ func (s *stand) try(ctx context.Context) (*Lease, error) {
 }
 
 // take writes the lease, unless another was faster.
-func (s *stand) take(ctx context.Context, kv jetstream.KeyValue, held Leader, revision uint64, at time.Time) (*Lease, error) {
+func (s *stand) take(ctx context.Context, kv jetstream.KeyValue, held LeaderInfo, revision uint64, at time.Time) (*Lease, error) {
 	who := s.who
 	// The epoch grows even when the bucket was lost with a server's memory: no epoch is ahead of the milliseconds since 1970.
 	who.Epoch = max(held.Epoch+1, uint64(time.Now().UnixMilli()))
@@ -266,7 +266,7 @@ func (l *Lease) write(ctx context.Context, kv jetstream.KeyValue) error {
 		if got != nil {
 			return got
 		}
-		var held Leader
+		var held LeaderInfo
 		if json.Unmarshal(e.Value(), &held) != nil || !held.held() {
 			// Foreign: it is written over. Nobody else has taken the lease meanwhile, for whoever keeps it has renewed it within LeaseKeep.
 			l.log.Warn("something foreign was written over the lease: taking it back", "epoch", l.who.Epoch)

@@ -25,7 +25,7 @@ func campaign(t testing.TB, c *Conn, name string) *Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	l, err := c.Campaign(ctx, Leader{Name: name, Instance: name}, nil)
+	l, err := c.Campaign(ctx, LeaderInfo{Name: name, Instance: name}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestALeaseThatIsGivenBackIsTakenAtOnce(t *testing.T) {
 	one := campaign(t, first, "one")
 	next := make(chan *Lease, 1)
 	go func() {
-		l, err := second.Campaign(context.Background(), Leader{Name: "two", Instance: "two"}, nil)
+		l, err := second.Campaign(context.Background(), LeaderInfo{Name: "two", Instance: "two"}, nil)
 		if err != nil {
 			t.Error(err)
 		}
@@ -275,7 +275,7 @@ func TestALeaseThatNobodyElseCanTakeIsNotLostByBeingLate(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	c.times = shortTimes
-	l, err := c.Campaign(t.Context(), Leader{Name: "one", Instance: "one", Alone: true}, nil)
+	l, err := c.Campaign(t.Context(), LeaderInfo{Name: "one", Instance: "one", Alone: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (c *Conn) Led(ctx context.Context) error {
 }
 
 // LastLeader is who leads, or led last; the zero value if nobody ever did.
-func (c *Conn) LastLeader(ctx context.Context) (l Leader, err error) {
+func (c *Conn) LastLeader(ctx context.Context) (l LeaderInfo, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	kv, err := c.state(ctx)

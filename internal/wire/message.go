@@ -62,8 +62,8 @@ type Offset struct {
 	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows
 }
 
-// Agent is one agent as the controller sees it.
-type Agent struct {
+// AgentInfo is one agent as the controller sees it.
+type AgentInfo struct {
 	Heartbeat
 	Seen time.Time `json:"seen"`
 	// Refused is why the controller does not take it; it gets no task, and ends. Empty: it is taken.

@@ -98,7 +98,7 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 		t.Errorf("refused is %+v", h)
 	}
 
-	stopAnswers, err := now.AnswerAgents(func() []Agent { return nil })
+	stopAnswers, err := now.AnswerAgents(func() []AgentInfo { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := json.Marshal(Leader{Epoch: lease.Epoch() + 1, Name: "other", Instance: "other"})
+	other, err := json.Marshal(LeaderInfo{Epoch: lease.Epoch() + 1, Name: "other", Instance: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}

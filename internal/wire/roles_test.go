@@ -240,7 +240,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	stopAgents, err := controller.AnswerAgents(func() []Agent { return []Agent{{Heartbeat: Heartbeat{Agent: "a1"}}} })
+	stopAgents, err := controller.AnswerAgents(func() []AgentInfo { return []AgentInfo{{Heartbeat: Heartbeat{Agent: "a1"}}} })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -231,7 +231,7 @@ func (r *rig) agents(t *testing.T, release string, names ...string) {
 		if err != nil {
 			return err
 		}
-		var list []wire.Agent
+		var list []wire.AgentInfo
 		if err := json.Unmarshal(out, &list); err != nil {
 			t.Fatalf("ctl agents --json: %v\n%s", err, out)
 		}
