@@ -287,7 +287,8 @@ func everything(t testing.TB, root string) string {
 var runs int
 var runsMu sync.Mutex
 
-// aRun is a run of cells over loopback brokers, each a change to a short workload: 4,000 messages in 2 s, each confirmed after 1 ms.
+// aRun is a run of cells over loopback brokers, each a change to a short workload: 4,000 messages in 2 s, each confirmed
+// after 1 ms.
 func aRun(changes ...func(*plan.Cell)) plan.Run {
 	runsMu.Lock()
 	runs++
@@ -320,6 +321,6 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 
 // long makes a cell that lasts until it is stopped.
 func long(c *plan.Cell) {
-	c.Workload.Publishers.Count, c.Workload.Publishers.Rate = 0, 2000
+	c.Workload.Publishers.Count, c.Workload.Publishers.Rate = 0, 500
 	c.Workload.Measure = plan.Duration(20 * time.Second)
 }

@@ -64,8 +64,8 @@ func (s deliberateSession) Close() error {
 	return s.Session.Close()
 }
 
-// TestAControllerKilledAnywhereIsReplaced kills the controller a moment after an agent has said that it is somewhere in the second task, and looks at what the
-// next one makes of it: no task is lost or run twice, and the record says what became of the one in flight.
+// TestAControllerKilledAnywhereIsReplaced kills the controller a moment after an agent has arrived somewhere in the
+// second task: no task is lost or run twice, and the record names what became of the one in flight.
 func TestAControllerKilledAnywhereIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, x := range []killing{

@@ -62,8 +62,7 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 		if o.Measured.D() != 1500*time.Millisecond {
 			t.Errorf("measured %v, want 1.5s", o.Measured)
 		}
-		steady := len(o.Values["send.rate"].Flags) == 0
-		if v := o.Values["send.p99"]; steady && v.Number > 0.15 {
+		if v := o.Values["send.p99"]; v.Number > 0.15 {
 			t.Errorf("send p99 %v: the slow start is in it", v.Number)
 		}
 		dir, err := results.Open(w.root, run.ID)
@@ -82,7 +81,7 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		due := int64(0) // whatever the machine made late: what is due inside the measurement, on all agents alike
+		due := int64(0) // what is due inside the measurement, on all agents alike
 		for _, win := range m.Windows() {
 			if win.Measured {
 				due += win.Counts[record.Sent] + win.Counts[record.Unsent]

@@ -68,8 +68,8 @@ type Client interface {
 	Hooks(ctx context.Context) (names []string, known bool, err error)
 }
 
-// Leader is the control plane as a controller uses it, whether it leads or stands by. What only the leader may do is said to the Lease that Campaign
-// returns.
+// Leader is the control plane as a controller uses it, whether it leads or stands by. What only the controller that
+// leads may do is a method of the Lease that Campaign returns.
 type Leader interface {
 	Reader
 	// Prepare makes the streams.

@@ -21,8 +21,8 @@ import (
 type ServerConfig struct {
 	Listen string // host:port to listen on; empty: in-process connections only, no port. Port 0 chooses one.
 	Auth   Auth   // what clients must show; required beyond loopback. With Config: what Connect shows
-	// Shared marks a control plane that has more than one follower and outlives its clients, though it opens no port; one with Listen
-	// is shared, too.
+	// Shared marks a control plane that has more than one follower and outlives its clients, though it opens no port.
+	// One with Listen is shared, too.
 	Shared bool
 	// Config is the path of a NATS server's configuration, for its users, permissions and certificate, as "ctl fleet init" makes it; empty:
 	// none. Where to listen and where streams are is said here, whatever it says.
@@ -226,7 +226,7 @@ func (s *Server) Connect(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// InProcessConn is a connection within the process for a client of NATS that knows nothing of Lockstep: see nats.InProcessServer.
+// InProcessConn is a connection within the process for a plain client of NATS: see nats.InProcessServer.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
 // Close ends the server and every connection to it, and waits until it is gone, for 10 s at most: a server whose storage is stuck never is, and goes
