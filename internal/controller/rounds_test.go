@@ -16,7 +16,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// untilKnown is a run of a cell that sends the same number of messages each time, and of one whose number is that of a Poisson process.
+// untilKnown is a run of a cell that sends the same number of messages each time, and of one whose number is that of a
+// Poisson process.
 func untilKnown(t *testing.T) plan.Run {
 	t.Helper()
 	until, err := plan.ParseUntil("ci(sent) < 0.1%")

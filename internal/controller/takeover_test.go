@@ -22,7 +22,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// deliberate is the loopback driver, each of whose steps takes a second: a test in virtual time finds a task within any of them.
+// deliberate is the loopback driver, each of whose steps takes a second: a test in virtual time finds a task within any
+// of them.
 type deliberate struct{ drivers.Driver }
 
 func init() {

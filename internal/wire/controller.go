@@ -190,8 +190,8 @@ func (c *Conn) subscribe(subject string, handle nats.MsgHandler) (stop func(), e
 	return func() { _ = sub.Unsubscribe() }, nil // fails only when the connection is closed
 }
 
-// flush waits until the server has all that was sent. It is not nats.Conn.FlushTimeout, whose timers are shared by the whole
-// process, which tests in virtual time cannot share.
+// flush waits until the server has all that was sent. It is not nats.Conn.FlushTimeout: the whole process shares the
+// timers of that, and tests in virtual time cannot share timers.
 func (c *Conn) flush(timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
