@@ -223,7 +223,6 @@ func longHistory(q plan.HistoryQuery) plan.HistoryAnswer {
 }
 
 func TestEachRoleCanDoItsWork(t *testing.T) {
-	t.Parallel()
 	g := guardPlane(t)
 	controller, client, viewer, one, two := link(t, g.server), g.dial(t, "client"), g.dial(t, "viewer"), g.dial(t, "a1"), g.dial(t, "a2.zone b")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -398,7 +397,6 @@ func TestClientsAndViewersCannotLead(t *testing.T) {
 }
 
 func TestRemovedAgentsAreRefused(t *testing.T) {
-	t.Parallel()
 	g := guardPlane(t)
 	stays, goes := g.dial(t, "a1"), g.dial(t, "a2.zone b")
 	auth := g.auth("a2.zone b")

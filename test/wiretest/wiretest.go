@@ -42,3 +42,9 @@ func InVirtualTime(t *testing.T, test func(t *testing.T)) {
 		test(t)
 	})
 }
+
+// Virtual reports whether the caller runs in a bubble: the times of a bubble have no monotonic reading.
+func Virtual() bool {
+	now := time.Now()
+	return now == now.Round(0)
+}
