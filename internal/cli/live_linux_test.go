@@ -159,8 +159,8 @@ func TestLiveView(t *testing.T) {
 	t.Setenv("NO_COLOR", "")
 	p := newPTY(t, 100)
 	ctx, interrupt := context.WithCancel(t.Context())
-	end := ctlRun(t, ctx, p, "1h")
-	p.await(t, "2 of 2 agents")
+	end := ctlRun(t, ctx, p, "3m")
+	p.await(t, colour) // of the bar of progress, after a thirtieth of the run
 	p.resize(t, 40)
 	p.await(t, " Receive msgs/s ") // on a line of its own
 	interrupt()
