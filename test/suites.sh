@@ -96,7 +96,7 @@ suite_programs() {
 
 # Parts of make test-long.
 part_race() { tests race -race -shuffle=on -timeout 60m ./internal/... ./matrices/... ./cmd/...; }
-part_statistics() { tests statistics -v -p 1 -timeout 120m ./internal/history/change ./internal/compare ./internal/record ./internal/clock ./internal/netsim ./internal/engine; }
+part_statistics() { tests statistics -v -p 1 -timeout 120m ./internal/history/change ./internal/compare ./internal/record ./internal/clock ./internal/netsim ./internal/engine ./internal/wire; }
 part_drivers() { tests drivers -race -v -p 2 -timeout 60m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...; }
 part_studies() { build_programs && tests studies -v -timeout 90m -run '^TestStudy' ./test; }
 part_accuracy() { tests accuracy -v -timeout 30m ./test/truth; }
