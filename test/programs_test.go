@@ -108,12 +108,12 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// until is "until text program args…": the program is repeated until its output has the text, for 20 s at most.
+// until is "until text program args…": the program is repeated until its output has the text.
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until text program args…")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for {
 		err := ts.Exec(args[1], args[2:]...)
@@ -124,7 +124,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			ts.Fatalf("%q did not show in 20 s; last: %s (%v)", args[0], out, err)
+			ts.Fatalf("%q did not show in 5 min; last: %s (%v)", args[0], out, err)
 		}
 	}
 }
