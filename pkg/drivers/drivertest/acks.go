@@ -67,7 +67,7 @@ func checkRedelivery(c *check, a drivers.Ack) {
 	u.Ack, u.Prefetch = a, 10
 	d := c.need(u)
 	if !d.Capabilities.Redelivery {
-		c.skipf("redelivery is not declared")
+		c.notApplicable("redelivery is not declared")
 	}
 	r := c.rig(u)
 	refusedOnce := map[id]bool{}
@@ -147,7 +147,7 @@ func checkPrefetch(c *check) {
 	u.Prefetch, u.Consumers = 5, 2
 	d := c.need(u)
 	if d.Capabilities.Streams || u.Ack == drivers.AckAutomatic {
-		c.skipf("the prefetch cannot be seen from outside: queues are divided in streams, or nothing is acknowledged")
+		c.notApplicable("the prefetch cannot be seen from outside: queues are divided in streams, or nothing is acknowledged")
 	}
 	r := c.rig(u)
 	one := func(spec *drivers.ConsumerSpec) { spec.Batch = 1 }

@@ -27,7 +27,7 @@ func (n *closeNotice) close(end func() error) {
 // checkCutLate closes while links break: before the driver knows of it, and while it says so.
 func checkCutLate(c *check) {
 	if c.h.NoNetwork && c.h.Cut == nil {
-		c.skipf("there are no connections to cut")
+		c.notApplicable("there are no connections to cut")
 	}
 	u := c.use(c.anyMode())
 	c.need(u)

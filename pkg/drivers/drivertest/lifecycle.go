@@ -77,7 +77,7 @@ func checkOpenTwice(c *check) {
 // checkDead opens a session to an address that refuses: an error that names it, in time.
 func checkDead(c *check) {
 	if c.h.DeadOptions == nil {
-		c.skipf("the harness has no options for a broker that is not there")
+		c.notApplicable("the harness has no options for a broker that is not there")
 	}
 	want := c.h.DeadAddress
 	if want == "" {
@@ -158,7 +158,7 @@ func checkDialRefused(c *check) {
 
 func (c *check) needDial() {
 	if c.h.NoNetwork {
-		c.skipf("the driver makes no connections")
+		c.notApplicable("the driver makes no connections")
 	}
 }
 
@@ -208,7 +208,7 @@ func checkExclusive(c *check) {
 func checkDescribe(c *check) {
 	d, ok := c.session().(drivers.Describer)
 	if !ok {
-		c.skipf("the session is no Describer")
+		c.notApplicable("the session is no Describer")
 	}
 	said, err := d.Describe(c.ctx)
 	c.must(err, "Describe")

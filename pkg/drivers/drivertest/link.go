@@ -22,7 +22,7 @@ func (c *check) blockedRig(u drivers.Use) *rig {
 	case c.h.FullOptions != nil:
 		return c.rigWith(c.h.FullOptions, u)
 	case c.h.NoNetwork:
-		c.skipf("there are no connections to stall, and no options that make Publish block")
+		c.notApplicable("there are no connections to stall, and no options that make Publish block")
 	}
 	return c.rig(u)
 }
@@ -136,7 +136,7 @@ func (c *check) cut() {
 		return
 	}
 	if c.h.NoNetwork {
-		c.skipf("there are no connections to cut")
+		c.notApplicable("there are no connections to cut")
 	}
 	c.dial.cut()
 }
@@ -258,7 +258,7 @@ func checkCutConsumer(c *check) {
 // checkRestart restarts the broker: what was connected ends, the session connects again and works.
 func checkRestart(c *check) {
 	if c.h.Restart == nil {
-		c.skipf("the harness cannot restart this broker")
+		c.notApplicable("the harness cannot restart this broker")
 	}
 	u := c.use(c.anyMode())
 	if c.declare(u).Capabilities.Persistent {

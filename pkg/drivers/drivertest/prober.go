@@ -18,7 +18,7 @@ const probeLimit = 15 * time.Second
 func (r *rig) prober() drivers.Prober {
 	p, can := r.session.(drivers.Prober)
 	if !can {
-		r.c.skipf("the session is no Prober")
+		r.c.notApplicable("the session is no Prober")
 	}
 	return p
 }
@@ -29,7 +29,7 @@ func (c *check) probe(p drivers.Prober) []drivers.Figure {
 	defer cancel()
 	figures, err := p.Probe(ctx)
 	if errors.Is(err, drivers.ErrUnsupported) {
-		c.skipf("%v", err)
+		c.notApplicable("%v", err)
 	}
 	c.must(err, "Probe")
 	seen := map[drivers.FigureName]map[string]bool{}

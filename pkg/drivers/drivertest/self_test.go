@@ -29,13 +29,13 @@ func TestSuiteFindsFaults(t *testing.T) {
 			for _, name := range f.found {
 				if !passed[name] {
 					passed[name] = true
-					if r := runOne(t, faulty{}, name, 5*time.Second); len(r.failures) > 0 || r.skipped != "" {
-						t.Errorf("%s does not pass for loopback itself: %v %s", name, r.failures, r.skipped)
+					if r := runOne(t, faulty{}, name, 5*time.Second); len(r.failures) > 0 || r.inapplicable != "" {
+						t.Errorf("%s does not pass for loopback itself: %v %s", name, r.failures, r.inapplicable)
 					}
 				}
 				r := runOne(t, f.driver, name, 100*time.Millisecond)
 				if len(r.failures) == 0 {
-					t.Errorf("%s does not find that the driver %s (skipped: %q)", name, f.name, r.skipped)
+					t.Errorf("%s does not find that the driver %s (not applicable: %q)", name, f.name, r.inapplicable)
 					continue
 				}
 				t.Logf("%s: %.150s", name, r.failures[0])

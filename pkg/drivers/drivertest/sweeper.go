@@ -18,7 +18,7 @@ func checkSweeper(c *check) {
 	listed := func(prefix string) []drivers.Leftover {
 		all, err := sweeper.Leftovers(c.ctx, prefix)
 		if errors.Is(err, drivers.ErrUnsupported) {
-			c.skipf("%v", err)
+			c.notApplicable("%v", err)
 		}
 		c.must(err, "list what is there")
 		if !slices.IsSortedFunc(all, func(a, b drivers.Leftover) int {
@@ -66,7 +66,7 @@ func checkSweeper(c *check) {
 func (c *check) sweeper() drivers.Sweeper {
 	s, can := c.session().(drivers.Sweeper)
 	if !can {
-		c.skipf("the session is no Sweeper")
+		c.notApplicable("the session is no Sweeper")
 	}
 	return s
 }

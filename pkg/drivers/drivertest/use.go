@@ -34,19 +34,19 @@ func (c *check) need(u drivers.Use) drivers.Declaration {
 	can := d.Capabilities
 	switch {
 	case !slices.Contains(can.Modes, u.Mode):
-		c.skipf("mode %s is not declared", u.Mode)
+		c.notApplicable("mode %s is not declared", u.Mode)
 	case !slices.Contains(can.Acks, u.Ack):
-		c.skipf("acknowledgement %s is not declared", u.Ack)
+		c.notApplicable("acknowledgement %s is not declared", u.Ack)
 	case u.Subscriptions > 1 && !can.Subscriptions:
-		c.skipf("several subscriptions are not declared")
+		c.notApplicable("several subscriptions are not declared")
 	case u.Bindings > 1 && !can.Bindings:
-		c.skipf("several bindings are not declared")
+		c.notApplicable("several bindings are not declared")
 	case u.Churn && !can.Churn:
-		c.skipf("changing bindings while messages flow is not declared")
+		c.notApplicable("changing bindings while messages flow is not declared")
 	case u.Mandatory && !can.Mandatory:
-		c.skipf("mandatory is not declared")
+		c.notApplicable("mandatory is not declared")
 	case len(d.Unfit) > 0:
-		c.skipf("unfit: %v", d.Unfit)
+		c.notApplicable("unfit: %v", d.Unfit)
 	}
 	return d
 }
@@ -58,7 +58,7 @@ func (c *check) anyMode() drivers.Mode {
 			return m
 		}
 	}
-	c.skipf("no mode with lasting publishers is declared")
+	c.notApplicable("no mode with lasting publishers is declared")
 	return ""
 }
 
