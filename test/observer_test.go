@@ -118,6 +118,9 @@ func observedWell(t *testing.T, o plan.Outcome) {
 		"broker.disk.read.mean": 0, "broker.disk.write.mean": 0, // on tmpfs there is none
 	} {
 		v := o.Values[name]
+		if !long() {
+			least = min(least, 1) // the rate is the machine's
+		}
 		if v.NA != "" || v.Number < least {
 			t.Errorf("%s is %+v, want at least %v", name, v, least)
 		}

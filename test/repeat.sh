@@ -2,7 +2,8 @@
 # Repeats a suite, or a part of make test-long, and keeps the log of each run. A repetition that was interrupted is resumed:
 # runs of the same commit, suite and load that have ended are counted.
 #
-#   bash test/repeat.sh SUITE N [--load]     --load: beside four busy loops
+#   bash test/repeat.sh SUITE N [--load]        --load: beside four busy loops
+#   bash test/repeat.sh long:PART N [--load]    a part of make test-long
 #
 # In the background: nohup bash test/repeat.sh unit 20 >repeat.out &
 set -u
@@ -24,17 +25,19 @@ if [ $load = load ]; then
 	trap "kill $loops" EXIT
 fi
 
+trap 'exit 130' INT TERM
 long=""
-[[ " unit stand-ins dashboards drivers programs " == *" $suite "* ]] || long=--long
+[[ $suite != long:* ]] || long=--long
+failed=0
 for ((n = 1; n <= runs; n++)); do
 	if [ ! -e "$logs/$n.result" ]; then
 		start=$SECONDS
 		# shellcheck disable=SC2086 # may be empty
-		bash test/suites.sh $long "$suite" >"$logs/$n.log" 2>&1
+		bash test/suites.sh $long "${suite#long:}" >"$logs/$n.log" 2>&1
 		echo "exit $? after $((SECONDS - start)) s" >"$logs/$n.result"
 	fi
 	echo "$suite, $load, run $n of $runs: $(cat "$logs/$n.result")"
+	grep -q '^exit 0 ' "$logs/$n.result" || failed=$((failed + 1))
 done
-failed=$(grep -Lx 'exit 0 .*' "$logs"/*.result | wc -l)
 echo "$((runs - failed)) of $runs runs passed; logs are in $logs"
 [ "$failed" = 0 ]

@@ -191,12 +191,10 @@ func TestMatrixBindings(t *testing.T) {
 	}
 	r := readRecord(t, dir, ctl)
 	r.allValid()
-	silent := 0 // a cluster whose nodes answer too late on a busy machine has no sum in three seconds
 	for _, o := range r.outcomes {
 		for _, value := range []string{"broker.memory.p50", "broker.erlang_processes.p50", "broker.cpu.mean"} {
 			switch v := o.Values[value]; {
-			case strings.Contains(r.name(o), "broker=three") && v.NA != "" && value != "broker.cpu.mean":
-				silent++
+			case strings.Contains(r.name(o), "broker=three") && v.NA != "" && value != "broker.cpu.mean" && !long(): // nodes answered after more than 3 s
 			case v.NA != "" || v.Number <= 0:
 				t.Errorf("%s: %s is %+v", r.name(o), value, v)
 			}
@@ -204,9 +202,6 @@ func TestMatrixBindings(t *testing.T) {
 		if !strings.Contains(r.name(o), "churn=0") && o.Values["binding.first.p50"].Number <= 0 {
 			t.Errorf("%s: no time from binding to first message: %+v", r.name(o), o.Values["binding.first.p50"])
 		}
-	}
-	if asked := len(r.outcomes); silent > asked/2 { // two figures of each cell of the cluster, which has half of them
-		t.Errorf("the cluster did not say %d of %d figures", silent, asked)
 	}
 	if !regexp.MustCompile(`Bindings/Queue +Memory +of it metadata +Erlang processes +CPU`).MatchString(r.text) {
 		t.Errorf("the table has not the study's columns")

@@ -27,7 +27,7 @@ for name in $chosen; do
 done
 
 # Tests of make test-long in packages of make test: whole studies, soaks, and comparisons that need an idle machine.
-in_long='^(TestStudy|TestSoak|TestAccuracy)'
+in_long='^(TestStudy|TestSoak|TestAccuracy)[A-Z]'
 
 # Logs, times and programs of this run; a suite inside the lab shares the folder of the script that started the lab.
 work=${LOCKSTEP_SUITES:-}
@@ -36,6 +36,7 @@ if [ -z "$work" ]; then
 	trap 'rm -rf "$work"' EXIT
 	export LOCKSTEP_SUITES=$work
 fi
+trap 'exit 130' INT TERM
 
 # tests NAME ARGUMENTS... runs go test and keeps the events for the list of skipped tests.
 tests() {
@@ -59,27 +60,29 @@ concurrent() {
 
 # build_programs builds the programs once, with and without the race detector.
 build_programs() {
+	[ -z "${LOCKSTEP_PROGRAMS:-}" ] || return 0
 	export LOCKSTEP_PROGRAMS=$work/programs
-	[ -d "$LOCKSTEP_PROGRAMS" ] && return
-	mkdir -p "$LOCKSTEP_PROGRAMS/plain" "$LOCKSTEP_PROGRAMS/race"
-	"$go" build -o "$LOCKSTEP_PROGRAMS/plain/" ./cmd/... && "$go" build -race -o "$LOCKSTEP_PROGRAMS/race/" ./cmd/...
+	[ ! -d "$LOCKSTEP_PROGRAMS" ] || return 0
+	mkdir -p "$LOCKSTEP_PROGRAMS.partial/plain" "$LOCKSTEP_PROGRAMS.partial/race"
+	"$go" build -o "$LOCKSTEP_PROGRAMS.partial/plain/" ./cmd/... && "$go" build -race -o "$LOCKSTEP_PROGRAMS.partial/race/" ./cmd/... &&
+		mv "$LOCKSTEP_PROGRAMS.partial" "$LOCKSTEP_PROGRAMS"
 }
 
 # Tests of packages that need no broker. Only concurrent packages run with the race detector.
 # Longest packages come first, so that none is left alone at the end.
 suite_unit() {
-	local failed=0
-	# shellcheck disable=SC2046 # one package a word
-	tests unit-race -race -shuffle=on -timeout 20m $(concurrent yes ./internal/controller ./internal/wire ./internal/... ./matrices/... ./cmd/...) || failed=1
-	# shellcheck disable=SC2046
-	tests unit -shuffle=on -timeout 20m -skip "$in_long" $(concurrent no ./internal/... ./cmd/...) ./test/rig ./test/truth || failed=1
+	local failed=0 packages="./internal/controller ./internal/wire ./internal/... ./matrices/... ./cmd/... ./test/rig ./test/truth"
+	# shellcheck disable=SC2046,SC2086 # one package a word
+	tests unit-race -race -shuffle=on -timeout 20m -skip "$in_long" $(concurrent yes $packages) || failed=1
+	# shellcheck disable=SC2046,SC2086
+	tests unit -shuffle=on -timeout 20m -skip "$in_long" $(concurrent no $packages) || failed=1
 	return $failed
 }
 
 suite_stand-ins() {
 	local failed=0
 	tests stand-ins -race -timeout 10m ./test/eventstored/... || failed=1
-	tests lab -timeout 10m ./test/lab/... ./test/forward || failed=1
+	tests lab -race -timeout 10m ./test/lab/... ./test/forward || failed=1
 	# FerretDB's SQLite is Go, and with the race detector slower than its clients wait.
 	(cd test/ferretdb && tests ferretdb -timeout 10m ./...) || failed=1
 	return $failed
@@ -95,13 +98,20 @@ suite_programs() {
 }
 
 # Parts of make test-long.
-part_race() { tests race -race -shuffle=on -timeout 60m ./internal/... ./matrices/... ./cmd/...; }
-part_statistics() { tests statistics -v -p 1 -timeout 120m ./internal/history/change ./internal/compare ./internal/record ./internal/clock ./internal/netsim ./internal/engine ./internal/wire; }
+# Without LOCKSTEP_LONG: checks of times want an idle machine, and are in other parts.
+part_race() {
+	(
+		unset LOCKSTEP_LONG
+		tests race -race -shuffle=on -timeout 60m -skip "$in_long" ./internal/... ./matrices/... ./cmd/... ./test/lab/... ./test/forward ./test/rig ./test/truth ./test/eventstored/... &&
+			build_programs && tests race-programs -race -p 1 -timeout 60m -skip "$in_long" ./test ./test/chaos
+	)
+}
+part_statistics() { tests statistics -v -p 1 -timeout 120m ./internal/history/... ./internal/compare ./internal/record ./internal/clock ./internal/netsim ./internal/engine ./internal/wire; }
 part_drivers() { tests drivers -race -v -p 2 -timeout 60m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...; }
-part_studies() { build_programs && tests studies -v -timeout 90m -run '^TestStudy' ./test; }
+part_studies() { build_programs && tests studies -v -timeout 90m -run '^(TestStudy[A-Z]|TestMatrix|TestSchedulesOutliveKilledControllers|TestWrongClocks|TestClockStep|TestObserver)' ./test; }
 part_accuracy() { tests accuracy -v -timeout 30m ./test/truth; }
 part_chaos() { build_programs && tests chaos -v -timeout 120m ./test/chaos -chaos.seeds 5; }
-part_soak() { build_programs && tests soak -v -timeout 90m -run '^TestSoak' ./test; }
+part_soak() { build_programs && tests soak -v -timeout 90m -run '^TestSoak[A-Z]' ./test; }
 part_scale() { tests scale -v -timeout 60m ./test/scale; }
 part_comparison() { tests comparison -v -timeout 30m ./test/peers && "$go" run ./test/peers; }
 part_overhead() { "$go" test -run '^$' -bench . -timeout 60m ./test/tax; }
@@ -114,7 +124,7 @@ part_browser() { tests browser -v -timeout 30m ./test/pages ./test/browser; }
 needs() {
 	case "$mode $1" in
 	" drivers" | " programs" | "long drivers") echo "$brokers" ;;
-	"long studies" | "long soak") echo "$brokers" ;;
+	"long studies" | "long soak" | "long race") echo "$brokers" ;;
 	"long accuracy") echo none ;; # its tests start brokers of their own
 	"long overhead") echo "rabbitmq kafka artemis activemq nats elasticmq mongodb eventstore influxd" ;;
 	"long comparison") echo "rabbitmq kafka nats tools" ;;
@@ -173,4 +183,4 @@ find "$work" -name '*.json' -exec cat {} + >"$work/all"
 $sum --format dots --hide-summary failed,errors,output --raw-command -- sed '/"Action":"fail"/d' "$work/all" 2>/dev/null | sed -n '/^=== Skipped/,$p'
 echo "=== time of each suite"
 cat "$work/times"
-! grep -q FAILED "$work/times"
+[ -s "$work/times" ] && ! grep -q FAILED "$work/times"

@@ -42,7 +42,11 @@ func abandoned(log *slog.Logger) {
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < scratchYoung {
 			continue
 		}
-		lock, err := os.OpenInRoot(dir, "lock") // never a file elsewhere, by a link
+		name := filepath.Join(dir, "lock")
+		if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() { // another user's pipe would block, and a link lead elsewhere
+			continue
+		}
+		lock, err := os.OpenInRoot(dir, "lock")
 		if err != nil {
 			continue
 		}
