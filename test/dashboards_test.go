@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,10 +25,14 @@ const (
 func shown(t *testing.T, brokers, threads string) *results.Run {
 	t.Helper()
 	dir := t.TempDir()
+	amqp, err := url.Parse(variable(t, "LOCKSTEP_RABBITMQ_URL"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	text := fmt.Sprintf(`package matrix
 name: %[1]q
 brokers: {
-	rabbit: {driver: "rabbitmq", options: {url: %[2]q, management: %[3]q, prometheus: [%[8]q]}, process: pid: %[4]s}
+	rabbit: {driver: "rabbitmq", options: {url: %[2]q, management: %[3]q, prometheus: [%[8]q]}, process: port: %[4]s}
 	fake: {driver: "loopback", options: name: "shown"}
 }
 axes: {
@@ -44,7 +49,7 @@ cell: {
 }
 repeat: 2
 tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["send.rate", "receive.rate"]}]
-`, shownName, variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT"), variable(t, "LOCKSTEP_RABBITMQ_PID"), threads, oddValue, brokers, variable(t, "LOCKSTEP_RABBITMQ_PROMETHEUS"))
+`, shownName, variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT"), amqp.Port(), threads, oddValue, brokers, variable(t, "LOCKSTEP_RABBITMQ_PROMETHEUS"))
 	file := filepath.Join(dir, "matrix.cue")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
