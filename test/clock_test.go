@@ -33,6 +33,7 @@ func betweenClocks(t *testing.T, a1, a2, cell string) []plan.Outcome {
 // An agent whose clock is wrong gives the same processing latency as one whose clock is right, within the bound that is shown: whichever end
 // it is, however much it is off, and while it drifts.
 func TestWrongClocksGiveTheRightLatency(t *testing.T) {
+	beside(t)
 	right := betweenClocks(t, "", "", betweenTwoAgents)
 	for _, o := range right {
 		if v := o.Values["processing.p50"]; v.Bound != 0 || len(o.Clocks) > 0 || slices.Contains(v.Flags, plan.ClockUnsafe) {

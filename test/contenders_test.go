@@ -9,6 +9,7 @@ import (
 
 // RabbitMQ and JetStream side by side: each contender has an account, a subject and figures of its own.
 func TestMatrixContenders(t *testing.T) {
+	beside(t)
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "contenders.cue", "--short",
 		"--set", fmt.Sprintf(`brokers.rabbit={driver: "rabbitmq", options: {url: %q, management: %q}}`, variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")),

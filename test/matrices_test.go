@@ -62,6 +62,7 @@ func ran(t *testing.T, matrix string, args ...string) record {
 
 // Each fault of the matrix is injected once, at the time that it says, into a NATS server of the test's own, and its row has the gap.
 func TestMatrixFaults(t *testing.T) {
+	beside(t)
 	port, files := freePort(t), t.TempDir()
 	startNATSAt(t, port, files)
 	disturb := filepath.Join(t.TempDir(), "disturb.cue")
@@ -104,6 +105,7 @@ func TestMatrixFaults(t *testing.T) {
 
 // Both groups have an account of their own, and the table sets them side by side.
 func TestMatrixMixed(t *testing.T) {
+	beside(t)
 	r := ran(t, "mixed.cue")
 	for _, o := range r.outcomes {
 		groups := 2
@@ -125,6 +127,7 @@ func TestMatrixMixed(t *testing.T) {
 }
 
 func TestMatrixNightly(t *testing.T) {
+	beside(t)
 	r := ran(t, "nightly.cue")
 	for _, o := range r.outcomes {
 		for _, value := range []string{"send.rate", "receive.rate", "send.p50", "send.p99"} { // with load 0 a backlog is possible
@@ -138,6 +141,7 @@ func TestMatrixNightly(t *testing.T) {
 
 // One search of the matrix prints its steps. Whether it finds an answer depends on the machine: TestStudyCapacity wants one on three brokers.
 func TestMatrixCapacity(t *testing.T) {
+	beside(t)
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "capacity.cue", append(seated(t, "nats"), "--short", "--only", "broker=nats")...)
 	code := ctl.Leaves()

@@ -93,6 +93,14 @@ var fullBrokers = []string{"nats", "nats-r3", "rabbitmq-classic", "rabbitmq-mirr
 // long tells whether shipped matrices run with all cells of their short form, and for as long as that says.
 func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }
 
+// beside runs a test beside others, unless LOCKSTEP_LONG asks for measurements.
+func beside(t *testing.T) {
+	t.Helper()
+	if !long() {
+		t.Parallel()
+	}
+}
+
 // brief are the flags that set these fields, so that of a short form is left what shows that every broker and mode works. With LOCKSTEP_LONG=1 there are none.
 func brief(fields ...string) (args []string) {
 	for _, field := range fields {
@@ -180,6 +188,7 @@ func TestMatrixMqperf(t *testing.T) {
 
 // The study of bindings, on one node and on three behind one address.
 func TestMatrixBindings(t *testing.T) {
+	beside(t)
 	args := append([]string{"--short"}, seated(t, "one", "three")...)
 	args = append(args, processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
