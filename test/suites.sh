@@ -180,7 +180,7 @@ fi
 
 echo "=== skipped tests"
 find "$work" -name '*.json' -exec cat {} + >"$work/all"
-$sum --format dots --hide-summary failed,errors,output --raw-command -- sed '/"Action":"fail"/d' "$work/all" 2>/dev/null | sed -n '/^=== Skipped/,$p'
+$sum --format dots --hide-summary failed,errors --raw-command -- sed '/"Action":"fail"/d' "$work/all" 2>/dev/null | sed -n '/^=== Skipped/,$p'
 echo "=== time of each suite"
 cat "$work/times"
 [ -s "$work/times" ] && ! grep -q FAILED "$work/times"
