@@ -43,7 +43,7 @@ func fill(t *testing.T, s drivers.Session, of drivers.Topology, n int) {
 func await(t *testing.T, s drivers.Session, want map[drivers.FigureName]float64) map[drivers.FigureName]float64 {
 	t.Helper()
 	seen := map[drivers.FigureName]float64{}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(labtest.Wait); ; time.Sleep(20 * time.Millisecond) {
 		said, err := s.(drivers.Prober).Probe(labtest.Context(t))
 		if err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestProbeCounts(t *testing.T) {
 		t.Errorf("the broker uses %v cores (said: %v)", cpu, ok)
 	}
 	rates := map[drivers.FigureName]float64{}
-	for end := time.Now().Add(10 * time.Second); len(rates) < 3; {
+	for end := time.Now().Add(labtest.Wait); len(rates) < 3; {
 		if time.Now().After(end) {
 			t.Fatalf("of the rates only %v are more than zero while messages and connections come", rates)
 		}

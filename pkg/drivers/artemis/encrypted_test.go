@@ -1,7 +1,6 @@
 package artemis
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // certificate is one that signs itself, for 127.0.0.1, and the path of its PEM file.
@@ -81,9 +81,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("not confirmed over TLS: %v", n.errors)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	_, err := driver{}.Open(ctx, json.RawMessage(fmt.Sprintf(`{"url": %q}`, url)), drivers.Env{Dial: new(net.Dialer).DialContext})
+	_, err := driver{}.Open(labtest.Context(t), json.RawMessage(fmt.Sprintf(`{"url": %q}`, url)), drivers.Env{Dial: new(net.Dialer).DialContext})
 	if err == nil || !strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("a broker with a certificate that nobody knows: %v", err)
 	}

@@ -31,11 +31,16 @@ type rig struct {
 	session  *session
 	topology drivers.Topology
 	events   chan string
-	stall    chan struct{} // of connections made from now on: closed, nothing passes any more
+	mu       sync.Mutex
+	dials    map[string]int // connection attempts by address
+	stall    chan struct{}  // of connections made from now on: closed, nothing passes any more
 }
 
 // dial makes connections that can be stalled.
 func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	r.mu.Lock()
+	r.dials[address]++
+	r.mu.Unlock()
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
@@ -83,12 +88,20 @@ func (s *stallable) Close() error {
 
 func newRig(t testing.TB, options json.RawMessage) *rig {
 	t.Helper()
-	r := &rig{t: t, topology: labtest.Topology(func(t *drivers.Topology) { t.Persistent = true }), events: make(chan string, 100)}
+	r := &rig{t: t, topology: labtest.Topology(func(t *drivers.Topology) { t.Persistent = true }), events: make(chan string, 100),
+		dials: map[string]int{}}
 	env := labtest.Env(func(_ drivers.EventKind, detail string) { r.events <- detail })
 	env.Dial = r.dial
 	r.session = labtest.Open(t, driver{}, options, env).(*session)
 	labtest.SetUp(t, r.session, &r.topology)
 	return r
+}
+
+// dialled counts the connection attempts at an address.
+func (r *rig) dialled(address string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dials[address]
 }
 
 func (r *rig) context() context.Context { return labtest.Context(r.t) }

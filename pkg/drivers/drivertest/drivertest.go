@@ -40,7 +40,7 @@ type Harness struct {
 	// MaxParallel is how many checks run at the same time; 0 is 8: enough to fill the waits for a broker, few enough for
 	// two cores.
 	MaxParallel int
-	// NoQueueDepth declares that the broker does not report queue_depth: probes are not asked for it.
+	// NoQueueDepth declares that the broker never reports queue_depth. Without it, a probe must report queue_depth.
 	NoQueueDepth bool
 	// Slow asks for fewer messages and waits longer for what must not happen.
 	Slow bool

@@ -37,10 +37,14 @@ func TestBrokenDriver(t *testing.T) {
 	if !chosen {
 		t.Skip("TestRunAttributes runs it")
 	}
+	wait := 2 * time.Second
+	if os.Getenv(brokenDriver) == "whole" {
+		wait = waitLimit
+	}
 	Run(t, Harness{
 		Driver: d, Options: json.RawMessage(`{"name":"self"}`), Cut: func() { loopback.Cut("self") }, NoNetwork: true,
 		Subset: []string{"info", "mode", "order", "fan-out", "cut"},
-		wait:   2 * time.Second,
+		wait:   wait,
 	})
 }
 

@@ -54,7 +54,7 @@ func TestNothingIsLeftOfTheKilled(t *testing.T) {
 		if err != nil || bad != nil {
 			t.Fatalf("%s: the program says %q (%v)", how, line, err)
 		}
-		deadline := time.Now().Add(30 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for there, words := group(t, pid); there; there, words = group(t, pid) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: the driver lives on: %s", how, words)

@@ -76,7 +76,7 @@ func startNATS(t *testing.T, port int, dir string) (stop func()) {
 		t.Fatal(err)
 	}
 	srv.Start()
-	if !srv.ReadyForConnections(20 * time.Second) {
+	if !srv.ReadyForConnections(time.Minute) {
 		t.Fatal("the server does not accept connections")
 	}
 	return func() {

@@ -282,7 +282,7 @@ func TestVisibilityEnds(t *testing.T) {
 		if said != drivers.Yes {
 			t.Errorf("the second delivery says redelivered: %v", said)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(labtest.Wait):
 		t.Error("what nobody acknowledged does not come again")
 	}
 	close(release)

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"lockstep/pkg/drivers/drivertest"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // A short ackWait, because one check waits for what a broken link left unacknowledged; longer than a busy machine needs to
@@ -158,7 +159,7 @@ func start(t *testing.T, o *server.Options) *server.Server {
 		srv.Shutdown()
 		srv.WaitForShutdown()
 	})
-	if !srv.ReadyForConnections(10 * time.Second) {
+	if !srv.ReadyForConnections(labtest.Wait) {
 		t.Fatal("the server does not accept connections")
 	}
 	return srv
@@ -190,7 +191,7 @@ func cluster(t *testing.T) ([]string, []*server.Server) {
 		servers = append(servers, start(t, o))
 		urls = append(urls, "nats://"+servers[i].Addr().String())
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(labtest.Wait)
 	for {
 		for _, srv := range servers {
 			if srv.JetStreamIsLeader() && len(srv.JetStreamClusterPeers()) == 3 {
@@ -198,7 +199,7 @@ func cluster(t *testing.T) ([]string, []*server.Server) {
 			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the cluster has no leader after 20 s")
+			t.Fatal("the cluster has no leader")
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

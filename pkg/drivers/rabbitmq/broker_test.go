@@ -184,7 +184,7 @@ func TestMemoryAlarmBlocks(t *testing.T) {
 				t.Fatalf("event %q, want %q", got, want)
 			}
 			return got.detail
-		case <-time.After(20 * time.Second):
+		case <-time.After(labtest.Wait):
 			t.Fatalf("no event %q", want)
 			return ""
 		}

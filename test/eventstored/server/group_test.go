@@ -110,15 +110,15 @@ func TestRefusals(t *testing.T) {
 
 func TestTimeouts(t *testing.T) {
 	r := newRig(t, Options{Tick: 10 * time.Millisecond})
-	r.create("a", "g", esdb.Start{}, func(s *esdb.PersistentSubscriptionSettings) { s.MessageTimeout, s.MaxRetryCount = 100, 1 })
+	r.create("a", "g", esdb.Start{}, func(s *esdb.PersistentSubscriptionSettings) { s.MessageTimeout, s.MaxRetryCount = 1000, 1 })
 	r.append("a", 3)
+	start := time.Now()
 	m := r.join("a", "g", 3)
 	_, all := m.take(3)
 	r.must(m.sub.Ack(all[1]))
-	start := time.Now()
 	got, _ := m.take(2)
-	if took := time.Since(start); took < 80*time.Millisecond {
-		t.Errorf("messages with a time-out of 100 ms come again after %v", took)
+	if took := time.Since(start); took < 800*time.Millisecond {
+		t.Errorf("messages with a time-out of 1 s come again after %v", took)
 	}
 	r.want("after the time-out", got, "0(1) 2(1)")
 	r.eventually("parked after the second one", func() bool { return r.info("a", "g").Stats.ParkedMessagesCount == 2 })

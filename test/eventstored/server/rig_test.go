@@ -31,7 +31,7 @@ func newRig(t *testing.T, o Options) *rig {
 	s := New(o)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	db := connect(t, l.Addr().String())
 	t.Cleanup(func() {
 		cancel()
@@ -178,7 +178,7 @@ func (m *reader) next() *esdb.EventAppeared {
 			m.r.t.Fatalf("dropped: %v", e.SubscriptionDropped.Error)
 		}
 		return e.EventAppeared
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		m.r.t.Fatal("waited in vain for an event")
 		return nil
 	}
@@ -219,7 +219,7 @@ func (r *rig) info(stream, group string) *esdb.PersistentSubscriptionInfo {
 
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("waited in vain for: %s", what)
 		}

@@ -10,64 +10,54 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lockstep/pkg/drivers"
 )
 
-// listen answers every connection with serve, until the end of the test.
-func listen(t *testing.T, serve func(net.Conn)) (address string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				serve(conn)
-			}()
-		}
-	}()
-	return l.Addr().String()
-}
-
 // silent is a broker that takes connections and says nothing, as a passive one may.
 func silent(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
-func open(t *testing.T, limit time.Duration, o Options) (time.Duration, error) {
+// open fails to open a session with brokers that answer every connection with serve. The duration is virtual.
+func open(t *testing.T, limit time.Duration, o Options, serve func(net.Conn)) (took time.Duration, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	start := time.Now()
-	_, err := Open(ctx, "Broker", o, drivers.Env{Dial: new(net.Dialer).DialContext})
-	if err == nil {
-		t.Fatal("a session opens where no broker is")
-	}
-	return time.Since(start), err
+	synctest.Test(t, func(t *testing.T) {
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				defer far.Close()
+				serve(far)
+			}()
+			return near, nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		start := time.Now()
+		_, err = Open(ctx, "Broker", o, drivers.Env{Dial: dial})
+		took = time.Since(start)
+		if err == nil {
+			t.Fatal("a session opens where no broker is")
+		}
+	})
+	return took, err
 }
 
 // Each address gets its own time, so that all are tried before the caller's ends.
 func TestSilentBrokersShareTheTime(t *testing.T) {
-	a, b := listen(t, silent), listen(t, silent)
-	took, err := open(t, time.Second, Options{URLs: []string{"amqp://" + a, "amqp://" + b}})
-	if took > 3*time.Second || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("after %v: %v", took, err)
+	const a, b = "first:5672", "second:5672"
+	took, err := open(t, time.Second, Options{URLs: []string{"amqp://" + a, "amqp://" + b}}, silent)
+	if took != time.Second || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("after %v, want 1 s: %v", took, err)
 	}
 	for _, want := range []string{a, b, "says nothing"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
-	took, err = open(t, 20*time.Second, Options{URLs: []string{"amqp://" + a, "amqp://" + b}, ConnectTimeout: "200ms"})
-	if took > 5*time.Second || !strings.Contains(err.Error(), b) {
-		t.Errorf("connectTimeout of 200 ms for two brokers: after %v: %v", took, err)
+	took, err = open(t, 20*time.Second, Options{URLs: []string{"amqp://" + a, "amqp://" + b}, ConnectTimeout: "200ms"}, silent)
+	if took != 400*time.Millisecond || !strings.Contains(err.Error(), b) {
+		t.Errorf("connectTimeout of 200 ms for two brokers: after %v, want 400 ms: %v", took, err)
 	}
 }
 
@@ -91,10 +81,10 @@ func refuse(conn net.Conn) {
 }
 
 func TestWrongPassword(t *testing.T) {
-	at := listen(t, refuse)
-	took, err := open(t, 10*time.Second, Options{URL: "amqp://somebody:hidden@" + at})
-	if took > 2*time.Second {
-		t.Errorf("the refusal took %v", took)
+	const at = "guarded:5672"
+	took, err := open(t, 10*time.Second, Options{URL: "amqp://somebody:hidden@" + at}, refuse)
+	if took != 0 {
+		t.Errorf("the driver waits %v after the refusal", took)
 	}
 	if !strings.Contains(err.Error(), at) || !strings.Contains(err.Error(), "check user and password") {
 		t.Errorf("the error says neither where nor why: %v", err)
@@ -110,7 +100,7 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{file: "no PEM certificate", file + "x": "no such file"} {
-		if _, err := open(t, time.Second, Options{URL: "amqps://127.0.0.1:1", TLS: TLSOptions{CA: path}}); !strings.Contains(err.Error(), want) {
+		if _, err := open(t, time.Second, Options{URL: "amqps://127.0.0.1:1", TLS: TLSOptions{CA: path}}, silent); !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want one with %q", err, want)
 		}
 	}

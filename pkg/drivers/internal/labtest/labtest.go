@@ -1,5 +1,5 @@
-// Package labtest is shared by the tests of drivers: it finds the brokers of test/lab, makes options for them, asks the
-// lab for faults, and opens sessions that end with their test.
+// Package labtest is shared by the tests of drivers: it finds the brokers of test/lab, makes options for them, has the
+// lab control broker processes, and opens sessions that end with their test.
 package labtest
 
 import (
@@ -26,8 +26,8 @@ type Broker struct {
 	Tests string // the package: "pkg/drivers/rabbitmq"
 }
 
-// Variable reads an environment variable that the lab sets. Without it the test is skipped; if the lab promised every
-// variable (LOCKSTEP_LAB=required), the test fails.
+// Variable reads an environment variable that the lab sets. Without it the test is skipped; if every variable is
+// required (LOCKSTEP_LAB=required), the test fails.
 func (b Broker) Variable(t testing.TB, name string) string {
 	t.Helper()
 	value := os.Getenv(name)
@@ -40,10 +40,17 @@ func (b Broker) Variable(t testing.TB, name string) string {
 	return value
 }
 
+// Wait limits the wait for an event that must happen. It is long enough for a busy machine.
+const Wait = 2 * time.Minute
+
+// IsLong reports whether LOCKSTEP_LONG is set: only then may a test require durations of which the machine's load is
+// a part.
+func IsLong() bool { return os.Getenv("LOCKSTEP_LONG") != "" }
+
 // Long skips the test unless LOCKSTEP_LONG is set: "make test-long" runs it, "make test" does not.
 func Long(t testing.TB) {
 	t.Helper()
-	if os.Getenv("LOCKSTEP_LONG") == "" {
+	if !IsLong() {
 		t.Skip("part of \"make test-long\": set LOCKSTEP_LONG=1")
 	}
 }
@@ -61,7 +68,7 @@ func Options(t testing.TB, values map[string]any, more string) json.RawMessage {
 	return text
 }
 
-// Control asks the lab to kill, start, restart, pause or resume one of its processes.
+// Control has the lab kill, start, restart, pause or resume one of its processes.
 func Control(t testing.TB, action, process string) {
 	t.Helper()
 	address := os.Getenv("LOCKSTEP_LAB_CONTROL")
@@ -87,9 +94,9 @@ func Restart(process string) func(*testing.T) {
 	return func(t *testing.T) { Control(t, "restart", process) }
 }
 
-// Context ends with the test, or after 30 seconds.
+// Context ends with the test, or after Wait.
 func Context(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), Wait)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -134,7 +141,7 @@ func Open(t testing.TB, d drivers.Driver, options json.RawMessage, env drivers.E
 // TearDown removes a topology at the end of the test, before the session is closed.
 func TearDown(t testing.TB, s drivers.Session, topology *drivers.Topology) {
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), Wait)
 		defer cancel()
 		if err := s.Teardown(ctx, *topology); err != nil {
 			t.Error(err)
@@ -151,10 +158,10 @@ func SetUp(t testing.TB, s drivers.Session, topology *drivers.Topology) {
 	}
 }
 
-// Eventually waits for what a broker does in its own time.
+// Eventually waits until ok, for at most Wait.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(Wait); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for: %s", what)
 		}
