@@ -116,7 +116,7 @@ func (o *digestOptions) mark(c *cobra.Command, run plan.Run, found []digest.Rema
 	to.Remark(run, remarks)
 	err = to.Drain(c.Context())
 	if d := to.Close(c.Context()); err == nil && d.Dropped > 0 {
-		err = fmt.Errorf("InfluxDB has not taken %d of %d remarks: %s", d.Dropped, d.Points, d.LastError)
+		err = fmt.Errorf("InfluxDB has not accepted %d of %d remarks: %s", d.Dropped, d.Points, d.LastError)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -189,9 +190,22 @@ func (o *runOptions) follow(ctx context.Context, conn wire.Client, submission wi
 	if o.server.url != "" {
 		go lookout(following, conn, run, p.say)
 	}
-	stop := context.AfterFunc(ctx, func() { o.stop(ctx, conn, run, stderr, leave) })
+	var replaying atomic.Bool // the run has ended
+	stop := context.AfterFunc(ctx, func() {
+		if replaying.Load() {
+			leave()
+			return
+		}
+		o.stop(ctx, conn, run, stderr, leave)
+	})
 	defer stop()
-	end, err := controller.Record(following, conn, run, o.runs, p.show, points)
+	show := func(e controller.Progress) {
+		if e.Kind == controller.ReplayStarted {
+			replaying.Store(true)
+		}
+		p.show(e)
+	}
+	end, err := controller.Record(following, conn, run, o.runs, show, points)
 	switch {
 	case err == nil:
 		return end, nil

@@ -36,7 +36,7 @@ func replayCommand() *cobra.Command {
 		Short: "Write a recorded run's points to InfluxDB again",
 		Long: `replay makes all points of a run of its record and writes them to the InfluxDB that --influx, the matrix or
 the environment names. They have the same tags, times and fields as during the run, so that InfluxDB has each point once.
-replay waits until InfluxDB has all of them. It fails if InfluxDB takes none for 30 s.`,
+replay waits until InfluxDB has all of them. It fails if InfluxDB accepts none for 30 s.`,
 		Example: `  ctl sink replay latest
   ctl sink replay --influx influx.json 20260102-150405-quick-3f9c`,
 		Args:              arguments(cobra.ExactArgs(1)),
@@ -73,7 +73,7 @@ const replayPatience = 30 * time.Second
 func replayTo(c *cobra.Command, record *results.Run, points *sink.Sink) error {
 	run := record.Plan().ID
 	d, err := controller.Replay(c.Context(), record, points, replayPatience)
-	if d.Left > 0 {
+	if d.Left > 0 || d.Incomplete {
 		return errors.Join(err, errors.New(report.NotWritten(run, d)))
 	}
 	fmt.Fprintln(c.OutOrStdout(), report.Delivered(run, []plan.Delivery{d}))

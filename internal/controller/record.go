@@ -46,6 +46,7 @@ const (
 	TakenOver       ProgressKind = "taken-over"  // Detail: another controller leads the run on
 	TaskInterrupted ProgressKind = "interrupted" // Detail; there will be no outcome
 	RunEnded        ProgressKind = "end"         // End
+	ReplayStarted   ProgressKind = "replay"      // the run has ended; all its points are written to InfluxDB again
 )
 
 // Record copies a run's record from the control plane to its directory below root, from the beginning of the run to its end, which it
@@ -54,7 +55,7 @@ const (
 //
 // The record goes to points, too, which Record closes; it may be nil. If points were dropped and the run has ended,
 // Record replays the run once. It also does so if the directory was there before: an earlier process may have dropped
-// points. The directory has the counts. Points that are not written are no error.
+// points. The directory has the counts. Points that are not written are no error. The end of ctx also ends the replay.
 func Record(ctx context.Context, conn wire.Reader, run, root string, watch func(Progress), points *sink.Sink) (wire.End, error) {
 	if watch == nil {
 		watch = func(Progress) {}
@@ -92,11 +93,12 @@ func (f *follower) deliver(ctx context.Context, d plan.Delivery, ended bool) err
 	if !ended {
 		return stored
 	}
+	f.watch(Progress{Kind: ReplayStarted, At: time.Now()})
 	late := fmt.Errorf("the replay is not complete after %v", replayTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, replayTimeout, late)
 	defer cancel()
 	again, err := Replay(ctx, f.dir, f.points, replayPatience)
-	if err != nil || again.Left > 0 {
+	if err != nil || again.Left > 0 || again.Incomplete {
 		last := again.LastError
 		if err != nil {
 			last = err.Error()

@@ -14,26 +14,44 @@ import (
 
 // Replay writes all points of a run again, made of its directory alone, to the InfluxDB of to, which stays the caller's.
 // The points have the same tags, times and fields as during the run, so that InfluxDB has each once. Replay waits until
-// all are written; it gives up when InfluxDB takes none for patience. It stores the counts in the directory and returns
-// them. Points that are left are no error.
+// all are written; it gives up when InfluxDB accepts none for patience. It stores the counts in the directory and returns
+// them. Points that InfluxDB does not accept are no error.
 func Replay(ctx context.Context, dir *results.Run, to *sink.Sink, patience time.Duration) (plan.Delivery, error) {
 	points := to.ForReplay(patience)
 	failed := replayAll(ctx, dir, points)
-	ctx, cancel := context.WithCancelCause(ctx)
+	incomplete := failed != nil
+	if failed == nil {
+		failed = points.Drain(ctx)
+	}
+	closing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if failed != nil {
 		cancel(failed) // Close does not wait again
 	}
-	d := points.Close(ctx)
-	if failed != nil && d.Left == 0 { // the record was not read to its end
-		return d, failed
-	}
-	if errors.Is(failed, sink.ErrAway) { // Left and LastError say so
+	d := points.Close(closing)
+	d.Incomplete = incomplete
+	switch {
+	case !incomplete && d.Left == 0, errors.Is(failed, sink.ErrAway): // all are written, or Left and LastError say why not
 		failed = nil
+	case failed != nil:
+		d.Cause = causeOf(ctx, failed)
 	}
 	return d, errors.Join(failed, dir.AddDelivery(d))
 }
 
+// causeOf is the text of the cause for which a replay ended early.
+func causeOf(ctx context.Context, failed error) string {
+	switch ended := context.Cause(ctx); {
+	case ended == nil:
+		return failed.Error()
+	case errors.Is(ended, context.Canceled):
+		return "interrupted"
+	default:
+		return ended.Error()
+	}
+}
+
+// replayAll passes all points of a run to a sink. It does not wait until they are written.
 func replayAll(ctx context.Context, dir *results.Run, points *sink.Sink) error {
 	marks, err := dir.Marks()
 	if err != nil {
@@ -45,6 +63,9 @@ func replayAll(ctx context.Context, dir *results.Run, points *sink.Sink) error {
 	}
 	points.Begin(dir.Plan())
 	for _, t := range dir.Plan().Tasks() {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
 		if err := r.task(t); err != nil {
 			return fmt.Errorf("write points of task %s again: %w", t.ID, err)
 		}
@@ -54,7 +75,7 @@ func replayAll(ctx context.Context, dir *results.Run, points *sink.Sink) error {
 			points.End(m.At, m.Text)
 		}
 	}
-	return points.Drain(ctx)
+	return nil
 }
 
 type replay struct {

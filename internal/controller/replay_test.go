@@ -3,11 +3,15 @@ package controller
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +19,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/report"
 	"lockstep/internal/results"
 	"lockstep/internal/sink"
 )
@@ -77,7 +82,7 @@ func recorded(t *testing.T, points *sink.Sink) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &follower{dir: dir, root: "copies", points: points}
+	f := &follower{dir: dir, root: "copies", points: points, watch: func(Progress) {}}
 	points.Begin(run)
 	at := run.Started
 	for _, task := range run.Tasks() {
@@ -214,6 +219,107 @@ func TestReplayIsLimited(t *testing.T) {
 		}
 		if !strings.Contains(log.String(), "not complete after 30s") {
 			t.Errorf("the log is\n%s", &log)
+		}
+	})
+}
+
+// TestReplayEndsWithItsContext: a replay ends with its context even if it never waits for InfluxDB. The delivery is
+// stored as incomplete, also if no point is left.
+func TestReplayEndsWithItsContext(t *testing.T) {
+	ended := func(cause error) func(*testing.T, *follower) context.Context {
+		return func(t *testing.T, _ *follower) context.Context {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(cause)
+			return ctx
+		}
+	}
+	late := errors.New("the replay is not complete after 30s")
+	for name, c := range map[string]struct {
+		prepare func(*testing.T, *follower) context.Context
+		cause   string
+	}{
+		"timeout":     {prepare: ended(late), cause: late.Error()},
+		"interrupted": {prepare: ended(nil), cause: "interrupted"},
+		"unreadable": {prepare: func(t *testing.T, f *follower) context.Context {
+			marks := filepath.Join(f.dir.Dir(), "marks.jsonl")
+			if err := errors.Join(os.Remove(marks), os.Mkdir(marks, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+			return t.Context()
+		}, cause: "read the marks of run run-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := &memoryInflux{status: always(http.StatusNoContent)}
+				points := db.open(t, sink.Tuning{}, io.Discard)
+				f := recorded(t, points)
+				points.Close(t.Context())
+				d, err := Replay(c.prepare(t, f), f.dir, points, time.Minute)
+				if err == nil || !d.Incomplete || d.Dropped > 0 || !strings.Contains(d.Cause, c.cause) {
+					t.Errorf("delivered %+v, want an incomplete replay: %v", d, err)
+				}
+				all := f.dir.Deliveries()
+				if len(all) != 1 || !all[0].Incomplete || all[0].Cause != d.Cause {
+					t.Errorf("stored %+v, want the incomplete replay", all)
+				}
+				text := report.Delivered("run-1", all)
+				if !strings.Contains(text, d.Cause+"; ") || !strings.HasSuffix(text, "; run: ctl sink replay run-1") {
+					t.Errorf("the summary is %q", text)
+				}
+			})
+		})
+	}
+}
+
+// TestReplayAtTheEndIsInterrupted: the end of the follower's context ends the replay, and is no error of the run.
+func TestReplayAtTheEndIsInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &memoryInflux{status: always(0)}
+		points := db.open(t, sink.Tuning{}, io.Discard)
+		f := recorded(t, points)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		f.watch = func(p Progress) {
+			if p.Kind == ReplayStarted {
+				time.AfterFunc(time.Second, cancel)
+			}
+		}
+		d := points.Close(t.Context())
+		before := time.Now()
+		if err := f.deliver(ctx, d, true); err != nil || time.Since(before) != time.Second {
+			t.Errorf("after %v: %v, want the end after 1 s", time.Since(before), err)
+		}
+		all := f.dir.Deliveries()
+		if len(all) != 2 || all[1].Left == 0 || all[1].Cause != "interrupted" || all[1].Incomplete {
+			t.Errorf("delivered %+v, want a replay that was interrupted", all)
+		}
+	})
+}
+
+// TestReplayDuringTheRun: the summary counts points once that a replay during the run and the live sink have written.
+func TestReplayDuringTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &memoryInflux{status: always(http.StatusNoContent)}
+		points := db.open(t, sink.Tuning{}, io.Discard)
+		f := recorded(t, points)
+		time.Sleep(time.Minute)
+		if d, err := Replay(t.Context(), f.dir, points, time.Minute); err != nil || d.Written != recordedPoints {
+			t.Fatalf("delivered %+v, want all points so far: %v", d, err)
+		}
+		time.Sleep(time.Minute)
+		const more = 3
+		for i, task := range f.dir.Plan().Tasks()[:more] {
+			points.Start(sink.Start{Task: task, Try: 2, At: time.Now().Add(time.Duration(i) * time.Second)})
+		}
+		if err := f.deliver(t.Context(), points.Close(t.Context()), true); err != nil {
+			t.Error(err)
+		}
+		want := fmt.Sprintf("InfluxDB: %d points written", recordedPoints+more)
+		if text := report.Delivered("run-1", f.dir.Deliveries()); !strings.HasPrefix(text, want) {
+			t.Errorf("the summary is %q, want %q", text, want)
+		}
+		if len(db.points) != recordedPoints+more {
+			t.Errorf("InfluxDB has %d points, want %d", len(db.points), recordedPoints+more)
 		}
 	})
 }

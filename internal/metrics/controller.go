@@ -58,7 +58,8 @@ func (c *controller) Collect(to chan<- prometheus.Metric) {
 	if c.points != nil {
 		written, dropped, left := c.points.Points()
 		for outcome, n := range map[string]int64{"written": written, "dropped": dropped, "left": left} {
-			s.counter("sink_points_total", "Points made for InfluxDB; dropped: during a run; left: not written by the replay at its end.",
+			s.counter("sink_points_total", "Points made for InfluxDB; dropped: during a run; left: not written by the replay at its end. "+
+				"A replay counts points again.",
 				float64(n), "outcome", outcome)
 		}
 	}

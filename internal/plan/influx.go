@@ -45,4 +45,7 @@ type Delivery struct {
 	Retries   int64            `json:"retries,omitempty"` // requests that were sent again; a point that comes twice is one point
 	LastError string           `json:"lastError,omitempty"`
 	Replayed  bool             `json:"replayed,omitempty"` // the points are those of a replay
+
+	Incomplete bool   `json:"incomplete,omitempty"` // of a replay: the record was not read to its end
+	Cause      string `json:"cause,omitempty"`      // of a replay that ended early, unless InfluxDB accepted no points
 }

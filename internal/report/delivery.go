@@ -28,53 +28,106 @@ func Delivered(run string, all []plan.Delivery) string {
 	if replay.Left > 0 {
 		line += fmt.Sprintf("; a replay has not written %d of %d (%s)", replay.Left, replay.Points, reasonsOf(replay.Why))
 	}
-	if sum.Dropped == 0 && replay.Left == 0 {
+	if replay.Incomplete {
+		line += "; a replay ended before the end of the record"
+	}
+	if replay.Cause != "" {
+		line += ": " + replay.Cause
+	}
+	if sum.Dropped == 0 && replay.Left == 0 && !replay.Incomplete {
 		return line
 	}
 	if sum.LastError != "" {
 		line += "; last error: " + sum.LastError
 	}
-	return line + "; " + remedy(run, sum.Refused)
+	return line + "; " + remedy(run, sum.Refused, replay.Cause)
 }
 
-// addUp adds up the deliveries since the last complete replay, which has written all points, whatever was dropped before.
-// replay is the last incomplete one since then.
+// addUp adds up the deliveries that the last complete replay does not supersede: it has written all points of those that
+// ended before it began. replay is the last incomplete one since then.
 func addUp(all []plan.Delivery) (sum, replay plan.Delivery) {
+	last, latest := -1, -1 // index of the last complete replay, and of the last incomplete one after it
+	for i, d := range all {
+		switch {
+		case d.Replayed && d.Left == 0 && !d.Incomplete:
+			last, latest = i, -1
+		case d.Replayed:
+			latest = i
+		}
+	}
+	if last >= 0 {
+		sum = all[last]
+		sum.LastError, sum.Refused = "", 0
+	}
+	if latest >= 0 {
+		replay = all[latest]
+	}
 	sum.Why = map[string]int64{}
-	for _, d := range all {
-		if d.Replayed && d.Left == 0 {
-			sum, replay = d, plan.Delivery{}
-			sum.Why, sum.LastError, sum.Refused = map[string]int64{}, "", 0
+	var live []int
+	for i, d := range all {
+		if i == last || i < last && (d.Replayed || !d.Ended.After(all[last].Began)) {
 			continue
 		}
 		sum.URL, sum.Bucket = d.URL, d.Bucket
 		sum.LastError, sum.Refused = cmp.Or(d.LastError, sum.LastError), cmp.Or(d.Refused, sum.Refused)
 		if d.Replayed {
-			replay, sum.Written = d, max(sum.Written, d.Written) // the same points
 			continue
 		}
-		sum.Written += d.Written
+		live = append(live, i)
 		sum.Dropped += d.Dropped
 		for reason, n := range d.Why {
 			sum.Why[reason] += n
 		}
 	}
+	sum.Written = 0
+	for _, i := range []int{-1, last, latest} {
+		sum.Written = max(sum.Written, written(all, live, i))
+	}
 	return sum, replay
 }
 
-// NotWritten is the message of a replay of which points are left, with the command that writes them.
+// written counts the points of live deliveries and of one replay, all by index; -1: no replay. Points of a delivery that
+// began before the replay ended may be those of the replay: of the two numbers the greater one counts.
+func written(all []plan.Delivery, live []int, replay int) int64 {
+	var before, after int64
+	for _, i := range live {
+		if replay >= 0 && (i < replay || all[i].Began.Before(all[replay].Ended)) {
+			before += all[i].Written
+		} else {
+			after += all[i].Written
+		}
+	}
+	if replay >= 0 {
+		before = max(before, all[replay].Written)
+	}
+	return before + after
+}
+
+// NotWritten is the message of a replay that has not written all points, with the command that writes them. It does not
+// have the cause of an interruption.
 func NotWritten(run string, d plan.Delivery) string {
-	line := fmt.Sprintf("InfluxDB at %s, bucket %s, has not taken %d of %d points (%s)", d.URL, d.Bucket, d.Left, d.Points, reasonsOf(d.Why))
+	line := fmt.Sprintf("InfluxDB at %s, bucket %s, has accepted %d points", d.URL, d.Bucket, d.Written)
+	if d.Left > 0 {
+		line = fmt.Sprintf("InfluxDB at %s, bucket %s, has not accepted %d of %d points (%s)",
+			d.URL, d.Bucket, d.Left, d.Points, reasonsOf(d.Why))
+	}
+	if d.Incomplete {
+		line += "; the replay ended before the end of the record"
+	}
 	if d.LastError != "" {
 		line += "; last error: " + d.LastError
 	}
-	return line + "; " + remedy(run, d.Refused)
+	return line + "; " + remedy(run, d.Refused, d.Cause)
 }
 
-// remedy is the user's next step after points were not written; status is the HTTP status of a refusal, or 0.
-func remedy(run string, status int) string {
+// remedy is the user's next step after points were not written. status is the HTTP status of a refusal, or 0. cause is
+// that of a replay that ended early although InfluxDB accepted points, or empty.
+func remedy(run string, status int, cause string) string {
+	command := "run: ctl sink replay " + run
 	step := "correct the cause of the refusal"
 	switch {
+	case status == 0 && cause != "":
+		return command
 	case status == 0:
 		step = "start InfluxDB"
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
@@ -84,7 +137,7 @@ func remedy(run string, status int) string {
 	case status < http.StatusBadRequest:
 		step = "correct the url"
 	}
-	return "the record is complete: " + step + ", then run: ctl sink replay " + run
+	return "the record is complete: " + step + ", then " + command
 }
 
 // reasonsOf lists counts by reason, the greatest first.

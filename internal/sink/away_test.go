@@ -119,7 +119,7 @@ func TestAwayAndBack(t *testing.T) {
 		if want := lines(t, x.stream()); !slices.Equal(db.lines, want) || d.Written != int64(len(want)) || d.Points != d.Written || d.Retries == 0 {
 			t.Errorf("%d lines came, want %d in their order; delivered %+v", len(db.lines), len(want), d)
 		}
-		if words := log.String(); strings.Count(words, "does not take points") != 1 || strings.Count(words, "takes points again") != 1 {
+		if words := log.String(); strings.Count(words, "does not accept points") != 1 || strings.Count(words, "accepts points again") != 1 {
 			t.Errorf("the log is %q, want one line for each change", words)
 		}
 	})
@@ -287,6 +287,20 @@ func TestAwaitSpace(t *testing.T) {
 		var err error
 		if waited := took(func() { err = feedAll(t.Context(), s) }); waited != 30*time.Second || !errors.Is(err, ErrAway) || !strings.Contains(err.Error(), "503") {
 			t.Errorf("after %v: %v; want to give up after 30 s without progress", waited, err)
+		}
+		s.Close(t.Context())
+	})
+	synctest.Test(t, func(t *testing.T) { // a fast InfluxDB, and a context that has ended
+		s := (&memoryInflux{answer: func(*http.Request, int) (*http.Response, error) { return nil, nil }}).open(t, tune, nil)
+		s.Begin(steadyWorld().run)
+		time.Sleep(time.Minute)
+		interrupted := errors.New("interrupted")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(interrupted)
+		for name, wait := range map[string]func(context.Context) error{"AwaitSpace": s.AwaitSpace, "Drain": s.Drain} {
+			if err := wait(ctx); !errors.Is(err, interrupted) {
+				t.Errorf("%s returns %v, want the cause of the context", name, err)
+			}
 		}
 		s.Close(t.Context())
 	})

@@ -101,15 +101,15 @@ func (s *Sink) ForReplay(patience time.Duration) *Sink {
 func (s *Sink) Log() *slog.Logger { return s.log }
 
 // ErrAway is wrapped by the errors of AwaitSpace and Drain.
-var ErrAway = errors.New("InfluxDB has taken no point")
+var ErrAway = errors.New("InfluxDB has accepted no point")
 
 // AwaitSpace waits until half of the queue is free: for a caller that makes points faster than a run does. It returns
-// ErrAway if InfluxDB takes no point for Tuning.Patience.
+// ErrAway if InfluxDB accepts no point for Tuning.Patience. It fails at once if ctx has ended.
 func (s *Sink) AwaitSpace(ctx context.Context) error {
 	return s.await(ctx, func() bool { return s.writer.queue.len() <= s.tune.Queue/2 })
 }
 
-// Drain waits until every point is written or dropped. Unlike Close, it waits as long as InfluxDB takes points. It fails
+// Drain waits until every point is written or dropped. Unlike Close, it waits as long as InfluxDB accepts points. It fails
 // as AwaitSpace does.
 func (s *Sink) Drain(ctx context.Context) error {
 	return s.await(ctx, func() bool { d := s.counts.delivery(); return d.Points == settled(d) })
@@ -120,6 +120,9 @@ func settled(d plan.Delivery) int64 { return d.Written + d.Dropped + d.Left }
 func (s *Sink) await(ctx context.Context, enough func() bool) error {
 	if s == nil || !s.begun {
 		return nil
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
 	}
 	late := time.NewTimer(s.tune.Patience)
 	defer late.Stop()

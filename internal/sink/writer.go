@@ -146,13 +146,13 @@ func (w *writer) failed(ctx context.Context, err error) {
 	w.counts.failed(words)
 	if !w.down {
 		w.down = true
-		w.log.Warn("InfluxDB does not take points; the record is complete", "error", words)
+		w.log.Warn("InfluxDB does not accept points; the record is complete", "error", words)
 	}
 }
 
 func (w *writer) recovered() {
 	if w.down {
 		w.down = false
-		w.log.Warn("InfluxDB takes points again")
+		w.log.Warn("InfluxDB accepts points again")
 	}
 }
