@@ -43,8 +43,8 @@ func Delivered(run string, all []plan.Delivery) string {
 	return line + "; " + remedy(run, sum.Refused, replay.Cause)
 }
 
-// addUp adds up the deliveries that the last complete replay does not supersede: it has written all points of those that
-// ended before it began. replay is the last incomplete one since then.
+// addUp adds up the deliveries that the last complete replay does not supersede. It supersedes those that ended before
+// it began. replay is the last incomplete one since then.
 func addUp(all []plan.Delivery) (sum, replay plan.Delivery) {
 	last, latest := -1, -1 // index of the last complete replay, and of the last incomplete one after it
 	for i, d := range all {
@@ -86,8 +86,8 @@ func addUp(all []plan.Delivery) (sum, replay plan.Delivery) {
 	return sum, replay
 }
 
-// written counts the points of live deliveries and of one replay, all by index; -1: no replay. Points of a delivery that
-// began before the replay ended may be those of the replay: of the two numbers the greater one counts.
+// written counts the points of live deliveries and of one replay, all by index; -1: no replay. Points of a delivery
+// that began before the replay ended may be those of the replay: of the two numbers the greater one counts.
 func written(all []plan.Delivery, live []int, replay int) int64 {
 	var before, after int64
 	for _, i := range live {
