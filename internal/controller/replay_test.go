@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,8 @@ type memoryInflux struct {
 	status func(n int64) int
 	delay  time.Duration // of each answer
 	asked  atomic.Int64
+
+	mu     sync.Mutex // two sinks may write at the same time
 	points map[string]bool
 }
 
@@ -53,6 +56,8 @@ func (m *memoryInflux) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	case http.StatusNoContent:
+		m.mu.Lock()
+		defer m.mu.Unlock()
 		for line := range strings.Lines(string(text)) {
 			m.points[strings.TrimSpace(line)] = true
 		}

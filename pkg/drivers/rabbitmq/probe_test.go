@@ -187,10 +187,10 @@ func TestProbeAgreesWithTheSystem(t *testing.T) {
 	for time.Since(inner) < 1500*time.Millisecond {
 		r.fill(1000)
 	}
-	leastTime, leastTicks := time.Since(inner), ticks()-innerTicks
+	minTime, minTicks := time.Since(inner), ticks()-innerTicks
 	second := r.probe()
-	mostTicks, mostTime := ticks()-outerTicks, time.Since(outer)
-	least, most := leastTicks/100/mostTime.Seconds(), mostTicks/100/leastTime.Seconds()
+	maxTicks, maxTime := ticks()-outerTicks, time.Since(outer)
+	least, most := minTicks/100/maxTime.Seconds(), maxTicks/100/minTime.Seconds()
 	if cpu := second.sum(t, drivers.FigureCPU); cpu <= 0 || cpu < 0.8*least || cpu > 1.2*most {
 		t.Errorf("cpu is %.3f cores; the system counted %.3f to %.3f", cpu, least, most)
 	}
