@@ -36,7 +36,7 @@ cell: {
 	axis: _
 	publishers: {mode: axis.mode, rate: 500, window: 200}
 	%s
-	warmup: "500ms", measure: "%v", drain: {silence: "4s", most: "%v"}
+	warmup: "500ms", measure: "%v", drain: {silence: "10s", most: "%v"}
 }
 tables: [{rows: ["mode"], values: ["send.rate", "reconnects", "gap.longest", "lost"]}]
 `, driver, options, cell, killedFor, drainedFor)
@@ -54,7 +54,7 @@ const (
 )
 
 // drainedFor is the most that the drain may take: a broker that is back late has much to deliver.
-const drainedFor = 40 * time.Second
+const drainedFor = 3 * time.Minute
 
 // fault is a cell and the broker that is killed in it.
 type fault struct {

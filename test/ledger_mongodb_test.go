@@ -81,7 +81,7 @@ cell: {
 	axis: _
 	publishers: {mode: "confirm-batch", batch: 100, count: %d}
 	consumers: {threads: 4, ack: axis.ack}
-	warmup: "0s", measure: "20s", drain: {silence: "2s", most: "30s"}
+	warmup: "0s", measure: "2m", drain: {silence: "1m", most: "10m"}
 }
 tables: [{rows: ["ack"], values: ["send.rate", "lost", "duplicated"]}]
 `, w.address, claimed)

@@ -67,7 +67,8 @@ const maxParallel = 8
 // topology of its own, which it removes.
 //
 // The checks of the subtest "parallel" run beside each other. Checks that affect the others run alone afterwards, in
-// order: "probe", "probe/ends", "sweep", "setup", those that call Harness.Cut, then "leaks", which looks for goroutines that any check left behind, and last "restart".
+// order: "probe", "probe/ends", "sweep", "setup", "teardown", those that call Harness.Cut, then "leaks", which looks for goroutines that any check left
+// behind, and last "restart".
 // The time that "go test -v" prints for a parallel check includes no wait for others; the log has the check's own time.
 //
 // An unroutable message is made by Topology.Queues 1 and PublisherSpec.Queue 1: a queue that was not declared.
@@ -129,8 +130,8 @@ func (h Harness) alone(name string) bool {
 	switch {
 	case name == "restart":
 		return true
-	case name == "setup":
-		// It declares the same topology twice. FerretDB then tries to create an index again if others create collections meanwhile.
+	case name == "setup", name == "teardown":
+		// They declare the same topology twice. FerretDB then tries to create an index again if others create collections meanwhile.
 		return true
 	case name == "sweep", name == "probe", name == "probe/ends":
 		// They list what the broker has, while other checks declare and remove: RabbitMQ answers 500, and a cluster of NATS waits for the leaders
