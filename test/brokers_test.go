@@ -138,7 +138,6 @@ func (r record) proxied(accepted int64) {
 
 // The study of prefetch on two nodes of a cluster: queues are where each case says, and the table reads as in the study.
 func TestMatrixPrefetch(t *testing.T) {
-	beside(t)
 	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","), managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "prefetch.cue", "--short", "--set", fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))
