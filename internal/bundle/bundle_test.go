@@ -149,7 +149,7 @@ func complaint(t *testing.T, data []byte) (said string, intact bool) {
 	return fmt.Sprint(faults), len(faults) == 0
 }
 
-// repacked is the bundle with a file replaced, and every digest made anew: what somebody does who wants other numbers.
+// repacked is the bundle with a file replaced and every digest recomputed: a deliberate change of numbers.
 func repacked(t *testing.T, data []byte, name string, edit func(string) string) []byte {
 	t.Helper()
 	files := unpacked(t, data)

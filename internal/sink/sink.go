@@ -1,4 +1,4 @@
-// Package sink writes the record of a run to InfluxDB 2 while the run goes on. A Stream makes points of the record, and
+// Package sink writes the record of a run to InfluxDB 2 while the run continues. A Stream makes points of the record, and
 // of nothing else. A Sink sends them in batches, beside the run. InfluxDB never slows or fails a run: a bounded queue in
 // memory takes points without waiting, points that the queue or InfluxDB refuses are dropped and counted, and Close waits
 // at most Tuning.Flush. A replay of the record writes dropped points later. This package is the only home of the Influx
