@@ -20,6 +20,7 @@ const figure = ` +[0-9][0-9,.]*( [a-z-]+)*`
 
 // The README's first command, as it stands: a table with nothing but Go. It takes under a minute; these programs look for races, and other tests run beside them.
 func TestMatrixQuick(t *testing.T) {
+	beside(t)
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "quick.cue")
 	if code := ctl.Leaves(); code != 0 {
@@ -41,6 +42,7 @@ func TestMatrixQuick(t *testing.T) {
 //
 // The simulated network lies between client and proxy, so at 10 ms a connection for each message costs its round trips there as well.
 func TestMatrixAsyncVersusSync(t *testing.T) {
+	beside(t)
 	address, api := variable(t, "LOCKSTEP_RABBITMQ_URL"), managementOf(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")
 	target, err := url.Parse(address)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 )
 
 // shown runs a matrix whose points the dashboards draw, and returns its directory.
-func shown(t *testing.T, brokers, threads string) *results.Run {
+func shown(t *testing.T, env []string, brokers, threads string) *results.Run {
 	t.Helper()
 	dir := t.TempDir()
 	amqp, err := url.Parse(variable(t, "LOCKSTEP_RABBITMQ_URL"))
@@ -54,7 +54,7 @@ tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["se
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ctl := start(t, dir, "ctl", "run", file)
+	ctl := startWith(t, env, dir, "ctl", "run", file)
 	if code := ctl.Leaves(); code != 0 {
 		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Said())
 	}
@@ -116,10 +116,10 @@ func (i influx) nightsBefore(run *results.Run, nights int) {
 // TestDashboardsAnswer: every query of every dashboard, filled in as Grafana does, finds something in a real InfluxDB after a real run, and what it
 // finds is what Grafana can draw.
 func TestDashboardsAnswer(t *testing.T) {
+	beside(t)
 	db := influxOf(t)
-	db.use()
 	began := time.Now()
-	before, after := shown(t, `["rabbit"]`, "[1, 2]"), shown(t, `["rabbit", "fake"]`, "[1]")
+	before, after := shown(t, db.env(), `["rabbit"]`, "[1, 2]"), shown(t, db.env(), `["rabbit", "fake"]`, "[1]")
 	db.nightsBefore(after, 10)
 	db.found(after, "worse", "planted")
 	picks := map[string]map[string]string{

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		os.Exit(serveNATS(where))
 	}
 	flag.Parse()
-	if err := rig.Beside(3); err != nil {
+	if err := rig.Beside(5); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -69,6 +69,7 @@ func run(m *testing.M) int {
 
 // TestScripts runs the programs whole, as processes, by the scripts in testdata.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: *update,

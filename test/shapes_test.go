@@ -12,6 +12,7 @@ import (
 
 // Every shape of load, on a NATS server of the run's own.
 func TestMatrixShapes(t *testing.T) {
+	beside(t)
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "shapes.cue", "--short")
 	if code := ctl.Leaves(); code != 0 {

@@ -116,6 +116,7 @@ var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measur
 
 // Every broker has a row, and what it cannot do is n/a with a reason: in the three modes of the short form, or in every one with LOCKSTEP_LONG=1.
 func TestMatrixFull(t *testing.T) {
+	beside(t)
 	args := append([]string{"--short"}, seated(t, fullBrokers...)...)
 	args = append(args, brief(few...)...)
 	if long() {
@@ -156,6 +157,7 @@ var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirror
 
 // The study of replicated queues: a table a system in the article's columns, and the best of each system in three more.
 func TestMatrixMqperf(t *testing.T) {
+	beside(t)
 	dir := t.TempDir()
 	args := append([]string{"--short"}, seated(t, mqperfBrokers...)...)
 	args = append(args, brief(append(few, `axes.threads=[5]`)...)...)

@@ -9,15 +9,16 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/test/lab/labtest"
 	"lockstep/test/rig"
 )
 
 // TestSinkWritesTheRecord: what a query finds in a real InfluxDB is what the record says, each point once, live or made of the
 // record again; and the token is nowhere.
 func TestSinkWritesTheRecord(t *testing.T) {
+	beside(t)
 	db := influxOf(t)
-	db.use()
-	r := sunk(t, "")
+	r := sunk(t, db.env(), "")
 	d := r.account()
 	if d.Dropped != 0 || d.LastError != "" {
 		t.Errorf("delivered %+v, want all", d)
@@ -95,6 +96,7 @@ var oneCell = []string{"--set", "axes.threads=[1]"}
 
 // TestSinkRefused: a wrong token or an unknown bucket costs the points, and nothing else; the record says so.
 func TestSinkRefused(t *testing.T) {
+	beside(t)
 	db := influxOf(t)
 	for name, c := range map[string]struct {
 		change func(*influx)
@@ -107,8 +109,7 @@ func TestSinkRefused(t *testing.T) {
 			wrong := db
 			c.change(&wrong)
 			wrong.t = t
-			wrong.use()
-			r := sunk(t, "", oneCell...)
+			r := sunk(t, wrong.env(), "", oneCell...)
 			d := r.account()
 			if d.Written != 0 || d.Why[c.why] != d.Dropped || d.LastError == "" || !strings.Contains(r.text, c.why) {
 				t.Errorf("delivered %+v, want all dropped as %q, and the summary to say so", d, c.why)
@@ -121,9 +122,9 @@ func TestSinkRefused(t *testing.T) {
 // TestSinkInfluxKilled: InfluxDB is killed in mid-run, and started again. The run stays valid, and every point is counted.
 // After a replay InfluxDB has the points of the record, each once: a second replay changes nothing.
 func TestSinkInfluxKilled(t *testing.T) {
-	db := influxOf(t)
-	t.Setenv("SINK_TOKEN", db.token)
-	ctl, dir := sinking(t, fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:SINK_TOKEN}"}`, db.url, db.org, db.bucket),
+	beside(t)
+	db := ownInflux(t)
+	ctl, dir := sinking(t, []string{"SINK_TOKEN=" + db.token}, fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:SINK_TOKEN}"}`, db.url, db.org, db.bucket),
 		append(oneCell, "--set", `cell.measure="10s"`)...)
 	run := ""
 	rig.Eventually(t, "the run begins", func() bool {
@@ -132,10 +133,9 @@ func TestSinkInfluxKilled(t *testing.T) {
 		return err == nil
 	})
 	rig.Eventually(t, "its first seconds are in InfluxDB", func() bool { return db.points(run)["lockstep_total sent"] > 0 })
-	t.Cleanup(func() { disturb(t, "restart", "influxd") }) // for others, whatever happens here
-	disturb(t, "kill", "influxd")
+	labtest.Control(t, "kill", db.process)
 	rig.Eventually(t, "ctl finds InfluxDB gone", func() bool { return strings.Contains(ctl.Said(), "does not accept points") })
-	disturb(t, "start", "influxd")
+	labtest.Control(t, "start", db.process)
 	r := ended(t, ctl, dir)
 	if d := r.account(); d.LastError == "" || d.Retries+d.Dropped == 0 {
 		t.Errorf("delivered %+v: InfluxDB was away and nobody noticed", d)
@@ -162,9 +162,9 @@ func (i influx) secondsOnce(run string, want float64) {
 // TestSinkGone: InfluxDB is killed in mid-run and away at its end. The run is valid all the same. The summary has the number of points that were dropped
 // and the command of a replay. After that command a query finds the record's numbers, each point once, however often the command is run.
 func TestSinkGone(t *testing.T) {
-	db := influxOf(t)
-	db.use()
-	ctl, dir := sinking(t, "", append(oneCell, "--set", `cell.measure="8s"`)...)
+	beside(t)
+	db := ownInflux(t)
+	ctl, dir := sinking(t, db.env(), "", append(oneCell, "--set", `cell.measure="8s"`)...)
 	run := ""
 	rig.Eventually(t, "the run begins", func() bool {
 		var err error
@@ -172,8 +172,7 @@ func TestSinkGone(t *testing.T) {
 		return err == nil
 	})
 	rig.Eventually(t, "its first seconds are in InfluxDB", func() bool { return db.points(run)["lockstep_total sent"] > 0 })
-	t.Cleanup(func() { disturb(t, "restart", "influxd") }) // for others, whatever happens here
-	disturb(t, "kill", "influxd")
+	labtest.Control(t, "kill", db.process)
 	r := ended(t, ctl, dir)
 	d := r.account()
 	if d.Dropped == 0 || d.Written == 0 {
@@ -182,7 +181,7 @@ func TestSinkGone(t *testing.T) {
 	r.asksForReplay(run)
 	r.hides(db.token)
 
-	disturb(t, "start", "influxd")
+	labtest.Control(t, "start", db.process)
 	db.replay(dir)
 	first := db.points(run)
 	db.secondsOnce(run, 8)
@@ -204,12 +203,12 @@ func TestSinkGone(t *testing.T) {
 // TestSinkHanging: an InfluxDB that takes connections and never answers fails no run; every point is counted. TestInfluxNeverSlowsARun and
 // TestReplayAtTheEnd of the packages have the wait at the end of the run.
 func TestSinkHanging(t *testing.T) {
-	free := sunk(t, "", append(oneCell, "--no-influx")...)
+	beside(t)
+	free := sunk(t, nil, "", append(oneCell, "--no-influx")...)
 	if len(free.delivered) != 0 || strings.Contains(free.text, "InfluxDB") {
 		t.Errorf("without InfluxDB there is an account of it: %+v", free.delivered)
 	}
-	t.Setenv("SINK_TOKEN", "h1dden-t0ken")
-	r := sunk(t, fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`, silent(t)), oneCell...)
+	r := sunk(t, []string{"SINK_TOKEN=h1dden-t0ken"}, fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`, silent(t)), oneCell...)
 	d := r.account()
 	if d.Written != 0 || d.Dropped != d.Points || !strings.Contains(d.LastError, "no answer") {
 		t.Errorf("delivered %+v, want all dropped for want of an answer", d)

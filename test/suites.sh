@@ -90,11 +90,10 @@ suite_stand-ins() {
 
 suite_dashboards() { (cd dashboards && tests dashboards -timeout 10m ./...); }
 
-suite_drivers() { tests drivers -race -p 2 -timeout 25m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...; }
+suite_drivers() { tests drivers -race -p 3 -timeout 25m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...; }
 
-# One package after the other: some of them kill brokers.
 suite_programs() {
-	build_programs && tests programs -p 1 -timeout 40m -skip "$in_long" ./test ./test/chaos
+	build_programs && tests programs -p 2 -timeout 40m -skip "$in_long" ./test ./test/chaos
 }
 
 # Parts of make test-long.
@@ -108,7 +107,7 @@ part_race() {
 }
 part_statistics() { tests statistics -v -p 1 -timeout 120m ./internal/history/... ./internal/compare ./internal/record ./internal/clock ./internal/netsim ./internal/engine ./internal/wire; }
 part_drivers() { tests drivers -race -v -p 2 -timeout 60m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...; }
-part_studies() { build_programs && tests studies -v -timeout 90m -run '^(TestStudy[A-Z]|TestMatrix|TestSchedulesOutliveKilledControllers|TestWrongClocks|TestClockStep|TestObserver)' ./test; }
+part_studies() { build_programs && tests studies -v -timeout 90m -run '^(TestStudy[A-Z]|TestMatrix|TestSink|TestSchedulesOutliveKilledControllers|TestWrongClocks|TestClockStep|TestObserver)' ./test; }
 part_accuracy() { tests accuracy -v -timeout 30m ./test/truth; }
 part_chaos() { build_programs && tests chaos -v -timeout 120m ./test/chaos -chaos.seeds 5; }
 part_soak() { build_programs && tests soak -v -timeout 90m -run '^TestSoak[A-Z]' ./test; }

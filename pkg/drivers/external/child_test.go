@@ -178,7 +178,7 @@ func (c *child) open(h heard) {
 		}
 		fmt.Fprintln(os.Stderr, "sleeper", sleeper.Process.Pid)
 	case "chatty":
-		for range 100_000 {
+		for range 10_000 {
 			fmt.Fprintln(os.Stderr, strings.Repeat("x", 3000))
 		}
 	}

@@ -43,6 +43,7 @@ func (l *ledger) spec() drivers.PublisherSpec {
 // A process that breaks the rules, or dies, is the end of its session: every accepted message has one confirm, which fails where it has to,
 // those who use the session are told once and why, and nothing is left running.
 func TestFaultyWhilePublishing(t *testing.T) {
+	noLeaks(t)
 	for how, want := range map[string][]string{
 		"dies":           {"exit status 7", "segmentation fault, as it were"},
 		"garbage":        {"broke the protocol", "nojs", "no beginning of a frame"},
@@ -61,7 +62,7 @@ func TestFaultyWhilePublishing(t *testing.T) {
 		"size":           {"broke the protocol", "bytes that are left"},
 	} {
 		t.Run(how, func(t *testing.T) {
-			noLeaks(t)
+			t.Parallel()
 			s := openChild(t, how, quick)
 			block := make(chan struct{})
 			gone := make(chan error, 1)
@@ -266,9 +267,10 @@ func TestUnsupported(t *testing.T) {
 
 // Closing a session leaves nothing behind: neither one that does not leave, nor what it started.
 func TestNothingIsLeft(t *testing.T) {
+	noLeaks(t)
 	for _, how := range []string{"good", "stays", "orphan", "chatty"} {
 		t.Run(how, func(t *testing.T) {
-			noLeaks(t)
+			t.Parallel()
 			s := openChild(t, how, quick)
 			pid := s.link.proc.number()
 			if err := s.Close(); err != nil {

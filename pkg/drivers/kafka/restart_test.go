@@ -41,10 +41,16 @@ func TestTooFewInSyncReplicasReject(t *testing.T) {
 	}
 }
 
-func TestRestart(t *testing.T) {
-	both(t, func(t *testing.T, client string) {
-		h := harness(at(t, single, `{"client": "`+client+`"}`), []string{"restart"})
-		h.Restart = labtest.Restart("kafka")
-		drivertest.Run(t, h)
-	})
+func TestRestart(t *testing.T) { restart(t, kafkaGo) }
+
+func TestRestartLong(t *testing.T) {
+	labtest.Long(t)
+	restart(t, franz)
+}
+
+func restart(t *testing.T, client string) {
+	t.Helper()
+	h := harness(at(t, single, `{"client": "`+client+`"}`), []string{"restart"})
+	h.Restart = labtest.Restart("kafka")
+	drivertest.Run(t, h)
 }
