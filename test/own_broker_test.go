@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lockstep/test/lab/labtest"
+	"lockstep/test/rig"
 )
 
 // A RabbitMQ of its own can be disturbed while another one beside it is not, and none of its processes is left. The one in a root of its own is
@@ -53,9 +54,7 @@ func TestOwnRabbitMQ(t *testing.T) {
 					t.Errorf("process %s is %q", pid, name)
 				}
 				labtest.Control(t, "pause", own.Process(1))
-				if state := statusOf(pid)["State"]; !strings.HasPrefix(state, "T") {
-					t.Errorf("a paused broker is %q", state)
-				}
+				rig.Eventually(t, "the broker is stopped", func() bool { return strings.HasPrefix(statusOf(pid)["State"], "T") })
 				if state := statusOf(beside.Variable(prefix + "_PID"))["State"]; strings.HasPrefix(state, "T") {
 					t.Errorf("the broker beside a paused one is %q", state)
 				}

@@ -124,7 +124,7 @@ func TestSinkRefused(t *testing.T) {
 func TestSinkInfluxKilled(t *testing.T) {
 	beside(t)
 	db := ownInflux(t)
-	ctl, dir := sinking(t, []string{"SINK_TOKEN=" + db.token}, fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:SINK_TOKEN}"}`, db.url, db.org, db.bucket),
+	ctl, dir := sinking(t, []string{"INFLUX_TOKEN=" + db.token}, fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:INFLUX_TOKEN}"}`, db.url, db.org, db.bucket),
 		append(oneCell, "--set", `cell.measure="10s"`)...)
 	run := ""
 	rig.Eventually(t, "the run begins", func() bool {
