@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -129,7 +130,13 @@ func TestDashboardsAnswer(t *testing.T) {
 		"compare": {"after": after.Plan().ID, "before": before.Plan().ID},
 		"nightly": {"matrix": shownName},
 	}
-	g := &grafana{t: t, db: db, from: began.Add(-time.Minute), to: time.Now().Add(time.Minute), interval: time.Second}
+	outcomes, err := before.Outcomes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := func(o plan.Outcome) bool { return o.Values["broker.memory.p50"].NA != "" } // RabbitMQ answered after more than 3 s
+	mayBeEmpty := map[string]bool{"Memory of the broker by ${axis}": !slices.ContainsFunc(outcomes, func(o plan.Outcome) bool { return !unknown(o) })}
+	g := &grafana{t: t, db: db, mayBeEmpty: mayBeEmpty, from: began.Add(-time.Minute), to: time.Now().Add(time.Minute), interval: time.Second}
 	table := &strings.Builder{}
 	w := tabwriter.NewWriter(table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "dashboard\tpanel\tquery\ttables\trows\ttook")
@@ -170,6 +177,7 @@ func (g *grafana) show(w *tabwriter.Writer, board, title, kind string, q dashboa
 	switch {
 	case a.err != nil:
 		g.t.Errorf("%s, %s: %v\n%s", board, title, a.err, flux)
+	case len(a.rows) == 0 && g.mayBeEmpty[title]:
 	case len(a.rows) == 0:
 		g.t.Errorf("%s, %s is empty\n%s", board, title, flux)
 	case a.odd != "":

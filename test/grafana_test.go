@@ -21,6 +21,8 @@ type grafana struct {
 	from, to time.Time
 	interval time.Duration
 	chosen   map[string][]string
+
+	mayBeEmpty map[string]bool // panels by title: their values are not in the record
 }
 
 // dashboardFile is what of a dashboard matters to its queries.
