@@ -107,3 +107,20 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 		})
 	}
 }
+
+// Without linger, what is published while a request is under way becomes one batch, however often the engine flushes: it does so whenever the limit of
+// messages in flight is reached.
+func TestFlushWithoutLingerKeepsBatchesWhole(t *testing.T) {
+	both(t, func(t *testing.T, client string) {
+		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
+		p, heard := r.publisher(drivers.ConfirmWindow)
+		const n = 2000
+		for i := range n {
+			r.send(p, numbers(i, 1)...) // which flushes, too
+		}
+		labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == n })
+		if got := len(r.batches()); got == 0 || got > n/4 {
+			t.Errorf("%d messages, each followed by a flush, became %d batches", n, got)
+		}
+	})
+}

@@ -128,7 +128,12 @@ func (o *goOutlet) blank(partition int32) *batch {
 	return &batch{partition: partition}
 }
 
+// flush has the senders send batches that wait for time or for a flush. Without either, a batch grows until its sender is free: closing it here
+// would send each as small as the messages between two calls.
 func (o *goOutlet) flush() {
+	if o.linger == 0 && !o.hold {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p := range o.queues {
