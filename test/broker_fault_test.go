@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/test/lab/labtest"
 	"lockstep/test/rig"
 )
@@ -199,7 +199,7 @@ func TestBrokerIsLeftClean(t *testing.T) {
 // runID is the id of the latest run.
 func (f *fleet) runID() string {
 	f.t.Helper()
-	r, err := results.Open(filepath.Join(f.dir, "runs"), "latest")
+	r, err := runs.Open(filepath.Join(f.dir, "runs"), "latest")
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/test/rig"
 )
 
@@ -191,7 +191,7 @@ type record struct {
 // readRecord reads the latest run in dir.
 func readRecord(t *testing.T, dir string, ctl *rig.Process) record {
 	t.Helper()
-	r, err := results.Open(filepath.Join(dir, "runs"), "latest")
+	r, err := runs.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {
 		t.Fatal(err)
 	}

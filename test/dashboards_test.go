@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/sink"
 )
 
@@ -23,7 +23,7 @@ const (
 )
 
 // shown runs a matrix whose points the dashboards draw, and returns its directory.
-func shown(t *testing.T, env []string, brokers, threads string) *results.Run {
+func shown(t *testing.T, env []string, brokers, threads string) *runs.Run {
 	t.Helper()
 	dir := t.TempDir()
 	amqp, err := url.Parse(variable(t, "LOCKSTEP_RABBITMQ_URL"))
@@ -59,7 +59,7 @@ tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["se
 	if code := ctl.Leaves(); code != 0 {
 		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Said())
 	}
-	run, err := results.Open(filepath.Join(dir, "runs"), "latest")
+	run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["se
 }
 
 // found writes a remark of a digest.
-func (i influx) found(run *results.Run, kind, words string) {
+func (i influx) found(run *runs.Run, kind, words string) {
 	i.t.Helper()
 	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, os.LookupEnv, os.ReadFile)
 	if err != nil {
@@ -81,7 +81,7 @@ func (i influx) found(run *results.Run, kind, words string) {
 }
 
 // nightsBefore writes a past for a run: its outcomes again, of so many days before, and slower ones a day before it.
-func (i influx) nightsBefore(run *results.Run, nights int) {
+func (i influx) nightsBefore(run *runs.Run, nights int) {
 	i.t.Helper()
 	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, os.LookupEnv, os.ReadFile)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
 	"lockstep/test/rig"
@@ -169,7 +169,7 @@ func TestHooksGetTheCopies(t *testing.T) {
 		t.Errorf("the comparison had not both directories: %+v", second)
 	}
 	for _, notice := range notices {
-		run, err := results.Open("", notice.Directory)
+		run, err := runs.Open("", notice.Directory)
 		if err != nil {
 			t.Errorf("directory %q: %v", notice.Directory, err)
 			continue
@@ -225,7 +225,7 @@ func TestSchedulesOutliveKilledControllers(t *testing.T) {
 			n.ran(name, round+1)
 		}
 	}
-	var keys, runs []string
+	var keys, ids []string
 	for _, name := range names {
 		s := n.ran(name, rounds)
 		if len(s.History) != rounds {
@@ -235,13 +235,13 @@ func TestSchedulesOutliveKilledControllers(t *testing.T) {
 			if e.State != schedule.Done || e.Tasks.Total() != 1 {
 				t.Errorf("%s: %s: %s %s, %+v", name, e.Run, e.State, e.Why, e.Tasks)
 			}
-			keys, runs = append(keys, s.ID+"/"+e.Run+"/count"), append(runs, e.Run)
+			keys, ids = append(keys, s.ID+"/"+e.Run+"/count"), append(ids, e.Run)
 			if of := n.submissions(e.Run); of != 1 {
 				t.Errorf("%s: its slot was submitted %d times", e.Run, of)
 			}
 		}
 	}
-	n.onlyThese(runs)
+	n.onlyThese(ids)
 	text, err := os.ReadFile(filepath.Join(n.dir, "called"))
 	called := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(text)))))
 	slices.Sort(keys)
@@ -283,7 +283,7 @@ func (n *night) submissions(run string) int {
 	return len(ended)
 }
 
-func (n *night) onlyThese(runs []string) {
+func (n *night) onlyThese(ids []string) {
 	n.t.Helper()
 	all, err := n.conn.Runs(n.t.Context())
 	if err != nil {
@@ -294,8 +294,8 @@ func (n *night) onlyThese(runs []string) {
 		got = append(got, r.Run)
 	}
 	slices.Sort(got)
-	slices.Sort(runs)
-	if !slices.Equal(got, runs) {
-		n.t.Errorf("the fleet had runs %v; the slots have %v", got, runs)
+	slices.Sort(ids)
+	if !slices.Equal(got, ids) {
+		n.t.Errorf("the fleet had runs %v; the slots have %v", got, ids)
 	}
 }

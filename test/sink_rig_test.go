@@ -12,7 +12,7 @@ import (
 	influxdb2 "github.com/influxdata/influxdb-client-go/v2"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/test/lab/labtest"
 	"lockstep/test/rig"
 )
@@ -114,7 +114,7 @@ func ended(t *testing.T, ctl *rig.Process, dir string) sunken {
 	}
 	x := sunken{record: readRecord(t, dir, ctl), dir: dir}
 	x.allValid()
-	run, err := results.Open(filepath.Join(dir, "runs"), "latest")
+	run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func (i influx) replay(dir string) plan.Delivery {
 	if code := ctl.Leaves(); code != 0 {
 		i.t.Fatalf("ctl sink replay left with %d, want 0", code)
 	}
-	run, err := results.Open(filepath.Join(dir, "runs"), "latest")
+	run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {
 		i.t.Fatal(err)
 	}

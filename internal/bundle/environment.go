@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
 )
 
 // Environment is what a run was executed with, and against what, as its outcomes say.
@@ -40,7 +40,7 @@ func EnvironmentOf(p plan.Run, outcomes []plan.Outcome) Environment {
 		cells[c.ID] = c
 	}
 	for _, o := range outcomes {
-		cores := results.CoresOf(o)
+		cores := judge.CoresOf(o)
 		for _, a := range o.Agents {
 			x := Agent{a.Agent, a.Host, a.Version, cores[a.Agent]}
 			if !slices.Contains(e.Agents, x) {

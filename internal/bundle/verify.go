@@ -14,7 +14,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // Verification is the result of checking a bundle.
@@ -112,7 +112,7 @@ func (c *check) run(ctx context.Context, b *Bundle) error {
 }
 
 // record opens the run of a bundle that was unpacked below dir. Its plan may be anything.
-func (b *Bundle) record(dir string) (*results.Run, error) {
+func (b *Bundle) record(dir string) (*runs.Run, error) {
 	name := path.Join(runDir, "run.json")
 	text, err := os.ReadFile(filepath.Join(dir, runDir, "run.json"))
 	if err != nil {
@@ -135,7 +135,7 @@ func (b *Bundle) record(dir string) (*results.Run, error) {
 			}
 		}
 	}
-	run, err := results.Open("", filepath.Join(dir, runDir)+string(filepath.Separator))
+	run, err := runs.Open("", filepath.Join(dir, runDir)+string(filepath.Separator))
 	if err != nil {
 		return nil, altered(name, "%v", err)
 	}
@@ -143,7 +143,7 @@ func (b *Bundle) record(dir string) (*results.Run, error) {
 }
 
 // task judges one task again and compares its outcome and histograms.
-func (c *check) task(run *results.Run, t plan.Task) (again plan.Outcome, judged bool, err error) {
+func (c *check) task(run *runs.Run, t plan.Task) (again plan.Outcome, judged bool, err error) {
 	where := path.Join(runDir, tasksDir, t.ID)
 	stored, err := run.Outcome(t.ID)
 	if errors.Is(err, os.ErrNotExist) {
@@ -178,7 +178,7 @@ func (c *check) task(run *results.Run, t plan.Task) (again plan.Outcome, judged 
 }
 
 // rejudge judges a task again. A record that Lockstep did not write must not end the program.
-func rejudge(run *results.Run, task string) (o plan.Outcome, histograms map[string][]byte, err error) {
+func rejudge(run *runs.Run, task string) (o plan.Outcome, histograms map[string][]byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it cannot be judged: %v", r)

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // recordedRun is a run of two tasks, one of which has an outcome, with a secret in the options and a payload file.
-func recordedRun(t testing.TB) *results.Run {
+func recordedRun(t testing.TB) *runs.Run {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "bodies.bin")
 	if err := os.WriteFile(file, []byte("body body body"), 0o600); err != nil {
@@ -30,7 +31,7 @@ func recordedRun(t testing.TB) *results.Run {
 			Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/","password":"swordfish"}`)}}},
 		Source: plan.Source{File: "m.cue", Text: `brokers: rabbit: options: {url: "amqp://guest:hunter2@h/", password: "swordfish"}`}}
 	p.Source.SHA256 = digest(p.Source.Text)
-	run, err := results.Create(t.TempDir(), p)
+	run, err := runs.Create(t.TempDir(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,13 +41,13 @@ func recordedRun(t testing.TB) *results.Run {
 }
 
 // manyRun is a run of one cell without outcomes yet.
-func manyRun(t testing.TB, repeat int, until *plan.Until) *results.Run {
+func manyRun(t testing.TB, repeat int, until *plan.Until) *runs.Run {
 	t.Helper()
 	w := plan.Default()
 	w.Measure = plan.Duration(2 * time.Second)
 	p := plan.Run{Version: 1, ID: "20260102-030405-many-0001", Name: "many", Repeat: repeat, Until: until, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage("{}")}}}, Source: plan.Source{SHA256: digest("")}}
-	run, err := results.Create(t.TempDir(), p)
+	run, err := runs.Create(t.TempDir(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func manyRun(t testing.TB, repeat int, until *plan.Until) *results.Run {
 }
 
 // measured gives a task its outcome.
-func measured(t testing.TB, run *results.Run, task plan.Task) {
+func measured(t testing.TB, run *runs.Run, task plan.Task) {
 	s := snapshot(task.ID)
 	if err := run.Append(task.ID, s); err != nil {
 		t.Error(err)
@@ -63,7 +64,7 @@ func measured(t testing.TB, run *results.Run, task plan.Task) {
 	m := record.NewMerge()
 	m.Add(s)
 	at := run.Plan().Started
-	o := results.Judge(task, m, results.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown, Version: "v1"}},
+	o := judge.Judge(task, m, judge.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown, Version: "v1"}},
 		Cores: map[string]int{"a": 4}, Subject: plan.Subject{Fingerprint: "f", Product: "RabbitMQ", Version: "4.1", Settings: map[string]string{"heartbeat": "60"}},
 		Started: at, Ended: at.Add(4 * time.Second)})
 	if err := run.Finish(o); err != nil {
@@ -98,7 +99,7 @@ func snapshot(task string) record.Snapshot {
 }
 
 // made is the bundle of a run.
-func made(t *testing.T, run *results.Run) []byte {
+func made(t *testing.T, run *runs.Run) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if _, err := Write(&b, run, "v1"); err != nil {

@@ -19,7 +19,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/sampling"
 )
 
@@ -32,7 +32,7 @@ type source struct {
 
 // Write writes the bundle of a run, and returns what is in it. harness is the version of this program. A record that holds what looks like a
 // password is refused: nothing of Lockstep writes one.
-func Write(w io.Writer, run *results.Run, harness string) (Manifest, error) {
+func Write(w io.Writer, run *runs.Run, harness string) (Manifest, error) {
 	m, sources, err := gather(run, harness)
 	if err != nil {
 		return m, fmt.Errorf("bundle run %s: %w", run.Plan().ID, err)
@@ -44,7 +44,7 @@ func Write(w io.Writer, run *results.Run, harness string) (Manifest, error) {
 }
 
 // gather lists what goes into the bundle, the manifest first.
-func gather(run *results.Run, harness string) (Manifest, []source, error) {
+func gather(run *runs.Run, harness string) (Manifest, []source, error) {
 	p := run.Plan()
 	outcomes, err := run.Outcomes()
 	if err != nil {

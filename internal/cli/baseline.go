@@ -11,12 +11,12 @@ import (
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/terminal"
 )
 
 func baselineCommand() *cobra.Command {
-	var runs string
+	var folder string
 	c := &cobra.Command{
 		Use:   "baseline",
 		Short: "Name runs that others are to be compared with",
@@ -26,8 +26,8 @@ of a controller are set on its host, with --runs DIR/runs: they serve schedules,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.PersistentFlags().StringVar(&runs, "runs", "runs", "`folder` of run records")
-	c.AddCommand(baselineSet(&runs), baselineList(&runs), baselineRemove(&runs))
+	c.PersistentFlags().StringVar(&folder, "runs", "runs", "`folder` of run records")
+	c.AddCommand(baselineSet(&folder), baselineList(&folder), baselineRemove(&folder))
 	return c
 }
 
@@ -45,7 +45,7 @@ func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
 	return all
 }
 
-func baselineSet(runs *string) *cobra.Command {
+func baselineSet(folder *string) *cobra.Command {
 	var name string
 	c := &cobra.Command{
 		Use:   "set RUN",
@@ -53,9 +53,9 @@ func baselineSet(runs *string) *cobra.Command {
 		Example: `  ctl baseline set latest
   ctl baseline set --name release-4.0 20260102-150405-nightly-3f9c`,
 		Args:              arguments(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeRuns(runs),
+		ValidArgsFunction: completeRuns(folder),
 		RunE: func(c *cobra.Command, args []string) error {
-			run, err := results.Open(*runs, args[0])
+			run, err := runs.Open(*folder, args[0])
 			if err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ func baselineSet(runs *string) *cobra.Command {
 			if b.Name != b.Matrix && !baselineName.MatchString(b.Name) {
 				return exit{ExitBadMatrix, fmt.Errorf("--name %q: no rule could name it; give up to 64 letters, digits, \".\", \"_\" and \"-\", the first a letter or digit", b.Name)}
 			}
-			if err := history.Of(*runs).SetBaseline(b); err != nil {
+			if err := history.Of(*folder).SetBaseline(b); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.OutOrStdout(), "baseline %s is run %s\n", terminal.Clean(b.Name), b.Run)
@@ -84,7 +84,7 @@ func baselineSet(runs *string) *cobra.Command {
 var baselineName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // worthy refuses a run that nothing could be compared with, and tells of one that only a part could be.
-func worthy(stderr io.Writer, run *results.Run) error {
+func worthy(stderr io.Writer, run *runs.Run) error {
 	outcomes, err := run.Outcomes()
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func worthy(stderr io.Writer, run *results.Run) error {
 	return nil
 }
 
-func baselineList(runs *string) *cobra.Command {
+func baselineList(folder *string) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:     "list",
@@ -114,7 +114,7 @@ func baselineList(runs *string) *cobra.Command {
 		Example: "  ctl baseline list",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			all, err := history.Of(*runs).Baselines()
+			all, err := history.Of(*folder).Baselines()
 			if err != nil {
 				return err
 			}
@@ -132,14 +132,14 @@ func baselineList(runs *string) *cobra.Command {
 	return c
 }
 
-func baselineRemove(runs *string) *cobra.Command {
+func baselineRemove(folder *string) *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove NAME",
 		Short:   "Forget a baseline; its run stays",
 		Example: "  ctl baseline remove release-4.0",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			return history.Of(*runs).RemoveBaseline(args[0])
+			return history.Of(*folder).RemoveBaseline(args[0])
 		},
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"lockstep/internal/bundle"
 	"lockstep/internal/controller"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/terminal"
 )
 
@@ -23,7 +23,7 @@ const bundleEnd = ".bundle.zip"
 
 func bundleCommand() *cobra.Command {
 	var s serverFlags
-	var runs, out string
+	var folder, out string
 	c := &cobra.Command{
 		Use:   "bundle RUN",
 		Short: "Make one file of a run, to hand over",
@@ -39,9 +39,9 @@ Exit codes: 0 it is written; 1 it is not.`,
   ctl bundle 20260102-150405-quick-3f9c -o night.bundle.zip
   ctl bundle latest --server nats://bench-1:4222`,
 		Args:              arguments(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeRuns(&runs),
+		ValidArgsFunction: completeRuns(&folder),
 		RunE: func(c *cobra.Command, args []string) error {
-			run, err := recordOf(c, s, runs, args[0])
+			run, err := recordOf(c, s, folder, args[0])
 			if err != nil {
 				return err
 			}
@@ -52,15 +52,15 @@ Exit codes: 0 it is written; 1 it is not.`,
 		},
 	}
 	s.add(c, "; none: a run of --runs")
-	runsFlag(c, &runs)
+	runsFlag(c, &folder)
 	c.Flags().StringVarP(&out, "output", "o", "", "`file` to write; none: RUN"+bundleEnd+" here")
 	return c
 }
 
 // recordOf opens a run's record, of a fleet after it was copied.
-func recordOf(c *cobra.Command, s serverFlags, runs, name string) (*results.Run, error) {
+func recordOf(c *cobra.Command, s serverFlags, folder, name string) (*runs.Run, error) {
 	if s.url == "" {
-		return results.Open(runs, name)
+		return runs.Open(folder, name)
 	}
 	if err := s.need(); err != nil {
 		return nil, err
@@ -74,21 +74,21 @@ func recordOf(c *cobra.Command, s serverFlags, runs, name string) (*results.Run,
 	if err != nil {
 		return nil, err
 	}
-	if err := writable(runs); err != nil {
+	if err := writable(folder); err != nil {
 		return nil, err
 	}
-	p, err := controller.Pull(c.Context(), conn, state.Run, runs)
+	p, err := controller.Pull(c.Context(), conn, state.Run, folder)
 	if err != nil {
 		return nil, fmt.Errorf("copy the run's record: %w", err)
 	}
 	if !p.Complete() {
 		fmt.Fprintf(c.ErrOrStderr(), "incomplete: %d of %d tasks have an outcome\n", p.Done, p.Of)
 	}
-	return results.Open("", p.Dir)
+	return runs.Open("", p.Dir)
 }
 
 // writeBundle writes beside the place first, so that a half bundle is never taken for a whole one.
-func writeBundle(stdout io.Writer, file string, run *results.Run) error {
+func writeBundle(stdout io.Writer, file string, run *runs.Run) error {
 	temp, err := os.CreateTemp(filepath.Dir(file), ".bundle-*")
 	if err != nil {
 		return fmt.Errorf("write bundle: %w; give another place with -o", err)

@@ -10,7 +10,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/report/page"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 )
 
@@ -111,7 +111,7 @@ func tasksOf(s wire.RunState) string {
 
 func pullCommand() *cobra.Command {
 	var s serverFlags
-	var runs string
+	var folder string
 	c := &cobra.Command{
 		Use:   "pull RUN [DIR]",
 		Short: "Copy the record of a run of a fleet, as far as it is there",
@@ -125,14 +125,14 @@ RUN is an id, the beginning of one, or latest.`,
 				return err
 			}
 			if len(args) == 2 {
-				runs = args[1]
+				folder = args[1]
 			}
 			conn, err := s.dial(c.Context())
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			text, err := pullRun(c.Context(), conn, args[0], runs, s.hint())
+			text, err := pullRun(c.Context(), conn, args[0], folder, s.hint())
 			if text != "" {
 				fmt.Fprintln(c.OutOrStdout(), text)
 			}
@@ -140,7 +140,7 @@ RUN is an id, the beginning of one, or latest.`,
 		},
 	}
 	s.add(c, "")
-	runsFlag(c, &runs)
+	runsFlag(c, &folder)
 	return c
 }
 
@@ -177,7 +177,7 @@ func pullRun(ctx context.Context, conn wire.Client, name, root, hint string) (st
 
 // keep writes the tables and the report of a copy.
 func keep(dir string) error {
-	run, err := results.Open("", dir)
+	run, err := runs.Open("", dir)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/report/page"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // compareOptions are the flags of ctl compare.
@@ -100,19 +100,19 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 	if err := o.check(); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
-	var runs []compare.Recorded
+	var all []compare.Recorded
 	var twice error
 	for _, id := range args {
 		r, err := o.read(id)
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(runs, func(x compare.Recorded) bool { return x.Run.ID == r.Run.ID }) {
+		if slices.ContainsFunc(all, func(x compare.Recorded) bool { return x.Run.ID == r.Run.ID }) {
 			twice = fmt.Errorf("run %s is given twice: it differs in nothing from itself; give another run, or --by and one of its axes", r.Run.ID)
 		}
-		runs = append(runs, r)
+		all = append(all, r)
 	}
-	found, err := compare.Compare(runs, o.Options)
+	found, err := compare.Compare(all, o.Options)
 	if err = errors.Join(twice, err); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
@@ -124,7 +124,7 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 
 // read reads a run, less the cells that --only leaves out.
 func (o *compareOptions) read(id string) (compare.Recorded, error) {
-	r, err := results.Open(o.runs, id)
+	r, err := runs.Open(o.runs, id)
 	if err != nil {
 		return compare.Recorded{}, err
 	}

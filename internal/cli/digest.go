@@ -14,7 +14,7 @@ import (
 	"lockstep/internal/digest"
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/sink"
 )
 
@@ -122,18 +122,18 @@ func (o *digestOptions) mark(c *cobra.Command, run plan.Run, found []digest.Rema
 }
 
 // record opens the run, and tells the folder that it is in.
-func (o *digestOptions) record(args []string) (record *results.Run, root string, err error) {
+func (o *digestOptions) record(args []string) (record *runs.Run, root string, err error) {
 	id := os.Getenv(hookDirectory)
 	if len(args) > 0 {
 		id = args[0]
 	}
-	if record, err = results.Open(o.runs, id); err != nil {
+	if record, err = runs.Open(o.runs, id); err != nil {
 		return nil, "", err
 	}
 	return record, filepath.Dir(record.Dir()), nil
 }
 
-func (o *digestOptions) digest(c *cobra.Command, record *results.Run, root string) (digest.Digest, error) {
+func (o *digestOptions) digest(c *cobra.Command, record *runs.Run, root string) (digest.Digest, error) {
 	store := history.Of(root)
 	if err := freshen(c, store); err != nil {
 		return digest.Digest{}, err
@@ -169,7 +169,7 @@ func (o *digestOptions) base(store *history.Store, root, matrix string) (*compar
 	if b.Run == "" {
 		return nil, nil
 	}
-	record, err := results.Open(root, b.Run)
+	record, err := runs.Open(root, b.Run)
 	if err != nil {
 		return nil, fmt.Errorf("read the baseline %s: %w; set another one (ctl baseline set), or remove it (ctl baseline remove %s)", b.Name, err, b.Name)
 	}
@@ -177,13 +177,13 @@ func (o *digestOptions) base(store *history.Store, root, matrix string) (*compar
 	return &r, err
 }
 
-func measuredIn(record *results.Run) (compare.Recorded, error) {
+func measuredIn(record *runs.Run) (compare.Recorded, error) {
 	outcomes, err := record.Outcomes()
 	return compare.Recorded{Run: record.Plan(), Outcomes: outcomes}, err
 }
 
 // keepDigest writes it beside the record.
-func keepDigest(record *results.Run, d digest.Digest) error {
+func keepDigest(record *runs.Run, d digest.Digest) error {
 	var md, html bytes.Buffer
 	return errors.Join(d.Markdown(&md), d.HTML(&html), record.WriteFile("digest.md", md.Bytes()), record.WriteFile("digest.html", html.Bytes()))
 }

@@ -14,7 +14,7 @@ import (
 
 	"lockstep/internal/export"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // exportOptions are the flags of ctl export.
@@ -29,7 +29,7 @@ var exportFormats = []string{"csv", "parquet", "gobench", "omb"}
 
 func exportCommand() *cobra.Command {
 	var o exportOptions
-	var runs string
+	var folder string
 	c := &cobra.Command{
 		Use:   "export RUN --format csv|parquet|gobench|omb",
 		Short: "Write a run's outcomes for other tools: notebooks, benchstat, the OpenMessaging Benchmark's",
@@ -46,19 +46,19 @@ Exit codes: 0 it is written; 2 the command line has faults; 1 it is not written.
   ctl export latest --format gobench | go tool benchstat -row .fullname /dev/stdin
   ctl export latest --format omb -o results`,
 		Args:              arguments(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeRuns(&runs),
+		ValidArgsFunction: completeRuns(&folder),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return exit{ExitBadMatrix, err}
 			}
-			run, err := results.Open(runs, args[0])
+			run, err := runs.Open(folder, args[0])
 			if err != nil {
 				return err
 			}
 			return o.export(c, run)
 		},
 	}
-	runsFlag(c, &runs)
+	runsFlag(c, &folder)
 	c.Flags().StringVar(&o.format, "format", "csv", "csv, parquet, gobench or omb")
 	c.Flags().StringVarP(&o.out, "output", "o", "", "`file` to write (omb: the folder); none: standard output")
 	c.Flags().StringSliceVar(&o.values, "values", nil, "gobench: the `values` to write, or all; none: those of the matrix's tables")
@@ -88,7 +88,7 @@ func (o exportOptions) check() error {
 	return errors.Join(faults...)
 }
 
-func (o exportOptions) export(c *cobra.Command, run *results.Run) error {
+func (o exportOptions) export(c *cobra.Command, run *runs.Run) error {
 	outcomes, err := run.Outcomes()
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (o exportOptions) write(stdout io.Writer, f func(io.Writer) error) error {
 }
 
 // omb writes one file a repetition, named as the benchmark names its own: workload, driver, and here the task.
-func (o exportOptions) omb(c *cobra.Command, run *results.Run, outcomes []plan.Outcome) error {
+func (o exportOptions) omb(c *cobra.Command, run *runs.Run, outcomes []plan.Outcome) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return fmt.Errorf("make the folder of the export: %w; give another with -o", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 )
 
@@ -43,7 +43,7 @@ func printJSON(out io.Writer, v any) error {
 
 func runsCommand() *cobra.Command {
 	var s serverFlags
-	var runs string
+	var folder string
 	var asJSON, local bool
 	c := &cobra.Command{
 		Use:   "runs",
@@ -55,7 +55,7 @@ records below --runs.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if s.url == "" || local {
-				return localRuns(c.OutOrStdout(), runs, asJSON)
+				return localRuns(c.OutOrStdout(), folder, asJSON)
 			}
 			conn, err := s.dial(c.Context())
 			if err != nil {
@@ -73,7 +73,7 @@ records below --runs.`,
 		},
 	}
 	s.add(c, "; none: records of this host")
-	runsFlag(c, &runs)
+	runsFlag(c, &folder)
 	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	c.Flags().BoolVar(&local, "local", false, "list the records of this host, whatever LOCKSTEP_SERVER says")
 	return c
@@ -120,12 +120,12 @@ func dash(text string) string {
 }
 
 func localRuns(out io.Writer, root string, asJSON bool) error {
-	all, err := results.List(root)
+	all, err := runs.List(root)
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		return printJSON(out, append([]results.Summary{}, all...))
+		return printJSON(out, append([]runs.Summary{}, all...))
 	}
 	var rows [][]string
 	for _, s := range all {

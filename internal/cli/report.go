@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/report/page"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 func reportCommand() *cobra.Command {
-	var runs, out string
+	var folder, out string
 	var o page.Options
 	c := &cobra.Command{
 		Use:   "report RUN...",
@@ -30,15 +30,15 @@ Exit codes: 0 it is written; 1 it is not.`,
   ctl report --full --out all-cells.html latest
   ctl report 20260102-150405-quick-3f9c 20260103-150405-quick-81d0`,
 		Args:              arguments(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: completeRuns(&runs),
+		ValidArgsFunction: completeRuns(&folder),
 		RunE: func(c *cobra.Command, args []string) error {
-			var all []*results.Run
+			var all []*runs.Run
 			for _, id := range args {
-				run, err := results.Open(runs, id)
+				run, err := runs.Open(folder, id)
 				if err != nil {
 					return err
 				}
-				if slices.ContainsFunc(all, func(r *results.Run) bool { return r.Plan().ID == run.Plan().ID }) {
+				if slices.ContainsFunc(all, func(r *runs.Run) bool { return r.Plan().ID == run.Plan().ID }) {
 					return exit{ExitBadMatrix, fmt.Errorf("run %s is given twice: a report sets several runs side by side, each once; ctl runs lists them", run.Plan().ID)}
 				}
 				all = append(all, run)
@@ -58,14 +58,14 @@ Exit codes: 0 it is written; 1 it is not.`,
 			return nil
 		},
 	}
-	runsFlag(c, &runs)
+	runsFlag(c, &folder)
 	c.Flags().StringVar(&out, "out", "", "`file` to write; none: report.html in the run's directory or, of several runs, here")
 	c.Flags().BoolVar(&o.Full, "full", false, fmt.Sprintf("show every cell in detail, however large the file becomes, not %d tasks", page.Detailed))
 	return c
 }
 
 // writeReport writes the file beside its place first, so that a page that is there stays whole until the new one is.
-func writeReport(path string, runs []*results.Run, o page.Options) error {
+func writeReport(path string, folder []*runs.Run, o page.Options) error {
 	dir := filepath.Dir(path)
 	temp, err := os.CreateTemp(dir, ".report-*")
 	if err != nil {
@@ -75,7 +75,7 @@ func writeReport(path string, runs []*results.Run, o page.Options) error {
 		}
 		return fmt.Errorf("write report to %s: write into folder %s: %w; give another place with --out", path, dir, err)
 	}
-	err = errors.Join(page.Write(temp, runs, o), temp.Chmod(0o644), temp.Close())
+	err = errors.Join(page.Write(temp, folder, o), temp.Chmod(0o644), temp.Close())
 	if err == nil {
 		err = os.Rename(temp.Name(), path)
 	}

@@ -21,7 +21,7 @@ import (
 	"lockstep/internal/bundle"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/terminal"
 )
 
@@ -261,7 +261,7 @@ func asked(ctx context.Context, run plan.Run, all *[]string) []bundle.Broker {
 }
 
 // after says once more what was different, with what agents and brokers were, when the run has ended.
-func (r *rerun) after(out io.Writer, record *results.Run) error {
+func (r *rerun) after(out io.Writer, record *runs.Run) error {
 	outcomes, err := record.Outcomes()
 	if err != nil {
 		return err

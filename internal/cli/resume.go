@@ -12,7 +12,7 @@ import (
 
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 )
 
@@ -43,7 +43,7 @@ func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) 
 // resumption expands the matrix again, since the record holds no secrets: from the copy in the record if nothing was
 // redacted in it, else from the file it came from, which has to be the same still.
 func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
-	record, err := results.Open(o.runs, o.resume)
+	record, err := runs.Open(o.runs, o.resume)
 	if err != nil {
 		return wire.Submission{}, err
 	}
@@ -83,7 +83,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 }
 
 // goOnIn has a run that was named by its path go on where it is, and not a second time while another ctl runs it.
-func (o *runOptions) goOnIn(record *results.Run) error {
+func (o *runOptions) goOnIn(record *runs.Run) error {
 	id := record.Plan().ID
 	dir, err := filepath.EvalSymlinks(record.Dir())
 	if err != nil {
@@ -98,8 +98,8 @@ func (o *runOptions) goOnIn(record *results.Run) error {
 	if o.server.url != "" { // a fleet looks after that itself
 		return nil
 	}
-	if err := record.Hold(); errors.Is(err, results.ErrHeld) {
-		return fmt.Errorf("resume %s: %w; wait for its end, or stop that one first", id, results.ErrHeld)
+	if err := record.Hold(); errors.Is(err, runs.ErrHeld) {
+		return fmt.Errorf("resume %s: %w; wait for its end, or stop that one first", id, runs.ErrHeld)
 	} else if err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"lockstep/internal/cli"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	_ "lockstep/pkg/drivers/loopback"
 )
 
@@ -25,7 +25,7 @@ cell: {
 
 func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 	dir := t.TempDir()
-	file, runs, other := filepath.Join(dir, "once.cue"), filepath.Join(dir, "runs"), filepath.Join(dir, "other")
+	file, folder, other := filepath.Join(dir, "once.cue"), filepath.Join(dir, "runs"), filepath.Join(dir, "other")
 	if err := os.WriteFile(file, []byte(once), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -34,21 +34,21 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		code = cli.Ctl(t.Context(), args, strings.NewReader(""), &out, &out)
 		return code, out.String()
 	}
-	if code, said := ctl("run", "--runs", runs, file); code != cli.ExitOK {
+	if code, said := ctl("run", "--runs", folder, file); code != cli.ExitOK {
 		t.Fatalf("left with %d:\n%s", code, said)
 	}
-	running, err := results.Open(runs, filepath.Join(runs, "latest"))
+	running, err := runs.Open(folder, filepath.Join(folder, "latest"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := running.Hold(); err != nil { // as the ctl that runs it does
 		t.Fatal(err)
 	}
-	if code, said := ctl("run", "--runs", runs, "--resume", "latest"); code != cli.ExitError || !strings.Contains(said, "another process is running it at the moment; wait for its end") {
+	if code, said := ctl("run", "--runs", folder, "--resume", "latest"); code != cli.ExitError || !strings.Contains(said, "another process is running it at the moment; wait for its end") {
 		t.Errorf("a run that another ctl runs: left with %d and said %q", code, said)
 	}
 	running.Close()
-	outcomes, err := filepath.Glob(filepath.Join(runs, "latest", "tasks", "*", "outcome.json"))
+	outcomes, err := filepath.Glob(filepath.Join(folder, "latest", "tasks", "*", "outcome.json"))
 	if err != nil || len(outcomes) != 1 {
 		t.Fatalf("outcomes %q, %v", outcomes, err)
 	}
@@ -56,8 +56,8 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	code, said := ctl("run", "--runs", other, "--resume", filepath.Join(runs, "latest"))
-	if code != cli.ExitOK || !strings.Contains(said, "\n1 task: 1 valid") || !strings.Contains(said, "record: "+runs) {
+	code, said := ctl("run", "--runs", other, "--resume", filepath.Join(folder, "latest"))
+	if code != cli.ExitOK || !strings.Contains(said, "\n1 task: 1 valid") || !strings.Contains(said, "record: "+folder) {
 		t.Errorf("left with %d:\n%s", code, said)
 	}
 	if _, err := os.Stat(outcomes[0]); err != nil {
@@ -67,7 +67,7 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		t.Error("it went on in the folder of --runs, where it is not")
 	}
 
-	whole, err := filepath.EvalSymlinks(filepath.Join(runs, "latest"))
+	whole, err := filepath.EvalSymlinks(filepath.Join(folder, "latest"))
 	if err != nil {
 		t.Fatal(err)
 	}

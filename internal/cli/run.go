@@ -21,7 +21,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/report/page"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/sink"
 	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
@@ -266,7 +266,7 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 	if end.Reason == wire.EndRefused {
 		return fmt.Errorf("the controller refused the run: %s", end.Detail)
 	}
-	record, err := results.Open(o.runs, id)
+	record, err := runs.Open(o.runs, id)
 	if err != nil && end.Reason == wire.EndInterrupted {
 		return exit{ExitInterrupted, errors.New("interrupted before anything was run")}
 	}
@@ -349,7 +349,7 @@ func newRunID(name string) string {
 }
 
 // present prints the tables of a record, its problems and what became of its rules, writes them beside it, and returns the exit code that the run deserves.
-func present(out io.Writer, record *results.Run) (code int, err error) {
+func present(out io.Writer, record *runs.Run) (code int, err error) {
 	outcomes, err := record.Outcomes()
 	if err != nil {
 		return 0, err

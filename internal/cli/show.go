@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // width is how wide a table may be: the terminal's width, or 0, as wide as it likes, when it is none.
@@ -31,7 +31,7 @@ func sum(source []byte) string {
 }
 
 func showCommand() *cobra.Command {
-	var runs, format string
+	var folder, format string
 	formats := map[string]func(io.Writer, []report.Table) error{"md": report.Markdown, "csv": report.CSV, "json": report.JSON}
 	c := &cobra.Command{
 		Use:   "show RUN",
@@ -39,9 +39,9 @@ func showCommand() *cobra.Command {
 		Example: `  ctl show latest
   ctl show --format md 20260102-150405-quick-3f9c`,
 		Args:              arguments(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeRuns(&runs),
+		ValidArgsFunction: completeRuns(&folder),
 		RunE: func(c *cobra.Command, args []string) error {
-			record, err := results.Open(runs, args[0])
+			record, err := runs.Open(folder, args[0])
 			if err != nil {
 				return err
 			}
@@ -60,14 +60,14 @@ func showCommand() *cobra.Command {
 			return write(c.OutOrStdout(), report.Build(record.Plan(), outcomes))
 		},
 	}
-	runsFlag(c, &runs)
+	runsFlag(c, &folder)
 	c.Flags().StringVar(&format, "format", "text", "`text`, md, csv or json")
 	return c
 }
 
-func completeRuns(runs *string) cobra.CompletionFunc {
+func completeRuns(folder *string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
-		all, err := results.List(*runs)
+		all, err := runs.List(*folder)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

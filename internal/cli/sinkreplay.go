@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/sink"
 )
 
@@ -27,7 +27,7 @@ func sinkCommand() *cobra.Command {
 
 func replayCommand() *cobra.Command {
 	var (
-		runs    string
+		folder  string
 		to      = influxFlags{needed: true}
 		verbose bool
 	)
@@ -40,9 +40,9 @@ replay waits until InfluxDB has all of them. It fails if InfluxDB accepts none f
 		Example: `  ctl sink replay latest
   ctl sink replay --influx influx.json 20260102-150405-quick-3f9c`,
 		Args:              arguments(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeRuns(&runs),
+		ValidArgsFunction: completeRuns(&folder),
 		RunE: func(c *cobra.Command, args []string) error {
-			record, err := results.Open(runs, args[0])
+			record, err := runs.Open(folder, args[0])
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ replay waits until InfluxDB has all of them. It fails if InfluxDB accepts none f
 			return replayTo(c, record, points)
 		},
 	}
-	runsFlag(c, &runs)
+	runsFlag(c, &folder)
 	c.Flags().StringVar(&to.file, "influx", "", "write to the InfluxDB that this JSON `file` names, instead of the matrix's or the environment's")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return c
@@ -70,7 +70,7 @@ replay waits until InfluxDB has all of them. It fails if InfluxDB accepts none f
 const replayPatience = 30 * time.Second
 
 // replayTo writes the points of a run again, and prints the result.
-func replayTo(c *cobra.Command, record *results.Run, points *sink.Sink) error {
+func replayTo(c *cobra.Command, record *runs.Run, points *sink.Sink) error {
 	run := record.Plan().ID
 	d, err := controller.Replay(c.Context(), record, points, replayPatience)
 	if d.Left > 0 || d.Incomplete {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // TestRefusedReplayNamesTheRemedy: a replay that InfluxDB refuses fails with a message that says how to correct that.
@@ -23,7 +23,7 @@ func TestRefusedReplayNamesTheRemedy(t *testing.T) {
 	db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer db.Close()
 	root := t.TempDir()
-	record, err := results.Create(root, plan.Run{ID: "run-1", Name: "quick", Repeat: 1, Started: time.Now().UTC()})
+	record, err := runs.Create(root, plan.Run{ID: "run-1", Name: "quick", Repeat: 1, Started: time.Now().UTC()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestReplayBesideTheRun(t *testing.T) {
 	}))
 	defer db.Close()
 	root := t.TempDir()
-	record, err := results.Create(root, plan.Run{ID: "run-1", Name: "quick", Repeat: 1, Started: time.Now().UTC()})
+	record, err := runs.Create(root, plan.Run{ID: "run-1", Name: "quick", Repeat: 1, Started: time.Now().UTC()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestReplayBesideTheRun(t *testing.T) {
 	}
 	for i, want := range []int{1, 2, 2} { // points of the beginning, and of the end
 		if i == 1 {
-			if err := record.Mark(results.Mark{At: time.Now(), Kind: results.MarkEnd, Text: "done"}); err != nil {
+			if err := record.Mark(runs.Mark{At: time.Now(), Kind: runs.MarkEnd, Text: "done"}); err != nil {
 				t.Fatal(err)
 			}
 		}

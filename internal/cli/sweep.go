@@ -17,7 +17,7 @@ import (
 	"lockstep/internal/agent"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/pkg/drivers"
 )
 
@@ -262,7 +262,7 @@ func (o *sweepOptions) record(ctx context.Context, id string) (plan.Run, error) 
 	case o.narrow.Short || len(o.narrow.Only) > 0:
 		return plan.Run{}, exit{ExitBadMatrix, errors.New("a record is swept as its run was begun: leave --short and --only out")}
 	}
-	record, err := results.Open(o.runs, id)
+	record, err := runs.Open(o.runs, id)
 	if err != nil {
 		return plan.Run{}, err
 	}

@@ -8,7 +8,7 @@ import (
 	past "lockstep/internal/history"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
 	"lockstep/test/wiretest"
@@ -43,7 +43,7 @@ func TestRulesOfSchedulesHaveTheControllersBaseline(t *testing.T) {
 			t.Errorf("with one: %+v", second)
 		}
 		l.state(second.Run, func(s wire.RunState) bool { return s.Copied })
-		record, err := results.Open(copies, second.Run)
+		record, err := runs.Open(copies, second.Run)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"lockstep/internal/clock"
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
 	"lockstep/internal/wire"
 )
 
@@ -36,7 +36,7 @@ type conduct struct {
 	observers []*observer
 	lacks     []lack
 	merge     *record.Merge
-	facts     results.Facts
+	facts     judge.Facts
 	zero      int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
 	origin    int64 // the same when the measurement begins: zero, as long as that is to be found out
 
@@ -87,7 +87,7 @@ func newConduct(x *execution, t plan.Task, try string, agents []wire.AgentInfo) 
 }
 
 // conduct has lead take the agents through the task, and returns what there is to know about it besides their records.
-func (c *conduct) conduct(ctx context.Context, lead func(context.Context) error) results.Facts {
+func (c *conduct) conduct(ctx context.Context, lead func(context.Context) error) judge.Facts {
 	c.facts.Cores = map[string]int{}
 	for _, p := range c.parts {
 		c.facts.Cores[p.agent.Agent] = p.agent.Cores
@@ -119,7 +119,7 @@ func (c *conduct) conduct(ctx context.Context, lead func(context.Context) error)
 	if !c.facts.Cancelled {
 		c.facts.Kind = cmp.Or(c.facts.Kind, c.lostAny())
 	}
-	c.facts.SinceT0(results.Cut(c.work, c.merge))
+	c.facts.SinceT0(judge.Cut(c.work, c.merge))
 	return c.facts
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 	"lockstep/test/wiretest"
 )
@@ -35,7 +35,7 @@ func TestRunFromSubmissionToDirectory(t *testing.T) {
 				t.Errorf("the agents of %s are %+v", o.Task, o.Agents)
 			}
 		}
-		dir, err := results.Open(w.root, run.ID)
+		dir, err := runs.Open(w.root, run.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

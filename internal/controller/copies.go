@@ -11,7 +11,7 @@ import (
 
 	past "lockstep/internal/history"
 	"lockstep/internal/report/page"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/schedule"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
@@ -48,11 +48,11 @@ func (l *leader) copyRuns(ctx context.Context) {
 	defer under.Wait()
 	k := copies{leader: l, of: map[string]*copying{}, backlog: make(chan struct{}, copyBeside)}
 	for ctx.Err() == nil {
-		runs, err := l.conn.Runs(ctx)
+		folder, err := l.conn.Runs(ctx)
 		if err != nil && ctx.Err() == nil {
 			l.cfg.Log.Warn("look for runs to copy", "err", err)
 		}
-		for _, r := range runs {
+		for _, r := range folder {
 			if r.Copied || r.State == wire.StateQueued || !k.begin(r) {
 				continue
 			}
@@ -138,7 +138,7 @@ func (l *leader) keep(ctx context.Context, id string) {
 			l.cfg.Log.Error("write tables and report of a run: a fault in Lockstep, please report it", "run", id, "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
-	run, err := results.Open(l.cfg.Copies, filepath.Join(l.cfg.Copies, id))
+	run, err := runs.Open(l.cfg.Copies, filepath.Join(l.cfg.Copies, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return // refused before there was a plan
 	}
@@ -183,7 +183,7 @@ func (k *keeper) directory(run string) string {
 		return ""
 	}
 	dir := filepath.Join(k.runs, run)
-	if _, err := results.Open(k.runs, dir); err != nil {
+	if _, err := runs.Open(k.runs, dir); err != nil {
 		return ""
 	}
 	return dir

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
 	"lockstep/internal/sampling"
 	"lockstep/internal/wire"
 )
@@ -251,7 +251,7 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 // without is the outcome of a task that never had its agents.
 func without(t plan.Task, few *tooFew) plan.Outcome {
 	now := time.Now()
-	return results.Judge(t, record.NewMerge(), results.Facts{Failure: few.Error(), Started: now, Ended: now})
+	return judge.Judge(t, record.NewMerge(), judge.Facts{Failure: few.Error(), Started: now, Ended: now})
 }
 
 // tried is what a try of a task left behind.
@@ -259,10 +259,10 @@ type tried struct {
 	name  string
 	task  plan.Task
 	merge *record.Merge
-	facts results.Facts
+	facts judge.Facts
 }
 
-func (y tried) outcome() plan.Outcome { return results.Judge(y.task, y.merge, y.facts) }
+func (y tried) outcome() plan.Outcome { return judge.Judge(y.task, y.merge, y.facts) }
 
 // try leads the agents through a task once; detail is which step of a search it is. The error is *tooFew if there were no agents for it; any other ends the run.
 func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) (tried, error) {

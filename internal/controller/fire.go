@@ -11,7 +11,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
 )
@@ -143,7 +143,7 @@ func (k *keeper) copied(run string) schedule.Result {
 	if dir == "" {
 		return r
 	}
-	record, err := results.Open(k.runs, dir)
+	record, err := runs.Open(k.runs, dir)
 	if err != nil {
 		return r
 	}

@@ -10,7 +10,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 	"lockstep/test/wiretest"
 )
@@ -60,7 +60,7 @@ func TestGroupsOnOneBroker(t *testing.T) {
 				t.Errorf("%s is %+v", name, v)
 			}
 		}
-		dir, err := results.Open(w.root, run.ID)
+		dir, err := runs.Open(w.root, run.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestGroupsOnOneBroker(t *testing.T) {
 	})
 }
 
-func stored(t *testing.T, dir *results.Run) plan.Outcome {
+func stored(t *testing.T, dir *runs.Run) plan.Outcome {
 	t.Helper()
 	all, err := dir.Outcomes()
 	if err != nil || len(all) != 1 {

@@ -284,16 +284,16 @@ func everything(t testing.TB, root string) string {
 	return b.String()
 }
 
-var runs int
-var runsMu sync.Mutex
+var made int // runs
+var madeMu sync.Mutex
 
 // aRun is a run of cells over loopback brokers, each a change to a short workload: 4,000 messages in 2 s, each confirmed
 // after 1 ms.
 func aRun(changes ...func(*plan.Cell)) plan.Run {
-	runsMu.Lock()
-	runs++
-	id := fmt.Sprintf("run%d", runs)
-	runsMu.Unlock()
+	madeMu.Lock()
+	made++
+	id := fmt.Sprintf("run%d", made)
+	madeMu.Unlock()
 	run := plan.Run{Version: 1, ID: id, Name: "test", Repeat: 1, Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
 		Source: plan.Source{File: "test.cue", Text: "name: \"test\"\n"}, Axes: []string{"n"}}
 	for i, change := range changes {

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
 	"lockstep/internal/wire"
 )
 
@@ -66,7 +66,7 @@ func (c *conduct) observe(ctx context.Context, deadline plan.Duration) {
 		}
 	}
 	for _, l := range c.lacks {
-		c.remark(l.agent, results.EventNotObserved, results.NotObserved(l.broker, l.agent, l.why))
+		c.remark(l.agent, judge.EventNotObserved, judge.NotObserved(l.broker, l.agent, l.why))
 	}
 }
 
@@ -78,7 +78,7 @@ func (c *conduct) unobserved(o *observer, why string) {
 	o.over = true
 	c.log.Warn("not observed", "task", c.task.ID, "observer", o.agent.Agent, "why", why)
 	for _, x := range o.fit {
-		c.remark(o.agent.Agent, results.EventNotObserved, results.NotObserved(x.Broker, o.agent.Agent, why))
+		c.remark(o.agent.Agent, judge.EventNotObserved, judge.NotObserved(x.Broker, o.agent.Agent, why))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
@@ -74,7 +74,7 @@ func TestPointsOfARun(t *testing.T) {
 	l.sinking(d)
 	run := aRun(nil, func(c *plan.Cell) { c.Broker.Driver = "nothing" })
 	w := l.run(run, nil, nil)
-	dir, err := results.Open(w.root, run.ID)
+	dir, err := runs.Open(w.root, run.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func (d *database) last() map[string]string {
 // replays wants the points that are made of a record to be those that were written live, each the same.
 func (l *lab) replays(root, run string, live *database) {
 	l.t.Helper()
-	dir, err := results.Open(root, run)
+	dir, err := runs.Open(root, run)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestPointsOfTries(t *testing.T) {
 	if len(w.outcomes()) != 1 || d.with("lockstep_outcome,", "try=2") == 0 || outcomes != 1 || d.with("lockstep_window,", "try=2") == 0 || d.with("try=3") != 0 {
 		t.Errorf("%d outcomes; %d are written, and of the second try %d windows", len(w.outcomes()), outcomes, d.with("lockstep_window,", "try=2"))
 	}
-	dir, err := results.Open(root, run.ID)
+	dir, err := runs.Open(root, run.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestPointsOfTries(t *testing.T) {
 
 // tries are the warnings of the one outcome that tell of tries.
 func tries(root, run string) (found []string) {
-	dir, err := results.Open(root, run)
+	dir, err := runs.Open(root, run)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -222,7 +222,7 @@ func TestDroppedPointsAreReplayed(t *testing.T) {
 	if o := w.outcomes(); w.end.Ran != 1 || len(o) != 1 || o[0].Verdict != plan.Valid {
 		t.Fatalf("%+v, %+v", w.end, o)
 	}
-	dir, err := results.Open(w.root, run.ID)
+	dir, err := runs.Open(w.root, run.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,10 +240,10 @@ func TestDroppedPointsAreReplayed(t *testing.T) {
 func (l *lab) copied() {
 	l.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if runs, err := l.client.Runs(l.t.Context()); err != nil || len(runs) == 1 && runs[0].Copied {
+		if folder, err := l.client.Runs(l.t.Context()); err != nil || len(folder) == 1 && folder[0].Copied {
 			return
 		} else if time.Now().After(deadline) {
-			l.t.Fatalf("nothing says that the run is copied: %+v", runs)
+			l.t.Fatalf("nothing says that the run is copied: %+v", folder)
 		}
 	}
 }
@@ -280,7 +280,7 @@ func TestTheControllersPoints(t *testing.T) {
 	if got, want := copied.last(), followed.last(); !maps.Equal(got, want) || len(want) == 0 {
 		t.Errorf("the controller has written %d points, and who follows %d, or others", len(got), len(want))
 	}
-	dir, err := results.Open(l.config.Copies, run.ID)
+	dir, err := runs.Open(l.config.Copies, run.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 	"lockstep/test/wiretest"
 )
@@ -32,7 +32,7 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 		if w.end.Reason != wire.EndInterrupted || w.end.Detail != "run was cancelled by me@here" || len(w.outcomes()) != 1 {
 			t.Fatalf("ended with %+v and %d outcomes, want interrupted in the second task", w.end, len(w.outcomes()))
 		}
-		dir, err := results.Open(w.root, run.ID)
+		dir, err := runs.Open(w.root, run.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/live"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/sampling"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
@@ -116,7 +116,7 @@ type follower struct {
 	conn    wire.Reader
 	root    string
 	watch   func(Progress)
-	dir     *results.Run
+	dir     *runs.Run
 	tasks   map[string]plan.Task
 	rounds  *sampling.Rounds
 	current Progress // of the task in flight
@@ -157,7 +157,7 @@ func (f *follower) plan(run plan.Run) error {
 	if f.dir != nil { // the run was taken up again
 		return nil
 	}
-	dir, err := results.Create(f.root, run)
+	dir, err := runs.Create(f.root, run)
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (f *follower) event(e wire.RunEvent) error {
 			if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
 				return err
 			}
-			m := results.Mark{At: e.At, Kind: results.MarkStart, Task: e.Task, Name: e.Try, Try: f.dir.Try(e.Task), Agents: e.Agents}
+			m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Try, Try: f.dir.Try(e.Task), Agents: e.Agents}
 			if e.Load != nil {
 				m.Rate, m.Measure = e.Load.Rate, e.Load.Measure
 			}
@@ -232,7 +232,7 @@ func (f *follower) event(e wire.RunEvent) error {
 			return nil
 		}
 		p.Kind, p.End = RunEnded, *e.End
-		if err := f.dir.Mark(results.Mark{At: e.At, Kind: results.MarkEnd, Text: string(e.End.Reason)}); err != nil {
+		if err := f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkEnd, Text: string(e.End.Reason)}); err != nil {
 			return err
 		}
 		f.points.End(e.At, string(e.End.Reason))
@@ -244,7 +244,7 @@ func (f *follower) event(e wire.RunEvent) error {
 }
 
 // startOf is what points are told of a try that begins.
-func startOf(t plan.Task, m results.Mark) sink.Start {
+func startOf(t plan.Task, m runs.Mark) sink.Start {
 	if m.Rate > 0 {
 		t = t.Step(m.Rate, m.Measure)
 	}
@@ -254,7 +254,7 @@ func startOf(t plan.Task, m results.Mark) sink.Start {
 // giveUp notes that a try will have no outcome.
 func (f *follower) giveUp(e wire.RunEvent) error {
 	f.points.GiveUp(e.Task, e.At, plan.Redact(e.Detail))
-	return f.dir.Mark(results.Mark{At: e.At, Kind: results.MarkGiveUp, Task: e.Task, Name: e.Try, Text: e.Detail})
+	return f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkGiveUp, Task: e.Task, Name: e.Try, Text: e.Detail})
 }
 
 // endTry keeps a try that does not count.

@@ -8,7 +8,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/sink"
 )
 
@@ -16,7 +16,7 @@ import (
 // The points have the same tags, times and fields as during the run, so that InfluxDB has each once. Replay waits until
 // all are written; it gives up when InfluxDB accepts none for patience. It stores the counts in the directory and
 // returns them. Points that InfluxDB does not accept are no error.
-func Replay(ctx context.Context, dir *results.Run, to *sink.Sink, patience time.Duration) (plan.Delivery, error) {
+func Replay(ctx context.Context, dir *runs.Run, to *sink.Sink, patience time.Duration) (plan.Delivery, error) {
 	points := to.ForReplay(patience)
 	failed := replayAll(ctx, dir, points)
 	incomplete := failed != nil
@@ -52,12 +52,12 @@ func causeOf(ctx context.Context, failed error) string {
 }
 
 // replayAll passes all points of a run to a sink. It does not wait until they are written.
-func replayAll(ctx context.Context, dir *results.Run, points *sink.Sink) error {
+func replayAll(ctx context.Context, dir *runs.Run, points *sink.Sink) error {
 	marks, err := dir.Marks()
 	if err != nil {
 		return err
 	}
-	r := replay{ctx: ctx, dir: dir, points: points, marked: len(marks) > 0, of: map[string][]results.Mark{}}
+	r := replay{ctx: ctx, dir: dir, points: points, marked: len(marks) > 0, of: map[string][]runs.Mark{}}
 	for _, m := range marks {
 		r.of[m.Task] = append(r.of[m.Task], m)
 	}
@@ -71,7 +71,7 @@ func replayAll(ctx context.Context, dir *results.Run, points *sink.Sink) error {
 		}
 	}
 	for _, m := range r.of[""] {
-		if m.Kind == results.MarkEnd {
+		if m.Kind == runs.MarkEnd {
 			points.End(m.At, m.Text)
 		}
 	}
@@ -80,10 +80,10 @@ func replayAll(ctx context.Context, dir *results.Run, points *sink.Sink) error {
 
 type replay struct {
 	ctx    context.Context
-	dir    *results.Run
+	dir    *runs.Run
 	points *sink.Sink
-	marked bool                      // the record has marks
-	of     map[string][]results.Mark // by task; "": the run's own
+	marked bool                   // the record has marks
+	of     map[string][]runs.Mark // by task; "": the run's own
 }
 
 // task writes the points of all attempts of a task, and of its outcome.
@@ -92,16 +92,16 @@ func (r *replay) task(t plan.Task) error {
 	done := err == nil
 	marks := r.of[t.ID]
 	if !r.marked && done { // of an earlier release: only the try that counts is known
-		marks = []results.Mark{startOfOutcome(o, r.dir.Try(t.ID))}
+		marks = []runs.Mark{startOfOutcome(o, r.dir.Try(t.ID))}
 	}
 	for _, m := range marks {
 		switch m.Kind {
-		case results.MarkStart:
+		case runs.MarkStart:
 			r.points.Start(startOf(t, m))
 			if err := r.dir.Snapshots(t.ID, m.Name, r.snapshot); err != nil {
 				return err
 			}
-		case results.MarkGiveUp:
+		case runs.MarkGiveUp:
 			r.points.GiveUp(t.ID, m.At, m.Text)
 		}
 	}
@@ -120,8 +120,8 @@ func (r *replay) snapshot(s record.Snapshot) error {
 }
 
 // startOfOutcome is the beginning of a try as far as its outcome tells.
-func startOfOutcome(o plan.Outcome, try int) results.Mark {
-	m := results.Mark{At: o.Started, Kind: results.MarkStart, Try: try}
+func startOfOutcome(o plan.Outcome, try int) runs.Mark {
+	m := runs.Mark{At: o.Started, Kind: runs.MarkStart, Try: try}
 	for _, a := range o.Agents {
 		m.Agents = append(m.Agents, a.Agent)
 	}

@@ -21,7 +21,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/sink"
 )
 
@@ -83,7 +83,7 @@ func recorded(t *testing.T, points *sink.Sink) *follower {
 	t.Helper()
 	run := plan.Run{ID: "run-1", Name: "quick", Repeat: 3, Started: time.Now().UTC(),
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "d", Options: []byte("{}")}}}}
-	dir, err := results.Create(t.TempDir(), run)
+	dir, err := runs.Create(t.TempDir(), run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +91,8 @@ func recorded(t *testing.T, points *sink.Sink) *follower {
 	points.Begin(run)
 	at := run.Started
 	for _, task := range run.Tasks() {
-		m := results.Mark{At: at.Add(time.Second), Kind: results.MarkStart, Task: task.ID, Name: "first", Try: 1}
-		stop := results.Mark{At: at.Add(2 * time.Second), Kind: results.MarkGiveUp, Task: task.ID, Name: "first", Text: "an agent was lost"}
+		m := runs.Mark{At: at.Add(time.Second), Kind: runs.MarkStart, Task: task.ID, Name: "first", Try: 1}
+		stop := runs.Mark{At: at.Add(2 * time.Second), Kind: runs.MarkGiveUp, Task: task.ID, Name: "first", Text: "an agent was lost"}
 		if err := errors.Join(dir.Mark(m), dir.Mark(stop)); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func recorded(t *testing.T, points *sink.Sink) *follower {
 		points.GiveUp(task.ID, stop.At, stop.Text)
 		at = stop.At
 	}
-	if err := dir.Mark(results.Mark{At: at, Kind: results.MarkEnd, Text: "done"}); err != nil {
+	if err := dir.Mark(runs.Mark{At: at, Kind: runs.MarkEnd, Text: "done"}); err != nil {
 		t.Fatal(err)
 	}
 	points.End(at, "done")

@@ -8,7 +8,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 	"lockstep/test/wiretest"
 )
@@ -64,7 +64,7 @@ func TestATaskThatLostAnAgentIsTriedAgain(t *testing.T) {
 		if o.Ledger.Sent != 4000 || o.Ledger.Received != 4000 || o.Agents[1].Agent != "a3" {
 			t.Errorf("%+v with %+v: want the account of the second try alone", o.Ledger, o.Agents)
 		}
-		dir, err := results.Open(w.root, w.id)
+		dir, err := runs.Open(w.root, w.id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestStepsOfASearchAreTriedAgain(t *testing.T) {
 				}
 			}
 		}
-		dir, err := results.Open(w.root, w.id)
+		dir, err := runs.Open(w.root, w.id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 	"lockstep/test/wiretest"
 )
@@ -59,7 +59,7 @@ func TestRoomIsMadeBetweenTasks(t *testing.T) {
 			t.Error("the older run is still there: no room had to be made")
 		}
 		for run, tasks := range map[string]int{first.ID: 1, second.ID: 4} {
-			copied, err := results.Open(l.config.Copies, filepath.Join(l.config.Copies, run))
+			copied, err := runs.Open(l.config.Copies, filepath.Join(l.config.Copies, run))
 			if err != nil {
 				t.Fatal(err)
 			}

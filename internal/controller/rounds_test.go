@@ -11,7 +11,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 	"lockstep/test/wiretest"
 )
@@ -74,7 +74,7 @@ func TestACellIsRepeatedUntilItIsKnown(t *testing.T) {
 		if err != nil || state.Tasks != 14 || state.Done != 14 || state.AtMost {
 			t.Errorf("it stands at %d of %d (at most: %v), %v", state.Done, state.Tasks, state.AtMost, err)
 		}
-		record, err := results.Open(w.root, run.ID)
+		record, err := runs.Open(w.root, run.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestAResumedRunRepeatsAsOften(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		record, err := results.Open(w.root, run.ID)
+		record, err := runs.Open(w.root, run.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestAResumedRunRepeatsAsOften(t *testing.T) {
 		if want := []string{run.Tasks()[13].ID, run.Tasks()[15].ID}; err != nil || end.Reason != wire.EndDone || !slices.Equal(tasks, want) {
 			t.Errorf("%+v, %v: it ran %v, want %v", end, err, tasks, want)
 		}
-		if again, err := results.Open(w.root, run.ID); err != nil || again.Rounds().Tasks() != 14 || len(again.DoneTasks()) != 14 {
+		if again, err := runs.Open(w.root, run.ID); err != nil || again.Rounds().Tasks() != 14 || len(again.DoneTasks()) != 14 {
 			t.Errorf("the record is not complete: %v", err)
 		}
 	})

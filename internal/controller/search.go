@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
 )
 
 // search runs a task that looks for its capacity: a try of the task for every step, each judged like a task of its own, and one outcome for
@@ -57,13 +57,13 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		last.facts.Failure, r.Sure, r.Why = few.Error(), false, few.Error()
 	}
 	last.facts.Started = started
-	return x.conclude(ctx, after(again, results.Searched(t, last.outcome(), r)))
+	return x.conclude(ctx, after(again, judge.Searched(t, last.outcome(), r)))
 }
 
 // answer is the step that a try was.
 func answer(s plan.Search, y tried, m move) plan.Step {
 	o := y.outcome()
-	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: results.StepValues(s, y.task, o), Broken: results.StepBroken(o)}
-	step.Answer, step.Why = results.Answer(s, y.task, o)
+	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: judge.StepValues(s, y.task, o), Broken: judge.StepBroken(o)}
+	step.Answer, step.Why = judge.Answer(s, y.task, o)
 	return step
 }

@@ -14,7 +14,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 	"lockstep/pkg/drivers"
 	"lockstep/test/wiretest"
@@ -160,15 +160,15 @@ func cleared(t *testing.T, l *lab, releases bool) {
 				left = subject
 			}
 		}
-		runs, err := l.client.Runs(t.Context())
-		if err != nil || len(runs) != 1 {
-			t.Fatalf("the runs are %+v, %v", runs, err)
+		folder, err := l.client.Runs(t.Context())
+		if err != nil || len(folder) != 1 {
+			t.Fatalf("the runs are %+v, %v", folder, err)
 		}
-		if r := runs[0]; left == "" && r.State == string(wire.EndDone) && r.Done == r.Tasks && !r.Ended.IsZero() {
+		if r := folder[0]; left == "" && r.State == string(wire.EndDone) && r.Done == r.Tasks && !r.Ended.IsZero() {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s is still there after the run has ended, whose state is %+v", left, runs[0])
+			t.Fatalf("%s is still there after the run has ended, whose state is %+v", left, folder[0])
 		}
 	}
 }
@@ -185,18 +185,18 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 			t.Fatalf("%+v", w.end)
 		}
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-			runs, err := l.client.Runs(t.Context())
+			folder, err := l.client.Runs(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(runs) == 1 && runs[0].Copied {
+			if len(folder) == 1 && folder[0].Copied {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("nothing says that the run is copied: %+v", runs)
+				t.Fatalf("nothing says that the run is copied: %+v", folder)
 			}
 		}
-		dir, err := results.Open(l.config.Copies, run.ID)
+		dir, err := runs.Open(l.config.Copies, run.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

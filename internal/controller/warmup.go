@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"lockstep/internal/clock"
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
 	"lockstep/internal/wire"
 )
 
@@ -22,7 +22,7 @@ const (
 // second of the load, named while it still lies ahead, that every agent confirms.
 func (c *conduct) warmUp(ctx context.Context) error {
 	least, most := c.work.Steady.Least.D(), c.work.Steady.Most.D()
-	var found results.Steadiness
+	var found judge.Steadiness
 	for next := least; ; next += lookEvery {
 		if err := c.listenUntil(ctx, c.zero+min(next, most).Nanoseconds()); err != nil {
 			return err
@@ -48,7 +48,7 @@ func (c *conduct) listenUntil(ctx context.Context, at int64) error {
 }
 
 // look tells whether the load is steady, from the seconds of it that every agent has told all of.
-func (c *conduct) look() results.Steadiness {
+func (c *conduct) look() judge.Steadiness {
 	heard := c.merge.Heard()
 	known, publishers := time.Duration(1<<62), 0
 	for _, p := range c.parts {
@@ -58,9 +58,9 @@ func (c *conduct) look() results.Steadiness {
 	for _, t := range c.groups {
 		w := t.Cell.Workload
 		publishers += w.Publishers.Nodes * w.Publishers.Threads
-		confirmed = confirmed || results.Confirmed(w.Publishers.Mode)
+		confirmed = confirmed || judge.Confirmed(w.Publishers.Mode)
 	}
-	seconds := results.Course(c.merge, confirmed, known)
+	seconds := judge.Course(c.merge, confirmed, known)
 	sent := 0.0
 	for _, s := range seconds[len(seconds)/2:] {
 		sent += s.Sent
@@ -69,7 +69,7 @@ func (c *conduct) look() results.Steadiness {
 		gap := time.Duration(float64(publishers) / rate * 1e9)
 		known -= min(3*gap, mostLag)
 	}
-	return results.Settled(seconds[:max(0, min(len(seconds), int(known/time.Second)))], confirmed, c.consumes())
+	return judge.Settled(seconds[:max(0, min(len(seconds), int(known/time.Second)))], confirmed, c.consumes())
 }
 
 // beginMeasurement names the second at which the measurement begins. An agent that hears of it too late fails the task: its messages

@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 	"lockstep/test/wiretest"
 )
@@ -65,7 +65,7 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 		if v := o.Values["send.p99"]; v.Number > 0.15 {
 			t.Errorf("send p99 %v: the slow start is in it", v.Number)
 		}
-		dir, err := results.Open(w.root, run.ID)
+		dir, err := runs.Open(w.root, run.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,8 +12,9 @@ import (
 
 	"lockstep/internal/compare"
 	"lockstep/internal/history"
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 const hostile = `</script><b>|*x*|</b>`
@@ -28,13 +29,13 @@ func night(t *testing.T, root string, n, cells int, edit func(cell int, o *plan.
 		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i, Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
 			Coordinates: []plan.Coordinate{{Axis: "mode", Value: fmt.Appendf(nil, "%q", fmt.Sprintf("m%d%s", i, hostile))}}})
 	}
-	dir, err := results.Create(root, run)
+	dir, err := runs.Create(root, run)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, task := range run.Tasks() {
 		level := func(x float64) plan.Value { return plan.Value{Number: x * (1 + 0.02*noise.NormFloat64())} }
-		o := plan.Outcome{Version: results.Version, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
+		o := plan.Outcome{Version: judge.Version, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
 			Values:  map[string]plan.Value{"send.rate": level(1000), "receive.rate": level(1000), "send.p99": level(0.010), "processing.p99": level(0.012)},
 			Agents:  []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}},
 			Subject: plan.Subject{Product: "RabbitMQ", Version: "4.0", Settings: map[string]string{"watermark": "0.4"}}}

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/compare"
 	"lockstep/internal/history/change"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/stats"
 )
 
@@ -23,7 +23,7 @@ func TestANightThatWasCutShortIsTold(t *testing.T) {
 	never := run.Cells[0]
 	never.ID, never.Index = "0123456789ab", 1
 	run.Cells = append(slices.Clone(run.Cells), never)
-	dir, err := results.Create(root, run)
+	dir, err := runs.Create(root, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +93,8 @@ func TestAnOutlierIsNoLevel(t *testing.T) {
 		if len(alarms) != 1 || alarms[0].After != 800 {
 			t.Fatalf("%v: %+v", last, alarms)
 		}
-		if runs, level := newLevel(append(slices.Clone(series), last...), alarms[0]); runs != 3 || level != 800 {
-			t.Errorf("%v: level %v in %d runs", last, level, runs)
+		if folder, level := newLevel(append(slices.Clone(series), last...), alarms[0]); folder != 3 || level != 800 {
+			t.Errorf("%v: level %v in %d runs", last, level, folder)
 		}
 	}
 }

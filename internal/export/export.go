@@ -9,9 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // Kind is what a column of a table holds.
@@ -116,7 +117,7 @@ func parts(p plan.Run, outcomes []plan.Outcome) []part {
 
 // Values is a table with a row for each repetition of each cell, and for each of its groups: all values in their unit (seconds, messages a second,
 // bytes), empty where there is none; then flags as "value:flag value:flag", and why there is none as "value:reason; …".
-func Values(run *results.Run) (Table, error) {
+func Values(run *runs.Run) (Table, error) {
 	p := run.Plan()
 	outcomes, err := run.Outcomes()
 	if err != nil {
@@ -163,7 +164,7 @@ var shown = []record.Series{record.Send, record.SendDue, record.Processing, reco
 
 // Windows is a table with a row for each second of each repetition: every counter, and of each latency the number of samples, p50, p99 and the
 // greatest, in seconds. Seconds of messages that were not due inside the measurement have measured false.
-func Windows(run *results.Run) (Table, error) {
+func Windows(run *runs.Run) (Table, error) {
 	p := run.Plan()
 	outcomes, err := run.Outcomes()
 	if err != nil {
@@ -186,14 +187,14 @@ func Windows(run *results.Run) (Table, error) {
 	return t, nil
 }
 
-func windowsOf(run *results.Run, x part, yield func([]any, error) bool) bool {
+func windowsOf(run *runs.Run, x part, yield func([]any, error) bool) bool {
 	m, err := run.Record(x.task.ID)
 	if err != nil {
 		return yield(nil, err)
 	}
 	place := x.place(run.Plan())
 	load := x.task.Cell.Workload
-	began := -int64(load.Warmup.D() + results.Cut(load, m))
+	began := -int64(load.Warmup.D() + judge.Cut(load, m))
 	windows := m.Group(x.group).Windows()
 	for i := range windows {
 		w := &windows[i]

@@ -20,9 +20,10 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"golang.org/x/perf/benchfmt"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -110,7 +111,7 @@ func TestWindowsHaveARowForEachSecond(t *testing.T) {
 func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 	w := plan.Default()
 	w.Warmup, w.Measure = plan.Duration(100*time.Millisecond), plan.Duration(500*time.Millisecond)
-	run, err := results.Create(t.TempDir(), plan.Run{Version: 1, ID: "run-1", Name: "short", Repeat: 1, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	run, err := runs.Create(t.TempDir(), plan.Run{Version: 1, ID: "run-1", Name: "short", Repeat: 1, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage("{}")}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +132,7 @@ func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 	}
 	m := record.NewMerge()
 	m.Add(s)
-	if err := run.Finish(results.Judge(task, m, results.Facts{})); err != nil {
+	if err := run.Finish(judge.Judge(task, m, judge.Facts{})); err != nil {
 		t.Fatal(err)
 	}
 	table, err := Windows(run)
@@ -151,7 +152,7 @@ func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 // TestParquetIsWhatCSVIs reads the file with the library's reader.
 func TestParquetIsWhatCSVIs(t *testing.T) {
 	run := recordedRun(t)
-	for name, table := range map[string]func(*results.Run) (Table, error){"values": Values, "windows": Windows} {
+	for name, table := range map[string]func(*runs.Run) (Table, error){"values": Values, "windows": Windows} {
 		x, err := table(run)
 		want := lines(t, x, err)
 		var b, again bytes.Buffer
@@ -222,7 +223,7 @@ func shownAs(v parquet.Value) string {
 	return string(v.ByteArray())
 }
 
-func goBench(t *testing.T, run *results.Run, names ...string) (string, Left) {
+func goBench(t *testing.T, run *runs.Run, names ...string) (string, Left) {
 	t.Helper()
 	outcomes, err := run.Outcomes()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // ombPeriod is over how long the OpenMessaging Benchmark takes each of its figures; a shorter measurement is one period.
@@ -20,7 +20,7 @@ var ombFigures = []struct {
 
 // OMB is one repetition as a result of the OpenMessaging Benchmark, for JSON: the fields of its TestResult for which Lockstep measures the same.
 // publishDelayLatency and partitions have no equal here and are left out, and so is whatever the outcome has no number for.
-func OMB(run *results.Run, o plan.Outcome) (map[string]any, error) {
+func OMB(run *runs.Run, o plan.Outcome) (map[string]any, error) {
 	p := run.Plan()
 	all := parts(p, []plan.Outcome{o})
 	if len(all) == 0 {

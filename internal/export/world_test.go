@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // recordedRun is a run of a cell with confirms, twice, and one in fire-and-forget that failed in its second repetition.
-func recordedRun(t *testing.T) *results.Run {
+func recordedRun(t *testing.T) *runs.Run {
 	t.Helper()
 	confirmed, blind := plan.Default(), plan.Default()
 	confirmed.Measure, blind.Measure = plan.Duration(2*time.Second), plan.Duration(2*time.Second)
@@ -25,7 +26,7 @@ func recordedRun(t *testing.T) *results.Run {
 		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"send.rate", "send.p99"}}},
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: confirmed, Coordinates: at("confirm-window"), Broker: broker},
 			{ID: "decaf0", Index: 1, Workload: blind, Coordinates: at("fire-and-forget"), Broker: broker}}}
-	run, err := results.Create(t.TempDir(), p)
+	run, err := runs.Create(t.TempDir(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,12 +38,12 @@ func recordedRun(t *testing.T) *results.Run {
 		}
 		m := record.NewMerge()
 		m.Add(s)
-		f := results.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown}},
+		f := judge.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown}},
 			Subject: plan.Subject{Fingerprint: "f", Product: "RabbitMQ", Version: "4.1"}, Started: p.Started, Ended: p.Started.Add(time.Second)}
 		if i == 3 {
 			f.Failure = "it broke"
 		}
-		if err := run.Finish(results.Judge(task, m, f)); err != nil {
+		if err := run.Finish(judge.Judge(task, m, f)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +64,7 @@ func snapshot(task plan.Task) record.Snapshot {
 		w.Record(record.Processing, int64(i+1)*2000)
 		sent.Add(uint64(i))
 		received.Add(uint64(i))
-		if results.Confirmed(task.Cell.Workload.Publishers.Mode) {
+		if judge.Confirmed(task.Cell.Workload.Publishers.Mode) {
 			w.Counts[record.Confirmed]++
 			w.Record(record.Send, int64(i+1)*1000)
 			confirmed.Add(uint64(i))

@@ -7,7 +7,7 @@ import (
 
 	"lockstep/internal/compare"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // Bases reads the numbers that the rules of a run compare it with, of the baselines of this folder. Where there are none they say why.
@@ -39,7 +39,7 @@ func (s *Store) base(name string, run plan.Run, values []string) plan.Base {
 	if i < 0 {
 		return plan.Base{Name: name, Why: plan.NoBaseline(name)}
 	}
-	record, err := results.Open(s.root, known[i].Run)
+	record, err := runs.Open(s.root, known[i].Run)
 	var outcomes []plan.Outcome
 	if err == nil {
 		outcomes, err = record.Outcomes()

@@ -18,8 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 var began = time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)
@@ -32,7 +33,7 @@ func night(t testing.TB, root string, n, cells, repeat int, make func(cell, repe
 		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i, Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
 			Coordinates: []plan.Coordinate{{Axis: "mode", Value: fmt.Appendf(nil, "%q", fmt.Sprintf("m%d", i))}}})
 	}
-	r, err := results.Create(root, run)
+	r, err := runs.Create(root, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +46,9 @@ func night(t testing.TB, root string, n, cells, repeat int, make func(cell, repe
 	return run
 }
 
-func finish(t testing.TB, r *results.Run, task plan.Task, make func(cell, repetition int, o *plan.Outcome)) {
+func finish(t testing.TB, r *runs.Run, task plan.Task, make func(cell, repetition int, o *plan.Outcome)) {
 	t.Helper()
-	o := plan.Outcome{Version: results.Version, Run: task.Run, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition,
+	o := plan.Outcome{Version: judge.Version, Run: task.Run, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition,
 		Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 1000}, "lost": {}, "send.p99": {NA: "fire-and-forget"},
 			"processing.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}},
 		Agents:  []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}},
@@ -154,7 +155,7 @@ func TestRecordsAreReadAgain(t *testing.T) {
 	root := t.TempDir()
 	s := Of(root)
 	half := plan.Run{Version: plan.Protocol, ID: "half", Name: "nightly", Repeat: 1, Started: began.AddDate(0, 0, -400), Cells: []plan.Cell{{ID: "a", Broker: plan.Broker{Options: []byte("{}")}}, {ID: "b", Index: 1, Broker: plan.Broker{Options: []byte("{}")}}}}
-	r, err := results.Create(root, half)
+	r, err := runs.Create(root, half)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +165,7 @@ func TestRecordsAreReadAgain(t *testing.T) {
 		t.Fatalf("cells %v: want the one that has run", a.Cells)
 	}
 	finish(t, r, half.Tasks()[1], nothing)
-	if err := r.Mark(results.Mark{At: time.Now(), Kind: results.MarkEnd}); err != nil {
+	if err := r.Mark(runs.Mark{At: time.Now(), Kind: runs.MarkEnd}); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere := t.TempDir()
@@ -245,9 +246,9 @@ func TestAnIndexIsBrokenOff(t *testing.T) {
 
 func TestReindexStreams(t *testing.T) {
 	root := t.TempDir()
-	runs, cells := 12, 10
+	ids, cells := 12, 10
 	padding := strings.Repeat("x", 50_000) // in each outcome: 6 MB of records in all, of which a run has half of one
-	for n := range runs {
+	for n := range ids {
 		night(t, root, n, cells, 1, func(_, _ int, o *plan.Outcome) { o.Reasons = []string{padding} })
 	}
 	live := func() uint64 {
@@ -265,8 +266,8 @@ func TestReindexStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := (max(peak, base) - base) >> 20
-	t.Logf("indexing %d MB of records holds %d MB at most", runs*cells*len(padding)>>20, used)
-	if in.Outcomes != runs*cells || used > 3 {
+	t.Logf("indexing %d MB of records holds %d MB at most", ids*cells*len(padding)>>20, used)
+	if in.Outcomes != ids*cells || used > 3 {
 		t.Errorf("%+v, and it holds %d MB: want those of a run at a time", in, used)
 	}
 }
@@ -299,10 +300,10 @@ func reindexed(t testing.TB, root string) (in Indexed, used uint64) {
 
 // BenchmarkReindex makes the history of few and of many runs anew, each of 40 cells with every value: the heap does not grow with the runs.
 func BenchmarkReindex(b *testing.B) {
-	for _, runs := range []int{50, 100, 200} {
-		b.Run(fmt.Sprintf("runs=%d", runs), func(b *testing.B) {
+	for _, ids := range []int{50, 100, 200} {
+		b.Run(fmt.Sprintf("runs=%d", ids), func(b *testing.B) {
 			root := b.TempDir()
-			for n := range runs {
+			for n := range ids {
 				night(b, root, n, 40, 1, func(cell, _ int, o *plan.Outcome) {
 					for k, v := range plan.Values() {
 						o.Values[v.Name] = plan.Value{Number: float64(n*cell*k) + 0.5}
@@ -316,7 +317,7 @@ func BenchmarkReindex(b *testing.B) {
 				peak = max(peak, used)
 			}
 			b.ReportMetric(float64(peak), "heap-MB")
-			b.ReportMetric(float64(runs*40*b.N)/b.Elapsed().Seconds(), "outcomes/s")
+			b.ReportMetric(float64(ids*40*b.N)/b.Elapsed().Seconds(), "outcomes/s")
 		})
 	}
 }
@@ -370,14 +371,14 @@ func TestSubjectsThatTakeTurnsAreApart(t *testing.T) {
 }
 
 // synthetic is a store of many nights, made without records.
-func synthetic(t testing.TB, root string, runs, cells int) *Store {
+func synthetic(t testing.TB, root string, ids, cells int) *Store {
 	t.Helper()
 	s := Of(root)
 	values := plan.Values()
-	for n := 0; n < runs; {
+	for n := 0; n < ids; {
 		err := s.update(s.path, func(tx *bbolt.Tx) error {
 			var some []taken
-			for ; n < runs && len(some)*cells < 20_000; n++ {
+			for ; n < ids && len(some)*cells < 20_000; n++ {
 				id := fmt.Sprintf("night-%04d", n)
 				one := taken{id: id, entry: kept{Matrix: "nightly", Started: began.Add(time.Duration(n) * time.Hour), Done: cells, Tasks: cells}}
 				for i := range cells {

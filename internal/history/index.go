@@ -17,9 +17,10 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // Indexed is what came of filling a history.
@@ -127,10 +128,10 @@ func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 func (s *Store) runs() (map[string]kept, error) {
 	all := map[string]kept{}
 	err := s.view(func(tx *bbolt.Tx) error {
-		runs := tx.Bucket(bucketRuns)
-		return runs.ForEach(func(id, _ []byte) error {
+		bucket := tx.Bucket(bucketRuns)
+		return bucket.ForEach(func(id, _ []byte) error {
 			var k kept
-			_, err := get(runs, string(id), &k)
+			_, err := get(bucket, string(id), &k)
 			all[string(id)] = k
 			return err
 		})
@@ -211,7 +212,7 @@ type outcome struct {
 
 func (s *Store) read(id string) (taken, error) {
 	t := taken{entry: kept{Stamp: s.stamp(id)}}
-	run, err := results.Open(s.root, filepath.Join(s.root, id))
+	run, err := runs.Open(s.root, filepath.Join(s.root, id))
 	if err != nil {
 		return t, err
 	}
@@ -320,7 +321,7 @@ func outcomeOf(o plan.Outcome) outcome {
 
 // environmentOf is where an outcome was measured from, and by which version of Lockstep.
 func environmentOf(o plan.Outcome) (e plan.Environment, version string) {
-	cores := results.FactsOf(o, record.NewMerge()).Cores
+	cores := judge.FactsOf(o, record.NewMerge()).Cores
 	var versions []string
 	for _, a := range o.Agents {
 		host := a.Host

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
 )
 
 // Figures are what goes on in the task in flight over all agents, for one who watches, not for a record.
@@ -244,7 +244,7 @@ func (f *flowMeter) behind(r recent) bool {
 	subs := float64(max(1, w.Topology.Subscriptions))
 	due := float64(r.due) * subs
 	slack := due * (tolerance + (stall+w.Network.Latency.D()).Seconds()/time.Duration(r.length).Seconds())
-	if r.unsettled > 0 && results.Confirmed(w.Publishers.Mode) {
+	if r.unsettled > 0 && judge.Confirmed(w.Publishers.Mode) {
 		slack += min(float64(r.unsettled)*subs, due/10)
 	}
 	return due-float64(r.unique) > slack

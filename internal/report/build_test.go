@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
 	"lockstep/internal/terminal"
 )
 
@@ -212,7 +212,7 @@ func TestSeveralSubscriptionsAreComparedOneByOne(t *testing.T) {
 }
 
 func TestThroughputWithoutConsumersIsTheSendRate(t *testing.T) {
-	o := plan.Outcome{Values: map[string]plan.Value{"throughput": {Number: 1000}, "receive.rate": {NA: results.NANoConsumers}}}
+	o := plan.Outcome{Values: map[string]plan.Value{"throughput": {Number: 1000}, "receive.rate": {NA: judge.NANoConsumers}}}
 	if f, _ := single(t, "throughput", nil, o); f.Text != "1,000" || f.Mark != "" {
 		t.Errorf("got %q %q: nothing was received, so nothing can be balanced", f.Text, f.Mark)
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
 	"lockstep/internal/sampling"
 	"lockstep/internal/stats"
 )
@@ -176,8 +176,8 @@ func bound(outcomes []plan.Outcome, value string) float64 {
 
 // absence says why there is no number: in one word where it is the broker's doing, by a dash and a note where there cannot be one.
 func (c *cell) absence(f *Field, absent []string, n *notes) {
-	if slices.Contains(absent, results.NABacklog) {
-		f.Text = results.NABacklog
+	if slices.Contains(absent, judge.NABacklog) {
+		f.Text = judge.NABacklog
 		return
 	}
 	if len(absent) == 1 && strings.HasPrefix(absent[0], "< ") {
@@ -192,10 +192,10 @@ func (c *cell) absence(f *Field, absent []string, n *notes) {
 
 // explanations of reasons for no number, in a few more words.
 var explanations = map[string]string{
-	results.NAFireAndForget: "fire-and-forget: nothing is confirmed",
-	results.NANoConfirms:    "no confirms in this mode",
-	results.NAClosedLoop:    "closed loop: without a rate nothing is due",
-	results.NANoConsumers:   "no consumers",
+	judge.NAFireAndForget: "fire-and-forget: nothing is confirmed",
+	judge.NANoConfirms:    "no confirms in this mode",
+	judge.NAClosedLoop:    "closed loop: without a rate nothing is due",
+	judge.NANoConsumers:   "no consumers",
 }
 
 func explain(why string) string {

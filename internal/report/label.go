@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
 )
 
 // labelled collects what a confirm means in the cells of a table.
@@ -15,7 +15,7 @@ type labelled struct {
 }
 
 func (l *labelled) add(c *cell) {
-	confirmed := func(w plan.Workload) bool { return results.Confirmed(w.Publishers.Mode) }
+	confirmed := func(w plan.Workload) bool { return judge.Confirmed(w.Publishers.Mode) }
 	if c.cell.Label == "" || !slices.ContainsFunc(c.cell.Workload.Parts(), confirmed) {
 		return
 	}

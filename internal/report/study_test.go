@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
 )
 
 func raw(v any) json.RawMessage {
@@ -67,9 +67,9 @@ func studied(c plan.Cell, threads int, latency string) []plan.Outcome {
 	send := plan.Value{Number: 0.00085}
 	switch c.Workload.Publishers.Mode {
 	case "fire-and-forget":
-		send = plan.Value{NA: results.NAFireAndForget}
+		send = plan.Value{NA: judge.NAFireAndForget}
 	case "connection-per-message":
-		send = plan.Value{NA: results.NANoConfirms}
+		send = plan.Value{NA: judge.NANoConfirms}
 	}
 	if latency == "50ms" && send.NA == "" {
 		send.Number, rate = 0.0512, 19*float64(threads)
@@ -93,7 +93,7 @@ func happen(c plan.Cell, all []plan.Outcome) []plan.Outcome {
 		for i := range all {
 			all[i].Values["throughput"] = plan.Value{Number: 300_000, Flags: []plan.Flag{plan.Backlog}}
 			all[i].Values["receive.rate"] = plan.Value{Number: 90_000, Flags: []plan.Flag{plan.Backlog}}
-			all[i].Values["processing.p99"] = plan.Value{NA: results.NABacklog, Flags: []plan.Flag{plan.Backlog}}
+			all[i].Values["processing.p99"] = plan.Value{NA: judge.NABacklog, Flags: []plan.Flag{plan.Backlog}}
 		}
 		all[1].Values["throughput"] = plan.Value{Number: 300_000, Flags: []plan.Flag{plan.Backlog, plan.ClientBound}}
 		all[1].Values["send.rate"] = plan.Value{Number: 300_000, Flags: []plan.Flag{plan.ClientBound}}

@@ -22,7 +22,7 @@ import (
 	"lockstep/internal/metrics"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/schedule"
 	"lockstep/internal/web"
 	"lockstep/internal/wire"
@@ -52,7 +52,7 @@ func TestPagesOfARunShowItsRecordAsText(t *testing.T) {
 	l := newLab(t, nil, "a1", "a2")
 	run := aRun("run-1", nil)
 	l.finish(run)
-	dir, err := results.Open(l.copies, filepath.Join(l.copies, run.ID))
+	dir, err := runs.Open(l.copies, filepath.Join(l.copies, run.ID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func nightOf(t *testing.T, l *lab, id, name string, at time.Time, change func(*p
 	run := aRun(id, nil)
 	run.Name, run.Started = name, at
 	change(&run)
-	dir, err := results.Create(l.copies, run)
+	dir, err := runs.Create(l.copies, run)
 	if err != nil {
 		t.Fatal(err)
 	}

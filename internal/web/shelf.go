@@ -15,7 +15,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // shelf is the folder of runs' copies. It reads again what has changed, and only that. Safe for concurrent use; without a folder it is empty.
@@ -110,7 +110,7 @@ func (s *shelf) read(id string) (plan.Run, []plan.Outcome, error) {
 	if s.dir == "" || !plain(id) {
 		return plan.Run{}, nil, fs.ErrNotExist
 	}
-	dir, err := results.Open(s.dir, filepath.Join(s.dir, id))
+	dir, err := runs.Open(s.dir, filepath.Join(s.dir, id))
 	if err != nil {
 		return plan.Run{}, nil, err
 	}

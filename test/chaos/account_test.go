@@ -20,7 +20,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 )
 
@@ -36,7 +36,7 @@ type stored struct {
 // account is a run's record held against what it has to be. Its faults are errors of the test, and counted as lost.
 type account struct {
 	t        testing.TB
-	run      *results.Run
+	run      *runs.Run
 	record   []stored
 	events   []wire.RunEvent
 	at       []uint64                // of events: where they are in the record

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/test/rig"
 )
 
@@ -33,7 +33,7 @@ type fleet struct {
 	agents      map[string]*rig.Process
 	broker      *nats
 	ctl         *rig.Process
-	run         *results.Run
+	run         *runs.Run
 	copies      []string // folders of the controllers
 	forgetful   bool     // the broker was killed, and may have forgotten what it had confirmed
 	harms       []harm   // what was done that tasks may have come to harm by
@@ -204,7 +204,7 @@ func (f *fleet) begins() {
 		default:
 		}
 		var err error
-		f.run, err = results.Open(f.followed(), "latest")
+		f.run, err = runs.Open(f.followed(), "latest")
 		return err == nil
 	})
 }

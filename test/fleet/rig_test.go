@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 )
 
@@ -196,13 +196,13 @@ func (r *rig) run(t *testing.T, file string, args ...string) []plan.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	runs := filepath.Join(t.TempDir(), "runs")
-	out, err := r.ctl(ctx, append([]string{"run", "--runs", runs, file}, args...)...).CombinedOutput()
+	folder := filepath.Join(t.TempDir(), "runs")
+	out, err := r.ctl(ctx, append([]string{"run", "--runs", folder, file}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("ctl run: %v\n%s", err, out)
 	}
 	t.Logf("\n%s", out)
-	record, err := results.Open(runs, "latest")
+	record, err := runs.Open(folder, "latest")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // bring says what upgrade.yml is run for, and what of the run that goes on meanwhile it takes away for a while.
@@ -139,7 +139,7 @@ func (g *going) atLeast(t *testing.T, n int) (outcomes []plan.Outcome) {
 			t.Fatalf("ctl run has ended:\n%s", g.said.String())
 		default:
 		}
-		record, err := results.Open(g.runs, "latest")
+		record, err := runs.Open(g.runs, "latest")
 		if err == nil {
 			outcomes, err = record.Outcomes()
 		}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"lockstep/internal/report"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/test/browser"
 )
 
@@ -88,9 +88,9 @@ func TestReportInABrowser(t *testing.T) {
 	b, call := chromium(t), ctl(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	runs := t.TempDir()
-	printed := call("run", "--runs", runs, "testdata/page.cue")
-	run, err := results.Open(runs, "latest")
+	folder := t.TempDir()
+	printed := call("run", "--runs", folder, "testdata/page.cue")
+	run, err := runs.Open(folder, "latest")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, printed)
 	}
@@ -108,8 +108,8 @@ func TestReportInABrowser(t *testing.T) {
 		t.Error("a name became part of the page")
 	}
 	several := filepath.Join(t.TempDir(), "two.html")
-	call("run", "--runs", runs, "testdata/page.cue")
-	call("report", "--runs", runs, "--out", several, run.Plan().ID, "latest")
+	call("run", "--runs", folder, "testdata/page.cue")
+	call("report", "--runs", folder, "--out", several, run.Plan().ID, "latest")
 	two := look(ctx, t, b, several)
 	if got := eval[string](ctx, t, two, `document.querySelector("#t1 thead").innerText`); !strings.Contains(got, "run=A") || !strings.Contains(got, "run=B") {
 		t.Errorf("the report of two runs has columns %q", got)
@@ -117,7 +117,7 @@ func TestReportInABrowser(t *testing.T) {
 }
 
 // sameTables compares the numbers that the browser has with those of the record.
-func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *results.Run) {
+func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *runs.Run) {
 	t.Helper()
 	outcomes, err := run.Outcomes()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 	"lockstep/test/rig"
 )
@@ -159,13 +159,13 @@ cell: {
 	if err := os.WriteFile(file, []byte(matrix), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	runs := filepath.Join(dir, "runs-"+name)
-	out, err := exec.Command(filepath.Join(programs, "ctl"), "run", "--server", url, "--runs", runs, file).CombinedOutput()
-	found, _ := filepath.Glob(filepath.Join(runs, "*", "run.json"))
+	folder := filepath.Join(dir, "runs-"+name)
+	out, err := exec.Command(filepath.Join(programs, "ctl"), "run", "--server", url, "--runs", folder, file).CombinedOutput()
+	found, _ := filepath.Glob(filepath.Join(folder, "*", "run.json"))
 	if err != nil || len(found) == 0 {
 		t.Fatalf("ctl run: %v\n%s", err, out)
 	}
-	run, err := results.Open(runs, filepath.Base(filepath.Dir(found[0])))
+	run, err := runs.Open(folder, filepath.Base(filepath.Dir(found[0])))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,9 @@ import (
 
 	"lockstep/internal/clock"
 	"lockstep/internal/engine"
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
 	"lockstep/pkg/drivers"
 	_ "lockstep/pkg/drivers/loopback"
 )
@@ -77,7 +77,7 @@ func play(t *testing.T, options string, change func(*plan.Workload)) measured {
 	part := func(i int) plan.AgentPart {
 		return plan.AgentPart{Agent: string(rune('a' + i)), Index: i, Host: "h", Clock: "one", Phase: plan.PhaseTeardown}
 	}
-	return measured{results.Judge(task, m, results.Facts{Agents: []plan.AgentPart{part(0), part(1)}}), m}
+	return measured{judge.Judge(task, m, judge.Facts{Agents: []plan.AgentPart{part(0), part(1)}}), m}
 }
 
 // number is a value that has to be there.

@@ -15,7 +15,7 @@ import (
 
 	"lockstep/internal/cli"
 	"lockstep/internal/plan"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/pkg/drivers/loopback"
 )
 
@@ -26,24 +26,24 @@ func matrix(driver, options, cell string) string {
 
 // program runs a matrix of one cell through the whole of ctl: controller, agents, wire, record, judgement. during, if set, is called
 // meanwhile with the folder of runs.
-func program(t *testing.T, matrix string, during func(runs string)) measured {
+func program(t *testing.T, matrix string, during func(folder string)) measured {
 	t.Helper()
 	dir := t.TempDir()
-	file, runs := filepath.Join(dir, "matrix.cue"), filepath.Join(dir, "runs")
+	file, folder := filepath.Join(dir, "matrix.cue"), filepath.Join(dir, "runs")
 	if err := os.WriteFile(file, []byte(matrix), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
 	var wait sync.WaitGroup
 	if during != nil {
-		wait.Go(func() { during(runs) })
+		wait.Go(func() { during(folder) })
 	}
-	code := cli.Ctl(t.Context(), []string{"run", "--runs", runs, file}, nil, &out, &out)
+	code := cli.Ctl(t.Context(), []string{"run", "--runs", folder, file}, nil, &out, &out)
 	wait.Wait()
 	if code != cli.ExitOK {
 		t.Fatalf("ctl left with %d:\n%s", code, out.String())
 	}
-	r, err := results.Open(runs, "latest")
+	r, err := runs.Open(folder, "latest")
 	if err != nil {
 		t.Fatal(err)
 	}

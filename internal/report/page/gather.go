@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/report/chart"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 	"lockstep/internal/sampling"
 )
 
@@ -40,7 +40,7 @@ type count struct {
 // recorded is a run as it is read.
 type recorded struct {
 	mark     string
-	run      *results.Run
+	run      *runs.Run
 	plan     plan.Run
 	outcomes []plan.Outcome
 }
@@ -57,17 +57,17 @@ func marks(n int) []string {
 }
 
 // gather reads all that the page shows.
-func gather(runs []*results.Run, o Options) (sheet, error) {
+func gather(list []*runs.Run, o Options) (sheet, error) {
 	var all []recorded
 	var studies []report.Study
-	for i, r := range runs {
+	for i, r := range list {
 		outcomes, err := r.Outcomes()
 		if err != nil {
 			return sheet{}, err
 		}
 		one := recorded{run: r, plan: r.Plan(), outcomes: outcomes}
-		if len(runs) > 1 {
-			one.mark = marks(len(runs))[i]
+		if len(list) > 1 {
+			one.mark = marks(len(list))[i]
 		}
 		all = append(all, one)
 		studies = append(studies, report.StudyOf(one.plan, outcomes))

@@ -19,7 +19,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/report/chart"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // mostPrinted is how many cells are printed in detail unasked; of more, those that are unfolded.
@@ -44,8 +44,8 @@ type Options struct {
 const Detailed = 48
 
 // Write writes the report of runs, which are called A, B, … where there are several.
-func Write(w io.Writer, runs []*results.Run, o Options) error {
-	p, err := gather(runs, o)
+func Write(w io.Writer, list []*runs.Run, o Options) error {
+	p, err := gather(list, o)
 	if err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
@@ -56,7 +56,7 @@ func Write(w io.Writer, runs []*results.Run, o Options) error {
 }
 
 // Keep writes what people read of a run into its directory: the tables (report.Files) and the report.
-func Keep(run *results.Run) error {
+func Keep(run *runs.Run) error {
 	outcomes, err := run.Outcomes()
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func Keep(run *results.Run) error {
 		return err
 	}
 	var text bytes.Buffer
-	if err := Write(&text, []*results.Run{run}, Options{}); err != nil {
+	if err := Write(&text, []*runs.Run{run}, Options{}); err != nil {
 		return fmt.Errorf("run %s: %w", run.Plan().ID, err)
 	}
 	files[Name] = text.Bytes()

@@ -11,11 +11,12 @@ import (
 
 	"golang.org/x/net/html"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/report"
 	"lockstep/internal/report/chart"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // node finds elements and their texts in a page, as a browser parses it.
@@ -294,7 +295,7 @@ func TestNothingComesFromOutside(t *testing.T) {
 // TestALargeRunStaysReadable: a thousand cells make a file of a few MB with the cells in detail that failed.
 func TestALargeRunStaysReadable(t *testing.T) {
 	p := matrix(t, "large", 1000, 1)
-	dir, err := results.Create(t.TempDir(), p)
+	dir, err := runs.Create(t.TempDir(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +315,7 @@ func TestALargeRunStaysReadable(t *testing.T) {
 		if task.Cell.Index == 777 {
 			facts.Failure = "it broke"
 		}
-		o := results.Judge(task, m, facts)
+		o := judge.Judge(task, m, facts)
 		if task.Cell.Index != 777 {
 			o.Verdict, o.Reasons = plan.Valid, nil
 			o.Values["send.rate"] = plan.Value{Number: float64(task.Cell.Index)}
@@ -367,10 +368,10 @@ func TestRunsAreBesideEachOther(t *testing.T) {
 
 // TestClosedCellsSayWhoseTheyAre: a cell that was run otherwise in another run is another cell of the same name.
 func TestClosedCellsSayWhoseTheyAre(t *testing.T) {
-	one := func(id, cell string) *results.Run {
+	one := func(id, cell string) *runs.Run {
 		p := matrix(t, id, 1, 1)
 		p.Cells[0].ID = cell
-		dir, err := results.Create(t.TempDir(), p)
+		dir, err := runs.Create(t.TempDir(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -436,7 +437,7 @@ func TestTheSameRecordsGiveTheSameBytes(t *testing.T) {
 // TestADamagedRecordIsNoDisaster: windows that cannot be must take neither the memory nor the page.
 func TestADamagedRecordIsNoDisaster(t *testing.T) {
 	p := matrix(t, "odd", 1, 1)
-	dir, err := results.Create(t.TempDir(), p)
+	dir, err := runs.Create(t.TempDir(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -455,7 +456,7 @@ func TestADamagedRecordIsNoDisaster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := dir.Finish(results.Judge(task, m, f)); err != nil {
+	if err := dir.Finish(judge.Judge(task, m, f)); err != nil {
 		t.Fatal(err)
 	}
 	if text := written(t, Options{}, dir); len(text) > 1<<20 {

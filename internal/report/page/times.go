@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/report"
 	"lockstep/internal/report/chart"
-	"lockstep/internal/results"
 )
 
 // timeFigures draws what happened in a task second by second: each of its groups by itself, then agents and broker.
@@ -159,7 +159,7 @@ func (c partCourse) rates() figure {
 		shown   bool
 	}{
 		{record.Sent, "sent", true},
-		{record.Confirmed, "confirmed", results.Confirmed(c.task.Cell.Workload.Publishers.Mode)},
+		{record.Confirmed, "confirmed", judge.Confirmed(c.task.Cell.Workload.Publishers.Mode)},
 		{record.Received, "received", c.task.Cell.Workload.Consumers.Nodes > 0},
 	}
 	for i, k := range kinds {

@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
-	"lockstep/internal/results"
+	"lockstep/internal/runs"
 )
 
 // hostile are names that users could give: each would break a page that does not escape it.
@@ -54,7 +55,7 @@ func matrix(t *testing.T, id string, cells, repeat int) plan.Run {
 }
 
 // keepTask writes what a task recorded and what came of it; edit changes either before.
-func keepTask(t *testing.T, dir *results.Run, task plan.Task, edit func(*record.Snapshot, *results.Facts)) plan.Outcome {
+func keepTask(t *testing.T, dir *runs.Run, task plan.Task, edit func(*record.Snapshot, *judge.Facts)) plan.Outcome {
 	t.Helper()
 	s, f := measured(task)
 	if edit != nil {
@@ -65,7 +66,7 @@ func keepTask(t *testing.T, dir *results.Run, task plan.Task, edit func(*record.
 	if err := dir.Append(task.ID, s); err != nil {
 		t.Fatal(err)
 	}
-	o := results.Judge(task, m, f)
+	o := judge.Judge(task, m, f)
 	if err := dir.Finish(o); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func keepTask(t *testing.T, dir *results.Run, task plan.Task, edit func(*record.
 
 // measured is 10 s of load, a second of warm-up before it: 100 messages a second, each confirmed after 1 to 2 ms and received after 2 to 4 ms,
 // in the order of a fixed pattern, and later the more threads the cell has.
-func measured(task plan.Task) (record.Snapshot, results.Facts) {
+func measured(task plan.Task) (record.Snapshot, judge.Facts) {
 	c := record.NewCollector(task.Cell.Workload.Measure.D())
 	r, late := c.Recorder(), time.Duration(task.Cell.Index)*100*time.Microsecond
 	sent, confirmed, received := r.Set(record.SetKey{Kind: record.SetSent}), r.Set(record.SetKey{Kind: record.SetConfirmed}), r.Set(record.SetKey{Kind: record.SetReceived})
@@ -100,7 +101,7 @@ func measured(task plan.Task) (record.Snapshot, results.Facts) {
 			{At: int64(3 * time.Second), Kind: record.EventGap, Detail: "publisher 0", Nanos: int64(1200 * time.Millisecond)}},
 		Probes: []record.ProbeSample{{At: 1e9, Name: "queue_depth", Value: 4}, {At: 2e9, Name: "queue_depth", Value: 9}}}
 	s.Windows, s.Sets = c.Take()
-	f := results.Facts{Started: begun, Ended: begun.Add(15 * time.Second), Cores: map[string]int{s.Agent: 2},
+	f := judge.Facts{Started: begun, Ended: begun.Add(15 * time.Second), Cores: map[string]int{s.Agent: 2},
 		Subject: plan.Subject{Fingerprint: "f00", Product: "Loop " + hostile[2], Version: "1.2", Settings: map[string]string{"durable": hostile[1]}},
 		Agents: []plan.AgentPart{{Agent: s.Agent, Host: "host-a", Clock: "clock-1", Phase: plan.PhaseTeardown, Version: "v1"},
 			{Agent: "agent-b", Index: 1, Host: "host-b", Clock: "clock-1", Phase: plan.PhaseTeardown, Version: "v1"}}}
@@ -124,20 +125,20 @@ func TestMain(m *testing.M) {
 }
 
 // world is a run that nobody changes: made once, and opened again.
-func world(t *testing.T, id string) *results.Run {
+func world(t *testing.T, id string) *runs.Run {
 	t.Helper()
-	if run, err := results.Open(rooms, filepath.Join(rooms, id)); err == nil {
+	if run, err := runs.Open(rooms, filepath.Join(rooms, id)); err == nil {
 		return run
 	}
 	return makeWorld(t, id)
 }
 
 // makeWorld makes a run with what can become of cells: good ones, a lost agent, a failure, a backlog, and a search.
-func makeWorld(t *testing.T, id string) *results.Run {
+func makeWorld(t *testing.T, id string) *runs.Run {
 	t.Helper()
 	plan8 := matrix(t, id, 8, 2)
 	plan8.Cells[6].Workload.Search = &plan.Search{While: "p99 < 50ms", Repeats: 3}
-	dir, err := results.Create(rooms, plan8)
+	dir, err := runs.Create(rooms, plan8)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,15 +146,15 @@ func makeWorld(t *testing.T, id string) *results.Run {
 	for _, task := range dir.Plan().Tasks() {
 		switch task.Cell.Index {
 		case 3:
-			keepTask(t, dir, task, func(_ *record.Snapshot, f *results.Facts) {
+			keepTask(t, dir, task, func(_ *record.Snapshot, f *judge.Facts) {
 				f.Agents[1].Lost, f.Agents[1].Phase = true, plan.PhaseMeasure
 			})
 		case 4:
-			if err := dir.Finish(results.Judge(task, record.NewMerge(), results.Facts{Failure: "connect to <b>broker</b>: refused", Kind: plan.FailedConnect, Started: begun, Ended: begun})); err != nil {
+			if err := dir.Finish(judge.Judge(task, record.NewMerge(), judge.Facts{Failure: "connect to <b>broker</b>: refused", Kind: plan.FailedConnect, Started: begun, Ended: begun})); err != nil {
 				t.Fatal(err)
 			}
 		case 5:
-			keepTask(t, dir, task, func(s *record.Snapshot, _ *results.Facts) { // half is never received in time
+			keepTask(t, dir, task, func(s *record.Snapshot, _ *judge.Facts) { // half is never received in time
 				for i := range s.Windows {
 					s.Windows[i].Counts[record.Received] /= 2
 					s.Windows[i].Counts[record.Unique] /= 2
@@ -172,7 +173,7 @@ func makeWorld(t *testing.T, id string) *results.Run {
 	return dir
 }
 
-func keepSearch(t *testing.T, dir *results.Run, task plan.Task) {
+func keepSearch(t *testing.T, dir *runs.Run, task plan.Task) {
 	t.Helper()
 	s, f := measured(task)
 	m := record.NewMerge()
@@ -187,7 +188,7 @@ func keepSearch(t *testing.T, dir *results.Run, task plan.Task) {
 		{Rate: 1000, Kind: plan.StepBracket, Answer: plan.AnswerHeld, Values: values(0.004), Measure: task.Cell.Workload.Measure},
 		{Rate: 2100, Kind: plan.StepBracket, Answer: plan.AnswerFailed, Why: "p99 is 80 ms, not < 50ms", Values: values(0.08), Measure: task.Cell.Workload.Measure},
 		{Rate: 2000, Kind: plan.StepVerify, Answer: plan.AnswerHeld, Values: values(0.02), Measure: task.Cell.Workload.Measure}}}
-	if err := dir.Finish(results.Searched(task, results.Judge(task, m, f), r)); err != nil {
+	if err := dir.Finish(judge.Searched(task, judge.Judge(task, m, f), r)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -204,17 +205,17 @@ func r1Page(t *testing.T) []byte {
 }
 
 // written is the report of runs.
-func written(t *testing.T, o Options, runs ...*results.Run) []byte {
+func written(t *testing.T, o Options, all ...*runs.Run) []byte {
 	t.Helper()
 	var text bytes.Buffer
-	if err := Write(&text, runs, o); err != nil {
+	if err := Write(&text, all, o); err != nil {
 		t.Fatal(err)
 	}
 	return text.Bytes()
 }
 
 // keepFast writes an outcome as Finish does, but for what makes sure that it is on disk.
-func keepFast(t *testing.T, dir *results.Run, o plan.Outcome) {
+func keepFast(t *testing.T, dir *runs.Run, o plan.Outcome) {
 	t.Helper()
 	task := filepath.Join(dir.Dir(), "tasks", o.Task)
 	if err := os.MkdirAll(task, 0o755); err != nil {

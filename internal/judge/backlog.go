@@ -1,0 +1,209 @@
+package judge
+
+import (
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// Why there is no time to drain a backlog.
+const (
+	NANoBuild    = "no backlog is built (consumers.presence.from)"
+	NAComing     = "consumers come and go"
+	NANotDrained = "not drained"
+	NADrainLost  = "messages were lost, and until the end those cannot be told from what waits"
+	NAFastDrain  = "drained faster than seconds can show; build a larger backlog"
+)
+
+// builds tells whether the cell means a backlog to be there: consumers join when messages wait already.
+func builds(c plan.Consumers) bool { return c.Nodes > 0 && c.Presence.From > 0 }
+
+// backlog is how many messages wait to be received, over all subscriptions, at the end of each second. What the broker returned or refused
+// does not wait.
+type backlog struct {
+	first                 int       // index of the first second
+	level, sent, received []float64 // of each second; level at its end
+}
+
+func (j *judge) levels() backlog {
+	every := j.perSecond()
+	b := backlog{first: every.first}
+	level := 0.0
+	for i := b.first; i < j.span.windows; i++ {
+		s := every.at(i)
+		sent := float64(j.subs) * (s.sent - s.refused)
+		level += sent - s.unique
+		b.level, b.sent, b.received = append(b.level, level), append(b.sent, sent), append(b.received, s.unique)
+	}
+	return b
+}
+
+// second is what was counted in one second, whether it was measured or not.
+type second struct{ sent, refused, unique float64 }
+
+// everySecond are those from the first of the record to the end of the measurement.
+type everySecond struct {
+	first int // index
+	of    []second
+}
+
+func (e everySecond) at(index int) second { return e.of[index-e.first] }
+
+// earlier is how much earlier than the longest warm-up a window may be: clocks differ. What is still earlier no agent measured, and there is no room for it.
+const earlier = time.Minute
+
+// perSecond walks the record once for all that look at single seconds: a walk for each second would take hours' records minutes.
+func (j *judge) perSecond() everySecond {
+	if j.every.of != nil {
+		return j.every
+	}
+	e := &j.every
+	least := -int((j.w.LongestWarmup() + earlier) / time.Second)
+	j.m.Range(func(w *record.Window) { e.first = max(least, min(e.first, w.Index)) })
+	e.of = make([]second, max(0, j.span.windows-e.first))
+	j.m.Range(func(w *record.Window) {
+		if w.Index >= j.span.windows || w.Index < e.first {
+			return
+		}
+		s := &e.of[w.Index-e.first]
+		s.sent += float64(w.Counts[record.Sent])
+		s.refused += float64(w.Counts[record.Returned] + w.Counts[record.Rejected])
+		s.unique += float64(w.Counts[record.Unique])
+	})
+	return *e
+}
+
+// most is the highest level, 0 if it was never above.
+func (b backlog) most() (most float64) {
+	for _, l := range b.level {
+		most = max(most, l)
+	}
+	return most
+}
+
+// drained is how a backlog went away, or did not.
+type drained struct {
+	took     float64 // seconds
+	received float64 // messages in that time
+	whole    bool    // it is gone
+	within   float64 // above 0: it went away within so many seconds, nobody saw when
+}
+
+// drain follows the backlog from a time (seconds) on, until it is at most what is normally in flight or the measurement ends. Seconds are all
+// there is to see: within the last one, the level is taken to have fallen as fast as in the one before; where there is none before, it is only
+// known that the backlog was gone when the second ended.
+func (b backlog) drain(join, end, normal float64) drained {
+	fell, received := 0.0, 0.0 // fell: in the full second before
+	for i := max(0, int(join)-b.first); i < len(b.level); i++ {
+		begins, ends := max(join, float64(b.first+i)), min(end, float64(b.first+i+1))
+		level := 0.0 // when it begins, with what was sent before the join
+		if i > 0 {
+			level = b.level[i-1]
+		}
+		if early := join - float64(b.first+i); early > 0 {
+			level += b.sent[i] * early
+		}
+		if level <= normal {
+			return drained{took: begins - join, received: received, whole: true}
+		}
+		if b.level[i] <= normal {
+			length := ends - begins
+			if fell <= 0 {
+				return drained{took: ends - join, received: received + b.received[i], whole: true, within: ends - join}
+			}
+			part := min(length, (level-normal)/fell)
+			return drained{took: begins + part - join, received: received + level - normal + b.sent[i]*part, whole: true}
+		}
+		received += b.received[i]
+		if begins == float64(b.first+i) {
+			fell = level - b.level[i]
+		}
+	}
+	return drained{took: end - join, received: received}
+}
+
+// backlogs sets the values of a backlog: how large it was and, where it was built on purpose, how it went away.
+func (j *judge) backlogs() {
+	names := []string{"backlog.most", "backlog.drain", "catchup.rate"}
+	why := ""
+	switch {
+	case j.subs == 0:
+		why = NANoConsumers
+	case j.counted(record.Sent) == 0:
+		why = NANotMeasured
+	}
+	if why != "" {
+		for _, name := range names {
+			j.na(name, why)
+		}
+		return
+	}
+	b := j.levels()
+	j.number("backlog.most", b.most())
+	c := j.w.Consumers
+	switch {
+	case !builds(c):
+		why = NANoBuild
+	case c.Presence.Stay > 0 || c.Presence.To > 0:
+		why = NAComing
+	}
+	if why != "" {
+		j.na("backlog.drain", why)
+		j.na("catchup.rate", why)
+		return
+	}
+	from, to, normal := c.Presence.From.D().Seconds(), j.span.sending.Seconds(), j.inFlight()
+	d := b.drain(from, to, normal)
+	switch {
+	case !d.whole && b.drain(from, to, normal+float64(j.out.Ledger.Lost)).whole:
+		j.na("backlog.drain", NADrainLost)
+		j.na("catchup.rate", NADrainLost)
+		return
+	case !d.whole:
+		j.na("backlog.drain", NANotDrained, plan.Backlog)
+	case d.within > 0:
+		j.out.Values["backlog.drain"] = plan.Value{Number: d.within / 2, Bound: d.within / 2}
+	default:
+		j.number("backlog.drain", d.took)
+	}
+	switch {
+	case d.within > 0:
+		j.na("catchup.rate", NAFastDrain)
+	case d.took > 0:
+		j.number("catchup.rate", d.received/d.took)
+	default:
+		j.na("catchup.rate", NANoSamples)
+	}
+}
+
+// inFlight is how many messages are on their way while receiving keeps up, as the rule of balance has it.
+func (j *judge) inFlight() float64 {
+	b := j.balance()
+	return b.crossing(j.span.sending, b.allSent) + b.burst()*b.subs
+}
+
+// failures sets how often sending failed, by kind, and what consumers refused.
+func (j *judge) failures() {
+	all, closed, timeouts := j.m.Total(record.PublishErrors), j.m.Total(record.ClosedErrors), j.m.Total(record.Timeouts)
+	j.number("errors.closed", float64(closed))
+	j.number("errors.timeout", float64(timeouts))
+	j.number("errors.other", float64(all-closed-timeouts))
+	if j.subs == 0 {
+		j.na("nacked", NANoConsumers)
+	} else {
+		j.number("nacked", float64(j.m.Total(record.Nacked)))
+	}
+	j.number("joins", float64(j.m.Total(record.Joins)))
+	j.number("leaves", float64(j.m.Total(record.Leaves)))
+}
+
+// bytesRates sets what was sent and received in bytes.
+func (j *judge) bytesRates() {
+	j.rate("send.bytes", record.SentBytes, j.span.sending)
+	if j.subs == 0 {
+		j.na("receive.bytes", NANoConsumers)
+		return
+	}
+	j.rate("receive.bytes", record.ReceivedBytes, j.span.receiving)
+}

@@ -1,0 +1,237 @@
+package judge
+
+import (
+	"math"
+	"strconv"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// stream is the levels, second by second, of a backlog that grows by 100 messages a second until join, and is then received at a rate.
+func stream(warmup int, join, rate, until float64) backlog {
+	b := backlog{first: -warmup}
+	level := 0.0
+	const steps = 1000
+	for i := -warmup; i < int(until); i++ {
+		var sent, received float64
+		for k := range steps {
+			sent += 100.0 / steps
+			got := 0.0
+			if float64(i)+float64(k)/steps >= join {
+				got = min(rate/steps, level+100.0/steps)
+			}
+			level += 100.0/steps - got
+			received += got
+		}
+		b.level, b.sent, b.received = append(b.level, level), append(b.sent, sent), append(b.received, received)
+	}
+	return b
+}
+
+// A backlog that falls at a known rate is gone when arithmetic says, though it is seen in seconds only.
+func TestBacklogDrain(t *testing.T) {
+	for name, test := range map[string]struct {
+		warmup             int
+		join, rate, normal float64
+		took               float64 // 0: not drained
+	}{
+		"after a second":           {0, 3, 300, 0, 1.5},
+		"with a warm-up":           {2, 3, 300, 0, 2.5},
+		"within a second":          {0, 3.5, 300, 0, 1.75},
+		"down to what is normal":   {0, 3, 300, 100, 1},
+		"slowly":                   {0, 4, 200, 0, 4},
+		"not before the end":       {0, 8, 200, 0, 0},
+		"slower than what is sent": {0, 2, 50, 0, 0},
+	} {
+		b := stream(test.warmup, test.join, test.rate, 10)
+		d := b.drain(test.join, 10, test.normal)
+		took, received := d.took, d.received
+		if d.whole != (test.took > 0) || d.within != 0 {
+			t.Errorf("%s: %+v", name, d)
+			continue
+		}
+		if !d.whole {
+			test.took = 10 - test.join
+		}
+		if math.Abs(took-test.took) > 0.02 || math.Abs(received/took-test.rate) > 0.02*test.rate {
+			t.Errorf("%s: drained in %.3f s at %.1f/s, want %.3f s at %.1f/s", name, took, received/took, test.took, test.rate)
+		}
+		if want := 100 * (test.join + float64(test.warmup)); test.rate >= 100 && math.Abs(b.most()-want) > 101 {
+			t.Errorf("%s: at most %.0f, want about %.0f", name, b.most(), want)
+		}
+	}
+}
+
+// BenchmarkJudgeTwoHours is of what is proportional to the windows: 7200 of them take about twice as long as 3600.
+func BenchmarkJudgeTwoHours(b *testing.B) {
+	for _, hours := range []int{1, 2} {
+		b.Run(strconv.Itoa(hours)+"h", func(b *testing.B) {
+			x := newWorld(func(w *plan.Workload) { w.Measure = plan.Duration(time.Duration(hours) * time.Hour) })
+			for s := range hours * 3600 {
+				for _, c := range []record.Counter{record.Sent, record.Received, record.Unique, record.Confirmed} {
+					x.count(time.Duration(s)*time.Second, c, 100)
+				}
+			}
+			x.merge.Add(x.snapshot())
+			for b.Loop() {
+				Judge(x.task, x.merge, x.facts)
+			}
+		})
+	}
+}
+
+// One walk over the record gives every second what sums over that second are.
+func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, losing)
+	x.count(-1500*time.Millisecond, record.Sent, 7)
+	x.count(3*time.Second, record.Returned, 2)
+	x.count(3*time.Second, record.Rejected, 3)
+	x.count(12*time.Second, record.Sent, 5)
+	x.merge.Add(x.snapshot())
+	j := judgeOne(x.task, x.merge, x.facts, nil)
+	every := j.perSecond()
+	if every.first != -2 || len(every.of) != 12 {
+		t.Fatalf("%d seconds from %d on", len(every.of), every.first)
+	}
+	for i := -2; i < 10; i++ {
+		sum := func(c record.Counter) float64 { return float64(x.merge.Sum(c, i, i+1)) }
+		if want := (second{sum(record.Sent), sum(record.Returned) + sum(record.Rejected), sum(record.Unique)}); every.at(i) != want {
+			t.Errorf("second %d: %+v, want %+v", i, every.at(i), want)
+		}
+	}
+}
+
+// A window of long before the load, which no agent of ours measures, is no reason to make room for all the seconds since.
+func TestSecondsOfLongAgoTakeNoRoom(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, losing)
+	s := x.snapshot()
+	s.Windows = append(s.Windows, record.Window{Index: math.MinInt + 1, Length: int64(time.Second)})
+	x.merge.Add(s)
+	j := judgeOne(x.task, x.merge, x.facts, nil)
+	if every := j.perSecond(); len(every.of) > 10+int((x.task.Cell.Workload.Warmup.D()+earlier)/time.Second) {
+		t.Errorf("room for %d seconds", len(every.of))
+	}
+}
+
+// late delivers at 500 a second from 4 s on, in order, what is sent at 100 a second from -1 s on.
+func late(n int, sent time.Duration) (time.Duration, bool) {
+	return max(sent+time.Millisecond, 4*time.Second+time.Duration(n)*2*time.Millisecond), true
+}
+
+// A backlog that is gone before a full second has shown how fast it falls was gone somewhen in that time: that is all that is said.
+func TestBacklogDrainsFasterThanIsSeen(t *testing.T) {
+	if d := stream(0, 3.25, 100_000, 10).drain(3.25, 10, 0); !d.whole || d.within != 0.75 {
+		t.Errorf("%+v, want it gone within 0.75 s", d)
+	}
+	x := newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x.steady(100, func(_ int, sent time.Duration) (time.Duration, bool) {
+		return max(sent+time.Millisecond, 4*time.Second+5*time.Millisecond), true
+	})
+	o := x.judge()
+	if v := o.Values["backlog.drain"]; v.NA != "" || v.Number != 0.5 || v.Bound != 0.5 {
+		t.Errorf("backlog.drain %+v, want 0.5 s ± 0.5", v)
+	}
+	if v := o.Values["catchup.rate"]; v.NA != NAFastDrain {
+		t.Errorf("catchup.rate %+v, want none", v)
+	}
+}
+
+// A planned backlog has its values, and a flag wherever receiving did not keep up; without one they are n/a.
+func TestBacklogValues(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x.steady(100, late)
+	o := x.judge()
+	near(t, o, "backlog.most", 500)
+	// 500 wait at 4 s and become 400 fewer a second.
+	if v := o.Values["backlog.drain"]; v.NA != "" || math.Abs(v.Number-1.25) > 0.05 {
+		t.Errorf("backlog.drain %+v, want 1.25 s", v)
+	}
+	if v := o.Values["catchup.rate"]; v.NA != "" || math.Abs(v.Number-500) > 10 {
+		t.Errorf("catchup.rate %+v, want 500/s", v)
+	}
+	if got := o.Values["processing.p50"]; got.NA != NABacklog {
+		t.Errorf("processing latency %+v, want none: messages waited for consumers on purpose", got)
+	}
+	x = newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+		return max(sent, 4*time.Second+time.Duration(n)*9*time.Millisecond), true
+	})
+	if got := x.judge().Values["backlog.drain"]; got.NA != NANotDrained {
+		t.Errorf("backlog.drain %+v of slow consumers, want %q", got, NANotDrained)
+	}
+	x = newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+		at, _ := late(n, sent)
+		return at, n%10 > 0
+	})
+	o = x.judge()
+	for _, name := range []string{"backlog.drain", "catchup.rate"} { // what is lost does not wait, and what waits may not be lost
+		if got := o.Values[name]; got.NA != NADrainLost {
+			t.Errorf("%s %+v where one in ten is lost, want %q", name, got, NADrainLost)
+		}
+	}
+	x = newWorld(nil)
+	x.steady(100, atOnce)
+	if got := x.judge().Values["backlog.drain"]; got.NA != NANoBuild {
+		t.Errorf("backlog.drain %+v without a backlog, want %q", got, NANoBuild)
+	}
+}
+
+// What consumers that left had not acknowledged comes again: that is no broken promise.
+func TestLeavingExcusesDuplicates(t *testing.T) {
+	for presence, want := range map[plan.Presence]plan.Verdict{{}: plan.Invalid, {To: plan.Duration(5 * time.Second)}: plan.Valid} {
+		x := newWorld(func(w *plan.Workload) { w.Consumers.Presence = presence })
+		x.steady(100, atOnce)
+		x.receive(7, 0, time.Second)
+		if got := x.judge().Verdict; got != want {
+			t.Errorf("presence %+v: %s, want %s", presence, got, want)
+		}
+	}
+}
+
+// What a consumer that left had not taken goes to another of its queue, after later ones. A broker that marks that is held to the order of the rest.
+func TestLeavingExcusesTheOrderOfWhatIsNotMarked(t *testing.T) {
+	for name, c := range map[string]struct {
+		presence          plan.Presence
+		threads           int
+		marked, unordered bool
+	}{
+		"nobody leaves":         {plan.Presence{}, 2, false, true},
+		"one of two leaves":     {plan.Presence{Stay: 1e9, Away: 1e9}, 2, false, false},
+		"the only one leaves":   {plan.Presence{Stay: 1e9, Away: 1e9}, 1, false, true},
+		"a broker that says so": {plan.Presence{Stay: 1e9, Away: 1e9}, 2, true, true},
+	} {
+		x := newWorld(func(w *plan.Workload) { w.Consumers.Presence, w.Consumers.Threads = c.presence, c.threads })
+		x.steady(100, atOnce)
+		x.count(time.Second, record.Reordered, 3)
+		if c.marked {
+			x.count(time.Second, record.Redelivered, 1)
+		}
+		o := x.judge()
+		if invalid := o.Verdict == plan.Invalid; invalid != c.unordered {
+			t.Errorf("%s: %s %v", name, o.Verdict, o.Reasons)
+		}
+		warned(t, o, !c.unordered, "3 messages were received after a later one: consumers left")
+	}
+}
+
+// Failures are told apart, and never mixed with the latency of successes.
+func TestFailureValues(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, atOnce)
+	x.count(time.Second, record.PublishErrors, 9)
+	x.count(time.Second, record.ClosedErrors, 5)
+	x.count(time.Second, record.Timeouts, 3)
+	x.sample(record.SendFailed, 8*time.Second)
+	o := x.judge()
+	for name, want := range map[string]float64{"publish.errors": 9, "errors.closed": 5, "errors.timeout": 3, "errors.other": 1, "send.max": 0.001, "send.failed.max": 8} {
+		if v := o.Values[name]; v.NA != "" || math.Abs(v.Number-want) > 0.01*want {
+			t.Errorf("%s is %+v, want %v", name, v, want)
+		}
+	}
+}

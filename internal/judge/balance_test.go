@@ -1,0 +1,211 @@
+package judge
+
+import (
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// dropping receives 3 of 10 messages, at once.
+func dropping(n int, sent time.Duration) (time.Duration, bool) {
+	return sent + time.Millisecond, n%10 < 3
+}
+
+// TestBalance states what is a backlog and what is not, at 1,000 messages a second for 10 s.
+func TestBalance(t *testing.T) {
+	slower := func(factor float64) func(int, time.Duration) (time.Duration, bool) {
+		return func(_ int, sent time.Duration) (time.Duration, bool) {
+			return time.Duration(float64(sent+time.Second)*factor) - time.Second + time.Millisecond, true
+		}
+	}
+	cases := []struct {
+		name     string
+		edit     func(*plan.Workload)
+		received func(int, time.Duration) (time.Duration, bool)
+		cut      bool
+		backlog  bool
+	}{
+		{"at once", nil, atOnce, false, false},
+		{"half a second late all the time", nil, func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 500*time.Millisecond, true }, false, false},
+		{"half as fast", nil, slower(2), false, true},
+		{"a tenth slower", nil, slower(1.1), false, true},
+		{"5 % slower", nil, slower(1.05), false, true},
+		{"1 % slower", nil, slower(1.01), false, false},
+		{"nothing comes at all", nil, func(int, time.Duration) (time.Duration, bool) { return 0, false }, true, true},
+		{"one in a hundred is lost, the rest at once", nil, losing, false, false},
+		{"one in ten is lost, the rest at once", nil, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, false, true},
+		{"a queue that drops its head: 300 of 1,000 are received", nil, dropping, false, true},
+		{"a short measurement of such a queue", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) }, dropping, false, true},
+		{"1 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) }, slower(1 / 0.91), false, true},
+		{"1.5 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) }, slower(1 / 0.91), false, true},
+		{"2 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(2 * time.Second) }, slower(1 / 0.91), false, true},
+		{"1.5 s, 1 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) }, slower(1.01), false, false},
+		{"1.5 s, half a second late all the time", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) },
+			func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 500*time.Millisecond, true }, false, false},
+		{"one in ten still queued when the drain is cut", nil, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, true, true},
+		{"a receiver that stops after 5 s", nil, func(_ int, sent time.Duration) (time.Duration, bool) {
+			return sent + time.Millisecond, sent < 5*time.Second
+		}, true, true},
+		{"a pause of 300 ms in the middle", nil, func(_ int, sent time.Duration) (time.Duration, bool) {
+			if sent > 4*time.Second && sent < 4300*time.Millisecond {
+				return 4300 * time.Millisecond, true
+			}
+			return sent + time.Millisecond, true
+		}, false, false},
+		{"messages on the wire of a slow network at the end, without warm-up", func(w *plan.Workload) { w.Network.Latency = plan.Duration(100 * time.Millisecond) },
+			func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 100*time.Millisecond, true }, false, false},
+		{"a short measurement, half as fast", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) }, slower(2), false, true},
+		{"a short measurement, at once", func(w *plan.Workload) { w.Measure = plan.Duration(300 * time.Millisecond) }, atOnce, false, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			x := newWorld(c.edit)
+			x.task.Cell.Promises = plan.Promises{}
+			x.facts.DrainCut = c.cut
+			x.steady(1000, c.received)
+			o := x.judge()
+			flagged(t, o, plan.Backlog, c.backlog, "throughput", "receive.rate")
+			flagged(t, o, plan.Backlog, false, "send.rate", "send.p99", "lost")
+			if c.backlog && c.name != "nothing comes at all" {
+				na(t, o, "processing.p99", NABacklog)
+				flagged(t, o, plan.Backlog, true, "processing.p99")
+			}
+			if !c.backlog {
+				near(t, o, "processing.p50", 0.002)
+			}
+		})
+	}
+}
+
+// TestBurstsAreNoBacklog: a sender that fills its window and pauses leaves a saw-tooth whose troughs do not rise.
+func TestBurstsAreNoBacklog(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) {
+		w.Publishers.Window, w.Publishers.OnFull = 1000, "pause"
+	})
+	for second := -1; second < 10; second++ {
+		at := time.Duration(second)*time.Second + 950*time.Millisecond
+		for i := range 1000 { // sent in the last 50 ms of each second, received in the next
+			x.receive(x.send(at), 0, at+100*time.Millisecond+time.Duration(i)*800*time.Microsecond)
+		}
+	}
+	flagged(t, x.judge(), plan.Backlog, false, "throughput")
+}
+
+// TestFanOutIsBalancedBySubscription: two subscriptions receive twice of what is sent, and that is no imbalance; one that stops is.
+func TestFanOutIsBalancedBySubscription(t *testing.T) {
+	for _, stops := range []bool{false, true} {
+		x := newWorld(func(w *plan.Workload) { w.Topology.Subscriptions = 2 })
+		x.facts.DrainCut = stops
+		x.steady(1000, atOnce)
+		for n := range x.next {
+			if at := time.Duration(n)*time.Millisecond - time.Second; !stops || at < 2*time.Second {
+				x.receive(n, 1, at+time.Millisecond)
+			}
+		}
+		o := x.judge()
+		flagged(t, o, plan.Backlog, stops, "throughput")
+		if !stops {
+			near(t, o, "receive.rate", 2000)
+		} else if o.Ledger.Undrained != 8000 {
+			t.Errorf("%d undrained, want the 8000 that subscription 1 did not get", o.Ledger.Undrained)
+		}
+	}
+}
+
+func TestReturnedMessagesAreNoBacklog(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Mandatory = true })
+	x.steady(1000, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%4 != 0 })
+	for n := uint64(0); n < x.next; n += 4 {
+		x.set(record.SetReturned, 0).Add(n)
+	}
+	o := x.judge()
+	flagged(t, o, plan.Backlog, false, "throughput")
+	if o.Ledger.Unroutable != 2750 || o.Ledger.Lost != 0 {
+		t.Errorf("unroutable %d, lost %d; want 2750 and 0: what came back is not lost", o.Ledger.Unroutable, o.Ledger.Lost)
+	}
+}
+
+// TestTheNetworkHoldsMessages: without warm-up, a simulated round trip of 100 ms keeps a tenth of a second on the wire, and that is no backlog.
+func TestTheNetworkHoldsMessages(t *testing.T) {
+	for latency, backlog := range map[time.Duration]bool{100 * time.Millisecond: false, 0: true} {
+		x := newWorld(func(w *plan.Workload) {
+			w.Publishers.Mode, w.Measure, w.Network.Latency = "fire-and-forget", plan.Duration(time.Second), plan.Duration(latency)
+		})
+		var sent []uint64
+		for i := range 1000 {
+			sent = append(sent, x.send(time.Duration(i)*time.Millisecond))
+		}
+		for i, n := range sent {
+			x.receive(n, 0, time.Duration(i+100)*time.Millisecond)
+		}
+		flagged(t, x.judge(), plan.Backlog, backlog, "throughput")
+	}
+}
+
+// TestUnconfirmedMessagesAreInFlight: a measurement without warm-up begins with an empty network and ends with a full one. What the broker had
+// not confirmed by then explains the difference; what it had confirmed is in its queue.
+func TestUnconfirmedMessagesAreInFlight(t *testing.T) {
+	for late, backlog := range map[time.Duration]bool{150 * time.Millisecond: false, 0: true} {
+		x := newWorld(func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) })
+		sent := func(i int) time.Duration { return time.Duration(i) * time.Millisecond }
+		for i := range 1000 {
+			x.set(record.SetSent, 0).Add(uint64(i))
+			x.set(record.SetConfirmed, 0).Add(uint64(i))
+			x.count(sent(i), record.Sent, 1)
+		}
+		for i := range 1000 {
+			x.count(sent(i)+late, record.Confirmed, 1)
+			x.receive(uint64(i), 0, sent(i)+150*time.Millisecond)
+		}
+		flagged(t, x.judge(), plan.Backlog, backlog, "throughput")
+	}
+}
+
+// TestByCountDroppedMessagesAreNoBalance: receiving ends with sending, because most messages never come.
+func TestByCountDroppedMessagesAreNoBalance(t *testing.T) {
+	for part, backlog := range map[int]bool{10: false, 3: true} {
+		x := newWorld(func(w *plan.Workload) { w.Publishers.Count, w.Warmup = 1000, 0 })
+		for i := range 1000 {
+			at := time.Duration(i) * time.Millisecond
+			if n := x.send(at); i%10 < part {
+				x.receive(n, 0, at+time.Millisecond)
+			}
+		}
+		flagged(t, x.judge(), plan.Backlog, backlog, "throughput")
+	}
+}
+
+// TestRefusedMessagesAreABacklog: a full queue that refuses what comes is one that receiving does not empty.
+func TestRefusedMessagesAreABacklog(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%4 != 0 })
+	for n := uint64(0); n < x.next; n += 4 {
+		x.set(record.SetRejected, 0).Add(n)
+	}
+	flagged(t, x.judge(), plan.Backlog, true, "throughput")
+}
+
+// TestReceivedByAnotherConsumerIsNoBacklog: what comes again to another consumer is received more often than it was sent, and nothing waits. It makes
+// up for nothing that is missing.
+func TestReceivedByAnotherConsumerIsNoBacklog(t *testing.T) {
+	for name, c := range map[string]struct {
+		missing, again int // of 100
+		backlog        bool
+	}{"again": {0, 10, false}, "missing": {10, 0, true}, "some of both": {10, 5, true}} {
+		x := newWorld(func(w *plan.Workload) { w.Consumers.Threads = 2 })
+		x.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+			return sent + time.Millisecond, n%100 >= c.missing
+		})
+		for n := uint64(100); n < 1000; n++ {
+			if n%100 >= uint64(100-c.again) {
+				x.received(n, time.Duration(n)*10*time.Millisecond-990*time.Millisecond, true)
+			}
+		}
+		flagged(t, x.judge(), plan.Backlog, c.backlog, "throughput")
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package judge
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// churned is a world with bindings: each a call of 10 ms, a first message 30 ms and a second one 45 ms after the call, which takes 5 ms.
+func churned(n int, edit func(*plan.Workload)) *world {
+	x := newWorld(func(w *plan.Workload) {
+		w.Topology.Churn = plan.Churn{Rate: 1, Hold: plan.Duration(time.Second), Probes: 10}
+		if edit != nil {
+			edit(w)
+		}
+	})
+	x.steady(100, atOnce)
+	ms := int64(time.Millisecond)
+	var receipts []record.BindingReceipt
+	for i := range n {
+		called := int64(i-1) * int64(time.Second) // the first in warm-up
+		w := x.rec.Window(called, called >= 0)
+		w.Counts[record.BindingsMade]++
+		w.Record(record.Binding, 10*ms)
+		for m := range 2 {
+			x.set(record.SetBindingSent, 0).Add(uint64(2*i + m))
+			x.set(record.SetBindingReceived, 0).Add(uint64(2*i + m))
+		}
+		receipts = append(receipts, record.BindingReceipt{Binding: uint64(i), Called: called, Sent: called + 10*ms, At: called + 30*ms})
+		x.rec.Window(called, called >= 0).Record(record.BindingMessage, 5*ms)
+	}
+	x.merge.Add(record.Snapshot{Agent: "c", Seq: 1, Bindings: receipts})
+	return x
+}
+
+func TestBindingValues(t *testing.T) {
+	x := churned(11, nil)
+	// Another agent took a later message of binding 5 for the first.
+	s := int64(time.Second)
+	x.merge.Add(record.Snapshot{Agent: "d", Seq: 1, Bindings: []record.BindingReceipt{{Binding: 5, Called: 4 * s, Sent: 4*s + s/2, At: 5 * s}}})
+	o := x.judge()
+	verdict(t, o, plan.Valid, "")
+	for name, want := range map[string]float64{
+		"binding.p50": 0.010, "binding.max": 0.010, "binding.first.p50": 0.030, "binding.first.max": 0.030,
+		"binding.message.p50": 0.005, "binding.message.max": 0.5,
+		"binding.made": 11, "binding.sent": 22, "binding.received": 22, "binding.lost": 0, "binding.errors": 0,
+	} {
+		near(t, o, name, want)
+	}
+	if len(o.Warnings) > 0 || o.Ledger.Lost != 0 {
+		t.Errorf("warnings %q, ledger %+v", o.Warnings, o.Ledger)
+	}
+}
+
+// What is lost through a new binding is told, but breaks no promise: the ledger's messages are others.
+func TestBindingLossIsNoBrokenPromise(t *testing.T) {
+	x := churned(11, nil)
+	x.set(record.SetBindingSent, 0).Add(100)
+	o := x.judge()
+	verdict(t, o, plan.Valid, "")
+	near(t, o, "binding.lost", 1)
+	near(t, o, "lost", 0)
+	if !strings.Contains(strings.Join(o.Warnings, "\n"), "1 message through a new binding was lost") {
+		t.Errorf("warnings %q do not tell of it", o.Warnings)
+	}
+}
+
+func TestBindingLossThatIsNotKnown(t *testing.T) {
+	x := churned(11, nil)
+	x.set(record.SetBindingSent, 0).Add(100)
+	x.facts.DrainCut = true
+	na(t, x.judge(), "binding.lost", "not known: the drain was cut")
+}
+
+// A broker that is too slow for the rate of bindings must not look as if it had kept it.
+func TestBindingsThatWereNotMade(t *testing.T) {
+	x := churned(11, func(w *plan.Workload) { w.Topology.Churn.Rate = 5 })
+	if o := x.judge(); !strings.Contains(strings.Join(o.Warnings, "\n"), "asked for 5 bindings a second, made 1") {
+		t.Errorf("warnings %q do not tell that only one a second was made", o.Warnings)
+	}
+}
+
+func TestBindingTimesOfTwoClocks(t *testing.T) {
+	x := churned(11, nil)
+	x.facts.Agents[1].Clock = "clock-2"
+	o := x.judge()
+	if v := o.Values["binding.first.p50"]; len(v.Flags) != 1 || v.Flags[0] != plan.ClockUnsafe {
+		t.Errorf("binding.first.p50 has flags %v, want clock-unsafe", v.Flags)
+	}
+	if v := o.Values["binding.p50"]; len(v.Flags) != 0 {
+		t.Errorf("binding.p50 has flags %v: both its ends are of one clock", v.Flags)
+	}
+}

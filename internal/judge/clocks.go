@@ -1,0 +1,264 @@
+package judge
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// track is what is known of one clock against the reference, over a task.
+type track struct {
+	start  clock.Offset // when sending began
+	middle clock.Offset // in the middle of the measurement
+	// wrong is the most by which times that were corrected can have been off, either way, at any time from the beginning of the measurement, ns.
+	wrong int64
+}
+
+// tracks finds what is known of each agent's clock. An agent without samples is not in it, unless its clock is the one that all others
+// were compared with. Where agents were compared with several, as when another controller took over, nothing is known of any.
+//
+// Between two samples one correction was applied. How far off it can have been at either end is its difference from the best estimate
+// there, with the bound of that, both in the light of all samples of the task. From the last sample on a clock may have drifted by all that
+// a kernel lets it.
+func (j *judge) tracks() map[string]track {
+	compared := j.m.Compared()
+	reference := ""
+	for _, samples := range compared {
+		for _, s := range samples {
+			if reference != "" && s.Reference != reference {
+				return nil
+			}
+			reference = s.Reference
+		}
+	}
+	known := map[string]track{}
+	for _, a := range j.f.Agents {
+		if samples := compared[a.Agent]; len(samples) > 0 {
+			known[a.Agent] = j.track(samples)
+		} else if reference != "" && a.Clock == reference {
+			known[a.Agent] = track{}
+		}
+	}
+	return known
+}
+
+func (j *judge) track(samples []record.ClockSample) track {
+	offsets := make([]clock.Offset, len(samples))
+	for i, s := range samples {
+		offsets[i] = clock.Offset{At: s.At, Offset: s.Offset, Bound: s.Bound, Drift: s.Drift / 1e6}
+	}
+	offsets = clock.Hindsight(offsets)
+	measured := int64(j.span.sending)
+	t := track{start: nearest(offsets, -int64(j.before())), middle: nearest(offsets, measured/2)}
+	for i, o := range offsets {
+		t.wrong = max(t.wrong, o.Bound) // of the only one, or before the measurement
+		if o.At <= 0 || i == 0 {
+			t.wrong = o.Bound
+			continue
+		}
+		t.wrong = max(t.wrong, wrong(samples[i].Applied, offsets[i-1]), wrong(samples[i].Applied, o))
+	}
+	last := offsets[len(offsets)-1]
+	if open := max(measured, j.m.LastReceipt()) - last.At; open > int64(time.Second) && last.Bound > 0 {
+		t.wrong += int64(clock.MostDrift * float64(open))
+	}
+	return t
+}
+
+// wrong is how far off a correction can have been at a time of which this is known.
+func wrong(applied int64, o clock.Offset) int64 {
+	return max(applied+o.Offset, -applied-o.Offset) + o.Bound
+}
+
+func nearest(offsets []clock.Offset, at int64) clock.Offset {
+	best := offsets[0]
+	for _, s := range offsets {
+		if max(s.At-at, at-s.At) < max(best.At-at, at-best.At) {
+			best = s
+		}
+	}
+	return best
+}
+
+// clocks says how well the clocks of publishers and consumers were known, and flags what was measured between two that were not: without any
+// knowledge, with a bound above the median, or with a step in between.
+func (j *judge) clocks() {
+	if j.subs == 0 || j.w.Consumers.Colocate { // everybody receives its own messages alone
+		return
+	}
+	unknown, bound := false, time.Duration(0)
+	concerned := map[string]bool{}
+	publishers, consumers := j.roles()
+	for _, p := range publishers {
+		for _, c := range consumers {
+			if p.Agent == c.Agent || p.Clock == c.Clock && p.Clock != "" {
+				continue
+			}
+			concerned[p.Agent], concerned[c.Agent] = true, true
+			sends, sent := j.known[p.Agent]
+			receives, received := j.known[c.Agent]
+			if !sent || !received {
+				unknown = true
+				continue
+			}
+			pair := plan.ClockPair{Publisher: p.Agent, Consumer: c.Agent, Bound: plan.Duration(sends.wrong + receives.wrong),
+				Offset: plan.Duration(receives.middle.Offset - sends.middle.Offset), Drift: (receives.middle.Drift - sends.middle.Drift) * 1e6}
+			j.out.Clocks = append(j.out.Clocks, pair)
+			bound = max(bound, pair.Bound.D())
+		}
+	}
+	stepped := j.clockSteps(concerned)
+	for _, l := range []string{"processing", "binding.first", "binding.message"} {
+		j.boundLatency(l, bound, unknown, stepped)
+	}
+}
+
+// boundLatency gives the values of a latency between two clocks their bound and, with a reason, the flag that they are doubtful.
+func (j *judge) boundLatency(latency string, bound time.Duration, unknown, stepped bool) {
+	median := j.out.Values[latency+".p50"]
+	coarse := median.NA == "" && bound.Seconds() > median.Number
+	if coarse && !unknown {
+		j.warn("clock-unsafe: the clocks of publishers and consumers were known to %v, which is more than the median of %s", bound.Round(time.Microsecond), latency)
+	}
+	for _, name := range latencyValues(latency) {
+		v, has := j.out.Values[name]
+		if !has || v.NA != "" && v.NA != NABacklog {
+			continue
+		}
+		if v.NA == "" && !unknown {
+			v.Bound = bound.Seconds()
+			j.out.Values[name] = v
+		}
+		if unknown || coarse || stepped {
+			j.flag(plan.ClockUnsafe, name)
+		}
+	}
+}
+
+const (
+	manyNegative = 0.001 // of all latencies: clocks that are apart, not a few receipts that one reading of them explains
+	moved        = 0.01  // part of a quantile; histograms tell less apart anyway
+)
+
+// negatives flags processing latencies that cannot be trusted because samples were negative, whatever is known of the clocks: all, where those
+// are more than a few, as then as many of the others may be as wrong; else each quantile that is another if they count, as the least of all.
+func (j *judge) negatives() {
+	h := j.m.Hist(record.Processing)
+	n, count := float64(h.Negative()), float64(h.Count())
+	if n == 0 || count == 0 || j.out.Values["processing.p50"].NA != "" {
+		return
+	}
+	if n > manyNegative*(n+count) {
+		for _, name := range latencyValues("processing") {
+			if v, has := j.out.Values[name]; has && v.NA == "" {
+				j.flag(plan.ClockUnsafe, name)
+			}
+		}
+		return
+	}
+	for _, q := range plan.Quantiles() {
+		with := float64(h.Quantile((q.Q*(n+count) - n) / count))
+		if shown := float64(h.Quantile(q.Q)); q.Q < 1 && shown-with > moved*shown {
+			j.flag(plan.ClockUnsafe, "processing."+q.Name)
+		}
+	}
+}
+
+// clockSteps warns of each clock that was stepped while its times were compared with another's.
+func (j *judge) clockSteps(concerned map[string]bool) (any bool) {
+	for _, e := range j.m.Events() {
+		if e.Kind == record.EventClockStep && concerned[e.Agent] {
+			j.warn("clock-unsafe: agent %s, %v into the measurement: %s", e.Agent, time.Duration(e.At).Round(time.Millisecond), e.Detail)
+			any = true
+		}
+	}
+	return any
+}
+
+// latencyValues are the names of all quantiles of a latency.
+func latencyValues(latency string) []string {
+	var names []string
+	for _, q := range plan.Quantiles() {
+		names = append(names, latency+"."+q.Name)
+	}
+	for _, q := range plan.HighestQuantiles() {
+		names = append(names, latency+"."+q.Name+".highest")
+	}
+	return names
+}
+
+// starts puts every agent's actual start into the reference's time, and says how far apart they were. Agents of one clock are compared by it
+// alone; a start that nobody could compare counts by its own host's calendar, and makes the value doubtful.
+func (j *judge) starts() {
+	heard, skews := j.m.Heard(), j.m.Skews()
+	best := map[string]clock.Offset{} // by clock
+	for _, a := range j.f.Agents {
+		if t, known := j.known[a.Agent]; known {
+			if b, has := best[a.Clock]; !has || t.start.Bound < b.Bound {
+				best[a.Clock] = t.start
+			}
+		}
+	}
+	clocks, unknown := map[string]int64{}, false
+	var starts []time.Duration
+	for i := range j.out.Agents {
+		a := &j.out.Agents[i]
+		if _, told := heard[a.Agent]; !told {
+			continue
+		}
+		a.Skew = plan.Duration(skews[a.Agent] - time.Duration(best[a.Clock].Offset))
+		starts = append(starts, a.Skew.D())
+		_, known := best[a.Clock]
+		unknown = unknown || !known
+		clocks[a.Clock] = best[a.Clock].Bound
+	}
+	if len(starts) == 0 {
+		j.na("start.skew", NANotMeasured)
+		return
+	}
+	v := plan.Value{Number: (slices.Max(starts) - slices.Min(starts)).Seconds()}
+	if len(clocks) > 1 {
+		if unknown {
+			v.Flags = []plan.Flag{plan.ClockUnsafe}
+		} else {
+			v.Bound = time.Duration(twoLargest(clocks)).Seconds()
+		}
+	}
+	j.out.Values["start.skew"] = v
+}
+
+// twoLargest is the sum of the two largest bounds: of the pair of clocks that is known worst.
+func twoLargest(bounds map[string]int64) int64 {
+	var first, second int64
+	for _, b := range bounds {
+		if b > first {
+			first, second = b, first
+		} else {
+			second = max(second, b)
+		}
+	}
+	return first + second
+}
+
+// skewed flags what measures the broker when agents started further apart than the cell allows.
+func (j *judge) skewed() {
+	v, budget := j.out.Values["start.skew"], j.w.Skew.D()
+	if v.NA != "" || v.Number <= budget.Seconds() {
+		return
+	}
+	var late []string
+	for _, a := range j.out.Agents {
+		late = append(late, a.Agent+" "+a.Skew.D().Round(10*time.Microsecond).String())
+	}
+	const most = 10
+	if len(late) > most {
+		late = append(late[:most], "…")
+	}
+	j.flag(plan.Skewed, performance()...)
+	j.warn("skewed: agents started %v apart, and the cell allows %v; after the agreed time: %s",
+		time.Duration(v.Number*1e9).Round(10*time.Microsecond), budget, strings.Join(late, ", "))
+}

@@ -1,0 +1,172 @@
+package judge
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// compared has an agent tell, each second from a time on, what it knew of its clock; all in µs.
+func (x *world) compared(agent, clockID, reference string, from, to int, offset, bound, applied float64) {
+	s := record.Snapshot{Agent: agent, Clock: clockID, Seq: 5000}
+	for at := from; at <= to; at++ {
+		s.Clocks = append(s.Clocks, record.ClockSample{At: int64(at) * int64(time.Second), Reference: reference, Offset: int64(offset * 1e3),
+			Bound: int64(bound * 1e3), Applied: int64(applied * 1e3)})
+	}
+	x.merge.Add(s)
+	for i := range x.facts.Agents {
+		if x.facts.Agents[i].Agent == agent {
+			x.facts.Agents[i].Clock = clockID
+		}
+	}
+}
+
+// Latencies here have a median of 2 ms.
+func TestBoundOfProcessing(t *testing.T) {
+	for name, c := range map[string]struct {
+		world  func(*world)
+		edit   func(*plan.Workload)
+		bound  float64 // µs
+		unsafe bool
+	}{
+		"one clock": {func(*world) {}, nil, 0, false},
+		"one clock, compared with another's": {func(x *world) {
+			x.compared("a", "h", "ref", -2, 11, 70, 50, -70)
+			x.compared("b", "h", "ref", -2, 11, 70, 50, -70)
+		}, nil, 0, false},
+		"two clocks": {func(x *world) {
+			x.compared("a", "h1", "ref", -2, 11, 1000, 200, -1000)
+			x.compared("b", "h2", "ref", -2, 11, -2000, 100, 2050) // 50 µs off what was known in the end
+		}, nil, 350, false},
+		"one of them is the reference": {func(x *world) {
+			x.compared("a", "h1", "h2", -2, 11, 0, 200, 0)
+			x.facts.Agents[1].Clock = "h2"
+		}, nil, 200, false},
+		"bound above the median": {func(x *world) {
+			x.compared("a", "h1", "h2", -2, 11, 0, 2100, 0)
+			x.facts.Agents[1].Clock = "h2"
+		}, nil, 2100, true},
+		"what was wrong before the measurement does not matter": {func(x *world) {
+			x.compared("a", "h1", "h2", -5, -5, 0, 100, 90e3)
+			x.compared("a", "h1", "h2", -5, -5, 0, 100, 90e3)
+			s := record.Snapshot{Agent: "a", Seq: 6000}
+			for at := int64(-1); at <= 11; at++ {
+				s.Clocks = append(s.Clocks, record.ClockSample{At: at * 1e9, Reference: "h2", Bound: 100e3})
+			}
+			x.merge.Add(s)
+			x.facts.Agents[1].Clock = "h2"
+		}, nil, 100, false},
+		"not compared to the end: the kernel allows 500 ppm from then on": {func(x *world) {
+			x.compared("a", "h1", "h2", -2, 6, 0, 100, 0)
+			x.facts.Agents[1].Clock = "h2"
+		}, nil, 100 + 500*4, true},
+		"only one of them compared": {func(x *world) {
+			x.compared("a", "h1", "ref", -2, 11, 0, 100, 0)
+			x.facts.Agents[1].Clock = "h2"
+		}, nil, 0, true},
+		"compared with two references": {func(x *world) {
+			x.compared("a", "h1", "ref", -2, 11, 0, 100, 0)
+			x.compared("b", "h2", "another", -2, 11, 0, 100, 0)
+		}, nil, 0, true},
+		"everybody receives its own": {func(x *world) {
+			x.compared("a", "h1", "ref", -2, 11, 0, 9000, 0)
+			x.compared("b", "h2", "ref", -2, 11, 0, 9000, 0)
+		}, func(w *plan.Workload) {
+			w.Publishers.Nodes, w.Consumers.Nodes, w.Topology.Queues, w.Consumers.Colocate = 2, 2, 2, true
+		}, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newWorld(c.edit)
+			x.steady(100, atOnce)
+			c.world(x)
+			o := x.judge()
+			for _, value := range []string{"processing.p50", "processing.max"} {
+				if got := o.Values[value].Bound * 1e6; math.Abs(got-c.bound) > 10 {
+					t.Errorf("%s has a bound of %.0f µs, want %.0f", value, got, c.bound)
+				}
+			}
+			flagged(t, o, plan.ClockUnsafe, c.unsafe, "processing.p50", "processing.max")
+			flagged(t, o, plan.ClockUnsafe, false, "send.p50", "send.rate", "processing.negative")
+			if o.Values["send.p50"].Bound != 0 {
+				t.Error("a send latency got a bound: one agent's clock alone measures it")
+			}
+		})
+	}
+}
+
+func TestClockPairsAreInTheOutcome(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, atOnce)
+	x.compared("a", "h1", "ref", -2, 11, 1000, 200, -1000)
+	x.compared("b", "h2", "ref", -2, 11, -2000, 100, 2000)
+	x.last.Skew = 3 * time.Millisecond
+	o := x.judge()
+	want := plan.ClockPair{Publisher: "a", Consumer: "b", Offset: plan.Duration(-3 * time.Millisecond), Bound: plan.Duration(300 * time.Microsecond)}
+	if len(o.Clocks) != 1 || o.Clocks[0] != want {
+		t.Errorf("pairs %+v, want %+v", o.Clocks, want)
+	}
+	// a began at 3 ms of its own time, 2 of the reference's; b at 0 of its own, 2 of the reference's.
+	near(t, o, "start.skew", 0)
+	if got := o.Values["start.skew"].Bound; math.Abs(got-300e-6) > 1e-9 {
+		t.Errorf("the start's skew has a bound of %v s, want 300 µs", got)
+	}
+	if again := Judge(x.task, x.merge, FactsOf(o, x.merge)); again.Agents[0].Skew != o.Agents[0].Skew || again.Values["start.skew"].Number != o.Values["start.skew"].Number {
+		t.Errorf("judged again the skew is %v, and was %v", again.Agents[0].Skew, o.Agents[0].Skew)
+	}
+}
+
+func TestClockStepIsToldAndFlagged(t *testing.T) {
+	for agent, want := range map[string]bool{"a": true, "b": true, "c": false} { // c is none of the task's
+		x := newWorld(nil)
+		x.steady(100, atOnce)
+		x.compared("a", "h1", "ref", -2, 11, 0, 10, 0)
+		x.compared("b", "h2", "ref", -2, 11, 0, 10, 0)
+		x.merge.Add(record.Snapshot{Agent: agent, Seq: 7000, Events: []record.Event{{At: 1e9, Kind: record.EventClockStep, Detail: "moved by 100ms"}}})
+		o := x.judge()
+		flagged(t, o, plan.ClockUnsafe, want, "processing.p50")
+		flagged(t, o, plan.ClockUnsafe, false, "send.p50")
+		if told := strings.Contains(strings.Join(o.Warnings, "\n"), "moved by 100ms"); told != want {
+			t.Errorf("step of %s: warnings %q", agent, o.Warnings)
+		}
+	}
+}
+
+// Negative latencies are in no quantile. Where that moves one, or they are more than a few, clocks are apart, whatever their ids say.
+func TestNegativeLatenciesMakeQuantilesUnsafe(t *testing.T) {
+	for _, c := range []struct {
+		negative int
+		unsafe   []string
+		safe     []string
+	}{
+		{0, nil, []string{"processing.p50", "processing.max"}},
+		{5, nil, []string{"processing.p50", "processing.p99"}},                                    // of 11,000
+		{200, []string{"processing.p50", "processing.max"}, []string{"send.p50", "receive.rate"}}, // 2 %
+	} {
+		x := newWorld(nil)
+		x.steady(1000, atOnce)
+		for range c.negative {
+			x.sample(record.Processing, -time.Millisecond)
+		}
+		o := x.judge()
+		flagged(t, o, plan.ClockUnsafe, true, c.unsafe...)
+		flagged(t, o, plan.ClockUnsafe, false, c.safe...)
+	}
+	x := newWorld(nil) // 1 of 2001: the median is 1 ms with it, and 9 ms without
+	for i := range 2000 {
+		at := time.Duration(i) * time.Millisecond
+		n := x.send(at)
+		x.count(at, record.Received, 1)
+		x.count(at, record.Unique, 1)
+		x.set(record.SetReceived, 0).Add(n)
+		x.sample(record.Processing, time.Millisecond+8*time.Millisecond*btoi(i >= 999))
+	}
+	x.sample(record.Processing, -time.Millisecond)
+	x.sample(record.Processing, -time.Millisecond)
+	o := x.judge()
+	flagged(t, o, plan.ClockUnsafe, true, "processing.p50")
+	flagged(t, o, plan.ClockUnsafe, false, "processing.p90", "processing.max")
+}

@@ -1,0 +1,194 @@
+package judge
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+func gap(owner int, from, to, waited int64) record.Gap {
+	return record.Gap{Kind: record.GapConfirm, Owner: owner, From: from, To: to, Waited: waited}
+}
+
+func open(owner int, from, to, waited int64) record.Gap {
+	g := gap(owner, from, to, waited)
+	g.Open = true
+	return g
+}
+
+func TestStretchesAreWhatAllGapsHaveInCommon(t *testing.T) {
+	for name, c := range map[string]struct {
+		gaps   []record.Gap
+		owners int
+		want   []stretch
+	}{
+		"one owner":                          {[]record.Gap{gap(0, 10, 50, 10)}, 1, []stretch{{10, 50, false}}},
+		"one of two has none":                {[]record.Gap{gap(0, 10, 50, 10)}, 2, nil},
+		"overlap":                            {[]record.Gap{gap(0, 10, 50, 10), gap(1, 20, 60, 20)}, 2, []stretch{{20, 50, false}}},
+		"apart":                              {[]record.Gap{gap(0, 10, 50, 10), gap(1, 50, 60, 50)}, 2, nil},
+		"something came between":             {[]record.Gap{gap(0, 10, 30, 10), gap(0, 30, 50, 30), gap(1, 0, 60, 0)}, 2, []stretch{{10, 30, false}, {30, 50, false}}},
+		"one waits later":                    {[]record.Gap{gap(0, 10, 50, 25)}, 1, []stretch{{25, 50, false}}},
+		"the first that waits counts":        {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 30)}, 2, []stretch{{30, 50, false}}},
+		"waited long before all are without": {[]record.Gap{gap(0, 40, 50, 50), gap(1, 5, 55, 10)}, 2, []stretch{{40, 50, false}}},
+		"nobody waits":                       {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 55)}, 2, nil},
+		"open at the end":                    {[]record.Gap{open(0, 10, 100, 10), open(1, 20, 101, 20)}, 2, []stretch{{20, 100, true}}},
+		"closed while idle":                  {[]record.Gap{open(0, 10, 100, 100), open(1, 20, 101, 101)}, 2, nil},
+		"another of no length does not take it in": {[]record.Gap{gap(0, 10, 50, 10), open(0, 50, 50, 50)}, 1, []stretch{{10, 50, false}}},
+	} {
+		if got := stretches(c.gaps, c.owners); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// disturbed is a steady cell of two publishers and two consumers with one pause of the broker from 4 s to 5 s.
+func disturbed(gaps ...record.Gap) *world {
+	x := newWorld(func(w *plan.Workload) {
+		w.Publishers.Threads, w.Consumers.Threads = 2, 2
+		w.Faults = []plan.Fault{{Kind: plan.FaultPause, Target: "rabbit", At: plan.Duration(4 * time.Second), For: plan.Duration(time.Second), On: "all", Share: 1}}
+	})
+	x.steady(100, atOnce)
+	x.last.Gaps = gaps
+	f := x.task.Cell.Workload.Faults[0]
+	x.last.Events = []record.Event{{At: 4e9, Kind: record.EventFault, Detail: f.Detail("process 7"), Nanos: 1e9}}
+	return x
+}
+
+// both is what two owners of each kind have of one time without anything, and of the end.
+func both(from, to int64) []record.Gap {
+	var gaps []record.Gap
+	for _, kind := range []string{record.GapConfirm, record.GapReceipt} {
+		for owner := range 2 {
+			end := record.Gap{Kind: kind, Owner: owner, From: 10e9, To: 12e9, Waited: 12e9, Open: true}
+			gaps = append(gaps, record.Gap{Kind: kind, Owner: owner, From: from, To: to + int64(owner)*1e6, Waited: from}, end)
+		}
+	}
+	return gaps
+}
+
+func TestGapsAndRecovery(t *testing.T) {
+	o := disturbed(both(3_990e6, 5_250e6)...).judge()
+	for name, want := range map[string]float64{"gap.confirm": 1.26, "gap.receipt": 1.26, "recovery.confirm": 0.25, "recovery.receipt": 0.25} {
+		if v := o.Values[name]; v.NA != "" || math.Abs(v.Number-want) > 1e-9 {
+			t.Errorf("%s is %+v, want %v", name, v, want)
+		}
+	}
+	if o.Verdict != plan.Valid {
+		t.Errorf("verdict %s: %v", o.Verdict, o.Reasons)
+	}
+
+	o = disturbed(both(3_990e6, 4_000e6)...).judge()
+	for _, name := range []string{"gap.confirm", "gap.receipt", "recovery.confirm", "recovery.receipt"} {
+		if v := o.Values[name]; v.NA != "< 20 ms" && v.NA != "< 60 ms" {
+			t.Errorf("%s is %+v, want it shorter than what is kept", name, v)
+		}
+	}
+
+	gaps := both(3_990e6, 4_000e6)
+	for i := range gaps {
+		if gaps[i].Open {
+			gaps[i].From, gaps[i].Waited = 4_500e6, 4_500e6
+		}
+	}
+	o = disturbed(gaps...).judge()
+	if v := o.Values["gap.receipt"]; math.Abs(v.Number-5.5) > 1e-9 { // to the end of the measurement, not of the drain
+		t.Errorf("gap that never ended is %+v, want the 5.5 s of it that are in the measurement", v)
+	}
+	if v := o.Values["recovery.confirm"]; v.NA != naNotRecovered {
+		t.Errorf("recovery is %+v, want that there was none", v)
+	}
+
+	o = disturbed(both(3_990e6, 5_250e6)[1:]...).judge()
+	if v := o.Values["gap.confirm"]; v.NA != "< 20 ms" { // one of the two had none
+		t.Errorf("gap of one of two publishers is %+v", v)
+	}
+	o = disturbed(both(3_990e6, 5_250e6)[2:]...).judge()
+	if v := o.Values["gap.confirm"]; v.NA != naOwnerMissing {
+		t.Errorf("gap without the record of a publisher is %+v", v)
+	}
+}
+
+// Publishers that had sent all before a fault ended, and had it confirmed and received, had nothing to recover: neither at once nor never.
+func TestNothingToRecover(t *testing.T) {
+	for name, missing := range map[string]bool{"all came": false, "one did not": true} {
+		x := disturbed(gap(0, 4_500e6, 4_500e6, 4_500e6))
+		x.merge, x.log = record.NewMerge(), record.NewCollector(x.task.Cell.Workload.Measure.D())
+		x.rec, x.lat, x.sets, x.last.LastSend, x.last.LastConfirm, x.last.LastReceipt = x.log.Recorder(), x.log.Recorder(), map[record.SetKey]*record.Set{}, 0, 0, 0
+		x.receive(x.send(4_400*time.Millisecond), 0, 4_450*time.Millisecond)
+		if missing {
+			x.send(4_450 * time.Millisecond)
+		}
+		x.last.Gaps = nil
+		for owner := range 2 {
+			x.last.Gaps = append(x.last.Gaps, open(owner, 4_450e6, 12e9, 12e9))
+			receipt := open(owner, 4_450e6, 12e9, 4_450e6)
+			receipt.Kind = record.GapReceipt
+			x.last.Gaps = append(x.last.Gaps, receipt)
+		}
+		want := map[string]string{"recovery.confirm": naNothingDue, "recovery.receipt": naNothingDue}
+		if missing {
+			want["recovery.receipt"] = naNotRecovered
+		}
+		o := x.judge()
+		for value, why := range want {
+			if v := o.Values[value]; v.NA != why {
+				t.Errorf("%s: %s is %+v, want %q", name, value, v, why)
+			}
+		}
+	}
+}
+
+// What one owner does not keep any more is not known of any: shorter ones that are on record by chance are not told.
+func TestGapsBelowWhatIsKeptAreNotTold(t *testing.T) {
+	gaps := both(3_990e6, 5_250e6)
+	gaps[1].Least = 2e9
+	o := disturbed(gaps...).judge()
+	for name, want := range map[string]string{"gap.confirm": "< 2000 ms", "recovery.confirm": "< 2000 ms", "gap.receipt": ""} {
+		if v := o.Values[name]; v.NA != want {
+			t.Errorf("%s is %+v, want %q", name, v, want)
+		}
+	}
+}
+
+func TestFaultThatDidNotHappenIsUnknown(t *testing.T) {
+	x := disturbed(both(1, 2)...)
+	x.last.Events = nil
+	if o := x.judge(); o.Verdict != plan.Unknown || !slices.Contains(o.Reasons, "the fault pause rabbit at 4s for 1s did not happen") {
+		t.Errorf("verdict %s: %v", o.Verdict, o.Reasons)
+	}
+}
+
+// What a fault breaks by intention is no promise broken: duplicates behind a cut, transient messages of a killed broker.
+func TestFaultsExcuseWhatTheyBreak(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault      plan.Fault
+		persistent bool
+		duplicate  bool
+		want       plan.Verdict
+	}{
+		"duplicates behind a cut":        {plan.Fault{Kind: plan.FaultCut, On: "all", Share: 1}, true, true, plan.Valid},
+		"duplicates behind a stall":      {plan.Fault{Kind: plan.FaultStall, On: "all", Share: 1}, true, true, plan.Invalid},
+		"transient loss behind a kill":   {plan.Fault{Kind: plan.FaultKill, Target: "x", On: "all", Share: 1}, false, false, plan.Valid},
+		"persistent loss behind a kill":  {plan.Fault{Kind: plan.FaultKill, Target: "x", On: "all", Share: 1}, true, false, plan.Invalid},
+		"transient loss behind a freeze": {plan.Fault{Kind: plan.FaultPause, Target: "x", On: "all", Share: 1}, false, false, plan.Invalid},
+	} {
+		x := newWorld(func(w *plan.Workload) {
+			w.Publishers.Persistent = c.persistent
+			w.Faults = []plan.Fault{c.fault}
+		})
+		x.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
+			return sent + time.Millisecond, c.duplicate || n != 500
+		})
+		if c.duplicate {
+			x.receive(500, 0, 9*time.Second)
+		}
+		x.last.Events = []record.Event{{At: 1, Kind: record.EventFault, Detail: c.fault.Detail("done"), Nanos: 1e9}}
+		if o := x.judge(); o.Verdict != c.want {
+			t.Errorf("%s: %s %v, want %s", name, o.Verdict, o.Reasons, c.want)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package judge
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// pair is a task of two groups, each recorded as a world of its own would be: bulk on agents a and b, small on c and d.
+type pair struct {
+	task        plan.Task
+	facts       Facts
+	bulk, small *world
+}
+
+func newPair() *pair {
+	x := &pair{}
+	x.bulk = newWorld(func(w *plan.Workload) { w.Message.Size = 10_000 })
+	x.small = newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
+	x.task = x.bulk.task
+	for i, g := range []*world{x.bulk, x.small} {
+		w, name := g.task.Cell.Workload, []string{"bulk", "small"}[i]
+		x.task.Cell.Workload.Groups = append(x.task.Cell.Workload.Groups, plan.Group{Name: name, Publishers: w.Publishers, Consumers: w.Consumers,
+			Topology: w.Topology, Message: w.Message, Promises: g.task.Cell.Promises})
+		for _, a := range g.facts.Agents {
+			a.Agent, a.Index, a.Group = string(rune('a'+len(x.facts.Agents))), len(x.facts.Agents), name
+			x.facts.Agents = append(x.facts.Agents, a)
+		}
+	}
+	d := plan.Default()
+	w := &x.task.Cell.Workload
+	w.Publishers, w.Consumers, w.Topology, w.Message = d.Publishers, d.Consumers, d.Topology, d.Message
+	return x
+}
+
+func (x *pair) merge() *record.Merge {
+	m := record.NewMerge()
+	for group, g := range map[string]*world{"bulk": x.bulk, "small": x.small} {
+		s := g.snapshot()
+		s.Group, s.Agent = group, map[string]string{"bulk": "a", "small": "c"}[group]
+		m.Add(s)
+		m.Add(s) // again: it is counted once
+	}
+	return m
+}
+
+func (x *pair) judge() plan.Outcome { return Judge(x.task, x.merge(), x.facts) }
+
+func TestGroupsAddUp(t *testing.T) {
+	x := newPair()
+	x.bulk.steady(1000, atOnce)
+	x.small.steady(100, atOnce)
+	for range 5000 { // the median of all is bulk's, and none in between
+		x.bulk.sample(record.Send, 9*time.Millisecond)
+	}
+	o := x.judge()
+	if o.Verdict != plan.Valid || len(o.Warnings) > 0 {
+		t.Errorf("%s %q %q", o.Verdict, o.Reasons, o.Warnings)
+	}
+	bulk, small := o.Groups[0], o.Groups[1]
+	if bulk.Ledger.Sent != 11_000 || small.Ledger.Sent != 1100 || o.Ledger.Sent != 12_100 || o.Ledger.Received != 12_100 || o.Ledger.Lost != 0 {
+		t.Errorf("accounts %+v %+v %+v", bulk.Ledger, small.Ledger, o.Ledger)
+	}
+	for name, want := range map[string]float64{"send.rate": 1100, "bulk/send.rate": 1000, "small/send.rate": 100, "receive.rate": 1100, "throughput": 1100,
+		"sent": 12_100, "small/received": 1100, "send.p50": 0.001, "send.max": 0.009, "small/send.max": 0.001, "send.p99.highest": math.NaN()} {
+		v, has := o.Value(name)
+		if math.IsNaN(want) {
+			if v.NA != naNoInterval {
+				t.Errorf("%s is %+v, want %q", name, v, naNoInterval)
+			}
+			continue
+		}
+		if !has || v.NA != "" || math.Abs(v.Number-want) > 0.02*want {
+			t.Errorf("%s is %+v, want %v", name, v, want)
+		}
+	}
+	for _, v := range plan.Values() {
+		if _, in := bulk.Values[v.Name]; in {
+			if _, whole := o.Values[v.Name]; !whole {
+				t.Errorf("the cell has no %s, which its groups have", v.Name)
+			}
+		}
+	}
+}
+
+// TestLossOfOneGroup makes the cell invalid, and says whose it was.
+func TestLossOfOneGroup(t *testing.T) {
+	x := newPair()
+	x.bulk.steady(1000, atOnce)
+	x.small.steady(100, func(n int, at time.Duration) (time.Duration, bool) { return at, n != 500 })
+	o := x.judge()
+	if o.Verdict != plan.Invalid || !reflect.DeepEqual(o.Reasons, prefixed("group small: ", o.Groups[1].Reasons)) || !strings.Contains(o.Reasons[0], "1 message that the broker had confirmed was lost") {
+		t.Errorf("%s because of %q", o.Verdict, o.Reasons)
+	}
+	if o.Groups[0].Verdict != plan.Valid || o.Groups[1].Verdict != plan.Invalid || o.Ledger.Lost != 1 || o.Groups[0].Ledger.Lost != 0 {
+		t.Errorf("bulk %s, small %s, lost %d", o.Groups[0].Verdict, o.Groups[1].Verdict, o.Ledger.Lost)
+	}
+	if v := o.Values["lost"]; v.Number != 1 {
+		t.Errorf("lost %+v", v)
+	}
+}
+
+func prefixed(prefix string, all []string) (out []string) {
+	for _, text := range all {
+		out = append(out, prefix+text)
+	}
+	return out
+}
+
+// TestBacklogOfOneGroup hides that group's processing latency and the cell's, and leaves the other's.
+func TestBacklogOfOneGroup(t *testing.T) {
+	x := newPair()
+	x.bulk.steady(1000, func(n int, at time.Duration) (time.Duration, bool) {
+		return at + time.Duration(n)*time.Millisecond/2, true
+	})
+	x.small.steady(100, atOnce)
+	o := x.judge()
+	for name, backlog := range map[string]bool{"processing.p99": true, "bulk/processing.p99": true, "small/processing.p99": false} {
+		if v, _ := o.Value(name); (v.NA == NABacklog) != backlog || slices.Contains(v.Flags, plan.Backlog) != backlog {
+			t.Errorf("%s is %+v, backlog %v wanted", name, v, backlog)
+		}
+	}
+	if v := o.Values["throughput"]; !slices.Contains(v.Flags, plan.Backlog) {
+		t.Errorf("throughput %+v", v)
+	}
+}
+
+// TestGroupsHaveOneTime: rates that are added up are of the seconds in which the agents of all groups ran.
+func TestGroupsHaveOneTime(t *testing.T) {
+	x := newPair()
+	x.small.last.Skew = 5 * time.Second // 3 s after warm-up
+	for second := range 10 {
+		at := time.Duration(second) * time.Second
+		x.bulk.count(at, record.Sent, 1000+int64(btoi(second < 3))*4000)
+		x.small.count(at, record.Sent, int64(btoi(second >= 3))*100)
+	}
+	o := x.judge()
+	for name, want := range map[string]float64{"send.rate": 1100, "bulk/send.rate": 1000, "small/send.rate": 100} {
+		if v, _ := o.Value(name); v.NA != "" || v.Number != want {
+			t.Errorf("%s is %+v, want %v", name, v, want)
+		}
+	}
+	if o.Measured.D() != 7*time.Second {
+		t.Errorf("rates are per %v, want 7s", o.Measured.D())
+	}
+}
+
+// TestModesOfGroups: what one group cannot have is the other's alone.
+func TestModesOfGroups(t *testing.T) {
+	x := newPair()
+	x.task.Cell.Workload.Groups[0].Publishers.Mode, x.bulk.task.Cell.Workload.Publishers.Mode = "fire-and-forget", "fire-and-forget"
+	x.bulk.steady(1000, atOnce)
+	x.small.steady(100, atOnce)
+	o := x.judge()
+	if v := o.Values["confirm.rate"]; v.NA != "" || v.Number != 100 {
+		t.Errorf("confirm rate %+v, want small's", v)
+	}
+	if v := o.Groups[0].Values["send.p99"]; v.NA != NAFireAndForget {
+		t.Errorf("bulk's send p99 %+v", v)
+	}
+	if v := o.Values["send.p99"]; v.NA != "" {
+		t.Errorf("send p99 %+v, want small's", v)
+	}
+}
+
+// TestCountsOfGroups: rates of groups whose counts end at different times are of no one time, and do not add up; what was sent does.
+func TestCountsOfGroups(t *testing.T) {
+	for ends, together := range map[time.Duration]bool{time.Second: false, 9900 * time.Millisecond: true} {
+		x := newPair()
+		x.task.Cell.Workload.Groups[0].Publishers.Count, x.bulk.task.Cell.Workload.Publishers.Count = 1000, 1000
+		for n := range 1000 {
+			at := time.Duration(n+1) * ends / 1000
+			x.bulk.receive(x.bulk.send(at), 0, at)
+		}
+		x.small.steady(100, atOnce)
+		o := x.judge()
+		for _, name := range []string{"send.rate", "confirm.rate", "receive.rate", "send.bytes", "throughput"} {
+			if v := o.Values[name]; (v.NA == "") != together || !together && v.NA != naEachGroup {
+				t.Errorf("bulk ends after %v: %s is %+v", ends, name, v)
+			}
+		}
+		if v, want := o.Groups[0].Values["send.rate"], 1000/ends.Seconds(); math.Abs(v.Number-want) > 0.01*want {
+			t.Errorf("bulk's send rate is %+v, want %v", v, want)
+		}
+		if v := o.Values["sent"]; v.Number != 2100 {
+			t.Errorf("sent %+v, want 2100", v)
+		}
+	}
+}
+
+// TestLostAgentOfOneGroup is not known of in that group alone; without any record nothing breaks.
+func TestLostAgentOfOneGroup(t *testing.T) {
+	x := newPair()
+	x.bulk.steady(1000, func(n int, at time.Duration) (time.Duration, bool) { return at, n < 10_000 })
+	x.small.steady(100, atOnce)
+	x.facts.Agents[1].Lost, x.facts.Agents[1].Phase, x.facts.Failure = true, plan.PhaseMeasure, "agent b was lost in measure"
+	o := x.judge()
+	if o.Verdict != plan.Unknown || o.Groups[0].Ledger.Unknown != 1000 || o.Groups[1].Ledger.Unknown != 0 {
+		t.Errorf("%s, %+v", o.Verdict, o.Groups)
+	}
+	text := strings.Join(o.Reasons, "; ")
+	if strings.Count(text, "the task failed: agent b was lost") != 1 || !strings.Contains(text, "group bulk: agent b lost in phase measure") || strings.Contains(text, "group small") {
+		t.Errorf("reasons %q", o.Reasons)
+	}
+	if empty := Judge(x.task, record.NewMerge(), Facts{Failure: "too few"}); empty.Verdict != plan.Unknown || len(empty.Reasons) != 1 || len(empty.Groups) != 2 {
+		t.Errorf("%+v", empty)
+	}
+}
+
+// TestFiguresOfGroups: the broker's own count once, those of queues are each group's.
+func TestFiguresOfGroups(t *testing.T) {
+	x := newPair()
+	x.bulk.steady(1000, atOnce)
+	x.small.steady(100, atOnce)
+	m := x.merge()
+	for i, group := range []string{"bulk", "small"} {
+		for s := range 10 {
+			at := int64(s) * int64(time.Second)
+			m.Add(record.Snapshot{Group: group, Agent: string(rune('a' + 2*i)), Seq: uint64(100 + s), At: at, Probes: []record.ProbeSample{
+				{At: at + int64(i), Name: "memory", Value: 1000}, {At: at + int64(i), Name: "queue_depth", Value: float64(10 * (i + 1))}}})
+		}
+	}
+	o := Judge(x.task, m, x.facts)
+	for name, want := range map[string]float64{"broker.memory.mean": 1000, "bulk/broker.memory.mean": 1000, "bulk/broker.queue_depth.mean": 10, "small/broker.queue_depth.max": 20} {
+		if v, _ := o.Value(name); v.NA != "" || math.Abs(v.Number-want) > 1e-6 {
+			t.Errorf("%s is %+v, want %v", name, v, want)
+		}
+	}
+	if v := o.Values["broker.queue_depth.mean"]; v.NA != naEachGroup {
+		t.Errorf("the cell's queue depth is %+v", v)
+	}
+	if len(o.Warnings) > 0 {
+		t.Errorf("warnings %q", o.Warnings)
+	}
+}

@@ -1,0 +1,85 @@
+package judge
+
+import (
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+func sampleAt(at time.Duration, cpu float64, rss int64) record.HostSample {
+	return record.HostSample{At: int64(at), AgentCPU: cpu, AgentRSS: rss, HasBroker: true, BrokerCPU: 2 * cpu, BrokerRSS: 10 * rss}
+}
+
+func TestHostFigures(t *testing.T) {
+	x := newWorld(nil)
+	x.task.Cell.Broker.Process = plan.Processes{{Port: 5672}}
+	x.steady(100, atOnce)
+	x.samples = []record.HostSample{
+		sampleAt(-time.Second, 9, 9<<30), // preparation
+		sampleAt(0, 9, 9<<30),            // warm-up
+		sampleAt(time.Second, 0.5, 10), sampleAt(10*time.Second, 1.5, 30),
+		sampleAt(20*time.Second, 9, 9<<30), // drain
+	}
+	x.merge.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: "b", At: int64(time.Second), Seq: 1,
+		Host: record.HostSample{At: int64(time.Second), AgentCPU: 0.1, AgentRSS: 50}})
+	o := x.judge()
+	near(t, o, "agent.cpu", 1.4)
+	near(t, o, "agent.rss", 50)
+	for name, want := range map[string]float64{
+		"broker.cpu.mean": 2.8, "broker.cpu.p50": 1, "broker.cpu.max": 3, // of seconds 0 and 5; of two the lower
+		"broker.rss.mean": 280, "broker.rss.p50": 100, "broker.rss.max": 300,
+	} {
+		near(t, o, name, want)
+	}
+}
+
+// Agents of one host see the same broker; those of several hosts see parts of it.
+func TestBrokerOfSeveralHosts(t *testing.T) {
+	at := func(agent string, second int, cpu float64) record.Snapshot {
+		return record.Snapshot{Agent: agent, Seq: uint64(second), Host: record.HostSample{At: int64(second) * int64(time.Second), AgentCPU: 1, HasBroker: true, BrokerCPU: cpu, BrokerRSS: 10}}
+	}
+	x := newWorld(nil)
+	x.task.Cell.Broker.Process = plan.Processes{{Port: 5672}}
+	x.facts.Agents = []plan.AgentPart{{Agent: "p", Index: 0, Host: "one", Clock: "1"}, {Agent: "q", Index: 1, Host: "one", Clock: "1"}, {Agent: "r", Index: 2, Host: "two", Clock: "2"}}
+	x.steady(10, atOnce)
+	for second := range 11 {
+		x.merge.Add(at("p", second, 1))
+		x.merge.Add(at("q", second, 1))
+		if second < 10 { // the last second is not known
+			x.merge.Add(at("r", second, float64(second)))
+		}
+	}
+	o := x.judge()
+	near(t, o, "broker.cpu.mean", 1+5)
+	near(t, o, "broker.cpu.p50", 1+5)
+	near(t, o, "broker.cpu.max", 1+9)
+	near(t, o, "broker.rss.max", 20)
+}
+
+// TestSamplesWeighByTheirTimeInTheMeasurement: a mean of samples would give a few milliseconds after the end the weight of a second, and
+// count what was used before the start.
+func TestSamplesWeighByTheirTimeInTheMeasurement(t *testing.T) {
+	s, ms := time.Second, time.Millisecond
+	for _, c := range []struct {
+		name    string
+		samples []record.HostSample
+		span    time.Duration
+		want    float64
+	}{
+		{"none", nil, s, 0},
+		{"a short one after the end", []record.HostSample{sampleAt(0, 0, 1), sampleAt(s, 1, 1), sampleAt(1033*ms, 0, 1)}, s, 1},
+		{"one that begins before the start", []record.HostSample{sampleAt(-500*ms, 0, 1), sampleAt(500*ms, 4, 1), sampleAt(s, 2, 1)}, s, 3},
+		{"one that ends after the end", []record.HostSample{sampleAt(0, 0, 1), sampleAt(900*ms, 1, 1), sampleAt(1900*ms, 2, 1)}, s, 1.1},
+		{"a first of unknown beginning", []record.HostSample{sampleAt(500*ms, 9, 1), sampleAt(s, 2, 1)}, s, 2},
+		{"only a first", []record.HostSample{sampleAt(s, 2, 1)}, s, 2},
+		{"only a first, and one in the drain", []record.HostSample{sampleAt(1100*ms, 2, 1), sampleAt(2100*ms, 5, 1)}, s, 2},
+		{"all before the start", []record.HostSample{sampleAt(-s, 2, 1), sampleAt(0, 5, 1)}, s, 0},
+	} {
+		agent, broker := used(c.samples, c.span)
+		if got := agent.cpu(); got < c.want*0.999 || got > c.want*1.001 || broker.cpu() != 2*got {
+			t.Errorf("%s: agent %v, broker %v cores; want %v and twice that", c.name, got, broker.cpu(), c.want)
+		}
+	}
+}

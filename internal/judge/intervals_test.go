@@ -1,0 +1,67 @@
+package judge
+
+import (
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// A measurement of 10 s in intervals of 4 s has two full ones; what the last 2 s were like does not count.
+func TestHighestOfFullIntervals(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(4 * time.Second) })
+	x.steady(100, atOnce)
+	later := x.log.Recorder()
+	at := func(second int, latency time.Duration, n int) {
+		w := later.Window(int64(time.Duration(second)*time.Second), true)
+		for range n {
+			w.Record(record.Send, int64(latency))
+		}
+	}
+	at(1, 20*time.Millisecond, 50) // of 1150 samples in 0–4 s: 4.3 %
+	at(5, 70*time.Millisecond, 10) // alone in 4–8 s
+	at(9, time.Second, 1000)       // beyond the last full interval
+	later.Flush()
+	o := x.judge()
+	near(t, o, "send.p95.highest", 0.07)
+	near(t, o, "send.p50.highest", 0.07)
+	if whole := o.Values["send.p95"].Number; whole < 0.9 {
+		t.Errorf("send.p95 of the whole is %v, want the second of the tail", whole)
+	}
+}
+
+// The messages of a stall that lasts into the drain are of the measurement, and of its worst interval.
+func TestHighestOfAStallAtTheEnd(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(5 * time.Second) })
+	x.steady(100, atOnce)
+	late := x.log.Recorder()
+	w := late.Window(int64(13*time.Second), true)
+	for range 500 {
+		w.Record(record.Send, int64(4*time.Second))
+	}
+	late.Flush()
+	o := x.judge()
+	near(t, o, "send.p95.highest", 4)
+	if whole := o.Values["send.p95"].Number; o.Values["send.p95.highest"].Number < whole*0.999 {
+		t.Errorf("the highest p95 of intervals that are all of the measurement is below %v, that of the whole", whole)
+	}
+}
+
+func TestNoFullInterval(t *testing.T) {
+	x := newWorld(nil) // a minute
+	x.steady(100, atOnce)
+	o := x.judge()
+	na(t, o, "send.p95.highest", naNoInterval)
+	x = newWorld(func(w *plan.Workload) { w.Publishers.Mode, w.Interval = "fire-and-forget", plan.Duration(time.Second) })
+	x.steady(100, atOnce)
+	na(t, x.judge(), "send.p95.highest", NAFireAndForget)
+}
+
+// What is doubtful about a latency is so about its worst interval: a table may show nothing else.
+func TestHighestCarryTheDoubts(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(4 * time.Second) })
+	x.steady(100, atOnce)
+	x.count(time.Second, record.PortsExhausted, 1)
+	flagged(t, x.judge(), plan.ClientBound, true, "send.p95", "send.p95.highest", "processing.p95.highest")
+}

@@ -1,0 +1,206 @@
+package judge
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+func near(t *testing.T, o plan.Outcome, name string, want float64) {
+	t.Helper()
+	v := o.Values[name]
+	if v.NA != "" || math.Abs(v.Number-want) > 0.005*math.Abs(want)+1e-9 {
+		t.Errorf("%s is %+v, want %v", name, v, want)
+	}
+}
+
+func na(t *testing.T, o plan.Outcome, name, want string) {
+	t.Helper()
+	if got := o.Values[name].NA; got != want {
+		t.Errorf("%s: n/a because of %q, want %q", name, got, want)
+	}
+}
+
+func flagged(t *testing.T, o plan.Outcome, f plan.Flag, want bool, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if got := slices.Contains(o.Values[name].Flags, f); got != want {
+			t.Errorf("%s: flag %s is %v, want %v (flags %v)", name, f, got, want, o.Values[name].Flags)
+		}
+	}
+}
+
+func verdict(t *testing.T, o plan.Outcome, want plan.Verdict, reason string) {
+	t.Helper()
+	if o.Verdict != want {
+		t.Errorf("verdict %s, want %s; reasons %q", o.Verdict, want, o.Reasons)
+	}
+	if reason != "" && !strings.Contains(strings.Join(o.Reasons, "\n"), reason) {
+		t.Errorf("reasons %q do not say %q", o.Reasons, reason)
+	}
+}
+
+func TestAQuietTaskIsValid(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, atOnce)
+	o := x.judge()
+	verdict(t, o, plan.Valid, "")
+	near(t, o, "send.rate", 1000)
+	near(t, o, "confirm.rate", 1000)
+	near(t, o, "receive.rate", 1000)
+	near(t, o, "throughput", 1000)
+	near(t, o, "send.p99", 0.001)
+	near(t, o, "processing.max", 0.002)
+	near(t, o, "sent", 11000) // the warm-up counts in the account
+	near(t, o, "received", 11000)
+	near(t, o, "lost", 0)
+	na(t, o, "send.due.p50", NAClosedLoop)
+	na(t, o, "lateness.p99", NAClosedLoop)
+	na(t, o, "blocked.max", NAClosedLoop)
+	na(t, o, "broker.cpu.mean", NANotSaid)
+	na(t, o, "broker.rss.p50", NANoProcess)
+	na(t, o, "broker.memory.max", NANotSaid)
+	na(t, o, "binding.first.p50", NANoChurn)
+	for name, v := range o.Values {
+		if len(v.Flags) > 0 {
+			t.Errorf("%s has flags %v for no reason", name, v.Flags)
+		}
+	}
+	if o.Measured.D() != 10*time.Second || len(o.Warnings) > 0 {
+		t.Errorf("measured %v, warnings %q", o.Measured, o.Warnings)
+	}
+}
+
+// TestEveryValueIsInEveryOutcome: a value that is left out would look like one that a table misspelt.
+func TestEveryValueIsInEveryOutcome(t *testing.T) {
+	for name, o := range map[string]plan.Outcome{
+		"measured": func() plan.Outcome { x := newWorld(nil); x.steady(100, atOnce); return x.judge() }(),
+		"failed":   Judge(newWorld(nil).task, record.NewMerge(), Facts{Failure: "no broker"}),
+		"churned": func() plan.Outcome {
+			x := newWorld(func(w *plan.Workload) { w.Topology.Churn.Rate = 1 })
+			x.steady(100, atOnce)
+			return x.judge()
+		}(),
+		"no consumers": func() plan.Outcome {
+			x := newWorld(func(w *plan.Workload) { w.Consumers.Nodes = 0 })
+			x.send(0)
+			return x.judge()
+		}(),
+	} {
+		for _, v := range plan.Values() {
+			if _, has := o.Values[v.Name]; !has {
+				t.Errorf("%s: no value %s", name, v.Name)
+			}
+		}
+		if len(o.Values) != len(plan.Values()) {
+			t.Errorf("%s: %d values, plan knows %d", name, len(o.Values), len(plan.Values()))
+		}
+	}
+}
+
+func TestModesWithoutConfirms(t *testing.T) {
+	for mode, why := range map[string]string{"fire-and-forget": NAFireAndForget, "connection-per-message": NANoConfirms} {
+		x := newWorld(func(w *plan.Workload) { w.Publishers.Mode, w.Publishers.Rate = mode, 100 })
+		x.steady(100, atOnce)
+		x.sample(record.Lateness, time.Microsecond)
+		x.sample(record.Blocked, time.Microsecond)
+		o := x.judge()
+		verdict(t, o, plan.Valid, "")
+		for _, name := range []string{"send.p50", "send.due.p99", "confirm.rate", "confirmed", "rejected"} {
+			na(t, o, name, why)
+		}
+		near(t, o, "lateness.p50", 1e-6)
+		if o.Ledger.Unconfirmed != 0 {
+			t.Errorf("%s: %d messages unconfirmed in a mode without confirms", mode, o.Ledger.Unconfirmed)
+		}
+	}
+}
+
+func TestWithoutConsumers(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Consumers.Nodes = 0 })
+	x.steady(100, func(int, time.Duration) (time.Duration, bool) { return 0, false })
+	o := x.judge()
+	verdict(t, o, plan.Valid, "")
+	for _, name := range []string{"receive.rate", "received", "lost", "undrained", "unknown", "duplicated", "reordered", "processing.p99"} {
+		na(t, o, name, NANoConsumers)
+	}
+	near(t, o, "throughput", 100)
+	flagged(t, o, plan.Backlog, false, "throughput", "send.rate")
+}
+
+func TestMeasurementByCount(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Count = 1000; w.Warmup = 0 })
+	for i := range 1000 {
+		at := time.Duration(i) * 4 * time.Millisecond
+		x.receive(x.send(at), 0, at+time.Millisecond)
+	}
+	o := x.judge()
+	verdict(t, o, plan.Valid, "")
+	near(t, o, "send.rate", 1000/3.996)
+	near(t, o, "receive.rate", 1000/3.997)
+	flagged(t, o, plan.Backlog, false, "throughput")
+	if o.Measured.D() != 3996*time.Millisecond {
+		t.Errorf("measured %v, want the time of the last confirm", o.Measured)
+	}
+}
+
+func TestByCountASlowReceiverIsABacklog(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Count = 1000 })
+	for i := range 1000 {
+		at := time.Duration(i) * time.Millisecond
+		x.receive(x.send(at), 0, 2*at)
+	}
+	o := x.judge()
+	flagged(t, o, plan.Backlog, true, "throughput")
+	na(t, o, "processing.p50", NABacklog)
+	near(t, o, "receive.rate", 500)
+}
+
+// TestByCountReceiversHaveWarmupsBacklog: consumers that take 100/s have 300 of warm-up to take before the 200 of the count, in 5 s.
+func TestByCountReceiversHaveWarmupsBacklog(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Count, w.Publishers.Mode = 200, "fire-and-forget" })
+	var sent []uint64
+	for i := range 500 { // 300 in the last second before the count, all of that in the next
+		at := -time.Second + time.Duration(i)*time.Second/300
+		if i >= 300 {
+			at = time.Duration(i-300) * time.Second / 200
+		}
+		sent = append(sent, x.send(at))
+	}
+	for i, n := range sent {
+		at := time.Duration(i) * 10 * time.Millisecond
+		x.received(n, at, i >= 300)
+	}
+	o := x.judge()
+	near(t, o, "receive.rate", 500/4.99)
+	flagged(t, o, plan.Backlog, true, "receive.rate")
+}
+
+func TestOutcomeOfNothing(t *testing.T) {
+	o := newWorld(nil).judge()
+	verdict(t, o, plan.Unknown, "nothing was sent in the measurement")
+	na(t, o, "send.rate", NANotMeasured)
+	na(t, o, "send.p50", NANoSamples)
+	x := newWorld(nil)
+	x.receive(x.send(-time.Second), 0, -time.Second/2)
+	verdict(t, x.judge(), plan.Unknown, "nothing was sent in the measurement") // warm-up only
+}
+
+func TestJudgeIsPure(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(100, atOnce)
+	x.facts.Events = []plan.Event{{At: 5, Kind: "notice", Agent: "b", Detail: "seen by the controller"}}
+	first := x.judge()
+	second := Judge(x.task, x.merge, x.facts)
+	a, _ := json.Marshal(first)
+	b, _ := json.Marshal(second)
+	if string(a) != string(b) {
+		t.Errorf("judging twice gives two outcomes:\n%s\n%s", a, b)
+	}
+}

@@ -1,0 +1,116 @@
+package judge
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// said adds what a node said of one figure, at second after second.
+func (x *world) said(name, node string, values map[time.Duration]float64) {
+	var all []record.ProbeSample
+	for at, v := range values {
+		all = append(all, record.ProbeSample{At: int64(at), Name: name, Node: node, Value: v})
+	}
+	x.merge.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: "prober", Seq: x.next + uint64(len(x.merge.Probes())), Probes: all})
+}
+
+// Nodes are added up at each moment; the mean is weighed by time, and nothing from outside the measurement counts.
+func TestFiguresOfTheBroker(t *testing.T) {
+	s := time.Second
+	x := newWorld(nil)
+	x.steady(100, atOnce)
+	// Of the sums 4, 8 and 2 at 0, 2 and 10 s the first stands for one second, the second for five, the last for four.
+	x.said("memory", "a", map[time.Duration]float64{-s: 900, 0: 1, 2 * s: 3, 10 * s: 1, 11 * s: 900})
+	x.said("memory", "b", map[time.Duration]float64{-s: 900, 0: 3, 2 * s: 5, 10 * s: 1, 11 * s: 900})
+	x.said("connections", "", map[time.Duration]float64{5 * s: 7})
+	o := x.judge()
+	near(t, o, "broker.memory.mean", (1*4+5*8+4*2)/10.0)
+	near(t, o, "broker.memory.p50", 4)
+	near(t, o, "broker.memory.max", 8)
+	for _, statistic := range plan.FigureStatistics() {
+		near(t, o, "broker.connections."+statistic, 7)
+		na(t, o, "broker.channels."+statistic, NANotSaid)
+	}
+}
+
+// What is of the time since the last probe counts for that time, and by the part of it that is in the measurement.
+func TestFiguresSinceTheLastProbe(t *testing.T) {
+	s := time.Second
+	for _, c := range []struct {
+		name            string
+		samples         map[time.Duration]float64
+		mean, p50, most float64
+	}{
+		{"every second", map[time.Duration]float64{0: 9, s: 1, 2 * s: 2, 10 * s: 3}, (1 + 2 + 8*3) / 10.0, 2, 3},
+		{"a little late", map[time.Duration]float64{0: 9, s: 1, 10*s + s/100: 3}, (1 + 9*3) / 10.0, 1, 3},
+		{"from before the start", map[time.Duration]float64{-s: 9, s: 4, 10 * s: 2}, (4 + 9*2) / 10.0, 2, 4},
+		{"one in the drain", map[time.Duration]float64{0: 9, 10 * s: 2, 11 * s: 8}, 2, 2, 2},
+		{"a first of unknown beginning", map[time.Duration]float64{5 * s: 9, 10 * s: 2}, 2, 2, 2},
+		{"only a first", map[time.Duration]float64{5 * s: 9}, 9, 9, 9},
+	} {
+		x := newWorld(nil)
+		x.steady(10, atOnce)
+		x.said("cpu", "a", c.samples)
+		o := x.judge()
+		for name, want := range map[string]float64{"mean": c.mean, "p50": c.p50, "max": c.most} {
+			if v := o.Values["broker.cpu."+name]; v.NA != "" || v.Number < want*0.999 || v.Number > want*1.001 {
+				t.Errorf("%s: %s is %v, want %v", c.name, name, v, want)
+			}
+		}
+	}
+}
+
+// Half a cluster must not be shown as the whole, and the reader has to know what the figures are of.
+func TestFiguresThatLackANode(t *testing.T) {
+	s := time.Second
+	x := newWorld(nil)
+	x.steady(10, atOnce)
+	a, b := map[time.Duration]float64{}, map[time.Duration]float64{}
+	for i := range 11 {
+		a[time.Duration(i)*s] = 10
+		if i < 6 {
+			b[time.Duration(i)*s] = 20
+		}
+	}
+	x.said("memory", "a", a)
+	x.said("memory", "b", b)
+	o := x.judge()
+	near(t, o, "broker.memory.mean", 30)
+	near(t, o, "broker.memory.max", 30)
+	if all := strings.Join(o.Warnings, "\n"); !strings.Contains(all, "lacked a node 5 times") {
+		t.Errorf("warnings %q do not tell of the five moments", all)
+	}
+}
+
+func TestFewAnswersAreTold(t *testing.T) {
+	for answered, warned := range map[int]bool{9: false, 7: true} {
+		x := newWorld(nil)
+		x.steady(10, atOnce)
+		values := map[time.Duration]float64{-time.Second: 1}
+		for i := range answered {
+			values[time.Duration(i)*time.Second] = 1
+		}
+		x.said("memory", "", values)
+		o := x.judge()
+		want := fmt.Sprintf("told its figures %d times", answered)
+		if got := strings.Contains(strings.Join(o.Warnings, "\n"), want); got != warned {
+			t.Errorf("%d answers in 10 s: warnings %q", answered, o.Warnings)
+		}
+	}
+}
+
+// What the host saw and what the broker says of its CPU are two measures: one or the other.
+func TestCPUIsOfOneSource(t *testing.T) {
+	x := newWorld(nil)
+	x.task.Cell.Broker.Process = plan.Processes{{Port: 1}}
+	x.steady(10, atOnce)
+	x.said("cpu", "", map[time.Duration]float64{0: 5, 10 * time.Second: 5})
+	na(t, x.judge(), "broker.cpu.mean", NANoProcess)
+	x.samples = []record.HostSample{sampleAt(0, 1, 1), sampleAt(10*time.Second, 1, 1)}
+	near(t, x.judge(), "broker.cpu.mean", 2)
+}

@@ -1,0 +1,76 @@
+package judge
+
+import (
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// seenBy adds ten seconds of what an observer saw of a node.
+func (x *world) seenBy(agent, place, node string, change func(second int, h *record.HostSample)) {
+	for second := range 11 {
+		at := int64(second) * int64(time.Second)
+		h := record.HostSample{At: at, Broker: x.task.Cell.Broker.Name, Place: place, Node: node, HasBroker: true, BrokerCPU: 1, BrokerRSS: 10, DiskWrite: 100, NetIn: 1000, NetOut: 2000}
+		if change != nil {
+			change(second, &h)
+		}
+		x.merge.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: agent, Seq: uint64(second + 1), At: at, Host: h})
+	}
+}
+
+func TestObserversOfAClusterAreAddedUp(t *testing.T) {
+	x := newWorld(nil)
+	x.task.Cell.Broker.Name = "observed"
+	x.steady(10, atOnce)
+	x.seenBy("one", "host-1", "port:1", nil)
+	x.seenBy("again", "host-1", "port:1", nil) // the same process
+	x.seenBy("other", "host-1", "port:2", nil) // another of the same host and network
+	x.seenBy("two", "host-2", "port:1", func(second int, h *record.HostSample) {
+		if second == 3 {
+			h.HasBroker = false // started again
+			h.DiskWrite = 0
+		}
+		if second == 5 {
+			h.DiskWrite = 900
+		}
+	})
+	o := x.judge()
+	for name, want := range map[string]float64{"broker.cpu.p50": 3, "broker.rss.max": 30, "broker.disk.write.p50": 300, "broker.disk.write.max": 1100,
+		"broker.disk.read.max": 0, "broker.net.in.mean": 2000, "broker.net.out.max": 4000} {
+		near(t, o, name, want)
+	}
+	if v := o.Values["agent.cpu"]; v.NA != NANotMeasured {
+		t.Errorf("agent.cpu is %+v: observers are no agents of the load", v)
+	}
+}
+
+func TestWhatObserversDoNotSeeIsNotAvailable(t *testing.T) {
+	x := newWorld(nil)
+	x.task.Cell.Broker.Name = "observed"
+	x.steady(10, atOnce)
+	x.seenBy("one", "host-1", "port:1", func(_ int, h *record.HostSample) { h.NoDisk = "no right" })
+	o := x.judge()
+	near(t, o, "broker.rss.mean", 10)
+	if v := o.Values["broker.disk.write.mean"]; v.NA != "no right" {
+		t.Errorf("%+v: want the reason", v)
+	}
+
+	x.facts.Events = []plan.Event{{Agent: "two", Kind: EventNotObserved, Detail: NotObserved("observed", "two", "the agent is away")}}
+	o = x.judge()
+	if v := o.Values["broker.rss.mean"]; v.NA != NANotObserved {
+		t.Errorf("%+v: a node that nobody saw is missing", v)
+	}
+	if n := len(o.Warnings); n == 0 || o.Warnings[n-1] != "not observed: broker observed by agent two: the agent is away" {
+		t.Errorf("warnings %q do not say what is not observed", o.Warnings)
+	}
+
+	y := newWorld(nil)
+	y.task.Cell.Broker.Name = "observed"
+	y.steady(10, atOnce)
+	y.seenBy("one", "host-1", "port:1", func(_ int, h *record.HostSample) { h.HasBroker = false })
+	if v := y.judge().Values["broker.cpu.mean"]; v.NA != NANotFound {
+		t.Errorf("%+v: the process was not there", v)
+	}
+}

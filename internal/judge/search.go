@@ -1,0 +1,186 @@
+package judge
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"lockstep/internal/plan"
+)
+
+// reached is how much of the rate asked for may be missing, as a part of the width that a search is to come to: a rate that was not there
+// cannot be told from one within its width.
+const reached = 0.5
+
+// Answer tells what came of a step of a search, and why the rate does not hold if it does not: the load was not really sent, a promise
+// was broken, or the condition fails. A broken promise is the broker's doing whatever else happened. Where the generator was at its limit, the
+// rest is not, and it is no failure; nor is it where all that fails is what the agents' own pauses explain.
+func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string) {
+	condition, err := plan.ParseCondition(s.While, step.Cell.Workload)
+	switch {
+	case err != nil:
+		return plan.AnswerUnknown, err.Error()
+	case o.Verdict == plan.Unknown:
+		return plan.AnswerUnknown, strings.Join(o.Reasons, "; ")
+	}
+	var whys []string
+	if short := shortOf(s, step.Cell.Workload, o); short != "" {
+		whys = append(whys, short)
+	}
+	if o.Verdict == plan.Invalid {
+		whys = append(whys, o.Reasons...)
+	}
+	rest := len(whys) // without the condition
+	if holds, why := condition.Holds(o.Values); !holds {
+		whys = append(whys, why)
+	}
+	why := strings.Join(whys, "; ")
+	switch {
+	case len(whys) == 0:
+		return plan.AnswerHeld, ""
+	case o.Verdict == plan.Invalid:
+		return plan.AnswerFailed, why
+	case bounded(o, "send.rate"):
+		return plan.AnswerClientBound, boundWarning(o, false) + why
+	case rest == 0 && excused(condition, o):
+		return plan.AnswerClientBound, boundWarning(o, true) + why
+	}
+	return plan.AnswerFailed, why
+}
+
+// bounded tells whether a value is the generator's as much as the broker's. All figures of performance are where the generator was at its
+// limit, rates too; where it paused, only those latencies are that the pauses explain.
+func bounded(o plan.Outcome, name string) bool {
+	return slices.Contains(o.Values[name].Flags, plan.ClientBound)
+}
+
+// excused tells whether the condition would hold but for values that pauses explain.
+func excused(c plan.Condition, o plan.Outcome) bool {
+	holds, _ := c.Without(func(name string) bool { return name == string(plan.ClientBound) || bounded(o, name) }).Holds(o.Values)
+	return holds
+}
+
+// boundWarning is what held the generator back, or how it paused, with a semicolon.
+func boundWarning(o plan.Outcome, pauses bool) string {
+	for _, w := range o.Warnings {
+		if strings.Contains(w, clientBoundWarning) && strings.Contains(w, pausesWarning) == pauses {
+			return w + "; "
+		}
+	}
+	return ""
+}
+
+// shortOf says how far the rate sent was below the rate asked for, where that is more than the search can overlook. Random arrivals vary, and
+// a stall at the end of the measurement leaves out what was due in it, as in the rule of balance: with it the rate is known to 50 ms in the time
+// of the step, and what holds by that in short steps is found out by the verification, which is as long as the cell's measurement.
+func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
+	due := w.Publishers.Due(w.Measure.D())
+	sent := o.Values["send.rate"]
+	slack := max(1, reached*min(s.Within, tolerance)*due) + due*edge.Seconds()/w.Measure.D().Seconds()
+	if w.Publishers.Arrivals == plan.ArrivalsPoisson {
+		slack += manySigma * math.Sqrt(due)
+	}
+	switch {
+	case sent.NA != "":
+		return "send.rate has no number: " + sent.NA
+	case due-sent.Number*w.Measure.D().Seconds() <= slack:
+		return ""
+	}
+	return fmt.Sprintf("sent %s/s of it", grouped(sent.Number))
+}
+
+// StepBroken are the reasons why a step is invalid; none, if it is not.
+func StepBroken(o plan.Outcome) []string {
+	if o.Verdict != plan.Invalid {
+		return nil
+	}
+	return slices.Clone(o.Reasons)
+}
+
+// StepValues are what is kept of the values of a step: rates, quantiles of latencies, and what the condition compares.
+func StepValues(s plan.Search, step plan.Task, o plan.Outcome) map[string]plan.Value {
+	names := []string{"send.rate", "confirm.rate", "receive.rate", "lost"}
+	for _, l := range []string{"send.due", "processing"} {
+		for _, q := range plan.Quantiles() {
+			names = append(names, l+"."+q.Name)
+		}
+	}
+	if condition, err := plan.ParseCondition(s.While, step.Cell.Workload); err == nil {
+		names = append(names, condition.Names()...)
+	}
+	values := map[string]plan.Value{}
+	for _, name := range names {
+		if v, has := o.Values[name]; has {
+			values[name] = v
+		}
+	}
+	return values
+}
+
+// Searched is the outcome of a search: that of its last step, with what the whole of it found. A search whose answer is not sure has no usable
+// number, and the verdict says so; that no rate holds is an answer. A promise broken in any step makes the whole invalid: it was declared for every
+// rate.
+func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
+	r.Low = passed(t.Cell.Workload, r)
+	o.Search, o.Values, o.Reasons, o.Warnings = &r, maps.Clone(o.Values), slices.Clone(o.Reasons), slices.Clone(o.Warnings)
+	breaks(&o, r.Steps)
+	if !r.Sure {
+		o.Reasons = append(o.Reasons, "the search found no sure capacity: "+r.Why)
+		if o.Verdict == plan.Valid {
+			o.Verdict = plan.Unknown
+		}
+	} else if r.Why != "" {
+		o.Warnings = append(o.Warnings, "search: "+r.Why)
+	}
+	var flags []plan.Flag
+	if r.Bound {
+		flags = []plan.Flag{plan.ClientBound}
+	}
+	set := func(name string, n float64, known bool) {
+		o.Values[name] = plan.Value{Number: n, Flags: flags}
+		if !known {
+			o.Values[name] = plan.Value{NA: r.Why, Flags: flags}
+		}
+	}
+	set("capacity", r.Capacity, r.Sure)
+	set("capacity.low", r.Low, r.Sure)
+	set("capacity.high", r.Fails, r.Sure && r.Fails > 0)
+	return o
+}
+
+// breaks puts the promises that were broken in any step first among the reasons, each with the rate.
+func breaks(o *plan.Outcome, steps []plan.Step) {
+	var all []string
+	for _, s := range steps {
+		for _, why := range s.Broken {
+			all = append(all, "at "+plan.Grouped(s.Rate)+"/s: "+why)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	if last := steps[len(steps)-1]; len(last.Broken) > 0 { // o's own, and so are there twice
+		o.Reasons = slices.DeleteFunc(o.Reasons, func(why string) bool { return slices.Contains(last.Broken, why) })
+	}
+	o.Verdict, o.Reasons = plan.Invalid, append(onlyOnce(all), o.Reasons...)
+}
+
+// passed is the lowest rate that really went through in the verifications of what was found: sent, and received by each subscription.
+func passed(w plan.Workload, r plan.SearchResult) float64 {
+	least := 0.0
+	for _, s := range r.Steps {
+		if s.Kind != plan.StepVerify || s.Rate != r.Capacity || s.Answer != plan.AnswerHeld {
+			continue
+		}
+		rate := min(r.Capacity, s.Values["send.rate"].Number) // what was late in warm-up may come on top
+		if v, has := s.Values["receive.rate"]; has && v.NA == "" {
+			rate = min(rate, v.Number/float64(max(1, w.Topology.Subscriptions)))
+		}
+		if least == 0 || rate < least {
+			least = rate
+		}
+	}
+	return least
+}

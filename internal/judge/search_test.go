@@ -1,0 +1,156 @@
+package judge
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// aStep is a step of 1000 a second for a second, of which n were sent and received.
+func aStep(n int, edit func(*world)) (plan.Task, plan.Outcome) {
+	x := newWorld(func(w *plan.Workload) {
+		w.Measure, w.Publishers.Rate = plan.Duration(time.Second), 1000
+	})
+	for i := range n {
+		at := time.Duration(i) * time.Millisecond
+		x.receive(x.send(at), 0, at)
+		x.sample(record.Processing, time.Millisecond)
+		x.sample(record.Lateness, 0)
+	}
+	if edit != nil {
+		edit(x)
+	}
+	return x.task, x.judge()
+}
+
+// pausing has a pause of the agent that explains the longest latency to be received, and nothing else.
+func pausing(x *world) {
+	x.sample(record.Processing, 20*time.Millisecond)
+	x.sample(record.GCPause, 15*time.Millisecond)
+}
+
+func TestAnswerOfAStep(t *testing.T) {
+	s := plan.Search{While: "p99 < 5ms && lost == 0", Within: 0.02, Repeats: 1}
+	for _, x := range []struct {
+		name   string
+		sent   int
+		edit   func(*world)
+		while  string
+		answer plan.Answer
+		why    string
+	}{
+		{"all well", 1000, nil, "", plan.AnswerHeld, ""},
+		{"within half of the width and a stall of 50 ms", 941, nil, "", plan.AnswerHeld, ""},
+		{"beyond both", 935, nil, "", plan.AnswerFailed, "sent 935/s of it"},
+		{"condition", 1000, nil, "p99 < 1us", plan.AnswerFailed, "p99 is 2.00 ms, not < 1us"},
+		{"promise", 1000, func(x *world) { x.send(0) }, "p99 < 5ms", plan.AnswerFailed, "broken promise"},
+		{"lost agent", 1000, func(x *world) { x.facts.Agents[0].Lost = true }, "", plan.AnswerUnknown, "agent a lost"},
+		{"client", 500, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerClientBound, "client-bound: 1 connections"},
+		{"a pause that the condition does not look at", 1000, pausing, "p50 < 1us", plan.AnswerFailed, "p50 is"},
+		{"a pause that explains what fails", 1000, pausing, "max < 15ms", plan.AnswerClientBound, "garbage collection"},
+		{"a pause that explains a part of what fails", 1000, pausing, "max < 15ms && p50 < 1us", plan.AnswerFailed, "p50 is"},
+		{"a pause that explains one way to hold", 1000, pausing, "max < 15ms || p50 < 1us", plan.AnswerClientBound, "garbage collection"},
+		{"a pause, and too little sent", 500, pausing, "max < 15ms", plan.AnswerFailed, "sent 500/s of it"},
+		{"a broken promise of a client at its limit", 1000, func(x *world) { x.send(0); x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerFailed, "broken promise"},
+		{"a drain that was cut", 1000, func(x *world) { x.send(0); x.facts.DrainCut = true }, "lost == 0", plan.AnswerFailed, "lost has no number: undrained"},
+		{"client, and yet it holds", 1000, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerHeld, ""},
+	} {
+		task, o := aStep(x.sent, x.edit)
+		search := s
+		if x.while != "" {
+			search.While = x.while
+		}
+		answer, why := Answer(search, task, o)
+		if answer != x.answer || !strings.Contains(why, x.why) || (why == "") != (x.why == "") {
+			t.Errorf("%s: %s because %q", x.name, answer, why)
+		}
+	}
+}
+
+func TestSearchedOutcomes(t *testing.T) {
+	task, o := aStep(1000, nil)
+	values := func(rate float64) map[string]plan.Value {
+		return map[string]plan.Value{"send.rate": {Number: rate + 5}, "receive.rate": {Number: rate}}
+	}
+	verify := func(asked, rate float64) plan.Step {
+		return plan.Step{Rate: asked, Kind: plan.StepVerify, Answer: plan.AnswerHeld, Values: values(rate)}
+	}
+	steps := []plan.Step{verify(900, 10), verify(1000, 998), verify(1000, 991), verify(1000, 1001)}
+	sure := Searched(task, o, plan.SearchResult{Capacity: 1000, Fails: 1020, Verified: 3, Sure: true, Steps: steps})
+	if sure.Verdict != plan.Valid || sure.Values["capacity"].Number != 1000 || sure.Values["capacity.low"].Number != 991 || sure.Values["capacity.high"].Number != 1020 {
+		t.Errorf("%s %v: %+v %+v %+v", sure.Verdict, sure.Reasons, sure.Values["capacity"], sure.Values["capacity.low"], sure.Values["capacity.high"])
+	}
+	if o.Search != nil || o.Values["capacity"].NA != NANoSearch {
+		t.Error("the step's own outcome was changed")
+	}
+	if above := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 1, Sure: true, Steps: []plan.Step{verify(1000, 1200)}}); above.Search.Low != 1000 {
+		t.Errorf("1200/s were sent at 1000/s by catching up, and %v is said to have passed", above.Search.Low)
+	}
+	unsure := Searched(task, o, plan.SearchResult{Capacity: 1000, Fails: 1020, Verified: 1, Why: "out of steps", Steps: steps[:2]})
+	if unsure.Verdict != plan.Unknown || unsure.Values["capacity"].NA != "out of steps" || !strings.Contains(strings.Join(unsure.Reasons, ""), "out of steps") {
+		t.Errorf("%s %v: %+v", unsure.Verdict, unsure.Reasons, unsure.Values["capacity"])
+	}
+	bound := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 3, Sure: true, Bound: true, Why: "client-bound at 2,000/s", Steps: steps})
+	if v := bound.Values["capacity.high"]; bound.Verdict != plan.Valid || v.NA == "" || bound.Values["capacity"].Flags[0] != plan.ClientBound {
+		t.Errorf("%s: %+v", bound.Verdict, bound.Values["capacity"])
+	}
+}
+
+// A promise that was broken at any rate was broken by the broker under test; the capacity stays what it is.
+func TestSearchedOutcomeShowsBrokenPromises(t *testing.T) {
+	task, o := aStep(1000, nil)
+	broken := plan.Step{Rate: 2000, Kind: plan.StepBracket, Answer: plan.AnswerFailed, Broken: []string{"broken promise: 1 message was lost"}}
+	held := plan.Step{Rate: 1000, Kind: plan.StepVerify, Answer: plan.AnswerHeld}
+	got := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 1, Sure: true, Steps: []plan.Step{broken, held}})
+	if got.Verdict != plan.Invalid || len(got.Reasons) != 1 || got.Reasons[0] != "at 2,000/s: broken promise: 1 message was lost" || got.Values["capacity"].Number != 1000 {
+		t.Errorf("%s because of %q: %+v", got.Verdict, got.Reasons, got.Values["capacity"])
+	}
+	task, o = aStep(1000, func(x *world) { x.send(0) })
+	if s := StepBroken(o); len(s) != 2 {
+		t.Fatalf("%q", s)
+	}
+	broken.Rate, broken.Broken = 1000, StepBroken(o)
+	got = Searched(task, o, plan.SearchResult{Why: "out of steps", Steps: []plan.Step{broken}})
+	if got.Verdict != plan.Invalid || len(got.Reasons) != 3 || !strings.HasPrefix(got.Reasons[0], "at 1,000/s: ") {
+		t.Errorf("the last step's own: %s because of %q", got.Verdict, got.Reasons)
+	}
+}
+
+// Of a backlog that is meant to be there no processing latency is told, and no search or rule may ask for one.
+func TestProcessingIsAbsentWhereABacklogIsBuilt(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x.steady(100, late)
+	o := x.judge()
+	for name, absent := range map[string]bool{"processing.p99": true, "processing.p99.highest": true, "processing.negative": false, "receive.rate": false, "backlog.drain": false} {
+		if why := x.task.Cell.Workload.Absent(name); (why != "") != absent || absent && o.Values[name].NA == "" {
+			t.Errorf("%s is %+v, and absent because %q", name, o.Values[name], why)
+		}
+	}
+}
+
+// What plan.Workload.Absent says never has a number has none, and what may have one is not called absent.
+func TestAbsentIsWhatJudgeSays(t *testing.T) {
+	for _, mode := range []string{"confirm-window", "fire-and-forget", "connection-per-message"} {
+		for _, consumers := range []int{0, 1} {
+			for _, rate := range []float64{0, 1000} {
+				x := newWorld(func(w *plan.Workload) {
+					w.Publishers.Mode, w.Publishers.Rate, w.Consumers.Nodes = mode, rate, consumers
+				})
+				x.send(0)
+				o := x.judge()
+				for name, v := range o.Values {
+					never := v.NA == NAFireAndForget || v.NA == NANoConfirms || v.NA == NAClosedLoop || v.NA == NANoConsumers
+					if strings.HasPrefix(name, "binding") || strings.HasPrefix(name, "broker") || strings.HasPrefix(name, "capacity") {
+						continue
+					}
+					if why := x.task.Cell.Workload.Absent(name); (why != "") != never {
+						t.Errorf("%s, %d consumers, rate %v: %s is %+v, and absent because %q", mode, consumers, rate, name, v, why)
+					}
+				}
+			}
+		}
+	}
+}

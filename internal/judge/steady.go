@@ -1,0 +1,274 @@
+package judge
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// When a load is called steady. See Settled.
+const (
+	// leastSteady is how many seconds a steady part has at least: the error of a slope through five points has three degrees of freedom, and
+	// is taken 3.2 times (Student's t at 97.5 %); through four it would be 4.3 times, through three 12.7 times, and of many 2.0 times.
+	leastSteady = 5
+	horizon     = 10.0 // seconds over which a trend is told: the default measurement
+	rateTrend   = 0.05 // most that a rate may change in that time, of its level
+	rateSpread  = 0.20 // most coefficient of variation of its seconds
+	delayTrend  = 0.10 // the same of the median latency, which other programs on the host disturb more
+	delaySpread = 0.40
+	// few is how many events a second are too few to show how steady their rate is, second by second; see Settled.
+	few = 30.0
+)
+
+// Second is what a load did in one second, on all agents together.
+type Second struct {
+	Sent, Received float64
+	Latency        float64 // median, seconds: send call to confirm or, where there are no confirms, processing
+	Samples        float64 // that it is the median of
+}
+
+// Steadiness is whether a load was steady in its last seconds.
+type Steadiness struct {
+	Steady bool
+	Since  int    // Steady: the first second of the steady part, from the beginning
+	Why    string // not Steady: what moved
+}
+
+// Settled tells whether a load is steady at the end of these seconds, which are all since it began, the last one whole. It is pure.
+//
+// Of the rates of sending and receiving, and of the median latency, each by itself, the beginning is cut where MSER puts it: so that the
+// standard error of the mean of the rest is least (White, An effective truncation heuristic for bias reduction in simulation output, 1997).
+// The rest, at least five seconds, is steady when
+//
+//   - it has no trend: the slope of the least-squares line through it is shown to be less than the limit, rather than not shown to be
+//     more, by two one-sided tests at 2.5 % (Schuirmann, 1987). What is noisy has to be watched for longer before that can be shown: with
+//     a noise of 10 %, for about half a minute.
+//   - it varies little: its coefficient of variation is below a limit (as Georges, Buytaert and Eeckhout have it, Statistically rigorous
+//     Java performance evaluation, 2007).
+//
+// Of fewer than 30 messages a second neither can be shown, as counting them is too coarse. There the rest must have 30 messages, no trend that
+// shows, and no more variation than counting brings.
+func Settled(seconds []Second, confirmed, received bool) Steadiness {
+	column := func(f func(Second) (float64, bool)) (x, y []float64) {
+		for i, s := range seconds {
+			if v, is := f(s); is {
+				x, y = append(x, float64(i)), append(y, v)
+			}
+		}
+		return x, y
+	}
+	send := quantity{name: "send rate", trend: rateTrend, spread: rateSpread}
+	send.x, send.y = column(func(s Second) (float64, bool) { return s.Sent, true })
+	send.n = send.y
+	all := []quantity{send}
+	if received {
+		receive := quantity{name: "receive rate", trend: rateTrend, spread: rateSpread}
+		receive.x, receive.y = column(func(s Second) (float64, bool) { return s.Received, true })
+		receive.n = receive.y
+		all = append(all, receive)
+	}
+	if confirmed || received {
+		delay := quantity{name: "median of processing latency", trend: delayTrend, spread: delaySpread}
+		if confirmed {
+			delay.name = "median of send latency"
+		}
+		delay.x, delay.y = column(func(s Second) (float64, bool) { return s.Latency, s.Samples > 0 })
+		_, delay.n = column(func(s Second) (float64, bool) { return s.Samples, s.Samples > 0 })
+		if confirmed || len(delay.y) > 0 { // nothing is received, as where consumers join later: that does not change
+			all = append(all, delay)
+		}
+	}
+	out := Steadiness{Steady: true}
+	for _, q := range all {
+		since, why := q.settled()
+		if why != "" {
+			return Steadiness{Why: why}
+		}
+		out.Since = max(out.Since, since)
+	}
+	return out
+}
+
+// quantity is one figure of a load over time.
+type quantity struct {
+	name          string
+	x, y          []float64 // second, and figure in it
+	n             []float64 // events that it is made of
+	trend, spread float64   // limits
+}
+
+// settled is since which second it is steady, or why it is not.
+func (q quantity) settled() (since int, why string) {
+	if len(q.y) < leastSteady {
+		return 0, fmt.Sprintf("%s: known of %d seconds only", q.name, len(q.y))
+	}
+	from := truncate(q.y)
+	l := fit(q.x[from:], q.y[from:])
+	events := mean(q.n[from:])
+	if l.level == 0 {
+		if q.name == "send rate" {
+			return 0, "nothing was sent"
+		}
+		return int(q.x[from]), "" // nothing is received: that does not change
+	}
+	if events < few && events*float64(l.n) < few {
+		return 0, fmt.Sprintf("%s: %.0f messages in %d s say too little", q.name, events*float64(l.n), l.n)
+	}
+	limit := q.trend / horizon * l.level
+	slack, counting := -l.doubt(), 0.0
+	if events < few {
+		slack, counting = l.doubt(), 1/events
+	}
+	switch {
+	case math.Abs(l.slope) > limit+slack:
+		return 0, q.moved(l)
+	case l.deviation/l.level > math.Sqrt(q.spread*q.spread+2*counting):
+		return 0, fmt.Sprintf("%s varied by %.0f %% (coefficient of variation) in the last %d s of warm-up", q.name, 100*l.deviation/l.level, l.n)
+	}
+	return int(q.x[q.extend(from, l)]), ""
+}
+
+// extend is where the seconds before from begin that do not differ from the steady part: MSER may by chance have cut more than it had to.
+func (q quantity) extend(from int, l line) int {
+	band := max(q.trend*l.level, 3*l.deviation)
+	inside := func(i int) bool { return i >= 0 && math.Abs(q.y[i]-l.level) <= band }
+	for {
+		switch {
+		case inside(from - 1):
+			from--
+		case inside(from - 2): // one second alone is no warm-up
+			from -= 2
+		default:
+			return from
+		}
+	}
+}
+
+// moved says how the last ten seconds went; a trend that they do not show is one that could not be excluded.
+func (q quantity) moved(l line) string {
+	from := max(0, len(q.y)-int(horizon))
+	last := fit(q.x[from:], q.y[from:])
+	change := 100 * last.slope * (q.x[len(q.x)-1] - q.x[from]) / last.level
+	verb := "rose"
+	if change < 0 {
+		verb = "fell"
+	}
+	if math.Abs(change) < 100*q.trend || math.Abs(last.slope) < last.doubt() {
+		return fmt.Sprintf("%s varied too much to show that it did not move (coefficient of variation %.0f %% over the last %d s of warm-up)",
+			q.name, 100*l.deviation/l.level, l.n)
+	}
+	return fmt.Sprintf("%s still %s by %.0f %% in the last %.0f s of warm-up", q.name, verb, math.Abs(change), q.x[len(q.x)-1]-q.x[from]+1)
+}
+
+// truncate is where MSER cuts a series: the start of the rest whose mean has the least standard error.
+func truncate(y []float64) int {
+	var n, sum, squares float64
+	best, cut := math.Inf(1), len(y)-leastSteady
+	centre := y[len(y)-1] // sums about a value of the series lose no digits to its level
+	for i := len(y) - 1; i >= 0; i-- {
+		d := y[i] - centre
+		n, sum, squares = n+1, sum+d, squares+d*d
+		if int(n) < leastSteady {
+			continue
+		}
+		if e := max(0, squares-sum*sum/n) / (n * n); e <= best {
+			best, cut = e, i
+		}
+	}
+	return cut
+}
+
+// line is the least-squares line through a series.
+type line struct {
+	n                       int
+	level, slope, deviation float64 // mean; per second; standard deviation about the mean
+	err                     float64 // standard error of slope
+}
+
+func fit(x, y []float64) line {
+	l := line{n: len(y), level: mean(y)}
+	at := mean(x)
+	var xx, xy, yy float64
+	for i := range y {
+		dx, dy := x[i]-at, y[i]-l.level
+		xx, xy, yy = xx+dx*dx, xy+dx*dy, yy+dy*dy
+	}
+	l.slope = xy / xx
+	l.deviation = math.Sqrt(yy / float64(l.n-1))
+	l.err = math.Sqrt(max(0, yy-l.slope*xy) / float64(l.n-2) / xx)
+	return l
+}
+
+// doubt is by how much the slope may be wrong, at 97.5 % to one side: Student's t for the degrees of freedom, by its Cornish-Fisher expansion
+// (Abramowitz and Stegun, 26.7.5), times the error.
+func (l line) doubt() float64 {
+	v := float64(l.n - 2)
+	return l.err * (1.9600 + 2.3723/v + 2.8225/(v*v) + 2.5556/(v*v*v))
+}
+
+func mean(y []float64) float64 {
+	var sum float64
+	for _, v := range y {
+		sum += v
+	}
+	return sum / float64(len(y))
+}
+
+// Course is what a load did in each second from T0 to until, for Settled.
+func Course(m *record.Merge, confirmed bool, until time.Duration) []Second {
+	list := make([]Second, max(0, int(until/time.Second)))
+	hists := make([]*record.Hist, len(list))
+	series := record.Processing
+	if confirmed {
+		series = record.Send
+	}
+	m.Range(func(w *record.Window) {
+		if w.Index < 0 || w.Index >= len(list) {
+			return
+		}
+		s := &list[w.Index]
+		s.Sent += float64(w.Counts[record.Sent])
+		s.Received += float64(w.Counts[record.Received])
+		if h := w.Hists[series]; h != nil {
+			if hists[w.Index] == nil {
+				hists[w.Index] = record.NewHist()
+			}
+			hists[w.Index].Merge(h)
+		}
+	})
+	for i, h := range hists {
+		if h != nil && h.Count() > 0 {
+			list[i].Latency, list[i].Samples = time.Duration(h.Quantile(0.5)).Seconds(), float64(h.Count())
+		}
+	}
+	return list
+}
+
+// Cut is how much of a load came before the measurement where that was found out while it ran (warmup: "auto"): all of it, if there was no
+// measurement. A record is judged after it is rebased to it.
+func Cut(w plan.Workload, m *record.Merge) time.Duration {
+	if !w.Steady.Auto {
+		return 0
+	}
+	if begin := m.Begin(); begin > 0 {
+		return begin
+	}
+	return m.End()
+}
+
+// before is how long the load ran before the measurement.
+func (j *judge) before() time.Duration { return j.w.Warmup.D() + j.f.cut }
+
+// warmup says what was cut off, and flags what was measured though the load was not steady.
+func (j *judge) warmup() {
+	cut := j.before()
+	j.out.Cut = plan.Duration(j.f.cut)
+	j.number("warmup.cut", cut.Seconds())
+	if j.f.NotSteady != "" {
+		j.flag(plan.NotSteady, performance()...)
+		j.warn("not-steady: after %v of warm-up: %s", cut, j.f.NotSteady)
+	}
+}

@@ -1,0 +1,196 @@
+package judge
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// warming is a load whose truth is known: the rate and latency of a second, before noise.
+type warming struct {
+	name  string
+	rate  func(t float64) float64 // messages a second
+	delay func(t float64) float64 // seconds; nil: it does not change
+	noise float64                 // relative standard deviation, of each by itself
+	count bool                    // rates are counts of a Poisson process
+
+	from, to int     // the steady part begins there
+	by       int     // and nine in ten are found steady by then
+	found    float64 // share of loads that must be found steady within a minute, at least
+	wrong    float64 // share that may be found steady before from
+}
+
+// watch looks at a load each second for a minute: when it is found steady, 0 if never, and since when.
+func (w warming) watch(random *rand.Rand) (found int, s Steadiness) {
+	var seconds []Second
+	for t := range 60 {
+		at := float64(t) + 0.5
+		noisy := func(v float64) float64 { return max(0, v*(1+w.noise*random.NormFloat64())) }
+		rate := w.rate(at)
+		sent, received := noisy(rate), noisy(rate)
+		if w.count {
+			sent = poissonCount(random, rate)
+			received = sent
+		}
+		delay := 0.01
+		if w.delay != nil {
+			delay = w.delay(at)
+		}
+		seconds = append(seconds, Second{Sent: math.Round(sent), Received: math.Round(received), Latency: noisy(delay), Samples: math.Round(sent)})
+		if s = Settled(seconds, true, true); s.Steady {
+			return t + 1, s
+		}
+	}
+	return 0, s
+}
+
+func poissonCount(random *rand.Rand, mean float64) (n float64) {
+	for sum := random.ExpFloat64(); sum < mean; sum += random.ExpFloat64() {
+		n++
+	}
+	return n
+}
+
+func constant(v float64) func(float64) float64 { return func(float64) float64 { return v } }
+
+// approach goes from a to b with a time constant.
+func approach(a, b, tau float64) func(float64) float64 {
+	return func(t float64) float64 { return b + (a-b)*math.Exp(-t/tau) }
+}
+
+func linear(perSecond float64) func(float64) float64 {
+	return func(t float64) float64 { return 10_000 * (1 + perSecond*t) }
+}
+
+func waves(part, period float64) func(float64) float64 {
+	return func(t float64) float64 { return 10_000 * (1 + part*math.Sin(2*math.Pi*t/period)) }
+}
+
+func step(at, before, after float64) func(float64) float64 {
+	return func(t float64) float64 {
+		if t < at {
+			return before
+		}
+		return after
+	}
+}
+
+// Loads that become steady are found so, since they are and soon after; loads that never do are not, but for one in twenty.
+func TestSettled(t *testing.T) {
+	const loads = 300
+	for _, w := range []warming{
+		{name: "steady", rate: constant(10_000), by: 6, found: 1},
+		{name: "steady, noise of 1 %", rate: constant(10_000), noise: 0.01, to: 1, by: 12, found: 1},
+		{name: "steady, noise of 10 %", rate: constant(10_000), noise: 0.1, by: 45, to: 2, found: 0.9},
+		{name: "approach within 3 s", rate: approach(2000, 10_000, 1), noise: 0.01, from: 2, to: 5, by: 16, found: 1, wrong: 0.05},
+		{name: "approach within 12 s", rate: approach(2000, 10_000, 4), noise: 0.01, from: 10, to: 16, by: 30, found: 1, wrong: 0.05},
+		{name: "latency falls", rate: constant(10_000), delay: approach(0.1, 0.01, 2), noise: 0.02, from: 5, to: 12, by: 24, found: 1, wrong: 0.05},
+		{name: "step at once", rate: step(4, 3000, 10_000), noise: 0.005, from: 4, to: 5, by: 12, found: 1, wrong: 0.01},
+		{name: "1 a second", rate: constant(1), by: 34, found: 1},
+		{name: "1 a second, Poisson", rate: constant(1), count: true, by: 60, to: 2, found: 0.8},
+		{name: "1000 a second, Poisson", rate: constant(1000), count: true, noise: 0.02, by: 30, to: 2, found: 0.95},
+		{name: "rises by 1 % a second", rate: linear(0.01), noise: 0.01, from: 60, wrong: 0.05},
+		{name: "rises by 1 % a second, noise of 5 %", rate: linear(0.01), noise: 0.05, from: 60, wrong: 0.05},
+		{name: "rises by 2 % a second, noise of 10 %", rate: linear(0.02), noise: 0.1, from: 60, wrong: 0.05},
+		{name: "falls by 0.8 % a second, noise of 2 %", rate: linear(-0.008), noise: 0.02, from: 60, wrong: 0.05},
+		{name: "latency rises by 2 % a second", rate: constant(10_000), delay: func(t float64) float64 { return 0.01 * math.Exp(t/50) }, noise: 0.05, from: 60, wrong: 0.05},
+		{name: "waves of a half, 4 s", rate: waves(0.5, 4), noise: 0.01, from: 60, wrong: 0.05},
+		{name: "waves of a half, 11 s", rate: waves(0.5, 11), noise: 0.01, from: 60, wrong: 0.05},
+		{name: "small waves, 3 s", rate: waves(0.03, 3), to: 4, by: 20, found: 1},
+		{name: "nothing", rate: constant(0), from: 60},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			var some, early, late, slow float64
+			for i := range uint64(loads) {
+				found, s := w.watch(rand.New(rand.NewPCG(i, 1)))
+				switch {
+				case found == 0:
+					if s.Why == "" {
+						t.Fatal("not steady, and no word why")
+					}
+					continue
+				case s.Since < w.from:
+					early++
+				case s.Since > w.to:
+					late++
+				}
+				some++
+				if found > w.by {
+					slow++
+				}
+			}
+			t.Logf("steady %.3f, too early %.3f, too late %.3f, slow %.3f", some/loads, early/loads, late/loads, slow/loads)
+			if some/loads < w.found {
+				t.Errorf("%.3f of the loads are found steady, want %.2f", some/loads, w.found)
+			}
+			if early/loads > w.wrong {
+				t.Errorf("%.3f of the loads are called steady before they are, want %.2f at most", early/loads, w.wrong)
+			}
+			if late/loads > 0.1 || slow/loads > 0.1 {
+				t.Errorf("%.3f are called steady since later than second %d, %.3f only after %d seconds", late/loads, w.to, slow/loads, w.by)
+			}
+		})
+	}
+}
+
+// Where nothing is confirmed, and consumers join after warm-up, sending is all that can be steady.
+func TestSteadyWithoutReceipts(t *testing.T) {
+	var seconds []Second
+	for range 10 {
+		seconds = append(seconds, Second{Sent: 1000})
+	}
+	if s := Settled(seconds, false, true); !s.Steady {
+		t.Errorf("not steady: %s", s.Why)
+	}
+	if s := Settled(seconds, true, true); s.Steady {
+		t.Error("steady, and nothing was confirmed")
+	}
+	seconds[9].Received, seconds[9].Samples, seconds[9].Latency = 1000, 1000, 0.01
+	if s := Settled(seconds, false, true); s.Steady {
+		t.Error("steady, and receiving has just begun")
+	}
+}
+
+// What keeps a load from being steady is said in figures that can be checked.
+func TestUnsettledWords(t *testing.T) {
+	w := warming{rate: linear(0.015)}
+	_, s := w.watch(rand.New(rand.NewPCG(1, 1)))
+	if !strings.Contains(s.Why, "send rate still rose by 7 % in the last 10 s") {
+		t.Errorf("said %q", s.Why)
+	}
+	w = warming{rate: constant(100), delay: func(t float64) float64 { return 0.01 * (1 + t/10) }}
+	if _, s = w.watch(rand.New(rand.NewPCG(1, 1))); !strings.Contains(s.Why, "median of send latency still rose by 1") {
+		t.Errorf("said %q", s.Why)
+	}
+	w = warming{rate: waves(0.9, 4)}
+	if _, s = w.watch(rand.New(rand.NewPCG(1, 1))); !strings.Contains(s.Why, "send rate varied") {
+		t.Errorf("said %q", s.Why)
+	}
+}
+
+// Agents that start late start in warm-up, however long it took: nothing of the measurement is left out.
+func TestLateStartInAutoWarmup(t *testing.T) {
+	w := plan.Default()
+	w.Warmup, w.Steady.Auto, w.Measure = 0, true, plan.Duration(2500*time.Millisecond)
+	m := record.NewMerge()
+	for i := range 8 {
+		win := record.Window{Index: i, Start: int64(i) * int64(time.Second), Length: int64(time.Second), Measured: i >= 5}
+		if i == 7 {
+			win.Length /= 2
+		}
+		win.Counts[record.Sent] = 1000 * win.Length / int64(time.Second)
+		m.Add(record.Snapshot{Agent: "a", Seq: uint64(i + 1), At: int64(i+1) * int64(time.Second), Begin: int64(5 * time.Second),
+			Skew: 15 * time.Millisecond, Windows: []record.Window{win}, LastSend: int64(i+1)*int64(time.Second) - 1})
+	}
+	for range 2 { // judging changes nothing
+		o := Judge(plan.Task{Cell: plan.Cell{Workload: w}}, m, Facts{Agents: []plan.AgentPart{{Agent: "a"}}})
+		if o.Cut.D() != 5*time.Second || o.Measured.D() != 2500*time.Millisecond || o.Values["send.rate"].Number != 1000 || o.Values["warmup.cut"].Number != 5 {
+			t.Errorf("cut %v (%+v), measured %v, send rate %+v", o.Cut, o.Values["warmup.cut"], o.Measured, o.Values["send.rate"])
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package judge
+
+import (
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// latencies are the names of values that have quantiles, and their series.
+var latencies = []struct {
+	name   string
+	series record.Series
+}{
+	{"send", record.Send},
+	{"send.due", record.SendDue},
+	{"processing", record.Processing},
+	{"lateness", record.Lateness},
+	{"blocked", record.Blocked},
+	{"send.failed", record.SendFailed},
+	{"pacing", record.Pacing},
+}
+
+// noLatency is why a latency cannot have a number; empty if it can.
+func (j *judge) noLatency(s record.Series) string {
+	unconfirmed := unconfirmedReason(j.w.Publishers.Mode)
+	open := j.w.Publishers.Open()
+	switch {
+	case s == record.Send && unconfirmed != "":
+		return unconfirmed
+	case (s == record.SendDue || s == record.Lateness || s == record.Blocked || s == record.Pacing) && !open:
+		return NAClosedLoop
+	case s == record.SendDue && unconfirmed != "":
+		return unconfirmed
+	case s == record.Processing && j.subs == 0:
+		return NANoConsumers
+	}
+	return ""
+}
+
+func (j *judge) latencies() {
+	for _, l := range latencies {
+		h := j.m.Hist(l.series)
+		why := j.noLatency(l.series)
+		var flags []plan.Flag
+		if why == "" {
+			why, flags = j.doubtLatency(l.name, l.series, h)
+		}
+		for _, q := range plan.Quantiles() {
+			if name := l.name + "." + q.Name; why != "" {
+				j.na(name, why, flags...)
+			} else {
+				j.quantile(name, h, q.Q, flags...)
+			}
+		}
+	}
+}
+
+// quantile sets a value to a quantile of a distribution. One that lies beyond the histogram's range says how many samples do.
+func (j *judge) quantile(name string, h *record.Hist, q float64, flags ...plan.Flag) {
+	v := plan.Value{Number: time.Duration(h.Quantile(q)).Seconds(), Flags: flags}
+	if h.OverAt(q) {
+		v.Over = h.Over()
+	}
+	j.out.Values[name] = v
+}
+
+// doubtLatency tells why a latency that this cell could have is not shown, and what is doubtful about it.
+func (j *judge) doubtLatency(name string, s record.Series, h *record.Hist) (why string, flags []plan.Flag) {
+	if h.Count() == 0 && h.Negative() == 0 {
+		return NANoSamples, nil
+	}
+	if s == record.Processing {
+		if n := h.Negative(); n > 0 {
+			j.warn("%d of %d processing latencies were negative and are in no quantile: the clocks of the hosts are apart", n, n+h.Count())
+		}
+		if !j.keeps {
+			return NABacklog, append(flags, plan.Backlog)
+		}
+	}
+	if n := h.Over(); n > 0 {
+		j.warn("%d %s samples were beyond the histogram's range of an hour and count as an hour", n, name)
+		flags = append(flags, plan.Clipped)
+	}
+	if h.Count() == 0 {
+		return NANoSamples, flags
+	}
+	return "", flags
+}
+
+// roles tells which agents publish and which consume, by their indexes, as plan.Assign shares the task out.
+func (j *judge) roles() (publishers, consumers []plan.AgentPart) {
+	first := j.w.Publishers.Nodes
+	if j.w.Consumers.Colocate {
+		first = 0
+	}
+	for _, a := range j.f.Agents {
+		if a.Index < j.w.Publishers.Nodes {
+			publishers = append(publishers, a)
+		}
+		if a.Index >= first && a.Index < first+j.w.Consumers.Nodes {
+			consumers = append(consumers, a)
+		}
+	}
+	return publishers, consumers
+}
+
+// counts sets the values that are counts of the whole task.
+func (j *judge) counts() {
+	l := j.out.Ledger
+	j.number("sent", float64(l.Sent))
+	j.number("unroutable", float64(l.Unroutable))
+	if why := unconfirmedReason(j.w.Publishers.Mode); why != "" {
+		j.na("confirmed", why)
+		j.na("rejected", why)
+	} else {
+		j.number("confirmed", float64(l.Confirmed))
+		j.number("rejected", float64(l.Rejected))
+	}
+	for name, n := range map[string]uint64{
+		"received": l.Received, "lost": l.Lost, "undrained": l.Undrained, "unknown": l.Unknown,
+		"duplicated": l.Duplicated, "reordered": l.Reordered,
+	} {
+		if j.subs == 0 {
+			j.na(name, NANoConsumers)
+		} else {
+			j.number(name, float64(n))
+		}
+	}
+	if l.Undrained > 0 { // lost or late: nobody waited to see
+		j.na("lost", NAUndrained)
+	}
+	if h := j.m.Hist(record.Processing); j.subs == 0 {
+		j.na("processing.negative", NANoConsumers)
+	} else {
+		j.number("processing.negative", float64(h.Negative()))
+	}
+	j.number("publish.errors", float64(j.m.Total(record.PublishErrors)))
+	j.number("ports.exhausted", float64(j.m.Total(record.PortsExhausted)))
+	j.number("reconnects", float64(j.m.Total(record.Reconnects)))
+	j.number("connection.blocked", time.Duration(j.m.Total(record.ConnBlockedNanos)).Seconds())
+	j.number("gap.longest", longestGap(j.m).Seconds())
+}
+
+func longestGap(m *record.Merge) time.Duration {
+	var longest int64
+	for _, e := range m.Events() {
+		if e.Kind == record.EventGap {
+			longest = max(longest, e.Nanos)
+		}
+	}
+	return time.Duration(longest)
+}

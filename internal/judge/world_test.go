@@ -1,0 +1,142 @@
+package judge
+
+import (
+	"slices"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// world is a task as its agents recorded it, written down event by event.
+type world struct {
+	task    plan.Task
+	facts   Facts
+	merge   *record.Merge
+	log     *record.Collector
+	rec     *record.Recorder // of events
+	lat     *record.Recorder // of latencies
+	sets    map[record.SetKey]*record.Set
+	last    record.Snapshot
+	samples []record.HostSample
+	next    uint64
+}
+
+// newWorld is a cell of one publisher and one consumer agent on one clock, measuring for 10 s, with all promises.
+func newWorld(edit func(*plan.Workload)) *world {
+	w := plan.Default()
+	if edit != nil {
+		edit(&w)
+	}
+	cell := plan.Cell{ID: "c0ffee", Workload: w, Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
+	x := &world{task: plan.Task{Run: "r1", ID: "c0ffee-r1", Cell: cell, Repetition: 1}, merge: record.NewMerge(),
+		log: record.NewCollector(w.Measure.D()), sets: map[record.SetKey]*record.Set{}}
+	x.rec, x.lat = x.log.Recorder(), x.log.Recorder()
+	for i := range cell.Agents() {
+		x.facts.Agents = append(x.facts.Agents, plan.AgentPart{Agent: string(rune('a' + i)), Index: i, Host: "h", Clock: "clock-1", Phase: plan.PhaseTeardown})
+	}
+	return x
+}
+
+func (x *world) set(kind record.SetKind, subscription int) *record.Set {
+	k := record.SetKey{Kind: kind, Subscription: subscription}
+	if x.sets[k] == nil {
+		x.sets[k] = x.rec.Set(k)
+	}
+	return x.sets[k]
+}
+
+func (x *world) measured(at time.Duration) bool {
+	return at >= 0 && at < x.task.Cell.Workload.Measure.D()
+}
+
+// count adds n of a counter at a time, for messages due in the measurement if the time is in it.
+func (x *world) count(at time.Duration, c record.Counter, n int64) {
+	x.rec.Window(int64(at), x.measured(at)).Counts[c] += n
+}
+
+// sample adds a latency of a message of the measurement.
+func (x *world) sample(s record.Series, latency time.Duration) {
+	x.lat.Window(int64(time.Second/2), true).Record(s, int64(latency))
+}
+
+// send is one message sent, and confirmed in confirmed modes; it returns its number.
+func (x *world) send(at time.Duration) uint64 {
+	n := x.next
+	x.next++
+	x.set(record.SetSent, 0).Add(n)
+	x.count(at, record.Sent, 1)
+	x.last.LastSend = max(x.last.LastSend, int64(at))
+	if Confirmed(x.task.Cell.Workload.Publishers.Mode) {
+		x.set(record.SetConfirmed, 0).Add(n)
+		x.count(at, record.Confirmed, 1)
+		x.last.LastConfirm = max(x.last.LastConfirm, int64(at))
+		x.sample(record.Send, time.Millisecond)
+	}
+	return n
+}
+
+// receive is one receipt in a subscription.
+func (x *world) receive(n uint64, subscription int, at time.Duration) {
+	x.count(at, record.Received, 1)
+	if x.set(record.SetReceived, subscription).Add(n) {
+		x.count(at, record.Unique, 1)
+	} else {
+		x.count(at, record.Duplicated, 1)
+	}
+	x.last.LastReceipt = max(x.last.LastReceipt, int64(at))
+	x.sample(record.Processing, 2*time.Millisecond)
+}
+
+// received is one receipt in the only subscription, of a message that belongs to the measurement or not.
+func (x *world) received(n uint64, at time.Duration, measured bool) {
+	w := x.rec.Window(int64(at), measured)
+	w.Counts[record.Received]++
+	w.Counts[record.Unique]++
+	x.set(record.SetReceived, 0).Add(n)
+	x.last.LastReceipt = max(x.last.LastReceipt, int64(at))
+}
+
+// steady sends rate messages a second from -1 s to the end of the measurement; received tells when and whether each comes.
+func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.Duration, bool)) {
+	every := time.Second / time.Duration(rate)
+	end := x.task.Cell.Workload.Measure.D()
+	type receipt struct {
+		n  uint64
+		at time.Duration
+	}
+	var receipts []receipt
+	for i, at := 0, -time.Second; at < end; i, at = i+1, at+every {
+		n := x.send(at)
+		if got, ok := received(i, at); ok {
+			receipts = append(receipts, receipt{n, got})
+		}
+	}
+	slices.SortFunc(receipts, func(a, b receipt) int { return int(a.at - b.at) })
+	for _, r := range receipts {
+		x.receive(r.n, 0, r.at)
+	}
+}
+
+// atOnce delivers everything after a millisecond.
+func atOnce(_ int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, true }
+
+// snapshot is what was recorded until now.
+func (x *world) snapshot() record.Snapshot {
+	x.rec.Flush()
+	x.lat.Flush()
+	s := x.last
+	s.Protocol, s.Task, s.Agent, s.At, s.Clock = plan.Protocol, x.task.ID, "a", int64(10*time.Second), "clock-1"
+	s.Seq = x.last.Seq
+	x.last.Seq++
+	s.Windows, s.Sets = x.log.Take()
+	return s
+}
+
+func (x *world) judge() plan.Outcome {
+	x.merge.Add(x.snapshot())
+	for i, h := range x.samples {
+		x.merge.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: "a", Seq: uint64(1000 + i), At: h.At, Host: h})
+	}
+	return Judge(x.task, x.merge, x.facts)
+}

@@ -1,0 +1,78 @@
+package runs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+func TestDeliveriesAddUp(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	if all := r.Deliveries(); len(all) != 0 {
+		t.Errorf("a run without InfluxDB has %+v", all)
+	}
+	first := plan.Delivery{URL: "http://h:8086", Bucket: "b", Began: time.Unix(5, 0).UTC(), Points: 9, Written: 7, Dropped: 2,
+		Why: map[string]int64{"queue full": 2}, LastError: `login failed: "token": "hunter2"`}
+	if err := r.AddDelivery(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(t, root, "run-1").AddDelivery(plan.Delivery{Points: 1, Written: 1}); err != nil { // resumed
+		t.Fatal(err)
+	}
+	all := r.Deliveries()
+	if len(all) != 2 || all[0].Written != 7 || all[0].Why["queue full"] != 2 || all[1].Written != 1 || !all[0].Began.Equal(first.Began) {
+		t.Errorf("got %+v", all)
+	}
+	text, err := os.ReadFile(filepath.Join(r.Dir(), deliveryFile))
+	if err != nil || strings.Contains(string(text), "hunter2") {
+		t.Errorf("a token is in %s: %s, %v", deliveryFile, text, err)
+	}
+	if err := os.WriteFile(filepath.Join(r.Dir(), deliveryFile), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if all := r.Deliveries(); len(all) != 0 || len(r.Warnings()) != 1 {
+		t.Errorf("of a damaged file: %+v, warnings %q", all, r.Warnings())
+	}
+}
+
+// TestACopyThatWasBrokenOffIsNoTry: a try that is copied again is the same try; another one is not.
+func TestACopyThatWasBrokenOffIsNoTry(t *testing.T) {
+	root := t.TempDir()
+	task := someRun("run-1").Tasks()[0]
+	begin := func(try string, at int64) *Run {
+		t.Helper()
+		r := create(t, root, "run-1")
+		if err := r.BeginTry(task.ID, try); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: uint64(at), At: at}); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	begin("first", 7).Close()
+	if r := begin("first", 8); r.Try(task.ID) != 1 {
+		t.Errorf("the same try again is number %d", r.Try(task.ID))
+	}
+	last := begin("second", 9)
+	if last.Try(task.ID) != 2 {
+		t.Errorf("another try is number %d", last.Try(task.ID))
+	}
+	kept, err := os.ReadFile(filepath.Join(last.Dir(), "tasks", task.ID+".try1", snapshotFile))
+	if err != nil || strings.Count(string(kept), `"at":7`) != 1 || strings.Count(string(kept), `"at":8`) != 1 {
+		t.Errorf("of the first try %q is kept, %v; want what both copies had", kept, err)
+	}
+	finish(t, last, task)
+	if err := last.BeginTry(task.ID, "second"); err == nil {
+		t.Error("a task with an outcome was begun again")
+	}
+	if last.Try(task.ID) != 2 {
+		t.Errorf("the outcome is of try %d", last.Try(task.ID))
+	}
+}

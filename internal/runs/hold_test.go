@@ -1,0 +1,31 @@
+package runs
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestARunIsHeldByOne(t *testing.T) {
+	root := t.TempDir()
+	first, err := Create(root, someRun("held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(first.Hold(), first.Hold()); err != nil {
+		t.Fatal(err)
+	}
+	second, err := Open(root, "latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Hold(); !errors.Is(err, ErrHeld) {
+		t.Errorf("the second holds it, too: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Hold(); err != nil {
+		t.Errorf("it is held though the first let it go: %v", err)
+	}
+	_ = second.Close()
+}

@@ -1,0 +1,166 @@
+package runs
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// Summary is a run in one line.
+type Summary struct {
+	ID      string
+	Name    string // the matrix's
+	Started time.Time
+	Tasks   int
+	AtMost  bool // there may be fewer: cells are repeated until they are known well enough
+	Done    int  // tasks with an outcome
+	Dir     string
+}
+
+// List describes the runs below root, newest first. A root that is not there has none; a directory without a plan is no run.
+func List(root string) ([]Summary, error) {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	var all []Summary
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		r, err := openDir(filepath.Join(root, e.Name()))
+		if err != nil {
+			continue
+		}
+		all = append(all, r.summary())
+	}
+	slices.SortFunc(all, func(a, b Summary) int {
+		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
+	})
+	return all, nil
+}
+
+// summary counts outcomes by their files only: they are written at once.
+func (r *Run) summary() Summary {
+	rounds := r.Rounds()
+	s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: rounds.Tasks(), AtMost: rounds.Open(), Dir: r.dir}
+	for _, t := range r.plan.Tasks() {
+		if _, err := os.Stat(filepath.Join(r.taskDir(t.ID), outcomeFile)); err == nil {
+			s.Done++
+		}
+	}
+	return s
+}
+
+// openDir reads the plan in a run's directory.
+func openDir(dir string) (*Run, error) {
+	text, err := os.ReadFile(filepath.Join(dir, runFile))
+	if err != nil {
+		return nil, fmt.Errorf("open run in %s: %w", dir, err)
+	}
+	var p plan.Run
+	if err := json.Unmarshal(text, &p); err != nil {
+		return nil, fmt.Errorf("open run in %s: read %s: %w", dir, runFile, err)
+	}
+	return newRun(dir, p), nil
+}
+
+// Open finds a run below root by its id, a prefix that only one id has, "latest", or the path of its directory.
+func Open(root, id string) (*Run, error) {
+	if id == "" {
+		return nil, fmt.Errorf("open run: no id given; %s", listing(root, ""))
+	}
+	if strings.ContainsRune(id, filepath.Separator) {
+		return openDir(id)
+	}
+	if id == latestLink {
+		return openLatest(root)
+	}
+	if isRun(filepath.Join(root, id)) {
+		return openDir(filepath.Join(root, id))
+	}
+	var found []string
+	for _, other := range runIDs(root) {
+		if strings.HasPrefix(other, id) {
+			found = append(found, other)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return openDir(filepath.Join(root, found[0]))
+	case len(found) > 1:
+		return nil, fmt.Errorf("open run %q: %d runs begin so: %s", id, len(found), listing(root, id))
+	case isRun(id):
+		return openDir(id)
+	}
+	return nil, fmt.Errorf("open run %q: no such run in %s; %s", id, root, listing(root, ""))
+}
+
+// openLatest follows the link, or, where a copy of the directory lost it, takes the run that started last.
+func openLatest(root string) (*Run, error) {
+	if dir, err := filepath.EvalSymlinks(filepath.Join(root, latestLink)); err == nil && isRun(dir) {
+		return openDir(filepath.Join(root, filepath.Base(dir)))
+	}
+	all, err := List(root)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("open the latest run: there is none in %s", root)
+	}
+	return openDir(all[0].Dir)
+}
+
+func isRun(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, runFile))
+	return err == nil
+}
+
+// runIDs lists the names of runs below root, sorted.
+func runIDs(root string) []string {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil
+	}
+	var ids []string
+	for _, e := range entries {
+		if e.IsDir() && isRun(filepath.Join(root, e.Name())) {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids
+}
+
+// listing says which runs there are whose ids begin with prefix, newest first, for error messages.
+func listing(root, prefix string) string {
+	const most = 10
+	all, err := List(root)
+	if err != nil {
+		return err.Error()
+	}
+	var lines []string
+	for _, s := range all {
+		if strings.HasPrefix(s.ID, prefix) {
+			lines = append(lines, fmt.Sprintf("%s (%s, %d of %d tasks done)", s.ID, s.Name, s.Done, s.Tasks))
+		}
+	}
+	if len(lines) == 0 {
+		return "there is none"
+	}
+	if more := len(lines) - most; more > 0 {
+		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
+	}
+	return "there are: " + strings.Join(lines, ", ")
+}

@@ -1,0 +1,58 @@
+package runs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMarksAreToldOnce: a copy that is made again tells its moments again, and a line that was cut off is none.
+func TestMarksAreToldOnce(t *testing.T) {
+	r, err := Create(t.TempDir(), someRun("marked"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := r.Marks(); len(all) != 0 || err != nil {
+		t.Fatalf("%+v, %v; nothing was marked", all, err)
+	}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	start := Mark{At: at, Kind: MarkStart, Task: "t-r1", Name: "abc", Try: 1, Agents: []string{"a1", "a2"}}
+	gone := Mark{At: at.Add(time.Second), Kind: MarkGiveUp, Task: "t-r1", Name: "abc", Text: "amqp://u:p4ss@h went away"}
+	again := start
+	again.At, again.Name, again.Try = at.Add(2*time.Second), "def", 2
+	for _, m := range []Mark{start, gone, again, start, gone} {
+		if err := r.Mark(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.OpenFile(filepath.Join(r.Dir(), marksFile), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString(`{"at":"2026-`); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	if r, err = Open(filepath.Dir(r.Dir()), "marked"); err != nil { // who follows the run after its writer was killed
+		t.Fatal(err)
+	}
+	last := Mark{At: at.Add(time.Hour), Kind: MarkEnd, Text: "done"}
+	for _, m := range []Mark{start, gone, again, last} {
+		if err := r.Mark(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(r.Dir(), marksFile))
+	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || len(lines) != 4 || !strings.HasSuffix(lines[3], `"text":"done"}`) {
+		t.Errorf("%v, want four whole lines:\n%s", err, text)
+	}
+	all, err := r.Marks()
+	if err != nil || len(all) != 4 || all[0].Agents[1] != "a2" || all[2].Try != 2 || all[3].Text != "done" {
+		t.Fatalf("%+v, %v; want four", all, err)
+	}
+	if strings.Contains(all[1].Text, "p4ss") {
+		t.Errorf("the secret is kept: %q", all[1].Text)
+	}
+}

@@ -1,0 +1,121 @@
+package runs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/record"
+)
+
+func TestAnotherRunOfTheSameIDIsRefused(t *testing.T) {
+	root := t.TempDir()
+	create(t, root, "run-1")
+	other := someRun("run-1")
+	other.Source.SHA256 = "ff"
+	if _, err := Create(root, other); err == nil || !strings.Contains(err.Error(), "another run") {
+		t.Errorf("another matrix may write into the run: %v", err)
+	}
+	for _, id := range []string{"", "latest", "../x", "a/b", ".hidden"} {
+		if _, err := Create(root, someRun(id)); err == nil {
+			t.Errorf("%q was taken as an id", id)
+		}
+	}
+}
+
+func TestOpenByWhatPeopleType(t *testing.T) {
+	root := t.TempDir()
+	if _, err := Open(root, "latest"); err == nil {
+		t.Error("opened the latest of no runs")
+	}
+	for i, id := range []string{"20260102-quick-aaaa", "20260102-quick-abbb", "20260103-slow-cccc"} {
+		run := someRun(id)
+		run.Started = run.Started.Add(time.Duration(i) * time.Hour)
+		r, err := Create(root, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+	}
+	for typed, want := range map[string]string{
+		"20260102-quick-aaaa": "20260102-quick-aaaa",
+		"20260102-quick-ab":   "20260102-quick-abbb",
+		"20260103":            "20260103-slow-cccc",
+		"latest":              "20260103-slow-cccc",
+		filepath.Join(root, "20260102-quick-aaaa"): "20260102-quick-aaaa",
+	} {
+		r, err := Open(root, typed)
+		if err != nil {
+			t.Errorf("open %q: %v", typed, err)
+			continue
+		}
+		if r.Plan().ID != want || filepath.Base(r.Dir()) != want {
+			t.Errorf("open %q gives %s in %s, want %s", typed, r.Plan().ID, r.Dir(), want)
+		}
+	}
+	for typed, want := range map[string][]string{
+		"20260102": {"2 runs begin so", "20260102-quick-aaaa", "20260102-quick-abbb"},
+		"nope":     {"no such run", "20260102-quick-aaaa", "20260103-slow-cccc (quick, 0 of 4 tasks done)"},
+		"":         {"no id given", "20260103-slow-cccc"},
+	} {
+		_, err := Open(root, typed)
+		for _, part := range want {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("open %q: error %v does not say %q", typed, err, part)
+			}
+		}
+	}
+	if err := os.Remove(filepath.Join(root, "latest")); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Open(root, "latest"); err != nil || r.Plan().ID != "20260103-slow-cccc" {
+		t.Errorf("without the link, latest is %v, %v; want the run that started last", r, err)
+	}
+}
+
+func TestList(t *testing.T) {
+	root := t.TempDir()
+	if all, err := List(filepath.Join(root, "missing")); err != nil || len(all) != 0 {
+		t.Errorf("a directory that is not there: %v, %v", all, err)
+	}
+	for i, id := range []string{"run-a", "run-b"} {
+		run := someRun(id)
+		run.Started = run.Started.Add(time.Duration(i) * time.Hour)
+		r, err := Create(root, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id == "run-a" {
+			finish(t, r, r.Plan().Tasks()[0])
+		}
+	}
+	if err := os.Mkdir(filepath.Join(root, "not-a-run"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	all, err := List(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, s := range all {
+		got += fmt.Sprintf("%s %d/%d %s; ", s.ID, s.Done, s.Tasks, s.Name)
+	}
+	if want := "run-b 0/4 quick; run-a 1/4 quick; "; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestTaskIDsStayInTheDirectory(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	for _, id := range []string{"", "../run.json", "a/b", ".", ".."} {
+		if err := r.Append(id, record.Snapshot{}); err == nil {
+			t.Errorf("a task called %q was recorded", id)
+		}
+	}
+	if err := r.WriteFile("../x", nil); err == nil {
+		t.Error("a file was written outside the run's directory")
+	}
+}

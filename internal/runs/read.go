@@ -1,0 +1,206 @@
+package runs
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"lockstep/internal/judge"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/sampling"
+)
+
+// Done tells whether a task has an outcome.
+func (r *Run) Done(task string) bool {
+	_, err := r.outcome(task)
+	return err == nil
+}
+
+// DoneTasks lists the ids of tasks that have an outcome, in the order of the run: those that a resumed run leaves alone.
+func (r *Run) DoneTasks() []string {
+	var done []string
+	for _, t := range r.plan.Tasks() {
+		if r.Done(t.ID) {
+			done = append(done, t.ID)
+		}
+	}
+	return done
+}
+
+// Rounds is how often cells are measured, by the outcomes that there are: tasks that are not needed are no part of the run.
+func (r *Run) Rounds() *sampling.Rounds {
+	rounds := sampling.New(r.plan)
+	if r.plan.Until == nil {
+		return rounds
+	}
+	for _, t := range r.plan.Tasks() {
+		if o, err := r.outcome(t.ID); err == nil {
+			rounds.Add(o)
+		}
+	}
+	return rounds
+}
+
+// Numbers are what the repetitions so far measured of the value that decides how many there are (plan.Run.Until), by task.
+func (r *Run) Numbers() (map[string]float64, error) {
+	if r.plan.Until == nil {
+		return nil, nil
+	}
+	outcomes, err := r.Outcomes()
+	if err != nil {
+		return nil, err
+	}
+	rounds, numbers := sampling.New(r.plan), map[string]float64{}
+	for _, o := range outcomes {
+		if n, has := rounds.Number(o); has {
+			numbers[o.Task] = n
+		}
+	}
+	return numbers, nil
+}
+
+// Outcomes reads the outcomes that there are, in the order of the run's tasks. One that is damaged is none, with a warning.
+func (r *Run) Outcomes() ([]plan.Outcome, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []plan.Outcome
+	for _, t := range r.plan.Tasks() {
+		o, err := r.outcome(t.ID)
+		var damage *damaged
+		switch {
+		case err == nil:
+			all = append(all, o)
+		case errors.As(err, &damage):
+			r.warn(damage.Error())
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("read outcomes of run %s: %w", r.plan.ID, err)
+		}
+	}
+	return all, nil
+}
+
+// damaged is a file whose contents are not what they must be.
+type damaged struct {
+	path string
+	why  string
+}
+
+func (d *damaged) Error() string { return fmt.Sprintf("%s left out: %s", d.path, d.why) }
+
+// outcome reads the outcome of a task. It fails with fs.ErrNotExist or *damaged if the task is not done.
+func (r *Run) outcome(task string) (plan.Outcome, error) {
+	path := filepath.Join(tasksDir, task, outcomeFile)
+	text, err := os.ReadFile(filepath.Join(r.dir, path))
+	if err != nil {
+		return plan.Outcome{}, err
+	}
+	var o plan.Outcome
+	if err := json.Unmarshal(text, &o); err != nil {
+		return plan.Outcome{}, &damaged{path, fmt.Sprintf("not a whole outcome (%v); the task counts as not done", err)}
+	}
+	switch {
+	case o.Version != judge.Version:
+		return plan.Outcome{}, &damaged{path, fmt.Sprintf("version %d, this program reads %d", o.Version, judge.Version)}
+	case o.Task != task || o.Run != r.plan.ID:
+		return plan.Outcome{}, &damaged{path, fmt.Sprintf("it is of task %s of run %s", o.Task, o.Run)}
+	}
+	return o, nil
+}
+
+// Record reads the merged record of a task; its times count from the measurement. What is cut off or damaged is left out, and said in Warnings. A task that has none gives an empty record.
+func (r *Run) Record(task string) (*record.Merge, error) {
+	m, err := r.read(task)
+	if err == nil {
+		m.Rebase(judge.Cut(r.workload(task), m))
+	}
+	return m, err
+}
+
+// read merges the record of a task; its times count from T0.
+func (r *Run) read(task string) (*record.Merge, error) {
+	m := record.NewMerge()
+	path := filepath.Join(tasksDir, task, snapshotFile)
+	file, err := os.Open(filepath.Join(r.dir, path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read record of task %s: %w", task, err)
+	}
+	defer file.Close()
+	warnings, err := readSnapshots(file, m)
+	if err != nil {
+		return nil, fmt.Errorf("read record of task %s: %w", task, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range warnings {
+		r.warn(path + ": " + w)
+	}
+	return m, nil
+}
+
+// readSnapshots adds every whole line of from to m and tells of those that are not.
+func readSnapshots(from io.Reader, m *record.Merge) (warnings []string, err error) {
+	lines := bufio.NewReaderSize(from, 1<<16)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return warnings, err
+		}
+		last := err == io.EOF
+		if last && len(line) == 0 {
+			return warnings, nil
+		}
+		var s record.Snapshot
+		switch bad := json.Unmarshal(line, &s); {
+		case bad != nil && last:
+			warnings = append(warnings, fmt.Sprintf("line %d is cut off in the middle and left out", n))
+		case bad != nil:
+			warnings = append(warnings, fmt.Sprintf("line %d left out: %v", n, bad))
+		default:
+			m.Add(s)
+		}
+		if last {
+			return warnings, nil
+		}
+	}
+}
+
+// workload is that of a task; of one that the plan does not have, nothing.
+func (r *Run) workload(task string) plan.Workload {
+	for _, t := range r.plan.Tasks() {
+		if t.ID == task {
+			return t.Cell.Workload
+		}
+	}
+	return plan.Workload{}
+}
+
+// Rejudge judges a task again from its record and the facts in its outcome; nothing is written. For an undamaged record the result is
+// the stored outcome.
+func (r *Run) Rejudge(task string) (plan.Outcome, error) {
+	o, err := r.outcome(task)
+	if err != nil {
+		return plan.Outcome{}, fmt.Errorf("judge task %s again: read its outcome: %w", task, err)
+	}
+	for _, t := range r.plan.Tasks() {
+		if t.ID != task {
+			continue
+		}
+		m, err := r.Record(task)
+		if err != nil {
+			return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
+		}
+		again := redactOutcome(judge.Again(t, m, o))
+		again.Warnings = r.withTries(again)
+		return again, nil
+	}
+	return plan.Outcome{}, fmt.Errorf("judge task %s again: run %s has no such task", task, r.plan.ID)
+}

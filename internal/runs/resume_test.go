@@ -1,0 +1,45 @@
+package runs
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockstep/internal/record"
+)
+
+// TestResume: what an interrupted try left is kept apart, and the outcome says so.
+func TestResume(t *testing.T) {
+	root := t.TempDir()
+	first := create(t, root, "run-1")
+	tasks := first.Plan().Tasks()
+	finish(t, first, tasks[0])
+	if err := first.Append(tasks[1].ID, record.Snapshot{Agent: "a", Seq: 1, At: 7}); err != nil {
+		t.Fatal(err)
+	}
+	first.Close() // killed here
+
+	second := create(t, root, "run-1") // the same plan: resumed
+	if err := second.Begin(tasks[0].ID); !errors.Is(err, ErrDone) {
+		t.Errorf("a task that is done can be begun again: %v", err)
+	}
+	finish(t, second, tasks[1])
+	kept, err := os.ReadFile(filepath.Join(second.Dir(), "tasks", tasks[1].ID+".try1", "snapshots.jsonl"))
+	if err != nil || !bytes.Contains(kept, []byte(`"at":7`)) {
+		t.Errorf("what the first try recorded is gone: %v", err)
+	}
+	outcomes, err := second.Outcomes()
+	if err != nil || len(outcomes) != 2 {
+		t.Fatalf("%d outcomes, %v", len(outcomes), err)
+	}
+	if w := strings.Join(outcomes[1].Warnings, "\n"); !strings.Contains(w, "try 1 of this task was interrupted") {
+		t.Errorf("the outcome does not tell of its first try: %q", w)
+	}
+	m, err := second.Record(tasks[1].ID)
+	if err != nil || m.Tally(1).Sent != 2000 {
+		t.Errorf("the record of the second try has %d messages, want its own 2000 (%v)", m.Tally(1).Sent, err)
+	}
+}

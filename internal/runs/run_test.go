@@ -1,0 +1,322 @@
+package runs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/judge"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+func someRun(id string) plan.Run {
+	w := plan.Default()
+	return plan.Run{Version: 1, ID: id, Name: "quick", Repeat: 2, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Cells: []plan.Cell{
+			{ID: "c0", Index: 0, Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/"}`)}},
+			{ID: "c1", Index: 1, Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{}`)}},
+		},
+		Source: plan.Source{File: "m.cue", SHA256: "00", Text: `brokers: b: options: url: "amqp://guest:hunter2@h/"`}}
+}
+
+func create(t *testing.T, root, id string) *Run {
+	t.Helper()
+	r, err := Create(root, someRun(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// recorded is what an agent records of 200 messages per second, all confirmed and every second one received.
+func recorded(task plan.Task) record.Snapshot {
+	log := record.NewCollector(task.Cell.Workload.Measure.D())
+	rec := log.Recorder()
+	sent, confirmed, received := rec.Set(record.SetKey{Kind: record.SetSent}), rec.Set(record.SetKey{Kind: record.SetConfirmed}), rec.Set(record.SetKey{Kind: record.SetReceived})
+	last := int64(0)
+	for n := uint64(0); last < int64(task.Cell.Workload.Measure.D()-5*time.Millisecond); n++ {
+		last = int64(n) * int64(5*time.Millisecond)
+		w := rec.Window(last, true)
+		w.Counts[record.Sent]++
+		w.Counts[record.Confirmed]++
+		w.Record(record.Send, int64(time.Millisecond))
+		sent.Add(n)
+		confirmed.Add(n)
+		if n%2 == 0 {
+			w.Counts[record.Received]++
+			w.Counts[record.Unique]++
+			w.Record(record.Processing, int64(2*time.Millisecond))
+			received.Add(n)
+		}
+	}
+	rec.Flush()
+	s := record.Snapshot{Protocol: plan.Protocol, Task: task.ID, Agent: "a", At: int64(10 * time.Second), Clock: "clock-1",
+		LastSend: last, LastConfirm: last + int64(time.Millisecond), LastReceipt: last + int64(2*time.Millisecond)}
+	s.Windows, s.Sets = log.Take()
+	s.Events = []record.Event{{At: 2, Kind: record.EventGap, Nanos: 5, Detail: "dial amqp://guest:hunter2@h/ failed"}}
+	return s
+}
+
+// finish records a whole task and returns its outcome.
+func finish(t *testing.T, r *Run, task plan.Task) plan.Outcome {
+	t.Helper()
+	facts := judge.Facts{
+		Cores: map[string]int{"a": 2}, DrainCut: true, Started: time.Unix(1000, 0).UTC(), Ended: time.Unix(1015, 0).UTC(),
+		Events: []plan.Event{{At: 1, Kind: "notice", Agent: "a", Detail: "seen by the controller"}},
+	}
+	for i, agent := range []string{"a", "b"} {
+		facts.Agents = append(facts.Agents, plan.AgentPart{Agent: agent, Index: i, Host: "h", Clock: "clock-1", Phase: plan.PhaseTeardown})
+	}
+	s, m := recorded(task), record.NewMerge()
+	for range 2 { // a copy that starts again sees everything twice
+		if err := r.Append(task.ID, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Add(s)
+	o := judge.Judge(task, m, facts)
+	if err := r.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func canonical(t *testing.T, o plan.Outcome) string {
+	t.Helper()
+	text, err := encode(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestARunIsReadAsItWasWritten(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	tasks := r.Plan().Tasks()
+	want := finish(t, r, tasks[1])
+	again, err := Open(root, "run-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Done(tasks[0].ID) || !again.Done(tasks[1].ID) {
+		t.Error("done must be the task with an outcome and no other")
+	}
+	if got := again.DoneTasks(); len(got) != 1 || got[0] != tasks[1].ID {
+		t.Errorf("done tasks are %v", got)
+	}
+	got, err := again.Outcomes()
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%d outcomes, %v", len(got), err)
+	}
+	if a, b := canonical(t, got[0]), canonical(t, want); a != b {
+		t.Errorf("the outcome changed on its way through the disk:\n%s\n%s", a, b)
+	}
+	if w := again.Warnings(); len(w) > 0 {
+		t.Errorf("warnings of a whole record: %q", w)
+	}
+}
+
+// TestRejudgingGivesTheStoredOutcome: tables can be made from records alone.
+func TestRejudgingGivesTheStoredOutcome(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	task := r.Plan().Tasks()[0]
+	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, At: 7}); err != nil { // an interrupted try
+		t.Fatal(err)
+	}
+	if err := r.Begin(task.ID); err != nil {
+		t.Fatal(err)
+	}
+	finish(t, r, task)
+	stored, err := r.Outcomes()
+	if err != nil || len(stored) != 1 {
+		t.Fatal(stored, err)
+	}
+	again, err := r.Rejudge(task.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := canonical(t, again), canonical(t, stored[0]); a != b {
+		t.Errorf("judged again:\n%s\nstored:\n%s", a, b)
+	}
+}
+
+func TestHistogramsAreWritten(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	task := r.Plan().Tasks()[0]
+	finish(t, r, task)
+	text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID, "send.hlog"))
+	if err != nil || !bytes.Contains(text, []byte("[Histogram log format version 1.3]")) {
+		t.Errorf("send.hlog is no histogram log (%v): %.100s", err, text)
+	}
+	if _, err := os.Stat(filepath.Join(r.Dir(), "tasks", task.ID, "send-due.hlog")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a series without samples has a file: %v", err)
+	}
+}
+
+func TestNoSecretIsWritten(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	task := r.Plan().Tasks()[0]
+	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, Events: []record.Event{{Detail: "amqp://guest:hunter2@h/ refused"}}}); err != nil {
+		t.Fatal(err)
+	}
+	o := judge.Judge(task, record.NewMerge(), judge.Facts{Failure: `dial "amqp://guest:hunter2@h/": refused`, Agents: []plan.AgentPart{{Error: "amqp://guest:hunter2@h"}},
+		Subject: plan.Subject{Endpoints: []string{"amqp://guest:hunter2@h/"}, Settings: map[string]string{"url": "amqp://guest:hunter2@h/"}}})
+	if err := r.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteFile("tables.txt", []byte("failed: amqp://guest:hunter2@h/")); err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		files++
+		text, err := os.ReadFile(path)
+		if bytes.Contains(text, []byte("hunter2")) {
+			t.Errorf("%s holds the password:\n%s", path, text)
+		}
+		return err
+	})
+	if err != nil || files < 5 {
+		t.Errorf("looked at %d files, %v", files, err)
+	}
+}
+
+func TestATruncatedOutcomeIsNone(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	task := r.Plan().Tasks()[0]
+	finish(t, r, task)
+	path := filepath.Join(r.Dir(), "tasks", task.ID, "outcome.json")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cut := range []int{0, 1, len(whole) / 2, len(whole) - 3} {
+		if err := os.WriteFile(path, whole[:cut], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Open(root, "run-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		outcomes, err := again.Outcomes()
+		if err != nil || len(outcomes) != 0 || again.Done(task.ID) {
+			t.Errorf("cut to %d bytes it still shows: %d outcomes, done %v, %v", cut, len(outcomes), again.Done(task.ID), err)
+		}
+		if w := again.Warnings(); len(w) != 1 || !strings.Contains(w[0], "counts as not done") {
+			t.Errorf("cut to %d bytes: warnings %q", cut, w)
+		}
+	}
+}
+
+// TestOutcomesOfOthersAreRefused: of another version of the format, or copied from another task.
+func TestOutcomesOfOthersAreRefused(t *testing.T) {
+	for name, edit := range map[string]func(*plan.Outcome){
+		"version": func(o *plan.Outcome) { o.Version++ },
+		"task":    func(o *plan.Outcome) { o.Task = "c1-r1" },
+		"run":     func(o *plan.Outcome) { o.Run = "run-2" },
+	} {
+		r := create(t, t.TempDir(), "run-1")
+		task := r.Plan().Tasks()[0]
+		o := finish(t, r, task)
+		edit(&o)
+		text, err := encode(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(r.Dir(), "tasks", task.ID, "outcome.json"), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if outcomes, err := r.Outcomes(); err != nil || len(outcomes) != 0 || len(r.Warnings()) != 1 {
+			t.Errorf("an outcome of another %s: %d outcomes, warnings %q, %v", name, len(outcomes), r.Warnings(), err)
+		}
+	}
+}
+
+// TestATemporaryFileIsNoOutcome: what is left of a write that was cut off has another name.
+func TestATemporaryFileIsNoOutcome(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	task := r.Plan().Tasks()[0]
+	o := finish(t, r, task)
+	dir := filepath.Join(r.Dir(), "tasks", task.ID)
+	if err := os.Rename(filepath.Join(dir, "outcome.json"), filepath.Join(dir, ".outcome.json.123.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	if r.Done(task.ID) {
+		t.Fatal("a temporary file counts as an outcome")
+	}
+	if err := r.Begin(task.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Finish(o); err != nil || !r.Done(task.ID) {
+		t.Errorf("the task cannot be done again: %v", err)
+	}
+}
+
+func TestATruncatedSnapshotIsLeftOutWithAWarning(t *testing.T) {
+	root := t.TempDir()
+	r := create(t, root, "run-1")
+	task := r.Plan().Tasks()[0]
+	for seq := range uint64(3) {
+		s := record.Snapshot{Agent: "a", Seq: seq, At: int64(seq), Host: record.HostSample{AgentCPU: 1}}
+		if err := r.Append(task.ID, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(r.Dir(), "tasks", task.ID, "snapshots.jsonl")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, whole[:len(whole)-5], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(root, "run-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := again.Record(task.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(m.Hosts()["a"]); n != 2 {
+		t.Errorf("%d snapshots were read, want the 2 whole ones", n)
+	}
+	if w := again.Warnings(); len(w) != 1 || !strings.Contains(w[0], "line 3 is cut off") {
+		t.Errorf("warnings %q", w)
+	}
+	// One in the middle does not hide what comes after it.
+	lines := bytes.SplitAfter(whole, []byte("\n"))
+	if err := os.WriteFile(path, bytes.Join([][]byte{lines[0], []byte("{broken\n"), lines[2]}, nil), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = again.Record(task.ID); err != nil || len(m.Hosts()["a"]) != 2 {
+		t.Errorf("%d snapshots around a broken line, %v", len(m.Hosts()["a"]), err)
+	}
+}
+
+// Each group of an outcome has a broker of its own, whose settings are redacted, too.
+func TestSettingsOfGroupsAreRedacted(t *testing.T) {
+	subject := &plan.Subject{Product: "Two", Settings: map[string]string{"url": "fake://u:hunter2@h/"}}
+	o := plan.Outcome{Groups: []plan.GroupOutcome{{Name: "small", Subject: subject}}}
+	if got := redactOutcome(o).Groups[0].Subject.Settings["url"]; strings.Contains(got, "hunter2") || got == "" {
+		t.Errorf("the setting is stored as %q", got)
+	}
+	if subject.Settings["url"] != "fake://u:hunter2@h/" {
+		t.Error("the outcome that was given is changed")
+	}
+}

@@ -1,0 +1,138 @@
+package runs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/judge"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// A try that does not count is kept with its outcome, and copying the same record again, from the beginning, changes nothing.
+func TestATryThatDoesNotCountIsKept(t *testing.T) {
+	root := t.TempDir()
+	task := someRun("run-1").Tasks()[0]
+	failed := plan.Tried{Name: "first", Kind: plan.FailedAgentLost, Reason: "agent a was lost in measure, amqp://u:hunter2@h/"}
+	lost := judge.Judge(task, record.NewMerge(), judge.Facts{Failure: failed.Reason, Kind: failed.Kind})
+	copied := func(snapshots int, second bool) *Run {
+		t.Helper()
+		r := create(t, root, "run-1")
+		if !r.Kept(task.ID, "first") {
+			if err := r.BeginTry(task.ID, "first"); err != nil {
+				t.Fatal(err)
+			}
+			for i := range snapshots {
+				if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: uint64(i + 1), At: int64(i + 1)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if !second {
+			return r
+		}
+		if err := r.EndTry("first", lost); err != nil {
+			t.Fatal(err)
+		}
+		if r.Done(task.ID) {
+			t.Fatal("a try that does not count makes the task done")
+		}
+		if err := r.BeginTry(task.ID, "second"); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := copied(2, false)
+	first.Close()
+	path := filepath.Join(first.Dir(), "tasks", task.ID, snapshotFile)
+	text, err := os.ReadFile(path)
+	if err == nil { // killed in the middle of a line
+		err = os.WriteFile(path, append(text, []byte(`{"agent":"a","seq":3,`)...), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied(3, true).Close()
+	last := copied(3, true) // once more, with the second try begun
+	kept := filepath.Join(last.Dir(), "tasks", task.ID+".try1")
+	text, err = os.ReadFile(filepath.Join(kept, snapshotFile))
+	if lines := strings.Count(string(text), "\n"); err != nil || lines != 3 || strings.Contains(string(text), `"seq":3,{`) {
+		t.Errorf("the first try has %d snapshots, %v; want 3, each once:\n%s", lines, err, text)
+	}
+	if _, err := os.Stat(filepath.Join(last.Dir(), "tasks", task.ID+".try2")); err == nil {
+		t.Error("copying again made a try of its own")
+	}
+	if err := last.BeginTry(task.ID, "first"); !errors.Is(err, ErrDone) {
+		t.Errorf("a try that is kept was begun again: %v", err)
+	}
+	o := judge.Judge(task, record.NewMerge(), judge.Facts{})
+	o.Try, o.Tries = 2, []plan.Tried{failed}
+	if err := last.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := last.Outcomes()
+	if err != nil || len(stored) != 1 || !strings.Contains(strings.Join(stored[0].Warnings, "\n"), "try 1 of this task is not counted: agent-lost: agent a was lost") {
+		t.Errorf("the outcome is %+v, %v", stored, err)
+	}
+	again, err := last.Rejudge(task.ID)
+	if err != nil || again.Try != 2 || len(again.Tries) != 1 || strings.Join(again.Warnings, "\n") != strings.Join(stored[0].Warnings, "\n") {
+		t.Errorf("judged again: %+v, %v", again, err)
+	}
+	tries, err := last.TryOutcomes(task.ID)
+	if err != nil || len(tries) != 1 || tries[0].Verdict != plan.Unknown || tries[0].Failure != plan.FailedAgentLost {
+		t.Errorf("of the first try is kept %+v, %v", tries, err)
+	}
+	for _, file := range []string{filepath.Join(kept, outcomeFile), filepath.Join(last.Dir(), "tasks", task.ID, outcomeFile)} {
+		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "hunter2") {
+			t.Errorf("%s holds a password, or is not there (%v)", file, err)
+		}
+	}
+}
+
+// Steps of a search are tries of its task: each keeps its record, none is called interrupted, and the outcome can be made again from the last.
+func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
+	r := create(t, t.TempDir(), "run-1")
+	task := r.Plan().Tasks()[0]
+	begin := func(try string) {
+		if err := r.BeginTry(task.ID, try); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin("broken-off")
+	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, At: 7}); err != nil {
+		t.Fatal(err)
+	}
+	begin("one")
+	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, At: 8}); err != nil {
+		t.Fatal(err)
+	}
+	begin("two")
+	m := record.NewMerge()
+	last := task.Step(500, plan.Duration(time.Second))
+	o := judge.Searched(task, judge.Judge(last, m, judge.Facts{Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC()}), plan.SearchResult{Why: "out of steps", Steps: []plan.Step{
+		{Rate: 1000, Try: "one", Kind: plan.StepBracket, Answer: plan.AnswerFailed}, {Rate: 500, Try: "two", Kind: plan.StepBracket, Answer: plan.AnswerHeld, Measure: plan.Duration(time.Second)}}})
+	if err := r.Finish(o); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := r.Outcomes()
+	if err != nil || len(stored) != 1 {
+		t.Fatal(stored, err)
+	}
+	if w := strings.Join(stored[0].Warnings, "\n"); strings.Count(w, "was interrupted") != 1 || !strings.Contains(w, "try 1 ") {
+		t.Errorf("the warnings are %q, want one on the try that was broken off", w)
+	}
+	if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID+".try2", "snapshots.jsonl")); err != nil || !strings.Contains(string(text), `"at":8`) {
+		t.Errorf("the record of the first step: %s, %v", text, err)
+	}
+	again, err := r.Rejudge(task.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := canonical(t, again), canonical(t, stored[0]); a != b {
+		t.Errorf("judged again:\n%s\nstored:\n%s", a, b)
+	}
+}
