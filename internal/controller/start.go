@@ -113,14 +113,15 @@ func (c *conduct) apart() bool {
 	return slices.ContainsFunc(c.parts, func(p *part) bool { return p.apart && !p.dropped })
 }
 
-// drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit. Publishers that waited
-// for confirms may have used up the limit, but silence has passed meanwhile, too. A confirm shows that the broker is alive and begins the
-// silence again, but it is not a receipt: at the limit it does not count. As long as a consumer has no link there is no silence.
+// drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit. Publishers may have used up the limit to
+// send what was due in the measurement and to wait for confirms; consumers have the time of silence after that in any case. A confirm shows that the broker
+// is alive and begins the silence again, but it is not a receipt: at the limit it does not count. As long as a consumer has no link there is no silence.
 func (c *conduct) drain(ctx context.Context) error {
 	stopped := clock.Now()
 	most := stopped + c.work.Drain.Most.D().Nanoseconds()
-	if !c.counts() { // the wait for confirms was part of it
-		most = c.origin + (c.work.Measure.D() + c.work.Drain.Most.D()).Nanoseconds()
+	silence := c.work.Drain.Silence.D().Nanoseconds()
+	if !c.counts() { // late sends and the wait for confirms were part of it
+		most = max(stopped+silence, c.origin+(c.work.Measure.D()+c.work.Drain.Most.D()).Nanoseconds())
 	}
 	if err := c.step(ctx, wire.Release{Step: wire.StepDrain}, stepMargin); err != nil {
 		return err
@@ -128,7 +129,6 @@ func (c *conduct) drain(ctx context.Context) error {
 	if c.moved == 0 {
 		c.moved = stopped
 	}
-	silence := c.work.Drain.Silence.D().Nanoseconds()
 	for !c.allIn() {
 		now, silent, apart := clock.Now(), max(c.moved, c.confirmed)+silence, c.apart()
 		if apart {

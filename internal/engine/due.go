@@ -16,18 +16,18 @@ func (p *publisher) owed() uint64 {
 	return p.work.Count - min(p.measured, p.work.Count)
 }
 
-// countUnsent accounts for what was due inside the measurement and never sent.
+// countUnsent accounts for what was due inside the measurement and is unsent when the drain ends.
 func (p *publisher) countUnsent() {
 	if p.schedule == nil || errors.Is(p.soft.Err(), context.Canceled) {
 		return
 	}
-	p.skip(p.e.ends(), true)
+	p.skip(p.e.ends(), min(p.e.now(), p.e.drainEnds()), true)
 }
 
 // skip goes on to the first message that is due at a time or later. Those before it that were due while the publisher was there, inside the
-// measurement, are unsent: left out, a broker that stops would look as fast as it was before. Of a count that has been reached nothing is
-// due. It stops short where there are too many of them, at the last or when the measurement ends.
-func (p *publisher) skip(to int64, last bool) {
+// measurement, are unsent. Each counts with its age at a time; 0: at the end of the stay in which it was due. Of a count that has been reached nothing
+// is due. It stops short where there are too many of them, at the last or when the measurement ends.
+func (p *publisher) skip(to, now int64, last bool) {
 	most := mostUnsent / int64(len(p.e.publishers))
 	owed := p.owed()
 	for n := int64(0); p.schedule != nil && p.due < to; {
@@ -48,7 +48,9 @@ func (p *publisher) skip(to int64, last bool) {
 				owed--
 				p.unsent++
 				w.Counts[record.Unsent]++
-				p.attribute(w, until-p.due)
+				age := max(now, until) - p.due
+				w.Record(record.Unanswered, age)
+				p.attribute(w, age)
 			}
 		}
 	}

@@ -184,31 +184,34 @@ func TestCountEndsTheMeasurement(t *testing.T) {
 	}
 }
 
-// Of a count at a rate no more is due than the count: what was sent is on time, and what was not, at the latest when the measurement may end,
-// is unsent.
+// Of a count at a rate no more is due than the count. What is due when the measurement may end is still sent until the drain ends; what is not sent or
+// not confirmed by then is unanswered.
 func TestCountAtARate(t *testing.T) {
 	for name, test := range map[string]struct {
-		count, sent, unsent uint64
-		confirm             string // how long each takes: at 100/s asked for 1,000/s, ten are due for each that is sent
+		count, confirmed, unanswered uint64
+		confirm                      string // how long each takes: at 100/s asked for 1,000/s, ten are due for each that is sent
+		drain                        time.Duration
 	}{
-		"reached":     {count: 500, sent: 500},
-		"not reached": {count: 300, sent: 200, unsent: 100, confirm: "10ms"},
-		"not due":     {count: 5000, sent: 200, unsent: 1800, confirm: "10ms"},
+		"reached":            {count: 500, confirmed: 500, drain: time.Second},
+		"reached after end":  {count: 300, confirmed: 300, confirm: "10ms", drain: 5 * time.Second},
+		"not reached":        {count: 300, confirmed: 201, unanswered: 99, confirm: "10ms", drain: 5 * time.Millisecond},
+		"more than ever due": {count: 5000, confirmed: 201, unanswered: 1799, confirm: "10ms", drain: 5 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSubject(t, func(w *plan.Workload) {
 					w.Publishers.Rate, w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, test.count, "confirm-each", 0
 				})
-				s.work.Measure = plan.Duration(2 * time.Second)
+				s.work.Measure, s.work.Drain.Most = plan.Duration(2*time.Second), plan.Duration(test.drain)
 				if test.confirm != "" {
 					s.options = fmt.Sprintf(`{"confirmDelay": %q}`, test.confirm)
 				}
 				m := s.play(t.Context())
-				if sent, unsent := m.Hist(record.Send).Count(), m.Total(record.Unsent); uint64(sent) != test.sent || uint64(unsent) != test.unsent {
-					t.Errorf("%d sent and %d unsent, want %d and %d", sent, unsent, test.sent, test.unsent)
+				confirmed, unanswered, unsent := m.Hist(record.SendDue).Count(), m.Hist(record.Unanswered).Count(), uint64(m.Total(record.Unsent))
+				if confirmed != test.confirmed || unanswered != test.unanswered || unsent != test.unanswered {
+					t.Errorf("%d confirmed, %d unanswered, %d unsent; want %d and %d", confirmed, unanswered, unsent, test.confirmed, test.unanswered)
 				}
-				if late := m.Hist(record.Lateness).Max(); test.unsent == 0 && late != 0 {
+				if late := m.Hist(record.Lateness).Max(); test.confirm == "" && late != 0 {
 					t.Errorf("%v late, want never", time.Duration(late))
 				}
 			})
@@ -265,12 +268,13 @@ func TestOpenLoopSendsTheSchedule(t *testing.T) {
 	})
 }
 
-// A broker that confirms after 10 ms is asked for four times what confirm-each can do: the publisher is blocked, and not late.
+// A broker that confirms after 10 ms is asked for four times what confirm-each can do: the publisher is blocked, and not late. It goes on after the
+// measurement, until the drain ends, and every message that was due is in the latencies or counted as unanswered.
 func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Publishers.Mode = 400, "confirm-each"
-			w.Warmup, w.Measure = 0, plan.Duration(2*time.Second)
+			w.Warmup, w.Measure, w.Drain.Most = 0, plan.Duration(2*time.Second), plan.Duration(1005*time.Millisecond)
 		})
 		s.options = `{"confirmDelay": "10ms"}`
 		m := s.play(t.Context())
@@ -283,15 +287,19 @@ func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 		if n := m.Hist(record.Pacing).Count(); n != 0 {
 			t.Errorf("%d errors between sends that the broker held", n)
 		}
-		// Message n is due at 2.5n ms and goes out at 10n ms. The first that is never sent, number 200, waited from 500 ms to the end.
-		if got, want := m.Hist(record.Blocked).Max(), int64(1500*1e6); got != want {
+		// Message n is due at 2.5n ms and goes out at 10n ms. At the end of the drain, 3,005 ms, number 300 is in flight; when the link is closed, at 3,010 ms,
+		// it is confirmed. Of the others number 301 has waited longest.
+		if got, want := m.Hist(record.Blocked).Max(), int64(3005e6-301*2.5e6); got != want {
 			t.Errorf("blocked at most %d ns, want %d", got, want)
 		}
-		if got := m.Total(record.Unsent); got != 600 {
-			t.Errorf("%d of 800 due messages counted as never sent, want 600", got)
+		if got := m.Total(record.Unsent); got != 499 {
+			t.Errorf("%d of 800 due messages counted as never sent, want 499", got)
 		}
-		if got, want := m.Hist(record.SendDue).Max(), int64(199*7.5*1e6+10e6); got != want {
+		if got, want := m.Hist(record.SendDue).Max(), int64(300*7.5*1e6+10e6); got != want {
 			t.Errorf("send latency from due at most %d ns, want %d", got, want)
+		}
+		if got, want := m.Hist(record.Unanswered), int64(3005e6-301*2.5e6); got.Count() != 499 || got.Max() != want {
+			t.Errorf("%d unanswered of at most %d ns, want 499 of %d", got.Count(), got.Max(), want)
 		}
 		if got := m.Hist(record.Send); got.Min() != 10e6 || got.Max() != 10e6 {
 			t.Errorf("send latency %d … %d ns, want 10 ms", got.Min(), got.Max())
@@ -499,6 +507,7 @@ func generated(t *testing.T, rate float64, begins, measure time.Duration) *recor
 	t.Helper()
 	w := plan.Default()
 	w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure = "fire-and-forget", rate, 0, plan.Duration(measure)
+	w.Drain.Most = plan.Duration(20 * time.Millisecond)
 	a := plan.Assignment{Task: plan.Task{Run: "test", ID: "late", Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}
 	e, err := New(Config{Assignment: a, Session: instant{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -30,16 +30,20 @@ func (e *Engine) counts(due int64) bool {
 }
 
 // belongs tells whether a message belongs to the measurement: by its due time or, where a count ends the measurement, by when it was sent. Of
-// a load that is behind when warm-up ends, what is still sent of it would else take up the time of the count without being counted.
+// a load that is behind when warm-up ends, what is still sent of it would else take up the time of the count without being counted. What is sent
+// after the end was due before it.
 func (e *Engine) belongs(due, send int64) bool {
 	if e.work.Publishers.Count > 0 {
-		return e.counts(send)
+		return e.counts(min(send, e.measured.end.Load()-1))
 	}
 	return e.counts(due)
 }
 
 // ends is when the measurement ends, in ns since T0.
 func (e *Engine) ends() int64 { return e.measured.end.Load() }
+
+// drainEnds is when the drain ends at the latest, in ns since T0.
+func (e *Engine) drainEnds() int64 { return e.ends() + int64(e.work.Drain.Most.D()) }
 
 // sinceMeasure is how long ago the measurement began, negative in warm-up; false while it is not known when that will be.
 func (e *Engine) sinceMeasure() (time.Duration, bool) {

@@ -143,7 +143,7 @@ func (p *publisher) attend() bool {
 	for !p.e.over.Load() {
 		now := p.e.now()
 		if now >= p.e.ends() {
-			return false
+			break
 		}
 		there, until := p.e.turn(p.turns, now)
 		began := p.e.stayBegan(p.turns, now)
@@ -158,7 +158,7 @@ func (p *publisher) attend() bool {
 			continue // joining took its time
 		case there:
 			p.stays, p.attended = until, now
-			p.skip(began, false)
+			p.skip(began, 0, false)
 			if p.schedule == nil || p.due < until || until >= p.e.ends() {
 				return true
 			}
@@ -167,7 +167,7 @@ func (p *publisher) attend() bool {
 			if to == untold {
 				to = now
 			}
-			p.skip(to, false)
+			p.skip(to, 0, false)
 		}
 		if p.waiter.Until(p.soft, p.e.wakeAt(until)) != nil {
 			return false
@@ -176,7 +176,7 @@ func (p *publisher) attend() bool {
 			p.held = 0
 		}
 	}
-	return false
+	return !p.gone && p.stays >= p.e.ends() && p.behind() // what was due in its last stay
 }
 
 // stayed tells whether the publisher has something to do after its stay.

@@ -10,8 +10,9 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// run sends until the measurement is over and then waits for what is in flight, until hard ends.
-// soft ends with the measurement.
+// run sends what is due in the measurement and then waits for what is in flight. soft ends with the measurement; hard ends with the drain. Open-loop
+// messages that were due in the measurement are still sent after it, in order, until hard ends: without them, a broker that stops would look as fast as
+// it was before.
 func (p *publisher) run(soft, hard context.Context) {
 	p.soft, p.hard = soft, hard
 	if p.schedule != nil {
@@ -19,11 +20,11 @@ func (p *publisher) run(soft, hard context.Context) {
 	}
 	p.stays, p.attended = untold, -forever
 	cycle := p.cycle()
-	for !p.e.over.Load() {
+	for !p.finished() {
 		if p.turns != nil && !p.attend() {
 			break
 		}
-		if p.down.Load() && !p.reconnect(soft) {
+		if p.down.Load() && !p.reconnect(p.deadline()) {
 			break
 		}
 		if !cycle() && !p.stayed() {
@@ -35,6 +36,24 @@ func (p *publisher) run(soft, hard context.Context) {
 	}
 	p.countUnsent()
 	p.sends.Flush()
+}
+
+// behind reports whether messages that were due in the measurement are yet to be sent.
+func (p *publisher) behind() bool {
+	return p.schedule != nil && p.due < min(p.e.ends(), p.stays) && p.owed() > 0
+}
+
+// deadline is the context that ends waiting for the next send.
+func (p *publisher) deadline() context.Context {
+	if p.behind() {
+		return p.hard
+	}
+	return p.soft
+}
+
+// finished reports whether the publisher sends nothing any more.
+func (p *publisher) finished() bool {
+	return p.e.over.Load() && (!p.behind() || p.hard.Err() != nil)
 }
 
 // cycle is what the mode repeats; false means that the publisher is done.
@@ -64,15 +83,15 @@ func (p *publisher) next() (due, send int64, more bool) {
 		return send, send, send < end
 	}
 	due = p.due
-	if due >= end || send >= end {
+	if due >= end || send >= p.stays && p.stays < p.e.ends() {
 		return 0, 0, false
 	}
 	if send < due {
 		p.held = 0
-		if p.waiter.Paced(p.soft, due+p.e.origin.Load(), p.gap) != nil {
+		if p.waiter.Paced(p.hard, due+p.e.origin.Load(), p.gap) != nil {
 			return 0, 0, false
 		}
-		if send = p.e.now(); send >= min(p.e.ends(), p.stays) {
+		if send = p.e.now(); send >= p.stays && p.stays < p.e.ends() {
 			return 0, 0, false
 		}
 	}
@@ -156,7 +175,7 @@ func (p *publisher) oneInFlight(link drivers.Publisher, token uint32) (more bool
 func (p *publisher) oneInWindow() bool {
 	token, ok := p.acquire()
 	if !ok {
-		return !p.e.over.Load() // the link broke while it waited
+		return !p.finished() // the link broke while it waited
 	}
 	more, err := p.oneInFlight(p.link, token)
 	if err != nil {
@@ -203,7 +222,7 @@ func (p *publisher) acquire() (uint32, bool) {
 			}
 			continue
 		}
-		if !p.await(p.soft, 1) {
+		if !p.await(p.deadline(), 1) {
 			p.release(p.e.now())
 			return 0, false
 		}
@@ -212,11 +231,11 @@ func (p *publisher) acquire() (uint32, bool) {
 
 // pause is the study's way to wait for room.
 func (p *publisher) pause() bool {
-	sleep(p.soft, p.work.Pause.D())
+	sleep(p.deadline(), p.work.Pause.D())
 	if p.flight.collect() > 0 {
 		p.flight.firstFree = p.e.now() // it asked for the pause: all of it is waiting for the broker
 	}
-	return !p.e.over.Load() && !p.down.Load()
+	return !p.finished() && !p.down.Load()
 }
 
 // await waits until n more messages were confirmed; false if the link broke or ctx ended first.

@@ -191,6 +191,9 @@ func (p *publisher) onConfirm(token uint64, err error) {
 	default:
 		w.Counts[record.Unconfirmed]++
 		w.Record(record.SendFailed, now-s.send)
+		if p.schedule != nil && errors.Is(p.hard.Err(), context.DeadlineExceeded) { // the end of the drain closed the link
+			w.Record(record.Unanswered, p.e.drainEnds()-s.due)
+		}
 		p.lack(s.send)
 	}
 	p.flight.release(token, now)
@@ -284,6 +287,6 @@ func (p *publisher) flushReturns() {
 // pauseAfterFailure keeps a publisher whose every call fails from spinning.
 func (p *publisher) pauseAfterFailure() {
 	p.failures = min(p.failures+1, 7)
-	sleep(p.soft, time.Millisecond<<p.failures)
+	sleep(p.deadline(), time.Millisecond<<p.failures)
 	p.release(p.e.now())
 }

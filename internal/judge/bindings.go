@@ -78,7 +78,7 @@ func (j *judge) bindingLatency(name string, h *record.Hist, across bool) {
 		if why != "" {
 			j.na(name+"."+q.Name, why)
 		} else {
-			j.quantile(name+"."+q.Name, h, q.Q, flags...)
+			j.out.Values[name+"."+q.Name] = distribution{hist: h}.quantile(q.Q, flags...)
 		}
 	}
 }

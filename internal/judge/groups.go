@@ -221,9 +221,9 @@ func (j *judge) mergedQuantiles(groups []*judge) {
 		series record.Series
 	}{"binding", record.Binding})
 	for _, l := range merged {
-		h := j.m.Hist(l.series)
+		d := j.distribution(l.series, j.m.Hist(l.series), j.m.Hist(record.Unanswered))
 		for _, q := range plan.Quantiles() {
-			j.setQuantile(l.name+"."+q.Name, h, q.Q, groups)
+			j.setQuantile(l.name+"."+q.Name, d, q.Q, groups)
 		}
 	}
 	for _, name := range []string{"binding.first", "binding.message"} { // they are not in one series
@@ -235,7 +235,7 @@ func (j *judge) mergedQuantiles(groups []*judge) {
 	}
 }
 
-func (j *judge) setQuantile(name string, h *record.Hist, q float64, groups []*judge) {
+func (j *judge) setQuantile(name string, d distribution, q float64, groups []*judge) {
 	for _, g := range groups {
 		if v := g.out.Values[name]; v.NA == NABacklog {
 			j.na(name, NABacklog, j.out.Values[name].Flags...)
@@ -243,8 +243,7 @@ func (j *judge) setQuantile(name string, h *record.Hist, q float64, groups []*ju
 		}
 	}
 	if v := j.out.Values[name]; v.NA == "" {
-		j.quantile(name, h, q, v.Flags...)
-		merged := j.out.Values[name]
+		merged := d.quantile(q, v.Flags...)
 		merged.Bound = v.Bound
 		j.out.Values[name] = merged
 	}

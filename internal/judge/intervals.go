@@ -28,13 +28,13 @@ func (j *judge) highest() {
 			case len(intervals) == 0:
 				j.na(name, naNoInterval)
 			default:
-				worst := intervals[0]
-				for _, h := range intervals {
-					if h.Quantile(q.Q) > worst.Quantile(q.Q) || h.OverAt(q.Q) && !worst.OverAt(q.Q) {
-						worst = h
+				worst := plan.Value{}
+				for _, d := range intervals {
+					if v := d.quantile(q.Q, whole.Flags...); v.Number > worst.Number || v.Number == worst.Number && v.Over > worst.Over {
+						worst = v
 					}
 				}
-				j.quantile(name, worst, q.Q, whole.Flags...)
+				j.out.Values[name] = worst
 			}
 		}
 	}
@@ -42,28 +42,33 @@ func (j *judge) highest() {
 
 // intervals merges the windows of the measurement's messages to full intervals; one without a sample is left out. Where the measurement ends
 // within an interval, what ended in the drain may be of the part that is none.
-func (j *judge) intervals(s record.Series) []*record.Hist {
+func (j *judge) intervals(s record.Series) []distribution {
 	size := max(1, seconds(j.w.Interval.D()))
 	full := int(j.span.sending / (time.Duration(size) * time.Second))
-	byInterval := make([]*record.Hist, full)
+	byInterval, unanswered := make([]*record.Hist, full), make([]*record.Hist, full)
+	for i := range full {
+		byInterval[i], unanswered[i] = record.NewHist(), record.NewHist()
+	}
 	whole := full*size == j.span.windows
 	for _, w := range j.m.Windows() {
 		i := w.Index / size
 		if whole && full > 0 {
 			i = min(i, full-1)
 		}
-		if !w.Measured || w.Index < 0 || i >= full || w.Hists[s] == nil {
+		if !w.Measured || w.Index < 0 || i >= full {
 			continue
 		}
-		if byInterval[i] == nil {
-			byInterval[i] = record.NewHist()
+		if h := w.Hists[s]; h != nil {
+			byInterval[i].Merge(h)
 		}
-		byInterval[i].Merge(w.Hists[s])
+		if h := w.Hists[record.Unanswered]; h != nil {
+			unanswered[i].Merge(h)
+		}
 	}
-	var some []*record.Hist
-	for _, h := range byInterval {
-		if h != nil && h.Count() > 0 {
-			some = append(some, h)
+	var some []distribution
+	for i, h := range byInterval {
+		if d := j.distribution(s, h, unanswered[i]); d.hist.Count() > 0 {
+			some = append(some, d)
 		}
 	}
 	return some

@@ -40,29 +40,57 @@ func (j *judge) noLatency(s record.Series) string {
 
 func (j *judge) latencies() {
 	for _, l := range latencies {
-		h := j.m.Hist(l.series)
+		d := j.distribution(l.series, j.m.Hist(l.series), j.m.Hist(record.Unanswered))
 		why := j.noLatency(l.series)
 		var flags []plan.Flag
 		if why == "" {
-			why, flags = j.doubtLatency(l.name, l.series, h)
+			why, flags = j.doubtLatency(l.name, l.series, d.hist)
 		}
 		for _, q := range plan.Quantiles() {
 			if name := l.name + "." + q.Name; why != "" {
 				j.na(name, why, flags...)
 			} else {
-				j.quantile(name, h, q.Q, flags...)
+				j.out.Values[name] = d.quantile(q.Q, flags...)
 			}
 		}
 	}
 }
 
-// quantile sets a value to a quantile of a distribution. One that lies beyond the histogram's range says how many samples do.
-func (j *judge) quantile(name string, h *record.Hist, q float64, flags ...plan.Flag) {
-	v := plan.Value{Number: time.Duration(h.Quantile(q)).Seconds(), Flags: flags}
-	if h.OverAt(q) {
-		v.Over = h.Over()
+// distribution is a latency with the messages that were due and not answered when the drain ended, each with its age: the least that its latency can be.
+type distribution struct {
+	hist       *record.Hist
+	unanswered uint64
+	least      int64 // age of the youngest of them, in the resolution of the histogram
+}
+
+// distribution adds the unanswered messages to a latency that counts from the due time; a message is one sample for each subscription.
+func (j *judge) distribution(s record.Series, h, unanswered *record.Hist) distribution {
+	if s != record.SendDue && s != record.Processing || unanswered.Count() == 0 {
+		return distribution{hist: h}
 	}
-	j.out.Values[name] = v
+	d := distribution{hist: h.Clone(), least: unanswered.Quantile(0)}
+	copies := 1
+	if s == record.Processing {
+		copies = j.subs
+	}
+	for range copies {
+		d.hist.Merge(unanswered)
+		d.unanswered += unanswered.Count()
+	}
+	return d
+}
+
+// quantile is a quantile as a value. One that lies beyond the histogram's range, or at the age of an unanswered message or above, is a lower bound.
+func (d distribution) quantile(q float64, flags ...plan.Flag) plan.Value {
+	at := d.hist.Quantile(q)
+	v := plan.Value{Number: time.Duration(at).Seconds(), Flags: flags}
+	switch {
+	case d.hist.OverAt(q):
+		v.Over = d.hist.Over()
+	case d.unanswered > 0 && at >= d.least:
+		v.Over = d.unanswered
+	}
+	return v
 }
 
 // doubtLatency tells why a latency that this cell could have is not shown, and what is doubtful about it.
@@ -109,6 +137,11 @@ func (j *judge) roles() (publishers, consumers []plan.AgentPart) {
 func (j *judge) counts() {
 	l := j.out.Ledger
 	j.number("sent", float64(l.Sent))
+	if j.w.Publishers.Open() {
+		j.number("unsent", float64(j.m.Total(record.Unsent)))
+	} else {
+		j.na("unsent", NAClosedLoop)
+	}
 	j.number("unroutable", float64(l.Unroutable))
 	if why := unconfirmedReason(j.w.Publishers.Mode); why != "" {
 		j.na("confirmed", why)

@@ -210,6 +210,9 @@ func (c comparison) fails(values map[string]Value) []string {
 		return []string{max(why, other)} // one of them is empty, or they are the same
 	}
 	holds := map[string]bool{"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "==": a == b, "!=": a != b}[c.op]
+	if values[c.left.name].Over > 0 || values[c.right.name].Over > 0 {
+		return c.bounded(values, a, b)
+	}
 	if holds {
 		return nil
 	}
@@ -221,6 +224,28 @@ func (c comparison) fails(values map[string]Value) []string {
 	}
 	return []string{fmt.Sprintf("%s is %s, not %s %s, %s", c.left.text, quantity(a, c.unit), c.op, c.right.text, quantity(b, c.unit))}
 }
+
+// bounded is fails for a value of which only a lower bound is known (Value.Over): the bound decides, or the comparison is not known to hold.
+func (c comparison) bounded(values map[string]Value, a, b float64) []string {
+	value, other, op := c.left, c.right, c.op
+	if values[value.name].Over == 0 { // the value is on the left from here on
+		value, other, op, a, b = c.right, c.left, mirrored[op], b, a
+	}
+	limit := other.text
+	if other.name != "" {
+		limit = fmt.Sprintf("%s, %s", other.text, quantity(b, c.unit))
+	}
+	switch above := a >= b && values[other.name].Over == 0; {
+	case above && (op == ">" || op == ">=" || op == "!="):
+		return nil
+	case above:
+		return []string{fmt.Sprintf("%s is more than %s, not %s %s", value.text, quantity(a, c.unit), op, limit)}
+	}
+	return []string{fmt.Sprintf("%s is more than %s: whether it is %s %s is not known", value.text, quantity(a, c.unit), op, limit)}
+}
+
+// mirrored are the operators with their sides exchanged.
+var mirrored = map[string]string{"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 
 // known tells whether the comparison holds for a value without a number, by what it is less than.
 func (c comparison) known(values map[string]Value) bool {

@@ -40,7 +40,7 @@ func (w Workload) Absent(value string) string {
 		return "consumers join late (consumers.presence.from), so that messages wait for them on purpose"
 	case (mode == "fire-and-forget" || mode == "connection-per-message") && (latency || without("confirm.rate", "confirmed", "rejected", "gap.confirm", "recovery.confirm")):
 		return "nothing is confirmed in mode " + mode
-	case !w.Publishers.Open() && w.Search == nil && without("send.due.", "lateness.", "pacing.", "blocked."):
+	case !w.Publishers.Open() && w.Search == nil && without("send.due.", "lateness.", "pacing.", "blocked.", "unsent"):
 		return "without a rate nothing is due"
 	}
 	return ""

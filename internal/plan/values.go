@@ -78,6 +78,7 @@ func accountValues() []ValueInfo {
 		{"lost", "Lost", Count, "accepted, not returned, and not received after the silence deadline"},
 		{"processing.negative", "Negative", Count, "processing latencies below zero: clocks were further apart than their bound; they are in no quantile"},
 		{"start.skew", "Start skew", Seconds, "how far apart the agents began to send, or to receive, give or take how well their clocks were known"},
+		{"unsent", "Unsent", Count, "due inside the measurement, and not sent when the drain ended (open loop); quantiles count each with its age"},
 		{"undrained", "Undrained", Count, "not received when the drain was cut by its limit"},
 		{"unknown", "Unknown", Count, "beyond what a lost agent had reported"},
 		{"duplicated", "Duplicated", Count, "received again"},

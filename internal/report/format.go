@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -20,12 +19,14 @@ func Show(info plan.ValueInfo, v plan.Value) string {
 	return strings.TrimSpace(show(info, v) + " " + plusMinus(v.Number, v.Bound))
 }
 
-// show writes a value as format does, but for what measuring cannot resolve: a latency below the resolution, and one beyond the histogram's
-// range, with the number of samples there.
+// show writes a value as format does, but for what is known by a bound only: a latency below the resolution, and a quantile that is more than its number
+// (plan.Value.Over).
 func show(info plan.ValueInfo, v plan.Value) string {
 	switch {
+	case v.Over > 0 && v.Number >= 3600:
+		return "> " + limit(v.Number)
 	case v.Over > 0:
-		return fmt.Sprintf("> %s: %s", limit(v.Number), decimals(float64(v.Over), 0))
+		return "> " + format(info.Unit, v.Number)
 	case info.Latency() && v.Number < plan.Resolution && v.Number >= 0:
 		return "< " + limit(plan.Resolution)
 	}

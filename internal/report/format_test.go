@@ -58,7 +58,7 @@ func TestResolutionIsShown(t *testing.T) {
 		{"send.p50", plan.Value{Number: 999e-9}, "< 1 µs"},
 		{"send.p50", plan.Value{Number: 1e-6}, "1.00 µs"},
 		{"send.p99.highest", plan.Value{Number: 1e-9}, "< 1 µs"},
-		{"processing.max", plan.Value{Number: 3600, Over: 1200}, "> 1 h: 1,200"},
+		{"processing.max", plan.Value{Number: 3600, Over: 1200}, "> 1 h"},
 		{"processing.max", plan.Value{Number: 3600}, "3,600 s"},
 		{"gap.longest", plan.Value{}, "0 s"},
 		{"connection.blocked", plan.Value{}, "0 s"},

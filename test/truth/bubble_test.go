@@ -20,6 +20,7 @@ import (
 type measured struct {
 	plan.Outcome
 	merge *record.Merge
+	work  plan.Workload
 }
 
 // in runs a cell on loopback in a synctest bubble, where time is exact: one engine plays all of it, and what it recorded is judged as ever.
@@ -77,7 +78,7 @@ func play(t *testing.T, options string, change func(*plan.Workload)) measured {
 	part := func(i int) plan.AgentPart {
 		return plan.AgentPart{Agent: string(rune('a' + i)), Index: i, Host: "h", Clock: "one", Phase: plan.PhaseTeardown}
 	}
-	return measured{judge.Judge(task, m, judge.Facts{Agents: []plan.AgentPart{part(0), part(1)}}), m}
+	return measured{judge.Judge(task, m, judge.Facts{Agents: []plan.AgentPart{part(0), part(1)}}), m, w}
 }
 
 // number is a value that has to be there.

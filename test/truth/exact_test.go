@@ -82,23 +82,18 @@ func TestStallWindow(t *testing.T) {
 	m.count(t, truth, "lost", 0)
 }
 
-// lindley is the history of one publisher that sends one message at a time: message n goes out when it is due or when the one before is
-// confirmed, whichever is later, and is confirmed when the broker does.
-func lindley(first, every, end time.Duration, confirm func(sent time.Duration) time.Duration) (send, due, blocked []time.Duration, unsent int) {
+// lindley is the history of one publisher that sends one message at a time, of all messages that are due before an end: message n goes out when it is
+// due or when the one before is confirmed, whichever is later, and is confirmed when the broker does.
+func lindley(first, every, end time.Duration, confirm func(sent time.Duration) time.Duration) (send, due, blocked []time.Duration) {
 	var free time.Duration = math.MinInt64
 	for at := first; at < end; at += every {
 		sent := max(at, free)
-		if sent >= end {
-			unsent++
-			blocked = append(blocked, end-at)
-			continue
-		}
 		free = confirm(sent)
 		if at >= 0 {
 			send, due, blocked = append(send, free-sent), append(due, free-at), append(blocked, sent-at)
 		}
 	}
-	return send, due, blocked, unsent
+	return send, due, blocked
 }
 
 // With one message out at a time a publisher cannot send while the broker stalls: send latency has one sample of the stall, and hides the
@@ -107,7 +102,7 @@ func TestStallEach(t *testing.T) {
 	const publishers, period = 4, 4 * ms
 	var send, due, blocked []time.Duration
 	for i := range publishers {
-		s, d, b, _ := lindley(-time.Second+time.Duration(i)*ms, period, 10*time.Second, func(sent time.Duration) time.Duration {
+		s, d, b := lindley(-time.Second+time.Duration(i)*ms, period, 10*time.Second, func(sent time.Duration) time.Duration {
 			if at := sent + 3*ms; at < 3*time.Second || at >= 4*time.Second {
 				return at
 			}
@@ -155,9 +150,38 @@ func TestPoisson(t *testing.T) {
 	check(t, row{truth: truth, value: "(distance to exponential)", want: 0, got: distance, bound: 2.1 / math.Sqrt(n)})
 }
 
-// A broker asked for four times what one message at a time can do holds the publisher; the generator is not late, and is not blamed.
+// A broker that stops shortly before the end of the measurement, for 3 s: what was due is sent when it goes on, and nothing of the stall is left out.
+func TestStallAtTheEnd(t *testing.T) {
+	const publishers = 4
+	for _, before := range []time.Duration{100 * ms, 190 * ms, time.Second, 5 * time.Second} {
+		var due []time.Duration
+		from := 10*time.Second - before
+		for i := range publishers {
+			_, d, _ := lindley(-time.Second+time.Duration(i)*ms, publishers*ms, 10*time.Second, func(sent time.Duration) time.Duration {
+				if at := sent + 3*ms; at < from || at >= from+3*time.Second {
+					return at
+				}
+				return from + 3*time.Second
+			})
+			due = append(due, d...)
+		}
+		slices.Sort(due)
+		truth := fmt.Sprintf("stall of 3 s from %v before the end, confirm-each", before)
+		m := in(t, fmt.Sprintf(`{"confirmDelay":"3ms","stalls":[{"at":%q,"for":"3s"}]}`, time.Second+from), func(w *plan.Workload) {
+			steady(w)
+			w.Publishers.Threads, w.Publishers.Mode = publishers, "confirm-each"
+		})
+		m.quantiles(t, truth, "send.due", due)
+		m.count(t, truth, "unsent", 0)
+		m.count(t, truth, "lost", 0)
+	}
+}
+
+// A broker that is asked for four times what one message at a time can do holds the publisher; the generator is not late, and is not blamed. All that was due
+// is sent in the drain, and waits for up to half a minute.
 func TestBlockedIsNotLate(t *testing.T) {
-	send, due, blocked, unsent := lindley(0, 2500*time.Microsecond, 10*time.Second, func(sent time.Duration) time.Duration { return sent + 10*ms })
+	send, due, blocked := lindley(0, 2500*time.Microsecond, 10*time.Second, func(sent time.Duration) time.Duration { return sent + 10*ms })
+	slices.Sort(due)
 	slices.Sort(blocked)
 	truth := "confirms take 10 ms, 400/s asked for, confirm-each"
 	m := in(t, `{"confirmDelay":"10ms"}`, func(w *plan.Workload) {
@@ -168,7 +192,7 @@ func TestBlockedIsNotLate(t *testing.T) {
 	m.quantiles(t, truth, "blocked", blocked)
 	m.quantiles(t, truth, "lateness", make([]time.Duration, len(due)))
 	check(t, row{truth: truth, value: "send.rate", want: 100, got: m.number(t, "send.rate")})
-	check(t, row{truth: truth, value: "(never sent)", want: float64(unsent), got: float64(m.merge.Total(record.Unsent))})
+	m.count(t, truth, "unsent", 0)
 	bound := 0.0
 	for _, f := range m.Values["send.rate"].Flags {
 		if f == plan.ClientBound {
@@ -176,6 +200,39 @@ func TestBlockedIsNotLate(t *testing.T) {
 		}
 	}
 	check(t, row{truth: truth, value: "(client-bound)", want: 0, got: bound})
+}
+
+// Of messages that are unsent when the drain ends only the age is known: quantiles that fall among them are lower bounds, and a rule fails by the bound.
+func TestUnsentAtTheEndOfTheDrain(t *testing.T) {
+	// Message n is due at 2.5n ms and goes out at 10n ms. Number 1,500 is in flight when the drain ends, at 15,005 ms, and confirmed as the link is closed.
+	var due []time.Duration
+	for n := range 4000 {
+		at := time.Duration(n) * 2500 * time.Microsecond
+		if sent := time.Duration(n) * 10 * ms; n <= 1500 {
+			due = append(due, sent+10*ms-at)
+		} else {
+			due = append(due, 15_005*ms-at)
+		}
+	}
+	slices.Sort(due)
+	truth := "confirms take 10 ms, 400/s asked for, confirm-each, drain 5 s"
+	m := in(t, `{"confirmDelay":"10ms"}`, func(w *plan.Workload) {
+		w.Publishers.Rate, w.Publishers.Mode, w.Warmup, w.Drain.Most = 400, "confirm-each", 0, plan.Duration(5005*ms)
+	})
+	m.quantiles(t, truth, "send.due", due)
+	m.count(t, truth, "unsent", 2499)
+	for rule, want := range map[string]bool{"send.due.p99 < 50ms": false, "send.due.p50 < 20s": false, "send.due.p50 > 1s": true, "unsent == 0": false} {
+		condition, err := plan.ParseCondition(rule, m.work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds, why := condition.Holds(m.Values); holds != want {
+			t.Errorf("%s: %v: %s", rule, holds, why)
+		}
+	}
+	if v := m.Values["send.due.p50"]; v.Over != 2499 {
+		t.Errorf("the median is %+v, want a bound by 2,499 messages", v)
+	}
 }
 
 // A limit is reached to the message, in every second, and shows in the latency from due where more is asked for.
@@ -190,9 +247,9 @@ func TestRateLimit(t *testing.T) {
 		sent := float64(m.merge.Sum(record.Sent, second, second+1))
 		check(t, row{truth: truth, value: fmt.Sprintf("(sent in second %d)", second+1), want: 20_000, got: sent})
 	}
-	// Message n is due at 40n µs and taken at 50n µs; of 5 s, 100,000 are taken and 25,000 are not.
+	// Message n is due at 40n µs and taken at 50n µs: of those due in 5 s, 25,000 after it.
 	var want []time.Duration
-	for n := range 100_000 {
+	for n := range 125_000 {
 		want = append(want, time.Duration(n)*10*time.Microsecond)
 	}
 	m = in(t, options, func(w *plan.Workload) {

@@ -56,7 +56,7 @@ func program(t *testing.T, matrix string, during func(folder string)) measured {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return measured{outcomes[0], m}
+	return measured{outcomes[0], m, r.Plan().Cells[0].Workload}
 }
 
 // stamps are what loopback saw of every message, and when: the truth of a run in real time.
