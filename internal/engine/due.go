@@ -49,7 +49,7 @@ func (p *publisher) skip(to, now int64, last bool) {
 				p.unsent++
 				w.Counts[record.Unsent]++
 				age := max(now, until) - p.due
-				w.Record(record.Unanswered, age)
+				w.Record(record.UnsentAge, age)
 				p.attribute(w, age)
 			}
 		}

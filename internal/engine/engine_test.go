@@ -184,18 +184,18 @@ func TestCountEndsTheMeasurement(t *testing.T) {
 	}
 }
 
-// Of a count at a rate no more is due than the count. What is due when the measurement may end is still sent until the drain ends; what is not sent or
-// not confirmed by then is unanswered.
+// Of a count at a rate no more is due than the count. What is due when the measurement may end is still sent until the drain ends; what is not sent
+// by then is unsent.
 func TestCountAtARate(t *testing.T) {
 	for name, test := range map[string]struct {
-		count, confirmed, unanswered uint64
-		confirm                      string // how long each takes: at 100/s asked for 1,000/s, ten are due for each that is sent
-		drain                        time.Duration
+		count, confirmed, unsent uint64
+		confirm                  string // how long each takes: at 100/s asked for 1,000/s, ten are due for each that is sent
+		drain                    time.Duration
 	}{
 		"reached":            {count: 500, confirmed: 500, drain: time.Second},
 		"reached after end":  {count: 300, confirmed: 300, confirm: "10ms", drain: 5 * time.Second},
-		"not reached":        {count: 300, confirmed: 201, unanswered: 99, confirm: "10ms", drain: 5 * time.Millisecond},
-		"more than ever due": {count: 5000, confirmed: 201, unanswered: 1799, confirm: "10ms", drain: 5 * time.Millisecond},
+		"not reached":        {count: 300, confirmed: 201, unsent: 99, confirm: "10ms", drain: 5 * time.Millisecond},
+		"more than ever due": {count: 5000, confirmed: 201, unsent: 1799, confirm: "10ms", drain: 5 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -207,9 +207,9 @@ func TestCountAtARate(t *testing.T) {
 					s.options = fmt.Sprintf(`{"confirmDelay": %q}`, test.confirm)
 				}
 				m := s.play(t.Context())
-				confirmed, unanswered, unsent := m.Hist(record.SendDue).Count(), m.Hist(record.Unanswered).Count(), uint64(m.Total(record.Unsent))
-				if confirmed != test.confirmed || unanswered != test.unanswered || unsent != test.unanswered {
-					t.Errorf("%d confirmed, %d unanswered, %d unsent; want %d and %d", confirmed, unanswered, unsent, test.confirmed, test.unanswered)
+				confirmed, ages, unsent := m.Hist(record.SendDue).Count(), m.Hist(record.UnsentAge).Count(), uint64(m.Total(record.Unsent))
+				if confirmed != test.confirmed || ages != test.unsent || unsent != test.unsent {
+					t.Errorf("%d confirmed, %d unsent with %d ages; want %d and %d", confirmed, unsent, ages, test.confirmed, test.unsent)
 				}
 				if late := m.Hist(record.Lateness).Max(); test.confirm == "" && late != 0 {
 					t.Errorf("%v late, want never", time.Duration(late))
@@ -269,7 +269,7 @@ func TestOpenLoopSendsTheSchedule(t *testing.T) {
 }
 
 // A broker that confirms after 10 ms is asked for four times what confirm-each can do: the publisher is blocked, and not late. It goes on after the
-// measurement, until the drain ends, and every message that was due is in the latencies or counted as unanswered.
+// measurement, until the drain ends, and every message that was due is in the latencies or unsent.
 func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -298,8 +298,8 @@ func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 		if got, want := m.Hist(record.SendDue).Max(), int64(300*7.5*1e6+10e6); got != want {
 			t.Errorf("send latency from due at most %d ns, want %d", got, want)
 		}
-		if got, want := m.Hist(record.Unanswered), int64(3005e6-301*2.5e6); got.Count() != 499 || got.Max() != want {
-			t.Errorf("%d unanswered of at most %d ns, want 499 of %d", got.Count(), got.Max(), want)
+		if got, want := m.Hist(record.UnsentAge), int64(3005e6-301*2.5e6); got.Count() != 499 || got.Max() != want {
+			t.Errorf("%d unsent of at most %d ns, want 499 of %d", got.Count(), got.Max(), want)
 		}
 		if got := m.Hist(record.Send); got.Min() != 10e6 || got.Max() != 10e6 {
 			t.Errorf("send latency %d … %d ns, want 10 ms", got.Min(), got.Max())

@@ -191,9 +191,6 @@ func (p *publisher) onConfirm(token uint64, err error) {
 	default:
 		w.Counts[record.Unconfirmed]++
 		w.Record(record.SendFailed, now-s.send)
-		if p.schedule != nil && errors.Is(p.hard.Err(), context.DeadlineExceeded) { // the end of the drain closed the link
-			w.Record(record.Unanswered, p.e.drainEnds()-s.due)
-		}
 		p.lack(s.send)
 	}
 	p.flight.release(token, now)

@@ -221,7 +221,7 @@ func (j *judge) mergedQuantiles(groups []*judge) {
 		series record.Series
 	}{"binding", record.Binding})
 	for _, l := range merged {
-		d := j.distribution(l.series, j.m.Hist(l.series), j.m.Hist(record.Unanswered))
+		d := j.distribution(l.series, j.m.Hist(l.series), j.m.Hist(record.UnsentAge))
 		for _, q := range plan.Quantiles() {
 			j.setQuantile(l.name+"."+q.Name, d, q.Q, groups)
 		}

@@ -28,11 +28,10 @@ func (j *judge) highest() {
 			case len(intervals) == 0:
 				j.na(name, naNoInterval)
 			default:
-				worst := plan.Value{}
+				worst := plan.Value{Flags: whole.Flags}
 				for _, d := range intervals {
-					if v := d.quantile(q.Q, whole.Flags...); v.Number > worst.Number || v.Number == worst.Number && v.Over > worst.Over {
-						worst = v
-					}
+					v := d.quantile(q.Q)
+					worst.Number, worst.Over = max(worst.Number, v.Number), max(worst.Over, v.Over) // a bound may be above all
 				}
 				j.out.Values[name] = worst
 			}
@@ -45,9 +44,9 @@ func (j *judge) highest() {
 func (j *judge) intervals(s record.Series) []distribution {
 	size := max(1, seconds(j.w.Interval.D()))
 	full := int(j.span.sending / (time.Duration(size) * time.Second))
-	byInterval, unanswered := make([]*record.Hist, full), make([]*record.Hist, full)
+	byInterval, unsent := make([]*record.Hist, full), make([]*record.Hist, full)
 	for i := range full {
-		byInterval[i], unanswered[i] = record.NewHist(), record.NewHist()
+		byInterval[i], unsent[i] = record.NewHist(), record.NewHist()
 	}
 	whole := full*size == j.span.windows
 	for _, w := range j.m.Windows() {
@@ -61,13 +60,13 @@ func (j *judge) intervals(s record.Series) []distribution {
 		if h := w.Hists[s]; h != nil {
 			byInterval[i].Merge(h)
 		}
-		if h := w.Hists[record.Unanswered]; h != nil {
-			unanswered[i].Merge(h)
+		if h := w.Hists[record.UnsentAge]; h != nil {
+			unsent[i].Merge(h)
 		}
 	}
 	var some []distribution
 	for i, h := range byInterval {
-		if d := j.distribution(s, h, unanswered[i]); d.hist.Count() > 0 {
+		if d := j.distribution(s, h, unsent[i]); d.hist.Count() > 0 {
 			some = append(some, d)
 		}
 	}

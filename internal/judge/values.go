@@ -40,7 +40,7 @@ func (j *judge) noLatency(s record.Series) string {
 
 func (j *judge) latencies() {
 	for _, l := range latencies {
-		d := j.distribution(l.series, j.m.Hist(l.series), j.m.Hist(record.Unanswered))
+		d := j.distribution(l.series, j.m.Hist(l.series), j.m.Hist(record.UnsentAge))
 		why := j.noLatency(l.series)
 		var flags []plan.Flag
 		if why == "" {
@@ -56,39 +56,46 @@ func (j *judge) latencies() {
 	}
 }
 
-// distribution is a latency with the messages that were due and not answered when the drain ended, each with its age: the least that its latency can be.
+// distribution is a latency with the messages that were due and not sent, each with its age: the least that its latency can be.
 type distribution struct {
-	hist       *record.Hist
-	unanswered uint64
-	least      int64 // age of the youngest of them, in the resolution of the histogram
+	hist   *record.Hist // with the ages
+	sent   *record.Hist // without; nil: there are none
+	unsent uint64
 }
 
-// distribution adds the unanswered messages to a latency that counts from the due time; a message is one sample for each subscription.
-func (j *judge) distribution(s record.Series, h, unanswered *record.Hist) distribution {
-	if s != record.SendDue && s != record.Processing || unanswered.Count() == 0 {
+// distribution adds the unsent messages to a latency that counts from the due time; a message is one sample for each subscription.
+func (j *judge) distribution(s record.Series, h, unsent *record.Hist) distribution {
+	if s != record.SendDue && s != record.Processing || unsent.Count() == 0 {
 		return distribution{hist: h}
 	}
-	d := distribution{hist: h.Clone(), least: unanswered.Quantile(0)}
+	d := distribution{hist: h.Clone(), sent: h}
 	copies := 1
 	if s == record.Processing {
 		copies = j.subs
 	}
 	for range copies {
-		d.hist.Merge(unanswered)
-		d.unanswered += unanswered.Count()
+		d.hist.Merge(unsent)
+		d.unsent += unsent.Count()
 	}
 	return d
 }
 
-// quantile is a quantile as a value. One that lies beyond the histogram's range, or at the age of an unanswered message or above, is a lower bound.
+// known is by how much a quantile may differ, as a part of it, between the two extremes for unsent messages: latencies of their ages, and without end.
+const known = 0.01
+
+// quantile is a quantile as a value. It is a lower bound if it lies beyond the histogram's range, or if it would be another one were the unsent messages never
+// answered.
 func (d distribution) quantile(q float64, flags ...plan.Flag) plan.Value {
 	at := d.hist.Quantile(q)
 	v := plan.Value{Number: time.Duration(at).Seconds(), Flags: flags}
 	switch {
 	case d.hist.OverAt(q):
 		v.Over = d.hist.Over()
-	case d.unanswered > 0 && at >= d.least:
-		v.Over = d.unanswered
+	case d.unsent > 0:
+		rank := q * float64(d.hist.Count())
+		if sent := float64(d.sent.Count()); rank > sent || float64(d.sent.Quantile(rank/sent)) > (1+known)*float64(at) {
+			v.Over = d.unsent
+		}
 	}
 	return v
 }

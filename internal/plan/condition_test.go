@@ -26,6 +26,7 @@ func TestConditionHolds(t *testing.T) {
 		"processing.p50": {Number: 0.004}, "processing.p99": {Number: 0.0613}, "send.due.p99": {Number: 0.001}, "lost": {Number: 3},
 		"receive.rate": {Number: 20_050.4}, "send.rate": {Number: 20_060, Flags: []Flag{Skewed}}, "agent.rss": {Number: 300 << 20},
 		"confirmed": {NA: "fire-and-forget"}, "processing.max": {NA: "backlog", Flags: []Flag{Backlog}}, "gap.confirm": {NA: "< 20 ms"},
+		"send.due.p99.9": {Number: 2, Over: 5}, "send.due.max": {Number: 2, Over: 5},
 	}
 	for _, x := range []struct{ text, why string }{
 		{"p99 < 100ms", ""},
@@ -54,6 +55,17 @@ func TestConditionHolds(t *testing.T) {
 		{"gap.confirm > 500ms", "gap.confirm has no number: < 20 ms"},
 		{"gap.confirm < p99", "gap.confirm has no number: < 20 ms"},
 		{"500ms < gap.confirm", "gap.confirm has no number: < 20 ms"},
+		// A lower bound decides what it can.
+		{"send.due.p99.9 < 50ms", "send.due.p99.9 is more than 2.00 s, not < 50ms"},
+		{"50ms > send.due.p99.9", "send.due.p99.9 is more than 2.00 s, not < 50ms"},
+		{"send.due.p99.9 <= 2s", "send.due.p99.9 is more than 2.00 s, not <= 2s"},
+		{"send.due.p99.9 >= 2s && send.due.p99.9 > 2s && 1s <= send.due.p99.9 && send.due.p99.9 != 1s", ""},
+		{"send.due.p99.9 < 10s", "send.due.p99.9 is more than 2.00 s: whether it is < 10s is not known"},
+		{"!(send.due.p99.9 < 10s)", "send.due.p99.9 is more than 2.00 s: whether it is >= 10s is not known"},
+		{"send.due.p99.9 == 2s", "send.due.p99.9 is more than 2.00 s, not == 2s"},
+		{"send.due.p99.9 > p99", ""},
+		{"p99 < send.due.p99.9", ""},
+		{"send.due.p99.9 <= send.due.max", "send.due.p99.9 is more than 2.00 s: whether it is <= send.due.max, 2.00 s is not known"},
 		// No number, no comparison: neither as it is nor negated.
 		{"confirmed > 0", "confirmed has no number: fire-and-forget"},
 		{"!(confirmed > 0)", "confirmed has no number: fire-and-forget"},

@@ -43,7 +43,7 @@ type Value struct {
 	// unit, 0 where that does not matter.
 	Bound float64 `json:"bound,omitempty"`
 	// Over is above 0 where the value is known to be more than Number, and no more: a quantile that lies among samples beyond the histogram's range, or
-	// among messages that were due and not answered when the drain ended. It is the number of these.
+	// depends on messages that were due and not sent when the drain ended. It is the number of these.
 	Over  uint64 `json:"over,omitempty"`
 	NA    string `json:"na,omitempty"` // why there is no number: "fire-and-forget", "no consumers", "backlog"
 	Flags []Flag `json:"flags,omitempty"`

@@ -61,12 +61,12 @@ const (
 	Pacing                       // by how much the time between two sends is off the time between their due times (open loop, not blocked)
 	GCPause                      // of the agent's process: each stop of the world
 	Scheduling                   // of the agent's process: how long goroutines that could run waited for a processor
-	Unanswered                   // due time to the end of the drain, of what was due inside the measurement (open loop) and by then not sent, or not confirmed
+	UnsentAge                    // due time to the end of the drain, of what was due inside the measurement and never sent
 	numSeries
 )
 
 var seriesNames = [numSeries]string{"send", "sendDue", "processing", "lateness", "blocked", "binding", "bindingMessage",
-	"sendFailed", "pacing", "gcPause", "scheduling", "unanswered"}
+	"sendFailed", "pacing", "gcPause", "scheduling", "unsentAge"}
 
 // SetKind names what the sequence numbers of a Set have in common.
 type SetKind uint8

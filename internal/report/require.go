@@ -126,7 +126,8 @@ func breaks(rule string, w plan.Workload, valid []plan.Outcome, values func(plan
 	return strings.Join(whys, "; ")
 }
 
-// medians are the middles of all values that are no counts, over the repetitions that have a number or are known to be less than one.
+// medians are the middles of all values that are no counts, over the repetitions that have a number or are known to be less than one. A middle is a lower
+// bound where that of a repetition may be above it.
 func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) map[string]plan.Value {
 	numbers, every := map[string][]float64{}, map[string][]plan.Value{}
 	for _, o := range valid {
@@ -145,7 +146,13 @@ func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Val
 		if all, less := among(numbers[info.Name], every[info.Name]); less != "" {
 			out[info.Name] = plan.Value{NA: less}
 		} else if len(all) > 0 {
-			out[info.Name] = plan.Value{Number: stats.MedianLow(all)}
+			middle := plan.Value{Number: stats.MedianLow(all)}
+			for _, v := range every[info.Name] { // one that may be above the middle
+				if v.NA == "" && v.Number <= middle.Number {
+					middle.Over = max(middle.Over, v.Over)
+				}
+			}
+			out[info.Name] = middle
 		}
 	}
 	return out

@@ -31,6 +31,11 @@ func TestRulings(t *testing.T) {
 	gap := func(v plan.Value) plan.Outcome {
 		return plan.Outcome{Verdict: plan.Valid, Values: map[string]plan.Value{"gap.confirm": v}}
 	}
+	atLeast := func(p99 float64) plan.Outcome {
+		o := measured(p99, 1, 0)
+		o.Values["processing.p99"] = plan.Value{Number: p99, Over: 7}
+		return o
+	}
 	short, long := gap(plan.Value{NA: "< 20 ms"}), gap(plan.Value{Number: 0.3})
 	for name, x := range map[string]struct {
 		rule     string
@@ -41,6 +46,9 @@ func TestRulings(t *testing.T) {
 		"of four the lower middle":        {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.011, 1, 0), measured(0.5, 1, 0)}, ""},
 		"the median is too high":          {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.025, 1, 0)}, "p99 is 25.0 ms, not < 20ms"},
 		"one loss in three is a loss":     {"lost == 0", []plan.Outcome{measured(0, 1, 0), measured(0, 1, 2), measured(0, 1, 0)}, "lost is 2, not == 0"},
+		"a lower bound alone":             {"p99 < 10s", []plan.Outcome{atLeast(8)}, "p99 is more than 8.00 s: whether it is < 10s is not known"},
+		"a bound below the median":        {"p99 < 10s", []plan.Outcome{atLeast(1), measured(1.9, 1, 0), measured(2, 1, 0)}, "p99 is more than 1.90 s: whether it is < 10s is not known"},
+		"a bound above the median":        {"p99 < 10s", []plan.Outcome{atLeast(8), measured(1.9, 1, 0), measured(2, 1, 0)}, ""},
 		"two losses are two reasons":      {"lost == 0", []plan.Outcome{measured(0, 1, 1), measured(0, 1, 2)}, "lost is 1, not == 0; lost is 2, not == 0"},
 		"a flag of one":                   {"!backlog", []plan.Outcome{measured(0, 1, 0), measured(0, 1, 0, plan.Backlog)}, "backlog: receiving did not keep up with sending"},
 		"no number in one of three":       {"p99 < 20ms", []plan.Outcome{measured(0.01, 1, 0), backlogged, measured(0.01, 1, 0)}, "backlog: receiving did not keep up with sending"},

@@ -1,0 +1,50 @@
+package judge
+
+import (
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// Of 1,000 messages one is unsent, after a millisecond: quantiles that it cannot move are exact, those that it may be are bounds.
+func TestUnsentMessagesBoundWhatTheyCanMove(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
+	x.steady(100, atOnce)
+	for i := range 999 {
+		x.sample(record.SendDue, time.Duration(i+1)*time.Millisecond)
+	}
+	x.count(0, record.Unsent, 1)
+	x.sample(record.UnsentAge, time.Millisecond)
+	o := x.judge()
+	for name, want := range map[string]uint64{"send.due.p50": 0, "send.due.p99": 0, "send.due.max": 1, "processing.p50": 0, "processing.max": 1, "send.max": 0} {
+		if v := o.Values[name]; v.NA != "" || v.Over != want {
+			t.Errorf("%s is %+v, want a bound by %d messages", name, v, want)
+		}
+	}
+	if n := o.Values["unsent"].Number; n != 1 {
+		t.Errorf("%v unsent, want 1", n)
+	}
+}
+
+// A tenth is unsent, after 5 s each: what lies above nine tenths is at least that.
+func TestUnsentMessagesCountWithTheirAge(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
+	x.steady(100, atOnce)
+	for i := range 1000 {
+		if i < 900 {
+			x.sample(record.SendDue, time.Millisecond)
+		} else {
+			x.count(0, record.Unsent, 1)
+			x.sample(record.UnsentAge, 5*time.Second)
+		}
+	}
+	o := x.judge()
+	if v := o.Values["send.due.p50"]; v.Over != 0 || v.Number > 0.0011 {
+		t.Errorf("the median is %+v, want 1 ms", v)
+	}
+	if v := o.Values["send.due.p99"]; v.Over != 100 || v.Number < 4.99 || v.Number > 5.01 {
+		t.Errorf("p99 is %+v, want more than 5 s by 100 messages", v)
+	}
+}
