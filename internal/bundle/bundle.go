@@ -6,7 +6,7 @@
 //	manifest.json       what there is, with sizes and digests
 //	environment.json    agents, hosts, brokers as they described themselves: out of the outcomes
 //	files/<n>/<name>    the files that the matrix had agents read (payloads), as they were when the bundle was made
-//	run/…               the run's directory, as internal/results describes it, and its tables
+//	run/…               the run's directory, as internal/runs describes it, and its tables
 package bundle
 
 import (

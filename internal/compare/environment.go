@@ -123,7 +123,7 @@ func agents(f facts, o plan.Outcome) {
 	}
 	f.add("agents", "how many", strconv.Itoa(len(o.Agents)))
 	for _, e := range o.Events {
-		if e.Kind == "host-cores" { // as package results keeps them
+		if e.Kind == "host-cores" { // as package judge keeps them
 			f.add("agents", "cores", e.Detail)
 		}
 	}

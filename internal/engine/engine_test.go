@@ -268,7 +268,7 @@ func TestOpenLoopSendsTheSchedule(t *testing.T) {
 	})
 }
 
-// A broker that confirms after 10 ms is asked for four times what confirm-each can do: the publisher is blocked, and not late. It goes on after the
+// A broker that confirms after 10 ms is asked for four times what confirm-each can do: the publisher is blocked, and not late. It still sends after the
 // measurement, until the drain ends, and every message that was due is in the latencies or unsent.
 func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -80,8 +80,8 @@ func (j *judge) distribution(s record.Series, h, unsent *record.Hist) distributi
 	return d
 }
 
-// known is by how much a quantile may differ, as a part of it, between the two extremes for unsent messages: latencies of their ages, and without end.
-const known = 0.01
+// maxShift is the part by which unsent messages may move a quantile that is still shown as a number: from counting with their ages to never being answered.
+const maxShift = 0.01
 
 // quantile is a quantile as a value. It is a lower bound if it lies beyond the histogram's range, or if it would be another one were the unsent messages never
 // answered.
@@ -93,7 +93,7 @@ func (d distribution) quantile(q float64, flags ...plan.Flag) plan.Value {
 		v.Over = d.hist.Over()
 	case d.unsent > 0:
 		rank := q * float64(d.hist.Count())
-		if sent := float64(d.sent.Count()); rank > sent || float64(d.sent.Quantile(rank/sent)) > (1+known)*float64(at) {
+		if sent := float64(d.sent.Count()); rank > sent || float64(d.sent.Quantile(rank/sent)) > (1+maxShift)*float64(at) {
 			v.Over = d.unsent
 		}
 	}

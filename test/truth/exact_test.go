@@ -150,7 +150,7 @@ func TestPoisson(t *testing.T) {
 	check(t, row{truth: truth, value: "(distance to exponential)", want: 0, got: distance, bound: 2.1 / math.Sqrt(n)})
 }
 
-// A broker that stops shortly before the end of the measurement, for 3 s: what was due is sent when it goes on, and nothing of the stall is left out.
+// A broker that stops shortly before the end of the measurement, for 3 s: what was due is sent when the stall ends, and all of it is in the latencies.
 func TestStallAtTheEnd(t *testing.T) {
 	const publishers = 4
 	for _, before := range []time.Duration{100 * ms, 190 * ms, time.Second, 5 * time.Second} {
