@@ -28,6 +28,7 @@ DESCRIPTION = {
             # What is not acknowledged in time is delivered again: no promise that there are no duplicates.
             "promises": {"confirmedKept": True, "ordered": True},
             "label": "stream in memory, confirm: in memory",
+            "redeliverAfter": "options.ackWait",
         },
         {"when": {"persistent": True}, "label": "stream on disk, confirm: written, synced as the server is set"},
         {"when": {"mode": ["fire-and-forget", "connection-per-message"]}, "label": "core publish, at most once"},

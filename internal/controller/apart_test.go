@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,9 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// parting is loopback with consumers that lose their links on the 10th message, and cannot open them again for a time.
+// parting is loopback with consumers that lose their links on the 10th message, and cannot open them again for a time. With the option hides it
+// keeps back that message and delivers it so long after the break, as a broker with a visibility timeout does; with again, the 9th one, which had
+// been received.
 type parting struct{}
 
 func init() { drivers.Register(parting{}) }
@@ -26,11 +29,13 @@ func (parting) Info() drivers.Info {
 	return info
 }
 
+type partingOptions struct {
+	Away, Hides, Name string
+	Again             bool
+}
+
 func (parting) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
-	var o struct {
-		Away string
-		Name string
-	}
+	var o partingOptions
 	if err := json.Unmarshal(options, &o); err != nil {
 		return nil, err
 	}
@@ -43,15 +48,19 @@ func (parting) Open(ctx context.Context, options json.RawMessage, env drivers.En
 		return nil, err
 	}
 	s, err := loopback.Driver{}.Open(ctx, named, env)
-	return &partingSession{Session: s, away: away}, err
+	hides, _ := time.ParseDuration(o.Hides)
+	return &partingSession{Session: s, away: away, hides: hides, again: o.Again}, err
 }
 
 type partingSession struct {
 	drivers.Session
-	away time.Duration
+	away, hides time.Duration
+	again       bool
 
-	mu     sync.Mutex
-	parted time.Time
+	mu       sync.Mutex
+	parted   time.Time
+	previous []byte // of the message before the present
+	hidden   []byte // kept back
 }
 
 var errAway = errors.New("connection refused")
@@ -64,24 +73,45 @@ func (s *partingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec
 		if time.Since(s.parted) < s.away {
 			return nil, errAway
 		}
-		return s.Session.Consumer(ctx, spec, handle)
+		if s.hidden == nil {
+			return s.Session.Consumer(ctx, spec, handle)
+		}
+		hidden, oneAtATime := []drivers.Delivery{{Body: s.hidden, Redelivered: drivers.Yes}}, sync.Mutex{}
+		s.hidden = nil
+		serial := func(batch []drivers.Delivery) error {
+			oneAtATime.Lock()
+			defer oneAtATime.Unlock()
+			return handle(batch)
+		}
+		time.AfterFunc(s.hides-time.Since(s.parted), func() { _ = serial(hidden) })
+		return s.Session.Consumer(ctx, spec, serial)
 	}
 	got := 0
 	return s.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error {
 		if got += len(batch); got < 10 {
+			s.previous = slices.Clone(batch[0].Body)
 			return handle(batch)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.parted.IsZero() {
-			s.parted = time.Now()
-			spec.OnClosed(drivers.ErrClosed)
+		if !s.parted.IsZero() {
+			return errAway
 		}
-		return errAway
+		s.parted = time.Now()
+		spec.OnClosed(drivers.ErrClosed)
+		switch {
+		case s.hides == 0:
+			return errAway
+		case s.again:
+			s.hidden = s.previous
+			return errAway
+		}
+		s.hidden = slices.Clone(batch[0].Body)
+		return nil
 	})
 }
 
-func partingRun(t *testing.T, away string, most time.Duration) plan.Outcome {
+func partingRun(t *testing.T, most time.Duration, options map[string]any, redeliverAfter time.Duration) plan.Outcome {
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	w := l.run(aRun(func(c *plan.Cell) {
 		c.Broker.Driver = "parting"
@@ -89,7 +119,8 @@ func partingRun(t *testing.T, away string, most time.Duration) plan.Outcome {
 		c.Workload.Consumers.Batch = 1
 		c.Workload.Measure = plan.Duration(300 * time.Millisecond)
 		c.Workload.Drain = plan.Drain{Silence: plan.Duration(400 * time.Millisecond), Most: plan.Duration(most)}
-		loopbackOptions(c, map[string]any{"away": away})
+		c.RedeliverAfter = plan.Duration(redeliverAfter)
+		loopbackOptions(c, options)
 	}), nil, nil)
 	return w.outcomes()[0]
 }
@@ -97,7 +128,7 @@ func partingRun(t *testing.T, away string, most time.Duration) plan.Outcome {
 // TestNothingIsLostBehindABrokenLink: what a consumer without a link does not receive may still be at the broker.
 func TestNothingIsLostBehindABrokenLink(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		o := partingRun(t, "1h", 2*time.Second)
+		o := partingRun(t, 2*time.Second, map[string]any{"away": "1h"}, 0)
 		if o.Ledger.Lost != 0 || o.Ledger.Undrained == 0 || o.Verdict == plan.Invalid {
 			t.Errorf("%+v, %s %v: want what is missing undrained", o.Ledger, o.Verdict, o.Reasons)
 		}
@@ -110,9 +141,36 @@ func TestNothingIsLostBehindABrokenLink(t *testing.T) {
 // TestABrokenLinkIsNoSilence: links that come back in the drain bring what waited at the broker.
 func TestABrokenLinkIsNoSilence(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		o := partingRun(t, "2s", 30*time.Second)
+		o := partingRun(t, 30*time.Second, map[string]any{"away": "2s"}, 0)
 		if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Lost+o.Ledger.Undrained != 0 {
 			t.Errorf("%+v, %s %v: want all received", o.Ledger, o.Verdict, o.Reasons)
+		}
+	})
+}
+
+// TestHiddenMessagesAreNotLost: a broker keeps back what it delivered over a link that broke for as long as its driver declares. The silence
+// before says nothing.
+func TestHiddenMessagesAreNotLost(t *testing.T) {
+	hides := map[string]any{"away": "10ms", "hides": "5s"}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		if o := partingRun(t, 30*time.Second, hides, 5*time.Second); o.Ledger.Received != o.Ledger.Sent || o.Verdict != plan.Valid {
+			t.Errorf("%+v, %s %v: want all received", o.Ledger, o.Verdict, o.Reasons)
+		}
+		if o := partingRun(t, 3*time.Second, hides, 5*time.Second); o.Ledger.Undrained != 2 || o.Ledger.Lost != 0 || o.Verdict != plan.Valid {
+			t.Errorf("a drain of 3 s: %+v, %s %v: want the message of each consumer undrained", o.Ledger, o.Verdict, o.Reasons)
+		}
+		if o := partingRun(t, 30*time.Second, hides, 2*time.Second); o.Ledger.Lost != 2 || o.Verdict != plan.Invalid {
+			t.Errorf("declared for 2 s: %+v, %s %v: want the message of each consumer lost", o.Ledger, o.Verdict, o.Reasons)
+		}
+	})
+}
+
+// TestDuplicatesAfterTheLastMessageCount: once all messages are in, one may still come a second time.
+func TestDuplicatesAfterTheLastMessageCount(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		o := partingRun(t, 30*time.Second, map[string]any{"away": "10ms", "hides": "5s", "again": true}, 5*time.Second)
+		if o.Ledger.Received != o.Ledger.Sent || o.Ledger.Duplicated != 2 {
+			t.Errorf("%+v, %s %v: want all received, and one of each consumer twice", o.Ledger, o.Verdict, o.Reasons)
 		}
 	})
 }

@@ -50,6 +50,8 @@ type conduct struct {
 	// The controller's clock.Now() of the last that is known of; 0: nothing is.
 	moved     int64 // of a message sent or received
 	confirmed int64
+	// redelivered is until when messages that were delivered and not acknowledged may come again; 0: none may.
+	redelivered int64
 }
 
 // part is one agent in the task.

@@ -16,6 +16,12 @@ func (c *conduct) counts() bool {
 	return slices.ContainsFunc(c.groups, func(t plan.Task) bool { return t.Cell.Workload.Publishers.Count > 0 })
 }
 
+// redeliverAfter is that of a group of the cell, ns; "" is the cell without groups.
+func (c *conduct) redeliverAfter(group string) int64 {
+	i := slices.IndexFunc(c.groups, func(t plan.Task) bool { return t.Group == group })
+	return c.groups[max(0, i)].Cell.RedeliverAfter.D().Nanoseconds()
+}
+
 // allIn tells whether all that was sent has arrived, in every group.
 func (c *conduct) allIn() bool {
 	return !slices.ContainsFunc(c.groups, func(t plan.Task) bool {

@@ -106,6 +106,10 @@ func (c *conduct) hear(s *record.Snapshot) {
 		c.moved = now
 	}
 	p.apart = s.Apart > 0
+	if s.LastInterrupted != 0 {
+		at := now - max(0, s.At-s.LastInterrupted)
+		c.redelivered = max(c.redelivered, at+c.redeliverAfter(p.Group))
+	}
 }
 
 // apart tells whether an agent has a consumer without its link: its silence says nothing.
@@ -113,39 +117,39 @@ func (c *conduct) apart() bool {
 	return slices.ContainsFunc(c.parts, func(p *part) bool { return p.apart && !p.dropped })
 }
 
-// drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit. Publishers may have used up the limit to
-// send what was due in the measurement and to wait for confirms; consumers have the time of silence after that in any case. A confirm shows that the broker
-// is alive and begins the silence again, but it is not a receipt: at the limit it does not count. As long as a consumer has no link there is no silence.
+// drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit, which begins when publishers have
+// stopped. A confirm shows that the broker is alive and begins the silence again, but it is not a receipt: at the limit it does not count. As long as
+// a consumer has no link there is no silence, nor while the broker may keep back what was delivered and not acknowledged: that may come, also a second time.
 func (c *conduct) drain(ctx context.Context) error {
 	stopped := clock.Now()
-	most := stopped + c.work.Drain.Most.D().Nanoseconds()
+	limit := stopped + c.work.Drain.Most.D().Nanoseconds()
 	silence := c.work.Drain.Silence.D().Nanoseconds()
-	if !c.counts() { // late sends and the wait for confirms were part of it
-		most = max(stopped+silence, c.origin+(c.work.Measure.D()+c.work.Drain.Most.D()).Nanoseconds())
-	}
 	if err := c.step(ctx, wire.Release{Step: wire.StepDrain}, stepMargin); err != nil {
 		return err
 	}
 	if c.moved == 0 {
 		c.moved = stopped
 	}
-	for !c.allIn() {
-		now, silent, apart := clock.Now(), max(c.moved, c.confirmed)+silence, c.apart()
-		if apart {
-			silent = math.MaxInt64
+	for {
+		now, until, allIn := clock.Now(), c.redelivered, c.allIn()
+		switch {
+		case allIn:
+		case c.apart():
+			until = math.MaxInt64
+		default:
+			until = max(c.moved, c.confirmed, c.redelivered) + silence
 		}
-		if now >= silent {
+		if now >= until {
 			return nil
 		}
-		if now >= most {
-			c.facts.DrainCut = apart || now < c.moved+silence
+		if now >= limit {
+			c.facts.DrainCut = !allIn && (c.apart() || now < max(c.moved, c.redelivered)+silence)
 			return nil
 		}
-		if err := c.someEntry(ctx, time.Duration(min(silent, most)-now)); err != nil {
+		if err := c.someEntry(ctx, time.Duration(min(until, limit)-now)); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // someEntry takes the next message of an agent, or lets limit pass.

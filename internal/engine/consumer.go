@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"lockstep/internal/clock"
 	"lockstep/internal/record"
@@ -21,6 +22,7 @@ type consumer struct {
 	link  drivers.Consumer
 	busy  context.CancelFunc // ends what the link's handler takes its time over
 	works *worker            // nil: all is acknowledged at once
+	slow  bool               // what it has prefetched may take it longer than the broker waits for acknowledgements
 	turns *turns             // nil: always there
 	there int64              // since when, ns since T0; guarded by mu
 	gone  bool               // it left, or has not joined yet
@@ -29,6 +31,7 @@ type consumer struct {
 	receipts    *record.Recorder // nil until the start is known
 	sources     []source         // by publisher
 	lastReceipt int64
+	interrupted int64 // see record.Snapshot.LastInterrupted, without broken links
 	wait        wait
 
 	downAt atomic.Int64  // reading of the clock
@@ -51,6 +54,10 @@ type source struct {
 func (e *Engine) newConsumer(subscription, i int) *consumer {
 	w := e.work
 	c := &consumer{e: e, index: i, broken: make(chan struct{}, 1), done: make(chan struct{}), works: e.newWorker(subscription, i)}
+	if process, after := w.Consumers.Process, e.redeliverAfter; after > 0 {
+		mean := max(process.Mean.D(), (process.Least.D()+process.Most.D())/2)
+		c.slow = mean*time.Duration(max(1, w.Consumers.Prefetch, w.Consumers.Batch)) >= after
+	}
 	_, least := w.LeastGap()
 	c.wait = newWait(record.GapReceipt, record.ConsumerOwner(subscription, i), least)
 	c.turns = newTurns(w.Consumers.Presence, i, e.assignment.Consumers.Total, int64(w.Measure))
@@ -143,6 +150,9 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	}
 	c.lastReceipt = now
 	if c.wait.over(now) {
+		if limit := int64(c.e.redeliverAfter); limit > 0 && now-c.waits() > limit {
+			c.interrupted = now
+		}
 		c.wait.note(c.receipts, now, c.waits())
 	}
 	c.wait.came(now)
@@ -250,12 +260,16 @@ func (c *consumer) endWait(now int64) {
 	}
 }
 
-// flush hands over all that was received and returns the time of the last receipt.
-func (c *consumer) flush() int64 {
+// flush hands over all that was received. It returns when the last message came, and when deliveries were last interrupted.
+func (c *consumer) flush() (receipt, interrupted int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.receipts != nil {
 		c.receipts.Flush()
 	}
-	return c.lastReceipt
+	interrupted = c.interrupted
+	if c.down.Load() > 0 {
+		interrupted = max(interrupted, c.downAt.Load()-c.e.origin.Load())
+	}
+	return c.lastReceipt, interrupted
 }

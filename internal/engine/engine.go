@@ -38,8 +38,11 @@ type Engine struct {
 	task       uint64
 	clockID    uint64
 	copiesBody bool
-	tape       []byte    // see contents
-	keys       *keyTable // nil: each message has another key
+
+	redeliverAfter time.Duration // see plan.Cell
+
+	tape []byte    // see contents
+	keys *keyTable // nil: each message has another key
 
 	publishers []*publisher
 	consumers  []*consumer
@@ -54,6 +57,7 @@ type Engine struct {
 	measured        measurement
 	collector       *record.Collector
 	begun           atomic.Bool
+	drained         atomic.Bool // the drain has reached its limit, and links are closed: that they end is no fault of the broker
 	over            atomic.Bool // the measurement has ended, or was cancelled: cheaper to ask than a context
 	started         chan struct{}
 	closed          chan struct{}
@@ -83,7 +87,7 @@ func New(cfg Config) (*Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		assignment: a, work: w, session: cfg.Session, topology: Topology(a.Task), log: cfg.Log,
-		task: identity(a.Task.Topic()), clockID: identity(clock.ID()), copiesBody: cfg.CopiesBody,
+		task: identity(a.Task.Topic()), clockID: identity(clock.ID()), copiesBody: cfg.CopiesBody, redeliverAfter: a.Task.Cell.RedeliverAfter.D(),
 		started: make(chan struct{}), closed: make(chan struct{}), measured: measurement{known: make(chan struct{})},
 		supervision: ctx, stopSupervision: cancel,
 		blockedSince: map[string]int64{}, warned: map[string]int{},
@@ -213,6 +217,7 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	hard, cancelHard := e.until(ctx, e.work.Drain.Most.D())
 	defer cancelHard()
 	unblock := context.AfterFunc(hard, func() { // a driver may be stuck in a write that knows no context
+		e.drained.Store(true)
 		for _, p := range e.publishers {
 			p.closeLink()
 		}

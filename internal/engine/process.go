@@ -82,4 +82,7 @@ func (c *consumer) account(batch []drivers.Delivery) {
 	for i := range batch {
 		c.receive(&batch[i])
 	}
+	if c.slow {
+		c.interrupted = c.lastReceipt
+	}
 }

@@ -211,11 +211,11 @@ func (p *publisher) onReturn(body []byte) {
 
 // onClosed hears that a link broke; news of an earlier one than the present is old.
 func (p *publisher) onClosed(link int64, err error) {
-	if p.perMessage() {
+	if p.perMessage() && !p.e.drained.Load() {
 		p.e.Event("closed", fmt.Sprintf("publisher %d: %v", p.index, err)) // the publish or confirm that it breaks deals with it
 		return
 	}
-	if link == p.links.Load() {
+	if !p.perMessage() && link == p.links.Load() {
 		p.fail(err)
 	}
 }
@@ -224,7 +224,9 @@ func (p *publisher) onClosed(link int64, err error) {
 func (p *publisher) fail(err error) {
 	if p.down.CompareAndSwap(false, true) {
 		p.downAt.Store(clock.Now())
-		p.e.Event("closed", fmt.Sprintf("publisher %d: %v", p.index, err))
+		if !p.e.drained.Load() {
+			p.e.Event("closed", fmt.Sprintf("publisher %d: %v", p.index, err))
+		}
 		select {
 		case p.broken <- struct{}{}:
 		default:

@@ -18,10 +18,11 @@ func (e *Engine) Take(final bool) record.Part {
 	default:
 		return record.Part{Events: e.takeEvents()}
 	}
-	var lastReceipt int64
+	var lastReceipt, lastInterrupted int64
 	apart := 0
 	for _, c := range e.consumers {
-		lastReceipt = max(lastReceipt, c.flush())
+		receipt, interrupted := c.flush()
+		lastReceipt, lastInterrupted = max(lastReceipt, receipt), max(lastInterrupted, interrupted)
 		if c.apart() {
 			apart++
 		}
@@ -43,7 +44,7 @@ func (e *Engine) Take(final bool) record.Part {
 	part := e.last
 	part.Skew = e.skew
 	e.mu.Unlock()
-	part.LastReceipt, part.Apart = lastReceipt, apart
+	part.LastReceipt, part.LastInterrupted, part.Apart = lastReceipt, lastInterrupted, apart
 	part.Bindings = receipts
 	part.Windows, part.Sets = e.collector.Take()
 	part.Events, part.Gaps = e.takeEvents(), e.collector.TakeGaps()

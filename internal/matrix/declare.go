@@ -25,6 +25,7 @@ func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combin
 	return Combination{Cell: &plan.Cell{
 		ID: id, Coordinates: coordinates, Broker: *b, Workload: work,
 		Label: d.Label, Promises: plan.Promises(d.Promises), CopiesBody: d.Capabilities.CopiesBody, InProcess: d.Capabilities.InProcess, Notes: d.Notes,
+		RedeliverAfter: plan.Duration(d.RedeliverAfter),
 	}}
 }
 

@@ -106,6 +106,8 @@ func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drive
 			whole.Notes = append(whole.Notes, of(note))
 		}
 		g.Label, g.Promises, g.CopiesBody, g.InProcess = d.Label, plan.Promises(d.Promises), d.Capabilities.CopiesBody, d.Capabilities.InProcess
+		g.RedeliverAfter = plan.Duration(d.RedeliverAfter)
+		whole.RedeliverAfter = max(whole.RedeliverAfter, d.RedeliverAfter)
 		if d.Label != "" {
 			labels = appendNew(labels, d.Label)
 		}

@@ -21,6 +21,7 @@ func (t Task) Parts() []Task {
 			p.Cell.Broker = *g.Broker
 		}
 		p.Cell.Label, p.Cell.Promises, p.Cell.CopiesBody, p.Cell.InProcess = g.Label, g.Promises, g.CopiesBody, g.InProcess
+		p.Cell.RedeliverAfter = g.RedeliverAfter
 		parts[i] = p
 	}
 	return parts

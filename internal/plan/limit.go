@@ -23,7 +23,7 @@ func Estimate(w Workload) time.Duration {
 // Limit is when a task (of a search: one of its steps, which has none of its own) is given up, whatever happens: every deadline of its phases one
 // after the other, and a margin.
 func Limit(w Workload) time.Duration {
-	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + w.Drain.Most.D() + w.Drain.Silence.D() + 30*time.Second + w.LongestUndo()
+	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + 2*w.Drain.Most.D() + 30*time.Second + w.LongestUndo()
 }
 
 // undoLimit is how long an agent may take to have a broker again as it was: to stop, to start, and to be there.

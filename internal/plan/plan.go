@@ -111,13 +111,15 @@ type Cell struct {
 	Coordinates []Coordinate `json:"coordinates"`
 	Broker      Broker       `json:"broker"`
 	Workload    Workload     `json:"workload"`
-	Label       string       `json:"label,omitempty"`      // what a confirm means here, from the driver
-	Promises    Promises     `json:"promises"`             // from the driver
-	CopiesBody  bool         `json:"copiesBody,omitempty"` // from the driver: it keeps no body once Publish has returned
-	InProcess   bool         `json:"inProcess,omitempty"`  // from the driver: the broker is in the memory of an agent's process
-	Notes       []string     `json:"notes,omitempty"`      // from the driver: what is possible but perhaps not meant
-	Retry       *Retry       `json:"retry,omitempty"`      // nil: what fails is not tried again
-	Require     []string     `json:"require,omitempty"`    // conditions (ParseCondition) over what came of the repetitions; no part of the workload
+	Label       string       `json:"label,omitempty"` // what a confirm means here, from the driver
+	Promises    Promises     `json:"promises"`        // from the driver
+	// RedeliverAfter is drivers.Declaration.RedeliverAfter.
+	RedeliverAfter Duration `json:"redeliverAfter,omitempty"`
+	CopiesBody     bool     `json:"copiesBody,omitempty"` // from the driver: it keeps no body once Publish has returned
+	InProcess      bool     `json:"inProcess,omitempty"`  // from the driver: the broker is in the memory of an agent's process
+	Notes          []string `json:"notes,omitempty"`      // from the driver: what is possible but perhaps not meant
+	Retry          *Retry   `json:"retry,omitempty"`      // nil: what fails is not tried again
+	Require        []string `json:"require,omitempty"`    // conditions (ParseCondition) over what came of the repetitions; no part of the workload
 }
 
 // Promises mirrors drivers.Promises: what breaking makes a cell invalid.

@@ -141,6 +141,8 @@ type Group struct {
 	Promises   Promises   `json:"promises"`
 	CopiesBody bool       `json:"copiesBody,omitempty"`
 	InProcess  bool       `json:"inProcess,omitempty"`
+
+	RedeliverAfter Duration `json:"redeliverAfter,omitempty"`
 }
 
 // UnmarshalJSON fills in the defaults of a workload for what is left out.

@@ -98,6 +98,7 @@ func (s Snapshot) shifted(by int64) Snapshot {
 		s.Bindings[i] = r.shifted(by)
 	}
 	s.LastSend, s.LastConfirm, s.LastReceipt = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by), shiftLast(s.LastReceipt, by)
+	s.LastInterrupted = shiftLast(s.LastInterrupted, by)
 	s.Clocks = shiftClocks(append([]ClockSample(nil), s.Clocks...), by)
 	s.Gaps = shiftGaps(append([]Gap(nil), s.Gaps...), by)
 	if !s.Epoch.IsZero() {

@@ -94,9 +94,11 @@ type Part struct {
 	Events                             []Event
 	Bindings                           []BindingReceipt
 	LastSend, LastConfirm, LastReceipt int64
-	Apart                              int           // consumers without a link to receive over
-	Skew                               time.Duration // actual minus agreed start
-	Gaps                               []Gap
+	// LastInterrupted is when a consumer last had deliveries that nobody can acknowledge any more, ns since T0; 0: never. See Snapshot.
+	LastInterrupted int64
+	Apart           int           // consumers without a link to receive over
+	Skew            time.Duration // actual minus agreed start
+	Gaps            []Gap
 }
 
 // Snapshot is one increment of one agent's record, as it travels and is stored (JSON). (Agent, Seq) is unique within a task; snapshots may
@@ -122,11 +124,14 @@ type Snapshot struct {
 	LastSend    int64            `json:"lastSend,omitempty"` // latest so far, 0 for none
 	LastConfirm int64            `json:"lastConfirm,omitempty"`
 	LastReceipt int64            `json:"lastReceipt,omitempty"`
-	Apart       int              `json:"apart,omitempty"` // consumers that had no link to receive over when this was taken
-	Skew        time.Duration    `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
-	Clocks      []ClockSample    `json:"clocks,omitempty"`
-	Gaps        []Gap            `json:"gaps,omitempty"`
-	Final       bool             `json:"final,omitempty"` // the agent's last of this task
+	// LastInterrupted is when a consumer's link last broke, or a consumer may last have acknowledged too late: nothing had come for longer than
+	// Cell.RedeliverAfter, or that is less than what it has prefetched takes it. What it had then may come again until RedeliverAfter has passed.
+	LastInterrupted int64         `json:"lastInterrupted,omitempty"`
+	Apart           int           `json:"apart,omitempty"` // consumers that had no link to receive over when this was taken
+	Skew            time.Duration `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
+	Clocks          []ClockSample `json:"clocks,omitempty"`
+	Gaps            []Gap         `json:"gaps,omitempty"`
+	Final           bool          `json:"final,omitempty"` // the agent's last of this task
 }
 
 // Split divides a snapshot that is too large for one message into two that say the same together. The first keeps Seq; the caller gives

@@ -71,6 +71,10 @@ type Use struct {
 type Declaration struct {
 	Capabilities Capabilities
 	Promises     Promises
+	// RedeliverAfter is how long, at most, the broker keeps back what it delivered and nobody acknowledged: a visibility timeout, an
+	// acknowledgement or session timeout. It counts from when the consumer's link broke or the acknowledgement was missed. 0: it delivers such
+	// messages again as soon as it notices that the connection is gone.
+	RedeliverAfter time.Duration
 	// Unfit lists reasons, in words, why this use cannot work with these options, beyond what
 	// Capabilities say ("a stream queue needs a prefetch of 1 or more"). The cell is then n/a. With no modes
 	// at all it says what is wrong with the options themselves, and the matrix has a fault.

@@ -45,6 +45,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			NoDuplicates:  false, // at least once: what is not acknowledged in time comes again
 			Ordered:       false, // concurrent appends overtake each other, and so do retries
 		},
+		RedeliverAfter: duration(o.Timeout),
+
 		Unfit: unfit(&o, use),
 		Notes: notes(&o, use),
 		Label: label(&o),

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"lockstep/pkg/drivers"
 )
@@ -32,6 +33,7 @@ type rule struct {
 	Acks         []drivers.Ack              `json:"acks"`
 	Capabilities json.RawMessage            `json:"capabilities"`
 	Promises     json.RawMessage            `json:"promises"`
+	Redeliver    string                     `json:"redeliverAfter"` // a duration, like "30s", or the option that has it: "options.ackWait"
 	Label        string                     `json:"label"`
 	Unfit        []string                   `json:"unfit"`
 	Notes        []string                   `json:"notes"`
@@ -103,7 +105,30 @@ func (r *rule) check() (errs []error) {
 	if err := overlay(r.Promises, &drivers.Promises{}); err != nil {
 		errs = append(errs, fmt.Errorf("promises: %w", err))
 	}
+	if _, named := strings.CutPrefix(r.Redeliver, "options."); r.Redeliver != "" && !named {
+		if _, err := durationOf(r.Redeliver); err != nil {
+			errs = append(errs, fmt.Errorf("redeliverAfter: %w", err))
+		}
+	}
 	return errs
+}
+
+// durationOf is a duration from text like "30s", or from a number of seconds.
+func durationOf(value any) (time.Duration, error) {
+	var d time.Duration
+	var err error
+	switch v := value.(type) {
+	case float64:
+		d = time.Duration(v * float64(time.Second))
+	case string:
+		d, err = time.ParseDuration(v)
+	default:
+		err = errors.New("no duration")
+	}
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf(`invalid duration %v: write it like "30s"`, value)
+	}
+	return d, nil
 }
 
 // overlay changes of onto what raw names.
@@ -137,6 +162,14 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 		}
 		if r.Label != "" {
 			out.Label = r.Label
+		}
+		if path, named := strings.CutPrefix(r.Redeliver, "options."); named {
+			var err error
+			if out.RedeliverAfter, err = durationOf(at(set, strings.Split(path, "."))); err != nil {
+				out.Unfit = append(out.Unfit, fmt.Sprintf("redeliverAfter %s: %v", r.Redeliver, err))
+			}
+		} else if r.Redeliver != "" {
+			out.RedeliverAfter, _ = durationOf(r.Redeliver) // checked before
 		}
 		_, _ = overlay(r.Capabilities, &can), overlay(r.Promises, &out.Promises) // checked before
 		out.Unfit, out.Notes = append(out.Unfit, r.Unfit...), append(out.Notes, r.Notes...)

@@ -52,9 +52,12 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			CopiesBody:        true, // into batches
 		},
 		Promises: promises(&o),
-		Unfit:    unfit(&o, use),
-		Notes:    notes(&o, use),
-		Label:    label(&o, use),
+
+		RedeliverAfter: o.SessionTimeout.std(), // then the group gives the member's partitions to others
+
+		Unfit: unfit(&o, use),
+		Notes: notes(&o, use),
+		Label: label(&o, use),
 	}
 }
 

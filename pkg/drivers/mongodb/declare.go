@@ -46,6 +46,9 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		Label: label(&o, use),
 	}
+	if !automatic {
+		d.RedeliverAfter = o.times.visibility
+	}
 	if use.Subscriptions > 1 {
 		d.Notes = append(d.Notes, "every message is inserted once for each subscription, one insert after another: MongoDB has no fan-out")
 	}

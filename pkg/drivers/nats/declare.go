@@ -33,6 +33,10 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		return drivers.Declaration{Unfit: []string{err.Error()}}
 	}
 	automatic := use.Ack == drivers.AckAutomatic
+	hidden := o.ackWait()
+	if automatic {
+		hidden = 0
+	}
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
 			Modes:             drivers.Modes(),
@@ -56,6 +60,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			NoDuplicates: automatic,
 			Ordered:      true,
 		},
+		RedeliverAfter: hidden,
+
 		Unfit: unfit(&o, use),
 		Label: label(&o, use),
 	}

@@ -43,6 +43,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			NoDuplicates: false,
 			Ordered:      o.FIFO && (use.Mode != drivers.ConfirmWindow || o.Requests == 1),
 		},
+		RedeliverAfter: o.times.visibility,
+
 		Notes: notes(&o, use),
 		Label: label(&o),
 	}
