@@ -156,7 +156,7 @@ func (c *Conn) pending(ctx context.Context, run string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	subject := subjectSubmit(run)
-	s, err := c.js.Stream(ctx, streamQueue)
+	s, err := c.stream(ctx, streamQueue)
 	if err != nil {
 		return 0, fmt.Errorf("look at %s (is a controller there?): %w", streamQueue, err)
 	}

@@ -179,6 +179,17 @@ func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstrea
 	return c.putOr(ctx, m, id, nil, opts...)
 }
 
+// stream returns a stream. It waits for one that is not there until ctx ends: a server stores messages of a new stream before it finds the stream by
+// its name, and a controller that is just starting makes one stream after another.
+func (c *Conn) stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	for {
+		s, err := c.js.Stream(ctx, name)
+		if !errors.Is(err, jetstream.ErrStreamNotFound) || wait(ctx, retryWait) != nil {
+			return s, err
+		}
+	}
+}
+
 // putOr is put for who can make room: more is called when there is none, and nil then.
 func (c *Conn) putOr(ctx context.Context, m *nats.Msg, id string, more func(context.Context) error, opts ...jetstream.PublishOpt) (uint64, error) {
 	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))

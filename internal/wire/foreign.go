@@ -58,7 +58,7 @@ func (c *Conn) lastMessage(ctx context.Context, stream, subject string) (stored,
 func (c *Conn) top(ctx context.Context, stream, subject string) (stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	s, err := c.js.Stream(ctx, stream)
+	s, err := c.stream(ctx, stream)
 	if err != nil {
 		return stored{}, fmt.Errorf("look at %s (is a controller there?): %w", stream, err)
 	}

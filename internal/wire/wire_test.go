@@ -41,6 +41,30 @@ func link(t testing.TB, s *Server) *Conn {
 	return c
 }
 
+// TestAStreamThatIsBeingMadeIsWaitedFor: a server that is making a stream stores messages of it before it finds it by name.
+func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
+	s, err := Embedded(t.Context(), ServerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	c, asked := link(t, s), make(chan error, 1)
+	started := make(chan struct{})
+	go func() {
+		close(started)
+		_, err := c.pending(t.Context(), "r")
+		asked <- err
+	}()
+	<-started
+	time.Sleep(retryWait) // long enough to be told that there is no such stream
+	if err := link(t, s).Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-asked; err != nil {
+		t.Errorf("the stream was made meanwhile: %v", err)
+	}
+}
+
 func TestTokensKeepNamesApart(t *testing.T) {
 	for _, name := range []string{"", "a1", "bench-1.example.org", "a*b>c", "ü =.", "=", "=2e"} {
 		word := token(name)
