@@ -20,8 +20,8 @@ func summary() *dashboard.DashboardBuilder {
 			names: shownNames, units: shownUnits}),
 		grid(look{title: "What was tested", doc: "What brokers called themselves. Different fingerprints are different settings.", unit: none, width: 12, height: 8,
 			queries: []flux{ask("A", of+subjects("broker"))}}),
-		columns(look{title: "Agents", doc: "The busiest agent's processor in the measurement, and for how much more it could have run. An agent at its limit measures itself; such cells are flagged client-bound.", unit: cores, width: 12, height: 8,
-			queries: []flux{ask("A", of+medians("agent.cpu", "agent.waited"))}, colours: map[string]string{"agent.cpu": blue, "agent.waited": orange}}, "name"),
+		columns(look{title: "Agents", doc: "CPU of the busiest agent in the measurement. An agent at its limit measures itself; such cells are flagged client-bound.", unit: cores, width: 12, height: 8,
+			queries: []flux{ask("A", of+medians("agent.cpu"))}, colours: map[string]string{"agent.cpu": blue}}, "name"),
 		grid(look{title: "Events", doc: "Of the run in the time range.", unit: none, width: 24, height: 9, queries: []flux{ask("A", eventsOfRun("true")+`  |> sort(columns: ["_time"], desc: true)
   |> limit(n: 500)
 `)}, names: [][2]string{{"_time", "time"}, {"tags", "kind"}}}))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -26,8 +25,9 @@ const ticksPerSecond = 100
 type host struct {
 	proc   string
 	self   usage
-	spun   int64            // clock.Spun() at self.at
-	waited map[string]int64 // by thread of this process: how long it could have run and did not, ns
+	spun   int64                // clock.Spun() at self.at
+	waited map[string]scheduled // by thread of this process
+	all    jiffies              // of the host
 	broker []process
 	every  bool // of broker are to be here; else those that were found at some time
 
@@ -48,6 +48,7 @@ func newHost(proc string, broker plan.Processes) *host {
 	h.self, _ = h.usage("self")
 	h.spun = clock.Spun()
 	h.wait()
+	h.busy()
 	for i := range h.broker {
 		h.broker[i].Process = broker[i]
 		h.look(&h.broker[i])
@@ -57,14 +58,14 @@ func newHost(proc string, broker plan.Processes) *host {
 
 // sample is what was used since the last one.
 func (h *host) sample() record.HostSample {
-	var s record.HostSample
+	s := record.HostSample{PID: os.Getpid()}
+	s.HostCPU, s.HostCores = h.busy()
+	s.AgentWaited = h.wait()
 	if now, ok := h.usage("self"); ok {
 		s.AgentCPU, s.AgentRSS = now.since(h.self), now.rss
 		if elapsed := now.at.Sub(h.self.at); elapsed > 0 {
 			spun := clock.Spun()
 			s.AgentSpin = float64(spun-h.spun) / float64(elapsed)
-			could := float64(runtime.GOMAXPROCS(0)) - s.AgentCPU // other threads wait too, for one of these to let go
-			s.AgentWaited = max(0, min(float64(h.wait())/float64(elapsed), could))
 			h.spun = spun
 		}
 		h.self = now
@@ -73,11 +74,14 @@ func (h *host) sample() record.HostSample {
 	return s
 }
 
-// wait is for how long threads of this process could have run and the operating system ran something else, since it was asked last: the
-// second figure of schedstat, in nanoseconds. Of a thread that has ended meanwhile it knows nothing.
-func (h *host) wait() (sum int64) {
-	before := h.waited
-	h.waited = map[string]int64{}
+// scheduled is how long a thread ran, and how long it was runnable and waited for a CPU, ns.
+type scheduled struct{ ran, waited int64 }
+
+// wait is the part of the time in which threads of this process were runnable that they waited for a CPU, since it was last called. It is of the
+// first two fields of schedstat (Documentation/scheduler/sched-stats.rst of Linux). What threads did that have ended is not known.
+func (h *host) wait() float64 {
+	before, sum := h.waited, scheduled{}
+	h.waited = map[string]scheduled{}
 	threads, err := os.ReadDir(filepath.Join(h.proc, "self", "task"))
 	if err != nil {
 		return 0
@@ -88,11 +92,50 @@ func (h *host) wait() (sum int64) {
 		if err != nil || len(f) < 2 {
 			continue
 		}
-		n := number(f[1])
-		h.waited[thread.Name()] = n
-		sum += max(0, n-before[thread.Name()])
+		now, was := scheduled{number(f[0]), number(f[1])}, before[thread.Name()]
+		h.waited[thread.Name()] = now
+		sum.ran, sum.waited = sum.ran+max(0, now.ran-was.ran), sum.waited+max(0, now.waited-was.waited)
 	}
-	return sum
+	if sum.waited == 0 {
+		return 0
+	}
+	return float64(sum.waited) / float64(sum.ran+sum.waited)
+}
+
+// jiffies is what the CPUs of the host did since it started, in ticks.
+type jiffies struct{ busy, idle int64 }
+
+// busy is how many cores all processes of the host used since it was last called, time that a hypervisor took included, and how many there are:
+// from the first line of /proc/stat (proc(5)).
+func (h *host) busy() (used float64, cores int) {
+	text, err := os.ReadFile(filepath.Join(h.proc, "stat"))
+	if err != nil {
+		return 0, 0
+	}
+	var now jiffies
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		const user, idle, iowait, steal = 1, 4, 5, 8
+		switch {
+		case len(f) <= idle || !strings.HasPrefix(f[0], "cpu"):
+		case f[0] != "cpu":
+			cores++
+		default:
+			for i := user; i < len(f) && i <= steal; i++ { // guest time, behind, is part of user time
+				if i == idle || i == iowait {
+					now.idle += number(f[i])
+				} else {
+					now.busy += number(f[i])
+				}
+			}
+		}
+	}
+	was := h.all
+	h.all = now
+	if ran, all := now.busy-was.busy, now.busy-was.busy+now.idle-was.idle; ran > 0 && all > 0 {
+		used = float64(cores) * float64(ran) / float64(all)
+	}
+	return used, cores
 }
 
 // since is the mean use of the processor, in cores.

@@ -138,23 +138,28 @@ func TestOwnFigures(t *testing.T) {
 	}
 }
 
-// A process that the host does not let run has waited, whichever of its threads that was.
+// A process that the host does not let run has waited, whichever of its threads that was; the host's CPUs are all that were busy.
 func TestWaitingForTheHost(t *testing.T) {
 	p := aProc(t)
 	p.process(t, 0, "agent\x00", 10, 10, "1")
 	if err := os.Rename(filepath.Join(string(p), "0"), filepath.Join(string(p), "self")); err != nil {
 		t.Fatal(err)
 	}
-	p.write(t, "self/task/1/schedstat", "5 1000000000 7\n")
+	p.write(t, "self/task/1/schedstat", "1000000000 1000000000 7\n")
 	p.write(t, "self/task/2/schedstat", "5 0 7\n")
+	p.write(t, "stat", "cpu  100 10 50 1000 40 5 5 30 7 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
 	h := newHost(string(p), nil)
-	h.self.at = h.self.at.Add(-time.Second)
-	p.write(t, "self/task/1/schedstat", "5 1250000000 7\n")
-	p.write(t, "self/task/3/schedstat", "5 250000000 7\n") // new
-	if s := h.sample(); s.AgentWaited < 0.4 || s.AgentWaited > 0.5 {
-		t.Errorf("waited for %v cores in a second, want 0.5", s.AgentWaited)
+	p.write(t, "self/task/1/schedstat", "1250000000 1250000000 7\n")
+	p.write(t, "self/task/3/schedstat", "250000000 250000000 7\n") // new
+	p.write(t, "stat", "cpu  140 10 60 1040 40 5 5 40 17 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
+	s := h.sample()
+	if s.AgentWaited < 0.499 || s.AgentWaited > 0.501 {
+		t.Errorf("waited for %v of the time, want half", s.AgentWaited)
 	}
-	if s := h.sample(); s.AgentWaited != 0 {
-		t.Errorf("waited for %v cores since", s.AgentWaited)
+	if s.HostCores != 2 || s.HostCPU < 1.199 || s.HostCPU > 1.201 { // 40 + 10 + 10 of 100 ticks on two CPUs
+		t.Errorf("%v of %d CPUs were used, want 1.2 of 2", s.HostCPU, s.HostCores)
+	}
+	if s := h.sample(); s.AgentWaited != 0 || s.HostCPU != 0 {
+		t.Errorf("waited for %v and used %v CPUs since", s.AgentWaited, s.HostCPU)
 	}
 }

@@ -208,7 +208,7 @@ func (t *task) take(e *engine.Engine, why occasion) {
 	}
 	s := record.Snapshot{Protocol: plan.Protocol, Task: t.a.Task.ID, Group: t.a.Task.Group, Agent: t.cfg.Name, Clock: clock.ID(), Final: why == final,
 		Windows: part.Windows, Sets: part.Sets, Events: part.Events, Bindings: part.Bindings, LastSend: part.LastSend, LastConfirm: part.LastConfirm,
-		LastReceipt: part.LastReceipt, LastInterrupted: part.LastInterrupted, Apart: part.Apart, Skew: part.Skew, Clocks: t.correction.take()}
+		LastReceipt: part.LastReceipt, LastInterrupted: part.LastInterrupted, Apart: part.Apart, Skew: part.Skew, Busiest: part.Busiest, Clocks: t.correction.take()}
 	if begin != 0 {
 		s.At = clock.Now() - begin
 		s.Begin = t.measurement().Nanoseconds()
@@ -220,6 +220,7 @@ func (t *task) take(e *engine.Engine, why occasion) {
 			s.Host = t.watched.sample(t.place)
 		} else {
 			s.Host = t.host.sample()
+			s.Host.LocalBroker = t.localBroker.Load()
 			t.host.outside.add(t.host, t.outside(), &s.Host)
 		}
 		t.taken = time.Now()

@@ -119,7 +119,13 @@ func (t *task) env() (drivers.Env, error) {
 		return drivers.Env{}, fmt.Errorf("make the task's folder: %w", err)
 	}
 	aside := (&net.Dialer{}).DialContext
-	var dial netsim.DialFunc = aside
+	dial := netsim.DialFunc(func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := aside(ctx, network, address)
+		if err == nil && isLocal(conn) {
+			t.localBroker.Store(true)
+		}
+		return conn, err
+	})
 	if via := t.a.Task.Cell.Broker.Via; via != "" {
 		dial = netsim.Via(dial, via)
 	}
@@ -133,7 +139,7 @@ func (t *task) env() (drivers.Env, error) {
 	if n == (plan.Network{}) && t.faults == nil && t.a.Task.Cell.Broker.Via == "" {
 		forward = direct // a relay would cost what no network does
 	}
-	return drivers.Env{Dial: dial, DialAside: aside, Forward: forward, Log: t.log, Event: t.event, Dir: dir}, nil
+	return drivers.Env{Dial: countingWrites(dial), DialAside: aside, Forward: forward, Log: t.log, Event: t.event, Dir: dir}, nil
 }
 
 // direct leads to the address itself.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -56,7 +55,6 @@ func (o *outside) add(h *host, roots []int, s *record.HostSample) {
 			s.DriverThread = max(s.DriverThread, min(cpu, 1))
 		}
 	}
-	s.AgentWaited = max(0, min(s.AgentWaited, float64(runtime.GOMAXPROCS(0))-s.AgentCPU))
 	*o = now
 }
 

@@ -33,13 +33,10 @@ func TestADriversProcessesCountAsTheAgents(t *testing.T) {
 	}
 	h.outside.at = h.outside.at.Add(-10 * time.Second)
 	set(10_000+950, 20_000+100) // ticks of 10 ms
-	second := record.HostSample{AgentCPU: 0.25, AgentRSS: 7, AgentWaited: 1000}
+	second := record.HostSample{AgentCPU: 0.25, AgentRSS: 7}
 	h.outside.add(h, []int{400}, &second)
 	if second.AgentCPU < 1.15 || second.AgentCPU > 1.3 || second.DriverThread < 0.85 || second.DriverThread > 0.95 || second.AgentRSS != 7+first.AgentRSS {
 		t.Errorf("the second sample has %+v, want 0.25 + 0.95 + 0.1 cores, and 0.95 of a thread", second)
-	}
-	if second.AgentWaited >= 1000 {
-		t.Errorf("it waited for %v cores", second.AgentWaited)
 	}
 	third := sample()
 	h.outside.add(h, nil, &third) // the session is gone

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lockstep/internal/clock"
@@ -30,10 +31,13 @@ const (
 // task is one assignment being lived. The work goroutine moves it from step to step; live ends it.
 type task struct {
 	*server
-	a         wire.Assignment
-	key       string // of its messages' ids
-	work      plan.Workload
-	log       *slog.Logger
+	a    wire.Assignment
+	key  string // of its messages' ids
+	work plan.Workload
+	log  *slog.Logger
+
+	localBroker atomic.Bool // a connection leads to this host
+
 	host      *host
 	watched   observed // what host measures, of an observer
 	releases  chan wire.Release

@@ -59,7 +59,7 @@ func (p *publisher) skip(to, now int64, last bool) {
 // mostUnsent bounds the time that counting takes, over all publishers of the agent, where a rate was asked for that nothing could reach.
 const mostUnsent = 10_000_000
 
-// attribute splits the delay of a message that is behind its due time: what the broker held the publisher for since it was last on
+// attribute splits the delay of a message that is behind its due time: the time that the publisher waited for the broker since it was last on
 // time is blocked, the rest is the generator's own lateness.
 func (p *publisher) attribute(w *record.Window, delay int64) {
 	blocked := min(delay, p.held)
@@ -96,11 +96,15 @@ func (p *publisher) advance() {
 	p.due = due
 }
 
-// release notes that the broker held the publisher until free, since it was last free to go on.
-func (p *publisher) release(free int64) {
-	if p.schedule == nil {
-		return
-	}
-	p.held += max(0, free-p.free)
-	p.free = max(p.free, free)
+// waited notes that the publisher waited for the broker, and paused that it waited for something else, in ns since T0.
+func (p *publisher) waited(from, to int64) {
+	p.held += max(0, to-from)
+	p.times.Waited += p.e.within(from, to)
+}
+
+func (p *publisher) paused(from, to int64) { p.times.Paused += p.e.within(from, to) }
+
+// within is how much of a time lies inside the measurement, as far as it is known when that is.
+func (e *Engine) within(from, to int64) int64 {
+	return max(0, min(to, e.ends())-max(from, e.measured.from.Load()))
 }

@@ -45,6 +45,7 @@ type Engine struct {
 	keys *keyTable // nil: each message has another key
 
 	publishers []*publisher
+	waiting    map[int]*drivers.Waiting // by connection of publishers
 	consumers  []*consumer
 	churn      *churn // nil: no bindings are made while messages flow, or not by this agent
 	arrivals   arrivals
@@ -90,7 +91,7 @@ func New(cfg Config) (*Engine, error) {
 		task: identity(a.Task.Topic()), clockID: identity(clock.ID()), copiesBody: cfg.CopiesBody, redeliverAfter: a.Task.Cell.RedeliverAfter.D(),
 		started: make(chan struct{}), closed: make(chan struct{}), measured: measurement{known: make(chan struct{})},
 		supervision: ctx, stopSupervision: cancel,
-		blockedSince: map[string]int64{}, warned: map[string]int{},
+		blockedSince: map[string]int64{}, warned: map[string]int{}, waiting: map[int]*drivers.Waiting{},
 	}
 	if a.Index == 0 && w.Topology.Churn.Rate > 0 {
 		var err error
@@ -118,6 +119,15 @@ func New(cfg Config) (*Engine, error) {
 		}
 	}
 	return e, nil
+}
+
+// waitingOf is where drivers report waiting of the connection that thread i of this agent's publishers uses.
+func (e *Engine) waitingOf(i int) *drivers.Waiting {
+	n := connection(e.work.Topology, i)
+	if e.waiting[n] == nil {
+		e.waiting[n] = &drivers.Waiting{}
+	}
+	return e.waiting[n]
 }
 
 // now is nanoseconds since T0.
@@ -277,6 +287,9 @@ func (e *Engine) finishPublishers() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, p := range e.publishers {
+		if e.last.Busiest.Active == 0 || p.times.Busy() > e.last.Busiest.Busy() {
+			e.last.Busiest = p.times
+		}
 		e.last.LastSend = max(e.last.LastSend, p.lastSend)
 		if p.flight != nil && p.flight.outstanding() == 0 {
 			e.last.LastConfirm = max(e.last.LastConfirm, p.lastConfirm)

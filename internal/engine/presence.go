@@ -209,12 +209,13 @@ func (p *publisher) up() {
 
 // join opens the link again. What it takes is the broker's.
 func (p *publisher) join() bool {
-	p.free = p.e.now()
+	begin := p.e.now()
 	if !p.perMessage() && !p.e.retry(p.soft, p.connect) {
 		return false
 	}
-	p.release(p.e.now())
-	p.gone, p.attended = false, p.e.now()
+	now := p.e.now()
+	p.waited(begin, now)
+	p.gone, p.attended = false, now
 	p.sends.Window(p.e.now(), false).Counts[record.Joins]++
 	p.e.came("publisher", p.index, eventJoined)
 	return true

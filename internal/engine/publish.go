@@ -36,6 +36,7 @@ func (p *publisher) run(soft, hard context.Context) {
 	}
 	p.countUnsent()
 	p.sends.Flush()
+	p.times.Publisher, p.times.Active = p.index, p.e.within(p.e.measured.from.Load(), p.e.now())
 }
 
 // behind reports whether messages that were due in the measurement are yet to be sent.
@@ -91,11 +92,13 @@ func (p *publisher) next() (due, send int64, more bool) {
 		if p.waiter.Paced(p.hard, due+p.e.origin.Load(), p.gap) != nil {
 			return 0, 0, false
 		}
-		if send = p.e.now(); send >= p.stays && p.stays < p.e.ends() {
+		began := send
+		send = p.e.now()
+		p.paused(began, send)
+		if send >= p.stays && p.stays < p.e.ends() {
 			return 0, 0, false
 		}
 	}
-	p.free = send
 	return due, send, true
 }
 
@@ -103,18 +106,17 @@ func (p *publisher) next() (due, send int64, more bool) {
 func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token uint64, body []byte, due, send int64) error {
 	sequence, key := p.sequence, p.key()
 	p.sequence++
-	if p.schedule != nil {
-		p.free = p.e.now() // what came between is the generator's time
-	}
+	waiting := p.waiting.Nanos()
 	err := link.Publish(ctx, drivers.Message{Token: token, Key: key, Body: body})
 	measured := p.e.belongs(due, send)
 	w := p.sends.Window(send, measured)
 	if p.schedule != nil {
-		free := p.e.now()
 		p.attribute(w, send-due)
 		p.pace(w, send-due)
-		p.release(free)
 		p.advance()
+	}
+	if n := p.waiting.Nanos() - waiting; n > 0 {
+		p.waited(send, send+n)
 	}
 	if err != nil {
 		p.countFailure(ctx, w, err, send)
@@ -204,38 +206,44 @@ func (p *publisher) batch(n int) bool {
 // acquire takes a slot, waiting for room as the cell says: until there is some, or in pauses. False: the
 // measurement ended or the link broke.
 func (p *publisher) acquire() (uint32, bool) {
-	for waited := false; ; {
+	for {
 		if token, ok := p.flight.take(); ok {
-			if waited {
-				p.release(p.flight.firstFree)
-			}
 			return token, true
 		}
-		waited = true
-		if err := p.link.Flush(p.hard); err != nil {
+		if err := p.flush(); err != nil {
 			p.failed(err)
 			return 0, false
 		}
-		if p.work.OnFull == "pause" {
-			if !p.pause() {
+		begin := p.e.now()
+		if p.work.OnFull == "pause" { // the study's way to wait for room
+			sleep(p.deadline(), p.work.Pause.D())
+			p.waited(begin, p.e.now())
+			if p.finished() || p.down.Load() {
 				return 0, false
 			}
 			continue
 		}
-		if !p.await(p.deadline(), 1) {
-			p.release(p.e.now())
+		ok := p.await(p.deadline(), 1)
+		if p.flight.collect() > 0 {
+			p.waited(begin, p.flight.firstFree) // until it ran again is the generator's time
+		} else {
+			p.waited(begin, p.e.now())
+		}
+		if !ok {
 			return 0, false
 		}
 	}
 }
 
-// pause is the study's way to wait for room.
-func (p *publisher) pause() bool {
-	sleep(p.deadline(), p.work.Pause.D())
-	if p.flight.collect() > 0 {
-		p.flight.firstFree = p.e.now() // it asked for the pause: all of it is waiting for the broker
+// flush sends what the driver has buffered.
+func (p *publisher) flush() error {
+	waiting := p.waiting.Nanos()
+	err := p.link.Flush(p.hard)
+	if n := p.waiting.Nanos() - waiting; n > 0 {
+		now := p.e.now()
+		p.waited(now-n, now)
 	}
-	return !p.finished() && !p.down.Load()
+	return err
 }
 
 // await waits until n more messages were confirmed; false if the link broke or ctx ended first.
@@ -258,14 +266,14 @@ func (p *publisher) await(ctx context.Context, n int) bool {
 // is closed, which settles everything too.
 func (p *publisher) settle() bool {
 	if n := p.flight.outstanding(); n > 0 {
-		if err := p.link.Flush(p.hard); err != nil {
+		if err := p.flush(); err != nil {
 			p.failed(err)
 		}
-		if !p.down.Load() && p.await(p.hard, n) {
-			p.flight.collect()
-			p.release(p.flight.lastFree)
+		begin := p.e.now()
+		if !p.down.Load() && p.await(p.hard, n) && p.flight.collect() > 0 {
+			p.waited(begin, p.flight.lastFree)
 		} else {
-			p.release(p.e.now())
+			p.waited(begin, p.e.now())
 		}
 	}
 	if p.down.Load() {
@@ -280,7 +288,9 @@ func (p *publisher) oneConnection() bool {
 	if !more {
 		return false
 	}
-	if err := p.connect(p.hard); err != nil {
+	err := p.connect(p.hard)
+	p.waited(send, p.e.now())
+	if err != nil {
 		p.countPorts(err)
 		p.lack(send)
 		w := p.sends.Window(send, p.e.belongs(due, send))
@@ -293,7 +303,6 @@ func (p *publisher) oneConnection() bool {
 		p.pauseAfterFailure()
 		return true
 	}
-	p.release(p.e.now())
 	body, token := p.body, uint32(0)
 	if p.flight != nil {
 		token, _ = p.flight.take()
@@ -302,7 +311,8 @@ func (p *publisher) oneConnection() bool {
 		body = s.body
 	}
 	body = p.prepare(body, due, send)
-	err := p.publish(p.hard, p.link, uint64(token), body, due, send)
+	err = p.publish(p.hard, p.link, uint64(token), body, due, send)
+	begin := p.e.now()
 	switch {
 	case err != nil:
 		p.e.warn("publish", err)
@@ -313,7 +323,7 @@ func (p *publisher) oneConnection() bool {
 		p.settleConnection()
 	}
 	p.closeLink()
-	p.release(p.e.now())
+	p.waited(begin, p.e.now())
 	return true
 }
 

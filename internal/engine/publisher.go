@@ -38,15 +38,16 @@ type publisher struct {
 	measured   uint64 // sent that belong to the measurement
 	due        int64  // of the next message, open loop
 	gap        int64  // between due times, a moving mean of about the last 16
-	free       int64  // when it could last go on: after a send, a confirm that it waited for, a reconnect
-	held       int64  // how long the broker kept it from going on since it was last on time
-	pacing     pacing // of the message before
-	failures   int    // publish errors in a row
-	turns      *turns // nil: always there
-	gone       bool   // it left, or has not joined yet
-	stays      int64  // until when it is there, at most the end of the measurement
-	attended   int64  // when it was there last, as its turns say
-	unsent     int64  // counted as such so far
+	held       int64  // how long it waited for the broker since it was last on time
+	waiting    *drivers.Waiting
+	times      record.PublisherTimes // of the measurement so far
+	pacing     pacing                // of the message before
+	failures   int                   // publish errors in a row
+	turns      *turns                // nil: always there
+	gone       bool                  // it left, or has not joined yet
+	stays      int64                 // until when it is there, at most the end of the measurement
+	attended   int64                 // when it was there last, as its turns say
+	unsent     int64                 // counted as such so far
 	lastSend   int64
 
 	sends           *record.Recorder
@@ -75,11 +76,12 @@ func (e *Engine) newPublisher(i int) *publisher {
 		random: rand.New(rand.NewPCG(e.task, uint64(i))), broken: make(chan struct{}, 1)}
 	p.keyDraws = *rand.NewPCG(e.task, 2<<32|uint64(i))
 	p.turns = newTurns(w.Publishers.Presence, i, e.assignment.Publishers.Total, forever)
+	p.waiting = e.waitingOf(i - e.assignment.Publishers.First)
 	p.spec = drivers.PublisherSpec{
 		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode, Window: w.Publishers.Window,
 		Batch: w.Publishers.Batch.Most, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
 		Node: drivers.Node(w.Publishers.Node), Connection: connection(w.Topology, i-e.assignment.Publishers.First),
-		OnReturn: p.onReturn,
+		OnReturn: p.onReturn, Waiting: p.waiting,
 	}
 	if p.mode.Confirmed() {
 		p.spec.OnConfirm = p.onConfirm
@@ -150,7 +152,7 @@ func (p *publisher) record(c *record.Collector) {
 
 // connect opens the link, within the connect deadline.
 func (p *publisher) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.e.work.Connect.D())
+	ctx, cancel := context.WithTimeout(drivers.WithWaiting(ctx, p.waiting), p.e.work.Connect.D())
 	defer cancel()
 	spec, link := p.spec, p.links.Add(1)
 	spec.OnClosed = func(err error) { p.onClosed(link, err) }
@@ -236,6 +238,7 @@ func (p *publisher) fail(err error) {
 
 // reconnect closes the broken link, which settles all that was in flight, and opens another until ctx ends.
 func (p *publisher) reconnect(ctx context.Context) bool {
+	begin := p.e.now()
 	p.links.Add(1) // what is still said of the broken one is old
 	p.closeLink()
 	select {
@@ -253,7 +256,7 @@ func (p *publisher) reconnect(ctx context.Context) bool {
 	if ok {
 		p.sends.Window(p.e.now(), false).Counts[record.Reconnects]++
 	}
-	p.release(p.e.now())
+	p.waited(begin, p.e.now())
 	return ok
 }
 
@@ -285,7 +288,8 @@ func (p *publisher) flushReturns() {
 
 // pauseAfterFailure keeps a publisher whose every call fails from spinning.
 func (p *publisher) pauseAfterFailure() {
+	begin := p.e.now()
 	p.failures = min(p.failures+1, 7)
 	sleep(p.deadline(), time.Millisecond<<p.failures)
-	p.release(p.e.now())
+	p.waited(begin, p.e.now())
 }

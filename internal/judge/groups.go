@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -38,7 +39,7 @@ func judgeGroups(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	}
 	whole.out = groups[0].out
 	whole.out.Values, whole.out.Ledger = map[string]plan.Value{}, plan.Ledger{}
-	whole.out.Reasons, whole.out.Warnings, whole.out.Clocks = nil, nil, nil
+	whole.out.Reasons, whole.out.Warnings, whole.out.Limitations, whole.out.Clocks = nil, nil, nil, nil
 	whole.out.Agents, whole.out.Events = whole.f.Agents, allEvents(m, whole.f)
 	for i, g := range groups {
 		whole.out.Measured = max(whole.out.Measured, g.out.Measured)
@@ -101,6 +102,11 @@ func (j *judge) join(name string, g plan.Outcome) {
 		o.Reasons = append(o.Reasons, reasons...)
 	}
 	o.Warnings = append(o.Warnings, named(g.Warnings)...)
+	for _, l := range g.Limitations {
+		if !slices.ContainsFunc(o.Limitations, func(x plan.Limitation) bool { return reflect.DeepEqual(x, l) }) {
+			o.Limitations = append(o.Limitations, l)
+		}
+	}
 	o.Reasons = onlyOnce(o.Reasons)
 }
 

@@ -13,8 +13,7 @@ type usage struct {
 	coreTime float64       // seconds of one core
 	rss      int64         // the most
 	spin     float64       // of coreTime, spent polling the clock; of agents alone
-	waited   float64       // seconds of one core that it could have had besides; of agents alone
-	thread   float64       // seconds that the busiest thread of a driver's own process ran; of agents alone
+	waited   float64       // HostSample.AgentWaited times seconds
 }
 
 func (u *usage) add(d time.Duration, cores float64, rss int64) {
@@ -22,10 +21,6 @@ func (u *usage) add(d time.Duration, cores float64, rss int64) {
 	u.coreTime += cores * d.Seconds()
 	u.rss = max(u.rss, rss)
 }
-
-// busy is for how much of the time the process had something to do for a processor, or would have had one to do it, in cores: not the polling
-// of the clock, which stops where there is work.
-func (u usage) busy() float64 { return u.mean(max(0, u.coreTime-u.spin) + u.waited) }
 
 // cpu is the mean, in cores.
 func (u usage) cpu() float64 { return u.mean(u.coreTime) }
@@ -63,7 +58,6 @@ func used(samples []record.HostSample, span time.Duration) (agent, broker usage)
 		agent.add(to-from, s.AgentCPU, s.AgentRSS)
 		agent.spin += s.AgentSpin * (to - from).Seconds()
 		agent.waited += s.AgentWaited * (to - from).Seconds()
-		agent.thread += s.DriverThread * (to - from).Seconds()
 		if s.HasBroker {
 			broker.add(to-from, s.BrokerCPU, s.BrokerRSS)
 		}

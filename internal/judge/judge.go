@@ -54,9 +54,8 @@ type judge struct {
 	f     Facts
 	tally record.Tally
 	span  span
-	subs  int      // subscriptions that have consumers: 0 without
-	keeps bool     // receiving kept up with sending
-	bound []string // why the generator was the limit; none: it was not
+	subs  int  // subscriptions that have consumers: 0 without
+	keeps bool // receiving kept up with sending
 	out   plan.Outcome
 	whole *judge // of the cell, where this is one of its groups
 

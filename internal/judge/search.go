@@ -32,7 +32,6 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	if o.Verdict == plan.Invalid {
 		whys = append(whys, o.Reasons...)
 	}
-	rest := len(whys) // without the condition
 	if holds, why := condition.Holds(o.Values); !holds {
 		whys = append(whys, why)
 	}
@@ -42,34 +41,10 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 		return plan.AnswerHeld, ""
 	case o.Verdict == plan.Invalid:
 		return plan.AnswerFailed, why
-	case bounded(o, "send.rate"):
-		return plan.AnswerClientBound, boundWarning(o, false) + why
-	case rest == 0 && excused(condition, o):
-		return plan.AnswerClientBound, boundWarning(o, true) + why
+	case len(o.Limitations) > 0:
+		return plan.AnswerClientBound, o.Limitations[0].String() + "; " + why
 	}
 	return plan.AnswerFailed, why
-}
-
-// bounded tells whether a value is the generator's as much as the broker's. All figures of performance are where the generator was at its
-// limit, rates too; where it paused, only those latencies are that the pauses explain.
-func bounded(o plan.Outcome, name string) bool {
-	return slices.Contains(o.Values[name].Flags, plan.ClientBound)
-}
-
-// excused tells whether the condition would hold but for values that pauses explain.
-func excused(c plan.Condition, o plan.Outcome) bool {
-	holds, _ := c.Without(func(name string) bool { return name == string(plan.ClientBound) || bounded(o, name) }).Holds(o.Values)
-	return holds
-}
-
-// boundWarning is what held the generator back, or how it paused, with a semicolon.
-func boundWarning(o plan.Outcome, pauses bool) string {
-	for _, w := range o.Warnings {
-		if strings.Contains(w, clientBoundWarning) && strings.Contains(w, pausesWarning) == pauses {
-			return w + "; "
-		}
-	}
-	return ""
 }
 
 // shortOf says how far the rate sent was below the rate asked for, where that is more than the search can overlook. Random arrivals vary, and

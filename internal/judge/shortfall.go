@@ -40,9 +40,9 @@ func (j *judge) shortfall() {
 		return
 	}
 	late, blocked := roughly(j.m.Hist(record.Lateness).Quantile(0.99)), roughly(j.m.Hist(record.Blocked).Quantile(0.99))
-	why := fmt.Sprintf("the broker held the publishers back (blocked p99 %v)", blocked)
-	if len(j.bound) > 0 {
-		why = fmt.Sprintf("the generator was at its limit (lateness p99 %v, blocked p99 %v)", late, blocked)
+	why := fmt.Sprintf("publishers waited for the broker (blocked p99 %v)", blocked)
+	if limitations := j.out.Limitations; len(limitations) > 0 {
+		why = fmt.Sprintf("%s (lateness p99 %v, blocked p99 %v)", limitations[0].Flag, late, blocked)
 	}
 	if n := j.m.Total(record.PublishErrors); n > 0 {
 		why += fmt.Sprintf("; calls to publish that failed: %d", n)

@@ -46,14 +46,14 @@ func TestARateThatWasNotReached(t *testing.T) {
 	x.sample(record.Lateness, time.Microsecond)
 	x.count(0, record.Unsent, 5000)
 	o := x.judge()
-	warned(t, o, true, "asked for 1,000/s, sent 500/s: the broker held the publishers back (blocked p99 2", "messages due and never sent: 5000")
+	warned(t, o, true, "asked for 1,000/s, sent 500/s: publishers waited for the broker (blocked p99 2", "messages due and never sent: 5000")
 	verdict(t, o, plan.Valid, "")
 
 	x = asking(1000)
 	x.sample(record.Lateness, 2*time.Second)
 	o = x.judge()
-	warned(t, o, true, "asked for 1,000/s, sent 500/s: the generator was at its limit (lateness p99 2")
-	warned(t, o, false, "the broker held")
+	warned(t, o, true, "asked for 1,000/s, sent 500/s: client-bound (lateness p99 2")
+	warned(t, o, false, "publishers waited")
 
 	for name, end := range map[string]func(*Facts){"failed": func(f *Facts) { f.Failure = "no broker" }, "stopped": func(f *Facts) { f.Cancelled = true }} {
 		x = asking(1000)

@@ -169,65 +169,24 @@ func TestABrokenPromiseStaysBrokenWhenTheTaskFails(t *testing.T) {
 	verdict(t, x.judge(), plan.Invalid, "corrupt")
 }
 
-// Pauses make doubtful what they can explain, and nothing else.
-func TestPausesExplainATail(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		pauses int
-		each   time.Duration
-		bound  []string
-		sound  []string
-	}{
-		{"short ones", 10_000, 100 * time.Microsecond, nil, []string{"send.max", "send.p99"}},
-		{"one as long as the longest", 1, 15 * time.Millisecond, []string{"send.max"}, []string{"send.p99", "send.p50", "send.rate"}},
-		{"one that is too short for it", 1, 5 * time.Millisecond, nil, []string{"send.max", "send.p99"}},
-		{"one of 4 ms of the longest of 6", 1, 4 * time.Millisecond, nil, []string{"send.max", "send.p99"}},
-		{"many", 20, 15 * time.Millisecond, []string{"send.max", "send.p99"}, []string{"send.p90", "send.rate"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			x := newWorld(nil)
-			x.steady(1000, atOnce)
-			longest := 20 * time.Millisecond
-			if c.each == 4*time.Millisecond {
-				longest = 6 * time.Millisecond
-			}
-			for range 500 { // of 10,000
-				x.sample(record.Send, longest)
-			}
-			x.sample(record.Processing, longest)
-			for range c.pauses {
-				x.sample(record.GCPause, c.each)
-			}
-			o := x.judge()
-			flagged(t, o, plan.ClientBound, true, c.bound...)
-			flagged(t, o, plan.ClientBound, false, c.sound...)
-			if told := strings.Contains(strings.Join(o.Warnings, "\n"), "garbage collection"); told != (len(c.bound) > 0) {
-				t.Errorf("warnings %q", o.Warnings)
-			}
-		})
-	}
-}
-
-func TestClientBound(t *testing.T) {
-	thread := func(busy float64) func(*world) {
-		return func(x *world) {
-			x.facts.Cores = map[string]int{"a": 64}
-			for at := time.Second; at <= 10*time.Second; at += time.Second {
-				x.samples = append(x.samples, record.HostSample{At: int64(at), AgentCPU: 1, AgentRSS: 1 << 20, DriverThread: busy})
-			}
-		}
-	}
+// TestLimitations: whose doing it was that the load generator did less than it was to do.
+func TestLimitations(t *testing.T) {
 	open := func(w *plan.Workload) { w.Publishers.Rate = 1000 }
-	busy := func(cores float64) func(*world) {
+	host := func(s record.HostSample) func(*world) {
 		return func(x *world) {
-			x.facts.Cores = map[string]int{"a": 2}
+			x.facts.Cores = map[string]int{"a": 4}
 			for at := time.Second; at <= 10*time.Second; at += time.Second {
-				x.samples = append(x.samples, record.HostSample{At: int64(at), AgentCPU: cores, AgentRSS: 1 << 20})
+				s.At, s.AgentRSS = int64(at), 1<<20
+				x.samples = append(x.samples, s)
 			}
 		}
 	}
-	late := func(lateness, due time.Duration) func(*world) {
-		return func(x *world) { x.sample(record.Lateness, lateness); x.sample(record.SendDue, due) }
+	late := func(lateness, blocked, due time.Duration) func(*world) {
+		return func(x *world) {
+			x.sample(record.Lateness, lateness)
+			x.sample(record.Blocked, blocked)
+			x.sample(record.SendDue, due)
+		}
 	}
 	scheduled := func(wait, send time.Duration) func(*world) {
 		return func(x *world) {
@@ -237,52 +196,96 @@ func TestClientBound(t *testing.T) {
 			x.sample(record.Scheduling, wait)
 		}
 	}
-	cases := []struct {
+	publisher := func(busy float64) func(*world) {
+		return func(x *world) {
+			host(record.HostSample{AgentCPU: 1, HostCPU: 1.2, HostCores: 16})(x)
+			x.last.Busiest = record.PublisherTimes{Active: 1000, Waited: int64(1000 * (1 - busy))}
+		}
+	}
+	both := func(all ...func(*world)) func(*world) {
+		return func(x *world) {
+			for _, f := range all {
+				f(x)
+			}
+		}
+	}
+	ms := time.Millisecond
+	for _, c := range []struct {
 		name  string
 		edit  func(*plan.Workload)
 		world func(*world)
-		want  bool
+		want  plan.Flag // "": none
+		cause plan.LimitationCause
 	}{
-		{"nothing wrong", nil, func(*world) {}, false},
-		{"ports", nil, func(x *world) { x.count(0, record.PortsExhausted, 1) }, true},
-		{"late by 5 ms of 8", open, late(5*time.Millisecond, 8*time.Millisecond), true},
-		{"late by 5 ms of 800", open, late(5*time.Millisecond, 800*time.Millisecond), false},
-		{"late by 500 µs of 600", open, late(500*time.Microsecond, 600*time.Microsecond), false},
-		{"blocked by the broker", open, func(x *world) { x.sample(record.Blocked, time.Second); x.sample(record.SendDue, time.Second) }, false},
-		{"95 % of the host, closed loop", nil, busy(1.9), true},
-		{"half of the host", nil, busy(1), false},
-		{"a driver's process whose busiest thread ran all the time", nil, thread(0.97), true},
-		{"a driver's process that does much on several threads", nil, thread(0.6), false},
-		{"95 % of the host, most of it polling the clock", open, func(x *world) {
-			busy(1.9)(x)
-			for i := range x.samples {
-				x.samples[i].AgentSpin = 1.5
-			}
-		}, false},
-		{"half of the host, and could have had the rest", nil, func(x *world) {
-			busy(1)(x)
-			for i := range x.samples {
-				x.samples[i].AgentWaited = 0.9
-			}
-		}, true},
-		{"goroutines waited 3 ms of 8", nil, scheduled(3*time.Millisecond, 8*time.Millisecond), true},
-		{"goroutines waited 3 ms of 80", nil, scheduled(3*time.Millisecond, 80*time.Millisecond), false},
-		{"goroutines waited 200 µs of 300", nil, scheduled(200*time.Microsecond, 300*time.Microsecond), false},
-		{"a host of unknown size", nil, func(x *world) { busy(1.9)(x); x.facts.Cores = nil }, false},
-	}
-	for _, c := range cases {
+		{"nothing wrong", nil, func(*world) {}, "", ""},
+		{"ports", nil, func(x *world) { x.count(0, record.PortsExhausted, 1) }, plan.ClientBound, plan.CausePorts},
+
+		{"late by 5 ms of 8", open, late(5*ms, 0, 8*ms), plan.ClientBound, plan.CauseLateness},
+		{"late by 5 ms of 800", open, late(5*ms, 0, 800*ms), "", ""},
+		{"late by 500 µs of 600", open, late(500*time.Microsecond, 0, 600*time.Microsecond), "", ""},
+		{"blocked by the broker", open, late(0, time.Second, time.Second), "", ""},
+		{"late by 5 ms where the broker held messages up for a second", open, late(5*ms, time.Second, 8*ms), "", ""},
+		{"late while other processes use the CPU", open, both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, HostCPU: 4, HostCores: 4})),
+			plan.HostBusy, plan.CauseLateness},
+		{"late while it waits for a CPU of a host that others use in bursts", open,
+			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.5, HostCPU: 1.5, HostCores: 4})), plan.HostBusy, plan.CauseLateness},
+		{"late on a host that it shares with the broker, which uses it up", open,
+			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 3.9, HostCores: 4, LocalBroker: true})), plan.SharedHost, plan.CauseLateness},
+		{"late on a host that it shares with the broker, and that is idle", open,
+			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 2, HostCores: 4, LocalBroker: true})), plan.ClientBound, plan.CauseLateness},
+
+		{"95 % of the CPUs, all its own", nil, host(record.HostSample{AgentCPU: 3.8, HostCPU: 3.8, HostCores: 4}), plan.ClientBound, plan.CauseCPU},
+		{"half of the CPUs", nil, host(record.HostSample{AgentCPU: 2, HostCPU: 2, HostCores: 4}), "", ""},
+		{"all of its quota on a larger host", nil, host(record.HostSample{AgentCPU: 3.9, HostCPU: 9, HostCores: 64}), plan.ClientBound, plan.CauseCPU},
+		{"the quota of a process on a host of unknown size", nil, host(record.HostSample{AgentCPU: 3.9}), plan.ClientBound, plan.CauseCPU},
+		{"95 % of the CPUs, most of it polling the clock", open, host(record.HostSample{AgentCPU: 3.8, AgentSpin: 3, HostCPU: 0, HostCores: 0}), "", ""},
+		{"1.5 cores beside a broker of 2.4", nil, host(record.HostSample{AgentCPU: 1.5, BrokerCPU: 2.4, HasBroker: true, HostCPU: 3.9, HostCores: 4}),
+			plan.SharedHost, plan.CauseCPU},
+		{"0.1 cores beside 3.9 of others", nil, host(record.HostSample{AgentCPU: 0.1, HostCPU: 4, HostCores: 4}), plan.HostBusy, plan.CauseCPU},
+		{"threads that wait a little on an idle host", nil, host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.6, HostCPU: 0.3, HostCores: 4}), "", ""},
+
+		{"one publisher that works all the time on a host of 16 cores", nil, publisher(0.97), plan.ClientBound, plan.CausePublisher},
+		{"publishers that wait for a fifth of the time", nil, publisher(0.8), "", ""},
+		{"a publisher that works all the time and is not late", open, publisher(0.97), "", ""},
+		{"a driver's process whose busiest thread ran all the time", nil, host(record.HostSample{AgentCPU: 1, DriverThread: 0.97, HostCPU: 1, HostCores: 64}),
+			plan.ClientBound, plan.CauseThread},
+		{"a driver's process that does much on several threads", nil, host(record.HostSample{AgentCPU: 2, DriverThread: 0.6, HostCPU: 2, HostCores: 64}), "", ""},
+
+		{"goroutines waited 3 ms of 8", nil, scheduled(3*ms, 8*ms), plan.ClientBound, plan.CauseScheduling},
+		{"goroutines waited 3 ms of 80", nil, scheduled(3*ms, 80*ms), "", ""},
+		{"goroutines waited 200 µs of 300", nil, scheduled(200*time.Microsecond, 300*time.Microsecond), "", ""},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := newWorld(c.edit)
 			x.steady(1000, atOnce)
 			c.world(x)
 			o := x.judge()
 			verdict(t, o, plan.Valid, "")
-			flagged(t, o, plan.ClientBound, c.want, "send.rate", "throughput", "send.p99")
-			flagged(t, o, plan.ClientBound, false, "lost", "agent.cpu")
-			if told := strings.Contains(strings.Join(o.Warnings, "\n"), "client-bound"); told != c.want {
-				t.Errorf("warnings %q", o.Warnings)
+			for _, f := range []plan.Flag{plan.ClientBound, plan.SharedHost, plan.HostBusy} {
+				flagged(t, o, f, f == c.want, "send.rate", "throughput", "send.p99")
+				flagged(t, o, f, false, "lost", "agent.cpu")
+			}
+			found := slices.ContainsFunc(o.Limitations, func(l plan.Limitation) bool { return l.Flag == c.want && l.Cause == c.cause })
+			if found != (c.want != "") || len(o.Limitations) > 0 && c.want == "" {
+				t.Errorf("limitations %v", o.Limitations)
 			}
 		})
+	}
+}
+
+// TestOneLimitationOfAProcess: agents of one process have one.
+func TestOneLimitationOfAProcess(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, atOnce)
+	x.facts.Cores = map[string]int{"a": 2, "b": 2}
+	for i := range 10 {
+		at := int64(time.Duration(i+1) * time.Second)
+		h := record.HostSample{At: at, AgentCPU: 1.9, AgentRSS: 1, PID: 7, HostCPU: 1.9, HostCores: 2}
+		x.samples = append(x.samples, h)
+		x.merge.Add(record.Snapshot{Agent: "b", Seq: uint64(i), At: at, Host: h})
+	}
+	if o := x.judge(); len(o.Limitations) != 1 || !slices.Equal(o.Limitations[0].Agents, []string{"a", "b"}) {
+		t.Errorf("%v; want one of agents a and b", o.Limitations)
 	}
 }
 

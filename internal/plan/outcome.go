@@ -24,7 +24,9 @@ type Flag string
 const (
 	Backlog     Flag = "backlog"      // receiving did not keep up with sending
 	ClockUnsafe Flag = "clock-unsafe" // clocks of two hosts, offset unknown or too coarse
-	ClientBound Flag = "client-bound" // the generator was the limit
+	ClientBound Flag = "client-bound" // the load generator's own work was the limit
+	SharedHost  Flag = "shared-host"  // broker and load generator share CPUs that were fully used
+	HostBusy    Flag = "host-busy"    // other processes used the CPU
 	Skewed      Flag = "skewed"       // agents did not start together
 	Degraded    Flag = "degraded"     // only some of the agents
 	Clipped     Flag = "clipped"      // samples beyond the histogram's range
@@ -33,7 +35,7 @@ const (
 
 // Flags lists every flag.
 func Flags() []Flag {
-	return []Flag{Backlog, ClockUnsafe, ClientBound, Skewed, Degraded, Clipped, NotSteady}
+	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady}
 }
 
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.
@@ -88,23 +90,25 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 
 // Outcome is what came of a task: written last and at once. A task without one is not done.
 type Outcome struct {
-	Version    int              `json:"version"`
-	Run        string           `json:"run"`
-	Task       string           `json:"task"`
-	Cell       string           `json:"cell"`
-	Index      int              `json:"index"` // of the cell in the matrix
-	Repetition int              `json:"repetition"`
-	Verdict    Verdict          `json:"verdict"`
-	Reasons    []string         `json:"reasons,omitempty"`
-	Warnings   []string         `json:"warnings,omitempty"`
-	Values     map[string]Value `json:"values"`
-	Ledger     Ledger           `json:"ledger"`
-	Agents     []AgentPart      `json:"agents"`
-	Subject    Subject          `json:"subject"`
-	Events     []Event          `json:"events,omitempty"`
-	Started    time.Time        `json:"started"`
-	Ended      time.Time        `json:"ended"`
-	Measured   Duration         `json:"measured"` // what rates are per
+	Version    int      `json:"version"`
+	Run        string   `json:"run"`
+	Task       string   `json:"task"`
+	Cell       string   `json:"cell"`
+	Index      int      `json:"index"` // of the cell in the matrix
+	Repetition int      `json:"repetition"`
+	Verdict    Verdict  `json:"verdict"`
+	Reasons    []string `json:"reasons,omitempty"`
+	Warnings   []string `json:"warnings,omitempty"`
+	// Limitations are why values have the flags ClientBound, SharedHost and HostBusy.
+	Limitations []Limitation     `json:"limitations,omitempty"`
+	Values      map[string]Value `json:"values"`
+	Ledger      Ledger           `json:"ledger"`
+	Agents      []AgentPart      `json:"agents"`
+	Subject     Subject          `json:"subject"`
+	Events      []Event          `json:"events,omitempty"`
+	Started     time.Time        `json:"started"`
+	Ended       time.Time        `json:"ended"`
+	Measured    Duration         `json:"measured"` // what rates are per
 	// Cut is how much of the load before the measurement was cut off as warm-up, where that was found out (warmup: "auto").
 	Cut    Duration       `json:"cut,omitempty"`
 	Clocks []ClockPair    `json:"clocks,omitempty"` // agents that share the cell and read different clocks

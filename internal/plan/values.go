@@ -24,6 +24,7 @@ const (
 	Bytes     Unit = "bytes"
 	BytesRate Unit = "bytes/s"
 	Cores     Unit = "cores" // 1 is one core busy all the time
+	Ratio     Unit = "ratio" // a part of one: 0 to 1
 	Text      Unit = "text"
 )
 
@@ -107,7 +108,7 @@ func accountValues() []ValueInfo {
 		{"agent.cpu", "Agent CPU", Cores, "of the busiest agent process, mean of the measurement; the processes of its drivers in other languages count in it"},
 		{"agent.rss", "Agent RSS", Bytes, "of the largest agent process, greatest of the measurement; the processes of its drivers in other languages count in it"},
 		{"agent.spin", "Agent spin", Cores, "of the agent's CPU, what pacing spends polling the clock where sleeping cannot hold the rate; of the agent process that spins most, at most"},
-		{"agent.waited", "Agent waited", Cores, "for how much more an agent process could have run while its host ran something else; of the one that waited most"},
+		{"agent.waited", "Agent waited", Ratio, "the part of the time in which threads of an agent's process were runnable that they waited for a CPU; of the one that waited most"},
 		{"agent.gc.p99", "GC pause p99", Seconds, "pauses of agent processes for garbage collection; Go tells them to a quarter, the larger is shown"},
 		{"agent.gc.max", "GC pause max", Seconds, "the longest of them; 0: there was none"},
 		{"agent.sched.p99", "Sched. latency p99", Seconds, "how long goroutines of agent processes that could run waited for a processor (one in eight is sampled); Go tells it to a quarter, the larger is shown"},

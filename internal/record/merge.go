@@ -17,6 +17,7 @@ type Merge struct {
 	windows                            map[windowKey]*Window
 	ledger                             ledger
 	hosts                              map[string][]HostSample
+	busiest                            map[string]PublisherTimes
 	observed                           map[string]map[string][]HostSample // by broker and observer
 	events                             []Event
 	probes                             []ProbeSample
@@ -40,7 +41,7 @@ type increment struct {
 // NewMerge returns the record of a task of which nothing is known yet.
 func NewMerge() *Merge {
 	return &Merge{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(), bindings: newBindings(),
-		hosts: map[string][]HostSample{}, observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
+		hosts: map[string][]HostSample{}, busiest: map[string]PublisherTimes{}, observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
 		paces: map[string]Pace{}, compared: map[string][]ClockSample{}, heard: map[string]int64{}}
 }
 
@@ -78,6 +79,9 @@ func (m *Merge) Add(s Snapshot) bool {
 	m.addPace(s)
 	m.lastSend, m.lastConfirm = later(m.lastSend, s.LastSend), later(m.lastConfirm, s.LastConfirm)
 	m.lastReceipt = later(m.lastReceipt, s.LastReceipt)
+	if s.Busiest.Active > 0 {
+		m.busiest[s.Agent] = s.Busiest
+	}
 	return true
 }
 
@@ -325,6 +329,13 @@ func (m *Merge) LastSend() int64 { return m.last(&m.lastSend) }
 
 // LastConfirm is when any agent's publisher got its last confirm, 0 if none said so.
 func (m *Merge) LastConfirm() int64 { return m.last(&m.lastConfirm) }
+
+// Busiest is the publisher of each agent that worked most, by agent.
+func (m *Merge) Busiest() map[string]PublisherTimes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.busiest)
+}
 
 // LastReceipt is when any agent received last, 0 if none said so.
 func (m *Merge) LastReceipt() int64 { return m.last(&m.lastReceipt) }

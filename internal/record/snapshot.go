@@ -28,10 +28,15 @@ type HostSample struct {
 	At       int64   `json:"at,omitempty"` // nanoseconds since T0; Merge.Add fills in the snapshot's
 	AgentCPU float64 `json:"agentCPU"`     // cores since the last sample
 	AgentRSS int64   `json:"agentRSS"`     // bytes
-	// AgentSpin is how much of AgentCPU pacing spent polling the clock, at most. AgentWaited is for how much more the process could have run and
-	// the operating system did not let it: cores, the sum over its threads.
+	// AgentSpin is how much of AgentCPU pacing spent polling the clock, at most. AgentWaited is the part of the time in which threads of the process
+	// were runnable that they waited for a CPU: 0 to 1.
 	AgentSpin   float64 `json:"agentSpin,omitempty"`
 	AgentWaited float64 `json:"agentWaited,omitempty"`
+	PID         int     `json:"pid,omitempty"`     // of the agent's process, which several agents may share
+	HostCPU     float64 `json:"hostCPU,omitempty"` // cores that all processes of the host used, and its hypervisor took, since the last sample
+	HostCores   int     `json:"hostCores,omitempty"`
+	// LocalBroker: connections of the driver lead to this host, or the broker is in the agent's process.
+	LocalBroker bool `json:"localBroker,omitempty"`
 	// DriverThread is for how much of the time the busiest thread of a driver that is a process of its own ran. Its processes are in AgentCPU and AgentRSS.
 	DriverThread float64 `json:"driverThread,omitempty"`
 	BrokerCPU    float64 `json:"brokerCPU,omitempty"`
@@ -99,6 +104,20 @@ type Part struct {
 	Apart           int           // consumers without a link to receive over
 	Skew            time.Duration // actual minus agreed start
 	Gaps            []Gap
+	Busiest         PublisherTimes
+}
+
+// PublisherTimes is how one publisher spent the measurement, in ns. What is neither waiting nor pausing is the load generator's own work.
+type PublisherTimes struct {
+	Publisher int   `json:"publisher"` // its number among all of the task
+	Active    int64 `json:"active"`    // from the beginning of the measurement until it stopped, or the measurement ended
+	Waited    int64 `json:"waited"`    // for the broker: confirms, free in-flight slots, blocked writes, connections
+	Paused    int64 `json:"paused"`    // for the intended send time, or while it was to be away
+}
+
+// Busy is the part of its time in which the publisher did its own work: 0 to 1.
+func (t PublisherTimes) Busy() float64 {
+	return max(0, 1-float64(t.Waited+t.Paused)/float64(max(1, t.Active)))
 }
 
 // Snapshot is one increment of one agent's record, as it travels and is stored (JSON). (Agent, Seq) is unique within a task; snapshots may
@@ -126,12 +145,13 @@ type Snapshot struct {
 	LastReceipt int64            `json:"lastReceipt,omitempty"`
 	// LastInterrupted is when a consumer's link last broke, or a consumer may last have acknowledged too late: nothing had come for longer than
 	// Cell.RedeliverAfter, or that is less than what it has prefetched takes it. What it had then may come again until RedeliverAfter has passed.
-	LastInterrupted int64         `json:"lastInterrupted,omitempty"`
-	Apart           int           `json:"apart,omitempty"` // consumers that had no link to receive over when this was taken
-	Skew            time.Duration `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
-	Clocks          []ClockSample `json:"clocks,omitempty"`
-	Gaps            []Gap         `json:"gaps,omitempty"`
-	Final           bool          `json:"final,omitempty"` // the agent's last of this task
+	LastInterrupted int64          `json:"lastInterrupted,omitempty"`
+	Apart           int            `json:"apart,omitempty"` // consumers that had no link to receive over when this was taken
+	Skew            time.Duration  `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
+	Clocks          []ClockSample  `json:"clocks,omitempty"`
+	Gaps            []Gap          `json:"gaps,omitempty"`
+	Busiest         PublisherTimes `json:"busiest,omitzero"` // of the agent, once its publishers have stopped: the one that worked most
+	Final           bool           `json:"final,omitempty"`  // the agent's last of this task
 }
 
 // Split divides a snapshot that is too large for one message into two that say the same together. The first keeps Seq; the caller gives

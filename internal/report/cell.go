@@ -299,7 +299,9 @@ var meanings = []struct {
 	text string
 }{
 	{plan.Backlog, "receiving did not keep up with sending"},
-	{plan.ClientBound, "the load generator was the limit, not the broker"},
+	{plan.ClientBound, "the load generator's own work was the limit"},
+	{plan.SharedHost, "broker and load generator share CPUs that were fully used: the numbers are of both together"},
+	{plan.HostBusy, "other processes used the CPU of the load generator's host"},
 	{plan.ClockUnsafe, "times come from clocks of different hosts, and their offset is not known to within the median"},
 	{plan.Skewed, "agents did not start together"},
 	{plan.NotSteady, "the load had not become steady when the measurement began: it is of a load that still moved (warmup: \"auto\")"},

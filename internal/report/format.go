@@ -55,6 +55,8 @@ func format(unit plan.Unit, x float64) string {
 		return memory(x) + "/s"
 	case plan.Cores:
 		return decimals(x, 2) + " cores"
+	case plan.Ratio:
+		return decimals(100*x, 1) + " %"
 	case plan.Count:
 		if x == math.Trunc(x) {
 			return decimals(x, 0)

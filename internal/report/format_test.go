@@ -35,6 +35,7 @@ func TestFormat(t *testing.T) {
 		{plan.Bytes, 1023.9, "1.00 KiB"},
 		{plan.Bytes, 12, "12.0 B"},
 		{plan.Cores, 1.25, "1.25 cores"},
+		{plan.Ratio, 0.0675, "6.8 %"},
 		{plan.Seconds, -0.002, "-2.00 ms"},
 	} {
 		if got := format(c.unit, c.x); got != c.want {

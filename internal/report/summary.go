@@ -63,11 +63,12 @@ func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// Warnings lists what a reader of the numbers ought to know besides: what drivers remark, then one line a cell and warning, in the order
-// of the matrix.
+// Warnings lists what a reader of the numbers ought to know besides: what drivers remark, then what limited the load generator, one line per process
+// and cause, then one line per cell and warning, in the order of the matrix.
 func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
-	lines := run.Notes()
-	for _, c := range newBuilder(run, outcomes).cells {
+	cells := newBuilder(run, outcomes).cells
+	lines := append(run.Notes(), limitations(cells)...)
+	for _, c := range cells {
 		if c.missed != "" && !run.Strict { // else it is a problem
 			lines = append(lines, c.name()+": "+c.missed)
 		}
@@ -78,6 +79,46 @@ func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
 				}
 			}
 		}
+	}
+	return lines
+}
+
+// limitations are those of all cells: one line per flag, process and cause, with the range of what was measured.
+func limitations(cells []*cell) (lines []string) {
+	type group struct {
+		plan.Limitation
+		least, most float64
+		cells       map[string]bool
+		first       string
+	}
+	var groups []*group
+	by, measured := map[string]*group{}, 0
+	for _, c := range cells {
+		if len(c.outcomes) > 0 {
+			measured++
+		}
+		for _, o := range c.outcomes {
+			for _, l := range o.Limitations {
+				key := fmt.Sprint(l.Flag, l.Cause, l.Process(), l.Host)
+				g := by[key]
+				if g == nil {
+					g = &group{Limitation: l, least: l.Value, most: l.Value, cells: map[string]bool{}, first: c.name()}
+					by[key], groups = g, append(groups, g)
+				}
+				g.least, g.most = min(g.least, l.Value), max(g.most, l.Value)
+				g.cells[c.cell.ID] = true
+			}
+		}
+	}
+	for _, g := range groups {
+		where := ""
+		switch n := len(g.cells); {
+		case n == 1 && measured > 1:
+			where = " (" + g.first + ")"
+		case n < measured:
+			where = fmt.Sprintf(" (%d of %d cells)", n, measured)
+		}
+		lines = append(lines, string(g.Flag)+": "+g.Text(g.least, g.most)+where)
 	}
 	return lines
 }

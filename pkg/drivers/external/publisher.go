@@ -45,10 +45,15 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		if accepted || err != nil {
 			return err
 		}
+		p.spec.Waiting.Begin()
 		select {
 		case <-p.room:
 		case <-ctx.Done():
-			return fmt.Errorf("publish: the driver takes nothing: %w", ctx.Err())
+			err = fmt.Errorf("publish: the driver takes nothing: %w", ctx.Err())
+		}
+		p.spec.Waiting.End()
+		if err != nil {
+			return err
 		}
 	}
 }

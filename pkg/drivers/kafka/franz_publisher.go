@@ -98,7 +98,7 @@ func (c *franzClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (o
 	}
 	o := &franzOutlet{client: c, tell: spec.OnConfirm, tells: spec.Mode.Confirmed() && spec.OnConfirm != nil,
 		lingers: holds(spec.Mode) || c.session.options.Linger > 0 && spec.Mode != drivers.ConfirmEach && !perMessage(spec.Mode),
-		room:    newRoom(!spec.Mode.Confirmed()), emptied: make(chan struct{}, 1)}
+		room:    newRoom(!spec.Mode.Confirmed(), spec.Waiting), emptied: make(chan struct{}, 1)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outlets[o] = struct{}{}

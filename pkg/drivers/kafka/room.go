@@ -21,13 +21,14 @@ const (
 type room struct {
 	messages, bytes atomic.Int64
 	bounded         bool
+	waiting         *drivers.Waiting
 	wanted          atomic.Bool   // the one that enters waits
 	freed           chan struct{} // it is to look again
 	shut            chan struct{} // nothing enters any more
 }
 
-func newRoom(bounded bool) *room {
-	return &room{bounded: bounded, freed: make(chan struct{}, 1), shut: make(chan struct{})}
+func newRoom(bounded bool, waiting *drivers.Waiting) *room {
+	return &room{bounded: bounded, waiting: waiting, freed: make(chan struct{}, 1), shut: make(chan struct{})}
 }
 
 // enter waits for room for a message of n bytes, until ctx, the room or the link ends.
@@ -37,19 +38,27 @@ func (r *room) enter(ctx context.Context, l *link, n int) error {
 		if !r.full(n) {
 			break
 		}
-		select {
-		case <-r.freed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.shut:
-			return fmt.Errorf("publish: %w", drivers.ErrClosed)
-		case <-l.ctx.Done():
-			return fmt.Errorf("publish: %w", drivers.ErrClosed)
+		if err := r.wait(ctx, l); err != nil {
+			return err
 		}
 	}
 	r.messages.Add(1)
 	r.bytes.Add(int64(n))
 	return nil
+}
+
+func (r *room) wait(ctx context.Context, l *link) error {
+	r.waiting.Begin()
+	defer r.waiting.End()
+	select {
+	case <-r.freed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.shut:
+	case <-l.ctx.Done():
+	}
+	return fmt.Errorf("publish: %w", drivers.ErrClosed)
 }
 
 func (r *room) full(n int) bool {

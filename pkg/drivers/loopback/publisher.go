@@ -133,6 +133,8 @@ func (p *publisher) pace(ctx context.Context) error {
 	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
+	p.spec.Waiting.Begin()
+	defer p.spec.Waiting.End()
 	select {
 	case <-t.C:
 	case <-ctx.Done():
@@ -166,11 +168,13 @@ func (p *publisher) awaitRoom(ctx context.Context, queues []*queue, size int) er
 	o := &p.session.options
 	for _, q := range queues {
 		for room := q.room(size, o.Capacity, o.CapacityBytes); room != nil; room = q.room(size, o.Capacity, o.CapacityBytes) {
+			p.spec.Waiting.Begin()
 			select {
 			case <-room:
 			case <-ctx.Done():
 			case <-p.stop:
 			}
+			p.spec.Waiting.End()
 			if err := p.check(ctx); err != nil {
 				return err
 			}

@@ -132,7 +132,9 @@ func (p *publisher) promptly(ctx context.Context, to string, m drivers.Message) 
 	err := p.send(to, m)
 	p.writing.Store(false)
 	if err == nil {
+		p.spec.Waiting.Begin()
 		p.confirm.await(ctx)
+		p.spec.Waiting.End()
 	}
 	return err
 }

@@ -142,6 +142,8 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		return nil
 	}
 	if p.prompt {
+		p.spec.Waiting.Begin()
+		defer p.spec.Waiting.End()
 		select {
 		case <-confirm.Done():
 			p.settler.settle(pending{confirm, m.Token})

@@ -89,6 +89,8 @@ func (p *Publisher) enqueue(ctx context.Context, m drivers.Message) error {
 		return nil
 	default:
 	}
+	p.plan.Spec.Waiting.Begin()
+	defer p.plan.Spec.Waiting.End()
 	select {
 	case p.queue <- m:
 		return nil
@@ -109,7 +111,9 @@ func (p *Publisher) sendBatch(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	p.plan.Spec.Waiting.Begin()
 	p.first.settle(p.batch)
+	p.plan.Spec.Waiting.End()
 	p.batch = p.batch[:0]
 	return nil
 }
@@ -120,7 +124,9 @@ func (p *Publisher) sendUnconfirmed(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	p.plan.Spec.Waiting.Begin()
 	answered, err := p.first.request(p.batch)
+	p.plan.Spec.Waiting.End()
 	p.batch = p.batch[:0]
 	if err != nil {
 		return fmt.Errorf("publish: %w", err)

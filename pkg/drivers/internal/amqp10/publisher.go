@@ -138,25 +138,42 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 }
 
 func (p *publisher) send(ctx context.Context, token uint64) error {
+	began := time.Now()
 	if p.settler == nil {
-		if err := p.sender.Send(ctx, &p.message, nil); err != nil {
+		err := p.sender.Send(ctx, &p.message, nil)
+		p.credited(began)
+		if err != nil {
 			return p.refused(ctx, err)
 		}
 		return nil
 	}
 	receipt, err := p.sender.SendWithReceipt(ctx, &p.message, nil)
+	p.credited(began)
 	if err != nil {
 		return p.refused(ctx, err)
 	}
 	it := pending{receipt, token}
 	if p.prompt {
-		if p.settler.now(ctx, &it) {
+		p.spec.Waiting.Begin()
+		settled := p.settler.now(ctx, &it)
+		p.spec.Waiting.End()
+		if settled {
 			return nil
 		}
 		p.prompt = false // from now on the settler's goroutine settles, so that its calls and these never overlap
 	}
 	p.settler.add(it)
 	return nil
+}
+
+// creditWait is how long the library may take for a message by itself. It does not say when it waits for credit.
+const creditWait = 100 * time.Microsecond
+
+// credited reports a call of the library that took so long that it waited for the broker to grant credit.
+func (p *publisher) credited(began time.Time) {
+	if took := time.Since(began); took > creditWait {
+		p.spec.Waiting.Add(took)
+	}
 }
 
 // guard ends a Publish that blocks in the library when ctx ends: the library waits for credit no longer than that, but for the

@@ -1,0 +1,164 @@
+package judge
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// From when on something is a limitation. See limitations.
+const (
+	minLate    = time.Millisecond // of lateness and of waits for a CPU
+	lateShare  = 0.1              // of the p99 of the latency that lateness adds to
+	busyShare  = 0.9              // of the CPUs, or of a publisher's or a thread's time
+	otherShare = 0.1              // of the host's CPUs, used by other processes
+	waitShare  = 0.2              // of the time in which the process was runnable: it competes for the CPU
+)
+
+// limitations are why the cell's numbers are not the broker's alone.
+//
+//   - ports: an agent could not open a connection because no local port was left.
+//   - cpu: all processes of a host used 90 % of its CPUs, or an agent's process 90 % of those that it may use (GOMAXPROCS). Polling the clock does
+//     not count: it stops where there is work.
+//   - thread: one thread of a driver that is a process of its own ran for 90 % of the time. Most such clients have one that everything goes through.
+//   - publisher (closed loop): a publisher spent 90 % of the time in its own work: not waiting for confirms, in-flight slots, blocked writes or connections.
+//   - lateness (open loop): its p99 is above 1 ms, above a tenth of the p99 of the latency that it adds to, and above the p99 of the time that messages
+//     were held up by the broker. A sleep ends up to 0.2 ms late on a healthy host.
+//   - scheduling: goroutines that could run waited for a CPU for more than 1 ms and more than a tenth of the latency, at the p99.
+//
+// Whose doing it was depends on the process: see loadProcess.flag.
+func (j *judge) limitations() (all []plan.Limitation) {
+	processes := j.loadProcesses()
+	if n := j.m.Total(record.PortsExhausted); n > 0 {
+		all = append(all, plan.Limitation{Flag: plan.ClientBound, Cause: plan.CausePorts, Value: float64(n), Max: 1})
+	}
+	add := func(p *loadProcess, cause plan.LimitationCause, value, limit float64) {
+		all = append(all, plan.Limitation{Flag: p.flag(), Cause: cause, Host: p.host, Agents: p.agents, Value: value, Max: limit})
+	}
+	busiest := j.m.Busiest()
+	for _, p := range processes {
+		switch {
+		case p.hostCores > 0 && p.hostCPU >= busyShare*p.hostCores:
+			add(p, plan.CauseCPU, p.hostCPU, p.hostCores)
+		case p.cores > 0 && p.cpu-p.spin >= busyShare*p.cores:
+			add(p, plan.CauseCPU, p.cpu-p.spin, p.cores)
+		}
+		if p.thread >= busyShare {
+			add(p, plan.CauseThread, p.thread, busyShare)
+		}
+		var busy float64
+		for _, agent := range p.agents {
+			if t, known := busiest[agent]; known {
+				busy = max(busy, t.Busy())
+			}
+		}
+		if !j.w.Publishers.Open() && busy >= busyShare {
+			add(p, plan.CausePublisher, busy, busyShare)
+		}
+	}
+	// Of these it is not known which process they are of: they are put to the one that competes most for its CPUs.
+	of := &loadProcess{}
+	for _, p := range processes {
+		if len(processes) == 1 || p.competes() && p.waited > of.waited {
+			of = p
+		}
+	}
+	if late, limit, open := j.lateness(); open && late > limit && late > time.Duration(j.m.Hist(record.Blocked).Quantile(0.99)) {
+		add(of, plan.CauseLateness, late.Seconds(), limit.Seconds())
+	}
+	if waited := j.m.Hist(record.Scheduling); waited.Count() > 0 {
+		limit, known := j.limit(record.SendDue, record.Send, record.Processing)
+		if p99 := time.Duration(waited.Quantile(0.99)); known && p99 > limit {
+			add(of, plan.CauseScheduling, p99.Seconds(), limit.Seconds())
+		}
+	}
+	return all
+}
+
+// loadProcess is a process of the load generator, which may have several agents, in the measurement. CPU is in cores.
+type loadProcess struct {
+	host               string
+	agents             []string
+	cpu, spin, cores   float64 // of the process; cores are those that it may use
+	hostCPU, hostCores float64 // of all processes of the host; 0: not known
+	brokerCPU          float64 // of the broker's processes on the host, as far as they are known
+	waited, thread     float64
+	local              bool // the broker is on the same host
+}
+
+// flag says whose doing it was that the process did less than it was to do.
+func (p *loadProcess) flag() plan.Flag {
+	switch {
+	case !p.competes():
+		return plan.ClientBound
+	case p.local:
+		return plan.SharedHost
+	case p.hostCPU-p.cpu-p.brokerCPU >= otherShare*p.hostCores && p.hostCores > 0:
+		return plan.HostBusy
+	}
+	return plan.ClientBound
+}
+
+// competes reports whether others keep the process from a CPU.
+func (p *loadProcess) competes() bool {
+	return p.waited >= waitShare || p.hostCores > 0 && p.hostCPU >= busyShare*p.hostCores
+}
+
+// loadProcesses are the processes of the cell's agents, in the order of their first agent's name.
+func (j *judge) loadProcesses() (all []*loadProcess) {
+	hosts := map[string]string{}
+	for _, a := range j.f.Agents {
+		hosts[a.Agent] = a.Host
+	}
+	samples, by := j.m.Hosts(), map[string]*loadProcess{}
+	for _, agent := range slices.Sorted(maps.Keys(samples)) {
+		key := agent
+		if n := len(samples[agent]); n > 0 && samples[agent][n-1].PID != 0 {
+			key = hosts[agent] + "/" + strconv.Itoa(samples[agent][n-1].PID)
+		}
+		if p := by[key]; p != nil {
+			p.agents = append(p.agents, agent)
+			continue
+		}
+		p := &loadProcess{host: hosts[agent], agents: []string{agent}, cores: float64(j.f.Cores[agent]), local: j.task.Cell.InProcess}
+		var total float64
+		inside(samples[agent], j.span.sending, func(s record.HostSample, from, to time.Duration) {
+			d := (to - from).Seconds()
+			total += d
+			p.cpu, p.spin, p.thread = p.cpu+d*s.AgentCPU, p.spin+d*s.AgentSpin, p.thread+d*s.DriverThread
+			p.hostCPU, p.hostCores, p.waited = p.hostCPU+d*s.HostCPU, float64(s.HostCores), p.waited+d*s.AgentWaited
+			p.brokerCPU += d * s.BrokerCPU
+			p.local = p.local || s.LocalBroker || s.HasBroker
+		})
+		for _, sum := range []*float64{&p.cpu, &p.spin, &p.thread, &p.hostCPU, &p.waited, &p.brokerCPU} {
+			*sum /= max(total, 1e-9)
+		}
+		by[key] = p
+		all = append(all, p)
+	}
+	return all
+}
+
+// lateness is its p99 and the limit for it; open is false where there is none.
+func (j *judge) lateness() (p99, limit time.Duration, open bool) {
+	h := j.m.Hist(record.Lateness)
+	if !j.w.Publishers.Open() || h.Count() == 0 {
+		return 0, 0, false
+	}
+	limit, _ = j.limit(record.SendDue, record.Processing)
+	return time.Duration(h.Quantile(0.99)), limit, true
+}
+
+// limit is what may be added to the first of these latencies that there is; known is false where there is none.
+func (j *judge) limit(latencies ...record.Series) (limit time.Duration, known bool) {
+	for _, s := range latencies {
+		if of := j.m.Hist(s); of.Count() > 0 {
+			return max(minLate, time.Duration(lateShare*float64(of.Quantile(0.99)))), true
+		}
+	}
+	return minLate, false
+}

@@ -1,0 +1,87 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Limitation is why the numbers of a cell are not the broker's alone: what kept the load generator from doing what the cell asks for.
+type Limitation struct {
+	Flag   Flag            `json:"flag"`             // ClientBound, SharedHost or HostBusy
+	Cause  LimitationCause `json:"cause"`            //
+	Host   string          `json:"host,omitempty"`   // of the process
+	Agents []string        `json:"agents,omitempty"` // in the process, sorted; none: the cause is not of one process
+	Value  float64         `json:"value"`            // measured, in the cause's unit
+	Max    float64         `json:"max"`              // from which on it is a limitation
+}
+
+// LimitationCause is what was measured.
+type LimitationCause string
+
+// The causes.
+const (
+	CauseCPU        LimitationCause = "cpu"        // cores that were used, of Max
+	CauseThread     LimitationCause = "thread"     // part of the time in which the busiest thread of a driver's process ran
+	CausePublisher  LimitationCause = "publisher"  // part of the time in which the busiest publisher did its own work
+	CauseLateness   LimitationCause = "lateness"   // p99, seconds
+	CauseScheduling LimitationCause = "scheduling" // p99 of the wait of goroutines for a CPU, seconds
+	CausePorts      LimitationCause = "ports"      // connections that could not be opened
+)
+
+// Process names the process for people.
+func (l Limitation) Process() string {
+	switch {
+	case len(l.Agents) == 0:
+		return "the agents"
+	case len(l.Agents) == 1:
+		return "agent " + l.Agents[0]
+	}
+	return "the process of agents " + strings.Join(l.Agents, ", ")
+}
+
+// Text says what was measured, given the least and the greatest value of several cells, and what to do.
+func (l Limitation) Text(least, most float64) string {
+	between := func(write func(float64) string) string {
+		if a, b := write(least), write(most); a != b {
+			return a + " to " + b
+		}
+		return write(most)
+	}
+	percent := between(func(x float64) string { return fmt.Sprintf("%.0f %%", 100*x) })
+	seconds := between(func(x float64) string {
+		return time.Duration(x * float64(time.Second)).Round(10 * time.Microsecond).String()
+	})
+	what := ""
+	switch l.Cause {
+	case CauseCPU:
+		what = between(func(x float64) string { return fmt.Sprintf("%.2f", x) }) + fmt.Sprintf(" of %g CPUs were used", l.Max)
+	case CauseThread:
+		what = "a thread of the driver's process ran " + percent + " of the time"
+	case CausePublisher:
+		what = "a publisher spent " + percent + " of the time in its own work"
+	case CauseLateness:
+		what = "messages were sent late: p99 " + seconds
+	case CauseScheduling:
+		what = "goroutines waited for a CPU: p99 " + seconds
+	case CausePorts:
+		what = between(func(x float64) string { return fmt.Sprintf("%.0f", x) }) + " connections could not be opened: no local ports were left"
+	}
+	of := l.Process()
+	if l.Host != "" {
+		of += " on host " + l.Host
+	}
+	switch l.Flag {
+	case SharedHost:
+		return of + " and the broker share CPUs: " + what + ": run them on different hosts"
+	case HostBusy:
+		return "other processes used the CPU beside " + of + ": " + what + ": stop them"
+	}
+	if l.Cause == CausePorts {
+		return of + ": " + what + ": widen net.ipv4.ip_local_port_range or spread publishers over more hosts"
+	}
+	return of + ": " + what + ": spread the load over more publishers, agents or hosts"
+}
+
+// String is the limitation of one cell.
+func (l Limitation) String() string { return string(l.Flag) + ": " + l.Text(l.Value, l.Value) }
