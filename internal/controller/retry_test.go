@@ -139,6 +139,29 @@ func TestStepsOfASearchAreTriedAgain(t *testing.T) {
 	})
 }
 
+// A trial whose load the broker cannot take ends soon after its measurement, although messages that were due are
+// unsent. They are a backlog.
+func TestTrialEndsSoonAfterItHasFailed(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		w := l.run(aRun(func(c *plan.Cell) {
+			loopbackOptions(c, map[string]any{"rate": 100})
+			c.Workload.Publishers.Count, c.Workload.Drain.Most = 0, plan.Duration(time.Minute)
+			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Most: 1000, Within: 0.5, Step: plan.Duration(time.Second), Repeats: 1, Steps: 1}
+		}), nil, nil)
+		o := w.outcomes()[0]
+		if o.Search == nil || len(o.Search.Steps) != 1 {
+			t.Fatalf("%+v, want one trial", o.Search)
+		}
+		if s := o.Search.Steps[0]; s.Answer != plan.AnswerFailed || !strings.Contains(s.Why, "backlog: ") || !strings.Contains(s.Why, "due and not sent") {
+			t.Errorf("the trial %s: %s", s.Answer, s.Why)
+		}
+		if took, most := o.Ended.Sub(o.Started), 6*time.Second; took > most {
+			t.Errorf("the trial took %v, want at most %v", took, most)
+		}
+	})
+}
+
 // A controller that stops between two tries: the next one goes on counting. A run that was cancelled and is resumed has tries anew.
 func TestTriesOutliveAControllerButNotARun(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {

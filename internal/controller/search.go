@@ -22,7 +22,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		started time.Time
 	)
 	for {
-		m, more := newHunt(s, steps).next()
+		m, more := newCapacitySearch(s, steps).next()
 		if !more {
 			break
 		}
@@ -51,7 +51,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	if few != nil && len(steps) == 0 {
 		return x.conclude(ctx, after(again, without(t, few)))
 	}
-	r := newHunt(s, steps).result()
+	r := newCapacitySearch(s, steps).result()
 	r.Steps = steps
 	if few != nil {
 		last.facts.Failure, r.Sure, r.Why = few.Error(), false, few.Error()
@@ -61,7 +61,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 }
 
 // answer is the step that a try was.
-func answer(s plan.Search, y tried, m move) plan.Step {
+func answer(s plan.Search, y tried, m trial) plan.Step {
 	o := y.outcome()
 	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: judge.StepValues(s, y.task, o), Broken: judge.StepBroken(o)}
 	step.Answer, step.Why = judge.Answer(s, y.task, o)

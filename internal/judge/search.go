@@ -29,6 +29,9 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	if short := shortOf(s, step.Cell.Workload, o); short != "" {
 		whys = append(whys, short)
 	}
+	if n := o.Values["unsent"].Number; n > 0 && step.Cell.Workload.Publishers.Presence == (plan.Presence{}) {
+		whys = append(whys, fmt.Sprintf("backlog: %s due and not sent", messages(uint64(n))))
+	}
 	if o.Verdict == plan.Invalid {
 		whys = append(whys, o.Reasons...)
 	}

@@ -5,13 +5,14 @@ import "time"
 // Protocol is the version of the messages on the control plane and of the records. Peers of another version are refused.
 const Protocol = 3
 
-// Estimate is how long a task takes if nothing goes wrong: its own phases, and about 300 ms around them; those of every step of a search.
+// Estimate is how long a task takes if nothing goes wrong: its own phases, and about 300 ms around them; those of every
+// trial of a search. Trials that fail go on sending in their drain: the first for up to all of it, each later one for
+// about half as long as the one before.
 func Estimate(w Workload) time.Duration {
 	if s := w.Search; s != nil {
-		step := w
-		step.Search, step.Measure = nil, s.Step
+		short := Task{Cell: Cell{Workload: w}}.Step(s.From, s.Step).Cell.Workload
 		w.Search = nil
-		return time.Duration(s.expected())*Estimate(step) + time.Duration(s.Repeats)*Estimate(w)
+		return time.Duration(s.expected())*Estimate(short) + time.Duration(s.Repeats)*Estimate(w) + 2*short.Drain.Most.D()
 	}
 	warmup := w.Warmup.D()
 	if w.Steady.Auto { // about as long as it takes a load to be seen steady that is so from the start

@@ -35,14 +35,15 @@ func (s *Search) UnmarshalJSON(text []byte) error {
 
 // SearchResult is what a search for capacity tried, and found.
 type SearchResult struct {
-	Capacity float64 `json:"capacity"`        // the highest rate that held, in every verification if Verified; 0: none did
-	Low      float64 `json:"low"`             // the lowest rate that really passed in its verifications: received or, without consumers, sent
-	Fails    float64 `json:"fails"`           // the lowest rate above it at which the condition failed; 0: none did
-	Verified int     `json:"verified"`        // how often Capacity held for the cell's own measurement; Search.Repeats if it is sure
-	Sure     bool    `json:"sure"`            // Capacity is verified, or it is 0 because no rate holds
-	Bound    bool    `json:"bound,omitempty"` // the generator was the limit above Capacity
-	Why      string  `json:"why,omitempty"`   // why there is no better answer
-	Steps    []Step  `json:"steps"`           // in the order of time
+	Capacity      float64 `json:"capacity"`        // the highest rate that held, verified if Sure; 0: none did
+	Low           float64 `json:"low"`             // the lowest rate that really passed in its verifications: received or, without consumers, sent
+	Fails         float64 `json:"fails"`           // the lowest rate above it at which the condition failed at least twice; 0: none did
+	Verified      int     `json:"verified"`        // verifications of Capacity, for the cell's own measurement, that held
+	Verifications int     `json:"verifications"`   // verifications of Capacity that were run
+	Sure          bool    `json:"sure"`            // Capacity is verified, or it is 0 because no rate holds
+	Bound         bool    `json:"bound,omitempty"` // the generator was the limit above Capacity
+	Why           string  `json:"why,omitempty"`   // why there is no better answer
+	Steps         []Step  `json:"steps"`           // in the order of time
 }
 
 // Step is one rate that a search tried.
@@ -64,7 +65,7 @@ type StepKind string
 const (
 	StepBracket StepKind = "bracket" // looks for a rate that fails, and one that holds, by doubling and halving
 	StepBisect  StepKind = "bisect"  // makes the interval between them smaller
-	StepCheck   StepKind = "check"   // the lowest rate that failed once more: it may have been an accident
+	StepCheck   StepKind = "check"   // the lowest rate that failed, again: it may have been an accident
 	StepVerify  StepKind = "verify"  // the highest rate that held, for as long as the cell measures
 )
 
@@ -79,17 +80,22 @@ const (
 	AnswerUnknown     Answer = "unknown"      // the step gave no usable numbers
 )
 
-// Step is the task with the load of one step of its search.
+// trialDrain is how much longer than drain.silence the drain of a trial may take.
+const trialDrain = time.Second
+
+// Step is the task with the load of one trial of its search. What could not be sent soon after the measurement has
+// failed the trial: the drain is as long as it takes to find lost messages, and no longer.
 func (t Task) Step(rate float64, measure Duration) Task {
-	t.Cell.Workload.Publishers.Rate = rate
-	t.Cell.Workload.Measure = measure
-	t.Cell.Workload.Search = nil
+	w := &t.Cell.Workload
+	w.Publishers.Rate, w.Measure, w.Search = rate, measure, nil
+	w.Drain.Most = min(w.Drain.Most, w.Drain.Silence+Duration(trialDrain))
 	return t
 }
 
-// expected is how many short steps a search takes if it finds a capacity in the (geometric) middle of what it may try, and nothing unforeseen.
+// expected is how many short trials a search takes if it finds a capacity in the (geometric) middle of what it may try,
+// and nothing unforeseen.
 func (s Search) expected() int {
 	bracket := 1 + math.Ceil(math.Log2(max(1, s.Most/s.From))/2)
 	bisect := math.Ceil(math.Log2(math.Ln2 / math.Log1p(s.Within)))
-	return max(1, min(s.Steps-s.Repeats, int(bracket+max(0, bisect))+1))
+	return max(1, min(s.Steps-s.Repeats, int(bracket+max(0, bisect))+2))
 }

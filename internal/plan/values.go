@@ -125,9 +125,9 @@ func bindingValues() []ValueInfo {
 		{"binding.sent", "Binding sent", Count, "messages sent through bindings after the broker had confirmed them"},
 		{"binding.received", "Binding received", Count, "different messages of those that were received"},
 		{"binding.lost", "Binding lost", Count, "messages of those that were not received until the drain ended by silence"},
-		{"capacity", "Capacity msgs/s", PerSecond, "the highest rate at which the condition of a search held, in every verification"},
+		{"capacity", "Capacity msgs/s", PerSecond, "the highest rate at which the condition of a search held, in repeated verification; its table says how many verifications held"},
 		{"capacity.low", "Capacity, low", PerSecond, "the lowest rate that really passed in these verifications: received or, without consumers, sent"},
-		{"capacity.high", "Capacity, high", PerSecond, "the lowest rate that a search tried above it and at which the condition failed"},
+		{"capacity.high", "Capacity, high", PerSecond, "the lowest rate above it at which the condition failed at least twice, and has not held since"},
 	}
 }
 

@@ -88,7 +88,7 @@ func stepField(s plan.Step, name string) Field {
 	return f
 }
 
-// searchTitle says what a search found: "Capacity, broker=nats: 20,050 msgs/s (19,990–20,200), verified 3×".
+// searchTitle says what a search found: "Capacity, broker=nats: 20,050 msgs/s (19,990–20,200), held 3 of 4".
 func (c *cell) searchTitle(o plan.Outcome) string {
 	title := "Capacity"
 	if len(c.place) > 0 {
@@ -107,12 +107,12 @@ func (c *cell) searchTitle(o plan.Outcome) string {
 	}
 }
 
-// interval is how sure a capacity is: "(19,990–20,200), verified 3×".
+// interval is how sure a capacity is: "(19,990–20,200), held 3 of 4".
 func interval(r *plan.SearchResult) string {
 	if r.Fails == 0 {
-		return fmt.Sprintf("or more, verified %d×", r.Verified)
+		return fmt.Sprintf("or more, held %d of %d", r.Verified, r.Verifications)
 	}
-	return fmt.Sprintf("(%s–%s), verified %d×", plan.Grouped(r.Low), plan.Grouped(r.Fails), r.Verified)
+	return fmt.Sprintf("(%s–%s), held %d of %d", plan.Grouped(r.Low), plan.Grouped(r.Fails), r.Verified, r.Verifications)
 }
 
 // capacity shows the interval beside the number: that of the repetition that is shown.

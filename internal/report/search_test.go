@@ -36,14 +36,15 @@ func capacities() (plan.Run, []plan.Outcome) {
 		step(10_000, plan.StepBracket, plan.AnswerHeld, ""), step(20_000, plan.StepBracket, plan.AnswerHeld, ""),
 		step(40_000, plan.StepBracket, plan.AnswerFailed, "backlog: receiving did not keep up with sending"),
 		step(20_400, plan.StepBisect, plan.AnswerFailed, slow), step(20_400, plan.StepCheck, plan.AnswerFailed, slow),
-		step(20_000, plan.StepVerify, plan.AnswerHeld, ""), step(20_000, plan.StepVerify, plan.AnswerHeld, ""), step(20_000, plan.StepVerify, plan.AnswerHeld, ""),
+		step(20_000, plan.StepVerify, plan.AnswerHeld, ""), step(20_000, plan.StepVerify, plan.AnswerFailed, slow), step(20_000, plan.StepVerify, plan.AnswerHeld, ""),
+		step(20_000, plan.StepVerify, plan.AnswerHeld, ""),
 	}
 	all := []plan.SearchResult{
-		{Capacity: 20_000, Low: 19_990, Fails: 20_400, Verified: 3, Sure: true, Steps: found},
-		{Capacity: 20_000, Low: 19_990, Verified: 3, Sure: true, Bound: true, Why: "client-bound at 40,000/s: capacity is at least 20,000/s",
+		{Capacity: 20_000, Low: 19_990, Fails: 20_400, Verified: 3, Verifications: 4, Sure: true, Steps: found},
+		{Capacity: 20_000, Low: 19_990, Verified: 3, Verifications: 3, Sure: true, Bound: true, Why: "client-bound at 40,000/s: capacity is at least 20,000/s",
 			Steps: append(found[:2:2], step(40_000, plan.StepBracket, plan.AnswerClientBound, "client-bound: agent a used 2.00 of its host's 2 cores; "+slow))},
 		{Sure: true, Fails: 1, Why: "no rate holds, down to 1/s: " + slow, Steps: []plan.Step{step(1, plan.StepBracket, plan.AnswerFailed, slow)}},
-		{Capacity: 20_000, Fails: 20_400, Verified: 1, Why: "the limit of 6 steps came before the verification was complete", Steps: found[:6]},
+		{Capacity: 20_000, Fails: 20_400, Verified: 1, Verifications: 1, Why: "the limit of 6 steps came before the verification was complete", Steps: found[:6]},
 	}
 	var outcomes []plan.Outcome
 	for i, r := range all {

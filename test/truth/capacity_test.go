@@ -22,7 +22,7 @@ func TestAccuracyOfCapacity(t *testing.T) {
 		t.Logf("%8.0f %-8s %-12s %s", step.Rate, step.Kind, step.Answer, step.Why)
 	}
 	if s.Verified != 2 || !s.Sure {
-		t.Errorf("verified %d times: %s", s.Verified, s.Why)
+		t.Errorf("held %d of %d: %s", s.Verified, s.Verifications, s.Why)
 	}
 	check(t, row{"broker takes 4,000/s", "capacity", limit, s.Capacity, near * limit, plan.PerSecond})
 	check(t, row{"broker takes 4,000/s", "capacity.high", limit, s.Fails, near * limit, plan.PerSecond})

@@ -184,7 +184,7 @@ func keepSearch(t *testing.T, dir *runs.Run, task plan.Task) {
 	values := func(p99 float64) map[string]plan.Value {
 		return map[string]plan.Value{"send.rate": {Number: 100}, "receive.rate": {Number: 100}, "processing.p50": {Number: p99 / 2}, "processing.p99": {Number: p99}, "processing.max": {Number: 2 * p99}}
 	}
-	r := plan.SearchResult{Capacity: 2000, Low: 1990, Fails: 2100, Verified: 3, Sure: true, Steps: []plan.Step{
+	r := plan.SearchResult{Capacity: 2000, Low: 1990, Fails: 2100, Verified: 3, Verifications: 3, Sure: true, Steps: []plan.Step{
 		{Rate: 1000, Kind: plan.StepBracket, Answer: plan.AnswerHeld, Values: values(0.004), Measure: task.Cell.Workload.Measure},
 		{Rate: 2100, Kind: plan.StepBracket, Answer: plan.AnswerFailed, Why: "p99 is 80 ms, not < 50ms", Values: values(0.08), Measure: task.Cell.Workload.Measure},
 		{Rate: 2000, Kind: plan.StepVerify, Answer: plan.AnswerHeld, Values: values(0.02), Measure: task.Cell.Workload.Measure}}}

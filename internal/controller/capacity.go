@@ -1,0 +1,246 @@
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"lockstep/internal/plan"
+)
+
+// maxRetreats is how often a rate may fail in its verification before the search gives up.
+const maxRetreats = 5
+
+// minFailures is how often a rate must have failed, without holding in between, to be the upper end of the interval.
+const minFailures = 3
+
+// lowestPart of the first rate, or 1 message a second if that is more, is the lowest rate that is tried.
+const lowestPart = 1.0 / 1024
+
+// capacitySearch is the state of a search. It is a function of the results so far: the same trials give the same next
+// one. The capacity lies between the highest rate that held (lo) and the lowest above it that failed (hi).
+//
+//   - Bracket: double while it holds, halve while none does.
+//   - Bisect: the geometric middle, since the interval is to become small in proportion; each trial halves its
+//     logarithm wherever it lies.
+//   - Check: the lowest rate that failed, twice more. The upper end of the interval rests on this failure alone: each
+//     of about 15 trials may have failed by accident, and one check would find too few of these. If the rate holds now,
+//     the search goes on above. Checking every failure would cost more.
+//   - Verify: lo, for the cell's own measurement, until it has held as often as the search repeats. One failure may be
+//     an accident, and the trial is repeated. After a second one, what held in short trials counts no more: the search
+//     goes down, ever faster, and on with trials of full length.
+//   - A trial that fails while the load generator was at its limit says nothing, and is repeated; only the second one
+//     counts.
+//
+// It ends: every trial counts, and there are at most Search.Steps. Before they are used up, what was found by then is
+// verified.
+type capacitySearch struct {
+	plan.Search
+	trials        int
+	held          []float64
+	failures      map[float64]int  // of each rate, since it held last
+	bound         map[float64]bool // of these: client-bound, the last time
+	verified      int              // how often lo has held in verification
+	verifications map[float64]verifications
+	full          bool // trials are as long as verifications
+	down          int  // trials down since the last that held, with full
+	retreats      int
+	unclear       int  // results without usable numbers, at the end
+	doubtful      bool // the last trial was client-bound, for the first time
+	last          trial
+	why           string // of the lowest rate that failed
+}
+
+// verifications are all of a rate, whatever came between.
+type verifications struct{ held, run int }
+
+// trial is one measurement of a search.
+type trial struct {
+	rate float64
+	kind plan.StepKind
+	full bool // for the cell's own measurement rather than the step's
+}
+
+// newCapacitySearch is the state after some trials.
+func newCapacitySearch(s plan.Search, steps []plan.Step) *capacitySearch {
+	c := &capacitySearch{Search: s, failures: map[float64]int{}, bound: map[float64]bool{}, verifications: map[float64]verifications{}}
+	for _, step := range steps {
+		c.add(step)
+	}
+	return c
+}
+
+// add adds the result of a trial.
+func (c *capacitySearch) add(s plan.Step) {
+	c.trials++
+	c.last = trial{s.Rate, s.Kind, c.full || s.Kind == plan.StepVerify}
+	if s.Answer == plan.AnswerUnknown {
+		c.unclear++
+		return
+	}
+	c.unclear = 0
+	if s.Answer == plan.AnswerClientBound && !c.doubtful {
+		c.doubtful = true
+		return
+	}
+	c.doubtful = false
+	holds := s.Answer == plan.AnswerHeld
+	if s.Kind == plan.StepVerify {
+		v := c.verifications[s.Rate]
+		if v.run++; holds {
+			v.held++
+		}
+		c.verifications[s.Rate] = v
+	}
+	switch {
+	case holds && s.Kind == plan.StepVerify:
+		c.verified++
+	case holds:
+		c.holds(s.Rate)
+	default:
+		c.fails(s)
+	}
+}
+
+// holds adds a rate that held. What failed at or below it was an accident.
+func (c *capacitySearch) holds(rate float64) {
+	c.held = append(c.held, rate)
+	maps.DeleteFunc(c.failures, func(f float64, _ int) bool { return f <= rate })
+	c.verified, c.down = 0, 0
+}
+
+func (c *capacitySearch) fails(s plan.Step) {
+	if hi := c.hi(); hi == 0 || s.Rate <= hi {
+		c.why = s.Why
+	}
+	c.failures[s.Rate]++
+	if c.bound[s.Rate] = s.Answer == plan.AnswerClientBound; c.bound[s.Rate] {
+		c.failures[s.Rate]++ // it was repeated
+	}
+	switch {
+	case s.Kind == plan.StepVerify && c.failures[s.Rate] > 1:
+		c.full, c.held, c.verified, c.down = true, nil, 0, c.retreats
+		c.retreats++
+	case s.Kind != plan.StepVerify && s.Kind != plan.StepCheck && c.full:
+		c.down++
+	}
+}
+
+// lo is the highest rate that held; 0: none did.
+func (c *capacitySearch) lo() float64 {
+	if len(c.held) == 0 {
+		return 0
+	}
+	return slices.Max(c.held)
+}
+
+// hi is the lowest rate that failed, of those above lo; 0: none did.
+func (c *capacitySearch) hi() float64 {
+	lo, hi := c.lo(), 0.0
+	for f := range c.failures {
+		if f > lo && (hi == 0 || f < hi) {
+			hi = f
+		}
+	}
+	return hi
+}
+
+// narrow tells whether the interval is small enough, or has no rate inside that could be tried.
+func (c *capacitySearch) narrow() bool {
+	lo, hi := c.lo(), c.hi()
+	middle := c.middle()
+	return lo > 0 && hi > 0 && (hi/lo-1 <= c.Within || middle <= lo || middle >= hi)
+}
+
+func (c *capacitySearch) middle() float64 { return c.round(math.Sqrt(c.lo() * c.hi())) }
+
+// round makes a rate readable without moving it by more than a fraction of what the search is to find out.
+func (c *capacitySearch) round(rate float64) float64 {
+	if rate <= 0 {
+		return rate
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(rate*c.Within/5)))
+	if unit >= 1 {
+		return math.Round(rate/unit) * unit
+	}
+	return math.Round(rate*math.Round(1/unit)) / math.Round(1/unit) // a decimal fraction without binary dust
+}
+
+func (c *capacitySearch) lowest() float64 { return min(c.From, max(1, c.From*lowestPart)) }
+
+// next is the step to be done, or false at the end.
+func (c *capacitySearch) next() (trial, bool) {
+	lo, hi, left := c.lo(), c.hi(), c.Steps-c.trials
+	verify := trial{lo, plan.StepVerify, true}
+	switch {
+	case left <= 0 || c.unclear > 1 || c.retreats > maxRetreats || lo > 0 && c.verified >= c.Repeats:
+		return trial{}, false
+	case c.unclear == 1 || c.doubtful:
+		return c.last, true
+	case lo > 0 && (c.verified > 0 || left <= c.Repeats-c.verified):
+		return verify, true
+	case lo == 0 && hi == 0:
+		return trial{min(c.From, c.Most), plan.StepBracket, c.full}, true
+	case lo == 0:
+		return c.below(hi)
+	case hi == 0 && lo < c.Most:
+		return trial{min(2*lo, c.Most), plan.StepBracket, c.full}, true
+	case hi > 0 && !c.narrow():
+		return trial{c.middle(), plan.StepBisect, c.full}, true
+	case hi > 0 && c.failures[hi] < minFailures:
+		return trial{hi, plan.StepCheck, c.full}, true
+	}
+	return verify, true
+}
+
+// below is a step down where nothing holds yet: to the half or, after a failed verification, first by a little and then
+// by more and more.
+func (c *capacitySearch) below(hi float64) (trial, bool) {
+	if hi <= c.lowest() {
+		return trial{hi, plan.StepCheck, c.full}, c.failures[hi] < minFailures
+	}
+	rate := hi / 2
+	if c.full {
+		rate = c.round(hi / min(2, 1+c.Within*math.Pow(2, float64(c.down))))
+	}
+	return trial{max(rate, c.lowest()), plan.StepBracket, c.full}, true
+}
+
+// result is what the search has found at its end.
+func (c *capacitySearch) result() plan.SearchResult {
+	lo, hi := c.lo(), c.hi()
+	v := c.verifications[lo]
+	r := plan.SearchResult{Capacity: lo, Verified: v.held, Verifications: v.run, Sure: lo > 0 && c.verified >= c.Repeats, Bound: c.bound[hi]}
+	for f, n := range c.failures {
+		if f > lo && n > 1 && !r.Bound && (r.Fails == 0 || f < r.Fails) {
+			r.Fails = f
+		}
+	}
+	switch {
+	case c.unclear > 1:
+		r.Why = fmt.Sprintf("the step at %s gave no usable numbers, twice", perSecond(c.last.rate))
+	case c.retreats > maxRetreats:
+		r.Why = fmt.Sprintf("what held in single steps failed in its verification, %d times", c.retreats)
+	case lo == 0 && r.Bound:
+		r.Why = fmt.Sprintf("client-bound at %s: nothing is known of the broker: %s", perSecond(hi), c.why)
+	case lo == 0 && hi > c.lowest():
+		r.Why = fmt.Sprintf("no rate was found to hold within the limit of %d steps; the lowest that was tried is %s: %s", c.Steps, perSecond(hi), c.why)
+	case lo == 0:
+		r.Sure = true
+		r.Why = fmt.Sprintf("no rate holds, down to %s: %s", perSecond(hi), c.why)
+	case c.verified < c.Repeats:
+		r.Why = fmt.Sprintf("the limit of %d steps came before the verification was complete", c.Steps)
+	case r.Bound:
+		r.Why = fmt.Sprintf("client-bound at %s: capacity is at least %s", perSecond(hi), perSecond(lo))
+	case hi == 0 && lo >= c.Most:
+		r.Why = fmt.Sprintf("it holds at %s, the most that is tried: capacity is at least that", perSecond(lo))
+	case hi == 0 || !c.narrow():
+		r.Why = fmt.Sprintf("the limit of %d steps came before the interval was as small as asked", c.Steps)
+	case c.failures[hi] < minFailures:
+		r.Why = fmt.Sprintf("the limit of %d steps came before the failure at %s was checked", c.Steps, perSecond(hi))
+	}
+	return r
+}
+
+func perSecond(rate float64) string { return plan.Grouped(rate) + "/s" }
