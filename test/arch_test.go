@@ -21,7 +21,7 @@ var allowed = map[string][]string{
 	"internal/sampling":            {"internal/stats", "internal/plan"},
 	"internal/compare":             {"internal/sampling", "internal/stats", "internal/plan"},
 	"pkg/drivers":                  {},
-	"internal/netsim":              {"internal/clock"},
+	"internal/netsim":              {"internal/clock", "internal/record"},
 	"internal/matrix":              {"internal/sampling", "internal/plan", "pkg/drivers"},
 	"internal/translate":           {},
 	"internal/schedule":            {"internal/plan"},

@@ -130,13 +130,14 @@ func (t *task) env() (drivers.Env, error) {
 		dial = netsim.Via(dial, via)
 	}
 	n := t.work.Network
-	dial = netsim.Dialer(dial, netsim.Conditions{Latency: n.Latency.D(), Jitter: n.Jitter.D(), Bandwidth: n.Bandwidth, Seed: t.seed(), Faults: t.faults})
+	dial = netsim.Dialer(dial, netsim.Conditions{Latency: n.Latency.D(), Jitter: n.Jitter.D(), Bandwidth: n.Bandwidth, Seed: t.seed(),
+		Faults: t.faults, Delays: t.delays})
 	forwarder := netsim.NewForwarder(dial)
 	t.mu.Lock()
 	t.dir, t.forwarder = dir, forwarder
 	t.mu.Unlock()
 	forward := forwarder.Forward
-	if n == (plan.Network{}) && t.faults == nil && t.a.Task.Cell.Broker.Via == "" {
+	if t.delays == nil && t.faults == nil && t.a.Task.Cell.Broker.Via == "" {
 		forward = direct // a relay would cost what no network does
 	}
 	return drivers.Env{Dial: countingWrites(dial), DialAside: aside, Forward: forward, Log: t.log, Event: t.event, Dir: dir}, nil

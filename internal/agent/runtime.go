@@ -68,14 +68,17 @@ var observer atomic.Pointer[task]
 // observes tells whether the task is that one; the first that asks is, until it closes.
 func (t *task) observes() bool { return observer.CompareAndSwap(nil, t) || observer.Load() == t }
 
-// observe gives the engine what the runtime measured since it was asked last, if this agent is the one that reports it. The caller holds
-// sending.
+// observe gives the engine what the simulated network and, if this agent is the one that reports it, the runtime
+// measured since they were asked last. The caller holds sending.
 func (t *task) observe() {
-	if !t.observes() {
-		return
-	}
 	e, now := t.theEngine(), clock.Now()
 	middle := t.observed + (now-t.observed)/2
 	t.observed = now
+	if t.delays != nil {
+		t.delays.Take().Each(func(ns int64, n uint64) { e.Observe(middle, record.NetworkDelay, ns, n) })
+	}
+	if !t.observes() {
+		return
+	}
 	t.runtime.read(func(s record.Series, ns int64, n uint64) { e.Observe(middle, s, ns, n) })
 }

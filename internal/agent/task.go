@@ -51,6 +51,7 @@ type task struct {
 	dir       string
 	forwarder *netsim.Forwarder
 	faults    *netsim.Faults // nil: the cell has none of connections
+	delays    *netsim.Delays // nil: no network is simulated
 	session   drivers.Session
 	engine    *engine.Engine
 	early     []record.Event // reported before there was an engine
@@ -91,6 +92,9 @@ func newTask(s *server, a wire.Assignment) *task {
 		observed: clock.Now()}
 	if t.work.DisturbsConnections() {
 		t.faults = netsim.NewFaults(t.seed())
+	}
+	if t.work.Network != (plan.Network{}) || a.Task.Cell.Simulated {
+		t.delays = new(netsim.Delays)
 	}
 	return t
 }

@@ -128,6 +128,7 @@ func judgeOne(t plan.Task, m *record.Merge, f Facts, whole *judge) *judge {
 	j.negatives()
 	j.starts()
 	j.warmup()
+	j.network()
 	for _, name := range []string{"capacity", "capacity.low", "capacity.high"} { // Searched knows
 		j.na(name, NANoSearch)
 	}

@@ -185,6 +185,7 @@ func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *fi
 // Run collects everything that Expand yields into a run without an id or a start.
 func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 	run := m.base
+	simulates := false
 	for c, err := range m.Expand(ctx) {
 		switch {
 		case err != nil:
@@ -192,9 +193,13 @@ func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 		case c.Cell != nil:
 			run.Cells = append(run.Cells, *c.Cell)
 			run.Agents = max(run.Agents, c.Cell.Agents())
+			simulates = simulates || c.Cell.Workload.Network != plan.Network{}
 		default:
 			run.Excluded = append(run.Excluded, *c.Excluded)
 		}
+	}
+	for i := range run.Cells { // a cell of 0 ms is to be compared with the others
+		run.Cells[i].Simulated = simulates && run.Cells[i].Workload.Network == plan.Network{}
 	}
 	return run, nil
 }

@@ -300,3 +300,27 @@ func most(run plan.Run) time.Duration {
 	_, most := Estimate(run)
 	return most
 }
+
+// In a matrix that simulates a network, cells without one use the same connections; in any other none are simulated.
+// Ids are of the load alone.
+func TestCellsOfASimulatedNetworkUseTheSameConnections(t *testing.T) {
+	run := func(latencies string) plan.Run {
+		r, err := loaded(t, `package matrix
+name: "m"
+brokers: a: {driver: "fake", options: url: "fake://a:1"}
+axes: latency: `+latencies+`
+cell: {axis: _, broker: "a", network: latency: axis.latency}
+`, Narrow{}).Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	mixed, bare := run(`["0ms", "5ms"]`), run(`["0ms"]`)
+	if c := mixed.Cells; !c[0].Simulated || c[1].Simulated {
+		t.Errorf("simulated: %v at 0 ms, %v at 5 ms; want it said of 0 ms alone", c[0].Simulated, c[1].Simulated)
+	}
+	if c := bare.Cells[0]; c.Simulated || c.ID != mixed.Cells[0].ID {
+		t.Errorf("without latency: simulated %v, id %s, want %s", c.Simulated, c.ID, mixed.Cells[0].ID)
+	}
+}

@@ -3,7 +3,7 @@ package netsim
 import (
 	"io"
 	"net"
-	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -33,7 +33,8 @@ func roundTrips(t testing.TB, near net.Conn, n int) []int64 {
 
 var latencies = []time.Duration{time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond}
 
-// A round trip on loopback never takes less than the latency. TestRoundTripsAreExact has the other bound.
+// A round trip on loopback never takes less than the latency. TestRoundTripsAreExact has the other bound, and Delays
+// record by how much it takes longer.
 func TestRoundTripsTakeTheLatency(t *testing.T) {
 	address := serve(t, echo)
 	for _, latency := range latencies {
@@ -60,35 +61,71 @@ func TestRoundTripsAreExact(t *testing.T) {
 	})
 }
 
-// LOCKSTEP_LONG: the fastest round trip exceeds the latency by the loopback's own round trip and a wake-up. The
-// loopback is measured after pauses as long as the latency, because the processors have to wake up then.
-// BenchmarkRoundTrip reports the distribution.
-func TestRoundTripsTakeLittleMore(t *testing.T) {
-	if os.Getenv("LOCKSTEP_LONG") == "" {
-		t.Skip("compares times of the host; set LOCKSTEP_LONG=1")
-	}
-	const most = 300 * time.Microsecond * raceFactor
-	address := serve(t, echo)
-	for _, latency := range latencies {
-		const n = 100
-		loopback := pausedRoundTrips(t, dialTo(t, address, Conditions{}), n, latency/2)
-		took := roundTrips(t, dialTo(t, address, Conditions{Latency: latency}), n)
-		if over := time.Duration(took[0]) - latency - loopback; over > most {
-			t.Errorf("latency %v: the fastest round trip took %v more, beyond the loopback's %v; want < %v", latency, over, loopback, most)
+// On a bubble's clock nothing is handed over late, and each piece is one sample. What waits for its reader, or was held
+// by a fault, is not late.
+func TestDelaysAreOfTheNetworkAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Conditions{Latency: 5 * time.Millisecond, Delays: new(Delays), Faults: NewFaults(1)}
+		near, far := pipe(c)
+		go func() { _, _ = io.Copy(far, far) }()
+		roundTrips(t, near, 20)
+		if _, err := near.Write(make([]byte, 100)); err != nil {
+			t.Fatal(err)
 		}
-		t.Logf("latency %v: least %v, median %v; the loopback's least %v", latency, time.Duration(took[0]), time.Duration(took[n/2]), loopback)
-	}
+		time.Sleep(time.Second)
+		if _, err := io.ReadFull(near, make([]byte, 50)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(near, make([]byte, 50)); err != nil {
+			t.Fatal(err)
+		}
+		if d := c.Delays.Take(); d.Count() != 42 || d.Max() != 0 {
+			t.Errorf("%d samples up to %v, want one for each of 42 pieces, of 0", d.Count(), time.Duration(d.Max()))
+		}
+		go func() {
+			c.Faults.Stall(1)
+			time.Sleep(time.Second)
+			c.Faults.End()
+		}()
+		time.Sleep(time.Millisecond)
+		roundTrips(t, near, 1)
+		if d := c.Delays.Take(); d.Max() != 0 {
+			t.Errorf("a stall counts as a delay of %v", time.Duration(d.Max()))
+		}
+		roundTrips(t, near, 1)
+		closeBoth(near, far)
+		if d := c.Delays.Take(); d.Count() != 2 {
+			t.Errorf("%d samples of a connection that was closed, want those of 2 pieces", d.Count())
+		}
+	})
 }
 
-// pausedRoundTrips is the shortest of n round trips with a pause before each.
-func pausedRoundTrips(t *testing.T, near net.Conn, n int, pause time.Duration) time.Duration {
-	t.Helper()
-	var took []int64
-	for range n {
-		_ = clock.Until(t.Context(), clock.Now()+int64(pause))
-		took = append(took, roundTrips(t, near, 1)...)
+// A piece that is handed over late is found: its delay is at least as long as the line was kept from handing it over,
+// and no longer than the round trip exceeded the latency.
+func TestDelaysAreFound(t *testing.T) {
+	const latency, kept = 2 * time.Millisecond, 20 * time.Millisecond
+	c := Conditions{Latency: latency, Delays: new(Delays)}
+	near := dialTo(t, serve(t, echo), c)
+	line := near.(halfCloser).in
+	entered := make(chan struct{})
+	go func() {
+		defer close(entered)
+		for { // until the answer is on its way
+			line.mu.Lock()
+			if !line.marks.empty() {
+				break
+			}
+			line.mu.Unlock()
+			runtime.Gosched()
+		}
+		_ = clock.Until(t.Context(), line.marks.first().at+int64(kept))
+		line.mu.Unlock()
+	}()
+	took := roundTrips(t, near, 1)[0]
+	<-entered
+	if d := c.Delays.Take(); d.Count() != 2 || d.Max() < int64(kept) || d.Max() > took-int64(latency) {
+		t.Errorf("%d samples up to %v for a round trip of %v that was kept for %v", d.Count(), time.Duration(d.Max()), time.Duration(took), kept)
 	}
-	return time.Duration(slices.Min(took))
 }
 
 // Only the bytes in flight bound the throughput: 4 MiB each 5 ms. One chunk per round trip would take 10 s.
@@ -170,11 +207,7 @@ func transfer(t *testing.T, from, to net.Conn, size int64) time.Duration {
 // pipe is a connection under c in a bubble, and its peer.
 func pipe(c Conditions) (near, far net.Conn) {
 	inner, far := net.Pipe()
-	buffer := c.Buffer
-	if buffer == 0 {
-		buffer = DefaultBuffer
-	}
-	return newConn(inner, newPath(c, 1), newPath(c, 2), buffer, nil), far
+	return newConn(inner, newPath(c, 1), newPath(c, 2), c), far
 }
 
 // closeBoth lets what a closed connection leaves behind end: a bubble's time stands still once its function returns.

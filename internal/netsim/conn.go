@@ -14,6 +14,7 @@ type conn struct {
 	inner   net.Conn
 	in, out *line
 	faults  *Faults // nil: none are ever done to it
+	delays  *Delays // nil: nobody asks for them
 }
 
 // halfCloser is a connection whose real one can close its sending way alone.
@@ -25,12 +26,17 @@ const linger = 10 * time.Second
 // errClosing ends the line out after Close: then the real connection is closed. io.EOF ends it after CloseWrite.
 var errClosing = errors.New("closing")
 
-func newConn(inner net.Conn, there, back *path, buffer int, faults *Faults) net.Conn {
-	c := &conn{inner: inner, out: newLine(there, buffer), in: newLine(back, buffer), faults: faults}
-	c.out.marks.apart = true // one write of the client's is one of ours, so that it costs the host the same with and without latency
-	if faults != nil {
-		faults.adopt(c)
+func newConn(inner net.Conn, there, back *path, conditions Conditions) net.Conn {
+	buffer := conditions.Buffer
+	if buffer <= 0 {
+		buffer = DefaultBuffer
 	}
+	c := &conn{inner: inner, out: newLine(there, buffer), in: newLine(back, buffer), faults: conditions.Faults, delays: conditions.Delays}
+	c.out.marks.apart = true // one write of the client's is one of ours, so that it costs the host the same with and without latency
+	if c.faults != nil {
+		c.faults.adopt(c)
+	}
+	c.delays.adopt(c)
 	go c.receive()
 	go c.send()
 	if _, ok := inner.(interface{ CloseWrite() error }); ok {
@@ -69,6 +75,7 @@ func (c *conn) send() {
 			if c.faults != nil {
 				c.faults.leave(c)
 			}
+			c.delays.leave(c)
 			return
 		case end != nil:
 			c.closeInner()

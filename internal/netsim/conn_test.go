@@ -34,7 +34,7 @@ func TestTimingIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, peer := net.Pipe()
 		c := Conditions{Latency: 10 * time.Millisecond, Bandwidth: 1_000_000}
-		near := newConn(inner, newPath(c, 1), newPath(c, 2), DefaultBuffer, nil)
+		near := newConn(inner, newPath(c, 1), newPath(c, 2), c)
 		begin := clock.Now()
 		got := make(chan time.Duration, 2)
 		go func() {
@@ -171,7 +171,7 @@ func TestCloseDoesNotWaitForTheBytes(t *testing.T) {
 func TestCloseGivesUpOnAPeerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, peer := net.Pipe()
-		near := newConn(inner, newPath(slow, 1), newPath(slow, 2), DefaultBuffer, nil)
+		near := newConn(inner, newPath(slow, 1), newPath(slow, 2), slow)
 		_, _ = near.Write(make([]byte, 1000))
 		time.Sleep(time.Minute) // blocked in the pipe by now
 		near.Close()

@@ -202,6 +202,9 @@ func (l *line) hold(on bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.held = on
+	for i := range l.marks.list { // they come late because of the fault
+		l.marks.list[i].known = true
+	}
 	if at := l.next(); at != never {
 		l.nudge(&l.far, at)
 	}

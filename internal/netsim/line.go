@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockstep/internal/clock"
+	"lockstep/internal/record"
 )
 
 // line is one way of a connection: what is put in at its near end arrives, delayed, at its far end.
@@ -20,7 +21,8 @@ type line struct {
 	endAt     int64
 	broken    error // nothing arrives any more, and the near end learns why at brokenAt
 	brokenAt  int64
-	held      bool // nothing arrives for now
+	held      bool         // nothing arrives for now
+	delays    *record.Hist // of what was handed over; nil: not recorded
 	near, far side
 }
 
@@ -242,8 +244,11 @@ func (l *line) next() int64 {
 func (l *line) read(b []byte) (int, error) {
 	l.enter(&l.far)
 	defer l.leave(&l.far)
-	for {
+	for asked := int64(0); ; {
 		now := clock.Now()
+		if asked == 0 {
+			asked = now
+		}
 		if err := l.far.refusal(now); err != nil {
 			return 0, err
 		}
@@ -251,6 +256,7 @@ func (l *line) read(b []byte) (int, error) {
 			return 0, nil
 		}
 		if n := l.arrived(now, len(b)); n > 0 {
+			l.handOver(now, asked)
 			l.bytes.copy(b[:n])
 			l.drop(n)
 			return n, nil
@@ -267,9 +273,13 @@ func (l *line) read(b []byte) (int, error) {
 func (l *line) take(most int) ([]byte, error) {
 	l.enter(&l.far)
 	defer l.leave(&l.far)
-	for {
+	for asked := int64(0); ; {
 		now := clock.Now()
+		if asked == 0 {
+			asked = now
+		}
 		if n := l.arrived(now, most); n > 0 {
+			l.handOver(now, asked)
 			return l.bytes.first(n), nil
 		}
 		if l.next() <= now {
@@ -278,6 +288,15 @@ func (l *line) take(most int) ([]byte, error) {
 			return nil, end
 		}
 		l.wait(&l.far, l.next())
+	}
+}
+
+// handOver records by how much the first piece is handed over late, to a call that began to ask for it at a time: what
+// arrives while nobody asks is in time.
+func (l *line) handOver(now, asked int64) {
+	if k := l.marks.first(); l.delays != nil && !k.known {
+		k.known = true
+		l.delays.Record(now - max(k.at, asked))
 	}
 }
 

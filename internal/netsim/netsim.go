@@ -30,6 +30,9 @@ type Conditions struct {
 	Seed uint64
 	// Faults, if there are any, are what can be done to the connections later.
 	Faults *Faults
+	// Delays, if there are any, collect how exactly the connections keep to the rest. With them a dialer makes
+	// simulated connections even where nothing else is asked of it.
+	Delays *Delays
 }
 
 // DefaultBuffer is the bytes in flight each way unless Conditions say otherwise.
@@ -38,20 +41,17 @@ const DefaultBuffer = 4 << 20
 // DialFunc dials as net.Dialer.DialContext does.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialer returns a dial function whose connections are base's under conditions c. A dial, refused ones
-// included, takes a round trip longer than base's. Without latency, jitter, bandwidth and Faults, Dialer returns base
-// itself, and so the bare connections. The result is as safe for concurrent use as base.
+// Dialer returns a dial function whose connections are base's under conditions c. A dial, refused ones included, takes
+// a round trip longer than base's. Without latency, jitter, bandwidth, Faults and Delays, Dialer returns base itself,
+// and so the bare connections. The result is as safe for concurrent use as base.
 //
-// The connections have CloseWrite if base's do. Close returns at once; what was written before goes on to the
-// peer behind it, for which a peer that does not read has 10 seconds a piece. A process that exits meanwhile
-// loses what is still in flight. In a synctest bubble all of this runs on the bubble's time, if base's connections
-// do (net.Pipe); let that time go on for half a round trip after Close.
+// The connections have CloseWrite if base's do. Close returns at once; what was written before goes on to the peer
+// behind it, for which a peer that does not read has 10 seconds a piece. A process that exits meanwhile loses what is
+// still in flight. In a synctest bubble all of this runs on the bubble's time, if base's connections do (net.Pipe); let
+// that time go on for half a round trip after Close.
 func Dialer(base DialFunc, c Conditions) DialFunc {
-	if c.Latency <= 0 && c.Jitter <= 0 && c.Bandwidth <= 0 && c.Faults == nil {
+	if c.Latency <= 0 && c.Jitter <= 0 && c.Bandwidth <= 0 && c.Faults == nil && c.Delays == nil {
 		return base
-	}
-	if c.Buffer <= 0 {
-		c.Buffer = DefaultBuffer
 	}
 	if c.Faults != nil {
 		base = c.Faults.dialer(base)
@@ -82,7 +82,7 @@ func dial(ctx context.Context, base DialFunc, network, address string, there, ba
 	if failure != nil {
 		return nil, failure
 	}
-	return newConn(inner, there, back, c.Buffer, c.Faults), nil
+	return newConn(inner, there, back, c), nil
 }
 
 // target is an address as it was asked for.

@@ -90,7 +90,7 @@ func TestConnConformance(t *testing.T) {
 				fars := make(chan *net.TCPConn, 1)
 				c1 = dialTo(t, serve(t, func(c *net.TCPConn) { fars <- c }), c)
 				far := <-fars
-				c2 = newConn(far, newPath(c, 100), newPath(c, 101), 1<<20, nil)
+				c2 = newConn(far, newPath(c, 100), newPath(c, 101), Conditions{Buffer: 1 << 20})
 				return c1, c2, func() { c1.Close(); c2.Close() }, nil
 			})
 		})

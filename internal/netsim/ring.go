@@ -88,6 +88,7 @@ type marks struct {
 type mark struct {
 	from, at int64 // when the first and the last of its bytes arrive
 	n        int
+	known    bool // its delay is recorded, or not of the network
 }
 
 // merged is how near arrivals may be, in ns, to count as one at the later of their times, on the way from the broker. It bounds the
@@ -111,7 +112,7 @@ func (m *marks) add(at int64, n int) {
 		m.list = m.list[:copy(m.list, m.list[m.head:])]
 		m.head = 0
 	}
-	m.list = append(m.list, mark{at, at, n})
+	m.list = append(m.list, mark{from: at, at: at, n: n})
 }
 
 // arrived says how many bytes have arrived, counting no further than to most; of pieces that stay apart, those of the first.

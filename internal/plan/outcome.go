@@ -31,11 +31,12 @@ const (
 	Degraded    Flag = "degraded"     // only some of the agents
 	Clipped     Flag = "clipped"      // samples beyond the histogram's range
 	NotSteady   Flag = "not-steady"   // warm-up: auto found no steady state
+	LatencyOff  Flag = "latency-off"  // the simulated latency was not the one asked for
 )
 
 // Flags lists every flag.
 func Flags() []Flag {
-	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady}
+	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady, LatencyOff}
 }
 
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.

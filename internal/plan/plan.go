@@ -117,6 +117,7 @@ type Cell struct {
 	RedeliverAfter Duration `json:"redeliverAfter,omitempty"`
 	CopiesBody     bool     `json:"copiesBody,omitempty"` // from the driver: it keeps no body once Publish has returned
 	InProcess      bool     `json:"inProcess,omitempty"`  // from the driver: the broker is in the memory of an agent's process
+	Simulated      bool     `json:"simulated,omitempty"`  // another cell simulates a network, and this one uses the same connections
 	Notes          []string `json:"notes,omitempty"`      // from the driver: what is possible but perhaps not meant
 	Retry          *Retry   `json:"retry,omitempty"`      // nil: what fails is not tried again
 	Require        []string `json:"require,omitempty"`    // conditions (ParseCondition) over what came of the repetitions; no part of the workload

@@ -70,6 +70,9 @@ func Values() []ValueInfo {
 	return append(values, bindingValues()...)
 }
 
+const networkLatency = "latency that the simulated network added to a round trip: the one asked for, and twice the delay of a piece one way; jitter, " +
+	"bandwidth and faults are not in it; a p50 more than 5 % and 100 µs above the one asked for is flagged latency-off"
+
 // accountValues are those of the account of messages, of links and of the agents themselves.
 func accountValues() []ValueInfo {
 	return []ValueInfo{
@@ -104,6 +107,8 @@ func accountValues() []ValueInfo {
 		{"recovery.confirm", "To first confirm", Seconds, "from the end of a fault to the next confirm, the longest where there are several faults; \"<\": shorter than what is kept"},
 		{"recovery.receipt", "To first receipt", Seconds, "from the end of a fault to the next receipt, the longest where there are several faults; \"<\": shorter than what is kept"},
 		{"connection.blocked", "Conn. blocked", Seconds, "time that the broker held connections back (connection.blocked), summed over publishers' connections"},
+		{"network.latency.p50", "Network p50", Seconds, networkLatency},
+		{"network.latency.p99", "Network p99", Seconds, networkLatency},
 		{"warmup.cut", "Warm-up", Seconds, "how long the load ran before the measurement; with warmup \"auto\", until it was found to be steady"},
 		{"agent.cpu", "Agent CPU", Cores, "of the busiest agent process, mean of the measurement; the processes of its drivers in other languages count in it"},
 		{"agent.rss", "Agent RSS", Bytes, "of the largest agent process, greatest of the measurement; the processes of its drivers in other languages count in it"},

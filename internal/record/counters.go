@@ -62,11 +62,12 @@ const (
 	GCPause                      // of the agent's process: each stop of the world
 	Scheduling                   // of the agent's process: how long goroutines that could run waited for a processor
 	UnsentAge                    // due time to the end of the drain, of what was due inside the measurement and never sent
+	NetworkDelay                 // simulated network: how much later than asked for a piece was handed over, one way
 	numSeries
 )
 
 var seriesNames = [numSeries]string{"send", "sendDue", "processing", "lateness", "blocked", "binding", "bindingMessage",
-	"sendFailed", "pacing", "gcPause", "scheduling", "unsentAge"}
+	"sendFailed", "pacing", "gcPause", "scheduling", "unsentAge", "networkDelay"}
 
 // SetKind names what the sequence numbers of a Set have in common.
 type SetKind uint8

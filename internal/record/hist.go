@@ -218,6 +218,19 @@ func (h *Hist) OverAt(q float64) bool {
 	return h.over > 0 && uint64(min(q, 1)*float64(n)+0.5) > n-h.over // the rank of a quantile is rounded so by HdrHistogram
 }
 
+// Each calls f with every value, to the resolution of the histogram, and its number of samples.
+func (h *Hist) Each(f func(ns int64, n uint64)) {
+	h.settle()
+	if h.settled == nil {
+		return
+	}
+	for value, count := range h.settled.ForEachBucket {
+		if count > 0 {
+			f(value, uint64(count))
+		}
+	}
+}
+
 // AtLeast is how many samples are ns nanoseconds or more, to the resolution of the histogram.
 func (h *Hist) AtLeast(ns int64) (n uint64) {
 	h.settle()

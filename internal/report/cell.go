@@ -305,6 +305,7 @@ var meanings = []struct {
 	{plan.ClockUnsafe, "times come from clocks of different hosts, and their offset is not known to within the median"},
 	{plan.Skewed, "agents did not start together"},
 	{plan.NotSteady, "the load had not become steady when the measurement began: it is of a load that still moved (warmup: \"auto\")"},
+	{plan.LatencyOff, "the simulated network added more latency than was asked for (network.latency.p50)"},
 	{plan.Degraded, "only some of the agents took part to the end"},
 	{plan.Clipped, "samples were beyond the histogram's range of an hour"},
 }

@@ -122,14 +122,15 @@ func (b *builder) learn(p place) {
 
 // grid is the cells and exclusions of one asked table, by their points on its axes.
 type grid struct {
-	b        *builder
-	axes     []string
-	cells    map[string]*cell
-	excluded map[string]*exclusion
+	b         *builder
+	axes      []string
+	cells     map[string]*cell
+	excluded  map[string]*exclusion
+	latencies map[point]string
 }
 
 func (b *builder) grid(axes []string) *grid {
-	g := &grid{b: b, axes: axes, cells: map[string]*cell{}, excluded: map[string]*exclusion{}}
+	g := &grid{b: b, axes: axes, cells: map[string]*cell{}, excluded: map[string]*exclusion{}, latencies: b.achieved()}
 	for _, c := range b.cells {
 		g.cells[c.place.on(axes).String()] = c
 	}

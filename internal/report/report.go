@@ -83,16 +83,19 @@ func (b *builder) tables(t plan.Table) (tables []Table) {
 // table fills one part of a split.
 func (g *grid) table(t plan.Table, part place) Table {
 	rows, columns := g.b.tuples(t.Rows, part), g.b.tuples(t.Columns, part)
-	out := Table{Title: g.b.title(t, part), Axes: t.Rows, Split: part.coordinates(), Head: axisHeadings(t, t.Rows)}
+	out := Table{Title: g.b.title(t, g.annotated(part)), Axes: t.Rows, Split: part.coordinates(), Head: axisHeadings(t, t.Rows)}
 	for _, column := range columns {
 		for _, value := range t.Values {
-			out.Head = append(out.Head, heading(column, titleOf(t, value), len(t.Values) == 1))
+			out.Head = append(out.Head, heading(g.annotated(column), titleOf(t, value), len(t.Values) == 1))
 		}
 	}
 	n := &notes{}
 	labels := labelled{}
 	for _, row := range rows {
 		fields := slices.Grow(row.fields(t.Rows), len(out.Head))
+		for i, axis := range t.Rows {
+			fields[i].Mark = g.latencies[point{axis, fields[i].Text}]
+		}
 		for _, column := range columns {
 			at := slices.Concat(part, row, column).on(g.axes).String()
 			if c := g.cells[at]; c != nil {

@@ -87,11 +87,12 @@ var seriesFields = map[record.Series]seriesField{
 	record.Lateness:   {"lateness", "how late the generator itself sent (open loop)"},
 	record.Blocked:    {"blocked", "how long the broker kept the publisher from sending (open loop)"},
 
-	record.UnsentAge:  {"unsent.age", "due time to the end of the drain, of messages that were due inside the measurement and never sent (open loop)"},
-	record.SendFailed: {"send.failed", "send call to refusal, error or loss of the link"},
-	record.Pacing:     {"pacing", "by how much the time between two sends was off the one between their due times (open loop, messages that the broker did not hold)"},
-	record.GCPause:    {"gc", "pauses of the agent's process for garbage collection"},
-	record.Scheduling: {"sched", "how long goroutines of the agent's process that could run waited for a processor (one in eight is sampled)"},
+	record.UnsentAge:    {"unsent.age", "due time to the end of the drain, of messages that were due inside the measurement and never sent (open loop)"},
+	record.SendFailed:   {"send.failed", "send call to refusal, error or loss of the link"},
+	record.Pacing:       {"pacing", "by how much the time between two sends was off the one between their due times (open loop, messages that the broker did not hold)"},
+	record.GCPause:      {"gc", "pauses of the agent's process for garbage collection"},
+	record.NetworkDelay: {"network.delay", "simulated network: how much later than asked for a piece was handed over, one way"},
+	record.Scheduling:   {"sched", "how long goroutines of the agent's process that could run waited for a processor (one in eight is sampled)"},
 
 	record.Binding:        {"binding", "call that makes a binding (topology.churn) to the broker's word that it is made"},
 	record.BindingMessage: {"binding.message", "send call to receipt of messages through such a binding, less the first received"},

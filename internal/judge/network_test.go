@@ -1,0 +1,47 @@
+package judge
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// The achieved latency is the one asked for and twice the delay one way; it is flagged where its median is off by more than 5 % and 100 µs.
+func TestAchievedLatency(t *testing.T) {
+	for _, x := range []struct {
+		asked, delay time.Duration // one way
+		off          bool
+	}{
+		{time.Millisecond, 40 * time.Microsecond, false},
+		{time.Millisecond, 60 * time.Microsecond, true},
+		{5 * time.Millisecond, 110 * time.Microsecond, false},
+		{5 * time.Millisecond, 140 * time.Microsecond, true},
+		{0, 60 * time.Microsecond, true},
+		{0, 0, false},
+	} {
+		w := newWorld(func(w *plan.Workload) { w.Network.Latency = plan.Duration(x.asked) })
+		w.receive(w.send(0), 0, 0)
+		w.sample(record.Send, time.Millisecond)
+		for range 99 {
+			w.sample(record.NetworkDelay, x.delay)
+		}
+		w.sample(record.NetworkDelay, 10*time.Millisecond)
+		o := w.judge()
+		p50, want := o.Values["network.latency.p50"], (x.asked + 2*x.delay).Seconds()
+		if p50.NA != "" || math.Abs(p50.Number-want) > 0.001*want {
+			t.Errorf("asked for %v, delayed by %v: p50 is %+v, want %v", x.asked, x.delay, p50, want)
+		}
+		if off := slices.Contains(o.Values["send.p50"].Flags, plan.LatencyOff); off != x.off {
+			t.Errorf("asked for %v, delayed by %v: flagged %v", x.asked, x.delay, off)
+		}
+	}
+	w := newWorld(nil)
+	w.receive(w.send(0), 0, 0)
+	if v := w.judge().Values["network.latency.p50"]; v.NA != NANoNetwork {
+		t.Errorf("without a network: %+v", v)
+	}
+}

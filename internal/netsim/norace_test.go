@@ -1,5 +1,0 @@
-//go:build !race
-
-package netsim
-
-const raceFactor = 1
