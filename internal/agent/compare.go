@@ -69,11 +69,13 @@ func (c *comparison) now() *wire.Offset {
 	if c.reference == clock.ID() {
 		return &wire.Offset{Reference: c.reference, At: now}
 	}
-	o, ok := c.offsets.At(now)
+	slew, bound := clock.Slew()
+	o, ok := c.offsets.At(now, slew, bound)
 	if !ok {
 		return nil
 	}
-	return &wire.Offset{Reference: c.reference, At: now, Offset: o.Offset, Bound: o.Bound, Drift: o.Drift * 1e6}
+	return &wire.Offset{Reference: c.reference, At: now, Offset: o.Offset, Bound: o.Bound,
+		Drift: o.Drift * 1e6, Slew: o.Slew, SlewBound: o.SlewBound}
 }
 
 // takeSteps returns by how much the clock was stepped since it was called last.

@@ -10,7 +10,9 @@ import (
 // ask is an exchange that took no time, with a clock that this one is so far ahead of.
 func ask(ahead time.Duration) clock.Exchange {
 	now := clock.Now()
-	return clock.Exchange{Sent: now, Heard: now - int64(ahead), Answered: now - int64(ahead), Received: now}
+	slew, bound := clock.Slew()
+	return clock.Exchange{Sent: now, Heard: now - int64(ahead), Answered: now - int64(ahead), Received: now,
+		Slew: slew, OtherSlew: slew, SlewBound: 2 * bound}
 }
 
 func TestComparison(t *testing.T) {

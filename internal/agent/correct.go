@@ -67,7 +67,8 @@ func (t *task) correctNow(e *engine.Engine) {
 		return // nor will it change
 	}
 	c.begun = true
-	s := record.ClockSample{At: o.At - begin, Reference: reference, Offset: o.Offset - base, Bound: o.Bound, Drift: o.Drift, Applied: c.applied}
+	s := record.ClockSample{At: o.At - begin, Reference: reference, Offset: o.Offset - base, Bound: o.Bound, Drift: o.Drift,
+		Slew: o.Slew, SlewBound: o.SlewBound, Applied: c.applied}
 	c.samples = append(c.samples, s)
 	c.applied = -s.Offset
 	e.Correct(c.applied)

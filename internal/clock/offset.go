@@ -2,10 +2,15 @@ package clock
 
 import "math"
 
-// Exchange is one question to another clock and its answer, by the four times of RFC 5905, section 8: the question's departure and the
-// answer's arrival by this clock, and in between the question's arrival and the answer's departure by the other, all in ns.
+// Exchange is one question to another clock and its answer, by the four times of RFC 5905, section 8: the question's
+// departure and the answer's arrival by this clock, and in between the question's arrival and the answer's departure by
+// the other, all in ns.
+//
+// Slew and OtherSlew are by how much each of the two was ahead of its host's CLOCK_MONOTONIC_RAW meanwhile, and
+// SlewBound is how far off both may be together: see the function Slew.
 type Exchange struct {
 	Sent, Heard, Answered, Received int64
+	Slew, OtherSlew, SlewBound      int64
 }
 
 // Offset is how far one clock is ahead of another at a time, give or take Bound.
@@ -13,7 +18,10 @@ type Offset struct {
 	At     int64   // ns of the first clock
 	Offset int64   // ns, its reading minus the other's
 	Bound  int64   // ns
-	Drift  float64 // ns per ns: how fast Offset grows
+	Drift  float64 // ns per ns: how fast Offset grows while neither clock is slewed
+	// Slew is the part of Offset that came of slewing: by how much this clock was ahead of its host's
+	// CLOCK_MONOTONIC_RAW, less the same of the other. SlewBound is the part of Bound that it has.
+	Slew, SlewBound int64
 }
 
 // Limits of what is assumed of clocks.
@@ -27,6 +35,9 @@ const (
 	// window is how long exchanges are kept, and spell how many of them are the best of each: the one that was under way for the least time.
 	window = 60e9
 	spell  = 1e9
+	// mostSlew is by how much NTP slews a clock as a routine, at most. What the other clock was slewed since the last
+	// exchange is not known.
+	mostSlew = 20e-6
 	// Steps below it are taken for a rate that changed.
 	stepLeast = 50e3
 )
@@ -36,17 +47,26 @@ const (
 //
 //	Sent − Heard ≤ offset ≤ Received − Answered
 //
-// whose middle is the offset θ of RFC 5905, and whose half width, half the round trip δ less the time at the other end, is the most that
-// asymmetry can make θ wrong. A line of offset against time must pass through all these intervals, each widened by what the rate may have
-// wandered since (a minimum-delay filter: the tightest decide, wherever they are). The offset at a later time is the middle between the
-// highest and the lowest such line there, and the bound their distance from it. Where no line passes through all, the clock was stepped
-// or its rate changed: what was before is forgotten.
+// whose middle is the offset θ of RFC 5905, and whose half width, half the round trip δ less the time at the other end,
+// is the most that asymmetry can make θ wrong. A line of offset against time must pass through all these intervals,
+// each widened by what the rate may have wandered since (a minimum-delay filter: the tightest decide, wherever they
+// are). The offset at a later time is the middle between the highest and the lowest such line there, and the bound
+// their distance from it. Where no line passes through all, the clock was stepped or its rate changed: what was before
+// is forgotten.
 //
-// The bound holds as long as the difference of the rates, at most 500 ppm, changes by no more than 1 ppm from one minute to the next, or
-// is seen to have changed. Not safe for concurrent use; the zero value knows nothing.
+// That is so of clocks that nobody slews. NTP slews CLOCK_MONOTONIC, by a few ppm for seconds, and chrony by up to
+// 83,333 ppm. So lines are fitted to CLOCK_MONOTONIC_RAW, which it does not slew, and the estimate is converted by how
+// far the two are apart on either host.
+//
+// The bound holds as long as the difference of the raw rates, at most 500 ppm, changes by no more than 1 ppm from one
+// minute to the next, or is seen to have changed, and the other clock has been slewed since the last exchange by no
+// more than 20 ppm, or as before it. Where there is no CLOCK_MONOTONIC_RAW, slewing counts as a change of the rate. Not
+// safe for concurrent use; the zero value knows nothing.
 type Offsets struct {
-	seen        []interval // by time
+	seen        []interval // by time, of the raw clocks
 	least, most float64    // of the slopes of lines through all of them
+	last        Exchange
+	slewing     float64 // ns per ns: how fast the other clock was slewed between the last two exchanges
 }
 
 // interval is what one exchange says of the offset.
@@ -59,12 +79,18 @@ type interval struct {
 // Add takes an exchange. It returns by how much the clock was stepped, against what was known before, if it was: 0 if not. An exchange that
 // cannot have been, because the clock went back meanwhile, is left out.
 func (o *Offsets) Add(x Exchange) (step int64) {
-	i := interval{at: x.Received, low: x.Sent - x.Heard, high: x.Received - x.Answered, spell: x.Received / spell}
-	if i.high < i.low {
+	slew := x.Slew - x.OtherSlew
+	i := interval{at: x.Received, spell: x.Received / spell,
+		low: x.Sent - x.Heard - slew - x.SlewBound, high: x.Received - x.Answered - slew + x.SlewBound}
+	if x.Received-x.Answered < x.Sent-x.Heard {
 		return 0
 	}
+	if since := x.Received - o.last.Received; since > 0 && len(o.seen) > 0 {
+		o.slewing = max(0, math.Abs(float64(x.OtherSlew-o.last.OtherSlew))-float64(x.SlewBound+o.last.SlewBound)) / float64(since)
+	}
+	o.last = x
 	if n := len(o.seen); n > 0 {
-		known, _ := o.At(max(i.at, o.seen[n-1].at))
+		known := between(o.seen, o.least, o.most, max(i.at, o.seen[n-1].at))
 		out := max(i.low-(known.Offset+known.Bound), known.Offset-known.Bound-i.high)
 		if back := i.at < o.seen[n-1].at; out > 0 || back {
 			o.seen = o.seen[:0]
@@ -103,12 +129,17 @@ func (o *Offsets) fit() (ok bool) {
 	return ok
 }
 
-// At is the offset at a time not before the last exchange, or false while nothing is known.
-func (o *Offsets) At(at int64) (Offset, bool) {
+// At is the offset at a time not before the last exchange, at which this clock is ahead of its CLOCK_MONOTONIC_RAW by
+// slew, give or take bound, or false while nothing is known.
+func (o *Offsets) At(at, slew, bound int64) (Offset, bool) {
 	if len(o.seen) == 0 {
 		return Offset{}, false
 	}
-	return between(o.seen, o.least, o.most, at), true
+	is := between(o.seen, o.least, o.most, at)
+	is.Slew = slew - o.last.OtherSlew
+	is.SlewBound = bound + o.last.SlewBound + int64(math.Ceil(max(mostSlew, o.slewing)*math.Abs(float64(at-o.last.Received))))
+	is.Offset, is.Bound = is.Offset+is.Slew, is.Bound+is.SlewBound
+	return is, true
 }
 
 // slopes finds the slopes of lines through all intervals as they count at any time from first to last; false: there are none. Two intervals
@@ -167,8 +198,8 @@ func Hindsight(known []Offset) []Offset {
 		least, most, ok := slopes(around, first, last)
 		for _, k := range known[from:to] {
 			if ok {
-				if b := between(around, least, most, k.At); b.Bound <= k.Bound {
-					k = b
+				if b := between(around, least, most, k.At); b.Bound+k.SlewBound <= k.Bound {
+					k.Offset, k.Bound, k.Drift = b.Offset+k.Slew, b.Bound+k.SlewBound, b.Drift
 				}
 			}
 			better = append(better, k)
@@ -183,7 +214,8 @@ func tightest(known []Offset, from, to int64) []interval {
 	var best Offsets
 	for _, k := range known {
 		if k.At >= from && k.At <= to {
-			best.keep(interval{at: k.At, low: k.Offset - k.Bound, high: k.Offset + k.Bound, spell: k.At / spell}, math.MaxInt64)
+			raw, bound := k.Offset-k.Slew, k.Bound-k.SlewBound
+			best.keep(interval{at: k.At, low: raw - bound, high: raw + bound, spell: k.At / spell}, math.MaxInt64)
 		}
 	}
 	return best.seen

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -70,7 +71,7 @@ func (l *link) play(seconds int, look func(at int64, is Offset, truth int64), st
 			pause = 500 * time.Millisecond
 		}
 		next = max(received, next+int64(pause))
-		if is, ok := o.At(next + l.truth(next)); ok {
+		if is, ok := o.At(next+l.truth(next), 0, 0); ok {
 			look(next, is, l.truth(next))
 		}
 	}
@@ -234,13 +235,101 @@ func TestOffsetsFollowARateThatChanges(t *testing.T) {
 	}
 }
 
+// slews is by how much a clock has been slewed at a time: for seconds at 1 to 20 ppm either way, with pauses.
+type slews []struct{ from, to, rate float64 }
+
+func newSlews(r *rand.Rand, end float64) (s slews) {
+	for at := 5e9 * r.Float64(); at < end; {
+		to := at + 1e9 + 20e9*r.Float64()
+		rate := (1 + 19*r.Float64()) * 1e-6
+		if r.IntN(2) == 0 {
+			rate = -rate
+		}
+		s = append(s, struct{ from, to, rate float64 }{at, to, rate})
+		at = to + 20e9*r.Float64()
+	}
+	return s
+}
+
+func (s slews) at(at int64) int64 {
+	sum := 0.0
+	for _, x := range s {
+		sum += x.rate * (min(max(float64(at), x.from), x.to) - x.from)
+	}
+	return int64(sum)
+}
+
+// Clocks that NTP slews by 1 to 20 ppm for seconds, on both hosts: the truth lies within the bound, at once and in
+// hindsight. Without a raw clock it does not: this is what the raw clock is read for.
+func TestOffsetsOfSlewedClocks(t *testing.T) {
+	for _, raw := range []bool{true, false} {
+		r := rand.New(rand.NewPCG(21, 22))
+		looks, outside, later := 0, 0, 0
+		for range 100 {
+			l := &link{r: r, offset: 1e9 * (r.Float64() - 0.5), drift: 200e-6 * (r.Float64() - 0.5),
+				there: 20e3 + 50e3*r.Float64(), back: 20e3 + 50e3*r.Float64(), queue: 30e3 * r.Float64()}
+			own, other := newSlews(r, 120e9), newSlews(r, 120e9)
+			var o Offsets
+			var known []Offset
+			var truths []int64
+			for n := range 180 {
+				at := int64(n) * 5e8
+				x, received := l.exchange(at) // by raw clocks
+				x.Sent, x.Received = x.Sent+own.at(at), x.Received+own.at(received)
+				x.Heard, x.Answered = x.Heard+other.at(at), x.Answered+other.at(received)
+				slew := func(s slews, at int64) int64 {
+					if !raw {
+						return 0
+					}
+					return s.at(at) + int64(100*(2*r.Float64()-1)) // what two readings are apart
+				}
+				x.Slew, x.OtherSlew, x.SlewBound = slew(own, received), slew(other, received), 200
+				o.Add(x)
+				look := received + int64(4.8e8*r.Float64())
+				truth := l.truth(look) + own.at(look) - other.at(look)
+				is, _ := o.At(look+l.truth(look)+own.at(look), slew(own, look), 100)
+				known, truths = append(known, is), append(truths, truth)
+			}
+			better := Hindsight(known)
+			for i, truth := range truths {
+				looks++
+				if d := known[i].Offset - truth; max(d, -d) > known[i].Bound {
+					outside++
+				}
+				if d := better[i].Offset - truth; max(d, -d) > better[i].Bound {
+					later++
+				}
+			}
+		}
+		t.Logf("raw clock %v: of %d estimates %d were off by more than their bound, %d in hindsight", raw, looks, outside, later)
+		if wrong := max(outside, later); raw && wrong > looks/1000 || !raw && wrong < looks/100 {
+			t.Errorf("raw clock %v: of %d estimates %d were off by more than their bound, and %d in hindsight; "+
+				"want 0.1 %% at most with a raw clock, and more than 1 %% without", raw, looks, outside, later)
+		}
+	}
+}
+
+// The difference of a host's two clocks is that of readings around it.
+func TestSlew(t *testing.T) {
+	first, bound := Slew()
+	second, more := Slew()
+	if apart := second - first; bound < 0 || more < 0 || max(apart, -apart) > bound+more+int64(time.Second) {
+		t.Errorf("the clocks are %d ± %d and then %d ± %d ns apart", first, bound, second, more)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if ahead, bound := Slew(); ahead != 0 || bound != 0 {
+			t.Errorf("on a bubble's clock it is %d ± %d", ahead, bound)
+		}
+	})
+}
+
 func TestOffsetsKnowNothingAtFirst(t *testing.T) {
 	var o Offsets
-	if is, ok := o.At(0); ok {
+	if is, ok := o.At(0, 0, 0); ok {
 		t.Errorf("without an exchange it said %+v", is)
 	}
 	o.Add(Exchange{Sent: 10, Heard: 5, Answered: 6, Received: 9}) // received before it was sent
-	if is, ok := o.At(10); ok {
+	if is, ok := o.At(10, 0, 0); ok {
 		t.Errorf("of an exchange that cannot have been it made %+v", is)
 	}
 }

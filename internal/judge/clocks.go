@@ -49,7 +49,7 @@ func (j *judge) tracks() map[string]track {
 func (j *judge) track(samples []record.ClockSample) track {
 	offsets := make([]clock.Offset, len(samples))
 	for i, s := range samples {
-		offsets[i] = clock.Offset{At: s.At, Offset: s.Offset, Bound: s.Bound, Drift: s.Drift / 1e6}
+		offsets[i] = clock.Offset{At: s.At, Offset: s.Offset, Bound: s.Bound, Drift: s.Drift / 1e6, Slew: s.Slew, SlewBound: s.SlewBound}
 	}
 	offsets = clock.Hindsight(offsets)
 	measured := int64(j.span.sending)

@@ -65,7 +65,9 @@ type ClockSample struct {
 	Reference string  `json:"reference"` // id of the clock that all agents of the task compare theirs with
 	Offset    int64   `json:"offset"`    // ns, own time since T0 minus the reference's: 0 if the agreed start was exact, and nothing drifts
 	Bound     int64   `json:"bound"`     // ns
-	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows
+	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows while neither clock is slewed
+	Slew      int64   `json:"slew"`      // ns, the part of Offset that came of slewing: see clock.Offset
+	SlewBound int64   `json:"slewBound"` // ns, the part of Bound that it has
 	Applied   int64   `json:"applied"`   // ns that were added to this agent's times, from the sample before until At, before they were compared with another clock's
 }
 

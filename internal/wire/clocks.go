@@ -16,6 +16,9 @@ type clockAnswer struct {
 	Clock    string `json:"clock"`
 	Heard    int64  `json:"heard"`
 	Answered int64  `json:"answered"`
+	// Slew is by how much the clock is ahead of CLOCK_MONOTONIC_RAW, give or take SlewBound: see clock.Slew.
+	Slew      int64 `json:"slew"`
+	SlewBound int64 `json:"slewBound"`
 }
 
 const clockTimeout = time.Second
@@ -28,13 +31,16 @@ func (c *Conn) AnswerClock() (stop func(), err error) {
 			_ = m.RespondMsg(c.refusal(m.Reply, err.Error()))
 			return
 		}
-		if answer, err := c.encode(m.Reply, clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now()}); err == nil {
+		slew, bound := clock.Slew()
+		a := clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now(), Slew: slew, SlewBound: bound}
+		if answer, err := c.encode(m.Reply, a); err == nil {
 			_ = m.RespondMsg(answer) // a lost answer is an exchange less
 		}
 	})
 }
 
-// AskClock asks the reference for its time once, and returns the four times and the id of its clock.
+// AskClock asks the reference for its time once, and returns the four times, by how much both clocks were slewed, and
+// the id of its clock.
 func (c *Conn) AskClock(ctx context.Context) (reference string, x clock.Exchange, err error) {
 	ask, err := c.message(subjectClock, nil)
 	if err != nil {
@@ -45,6 +51,7 @@ func (c *Conn) AskClock(ctx context.Context) (reference string, x clock.Exchange
 	x.Sent = clock.Now()
 	m, err := c.ask(ctx, ask)
 	x.Received = clock.Now()
+	slew, bound := clock.Slew()
 	var a clockAnswer
 	if err == nil {
 		err = c.decode(m.Header, m.Data, "the controller", &a)
@@ -56,5 +63,6 @@ func (c *Conn) AskClock(ctx context.Context) (reference string, x clock.Exchange
 		return "", x, fmt.Errorf("ask the controller for its time: %w", err)
 	}
 	x.Heard, x.Answered = a.Heard, a.Answered
+	x.Slew, x.OtherSlew, x.SlewBound = slew, a.Slew, bound+a.SlewBound
 	return a.Clock, x, nil
 }

@@ -59,7 +59,9 @@ type Offset struct {
 	At        int64   `json:"at"`        // by the agent's clock, ns
 	Offset    int64   `json:"offset"`    // ns; 0, with no bound, where both read one clock
 	Bound     int64   `json:"bound"`     // ns
-	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows
+	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows while neither clock is slewed
+	Slew      int64   `json:"slew"`      // ns, the part of Offset that came of slewing: see clock.Offset
+	SlewBound int64   `json:"slewBound"` // ns, the part of Bound that it has
 }
 
 // AgentInfo is one agent as the controller sees it.
