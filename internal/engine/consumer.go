@@ -46,6 +46,7 @@ type consumer struct {
 // source is what one consumer knows of one publisher's messages.
 type source struct {
 	received *record.Set
+	flow     int               // of its messages
 	stream   uint32            // the stream of next
 	next     uint64            // one more than the greatest sequence seen in it
 	others   map[uint32]uint64 // next of the other streams
@@ -104,6 +105,7 @@ func (c *consumer) record(r *record.Collector, publishers int) {
 	c.sources = make([]source, publishers)
 	for i := range c.sources {
 		c.sources[i].received = c.receipts.Set(record.SetKey{Kind: record.SetReceived, Subscription: c.spec.Subscription, Publisher: i})
+		c.sources[i].flow = record.FlowsOf(c.e.topology.Subscriptions, c.e.topology.Queues).Of(c.spec.Subscription, queueOf(c.e.work, i, c.e.work.Publishers.Threads))
 	}
 }
 
@@ -168,6 +170,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		return
 	}
 	w.Counts[record.Unique]++
+	w.Deliver(s.flow)
 	w.Record(record.Processing, now+c.e.lead(env)-env.due)
 	if d.Redelivered != drivers.Yes && s.late(d.Stream, env.sequence) {
 		w.Counts[record.Reordered]++

@@ -126,6 +126,7 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 	}
 	w.Counts[record.Sent]++
 	w.Counts[record.SentBytes] += int64(len(body))
+	w.Publish(p.flow, 1)
 	p.sent.Add(sequence)
 	p.lastSend = send
 	p.failures = 0

@@ -21,6 +21,7 @@ import (
 type publisher struct {
 	e        *Engine
 	index    int // among all publishers of the task
+	flow     int // of the first subscription
 	spec     drivers.PublisherSpec
 	link     drivers.Publisher
 	mode     drivers.Mode
@@ -95,6 +96,7 @@ func (e *Engine) newPublisher(i int) *publisher {
 		p.spec.Connection = drivers.Exclusive
 	}
 	p.schedule = newSchedule(w.Publishers, w.Warmup.D(), e.task, i, e.assignment.Publishers.Total)
+	p.flow = record.FlowsOf(w.Topology.Subscriptions, w.Topology.Queues).Of(0, p.spec.Queue)
 	if w.Steady.Auto {
 		askFor(p.schedule, e.beginning)
 	}
@@ -207,7 +209,9 @@ func (p *publisher) onReturn(body []byte) {
 	p.returnsMu.Lock()
 	defer p.returnsMu.Unlock()
 	if p.returned.Add(env.sequence) {
-		p.returns.Window(p.e.now(), p.e.belongs(env.due, env.send)).Counts[record.Returned]++
+		w := p.returns.Window(p.e.now(), p.e.belongs(env.due, env.send))
+		w.Counts[record.Returned]++
+		w.Publish(p.flow, -1)
 	}
 }
 

@@ -15,6 +15,17 @@ func BenchmarkWindow(b *testing.B) {
 	}
 }
 
+// Of 50 flows, what is counted of one message.
+func BenchmarkWindowFlow(b *testing.B) {
+	r := NewCollector(time.Hour).Recorder()
+	b.ReportAllocs()
+	now := int64(0)
+	for b.Loop() {
+		r.Window(now, true).Deliver(49)
+		now += 10
+	}
+}
+
 // Near the border of the measurement, messages of both sides come mixed.
 func BenchmarkWindowMixed(b *testing.B) {
 	r := NewCollector(time.Hour).Recorder()

@@ -8,6 +8,7 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -22,6 +23,24 @@ type Window struct {
 	Length   int64 // nanoseconds
 	Counts   [numCounters]int64
 	Hists    [numSeries]*Hist // nil until the first sample
+	// Published counts, by queue, the messages sent to it less those that came back as unroutable; Delivered counts, by flow (see Flows), the
+	// messages that a consumer received for the first time. They are as long as their greatest index; what is missing is zero.
+	Published, Delivered []int64
+}
+
+// Publish adds n messages to a queue.
+func (w *Window) Publish(queue int, n int64) { w.Published = plus(w.Published, queue, n) }
+
+// Deliver adds a message to a flow.
+func (w *Window) Deliver(flow int) { w.Delivered = plus(w.Delivered, flow, 1) }
+
+// plus adds n at an index, for which it makes room where there is none.
+func plus(counts []int64, i int, n int64) []int64 {
+	if i >= len(counts) {
+		counts = append(counts, make([]int64, i+1-len(counts))...)
+	}
+	counts[i] += n
+	return counts
 }
 
 var (
@@ -54,7 +73,7 @@ func (w *Window) open(s Series) *Hist {
 
 // Empty tells whether nothing was recorded.
 func (w *Window) Empty() bool {
-	return w.Counts == [numCounters]int64{} && w.Hists == [numSeries]*Hist{}
+	return w.Counts == [numCounters]int64{} && w.Hists == [numSeries]*Hist{} && len(w.Published)+len(w.Delivered) == 0
 }
 
 // add adds what o holds of the same second.
@@ -71,11 +90,18 @@ func (w *Window) add(o *Window) {
 		}
 		w.Hists[s].Merge(h)
 	}
+	for i, n := range o.Published {
+		w.Publish(i, n)
+	}
+	for i, n := range o.Delivered {
+		w.Delivered = plus(w.Delivered, i, n)
+	}
 }
 
 // clone returns an independent copy.
 func (w *Window) clone() Window {
 	c := *w
+	c.Published, c.Delivered = slices.Clone(w.Published), slices.Clone(w.Delivered)
 	for s, h := range w.Hists {
 		if h != nil {
 			c.Hists[s] = h.Clone()
@@ -84,7 +110,7 @@ func (w *Window) clone() Window {
 	return c
 }
 
-// recycle gives the window and its histograms back to the pools.
+// recycle gives the window, with room for its counts, and its histograms back to the pools.
 func (w *Window) recycle() {
 	for _, h := range w.Hists {
 		if h != nil {
@@ -92,7 +118,7 @@ func (w *Window) recycle() {
 			hists.Put(h)
 		}
 	}
-	*w = Window{}
+	*w = Window{Published: w.Published[:0], Delivered: w.Delivered[:0]}
 	windows.Put(w)
 }
 
@@ -115,17 +141,20 @@ func windowOf(t, measure int64) (index int, start, length int64) {
 }
 
 type windowJSON struct {
-	Index    int               `json:"index"`
-	Measured bool              `json:"measured,omitempty"`
-	Start    int64             `json:"start"`
-	Length   int64             `json:"length,omitempty"` // left out: one second
-	Counts   map[Counter]int64 `json:"counts,omitempty"`
-	Hists    map[Series]*Hist  `json:"hists,omitempty"`
+	Index     int               `json:"index"`
+	Measured  bool              `json:"measured,omitempty"`
+	Start     int64             `json:"start"`
+	Length    int64             `json:"length,omitempty"` // left out: one second
+	Counts    map[Counter]int64 `json:"counts,omitempty"`
+	Published []int64           `json:"published,omitempty"`
+	Delivered []int64           `json:"delivered,omitempty"`
+	Hists     map[Series]*Hist  `json:"hists,omitempty"`
 }
 
 // MarshalJSON leaves out counters that are zero; histograms are base64.
 func (w Window) MarshalJSON() ([]byte, error) {
-	j := windowJSON{Index: w.Index, Measured: w.Measured, Start: w.Start, Counts: map[Counter]int64{}, Hists: map[Series]*Hist{}}
+	j := windowJSON{Index: w.Index, Measured: w.Measured, Start: w.Start, Counts: map[Counter]int64{}, Hists: map[Series]*Hist{},
+		Published: w.Published, Delivered: w.Delivered}
 	if w.Length != second {
 		j.Length = w.Length
 	}
@@ -144,12 +173,14 @@ func (w Window) MarshalJSON() ([]byte, error) {
 
 // windowText is windowJSON with histograms that are still packed.
 type windowText struct {
-	Index    int                 `json:"index"`
-	Measured bool                `json:"measured"`
-	Start    int64               `json:"start"`
-	Length   int64               `json:"length"`
-	Counts   map[Counter]int64   `json:"counts"`
-	Hists    map[Series]histText `json:"hists"`
+	Index     int                 `json:"index"`
+	Measured  bool                `json:"measured"`
+	Start     int64               `json:"start"`
+	Length    int64               `json:"length"`
+	Counts    map[Counter]int64   `json:"counts"`
+	Published []int64             `json:"published"`
+	Delivered []int64             `json:"delivered"`
+	Hists     map[Series]histText `json:"hists"`
 }
 
 // histText is a histogram as Hist.MarshalText wrote it.
@@ -170,12 +201,15 @@ func (w *Window) UnmarshalJSON(data []byte) error {
 }
 
 func (w *Window) read(j windowText, left *budget) error {
-	*w = Window{Index: j.Index, Measured: j.Measured, Start: j.Start, Length: j.Length}
+	*w = Window{Index: j.Index, Measured: j.Measured, Start: j.Start, Length: j.Length, Published: j.Published, Delivered: j.Delivered}
 	if w.Length == 0 {
 		w.Length = second
 	}
 	if w.Length < 0 || w.Length > second {
 		return fmt.Errorf("read window %d: length of %d ns is impossible; the record is damaged", w.Index, w.Length)
+	}
+	if n := max(len(w.Published), len(w.Delivered)); n > maxFlows {
+		return fmt.Errorf("read window %d: it counts %d flows, the bound is %d; the record is damaged", w.Index, n, maxFlows)
 	}
 	for c, n := range j.Counts {
 		w.Counts[c] = n

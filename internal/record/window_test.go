@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,8 @@ func TestWindowOf(t *testing.T) {
 func TestWindowJSON(t *testing.T) {
 	w := Window{Index: -3, Start: -3 * second, Length: second}
 	w.Counts[Sent], w.Counts[ConnBlockedNanos] = 12, -1
+	w.Publish(1, 12)
+	w.Deliver(3)
 	w.Record(Processing, 5000)
 	data, err := json.Marshal(w)
 	if err != nil {
@@ -55,13 +58,47 @@ func TestWindowJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	if back.Index != w.Index || back.Start != w.Start || back.Length != w.Length || back.Measured || back.Counts != w.Counts ||
+		!slices.Equal(back.Published, []int64{0, 12}) || !slices.Equal(back.Delivered, []int64{0, 0, 0, 1}) ||
 		back.Hists[Processing].Max() != 5000 || back.Hists[Send] != nil {
 		t.Errorf("came back as %+v", back)
 	}
 	for _, bad := range []string{`{"counts":{"snet":1}}`, `{"hists":{"sedn":""}}`, `{"hists":{"send":"AA=="}}`, `{"length":-1}`,
-		`{"length":1000000001}`, `[]`} {
+		`{"length":1000000001}`, `{"delivered":[` + strings.Repeat("0,", maxFlows) + `0]}`, `[]`} {
 		if err := json.Unmarshal([]byte(bad), &back); err == nil {
 			t.Errorf("accepted %s", bad)
+		}
+	}
+}
+
+// Counts by flow are summed over owners, and a recycled window begins with none.
+func TestFlowsAreCounted(t *testing.T) {
+	c := NewCollector(time.Second)
+	a, b := c.Recorder(), c.Recorder()
+	for range 2 {
+		a.Window(0, true).Publish(2, 5)
+		a.Window(0, true).Publish(2, -1)
+		b.Window(0, true).Publish(0, 3)
+		b.Window(0, true).Deliver(1)
+		a.Flush()
+		b.Flush()
+		windows, _ := c.Take()
+		if w := windows[0]; len(windows) != 1 || !slices.Equal(w.Published, []int64{3, 0, 4}) || !slices.Equal(w.Delivered, []int64{0, 1}) {
+			t.Errorf("%d windows, the first with %v published and %v delivered", len(windows), w.Published, w.Delivered)
+		}
+	}
+}
+
+// Every flow has a number; beyond 1,024 several have the same.
+func TestFlowNumbers(t *testing.T) {
+	for _, c := range []struct{ subscriptions, queues, numbers int }{{0, 0, 1}, {1, 1, 1}, {50, 1, 50}, {3, 4, 12}, {2, 2000, 1024}, {5000, 3, 1024}} {
+		f, seen := FlowsOf(c.subscriptions, c.queues), map[int]bool{}
+		for s := range max(1, c.subscriptions) {
+			for q := range max(1, c.queues) {
+				seen[f.Of(s, q)] = true
+			}
+		}
+		if len(seen) != c.numbers || f.Subscriptions*f.Queues != c.numbers || !seen[c.numbers-1] || f.Of(0, 0) != 0 {
+			t.Errorf("%d subscriptions of %d queues: %d numbers of %+v, want %d", c.subscriptions, c.queues, len(seen), f, c.numbers)
 		}
 	}
 }
