@@ -26,7 +26,7 @@ var allowed = map[string][]string{
 	"internal/translate":           {},
 	"internal/schedule":            {"internal/plan"},
 	"internal/engine":              {"internal/plan", "internal/record", "internal/clock", "pkg/drivers"},
-	"internal/judge":               {"internal/plan", "internal/record", "internal/clock"},
+	"internal/judge":               {"internal/plan", "internal/record", "internal/clock", "internal/stats"},
 	"internal/runs":                {"internal/judge", "internal/files", "internal/sampling", "internal/plan", "internal/record"},
 	"internal/sink":                {"internal/plan", "internal/record", "pkg/drivers"},
 	"internal/history":             {"internal/files", "internal/compare", "internal/history/change", "internal/judge", "internal/runs", "internal/record", "internal/plan", "internal/stats"},

@@ -238,7 +238,7 @@ func TestCountOfALoadThatIsBehind(t *testing.T) {
 				t.Errorf("%v: %d counted, want 500", c, measured)
 			}
 		}
-		if sent, last := m.Sum(record.Sent, 0, 60), time.Duration(m.LastConfirm()); sent != 500 || last != 5*time.Second {
+		if sent, last := m.Sum(record.Sent, 0, 60), time.Duration(m.Last().Confirm); sent != 500 || last != 5*time.Second {
 			t.Errorf("%d sent in the measurement, the last confirmed after %v; want 500 and 5 s", sent, last)
 		}
 	})

@@ -32,7 +32,7 @@ func (j *judge) levels() backlog {
 	level := 0.0
 	for i := b.first; i < j.span.windows; i++ {
 		s := every.at(i)
-		sent := float64(j.subs) * (s.sent - s.refused)
+		sent := float64(j.subs) * (s.sent - s.returned - s.rejected)
 		level += sent - s.unique
 		b.level, b.sent, b.received = append(b.level, level), append(b.sent, sent), append(b.received, s.unique)
 	}
@@ -40,7 +40,10 @@ func (j *judge) levels() backlog {
 }
 
 // second is what was counted in one second, whether it was measured or not.
-type second struct{ sent, refused, unique float64 }
+type second struct {
+	sent, returned, rejected, unique float64
+	published, delivered             []int64 // see record.Window
+}
 
 // everySecond are those from the first of the record to the end of the measurement.
 type everySecond struct {
@@ -68,10 +71,47 @@ func (j *judge) perSecond() everySecond {
 		}
 		s := &e.of[w.Index-e.first]
 		s.sent += float64(w.Counts[record.Sent])
-		s.refused += float64(w.Counts[record.Returned] + w.Counts[record.Rejected])
+		s.returned += float64(w.Counts[record.Returned])
+		s.rejected += float64(w.Counts[record.Rejected])
 		s.unique += float64(w.Counts[record.Unique])
+		s.published, s.delivered = sums(s.published, w.Published), sums(s.delivered, w.Delivered)
 	})
 	return *e
+}
+
+// sums adds counts to what they are so far, at each index.
+func sums(sum, counts []int64) []int64 {
+	if more := len(counts) - len(sum); more > 0 {
+		sum = append(sum, make([]int64, more)...)
+	}
+	for i, n := range counts {
+		sum[i] += n
+	}
+	return sum
+}
+
+// whole is what was published to, and delivered by, so many subscriptions.
+func (e everySecond) whole(subscriptions int) []flowSecond {
+	all := make([]flowSecond, len(e.of))
+	for i, s := range e.of {
+		all[i] = flowSecond{float64(subscriptions) * (s.sent - s.returned), s.unique}
+	}
+	return all
+}
+
+// flow is the same of one flow, to whose number so many belong.
+func (e everySecond) flow(flows record.Flows, subscription, queue int, alike float64) []flowSecond {
+	of := func(counts []int64, i int) float64 {
+		if i >= len(counts) {
+			return 0
+		}
+		return float64(counts[i])
+	}
+	all := make([]flowSecond, len(e.of))
+	for i, s := range e.of {
+		all[i] = flowSecond{alike * of(s.published, flows.Of(0, queue)), of(s.delivered, flows.Of(subscription, queue))}
+	}
+	return all
 }
 
 // most is the highest level, 0 if it was never above.
@@ -177,10 +217,23 @@ func (j *judge) backlogs() {
 	}
 }
 
-// inFlight is how many messages are on their way while receiving keeps up, as the rule of balance has it.
+// edge is how long one side may stand still without that being a backlog.
+const edge = 50 * time.Millisecond
+
+// inFlight is how many messages are on their way while consumers keep up: what is published in 50 ms and the simulated round trip, and what publishers send
+// at once and then wait.
 func (j *judge) inFlight() float64 {
-	b := j.balance()
-	return b.crossing(j.span.sending, b.allSent) + b.burst()*b.subs
+	p := j.w.Publishers
+	publishers := float64(p.Nodes * p.Threads)
+	each := 1.0
+	switch {
+	case p.Mode == "confirm-batch":
+		each += float64(p.Batch.Most)
+	case p.Mode == "confirm-window" && p.OnFull == "pause":
+		each += float64(p.Window)
+	}
+	away := edge + j.w.Network.Latency.D() + j.w.Network.Jitter.D()
+	return float64(j.subs) * (j.counted(record.Sent)*away.Seconds()/j.span.sending.Seconds() + publishers*each)
 }
 
 // failures sets how often sending failed, by kind, and what consumers refused.
@@ -200,10 +253,10 @@ func (j *judge) failures() {
 
 // bytesRates sets what was sent and received in bytes.
 func (j *judge) bytesRates() {
-	j.rate("send.bytes", record.SentBytes, j.span.sending)
+	j.rate("send.bytes", record.SentBytes)
 	if j.subs == 0 {
 		j.na("receive.bytes", NANoConsumers)
 		return
 	}
-	j.rate("receive.bytes", record.ReceivedBytes, j.span.receiving)
+	j.rate("receive.bytes", record.ReceivedBytes)
 }

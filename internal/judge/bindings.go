@@ -98,7 +98,7 @@ func (j *judge) bindingLoss(t record.BindingTally) {
 // bindingRemarks tells of bindings that were asked for and not made.
 func (j *judge) bindingRemarks(t record.BindingTally) {
 	asked, made := j.w.Topology.Churn.Rate*j.span.sending.Seconds(), j.counted(record.BindingsMade)
-	if asked-made > tolerance*asked+1 {
+	if asked-made > Tolerance*asked+1 {
 		j.warn("asked for %s bindings a second, made %s", grouped(j.w.Topology.Churn.Rate), grouped(made/j.span.sending.Seconds()))
 	}
 	if n := j.m.Total(record.BindingErrors); n > 0 {

@@ -63,7 +63,7 @@ func (j *judge) track(samples []record.ClockSample) track {
 		t.wrong = max(t.wrong, wrong(samples[i].Applied, offsets[i-1]), wrong(samples[i].Applied, o))
 	}
 	last := offsets[len(offsets)-1]
-	if open := max(measured, j.m.LastReceipt()) - last.At; open > int64(time.Second) && last.Bound > 0 {
+	if open := max(measured, j.m.Last().Receipt) - last.At; open > int64(time.Second) && last.Bound > 0 {
 		t.wrong += int64(clock.MostDrift * float64(open))
 	}
 	return t

@@ -115,7 +115,7 @@ func allEvents(m *record.Merge, f Facts) []plan.Event {
 	for _, agent := range slices.Sorted(maps.Keys(f.Cores)) {
 		events = append(events, plan.Event{Agent: agent, Kind: eventCores, Detail: strconv.Itoa(f.Cores[agent])})
 	}
-	end := plan.Duration(max(m.LastSend(), m.LastConfirm(), m.LastReceipt()))
+	end := plan.Duration(max(m.Last().Send, m.Last().Confirm, m.Last().Receipt))
 	if f.NotSteady != "" {
 		events = append(events, plan.Event{Kind: eventNotSteady, Detail: f.NotSteady})
 	}

@@ -84,9 +84,9 @@ func (j *judge) gaps() {
 		last   int64 // of what came, if all that was to come did
 		why    string
 	}{
-		{record.GapConfirm, j.w.Publishers.Nodes * j.w.Publishers.Threads, leastConfirm, j.span.sending, j.lastOf(j.m.LastConfirm(), j.tally.Unconfirmed),
+		{record.GapConfirm, j.w.Publishers.Nodes * j.w.Publishers.Threads, leastConfirm, j.span.sending, j.lastOf(j.m.Last().Confirm, j.tally.Unconfirmed),
 			unconfirmedReason(j.w.Publishers.Mode)},
-		{record.GapReceipt, j.subs * j.w.Consumers.Nodes * j.w.Consumers.Threads, leastReceipt, j.span.receiving, j.lastOf(j.m.LastReceipt(), j.tally.Missing), ""},
+		{record.GapReceipt, j.subs * j.w.Consumers.Nodes * j.w.Consumers.Threads, leastReceipt, j.span.receiving, j.lastOf(j.m.Last().Receipt, j.tally.Missing), ""},
 	} {
 		var own []record.Gap
 		ended, least := map[int]bool{}, k.least

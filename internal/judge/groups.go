@@ -201,7 +201,7 @@ func apart(groups []*judge) bool {
 	for _, g := range groups {
 		least, most, byCount = min(least, g.span.sending), max(most, g.span.sending), byCount || g.span.byCount
 	}
-	return byCount && float64(most-least) > tolerance*float64(most)
+	return byCount && float64(most-least) > Tolerance*float64(most)
 }
 
 // adds tells whether the groups' values add up to the cell's.

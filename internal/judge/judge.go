@@ -4,6 +4,7 @@ package judge
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -170,19 +171,19 @@ type span struct {
 
 // spanOf is the measurement of a cell: its duration or, when publishers stop after a count, the time from the start of the measurement
 // to the last confirm (unconfirmed modes: the last send) and to the last receipt. Rates are per the time in which all agents ran: see
-// together, and by count, which is exact for each agent, paces.
+// together.
 func spanOf(w plan.Workload, m *record.Merge) span {
 	s := span{windows: seconds(w.Measure.D()), sending: w.Measure.D(), receiving: w.Measure.D()}
 	if w.Publishers.Count == 0 {
 		return s
 	}
 	s.byCount = true
-	last := m.LastSend()
+	last := m.Last().Send
 	if Confirmed(w.Publishers.Mode) {
-		last = max(last, m.LastConfirm())
+		last = max(last, m.Last().Confirm)
 	}
 	s.sending = max(0, time.Duration(last))
-	s.receiving = max(0, time.Duration(m.LastReceipt()))
+	s.receiving = max(0, time.Duration(m.Last().Receipt))
 	s.windows = seconds(s.sending)
 	return s
 }
@@ -208,45 +209,36 @@ func (j *judge) counted(c record.Counter) float64 {
 }
 
 func (j *judge) rates() {
-	sent := j.rate("send.rate", record.Sent, j.span.sending)
+	sent := j.rate("send.rate", record.Sent)
 	if why := unconfirmedReason(j.w.Publishers.Mode); why != "" {
 		j.na("confirm.rate", why)
 	} else {
-		j.rate("confirm.rate", record.Confirmed, j.span.sending)
+		j.rate("confirm.rate", record.Confirmed)
 	}
 	j.out.Values["throughput"] = j.out.Values["send.rate"]
 	if j.subs == 0 {
 		j.na("receive.rate", NANoConsumers)
 		return
 	}
-	j.rate("receive.rate", record.Received, j.span.receiving)
-	j.keeps = !builds(j.w.Consumers) && j.balance().kept()
+	j.rate("receive.rate", record.Unique)
+	j.keeps = !builds(j.w.Consumers) && j.keepsUp()
 	if sent && !j.keeps {
 		j.flag(plan.Backlog, "throughput", "receive.rate")
 	}
 }
 
-// rate sets a rate and tells whether it was measured.
-func (j *judge) rate(name string, c record.Counter, per time.Duration) bool {
+// rate sets a rate, per the time in which all agents ran, and reports whether it was measured. By count, consumers go on after publishers: if that time
+// is all of the measurement, theirs is until the last delivery.
+func (j *judge) rate(name string, c record.Counter) bool {
+	from, to, per := j.together()
+	j.out.Measured = plan.Duration(per)
+	if j.span.byCount && to == j.span.windows && (c == record.Unique || c == record.ReceivedBytes) {
+		to, per = math.MaxInt, max(per, j.span.receiving-time.Duration(from)*time.Second)
+	}
 	if per <= 0 || j.counted(record.Sent) == 0 {
 		j.na(name, NANotMeasured)
 		return false
 	}
-	if j.span.byCount && c != record.Received && c != record.ReceivedBytes {
-		j.number(name, j.paces(c))
-		return true
-	}
-	n := j.counted(c)
-	if j.span.byCount {
-		n *= 1 + j.leftOver()
-	} else {
-		from, to, all := j.together()
-		if all <= 0 {
-			j.na(name, NANotMeasured)
-			return false
-		}
-		n, per, j.out.Measured = float64(j.m.Sum(c, from, to)), all, plan.Duration(all)
-	}
-	j.number(name, n/per.Seconds())
+	j.number(name, float64(j.m.Sum(c, from, to))/per.Seconds())
 	return true
 }

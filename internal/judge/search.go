@@ -56,7 +56,7 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 	due := w.Publishers.Due(w.Measure.D())
 	sent := o.Values["send.rate"]
-	slack := max(1, reached*min(s.Within, tolerance)*due) + due*edge.Seconds()/w.Measure.D().Seconds()
+	slack := max(1, reached*min(s.Within, Tolerance)*due) + due*edge.Seconds()/w.Measure.D().Seconds()
 	if w.Publishers.Arrivals == plan.ArrivalsPoisson {
 		slack += manySigma * math.Sqrt(due)
 	}

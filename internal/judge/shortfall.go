@@ -22,13 +22,13 @@ func (j *judge) shortfall() {
 		return
 	}
 	if j.span.byCount { // the wait for the last confirm is no time for sending
-		per = time.Duration(max(0, j.m.LastSend())) + 1
+		per = time.Duration(max(0, j.m.Last().Send)) + 1
 	}
 	asked, sent := p.Due(per), j.counted(record.Sent)
 	if p.Presence != (plan.Presence{}) { // what was due is known of those who were there alone
 		asked = sent + float64(j.m.Total(record.Unsent)+j.m.Total(record.PublishErrors))
 	}
-	slack := tolerance*asked + 1 // the measurement may cut off one
+	slack := Tolerance*asked + 1 // the measurement may cut off one
 	if p.Arrivals == plan.ArrivalsPoisson {
 		deviation := math.Sqrt(asked)
 		if j.span.byCount { // each publisher has its count by accident earlier or later, and the last of them ends the time

@@ -7,6 +7,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/stats"
 )
 
 // When a load is called steady. See Settled.
@@ -19,6 +20,7 @@ const (
 	rateSpread  = 0.20 // most coefficient of variation of its seconds
 	delayTrend  = 0.10 // the same of the median latency, which other programs on the host disturb more
 	delaySpread = 0.40
+	oneSide     = 0.025 // probability of error of each of two one-sided tests
 	// few is how many events a second are too few to show how steady their rate is, second by second; see Settled.
 	few = 30.0
 )
@@ -118,9 +120,9 @@ func (q quantity) settled() (since int, why string) {
 		return 0, fmt.Sprintf("%s: %.0f messages in %d s say too little", q.name, events*float64(l.n), l.n)
 	}
 	limit := q.trend / horizon * l.level
-	slack, counting := -l.doubt(), 0.0
+	slack, counting := -l.doubt(oneSide), 0.0
 	if events < few {
-		slack, counting = l.doubt(), 1/events
+		slack, counting = l.doubt(oneSide), 1/events
 	}
 	switch {
 	case math.Abs(l.slope) > limit+slack:
@@ -156,7 +158,7 @@ func (q quantity) moved(l line) string {
 	if change < 0 {
 		verb = "fell"
 	}
-	if math.Abs(change) < 100*q.trend || math.Abs(last.slope) < last.doubt() {
+	if math.Abs(change) < 100*q.trend || math.Abs(last.slope) < last.doubt(oneSide) {
 		return fmt.Sprintf("%s varied too much to show that it did not move (coefficient of variation %.0f %% over the last %d s of warm-up)",
 			q.name, 100*l.deviation/l.level, l.n)
 	}
@@ -185,29 +187,26 @@ func truncate(y []float64) int {
 type line struct {
 	n                       int
 	level, slope, deviation float64 // mean; per second; standard deviation about the mean
-	err                     float64 // standard error of slope
+	err                     float64 // standard error of slope; not known of fewer than three points
+	xx                      float64 // sum of the squares of x about its mean
 }
 
 func fit(x, y []float64) line {
 	l := line{n: len(y), level: mean(y)}
 	at := mean(x)
-	var xx, xy, yy float64
+	var xy, yy float64
 	for i := range y {
 		dx, dy := x[i]-at, y[i]-l.level
-		xx, xy, yy = xx+dx*dx, xy+dx*dy, yy+dy*dy
+		l.xx, xy, yy = l.xx+dx*dx, xy+dx*dy, yy+dy*dy
 	}
-	l.slope = xy / xx
+	l.slope = xy / l.xx
 	l.deviation = math.Sqrt(yy / float64(l.n-1))
-	l.err = math.Sqrt(max(0, yy-l.slope*xy) / float64(l.n-2) / xx)
+	l.err = math.Sqrt(max(0, yy-l.slope*xy) / float64(l.n-2) / l.xx)
 	return l
 }
 
-// doubt is by how much the slope may be wrong, at 97.5 % to one side: Student's t for the degrees of freedom, by its Cornish-Fisher expansion
-// (Abramowitz and Stegun, 26.7.5), times the error.
-func (l line) doubt() float64 {
-	v := float64(l.n - 2)
-	return l.err * (1.9600 + 2.3723/v + 2.8225/(v*v) + 2.5556/(v*v*v))
-}
+// doubt is by how much the slope may be wrong to one side, with the probability that it is more. The slope's interval is as far either way.
+func (l line) doubt(more float64) float64 { return l.err * stats.StudentQuantile(more, l.n-2) }
 
 func mean(y []float64) float64 {
 	var sum float64

@@ -8,23 +8,46 @@ import (
 	"lockstep/internal/record"
 )
 
-// By count, rates are those of the agents while each of them ran.
-func TestRatesByCountAreOfEachAgentsTime(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) {
-		w.Publishers.Nodes, w.Publishers.Count, w.Publishers.Mode = 2, 1000, "confirm-each"
-	})
-	counts := func(seq uint64, sent int64, last, skew time.Duration, agent string) {
-		w := record.Window{Measured: true, Length: int64(time.Second)}
-		w.Counts[record.Sent], w.Counts[record.Confirmed], w.Counts[record.ReceivedBytes] = sent, sent, 100*sent
-		x.merge.Add(record.Snapshot{Agent: agent, Seq: seq, Clock: "clock-1", Windows: []record.Window{w}, LastSend: int64(last) - 1, LastConfirm: int64(last), LastReceipt: int64(last), Skew: skew})
+// By count, rates are of the time in which all agents ran. A broker of 1,000 messages a second that serves agents one after the other has that rate,
+// however many they are.
+func TestRatesByCountAreOfTheTimeThatAllRan(t *testing.T) {
+	for _, agents := range []int{1, 2, 4, 8} {
+		x := newWorld(func(w *plan.Workload) {
+			w.Publishers.Nodes, w.Publishers.Count, w.Publishers.Mode, w.Warmup = agents, 1000, "confirm-each", 0
+		})
+		for i := range agents {
+			end := int64(i+1) * int64(time.Second)
+			w := record.Window{Index: i, Start: end - int64(time.Second), Measured: true, Length: int64(time.Second)}
+			w.Counts[record.Sent], w.Counts[record.Confirmed], w.Counts[record.Received], w.Counts[record.Unique] = 1000, 1000, 1000, 1000
+			x.merge.Add(record.Snapshot{Agent: string(rune('a' + i)), Seq: 1, Clock: "clock-1", Windows: []record.Window{w},
+				LastSend: end - 1, LastConfirm: end, LastReceipt: end})
+		}
+		o := Judge(x.task, x.merge, x.facts)
+		for _, name := range []string{"send.rate", "confirm.rate", "receive.rate"} {
+			near(t, o, name, 1000)
+		}
+		if o.Measured.D() != time.Second {
+			t.Errorf("%d agents: measured %v, want the second in which all ran", agents, o.Measured)
+		}
 	}
-	counts(1, 1000, 10*time.Second, 0, "a")           // 100/s
-	counts(1, 500, 2500*time.Millisecond, 0, "b")     // 250/s: half of it in two snapshots
-	counts(2, 500, 5*time.Second, 3*time.Second, "b") // … from 1 s on, as it started a second after warm-up
+}
+
+// Agents that end within 2 % of the time ran together to the end, which is no whole second.
+func TestAgentsByCountEndTogether(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Publishers.Count, w.Warmup = 2, 230, 0 })
+	for i, end := range []time.Duration{2270 * time.Millisecond, 2300 * time.Millisecond} {
+		var windows []record.Window
+		for second, n := range []int64{100, 100, 30} {
+			w := record.Window{Index: second, Start: int64(second) * int64(time.Second), Measured: true, Length: int64(time.Second)}
+			w.Counts[record.Sent], w.Counts[record.Unique] = n, n
+			windows = append(windows, w)
+		}
+		x.merge.Add(record.Snapshot{Agent: string(rune('a' + i)), Clock: "clock-1", Windows: windows,
+			LastSend: int64(end), LastConfirm: int64(end), LastReceipt: int64(end + 200*time.Millisecond)})
+	}
 	o := Judge(x.task, x.merge, x.facts)
-	near(t, o, "send.rate", 100+250)
-	near(t, o, "confirm.rate", 100+250)
-	near(t, o, "receive.bytes", 2000*100/10) // what consumers got, until the last receipt
+	near(t, o, "send.rate", 460/2.3)
+	near(t, o, "receive.rate", 460/2.5)
 }
 
 // Every agent starts some microseconds late. Within what the cell allows that costs no second of the measurement.

@@ -158,7 +158,7 @@ func (j *judge) stranded() (reasons []string) {
 	measured := max(j.span.sending, j.span.receiving)
 	for _, e := range j.m.Events() {
 		missed := time.Duration(min(e.At+e.Nanos, int64(measured)) - max(e.At, 0))
-		if e.Kind == record.EventGap && e.Lasting && missed > time.Duration(tolerance*float64(measured)) {
+		if e.Kind == record.EventGap && e.Lasting && missed > time.Duration(Tolerance*float64(measured)) {
 			reasons = append(reasons, fmt.Sprintf("a link was gone for the last %v of the measurement: agent %s, %s", missed.Round(time.Millisecond), e.Agent, e.Detail))
 		}
 	}

@@ -20,6 +20,7 @@ type world struct {
 	last    record.Snapshot
 	samples []record.HostSample
 	next    uint64
+	begin   time.Duration // of what steady sends
 }
 
 // newWorld is a cell of one publisher and one consumer agent on one clock, measuring for 10 s, with all promises.
@@ -30,7 +31,7 @@ func newWorld(edit func(*plan.Workload)) *world {
 	}
 	cell := plan.Cell{ID: "c0ffee", Workload: w, Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
 	x := &world{task: plan.Task{Run: "r1", ID: "c0ffee-r1", Cell: cell, Repetition: 1}, merge: record.NewMerge(),
-		log: record.NewCollector(w.Measure.D()), sets: map[record.SetKey]*record.Set{}}
+		log: record.NewCollector(w.Measure.D()), sets: map[record.SetKey]*record.Set{}, begin: -time.Second}
 	x.rec, x.lat = x.log.Recorder(), x.log.Recorder()
 	for i := range cell.Agents() {
 		x.facts.Agents = append(x.facts.Agents, plan.AgentPart{Agent: string(rune('a' + i)), Index: i, Host: "h", Clock: "clock-1", Phase: plan.PhaseTeardown})
@@ -66,6 +67,7 @@ func (x *world) send(at time.Duration) uint64 {
 	x.next++
 	x.set(record.SetSent, 0).Add(n)
 	x.count(at, record.Sent, 1)
+	x.rec.Window(int64(at), x.measured(at)).Publish(0, 1)
 	x.last.LastSend = max(x.last.LastSend, int64(at))
 	if Confirmed(x.task.Cell.Workload.Publishers.Mode) {
 		x.set(record.SetConfirmed, 0).Add(n)
@@ -81,6 +83,7 @@ func (x *world) receive(n uint64, subscription int, at time.Duration) {
 	x.count(at, record.Received, 1)
 	if x.set(record.SetReceived, subscription).Add(n) {
 		x.count(at, record.Unique, 1)
+		x.rec.Window(int64(at), x.measured(at)).Deliver(subscription)
 	} else {
 		x.count(at, record.Duplicated, 1)
 	}
@@ -97,7 +100,7 @@ func (x *world) received(n uint64, at time.Duration, measured bool) {
 	x.last.LastReceipt = max(x.last.LastReceipt, int64(at))
 }
 
-// steady sends rate messages a second from -1 s to the end of the measurement; received tells when and whether each comes.
+// steady sends rate messages a second from begin, -1 s, to the end of the measurement; received tells when and whether each comes.
 func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.Duration, bool)) {
 	every := time.Second / time.Duration(rate)
 	end := x.task.Cell.Workload.Measure.D()
@@ -106,7 +109,7 @@ func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.
 		at time.Duration
 	}
 	var receipts []receipt
-	for i, at := 0, -time.Second; at < end; i, at = i+1, at+every {
+	for i, at := 0, x.begin; at < end; i, at = i+1, at+every {
 		n := x.send(at)
 		if got, ok := received(i, at); ok {
 			receipts = append(receipts, receipt{n, got})
@@ -120,6 +123,27 @@ func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.
 
 // atOnce delivers everything after a millisecond.
 func atOnce(_ int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, true }
+
+// second is what happened in one second of the measurement or, where it is negative, of warm-up: so many messages were published to each queue and, of
+// each flow, delivered.
+func (x *world) second(index int, published, delivered []int64) {
+	w := x.rec.Window(int64(index)*int64(time.Second), x.measured(time.Duration(index)*time.Second))
+	for queue, n := range published {
+		w.Publish(queue, n)
+		w.Counts[record.Sent] += n
+		w.Counts[record.Confirmed] += n
+		x.last.LastSend = max(x.last.LastSend, int64(index+1)*int64(time.Second)-1)
+		x.last.LastConfirm = x.last.LastSend
+	}
+	for flow, n := range delivered {
+		for range n {
+			w.Deliver(flow)
+		}
+		w.Counts[record.Received] += n
+		w.Counts[record.Unique] += n
+		x.last.LastReceipt = x.last.LastSend
+	}
+}
 
 // snapshot is what was recorded until now.
 func (x *world) snapshot() record.Snapshot {

@@ -11,26 +11,25 @@ import (
 // Merge is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and repeatedly. It is safe for
 // concurrent use; what its methods return is the caller's.
 type Merge struct {
-	mu                                 sync.Mutex
-	groups                             map[string]*Merge // nil: none
-	seen                               map[increment]struct{}
-	windows                            map[windowKey]*Window
-	ledger                             ledger
-	hosts                              map[string][]HostSample
-	busiest                            map[string]PublisherTimes
-	observed                           map[string]map[string][]HostSample // by broker and observer
-	events                             []Event
-	probes                             []ProbeSample
-	gaps                               []Gap
-	bindings                           bindings
-	clocks                             map[string]string
-	paces                              map[string]Pace
-	compared                           map[string][]ClockSample
-	heard                              map[string]int64
-	skews                              map[string]time.Duration
-	lastSend, lastConfirm, lastReceipt int64
-	epoch                              time.Time
-	begin, base                        int64 // see Begin and Rebase; what holds a time is in Rebase too
+	mu          sync.Mutex
+	groups      map[string]*Merge // nil: none
+	seen        map[increment]struct{}
+	windows     map[windowKey]*Window
+	ledger      ledger
+	hosts       map[string][]HostSample
+	busiest     map[string]PublisherTimes
+	observed    map[string]map[string][]HostSample // by broker and observer
+	events      []Event
+	probes      []ProbeSample
+	gaps        []Gap
+	bindings    bindings
+	clocks      map[string]string
+	last        map[string]Last
+	compared    map[string][]ClockSample
+	heard       map[string]int64
+	skews       map[string]time.Duration
+	epoch       time.Time
+	begin, base int64 // see Begin and Rebase; what holds a time is in Rebase too
 }
 
 type increment struct {
@@ -41,8 +40,8 @@ type increment struct {
 // NewMerge returns the record of a task of which nothing is known yet.
 func NewMerge() *Merge {
 	return &Merge{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(), bindings: newBindings(),
-		hosts: map[string][]HostSample{}, busiest: map[string]PublisherTimes{}, observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
-		paces: map[string]Pace{}, compared: map[string][]ClockSample{}, heard: map[string]int64{}}
+		hosts: map[string][]HostSample{}, observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
+		last: map[string]Last{}, compared: map[string][]ClockSample{}, heard: map[string]int64{}}
 }
 
 // Add merges a snapshot, which stays the caller's. It returns false, and changes nothing, if it already had this increment of this agent.
@@ -76,12 +75,7 @@ func (m *Merge) Add(s Snapshot) bool {
 	m.probes = append(m.probes, s.Probes...)
 	m.gaps = append(m.gaps, s.Gaps...)
 	m.addNotes(s)
-	m.addPace(s)
-	m.lastSend, m.lastConfirm = later(m.lastSend, s.LastSend), later(m.lastConfirm, s.LastConfirm)
-	m.lastReceipt = later(m.lastReceipt, s.LastReceipt)
-	if s.Busiest.Active > 0 {
-		m.busiest[s.Agent] = s.Busiest
-	}
+	m.last[s.Agent] = m.last[s.Agent].or(Last{Send: s.LastSend, Confirm: s.LastConfirm, Receipt: s.LastReceipt})
 	return true
 }
 
@@ -169,14 +163,6 @@ func (m *Merge) addHost(agent string, h HostSample) {
 		to = m.observed[h.Broker]
 	}
 	to[agent] = append(to[agent], h)
-}
-
-// later is the later of two times of which 0 means none.
-func later(a, b int64) int64 {
-	if a == 0 || b == 0 {
-		return a + b
-	}
-	return max(a, b)
 }
 
 // Windows returns the windows summed over the agents, by time; of one second, those not measured come first.
@@ -273,30 +259,35 @@ func (m *Merge) Clocks() map[string]string {
 	return maps.Clone(m.clocks)
 }
 
-// Pace is what one agent's part of the measurement was: counters of its measured windows, and when it sent, and had a confirm, last.
-type Pace struct {
-	Counts                [numCounters]int64
-	LastSend, LastConfirm int64
-}
+// Last is when an agent sent, had a confirm and received last, in ns since T0; 0 is never.
+type Last struct{ Send, Confirm, Receipt int64 }
 
-func (m *Merge) addPace(s Snapshot) {
-	p := m.paces[s.Agent]
-	for i := range s.Windows {
-		if w := &s.Windows[i]; w.Measured {
-			for c, n := range w.Counts {
-				p.Counts[c] += n
-			}
+// or is the later of each two times.
+func (l Last) or(o Last) Last {
+	later := func(a, b int64) int64 {
+		if a == 0 || b == 0 {
+			return a + b
 		}
+		return max(a, b)
 	}
-	p.LastSend, p.LastConfirm = later(p.LastSend, s.LastSend), later(p.LastConfirm, s.LastConfirm)
-	m.paces[s.Agent] = p
+	return Last{later(l.Send, o.Send), later(l.Confirm, o.Confirm), later(l.Receipt, o.Receipt)}
 }
 
-// Paces returns what each agent did in the measurement.
-func (m *Merge) Paces() map[string]Pace {
+// LastOfEach returns when each agent sent, had a confirm and received last.
+func (m *Merge) LastOfEach() map[string]Last {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.paces)
+	return maps.Clone(m.last)
+}
+
+// Last returns when any agent sent, had a confirm and received last.
+func (m *Merge) Last() (last Last) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range m.last {
+		last = last.or(l)
+	}
+	return last
 }
 
 // Compared returns what each agent knew of its clock, by time.
@@ -322,28 +313,6 @@ func (m *Merge) Skews() map[string]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.skews)
-}
-
-// LastSend is when any agent sent last, 0 if none said so.
-func (m *Merge) LastSend() int64 { return m.last(&m.lastSend) }
-
-// LastConfirm is when any agent's publisher got its last confirm, 0 if none said so.
-func (m *Merge) LastConfirm() int64 { return m.last(&m.lastConfirm) }
-
-// Busiest is the publisher of each agent that worked most, by agent.
-func (m *Merge) Busiest() map[string]PublisherTimes {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return maps.Clone(m.busiest)
-}
-
-// LastReceipt is when any agent received last, 0 if none said so.
-func (m *Merge) LastReceipt() int64 { return m.last(&m.lastReceipt) }
-
-func (m *Merge) last(at *int64) int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return *at
 }
 
 // Tally is the exact account of a task's messages. Received, Missing, MissingConfirmed, Duplicated and Reordered are summed over subscriptions.

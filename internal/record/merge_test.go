@@ -135,8 +135,8 @@ func TestMergeOfNotes(t *testing.T) {
 	if got := m.Events(); !slices.Equal(got, want) {
 		t.Errorf("events %+v, want %+v", got, want)
 	}
-	if m.LastSend() != -4 || m.LastConfirm() != 0 || m.LastReceipt() != 8 {
-		t.Errorf("last send %d, confirm %d, receipt %d", m.LastSend(), m.LastConfirm(), m.LastReceipt())
+	if m.Last().Send != -4 || m.Last().Confirm != 0 || m.Last().Receipt != 8 {
+		t.Errorf("last send %d, confirm %d, receipt %d", m.Last().Send, m.Last().Confirm, m.Last().Receipt)
 	}
 	if m.Clocks()["a"] != "boot" || m.Skews()["a"] != time.Millisecond {
 		t.Errorf("clocks %v, skews %v", m.Clocks(), m.Skews())

@@ -69,12 +69,8 @@ func (m *Merge) shift(by int64) {
 	for agent := range m.heard {
 		m.heard[agent] -= by
 	}
-	for agent, p := range m.paces {
-		p.LastSend, p.LastConfirm = shiftLast(p.LastSend, by), shiftLast(p.LastConfirm, by)
-		m.paces[agent] = p
-	}
-	for _, last := range []*int64{&m.lastSend, &m.lastConfirm, &m.lastReceipt} {
-		*last = shiftLast(*last, by)
+	for agent, l := range m.last {
+		m.last[agent] = Last{shiftLast(l.Send, by), shiftLast(l.Confirm, by), shiftLast(l.Receipt, by)}
 	}
 	if !m.epoch.IsZero() {
 		m.epoch = m.epoch.Add(time.Duration(by))

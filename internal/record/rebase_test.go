@@ -45,8 +45,8 @@ func TestRebase(t *testing.T) {
 		for what, both := range map[string][2]any{
 			"windows": {want.Windows(), m.Windows()}, "hosts": {want.Hosts(), m.Hosts()}, "events": {want.Events(), m.Events()},
 			"gaps": {want.Gaps(), m.Gaps()}, "probes": {want.Probes(), m.Probes()}, "clocks": {want.Compared(), m.Compared()}, "heard": {want.Heard(), m.Heard()},
-			"last send": {want.LastSend(), m.LastSend()}, "last confirm": {want.LastConfirm(), m.LastConfirm()},
-			"last receipt": {want.LastReceipt(), m.LastReceipt()}, "epoch": {want.epoch, m.epoch}, "sum": {want.Sum(Sent, 0, 3), m.Sum(Sent, 0, 3)},
+			"last": {want.Last(), m.Last()}, "each last": {want.LastOfEach(), m.LastOfEach()},
+			"epoch": {want.epoch, m.epoch}, "sum": {want.Sum(Sent, 0, 3), m.Sum(Sent, 0, 3)},
 			"bindings": {want.bindings.first, m.bindings.first}, "others": {want.bindings.others, m.bindings.others},
 		} {
 			if !reflect.DeepEqual(both[0], both[1]) {

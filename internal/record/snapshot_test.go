@@ -44,7 +44,7 @@ func TestSplitLosesNothing(t *testing.T) {
 	if m.Total(Sent) != 20_000 || m.Tally(0).Sent != 20_000 {
 		t.Errorf("%d counted, %d in the set, want 20000", m.Total(Sent), m.Tally(0).Sent)
 	}
-	if finals != 1 || len(m.Events()) != 1 || len(m.Hosts()["a"]) != 1 || m.LastSend() != 5 {
+	if finals != 1 || len(m.Events()) != 1 || len(m.Hosts()["a"]) != 1 || m.Last().Send != 5 {
 		t.Errorf("%d final parts, %d events, %d samples, want one of each", finals, len(m.Events()), len(m.Hosts()["a"]))
 	}
 	if first, others := m.BindingReceipts(); len(first) != 5 || len(others) != 0 || len(m.Probes()) != 5 {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -262,22 +263,32 @@ func reasons(outcomes []plan.Outcome) string {
 	return strings.Join(all, "; ")
 }
 
-// throughput shows one rate where sending and receiving were balanced in every repetition, else send / receive (of one subscription).
+// throughput shows one rate where in every repetition the publish and consume rates (of one subscription) agree within 2 % and no backlog grew, else
+// publish / consume.
 func throughput(c *cell, f *Field, n *notes) {
 	of := strings.TrimSuffix(f.Value, "throughput") // a group
-	received, _, _ := collect(c.usable(), of+"receive.rate")
-	if len(received) == 0 {
-		return // no consumers: the send rate
+	subscriptions := float64(max(1, c.workload(strings.TrimSuffix(of, "/")).Topology.Subscriptions))
+	var consumed []float64
+	agree := true
+	for _, o := range c.usable() {
+		published, _ := o.Value(of + "send.rate")
+		if rate, has := o.Value(of + "receive.rate"); has && rate.NA == "" {
+			consumed = append(consumed, rate.Number/subscriptions)
+			agree = agree && math.Abs(rate.Number/subscriptions-published.Number) <= judge.Tolerance*published.Number
+		}
 	}
-	if !slices.Contains(f.Flags, plan.Backlog) {
+	if len(consumed) == 0 {
+		return // no consumers: the publish rate
+	}
+	if !agree { // that is what backlog says
+		f.Mark = words(without(f.Flags, plan.Backlog))
+	} else if !slices.Contains(f.Flags, plan.Backlog) {
 		f.Mark = strings.TrimSpace("balanced " + f.Mark)
 		return
 	}
-	subscriptions := max(1, c.workload(strings.TrimSuffix(of, "/")).Topology.Subscriptions)
-	f.Text += " / " + format(plan.PerSecond, stats.MedianLow(received)/float64(subscriptions))
-	f.Mark = words(without(f.Flags, plan.Backlog))
+	f.Text += " / " + format(plan.PerSecond, stats.MedianLow(consumed))
 	if subscriptions > 1 {
-		f.Notes = append(f.Notes, n.add("sent / received by one subscription")...)
+		f.Notes = append(f.Notes, n.add("published / consumed by one subscription")...)
 	}
 }
 

@@ -109,7 +109,7 @@ func seriesFieldOf(s record.Series) seriesField {
 var rates = []struct {
 	key     string
 	counter record.Counter
-}{{"send.rate", record.Sent}, {"confirm.rate", record.Confirmed}, {"receive.rate", record.Received}}
+}{{"send.rate", record.Sent}, {"confirm.rate", record.Confirmed}, {"receive.rate", record.Unique}}
 
 // fieldsOf writes a window of agents of some role.
 func fieldsOf(w *window, r role, confirmed bool) map[string]any {

@@ -37,7 +37,7 @@ func GeometricRatio(pairs []Pair, confidence float64) (c Change, used int, ok bo
 		c = r
 		logMean += math.Log(r.Estimate)
 		single = single || len(p.A) < 2 || len(p.B) < 2
-		variance += square(math.Log(r.Interval.High/r.Interval.Low) / 2 / normalQuantile(r.Interval.Confidence))
+		variance += square(math.Log(r.Interval.High/r.Interval.Low) / 2 / NormalQuantile((1-r.Interval.Confidence)/2))
 	}
 	if used < 2 {
 		return c, used, used == 1
@@ -46,13 +46,10 @@ func GeometricRatio(pairs []Pair, confidence float64) (c Change, used int, ok bo
 	c = Change{Estimate: math.Exp(logMean)}
 	c.Interval = Interval{Low: c.Estimate, High: c.Estimate}
 	if !single {
-		half := normalQuantile(confidence) * math.Sqrt(variance) / float64(used)
+		half := NormalQuantile((1-confidence)/2) * math.Sqrt(variance) / float64(used)
 		c.Interval = Interval{Low: math.Exp(logMean - half), High: math.Exp(logMean + half), Confidence: confidence}
 	}
 	return c, used, true
 }
-
-// normalQuantile is how many standard deviations on either side of a normal mean have that much of it.
-func normalQuantile(confidence float64) float64 { return math.Sqrt2 * math.Erfinv(confidence) }
 
 func square(x float64) float64 { return x * x }

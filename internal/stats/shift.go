@@ -40,7 +40,7 @@ func margin(n, m int, confidence float64) (k int, sure float64) {
 	most := (n*m - 1) / 2
 	if n+m > mostExact {
 		mean, deviation := float64(n*m)/2, math.Sqrt(float64(n*m*(n+m+1))/12)
-		k = int(math.Floor(mean - 0.5 - normalQuantile(confidence)*deviation))
+		k = int(math.Floor(mean - 0.5 - NormalQuantile((1-confidence)/2)*deviation))
 		k = min(max(0, k), most)
 		return k, math.Erf((mean - 0.5 - float64(k)) / deviation / math.Sqrt2)
 	}
