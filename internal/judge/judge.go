@@ -130,6 +130,7 @@ func judgeOne(t plan.Task, m *record.Merge, f Facts, whole *judge) *judge {
 	j.starts()
 	j.warmup()
 	j.network()
+	j.drifting()
 	for _, name := range []string{"capacity", "capacity.low", "capacity.high"} { // Searched knows
 		j.na(name, NANoSearch)
 	}

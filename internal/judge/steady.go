@@ -54,6 +54,27 @@ type Steadiness struct {
 // Of fewer than 30 messages a second neither can be shown, as counting them is too coarse. There the rest must have 30 messages, no trend that
 // shows, and no more variation than counting brings.
 func Settled(seconds []Second, confirmed, received bool) Steadiness {
+	out := Steadiness{Steady: true}
+	for _, q := range quantities(seconds, confirmed, received) {
+		since, why := q.settled()
+		if why != "" {
+			return Steadiness{Why: why}
+		}
+		out.Since = max(out.Since, since)
+	}
+	return out
+}
+
+// quantity is one figure of a load over time.
+type quantity struct {
+	name          string
+	x, y          []float64 // second, and figure in it
+	n             []float64 // events that it is made of
+	trend, spread float64   // limits
+}
+
+// quantities are those of a load that are tested: the rates of sending and receiving, and the median latency.
+func quantities(seconds []Second, confirmed, received bool) []quantity {
 	column := func(f func(Second) (float64, bool)) (x, y []float64) {
 		for i, s := range seconds {
 			if v, is := f(s); is {
@@ -83,23 +104,7 @@ func Settled(seconds []Second, confirmed, received bool) Steadiness {
 			all = append(all, delay)
 		}
 	}
-	out := Steadiness{Steady: true}
-	for _, q := range all {
-		since, why := q.settled()
-		if why != "" {
-			return Steadiness{Why: why}
-		}
-		out.Since = max(out.Since, since)
-	}
-	return out
-}
-
-// quantity is one figure of a load over time.
-type quantity struct {
-	name          string
-	x, y          []float64 // second, and figure in it
-	n             []float64 // events that it is made of
-	trend, spread float64   // limits
+	return all
 }
 
 // settled is since which second it is steady, or why it is not.
@@ -163,6 +168,16 @@ func (q quantity) moved(l line) string {
 			q.name, 100*l.deviation/l.level, l.n)
 	}
 	return fmt.Sprintf("%s still %s by %.0f %% in the last %.0f s of warm-up", q.name, verb, math.Abs(change), q.x[len(q.x)-1]-q.x[from]+1)
+}
+
+// drift is by which part of its level a quantity moved over all its seconds, if it is shown that it moved by more than the limits of Settled: the interval
+// of the slope, with this probability of error to either side, lies beyond them.
+func (q quantity) drift(falsely float64) (part float64, shown bool) {
+	if len(q.y) < leastSteady {
+		return 0, false
+	}
+	l := fit(q.x, q.y)
+	return l.slope * float64(l.n) / l.level, math.Abs(l.slope)-l.doubt(falsely) > q.trend/horizon*l.level
 }
 
 // truncate is where MSER cuts a series: the start of the rest whose mean has the least standard error.
@@ -256,6 +271,29 @@ func Cut(w plan.Workload, m *record.Merge) time.Duration {
 		return begin
 	}
 	return m.End()
+}
+
+// drifting flags a measurement of at least five seconds whose rates or median latency moved, though nothing of the cell makes them: no profile, no faults, and
+// nobody who joins or leaves.
+func (j *judge) drifting() {
+	p, c := j.w.Publishers, j.w.Consumers
+	if len(p.Profile) > 0 || len(j.w.Faults) > 0 || p.Presence != (plan.Presence{}) || c.Presence != (plan.Presence{}) {
+		return
+	}
+	from, to, _ := j.together()
+	confirmed := Confirmed(p.Mode)
+	seconds := Course(j.m, confirmed, min(time.Duration(to)*time.Second, j.span.sending))
+	all := quantities(seconds[min(from, len(seconds)):], confirmed, j.subs > 0)
+	for _, q := range all {
+		if part, shown := q.drift(falseFlags / float64(2*len(all))); shown {
+			verb := "rose"
+			if part < 0 {
+				verb = "fell"
+			}
+			j.flag(plan.Drifting, performance()...)
+			j.warn("drifting: %s %s by %.0f %% in the %d s of the measurement: measure for longer, or after a longer warm-up", q.name, verb, 100*math.Abs(part), len(q.y))
+		}
+	}
 }
 
 // before is how long the load ran before the measurement.

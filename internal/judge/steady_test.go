@@ -194,3 +194,43 @@ func TestLateStartInAutoWarmup(t *testing.T) {
 		}
 	}
 }
+
+// A load that falls all through the measurement is flagged, and so is one whose latency rises; one that is steady, or moves by design, is not.
+func TestDrift(t *testing.T) {
+	for name, c := range map[string]struct {
+		falls   float64 // part of the rate, per second
+		rises   float64 // part of the latency, per second
+		seconds int
+		edit    func(*plan.Workload)
+		drifts  bool
+	}{
+		"steady":             {0, 0, 10, nil, false},
+		"falls by 8 % per s": {0.08, 0, 10, nil, true},
+		"falls, 5 s":         {0.08, 0, 5, nil, true},
+		"falls, 4 s":         {0.08, 0, 4, nil, false},
+		"falls by 3 %":       {0.003, 0, 10, nil, false},
+		"latency rises":      {0, 0.05, 10, nil, true},
+		"with a profile":     {0.08, 0, 10, func(w *plan.Workload) { w.Publishers.Profile = []plan.Stage{{}} }, false},
+		"with a fault":       {0.08, 0, 10, func(w *plan.Workload) { w.Faults = []plan.Fault{{}} }, false},
+		"by count":           {0.08, 0, 10, func(w *plan.Workload) { w.Publishers.Count = 1 }, true},
+	} {
+		x := newWorld(func(w *plan.Workload) {
+			w.Measure = plan.Duration(time.Duration(c.seconds) * time.Second)
+			if c.edit != nil {
+				c.edit(w)
+			}
+		})
+		for second := -2; second < c.seconds; second++ {
+			n := int64(2000 * (1 - c.falls*float64(max(0, second))))
+			x.second(second, []int64{n}, []int64{n})
+			latency := 10e6 * (1 + c.rises*float64(max(0, second)))
+			x.rec.Window(int64(second)*int64(time.Second), second >= 0).RecordN(record.Send, int64(latency), uint64(n))
+		}
+		o := x.judge()
+		flagged(t, o, plan.Drifting, c.drifts, "send.rate", "receive.rate", "send.p99")
+		warned(t, o, c.drifts, "drifting: ")
+		if t.Failed() {
+			t.Fatal(name, o.Warnings)
+		}
+	}
+}

@@ -31,12 +31,13 @@ const (
 	Degraded    Flag = "degraded"     // only some of the agents
 	Clipped     Flag = "clipped"      // samples beyond the histogram's range
 	NotSteady   Flag = "not-steady"   // warm-up: auto found no steady state
+	Drifting    Flag = "drifting"     // rates or the median latency moved during the measurement
 	LatencyOff  Flag = "latency-off"  // the simulated latency was not the one asked for
 )
 
 // Flags lists every flag.
 func Flags() []Flag {
-	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady, LatencyOff}
+	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady, Drifting, LatencyOff}
 }
 
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.

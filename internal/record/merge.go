@@ -40,7 +40,7 @@ type increment struct {
 // NewMerge returns the record of a task of which nothing is known yet.
 func NewMerge() *Merge {
 	return &Merge{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(), bindings: newBindings(),
-		hosts: map[string][]HostSample{}, observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
+		hosts: map[string][]HostSample{}, busiest: map[string]PublisherTimes{}, observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
 		last: map[string]Last{}, compared: map[string][]ClockSample{}, heard: map[string]int64{}}
 }
 
@@ -76,6 +76,9 @@ func (m *Merge) Add(s Snapshot) bool {
 	m.gaps = append(m.gaps, s.Gaps...)
 	m.addNotes(s)
 	m.last[s.Agent] = m.last[s.Agent].or(Last{Send: s.LastSend, Confirm: s.LastConfirm, Receipt: s.LastReceipt})
+	if s.Busiest.Active > 0 {
+		m.busiest[s.Agent] = s.Busiest
+	}
 	return true
 }
 
@@ -362,4 +365,11 @@ func (m *Merge) AllIn(subscriptions int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ledger.allIn(subscriptions) && (subscriptions == 0 || m.bindings.tally().Missing == 0)
+}
+
+// Busiest is the publisher of each agent that worked most, by agent.
+func (m *Merge) Busiest() map[string]PublisherTimes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.busiest)
 }

@@ -317,6 +317,7 @@ var meanings = []struct {
 	{plan.Skewed, "agents did not start together"},
 	{plan.NotSteady, "the load had not become steady when the measurement began: it is of a load that still moved (warmup: \"auto\")"},
 	{plan.LatencyOff, "the simulated network added more latency than was asked for (network.latency.p50)"},
+	{plan.Drifting, "a rate or the median latency rose or fell all through the measurement"},
 	{plan.Degraded, "only some of the agents took part to the end"},
 	{plan.Clipped, "samples were beyond the histogram's range of an hour"},
 }
