@@ -1,0 +1,161 @@
+package judge
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// stationary is a cell whose load does not change, but for what is planted.
+type stationary struct {
+	grows  float64 // part of the publish rate that one flow does not deliver
+	falls  float64 // part of the rate by which it falls, per second
+	skew   time.Duration
+	bound  time.Duration // of clocks
+	shares bool          // of one clock
+}
+
+// outcome simulates a cell of random size. Arrivals are a Poisson process, even, or of noisy rate. Messages on their way vary as a Poisson process, as the queue of a
+// broker that is used to 80 %, or with the batches that consumers fetch. Latencies are lognormal, and differ from second to second.
+func (c stationary) outcome(r *rand.Rand) plan.Outcome {
+	uniform := func(least, most float64) float64 { return math.Exp(math.Log(least) + r.Float64()*math.Log(most/least)) }
+	poisson := func(mean float64) float64 {
+		if mean > 1000 {
+			return math.Round(mean + math.Sqrt(mean)*r.NormFloat64())
+		}
+		return poissonCount(r, mean)
+	}
+	rate, measure := uniform(50, 50_000), int(uniform(1, 30))
+	if c != (stationary{}) {
+		measure = 10
+	}
+	subscriptions, queues := 1, 1
+	switch r.IntN(4) {
+	case 0:
+		subscriptions = 2 + r.IntN(20)
+	case 1:
+		queues = 2 + r.IntN(20)
+	}
+	flows := subscriptions * queues
+	each := rate / float64(queues)
+	x := newWorld(func(w *plan.Workload) {
+		w.Measure, w.Topology.Subscriptions, w.Topology.Queues = plan.Duration(time.Duration(measure)*time.Second), subscriptions, queues
+		w.Publishers.Rate = rate
+	})
+	if !c.shares {
+		x.facts.Agents[1].Clock = "clock-2"
+	}
+	arrivals, way, noise := r.IntN(3), r.IntN(3), uniform(0.002, 0.1)
+	delay, batch := uniform(0.0005, 0.2), uniform(1, max(2, each/5))
+	level := make([]float64, flows)
+	median, varies, shape := uniform(0.0002, 0.2), uniform(0.005, 0.1), uniform(0.1, 1)
+	for second := -2; second < measure; second++ {
+		published := make([]int64, queues)
+		factor := 1 - c.falls*float64(max(0, second))
+		for q := range published {
+			switch arrivals {
+			case 0:
+				published[q] = int64(poisson(each * factor))
+			case 1:
+				published[q] = int64(each * factor)
+			default:
+				published[q] = int64(max(0, each*factor*(1+noise*r.NormFloat64())))
+			}
+		}
+		delivered := make([]int64, flows)
+		for f := range delivered {
+			left := poisson(each * delay)
+			switch way {
+			case 1: // geometric, of mean 4
+				left += math.Floor(math.Log(r.Float64()) / math.Log(0.8))
+			case 2:
+				left += math.Floor(batch * r.Float64())
+			}
+			if f == flows-1 {
+				left += c.grows * each * float64(second+3)
+			}
+			delivered[f] = max(0, int64(level[f]+float64(published[f%queues])-left))
+			level[f] += float64(published[f%queues] - delivered[f])
+		}
+		x.second(second, published, delivered)
+		w := x.rec.Window(int64(second)*int64(time.Second), second >= 0)
+		middle := median * (1 + varies*r.NormFloat64())
+		for i := range 20 {
+			latency := int64(1e9 * middle * math.Exp(shape*math.Sqrt2*math.Erfinv(2*(float64(i)+0.5)/20-1)))
+			n := uint64(math.Ceil(rate / 20))
+			w.RecordN(record.Send, latency, n)
+			w.RecordN(record.SendDue, latency+50_000, n)
+			w.RecordN(record.Processing, 2*latency, n)
+			w.RecordN(record.Lateness, int64(20_000*r.Float64()), n)
+			w.RecordN(record.Scheduling, int64(20_000*r.Float64()), 10)
+		}
+	}
+	x.last.Skew = c.skew + time.Duration(float64(200*time.Microsecond)*r.NormFloat64())
+	s := x.snapshot()
+	x.facts.Cores = map[string]int{"a": 4, "b": 4}
+	at := int64(time.Duration(measure) * time.Second)
+	for i, agent := range []string{"a", "b"} {
+		part := record.Snapshot{Agent: agent, Seq: 1000, At: at, Host: record.HostSample{At: at, AgentCPU: 2 * r.Float64(), AgentWaited: 0.2 * r.Float64()}}
+		if !c.shares && i == 1 {
+			part.Clock = "clock-2"
+			for second := range measure + 1 {
+				part.Clocks = append(part.Clocks, record.ClockSample{At: int64(second) * 1e9, Reference: "clock-1",
+					Offset: int64(20_000 * r.NormFloat64()), Bound: int64(c.bound) + int64(uniform(20_000, 80_000))})
+			}
+		}
+		x.merge.Add(part)
+	}
+	x.merge.Add(s)
+	return Judge(x.task, x.merge, x.facts)
+}
+
+// raised counts the cells in which any value has a flag, of so many.
+func (c stationary) raised(cells int, seed uint64) map[plan.Flag]int {
+	r, counts := rand.New(rand.NewPCG(seed, 16)), map[plan.Flag]int{}
+	for range cells {
+		var flags []plan.Flag
+		for _, v := range c.outcome(r).Values {
+			flags = append(flags, v.Flags...)
+		}
+		slices.Sort(flags)
+		for _, f := range slices.Compact(flags) {
+			counts[f]++
+		}
+	}
+	return counts
+}
+
+// On 1,000 stationary cells each flag is raised in at most 1 %.
+func TestFlagsHaveAnErrorBudget(t *testing.T) {
+	const cells = 1000
+	counts := stationary{shares: true}.raised(cells/2, 1)
+	for f, n := range (stationary{}).raised(cells/2, 2) {
+		counts[f] += n
+	}
+	t.Logf("flags of %d stationary cells: %v", cells, counts)
+	for _, f := range plan.Flags() {
+		if float64(counts[f]) > falseFlags*cells {
+			t.Errorf("%s is raised in %d of %d stationary cells", f, counts[f], cells)
+		}
+	}
+}
+
+// The same cells raise a flag for what is planted in them, so that the budget is not one of a test that sees nothing.
+func TestFlagsAreRaised(t *testing.T) {
+	const cells = 100
+	for f, planted := range map[plan.Flag]stationary{
+		plan.Backlog:     {grows: 0.2, shares: true},
+		plan.Drifting:    {falls: 0.05, shares: true},
+		plan.Skewed:      {skew: 2500 * time.Millisecond, shares: true},
+		plan.ClockUnsafe: {bound: time.Second},
+	} {
+		if n := planted.raised(cells, 3)[f]; n < cells*9/10 {
+			t.Errorf("%s is raised in %d of %d cells with %+v", f, n, cells, planted)
+		}
+	}
+}
