@@ -248,7 +248,7 @@ func (j *judge) setQuantile(name string, d distribution, q float64, groups []*ju
 			return
 		}
 	}
-	if v := j.out.Values[name]; v.NA == "" {
+	if v := j.out.Values[name]; v.NA == "" || v.NA == NAFewSamples {
 		merged := d.quantile(q, v.Flags...)
 		merged.Bound = v.Bound
 		j.out.Values[name] = merged

@@ -28,10 +28,11 @@ func (j *judge) highest() {
 			case len(intervals) == 0:
 				j.na(name, naNoInterval)
 			default:
-				worst := plan.Value{Flags: whole.Flags}
+				worst := plan.Value{NA: NAFewSamples, Flags: whole.Flags}
 				for _, d := range intervals {
-					v := d.quantile(q.Q)
-					worst.Number, worst.Over = max(worst.Number, v.Number), max(worst.Over, v.Over) // a bound may be above all
+					if v := d.quantile(q.Q); v.NA == "" {
+						worst.NA, worst.Number, worst.Over = "", max(worst.Number, v.Number), max(worst.Over, v.Over) // a bound may be above all
+					}
 				}
 				j.out.Values[name] = worst
 			}

@@ -23,6 +23,7 @@ const (
 	NANoConsumers   = "no consumers"
 	NABacklog       = "backlog"
 	NANoSamples     = "no samples"
+	NAFewSamples    = "too few samples"
 	NANotMeasured   = "not measured"
 	NANoProcess     = "no process of the broker on an agent's host"
 	NANotObserved   = "an observer of the broker was away"

@@ -35,7 +35,7 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	if o.Verdict == plan.Invalid {
 		whys = append(whys, o.Reasons...)
 	}
-	if holds, why := condition.Holds(o.Values); !holds {
+	if holds, why := condition.Holds(ofSamples(o.Values)); !holds {
 		whys = append(whys, why)
 	}
 	why := strings.Join(whys, "; ")
@@ -48,6 +48,18 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 		return plan.AnswerClientBound, o.Limitations[0].String() + "; " + why
 	}
 	return plan.AnswerFailed, why
+}
+
+// ofSamples are the values with quantiles of the samples, however few: a step is short, and what holds by accident is found out by others.
+func ofSamples(values map[string]plan.Value) map[string]plan.Value {
+	values = maps.Clone(values)
+	for name, v := range values {
+		if v.Sample > 0 {
+			v.Number, v.Over = v.Sample, 0
+			values[name] = v
+		}
+	}
+	return values
 }
 
 // shortOf says how far the rate sent was below the rate asked for, where that is more than the search can overlook. Random arrivals vary, and

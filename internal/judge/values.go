@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"math"
 	"time"
 
 	"lockstep/internal/plan"
@@ -83,21 +84,49 @@ func (j *judge) distribution(s record.Series, h, unsent *record.Hist) distributi
 // maxShift is the part by which unsent messages may move a quantile that is still shown as a number: from counting with their ages to never being answered.
 const maxShift = 0.01
 
-// quantile is a quantile as a value. It is a lower bound if it lies beyond the histogram's range, or if it would be another one were the unsent messages never
-// answered.
+// enough is how many samples above a quantile are expected where it is shown as a number.
+const enough = 10
+
+// quantile is a quantile as a value. It is a lower bound if it lies beyond the histogram's range, if it would be another one were the unsent messages never
+// answered, or if there are fewer than 10/(1-q) samples. In the latter case the bound is an order statistic with a one-sided confidence of 95 %
+// (Thompson, On confidence ranges for the median and other expectation distributions, 1936): the tail that few samples show may be lighter than the
+// true one, and an upper bound does not exist below log(0.05)/log(q) samples.
 func (d distribution) quantile(q float64, flags ...plan.Flag) plan.Value {
 	at := d.hist.Quantile(q)
 	v := plan.Value{Number: time.Duration(at).Seconds(), Flags: flags}
+	n := d.hist.Count()
 	switch {
 	case d.hist.OverAt(q):
 		v.Over = d.hist.Over()
 	case d.unsent > 0:
-		rank := q * float64(d.hist.Count())
+		rank := q * float64(n)
 		if sent := float64(d.sent.Count()); rank > sent || float64(d.sent.Quantile(rank/sent)) > (1+maxShift)*float64(at) {
 			v.Over = d.unsent
 		}
 	}
+	if q >= 1 || v.Over > 0 || float64(n)*(1-q) > enough-1e-6 {
+		return v
+	}
+	v.Over = above(n, q)
+	if v.Over > n {
+		return plan.Value{NA: NAFewSamples, Flags: flags}
+	}
+	v.Sample, v.Number = v.Number, time.Duration(d.hist.Quantile(float64(n-v.Over+1)/float64(n))).Seconds()
 	return v
+}
+
+// above is the rank, from the greatest of n samples, of the order statistic that the quantile q is above with a confidence of 95 %: n+1 if none is.
+func above(n uint64, q float64) uint64 {
+	// As many samples are above the quantile as n draws with the probability 1-q hit.
+	hits := math.Pow(q, float64(n))
+	for k, sum := uint64(0), hits; k <= n; k++ {
+		if sum >= 0.95 {
+			return k + 1
+		}
+		hits *= float64(n-k) / float64(k+1) * (1 - q) / q
+		sum += hits
+	}
+	return n + 1
 }
 
 // doubtLatency tells why a latency that this cell could have is not shown, and what is doubtful about it.

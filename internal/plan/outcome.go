@@ -47,10 +47,13 @@ type Value struct {
 	// unit, 0 where that does not matter.
 	Bound float64 `json:"bound,omitempty"`
 	// Over is above 0 where the value is known to be more than Number, and no more: a quantile that lies among samples beyond the histogram's range, or
-	// depends on messages that were due and not sent when the drain ended. It is the number of these.
-	Over  uint64 `json:"over,omitempty"`
-	NA    string `json:"na,omitempty"` // why there is no number: "fire-and-forget", "no consumers", "backlog"
-	Flags []Flag `json:"flags,omitempty"`
+	// depends on messages that were due and not sent when the drain ended, or of fewer than 10/(1-q) samples. It is the number of these, or of samples from
+	// Number on.
+	Over uint64 `json:"over,omitempty"`
+	// Sample is the quantile of the samples, where these are so few that Number is only a lower bound of it (95 % confidence).
+	Sample float64 `json:"sample,omitempty"`
+	NA     string  `json:"na,omitempty"` // why there is no number: "fire-and-forget", "no consumers", "backlog"
+	Flags  []Flag  `json:"flags,omitempty"`
 }
 
 // LessThan says what a value is less than, in seconds, where that is all that is known of it; its NA says so for people: "< 20 ms".
@@ -64,13 +67,14 @@ type valueJSON struct {
 	Number *float64 `json:"number,omitempty"`
 	Bound  float64  `json:"bound,omitempty"`
 	Over   uint64   `json:"over,omitempty"`
+	Sample float64  `json:"sample,omitempty"`
 	NA     string   `json:"na,omitempty"`
 	Flags  []Flag   `json:"flags,omitempty"`
 }
 
 // MarshalJSON writes a number, zero included, or why there is none.
 func (v Value) MarshalJSON() ([]byte, error) {
-	out := valueJSON{Bound: v.Bound, Over: v.Over, NA: v.NA, Flags: v.Flags}
+	out := valueJSON{Bound: v.Bound, Over: v.Over, Sample: v.Sample, NA: v.NA, Flags: v.Flags}
 	if v.NA == "" {
 		out.Number = &v.Number
 	}
@@ -83,7 +87,7 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &in); err != nil {
 		return fmt.Errorf("read value: %w", err)
 	}
-	*v = Value{Bound: in.Bound, Over: in.Over, NA: in.NA, Flags: in.Flags}
+	*v = Value{Bound: in.Bound, Over: in.Over, Sample: in.Sample, NA: in.NA, Flags: in.Flags}
 	if in.Number != nil {
 		v.Number = *in.Number
 	}

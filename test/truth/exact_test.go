@@ -124,6 +124,17 @@ func TestStallEach(t *testing.T) {
 	m.quantiles(t, truth, "lateness", make([]time.Duration, len(due)))
 }
 
+// Of 200 samples of a known distribution p95 is a number, as ten samples are above it. p99 and p99.9 are bounds below those of the distribution.
+func TestTailsOfFewSamples(t *testing.T) {
+	m := in(t, `{"confirmDelay":{"mean":"10ms"}}`, func(w *plan.Workload) { w.Publishers.Rate = 20 })
+	for name, u := range map[string]float64{"send.p95": 0, "send.p99": 0.99, "send.p99.9": 0.999} {
+		v := m.Values[name]
+		if bound := u > 0; v.Over > 0 != bound || bound && (v.Number <= 0 || v.Number > -0.010*math.Log(1-u)) {
+			t.Errorf("%s is %+v, want a bound: %v", name, v, bound)
+		}
+	}
+}
+
 // Poisson arrivals: the times between the sends that loopback saw are exponential. What chance may do to 10,000 of them is bounded by the
 // Kolmogorov–Smirnov distance that one in 2,500 samples exceeds, 2.1/√n; the seed is the task's, so that it is always the same sample.
 func TestPoisson(t *testing.T) {
