@@ -71,7 +71,7 @@ const onlyOne = `values
 
 // comparison shows two runs side by side, matched by the ids of their cells.
 func comparison() *dashboard.DashboardBuilder {
-	d := base("Comparison of two runs", "compare", "Cells of two runs, matched by id: the same workload against a broker of the same name. Differences are of medians over repetitions, as the tables have them: of an even number the lower of the two in the middle, of valid repetitions where there are any; whether they are noise is not told here: look at the ranges.").
+	d := base("Comparison of two runs", "compare", "Cells of two runs, matched by id: the same workload against a broker of the same name. Differences are of medians over repetitions, as in the tables, of valid repetitions where there are any; whether they are noise is not told here: look at the ranges.").
 		Time("now-7d", "now").
 		WithVariable(aRun("after", "After", "the later run; the latest first", "")).
 		WithVariable(aRun("before", "Before", "the earlier run; the latest first", " and r.run != ${after:doublequote}")).

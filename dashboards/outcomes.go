@@ -34,8 +34,8 @@ const sound = `sound = outcomes
 const usable = `  |> filter(fn: (r) => r.verdict == "valid" or r.verdict == "invalid" and not contains(value: r.run + " " + r.cell, set: sound))
 `
 
-// middle is the value in the middle, as the tables have it: of an even number the lower one, so that it was measured.
-const middle = `median(method: "exact_selector")`
+// middle is the median, as in the tables.
+const middle = `median(method: "exact_mean")`
 
 const (
 	theRun    = "r.run == ${run:doublequote}"

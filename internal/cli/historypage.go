@@ -287,7 +287,7 @@ func spark(series []float64, columns int) string {
 	var points []float64
 	least, most := math.Inf(1), math.Inf(-1)
 	for i := range columns {
-		x := stats.MedianLow(series[i*len(series)/columns : (i+1)*len(series)/columns])
+		x := stats.Median(series[i*len(series)/columns : (i+1)*len(series)/columns])
 		points = append(points, x)
 		least, most = min(least, x), max(most, x)
 	}

@@ -29,7 +29,7 @@ type Course struct {
 type Night struct {
 	Run         string
 	Started     time.Time
-	Number      float64 // median of the usable repetitions, as in tables: of an even number the lower of the two in the middle
+	Number      float64 // median of the usable repetitions, as in tables
 	Usable      int     // repetitions
 	Repetitions []plan.HistoryPoint
 	// New is what became different with this night, against the one before it: "version: 3.13.7 → 4.0.5".
@@ -120,7 +120,7 @@ func (c *Course) fill(points []plan.HistoryPoint, a plan.HistoryAnswer) {
 			}
 		}
 		if n.Usable = len(numbers); n.Usable > 0 {
-			n.Number = stats.MedianLow(numbers)
+			n.Number = stats.Median(numbers)
 			series, at = append(series, n.Number), append(at, i)
 		}
 		if i > 0 {

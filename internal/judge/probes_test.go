@@ -47,8 +47,8 @@ func TestFiguresSinceTheLastProbe(t *testing.T) {
 		mean, p50, most float64
 	}{
 		{"every second", map[time.Duration]float64{0: 9, s: 1, 2 * s: 2, 10 * s: 3}, (1 + 2 + 8*3) / 10.0, 2, 3},
-		{"a little late", map[time.Duration]float64{0: 9, s: 1, 10*s + s/100: 3}, (1 + 9*3) / 10.0, 1, 3},
-		{"from before the start", map[time.Duration]float64{-s: 9, s: 4, 10 * s: 2}, (4 + 9*2) / 10.0, 2, 4},
+		{"a little late", map[time.Duration]float64{0: 9, s: 1, 10*s + s/100: 3}, (1 + 9*3) / 10.0, 2, 3},
+		{"from before the start", map[time.Duration]float64{-s: 9, s: 4, 10 * s: 2}, (4 + 9*2) / 10.0, 3, 4},
 		{"one in the drain", map[time.Duration]float64{0: 9, 10 * s: 2, 11 * s: 8}, 2, 2, 2},
 		{"a first of unknown beginning", map[time.Duration]float64{5 * s: 9, 10 * s: 2}, 2, 2, 2},
 		{"only a first", map[time.Duration]float64{5 * s: 9}, 9, 9, 9},

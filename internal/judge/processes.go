@@ -10,6 +10,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/stats"
 )
 
 // EventNotObserved is the kind of the controller's event by which a task's record says that an agent which should measure a broker's processes does
@@ -204,6 +205,6 @@ func (f processFigure) over(samples []record.HostSample, span time.Duration) (me
 func (j *judge) figure(name string, mean float64, values []float64) {
 	slices.Sort(values)
 	j.number(plan.FigureValue(name, "mean"), mean)
-	j.number(plan.FigureValue(name, "p50"), values[(len(values)-1)/2]) // of an even number the lower one, so that it was measured
+	j.number(plan.FigureValue(name, "p50"), stats.Median(values))
 	j.number(plan.FigureValue(name, "max"), values[len(values)-1])
 }

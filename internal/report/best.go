@@ -129,7 +129,7 @@ func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 		if len(numbers) == 0 {
 			continue
 		}
-		if m := stats.MedianLow(numbers); winner == nil || better(m, most) {
+		if m := stats.Median(numbers); winner == nil || better(m, most) {
 			winner, most = c, m
 		}
 	}

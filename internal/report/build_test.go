@@ -154,8 +154,8 @@ func TestMedianIsOfValidRepetitionsOnly(t *testing.T) {
 	bad := with("sent", plan.Value{Number: 1_000_000})
 	bad.Verdict, bad.Reasons = plan.Invalid, []string{"broken"}
 	f, table := single(t, "sent", nil, with("sent", plan.Value{Number: 10}), bad, with("sent", plan.Value{Number: 30}))
-	if f.Number == nil || *f.Number != 10 {
-		t.Errorf("median is %v, want the lower of the valid 10 and 30", f.Number)
+	if f.Number == nil || *f.Number != 20 {
+		t.Errorf("median is %v, want the mean of the valid 10 and 30", f.Number)
 	}
 	if f.Mark != "invalid" || f.Verdict != plan.Invalid || len(table.Notes) != 1 || !strings.Contains(table.Notes[0], "1 of 3") {
 		t.Errorf("an invalid repetition is not shown: %+v, notes %q", f, table.Notes)
@@ -188,15 +188,19 @@ func TestTheFootnoteCountsWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// TestAnEvenMedianWasMeasured: the mean of two percentiles is none, and one and a half messages are not lost.
-func TestAnEvenMedianWasMeasured(t *testing.T) {
+// The median of an even number is the mean of the two in the middle, a lower bound if one of them is, and a note tells of losses in some repetitions.
+func TestMedianOfAnEvenNumber(t *testing.T) {
 	f, _ := single(t, "send.p99", nil, with("send.p99", plan.Value{Number: 0.101}), with("send.p99", plan.Value{Number: 0.001}))
-	if f.Number == nil || *f.Number != 0.001 {
-		t.Errorf("the median of 1 ms and 101 ms is %v, want the lower", f.Number)
+	if f.Text != "51.0 ms" {
+		t.Errorf("the median of 1 ms and 101 ms is %s", f.Text)
+	}
+	f, _ = single(t, "send.p99", nil, with("send.p99", plan.Value{Number: 0.101, Over: 3}), with("send.p99", plan.Value{Number: 0.001}))
+	if f.Text != "> 51.0 ms" {
+		t.Errorf("the median of 1 ms and more than 101 ms is %s", f.Text)
 	}
 	f, table := single(t, "lost", nil, with("lost", plan.Value{Number: 3}), with("lost", plan.Value{Number: 0}))
-	if f.Number == nil || *f.Number != 0 || !strings.Contains(strings.Join(table.Notes, "\n"), "in the repetitions: 3, 0") {
-		t.Errorf("lost %v, notes %q: want none, and a note of the 3", f.Number, table.Notes)
+	if f.Number == nil || *f.Number != 1.5 || !strings.Contains(strings.Join(table.Notes, "\n"), "in the repetitions: 3, 0") {
+		t.Errorf("lost %v, notes %q: want 1.5, and a note of the 3", f.Number, table.Notes)
 	}
 }
 

@@ -83,7 +83,7 @@ var renderers = map[string]func(*cell, *Field, *notes){
 	"capacity":   capacity,
 }
 
-// field is one value of the cell: the (lower) median of the usable repetitions, what is doubtful about it, and notes of what went wrong.
+// field is one value of the cell: the median of the usable repetitions, what is doubtful about it, and notes of what went wrong.
 func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	f := Field{Value: info.Name, Unit: info.Unit, Verdict: c.worst()}
 	usable := c.usable()
@@ -98,18 +98,19 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	}
 	numbers, absent, flags := collect(usable, info.Name)
 	f.Flags = flags
-	numbers, less := among(numbers, valuesOf(usable, info.Name))
+	values := valuesOf(usable, info.Name)
+	numbers, less := among(numbers, values)
 	switch {
 	case less != "":
 		f.Text = less
 	case len(numbers) == 0:
 		c.absence(&f, absent, n)
 	default:
-		middle := stats.MedianLow(numbers)
-		f.Number = &middle
-		f.Text, f.Mark = show(info, chosen(usable, info.Name, middle)), words(flags)
+		middle := median(numbers, values)
+		f.Number = &middle.Number
+		f.Text, f.Mark = show(info, middle), words(flags)
 		if f.Bound = bound(usable, info.Name); f.Bound > 0 {
-			f.Mark = strings.TrimSpace(plusMinus(middle, f.Bound) + " " + f.Mark)
+			f.Mark = strings.TrimSpace(plusMinus(middle.Number, f.Bound) + " " + f.Mark)
 		}
 		if _, plain := plan.InGroup(info.Name); renderers[plain] != nil {
 			renderers[plain](c, &f, n)
@@ -152,16 +153,6 @@ func absent(o plan.Outcome, value string) string {
 		return "no group " + group + " in this cell"
 	}
 	return "not in the record"
-}
-
-// chosen is the value of the outcomes that has the number; of several the one that says more of it.
-func chosen(outcomes []plan.Outcome, name string, number float64) (v plan.Value) {
-	for _, o := range outcomes {
-		if x, has := o.Value(name); has && x.NA == "" && x.Number == number && (v.Over == 0 || x.Over > v.Over) {
-			v = x
-		}
-	}
-	return v
 }
 
 // bound is the largest of a value's bounds over outcomes: each holds for its own repetition.
@@ -286,15 +277,15 @@ func throughput(c *cell, f *Field, n *notes) {
 		f.Mark = strings.TrimSpace("balanced " + f.Mark)
 		return
 	}
-	f.Text += " / " + format(plan.PerSecond, stats.MedianLow(consumed))
+	f.Text += " / " + format(plan.PerSecond, stats.Median(consumed))
 	if subscriptions > 1 {
 		f.Notes = append(f.Notes, n.add("published / consumed by one subscription")...)
 	}
 }
 
-// unevenCounts tells of counts that the median hides: a loss in one repetition of three.
+// unevenCounts lists counts of which some are zero and others are not: the median hides a loss in one repetition of three.
 func unevenCounts(unit plan.Unit, numbers []float64) string {
-	if unit != plan.Count || stats.MedianLow(numbers) != 0 || slices.Max(numbers) == 0 {
+	if unit != plan.Count || slices.Min(numbers) > 0 || slices.Max(numbers) == 0 {
 		return ""
 	}
 	texts := make([]string, len(numbers))

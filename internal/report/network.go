@@ -26,7 +26,7 @@ func (b *builder) achieved() map[point]string {
 	texts := map[point]string{}
 	for x, all := range numbers {
 		if latency[x.axis] && len(all) > 0 {
-			texts[x] = "(" + format(plan.Seconds, stats.MedianLow(all)) + ")"
+			texts[x] = "(" + format(plan.Seconds, stats.Median(all)) + ")"
 		}
 	}
 	return texts

@@ -1,6 +1,5 @@
-// Package report turns the outcomes of a run into tables for people and machines: medians over repetitions (of an
-// even number the lower of the two in the middle, so that every number was measured), with every doubt
-// beside its number. It promises the same output for the same outcomes, and that nothing missing looks like a number.
+// Package report turns the outcomes of a run into tables for people and machines: medians over repetitions, with every doubt beside its
+// number. It promises the same output for the same outcomes, and that nothing missing looks like a number.
 package report
 
 import (
@@ -132,18 +131,12 @@ func (b *builder) repeated() []string {
 	case most <= 1 || len(b.cells) > 0 && many == 0:
 		return nil
 	case few < least || many < most:
-		text := fmt.Sprintf("each number is the median of the valid repetitions of its cell, %s of %s", fromTo(few, many), fromTo(least, most))
-		if few < many || few%2 == 0 {
-			text += ", of an even number the lower of the two in the middle"
-		}
-		return []string{text}
+		return []string{fmt.Sprintf("each number is the median of the valid repetitions of its cell, %s of %s", fromTo(few, many), fromTo(least, most))}
 	case least != most && b.run.Until != nil:
-		return []string{fmt.Sprintf("each number is the median of as many repetitions as it took (%s), %d to %d, of an even number the lower of the two in the middle",
+		return []string{fmt.Sprintf("each number is the median of as many repetitions as it took (%s), %d to %d",
 			b.run.Until.Rule, least, most)}
 	case least != most:
-		return []string{fmt.Sprintf("each number is the median of the repetitions of its run, %d to %d, of an even number the lower of the two in the middle", least, most)}
-	case most%2 == 0:
-		return []string{fmt.Sprintf("each number is the median of %d repetitions, the lower of the two in the middle", most)}
+		return []string{fmt.Sprintf("each number is the median of the repetitions of its run, %d to %d", least, most)}
 	}
 	return []string{fmt.Sprintf("each number is the median of %d repetitions", most)}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/stats"
 )
 
 // Ruling is what became of one rule of one cell (plan.Cell.Require).
@@ -146,13 +145,7 @@ func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Val
 		if all, less := among(numbers[info.Name], every[info.Name]); less != "" {
 			out[info.Name] = plan.Value{NA: less}
 		} else if len(all) > 0 {
-			middle := plan.Value{Number: stats.MedianLow(all)}
-			for _, v := range every[info.Name] { // one that may be above the middle
-				if v.NA == "" && v.Number <= middle.Number {
-					middle.Over = max(middle.Over, v.Over)
-				}
-			}
-			out[info.Name] = middle
+			out[info.Name] = median(all, every[info.Name])
 		}
 	}
 	return out

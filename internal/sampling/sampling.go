@@ -195,7 +195,7 @@ func (s *series) decide() {
 	for n := max(s.looked, s.least()-1) + 1; n <= s.most && s.complete(n) && !s.state.Over; n++ {
 		s.looked = n
 		numbers := s.numbers(n)
-		summary := stats.Summary{N: len(numbers), Median: stats.MedianLow(numbers), Interval: stats.MedianInterval(numbers, s.until.Confidence)}
+		summary := stats.Summary{N: len(numbers), Median: stats.Median(numbers), Interval: stats.MedianInterval(numbers, s.until.Confidence)}
 		s.state.Numbers = summary.N
 		s.state.Part, s.state.Known = summary.Relative(s.until.Confidence)
 		s.state.Reached = s.state.Known && s.state.Part < s.until.Within

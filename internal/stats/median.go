@@ -53,7 +53,7 @@ type Summary struct {
 	N        int      `json:"n"`
 	Least    float64  `json:"least"`
 	Most     float64  `json:"most"`
-	Median   float64  `json:"median"`   // MedianLow: it was measured
+	Median   float64  `json:"median"`
 	Spread   float64  `json:"spread"`   // MAD, in the unit of the values
 	Interval Interval `json:"interval"` // of the median
 	Bimodal  bool     `json:"bimodal,omitempty"`
@@ -65,7 +65,7 @@ func Summarize(xs []float64, confidence float64) Summary {
 		return Summary{}
 	}
 	sorted := Sorted(xs)
-	return Summary{N: len(xs), Least: sorted[0], Most: sorted[len(sorted)-1], Median: MedianLow(sorted), Spread: MAD(sorted),
+	return Summary{N: len(xs), Least: sorted[0], Most: sorted[len(sorted)-1], Median: middle(sorted), Spread: MAD(sorted),
 		Interval: MedianInterval(sorted, confidence), Bimodal: Bimodal(sorted)}
 }
 

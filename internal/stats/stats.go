@@ -28,14 +28,6 @@ func middle(sorted []float64) float64 {
 	return sorted[n/2-1] + (sorted[n/2]-sorted[n/2-1])/2
 }
 
-// MedianLow is the number in the middle, of an even number the lower of the two, so that it was measured; NaN if there is none.
-func MedianLow(xs []float64) float64 {
-	if len(xs) == 0 {
-		return math.NaN()
-	}
-	return Sorted(xs)[(len(xs)-1)/2]
-}
-
 // Quantile is the quantile q (0 to 1) by linear interpolation between order statistics (Hyndman and Fan's type 7); NaN if there is none.
 func Quantile(xs []float64, q float64) float64 {
 	if len(xs) == 0 {
