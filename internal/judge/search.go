@@ -16,7 +16,7 @@ const reached = 0.5
 
 // Answer tells what came of a step of a search, and why the rate does not hold if it does not: the load was not really sent, a promise
 // was broken, or the condition fails. A broken promise is the broker's doing whatever else happened. Where the generator was at its limit, the
-// rest is not, and it is no failure; nor is it where all that fails is what the agents' own pauses explain.
+// rest is not, and it is no failure.
 func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string) {
 	condition, err := plan.ParseCondition(s.While, step.Cell.Workload)
 	switch {

@@ -40,6 +40,7 @@ func TestAnswerOfAStep(t *testing.T) {
 		{"within half of the width and a stall of 50 ms", 941, nil, "", plan.AnswerHeld, ""},
 		{"beyond both", 935, nil, "", plan.AnswerFailed, "sent 935/s of it"},
 		{"unsent at the end of the drain", 1000, func(x *world) { x.count(0, record.Unsent, 3) }, "", plan.AnswerFailed, "backlog: 3 messages due and not sent"},
+		{"a tail of few samples", 1000, nil, "p99.9 < 5ms", plan.AnswerHeld, ""},
 		{"condition", 1000, nil, "p99 < 1us", plan.AnswerFailed, "p99 is 2.00 ms, not < 1us"},
 		{"promise", 1000, func(x *world) { x.send(0) }, "p99 < 5ms", plan.AnswerFailed, "broken promise"},
 		{"lost agent", 1000, func(x *world) { x.facts.Agents[0].Lost = true }, "", plan.AnswerUnknown, "agent a lost"},

@@ -29,15 +29,6 @@ func (c Condition) Fails(values map[string]Value) []string {
 	return c.root.fails(values)
 }
 
-// Without is the condition without those comparisons that name any of these values, which then count as holding; a flag that must not be there
-// is named like a value.
-func (c Condition) Without(these func(name string) bool) Condition {
-	if c.root != nil {
-		c.root = c.root.without(these)
-	}
-	return c
-}
-
 // Names lists the values that the condition compares, by their full names, each once.
 func (c Condition) Names() []string {
 	var names []string
@@ -56,7 +47,6 @@ type term interface {
 	// fails says why the term does not hold, each reason once; there are none if it holds.
 	fails(values map[string]Value) []string
 	not() term
-	without(these func(name string) bool) term
 	each(func(name string))
 }
 
@@ -79,14 +69,6 @@ func (b both) not() term {
 	out := make(either, len(b))
 	for i, t := range b {
 		out[i] = t.not()
-	}
-	return out
-}
-
-func (b both) without(these func(string) bool) term {
-	out := make(both, len(b))
-	for i, t := range b {
-		out[i] = t.without(these)
 	}
 	return out
 }
@@ -122,10 +104,6 @@ func (e either) not() term {
 	return out
 }
 
-func (e either) without(these func(string) bool) term {
-	return either(both(e).without(these).(both))
-}
-
 func (e either) each(f func(string)) { both(e).each(f) }
 
 // flagged holds if any value has the flag, or none if negated.
@@ -155,13 +133,6 @@ const backlogged = "backlog: receiving did not keep up with sending"
 
 func (f flagged) not() term         { return flagged{f.flag, !f.negated} }
 func (f flagged) each(func(string)) {}
-
-func (f flagged) without(these func(string) bool) term {
-	if f.negated && these(string(f.flag)) {
-		return both{}
-	}
-	return f
-}
 
 // operand is one side of a comparison: a value by its name, or a constant.
 type operand struct {
@@ -259,13 +230,6 @@ func (c comparison) known(values map[string]Value) bool {
 
 func (c comparison) not() term {
 	c.op = opposites[c.op]
-	return c
-}
-
-func (c comparison) without(these func(string) bool) term {
-	if these(c.left.name) || these(c.right.name) {
-		return both{}
-	}
 	return c
 }
 
