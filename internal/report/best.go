@@ -31,7 +31,7 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 		out.Rows = append(out.Rows, b.bestRow(t, name, row, chosen, cells, winner, n))
 	}
 	out.Notes = n.texts
-	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s", word, titleOf(t, name))}, labels.remarks()...)
+	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s; one with a flag there only if all have one", word, titleOf(t, name))}, labels.remarks()...)
 	out.Remarks = append(out.Remarks, legend(out.Rows)...)
 	out.Remarks = append(out.Remarks, b.repeated()...)
 	return out
@@ -120,17 +120,20 @@ func (p place) holds(at place) bool {
 	return true
 }
 
-// best is the first of the cells whose median over valid repetitions no other's betters; nil if none has a number.
+// best is the first of the cells whose median over valid repetitions no other's betters; nil if none has a number. A cell whose value has a flag in a valid
+// repetition is behind all that have none: what is doubtful is no record.
 func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 	var winner *cell
 	var most float64
+	flagged := false // the winner is
 	for _, c := range cells {
-		numbers, _, _ := collect(c.with(plan.Valid), value)
+		numbers, _, flags := collect(c.with(plan.Valid), value)
 		if len(numbers) == 0 {
 			continue
 		}
-		if m := stats.Median(numbers); winner == nil || better(m, most) {
-			winner, most = c, m
+		m, doubtful := stats.Median(numbers), len(flags) > 0
+		if winner == nil || flagged && !doubtful || flagged == doubtful && better(m, most) {
+			winner, most, flagged = c, m, doubtful
 		}
 	}
 	return winner

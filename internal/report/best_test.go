@@ -107,3 +107,25 @@ func TestWhatIsNotHonouredIsSaid(t *testing.T) {
 		t.Errorf("remarks %q, want %q", remarks, want)
 	}
 }
+
+// A cell with a flag is the best only where all have one.
+func TestFlaggedCellsAreNotTheBest(t *testing.T) {
+	for _, c := range []struct {
+		flagged []bool
+		want    string // threads
+	}{{[]bool{false, false, false}, "3"}, {[]bool{false, false, true}, "2"}, {[]bool{true, false, true}, "2"}, {[]bool{true, true, true}, "3"}} {
+		var cells []*cell
+		for i, flagged := range c.flagged {
+			v := plan.Value{Number: float64(10 * (i + 1))}
+			if flagged {
+				v.Flags = []plan.Flag{plan.ClientBound}
+			}
+			o := with("receive.rate", v)
+			o.Verdict = plan.Valid
+			cells = append(cells, &cell{cell: plan.Cell{ID: string(rune('1' + i))}, outcomes: []plan.Outcome{o}})
+		}
+		if got := best(cells, "receive.rate", func(x, y float64) bool { return x > y }); got.cell.ID != c.want {
+			t.Errorf("flagged %v: the best is %s, want %s", c.flagged, got.cell.ID, c.want)
+		}
+	}
+}
