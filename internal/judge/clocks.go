@@ -12,10 +12,19 @@ import (
 
 // track is what is known of one clock against the reference, over a task.
 type track struct {
-	start  clock.Offset // when sending began
-	middle clock.Offset // in the middle of the measurement
+	offsets []clock.Offset // by time; none: it is the reference
 	// wrong is the most by which times that were corrected can have been off, either way, at any time from the beginning of the measurement, ns.
 	wrong int64
+}
+
+// at is what is known of the clock at a time.
+func (t track) at(time int64) (nearest clock.Offset) {
+	for i, o := range t.offsets {
+		if i == 0 || max(o.At-time, time-o.At) < max(nearest.At-time, time-nearest.At) {
+			nearest = o
+		}
+	}
+	return nearest
 }
 
 // tracks finds what is known of each agent's clock. An agent without samples is not in it, unless its clock is the one that all others
@@ -36,12 +45,18 @@ func (j *judge) tracks() map[string]track {
 		}
 	}
 	known := map[string]track{}
+	for agent, id := range j.m.Clocks() {
+		if reference != "" && id == reference {
+			known[agent] = track{}
+		}
+	}
 	for _, a := range j.f.Agents {
-		if samples := compared[a.Agent]; len(samples) > 0 {
-			known[a.Agent] = j.track(samples)
-		} else if reference != "" && a.Clock == reference {
+		if reference != "" && a.Clock == reference {
 			known[a.Agent] = track{}
 		}
+	}
+	for agent, samples := range compared {
+		known[agent] = j.track(samples)
 	}
 	return known
 }
@@ -53,7 +68,7 @@ func (j *judge) track(samples []record.ClockSample) track {
 	}
 	offsets = clock.Hindsight(offsets)
 	measured := int64(j.span.sending)
-	t := track{start: nearest(offsets, -int64(j.before())), middle: nearest(offsets, measured/2)}
+	t := track{offsets: offsets}
 	for i, o := range offsets {
 		t.wrong = max(t.wrong, o.Bound) // of the only one, or before the measurement
 		if o.At <= 0 || i == 0 {
@@ -74,14 +89,27 @@ func wrong(applied int64, o clock.Offset) int64 {
 	return max(applied+o.Offset, -applied-o.Offset) + o.Bound
 }
 
-func nearest(offsets []clock.Offset, at int64) clock.Offset {
-	best := offsets[0]
-	for _, s := range offsets {
-		if max(s.At-at, at-s.At) < max(best.At-at, at-best.At) {
-			best = s
+// common is a time of an agent by the reference's clock. It is for agents that are compared with each other.
+type common func(agent string, at int64) int64
+
+// common returns the correction of times of these agents, by how much the difference of two such times can be wrong at a time, and whether their clocks are
+// known. Times of one clock are not corrected.
+func (j *judge) common(agents map[string]bool, at int64) (convert common, bound time.Duration, known bool) {
+	ids, best, bounds := j.m.Clocks(), map[string]track{}, map[string]int64{}
+	for agent := range agents {
+		id := ids[agent]
+		t, has := j.known[agent]
+		if b, had := bounds[id]; has && (!had || b < 0 || t.at(at).Bound < b) {
+			best[id], bounds[id] = t, t.at(at).Bound
+		} else if !had {
+			bounds[id] = -1
 		}
 	}
-	return best
+	if len(bounds) < 2 {
+		return func(_ string, at int64) int64 { return at }, 0, true
+	}
+	known = len(best) == len(bounds)
+	return func(agent string, at int64) int64 { return at - best[ids[agent]].at(at).Offset }, time.Duration(twoLargest(bounds)), known
 }
 
 // clocks says how well the clocks of publishers and consumers were known, and flags what was measured between two that were not: without any
@@ -105,8 +133,9 @@ func (j *judge) clocks() {
 				unknown = true
 				continue
 			}
+			from, to := sends.at(int64(j.span.sending)/2), receives.at(int64(j.span.sending)/2)
 			pair := plan.ClockPair{Publisher: p.Agent, Consumer: c.Agent, Bound: plan.Duration(sends.wrong + receives.wrong),
-				Offset: plan.Duration(receives.middle.Offset - sends.middle.Offset), Drift: (receives.middle.Drift - sends.middle.Drift) * 1e6}
+				Offset: plan.Duration(to.Offset - from.Offset), Drift: (to.Drift - from.Drift) * 1e6}
 			j.out.Clocks = append(j.out.Clocks, pair)
 			bound = max(bound, pair.Bound.D())
 		}
@@ -198,8 +227,9 @@ func (j *judge) starts() {
 	best := map[string]clock.Offset{} // by clock
 	for _, a := range j.f.Agents {
 		if t, known := j.known[a.Agent]; known {
-			if b, has := best[a.Clock]; !has || t.start.Bound < b.Bound {
-				best[a.Clock] = t.start
+			start := t.at(-int64(j.before()))
+			if b, has := best[a.Clock]; !has || start.Bound < b.Bound {
+				best[a.Clock] = start
 			}
 		}
 	}

@@ -73,26 +73,34 @@ func stretches(gaps []record.Gap, owners int) []stretch {
 }
 
 // gaps sets the longest times inside the measurement in which nothing was confirmed, and nothing received, by anybody; and how long it took from the
-// end of a fault, the slowest of several, until something was.
+// end of a fault, the slowest of several, until something was. Times of different clocks are corrected, and have a bound; they are clock-unsafe if the clocks
+// are not known.
 func (j *judge) gaps() {
 	leastConfirm, leastReceipt := j.w.LeastGap()
 	for _, k := range []struct {
-		kind   string
-		owners int
-		least  time.Duration
-		span   time.Duration
-		last   int64 // of what came, if all that was to come did
-		why    string
+		kind    string
+		owners  int
+		least   time.Duration
+		span    time.Duration
+		last    func(record.Last) int64 // of what came
+		missing uint64                  // that did not come
+		why     string
 	}{
-		{record.GapConfirm, j.w.Publishers.Nodes * j.w.Publishers.Threads, leastConfirm, j.span.sending, j.lastOf(j.m.Last().Confirm, j.tally.Unconfirmed),
+		{record.GapConfirm, j.w.Publishers.Nodes * j.w.Publishers.Threads, leastConfirm, j.span.sending, func(l record.Last) int64 { return l.Confirm }, j.tally.Unconfirmed,
 			unconfirmedReason(j.w.Publishers.Mode)},
-		{record.GapReceipt, j.subs * j.w.Consumers.Nodes * j.w.Consumers.Threads, leastReceipt, j.span.receiving, j.lastOf(j.m.Last().Receipt, j.tally.Missing), ""},
+		{record.GapReceipt, j.subs * j.w.Consumers.Nodes * j.w.Consumers.Threads, leastReceipt, j.span.receiving, func(l record.Last) int64 { return l.Receipt }, j.tally.Missing, ""},
 	} {
 		var own []record.Gap
-		ended, least := map[int]bool{}, k.least
+		ended, least, agents := map[int]bool{}, k.least, map[string]bool{}
+		for _, e := range j.m.Events() {
+			if e.Kind == record.EventFault {
+				agents[e.Agent] = true
+			}
+		}
 		for _, g := range j.m.Gaps() {
 			if g.Kind == k.kind {
 				own = append(own, g)
+				agents[g.Agent] = true
 				ended[g.Owner] = ended[g.Owner] || g.Open
 				least = max(least, time.Duration(g.Least)) // a stretch is of all owners: that of the one who kept least
 			}
@@ -111,18 +119,34 @@ func (j *judge) gaps() {
 			j.na("recovery."+k.kind, why)
 			continue
 		}
+		convert, bound, known := j.common(agents, int64(k.span)/2)
+		for i, g := range own {
+			own[i].From, own[i].To, own[i].Waited = convert(g.Agent, g.From), convert(g.Agent, g.To), convert(g.Agent, g.Waited)
+		}
 		all := stretches(own, k.owners)
 		j.atLeast("gap."+k.kind, longestWithin(all, 0, int64(k.span)), least)
-		j.recovery("recovery."+k.kind, all, least, k.last)
+		last := int64(math.MinInt64) // of what came, if all that was to come did
+		for agent, l := range j.m.LastOfEach() {
+			if at := k.last(l); at != 0 {
+				last = max(last, convert(agent, at))
+			}
+		}
+		if k.missing > 0 || j.m.Total(record.PublishErrors) > 0 {
+			last = math.MaxInt64
+		}
+		j.recovery("recovery."+k.kind, all, least, last, convert)
+		for _, name := range []string{"gap." + k.kind, "recovery." + k.kind} {
+			v := j.out.Values[name]
+			if v.NA != "" {
+				continue
+			}
+			v.Bound = bound.Seconds()
+			j.out.Values[name] = v
+			if !known {
+				j.flag(plan.ClockUnsafe, name)
+			}
+		}
 	}
-}
-
-// lastOf is when the last of something came or, where some of it never did, no time before which all of it was there.
-func (j *judge) lastOf(at int64, missing uint64) int64 {
-	if missing > 0 || j.m.Total(record.PublishErrors) > 0 {
-		return math.MaxInt64
-	}
-	return at
 }
 
 // atLeast sets a time; one below what is kept is only known to be shorter than that.
@@ -143,14 +167,14 @@ func longestWithin(all []stretch, from, to int64) (longest int64) {
 
 // recovery sets the longest time from the end of a fault to the next that came. Where all had come before, as when publishers had their count or had left,
 // there was nothing to recover.
-func (j *judge) recovery(name string, all []stretch, least time.Duration, last int64) {
+func (j *judge) recovery(name string, all []stretch, least time.Duration, last int64, convert common) {
 	if len(j.w.Faults) == 0 {
 		j.na(name, naNoFaults)
 		return
 	}
 	var longest int64
 	for _, f := range j.w.Faults {
-		end, happened := j.endOf(f)
+		end, happened := j.endOf(f, convert)
 		if !happened {
 			j.na(name, NANotMeasured)
 			return
@@ -174,10 +198,10 @@ func (j *judge) recovery(name string, all []stretch, least time.Duration, last i
 }
 
 // endOf is when a fault was undone, on the last of the agents that did it.
-func (j *judge) endOf(f plan.Fault) (end int64, happened bool) {
+func (j *judge) endOf(f plan.Fault, convert common) (end int64, happened bool) {
 	for _, e := range j.m.Events() {
 		if e.Kind == record.EventFault && f.Tells(e.Detail) {
-			end, happened = max(end, e.At+e.Nanos), true
+			end, happened = max(end, convert(e.Agent, e.At+e.Nanos)), true
 		}
 	}
 	return end, happened
@@ -186,7 +210,7 @@ func (j *judge) endOf(f plan.Fault) (end int64, happened bool) {
 // missed lists the faults that were to be done and of which no agent tells.
 func (j *judge) missed() (missed []plan.Fault) {
 	for _, f := range j.w.Faults {
-		if _, happened := j.endOf(f); !happened {
+		if _, happened := j.endOf(f, func(_ string, at int64) int64 { return at }); !happened {
 			missed = append(missed, f)
 		}
 	}

@@ -192,3 +192,32 @@ func TestFaultsExcuseWhatTheyBreak(t *testing.T) {
 		}
 	}
 }
+
+// A fault that is done on a host whose clock is 250 ms ahead ends when it ended, to within the bound of the clocks, and is clock-unsafe where these are not known.
+func TestRecoveryAcrossHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		clocks bool // are known
+		want   float64
+	}{"known": {true, 0.25}, "not known": {false, 0}} {
+		x := disturbed(both(3_990e6, 5_250e6)...)
+		events := x.last.Events
+		x.last.Events = nil
+		events[0].At += 250e6
+		other := record.Snapshot{Agent: "observer", Clock: "clock-2", Events: events}
+		for second := range int64(11) {
+			other.Clocks = append(other.Clocks, record.ClockSample{At: second * 1e9, Reference: "clock-1", Offset: 250e6, Bound: 300e3})
+		}
+		if !c.clocks {
+			other.Clocks = nil
+		}
+		x.merge.Add(other)
+		o := x.judge()
+		v := o.Values["recovery.confirm"]
+		if c.clocks && (v.NA != "" || math.Abs(v.Number-c.want) > 1e-9 || math.Abs(v.Bound-300e-6) > 1e-9) {
+			t.Errorf("%s: %+v, want %v s ± 300 µs", name, v, c.want)
+		}
+		if unsafe := slices.Contains(o.Values["gap.confirm"].Flags, plan.ClockUnsafe); unsafe == c.clocks {
+			t.Errorf("%s: gap.confirm %+v", name, o.Values["gap.confirm"])
+		}
+	}
+}

@@ -73,7 +73,6 @@ func (m *Merge) Add(s Snapshot) bool {
 		m.bindings.receive(r)
 	}
 	m.probes = append(m.probes, s.Probes...)
-	m.gaps = append(m.gaps, s.Gaps...)
 	m.addNotes(s)
 	m.last[s.Agent] = m.last[s.Agent].or(Last{Send: s.LastSend, Confirm: s.LastConfirm, Receipt: s.LastReceipt})
 	if s.Busiest.Active > 0 {
@@ -135,6 +134,10 @@ func (m *Merge) addNotes(s Snapshot) {
 			s.Host.At = s.At
 		}
 		m.addHost(s.Agent, s.Host)
+	}
+	for _, g := range s.Gaps {
+		g.Agent = s.Agent
+		m.gaps = append(m.gaps, g)
 	}
 	for _, e := range s.Events {
 		e.Agent = s.Agent

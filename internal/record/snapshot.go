@@ -80,6 +80,7 @@ const (
 // Gap is a time in which one publisher or consumer saw nothing of a kind. Where all of them have one, and one of them waits, is the cell's.
 // Times shorter than plan.Workload.LeastGap, or what the owner has raised that to where they were ordinary, are not kept, but for the last of each.
 type Gap struct {
+	Agent string `json:"agent,omitempty"` // filled in by Merge.Add
 	Kind  string `json:"kind"`
 	Owner int    `json:"owner"` // the publisher's number; of consumers: subscription·2²⁰ + number
 	From  int64  `json:"from"`  // ns since T0: the last before it, or the begin of the load
