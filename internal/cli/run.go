@@ -60,7 +60,8 @@ so on). If InfluxDB is away, the numbers and the record stay the same. Points th
 written again once at the end of the run; the summary has the counts and the command for a later replay.
 
 Exit codes: 0 no cell failed or was invalid; 2 the matrix or command line has faults; 3 a cell
-failed or was invalid; 4 too few agents; 5 a rule (require) is not met; 130 interrupted; 1 anything else.`,
+failed or was invalid; 4 too few agents; 5 a rule (require) is violated;
+8 a rule is inconclusive and none is violated; 130 interrupted; 1 anything else.`,
 		Example: `  ctl run matrices/quick.cue
   ctl run --short --only mode=confirm-each matrices/async-vs-sync.cue
   ctl run --server nats://bench-1:4222 matrices/prefetch.cue
@@ -386,8 +387,11 @@ func present(out io.Writer, record *runs.Run) (code int, err error) {
 	if len(report.Problems(run, outcomes)) > 0 {
 		return ExitFailedCells, nil
 	}
-	if report.Broken(rulings) > 0 {
-		return ExitBrokenRules, nil
+	switch failed := report.Failed(rulings); {
+	case failed[report.Violated] > 0:
+		return ExitViolated, nil
+	case failed[report.Inconclusive] > 0:
+		return ExitInconclusive, nil
 	}
 	return ExitOK, nil
 }

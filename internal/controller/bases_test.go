@@ -29,7 +29,7 @@ func TestRulesOfSchedulesHaveTheControllersBaseline(t *testing.T) {
 		})
 		l.clock().advance(time.Hour)
 		first := l.schedule("nightly", "the first run", entries(1)).History[0]
-		if text := strings.Join(first.Problems, "\n"); first.State != schedule.Done || len(first.Problems) != 2 || !strings.Contains(text, `FAIL: mode=confirm-window: send.rate no worse`) ||
+		if text := strings.Join(first.Problems, "\n"); first.State != schedule.Done || len(first.Problems) != 2 || !strings.Contains(text, `inconclusive: mode=confirm-window: send.rate no worse`) ||
 			!strings.Contains(text, `there is no baseline "tiny"`) {
 			t.Fatalf("without a baseline: %+v", first)
 		}
@@ -60,7 +60,7 @@ func TestRulesOfSchedulesHaveTheControllersBaseline(t *testing.T) {
 			v.Number /= 1e6
 			outcomes[i].Values["send.rate"] = v
 		}
-		if all := report.Rulings(record.Plan(), outcomes); report.Broken(all) != 2 || !strings.Contains(all[0].Why, "worse than in run "+first.Run) {
+		if all := report.Rulings(record.Plan(), outcomes); report.Failed(all)[report.Violated] != 2 || !strings.Contains(all[0].Why, "worse than in run "+first.Run) {
 			t.Errorf("a thousandth of the rate: %v", all)
 		}
 	})

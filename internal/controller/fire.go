@@ -116,7 +116,7 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		return r, err
 	}
 	for _, rule := range report.Rulings(of, outcomes) {
-		if rule.Why != "" {
+		if rule.Failed() {
 			e.Problem(plan.Redact(rule.String()))
 		}
 	}

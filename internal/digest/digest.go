@@ -67,7 +67,7 @@ const depth = 90
 func Of(m Made) (Digest, error) {
 	d := Digest{Run: m.Run.ID, Matrix: m.Run.Name, Started: m.Run.Started, Summary: report.Summary(m.Run, m.Outcomes), Problems: report.Failures(m.Run, m.Outcomes), Unfinished: report.NotRun(m.Run, m.Outcomes)}
 	for _, r := range report.Rulings(m.Run, m.Outcomes) {
-		if r.Why != "" {
+		if r.Failed() {
 			d.Rules = append(d.Rules, r)
 		}
 	}

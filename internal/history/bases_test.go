@@ -16,8 +16,8 @@ func TestBasesOfRules(t *testing.T) {
 		}
 	})
 	run := night(t, root, 2, 3, 1, nothing)
-	run.Cells[0].Require = []string{"lost == 0", "no worse than baseline by 5%"}
-	run.Cells[1].Require = []string{"send.rate no worse than baseline release by 5%", "lost no worse than baseline by 5%"}
+	run.Cells[0].Require = []plan.Rule{{Text: "lost == 0"}, {Text: "no worse than baseline by 5%"}}
+	run.Cells[1].Require = []plan.Rule{{Text: "send.rate no worse than baseline release by 5%"}, {Text: "lost no worse than baseline by 5%"}}
 	s := Of(root)
 	if err := s.SetBaseline(plan.Baseline{Name: "nightly", Run: "night-0001"}); err != nil {
 		t.Fatal(err)

@@ -8,30 +8,36 @@ import (
 	"lockstep/internal/plan"
 )
 
-// takeRules takes what is required of the values out of a filled template: it is the cell's, and no part of its workload. listed tells whether it is a list of rules.
-func takeRules(tree map[string]any) (rules []string, listed bool) {
+// takeRules removes the rules from a filled template: they belong to the cell, not to its workload. listed reports whether they are a list.
+func takeRules(tree map[string]any) (rules []plan.Rule, listed bool) {
 	given := tree["require"]
 	delete(tree, "require")
-	switch given := given.(type) {
-	case string:
-		return []string{given}, false
-	case []any: // of strings, says the schema
-		for _, one := range given {
-			rules = append(rules, fmt.Sprint(one))
-		}
+	all, listed := given.([]any)
+	if !listed && given != nil {
+		all = []any{given}
 	}
-	return rules, true
+	for _, one := range all { // a string or #Rule, by the schema
+		r := plan.Rule{Text: fmt.Sprint(one)}
+		if fields, is := one.(map[string]any); is {
+			r.Text = fmt.Sprint(fields["rule"])
+			if fields["inconclusive"] == "pass" {
+				r.Inconclusive = "pass"
+			}
+		}
+		rules = append(rules, r)
+	}
+	return rules, listed
 }
 
-// unfulfillable says what is wrong with rules, and with those that no outcome of this workload could meet: each at its place.
-func unfulfillable(rules []string, listed bool, w plan.Workload) (all []problem) {
+// unfulfillable returns the errors of rules, and the rules that no outcome of this workload could meet, each at its place.
+func unfulfillable(rules []plan.Rule, listed bool, w plan.Workload) (all []problem) {
 	for i, rule := range rules {
-		wrong := unmet(rule, w)
-		if slices.Contains(rules[:i], rule) {
+		wrong := unmet(rule.Text, w)
+		if slices.ContainsFunc(rules[:i], func(r plan.Rule) bool { return r.Text == rule.Text }) {
 			wrong = []string{" is in the list already"}
 		}
 		for k := range wrong {
-			wrong[k] = fmt.Sprintf("%q%s", rule, wrong[k])
+			wrong[k] = fmt.Sprintf("%q%s", rule.Text, wrong[k])
 		}
 		path := "require"
 		if listed {

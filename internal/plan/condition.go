@@ -17,12 +17,26 @@ func (c Condition) String() string { return c.text }
 // Holds tells whether the condition holds for the values of an outcome, and if not, which part of it failed and by what value. A
 // value without a number holds in no comparison, negated or not: what is not known cannot be relied on.
 func (c Condition) Holds(values map[string]Value) (holds bool, why string) {
-	whys := c.Fails(values)
-	return len(whys) == 0, strings.Join(whys, "; ")
+	failures := c.Fails(values)
+	return len(failures) == 0, reasons(failures, "; ")
 }
 
-// Fails says why the condition does not hold, each reason once; there are none if it holds.
-func (c Condition) Fails(values map[string]Value) []string {
+// Failure is why a condition does not hold.
+type Failure struct {
+	Why     string
+	Unknown bool // a value has no number, or only a bound: the condition may hold or not
+}
+
+func reasons(all []Failure, separator string) string {
+	whys := make([]string, len(all))
+	for i, f := range all {
+		whys[i] = f.Why
+	}
+	return strings.Join(whys, separator)
+}
+
+// Fails returns why the condition does not hold, each reason once; there are none if it holds.
+func (c Condition) Fails(values map[string]Value) []Failure {
 	if c.root == nil {
 		return nil
 	}
@@ -44,8 +58,8 @@ func (c Condition) Names() []string {
 
 // A term is a part of a condition. Negation stands only at flags: ParseCondition moves it down (De Morgan), and turns comparisons round.
 type term interface {
-	// fails says why the term does not hold, each reason once; there are none if it holds.
-	fails(values map[string]Value) []string
+	// fails returns why the term does not hold, each reason once; there are none if it holds.
+	fails(values map[string]Value) []Failure
 	not() term
 	each(func(name string))
 }
@@ -53,12 +67,12 @@ type term interface {
 // both is a conjunction; it fails by each of its parts.
 type both []term
 
-func (b both) fails(values map[string]Value) []string {
-	var all []string
+func (b both) fails(values map[string]Value) []Failure {
+	var all []Failure
 	for _, t := range b {
-		for _, why := range t.fails(values) {
-			if !slices.Contains(all, why) {
-				all = append(all, why)
+		for _, f := range t.fails(values) {
+			if !slices.Contains(all, f) {
+				all = append(all, f)
 			}
 		}
 	}
@@ -79,21 +93,24 @@ func (b both) each(f func(string)) {
 	}
 }
 
-// either is a disjunction; it fails when all of its parts do.
+// either is a disjunction; it fails when all of its parts do. That is unknown if every reason of one of them is.
 type either []term
 
-func (e either) fails(values map[string]Value) []string {
-	var all []string
+func (e either) fails(values map[string]Value) []Failure {
+	var all []Failure
+	unknown := false
 	for _, t := range e {
-		whys := t.fails(values)
-		if len(whys) == 0 {
+		failures := t.fails(values)
+		if len(failures) == 0 {
 			return nil
 		}
-		if text := strings.Join(whys, "; "); !slices.Contains(all, text) {
-			all = append(all, text)
+		part := Failure{reasons(failures, "; "), !slices.ContainsFunc(failures, func(f Failure) bool { return !f.Unknown })}
+		unknown = unknown || part.Unknown
+		if !slices.Contains(all, part) {
+			all = append(all, part)
 		}
 	}
-	return []string{strings.Join(all, ", and ")}
+	return []Failure{{reasons(all, ", and "), unknown}}
 }
 
 func (e either) not() term {
@@ -112,7 +129,7 @@ type flagged struct {
 	negated bool
 }
 
-func (f flagged) fails(values map[string]Value) []string {
+func (f flagged) fails(values map[string]Value) []Failure {
 	has := false
 	for _, v := range values {
 		has = has || slices.Contains(v.Flags, f.flag)
@@ -121,11 +138,11 @@ func (f flagged) fails(values map[string]Value) []string {
 	case has == !f.negated:
 		return nil
 	case has && f.flag == Backlog:
-		return []string{backlogged}
+		return []Failure{{Why: backlogged}}
 	case has:
-		return []string{string(f.flag)}
+		return []Failure{{Why: string(f.flag)}}
 	}
-	return []string{"not " + string(f.flag)}
+	return []Failure{{Why: "not " + string(f.flag)}}
 }
 
 // backlogged is also why a latency has no number then.
@@ -168,36 +185,38 @@ type comparison struct {
 // opposites are what is left of operators when they are negated.
 var opposites = map[string]string{"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
-func (c comparison) fails(values map[string]Value) []string {
+func (c comparison) fails(values map[string]Value) []Failure {
 	if c.known(values) {
 		return nil
 	}
 	a, why := c.left.value(values)
 	b, other := c.right.value(values)
-	switch {
-	case why != "" && other != "" && why != other:
-		return []string{why, other}
-	case why != "" || other != "":
-		return []string{max(why, other)} // one of them is empty, or they are the same
+	var missing []Failure
+	for _, w := range []string{why, other} {
+		if f := (Failure{w, w != backlogged}); w != "" && !slices.Contains(missing, f) {
+			missing = append(missing, f)
+		}
 	}
 	holds := map[string]bool{"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "==": a == b, "!=": a != b}[c.op]
-	if values[c.left.name].Over > 0 || values[c.right.name].Over > 0 {
-		return c.bounded(values, a, b)
-	}
-	if holds {
-		return nil
-	}
 	switch {
+	case missing != nil:
+		return missing
+	case values[c.left.name].Over > 0 || values[c.right.name].Over > 0:
+		return c.bounded(values, a, b)
+	case holds:
+		return nil
 	case c.left.name == "":
-		return []string{fmt.Sprintf("%s is %s, and %s is not %s it", c.right.text, quantity(b, c.unit), c.left.text, c.op)}
+		why = fmt.Sprintf("%s is %s, and %s is not %s it", c.right.text, quantity(b, c.unit), c.left.text, c.op)
 	case c.right.name == "":
-		return []string{fmt.Sprintf("%s is %s, not %s %s", c.left.text, quantity(a, c.unit), c.op, c.right.text)}
+		why = fmt.Sprintf("%s is %s, not %s %s", c.left.text, quantity(a, c.unit), c.op, c.right.text)
+	default:
+		why = fmt.Sprintf("%s is %s, not %s %s, %s", c.left.text, quantity(a, c.unit), c.op, c.right.text, quantity(b, c.unit))
 	}
-	return []string{fmt.Sprintf("%s is %s, not %s %s, %s", c.left.text, quantity(a, c.unit), c.op, c.right.text, quantity(b, c.unit))}
+	return []Failure{{Why: why}}
 }
 
-// bounded is fails for a value of which only a lower bound is known (Value.Over): the bound decides, or the comparison is not known to hold.
-func (c comparison) bounded(values map[string]Value, a, b float64) []string {
+// bounded is fails for a value of which only a lower bound is known (Value.Over): the bound decides, or the result is unknown.
+func (c comparison) bounded(values map[string]Value, a, b float64) []Failure {
 	value, other, op := c.left, c.right, c.op
 	if values[value.name].Over == 0 { // the value is on the left from here on
 		value, other, op, a, b = c.right, c.left, mirrored[op], b, a
@@ -210,9 +229,9 @@ func (c comparison) bounded(values map[string]Value, a, b float64) []string {
 	case above && (op == ">" || op == ">=" || op == "!="):
 		return nil
 	case above:
-		return []string{fmt.Sprintf("%s is more than %s, not %s %s", value.text, quantity(a, c.unit), op, limit)}
+		return []Failure{{Why: fmt.Sprintf("%s is more than %s, not %s %s", value.text, quantity(a, c.unit), op, limit)}}
 	}
-	return []string{fmt.Sprintf("%s is more than %s: whether it is %s %s is not known", value.text, quantity(a, c.unit), op, limit)}
+	return []Failure{{fmt.Sprintf("%s is more than %s: whether it is %s %s is not known", value.text, quantity(a, c.unit), op, limit), true}}
 }
 
 // mirrored are the operators with their sides exchanged.

@@ -120,7 +120,13 @@ type Cell struct {
 	Simulated      bool     `json:"simulated,omitempty"`  // another cell simulates a network, and this one uses the same connections
 	Notes          []string `json:"notes,omitempty"`      // from the driver: what is possible but perhaps not meant
 	Retry          *Retry   `json:"retry,omitempty"`      // nil: what fails is not tried again
-	Require        []string `json:"require,omitempty"`    // conditions (ParseCondition) over what came of the repetitions; no part of the workload
+	Require        []Rule   `json:"require,omitempty"`    // over the outcomes of all repetitions; no part of the workload
+}
+
+// Rule is a requirement on a cell's values: a condition (ParseCondition), or a comparison with a baseline (ParseRegression).
+type Rule struct {
+	Text         string `json:"rule"`
+	Inconclusive string `json:"inconclusive,omitempty"` // "pass": the rule passes if its result is inconclusive; empty: it fails
 }
 
 // Promises mirrors drivers.Promises: what breaking makes a cell invalid.

@@ -81,12 +81,12 @@ func (r Run) Regressions() map[string][]Regression {
 	all := map[string][]Regression{}
 	seen := map[string]bool{}
 	for _, c := range r.Cells {
-		for _, text := range c.Require {
-			if seen[text] {
+		for _, required := range c.Require {
+			if seen[required.Text] {
 				continue
 			}
-			seen[text] = true
-			if rule, is, err := ParseRegression(text); is && err == nil {
+			seen[required.Text] = true
+			if rule, is, err := ParseRegression(required.Text); is && err == nil {
 				name := r.BaselineOf(rule)
 				all[name] = append(all[name], rule)
 			}

@@ -16,6 +16,7 @@ type (
 		Tests    int         `xml:"tests,attr"`
 		Failures int         `xml:"failures,attr"`
 		Errors   int         `xml:"errors,attr"`
+		Skipped  int         `xml:"skipped,attr"`
 		Time     string      `xml:"time,attr"`
 		At       string      `xml:"timestamp,attr"`
 		Cases    []junitCase `xml:"testcase"`
@@ -26,13 +27,15 @@ type (
 		Time    string       `xml:"time,attr"`
 		Failure *junitReason `xml:"failure"`
 		Error   *junitReason `xml:"error"`
+		Skipped *junitReason `xml:"skipped"`
 	}
 	junitReason struct {
 		Message string `xml:"message,attr"`
 	}
 )
 
-// JUnit writes a run as JUnit XML: for each cell one test that it is valid, in error where it is not, and one for each of its rules.
+// JUnit writes a run as JUnit XML: for each cell one test that it is valid, in error where it is not, and one for each of its rules. A violated rule is a
+// failure; an inconclusive one is an error, or skipped if the rule accepts that.
 func JUnit(run plan.Run, outcomes []plan.Outcome) ([]byte, error) {
 	suite := junitSuite{Name: run.Name, At: run.Started.UTC().Format("2006-01-02T15:04:05"), Time: "0"}
 	rulings := Rulings(run, outcomes)
@@ -54,9 +57,16 @@ func JUnit(run plan.Run, outcomes []plan.Outcome) ([]byte, error) {
 				continue
 			}
 			one := junitCase{Name: r.Rule, Class: r.Cell, Time: "0"}
-			if r.Why != "" {
+			switch {
+			case r.Result == Violated:
 				one.Failure = &junitReason{r.Why}
 				suite.Failures++
+			case r.Failed():
+				one.Error = &junitReason{r.Why}
+				suite.Errors++
+			case r.Result == Inconclusive:
+				one.Skipped = &junitReason{r.Why}
+				suite.Skipped++
 			}
 			suite.Cases = append(suite.Cases, one)
 		}

@@ -4,16 +4,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"lockstep/internal/compare"
 	"lockstep/internal/plan"
 )
 
 // regressed judges a rule about a baseline for all cells that have it: their tests are one family, as those of ctl compare. It says by the ids of
-// cells why they do not meet it.
-func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map[string]string {
-	whys := map[string]string{}
+// cells what came of it.
+func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map[string]Ruling {
+	whys := map[string]Ruling{}
 	base := run.BaseOf(run.BaselineOf(rule))
 	then := map[string]plan.BaseCell{}
 	for _, c := range base.Cells {
@@ -21,19 +20,19 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 	}
 	now, before := compare.Recorded{Run: plan.Run{ID: run.ID, Name: run.Name, Repeat: run.Repeat}}, compare.Recorded{Run: plan.Run{ID: base.Run, Repeat: 1}}
 	for _, c := range all {
-		if !slices.Contains(c.cell.Require, text) {
+		if !slices.ContainsFunc(c.cell.Require, func(r plan.Rule) bool { return r.Text == text }) {
 			continue
 		}
 		old, has := then[c.cell.ID]
 		switch {
 		case base.Why != "":
-			whys[c.cell.ID] = "no data: " + base.Why
+			whys[c.cell.ID] = Ruling{Result: Inconclusive, Why: "no data: " + base.Why}
 		case c.lacks() != "":
-			whys[c.cell.ID] = c.lacks()
+			whys[c.cell.ID] = Ruling{Result: Inconclusive, Why: c.lacks()}
 		case !has:
-			whys[c.cell.ID] = fmt.Sprintf("no data: %s has no valid repetition of this cell; a cell whose workload or broker's name changed is another one: ctl baseline set RUN", the(base))
+			whys[c.cell.ID] = Ruling{Result: Inconclusive, Why: fmt.Sprintf("no data: %s has no valid repetition of this cell; a cell whose workload or broker's name changed is another one: ctl baseline set RUN", the(base))}
 		default:
-			whys[c.cell.ID] = "no data: none of its values has a number" // until one has
+			whys[c.cell.ID] = Ruling{Result: Inconclusive, Why: "no data: none of its values has a number"} // until one has
 			now.Run.Cells, before.Run.Cells = append(now.Run.Cells, c.cell), append(before.Run.Cells, c.cell)
 			now.Outcomes, before.Outcomes = append(now.Outcomes, c.outcomes...), append(before.Outcomes, restored(old)...)
 		}
@@ -44,11 +43,11 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 	found, err := compare.Compare([]compare.Recorded{before, now}, compare.Options{Values: rule.Values, Effect: rule.Effect, Alpha: 1 - rule.Confidence})
 	for _, c := range now.Run.Cells {
 		if err != nil {
-			whys[c.ID] = "no data: " + err.Error()
+			whys[c.ID] = Ruling{Result: Inconclusive, Why: "no data: " + err.Error()}
 			continue
 		}
-		if why, some := judgeRows(found, c.ID, base, len(rule.Values) > 0); some || why != "" {
-			whys[c.ID] = why
+		if all, some := judgeRows(found, c.ID, base, len(rule.Values) > 0); some || all != nil {
+			whys[c.ID] = ruling(all)
 		}
 	}
 	return whys
@@ -57,27 +56,26 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 func the(b plan.Base) string { return fmt.Sprintf("the baseline %q, run %s,", b.Name, b.Run) }
 
 // judgeRows says what a comparison found against a cell; some tells whether any of its values could be compared.
-func judgeRows(found compare.Comparison, id string, base plan.Base, named bool) (why string, some bool) {
-	var whys []string
+func judgeRows(found compare.Comparison, id string, base plan.Base, named bool) (whys []plan.Failure, some bool) {
 	for _, v := range found.Values {
 		i := slices.IndexFunc(v.Rows, func(r compare.Row) bool { return r.Cell == id })
 		if i < 0 {
 			if named {
-				whys = append(whys, fmt.Sprintf("no data: %s has no number now, or none in run %s", v.Name, base.Run))
+				whys = append(whys, plan.Failure{Why: fmt.Sprintf("no data: %s has no number now, or none in run %s", v.Name, base.Run), Unknown: true})
 			}
 			continue
 		}
 		some = true
 		if text := worse(v, v.Rows[i], base); text != "" {
-			whys = append(whys, text)
+			whys = append(whys, plan.Failure{Why: text, Unknown: v.Rows[i].Changes[0].Finding != compare.Worse})
 		}
 	}
 	for _, l := range found.Left { // of values that are always looked at: there was a number, and there is none now
 		if !named && l.Value != "" && slices.Contains(l.Sides, "B") && l.Cell == nameIn(found, id) {
-			whys = append(whys, fmt.Sprintf("no data: %s has %s", l.Value, l.Reason))
+			whys = append(whys, plan.Failure{Why: fmt.Sprintf("no data: %s has %s", l.Value, l.Reason), Unknown: true})
 		}
 	}
-	return strings.Join(whys, "; "), some
+	return whys, some
 }
 
 // nameIn is what a comparison calls a cell.

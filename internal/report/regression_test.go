@@ -10,7 +10,7 @@ import (
 
 // compared is a run of one cell and its baseline, by the rates of their repetitions.
 func compared(rule string, before, now []float64) (plan.Run, []plan.Outcome) {
-	run := plan.Run{ID: "new", Name: "nightly", Repeat: len(now), Cells: []plan.Cell{{ID: "c1", Require: []string{rule}}}}
+	run := plan.Run{ID: "new", Name: "nightly", Repeat: len(now), Cells: []plan.Cell{{ID: "c1", Require: []plan.Rule{{Text: rule}}}}}
 	base := plan.Base{Name: "nightly", Run: "old", Cells: []plan.BaseCell{{ID: "c1"}}}
 	for _, rate := range before {
 		base.Cells[0].Repetitions = append(base.Cells[0].Repetitions, map[string]plan.Value{"send.rate": {Number: rate}, "send.p99": {NA: "no"}})

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -9,59 +8,83 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Ruling is what became of one rule of one cell (plan.Cell.Require).
+// Result is the result of a rule.
+type Result string
+
+// The results. A result is inconclusive if the data cannot decide the rule.
+const (
+	Met          Result = "met"
+	Violated     Result = "violated"
+	Inconclusive Result = "inconclusive"
+)
+
+// Ruling is the result of one rule of one cell (plan.Cell.Require).
 type Ruling struct {
-	Cell string // for people
-	ID   string // the cell's
-	Rule string
-	Why  string // it is not met, or there is nothing to judge by; empty: it is met
+	Cell     string // for people
+	ID       string // the cell's
+	Rule     string
+	Result   Result
+	Why      string // of a rule about a baseline that is met: its smallest detectable effects
+	Accepted bool   // the rule passes if its result is inconclusive
+}
+
+// Failed reports whether the ruling makes the run fail.
+func (r Ruling) Failed() bool {
+	return r.Result == Violated || r.Result == Inconclusive && !r.Accepted
 }
 
 func (r Ruling) String() string {
-	if r.Why == "" {
-		return fmt.Sprintf("pass: %s: %s", r.Cell, r.Rule)
+	text := string(r.Result)
+	if r.Result == Inconclusive && r.Accepted {
+		text += " (accepted)"
 	}
-	return fmt.Sprintf("FAIL: %s: %s: %s", r.Cell, r.Rule, r.Why)
+	text += ": " + r.Cell + ": " + r.Rule
+	if r.Why != "" {
+		text += ": " + r.Why
+	}
+	return text
 }
 
-// Rulings judges every rule of a run, in the order of the matrix. Rates, latencies and what else is no count are their medians over the valid
-// repetitions, as in tables; counts and flags are those of each: one loss in three repetitions is a loss. A rule without data is not met.
-// One about a baseline looks at the repetitions themselves, by the tests of package compare.
+// Rulings judges every rule of a run, in the order of the matrix. Rates and latencies are the medians of the valid repetitions, as in tables. Counts and
+// flags are those of each repetition: one loss in three repetitions is a loss. A rule without data is inconclusive. All rules about one baseline with one
+// text are judged together (regressed).
 func Rulings(run plan.Run, outcomes []plan.Outcome) []Ruling {
 	var all []Ruling
 	cells := newBuilder(run, outcomes).cells
-	regressions := map[string]map[string]string{} // by rule, by cell
+	regressions := map[string]map[string]Ruling{} // by rule, by cell
 	for _, c := range cells {
-		for _, text := range c.cell.Require {
-			r := Ruling{Cell: c.name(), ID: c.cell.ID, Rule: text}
-			switch rule, is, err := plan.ParseRegression(text); {
+		for _, required := range c.cell.Require {
+			var r Ruling
+			switch rule, is, err := plan.ParseRegression(required.Text); {
 			case err != nil:
-				r.Why = err.Error() // of a record that was made elsewhere
+				r = Ruling{Result: Inconclusive, Why: err.Error()} // of a record that another version made
 			case is:
-				if regressions[text] == nil {
-					regressions[text] = regressed(run, text, rule, cells)
+				if regressions[required.Text] == nil {
+					regressions[required.Text] = regressed(run, required.Text, rule, cells)
 				}
-				r.Why = regressions[text][c.cell.ID]
+				r = regressions[required.Text][c.cell.ID]
 			default:
-				r.Why = c.breaks(text)
+				r = c.judge(required.Text)
 			}
+			r.Cell, r.ID, r.Rule, r.Accepted = c.name(), c.cell.ID, required.Text, required.Inconclusive == "pass"
 			all = append(all, r)
 		}
 	}
 	return all
 }
 
-// Broken counts the rules that are not met.
-func Broken(all []Ruling) (n int) {
+// Failed counts the rules that make a run fail, by their result.
+func Failed(all []Ruling) map[Result]int {
+	n := map[Result]int{}
 	for _, r := range all {
-		if r.Why != "" {
-			n++
+		if r.Failed() {
+			n[r.Result]++
 		}
 	}
 	return n
 }
 
-// lacks says why there is nothing to judge a cell by.
+// lacks is why there is nothing to judge a cell by.
 func (c *cell) lacks() string {
 	switch {
 	case len(c.outcomes) == 0:
@@ -72,23 +95,43 @@ func (c *cell) lacks() string {
 	return ""
 }
 
-// breaks says why the cell does not meet a rule.
-func (c *cell) breaks(rule string) string {
+// judge judges a condition in a cell, and in each of its groups.
+func (c *cell) judge(rule string) Ruling {
 	if why := c.lacks(); why != "" {
-		return why
+		return Ruling{Result: Inconclusive, Why: why}
 	}
 	valid, w := c.with(plan.Valid), c.cell.Workload
 	if len(w.Groups) == 0 {
-		return breaks(rule, w, valid, func(o plan.Outcome) map[string]plan.Value { return o.Values })
+		return ruling(failures(rule, w, valid, func(o plan.Outcome) map[string]plan.Value { return o.Values }))
 	}
-	var whys []string
+	var all []plan.Failure
 	for i, part := range w.Parts() {
 		group := w.Groups[i].Name
-		if why := breaks(rule, part, valid, func(o plan.Outcome) map[string]plan.Value { return ofGroup(o, group) }); why != "" {
-			whys = append(whys, group+": "+why)
+		for _, f := range failures(rule, part, valid, func(o plan.Outcome) map[string]plan.Value { return ofGroup(o, group) }) {
+			f.Why = group + ": " + f.Why
+			all = append(all, f)
 		}
 	}
-	return strings.Join(whys, "; ")
+	return ruling(all)
+}
+
+// ruling is violated if any failure is certain: the reasons are then the certain ones.
+func ruling(all []plan.Failure) Ruling {
+	r := Ruling{Result: Met}
+	var certain, whys []string
+	for _, f := range all {
+		whys = append(whys, f.Why)
+		if !f.Unknown {
+			certain = append(certain, f.Why)
+		}
+	}
+	switch {
+	case certain != nil:
+		r = Ruling{Result: Violated, Why: strings.Join(certain, "; ")}
+	case whys != nil:
+		r = Ruling{Result: Inconclusive, Why: strings.Join(whys, "; ")}
+	}
+	return r
 }
 
 func ofGroup(o plan.Outcome, name string) map[string]plan.Value {
@@ -100,14 +143,14 @@ func ofGroup(o plan.Outcome, name string) map[string]plan.Value {
 	return nil
 }
 
-// breaks judges one workload by the values of its valid repetitions.
-func breaks(rule string, w plan.Workload, valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) string {
+// failures judges one workload by the values of its valid repetitions; each failure is there once.
+func failures(rule string, w plan.Workload, valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) []plan.Failure {
 	condition, err := plan.ParseCondition(rule, w)
 	if err != nil {
-		return err.Error() // of a record that was made elsewhere
+		return []plan.Failure{{Why: err.Error(), Unknown: true}} // of a record that another version made
 	}
 	middles := medians(valid, values)
-	var whys []string
+	var all []plan.Failure
 	for _, o := range valid {
 		own := maps.Clone(values(o))
 		for name, middle := range middles {
@@ -116,13 +159,13 @@ func breaks(rule string, w plan.Workload, valid []plan.Outcome, values func(plan
 				own[name] = middle
 			}
 		}
-		for _, why := range condition.Fails(own) {
-			if !slices.Contains(whys, why) {
-				whys = append(whys, why)
+		for _, f := range condition.Fails(own) {
+			if !slices.Contains(all, f) {
+				all = append(all, f)
 			}
 		}
 	}
-	return strings.Join(whys, "; ")
+	return all
 }
 
 // medians are the middles of all values that are no counts, over the repetitions that have a number or are known to be less than one. A middle is a lower

@@ -10,7 +10,11 @@ import (
 )
 
 // ruled is a run of one cell with these rules, and what came of its repetitions.
-func ruled(rules []string, outcomes ...plan.Outcome) (plan.Run, []plan.Outcome) {
+func ruled(texts []string, outcomes ...plan.Outcome) (plan.Run, []plan.Outcome) {
+	var rules []plan.Rule
+	for _, text := range texts {
+		rules = append(rules, plan.Rule{Text: text})
+	}
 	c := plan.Cell{ID: "c", Coordinates: []plan.Coordinate{{Axis: "threads", Value: []byte("1")}}, Workload: plan.Default(), Require: rules}
 	for i := range outcomes {
 		outcomes[i].Cell, outcomes[i].Repetition = "c", i+1
@@ -40,26 +44,31 @@ func TestRulings(t *testing.T) {
 	for name, x := range map[string]struct {
 		rule     string
 		outcomes []plan.Outcome
-		why      string // "": it is met
+		why      string
+		result   Result // "": met without a why, else violated
 	}{
-		"the median counts":               {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.011, 1, 0)}, ""},
-		"of four the mean of the middle":  {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.011, 1, 0), measured(0.5, 1, 0)}, "p99 is 256 ms, not < 20ms"},
-		"the median is too high":          {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.025, 1, 0)}, "p99 is 25.0 ms, not < 20ms"},
-		"one loss in three is a loss":     {"lost == 0", []plan.Outcome{measured(0, 1, 0), measured(0, 1, 2), measured(0, 1, 0)}, "lost is 2, not == 0"},
-		"a lower bound alone":             {"p99 < 10s", []plan.Outcome{atLeast(8)}, "p99 is more than 8.00 s: whether it is < 10s is not known"},
-		"a bound below the median":        {"p99 < 10s", []plan.Outcome{atLeast(1), measured(1.9, 1, 0), measured(2, 1, 0)}, "p99 is more than 1.90 s: whether it is < 10s is not known"},
-		"a bound above the median":        {"p99 < 10s", []plan.Outcome{atLeast(8), measured(1.9, 1, 0), measured(2, 1, 0)}, ""},
-		"two losses are two reasons":      {"lost == 0", []plan.Outcome{measured(0, 1, 1), measured(0, 1, 2)}, "lost is 1, not == 0; lost is 2, not == 0"},
-		"a flag of one":                   {"!backlog", []plan.Outcome{measured(0, 1, 0), measured(0, 1, 0, plan.Backlog)}, "backlog: receiving did not keep up with sending"},
-		"no number in one of three":       {"p99 < 20ms", []plan.Outcome{measured(0.01, 1, 0), backlogged, measured(0.01, 1, 0)}, "backlog: receiving did not keep up with sending"},
-		"a reason is told once":           {"p99 < 1ms && lost == 0", []plan.Outcome{measured(0.01, 1, 0), measured(0.01, 1, 3), measured(0.01, 1, 0)}, "p99 is 10.0 ms, not < 1ms; lost is 3, not == 0"},
-		"a gap in one of three":           {"gap.confirm < 100ms", []plan.Outcome{short, long, short}, ""},
-		"a gap in two of three":           {"gap.confirm < 100ms", []plan.Outcome{long, short, long}, "gap.confirm is 300 ms, not < 100ms"},
-		"a failed repetition has no part": {"rate >= 100/s", []plan.Outcome{failed, measured(0, 100, 0)}, ""},
-		"none is valid":                   {"rate >= 100/s", []plan.Outcome{failed, failed}, "no data: agent a1 was lost"},
-		"not in the record":               {"send.rate >= 100/s", []plan.Outcome{measured(0, 100, 0)}, "send.rate is not in the record"},
-		"not run":                         {"rate > 1", nil, "no data: not run"},
-		"not to be read":                  {"rate >", []plan.Outcome{measured(0, 100, 0)}, "column 7: "},
+		"the median counts":               {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.011, 1, 0)}, "", ""},
+		"of four the mean of the middle":  {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.011, 1, 0), measured(0.5, 1, 0)}, "p99 is 256 ms, not < 20ms", ""},
+		"the median is too high":          {"p99 < 20ms", []plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.025, 1, 0)}, "p99 is 25.0 ms, not < 20ms", ""},
+		"one loss in three is a loss":     {"lost == 0", []plan.Outcome{measured(0, 1, 0), measured(0, 1, 2), measured(0, 1, 0)}, "lost is 2, not == 0", ""},
+		"a lower bound alone":             {"p99 < 10s", []plan.Outcome{atLeast(8)}, "p99 is more than 8.00 s: whether it is < 10s is not known", Inconclusive},
+		"a bound below the median":        {"p99 < 10s", []plan.Outcome{atLeast(1), measured(1.9, 1, 0), measured(2, 1, 0)}, "p99 is more than 1.90 s: whether it is < 10s is not known", Inconclusive},
+		"a bound above the median":        {"p99 < 10s", []plan.Outcome{atLeast(8), measured(1.9, 1, 0), measured(2, 1, 0)}, "", ""},
+		"a bound above the limit":         {"p99 < 50ms", []plan.Outcome{atLeast(2), atLeast(2), measured(0.01, 1, 0)}, "p99 is more than 2.00 s, not < 50ms", ""},
+		"violated besides not known":      {"lost == 0 && p95 < 1s", []plan.Outcome{measured(0.01, 1, 2)}, "lost is 2, not == 0", ""},
+		"either may still hold":           {"lost == 0 || p95 < 1s", []plan.Outcome{measured(0.01, 1, 2)}, "lost is 2, not == 0, and p95 is not in the record", Inconclusive},
+		"neither can hold":                {"lost == 0 || p95 < 1s && p99 < 1ms", []plan.Outcome{measured(0.01, 1, 2)}, "lost is 2, not == 0, and p95 is not in the record; p99 is 10.0 ms, not < 1ms", ""},
+		"two losses are two reasons":      {"lost == 0", []plan.Outcome{measured(0, 1, 1), measured(0, 1, 2)}, "lost is 1, not == 0; lost is 2, not == 0", ""},
+		"a flag of one":                   {"!backlog", []plan.Outcome{measured(0, 1, 0), measured(0, 1, 0, plan.Backlog)}, "backlog: receiving did not keep up with sending", ""},
+		"no number in one of three":       {"p99 < 20ms", []plan.Outcome{measured(0.01, 1, 0), backlogged, measured(0.01, 1, 0)}, "backlog: receiving did not keep up with sending", ""},
+		"a reason is told once":           {"p99 < 1ms && lost == 0", []plan.Outcome{measured(0.01, 1, 0), measured(0.01, 1, 3), measured(0.01, 1, 0)}, "p99 is 10.0 ms, not < 1ms; lost is 3, not == 0", ""},
+		"a gap in one of three":           {"gap.confirm < 100ms", []plan.Outcome{short, long, short}, "", ""},
+		"a gap in two of three":           {"gap.confirm < 100ms", []plan.Outcome{long, short, long}, "gap.confirm is 300 ms, not < 100ms", ""},
+		"a failed repetition has no part": {"rate >= 100/s", []plan.Outcome{failed, measured(0, 100, 0)}, "", ""},
+		"none is valid":                   {"rate >= 100/s", []plan.Outcome{failed, failed}, "no data: agent a1 was lost", Inconclusive},
+		"not in the record":               {"send.rate >= 100/s", []plan.Outcome{measured(0, 100, 0)}, "send.rate is not in the record", Inconclusive},
+		"not run":                         {"rate > 1", nil, "no data: not run", Inconclusive},
+		"not to be read":                  {"rate >", []plan.Outcome{measured(0, 100, 0)}, "column 7: ", Inconclusive},
 	} {
 		run, outcomes := ruled([]string{x.rule}, x.outcomes...)
 		got := Rulings(run, outcomes)
@@ -69,9 +78,31 @@ func TestRulings(t *testing.T) {
 		if why := got[0].Why; why != x.why && (x.why == "" || !strings.HasSuffix(x.why, ": ") || !strings.HasPrefix(why, x.why)) {
 			t.Errorf("%s: %q, want %q", name, why, x.why)
 		}
-		if want := map[bool]int{true: 0, false: 1}[x.why == ""]; Broken(got) != want {
-			t.Errorf("%s: %d rules are broken, want %d", name, Broken(got), want)
+		want := x.result
+		if want == "" {
+			want = map[bool]Result{true: Met, false: Violated}[x.why == ""]
 		}
+		if got[0].Result != want || got[0].Failed() != (want != Met) {
+			t.Errorf("%s: %s, want %s", name, got[0].Result, want)
+		}
+	}
+}
+
+// An inconclusive rule fails unless it says otherwise; a violated one always does.
+func TestInconclusiveMayPass(t *testing.T) {
+	run, outcomes := ruled([]string{"p95 < 1s", "p95 < 2s", "lost == 0"}, measured(0, 1, 3))
+	for i := range run.Cells[0].Require {
+		if i > 0 {
+			run.Cells[0].Require[i].Inconclusive = "pass"
+		}
+	}
+	got := Rulings(run, outcomes)
+	if n := Failed(got); n[Violated] != 1 || n[Inconclusive] != 1 || !got[1].Accepted {
+		t.Errorf("%v of %v", n, got)
+	}
+	text, err := JUnit(run, outcomes)
+	if err != nil || !strings.Contains(string(text), `tests="4" failures="1" errors="1" skipped="1"`) {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
 

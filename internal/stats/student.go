@@ -2,34 +2,65 @@ package stats
 
 import "math"
 
-// StudentQuantile is the number that a variable with Student's t distribution of so many degrees of freedom (1 or more) exceeds with probability
-// above, which is between 0 and 0.5. From three degrees on it has six digits: Hill, Algorithm 396: Student's t-quantiles, Communications of the
-// ACM 13, 1970.
-func StudentQuantile(above float64, degrees int) float64 {
-	p, n := 2*above, float64(degrees)
-	switch degrees {
-	case 1:
-		return 1 / math.Tan(p*math.Pi/2)
-	case 2:
-		return math.Sqrt(2/(p*(2-p)) - 2)
+// StudentT is the probability that Student's t with these degrees of freedom is at most t (Student 1908). The degrees of freedom are above 0 and need not
+// be whole.
+func StudentT(t, freedom float64) float64 {
+	switch {
+	case math.IsInf(t, -1):
+		return 0
+	case math.IsInf(t, 1):
+		return 1
 	}
-	a := 1 / (n - 0.5)
-	b := 48 / (a * a)
-	c := ((20700*a/b-98)*a-16)*a + 96.36
-	d := ((94.5/(b+c)-3)/b + 1) * math.Sqrt(a*math.Pi/2) * n
-	y := math.Pow(d*p, 2/n)
-	if y <= 0.05+a {
-		y = ((1/(((n+6)/(n*y)-0.089*d-0.822)*(n+2)*3)+0.5/(n+4))*y-1)*(n+1)/(n+2) + 1/y
-		return math.Sqrt(n * y)
+	tail := incompleteBeta(freedom/2, 0.5, freedom/(freedom+t*t)) / 2
+	if t > 0 {
+		return 1 - tail
 	}
-	x := -NormalQuantile(above)
-	y = x * x
-	if n < 5 {
-		c += 0.3 * (n - 4.5) * (x + 0.6)
+	return tail
+}
+
+// StudentQuantile is the t up to which Student's t with these degrees of freedom has the probability p, 0 < p < 1: by bisection, to 12 digits.
+func StudentQuantile(p, freedom float64) float64 {
+	if p < 0.5 {
+		return -StudentQuantile(1-p, freedom)
 	}
-	c += (((0.05*d*x-5)*x-7)*x-2)*x + b
-	y = (((((0.4*y+6.3)*y+36)*y+94.5)/c-y-3)/b + 1) * x
-	return math.Sqrt(n * math.Expm1(a*y*y))
+	low, high := 0.0, 1.0
+	for StudentT(high, freedom) < p && !math.IsInf(high, 1) {
+		high *= 2
+	}
+	for range 200 {
+		middle := low + (high-low)/2
+		if StudentT(middle, freedom) < p {
+			low = middle
+		} else {
+			high = middle
+		}
+		if high-low <= 1e-12*high {
+			break
+		}
+	}
+	return high
+}
+
+// incompleteBeta is the regularised incomplete beta function of x, by its continued fraction (NIST Digital Library of Mathematical Functions, 8.17.22),
+// evaluated from the end.
+func incompleteBeta(a, b, x float64) float64 {
+	if x <= 0 || x >= 1 {
+		return min(max(x, 0), 1)
+	}
+	if x > (a+1)/(a+b+2) { // there the fraction of the complement is the faster one
+		return 1 - incompleteBeta(b, a, 1-x)
+	}
+	const terms = 200
+	fraction := 1.0
+	for m := float64(terms); m >= 0; m-- {
+		odd := -(a + m) * (a + b + m) * x / ((a + 2*m) * (a + 2*m + 1))
+		even := (m + 1) * (b - m - 1) * x / ((a + 2*m + 1) * (a + 2*m + 2))
+		fraction = 1 + odd/(1+even/fraction)
+	}
+	la, _ := math.Lgamma(a)
+	lb, _ := math.Lgamma(b)
+	lab, _ := math.Lgamma(a + b)
+	return math.Exp(lab-la-lb+a*math.Log(x)+b*math.Log1p(-x)) / (a * fraction)
 }
 
 // NormalQuantile is the number that a standard normal variable exceeds with probability above.
