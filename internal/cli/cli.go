@@ -30,7 +30,7 @@ const (
 	ExitNoAgents     = 4   // too few agents; nothing was run
 	ExitViolated     = 5   // all cells are valid, and a rule (require) is violated
 	ExitAltered      = 6   // a bundle was altered, or its record gives other values
-	ExitWorse        = 7   // ctl compare --fail-on worse: something is worse, or nothing could be told
+	ExitWorse        = 7   // ctl compare --fail-on worse: something is worse
 	ExitInconclusive = 8   // all cells are valid, no rule is violated, and one is inconclusive
 	ExitInterrupted  = 130 // stopped by a signal or cancelled; what was measured is kept
 )

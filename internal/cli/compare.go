@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/compare"
+	"lockstep/internal/history"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/report/page"
@@ -30,18 +33,21 @@ func compareCommand() *cobra.Command {
 	var o compareOptions
 	c := &cobra.Command{
 		Use:   "compare RUN RUN... | compare --by AXIS RUN",
-		Short: "Say what got better or worse between runs, or along an axis of one run, and what is noise",
+		Short: "Compare runs, or the values of an axis of one run: better, worse, no difference shown or inconclusive",
 		Long: `compare puts each further run beside the first, the base, cell by cell; or, with --by, the cells of
-one run at each value of an axis beside those at the first. It says first what else differs: versions, hosts, the
-brokers' settings, clocks, the matrix. A change is named where its p is at most --alpha over all tests together
-(Mann–Whitney over the repetitions, Holm) and it is at least --effect; anything else is noise, "~". Of too few
-repetitions it says how many it takes. Cells that only one side has, or that are not valid, are listed and left out.
+one run at each value of an axis beside those at the first. It first lists what else differs: versions, hosts, the
+brokers' settings, clocks, the matrix. A difference is shown where its p is at most --alpha over all tests together
+(Holm) and it is at least --effect. With --by the tests are of repetitions (Mann–Whitney), which are interleaved.
+Between runs they are of the runs' medians (t-test), with the run-to-run spread of at least 5 earlier runs of the
+cell with the base's broker version and hosts; before there are so many the result is inconclusive. It is also
+inconclusive, with the reason, where repetitions have no number or flags, or are too few.
 
 Cells belong together by their id, which changes with the workload and the broker's name; --match names axes
-instead. docs/compare.md tells how to read it.
+instead. Cells that only one side has are listed. docs/compare.md explains the result.
 
 Exit codes: 0 compared, whatever was found; 1 a record cannot be read; 2 the command line has faults, or no
-cell has another to be compared with; with --fail-on worse, 7 something is worse, or nothing could be told.`,
+cell has another to be compared with; with --fail-on worse, 7 something is worse, 8 nothing is, and something is
+inconclusive.`,
 		Example: `  ctl compare 20260102-150405-quick-3f9c latest
   ctl compare --by broker --value send.rate --value send.p99 latest
   ctl compare --match mode,threads --effect 10% --format html --out diff.html 20260102-150405-quick-3f9c latest
@@ -61,7 +67,7 @@ cell has another to be compared with; with --fail-on worse, 7 something is worse
 	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha, "the greatest `probability` of naming anything though nothing differs")
 	f.StringVar(&o.format, "format", "text", "`text`, md, csv, json or html")
 	f.StringVar(&o.out, "out", "", "`file` to write; none: standard output")
-	f.StringVar(&o.failOn, "fail-on", "", "\"`worse`\": leave with code 7 if anything is worse, or if nothing could be told")
+	f.StringVar(&o.failOn, "fail-on", "", "\"`worse`\": exit with code 7 if anything is worse, with 8 if anything is inconclusive")
 	return c
 }
 
@@ -102,15 +108,27 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 	}
 	var all []compare.Recorded
 	var twice error
+	root := ""
 	for _, id := range args {
-		r, err := o.read(id)
+		r, dir, err := o.read(id)
 		if err != nil {
 			return err
 		}
+		root = cmp.Or(root, filepath.Dir(dir))
 		if slices.ContainsFunc(all, func(x compare.Recorded) bool { return x.Run.ID == r.Run.ID }) {
 			twice = fmt.Errorf("run %s is given twice: it differs in nothing from itself; give another run, or --by and one of its axes", r.Run.ID)
 		}
 		all = append(all, r)
+	}
+	if o.By == "" {
+		store := history.Of(root)
+		err := freshen(c, store)
+		if err == nil {
+			o.Spread, err = store.SpreadsOf(all, o.Values)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	found, err := compare.Compare(all, o.Options)
 	if err = errors.Join(twice, err); err != nil {
@@ -122,21 +140,21 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 	return o.verdict(found)
 }
 
-// read reads a run, less the cells that --only leaves out.
-func (o *compareOptions) read(id string) (compare.Recorded, error) {
-	r, err := runs.Open(o.runs, id)
+// read reads a run without the cells that --only leaves out, and returns its directory.
+func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err error) {
+	record, err := runs.Open(o.runs, id)
 	if err != nil {
-		return compare.Recorded{}, err
+		return r, "", err
 	}
-	outcomes, err := r.Outcomes()
+	outcomes, err := record.Outcomes()
 	if err != nil {
-		return compare.Recorded{}, err
+		return r, "", err
 	}
-	run := r.Plan()
+	run := record.Plan()
 	for _, only := range o.only {
 		axis, values, _ := strings.Cut(only, "=")
 		if !slices.Contains(run.Axes, axis) {
-			return compare.Recorded{}, exit{ExitBadMatrix, fmt.Errorf("--only %s: run %s has no axis %q (there are: %s)", only, run.ID, axis, strings.Join(run.Axes, ", "))}
+			return r, "", exit{ExitBadMatrix, fmt.Errorf("--only %s: run %s has no axis %q (there are: %s)", only, run.ID, axis, strings.Join(run.Axes, ", "))}
 		}
 		var there []string
 		run.Cells = slices.DeleteFunc(slices.Clone(run.Cells), func(c plan.Cell) bool {
@@ -147,10 +165,10 @@ func (o *compareOptions) read(id string) (compare.Recorded, error) {
 			return at != values && !slices.Contains(strings.Split(values, ","), at)
 		})
 		if len(run.Cells) == 0 {
-			return compare.Recorded{}, exit{ExitBadMatrix, fmt.Errorf("--only %s: run %s has no such cell (of %s there are: %s)", only, run.ID, axis, strings.Join(there, ", "))}
+			return r, "", exit{ExitBadMatrix, fmt.Errorf("--only %s: run %s has no such cell (of %s there are: %s)", only, run.ID, axis, strings.Join(there, ", "))}
 		}
 	}
-	return compare.Recorded{Run: run, Outcomes: outcomes}, nil
+	return compare.Recorded{Run: run, Outcomes: outcomes}, record.Dir(), nil
 }
 
 func (o *compareOptions) write(stdout io.Writer, c compare.Comparison) error {
@@ -194,8 +212,8 @@ func (o *compareOptions) verdict(c compare.Comparison) error {
 		return nil
 	case n[compare.Worse] > 0:
 		return exit{ExitWorse, fmt.Errorf("worse: %d of %d", n[compare.Worse], total)}
-	case !c.Told():
-		return exit{ExitWorse, errors.New("nothing could be told, so that nothing has passed: see what the comparison says of repetitions and of what was left out")}
+	case n[compare.Inconclusive] > 0 || total == 0:
+		return exit{ExitInconclusive, fmt.Errorf("inconclusive: %d of %d", n[compare.Inconclusive], total)}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
-// Package compare says what differs between runs, or between the cells of one run along an axis: cell by cell and value by value, how much, and whether
-// that is more than noise. Repetitions are what is compared, never windows; all tests of a comparison are one family (docs/compare.md). It
-// reads no file and draws nothing; package report shows what it finds.
+// Package compare finds what differs between runs, or between the cells of one run along an axis: cell by cell and value by value, how much, and whether
+// that is more than noise. Repetitions of one run are interleaved: between cells of one run the repetition is the unit of replication. Between runs it is
+// the run, whose spread is known from earlier runs. All tests of a comparison are one family (docs/compare.md). It reads no file and draws nothing; package
+// report shows the result.
 package compare
 
 import (
@@ -14,6 +15,7 @@ import (
 
 // Recorded is a run with what came of it.
 type Recorded struct {
+	Mark     string // in the comparison; empty: A, B, …
 	Run      plan.Run
 	Outcomes []plan.Outcome
 }
@@ -26,6 +28,8 @@ type Options struct {
 	Match  []string // axes by which cells belong together; none: their ids or, by an axis, all other axes
 	Effect float64  // least change that is named, as a part; 0: DefaultEffect
 	Alpha  float64  // greatest probability of naming anything that is none; 0: DefaultAlpha
+	// Spread is the run-to-run spread of a value of a cell of the base, by the cell's id; nil: unknown. It is not called with By.
+	Spread func(cell, value string) plan.RunSpread
 }
 
 // Defaults of Options.
@@ -68,13 +72,11 @@ type Difference struct {
 	Values []string `json:"values"`
 }
 
-// Left is what was left out, and why.
+// Left is a cell that is not compared, and why.
 type Left struct {
 	Cell   string   `json:"cell"`
-	Sides  []string `json:"sides"` // that it was left out of, or is missing in
-	Value  string   `json:"value,omitempty"`
+	Sides  []string `json:"sides"` // in which it is missing
 	Reason string   `json:"reason"`
-	Whole  bool     `json:"whole"` // the cell is not compared at all; otherwise the rest of its repetitions is, or its other values are
 }
 
 // Value is one value over all cells.
@@ -99,37 +101,45 @@ type Row struct {
 // Sample is a cell's value on one side.
 type Sample struct {
 	stats.Summary
-	Numbers []float64   `json:"numbers"` // of the repetitions, in their order
-	Bound   float64     `json:"bound,omitempty"`
-	Over    uint64      `json:"over,omitempty"` // see plan.Value
+	Numbers []float64   `json:"numbers"`           // of the repetitions, in their order
+	Backlog int         `json:"backlog,omitempty"` // repetitions without a number, as a backlog grew: they rank worst
+	Missing string      `json:"missing,omitempty"` // why other repetitions have no number that can be compared
+	Bound   float64     `json:"bound,omitempty"`   // of the clocks, in the value's unit
 	Flags   []plan.Flag `json:"flags,omitempty"`
 }
 
-// Finding is what can be said of a change.
+// Finding is the result of comparing two samples.
 type Finding string
 
 // The findings.
 const (
-	Better Finding = "better"
-	Worse  Finding = "worse"
-	Higher Finding = "higher" // of values that are neither better nor worse
-	Lower  Finding = "lower"
-	Same   Finding = "~"       // noise, or less than the least effect
-	TooFew Finding = "too few" // repetitions: no difference, however large, could have been shown
-	Clocks Finding = "clocks"  // the clocks of the hosts were not known well enough to tell
+	Better       Finding = "better"
+	Worse        Finding = "worse"
+	Higher       Finding = "higher" // of values that are neither better nor worse
+	Lower        Finding = "lower"
+	NoDifference Finding = "no difference shown" // noise, or less than the least effect
+	Inconclusive Finding = "inconclusive"        // see Change.Why
 )
+
+// Findings lists all findings, in the order in which they are of interest.
+func Findings() []Finding { return []Finding{Worse, Better, Higher, Lower, NoDifference, Inconclusive} }
 
 // Change is how a side differs from the base.
 type Change struct {
 	Finding Finding `json:"finding"`
-	// Ratio is of the side to the base, nil where a number is not positive; then Shift says it.
+	Why     string  `json:"why,omitempty"` // of Inconclusive
+	// Ratio is of the side to the base, nil where a number is not positive; then Shift has it. Inside of one run it is the median of the ratios of all pairs of
+	// repetitions, between runs the ratio of the medians. Neither is known if a repetition has no number.
 	Ratio    *stats.Change `json:"ratio,omitempty"`
 	Shift    stats.Change  `json:"shift"` // in the value's unit
 	P        float64       `json:"p"`
 	Adjusted float64       `json:"adjusted"` // p after Holm
-	Delta    float64       `json:"delta"`    // Cliff's: how much more often a repetition is above one of the base than below
-	Size     string        `json:"size"`     // of Delta, in a word
-	Least    int           `json:"least"`    // repetitions on either side that it takes to tell anything
+	Needed   int           `json:"needed"`   // repetitions on either side inside of one run, or earlier runs, without which nothing can be decided
+	Earlier  int           `json:"earlier"`  // runs from which the run-to-run spread is known
+	Error    float64       `json:"error"`    // between runs: standard error of the logarithm of Ratio, or of Shift where there is none
+
+	sign   float64 // of the difference, by rank
+	absent bool    // the side does not have the cell
 }
 
 // Mean is a side's geometric mean over the cells.
@@ -164,9 +174,8 @@ func Compare(runs []Recorded, o Options) (Comparison, error) {
 		c.Sides = append(c.Sides, s.describe())
 	}
 	c.Differences = differences(sides, m.rows, o.By)
-	c.blame(sides, m.rows)
 	for _, info := range infos {
-		if v := c.value(info, sides, m.rows); len(v.Rows) > 0 || len(o.Values) > 0 {
+		if v := c.value(info, sides, m.rows, o.Spread); len(v.Rows) > 0 || len(o.Values) > 0 {
 			c.Values = append(c.Values, v)
 		}
 	}

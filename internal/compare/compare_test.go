@@ -17,78 +17,148 @@ func mustCompare(t *testing.T, o Options, runs ...Recorded) Comparison {
 	return c
 }
 
-func half(plan.Cell, string) float64 { return 0.5 }
+func half(c plan.Cell, _ string) float64 {
+	return map[string]float64{"nats": 1, "rabbit": 0.5}[c.Broker.Name]
+}
 
 func TestTooFewRepetitionsAreSaid(t *testing.T) {
+	o := Options{By: "broker", Values: []string{"send.rate"}}
 	w := newWorld(1, 3, 0.01)
-	all := cells(5)
-	c := mustCompare(t, Options{Values: []string{"send.rate"}}, w.run("a", all, nil), w.run("b", all, half))
-	for _, r := range c.Values[0].Rows {
-		if x := r.Changes[0]; x.Finding != TooFew || x.Least != 6 {
-			t.Errorf("%s: got %s, at least %d: three repetitions of ten cells can tell nothing, six could", r.Name, x.Finding, x.Least)
+	for _, r := range mustCompare(t, o, w.run("a", cells(10), half)).Values[0].Rows {
+		if x := r.Changes[0]; x.Finding != Inconclusive || x.Why != "too few repetitions: 3, and 6 are needed" || x.Needed != 6 {
+			t.Errorf("%s: %+v: three repetitions of ten cells can tell nothing, six could", r.Name, x)
 		}
 	}
 	w.repeat = 5 // p of 0.008 would do for 6 tests
-	c = mustCompare(t, Options{Values: []string{"send.rate"}}, w.run("a", all, nil), w.run("b", all, half))
-	if n := c.Found(); n[TooFew] != 10 || c.Tests != 10 {
-		t.Errorf("five repetitions of ten cells can tell nothing: %v", n)
+	if c := mustCompare(t, o, w.run("a", cells(10), half)); c.Found()[Inconclusive] != 10 || c.Tests != 10 {
+		t.Errorf("five repetitions of ten cells can tell nothing: %v", c.Found())
 	}
-	few := cells(3)
-	c = mustCompare(t, Options{Values: []string{"send.rate"}}, w.run("a", few, nil), w.run("b", few, half))
-	if n := c.Found(); n[Worse] != 6 {
+	if n := mustCompare(t, o, w.run("a", cells(6), half)).Found(); n[Worse] != 6 {
 		t.Errorf("five repetitions of six cells tell a half: %v", n)
 	}
 }
 
-// TestTheFamilyIsAllTests: what one value alone would show is not shown among many values and sides.
+// TestTheFamilyIsAllTests: what one value alone would show is not shown among many values.
 func TestTheFamilyIsAllTests(t *testing.T) {
 	w := newWorld(2, 5, 0.01)
-	all := cells(2)
-	a, b := w.run("a", all, nil), w.run("b", all, half)
-	if n := mustCompare(t, Options{Values: []string{"send.rate"}}, a, b).Found(); n[Worse] != 4 {
+	run := w.run("a", cells(4), half)
+	if n := mustCompare(t, Options{By: "broker", Values: []string{"send.rate"}}, run).Found(); n[Worse] != 4 {
 		t.Errorf("one value of four cells: %v", n)
 	}
-	c := mustCompare(t, Options{}, a, b, w.run("c", all, half))
-	if n := c.Found(); n[TooFew] != 16 || c.Tests != 16 {
-		t.Errorf("two values of four cells against two runs are 16 tests, too many for five repetitions: %v of %d", n, c.Tests)
+	c := mustCompare(t, Options{By: "broker"}, run)
+	if n := c.Found(); n[Inconclusive] != 8 || c.Tests != 8 {
+		t.Errorf("two values of four cells are 8 tests, too many for five repetitions: %v of %d", n, c.Tests)
 	}
-	if len(c.Values[0].Means) != 2 || c.Values[0].Means[1].Cells != 4 {
+	if len(c.Values[0].Means) != 1 || c.Values[0].Means[0].Cells != 4 {
 		t.Errorf("means are %+v", c.Values[0].Means)
 	}
 }
 
-func TestOnlyValidRepetitionsCount(t *testing.T) {
+// TestNoRepetitionIsDropped: a repetition without a number makes the value of its cell inconclusive, whatever the others are.
+func TestNoRepetitionIsDropped(t *testing.T) {
 	w := newWorld(3, 8, 0.01)
-	all := cells(3)
-	a, b := w.run("a", all, nil), w.run("b", all, nil)
+	a := w.run("a", cells(4), nil)
+	known, b := w.earlier(a, 9), w.run("b", a.Run.Cells, nil)
 	for i := range b.Outcomes {
-		switch o := &b.Outcomes[i]; {
-		case o.Cell == all[0].ID: // all of a cell
-			o.Verdict, o.Reasons = plan.Invalid, []string{"broken promise"}
-			o.Values["send.rate"] = plan.Value{Number: 1}
-		case o.Cell == all[1].ID && o.Repetition == 2:
+		o := &b.Outcomes[i]
+		if o.Repetition > 2 {
+			continue
+		}
+		switch o.Index {
+		case 0:
 			o.Verdict, o.Reasons = plan.Unknown, []string{"agent lost"}
-			o.Values["send.rate"] = plan.Value{Number: 1}
+		case 1:
+			o.Values["send.p99"] = plan.Value{Number: 2, Over: 7}
+		case 2:
+			o.Values["send.p99"] = plan.Value{NA: "< 20 ms"}
+		case 3:
+			delete(o.Values, "send.p99")
 		}
 	}
-	b.Outcomes = b.Outcomes[:len(b.Outcomes)-1] // and one was not run
-	c := mustCompare(t, Options{}, a, b)
-	if len(c.Values[0].Rows) != 5 || len(names(c)) != 0 {
-		t.Errorf("%d rows, named %v: invalid numbers were compared", len(c.Values[0].Rows), names(c))
-	}
-	var lines []string
-	for _, l := range c.Left {
-		if l.Value == "" {
-			lines = append(lines, l.Cell+"|"+strings.Join(l.Sides, " ")+"|"+l.Reason)
-		}
-		if l.Whole != (l.Cell == "broker=nats window=100" && l.Value == "") {
-			t.Errorf("%+v: is the whole cell left out?", l)
+	b.Outcomes = b.Outcomes[:len(b.Outcomes)-1]
+	c := mustCompare(t, Options{Spread: known, Values: []string{"send.p99"}}, a, b)
+	for i, want := range []string{"B: 2 of 8 repetitions unknown: agent lost", "B: 2 of 8 repetitions only a lower bound", "B: 2 of 8 repetitions no number: < 20 ms",
+		"B: 2 of 8 repetitions no number: not in the record", "", "", "", "B: 1 of 8 repetitions not run"} {
+		if x := c.Values[0].Rows[i].Changes[0]; x.Why != want || (x.Finding == Inconclusive) != (want != "") || want != "" && x.Ratio != nil {
+			t.Errorf("%s: %s because %q, want %q", c.Values[0].Rows[i].Name, x.Finding, x.Why, want)
 		}
 	}
-	want := []string{"broker=nats window=100|B|8 of 8 repetitions invalid: broken promise", "broker=nats window=101|B|1 of 8 repetitions unknown: agent lost",
-		"broker=rabbit window=102|B|1 of 8 repetitions not run"}
-	if !slices.Equal(lines, want) {
-		t.Errorf("left out:\n%s\nwant:\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	for _, d := range c.NoWorse() {
+		if why := d.Row.Changes[0].Why; d.Met && why != "" || d.Violated {
+			t.Errorf("the rule is met: %v, though: %q", d.Met, why)
+		}
+	}
+}
+
+// TestBacklogRanksWorst: the latency of a repetition with a backlog is worse than any. What is left of the others is never better.
+func TestBacklogRanksWorst(t *testing.T) {
+	for _, x := range []struct {
+		base, other int // repetitions with a backlog, of eight
+		want        Finding
+	}{{0, 3, Inconclusive}, {0, 4, Worse}, {0, 8, Worse}, {3, 0, Better}, {8, 0, Better}, {3, 3, Inconclusive}, {8, 8, Inconclusive}, {2, 8, Worse}} {
+		w := newWorld(3, 8, 0.01)
+		a := w.run("a", cells(1), nil)
+		known, b := w.earlier(a, 9), w.run("b", a.Run.Cells, func(plan.Cell, string) float64 { return 0.8 })
+		inside := w.run("c", cells(1), func(c plan.Cell, _ string) float64 {
+			return map[string]float64{"nats": 1, "rabbit": 0.8}[c.Broker.Name]
+		})
+		backlog := func(o plan.Outcome, n int) {
+			if o.Repetition <= n {
+				o.Values["send.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
+			}
+		}
+		for i := range a.Outcomes {
+			backlog(a.Outcomes[i], x.base)
+			backlog(b.Outcomes[i], x.other)
+			backlog(inside.Outcomes[i], map[int]int{0: x.base, 1: x.other}[inside.Outcomes[i].Index])
+		}
+		c := mustCompare(t, Options{Spread: known, Values: []string{"send.p99"}}, a, b)
+		if got := c.Values[0].Rows[0].Changes[0]; got.Finding != x.want {
+			t.Errorf("%d and %d of 8: %s (%s), want %s", x.base, x.other, got.Finding, got.Why, x.want)
+		}
+		for _, d := range c.NoWorse() {
+			if d.Met != (x.want == Better) || d.Violated != (x.want == Worse) {
+				t.Errorf("%d and %d of 8: the rule is met %v, violated %v", x.base, x.other, d.Met, d.Violated)
+			}
+		}
+		got := mustCompare(t, Options{By: "broker", Values: []string{"send.p99"}}, inside).Values[0].Rows[0].Changes[0]
+		if got.Finding == Better && x.other > 0 || got.Finding == Worse && x.base >= x.other || x.base == 0 && x.other == 8 && got.Finding != Worse {
+			t.Errorf("%d and %d of 8, inside of one run: %s (%s)", x.base, x.other, got.Finding, got.Why)
+		}
+	}
+}
+
+// TestFlagsAreFindings: a number that is flagged on either side makes its comparison inconclusive, and the flag is told.
+func TestFlagsAreFindings(t *testing.T) {
+	for _, flag := range plan.Flags() {
+		for side := range 2 {
+			w := newWorld(8, 8, 0.01)
+			a := w.run("a", cells(1), nil)
+			known, b := w.earlier(a, 9), w.run("b", a.Run.Cells, func(plan.Cell, string) float64 { return 0.5 })
+			o := []Recorded{a, b}[side].Outcomes[3]
+			o.Values["send.rate"] = plan.Value{Number: o.Values["send.rate"].Number, Flags: []plan.Flag{flag}}
+			c := mustCompare(t, Options{Spread: known, Values: []string{"send.rate"}}, a, b)
+			x, want := c.Values[0].Rows[0].Changes[0], []string{"A: ", "B: "}[side]+string(flag)
+			if flag == plan.Backlog { // of a rate, whose number is right
+				want = ""
+			}
+			if x.Why != want || (x.Finding == Inconclusive) != (want != "") || c.Values[0].Rows[1].Changes[0].Finding != Worse {
+				t.Errorf("%s: %s because %q", flag, x.Finding, x.Why)
+			}
+		}
+	}
+}
+
+// TestOtherHostsAreNotCompared: the spread of runs on the same hosts says nothing of others.
+func TestOtherHostsAreNotCompared(t *testing.T) {
+	w := newWorld(4, 8, 0.01)
+	a := w.run("a", cells(1), nil)
+	known, b := w.earlier(a, 9), w.run("b", a.Run.Cells, half)
+	for i := range a.Outcomes {
+		a.Outcomes[i].Agents, b.Outcomes[i].Agents = []plan.AgentPart{{Host: "h1"}}, []plan.AgentPart{{Host: "h2"}}
+	}
+	if x := mustCompare(t, Options{Spread: known}, a, b).Values[0].Rows[1].Changes[0]; x.Finding != Inconclusive || x.Why != "measured from other hosts: h1 and h2" {
+		t.Errorf("%+v", x)
 	}
 }
 
@@ -115,7 +185,7 @@ func TestAnAxisInsideOfOneRun(t *testing.T) {
 	}
 	run := w.run("a", cells(3), slower)
 	c := mustCompare(t, Options{By: "broker"}, run)
-	want := []string{"worse window=100 send.p99", "worse window=101 send.p99", "worse window=102 send.p99"}
+	want := []string{"worse send.p99", "worse send.p99", "worse send.p99"}
 	if got := names(c); !slices.Equal(got, want) || c.Sides[0].Mark != "nats" || c.Sides[1].Mark != "rabbit" {
 		t.Errorf("named %v of %+v", got, c.Sides)
 	}
@@ -189,58 +259,53 @@ func TestSubjectsAndSurroundingsAreCompared(t *testing.T) {
 
 // TestClocksLimitWhatCanBeTold: a difference that the clocks of the hosts could be is none of the broker's.
 func TestClocksLimitWhatCanBeTold(t *testing.T) {
-	for _, c := range []struct {
-		bound float64
-		flags []plan.Flag
-		want  Finding
-	}{{0, nil, Worse}, {0.0001, nil, Worse}, {0.002, nil, Clocks}, {0, []plan.Flag{plan.ClockUnsafe}, Clocks}, {0, []plan.Flag{plan.ClientBound}, Worse}} {
+	for bound, want := range map[float64]Finding{0: Worse, 0.0001: Worse, 0.002: Inconclusive} {
 		w := newWorld(8, 8, 0.01)
-		all := cells(1)
-		a, b := w.run("a", all, nil), w.run("b", all, func(plan.Cell, string) float64 { return 1.5 }) // 2.5 ms more
-		for _, r := range []Recorded{a, b} {
-			for _, o := range r.Outcomes {
-				v := o.Values["send.p99"]
-				v.Bound, v.Flags = c.bound, c.flags
-				o.Values["send.p99"] = v
-			}
+		run := w.run("a", cells(1), func(c plan.Cell, _ string) float64 {
+			return map[string]float64{"nats": 1, "rabbit": 1.5}[c.Broker.Name]
+		}) // 2.5 ms more
+		for _, o := range run.Outcomes {
+			v := o.Values["send.p99"]
+			v.Bound = bound
+			o.Values["send.p99"] = v
 		}
-		got := mustCompare(t, Options{Values: []string{"send.p99"}}, a, b).Values[0].Rows[0]
-		if got.Changes[0].Finding != c.want || !slices.Equal(got.Sides[1].Flags, c.flags) {
-			t.Errorf("bound %v, flags %v: %s, flags %v; want %s", c.bound, c.flags, got.Changes[0].Finding, got.Sides[1].Flags, c.want)
+		if x := mustCompare(t, Options{By: "broker", Values: []string{"send.p99"}}, run).Values[0].Rows[0].Changes[0]; x.Finding != want {
+			t.Errorf("bound %v: %s (%s), want %s", bound, x.Finding, x.Why, want)
 		}
 	}
 }
 
-// TestFromZero: what was none and is some now has no ratio, and is found all the same.
+// TestFromZero: what was none in all runs and is some now has no ratio, and is found all the same.
 func TestFromZero(t *testing.T) {
 	w := newWorld(9, 6, 0.01)
-	all := cells(1)
-	a, b := w.run("a", all, nil), w.run("b", all, nil)
+	a, b := w.run("a", cells(1), nil), w.run("b", cells(1), nil)
 	for i := range a.Outcomes {
 		a.Outcomes[i].Values["lost"] = plan.Value{}
-		b.Outcomes[i].Values["lost"] = plan.Value{Number: float64(3 + i)}
+		b.Outcomes[i].Values["lost"] = plan.Value{Number: float64((3 + i) * b.Outcomes[i].Index)}
 	}
-	x := mustCompare(t, Options{Values: []string{"lost"}}, a, b).Values[0].Rows[0].Changes[0]
-	if x.Finding != Worse || x.Ratio != nil || x.Shift.Estimate < 3 {
+	c := mustCompare(t, Options{Values: []string{"lost"}, Spread: func(string, string) plan.RunSpread { return plan.RunSpread{Runs: 6, Repetitions: 6} }}, a, b)
+	if x := c.Values[0].Rows[1].Changes[0]; x.Finding != Worse || x.Ratio != nil || x.Shift.Estimate < 3 {
 		t.Errorf("got %+v, want worse by some, without a ratio", x)
+	}
+	if all := c.NoWorse(); !all[0].Met || all[0].Violated || all[1].Met || !all[1].Violated {
+		t.Errorf("none is met, some is violated: %+v", all)
 	}
 }
 
+// A value that a cell cannot have is no row; one that a side has lost is inconclusive.
 func TestValuesWithoutANumberAreSaid(t *testing.T) {
 	w := newWorld(10, 4, 0.01)
-	all := cells(1)
-	a, b := w.run("a", all, nil), w.run("b", all, nil)
+	a, b := w.run("a", cells(1), nil), w.run("b", cells(1), nil)
 	for i := range b.Outcomes {
-		if b.Outcomes[i].Cell == all[0].ID {
-			b.Outcomes[i].Values["send.p99"] = plan.Value{NA: "backlog"}
+		if b.Outcomes[i].Index == 0 {
+			b.Outcomes[i].Values["send.p99"] = plan.Value{NA: "no samples"}
+		} else {
+			a.Outcomes[i].Values["send.p99"], b.Outcomes[i].Values["send.p99"] = plan.Value{NA: "fire-and-forget"}, plan.Value{NA: "fire-and-forget"}
 		}
 	}
 	c := mustCompare(t, Options{}, a, b)
-	if len(c.Left) != 1 || c.Left[0].Value != "send.p99" || c.Left[0].Whole || !strings.Contains(c.Left[0].Reason, "backlog") {
-		t.Errorf("left out: %+v", c.Left)
-	}
-	if len(c.Values) != 2 {
-		t.Errorf("%d values: of the usual ones those without any number are no news", len(c.Values))
+	if len(c.Values) != 2 || len(c.Values[1].Rows) != 1 || !strings.HasPrefix(c.Values[1].Rows[0].Changes[0].Why, "B: 4 of 4 repetitions no number: no samples") {
+		t.Errorf("%+v", c.Values)
 	}
 }
 
@@ -268,23 +333,5 @@ func TestDifferencesAreShownAsWritten(t *testing.T) {
 	}
 	if want := []string{`option list: ["<","é"]`, `option name: <a\"b'c>`}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// A rate of few messages takes a few values only: two of them next to each other are no two groups that anybody has to look into.
-func TestGroupsNearerThanTheLeastEffectAreOne(t *testing.T) {
-	info, _ := plan.ValueNamed("send.rate")
-	for high, want := range map[float64]bool{502: false, 560: true} {
-		var x cell
-		for k := range 8 {
-			number := 500.0
-			if k > 4 {
-				number = high
-			}
-			x.outcomes = append(x.outcomes, plan.Outcome{Verdict: plan.Valid, Values: map[string]plan.Value{info.Name: {Number: number}}})
-		}
-		if s, _ := sample(&x, info, 0.95, DefaultEffect); s.Bimodal != want {
-			t.Errorf("500 and %v: two groups: %v", high, s.Bimodal)
-		}
 	}
 }

@@ -3,6 +3,7 @@ package compare
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -11,236 +12,348 @@ import (
 	"lockstep/internal/stats"
 )
 
-// blame says which cells have repetitions that are not valid, or were not run, and are in no number.
-func (c *Comparison) blame(sides []*side, rows []group) {
-	for _, g := range rows {
-		for i, x := range g.cells {
-			if x == nil {
-				continue
-			}
-			if why := x.unusable(); why != "" {
-				c.Left = append(c.Left, Left{Cell: g.name(), Sides: []string{sides[i].mark}, Whole: len(x.valid()) == 0, Reason: why})
-			}
-		}
-	}
-}
-
-// unusable says of the repetitions that are not valid how many they are and why.
-func (c *cell) unusable() string {
-	var parts []string
-	for _, v := range []plan.Verdict{plan.Invalid, plan.Unknown} {
-		n := 0
-		var reasons []string
-		for _, o := range c.outcomes {
-			if o.Verdict != v {
-				continue
-			}
-			n++
-			for _, r := range o.Reasons {
-				if !slices.Contains(reasons, r) {
-					reasons = append(reasons, r)
-				}
-			}
-		}
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d of %d repetitions %s: %s", n, c.repeat, v, cmp.Or(strings.Join(reasons, "; "), "no reason was given")))
-		}
-	}
-	if missing := c.repeat - len(c.outcomes); missing > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d repetitions not run", missing, c.repeat))
-	}
-	return strings.Join(parts, "; ")
-}
-
-// value compares one value in all cells that have it on the base and another side.
-func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group) Value {
+// value compares one value in all cells that the base and another side have.
+func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group, spread func(cell, value string) plan.RunSpread) Value {
 	v := Value{Name: info.Name, Title: info.Title, Unit: info.Unit, Better: info.Better()}
 	for _, g := range rows {
 		row := Row{At: g.at, Name: g.name()}
 		if len(c.Match) == 0 && c.By == "" {
 			row.Cell = g.key
 		}
-		var with, without, reasons []string
-		for i, x := range g.cells {
-			s, why := sample(x, info, 1-c.Alpha, c.Effect)
+		numbers, lacking := 0, false
+		for _, x := range g.cells {
+			s, never := sample(x, info, 1-c.Alpha)
 			row.Sides = append(row.Sides, s)
-			switch {
-			case s.N > 0:
-				with = append(with, sides[i].mark)
-			case x != nil && len(x.valid()) > 0:
-				without = append(without, sides[i].mark)
-				reasons = append(reasons, why)
-			}
+			numbers, lacking = numbers+s.size(), lacking || never
 		}
-		if len(with) > 0 && len(without) > 0 { // a value that no side has is no news
-			c.Left = append(c.Left, Left{Cell: row.Name, Sides: without, Value: info.Name, Reason: "no number: " + strings.Join(slices.Compact(reasons), ", ")})
-		}
-		if len(with) < 2 || row.Sides[0].N == 0 {
+		if numbers == 0 && lacking { // a value that the cell cannot have is no news
 			continue
 		}
-		for i := range row.Sides[1:] {
-			row.Changes = append(row.Changes, change(row.Sides[0], row.Sides[i+1], 1-c.Alpha))
+		for i, x := range g.cells[1:] {
+			if x == nil {
+				row.Changes = append(row.Changes, Change{absent: true})
+				continue
+			}
+			a, b := row.Sides[0], row.Sides[i+1]
+			whys := doubts(map[string]Sample{sides[0].mark: a, sides[i+1].mark: b}, info.Better())
+			var change Change
+			if c.By != "" {
+				change = withinRun(a, b, info.Better(), 1-c.Alpha)
+			} else {
+				var known plan.RunSpread
+				if spread != nil {
+					known = spread(g.cells[0].cell.ID, info.Name)
+				}
+				change = betweenRuns(a, b, info.Better(), known, 1-c.Alpha)
+				if then, now := g.cells[0].hosts(), x.hosts(); !slices.Equal(then, now) {
+					whys = append(whys, fmt.Sprintf("measured from other hosts: %s and %s", strings.Join(then, ", "), strings.Join(now, ", ")))
+				}
+				if known.Runs < plan.MinEarlierRuns {
+					whys = append(whys, fmt.Sprintf("the run-to-run spread is unknown: %d of %d earlier runs", known.Runs, plan.MinEarlierRuns))
+				}
+			}
+			change.Why = strings.Join(whys, "; ")
+			row.Changes = append(row.Changes, change)
 		}
 		v.Rows = append(v.Rows, row)
 	}
 	for i := range sides[1:] {
-		v.Means = append(v.Means, mean(v.Rows, i+1, 1-c.Alpha))
+		v.Means = append(v.Means, c.mean(v.Rows, i+1))
 	}
 	return v
 }
 
-// sample is a value's numbers on one side, of valid repetitions alone; why says what there is instead of a number. Two groups that are nearer to each
-// other than the least effect are none that anybody has to know of: rates of few messages come in steps.
-func sample(x *cell, info plan.ValueInfo, confidence, effect float64) (s Sample, why string) {
-	if x == nil {
-		return s, ""
-	}
-	for _, o := range x.valid() {
-		got, has := o.Value(info.Name)
-		switch {
-		case !has:
-			why = cmp.Or(why, "not in the record")
-		case got.NA != "":
-			why = cmp.Or(why, got.NA)
-		default:
-			s.Numbers = append(s.Numbers, got.Number)
-			s.Bound = max(s.Bound, got.Bound)
+// hosts are those of a cell's agents, each once.
+func (c *cell) hosts() (all []string) {
+	for _, o := range c.outcomes {
+		for _, a := range o.Agents {
+			all = append(all, a.Host)
 		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// sample is a value's numbers on one side. lacking reports whether all repetitions are valid and lack it for one reason: then the cell cannot have it.
+func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking bool) {
+	if x == nil {
+		return s, false
+	}
+	missing, repeat := map[string]int{}, max(x.repeat, len(x.outcomes))
+	for _, o := range x.outcomes {
+		got, known := o.Value(info.Name)
 		for _, f := range got.Flags {
 			if !slices.Contains(s.Flags, f) {
 				s.Flags = append(s.Flags, f)
 			}
 		}
-	}
-	slices.Sort(s.Flags)
-	s.Summary = stats.Summarize(s.Numbers, confidence)
-	s.Bimodal = s.Bimodal && s.Most-s.Least >= effect*math.Abs(s.Median)
-	for _, o := range x.valid() {
-		if got, has := o.Value(info.Name); has && got.NA == "" && got.Number == s.Median {
-			s.Over = max(s.Over, got.Over)
+		switch {
+		case o.Verdict != plan.Valid:
+			missing[strings.TrimSuffix(string(o.Verdict)+": "+strings.Join(o.Reasons, "; "), ": ")]++
+		case !known:
+			missing["no number: not in the record"]++
+		case got.NA == string(plan.Backlog):
+			s.Backlog++
+		case got.NA != "" || got.Over > 0:
+			missing[got.Incomparable()]++
+		default:
+			s.Numbers = append(s.Numbers, got.Number)
+			s.Bound = max(s.Bound, got.Bound)
 		}
 	}
-	return s, why
+	lacking = len(missing) == 1 && s.Backlog == 0 && len(s.Numbers) == 0
+	if n := repeat - len(x.outcomes); n > 0 {
+		missing["not run"] = n
+	}
+	var whys []string
+	for why, n := range missing {
+		lacking = lacking && strings.HasPrefix(why, "no number: ")
+		whys = append(whys, fmt.Sprintf("%d of %d repetitions %s", n, repeat, why))
+	}
+	slices.Sort(whys)
+	s.Missing = strings.Join(whys, "; ")
+	slices.Sort(s.Flags)
+	s.Summary = stats.Summarize(s.Numbers, confidence)
+	return s, lacking
 }
 
-// change is what is to be said of two samples besides what the family decides.
-func change(a, b Sample, confidence float64) Change {
-	var c Change
-	if b.N == 0 {
+// doubts is why nothing can be said of samples, whatever their numbers are.
+func doubts(samples map[string]Sample, better plan.Direction) (whys []string) {
+	for _, mark := range slices.Sorted(maps.Keys(samples)) {
+		s := samples[mark]
+		var own []string
+		if s.Missing != "" {
+			own = append(own, s.Missing)
+		}
+		if s.Backlog > 0 && better == plan.NeitherBetter {
+			own = append(own, s.backlog())
+		}
+		for _, f := range s.Flags {
+			if f != plan.Backlog {
+				own = append(own, string(f))
+			}
+		}
+		if own != nil {
+			whys = append(whys, mark+": "+strings.Join(own, ", "))
+		}
+	}
+	return whys
+}
+
+func (s Sample) backlog() string {
+	return fmt.Sprintf("backlog in %d of %d repetitions", s.Backlog, s.N+s.Backlog)
+}
+
+// stuck reports whether the median repetition has a backlog.
+func (s Sample) stuck() bool { return s.Backlog > 0 && s.Backlog >= s.N }
+
+// ranked are the numbers, and one that is worse than any for each backlog.
+func (s Sample) ranked(better plan.Direction) []float64 {
+	return append(slices.Clone(s.Numbers), slices.Repeat([]float64{worst(better)}, s.Backlog)...)
+}
+
+// worst is a number that is worse than any.
+func worst(better plan.Direction) float64 {
+	if better == plan.HigherIsBetter {
+		return math.Inf(-1)
+	}
+	return math.Inf(1)
+}
+
+// withinRun compares repetitions that were interleaved: by the Mann–Whitney test, and by the Hodges–Lehmann estimate that belongs to it.
+func withinRun(a, b Sample, better plan.Direction, confidence float64) (c Change) {
+	if a.Missing != "" || b.Missing != "" {
 		return c
 	}
-	c.Shift, _ = stats.Difference(a.Numbers, b.Numbers, confidence)
-	if r, ok := stats.Ratio(a.Numbers, b.Numbers, confidence); ok {
+	from, to := a.ranked(better), b.ranked(better)
+	test := stats.MannWhitney(from, to)
+	c.P, c.sign = test.P, float64(len(from)*len(to))/2-test.U
+	if a.Backlog+b.Backlog > 0 {
+		return c
+	}
+	c.Shift, _ = stats.Difference(from, to, confidence)
+	if r, ok := stats.Ratio(from, to, confidence); ok {
 		c.Ratio = &r
 	}
-	c.P = stats.MannWhitney(a.Numbers, b.Numbers).P
-	c.Delta = stats.CliffsDelta(a.Numbers, b.Numbers)
-	c.Size = stats.Magnitude(c.Delta)
 	return c
 }
 
-func mean(rows []Row, side int, confidence float64) Mean {
-	var pairs []stats.Pair
-	for _, r := range rows {
-		if r.Sides[side].N > 0 {
-			pairs = append(pairs, stats.Pair{A: r.Sides[0].Numbers, B: r.Sides[side].Numbers})
+// betweenRuns compares the medians of two runs. The run is a random effect (Kalibera and Jones 2013, Rigorous Benchmarking in Reasonable Time): the
+// logarithms of the medians of m earlier runs have the standard deviation s, so that the difference of two of them has the standard error s·√(f₁ + f₂), and
+// over it Student's t with m − 1 degrees of freedom. f is 1; for a side with fewer repetitions (n) than earlier runs (r, on average) it is r/n, the most by
+// which that can widen its part.
+func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, confidence float64) (c Change) {
+	c.P, c.Earlier, c.Needed = 1, spread.Runs, plan.MinEarlierRuns
+	known := spread.Runs >= plan.MinEarlierRuns
+	if a.stuck() != b.stuck() {
+		c.P, c.sign = 0, worst(better)
+		if a.stuck() {
+			c.sign = -c.sign
 		}
 	}
-	c, used, _ := stats.GeometricRatio(pairs, confidence)
-	return Mean{c, used}
+	if a.Missing != "" || b.Missing != "" || a.stuck() || b.stuck() {
+		return c
+	}
+	from, to := a.ranked(better), b.ranked(better)
+	freedom, wider := float64(spread.Runs-1), math.Sqrt(max(1, spread.Repetitions/float64(len(from)))+max(1, spread.Repetitions/float64(len(to))))
+	difference := func(d, deviation float64) stats.Interval {
+		i := stats.Interval{Low: d, High: d}
+		if known {
+			c.Error = deviation * wider
+			half := stats.StudentQuantile((1+confidence)/2, freedom) * c.Error
+			i = stats.Interval{Low: d - half, High: d + half, Confidence: confidence}
+			if d != 0 {
+				c.P = 2 * stats.StudentT(-math.Abs(d)/c.Error, freedom)
+			}
+		}
+		return i
+	}
+	then, now := stats.Median(from), stats.Median(to)
+	c.sign, c.Shift = now-then, stats.Change{Estimate: now - then, Interval: difference(now-then, spread.Deviation)}
+	if then > 0 && now > 0 && (spread.Relative != nil || !known) {
+		var deviation float64
+		if known {
+			deviation = *spread.Relative
+		}
+		i := difference(math.Log(now/then), deviation)
+		c.Ratio = &stats.Change{Estimate: now / then, Interval: stats.Interval{Low: math.Exp(i.Low), High: math.Exp(i.High), Confidence: i.Confidence}}
+	}
+	return c
 }
 
-// judge adjusts the p-values of all tests as one family and says what can be said of each change. Tests that could not find anything by themselves, for
-// want of repetitions, are not in the family: they cannot be wrong.
-func (c *Comparison) judge() {
-	type test struct {
-		change   *Change
-		a, b     Sample
-		better   plan.Direction
-		smallest float64
+// mean is the geometric mean over the cells. Cells of one run may move together, so that between runs half its interval is the mean of theirs.
+func (c *Comparison) mean(rows []Row, side int) (m Mean) {
+	var pairs []stats.Pair
+	var sum, half float64
+	known := true
+	for _, r := range rows {
+		if x := r.Changes[side-1]; x.Ratio != nil {
+			pairs = append(pairs, stats.Pair{A: r.Sides[0].Numbers, B: r.Sides[side].Numbers})
+			sum, half = sum+math.Log(x.Ratio.Estimate), half+math.Log(x.Ratio.Interval.High/x.Ratio.Estimate)
+			known = known && x.Ratio.Interval.Holds(1-c.Alpha)
+		}
 	}
-	var all []test
-	var ps []float64
+	if c.By != "" {
+		m.Change, m.Cells, _ = stats.GeometricRatio(pairs, 1-c.Alpha)
+		return m
+	}
+	if m.Cells = len(pairs); m.Cells > 0 {
+		n := float64(m.Cells)
+		m.Estimate = math.Exp(sum / n)
+		if known {
+			m.Interval = stats.Interval{Low: math.Exp((sum - half) / n), High: math.Exp((sum + half) / n), Confidence: 1 - c.Alpha}
+		}
+	}
+	return m
+}
+
+// changes calls f with every change of the comparison, and its row and number there.
+func (c *Comparison) changes(f func(v *Value, x *Change, r *Row, i int)) {
 	for v := range c.Values {
 		for r := range c.Values[v].Rows {
 			row := &c.Values[v].Rows[r]
 			for i := range row.Changes {
-				a, b := row.Sides[0], row.Sides[i+1]
-				if b.N > 0 {
-					all = append(all, test{&row.Changes[i], a, b, c.Values[v].Better, stats.SmallestP(a.N, b.N)})
-				}
+				f(&c.Values[v], &row.Changes[i], row, i)
 			}
 		}
 	}
-	for _, t := range all {
-		if t.smallest <= c.Alpha {
-			ps = append(ps, t.change.P)
+}
+
+// judge adjusts the p-values of all tests as one family and decides the finding of each change. Changes that are inconclusive whatever their numbers are,
+// and those that could not be found for want of repetitions, are not in the family: they cannot be wrong.
+func (c *Comparison) judge() {
+	var ps []float64
+	var family []*Change
+	possible := 0
+	c.changes(func(_ *Value, x *Change, r *Row, i int) {
+		x.Adjusted = 1
+		if x.Why != "" || x.absent {
+			return
 		}
-	}
+		possible++
+		if c.By == "" || stats.SmallestP(r.Sides[0].size(), r.Sides[i+1].size()) <= c.Alpha {
+			ps, family = append(ps, x.P), append(family, x)
+		}
+	})
 	c.Tests = len(ps)
-	adjusted := stats.Holm(ps)
-	least := stats.LeastRepetitions(c.Alpha, max(1, len(ps)))
-	if len(ps) == 0 {
-		least = stats.LeastRepetitions(c.Alpha, len(all))
+	for i, p := range stats.Holm(ps) {
+		family[i].Adjusted = p
 	}
-	for _, t := range all {
-		t.change.Adjusted, t.change.Least = 1, least
-		if t.smallest <= c.Alpha {
-			t.change.Adjusted, adjusted = adjusted[0], adjusted[1:]
+	needed := stats.LeastRepetitions(c.Alpha, cmp.Or(len(ps), possible))
+	c.changes(func(v *Value, x *Change, r *Row, i int) {
+		if x.absent {
+			return
 		}
-		t.change.Finding = t.change.find(c, t.a, t.b, t.better, t.smallest)
-	}
+		a, b := r.Sides[0], r.Sides[i+1]
+		if c.By != "" {
+			x.Needed = needed
+			if smallest := stats.SmallestP(a.size(), b.size()); x.Why == "" && x.Adjusted > c.Alpha && smallest*float64(max(1, c.Tests)) > c.Alpha {
+				x.Why = fmt.Sprintf("too few repetitions: %d, and %d are needed", min(a.size(), b.size()), needed)
+			}
+		}
+		x.Finding, x.Why = x.find(c, a, b, v.Better)
+	})
 }
 
-// find decides what a change is called.
-func (x *Change) find(c *Comparison, a, b Sample, better plan.Direction, smallest float64) Finding {
-	unsafe := slices.Contains(a.Flags, plan.ClockUnsafe) || slices.Contains(b.Flags, plan.ClockUnsafe)
-	significant := x.Adjusted <= c.Alpha
+// size is the number of repetitions that have a rank.
+func (s Sample) size() int { return s.N + s.Backlog }
+
+// find decides what a change is called, and why if it is inconclusive. Where a side has more repetitions with a backlog than the other, it can only be worse.
+func (x *Change) find(c *Comparison, a, b Sample, better plan.Direction) (Finding, string) {
+	f := NoDifference
+	up := x.sign > 0
 	switch {
-	case !significant && smallest*float64(max(1, c.Tests)) > c.Alpha:
-		return TooFew
-	case !significant || !x.reaches(c.Effect, a):
-		return Same
-	case unsafe || math.Abs(x.Shift.Estimate) <= a.Bound+b.Bound:
-		return Clocks
-	}
-	up := x.Shift.Estimate > 0
-	switch {
+	case x.Why != "":
+		return Inconclusive, x.Why
+	case x.Adjusted > c.Alpha || !x.reaches(c.Effect, a):
+	case x.Shift.Estimate != 0 && math.Abs(x.Shift.Estimate) <= a.Bound+b.Bound:
+		return Inconclusive, "the clocks of the hosts are not known well enough"
 	case better == plan.NeitherBetter && up:
-		return Higher
+		f = Higher
 	case better == plan.NeitherBetter:
-		return Lower
+		f = Lower
 	case up == (better == plan.HigherIsBetter):
-		return Better
+		f = Better
+	default:
+		f = Worse
 	}
-	return Worse
+	if a.Backlog+b.Backlog == 0 || f == Worse && b.Backlog > a.Backlog || f == Better && a.Backlog > b.Backlog {
+		return f, ""
+	}
+	var whys []string
+	for i, s := range []Sample{a, b} {
+		if s.Backlog > 0 {
+			whys = append(whys, []string{"base", "other side"}[i]+": "+s.backlog())
+		}
+	}
+	return Inconclusive, strings.Join(whys, "; ")
 }
 
-// reaches tells whether a change is at least the least effect; from zero every change is.
+// reaches reports whether a change is at least the least effect; from zero, and from or to a backlog, every change is.
 func (x *Change) reaches(effect float64, base Sample) bool {
-	if x.Ratio != nil {
+	switch {
+	case x.Ratio != nil:
 		return math.Abs(x.Ratio.Estimate-1) >= effect
+	case x.Shift.Estimate != 0:
+		return math.Abs(x.Shift.Estimate) >= effect*math.Abs(base.Median)
 	}
-	return x.Shift.Estimate != 0 && math.Abs(x.Shift.Estimate) >= effect*math.Abs(base.Median)
+	return x.sign != 0
 }
 
-// Found counts what was found: of each finding, how often.
+// Found counts the findings.
 func (c Comparison) Found() map[Finding]int {
 	n := map[Finding]int{}
-	for _, v := range c.Values {
-		for _, r := range v.Rows {
-			for _, x := range r.Changes {
-				if x.Finding != "" {
-					n[x.Finding]++
-				}
-			}
+	c.changes(func(_ *Value, x *Change, _ *Row, _ int) {
+		if x.Finding != "" {
+			n[x.Finding]++
 		}
-	}
+	})
 	return n
 }
 
-// Told tells whether anything could be told, be it that nothing differs.
+// Told reports whether anything is conclusive.
 func (c Comparison) Told() bool {
 	n := c.Found()
-	return n[Better]+n[Worse]+n[Higher]+n[Lower]+n[Same] > 0
+	delete(n, Inconclusive)
+	return len(n) > 0
 }

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,15 +25,6 @@ type cell struct {
 	cell     plan.Cell
 	outcomes []plan.Outcome
 	repeat   int
-}
-
-func (c *cell) valid() (some []plan.Outcome) {
-	for _, o := range c.outcomes {
-		if o.Verdict == plan.Valid {
-			some = append(some, o)
-		}
-	}
-	return some
 }
 
 func (s *side) describe() Side {
@@ -84,7 +76,7 @@ func sidesOf(runs []Recorded, o Options) ([]*side, error) {
 	}
 	var sides []*side
 	for i, mark := range Marks(len(runs)) {
-		sides = append(sides, newSide(mark, runs[i]))
+		sides = append(sides, newSide(cmp.Or(runs[i].Mark, mark), runs[i]))
 	}
 	return sides, nil
 }
@@ -301,11 +293,10 @@ func (m *matched) lacking(sides []*side) {
 				with = append(with, sides[i].mark)
 			}
 		}
-		whole := g.cells[0] == nil || len(with) == 1
 		if len(without) > 0 {
-			m.left = append(m.left, Left{Cell: g.name(), Sides: without, Whole: whole, Reason: "only in " + strings.Join(with, " and ")})
+			m.left = append(m.left, Left{Cell: g.name(), Sides: without, Reason: "only in " + strings.Join(with, " and ")})
 		}
-		if !whole {
+		if g.cells[0] != nil && len(with) > 1 {
 			kept = append(kept, g)
 		}
 	}

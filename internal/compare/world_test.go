@@ -3,10 +3,12 @@ package compare
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/stats"
 )
 
 func raw(v any) json.RawMessage {
@@ -17,11 +19,14 @@ func raw(v any) json.RawMessage {
 	return text
 }
 
-// world is a run of simulated repetitions: of each cell send.rate about 1,000 and send.p99 about 5 ms, with noise of its own.
+// world makes runs of simulated repetitions: of each cell send.rate about 1,000 and send.p99 about 5 ms, with noise of each repetition, an effect of the run
+// on each value of each cell, and one on all of them.
 type world struct {
 	r      *rand.Rand
 	noise  float64
 	repeat int
+	each   float64 // standard deviations of the run's effects
+	common float64
 }
 
 // cells are those of two brokers with modes.
@@ -44,14 +49,16 @@ func (w world) run(id string, all []plan.Cell, factor func(c plan.Cell, value st
 	run := plan.Run{ID: id, Name: "simulated", Repeat: w.repeat, Axes: []string{"broker", "window"}, Cells: all,
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Source: plan.Source{File: "simulated.cue", SHA256: "0123456789abcdef"}}
 	var outcomes []plan.Outcome
+	whole := 1 + w.common*w.r.NormFloat64()
 	for _, c := range all {
+		effects := [2]float64{whole * (1 + w.each*w.r.NormFloat64()), whole * (1 + w.each*w.r.NormFloat64())}
 		for k := 1; k <= w.repeat; k++ {
 			o := plan.Outcome{Run: id, Task: fmt.Sprintf("%s-r%d", c.ID, k), Cell: c.ID, Index: c.Index, Repetition: k, Verdict: plan.Valid, Values: map[string]plan.Value{}}
-			for _, v := range []struct {
+			for i, v := range []struct {
 				name string
 				base float64
 			}{{"send.rate", 1000}, {"send.p99", 0.005}} { // in one order: a seed gives the same world each time
-				x := v.base * (1 + w.noise*w.r.NormFloat64())
+				x := v.base * effects[i] * (1 + w.noise*w.r.NormFloat64())
 				if factor != nil {
 					x *= factor(c, v.name)
 				}
@@ -60,9 +67,39 @@ func (w world) run(id string, all []plan.Cell, factor func(c plan.Cell, value st
 			outcomes = append(outcomes, o)
 		}
 	}
-	return Recorded{run, outcomes}
+	return Recorded{Run: run, Outcomes: outcomes}
 }
 
 func newWorld(seed uint64, repeat int, noise float64) world {
-	return world{rand.New(rand.NewPCG(seed, 7)), noise, repeat}
+	return world{r: rand.New(rand.NewPCG(seed, 7)), noise: noise, repeat: repeat}
+}
+
+// earlier makes so many runs in which nothing changed, and the spread of all values over them, the base's included.
+func (w world) earlier(base Recorded, runs int) func(cell, value string) plan.RunSpread {
+	medians := map[string][]float64{}
+	add := func(r Recorded) {
+		by := map[string][]float64{}
+		for _, o := range r.Outcomes {
+			for name, v := range o.Values {
+				by[o.Cell+name] = append(by[o.Cell+name], v.Number)
+			}
+		}
+		for key, numbers := range by {
+			medians[key] = append(medians[key], stats.Median(numbers))
+		}
+	}
+	add(base)
+	for range runs - 1 {
+		add(w.run("earlier", base.Run.Cells, nil))
+	}
+	return func(cell, value string) plan.RunSpread {
+		s := plan.RunSpread{Runs: runs, Repetitions: float64(w.repeat), Deviation: stats.Deviation(medians[cell+value])}
+		var logs []float64
+		for _, m := range medians[cell+value] {
+			logs = append(logs, math.Log(m))
+		}
+		relative := stats.Deviation(logs)
+		s.Relative = &relative
+		return s
+	}
 }

@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -37,13 +38,17 @@ func TestRulesOfSchedulesHaveTheControllersBaseline(t *testing.T) {
 		if err := past.Of(copies).SetBaseline(plan.Baseline{Name: "tiny", Run: first.Run, Matrix: "tiny"}); err != nil {
 			t.Fatal(err)
 		}
-		l.clock().advance(time.Hour)
-		second := l.schedule("nightly", "the second run", entries(2)).History[1]
-		if second.State != schedule.Done || len(second.Problems) != 0 {
-			t.Errorf("with one: %+v", second)
+		var last schedule.Entry
+		for n := 2; n <= 6; n++ {
+			l.clock().advance(time.Hour)
+			last = l.schedule("nightly", fmt.Sprintf("run %d", n), entries(n)).History[n-1]
+			want := fmt.Sprintf("the run-to-run spread is unknown: %d of 5 earlier runs", n-1)
+			if text := strings.Join(last.Problems, "\n"); last.State != schedule.Done || (n < 6) != strings.Contains(text, want) || n == 6 && text != "" {
+				t.Errorf("run %d: %+v", n, last)
+			}
+			l.state(last.Run, func(s wire.RunState) bool { return s.Copied })
 		}
-		l.state(second.Run, func(s wire.RunState) bool { return s.Copied })
-		record, err := runs.Open(copies, second.Run)
+		record, err := runs.Open(copies, last.Run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +57,7 @@ func TestRulesOfSchedulesHaveTheControllersBaseline(t *testing.T) {
 			t.Fatal(err)
 		}
 		base := record.Plan().BaseOf("tiny")
-		if base.Run != first.Run || len(base.Cells) != 2 || len(base.Cells[0].Repetitions) != 4 || base.Cells[0].Repetitions[0]["send.rate"].Number == 0 {
+		if base.Run != first.Run || len(base.Cells) != 2 || len(base.Cells[0].Repetitions) != 4 || base.Cells[0].Repetitions[0]["send.rate"].Number == 0 || base.Cells[0].Spreads["send.rate"].Runs != 5 {
 			t.Errorf("the plan has %+v", base)
 		}
 		for i := range outcomes { // as if it had become slower since
@@ -60,7 +65,7 @@ func TestRulesOfSchedulesHaveTheControllersBaseline(t *testing.T) {
 			v.Number /= 1e6
 			outcomes[i].Values["send.rate"] = v
 		}
-		if all := report.Rulings(record.Plan(), outcomes); report.Failed(all)[report.Violated] != 2 || !strings.Contains(all[0].Why, "worse than in run "+first.Run) {
+		if all := report.Rulings(record.Plan(), outcomes); report.Failed(all)[report.Violated] != 2 || !strings.Contains(all[0].Why, "-100 % against run "+first.Run) {
 			t.Errorf("a thousandth of the rate: %v", all)
 		}
 	})

@@ -77,7 +77,12 @@ func Of(m Made) (Digest, error) {
 	if m.Baseline == nil || m.Baseline.Run.ID == m.Run.ID {
 		return d, nil
 	}
-	against, err := compare.Compare([]compare.Recorded{*m.Baseline, m.Recorded}, compare.Options{})
+	both := []compare.Recorded{*m.Baseline, m.Recorded}
+	spread, err := m.History.SpreadsOf(both, nil)
+	if err != nil {
+		return Digest{}, err
+	}
+	against, err := compare.Compare(both, compare.Options{Spread: spread})
 	if err != nil {
 		return Digest{}, fmt.Errorf("compare with the baseline %s: %w", m.Baseline.Run.ID, err)
 	}

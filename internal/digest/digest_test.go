@@ -101,7 +101,7 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 	if d.Told != 16 || len(d.New) > 0 || len(d.Subject) > 0 || d.Worse() < 1 || d.Against == nil {
 		t.Errorf("%d series told, new cells %v, different since the run before %v, %d worse", d.Told, d.New, d.Subject, d.Worse())
 	}
-	if marks := d.Remarks(); len(marks) != 1 || marks[0].Kind != "worse" || !strings.HasSuffix(marks[0].Text, ", since night-0038") {
+	if marks := d.Remarks(); len(marks) != 2 || marks[0].Kind != "worse" || !strings.HasSuffix(marks[0].Text, ", since night-0038") {
 		t.Errorf("the remarks for drawings are %+v", marks)
 	}
 	var md, html, text bytes.Buffer
@@ -110,7 +110,7 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"# nightly: 1 worse", "since night-0038, 2026-02-08 02:00 UTC", "watermark: 0.4 → 0.8", "Against the baseline night-0000"} {
+	for _, want := range []string{"# nightly: 2 worse", "since night-0038, 2026-02-08 02:00 UTC", "watermark: 0.4 → 0.8", "Against the baseline night-0000"} {
 		if !strings.Contains(strings.ReplaceAll(md.String(), "\\", ""), want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, &md)
 		}

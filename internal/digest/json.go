@@ -76,10 +76,10 @@ func newAgainst(c compare.Comparison) *against {
 	for f, n := range c.Found() {
 		a.Findings[string(f)] = n
 	}
-	for _, f := range []compare.Finding{compare.Worse, compare.Better, compare.Higher, compare.Lower, compare.Clocks} {
+	for _, f := range compare.Findings() {
 		for _, v := range c.Values {
 			for _, r := range v.Rows {
-				if x := r.Changes[0]; x.Finding == f {
+				if x := r.Changes[0]; x.Finding == f && f != compare.NoDifference && f != compare.Inconclusive {
 					a.Found = append(a.Found, newFound(v, r, x))
 				}
 			}

@@ -101,7 +101,7 @@ func TestAnOutlierIsNoLevel(t *testing.T) {
 
 // Where a baseline was asked and nothing can be told, the title does not say that all is well.
 func TestNothingToldIsNotNothingWorse(t *testing.T) {
-	d := Digest{Matrix: "m", Against: &compare.Comparison{Values: []compare.Value{{Rows: []compare.Row{{Changes: []compare.Change{{Finding: compare.TooFew}}}}}}}}
+	d := Digest{Matrix: "m", Against: &compare.Comparison{Values: []compare.Value{{Rows: []compare.Row{{Changes: []compare.Change{{Finding: compare.Inconclusive}}}}}}}}
 	if title := d.Title(); title != "m: nothing could be told" {
 		t.Error(title)
 	}

@@ -48,27 +48,55 @@ func (s *Store) base(name string, run plan.Run, values []string) plan.Base {
 		return plan.Base{Name: name, Why: fmt.Sprintf("the record of the baseline %q cannot be read: %v; make another run the baseline: ctl baseline set RUN", name, err)}
 	}
 	b := plan.Base{Name: name, Run: known[i].Run, Started: record.Plan().Started}
+	rounds := record.Rounds()
 	for _, c := range run.Cells {
-		if cell := baseCell(c.ID, outcomes, values); len(cell.Repetitions) > 0 {
-			b.Cells = append(b.Cells, cell)
+		cell := baseCell(c.ID, outcomes, values, rounds.Cell(c.ID).Repeat)
+		if len(cell.Repetitions) == 0 {
+			continue
 		}
+		if cell.Spreads, err = s.Spreads(c.ID, values, b.Run, run.Started, run.ID); err != nil {
+			return plan.Base{Name: name, Why: fmt.Sprintf("the earlier runs cannot be read: %v", err)}
+		}
+		b.Cells = append(b.Cells, cell)
 	}
 	return b
 }
 
-func baseCell(id string, outcomes []plan.Outcome, values []string) plan.BaseCell {
+// baseCell is a cell with the values of all its repetitions; with none if no repetition is valid.
+func baseCell(id string, outcomes []plan.Outcome, values []string, repeat int) plan.BaseCell {
 	cell := plan.BaseCell{ID: id}
+	valid := false
 	for _, o := range outcomes {
-		if o.Cell != id || o.Verdict != plan.Valid {
+		if o.Cell != id {
 			continue
 		}
 		some := map[string]plan.Value{}
 		for _, name := range values {
-			if v, has := o.Value(name); has {
+			v, has := o.Value(name)
+			if o.Verdict != plan.Valid {
+				v, has = plan.Value{NA: string(o.Verdict)}, true
+			}
+			if has {
 				some[name] = v
 			}
 		}
+		valid = valid || o.Verdict == plan.Valid
+		for _, a := range o.Agents {
+			cell.Hosts = append(cell.Hosts, a.Host)
+		}
 		cell.Repetitions = append(cell.Repetitions, some)
 	}
+	if !valid {
+		return plan.BaseCell{ID: id}
+	}
+	for len(cell.Repetitions) < repeat {
+		some := map[string]plan.Value{}
+		for _, name := range values {
+			some[name] = plan.Value{NA: "not run"}
+		}
+		cell.Repetitions = append(cell.Repetitions, some)
+	}
+	slices.Sort(cell.Hosts)
+	cell.Hosts = slices.Compact(cell.Hosts)
 	return cell
 }

@@ -27,10 +27,10 @@ func TestBasesOfRules(t *testing.T) {
 		t.Fatalf("%+v", all)
 	}
 	cells := all[0].Cells
-	if len(cells) != 2 || len(cells[0].Repetitions) != 3 || len(cells[1].Repetitions) != 2 {
-		t.Fatalf("the cells of the baseline, valid repetitions alone: %+v", cells)
+	if len(cells) != 2 || len(cells[0].Repetitions) != 3 || len(cells[1].Repetitions) != 3 || cells[1].Repetitions[1]["lost"].NA != "invalid" {
+		t.Fatalf("the cells of the baseline, with all repetitions: %+v", cells)
 	}
-	got := cells[1].Repetitions[1]
+	got := cells[1].Repetitions[2]
 	if got["send.rate"].Number != 1003 || got["send.p99"].NA == "" || got["processing.p99"].Bound == 0 || len(got) != 4 {
 		t.Errorf("a repetition is %+v; want what rules look at, the usual values and lost", got)
 	}

@@ -70,10 +70,40 @@ type Base struct {
 	Cells   []BaseCell `json:"cells,omitempty"`
 }
 
-// BaseCell is a cell of such a run: of each valid repetition the values that rules ask for, by the names that tables give them.
+// BaseCell is a cell of such a run: the values that rules ask for, by the names that tables give them, with their run-to-run spread when the run began.
 type BaseCell struct {
-	ID          string             `json:"id"`
-	Repetitions []map[string]Value `json:"repetitions"`
+	ID          string               `json:"id"`
+	Hosts       []string             `json:"hosts"`       // of the agents
+	Repetitions []map[string]Value   `json:"repetitions"` // NA is the verdict where that is not valid
+	Spreads     map[string]RunSpread `json:"spreads,omitempty"`
+}
+
+// MinEarlierRuns is the number of earlier runs from which the run-to-run spread of a value is known.
+const MinEarlierRuns = 5
+
+// RunSpread is how much the medians of a value of a cell differed in earlier runs with one broker version and the same hosts.
+type RunSpread struct {
+	Runs        int      `json:"runs"`
+	Repetitions float64  `json:"repetitions"`        // per run, on average
+	Deviation   float64  `json:"deviation"`          // sample standard deviation of the medians, in the value's unit
+	Relative    *float64 `json:"relative,omitempty"` // the same of their logarithms; nil: a median is not positive
+}
+
+// Incomparable is why a value cannot be compared with others: it has no number, only a bound, or a flag that doubts it. Empty: it can be compared.
+// Backlog is no doubt: the number of a rate is right, and a latency then has none.
+func (v Value) Incomparable() string {
+	switch {
+	case v.NA != "":
+		return "no number: " + v.NA
+	case v.Over > 0:
+		return "only a lower bound"
+	}
+	for _, f := range v.Flags {
+		if f != Backlog {
+			return string(f)
+		}
+	}
+	return ""
 }
 
 // Regressions are the rules of a run that need a baseline, by its name.

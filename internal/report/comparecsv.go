@@ -27,14 +27,14 @@ func CompareCSV(w io.Writer, c compare.Comparison) error {
 	}
 	out := csv.NewWriter(w)
 	head := slices.Concat([]string{"value", "unit", "better", "cell", "name"}, axes, []string{"base", "side", "base.repetitions", "repetitions", "base.median", "median",
-		"base.low", "base.high", "low", "high", "ratio", "ratio.low", "ratio.high", "confidence", "shift", "p", "p.adjusted", "cliffs.delta", "finding", "flags", "bimodal", "note"})
+		"base.low", "base.high", "low", "high", "ratio", "ratio.low", "ratio.high", "confidence", "shift", "p", "p.adjusted", "finding", "flags", "note"})
 	if err := out.Write(head); err != nil {
 		return err
 	}
 	for _, v := range c.Values {
 		for _, r := range v.Rows {
 			for i, x := range r.Changes {
-				if r.Sides[i+1].N == 0 {
+				if x.Finding == "" { // the side does not have the cell
 					continue
 				}
 				if err := out.Write(changeLine(c, v, r, i, x, axes)); err != nil {
@@ -45,9 +45,9 @@ func CompareCSV(w io.Writer, c compare.Comparison) error {
 	}
 	for _, l := range c.Left {
 		line := make([]string, len(head))
-		line[0], line[4] = l.Value, l.Cell
+		line[4] = l.Cell
 		line[5+len(axes)+1] = strings.Join(l.Sides, " ")
-		line[len(line)-4], line[len(line)-1] = "left out", l.Reason
+		line[len(line)-3], line[len(line)-1] = "left out", l.Reason
 		if err := out.Write(line); err != nil {
 			return err
 		}
@@ -74,15 +74,8 @@ func changeLine(c compare.Comparison, v compare.Value, r compare.Row, i int, x c
 		ratio = append([]string{full(x.Ratio.Estimate)}, bounds(x.Ratio.Interval)...)
 	}
 	flags := slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Flags, b.Flags))))
-	var bimodal []string
-	for k, s := range []compare.Sample{a, b} {
-		if s.Bimodal {
-			bimodal = append(bimodal, c.Sides[k*(i+1)].Mark)
-		}
-	}
 	return slices.Concat(line, []string{c.Sides[0].Mark, c.Sides[i+1].Mark, strconv.Itoa(a.N), strconv.Itoa(b.N), full(a.Median), full(b.Median)},
-		bounds(a.Interval), bounds(b.Interval), ratio, []string{full(sure), full(x.Shift.Estimate), full(x.P), full(x.Adjusted), full(x.Delta),
-			string(x.Finding), words(flags), strings.Join(bimodal, " "), ""})
+		bounds(a.Interval), bounds(b.Interval), ratio, []string{full(sure), full(x.Shift.Estimate), full(x.P), full(x.Adjusted), string(x.Finding), words(flags), x.Why})
 }
 
 // CompareJSON writes a comparison as it is.

@@ -12,67 +12,24 @@ import (
 	"lockstep/internal/terminal"
 )
 
-// valueRemarks explain what the table has: of too few repetitions how many it takes.
-func valueRemarks(c compare.Comparison, v compare.Value) (lines []string) {
-	have, least, clocks := 0, 0, false
-	for _, r := range v.Rows {
-		for i, x := range r.Changes {
-			if x.Finding == compare.TooFew {
-				if n := min(r.Sides[0].N, r.Sides[i+1].N); have == 0 || n < have {
-					have = n
-				}
-				least = x.Least
-			}
-			clocks = clocks || x.Finding == compare.Clocks
-		}
-	}
-	if have > 0 {
-		lines = append(lines, fmt.Sprintf("too few: too few repetitions to tell (%d; at least %d on either side are needed for %s)", have, least, tests(c)))
-	}
-	if clocks {
-		lines = append(lines, "clocks: a difference, but not larger than what the clocks of the hosts can be wrong by, or not known how large that is")
-	}
-	return lines
-}
-
-func tests(c compare.Comparison) string {
-	n := c.Tests
-	if n == 0 {
-		for _, v := range c.Values {
-			for _, r := range v.Rows {
-				n += len(r.Changes)
-			}
-		}
-	}
-	if n == 1 {
-		return "one test"
-	}
-	return fmt.Sprintf("a family of %d tests", n)
-}
-
-// left lists what is in no number.
+// left lists the cells that are not compared.
 func left(c compare.Comparison) (lines []string) {
 	for i, l := range c.Left {
 		if i == mostLeft {
 			lines = append(lines, fmt.Sprintf("and %d more, which JSON and CSV list", len(c.Left)-mostLeft))
 			break
 		}
-		lines = append(lines, leftLine(l))
+		lines = append(lines, fmt.Sprintf("%s (%s): %s", l.Cell, strings.Join(l.Sides, ", "), l.Reason))
 	}
 	return lines
 }
 
-func leftLine(l compare.Left) string {
-	what := l.Cell
-	if l.Value != "" {
-		what += ", " + l.Value
-	}
-	return fmt.Sprintf("%s (%s): %s", what, strings.Join(l.Sides, ", "), l.Reason)
-}
-
-// found lists the changes that are named, the largest first within each finding.
+// found lists the differences, the worse before the better.
 func found(c compare.Comparison) (lines []string) {
-	for _, f := range []compare.Finding{compare.Worse, compare.Better, compare.Higher, compare.Lower, compare.Clocks} {
+	for _, f := range compare.Findings() {
+		if f == compare.NoDifference || f == compare.Inconclusive {
+			continue
+		}
 		for _, v := range c.Values {
 			for _, r := range v.Rows {
 				for i, x := range r.Changes {
@@ -87,18 +44,12 @@ func found(c compare.Comparison) (lines []string) {
 }
 
 func foundLine(c compare.Comparison, v compare.Value, r compare.Row, i int) string {
-	x, info := r.Changes[i], valueInfo(v.Name)
-	line := fmt.Sprintf("%s: %s: %s %s (medians %s → %s, p %s)", x.Finding, r.Name, v.Name, typically(x, v.Unit), show(info, plan.Value{Number: r.Sides[0].Median}),
-		show(info, plan.Value{Number: r.Sides[i+1].Median}), probability(x.Adjusted))
+	x, then, now := r.Changes[i], sampleField(c, v, r.Sides[0]), sampleField(c, v, r.Sides[i+1])
+	line := fmt.Sprintf("%s: %s: %s %s (medians %s → %s, p %s)", x.Finding, r.Name, v.Name, changeText(x, v.Unit), then.Text, now.Text, probability(x.Adjusted))
 	if len(c.Sides) > 2 {
 		line = c.Sides[i+1].Mark + " " + line
 	}
 	return line + Doubts(slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags)))))
-}
-
-// typically is a change in a sentence. The word tells that it is not that of the two medians, which stand beside it.
-func typically(x compare.Change, unit plan.Unit) string {
-	return "typically " + changeText(x, unit)
 }
 
 // Doubts says flags at the end of a line that names a change: ", flagged client-bound". "" of none.
@@ -109,38 +60,35 @@ func Doubts(flags []plan.Flag) string {
 	return ", flagged " + words(flags)
 }
 
-// foundSummary is the last line: "of 24 comparisons 2 worse, 1 better, 21 ~".
+// foundSummary is the last line: "24 compared: 2 worse, 1 better, 21 no difference shown".
 func foundSummary(c compare.Comparison) string {
 	n, total := c.Found(), 0
 	var parts []string
-	for _, f := range []compare.Finding{compare.Worse, compare.Better, compare.Higher, compare.Lower, compare.Same, compare.Clocks, compare.TooFew} {
+	for _, f := range compare.Findings() {
 		if n[f] > 0 {
 			total += n[f]
 			parts = append(parts, fmt.Sprintf("%d %s", n[f], f))
-		}
-	}
-	whole := map[string]bool{}
-	for _, l := range c.Left {
-		if l.Whole {
-			whole[l.Cell] = true
 		}
 	}
 	text := "nothing could be compared"
 	if total > 0 {
 		text = fmt.Sprintf("%d compared: %s", total, strings.Join(parts, ", "))
 	}
-	if n := len(whole); n > 0 {
+	if n := len(c.Left); n > 0 {
 		text += fmt.Sprintf("; %s left out", cellCount(n))
 	}
 	return text
 }
 
-// method says in a few lines how the numbers came about.
+// method is how the numbers were made, in a few lines.
 func method(c compare.Comparison) []string {
+	test, change := "t-test of the medians of runs, with the run-to-run spread of earlier runs", "the ratio of the medians"
+	if c.By != "" {
+		test, change = "Mann–Whitney over repetitions", "the median of the ratios of all pairs of repetitions"
+	}
 	return []string{
-		fmt.Sprintf("~: no change of %s or more that noise cannot explain. A change is named where p is at most %.4g, over all tests together (%d that can tell anything; Mann–Whitney over repetitions, Holm)",
-			percent(c.Effect), c.Alpha, c.Tests),
-		fmt.Sprintf("change, typically: the median of the ratios of all pairs of repetitions, which is not the ratio of the two medians, with its own %s interval; ±: of the median; effect: Cliff's delta, from -1 to +1", sure(c)),
+		fmt.Sprintf("A difference is shown where the change is at least %s and p is at most %.4g, over all tests together (%d; %s, Holm)", percent(c.Effect), c.Alpha, c.Tests, test),
+		fmt.Sprintf("change: %s, with its own %s interval; ±: of the median", change, sure(c)),
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"lockstep/internal/compare"
 	"lockstep/internal/plan"
-	"lockstep/internal/stats"
 )
 
 // Compared is a comparison as people read it: what differs besides the numbers first, then a table for each value, then what is in none of
@@ -20,7 +19,7 @@ type Compared struct {
 	Besides []Table  // none, or one
 	Tables  []Table
 	Left    []string
-	Found   []string // a line for each change that is named
+	Found   []string // a line for each difference
 	Summary string
 }
 
@@ -81,7 +80,7 @@ var betterWords = map[plan.Direction]string{plan.HigherIsBetter: "higher is bett
 func valueTable(c compare.Comparison, v compare.Value) Table {
 	t := Table{Title: fmt.Sprintf("%s (%s), %s", v.Title, v.Name, betterWords[v.Better]), Axes: axesOf(v)}
 	n := &notes{}
-	change := []string{"change", sure(c) + " interval", "p", "effect", "finding"}
+	change := []string{"change", sure(c) + " interval", "p", "finding"}
 	if len(c.Sides) > 2 {
 		t.Rows = sideRows(c, v, t.Axes, n)
 		t.Axes = append(t.Axes, cmp.Or(c.By, "side"))
@@ -91,7 +90,7 @@ func valueTable(c compare.Comparison, v compare.Value) Table {
 		t.Head = slices.Concat(t.Axes, marks(c), change)
 	}
 	t.Notes = n.texts
-	t.Remarks = append(legend(t.Rows), valueRemarks(c, v)...)
+	t.Remarks = legend(t.Rows)
 	return t
 }
 
@@ -114,10 +113,10 @@ func axesOf(v compare.Value) (axes []string) {
 func cellRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (rows [][]Field) {
 	for _, r := range v.Rows {
 		row := placeFields(r, axes)
-		for i, s := range r.Sides {
-			row = append(row, sampleField(c, v, s, c.Sides[i].Mark, n))
+		for _, s := range r.Sides {
+			row = append(row, sampleField(c, v, s))
 		}
-		rows = append(rows, append(row, changeFields(c, v, r, 1)...))
+		rows = append(rows, append(row, changeFields(c, v, r, 1, n)...))
 	}
 	if len(v.Rows) > 1 {
 		mean := make([]Field, len(axes)+len(c.Sides))
@@ -131,9 +130,8 @@ func cellRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (r
 func sideRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (rows [][]Field) {
 	for _, r := range v.Rows {
 		for i, s := range r.Sides {
-			mark := c.Sides[i].Mark
-			row := append(placeFields(r, axes), Field{Text: mark}, sampleField(c, v, s, mark, n))
-			rows = append(rows, append(row, changeFields(c, v, r, i)...))
+			row := append(placeFields(r, axes), Field{Text: c.Sides[i].Mark}, sampleField(c, v, s))
+			rows = append(rows, append(row, changeFields(c, v, r, i, n)...))
 		}
 	}
 	for i, m := range v.Means {
@@ -165,64 +163,47 @@ func placeFields(r compare.Row, axes []string) []Field {
 	return fields
 }
 
-// changeFields are what a row says of a side against the base; of the base itself, nothing.
-func changeFields(c compare.Comparison, v compare.Value, r compare.Row, side int) []Field {
-	fields := make([]Field, 5)
+// changeFields are the fields of a side's change against the base; of the base itself they are empty.
+func changeFields(c compare.Comparison, v compare.Value, r compare.Row, side int, n *notes) []Field {
+	fields := make([]Field, 4)
 	if side == 0 {
 		return fields
 	}
-	if r.Sides[side].N == 0 {
-		fields[0].Text = "–"
-		return fields
-	}
 	x := r.Changes[side-1]
-	interval := x.Shift.Interval
-	if x.Ratio != nil {
-		interval = x.Ratio.Interval
+	fields[0].Text, fields[1].Text = changeText(x, v.Unit), span2(x, v.Unit, 1-c.Alpha)
+	fields[2].Text, fields[3].Text = chance(x), string(x.Finding)
+	if x.Why != "" {
+		fields[3].Notes = n.add(x.Why)
 	}
-	if interval.Holds(1 - c.Alpha) {
-		fields[1].Text = span2(x, v.Unit)
-	}
-	fields[0].Text, fields[2].Text = changeText(x, v.Unit), chance(x)
-	fields[3].Text, fields[4].Text = fmt.Sprintf("%+.2f", x.Delta), string(x.Finding)
 	return fields
 }
 
-// sampleField is a side's median, how well it is known, and what is doubtful about it.
-func sampleField(c compare.Comparison, v compare.Value, s compare.Sample, mark string, n *notes) Field {
+// sampleField is a side's median, how well it is known, and its flags.
+func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field {
 	f := Field{Value: v.Name, Unit: v.Unit, Flags: s.Flags, Bound: s.Bound}
 	if s.N == 0 {
 		f.Text = "–"
+		if s.Backlog > 0 {
+			f.Text = string(plan.Backlog)
+		}
 		return f
 	}
 	middle := s.Median
 	f.Number = &middle
-	info := valueInfo(v.Name)
-	f.Text = show(info, plan.Value{Number: middle, Over: s.Over})
-	if part, ok := s.Relative(1 - c.Alpha); ok && s.Over == 0 {
+	f.Text = show(valueInfo(v.Name), plan.Value{Number: middle})
+	if part, ok := s.Relative(1 - c.Alpha); ok {
 		f.Mark = fmt.Sprintf("±%s", percent(part))
 	}
 	if s.Bound > 0 {
 		f.Mark += " clocks " + plusMinus(middle, s.Bound)
 	}
 	f.Mark = strings.TrimSpace(f.Mark + " " + words(s.Flags))
-	if s.Bimodal {
-		f.Notes = n.add(fmt.Sprintf("%s: the repetitions fall into two groups, of which a median says little: %s", mark, listed(info, s.Numbers)))
-	}
 	return f
-}
-
-func listed(info plan.ValueInfo, numbers []float64) string {
-	var all []string
-	for _, x := range stats.Sorted(numbers) {
-		all = append(all, format(info.Unit, x))
-	}
-	return strings.Join(all, ", ")
 }
 
 // meanFields are what is said of a side in the geometric mean over cells.
 func meanFields(c compare.Comparison, m compare.Mean) []Field {
-	fields := []Field{{Text: "–"}, {}, {}, {}, {}}
+	fields := []Field{{Text: "–"}, {}, {}, {}}
 	if m.Cells > 0 {
 		fields[0].Text = signed(m.Estimate - 1)
 	}
@@ -232,19 +213,26 @@ func meanFields(c compare.Comparison, m compare.Mean) []Field {
 	return fields
 }
 
-// changeText is a change as a part or, from or to zero, in the value's unit.
+// changeText is a change as a part or, from or to zero, in the value's unit; "–" if it is not known.
 func changeText(x compare.Change, unit plan.Unit) string {
-	if x.Ratio != nil {
+	switch {
+	case x.Ratio != nil:
 		return signed(x.Ratio.Estimate - 1)
+	case x.Finding == "", x.Why != "" && x.Shift.Estimate == 0:
+		return "–"
 	}
 	return signedNumber(unit, x.Shift.Estimate)
 }
 
-func span2(x compare.Change, unit plan.Unit) string {
-	if x.Ratio != nil {
+// span2 is the interval of a change; empty if it is not known with this confidence.
+func span2(x compare.Change, unit plan.Unit, confidence float64) string {
+	switch {
+	case x.Ratio != nil && x.Ratio.Interval.Holds(confidence):
 		return signed(x.Ratio.Interval.Low-1) + " … " + signed(x.Ratio.Interval.High-1)
+	case x.Ratio == nil && x.Shift.Interval.Holds(confidence):
+		return signedNumber(unit, x.Shift.Interval.Low) + " … " + signedNumber(unit, x.Shift.Interval.High)
 	}
-	return signedNumber(unit, x.Shift.Interval.Low) + " … " + signedNumber(unit, x.Shift.Interval.High)
+	return ""
 }
 
 func signedNumber(unit plan.Unit, x float64) string {
@@ -281,7 +269,10 @@ func percent(part float64) string {
 
 // chance is p of a change; none where no p, however small, could have told anything.
 func chance(x compare.Change) string {
-	if x.Finding == compare.TooFew {
+	switch {
+	case x.Finding == "":
+		return ""
+	case x.Finding == compare.Inconclusive:
 		return "–"
 	}
 	return probability(x.Adjusted)

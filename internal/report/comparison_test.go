@@ -14,8 +14,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// comparison is of two runs in which everything happens that has to be shown: a latency that is worse, a rate that is better, noise, repetitions
-// of two groups, a cell of one side only, an invalid one, flags, clocks and a name that wants to be markup.
+// comparison is of two runs in which everything happens that has to be shown: a latency that is worse, a rate that is better, noise, a cell of one side
+// only, an invalid one, flags, clocks and a name that wants to be markup.
 func comparison(t *testing.T) compare.Comparison {
 	t.Helper()
 	return comparisonOf(t, "20260102-a", "20260103-<b>")
@@ -45,7 +45,10 @@ func comparisonOf(t *testing.T, ids ...string) compare.Comparison {
 		}
 		runs = append(runs, compare.Recorded{Run: run, Outcomes: outcomes})
 	}
-	c, err := compare.Compare(runs, compare.Options{})
+	c, err := compare.Compare(runs, compare.Options{Spread: func(string, string) plan.RunSpread {
+		relative := 0.01
+		return plan.RunSpread{Runs: 20, Repetitions: 8, Relative: &relative}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +95,7 @@ func TestGoldenComparison(t *testing.T) {
 
 func TestComparisonsSayTheSameInAllFormats(t *testing.T) {
 	c := comparison(t)
-	if n := c.Found(); n[compare.Better] != 1 || n[compare.Worse] != 1 || n[compare.Clocks] != 1 {
+	if n := c.Found(); n[compare.Better] != 1 || n[compare.Worse] != 1 || n[compare.Inconclusive] != 5 {
 		t.Errorf("found %v", n)
 	}
 	var lines, whole bytes.Buffer
@@ -105,7 +108,7 @@ func TestComparisonsSayTheSameInAllFormats(t *testing.T) {
 	}
 	counts := map[string]int{}
 	for _, r := range rows[1:] {
-		counts[r[len(r)-4]]++
+		counts[r[len(r)-3]]++
 	}
 	if counts["worse"] != 1 || counts["better"] != 1 || counts["left out"] != len(c.Left) {
 		t.Errorf("the CSV has %v", counts)
@@ -140,6 +143,7 @@ func TestFoundLinesAreCleanAndSayDoubts(t *testing.T) {
 	c.Differences[0].Values[0] += evil
 	for v := range c.Values {
 		for r := range c.Values[v].Rows {
+			c.Values[v].Rows[r].Changes[0].Why += evil
 			c.Values[v].Rows[r].Name += evil
 			c.Values[v].Rows[r].Sides[1].Flags = []plan.Flag{plan.ClientBound}
 		}
@@ -159,18 +163,18 @@ func TestFoundLinesAreCleanAndSayDoubts(t *testing.T) {
 	}
 }
 
-// Where no p could have told anything, none is shown: 1 would say that the sides are alike.
-func TestTooFewRepetitionsHaveNoP(t *testing.T) {
+// Where nothing is decided there is no p: 1 would say that the sides are alike. The reason is a note.
+func TestInconclusiveHasAReasonAndNoP(t *testing.T) {
 	c := comparison(t)
-	c.Values[0].Rows[0].Changes[0].Finding = compare.TooFew
+	c.Values[0].Rows[0].Changes[0].Finding, c.Values[0].Rows[0].Changes[0].Why = compare.Inconclusive, "2 of 5 earlier runs"
 	table := NewCompared(c).Tables[0]
-	if got := table.Rows[0][slices.Index(table.Head, "p")].Text; got != "–" {
-		t.Errorf("p is %q", got)
+	if got := table.Rows[0][slices.Index(table.Head, "p")].Text; got != "–" || !slices.Contains(table.Notes, "2 of 5 earlier runs") {
+		t.Errorf("p is %q, the notes %q", got, table.Notes)
 	}
 }
 
 func TestOneCellIsNotCells(t *testing.T) {
-	x := NewCompared(compare.Comparison{Sides: []compare.Side{{Mark: "A", Cells: 1, Repetitions: 6}}, Left: []compare.Left{{Cell: "a", Whole: true}}})
+	x := NewCompared(compare.Comparison{Sides: []compare.Side{{Mark: "A", Cells: 1, Repetitions: 6}}, Left: []compare.Left{{Cell: "a"}}})
 	if !strings.Contains(x.Sides[0], ", 1 cell × 6") || !strings.HasSuffix(x.Summary, "; 1 cell left out") {
 		t.Errorf("%q, %q", x.Sides, x.Summary)
 	}

@@ -1,116 +1,119 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 
 	"lockstep/internal/compare"
 	"lockstep/internal/plan"
 )
 
-// regressed judges a rule about a baseline for all cells that have it: their tests are one family, as those of ctl compare. It says by the ids of
-// cells what came of it.
+// regressed judges a rule about a baseline for all cells that have it, as one family of tests (compare.NoWorse). It returns the rulings by the ids of cells.
 func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map[string]Ruling {
-	whys := map[string]Ruling{}
+	rulings := map[string]Ruling{}
 	base := run.BaseOf(run.BaselineOf(rule))
 	then := map[string]plan.BaseCell{}
 	for _, c := range base.Cells {
 		then[c.ID] = c
 	}
-	now, before := compare.Recorded{Run: plan.Run{ID: run.ID, Name: run.Name, Repeat: run.Repeat}}, compare.Recorded{Run: plan.Run{ID: base.Run, Repeat: 1}}
+	now := compare.Recorded{Mark: "this run", Run: plan.Run{ID: run.ID, Name: run.Name, Repeat: run.Repeat, Until: run.Until}}
+	before := compare.Recorded{Mark: "run " + base.Run, Run: plan.Run{ID: base.Run}}
 	for _, c := range all {
 		if !slices.ContainsFunc(c.cell.Require, func(r plan.Rule) bool { return r.Text == text }) {
 			continue
 		}
 		old, has := then[c.cell.ID]
+		why := base.Why
 		switch {
-		case base.Why != "":
-			whys[c.cell.ID] = Ruling{Result: Inconclusive, Why: "no data: " + base.Why}
-		case c.lacks() != "":
-			whys[c.cell.ID] = Ruling{Result: Inconclusive, Why: c.lacks()}
+		case why != "" || c.lacks() != "":
+			why = cmp.Or(why, c.lacks())
 		case !has:
-			whys[c.cell.ID] = Ruling{Result: Inconclusive, Why: fmt.Sprintf("no data: %s has no valid repetition of this cell; a cell whose workload or broker's name changed is another one: ctl baseline set RUN", the(base))}
+			why = fmt.Sprintf("the baseline %q, run %s, has no valid repetition of this cell, whose id changes with its workload and broker's name: ctl baseline set RUN", base.Name, base.Run)
 		default:
-			whys[c.cell.ID] = Ruling{Result: Inconclusive, Why: "no data: none of its values has a number"} // until one has
+			why = "none of its values has a number" // until one has
 			now.Run.Cells, before.Run.Cells = append(now.Run.Cells, c.cell), append(before.Run.Cells, c.cell)
 			now.Outcomes, before.Outcomes = append(now.Outcomes, c.outcomes...), append(before.Outcomes, restored(old)...)
 		}
+		rulings[c.cell.ID] = Ruling{Result: Inconclusive, Why: "no data: " + strings.TrimPrefix(why, "no data: ")}
 	}
 	if len(now.Run.Cells) == 0 {
-		return whys
+		return rulings
 	}
-	found, err := compare.Compare([]compare.Recorded{before, now}, compare.Options{Values: rule.Values, Effect: rule.Effect, Alpha: 1 - rule.Confidence})
+	found, err := compare.Compare([]compare.Recorded{before, now}, compare.Options{Values: rule.Values, Effect: rule.Effect, Alpha: 1 - rule.Confidence,
+		Spread: func(cell, value string) plan.RunSpread { return then[cell].Spreads[value] }})
+	if err != nil {
+		for _, c := range now.Run.Cells {
+			rulings[c.ID] = Ruling{Result: Inconclusive, Why: "no data: " + err.Error()}
+		}
+		return rulings
+	}
+	failures, remarks, compared := map[string][]plan.Failure{}, map[string][]string{}, map[string][]string{}
+	for _, d := range found.NoWorse() {
+		id := d.Row.Cell
+		compared[id] = append(compared[id], d.Value.Name)
+		if d.Met {
+			remarks[id] = append(remarks[id], d.Value.Name+" "+detectable(d))
+		} else {
+			failures[id] = append(failures[id], plan.Failure{Why: noMet(d, rule, base), Unknown: !d.Violated})
+		}
+	}
 	for _, c := range now.Run.Cells {
-		if err != nil {
-			whys[c.ID] = Ruling{Result: Inconclusive, Why: "no data: " + err.Error()}
-			continue
-		}
-		if all, some := judgeRows(found, c.ID, base, len(rule.Values) > 0); some || all != nil {
-			whys[c.ID] = ruling(all)
-		}
-	}
-	return whys
-}
-
-func the(b plan.Base) string { return fmt.Sprintf("the baseline %q, run %s,", b.Name, b.Run) }
-
-// judgeRows says what a comparison found against a cell; some tells whether any of its values could be compared.
-func judgeRows(found compare.Comparison, id string, base plan.Base, named bool) (whys []plan.Failure, some bool) {
-	for _, v := range found.Values {
-		i := slices.IndexFunc(v.Rows, func(r compare.Row) bool { return r.Cell == id })
-		if i < 0 {
-			if named {
-				whys = append(whys, plan.Failure{Why: fmt.Sprintf("no data: %s has no number now, or none in run %s", v.Name, base.Run), Unknown: true})
-			}
-			continue
-		}
-		some = true
-		if text := worse(v, v.Rows[i], base); text != "" {
-			whys = append(whys, plan.Failure{Why: text, Unknown: v.Rows[i].Changes[0].Finding != compare.Worse})
-		}
-	}
-	for _, l := range found.Left { // of values that are always looked at: there was a number, and there is none now
-		if !named && l.Value != "" && slices.Contains(l.Sides, "B") && l.Cell == nameIn(found, id) {
-			whys = append(whys, plan.Failure{Why: fmt.Sprintf("no data: %s has %s", l.Value, l.Reason), Unknown: true})
-		}
-	}
-	return whys, some
-}
-
-// nameIn is what a comparison calls a cell.
-func nameIn(found compare.Comparison, id string) string {
-	for _, v := range found.Values {
-		for _, r := range v.Rows {
-			if r.Cell == id {
-				return r.Name
+		for _, name := range rule.Values {
+			if !slices.Contains(compared[c.ID], name) {
+				failures[c.ID] = append(failures[c.ID], plan.Failure{Why: fmt.Sprintf("no data: %s has no number now, and none in run %s", name, base.Run), Unknown: true})
 			}
 		}
+		if compared[c.ID] == nil && failures[c.ID] == nil {
+			continue
+		}
+		if rulings[c.ID] = ruling(failures[c.ID]); failures[c.ID] == nil {
+			rulings[c.ID] = Ruling{Result: Met, Why: "smallest detectable effect: " + strings.Join(remarks[c.ID], ", ")}
+		}
 	}
-	return ""
+	return rulings
 }
 
-// worse says that a value got worse, or why that cannot be told; empty: it did not.
-func worse(v compare.Value, r compare.Row, base plan.Base) string {
-	a, b, x := r.Sides[0], r.Sides[1], r.Changes[0]
-	up := x.Shift.Estimate > 0
-	switch {
-	case x.Finding == compare.TooFew:
-		return fmt.Sprintf("%s cannot be told: %d repetitions now and %d in run %s are too few; with %d on either side it can: raise repeat, and make such a run the baseline",
-			v.Name, b.N, a.N, base.Run, x.Least)
-	case x.Finding == compare.Clocks && up == (v.Better == plan.LowerIsBetter):
-		return fmt.Sprintf("%s cannot be told: it changed from %s to %s, and the clocks of the hosts were not known well enough", v.Name, format(v.Unit, a.Median), format(v.Unit, b.Median))
-	case x.Finding != compare.Worse:
-		return ""
+// noMet is why a value does not meet a rule about a baseline.
+func noMet(d compare.Decision, rule plan.Regression, base plan.Base) string {
+	x, name, unit := d.Row.Changes[0], d.Value.Name, d.Value.Unit
+	if x.Why != "" {
+		return name + ": " + x.Why
 	}
-	return fmt.Sprintf("%s is worse than in run %s: %s over all pairs of repetitions, medians %s → %s (p = %.2g)",
-		v.Name, base.Run, typically(x, v.Unit), format(v.Unit, a.Median), format(v.Unit, b.Median), x.Adjusted)
+	then, now := d.Row.Sides[0], d.Row.Sides[1]
+	if then.Backlog+now.Backlog > 0 {
+		return fmt.Sprintf("%s: backlog in %d of %d repetitions, and in %d of %d of run %s", name, now.Backlog, now.Backlog+now.N, then.Backlog, then.Backlog+then.N, base.Run)
+	}
+	text := fmt.Sprintf("%s %s against run %s (medians %s → %s", name, changeText(x, unit), base.Run, format(unit, then.Median), format(unit, now.Median))
+	if d.Violated {
+		return fmt.Sprintf("%s, p = %.2g)", text, d.P)
+	}
+	if !math.IsNaN(d.Worst) && !math.IsInf(d.Worst, 0) {
+		text += fmt.Sprintf("), at worst %s at %.4g %% (", signed(d.Worst), 100*rule.Confidence)
+	} else {
+		text += ", "
+	}
+	return text + "smallest detectable effect " + detectable(d) + ")"
+}
+
+// detectable is the smallest detectable effect of a value.
+func detectable(d compare.Decision) string {
+	if math.IsNaN(d.Detectable) || math.IsInf(d.Detectable, 0) {
+		return "unknown"
+	}
+	return percent(d.Detectable)
 }
 
 // restored makes outcomes of what a plan keeps of a baseline's cell.
 func restored(c plan.BaseCell) (all []plan.Outcome) {
 	for i, values := range c.Repetitions {
 		o := plan.Outcome{Cell: c.ID, Repetition: i + 1, Verdict: plan.Valid, Values: map[string]plan.Value{}}
+		for _, host := range c.Hosts {
+			o.Agents = append(o.Agents, plan.AgentPart{Host: host})
+		}
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			group, plain := plan.InGroup(name)
 			if group == "" {

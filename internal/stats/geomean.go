@@ -2,15 +2,6 @@ package stats
 
 import "math"
 
-// GeometricMean is the mean of ratios. ok is false if there is none, or one is not positive.
-func GeometricMean(ratios []float64) (mean float64, ok bool) {
-	l, ok := logs(ratios)
-	if !ok || len(l) == 0 {
-		return 0, false
-	}
-	return math.Exp(average(l)), true
-}
-
 func average(xs []float64) float64 {
 	sum := 0.0
 	for _, x := range xs {

@@ -56,7 +56,6 @@ type Summary struct {
 	Median   float64  `json:"median"`
 	Spread   float64  `json:"spread"`   // MAD, in the unit of the values
 	Interval Interval `json:"interval"` // of the median
-	Bimodal  bool     `json:"bimodal,omitempty"`
 }
 
 // Summarize describes a sample, its interval with the confidence asked for if the sample can give that. Of no sample N is 0 and the rest nothing.
@@ -66,7 +65,7 @@ func Summarize(xs []float64, confidence float64) Summary {
 	}
 	sorted := Sorted(xs)
 	return Summary{N: len(xs), Least: sorted[0], Most: sorted[len(sorted)-1], Median: middle(sorted), Spread: MAD(sorted),
-		Interval: MedianInterval(sorted, confidence), Bimodal: Bimodal(sorted)}
+		Interval: MedianInterval(sorted, confidence)}
 }
 
 // Relative is half the width of a sample's interval as a part of its median, for rules like "known to within 5 %"; ok is false where that

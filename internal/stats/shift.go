@@ -81,39 +81,3 @@ func logs(xs []float64) ([]float64, bool) {
 	}
 	return out, true
 }
-
-// Superiority is the probability that a number of b is larger than one of a, ties by half (Vargha and Delaney's A, 2000): 0.5 is no difference.
-// 0.5 if one of them is empty.
-func Superiority(a, b []float64) float64 { return (CliffsDelta(a, b) + 1) / 2 }
-
-// CliffsDelta is how much more often a number of b is above one of a than below (Cliff 1993): from -1, all below, to 1, all above. 0 if one is empty.
-func CliffsDelta(a, b []float64) float64 {
-	if len(a) == 0 || len(b) == 0 {
-		return 0
-	}
-	sum := 0
-	for _, x := range a {
-		for _, y := range b {
-			switch {
-			case y > x:
-				sum++
-			case y < x:
-				sum--
-			}
-		}
-	}
-	return float64(sum) / float64(len(a)*len(b))
-}
-
-// Magnitude is what Cliff's delta is called (Romano and others 2006): negligible, small, medium or large.
-func Magnitude(delta float64) string {
-	switch d := math.Abs(delta); {
-	case d < 0.147:
-		return "negligible"
-	case d < 0.33:
-		return "small"
-	case d < 0.474:
-		return "medium"
-	}
-	return "large"
-}

@@ -1,10 +1,8 @@
 package stats
 
 import (
-	"maps"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
@@ -91,26 +89,7 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-func TestEffectSizes(t *testing.T) {
-	near(t, "all above", CliffsDelta([]float64{1, 2}, []float64{3, 4}), 1, 0)
-	near(t, "all below", CliffsDelta([]float64{3, 4}, []float64{1, 2}), -1, 0)
-	near(t, "ties", CliffsDelta([]float64{1, 2}, []float64{1, 2}), 0, 0)
-	near(t, "superiority", Superiority([]float64{1, 2, 3}, []float64{2, 3, 4}), 7.0/9, 1e-12) // 6 above and 2 ties, of 9
-	near(t, "nothing", Superiority(nil, []float64{1}), 0.5, 0)
-	near(t, "U says the same", MannWhitney(atTerm, before).U/50, Superiority(before, atTerm), 1e-12)
-	for d, want := range map[float64]string{0.1: "negligible", -0.2: "small", 0.4: "medium", -1: "large"} {
-		if got := Magnitude(d); got != want {
-			t.Errorf("%v is %s, want %s", d, got, want)
-		}
-	}
-}
-
 func TestGeometricMeans(t *testing.T) {
-	mean, ok := GeometricMean([]float64{2, 8})
-	near(t, "of 2 and 8", mean, 4, 1e-12)
-	if _, bad := GeometricMean([]float64{2, 0}); bad || !ok {
-		t.Error("zero has no geometric mean")
-	}
 	pairs := []Pair{{[]float64{1, 1}, []float64{2, 2}}, {[]float64{1, 1}, []float64{8, 8}}, {[]float64{0, 1}, []float64{1, 1}}}
 	c, used, ok := GeometricRatio(pairs, 0.95)
 	near(t, "of cells", c.Estimate, 4, 1e-12)
@@ -148,52 +127,6 @@ func TestCoverageOfGeometricMeans(t *testing.T) {
 				t.Errorf("%d repetitions of %d cells: %d of %d intervals hold the truth", n, cells, held, rounds)
 			}
 		}
-	}
-}
-
-func TestBimodal(t *testing.T) {
-	for _, two := range [][]float64{
-		{100, 101, 99, 100.5, 150, 151, 149}, {10, 10.2, 20, 20.3, 10.1, 20.2, 9.9, 20.1, 10, 20}, {1, 1, 1, 1, 1, 1, 2, 2}} {
-		if !Bimodal(two) {
-			t.Errorf("%v are two groups", two)
-		}
-	}
-	for _, one := range [][]float64{{100, 101, 99, 100, 100.5, 150}, {1, 1, 1, 1, 1, 1, 1}, {1, 1, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 1, 1, 1, 1, 1, 9}} {
-		if Bimodal(one) {
-			t.Errorf("%v is called two groups", one)
-		}
-	}
-	r := rand.New(rand.NewPCG(8, 8))
-	shapes := map[string]func() float64{"normal": r.NormFloat64, "uniform": r.Float64, "exponential": r.ExpFloat64,
-		"lognormal": func() float64 { return math.Exp(0.5 * r.NormFloat64()) }}
-	for _, name := range slices.Sorted(maps.Keys(shapes)) { // a seed gives the same samples each time
-		draw := shapes[name]
-		for _, n := range []int{6, 7, 9, 12, 25, 60} {
-			const rounds = 2000
-			wrong := 0
-			for range rounds {
-				xs := make([]float64, n)
-				for i := range xs {
-					xs[i] = draw()
-				}
-				if Bimodal(xs) {
-					wrong++
-				}
-			}
-			if wrong > rounds*2/100 {
-				t.Errorf("%d of %d samples of %d %s numbers are called two groups", wrong, rounds, n, name)
-			}
-		}
-	}
-	found := 0
-	for range 200 {
-		if Bimodal(append(normal(r, 5, 100, 2), normal(r, 3, 130, 2)...)) {
-			found++
-		}
-	}
-	t.Logf("two groups of 5 and 3, 15 deviations apart, are seen in %d of 200", found)
-	if found < 180 {
-		t.Errorf("two groups are seen in %d of 200 only", found)
 	}
 }
 

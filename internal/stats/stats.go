@@ -55,6 +55,18 @@ func MAD(xs []float64) float64 {
 	return 1.4826 * Median(off)
 }
 
+// Deviation is the sample standard deviation; 0 of less than two numbers.
+func Deviation(xs []float64) float64 {
+	if len(xs) < 2 {
+		return 0
+	}
+	mean, squares := average(xs), 0.0
+	for _, x := range xs {
+		squares += square(x - mean)
+	}
+	return math.Sqrt(squares / float64(len(xs)-1))
+}
+
 // Interval is where a number is, with the confidence that Confidence says: what the samples can really give, not what was asked for.
 type Interval struct {
 	Low        float64 `json:"low"`

@@ -23,7 +23,7 @@ var comparisonTemplate = template.Must(template.New("comparison").Funcs(template
 			return "worse"
 		case compare.Better:
 			return "better"
-		case compare.TooFew, compare.Clocks:
+		case compare.Inconclusive:
 			return "unknown"
 		}
 		return ""

@@ -1,0 +1,115 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/compare"
+	"lockstep/internal/plan"
+	"lockstep/internal/stats"
+)
+
+// maxPoints is the number of repetitions, the newest, that a spread is made of.
+const maxPoints = 1000
+
+// Spreads returns the run-to-run spread of values of a cell, by name, over the runs that began until a moment and had the broker version and hosts of the
+// run like. It leaves out the runs in except, and those with a repetition that is not valid or whose value is incomparable.
+func (s *Store) Spreads(cell string, values []string, like string, until time.Time, except ...string) (map[string]plan.RunSpread, error) {
+	answers, err := s.Look(cell, values, until, maxPoints)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]plan.RunSpread{}
+	for i, a := range answers {
+		if len(a.Cells) == 0 {
+			continue
+		}
+		points := a.Cells[0].Points
+		at := slices.IndexFunc(points, func(p plan.HistoryPoint) bool { return p.Run == like })
+		if at < 0 {
+			continue
+		}
+		version, environment := brokerVersion(a.Subjects[points[at].Subject]), points[at].Environment
+		var medians []float64
+		repetitions := 0
+		for len(points) > 0 {
+			end := 1
+			for end < len(points) && points[end].Run == points[0].Run {
+				end++
+			}
+			numbers := make([]float64, 0, end)
+			for _, p := range points[:end] {
+				if p.Verdict == plan.Valid && p.Value.Incomparable() == "" && p.Environment == environment && brokerVersion(a.Subjects[p.Subject]) == version {
+					numbers = append(numbers, p.Value.Number)
+				}
+			}
+			if len(numbers) == end && !slices.Contains(except, points[0].Run) {
+				medians, repetitions = append(medians, stats.Median(numbers)), repetitions+end
+			}
+			points = points[end:]
+		}
+		all[values[i]] = spreadOf(medians, repetitions)
+	}
+	return all, nil
+}
+
+// spreadOf is the spread of the medians of runs, which have so many repetitions together.
+func spreadOf(medians []float64, repetitions int) plan.RunSpread {
+	s := plan.RunSpread{Runs: len(medians)}
+	if s.Runs < 2 {
+		return s
+	}
+	s.Repetitions, s.Deviation = float64(repetitions)/float64(s.Runs), stats.Deviation(medians)
+	logs := make([]float64, len(medians))
+	for i, m := range medians {
+		if logs[i] = math.Log(m); !(m > 0) {
+			return s
+		}
+	}
+	relative := stats.Deviation(logs)
+	s.Relative = &relative
+	return s
+}
+
+// brokerVersion is the product and version of a subject, and of each broker of a side-by-side cell.
+func brokerVersion(s plan.Subject) string {
+	words := []string{s.Product, s.Version, s.Label}
+	for name, value := range s.Settings {
+		if _, what := plan.InGroup(name); what != name && slices.Contains([]string{"product", "version", "label"}, what) {
+			words = append(words, name+"="+value)
+		}
+	}
+	slices.Sort(words[3:])
+	return strings.Join(words, "\x00")
+}
+
+// SpreadsOf returns the run-to-run spread for a comparison of runs, the first of which is the base: over the base and all others of the folder that began
+// until the last of them, without those that are compared with it. The names of values are as in compare.Options.
+func (s *Store) SpreadsOf(compared []compare.Recorded, values []string) (func(cell, value string) plan.RunSpread, error) {
+	if len(values) == 0 {
+		values = compare.Usual()
+	}
+	var until time.Time
+	var except []string
+	for i, r := range compared {
+		if r.Run.Started.After(until) {
+			until = r.Run.Started
+		}
+		if i > 0 {
+			except = append(except, r.Run.ID)
+		}
+	}
+	base := compared[0].Run
+	all := make(map[string]map[string]plan.RunSpread, len(base.Cells))
+	for _, c := range base.Cells {
+		spreads, err := s.Spreads(c.ID, values, base.ID, until, except...)
+		if err != nil {
+			return nil, fmt.Errorf("read the earlier runs of cell %s: %w", c.ID, err)
+		}
+		all[c.ID] = spreads
+	}
+	return func(cell, value string) plan.RunSpread { return all[cell][value] }, nil
+}

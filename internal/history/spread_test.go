@@ -1,0 +1,58 @@
+package history
+
+import (
+	"math"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// TestSpreadIsOfRunsThatDifferInNothing: runs of another broker version or from other hosts, runs with a repetition that is invalid, flagged or without a
+// number, and the runs that are compared are in no spread.
+func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
+	root := t.TempDir()
+	rates := []float64{1000, 1020, 980, 1010, 990}
+	for n, rate := range rates {
+		night(t, root, n, 1, 3, func(_, repetition int, o *plan.Outcome) {
+			o.Values["send.rate"] = plan.Value{Number: rate + float64(repetition-2)}
+		})
+	}
+	for i, change := range []func(*plan.Outcome){
+		func(o *plan.Outcome) { o.Subject.Version = "4.1" },
+		func(o *plan.Outcome) { o.Agents[0].Host = "bench-2" },
+		func(o *plan.Outcome) { o.Verdict = plan.Invalid },
+		func(o *plan.Outcome) { o.Values["send.rate"] = plan.Value{NA: "no samples"} },
+		func(o *plan.Outcome) { o.Values["send.rate"] = plan.Value{Number: 1, Over: 3} },
+		func(o *plan.Outcome) {
+			o.Values["send.rate"] = plan.Value{Number: 1, Flags: []plan.Flag{plan.ClientBound}}
+		},
+		func(*plan.Outcome) {}, // the run that is compared
+	} {
+		night(t, root, len(rates)+i, 1, 3, func(_, repetition int, o *plan.Outcome) {
+			if repetition == 2 {
+				change(o)
+			}
+		})
+	}
+	run := night(t, root, 20, 1, 3, nothing) // later than the run that is compared
+	s := Of(root)
+	fresh(t, s)
+	cell := run.Cells[0].ID
+	all, err := s.Spreads(cell, []string{"send.rate", "lost"}, "night-0000", began.AddDate(0, 0, 11), "night-0011")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := all["send.rate"]
+	if got.Runs != 5 || got.Repetitions != 3 || math.Abs(got.Deviation-15.8113883) > 1e-6 || got.Relative == nil || math.Abs(*got.Relative-0.0158143) > 1e-6 {
+		t.Errorf("five runs with a deviation of 15.8: %+v", got)
+	}
+	if lost := all["lost"]; lost.Runs != 8 || lost.Deviation != 0 || lost.Relative != nil {
+		t.Errorf("of zeros there is no relative deviation: %+v", lost)
+	}
+	if all, err = s.Spreads(cell, []string{"send.rate"}, "elsewhere", began.AddDate(1, 0, 0)); err != nil || all["send.rate"].Runs != 0 {
+		t.Errorf("of a base that the history does not have: %+v, %v", all, err)
+	}
+	if all, err = s.Spreads("none", []string{"send.rate"}, "night-0000", began); err != nil || len(all) != 0 {
+		t.Errorf("of a cell that was never run: %+v, %v", all, err)
+	}
+}
