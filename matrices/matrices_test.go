@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/compare"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	_ "lockstep/pkg/drivers/all"
@@ -50,6 +51,11 @@ func TestShippedMatricesLoad(t *testing.T) {
 			for _, note := range run.Notes() {
 				if file == "versions.cue" && strings.Contains(note, "get nothing") {
 					t.Errorf("%s, short %v: releases are compared by idle consumers: %s", file, short, note)
+				}
+			}
+			for _, s := range compare.Shortages(run) {
+				if !short && file != "full.cue" { // which is looked at in parts, and once
+					t.Errorf("%s: ctl compare --by %s needs %d repetitions, there are %d", file, s.By, s.Needed, s.Have)
 				}
 			}
 			_, about := matrix.Estimate(run)

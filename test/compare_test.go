@@ -132,7 +132,7 @@ func TestStudyCompareFindsNothingInItself(t *testing.T) {
 				return different
 			}
 			for n := range 7 {
-				closedRun(t, dir, b.driver, b.options, "300ms", 0)
+				closedRun(t, dir, b.driver, b.options, "1s", 0)
 				latest, err := os.Readlink(filepath.Join(dir, "runs", "latest"))
 				if err != nil {
 					t.Fatal(err)

@@ -85,6 +85,9 @@ func vetCommand() *cobra.Command {
 					cells = "cell"
 				}
 				fmt.Fprintf(c.OutOrStdout(), "%s: %d %s, %d excluded, nothing wrong\n", file, len(run.Cells), cells, len(run.Excluded))
+				for _, note := range repetitionNotes(run) {
+					fmt.Fprintf(c.OutOrStdout(), "%s: note: %s\n", file, note)
+				}
 			}
 			if bad {
 				return exit{code: ExitBadMatrix}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/internal/compare"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/terminal"
@@ -75,7 +76,7 @@ func writePlan(out io.Writer, run plan.Run, all bool) error {
 	if err := writeCells(out, run, all); err != nil {
 		return err
 	}
-	writeNotes(out, run.Notes(), all)
+	writeNotes(out, append(run.Notes(), repetitionNotes(run)...), all)
 	if all || len(run.Excluded) <= mostListed {
 		return writeExcluded(out, run)
 	}
@@ -99,6 +100,25 @@ func about(run plan.Run) string {
 		return most.Round(time.Second).String()
 	}
 	return fmt.Sprintf("%v to %v", least.Round(time.Second), most.Round(time.Second))
+}
+
+// repetitionNotes are the comparisons that the repetitions of one run cannot decide, and the time that deciding them takes. Short forms are not for comparing.
+func repetitionNotes(run plan.Run) (notes []string) {
+	if run.Source.Short {
+		return nil
+	}
+	_, estimate := matrix.Estimate(run)
+	for _, s := range compare.Shortages(run) {
+		longer := estimate * time.Duration(s.Needed) / time.Duration(run.Repeat)
+		notes = append(notes, fmt.Sprintf("too few repetitions for ctl compare --by %s: %s need %d, there are %d; repeat: %d takes about %v, not %v",
+			s.By, several(s.Tests, "test"), s.Needed, s.Have, s.Needed, longer.Round(time.Second), estimate.Round(time.Second)))
+	}
+	if len(run.Regressions()) > 0 {
+		const needed = plan.MinEarlierRuns + 1
+		notes = append(notes, fmt.Sprintf("rules about a baseline are inconclusive before run %d with one broker version and the same hosts; %d runs take about %v",
+			needed, needed, (needed*estimate).Round(time.Second)))
+	}
+	return notes
 }
 
 // several is a number of things: "1 cell", "2,411 cells".
