@@ -31,10 +31,10 @@ func digestCommand() *cobra.Command {
 	var o digestOptions
 	c := &cobra.Command{
 		Use:   "digest [RUN]",
-		Short: "Say in a page what a run tells against those before it: what got worse, since when, how sure",
-		Long: `digest looks at every cell of a run in the history of its folder: which values changed their level in the last runs, since
-which run, how sure that is, and what became different then; which cells are new; what failed, and which rules are
-not met; and, where there is a baseline of the matrix (ctl baseline set) or --baseline names one, how the run compares
+		Short: "Report what changed in a run: statuses, alarms, since when, how sure",
+		Long: `digest looks at every cell of a run in the history of its folder. It reports values that are no numbers any more
+(backlog, a flag, a verdict, missing); alarms: values whose level changed in the last three runs, since which run, how
+sure that is, and what else changed then; which cells are new; what failed, and which rules are not met; and, where there is a baseline of the matrix (ctl baseline set) or --baseline names one, how the run compares
 with it. It is printed, and written beside the record as digest.md and digest.html; where an InfluxDB is named (--influx, the
 environment), what got worse or better goes there too, for the marks of the nightly dashboard.
 

@@ -28,16 +28,16 @@ func historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history [CELL...]",
 		Short: "Show a value of cells over all runs, and since when it has been another",
-		Long: `history shows what a value of a cell was in every run that there is a record of, and where its level
-changed: since which run, by how much, how sure, and what else became different then (the broker's version and
-settings, Lockstep's version). Runs from other hosts are apart. One cell is a table; of several there is a line
+		Long: `history shows what a value of a cell was in every run that there is a record of, and its change points:
+since which run, by how much, how sure, and what else changed then (the broker's version and settings, Lockstep's
+version). A change point in the last three runs is an alarm. Runs from other hosts are apart. One cell is a table; of several there is a line
 for each; without --value the cells are listed.
 
 CELL is an id, the beginning of one (ctl plan shows them), or axis=value[,value]; several have to hold together.
 
 The history is kept in ` + history.File + ` beside the records, and filled from them: runs end in it, and those that were
 copied into the folder are read when history is asked. On a fleet (--server) the controller answers from its own.
-docs/history.md tells how changes are found, and what cannot be seen.`,
+docs/history.md describes how changes are found, and which are not.`,
 		Example: `  ctl history --value send.rate mode=confirm-each
   ctl history --value processing.p99 3f9c2d81
   ctl history --value send.rate --matrix nightly

@@ -23,7 +23,7 @@ func nights() plan.HistoryAnswer {
 	for n := range 16 {
 		for repetition := 1; repetition <= 2; repetition++ {
 			p := plan.HistoryPoint{Run: fmt.Sprintf("202601%02d-020000-nightly-%04x", n+1, 40503*n&0xffff), At: time.Date(2026, 1, n+1, 2, 0, 0, 0, time.UTC), Repetition: repetition,
-				Value: plan.Value{Number: 10_000 + float64(n*7919%13*20+repetition*10)}, Verdict: plan.Valid, Subject: "s1", Environment: "e1", Version: "1.0"}
+				Value: plan.Value{Number: 10_000 + float64(n*n*7919%13*20+repetition*10)}, Verdict: plan.Valid, Subject: "s1", Environment: "e1", Version: "1.0"}
 			switch {
 			case n == 4:
 				p.Value.Number *= 1.5
@@ -33,7 +33,7 @@ func nights() plan.HistoryAnswer {
 				p.Environment = "e2"
 			}
 			if n >= 10 {
-				p.Subject, p.Value.Number = "s2", p.Value.Number*0.9
+				p.Subject, p.Value.Number = "s2", p.Value.Number*0.91
 			}
 			c.Points = append(c.Points, p)
 		}

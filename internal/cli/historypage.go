@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockstep/internal/history"
+	"lockstep/internal/history/change"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/stats"
@@ -38,23 +39,23 @@ func (p *historyPage) info() plan.ValueInfo {
 
 func (p *historyPage) text() error {
 	var err error
-	courses := history.Courses(p.answer)
+	trends := p.trends()
 	switch {
 	case p.value == "":
 		err = p.cells()
-	case len(courses) == 0:
+	case len(trends.Series) == 0:
 		p.say(0, fmt.Sprintf("no run has %s of these cells", p.value))
 	case len(p.answer.Cells) == 1:
-		for i, c := range courses {
+		for i, s := range trends.Series {
 			if i > 0 {
 				fmt.Fprintln(p.out)
 			}
-			if err = p.course(c, courses); err != nil {
+			if err = p.series(s, trends); err != nil {
 				break
 			}
 		}
 	default:
-		err = p.overview(courses)
+		err = p.overview(trends)
 	}
 	if err != nil {
 		return err
@@ -68,6 +69,10 @@ func (p *historyPage) text() error {
 		p.say(0, fmt.Sprintf("%s left out: ask for one cell to see more", several(n, "older value")))
 	}
 	return nil
+}
+
+func (p *historyPage) trends() history.Trends {
+	return history.NewTrends(history.Answer{Value: p.value, HistoryAnswer: p.answer})
 }
 
 // say writes a line, wrapped where it is too wide.
@@ -86,28 +91,39 @@ func (p *historyPage) cells() error {
 
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 
-// overview is a line for each course.
-func (p *historyPage) overview(courses []history.Course) error {
+// overview is a line for each series.
+func (p *historyPage) overview(trends history.Trends) error {
 	info := p.info()
 	p.say(0, p.heading())
 	fmt.Fprintln(p.out)
 	var rows [][]string
-	for _, c := range courses {
-		series := c.Series()
+	for _, c := range trends.Series {
+		series := c.Numbers()
 		last, since := "–", "–"
 		if n := len(series); n > 0 {
 			last = report.Show(info, plan.Value{Number: series[n-1]})
 		}
 		if n := len(c.Changes); n > 0 {
-			since = fmt.Sprintf("%s since %s", percent(c.Changes[n-1].Shift()), day(c.Nights[c.At[n-1]].Started)[:len(time.DateOnly)])
+			x := c.Changes[n-1]
+			since = fmt.Sprintf("%s since %s", percent(x.Shift()), day(c.Points[x.At].Started)[:len(time.DateOnly)])
+			if x.Alarm {
+				since += ", alarm"
+			}
 		}
 		name := terminal.Clean(c.Cell.Name())
-		if where := p.where(c, courses); where != "" {
+		if where := terminal.Clean(trends.Distinction(c)); where != "" {
 			name += ", " + where
 		}
-		rows = append(rows, []string{c.Cell.ID, name, strconv.Itoa(len(c.Nights)), spark(series, 24), last, since})
+		rows = append(rows, []string{c.Cell.ID, name, strconv.Itoa(len(c.Points)), spark(series, 24), last, since})
 	}
-	return p.table([]string{"CELL", "AXES", "RUNS", "OVER TIME", "LAST", "CHANGED"}, rows, 0, 2)
+	if err := p.table([]string{"CELL", "AXES", "RUNS", "OVER TIME", "LAST", "CHANGED"}, rows, 0, 2); err != nil {
+		return err
+	}
+	for _, c := range trends.Common {
+		fmt.Fprintln(p.out)
+		p.say(0, commonText(c))
+	}
+	return nil
 }
 
 func (p *historyPage) heading() string {
@@ -118,36 +134,16 @@ func (p *historyPage) heading() string {
 	return fmt.Sprintf("%s (%s)", p.value, info.Title)
 }
 
-// where tells a course from the others of its cell: the hosts that it was measured from, and the subject, as far as they differ.
-func (p *historyPage) where(c history.Course, all []history.Course) string {
-	var words []string
-	hosts := strings.Join(c.Environment.Hosts, ", ")
-	seen := map[string]bool{}
-	for _, o := range all {
-		if o.Cell.ID != c.Cell.ID {
-			continue
-		}
-		if other := strings.Join(o.Environment.Hosts, ", "); other != hosts && !seen["hosts"] {
-			words, seen["hosts"] = append(words, "from "+hosts), true
-		}
-		if c.Subject == nil || o.Subject == nil {
-			continue
-		}
-		for _, x := range history.Different(*o.Subject, *c.Subject) {
-			name, values, _ := strings.Cut(x, ": ")
-			if _, is, _ := strings.Cut(values, " → "); !seen[name] {
-				words, seen[name] = append(words, name+" "+is), true
-			}
-		}
-	}
-	return terminal.Clean(strings.Join(words, ", "))
+// commonText is a change of many cells in words.
+func commonText(c history.Common) string {
+	return fmt.Sprintf("%s in %d of %d cells since %s (%s, %s)", percent(stats.Median(c.Shifts)), len(c.Cells), c.Tested, day(c.Since.Started), c.Since.Run, several(c.Runs, "run"))
 }
 
-// course is the table of one cell, with its changes.
-func (p *historyPage) course(c history.Course, all []history.Course) error {
-	info, series := p.info(), c.Series()
+// series is the table of one series, with its changes.
+func (p *historyPage) series(c history.Series, trends history.Trends) error {
+	info, series := p.info(), c.Numbers()
 	p.say(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(), strings.TrimSpace(c.Cell.ID+"  "+terminal.Clean(c.Cell.Name())), terminal.Clean(c.Cell.Matrix)))
-	if where := p.where(c, all); where != "" {
+	if where := terminal.Clean(trends.Distinction(c)); where != "" {
 		p.say(2, "measured apart: "+where)
 	}
 	room := 60
@@ -157,17 +153,15 @@ func (p *historyPage) course(c history.Course, all []history.Course) error {
 	if len(series) > 1 {
 		fmt.Fprintf(p.out, "%s\n", spark(series, room))
 	}
-	for i := range c.Changes {
-		p.say(2, p.changed(c, i))
+	marks := map[int]string{}
+	for _, x := range c.Changes {
+		p.say(2, p.changed(c, x))
+		marks[x.At] = "◂ " + percent(x.Shift())
 	}
 	fmt.Fprintln(p.out)
-	marks := map[int]string{}
-	for i, at := range c.At {
-		marks[at] = "◂ " + percent(c.Changes[i].Shift())
-	}
 	var rows [][]string
 	var notes []string
-	for i, n := range c.Nights {
+	for i, n := range c.Points {
 		var more []string
 		if marks[i] != "" {
 			more = append(more, marks[i])
@@ -183,14 +177,14 @@ func (p *historyPage) course(c history.Course, all []history.Course) error {
 			number = report.Show(info, plan.Value{Number: n.Number})
 			spread = span(n, info)
 		}
-		doubt := doubts(n)
+		doubt := statuses(n)
 		if p.narrow() && doubt != "" { // beside the number all the same
 			number += " ?"
 			notes = append(notes, "? "+day(n.Started)+": "+doubt)
 		}
 		rows = append(rows, []string{day(n.Started), n.Run, number, spread, doubt, strings.Join(more, "; ")})
 	}
-	err := p.table([]string{"BEGIN (UTC)", "RUN", "MEDIAN", "OF REPETITIONS", "DOUBTS", "NEW"}, rows, 1, 3, 4)
+	err := p.table([]string{"BEGIN (UTC)", "RUN", "MEDIAN", "OF REPETITIONS", "STATUS", "NEW"}, rows, 1, 3, 4)
 	for _, note := range notes {
 		p.say(2, note)
 	}
@@ -222,21 +216,23 @@ func (p *historyPage) table(head []string, rows [][]string, spare ...int) error 
 	return tabulateIn(p.width, p.out, pick(head), some)
 }
 
-func (p *historyPage) changed(c history.Course, i int) string {
-	x, info := c.Changes[i], p.info()
-	n := c.Nights[c.At[i]]
-	text := fmt.Sprintf("%s since %s (%s): %s → %s, p = %.3g", percent(x.Shift()), day(n.Started), n.Run,
+func (p *historyPage) changed(c history.Series, x change.Point) string {
+	info, since := p.info(), c.Points[x.At]
+	text := fmt.Sprintf("%s since %s (%s): %s → %s, p = %.2g", percent(x.Shift()), day(since.Started), since.Run,
 		report.Show(info, plan.Value{Number: x.Before}), report.Show(info, plan.Value{Number: x.After}), x.P)
-	if causes := c.Causes(i); len(causes) > 0 {
+	if x.Alarm {
+		text = "alarm: " + text
+	}
+	if causes := c.Causes(x.At); len(causes) > 0 {
 		text += "; what else changed: " + strings.Join(causes, "; ")
 	} else {
-		text += "; nothing that the brokers say of themselves changed"
+		text += "; no setting or version is known to have changed"
 	}
 	return terminal.Clean(text)
 }
 
-// span is the least and the greatest of a night's repetitions.
-func span(n history.Night, info plan.ValueInfo) string {
+// span is the minimum and the maximum of a run's repetitions.
+func span(n history.Point, info plan.ValueInfo) string {
 	if n.Usable < 2 {
 		return ""
 	}
@@ -249,8 +245,8 @@ func span(n history.Night, info plan.ValueInfo) string {
 	return fmt.Sprintf("%d: %s … %s", n.Usable, report.Show(info, plan.Value{Number: least}), report.Show(info, plan.Value{Number: most}))
 }
 
-// doubts are verdicts, flags, and why there is no number.
-func doubts(n history.Night) string {
+// statuses are verdicts, flags, and why there is no number.
+func statuses(n history.Point) string {
 	var words []string
 	seen := map[string]bool{}
 	add := func(word string) {
@@ -329,9 +325,9 @@ func (p *historyPage) csv() error {
 // changes are the shifts, by cell and the first run of the new level.
 func (p *historyPage) changes() map[string]string {
 	all := map[string]string{}
-	for _, c := range history.Courses(p.answer) {
-		for i, x := range c.Changes {
-			all[c.Cell.ID+" "+c.Nights[c.At[i]].Run] = strconv.FormatFloat(x.Shift(), 'g', 4, 64)
+	for _, s := range p.trends().Series {
+		for _, x := range s.Changes {
+			all[s.Cell.ID+" "+s.Points[x.At].Run] = strconv.FormatFloat(x.Shift(), 'g', 4, 64)
 		}
 	}
 	return all
@@ -345,19 +341,34 @@ type jsonChange struct {
 	Before float64  `json:"before"`
 	After  float64  `json:"after"`
 	P      float64  `json:"p"`
+	Alarm  bool     `json:"alarm,omitempty"`
 	Causes []string `json:"causes,omitempty"`
 }
 
+// jsonCommon is a change of more than a third of the cells.
+type jsonCommon struct {
+	Cells  []string `json:"cells"`
+	Of     int      `json:"of"`
+	Since  string   `json:"since"`
+	Runs   int      `json:"runs"`
+	Change float64  `json:"change"` // median
+}
+
 func (p *historyPage) json() error {
-	changes := []jsonChange{}
-	for _, c := range history.Courses(p.answer) {
-		for i, x := range c.Changes {
-			changes = append(changes, jsonChange{c.Cell.ID, c.Environment.Hosts, c.Nights[c.At[i]].Run, x.Before, x.After, x.P, c.Causes(i)})
+	changes, common := []jsonChange{}, []jsonCommon{}
+	trends := p.trends()
+	for _, s := range trends.Series {
+		for _, x := range s.Changes {
+			changes = append(changes, jsonChange{s.Cell.ID, s.Environment.Hosts, s.Points[x.At].Run, x.Before, x.After, x.P, x.Alarm, s.Causes(x.At)})
 		}
+	}
+	for _, c := range trends.Common {
+		common = append(common, jsonCommon{c.Cells, c.Tested, c.Since.Run, c.Runs, stats.Median(c.Shifts)})
 	}
 	return printJSON(p.out, struct {
 		Value string `json:"value,omitempty"`
 		plan.HistoryAnswer
 		Changes []jsonChange `json:"changes"`
-	}{p.value, p.answer, changes})
+		Common  []jsonCommon `json:"common"`
+	}{p.value, p.answer, changes, common})
 }

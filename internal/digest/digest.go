@@ -3,6 +3,7 @@
 package digest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"lockstep/internal/history/change"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
+	"lockstep/internal/stats"
 )
 
 // Digest is what is to be known of a run.
@@ -25,32 +27,50 @@ type Digest struct {
 	Problems   []string            `json:"problems,omitempty"`   // what failed
 	Unfinished string              `json:"unfinished,omitempty"` // that tasks have no outcome
 	Rules      []report.Ruling     `json:"rules,omitempty"`      // that are not met
-	Shifts     []Shift             `json:"shifts,omitempty"`     // the worse before the better, the surest first
-	Told       int                 `json:"told"`                 // series, of a cell and value each, that an alarm could be raised for
-	Untold     int                 `json:"untold"`               // that have too few runs yet
+	Statuses   []Status            `json:"statuses,omitempty"`   // values that became numbers, or are none any more
+	Shifts     []Shift             `json:"shifts,omitempty"`     // alarms: the worse before the better, those common to many cells first
+	Tested     int                 `json:"tested"`               // series, of a cell and value each, that have enough runs for an alarm
+	Untested   int                 `json:"untested"`             // that have not
 	New        []string            `json:"new,omitempty"`        // cells that no run before had
 	Subject    []string            `json:"subject,omitempty"`    // what became different since the run before: versions, settings
 	Baseline   string              `json:"baseline,omitempty"`   // the run that it was compared with
 	Against    *compare.Comparison `json:"-"`                    // JSON has it without its repetitions
 }
 
-// Shift is a value of a cell that changed its level in the last runs.
+// Shift is a value whose level changed in the last scheduled runs: of one cell, or of more than a third of the cells in the same run.
 type Shift struct {
-	Cell    string          `json:"cell"`
-	ID      string          `json:"id"`
+	Cell    string          `json:"cell,omitempty"`
+	ID      string          `json:"id,omitempty"`
+	Cells   []string        `json:"cells,omitempty"` // of a common change: the first of them
+	Count   int             `json:"count,omitempty"` // of them
+	Of      int             `json:"of,omitempty"`    // cells that have the value
 	Value   string          `json:"value"`
 	Title   string          `json:"title"`
 	Unit    plan.Unit       `json:"unit"`
 	Finding compare.Finding `json:"finding"`
-	Before  float64         `json:"before"`
-	After   float64         `json:"after"`
-	Change  float64         `json:"-"`     // in parts of the level before; infinite from zero
-	P       float64         `json:"p"`     // how often any value of any cell would show as much by chance
-	Runs    int             `json:"runs"`  // of the new level
+	Before  float64         `json:"before,omitempty"`
+	After   float64         `json:"after,omitempty"`
+	Change  float64         `json:"-"`           // relative to the level before, infinite from zero; the median of a common change
+	P       float64         `json:"p,omitempty"` // corrected for all series and split points in the last runs
+	Runs    int             `json:"runs"`        // with the new level
+	Since   string          `json:"since"`       // the first of them
+	At      time.Time       `json:"at"`
+	Causes  []string        `json:"causes,omitempty"` // differences of the runs around it
+}
+
+// Status is a change of whether values are numbers, and of why they are none.
+type Status struct {
+	Cells   []string        `json:"cells"` // the first of them
+	Count   int             `json:"count"` // of them
+	Values  []string        `json:"values"`
+	Finding compare.Finding `json:"finding"`
+	Before  string          `json:"before"`  // "numeric", a verdict, a flag, or why there is no number
+	Earlier int             `json:"earlier"` // runs with it before
+	Of      int             `json:"of"`      // runs before
+	Status  string          `json:"status"`
+	Runs    int             `json:"runs"`
 	Since   string          `json:"since"` // the first of them
 	At      time.Time       `json:"at"`
-	Flags   []plan.Flag     `json:"flags,omitempty"`  // of the new level's numbers: what is doubtful about them
-	Causes  []string        `json:"causes,omitempty"` // what became different around then
 }
 
 // Made is a run whose record was read, and what is known of earlier ones.
@@ -60,8 +80,11 @@ type Made struct {
 	Baseline *compare.Recorded // nil: there is none
 }
 
-// depth is how many runs an alarm looks back at: docs/history.md was measured with so many.
-const depth = 90
+// depth is the number of runs that are compared, with the last change.Recent of them: docs/history.md was measured with so many.
+const depth = 90 + change.Recent
+
+// maxNames is the maximum number of cells that are named of a change in many.
+const maxNames = 5
 
 // Of makes the digest of a run, which the history has to have.
 func Of(m Made) (Digest, error) {
@@ -90,23 +113,15 @@ func Of(m Made) (Digest, error) {
 	return d, nil
 }
 
-// looked is a series with where it is from.
-type looked struct {
-	course history.Course
-	value  plan.ValueInfo
-}
-
-// look finds what changed. All values of all cells are one family: an alarm in any of them is an alarm of this night.
+// look finds what changed in the last runs: all values of all cells are one family of tests.
 func (d *Digest) look(m Made) error {
-	var values []plan.ValueInfo
 	var names []string
 	for _, name := range compare.Usual() {
 		if value, is := plan.ValueNamed(name); is && value.Better() != plan.NeitherBetter {
-			values, names = append(values, value), append(names, name)
+			names = append(names, name)
 		}
 	}
-	var all []looked
-	var series [][]float64
+	var all []history.Answer
 	for _, cell := range m.Run.Cells {
 		answers, err := m.History.Look(cell.ID, names, m.Run.Started, depth*max(1, m.Run.Repeat))
 		if err != nil {
@@ -115,36 +130,104 @@ func (d *Digest) look(m Made) error {
 		known := false // from a run before
 		for i, answer := range answers {
 			d.moved(answer)
-			for _, c := range history.Courses(answer) {
-				d.surroundings(c)
-				known = known || len(c.Nights) > 0 && c.Nights[0].Run != d.Run
-				if n := len(c.Nights); n > 0 && c.Nights[n-1].Run == d.Run && c.Nights[n-1].Usable > 0 {
-					all, series = append(all, looked{c, values[i]}), append(series, c.Series())
-				}
+			for _, c := range answer.Cells {
+				known = known || len(c.Points) > 0 && c.Points[0].Run != d.Run
 			}
+			all = append(all, history.Answer{Value: names[i], HistoryAnswer: answer})
 		}
 		if !known {
 			d.New = append(d.New, nameOf(cell))
 		}
 	}
-	alarms, untold := change.Alarms(series)
-	d.Told, d.Untold = len(series)-untold, untold
-	for _, a := range alarms {
-		d.Shifts = append(d.Shifts, shiftOf(all[a.Series], a))
+	trends := history.NewTrends(all...)
+	numbers := 0
+	newest := map[[2]string]int{} // of a cell and value: the series with the newest point
+	for i, s := range trends.Series {
+		last := s.Points[len(s.Points)-1]
+		if last.Run == d.Run {
+			for _, text := range last.New {
+				d.differs(text)
+			}
+		}
+		if last.Usable > 0 && last.Run == d.Run {
+			numbers++
+		}
+		for _, c := range s.Changes {
+			if c.Alarm {
+				d.Shifts = append(d.Shifts, shiftOf(s, c))
+			}
+		}
+		key := [2]string{s.Cell.ID, s.Value}
+		if j, has := newest[key]; !has || !last.Started.Before(trends.Series[j].Points[len(trends.Series[j].Points)-1].Started) {
+			newest[key] = i
+		}
+	}
+	d.Tested, d.Untested = trends.Tested, max(0, numbers-trends.Tested)
+	for _, c := range trends.Common {
+		d.Shifts = append(d.Shifts, commonShift(c))
 	}
 	slices.SortStableFunc(d.Shifts, func(a, b Shift) int {
-		if a.Finding != b.Finding {
-			return strings.Compare(string(b.Finding), string(a.Finding)) // worse, better
-		}
-		switch {
-		case a.P < b.P:
-			return -1
-		case a.P > b.P:
-			return 1
-		}
-		return 0
+		return cmp.Or(strings.Compare(string(b.Finding), string(a.Finding)), cmp.Compare(b.Count, a.Count), cmp.Compare(a.P, b.P)) // worse, better
 	})
+	for i, s := range trends.Series {
+		if newest[[2]string{s.Cell.ID, s.Value}] == i {
+			d.status(s)
+		}
+	}
+	d.mergeStatuses(len(m.Run.Cells))
 	return nil
+}
+
+// status adds the change of a value's status, if there is one.
+func (d *Digest) status(s history.Series) {
+	c, changed := s.Status(history.Point{Run: d.Run, Started: d.Started})
+	if !changed {
+		return
+	}
+	name := func(status string) string { return cmp.Or(status, "numeric") }
+	x := Status{Cells: []string{nameOf(plan.Cell{ID: s.Cell.ID, Coordinates: s.Cell.Coordinates})}, Count: 1, Values: []string{s.Value}, Finding: compare.Worse, Before: name(c.Before), Earlier: c.Earlier, Of: c.Of,
+		Status: name(c.Status), Runs: c.Runs, Since: c.Since.Run, At: c.Since.Started}
+	if c.Status == "" {
+		x.Finding = compare.Better
+	}
+	d.Statuses = append(d.Statuses, x)
+}
+
+// mergeStatuses reports the same change of several values of a cell once, and that of more than a third of the cells.
+func (d *Digest) mergeStatuses(cells int) {
+	same := func(a, b Status) bool {
+		return a.Status == b.Status && a.Since == b.Since && a.Before == b.Before && a.Earlier == b.Earlier && a.Of == b.Of
+	}
+	var byCell []Status
+	for _, s := range d.Statuses {
+		i := slices.IndexFunc(byCell, func(x Status) bool { return same(x, s) && x.Cells[0] == s.Cells[0] })
+		if i < 0 {
+			byCell = append(byCell, s)
+			continue
+		}
+		byCell[i].Values = append(byCell[i].Values, s.Values...)
+	}
+	d.Statuses = nil
+	for i, s := range byCell {
+		alike := func(x Status) bool {
+			return x.Status == s.Status && x.Since == s.Since && slices.Equal(x.Values, s.Values)
+		}
+		var names []string
+		for _, x := range byCell {
+			if alike(x) {
+				names = append(names, x.Cells...)
+			}
+		}
+		if len(names) < 3 || 3*len(names) <= cells {
+			d.Statuses = append(d.Statuses, s)
+		} else if slices.IndexFunc(byCell, alike) == i {
+			s.Cells, s.Count = names[:min(len(names), maxNames)], len(names)
+			d.Statuses = append(d.Statuses, s)
+		}
+	}
+	slices.SortStableFunc(d.Statuses, func(a, b Status) int {
+		return cmp.Or(strings.Compare(string(b.Finding), string(a.Finding)), cmp.Compare(b.Count, a.Count))
+	})
 }
 
 // moved says that this run was measured from other hosts than the run before: what was measured from elsewhere is a series of its own.
@@ -153,15 +236,6 @@ func (d *Digest) moved(a plan.HistoryAnswer) {
 		if i := slices.IndexFunc(c.Points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 && c.Points[i].Environment != c.Points[i-1].Environment {
 			hosts := func(p plan.HistoryPoint) string { return strings.Join(a.Environments[p.Environment].Hosts, ", ") }
 			d.differs(fmt.Sprintf("hosts: %s → %s, and what was measured from others is not compared", hosts(c.Points[i-1]), hosts(c.Points[i])))
-		}
-	}
-}
-
-// surroundings takes what became different with this run.
-func (d *Digest) surroundings(c history.Course) {
-	if n := len(c.Nights); n > 0 && c.Nights[n-1].Run == d.Run {
-		for _, text := range c.Nights[n-1].New {
-			d.differs(text)
 		}
 	}
 }
@@ -180,73 +254,44 @@ func nameOf(c plan.Cell) string {
 	return "cell " + c.ID
 }
 
-func shiftOf(l looked, a change.Alarm) Shift {
-	s := Shift{Cell: l.course.Cell.Name(), ID: l.course.Cell.ID, Value: l.value.Name, Title: l.value.Title, Unit: l.value.Unit,
-		Before: a.Before, P: a.P, Finding: compare.Worse}
-	s.Runs, s.After = newLevel(l.course.Series(), a)
-	s.Change = s.After/s.Before - 1
-	if (s.After > s.Before) == (l.value.Better() == plan.HigherIsBetter) {
+func shiftOf(s history.Series, c change.Point) Shift {
+	x := newShift(s.Value, c.Shift(), s.Points[c.At])
+	x.Cell, x.ID, x.Before, x.After, x.P, x.Causes = s.Cell.Name(), s.Cell.ID, c.Before, c.After, c.P, s.Causes(c.At)
+	for _, p := range s.Points[c.At:] {
+		if p.Usable > 0 {
+			x.Runs++
+		}
+	}
+	return x
+}
+
+func commonShift(c history.Common) Shift {
+	x := newShift(c.Value, stats.Median(c.Shifts), c.Since)
+	x.Cells, x.Count, x.Of, x.Runs = c.Cells[:min(len(c.Cells), maxNames)], len(c.Cells), c.Tested, c.Runs
+	for _, text := range c.Since.New {
+		x.Causes = append(x.Causes, text+" with "+c.Since.Run)
+	}
+	return x
+}
+
+func newShift(name string, by float64, since history.Point) Shift {
+	value, _ := plan.ValueNamed(name)
+	s := Shift{Value: name, Title: value.Title, Unit: value.Unit, Finding: compare.Worse, Change: by, Since: since.Run, At: since.Started}
+	if (by > 0) == (value.Better() == plan.HigherIsBetter) {
 		s.Finding = compare.Better
-	}
-	var with []int // nights that have a number
-	for i, n := range l.course.Nights {
-		if n.Usable > 0 {
-			with = append(with, i)
-		}
-	}
-	at := with[len(with)-s.Runs]
-	for _, n := range l.course.Nights[at:] {
-		for _, p := range n.Repetitions {
-			s.doubt(p)
-		}
-	}
-	s.Since, s.At = l.course.Nights[at].Run, l.course.Nights[at].Started
-	for i := max(1, at-1); i <= min(at+1, len(l.course.Nights)-1); i++ { // a place is known to a night or two
-		for _, text := range l.course.Nights[i].New {
-			s.Causes = append(s.Causes, text+" with "+l.course.Nights[i].Run)
-		}
 	}
 	return s
 }
 
-// doubt takes the flags of a number of the new level, each once.
-func (s *Shift) doubt(p plan.HistoryPoint) {
-	for _, f := range p.Value.Flags {
-		if p.Usable() && !slices.Contains(s.Flags, f) {
-			s.Flags = append(s.Flags, f)
-		}
-	}
-}
-
-// newLevel is since how many runs there is the new level, and its mean: an alarm is raised for two or three, whichever is clearer, and the place
-// is where both sides are furthest apart, by the squares between them. Two that are not the last two have an outlier beside them, which is none of the level.
-func newLevel(series []float64, a change.Alarm) (runs int, level float64) {
-	n := len(series)
-	if a.Runs == 2 && math.Abs(mean(series[n-2:])-a.After) > 1e-9*math.Abs(a.After) {
-		return 3, a.After
-	}
-	best := -1.0
-	for k := 2; k <= min(a.Runs, n-1); k++ {
-		before, after := mean(series[:n-k]), mean(series[n-k:])
-		if between := (after - before) * (after - before) * float64(k) * float64(n-k); between > best {
-			best, runs, level = between, k, after
-		}
-	}
-	return runs, level
-}
-
-func mean(x []float64) float64 {
-	sum := 0.0
-	for _, v := range x {
-		sum += v
-	}
-	return sum / float64(len(x))
-}
-
-// Worse counts what got worse: levels, and cells against the baseline.
+// Worse counts what got worse: levels, statuses, and cells against the baseline.
 func (d Digest) Worse() int {
 	n := 0
 	for _, s := range d.Shifts {
+		if s.Finding == compare.Worse {
+			n++
+		}
+	}
+	for _, s := range d.Statuses {
 		if s.Finding == compare.Worse {
 			n++
 		}

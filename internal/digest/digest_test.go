@@ -98,8 +98,8 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 	if want := "watermark: 0.4 → 0.8 with night-0038"; !slices.Contains(s.Causes, want) {
 		t.Errorf("causes are %q, want %q", s.Causes, want)
 	}
-	if d.Told != 16 || len(d.New) > 0 || len(d.Subject) > 0 || d.Worse() < 1 || d.Against == nil {
-		t.Errorf("%d series told, new cells %v, different since the run before %v, %d worse", d.Told, d.New, d.Subject, d.Worse())
+	if d.Tested != 16 || len(d.New) > 0 || len(d.Subject) > 0 || d.Worse() < 1 || d.Against == nil {
+		t.Errorf("%d series told, new cells %v, different since the run before %v, %d worse", d.Tested, d.New, d.Subject, d.Worse())
 	}
 	if marks := d.Remarks(); len(marks) != 2 || marks[0].Kind != "worse" || !strings.HasSuffix(marks[0].Text, ", since night-0038") {
 		t.Errorf("the remarks for drawings are %+v", marks)
@@ -124,14 +124,14 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 func TestQuietNights(t *testing.T) {
 	root := t.TempDir()
 	d := made(t, root, night(t, root, 0, 2, func(int, *plan.Outcome) {}), nil)
-	if d.Title() != "nightly: nothing to compare with yet" || len(d.New) != 2 || d.Told != 0 {
+	if d.Title() != "nightly: nothing to compare with yet" || len(d.New) != 2 || d.Tested != 0 {
 		t.Errorf("the first night: %q, %+v", d.Title(), d)
 	}
 	var last compare.Recorded
 	for n := 1; n < 30; n++ {
 		last = night(t, root, n, 2, func(int, *plan.Outcome) {})
 	}
-	if d = made(t, root, last, nil); d.Title() != "nightly: nothing got worse" || len(d.Shifts) > 0 || len(d.New) > 0 || d.Told != 8 {
+	if d = made(t, root, last, nil); d.Title() != "nightly: nothing got worse" || len(d.Shifts) > 0 || len(d.New) > 0 || d.Tested != 8 {
 		t.Errorf("a stable night: %q, %+v", d.Title(), d)
 	}
 	last = night(t, root, 30, 3, func(cell int, o *plan.Outcome) {

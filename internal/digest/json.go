@@ -103,6 +103,7 @@ func (t told) cut(most int) told {
 	t.Lines = first(t.Lines, most, t.More, "lines")
 	t.Problems = first(t.Problems, most, t.More, "problems")
 	t.Rules = first(t.Rules, most, t.More, "rules")
+	t.Statuses = first(t.Statuses, most, t.More, "statuses")
 	t.Shifts = first(t.Shifts, most, t.More, "shifts")
 	t.New = first(t.New, most, t.More, "new")
 	t.Subject = first(t.Subject, most, t.More, "subject")

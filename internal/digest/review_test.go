@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"lockstep/internal/compare"
-	"lockstep/internal/history/change"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
 	"lockstep/internal/stats"
@@ -40,20 +39,20 @@ func TestANightThatWasCutShortIsTold(t *testing.T) {
 	if err := d.Markdown(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Not finished", "5 of 6 tasks were not run: the run still goes on, or was stopped", "No change can be told yet: 4 series"} {
+	for _, want := range []string{"## Not finished", "5 of 6 tasks were not run: the run still goes on, or was stopped", "No alarm is possible yet: 4 series have too few runs."} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
 	}
 }
 
-// halfRate is a night whose send rate is half, by numbers that are doubtful.
+// halfRate is a run whose send rate is half.
 func halfRate(_ int, o *plan.Outcome) {
-	o.Values["send.rate"] = plan.Value{Number: o.Values["send.rate"].Number / 2, Flags: []plan.Flag{plan.ClientBound}}
+	o.Values["send.rate"] = plan.Value{Number: o.Values["send.rate"].Number / 2}
 }
 
-// The digest of an earlier night looks back from there; and what is doubtful about numbers is said where they are called worse.
-func TestWhatCameLaterIsNotLookedAt(t *testing.T) {
+// The digest of an earlier run looks back from there.
+func TestLaterRunsAreIgnored(t *testing.T) {
 	root := t.TempDir()
 	var slow compare.Recorded
 	for n := range 18 {
@@ -67,10 +66,94 @@ func TestWhatCameLaterIsNotLookedAt(t *testing.T) {
 	}
 	d := made(t, root, slow, nil)
 	if len(d.Shifts) != 1 || d.Shifts[0].Value != "send.rate" || d.Shifts[0].Since != "night-0014" {
-		t.Fatalf("of %d series it says %+v", d.Told, d.Shifts)
+		t.Fatalf("of %d series it says %+v", d.Tested, d.Shifts)
 	}
-	if line := d.Shifts[0].Line(); !strings.HasSuffix(line, ", flagged client-bound") {
-		t.Error(line)
+}
+
+// lines returns the first section of a digest.
+func lines(d Digest) (all []string) {
+	for _, l := range d.sections()[0].Lines {
+		all = append(all, l.Text)
+	}
+	return all
+}
+
+// 36 good runs, then four in which one cell has backlog: its receive rate is 3 % lower, its processing latency has no number. That is the first line.
+func TestBacklogIsReportedFirst(t *testing.T) {
+	root := t.TempDir()
+	var last compare.Recorded
+	for n := range 40 {
+		last = night(t, root, n, 4, func(cell int, o *plan.Outcome) {
+			if n < 36 || cell != 1 {
+				return
+			}
+			o.Values["receive.rate"] = plan.Value{Number: 0.97 * o.Values["receive.rate"].Number, Flags: []plan.Flag{plan.Backlog}}
+			o.Values["processing.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
+		})
+	}
+	d := made(t, root, last, nil)
+	want := []string{"worse: mode=m1" + hostile + ": receive.rate, processing.p99: numeric in 36 of 36 runs, backlog since night-0036 (4 runs)"}
+	if got := lines(d); !slices.Equal(got, want) || d.Worse() != 1 || d.Title() != "nightly: 1 worse" {
+		t.Errorf("%s: %q, want %q", d.Title(), got, want)
+	}
+}
+
+// A flag that makes a number incomparable is reported from its second run on, unless it was there in many runs before, and a number after another status
+// for three runs. The same status in more than a third of the cells is reported once.
+func TestStatusesOfScheduledRuns(t *testing.T) {
+	root := t.TempDir()
+	var last compare.Recorded
+	for n := range 14 {
+		last = night(t, root, n, 12, func(cell int, o *plan.Outcome) {
+			flagged := map[int]bool{0: n == 13, 1: n >= 12, 2: n >= 12 || n%3 == 0, 3: true, 4: n < 12, 5: n < 9}[cell]
+			switch rate := o.Values["send.rate"]; {
+			case flagged:
+				rate.Flags = []plan.Flag{plan.ClientBound}
+				o.Values["send.rate"] = rate
+			case cell == 6 && n == 13:
+				delete(o.Values, "send.rate")
+			case cell >= 7 && n == 13:
+				o.Values["send.p99"] = plan.Value{Number: 2, Over: 7}
+			}
+		})
+	}
+	want := []string{
+		"worse: 5 cells: send.p99: numeric in 13 of 13 runs, only a bound since night-0013 (1 run)",
+		"worse: mode=m1" + hostile + ": send.rate: numeric in 12 of 12 runs, client-bound since night-0012 (2 runs)",
+		"worse: mode=m6" + hostile + ": send.rate: numeric in 13 of 13 runs, missing since night-0013 (1 run)",
+		"better: mode=m4" + hostile + ": send.rate: client-bound in 12 of 12 runs, numeric since night-0012 (2 runs)",
+	}
+	if got := lines(made(t, root, last, nil)); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A slow run of all cells is one line, in its digest and in the next two. A new level of all cells is one line, for as long, with its first run.
+func TestACommonChangeIsReportedOnce(t *testing.T) {
+	root := t.TempDir()
+	byRun := map[int]compare.Recorded{}
+	for n := range 27 {
+		byRun[n] = night(t, root, n, 6, func(_ int, o *plan.Outcome) {
+			slow := func(name string) { o.Values[name] = plan.Value{Number: 0.8 * o.Values[name].Number} }
+			if n == 20 {
+				slow("send.rate")
+			}
+			if n >= 20 {
+				slow("receive.rate")
+			}
+		})
+	}
+	for run, want := range map[int][]string{19: nil, 20: {"in 1 run", "in 1 run"}, 21: {"in 1 run", "in 2 runs"}, 22: {"in 1 run", "in 3 runs"}, 23: nil, 24: nil, 26: nil} {
+		var got []string
+		for _, l := range lines(made(t, root, byRun[run], nil)) {
+			if _, runs, is := strings.Cut(l, ", "); is && strings.HasPrefix(l, "worse: 6 of 6 cells: ") {
+				l = runs
+			}
+			got = append(got, l)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("run %d: %q, want %q", run, got, want)
+		}
 	}
 }
 
@@ -82,20 +165,6 @@ func TestOtherHostsAreNamed(t *testing.T) {
 	d := made(t, root, last, nil)
 	if len(d.Subject) != 1 || !strings.HasPrefix(d.Subject[0], "hosts: bench-1 → bench-2") {
 		t.Errorf("it says %q", d.Subject)
-	}
-}
-
-// An outlier among the newest runs, which the alarm leaves out, is in no number of the level.
-func TestAnOutlierIsNoLevel(t *testing.T) {
-	series := []float64{1000, 1010, 990, 1005, 995, 1002, 998, 1001, 1003, 999, 1004, 996}
-	for _, last := range [][]float64{{800, 100, 800}, {800, 800, 100}} {
-		alarms, _ := change.Alarms([][]float64{append(slices.Clone(series), last...)})
-		if len(alarms) != 1 || alarms[0].After != 800 {
-			t.Fatalf("%v: %+v", last, alarms)
-		}
-		if folder, level := newLevel(append(slices.Clone(series), last...), alarms[0]); folder != 3 || level != 800 {
-			t.Errorf("%v: level %v in %d runs", last, level, folder)
-		}
 	}
 }
 

@@ -5,16 +5,28 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 
 	"lockstep/internal/compare"
 	"lockstep/internal/report"
 )
 
-// Line is a shift in words: "send.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
+// Line is a shift in words: "mode=a: send.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
 func (s Shift) Line() string {
-	text := fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title, report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), percent(s.Change), s.P, s.Runs)
-	return text + report.Doubts(s.Flags)
+	if s.Count > 0 {
+		return fmt.Sprintf("%d of %d cells: %s %s, in %s", s.Count, s.Of, s.Title, percent(s.Change), count(s.Runs, "run"))
+	}
+	return fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title, report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), percent(s.Change), s.P, s.Runs)
+}
+
+// Line is a status in words: "mode=a: receive.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4 runs)".
+func (s Status) Line() string {
+	where := s.Cells[0]
+	if s.Count > 1 {
+		where = count(s.Count, "cell")
+	}
+	return fmt.Sprintf("%s: %s: %s in %d of %s, %s since %s (%s)", where, strings.Join(s.Values, ", "), s.Before, s.Earlier, count(s.Of, "run"), s.Status, s.Since, count(s.Runs, "run"))
 }
 
 // section is a heading with what is under it.
@@ -47,10 +59,10 @@ func (d Digest) Title() string {
 	}
 	if len(words) == 0 {
 		words = []string{"nothing got worse"}
-		if d.Told == 0 && d.Against == nil {
+		if d.Tested == 0 && d.Against == nil {
 			words = []string{"nothing to compare with yet"}
 		}
-		if d.Told == 0 && d.Against != nil && !d.Against.Told() {
+		if d.Tested == 0 && d.Against != nil && !d.Against.Told() {
 			words = []string{"nothing could be told"}
 		}
 	}
@@ -66,15 +78,22 @@ func count(n int, what string) string {
 
 // sections are what both forms show, in the order in which one wants to know it.
 func (d Digest) sections() (all []section) {
-	shifts := section{Title: "What changed", None: "Nothing that is more than noise."}
-	if d.Told == 0 {
-		shifts.None = "Too few runs yet to tell a change from noise."
+	shifts := section{Title: "What changed"}
+	for _, x := range d.Statuses {
+		l := line{Text: string(x.Finding) + ": " + x.Line(), Mark: x.Finding}
+		if x.Count > 1 {
+			l.Subs = names(x.Cells, x.Count)
+		}
+		shifts.Lines = append(shifts.Lines, l)
+	}
+	if shifts.None = "No change."; d.Tested == 0 {
+		shifts.None = "Too few runs for an alarm."
 	}
 	for _, s := range d.Shifts {
 		l := line{Text: string(s.Finding) + ": " + s.Line(), Mark: s.Finding, Subs: []string{"since " + s.Since + ", " + s.At.UTC().Format("2006-01-02 15:04 UTC")}}
-		l.Subs = append(l.Subs, s.Causes...)
+		l.Subs = append(append(l.Subs, names(s.Cells, s.Count)...), s.Causes...)
 		if len(s.Causes) == 0 {
-			l.Subs = append(l.Subs, "nothing is known that became different then")
+			l.Subs = append(l.Subs, "no setting or version is known to have changed")
 		}
 		shifts.Lines = append(shifts.Lines, l)
 	}
@@ -103,6 +122,14 @@ func (d Digest) sections() (all []section) {
 	return all
 }
 
+// names lists the first cells of a change in so many.
+func names(first []string, of int) []string {
+	if more := of - len(first); more > 0 {
+		return append(slices.Clone(first), fmt.Sprintf("and %d more", more))
+	}
+	return first
+}
+
 func (d Digest) against() section {
 	x := report.NewCompared(*d.Against)
 	s := section{Title: "Against the baseline " + d.Baseline, None: "Nothing differs by more than noise, or than the least that is named."}
@@ -121,6 +148,9 @@ type Remark struct{ Kind, Text string }
 
 // Remarks are what got worse or better, and the rules that are not met.
 func (d Digest) Remarks() (all []Remark) {
+	for _, s := range d.Statuses {
+		all = append(all, Remark{string(s.Finding), s.Line()})
+	}
 	for _, s := range d.Shifts {
 		all = append(all, Remark{string(s.Finding), s.Line() + ", since " + s.Since})
 	}
@@ -141,17 +171,17 @@ func (d Digest) Remarks() (all []Remark) {
 	return all
 }
 
-// about says what the digest rests on.
+// about describes the basis of the digest.
 func (d Digest) about() string {
-	if d.Told == 0 && d.Untold == 0 {
-		return "No change can be told: no value of this run has a number."
+	if d.Tested == 0 && d.Untested == 0 {
+		return "No alarm is possible: no value of this run is a usable number."
 	}
-	if d.Told == 0 {
-		return fmt.Sprintf("No change can be told yet: %d series have too few runs, or no level.", d.Untold)
+	if d.Tested == 0 {
+		return fmt.Sprintf("No alarm is possible yet: %d series have too few runs.", d.Untested)
 	}
-	text := fmt.Sprintf("Changes are told of %d series, of which any would be raised by chance in less than one night of twenty", d.Told)
-	if d.Untold > 0 {
-		text += fmt.Sprintf("; %d more have too few runs, or no level, to be told of", d.Untold)
+	text := fmt.Sprintf("Alarms are possible in %d series; the probability of any false alarm in a scheduled run is at most 5 %% with normal noise (docs/history.md)", d.Tested)
+	if d.Untested > 0 {
+		text += fmt.Sprintf("; %d more have too few runs", d.Untested)
 	}
 	return text + "."
 }

@@ -344,15 +344,15 @@ func TestCoursesNameWhatChanged(t *testing.T) {
 	}
 	s := Of(root)
 	fresh(t, s)
-	all := Courses(ask(t, s, plan.HistoryQuery{Value: "send.rate"}))
-	if len(all) != 2 || len(all[0].Nights) != 29 || len(all[1].Nights) != 1 || all[1].Environment.Hosts[0] != "laptop" {
+	all := trendsOf(t, s).Series
+	if len(all) != 2 || len(all[0].Points) != 29 || len(all[1].Points) != 1 || all[1].Environment.Hosts[0] != "laptop" {
 		t.Fatalf("courses %+v", all)
 	}
 	c := all[0]
-	if len(c.Changes) != 1 || c.Nights[c.At[0]].Run != "night-0020" {
+	if len(c.Changes) != 1 || c.Points[c.Changes[0].At].Run != "night-0020" {
 		t.Fatalf("changes %+v: want one, with night-0020", c.Changes)
 	}
-	if causes := c.Causes(0); !slices.Equal(causes, []string{"watermark: 0.4 → 0.6 with night-0020"}) {
+	if causes := c.Causes(c.Changes[0].At); !slices.Equal(causes, []string{"watermark: 0.4 → 0.6 with night-0020"}) {
 		t.Errorf("causes %q", causes)
 	}
 }
@@ -364,8 +364,8 @@ func TestSubjectsThatTakeTurnsAreApart(t *testing.T) {
 	}
 	s := Of(root)
 	fresh(t, s)
-	all := Courses(ask(t, s, plan.HistoryQuery{Value: "send.rate"}))
-	if len(all) != 2 || all[0].Subject == nil || all[0].Subject.Version != "3.13" || len(all[1].Nights) != 6 {
+	all := trendsOf(t, s).Series
+	if len(all) != 2 || all[0].Subject == nil || all[0].Subject.Version != "3.13" || len(all[1].Points) != 6 {
 		t.Errorf("courses %+v", all)
 	}
 }
@@ -424,8 +424,8 @@ func BenchmarkHistory(b *testing.B) {
 	for b.Loop() {
 		fresh(b, s)
 		a := ask(b, s, plan.HistoryQuery{Cells: []string{"000000000001"}, Value: "send.rate"})
-		if c := Courses(a); len(c[0].Nights) != 5000 {
-			b.Fatal(len(c[0].Nights))
+		if s := NewTrends(Answer{"send.rate", a}).Series; len(s[0].Points) != 5000 {
+			b.Fatal(len(s[0].Points))
 		}
 	}
 	if info, err := os.Stat(s.path); err == nil {
@@ -442,7 +442,7 @@ func TestAnEvenNightHasTheNumberOfItsTable(t *testing.T) {
 	})
 	s := Of(root)
 	fresh(t, s)
-	if n := Courses(ask(t, s, plan.HistoryQuery{Value: "send.rate"}))[0].Nights[0]; n.Number != 250 {
+	if n := trendsOf(t, s).Series[0].Points[0]; n.Number != 250 {
 		t.Errorf("the number is %v, want the mean of the two in the middle", n.Number)
 	}
 }
@@ -462,13 +462,18 @@ func TestANightThatFailedDescribesNoBroker(t *testing.T) {
 	}
 	s := Of(root)
 	fresh(t, s)
-	all := Courses(ask(t, s, plan.HistoryQuery{Value: "send.rate"}))
+	all := trendsOf(t, s).Series
 	if len(all) != 1 {
 		t.Fatalf("%d courses, want one", len(all))
 	}
-	for i, n := range all[0].Nights {
+	for i, n := range all[0].Points {
 		if want := map[int][]string{4: {"watermark: 0.4 → 0.9"}}[i]; !slices.Equal(n.New, want) {
 			t.Errorf("night %d: different are %q, want %q", i, n.New, want)
 		}
 	}
+}
+
+func trendsOf(t testing.TB, s *Store) Trends {
+	t.Helper()
+	return NewTrends(Answer{"send.rate", ask(t, s, plan.HistoryQuery{Value: "send.rate"})})
 }

@@ -1,6 +1,9 @@
 package plan
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // HistoryQuery asks a history for what became of cells over runs.
 type HistoryQuery struct {
@@ -46,8 +49,10 @@ type HistoryPoint struct {
 	Version     string    `json:"version"`     // of Lockstep's agents
 }
 
-// Usable tells whether the number may be compared with others.
-func (p HistoryPoint) Usable() bool { return p.Value.NA == "" && p.Verdict == Valid }
+// Usable reports whether the number may be compared with those of other runs. A bound may not, nor may a number with a flag that makes it Incomparable.
+func (p HistoryPoint) Usable() bool {
+	return p.Value.NA == "" && p.Value.Over == 0 && p.Verdict == Valid && !slices.ContainsFunc(p.Value.Flags, Flag.Incomparable)
+}
 
 // Environment is where a cell was measured from.
 type Environment struct {

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,6 +39,12 @@ const (
 // Flags lists every flag.
 func Flags() []Flag {
 	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady, Drifting, LatencyOff}
+}
+
+// Incomparable reports whether a number with the flag says nothing about the broker that another run could be compared with: the load generator was the limit, the
+// load was not the one described, or the measurement was too early. A number with backlog is comparable: it is the rate that the broker reached.
+func (f Flag) Incomparable() bool {
+	return slices.Contains([]Flag{ClockUnsafe, ClientBound, Skewed, Degraded, NotSteady}, f)
 }
 
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.

@@ -1,33 +1,50 @@
-// Package change finds where the level of a series of measurements changed, and which of many series changed in the last few. It is pure
-// mathematics: a series is one number a run, oldest first. docs/history.md says what it can see and what it cannot.
+// Package change finds change points in time series of benchmark results, of many series together. A series has one value per scheduled run.
+//
+// Candidates come from E-divisive means (Matteson and James, A Nonparametric Approach for Multiple Change Point Analysis of Multivariate Data, 2014).
+// A candidate is a change point if Student's t-test of the levels on both sides rejects that they are equal, and the levels differ by MinShift, as in
+// Fleming et al. (Hunter: Using Change Point Detection to Hunt for Performance Regressions, 2023), which is Apache Otava.
+// P-values are corrected for all series and split points (Holm, 1979). docs/history.md has the error rates, measured.
+//
+// All functions are pure and may be called concurrently.
 package change
 
 import (
+	"cmp"
 	"math"
-	"math/rand/v2"
 	"slices"
 )
 
-// The method's constants. They are documented in docs/history.md, and the figures there were measured with them.
+// The parameters of the method.
 const (
-	Level    = 0.01 // of the test that a place is a change
-	shuffles = 499  // that a place has to stand out of
-	segment  = 3    // the least number of runs on either side of a change
-	clip     = 5.0  // in scaled median deviations: what is further from the median counts as that far
-	scaled   = 1.4826
-	// MostRuns bounds a series in which changes are looked for: of a longer one, the newest are looked at.
-	MostRuns = 1000
+	Alpha    = 0.04 // of Holm's procedure, in each family of tests: with estimated variances, any of its change points is false in up to 5 %
+	MinShift = 0.05 // smallest change of a level, relative to the level before
+	Recent   = 3    // k: a change point in the last k scheduled runs is an alarm
+	MaxRuns  = 1000 // of a longer series, the newest runs are used
+
+	segment   = 2    // minimum runs between two change points
+	minBefore = 6    // minimum runs before a change point in the last k runs
+	weak      = 0.01 // level of the test that ends the search for candidates
+	outlying  = 3.5  // in scaled median absolute deviations: Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993
 )
 
-// Change is a place where the level changed.
-type Change struct {
-	At            int     // the first run of the new level
-	Before, After float64 // medians of the levels on both sides
-	P             float64 // how often chance alone, without a change, would show one as clear; 0.002 is the least that is told
+// Series is a time series, oldest run first.
+type Series struct {
+	Group  string // series of one group are the same value of different cells
+	Runs   []int  // ascending numbers of the scheduled runs; the same run has the same number in all series
+	Values []float64
 }
 
-// Shift is the change in parts of the level before, 0.1 for 10 % more; infinite from 0.
-func (c Change) Shift() float64 { return shift(c.Before, c.After) }
+// Point is a change point.
+type Point struct {
+	At     int     // index of the first value of the new level
+	Before float64 // mean of the level before
+	After  float64 // mean of the level after
+	P      float64 // corrected p-value
+	Alarm  bool    // it is in the last Recent scheduled runs
+}
+
+// Shift returns the change relative to the level before: 0.1 for 10 % more. It is infinite if the level before is 0.
+func (p Point) Shift() float64 { return shift(p.Before, p.After) }
 
 func shift(before, after float64) float64 {
 	if before == after {
@@ -36,116 +53,91 @@ func shift(before, after float64) float64 {
 	return (after - before) / math.Abs(before)
 }
 
-// Points finds the changes in a series, in order, by E-divisive means (Matteson and James, 2014): the place where the energy distance of both
-// sides is largest is a change if shuffled copies hardly ever have a place as clear; then both sides are looked at by themselves. What is
-// far out is clipped first, so that one outlier is no level. least is the smallest shift that is told, in parts. The same series gives the
-// same answer.
-func Points(series []float64, least float64) []Change {
-	skipped := max(0, len(series)-MostRuns)
-	series = series[skipped:]
-	var cuts []found
-	divide(series, 0, &cuts)
-	slices.SortFunc(cuts, func(a, b found) int { return a.at - b.at })
-	for {
-		changes, weak := told(series, cuts, least)
-		if weak < 0 {
-			for i := range changes {
-				changes[i].At += skipped
-			}
-			return changes
-		}
-		cuts = slices.Delete(cuts, weak, weak+1) // its neighbours' levels are others now
-	}
+// Common is a change in more than a third of the cells of a group in the same runs.
+type Common struct {
+	Group  string
+	From   int       // number of its first run
+	To     int       // number of its last run
+	Series []int     // indexes of the series that changed
+	Shifts []float64 // of each of them: the change in the first run, relative to the level before
 }
 
-type found struct {
-	at int
-	p  float64
+// Result is what Find found.
+type Result struct {
+	Points          [][]Point // of each series, in order
+	Common          []Common  // in the last Recent scheduled runs; Points has no alarm for these values
+	Tested          int       // series that are long enough for an alarm
+	Autocorrelation float64   // of consecutive runs, estimated over all series
 }
 
-// divide looks for a change in a part of a series that begins at from, and then in both its sides.
-func divide(part []float64, from int, cuts *[]found) {
-	at, p, is := split(part)
-	if !is {
-		return
+// Find returns the change points of all series. last is the number of the newest scheduled run.
+//
+// The family of tests is divided in two, each with a probability of Alpha that any of its change points is false: the splits in the last Recent runs,
+// which raise alarms, and all earlier ones.
+func Find(all []Series, last int) Result {
+	r := Result{Points: make([][]Point, len(all)), Autocorrelation: autocorrelation(all)}
+	sds := make([]float64, len(all))
+	for i, s := range all {
+		sds[i] = standardDeviation(s.Values, r.Autocorrelation)
 	}
-	*cuts = append(*cuts, found{from + at, p})
-	divide(part[:at], from, cuts)
-	divide(part[at:], from+at, cuts)
+	var explained []map[int]bool
+	r.Common, explained = common(all, last, sds)
+	var parts []*series
+	var recent, earlier int // tests
+	for i, s := range all {
+		l := newSeries(s, r.Autocorrelation, sds[i], last, explained[i])
+		l.propose()
+		recent, earlier = recent+l.recent, earlier+l.earlier
+		if l.recent > 0 {
+			r.Tested++
+		}
+		parts = append(parts, l)
+	}
+	for prune(parts, recent, earlier) {
+	}
+	for i, l := range parts {
+		r.Points[i] = l.points
+	}
+	return r
 }
 
-// told makes changes of cuts; weak is the cut with the smallest shift, if that is below least, else -1.
-func told(series []float64, cuts []found, least float64) (changes []Change, weak int) {
-	weak = -1
-	smallest := least
-	for i, c := range cuts {
-		from, to := 0, len(series)
-		if i > 0 {
-			from = cuts[i-1].at
+// prune corrects the p-values of all candidates, and removes from each series the least significant one that is not significant, or too small.
+func prune(all []*series, recent, earlier int) (removed bool) {
+	ps := map[bool][]float64{}
+	for _, s := range all {
+		for i, p := range s.points {
+			ps[p.Alarm] = append(ps[p.Alarm], s.ps[i])
 		}
-		if i+1 < len(cuts) {
-			to = cuts[i+1].at
-		}
-		change := Change{At: c.at, Before: median(series[from:c.at]), After: median(series[c.at:to]), P: c.p}
-		if size := math.Abs(change.Shift()); size < smallest {
-			weak, smallest = i, size
-		}
-		changes = append(changes, change)
 	}
-	return changes, weak
-}
-
-// split finds the clearest place in a part, and whether it is a change.
-func split(part []float64) (at int, p float64, is bool) {
-	if len(part) < 2*segment {
-		return 0, 1, false
-	}
-	e := newEnergy(clipped(part))
-	at, most := e.clearest()
-	if most <= 0 {
-		return 0, 1, false
-	}
-	random := rand.New(rand.NewPCG(uint64(len(part)), 7)) //nolint:gosec // the same series gives the same answer
-	as, may := 1, int(Level*(shuffles+1))
-	for range shuffles {
-		random.Shuffle(len(e.ranks), func(i, j int) { e.ranks[i], e.ranks[j] = e.ranks[j], e.ranks[i] })
-		if _, q := e.clearest(); q >= most {
-			if as++; as > may {
-				return at, 1, false
+	corrected := map[bool][]float64{true: holm(ps[true], recent), false: holm(ps[false], earlier)}
+	for _, s := range all {
+		worst := -1
+		for i := range s.points {
+			p := &s.points[i]
+			p.P, corrected[p.Alarm] = corrected[p.Alarm][0], corrected[p.Alarm][1:]
+			if (p.P > Alpha || math.Abs(p.Shift()) < MinShift) && (worst < 0 || p.P > s.points[worst].P) {
+				worst = i
 			}
 		}
+		if worst >= 0 {
+			s.points, removed = slices.Delete(s.points, worst, worst+1), true
+			s.test()
+		}
 	}
-	return at, float64(as) / (shuffles + 1), true
+	return removed
 }
 
-// clipped brings what is far out back to where it does not count as more than far out.
-func clipped(part []float64) []float64 {
-	middle := median(part)
-	far := clip * scaled * deviation(part, middle)
-	if far == 0 {
-		return part
+// holm corrects p-values (Holm, 1979) in a family of so many tests, of which all others have larger ones. The order is that of ps.
+func holm(ps []float64, tests int) []float64 {
+	order := make([]int, len(ps))
+	for i := range order {
+		order[i] = i
 	}
-	out := make([]float64, len(part))
-	for i, x := range part {
-		out[i] = min(max(x, middle-far), middle+far)
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(ps[i], ps[j]) })
+	corrected, most := make([]float64, len(ps)), 0.0
+	for step, i := range order {
+		most = max(most, min(1, ps[i]*float64(tests-step)))
+		corrected[i] = most
 	}
-	return out
-}
-
-func median(xs []float64) float64 {
-	s := slices.Sorted(slices.Values(xs))
-	n := len(s)
-	if n == 0 {
-		return math.NaN()
-	}
-	return (s[(n-1)/2] + s[n/2]) / 2
-}
-
-// deviation is the median distance from the middle.
-func deviation(xs []float64, middle float64) float64 {
-	d := make([]float64, len(xs))
-	for i, x := range xs {
-		d[i] = math.Abs(x - middle)
-	}
-	return median(d)
+	return corrected
 }

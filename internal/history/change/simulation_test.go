@@ -1,0 +1,192 @@
+package change
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+)
+
+// world describes simulated digests of 200 cells with 4 values each.
+type world struct {
+	name      string
+	before    int     // runs before the newest Recent ones
+	rho       float64 // autocorrelation
+	temporary int     // cells with -20 % in six earlier runs
+	slow      int     // earlier runs with -15 % in all cells
+	freedom   int     // of Student's t, the distribution of the noise; 0: normal
+	limit     float64 // asserted maximum share of stable digests with a false alarm; 1: only measured
+	found     float64 // asserted minimum share of changes of -10 % that are found within three runs; 0: only measured
+}
+
+var worlds = []world{
+	{name: "90 earlier runs", before: 90, limit: 0.05, found: 0.9},
+	{name: "36 earlier runs", before: 36, limit: 1},
+	{name: "14 earlier runs", before: 14, limit: 1},
+	{name: "autocorrelation 0.3", before: 90, rho: 0.3, limit: 0.1},
+	{name: "autocorrelation 0.6", before: 90, rho: 0.6, limit: 1},
+	{name: "autocorrelation 0.3, 36 earlier runs", before: 36, rho: 0.3, limit: 1},
+	{name: "autocorrelation 0.3, 14 earlier runs", before: 14, rho: 0.3, limit: 1},
+	{name: "temporary regressions in 5 cells", before: 90, temporary: 5, limit: 0.05, found: 0.9},
+	{name: "temporary regressions in 10 cells", before: 90, temporary: 10, limit: 0.05, found: 0.9},
+	{name: "temporary regressions in 20 cells", before: 90, temporary: 20, limit: 0.05, found: 0.9},
+	{name: "1 slow run", before: 90, slow: 1, limit: 0.05, found: 0.8},
+	{name: "2 slow runs", before: 90, slow: 2, limit: 0.05, found: 0.8},
+	{name: "3 slow runs", before: 90, slow: 3, limit: 0.05, found: 0.75},
+	{name: "Student's t(5)", before: 90, freedom: 5, limit: 1},
+	{name: "Student's t(3)", before: 90, freedom: 3, limit: 1},
+}
+
+const cells, values, sd = 200, 4, 0.03
+
+// planted are the cells whose first value changes by step in the newest runs.
+func planted(cell int) bool { return cell >= cells/2 && cell%5 == 0 }
+
+func (w world) digest(r *rand.Rand, step float64) (all []Series) {
+	slow := map[int]bool{}
+	for len(slow) < w.slow {
+		slow[r.IntN(w.before)] = true
+	}
+	for cell := range cells {
+		at := r.IntN(max(1, w.before-18))
+		for value := range values {
+			s := Series{Group: fmt.Sprint(value)}
+			x := w.noise(r)
+			for i := range w.before + Recent {
+				x = w.rho*x + math.Sqrt(1-w.rho*w.rho)*w.noise(r)
+				y := 1000 * (1 + sd*x)
+				if slow[i] {
+					y *= 0.85
+				}
+				if cell < w.temporary && i >= at && i < at+6 {
+					y *= 0.8
+				}
+				if value == 0 && i >= w.before && planted(cell) {
+					y *= 1 + step
+				}
+				s.Runs, s.Values = append(s.Runs, i), append(s.Values, y)
+			}
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// noise has a standard deviation of 1.
+func (w world) noise(r *rand.Rand) float64 {
+	if w.freedom == 0 {
+		return r.NormFloat64()
+	}
+	chi := 0.0
+	for range w.freedom {
+		z := r.NormFloat64()
+		chi += z * z
+	}
+	return r.NormFloat64() / math.Sqrt(chi/float64(w.freedom)) * math.Sqrt(float64(w.freedom-2)/float64(w.freedom))
+}
+
+// falseAlarms counts the stable digests in which there is any alarm.
+func (w world) falseAlarms(r *rand.Rand, digests int) (n int) {
+	for range digests {
+		found := Find(w.digest(r, 0), w.before+Recent-1)
+		loud := len(found.Common) > 0
+		for _, points := range found.Points {
+			for _, p := range points {
+				loud = loud || p.Alarm
+			}
+		}
+		if loud {
+			n++
+		}
+	}
+	return n
+}
+
+// changesFound counts the planted steps that raise an alarm by the first, second and third run with them.
+func (w world) changesFound(r *rand.Rand, step float64, digests int) (by [Recent]int, of int) {
+	for range digests {
+		all := w.digest(r, step)
+		raised := map[int]bool{}
+		for run := range Recent {
+			n := w.before + run + 1
+			seen := make([]Series, len(all))
+			for i, s := range all {
+				seen[i] = Series{s.Group, s.Runs[:n], s.Values[:n]}
+			}
+			for i, points := range Find(seen, n-1).Points {
+				for _, p := range points {
+					raised[i] = raised[i] || p.Alarm && i%values == 0 && planted(i/values)
+				}
+			}
+			for _, is := range raised {
+				if is {
+					by[run]++
+				}
+			}
+		}
+		for cell := range cells {
+			if planted(cell) {
+				of++
+			}
+		}
+	}
+	return by, of
+}
+
+// above returns the smallest n with a probability of at most 1 % that more than n of so many happen, if each does with probability p.
+func above(of int, p float64) int {
+	sum := 0.0
+	for n := range of {
+		lg := func(x int) float64 { y, _ := math.Lgamma(float64(x + 1)); return y }
+		sum += math.Exp(lg(of) - lg(n) - lg(of-n) + float64(n)*math.Log(p) + float64(of-n)*math.Log1p(-p))
+		if sum >= 0.99 {
+			return n
+		}
+	}
+	return of
+}
+
+// Stable digests have a false alarm at most as often as asserted: a world at its limit fails with a probability of at most 1 %. The short form has 60 digests
+// with 90 earlier runs, and 30 with autocorrelation 0.3. It fails with a probability of 92 % if the first has false alarms in 20 % of digests, and
+// with one of 91 % if the second has them in 40 %. With LOCKSTEP_LONG there are 400 of every world: one with false alarms in 10 % of digests fails with a
+// probability of 93 % where 5 % are asserted.
+func TestFalseAlarms(t *testing.T) {
+	for i, w := range worlds {
+		digests := map[string]int{"90 earlier runs": 60, "autocorrelation 0.3": 30}[w.name]
+		if os.Getenv("LOCKSTEP_LONG") != "" {
+			digests = 400
+		}
+		if digests == 0 {
+			continue
+		}
+		n := w.falseAlarms(rand.New(rand.NewPCG(2026, uint64(i))), digests)
+		t.Logf("%-38s %3d of %d stable digests have an alarm: %.1f %%", w.name+":", n, digests, 100*float64(n)/float64(digests))
+		if most := above(digests, w.limit); w.limit < 1 && n > most {
+			t.Errorf("%s: want at most %d", w.name, most)
+		}
+	}
+}
+
+// A change of -10 % in a cell is found within three runs at least as often as asserted: a world at its limit fails with a probability of at most 1 %. The short
+// form has 80 changes in three worlds. It fails with a probability of 90 % if 75 % are found where 90 % are asserted. With LOCKSTEP_LONG there are 500
+// of every world, and it fails with a probability of 99 % if 82 % are found.
+func TestChangesAreFound(t *testing.T) {
+	for i, w := range worlds {
+		digests, steps := map[string]int{"90 earlier runs": 4, "temporary regressions in 20 cells": 4, "3 slow runs": 4}[w.name], []float64{-0.1}
+		if os.Getenv("LOCKSTEP_LONG") != "" {
+			digests, steps = 25, []float64{-0.1, 0.1, -0.15}
+		}
+		if digests == 0 {
+			continue
+		}
+		for _, step := range steps {
+			by, of := w.changesFound(rand.New(rand.NewPCG(2027, uint64(i))), step, digests)
+			share := func(run int) float64 { return 100 * float64(by[run]) / float64(of) }
+			t.Logf("%-38s %+.0f %%: found by the first run in %.1f %%, the second in %.1f %%, the third in %.1f %% of %d", w.name+":", 100*step, share(0), share(1), share(2), of)
+			if least := of - above(of, 1-w.found); w.found > 0 && step == -0.1 && by[Recent-1] < least {
+				t.Errorf("%s: %d found, want at least %d", w.name, by[Recent-1], least)
+			}
+		}
+	}
+}
