@@ -41,7 +41,7 @@ var allowed = map[string][]string{
 	"internal/wire":                {"internal/schedule", "internal/plan", "internal/record", "internal/clock"},
 	"internal/agent":               {"internal/procs", "internal/wire", "internal/engine", "internal/netsim", "internal/clock", "internal/plan", "internal/record", "pkg/drivers"},
 	"internal/controller":          {"internal/procs", "internal/report", "internal/sampling", "internal/live", "internal/history", "internal/schedule", "internal/wire", "internal/matrix", "internal/report/page", "internal/judge", "internal/runs", "internal/sink", "internal/clock", "internal/plan", "internal/record"},
-	"internal/web":                 {"internal/live", "internal/wire", "internal/schedule", "internal/runs", "internal/report", "internal/report/chart", "internal/record", "internal/plan"},
+	"internal/web":                 {"internal/live", "internal/history", "internal/compare", "internal/stats", "internal/wire", "internal/schedule", "internal/runs", "internal/report", "internal/report/chart", "internal/record", "internal/plan"},
 	"internal/metrics":             {"internal/wire", "internal/plan"},
 	"internal/cli":                 {"internal/files", "internal/stats", "internal/live", "internal/bundle", "internal/export", "internal/history", "internal/history/change", "internal/web", "internal/metrics", "internal/schedule", "internal/controller", "internal/agent", "internal/compare", "internal/report", "internal/report/page", "internal/runs", "internal/matrix", "internal/sink", "internal/terminal", "internal/translate", "internal/wire", "internal/plan", "pkg/drivers", "pkg/drivers/external", "internal/digest"},
 	"pkg/drivers/drivertest":       {"pkg/drivers"},

@@ -2,7 +2,6 @@ package web
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"html/template"
 	"math"
@@ -12,305 +11,185 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/internal/compare"
+	"lockstep/internal/history"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/report/chart"
+	"lockstep/internal/stats"
 )
 
-// mostNights bounds how many runs of a matrix are looked back at.
-const mostNights = 60
+// maxSeries is the maximum number of series on one page.
+const maxSeries = 60
 
-// mostCourses bounds how many places of a table are drawn on one page.
-const mostCourses = 60
-
-// course is one place of a matrix's tables, over the runs.
-type course struct {
-	Name   string // of the place: "mode=confirm-each threads=4"
-	Value  string
-	Title  string
-	Unit   plan.Unit
-	nights []night // oldest first
-	Nights []night // newest first
-	Link   string
-	Chart  template.HTML
-	Key    template.HTML // of runs with several flags
-}
-
-// night is the value in one run.
-type night struct {
-	Run   string
-	At    time.Time
-	Field report.Field
-	Notes []string
-	Flags string // with which the matrix was run
-}
-
-// Text is the value as tables show it.
-func (n night) Text() string { return n.Field.Text }
-
-// historyView is the page of values over nights.
+// historyView is the page of series, their change points and alarms.
 type historyView struct {
-	Matrices []matrixLine
-	Name     string
-	Runs     int
-	Left     int // runs of it that are older
+	Matrices []choice
 	Values   []choice
-	Value    string
-	Courses  []course
-	One      bool // a single place, with all its numbers
-	More     int  // places that are not drawn
-	Broken   []string
-	Flagged  bool // some were run with other flags than others
-}
-
-type matrixLine struct {
-	Name string
-	Runs int
-	Last time.Time
-	Link string
+	Name     string // of the matrix
+	Title    string // of the value
+	Common   []string
+	Series   []seriesView
+	One      bool // a single cell, with all its numbers
+	More     int  // series that are not shown
 }
 
 type choice struct {
-	Name, Title, Link string
-	Is                bool
+	Name, Link string
+	Is         bool
 }
 
-// history shows a value of a matrix's tables over the runs that there are copies of.
+// seriesView is one series.
+type seriesView struct {
+	Name, Apart string // of the cell; what distinguishes its series
+	Last, Link  string
+	Alarm       bool
+	Chart       template.HTML
+	Changes     []changeView
+	Points      []pointView // newest first
+}
+
+type changeView struct {
+	Text, Run string
+	Alarm     bool
+	Causes    []string
+}
+
+type pointView struct {
+	Run    string
+	At     time.Time
+	Number *float64
+	Text   string
+	Status string
+	New    []string
+}
+
+// history shows a value of the cells of a matrix over the runs in the history of the controller that leads.
 func (s *site) history(r *http.Request) (view, error) {
-	books, err := s.shelf.list()
+	ask := r.URL.Query()
+	v := historyView{Name: ask.Get("matrix")}
+	cells, err := s.Conn.History(r.Context(), plan.HistoryQuery{})
 	if err != nil {
 		return view{}, err
 	}
-	ask := r.URL.Query()
-	v := historyView{Name: ask.Get("matrix"), Value: ask.Get("value")}
-	var of []book
-	for _, b := range books {
-		if b.Name == v.Name {
-			of = append(of, b)
-		}
-		i := slices.IndexFunc(v.Matrices, func(m matrixLine) bool { return m.Name == b.Name })
-		if i < 0 {
-			v.Matrices = append(v.Matrices, matrixLine{Name: b.Name, Last: b.Started, Link: "/history?" + url.Values{"matrix": {b.Name}}.Encode()})
-			i = len(v.Matrices) - 1
-		}
-		v.Matrices[i].Runs++
+	var names []string
+	for _, c := range cells.Cells {
+		names = append(names, c.Matrix)
 	}
-	v.Runs, v.Left = min(len(of), mostNights), max(0, len(of)-mostNights)
-	if ask.Has("matrix") {
-		if err := s.fill(r.Context(), &v, of[:v.Runs], ask.Get("place")); err != nil {
-			return view{}, err
-		}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		v.Matrices = append(v.Matrices, choice{name, "/history?" + url.Values{"matrix": {name}}.Encode(), name == v.Name})
 	}
-	title := "Values over nights"
-	if v.Name != "" {
-		title = v.Name + " over nights"
+	if v.Name == "" || !slices.Contains(names, v.Name) {
+		return view{Page: "history", Title: "History", Body: v}, nil
 	}
-	return view{Page: "history", Title: title, Body: v}, nil
+	value := ask.Get("value")
+	if value == "" || history.Known(value) != nil {
+		value = compare.Usual()[0]
+	}
+	link := func(value, cell string) string {
+		return "/history?" + url.Values{"matrix": {v.Name}, "value": {value}, "cell": {cell}}.Encode()
+	}
+	for _, name := range compare.Usual() {
+		v.Values = append(v.Values, choice{titleOf(name), link(name, ""), name == value})
+	}
+	query := plan.HistoryQuery{Matrix: v.Name, Value: value}
+	if cell := ask.Get("cell"); cell != "" {
+		query.Cells, v.One = []string{cell}, true
+	}
+	answer, err := s.Conn.History(r.Context(), query)
+	if err != nil {
+		return view{}, err
+	}
+	v.show(history.NewTrends(history.Answer{Value: value, HistoryAnswer: answer}), value, func(cell string) string { return link(value, cell) })
+	return view{Page: "history", Title: "History of " + v.Name, Body: v}, nil
 }
 
-// fill reads the tables of runs, and draws the value that is asked for.
-func (s *site) fill(ctx context.Context, v *historyView, of []book, place string) error {
-	all := courses{at: map[[2]string]*course{}}
-	for _, b := range slices.Backward(of) {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		tables, err := s.shelf.tablesOf(b.ID)
-		if err != nil {
-			v.Broken = append(v.Broken, err.Error())
-			continue
-		}
-		v.Flagged = v.Flagged || b.flags() != of[0].flags()
-		all.collect(b, tables)
+// show fills in the series. Those with an alarm come first.
+func (v *historyView) show(t history.Trends, value string, link func(cell string) string) {
+	v.Title = titleOf(value)
+	_, name := plan.InGroup(value)
+	info, _ := plan.ValueNamed(name)
+	format := func(x float64) string { return report.Show(info, plan.Value{Number: x}) }
+	for _, c := range t.Common {
+		v.Common = append(v.Common, fmt.Sprintf("%+.1f %% in %d of %d cells since %s, in %d run(s)", 100*stats.Median(c.Shifts), len(c.Cells), c.Tested, c.Since.Run, c.Runs))
 	}
-	for _, c := range all.list {
-		if !slices.ContainsFunc(v.Values, func(o choice) bool { return o.Name == c.Value }) {
-			v.Values = append(v.Values, choice{Name: c.Value, Title: c.Title})
-		}
-	}
-	if !slices.ContainsFunc(v.Values, func(o choice) bool { return o.Name == v.Value }) && len(v.Values) > 0 {
-		v.Value = v.Values[0].Name
-	}
-	for i := range v.Values {
-		v.Values[i].Is = v.Values[i].Name == v.Value
-		v.Values[i].Link = "/history?" + url.Values{"matrix": {v.Name}, "value": {v.Values[i].Name}}.Encode()
-	}
-	for _, c := range all.list {
-		if c.Value != v.Value || place != "" && c.Name != place {
-			continue
-		}
-		if len(v.Courses) == mostCourses {
-			v.More++
-			continue
-		}
-		c.Link = "/history?" + url.Values{"matrix": {v.Name}, "value": {v.Value}, "place": {c.Name}}.Encode()
-		v.Courses = append(v.Courses, *c)
-	}
-	v.One = len(v.Courses) == 1
-	draw(v.Courses)
-	return nil
-}
-
-// courses are those of all places and values, in the order in which tables have them.
-type courses struct {
-	list []*course
-	at   map[[2]string]*course // by place and value
-}
-
-// collect adds the fields of one run's tables. A place that two tables show with one value is one; a run that lacks a place has a night without a value.
-func (all *courses) collect(b book, tables []report.Table) {
-	seen := map[*course]bool{}
-	for _, t := range tables {
-		for _, row := range t.Rows {
-			for i, f := range row {
-				if i < len(t.Axes) || f.Value == "" {
-					continue
-				}
-				c := all.of(placeOf(t, row, f), f)
-				if !seen[c] {
-					seen[c] = true
-					c.nights = append(c.nights, night{Run: b.ID, At: b.Started, Field: f, Notes: notesOf(t, f), Flags: b.flags()})
-				}
-			}
-		}
-	}
-	for _, c := range all.list {
-		if !seen[c] {
-			c.nights = append(c.nights, night{Run: b.ID, At: b.Started, Field: report.Field{Value: c.Value, Text: "not in this run"}, Flags: b.flags()})
-		}
-	}
-}
-
-func (all *courses) of(place string, f report.Field) *course {
-	k := [2]string{place, f.Value}
-	c := all.at[k]
-	if c == nil {
-		c = &course{Name: place, Value: f.Value, Title: titleOf(f.Value), Unit: f.Unit}
-		all.at[k] = c
-		all.list = append(all.list, c)
-	}
-	return c
-}
-
-func notesOf(t report.Table, f report.Field) (notes []string) {
-	for _, n := range f.Notes {
-		if n >= 1 && n <= len(t.Notes) {
-			notes = append(notes, t.Notes[n-1])
-		}
-	}
-	return notes
-}
-
-// placeOf names a field's place by its coordinates, in the order of their axes' names: tables of one matrix place them differently.
-func placeOf(t report.Table, row []report.Field, f report.Field) string {
-	var words []string
-	for i, axis := range t.Axes {
-		words = append(words, axis+"="+row[i].Text)
-	}
-	for _, c := range slices.Concat(t.Split, f.Column) {
-		words = append(words, c.Axis+"="+c.Text)
-	}
-	slices.Sort(words)
-	if len(words) == 0 {
-		return "the only cell"
-	}
-	return strings.Join(words, " ")
-}
-
-func titleOf(value string) string {
-	group, plainName := plan.InGroup(value)
-	for _, v := range plan.Values() {
-		if v.Name != plainName {
-			continue
-		}
-		if group != "" {
-			return group + ": " + v.Title
-		}
-		return v.Title
-	}
-	return value
-}
-
-// draw makes the charts, all with one scale from zero, so that they can be compared by eye.
-func draw(all []course) {
 	most, first, last := 0.0, time.Time{}, time.Time{}
-	for _, c := range all {
-		for _, n := range c.nights {
-			if n.Field.Number != nil && !math.IsInf(*n.Field.Number, 0) && !math.IsNaN(*n.Field.Number) {
-				most = max(most, *n.Field.Number+n.Field.Bound)
+	for _, s := range t.Series {
+		for _, p := range s.Points {
+			if p.Usable > 0 {
+				most = max(most, p.Number)
 			}
-			if first.IsZero() || n.At.Before(first) {
-				first = n.At
+			if first.IsZero() || p.Started.Before(first) {
+				first = p.Started
 			}
-			if n.At.After(last) {
-				last = n.At
+			if p.Started.After(last) {
+				last = p.Started
 			}
 		}
 	}
 	if !last.After(first) { // an axis needs a length
 		first, last = first.Add(-12*time.Hour), last.Add(12*time.Hour)
 	}
-	for i := range all {
-		c := &all[i]
-		plot := c.plot(most, first, last)
-		c.Chart = template.HTML(plot.SVG()) //nolint:gosec // chart escapes every text
-		if len(plot.Series) > 1 {
-			c.Key = template.HTML(chart.Key(plot.Series)) //nolint:gosec // as above
+	for _, s := range t.Series {
+		x := seriesView{Name: cmp.Or(s.Cell.Name(), "cell "+s.Cell.ID), Apart: t.Distinction(s), Link: link(s.Cell.ID)}
+		if numbers := s.Numbers(); len(numbers) > 0 {
+			x.Last = format(numbers[len(numbers)-1])
 		}
-		c.Nights = slices.Clone(c.nights)
-		slices.Reverse(c.Nights)
+		plot := chart.Plot{Title: fmt.Sprintf("%s of %s in %d runs", v.Title, x.Name, len(s.Points)), Series: []chart.Line{{}}}
+		gap := false
+		for _, p := range s.Points {
+			at := float64(p.Started.Unix())
+			point := pointView{Run: p.Run, At: p.Started, Text: "–", Status: p.Status, New: p.New}
+			if p.Usable > 0 {
+				point.Number, point.Text = &p.Number, format(p.Number)
+				plot.Series[0].Points = append(plot.Series[0].Points, chart.Point{X: at, Y: p.Number, Break: gap, Doubt: p.Status != "", Title: strings.TrimSpace(when(p.Started) + ": " + point.Text + " " + p.Status)})
+			} else {
+				plot.Absent = append(plot.Absent, chart.Point{X: at, Title: when(p.Started) + ": " + p.Status})
+			}
+			gap = p.Usable == 0
+			x.Points = append(x.Points, point)
+		}
+		slices.Reverse(x.Points)
+		for _, c := range s.Changes {
+			since := s.Points[c.At]
+			shift := fmt.Sprintf("%+.1f %%", 100*c.Shift())
+			text := fmt.Sprintf("%s since %s: %s → %s, p = %.2g", shift, when(since.Started), format(c.Before), format(c.After), c.P)
+			x.Changes = append(x.Changes, changeView{text, since.Run, c.Alarm, s.Causes(c.At)})
+			x.Alarm = x.Alarm || c.Alarm
+			plot.Marks = append(plot.Marks, chart.Mark{At: float64(since.Started.Unix()), Text: shift, Full: text})
+		}
+		plot.X = chart.Axis{Label: "begin of the run (UTC)", Format: func(x float64) string { return time.Unix(int64(x), 0).UTC().Format("Jan 2") }}
+		plot.X.At, plot.X.Names = days(first, last)
+		plot.X.Least, plot.X.Most = float64(first.Unix()), float64(last.Unix())
+		plot.Y = chart.Axis{Label: labelOf(v.Title, info.Unit), Zero: true, Most: most, Format: formatOf(info.Unit, most)}
+		x.Chart = template.HTML(plot.SVG()) //nolint:gosec // chart escapes every text
+		v.Series = append(v.Series, x)
 	}
+	slices.SortStableFunc(v.Series, func(a, b seriesView) int {
+		switch {
+		case a.Alarm == b.Alarm:
+			return 0
+		case a.Alarm:
+			return -1
+		}
+		return 1
+	})
+	v.More = max(0, len(v.Series)-maxSeries)
+	v.Series = v.Series[:len(v.Series)-v.More]
 }
 
-// plot draws one course, with a line for the runs of each choice of flags: what was run otherwise is no course. A run without a number is a gap in its
-// line with a sign below it; one whose number is not to be trusted has a ring.
-func (c course) plot(most float64, first, last time.Time) chart.Plot {
-	plot := chart.Plot{Title: fmt.Sprintf("%s of %s in %d runs", c.Title, c.Name, len(c.nights))}
-	plot.Series = c.lines()
-	gaps := make([]bool, len(plot.Series))
-	for _, n := range c.nights {
-		at, said := float64(n.At.Unix()), strings.TrimSpace(when(n.At)+": "+strings.TrimSpace(n.Field.Text+" "+n.Field.Mark)+" "+n.Flags)
-		i := slices.IndexFunc(plot.Series, func(l chart.Line) bool { return l.Name == flagsOf(n) })
-		if i < 0 {
-			i = len(plot.Series) - 1 // that of the others
-		}
-		line := &plot.Series[i]
-		if n.Field.Number == nil || math.IsInf(*n.Field.Number, 0) || math.IsNaN(*n.Field.Number) {
-			plot.Absent = append(plot.Absent, chart.Point{X: at, Title: said})
-			gaps[i] = true
-			continue
-		}
-		y := *n.Field.Number
-		line.Points = append(line.Points, chart.Point{X: at, Y: y, Low: y - n.Field.Bound, High: y + n.Field.Bound, Break: gaps[i], Title: said,
-			Doubt: len(n.Field.Flags) > 0 || n.Field.Verdict != "" && n.Field.Verdict != plan.Valid})
-		gaps[i] = false
+func titleOf(value string) string {
+	group, name := plan.InGroup(value)
+	info, is := plan.ValueNamed(name)
+	switch {
+	case !is:
+		return value
+	case group != "":
+		return group + ": " + info.Title
 	}
-	plot.X = chart.Axis{Label: "begin of the run (UTC)", Format: func(x float64) string { return time.Unix(int64(x), 0).UTC().Format("Jan 2") }}
-	plot.X.At, plot.X.Names = days(first, last)
-	plot.X.Least, plot.X.Most = float64(first.Unix()), float64(last.Unix())
-	plot.Y = chart.Axis{Label: labelOf(c.Title, c.Unit), Zero: true, Most: most, Format: formatOf(c.Unit, most)}
-	return plot
+	return info.Title
 }
-
-// lines are empty ones for the flags of the runs, the newest run's first. Where there are more than can be told apart, the last is of all others, and joins
-// none of them.
-func (c course) lines() (all []chart.Line) {
-	for _, n := range slices.Backward(c.nights) {
-		name := flagsOf(n)
-		switch i := len(all); {
-		case slices.ContainsFunc(all, func(l chart.Line) bool { return l.Name == name }):
-		case i == chart.Series:
-			all[i-1].Name, all[i-1].Loose = "other flags", true
-			return all
-		default:
-			all = append(all, chart.Line{Name: name, Look: i, Dash: i % 3})
-		}
-	}
-	return all
-}
-
-// flagsOf names the flags of a run.
-func flagsOf(n night) string { return cmp.Or(n.Flags, "without flags") }
 
 // days are up to six ticks at midnights, or at the ends where there is none between them.
 func days(first, last time.Time) (at []float64, names []string) {

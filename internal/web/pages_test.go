@@ -2,7 +2,6 @@ package web_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,9 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/history"
+	"lockstep/internal/judge"
 	"lockstep/internal/metrics"
 	"lockstep/internal/plan"
-	"lockstep/internal/report"
 	"lockstep/internal/runs"
 	"lockstep/internal/schedule"
 	"lockstep/internal/web"
@@ -222,29 +222,25 @@ func TestOneMeterForAllWhoLook(t *testing.T) {
 	})
 }
 
-// TestRunsOfOtherFlagsAreApart: what was run with other flags measured something else, and pages say so.
-func TestRunsOfOtherFlagsAreApart(t *testing.T) {
+// The page of a run names the flags that changed its matrix.
+func TestAPageOfARunNamesItsFlags(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, nil)
-	begin := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
-	for i, set := range [][]string{nil, {"cell.measure=\"12s\""}, nil} {
-		rate := 1000.0 + float64(i)
-		f := report.Field{Value: "send.rate", Unit: plan.PerSecond, Text: fmt.Sprint(rate), Number: &rate, Verdict: plan.Valid}
-		nightOf(t, l, fmt.Sprintf("night-%d", i), "nightly", begin.AddDate(0, 0, i), func(r *plan.Run) { r.Source.Set = set }, []report.Field{{Text: "a"}, f})
-	}
-	text := l.get("/history?"+url.Values{"matrix": {"nightly"}, "value": {"send.rate"}, "place": {"mode=a"}}.Encode(), nil)
-	for _, want := range []string{"without flags</li>", "--set cell.measure=&#34;12s&#34;</li>", "<td class=\"left text\">--set cell.measure=&#34;12s&#34;</td>", "measured something else"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the history does not hold %q:\n%s", want, text)
+	for i, set := range [][]string{nil, {"cell.measure=\"12s\""}} {
+		run := aRun(fmt.Sprintf("run-%d", i), nil)
+		run.Source.Set = set
+		dir, err := runs.Create(l.copies, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := dir.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if lines := strings.Count(text, `<path class="l s0 d0" d="M`); lines < 2 { // in the key, and of the two nights without flags
-		t.Errorf("the nights without flags are not joined:\n%s", text)
-	}
-	if text := l.get("/runs/night-1", nil); !strings.Contains(text, "<dt>Flags</dt><dd><code>--set cell.measure=&#34;12s&#34;</code>") {
+	if text := l.get("/runs/run-1", nil); !strings.Contains(text, "<dt>Flags</dt><dd><code>--set cell.measure=&#34;12s&#34;</code>") {
 		t.Errorf("the run's page does not name its flags:\n%s", text)
 	}
-	if text := l.get("/runs/night-0", nil); strings.Contains(text, "<dt>Flags</dt>") {
+	if text := l.get("/runs/run-0", nil); strings.Contains(text, "<dt>Flags</dt>") {
 		t.Errorf("a run without flags has some:\n%s", text)
 	}
 }
@@ -359,83 +355,59 @@ func TestNothingIsDoneForWhoMayNot(t *testing.T) {
 	}
 }
 
-// night writes the copy of a run with one table, at a time, as a controller leaves it.
-func night(t *testing.T, l *lab, id, name string, at time.Time, rows ...[]report.Field) {
-	t.Helper()
-	nightOf(t, l, id, name, at, func(*plan.Run) {}, rows...)
-}
-
-func nightOf(t *testing.T, l *lab, id, name string, at time.Time, change func(*plan.Run), rows ...[]report.Field) {
-	t.Helper()
-	run := aRun(id, nil)
-	run.Name, run.Started = name, at
-	change(&run)
-	dir, err := runs.Create(l.copies, run)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text bytes.Buffer
-	if err := report.JSON(&text, []report.Table{{Title: "T", Axes: []string{"mode"}, Head: []string{"mode", "Send"}, Rows: rows, Notes: []string{"n/a: " + hostile}}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := dir.WriteFile("tables.json", text.Bytes()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestHistoryShowsATablesValueOverNights(t *testing.T) {
+// The history has a drawing for each series, marks its change points, and begins with those that have an alarm.
+func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, nil)
-	begin := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
-	for i, rate := range []float64{1000, 1100, -1, 500} {
-		f := report.Field{Value: "send.rate", Unit: plan.PerSecond, Text: fmt.Sprintf("%.0f", rate), Number: &rate, Verdict: plan.Valid}
-		if rate < 0 {
-			f.Number, f.Text, f.Verdict, f.Notes = nil, "n/a", plan.Unknown, []int{1}
+	matrix := "nightly " + hostile
+	for i := range 20 {
+		run := plan.Run{Version: plan.Protocol, ID: fmt.Sprintf("run-%02d", i), Name: matrix, Repeat: 1, Axes: []string{"mode"}, Started: time.Date(2026, 3, 1+i, 2, 0, 0, 0, time.UTC)}
+		for j, mode := range []string{"steady", "slower " + hostile} {
+			run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc0+j), Index: j, Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
+				Coordinates: []plan.Coordinate{{Axis: "mode", Value: fmt.Appendf(nil, "%q", mode)}}})
 		}
-		if rate == 500 {
-			f.Flags, f.Mark = []plan.Flag{plan.ClientBound}, "client-bound"
+		dir, err := runs.Create(l.copies, run)
+		if err != nil {
+			t.Fatal(err)
 		}
-		night(t, l, fmt.Sprintf("night-%d", i), "nightly "+hostile, begin.AddDate(0, 0, i), []report.Field{{Text: "a" + hostile}, f}, []report.Field{{Text: "b"}, f})
+		for _, task := range run.Tasks() {
+			rate := plan.Value{Number: 1000 + float64(i*i*7919%13)}
+			switch {
+			case task.Cell.Index == 1 && i >= 18:
+				rate.Number *= 0.7
+			case task.Cell.Index == 1 && i == 9:
+				rate = plan.Value{NA: "not measured " + hostile}
+			}
+			o := plan.Outcome{Version: judge.Version, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: 1, Verdict: plan.Valid,
+				Values: map[string]plan.Value{"send.rate": rate}, Agents: []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}}}
+			if err := dir.Finish(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := dir.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	path := "/history?" + url.Values{"matrix": {"nightly " + hostile}, "value": {"send.rate"}}.Encode()
+	if _, err := history.Of(l.copies).Fresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	path := "/history?" + url.Values{"matrix": {matrix}, "value": {"send.rate"}}.Encode()
 	text := l.get(path, nil)
 	sound(t, path, text)
-	if n := strings.Count(text, `<svg class="chart" viewBox`); n < 2 || !strings.Contains(text, "The newest 4 runs") {
-		t.Errorf("%d drawings, want one for each place:\n%s", n, text)
+	slower, steady := strings.Index(text, "mode=slower "), strings.Index(text, "mode=steady")
+	if strings.Count(text, `<svg class="chart" viewBox`) != 2 || strings.Count(text, "<strong>alarm:</strong>") != 1 || slower < 0 || slower > steady {
+		t.Errorf("want two drawings, the one with the only alarm first:\n%s", text)
 	}
-	one := path + "&" + url.Values{"place": {"mode=a" + hostile}}.Encode()
-	text = l.get(one, nil)
-	sound(t, one, text)
-	order := []string{"client-bound", "n/a", `<data value="1100">`, `<data value="1000">`} // the newest first
-	table := text[strings.Index(text, "<tbody>"):]
-	for i, at := 0, -1; i < len(order); i++ {
-		next := strings.Index(table, order[i])
-		if next <= at {
-			t.Errorf("%q does not follow in the table:\n%s", order[i], table)
+	path += "&cell=00000000abc1"
+	text = l.get(path, nil)
+	sound(t, path, text)
+	for _, want := range []string{"<strong>alarm:</strong> -29.8 %", `since 2026-03-19 02:00:00 UTC`, `<a href="/runs/run-18">run-18</a>`, "not measured &lt;/script&gt;"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page of the cell does not hold %q:\n%s", want, text)
 		}
-		at = next
 	}
-	if !strings.Contains(table, "n/a: &lt;/script&gt;") || !strings.Contains(text, "2026-03-03 02:00:00 UTC: n/a") {
-		t.Errorf("the night without a number is not told of, in the table with its reason and in the drawing:\n%s", text)
-	}
-}
-
-// A run that lacks a place is a gap in its course: the nights around it do not follow each other.
-func TestHistoryOfAPlaceThatARunLacks(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, nil)
-	begin, rate := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC), 1000.0
-	f := report.Field{Value: "send.rate", Unit: plan.PerSecond, Text: "1,000", Number: &rate, Verdict: plan.Valid}
-	a, b := []report.Field{{Text: "a"}, f}, []report.Field{{Text: "b"}, f}
-	night(t, l, "night-0", "nightly", begin, a, b)
-	night(t, l, "night-1", "nightly", begin.AddDate(0, 0, 1), a)
-	night(t, l, "night-2", "nightly", begin.AddDate(0, 0, 2), a, b)
-	for place, want := range map[string]int{"mode=a": 0, "mode=b": 1} {
-		text := l.get("/history?"+url.Values{"matrix": {"nightly"}, "value": {"send.rate"}, "place": {place}}.Encode(), nil)
-		table := text[strings.Index(text, "<tbody>"):]
-		if n := strings.Count(table, "not in this run"); n != want || strings.Count(table, `<data value="1000">`) != 3-want {
-			t.Errorf("%s: %d nights without it, want %d:\n%s", place, n, want, table)
-		}
+	if rows := text[strings.Index(text, "<tbody>"):]; strings.Contains(text, "steady") || strings.Index(rows, "run-19") > strings.Index(rows, "run-00") {
+		t.Errorf("want one cell, the newest run first:\n%s", text)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/report"
 	"lockstep/internal/runs"
 )
 
@@ -22,9 +21,8 @@ import (
 type shelf struct {
 	dir string
 
-	mu     sync.Mutex
-	books  map[string]book
-	tables map[string]kept
+	mu    sync.Mutex
+	books map[string]book
 }
 
 // book is one run of the shelf.
@@ -32,27 +30,8 @@ type book struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"` // of its matrix
 	Started time.Time `json:"started"`
-	Source  struct {
-		Short bool     `json:"short"`
-		Set   []string `json:"set"`
-		Only  []string `json:"only"`
-	} `json:"source"` // how its matrix was changed
 	written time.Time
 }
-
-// flags are how the matrix was changed for the run.
-func (b book) flags() string {
-	return strings.Join(plan.Source{Short: b.Source.Short, Set: b.Source.Set, Only: b.Source.Only}.Flags(), " ")
-}
-
-// kept are the tables of a run that is over.
-type kept struct {
-	written time.Time
-	tables  []report.Table
-}
-
-// mostKept bounds how many runs' tables are kept in memory.
-const mostKept = 400
 
 // plain tells whether an id names a directory of the shelf, and nothing else.
 func plain(id string) bool {
@@ -116,39 +95,6 @@ func (s *shelf) read(id string) (plan.Run, []plan.Outcome, error) {
 	}
 	outcomes, err := dir.Outcomes()
 	return dir.Plan(), outcomes, err
-}
-
-// tablesOf returns the tables of a run: those beside its record, which were made at its end, or else new ones.
-func (s *shelf) tablesOf(id string) ([]report.Table, error) {
-	info, err := os.Stat(filepath.Join(s.dir, id, "tables.json"))
-	if err != nil {
-		run, outcomes, err := s.read(id)
-		if err != nil {
-			return nil, err
-		}
-		return report.Build(run, outcomes), nil
-	}
-	s.mu.Lock()
-	k, known := s.tables[id]
-	s.mu.Unlock()
-	if known && k.written.Equal(info.ModTime()) {
-		return k.tables, nil
-	}
-	k = kept{written: info.ModTime()}
-	text, err := os.ReadFile(filepath.Join(s.dir, id, "tables.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &k.tables)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read tables of run %s: %w", id, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.tables) >= mostKept {
-		clear(s.tables)
-	}
-	s.tables[id] = k
-	return k.tables, nil
 }
 
 const digestFile = "digest.html"

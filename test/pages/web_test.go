@@ -3,8 +3,7 @@ package pages
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,6 +15,9 @@ import (
 	"time"
 
 	"lockstep/internal/cli"
+	"lockstep/internal/history"
+	"lockstep/internal/plan"
+	"lockstep/internal/runs"
 	_ "lockstep/pkg/drivers/loopback"
 	"lockstep/test/browser"
 )
@@ -99,7 +101,7 @@ func TestWebPageInABrowser(t *testing.T) {
 	if !eval[bool](ctx, t, page, `typeof alerted === "undefined" && document.images.length === 0 && document.querySelector("section.table h3").innerText.includes("</script>")`) {
 		t.Error("a name became part of the page, or is not shown")
 	}
-	nights(t, filepath.Join(dir, "runs"), id)
+	earlier(t, filepath.Join(dir, "runs"), id)
 	for at, path := range map[string]string{"web-run": "/runs/" + id, "web-runs": "/", "web-agents": "/agents", "web-schedules": "/schedules",
 		"web-history": "/history?" + url.Values{"matrix": {"web"}}.Encode(), "web-missing": "/runs/none"} {
 		p := visit(ctx, t, b, site+path)
@@ -111,40 +113,42 @@ func TestWebPageInABrowser(t *testing.T) {
 	visit(ctx, t, b, site+"/runs/"+id+"/report.html")
 }
 
-// nights makes earlier runs of a copy, as if the matrix had run every night for a week, and one night had no number.
-func nights(t *testing.T, copies, id string) {
+// earlier makes seven runs before a copy, one a day, and fills the history with them; one has no number.
+func earlier(t *testing.T, copies, id string) {
 	t.Helper()
-	read := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(copies, id, name))
+	last, err := runs.Open(copies, filepath.Join(copies, id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes, err := last.Outcomes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 7 {
+		run := last.Plan()
+		run.ID, run.Started = id+"-"+strconv.Itoa(i), time.Now().AddDate(0, 0, i-7).UTC()
+		dir, err := runs.Create(copies, run)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(text)
-	}
-	run, tables := read("run.json"), read("tables.json")
-	started := regexp.MustCompile(`"started": "[^"]*"`)
-	number := regexp.MustCompile(`("text": "[0-9,.]+",\s+)?"number": ([0-9.]+),`)
-	for i := range 7 {
-		night, at := id+"-"+strconv.Itoa(i), time.Now().AddDate(0, 0, i-7).UTC().Format(time.RFC3339)
-		here := number.ReplaceAllStringFunc(tables, func(was string) string {
-			parts := number.FindStringSubmatch(was)
-			x, err := strconv.ParseFloat(parts[2], 64)
-			if err != nil {
+		for _, o := range outcomes {
+			o.Run, o.Values = run.ID, maps.Clone(o.Values)
+			for name, v := range o.Values {
+				if v.Number *= 0.8 + 0.03*float64(i); i == 4 {
+					v = plan.Value{NA: "not measured"}
+				}
+				o.Values[name] = v
+			}
+			if err := dir.Finish(o); err != nil {
 				t.Fatal(err)
 			}
-			if i == 4 {
-				return ""
-			}
-			return fmt.Sprintf(`"number": %g,`, x*(0.8+0.03*float64(i)))
-		})
-		dir := filepath.Join(copies, night)
-		err := os.MkdirAll(filepath.Join(dir, "tasks"), 0o755)
-		for name, text := range map[string]string{"run.json": started.ReplaceAllString(strings.ReplaceAll(run, id, night), `"started": "`+at+`"`), "tables.json": here} {
-			err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		}
-		if err != nil {
+		if err := dir.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, err := history.Of(copies).Fresh(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 
