@@ -25,8 +25,8 @@ type Decision struct {
 const power = 0.8
 
 // NoWorse tests every value of the second of two runs against the base, with Options.Effect as the margin and 1 − Options.Alpha as the confidence. All
-// decisions that something is violated are one family (Holm). Those that it is met need no correction: that all are met is wrong only if each is
-// (intersection–union test, Berger 1982).
+// decisions that something is violated are one family (Holm). Those that it is met need no correction: the claim that all are met is rejected by any one of
+// them, so that its error is at most that of one (intersection–union test, Berger 1982).
 func (c Comparison) NoWorse() []Decision {
 	var all []Decision
 	var ps []float64
