@@ -1,6 +1,7 @@
 package change
 
 import (
+	"lockstep/internal/stats"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -63,7 +64,7 @@ func TestSplitIsThatOfTheDefinition(t *testing.T) {
 
 func TestStudentTail(t *testing.T) {
 	for _, c := range []struct{ x, freedom, want float64 }{{2.776445, 4, 0.025}, {3.385185, 30, 0.001}, {1, 1, 0.25}, {5.2936, 91, 4.1e-7}} {
-		if got := studentTail(c.x, c.freedom); math.Abs(got/c.want-1) > 0.02 {
+		if got := stats.StudentT(-c.x, c.freedom); math.Abs(got/c.want-1) > 0.02 {
 			t.Errorf("t(%v) above %v: %v, want %v", c.freedom, c.x, got, c.want)
 		}
 	}

@@ -163,7 +163,7 @@ func (s *series) compare(all []level) []float64 {
 		}
 		part := math.Abs(a.mean-b.mean) / cmp.Or(math.Abs(a.mean), math.Abs(b.mean))
 		t := part / math.Sqrt(variance*(s.inflation(a.n)/a.n+s.inflation(b.n)/b.n))
-		ps[i] = 2 * studentTail(t, freedom)
+		ps[i] = 2 * stats.StudentT(-t, freedom)
 	}
 	return ps
 }
