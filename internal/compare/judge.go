@@ -129,7 +129,7 @@ func doubts(samples map[string]Sample, better plan.Direction) (whys []string) {
 			own = append(own, s.backlog())
 		}
 		for _, f := range s.Flags {
-			if f != plan.Backlog {
+			if f.Incomparable() {
 				own = append(own, string(f))
 			}
 		}

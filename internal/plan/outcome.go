@@ -41,10 +41,10 @@ func Flags() []Flag {
 	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady, Drifting, LatencyOff}
 }
 
-// Incomparable reports whether a number with the flag says nothing about the broker that another run could be compared with: the load generator was the limit, the
-// load was not the one described, or the measurement was too early. A number with backlog is comparable: it is the rate that the broker reached.
+// Incomparable reports whether a number with the flag cannot be compared with that of another run. Three flags leave it comparable: with backlog it is the
+// rate that the broker reached; with shared-host it is that of broker and load generator together, and with latency-off that of another latency, in every run.
 func (f Flag) Incomparable() bool {
-	return slices.Contains([]Flag{ClockUnsafe, ClientBound, Skewed, Degraded, NotSteady}, f)
+	return slices.Contains(Flags(), f) && !slices.Contains([]Flag{Backlog, SharedHost, LatencyOff}, f)
 }
 
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.

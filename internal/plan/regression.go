@@ -90,7 +90,6 @@ type RunSpread struct {
 }
 
 // Incomparable is why a value cannot be compared with others: it has no number, only a bound, or a flag that doubts it. Empty: it can be compared.
-// Backlog is no doubt: the number of a rate is right, and a latency then has none.
 func (v Value) Incomparable() string {
 	switch {
 	case v.NA != "":
@@ -99,7 +98,7 @@ func (v Value) Incomparable() string {
 		return "only a lower bound"
 	}
 	for _, f := range v.Flags {
-		if f != Backlog {
+		if f.Incomparable() {
 			return string(f)
 		}
 	}
