@@ -121,7 +121,7 @@ func (t *task) env() (drivers.Env, error) {
 	aside := (&net.Dialer{}).DialContext
 	dial := netsim.DialFunc(func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := aside(ctx, network, address)
-		if err == nil && isLocal(conn) {
+		if err == nil && t.a.Task.Cell.Broker.Via == "" && isLocal(conn) {
 			t.localBroker.Store(true)
 		}
 		return conn, err
@@ -138,13 +138,19 @@ func (t *task) env() (drivers.Env, error) {
 	t.mu.Unlock()
 	forward := forwarder.Forward
 	if t.delays == nil && t.faults == nil && t.a.Task.Cell.Broker.Via == "" {
-		forward = direct // a relay would cost what no network does
+		forward = t.direct // a relay would cost what no network does
 	}
 	return drivers.Env{Dial: countingWrites(dial), DialAside: aside, Forward: forward, Log: t.log, Event: t.event, Dir: dir}, nil
 }
 
 // direct leads to the address itself.
-func direct(_ context.Context, address string) (string, error) { return address, nil }
+func (t *task) direct(_ context.Context, address string) (string, error) {
+	host, _, _ := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		t.localBroker.Store(true)
+	}
+	return address, nil
+}
 
 // seed makes jitter repeat from run to run, and differ between repetitions and agents.
 func (t *task) seed() uint64 {

@@ -117,7 +117,7 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 	return s, lacking
 }
 
-// doubts is why nothing can be said of samples, whatever their numbers are.
+// doubts is why nothing can be said of samples, whatever their numbers are. A flag that leaves numbers comparable is a reason if only some sides have it.
 func doubts(samples map[string]Sample, better plan.Direction) (whys []string) {
 	for _, mark := range slices.Sorted(maps.Keys(samples)) {
 		s := samples[mark]
@@ -129,7 +129,8 @@ func doubts(samples map[string]Sample, better plan.Direction) (whys []string) {
 			own = append(own, s.backlog())
 		}
 		for _, f := range s.Flags {
-			if f.Incomparable() {
+			alone := slices.ContainsFunc(slices.Collect(maps.Values(samples)), func(o Sample) bool { return !slices.Contains(o.Flags, f) })
+			if f.Incomparable() || alone && f != plan.Backlog {
 				own = append(own, string(f))
 			}
 		}

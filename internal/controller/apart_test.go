@@ -111,7 +111,7 @@ func (s *partingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec
 	})
 }
 
-func partingRun(t *testing.T, most time.Duration, options map[string]any, redeliverAfter time.Duration) plan.Outcome {
+func partingRun(t *testing.T, most time.Duration, options map[string]any, redeliverAfter time.Duration, change ...func(*plan.Workload)) plan.Outcome {
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	w := l.run(aRun(func(c *plan.Cell) {
 		c.Broker.Driver = "parting"
@@ -120,6 +120,9 @@ func partingRun(t *testing.T, most time.Duration, options map[string]any, redeli
 		c.Workload.Measure = plan.Duration(300 * time.Millisecond)
 		c.Workload.Drain = plan.Drain{Silence: plan.Duration(400 * time.Millisecond), Most: plan.Duration(most)}
 		c.RedeliverAfter = plan.Duration(redeliverAfter)
+		for _, f := range change {
+			f(&c.Workload)
+		}
 		loopbackOptions(c, options)
 	}), nil, nil)
 	return w.outcomes()[0]
@@ -158,6 +161,9 @@ func TestHiddenMessagesAreNotLost(t *testing.T) {
 		}
 		if o := partingRun(t, 3*time.Second, hides, 5*time.Second); o.Ledger.Undrained != 2 || o.Ledger.Lost != 0 || o.Verdict != plan.Valid {
 			t.Errorf("a drain of 3 s: %+v, %s %v: want the message of each consumer undrained", o.Ledger, o.Verdict, o.Reasons)
+		}
+		if o := partingRun(t, 30*time.Second, hides, 5*time.Second, func(w *plan.Workload) { w.Warmup = plan.Duration(time.Second) }); o.Ledger.Received != o.Ledger.Sent {
+			t.Errorf("the link broke in warm-up: %+v: want all received", o.Ledger)
 		}
 		if o := partingRun(t, 30*time.Second, hides, 2*time.Second); o.Ledger.Lost != 2 || o.Verdict != plan.Invalid {
 			t.Errorf("declared for 2 s: %+v, %s %v: want the message of each consumer lost", o.Ledger, o.Verdict, o.Reasons)

@@ -153,7 +153,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	c.lastReceipt = now
 	if c.wait.over(now) {
 		if limit := int64(c.e.redeliverAfter); limit > 0 && now-c.waits() > limit {
-			c.interrupted = now
+			c.interrupted = max(1, now) // what was in warm-up counts too
 		}
 		c.wait.note(c.receipts, now, c.waits())
 	}
@@ -272,7 +272,7 @@ func (c *consumer) flush() (receipt, interrupted int64) {
 	}
 	interrupted = c.interrupted
 	if c.down.Load() > 0 {
-		interrupted = max(interrupted, c.downAt.Load()-c.e.origin.Load())
+		interrupted = max(interrupted, c.downAt.Load()-c.e.origin.Load(), 1)
 	}
 	return c.lastReceipt, interrupted
 }

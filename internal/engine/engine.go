@@ -287,7 +287,7 @@ func (e *Engine) finishPublishers() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, p := range e.publishers {
-		if e.last.Busiest.Active == 0 || p.times.Busy() > e.last.Busiest.Busy() {
+		if p.times.Active > 0 && (e.last.Busiest.Active == 0 || p.times.Busy() > e.last.Busiest.Busy()) {
 			e.last.Busiest = p.times
 		}
 		e.last.LastSend = max(e.last.LastSend, p.lastSend)

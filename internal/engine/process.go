@@ -83,6 +83,6 @@ func (c *consumer) account(batch []drivers.Delivery) {
 		c.receive(&batch[i])
 	}
 	if c.slow {
-		c.interrupted = c.lastReceipt
+		c.interrupted = max(1, c.lastReceipt)
 	}
 }

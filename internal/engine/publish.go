@@ -115,8 +115,8 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 		p.pace(w, send-due)
 		p.advance()
 	}
-	if n := p.waiting.Nanos() - waiting; n > 0 {
-		p.waited(send, send+n)
+	if n := p.waiting.Nanos() - waiting; n > 0 { // of all publishers of the connection
+		p.waited(send, min(send+n, p.e.now()))
 	}
 	if err != nil {
 		p.countFailure(ctx, w, err, send)
@@ -290,7 +290,9 @@ func (p *publisher) oneConnection() bool {
 		return false
 	}
 	err := p.connect(p.hard)
-	p.waited(send, p.e.now())
+	connected := p.e.now()
+	p.times.Waited += p.e.within(send, connected)
+	defer func() { p.held += connected - send }() // it holds up the messages that follow
 	if err != nil {
 		p.countPorts(err)
 		p.lack(send)

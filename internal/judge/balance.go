@@ -52,7 +52,7 @@ func (j *judge) keepsUp() bool {
 		}
 	}
 	for _, b := range backlogs {
-		if grows(b, from-every.first, j.span.sending.Seconds()-float64(every.first), falseFlags/float64(len(backlogs))) {
+		if grows(b[:to-every.first], from-every.first, j.span.sending.Seconds()-float64(every.first), falseFlags/float64(len(backlogs))) {
 			return false
 		}
 	}

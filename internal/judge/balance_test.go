@@ -190,9 +190,10 @@ func TestBacklogByCount(t *testing.T) {
 		received func(n int, sent time.Duration) (time.Duration, bool)
 		backlog  bool
 	}{
-		"at once":  {atOnce, false},
-		"3 of 10":  {dropping, true},
-		"half":     {func(_ int, sent time.Duration) (time.Duration, bool) { return 2 * sent, true }, true},
+		"at once": {atOnce, false},
+		"3 of 10": {dropping, true},
+		"half":    {func(_ int, sent time.Duration) (time.Duration, bool) { return 2 * sent, true }, true},
+		"a fifth less, and deliveries go on in the second in which publishers end": {func(_ int, sent time.Duration) (time.Duration, bool) { return sent * 5 / 4, true }, true},
 		"9 of 10s": {func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 > 0 }, true},
 	} {
 		x := newWorld(func(w *plan.Workload) {

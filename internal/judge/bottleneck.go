@@ -42,8 +42,8 @@ func (j *judge) limitations() (all []plan.Limitation) {
 	busiest := j.m.Busiest()
 	for _, p := range processes {
 		switch {
-		case p.hostCores > 0 && p.hostCPU >= busyShare*p.hostCores:
-			add(p, plan.CauseCPU, p.hostCPU, p.hostCores)
+		case p.hostCores > 0 && p.hostCPU-p.hostSpin >= busyShare*p.hostCores:
+			add(p, plan.CauseCPU, p.hostCPU-p.hostSpin, p.hostCores)
 		case p.cores > 0 && p.cpu-p.spin >= busyShare*p.cores:
 			add(p, plan.CauseCPU, p.cpu-p.spin, p.cores)
 		}
@@ -60,20 +60,26 @@ func (j *judge) limitations() (all []plan.Limitation) {
 			add(p, plan.CausePublisher, busy, busyShare)
 		}
 	}
-	// Of these it is not known which process they are of: they are put to the one that competes most for its CPUs.
-	of := &loadProcess{}
-	for _, p := range processes {
-		if len(processes) == 1 || p.competes() && p.waited > of.waited {
-			of = p
+	// Of these it is not known which process they are of: they are put to the one that competes most for its CPUs, lateness to one with publishers.
+	sends := func(p *loadProcess) bool {
+		return slices.ContainsFunc(p.agents, func(agent string) bool { _, has := busiest[agent]; return has })
+	}
+	of := func(is func(*loadProcess) bool) *loadProcess {
+		most := &loadProcess{}
+		for _, p := range processes {
+			if is(p) && (len(processes) == 1 || p.competes() && p.waited > most.waited) {
+				most = p
+			}
 		}
+		return most
 	}
 	if late, limit, open := j.lateness(); open && late > limit && late > time.Duration(j.m.Hist(record.Blocked).Quantile(0.99)) {
-		add(of, plan.CauseLateness, late.Seconds(), limit.Seconds())
+		add(of(sends), plan.CauseLateness, late.Seconds(), limit.Seconds())
 	}
 	if waited := j.m.Hist(record.Scheduling); waited.Count() > 0 {
 		limit, known := j.limit(record.SendDue, record.Send, record.Processing)
 		if p99 := time.Duration(waited.Quantile(0.99)); known && p99 > limit {
-			add(of, plan.CauseScheduling, p99.Seconds(), limit.Seconds())
+			add(of(func(*loadProcess) bool { return true }), plan.CauseScheduling, p99.Seconds(), limit.Seconds())
 		}
 	}
 	return all
@@ -85,27 +91,34 @@ type loadProcess struct {
 	agents             []string
 	cpu, spin, cores   float64 // of the process; cores are those that it may use
 	hostCPU, hostCores float64 // of all processes of the host; 0: not known
-	brokerCPU          float64 // of the broker's processes on the host, as far as they are known
+	hostSpin, hostLoad float64 // of the cell's load processes on the host: polling the clock, and all that they use
+	brokerCPU          float64 // of the broker's processes on the host, if they are known
 	waited, thread     float64
+	inProcess          bool // the broker is in the process
 	local              bool // the broker is on the same host
+	brokerKnown        bool // brokerCPU is, or the broker is in the process
 }
 
 // flag says whose doing it was that the process did less than it was to do.
 func (p *loadProcess) flag() plan.Flag {
+	others := p.hostCPU - p.hostLoad - p.brokerCPU
+	busy := p.hostCores > 0 && others >= otherShare*p.hostCores && (p.brokerKnown || !p.local)
 	switch {
+	case p.inProcess && p.cores > 0 && p.cpu-p.spin >= busyShare*p.cores:
+		return plan.SharedHost
 	case !p.competes():
 		return plan.ClientBound
+	case busy:
+		return plan.HostBusy
 	case p.local:
 		return plan.SharedHost
-	case p.hostCPU-p.cpu-p.brokerCPU >= otherShare*p.hostCores && p.hostCores > 0:
-		return plan.HostBusy
 	}
 	return plan.ClientBound
 }
 
 // competes reports whether others keep the process from a CPU.
 func (p *loadProcess) competes() bool {
-	return p.waited >= waitShare || p.hostCores > 0 && p.hostCPU >= busyShare*p.hostCores
+	return p.waited >= waitShare || p.hostCores > 0 && p.hostCPU-p.hostSpin >= busyShare*p.hostCores
 }
 
 // loadProcesses are the processes of the cell's agents, in the order of their first agent's name.
@@ -120,11 +133,15 @@ func (j *judge) loadProcesses() (all []*loadProcess) {
 		if n := len(samples[agent]); n > 0 && samples[agent][n-1].PID != 0 {
 			key = hosts[agent] + "/" + strconv.Itoa(samples[agent][n-1].PID)
 		}
-		if p := by[key]; p != nil {
+		if p := by[key]; p != nil { // what is of the process is the same in the samples of all its agents
 			p.agents = append(p.agents, agent)
+			u, _ := used(samples[agent], j.span.sending)
+			p.thread = max(p.thread, u.mean(u.thread))
+			p.local = p.local || slices.ContainsFunc(samples[agent], func(s record.HostSample) bool { return s.LocalBroker })
 			continue
 		}
-		p := &loadProcess{host: hosts[agent], agents: []string{agent}, cores: float64(j.f.Cores[agent]), local: j.task.Cell.InProcess}
+		in := j.task.Cell.InProcess
+		p := &loadProcess{host: hosts[agent], agents: []string{agent}, cores: float64(j.f.Cores[agent]), inProcess: in, local: in, brokerKnown: in}
 		var total float64
 		inside(samples[agent], j.span.sending, func(s record.HostSample, from, to time.Duration) {
 			d := (to - from).Seconds()
@@ -132,13 +149,20 @@ func (j *judge) loadProcesses() (all []*loadProcess) {
 			p.cpu, p.spin, p.thread = p.cpu+d*s.AgentCPU, p.spin+d*s.AgentSpin, p.thread+d*s.DriverThread
 			p.hostCPU, p.hostCores, p.waited = p.hostCPU+d*s.HostCPU, float64(s.HostCores), p.waited+d*s.AgentWaited
 			p.brokerCPU += d * s.BrokerCPU
-			p.local = p.local || s.LocalBroker || s.HasBroker
+			p.local, p.brokerKnown = p.local || s.LocalBroker || s.HasBroker, p.brokerKnown || s.HasBroker
 		})
 		for _, sum := range []*float64{&p.cpu, &p.spin, &p.thread, &p.hostCPU, &p.waited, &p.brokerCPU} {
 			*sum /= max(total, 1e-9)
 		}
 		by[key] = p
 		all = append(all, p)
+	}
+	for _, p := range all {
+		for _, o := range all {
+			if o.host == p.host {
+				p.hostSpin, p.hostLoad = p.hostSpin+o.spin, p.hostLoad+o.cpu
+			}
+		}
 	}
 	return all
 }

@@ -14,6 +14,7 @@ type usage struct {
 	rss      int64         // the most
 	spin     float64       // of coreTime, spent polling the clock; of agents alone
 	waited   float64       // HostSample.AgentWaited times seconds
+	thread   float64       // HostSample.DriverThread times seconds
 }
 
 func (u *usage) add(d time.Duration, cores float64, rss int64) {
@@ -58,6 +59,7 @@ func used(samples []record.HostSample, span time.Duration) (agent, broker usage)
 		agent.add(to-from, s.AgentCPU, s.AgentRSS)
 		agent.spin += s.AgentSpin * (to - from).Seconds()
 		agent.waited += s.AgentWaited * (to - from).Seconds()
+		agent.thread += s.DriverThread * (to - from).Seconds()
 		if s.HasBroker {
 			broker.add(to-from, s.BrokerCPU, s.BrokerRSS)
 		}

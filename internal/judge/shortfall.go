@@ -41,7 +41,7 @@ func (j *judge) shortfall() {
 	}
 	late, blocked := roughly(j.m.Hist(record.Lateness).Quantile(0.99)), roughly(j.m.Hist(record.Blocked).Quantile(0.99))
 	why := fmt.Sprintf("publishers waited for the broker (blocked p99 %v)", blocked)
-	if limitations := j.out.Limitations; len(limitations) > 0 {
+	if limitations := j.out.Limitations; len(limitations) > 0 && j.m.Hist(record.Lateness).Quantile(0.99) > j.m.Hist(record.Blocked).Quantile(0.99) {
 		why = fmt.Sprintf("%s (lateness p99 %v, blocked p99 %v)", limitations[0].Flag, late, blocked)
 	}
 	if n := j.m.Total(record.PublishErrors); n > 0 {

@@ -221,7 +221,9 @@ func fit(x, y []float64) line {
 }
 
 // doubt is by how much the slope may be wrong to one side, with the probability that it is more. The slope's interval is as far either way.
-func (l line) doubt(more float64) float64 { return l.err * stats.StudentQuantile(1-more, float64(l.n-2)) }
+func (l line) doubt(more float64) float64 {
+	return l.err * stats.StudentQuantile(1-more, float64(l.n-2))
+}
 
 func mean(y []float64) float64 {
 	var sum float64

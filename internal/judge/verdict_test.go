@@ -183,6 +183,7 @@ func TestLimitations(t *testing.T) {
 	}
 	late := func(lateness, blocked, due time.Duration) func(*world) {
 		return func(x *world) {
+			x.last.Busiest = record.PublisherTimes{Active: 1000, Waited: 1000}
 			x.sample(record.Lateness, lateness)
 			x.sample(record.Blocked, blocked)
 			x.sample(record.SendDue, due)
@@ -238,9 +239,15 @@ func TestLimitations(t *testing.T) {
 		{"half of the CPUs", nil, host(record.HostSample{AgentCPU: 2, HostCPU: 2, HostCores: 4}), "", ""},
 		{"all of its quota on a larger host", nil, host(record.HostSample{AgentCPU: 3.9, HostCPU: 9, HostCores: 64}), plan.ClientBound, plan.CauseCPU},
 		{"the quota of a process on a host of unknown size", nil, host(record.HostSample{AgentCPU: 3.9}), plan.ClientBound, plan.CauseCPU},
-		{"95 % of the CPUs, most of it polling the clock", open, host(record.HostSample{AgentCPU: 3.8, AgentSpin: 3, HostCPU: 0, HostCores: 0}), "", ""},
+		{"95 % of the CPUs, most of it polling the clock", open, host(record.HostSample{AgentCPU: 3.8, AgentSpin: 3, HostCPU: 3.8, HostCores: 4, LocalBroker: true}), "", ""},
 		{"1.5 cores beside a broker of 2.4", nil, host(record.HostSample{AgentCPU: 1.5, BrokerCPU: 2.4, HasBroker: true, HostCPU: 3.9, HostCores: 4}),
 			plan.SharedHost, plan.CauseCPU},
+		{"0.2 cores beside a broker of 0.3 and 3.5 of others", nil, host(record.HostSample{AgentCPU: 0.2, BrokerCPU: 0.3, HasBroker: true, HostCPU: 4, HostCores: 4}),
+			plan.HostBusy, plan.CauseCPU},
+		{"all of the quota of a process that has the broker in it", nil, func(x *world) {
+			x.task.Cell.InProcess = true
+			host(record.HostSample{AgentCPU: 3.9, HostCPU: 5, HostCores: 16})(x)
+		}, plan.SharedHost, plan.CauseCPU},
 		{"0.1 cores beside 3.9 of others", nil, host(record.HostSample{AgentCPU: 0.1, HostCPU: 4, HostCores: 4}), plan.HostBusy, plan.CauseCPU},
 		{"threads that wait a little on an idle host", nil, host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.6, HostCPU: 0.3, HostCores: 4}), "", ""},
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/stats"
 )
 
 // bestTable fills one part of a split with the best cell of each row, and says on the other axes where that is.
@@ -121,7 +120,7 @@ func (p place) holds(at place) bool {
 }
 
 // best is the first of the cells whose median over valid repetitions no other's betters; nil if none has a number. A cell whose value has a flag in a valid
-// repetition is behind all that have none: what is doubtful is no record.
+// repetition, or is a bound, is behind all others: what is doubtful is no record.
 func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 	var winner *cell
 	var most float64
@@ -131,7 +130,8 @@ func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 		if len(numbers) == 0 {
 			continue
 		}
-		m, doubtful := stats.Median(numbers), len(flags) > 0
+		middle := median(numbers, valuesOf(c.with(plan.Valid), value))
+		m, doubtful := middle.Number, middle.Over > 0 || len(flags) > 0
 		if winner == nil || flagged && !doubtful || flagged == doubtful && better(m, most) {
 			winner, most, flagged = c, m, doubtful
 		}

@@ -83,7 +83,7 @@ func (r *Rounds) Add(o plan.Outcome) {
 // number is what an outcome tells of a value; nil: nothing that counts.
 func number(o plan.Outcome, value string) *float64 {
 	v, has := o.Value(value)
-	if !has || v.NA != "" || o.Verdict != plan.Valid || math.IsNaN(v.Number) || math.IsInf(v.Number, 0) {
+	if !has || v.NA != "" || v.Over > 0 || o.Verdict != plan.Valid || math.IsNaN(v.Number) || math.IsInf(v.Number, 0) {
 		return nil
 	}
 	return &v.Number

@@ -35,6 +35,9 @@ func common(all []Series, last int, sds []float64) (found []Common, explained []
 			continue
 		}
 		level := stats.Median(s.Values[max(0, fresh-commonBefore):fresh])
+		if level == 0 || fresh == len(s.Values) { // it cannot change by a part of itself, or has no recent runs
+			continue
+		}
 		cells[s.Group]++
 		for j := fresh; j < len(s.Values); j++ {
 			part := shift(level, s.Values[j])
