@@ -16,6 +16,8 @@ const (
 	// leastLevels is how many levels of a backlog are tested, where there are seconds of warm-up to take them from. Three are tested at least: the
 	// error of a slope through two is not known.
 	leastLevels = 5
+	// shortTolerance is the part of the published messages that may be undelivered at the end of a measurement too short for a slope.
+	shortTolerance = 0.25
 )
 
 // keepsUp reports whether consumers kept up with publishers: something was delivered, and no backlog grew. Backlogs are the messages that were
@@ -24,7 +26,8 @@ const (
 //
 // A backlog grows if the interval of the slope of its levels, at the ends of seconds, lies above 2 % of the publish rate. The one-sided confidence is
 // 99 % for all backlogs of the cell together (Bonferroni). The levels are those of the seconds in which all agents ran, with the last seconds of
-// warm-up where those are fewer than five. Of fewer than three levels nothing is known, and none grows.
+// warm-up where those are fewer than five. A slope through fewer than five levels is hardly known, and its error through two not at all: then the backlog of
+// the cell also grows if a quarter less was delivered than published.
 func (j *judge) keepsUp() bool {
 	from, to, _ := j.together()
 	if j.span.byCount { // when it ended within a second, how much was delivered by then is not known
@@ -38,11 +41,19 @@ func (j *judge) keepsUp() bool {
 	if to > from && delivered == 0 {
 		return false
 	}
-	from = max(every.first, min(from, to-leastLevels))
-	if to-from < 3 {
-		return true
+	whole := every.whole(j.subs)
+	first := max(every.first, min(from, to-leastLevels))
+	if to-first < leastLevels {
+		var all flowSecond
+		for _, s := range whole[max(0, from-every.first):max(0, to-every.first)] {
+			all.published, all.delivered = all.published+s.published, all.delivered+s.delivered
+		}
+		if short := all.delivered < (1-shortTolerance)*all.published; short || to-first < 3 {
+			return !short
+		}
 	}
-	backlogs := [][]flowSecond{every.whole(j.subs)}
+	from = first
+	backlogs := [][]flowSecond{whole}
 	if flows := record.FlowsOf(j.subs, j.w.Topology.Queues); flows.Subscriptions*flows.Queues > 1 {
 		for subscription := range flows.Subscriptions {
 			alike := (j.subs-1-subscription)/flows.Subscriptions + 1

@@ -245,3 +245,31 @@ func TestReceivedByAnotherConsumerIsNoBacklog(t *testing.T) {
 		}
 	}
 }
+
+// TestBacklogOfAShortMeasurement: there are too few levels for a slope.
+func TestBacklogOfAShortMeasurement(t *testing.T) {
+	for name, c := range map[string]struct {
+		received func(n int, sent time.Duration) (time.Duration, bool)
+		backlog  bool
+	}{
+		"at once":       {atOnce, false},
+		"20 ms later":   {func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 20*time.Millisecond, true }, false},
+		"half as often": {func(_ int, sent time.Duration) (time.Duration, bool) { return max(sent, 2*sent), true }, true},
+		"nothing more": {func(_ int, sent time.Duration) (time.Duration, bool) {
+			return sent + time.Millisecond, sent < 200*time.Millisecond
+		}, true},
+	} {
+		for _, measure := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 2500 * time.Millisecond} {
+			x := newWorld(func(w *plan.Workload) {
+				w.Warmup, w.Measure = plan.Duration(500*time.Millisecond), plan.Duration(measure)
+			})
+			x.task.Cell.Promises = plan.Promises{}
+			x.steady(1000, c.received)
+			o := x.judge()
+			flagged(t, o, plan.Backlog, c.backlog, "throughput")
+			if t.Failed() {
+				t.Fatal(name, measure)
+			}
+		}
+	}
+}
