@@ -143,9 +143,11 @@ func (l *lab) startWith(name string, change func(*agent.Config)) {
 	asked, drain := context.WithCancel(ctx)
 	a := &labAgent{conn: l.connect(), stop: stop, done: make(chan error, 1), drain: drain}
 	l.agents[name] = a
-	// Without a /proc: what this host does says nothing of virtual time.
-	cfg := agent.Config{Name: name, Dir: l.dir, Proc: filepath.Join(l.dir, "no-proc"), Log: l.log(), Drain: asked.Done()}
+	cfg := agent.Config{Name: name, Dir: l.dir, Log: l.log(), Drain: asked.Done()}
 	change(&cfg)
+	if len(cfg.Observes) == 0 { // what this host does says nothing of virtual time
+		cfg.Proc = filepath.Join(l.dir, "no-proc")
+	}
 	go func() {
 		a.done <- agent.Serve(ctx, a.conn, cfg)
 	}()
