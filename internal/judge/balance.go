@@ -45,7 +45,8 @@ func (j *judge) keepsUp() bool {
 	first := max(every.first, min(from, to-leastLevels))
 	if to-first < leastLevels {
 		var all flowSecond
-		for _, s := range whole[max(0, from-every.first):max(0, to-every.first)] {
+		for i := max(from, every.first); i < min(to, every.first+len(whole)); i++ {
+			s := whole[i-every.first]
 			all.published, all.delivered = all.published+s.published, all.delivered+s.delivered
 		}
 		if short := all.delivered < (1-shortTolerance)*all.published; short || to-first < 3 {

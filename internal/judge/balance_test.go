@@ -273,3 +273,18 @@ func TestBacklogOfAShortMeasurement(t *testing.T) {
 		}
 	}
 }
+
+// TestBacklogWithoutATimeTogether: an agent that was lost at once leaves no second in which all ran.
+func TestBacklogWithoutATimeTogether(t *testing.T) {
+	for _, measure := range []time.Duration{time.Second, 10 * time.Second} {
+		for _, late := range []time.Duration{0, 3 * time.Second} {
+			x := newWorld(func(w *plan.Workload) { w.Measure = plan.Duration(measure) })
+			x.steady(1000, atOnce)
+			x.facts.Agents[1].Lost = true
+			x.last.Skew = late
+			o := x.judge()
+			verdict(t, o, plan.Unknown, "agent b lost")
+			flagged(t, o, plan.Backlog, false, "throughput")
+		}
+	}
+}
