@@ -40,10 +40,12 @@ tables: [{rows: ["mode"], values: ["send.rate"]}]
 	}
 	for _, o := range all {
 		said := strings.Join(o.Warnings, "\n")
-		if rate := o.Values["send.rate"]; !slices.Contains(rate.Flags, plan.SharedHost) || slices.Contains(rate.Flags, plan.ClientBound) {
+		rate := o.Values["send.rate"]
+		shared := slices.Contains(rate.Flags, plan.SharedHost) || slices.Contains(rate.Flags, plan.HostBusy) // other tests may use the CPU, too
+		if !shared || slices.Contains(rate.Flags, plan.ClientBound) {
 			t.Errorf("%v/s is flagged %v, want shared-host; limitations %v", rate.Number, rate.Flags, o.Limitations)
 		}
-		if !strings.Contains(said, "/s: shared-host (lateness p99 ") {
+		if !strings.Contains(said, " (lateness p99 ") || strings.Contains(said, "publishers waited for the broker") {
 			t.Errorf("warnings:\n%s", said)
 		}
 		t.Logf("%v/s: %s", o.Values["send.rate"].Number, said)

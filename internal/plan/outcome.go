@@ -41,10 +41,11 @@ func Flags() []Flag {
 	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady, Drifting, LatencyOff}
 }
 
-// Incomparable reports whether a number with the flag cannot be compared with that of another run. Three flags leave it comparable: with backlog it is the
-// rate that the broker reached; with shared-host it is that of broker and load generator together, and with latency-off that of another latency, in every run.
+// Incomparable reports whether a number with the flag cannot be compared with that of another run. Four flags leave it comparable: with backlog it is the
+// rate that the broker reached; with shared-host it is that of broker and load generator together, and with latency-off that of another latency, in every run;
+// with host-busy it is noisier, as the spread of the repetitions shows.
 func (f Flag) Incomparable() bool {
-	return slices.Contains(Flags(), f) && !slices.Contains([]Flag{Backlog, SharedHost, LatencyOff}, f)
+	return slices.Contains(Flags(), f) && !slices.Contains([]Flag{Backlog, SharedHost, HostBusy, LatencyOff}, f)
 }
 
 // Value is one figure of an outcome. Exactly one of Number and NA is meaningful.
