@@ -11,11 +11,6 @@ func (c *conduct) consumes() bool {
 	return slices.ContainsFunc(c.groups, func(t plan.Task) bool { return t.Cell.Workload.Consumers.Nodes > 0 })
 }
 
-// counts tells whether the publishers of any group stop after a count.
-func (c *conduct) counts() bool {
-	return slices.ContainsFunc(c.groups, func(t plan.Task) bool { return t.Cell.Workload.Publishers.Count > 0 })
-}
-
 // redeliverAfter is that of a group of the cell, ns; "" is the cell without groups.
 func (c *conduct) redeliverAfter(group string) int64 {
 	i := slices.IndexFunc(c.groups, func(t plan.Task) bool { return t.Group == group })
