@@ -35,9 +35,9 @@ const (
 	// window is how long exchanges are kept, and spell how many of them are the best of each: the one that was under way for the least time.
 	window = 60e9
 	spell  = 1e9
-	// mostSlew is by how much NTP slews a clock as a routine, at most. What the other clock was slewed since the last
+	// maxSlew is by how much NTP slews a clock as a routine, at most. What the other clock was slewed since the last
 	// exchange is not known.
-	mostSlew = 20e-6
+	maxSlew = 20e-6
 	// Steps below it are taken for a rate that changed.
 	stepLeast = 50e3
 )
@@ -137,7 +137,7 @@ func (o *Offsets) At(at, slew, bound int64) (Offset, bool) {
 	}
 	is := between(o.seen, o.least, o.most, at)
 	is.Slew = slew - o.last.OtherSlew
-	is.SlewBound = bound + o.last.SlewBound + int64(math.Ceil(max(mostSlew, o.slewing)*math.Abs(float64(at-o.last.Received))))
+	is.SlewBound = bound + o.last.SlewBound + int64(math.Ceil(max(maxSlew, o.slewing)*math.Abs(float64(at-o.last.Received))))
 	is.Offset, is.Bound = is.Offset+is.Slew, is.Bound+is.SlewBound
 	return is, true
 }

@@ -146,7 +146,7 @@ func (c *capacitySearch) hi() float64 {
 	return hi
 }
 
-// narrow tells whether the interval is small enough, or has no rate inside that could be tried.
+// narrow reports whether the interval is small enough, or has no rate inside that could be tried.
 func (c *capacitySearch) narrow() bool {
 	lo, hi := c.lo(), c.hi()
 	middle := c.middle()

@@ -13,16 +13,16 @@ const (
 	Tolerance = 0.02
 	// falseFlags is the probability that a flag is raised on a stationary load.
 	falseFlags = 0.01
-	// leastLevels is how many levels of a backlog are tested, where there are seconds of warm-up to take them from. Three are tested at least: the
+	// minLevels is how many levels of a backlog are tested, where there are seconds of warm-up to take them from. Three are tested at least: the
 	// error of a slope through two is not known.
-	leastLevels = 5
+	minLevels = 5
 	// shortTolerance is the part of the published messages that may be undelivered at the end of a measurement too short for a slope.
 	shortTolerance = 0.25
 )
 
 // keepsUp reports whether consumers kept up with publishers: something was delivered, and no backlog grew. Backlogs are the messages that were
 // published and not yet delivered: of the cell, and of each of its flows, the messages to one queue of one subscription. What was lost or refused
-// counts as not delivered; what the broker returned as unroutable, which nobody can receive, was not published.
+// counts as not delivered; what the broker returned as unroutable, which no consumer can receive, was not published.
 //
 // A backlog grows if the interval of the slope of its levels, at the ends of seconds, lies above 2 % of the publish rate. The one-sided confidence is
 // 99 % for all backlogs of the cell together (Bonferroni). The levels are those of the seconds in which all agents ran, with the last seconds of
@@ -42,8 +42,8 @@ func (j *judge) keepsUp() bool {
 		return false
 	}
 	whole := every.whole(j.subs)
-	first := max(every.first, min(from, to-leastLevels))
-	if to-first < leastLevels {
+	first := max(every.first, min(from, to-minLevels))
+	if to-first < minLevels {
 		var all flowSecond
 		for i := max(from, every.first); i < min(to, every.first+len(whole)); i++ {
 			s := whole[i-every.first]

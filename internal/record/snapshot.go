@@ -102,7 +102,7 @@ type Part struct {
 	Events                             []Event
 	Bindings                           []BindingReceipt
 	LastSend, LastConfirm, LastReceipt int64
-	// LastInterrupted is when a consumer last had deliveries that nobody can acknowledge any more, ns since T0; 0: never. See Snapshot.
+	// LastInterrupted is when a consumer last had deliveries that can no longer be acknowledged, ns since T0; 0: never. See Snapshot.
 	LastInterrupted int64
 	Apart           int           // consumers without a link to receive over
 	Skew            time.Duration // actual minus agreed start

@@ -71,7 +71,7 @@ type Use struct {
 type Declaration struct {
 	Capabilities Capabilities
 	Promises     Promises
-	// RedeliverAfter is how long, at most, the broker keeps back what it delivered and nobody acknowledged: a visibility timeout, an
+	// RedeliverAfter is how long, at most, the broker keeps back what it delivered and no consumer acknowledged: a visibility timeout, an
 	// acknowledgement or session timeout. It counts from when the consumer's link broke or the acknowledgement was missed. 0: it delivers such
 	// messages again as soon as it notices that the connection is gone.
 	RedeliverAfter time.Duration

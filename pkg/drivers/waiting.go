@@ -17,7 +17,7 @@ type Waiting struct {
 	since time.Time // the first of those began
 }
 
-// Begin is called when Publish or Flush begins to wait, and End when it goes on.
+// Begin is called when Publish or Flush begins to wait, and End when it continues.
 func (w *Waiting) Begin() {
 	if w == nil {
 		return
