@@ -35,12 +35,9 @@ type timed struct {
 const blockedWrite = 100 * time.Microsecond
 
 func (c *timed) Write(b []byte) (int, error) {
-	began := time.Now()
-	n, err := c.Conn.Write(b)
-	if took := time.Since(began); took > blockedWrite {
-		c.waiting.Add(took)
-	}
-	return n, err
+	c.waiting.Begin()
+	defer c.waiting.EndAbove(blockedWrite)
+	return c.Conn.Write(b)
 }
 
 // isLocal reports whether a connection leads to the host that it comes from.

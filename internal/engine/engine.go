@@ -45,7 +45,7 @@ type Engine struct {
 	keys *keyTable // nil: each message has another key
 
 	publishers []*publisher
-	waiting    map[int]*drivers.Waiting // by connection of publishers
+	writes     map[int]*drivers.Waiting // the blocked ones, by connection of publishers
 	consumers  []*consumer
 	churn      *churn // nil: no bindings are made while messages flow, or not by this agent
 	arrivals   arrivals
@@ -91,7 +91,7 @@ func New(cfg Config) (*Engine, error) {
 		task: identity(a.Task.Topic()), clockID: identity(clock.ID()), copiesBody: cfg.CopiesBody, redeliverAfter: a.Task.Cell.RedeliverAfter.D(),
 		started: make(chan struct{}), closed: make(chan struct{}), measured: measurement{known: make(chan struct{})},
 		supervision: ctx, stopSupervision: cancel,
-		blockedSince: map[string]int64{}, warned: map[string]int{}, waiting: map[int]*drivers.Waiting{},
+		blockedSince: map[string]int64{}, warned: map[string]int{}, writes: map[int]*drivers.Waiting{},
 	}
 	if a.Index == 0 && w.Topology.Churn.Rate > 0 {
 		var err error
@@ -119,15 +119,6 @@ func New(cfg Config) (*Engine, error) {
 		}
 	}
 	return e, nil
-}
-
-// waitingOf is where drivers report waiting of the connection that thread i of this agent's publishers uses.
-func (e *Engine) waitingOf(i int) *drivers.Waiting {
-	n := connection(e.work.Topology, i)
-	if e.waiting[n] == nil {
-		e.waiting[n] = &drivers.Waiting{}
-	}
-	return e.waiting[n]
 }
 
 // now is nanoseconds since T0.

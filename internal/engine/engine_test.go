@@ -546,6 +546,33 @@ func TestOwnWorkIsNotBlocked(t *testing.T) {
 	}
 }
 
+// publishing is a publisher of which only Publish takes time.
+type publishing func(context.Context)
+
+func (p publishing) Publish(ctx context.Context, _ drivers.Message) error { p(ctx); return nil }
+func (publishing) Flush(context.Context) error                            { return nil }
+func (publishing) Close() error                                           { return nil }
+
+// sessionOf makes publishers.
+type sessionOf struct {
+	drivers.Session
+	publisher func(drivers.PublisherSpec) drivers.Publisher
+}
+
+func (s sessionOf) Publisher(_ context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	return s.publisher(spec), nil
+}
+
+// busiestOf publishes as fast as it goes for five seconds over one connection, with a queue for each publisher, and says who worked most.
+func busiestOf(t *testing.T, publishers int, publisher func(drivers.PublisherSpec) drivers.Publisher) record.PublisherTimes {
+	t.Helper()
+	_, times := driven(t, sessionOf{publisher: publisher}, 0, 0, 5*time.Second, func(a *plan.Assignment) {
+		a.Publishers.Count, a.Publishers.Total = publishers, publishers
+		a.Task.Cell.Workload.Topology.Connections, a.Task.Cell.Workload.Topology.Queues = "shared", publishers
+	})
+	return times
+}
+
 // generated is the record of a load at a rate, with a broker that takes no time. The load starts at the offset begins from now.
 func generated(t *testing.T, rate float64, begins, measure time.Duration) *record.Merge {
 	t.Helper()
@@ -554,12 +581,16 @@ func generated(t *testing.T, rate float64, begins, measure time.Duration) *recor
 }
 
 // driven is generated with a session, and how its publisher spent its time. Rate 0 is closed loop.
-func driven(t *testing.T, session drivers.Session, rate float64, begins, measure time.Duration) (*record.Merge, record.PublisherTimes) {
+func driven(t *testing.T, session drivers.Session, rate float64, begins, measure time.Duration, edit ...func(*plan.Assignment)) (
+	*record.Merge, record.PublisherTimes) {
 	t.Helper()
 	w := plan.Default()
 	w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure = "fire-and-forget", rate, 0, plan.Duration(measure)
 	w.Drain.Most = plan.Duration(20 * time.Millisecond)
 	a := plan.Assignment{Task: plan.Task{Run: "test", ID: "late", Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}
+	for _, edit := range edit {
+		edit(&a)
+	}
 	e, err := New(Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -648,4 +679,40 @@ type refusing struct{ drivers.Session }
 func (refusing) Publisher(ctx context.Context, _ drivers.PublisherSpec) (drivers.Publisher, error) {
 	time.Sleep(100 * time.Millisecond) // the bubble's
 	return nil, errors.New("refused")
+}
+
+// TestOnePublishersWaitIsNotAnothers: of two publishers that share a connection one waits for the broker in each Publish, and the other works.
+func TestOnePublishersWaitIsNotAnothers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busiest := busiestOf(t, 2, func(spec drivers.PublisherSpec) drivers.Publisher {
+			if spec.Queue == 1 {
+				spec.Waiting = nil
+			}
+			return slowPublisher{waiting: spec.Waiting}
+		})
+		if busiest.Publisher != 1 || busiest.Busy() < 0.99 {
+			t.Errorf("%+v is the busiest and works %.2f of the time; want publisher 1 and 1.00", busiest, busiest.Busy())
+		}
+	})
+}
+
+// TestBlockedWritesOfAConnectionCountOnce: a publisher that waits for a confirm while a write to its connection is blocked waits once; what it did
+// before that, with the connection free, is its own work.
+func TestBlockedWritesOfAConnectionCountOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busiest := busiestOf(t, 1, func(spec drivers.PublisherSpec) drivers.Publisher {
+			return publishing(func(ctx context.Context) {
+				time.Sleep(time.Millisecond) // its own work
+				spec.Waiting.Begin()
+				spec.Waiting.Writes.Begin()
+				time.Sleep(time.Millisecond)
+				spec.Waiting.Writes.End()
+				time.Sleep(time.Millisecond)
+				spec.Waiting.End()
+			})
+		})
+		if busy := busiest.Busy(); busy < 0.32 || busy > 0.34 {
+			t.Errorf("%+v works %.2f of the time, want a third", busiest, busy)
+		}
+	})
 }

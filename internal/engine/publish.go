@@ -106,7 +106,7 @@ func (p *publisher) next() (due, send int64, more bool) {
 func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token uint64, body []byte, due, send int64) error {
 	sequence, key := p.sequence, p.key()
 	p.sequence++
-	waiting := p.waiting.Nanos()
+	waiting := p.spec.Waiting.Nanos()
 	err := link.Publish(ctx, drivers.Message{Token: token, Key: key, Body: body})
 	measured := p.e.belongs(due, send)
 	w := p.sends.Window(send, measured)
@@ -115,8 +115,8 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 		p.pace(w, send-due)
 		p.advance()
 	}
-	if n := p.waiting.Nanos() - waiting; n > 0 { // of all publishers of the connection
-		p.waited(send, min(send+n, p.e.now()))
+	if n := p.spec.Waiting.Nanos() - waiting; n > 0 {
+		p.waited(send, send+n)
 	}
 	if err != nil {
 		p.countFailure(ctx, w, err, send)
@@ -238,9 +238,9 @@ func (p *publisher) acquire() (uint32, bool) {
 
 // flush sends what the driver has buffered.
 func (p *publisher) flush() error {
-	waiting := p.waiting.Nanos()
+	waiting := p.spec.Waiting.Nanos()
 	err := p.link.Flush(p.hard)
-	if n := p.waiting.Nanos() - waiting; n > 0 {
+	if n := p.spec.Waiting.Nanos() - waiting; n > 0 {
 		now := p.e.now()
 		p.waited(now-n, now)
 	}

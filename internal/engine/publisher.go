@@ -36,11 +36,10 @@ type publisher struct {
 	contents   *contents // nil: all bodies are alike
 	keyDraws   rand.PCG
 	sequence   uint64
-	measured   uint64 // sent that belong to the measurement
-	due        int64  // of the next message, open loop
-	gap        int64  // between due times, a moving mean of about the last 16
-	held       int64  // how long it waited for the broker since it was last on time
-	waiting    *drivers.Waiting
+	measured   uint64                // sent that belong to the measurement
+	due        int64                 // of the next message, open loop
+	gap        int64                 // between due times, a moving mean of about the last 16
+	held       int64                 // how long it waited for the broker since it was last on time
 	times      record.PublisherTimes // of the measurement so far
 	pacing     pacing                // of the message before
 	failures   int                   // publish errors in a row
@@ -77,12 +76,15 @@ func (e *Engine) newPublisher(i int) *publisher {
 		random: rand.New(rand.NewPCG(e.task, uint64(i))), broken: make(chan struct{}, 1)}
 	p.keyDraws = *rand.NewPCG(e.task, 2<<32|uint64(i))
 	p.turns = newTurns(w.Publishers.Presence, i, e.assignment.Publishers.Total, forever)
-	p.waiting = e.waitingOf(i - e.assignment.Publishers.First)
+	number := connection(w.Topology, i-e.assignment.Publishers.First)
+	if e.writes[number] == nil {
+		e.writes[number] = &drivers.Waiting{}
+	}
 	p.spec = drivers.PublisherSpec{
 		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode, Window: w.Publishers.Window,
 		Batch: w.Publishers.Batch.Most, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
-		Node: drivers.Node(w.Publishers.Node), Connection: connection(w.Topology, i-e.assignment.Publishers.First),
-		OnReturn: p.onReturn, Waiting: p.waiting,
+		Node: drivers.Node(w.Publishers.Node), Connection: number,
+		OnReturn: p.onReturn, Waiting: &drivers.Waiting{Writes: e.writes[number]},
 	}
 	if p.mode.Confirmed() {
 		p.spec.OnConfirm = p.onConfirm
@@ -93,7 +95,7 @@ func (e *Engine) newPublisher(i int) *publisher {
 		p.body = p.newBody()
 	}
 	if p.perMessage() {
-		p.spec.Connection = drivers.Exclusive
+		p.spec.Connection, p.spec.Waiting.Writes = drivers.Exclusive, &drivers.Waiting{}
 	}
 	p.schedule = newSchedule(w.Publishers, w.Warmup.D(), e.task, i, e.assignment.Publishers.Total)
 	p.flow = record.FlowsOf(w.Topology.Subscriptions, w.Topology.Queues).Of(0, p.spec.Queue)
@@ -154,7 +156,7 @@ func (p *publisher) record(c *record.Collector) {
 
 // connect opens the link, within the connect deadline.
 func (p *publisher) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(drivers.WithWaiting(ctx, p.waiting), p.e.work.Connect.D())
+	ctx, cancel := context.WithTimeout(drivers.WithWaiting(ctx, p.spec.Waiting.Writes), p.e.work.Connect.D())
 	defer cancel()
 	spec, link := p.spec, p.links.Add(1)
 	spec.OnClosed = func(err error) { p.onClosed(link, err) }

@@ -7,14 +7,20 @@ import (
 	"time"
 )
 
-// Waiting adds up the time for which publishers of one connection waited for the broker inside Publish and Flush: for room in a full buffer, for
-// credit, for an answer, for a connection that takes no more bytes. What else these calls take is the load generator's own work. Times that overlap
-// count once. Its methods are safe for concurrent use; those of nil do nothing.
+// Waiting adds up the time for which a publisher waited for the broker inside Publish and Flush: for room in a full buffer, for credit, for an
+// answer, for a connection that takes no more bytes. What else these calls take is the load generator's own work. Times that overlap count once.
+// Its methods are safe for concurrent use; those of nil do nothing. They read the clock where a wait begins and ends, and nowhere else.
+//
+// Writes are of a connection, which publishers may share. While a write of one of them is blocked, all that the others do inside Publish counts as
+// waiting. That is too much by the time that a message takes them until they need the connection, once for each write that is blocked.
 type Waiting struct {
-	total atomic.Int64 // ns of what has ended
-	open  atomic.Int32 // calls of Begin without End
-	mu    sync.Mutex
-	since time.Time // the first of those began
+	Writes *Waiting // the blocked writes to the publisher's connection; nil: they are not counted
+
+	open    atomic.Int32 // calls of Begin without End
+	total   atomic.Int64 // ns of waits that have ended, without blocked writes
+	mu      sync.Mutex   // guards what follows
+	since   time.Time    // when the first of those open began
+	blocked int64        // Writes.Nanos() then
 }
 
 // Begin is called when Publish or Flush begins to wait, and End when it continues.
@@ -24,44 +30,47 @@ func (w *Waiting) Begin() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.open.Add(1) == 1 {
-		w.since = time.Now()
+	if w.open.Load() == 0 {
+		w.since, w.blocked = time.Now(), w.Writes.Nanos()
 	}
+	w.open.Add(1)
 }
 
 // End ends what Begin began.
-func (w *Waiting) End() {
+func (w *Waiting) End() { w.EndAbove(0) }
+
+// EndAbove ends what Begin began, and does not count it if it was shorter than least. It is for libraries that do not say when they wait: least is
+// the time that they take for themselves.
+func (w *Waiting) EndAbove(least time.Duration) {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.open.Load() == 1 {
-		w.total.Add(int64(time.Since(w.since))) // before open says that nothing waits
+		if n := w.unended(); n >= int64(least) {
+			w.total.Add(n) // before open says that nothing waits
+		}
 	}
 	w.open.Add(-1)
 }
 
-// Add reports a wait that is over, and that neither Begin nor a blocked write has reported.
-func (w *Waiting) Add(d time.Duration) {
-	if w != nil {
-		w.total.Add(int64(d))
-	}
-}
+// unended is how long what is open has lasted, without blocked writes. The caller holds mu.
+func (w *Waiting) unended() int64 { return int64(time.Since(w.since)) - (w.Writes.Nanos() - w.blocked) }
 
-// Nanos is the time waited so far, up to now if something waits. It reads no clock if nothing does.
+// Nanos is the time waited so far, up to now if something waits.
 func (w *Waiting) Nanos() int64 {
 	if w == nil {
 		return 0
 	}
 	if w.open.Load() == 0 {
-		return w.total.Load()
+		return w.total.Load() + w.Writes.Nanos()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := w.total.Load()
+	n := w.total.Load() + w.Writes.Nanos()
 	if w.open.Load() > 0 {
-		n += int64(time.Since(w.since))
+		n += w.unended()
 	}
 	return n
 }
