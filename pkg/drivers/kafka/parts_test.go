@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -149,5 +150,22 @@ func TestBatchGivesEachBodyOnce(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, warm); n > 0 {
 		t.Errorf("a message allocates %v times", n)
+	}
+}
+
+// TestWritesInTheBackgroundAreNotWaitedFor: Publish does not wait for what the library's goroutines write.
+func TestWritesInTheBackgroundAreNotWaitedFor(t *testing.T) {
+	var waiting *drivers.Waiting
+	s := &session{links: map[*link]struct{}{}, env: drivers.Env{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		waiting = drivers.WaitingOf(ctx)
+		return nil, net.ErrClosed
+	}}}
+	l, err := s.link()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	if _, err := l.dial(drivers.WithWaiting(t.Context(), &drivers.Waiting{}), "tcp", "broker:9092"); !errors.Is(err, net.ErrClosed) || waiting != nil {
+		t.Errorf("%v; blocked writes are counted: %v", err, waiting != nil)
 	}
 }
