@@ -3,13 +3,13 @@ package agent
 import (
 	"context"
 	"net"
-	"time"
 
 	"lockstep/internal/netsim"
 	"lockstep/pkg/drivers"
 )
 
-// countingWrites is dial for connections of which a publisher wants to know for how long writes to them are blocked.
+// countingWrites is dial for connections of which publishers want to know for how long writes to them are blocked:
+// those of the host's TCP, and simulated ones.
 func countingWrites(dial netsim.DialFunc) netsim.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -17,27 +17,14 @@ func countingWrites(dial netsim.DialFunc) netsim.DialFunc {
 		if err != nil || waiting == nil {
 			return conn, err
 		}
-		if tcp, is := conn.(*net.TCPConn); is {
-			if counted := newBlockable(tcp, waiting); counted != nil {
-				return counted, nil
-			}
+		switch c := conn.(type) {
+		case *net.TCPConn:
+			return newBlockable(c, waiting), nil
+		case interface{ OnBlocked(begin, end func()) }:
+			c.OnBlocked(waiting.Begin, waiting.End)
 		}
-		return &timed{conn, waiting}, nil
+		return conn, nil
 	}
-}
-
-// timed is a connection that does not say when a write is blocked. One that takes longer than blockedWrite was.
-type timed struct {
-	net.Conn
-	waiting *drivers.Waiting
-}
-
-const blockedWrite = 100 * time.Microsecond
-
-func (c *timed) Write(b []byte) (int, error) {
-	c.waiting.Begin()
-	defer c.waiting.EndAbove(blockedWrite)
-	return c.Conn.Write(b)
 }
 
 // isLocal reports whether a connection leads to the host that it comes from.

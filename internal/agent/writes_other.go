@@ -4,9 +4,27 @@ package agent
 
 import (
 	"net"
+	"time"
 
 	"lockstep/pkg/drivers"
 )
 
-// newBlockable returns nil: here connections do not say when a write is blocked.
-func newBlockable(*net.TCPConn, *drivers.Waiting) net.Conn { return nil }
+// blockable is a TCP connection that does not report when a write is blocked: one that takes longer than blockedWrite
+// was. Shorter ones are not counted, and a longer one counts although it may have waited for a CPU.
+type blockable struct {
+	*net.TCPConn
+	waiting *drivers.Waiting
+}
+
+const blockedWrite = 100 * time.Microsecond
+
+func newBlockable(conn *net.TCPConn, waiting *drivers.Waiting) net.Conn {
+	return &blockable{conn, waiting}
+}
+
+// Write is that of net.TCPConn.
+func (c *blockable) Write(b []byte) (int, error) {
+	c.waiting.Begin()
+	defer c.waiting.EndAbove(blockedWrite)
+	return c.TCPConn.Write(b)
+}

@@ -9,8 +9,10 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"lockstep/internal/netsim"
 	"lockstep/pkg/drivers"
 )
 
@@ -47,7 +49,7 @@ func TestBlockedWritesCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, is := conn.(*timed); !is && w.Nanos() != 0 {
+	if w.Nanos() != 0 {
 		t.Errorf("100 writes of a byte waited for %v", time.Duration(w.Nanos()))
 	}
 	body := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
@@ -76,6 +78,33 @@ func TestBlockedWritesCount(t *testing.T) {
 	if took := time.Since(began); w.Nanos() > int64(took) {
 		t.Errorf("waited for %v in %v", time.Duration(w.Nanos()), took)
 	}
+}
+
+// TestShortBlockedWritesCount: each of 1,000 writes to a simulated network waits for 75 µs, until its buffer has room.
+func TestShortBlockedWritesCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := netsim.Dialer(func(context.Context, string, string) (net.Conn, error) {
+			conn, peer := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, peer) }()
+			return conn, nil
+		}, netsim.Conditions{Bandwidth: 20_000_000, Buffer: 1500})
+		var w drivers.Waiting
+		conn, err := countingWrites(dial)(drivers.WithWaiting(t.Context(), &w), "tcp", "broker:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for range 1000 {
+			if _, err := conn.Write(make([]byte, 1500)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took < 70*time.Millisecond || w.Nanos() != int64(took) {
+			t.Errorf("waited for %v in %v, in which nothing else took time", time.Duration(w.Nanos()), took)
+		}
+		_ = conn.Close()
+		time.Sleep(time.Second) // until what was written is there
+	})
 }
 
 // TestCountedConnectionsFailAlike: a counted connection has the errors of a bare one.

@@ -563,7 +563,8 @@ func (s sessionOf) Publisher(_ context.Context, spec drivers.PublisherSpec) (dri
 	return s.publisher(spec), nil
 }
 
-// busiestOf publishes as fast as it goes for five seconds over one connection, with a queue for each publisher, and says who worked most.
+// busiestOf publishes as fast as it goes for five seconds over one connection, with a queue for each publisher, and
+// returns the times of the one that worked most.
 func busiestOf(t *testing.T, publishers int, publisher func(drivers.PublisherSpec) drivers.Publisher) record.PublisherTimes {
 	t.Helper()
 	_, times := driven(t, sessionOf{publisher: publisher}, 0, 0, 5*time.Second, func(a *plan.Assignment) {
@@ -681,7 +682,8 @@ func (refusing) Publisher(ctx context.Context, _ drivers.PublisherSpec) (drivers
 	return nil, errors.New("refused")
 }
 
-// TestOnePublishersWaitIsNotAnothers: of two publishers that share a connection one waits for the broker in each Publish, and the other works.
+// TestOnePublishersWaitIsNotAnothers: of two publishers that share a connection one waits for the broker in each
+// Publish, and the other works.
 func TestOnePublishersWaitIsNotAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busiest := busiestOf(t, 2, func(spec drivers.PublisherSpec) drivers.Publisher {
@@ -696,8 +698,8 @@ func TestOnePublishersWaitIsNotAnothers(t *testing.T) {
 	})
 }
 
-// TestBlockedWritesOfAConnectionCountOnce: a publisher that waits for a confirm while a write to its connection is blocked waits once; what it did
-// before that, with the connection free, is its own work.
+// TestBlockedWritesOfAConnectionCountOnce: a publisher that waits for a confirm while a write to its connection is
+// blocked waits once; what it did before that, with the connection free, is its own work.
 func TestBlockedWritesOfAConnectionCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busiest := busiestOf(t, 1, func(spec drivers.PublisherSpec) drivers.Publisher {

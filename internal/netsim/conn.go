@@ -114,6 +114,9 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, c.wrap("write", err)
 }
 
+// OnBlocked has functions called when a Write begins and ends to wait for room. It is called before the first Write.
+func (c *conn) OnBlocked(begin, end func()) { c.out.blocked, c.out.unblocked = begin, end }
+
 // Close ends all calls, lets what was written arrive and then closes the real connection, in the background.
 func (c *conn) Close() error {
 	if !c.out.shut(net.ErrClosed, errClosing) {

@@ -24,6 +24,8 @@ type line struct {
 	held      bool         // nothing arrives for now
 	delays    *record.Hist // of what was handed over; nil: not recorded
 	near, far side
+
+	blocked, unblocked func() // when write begins and ends to wait for room
 }
 
 // side is one end of a line: whoever calls there. Its fields but turn are guarded by the line's mutex.
@@ -39,7 +41,7 @@ type side struct {
 const never = math.MaxInt64
 
 func newLine(p *path, buffer int) *line {
-	l := &line{path: p, bytes: ring{limit: buffer}}
+	l := &line{path: p, bytes: ring{limit: buffer}, blocked: func() {}, unblocked: func() {}}
 	for _, s := range []*side{&l.near, &l.far} {
 		s.turn, s.wake, s.deadline = make(chan struct{}, 1), make(chan struct{}, 1), never
 		s.alarm = clock.NewAlarm(s.wake)
@@ -111,7 +113,9 @@ func (l *line) write(b []byte) (int, error) {
 		if len(b) == 0 {
 			return n, nil
 		}
+		l.blocked()
 		l.wait(&l.near, never)
+		l.unblocked()
 	}
 }
 

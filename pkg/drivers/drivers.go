@@ -248,8 +248,9 @@ type PublisherSpec struct {
 	// OnReturn gives back an unroutable mandatory message; body is lent until it returns. It comes before
 	// that message's OnConfirm. One call at a time for each publisher.
 	OnReturn func(body []byte)
-	// Waiting is told when Publish or Flush waits for the broker. Blocked writes to connections that the driver dials with the context of
-	// Session.Publisher are counted by themselves: a driver whose Publish does not wait for them dials without it. It may be nil.
+	// Waiting is told when Publish or Flush waits for the broker. Blocked writes to connections that the driver dials
+	// with the context of Session.Publisher are counted by themselves: a driver whose Publish does not wait for them
+	// dials without it. It may be nil.
 	Waiting *Waiting
 	// OnClosed is called at most once, when the link broke by itself; never after Close was called, and when Close
 	// returns it is not running: Notice does that. It does not block and does not call the publisher.

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Waiting adds up the time for which a publisher waited for the broker inside Publish and Flush: for room in a full buffer, for credit, for an
-// answer, for a connection that takes no more bytes. What else these calls take is the load generator's own work. Times that overlap count once.
-// Its methods are safe for concurrent use; those of nil do nothing. They read the clock where a wait begins and ends, and nowhere else.
+// Waiting adds up the time for which a publisher waited for the broker inside Publish and Flush: for room in a full
+// buffer, for credit, for an answer, for a connection that takes no more bytes. The rest of these calls is the load
+// generator's own work. Times that overlap count once. Its methods are safe for concurrent use; those of nil do nothing.
 //
-// Writes are of a connection, which publishers may share. While a write of one of them is blocked, all that the others do inside Publish counts as
-// waiting. That is too much by the time that a message takes them until they need the connection, once for each write that is blocked.
+// Publishers may share a connection. While a write of one of them is blocked, all that the others do inside Publish
+// counts as waiting: at most the own work of one message too much, for each publisher and blocked write.
 type Waiting struct {
 	Writes *Waiting // the blocked writes to the publisher's connection; nil: they are not counted
 
@@ -39,8 +39,8 @@ func (w *Waiting) Begin() {
 // End ends what Begin began.
 func (w *Waiting) End() { w.EndAbove(0) }
 
-// EndAbove ends what Begin began, and does not count it if it was shorter than least. It is for libraries that do not say when they wait: least is
-// the time that they take for themselves.
+// EndAbove ends what Begin began, and does not count it if it was shorter than least. It is for calls that do not
+// report when they wait: least is the time that they may take for themselves.
 func (w *Waiting) EndAbove(least time.Duration) {
 	if w == nil {
 		return

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestWaitingIsAUnion: waits of a publisher and blocked writes to its connection count once where they overlap, also while they last. Blocked writes
-// count for all publishers of the connection, and waits for their own.
+// TestWaitingIsAUnion: waits of a publisher and blocked writes to its connection count once where they overlap, also
+// while they last. Blocked writes count for all publishers of the connection, and a wait for one.
 func TestWaitingIsAUnion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes := &Waiting{}

@@ -166,9 +166,9 @@ func (p *publisher) send(ctx context.Context, token uint64) error {
 	return nil
 }
 
-// ownTime is how long the library may take for a message of some bytes by itself: 100 µs for the changes of goroutine, and 5 ns per byte for three
-// copies and the write. The library does not report when it waits for credit, so a longer call is a wait and a shorter one is work. A wait is missed
-// if it is shorter; work counts as a wait if it takes longer, as it may without a CPU.
+// ownTime is how long the library may take for a message of some bytes by itself: 100 µs for the changes of goroutine,
+// and 5 ns per byte for three copies and the write. The library does not report when it waits for credit. A shorter
+// wait for it is not counted, and a longer call counts although it may have waited for a CPU.
 func ownTime(size int) time.Duration {
 	return 100*time.Microsecond + time.Duration(size)*5*time.Nanosecond
 }
