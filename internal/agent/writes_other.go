@@ -9,14 +9,12 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// blockable is a TCP connection that does not report when a write is blocked: one that takes longer than blockedWrite
+// blockable is a TCP connection that does not report when a write is blocked: one that takes longer than 100 µs
 // was. Shorter ones are not counted, and a longer one counts although it may have waited for a CPU.
 type blockable struct {
 	*net.TCPConn
 	waiting *drivers.Waiting
 }
-
-const blockedWrite = 100 * time.Microsecond
 
 func newBlockable(conn *net.TCPConn, waiting *drivers.Waiting) net.Conn {
 	return &blockable{conn, waiting}
@@ -25,6 +23,6 @@ func newBlockable(conn *net.TCPConn, waiting *drivers.Waiting) net.Conn {
 // Write is that of net.TCPConn.
 func (c *blockable) Write(b []byte) (int, error) {
 	c.waiting.Begin()
-	defer c.waiting.EndAbove(blockedWrite)
+	defer c.waiting.EndAbove(100 * time.Microsecond)
 	return c.TCPConn.Write(b)
 }

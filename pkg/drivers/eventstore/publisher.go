@@ -68,8 +68,8 @@ func (s *session) publish(ctx context.Context, spec drivers.PublisherSpec) (*pub
 	return p, nil
 }
 
-// lane makes what appends one batch at a time.
-func (p *publisher) lane() requests.Send {
+// lane makes what appends one batch at a time. What the library takes for itself counts as waiting, too.
+func (p *publisher) lane(waiting *drivers.Waiting) requests.Send {
 	var events []esdb.EventData
 	return func(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
 		if cause := p.link.cause(); cause != nil {
@@ -79,6 +79,8 @@ func (p *publisher) lane() requests.Send {
 		for i := range batch {
 			events = append(events, esdb.EventData{EventID: p.next(), EventType: eventType, Data: batch[i].Body})
 		}
+		waiting.Begin()
+		defer waiting.End()
 		if err := p.link.enter(ctx); err != nil {
 			return 0, err
 		}

@@ -43,8 +43,8 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	var p *requests.Publisher
 	p = requests.New(requests.Plan{
 		Spec: spec, Lanes: s.options.Inserters, Most: s.options.InsertBatch, Patience: s.options.times.confirm,
-		Lane: func() requests.Send {
-			return (&inserter{link: on, into: into, ids: newIDs(), options: s.insertOptions(spec), ordered: s.options.Ordered}).send
+		Lane: func(waiting *drivers.Waiting) requests.Send {
+			return (&inserter{link: on, into: into, ids: newIDs(), options: s.insertOptions(spec), ordered: s.options.Ordered, waiting: waiting}).send
 		},
 		Settle: func(ctx context.Context) error { return on.client.Ping(ctx, nil) },
 		Leave: func() {
@@ -114,6 +114,7 @@ type inserter struct {
 	ids     *ids
 	options *client.InsertManyOptionsBuilder
 	ordered bool
+	waiting *drivers.Waiting // what the library takes for itself counts, too
 
 	buffer    []byte
 	documents []any // bson.Raw, parts of buffer
@@ -123,7 +124,9 @@ type inserter struct {
 func (i *inserter) send(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
 	i.encode(batch)
 	for _, c := range i.into {
+		i.waiting.Begin()
 		_, err := c.InsertMany(ctx, i.documents, i.options)
+		i.waiting.End()
 		if err == nil {
 			continue
 		}

@@ -13,29 +13,25 @@ import (
 type guarded struct {
 	ctx   context.Context
 	stop  func() bool
-	now   *guard
-	under atomic.Pointer[guard]
+	turn  int64        // numbers the contexts
+	under atomic.Int64 // turn of the request that is under way, or 0
 }
 
-// guard is the part of guarded that belongs to one context.
-type guard struct{ _ byte }
-
-// enter begins a request on behalf of ctx; leave ends it. It costs something for each context, not for each request.
+// enter begins a request on behalf of ctx; storing 0 in under ends it. It costs something for each context, not for each
+// request.
 func (g *guarded) enter(ctx context.Context, end func()) {
 	if ctx != g.ctx {
 		g.release()
-		mine := &guard{}
-		g.ctx, g.now = ctx, mine
+		g.ctx, g.turn = ctx, g.turn+1
+		turn := g.turn
 		g.stop = context.AfterFunc(ctx, func() {
-			if g.under.Load() == mine {
+			if g.under.Load() == turn {
 				end()
 			}
 		})
 	}
-	g.under.Store(g.now)
+	g.under.Store(g.turn)
 }
-
-func (g *guarded) leave() { g.under.Store(nil) }
 
 func (g *guarded) release() {
 	if g.stop != nil {
@@ -58,11 +54,7 @@ func (p *Publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if mode == drivers.ConfirmBatch && len(p.batch) < p.plan.Spec.Batch {
 		return nil
 	}
-	send := p.sendBatch
-	if !mode.Confirmed() {
-		send = p.sendUnconfirmed
-	}
-	err := send(ctx)
+	err := p.send(ctx)
 	if n := len(p.batch); n > 0 { // ctx ended before anything was sent
 		p.batch = p.batch[:n-1]
 	}
@@ -104,35 +96,24 @@ func (p *Publisher) enqueue(ctx context.Context, m drivers.Message) error {
 	return fmt.Errorf("publish: %w", drivers.ErrClosed)
 }
 
-// sendBatch sends what was gathered and confirms it, unless ctx has ended. If it ends in the meantime, the confirms say so.
-func (p *Publisher) sendBatch(ctx context.Context) error {
+// send sends what was gathered, unless ctx has ended. If it ends in the meantime, the confirms say so, or the error.
+func (p *Publisher) send(ctx context.Context) error {
 	p.guarded.enter(ctx, p.cancel)
-	defer p.guarded.leave()
+	defer p.guarded.under.Store(0)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	p.plan.Spec.Waiting.Begin()
-	p.first.settle(p.batch)
-	p.plan.Spec.Waiting.End()
-	p.batch = p.batch[:0]
-	return nil
-}
-
-func (p *Publisher) sendUnconfirmed(ctx context.Context) error {
-	p.guarded.enter(ctx, p.cancel)
-	defer p.guarded.leave()
-	if err := ctx.Err(); err != nil {
-		return err
+	defer func() { p.batch = p.batch[:0] }()
+	if p.plan.Spec.Mode.Confirmed() {
+		p.first.settle(p.batch)
+		return nil
 	}
-	p.plan.Spec.Waiting.Begin()
-	answered, err := p.first.request(p.batch)
-	p.plan.Spec.Waiting.End()
-	p.batch = p.batch[:0]
+	_, err := p.first.request(p.batch)
+	if err == nil {
+		err = p.first.verdicts[0]
+	}
 	if err != nil {
 		return fmt.Errorf("publish: %w", err)
-	}
-	if answered > 0 && p.first.verdicts[0] != nil {
-		return fmt.Errorf("publish: %w", p.first.verdicts[0])
 	}
 	return nil
 }
@@ -145,7 +126,7 @@ func (p *Publisher) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil || len(p.batch) == 0 {
 		return err
 	}
-	return p.sendBatch(ctx)
+	return p.send(ctx)
 }
 
 // Close sends what is there and waits for the answers, within the grace.

@@ -25,8 +25,9 @@ type Send func(ctx context.Context, batch []drivers.Message, verdicts []error) (
 // Plan is how a publisher sends.
 type Plan struct {
 	Spec drivers.PublisherSpec
-	// Lane makes what sends the requests of one lane, one at a time. New calls it once for each lane.
-	Lane func() Send
+	// Lane makes what sends the requests of one lane, one at a time, and reports to waiting when it waits for an answer.
+	// New calls it once for each lane. waiting is nil in confirm-window, where Publish waits for no answer.
+	Lane func(waiting *drivers.Waiting) Send
 	// Lanes is how many requests confirm-window has under way at a time; with one, messages stay in order. All other modes have one.
 	Lanes int
 	// Most is how many messages confirm-window puts into one request: those that are there when a lane is free, so that a
@@ -79,13 +80,13 @@ func New(plan Plan) *Publisher {
 		p.plan.Spec.OnConfirm = func(uint64, error) {}
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	lanes := 1
+	lanes, waiting := 1, plan.Spec.Waiting
 	if plan.Spec.Mode == drivers.ConfirmWindow {
-		lanes = max(1, plan.Lanes)
+		lanes, waiting = max(1, plan.Lanes), nil
 		p.queue = make(chan drivers.Message, max(1, plan.Spec.Window))
 	}
 	for range lanes {
-		p.lanes = append(p.lanes, &lane{p: p, send: plan.Lane(), watch: NewWatchdog(plan.Patience, p.bite)})
+		p.lanes = append(p.lanes, &lane{p: p, send: plan.Lane(waiting), watch: NewWatchdog(plan.Patience, p.bite)})
 	}
 	p.first = p.lanes[0]
 	if p.queue != nil {

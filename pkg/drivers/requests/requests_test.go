@@ -47,7 +47,7 @@ func (w *world) publisher(mode drivers.Mode, edit func(*Plan)) *Publisher {
 			},
 		},
 		Lanes: 1, Most: 10, Patience: 30 * time.Second,
-		Lane: func() Send { return w.send },
+		Lane: func(*drivers.Waiting) Send { return w.send },
 	}
 	if edit != nil {
 		edit(&plan)
@@ -355,6 +355,35 @@ func TestSettle(t *testing.T) {
 		if settled != want {
 			t.Errorf("settled %d times, want %d", settled, want)
 		}
+	}
+}
+
+// TestWorkForARequestIsNotWaitedFor: what a lane takes to encode a request, and the engine for its confirms, is no wait;
+// nor is a request of confirm-window, which Publish does not wait for.
+func TestWorkForARequestIsNotWaitedFor(t *testing.T) {
+	for mode, want := range map[drivers.Mode]time.Duration{drivers.ConfirmEach: 50 * time.Millisecond, drivers.ConfirmBatch: 5 * time.Millisecond,
+		drivers.FireAndForget: 50 * time.Millisecond, drivers.ConfirmWindow: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			var waiting drivers.Waiting
+			p := (&world{}).publisher(mode, func(plan *Plan) {
+				plan.Spec.Waiting = &waiting
+				plan.Spec.OnConfirm = func(uint64, error) { time.Sleep(time.Millisecond) }
+				plan.Lane = func(waiting *drivers.Waiting) Send {
+					return func(_ context.Context, batch []drivers.Message, _ []error) (int, error) {
+						time.Sleep(3 * time.Millisecond)
+						waiting.Begin()
+						time.Sleep(5 * time.Millisecond)
+						waiting.End()
+						return len(batch), nil
+					}
+				}
+			})
+			publish(t, p, 0, 10)
+			if got := time.Duration(waiting.Nanos()); got != want {
+				t.Errorf("%s: waited for %v, want %v", mode, got, want)
+			}
+			_ = p.Close()
+		})
 	}
 }
 

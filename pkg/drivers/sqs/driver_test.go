@@ -1,12 +1,22 @@
 package sqs
 
 import (
+	"context"
 	"encoding/json"
+	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/internal/labtest"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
 // ElasticMQ stands in for AWS. The visibility is short because one check waits for what a broken link left hidden; longer
@@ -32,5 +42,37 @@ func harness(options json.RawMessage, subset []string) drivertest.Harness {
 		Driver: driver{}, Options: options, Subset: subset,
 		DeadOptions: json.RawMessage(`{"endpoint": "http://127.0.0.1:1", "region": "nowhere", "accessKey": "x", "secret": "x"}`),
 		DeadAddress: "127.0.0.1:1",
+	}
+}
+
+// service answers every request after 5 ms, and takes 3 ms to give the credentials that sign it.
+type service struct{}
+
+func (service) Retrieve(context.Context) (aws.Credentials, error) {
+	time.Sleep(3 * time.Millisecond)
+	return aws.Credentials{AccessKeyID: "x", SecretAccessKey: "x"}, nil
+}
+
+func (service) Do(*http.Request) (*http.Response, error) {
+	time.Sleep(5 * time.Millisecond)
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"Successful":[{"Id":"0"}]}`))}, nil
+}
+
+// TestTheSDKsWorkIsNotWaitedFor: a publisher waits for the answer, and not for what the SDK does before the request.
+func TestTheSDKsWorkIsNotWaitedFor(t *testing.T) {
+	for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmBatch} {
+		synctest.Test(t, func(t *testing.T) {
+			client := sqs.New(sqs.Options{Region: "nowhere", BaseEndpoint: aws.String("http://nowhere"), Credentials: service{}, HTTPClient: service{},
+				Retryer: aws.NopRetryer{}})
+			var waiting drivers.Waiting
+			send := (&session{}).newSender(joined{&link{client: client}, "http://nowhere/queue"}, drivers.PublisherSpec{Mode: mode}, &waiting)
+			began, verdicts := time.Now(), make([]error, 1)
+			if n, err := send(t.Context(), []drivers.Message{{Body: []byte("x")}}, verdicts); n != 1 || err != nil || verdicts[0] != nil {
+				t.Fatalf("%s: %d, %v, %v", mode, n, err, verdicts[0])
+			}
+			if took, waited := time.Since(began), time.Duration(waiting.Nanos()); took != 8*time.Millisecond || waited != 5*time.Millisecond {
+				t.Errorf("%s: waited for %v of %v, want 5 of 8 ms", mode, waited, took)
+			}
+		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 
@@ -43,7 +44,7 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	var p *requests.Publisher
 	p = requests.New(requests.Plan{
 		Spec: spec, Lanes: s.options.Requests, Most: s.options.SendBatch, Patience: s.options.times.confirm,
-		Lane: func() requests.Send { return s.newSender(on, spec) },
+		Lane: func(waiting *drivers.Waiting) requests.Send { return s.newSender(on, spec, waiting) },
 		Leave: func() {
 			on.Part(p)
 			leave()
@@ -97,7 +98,8 @@ func (s *session) forget(name string, err error) {
 type sender struct {
 	on     joined
 	where  string // for errors
-	single bool   // SendMessage instead of SendMessageBatch
+	counts func(*sqs.Options)
+	single bool // SendMessage instead of SendMessageBatch
 	groups []string
 	prefix string // of deduplication ids
 	count  uint64
@@ -116,8 +118,9 @@ var entryIDs = func() (all [mostPerRequest]string) {
 	return all
 }()
 
-func (s *session) newSender(on joined, spec drivers.PublisherSpec) requests.Send {
+func (s *session) newSender(on joined, spec drivers.PublisherSpec, waiting *drivers.Waiting) requests.Send {
 	n := &sender{on: on, where: s.options.address(), single: spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm}
+	n.counts = func(o *sqs.Options) { o.HTTPClient = answers{o.HTTPClient, waiting} }
 	if s.options.FIFO {
 		n.groups, n.prefix = make([]string, s.options.Groups), rand.Text()[:16]+"-"
 	}
@@ -169,15 +172,27 @@ func (n *sender) request(ctx context.Context, some int, verdicts []error) error 
 	if n.single {
 		e := &n.entries[0]
 		_, err := n.on.client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &n.on.queue, MessageBody: e.MessageBody,
-			MessageGroupId: e.MessageGroupId, MessageDeduplicationId: e.MessageDeduplicationId})
+			MessageGroupId: e.MessageGroupId, MessageDeduplicationId: e.MessageDeduplicationId}, n.counts)
 		return n.refuse(err, verdicts)
 	}
-	answer, err := n.on.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &n.on.queue, Entries: n.entries[:some]})
+	answer, err := n.on.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &n.on.queue, Entries: n.entries[:some]}, n.counts)
 	if err != nil {
 		return n.refuse(err, verdicts)
 	}
 	judge(answer, verdicts)
 	return nil
+}
+
+// answers is an HTTP client whose calls wait for the service: the SDK has encoded and signed the request by then.
+type answers struct {
+	sqs.HTTPClient
+	waiting *drivers.Waiting
+}
+
+func (a answers) Do(r *http.Request) (*http.Response, error) {
+	a.waiting.Begin()
+	defer a.waiting.End()
+	return a.HTTPClient.Do(r)
 }
 
 // refuse gives every message of a request the error with which the service answered it. When the service itself has failed, nobody knows
