@@ -169,7 +169,9 @@ func (p *publisher) attend() bool {
 			}
 			p.skip(to, 0, false)
 		}
-		if p.waiter.Until(p.soft, p.e.wakeAt(until)) != nil {
+		err := p.waiter.Until(p.soft, p.e.wakeAt(until))
+		p.paused(now, p.e.now())
+		if err != nil {
 			return false
 		}
 		if p.gone {
@@ -188,23 +190,14 @@ func (p *publisher) leave() {
 		if p.flight != nil {
 			p.settle()
 		}
-		p.links.Add(1) // what is still said of the link is old
-		p.closeLink()
-		p.up()
+		begin := p.e.now()
+		p.disconnect()
+		p.waited(begin, p.e.now())
 	}
 	p.gone = true
 	w := p.sends.Window(p.e.now(), false)
 	w.Counts[record.Leaves]++
 	p.e.came("publisher", p.index, eventLeft)
-}
-
-// up forgets that the link was down.
-func (p *publisher) up() {
-	select {
-	case <-p.broken:
-	default:
-	}
-	p.down.Store(false)
 }
 
 // join opens the link again. What it takes is the broker's.
@@ -228,8 +221,7 @@ func (p *publisher) withdraw() {
 		return
 	}
 	p.gone = true
-	p.links.Add(1)
-	p.closeLink()
+	p.disconnect()
 }
 
 func (c *consumer) withdraw() {

@@ -242,16 +242,10 @@ func (p *publisher) fail(err error) {
 	}
 }
 
-// reconnect closes the broken link, which settles all that was in flight, and opens another until ctx ends.
+// reconnect closes the broken link and opens another until ctx ends.
 func (p *publisher) reconnect(ctx context.Context) bool {
 	begin := p.e.now()
-	p.links.Add(1) // what is still said of the broken one is old
-	p.closeLink()
-	select {
-	case <-p.broken:
-	default:
-	}
-	p.down.Store(false)
+	p.disconnect()
 	ok := p.e.retry(ctx, func(ctx context.Context) error {
 		err := p.connect(ctx)
 		p.countPorts(err)
@@ -264,6 +258,17 @@ func (p *publisher) reconnect(ctx context.Context) bool {
 	}
 	p.waited(begin, p.e.now())
 	return ok
+}
+
+// disconnect closes the link, which settles all that was in flight, and forgets that it was down.
+func (p *publisher) disconnect() {
+	p.links.Add(1) // what is still said of the link is old
+	p.closeLink()
+	select {
+	case <-p.broken:
+	default:
+	}
+	p.down.Store(false)
 }
 
 func (p *publisher) countPorts(err error) {
