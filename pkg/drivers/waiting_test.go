@@ -50,3 +50,15 @@ func TestWaitingIsAUnion(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitingAllocatesNothing: waits are on the path of each message.
+func TestWaitingAllocatesNothing(t *testing.T) {
+	w := &Waiting{Writes: &Waiting{}}
+	if n := testing.AllocsPerRun(1000, func() {
+		w.Begin()
+		w.EndAbove(time.Hour)
+		_ = w.Nanos()
+	}); n != 0 || w.Nanos() != 0 {
+		t.Errorf("%v allocations for each wait; waited for %d ns, none of them an hour", n, w.Nanos())
+	}
+}
