@@ -25,17 +25,13 @@ const clockTimeout = time.Second
 
 // AnswerClock makes this process's clock the reference that all agents compare theirs with, until stop is called.
 func (c *Conn) AnswerClock() (stop func(), err error) {
-	return c.subscribe(subjectClock, func(m *nats.Msg) {
+	return c.subscribe(subjectClock, func(m *nats.Msg) (*nats.Msg, error) {
 		heard := clock.Now()
 		if err := c.check(m.Header, "an agent"); err != nil {
-			_ = m.RespondMsg(c.refusal(m.Reply, err.Error()))
-			return
+			return nil, err
 		}
 		slew, bound := clock.Slew()
-		a := clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now(), Slew: slew, SlewBound: bound}
-		if answer, err := c.encode(m.Reply, a); err == nil {
-			_ = m.RespondMsg(answer) // a lost answer is an exchange less
-		}
+		return c.encode(m.Reply, clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now(), Slew: slew, SlewBound: bound})
 	})
 }
 

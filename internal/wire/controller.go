@@ -120,7 +120,7 @@ const mostHeartbeat = 64 << 10
 // Heartbeats hands every heartbeat to handle, one at a time, until stop is called; a text returned refuses the agent, unless this is a
 // controller that stands by. refused is told of each that is, with what it said of itself as far as that can be read; nil: nobody is.
 func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string), refused func(h Heartbeat, why string)) (stop func(), err error) {
-	return c.subscribe(subjectHeartbeat("")[:len(subjectHeartbeat(""))-1]+"*", func(m *nats.Msg) {
+	return c.subscribe(subjectHeartbeat("")[:len(subjectHeartbeat(""))-1]+"*", func(m *nats.Msg) (answer *nats.Msg, err error) {
 		var h Heartbeat
 		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 		refuse := ""
@@ -133,12 +133,13 @@ func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string), refused func(h
 		} else {
 			refuse = handle(h)
 		}
-		if refuse != "" && m.Reply != "" && !c.standby.Load() {
-			_ = c.nc.PublishMsg(c.refusal(m.Reply, refuse)) // said again at its next heartbeat
-		}
 		if refuse != "" && refused != nil {
 			refused(introduced(m), oneLine(refuse))
 		}
+		if refuse == "" || c.standby.Load() {
+			return nil, nil
+		}
+		return nil, errors.New(refuse)
 	})
 }
 
@@ -162,25 +163,33 @@ func introduced(m *nats.Msg) Heartbeat {
 
 // AnswerAgents answers Agents with list until stop is called.
 func (c *Conn) AnswerAgents(list func() []AgentInfo) (stop func(), err error) {
-	return c.subscribe(subjectAgents, func(m *nats.Msg) {
+	return c.subscribe(subjectAgents, func(m *nats.Msg) (*nats.Msg, error) {
 		if err := c.check(m.Header, "the client"); err != nil {
-			_ = m.RespondMsg(c.refusal(m.Reply, err.Error()))
-			return
+			return nil, err
 		}
 		agents := []AgentInfo(nil)
 		if m.Header.Get(headerLook) == "" {
 			agents = list()
 		}
-		answer, err := c.encode(m.Reply, agents)
-		if err != nil {
-			answer = c.refusal(m.Reply, err.Error())
-		}
-		_ = m.RespondMsg(answer) // the client's deadline covers a lost answer
+		return c.encode(m.Reply, agents)
 	})
 }
 
-func (c *Conn) subscribe(subject string, handle nats.MsgHandler) (stop func(), err error) {
-	sub, err := c.nc.Subscribe(subject, handle)
+// subscribe calls handle for each message on a subject, one at a time, until stop is called. It replies with the answer
+// that handle returns, or with a refusal that has the text of its error; with neither it does not reply. This is the
+// only place in which a controller replies to a peer, and it replies only to inboxes: a peer may name any reply subject,
+// also one of the JetStream API, and the server would accept the reply with the controller's permissions.
+// Replies may get lost: whoever requested one has a deadline.
+func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.Msg, err error)) (stop func(), err error) {
+	sub, err := c.nc.Subscribe(subject, func(m *nats.Msg) {
+		answer, err := handle(m)
+		if err != nil {
+			answer = c.refusal(m.Reply, err.Error())
+		}
+		if answer != nil && strings.HasPrefix(m.Reply, inboxes) {
+			_ = c.nc.PublishMsg(answer)
+		}
+	})
 	if err == nil {
 		err = c.flush(connectTimeout)
 	}

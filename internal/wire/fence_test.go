@@ -22,8 +22,8 @@ func TestOnlyALaterFenceFences(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		stop, err := c.subscribe(subjectEvent("r"), func(m *nats.Msg) {
-			_ = m.Respond(fmt.Appendf(nil, `{"error":{"code":400,"err_code":%d,"description":"wrong last sequence"}}`, code))
+		stop, err := c.subscribe(subjectEvent("r"), func(m *nats.Msg) (*nats.Msg, error) {
+			return &nats.Msg{Subject: m.Reply, Data: fmt.Appendf(nil, `{"error":{"code":400,"err_code":%d,"description":"wrong last sequence"}}`, code)}, nil
 		})
 		if err != nil {
 			t.Fatal(err)

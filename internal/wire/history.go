@@ -43,33 +43,25 @@ func (c *Conn) History(ctx context.Context, q plan.HistoryQuery) (a plan.History
 
 // AnswerHistory answers History with look until stop is called. An answer that is too large for the server is asked again with fewer points.
 func (c *Conn) AnswerHistory(look func(plan.HistoryQuery) (plan.HistoryAnswer, error)) (stop func(), err error) {
-	return c.subscribe(subjectHistory, func(m *nats.Msg) {
-		answer, err := c.historyFor(m, look)
-		if err != nil {
-			answer = c.refusal(m.Reply, err.Error())
-		}
-		_ = m.RespondMsg(answer) // the client's deadline covers a lost answer
-	})
-}
-
-func (c *Conn) historyFor(m *nats.Msg, look func(plan.HistoryQuery) (plan.HistoryAnswer, error)) (*nats.Msg, error) {
-	var q plan.HistoryQuery
-	if err := c.decode(m.Header, m.Data, "the client", &q); err != nil {
-		return nil, err
-	}
-	for {
-		a, err := look(q)
-		if err != nil {
+	return c.subscribe(subjectHistory, func(m *nats.Msg) (*nats.Msg, error) {
+		var q plan.HistoryQuery
+		if err := c.decode(m.Header, m.Data, "the client", &q); err != nil {
 			return nil, err
 		}
-		answer, err := c.encode(m.Reply, a)
-		points := 0
-		for _, cell := range a.Cells {
-			points += len(cell.Points)
+		for {
+			a, err := look(q)
+			if err != nil {
+				return nil, err
+			}
+			answer, err := c.encode(m.Reply, a)
+			points := 0
+			for _, cell := range a.Cells {
+				points += len(cell.Points)
+			}
+			if !errors.Is(err, ErrTooLarge) || points <= fewestPoints {
+				return answer, err
+			}
+			q.Most = points / 2
 		}
-		if !errors.Is(err, ErrTooLarge) || points <= fewestPoints {
-			return answer, err
-		}
-		q.Most = points / 2
-	}
+	})
 }

@@ -1,0 +1,156 @@
+// Package hostile sends messages that no peer of Lockstep sends, with keys that peers have, to a real controller on a
+// real control plane with the credentials that "ctl fleet init" makes. The controller has to stay, and so does the data.
+package hostile
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+	_ "lockstep/pkg/drivers/loopback"
+)
+
+// within bounds every wait for something that must happen.
+const within = 2 * time.Minute
+
+// fleet is a control plane with credentials, a controller that leads, and the connections of a test.
+type fleet struct {
+	t      *testing.T
+	creds  string // folder
+	users  []wire.User
+	copies string // folder of the controller's copies
+	url    string
+	conn   *wire.Conn          // of the controller
+	js     jetstream.JetStream // with the rights of the controller
+	client *wire.Conn
+}
+
+// startFleet starts a controller and real agents of these names. There are credentials of the agents a1, a2 and a3.
+func startFleet(t *testing.T, agents ...string) *fleet {
+	t.Helper()
+	dir := t.TempDir()
+	f := &fleet{t: t, creds: filepath.Join(dir, "creds"), copies: filepath.Join(dir, "runs")}
+	creds, err := wire.MakeCredentials(f.creds, f.creds, []string{"bench-1.example.org"}, false)
+	must(t, err)
+	must(t, creds.AddAgents(1, "a1", "a2", "a3"))
+	f.users = creds.Users
+	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Config: filepath.Join(f.creds, "nats.conf"),
+		Dir: filepath.Join(dir, "streams"), Auth: wire.Auth{Creds: filepath.Join(f.creds, "controller.nk")}})
+	must(t, err)
+	t.Cleanup(server.Close)
+	f.url = strings.Replace(server.URL(), "nats://", "tls://", 1)
+	f.conn, err = server.Connect(t.Context())
+	must(t, err)
+	f.serve(func(ctx context.Context) error {
+		return controller.Serve(ctx, f.conn, controller.Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Copies: f.copies})
+	})
+	f.js, err = jetstream.New(f.dial("controller.nk"))
+	must(t, err)
+	f.client, err = wire.Dial(t.Context(), f.url, f.auth("client.nk"))
+	must(t, err)
+	t.Cleanup(f.client.Close)
+	for _, name := range agents {
+		conn, err := wire.Dial(t.Context(), f.url, f.auth("agents/"+name+".nk"))
+		must(t, err)
+		t.Cleanup(conn.Close)
+		f.serve(func(ctx context.Context) error {
+			return agent.Serve(ctx, conn, agent.Config{Name: name, Dir: filepath.Join(dir, name), Log: slog.New(slog.DiscardHandler)})
+		})
+	}
+	f.await(len(agents))
+	return f
+}
+
+// serve runs a daemon until the test ends.
+func (f *fleet) serve(daemon func(context.Context) error) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := daemon(ctx); err != nil && ctx.Err() == nil {
+			f.t.Errorf("a daemon ended: %v", err)
+		}
+	}()
+	f.t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+}
+
+// await waits until the controller leads and knows so many agents.
+func (f *fleet) await(agents int) {
+	f.t.Helper()
+	var known []wire.AgentInfo
+	var err error
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if known, err = f.client.Agents(f.t.Context()); err == nil && len(known) == agents {
+			return
+		}
+	}
+	f.t.Fatalf("the controller knows %d agents, want %d: %v", len(known), agents, err)
+}
+
+// alive fails the test unless the controller still answers, on the connection that it had.
+func (f *fleet) alive(what string) {
+	f.t.Helper()
+	if f.conn.Closed() {
+		f.t.Fatalf("%s: the controller's connection was closed", what)
+	}
+	if err := f.client.Led(f.t.Context()); err != nil {
+		f.t.Fatalf("%s: the controller does not answer: %v", what, err)
+	}
+}
+
+func (f *fleet) auth(key string) wire.Auth {
+	return wire.Auth{CA: filepath.Join(f.creds, "ca.crt"), Creds: filepath.Join(f.creds, key)}
+}
+
+// dial connects a plain NATS client with a key of the fleet.
+func (f *fleet) dial(key string) *nats.Conn {
+	f.t.Helper()
+	seed, err := nats.NkeyOptionFromSeed(filepath.Join(f.creds, key))
+	must(f.t, err)
+	user := f.users[slices.IndexFunc(f.users, func(u wire.User) bool { return u.File() == key })]
+	nc, err := nats.Connect(f.url, seed, nats.RootCAs(filepath.Join(f.creds, "ca.crt")), nats.CustomInboxPrefix("_INBOX."+user.Key))
+	must(f.t, err)
+	f.t.Cleanup(nc.Close)
+	return nc
+}
+
+// message is one with the headers of Lockstep's own.
+func message(subject, body string) *nats.Msg {
+	return &nats.Msg{Subject: subject, Data: []byte(body),
+		Header: nats.Header{"Lockstep-Protocol": {strconv.Itoa(plan.Protocol)}, "Lockstep-Subject": {subject}}}
+}
+
+// get requests a page as a browser does, and returns its status.
+func get(t *testing.T, url string) int {
+	t.Helper()
+	answer, err := http.Get(url)
+	must(t, err)
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	must(t, err)
+	return answer.StatusCode
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
