@@ -35,7 +35,7 @@ func TestTryLock(t *testing.T) {
 	if err := second.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := files.Lock(first); err != nil {
+	if err := files.TryLock(first); err != nil {
 		t.Errorf("after Close: %v", err)
 	}
 }

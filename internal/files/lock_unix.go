@@ -18,9 +18,6 @@ func TryLock(f *os.File) error {
 	return err
 }
 
-// Lock is TryLock that waits until the lock is free.
-func Lock(f *os.File) error { return flock(f, syscall.LOCK_EX) }
-
 // Unlock releases the lock of a file that stays open.
 func Unlock(f *os.File) error { return flock(f, syscall.LOCK_UN) }
 

@@ -21,9 +21,6 @@ func TryLock(f *os.File) error {
 	return err
 }
 
-// Lock is TryLock that waits until the lock is free.
-func Lock(f *os.File) error { return lockFile(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
-
 // Unlock releases the lock of a file that stays open.
 func Unlock(f *os.File) error {
 	at := offset

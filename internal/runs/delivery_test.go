@@ -36,8 +36,11 @@ func TestDeliveriesAddUp(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.Dir(), deliveryFile), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if all := r.Deliveries(); len(all) != 0 || len(r.Warnings()) != 1 {
-		t.Errorf("of a damaged file: %+v, warnings %q", all, r.Warnings())
+	if err := r.AddDelivery(first); err != nil {
+		t.Fatal(err)
+	}
+	if all := r.Deliveries(); len(all) != 1 || all[0].Written != 7 || len(r.Warnings()) != 1 {
+		t.Errorf("after a writer that was killed: %+v, warnings %q", all, r.Warnings())
 	}
 }
 

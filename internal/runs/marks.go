@@ -1,11 +1,8 @@
 package runs
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -42,37 +39,16 @@ type Mark struct {
 	Text    string        `json:"text,omitempty"`    // given-up: why; end: how, in a word
 }
 
-// Mark keeps a moment, once: a copy that is gone on with is told again of what its former writer had kept.
+// Mark stores a moment once, although the controller reports the moments of a run again to each copy of it.
 func (r *Run) Mark(m Mark) error {
-	m.Text = plan.Redact(m.Text)
-	text, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.mark(m, append(text, '\n')); err != nil {
-		return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
-	}
-	return nil
-}
-
-// mark appends a line after the last whole one, unless the file has the moment. The caller holds mu.
-func (r *Run) mark(m Mark, line []byte) error {
-	file, err := os.OpenFile(filepath.Join(r.dir, marksFile), os.O_CREATE|os.O_RDWR, fileMode)
-	if err != nil {
-		return err
-	}
-	defer file.Close() //nolint:errcheck // what was written is checked
-	if r.marked == nil || r.cut {
-		known, whole, err := marksIn(file)
+	if r.marked == nil {
+		known, err := linesOf[Mark](r, marksFile)
 		if err != nil {
-			return err
+			return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
 		}
-		if err := file.Truncate(whole); err != nil { // its writer was killed
-			return err
-		}
-		r.marked, r.cut = map[markKey]bool{}, false
+		r.marked = map[markKey]bool{}
 		for _, k := range known {
 			r.marked[k.key()] = true
 		}
@@ -80,12 +56,8 @@ func (r *Run) mark(m Mark, line []byte) error {
 	if r.marked[m.key()] {
 		return nil
 	}
-	if _, err = file.Seek(0, io.SeekEnd); err == nil {
-		_, err = file.Write(line)
-	}
-	if err != nil {
-		r.cut = true // perhaps in the middle of the line
-		return err
+	if err := r.appendLine(marksFile, m); err != nil {
+		return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
 	}
 	r.marked[m.key()] = true
 	return nil
@@ -99,38 +71,11 @@ type markKey struct {
 
 func (m Mark) key() markKey { return markKey{m.Kind, m.Task, m.Name, m.At.UTC().String()} }
 
-// marksIn reads marks, each once, and tells where the last whole line ends.
-func marksIn(file io.Reader) (all []Mark, whole int64, err error) {
-	seen := map[markKey]bool{}
-	lines := bufio.NewReader(file)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return all, whole, nil
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-		whole += int64(len(line))
-		var m Mark
-		if json.Unmarshal(line, &m) == nil && !seen[m.key()] {
-			seen[m.key()] = true
-			all = append(all, m)
-		}
-	}
-}
-
-// Marks reads the moments of a run in their order, each once: a copy that is made again tells them again. A record of an earlier release has none.
+// Marks reads the moments of a run in their order. A record of an earlier release has none.
 func (r *Run) Marks() ([]Mark, error) {
-	file, err := os.Open(filepath.Join(r.dir, marksFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the marks of run %s: %w", r.plan.ID, err)
-	}
-	defer file.Close()
-	all, _, err := marksIn(file)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, err := linesOf[Mark](r, marksFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the marks of run %s: %w", r.plan.ID, err)
 	}
@@ -163,20 +108,8 @@ func (r *Run) Snapshots(task, try string, each func(record.Snapshot) error) erro
 		return fmt.Errorf("read record of task %s: %w", task, err)
 	}
 	defer file.Close()
-	lines := bufio.NewReaderSize(file, 1<<16)
-	for {
-		line, err := lines.ReadBytes('\n')
-		var s record.Snapshot
-		if len(line) > 0 && json.Unmarshal(line, &s) == nil {
-			if err := each(s); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read record of task %s: %w", task, err)
-		}
+	if _, _, err = readLines(file, each); err != nil {
+		return fmt.Errorf("read record of task %s: %w", task, err)
 	}
+	return nil
 }

@@ -45,8 +45,11 @@ func TestMarksAreToldOnce(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(r.Dir(), marksFile))
-	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || len(lines) != 4 || !strings.HasSuffix(lines[3], `"text":"done"}`) {
-		t.Errorf("%v, want four whole lines:\n%s", err, text)
+	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || len(lines) != 5 || lines[3] != `{"at":"2026-` || !strings.HasSuffix(lines[4], `"text":"done"}`) {
+		t.Errorf("%v, want four whole lines and the one that was cut off:\n%s", err, text)
+	}
+	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "line 4 is cut off") {
+		t.Errorf("warnings %q", w)
 	}
 	all, err := r.Marks()
 	if err != nil || len(all) != 4 || all[0].Agents[1] != "a2" || all[2].Try != 2 || all[3].Text != "done" {

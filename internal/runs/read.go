@@ -1,11 +1,9 @@
 package runs
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -134,42 +132,22 @@ func (r *Run) read(task string) (*record.Merge, error) {
 		return nil, fmt.Errorf("read record of task %s: %w", task, err)
 	}
 	defer file.Close()
-	warnings, err := readSnapshots(file, m)
+	_, damage, err := readLines(file, addTo(m))
 	if err != nil {
 		return nil, fmt.Errorf("read record of task %s: %w", task, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, w := range warnings {
-		r.warn(path + ": " + w)
+	for _, d := range damage {
+		r.warn(path + ": " + d)
 	}
 	return m, nil
 }
 
-// readSnapshots adds every whole line of from to m and tells of those that are not.
-func readSnapshots(from io.Reader, m *record.Merge) (warnings []string, err error) {
-	lines := bufio.NewReaderSize(from, 1<<16)
-	for n := 1; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if err != nil && err != io.EOF {
-			return warnings, err
-		}
-		last := err == io.EOF
-		if last && len(line) == 0 {
-			return warnings, nil
-		}
-		var s record.Snapshot
-		switch bad := json.Unmarshal(line, &s); {
-		case bad != nil && last:
-			warnings = append(warnings, fmt.Sprintf("line %d is cut off in the middle and left out", n))
-		case bad != nil:
-			warnings = append(warnings, fmt.Sprintf("line %d left out: %v", n, bad))
-		default:
-			m.Add(s)
-		}
-		if last {
-			return warnings, nil
-		}
+func addTo(m *record.Merge) func(record.Snapshot) error {
+	return func(s record.Snapshot) error {
+		m.Add(s)
+		return nil
 	}
 }
 
@@ -198,9 +176,14 @@ func (r *Run) Rejudge(task string) (plan.Outcome, error) {
 		if err != nil {
 			return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
 		}
-		again := redactOutcome(judge.Again(t, m, o))
+		again := judge.Again(t, m, o)
 		again.Warnings = r.withTries(again)
-		return again, nil
+		text, err := encode(again, "")
+		if err == nil {
+			again = plan.Outcome{}
+			err = json.Unmarshal(text, &again) // as it is stored, without secrets
+		}
+		return again, err
 	}
 	return plan.Outcome{}, fmt.Errorf("judge task %s again: run %s has no such task", task, r.plan.ID)
 }

@@ -13,7 +13,7 @@
 //	tables.{txt,md,csv,json}        the summary tables
 //	report.html                     tables, drawings and details as one page
 //	marks.jsonl                     when tries began and were given up, and how the run ended
-//	sink.json                       how many points InfluxDB was given, if there is one
+//	sink.jsonl                      how many points InfluxDB was given, if there is one
 //
 // Its parent holds one directory a run and the symbolic link "latest".
 package runs
@@ -52,7 +52,6 @@ type Run struct {
 	writing  map[string]*writer // tasks that are being recorded
 	warnings []string
 	marked   map[markKey]bool // that the marks' file has; nil: not looked yet
-	cut      bool             // a mark was perhaps written in part
 	held     *os.File         // see Hold
 }
 
@@ -73,7 +72,7 @@ func Create(root string, p plan.Run) (*Run, error) {
 		return nil, fmt.Errorf("create run: %q cannot be a run's id: it names a directory", p.ID)
 	}
 	p = p.Redacted()
-	text, err := encode(p)
+	text, err := encode(p, "  ")
 	if err != nil {
 		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
 	}
@@ -178,12 +177,12 @@ func (r *Run) Close() error {
 
 func (r *Run) taskDir(task string) string { return filepath.Join(r.dir, tasksDir, task) }
 
-// encode writes indented JSON without HTML escapes, which would hide URLs from redaction.
-func encode(v any) ([]byte, error) {
+// encode writes JSON, with a line's end, without the secrets of texts. HTML escapes would hide URLs from redaction.
+func encode(v any, indent string) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
+	e.SetIndent("", indent)
 	if err := e.Encode(v); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package runs
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,7 +60,7 @@ func (r *Run) EndTry(try string, o plan.Outcome) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	text, err := encode(redactOutcome(o))
+	text, err := encode(o, "  ")
 	if err == nil {
 		err = writeAtomic(path, text)
 	}
@@ -88,7 +87,7 @@ func (r *Run) goOn(task string) error {
 		return fmt.Errorf("record task %s: go on with a copy that was broken off: %w", task, err)
 	}
 	w := &writer{file: file, merge: record.NewMerge()}
-	whole, err := readWhole(file, w.merge)
+	whole, _, err := readLines(file, addTo(w.merge))
 	if err == nil {
 		err = file.Truncate(whole)
 	}
@@ -100,25 +99,6 @@ func (r *Run) goOn(task string) error {
 	}
 	r.writing[task] = w
 	return nil
-}
-
-// readWhole adds the snapshots of from to m, and returns where the last whole line ends.
-func readWhole(from io.Reader, m *record.Merge) (end int64, err error) {
-	lines := bufio.NewReaderSize(from, 1<<16)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err == io.EOF {
-			return end, nil
-		}
-		if err != nil {
-			return end, err
-		}
-		end += int64(len(line))
-		var s record.Snapshot
-		if json.Unmarshal(line, &s) == nil {
-			m.Add(s)
-		}
-	}
 }
 
 // Kept tells whether a try that does not count is there already, whole.

@@ -105,7 +105,12 @@ func (r *Run) Append(task string, s record.Snapshot) error {
 			return err
 		}
 	}
-	line, err := json.Marshal(redactSnapshot(s))
+	kept := s
+	kept.Events = slices.Clone(s.Events)
+	for i := range kept.Events {
+		kept.Events[i].Detail = plan.Redact(kept.Events[i].Detail)
+	}
+	line, err := json.Marshal(kept)
 	if err != nil {
 		return fmt.Errorf("append snapshot %d of %s to task %s: %w", s.Seq, s.Agent, task, err)
 	}
@@ -134,7 +139,7 @@ func (r *Run) Finish(o plan.Outcome) error {
 		return fmt.Errorf("finish task %s: %w", o.Task, err)
 	}
 	o.Warnings = r.withTries(o)
-	text, err := encode(redactOutcome(o))
+	text, err := encode(o, "  ")
 	if err != nil {
 		return fmt.Errorf("finish task %s: %w", o.Task, err)
 	}
