@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,9 +20,8 @@ const wholeTask = "the task "
 //
 //   - Counts, rates and the ledger are sums of what the groups have; a rate is then the sum of rates that were measured at the same time, and
 //     none where counts ended the groups' measurements at different times.
-//   - Quantiles are of all groups' samples together, never made of quantiles. Receiving that did not keep up in one group hides
-//     processing latencies, as those of that group would.
-//   - Other times, and what agents use, are the greatest of any group.
+//   - What agents use, and the longest time without a link, are the greatest of any group.
+//   - Latencies and other times are those of the only group that has them: there is none of several populations together.
 //   - What the broker says of itself is said to each group alike, and counts once; what it says of queues is that of each group, and so is
 //     everything that contenders, which have brokers of their own, are told.
 //   - A flag of any group's value is the value's; the verdict is that of the worst group.
@@ -51,8 +51,6 @@ func judgeGroups(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 	whole.known = whole.tracks()
 	whole.starts() // groups start together, too
 	whole.skewed()
-	whole.mergedQuantiles(groups)
-	whole.highest()
 	if !whole.w.Contends() && whole.looksAtProcesses() {
 		whole.processFigures()
 	}
@@ -142,7 +140,7 @@ func sum(a, b plan.Ledger) plan.Ledger {
 // combine makes the cell's value of those of its groups.
 func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 	var out plan.Value
-	numbers := 0
+	numbers, why := 0, ""
 	for _, g := range groups {
 		x, has := g.out.Values[v.Name]
 		if !has {
@@ -154,28 +152,29 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 			}
 		}
 		switch {
-		case x.NA != "":
-			if out.NA == "" || x.NA == NAUndrained { // what one group lost is not what all lost
-				out.NA = x.NA
-			}
+		case x.NA == NAUndrained || x.NA == NABacklog: // what is not known of one group is not known of all
+			out.NA = x.NA
 			continue
-		case numbers == 0:
-			out.Number = x.Number
+		case x.NA != "":
+			why = cmp.Or(why, x.NA)
+			continue
 		case adds(v):
 			out.Number += x.Number
 		default:
 			out.Number = max(out.Number, x.Number)
 		}
 		numbers++
-		out.Bound, out.Over = max(out.Bound, x.Bound), out.Over+x.Over
+		out.Bound, out.Over, out.Sample = max(out.Bound, x.Bound), out.Over+x.Over, x.Sample
 	}
-	if numbers == 0 && out.NA == "" {
+	switch {
+	case out.NA != "":
+		out = plan.Value{NA: out.NA, Flags: out.Flags}
+	case numbers == 0 && why == "":
 		return // a value of nobody
+	case numbers == 0:
+		out.NA = why
 	}
-	if numbers > 0 && out.NA != NAUndrained {
-		out.NA = ""
-	}
-	if numbers > 1 && (extremes[v.Name] || rates(v) && apart(groups)) {
+	if out.NA == "" && numbers > 1 && (!adds(v) && !greatest(v) || rates(v) && apart(groups)) {
 		out = plan.Value{NA: naEachGroup}
 	}
 	if figure, said := strings.CutPrefix(v.Name, "broker."); said {
@@ -186,27 +185,28 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 	j.out.Values[v.Name] = out
 }
 
-// extremes are greatest values of something that adds up, and rates over times of their own: neither the sum nor the greatest of several groups'
-// was there at any time.
-var extremes = map[string]bool{"backlog.most": true, "catchup.rate": true}
+// adds reports whether the groups' values add up to the cell's. The greatest backlogs, and rates over times of their own, were not there at one time.
+func adds(v plan.ValueInfo) bool {
+	return (v.Unit == plan.Count || rates(v) || v.Name == "connection.blocked") && v.Name != "backlog.most" && v.Name != "catchup.rate"
+}
 
-// rates tells whether a value is a rate.
+// greatest reports whether the greatest of the groups' values is the cell's.
+func greatest(v plan.ValueInfo) bool {
+	return strings.HasPrefix(v.Name, "agent.") || v.Name == "gap.longest" || v.Name == "warmup.cut"
+}
+
+// rates reports whether a value is a rate.
 func rates(v plan.ValueInfo) bool {
 	return v.Unit == plan.PerSecond || v.Unit == plan.BytesRate || v.Unit == plan.Text
 }
 
-// apart tells whether groups were measured in times of their own, as counts end them: rates in them add up to none that was there at any time.
+// apart reports whether groups were measured in times of their own, as counts end them: rates in them add up to none that was there at any time.
 func apart(groups []*judge) bool {
 	least, most, byCount := groups[0].span.sending, groups[0].span.sending, false
 	for _, g := range groups {
 		least, most, byCount = min(least, g.span.sending), max(most, g.span.sending), byCount || g.span.byCount
 	}
 	return byCount && float64(most-least) > Tolerance*float64(most)
-}
-
-// adds tells whether the groups' values add up to the cell's.
-func adds(v plan.ValueInfo) bool {
-	return v.Unit == plan.Count || v.Unit == plan.PerSecond || v.Unit == plan.BytesRate || v.Unit == plan.Text || v.Name == "connection.blocked"
 }
 
 // ofQueues tells whether a statistic of a figure is of the queues of one topology alone.
@@ -217,40 +217,4 @@ func ofQueues(statistic string) bool {
 		}
 	}
 	return false
-}
-
-// mergedQuantiles sets the quantiles of all groups' samples together.
-func (j *judge) mergedQuantiles(groups []*judge) {
-	merged := slices.Clone(latencies)
-	merged = append(merged, struct {
-		name   string
-		series record.Series
-	}{"binding", record.Binding})
-	for _, l := range merged {
-		d := j.distribution(l.series, j.m.Hist(l.series), j.m.Hist(record.UnsentAge))
-		for _, q := range plan.Quantiles() {
-			j.setQuantile(l.name+"."+q.Name, d, q.Q, groups)
-		}
-	}
-	for _, name := range []string{"binding.first", "binding.message"} { // they are not in one series
-		for _, q := range plan.Quantiles() {
-			if v := j.out.Values[name+"."+q.Name]; v.NA == "" && len(groups) > 1 {
-				j.na(name+"."+q.Name, naEachGroup)
-			}
-		}
-	}
-}
-
-func (j *judge) setQuantile(name string, d distribution, q float64, groups []*judge) {
-	for _, g := range groups {
-		if v := g.out.Values[name]; v.NA == NABacklog {
-			j.na(name, NABacklog, j.out.Values[name].Flags...)
-			return
-		}
-	}
-	if v := j.out.Values[name]; v.NA == "" || v.NA == NAFewSamples {
-		merged := d.quantile(q, v.Flags...)
-		merged.Bound = v.Bound
-		j.out.Values[name] = merged
-	}
 }
