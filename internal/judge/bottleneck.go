@@ -128,6 +128,10 @@ func (j *judge) loadProcesses() (all []*loadProcess) {
 		hosts[a.Agent] = a.Host
 	}
 	samples, by := j.m.Hosts(), map[string]*loadProcess{}
+	mean := func(agent string, of func(record.HostSample) float64) float64 {
+		m, _ := meanOf(samples[agent], j.span.sending, func(s record.HostSample) (float64, bool) { return of(s), true })
+		return m
+	}
 	for _, agent := range slices.Sorted(maps.Keys(samples)) {
 		key := agent
 		if n := len(samples[agent]); n > 0 && samples[agent][n-1].PID != 0 {
@@ -135,25 +139,22 @@ func (j *judge) loadProcesses() (all []*loadProcess) {
 		}
 		if p := by[key]; p != nil { // what is of the process is the same in the samples of all its agents
 			p.agents = append(p.agents, agent)
-			u, _ := used(samples[agent], j.span.sending)
-			p.thread = max(p.thread, u.mean(u.thread))
+			p.thread = max(p.thread, mean(agent, func(s record.HostSample) float64 { return s.DriverThread }))
 			p.local = p.local || slices.ContainsFunc(samples[agent], func(s record.HostSample) bool { return s.LocalBroker })
 			continue
 		}
 		in := j.task.Cell.InProcess
 		p := &loadProcess{host: hosts[agent], agents: []string{agent}, cores: float64(j.f.Cores[agent]), inProcess: in, local: in, brokerKnown: in}
-		var total float64
-		inside(samples[agent], j.span.sending, func(s record.HostSample, from, to time.Duration) {
-			d := (to - from).Seconds()
-			total += d
-			p.cpu, p.spin, p.thread = p.cpu+d*s.AgentCPU, p.spin+d*s.AgentSpin, p.thread+d*s.DriverThread
-			p.hostCPU, p.hostCores, p.waited = p.hostCPU+d*s.HostCPU, float64(s.HostCores), p.waited+d*s.AgentWaited
-			p.brokerCPU += d * s.BrokerCPU
+		p.cpu = mean(agent, func(s record.HostSample) float64 { return s.AgentCPU })
+		p.spin = mean(agent, func(s record.HostSample) float64 { return s.AgentSpin })
+		p.thread = mean(agent, func(s record.HostSample) float64 { return s.DriverThread })
+		p.waited = mean(agent, func(s record.HostSample) float64 { return s.AgentWaited })
+		p.hostCPU = mean(agent, func(s record.HostSample) float64 { return s.HostCPU })
+		p.brokerCPU = mean(agent, func(s record.HostSample) float64 { return s.BrokerCPU })
+		inside(samples[agent], j.span.sending, func(s record.HostSample, _, _ time.Duration) {
+			p.hostCores = float64(s.HostCores)
 			p.local, p.brokerKnown = p.local || s.LocalBroker || s.HasBroker, p.brokerKnown || s.HasBroker
 		})
-		for _, sum := range []*float64{&p.cpu, &p.spin, &p.thread, &p.hostCPU, &p.waited, &p.brokerCPU} {
-			*sum /= max(total, 1e-9)
-		}
 		by[key] = p
 		all = append(all, p)
 	}

@@ -7,32 +7,6 @@ import (
 	"lockstep/internal/record"
 )
 
-// usage is what a process, or several together, used in a stretch of time.
-type usage struct {
-	time     time.Duration // that is known of; 0: nothing is
-	coreTime float64       // seconds of one core
-	rss      int64         // the most
-	spin     float64       // of coreTime, spent polling the clock; of agents alone
-	waited   float64       // HostSample.AgentWaited times seconds
-	thread   float64       // HostSample.DriverThread times seconds
-}
-
-func (u *usage) add(d time.Duration, cores float64, rss int64) {
-	u.time += d
-	u.coreTime += cores * d.Seconds()
-	u.rss = max(u.rss, rss)
-}
-
-// cpu is the mean, in cores.
-func (u usage) cpu() float64 { return u.mean(u.coreTime) }
-
-func (u usage) mean(sum float64) float64 {
-	if u.time == 0 {
-		return 0
-	}
-	return sum / u.time.Seconds()
-}
-
 // inside calls f for the samples of the measurement and the part of it that each is of. A sample is of the time since the one before, however
 // long that is. The first has none before it and reaches back into preparation: it only counts where there is no other.
 func inside(samples []record.HostSample, span time.Duration, f func(s record.HostSample, from, to time.Duration)) {
@@ -53,37 +27,37 @@ func inside(samples []record.HostSample, span time.Duration, f func(s record.Hos
 	}
 }
 
-// used adds up one agent's samples, by time, over the measurement.
-func used(samples []record.HostSample, span time.Duration) (agent, broker usage) {
+// meanOf is the mean of a figure of these samples over the measurement, weighed by time, and for how long it is known.
+func meanOf(samples []record.HostSample, span time.Duration, of func(record.HostSample) (value float64, known bool)) (mean float64, known time.Duration) {
 	inside(samples, span, func(s record.HostSample, from, to time.Duration) {
-		agent.add(to-from, s.AgentCPU, s.AgentRSS)
-		agent.spin += s.AgentSpin * (to - from).Seconds()
-		agent.waited += s.AgentWaited * (to - from).Seconds()
-		agent.thread += s.DriverThread * (to - from).Seconds()
-		if s.HasBroker {
-			broker.add(to-from, s.BrokerCPU, s.BrokerRSS)
+		if v, is := of(s); is {
+			known += to - from
+			mean += (v - mean) * float64(to-from) / float64(known)
 		}
 	})
-	return agent, broker
+	return mean, known
 }
 
 // hosts sets the figures of processes: of the agents', the greatest of any.
 func (j *judge) hosts() {
-	var known bool
-	var cpu, spin, waited float64
-	var rss int64
-	for _, samples := range j.m.Hosts() {
-		u, _ := used(samples, j.length())
-		known = known || u.time > 0
-		cpu, spin, waited = max(cpu, u.cpu()), max(spin, u.mean(u.spin)), max(waited, u.mean(u.waited))
-		rss = max(rss, u.rss)
-	}
-	for name, x := range map[string]float64{"agent.cpu": cpu, "agent.rss": float64(rss), "agent.spin": spin, "agent.waited": waited} {
-		if known {
-			j.number(name, x)
-		} else {
-			j.na(name, NANotMeasured)
+	for name, of := range map[string]func(record.HostSample) float64{
+		"agent.cpu":    func(s record.HostSample) float64 { return s.AgentCPU },
+		"agent.spin":   func(s record.HostSample) float64 { return s.AgentSpin },
+		"agent.waited": func(s record.HostSample) float64 { return s.AgentWaited },
+	} {
+		j.na(name, NANotMeasured)
+		for _, samples := range j.m.Hosts() {
+			mean, known := meanOf(samples, j.length(), func(s record.HostSample) (float64, bool) { return of(s), true })
+			if known > 0 {
+				j.number(name, max(mean, j.out.Values[name].Number))
+			}
 		}
+	}
+	j.na("agent.rss", NANotMeasured)
+	for _, samples := range j.m.Hosts() {
+		inside(samples, j.length(), func(s record.HostSample, _, _ time.Duration) {
+			j.number("agent.rss", max(float64(s.AgentRSS), j.out.Values["agent.rss"].Number))
+		})
 	}
 	j.runtimes()
 }

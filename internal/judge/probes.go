@@ -1,8 +1,6 @@
 package judge
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"lockstep/internal/plan"
@@ -21,8 +19,7 @@ type moment struct {
 }
 
 // probes sets the figures that the broker says of itself. A moment that lacks a node which others have is left out: the sum of the rest would
-// look like the whole. Means are weighed by time: a sample of a moment stands for the time nearest to it, and one of the time since
-// the one before for that; medians and greatest values are of the samples.
+// look like the whole. Means are weighed by time; medians and greatest values are of the samples.
 func (j *judge) probes() {
 	byName := map[string][]record.ProbeSample{}
 	asked := map[int64]bool{}
@@ -101,48 +98,22 @@ func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []mome
 	return moments, incomplete
 }
 
-// summary is the mean of a figure over the measurement, and its samples there.
+// summary is the mean of a figure over the measurement, and its samples there. A sample stands for the time since the one before. The first has no known
+// beginning: one that is of the time since then counts only where there is no other.
 func summary(f plan.Figure, moments []moment, span time.Duration) (mean float64, values []float64) {
-	if f.Since {
-		return summaryOfTimes(moments, span)
-	}
-	moments = slices.DeleteFunc(slices.Clone(moments), func(m moment) bool { return m.at < 0 || m.at > span })
 	var total float64
-	from := time.Duration(0)
-	for i, m := range moments {
-		to := span
-		if i+1 < len(moments) {
-			to = (m.at + moments[i+1].at) / 2
+	for _, m := range moments {
+		in := m.at
+		if f.Since {
+			in = (m.since + m.at) / 2
+		}
+		if in < 0 || in > span || f.Since && m.first && len(moments) > 1 {
+			continue
 		}
 		values = append(values, m.value)
-		mean += m.value * (to - from).Seconds()
-		total += (to - from).Seconds()
-		from = to
+		length := max(time.Nanosecond, min(m.at, span)-max(m.since, 0)).Seconds()
+		total += length
+		mean += (m.value - mean) * length / total
 	}
-	return mean / cmp.Or(total, 1), values
-}
-
-// summaryOfTimes is that of samples that are of the time since the one before. The first has no known beginning and counts only where there is
-// no other.
-func summaryOfTimes(moments []moment, span time.Duration) (mean float64, values []float64) {
-	var total float64
-	add := func(m moment, since time.Duration) {
-		from, to := max(0, since), min(m.at, span)
-		if middle := (since + m.at) / 2; middle >= 0 && middle <= span {
-			values = append(values, m.value)
-		}
-		if to > from {
-			mean += m.value * (to - from).Seconds()
-			total += (to - from).Seconds()
-		}
-	}
-	for _, m := range moments {
-		if !m.first {
-			add(m, m.since)
-		}
-	}
-	if len(values) == 0 && len(moments) > 0 && moments[0].first {
-		add(moments[0], 0)
-	}
-	return mean / cmp.Or(total, 1), values
+	return mean, values
 }

@@ -98,9 +98,9 @@ func (j *judge) nodes() (all []*node, missing string) {
 	}
 	by := map[string]*node{}
 	note := func(key, place string, samples []record.HostSample) {
-		_, u := used(samples, j.length())
-		if n := by[key]; n == nil || u.time > n.known {
-			by[key] = &node{place: place, samples: samples, known: u.time}
+		_, known := meanOf(samples, j.length(), func(s record.HostSample) (float64, bool) { return 0, s.HasBroker })
+		if n := by[key]; n == nil || known > n.known {
+			by[key] = &node{place: place, samples: samples, known: known}
 		}
 	}
 	for _, agent := range slices.Sorted(maps.Keys(observed)) {
@@ -177,28 +177,28 @@ func (j *judge) processFigure(f processFigure, nodes []*node, missing string) {
 
 // over is a figure's mean over the measurement, and what it was in each second, in which the middle of a sample lies; or why it is not known.
 func (f processFigure) over(samples []record.HostSample, span time.Duration) (mean float64, seconds map[int]float64, missing string) {
-	var known float64
+	known := func(s record.HostSample) (float64, bool) {
+		v, why := f.of(s)
+		if why != "" && s.HasBroker {
+			missing = why
+		}
+		return v, why == "" && s.HasBroker
+	}
+	mean, _ = meanOf(samples, span, known)
 	weight := map[int]float64{}
 	seconds = map[int]float64{}
 	inside(samples, span, func(s record.HostSample, from, to time.Duration) {
-		if !s.HasBroker {
-			return
-		}
-		v, why := f.of(s)
-		if why != "" {
-			missing = why
-			return
-		}
+		v, is := known(s)
 		length, second := (to - from).Seconds(), int((from+to)/2/time.Second)
-		mean, known = mean+v*length, known+length
-		if f.most {
+		switch {
+		case is && f.most:
 			seconds[second] = max(seconds[second], v)
-			return
+		case is:
+			weight[second] += length
+			seconds[second] += (v - seconds[second]) * length / weight[second]
 		}
-		weight[second] += length
-		seconds[second] += (v - seconds[second]) * length / weight[second]
 	})
-	return mean / cmp.Or(known, 1), seconds, missing
+	return mean, seconds, missing
 }
 
 // figure sets the statistics of a figure that has values.
