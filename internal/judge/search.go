@@ -14,6 +14,10 @@ import (
 // cannot be told from one within its width.
 const reached = 0.5
 
+// manySigma is how many standard deviations a Poisson process has to be short of its mean before that is no accident: it is by chance once in
+// 30,000 steps.
+const manySigma = 4
+
 // Answer tells what came of a step of a search, and why the rate does not hold if it does not: the load was not really sent, a promise
 // was broken, or the condition fails. A broken promise is the broker's doing whatever else happened. Where the generator was at its limit, the
 // rest is not, and it is no failure.

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -10,47 +9,35 @@ import (
 	"lockstep/internal/record"
 )
 
-// manySigma is how many standard deviations a Poisson process has to be short of its mean before that is no accident: it is by chance once in
-// 30,000 cells.
-const manySigma = 4
-
-// shortfall warns of an open-loop rate that was not reached, and says whose doing that was. Of a task that failed or was stopped it says nothing:
-// that is why the rate was not reached.
+// shortfall warns of messages that were due inside the measurement and not sent inside it, and reports the cause. By count, the measurement lasts until
+// all are sent. Of a task that failed or was stopped the cause is known.
 func (j *judge) shortfall() {
-	p, per := j.w.Publishers, j.span.sending
-	if !p.Open() || j.f.Failure != "" || j.f.Cancelled {
+	if !j.w.Publishers.Open() || j.span.byCount || j.f.Failure != "" || j.f.Cancelled {
 		return
 	}
-	if j.span.byCount { // the wait for the last confirm is no time for sending
-		per = time.Duration(max(0, j.m.Last().Send)) + 1
-	}
-	asked, sent := p.Due(per), j.counted(record.Sent)
-	if p.Presence != (plan.Presence{}) { // what was due is known of those who were there alone
-		asked = sent + float64(j.m.Total(record.Unsent)+j.m.Total(record.PublishErrors))
-	}
-	slack := Tolerance*asked + 1 // the measurement may cut off one
-	if p.Arrivals == plan.ArrivalsPoisson {
-		deviation := math.Sqrt(asked)
-		if j.span.byCount { // each publisher has its count by accident earlier or later, and the last of them ends the time
-			deviation *= math.Sqrt(float64(p.Nodes * p.Threads))
+	sent, failed, unsent := j.counted(record.Sent), j.counted(record.PublishErrors), j.m.Total(record.Unsent)
+	due := sent + failed + float64(unsent)
+	j.m.Range(func(w *record.Window) {
+		if w.Measured && w.Index >= j.span.windows {
+			due += float64(w.Counts[record.Sent] + w.Counts[record.PublishErrors])
 		}
-		slack += manySigma * deviation
-	}
-	if asked-sent <= slack {
+	})
+	if due-sent <= Tolerance*due+1 { // the measurement may cut off one
 		return
 	}
-	late, blocked := roughly(j.m.Hist(record.Lateness).Quantile(0.99)), roughly(j.m.Hist(record.Blocked).Quantile(0.99))
-	why := fmt.Sprintf("publishers waited for the broker (blocked p99 %v)", blocked)
-	if limitations := j.out.Limitations; len(limitations) > 0 && j.m.Hist(record.Lateness).Quantile(0.99) > j.m.Hist(record.Blocked).Quantile(0.99) {
-		why = fmt.Sprintf("%s (lateness p99 %v, blocked p99 %v)", limitations[0].Flag, late, blocked)
+	lateness, blocked := j.m.Hist(record.Lateness).Quantile(0.99), j.m.Hist(record.Blocked).Quantile(0.99)
+	why := fmt.Sprintf("publishers waited for the broker (blocked p99 %v)", roughly(blocked))
+	if limitations := j.out.Limitations; len(limitations) > 0 && lateness > blocked {
+		why = fmt.Sprintf("%s (lateness p99 %v, blocked p99 %v)", limitations[0].Flag, roughly(lateness), roughly(blocked))
 	}
-	if n := j.m.Total(record.PublishErrors); n > 0 {
-		why += fmt.Sprintf("; calls to publish that failed: %d", n)
+	if failed > 0 {
+		why += fmt.Sprintf("; calls to publish that failed: %.0f", failed)
 	}
-	if n := j.m.Total(record.Unsent); n > 0 {
-		why += fmt.Sprintf("; messages due and never sent: %d", n)
+	if unsent > 0 {
+		why += fmt.Sprintf("; messages due and never sent: %d", unsent)
 	}
-	j.warn("asked for %s/s, sent %s/s: %s", grouped(asked/per.Seconds()), grouped(sent/per.Seconds()), why)
+	per := j.span.sending.Seconds()
+	j.warn("asked for %s/s, sent %s/s: %s", grouped(due/per), grouped(sent/per), why)
 }
 
 // roughly is a latency for people, in three or four digits, if it can be told from nothing.
