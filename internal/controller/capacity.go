@@ -30,8 +30,8 @@ const lowestPart = 1.0 / 1024
 //   - Verify: lo, for the cell's own measurement, until it has held as often as the search repeats. One failure may be
 //     an accident, and the trial is repeated. After a second one, what held in short trials counts no more: the search
 //     goes down, ever faster, and on with trials of full length.
-//   - A trial that fails while the load generator was at its limit says nothing, and is repeated; only the second one
-//     counts.
+//   - A trial that fails where the limit was not the broker's alone (client-bound, shared-host, host-busy) says nothing,
+//     and is repeated; only the second one counts.
 //
 // It ends: every trial counts, and there are at most Search.Steps. Before they are used up, what was found by then is
 // verified.
@@ -39,15 +39,15 @@ type capacitySearch struct {
 	plan.Search
 	trials        int
 	held          []float64
-	failures      map[float64]int  // of each rate, since it held last
-	bound         map[float64]bool // of these: client-bound, the last time
-	verified      int              // how often lo has held in verification
+	failures      map[float64]int       // of each rate, since it held last
+	bound         map[float64]plan.Flag // of these: why it was not the broker's alone, the last time
+	verified      int                   // how often lo has held in verification
 	verifications map[float64]verifications
 	full          bool // trials are as long as verifications
 	down          int  // trials down since the last that held, with full
 	retreats      int
 	unclear       int  // results without usable numbers, at the end
-	doubtful      bool // the last trial was client-bound, for the first time
+	doubtful      bool // the last trial failed not by the broker alone, for the first time
 	last          trial
 	why           string // of the lowest rate that failed
 }
@@ -64,7 +64,7 @@ type trial struct {
 
 // newCapacitySearch is the state after some trials.
 func newCapacitySearch(s plan.Search, steps []plan.Step) *capacitySearch {
-	c := &capacitySearch{Search: s, failures: map[float64]int{}, bound: map[float64]bool{}, verifications: map[float64]verifications{}}
+	c := &capacitySearch{Search: s, failures: map[float64]int{}, bound: map[float64]plan.Flag{}, verifications: map[float64]verifications{}}
 	for _, step := range steps {
 		c.add(step)
 	}
@@ -80,7 +80,7 @@ func (c *capacitySearch) add(s plan.Step) {
 		return
 	}
 	c.unclear = 0
-	if s.Answer == plan.AnswerClientBound && !c.doubtful {
+	if s.Answer.Limit() != "" && !c.doubtful {
 		c.doubtful = true
 		return
 	}
@@ -115,7 +115,7 @@ func (c *capacitySearch) fails(s plan.Step) {
 		c.why = s.Why
 	}
 	c.failures[s.Rate]++
-	if c.bound[s.Rate] = s.Answer == plan.AnswerClientBound; c.bound[s.Rate] {
+	if c.bound[s.Rate] = s.Answer.Limit(); c.bound[s.Rate] != "" {
 		c.failures[s.Rate]++ // it was repeated
 	}
 	switch {
@@ -213,7 +213,7 @@ func (c *capacitySearch) result() plan.SearchResult {
 	v := c.verifications[lo]
 	r := plan.SearchResult{Capacity: lo, Verified: v.held, Verifications: v.run, Sure: lo > 0 && c.verified >= c.Repeats, Bound: c.bound[hi]}
 	for f, n := range c.failures {
-		if f > lo && n > 1 && !r.Bound && (r.Fails == 0 || f < r.Fails) {
+		if f > lo && n > 1 && r.Bound == "" && (r.Fails == 0 || f < r.Fails) {
 			r.Fails = f
 		}
 	}
@@ -222,17 +222,19 @@ func (c *capacitySearch) result() plan.SearchResult {
 		r.Why = fmt.Sprintf("the step at %s gave no usable numbers, twice", perSecond(c.last.rate))
 	case c.retreats > maxRetreats:
 		r.Why = fmt.Sprintf("what held in single steps failed in its verification, %d times", c.retreats)
-	case lo == 0 && r.Bound:
-		r.Why = fmt.Sprintf("client-bound at %s: nothing is known of the broker: %s", perSecond(hi), c.why)
+	case lo == 0 && r.Bound != "":
+		r.Why = fmt.Sprintf("%s at %s: nothing is known of the broker: %s", r.Bound, perSecond(hi), c.why)
 	case lo == 0 && hi > c.lowest():
 		r.Why = fmt.Sprintf("no rate was found to hold within the limit of %d steps; the lowest that was tried is %s: %s", c.Steps, perSecond(hi), c.why)
+	case lo == 0 && c.failures[hi] < 2:
+		r.Why = fmt.Sprintf("the limit of %d steps came before the failure at %s was checked: %s", c.Steps, perSecond(hi), c.why)
 	case lo == 0:
 		r.Sure = true
 		r.Why = fmt.Sprintf("no rate holds, down to %s: %s", perSecond(hi), c.why)
 	case c.verified < c.Repeats:
 		r.Why = fmt.Sprintf("the limit of %d steps came before the verification was complete", c.Steps)
-	case r.Bound:
-		r.Why = fmt.Sprintf("client-bound at %s: capacity is at least %s", perSecond(hi), perSecond(lo))
+	case r.Bound != "":
+		r.Why = fmt.Sprintf("%s at %s: capacity is at least %s", r.Bound, perSecond(hi), perSecond(lo))
 	case hi == 0 && lo >= c.Most:
 		r.Why = fmt.Sprintf("it holds at %s, the most that is tried: capacity is at least that", perSecond(lo))
 	case hi == 0 || !c.narrow():

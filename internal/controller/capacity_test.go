@@ -97,6 +97,7 @@ func TestSearchAtTheEdges(t *testing.T) {
 		{"most below from", 1e12, func(s *plan.Search) { s.Most = 500 }, 500, 500, 3, "the most that is tried"},
 		{"few steps", 50_000, func(s *plan.Search) { s.Steps = 10 }, 32_000, 32_000, 3, "before the interval was as small as asked"},
 		{"too few steps", 1, func(s *plan.Search) { s.Steps = 6 }, 0, 0, 0, "no rate was found to hold within the limit of 6 steps"},
+		{"no step left to check the lowest rate", 0, func(s *plan.Search) { s.Steps = 11 }, 0, 0, 0, "the limit of 11 steps came before the failure at 1/s was checked"},
 		{"first rate below one", 3, func(s *plan.Search) { s.From = 0.1 }, 2.9, 3, 3, ""},
 	} {
 		s := aSearch()
@@ -104,6 +105,9 @@ func TestSearchAtTheEdges(t *testing.T) {
 			x.change(&s)
 		}
 		r, steps := chase(t, s, func(m trial, _ int) plan.Answer { return holds(m.rate <= x.limit) })
+		if none := strings.HasPrefix(r.Why, "no rate holds"); r.Sure != (none || r.Verified > 0) {
+			t.Errorf("%s: sure: %v, %+v", x.name, r.Sure, r)
+		}
 		if r.Capacity < x.capacity || r.Capacity > x.more || r.Verified != x.verified || !strings.Contains(r.Why, x.why) || (r.Why == "") != (x.why == "") {
 			t.Errorf("%s: %+v after %d steps", x.name, r, len(steps))
 		}
@@ -165,7 +169,7 @@ func TestSearchRetreatsFromWhatDoesNotLast(t *testing.T) {
 // verified has been held as often as that without a failure after it.
 func TestSearchAlwaysEnds(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
-	answers := []plan.Answer{plan.AnswerHeld, plan.AnswerFailed, plan.AnswerClientBound, plan.AnswerUnknown}
+	answers := []plan.Answer{plan.AnswerHeld, plan.AnswerFailed, plan.AnswerSharedHost, plan.AnswerUnknown}
 	for range 1500 {
 		s := aSearch()
 		s.Steps = 1 + random.IntN(200)
@@ -217,14 +221,16 @@ func TestSearchAlwaysEnds(t *testing.T) {
 
 // A generator at its limit is never taken for the broker's.
 func TestSearchSaysWhenTheGeneratorWasTheLimit(t *testing.T) {
-	r, _ := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
-		if m.rate > 180_000 {
-			return plan.AnswerClientBound
+	for _, limit := range []plan.Answer{plan.AnswerClientBound, plan.AnswerSharedHost, plan.AnswerHostBusy} {
+		r, _ := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
+			if m.rate > 180_000 {
+				return limit
+			}
+			return plan.AnswerHeld
+		})
+		if string(r.Bound) != string(limit) || r.Fails != 0 || r.Verified != 3 || !strings.HasPrefix(r.Why, string(limit)) || !strings.Contains(r.Why, "capacity is at least 17") {
+			t.Errorf("%s: %+v", limit, r)
 		}
-		return plan.AnswerHeld
-	})
-	if !r.Bound || r.Fails != 0 || r.Verified != 3 || !strings.Contains(r.Why, "capacity is at least 17") {
-		t.Errorf("%+v", r)
 	}
 }
 
@@ -237,7 +243,7 @@ func TestSearchForgivesAMomentOfTheGenerator(t *testing.T) {
 			}
 			return holds(m.rate <= 20_000)
 		})
-		if r.Verified != 3 || r.Bound || r.Capacity < 20_000/1.02 || r.Capacity > 20_000 {
+		if r.Verified != 3 || r.Bound != "" || r.Capacity < 20_000/1.02 || r.Capacity > 20_000 {
 			t.Errorf("client-bound at step %d gives %+v", moment+1, r)
 		}
 	}

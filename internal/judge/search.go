@@ -19,8 +19,8 @@ const reached = 0.5
 const manySigma = 4
 
 // Answer tells what came of a step of a search, and why the rate does not hold if it does not: the load was not really sent, a promise
-// was broken, or the condition fails. A broken promise is the broker's doing whatever else happened. Where the generator was at its limit, the
-// rest is not, and it is no failure.
+// was broken, or the condition fails. A broken promise is the broker's doing whatever else happened. Where the cell has limitations, the rest is
+// not, and the answer is the flag of the first of them.
 func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string) {
 	condition, err := plan.ParseCondition(s.While, step.Cell.Workload)
 	switch {
@@ -49,7 +49,7 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	case o.Verdict == plan.Invalid:
 		return plan.AnswerFailed, why
 	case len(o.Limitations) > 0:
-		return plan.AnswerClientBound, o.Limitations[0].String() + "; " + why
+		return plan.Answer(o.Limitations[0].Flag), o.Limitations[0].String() + "; " + why
 	}
 	return plan.AnswerFailed, why
 }
@@ -129,8 +129,8 @@ func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 		o.Warnings = append(o.Warnings, "search: "+r.Why)
 	}
 	var flags []plan.Flag
-	if r.Bound {
-		flags = []plan.Flag{plan.ClientBound}
+	if r.Bound != "" {
+		flags = []plan.Flag{r.Bound}
 	}
 	set := func(name string, n float64, known bool) {
 		o.Values[name] = plan.Value{Number: n, Flags: flags}

@@ -26,6 +26,11 @@ func aStep(n int, edit func(*world)) (plan.Task, plan.Outcome) {
 	return x.task, x.judge()
 }
 
+// busyHost is a host whose CPUs the load generator and the broker on it use up.
+func busyHost(at time.Duration) record.HostSample {
+	return record.HostSample{At: int64(at), AgentCPU: 2, BrokerCPU: 2, HasBroker: true, HostCPU: 4, HostCores: 4, AgentWaited: 0.5}
+}
+
 func TestAnswerOfAStep(t *testing.T) {
 	s := plan.Search{While: "p99 < 5ms && lost == 0", Within: 0.02, Repeats: 1}
 	for _, x := range []struct {
@@ -45,6 +50,9 @@ func TestAnswerOfAStep(t *testing.T) {
 		{"promise", 1000, func(x *world) { x.send(0) }, "p99 < 5ms", plan.AnswerFailed, "broken promise"},
 		{"lost agent", 1000, func(x *world) { x.facts.Agents[0].Lost = true }, "", plan.AnswerUnknown, "agent a lost"},
 		{"client", 500, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerClientBound, "client-bound: the agents: 1 connections"},
+		{"CPUs shared with the broker", 500, func(x *world) {
+			x.samples = []record.HostSample{busyHost(0), busyHost(time.Second)}
+		}, "", plan.AnswerSharedHost, "shared-host: "},
 		{"a broken promise of a client at its limit", 1000, func(x *world) { x.send(0); x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerFailed, "broken promise"},
 		{"a drain that was cut", 1000, func(x *world) { x.send(0); x.facts.DrainCut = true }, "lost == 0", plan.AnswerFailed, "lost has no number: undrained"},
 		{"client, and yet it holds", 1000, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerHeld, ""},
@@ -84,8 +92,8 @@ func TestSearchedOutcomes(t *testing.T) {
 	if unsure.Verdict != plan.Unknown || unsure.Values["capacity"].NA != "out of steps" || !strings.Contains(strings.Join(unsure.Reasons, ""), "out of steps") {
 		t.Errorf("%s %v: %+v", unsure.Verdict, unsure.Reasons, unsure.Values["capacity"])
 	}
-	bound := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 3, Sure: true, Bound: true, Why: "client-bound at 2,000/s", Steps: steps})
-	if v := bound.Values["capacity.high"]; bound.Verdict != plan.Valid || v.NA == "" || bound.Values["capacity"].Flags[0] != plan.ClientBound {
+	bound := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 3, Sure: true, Bound: plan.SharedHost, Why: "shared-host at 2,000/s", Steps: steps})
+	if v := bound.Values["capacity.high"]; bound.Verdict != plan.Valid || v.NA == "" || bound.Values["capacity"].Flags[0] != plan.SharedHost {
 		t.Errorf("%s: %+v", bound.Verdict, bound.Values["capacity"])
 	}
 }

@@ -41,7 +41,7 @@ type SearchResult struct {
 	Verified      int     `json:"verified"`        // verifications of Capacity, for the cell's own measurement, that held
 	Verifications int     `json:"verifications"`   // verifications of Capacity that were run
 	Sure          bool    `json:"sure"`            // Capacity is verified, or it is 0 because no rate holds
-	Bound         bool    `json:"bound,omitempty"` // the generator was the limit above Capacity
+	Bound         Flag    `json:"bound,omitempty"` // the limit above Capacity was not the broker's alone: ClientBound, SharedHost or HostBusy
 	Why           string  `json:"why,omitempty"`   // why there is no better answer
 	Steps         []Step  `json:"steps"`           // in the order of time
 }
@@ -74,11 +74,23 @@ type Answer string
 
 // The answers.
 const (
-	AnswerHeld        Answer = "held"
-	AnswerFailed      Answer = "failed"
-	AnswerClientBound Answer = "client-bound" // the condition failed, but the generator was at its limit: it says nothing of the broker
-	AnswerUnknown     Answer = "unknown"      // the step gave no usable numbers
+	AnswerHeld    Answer = "held"
+	AnswerFailed  Answer = "failed"
+	AnswerUnknown Answer = "unknown" // the step gave no usable numbers
+
+	// The condition failed, but not by the broker alone: it is not known which rate the broker could take.
+	AnswerClientBound Answer = Answer(ClientBound)
+	AnswerSharedHost  Answer = Answer(SharedHost)
+	AnswerHostBusy    Answer = Answer(HostBusy)
 )
+
+// Limit is the flag of a step that failed not by the broker alone; empty if there is none.
+func (a Answer) Limit() Flag {
+	if a == AnswerHeld || a == AnswerFailed || a == AnswerUnknown {
+		return ""
+	}
+	return Flag(a)
+}
 
 // trialDrain is how much longer than drain.silence the drain of a trial may take.
 const trialDrain = time.Second
