@@ -22,19 +22,14 @@ const (
 // second of the load, named while it still lies ahead, that every agent confirms.
 func (c *conduct) warmUp(ctx context.Context) error {
 	least, most := c.work.Steady.Least.D(), c.work.Steady.Most.D()
-	var found judge.Steadiness
 	for next := least; ; next += lookEvery {
 		if err := c.listenUntil(ctx, c.zero+min(next, most).Nanoseconds()); err != nil {
 			return err
 		}
-		if found = c.look(); found.Steady || next >= most {
-			break
+		if c.facts.NotSteady = c.notSteady(); c.facts.NotSteady == "" || next >= most {
+			return c.beginMeasurement(ctx)
 		}
 	}
-	if !found.Steady {
-		c.facts.NotSteady = found.Why
-	}
-	return c.beginMeasurement(ctx)
 }
 
 // listenUntil takes what agents send until a reading of this clock.
@@ -47,8 +42,8 @@ func (c *conduct) listenUntil(ctx context.Context, at int64) error {
 	return nil
 }
 
-// look tells whether the load is steady, from the seconds of it that every agent has told all of.
-func (c *conduct) look() judge.Steadiness {
+// notSteady is why the load is not steady, from the seconds of it that every agent has reported all of; empty if it is.
+func (c *conduct) notSteady() string {
 	heard := c.merge.Heard()
 	known, publishers := time.Duration(1<<62), 0
 	for _, p := range c.parts {
@@ -69,7 +64,7 @@ func (c *conduct) look() judge.Steadiness {
 		gap := time.Duration(float64(publishers) / rate * 1e9)
 		known -= min(3*gap, mostLag)
 	}
-	return judge.Settled(seconds[:max(0, min(len(seconds), int(known/time.Second)))], confirmed, c.consumes())
+	return judge.NotSteady(seconds[:max(0, min(len(seconds), int(known/time.Second)))], confirmed, c.consumes())
 }
 
 // beginMeasurement names the second at which the measurement begins. An agent that hears of it too late fails the task: its messages

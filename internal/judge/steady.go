@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/stats"
 )
 
-// When a load is called steady. See Settled.
+// When a load is called steady. See NotSteady.
 const (
 	// leastSteady is how many seconds a steady part has at least: the error of a slope through five points has three degrees of freedom, and
 	// is taken 3.2 times (Student's t at 97.5 %); through four it would be 4.3 times, through three 12.7 times, and of many 2.0 times.
@@ -21,7 +21,7 @@ const (
 	delayTrend  = 0.10 // the same of the median latency, which other programs on the host disturb more
 	delaySpread = 0.40
 	oneSide     = 0.025 // probability of error of each of two one-sided tests
-	// few is how many events a second are too few to show how steady their rate is, second by second; see Settled.
+	// few is how many events a second are too few to show how steady their rate is, second by second; see NotSteady.
 	few = 30.0
 )
 
@@ -32,14 +32,7 @@ type Second struct {
 	Samples        float64 // that it is the median of
 }
 
-// Steadiness is whether a load was steady in its last seconds.
-type Steadiness struct {
-	Steady bool
-	Since  int    // Steady: the first second of the steady part, from the beginning
-	Why    string // not Steady: what moved
-}
-
-// Settled tells whether a load is steady at the end of these seconds, which are all since it began, the last one whole. It is pure.
+// NotSteady is why a load is not steady at the end of these seconds, which are all since it began, the last one whole; empty if it is. It is pure.
 //
 // Of the rates of sending and receiving, and of the median latency, each by itself, the beginning is cut where MSER puts it: so that the
 // standard error of the mean of the rest is least (White, An effective truncation heuristic for bias reduction in simulation output, 1997).
@@ -53,16 +46,13 @@ type Steadiness struct {
 //
 // Of fewer than 30 messages a second neither can be shown, as counting them is too coarse. There the rest must have 30 messages, no trend that
 // shows, and no more variation than counting brings.
-func Settled(seconds []Second, confirmed, received bool) Steadiness {
-	out := Steadiness{Steady: true}
+func NotSteady(seconds []Second, confirmed, received bool) (why string) {
 	for _, q := range quantities(seconds, confirmed, received) {
-		since, why := q.settled()
-		if why != "" {
-			return Steadiness{Why: why}
+		if why := q.notSteady(); why != "" {
+			return why
 		}
-		out.Since = max(out.Since, since)
 	}
-	return out
+	return ""
 }
 
 // quantity is one figure of a load over time.
@@ -107,70 +97,39 @@ func quantities(seconds []Second, confirmed, received bool) []quantity {
 	return all
 }
 
-// settled is since which second it is steady, or why it is not.
-func (q quantity) settled() (since int, why string) {
+// notSteady is why the quantity is not steady; empty if it is.
+func (q quantity) notSteady() string {
 	if len(q.y) < leastSteady {
-		return 0, fmt.Sprintf("%s: known of %d seconds only", q.name, len(q.y))
+		return fmt.Sprintf("%s: known of %d seconds only", q.name, len(q.y))
 	}
 	from := truncate(q.y)
 	l := fit(q.x[from:], q.y[from:])
 	events := mean(q.n[from:])
-	if l.level == 0 {
-		if q.name == "send rate" {
-			return 0, "nothing was sent"
-		}
-		return int(q.x[from]), "" // nothing is received: that does not change
+	switch {
+	case l.level == 0 && q.name == "send rate":
+		return "nothing was sent"
+	case l.level == 0: // nothing is received: that does not change
+		return ""
+	case events < few && events*float64(l.n) < few:
+		return fmt.Sprintf("%s: %.0f messages in %d s say too little", q.name, events*float64(l.n), l.n)
 	}
-	if events < few && events*float64(l.n) < few {
-		return 0, fmt.Sprintf("%s: %.0f messages in %d s say too little", q.name, events*float64(l.n), l.n)
-	}
-	limit := q.trend / horizon * l.level
-	slack, counting := -l.doubt(oneSide), 0.0
+	limit, doubt := q.trend/horizon*l.level, l.doubt(oneSide)
+	slack, counting := -doubt, 0.0
 	if events < few {
-		slack, counting = l.doubt(oneSide), 1/events
+		slack, counting = doubt, 1/events
 	}
+	part := 100 * float64(l.n) / l.level
 	switch {
 	case math.Abs(l.slope) > limit+slack:
-		return 0, q.moved(l)
+		return fmt.Sprintf("%s changed by %+.0f %% ± %.0f in the last %d s of warm-up: at most %.0f %% in %.0f s was to be shown",
+			q.name, part*l.slope, part*doubt, l.n, 100*q.trend, horizon)
 	case l.deviation/l.level > math.Sqrt(q.spread*q.spread+2*counting):
-		return 0, fmt.Sprintf("%s varied by %.0f %% (coefficient of variation) in the last %d s of warm-up", q.name, 100*l.deviation/l.level, l.n)
+		return fmt.Sprintf("%s varied by %.0f %% (coefficient of variation) in the last %d s of warm-up", q.name, 100*l.deviation/l.level, l.n)
 	}
-	return int(q.x[q.extend(from, l)]), ""
+	return ""
 }
 
-// extend is where the seconds before from begin that do not differ from the steady part: MSER may by chance have cut more than it had to.
-func (q quantity) extend(from int, l line) int {
-	band := max(q.trend*l.level, 3*l.deviation)
-	inside := func(i int) bool { return i >= 0 && math.Abs(q.y[i]-l.level) <= band }
-	for {
-		switch {
-		case inside(from - 1):
-			from--
-		case inside(from - 2): // one second alone is no warm-up
-			from -= 2
-		default:
-			return from
-		}
-	}
-}
-
-// moved says how the last ten seconds went; a trend that they do not show is one that could not be excluded.
-func (q quantity) moved(l line) string {
-	from := max(0, len(q.y)-int(horizon))
-	last := fit(q.x[from:], q.y[from:])
-	change := 100 * last.slope * (q.x[len(q.x)-1] - q.x[from]) / last.level
-	verb := "rose"
-	if change < 0 {
-		verb = "fell"
-	}
-	if math.Abs(change) < 100*q.trend || math.Abs(last.slope) < last.doubt(oneSide) {
-		return fmt.Sprintf("%s varied too much to show that it did not move (coefficient of variation %.0f %% over the last %d s of warm-up)",
-			q.name, 100*l.deviation/l.level, l.n)
-	}
-	return fmt.Sprintf("%s still %s by %.0f %% in the last %.0f s of warm-up", q.name, verb, math.Abs(change), q.x[len(q.x)-1]-q.x[from]+1)
-}
-
-// drift is by which part of its level a quantity moved over all its seconds, if it is shown that it moved by more than the limits of Settled: the interval
+// drift is by which part of its level a quantity moved over all its seconds, if it is shown that it moved by more than the limits of NotSteady: the interval
 // of the slope, with this probability of error to either side, lies beyond them.
 func (q quantity) drift(falsely float64) (part float64, shown bool) {
 	if len(q.y) < leastSteady {
@@ -233,7 +192,7 @@ func mean(y []float64) float64 {
 	return sum / float64(len(y))
 }
 
-// Course is what a load did in each second from T0 to until, for Settled.
+// Course is what a load did in each second from T0 to until, for NotSteady.
 func Course(m *record.Merge, confirmed bool, until time.Duration) []Second {
 	list := make([]Second, max(0, int(until/time.Second)))
 	hists := make([]*record.Hist, len(list))
