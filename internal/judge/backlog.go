@@ -22,8 +22,8 @@ func builds(c plan.Consumers) bool { return c.Nodes > 0 && c.Presence.From > 0 }
 // backlog is how many messages wait to be received, over all subscriptions, at the end of each second. What the broker returned or refused
 // does not wait.
 type backlog struct {
-	first                 int       // index of the first second
-	level, sent, received []float64 // of each second; level at its end
+	first           int       // index of the first second
+	level, received []float64 // of each second; level at its end
 }
 
 func (j *judge) levels() backlog {
@@ -34,7 +34,7 @@ func (j *judge) levels() backlog {
 		s := every.at(i)
 		sent := float64(j.subs) * (s.sent - s.returned - s.rejected)
 		level += sent - s.unique
-		b.level, b.sent, b.received = append(b.level, level), append(b.sent, sent), append(b.received, s.unique)
+		b.level, b.received = append(b.level, level), append(b.received, s.unique)
 	}
 	return b
 }
@@ -124,43 +124,22 @@ func (b backlog) most() (most float64) {
 
 // drained is how a backlog went away, or did not.
 type drained struct {
-	took     float64 // seconds
-	received float64 // messages in that time
-	whole    bool    // it is gone
-	within   float64 // above 0: it went away within so many seconds, nobody saw when
+	took, last float64 // seconds, to the end of the last one, and the length of that
+	received   float64 // messages in the seconds before the last
+	gone       bool
 }
 
-// drain follows the backlog from a time (seconds) on, until it is at most what is normally in flight or the measurement ends. Seconds are all
-// there is to see: within the last one, the level is taken to have fallen as fast as in the one before; where there is none before, it is only
-// known that the backlog was gone when the second ended.
-func (b backlog) drain(join, end, normal float64) drained {
-	fell, received := 0.0, 0.0 // fell: in the full second before
-	for i := max(0, int(join)-b.first); i < len(b.level); i++ {
+// drain follows the backlog from a time (seconds) on, to the end of the first second in which it is at most what is normally in flight, or to the end of
+// the measurement.
+func (b backlog) drain(join, end, normal float64) (d drained) {
+	for i := max(0, int(join)-b.first); i < len(b.level) && !d.gone; i++ {
 		begins, ends := max(join, float64(b.first+i)), min(end, float64(b.first+i+1))
-		level := 0.0 // when it begins, with what was sent before the join
-		if i > 0 {
-			level = b.level[i-1]
-		}
-		if early := join - float64(b.first+i); early > 0 {
-			level += b.sent[i] * early
-		}
-		if level <= normal {
-			return drained{took: begins - join, received: received, whole: true}
-		}
-		if b.level[i] <= normal {
-			length := ends - begins
-			if fell <= 0 {
-				return drained{took: ends - join, received: received + b.received[i], whole: true, within: ends - join}
-			}
-			part := min(length, (level-normal)/fell)
-			return drained{took: begins + part - join, received: received + level - normal + b.sent[i]*part, whole: true}
-		}
-		received += b.received[i]
-		if begins == float64(b.first+i) {
-			fell = level - b.level[i]
+		d.took, d.last, d.gone = ends-join, ends-begins, b.level[i] <= normal
+		if !d.gone {
+			d.received += b.received[i]
 		}
 	}
-	return drained{took: end - join, received: received}
+	return d
 }
 
 // backlogs sets the values of a backlog: how large it was and, where it was built on purpose, how it went away.
@@ -196,22 +175,21 @@ func (j *judge) backlogs() {
 	from, to, normal := c.Presence.From.D().Seconds(), j.span.sending.Seconds(), j.inFlight()
 	d := b.drain(from, to, normal)
 	switch {
-	case !d.whole && b.drain(from, to, normal+float64(j.out.Ledger.Lost)).whole:
+	case !d.gone && b.drain(from, to, normal+float64(j.out.Ledger.Lost)).gone:
 		j.na("backlog.drain", NADrainLost)
 		j.na("catchup.rate", NADrainLost)
 		return
-	case !d.whole:
+	case !d.gone:
 		j.na("backlog.drain", NANotDrained, plan.Backlog)
-	case d.within > 0:
-		j.out.Values["backlog.drain"] = plan.Value{Number: d.within / 2, Bound: d.within / 2}
-	default:
-		j.number("backlog.drain", d.took)
+		d.last = 0
+	default: // it was gone at any time in the last second
+		j.out.Values["backlog.drain"] = plan.Value{Number: d.took - d.last/2, Bound: d.last / 2}
 	}
 	switch {
-	case d.within > 0:
+	case d.took > d.last:
+		j.number("catchup.rate", d.received/(d.took-d.last))
+	case d.gone:
 		j.na("catchup.rate", NAFastDrain)
-	case d.took > 0:
-		j.number("catchup.rate", d.received/d.took)
 	default:
 		j.na("catchup.rate", NANoSamples)
 	}
