@@ -1,6 +1,9 @@
 package judge
 
 import (
+	"cmp"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,12 +20,15 @@ type track struct {
 	wrong int64
 }
 
-// at is what is known of the clock at a time.
+// at is what is known of the clock at a time. More than a second away from the nearest comparison it may have drifted by all that a kernel lets it.
 func (t track) at(time int64) (nearest clock.Offset) {
 	for i, o := range t.offsets {
 		if i == 0 || max(o.At-time, time-o.At) < max(nearest.At-time, time-nearest.At) {
 			nearest = o
 		}
+	}
+	if away := max(nearest.At-time, time-nearest.At); away > 1e9 && nearest.Bound > 0 {
+		nearest.Bound += int64(clock.MostDrift * float64(away))
 	}
 	return nearest
 }
@@ -89,27 +95,46 @@ func wrong(applied int64, o clock.Offset) int64 {
 	return max(applied+o.Offset, -applied-o.Offset) + o.Bound
 }
 
-// common is a time of an agent by the reference's clock. It is for agents that are compared with each other.
-type common func(agent string, at int64) int64
+// common is the time of some agents by one clock, with which they are compared with each other. Times of one clock are not corrected.
+type common struct {
+	clock map[string]string // of each agent
+	best  map[string]track  // of each clock that is known
+	known bool              // all are
+}
 
-// common returns the correction of times of these agents, by how much the difference of two such times can be wrong at a time, and whether their clocks are
-// known. Times of one clock are not corrected.
-func (j *judge) common(agents map[string]bool, at int64) (convert common, bound time.Duration, known bool) {
-	ids, best, bounds := j.m.Clocks(), map[string]track{}, map[string]int64{}
+// common returns the time of these agents, by the best that is known of each clock at a time.
+func (j *judge) common(agents map[string]bool, at int64) common {
+	c := common{clock: j.m.Clocks(), best: map[string]track{}, known: true}
+	for _, a := range j.f.Agents {
+		c.clock[a.Agent] = cmp.Or(c.clock[a.Agent], a.Clock)
+	}
+	clocks := map[string]bool{}
 	for agent := range agents {
-		id := ids[agent]
-		t, has := j.known[agent]
-		if b, had := bounds[id]; has && (!had || b < 0 || t.at(at).Bound < b) {
-			best[id], bounds[id] = t, t.at(at).Bound
-		} else if !had {
-			bounds[id] = -1
+		id := c.clock[agent]
+		clocks[id] = true
+		t, known := j.known[agent]
+		if b, has := c.best[id]; known && (!has || t.at(at).Bound < b.at(at).Bound) {
+			c.best[id] = t
 		}
 	}
-	if len(bounds) < 2 {
-		return func(_ string, at int64) int64 { return at }, 0, true
+	if len(clocks) < 2 {
+		c.best = nil
 	}
-	known = len(best) == len(bounds)
-	return func(agent string, at int64) int64 { return at - best[ids[agent]].at(at).Offset }, time.Duration(twoLargest(bounds)), known
+	c.known = len(clocks) < 2 || len(c.best) == len(clocks)
+	return c
+}
+
+// time is a time of an agent by the common clock.
+func (c common) time(agent string, at int64) int64 { return at - c.best[c.clock[agent]].at(at).Offset }
+
+// bound is by how much the difference of two times of different agents, at this time, can be wrong: for the pair of clocks that is known worst.
+func (c common) bound(at int64) time.Duration {
+	var first, second int64
+	for _, t := range c.best {
+		b := t.at(at).Bound
+		first, second = max(first, b), max(second, min(first, b))
+	}
+	return time.Duration(first + second)
 }
 
 // clocks says how well the clocks of publishers and consumers were known, and flags what was measured between two that were not: without any
@@ -168,31 +193,18 @@ func (j *judge) boundLatency(latency string, bound time.Duration, unknown, stepp
 	}
 }
 
-const (
-	manyNegative = 0.001 // of all latencies: clocks that are apart, not a few receipts that one reading of them explains
-	moved        = 0.01  // part of a quantile; histograms tell less apart anyway
-)
+// manyNegative is the part of all latencies above which negative ones are more than a few receipts that one reading of the clocks explains.
+const manyNegative = 0.001
 
-// negatives flags processing latencies that cannot be trusted because samples were negative, whatever is known of the clocks: all, where those
-// are more than a few, as then as many of the others may be as wrong; else each quantile that is another if they count, as the least of all.
+// negatives flags processing latencies if more than a few samples were negative, whatever is known of the clocks: as many of the others may be as wrong.
 func (j *judge) negatives() {
 	h := j.m.Hist(record.Processing)
-	n, count := float64(h.Negative()), float64(h.Count())
-	if n == 0 || count == 0 || j.out.Values["processing.p50"].NA != "" {
+	if n := float64(h.Negative()); n <= manyNegative*(n+float64(h.Count())) {
 		return
 	}
-	if n > manyNegative*(n+count) {
-		for _, name := range latencyValues("processing") {
-			if v, has := j.out.Values[name]; has && v.NA == "" {
-				j.flag(plan.ClockUnsafe, name)
-			}
-		}
-		return
-	}
-	for _, q := range plan.Quantiles() {
-		with := float64(h.Quantile((q.Q*(n+count) - n) / count))
-		if shown := float64(h.Quantile(q.Q)); q.Q < 1 && shown-with > moved*shown {
-			j.flag(plan.ClockUnsafe, "processing."+q.Name)
+	for _, name := range latencyValues("processing") {
+		if v, has := j.out.Values[name]; has && v.NA == "" {
+			j.flag(plan.ClockUnsafe, name)
 		}
 	}
 }
@@ -223,55 +235,29 @@ func latencyValues(latency string) []string {
 // starts puts every agent's actual start into the reference's time, and says how far apart they were. Agents of one clock are compared by it
 // alone; a start that nobody could compare counts by its own host's calendar, and makes the value doubtful.
 func (j *judge) starts() {
-	heard, skews := j.m.Heard(), j.m.Skews()
-	best := map[string]clock.Offset{} // by clock
-	for _, a := range j.f.Agents {
-		if t, known := j.known[a.Agent]; known {
-			start := t.at(-int64(j.before()))
-			if b, has := best[a.Clock]; !has || start.Bound < b.Bound {
-				best[a.Clock] = start
-			}
-		}
+	skews, before, started := j.m.Skews(), int64(j.before()), map[string]bool{}
+	for agent := range j.m.Heard() {
+		started[agent] = slices.ContainsFunc(j.f.Agents, func(a plan.AgentPart) bool { return a.Agent == agent })
 	}
-	clocks, unknown := map[string]int64{}, false
-	var starts []time.Duration
-	for i := range j.out.Agents {
-		a := &j.out.Agents[i]
-		if _, told := heard[a.Agent]; !told {
-			continue
-		}
-		a.Skew = plan.Duration(skews[a.Agent] - time.Duration(best[a.Clock].Offset))
-		starts = append(starts, a.Skew.D())
-		_, known := best[a.Clock]
-		unknown = unknown || !known
-		clocks[a.Clock] = best[a.Clock].Bound
-	}
-	if len(starts) == 0 {
+	maps.DeleteFunc(started, func(_ string, is bool) bool { return !is })
+	if len(started) == 0 {
 		j.na("start.skew", NANotMeasured)
 		return
 	}
-	v := plan.Value{Number: (slices.Max(starts) - slices.Min(starts)).Seconds()}
-	if len(clocks) > 1 {
-		if unknown {
-			v.Flags = []plan.Flag{plan.ClockUnsafe}
-		} else {
-			v.Bound = time.Duration(twoLargest(clocks)).Seconds()
+	clocks, first, last := j.common(started, -before), time.Duration(math.MaxInt64), time.Duration(math.MinInt64)
+	for i := range j.out.Agents {
+		if a := &j.out.Agents[i]; started[a.Agent] {
+			a.Skew = plan.Duration(clocks.time(a.Agent, int64(skews[a.Agent])-before) + before)
+			first, last = min(first, a.Skew.D()), max(last, a.Skew.D())
 		}
+	}
+	v := plan.Value{Number: (last - first).Seconds()}
+	if clocks.known {
+		v.Bound = clocks.bound(-before).Seconds()
+	} else {
+		v.Flags = []plan.Flag{plan.ClockUnsafe}
 	}
 	j.out.Values["start.skew"] = v
-}
-
-// twoLargest is the sum of the two largest bounds: of the pair of clocks that is known worst.
-func twoLargest(bounds map[string]int64) int64 {
-	var first, second int64
-	for _, b := range bounds {
-		if b > first {
-			first, second = b, first
-		} else {
-			second = max(second, b)
-		}
-	}
-	return first + second
 }
 
 // skewed flags what measures the broker when agents started further apart than the cell allows.

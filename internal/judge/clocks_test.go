@@ -135,7 +135,7 @@ func TestClockStepIsToldAndFlagged(t *testing.T) {
 	}
 }
 
-// Negative latencies are in no quantile. Where that moves one, or they are more than a few, clocks are apart, whatever their ids say.
+// Negative latencies are in no quantile. Where they are more than a few, clocks are apart, whatever their ids say.
 func TestNegativeLatenciesMakeQuantilesUnsafe(t *testing.T) {
 	for _, c := range []struct {
 		negative int
@@ -155,18 +155,4 @@ func TestNegativeLatenciesMakeQuantilesUnsafe(t *testing.T) {
 		flagged(t, o, plan.ClockUnsafe, true, c.unsafe...)
 		flagged(t, o, plan.ClockUnsafe, false, c.safe...)
 	}
-	x := newWorld(nil) // 1 of 2001: the median is 1 ms with it, and 9 ms without
-	for i := range 2000 {
-		at := time.Duration(i) * time.Millisecond
-		n := x.send(at)
-		x.count(at, record.Received, 1)
-		x.count(at, record.Unique, 1)
-		x.set(record.SetReceived, 0).Add(n)
-		x.sample(record.Processing, time.Millisecond+8*time.Millisecond*btoi(i >= 999))
-	}
-	x.sample(record.Processing, -time.Millisecond)
-	x.sample(record.Processing, -time.Millisecond)
-	o := x.judge()
-	flagged(t, o, plan.ClockUnsafe, true, "processing.p50")
-	flagged(t, o, plan.ClockUnsafe, false, "processing.p90", "processing.max")
 }

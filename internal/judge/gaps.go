@@ -119,62 +119,58 @@ func (j *judge) gaps() {
 			j.na("recovery."+k.kind, why)
 			continue
 		}
-		convert, bound, known := j.common(agents, int64(k.span)/2)
+		clocks := j.common(agents, int64(k.span)/2)
 		for i, g := range own {
-			own[i].From, own[i].To, own[i].Waited = convert(g.Agent, g.From), convert(g.Agent, g.To), convert(g.Agent, g.Waited)
+			own[i].From, own[i].To, own[i].Waited = clocks.time(g.Agent, g.From), clocks.time(g.Agent, g.To), clocks.time(g.Agent, g.Waited)
 		}
 		all := stretches(own, k.owners)
-		j.atLeast("gap."+k.kind, longestWithin(all, 0, int64(k.span)), least)
+		j.between("gap."+k.kind, longestWithin(all, 0, int64(k.span)), least, clocks)
 		last := int64(math.MinInt64) // of what came, if all that was to come did
 		for agent, l := range j.m.LastOfEach() {
 			if at := k.last(l); at != 0 {
-				last = max(last, convert(agent, at))
+				last = max(last, clocks.time(agent, at))
 			}
 		}
 		if k.missing > 0 || j.m.Total(record.PublishErrors) > 0 {
 			last = math.MaxInt64
 		}
-		j.recovery("recovery."+k.kind, all, least, last, convert)
-		for _, name := range []string{"gap." + k.kind, "recovery." + k.kind} {
-			v := j.out.Values[name]
-			if v.NA != "" {
-				continue
-			}
-			v.Bound = bound.Seconds()
-			j.out.Values[name] = v
-			if !known {
-				j.flag(plan.ClockUnsafe, name)
-			}
-		}
+		j.recovery("recovery."+k.kind, all, least, last, clocks)
 	}
 }
 
-// atLeast sets a time; one below what is kept is only known to be shorter than that.
-func (j *judge) atLeast(name string, ns int64, least time.Duration) {
-	if time.Duration(ns) < least {
-		j.na(name, fmt.Sprintf("< %g ms", float64(least)/1e6))
-		return
+// between sets the length of a stretch; one below what is kept is only known to be shorter than that. It is as wrong as the clocks can be at its ends.
+func (j *judge) between(name string, s stretch, least time.Duration, clocks common) {
+	v := plan.Value{Number: time.Duration(s.to - s.from).Seconds(), Bound: max(clocks.bound(s.from), clocks.bound(s.to)).Seconds()}
+	if !clocks.known {
+		v.Flags = []plan.Flag{plan.ClockUnsafe}
 	}
-	j.number(name, time.Duration(ns).Seconds())
+	if time.Duration(s.to-s.from) < least {
+		v = plan.Value{NA: fmt.Sprintf("< %g ms", float64(least)/1e6)}
+	}
+	j.out.Values[name] = v
 }
 
-func longestWithin(all []stretch, from, to int64) (longest int64) {
+// longestWithin is the longest of stretches between two times.
+func longestWithin(all []stretch, from, to int64) (longest stretch) {
 	for _, s := range all {
-		longest = max(longest, min(s.to, to)-max(s.from, from))
+		s.from, s.to = max(s.from, from), min(s.to, to)
+		if s.to-s.from > longest.to-longest.from {
+			longest = s
+		}
 	}
 	return longest
 }
 
 // recovery sets the longest time from the end of a fault to the next that came. Where all had come before, as when publishers had their count or had left,
 // there was nothing to recover.
-func (j *judge) recovery(name string, all []stretch, least time.Duration, last int64, convert common) {
+func (j *judge) recovery(name string, all []stretch, least time.Duration, last int64, clocks common) {
 	if len(j.w.Faults) == 0 {
 		j.na(name, naNoFaults)
 		return
 	}
-	var longest int64
+	var longest stretch
 	for _, f := range j.w.Faults {
-		end, happened := j.endOf(f, convert)
+		end, happened := j.endOf(f, clocks)
 		if !happened {
 			j.na(name, NANotMeasured)
 			return
@@ -191,17 +187,19 @@ func (j *judge) recovery(name string, all []stretch, least time.Duration, last i
 				j.na(name, naNotRecovered)
 				return
 			}
-			longest = max(longest, s.to-end)
+			if s.to-end > longest.to-longest.from {
+				longest = stretch{from: end, to: s.to}
+			}
 		}
 	}
-	j.atLeast(name, longest, least)
+	j.between(name, longest, least, clocks)
 }
 
 // endOf is when a fault was undone, on the last of the agents that did it.
-func (j *judge) endOf(f plan.Fault, convert common) (end int64, happened bool) {
+func (j *judge) endOf(f plan.Fault, clocks common) (end int64, happened bool) {
 	for _, e := range j.m.Events() {
 		if e.Kind == record.EventFault && f.Tells(e.Detail) {
-			end, happened = max(end, convert(e.Agent, e.At+e.Nanos)), true
+			end, happened = max(end, clocks.time(e.Agent, e.At+e.Nanos)), true
 		}
 	}
 	return end, happened
@@ -210,7 +208,7 @@ func (j *judge) endOf(f plan.Fault, convert common) (end int64, happened bool) {
 // missed lists the faults that were to be done and of which no agent tells.
 func (j *judge) missed() (missed []plan.Fault) {
 	for _, f := range j.w.Faults {
-		if _, happened := j.endOf(f, func(_ string, at int64) int64 { return at }); !happened {
+		if _, happened := j.endOf(f, common{}); !happened {
 			missed = append(missed, f)
 		}
 	}

@@ -200,12 +200,17 @@ func TestRecoveryAcrossHosts(t *testing.T) {
 		want   float64
 	}{"known": {true, 0.25}, "not known": {false, 0}} {
 		x := disturbed(both(3_990e6, 5_250e6)...)
+		x.task.Cell.Workload.Measure = plan.Duration(40 * time.Second)
 		events := x.last.Events
 		x.last.Events = nil
 		events[0].At += 250e6
 		other := record.Snapshot{Agent: "observer", Clock: "clock-2", Events: events}
-		for second := range int64(11) {
-			other.Clocks = append(other.Clocks, record.ClockSample{At: second * 1e9, Reference: "clock-1", Offset: 250e6, Bound: 300e3})
+		for second := range int64(41) { // the bound is that at the time of the recovery
+			bound := int64(300e3)
+			if second > 10 {
+				bound = 30e6
+			}
+			other.Clocks = append(other.Clocks, record.ClockSample{At: second * 1e9, Reference: "clock-1", Offset: 250e6, Bound: bound})
 		}
 		if !c.clocks {
 			other.Clocks = nil
