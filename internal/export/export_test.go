@@ -358,3 +358,23 @@ func TestOMB(t *testing.T) {
 		}
 	}
 }
+
+// Messages that were due and not sent count with their age in the latency from the due time, of each period and of the whole.
+func TestOMBCountsUnsentMessages(t *testing.T) {
+	log := record.NewCollector(time.Second)
+	w := log.Recorder().Window(0, true)
+	w.RecordN(record.Processing, int64(time.Millisecond), 90)
+	w.RecordN(record.UnsentAge, int64(5*time.Second), 10)
+	s := record.Snapshot{Agent: "a", Seq: 1, At: int64(time.Second)}
+	m := record.NewMerge()
+	s.Windows = []record.Window{*w}
+	m.Add(s)
+	k := omb{out: map[string]any{}, m: m, o: plan.Outcome{Values: map[string]plan.Value{"processing.p50": {Number: 0.001}}}, measured: 1, subs: 2}
+	k.latency("endToEndLatency", "EndToEndLatency", record.Processing, "processing.p50")
+	if got := k.out["aggregatedEndToEndLatency99pct"].(float64); math.Abs(got-5000) > 5 {
+		t.Errorf("p99 of the whole is %v ms, want 5,000", got)
+	}
+	if got := k.out["endToEndLatency99pct"].([]float64); len(got) != 1 || math.Abs(got[0]-5000) > 5 {
+		t.Errorf("p99 of the periods is %v ms, want 5,000", got)
+	}
+}

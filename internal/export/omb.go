@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/runs"
@@ -109,8 +110,15 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 	k.periods(func(from, to int) {
 		sum := record.NewHist()
 		for i := range windows {
-			if w := &windows[i]; w.Measured && from <= w.Index && w.Index < to && w.Hists[s] != nil {
-				sum.Merge(w.Hists[s])
+			w := &windows[i]
+			if !w.Measured || w.Index < from || w.Index >= to {
+				continue
+			}
+			if h := w.Hists[s]; h != nil {
+				sum.Merge(h)
+			}
+			if h := w.Hists[record.UnsentAge]; h != nil {
+				sum, _ = judge.WithUnsent(s, sum, h, k.subs)
 			}
 		}
 		for field, ms := range figures(sum) {
@@ -120,7 +128,7 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 	for field, list := range lists {
 		k.out[name+field] = list
 	}
-	whole := k.m.Hist(s)
+	whole, _ := judge.WithUnsent(s, k.m.Hist(s), k.m.Hist(record.UnsentAge), k.subs)
 	quantiles := map[string]float64{}
 	for _, percent := range []float64{25, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999, 100} {
 		quantiles[fmt.Sprintf("%g", percent)] = ms(whole.Quantile(percent / 100))

@@ -67,7 +67,7 @@ func (j *judge) intervals(s record.Series) []distribution {
 	}
 	var some []distribution
 	for i, h := range byInterval {
-		if d := j.distribution(s, h, unsent[i]); d.hist.Count() > 0 {
+		if d := distributionOf(s, h, unsent[i], j.subs); d.hist.Count() > 0 {
 			some = append(some, d)
 		}
 	}

@@ -41,7 +41,7 @@ func (j *judge) noLatency(s record.Series) string {
 
 func (j *judge) latencies() {
 	for _, l := range latencies {
-		d := j.distribution(l.series, j.m.Hist(l.series), j.m.Hist(record.UnsentAge))
+		d := distributionOf(l.series, j.m.Hist(l.series), j.m.Hist(record.UnsentAge), j.subs)
 		why := j.noLatency(l.series)
 		var flags []plan.Flag
 		if why == "" {
@@ -64,15 +64,21 @@ type distribution struct {
 	unsent uint64
 }
 
-// distribution adds the unsent messages to a latency that counts from the due time; a message is one sample for each subscription.
-func (j *judge) distribution(s record.Series, h, unsent *record.Hist) distribution {
+// WithUnsent returns samples of a latency with the messages that were due and not sent, each with its age, and the number of these. They are added to a
+// latency that counts from the due time; a message is one sample of a processing latency for each subscription.
+func WithUnsent(s record.Series, h, unsent *record.Hist, subscriptions int) (all *record.Hist, n uint64) {
+	d := distributionOf(s, h, unsent, subscriptions)
+	return d.hist, d.unsent
+}
+
+func distributionOf(s record.Series, h, unsent *record.Hist, subscriptions int) distribution {
 	if s != record.SendDue && s != record.Processing || unsent.Count() == 0 {
 		return distribution{hist: h}
 	}
 	d := distribution{hist: h.Clone(), sent: h}
 	copies := 1
 	if s == record.Processing {
-		copies = j.subs
+		copies = subscriptions
 	}
 	for range copies {
 		d.hist.Merge(unsent)

@@ -27,6 +27,7 @@ var hlogs = []struct {
 	{"send", record.Send},
 	{"send-due", record.SendDue},
 	{"processing", record.Processing},
+	{"unsent", record.UnsentAge},
 }
 
 // Begin starts the record of a task afresh: what an interrupted try left behind is kept as tasks/<id>.try<n>.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/report"
@@ -14,10 +15,11 @@ import (
 
 // curve is one distribution of a cell, of which there are several: of repetitions, groups and runs.
 type curve struct {
-	name string
-	hist *record.Hist
-	why  string // there is none to show, though there are samples
-	off  string // how far it may be from the truth
+	name   string
+	hist   *record.Hist
+	unsent uint64 // samples that are the age of a message that was due and not sent
+	why    string // there is none to show, though there are samples
+	off    string // how far it may be from the truth
 }
 
 // curves are the distributions of a cell by what they are of.
@@ -34,23 +36,20 @@ var distributions = []struct {
 
 // add takes the distributions of a task, by group where it has groups: those of different brokers are not mixed.
 func (c *curves) add(d detail, m *record.Merge) {
-	groups := []string{""}
-	values := map[string]map[string]plan.Value{"": d.outcome.Values}
-	if len(d.outcome.Groups) > 0 {
-		groups = nil
-		for _, g := range d.outcome.Groups {
-			groups = append(groups, g.Name)
-			values[g.Name] = g.Values
-		}
-	}
-	for _, g := range groups {
-		name := d.title
-		if g != "" {
-			name = joined(d.title, "group "+g)
+	for n, part := range d.task.Parts() {
+		name, values, of := d.title, d.outcome.Values, m.Group(part.Group)
+		if part.Group != "" {
+			name = joined(d.title, "group "+part.Group)
+			values = nil
+			if n < len(d.outcome.Groups) {
+				values = d.outcome.Groups[n].Values
+			}
 		}
 		for i, to := range []*[]curve{&c.send, &c.processing} {
-			one := curve{name: name, hist: m.Group(g).Hist(distributions[i].series)}
-			if v, has := values[g][distributions[i].name+".p50"]; has {
+			s := distributions[i].series
+			one := curve{name: name}
+			one.hist, one.unsent = judge.WithUnsent(s, of.Hist(s), of.Hist(record.UnsentAge), part.Cell.Workload.Topology.Subscriptions)
+			if v, has := values[distributions[i].name+".p50"]; has {
 				one.why, one.off = v.NA, between(v) // a backlog: its latency says how long the test was
 			}
 			if one.hist.Count() > 0 {
@@ -94,6 +93,9 @@ func distribution(title, axis string, some []curve) figure {
 		p.Series = append(p.Series, l)
 		if c.off != "" {
 			notes = append(notes, prefix(c.name)+c.off)
+		}
+		if c.unsent > 0 {
+			notes = append(notes, fmt.Sprintf("%s%d samples are the age of a message that was due and not sent: its latency is at least that", prefix(c.name), c.unsent))
 		}
 		if n := c.hist.Negative(); n > 0 {
 			notes = append(notes, fmt.Sprintf("%s%d negative samples are in no percentile: clocks were apart", prefix(c.name), n))

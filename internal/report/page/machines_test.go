@@ -90,3 +90,21 @@ func TestLatencyBetweenHostsIsDrawnWithItsBound(t *testing.T) {
 		}
 	}
 }
+
+// Messages that were due and not sent are drawn with their age, and a note counts them.
+func TestDistributionsShowUnsentMessages(t *testing.T) {
+	log := record.NewCollector(time.Second)
+	w := log.Recorder().Window(0, true)
+	w.RecordN(record.Processing, int64(time.Millisecond), 90)
+	w.RecordN(record.UnsentAge, int64(5*time.Second), 10)
+	m := record.NewMerge()
+	m.Add(record.Snapshot{Agent: "a", Seq: 1, Windows: []record.Window{*w}})
+	var c curves
+	c.add(detail{task: plan.Task{Cell: plan.Cell{Workload: plan.Default()}}}, m)
+	if len(c.processing) != 1 || c.processing[0].hist.Max() != int64(5*time.Second) {
+		t.Fatalf("%+v", c.processing)
+	}
+	if notes := c.figures()[0].Notes; len(notes) != 1 || !strings.Contains(notes[0], "10 samples are the age of a message that was due and not sent") {
+		t.Errorf("notes %q", notes)
+	}
+}
