@@ -25,6 +25,7 @@ const (
 	NANoSamples     = "no samples"
 	NAFewSamples    = "too few samples"
 	NANotMeasured   = "not measured"
+	NAApart         = "by count, an agent ended in its first second, and others later"
 	NANoProcess     = "no process of the broker on an agent's host"
 	NANotObserved   = "an observer of the broker was away"
 	NANotFound      = "the broker's processes were not found by its observer"
@@ -237,8 +238,12 @@ func (j *judge) rate(name string, c record.Counter) bool {
 	if j.span.byCount && to == j.span.windows && (c == record.Unique || c == record.ReceivedBytes) {
 		to, per = math.MaxInt, max(per, j.span.receiving-time.Duration(from)*time.Second)
 	}
-	if per <= 0 || j.counted(record.Sent) == 0 {
+	switch {
+	case j.counted(record.Sent) == 0 || per <= 0 && (!j.span.byCount || j.span.sending <= 0 || j.degraded()):
 		j.na(name, NANotMeasured)
+		return false
+	case per <= 0:
+		j.na(name, NAApart)
 		return false
 	}
 	j.number(name, float64(j.m.Sum(c, from, to))/per.Seconds())

@@ -50,6 +50,21 @@ func TestAgentsByCountEndTogether(t *testing.T) {
 	near(t, o, "receive.rate", 460/2.5)
 }
 
+// Agents that end in different seconds, one of them in its first, were never together for a whole one: rates have no number, and a reason of their own.
+func TestAgentsThatEndInTheirFirstSecond(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Publishers.Count, w.Warmup = 2, 100, 0 })
+	for i, end := range []time.Duration{900 * time.Millisecond, 3 * time.Second} {
+		w := record.Window{Measured: true, Length: int64(time.Second)}
+		w.Counts[record.Sent], w.Counts[record.Unique] = 100, 100
+		x.merge.Add(record.Snapshot{Agent: string(rune('a' + i)), Clock: "clock-1", Windows: []record.Window{w},
+			LastSend: int64(end), LastConfirm: int64(end), LastReceipt: int64(end)})
+	}
+	o := Judge(x.task, x.merge, x.facts)
+	na(t, o, "send.rate", NAApart)
+	na(t, o, "receive.bytes", NAApart)
+	na(t, o, "throughput", NAApart)
+}
+
 // Every agent starts some microseconds late. Within what the cell allows that costs no second of the measurement.
 func TestLatenessWithinTheBudgetIsOverlooked(t *testing.T) {
 	for late, measured := range map[time.Duration]bool{60 * time.Microsecond: true, 20 * time.Millisecond: true, 21 * time.Millisecond: false} {
