@@ -160,7 +160,6 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	c.wait.came(now)
 	w := c.receipts.Window(now, c.e.belongs(env.due, env.send))
 	w.Counts[record.Received]++
-	w.Counts[record.ReceivedBytes] += int64(len(d.Body))
 	if d.Redelivered == drivers.Yes {
 		w.Counts[record.Redelivered]++
 	}
@@ -170,6 +169,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		return
 	}
 	w.Counts[record.Unique]++
+	w.Counts[record.ReceivedBytes] += int64(len(d.Body))
 	w.Deliver(s.flow)
 	w.Record(record.Processing, now+c.e.lead(env)-env.due)
 	if d.Redelivered != drivers.Yes && s.late(d.Stream, env.sequence) {

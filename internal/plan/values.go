@@ -33,9 +33,9 @@ func Values() []ValueInfo {
 	values := []ValueInfo{
 		{"send.rate", "Send msgs/s", PerSecond, "messages sent inside the measurement, a second"},
 		{"confirm.rate", "Confirm msgs/s", PerSecond, "messages confirmed inside the measurement, a second"},
-		{"receive.rate", "Receive msgs/s", PerSecond, "messages received for the first time inside the measurement, a second, over all subscriptions"},
+		{"receive.rate", "Receive msgs/s", PerSecond, "messages received inside the measurement, a second, over all subscriptions: of each consumer, those that it received for the first time; one that came again to another consumer counts twice, and in duplicated"},
 		{"send.bytes", "Send bytes/s", BytesRate, "bytes of the bodies sent inside the measurement, a second"},
-		{"receive.bytes", "Receive bytes/s", BytesRate, "bytes of the bodies received inside the measurement, a second, over all subscriptions"},
+		{"receive.bytes", "Receive bytes/s", BytesRate, "bytes of the bodies of the messages in receive.rate, a second"},
 		{"throughput", "Throughput msgs/s", Text, "one rate and \"balanced\" when sending and receiving agree within 2 % and no backlog of a subscription or queue grows, else send / receive"},
 	}
 	for _, s := range []struct{ name, title, doc string }{

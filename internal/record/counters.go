@@ -16,7 +16,7 @@ const (
 	PublishErrors                   // Publish returned an error; the message may have gone out
 	PortsExhausted                  // dials that failed for want of local ports
 	Received                        // all deliveries of whole messages of this task
-	ReceivedBytes                   //
+	ReceivedBytes                   // of what is Unique
 	Unique                          // received by this owner for the first time
 	Duplicated                      // received by this owner again
 	Reordered                       // after a later one of the same stream

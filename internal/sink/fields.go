@@ -49,7 +49,7 @@ var counterFields = map[record.Counter]counterField{
 	record.ConnBlockedNanos: {key: "connection.blocked", role: publishes, nanos: true, doc: "time that the broker held connections back, counted where it ended"},
 	record.Unsent:           {key: "unsent", role: publishes, doc: "messages due inside the measurement and never sent"},
 	record.Received:         {key: "received", role: consumes, doc: "deliveries of whole messages of this task"},
-	record.ReceivedBytes:    {key: "received.bytes", role: consumes, doc: "bytes of their bodies"},
+	record.ReceivedBytes:    {key: "received.bytes", role: consumes, doc: "bytes of the bodies received for the first time"},
 	record.Unique:           {key: "unique", role: consumes, doc: "messages received by a consumer for the first time"},
 	record.Duplicated:       {key: "duplicated", role: consumes, doc: "messages received by the same consumer again; what two consumers both got is in the outcome alone"},
 	record.Reordered:        {key: "reordered", role: consumes, doc: "messages received after a later one of the same stream"},

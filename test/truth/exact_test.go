@@ -294,3 +294,15 @@ func TestCounts(t *testing.T) {
 		}
 	}
 }
+
+// Of messages that come twice the rates count the first receipt, in messages and in bytes.
+func TestRatesLeaveOutDuplicates(t *testing.T) {
+	truth := "every 2nd delivered twice, 1,000/s of 200 bytes"
+	m := in(t, `{"duplicate":2}`, func(w *plan.Workload) {
+		steady(w)
+		w.Message.Size = 200
+	})
+	check(t, row{truth: truth, value: "receive.rate", want: 1000, got: m.number(t, "receive.rate")})
+	check(t, row{truth: truth, value: "receive.bytes", want: 200_000, got: m.number(t, "receive.bytes")})
+	m.count(t, truth, "duplicated", 5500)
+}
