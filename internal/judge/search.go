@@ -39,10 +39,15 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	if o.Verdict == plan.Invalid {
 		whys = append(whys, o.Reasons...)
 	}
-	if holds, why := condition.Holds(ofSamples(o.Values)); !holds {
+	values := ofSamples(o.Values)
+	holds, why := condition.Holds(values)
+	if !holds {
+		if len(whys) == 0 && boundsDecide(condition, values) {
+			return plan.AnswerUnknown, why
+		}
 		whys = append(whys, why)
 	}
-	why := strings.Join(whys, "; ")
+	why = strings.Join(whys, "; ")
 	switch {
 	case len(whys) == 0:
 		return plan.AnswerHeld, ""
@@ -52,6 +57,12 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 		return plan.Answer(o.Limitations[0].Flag), o.Limitations[0].String() + "; " + why
 	}
 	return plan.AnswerFailed, why
+}
+
+// boundsDecide reports whether a condition could still hold: all of its values are known, but some only to within a bound.
+func boundsDecide(condition plan.Condition, values map[string]plan.Value) bool {
+	return !slices.ContainsFunc(condition.Fails(values), func(f plan.Failure) bool { return !f.Unknown }) &&
+		!slices.ContainsFunc(condition.Names(), func(name string) bool { return values[name].NA != "" })
 }
 
 // ofSamples are the values with quantiles of the samples, however few: a step is short, and what holds by accident is found out by others.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -24,7 +25,7 @@ func (c Condition) Holds(values map[string]Value) (holds bool, why string) {
 // Failure is why a condition does not hold.
 type Failure struct {
 	Why     string
-	Unknown bool // a value has no number, or only a bound: the condition may hold or not
+	Unknown bool // a value has no number, or is known by a bound only: the condition may hold or not
 }
 
 func reasons(all []Failure, separator string) string {
@@ -160,20 +161,62 @@ type operand struct {
 	column int
 }
 
-func (o operand) value(values map[string]Value) (float64, string) {
-	if o.name == "" {
-		return o.number, ""
-	}
+// interval is the numbers that a value may be: one, those within the bound of its clocks (Value.Bound), those above a lower bound (Value.Over), or those
+// below an upper one (Value.LessThan).
+type interval struct {
+	low, high    float64
+	above, below bool // low, or high, is not one of them
+}
+
+// interval returns the numbers that an operand may be, or why there is none.
+func (o operand) interval(values map[string]Value) (interval, string) {
 	v, has := values[o.name]
+	than, less := v.LessThan()
 	switch {
+	case o.name == "":
+		return interval{low: o.number, high: o.number}, ""
 	case !has:
-		return 0, fmt.Sprintf("%s is not in the record", o.text)
+		return interval{}, fmt.Sprintf("%s is not in the record", o.text)
+	case less:
+		return interval{low: math.Inf(-1), high: than, below: true}, ""
 	case v.NA == string(Backlog):
-		return 0, backlogged
+		return interval{}, backlogged
 	case v.NA != "":
-		return 0, fmt.Sprintf("%s has no number: %s", o.text, v.NA)
+		return interval{}, fmt.Sprintf("%s has no number: %s", o.text, v.NA)
+	case v.Bound == 0 && slices.Contains(v.Flags, ClockUnsafe):
+		return interval{}, fmt.Sprintf("%s is clock-unsafe: its error is not known", o.text)
+	case v.Over > 0:
+		return interval{low: v.Number - v.Bound, high: math.Inf(1), above: true}, ""
 	}
-	return v.Number, ""
+	return interval{low: v.Number - v.Bound, high: v.Number + v.Bound}, ""
+}
+
+// text writes the numbers: "61.3 ms", "49.9 ms ± 5.00 ms", "more than 2.00 s".
+func (i interval) text(unit Unit) string {
+	switch {
+	case i.above:
+		return "more than " + quantity(i.low, unit)
+	case i.below:
+		return "less than " + quantity(i.high, unit)
+	case i.low < i.high:
+		return fmt.Sprintf("%s ± %s", quantity((i.low+i.high)/2, unit), quantity((i.high-i.low)/2, unit))
+	}
+	return quantity(i.low, unit)
+}
+
+// always reports whether a comparison holds for all numbers of two intervals.
+func always(a interval, op string, b interval) bool {
+	switch op {
+	case "<":
+		return a.high < b.low || a.high == b.low && (a.below || b.above)
+	case "<=":
+		return a.high <= b.low
+	case ">", ">=":
+		return always(b, mirrored[op], a)
+	case "!=":
+		return always(a, "<", b) || always(b, "<", a)
+	}
+	return a.low == a.high && a == b
 }
 
 type comparison struct {
@@ -185,66 +228,35 @@ type comparison struct {
 // opposites are what is left of operators when they are negated.
 var opposites = map[string]string{"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
+// mirrored are the operators with their sides exchanged.
+var mirrored = map[string]string{"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+
+// fails decides by all numbers that the operands may be: the comparison holds, fails, or its result is unknown.
 func (c comparison) fails(values map[string]Value) []Failure {
-	if c.known(values) {
-		return nil
+	if c.left.name == "" { // the value is on the left from here on
+		c.left, c.right, c.op = c.right, c.left, mirrored[c.op]
 	}
-	a, why := c.left.value(values)
-	b, other := c.right.value(values)
+	a, why := c.left.interval(values)
+	b, other := c.right.interval(values)
 	var missing []Failure
 	for _, w := range []string{why, other} {
 		if f := (Failure{w, w != backlogged}); w != "" && !slices.Contains(missing, f) {
 			missing = append(missing, f)
 		}
 	}
-	holds := map[string]bool{"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "==": a == b, "!=": a != b}[c.op]
+	value, limit := fmt.Sprintf("%s is %s", c.left.text, a.text(c.unit)), c.op+" "+c.right.text
+	if c.right.name != "" {
+		limit += ", " + b.text(c.unit)
+	}
 	switch {
 	case missing != nil:
 		return missing
-	case values[c.left.name].Over > 0 || values[c.right.name].Over > 0:
-		return c.bounded(values, a, b)
-	case holds:
+	case always(a, c.op, b):
 		return nil
-	case c.left.name == "":
-		why = fmt.Sprintf("%s is %s, and %s is not %s it", c.right.text, quantity(b, c.unit), c.left.text, c.op)
-	case c.right.name == "":
-		why = fmt.Sprintf("%s is %s, not %s %s", c.left.text, quantity(a, c.unit), c.op, c.right.text)
-	default:
-		why = fmt.Sprintf("%s is %s, not %s %s, %s", c.left.text, quantity(a, c.unit), c.op, c.right.text, quantity(b, c.unit))
+	case always(a, opposites[c.op], b):
+		return []Failure{{Why: fmt.Sprintf("%s, not %s", value, limit)}}
 	}
-	return []Failure{{Why: why}}
-}
-
-// bounded is fails for a value of which only a lower bound is known (Value.Over): the bound decides, or the result is unknown.
-func (c comparison) bounded(values map[string]Value, a, b float64) []Failure {
-	value, other, op := c.left, c.right, c.op
-	if values[value.name].Over == 0 { // the value is on the left from here on
-		value, other, op, a, b = c.right, c.left, mirrored[op], b, a
-	}
-	limit := other.text
-	if other.name != "" {
-		limit = fmt.Sprintf("%s, %s", other.text, quantity(b, c.unit))
-	}
-	switch above := a >= b && values[other.name].Over == 0; {
-	case above && (op == ">" || op == ">=" || op == "!="):
-		return nil
-	case above:
-		return []Failure{{Why: fmt.Sprintf("%s is more than %s, not %s %s", value.text, quantity(a, c.unit), op, limit)}}
-	}
-	return []Failure{{fmt.Sprintf("%s is more than %s: whether it is %s %s is not known", value.text, quantity(a, c.unit), op, limit), true}}
-}
-
-// mirrored are the operators with their sides exchanged.
-var mirrored = map[string]string{"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
-
-// known tells whether the comparison holds for a value without a number, by what it is less than.
-func (c comparison) known(values map[string]Value) bool {
-	value, limit, less := c.left, c.right, c.op == "<" || c.op == "<="
-	if value.name == "" {
-		value, limit, less = c.right, c.left, c.op == ">" || c.op == ">="
-	}
-	than, is := values[value.name].LessThan()
-	return is && less && limit.name == "" && than <= limit.number
+	return []Failure{{fmt.Sprintf("%s: whether it is %s is not known", value, limit), true}}
 }
 
 func (c comparison) not() term {

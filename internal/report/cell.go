@@ -109,7 +109,7 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 		middle := median(numbers, values)
 		f.Number = &middle.Number
 		f.Text, f.Mark = show(info, middle), words(flags)
-		if f.Bound = bound(usable, info.Name); f.Bound > 0 {
+		if f.Bound = middle.Bound; f.Bound > 0 {
 			f.Mark = strings.TrimSpace(plusMinus(middle.Number, f.Bound) + " " + f.Mark)
 		}
 		if _, plain := plan.InGroup(info.Name); renderers[plain] != nil {
@@ -153,17 +153,6 @@ func absent(o plan.Outcome, value string) string {
 		return "no group " + group + " in this cell"
 	}
 	return "not in the record"
-}
-
-// bound is the largest of a value's bounds over outcomes: each holds for its own repetition.
-func bound(outcomes []plan.Outcome, value string) float64 {
-	most := 0.0
-	for _, o := range outcomes {
-		if v := o.Values[value]; v.NA == "" {
-			most = max(most, v.Bound)
-		}
-	}
-	return most
 }
 
 // absence says why there is no number: in one word where it is the broker's doing, by a dash and a note where there cannot be one.

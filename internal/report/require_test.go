@@ -40,6 +40,11 @@ func TestRulings(t *testing.T) {
 		o.Values["processing.p99"] = plan.Value{Number: p99, Over: 7}
 		return o
 	}
+	clocks := func(p99 float64) plan.Outcome {
+		o := measured(p99, 1, 0)
+		o.Values["processing.p99"] = plan.Value{Number: p99, Bound: 0.005}
+		return o
+	}
 	short, long := gap(plan.Value{NA: "< 20 ms"}), gap(plan.Value{Number: 0.3})
 	for name, x := range map[string]struct {
 		rule     string
@@ -55,6 +60,10 @@ func TestRulings(t *testing.T) {
 		"a bound below the median":        {"p99 < 10s", []plan.Outcome{atLeast(1), measured(1.9, 1, 0), measured(2, 1, 0)}, "p99 is more than 1.90 s: whether it is < 10s is not known", Inconclusive},
 		"a bound above the median":        {"p99 < 10s", []plan.Outcome{atLeast(8), measured(1.9, 1, 0), measured(2, 1, 0)}, "", ""},
 		"a bound above the limit":         {"p99 < 50ms", []plan.Outcome{atLeast(2), atLeast(2), measured(0.01, 1, 0)}, "p99 is more than 2.00 s, not < 50ms", ""},
+		"within the bound of clocks":      {"p99 < 50ms", []plan.Outcome{clocks(0.0499), clocks(0.0499), clocks(0.2)}, "p99 is 49.9 ms ± 5.00 ms: whether it is < 50ms is not known", Inconclusive},
+		"below the bound of clocks":       {"p99 < 50ms", []plan.Outcome{clocks(0.0449)}, "", ""},
+		"above the bound of clocks":       {"p99 < 50ms", []plan.Outcome{clocks(0.0551)}, "p99 is 55.1 ms ± 5.00 ms, not < 50ms", ""},
+		"shorter than the rule asks":      {"gap.confirm > 1s", []plan.Outcome{short}, "gap.confirm is less than 20.0 ms, not > 1s", ""},
 		"violated besides not known":      {"lost == 0 && p95 < 1s", []plan.Outcome{measured(0.01, 1, 2)}, "lost is 2, not == 0", ""},
 		"either may still hold":           {"lost == 0 || p95 < 1s", []plan.Outcome{measured(0.01, 1, 2)}, "lost is 2, not == 0, and p95 is not in the record", Inconclusive},
 		"neither can hold":                {"lost == 0 || p95 < 1s && p99 < 1ms", []plan.Outcome{measured(0.01, 1, 2)}, "lost is 2, not == 0, and p95 is not in the record; p99 is 10.0 ms, not < 1ms", ""},
