@@ -4,7 +4,10 @@ import "lockstep/internal/stats"
 
 // interval is that of a cell's median.
 func (r *Rounds) interval(id string) (low, high float64) {
-	s := r.cells[id]
-	i := stats.Summarize(s.numbers(s.looked), s.until.Confidence).Interval
+	var numbers []float64
+	for _, n := range r.cells[id].numbers {
+		numbers = append(numbers, *n)
+	}
+	i := stats.MedianInterval(numbers, r.run.Until.Confidence)
 	return i.Low, i.High
 }
