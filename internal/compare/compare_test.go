@@ -149,7 +149,7 @@ func TestFlagsAreFindings(t *testing.T) {
 	}
 }
 
-// TestOtherHostsAreNotCompared: the spread of runs on the same hosts says nothing of others.
+// TestOtherHostsAreNotCompared: the spread of runs on the same hosts says nothing of others, nor of one that has other cores.
 func TestOtherHostsAreNotCompared(t *testing.T) {
 	w := newWorld(4, 8, 0.01)
 	a := w.run("a", cells(1), nil)
@@ -159,6 +159,15 @@ func TestOtherHostsAreNotCompared(t *testing.T) {
 	}
 	if x := mustCompare(t, Options{Spread: known}, a, b).Values[0].Rows[1].Changes[0]; x.Finding != Inconclusive || x.Why != "measured from other hosts: h1 and h2" {
 		t.Errorf("%+v", x)
+	}
+	for i := range a.Outcomes {
+		for cores, o := range map[string]*plan.Outcome{"8": &a.Outcomes[i], "4": &b.Outcomes[i]} {
+			o.Agents, o.Events = []plan.AgentPart{{Agent: "a1", Host: "h1"}}, []plan.Event{{Kind: plan.EventCores, Agent: "a1", Detail: cores}}
+		}
+	}
+	want := "measured from other hosts: h1 (8 cores) and h1 (4 cores)"
+	if x := mustCompare(t, Options{Spread: known}, a, b).Values[0].Rows[1].Changes[0]; x.Finding != Inconclusive || x.Why != want {
+		t.Errorf("%+v, want %s", x, want)
 	}
 }
 
@@ -247,8 +256,8 @@ func TestSubjectsAndSurroundingsAreCompared(t *testing.T) {
 	for _, d := range c.Differences {
 		got = append(got, d.Of+", "+d.What+": "+strings.Join(d.Values, " | "))
 	}
-	want := []string{"harness, version: 1.0 | 1.1", "agents, cores: – | 16", "agents, hosts: h1 | h2", "clocks, known to within: one clock | ± 512µs",
-		"matrix, SHA-256: 0123456789ab | ffff", "broker nats, setting disk_free_limit: 50MB | 1GB", "broker rabbit, setting disk_free_limit: 50MB | 1GB"}
+	want := []string{"agents, hosts: h1 | h2 (16 cores)", "broker nats, settings.disk_free_limit: 50MB | 1GB", "broker rabbit, settings.disk_free_limit: 50MB | 1GB",
+		"clocks, known to within: one clock | ± 512µs", "harness, version: 1.0 | 1.1", "matrix, sha256: 0123456789ab | ffff"}
 	if !slices.Equal(got, want) {
 		t.Errorf("differences:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -331,7 +340,7 @@ func TestDifferencesAreShownAsWritten(t *testing.T) {
 	for _, d := range mustCompare(t, Options{}, a, b).Differences {
 		got = append(got, d.What+": "+d.Values[1])
 	}
-	if want := []string{`option list: ["<","é"]`, `option name: <a\"b'c>`}; !slices.Equal(got, want) {
+	if want := []string{"options.list.0: <", "options.list.1: é", `options.name: <a\"b'c>`}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -1,250 +1,158 @@
 package compare
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"lockstep/internal/plan"
 )
 
-// facts are what is known of a side, by what it is of and what it is: every value that was seen, in order.
-type facts map[[2]string][]string
+// facts are the properties of a side, its parameters and subjects: the values that were seen of each, sorted. JSON objects are flattened: a property is the
+// path of a leaf, such as "publishers.window".
+type facts map[property][]string
 
-func (f facts) add(of, what, value string) {
-	key := [2]string{of, what}
-	if value != "" && !slices.Contains(f[key], value) {
-		f[key] = append(f[key], value)
+// property is what is known, and of what: see Difference.
+type property struct{ of, what string }
+
+// add adds the leaves of a value that JSON can express. Empty texts are left out.
+func (f facts) add(of, what string, v any) {
+	text, _ := json.Marshal(v) // plain data
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var tree any
+	if d.Decode(&tree) == nil {
+		f.leaves(property{of, what}, tree)
 	}
 }
 
-// order is that in which differences are said; brokers come last, by name.
-var order = []string{"harness", "agents", "clocks", "matrix", "workload"}
+func (f facts) leaves(p property, v any) {
+	below := func(key string, x any) {
+		f.leaves(property{p.of, strings.TrimPrefix(p.what+"."+key, ".")}, x)
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for key, x := range v {
+			below(key, x)
+		}
+	case []any:
+		for i, x := range v {
+			below(fmt.Sprint(i), x)
+		}
+	case nil:
+	default:
+		text := fmt.Sprint(v)
+		if at, has := slices.BinarySearch(f[p], text); !has && text != "" {
+			f[p] = slices.Insert(f[p], at, text)
+		}
+	}
+}
 
-// differences lists what is not the same on all sides besides what was measured.
+// apart lists the properties that are not the same on all sides, sorted. A side that is nil is not looked at.
+func apart(sides []facts) (all []property) {
+	seen := map[property]bool{}
+	for _, f := range sides {
+		for p, values := range f {
+			if !seen[p] && slices.ContainsFunc(sides, func(o facts) bool { return o != nil && !slices.Equal(o[p], values) }) {
+				seen[p] = true
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(seen), func(a, b property) int {
+		return cmp.Or(strings.Compare(a.of, b.of), strings.Compare(a.what, b.what))
+	})
+}
+
+// differences lists what is not the same on all sides besides what was measured. Of workloads it is what is not the same in cells that belong together.
 func differences(sides []*side, rows []group, by string) []Difference {
 	all := make([]facts, len(sides))
-	keys := map[[2]string]bool{}
 	for i, s := range sides {
-		all[i] = facts{}
-		s.about(all[i], by)
+		all[i] = s.facts(by)
 	}
-	workloads(all, rows)
-	for _, f := range all {
-		for key := range f {
-			keys[key] = true
-		}
-	}
-	out := []Difference{}
-	for key := range keys {
-		d := Difference{Of: key[0], What: key[1]}
-		for _, f := range all {
-			d.Values = append(d.Values, said(f[key]))
-		}
-		if len(slices.Compact(slices.Clone(d.Values))) > 1 {
-			out = append(out, d)
-		}
-	}
-	slices.SortFunc(out, func(a, b Difference) int {
-		rank := func(of string) int {
-			if i := slices.Index(order, of); i >= 0 {
-				return i
+	for _, g := range rows {
+		workloads := make([]facts, len(sides))
+		for i, c := range g.cells {
+			if c != nil {
+				workloads[i] = facts{}
+				workloads[i].add("workload", "", c.cell.Workload)
 			}
-			return len(order)
 		}
-		if d := rank(a.Of) - rank(b.Of); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Of+"\x00"+a.What, b.Of+"\x00"+b.What)
-	})
-	return out
-}
-
-// said is the values of a fact on one line.
-func said(values []string) string {
-	if len(values) == 0 {
-		return "–"
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	if len(sorted) > 4 {
-		return strings.Join(sorted[:3], ", ") + fmt.Sprintf(" and %d more", len(sorted)-3)
-	}
-	return strings.Join(sorted, ", ")
-}
-
-// about collects what is known of a side's environment and subjects.
-func (s *side) about(f facts, by string) {
-	bound := time.Duration(0)
-	several := false
-	for _, c := range s.cells {
-		for _, b := range c.cell.Brokers() {
-			broker(f, b, by)
-		}
-		f.add(named(c.cell.Broker.Name, by), "a confirm means", c.cell.Label)
-		for _, o := range c.outcomes {
-			agents(f, o)
-			for _, p := range o.Clocks {
-				several = true
-				bound = max(bound, p.Bound.D())
-			}
-			subject(f, named(c.cell.Broker.Name, by), o.Subject)
-			for _, g := range o.Groups {
-				if g.Subject != nil {
-					subject(f, "broker of group "+g.Name, *g.Subject)
+		for _, p := range apart(workloads) {
+			for i, w := range workloads {
+				for _, value := range w[p] {
+					all[i].add(p.of, p.what, value)
 				}
 			}
 		}
 	}
-	if several {
-		f.add("clocks", "known to within", "± "+coarse(bound).String())
-	} else {
-		f.add("clocks", "known to within", "one clock")
+	out := []Difference{}
+	for _, p := range apart(all) {
+		d := Difference{Of: p.of, What: p.what}
+		for _, f := range all {
+			const most = 4
+			values := f[p]
+			if len(values) > most {
+				values = append(slices.Clone(values[:most-1]), fmt.Sprintf("%d more", len(values)-most+1))
+			}
+			d.Values = append(d.Values, cmp.Or(strings.Join(values, ", "), "–"))
+		}
+		out = append(out, d)
 	}
-	s.matrix(f)
+	return out
 }
 
-// coarse rounds a bound up to a power of two microseconds, so that only what is another quality is a difference.
-func coarse(d time.Duration) time.Duration {
-	up := time.Microsecond
-	for up < d {
-		up *= 2
+// facts are those of a side's matrix, agents, clocks and brokers. Along the axis of brokers all of them are "broker", so that they stand beside each other.
+func (s *side) facts(by string) facts {
+	f, bound := facts{}, time.Duration(-1)
+	broker := func(name string) string {
+		if by == "broker" {
+			return "broker"
+		}
+		return "broker " + name
 	}
-	return up
-}
-
-func agents(f facts, o plan.Outcome) {
-	for _, a := range o.Agents {
-		f.add("harness", "version", a.Version)
-		f.add("agents", "hosts", a.Host)
-	}
-	f.add("agents", "how many", strconv.Itoa(len(o.Agents)))
-	for _, e := range o.Events {
-		if e.Kind == "host-cores" { // as package judge keeps them
-			f.add("agents", "cores", e.Detail)
+	for _, c := range s.cells {
+		for _, b := range c.cell.Brokers() {
+			of := broker(b.Name)
+			b.Name, b.Version = "", "" // the label is in the subject
+			f.add(of, "", b)
+		}
+		f.add(broker(c.cell.Broker.Name), "a confirm means", c.cell.Label)
+		for _, o := range c.outcomes {
+			f.add("agents", "how many", len(o.Agents))
+			f.add("agents", "hosts", strings.Join(o.Hosts(), ", "))
+			for _, a := range o.Agents {
+				f.add("harness", "version", a.Version)
+			}
+			for _, p := range o.Clocks {
+				bound = max(bound, p.Bound.D())
+			}
+			o.Subject.Fingerprint = ""
+			f.add(broker(c.cell.Broker.Name), "", o.Subject)
+			for _, g := range o.Groups {
+				if g.Subject != nil {
+					subject := *g.Subject
+					subject.Fingerprint = ""
+					f.add("broker of group "+g.Name, "", subject)
+				}
+			}
 		}
 	}
-}
-
-func (s *side) matrix(f facts) {
+	known := "one clock"
+	if bound >= 0 {
+		coarse := time.Microsecond // in powers of two, so that only another quality is a difference
+		for coarse < bound {
+			coarse *= 2
+		}
+		known = "± " + coarse.String()
+	}
+	f.add("clocks", "known to within", known)
 	source := s.run.Source
-	f.add("matrix", "file", source.File)
-	f.add("matrix", "SHA-256", source.SHA256[:min(12, len(source.SHA256))])
-	if source.Short {
-		f.add("matrix", "form", "short")
-	}
-	f.add("matrix", "--set", strings.Join(source.Set, " "))
-	f.add("matrix", "order", map[bool]string{true: "random", false: "of the matrix"}[s.run.Order.Random])
+	source.Path, source.Text, source.SHA256 = "", "", source.SHA256[:min(12, len(source.SHA256))]
+	f.add("matrix", "", source)
+	f.add("matrix", "random order", s.run.Order.Random)
 	f.add("matrix", "settle", s.run.Settle.String())
-	where := "in one process"
-	if source.Server != "" {
-		where = "on the fleet at " + source.Server
-	}
-	f.add("matrix", "run", where)
-}
-
-// broker adds what the matrix says of a broker.
-func broker(f facts, b plan.Broker, by string) {
-	of := named(b.Name, by)
-	f.add(of, "driver", b.Driver)
-	f.add(of, "version label", b.Version)
-	f.add(of, "via", b.Via)
-	flatten(f, of, "option", b.Options)
-}
-
-// named is a broker in a difference. Where brokers are what is compared, they stand beside each other.
-func named(name, by string) string {
-	if by == "broker" {
-		return "broker"
-	}
-	return "broker " + name
-}
-
-// subject adds what a broker said of itself.
-func subject(f facts, of string, s plan.Subject) {
-	f.add(of, "product", s.Product)
-	f.add(of, "version", s.Version)
-	f.add(of, "version label", s.Label)
-	f.add(of, "endpoints", strings.Join(s.Endpoints, ", "))
-	f.add(of, "members", strings.Join(s.Members, ", "))
-	for _, name := range slices.Sorted(maps.Keys(s.Settings)) {
-		f.add(of, "setting "+name, s.Settings[name])
-	}
-}
-
-// flatten adds the leaves of a JSON object by their paths.
-func flatten(f facts, of, prefix string, raw json.RawMessage) {
-	for path, value := range paths(raw) {
-		f.add(of, prefix+" "+path, value)
-	}
-}
-
-// paths are the leaves of a JSON object.
-func paths(raw []byte) map[string]string {
-	all := map[string]string{}
-	var v any
-	if json.Unmarshal(raw, &v) == nil {
-		leaves(v, "", all)
-	}
-	return all
-}
-
-// leaf is a value as it is read: texts without quotes, and nothing escaped for web pages.
-func leaf(v any) string {
-	if text, is := v.(string); is {
-		return text
-	}
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // was unmarshalled
-	return strings.TrimSpace(b.String())
-}
-
-func leaves(v any, path string, into map[string]string) {
-	m, is := v.(map[string]any)
-	if !is {
-		into[path] = leaf(v)
-		return
-	}
-	for key, x := range m {
-		leaves(x, strings.TrimPrefix(path+"."+key, "."), into)
-	}
-}
-
-// workloads adds the fixed parameters in which cells that belong together differ.
-func workloads(all []facts, rows []group) {
-	for _, g := range rows {
-		flat := make([]map[string]string, len(g.cells))
-		for i, c := range g.cells {
-			if c != nil {
-				text, _ := json.Marshal(c.cell.Workload) // plain data
-				flat[i] = paths(text)
-			}
-		}
-		for i := range flat[1:] {
-			if other := flat[i+1]; other != nil {
-				apart(all[0], all[i+1], flat[0], other)
-			}
-		}
-	}
-}
-
-// apart adds what differs between two cells to the facts of both.
-func apart(a, b facts, left, right map[string]string) {
-	for path := range both(left, right) {
-		if left[path] != right[path] {
-			a.add("workload", path, left[path])
-			b.add("workload", path, right[path])
-		}
-	}
-}
-
-func both(a, b map[string]string) map[string]string {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	return all
+	return f
 }

@@ -63,12 +63,10 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group, spr
 	return v
 }
 
-// hosts are those of a cell's agents, each once.
+// hosts are those of a cell's agents, each once, with their cores.
 func (c *cell) hosts() (all []string) {
 	for _, o := range c.outcomes {
-		for _, a := range o.Agents {
-			all = append(all, a.Host)
-		}
+		all = append(all, o.Hosts()...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

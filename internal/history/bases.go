@@ -81,9 +81,7 @@ func baseCell(id string, outcomes []plan.Outcome, values []string, repeat int) p
 			}
 		}
 		valid = valid || o.Verdict == plan.Valid
-		for _, a := range o.Agents {
-			cell.Hosts = append(cell.Hosts, a.Host)
-		}
+		cell.Hosts = append(cell.Hosts, o.Hosts()...)
 		cell.Repetitions = append(cell.Repetitions, some)
 	}
 	if !valid {

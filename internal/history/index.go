@@ -17,9 +17,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/record"
 	"lockstep/internal/runs"
 )
 
@@ -321,18 +319,11 @@ func outcomeOf(o plan.Outcome) outcome {
 
 // environmentOf is where an outcome was measured from, and by which version of Lockstep.
 func environmentOf(o plan.Outcome) (e plan.Environment, version string) {
-	cores := judge.FactsOf(o, record.NewMerge()).Cores
+	e.Hosts = o.Hosts()
 	var versions []string
 	for _, a := range o.Agents {
-		host := a.Host
-		if n := cores[a.Agent]; n > 0 {
-			host += fmt.Sprintf(" (%d cores)", n)
-		}
-		e.Hosts = append(e.Hosts, host)
 		versions = append(versions, a.Version)
 	}
-	slices.Sort(e.Hosts)
-	e.Hosts = slices.Compact(e.Hosts)
 	slices.Sort(versions)
 	return e, strings.Join(slices.Compact(versions), ", ")
 }

@@ -35,7 +35,7 @@ const (
 	eventCancelled = "task-cancelled"
 	eventDrainCut  = "drain-cut"
 	eventNotSteady = "not-steady"
-	eventCores     = "host-cores"
+	eventCores     = plan.EventCores
 )
 
 // eventTakenOver is the kind of the controller's event by which another led a task on.

@@ -189,6 +189,25 @@ type AgentPart struct {
 	Version string   `json:"version,omitempty"`
 }
 
+// EventCores is the kind of the event by which an outcome keeps how many cores the host of an agent has.
+const EventCores = "host-cores"
+
+// Hosts lists the hosts of the agents, each once, with their cores as far as they are known: "bench-1 (16 cores)".
+func (o Outcome) Hosts() []string {
+	cores := map[string]string{}
+	for _, e := range o.Events {
+		if e.Kind == EventCores {
+			cores[e.Agent] = " (" + e.Detail + " cores)"
+		}
+	}
+	var hosts []string
+	for _, a := range o.Agents {
+		hosts = append(hosts, a.Host+cores[a.Agent])
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
 // Subject is what was really tested.
 type Subject struct {
 	Fingerprint string            `json:"fingerprint,omitempty"`

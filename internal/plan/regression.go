@@ -73,7 +73,7 @@ type Base struct {
 // BaseCell is a cell of such a run: the values that rules ask for, by the names that tables give them, with their run-to-run spread when the run began.
 type BaseCell struct {
 	ID          string               `json:"id"`
-	Hosts       []string             `json:"hosts"`       // of the agents
+	Hosts       []string             `json:"hosts"`       // of the agents, as Outcome.Hosts names them
 	Repetitions []map[string]Value   `json:"repetitions"` // NA is the verdict where that is not valid
 	Spreads     map[string]RunSpread `json:"spreads,omitempty"`
 }
