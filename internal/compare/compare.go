@@ -136,6 +136,7 @@ type Change struct {
 	Adjusted float64       `json:"adjusted"` // p after Holm
 	Needed   int           `json:"needed"`   // repetitions on either side inside of one run, or earlier runs, without which nothing can be decided
 	Earlier  int           `json:"earlier"`  // runs from which the run-to-run spread is known
+	Backlogs int           `json:"backlogs"` // of these with a backlog, if that is what has changed
 	Error    float64       `json:"error"`    // between runs: standard error of the logarithm of Ratio, or of Shift where there is none
 
 	sign   float64 // of the difference, by rank

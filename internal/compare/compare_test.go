@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +100,9 @@ func TestBacklogRanksWorst(t *testing.T) {
 		w := newWorld(3, 8, 0.01)
 		a := w.run("a", cells(1), nil)
 		known, b := w.earlier(a, 9), w.run("b", a.Run.Cells, func(plan.Cell, string) float64 { return 0.8 })
+		if 2*x.base >= w.repeat { // so were earlier runs
+			known = func(string, string) plan.RunSpread { return plan.RunSpread{Backlogs: 9} }
+		}
 		inside := w.run("c", cells(1), func(c plan.Cell, _ string) float64 {
 			return map[string]float64{"nats": 1, "rabbit": 0.8}[c.Broker.Name]
 		})
@@ -124,6 +128,45 @@ func TestBacklogRanksWorst(t *testing.T) {
 		got := mustCompare(t, Options{By: "broker", Values: []string{"send.p99"}}, inside).Values[0].Rows[0].Changes[0]
 		if got.Finding == Better && x.other > 0 || got.Finding == Worse && x.base >= x.other || x.base == 0 && x.other == 8 && got.Finding != Worse {
 			t.Errorf("%d and %d of 8, inside of one run: %s (%s)", x.base, x.other, got.Finding, got.Why)
+		}
+	}
+}
+
+// TestEarlierBacklogsCount: a cell that had a backlog in some of the earlier runs has not got worse by another, nor better by none.
+func TestEarlierBacklogsCount(t *testing.T) {
+	relative := 0.01
+	for _, x := range []struct {
+		spread   plan.RunSpread
+		fixed    bool // the base has the backlog, and the other side has none
+		want     Finding
+		p        float64
+		violated bool
+	}{
+		{plan.RunSpread{Runs: 9}, false, Worse, 0, true},
+		{plan.RunSpread{Runs: 8, Backlogs: 1}, false, Inconclusive, 0.2, false},
+		{plan.RunSpread{Runs: 5, Backlogs: 4}, false, Inconclusive, 0.5, false},
+		{plan.RunSpread{Runs: 78, Backlogs: 1}, false, Worse, 0.025, true},
+		{plan.RunSpread{Runs: 3, Backlogs: 1}, false, Inconclusive, 0.4, false}, // four of five earlier runs
+		{plan.RunSpread{Backlogs: 9}, true, Better, 0, false},
+		{plan.RunSpread{Runs: 5, Backlogs: 4}, true, Inconclusive, 0.6, false},
+	} {
+		w := newWorld(3, 8, 0.01)
+		a := w.run("a", cells(1)[:1], nil)
+		b := w.run("b", a.Run.Cells, nil)
+		stuck := b
+		if x.fixed {
+			stuck = a
+		}
+		for _, o := range stuck.Outcomes {
+			o.Values["send.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
+		}
+		x.spread.Relative, x.spread.Repetitions = &relative, 8
+		c := mustCompare(t, Options{Spread: func(string, string) plan.RunSpread { return x.spread }, Values: []string{"send.p99"}}, a, b)
+		if got := c.Values[0].Rows[0].Changes[0]; got.Finding != x.want || math.Abs(got.P-x.p) > 1e-12 || (got.Why == "") != (x.want != Inconclusive) {
+			t.Errorf("%+v: %s with p = %v (%s), want %s with %v", x.spread, got.Finding, got.P, got.Why, x.want, x.p)
+		}
+		if d := c.NoWorse()[0]; d.Violated != x.violated || d.Met != (x.want == Better) {
+			t.Errorf("%+v: the rule is met %v, violated %v", x.spread, d.Met, d.Violated)
 		}
 	}
 }

@@ -48,8 +48,8 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group, spr
 				if then, now := g.cells[0].hosts(), x.hosts(); !slices.Equal(then, now) {
 					whys = append(whys, fmt.Sprintf("measured from other hosts: %s and %s", strings.Join(then, ", "), strings.Join(now, ", ")))
 				}
-				if known.Runs < plan.MinEarlierRuns {
-					whys = append(whys, fmt.Sprintf("the run-to-run spread is unknown: %d of %d earlier runs", known.Runs, plan.MinEarlierRuns))
+				if change.Earlier < plan.MinEarlierRuns {
+					whys = append(whys, fmt.Sprintf("the run-to-run spread is unknown: %d of %d earlier runs", change.Earlier, plan.MinEarlierRuns))
 				}
 			}
 			change.Why = strings.Join(whys, "; ")
@@ -148,15 +148,7 @@ func (s Sample) stuck() bool { return s.Backlog > 0 && s.Backlog >= s.N }
 
 // ranked are the numbers, and one that is worse than any for each backlog.
 func (s Sample) ranked(better plan.Direction) []float64 {
-	return append(slices.Clone(s.Numbers), slices.Repeat([]float64{worst(better)}, s.Backlog)...)
-}
-
-// worst is a number that is worse than any.
-func worst(better plan.Direction) float64 {
-	if better == plan.HigherIsBetter {
-		return math.Inf(-1)
-	}
-	return math.Inf(1)
+	return append(slices.Clone(s.Numbers), slices.Repeat([]float64{better.Worst()}, s.Backlog)...)
 }
 
 // withinRun compares repetitions that were interleaved: by the Mann–Whitney test, and by the Hodges–Lehmann estimate that belongs to it.
@@ -180,14 +172,19 @@ func withinRun(a, b Sample, better plan.Direction, confidence float64) (c Change
 // betweenRuns compares the medians of two runs. The run is a random effect (Kalibera and Jones 2013, Rigorous Benchmarking in Reasonable Time): the
 // logarithms of the medians of m earlier runs have the standard deviation s, so that the difference of two of them has the standard error s·√(f₁ + f₂), and
 // over it Student's t with m − 1 degrees of freedom. f is 1; for a side with fewer repetitions (n) than earlier runs (r, on average) it is r/n, the most by
-// which that can widen its part.
+// which that can widen its part. A change to or from a backlog is certain if no earlier run was like the other side. If k of m were, all m + 1 runs are
+// exchangeable, and p is the part of them like it, (k + 1) / (m + 1).
 func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, confidence float64) (c Change) {
 	c.P, c.Earlier, c.Needed = 1, spread.Runs, plan.MinEarlierRuns
 	known := spread.Runs >= plan.MinEarlierRuns
 	if a.stuck() != b.stuck() {
-		c.P, c.sign = 0, worst(better)
+		c.sign, c.Backlogs, c.Earlier = better.Worst(), spread.Backlogs, spread.Runs+spread.Backlogs
+		alike := spread.Backlogs
 		if a.stuck() {
-			c.sign = -c.sign
+			c.sign, alike = -c.sign, spread.Runs
+		}
+		if c.P = 0; alike > 0 {
+			c.P = float64(alike+1) / float64(c.Earlier+1)
 		}
 	}
 	if a.Missing != "" || b.Missing != "" || a.stuck() || b.stuck() {
@@ -324,6 +321,9 @@ func (x *Change) find(c *Comparison, a, b Sample, better plan.Direction) (Findin
 		if s.Backlog > 0 {
 			whys = append(whys, []string{"base", "other side"}[i]+": "+s.backlog())
 		}
+	}
+	if x.Backlogs > 0 {
+		whys = append(whys, fmt.Sprintf("backlog in %d of %d earlier runs", x.Backlogs, x.Earlier))
 	}
 	return Inconclusive, strings.Join(whys, "; ")
 }

@@ -58,7 +58,7 @@ func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 	}
 	if a.stuck() || b.stuck() {
 		d.Met = a.stuck()
-		return map[bool]float64{true: 1, false: 0}[d.Met], true
+		return map[bool]float64{true: 1, false: x.P}[d.Met], true
 	}
 	freedom, sign, bound := float64(x.Earlier-1), -1.0, (a.Bound+b.Bound)/math.Abs(a.Median)
 	if d.Value.Better == plan.HigherIsBetter {

@@ -17,6 +17,7 @@ const maxPoints = 1000
 
 // Spreads returns the run-to-run spread of values of a cell, by name, over the runs that began until a moment and had the broker version and hosts of the
 // run like. It leaves out the runs in except, and those with a repetition that is not valid or whose value is incomparable.
+// A repetition with a backlog ranks worst.
 func (s *Store) Spreads(cell string, values []string, like string, until time.Time, except ...string) (map[string]plan.RunSpread, error) {
 	answers, err := s.Look(cell, values, until, maxPoints)
 	if err != nil {
@@ -33,8 +34,9 @@ func (s *Store) Spreads(cell string, values []string, like string, until time.Ti
 			continue
 		}
 		version, environment := brokerVersion(a.Subjects[points[at].Subject]), points[at].Environment
+		info, _ := plan.ValueNamed(values[i])
 		var medians []float64
-		repetitions := 0
+		repetitions, backlogs := 0, 0
 		for len(points) > 0 {
 			end := 1
 			for end < len(points) && points[end].Run == points[0].Run {
@@ -42,16 +44,26 @@ func (s *Store) Spreads(cell string, values []string, like string, until time.Ti
 			}
 			numbers := make([]float64, 0, end)
 			for _, p := range points[:end] {
-				if p.Verdict == plan.Valid && p.Value.Incomparable() == "" && p.Environment == environment && brokerVersion(a.Subjects[p.Subject]) == version {
+				switch {
+				case p.Verdict != plan.Valid || p.Environment != environment || brokerVersion(a.Subjects[p.Subject]) != version:
+				case p.Value.NA == string(plan.Backlog):
+					numbers = append(numbers, info.Better().Worst())
+				case p.Value.Incomparable() == "":
 					numbers = append(numbers, p.Value.Number)
 				}
 			}
-			if len(numbers) == end && !slices.Contains(except, points[0].Run) {
-				medians, repetitions = append(medians, stats.Median(numbers)), repetitions+end
+			switch median := stats.Median(numbers); {
+			case len(numbers) < end || slices.Contains(except, points[0].Run):
+			case math.IsInf(median, 0):
+				backlogs++
+			default:
+				medians, repetitions = append(medians, median), repetitions+end
 			}
 			points = points[end:]
 		}
-		all[values[i]] = spreadOf(medians, repetitions)
+		spread := spreadOf(medians, repetitions)
+		spread.Backlogs = backlogs
+		all[values[i]] = spread
 	}
 	return all, nil
 }

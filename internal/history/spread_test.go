@@ -17,6 +17,16 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 			o.Values["send.rate"] = plan.Value{Number: rate + float64(repetition-2)}
 		})
 	}
+	stuck := func(o *plan.Outcome) {
+		o.Values["send.rate"] = plan.Value{NA: string(plan.Backlog), Flags: []plan.Flag{plan.Backlog}}
+	}
+	for i := range 3 { // backlog in one, two and three of three repetitions
+		night(t, root, 12+i, 1, 3, func(_, repetition int, o *plan.Outcome) {
+			if o.Values["send.rate"] = (plan.Value{Number: 1000}); repetition <= i+1 {
+				stuck(o)
+			}
+		})
+	}
 	for i, change := range []func(*plan.Outcome){
 		func(o *plan.Outcome) { o.Subject.Version = "4.1" },
 		func(o *plan.Outcome) { o.Agents[0].Host = "bench-2" },
@@ -45,6 +55,10 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 	got := all["send.rate"]
 	if got.Runs != 5 || got.Repetitions != 3 || math.Abs(got.Deviation-15.8113883) > 1e-6 || got.Relative == nil || math.Abs(*got.Relative-0.0158143) > 1e-6 {
 		t.Errorf("five runs with a deviation of 15.8: %+v", got)
+	}
+	with, err := s.Spreads(cell, []string{"send.rate"}, "night-0000", began.AddDate(0, 0, 15), "night-0011")
+	if err != nil || with["send.rate"].Runs != 6 || with["send.rate"].Backlogs != 2 {
+		t.Errorf("one more run with a number, and two with a backlog: %+v, %v", with, err)
 	}
 	if lost := all["lost"]; lost.Runs != 8 || lost.Deviation != 0 || lost.Relative != nil {
 		t.Errorf("of zeros there is no relative deviation: %+v", lost)

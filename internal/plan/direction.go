@@ -1,6 +1,9 @@
 package plan
 
-import "strings"
+import (
+	"math"
+	"strings"
+)
 
 // Direction is which way a value gets better.
 type Direction string
@@ -11,6 +14,14 @@ const (
 	LowerIsBetter  Direction = "lower"
 	NeitherBetter  Direction = "" // a fact of the load or the surroundings
 )
+
+// Worst is a number that is worse than any: that of a repetition with a backlog.
+func (d Direction) Worst() float64 {
+	if d == HigherIsBetter {
+		return math.Inf(-1)
+	}
+	return math.Inf(1)
+}
 
 // directions are those of values, or of all that begin so, where that is not the same as for their unit.
 var directions = []struct {

@@ -83,7 +83,8 @@ const MinEarlierRuns = 5
 
 // RunSpread is how much the medians of a value of a cell differed in earlier runs with one broker version and the same hosts.
 type RunSpread struct {
-	Runs        int      `json:"runs"`
+	Runs        int      `json:"runs"`               // whose median is a number
+	Backlogs    int      `json:"backlogs,omitempty"` // whose median repetition had a backlog; they are in none of the other fields
 	Repetitions float64  `json:"repetitions"`        // per run, on average
 	Deviation   float64  `json:"deviation"`          // sample standard deviation of the medians, in the value's unit
 	Relative    *float64 `json:"relative,omitempty"` // the same of their logarithms; nil: a median is not positive
