@@ -47,7 +47,7 @@ instead. Cells that only one side has are listed. docs/compare.md explains the r
 
 Exit codes: 0 compared, whatever was found; 1 a record cannot be read; 2 the command line has faults, or no
 cell has another to be compared with; with --fail-on worse, 7 something is worse, 8 nothing is, and something is
-inconclusive.`,
+inconclusive or left out.`,
 		Example: `  ctl compare 20260102-150405-quick-3f9c latest
   ctl compare --by broker --value send.rate --value send.p99 latest
   ctl compare --match mode,threads --effect 10% --format html --out diff.html 20260102-150405-quick-3f9c latest
@@ -67,7 +67,7 @@ inconclusive.`,
 	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha, "the greatest `probability` of naming anything though nothing differs")
 	f.StringVar(&o.format, "format", "text", "`text`, md, csv, json or html")
 	f.StringVar(&o.out, "out", "", "`file` to write; none: standard output")
-	f.StringVar(&o.failOn, "fail-on", "", "\"`worse`\": exit with code 7 if anything is worse, with 8 if anything is inconclusive")
+	f.StringVar(&o.failOn, "fail-on", "", "\"`worse`\": exit with code 7 if anything is worse, with 8 if anything is inconclusive or left out")
 	return c
 }
 
@@ -200,20 +200,23 @@ func (o *compareOptions) render(w io.Writer, c compare.Comparison, width int) er
 	return report.NewCompared(c).Text(w, c, width)
 }
 
-// verdict is the exit code that --fail-on asks for.
+// verdict is the exit code that --fail-on asks for. Cells that were left out are named.
 func (o *compareOptions) verdict(c compare.Comparison) error {
 	n := c.Found()
-	total := 0
+	total, left := 0, ""
 	for _, k := range n {
 		total += k
+	}
+	for _, l := range c.Left {
+		left += fmt.Sprintf("; left out: %s, %s", l.Cell, l.Reason)
 	}
 	switch {
 	case o.failOn == "":
 		return nil
 	case n[compare.Worse] > 0:
-		return exit{ExitWorse, fmt.Errorf("worse: %d of %d", n[compare.Worse], total)}
-	case n[compare.Inconclusive] > 0 || total == 0:
-		return exit{ExitInconclusive, fmt.Errorf("inconclusive: %d of %d", n[compare.Inconclusive], total)}
+		return exit{ExitWorse, fmt.Errorf("worse: %d of %d%s", n[compare.Worse], total, left)}
+	case n[compare.Inconclusive] > 0 || total == 0 || left != "":
+		return exit{ExitInconclusive, fmt.Errorf("inconclusive: %d of %d%s", n[compare.Inconclusive], total, left)}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/internal/compare"
 	"lockstep/internal/plan"
 )
 
@@ -42,4 +43,31 @@ func TestAHistoryOfAnUnknownValueIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
 	misgiven(t, historyCommand(), `--value: there is no value "send.rat" (docs/values.md lists them); did you mean "send.rate"?`, "--runs", root, "--value", "send.rat")
+}
+
+// A gate does not pass where a cell was left out, and names it. What is worse comes first.
+func TestFailOnWorseNamesCellsThatAreLeftOut(t *testing.T) {
+	for _, x := range []struct {
+		found  compare.Finding
+		left   bool
+		failOn string
+		code   int
+		want   string
+	}{
+		{compare.NoDifference, false, "worse", 0, ""},
+		{compare.NoDifference, true, "worse", ExitInconclusive, "inconclusive: 0 of 1; left out: mode=x, only in A"},
+		{compare.Inconclusive, true, "worse", ExitInconclusive, "inconclusive: 1 of 1; left out: mode=x, only in A"},
+		{compare.Worse, true, "worse", ExitWorse, "worse: 1 of 1; left out: mode=x, only in A"},
+		{compare.Worse, true, "", 0, ""},
+	} {
+		c := compare.Comparison{Values: []compare.Value{{Rows: []compare.Row{{Changes: []compare.Change{{Finding: x.found}}}}}}}
+		if x.left {
+			c.Left = []compare.Left{{Cell: "mode=x", Sides: []string{"B"}, Reason: "only in A"}}
+		}
+		o := compareOptions{failOn: x.failOn}
+		var left exit
+		if err := o.verdict(c); errors.As(err, &left) != (x.code != 0) || left.code != x.code || err != nil && err.Error() != x.want {
+			t.Errorf("%s, left out %v: %v, want code %d and %q", x.found, x.left, err, x.code, x.want)
+		}
+	}
 }
