@@ -217,13 +217,13 @@ func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, conf
 	return c
 }
 
-// mean is the geometric mean over the cells. Cells of one run may move together, so that between runs half its interval is the mean of theirs.
+// mean is the geometric mean over the cells whose numbers can be compared. Cells of one run may move together, so that between runs half its interval is the mean of theirs.
 func (c *Comparison) mean(rows []Row, side int) (m Mean) {
 	var pairs []stats.Pair
 	var sum, half float64
 	known := true
 	for _, r := range rows {
-		if x := r.Changes[side-1]; x.Ratio != nil {
+		if x := r.Changes[side-1]; x.Ratio != nil && x.Why == "" {
 			pairs = append(pairs, stats.Pair{A: r.Sides[0].Numbers, B: r.Sides[side].Numbers})
 			sum, half = sum+math.Log(x.Ratio.Estimate), half+math.Log(x.Ratio.Interval.High/x.Ratio.Estimate)
 			known = known && x.Ratio.Interval.Holds(1-c.Alpha)

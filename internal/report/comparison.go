@@ -121,7 +121,7 @@ func cellRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (r
 	if len(v.Rows) > 1 {
 		mean := make([]Field, len(axes)+len(c.Sides))
 		mean[0].Text = "geometric mean"
-		rows = append(rows, append(mean, meanFields(c, v.Means[0])...))
+		rows = append(rows, append(mean, meanFields(c, v.Means[0], len(v.Rows))...))
 	}
 	return rows
 }
@@ -138,7 +138,7 @@ func sideRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (r
 		if len(v.Rows) > 1 {
 			mean := make([]Field, len(axes)+2)
 			mean[0].Text, mean[len(axes)].Text = "geometric mean", c.Sides[i+1].Mark
-			rows = append(rows, append(mean, meanFields(c, m)...))
+			rows = append(rows, append(mean, meanFields(c, m, len(v.Rows))...))
 		}
 	}
 	return rows
@@ -201,14 +201,17 @@ func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field 
 	return f
 }
 
-// meanFields are what is said of a side in the geometric mean over cells.
-func meanFields(c compare.Comparison, m compare.Mean) []Field {
+// meanFields are the fields of a side's geometric mean over cells, with their number if some are not in it.
+func meanFields(c compare.Comparison, m compare.Mean, cells int) []Field {
 	fields := []Field{{Text: "–"}, {}, {}, {}}
 	if m.Cells > 0 {
 		fields[0].Text = signed(m.Estimate - 1)
 	}
 	if m.Interval.Holds(1 - c.Alpha) {
 		fields[1].Text = signed(m.Interval.Low-1) + " … " + signed(m.Interval.High-1)
+	}
+	if m.Cells < cells {
+		fields[3].Text = fmt.Sprintf("of %d of %s", m.Cells, cellCount(cells))
 	}
 	return fields
 }
