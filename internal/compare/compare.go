@@ -45,14 +45,13 @@ func Usual() []string { return []string{"send.rate", "receive.rate", "send.p99",
 type Comparison struct {
 	Sides       []Side       `json:"sides"`
 	By          string       `json:"by,omitempty"`
-	Match       []string     `json:"match,omitempty"` // axes; none: by cell id
+	Match       []string     `json:"match,omitempty"` // as asked for
 	Effect      float64      `json:"effect"`
 	Alpha       float64      `json:"alpha"`
 	Tests       int          `json:"tests"`       // size of the family
 	Differences []Difference `json:"differences"` // of environment, subject and matrix
 	Values      []Value      `json:"values"`
-	Left        []Left       `json:"left"`            // cells, and repetitions, that are in no number
-	Notes       []string     `json:"notes,omitempty"` // about the comparison as a whole
+	Left        []Left       `json:"left"` // cells that are in no number
 }
 
 // Side is one of what is compared.
@@ -165,18 +164,17 @@ func Compare(runs []Recorded, o Options) (Comparison, error) {
 	if err != nil {
 		return Comparison{}, err
 	}
-	c := Comparison{By: o.By, Effect: o.Effect, Alpha: o.Alpha}
-	m, err := match(sides, o)
+	rows, left, err := match(sides, o)
 	if err != nil {
 		return Comparison{}, err
 	}
-	c.Match, c.Left, c.Notes = m.axes, m.left, m.notes
+	c := Comparison{By: o.By, Match: o.Match, Effect: o.Effect, Alpha: o.Alpha, Left: left}
 	for _, s := range sides {
 		c.Sides = append(c.Sides, s.describe())
 	}
-	c.Differences = differences(sides, m.rows, o.By)
+	c.Differences = differences(sides, rows, o.By)
 	for _, info := range infos {
-		if v := c.value(info, sides, m.rows, o.Spread); len(v.Rows) > 0 || len(o.Values) > 0 {
+		if v := c.value(info, sides, rows, o.Spread); len(v.Rows) > 0 || len(o.Values) > 0 {
 			c.Values = append(c.Values, v)
 		}
 	}

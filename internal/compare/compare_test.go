@@ -256,7 +256,7 @@ func TestAnAxisInsideOfOneRun(t *testing.T) {
 	}
 }
 
-// TestRunsOfOtherWorkloads are matched by the axes in common, and the parameter that differs is said.
+// TestRunsOfOtherWorkloads are matched by the axes that are named, and the parameter that differs is said.
 func TestRunsOfOtherWorkloads(t *testing.T) {
 	w := newWorld(6, 4, 0.01)
 	changed := cells(2)
@@ -264,9 +264,13 @@ func TestRunsOfOtherWorkloads(t *testing.T) {
 		changed[i].Workload.Message.Size = 5000
 		changed[i].ID = plan.CellID(changed[i].Broker.Name, changed[i].Workload)
 	}
-	c := mustCompare(t, Options{}, w.run("a", cells(2), nil), w.run("b", changed, nil))
-	if !slices.Equal(c.Match, []string{"broker", "window"}) || len(c.Notes) != 1 || len(c.Values[0].Rows) != 4 {
-		t.Errorf("matched by %v, %d rows, notes %q", c.Match, len(c.Values[0].Rows), c.Notes)
+	_, err := Compare([]Recorded{w.run("a", cells(2), nil), w.run("b", changed, nil)}, Options{})
+	if err == nil || !strings.Contains(err.Error(), "no cell of A is on another side") || !strings.HasSuffix(err.Error(), "with --match (there are: broker, window)") {
+		t.Errorf("no cell in common: %v", err)
+	}
+	c := mustCompare(t, Options{Match: []string{"broker", "window"}}, w.run("a", cells(2), nil), w.run("b", changed, nil))
+	if len(c.Values[0].Rows) != 4 {
+		t.Errorf("%d rows", len(c.Values[0].Rows))
 	}
 	want := Difference{Of: "workload", What: "message.size", Values: []string{"100", "5000"}}
 	if !slices.ContainsFunc(c.Differences, func(d Difference) bool {
@@ -274,7 +278,7 @@ func TestRunsOfOtherWorkloads(t *testing.T) {
 	}) {
 		t.Errorf("differences are %+v, want %+v among them", c.Differences, want)
 	}
-	_, err := Compare([]Recorded{w.run("a", cells(2), nil), w.run("b", changed, nil)}, Options{Match: []string{"broker"}})
+	_, err = Compare([]Recorded{w.run("a", cells(2), nil), w.run("b", changed, nil)}, Options{Match: []string{"broker"}})
 	if err == nil || !strings.Contains(err.Error(), "several cells") || !strings.Contains(err.Error(), "window") {
 		t.Errorf("cells that a match mixes up: %v", err)
 	}

@@ -131,14 +131,6 @@ func along(whole *side, o Options) ([]*side, error) {
 	return sides, nil
 }
 
-// matched is the cells that belong together.
-type matched struct {
-	axes  []string
-	rows  []group
-	left  []Left
-	notes []string
-}
-
 // group is one cell on all sides; nil where a side does not have it.
 type group struct {
 	key   string
@@ -165,76 +157,70 @@ func place(at []plan.Coordinate) string {
 	return strings.Join(parts, " ")
 }
 
-// match finds the cells that belong together: by id, by the axes asked for, along an axis by all others or, where runs have no id in common, by the
-// axes that they have in common. Cells that a side lacks are left out of it, and said.
-func match(sides []*side, o Options) (matched, error) {
-	var m matched
-	switch {
-	case len(o.Match) > 0:
-		m.axes = o.Match
-	case o.By != "":
-		for _, axis := range axesOf(sides[0]) {
-			if axis != o.By {
-				m.axes = append(m.axes, axis)
-			}
-		}
-	case !anyCommon(sides):
-		m.axes = commonAxes(sides)
-		m.notes = append(m.notes, "no cell id is on all sides, as workloads or brokers' names differ: cells are matched by the axes in common: "+strings.Join(m.axes, ", "))
-	}
-	byID := len(m.axes) == 0 && o.By == ""
-	if byID && !anyCommon(sides) {
-		return m, errors.New("match cells: the runs have neither a cell nor an axis in common; name axes with --match, or compare other runs")
-	}
+// match finds the cells that belong together. Those that the base lacks, or that it alone has, are left out, and the sides that lack one are named.
+func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 	var faults []string
 	for i, s := range sides {
-		faults = append(faults, m.take(i, s, len(sides), byID)...)
+		for _, c := range s.cells {
+			key, at, lacks := o.key(c.cell)
+			if lacks != "" {
+				faults = append(faults, fmt.Sprintf("run %s has no axis %q (there are: %s)", s.run.ID, lacks, strings.Join(axesOf(s), ", ")))
+				break
+			}
+			row := slices.IndexFunc(rows, func(g group) bool { return g.key == key })
+			if row < 0 {
+				row = len(rows)
+				rows = append(rows, group{key: key, at: at, cells: make([]*cell, len(sides))})
+			}
+			if other := rows[row].cells[i]; other != nil {
+				faults = append(faults, fmt.Sprintf("%s has several cells at %q, which differ in %s: match by it too (--match), or keep one of them (--only)",
+					s.mark, key, strings.Join(differing(other.cell, c.cell), ", ")))
+				break
+			}
+			rows[row].cells[i] = c
+		}
 	}
 	if err := joined("match cells", faults); err != nil {
-		return m, err
+		return nil, nil, err
 	}
-	m.lacking(sides)
-	if len(m.rows) == 0 {
-		return m, fmt.Errorf("match cells: no cell of %s has one at the same place of the other sides; name the axes that have to agree with --match", sides[0].mark)
-	}
-	return m, nil
-}
-
-// take puts the cells of a side into their rows.
-func (m *matched) take(i int, s *side, sides int, byID bool) (faults []string) {
-	for _, c := range s.cells {
-		key, at := c.cell.ID, c.cell.Coordinates
-		if !byID {
-			var lacks string
-			if at, lacks = on(c.cell.Coordinates, m.axes); lacks != "" {
-				return append(faults, fmt.Sprintf("run %s has no axis %q (there are: %s)", s.run.ID, lacks, strings.Join(axesOf(s), ", ")))
+	rows = slices.DeleteFunc(rows, func(g group) bool {
+		var without, with []string
+		for i, c := range g.cells {
+			if c == nil {
+				without = append(without, sides[i].mark)
+			} else {
+				with = append(with, sides[i].mark)
 			}
-			key = place(at)
 		}
-		row := slices.IndexFunc(m.rows, func(g group) bool { return g.key == key })
-		if row < 0 {
-			row = len(m.rows)
-			m.rows = append(m.rows, group{key: key, at: at, cells: make([]*cell, sides)})
+		if len(without) > 0 {
+			left = append(left, Left{Cell: g.name(), Sides: without, Reason: "only in " + strings.Join(with, " and ")})
 		}
-		if other := m.rows[row].cells[i]; other != nil {
-			return append(faults, fmt.Sprintf("%s has several cells at %q, which differ in %s: match by it too (--match), or keep one of them (--only)",
-				s.mark, key, strings.Join(differing(other.cell, c.cell), ", ")))
-		}
-		m.rows[row].cells[i] = c
+		return g.cells[0] == nil || len(with) == 1
+	})
+	if len(rows) == 0 {
+		return nil, nil, fmt.Errorf("match cells: no cell of %s is on another side, as ids change with the workload and the broker's name: name the axes that have to agree with --match (there are: %s)",
+			sides[0].mark, strings.Join(axesOf(sides[0]), ", "))
 	}
-	return faults
+	return rows, left, nil
 }
 
-// on are the coordinates on some axes; lacks is one that is not there.
-func on(at []plan.Coordinate, axes []string) (some []plan.Coordinate, lacks string) {
-	for _, axis := range axes {
-		i := slices.IndexFunc(at, func(c plan.Coordinate) bool { return c.Axis == axis })
-		if i < 0 {
-			return nil, axis
-		}
-		some = append(some, at[i])
+// key is the same for cells that belong together: their coordinates on the axes asked for or, along an axis, on all others; else the id. lacks is an axis
+// that the cell does not have.
+func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, lacks string) {
+	if len(o.Match) == 0 && o.By == "" {
+		return c.ID, c.Coordinates, ""
 	}
-	return some, ""
+	for _, x := range c.Coordinates {
+		if slices.Contains(o.Match, x.Axis) || len(o.Match) == 0 && x.Axis != o.By {
+			at = append(at, x)
+		}
+	}
+	for _, axis := range o.Match {
+		if _, has := c.Coordinate(axis); !has {
+			lacks = axis
+		}
+	}
+	return place(at), at, lacks
 }
 
 // differing are the axes on which two cells are apart.
@@ -256,49 +242,4 @@ func axesOf(s *side) (axes []string) {
 		}
 	}
 	return axes
-}
-
-func commonAxes(sides []*side) []string {
-	axes := axesOf(sides[0])
-	for _, s := range sides[1:] {
-		has := axesOf(s)
-		axes = slices.DeleteFunc(axes, func(a string) bool { return !slices.Contains(has, a) })
-	}
-	return axes
-}
-
-// anyCommon tells whether the base shares a cell with each other side.
-func anyCommon(sides []*side) bool {
-	base := map[string]bool{}
-	for _, c := range sides[0].cells {
-		base[c.cell.ID] = true
-	}
-	for _, s := range sides[1:] {
-		if !slices.ContainsFunc(s.cells, func(c *cell) bool { return base[c.cell.ID] }) {
-			return false
-		}
-	}
-	return true
-}
-
-// lacking leaves out rows that the base lacks, or that it alone has, and says so of every side that lacks one.
-func (m *matched) lacking(sides []*side) {
-	kept := m.rows[:0]
-	for _, g := range m.rows {
-		var without, with []string
-		for i, c := range g.cells {
-			if c == nil {
-				without = append(without, sides[i].mark)
-			} else {
-				with = append(with, sides[i].mark)
-			}
-		}
-		if len(without) > 0 {
-			m.left = append(m.left, Left{Cell: g.name(), Sides: without, Reason: "only in " + strings.Join(with, " and ")})
-		}
-		if g.cells[0] != nil && len(with) > 1 {
-			kept = append(kept, g)
-		}
-	}
-	m.rows = kept
 }

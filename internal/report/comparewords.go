@@ -95,7 +95,7 @@ func method(c compare.Comparison) []string {
 // Text writes a comparison for a terminal of the given width; 0 is any width.
 func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 	out := bufio.NewWriter(w)
-	for _, line := range slices.Concat(x.Sides, c.Notes) {
+	for _, line := range x.Sides {
 		fmt.Fprintln(out, terminal.Clean(line))
 	}
 	fmt.Fprintln(out)
@@ -139,7 +139,7 @@ func (x Compared) Markdown(w io.Writer, c compare.Comparison) error {
 			}
 		}
 	}
-	section("", slices.Concat(x.Sides, c.Notes))
+	section("", x.Sides)
 	fmt.Fprintln(out)
 	if len(x.Besides) == 0 {
 		fmt.Fprintln(out, "Nothing else differs that the records tell of.")

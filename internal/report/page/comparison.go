@@ -35,21 +35,21 @@ const comparisonCSS = "\ntd.worse { color: var(--bad); font-weight: 600; } td.be
 
 // comparisonSheet is all that the page shows.
 type comparisonSheet struct {
-	CSS          template.CSS
-	Title        string
-	Sides, Notes []string
-	Besides      []tableView
-	Tables       []tableView
-	Found, Left  []string
-	Method       []string
-	Summary      string
-	Data         compare.Comparison
+	CSS         template.CSS
+	Title       string
+	Sides       []string
+	Besides     []tableView
+	Tables      []tableView
+	Found, Left []string
+	Method      []string
+	Summary     string
+	Data        compare.Comparison
 }
 
 // WriteComparison writes a comparison as one HTML file that needs nothing from outside and no script. All text of users is escaped.
 func WriteComparison(w io.Writer, c compare.Comparison) error {
 	x := report.NewCompared(c)
-	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Sides: x.Sides, Notes: c.Notes, Besides: tableViews(x.Besides, false), //nolint:gosec // our own
+	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Sides: x.Sides, Besides: tableViews(x.Besides, false), //nolint:gosec // our own
 		Tables: tableViews(x.Tables, false), Found: x.Found, Left: x.Left, Method: x.Method(c), Summary: x.Summary, Data: c}
 	var names []string
 	for _, s := range c.Sides {

@@ -14,7 +14,7 @@ import (
 func TestComparisonsNeedNothingAndEscape(t *testing.T) {
 	evil := `<script>alert("x")</script>`
 	sample := compare.Sample{Summary: stats.Summarize([]float64{1, 2, 3, 4}, 0.95), Numbers: []float64{1, 2, 3, 4}}
-	c := compare.Comparison{Sides: []compare.Side{{Mark: "A", Run: evil}, {Mark: evil}}, Effect: 0.05, Alpha: 0.05, Notes: []string{evil},
+	c := compare.Comparison{Sides: []compare.Side{{Mark: "A", Run: evil}, {Mark: evil}}, Effect: 0.05, Alpha: 0.05,
 		Differences: []compare.Difference{{Of: "broker " + evil, What: evil, Values: []string{evil, "x"}}},
 		Left:        []compare.Left{{Cell: evil, Reason: evil}},
 		Values: []compare.Value{{Name: "send.p99", Unit: plan.Seconds, Better: plan.LowerIsBetter, Rows: []compare.Row{{Name: evil,
