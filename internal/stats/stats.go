@@ -28,20 +28,6 @@ func middle(sorted []float64) float64 {
 	return sorted[n/2-1] + (sorted[n/2]-sorted[n/2-1])/2
 }
 
-// Quantile is the quantile q (0 to 1) by linear interpolation between order statistics (Hyndman and Fan's type 7); NaN if there is none.
-func Quantile(xs []float64, q float64) float64 {
-	if len(xs) == 0 {
-		return math.NaN()
-	}
-	sorted := Sorted(xs)
-	at := min(max(q, 0), 1) * float64(len(sorted)-1)
-	low := int(at)
-	if low+1 >= len(sorted) {
-		return sorted[len(sorted)-1]
-	}
-	return sorted[low] + (at-float64(low))*(sorted[low+1]-sorted[low])
-}
-
 // MAD is the median absolute deviation from the median, times 1.4826, so that it is the standard deviation of what is normal; 0 of less than two.
 func MAD(xs []float64) float64 {
 	if len(xs) < 2 {
