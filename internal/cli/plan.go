@@ -107,16 +107,16 @@ func repetitionNotes(run plan.Run) (notes []string) {
 	if run.Source.Short {
 		return nil
 	}
-	_, estimate := matrix.Estimate(run)
+	least, most := matrix.Estimate(run)
 	for _, s := range compare.Shortages(run) {
-		longer := estimate * time.Duration(s.Needed) / time.Duration(run.Repeat)
+		enough := least / time.Duration(s.Have) * time.Duration(s.Needed)
 		notes = append(notes, fmt.Sprintf("too few repetitions for ctl compare --by %s: %s need %d, there are %d; repeat: %d takes about %v, not %v",
-			s.By, several(s.Tests, "test"), s.Needed, s.Have, s.Needed, longer.Round(time.Second), estimate.Round(time.Second)))
+			s.By, several(s.Tests, "test"), s.Needed, s.Have, s.Needed, enough.Round(time.Second), least.Round(time.Second)))
 	}
 	if len(run.Regressions()) > 0 {
 		const needed = plan.MinEarlierRuns + 1
 		notes = append(notes, fmt.Sprintf("rules about a baseline are inconclusive before run %d with one broker version and the same hosts; %d runs take about %v",
-			needed, needed, (needed*estimate).Round(time.Second)))
+			needed, needed, (needed*most).Round(time.Second)))
 	}
 	return notes
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"lockstep/internal/plan"
 )
@@ -48,5 +49,25 @@ func TestPlanOfManyCells(t *testing.T) {
 	}
 	if strings.ContainsRune(all.String(), '\x1b') {
 		t.Error("what others wrote reaches the terminal as it is")
+	}
+}
+
+// TestTheTimeOfEnoughRepetitions: more repetitions take longer than those that there are at least, where cells are repeated until a value is known.
+func TestTheTimeOfEnoughRepetitions(t *testing.T) {
+	until, err := plan.ParseUntil("ci < 5%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := plan.Run{Repeat: 12, Until: &until, Tables: []plan.Table{{Columns: []string{"mode"}}}}
+	for n := range 20 {
+		w := plan.Default()
+		w.Measure, w.Warmup = plan.Duration(10*time.Second), 0
+		at := []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(fmt.Sprint(n % 2))}, {Axis: "n", Value: json.RawMessage(fmt.Sprint(n / 2))}}
+		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprint(n), Index: n, Coordinates: at, Workload: w})
+	}
+	once := 20 * plan.Estimate(run.Cells[0].Workload)
+	want := fmt.Sprintf("need 7, there are 6; repeat: 7 takes about %v, not %v", (7 * once).Round(time.Second), (6 * once).Round(time.Second))
+	if notes := repetitionNotes(run); len(notes) != 1 || !strings.Contains(notes[0], want) {
+		t.Errorf("%q, want %q", notes, want)
 	}
 }
