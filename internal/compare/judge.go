@@ -3,7 +3,6 @@ package compare
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -35,7 +34,7 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group, spr
 				continue
 			}
 			a, b := row.Sides[0], row.Sides[i+1]
-			whys := doubts(map[string]Sample{sides[0].mark: a, sides[i+1].mark: b}, info.Better())
+			whys := append(a.doubts(sides[0].mark, b, info.Better()), b.doubts(sides[i+1].mark, a, info.Better())...)
 			var change Change
 			if c.By != "" {
 				change = withinRun(a, b, info.Better(), 1-c.Alpha)
@@ -115,28 +114,23 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 	return s, lacking
 }
 
-// doubts is why nothing can be said of samples, whatever their numbers are. A flag that leaves numbers comparable is a reason if only some sides have it.
-func doubts(samples map[string]Sample, better plan.Direction) (whys []string) {
-	for _, mark := range slices.Sorted(maps.Keys(samples)) {
-		s := samples[mark]
-		var own []string
-		if s.Missing != "" {
-			own = append(own, s.Missing)
-		}
-		if s.Backlog > 0 && better == plan.NeitherBetter {
-			own = append(own, s.backlog())
-		}
-		for _, f := range s.Flags {
-			alone := slices.ContainsFunc(slices.Collect(maps.Values(samples)), func(o Sample) bool { return !slices.Contains(o.Flags, f) })
-			if f.Incomparable() || alone && f != plan.Backlog {
-				own = append(own, string(f))
-			}
-		}
-		if own != nil {
-			whys = append(whys, mark+": "+strings.Join(own, ", "))
+// doubts are why nothing can be said of a side, whatever its numbers are. A flag that leaves numbers comparable is a reason if the other side lacks it.
+func (s Sample) doubts(mark string, other Sample, better plan.Direction) (whys []string) {
+	if s.Missing != "" {
+		whys = append(whys, s.Missing)
+	}
+	if s.Backlog > 0 && better == plan.NeitherBetter {
+		whys = append(whys, s.backlog())
+	}
+	for _, f := range s.Flags {
+		if f.Incomparable() || f != plan.Backlog && !slices.Contains(other.Flags, f) {
+			whys = append(whys, string(f))
 		}
 	}
-	return whys
+	if whys == nil {
+		return nil
+	}
+	return []string{mark + ": " + strings.Join(whys, ", ")}
 }
 
 func (s Sample) backlog() string {
