@@ -40,7 +40,7 @@ var (
 	}{
 		{"held", func(a plan.Answer) bool { return a == plan.AnswerHeld }},
 		{"failed", func(a plan.Answer) bool { return a == plan.AnswerFailed }},
-		{"not the broker's alone, or unknown", func(a plan.Answer) bool { return a != plan.AnswerHeld && a != plan.AnswerFailed }},
+		{"limited by the load generator or its host, or unknown", func(a plan.Answer) bool { return a != plan.AnswerHeld && a != plan.AnswerFailed }},
 	}
 	stepLatencies = []struct {
 		name string
