@@ -350,12 +350,23 @@ func (c *counted) Consumer(context.Context, drivers.ConsumerSpec, drivers.Handle
 
 func (c *counted) Close() error { return nil }
 
-// TestTimeAwayIsNotWork: a publisher that waits for the broker in each Publish, is there for a second of five and away for
-// four has no work of its own.
+// slowToClose takes half a second to close.
+type slowToClose struct{ slowPublisher }
+
+func (slowToClose) Close() error {
+	time.Sleep(500 * time.Millisecond)
+	return nil
+}
+
+// TestTimeAwayIsNotWork: a publisher that waits for the broker in each Publish and as it closes its link, is there for a
+// second of five and away for the rest, has no work of its own.
 func TestTimeAwayIsNotWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, rate := range []float64{0, 100} {
-			_, times := driven(t, slow{waits: true}, rate, 0, 5*time.Second, func(a *plan.Assignment) {
+			session := sessionOf{publisher: func(spec drivers.PublisherSpec) drivers.Publisher {
+				return slowToClose{slowPublisher{waiting: spec.Waiting}}
+			}}
+			_, times := driven(t, session, rate, 0, 5*time.Second, func(a *plan.Assignment) {
 				a.Task.Cell.Workload.Publishers.Presence = plan.Presence{From: plan.Duration(time.Second), To: plan.Duration(2 * time.Second)}
 			})
 			if times.Busy() > 0.01 {
