@@ -17,8 +17,7 @@ type guarded struct {
 	under atomic.Int64 // turn of the request that is under way, or 0
 }
 
-// enter begins a request on behalf of ctx; storing 0 in under ends it. It costs something for each context, not for each
-// request.
+// enter begins a request on behalf of ctx; storing 0 in under ends it. It costs something for each context alone.
 func (g *guarded) enter(ctx context.Context, end func()) {
 	if ctx != g.ctx {
 		g.release()

@@ -119,7 +119,8 @@ var entryIDs = func() (all [mostPerRequest]string) {
 }()
 
 func (s *session) newSender(on joined, spec drivers.PublisherSpec, waiting *drivers.Waiting) requests.Send {
-	n := &sender{on: on, where: s.options.address(), single: spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm}
+	single := spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm
+	n := &sender{on: on, where: s.options.address(), single: single}
 	n.counts = func(o *sqs.Options) { o.HTTPClient = answers{o.HTTPClient, waiting} }
 	if s.options.FIFO {
 		n.groups, n.prefix = make([]string, s.options.Groups), rand.Text()[:16]+"-"
