@@ -108,19 +108,16 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 	lists := map[string][]float64{}
 	windows := k.m.Windows()
 	k.periods(func(from, to int) {
-		sum := record.NewHist()
+		hists := map[record.Series]*record.Hist{s: record.NewHist(), record.UnsentAge: record.NewHist()}
 		for i := range windows {
 			w := &windows[i]
-			if !w.Measured || w.Index < from || w.Index >= to {
-				continue
-			}
-			if h := w.Hists[s]; h != nil {
-				sum.Merge(h)
-			}
-			if h := w.Hists[record.UnsentAge]; h != nil {
-				sum, _ = judge.WithUnsent(s, sum, h, k.subs)
+			for series, sum := range hists {
+				if h := w.Hists[series]; h != nil && w.Measured && from <= w.Index && w.Index < to {
+					sum.Merge(h)
+				}
 			}
 		}
+		sum, _ := judge.WithUnanswered(s, func(of record.Series) *record.Hist { return hists[of] }, k.subs)
 		for field, ms := range figures(sum) {
 			lists[field] = append(lists[field], ms)
 		}
@@ -128,7 +125,7 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 	for field, list := range lists {
 		k.out[name+field] = list
 	}
-	whole, _ := judge.WithUnsent(s, k.m.Hist(s), k.m.Hist(record.UnsentAge), k.subs)
+	whole, _ := judge.WithUnanswered(s, k.m.Hist, k.subs)
 	quantiles := map[string]float64{}
 	for _, percent := range []float64{25, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999, 100} {
 		quantiles[fmt.Sprintf("%g", percent)] = ms(whole.Quantile(percent / 100))

@@ -45,9 +45,9 @@ func (j *judge) highest() {
 func (j *judge) intervals(s record.Series) []distribution {
 	size := max(1, seconds(j.w.Interval.D()))
 	full := int(j.span.sending / (time.Duration(size) * time.Second))
-	byInterval, unsent := make([]*record.Hist, full), make([]*record.Hist, full)
+	byInterval := make([]map[record.Series]*record.Hist, full)
 	for i := range full {
-		byInterval[i], unsent[i] = record.NewHist(), record.NewHist()
+		byInterval[i] = map[record.Series]*record.Hist{s: record.NewHist(), record.UnsentAge: record.NewHist()}
 	}
 	whole := full*size == j.span.windows
 	for _, w := range j.m.Windows() {
@@ -58,16 +58,15 @@ func (j *judge) intervals(s record.Series) []distribution {
 		if !w.Measured || w.Index < 0 || i >= full {
 			continue
 		}
-		if h := w.Hists[s]; h != nil {
-			byInterval[i].Merge(h)
-		}
-		if h := w.Hists[record.UnsentAge]; h != nil {
-			unsent[i].Merge(h)
+		for series, sum := range byInterval[i] {
+			if h := w.Hists[series]; h != nil {
+				sum.Merge(h)
+			}
 		}
 	}
 	var some []distribution
-	for i, h := range byInterval {
-		if d := distributionOf(s, h, unsent[i], j.subs); d.hist.Count() > 0 {
+	for _, hists := range byInterval {
+		if d := distributionOf(s, func(of record.Series) *record.Hist { return hists[of] }, j.subs); d.hist.Count() > 0 {
 			some = append(some, d)
 		}
 	}

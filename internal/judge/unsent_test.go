@@ -28,6 +28,28 @@ func TestUnsentMessagesBoundWhatTheyCanMove(t *testing.T) {
 	}
 }
 
+// Messages that failed, as where the driver gave up before the drain ended, have no confirm: the time until then is the least that it can have taken.
+func TestFailedMessagesBoundTheLatencyFromDue(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
+	x.steady(100, atOnce)
+	for range 900 {
+		x.sample(record.SendDue, time.Millisecond)
+	}
+	for range 100 {
+		x.sample(record.SendFailed, 30*time.Second)
+	}
+	o := x.judge()
+	if v := o.Values["send.due.p50"]; v.Over != 0 || v.Number > 0.0011 {
+		t.Errorf("the median is %+v, want 1 ms", v)
+	}
+	if v := o.Values["send.due.p95"]; v.Over != 100 || v.Number < 29.9 || v.Number > 30.1 {
+		t.Errorf("p95 is %+v, want more than 30 s by 100 messages", v)
+	}
+	if v := o.Values["processing.p95"]; v.Over != 0 {
+		t.Errorf("p95 of processing is %+v; a message that failed may have been received", v)
+	}
+}
+
 // A tenth is unsent, after 5 s each: what lies above nine tenths is at least that.
 func TestUnsentMessagesCountWithTheirAge(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })

@@ -41,7 +41,7 @@ func (j *judge) noLatency(s record.Series) string {
 
 func (j *judge) latencies() {
 	for _, l := range latencies {
-		d := distributionOf(l.series, j.m.Hist(l.series), j.m.Hist(record.UnsentAge), j.subs)
+		d := distributionOf(l.series, j.m.Hist, j.subs)
 		why := j.noLatency(l.series)
 		var flags []plan.Flag
 		if why == "" {
@@ -57,44 +57,54 @@ func (j *judge) latencies() {
 	}
 }
 
-// distribution is a latency with the messages that were due and not sent, each with its age: the least that its latency can be.
+// distribution is a latency with the messages that were never answered, each with its age: the least that its latency can be.
 type distribution struct {
-	hist   *record.Hist // with the ages
-	sent   *record.Hist // without; nil: there are none
-	unsent uint64
+	hist       *record.Hist // with the ages
+	answered   *record.Hist // without; nil: all were answered
+	unanswered uint64
 }
 
-// WithUnsent returns samples of a latency with the messages that were due and not sent, each with its age, and the number of these. They are added to a
-// latency that counts from the due time; a message is one sample of a processing latency for each subscription.
-func WithUnsent(s record.Series, h, unsent *record.Hist, subscriptions int) (all *record.Hist, n uint64) {
-	d := distributionOf(s, h, unsent, subscriptions)
-	return d.hist, d.unsent
+// WithUnanswered returns the samples of a latency with the age of each message that was never answered, and the number of these. A latency that counts from
+// the due time has one sample for each message that was due and not sent, a processing latency one for each subscription. Messages that failed have no
+// confirm either: their time from the send call to the failure is the least that it can have taken.
+func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) (all *record.Hist, n uint64) {
+	d := distributionOf(s, hist, subscriptions)
+	return d.hist, d.unanswered
 }
 
-func distributionOf(s record.Series, h, unsent *record.Hist, subscriptions int) distribution {
-	if s != record.SendDue && s != record.Processing || unsent.Count() == 0 {
-		return distribution{hist: h}
+func distributionOf(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) distribution {
+	d := distribution{hist: hist(s)}
+	var copies map[record.Series]int
+	switch s {
+	case record.SendDue:
+		copies = map[record.Series]int{record.UnsentAge: 1, record.SendFailed: 1}
+	case record.Processing:
+		copies = map[record.Series]int{record.UnsentAge: subscriptions}
 	}
-	d := distribution{hist: h.Clone(), sent: h}
-	copies := 1
-	if s == record.Processing {
-		copies = subscriptions
-	}
-	for range copies {
-		d.hist.Merge(unsent)
-		d.unsent += unsent.Count()
+	for age, n := range copies {
+		ages := hist(age)
+		if ages.Count() == 0 {
+			continue
+		}
+		if d.answered == nil {
+			d.hist, d.answered = d.hist.Clone(), d.hist
+		}
+		for range n {
+			d.hist.Merge(ages)
+			d.unanswered += ages.Count()
+		}
 	}
 	return d
 }
 
-// maxShift is the part by which unsent messages may move a quantile that is still shown as a number: from counting with their ages to never being answered.
+// maxShift is the part by which unanswered messages may move a quantile that is still shown as a number: from counting with their ages to never being answered.
 const maxShift = 0.01
 
 // enough is how many samples above a quantile are expected where it is shown as a number.
 const enough = 10
 
-// quantile is a quantile as a value. It is a lower bound if it lies beyond the histogram's range, if it would be another one were the unsent messages never
-// answered, or if there are fewer than 10/(1-q) samples. In the latter case the bound is an order statistic with a one-sided confidence of 95 %
+// quantile is a quantile as a value. It is a lower bound if it lies beyond the histogram's range, if it would be another one with the latencies that the unanswered
+// messages may have, or if there are fewer than 10/(1-q) samples. In the latter case the bound is an order statistic with a one-sided confidence of 95 %
 // (Thompson, On confidence ranges for the median and other expectation distributions, 1936): the tail that few samples show may be lighter than the
 // true one, and an upper bound does not exist below log(0.05)/log(q) samples.
 func (d distribution) quantile(q float64, flags ...plan.Flag) plan.Value {
@@ -104,10 +114,10 @@ func (d distribution) quantile(q float64, flags ...plan.Flag) plan.Value {
 	switch {
 	case d.hist.OverAt(q):
 		v.Over = d.hist.Over()
-	case d.unsent > 0:
+	case d.unanswered > 0:
 		rank := q * float64(n)
-		if sent := float64(d.sent.Count()); rank > sent || float64(d.sent.Quantile(rank/sent)) > (1+maxShift)*float64(at) {
-			v.Over = d.unsent
+		if sent := float64(d.answered.Count()); rank > sent || float64(d.answered.Quantile(rank/sent)) > (1+maxShift)*float64(at) {
+			v.Over = d.unanswered
 		}
 	}
 	if q >= 1 || v.Over > 0 || float64(n)*(1-q) > enough-1e-6 {

@@ -48,7 +48,7 @@ func (c *curves) add(d detail, m *record.Merge) {
 		for i, to := range []*[]curve{&c.send, &c.processing} {
 			s := distributions[i].series
 			one := curve{name: name}
-			one.hist, one.unsent = judge.WithUnsent(s, of.Hist(s), of.Hist(record.UnsentAge), part.Cell.Workload.Topology.Subscriptions)
+			one.hist, one.unsent = judge.WithUnanswered(s, of.Hist, part.Cell.Workload.Topology.Subscriptions)
 			if v, has := values[distributions[i].name+".p50"]; has {
 				one.why, one.off = v.NA, between(v) // a backlog: its latency says how long the test was
 			}
