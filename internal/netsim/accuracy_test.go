@@ -107,22 +107,33 @@ func TestDelaysAreFound(t *testing.T) {
 	c := Conditions{Latency: latency, Delays: new(Delays)}
 	near := dialTo(t, serve(t, echo), c)
 	line := near.(halfCloser).in
-	entered := make(chan struct{})
-	go func() {
-		defer close(entered)
-		for { // until the answer is on its way
+	// holdBack keeps an answer that is on its way, and reports whether it did before the round trip was over.
+	holdBack := func(over <-chan struct{}) bool {
+		for {
 			line.mu.Lock()
 			if !line.marks.empty() {
-				break
+				_ = clock.Until(t.Context(), line.marks.first().at+int64(kept))
+				line.mu.Unlock()
+				return true
 			}
 			line.mu.Unlock()
-			runtime.Gosched()
+			select {
+			case <-over:
+				return false
+			default:
+				runtime.Gosched()
+			}
 		}
-		_ = clock.Until(t.Context(), line.marks.first().at+int64(kept))
-		line.mu.Unlock()
-	}()
-	took := roundTrips(t, near, 1)[0]
-	<-entered
+	}
+	var took int64
+	for held := false; !held; { // the answer may come while nobody looks
+		c.Delays.Take()
+		over, result := make(chan struct{}), make(chan bool)
+		go func() { result <- holdBack(over) }()
+		took = roundTrips(t, near, 1)[0]
+		close(over)
+		held = <-result
+	}
 	if d := c.Delays.Take(); d.Count() != 2 || d.Max() < int64(kept) || d.Max() > took-int64(latency) {
 		t.Errorf("%d samples up to %v for a round trip of %v that was kept for %v", d.Count(), time.Duration(d.Max()), time.Duration(took), kept)
 	}
