@@ -115,7 +115,7 @@ func (r *Run) outcome(task string) (plan.Outcome, error) {
 func (r *Run) Record(task string) (*record.Merge, error) {
 	m, err := r.read(task)
 	if err == nil {
-		m.Rebase(judge.Cut(r.workload(task), m))
+		m.Rebase(judge.Cut(r.task(task).Cell.Workload, m))
 	}
 	return m, err
 }
@@ -151,14 +151,14 @@ func addTo(m *record.Merge) func(record.Snapshot) error {
 	}
 }
 
-// workload is that of a task; of one that the plan does not have, nothing.
-func (r *Run) workload(task string) plan.Workload {
+// task is a task of the plan; empty if the plan does not have it.
+func (r *Run) task(id string) plan.Task {
 	for _, t := range r.plan.Tasks() {
-		if t.ID == task {
-			return t.Cell.Workload
+		if t.ID == id {
+			return t
 		}
 	}
-	return plan.Workload{}
+	return plan.Task{}
 }
 
 // Rejudge judges a task again from its record and the facts in its outcome; nothing is written. For an undamaged record the result is
@@ -168,22 +168,20 @@ func (r *Run) Rejudge(task string) (plan.Outcome, error) {
 	if err != nil {
 		return plan.Outcome{}, fmt.Errorf("judge task %s again: read its outcome: %w", task, err)
 	}
-	for _, t := range r.plan.Tasks() {
-		if t.ID != task {
-			continue
-		}
-		m, err := r.Record(task)
-		if err != nil {
-			return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
-		}
-		again := judge.Again(t, m, o)
-		again.Warnings = r.withTries(again)
-		text, err := encode(again, "")
-		if err == nil {
-			again = plan.Outcome{}
-			err = json.Unmarshal(text, &again) // as it is stored, without secrets
-		}
-		return again, err
+	t := r.task(task)
+	if t.ID == "" {
+		return plan.Outcome{}, fmt.Errorf("judge task %s again: run %s has no such task", task, r.plan.ID)
 	}
-	return plan.Outcome{}, fmt.Errorf("judge task %s again: run %s has no such task", task, r.plan.ID)
+	m, err := r.Record(task)
+	if err != nil {
+		return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
+	}
+	again := judge.Again(t, m, o)
+	again.Warnings = r.withTries(again)
+	text, err := encode(again, "")
+	if err == nil {
+		again = plan.Outcome{}
+		err = json.Unmarshal(text, &again) // as it is stored, without secrets
+	}
+	return again, err
 }

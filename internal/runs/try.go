@@ -1,11 +1,9 @@
 package runs
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +15,7 @@ import (
 // tryFile names the try that a task's directory is of, as the control plane does.
 const tryFile = "try"
 
-// BeginTry is Begin for a try that has a name: what there is of the same try, from a copy that was broken off, is gone on with, so that
+// BeginTry starts the record of a try of a task. What there is of the same try, from a copy that was broken off, is gone on with, so that
 // copying again never leaves less than there was. It fails with ErrDone, wrapped, for a try that was kept aside already (see Kept).
 func (r *Run) BeginTry(task, try string) error {
 	r.mu.Lock()
@@ -132,29 +130,6 @@ func (r *Run) tryOf(dir string) string {
 
 // Try numbers the try of a task that is recorded now, or has the outcome, from 1.
 func (r *Run) Try(task string) int { return r.tries(task) + 1 }
-
-// TryOutcomes reads what came of the tries of a task that do not count, in their order; a try that was interrupted has none.
-func (r *Run) TryOutcomes(task string) ([]plan.Outcome, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var all []plan.Outcome
-	for n := range r.tries(task) {
-		path := filepath.Join(r.taskDir(tryName(task, n+1)), outcomeFile)
-		text, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		var o plan.Outcome
-		if err == nil {
-			err = json.Unmarshal(text, &o)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read try %d of task %s: %w", n+1, task, err)
-		}
-		all = append(all, o)
-	}
-	return all, nil
-}
 
 // withTries are an outcome's warnings and what earlier tries of its task were kept. The steps of a search are tries, too, and those that
 // count are not left out.

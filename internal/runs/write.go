@@ -30,16 +30,7 @@ var hlogs = []struct {
 	{"unsent", record.UnsentAge},
 }
 
-// Begin starts the record of a task afresh: what an interrupted try left behind is kept as tasks/<id>.try<n>.
-// Append does so by itself for the first snapshot of a task.
-func (r *Run) Begin(task string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, err := r.begin(task)
-	return err
-}
-
-// begin opens the record of a task. The caller holds mu.
+// begin starts the record of a task afresh: what an interrupted try left behind is kept as tasks/<id>.try<n>. The caller holds mu.
 func (r *Run) begin(task string) (*writer, error) {
 	if task == "" || strings.HasPrefix(task, ".") || task != filepath.Base(task) {
 		return nil, fmt.Errorf("record task %q: not a task's id", task)
