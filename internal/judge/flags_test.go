@@ -21,7 +21,9 @@ type stationary struct {
 }
 
 // outcome simulates a cell of random size. Arrivals are a Poisson process, even, or of noisy rate. Messages on their way vary as a Poisson process, as the queue of a
-// broker that is used to 80 %, or with the batches that consumers fetch. Latencies are lognormal, and differ from second to second.
+// broker that is used to 80 %, or with the batches that consumers fetch. Latencies are lognormal, and differ from second to second. What varies from second
+// to second is autocorrelated (AR(1), 0.5) in half of the cells. Hosts are used to three quarters, publishers work for half of their time, and the
+// simulated network is late by some microseconds.
 func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	uniform := func(least, most float64) float64 { return math.Exp(math.Log(least) + r.Float64()*math.Log(most/least)) }
 	poisson := func(mean float64) float64 {
@@ -45,18 +47,31 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	each := rate / float64(queues)
 	x := newWorld(func(w *plan.Workload) {
 		w.Measure, w.Topology.Subscriptions, w.Topology.Queues = plan.Duration(time.Duration(measure)*time.Second), subscriptions, queues
-		w.Publishers.Rate = rate
+		if w.Publishers.Rate = rate; r.IntN(3) == 0 {
+			w.Publishers.Rate = 0
+		}
+		w.Network.Latency = plan.Duration(time.Duration(r.IntN(3)) * time.Millisecond)
 	})
 	if !c.shares {
 		x.facts.Agents[1].Clock = "clock-2"
 	}
+	correlation := 0.5 * float64(r.IntN(2))
+	// noisy is a standard normal series in which each value is correlated with the one before.
+	noisy := func() func() float64 {
+		last := r.NormFloat64()
+		return func() float64 {
+			last = correlation*last + math.Sqrt(1-correlation*correlation)*r.NormFloat64()
+			return last
+		}
+	}
+	rateNoise, latencyNoise, levelNoise := noisy(), noisy(), noisy()
 	arrivals, way, noise := r.IntN(3), r.IntN(3), uniform(0.002, 0.1)
 	delay, batch := uniform(0.0005, 0.2), uniform(1, max(2, each/5))
 	level := make([]float64, flows)
 	median, varies, shape := uniform(0.0002, 0.2), uniform(0.005, 0.1), uniform(0.1, 1)
 	for second := -2; second < measure; second++ {
 		published := make([]int64, queues)
-		factor := 1 - c.falls*float64(max(0, second))
+		factor, together, waiting := 1-c.falls*float64(max(0, second)), 1+noise*rateNoise(), max(0.1, 1+0.3*levelNoise())
 		for q := range published {
 			switch arrivals {
 			case 0:
@@ -64,12 +79,12 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 			case 1:
 				published[q] = int64(each * factor)
 			default:
-				published[q] = int64(max(0, each*factor*(1+noise*r.NormFloat64())))
+				published[q] = int64(max(0, each*factor*together))
 			}
 		}
 		delivered := make([]int64, flows)
 		for f := range delivered {
-			left := poisson(each * delay)
+			left := poisson(each * delay * waiting)
 			switch way {
 			case 1: // geometric, of mean 4
 				left += math.Floor(math.Log(r.Float64()) / math.Log(0.8))
@@ -84,7 +99,7 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 		}
 		x.second(second, published, delivered)
 		w := x.rec.Window(int64(second)*int64(time.Second), second >= 0)
-		middle := median * (1 + varies*r.NormFloat64())
+		middle := median * (1 + varies*latencyNoise())
 		for i := range 20 {
 			latency := int64(1e9 * middle * math.Exp(shape*math.Sqrt2*math.Erfinv(2*(float64(i)+0.5)/20-1)))
 			n := uint64(math.Ceil(rate / 20))
@@ -93,6 +108,9 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 			w.RecordN(record.Processing, 2*latency, n)
 			w.RecordN(record.Lateness, int64(20_000*r.Float64()), n)
 			w.RecordN(record.Scheduling, int64(20_000*r.Float64()), 10)
+			if x.task.Cell.Workload.Network.Latency > 0 {
+				w.RecordN(record.NetworkDelay, int64(40_000*r.Float64()), n)
+			}
 		}
 	}
 	x.last.Skew = c.skew + time.Duration(float64(200*time.Microsecond)*r.NormFloat64())
@@ -100,7 +118,9 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	x.facts.Cores = map[string]int{"a": 4, "b": 4}
 	at := int64(time.Duration(measure) * time.Second)
 	for i, agent := range []string{"a", "b"} {
-		part := record.Snapshot{Agent: agent, Seq: 1000, At: at, Host: record.HostSample{At: at, AgentCPU: 2 * r.Float64(), AgentWaited: 0.2 * r.Float64()}}
+		part := record.Snapshot{Agent: agent, Seq: 1000, At: at, Host: record.HostSample{At: at, AgentCPU: 2 * r.Float64(), AgentWaited: 0.2 * r.Float64(),
+			HostCPU: 2 + r.Float64(), HostCores: 4, LocalBroker: r.IntN(2) == 0}}
+		part.Busiest = record.PublisherTimes{Active: at, Waited: int64(float64(at) * (0.5 + 0.5*r.Float64()))}
 		if !c.shares && i == 1 {
 			part.Clock = "clock-2"
 			for second := range measure + 1 {
