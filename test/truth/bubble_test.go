@@ -3,6 +3,7 @@ package truth
 import (
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,22 +25,56 @@ type measured struct {
 }
 
 // in runs a cell on loopback in a synctest bubble, where time is exact: one engine plays all of it, and what it recorded is judged as ever.
-func in(t *testing.T, options string, change func(*plan.Workload)) (m measured) {
+func in(t *testing.T, options string, change func(*plan.Workload)) measured {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { m = play(t, options, change) })
-	return m
+	return inDriver(t, "loopback", options, change)
 }
 
-func play(t *testing.T, options string, change func(*plan.Workload)) measured {
-	d, err := drivers.Lookup("loopback")
-	if err != nil {
-		t.Fatal(err)
-	}
+func inDriver(t *testing.T, driver, options string, change func(*plan.Workload)) measured {
+	t.Helper()
+	task := taskOf(change)
+	w := task.Cell.Workload
+	publishers, consumers := w.Publishers.Nodes*w.Publishers.Threads, w.Consumers.Nodes*w.Consumers.Threads
+	return judged(task, play(t, driver, options, plan.Assignment{Task: task,
+		Publishers: plan.Share{Count: publishers, Total: publishers}, Consumers: plan.Share{Count: consumers, Total: consumers}}))
+}
+
+// taskOf is a task of one cell.
+func taskOf(change func(*plan.Workload)) plan.Task {
 	w := plan.Default()
 	w.Publishers.Window, w.Warmup, w.Consumers.Batch = 100_000, plan.Duration(time.Second), 1
 	change(&w)
-	cell := plan.Cell{ID: "truth", Workload: w}
-	task := plan.Task{Run: "truth", ID: "truth-r1", Cell: cell, Repetition: 1}
+	return plan.Task{Run: "truth", ID: "truth-r1", Cell: plan.Cell{ID: "truth", Workload: w}, Repetition: 1}
+}
+
+// judged is the outcome of a task of two agents on one clock, of which each that has a record played all or its part.
+func judged(task plan.Task, agents ...record.Snapshot) measured {
+	m := record.NewMerge()
+	var parts []plan.AgentPart
+	for i := range 2 {
+		name := string(rune('a' + i))
+		parts = append(parts, plan.AgentPart{Agent: name, Index: i, Host: "h", Clock: "one", Phase: plan.PhaseTeardown})
+		if i < len(agents) {
+			agents[i].Agent = name
+			m.Add(agents[i])
+		}
+	}
+	return measured{judge.Judge(task, m, judge.Facts{Agents: parts}), m, task.Cell.Workload}
+}
+
+// play runs an agent's part of a task in a bubble of its own, and returns what it recorded.
+func play(t *testing.T, driver, options string, part plan.Assignment) (s record.Snapshot) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { s = inBubble(t, driver, options, part) })
+	return s
+}
+
+func inBubble(t *testing.T, driver, options string, part plan.Assignment) record.Snapshot {
+	d, err := drivers.Lookup(driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := part.Task
 	var e *engine.Engine
 	session, err := d.Open(t.Context(), json.RawMessage(options), drivers.Env{Log: slog.New(slog.DiscardHandler),
 		Event: func(k drivers.EventKind, detail string) { e.Event(k, detail) }})
@@ -47,9 +82,7 @@ func play(t *testing.T, options string, change func(*plan.Workload)) measured {
 		t.Fatal(err)
 	}
 	defer session.Close()
-	publishers, consumers := w.Publishers.Nodes*w.Publishers.Threads, w.Consumers.Nodes*w.Consumers.Threads
-	e, err = engine.New(engine.Config{Session: session, Log: slog.New(slog.DiscardHandler), Assignment: plan.Assignment{Task: task,
-		Publishers: plan.Share{Count: publishers, Total: publishers}, Consumers: plan.Share{Count: consumers, Total: consumers}}})
+	e, err = engine.New(engine.Config{Session: session, Log: slog.New(slog.DiscardHandler), Assignment: part})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,13 +105,8 @@ func play(t *testing.T, options string, change func(*plan.Workload)) measured {
 		t.Fatal(err)
 	}
 	p := e.Take(true)
-	m := record.NewMerge()
-	m.Add(record.Snapshot{Agent: "a", Windows: p.Windows, Sets: p.Sets, Events: p.Events, LastSend: p.LastSend, LastConfirm: p.LastConfirm,
-		LastReceipt: p.LastReceipt, Skew: p.Skew, Gaps: p.Gaps, Final: true})
-	part := func(i int) plan.AgentPart {
-		return plan.AgentPart{Agent: string(rune('a' + i)), Index: i, Host: "h", Clock: "one", Phase: plan.PhaseTeardown}
-	}
-	return measured{judge.Judge(task, m, judge.Facts{Agents: []plan.AgentPart{part(0), part(1)}}), m, w}
+	return record.Snapshot{Windows: p.Windows, Sets: p.Sets, Events: p.Events, LastSend: p.LastSend, LastConfirm: p.LastConfirm,
+		LastReceipt: p.LastReceipt, Skew: p.Skew, Gaps: p.Gaps, Final: true}
 }
 
 // number is a value that has to be there; of a quantile of few samples it is that of the samples.
@@ -108,4 +136,11 @@ func (m measured) quantiles(t *testing.T, truth, latency string, sorted []time.D
 func (m measured) count(t *testing.T, truth, name string, want float64) {
 	t.Helper()
 	check(t, row{truth: truth, value: name, want: want, got: m.number(t, name), unit: plan.Count})
+}
+
+// flagged compares whether a value has a flag.
+func (m measured) flagged(t *testing.T, truth, value string, flag plan.Flag, want bool) {
+	t.Helper()
+	number := map[bool]float64{true: 1}
+	check(t, row{truth: truth, value: value + " (" + string(flag) + ")", want: number[want], got: number[slices.Contains(m.Values[value].Flags, flag)]})
 }
