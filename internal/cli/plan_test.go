@@ -52,7 +52,8 @@ func TestPlanOfManyCells(t *testing.T) {
 	}
 }
 
-// TestTheTimeOfEnoughRepetitions: more repetitions take longer than those that there are at least, where cells are repeated until a value is known.
+// TestTheTimeOfEnoughRepetitions: more repetitions take longer than those that there are at least, where cells are
+// repeated until a value is known.
 func TestTheTimeOfEnoughRepetitions(t *testing.T) {
 	until, err := plan.ParseUntil("ci < 5%")
 	if err != nil {

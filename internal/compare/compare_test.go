@@ -132,7 +132,8 @@ func TestBacklogRanksWorst(t *testing.T) {
 	}
 }
 
-// TestEarlierBacklogsCount: a cell that had a backlog in some of the earlier runs has not got worse by another, nor better by none.
+// TestEarlierBacklogsCount: a cell that had a backlog in some of the earlier runs has not got worse by another, nor
+// better by none.
 func TestEarlierBacklogsCount(t *testing.T) {
 	relative := 0.01
 	for _, x := range []struct {
@@ -192,7 +193,8 @@ func TestFlagsAreFindings(t *testing.T) {
 	}
 }
 
-// TestOtherHostsAreNotCompared: the spread of runs on the same hosts says nothing of others, nor of one that has other cores.
+// TestOtherHostsAreNotCompared: the spread of runs on the same hosts says nothing of others, nor of one that has other
+// cores.
 func TestOtherHostsAreNotCompared(t *testing.T) {
 	w := newWorld(4, 8, 0.01)
 	a := w.run("a", cells(1), nil)

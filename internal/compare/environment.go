@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// facts are the properties of a side, its parameters and subjects: the values that were seen of each, sorted. JSON objects are flattened: a property is the
-// path of a leaf, such as "publishers.window".
+// facts are the properties of a side, its parameters and subjects: the values that were seen of each, sorted. JSON
+// objects are flattened: a property is the path of a leaf, such as "publishers.window".
 type facts map[property][]string
 
 // property is what is known, and of what: see Difference.
@@ -66,7 +66,8 @@ func apart(sides []facts) (all []property) {
 	})
 }
 
-// differences lists what is not the same on all sides besides what was measured. Of workloads it is what is not the same in cells that belong together.
+// differences lists what is not the same on all sides besides what was measured. Of workloads it is what is not the
+// same in cells that belong together.
 func differences(sides []*side, rows []group, by string) []Difference {
 	all := make([]facts, len(sides))
 	for i, s := range sides {
@@ -104,7 +105,8 @@ func differences(sides []*side, rows []group, by string) []Difference {
 	return out
 }
 
-// facts are those of a side's matrix, agents, clocks and brokers. Along the axis of brokers all of them are "broker", so that they stand beside each other.
+// facts are those of a side's matrix, agents, clocks and brokers. Along the axis of brokers all of them are "broker",
+// so that they stand beside each other.
 func (s *side) facts(by string) facts {
 	f, bound := facts{}, time.Duration(-1)
 	broker := func(name string) string {

@@ -114,7 +114,8 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 	return s, lacking
 }
 
-// doubts are why nothing can be said of a side, whatever its numbers are. A flag that leaves numbers comparable is a reason if the other side lacks it.
+// doubts are why nothing can be said of a side, whatever its numbers are. A flag that leaves numbers comparable is a
+// reason if the other side lacks it.
 func (s Sample) doubts(mark string, other Sample, better plan.Direction) (whys []string) {
 	if s.Missing != "" {
 		whys = append(whys, s.Missing)
@@ -163,11 +164,12 @@ func withinRun(a, b Sample, better plan.Direction, confidence float64) (c Change
 	return c
 }
 
-// betweenRuns compares the medians of two runs. The run is a random effect (Kalibera and Jones 2013, Rigorous Benchmarking in Reasonable Time): the
-// logarithms of the medians of m earlier runs have the standard deviation s, so that the difference of two of them has the standard error s·√(f₁ + f₂), and
-// over it Student's t with m − 1 degrees of freedom. f is 1; for a side with fewer repetitions (n) than earlier runs (r, on average) it is r/n, the most by
-// which that can widen its part. A change to or from a backlog is certain if no earlier run was like the other side. If k of m were, all m + 1 runs are
-// exchangeable, and p is the part of them like it, (k + 1) / (m + 1).
+// betweenRuns compares the medians of two runs. The run is a random effect (Kalibera and Jones 2013, Rigorous
+// Benchmarking in Reasonable Time): the logarithms of the medians of m earlier runs have the standard deviation s, so
+// that the difference of two of them has the standard error s·√(f₁ + f₂), and over it Student's t with m − 1 degrees of
+// freedom. f is 1; for a side with fewer repetitions (n) than earlier runs (r, on average) it is r/n, the most by which
+// that can widen its part. A change to or from a backlog is certain if no earlier run was like the other side. If k of
+// m were, all m + 1 runs are exchangeable, and p is the part of them like it, (k + 1) / (m + 1).
 func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, confidence float64) (c Change) {
 	c.P, c.Earlier, c.Needed = 1, spread.Runs, plan.MinEarlierRuns
 	known := spread.Runs >= plan.MinEarlierRuns
@@ -211,7 +213,8 @@ func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, conf
 	return c
 }
 
-// mean is the geometric mean over the cells whose numbers can be compared. Cells of one run may move together, so that between runs half its interval is the mean of theirs.
+// mean is the geometric mean over the cells whose numbers can be compared. Cells of one run may move together, so that
+// between runs half its interval is the mean of theirs.
 func (c *Comparison) mean(rows []Row, side int) (m Mean) {
 	var pairs []stats.Pair
 	var sum, half float64

@@ -157,7 +157,8 @@ func place(at []plan.Coordinate) string {
 	return strings.Join(parts, " ")
 }
 
-// match finds the cells that belong together. Those that the base lacks, or that it alone has, are left out, and the sides that lack one are named.
+// match finds the cells that belong together. Those that the base lacks, or that it alone has, are left out, and the
+// sides that lack one are named.
 func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 	var faults []string
 	for i, s := range sides {
@@ -173,8 +174,8 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 				rows = append(rows, group{key: key, at: at, cells: make([]*cell, len(sides))})
 			}
 			if other := rows[row].cells[i]; other != nil {
-				faults = append(faults, fmt.Sprintf("%s has several cells at %q, which differ in %s: match by it too (--match), or keep one of them (--only)",
-					s.mark, key, strings.Join(differing(other.cell, c.cell), ", ")))
+				faults = append(faults, fmt.Sprintf("%s has several cells at %q, which differ in %s: "+
+					"match by it too (--match), or keep one of them (--only)", s.mark, key, strings.Join(differing(other.cell, c.cell), ", ")))
 				break
 			}
 			rows[row].cells[i] = c
@@ -198,14 +199,14 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 		return g.cells[0] == nil || len(with) == 1
 	})
 	if len(rows) == 0 {
-		return nil, nil, fmt.Errorf("match cells: no cell of %s is on another side, as ids change with the workload and the broker's name: name the axes that have to agree with --match (there are: %s)",
-			sides[0].mark, strings.Join(axesOf(sides[0]), ", "))
+		return nil, nil, fmt.Errorf("match cells: no cell of %s is on another side, as ids change with the workload and the broker's name: "+
+			"name the axes that have to agree with --match (there are: %s)", sides[0].mark, strings.Join(axesOf(sides[0]), ", "))
 	}
 	return rows, left, nil
 }
 
-// key is the same for cells that belong together: their coordinates on the axes asked for or, along an axis, on all others; else the id. lacks is an axis
-// that the cell does not have.
+// key is the same for cells that belong together: their coordinates on the axes asked for or, along an axis, on all
+// others; else the id. lacks is an axis that the cell does not have.
 func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, lacks string) {
 	if len(o.Match) == 0 && o.By == "" {
 		return c.ID, c.Coordinates, ""

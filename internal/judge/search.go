@@ -59,7 +59,8 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	return plan.AnswerFailed, why
 }
 
-// boundsDecide reports whether a condition could still hold: all of its values are known, but some only to within a bound.
+// boundsDecide reports whether a condition could still hold: all of its values are known, but some only to within a
+// bound.
 func boundsDecide(condition plan.Condition, values map[string]plan.Value) bool {
 	return !slices.ContainsFunc(condition.Fails(values), func(f plan.Failure) bool { return !f.Unknown }) &&
 		!slices.ContainsFunc(condition.Names(), func(name string) bool { return values[name].NA != "" })

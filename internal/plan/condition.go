@@ -161,8 +161,8 @@ type operand struct {
 	column int
 }
 
-// interval is the numbers that a value may be: one, those within the bound of its clocks (Value.Bound), those above a lower bound (Value.Over), or those
-// below an upper one (Value.LessThan).
+// interval is the numbers that a value may be: one, those within the bound of its clocks (Value.Bound), those above a
+// lower bound (Value.Over), or those below an upper one (Value.LessThan).
 type interval struct {
 	low, high    float64
 	above, below bool // low, or high, is not one of them

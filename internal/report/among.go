@@ -29,8 +29,8 @@ func among(numbers []float64, values []plan.Value) (middle []float64, less strin
 	return stats.Sorted(numbers)[max(0, (all-1)/2-n) : all/2-n+1], ""
 }
 
-// median is the median of numbers, which are those of values. It is a lower bound where a value that is one may be above it, and has the largest bound of
-// their clocks.
+// median is the median of numbers, which are those of values. It is a lower bound where a value that is one may be
+// above it, and has the largest bound of their clocks.
 func median(numbers []float64, values []plan.Value) plan.Value {
 	middle := plan.Value{Number: stats.Median(numbers)}
 	upper := stats.Sorted(numbers)[len(numbers)/2]

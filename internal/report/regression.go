@@ -85,7 +85,8 @@ func noMet(d compare.Decision, rule plan.Regression, base plan.Base) string {
 	}
 	then, now := d.Row.Sides[0], d.Row.Sides[1]
 	if then.Backlog+now.Backlog > 0 {
-		text := fmt.Sprintf("%s: backlog in %d of %d repetitions, and in %d of %d of run %s", name, now.Backlog, now.Backlog+now.N, then.Backlog, then.Backlog+then.N, base.Run)
+		text := fmt.Sprintf("%s: backlog in %d of %d repetitions, and in %d of %d of run %s",
+			name, now.Backlog, now.Backlog+now.N, then.Backlog, then.Backlog+then.N, base.Run)
 		if x.Backlogs > 0 {
 			text += fmt.Sprintf("; backlog in %d of %d earlier runs", x.Backlogs, x.Earlier)
 		}

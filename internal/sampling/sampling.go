@@ -143,7 +143,8 @@ func (r *Rounds) Cell(id string) Cell {
 
 func (r *Rounds) least() int { return min(r.run.Repeat, Least(*r.run.Until)) }
 
-// decide goes through the rounds that are complete, up to the one that is enough. Repetitions after it were made before an earlier one was made again.
+// decide goes through the rounds that are complete, up to the one that is enough. Repetitions after it were made before
+// an earlier one was made again.
 func (r *Rounds) decide(all map[int]*float64) Cell {
 	c := Cell{Repeat: r.run.Repeat, Done: len(all)}
 	var numbers []float64
