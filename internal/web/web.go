@@ -15,6 +15,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"lockstep/internal/report/chart"
@@ -74,7 +76,20 @@ func New(cfg Config) http.Handler {
 		mux.Handle("GET /metrics", cfg.Metrics)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, fs.ErrNotExist) })
-	return sealed(mux)
+	return sealed(s.bounded(mux))
+}
+
+// bounded refuses paths in which a name is longer than any is: names become subjects on the control plane.
+func (s *site) bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for part := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
+			if name, err := url.PathUnescape(part); err != nil || len(name) > wire.MaxName {
+				s.fail(w, r, fs.ErrNotExist)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // sealed says to browsers what pages may do: load from here alone, be framed by nobody, and tell other sites nothing.

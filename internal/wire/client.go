@@ -224,7 +224,9 @@ func (c *Conn) body(e *Entry, kind string, m jetstream.Msg) error {
 			e.Epoch = epochOf(m.Headers())
 		}
 	case "event":
-		err = decodeInto(c, m, who, &e.Event)
+		if err = decodeInto(c, m, who, &e.Event); err == nil {
+			err = checkNames(e.Event.Task, e.Event.Try)
+		}
 	case "outcome":
 		if err = decodeInto(c, m, who, &e.Outcome); err == nil && (e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {
 			e.Outcome, err = nil, fmt.Errorf("read message of %s: it is of another task", who)

@@ -66,9 +66,8 @@ func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
 		if r.Submits = len(words) == 4 && words[2] == "submit"; r.Submits {
 			var s Submission
 			if r.Err = c.unpack(m.Headers(), m.Data(), "the client", &s); r.Err == nil {
-				r.Submission = &s
-				if s.Run.ID != r.Run {
-					r.Submission, r.Err = nil, fmt.Errorf("read submission: it holds run %q", s.Run.ID)
+				if r.Err = s.check(r.Run); r.Err == nil {
+					r.Submission = &s
 				}
 			}
 		} else if r.Err = c.check(m.Headers(), "the client"); r.Err == nil {
@@ -79,13 +78,25 @@ func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
 	})
 }
 
-// mostName bounds the name of who cancels, in bytes.
-const mostName = 200
+// check returns an error unless the submission is of a run, and all its names may be parts of subjects.
+func (s Submission) check(run string) error {
+	if s.Run.ID != run {
+		return fmt.Errorf("read submission: it holds run %.20q", s.Run.ID)
+	}
+	names := []string{s.Schedule}
+	for _, t := range s.Run.Cells {
+		names = append(names, t.ID+"-r"+strconv.Itoa(s.Run.Repeat)) // the longest of its tasks' names
+	}
+	if err := checkNames(names...); err != nil {
+		return fmt.Errorf("read submission: %w", err)
+	}
+	return nil
+}
 
 // canceller is who cancels, as far as that is said.
 func canceller(body []byte) string {
 	var c cancellation
-	if json.Unmarshal(body, &c) != nil || len(c.By) > mostName {
+	if json.Unmarshal(body, &c) != nil || len(c.By) > MaxName {
 		return ""
 	}
 	return oneLine(c.By)
@@ -130,6 +141,8 @@ func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string), refused func(h
 			refuse = err.Error()
 		} else if subjectHeartbeat(h.Agent) != m.Subject {
 			refuse = who + " speaks for another"
+		} else if err := checkNames(h.Instance, h.Process, h.Busy, h.Try.Run, h.Try.Task, h.Try.Try); err != nil {
+			refuse = fmt.Sprintf("read heartbeat: %v", err)
 		} else {
 			refuse = handle(h)
 		}
@@ -143,9 +156,6 @@ func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string), refused func(h
 	})
 }
 
-// mostWord bounds the texts of a refused agent that are kept.
-const mostWord = 200
-
 // introduced is who sent a heartbeat that was refused: its name by the subject, and what else can be read of it, whatever protocol it speaks.
 func introduced(m *nats.Msg) Heartbeat {
 	var said struct{ Host, Version string }
@@ -156,7 +166,7 @@ func introduced(m *nats.Msg) Heartbeat {
 	if err != nil {
 		name = "?"
 	}
-	cut := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), mostWord)], "") }
+	cut := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), MaxName)], "") }
 	protocol, _ := strconv.Atoi(m.Header.Get(headerProtocol))
 	return Heartbeat{Agent: cut(name), Host: cut(said.Host), Version: cut(said.Version), Protocol: protocol}
 }

@@ -94,7 +94,7 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	if err := old.Pulse(ctx, func() Heartbeat { return Heartbeat{Agent: "a.1", Host: strings.Repeat("h", 1000)} }); !both(err) {
 		t.Errorf("the agent reads %v: it names not both versions", err)
 	}
-	if h := <-refused; h.Agent != "a.1" || h.Protocol != plan.Protocol+1 || len(h.Host) != mostWord {
+	if h := <-refused; h.Agent != "a.1" || h.Protocol != plan.Protocol+1 || len(h.Host) != MaxName {
 		t.Errorf("refused is %+v", h)
 	}
 

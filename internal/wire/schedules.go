@@ -179,7 +179,7 @@ func (c *Conn) WatchSchedules(ctx context.Context, handle func(KeptSchedule)) er
 func readSchedule(key string, value []byte, revision uint64) KeptSchedule {
 	kept := KeptSchedule{Revision: revision}
 	if kept.Name, kept.Err = untoken(key); kept.Err != nil {
-		kept.Name = key
+		kept.Name = key[:min(len(key), MaxName)]
 		return kept
 	}
 	if !bytes.HasPrefix(value, gzipMagic) {

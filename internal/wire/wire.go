@@ -135,7 +135,21 @@ func token(name string) string {
 	return b.String()
 }
 
-// untoken is the reverse of token.
+// MaxName is the maximum length of a name, in bytes. Names of runs, tasks, attempts, agents, processes and schedules are words of NATS subjects,
+// and a server closes the connection of whoever uses a subject of more than 4,096 bytes.
+const MaxName = 200
+
+// checkNames returns an error if one of the names is too long.
+func checkNames(names ...string) error {
+	for _, name := range names {
+		if len(name) > MaxName {
+			return fmt.Errorf("the name %.20q… has %d bytes: want at most %d", name, len(name), MaxName)
+		}
+	}
+	return nil
+}
+
+// untoken is the reverse of token. A name that is too long is an error: names of all that is received are read here.
 func untoken(word string) (string, error) {
 	if word == "=" {
 		return "", nil
@@ -156,7 +170,7 @@ func untoken(word string) (string, error) {
 		b.WriteByte(byte(c))
 		i += 2
 	}
-	return b.String(), nil
+	return b.String(), checkNames(b.String())
 }
 
 // NewName returns a name that nobody else has: of an agent's process, or of a try.

@@ -4,13 +4,14 @@ package hostile
 
 import (
 	"context"
-	"io"
+	"encoding/json"
+	"fmt"
 	"log/slog"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,21 +132,54 @@ func (f *fleet) dial(key string) *nats.Conn {
 	return nc
 }
 
+// aRun is a run of one cell over loopback: of its two agents one publishes 200 messages, the other receives them.
+func aRun(id string) plan.Run {
+	w := plan.Default()
+	w.Publishers.Count, w.Publishers.Window = 200, 100
+	w.Warmup, w.Measure = 0, plan.Duration(10*time.Minute) // it ends with the count
+	w.Drain = plan.Drain{Silence: plan.Duration(within), Most: plan.Duration(within)}
+	w.Connect = plan.Duration(within)
+	options, _ := json.Marshal(map[string]any{"name": fmt.Sprintf("%.20s-%d", id, brokers.Add(1))})
+	c := plan.Cell{Coordinates: []plan.Coordinate{{Axis: "n", Value: json.RawMessage("1")}}, Workload: w,
+		Broker:   plan.Broker{Name: "loop", Driver: "loopback", Options: options},
+		Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
+	c.ID = plan.CellID("loop", c.Workload)
+	return plan.Run{Version: 1, ID: id, Name: "hostile", Repeat: 1, Started: time.Now().UTC().Truncate(time.Second), Axes: []string{"n"}, Agents: c.Agents(), Cells: []plan.Cell{c}}
+}
+
+var brokers atomic.Int64 // loopbacks of this process
+
+// follow follows a run to its end.
+func (f *fleet) follow(run string, see func(wire.Entry)) wire.End {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), within)
+	defer cancel()
+	end, err := f.client.Follow(ctx, run, func(e wire.Entry) error {
+		see(e)
+		return nil
+	})
+	must(f.t, err)
+	return end
+}
+
+// works fails the test unless the fleet still measures.
+func (f *fleet) works(run string) {
+	f.t.Helper()
+	must(f.t, f.client.Submit(f.t.Context(), wire.Submission{Run: aRun(run)}))
+	end := f.follow(run, func(e wire.Entry) {
+		if e.Outcome != nil && e.Outcome.Verdict != plan.Valid {
+			f.t.Errorf("run %s: %s: %v", run, e.Outcome.Verdict, e.Outcome.Reasons)
+		}
+	})
+	if end.Reason != wire.EndDone || end.Ran != 1 {
+		f.t.Errorf("run %s ended with %+v", run, end)
+	}
+}
+
 // message is one with the headers of Lockstep's own.
 func message(subject, body string) *nats.Msg {
 	return &nats.Msg{Subject: subject, Data: []byte(body),
 		Header: nats.Header{"Lockstep-Protocol": {strconv.Itoa(plan.Protocol)}, "Lockstep-Subject": {subject}}}
-}
-
-// get requests a page as a browser does, and returns its status.
-func get(t *testing.T, url string) int {
-	t.Helper()
-	answer, err := http.Get(url)
-	must(t, err)
-	defer answer.Body.Close()
-	_, err = io.Copy(io.Discard, answer.Body)
-	must(t, err)
-	return answer.StatusCode
 }
 
 func must(t *testing.T, err error) {

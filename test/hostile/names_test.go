@@ -1,0 +1,98 @@
+package hostile
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/web"
+	"lockstep/internal/wire"
+)
+
+// tooLong is a name with which a subject is longer than a server accepts: it closes the connection of whoever uses it.
+var tooLong = strings.Repeat("a", 5000)
+
+// TestLongNamesInHeartbeats: the controller looks for the runs that agents name, by subjects.
+func TestLongNamesInHeartbeats(t *testing.T) {
+	f := startFleet(t)
+	nc := f.dial("agents/a1.nk")
+	for what, h := range map[string]wire.Heartbeat{
+		"run":      {Instance: "i", Try: wire.Ref{Run: tooLong, Task: "t", Try: "y"}},
+		"task":     {Instance: "i", Try: wire.Ref{Run: "r", Task: tooLong, Try: "y"}},
+		"attempt":  {Instance: "i", Try: wire.Ref{Run: "r", Task: "t", Try: tooLong}},
+		"instance": {Instance: tooLong},
+	} {
+		h.Agent, h.Process = "a1", "a1"
+		body, err := json.Marshal(h)
+		must(t, err)
+		m := message("lockstep.heartbeat.a1", string(body))
+		refusal := ""
+		for range 8 { // the controller acts on what an agent has reported for some seconds
+			if answer, err := nc.RequestMsg(m, time.Second); err == nil {
+				refusal = answer.Header.Get("Lockstep-Error")
+				break
+			}
+		}
+		if !strings.Contains(refusal, "want at most 200") {
+			t.Errorf("a long name of the %s: refused with %q", what, refusal)
+		}
+		f.alive("a long name of the " + what)
+	}
+	f.await(1) // it is listed, as refused
+}
+
+// TestLongNamesOfRuns: the record of a run has subjects with its id, and so have the assignments of its tasks.
+func TestLongNamesOfRuns(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	nc := f.dial("client.nk")
+	id := tooLong[:3950]
+	must(t, nc.PublishMsg(submission(t, wire.Submission{Run: aRun(id)})))
+	cell := wire.Submission{Run: aRun("longcell")}
+	cell.Run.Cells[0].ID = tooLong
+	must(t, nc.PublishMsg(submission(t, cell)))
+	if end := f.follow("longcell", func(wire.Entry) {}); end.Reason != wire.EndRefused || !strings.Contains(end.Detail, "want at most 200") {
+		t.Errorf("a run with a long name of a cell ended with %+v", end)
+	}
+	f.works("after")
+	f.alive("long names of runs")
+}
+
+// submission is what ctl stores in the queue for a run.
+func submission(t *testing.T, s wire.Submission) *nats.Msg {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	must(t, json.NewEncoder(z).Encode(s))
+	must(t, z.Close())
+	return message("lockstep.queue.submit."+s.Run.ID, b.String())
+}
+
+// TestLongNamesInPaths: any web site can have a browser request any path of a page on its host.
+func TestLongNamesInPaths(t *testing.T) {
+	f := startFleet(t)
+	access, err := web.NewAccess(net.JoinHostPort("127.0.0.1", "0"), nil)
+	must(t, err)
+	pages := httptest.NewServer(web.New(web.Config{Conn: f.conn, Copies: f.copies, Access: access, Log: slog.New(slog.DiscardHandler)}))
+	defer pages.Close()
+	inParts := strings.TrimSuffix(strings.Repeat(tooLong[:100]+"%2F", 50), "%2F")
+	for _, path := range []string{"/runs/" + tooLong, "/runs/" + inParts, "/runs/" + tooLong + "/live", "/runs/" + tooLong + "/report.html", "/schedules/" + tooLong, "/schedules/" + inParts, "/" + tooLong} {
+		answer, err := pages.Client().Get(pages.URL + path)
+		must(t, err)
+		_, err = io.Copy(io.Discard, answer.Body)
+		must(t, err)
+		must(t, answer.Body.Close())
+		if answer.StatusCode != 404 {
+			t.Errorf("%.20s…: status %d", path, answer.StatusCode)
+		}
+		f.alive(path[:20])
+	}
+}
