@@ -63,7 +63,10 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 // answer is the step that a try was.
 func answer(s plan.Search, y tried, m trial) plan.Step {
 	o := y.outcome()
-	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: judge.StepValues(s, y.task, o), Broken: judge.StepBroken(o)}
+	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: judge.StepValues(s, y.task, o)}
+	if o.Verdict == plan.Invalid {
+		step.Broken = o.Reasons
+	}
 	step.Answer, step.Why = judge.Answer(s, y.task, o)
 	return step
 }

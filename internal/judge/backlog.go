@@ -129,8 +129,8 @@ type drained struct {
 	gone       bool
 }
 
-// drain follows the backlog from a time (seconds) on, to the end of the first second in which it is at most what is normally in flight, or to the end of
-// the measurement.
+// drain follows the backlog from a time (seconds) on, to the end of the first second in which it is at most what is
+// normally in flight, or to the end of the measurement.
 func (b backlog) drain(join, end, normal float64) (d drained) {
 	for i := max(0, int(join)-b.first); i < len(b.level) && !d.gone; i++ {
 		begins, ends := max(join, float64(b.first+i)), min(end, float64(b.first+i+1))

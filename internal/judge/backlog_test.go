@@ -31,7 +31,8 @@ func stream(warmup int, join, rate, until float64) backlog {
 	return b
 }
 
-// A backlog that falls at a known rate is gone in the second that arithmetic says, and what is received in the seconds before is the rate.
+// A backlog that falls at a known rate is gone in the second that arithmetic says, and what is received in the seconds
+// before is the rate.
 func TestBacklogDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		warmup             int

@@ -20,7 +20,8 @@ type track struct {
 	wrong int64
 }
 
-// at is what is known of the clock at a time. More than a second away from the nearest comparison it may have drifted by all that a kernel lets it.
+// at is what is known of the clock at a time. More than a second away from the nearest comparison it may have drifted
+// by all that a kernel lets it.
 func (t track) at(time int64) (nearest clock.Offset) {
 	for i, o := range t.offsets {
 		if i == 0 || max(o.At-time, time-o.At) < max(nearest.At-time, time-nearest.At) {
@@ -95,7 +96,8 @@ func wrong(applied int64, o clock.Offset) int64 {
 	return max(applied+o.Offset, -applied-o.Offset) + o.Bound
 }
 
-// common is the time of some agents by one clock, with which they are compared with each other. Times of one clock are not corrected.
+// common is the time of some agents by one clock, with which they are compared with each other. Times of one clock are
+// not corrected.
 type common struct {
 	clock map[string]string // of each agent
 	best  map[string]track  // of each clock that is known
@@ -127,7 +129,8 @@ func (j *judge) common(agents map[string]bool, at int64) common {
 // time is a time of an agent by the common clock.
 func (c common) time(agent string, at int64) int64 { return at - c.best[c.clock[agent]].at(at).Offset }
 
-// bound is by how much the difference of two times of different agents, at this time, can be wrong: for the pair of clocks that is known worst.
+// bound is by how much the difference of two times of different agents, at this time, can be wrong: for the pair of
+// clocks that is known worst.
 func (c common) bound(at int64) time.Duration {
 	var first, second int64
 	for _, t := range c.best {
@@ -193,10 +196,12 @@ func (j *judge) boundLatency(latency string, bound time.Duration, unknown, stepp
 	}
 }
 
-// manyNegative is the part of all latencies above which negative ones are more than a few receipts that one reading of the clocks explains.
+// manyNegative is the part of all latencies above which negative ones are more than a few receipts that one reading of
+// the clocks explains.
 const manyNegative = 0.001
 
-// negatives flags processing latencies if more than a few samples were negative, whatever is known of the clocks: as many of the others may be as wrong.
+// negatives flags processing latencies if more than a few samples were negative, whatever is known of the clocks: as
+// many of the others may be as wrong.
 func (j *judge) negatives() {
 	h := j.m.Hist(record.Processing)
 	if n := float64(h.Negative()); n <= manyNegative*(n+float64(h.Count())) {

@@ -20,9 +20,10 @@ type stationary struct {
 	shares bool          // of one clock
 }
 
-// outcome simulates a cell of random size. Arrivals are a Poisson process, even, or of noisy rate. Messages on their way vary as a Poisson process, as the queue of a
-// broker that is used to 80 %, or with the batches that consumers fetch. Latencies are lognormal, and differ from second to second. What varies from second
-// to second is autocorrelated (AR(1), 0.5) in half of the cells. Hosts are used to three quarters, publishers work for half of their time, and the
+// outcome simulates a cell of random size. Arrivals are a Poisson process, even, or of noisy rate. Messages on their
+// way vary as a Poisson process, as the queue of a broker that is used to 80 %, or with the batches that consumers
+// fetch. Latencies are lognormal, and differ from second to second. What varies from second to second is autocorrelated
+// (AR(1), 0.5) in half of the cells. Hosts are used to three quarters, publishers work for half of their time, and the
 // simulated network is late by some microseconds.
 func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	uniform := func(least, most float64) float64 { return math.Exp(math.Log(least) + r.Float64()*math.Log(most/least)) }

@@ -138,7 +138,8 @@ func (j *judge) gaps() {
 	}
 }
 
-// between sets the length of a stretch; one below what is kept is only known to be shorter than that. It is as wrong as the clocks can be at its ends.
+// between sets the length of a stretch; one below what is kept is only known to be shorter than that. It is as wrong as
+// the clocks can be at its ends.
 func (j *judge) between(name string, s stretch, least time.Duration, clocks common) {
 	v := plan.Value{Number: time.Duration(s.to - s.from).Seconds(), Bound: max(clocks.bound(s.from), clocks.bound(s.to)).Seconds()}
 	if !clocks.known {

@@ -35,7 +35,6 @@ func judgeGroups(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 		whole.span.windows = max(whole.span.windows, g.span.windows)
 		whole.span.sending = max(whole.span.sending, g.span.sending)
 		whole.span.receiving = max(whole.span.receiving, g.span.receiving)
-		whole.subs = max(whole.subs, g.subs)
 	}
 	whole.out = groups[0].out
 	whole.out.Values, whole.out.Ledger = map[string]plan.Value{}, plan.Ledger{}
@@ -185,7 +184,8 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 	j.out.Values[v.Name] = out
 }
 
-// adds reports whether the groups' values add up to the cell's. The greatest backlogs, and rates over times of their own, were not there at one time.
+// adds reports whether the groups' values add up to the cell's. The greatest backlogs, and rates over times of their
+// own, were not there at one time.
 func adds(v plan.ValueInfo) bool {
 	return (v.Unit == plan.Count || rates(v) || v.Name == "connection.blocked") && v.Name != "backlog.most" && v.Name != "catchup.rate"
 }
@@ -200,7 +200,8 @@ func rates(v plan.ValueInfo) bool {
 	return v.Unit == plan.PerSecond || v.Unit == plan.BytesRate || v.Unit == plan.Text
 }
 
-// apart reports whether groups were measured in times of their own, as counts end them: rates in them add up to none that was there at any time.
+// apart reports whether groups were measured in times of their own, as counts end them: rates in them add up to none
+// that was there at any time.
 func apart(groups []*judge) bool {
 	least, most, byCount := groups[0].span.sending, groups[0].span.sending, false
 	for _, g := range groups {

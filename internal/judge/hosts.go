@@ -28,7 +28,7 @@ func inside(samples []record.HostSample, span time.Duration, f func(s record.Hos
 }
 
 // meanOf is the mean of a figure of these samples over the measurement, weighed by time, and for how long it is known.
-func meanOf(samples []record.HostSample, span time.Duration, of func(record.HostSample) (value float64, known bool)) (mean float64, known time.Duration) {
+func meanOf(samples []record.HostSample, span time.Duration, of func(record.HostSample) (float64, bool)) (mean float64, known time.Duration) {
 	inside(samples, span, func(s record.HostSample, from, to time.Duration) {
 		if v, is := of(s); is {
 			known += to - from

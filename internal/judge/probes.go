@@ -98,8 +98,8 @@ func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []mome
 	return moments, incomplete
 }
 
-// summary is the mean of a figure over the measurement, and its samples there. A sample stands for the time since the one before. The first has no known
-// beginning: one that is of the time since then counts only where there is no other.
+// summary is the mean of a figure over the measurement, and its samples there. A sample stands for the time since the
+// one before. The first has no known beginning: one that is of the time since then counts only where there is no other.
 func summary(f plan.Figure, moments []moment, span time.Duration) (mean float64, values []float64) {
 	var total float64
 	for _, m := range moments {

@@ -103,39 +103,30 @@ func (j *judge) nodes() (all []*node, missing string) {
 			by[key] = &node{place: place, samples: samples, known: known}
 		}
 	}
+	missing = NANoProcess
 	for _, agent := range slices.Sorted(maps.Keys(observed)) {
+		missing = NANotFound
 		s := observed[agent][0]
 		note(s.Place+" "+s.Node, s.Place, observed[agent])
 	}
-	if len(observed) > 0 {
-		j.remarkObserved(by)
-		return ordered(by), NANotFound
+	if len(observed) == 0 {
+		hosts, samples := map[string]string{}, j.m.Hosts()
+		for _, a := range j.f.Agents {
+			hosts[a.Agent] = cmp.Or(a.Host, a.Clock)
+		}
+		for _, agent := range slices.Sorted(maps.Keys(samples)) {
+			note(hosts[agent], hosts[agent], samples[agent])
+		}
+		maps.DeleteFunc(by, func(_ string, n *node) bool { return n.known == 0 }) // no process of the broker is there
 	}
-	hosts, samples := map[string]string{}, j.m.Hosts()
-	for _, a := range j.f.Agents {
-		hosts[a.Agent] = cmp.Or(a.Host, a.Clock)
-	}
-	for _, agent := range slices.Sorted(maps.Keys(samples)) {
-		note(hosts[agent], hosts[agent], samples[agent])
-	}
-	maps.DeleteFunc(by, func(_ string, n *node) bool { return n.known == 0 }) // no process of the broker is there
-	return ordered(by), NANoProcess
-}
-
-func ordered(by map[string]*node) (all []*node) {
 	for _, key := range slices.Sorted(maps.Keys(by)) {
-		all = append(all, by[key])
-	}
-	return all
-}
-
-// remarkObserved tells of seconds that an observer did not see.
-func (j *judge) remarkObserved(by map[string]*node) {
-	for _, n := range by {
-		if n.known < time.Duration(probesLeast*float64(j.length())) {
-			j.warn("the processes of broker %s were seen for %v of %v by an observer", j.task.Cell.Broker.Name, n.known.Round(100*time.Millisecond), j.length())
+		n := by[key]
+		if all = append(all, n); len(observed) > 0 && n.known < time.Duration(probesLeast*float64(j.length())) {
+			j.warn("the processes of broker %s were seen for %v of %v by an observer", j.task.Cell.Broker.Name,
+				n.known.Round(100*time.Millisecond), j.length())
 		}
 	}
+	return all, missing
 }
 
 // processFigure sets the statistics of one figure: the mean over the whole time, and the median and greatest of its seconds, all of them sums over

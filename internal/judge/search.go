@@ -14,13 +14,13 @@ import (
 // cannot be told from one within its width.
 const reached = 0.5
 
-// manySigma is how many standard deviations a Poisson process has to be short of its mean before that is no accident: it is by chance once in
-// 30,000 steps.
+// manySigma is how many standard deviations a Poisson process has to be short of its mean before that is no accident:
+// it is by chance once in 30,000 steps.
 const manySigma = 4
 
-// Answer tells what came of a step of a search, and why the rate does not hold if it does not: the load was not really sent, a promise
-// was broken, or the condition fails. A broken promise is the broker's doing whatever else happened. Where the cell has limitations, the rest is
-// not, and the answer is the flag of the first of them.
+// Answer tells what came of a step of a search, and why the rate does not hold if it does not: the load was not really
+// sent, a promise was broken, or the condition fails. A broken promise is the broker's doing whatever else happened.
+// Where the cell has limitations, the rest is not, and the answer is the flag of the first of them.
 func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string) {
 	condition, err := plan.ParseCondition(s.While, step.Cell.Workload)
 	switch {
@@ -95,14 +95,6 @@ func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 		return ""
 	}
 	return fmt.Sprintf("sent %s/s of it", grouped(sent.Number))
-}
-
-// StepBroken are the reasons why a step is invalid; none, if it is not.
-func StepBroken(o plan.Outcome) []string {
-	if o.Verdict != plan.Invalid {
-		return nil
-	}
-	return slices.Clone(o.Reasons)
 }
 
 // StepValues are what is kept of the values of a step: rates, quantiles of latencies, and what the condition compares.

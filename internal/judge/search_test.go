@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,10 +115,10 @@ func TestSearchedOutcomeShowsBrokenPromises(t *testing.T) {
 		t.Errorf("%s because of %q: %+v", got.Verdict, got.Reasons, got.Values["capacity"])
 	}
 	task, o = aStep(1000, func(x *world) { x.send(0) })
-	if s := StepBroken(o); len(s) != 2 {
-		t.Fatalf("%q", s)
+	if o.Verdict != plan.Invalid || len(o.Reasons) != 2 {
+		t.Fatalf("%s %q", o.Verdict, o.Reasons)
 	}
-	broken.Rate, broken.Broken = 1000, StepBroken(o)
+	broken.Rate, broken.Broken = 1000, slices.Clone(o.Reasons)
 	got = Searched(task, o, plan.SearchResult{Why: "out of steps", Steps: []plan.Step{broken}})
 	if got.Verdict != plan.Invalid || len(got.Reasons) != 3 || !strings.HasPrefix(got.Reasons[0], "at 1,000/s: ") {
 		t.Errorf("the last step's own: %s because of %q", got.Verdict, got.Reasons)

@@ -9,8 +9,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// shortfall warns of messages that were due inside the measurement and not sent inside it, and reports the cause. By count, the measurement lasts until
-// all are sent. Of a task that failed or was stopped the cause is known.
+// shortfall warns of messages that were due inside the measurement and not sent inside it, and reports the cause. By
+// count, the measurement lasts until all are sent. Of a task that failed or was stopped the cause is known.
 func (j *judge) shortfall() {
 	if !j.w.Publishers.Open() || j.span.byCount || j.f.Failure != "" || j.f.Cancelled {
 		return

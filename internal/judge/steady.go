@@ -32,7 +32,8 @@ type Second struct {
 	Samples        float64 // that it is the median of
 }
 
-// NotSteady is why a load is not steady at the end of these seconds, which are all since it began, the last one whole; empty if it is. It is pure.
+// NotSteady is why a load is not steady at the end of these seconds, which are all since it began, the last one whole;
+// empty if it is. It is pure.
 //
 // Of the rates of sending and receiving, and of the median latency, each by itself, the beginning is cut where MSER puts it: so that the
 // standard error of the mean of the rest is least (White, An effective truncation heuristic for bias reduction in simulation output, 1997).
@@ -124,13 +125,14 @@ func (q quantity) notSteady() string {
 		return fmt.Sprintf("%s changed by %+.0f %% ± %.0f in the last %d s of warm-up: at most %.0f %% in %.0f s was to be shown",
 			q.name, part*l.slope, part*doubt, l.n, 100*q.trend, horizon)
 	case l.deviation/l.level > math.Sqrt(q.spread*q.spread+2*counting):
-		return fmt.Sprintf("%s varied by %.0f %% (coefficient of variation) in the last %d s of warm-up", q.name, 100*l.deviation/l.level, l.n)
+		return fmt.Sprintf("%s varied by %.0f %% (coefficient of variation) in the last %d s of warm-up",
+			q.name, 100*l.deviation/l.level, l.n)
 	}
 	return ""
 }
 
-// drift is by which part of its level a quantity moved over all its seconds, if it is shown that it moved by more than the limits of NotSteady: the interval
-// of the slope, with this probability of error to either side, lies beyond them.
+// drift is by which part of its level a quantity moved over all its seconds, if it is shown that it moved by more than
+// the limits of NotSteady: the interval of the slope, with this probability of error to either side, lies beyond them.
 func (q quantity) drift(falsely float64) (part float64, shown bool) {
 	if len(q.y) < leastSteady {
 		return 0, false

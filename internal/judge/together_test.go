@@ -50,7 +50,8 @@ func TestAgentsByCountEndTogether(t *testing.T) {
 	near(t, o, "receive.rate", 460/2.5)
 }
 
-// Agents that end in different seconds, one of them in its first, were never together for a whole one: rates have no number, and a reason of their own.
+// Agents that end in different seconds, one of them in its first, were never together for a whole one: rates have no
+// number, and a reason of their own.
 func TestAgentsThatEndInTheirFirstSecond(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Publishers.Count, w.Warmup = 2, 100, 0 })
 	for i, end := range []time.Duration{900 * time.Millisecond, 3 * time.Second} {

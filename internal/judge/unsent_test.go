@@ -28,7 +28,8 @@ func TestUnsentMessagesBoundWhatTheyCanMove(t *testing.T) {
 	}
 }
 
-// Messages that failed, as where the driver gave up before the drain ended, have no confirm: the time until then is the least that it can have taken.
+// Messages that failed, as where the driver gave up before the drain ended, have no confirm: the time until then is the
+// least that it can have taken.
 func TestFailedMessagesBoundTheLatencyFromDue(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)

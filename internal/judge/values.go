@@ -57,16 +57,18 @@ func (j *judge) latencies() {
 	}
 }
 
-// distribution is a latency with the messages that were never answered, each with its age: the least that its latency can be.
+// distribution is a latency with the messages that were never answered, each with its age: the least that its latency
+// can be.
 type distribution struct {
 	hist       *record.Hist // with the ages
 	answered   *record.Hist // without; nil: all were answered
 	unanswered uint64
 }
 
-// WithUnanswered returns the samples of a latency with the age of each message that was never answered, and the number of these. A latency that counts from
-// the due time has one sample for each message that was due and not sent, a processing latency one for each subscription. Messages that failed have no
-// confirm either: their time from the send call to the failure is the least that it can have taken.
+// WithUnanswered returns the samples of a latency with the age of each message that was never answered, and the number
+// of these. A latency that counts from the due time has one sample for each message that was due and not sent, a
+// processing latency one for each subscription. Messages that failed have no confirm either: their time from the send
+// call to the failure is the least that it can have taken.
 func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) (all *record.Hist, n uint64) {
 	d := distributionOf(s, hist, subscriptions)
 	return d.hist, d.unanswered
@@ -97,15 +99,17 @@ func distributionOf(s record.Series, hist func(record.Series) *record.Hist, subs
 	return d
 }
 
-// maxShift is the part by which unanswered messages may move a quantile that is still shown as a number: from counting with their ages to never being answered.
+// maxShift is the part by which unanswered messages may move a quantile that is still shown as a number: from counting
+// with their ages to never being answered.
 const maxShift = 0.01
 
 // enough is how many samples above a quantile are expected where it is shown as a number.
 const enough = 10
 
-// quantile is a quantile as a value. It is a lower bound if it lies beyond the histogram's range, if it would be another one with the latencies that the unanswered
-// messages may have, or if there are fewer than 10/(1-q) samples. In the latter case the bound is an order statistic with a one-sided confidence of 95 %
-// (Thompson, On confidence ranges for the median and other expectation distributions, 1936): the tail that few samples show may be lighter than the
+// quantile is a quantile as a value. It is a lower bound if it lies beyond the histogram's range, if it would be
+// another one with the latencies that the unanswered messages may have, or if there are fewer than 10/(1-q) samples. In
+// the latter case the bound is an order statistic with a one-sided confidence of 95 % (Thompson, On confidence ranges
+// for the median and other expectation distributions, 1936): the tail that few samples show may be lighter than the
 // true one, and an upper bound does not exist below log(0.05)/log(q) samples.
 func (d distribution) quantile(q float64, flags ...plan.Flag) plan.Value {
 	at := d.hist.Quantile(q)

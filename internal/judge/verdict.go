@@ -44,12 +44,7 @@ func (j *judge) cut() bool { return j.f.DrainCut || j.f.Failure != "" || j.f.Can
 
 // degraded tells whether only some of the agents are in the record.
 func (j *judge) degraded() bool {
-	for _, a := range j.f.Agents {
-		if a.Lost {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(j.f.Agents, func(a plan.AgentPart) bool { return a.Lost })
 }
 
 // verdict decides whether the numbers may be used. A broken promise is proven whatever else happened, so invalid goes before unknown.

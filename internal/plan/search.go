@@ -41,7 +41,7 @@ type SearchResult struct {
 	Verified      int     `json:"verified"`        // verifications of Capacity, for the cell's own measurement, that held
 	Verifications int     `json:"verifications"`   // verifications of Capacity that were run
 	Sure          bool    `json:"sure"`            // Capacity is verified, or it is 0 because no rate holds
-	Bound         Flag    `json:"bound,omitempty"` // the limit above Capacity was not the broker's alone: ClientBound, SharedHost or HostBusy
+	Bound         Flag    `json:"bound,omitempty"` // why the limit above Capacity was not the broker's alone; empty: it was
 	Why           string  `json:"why,omitempty"`   // why there is no better answer
 	Steps         []Step  `json:"steps"`           // in the order of time
 }

@@ -6,12 +6,12 @@ import (
 	"lockstep/internal/plan"
 )
 
-// deliveryFile has the results of writing the run's points to InfluxDB: a line for the run, and one for each time that it was resumed, copied again or
-// replayed.
+// deliveryFile has the results of writing the run's points to InfluxDB: a line for the run, and one for each time that
+// it was resumed, copied again or replayed.
 const deliveryFile = "sink.jsonl"
 
-// AddDelivery stores the result of writing the points of the run to InfluxDB. Unlike the others, it may be called while another process writes: points may
-// be written again while the run goes on.
+// AddDelivery stores the result of writing the points of the run to InfluxDB. Unlike the others, it may be called while
+// another process writes: points may be written again while the run goes on.
 func (r *Run) AddDelivery(d plan.Delivery) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -21,7 +21,8 @@ func (r *Run) AddDelivery(d plan.Delivery) error {
 	return nil
 }
 
-// Deliveries returns the results of writing the points of the run to InfluxDB, in order of time. What is damaged is left out, with a warning.
+// Deliveries returns the results of writing the points of the run to InfluxDB, in order of time. What is damaged is
+// left out, with a warning.
 func (r *Run) Deliveries() []plan.Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"path/filepath"
 )
 
-// appendLine adds v to a file of JSON lines in one write. What a writer that was killed left of a line stays a damaged line by itself.
+// appendLine adds v to a file of JSON lines in one write. What a writer that was killed left of a line stays a damaged
+// line by itself.
 func (r *Run) appendLine(name string, v any) error {
 	file, err := os.OpenFile(filepath.Join(r.dir, name), os.O_CREATE|os.O_RDWR|os.O_APPEND, fileMode)
 	if err != nil {
@@ -58,8 +59,9 @@ func linesOf[T any](r *Run, name string) (all []T, err error) {
 	return all, err
 }
 
-// readLines calls each for the values of JSON lines, in order, until it fails. It returns where the last whole line ends, and describes the lines that are left
-// out: damaged ones, and a last one without its end, whose writer was killed.
+// readLines calls each for the values of JSON lines, in order, until it fails. It returns where the last whole line
+// ends, and describes the lines that are left out: damaged ones, and a last one without its end, whose writer was
+// killed.
 func readLines[T any](from io.Reader, each func(T) error) (end int64, damage []string, err error) {
 	lines := bufio.NewReaderSize(from, 1<<16)
 	for n := 1; ; n++ {

@@ -30,7 +30,8 @@ var hlogs = []struct {
 	{"unsent", record.UnsentAge},
 }
 
-// begin starts the record of a task afresh: what an interrupted try left behind is kept as tasks/<id>.try<n>. The caller holds mu.
+// begin starts the record of a task afresh: what an interrupted try left behind is kept as tasks/<id>.try<n>. The
+// caller holds mu.
 func (r *Run) begin(task string) (*writer, error) {
 	if task == "" || strings.HasPrefix(task, ".") || task != filepath.Base(task) {
 		return nil, fmt.Errorf("record task %q: not a task's id", task)

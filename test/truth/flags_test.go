@@ -62,7 +62,8 @@ func TestOneStarvedSubscription(t *testing.T) {
 	}
 }
 
-// Agents with a count of 5,000 each send 1,000/s for 5 s and 500/s for 10 s: the rate is that of the 5 s in which both ran.
+// Agents with a count of 5,000 each send 1,000/s for 5 s and 500/s for 10 s: the rate is that of the 5 s in which both
+// ran.
 func TestAgentsByCountThatEndApart(t *testing.T) {
 	truth := "5,000 messages at 1,000/s, and at 500/s"
 	task := taskOf(func(w *plan.Workload) {
@@ -78,7 +79,8 @@ func TestAgentsByCountThatEndApart(t *testing.T) {
 	m.count(t, truth, "sent", 10_000)
 }
 
-// A broker whose confirms take 15 ms at first and 5 ms at the end makes a closed loop faster all the time; one whose confirms take 10 ms does not.
+// A broker whose confirms take 15 ms at first and 5 ms at the end makes a closed loop faster all the time; one whose
+// confirms take 10 ms does not.
 func TestDriftingRate(t *testing.T) {
 	for options, want := range map[string]bool{`{"confirmDelay":"10ms"}`: false, `{"confirmDelay":"5ms","slowStart":{"for":"11s","extra":"10ms"}}`: true} {
 		m := in(t, options, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })

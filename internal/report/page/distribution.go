@@ -95,7 +95,8 @@ func distribution(title, axis string, some []curve) figure {
 			notes = append(notes, prefix(c.name)+c.off)
 		}
 		if c.unsent > 0 {
-			notes = append(notes, fmt.Sprintf("%s%d samples are the age of a message that was due and not sent: its latency is at least that", prefix(c.name), c.unsent))
+			notes = append(notes, fmt.Sprintf("%s%d samples are the age of a message that was due and not sent: its latency is at least that",
+				prefix(c.name), c.unsent))
 		}
 		if n := c.hist.Negative(); n > 0 {
 			notes = append(notes, fmt.Sprintf("%s%d negative samples are in no percentile: clocks were apart", prefix(c.name), n))
