@@ -3,7 +3,6 @@ package test
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,11 +12,13 @@ import (
 	"time"
 
 	"lockstep/internal/compare"
+	"lockstep/internal/history"
 	"lockstep/internal/plan"
+	"lockstep/internal/runs"
 )
 
-// closed is a matrix of two sides that differ in nothing but the network of cells with two threads. Its cells send as fast as confirms come back. There are
-// 5 ms between client and broker, as between two sites, so that what a busy machine takes away is small beside them.
+// closed is a matrix of two sides that differ in nothing but the network of cells with two threads. Its cells send as fast
+// as confirms come back.
 const closed = `package matrix
 
 name: "closed"
@@ -31,23 +32,29 @@ cell: {
 	axis: _
 	labels: side: axis.side
 	publishers: {mode: axis.mode, threads: axis.threads, window: 4, persistent: false}
-	network: latency: [if axis.side == "b" && axis.threads == 2 {%q}, "5ms"][0]
+	%s
 	warmup:  "200ms"
-	measure: %q
+	measure: "1s"
 	drain: {silence: "3s", most: "20s"}
 }
 repeat: 6
 tables: [{rows: ["mode", "threads"], columns: ["side"], values: ["send.rate", "send.p50"]}]
 `
 
-// closedRun runs the matrix in a folder: side b has more latency in cells with two threads.
-func closedRun(t *testing.T, dir, driver, options, measure string, more time.Duration) {
+// farther is a network of 5 ms, as between two sites, so that what a busy machine takes away is small beside them. Side b
+// has more latency in cells with two threads.
+func farther(more time.Duration) string {
+	return fmt.Sprintf(`network: latency: [if axis.side == "b" && axis.threads == 2 {%q}, "5ms"][0]`, (5*time.Millisecond + more).String())
+}
+
+// closedRun runs the matrix in a folder, with more fields of its cells.
+func closedRun(t *testing.T, dir, driver, options, cell string, args ...string) {
 	t.Helper()
 	file := filepath.Join(dir, "closed.cue")
-	if err := os.WriteFile(file, fmt.Appendf(nil, closed, driver, options, (5*time.Millisecond+more).String(), measure), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, closed, driver, options, cell), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctl := startPlain(t, dir, "ctl", "run", file)
+	ctl := startPlain(t, dir, "ctl", append([]string{"run", file}, args...)...)
 	if code := ctl.Leaves(); code != 0 {
 		t.Fatalf("ctl left with %d, want 0", code)
 	}
@@ -82,7 +89,7 @@ func TestStudyCompareFindsPlanted(t *testing.T) {
 	url := variable(t, "LOCKSTEP_RABBITMQ_URL")
 	for _, more := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 		dir := t.TempDir()
-		closedRun(t, dir, "rabbitmq", fmt.Sprintf("url: %q", url), "1s", more)
+		closedRun(t, dir, "rabbitmq", fmt.Sprintf("url: %q", url), farther(more))
 		c := compared(t, dir, "--by", "side", "latest")
 		var missed []string
 		findings(c, func(row string, x compare.Change) {
@@ -106,54 +113,101 @@ func TestStudyCompareFindsPlanted(t *testing.T) {
 	t.Fatal("what was planted was never found")
 }
 
-// Seven runs differ in nothing, and neither do the two sides of each. The first five are compared with nothing, as the spread between runs is not known. The
-// last two are compared with the first, and the sides of these two with each other: each of the four comparisons may report a difference once in twenty times.
-// Two of a kind do so by chance once in 400.
-func TestStudyCompareFindsNothingInItself(t *testing.T) {
-	rabbitmq := variable(t, "LOCKSTEP_RABBITMQ_URL")
-	t.Parallel() // what else goes on is noise, which has to be called that
-	for _, b := range []struct{ driver, options string }{{"rabbitmq", fmt.Sprintf("url: %q", rabbitmq)}, {"nats", fmt.Sprintf("url: %q", broker)}} {
-		t.Run(b.driver, func(t *testing.T) {
-			dir := t.TempDir()
-			var ids []string
-			between, inside := 0, 0
-			reported := func(c compare.Comparison) int {
-				spread, different := 0.0, 0
-				findings(c, func(row string, x compare.Change) {
-					if x.Finding != compare.NoDifference && x.Finding != compare.Inconclusive {
-						t.Logf("%s is %s", row, x.Finding)
-						different = 1
-					}
-					if x.Ratio != nil {
-						spread = max(spread, math.Abs(math.Log(x.Ratio.Estimate)))
-					}
-				})
-				t.Logf("%v; changes of up to %.0f %%", c.Found(), 100*math.Expm1(spread))
-				return different
+// aa is why comparisons of things that do not differ are wrong: each reports a difference, or nothing is decided in any
+// of them. Each of two may report one once in twenty times, and both once in 400.
+func aa(t *testing.T, all []compare.Comparison) string {
+	t.Helper()
+	different, told := 0, false
+	for _, c := range all {
+		reported := 0
+		findings(c, func(row string, x compare.Change) {
+			if x.Finding != compare.NoDifference && x.Finding != compare.Inconclusive {
+				t.Logf("%s is %s: %+v", row, x.Finding, x.Ratio)
+				reported = 1
 			}
+			if x.Why != "" {
+				t.Logf("%s: %s", row, x.Why)
+			}
+		})
+		t.Logf("found: %v", c.Found())
+		different, told = different+reported, told || c.Told()
+	}
+	switch {
+	case !told:
+		return "nothing is decided"
+	case different == len(all):
+		return fmt.Sprintf("a difference is reported in %d of %d comparisons", different, len(all))
+	}
+	return ""
+}
+
+// Seven runs differ in nothing, and neither do the two sides of each. The first five are compared with nothing, as the
+// spread between runs is not known. The last two are compared with the first, and the sides of these two with each
+// other, without a least effect, so that the statistics alone decide. The same runs with a spread that is a thousandth
+// of the true one have to be reported: else the test could not fail.
+func TestStudyCompareFindsNothingInItself(t *testing.T) {
+	t.Parallel() // what else goes on is noise, which has to be called that
+	const effect = 0.0001
+	for _, driver := range []string{"rabbitmq", "nats"} {
+		t.Run(driver, func(t *testing.T) {
+			url := broker
+			if driver == "rabbitmq" {
+				url = variable(t, "LOCKSTEP_RABBITMQ_URL")
+			}
+			dir := t.TempDir()
+			var recorded []compare.Recorded
+			var between, inside, planted []compare.Comparison
 			for n := range 7 {
-				closedRun(t, dir, b.driver, b.options, "1s", 0)
-				latest, err := os.Readlink(filepath.Join(dir, "runs", "latest"))
+				closedRun(t, dir, driver, fmt.Sprintf("url: %q", url), "consumers: nodes: 0", "--only", "threads=1")
+				run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
 				if err != nil {
 					t.Fatal(err)
 				}
-				ids = append(ids, filepath.Base(latest))
+				outcomes, err := run.Outcomes()
+				if err != nil {
+					t.Fatal(err)
+				}
+				recorded = append(recorded, compare.Recorded{Run: run.Plan(), Outcomes: outcomes})
 				if n == 0 {
 					continue
 				}
-				c := compared(t, dir, ids[0], ids[n])
-				if n >= plan.MinEarlierRuns {
-					between, inside = between+reported(c), inside+reported(compared(t, dir, "--by", "side", ids[n]))
+				first, now := recorded[0].Run.ID, recorded[n].Run.ID
+				c := compared(t, dir, "--effect", fmt.Sprint(effect), first, now)
+				if n < plan.MinEarlierRuns {
+					if why := aa(t, []compare.Comparison{c}); why != "nothing is decided" {
+						t.Errorf("with %d earlier runs: %q", n, why)
+					}
 					continue
 				}
-				findings(c, func(row string, x compare.Change) {
-					if x.Finding != compare.Inconclusive || x.Earlier > n {
-						t.Errorf("with %d earlier runs %s is %s", n, row, x.Finding)
+				between, inside = append(between, c), append(inside, compared(t, dir, "--effect", fmt.Sprint(effect), "--by", "side", now))
+				pair := []compare.Recorded{recorded[0], recorded[n]}
+				spread, err := history.Of(filepath.Join(dir, "runs")).SpreadsOf(pair, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, err = compare.Compare(pair, compare.Options{Effect: effect, Spread: func(cell, value string) plan.RunSpread {
+					const wrong = 1000
+					s := spread(cell, value)
+					s.Deviation /= wrong
+					if s.Relative != nil {
+						relative := *s.Relative / wrong
+						s.Relative = &relative
 					}
-				})
+					return s
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				planted = append(planted, c)
 			}
-			if between == 2 || inside == 2 {
-				t.Errorf("a difference is reported in %d of 2 comparisons of runs, and in %d of 2 of sides", between, inside)
+			if why := aa(t, between); why != "" {
+				t.Errorf("of runs: %s", why)
+			}
+			if why := aa(t, inside); why != "" {
+				t.Errorf("of sides: %s", why)
+			}
+			if why := aa(t, planted); !strings.HasPrefix(why, "a difference is reported") {
+				t.Errorf("with a spread that is far too small: %q", why)
 			}
 		})
 	}
