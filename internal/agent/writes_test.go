@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -49,7 +50,7 @@ func TestBlockedWritesCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if w.Nanos() != 0 {
+	if w.Nanos() != 0 && runtime.GOOS != "windows" { // there, a slow write counts as a blocked one
 		t.Errorf("100 writes of a byte waited for %v", time.Duration(w.Nanos()))
 	}
 	body := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)

@@ -30,7 +30,7 @@ type blockable struct {
 func newBlockable(conn *net.TCPConn, waiting *drivers.Waiting) net.Conn {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return conn // it is closed, and will say so
+		return conn // it is closed: its first write fails
 	}
 	c := &blockable{TCPConn: conn, raw: raw, waiting: waiting}
 	c.attempt = c.try

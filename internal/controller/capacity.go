@@ -226,6 +226,8 @@ func (c *capacitySearch) result() plan.SearchResult {
 		r.Why = fmt.Sprintf("%s at %s: nothing is known of the broker: %s", r.Bound, perSecond(hi), c.why)
 	case lo == 0 && hi > c.lowest():
 		r.Why = fmt.Sprintf("no rate was found to hold within the limit of %d steps; the lowest that was tried is %s: %s", c.Steps, perSecond(hi), c.why)
+	case lo == 0 && hi == 0:
+		r.Why = fmt.Sprintf("no step of %d gave usable numbers: %s", c.Steps, c.why)
 	case lo == 0 && c.failures[hi] < 2:
 		r.Why = fmt.Sprintf("the limit of %d steps came before the failure at %s was checked: %s", c.Steps, perSecond(hi), c.why)
 	case lo == 0:

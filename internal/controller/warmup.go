@@ -26,7 +26,8 @@ func (c *conduct) warmUp(ctx context.Context) error {
 		if err := c.listenUntil(ctx, c.zero+min(next, most).Nanoseconds()); err != nil {
 			return err
 		}
-		if c.facts.NotSteady = c.notSteady(); c.facts.NotSteady == "" || next >= most {
+		if why := c.notSteady(); why == "" || next >= most {
+			c.facts.NotSteady = why
 			return c.beginMeasurement(ctx)
 		}
 	}

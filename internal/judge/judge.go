@@ -13,7 +13,7 @@ import (
 )
 
 // Version is the version of the outcomes that Judge writes.
-const Version = 1
+const Version = 2
 
 // Why there is no number. Reports tell apart what cannot be (a dash) from what did not work out.
 const (

@@ -317,3 +317,23 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("the description holds credentials: %s", text)
 	}
 }
+
+// TestWorkForAConfirmIsNotWaitedFor: where Publish waits for the confirm itself, what the engine does with it is no waiting.
+func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
+	const messages, work = 10, 20 * time.Millisecond
+	r := newRig(t, single(t, `{}`), nil)
+	var w drivers.Waiting
+	p, _ := r.publisher(drivers.ConfirmEach, func(spec *drivers.PublisherSpec) {
+		spec.Waiting = &w
+		spec.OnConfirm = func(uint64, error) { time.Sleep(work) }
+	})
+	began := time.Now()
+	for i := range messages {
+		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("body")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took, waited := time.Since(began), time.Duration(w.Nanos()); waited == 0 || waited > took-messages*work {
+		t.Errorf("waited for %v of %v, in which OnConfirm took %v", waited, took, messages*work)
+	}
+}

@@ -143,12 +143,13 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	}
 	if p.prompt {
 		p.spec.Waiting.Begin()
-		defer p.spec.Waiting.End()
 		select {
 		case <-confirm.Done():
+			p.spec.Waiting.End()
 			p.settler.settle(pending{confirm, m.Token})
 			return nil
 		case <-ctx.Done():
+			p.spec.Waiting.End()
 			p.prompt = false // from now on the settler settles, so that its calls and these never overlap
 		}
 	}
