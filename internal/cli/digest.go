@@ -14,14 +14,15 @@ import (
 	"lockstep/internal/digest"
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
+	"lockstep/internal/report"
 	"lockstep/internal/runs"
 	"lockstep/internal/sink"
 )
 
 // digestOptions are the flags of ctl digest.
 type digestOptions struct {
-	runs, baseline, format, failOn string
-	influx                         influxFlags
+	runs, format, failOn string
+	influx               influxFlags
 }
 
 // hookDirectory names the record of the run that a schedule's hook is called for.
@@ -33,16 +34,19 @@ func digestCommand() *cobra.Command {
 		Use:   "digest [RUN]",
 		Short: "Report what changed in a run: statuses, alarms, since when, how sure",
 		Long: `digest looks at every cell of a run in the history of its folder. It reports values that are no numbers any more
-(backlog, a flag, a verdict, missing); alarms: values whose level changed in the last three runs, since which run, how
-sure that is, and what else changed then; which cells are new; what failed, and which rules are not met; and, where there is a baseline of the matrix (ctl baseline set) or --baseline names one, how the run compares
-with it. It is printed, and written beside the record as digest.md and digest.html; where an InfluxDB is named (--influx, the
+(backlog, a flag, a verdict, missing); alarms: values whose level changed in the last three scheduled runs, since which
+run, how sure that is, and what else changed then; which cells are new; what failed; and which rules are not met, those
+about a baseline among them. ctl compare compares two runs.
+It is printed, and written beside the record as digest.md and digest.html; where an InfluxDB is named (--influx, the
 environment), what got worse or better goes there too, for the marks of the nightly dashboard.
 
 As a schedule's hook it needs no RUN: it takes the one that the hook is called for.
 
-Exit codes: 0 whatever it says; 1 a record or the history cannot be read; with --fail-on worse, 7 something got worse.`,
+Exit codes: 0 the digest was written (a schedule's hook that exits with another code has failed); 1 a record or the history cannot be read.
+With --fail-on worse, the first that applies: 3 a task failed, is invalid or was not run; 5 a rule is violated; 7 something
+got worse; 8 a rule is inconclusive, or no series has enough runs for an alarm.`,
 		Example: `  ctl digest latest
-  ctl digest --baseline release-4.0 --format json latest
+  ctl digest --format json latest
   ctl digest --fail-on worse latest`,
 		Args:              arguments(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: completeRuns(&o.runs),
@@ -50,10 +54,9 @@ Exit codes: 0 whatever it says; 1 a record or the history cannot be read; with -
 	}
 	runsFlag(c, &o.runs)
 	f := c.Flags()
-	f.StringVar(&o.baseline, "baseline", "", "`name` of the baseline to compare with; none: that of the matrix, if there is one")
 	f.StringVar(&o.format, "format", "md", "`md`, html or json")
 	o.influx.add(c)
-	f.StringVar(&o.failOn, "fail-on", "", "\"`worse`\": leave with code 7 if anything got worse")
+	f.StringVar(&o.failOn, "fail-on", "", "\"`worse`\": exit with 3, 5, 7 or 8 if the run is not as good as earlier ones")
 	return c
 }
 
@@ -91,10 +94,28 @@ func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	if err := o.mark(c, record.Plan(), d.Remarks()); err != nil {
 		return err
 	}
-	if n := d.Worse(); o.failOn != "" && n > 0 {
-		return exit{ExitWorse, fmt.Errorf("worse: %d", n)}
+	return o.verdict(d)
+}
+
+// verdict returns the exit code that --fail-on requests. Those of failed tasks and rules are as of ctl run.
+func (o *digestOptions) verdict(d digest.Digest) error {
+	rules := report.Failed(d.Rules)
+	code := ExitOK
+	switch {
+	case o.failOn == "":
+	case len(d.Problems) > 0 || d.Unfinished != "":
+		code = ExitFailedCells
+	case rules[report.Violated] > 0:
+		code = ExitViolated
+	case d.Worse() > 0:
+		code = ExitWorse
+	case rules[report.Inconclusive] > 0 || d.Tested == 0:
+		code = ExitInconclusive
 	}
-	return nil
+	if code == ExitOK {
+		return nil
+	}
+	return exit{code, errors.New(d.Title())}
 }
 
 // mark writes remarks to InfluxDB, if one is named.
@@ -138,48 +159,11 @@ func (o *digestOptions) digest(c *cobra.Command, record *runs.Run, root string) 
 	if err := freshen(c, store); err != nil {
 		return digest.Digest{}, err
 	}
-	own, err := measuredIn(record)
-	if err != nil {
-		return digest.Digest{}, err
-	}
-	m := digest.Made{Recorded: own, History: store}
-	if m.Baseline, err = o.base(store, root, own.Run.Name); err != nil {
-		return digest.Digest{}, err
-	}
-	return digest.Of(m)
-}
-
-// base reads the baseline; nil: there is none, and none was asked for.
-func (o *digestOptions) base(store *history.Store, root, matrix string) (*compare.Recorded, error) {
-	all, err := store.Baselines()
-	if err != nil {
-		return nil, err
-	}
-	var b plan.Baseline
-	for _, x := range all {
-		if o.baseline == "" && x.Name == matrix {
-			b = x
-		}
-	}
-	if o.baseline != "" {
-		if b, err = store.Baseline(o.baseline); err != nil {
-			return nil, err
-		}
-	}
-	if b.Run == "" {
-		return nil, nil
-	}
-	record, err := runs.Open(root, b.Run)
-	if err != nil {
-		return nil, fmt.Errorf("read the baseline %s: %w; set another one (ctl baseline set), or remove it (ctl baseline remove %s)", b.Name, err, b.Name)
-	}
-	r, err := measuredIn(record)
-	return &r, err
-}
-
-func measuredIn(record *runs.Run) (compare.Recorded, error) {
 	outcomes, err := record.Outcomes()
-	return compare.Recorded{Run: record.Plan(), Outcomes: outcomes}, err
+	if err != nil {
+		return digest.Digest{}, err
+	}
+	return digest.Of(compare.Recorded{Run: record.Plan(), Outcomes: outcomes}, store)
 }
 
 // keepDigest writes it beside the record.

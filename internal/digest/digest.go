@@ -1,11 +1,12 @@
 // Package digest says in a page what the last run of a matrix tells against those before it: what changed its level, since when and how sure,
-// what became different meanwhile, what is new, what failed, and how it compares with a baseline. It reads a history, and decides nothing else.
+// what became different meanwhile, what is new, what failed, and which rules are not met. Rules and package compare decide about baselines.
 package digest
 
 import (
 	"cmp"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -20,21 +21,19 @@ import (
 
 // Digest is what is to be known of a run.
 type Digest struct {
-	Run        string              `json:"run"`
-	Matrix     string              `json:"matrix"`
-	Started    time.Time           `json:"started"`
-	Summary    string              `json:"summary"`              // of its verdicts
-	Problems   []string            `json:"problems,omitempty"`   // what failed
-	Unfinished string              `json:"unfinished,omitempty"` // that tasks have no outcome
-	Rules      []report.Ruling     `json:"rules,omitempty"`      // that are not met
-	Statuses   []Status            `json:"statuses,omitempty"`   // values that became numbers, or are none any more
-	Shifts     []Shift             `json:"shifts,omitempty"`     // alarms: the worse before the better, those common to many cells first
-	Tested     int                 `json:"tested"`               // series, of a cell and value each, that have enough runs for an alarm
-	Untested   int                 `json:"untested"`             // that have not
-	New        []string            `json:"new,omitempty"`        // cells that no run before had
-	Subject    []string            `json:"subject,omitempty"`    // what became different since the run before: versions, settings
-	Baseline   string              `json:"baseline,omitempty"`   // the run that it was compared with
-	Against    *compare.Comparison `json:"-"`                    // JSON has it without its repetitions
+	Run        string          `json:"run"`
+	Matrix     string          `json:"matrix"`
+	Started    time.Time       `json:"started"`
+	Summary    string          `json:"summary"`              // of its verdicts
+	Problems   []string        `json:"problems,omitempty"`   // what failed
+	Unfinished string          `json:"unfinished,omitempty"` // that tasks have no outcome
+	Rules      []report.Ruling `json:"rules,omitempty"`      // that are not met
+	Statuses   []Status        `json:"statuses,omitempty"`   // values that became numbers, or are none any more
+	Shifts     []Shift         `json:"shifts,omitempty"`     // alarms: the worse before the better, those common to many cells first
+	Tested     int             `json:"tested"`               // series, of a cell and value each, that have enough runs for an alarm
+	Untested   int             `json:"untested"`             // that have not
+	New        []string        `json:"new,omitempty"`        // cells that no run before had
+	Subject    []string        `json:"subject,omitempty"`    // what became different since the run before: versions, settings
 }
 
 // Shift is a value whose level changed in the last scheduled runs: of one cell, or of more than a third of the cells in the same run.
@@ -73,13 +72,6 @@ type Status struct {
 	At      time.Time       `json:"at"`
 }
 
-// Made is a run whose record was read, and what is known of earlier ones.
-type Made struct {
-	compare.Recorded
-	History  *history.Store
-	Baseline *compare.Recorded // nil: there is none
-}
-
 // depth is the number of runs that are compared, with the last change.Recent of them: docs/history.md was measured with so many.
 const depth = 90 + change.Recent
 
@@ -87,34 +79,21 @@ const depth = 90 + change.Recent
 const maxNames = 5
 
 // Of makes the digest of a run, which the history has to have.
-func Of(m Made) (Digest, error) {
+func Of(m compare.Recorded, past *history.Store) (Digest, error) {
 	d := Digest{Run: m.Run.ID, Matrix: m.Run.Name, Started: m.Run.Started, Summary: report.Summary(m.Run, m.Outcomes), Problems: report.Failures(m.Run, m.Outcomes), Unfinished: report.NotRun(m.Run, m.Outcomes)}
 	for _, r := range report.Rulings(m.Run, m.Outcomes) {
 		if r.Failed() {
 			d.Rules = append(d.Rules, r)
 		}
 	}
-	if err := d.look(m); err != nil {
+	if err := d.look(m.Run, past); err != nil {
 		return Digest{}, fmt.Errorf("look back from run %s: %w", m.Run.ID, err)
 	}
-	if m.Baseline == nil || m.Baseline.Run.ID == m.Run.ID {
-		return d, nil
-	}
-	both := []compare.Recorded{*m.Baseline, m.Recorded}
-	spread, err := m.History.SpreadsOf(both, nil)
-	if err != nil {
-		return Digest{}, err
-	}
-	against, err := compare.Compare(both, compare.Options{Spread: spread})
-	if err != nil {
-		return Digest{}, fmt.Errorf("compare with the baseline %s: %w", m.Baseline.Run.ID, err)
-	}
-	d.Baseline, d.Against = m.Baseline.Run.ID, &against
 	return d, nil
 }
 
 // look finds what changed in the last runs: all values of all cells are one family of tests.
-func (d *Digest) look(m Made) error {
+func (d *Digest) look(run plan.Run, past *history.Store) error {
 	var names []string
 	for _, name := range compare.Usual() {
 		if value, is := plan.ValueNamed(name); is && value.Better() != plan.NeitherBetter {
@@ -122,8 +101,8 @@ func (d *Digest) look(m Made) error {
 		}
 	}
 	var all []history.Answer
-	for _, cell := range m.Run.Cells {
-		answers, err := m.History.Look(cell.ID, names, m.Run.Started, depth*max(1, m.Run.Repeat))
+	for _, cell := range run.Cells {
+		answers, err := past.Look(cell.ID, names, run.Started, depth*max(1, run.Repeat))
 		if err != nil {
 			return err
 		}
@@ -174,60 +153,52 @@ func (d *Digest) look(m Made) error {
 			d.status(s)
 		}
 	}
-	d.mergeStatuses(len(m.Run.Cells))
+	d.mergeStatuses()
 	return nil
 }
 
-// status adds the change of a value's status, if there is one.
+// status adds the change of a value's status, if there is one. The same change of several values of a cell is one.
 func (d *Digest) status(s history.Series) {
 	c, changed := s.Status(history.Point{Run: d.Run, Started: d.Started})
 	if !changed {
 		return
 	}
 	name := func(status string) string { return cmp.Or(status, "numeric") }
-	x := Status{Cells: []string{nameOf(plan.Cell{ID: s.Cell.ID, Coordinates: s.Cell.Coordinates})}, Count: 1, Values: []string{s.Value}, Finding: compare.Worse, Before: name(c.Before), Earlier: c.Earlier, Of: c.Of,
-		Status: name(c.Status), Runs: c.Runs, Since: c.Since.Run, At: c.Since.Started}
+	x := Status{Cells: []string{nameOf(plan.Cell{ID: s.Cell.ID, Coordinates: s.Cell.Coordinates})}, Count: 1, Values: []string{s.Value},
+		Finding: compare.Worse, Before: name(c.Before), Earlier: c.Earlier, Of: c.Of, Status: name(c.Status), Runs: c.Runs, Since: c.Since.Run, At: c.Since.Started}
 	if c.Status == "" {
 		x.Finding = compare.Better
+	}
+	if n := len(d.Statuses); n > 0 {
+		before := d.Statuses[n-1]
+		before.Values = x.Values
+		if reflect.DeepEqual(before, x) {
+			d.Statuses[n-1].Values = append(d.Statuses[n-1].Values, s.Value)
+			return
+		}
 	}
 	d.Statuses = append(d.Statuses, x)
 }
 
-// mergeStatuses reports the same change of several values of a cell once, and that of more than a third of the cells.
-func (d *Digest) mergeStatuses(cells int) {
-	same := func(a, b Status) bool {
-		return a.Status == b.Status && a.Since == b.Since && a.Before == b.Before && a.Earlier == b.Earlier && a.Of == b.Of
-	}
-	var byCell []Status
+// mergeStatuses reports the same change of several cells once.
+func (d *Digest) mergeStatuses() {
+	var all []Status
 	for _, s := range d.Statuses {
-		i := slices.IndexFunc(byCell, func(x Status) bool { return same(x, s) && x.Cells[0] == s.Cells[0] })
+		i := slices.IndexFunc(all, func(x Status) bool {
+			return x.Status == s.Status && x.Since == s.Since && x.Before == s.Before && slices.Equal(x.Values, s.Values)
+		})
 		if i < 0 {
-			byCell = append(byCell, s)
+			all = append(all, s)
 			continue
 		}
-		byCell[i].Values = append(byCell[i].Values, s.Values...)
-	}
-	d.Statuses = nil
-	for i, s := range byCell {
-		alike := func(x Status) bool {
-			return x.Status == s.Status && x.Since == s.Since && slices.Equal(x.Values, s.Values)
-		}
-		var names []string
-		for _, x := range byCell {
-			if alike(x) {
-				names = append(names, x.Cells...)
-			}
-		}
-		if len(names) < 3 || 3*len(names) <= cells {
-			d.Statuses = append(d.Statuses, s)
-		} else if slices.IndexFunc(byCell, alike) == i {
-			s.Cells, s.Count = names[:min(len(names), maxNames)], len(names)
-			d.Statuses = append(d.Statuses, s)
+		if all[i].Count++; all[i].Count <= maxNames {
+			all[i].Cells = append(all[i].Cells, s.Cells...)
 		}
 	}
-	slices.SortStableFunc(d.Statuses, func(a, b Status) int {
+	slices.SortStableFunc(all, func(a, b Status) int {
 		return cmp.Or(strings.Compare(string(b.Finding), string(a.Finding)), cmp.Compare(b.Count, a.Count))
 	})
+	d.Statuses = all
 }
 
 // moved says that this run was measured from other hosts than the run before: what was measured from elsewhere is a series of its own.
@@ -283,9 +254,8 @@ func newShift(name string, by float64, since history.Point) Shift {
 	return s
 }
 
-// Worse counts what got worse: levels, statuses, and cells against the baseline.
-func (d Digest) Worse() int {
-	n := 0
+// Worse counts the levels and statuses that got worse.
+func (d Digest) Worse() (n int) {
 	for _, s := range d.Shifts {
 		if s.Finding == compare.Worse {
 			n++
@@ -295,9 +265,6 @@ func (d Digest) Worse() int {
 		if s.Finding == compare.Worse {
 			n++
 		}
-	}
-	if d.Against != nil {
-		n += d.Against.Found()[compare.Worse]
 	}
 	return n
 }

@@ -55,13 +55,13 @@ func night(t *testing.T, root string, n, cells int, edit func(cell int, o *plan.
 	return compare.Recorded{Run: run, Outcomes: outcomes}
 }
 
-func made(t *testing.T, root string, last compare.Recorded, base *compare.Recorded) Digest {
+func made(t *testing.T, root string, last compare.Recorded) Digest {
 	t.Helper()
 	store := history.Of(root)
 	if in, err := store.Fresh(context.Background()); err != nil || len(in.Warnings) > 0 {
 		t.Fatal(err, in.Warnings)
 	}
-	d, err := Of(Made{Recorded: last, History: store, Baseline: base})
+	d, err := Of(last, store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func made(t *testing.T, root string, last compare.Recorded, base *compare.Record
 // Between two nights only a setting of the broker became different, and one cell slower: that cell and that setting are named, and nothing else.
 func TestAChangedSettingIsNamed(t *testing.T) {
 	root := t.TempDir()
-	var first, last compare.Recorded
+	var last compare.Recorded
 	const nights, changed = 40, 38
 	for n := range nights {
 		last = night(t, root, n, 4, func(cell int, o *plan.Outcome) {
@@ -83,11 +83,8 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 				o.Values["send.rate"] = plan.Value{Number: 0.8 * o.Values["send.rate"].Number}
 			}
 		})
-		if n == 0 {
-			first = last
-		}
 	}
-	d := made(t, root, last, &first)
+	d := made(t, root, last)
 	if len(d.Shifts) != 1 {
 		t.Fatalf("shifts: %+v", d.Shifts)
 	}
@@ -98,10 +95,10 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 	if want := "watermark: 0.4 → 0.8 with night-0038"; !slices.Contains(s.Causes, want) {
 		t.Errorf("causes are %q, want %q", s.Causes, want)
 	}
-	if d.Tested != 16 || len(d.New) > 0 || len(d.Subject) > 0 || d.Worse() < 1 || d.Against == nil {
+	if d.Tested != 16 || len(d.New) > 0 || len(d.Subject) > 0 || d.Worse() != 1 {
 		t.Errorf("%d series told, new cells %v, different since the run before %v, %d worse", d.Tested, d.New, d.Subject, d.Worse())
 	}
-	if marks := d.Remarks(); len(marks) != 2 || marks[0].Kind != "worse" || !strings.HasSuffix(marks[0].Text, ", since night-0038") {
+	if marks := d.Remarks(); len(marks) != 1 || marks[0].Kind != "worse" || !strings.HasSuffix(marks[0].Text, ", since night-0038") {
 		t.Errorf("the remarks for drawings are %+v", marks)
 	}
 	var md, html, text bytes.Buffer
@@ -110,7 +107,7 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"# nightly: 2 worse", "since night-0038, 2026-02-08 02:00 UTC", "watermark: 0.4 → 0.8", "Against the baseline night-0000"} {
+	for _, want := range []string{"# nightly: 1 worse", "since night-0038, 2026-02-08 02:00 UTC", "watermark: 0.4 → 0.8"} {
 		if !strings.Contains(strings.ReplaceAll(md.String(), "\\", ""), want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, &md)
 		}
@@ -123,7 +120,7 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 // A stable night, one that is the first, and one with a new cell and a failure.
 func TestQuietNights(t *testing.T) {
 	root := t.TempDir()
-	d := made(t, root, night(t, root, 0, 2, func(int, *plan.Outcome) {}), nil)
+	d := made(t, root, night(t, root, 0, 2, func(int, *plan.Outcome) {}))
 	if d.Title() != "nightly: nothing to compare with yet" || len(d.New) != 2 || d.Tested != 0 {
 		t.Errorf("the first night: %q, %+v", d.Title(), d)
 	}
@@ -131,7 +128,7 @@ func TestQuietNights(t *testing.T) {
 	for n := 1; n < 30; n++ {
 		last = night(t, root, n, 2, func(int, *plan.Outcome) {})
 	}
-	if d = made(t, root, last, nil); d.Title() != "nightly: nothing got worse" || len(d.Shifts) > 0 || len(d.New) > 0 || d.Tested != 8 {
+	if d = made(t, root, last); d.Title() != "nightly: nothing got worse" || len(d.Shifts) > 0 || len(d.New) > 0 || d.Tested != 8 {
 		t.Errorf("a stable night: %q, %+v", d.Title(), d)
 	}
 	last = night(t, root, 30, 3, func(cell int, o *plan.Outcome) {
@@ -139,7 +136,7 @@ func TestQuietNights(t *testing.T) {
 			o.Verdict, o.Reasons = plan.Invalid, []string{"3 confirmed messages were lost"}
 		}
 	})
-	d = made(t, root, last, nil)
+	d = made(t, root, last)
 	if d.Title() != "nightly: 1 problem" || len(d.New) != 1 || !strings.Contains(d.New[0], "m2") || !strings.Contains(d.Problems[0], "3 confirmed") {
 		t.Errorf("a night with a new cell and a failure: %q, new %q, problems %q", d.Title(), d.New, d.Problems)
 	}

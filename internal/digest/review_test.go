@@ -10,7 +10,6 @@ import (
 	"lockstep/internal/compare"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
-	"lockstep/internal/stats"
 )
 
 // A night that was cut short has cells that were never run: what there is of it is told all the same.
@@ -31,7 +30,7 @@ func TestANightThatWasCutShortIsTold(t *testing.T) {
 	if err := dir.Finish(o); err != nil {
 		t.Fatal(err)
 	}
-	d := made(t, root, compare.Recorded{Run: run, Outcomes: []plan.Outcome{o}}, nil)
+	d := made(t, root, compare.Recorded{Run: run, Outcomes: []plan.Outcome{o}})
 	if len(d.Problems) > 0 || d.Title() != "nightly: not finished" {
 		t.Errorf("%q, problems %q: what was not run has not failed", d.Title(), d.Problems)
 	}
@@ -64,7 +63,7 @@ func TestLaterRunsAreIgnored(t *testing.T) {
 			slow = r
 		}
 	}
-	d := made(t, root, slow, nil)
+	d := made(t, root, slow)
 	if len(d.Shifts) != 1 || d.Shifts[0].Value != "send.rate" || d.Shifts[0].Since != "night-0014" {
 		t.Fatalf("of %d series it says %+v", d.Tested, d.Shifts)
 	}
@@ -91,7 +90,7 @@ func TestBacklogIsReportedFirst(t *testing.T) {
 			o.Values["processing.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
 		})
 	}
-	d := made(t, root, last, nil)
+	d := made(t, root, last)
 	want := []string{"worse: mode=m1" + hostile + ": receive.rate, processing.p99: numeric in 36 of 36 runs, backlog since night-0036 (4 runs)"}
 	if got := lines(d); !slices.Equal(got, want) || d.Worse() != 1 || d.Title() != "nightly: 1 worse" {
 		t.Errorf("%s: %q, want %q", d.Title(), got, want)
@@ -123,7 +122,7 @@ func TestStatusesOfScheduledRuns(t *testing.T) {
 		"worse: mode=m6" + hostile + ": send.rate: numeric in 13 of 13 runs, missing since night-0013 (1 run)",
 		"better: mode=m4" + hostile + ": send.rate: client-bound in 12 of 12 runs, numeric since night-0012 (2 runs)",
 	}
-	if got := lines(made(t, root, last, nil)); !slices.Equal(got, want) {
+	if got := lines(made(t, root, last)); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -145,7 +144,7 @@ func TestACommonChangeIsReportedOnce(t *testing.T) {
 	}
 	for run, want := range map[int][]string{19: nil, 20: {"in 1 run", "in 1 run"}, 21: {"in 1 run", "in 2 runs"}, 22: {"in 1 run", "in 3 runs"}, 23: nil, 24: nil, 26: nil} {
 		var got []string
-		for _, l := range lines(made(t, root, byRun[run], nil)) {
+		for _, l := range lines(made(t, root, byRun[run])) {
 			if _, runs, is := strings.Cut(l, ", "); is && strings.HasPrefix(l, "worse: 6 of 6 cells: ") {
 				l = runs
 			}
@@ -162,29 +161,28 @@ func TestOtherHostsAreNamed(t *testing.T) {
 	root := t.TempDir()
 	night(t, root, 0, 1, func(int, *plan.Outcome) {})
 	last := night(t, root, 1, 1, func(_ int, o *plan.Outcome) { o.Agents[0].Host = "bench-2" })
-	d := made(t, root, last, nil)
+	d := made(t, root, last)
 	if len(d.Subject) != 1 || !strings.HasPrefix(d.Subject[0], "hosts: bench-1 → bench-2") {
 		t.Errorf("it says %q", d.Subject)
-	}
-}
-
-// Where a baseline was asked and nothing can be told, the title does not say that all is well.
-func TestNothingToldIsNotNothingWorse(t *testing.T) {
-	d := Digest{Matrix: "m", Against: &compare.Comparison{Values: []compare.Value{{Rows: []compare.Row{{Changes: []compare.Change{{Finding: compare.Inconclusive}}}}}}}}
-	if title := d.Title(); title != "m: nothing could be told" {
-		t.Error(title)
-	}
-	if about := d.about(); strings.Contains(about, "0 series") {
-		t.Error(about)
 	}
 }
 
 // The digest for programs goes into a schedule's history, beside other comparisons: it is short, and counts what it leaves out.
 func TestTheDigestForProgramsAlwaysFits(t *testing.T) {
 	root := t.TempDir()
-	base := night(t, root, 0, 40, func(int, *plan.Outcome) {})
-	last := night(t, root, 1, 40, halfRate)
-	d := made(t, root, last, &base)
+	var last compare.Recorded
+	for n := range 10 {
+		edit := func(int, *plan.Outcome) {}
+		if n >= 8 {
+			edit = func(cell int, o *plan.Outcome) {
+				if cell < 12 {
+					halfRate(cell, o)
+				}
+			}
+		}
+		last = night(t, root, n, 40, edit)
+	}
+	d := made(t, root, last)
 	for range 300 {
 		d.Problems = append(d.Problems, strings.Repeat("x", 200))
 	}
@@ -200,28 +198,12 @@ func TestTheDigestForProgramsAlwaysFits(t *testing.T) {
 		Lines    []string
 		Problems []string
 		More     map[string]int
-		Against  struct{ Tests int }
+		Shifts   []struct{ Cell, Value string }
 	}
 	if err := json.Unmarshal(text.Bytes(), &said); err != nil {
 		t.Fatal(err)
 	}
-	if said.Title != d.Title() || len(said.Lines) == 0 || len(said.Problems)+said.More["problems"] != 300 || said.More["problems"] == 0 {
+	if said.Title != d.Title() || len(said.Lines) == 0 || len(said.Problems)+said.More["problems"] != 300 || said.More["problems"] == 0 || len(said.Shifts)+said.More["shifts"] != 12 {
 		t.Errorf("%q, %d lines, %d problems, more: %v", said.Title, len(said.Lines), len(said.Problems), said.More)
-	}
-}
-
-// What differs from the baseline is told with its numbers, and without the repetitions.
-func TestTheDigestForProgramsNamesWhatDiffers(t *testing.T) {
-	a, b := compare.Sample{Summary: stats.Summary{N: 9, Median: 10}}, compare.Sample{Summary: stats.Summary{N: 9, Median: 5}}
-	d := Digest{Matrix: "m", Baseline: "old", Against: &compare.Comparison{Sides: []compare.Side{{Mark: "A"}, {Mark: "B"}}, Values: []compare.Value{{Name: "send.rate", Rows: []compare.Row{{Cell: "abc", Name: "mode=x", Sides: []compare.Sample{a, b},
-		Changes: []compare.Change{{Finding: compare.Worse, Ratio: &stats.Change{Estimate: 0.5}, Adjusted: 0.01}}}}}}}}
-	var text bytes.Buffer
-	if err := d.JSON(&text); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`"findings":{"worse":1}`, `"cell":"mode=x","id":"abc","value":"send.rate"`, `"before":10,"after":5,"change":-0.5,"p":0.01`, `"lines":["Against the baseline old: worse: mode=x`} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("no %s in\n%s", want, &text)
-		}
 	}
 }

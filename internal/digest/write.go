@@ -59,11 +59,8 @@ func (d Digest) Title() string {
 	}
 	if len(words) == 0 {
 		words = []string{"nothing got worse"}
-		if d.Tested == 0 && d.Against == nil {
+		if d.Tested == 0 {
 			words = []string{"nothing to compare with yet"}
-		}
-		if d.Tested == 0 && d.Against != nil && !d.Against.Told() {
-			words = []string{"nothing could be told"}
 		}
 	}
 	return d.Matrix + ": " + strings.Join(words, ", ")
@@ -98,9 +95,6 @@ func (d Digest) sections() (all []section) {
 		shifts.Lines = append(shifts.Lines, l)
 	}
 	all = append(all, shifts)
-	if d.Against != nil {
-		all = append(all, d.against())
-	}
 	plain := func(title string, texts []string) {
 		s := section{Title: title}
 		for _, text := range texts {
@@ -130,19 +124,6 @@ func names(first []string, of int) []string {
 	return first
 }
 
-func (d Digest) against() section {
-	x := report.NewCompared(*d.Against)
-	s := section{Title: "Against the baseline " + d.Baseline, None: "Nothing differs by more than noise, or than the least that is named."}
-	for _, text := range x.Found {
-		s.Lines = append(s.Lines, line{Text: text})
-	}
-	for _, b := range d.Against.Differences {
-		s.Lines = append(s.Lines, line{Text: fmt.Sprintf("not the same: %s, %s: %s", b.Of, b.What, strings.Join(b.Values, " → "))})
-	}
-	s.Lines = append(s.Lines, line{Text: x.Summary})
-	return s
-}
-
 // Remark is something worth a mark in a drawing over time: "worse", "better" or "rule", and a sentence.
 type Remark struct{ Kind, Text string }
 
@@ -153,17 +134,6 @@ func (d Digest) Remarks() (all []Remark) {
 	}
 	for _, s := range d.Shifts {
 		all = append(all, Remark{string(s.Finding), s.Line() + ", since " + s.Since})
-	}
-	if d.Against != nil {
-		for _, v := range d.Against.Values {
-			for _, r := range v.Rows {
-				for _, c := range r.Changes {
-					if c.Finding == compare.Worse || c.Finding == compare.Better {
-						all = append(all, Remark{string(c.Finding), fmt.Sprintf("%s: %s, against the baseline %s", r.Name, v.Title, d.Baseline)})
-					}
-				}
-			}
-		}
 	}
 	for _, r := range d.Rules {
 		all = append(all, Remark{"rule", r.String()})
