@@ -20,7 +20,7 @@ func baselineCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "baseline",
 		Short: "Name runs that others are to be compared with",
-		Long: `baseline keeps names of runs in the history beside the records (--runs): for each matrix one that later
+		Long: `baseline keeps names of runs beside the records (--runs): for each matrix one that later
 runs are compared with, or several by names of one's own. A run without a valid repetition is refused. ctl digest and rules ("no worse than baseline by 5%") use them. Those
 of a controller are set on its host, with --runs DIR/runs: they serve schedules, and runs of clients that have none.`,
 		Args: arguments(cobra.NoArgs),

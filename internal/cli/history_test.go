@@ -22,7 +22,7 @@ func nights() plan.HistoryAnswer {
 	c := plan.HistoryCell{ID: "3f9c2d81aa07", Matrix: "nightly", Coordinates: []plan.Coordinate{{Axis: "mode", Value: []byte(`"confirm-each"`)}}}
 	for n := range 16 {
 		for repetition := 1; repetition <= 2; repetition++ {
-			p := plan.HistoryPoint{Run: fmt.Sprintf("202601%02d-020000-nightly-%04x", n+1, 40503*n&0xffff), At: time.Date(2026, 1, n+1, 2, 0, 0, 0, time.UTC), Repetition: repetition,
+			p := plan.HistoryPoint{Run: fmt.Sprintf("202601%02d-020000-nightly-%04x", n+1, 40503*n&0xffff), Matrix: "nightly", At: time.Date(2026, 1, n+1, 2, 0, 0, 0, time.UTC), Repetition: repetition,
 				Value: plan.Value{Number: 10_000 + float64(n*n*7919%13*20+repetition*10)}, Verdict: plan.Valid, Subject: "s1", Environment: "e1", Version: "1.0"}
 			switch {
 			case n == 4:

@@ -66,13 +66,13 @@ func (p *historyPage) text() error {
 	}
 	if n := p.answer.MorePoints; n > 0 {
 		fmt.Fprintln(p.out)
-		p.say(0, fmt.Sprintf("%s left out: ask for one cell to see more", several(n, "older value")))
+		p.say(0, fmt.Sprintf("%s left out: ask for one cell to see more", several(n, "older repetition")))
 	}
 	return nil
 }
 
 func (p *historyPage) trends() history.Trends {
-	return history.NewTrends(history.Answer{Value: p.value, HistoryAnswer: p.answer})
+	return history.NewTrends("", history.Answer{Value: p.value, HistoryAnswer: p.answer})
 }
 
 // say writes a line, wrapped where it is too wide.

@@ -72,9 +72,6 @@ type Status struct {
 	At      time.Time       `json:"at"`
 }
 
-// depth is the number of runs that are compared, with the last change.Recent of them: docs/history.md was measured with so many.
-const depth = 90 + change.Recent
-
 // maxNames is the maximum number of cells that are named of a change in many.
 const maxNames = 5
 
@@ -94,31 +91,25 @@ func Of(m compare.Recorded, past *history.Store) (Digest, error) {
 
 // look finds what changed in the last runs: all values of all cells are one family of tests.
 func (d *Digest) look(run plan.Run, past *history.Store) error {
-	var names []string
-	for _, name := range compare.Usual() {
-		if value, is := plan.ValueNamed(name); is && value.Better() != plan.NeitherBetter {
-			names = append(names, name)
-		}
-	}
 	var all []history.Answer
 	for _, cell := range run.Cells {
-		answers, err := past.Look(cell.ID, names, run.Started, depth*max(1, run.Repeat))
+		answers, err := past.Look(plan.HistoryCell{ID: cell.ID, Matrix: run.Name, Coordinates: cell.Coordinates}, compare.Usual(), run.Started, history.Depth)
 		if err != nil {
 			return err
 		}
 		known := false // from a run before
-		for i, answer := range answers {
+		for _, answer := range answers {
 			d.moved(answer)
 			for _, c := range answer.Cells {
 				known = known || len(c.Points) > 0 && c.Points[0].Run != d.Run
 			}
-			all = append(all, history.Answer{Value: names[i], HistoryAnswer: answer})
+			all = append(all, answer)
 		}
 		if !known {
 			d.New = append(d.New, nameOf(cell))
 		}
 	}
-	trends := history.NewTrends(all...)
+	trends := history.NewTrends(run.ID, all...)
 	numbers := 0
 	newest := map[[2]string]int{} // of a cell and value: the series with the newest point
 	for i, s := range trends.Series {
@@ -202,7 +193,7 @@ func (d *Digest) mergeStatuses() {
 }
 
 // moved says that this run was measured from other hosts than the run before: what was measured from elsewhere is a series of its own.
-func (d *Digest) moved(a plan.HistoryAnswer) {
+func (d *Digest) moved(a history.Answer) {
 	for _, c := range a.Cells {
 		if i := slices.IndexFunc(c.Points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 && c.Points[i].Environment != c.Points[i-1].Environment {
 			hosts := func(p plan.HistoryPoint) string { return strings.Join(a.Environments[p.Environment].Hosts, ", ") }

@@ -104,7 +104,7 @@ func TestValuesComeBackAsTheyWere(t *testing.T) {
 		t.Fatalf("answer %+v", a)
 	}
 	p := a.Cells[0].Points[1]
-	want := plan.HistoryPoint{Run: run.ID, At: began, Repetition: 2, Value: plan.Value{Number: 102}, Verdict: plan.Valid, Subject: p.Subject, Environment: p.Environment, Version: "1.0"}
+	want := plan.HistoryPoint{Run: run.ID, Matrix: "nightly", At: began, Repetition: 2, Value: plan.Value{Number: 102}, Verdict: plan.Valid, Subject: p.Subject, Environment: p.Environment, Version: "1.0"}
 	if d := cmp.Diff(want, p); d != "" {
 		t.Error(d)
 	}
@@ -131,8 +131,8 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 	}{
 		{nil, 20, ""}, {[]string{"000000abc00"}, 16, ""}, {[]string{"000000abc001"}, 1, ""}, {[]string{"mode=m3,m4"}, 2, ""},
 		{[]string{"mode=m3", "mode=m4", "000000abc003"}, 1, ""},
-		{[]string{"mod=m3", "ffff"}, 0, `no cell has an axis "mod" (there are: mode); no cell's id begins with "ffff"`},
-		{[]string{"mode=x"}, 0, `axis mode has no value "x" (there are: m0, m1,`},
+		{[]string{"mod=m3", "ffff"}, 0, `no cell has mod=m3 (of mod there are: none); no cell's id begins with "ffff"`},
+		{[]string{"mode=x"}, 0, `no cell has mode=x (of mode there are: m0, m1,`},
 	} {
 		a, err := s.Answer(plan.HistoryQuery{Cells: c.cells})
 		if c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) || c.fault == "" && (err != nil || len(a.Cells) != c.want) {
@@ -190,8 +190,8 @@ func TestRecordsAreReadAgain(t *testing.T) {
 		if d := cmp.Diff(before, ask(t, s, plan.HistoryQuery{Value: "send.rate"})); d != "" {
 			t.Errorf("reindexing (anew: %v) changes the history: %s", anew, d)
 		}
-		if b, err := s.Baseline("good"); err != nil || b.Run != "night-0003" {
-			t.Errorf("baseline %+v, %v", b, err)
+		if b, err := s.Baselines(); err != nil || len(b) != 1 || b[0].Run != "night-0003" {
+			t.Errorf("baselines %+v, %v", b, err)
 		}
 	}
 	if err := os.RemoveAll(filepath.Join(root, "night-0003")); err != nil {
@@ -213,7 +213,7 @@ func TestADamagedStoreSaysSoAndIsMadeAnew(t *testing.T) {
 	if _, err := s.Answer(plan.HistoryQuery{}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "reindex --anew") {
 		t.Errorf("%v", err)
 	}
-	if in, err := s.Reindex(t.Context(), true); err != nil || len(in.Warnings) != 1 || ask(t, s, plan.HistoryQuery{}).Runs != 1 {
+	if in, err := s.Reindex(t.Context(), true); err != nil || len(in.Warnings) > 0 || ask(t, s, plan.HistoryQuery{}).Runs != 1 {
 		t.Errorf("%+v, %v", in, err)
 	}
 }
@@ -227,7 +227,7 @@ func TestAnIndexIsBrokenOff(t *testing.T) {
 	s := Of(root)
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := 0
-	_, err := s.index(ctx, s.path, func(string) bool {
+	_, err := s.index(ctx, func(string) bool {
 		if seen++; seen == 2 {
 			cancel()
 		}
@@ -258,7 +258,7 @@ func TestReindexStreams(t *testing.T) {
 		return m.HeapAlloc
 	}
 	s, base, peak := Of(root), live(), uint64(0)
-	in, err := s.index(t.Context(), s.path, func(string) bool {
+	in, err := s.index(t.Context(), func(string) bool {
 		peak = max(peak, live()) // what is alive, however late garbage is collected
 		return true
 	})
@@ -357,46 +357,31 @@ func TestCoursesNameWhatChanged(t *testing.T) {
 	}
 }
 
-func TestSubjectsThatTakeTurnsAreApart(t *testing.T) {
-	root := t.TempDir()
-	for n := range 12 {
-		night(t, root, n, 1, 1, func(_, _ int, o *plan.Outcome) { o.Subject.Version = []string{"3.13", "4.0"}[n%2] })
-	}
-	s := Of(root)
-	fresh(t, s)
-	all := trendsOf(t, s).Series
-	if len(all) != 2 || all[0].Subject == nil || all[0].Subject.Version != "3.13" || len(all[1].Points) != 6 {
-		t.Errorf("courses %+v", all)
-	}
-}
-
 // synthetic is a store of many nights, made without records.
 func synthetic(t testing.TB, root string, ids, cells int) *Store {
 	t.Helper()
 	s := Of(root)
 	values := plan.Values()
 	for n := 0; n < ids; {
-		err := s.update(s.path, func(tx *bbolt.Tx) error {
-			var some []taken
-			for ; n < ids && len(some)*cells < 20_000; n++ {
-				id := fmt.Sprintf("night-%04d", n)
-				one := taken{id: id, entry: kept{Matrix: "nightly", Started: began.Add(time.Duration(n) * time.Hour), Done: cells, Tasks: cells}}
+		err := s.update(func(tx *bbolt.Tx) error {
+			for some := 0; n < ids && some < 20_000; n, some = n+1, some+cells {
+				run := plan.Run{ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Started: began.Add(time.Duration(n) * time.Hour)}
+				var outcomes []plan.Outcome
 				for i := range cells {
 					cell := fmt.Sprintf("%012x", i)
-					o := plan.Outcome{Run: id, Cell: cell, Repetition: 1, Verdict: plan.Valid, Values: map[string]plan.Value{},
+					o := plan.Outcome{Run: run.ID, Cell: cell, Repetition: 1, Verdict: plan.Valid, Values: map[string]plan.Value{},
 						Agents: []plan.AgentPart{{Host: "bench-1", Version: "1.0"}}, Subject: plan.Subject{Version: "4.0", Fingerprint: fmt.Sprint(n / 500)}}
 					for k, v := range values {
 						o.Values[v.Name] = plan.Value{Number: float64(n*k) + 0.5}
 					}
-					one.outcomes = append(one.outcomes, outcomeOf(o))
-					one.cells = append(one.cells, plan.Cell{ID: cell, Coordinates: []plan.Coordinate{{Axis: "n", Value: fmt.Appendf(nil, "%d", i)}}})
+					outcomes = append(outcomes, o)
+					run.Cells = append(run.Cells, plan.Cell{ID: cell, Coordinates: []plan.Coordinate{{Axis: "n", Value: fmt.Appendf(nil, "%d", i)}}})
 				}
-				some = append(some, one)
-				if err := os.Mkdir(filepath.Join(root, id), 0o755); err != nil {
+				if err := errors.Join(os.Mkdir(filepath.Join(root, run.ID), 0o755), putRun(tx, run, cells, "", outcomes)); err != nil {
 					return err
 				}
 			}
-			return keep(tx, some)
+			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -424,7 +409,7 @@ func BenchmarkHistory(b *testing.B) {
 	for b.Loop() {
 		fresh(b, s)
 		a := ask(b, s, plan.HistoryQuery{Cells: []string{"000000000001"}, Value: "send.rate"})
-		if s := NewTrends(Answer{"send.rate", a}).Series; len(s[0].Points) != 5000 {
+		if s := NewTrends("", Answer{"send.rate", a}).Series; len(s[0].Points) != 5000 {
 			b.Fatal(len(s[0].Points))
 		}
 	}
@@ -475,5 +460,5 @@ func TestANightThatFailedDescribesNoBroker(t *testing.T) {
 
 func trendsOf(t testing.TB, s *Store) Trends {
 	t.Helper()
-	return NewTrends(Answer{"send.rate", ask(t, s, plan.HistoryQuery{Value: "send.rate"})})
+	return NewTrends("", Answer{"send.rate", ask(t, s, plan.HistoryQuery{Value: "send.rate"})})
 }

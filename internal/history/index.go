@@ -32,11 +32,8 @@ type Indexed struct {
 // resumable is how long after its begin an incomplete run is looked at again although nothing of it seems to have changed.
 const resumable = 7 * 24 * time.Hour
 
-// batch is how many outcomes are written at once: some 25 kB each are held until then.
-const batch = 1000
-
-// kept is what the history knows of a run.
-type kept struct {
+// known is what the history knows of a run.
+type known struct {
 	Matrix  string    `json:"matrix"`
 	Started time.Time `json:"started"`
 	Done    int       `json:"done"`
@@ -44,91 +41,55 @@ type kept struct {
 	Stamp   string    `json:"stamp"` // of its record, as it was read
 }
 
-// cellEntry is what the history knows of a cell.
-type cellEntry struct {
-	Matrices map[string]cellIn `json:"matrices"`
-}
-
-// cellIn is a cell in one matrix: two may call one cell by different axes.
-type cellIn struct {
-	Coordinates []plan.Coordinate `json:"coordinates"`
-	First       time.Time         `json:"first"`
-	Last        time.Time         `json:"last"`
-}
-
 // Fresh reads the records that are new, or were incomplete when they were read last.
 func (s *Store) Fresh(ctx context.Context) (Indexed, error) {
-	known, err := s.runs()
+	there, err := s.runs()
 	if err != nil {
 		return Indexed{}, err
 	}
-	return s.index(ctx, s.path, func(id string) bool {
-		k, has := known[id]
+	return s.index(ctx, func(id string) bool {
+		k, has := there[id]
 		return !has || k.Done < k.Tasks && (time.Since(k.Started) < resumable || k.Stamp != s.stamp(id))
 	})
 }
 
 // Add reads the record of one run.
 func (s *Store) Add(ctx context.Context, run string) error {
-	in, err := s.index(ctx, s.path, func(id string) bool { return id == run })
+	in, err := s.index(ctx, func(id string) bool { return id == run })
 	if err == nil && in.Runs == 0 {
 		err = fmt.Errorf("add run %s to the history: %s", run, cmp.Or(strings.Join(in.Warnings, "; "), "there is no record of it in "+s.root))
 	}
 	return err
 }
 
-// Reindex reads every record again. What is in the history already is replaced; runs whose records are gone stay in it. anew makes a new store
-// of nothing but the records, and puts it in the place of the old one when it is whole; baselines are taken over, if they can be read.
+// Reindex reads every record again. What is in the history already is replaced; runs whose records are gone stay in it. anew removes the store first, so
+// that only the records are in it; if that is broken off, Fresh goes on with it.
 func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
-	all := func(string) bool { return true }
-	if !anew {
-		in, err := s.index(ctx, s.path, all)
-		if err != nil {
-			return in, err
+	if anew {
+		if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Indexed{}, fmt.Errorf("make the history anew: %w", err)
 		}
-		known, err := s.runs()
-		for id := range known {
-			if _, gone := os.Stat(filepath.Join(s.root, id)); errors.Is(gone, fs.ErrNotExist) {
-				in.Gone++
-			}
-		}
+	}
+	in, err := s.index(ctx, func(string) bool { return true })
+	if err != nil {
 		return in, err
 	}
-	beside := s.path + ".new"
-	if gone := os.Remove(beside); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-		return Indexed{}, fmt.Errorf("make the history anew: %w", gone)
+	there, err := s.runs()
+	for id := range there {
+		if _, gone := os.Stat(filepath.Join(s.root, id)); errors.Is(gone, fs.ErrNotExist) {
+			in.Gone++
+		}
 	}
-	in, err := s.index(ctx, beside, all)
-	baselines, lost := s.Baselines() // at the end, with those that were set meanwhile
-	if lost != nil {
-		in.Warnings = append(in.Warnings, "the baselines are lost: "+lost.Error())
-	}
-	if err == nil {
-		err = s.update(beside, func(tx *bbolt.Tx) error {
-			for _, b := range baselines {
-				if err := put(tx.Bucket(bucketBaselines), b.Name, b); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err == nil {
-		err = os.Rename(beside, s.path)
-	}
-	if err != nil {
-		return in, fmt.Errorf("make the history anew: %w", err)
-	}
-	return in, nil
+	return in, err
 }
 
 // runs is what the history knows of its runs.
-func (s *Store) runs() (map[string]kept, error) {
-	all := map[string]kept{}
+func (s *Store) runs() (map[string]known, error) {
+	all := map[string]known{}
 	err := s.view(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket(bucketRuns)
 		return bucket.ForEach(func(id, _ []byte) error {
-			var k kept
+			var k known
 			_, err := get(bucket, string(id), &k)
 			all[string(id)] = k
 			return err
@@ -148,173 +109,94 @@ func (s *Store) stamp(run string) string {
 	return strings.Join(words, " ")
 }
 
-// index reads the records of the runs that are wanted into the store at path, a batch at a time: an index that is broken off has done whole runs.
-func (s *Store) index(ctx context.Context, path string, wanted func(id string) bool) (in Indexed, err error) {
+// index reads the records of the runs that are wanted, each in one transaction: an index that is broken off has done whole runs.
+func (s *Store) index(ctx context.Context, wanted func(id string) bool) (in Indexed, err error) {
 	entries, err := os.ReadDir(s.root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return in, fmt.Errorf("fill the history: %w", err)
 	}
-	var some []taken
-	outcomes := 0
-	write := func() error {
-		if len(some) == 0 {
-			return nil
-		}
-		err := s.update(path, func(tx *bbolt.Tx) error { return keep(tx, some) })
-		some, outcomes = nil, 0
-		return err
-	}
 	for _, e := range entries {
 		if ctx.Err() != nil {
-			return in, errors.Join(ctx.Err(), write())
+			return in, ctx.Err()
 		}
 		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") || !wanted(e.Name()) {
 			continue
 		}
-		t, err := s.read(e.Name())
-		if err != nil {
-			if !errors.Is(err, fs.ErrNotExist) { // no run
-				in.Warnings = append(in.Warnings, err.Error())
-			}
+		stamp := s.stamp(e.Name())
+		run, outcomes, err := s.readRecord(e.Name())
+		if errors.Is(err, fs.ErrNotExist) { // no run
 			continue
 		}
-		some, outcomes = append(some, t), outcomes+len(t.outcomes)
-		in.Runs, in.Outcomes = in.Runs+1, in.Outcomes+len(t.outcomes)
-		if outcomes >= batch {
-			if err := write(); err != nil {
-				return in, err
-			}
+		if err != nil {
+			in.Warnings = append(in.Warnings, err.Error())
+			continue
 		}
+		if err := s.update(func(tx *bbolt.Tx) error { return putRun(tx, run.Plan(), run.Rounds().Tasks(), stamp, outcomes) }); err != nil {
+			return in, err
+		}
+		in.Runs, in.Outcomes = in.Runs+1, in.Outcomes+len(outcomes)
 	}
-	return in, write()
+	return in, nil
 }
 
-// taken is what is kept of a run's record.
-type taken struct {
-	id       string
-	entry    kept
-	cells    []plan.Cell
-	outcomes []outcome
-}
-
-// outcome is what is kept of one.
-type outcome struct {
-	task, cell  string
-	repetition  int
-	verdict     plan.Verdict
-	version     string // of Lockstep
-	environment plan.Environment
-	subject     plan.Subject
-	values      map[string]plan.Value
-}
-
-func (s *Store) read(id string) (taken, error) {
-	t := taken{entry: kept{Stamp: s.stamp(id)}}
+func (s *Store) readRecord(id string) (*runs.Run, []plan.Outcome, error) {
 	run, err := runs.Open(s.root, filepath.Join(s.root, id))
 	if err != nil {
-		return t, err
+		return nil, nil, err
+	}
+	if is := run.Plan().ID; is != id {
+		return nil, nil, fmt.Errorf("%s holds the run %s: leave records in directories of their names", filepath.Join(s.root, id), is)
 	}
 	outcomes, err := run.Outcomes()
-	if err != nil {
-		return t, err
-	}
-	for _, o := range outcomes {
-		t.outcomes = append(t.outcomes, outcomeOf(o))
-	}
-	p := run.Plan()
-	if t.id = p.ID; t.id != id {
-		return t, fmt.Errorf("%s holds the run %s: leave records in directories of their names", filepath.Join(s.root, id), p.ID)
-	}
-	t.entry.Matrix, t.entry.Started, t.entry.Done, t.entry.Tasks = p.Name, p.Started, len(t.outcomes), run.Rounds().Tasks()
-	for _, c := range p.Cells {
-		t.cells = append(t.cells, plan.Cell{ID: c.ID, Coordinates: c.Coordinates})
-	}
-	return t, nil
+	return run, outcomes, err
 }
 
-// keep writes runs. What there is of them is replaced.
-func keep(tx *bbolt.Tx, all []taken) error {
-	d := dictionaryOf(tx)
-	for _, t := range all {
-		if err := put(tx.Bucket(bucketRuns), t.id, t.entry); err != nil {
+// putRun writes a run of so many tasks. What there is of it is replaced.
+func putRun(tx *bbolt.Tx, p plan.Run, tasks int, stamp string, outcomes []plan.Outcome) error {
+	run := known{Matrix: p.Name, Started: p.Started, Done: len(outcomes), Tasks: tasks, Stamp: stamp}
+	if err := put(tx.Bucket(bucketRuns), p.ID, run); err != nil {
+		return err
+	}
+	ran := map[string]bool{}
+	for _, o := range outcomes {
+		ran[o.Cell] = true
+		if err := putPoint(tx, run, o); err != nil {
+			return fmt.Errorf("keep task %s of run %s in the history: %w", o.Task, p.ID, err)
+		}
+	}
+	for _, c := range p.Cells {
+		if !ran[c.ID] {
+			continue
+		}
+		b, key := tx.Bucket(bucketCells), c.ID+"\x00"+p.Name
+		cell := plan.HistoryCell{ID: c.ID, Matrix: p.Name, Coordinates: c.Coordinates, First: p.Started, Last: p.Started}
+		var before plan.HistoryCell
+		switch has, err := get(b, key, &before); {
+		case err != nil:
 			return err
+		case has && before.Last.After(cell.Last):
+			cell.Last, cell.Coordinates = before.Last, before.Coordinates
 		}
-		ran := map[string]bool{}
-		for _, o := range t.outcomes {
-			ran[o.cell] = true
-			if err := keepOutcome(tx, d, t, o); err != nil {
-				return fmt.Errorf("keep task %s of run %s in the history: %w", o.task, t.id, err)
-			}
+		if !before.First.IsZero() && before.First.Before(cell.First) {
+			cell.First = before.First
 		}
-		for _, c := range t.cells {
-			if !ran[c.ID] {
-				continue
-			}
-			if err := keepCell(tx.Bucket(bucketCells), t.entry, c); err != nil {
-				return err
-			}
+		if err := put(b, key, cell); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func keepCell(b *bbolt.Bucket, run kept, c plan.Cell) error {
-	var e cellEntry
-	if _, err := get(b, c.ID, &e); err != nil {
-		return err
-	}
-	if e.Matrices == nil {
-		e.Matrices = map[string]cellIn{}
-	}
-	in, has := e.Matrices[run.Matrix]
-	if !has || run.Started.Before(in.First) {
-		in.First = run.Started
-	}
-	if !has || !run.Started.Before(in.Last) {
-		in.Last, in.Coordinates = run.Started, c.Coordinates
-	}
-	e.Matrices[run.Matrix] = in
-	return put(b, c.ID, e)
-}
-
-func keepOutcome(tx *bbolt.Tx, d *dictionary, t taken, o outcome) error {
-	h := head{environment: fingerprint(o.environment.Hosts), subject: o.subject.Fingerprint, version: o.version, verdict: string(o.verdict)}
-	for _, x := range []struct {
-		bucket []byte
-		key    string
-		value  any
-	}{{bucketEnvironments, h.environment, o.environment}, {bucketSubjects, h.subject, o.subject}} {
-		if b := tx.Bucket(x.bucket); b.Get([]byte(x.key)) == nil {
-			if err := put(b, x.key, x.value); err != nil {
-				return err
-			}
-		}
-	}
-	point, err := d.encode(h, o.values)
-	if err != nil {
-		return err
-	}
-	b := tx.Bucket(bucketPoints)
-	b.FillPercent = 0.95 // a cell's points come in order: what is full stays so
-	return b.Put(pointKey(o.cell, t.entry.Started, t.id, o.repetition), point)
-}
-
-// outcomeOf takes what is kept of an outcome. Values of its groups have the group's name before theirs.
-func outcomeOf(o plan.Outcome) outcome {
-	out := outcome{task: o.Task, cell: o.Cell, repetition: o.Repetition, verdict: o.Verdict, subject: subjectOf(o), values: maps.Clone(o.Values)}
-	out.environment, out.version = environmentOf(o)
-	if out.values == nil {
-		out.values = map[string]plan.Value{}
-	}
+// valuesOf returns the values of an outcome. Those of its groups have the group's name before theirs.
+func valuesOf(o plan.Outcome) map[string]plan.Value {
+	all := map[string]plan.Value{}
+	maps.Copy(all, o.Values)
 	for _, g := range o.Groups {
 		for name, v := range g.Values {
-			out.values[g.Name+"/"+name] = v
+			all[g.Name+"/"+name] = v
 		}
 	}
-	if out.subject.Fingerprint == "" {
-		out.subject.Fingerprint = plan.Fingerprint(out.subject)
-	}
-	return out
+	return all
 }
 
 // environmentOf is where an outcome was measured from, and by which version of Lockstep.
@@ -341,6 +223,9 @@ func subjectOf(o plan.Outcome) plan.Subject {
 		for name, value := range flat(*g.Subject) {
 			subject.Settings[g.Name+"/"+name] = value
 		}
+	}
+	if subject.Fingerprint == "" {
+		subject.Fingerprint = plan.Fingerprint(subject)
 	}
 	return subject
 }

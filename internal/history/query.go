@@ -1,9 +1,9 @@
 package history
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,29 +22,63 @@ const (
 )
 
 // Answer looks up what is asked for. The error of a question that names what is not there says all of it, and what there is.
-func (s *Store) Answer(q plan.HistoryQuery) (a plan.HistoryAnswer, err error) {
-	a.Subjects, a.Environments, a.Cells = map[string]plan.Subject{}, map[string]plan.Environment{}, []plan.HistoryCell{}
+func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	if err := Known(q.Value); err != nil {
-		return a, err
+		return plan.HistoryAnswer{}, err
 	}
-	err = s.view(func(tx *bbolt.Tx) error {
+	a := newAnswer(q.Value)
+	err := s.view(func(tx *bbolt.Tx) error {
 		a.Runs = tx.Bucket(bucketRuns).Stats().KeyN
-		all, err := cellsOf(tx, q.Matrix)
+		cells, err := cellsOf(tx, q.Matrix)
+		if err == nil {
+			cells, err = choose(cells, q.Cells)
+		}
 		if err != nil {
 			return err
 		}
-		if a.Cells, err = choose(all, q); err != nil {
-			return err
-		}
-		if more := len(a.Cells) - MostCells; more > 0 {
-			a.Cells, a.MoreCells = a.Cells[:MostCells], more
+		if a.MoreCells = max(0, len(cells)-MostCells); a.MoreCells > 0 {
+			cells = cells[:MostCells]
 		}
 		if q.Value == "" {
+			a.Cells = append(a.Cells, cells...)
 			return nil
 		}
-		return fill(tx, q, &a)
+		most := MostPoints
+		if q.Most > 0 {
+			most = min(most, q.Most)
+		}
+		r := reader{tx: tx, answers: []Answer{a}, places: map[string][]int{}}
+		for _, c := range cells { // each has the same share
+			r.answers[0].Cells = append(r.answers[0].Cells, c)
+			left, err := r.read(c.ID, span{since: q.Since, runs: q.Runs, points: max(1, most/len(cells))})
+			if err != nil {
+				return err
+			}
+			r.answers[0].MorePoints += left
+		}
+		a = r.answers[0]
+		return nil
 	})
-	return a, err
+	return a.HistoryAnswer, err
+}
+
+func newAnswer(value string) Answer {
+	return Answer{value, plan.HistoryAnswer{Cells: []plan.HistoryCell{}, Subjects: map[string]plan.Subject{}, Environments: map[string]plan.Environment{}}}
+}
+
+// Look looks back from a moment at one cell, in so many newest runs that began then or before. There is an answer for each value.
+func (s *Store) Look(cell plan.HistoryCell, values []string, until time.Time, runs int) (answers []Answer, err error) {
+	for _, value := range values {
+		a := newAnswer(value)
+		a.Cells = append(a.Cells, cell)
+		answers = append(answers, a)
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		r := reader{tx: tx, answers: answers, places: map[string][]int{}}
+		_, err := r.read(cell.ID, span{until: until, runs: runs})
+		return err
+	})
+	return answers, err
 }
 
 // Known says what is wrong with the name of a value: it is none that outcomes have, or one without a history. The empty name is right.
@@ -70,30 +104,27 @@ func Known(value string) error {
 	return fmt.Errorf("there is no value %q (docs/values.md lists them)%s", value, hint)
 }
 
-// cellsOf lists the cells that there are, those run last first.
-func cellsOf(tx *bbolt.Tx, matrix string) ([]plan.HistoryCell, error) {
-	var all []plan.HistoryCell
-	matrices := map[string]bool{}
-	err := tx.Bucket(bucketCells).ForEach(func(id, text []byte) error {
-		var e cellEntry
-		if err := json.Unmarshal(text, &e); err != nil {
-			return fmt.Errorf("read cell %s: %w", id, ErrDamaged)
+// cellsOf lists the cells of a matrix, those run last first; of none, each cell with the matrix that had it last.
+func cellsOf(tx *bbolt.Tx, matrix string) (all []plan.HistoryCell, err error) {
+	matrices, last := map[string]bool{}, map[string]int{}
+	err = tx.Bucket(bucketCells).ForEach(func(key, text []byte) error {
+		var c plan.HistoryCell
+		if err := json.Unmarshal(text, &c); err != nil {
+			return fmt.Errorf("read cell %s: %w", key, ErrDamaged)
 		}
-		for name := range e.Matrices {
-			matrices[name] = true
-		}
-		if c, has := e.cell(string(id), matrix); has {
+		matrices[c.Matrix] = true
+		switch i, has := last[c.ID]; {
+		case matrix != "" && c.Matrix != matrix:
+		case !has:
+			last[c.ID] = len(all)
 			all = append(all, c)
+		case c.Last.After(all[i].Last):
+			all[i] = c
 		}
 		return nil
 	})
 	if err == nil && matrix != "" && !matrices[matrix] && len(matrices) > 0 {
-		var names []string
-		for name := range matrices {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		err = fmt.Errorf("the history has no matrix %q (there are: %s)", matrix, strings.Join(names, ", "))
+		err = fmt.Errorf("the history has no matrix %q (there are: %s)", matrix, strings.Join(slices.Sorted(maps.Keys(matrices)), ", "))
 	}
 	slices.SortFunc(all, func(a, b plan.HistoryCell) int {
 		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Matrix, b.Matrix), cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.ID, b.ID))
@@ -101,80 +132,46 @@ func cellsOf(tx *bbolt.Tx, matrix string) ([]plan.HistoryCell, error) {
 	return all, err
 }
 
-// cell is what an entry knows of a cell in a matrix or, of none, in that which had it last.
-func (e cellEntry) cell(id, matrix string) (c plan.HistoryCell, has bool) {
-	c.ID = id
-	for _, name := range slices.Sorted(maps.Keys(e.Matrices)) {
-		in := e.Matrices[name]
-		if matrix != "" && name != matrix || has && !in.Last.After(c.Last) {
-			continue
-		}
-		has, c.Matrix, c.Coordinates, c.First, c.Last = true, name, in.Coordinates, in.First, in.Last
+// choice is a value of an axis or, without an axis, the beginning of an id.
+type choice struct{ axis, text string }
+
+func (x choice) is(c plan.HistoryCell) bool {
+	if x.axis == "" {
+		return strings.HasPrefix(c.ID, x.text)
 	}
-	return c, has
+	at, has := plan.Cell{Coordinates: c.Coordinates}.Coordinate(x.axis)
+	return has && at == x.text
 }
 
-// Look looks back from a moment: at one cell, by its whole id, in runs that began then or before; an answer for each value, with the newest most
-// points. Of a cell that was never run the answers have no cell.
-func (s *Store) Look(cell string, values []string, until time.Time, most int) ([]plan.HistoryAnswer, error) {
-	answers := make([]plan.HistoryAnswer, len(values))
-	err := s.view(func(tx *bbolt.Tx) error {
-		var e cellEntry
-		if _, err := get(tx.Bucket(bucketCells), cell, &e); err != nil {
-			return err
-		}
-		c, has := e.cell(cell, "")
-		if !has {
-			return nil
-		}
-		d := dictionaryOf(tx)
-		for i, value := range values {
-			a := &answers[i]
-			*a = plan.HistoryAnswer{Cells: []plan.HistoryCell{c}, Subjects: map[string]plan.Subject{}, Environments: map[string]plan.Environment{}}
-			wanted, has := d.find(value)
-			if !has {
-				continue
-			}
-			left := most
-			if err := points(tx, d, &a.Cells[0], wanted, span{until: until}, func() bool { left--; return left >= 0 }, a); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return answers, err
-}
-
-// choose keeps the cells that are asked for.
-func choose(all []plan.HistoryCell, q plan.HistoryQuery) ([]plan.HistoryCell, error) {
-	var ids []string
-	wanted := map[string][]string{} // by axis
+// choose keeps the cells that are asked for, by ids and axis=value[,value]: one of the ids has to match, and one value of each axis. A value may
+// contain commas.
+func choose(all []plan.HistoryCell, asked []string) ([]plan.HistoryCell, error) {
+	exists := func(x choice) bool { return slices.ContainsFunc(all, x.is) }
+	alternatives := map[string][]choice{}
 	var faults []string
-	for _, text := range q.Cells {
-		axis, list, is := strings.Cut(text, "=")
-		if !is {
-			if !slices.ContainsFunc(all, func(c plan.HistoryCell) bool { return strings.HasPrefix(c.ID, text) }) {
-				faults = append(faults, fmt.Sprintf("no cell's id begins with %q: ctl plan shows the ids of a matrix, ctl history those that have been run", text))
-			}
-			ids = append(ids, text)
-			continue
+	for _, text := range asked {
+		axis, list, isAxis := strings.Cut(text, "=")
+		if !isAxis {
+			axis, list = "", text
 		}
 		axis = strings.TrimSpace(axis)
-		texts, fault := valuesOf(all, axis, list)
-		if fault != "" {
-			faults = append(faults, fault)
+		texts := []string{list}
+		if !exists(choice{axis, list}) {
+			texts = strings.Split(list, ",")
 		}
-		wanted[axis] = append(wanted[axis], texts...)
+		for _, text := range texts {
+			x := choice{axis, strings.TrimSpace(text)}
+			if alternatives[axis] = append(alternatives[axis], x); !exists(x) {
+				faults = append(faults, x.missing(all))
+			}
+		}
 	}
 	if len(faults) > 0 && len(all) > 0 {
 		return nil, fmt.Errorf("look into the history: %s", strings.Join(faults, "; "))
 	}
 	return slices.DeleteFunc(all, func(c plan.HistoryCell) bool {
-		if len(ids) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(c.ID, id) }) {
-			return true
-		}
-		for axis, texts := range wanted {
-			if is, has := (plan.Cell{Coordinates: c.Coordinates}).Coordinate(axis); !has || !slices.Contains(texts, is) {
+		for _, some := range alternatives {
+			if !slices.ContainsFunc(some, func(x choice) bool { return x.is(c) }) {
 				return true
 			}
 		}
@@ -182,118 +179,106 @@ func choose(all []plan.HistoryCell, q plan.HistoryQuery) ([]plan.HistoryCell, er
 	}), nil
 }
 
-// valuesOf reads the right side of an axis expression, as --only does: one value that has commas, or several.
-func valuesOf(all []plan.HistoryCell, axis, list string) (texts []string, fault string) {
-	var axes, values []string
+// missing says that no cell is of a choice, and what there is.
+func (x choice) missing(all []plan.HistoryCell) string {
+	if x.axis == "" {
+		return fmt.Sprintf("no cell's id begins with %q: ctl plan shows the ids of a matrix, ctl history those that have been run", x.text)
+	}
+	there := map[string]bool{}
 	for _, c := range all {
-		for _, x := range c.Coordinates {
-			axes = append(axes, x.Axis)
-			if x.Axis == axis {
-				values = append(values, x.Text())
+		for _, at := range c.Coordinates {
+			if at.Axis == x.axis {
+				there[at.Text()] = true
 			}
 		}
 	}
-	slices.Sort(axes)
-	slices.Sort(values)
-	axes, values = slices.Compact(axes), slices.Compact(values)
-	if len(values) == 0 {
-		return nil, fmt.Sprintf("no cell has an axis %q (there are: %s)", axis, strings.Join(axes, ", "))
-	}
-	if slices.Contains(values, list) {
-		return []string{list}, ""
-	}
-	for _, text := range strings.Split(list, ",") {
-		text = strings.TrimSpace(text)
-		if !slices.Contains(values, text) {
-			return nil, fmt.Sprintf("axis %s has no value %q (there are: %s)", axis, text, strings.Join(values, ", "))
-		}
-		texts = append(texts, text)
-	}
-	return texts, ""
+	return fmt.Sprintf("no cell has %s=%s (of %s there are: %s)", x.axis, x.text, x.axis, cmp.Or(strings.Join(slices.Sorted(maps.Keys(there)), ", "), "none"))
 }
 
-// fill reads the points of the answer's cells, each cell the same share of the newest.
-func fill(tx *bbolt.Tx, q plan.HistoryQuery, a *plan.HistoryAnswer) error {
-	most := MostPoints
-	if q.Most > 0 {
-		most = min(most, q.Most)
+// span limits what is read of a cell; a zero field is no limit.
+type span struct {
+	since, until time.Time // when runs began, both ends included
+	runs, points int       // the newest
+}
+
+// reader reads values of points into answers, within one transaction.
+type reader struct {
+	tx      *bbolt.Tx
+	answers []Answer         // of each value
+	places  map[string][]int // of the values, by the fingerprint of names
+}
+
+// read adds the points of a cell to the last cell of each answer, and returns the number of points that the limit of points has left out.
+func (r *reader) read(cell string, in span) (left int, err error) {
+	run, runs, points := "", 0, 0
+	broken := newest(r.tx, cell, func(at time.Time, text []byte) bool {
+		switch {
+		case at.Before(in.since):
+			return false
+		case !in.until.IsZero() && at.After(in.until):
+			return true
+		case in.points > 0 && points == in.points:
+			left++
+			return true
+		}
+		var p stored
+		if err = json.Unmarshal(text, &p); err != nil {
+			err = fmt.Errorf("read a point of cell %s: %w (%w)", cell, ErrDamaged, err)
+			return false
+		}
+		if p.Run != run {
+			run, runs = p.Run, runs+1
+		}
+		if in.runs > 0 && runs > in.runs {
+			return false
+		}
+		points++
+		err = r.add(p)
+		return err == nil
+	})
+	for _, a := range r.answers {
+		slices.Reverse(a.Cells[len(a.Cells)-1].Points)
 	}
-	d := dictionaryOf(tx)
-	wanted, has := d.find(q.Value)
+	return left, cmp.Or(err, broken)
+}
+
+// add adds a point to the last cell of the answers whose values it has, with what its fingerprints stand for.
+func (r *reader) add(p stored) error {
+	places, has := r.places[p.Names]
 	if !has {
+		var names []string
+		if _, err := get(r.tx.Bucket(bucketNames), p.Names, &names); err != nil {
+			return err
+		}
+		for _, a := range r.answers {
+			places = append(places, slices.Index(names, a.Value))
+		}
+		r.places[p.Names] = places
+	}
+	for i, at := range places {
+		if at < 0 || at >= len(p.Value) {
+			continue
+		}
+		if err := json.Unmarshal(p.Value[at], &p.HistoryPoint.Value); err != nil {
+			return fmt.Errorf("read run %s: %w (%w)", p.Run, ErrDamaged, err)
+		}
+		a := &r.answers[i]
+		c := &a.Cells[len(a.Cells)-1]
+		c.Points = append(c.Points, p.HistoryPoint)
+		if err := errors.Join(explain(r.tx, bucketSubjects, p.Subject, a.Subjects), explain(r.tx, bucketEnvironments, p.Environment, a.Environments)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain adds what a fingerprint stands for.
+func explain[T any](tx *bbolt.Tx, bucket []byte, key string, to map[string]T) error {
+	if _, has := to[key]; has {
 		return nil
 	}
-	for i := range a.Cells {
-		c := &a.Cells[i]
-		share := max(1, most/len(a.Cells))
-		if err := points(tx, d, c, wanted, span{since: q.Since}, func() bool { share--; return share >= 0 }, a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// span is of when runs began, both ends included; a zero time is no end.
-type span struct{ since, until time.Time }
-
-// points reads the points of a cell from the newest back, while there is room for one more.
-func points(tx *bbolt.Tx, d *dictionary, c *plan.HistoryCell, wanted uint64, in span, room func() bool, a *plan.HistoryAnswer) error {
-	prefix := append([]byte(c.ID), 0)
-	cursor := tx.Bucket(bucketPoints).Cursor()
-	var value []byte
-	key, _ := cursor.Seek(append([]byte(c.ID), 1))
-	if key == nil {
-		key, value = cursor.Last()
-	} else {
-		key, value = cursor.Prev()
-	}
-	for ; bytes.HasPrefix(key, prefix); key, value = cursor.Prev() {
-		at, run, repetition, err := readKey(key, c.ID)
-		if err != nil {
-			return err
-		}
-		if at.Before(in.since) {
-			break
-		}
-		if !in.until.IsZero() && at.After(in.until) {
-			continue
-		}
-		h, v, has, err := d.decode(value, wanted)
-		if err != nil {
-			return fmt.Errorf("read cell %s of run %s: %w", c.ID, run, err)
-		}
-		if !has {
-			continue
-		}
-		if !room() {
-			a.MorePoints++
-			continue
-		}
-		c.Points = append(c.Points, plan.HistoryPoint{Run: run, At: at, Repetition: repetition, Value: v, Verdict: plan.Verdict(h.verdict),
-			Subject: h.subject, Environment: h.environment, Version: h.version})
-		if err := explain(tx, h, a); err != nil {
-			return err
-		}
-	}
-	slices.Reverse(c.Points)
-	return nil
-}
-
-// explain adds what the fingerprints of a point stand for.
-func explain(tx *bbolt.Tx, h head, a *plan.HistoryAnswer) error {
-	if _, has := a.Subjects[h.subject]; !has {
-		var s plan.Subject
-		if _, err := get(tx.Bucket(bucketSubjects), h.subject, &s); err != nil {
-			return err
-		}
-		a.Subjects[h.subject] = s
-	}
-	if _, has := a.Environments[h.environment]; !has {
-		var e plan.Environment
-		if _, err := get(tx.Bucket(bucketEnvironments), h.environment, &e); err != nil {
-			return err
-		}
-		a.Environments[h.environment] = e
-	}
-	return nil
+	var x T
+	_, err := get(tx.Bucket(bucket), key, &x)
+	to[key] = x
+	return err
 }

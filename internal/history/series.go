@@ -18,32 +18,33 @@ type Series struct {
 	Cell        plan.HistoryCell // without points
 	Value       string
 	Environment plan.Environment
-	Subject     *plan.Subject  // of brokers that are measured alternately, each of which has a series; nil: all subjects are in one
 	Points      []Point        // oldest first
 	Changes     []change.Point // At is an index of Points
+
+	hosts string // fingerprint of Environment
 }
 
 // Point is a value of a cell in one run.
 type Point struct {
 	Run         string
+	Matrix      string
 	Started     time.Time
 	Number      float64 // median of the usable repetitions, as in tables
 	Usable      int     // repetitions
-	Status      string  // of most repetitions; "" is a usable number
+	Status      string  // of most repetitions, or SomeBacklog; "" is a usable number
 	Repetitions []plan.HistoryPoint
 	// New lists the differences from the run before: "version: 3.13.7 → 4.0.5".
 	New []string
 }
 
-// Common is a change of one value in more than a third of the cells in the same runs.
+// Common is a change of one value in more than a third of the cells that were measured from the same hosts, in the same runs.
 type Common struct {
-	Value   string
-	Since   Point     // the first run
-	Runs    int       // with the change
-	Cells   []string  // names
-	Tested  int       // cells with this value
-	Shifts  []float64 // of each of Cells, relative to the level before
-	Ongoing bool      // also in the newest run
+	Value  string
+	Since  Point     // the first run
+	Runs   int       // with the change
+	Cells  []string  // names
+	Tested int       // cells with this value
+	Shifts []float64 // of each of Cells, relative to the level before
 }
 
 // Trends has series and their changes, which were found in all series together.
@@ -54,14 +55,18 @@ type Trends struct {
 	Autocorrelation float64 // of consecutive runs
 }
 
+// Depth is the number of newest runs of a cell in which alarms are sought, with the last change.Recent of them. docs/history.md was measured with so many.
+const Depth = 90 + change.Recent
+
 // Answer is a history's answer for one value.
 type Answer struct {
 	Value string
 	plan.HistoryAnswer
 }
 
-// NewTrends divides the points of answers into series and finds their changes.
-func NewTrends(answers ...Answer) (t Trends) {
+// NewTrends divides the points of answers into series and finds their changes. If run is not empty, alarms are sought only in series from the hosts that
+// this run was measured from.
+func NewTrends(run string, answers ...Answer) (t Trends) {
 	for _, a := range answers {
 		for _, c := range a.Cells {
 			points := c.Points
@@ -74,50 +79,94 @@ func NewTrends(answers ...Answer) (t Trends) {
 				}
 				by[p.Environment] = append(by[p.Environment], p)
 			}
-			for _, key := range order {
-				for _, part := range splitBySubject(by[key], a.HistoryAnswer) {
-					s := Series{Cell: c, Value: a.Value, Environment: a.Environments[key], Points: newPoints(part.points, a.HistoryAnswer)}
-					if part.alone {
-						subject := a.Subjects[part.points[0].Subject]
-						s.Subject = &subject
-					}
-					t.Series = append(t.Series, s)
+			for _, hosts := range order {
+				s := Series{Cell: c, Value: a.Value, Environment: a.Environments[hosts], Points: newPoints(by[hosts]), hosts: hosts}
+				for i := 1; i < len(s.Points); i++ {
+					s.Points[i].New = differ(s.Points[:i], s.Points[i].Repetitions, a.HistoryAnswer)
 				}
+				t.Series = append(t.Series, s)
 			}
 		}
 	}
-	t.find()
+	t.find(run)
 	return t
 }
 
-// find finds the changes in all series.
-func (t *Trends) find() {
-	starts := map[string]time.Time{}
+// group is the series of a matrix from the same hosts. Its runs are numbered together.
+type group struct{ matrix, hosts string }
+
+func (s Series) group() group { return group{s.Cell.Matrix, s.hosts} }
+
+// groupRun is a run of a group.
+type groupRun struct {
+	started time.Time
+	cells   map[string]bool
+}
+
+// runsOf returns the runs of each group.
+func (t *Trends) runsOf() map[group]map[string]groupRun {
+	all := map[group]map[string]groupRun{}
 	for _, s := range t.Series {
+		g := s.group()
+		if all[g] == nil {
+			all[g] = map[string]groupRun{}
+		}
 		for _, p := range s.Points {
-			starts[p.Run] = p.Started
+			if p.Matrix != g.matrix {
+				continue
+			}
+			if _, has := all[g][p.Run]; !has {
+				all[g][p.Run] = groupRun{p.Started, map[string]bool{}}
+			}
+			all[g][p.Run].cells[s.Cell.ID] = true
 		}
 	}
-	runs := slices.SortedFunc(maps.Keys(starts), func(a, b string) int { return cmp.Or(starts[a].Compare(starts[b]), cmp.Compare(a, b)) })
-	number := map[string]int{}
-	for i, run := range runs {
-		number[run] = i
+	return all
+}
+
+// scheduled returns the beginnings of the runs of a group that have at least half as many cells as its median run. The others, which somebody made of a
+// part of the matrix, have the number of the one before.
+func scheduled(runs map[string]groupRun) (started []time.Time) {
+	var sizes []float64
+	for _, r := range runs {
+		sizes = append(sizes, float64(len(r.cells)))
+	}
+	half := stats.Median(sizes) / 2
+	for _, r := range runs {
+		if float64(len(r.cells)) >= half {
+			started = append(started, r.started)
+		}
+	}
+	slices.SortFunc(started, time.Time.Compare)
+	return started
+}
+
+// find finds the changes in all series. The newest scheduled run of each group has the number 0, and those before it negative ones.
+func (t *Trends) find(run string) {
+	runs, starts := t.runsOf(), map[group][]time.Time{}
+	for g, some := range runs {
+		starts[g] = scheduled(some)
 	}
 	all, cells := make([]change.Series, len(t.Series)), map[string]int{}
 	at := make([][]int, len(t.Series)) // indexes of the points that have a number
 	for i, s := range t.Series {
-		all[i].Group = s.Value
+		g := s.group()
+		if _, has := runs[g][run]; run != "" && !has {
+			continue
+		}
+		all[i].Group = strings.Join([]string{s.Value, g.matrix, g.hosts}, "\x00")
 		for j, p := range s.Points {
 			if p.Usable > 0 {
-				all[i].Runs, all[i].Values = append(all[i].Runs, number[p.Run]), append(all[i].Values, p.Number)
+				before, _ := slices.BinarySearchFunc(starts[g], p.Started, func(x, at time.Time) int { return cmp.Or(x.Compare(at), -1) })
+				all[i].Runs, all[i].Values = append(all[i].Runs, before-len(starts[g])), append(all[i].Values, p.Number)
 				at[i] = append(at[i], j)
 			}
 		}
 		if len(at[i]) > 0 {
-			cells[s.Value]++
+			cells[all[i].Group]++
 		}
 	}
-	found := change.Find(all, len(runs)-1)
+	found := change.Find(all, 0)
 	t.Tested, t.Autocorrelation = found.Tested, found.Autocorrelation
 	for i, points := range found.Points {
 		for j := range points {
@@ -126,56 +175,20 @@ func (t *Trends) find() {
 		t.Series[i].Changes = points
 	}
 	for _, c := range found.Common {
-		common := Common{Value: c.Group, Runs: c.To - c.From + 1, Shifts: c.Shifts, Tested: cells[c.Group], Ongoing: c.To == len(runs)-1}
+		common := Common{Value: t.Series[c.Series[0]].Value, Runs: c.To - c.From + 1, Shifts: c.Shifts, Tested: cells[c.Group]}
 		for _, i := range c.Series {
-			s := t.Series[i]
-			common.Cells = append(common.Cells, s.Cell.Name())
-			common.Since = s.Points[slices.IndexFunc(s.Points, func(p Point) bool { return p.Run == runs[c.From] })]
+			common.Cells = append(common.Cells, t.Series[i].Cell.Name())
+			common.Since = t.Series[i].Points[at[i][slices.Index(all[i].Runs, c.From)]]
 		}
 		t.Common = append(t.Common, common)
 	}
 }
 
-// part is the points of a series; alone reports whether its subject is measured alternately with others.
-type part struct {
-	points []plan.HistoryPoint
-	alone  bool
-}
-
-// splitBySubject divides points by subject if subjects alternate. Subjects that follow each other, as after an upgrade, stay together.
-// A repetition without a description of its broker belongs to the subject before it.
-func splitBySubject(points []plan.HistoryPoint, a plan.HistoryAnswer) []part {
-	by := map[string][]plan.HistoryPoint{}
-	var order []string
-	switches, subject := 0, ""
-	for i, p := range points {
-		before := subject
-		if i == 0 || isKnown(a.Subjects[p.Subject]) {
-			subject = p.Subject
-		}
-		if i > 0 && subject != before {
-			switches++
-		}
-		if by[subject] == nil {
-			order = append(order, subject)
-		}
-		by[subject] = append(by[subject], p)
-	}
-	if switches < 2*len(order) {
-		return []part{{points: points}}
-	}
-	var parts []part
-	for _, s := range order {
-		parts = append(parts, part{by[s], true})
-	}
-	return parts
-}
-
-// newPoints makes a point of each run, and compares consecutive ones.
-func newPoints(repetitions []plan.HistoryPoint, a plan.HistoryAnswer) (all []Point) {
+// newPoints makes a point of each run.
+func newPoints(repetitions []plan.HistoryPoint) (all []Point) {
 	for _, r := range repetitions {
 		if n := len(all); n == 0 || all[n-1].Run != r.Run {
-			all = append(all, Point{Run: r.Run, Started: r.At})
+			all = append(all, Point{Run: r.Run, Matrix: r.Matrix, Started: r.At})
 		}
 		p := &all[len(all)-1]
 		p.Repetitions = append(p.Repetitions, r)
@@ -193,11 +206,11 @@ func newPoints(repetitions []plan.HistoryPoint, a plan.HistoryAnswer) (all []Poi
 				p.Status = status
 			}
 		}
+		if p.Status == "" && count[string(plan.Backlog)] > 0 {
+			p.Status = SomeBacklog
+		}
 		if p.Usable = len(numbers); p.Usable > 0 {
 			p.Number = stats.Median(numbers)
-		}
-		if i > 0 {
-			p.New = differ(all[:i], p.Repetitions, a)
 		}
 	}
 	return all
@@ -213,29 +226,14 @@ func (s Series) Numbers() (numbers []float64) {
 	return numbers
 }
 
-// Distinction names the differences of a series from the others of its cell: hosts and subject.
+// Distinction names the hosts of a series if its cell has series from others.
 func (t Trends) Distinction(s Series) string {
-	var words []string
-	hosts := strings.Join(s.Environment.Hosts, ", ")
-	seen := map[string]bool{}
 	for _, o := range t.Series {
-		if o.Cell.ID != s.Cell.ID {
-			continue
-		}
-		if other := strings.Join(o.Environment.Hosts, ", "); other != hosts && !seen["hosts"] {
-			words, seen["hosts"] = append(words, "from "+hosts), true
-		}
-		if s.Subject == nil || o.Subject == nil {
-			continue
-		}
-		for _, x := range Different(*o.Subject, *s.Subject) {
-			name, values, _ := strings.Cut(x, ": ")
-			if _, is, _ := strings.Cut(values, " → "); !seen[name] {
-				words, seen[name] = append(words, name+" "+is), true
-			}
+		if o.Cell.ID == s.Cell.ID && o.hosts != s.hosts {
+			return "from " + strings.Join(s.Environment.Hosts, ", ")
 		}
 	}
-	return strings.Join(words, ", ")
+	return ""
 }
 
 // Causes are the differences of the runs around a change: of the first run of the new level, of that before and of that after it, since the
@@ -255,7 +253,7 @@ func differ(before []Point, after []plan.HistoryPoint, a plan.HistoryAnswer) (wo
 	if now, known := firstSubject(after, a); known {
 		for _, n := range slices.Backward(before) {
 			if then, known := firstSubject(n.Repetitions, a); known {
-				words = Different(then, now)
+				words = different(then, now)
 				break
 			}
 		}
@@ -278,8 +276,8 @@ func firstSubject(repetitions []plan.HistoryPoint, a plan.HistoryAnswer) (s plan
 
 func isKnown(s plan.Subject) bool { return len(flat(s)) > 0 }
 
-// Different names what two subjects differ in, each as "setting: before → after".
-func Different(before, after plan.Subject) (words []string) {
+// different names what two subjects differ in, each as "setting: before → after".
+func different(before, after plan.Subject) (words []string) {
 	x, y := flat(before), flat(after)
 	both := maps.Clone(x)
 	maps.Copy(both, y)

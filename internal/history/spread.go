@@ -12,58 +12,59 @@ import (
 	"lockstep/internal/stats"
 )
 
-// maxPoints is the number of repetitions, the newest, that a spread is made of.
-const maxPoints = 1000
+// maxRuns is the number of runs, the newest, that a spread is made of.
+const maxRuns = 1000
 
-// Spreads returns the run-to-run spread of values of a cell, by name, over the runs that began until a moment and had the broker version and hosts of the
-// run like. It leaves out the runs in except, and those with a repetition that is not valid or whose value is incomparable.
+// Spreads returns the run-to-run spread of values of a cell, by name, over the runs that had the broker version and hosts of the run like. It begins with
+// like if that is a baseline, else with the last baseline before it, so that a new baseline ends what is known of an earlier level; it ends at a moment.
+// It leaves out the runs in except, and those with a repetition that is not valid or whose value is incomparable.
 // A repetition with a backlog ranks worst.
 func (s *Store) Spreads(cell string, values []string, like string, until time.Time, except ...string) (map[string]plan.RunSpread, error) {
-	answers, err := s.Look(cell, values, until, maxPoints)
+	answers, err := s.Look(plan.HistoryCell{ID: cell}, values, until, maxRuns)
+	if err != nil {
+		return nil, err
+	}
+	baselines, err := s.Baselines()
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]plan.RunSpread{}
-	for i, a := range answers {
-		if len(a.Cells) == 0 {
-			continue
-		}
-		points := a.Cells[0].Points
-		at := slices.IndexFunc(points, func(p plan.HistoryPoint) bool { return p.Run == like })
+	for _, a := range answers {
+		points := newPoints(a.Cells[0].Points)
+		at := slices.IndexFunc(points, func(p Point) bool { return p.Run == like })
 		if at < 0 {
 			continue
 		}
-		version, environment := brokerVersion(a.Subjects[points[at].Subject]), points[at].Environment
-		info, _ := plan.ValueNamed(values[i])
+		begin := at
+		for begin > 0 && !slices.ContainsFunc(baselines, func(b plan.Baseline) bool { return b.Run == points[begin].Run }) {
+			begin--
+		}
+		version, environment := brokerVersion(a.Subjects[points[at].Repetitions[0].Subject]), points[at].Repetitions[0].Environment
+		info, _ := plan.ValueNamed(a.Value)
 		var medians []float64
 		repetitions, backlogs := 0, 0
-		for len(points) > 0 {
-			end := 1
-			for end < len(points) && points[end].Run == points[0].Run {
-				end++
-			}
-			numbers := make([]float64, 0, end)
-			for _, p := range points[:end] {
+		for _, p := range points[begin:] {
+			numbers := make([]float64, 0, len(p.Repetitions))
+			for _, r := range p.Repetitions {
 				switch {
-				case p.Verdict != plan.Valid || p.Environment != environment || brokerVersion(a.Subjects[p.Subject]) != version:
-				case p.Value.NA == string(plan.Backlog):
+				case r.Verdict != plan.Valid || r.Environment != environment || brokerVersion(a.Subjects[r.Subject]) != version:
+				case r.Value.NA == string(plan.Backlog):
 					numbers = append(numbers, info.Better().Worst())
-				case p.Value.Incomparable() == "":
-					numbers = append(numbers, p.Value.Number)
+				case r.Value.Incomparable() == "":
+					numbers = append(numbers, r.Value.Number)
 				}
 			}
 			switch median := stats.Median(numbers); {
-			case len(numbers) < end || slices.Contains(except, points[0].Run):
+			case len(numbers) < len(p.Repetitions) || slices.Contains(except, p.Run):
 			case math.IsInf(median, 0):
 				backlogs++
 			default:
-				medians, repetitions = append(medians, median), repetitions+end
+				medians, repetitions = append(medians, median), repetitions+len(numbers)
 			}
-			points = points[end:]
 		}
 		spread := spreadOf(medians, repetitions)
 		spread.Backlogs = backlogs
-		all[values[i]] = spread
+		all[a.Value] = spread
 	}
 	return all, nil
 }

@@ -28,8 +28,11 @@ func statusOf(p plan.HistoryPoint) string {
 	return ""
 }
 
-// Missing is the status of a cell that the newest run has no value of.
-const Missing = "missing"
+// Statuses of a run that are none of a repetition.
+const (
+	Missing     = "missing"                     // the newest run has no value of the cell
+	SomeBacklog = "backlog in some repetitions" // in fewer than half
+)
 
 // StatusChange is a change of the status of a value.
 type StatusChange struct {
@@ -43,7 +46,7 @@ type StatusChange struct {
 
 // Status returns the change of the status that the newest run has, if fewer than a tenth of the runs before had that status. newest is the newest run of
 // the matrix. A status that is not a number is reported for as long as it lasts, a number after another status in the first Recent runs. A flag of
-// a number, which is raised by chance in a few runs, has to be in two consecutive runs.
+// a number, and backlog in some repetitions, which chance raises in a few runs, have to be in two consecutive runs.
 func (s Series) Status(newest Point) (c StatusChange, changed bool) {
 	points := s.Points
 	if len(points) > 0 && points[len(points)-1].Run != newest.Run {
@@ -65,7 +68,7 @@ func (s Series) Status(newest Point) (c StatusChange, changed bool) {
 			c.Before, c.Earlier = p.Status, count[p.Status]
 		}
 	}
-	flagged := func(status string) bool { return plan.Flag(status).Incomparable() }
+	flagged := func(status string) bool { return status == SomeBacklog || plan.Flag(status).Incomparable() }
 	switch {
 	case c.Earlier < minEarlier || 10*count[c.Status] >= c.Of:
 		return c, false

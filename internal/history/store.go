@@ -1,5 +1,5 @@
 // Package history keeps the values of all outcomes of many runs in one file, so that a cell can be looked at over time. It is filled from the
-// records of runs, and can be made anew from them at any time: nothing is in it alone, but for the names of baselines.
+// records of runs, and can be made anew from them at any time. The names of baselines have a file of their own (Baselines).
 //
 // The file is beside the directories of the runs (File). It is opened for each call and closed again, so that several programs may use one;
 // whoever writes has it for himself meanwhile, and the others wait.
@@ -26,27 +26,25 @@ import (
 const File = "history.db"
 
 // form is the version of what is in the file. One of another is made anew.
-const form = "1"
+const form = "2"
 
 // patience is how long a call waits for others that use the file.
 const patience = 30 * time.Second
 
-// pages are the size of the file's: of small ones, points of some 2 kB each would fill half.
+// pages are the size of the file's: of small ones, points of some 4 kB each would fill half.
 const pages = 16 << 10
 
 // The buckets.
 var (
 	bucketMeta         = []byte("meta")
-	bucketNames        = []byte("names") // text → its number
-	bucketTexts        = []byte("texts") // number → text
-	bucketCells        = []byte("cells")
+	bucketCells        = []byte("cells") // of each matrix
 	bucketRuns         = []byte("runs")
-	bucketSubjects     = []byte("subjects")
-	bucketEnvironments = []byte("environments")
+	bucketSubjects     = []byte("subjects")     // by fingerprint
+	bucketEnvironments = []byte("environments") // by fingerprint
+	bucketNames        = []byte("names")        // of values, by fingerprint
 	bucketPoints       = []byte("points")
-	bucketBaselines    = []byte("baselines")
 
-	buckets = [][]byte{bucketMeta, bucketNames, bucketTexts, bucketCells, bucketRuns, bucketSubjects, bucketEnvironments, bucketPoints, bucketBaselines}
+	buckets = [][]byte{bucketMeta, bucketCells, bucketRuns, bucketSubjects, bucketEnvironments, bucketNames, bucketPoints}
 	keyForm = []byte("form")
 )
 
@@ -68,7 +66,7 @@ func (s *Store) view(read func(*bbolt.Tx) error) error {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil
 	}
-	return s.open(s.path, true, func(db *bbolt.DB) error {
+	return s.open(true, func(db *bbolt.DB) error {
 		return db.View(func(tx *bbolt.Tx) error {
 			if empty(tx) {
 				return nil
@@ -81,9 +79,9 @@ func (s *Store) view(read func(*bbolt.Tx) error) error {
 	})
 }
 
-// update writes to the store at path, all of it or nothing, and makes it if it is not there.
-func (s *Store) update(path string, write func(*bbolt.Tx) error) error {
-	return s.open(path, false, func(db *bbolt.DB) error {
+// update writes to the store, all of it or nothing, and makes it if it is not there.
+func (s *Store) update(write func(*bbolt.Tx) error) error {
+	return s.open(false, func(db *bbolt.DB) error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			if empty(tx) {
 				if err := s.furnish(tx); err != nil {
@@ -100,17 +98,17 @@ func (s *Store) update(path string, write func(*bbolt.Tx) error) error {
 
 // open opens a store for one call. What the library does about pages that are not what they must be, it panics, or that are not there, which is a
 // fault of memory, becomes an error, and leaves no lock behind.
-func (s *Store) open(path string, readOnly bool, use func(*bbolt.DB) error) (err error) {
+func (s *Store) open(readOnly bool, use func(*bbolt.DB) error) (err error) {
 	var file *os.File
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
 			// The library's own Close may wait for what has just been left. The mapping, which stays, keeps a file open: unlocked it has to be.
 			_ = errors.Join(files.Unlock(file), file.Close())
-			err = fmt.Errorf("read %s: %w (%v)", path, ErrDamaged, r)
+			err = fmt.Errorf("read %s: %w (%v)", s.path, ErrDamaged, r)
 		}
 	}()
-	db, err := bbolt.Open(path, 0o644, &bbolt.Options{ReadOnly: readOnly, Timeout: patience, PageSize: pages, OpenFile: func(name string, flag int, mode fs.FileMode) (f *os.File, err error) {
+	db, err := bbolt.Open(s.path, 0o644, &bbolt.Options{ReadOnly: readOnly, Timeout: patience, PageSize: pages, OpenFile: func(name string, flag int, mode fs.FileMode) (f *os.File, err error) {
 		f, err = os.OpenFile(name, flag, mode)
 		file = f
 		return f, err

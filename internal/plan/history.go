@@ -11,6 +11,7 @@ type HistoryQuery struct {
 	Matrix string    `json:"matrix,omitempty"` // of this name alone
 	Value  string    `json:"value,omitempty"`  // as tables name it; empty: the cells alone are listed
 	Since  time.Time `json:"since,omitzero"`   // of runs that began then or later
+	Runs   int       `json:"runs,omitempty"`   // the newest of each cell; 0: all
 	Most   int       `json:"most,omitempty"`   // points in all; the oldest are left out. 0: as many as the history gives at a time
 }
 
@@ -21,7 +22,7 @@ type HistoryAnswer struct {
 	Subjects     map[string]Subject     `json:"subjects,omitempty"`     // of the points, by fingerprint
 	Environments map[string]Environment `json:"environments,omitempty"` // of the points, by fingerprint
 	MoreCells    int                    `json:"moreCells,omitempty"`    // that were asked for and are left out
-	MorePoints   int                    `json:"morePoints,omitempty"`   // older ones that are left out
+	MorePoints   int                    `json:"morePoints,omitempty"`   // older repetitions that are left out
 }
 
 // HistoryCell is a cell over runs.
@@ -40,6 +41,7 @@ func (c HistoryCell) Name() string { return Cell{Coordinates: c.Coordinates}.Nam
 // HistoryPoint is a value of one repetition in one run.
 type HistoryPoint struct {
 	Run         string    `json:"run"`
+	Matrix      string    `json:"matrix"`
 	At          time.Time `json:"at"` // begin of the run
 	Repetition  int       `json:"repetition"`
 	Value       Value     `json:"value"`

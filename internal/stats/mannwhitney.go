@@ -182,7 +182,10 @@ func LeastRepetitions(alpha float64, tests int) int {
 
 // Holm adjusts p-values for being a family (Holm 1979): where only those whose adjusted p is at most alpha are believed, the probability that any of
 // these is false is at most alpha, however the tests depend on each other. The order is that of ps.
-func Holm(ps []float64) []float64 {
+func Holm(ps []float64) []float64 { return HolmOf(ps, len(ps)) }
+
+// HolmOf is Holm for the smallest p-values of a family of so many tests.
+func HolmOf(ps []float64, tests int) []float64 {
 	order := make([]int, len(ps))
 	for i := range order {
 		order[i] = i
@@ -199,7 +202,7 @@ func Holm(ps []float64) []float64 {
 	adjusted := make([]float64, len(ps))
 	most := 0.0
 	for step, i := range order {
-		most = max(most, min(1, ps[i]*float64(len(ps)-step)))
+		most = max(most, min(1, ps[i]*float64(tests-step)))
 		adjusted[i] = most
 	}
 	return adjusted

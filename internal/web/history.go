@@ -32,6 +32,9 @@ type historyView struct {
 	Series   []seriesView
 	One      bool // a single cell, with all its numbers
 	More     int  // series that are not shown
+	Runs     int  // maximum number of newest runs of each cell
+	// What the controller's answer has left out. If it is anything, alarms may differ from those of the digest.
+	MoreCells, MorePoints int
 }
 
 type choice struct {
@@ -93,15 +96,26 @@ func (s *site) history(r *http.Request) (view, error) {
 	for _, name := range compare.Usual() {
 		v.Values = append(v.Values, choice{titleOf(name), link(name, ""), name == value})
 	}
-	query := plan.HistoryQuery{Matrix: v.Name, Value: value}
-	if cell := ask.Get("cell"); cell != "" {
-		query.Cells, v.One = []string{cell}, true
+	// Alarms are those of the digest if they are sought in the same values, cells and runs.
+	family := []string{value}
+	if slices.Contains(compare.Usual(), value) {
+		family = compare.Usual()
 	}
-	answer, err := s.Conn.History(r.Context(), query)
-	if err != nil {
-		return view{}, err
+	var answers []history.Answer
+	for _, name := range family {
+		answer, err := s.Conn.History(r.Context(), plan.HistoryQuery{Matrix: v.Name, Value: name, Runs: history.Depth})
+		if err != nil {
+			return view{}, err
+		}
+		answers = append(answers, history.Answer{Value: name, HistoryAnswer: answer})
+		v.MoreCells, v.MorePoints = max(v.MoreCells, answer.MoreCells), max(v.MorePoints, answer.MorePoints)
 	}
-	v.show(history.NewTrends(history.Answer{Value: value, HistoryAnswer: answer}), value, func(cell string) string { return link(value, cell) })
+	trends := history.NewTrends("", answers...)
+	cell := ask.Get("cell")
+	v.One, v.Runs = cell != "", history.Depth
+	trends.Series = slices.DeleteFunc(trends.Series, func(s history.Series) bool { return s.Value != value || v.One && s.Cell.ID != cell })
+	trends.Common = slices.DeleteFunc(trends.Common, func(c history.Common) bool { return c.Value != value })
+	v.show(trends, value, func(cell string) string { return link(value, cell) })
 	return view{Page: "history", Title: "History of " + v.Name, Body: v}, nil
 }
 

@@ -9,9 +9,10 @@
 package change
 
 import (
-	"cmp"
 	"math"
 	"slices"
+
+	"lockstep/internal/stats"
 )
 
 // The parameters of the method.
@@ -109,7 +110,7 @@ func prune(all []*series, recent, earlier int) (removed bool) {
 			ps[p.Alarm] = append(ps[p.Alarm], s.ps[i])
 		}
 	}
-	corrected := map[bool][]float64{true: holm(ps[true], recent), false: holm(ps[false], earlier)}
+	corrected := map[bool][]float64{true: stats.HolmOf(ps[true], recent), false: stats.HolmOf(ps[false], earlier)}
 	for _, s := range all {
 		worst := -1
 		for i := range s.points {
@@ -125,19 +126,4 @@ func prune(all []*series, recent, earlier int) (removed bool) {
 		}
 	}
 	return removed
-}
-
-// holm corrects p-values (Holm, 1979) in a family of so many tests, of which all others have larger ones. The order is that of ps.
-func holm(ps []float64, tests int) []float64 {
-	order := make([]int, len(ps))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(ps[i], ps[j]) })
-	corrected, most := make([]float64, len(ps)), 0.0
-	for step, i := range order {
-		most = max(most, min(1, ps[i]*float64(tests-step)))
-		corrected[i] = most
-	}
-	return corrected
 }

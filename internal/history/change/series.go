@@ -84,10 +84,7 @@ func (s *series) propose() {
 func (s *series) clipped() []float64 {
 	values := slices.Clone(s.values)
 	for i, x := range s.values {
-		var around [5]float64
-		n := copy(around[:], s.values[max(0, i-2):min(len(values), i+3)])
-		slices.Sort(around[:n])
-		middle := (around[(n-1)/2] + around[n/2]) / 2
+		middle := stats.Median(s.values[max(0, i-2):min(len(values), i+3)])
 		far := s.far * math.Abs(middle)
 		values[i] = min(max(x, middle-far), middle+far)
 	}

@@ -15,6 +15,7 @@ type world struct {
 	rho       float64 // autocorrelation
 	temporary int     // cells with -20 % in six earlier runs
 	slow      int     // earlier runs with -15 % in all cells
+	effect    float64 // standard deviation of the effect of a run on all its values
 	freedom   int     // of Student's t, the distribution of the noise; 0: normal
 	limit     float64 // asserted maximum share of stable digests with a false alarm; 1: only measured
 	found     float64 // asserted minimum share of changes of -10 % that are found within three runs; 0: only measured
@@ -36,6 +37,9 @@ var worlds = []world{
 	{name: "3 slow runs", before: 90, slow: 3, limit: 0.05, found: 0.75},
 	{name: "Student's t(5)", before: 90, freedom: 5, limit: 1},
 	{name: "Student's t(3)", before: 90, freedom: 3, limit: 1},
+	{name: "run effects of 1 %", before: 90, effect: 0.01, limit: 1},
+	{name: "run effects of 2 %", before: 90, effect: 0.02, limit: 1},
+	{name: "run effects of 3 %", before: 90, effect: 0.03, limit: 1},
 }
 
 const cells, values, sd = 200, 4, 0.03
@@ -48,6 +52,12 @@ func (w world) digest(r *rand.Rand, step float64) (all []Series) {
 	for len(slow) < w.slow {
 		slow[r.IntN(w.before)] = true
 	}
+	effects := make([]float64, w.before+Recent)
+	for i := range effects {
+		if w.effect > 0 {
+			effects[i] = w.effect * r.NormFloat64()
+		}
+	}
 	for cell := range cells {
 		at := r.IntN(max(1, w.before-18))
 		for value := range values {
@@ -55,7 +65,7 @@ func (w world) digest(r *rand.Rand, step float64) (all []Series) {
 			x := w.noise(r)
 			for i := range w.before + Recent {
 				x = w.rho*x + math.Sqrt(1-w.rho*w.rho)*w.noise(r)
-				y := 1000 * (1 + sd*x)
+				y := 1000 * (1 + sd*x + effects[i])
 				if slow[i] {
 					y *= 0.85
 				}

@@ -1,0 +1,120 @@
+package history
+
+import (
+	"math"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// rated sets the send rate of cells around a level, and changes that of cell 1.
+func rated(n int, change float64) func(cell, repetition int, o *plan.Outcome) {
+	return func(cell, repetition int, o *plan.Outcome) {
+		rate := 1000 + float64((n*7+cell*5+repetition*3)%11)
+		if cell == 1 {
+			rate *= change
+		}
+		o.Values["send.rate"] = plan.Value{Number: rate}
+	}
+}
+
+// Runs of a part of the matrix, which somebody made by hand, and whole runs from other hosts do not use up the window of alarms.
+func TestOnlyScheduledRunsUseUpTheWindow(t *testing.T) {
+	for name, byHand := range map[string]func(root string, n int){
+		"nothing":         func(string, int) {},
+		"one of six":      func(root string, n int) { night(t, root, n, 1, 1, rated(n, 1)) },
+		"from other host": func(root string, n int) { night(t, root, n, 6, 1, elsewhere(rated(n, 1))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for n := range 20 {
+				change := 1.0
+				if n >= 18 {
+					change = 0.8
+				}
+				night(t, root, n, 6, 1, rated(n, change))
+			}
+			for n := 20; n < 24; n++ {
+				byHand(root, n)
+			}
+			s := Of(root)
+			fresh(t, s)
+			alarms := 0
+			for _, x := range trendsOf(t, s).Series {
+				for _, c := range x.Changes {
+					if !c.Alarm || x.Points[c.At].Run != "night-0018" || x.Cell.Name() != "mode=m1" {
+						t.Errorf("%s: %+v", x.Cell.Name(), c)
+					}
+					alarms++
+				}
+			}
+			if alarms != 1 {
+				t.Errorf("%d alarms, want one", alarms)
+			}
+		})
+	}
+}
+
+func elsewhere(set func(cell, repetition int, o *plan.Outcome)) func(cell, repetition int, o *plan.Outcome) {
+	return func(cell, repetition int, o *plan.Outcome) {
+		set(cell, repetition, o)
+		o.Agents[0].Host = "laptop"
+	}
+}
+
+// A change of level is a part of the run-to-run spread until a later run is made the baseline.
+func TestABaselineBeginsTheSpreadAgain(t *testing.T) {
+	root := t.TempDir()
+	var cell string
+	for n := range 12 {
+		change := 1.0
+		if n >= 6 {
+			change = 0.7
+		}
+		cell = night(t, root, n, 2, 1, rated(n, change)).Cells[1].ID
+	}
+	s := Of(root)
+	fresh(t, s)
+	spread := func(like string) (int, float64) {
+		all, err := s.Spreads(cell, []string{"send.rate"}, like, began.AddDate(0, 0, 12))
+		if err != nil || all["send.rate"].Relative == nil {
+			t.Fatal(all, err)
+		}
+		return all["send.rate"].Runs, *all["send.rate"].Relative
+	}
+	if runs, relative := spread("night-0006"); runs != 12 || relative < 0.15 {
+		t.Errorf("without a baseline: %.3f of %d runs; want both levels", relative, runs)
+	}
+	if err := s.SetBaseline(plan.Baseline{Name: "nightly", Run: "night-0006"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, like := range []string{"night-0006", "night-0011"} {
+		if runs, relative := spread(like); runs != 6 || relative > 0.01 || math.IsNaN(relative) {
+			t.Errorf("of %s: %.3f of %d runs; want the new level alone", like, relative, runs)
+		}
+	}
+}
+
+// One repetition of three with backlog is a status of its own. Like a flag, it counts from its second run on.
+func TestAMinorityWithBacklogIsSeen(t *testing.T) {
+	root := t.TempDir()
+	for n := range 12 {
+		night(t, root, n, 1, 3, func(_, repetition int, o *plan.Outcome) {
+			if n >= 10 && repetition == 2 {
+				o.Values["send.rate"] = plan.Value{Number: 990, Flags: []plan.Flag{plan.Backlog}}
+			}
+		})
+	}
+	s := Of(root)
+	fresh(t, s)
+	x := trendsOf(t, s).Series[0]
+	newest := x.Points[11]
+	c, changed := x.Status(newest)
+	if !changed || c.Status != SomeBacklog || c.Runs != 2 || newest.Usable != 3 {
+		t.Errorf("%+v, %v", c, changed)
+	}
+	x.Points = x.Points[:11]
+	if c, changed := x.Status(x.Points[10]); changed {
+		t.Errorf("after one run: %+v", c)
+	}
+}
