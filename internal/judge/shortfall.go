@@ -9,19 +9,21 @@ import (
 	"lockstep/internal/record"
 )
 
-// shortfall warns of messages that were due inside the measurement and not sent inside it, and reports the cause. By
+// shortfall warns where fewer messages were sent inside the measurement than were due in it, and reports the cause. By
 // count, the measurement lasts until all are sent. Of a task that failed or was stopped the cause is known.
 func (j *judge) shortfall() {
 	if !j.w.Publishers.Open() || j.span.byCount || j.f.Failure != "" || j.f.Cancelled {
 		return
 	}
-	sent, failed, unsent := j.counted(record.Sent), j.counted(record.PublishErrors), j.m.Total(record.Unsent)
-	due := sent + failed + float64(unsent)
+	var due, failed, unsent float64 // whenever they were sent
 	j.m.Range(func(w *record.Window) {
-		if w.Measured && w.Index >= j.span.windows {
-			due += float64(w.Counts[record.Sent] + w.Counts[record.PublishErrors])
+		if w.Measured {
+			failed += float64(w.Counts[record.PublishErrors])
+			unsent += float64(w.Counts[record.Unsent])
+			due += float64(w.Counts[record.Sent] + w.Counts[record.PublishErrors] + w.Counts[record.Unsent])
 		}
 	})
+	sent := j.counted(record.Sent) // inside the measurement, whenever they were due
 	if due-sent <= Tolerance*due+1 { // the measurement may cut off one
 		return
 	}
@@ -34,7 +36,7 @@ func (j *judge) shortfall() {
 		why += fmt.Sprintf("; calls to publish that failed: %.0f", failed)
 	}
 	if unsent > 0 {
-		why += fmt.Sprintf("; messages due and never sent: %d", unsent)
+		why += fmt.Sprintf("; messages due and never sent: %.0f", unsent)
 	}
 	per := j.span.sending.Seconds()
 	j.warn("asked for %s/s, sent %s/s: %s", grouped(due/per), grouped(sent/per), why)

@@ -42,9 +42,10 @@ func TestARateThatWasNotReached(t *testing.T) {
 	for rate, want := range map[float64]bool{500: false, 505: false, 520: true, 1000: true} {
 		warned(t, asking(rate).judge(), want, "asked for")
 	}
-	late := asking(500) // due inside the measurement, and sent after it
+	late := asking(500) // what was due in the last second is sent after the measurement
+	late.rec.Window(int64(9*time.Second), true).Counts[record.Sent] -= 500
 	late.rec.Window(int64(11*time.Second), true).Counts[record.Sent] += 500
-	warned(t, late.judge(), true, "asked for 550/s, sent 500/s")
+	warned(t, late.judge(), true, "asked for 500/s, sent 450/s")
 	x := asking(1000)
 	x.sample(record.Blocked, 2*time.Second)
 	x.sample(record.Lateness, time.Microsecond)
@@ -69,6 +70,36 @@ func TestARateThatWasNotReached(t *testing.T) {
 	closed := newWorld(nil)
 	closed.steady(500, atOnce)
 	warned(t, closed.judge(), false, "asked for")
+}
+
+// Of a load that is behind when warm-up ends, what was due in warm-up and sent in the measurement was not asked for there.
+func TestWhatWarmupLeftIsNotAskedForAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		perSecond, afterwards int64 // sent in the measurement and, of what was due in it, after it
+		warns                 bool
+	}{
+		"never caught up": {400, 2000, true},
+		"always behind":   {500, 1000, false},
+		"caught up":       {600, 0, false},
+	} {
+		x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 500 })
+		for second := range 10 {
+			// 1,000 messages of warm-up come first.
+			n, old := test.perSecond, min(test.perSecond, max(0, 1000-int64(second)*test.perSecond))
+			at := int64(second) * int64(time.Second)
+			x.rec.Window(at, false).Counts[record.Sent] += old
+			x.rec.Window(at, true).Counts[record.Sent] += n - old
+		}
+		x.rec.Window(int64(11*time.Second), true).Counts[record.Sent] += test.afterwards
+		o := x.judge()
+		warned(t, o, test.warns, "asked for")
+		if test.warns {
+			warned(t, o, true, "asked for 500/s, sent 400/s")
+		}
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
 }
 
 // By count, the measurement lasts until all messages are sent: none is missing from it.
