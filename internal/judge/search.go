@@ -19,8 +19,9 @@ const reached = 0.5
 const manySigma = 4
 
 // Answer tells what came of a step of a search, and why the rate does not hold if it does not: the load was not really
-// sent, a promise was broken, or the condition fails. A broken promise is the broker's doing whatever else happened.
-// Where the cell has limitations, the rest is not, and the answer is the flag of the first of them.
+// sent, a promise was broken, or the condition is not known to hold: a capacity is the highest rate at which it is. A
+// broken promise is the broker's doing whatever else happened. Where the cell has limitations, the rest is not, and the
+// answer is the flag of the first of them.
 func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string) {
 	condition, err := plan.ParseCondition(s.While, step.Cell.Workload)
 	switch {
@@ -39,15 +40,10 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	if o.Verdict == plan.Invalid {
 		whys = append(whys, o.Reasons...)
 	}
-	values := ofSamples(o.Values)
-	holds, why := condition.Holds(values)
-	if !holds {
-		if len(whys) == 0 && boundsDecide(condition, values) {
-			return plan.AnswerUnknown, why
-		}
+	if holds, why := condition.Holds(ofSamples(o.Values)); !holds {
 		whys = append(whys, why)
 	}
-	why = strings.Join(whys, "; ")
+	why := strings.Join(whys, "; ")
 	switch {
 	case len(whys) == 0:
 		return plan.AnswerHeld, ""
@@ -57,13 +53,6 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 		return plan.Answer(o.Limitations[0].Flag), o.Limitations[0].String() + "; " + why
 	}
 	return plan.AnswerFailed, why
-}
-
-// boundsDecide reports whether a condition could still hold: all of its values are known, but some only to within a
-// bound.
-func boundsDecide(condition plan.Condition, values map[string]plan.Value) bool {
-	return !slices.ContainsFunc(condition.Fails(values), func(f plan.Failure) bool { return !f.Unknown }) &&
-		!slices.ContainsFunc(condition.Names(), func(name string) bool { return values[name].NA != "" })
 }
 
 // ofSamples are the values with quantiles of the samples, however few: a step is short, and what holds by accident is found out by others.

@@ -75,7 +75,7 @@ type Answer string
 // The answers.
 const (
 	AnswerHeld    Answer = "held"
-	AnswerFailed  Answer = "failed"
+	AnswerFailed  Answer = "failed"  // or it is not known whether the condition holds
 	AnswerUnknown Answer = "unknown" // the step gave no usable numbers
 
 	// The condition failed, but not by the broker alone: it is not known which rate the broker could take.
