@@ -24,6 +24,9 @@ func TestRejectedAreTimedApart(t *testing.T) {
 		if good.Count() != 900 || bad.Count() != 100 || bad.Min() != 7e6 || bad.Max() != 7e6 {
 			t.Errorf("%d confirmed, %d refused after %d … %d ns; want 900 and 100 after 7 ms", good.Count(), bad.Count(), bad.Min(), bad.Max())
 		}
+		if n := m.Hist(record.Unanswered).Count(); n != 0 {
+			t.Errorf("%d refused messages count as without an answer", n)
+		}
 		if m.Total(record.Rejected) != 100 || m.Total(record.PublishErrors) != 0 {
 			t.Errorf("%d rejected and %d publish errors, want 100 and none", m.Total(record.Rejected), m.Total(record.PublishErrors))
 		}
@@ -45,6 +48,9 @@ func TestLostInFlightAreTimedApart(t *testing.T) {
 		if lost < 45 || lost > 55 || int64(bad.Count()) != lost+m.Total(record.PublishErrors) || bad.Max() > 50e6 || good.Max() != 50e6 {
 			t.Errorf("%d lost in flight, %d failures of at most %d ns, successes of at most %d ns; want about 50 of at most 50 ms, and 50 ms",
 				lost, bad.Count(), bad.Max(), good.Max())
+		}
+		if n := m.Hist(record.Unanswered).Count(); n != bad.Count() {
+			t.Errorf("%d of %d lost messages count as without an answer", n, bad.Count())
 		}
 		if m.Total(record.ClosedErrors) != m.Total(record.PublishErrors) {
 			t.Errorf("%d of %d publish errors are called closed, want all", m.Total(record.ClosedErrors), m.Total(record.PublishErrors))
@@ -68,6 +74,28 @@ func TestHangingLinkTimesOut(t *testing.T) {
 			t.Errorf("it failed after %d ns, want 5.6 s", bad.Max())
 		}
 	})
+}
+
+// What fails without an answer has its age since it was due: pauses after failures grow to 128 ms, and messages are due
+// every 100 ms. In a closed loop nothing is due.
+func TestUnansweredCountSinceTheyWereDue(t *testing.T) {
+	for _, rate := range []float64{10, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup, w.Measure = rate, 0, plan.Duration(2*time.Second) })
+			s.wrap = func(session drivers.Session) drivers.Session {
+				return grudging{session, errors.New("message too large")}
+			}
+			m := s.play(t.Context())
+			failed, due := m.Hist(record.SendFailed), m.Hist(record.Unanswered)
+			switch {
+			case rate == 0 && (failed.Count() == 0 || due.Count() != 0):
+				t.Errorf("closed loop: %d failed, %d with a due time", failed.Count(), due.Count())
+			case rate > 0 && (failed.Count() != 20 || due.Count() != 20 || failed.Max() != 0 || due.Max() != m.Hist(record.Blocked).Max() || due.Max() < 300e6):
+				t.Errorf("%d failed after at most %d ns, %d of them at most %d ns after they were due; blocked %d ns",
+					failed.Count(), failed.Max(), due.Count(), due.Max(), m.Hist(record.Blocked).Max())
+			}
+		})
+	}
 }
 
 // grudging is a session whose publishers take no message.

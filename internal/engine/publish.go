@@ -119,7 +119,7 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 		p.waited(send, send+n)
 	}
 	if err != nil {
-		p.countFailure(ctx, w, err, send)
+		p.countFailure(ctx, w, err, due, send)
 		p.lack(send)
 		p.uncertain.Add(sequence)
 		return err
@@ -297,7 +297,7 @@ func (p *publisher) oneConnection() bool {
 		p.countPorts(err)
 		p.lack(send)
 		w := p.sends.Window(send, p.e.belongs(due, send))
-		p.countFailure(p.hard, w, err, send)
+		p.countFailure(p.hard, w, err, due, send)
 		if p.schedule != nil {
 			p.attribute(w, send-due)
 			p.advance()

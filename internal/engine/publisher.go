@@ -196,7 +196,7 @@ func (p *publisher) onConfirm(token uint64, err error) {
 		p.lack(s.send)
 	default:
 		w.Counts[record.Unconfirmed]++
-		w.Record(record.SendFailed, now-s.send)
+		p.unanswered(w, s.due, s.send, now)
 		p.lack(s.send)
 	}
 	p.flight.release(token, now)

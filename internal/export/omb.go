@@ -108,16 +108,13 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 	lists := map[string][]float64{}
 	windows := k.m.Windows()
 	k.periods(func(from, to int) {
-		hists := map[record.Series]*record.Hist{s: record.NewHist(), record.UnsentAge: record.NewHist()}
-		for i := range windows {
-			w := &windows[i]
-			for series, sum := range hists {
-				if h := w.Hists[series]; h != nil && w.Measured && from <= w.Index && w.Index < to {
-					sum.Merge(h)
-				}
+		var period []record.Window
+		for _, w := range windows {
+			if w.Measured && from <= w.Index && w.Index < to {
+				period = append(period, w)
 			}
 		}
-		sum, _ := judge.WithUnanswered(s, func(of record.Series) *record.Hist { return hists[of] }, k.subs)
+		sum, _ := judge.WithUnanswered(s, func(of record.Series) *record.Hist { return record.HistOf(of, period) }, k.subs)
 		for field, ms := range figures(sum) {
 			lists[field] = append(lists[field], ms)
 		}

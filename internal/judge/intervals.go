@@ -45,28 +45,21 @@ func (j *judge) highest() {
 func (j *judge) intervals(s record.Series) []distribution {
 	size := max(1, seconds(j.w.Interval.D()))
 	full := int(j.span.sending / (time.Duration(size) * time.Second))
-	byInterval := make([]map[record.Series]*record.Hist, full)
-	for i := range full {
-		byInterval[i] = map[record.Series]*record.Hist{s: record.NewHist(), record.UnsentAge: record.NewHist()}
-	}
+	byInterval := make([][]record.Window, full)
 	whole := full*size == j.span.windows
 	for _, w := range j.m.Windows() {
 		i := w.Index / size
 		if whole && full > 0 {
 			i = min(i, full-1)
 		}
-		if !w.Measured || w.Index < 0 || i >= full {
-			continue
-		}
-		for series, sum := range byInterval[i] {
-			if h := w.Hists[series]; h != nil {
-				sum.Merge(h)
-			}
+		if w.Measured && w.Index >= 0 && i < full {
+			byInterval[i] = append(byInterval[i], w)
 		}
 	}
 	var some []distribution
-	for _, hists := range byInterval {
-		if d := distributionOf(s, func(of record.Series) *record.Hist { return hists[of] }, j.subs); d.hist.Count() > 0 {
+	for _, windows := range byInterval {
+		hist := func(of record.Series) *record.Hist { return record.HistOf(of, windows) }
+		if d := distributionOf(s, hist, j.subs); d.hist.Count() > 0 {
 			some = append(some, d)
 		}
 	}

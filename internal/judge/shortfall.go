@@ -23,7 +23,7 @@ func (j *judge) shortfall() {
 			due += float64(w.Counts[record.Sent] + w.Counts[record.PublishErrors] + w.Counts[record.Unsent])
 		}
 	})
-	sent := j.counted(record.Sent) // inside the measurement, whenever they were due
+	sent := j.counted(record.Sent)   // inside the measurement, whenever they were due
 	if due-sent <= Tolerance*due+1 { // the measurement may cut off one
 		return
 	}

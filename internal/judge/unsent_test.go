@@ -36,8 +36,9 @@ func TestFailedMessagesBoundTheLatencyFromDue(t *testing.T) {
 	for range 900 {
 		x.sample(record.SendDue, time.Millisecond)
 	}
-	for range 100 {
-		x.sample(record.SendFailed, 30*time.Second)
+	for range 100 { // sent 2 s late
+		x.sample(record.SendFailed, 28*time.Second)
+		x.sample(record.Unanswered, 30*time.Second)
 	}
 	o := x.judge()
 	if v := o.Values["send.due.p50"]; v.Over != 0 || v.Number > 0.0011 {
@@ -48,6 +49,45 @@ func TestFailedMessagesBoundTheLatencyFromDue(t *testing.T) {
 	}
 	if v := o.Values["processing.p95"]; v.Over != 0 {
 		t.Errorf("p95 of processing is %+v; a message that failed may have been received", v)
+	}
+}
+
+// What the broker refused was answered: it bounds nothing.
+func TestRefusedMessagesBoundNoLatency(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
+	x.steady(100, atOnce)
+	x.count(0, record.Rejected, 40)
+	for i := range 2000 {
+		if i < 1960 {
+			x.sample(record.SendDue, 2*time.Millisecond)
+		} else {
+			x.sample(record.SendFailed, time.Millisecond)
+		}
+	}
+	o := x.judge()
+	for _, name := range []string{"send.due.p50", "send.due.p95", "send.due.p99"} {
+		if v := o.Values[name]; v.NA != "" || v.Over != 0 || v.Number < 0.00199 || v.Number > 0.00201 {
+			t.Errorf("%s is %+v, want 2 ms", name, v)
+		}
+	}
+}
+
+// Messages that failed count in the highest quantiles of intervals, too, for whatever latency they are asked for.
+func TestIntervalsHaveEverySeries(t *testing.T) {
+	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate, w.Interval = 100, plan.Duration(5*time.Second) })
+	x.sample(record.SendDue, time.Millisecond)
+	x.sample(record.Unanswered, time.Second)
+	x.sample(record.UnsentAge, 2*time.Second)
+	x.merge.Add(x.snapshot())
+	j := &judge{w: x.task.Cell.Workload, m: x.merge, span: spanOf(x.task.Cell.Workload, x.merge), subs: 2}
+	for series, unanswered := range map[record.Series]uint64{record.SendDue: 2, record.Processing: 2, record.Send: 0} {
+		var n uint64
+		for _, d := range j.intervals(series) {
+			n += d.unanswered
+		}
+		if n != unanswered {
+			t.Errorf("%s: %d messages without an answer in the intervals, want %d", series, n, unanswered)
+		}
 	}
 }
 

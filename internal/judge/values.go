@@ -66,9 +66,9 @@ type distribution struct {
 }
 
 // WithUnanswered returns the samples of a latency with the age of each message that was never answered, and the number
-// of these. A latency that counts from the due time has one sample for each message that was due and not sent, a
-// processing latency one for each subscription. Messages that failed have no confirm either: their time from the send
-// call to the failure is the least that it can have taken.
+// of these. The latency from the due time to the confirm has one sample for each message that was due and not sent, and
+// for each that failed without an answer of the broker: its age when it failed is the least that the latency can be. A
+// processing latency has one for each message not sent and subscription.
 func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) (all *record.Hist, n uint64) {
 	d := distributionOf(s, hist, subscriptions)
 	return d.hist, d.unanswered
@@ -79,7 +79,7 @@ func distributionOf(s record.Series, hist func(record.Series) *record.Hist, subs
 	var copies map[record.Series]int
 	switch s {
 	case record.SendDue:
-		copies = map[record.Series]int{record.UnsentAge: 1, record.SendFailed: 1}
+		copies = map[record.Series]int{record.UnsentAge: 1, record.Unanswered: 1}
 	case record.Processing:
 		copies = map[record.Series]int{record.UnsentAge: subscriptions}
 	}

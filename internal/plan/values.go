@@ -40,7 +40,7 @@ func Values() []ValueInfo {
 	}
 	for _, s := range []struct{ name, title, doc string }{
 		{"send", "Send", "send call to confirm, of messages due inside the measurement"},
-		{"send.due", "Send from due", "due time to confirm (open loop); a message that was not sent, or failed, counts with its age, and what depends on it is a lower bound"},
+		{"send.due", "Send from due", "due time to confirm (open loop); a message that was not sent, or failed without an answer of the broker, counts with its age, and what depends on it is a lower bound"},
 		{"processing", "Processing", "due time (closed loop: send call) to receipt"},
 		{"lateness", "Lateness", "how late the generator itself sent (open loop)"},
 		{"blocked", "Blocked", "how long the broker kept the publisher from sending (open loop)"},

@@ -63,11 +63,12 @@ const (
 	Scheduling                   // of the agent's process: how long goroutines that could run waited for a processor
 	UnsentAge                    // due time to the end of the drain, of what was due inside the measurement and never sent
 	NetworkDelay                 // simulated network: how much later than asked for a piece was handed over, one way
+	Unanswered                   // due time to error or loss of the link, without an answer of the broker (open loop)
 	numSeries
 )
 
 var seriesNames = [numSeries]string{"send", "sendDue", "processing", "lateness", "blocked", "binding", "bindingMessage",
-	"sendFailed", "pacing", "gcPause", "scheduling", "unsentAge", "networkDelay"}
+	"sendFailed", "pacing", "gcPause", "scheduling", "unsentAge", "networkDelay", "unanswered"}
 
 // SetKind names what the sequence numbers of a Set have in common.
 type SetKind uint8

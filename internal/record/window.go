@@ -71,6 +71,17 @@ func (w *Window) open(s Series) *Hist {
 	return w.Hists[s]
 }
 
+// HistOf returns the sum of a series over some windows.
+func HistOf(s Series, windows []Window) *Hist {
+	sum := NewHist()
+	for i := range windows {
+		if h := windows[i].Hists[s]; h != nil {
+			sum.Merge(h)
+		}
+	}
+	return sum
+}
+
 // Empty tells whether nothing was recorded.
 func (w *Window) Empty() bool {
 	return w.Counts == [numCounters]int64{} && w.Hists == [numSeries]*Hist{} && len(w.Published)+len(w.Delivered) == 0

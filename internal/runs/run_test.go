@@ -163,20 +163,23 @@ func TestHistogramsAreWritten(t *testing.T) {
 	}
 }
 
-// The ages of messages that were due and not sent are in a file of their own.
-func TestAgesOfUnsentMessagesAreWritten(t *testing.T) {
+// The ages of messages that were due and not sent, and of those that failed without an answer, are in files of their own.
+func TestAgesOfMessagesWithoutAnAnswerAreWritten(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	task := r.Plan().Tasks()[0]
 	w := record.NewCollector(time.Second).Recorder().Window(0, true)
 	w.RecordN(record.UnsentAge, int64(5*time.Second), 10)
+	w.RecordN(record.Unanswered, int64(3*time.Second), 10)
 	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, Windows: []record.Window{*w}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Finish(judge.Judge(task, record.NewMerge(), judge.Facts{})); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID, "unsent.hlog")); err != nil || !bytes.Contains(text, []byte("Lockstep series")) {
-		t.Errorf("%v: %s", err, text)
+	for _, name := range []string{"unsent.hlog", "unanswered.hlog"} {
+		if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID, name)); err != nil || !bytes.Contains(text, []byte("Lockstep series")) {
+			t.Errorf("%s: %v: %s", name, err, text)
+		}
 	}
 }
 

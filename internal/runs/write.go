@@ -28,6 +28,7 @@ var hlogs = []struct {
 	{"send-due", record.SendDue},
 	{"processing", record.Processing},
 	{"unsent", record.UnsentAge},
+	{"unanswered", record.Unanswered},
 }
 
 // begin starts the record of a task afresh: what an interrupted try left behind is kept as tasks/<id>.try<n>. The

@@ -88,6 +88,7 @@ var seriesFields = map[record.Series]seriesField{
 	record.Blocked:    {"blocked", "how long the broker kept the publisher from sending (open loop)"},
 
 	record.UnsentAge:    {"unsent.age", "due time to the end of the drain, of messages that were due inside the measurement and never sent (open loop)"},
+	record.Unanswered:   {"unanswered", "due time to error or loss of the link, of messages without an answer of the broker (open loop)"},
 	record.SendFailed:   {"send.failed", "send call to refusal, error or loss of the link"},
 	record.Pacing:       {"pacing", "by how much the time between two sends was off the one between their due times (open loop, messages that the broker did not hold)"},
 	record.GCPause:      {"gc", "pauses of the agent's process for garbage collection"},
