@@ -269,6 +269,9 @@ func (c *conduct) waitingFor(step wire.Step) *part {
 // take takes one message of an agent.
 func (c *conduct) take(e wire.Entry) {
 	p := c.byName[e.Agent]
+	if e.Snapshot != nil {
+		e.Err = e.Snapshot.CheckTimes(plan.RecordLimit(c.task))
+	}
 	fresh := e.Seq >= c.record.Since() // else it is read again, and was said long ago
 	if o := c.observer(e.Agent); o != nil && e.Ref == c.ref {
 		if fresh {

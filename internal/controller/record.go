@@ -121,7 +121,8 @@ type follower struct {
 	rounds  *sampling.Rounds
 	current Progress // of the task in flight
 	ref     wire.Ref
-	skip    bool // the try in flight is on disk already
+	begun   wire.RunEvent // of the task in flight
+	skip    bool          // the try in flight is on disk already
 	meter   *live.Meter
 	points  *sink.Sink
 	resumed bool // the directory was there already: an earlier process may have dropped points
@@ -197,6 +198,7 @@ func (f *follower) event(e wire.RunEvent) error {
 			p.Task = p.Task.Step(e.Load.Rate, e.Load.Measure)
 		}
 		p.Kind, p.Agents = TaskStarted, e.Agents
+		f.begun = e
 		f.current, f.meter, f.ref = p, live.NewMeter(p.Task, len(e.Agents)), wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
 		if f.skip = f.dir.Done(e.Task) || f.dir.Kept(e.Task, e.Try); !f.skip {
 			if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
@@ -272,9 +274,10 @@ func (f *follower) endTry(e wire.RunEvent) error {
 	return f.dir.EndTry(e.Try, *e.Outcome)
 }
 
-// snapshot keeps a snapshot of the try in flight; what comes of an earlier one, or after the outcome, was not judged and is left out.
+// snapshot keeps a snapshot of the try in flight; what comes of an earlier one, after the outcome, or of
+// agents that have no part in it, was not judged and is left out.
 func (f *follower) snapshot(ref wire.Ref, s record.Snapshot) error {
-	if ref != f.ref || f.skip {
+	if ref != f.ref || f.skip || f.begun.CheckSnapshot(f.current.Task, &s) != nil { // of the latter the controller says what came
 		return nil
 	}
 	if err := f.dir.Append(ref.Task, s); err != nil {

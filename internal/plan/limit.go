@@ -27,6 +27,15 @@ func Limit(w Workload) time.Duration {
 	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + 2*w.Drain.Most.D() + 30*time.Second + w.LongestUndo()
 }
 
+// RecordLimit is how far the times of a task's record may be from T0: Limit, the time for redelivery, and an hour for agents that hang.
+func RecordLimit(t Task) time.Duration {
+	redelivery := time.Duration(0)
+	for _, part := range t.Parts() {
+		redelivery = max(redelivery, part.Cell.RedeliverAfter.D())
+	}
+	return Limit(t.Cell.Workload) + redelivery + time.Hour
+}
+
 // undoLimit is how long an agent may take to have a broker again as it was: to stop, to start, and to be there.
 const undoLimit = time.Minute
 

@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // What a snapshot unpacks to is held against its size, so that nobody fills the memory of who reads it: no agent writes an element of a list in fewer
@@ -125,5 +126,31 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 		}
 	}
 	*s = read
+	return nil
+}
+
+// CheckTimes returns an error if a time of the snapshot is further than limit from T0, before or after it. Whoever reads
+// snapshots of other processes has to call it before he merges them: judging takes memory for every second that a record
+// spans. Events and clock samples are left out: they may be older than T0 by any time, and no second is made for them.
+func (s *Snapshot) CheckTimes(limit time.Duration) error {
+	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastReceipt, s.LastInterrupted}
+	for _, w := range s.Windows {
+		index := max(-1<<32, min(int64(w.Index), 1<<32)) // no product of these is too large
+		times = append(times, w.Start, index*second)
+	}
+	for _, g := range s.Gaps {
+		times = append(times, g.From, g.To, g.Waited)
+	}
+	for _, p := range s.Probes {
+		times = append(times, p.At)
+	}
+	for _, b := range s.Bindings {
+		times = append(times, b.Called, b.Sent, b.At)
+	}
+	for _, t := range times {
+		if t < -int64(limit) || t > int64(limit) {
+			return fmt.Errorf("snapshot %d of agent %s has a time of %v since T0: want at most %v before or after it", s.Seq, s.Agent, time.Duration(t), limit)
+		}
+	}
 	return nil
 }

@@ -29,11 +29,10 @@ type progress struct {
 	tasks   map[string]plan.Task
 	pace    *live.Pace
 	of, n   int
-	task    plan.Task // or step of it, under way
-	agents  []string
-	started time.Time // of the task
-	begun   time.Time // of the run
-	said    string    // what it waits for, or who was lost
+	task    plan.Task     // or step of it, under way
+	attempt wire.RunEvent // began the task
+	begun   time.Time     // of the run
+	said    string        // what it waits for, or who was lost
 	latest  []plan.Outcome
 	all     map[string]plan.Outcome
 	ref     wire.Ref
@@ -67,7 +66,7 @@ func (l *progress) entry(e wire.Entry) {
 		if len(l.latest) > mostLatest {
 			l.latest = slices.Delete(l.latest, 0, 1)
 		}
-	case e.Snapshot != nil && e.Ref == l.ref:
+	case e.Snapshot != nil && e.Ref == l.ref && l.attempt.CheckSnapshot(l.task, e.Snapshot) == nil:
 		l.snapshot(*e.Snapshot)
 	}
 }
@@ -85,7 +84,7 @@ func (l *progress) event(e wire.RunEvent) {
 	case wire.RunAccepted:
 		l.begun, l.end = e.At, nil
 	case wire.TaskStarted:
-		l.task, l.n, l.agents, l.started, l.said, l.course, l.heard = l.tasks[e.Task], e.N, e.Agents, e.At, e.Detail, nil, false
+		l.task, l.n, l.attempt, l.said, l.course, l.heard = l.tasks[e.Task], e.N, e, e.Detail, nil, false
 		if e.Load != nil {
 			l.task = l.task.Step(e.Load.Rate, e.Load.Measure)
 		}
@@ -175,19 +174,19 @@ func (l *progress) view(now time.Time) liveView {
 	if l.run.Until == nil {
 		of = max(l.of, len(l.tasks))
 	}
-	v := liveView{Done: len(l.all), Of: of, AtMost: l.pace.AtMost(), N: l.n, Said: l.said, Agents: l.agents}
+	v := liveView{Done: len(l.all), Of: of, AtMost: l.pace.AtMost(), N: l.n, Said: l.said, Agents: l.attempt.Agents}
 	if !l.begun.IsZero() {
 		v.Elapsed = short(now.Sub(l.begun))
 	}
 	if l.task.ID != "" {
-		v.Cell, v.Repetition, v.TaskFor, v.Phase = l.task.Cell.Name(), l.task.Repetition, short(now.Sub(l.started)), l.phase()
+		v.Cell, v.Repetition, v.TaskFor, v.Phase = l.task.Cell.Name(), l.task.Repetition, short(now.Sub(l.attempt.At)), l.phase()
 	}
 	if l.end != nil {
 		v.Ended = string(l.end.Reason)
 	} else if l.pace.Tasks() > 0 && !l.begun.IsZero() {
 		since := time.Duration(0)
 		if l.task.ID != "" {
-			since = now.Sub(l.started)
+			since = now.Sub(l.attempt.At)
 		}
 		v.Left = "about " + short(l.pace.Left(l.task.ID, since))
 	}

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"lockstep/internal/plan"
@@ -167,6 +169,15 @@ type Observer struct {
 type Load struct {
 	Rate    float64       `json:"rate"`
 	Measure plan.Duration `json:"measure"`
+}
+
+// CheckSnapshot returns an error unless a snapshot is of an agent that takes part in the attempt of t that began with e, and has times that t can have.
+func (e RunEvent) CheckSnapshot(t plan.Task, s *record.Snapshot) error {
+	observes := func(o Observer) bool { return o.Agent == s.Agent }
+	if !slices.Contains(e.Agents, s.Agent) && !slices.ContainsFunc(e.Observers, observes) {
+		return fmt.Errorf("agent %s has no part in task %s", s.Agent, t.ID)
+	}
+	return s.CheckTimes(plan.RecordLimit(t))
 }
 
 // EventKind classes a RunEvent.

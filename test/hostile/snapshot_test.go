@@ -1,0 +1,91 @@
+package hostile
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+// during runs a run of about a second, publishes a snapshot in its attempt with an agent's key, and returns the outcome.
+func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome) {
+	f.t.Helper()
+	nc := f.dial("agents/" + agent + ".nk")
+	r := aRun(run)
+	r.Cells[0].Workload.Publishers.Rate = 200
+	must(f.t, f.client.Submit(f.t.Context(), wire.Submission{Run: r}))
+	end := f.follow(run, func(e wire.Entry) {
+		if e.Outcome != nil {
+			o = *e.Outcome
+		}
+		if e.Event == nil || e.Event.Kind != wire.TaskStarted {
+			return
+		}
+		s.Protocol, s.Task, s.Agent, s.Seq = plan.Protocol, e.Event.Task, agent, 1_000_000
+		body, err := json.Marshal(s)
+		must(f.t, err)
+		subject := "lockstep.record." + strings.Join([]string{wire.Word(run), "snapshot", wire.Word(s.Task), wire.Word(e.Event.Try), wire.Word(agent)}, ".")
+		must(f.t, nc.PublishMsg(message(subject, string(body))))
+		must(f.t, nc.FlushTimeout(within))
+	})
+	if end.Reason != wire.EndDone {
+		f.t.Errorf("run %s ended with %+v", run, end)
+	}
+	return o
+}
+
+// TestSnapshotsWithImpossibleTimes: an agent of the attempt reports a second that is far away, for which judging would take memory
+// for all seconds before it. It spoils its own attempt.
+func TestSnapshotsWithImpossibleTimes(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	for name, s := range map[string]record.Snapshot{
+		"lastsend": {LastSend: math.MaxInt64},
+		"window":   {Windows: []record.Window{{Index: math.MaxInt, Start: 0, Length: 1e9}}},
+		"start":    {Windows: []record.Window{{Index: 0, Start: math.MaxInt64, Length: 1e9}}},
+		"at":       {At: math.MinInt64},
+	} {
+		o := f.during(name, "a1", s)
+		if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), "since T0") {
+			t.Errorf("%s: %s: %v", name, o.Verdict, o.Reasons)
+		}
+		f.alive(name)
+	}
+	f.works("after")
+}
+
+// TestSnapshotsOfAgentsWithoutAPart: what an idle agent reports of an attempt is in no copy.
+func TestSnapshotsOfAgentsWithoutAPart(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	w := record.Window{Index: 0, Measured: true, Length: 1e9}
+	w.RecordN(record.Send, int64(time.Second), 1_000_000)
+	if o := f.during("idle", "a3", record.Snapshot{Windows: []record.Window{w}}); o.Verdict != plan.Valid {
+		t.Errorf("%s: %v", o.Verdict, o.Reasons)
+	}
+	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		state, err := f.client.RunState(t.Context(), "idle")
+		must(t, err)
+		if state.Copied {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the run was not copied")
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(f.copies, "idle", "tasks", "*", "snapshots.jsonl"))
+	must(t, err)
+	if len(files) != 1 {
+		t.Fatalf("the copy has the snapshots %v", files)
+	}
+	text, err := os.ReadFile(files[0])
+	must(t, err)
+	if !strings.Contains(string(text), `"agent":"a1"`) || strings.Contains(string(text), `"agent":"a3"`) {
+		t.Errorf("the copy lacks the snapshots of a1, or has those of a3: %s", text)
+	}
+}
