@@ -251,7 +251,7 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 	for pause := least; ; pause = min(2*pause, most) {
 		conn, err := wire.Dial(context.WithoutCancel(ctx), s.url, s.auth())
 		if err == nil {
-			conn.LogLink(log)
+			conn.LogTo(log)
 			log.Info("connected to the control plane", "url", plan.Redact(s.url))
 			return conn, nil
 		}

@@ -266,8 +266,15 @@ func (c *conduct) waitingFor(step wire.Step) *part {
 	return nil
 }
 
-// take takes one message of an agent.
+// take takes one message of an agent. One that it panics at fails the task.
 func (c *conduct) take(e wire.Entry) {
+	err := wire.Guard(c.log, "message of agent "+e.Agent, func() error { c.handle(e); return nil })
+	if p := c.byName[e.Agent]; err != nil && p != nil {
+		p.failed, p.Error = true, err.Error()
+	}
+}
+
+func (c *conduct) handle(e wire.Entry) {
 	p := c.byName[e.Agent]
 	if e.Snapshot != nil {
 		e.Err = e.Snapshot.CheckTimes(plan.RecordLimit(c.task))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -57,7 +56,7 @@ func (l *leader) copyRuns(ctx context.Context) {
 				continue
 			}
 			under.Go(func() {
-				if err := k.copy(ctx, r); err != nil {
+				if err := wire.Guard(k.cfg.Log, "copy run "+r.Run, func() error { return k.copy(ctx, r) }); err != nil {
 					k.fail(ctx, r, err)
 				}
 				if r.Over() {
@@ -133,22 +132,17 @@ func (l *leader) copy(ctx context.Context, r wire.RunState) error {
 // keep writes the tables and the report beside a copy, and its values into the history. Without them the copy is whole: ctl report makes them again, and ctl history reindex. What agents report may be
 // anything, and whatever it does to a page, the controller goes on.
 func (l *leader) keep(ctx context.Context, id string) {
-	defer func() {
-		if r := recover(); r != nil {
-			l.cfg.Log.Error("write tables and report of a run: a fault in Lockstep, please report it", "run", id, "panic", r, "stack", string(debug.Stack()))
-		}
-	}()
 	run, err := runs.Open(l.cfg.Copies, filepath.Join(l.cfg.Copies, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return // refused before there was a plan
 	}
 	if err == nil {
-		err = page.Keep(run)
+		err = wire.Guard(l.cfg.Log, "report of run "+id, func() error { return page.Keep(run) })
 	}
 	if err != nil {
 		l.cfg.Log.Warn("write tables and report of a run: make them with ctl report", "run", id, "err", err)
 	}
-	if err := past.Of(l.cfg.Copies).Add(ctx, id); err != nil {
+	if err := wire.Guard(l.cfg.Log, "history of run "+id, func() error { return past.Of(l.cfg.Copies).Add(ctx, id) }); err != nil {
 		l.cfg.Log.Warn("add a run to the history: ctl history reindex does it again", "run", id, "err", err)
 	}
 }

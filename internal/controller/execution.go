@@ -41,7 +41,7 @@ type execution struct {
 // run stays in the queue instead. An error is not the run's, and another try may succeed.
 func (x *execution) execute(ctx context.Context) error {
 	x.end = wire.End{Reason: wire.EndDone, Submission: x.seq}
-	err := x.tasks(ctx)
+	err := wire.Guard(x.log, "run "+x.run.ID, func() error { return x.tasks(ctx) })
 	if errors.Is(err, errEnded) {
 		return x.unqueue(ctx)
 	}
@@ -61,7 +61,7 @@ func (x *execution) execute(ctx context.Context) error {
 	case ctx.Err() != nil: // the controller stops
 		return nil
 	case x.end.Reason != wire.EndDone: // that was said where it was found
-	case !wire.Hopeless(err):
+	case !wire.Hopeless(err) && !errors.Is(err, wire.ErrPanic):
 		return err
 	default:
 		x.end.Reason, x.end.Detail = wire.EndFailed, err.Error()
@@ -245,7 +245,7 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 	if err != nil {
 		return err
 	}
-	return x.conclude(ctx, after(tries, y.outcome()))
+	return x.conclude(ctx, after(tries, x.outcome(y)))
 }
 
 // without is the outcome of a task that never had its agents.
@@ -262,7 +262,14 @@ type tried struct {
 	facts judge.Facts
 }
 
-func (y tried) outcome() plan.Outcome { return judge.Judge(y.task, y.merge, y.facts) }
+// outcome judges a try. A panic of the judge, for what agents reported, makes an outcome that is unknown and has its text.
+func (x *execution) outcome(y tried) (o plan.Outcome) {
+	err := wire.Guard(x.log, "judge task "+y.task.ID, func() error { o = judge.Judge(y.task, y.merge, y.facts); return nil })
+	if err != nil {
+		o = judge.Judge(y.task, record.NewMerge(), judge.Facts{Failure: err.Error(), Started: y.facts.Started, Ended: y.facts.Ended})
+	}
+	return o
+}
 
 // try leads the agents through a task once; detail is which step of a search it is. The error is *tooFew if there were no agents for it; any other ends the run.
 func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) (tried, error) {

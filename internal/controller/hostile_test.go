@@ -54,6 +54,15 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 	}
 }
 
+// TestAPanicOfTheJudgeIsAnOutcome judges a record that is not there.
+func TestAPanicOfTheJudgeIsAnOutcome(t *testing.T) {
+	x := &execution{log: slog.New(slog.DiscardHandler)}
+	o := x.outcome(tried{task: plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}})
+	if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), wire.ErrPanic.Error()) {
+		t.Errorf("the outcome is %s: %v", o.Verdict, o.Reasons)
+	}
+}
+
 // TestAFloodOfAgentsIsBounded beats under ever new names.
 func TestAFloodOfAgentsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no agent is lost while others are heard, however long that takes

@@ -176,7 +176,7 @@ const (
 func (l *leader) carry(leading, ctx context.Context, c *claim) {
 	for wait := againLeast; ; wait = min(2*wait, againMost) {
 		began := time.Now()
-		err := l.execute(ctx, c)
+		err := wire.Guard(l.cfg.Log, "run "+c.Run, func() error { return l.execute(ctx, c) })
 		if err == nil || leading.Err() != nil || l.lease.Context().Err() != nil {
 			return
 		}

@@ -24,7 +24,7 @@ func (x *execution) counted(ctx context.Context, t plan.Task, n int, detail stri
 		if err != nil || t.Cell.Retry == nil {
 			return y, tries, err
 		}
-		o := y.outcome()
+		o := x.outcome(y)
 		kind, why := failureOf(o, y.facts.Failure)
 		if !t.Cell.Retry.Again(kind, tries) {
 			return y, tries, nil

@@ -101,7 +101,7 @@ func (s *scheduler) heard(ctx context.Context, kept wire.KeptSchedule) {
 		k = &keeper{scheduler: s, name: kept.Name, stop: stop, inbox: make(chan wire.KeptSchedule, 1), over: make(chan over, 1), told: make(chan told, 1),
 			log: s.log.With("schedule", kept.Name)}
 		s.keepers[kept.Name] = k
-		s.wg.Go(func() { k.keep(ctx) })
+		s.wg.Go(func() { _ = wire.Guard(k.log, "schedule", func() error { k.keep(ctx); return nil }) }) // the others fire
 	}
 	select { // the newest counts
 	case <-k.inbox:

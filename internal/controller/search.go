@@ -46,7 +46,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		if last = y; started.IsZero() {
 			started = y.facts.Started
 		}
-		steps = append(steps, answer(s, y, m))
+		steps = append(steps, x.answer(s, y, m))
 	}
 	if few != nil && len(steps) == 0 {
 		return x.conclude(ctx, after(again, without(t, few)))
@@ -57,12 +57,12 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		last.facts.Failure, r.Sure, r.Why = few.Error(), false, few.Error()
 	}
 	last.facts.Started = started
-	return x.conclude(ctx, after(again, judge.Searched(t, last.outcome(), r)))
+	return x.conclude(ctx, after(again, judge.Searched(t, x.outcome(last), r)))
 }
 
 // answer is the step that a try was.
-func answer(s plan.Search, y tried, m trial) plan.Step {
-	o := y.outcome()
+func (x *execution) answer(s plan.Search, y tried, m trial) plan.Step {
+	o := x.outcome(y)
 	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: judge.StepValues(s, y.task, o)}
 	if o.Verdict == plan.Invalid {
 		step.Broken = o.Reasons

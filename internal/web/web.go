@@ -76,11 +76,11 @@ func New(cfg Config) http.Handler {
 		mux.Handle("GET /metrics", cfg.Metrics)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, fs.ErrNotExist) })
-	return sealed(s.bounded(mux))
+	return sealed(s.guarded(mux))
 }
 
-// bounded refuses paths in which a name is longer than any is: names become subjects on the control plane.
-func (s *site) bounded(next http.Handler) http.Handler {
+// guarded refuses paths in which a name is longer than any is, as names become subjects on the control plane. It answers a request that panics with an error.
+func (s *site) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for part := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
 			if name, err := url.PathUnescape(part); err != nil || len(name) > wire.MaxName {
@@ -88,7 +88,9 @@ func (s *site) bounded(next http.Handler) http.Handler {
 				return
 			}
 		}
-		next.ServeHTTP(w, r)
+		if err := wire.Guard(s.Log, r.Method+" "+r.URL.Path, func() error { next.ServeHTTP(w, r); return nil }); err != nil {
+			http.Error(w, "the request failed; the controller's log has the reason", http.StatusInternalServerError)
+		}
 	})
 }
 

@@ -203,7 +203,7 @@ func (c *Conn) entry(m jetstream.Msg, seq uint64) Entry {
 		e.Err = fmt.Errorf("read subject %q: not one of ours", m.Subject())
 		return e
 	}
-	e.Err = c.body(&e, words[1], m)
+	e.Err = Guard(c.log, m.Subject(), func() error { return c.body(&e, words[1], m) })
 	return e
 }
 

@@ -36,6 +36,7 @@ type Conn struct {
 	refused *denials
 	holder  string // whose credentials are shown; empty: they do not say
 
+	log      *slog.Logger
 	relinked chan struct{} // holds something when a lost link is there again
 	again    *lapses
 }
@@ -113,11 +114,14 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		nc.Close()
 		return nil, err
 	}
-	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, holder: auth.holder(), relinked: relinked, again: again}, nil
+	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, holder: auth.holder(), log: slog.Default(),
+		relinked: relinked, again: again}, nil
 }
 
-// LogLink logs when the link is lost and when it is there again, from now on. A connection that is closed says nothing.
-func (c *Conn) LogLink(log *slog.Logger) {
+// LogTo logs from now on when the link is lost, when it is there again, and what panics while a message is handled. It is called before anything
+// else. A connection that is closed says nothing.
+func (c *Conn) LogTo(log *slog.Logger) {
+	c.log = log
 	back := c.nc.ReconnectHandler()
 	c.nc.SetReconnectHandler(func(nc *nats.Conn) {
 		back(nc)
@@ -244,7 +248,7 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 // follow hands every message of a stream that matches the filters to handle, in order, each once, until ctx ends or handle
-// returns false. It outlives losses of the link and of the server, and waits for a stream that is not there yet.
+// returns false or panics, which is an error. It outlives losses of the link and of the server, and waits for a stream that is not there yet.
 func (c *Conn) follow(ctx context.Context, stream string, filters []string, handle func(m jetstream.Msg, seq uint64) bool) error {
 	return c.followFrom(ctx, stream, 1, filters, handle)
 }
@@ -255,7 +259,7 @@ func (c *Conn) followFrom(ctx context.Context, stream string, next uint64, filte
 	for ctx.Err() == nil {
 		more, err := c.followOnce(ctx, stream, filters, &at, handle)
 		if !more {
-			return nil
+			return err
 		}
 		if c.nc.IsClosed() {
 			return fmt.Errorf("follow %s: %w", stream, nats.ErrConnectionClosed)
@@ -307,8 +311,8 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 		}
 		seq := meta.Sequence.Stream
 		*at = position{seq + 1, meta.Timestamp}
-		if !handle(m, seq) {
-			return false, nil
+		if err = Guard(c.log, m.Subject(), func() error { more = handle(m, seq); return nil }); err != nil || !more {
+			return false, err
 		}
 	}
 }

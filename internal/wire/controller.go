@@ -63,17 +63,25 @@ func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
 			}
 			return true
 		}
-		if r.Submits = len(words) == 4 && words[2] == "submit"; r.Submits {
-			var s Submission
-			if r.Err = c.unpack(m.Headers(), m.Data(), "the client", &s); r.Err == nil {
-				if r.Err = s.check(r.Run); r.Err == nil {
-					r.Submission = &s
+		r.Submits = len(words) == 4 && words[2] == "submit"
+		err := Guard(c.log, m.Subject(), func() error {
+			if r.Submits {
+				var s Submission
+				if r.Err = c.unpack(m.Headers(), m.Data(), "the client", &s); r.Err == nil {
+					if r.Err = s.check(r.Run); r.Err == nil {
+						r.Submission = &s
+					}
 				}
+			} else if r.Err = c.check(m.Headers(), "the client"); r.Err == nil {
+				r.By = canceller(m.Data())
 			}
-		} else if r.Err = c.check(m.Headers(), "the client"); r.Err == nil {
-			r.By = canceller(m.Data())
+			handle(r)
+			return nil
+		})
+		if err != nil { // the run is refused for it
+			r.Submission, r.Err = nil, err
+			handle(r)
 		}
-		handle(r)
 		return true
 	})
 }
@@ -192,7 +200,8 @@ func (c *Conn) AnswerAgents(list func() []AgentInfo) (stop func(), err error) {
 // Replies may get lost: whoever requested one has a deadline.
 func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.Msg, err error)) (stop func(), err error) {
 	sub, err := c.nc.Subscribe(subject, func(m *nats.Msg) {
-		answer, err := handle(m)
+		var answer *nats.Msg
+		err := Guard(c.log, m.Subject, func() (err error) { answer, err = handle(m); return err })
 		if err != nil {
 			answer = c.refusal(m.Reply, err.Error())
 		}

@@ -171,7 +171,7 @@ func (c *Conn) WatchSchedules(ctx context.Context, handle func(KeptSchedule)) er
 			}
 			return true
 		}
-		handle(readSchedule(key, m.Data(), seq))
+		_ = Guard(c.log, m.Subject(), func() error { handle(readSchedule(key, m.Data(), seq)); return nil }) // the others fire
 		return true
 	})
 }

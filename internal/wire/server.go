@@ -220,6 +220,9 @@ func (s *Server) Connect(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the control plane of this process: %w", err)
 	}
+	if s.cfg.Log != nil {
+		c.LogTo(s.cfg.Log)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns = append(s.conns, c)

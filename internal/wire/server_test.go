@@ -50,7 +50,7 @@ func TestALinkThatIsLostIsLogged(t *testing.T) {
 	}
 	defer c.Close()
 	log := &logged{}
-	c.LogLink(slog.New(log))
+	c.LogTo(slog.New(log))
 	s.Close()
 	lost := "WARN the link to the control plane is lost; it is opened again"
 	if got := log.await(t, 1); !slices.Equal(got, []string{lost}) {

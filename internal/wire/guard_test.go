@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/plan"
+)
+
+// TestPanicsOfHandlersAreErrors: who handles a message panics; the asker gets an error, and the next message is handled.
+func TestPanicsOfHandlersAreErrors(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	c, log := link(t, s), &logged{}
+	c.LogTo(slog.New(log))
+	calls := 0
+	stop, err := c.AnswerAgents(func() []AgentInfo {
+		if calls++; calls == 1 {
+			panic("first")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	client := link(t, s)
+	if _, err := client.Agents(t.Context()); err == nil || !strings.Contains(err.Error(), ErrPanic.Error()) {
+		t.Errorf("the first request: %v: want an error that says so", err)
+	}
+	if _, err := client.Agents(t.Context()); err != nil {
+		t.Errorf("the second request: %v", err)
+	}
+	if len(log.lines) != 1 || !strings.Contains(log.lines[0], ErrPanic.Error()) {
+		t.Errorf("the log has %q: want one line", log.lines)
+	}
+}
+
+// TestPanicsOfSubmissionsRefuseTheirRun: the queue is read on.
+func TestPanicsOfSubmissionsRefuseTheirRun(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	c := link(t, s)
+	c.LogTo(slog.New(slog.DiscardHandler))
+	for _, id := range []string{"bad", "good"} {
+		if err := c.Submit(t.Context(), Submission{Run: plan.Run{ID: id}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[string]error{}
+	err := c.follow(t.Context(), streamQueue, []string{root + "queue.>"}, func(jetstream.Msg, uint64) bool { panic("first") })
+	if !errors.Is(err, ErrPanic) {
+		t.Errorf("a follower that panics ends with %v", err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	_ = c.Queue(ctx, func(r Request) {
+		if r.Run == "bad" && r.Err == nil {
+			panic("bad")
+		}
+		if got[r.Run] = r.Err; r.Run == "good" {
+			stop()
+		}
+	})
+	if !errors.Is(got["bad"], ErrPanic) || got["good"] != nil || len(got) != 2 {
+		t.Errorf("the queue handed over %v: want an error of run bad alone", got)
+	}
+}
