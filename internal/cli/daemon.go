@@ -37,6 +37,8 @@ type controllerOptions struct {
 	replicas    int
 	beside      int
 	room        memory
+	sync        string
+	syncEvery   time.Duration // of sync; 0: always
 	verbose     bool
 }
 
@@ -72,6 +74,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	f.StringVar(&o.listen, "listen", "", "serve the control plane on `host:port`")
 	f.StringVar(&o.config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
 	f.StringVar(&o.dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
+	f.StringVar(&o.sync, "sync", "always", "when streams under --dir are synced to the disk: \"always\", before each message is acknowledged, or every `duration`, as 2m: a power cut loses what was acknowledged since")
 	f.IntVar(&o.replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; none: one, or as it is")
 	f.IntVar(&o.beside, "side-by-side", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
 	f.Var(&o.room, "record-limit", "`bytes` that the control plane keeps of all runs, as 4GiB; oldest copied runs are deleted for newer ones. None: 1GiB, or as it is")
@@ -95,6 +98,12 @@ func (o *controllerOptions) check() error {
 	}
 	if o.replicas < 0 || o.replicas > 5 {
 		faults = append(faults, fmt.Errorf("--replicas %d: want 1 to 5 servers, or none to leave it as it is", o.replicas))
+	}
+	if o.sync != "always" {
+		var err error
+		if o.syncEvery, err = time.ParseDuration(o.sync); err != nil || o.syncEvery <= 0 {
+			faults = append(faults, fmt.Errorf("--sync %q: give always, or a duration as 2m", o.sync))
+		}
 	}
 	if o.beside < 1 || o.beside > mostBeside {
 		faults = append(faults, fmt.Errorf("--side-by-side %d: give a number from 1 (one run after the other) to %d", o.beside, mostBeside))
@@ -123,7 +132,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer unserve()
-	conn, broken, stop, err := controlPlane(ctx, o.server, wire.ServerConfig{Listen: o.listen, Config: o.config, Auth: o.server.auth(), Dir: o.dir, Log: log, Record: int64(o.room)})
+	conn, broken, stop, err := controlPlane(ctx, o.server, wire.ServerConfig{Listen: o.listen, Config: o.config, Auth: o.server.auth(), Dir: o.dir, Sync: o.syncEvery, Log: log, Record: int64(o.room)})
 	if err != nil {
 		return err
 	}

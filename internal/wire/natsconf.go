@@ -38,6 +38,7 @@ max_payload: %d
 max_pending: %d
 jetstream {
   store_dir: "/var/lib/lockstep/nats"
+  sync_interval: always
 }
 tls {
   cert_file: %q

@@ -30,6 +30,8 @@ type ServerConfig struct {
 	// Record is how many bytes of record a server without Dir has to have memory for, beside everything else; 0: the usual.
 	Record int64
 	Dir    string // where streams are kept, for good; empty: in memory, gone with the server
+	// Sync is how often what was written below Dir is synced to the disk; 0: before each message is acknowledged.
+	Sync time.Duration
 	// Scratch is where a folder is made for as long as the server lasts, without Dir; empty: in the temporary folder.
 	Scratch string
 	Log     *slog.Logger
@@ -49,7 +51,7 @@ type Server struct {
 const (
 	embeddedMemory = 4 << 30 // bytes that the streams of an embedded server may reserve; used only as filled
 	startTimeout   = 10 * time.Second
-	stopTimeout    = 10 * time.Second // of the server; what it has acknowledged is on disk before
+	stopTimeout    = 10 * time.Second // of the server
 )
 
 // Embedded starts a control plane in this process. Close ends it; ctx bounds only the start.
@@ -125,6 +127,7 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	if opts.MaxClosedClients == 0 {
 		opts.MaxClosedClients = closedClients
 	}
+	opts.SyncAlways, opts.SyncInterval = cfg.Dir != "" && cfg.Sync == 0, cfg.Sync
 	opts.NoSigs, opts.NoLog, opts.LogFile, opts.DisableJetStreamBanner = true, true, "", true
 	if cfg.Listen == "" {
 		return opts, nil
