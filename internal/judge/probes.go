@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"slices"
 	"time"
 
 	"lockstep/internal/plan"
@@ -98,20 +99,31 @@ func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []mome
 	return moments, incomplete
 }
 
-// summary is the mean of a figure over the measurement, and its samples there. A sample stands for the time since the
-// one before. The first has no known beginning: one that is of the time since then counts only where there is no other.
+// summary is the mean of a figure over the measurement, and its samples there. A sample of a moment stands for the time
+// that is nearer to it than to its neighbours, and one of the time since the one before for that. The first of these has
+// no known beginning: it counts only where there is no other.
 func summary(f plan.Figure, moments []moment, span time.Duration) (mean float64, values []float64) {
-	var total float64
-	for _, m := range moments {
-		in := m.at
+	inside := slices.DeleteFunc(slices.Clone(moments), func(m moment) bool {
 		if f.Since {
-			in = (m.since + m.at) / 2
+			m.at = (m.since + m.at) / 2
 		}
-		if in < 0 || in > span || f.Since && m.first && len(moments) > 1 {
-			continue
+		return m.at < 0 || m.at > span || f.Since && m.first && len(moments) > 1
+	})
+	var total float64
+	for i, m := range inside {
+		from, to := time.Duration(0), span
+		if f.Since {
+			from, to = max(m.since, 0), min(m.at, span)
+		} else {
+			if i > 0 {
+				from = (inside[i-1].at + m.at) / 2
+			}
+			if i+1 < len(inside) {
+				to = (m.at + inside[i+1].at) / 2
+			}
 		}
 		values = append(values, m.value)
-		length := max(time.Nanosecond, min(m.at, span)-max(m.since, 0)).Seconds()
+		length := max(time.Nanosecond, to-from).Seconds()
 		total += length
 		mean += (m.value - mean) * length / total
 	}

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -24,12 +25,12 @@ func TestFiguresOfTheBroker(t *testing.T) {
 	s := time.Second
 	x := newWorld(nil)
 	x.steady(100, atOnce)
-	// Of the sums 4, 8 and 2 at 0, 2 and 10 s the second stands for the two seconds before it, the last for eight.
+	// Of the sums 4, 8 and 2 at 0, 2 and 10 s the first stands for one second, the second for five, the last for four.
 	x.said("memory", "a", map[time.Duration]float64{-s: 900, 0: 1, 2 * s: 3, 10 * s: 1, 11 * s: 900})
 	x.said("memory", "b", map[time.Duration]float64{-s: 900, 0: 3, 2 * s: 5, 10 * s: 1, 11 * s: 900})
 	x.said("connections", "", map[time.Duration]float64{5 * s: 7})
 	o := x.judge()
-	near(t, o, "broker.memory.mean", (2*8+8*2)/10.0)
+	near(t, o, "broker.memory.mean", (1*4+5*8+4*2)/10.0)
 	near(t, o, "broker.memory.p50", 4)
 	near(t, o, "broker.memory.max", 8)
 	for _, statistic := range plan.FigureStatistics() {
@@ -61,6 +62,33 @@ func TestFiguresSinceTheLastProbe(t *testing.T) {
 			if v := o.Values["broker.cpu."+name]; v.NA != "" || v.Number < want*0.999 || v.Number > want*1.001 {
 				t.Errorf("%s: %s is %v, want %v", c.name, name, v, want)
 			}
+		}
+	}
+}
+
+// A figure of moments stands for the time around them: a depth that grows evenly is on average the middle of it, wherever
+// in the seconds it was asked for.
+func TestMeansOfMomentsAreNotBiased(t *testing.T) {
+	for name, c := range map[string]struct {
+		at   []float64 // seconds
+		mean float64   // of a depth of 100 for each second since the beginning
+	}{
+		"on the second":            {[]float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 500},
+		"between seconds":          {[]float64{0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5}, 500},
+		"with warm-up before":      {[]float64{-1, 0, 5, 10, 11}, 500},
+		"long before the end":      {[]float64{0, 2, 4}, 0*0.1 + 200*0.2 + 400*0.7},
+		"once":                     {[]float64{4}, 400},
+		"the last stands for more": {[]float64{0, 8}, 800 * 0.6},
+	} {
+		x := newWorld(nil)
+		x.steady(10, atOnce)
+		depths := map[time.Duration]float64{}
+		for _, at := range c.at {
+			depths[time.Duration(at*float64(time.Second))] = 100 * at
+		}
+		x.said("queue_depth", "", depths)
+		if v := x.judge().Values["broker.queue_depth.mean"]; v.NA != "" || math.Abs(v.Number-c.mean) > 0.001 {
+			t.Errorf("%s: %+v, want %v", name, v, c.mean)
 		}
 	}
 }
