@@ -103,7 +103,7 @@ type Sample struct {
 	Numbers []float64   `json:"numbers"`           // of the repetitions, in their order
 	Backlog int         `json:"backlog,omitempty"` // repetitions without a number, as a backlog grew: they rank worst
 	Missing string      `json:"missing,omitempty"` // why other repetitions have no number that can be compared
-	Bound   float64     `json:"bound,omitempty"`   // of the clocks, in the value's unit
+	Bound   float64     `json:"bound,omitempty"`   // the largest plan.Value.Bound, in the value's unit
 	Flags   []plan.Flag `json:"flags,omitempty"`
 }
 

@@ -315,8 +315,8 @@ func TestSubjectsAndSurroundingsAreCompared(t *testing.T) {
 	}
 }
 
-// TestClocksLimitWhatCanBeTold: a difference that the clocks of the hosts could be is none of the broker's.
-func TestClocksLimitWhatCanBeTold(t *testing.T) {
+// TestBoundsLimitWhatCanBeTold: a difference that the bounds of the values could be is none of the broker's.
+func TestBoundsLimitWhatCanBeTold(t *testing.T) {
 	for bound, want := range map[float64]Finding{0: Worse, 0.0001: Worse, 0.002: Inconclusive} {
 		w := newWorld(8, 8, 0.01)
 		run := w.run("a", cells(1), func(c plan.Cell, _ string) float64 {
@@ -329,6 +329,8 @@ func TestClocksLimitWhatCanBeTold(t *testing.T) {
 		}
 		if x := mustCompare(t, Options{By: "broker", Values: []string{"send.p99"}}, run).Values[0].Rows[0].Changes[0]; x.Finding != want {
 			t.Errorf("bound %v: %s (%s), want %s", bound, x.Finding, x.Why, want)
+		} else if why := "the values are not known well enough (±)"; want == Inconclusive && x.Why != why {
+			t.Errorf("bound %v: because %q, want %q", bound, x.Why, why)
 		}
 	}
 }

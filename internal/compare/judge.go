@@ -300,7 +300,7 @@ func (x *Change) find(c *Comparison, a, b Sample, better plan.Direction) (Findin
 		return Inconclusive, x.Why
 	case x.Adjusted > c.Alpha || !x.reaches(c.Effect, a):
 	case x.Shift.Estimate != 0 && math.Abs(x.Shift.Estimate) <= a.Bound+b.Bound:
-		return Inconclusive, "the clocks of the hosts are not known well enough"
+		return Inconclusive, "the values are not known well enough (±)"
 	case better == plan.NeitherBetter && up:
 		f = Higher
 	case better == plan.NeitherBetter:

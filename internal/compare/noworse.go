@@ -66,13 +66,14 @@ func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 	}
 	half := stats.StudentQuantile(1-alpha, freedom) * x.Error
 	detectable := half + stats.StudentQuantile(power, freedom)*x.Error
-	var gain, limit, clocks float64 // by how much it is better, the least that is allowed, and by how much clocks may be wrong
+	// By how much it is better, the least that is allowed, and by how much the values may be off (plan.Value.Bound).
+	var gain, limit, off float64
 	if x.Ratio != nil {
-		gain, limit, clocks = sign*math.Log(x.Ratio.Estimate), sign*math.Log(1-sign*margin), math.Log1p(bound)
-		d.Worst, d.Detectable = math.Expm1(sign*(gain-half-clocks)), math.Abs(math.Expm1(-sign*detectable))
+		gain, limit, off = sign*math.Log(x.Ratio.Estimate), sign*math.Log(1-sign*margin), math.Log1p(bound)
+		d.Worst, d.Detectable = math.Expm1(sign*(gain-half-off)), math.Abs(math.Expm1(-sign*detectable))
 	} else {
-		gain, limit, clocks = sign*x.Shift.Estimate, -margin*math.Abs(a.Median), a.Bound+b.Bound
-		d.Worst, d.Detectable = sign*(gain-half-clocks)/math.Abs(a.Median), detectable/math.Abs(a.Median)
+		gain, limit, off = sign*x.Shift.Estimate, -margin*math.Abs(a.Median), a.Bound+b.Bound
+		d.Worst, d.Detectable = sign*(gain-half-off)/math.Abs(a.Median), detectable/math.Abs(a.Median)
 	}
 	t := func(gain float64) float64 {
 		if gain == limit && x.Error == 0 { // the margin itself is allowed
@@ -80,6 +81,6 @@ func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 		}
 		return (gain - limit) / x.Error
 	}
-	d.Met = b.Backlog == 0 && stats.StudentT(t(gain-clocks), freedom) >= 1-alpha
-	return stats.StudentT(t(gain+clocks), freedom), true
+	d.Met = b.Backlog == 0 && stats.StudentT(t(gain-off), freedom) >= 1-alpha
+	return stats.StudentT(t(gain+off), freedom), true
 }

@@ -161,7 +161,7 @@ type operand struct {
 	column int
 }
 
-// interval is the numbers that a value may be: one, those within the bound of its clocks (Value.Bound), those above a
+// interval is the numbers that a value may be: one, those within its bound (Value.Bound), those above a
 // lower bound (Value.Over), or those below an upper one (Value.LessThan).
 type interval struct {
 	low, high    float64

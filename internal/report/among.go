@@ -30,7 +30,7 @@ func among(numbers []float64, values []plan.Value) (middle []float64, less strin
 }
 
 // median is the median of numbers, which are those of values. It is a lower bound where a value that is one may be
-// above it, and has the largest bound of their clocks.
+// above it, and has their largest bound.
 func median(numbers []float64, values []plan.Value) plan.Value {
 	middle := plan.Value{Number: stats.Median(numbers)}
 	upper := stats.Sorted(numbers)[len(numbers)/2]

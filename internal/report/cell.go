@@ -333,7 +333,7 @@ func legend(rows [][]Field) []string {
 		}
 	}
 	if slices.ContainsFunc(rows, func(r []Field) bool { return slices.ContainsFunc(r, func(f Field) bool { return f.Bound > 0 }) }) {
-		lines = append(lines, "±: how well the clocks of the agents were known; the truth is at most so far off because of them")
+		lines = append(lines, "±: the truth is at most so far from the number (clocks of different hosts, backlogs seen once a second)")
 	}
 	return lines
 }

@@ -195,7 +195,7 @@ func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field 
 		f.Mark = fmt.Sprintf("±%s", percent(part))
 	}
 	if s.Bound > 0 {
-		f.Mark += " clocks " + plusMinus(middle, s.Bound)
+		f.Mark += " known to " + plusMinus(middle, s.Bound)
 	}
 	f.Mark = strings.TrimSpace(f.Mark + " " + words(s.Flags))
 	return f

@@ -80,7 +80,7 @@ func MarkdownText(text string) string { return escape(text) }
 
 // CSV writes one line for every value of every table. The columns are: the table's number and title, every axis that any table uses (empty
 // where a table does not), then value, number, unit, flags (separated by blanks), verdict, text, note and bound
-// (±, empty where the clocks do not matter). Numbers are in full and in the unit.
+// (±, empty where the value has none). Numbers are in full and in the unit.
 func CSV(w io.Writer, tables []Table) error {
 	axes := allAxes(tables)
 	out := csv.NewWriter(w)

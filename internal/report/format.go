@@ -103,7 +103,7 @@ func duration(x float64) string {
 }
 
 // plusMinus writes how far the truth may be from a duration x, either way, after it: rounded up to two significant digits, and in x's unit
-// unless it is too small for that. Nothing where the clocks do not matter.
+// unless it is too small for that. Nothing where the value has no bound.
 func plusMinus(x, bound float64) string {
 	if bound <= 0 {
 		return ""

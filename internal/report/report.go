@@ -33,7 +33,7 @@ type Coordinate struct {
 // Field is one place of a table: a coordinate of its row, or a value of one cell.
 type Field struct {
 	Text    string       `json:"text"`             // a number with its unit, or a word
-	Bound   float64      `json:"bound,omitempty"`  // how far the truth may be off Number because of the clocks, in its unit
+	Bound   float64      `json:"bound,omitempty"`  // how far the truth may be off Number, either way, in its unit
 	Mark    string       `json:"mark,omitempty"`   // words shown after it
 	Number  *float64     `json:"number,omitempty"` // nil: there is none
 	Unit    plan.Unit    `json:"unit,omitempty"`

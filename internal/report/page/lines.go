@@ -129,7 +129,7 @@ func (d *drawing) ticked(s scaleOfNumbers) chart.Axis {
 	return a
 }
 
-// bounds are how far off a number may be: between the bounds of a search, or because of the clocks; equal where neither is known.
+// bounds are how far off a number may be: between the bounds of a search, or by its own bound; equal where neither is known.
 func (d *drawing) bounds(s spot, f report.Field) (low, high float64) {
 	if d.measure.low != "" {
 		l, h := s.values[d.measure.low].Number, s.values[d.measure.high].Number
