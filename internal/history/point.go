@@ -61,13 +61,12 @@ func putPoint(tx *bbolt.Tx, run known, o plan.Outcome) error {
 // newest calls each with the beginning of the run and the text of every point of a cell, from the newest back, while it returns true.
 func newest(tx *bbolt.Tx, cell string, each func(at time.Time, text []byte) bool) error {
 	cursor := tx.Bucket(bucketPoints).Cursor()
-	key, text := cursor.Seek(append([]byte(cell), 1))
-	if key == nil {
-		key, text = cursor.Last()
-	} else {
-		key, text = cursor.Prev()
+	last := cursor.Prev
+	if after, _ := cursor.Seek(append([]byte(cell), 1)); after == nil {
+		last = cursor.Last
 	}
-	for prefix := append([]byte(cell), 0); bytes.HasPrefix(key, prefix); key, text = cursor.Prev() {
+	prefix := append([]byte(cell), 0)
+	for key, text := last(); bytes.HasPrefix(key, prefix); key, text = cursor.Prev() {
 		rest := key[len(prefix):]
 		if len(rest) < 8 {
 			return fmt.Errorf("read a point of cell %s: %w", cell, ErrDamaged)
