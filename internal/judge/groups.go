@@ -174,11 +174,12 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 		out.NA = why
 	}
 	if out.NA == "" && numbers > 1 && (!adds(v) && !greatest(v) || rates(v) && apart(groups)) {
-		out = plan.Value{NA: naEachGroup}
+		out = plan.Value{NA: naEachGroup, Flags: out.Flags}
 	}
 	if figure, said := strings.CutPrefix(v.Name, "broker."); said {
+		flags := out.Flags
 		if out = groups[0].out.Values[v.Name]; out.NA == "" && (ofQueues(figure) || j.w.Contends()) {
-			out = plan.Value{NA: naEachGroup}
+			out = plan.Value{NA: naEachGroup, Flags: flags}
 		}
 	}
 	j.out.Values[v.Name] = out

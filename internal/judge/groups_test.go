@@ -71,9 +71,11 @@ func TestGroupsAddUp(t *testing.T) {
 			t.Errorf("%s is %+v, want %v", name, v, want)
 		}
 	}
-	for _, name := range []string{"send.p50", "send.p99.highest", "processing.max", "gap.confirm"} { // of two populations there is none
-		if v := o.Values[name]; v.NA != naEachGroup && v.NA != naNoInterval && v.NA != NANotMeasured {
-			t.Errorf("the cell's %s is %+v", name, v)
+	// Of two populations there is none; what no group has, the cell has not for the same reason.
+	for name, why := range map[string]string{"send.p50": naEachGroup, "processing.max": naEachGroup, "send.p99.highest": naNoInterval, "gap.confirm": NANotMeasured} {
+		each := bulk.Values[name].NA == "" && small.Values[name].NA == ""
+		if v := o.Values[name]; v.NA != why || each != (why == naEachGroup) {
+			t.Errorf("the cell's %s is %+v, want %q; both groups have a number: %v", name, v, why, each)
 		}
 	}
 	for _, v := range plan.Values() {
@@ -124,6 +126,23 @@ func TestBacklogOfOneGroup(t *testing.T) {
 	}
 	if v := o.Values["throughput"]; !slices.Contains(v.Flags, plan.Backlog) {
 		t.Errorf("throughput %+v", v)
+	}
+}
+
+// TestFlagsOfOneGroup are the cell's, also of values that each group has for itself.
+func TestFlagsOfOneGroup(t *testing.T) {
+	x := newPair()
+	x.bulk.steady(1000, atOnce)
+	x.small.steady(100, atOnce)
+	x.small.count(0, record.PortsExhausted, 1)
+	o := x.judge()
+	for name, want := range map[string]bool{"send.p99": true, "send.rate": true, "small/send.p99": true, "bulk/send.p99": false} {
+		if v, _ := o.Value(name); slices.Contains(v.Flags, plan.ClientBound) != want {
+			t.Errorf("%s is %+v, client-bound %v wanted", name, v, want)
+		}
+	}
+	if v := o.Values["send.p99"]; v.NA != naEachGroup {
+		t.Errorf("the cell's send.p99 is %+v", v)
 	}
 }
 
