@@ -3,7 +3,6 @@ package judge
 import (
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -156,18 +155,18 @@ func TestSteadyWithoutReceipts(t *testing.T) {
 
 // What keeps a load from being steady is said in figures that can be checked.
 func TestUnsettledWords(t *testing.T) {
-	w := warming{rate: linear(0.015)}
-	_, why := w.watch(rand.New(rand.NewPCG(1, 1)))
-	if !strings.Contains(why, "send rate changed by +") || !strings.Contains(why, "at most 5 % in 10 s was to be shown") {
-		t.Errorf("said %q", why)
-	}
-	w = warming{rate: constant(100), delay: func(t float64) float64 { return 0.01 * (1 + t/10) }}
-	if _, why = w.watch(rand.New(rand.NewPCG(1, 1))); !strings.Contains(why, "median of send latency changed by +") {
-		t.Errorf("said %q", why)
-	}
-	w = warming{rate: waves(0.9, 4)}
-	if _, why = w.watch(rand.New(rand.NewPCG(1, 1))); !strings.Contains(why, "send rate changed") && !strings.Contains(why, "send rate varied") {
-		t.Errorf("said %q", why)
+	for want, w := range map[string]warming{
+		// The last 5 s are around 57.5 s: of 0.015·5/(1+0.015·57.5), and 0.5/(1+5.75).
+		"send rate changed by +4 % ± 0 in the last 5 s of warm-up: at most 5 % in 10 s was to be shown": {rate: linear(0.015)},
+		"median of send latency changed by +7 % ± 0 in the last 5 s of warm-up: at most 10 % in 10 s was to be shown": {
+			rate: constant(100), delay: func(t float64) float64 { return 0.01 * (1 + t/10) }},
+		"send rate changed by -13 % ± 58 in the last 60 s of warm-up: at most 5 % in 10 s was to be shown": {rate: waves(0.9, 4)},
+		// Four seconds of a wave are at ± 0.35/√2.
+		"send rate varied by 25 % (coefficient of variation) in the last 60 s of warm-up": {rate: waves(0.35, 4)},
+	} {
+		if _, why := w.watch(rand.New(rand.NewPCG(1, 1))); why != want {
+			t.Errorf("said %q, want %q", why, want)
+		}
 	}
 }
 
