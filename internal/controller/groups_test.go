@@ -55,7 +55,10 @@ func TestGroupsOnOneBroker(t *testing.T) {
 		if want := []string{"a1 bulk", "a2 bulk", "a3 bulk", "a4 bulk", "a5 small"}; !reflect.DeepEqual(who, want) {
 			t.Errorf("agents %q, want %q", who, want)
 		}
-		for _, name := range []string{"sent", "bulk/send.p99", "small/send.p99", "small/send.rate"} {
+		if v := o.Values["send.p99"]; v.NA != "each group has its own" {
+			t.Errorf("send.p99 is %+v, which is of two populations", v)
+		}
+		for _, name := range []string{"bulk/send.p99", "small/send.p99", "small/send.rate"} {
 			if v, has := o.Value(name); !has || v.NA != "" || v.Number <= 0 {
 				t.Errorf("%s is %+v", name, v)
 			}
