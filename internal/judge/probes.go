@@ -100,8 +100,8 @@ func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []mome
 }
 
 // summary is the mean of a figure over the measurement, and its samples there. A sample of a moment stands for the time
-// that is nearer to it than to its neighbours, and one of the time since the one before for that. The first of these has
-// no known beginning: it counts only where there is no other.
+// that is nearer to it than to its neighbours, and one of the time since the one before for that. The first of the
+// latter has no known beginning: it counts only where there is no other.
 func summary(f plan.Figure, moments []moment, span time.Duration) (mean float64, values []float64) {
 	inside := slices.DeleteFunc(slices.Clone(moments), func(m moment) bool {
 		if f.Since {
