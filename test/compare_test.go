@@ -146,7 +146,6 @@ func aa(t *testing.T, all []compare.Comparison) string {
 // other, without a least effect, so that the statistics alone decide. The same runs with a spread that is a thousandth
 // of the true one have to be reported: else the test could not fail.
 func TestStudyCompareFindsNothingInItself(t *testing.T) {
-	t.Parallel() // what else goes on is noise, which has to be called that
 	const effect = 0.0001
 	for _, driver := range []string{"rabbitmq", "nats"} {
 		t.Run(driver, func(t *testing.T) {

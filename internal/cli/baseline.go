@@ -21,7 +21,7 @@ func baselineCommand() *cobra.Command {
 		Use:   "baseline",
 		Short: "Name runs that others are to be compared with",
 		Long: `baseline keeps names of runs beside the records (--runs): for each matrix one that later
-runs are compared with, or several by names of one's own. A run without a valid repetition is refused. ctl digest and rules ("no worse than baseline by 5%") use them. Those
+runs are compared with, or several by names of one's own. A run without a valid repetition is refused. Rules ("no worse than baseline by 5%") and ctl compare use them. Those
 of a controller are set on its host, with --runs DIR/runs: they serve schedules, and runs of clients that have none.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },

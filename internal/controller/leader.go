@@ -206,11 +206,17 @@ func (l *leader) execute(ctx context.Context, c *claim) error {
 		log.Warn("look how a run stands", "err", err)
 	}
 	x := &execution{leader: l, claim: c, record: record, seq: c.Seq, log: log, state: l.stateOf(c.Request, state)}
-	if err := cmp.Or(c.Err, check(c.Submission)); err != nil {
+	err = wire.Guard(log, "submission", func() error {
+		err := cmp.Or(c.Err, check(c.Submission))
+		if err == nil {
+			l.addBases(&c.Submission.Run)
+		}
+		return err
+	})
+	if err != nil {
 		x.run.ID = c.Run
 		return x.refuse(ctx, err)
 	}
-	l.addBases(&c.Submission.Run)
 	x.run, x.given, x.numbers = c.Submission.Run, c.Submission.Done, c.Submission.Numbers
 	return x.execute(ctx)
 }

@@ -101,7 +101,11 @@ func (s *scheduler) heard(ctx context.Context, kept wire.KeptSchedule) {
 		k = &keeper{scheduler: s, name: kept.Name, stop: stop, inbox: make(chan wire.KeptSchedule, 1), over: make(chan over, 1), told: make(chan told, 1),
 			log: s.log.With("schedule", kept.Name)}
 		s.keepers[kept.Name] = k
-		s.wg.Go(func() { _ = wire.Guard(k.log, "schedule", func() error { k.keep(ctx); return nil }) }) // the others fire
+		s.wg.Go(func() {
+			for wire.Guard(k.log, "schedule", func() error { k.keep(ctx); return nil }) != nil {
+				k.kept = wire.KeptSchedule{} // it fires again when it is changed; the others fire
+			}
+		})
 	}
 	select { // the newest counts
 	case <-k.inbox:

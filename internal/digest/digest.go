@@ -75,6 +75,9 @@ type Status struct {
 // maxNames is the maximum number of cells that are named of a change in many.
 const maxNames = 5
 
+// maxListed is the maximum number of cells that are listed in text with the same change of status.
+const maxListed = 20
+
 // Of makes the digest of a run, which the history has to have.
 func Of(m compare.Recorded, past *history.Store) (Digest, error) {
 	d := Digest{Run: m.Run.ID, Matrix: m.Run.Name, Started: m.Run.Started, Summary: report.Summary(m.Run, m.Outcomes), Problems: report.Failures(m.Run, m.Outcomes), Unfinished: report.NotRun(m.Run, m.Outcomes)}
@@ -160,11 +163,10 @@ func (d *Digest) status(s history.Series) {
 	if c.Status == "" {
 		x.Finding = compare.Better
 	}
-	if n := len(d.Statuses); n > 0 {
-		before := d.Statuses[n-1]
-		before.Values = x.Values
-		if reflect.DeepEqual(before, x) {
-			d.Statuses[n-1].Values = append(d.Statuses[n-1].Values, s.Value)
+	for i, other := range d.Statuses {
+		other.Values = x.Values
+		if reflect.DeepEqual(other, x) {
+			d.Statuses[i].Values = append(d.Statuses[i].Values, s.Value)
 			return
 		}
 	}
@@ -176,15 +178,15 @@ func (d *Digest) mergeStatuses() {
 	var all []Status
 	for _, s := range d.Statuses {
 		i := slices.IndexFunc(all, func(x Status) bool {
-			return x.Status == s.Status && x.Since == s.Since && x.Before == s.Before && slices.Equal(x.Values, s.Values)
+			return x.Status == s.Status && x.Since == s.Since && x.Runs == s.Runs && slices.Equal(x.Values, s.Values) &&
+				x.Before == s.Before && x.Earlier == s.Earlier && x.Of == s.Of
 		})
 		if i < 0 {
 			all = append(all, s)
 			continue
 		}
-		if all[i].Count++; all[i].Count <= maxNames {
-			all[i].Cells = append(all[i].Cells, s.Cells...)
-		}
+		all[i].Count++
+		all[i].Cells = append(all[i].Cells, s.Cells...)
 	}
 	slices.SortStableFunc(all, func(a, b Status) int {
 		return cmp.Or(strings.Compare(string(b.Finding), string(a.Finding)), cmp.Compare(b.Count, a.Count))

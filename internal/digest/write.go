@@ -79,7 +79,7 @@ func (d Digest) sections() (all []section) {
 	for _, x := range d.Statuses {
 		l := line{Text: string(x.Finding) + ": " + x.Line(), Mark: x.Finding}
 		if x.Count > 1 {
-			l.Subs = names(x.Cells, x.Count)
+			l.Subs = names(x.Cells[:min(len(x.Cells), maxListed)], x.Count)
 		}
 		shifts.Lines = append(shifts.Lines, l)
 	}

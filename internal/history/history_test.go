@@ -462,3 +462,17 @@ func trendsOf(t testing.TB, s *Store) Trends {
 	t.Helper()
 	return NewTrends("", Answer{"send.rate", ask(t, s, plan.HistoryQuery{Value: "send.rate"})})
 }
+
+// What is left out for want of room is what was asked for, not what is older than that.
+func TestLeftOutIsOfTheRunsAskedFor(t *testing.T) {
+	root := t.TempDir()
+	for n := range 10 {
+		night(t, root, n, 1, 2, nothing)
+	}
+	s := Of(root)
+	fresh(t, s)
+	a := ask(t, s, plan.HistoryQuery{Value: "send.rate", Runs: 4, Most: 5})
+	if len(a.Cells[0].Points) != 5 || a.MorePoints != 3 {
+		t.Errorf("%d points and %d left out: want 5 and 3 of 4 runs with 2 repetitions", len(a.Cells[0].Points), a.MorePoints)
+	}
+}

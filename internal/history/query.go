@@ -210,13 +210,20 @@ type reader struct {
 
 // read adds the points of a cell to the last cell of each answer, and returns the number of points that the limit of points has left out.
 func (r *reader) read(cell string, in span) (left int, err error) {
-	run, runs, points := "", 0, 0
+	var started time.Time
+	runs, points := 0, 0
 	broken := newest(r.tx, cell, func(at time.Time, text []byte) bool {
 		switch {
 		case at.Before(in.since):
 			return false
 		case !in.until.IsZero() && at.After(in.until):
 			return true
+		case !at.Equal(started):
+			started, runs = at, runs+1
+		}
+		switch {
+		case in.runs > 0 && runs > in.runs:
+			return false
 		case in.points > 0 && points == in.points:
 			left++
 			return true
@@ -224,12 +231,6 @@ func (r *reader) read(cell string, in span) (left int, err error) {
 		var p stored
 		if err = json.Unmarshal(text, &p); err != nil {
 			err = fmt.Errorf("read a point of cell %s: %w (%w)", cell, ErrDamaged, err)
-			return false
-		}
-		if p.Run != run {
-			run, runs = p.Run, runs+1
-		}
-		if in.runs > 0 && runs > in.runs {
 			return false
 		}
 		points++

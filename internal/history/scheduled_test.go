@@ -23,6 +23,7 @@ func TestOnlyScheduledRunsUseUpTheWindow(t *testing.T) {
 	for name, byHand := range map[string]func(root string, n int){
 		"nothing":         func(string, int) {},
 		"one of six":      func(root string, n int) { night(t, root, n, 1, 1, rated(n, 1)) },
+		"the slow one":    func(root string, n int) { night(t, root, n, 2, 1, rated(n, 0.8)) },
 		"from other host": func(root string, n int) { night(t, root, n, 6, 1, elsewhere(rated(n, 1))) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,22 +44,22 @@ func (s *Store) Spreads(cell string, values []string, like string, until time.Ti
 		var medians []float64
 		repetitions, backlogs := 0, 0
 		for _, p := range points[begin:] {
-			numbers := make([]float64, 0, len(p.Repetitions))
+			numbers, worst := make([]float64, 0, len(p.Repetitions)), 0
 			for _, r := range p.Repetitions {
 				switch {
 				case r.Verdict != plan.Valid || r.Environment != environment || brokerVersion(a.Subjects[r.Subject]) != version:
 				case r.Value.NA == string(plan.Backlog):
-					numbers = append(numbers, info.Better().Worst())
+					numbers, worst = append(numbers, info.Better().Worst()), worst+1
 				case r.Value.Incomparable() == "":
 					numbers = append(numbers, r.Value.Number)
 				}
 			}
-			switch median := stats.Median(numbers); {
+			switch {
 			case len(numbers) < len(p.Repetitions) || slices.Contains(except, p.Run):
-			case math.IsInf(median, 0):
+			case 2*worst >= len(numbers): // no finite median
 				backlogs++
 			default:
-				medians, repetitions = append(medians, median), repetitions+len(numbers)
+				medians, repetitions = append(medians, stats.Median(numbers)), repetitions+len(numbers)
 			}
 		}
 		spread := spreadOf(medians, repetitions)

@@ -70,3 +70,27 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 		t.Errorf("of a cell that was never run: %+v, %v", all, err)
 	}
 }
+
+// Of an even number of repetitions half with a backlog are enough: there is no median that is a number.
+func TestBacklogsOfEvenRepetitions(t *testing.T) {
+	for _, value := range []string{"send.rate", "processing.p99"} { // more is better, and less
+		for _, repetitions := range []int{2, 4} {
+			root := t.TempDir()
+			var cell string
+			for n := range 8 {
+				cell = night(t, root, n, 1, repetitions, func(_, repetition int, o *plan.Outcome) {
+					o.Values[value] = plan.Value{Number: 1000 + float64(n)}
+					if n == 5 || n == 6 && 2*repetition <= repetitions || n == 7 && 2*repetition < repetitions {
+						o.Values[value] = plan.Value{NA: string(plan.Backlog), Flags: []plan.Flag{plan.Backlog}}
+					}
+				}).Cells[0].ID
+			}
+			s := Of(root)
+			fresh(t, s)
+			all, err := s.Spreads(cell, []string{value}, "night-0000", began.AddDate(0, 0, 8))
+			if got := all[value]; err != nil || got.Runs != 6 || got.Backlogs != 2 || got.Relative == nil || !(got.Deviation < 10) {
+				t.Errorf("%s, %d repetitions: %+v, %v; want 6 runs with numbers and 2 with a backlog", value, repetitions, got, err)
+			}
+		}
+	}
+}

@@ -49,7 +49,7 @@ var (
 )
 
 // ErrDamaged is wrapped by the error of a store that cannot be read. It can be made anew from the records.
-var ErrDamaged = errors.New("the history is damaged; make it anew: ctl history reindex --anew")
+var ErrDamaged = errors.New("the history is damaged; make it anew and set the baselines again: ctl history reindex --anew, ctl baseline set")
 
 // Store is the history of the runs in one folder. It is safe for concurrent use.
 type Store struct {

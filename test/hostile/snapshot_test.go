@@ -14,27 +14,34 @@ import (
 	"lockstep/internal/wire"
 )
 
-// during runs a run of about a second, publishes a snapshot in its attempt with an agent's key, and returns the outcome.
+const hostileSeq = 1_000_000
+
+// during runs a run of some seconds, publishes a snapshot in its attempt with an agent's key, and returns the outcome.
 func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome) {
 	f.t.Helper()
 	nc := f.dial("agents/" + agent + ".nk")
 	r := aRun(run)
-	r.Cells[0].Workload.Publishers.Rate = 200
+	r.Cells[0].Workload.Publishers.Rate = 50
 	must(f.t, f.client.Submit(f.t.Context(), wire.Submission{Run: r}))
+	stored := false
 	end := f.follow(run, func(e wire.Entry) {
 		if e.Outcome != nil {
 			o = *e.Outcome
 		}
+		stored = stored || e.Snapshot != nil && e.Snapshot.Agent == agent && e.Snapshot.Seq == hostileSeq && o.Task == ""
 		if e.Event == nil || e.Event.Kind != wire.TaskStarted {
 			return
 		}
-		s.Protocol, s.Task, s.Agent, s.Seq = plan.Protocol, e.Event.Task, agent, 1_000_000
+		s.Protocol, s.Task, s.Agent, s.Seq = plan.Protocol, e.Event.Task, agent, hostileSeq
 		body, err := json.Marshal(s)
 		must(f.t, err)
 		subject := "lockstep.record." + strings.Join([]string{wire.Word(run), "snapshot", wire.Word(s.Task), wire.Word(e.Event.Try), wire.Word(agent)}, ".")
 		must(f.t, nc.PublishMsg(message(subject, string(body))))
 		must(f.t, nc.FlushTimeout(within))
 	})
+	if !stored {
+		f.t.Errorf("run %s: the snapshot was stored after the outcome", run)
+	}
 	if end.Reason != wire.EndDone {
 		f.t.Errorf("run %s ended with %+v", run, end)
 	}

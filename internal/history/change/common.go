@@ -27,7 +27,7 @@ func common(all []Series, last int, sds []float64) (found []Common, explained []
 		up    bool
 	}
 	cells := map[string]int{}          // of each group
-	total := map[key]int{}             // cells that moved by more than noise
+	total := map[key]map[int]bool{}    // series that moved by more than noise
 	moved := map[key]map[int]float64{} // by how much each series moved, if by MinShift or more
 	for i, s := range all {
 		fresh, _ := slices.BinarySearch(s.Runs, last-commonRuns+1)
@@ -50,11 +50,16 @@ func common(all []Series, last int, sds []float64) (found []Common, explained []
 			}
 			moved[k][i] = part
 			if math.Abs(part) > commonFar*sds[i] {
-				total[k]++
+				if total[k] == nil {
+					total[k] = map[int]bool{}
+				}
+				total[k][i] = true // once, however many runs have this number
 			}
 		}
 	}
-	maps.DeleteFunc(moved, func(k key, _ map[int]float64) bool { return total[k] < minCommon || 3*total[k] <= cells[k.group] })
+	maps.DeleteFunc(moved, func(k key, _ map[int]float64) bool {
+		return len(total[k]) < minCommon || 3*len(total[k]) <= cells[k.group]
+	})
 	for k := range moved {
 		if moved[key{k.group, k.run - 1, k.up}] != nil || k.run == last-commonRuns+1 {
 			continue // not the first run of the change
