@@ -83,7 +83,7 @@ func TestSpreadThatIsTooSmallIsSeen(t *testing.T) {
 	}
 }
 
-// TestInterleavedIsNoise: halves of one run, dealt anew, differ in nothing. With noise of 20 % the least effect keeps nothing out, and the family alone has to hold.
+// TestInterleavedIsNoise: random halves of one run do not differ. With noise of 20 % the least effect keeps nothing out, and the family alone has to hold.
 func TestInterleavedIsNoise(t *testing.T) {
 	for _, noise := range []float64{0.05, 0.2} {
 		n, reported := rounds(40), 0

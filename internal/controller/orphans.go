@@ -93,7 +93,7 @@ func (l *leader) releaseOrphans(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			_ = wire.Guard(l.cfg.Log, "attempts that nobody leads", func() error { o.look(ctx, l.agents.list(), time.Now()); return nil })
+			_ = wire.Guard(l.cfg.Log, "attempts without a leader", func() error { o.look(ctx, l.agents.list(), time.Now()); return nil })
 		case <-ctx.Done():
 			return
 		}

@@ -63,7 +63,7 @@ func (s *Store) Add(ctx context.Context, run string) error {
 }
 
 // Reindex reads every record again. What is in the history already is replaced; runs whose records are gone stay in it. anew removes the store first, so
-// that only the records are in it; if that is broken off, Fresh goes on with it.
+// that only the records are in it; if that is interrupted, Fresh continues it.
 func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 	if anew {
 		if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -151,7 +151,7 @@ func (s *Store) readRecord(id string) (*runs.Run, []plan.Outcome, error) {
 	return run, outcomes, err
 }
 
-// putRun writes a run of so many tasks. What there is of it is replaced.
+// putRun writes a run and its number of tasks, and replaces what is stored of it.
 func putRun(tx *bbolt.Tx, p plan.Run, tasks int, stamp string, outcomes []plan.Outcome) error {
 	run := known{Matrix: p.Name, Started: p.Started, Done: len(outcomes), Tasks: tasks, Stamp: stamp}
 	if err := put(tx.Bucket(bucketRuns), p.ID, run); err != nil {

@@ -1,5 +1,5 @@
 // Package history keeps the values of all outcomes of many runs in one file, so that a cell can be looked at over time. It is filled from the
-// records of runs, and can be made anew from them at any time. The names of baselines have a file of their own (Baselines).
+// records of runs, and can be rebuilt from them at any time. The names of baselines have a file of their own (Baselines).
 //
 // The file is beside the directories of the runs (File). It is opened for each call and closed again, so that several programs may use one;
 // whoever writes has it for himself meanwhile, and the others wait.
@@ -48,7 +48,7 @@ var (
 	keyForm = []byte("form")
 )
 
-// ErrDamaged is wrapped by the error of a store that cannot be read. It can be made anew from the records.
+// ErrDamaged is wrapped by the error of a store that cannot be read. It can be rebuilt from the records.
 var ErrDamaged = errors.New("the history is damaged; make it anew and set the baselines again: ctl history reindex --anew, ctl baseline set")
 
 // Store is the history of the runs in one folder. It is safe for concurrent use.

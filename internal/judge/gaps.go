@@ -76,7 +76,7 @@ func stretches(gaps []record.Gap, owners int) []stretch {
 // end of a fault, the slowest of several, until something was. Times of different clocks are corrected, and have a bound; they are clock-unsafe if the clocks
 // are not known.
 func (j *judge) gaps() {
-	leastConfirm, leastReceipt := j.w.LeastGap()
+	minConfirm, minReceipt := j.w.LeastGap()
 	for _, k := range []struct {
 		kind    string
 		owners  int
@@ -86,9 +86,9 @@ func (j *judge) gaps() {
 		missing uint64                  // that did not come
 		why     string
 	}{
-		{record.GapConfirm, j.w.Publishers.Nodes * j.w.Publishers.Threads, leastConfirm, j.span.sending, func(l record.Last) int64 { return l.Confirm }, j.tally.Unconfirmed,
+		{record.GapConfirm, j.w.Publishers.Nodes * j.w.Publishers.Threads, minConfirm, j.span.sending, func(l record.Last) int64 { return l.Confirm }, j.tally.Unconfirmed,
 			unconfirmedReason(j.w.Publishers.Mode)},
-		{record.GapReceipt, j.subs * j.w.Consumers.Nodes * j.w.Consumers.Threads, leastReceipt, j.span.receiving, func(l record.Last) int64 { return l.Receipt }, j.tally.Missing, ""},
+		{record.GapReceipt, j.subs * j.w.Consumers.Nodes * j.w.Consumers.Threads, minReceipt, j.span.receiving, func(l record.Last) int64 { return l.Receipt }, j.tally.Missing, ""},
 	} {
 		var own []record.Gap
 		ended, least, agents := map[int]bool{}, k.least, map[string]bool{}

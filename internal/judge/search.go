@@ -18,7 +18,7 @@ const reached = 0.5
 // it is by chance once in 30,000 steps.
 const manySigma = 4
 
-// Answer tells what came of a step of a search, and why the rate does not hold if it does not: the load was not really
+// Answer returns the result of a step of a search, and the reason if the rate does not hold: the load was not really
 // sent, a promise was broken, or the condition is not known to hold: a capacity is the highest rate at which it is. A
 // broken promise is the broker's doing whatever else happened. Where the cell has limitations, the rest is not, and the
 // answer is the flag of the first of them.

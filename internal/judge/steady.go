@@ -12,9 +12,9 @@ import (
 
 // When a load is called steady. See NotSteady.
 const (
-	// leastSteady is how many seconds a steady part has at least: the error of a slope through five points has three degrees of freedom, and
+	// minSteady is how many seconds a steady part has at least: the error of a slope through five points has three degrees of freedom, and
 	// is taken 3.2 times (Student's t at 97.5 %); through four it would be 4.3 times, through three 12.7 times, and of many 2.0 times.
-	leastSteady = 5
+	minSteady   = 5
 	horizon     = 10.0 // seconds over which a trend is told: the default measurement
 	rateTrend   = 0.05 // most that a rate may change in that time, of its level
 	rateSpread  = 0.20 // most coefficient of variation of its seconds
@@ -100,7 +100,7 @@ func quantities(seconds []Second, confirmed, received bool) []quantity {
 
 // notSteady is why the quantity is not steady; empty if it is.
 func (q quantity) notSteady() string {
-	if len(q.y) < leastSteady {
+	if len(q.y) < minSteady {
 		return fmt.Sprintf("%s: known of %d seconds only", q.name, len(q.y))
 	}
 	from := truncate(q.y)
@@ -134,7 +134,7 @@ func (q quantity) notSteady() string {
 // drift is by which part of its level a quantity moved over all its seconds, if it is shown that it moved by more than
 // the limits of NotSteady: the interval of the slope, with this probability of error to either side, lies beyond them.
 func (q quantity) drift(falsely float64) (part float64, shown bool) {
-	if len(q.y) < leastSteady {
+	if len(q.y) < minSteady {
 		return 0, false
 	}
 	l := fit(q.x, q.y)
@@ -144,12 +144,12 @@ func (q quantity) drift(falsely float64) (part float64, shown bool) {
 // truncate is where MSER cuts a series: the start of the rest whose mean has the least standard error.
 func truncate(y []float64) int {
 	var n, sum, squares float64
-	best, cut := math.Inf(1), len(y)-leastSteady
+	best, cut := math.Inf(1), len(y)-minSteady
 	centre := y[len(y)-1] // sums about a value of the series lose no digits to its level
 	for i := len(y) - 1; i >= 0; i-- {
 		d := y[i] - centre
 		n, sum, squares = n+1, sum+d, squares+d*d
-		if int(n) < leastSteady {
+		if int(n) < minSteady {
 			continue
 		}
 		if e := max(0, squares-sum*sum/n) / (n * n); e <= best {

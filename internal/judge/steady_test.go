@@ -113,7 +113,7 @@ func TestNotSteady(t *testing.T) {
 					}
 					continue
 				}
-				if found < w.from+leastSteady {
+				if found < w.from+minSteady {
 					early++
 				}
 				some++

@@ -126,7 +126,7 @@ func TestDelaysAreFound(t *testing.T) {
 		}
 	}
 	var took int64
-	for held := false; !held; { // the answer may come while nobody looks
+	for held := false; !held; { // the answer may arrive between two checks
 		c.Delays.Take()
 		over, result := make(chan struct{}), make(chan bool)
 		go func() { result <- holdBack(over) }()

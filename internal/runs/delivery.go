@@ -11,7 +11,7 @@ import (
 const deliveryFile = "sink.jsonl"
 
 // AddDelivery stores the result of writing the points of the run to InfluxDB. Unlike the others, it may be called while
-// another process writes: points may be written again while the run goes on.
+// another process writes: points may be written again while the run continues.
 func (r *Run) AddDelivery(d plan.Delivery) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

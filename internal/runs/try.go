@@ -15,8 +15,8 @@ import (
 // tryFile names the try that a task's directory is of, as the control plane does.
 const tryFile = "try"
 
-// BeginTry starts the record of a try of a task. What there is of the same try, from a copy that was broken off, is
-// gone on with, so that copying again never leaves less than there was. It fails with ErrDone, wrapped, for a try that
+// BeginTry starts the record of a try of a task. A record of the same try, from a copy that was interrupted, is
+// continued, so that copying again never leaves less than there was. It fails with ErrDone, wrapped, for a try that
 // was kept aside already (see Kept).
 func (r *Run) BeginTry(task, try string) error {
 	r.mu.Lock()

@@ -315,7 +315,7 @@ func (s *site) live(w http.ResponseWriter, r *http.Request) {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()
 	default:
-		http.Error(w, fmt.Sprintf("%d live views are open already; the page loads itself again instead", mostStreams), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("%d live views are open already; the page loads itself again instead", maxStreams), http.StatusServiceUnavailable)
 		return
 	}
 	looking, stop := context.WithTimeout(r.Context(), askTimeout)

@@ -1,4 +1,4 @@
-// Package web serves the pages of a controller: runs, the run that goes on, schedules, agents, history, reports. It reads what any client of the
+// Package web serves the pages of a controller: runs, the running one, schedules, agents, history, reports. It reads what any client of the
 // control plane may, and the copies of runs; a controller that stands by serves the same. It promises that nothing is listened on beyond loopback
 // without credentials, that nothing is changed but by who has logged in, from a page of its own, that no page asks anything of another host, and that
 // names of users are text wherever they are shown.
@@ -42,8 +42,8 @@ type site struct {
 	streams chan struct{} // live views at a time
 }
 
-// mostStreams bounds the live views at a time.
-const mostStreams = 32
+// maxStreams bounds the live views at a time.
+const maxStreams = 32
 
 // askTimeout bounds what a page may wait for.
 const askTimeout = 10 * time.Second
@@ -53,7 +53,7 @@ var sources embed.FS
 
 // New makes the pages. They trust that requests have passed Access.Guard.
 func New(cfg Config) http.Handler {
-	s := &site{Config: cfg, shelf: shelf{dir: cfg.Copies}, watches: newWatches(cfg.Conn), streams: make(chan struct{}, mostStreams)}
+	s := &site{Config: cfg, shelf: shelf{dir: cfg.Copies}, watches: newWatches(cfg.Conn), streams: make(chan struct{}, maxStreams)}
 	mux := http.NewServeMux()
 	for pattern, page := range map[string]func(*http.Request) (view, error){
 		"GET /{$}":              s.runs,
