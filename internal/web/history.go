@@ -96,14 +96,17 @@ func (s *site) history(r *http.Request) (view, error) {
 	for _, name := range compare.Usual() {
 		v.Values = append(v.Values, choice{titleOf(name), link(name, ""), name == value})
 	}
-	// Alarms are those of the digest if they are sought in the same values, cells and runs.
-	family := []string{value}
-	if slices.Contains(compare.Usual(), value) {
-		family = compare.Usual()
+	query, family := plan.HistoryQuery{Matrix: v.Name, Runs: history.Depth}, []string{value}
+	cell := ask.Get("cell")
+	if v.One, v.Runs = cell != "", history.Depth; v.One {
+		query.Cells, query.Runs = []string{cell}, 0
+	} else if slices.Contains(compare.Usual(), value) {
+		family = compare.Usual() // as in the digest, whose alarms are of these values, all cells and so many runs
 	}
 	var answers []history.Answer
 	for _, name := range family {
-		answer, err := s.Conn.History(r.Context(), plan.HistoryQuery{Matrix: v.Name, Value: name, Runs: history.Depth})
+		query.Value = name
+		answer, err := s.Conn.History(r.Context(), query)
 		if err != nil {
 			return view{}, err
 		}
@@ -111,9 +114,7 @@ func (s *site) history(r *http.Request) (view, error) {
 		v.MoreCells, v.MorePoints = max(v.MoreCells, answer.MoreCells), max(v.MorePoints, answer.MorePoints)
 	}
 	trends := history.NewTrends("", answers...)
-	cell := ask.Get("cell")
-	v.One, v.Runs = cell != "", history.Depth
-	trends.Series = slices.DeleteFunc(trends.Series, func(s history.Series) bool { return s.Value != value || v.One && s.Cell.ID != cell })
+	trends.Series = slices.DeleteFunc(trends.Series, func(s history.Series) bool { return s.Value != value })
 	trends.Common = slices.DeleteFunc(trends.Common, func(c history.Common) bool { return c.Value != value })
 	v.show(trends, value, func(cell string) string { return link(value, cell) })
 	return view{Page: "history", Title: "History of " + v.Name, Body: v}, nil
@@ -169,7 +170,7 @@ func (v *historyView) show(t history.Trends, value string, link func(cell string
 			since := s.Points[c.At]
 			shift := fmt.Sprintf("%+.1f %%", 100*c.Shift())
 			text := fmt.Sprintf("%s since %s: %s → %s, p = %.2g", shift, when(since.Started), format(c.Before), format(c.After), c.P)
-			x.Changes = append(x.Changes, changeView{text, since.Run, c.Alarm, s.Causes(c.At)})
+			x.Changes = append(x.Changes, changeView{text, since.Run, c.Alarm && !v.One, s.Causes(c.At)})
 			x.Alarm = x.Alarm || c.Alarm
 			plot.Marks = append(plot.Marks, chart.Mark{At: float64(since.Started.Unix()), Text: shift, Full: text})
 		}

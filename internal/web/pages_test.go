@@ -401,7 +401,7 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	path += "&cell=00000000abc1"
 	text = l.get(path, nil)
 	sound(t, path, text)
-	for _, want := range []string{"<strong>alarm:</strong> -29.8 %", `since 2026-03-19 02:00:00 UTC`, `<a href="/runs/run-18">run-18</a>`, "not measured &lt;/script&gt;"} {
+	for _, want := range []string{"-29.8 % since 2026-03-19", "of this cell alone", `since 2026-03-19 02:00:00 UTC`, `<a href="/runs/run-18">run-18</a>`, "not measured &lt;/script&gt;"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page of the cell does not hold %q:\n%s", want, text)
 		}
