@@ -96,13 +96,18 @@ func (p *publisher) advance() {
 	p.due = due
 }
 
-// waited notes that the publisher waited for the broker, and paused that it waited for something else, in ns since T0.
+// waited notes that the publisher waited for the broker, and paused that it waited for something else, in ns since T0. What the driver
+// reports of blocked writes until then is in that time.
 func (p *publisher) waited(from, to int64) {
 	p.held += max(0, to-from)
 	p.times.Waited += p.e.within(from, to)
+	p.blocked = p.spec.Waiting.Nanos()
 }
 
-func (p *publisher) paused(from, to int64) { p.times.Paused += p.e.within(from, to) }
+func (p *publisher) paused(from, to int64) {
+	p.times.Paused += p.e.within(from, to)
+	p.blocked = p.spec.Waiting.Nanos()
+}
 
 // within is how much of a time lies inside the measurement, as far as it is known when that is.
 func (e *Engine) within(from, to int64) int64 {

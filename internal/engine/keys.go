@@ -78,12 +78,15 @@ func newKeyTable(k plan.Keys) *keyTable {
 
 // key is the key of the publisher's next message.
 func (p *publisher) key() uint32 {
-	switch t := p.e.keys; {
-	case t == nil:
+	if p.e.keys == nil {
 		return uint32(p.sequence) &^ drivers.ExtraKey
-	case t.zipf == nil:
-		return uint32(below(&p.keyDraws, t.count))
-	default:
-		return uint32(t.zipf.draw(&p.keyDraws))
 	}
+	return p.e.keys.draw(&p.keyDraws)
+}
+
+func (t *keyTable) draw(r *rand.PCG) uint32 {
+	if t.zipf == nil {
+		return uint32(below(r, t.count))
+	}
+	return uint32(t.zipf.draw(r))
 }

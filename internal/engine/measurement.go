@@ -34,7 +34,7 @@ func (e *Engine) counts(due int64) bool {
 // after the end was due before it.
 func (e *Engine) belongs(due, send int64) bool {
 	if e.work.Publishers.Count > 0 {
-		return e.counts(min(send, e.measured.end.Load()-1))
+		return send >= e.measured.from.Load()
 	}
 	return e.counts(due)
 }

@@ -20,7 +20,7 @@ func (p *publisher) run(soft, hard context.Context) {
 	}
 	p.stays, p.attended = untold, -forever
 	cycle := p.cycle()
-	for !p.finished() {
+	for !p.e.over.Load() || !p.finished() {
 		if p.turns != nil && !p.attend() {
 			break
 		}
@@ -106,7 +106,6 @@ func (p *publisher) next() (due, send int64, more bool) {
 func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token uint64, body []byte, due, send int64) error {
 	sequence, key := p.sequence, p.key()
 	p.sequence++
-	waiting := p.spec.Waiting.Nanos()
 	err := link.Publish(ctx, drivers.Message{Token: token, Key: key, Body: body})
 	measured := p.e.belongs(due, send)
 	w := p.sends.Window(send, measured)
@@ -115,8 +114,8 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 		p.pace(w, send-due)
 		p.advance()
 	}
-	if n := p.spec.Waiting.Nanos() - waiting; n > 0 {
-		p.waited(send, send+n)
+	if n := p.spec.Waiting.Nanos(); n != p.blocked {
+		p.waited(send, min(send+n-p.blocked, p.e.now())) // of what another publisher's write was blocked, some may be before
 	}
 	if err != nil {
 		p.countFailure(ctx, w, err, due, send)
@@ -238,9 +237,9 @@ func (p *publisher) acquire() (uint32, bool) {
 
 // flush sends what the driver has buffered.
 func (p *publisher) flush() error {
-	waiting := p.spec.Waiting.Nanos()
+	p.blocked = p.spec.Waiting.Nanos()
 	err := p.link.Flush(p.hard)
-	if n := p.spec.Waiting.Nanos() - waiting; n > 0 {
+	if n := p.spec.Waiting.Nanos() - p.blocked; n > 0 {
 		now := p.e.now()
 		p.waited(now-n, now)
 	}
@@ -292,6 +291,7 @@ func (p *publisher) oneConnection() bool {
 	err := p.connect(p.hard)
 	connected := p.e.now()
 	p.times.Waited += p.e.within(send, connected)
+	p.blocked = p.spec.Waiting.Nanos()
 	defer func() { p.held += connected - send }() // it holds up the messages that follow
 	if err != nil {
 		p.countPorts(err)

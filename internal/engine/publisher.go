@@ -39,6 +39,7 @@ type publisher struct {
 	measured   uint64                // sent that belong to the measurement
 	due        int64                 // of the next message, open loop
 	gap        int64                 // between due times, a moving mean of about the last 16
+	blocked    int64                 // spec.Waiting as read last
 	held       int64                 // how long it waited for the broker since it was last on time
 	times      record.PublisherTimes // of the measurement so far
 	pacing     pacing                // of the message before

@@ -29,19 +29,25 @@ type Window struct {
 }
 
 // Publish adds n messages to a queue.
-func (w *Window) Publish(queue int, n int64) { w.Published = plus(w.Published, queue, n) }
+func (w *Window) Publish(queue int, n int64) {
+	if queue >= len(w.Published) {
+		w.Published = longer(w.Published, queue)
+	}
+	w.Published[queue] += n
+}
 
 // Deliver adds a message to a flow.
-func (w *Window) Deliver(flow int) { w.Delivered = plus(w.Delivered, flow, 1) }
+func (w *Window) Deliver(flow int) { w.deliver(flow, 1) }
 
-// plus adds n at an index, for which it makes room where there is none.
-func plus(counts []int64, i int, n int64) []int64 {
-	if i >= len(counts) {
-		counts = append(counts, make([]int64, i+1-len(counts))...)
+func (w *Window) deliver(flow int, n int64) {
+	if flow >= len(w.Delivered) {
+		w.Delivered = longer(w.Delivered, flow)
 	}
-	counts[i] += n
-	return counts
+	w.Delivered[flow] += n
 }
+
+// longer makes room for an index.
+func longer(counts []int64, i int) []int64 { return append(counts, make([]int64, i+1-len(counts))...) }
 
 var (
 	windows = sync.Pool{New: func() any { return new(Window) }}
@@ -105,7 +111,7 @@ func (w *Window) add(o *Window) {
 		w.Publish(i, n)
 	}
 	for i, n := range o.Delivered {
-		w.Delivered = plus(w.Delivered, i, n)
+		w.deliver(i, n)
 	}
 }
 

@@ -63,9 +63,13 @@ func (w *Waiting) Nanos() int64 {
 	if w == nil {
 		return 0
 	}
-	if w.open.Load() == 0 {
-		return w.total.Load() + w.Writes.Nanos()
+	if b := w.Writes; b != nil && w.open.Load()+b.open.Load() == 0 { // the usual case, cheaply: it is asked for each message
+		return w.total.Load() + b.total.Load()
 	}
+	return w.nanos()
+}
+
+func (w *Waiting) nanos() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := w.total.Load() + w.Writes.Nanos()
