@@ -157,7 +157,7 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 		case x.NA != "":
 			why = cmp.Or(why, x.NA)
 			continue
-		case adds(v):
+		case v.Adds():
 			out.Number += x.Number
 		default:
 			out.Number = max(out.Number, x.Number)
@@ -173,7 +173,7 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 	case numbers == 0:
 		out.NA = why
 	}
-	if out.NA == "" && numbers > 1 && (!adds(v) && !greatest(v) || rates(v) && apart(groups)) {
+	if out.NA == "" && numbers > 1 && (!v.Adds() && !v.Greatest() || v.Rate() && apart(groups)) {
 		out = plan.Value{NA: naEachGroup, Flags: out.Flags}
 	}
 	if figure, said := strings.CutPrefix(v.Name, "broker."); said {
@@ -183,22 +183,6 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 		}
 	}
 	j.out.Values[v.Name] = out
-}
-
-// adds reports whether the groups' values add up to the cell's. The greatest backlogs, and rates over times of their
-// own, were not there at one time.
-func adds(v plan.ValueInfo) bool {
-	return (v.Unit == plan.Count || rates(v) || v.Name == "connection.blocked") && v.Name != "backlog.most" && v.Name != "catchup.rate"
-}
-
-// greatest reports whether the greatest of the groups' values is the cell's.
-func greatest(v plan.ValueInfo) bool {
-	return strings.HasPrefix(v.Name, "agent.") || v.Name == "gap.longest" || v.Name == "warmup.cut"
-}
-
-// rates reports whether a value is a rate.
-func rates(v plan.ValueInfo) bool {
-	return v.Unit == plan.PerSecond || v.Unit == plan.BytesRate || v.Unit == plan.Text
 }
 
 // apart reports whether groups were measured in times of their own, as counts end them: rates in them add up to none

@@ -107,3 +107,20 @@ func TestTablesOfGroups(t *testing.T) {
 	}
 	golden(t, "grouptables.golden", strings.Join(out, "\n\n")+"\n")
 }
+
+// TestLatencyOfGroups: of several groups a cell has no latency of its own, so nothing can be decided by it.
+func TestLatencyOfGroups(t *testing.T) {
+	text := func(value string) string {
+		return head + `cell: {broker: "b", groups: {bulk: {}, small: {}, none: publishers: mode: "fire-and-forget"}, require: "` + value + ` no worse than baseline by 5%"}
+			repeat: {until: "ci(` + value + `) < 5%", most: 12}`
+	}
+	got := faultsText(t, text("send.p99"), Narrow{})
+	if n := strings.Count(got, `send.p99 never has a number here: each group has its own; name one: "bulk/send.p99"`); n != 2 {
+		t.Errorf("%d of 2 errors: %s", n, got)
+	}
+	for _, value := range []string{"bulk/send.p99", "send.rate", "receive.rate"} {
+		expand(t, text(value), Narrow{}) // fails on an error
+	}
+	expand(t, head+`cell: {broker: "b", groups: {bulk: {}, none: publishers: mode: "fire-and-forget"}}
+		repeat: {until: "ci(send.p99) < 5%", most: 12}`, Narrow{}) // one group has it, and the cell with it
+}

@@ -1,8 +1,10 @@
 package matrix
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"cuelang.org/go/cue"
 
@@ -59,10 +61,21 @@ func (m *Matrix) unrepeatable(w plan.Workload) Faults {
 func absent(name string, w plan.Workload) (why string) {
 	group, plain := plan.InGroup(name)
 	if group == "" {
-		for _, part := range w.Parts() {
-			if why = part.Absent(plain); why == "" {
+		var have []string // the groups that have a number
+		for i, part := range w.Parts() {
+			reason := part.Absent(plain)
+			if why = cmp.Or(why, reason); reason == "" && len(w.Groups) == 0 {
 				return ""
+			} else if reason == "" {
+				have = append(have, w.Groups[i].Name)
 			}
+		}
+		v, _ := plan.ValueNamed(plain)
+		if len(have) > 1 && !v.Adds() && !v.Greatest() && !strings.HasPrefix(plain, "broker.") {
+			return fmt.Sprintf("each group has its own; name one: %q", have[0]+"/"+plain)
+		}
+		if len(have) > 0 {
+			return ""
 		}
 		return why
 	}

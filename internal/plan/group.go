@@ -93,3 +93,17 @@ func (o Outcome) Value(name string) (Value, bool) {
 	}
 	return Value{}, false
 }
+
+// Adds reports whether the values of a cell's groups add up to the cell's. The greatest backlogs, and rates over times
+// of their own, were not there at one time.
+func (v ValueInfo) Adds() bool {
+	return (v.Unit == Count || v.Rate() || v.Name == "connection.blocked") && v.Name != "backlog.most" && v.Name != "catchup.rate"
+}
+
+// Greatest reports whether the greatest of the groups' values is the cell's.
+func (v ValueInfo) Greatest() bool {
+	return strings.HasPrefix(v.Name, "agent.") || v.Name == "gap.longest" || v.Name == "warmup.cut"
+}
+
+// Rate reports whether a value is a rate.
+func (v ValueInfo) Rate() bool { return v.Unit == PerSecond || v.Unit == BytesRate || v.Unit == Text }
