@@ -88,15 +88,17 @@ func (f *inflight) outstanding() int {
 	return f.used
 }
 
-// release is the confirm side's: it returns false for a token that is not in flight, which is a fault of the driver.
-func (f *inflight) release(token uint64, now int64) bool {
-	if token >= uint64(len(f.slots)) {
-		return false
+// find is the confirm side's: it returns nil for a token that is not in flight, which is a fault of the driver.
+func (f *inflight) find(token uint64) *slot {
+	if token >= uint64(len(f.slots)) || !f.slots[token].out {
+		return nil
 	}
+	return &f.slots[token]
+}
+
+// release is the confirm side's, for a token that find knows.
+func (f *inflight) release(token uint64, now int64) {
 	s := &f.slots[token]
-	if !s.out {
-		return false
-	}
 	s.out, s.free = false, now
 	tail := f.tail.Load()
 	f.ring[tail&f.mask] = uint32(token)
@@ -104,7 +106,6 @@ func (f *inflight) release(token uint64, now int64) bool {
 	if tail+1 >= f.want.Load() {
 		f.wake()
 	}
-	return true
 }
 
 // await asks for a token in room once n more slots were released, counted from what was collected; it returns false when

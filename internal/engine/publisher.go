@@ -174,11 +174,11 @@ func (p *publisher) connect(ctx context.Context) error {
 // onConfirm records before it releases, so that a publisher which sees nothing in flight sees everything recorded.
 func (p *publisher) onConfirm(token uint64, err error) {
 	now := p.e.now()
-	if token >= uint64(len(p.flight.slots)) || !p.flight.slots[token].out {
+	s := p.flight.find(token)
+	if s == nil {
 		p.e.Event(drivers.EventNotice, fmt.Sprintf("driver confirmed token %d of publisher %d, which is not in flight", token, p.index))
 		return
 	}
-	s := &p.flight.slots[token]
 	w := p.confirms.Window(now, p.e.belongs(s.due, s.send))
 	switch {
 	case err == nil:
