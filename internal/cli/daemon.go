@@ -152,7 +152,6 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	})
 	defer context.AfterFunc(ctx, func() { log.Info("asked to leave: what runs and waits goes on with the next controller") })()
 	served := make(chan error, 1)
-	go modest(ctx)
 	go func() { served <- controller.Serve(ctx, conn, cfg) }()
 	select {
 	case err := <-served:

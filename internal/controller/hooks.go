@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -174,7 +175,16 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	procs.NewGroup(c, false)
 	c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) } // with all that it has started; it is not waited for yet, so the number is its own
 	c.WaitDelay = time.Second
-	err := c.Start()
+	started := make(chan error)
+	go func() { // on a thread that ends without having been used for anything else
+		runtime.LockOSThread()
+		err := procs.DropAmbient()
+		if err == nil {
+			err = c.Start()
+		}
+		started <- err
+	}()
+	err := <-started
 	if err == nil {
 		if procs.Groups {
 			procs.AwaitExit(c.Process.Pid)

@@ -2,6 +2,7 @@ package procs
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
@@ -22,6 +23,15 @@ func NewGroup(c *exec.Cmd, killedWithParent bool) {
 
 // NewSession gives a command a session of its own, so that signals to this process's group do not reach it.
 func NewSession(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+
+// DropAmbient clears the ambient capabilities of the calling thread: a program that the thread starts then has none,
+// unless its file gives it some. The caller has locked its goroutine to the thread and lets both end together.
+func DropAmbient() error {
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // a kernel without them
+		return fmt.Errorf("drop ambient capabilities: %w", err)
+	}
+	return nil
+}
 
 // AwaitExit returns when a child has ended. The pid stays reserved until the caller waits for the child.
 func AwaitExit(pid int) {

@@ -19,6 +19,9 @@ func NewGroup(*exec.Cmd, bool) {}
 // NewSession has no effect on this system.
 func NewSession(*exec.Cmd) {}
 
+// DropAmbient does nothing: only Linux has ambient capabilities.
+func DropAmbient() error { return nil }
+
 // AwaitExit returns at once on this system.
 func AwaitExit(int) {}
 

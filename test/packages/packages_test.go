@@ -158,7 +158,9 @@ exec chroot "$COPY/root" sh -c "$SCRIPT"`
 const life = `set -eu
 dpkg -i /packages/1/*.deb
 lockstep-ctl --version; lockstep-controller --version; lockstep-agent --version
-echo "user: $(id -un lockstep) $(getent passwd lockstep | cut -d: -f6,7)"
+for unit in controller agent observer; do
+	echo "user: $(id -un lockstep-$unit) $(id -gn lockstep-$unit) $(getent passwd lockstep-$unit | cut -d: -f6,7)"
+done
 echo "config: $(stat -c '%a %U:%G' /etc/lockstep) creds: $(stat -c '%a %U:%G' /etc/lockstep/creds)"
 for unit in controller agent observer; do
 	systemd-analyze verify --man=no --recursive-errors=no /lib/systemd/system/lockstep-$unit.service && echo "unit: $unit verified"
@@ -171,7 +173,7 @@ lockstep-ctl vet /usr/share/lockstep/matrices/quick.cue
 dpkg -r lockstep
 echo "removed: $(ls /usr/bin/lockstep-* 2>/dev/null | wc -l) programs, $(cat /etc/lockstep/agent.env)"
 dpkg -P lockstep
-echo "purged: $(ls -d /etc/lockstep /var/lib/lockstep /usr/share/lockstep /usr/share/doc/lockstep 2>/dev/null | wc -l) folders, $(getent passwd lockstep | wc -l) users"
+echo "purged: $(ls -d /etc/lockstep /var/lib/lockstep /usr/share/lockstep /usr/share/doc/lockstep 2>/dev/null | wc -l) folders, $(getent passwd | grep -c '^lockstep') users"
 `
 
 func installDeb(t *testing.T, first, second string) {
@@ -190,7 +192,9 @@ func installDeb(t *testing.T, first, second string) {
 		t.Fatalf("install the package: %v\n%s", err, text)
 	}
 	for _, want := range []string{
-		`1\.2\.3 \(commit`, `user: lockstep /var/lib/lockstep:/usr/sbin/nologin`, `config: 750 root:lockstep creds: 750 root:lockstep`,
+		`1\.2\.3 \(commit`, `user: lockstep-controller lockstep-controller /var/lib/lockstep/controller:/usr/sbin/nologin`,
+		`user: lockstep-agent lockstep-agent /var/lib/lockstep/agent:`, `user: lockstep-observer lockstep-observer /var/lib/lockstep/observer:`,
+		`config: 755 root:root creds: 755 root:root`,
 		`unit: controller verified`, `unit: agent verified`, `unit: observer verified`, `upgraded: lockstep\s1\.2\.4`, `kept: MARK=1`,
 		`quick.cue: 12 cells`, `removed: 0 programs, MARK=1`, `purged: 0 folders, 0 users`,
 	} {

@@ -84,12 +84,14 @@ func start(c Command, log *slog.Logger, scrub func(string) string) (*process, er
 	return p, nil
 }
 
-// live starts the process and waits for its end on one thread of the system: the process is killed when the thread that started it ends,
-// which would otherwise be at any time.
+// live starts the process, without capabilities, and waits for its end on one thread of the system, which ends with it:
+// the process is killed when the thread that started it ends, which would otherwise be at any time.
 func (p *process) live(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := cmd.Start()
+	err := procs.DropAmbient()
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
 		started <- err
 		return
