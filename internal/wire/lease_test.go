@@ -358,7 +358,6 @@ func cluster(t *testing.T) ([]*server.Server, *Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	c.Replicate(3)
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		err := c.Prepare(ctx)

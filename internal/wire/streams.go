@@ -32,8 +32,11 @@ var readers = jetstream.StreamConsumerLimits{InactiveThreshold: 5 * time.Minute}
 // ErrServers is wrapped by the error of a control plane with too few servers for the replicas asked for.
 var ErrServers = errors.New("the control plane has too few servers")
 
+// clusterReplicas is how many servers of a cluster keep each message, unless Replicate says otherwise: one of them may fail.
+const clusterReplicas = 3
+
 // Replicate says how many servers of the control plane's cluster keep each message that streams hold: streams that Prepare makes, and those that are
-// there. It is called before Prepare; without it streams are made with one, and those that are there stay as they are.
+// there. It is called before Prepare; without it streams are made with three on a cluster and else with one, and those that are there stay as they are.
 func (c *Conn) Replicate(n int) { c.replicas = n }
 
 // Prepare makes the streams that the control plane needs. Limits of those that are there stay as they are, but for what LimitRecord says.
@@ -41,6 +44,10 @@ func (c *Conn) Prepare(ctx context.Context) error {
 	storage := jetstream.MemoryStorage
 	if c.files {
 		storage = jetstream.FileStorage
+	}
+	replicas := max(1, c.replicas)
+	if c.replicas == 0 && c.nc.ConnectedClusterName() != "" {
+		replicas = clusterReplicas
 	}
 	for _, cfg := range []jetstream.StreamConfig{
 		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes, Storage: storage},
@@ -52,14 +59,14 @@ func (c *Conn) Prepare(ctx context.Context) error {
 		bucket(bucketState, stateBytes, storage),
 		bucket(bucketSchedules, scheduleBytes, storage),
 	} {
-		cfg.Discard, cfg.Duplicates, cfg.AllowDirect, cfg.Replicas = jetstream.DiscardNew, dedupe, true, max(1, c.replicas)
+		cfg.Discard, cfg.Duplicates, cfg.AllowDirect, cfg.Replicas = jetstream.DiscardNew, dedupe, true, replicas
 		cfg.ConsumerLimits, cfg.MaxConsumers = readers, mostReaders
 		_, err := c.js.CreateStream(ctx, cfg)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another release, or with other limits
 			err = c.adapt(ctx, cfg)
 		}
 		if err != nil {
-			return c.unprepared(cfg.Name, err)
+			return c.unprepared(cfg.Name, replicas, err)
 		}
 	}
 	return nil
@@ -119,10 +126,10 @@ func (c *Conn) dismissForeign(ctx context.Context, s jetstream.Stream) error {
 	return nil
 }
 
-func (c *Conn) unprepared(name string, err error) error {
+func (c *Conn) unprepared(name string, replicas int, err error) error {
 	var refused *jetstream.APIError
-	if c.replicas > 1 && errors.As(err, &refused) {
-		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now): %w", name, c.replicas, errors.Join(ErrServers, err))
+	if replicas > 1 && errors.As(err, &refused) {
+		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now; controller --replicas 1 does without): %w", name, replicas, errors.Join(ErrServers, err))
 	}
 	if roomless(err) && name == streamRecord {
 		return fmt.Errorf("prepare the control plane: it has no room for a record of %d bytes; give less with controller --record-limit, or its server more: %w", cmp.Or(c.recordLimit, recordBytes), err)
