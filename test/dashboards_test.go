@@ -14,6 +14,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
 	"lockstep/internal/sink"
+	"lockstep/pkg/drivers"
 )
 
 // shownName is that of the matrix, and oddValue a value of one of its axes: what queries and pages trip over.
@@ -69,7 +70,7 @@ tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["se
 // found writes a remark of a digest.
 func (i influx) found(run *runs.Run, kind, words string) {
 	i.t.Helper()
-	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, os.LookupEnv, os.ReadFile)
+	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, drivers.FullAccess())
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func (i influx) found(run *runs.Run, kind, words string) {
 // nightsBefore writes a past for a run: its outcomes again, of so many days before, and slower ones a day before it.
 func (i influx) nightsBefore(run *runs.Run, nights int) {
 	i.t.Helper()
-	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, os.LookupEnv, os.ReadFile)
+	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, drivers.FullAccess())
 	if err != nil {
 		i.t.Fatal(err)
 	}

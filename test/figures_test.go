@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/sink"
+	"lockstep/pkg/drivers"
 )
 
 // planted is a run of which everything is made up: two cells, with the values of their repetitions.
@@ -59,7 +59,7 @@ func plant(matrix string, days int, cells ...[]repetition) planted {
 // write has the sink write it, as it would have in its time.
 func (i influx) write(x planted) {
 	i.t.Helper()
-	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, os.LookupEnv, os.ReadFile)
+	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, drivers.FullAccess())
 	if err != nil {
 		i.t.Fatal(err)
 	}

@@ -54,7 +54,8 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	controller := daemon(t, dir, []string{"LOCKSTEP_LISTEN=127.0.0.1:" + port, "LOCKSTEP_NATS_CONFIG=" + filepath.Join(creds, "nats.conf"),
 		"LOCKSTEP_CREDS=" + filepath.Join(creds, "controller.nk"), "LOCKSTEP_DIR=" + filepath.Join(dir, "controller"), "LOCKSTEP_VERBOSE=true"}, "controller")
 	for _, name := range []string{"a1", "a2"} {
-		daemon(t, dir, append(append(as("agents/"+name), secrets...), "LOCKSTEP_NAME="+name, "LOCKSTEP_DIR="+filepath.Join(dir, name), "LOCKSTEP_VERBOSE=true"), "agent")
+		daemon(t, dir, append(append(as("agents/"+name), secrets...), "LOCKSTEP_NAME="+name, "LOCKSTEP_DIR="+filepath.Join(dir, name),
+			"LOCKSTEP_ENV=RIGHT_PASSWORD,WRONG_PASSWORD", "LOCKSTEP_VERBOSE=true"), "agent")
 	}
 	matrix := filepath.Join(dir, "matrix.cue")
 	if err := os.WriteFile(matrix, fmt.Appendf(nil, secretMatrix, tested), 0o600); err != nil {

@@ -19,6 +19,7 @@ import (
 	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
 )
 
 // Config says who an agent is.
@@ -31,11 +32,8 @@ type Config struct {
 	Slots   int    // tasks side by side; 0: one
 	Version string // of this program, for records
 	Log     *slog.Logger
-	// Files are what matrices may read of this host, and then not the agent's own variables either; nil: everything, as in a local run.
-	Files *Files
-	// Getenv and ReadFile fill in secrets; nil: the host's environment and Files.
-	Getenv   func(string) (string, bool)
-	ReadFile func(string) ([]byte, error)
+	// Access states what matrices may read of this host; the zero value allows nothing.
+	Access drivers.Access
 	// Targets are what matrices may disturb on this host, by name.
 	Targets []plan.Target
 	// Observes are the brokers whose processes this agent measures, by their names in matrices or their drivers. With any, it takes no load.
@@ -113,18 +111,6 @@ func (cfg *Config) complete() (err error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Files != nil && cfg.Getenv == nil {
-		cfg.Getenv = Getenv
-	}
-	if cfg.Files != nil && cfg.ReadFile == nil {
-		cfg.ReadFile = cfg.Files.ReadFile
-	}
-	if cfg.Getenv == nil {
-		cfg.Getenv = os.LookupEnv
-	}
-	if cfg.ReadFile == nil {
-		cfg.ReadFile = os.ReadFile
 	}
 	cfg.Proc, cfg.Slots = cmp.Or(cfg.Proc, "/proc"), max(cfg.Slots, 1)
 	cfg.obey, cfg.leave, cfg.answer = cmp.Or(cfg.obey, obeyTimeout), cmp.Or(cfg.leave, leaveTimeout), cmp.Or(cfg.answer, answerTimeout)

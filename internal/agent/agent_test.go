@@ -13,12 +13,16 @@ import (
 	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
 	"lockstep/test/wiretest"
 )
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(childURL); url != "" {
 		os.Exit(child(url))
+	}
+	if err := os.Setenv("PW", "s3cr3t"); err != nil {
+		panic(err)
 	}
 	// The timekeeper of package clock serves the process for its life.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"), goleak.IgnoreAnyFunction(wiretest.Background))
@@ -61,8 +65,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
-	getenv := func(name string) (string, bool) { return "s3cr3t", name == "PW" }
-	cfg := Config{Name: "a1", Dir: b.dir, Getenv: getenv}
+	cfg := Config{Name: "a1", Dir: b.dir, Access: drivers.FullAccess()}
 	for _, change := range changes {
 		change(&cfg)
 	}
@@ -258,6 +261,34 @@ func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
 		}
 		if d.open.Load() != 0 {
 			t.Error("a session was opened")
+		}
+	})
+}
+
+// An agent reads nothing of its host that it was not started with.
+func TestMatricesReadWhatTheAgentAllows(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t, func(cfg *Config) { cfg.Access = drivers.Access{} }), &probe{}
+		for id, x := range map[string]struct{ options, payload, want string }{
+			"variable": {`{"url":"${env:PW}"}`, "", "--env PW"},
+			"file":     {`{"url":"${file:/etc/hostname}"}`, "", "--files"},
+			"payload":  {"", "/etc/hostname", "--files"},
+		} {
+			ref := b.assign(id, d, func(a *wire.Assignment) {
+				a.Deadline = plan.Duration(200 * time.Millisecond)
+				broker, message := &a.Task.Cell.Broker, &a.Task.Cell.Workload.Message
+				broker.Options = json.RawMessage(strings.ReplaceAll(string(broker.Options), "${env:PW}", "none"))
+				if x.options != "" {
+					broker.Options = json.RawMessage(x.options)
+				}
+				if x.payload != "" {
+					message.Payload = plan.Payload{Kind: plan.PayloadFile, File: x.payload}
+				}
+			})
+			if a := b.arrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) {
+				t.Errorf("%s: the controller reads %q, want %q", id, a.Error, x.want)
+			}
+			b.arrival(ref, wire.StepDone)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func (t *task) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	options, scrub, err := plan.Resolve(broker.Options, t.cfg.Getenv, t.cfg.ReadFile)
+	options, scrub, err := plan.Resolve(broker.Options, t.cfg.Access)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,8 @@ func (t *task) open(ctx context.Context) error {
 	t.mu.Lock()
 	t.session = session
 	t.mu.Unlock()
-	e, err := engine.New(engine.Config{Assignment: t.a.Assignment, Session: session, Log: t.log, CopiesBody: t.a.Task.Cell.CopiesBody})
+	e, err := engine.New(engine.Config{Assignment: t.a.Assignment, Session: session, Log: t.log, CopiesBody: t.a.Task.Cell.CopiesBody,
+		Access: t.cfg.Access})
 	if err != nil {
 		return err
 	}
@@ -95,11 +96,6 @@ func (t *task) check() error {
 	if err := t.work.Bounded(); err != nil {
 		return fmt.Errorf("assignment has %w", err)
 	}
-	if p := t.work.Message.Payload; p.Kind == plan.PayloadFile && t.cfg.Files != nil {
-		if err := t.cfg.Files.Check(p.File); err != nil {
-			return fmt.Errorf("read payload file: %w", err)
-		}
-	}
 	if ch := to.Churn; ch.Rate != 0 && !(ch.Rate > 0 && ch.Rate <= mostChurn && ch.Probes > 0 && ch.Probes <= mostChurn && ch.Hold > 0) {
 		return fmt.Errorf("assignment makes %v bindings a second for %v with %v messages a second each: want all above 0, and at most %d a second",
 			ch.Rate, ch.Hold, ch.Probes, mostChurn)
@@ -140,7 +136,8 @@ func (t *task) env() (drivers.Env, error) {
 	if t.delays == nil && t.faults == nil && t.a.Task.Cell.Broker.Via == "" {
 		forward = t.direct // a relay would cost what no network does
 	}
-	return drivers.Env{Dial: countingWrites(dial), DialAside: aside, Forward: forward, Log: t.log, Event: t.event, Dir: dir}, nil
+	return drivers.Env{Dial: countingWrites(dial), DialAside: aside, Forward: forward, Log: t.log, Event: t.event, Dir: dir,
+		Access: t.cfg.Access}, nil
 }
 
 // direct leads to the address itself.
@@ -198,7 +195,7 @@ func (t *task) openSession() drivers.Session {
 // subject is what is tested, as the broker says. One that does not answer is still measured.
 func (t *task) subject(ctx context.Context) *plan.Subject {
 	broker := t.a.Task.Cell.Broker
-	options, _, err := plan.Resolve(broker.Options, t.cfg.Getenv, t.cfg.ReadFile)
+	options, _, err := plan.Resolve(broker.Options, t.cfg.Access)
 	if err != nil { // it worked a moment ago: a file of secrets was changed
 		options = broker.Options
 	}

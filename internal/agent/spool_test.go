@@ -15,19 +15,18 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
 )
 
 // childURL makes this test an agent of its own, that can be killed.
 const childURL, childDir = "LOCKSTEP_TEST_AGENT", "LOCKSTEP_TEST_AGENT_DIR"
-
-func password(string) (string, bool) { return "s3cr3t", true }
 
 func child(url string) int {
 	probes["child"] = &probe{}
 	conn, err := wire.Dial(context.Background(), url, wire.Auth{})
 	if err == nil {
 		dir := os.Getenv(childDir)
-		err = Serve(context.Background(), conn, Config{Name: "a1", Dir: dir, Spool: filepath.Join(dir, "spool"), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Getenv: password})
+		err = Serve(context.Background(), conn, Config{Name: "a1", Dir: dir, Spool: filepath.Join(dir, "spool"), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Access: drivers.FullAccess()})
 	}
 	fmt.Fprintln(os.Stderr, err)
 	return 1
@@ -208,7 +207,7 @@ func TestWithoutAControlPlaneTheAgentEndsItsTaskAndKeepsItsPart(t *testing.T) {
 		}
 		t.Cleanup(conn.Close)
 		go func() {
-			ended <- Serve(ctx, conn, Config{Name: "a1", Dir: o.dir, Spool: filepath.Join(o.dir, "spool"), answer: time.Second, Getenv: password})
+			ended <- Serve(ctx, conn, Config{Name: "a1", Dir: o.dir, Spool: filepath.Join(o.dir, "spool"), answer: time.Second, Access: drivers.FullAccess()})
 		}()
 	})
 	o.server.Close()
@@ -244,7 +243,7 @@ func TestARecordThatIsFullInMidTask(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- Serve(ctx, conn, Config{Name: "a1", Dir: o.dir, Spool: filepath.Join(o.dir, "spool"), answer: time.Second, Getenv: password})
+			ended <- Serve(ctx, conn, Config{Name: "a1", Dir: o.dir, Spool: filepath.Join(o.dir, "spool"), answer: time.Second, Access: drivers.FullAccess()})
 		}()
 		t.Cleanup(func() {
 			stop()

@@ -23,13 +23,13 @@ type Sweep struct {
 	dir       string
 }
 
-// OpenSweep opens a session with a broker, the secrets of whose options are this host's. Close it.
-func OpenSweep(ctx context.Context, b plan.Broker) (*Sweep, error) {
+// OpenSweep opens a session with a broker. What its options refer to is read through access. Close it.
+func OpenSweep(ctx context.Context, b plan.Broker, access drivers.Access) (*Sweep, error) {
 	driver, err := drivers.Lookup(b.Driver)
 	if err != nil {
 		return nil, err
 	}
-	options, scrub, err := plan.Resolve(b.Options, os.LookupEnv, os.ReadFile)
+	options, scrub, err := plan.Resolve(b.Options, access)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func OpenSweep(ctx context.Context, b plan.Broker) (*Sweep, error) {
 		dial = netsim.Via(dial, b.Via)
 	}
 	s.forwarder = netsim.NewForwarder(dial)
-	s.session, err = driver.Open(ctx, options, drivers.Env{Dial: dial, DialAside: aside, Forward: s.forwarder.Forward, Dir: s.dir,
+	s.session, err = driver.Open(ctx, options, drivers.Env{Dial: dial, DialAside: aside, Forward: s.forwarder.Forward, Dir: s.dir, Access: access,
 		Log: slog.New(slog.DiscardHandler), Event: func(drivers.EventKind, string) {}})
 	if err != nil {
 		return nil, errors.Join(s.clean(err), s.release())
@@ -109,13 +109,14 @@ func (s *Sweep) clean(err error) error {
 }
 
 // Describe asks a broker what it is from this host, outside of any task: product, version, members, settings and endpoints, without secrets.
-func Describe(ctx context.Context, b plan.Broker) (plan.Subject, error) {
-	s, err := OpenSweep(ctx, b)
+// What the broker's options refer to is read through access.
+func Describe(ctx context.Context, b plan.Broker, access drivers.Access) (plan.Subject, error) {
+	s, err := OpenSweep(ctx, b, access)
 	if err != nil {
 		return plan.Subject{}, err
 	}
 	defer s.Close()
-	options, _, err := plan.Resolve(b.Options, os.LookupEnv, os.ReadFile)
+	options, _, err := plan.Resolve(b.Options, access)
 	if err != nil {
 		return plan.Subject{}, err
 	}

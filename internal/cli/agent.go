@@ -17,19 +17,22 @@ import (
 	"lockstep/internal/metrics"
 	"lockstep/internal/web"
 	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
 )
 
 // agentOptions are the flags of the agent.
 type agentOptions struct {
-	server   serverFlags
-	figures  webFlags
-	cfg      agent.Config
-	disturb  string
-	readable []string
-	observe  []string
-	labels   []string
-	within   time.Duration
-	verbose  bool
+	server  serverFlags
+	figures webFlags
+	cfg     agent.Config
+	disturb string
+	folders []string
+	env     []string
+	cloud   bool
+	observe []string
+	labels  []string
+	within  time.Duration
+	verbose bool
 }
 
 // Agent is the daemon on a client host.
@@ -39,8 +42,8 @@ func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 		Use:   "agent",
 		Short: "Execute this host's part of every task",
 		Long: `agent registers with the controller and executes what it is assigned, one task at a time. References
-to secrets in a matrix (${env:NAME}, ${file:/path}) are filled in here, from this host's environment and files, and
-leave it no more.
+to secrets in a matrix (${env:NAME}, ${file:/path}) are filled in here, from the variables and files of this host that
+--env and --files allow.
 
 With --observe it takes no load: it measures what a broker's process on this host uses in every task that is run against that broker.
 
@@ -70,7 +73,9 @@ func (o *agentOptions) add(c *cobra.Command) {
 	labelFlag(c, &o.labels)
 	observeFlag(c, &o.observe)
 	f := c.Flags()
-	f.StringArrayVar(&o.readable, "files", nil, "absolute `folder` of which matrices may read secrets (${file:/path}) and payloads; may be repeated. None: no file")
+	f.StringArrayVar(&o.folders, "files", nil, "allow matrices to read files below an absolute `folder`: ${file:/path}, TLS files, payloads; repeatable (default no file)")
+	f.StringArrayVar(&o.env, "env", nil, "allow matrices to read variable `NAME`, as ${env:NAME}; repeatable (default no variable)")
+	f.BoolVar(&o.cloud, "cloud-identity", false, "allow matrices to use the cloud credentials of this host (AWS, Azure, GCP)")
 	f.StringVar(&o.cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
 	f.StringVar(&o.cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last and, in spool, for what the control plane does not take until it does; none: the temporary folder, and no spool")
 	f.IntVar(&o.cfg.Slots, "slots", 1, "`number` of tasks side by side, each in a slot that is an agent of its own: NAME, NAME.2 and so on")
@@ -112,9 +117,8 @@ func (o *agentOptions) check() error {
 	if o.within < 0 {
 		fault(fmt.Errorf("--stop-within %v: give a time, 90s say, or leave it out", o.within))
 	}
-	files, err := agent.OpenFiles(o.readable)
+	o.cfg.Access, err = drivers.LimitedAccess(o.folders, o.env, o.cloud)
 	fault(err)
-	o.cfg.Files = &files
 	return faulty(faults)
 }
 

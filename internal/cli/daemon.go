@@ -21,6 +21,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/web"
 	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
 )
 
 // mostBeside bounds the runs that one controller executes at a time.
@@ -185,7 +186,7 @@ func readHooks(file string) (*controller.Hooks, error) {
 	if err != nil {
 		return nil, err
 	}
-	hooks, err := controller.NewHooks(all)
+	hooks, err := controller.NewHooks(all, drivers.FullAccess())
 	if err != nil {
 		return nil, exit{ExitBadMatrix, fmt.Errorf("read hooks of %s: %w", file, err)}
 	}

@@ -14,6 +14,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
 )
 
 // serverFlags say which control plane to use. Secrets come from the environment or a file, not from the command line, where others could read them.
@@ -115,7 +116,7 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 	for i := range agents {
 		name := fmt.Sprintf("local-%02d", i+1)
 		errs = append(errs, serve(name, func(conn *wire.Conn) error {
-			return agent.Serve(ctx, conn, agent.Config{Name: name, Version: version(), Dir: dir, Targets: targets, Log: log})
+			return agent.Serve(ctx, conn, agent.Config{Name: name, Version: version(), Dir: dir, Targets: targets, Access: drivers.FullAccess(), Log: log})
 		}))
 	}
 	client, err := server.Connect(ctx)

@@ -12,6 +12,7 @@ import (
 	"lockstep/internal/metrics"
 	"lockstep/internal/plan"
 	"lockstep/internal/sink"
+	"lockstep/pkg/drivers"
 )
 
 // influxFlags say where the points of a run go. The first that says anything counts, whole: --no-influx, --influx, the matrix, the
@@ -85,7 +86,7 @@ func (f *influxFlags) daemon(dir string, log *slog.Logger) (open func() *sink.Si
 
 // resolve fills in what from, in words, says of an InfluxDB.
 func (f *influxFlags) resolve(to plan.Influx, from string) (sink.Target, error) {
-	target, err := sink.Resolve(to, os.LookupEnv, os.ReadFile)
+	target, err := sink.Resolve(to, drivers.FullAccess())
 	switch {
 	case err == nil:
 		return target, nil

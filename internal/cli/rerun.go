@@ -23,6 +23,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
 	"lockstep/internal/terminal"
+	"lockstep/pkg/drivers"
 )
 
 // rerun is a bundle whose matrix is run again.
@@ -248,7 +249,7 @@ func asked(ctx context.Context, run plan.Run, all *[]string) []bundle.Broker {
 			}
 			seen[b.Name] = true
 			asking, cancel := context.WithTimeout(ctx, askLimit)
-			s, err := agent.Describe(asking, b)
+			s, err := agent.Describe(asking, b, drivers.FullAccess())
 			cancel()
 			if err != nil {
 				*all = append(*all, fmt.Sprintf("broker %s does not say what it is: %v", b.Name, err))

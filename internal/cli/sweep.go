@@ -168,7 +168,7 @@ func (t *target) look(ctx context.Context, prefix string) error {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	var err error
-	if t.sweep, err = agent.OpenSweep(ctx, t.broker); err != nil {
+	if t.sweep, err = agent.OpenSweep(ctx, t.broker, drivers.FullAccess()); err != nil {
 		return err
 	}
 	all, err := t.sweep.Leftovers(ctx, prefix)

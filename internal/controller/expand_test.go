@@ -2,12 +2,17 @@ package controller
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/schedule"
+	_ "lockstep/pkg/drivers/mongodb"
 )
 
 // A matrix that takes for ever costs its schedule a slot, and no other schedule more than a wait: the keeper goes on, and so does the leader.
@@ -44,4 +49,31 @@ func TestEndlessMatrixHoldsNobody(t *testing.T) {
 			t.Errorf("with free places: %v", err)
 		}
 	})
+}
+
+// The matrix of a schedule is expanded on the controller, which reads no file for it: a FIFO would hold it up for ever.
+func TestExpansionReadsNoFile(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for options, refusal := range map[string]string{
+		`{driver: "mongodb", options: {url: "mongodb://h:1/?tlsCAFile=%s"}}`:                            "tls: {ca, cert, key}",
+		`{driver: "mongodb", options: {url: "mongodb://h:1/", tls: {ca: %q, cert: %[1]q, key: %[1]q}}}`: "",
+	} {
+		text := fmt.Sprintf(`package matrix
+name: "m"
+brokers: b: `+options+`
+axes: broker: ["b"]
+cell: {axis: _, publishers: mode: "confirm-window", message: {size: 200, payload: {kind: "file", file: %[1]q}}}
+tables: [{rows: ["broker"], values: ["lost"]}]
+`, fifo)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // ends a test that hangs
+		_, err := expandWithin(ctx, time.Minute, func(ctx context.Context) (plan.Run, error) {
+			return expand(ctx, schedule.Matrix{File: "m.cue", Text: text})
+		})
+		if cancel(); refusal == "" && err != nil || refusal != "" && (err == nil || !strings.Contains(err.Error(), refusal)) {
+			t.Errorf("%s: %v; want %q", options, err, refusal)
+		}
+	}
 }

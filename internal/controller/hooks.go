@@ -33,14 +33,13 @@ const mostBackoff = 5 * time.Minute
 type Hooks struct {
 	all    []plan.Hook
 	client http.RoundTripper
-	getenv func(string) (string, bool)
-	read   func(string) ([]byte, error)
+	host   plan.Host
 }
 
-// NewHooks takes hooks as matrix.Hooks reads them. References to secrets are filled in at each call, from this host's environment and files; an error
+// NewHooks takes hooks as matrix.Hooks reads them. References to secrets are filled in at each call, from host; an error
 // tells those that cannot be filled in now, and commands that this host does not have.
-func NewHooks(all []plan.Hook) (*Hooks, error) {
-	h := &Hooks{all: all, client: http.DefaultTransport, getenv: os.LookupEnv, read: os.ReadFile}
+func NewHooks(all []plan.Hook, host plan.Host) (*Hooks, error) {
+	h := &Hooks{all: all, client: http.DefaultTransport, host: host}
 	var errs []error
 	for _, hook := range all {
 		if _, _, err := h.address(hook); err != nil {
@@ -122,7 +121,7 @@ func (h *Hooks) address(hook plan.Hook) (plan.Hook, *plan.Scrubber, error) {
 	if err != nil {
 		return hook, nil, err
 	}
-	text, scrub, err := plan.Resolve(text, h.getenv, h.read)
+	text, scrub, err := plan.Resolve(text, h.host)
 	if err != nil {
 		return hook, nil, err
 	}

@@ -53,7 +53,7 @@ func posting(t *testing.T, handle http.HandlerFunc, call func(h *Hooks)) {
 	server := &http.Server{Handler: handle}
 	go server.Serve(p) //nolint:errcheck // ends with Close
 	transport := &http.Transport{DialContext: p.dial, DisableKeepAlives: true}
-	h, err := NewHooks(nil)
+	h, err := NewHooks(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

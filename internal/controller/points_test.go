@@ -253,7 +253,7 @@ func (l *lab) sinkTo(d *database) func() *sink.Sink {
 	l.t.Helper()
 	server := httptest.NewServer(d)
 	l.t.Cleanup(server.Close)
-	target, err := sink.Resolve(plan.Influx{URL: server.URL, Bucket: "b", Token: "t"}, nil, nil)
+	target, err := sink.Resolve(plan.Influx{URL: server.URL, Bucket: "b", Token: "t"}, nil)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func (m *memoryInflux) RoundTrip(r *http.Request) (*http.Response, error) {
 func (m *memoryInflux) open(t *testing.T, tune sink.Tuning, log io.Writer) *sink.Sink {
 	t.Helper()
 	m.points = map[string]bool{}
-	target, err := sink.Resolve(plan.Influx{URL: "http://influx", Org: "o", Bucket: "b", Token: "t"}, nil, nil)
+	target, err := sink.Resolve(plan.Influx{URL: "http://influx", Org: "o", Bucket: "b", Token: "t"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

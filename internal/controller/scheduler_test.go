@@ -21,6 +21,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
 	"lockstep/test/wiretest"
 )
 
@@ -188,7 +189,7 @@ func hooks(t testing.TB, all ...plan.Hook) *controller.Hooks {
 		all[i].Timeout = plan.Duration(30 * time.Second)
 		all[i].Backoff = plan.Duration(10 * time.Millisecond)
 	}
-	h, err := controller.NewHooks(all)
+	h, err := controller.NewHooks(all, drivers.FullAccess())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ type Config struct {
 	Log        *slog.Logger
 	// CopiesBody is what the driver declares of itself: the body is the engine's again when Publish returns.
 	CopiesBody bool
+	Access     drivers.Access // to payload files
 }
 
 // Engine is one agent's part of one task. ConnectConsumers, ConnectPublishers, Run and Close are called
@@ -102,7 +103,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if a.Publishers.Count > 0 {
 		var err error
-		if e.tape, err = e.makeTape(); err != nil {
+		if e.tape, err = e.makeTape(cfg.Access); err != nil {
 			cancel()
 			return nil, err
 		}

@@ -5,9 +5,9 @@ import (
 	"hash/crc32"
 	"math/bits"
 	"math/rand/v2"
-	"os"
 
 	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
 )
 
 // contents is what the bodies of one publisher hold behind the envelope, and how long they are, where that differs from message to
@@ -28,11 +28,8 @@ const stride = 4096
 // leastTape keeps what compressors look back on (32 KiB … 1 MiB) from seeing a piece again.
 const leastTape = 1 << 20
 
-// mostFile bounds what is read of a payload file into memory.
-const mostFile = 1 << 30
-
 // tape makes what bodies are cut out of; nil if their payload stays the same.
-func (e *Engine) makeTape() ([]byte, error) {
+func (e *Engine) makeTape(access drivers.Access) ([]byte, error) {
 	p, least := e.work.Message.Payload, e.work.Message.Size-EnvelopeSize
 	switch p.Kind {
 	case plan.PayloadCompressible:
@@ -40,33 +37,17 @@ func (e *Engine) makeTape() ([]byte, error) {
 		rand.NewChaCha8(seed(e.task, 0, 'c')).Read(tape) // never fails
 		return tape, nil
 	case plan.PayloadFile:
-		return readTape(p.File, least)
+		tape, err := access.ReadPayload(p.File)
+		if err != nil {
+			return nil, fmt.Errorf("read payload file: %w; each agent that publishes needs it", err)
+		}
+		if len(tape) < max(1, least) {
+			return nil, fmt.Errorf("read payload file %s: it has %d bytes, and the largest body takes %d of it; give a larger file or smaller messages",
+				p.File, len(tape), least)
+		}
+		return tape, nil
 	}
 	return nil, nil
-}
-
-// readTape reads a payload file of the agent's host.
-func readTape(path string, least int) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read payload file: %w; it has to be on the host of each agent that publishes", err)
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("read payload file %s: it is no regular file", path)
-	case info.Size() > mostFile:
-		return nil, fmt.Errorf("read payload file %s: it has %d bytes, and at most %d are kept in memory; give a part of it", path, info.Size(), mostFile)
-	case info.Size() < int64(max(1, least)):
-		return nil, fmt.Errorf("read payload file %s: it has %d bytes, and the largest body takes %d of it; give a larger file or smaller messages",
-			path, info.Size(), least)
-	}
-	tape, err := os.ReadFile(path)
-	if err == nil && len(tape) < max(1, least) {
-		err = fmt.Errorf("it shrank to %d bytes", len(tape))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read payload file %s: %w", path, err)
-	}
-	return tape, nil
 }
 
 // seed tells random streams of a task apart: by publisher, and by what they are for.

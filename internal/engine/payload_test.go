@@ -24,7 +24,7 @@ func filler(t *testing.T, m plan.Message) *publisher {
 	w := plan.Default()
 	w.Message, w.Publishers.Mode = m, "fire-and-forget"
 	e, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Run: "r", ID: t.Name(), Cell: plan.Cell{Workload: w}},
-		Publishers: plan.Share{Count: 2, Total: 2}}})
+		Publishers: plan.Share{Count: 2, Total: 2}}, Access: drivers.FullAccess()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,15 +128,32 @@ func TestPayloadFile(t *testing.T) {
 	}{
 		"missing":   {1000, path + ".not", []string{path + ".not", "no such file"}},
 		"too small": {EnvelopeSize + 2501, path, []string{path, "2500 bytes", "takes 2501"}},
-		"folder":    {1000, filepath.Dir(path), []string{filepath.Dir(path), "no regular file"}},
+		"folder":    {1000, filepath.Dir(path), []string{filepath.Dir(path), "not a regular file"}},
 	} {
 		w := plan.Default()
 		w.Message = plan.Message{Size: test.size, Payload: plan.Payload{Kind: plan.PayloadFile, File: test.file}}
-		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}})
+		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}},
+			Access: drivers.FullAccess()})
 		for _, want := range test.says {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: error %v, want one that says %q", name, err, want)
 			}
+		}
+	}
+}
+
+// Without access to it, a payload file is not read, and the error does not tell whether it is there.
+func TestPayloadFileNeedsAccess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "payload")
+	if err := os.WriteFile(path, make([]byte, 2500), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{path, path + ".not"} {
+		w := plan.Default()
+		w.Message = plan.Message{Size: EnvelopeSize + 1000, Payload: plan.Payload{Kind: plan.PayloadFile, File: file}}
+		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}})
+		if err == nil || !strings.Contains(err.Error(), "may not read "+file) {
+			t.Errorf("%s: %v; want a refusal", file, err)
 		}
 	}
 }
@@ -184,7 +201,8 @@ func BenchmarkPrepare(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			w := plan.Default()
 			w.Message, w.Publishers.Mode = m, "fire-and-forget"
-			e, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}})
+			e, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}},
+				Access: drivers.FullAccess()})
 			if err != nil {
 				b.Fatal(err)
 			}

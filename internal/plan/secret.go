@@ -103,10 +103,16 @@ func newScrubber(secrets map[string]bool) *Scrubber {
 	return &Scrubber{replace: strings.NewReplacer(pairs...)}
 }
 
+// Host reads what references name, as drivers.Access does.
+type Host interface {
+	Getenv(name string) (string, error)
+	ReadFile(path string) ([]byte, error)
+}
+
 // Resolve fills ${env:NAME} and ${file:/path} in the strings of options from the host's environment and files (a newline at the end of
 // a file is dropped). It returns the options with the secrets in them, and a Scrubber that removes these, and the passwords
 // of URLs, from text. References that cannot be filled are one error that names them all.
-func Resolve(options json.RawMessage, getenv func(string) (string, bool), readFile func(string) ([]byte, error)) (json.RawMessage, *Scrubber, error) {
+func Resolve(options json.RawMessage, host Host) (json.RawMessage, *Scrubber, error) {
 	tree, err := decode(options)
 	if err != nil {
 		return nil, nil, fmt.Errorf("resolve options: %w", err)
@@ -114,7 +120,7 @@ func Resolve(options json.RawMessage, getenv func(string) (string, bool), readFi
 	var missing []error
 	secrets := map[string]bool{}
 	fill := func(found string) string {
-		value, err := lookup(reference.FindStringSubmatch(found), getenv, readFile)
+		value, err := lookup(reference.FindStringSubmatch(found), host)
 		if err != nil {
 			missing = append(missing, err)
 		}
@@ -157,16 +163,16 @@ func Unfilled(options json.RawMessage) json.RawMessage {
 	return text
 }
 
-func lookup(ref []string, getenv func(string) (string, bool), readFile func(string) ([]byte, error)) (string, error) {
+func lookup(ref []string, host Host) (string, error) {
 	kind, name := ref[1], ref[2]
 	if kind == "env" {
-		value, ok := getenv(name)
-		if !ok || value == "" {
-			return "", fmt.Errorf("%s: the environment of this host has no variable %s", ref[0], name)
+		value, err := host.Getenv(name)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", ref[0], err)
 		}
 		return value, nil
 	}
-	text, err := readFile(name)
+	text, err := host.ReadFile(name)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", ref[0], err)
 	}

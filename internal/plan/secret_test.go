@@ -42,12 +42,18 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-func environment(name string) (string, bool) {
-	value, ok := map[string]string{"PW": "s3cret&more", "HOST": "h", "EMPTY": ""}[name]
-	return value, ok
+// fakeHost has two variables and a file.
+type fakeHost struct{}
+
+func (fakeHost) Getenv(name string) (string, error) {
+	value, is := map[string]string{"PW": "s3cret&more", "HOST": "h"}[name]
+	if !is {
+		return "", errors.New("not set")
+	}
+	return value, nil
 }
 
-func files(path string) ([]byte, error) {
+func (fakeHost) ReadFile(path string) ([]byte, error) {
 	if path == "/etc/token" {
 		return []byte("tok-en-1\n"), nil
 	}
@@ -56,7 +62,7 @@ func files(path string) ([]byte, error) {
 
 func TestResolve(t *testing.T) {
 	options := json.RawMessage(`{"url":"amqp://u:${env:PW}@${env:HOST}/","big":12345678901234567890,"list":["${file:/etc/token}",{"x":"y"}],"admin":"http://a:passw0rd@h","password":"pass\"phrase"}`)
-	got, scrub, err := Resolve(options, environment, files)
+	got, scrub, err := Resolve(options, fakeHost{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +82,11 @@ func TestResolve(t *testing.T) {
 }
 
 func TestResolveNamesAllThatIsMissing(t *testing.T) {
-	_, _, err := Resolve(json.RawMessage(`{"a":"${env:NONE}","b":["${file:/no}","${env:EMPTY}","${env:PW}"]}`), environment, files)
+	_, _, err := Resolve(json.RawMessage(`{"a":"${env:NONE}","b":["${file:/no}","${env:NEITHER}","${env:PW}"]}`), fakeHost{})
 	if err == nil {
 		t.Fatal("missing references were taken")
 	}
-	for _, want := range []string{"${env:NONE}", "${file:/no}", "${env:EMPTY}"} {
+	for _, want := range []string{"${env:NONE}", "${file:/no}", "${env:NEITHER}"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not named in: %v", want, err)
 		}
@@ -94,7 +100,7 @@ func TestResolveNamesAllThatIsMissing(t *testing.T) {
 }
 
 func TestResolveKeepsWhatHasNoReference(t *testing.T) {
-	got, scrub, err := Resolve(nil, environment, files)
+	got, scrub, err := Resolve(nil, fakeHost{})
 	if err != nil || string(got) != "{}" {
 		t.Errorf("no options gave %s, %v", got, err)
 	}
@@ -105,14 +111,14 @@ func TestResolveKeepsWhatHasNoReference(t *testing.T) {
 	if text := none.Scrub("amqp://u:p@h"); text != "amqp://u:***@h" {
 		t.Errorf("a nil scrubber gave %q", text)
 	}
-	if _, _, err := Resolve(json.RawMessage(`{"a"`), environment, files); err == nil {
+	if _, _, err := Resolve(json.RawMessage(`{"a"`), fakeHost{}); err == nil {
 		t.Error("broken JSON was taken")
 	}
 }
 
 // guest:guest is everywhere; taking guest out of all text would make it unreadable.
 func TestScrubberLeavesUserNames(t *testing.T) {
-	_, scrub, err := Resolve(json.RawMessage(`{"url":"amqp://guest:guest@h"}`), environment, files)
+	_, scrub, err := Resolve(json.RawMessage(`{"url":"amqp://guest:guest@h"}`), fakeHost{})
 	if err != nil {
 		t.Fatal(err)
 	}

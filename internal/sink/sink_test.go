@@ -25,8 +25,7 @@ var quick = Tuning{Linger: 5 * time.Millisecond, Request: 20 * time.Second, Flus
 
 func targetOf(t testing.TB, url string) Target {
 	t.Helper()
-	to, err := Resolve(plan.Influx{URL: url, Org: "bench", Bucket: "lock step", Token: "${env:TOKEN}"},
-		func(string) (string, bool) { return secret, true }, nil)
+	to, err := Resolve(plan.Influx{URL: url, Org: "bench", Bucket: "lock step", Token: "${file:/token}"}, fakeHost{secret})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,11 +19,11 @@ type Target struct {
 }
 
 // Resolve checks a target and fills in its references. Only what the token refers to is a secret: the rest is shown.
-func Resolve(i plan.Influx, getenv func(string) (string, bool), readFile func(string) ([]byte, error)) (Target, error) {
+func Resolve(i plan.Influx, host plan.Host) (Target, error) {
 	token := plan.Influx{Token: i.Token}
 	i.Token = ""
-	_, err := fill(&i, getenv, readFile)
-	scrub, failed := fill(&token, getenv, readFile)
+	_, err := fill(&i, host)
+	scrub, failed := fill(&token, host)
 	if err = errors.Join(err, failed); err != nil {
 		return Target{}, fmt.Errorf("find out the InfluxDB to write to: %w", err)
 	}
@@ -34,12 +34,12 @@ func Resolve(i plan.Influx, getenv func(string) (string, bool), readFile func(st
 	return Target{url: strings.TrimRight(i.URL, "/"), org: i.Org, bucket: i.Bucket, token: i.Token, scrub: scrub}, nil
 }
 
-func fill(i *plan.Influx, getenv func(string) (string, bool), readFile func(string) ([]byte, error)) (*plan.Scrubber, error) {
+func fill(i *plan.Influx, host plan.Host) (*plan.Scrubber, error) {
 	raw, err := json.Marshal(i)
 	if err != nil {
 		return nil, err
 	}
-	filled, scrub, err := plan.Resolve(raw, getenv, readFile)
+	filled, scrub, err := plan.Resolve(raw, host)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,17 @@ func env(pairs ...string) func(string) (string, bool) {
 	}
 }
 
-func noFile(string) ([]byte, error) { return nil, os.ErrNotExist }
+// fakeHost has one file, or none, and no variable.
+type fakeHost struct{ file string }
+
+func (fakeHost) Getenv(name string) (string, error) { return "", errors.New(name + " is not set") }
+
+func (h fakeHost) ReadFile(string) ([]byte, error) {
+	if h.file == "" {
+		return nil, os.ErrNotExist
+	}
+	return []byte(h.file), nil
+}
 
 func TestFromEnvironment(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -65,7 +75,7 @@ func TestReadFile(t *testing.T) {
 
 func TestResolve(t *testing.T) {
 	good := plan.Influx{URL: "https://h/base/", Org: "o", Bucket: "b", Token: "${file:/t}"}
-	to, err := Resolve(good, env(), func(path string) ([]byte, error) { return []byte("t0ken\n"), nil })
+	to, err := Resolve(good, fakeHost{"t0ken\n"})
 	if err != nil || to.url != "https://h/base" || to.token != "t0ken" || to.org != "o" || to.bucket != "b" {
 		t.Errorf("%v, %v", to, err)
 	}
@@ -85,12 +95,12 @@ func TestResolve(t *testing.T) {
 		i := good
 		i.Token = "hunter2"
 		c.change(&i)
-		_, err := Resolve(i, env(), noFile)
+		_, err := Resolve(i, fakeHost{})
 		if err == nil || !strings.Contains(err.Error(), c.words) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%+v: %v, want %q and no password", i, err, c.words)
 		}
 	}
-	_, err = Resolve(plan.Influx{URL: "${env:U}", Bucket: "b", Token: "${file:/t}"}, env(), noFile)
+	_, err = Resolve(plan.Influx{URL: "${env:U}", Bucket: "b", Token: "${file:/t}"}, fakeHost{})
 	if err == nil || !strings.Contains(err.Error(), "${env:U}") || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v; want all that is missing at once", err)
 	}

@@ -174,6 +174,8 @@ type Env struct {
 	// Dir is an empty folder of this task's own for drivers that keep state (an embedded server); the
 	// agent removes it when the session is closed. May be empty for drivers that need none.
 	Dir string
+	// Access is the only way to files, variables and identities of the host that options name.
+	Access Access
 }
 
 // Aside is the way to what is no part of the measured path.

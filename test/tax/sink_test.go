@@ -20,6 +20,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
 	_ "lockstep/pkg/drivers/loopback"
 )
 
@@ -168,7 +169,7 @@ func (f *sinkFleet) run(points *sink.Sink) (rate, sent float64) {
 }
 
 func (f *sinkFleet) target(i plan.Influx) sink.Target {
-	to, err := sink.Resolve(i, os.LookupEnv, os.ReadFile)
+	to, err := sink.Resolve(i, drivers.FullAccess())
 	must(f.b, err)
 	return to
 }

@@ -220,8 +220,9 @@ func (c *check) env() drivers.Env {
 	c.cleanups = append(c.cleanups, func() { _ = os.RemoveAll(dir) })
 	return drivers.Env{
 		Dial: c.dial.dial, Forward: c.dial.forward, Dir: dir,
-		Log:   slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Event: func(kind drivers.EventKind, detail string) { c.logf("the driver says: %s: %s", kind, detail) },
+		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Access: drivers.FullAccess(),
+		Event:  func(kind drivers.EventKind, detail string) { c.logf("the driver says: %s: %s", kind, detail) },
 	}
 }
 

@@ -3,17 +3,17 @@ package eventstore
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+
+	"lockstep/pkg/drivers"
 )
 
 type options struct {
@@ -172,7 +172,7 @@ type security struct {
 	user, password string
 }
 
-func (o *options) security() (security, error) {
+func (o *options) security(access drivers.Access) (security, error) {
 	all, err := o.endpoints()
 	if err != nil {
 		return security{}, err
@@ -190,18 +190,7 @@ func (o *options) security() (security, error) {
 		return s, nil
 	}
 	s.tls = &tls.Config{InsecureSkipVerify: e.unproven} // as asked for
-	if e.ca == "" {
-		return s, nil
-	}
-	text, err := os.ReadFile(e.ca)
-	if err != nil {
-		return s, fmt.Errorf("read tlsCaFile: %w", err)
-	}
-	s.tls.RootCAs = x509.NewCertPool()
-	if !s.tls.RootCAs.AppendCertsFromPEM(text) {
-		return s, fmt.Errorf("read tlsCaFile: %s holds no certificate in PEM", e.ca)
-	}
-	return s, nil
+	return s, access.LoadTLS(s.tls, e.ca, "", "")
 }
 
 // configuration is of the client of one connection. One attempt, nothing logged, and no reconnecting: the wire sees to that.

@@ -51,7 +51,7 @@ func (r *rig) env() drivers.Env {
 		r.dials.Add(1)
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
-	return drivers.Env{Dial: dial, Event: func(drivers.EventKind, string) {}, Forward: func(ctx context.Context, address string) (string, error) {
+	return drivers.Env{Dial: dial, Access: drivers.FullAccess(), Event: func(drivers.EventKind, string) {}, Forward: func(ctx context.Context, address string) (string, error) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return "", err

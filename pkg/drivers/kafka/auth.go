@@ -2,10 +2,7 @@ package kafka
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
-	"os"
 
 	goSASL "github.com/segmentio/kafka-go/sasl"
 	goPlain "github.com/segmentio/kafka-go/sasl/plain"
@@ -13,6 +10,8 @@ import (
 	franzSASL "github.com/twmb/franz-go/pkg/sasl"
 	franzPlain "github.com/twmb/franz-go/pkg/sasl/plain"
 	franzScram "github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"lockstep/pkg/drivers"
 )
 
 // mechanism is a way to authenticate, as each library has it.
@@ -61,27 +60,10 @@ func (o *options) goMechanism() (goSASL.Mechanism, error) {
 }
 
 // tlsConfig is nil without TLS.
-func (o *options) tlsConfig() (*tls.Config, error) {
+func (o *options) tlsConfig(access drivers.Access) (*tls.Config, error) {
 	if !o.TLS.Enable {
 		return nil, nil
 	}
 	c := &tls.Config{InsecureSkipVerify: o.TLS.SkipVerify}
-	if o.TLS.CA != "" {
-		pem, err := os.ReadFile(o.TLS.CA)
-		if err != nil {
-			return nil, fmt.Errorf("read tls.ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New("read tls.ca: there is no certificate in it")
-		}
-	}
-	if o.TLS.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(o.TLS.Cert, o.TLS.Key)
-		if err != nil {
-			return nil, fmt.Errorf("read tls.cert and tls.key: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
+	return c, access.LoadTLS(c, o.TLS.CA, o.TLS.Cert, o.TLS.Key)
 }

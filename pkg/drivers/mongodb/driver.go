@@ -3,7 +3,9 @@ package mongodb
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -35,6 +37,9 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 		env.Event = func(drivers.EventKind, string) {}
 	}
 	s := &session{options: o, env: env, known: map[string]bool{}}
+	if s.tls, err = o.secured(env.Access); err != nil {
+		return nil, fmt.Errorf("open mongodb session: %w", err)
+	}
 	s.admin.dial, s.aside.dial = env.Dial, env.Aside()
 	if s.server, err = s.ask(ctx); err != nil {
 		_ = s.Close()
@@ -47,7 +52,8 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 type session struct {
 	options options
 	env     drivers.Env
-	server  server // what answered Open
+	tls     *tls.Config // nil without
+	server  server      // what answered Open
 
 	links        requests.Links[*link]
 	admin, aside spare // for declarations, and for probes

@@ -49,6 +49,7 @@ func (s *session) connect(ctx context.Context, dial dialing) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.TLSConfig = s.tls
 	l := &link{address: strings.Join(o.Hosts, ",")}
 	if err := l.open(ctx, o, dial); err != nil {
 		l.Close()

@@ -2,15 +2,19 @@ package mongodb
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
 
 	client "go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"lockstep/pkg/drivers"
 )
 
 type options struct {
@@ -27,7 +31,15 @@ type options struct {
 	PollInterval   string      `json:"pollInterval"`
 	Unacknowledged bool        `json:"unacknowledged"`
 	ConfirmTimeout string      `json:"confirmTimeout"`
+	TLS            tlsOptions  `json:"tls"`
 	times          parsedTimes // of the texts above
+}
+
+// tlsOptions are paths of files on the agent's host.
+type tlsOptions struct {
+	CA   string `json:"ca"`
+	Cert string `json:"cert"`
+	Key  string `json:"key"`
 }
 
 type parsedTimes struct{ wtimeout, visibility, poll, confirm time.Duration }
@@ -90,6 +102,8 @@ func (o *options) check() error {
 		return fmt.Errorf(`order %q: "none" or "insertion"`, o.Order)
 	case o.InsertBatch < 1 || o.Inserters < 1:
 		return errors.New("insertBatch and inserters: 1 or more")
+	case (o.TLS.Cert == "") != (o.TLS.Key == ""):
+		return errors.New("tls.cert and tls.key: give both, or none")
 	}
 	for _, d := range []struct {
 		name, text string
@@ -116,10 +130,14 @@ func (o *options) check() error {
 // srv is a scheme that makes the library look names up by itself.
 const srv = "mongodb+srv://"
 
-// client reads the URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+// client reads the URL, and no file. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
 func (o *options) client() (*client.ClientOptions, error) {
 	if strings.HasPrefix(strings.ToLower(o.URL), srv) {
 		return nil, errors.New("url: mongodb+srv looks names up past the simulated network: list the hosts in mongodb://a:27017,b:27017/")
+	}
+	_, query, _ := strings.Cut(o.URL, "?")
+	if plain, _ := url.QueryUnescape(query); strings.Contains(strings.ToLower(plain), "file=") { // the library would open it by itself
+		return nil, errors.New("url: tlsCAFile, tlsCertificateKeyFile and other files: give tls: {ca, cert, key} instead")
 	}
 	c := client.Client().ApplyURI(o.URL)
 	if err := c.Validate(); err != nil || len(c.Hosts) == 0 {
@@ -135,6 +153,29 @@ func (o *options) client() (*client.ClientOptions, error) {
 		return nil, errors.New("url: loadBalanced: broken connections could not be told from others: list the hosts")
 	}
 	return c, nil
+}
+
+// secured is how connections are encrypted, with the certificates that the options name; nil: not at all. It refuses to authenticate as the host.
+func (o *options) secured(access drivers.Access) (*tls.Config, error) {
+	c, err := o.client()
+	if err != nil {
+		return nil, err
+	}
+	if c.Auth != nil {
+		switch mechanism := strings.ToUpper(c.Auth.AuthMechanism); {
+		case mechanism == "MONGODB-OIDC", mechanism == "MONGODB-AWS" && c.Auth.Username == "":
+			if err := access.CloudIdentity(); err != nil {
+				return nil, fmt.Errorf("authenticate by %s: %w", mechanism, err)
+			}
+		}
+	}
+	if o.TLS == (tlsOptions{}) {
+		return c.TLSConfig, nil
+	}
+	if c.TLSConfig == nil {
+		c.TLSConfig = &tls.Config{}
+	}
+	return c.TLSConfig, access.LoadTLS(c.TLSConfig, o.TLS.CA, o.TLS.Cert, o.TLS.Key)
 }
 
 // journaled is what j is asked to be; nil leaves it to the server.

@@ -38,6 +38,11 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	}
 	s := &session{options: o, env: env, links: map[*link]struct{}{}, seats: map[seatKey]*seat{}, names: map[string]string{},
 		known: map[string]struct{}{}, prober: prober{monitor: watch}}
+	if o.Credentials != "" {
+		if s.credentials, err = env.Access.ReadFile(o.Credentials); err != nil {
+			return nil, fmt.Errorf("read credentials: %w", err)
+		}
+	}
 	if o.Embedded {
 		if s.server, err = borrow(&o, env.Dir); err != nil {
 			return nil, err
@@ -54,11 +59,12 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 
 // session is one agent's use of a broker during one task.
 type session struct {
-	options   options
-	endpoints []endpoint
-	env       drivers.Env
-	server    *embedded // nil without the option
-	prober    prober
+	options     options
+	credentials []byte // the content of their file
+	endpoints   []endpoint
+	env         drivers.Env
+	server      *embedded // nil without the option
+	prober      prober
 
 	adminMu sync.Mutex
 	admin   *link // for declarations; replaced when it broke

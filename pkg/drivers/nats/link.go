@@ -98,7 +98,7 @@ func (s *session) dial(ctx context.Context, e endpoint, by dialFunc) (*link, err
 	d := &dialer{ctx: ctx, dial: by}
 	stop := context.AfterFunc(ctx, d.abort)
 	defer stop()
-	all := append(clientOptions(), s.options.authentication()...)
+	all := append(clientOptions(), s.options.authentication(s.credentials)...)
 	nc, err := client.Connect(e.url, append(all, client.SetCustomDialer(d), client.Timeout(timeout),
 		client.ClosedHandler(l.onClosed), client.ErrorHandler(l.onError))...)
 	switch {

@@ -123,7 +123,7 @@ func (o *options) storage(persistent bool) jetstream.StorageType {
 }
 
 // authentication is what the options say about who the client is. What a URL says wins over it.
-func (o *options) authentication() []client.Option {
+func (o *options) authentication(credentials []byte) []client.Option {
 	var all []client.Option
 	if o.User != "" {
 		all = append(all, client.UserInfo(o.User, o.Password))
@@ -131,8 +131,8 @@ func (o *options) authentication() []client.Option {
 	if o.Token != "" {
 		all = append(all, client.Token(o.Token))
 	}
-	if o.Credentials != "" {
-		all = append(all, client.UserCredentials(o.Credentials))
+	if len(credentials) > 0 {
+		all = append(all, client.UserCredentialBytes(credentials))
 	}
 	return all
 }

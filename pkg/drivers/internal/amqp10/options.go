@@ -1,13 +1,10 @@
 package amqp10
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"time"
 )
 
@@ -89,23 +86,6 @@ func duration(name, text, standard string) (time.Duration, error) {
 		return 0, fmt.Errorf("read %s %q: write it like %q, at least \"100ms\"", name, text, standard)
 	}
 	return d, nil
-}
-
-// config is the part of TLS that all endpoints have in common.
-func (o *TLSOptions) config() (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure}
-	if o.CA == "" {
-		return c, nil
-	}
-	text, err := os.ReadFile(o.CA)
-	if err != nil {
-		return nil, fmt.Errorf("read tls.ca: %w", err)
-	}
-	c.RootCAs = x509.NewCertPool()
-	if !c.RootCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("read tls.ca: %s has no PEM certificate", o.CA)
-	}
-	return c, nil
 }
 
 // endpoint is one address of the broker. Its user and secret are shown nowhere.

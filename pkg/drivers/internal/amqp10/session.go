@@ -5,6 +5,7 @@ package amqp10
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"sync"
 
@@ -45,7 +46,8 @@ func Open(ctx context.Context, product string, o Options, env drivers.Env) (*Ses
 		settings: settings, product: product, env: env,
 		links: map[*link]struct{}{}, shared: map[int]*share{},
 	}
-	if s.tls.config, err = o.TLS.config(); err != nil {
+	s.tls.config = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.TLS.Insecure}
+	if err := env.Access.LoadTLS(s.tls.config, o.TLS.CA, "", ""); err != nil {
 		return nil, err
 	}
 	if s.env.Log == nil {

@@ -120,7 +120,8 @@ func Env(event func(kind drivers.EventKind, detail string)) drivers.Env {
 	if event == nil {
 		event = func(drivers.EventKind, string) {}
 	}
-	return drivers.Env{Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Event: event}
+	return drivers.Env{Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Event: event,
+		Access: drivers.FullAccess()}
 }
 
 // Open opens a session that is closed at the end of the test.

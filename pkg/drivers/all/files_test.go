@@ -1,0 +1,289 @@
+//go:build unix
+
+package all
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
+
+	"lockstep/pkg/drivers"
+)
+
+// namesFile matches the fields of options that hold the path of a file, by their names.
+var namesFile = regexp.MustCompile(`(?i)(ca|cert|key|file|credentials)$`)
+
+// holdNoPath are fields that namesFile matches and that are no paths.
+var holdNoPath = map[string]string{"sqs accessKey": "the name of a key pair"}
+
+// minimal are options of each driver that has fields for paths, with nothing but the endpoint.
+var minimal = map[string]string{
+	"activemq": `{"url": "amqps://h:1"}`,
+	"artemis":  `{"url": "amqps://h:1"}`,
+	"kafka":    `{"brokers": ["h:1"], "tls": {"enable": true}}`,
+	"mongodb":  `{"url": "mongodb://h:1/"}`,
+	"nats":     `{"url": "nats://h:1"}`,
+}
+
+// urlOptions are options in the URLs of drivers that name files, PATH in them; some are refused whatever they name.
+var urlOptions = []struct {
+	driver, options, refusal string
+}{
+	{"eventstore", `{"url": "esdb://h:1?tlsCaFile=PATH"}`, ""},
+	{"eventstore", `{"urls": ["esdb://h:1?tlsCaFile=PATH", "esdb://i:1?tlsCaFile=PATH"]}`, ""},
+	{"mongodb", `{"url": "mongodb://h:1/?tlsCAFile=PATH"}`, "tls: {ca, cert, key}"},
+	{"mongodb", `{"url": "mongodb://h:1/?tls=true;TLSCAFILE=PATH"}`, "tls: {ca, cert, key}"},
+	{"mongodb", `{"url": "mongodb://h:1/?tlsCA%46ile=PATH"}`, "tls: {ca, cert, key}"},
+	{"mongodb", `{"url": "mongodb://h:1/?tlsCertificateKeyFile=PATH"}`, "tls: {ca, cert, key}"},
+	{"mongodb", `{"url": "mongodb://h:1/?tlsCertificateFile=PATH&tlsPrivateKeyFile=PATH"}`, "tls: {ca, cert, key}"},
+	{"mongodb", `{"url": "mongodb://h:1/?sslCertificateAuthorityFile=PATH"}`, "tls: {ca, cert, key}"},
+	{"mongodb", `{"url": "mongodb://h:1/?sslClientCertificateKeyFile=PATH"}`, "tls: {ca, cert, key}"},
+}
+
+// TestDriversReadOnlyAllowedFiles gives every option that names a file paths outside of the allowed folders, and paths of what is not a regular file.
+func TestDriversReadOnlyAllowedFiles(t *testing.T) {
+	f := newFolders(t)
+	skipped := map[string]bool{}
+	for _, name := range drivers.Names() {
+		d, err := drivers.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		schema := cuecontext.New().CompileString(d.Info().Schema).LookupPath(cue.ParsePath("#Options"))
+		var fields [][]string
+		for _, field := range pathFields(t, schema, nil) {
+			if key := name + " " + strings.Join(field, "."); holdNoPath[key] != "" {
+				skipped[key] = true
+				continue
+			}
+			fields = append(fields, field)
+		}
+		if len(fields) > 0 && minimal[name] == "" {
+			t.Errorf("%s has options that name files, %v: add it to this test", name, fields)
+			continue
+		}
+		for _, hostile := range fields {
+			t.Run(name+" "+strings.Join(hostile, "."), func(t *testing.T) {
+				f.check(t, d, "", func(path string) string {
+					var options map[string]any
+					if err := json.Unmarshal([]byte(minimal[name]), &options); err != nil {
+						t.Fatal(err)
+					}
+					for _, field := range fields {
+						if slices.Equal(field, hostile) {
+							set(options, field, path)
+						} else {
+							set(options, field, f.good)
+						}
+					}
+					text, _ := json.Marshal(options) // of text alone
+					return string(text)
+				})
+			})
+		}
+	}
+	for _, o := range urlOptions {
+		t.Run(o.driver+" "+o.options, func(t *testing.T) {
+			d, err := drivers.Lookup(o.driver)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.check(t, d, o.refusal, func(path string) string { return strings.ReplaceAll(o.options, "PATH", path) })
+		})
+	}
+	for key := range holdNoPath {
+		if !skipped[key] {
+			t.Errorf("holdNoPath has %q, which no driver has", key)
+		}
+	}
+}
+
+// pathFields lists the fields below a struct that hold paths.
+func pathFields(t *testing.T, v cue.Value, above []string) (all [][]string) {
+	t.Helper()
+	fields, err := v.Fields(cue.Optional(true), cue.Definitions(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for fields.Next() {
+		path := append(slices.Clone(above), fields.Selector().Unquoted())
+		switch {
+		case fields.Value().IncompleteKind() == cue.StructKind:
+			all = append(all, pathFields(t, fields.Value(), path)...)
+		case namesFile.MatchString(path[len(path)-1]):
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
+// set puts a value where a path of fields leads.
+func set(options map[string]any, field []string, value string) {
+	for _, name := range field[:len(field)-1] {
+		if options[name] == nil {
+			options[name] = map[string]any{}
+		}
+		options = options[name].(map[string]any)
+	}
+	options[field[len(field)-1]] = value
+}
+
+// folders has files that may be read, and what may not.
+type folders struct {
+	access      drivers.Access
+	good        string // a certificate and its key
+	outside     string // the same, and not allowed
+	absent      string // not there, and not allowed
+	fifo        string // allowed, and no file
+	fifoOutside string // would block who opens it
+	large       string // allowed
+}
+
+func newFolders(t *testing.T) folders {
+	t.Helper()
+	open, shut := t.TempDir(), t.TempDir()
+	f := folders{good: filepath.Join(open, "good.pem"), outside: filepath.Join(shut, "good.pem"), absent: filepath.Join(shut, "none.pem"),
+		fifo: filepath.Join(open, "fifo"), fifoOutside: filepath.Join(shut, "fifo"), large: filepath.Join(open, "large")}
+	pair := certificate(t)
+	for path, text := range map[string][]byte{f.good: pair, f.outside: pair, f.large: make([]byte, drivers.MaxFile+1)} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{f.fifo, f.fifoOutside} {
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if f.access, err = drivers.LimitedAccess([]string{open, "/dev"}, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// certificate makes one that signs itself, and its key, in PEM.
+func certificate(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})...)
+}
+
+// check opens sessions with options that name one path after the other. With a refusal, no path is taken.
+func (f folders) check(t *testing.T, d drivers.Driver, refusal string, options func(path string) string) {
+	t.Helper()
+	for _, c := range []struct{ path, refusal string }{
+		{f.fifoOutside, "--files"}, // first: a driver that opens files by itself blocks, and reads no device
+		{f.outside, "--files"}, {f.absent, "--files"}, {f.fifo, "not a regular file"}, {"/dev/zero", "not a regular file"}, {f.large, "more than"},
+	} {
+		want := c.refusal
+		if refusal != "" {
+			want = refusal
+		}
+		if err, dialled := opened(t, d, f.access, options(c.path)); dialled || err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("%s: %v; broker dialled: %t; want %q and no connection", c.path, err, dialled, want)
+		}
+	}
+	if _, dialled := opened(t, d, f.access, options(f.good)); dialled != (refusal == "") {
+		t.Errorf("with an allowed file: broker dialled: %t", dialled)
+	}
+}
+
+// opened declares and opens as controllers and agents do. Nobody answers at the broker's address.
+func opened(t *testing.T, d drivers.Driver, access drivers.Access, options string) (err error, dialled bool) { //nolint:revive // the error is the subject
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var dials atomic.Int64
+	unreachable := func(context.Context, string, string) (net.Conn, error) {
+		dials.Add(1)
+		cancel()
+		return nil, errors.New("nobody is there")
+	}
+	done := make(chan error, 1)
+	go func() {
+		d.Info().Declare(json.RawMessage(options), drivers.Use{Mode: drivers.ConfirmWindow, Ack: drivers.AckEach, Queues: 1, Subscriptions: 1, Publishers: 1, Consumers: 1})
+		s, err := d.Open(ctx, json.RawMessage(options), drivers.Env{Dial: unreachable, Dir: t.TempDir(), Access: access,
+			Forward: func(ctx context.Context, address string) (string, error) {
+				_, err := unreachable(ctx, "tcp", address)
+				return "", err
+			}})
+		if err == nil {
+			_ = s.Close()
+		}
+		done <- err
+	}()
+	select {
+	case err = <-done:
+	case <-time.After(20 * time.Second): // ends a test that hangs
+		t.Fatalf("%s is blocked by a file", d.Info().Name)
+	}
+	return err, dials.Load() > 0
+}
+
+// TestTheHostsCloudIdentityIsNotUsed: no address of a matrix gets requests or tokens of the host's own identity, unless that is allowed.
+func TestTheHostsCloudIdentityIsNotUsed(t *testing.T) {
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "r", "AWS_EC2_METADATA_DISABLED": "true"} {
+		t.Setenv(name, value)
+	}
+	for _, c := range []struct{ driver, options string }{
+		{"sqs", `{"endpoint": "http://h:1"}`},
+		{"sqs", `{"region": "eu-west-1"}`},
+		{"mongodb", `{"url": "mongodb://h:1/?authMechanism=MONGODB-AWS"}`},
+		{"mongodb", `{"url": "mongodb://h:1/?authMechanism=MONGODB-OIDC&authMechanismProperties=ENVIRONMENT:gcp,TOKEN_RESOURCE:x"}`},
+	} {
+		d, err := drivers.Lookup(c.driver)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err, dialled := opened(t, d, drivers.Access{}, c.options); dialled || err == nil || !strings.Contains(err.Error(), "--cloud-identity") {
+			t.Errorf("%s %s: %v; dialled: %t; want a refusal and no connection", c.driver, c.options, err, dialled)
+		}
+		if err, dialled := opened(t, d, drivers.FullAccess(), c.options); !dialled {
+			t.Errorf("%s %s, allowed: not dialled: %v", c.driver, c.options, err)
+		}
+	}
+	for _, c := range []struct{ driver, options string }{
+		{"sqs", `{"endpoint": "http://h:1", "region": "r", "accessKey": "a", "secret": "s"}`},
+		{"mongodb", `{"url": "mongodb://key:secret@h:1/?authMechanism=MONGODB-AWS"}`},
+	} {
+		d, err := drivers.Lookup(c.driver)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err, dialled := opened(t, d, drivers.Access{}, c.options); !dialled {
+			t.Errorf("%s %s, with credentials of its own: not dialled: %v", c.driver, c.options, err)
+		}
+	}
+}
