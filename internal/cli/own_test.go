@@ -62,6 +62,18 @@ func TestFilesThatAreNotThereEndADaemonAtOnce(t *testing.T) {
 	}
 }
 
+// Everything that an agent cannot allow matrices is named at once, from the command line and the environment.
+func TestAgentsNameAllThatTheyCannotAllow(t *testing.T) {
+	t.Setenv("LOCKSTEP_ENV", "BROKER_PASSWORD, LOCKSTEP_TOKEN")
+	var out strings.Builder
+	code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", "--files", "relative", "--files", "/nosuch"}, nil, &out, &out)
+	for _, want := range []string{`"relative"`, `"/nosuch"`, `"LOCKSTEP_TOKEN"`} {
+		if code != ExitBadMatrix || !strings.Contains(out.String(), want) || strings.Contains(out.String(), "BROKER_PASSWORD") {
+			t.Errorf("code %d: %s; want %s named", code, out.String(), want)
+		}
+	}
+}
+
 func TestTheCommandLineGoesBeforeTheOtherChoiceOfTheEnvironment(t *testing.T) {
 	t.Setenv("LOCKSTEP_CREDS", "")
 	for _, c := range []struct {

@@ -28,6 +28,8 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 		{`{"url": "mongodb://h/", "inserters": 0}`, "inserters"},
 		{`{"url": "mongodb://h/", "order": "any"}`, "insertion"},
 		{`{"url": "mongodb://h/", "database": "a.b"}`, "database"},
+		{`{"url": "mongodb://user:hunter2@h/?tls=true&tlsCAFile=/etc/ca.pem"}`, "tls: {ca, cert, key}"},
+		{`{"url": "mongodb://h/", "tls": {"cert": "/etc/cert.pem"}}`, "give both"},
 		{`{"url": "mongodb://h/", "sharded": true}`, "sharded"},
 	}
 	for _, c := range cases {
