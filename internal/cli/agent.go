@@ -26,8 +26,7 @@ type agentOptions struct {
 	figures webFlags
 	cfg     agent.Config
 	disturb string
-	folders []string
-	env     []string
+	access  accessFlags
 	cloud   bool
 	observe []string
 	labels  []string
@@ -72,9 +71,8 @@ func (o *agentOptions) add(c *cobra.Command) {
 	disturbFlag(c, &o.disturb)
 	labelFlag(c, &o.labels)
 	observeFlag(c, &o.observe)
+	o.access.add(c, "matrices")
 	f := c.Flags()
-	f.StringArrayVar(&o.folders, "files", nil, "allow matrices to read files below an absolute `folder`: ${file:/path}, TLS files, payloads; repeatable (default no file)")
-	f.StringArrayVar(&o.env, "env", nil, "allow matrices to read variable `NAME`, as ${env:NAME}; repeatable (default no variable)")
 	f.BoolVar(&o.cloud, "cloud-identity", false, "allow matrices to use the cloud credentials of this host (AWS, Azure, GCP)")
 	f.StringVar(&o.cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
 	f.StringVar(&o.cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last and, in spool, for what the control plane does not take until it does; none: the temporary folder, and no spool")
@@ -117,7 +115,7 @@ func (o *agentOptions) check() error {
 	if o.within < 0 {
 		fault(fmt.Errorf("--stop-within %v: give a time, 90s say, or leave it out", o.within))
 	}
-	o.cfg.Access, err = drivers.LimitedAccess(o.folders, o.env, o.cloud)
+	o.cfg.Access, err = drivers.LimitedAccess(o.access.folders, o.access.variables, o.cloud)
 	fault(err)
 	return faulty(faults)
 }

@@ -32,6 +32,8 @@ type controllerOptions struct {
 	server      serverFlags
 	pages       webFlags
 	influx      influxFlags
+	access      accessFlags
+	allowed     drivers.Access // of access
 	listen, dir string
 	config      string
 	hooks       string
@@ -83,6 +85,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	f.StringVar(&o.influx.file, "influx", "", "write the points of every run to the InfluxDB that this JSON `file` names; none: that of INFLUX_URL and so on, if there is one. Needs --dir")
 	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB, whatever the environment says")
 	f.StringVar(&o.hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
+	o.access.add(c, "references in the files of --hooks and --influx")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log more")
 	withDrivers(c)
 	fromEnvironment(c)
@@ -106,6 +109,10 @@ func (o *controllerOptions) check() error {
 			faults = append(faults, fmt.Errorf("--sync %q: give always, or a duration as 2m", o.sync))
 		}
 	}
+	var err error
+	if o.allowed, err = drivers.LimitedAccess(o.access.folders, o.access.variables, false); err != nil {
+		faults = append(faults, err)
+	}
 	if o.beside < 1 || o.beside > mostBeside {
 		faults = append(faults, fmt.Errorf("--side-by-side %d: give a number from 1 (one run after the other) to %d", o.beside, mostBeside))
 	}
@@ -114,7 +121,7 @@ func (o *controllerOptions) check() error {
 
 // run serves until ctx ends, or the control plane that it serves breaks.
 func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
-	hooks, err := readHooks(o.hooks)
+	hooks, err := readHooks(o.hooks, o.allowed)
 	if err != nil {
 		return err
 	}
@@ -124,7 +131,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer release()
 	log := daemonLog(stderr, o.verbose)
-	points, written, err := o.influx.daemon(o.dir, log)
+	points, written, err := o.influx.daemon(o.dir, o.allowed, log)
 	if err != nil {
 		return err
 	}
@@ -171,7 +178,7 @@ func faulty(faults []error) error {
 }
 
 // readHooks reads the file that says what is called after the runs of schedules.
-func readHooks(file string) (*controller.Hooks, error) {
+func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -186,7 +193,7 @@ func readHooks(file string) (*controller.Hooks, error) {
 	if err != nil {
 		return nil, err
 	}
-	hooks, err := controller.NewHooks(all, drivers.FullAccess())
+	hooks, err := controller.NewHooks(all, access)
 	if err != nil {
 		return nil, exit{ExitBadMatrix, fmt.Errorf("read hooks of %s: %w", file, err)}
 	}

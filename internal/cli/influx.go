@@ -41,7 +41,7 @@ func (f *influxFlags) open(run plan.Run, stderr io.Writer, log *slog.Logger) (*s
 		}
 		return nil, nil
 	}
-	target, err := f.resolve(*to, from)
+	target, err := f.resolve(*to, from, drivers.FullAccess())
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +51,8 @@ func (f *influxFlags) open(run plan.Run, stderr io.Writer, log *slog.Logger) (*s
 
 // daemon opens sinks for the runs that a controller copies: to the InfluxDB of its own file or environment, and never to one that a matrix names, which
 // would have whoever submits a run send the controller's secrets where he likes.
-// What becomes of their points is counted.
-func (f *influxFlags) daemon(dir string, log *slog.Logger) (open func() *sink.Sink, count metrics.Points, err error) {
+// References in the file are read through access. What becomes of their points is counted.
+func (f *influxFlags) daemon(dir string, access drivers.Access, log *slog.Logger) (open func() *sink.Sink, count metrics.Points, err error) {
 	if err := f.check(); err != nil {
 		return nil, nil, err
 	}
@@ -71,7 +71,10 @@ func (f *influxFlags) daemon(dir string, log *slog.Logger) (open func() *sink.Si
 		log.Warn("no points go to InfluxDB, though the environment names one: they are made of the copies of runs, which need --dir")
 		return nil, nil, nil
 	}
-	target, err := f.resolve(*to, from)
+	if f.file == "" {
+		access = drivers.FullAccess() // no file names these variables
+	}
+	target, err := f.resolve(*to, from, access)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,9 +87,9 @@ func (f *influxFlags) daemon(dir string, log *slog.Logger) (open func() *sink.Si
 	}, counters, nil
 }
 
-// resolve fills in what from, in words, says of an InfluxDB.
-func (f *influxFlags) resolve(to plan.Influx, from string) (sink.Target, error) {
-	target, err := sink.Resolve(to, drivers.FullAccess())
+// resolve fills in what from, in words, says of an InfluxDB. References are read through access.
+func (f *influxFlags) resolve(to plan.Influx, from string, access drivers.Access) (sink.Target, error) {
+	target, err := sink.Resolve(to, access)
 	switch {
 	case err == nil:
 		return target, nil

@@ -152,7 +152,7 @@ func TestPayloadFileNeedsAccess(t *testing.T) {
 		w := plan.Default()
 		w.Message = plan.Message{Size: EnvelopeSize + 1000, Payload: plan.Payload{Kind: plan.PayloadFile, File: file}}
 		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}})
-		if err == nil || !strings.Contains(err.Error(), "may not read "+file) {
+		if err == nil || !strings.Contains(err.Error(), "file "+file+" may not be read") {
 			t.Errorf("%s: %v; want a refusal", file, err)
 		}
 	}

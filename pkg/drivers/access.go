@@ -21,7 +21,7 @@ const (
 )
 
 // Access states what a matrix may use of the host that executes it: files, variables of the environment, and the cloud identity of the host.
-// Every reference and every option that names a file is read through it. The zero value allows nothing. Copies are safe for concurrent use.
+// References and options that name files are read through it alone. The zero value allows nothing. Copies are safe for concurrent use.
 type Access struct {
 	full      bool
 	folders   []string
@@ -70,7 +70,7 @@ func (a Access) Getenv(name string) (string, error) {
 	case isOwn(name):
 		return "", fmt.Errorf("variable %s is Lockstep's own: give the secret another name", name)
 	default:
-		return "", fmt.Errorf("matrices may not read variable %s of this host: start the agent with --env %s", name, name)
+		return "", fmt.Errorf("variable %s may not be read on this host: allow it with --env %s", name, name)
 	}
 	value := os.Getenv(name)
 	if value == "" {
@@ -130,7 +130,7 @@ func (a Access) open(path string) (*os.File, error) {
 		defer root.Close() //nolint:errcheck // the file stays open
 		return root.OpenFile(name, flags, 0)
 	}
-	return nil, fmt.Errorf("matrices may not read %s on this host: start the agent with --files and the folder that it is in", path)
+	return nil, fmt.Errorf("file %s may not be read on this host: allow its folder with --files", path)
 }
 
 // LoadTLS adds certificates to a configuration: the authorities of ca, and the client certificate of cert and key. Paths that are empty are left out.
@@ -170,5 +170,5 @@ func (a Access) CloudIdentity() error {
 	if a.cloud {
 		return nil
 	}
-	return errors.New("matrices may not use the cloud identity of this host: give credentials in the options, or start the agent with --cloud-identity")
+	return errors.New("the cloud identity of this host may not be used: give credentials in the options, or allow it with --cloud-identity")
 }

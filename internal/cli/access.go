@@ -1,0 +1,14 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+// accessFlags are the files and variables of a daemon's host that others may name.
+type accessFlags struct {
+	folders, variables []string
+}
+
+// add adds the flags; who names files and variables, in words.
+func (a *accessFlags) add(c *cobra.Command, who string) {
+	c.Flags().StringArrayVar(&a.folders, "files", nil, "allow "+who+" to read files below an absolute `folder`; repeatable (default no file)")
+	c.Flags().StringArrayVar(&a.variables, "env", nil, "allow "+who+" to read variable `NAME`; repeatable (default no variable)")
+}
