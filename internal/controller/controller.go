@@ -137,7 +137,6 @@ func (cfg Config) self() wire.LeaderInfo {
 
 // Bounds of what is accepted: beyond them a submission is a mistake, or hostile.
 const (
-	mostTasks  = 2_000_000
 	mostAgents = 10_000
 	mostGroups = 1000
 	mostWait   = plan.Duration(366 * 24 * time.Hour)
@@ -152,8 +151,11 @@ func check(s *wire.Submission) error {
 	if r.Settle < 0 || r.Settle > mostWait || r.Grace < 0 || r.Grace > mostWait {
 		return fmt.Errorf("the run settles for %v and waits %v for agents: want 0 to %v", r.Settle, r.Grace, mostWait)
 	}
-	if r.Repeat < 1 || len(r.Cells) == 0 || r.Repeat > mostTasks/len(r.Cells) {
-		return fmt.Errorf("the run has %d cells and %d repetitions: want at least one of each, and at most %d tasks", len(r.Cells), r.Repeat, mostTasks)
+	if r.Repeat < 1 || len(r.Cells) == 0 {
+		return fmt.Errorf("the run has %d cells and %d repetitions: want at least one of each", len(r.Cells), r.Repeat)
+	}
+	if err := r.CheckTasks(); err != nil {
+		return fmt.Errorf("the run has %w", err)
 	}
 	if u := r.Until; u != nil && (!(u.Within > 0) || !(u.Confidence > 0.5 && u.Confidence < 1) || r.Repeat > sampling.Most) {
 		return fmt.Errorf("the run repeats until %q, within %v at %v, and %d times at most: want parts between 0 and 1, and at most %d times", u.Rule, u.Within, u.Confidence, r.Repeat, sampling.Most)

@@ -217,6 +217,9 @@ func (c *Conn) body(e *Entry, kind string, m jetstream.Msg) error {
 	case "plan":
 		var v plan.Run
 		if err = c.unpack(m.Headers(), m.Data(), who, &v); err == nil {
+			err = v.CheckTasks()
+		}
+		if err == nil {
 			e.Plan = &v
 		}
 	case "epoch":

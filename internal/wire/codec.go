@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/plan"
 )
 
 // Headers of every message: the protocol version, the subject that it was written for, and the text of a refusal instead of a body.
@@ -19,9 +20,6 @@ const (
 	headerSubject  = "Lockstep-Subject"
 	headerError    = "Lockstep-Error"
 )
-
-// maxUnpacked bounds what a compressed message may grow to: a run of some 50,000 cells.
-const maxUnpacked = 128 << 20
 
 // ErrProtocol is wrapped by the error of a message of another protocol version.
 var ErrProtocol = errors.New("protocol versions differ")
@@ -59,8 +57,8 @@ func (c *Conn) pack(subject string, v any) (*nats.Msg, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	text, err := json.Marshal(v)
-	if err == nil && len(text) > maxUnpacked {
-		err = fmt.Errorf("%d bytes, and the control plane takes %d: split the matrix: %w", len(text), maxUnpacked, ErrTooLarge)
+	if err == nil && len(text) > plan.MaxDocument {
+		err = fmt.Errorf("%d bytes, and the control plane takes %d: split the matrix: %w", len(text), plan.MaxDocument, ErrTooLarge)
 	}
 	if err == nil {
 		_, err = z.Write(text)
@@ -124,11 +122,7 @@ func (c *Conn) unpack(h nats.Header, body []byte, who string, v any) error {
 	if err != nil {
 		return fmt.Errorf("read message of %s: %w", who, err)
 	}
-	limited := &io.LimitedReader{R: z, N: maxUnpacked}
-	if err := json.NewDecoder(limited).Decode(v); err != nil {
-		if limited.N <= 0 {
-			err = fmt.Errorf("more than %d bytes unpacked: %w", maxUnpacked, ErrTooLarge)
-		}
+	if err := plan.Decode(z, plan.MaxDocument, v); err != nil {
 		return fmt.Errorf("read message of %s: %w", who, err)
 	}
 	return nil

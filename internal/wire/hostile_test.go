@@ -27,10 +27,26 @@ func TestACompressedMessageIsBounded(t *testing.T) {
 	var s Submission
 	err := c.unpack(ours(), b, "the client", &s)
 	runtime.ReadMemStats(&after)
-	if !errors.Is(err, ErrTooLarge) {
+	if !errors.Is(err, plan.ErrTooLarge) {
 		t.Errorf("a message of 1 GiB in %d bytes: %v: want ErrTooLarge", len(b), err)
 	}
-	if grown := after.TotalAlloc - before.TotalAlloc; grown > 6*maxUnpacked {
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 8*plan.MaxDocument {
+		t.Errorf("%d MiB were allocated to refuse it", grown>>20)
+	}
+}
+
+// TestCellsAreCountedBeforeTheyAreMade unpacks three bytes that are a cell of a thousand, a hundred thousand times.
+func TestCellsAreCountedBeforeTheyAreMade(t *testing.T) {
+	b := gzipped(t, []byte(`{"run":{"id":"r","repeat":1,"cells":[{}`+strings.Repeat(",{}", 500_000)+`]}}`))
+	c := &Conn{protocol: plan.Protocol}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := c.unpack(ours(), b, "the client", &Submission{})
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, plan.ErrTooLarge) {
+		t.Errorf("500,000 cells in %d bytes: %v: want ErrTooLarge", len(b), err)
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 100<<20 {
 		t.Errorf("%d MiB were allocated to refuse it", grown>>20)
 	}
 }

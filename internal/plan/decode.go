@@ -1,0 +1,156 @@
+package plan
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+)
+
+// Bounds of what is read from other processes and from records, whoever wrote it.
+const (
+	// MaxDocument is the maximum size in bytes of a run as the control plane stores it: JSON without indentation. A cell
+	// has at least 1,500 bytes.
+	MaxDocument = 16 << 20
+	// MaxFile is that of a document in a file of a record or of a bundle. These are indented, and up to four times as long.
+	MaxFile  = 4 * MaxDocument
+	MaxCells = 10_000 // of a run
+	MaxTasks = 50_000 // of a run: cells × repetitions
+)
+
+const (
+	maxMemory = 64 << 20 // bytes of lists, maps and pointers that a document may take
+	maxDepth  = 100      // of lists and objects in each other
+	// shortDocument needs no count: no list of this many bytes takes more than maxMemory.
+	shortDocument = 64 << 10
+)
+
+// ErrTooLarge is wrapped by the errors of documents beyond these bounds.
+var ErrTooLarge = errors.New("too large")
+
+// ReadRun decodes a run of at most limit bytes, and checks the number of its tasks.
+func ReadRun(r io.Reader, limit int64) (Run, error) {
+	var run Run
+	if err := Decode(r, limit, &run); err != nil {
+		return Run{}, err
+	}
+	return run, run.CheckTasks()
+}
+
+// CheckTasks returns an error unless Tasks may be called: they are counted here, and not made.
+func (r Run) CheckTasks() error {
+	if r.Repeat < 0 || r.Repeat > MaxTasks/max(1, len(r.Cells)) {
+		return fmt.Errorf("%d cells × %d repetitions: want at most %d tasks: %w", len(r.Cells), r.Repeat, MaxTasks, ErrTooLarge)
+	}
+	return nil
+}
+
+// Decode reads one JSON document of at most limit bytes into what v points to. The memory that the type of v takes for the
+// document is counted before any of it is allocated: an empty object of three bytes may be an element of a thousand bytes.
+func Decode(r io.Reader, limit int64, v any) error {
+	text, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return err
+	}
+	if int64(len(text)) > limit {
+		return fmt.Errorf("more than %d bytes: %w", limit, ErrTooLarge)
+	}
+	if len(text) > shortDocument {
+		m := meter{tokens: json.NewDecoder(bytes.NewReader(text)), fields: map[reflect.Type]map[string]reflect.Type{}}
+		if err := m.value(reflect.TypeOf(v), 0); err != nil {
+			return err
+		}
+	}
+	return json.Unmarshal(text, v)
+}
+
+// meter counts what decoding a document takes.
+type meter struct {
+	tokens *json.Decoder
+	memory uintptr // bytes
+	cells  int
+	fields map[reflect.Type]map[string]reflect.Type // of structs, by name
+}
+
+// value counts the next value, which is decoded into a t; nil: into nothing, or a type of its own.
+func (m *meter) value(t reflect.Type, depth int) error {
+	token, err := m.tokens.Token()
+	if err != nil {
+		return err
+	}
+	open, nested := token.(json.Delim)
+	if !nested {
+		return nil // a string is no longer than its text
+	}
+	if depth > maxDepth {
+		return fmt.Errorf("more than %d lists and objects in each other: %w", maxDepth, ErrTooLarge)
+	}
+	for t != nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice && open == '{') { // Processes: one, or a list
+		t = t.Elem()
+	}
+	for m.tokens.More() {
+		field := ""
+		if open == '{' {
+			key, err := m.tokens.Token()
+			if err != nil {
+				return err
+			}
+			field, _ = key.(string)
+		}
+		inner, err := m.charge(t, field)
+		if err == nil {
+			err = m.value(inner, depth+1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err = m.tokens.Token()
+	return err
+}
+
+// charge counts an element of a t, and returns the type of the element.
+func (m *meter) charge(t reflect.Type, field string) (inner reflect.Type, err error) {
+	const unknown = 64 // of an element of any type
+	size := uintptr(unknown)
+	switch {
+	case t == nil:
+	case t.Kind() == reflect.Struct:
+		size = 0 // it was counted with the struct
+		if inner = m.field(t, field); inner != nil && inner.Kind() == reflect.Pointer {
+			size = inner.Elem().Size()
+		}
+	case t.Kind() == reflect.Map:
+		inner = t.Elem()
+		size = 2 * (t.Key().Size() + inner.Size())
+	case t.Kind() == reflect.Slice, t.Kind() == reflect.Array:
+		inner = t.Elem()
+		size = inner.Size()
+	}
+	if m.memory += size; m.memory > maxMemory {
+		return nil, fmt.Errorf("it takes more than %d bytes of memory: %w", maxMemory, ErrTooLarge)
+	}
+	if inner == reflect.TypeFor[Cell]() {
+		if m.cells++; m.cells > MaxCells {
+			return nil, fmt.Errorf("more than %d cells: %w", MaxCells, ErrTooLarge)
+		}
+	}
+	return inner, nil
+}
+
+// field is the type of the field of a struct that encoding/json decodes a key into; nil: into none.
+func (m *meter) field(t reflect.Type, key string) reflect.Type {
+	fold := func(s string) string { return strings.ToLower(strings.ToUpper(s)) } // as strings.EqualFold compares
+	if m.fields[t] == nil {
+		m.fields[t] = map[string]reflect.Type{}
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			m.fields[t][fold(cmp.Or(name, f.Name))] = f.Type
+		}
+	}
+	return m.fields[t][fold(key)]
+}
