@@ -62,14 +62,13 @@ type Limits struct {
 	Files    int   // in the archive
 	Total    int64 // bytes unpacked
 	Ratio    int64 // bytes unpacked for each byte of the bundle
-	Document int64 // bytes of a file that is read whole
+	Document int64 // bytes of a file that is read whole; of one that is decoded at most plan.MaxFile
 	Line     int   // bytes of a snapshot
-	Tasks    int   // of the plan
 }
 
 // DefaultLimits are far beyond what runs are known to record.
 func DefaultLimits() Limits {
-	return Limits{Files: 1 << 20, Total: 64 << 30, Ratio: 300, Document: 256 << 20, Line: 32 << 20, Tasks: 200_000}
+	return Limits{Files: 1 << 20, Total: 64 << 30, Ratio: 300, Document: 256 << 20, Line: 32 << 20}
 }
 
 // altered is an error about one file of a bundle.

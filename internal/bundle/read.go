@@ -3,7 +3,6 @@ package bundle
 import (
 	"archive/zip"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -105,33 +104,15 @@ func (b *Bundle) document(name string, into any) error {
 	if f == nil {
 		return altered(name, "it is not there")
 	}
-	if f.UncompressedSize64 > uint64(b.limits.Document) {
-		return altered(name, "%d bytes, more than %d", f.UncompressedSize64, b.limits.Document)
-	}
-	text, err := b.read(f)
+	r, err := f.Open()
 	if err != nil {
-		return err
+		return altered(name, "%v", err)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
+	defer r.Close()
+	if err := plan.Decode(r, min(b.limits.Document, plan.MaxFile), into); err != nil {
 		return altered(name, "%v", err)
 	}
 	return nil
-}
-
-func (b *Bundle) read(f *zip.File) ([]byte, error) {
-	r, err := f.Open()
-	if err != nil {
-		return nil, altered(f.Name, "%v", err)
-	}
-	defer r.Close()
-	text, err := io.ReadAll(io.LimitReader(r, int64(f.UncompressedSize64)+1))
-	if err == nil && uint64(len(text)) != f.UncompressedSize64 {
-		err = errors.New("it is not as long as it says")
-	}
-	if err != nil {
-		return nil, altered(f.Name, "%v", err)
-	}
-	return text, nil
 }
 
 // Unpack writes the files below dir, which is empty, and returns an error for each that is not the one in the manifest.

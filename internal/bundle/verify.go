@@ -3,7 +3,6 @@ package bundle
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -114,18 +113,14 @@ func (c *check) run(ctx context.Context, b *Bundle) error {
 // record opens the run of a bundle that was unpacked below dir. Its plan may be anything.
 func (b *Bundle) record(dir string) (*runs.Run, error) {
 	name := path.Join(runDir, "run.json")
-	text, err := os.ReadFile(filepath.Join(dir, runDir, "run.json"))
-	if err != nil {
+	run, err := runs.Open("", filepath.Join(dir, runDir)+string(filepath.Separator))
+	if errors.Is(err, os.ErrNotExist) {
 		return nil, altered(name, "it is not there")
 	}
-	var p plan.Run
-	if err := json.Unmarshal(text, &p); err != nil {
+	if err != nil {
 		return nil, altered(name, "%v", err)
 	}
-	if p.Repeat < 0 || len(p.Cells) > 0 && p.Repeat > b.limits.Tasks/len(p.Cells) {
-		return nil, altered(name, "%d cells × %d repetitions, more than %d tasks", len(p.Cells), p.Repeat, b.limits.Tasks)
-	}
-	for _, c := range p.Cells {
+	for _, c := range run.Plan().Cells {
 		if filepath.Base(c.ID) != c.ID || !valid(path.Join(runDir, tasksDir, c.ID, "outcome.json")) {
 			return nil, altered(name, "%q is no cell", clip(c.ID))
 		}
@@ -134,10 +129,6 @@ func (b *Bundle) record(dir string) (*runs.Run, error) {
 				return nil, altered(name, "cell %s: %v", clip(c.ID), err)
 			}
 		}
-	}
-	run, err := runs.Open("", filepath.Join(dir, runDir)+string(filepath.Separator))
-	if err != nil {
-		return nil, altered(name, "%v", err)
 	}
 	return run, nil
 }

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"lockstep/internal/plan"
 )
 
 // appendLine adds v to a file of JSON lines in one write. What a writer that was killed left of a line stays a damaged
@@ -39,6 +41,12 @@ func (r *Run) appendLine(name string, v any) error {
 	return err
 }
 
+// Bounds of a file of JSON lines.
+const (
+	maxLines  = 500_000
+	maxDamage = 100 // descriptions of lines that are left out
+)
+
 // linesOf reads a file of JSON lines of the run; what is damaged is left out, with a warning. The caller holds mu.
 func linesOf[T any](r *Run, name string) (all []T, err error) {
 	file, err := os.Open(filepath.Join(r.dir, name))
@@ -50,6 +58,9 @@ func linesOf[T any](r *Run, name string) (all []T, err error) {
 	}
 	defer file.Close()
 	_, damage, err := readLines(file, func(v T) error {
+		if len(all) == maxLines {
+			return fmt.Errorf("%s has more than %d lines: %w", name, maxLines, plan.ErrTooLarge)
+		}
 		all = append(all, v)
 		return nil
 	})
@@ -78,7 +89,12 @@ func readLines[T any](from io.Reader, each func(T) error) (end int64, damage []s
 		end += int64(len(line))
 		var v T
 		if bad := json.Unmarshal(line, &v); bad != nil {
-			damage = append(damage, fmt.Sprintf("line %d left out: %v", n, bad))
+			switch {
+			case len(damage) < maxDamage:
+				damage = append(damage, fmt.Sprintf("line %d left out: %v", n, bad))
+			case len(damage) == maxDamage:
+				damage = append(damage, fmt.Sprintf("line %d and others left out", n))
+			}
 		} else if err := each(v); err != nil {
 			return end, damage, err
 		}

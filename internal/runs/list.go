@@ -2,7 +2,6 @@ package runs
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,12 +65,13 @@ func (r *Run) summary() Summary {
 
 // openDir reads the plan in a run's directory.
 func openDir(dir string) (*Run, error) {
-	text, err := os.ReadFile(filepath.Join(dir, runFile))
+	file, err := os.Open(filepath.Join(dir, runFile))
 	if err != nil {
 		return nil, fmt.Errorf("open run in %s: %w", dir, err)
 	}
-	var p plan.Run
-	if err := json.Unmarshal(text, &p); err != nil {
+	defer file.Close()
+	p, err := plan.ReadRun(file, plan.MaxFile)
+	if err != nil {
 		return nil, fmt.Errorf("open run in %s: read %s: %w", dir, runFile, err)
 	}
 	return newRun(dir, p), nil

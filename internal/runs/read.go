@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,7 +100,7 @@ func (r *Run) outcome(task string) (plan.Outcome, error) {
 		return plan.Outcome{}, err
 	}
 	var o plan.Outcome
-	if err := json.Unmarshal(text, &o); err != nil {
+	if err := plan.Decode(bytes.NewReader(text), plan.MaxFile, &o); err != nil {
 		return plan.Outcome{}, &damaged{path, fmt.Sprintf("not a whole outcome (%v); the task counts as not done", err)}
 	}
 	switch {

@@ -1,0 +1,121 @@
+//go:build linux
+
+package cli_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"lockstep/internal/bundle"
+	"lockstep/internal/cli"
+)
+
+// bombVariable has the test binary be ctl, with these arguments, each in a line.
+const bombVariable = "LOCKSTEP_TEST_CTL"
+
+func TestMain(m *testing.M) {
+	if args := os.Getenv(bombVariable); args != "" {
+		os.Unsetenv(bombVariable)
+		os.Exit(cli.Ctl(context.Background(), strings.Split(args, "\n"), strings.NewReader(""), os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// TestSmallBundlesDoNotExhaustTheReader gives ctl bundles, and records unpacked of them, that would take gigabytes.
+func TestSmallBundlesDoNotExhaustTheReader(t *testing.T) {
+	cells := func(n int) string {
+		return `{"version":1,"id":"bomb","repeat":1,"cells":[{}` + strings.Repeat(",{}", n-1) + `]}`
+	}
+	for name, x := range map[string]struct {
+		size int // of the bundle
+		file string
+		text string
+		want string
+	}{
+		"2 KB":     {2_381, "run/run.json", cells(550_000), "cells: too large"},
+		"43 KB":    {42_909, "run/run.json", cells(4_400_000), "cells: too large"},
+		"tasks":    {10_000, "run/run.json", `{"version":1,"id":"bomb","repeat":2000000000,"cells":[{}]}`, "at most 50000 tasks: too large"},
+		"excluded": {42_909, "run/run.json", `{"id":"bomb","excluded":[{}` + strings.Repeat(",{}", 4_400_000) + `]}`, "bytes of memory: too large"},
+		"manifest": {42_909, "manifest.json", `{"format":2,"files":[{}` + strings.Repeat(",{}", 4_400_000) + `]}`, "bytes of memory: too large"},
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "bomb.zip")
+		if err := os.WriteFile(file, packed(t, x.size, x.file, x.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reads := [][]string{{"verify", file}, {"rerun", file}}
+		if x.file == "run/run.json" {
+			if err := os.Mkdir(filepath.Join(dir, "run"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "run", "run.json"), []byte(x.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			reads = append(reads, []string{"show", filepath.Join(dir, "run")})
+		}
+		for _, args := range reads {
+			c := exec.CommandContext(t.Context(), os.Args[0])
+			c.Env = append(os.Environ(), bombVariable+"="+strings.Join(args, "\n"))
+			out, err := c.CombinedOutput()
+			rss := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10
+			t.Logf("%s: ctl %s: %d MiB, %v: %.200s", name, args[0], rss, err, out)
+			if err == nil || !strings.Contains(string(out), x.want) {
+				t.Errorf("%s: ctl %s: %v: want %q: %.500s", name, args[0], err, x.want, out)
+			}
+			if rss > 512 {
+				t.Errorf("%s: ctl %s took %d MiB", name, args[0], rss)
+			}
+		}
+	}
+}
+
+// packed is a bundle of at least so many bytes of which one file has this text.
+func packed(t *testing.T, size int, name, text string) []byte {
+	t.Helper()
+	files := map[string]string{"environment.json": "{}", name: text}
+	if name != "manifest.json" {
+		m := bundle.Manifest{Format: bundle.Format, Run: "bomb"}
+		for f, text := range files {
+			m.Files = append(m.Files, bundle.File{Name: f, Size: int64(len(text)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))})
+		}
+		manifest, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["manifest.json"] = string(manifest)
+	}
+	var data []byte
+	for _, comment := range []int{0, 1} { // a bundle may unpack to 300 times its size
+		var b bytes.Buffer
+		z := zip.NewWriter(&b)
+		if err := z.SetComment(strings.Repeat("x", comment*max(0, size-len(data)))); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range slices.Sorted(maps.Keys(files)) {
+			w, err := z.Create(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write([]byte(files[f])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		data = b.Bytes()
+	}
+	return data
+}
