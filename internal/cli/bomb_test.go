@@ -22,13 +22,17 @@ import (
 	"lockstep/internal/cli"
 )
 
-// bombVariable has the test binary be ctl, with these arguments, each in a line.
+// The test binary is the controller that expands the matrix of a schedule, if it is started as such.
+// bombVariable has it be ctl, with these arguments, each in a line.
 const bombVariable = "LOCKSTEP_TEST_CTL"
 
 func TestMain(m *testing.M) {
 	if args := os.Getenv(bombVariable); args != "" {
 		os.Unsetenv(bombVariable)
 		os.Exit(cli.Ctl(context.Background(), strings.Split(args, "\n"), strings.NewReader(""), os.Stdout, os.Stderr))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "expand-schedule" {
+		os.Exit(cli.Controller(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }

@@ -37,6 +37,7 @@ type controllerOptions struct {
 	listen, dir string
 	config      string
 	hooks       string
+	drivers     string // file, of --drivers
 	replicas    int
 	beside      int
 	room        memory
@@ -64,10 +65,14 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 			if err := o.check(); err != nil {
 				return err
 			}
+			o.drivers = c.Flag("drivers").Value.String()
 			return o.run(c.Context(), stderr)
 		},
 	}
 	o.add(root)
+	root.AddCommand(expandSchedule())
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
 
@@ -148,7 +153,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	conn.Replicate(o.replicas)
 	conn.LimitRecord(int64(o.room))
 	standing := &controller.Standing{}
-	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Standing: standing}
+	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Standing: standing, Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {
 		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks are told where it is
 			return fmt.Errorf("find the folder of copies: %w", err)

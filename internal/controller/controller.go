@@ -16,6 +16,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/sampling"
+	"lockstep/internal/schedule"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
@@ -37,6 +38,10 @@ type Config struct {
 	// Clock is the time by which schedules fire; nil: the host's. Hooks are what is called after their runs; nil: nothing.
 	Clock Clock
 	Hooks *Hooks
+	// Expand makes a run of a schedule's matrix. Whoever may edit schedules writes the matrix: a daemon evaluates it in a
+	// process of its own, with limits of time and memory. nil: the function Expand, in this process. It is called from
+	// several goroutines.
+	Expand func(context.Context, schedule.Matrix) (plan.Run, error)
 	// SideBySide is how many runs are executed at a time, at most; 1: one after the other; 0: 4.
 	SideBySide int
 	// Standing is told how this controller stands; nil: nobody is.

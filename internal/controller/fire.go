@@ -23,7 +23,8 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	if c := s.Current; ctx.Err() != nil || c == nil || c.Run != e.Run || c.State != schedule.Starting || c.Epoch != k.epoch {
 		return
 	}
-	run, err := expandWithin(ctx, expandLimit, func(ctx context.Context) (plan.Run, error) { return expand(ctx, s.Matrix) })
+	var run plan.Run
+	err := wire.Guard(k.log, "the matrix of schedule "+s.Name, func() (err error) { run, err = k.expand(ctx, s.Matrix); return err })
 	if err == nil {
 		run.ID, run.Started = e.Run, k.clock.Now().UTC()
 		submission := wire.Submission{Run: run, By: s.By, Schedule: s.Name}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
 )
@@ -40,6 +41,8 @@ type scheduler struct {
 	runs  string // folder of the controller's copies; empty: none
 	log   *slog.Logger
 
+	expand func(context.Context, schedule.Matrix) (plan.Run, error)
+
 	keepers map[string]*keeper
 	wg      sync.WaitGroup
 }
@@ -49,9 +52,12 @@ func (cfg Config) schedules(ctx context.Context, conn wire.Leader, epoch uint64)
 	if conn.Local() {
 		return func() {}
 	}
-	s := &scheduler{conn: conn, epoch: epoch, clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log}
+	s := &scheduler{conn: conn, epoch: epoch, clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand}
 	if s.clock == nil {
 		s.clock = hostClock{}
+	}
+	if s.expand == nil {
+		s.expand = Expand
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -1,3 +1,30 @@
 // Package procs starts and ends child processes together with the processes that they start.
 // On Linux a child has a process group or session of its own; on other systems only the child itself is controlled.
 package procs
+
+import (
+	"fmt"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// LimitMemory limits the memory of this process, in bytes, until it ends. Garbage is collected more often as memory comes
+// near to the limit; exceeded is called once it is beyond. One allocation that is larger than the limit ends the process.
+func LimitMemory(limit uint64, exceeded func()) error {
+	if err := limitData(2 * limit); err != nil {
+		return fmt.Errorf("limit the memory of this process: %w", err)
+	}
+	debug.SetMemoryLimit(int64(limit - limit/8))
+	go func() {
+		used := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+		for range time.Tick(10 * time.Millisecond) {
+			metrics.Read(used)
+			if used[0].Value.Uint64()-used[1].Value.Uint64() > limit {
+				exceeded()
+				return
+			}
+		}
+	}()
+	return nil
+}

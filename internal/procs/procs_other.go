@@ -19,6 +19,12 @@ func NewGroup(*exec.Cmd, bool) {}
 // NewSession has no effect on this system.
 func NewSession(*exec.Cmd) {}
 
+// limitData has no effect on this system.
+func limitData(uint64) error { return nil }
+
+// Self is the path of this program.
+func Self() (string, error) { return os.Executable() }
+
 // DropAmbient does nothing: only Linux has ambient capabilities.
 func DropAmbient() error { return nil }
 

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/procs"
+	"lockstep/internal/schedule"
+)
+
+// Limits of the process that expands the matrix of a schedule. It has 10,000 cells at most, which take about 200 MiB.
+const (
+	expandMemory = 1 << 30 // bytes
+	expandTime   = 5 * time.Minute
+	expandBeside = 2 // processes at a time
+)
+
+// expandCommand is the hidden command that expander starts.
+const expandCommand = "expand-schedule"
+
+// expansion is what the hidden command prints.
+type expansion struct {
+	Run   *plan.Run `json:"run,omitempty"`
+	Error string    `json:"error,omitempty"`
+}
+
+// tooMuchMemory is the error of a matrix that takes more than so many bytes.
+func tooMuchMemory(memory uint64) error {
+	return fmt.Errorf("expand matrix: it takes more than %d MiB of memory: make the matrix smaller", memory>>20)
+}
+
+// expandSchedule is the hidden command: it reads a schedule.Matrix and writes an expansion, both as JSON.
+func expandSchedule() *cobra.Command {
+	var memory uint64
+	c := &cobra.Command{
+		Use: expandCommand, Hidden: true, Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			exceeded := func() {
+				_ = json.NewEncoder(c.OutOrStdout()).Encode(expansion{Error: tooMuchMemory(memory).Error()})
+				os.Exit(0)
+			}
+			if err := procs.LimitMemory(memory, exceeded); err != nil {
+				return err
+			}
+			var from schedule.Matrix
+			if err := json.NewDecoder(c.InOrStdin()).Decode(&from); err != nil {
+				return fmt.Errorf("read the matrix of a schedule: %w", err)
+			}
+			var out expansion
+			if run, err := controller.Expand(c.Context(), from); err != nil {
+				out.Error = err.Error()
+			} else {
+				out.Run = &run
+			}
+			return json.NewEncoder(c.OutOrStdout()).Encode(out)
+		},
+	}
+	c.Flags().Uint64Var(&memory, "memory", 0, "`bytes` that it may use")
+	withDrivers(c)
+	return c
+}
+
+// expander returns a function that expands the matrix of a schedule in another process of this program, which gets none
+// of the settings of this one but the file of drivers, and is ended when the matrix takes longer than limit, or more memory (bytes).
+func expander(drivers string, limit time.Duration, memory uint64) func(context.Context, schedule.Matrix) (plan.Run, error) {
+	places := make(chan struct{}, expandBeside)
+	return func(ctx context.Context, from schedule.Matrix) (plan.Run, error) {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		case <-ctx.Done():
+			return plan.Run{}, context.Cause(ctx)
+		}
+		text, err := json.Marshal(from)
+		if err != nil {
+			return plan.Run{}, fmt.Errorf("expand matrix: %w", err)
+		}
+		program, err := procs.Self()
+		if err != nil {
+			return plan.Run{}, fmt.Errorf("expand matrix: find this program: %w", err)
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it takes longer than %v: make the matrix smaller", limit))
+		defer cancel()
+		c := exec.CommandContext(ctx, program, expandCommand, "--drivers", drivers, "--memory", strconv.FormatUint(memory, 10))
+		c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") })
+		out, said := &limitedBuffer{limit: plan.MaxFile}, &limitedBuffer{limit: 4096}
+		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(text), out, said
+		c.WaitDelay = time.Second
+		procs.NewGroup(c, false)
+		c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) } // with the external drivers that it has started
+		err = c.Run()
+		if cause := context.Cause(ctx); cause != nil {
+			return plan.Run{}, fmt.Errorf("expand matrix: %w", cause)
+		}
+		if err != nil {
+			why := strings.TrimSpace(said.String())
+			if strings.Contains(why, "out of memory") { // of one allocation
+				return plan.Run{}, tooMuchMemory(memory)
+			}
+			return plan.Run{}, fmt.Errorf("expand matrix: %w: %s", err, why)
+		}
+		var made expansion
+		if err := plan.Decode(out, plan.MaxFile, &made); err != nil {
+			return plan.Run{}, fmt.Errorf("expand matrix: %w", err)
+		}
+		if made.Run == nil {
+			return plan.Run{}, errors.New(made.Error)
+		}
+		return *made.Run, nil
+	}
+}
+
+// limitedBuffer keeps the beginning of what is written to it.
+type limitedBuffer struct {
+	bytes.Buffer
+	limit int
+}
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:max(0, min(len(p), b.limit-b.Len()))])
+	return len(p), nil
+}
