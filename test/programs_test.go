@@ -52,6 +52,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	built = dir
+	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")) // runs of the tests are none of the user's
 	if programs, err = rig.Programs(dir, true); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

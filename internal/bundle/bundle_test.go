@@ -72,7 +72,7 @@ func TestNoSecretGetsIntoABundle(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(run.Dir(), "notes.txt"), []byte("amqp://guest:hunter2@h/"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Write(io.Discard, run, "v1"); err == nil || !strings.Contains(err.Error(), "notes.txt") {
+	if _, err := Write(io.Discard, run, "v1", true); err == nil || !strings.Contains(err.Error(), "notes.txt") {
 		t.Errorf("a file with a password went in: %v", err)
 	}
 }
@@ -275,7 +275,7 @@ func TestABundleOfARunThatGoesOnIsConsistent(t *testing.T) {
 		default:
 		}
 		var data bytes.Buffer
-		if _, err := Write(&data, run, "v1"); err != nil {
+		if _, err := Write(&data, run, "v1", true); err != nil {
 			if !strings.Contains(err.Error(), "ctl cancel") {
 				t.Fatal(err)
 			}
@@ -324,11 +324,11 @@ func TestCellsAndOptionsThatDifferAreSaid(t *testing.T) {
 // What agents of a fleet read is not what happens to have the same path on the host where the bundle is made.
 func TestFilesOfAFleetAreNotTakenFromHere(t *testing.T) {
 	p := recordedRun(t).Plan()
-	if read, err := payloads(p); err != nil || len(read) != 1 || read[0].Name == "" {
+	if read, err := payloads(p, true); err != nil || len(read) != 1 || read[0].Name == "" {
 		t.Fatalf("of a local run: %+v, %v", read, err)
 	}
 	p.Source.Server = "nats://bench-1:4222"
-	if read, err := payloads(p); err != nil || len(read) != 1 || read[0].Name != "" || read[0].Missing == "" {
+	if read, err := payloads(p, true); err != nil || len(read) != 1 || read[0].Name != "" || read[0].Missing == "" {
 		t.Errorf("of a fleet's run: %+v, %v", read, err)
 	}
 }

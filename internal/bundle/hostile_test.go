@@ -79,7 +79,7 @@ func TestHostileBundlesAreRefused(t *testing.T) {
 func FuzzBundle(f *testing.F) {
 	run := recordedRun(f)
 	var b bytes.Buffer
-	if _, err := Write(&b, run, "v1"); err != nil {
+	if _, err := Write(&b, run, "v1", true); err != nil {
 		f.Fatal(err)
 	}
 	good := b.Bytes()

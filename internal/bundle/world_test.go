@@ -102,7 +102,7 @@ func snapshot(task string) record.Snapshot {
 func made(t *testing.T, run *runs.Run) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if _, err := Write(&b, run, "v1"); err != nil {
+	if _, err := Write(&b, run, "v1", true); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

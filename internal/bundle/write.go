@@ -31,9 +31,10 @@ type source struct {
 }
 
 // Write writes the bundle of a run, and returns what is in it. harness is the version of this program. A record that holds what looks like a
-// password is refused: nothing of Lockstep writes one.
-func Write(w io.Writer, run *runs.Run, harness string) (Manifest, error) {
-	m, sources, err := gather(run, harness)
+// password is refused: nothing of Lockstep writes one. The files that the matrix had agents read are in it only if created
+// says that the run was created on this host: whoever made another record chose their names.
+func Write(w io.Writer, run *runs.Run, harness string, created bool) (Manifest, error) {
+	m, sources, err := gather(run, harness, created)
 	if err != nil {
 		return m, fmt.Errorf("bundle run %s: %w", run.Plan().ID, err)
 	}
@@ -44,7 +45,7 @@ func Write(w io.Writer, run *runs.Run, harness string) (Manifest, error) {
 }
 
 // gather lists what goes into the bundle, the manifest first.
-func gather(run *runs.Run, harness string) (Manifest, []source, error) {
+func gather(run *runs.Run, harness string, created bool) (Manifest, []source, error) {
 	p := run.Plan()
 	outcomes, err := run.Outcomes()
 	if err != nil {
@@ -56,7 +57,7 @@ func gather(run *runs.Run, harness string) (Manifest, []source, error) {
 		return m, nil, err
 	}
 	all := []source{{File: File{Name: environmentName}, data: environment}}
-	read, err := payloads(p)
+	read, err := payloads(p, created)
 	if err != nil {
 		return m, nil, err
 	}
@@ -152,7 +153,7 @@ func (f source) innocent() error {
 type payload struct{ Read }
 
 // payloads lists the files that the matrix had agents read, as far as they are on this host. Secrets (${file:…}) are none of them.
-func payloads(p plan.Run) ([]payload, error) {
+func payloads(p plan.Run, created bool) ([]payload, error) {
 	seen := map[string]bool{}
 	var all []payload
 	for _, c := range p.Cells {
@@ -163,10 +164,16 @@ func payloads(p plan.Run) ([]payload, error) {
 			}
 			seen[file] = true
 			r := Read{Path: file, Name: path.Join(filesDir, strconv.Itoa(len(all)+1), path.Base(filepath.ToSlash(file)))}
-			info, err := os.Stat(file)
+			var info fs.FileInfo
+			var err error
+			if created {
+				info, err = os.Stat(file)
+			}
 			switch {
 			case p.Source.Server != "":
 				r.Name, r.Missing = "", "agents of a fleet read it, and what is at its place here may be anything"
+			case !created:
+				r.Name, r.Missing = "", "the run was not created by the ctl that made the bundle, and what is at its place there may be anything"
 			case err != nil:
 				r.Name, r.Missing = "", "it is not on the host where the bundle was made"
 			case !info.Mode().IsRegular():

@@ -5,7 +5,6 @@ package cli_test
 import (
 	"archive/zip"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -19,23 +18,7 @@ import (
 	"testing"
 
 	"lockstep/internal/bundle"
-	"lockstep/internal/cli"
 )
-
-// The test binary is the controller that expands the matrix of a schedule, if it is started as such.
-// bombVariable has it be ctl, with these arguments, each in a line.
-const bombVariable = "LOCKSTEP_TEST_CTL"
-
-func TestMain(m *testing.M) {
-	if args := os.Getenv(bombVariable); args != "" {
-		os.Unsetenv(bombVariable)
-		os.Exit(cli.Ctl(context.Background(), strings.Split(args, "\n"), strings.NewReader(""), os.Stdout, os.Stderr))
-	}
-	if len(os.Args) > 1 && os.Args[1] == "expand-schedule" {
-		os.Exit(cli.Controller(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	}
-	os.Exit(m.Run())
-}
 
 // TestSmallBundlesDoNotExhaustTheReader gives ctl bundles, and records unpacked of them, that would take gigabytes.
 func TestSmallBundlesDoNotExhaustTheReader(t *testing.T) {
@@ -71,7 +54,7 @@ func TestSmallBundlesDoNotExhaustTheReader(t *testing.T) {
 		}
 		for _, args := range reads {
 			c := exec.CommandContext(t.Context(), os.Args[0])
-			c.Env = append(os.Environ(), bombVariable+"="+strings.Join(args, "\n"))
+			c.Env = append(os.Environ(), ctlVariable+"="+strings.Join(args, "\n"))
 			out, err := c.CombinedOutput()
 			rss := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10
 			t.Logf("%s: ctl %s: %d MiB, %v: %.200s", name, args[0], rss, err, out)

@@ -27,12 +27,15 @@ func bundleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bundle RUN",
 		Short: "Make one file of a run, to hand over",
-		Long: `bundle makes one zip file of a run's record: the matrix and the files it had agents read (payloads),
-plan, outcomes, snapshots, histograms, tables, environment, and a manifest with the SHA-256 of each.
-The same run gives the same bytes. There are no secrets in it. A run that goes on is bundled as far as
-it is, or refused where its record changes meanwhile. With --server the record is copied to
---runs first, as ctl pull does; without, the run is one of --runs. ctl verify checks a bundle, and ctl
-rerun runs its matrix again.
+		Long: `bundle makes one zip file of a run's record: the matrix, plan, outcomes, snapshots, histograms, tables,
+environment, and a manifest with the SHA-256 of each. The same run gives the same bytes. Payload files
+of the matrix are added as they are, if this ctl created the run and it ran on this host. Passwords that
+Lockstep knows as such are *** in a record, and references to secrets stay references; other text is
+added as it was written.
+
+A run that goes on is bundled as far as it is, or refused where its record changes meanwhile. With
+--server the record is copied to --runs first, as ctl pull does; without, the run is one of --runs. ctl
+verify checks a bundle, and ctl rerun runs its matrix again.
 
 Exit codes: 0 it is written; 1 it is not.`,
 		Example: `  ctl bundle latest
@@ -94,7 +97,7 @@ func writeBundle(stdout io.Writer, file string, run *runs.Run) error {
 		return fmt.Errorf("write bundle: %w; give another place with -o", err)
 	}
 	sum := sha256.New()
-	m, err := bundle.Write(io.MultiWriter(temp, sum), run, version())
+	m, err := bundle.Write(io.MultiWriter(temp, sum), run, version(), created(run.Plan()))
 	err = errors.Join(err, temp.Chmod(0o644), temp.Close())
 	if err == nil {
 		err = os.Rename(temp.Name(), file)

@@ -55,7 +55,7 @@ got worse; 8 a rule is inconclusive, or no series has enough runs for an alarm.`
 	runsFlag(c, &o.runs)
 	f := c.Flags()
 	f.StringVar(&o.format, "format", "md", "`md`, html or json")
-	o.influx.add(c)
+	o.influx.add(c, "the environment's")
 	f.StringVar(&o.failOn, "fail-on", "", "\"`worse`\": exit with 3, 5, 7 or 8 if the run is not as good as earlier ones")
 	return c
 }
@@ -118,15 +118,12 @@ func (o *digestOptions) verdict(d digest.Digest) error {
 	return exit{code, errors.New(d.Title())}
 }
 
-// mark writes remarks to InfluxDB, if one is named.
+// mark writes remarks to InfluxDB, if a flag or the environment names one. That of the record is its author's choice.
 func (o *digestOptions) mark(c *cobra.Command, run plan.Run, found []digest.Remark) error {
 	if len(found) == 0 {
 		return nil
 	}
-	if run.Influx.Starred() { // a token that stood in the matrix is not kept
-		run.Influx = nil
-	}
-	to, err := o.influx.open(run, c.ErrOrStderr(), logger(c.ErrOrStderr(), false))
+	to, err := o.influx.open(nil, c.ErrOrStderr(), logger(c.ErrOrStderr(), false))
 	if to == nil || err != nil {
 		return err
 	}

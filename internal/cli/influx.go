@@ -23,15 +23,16 @@ type influxFlags struct {
 	needed bool // the command has nothing to do without an InfluxDB, and no --no-influx
 }
 
-func (f *influxFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.file, "influx", "", "write points to the InfluxDB that this JSON `file` names, instead of the matrix's or the environment's")
-	c.Flags().BoolVar(&f.none, "no-influx", false, "write no points to InfluxDB, whatever the matrix and the environment say")
+// add adds --influx and --no-influx. instead says which InfluxDB would be written to without them.
+func (f *influxFlags) add(c *cobra.Command, instead string) {
+	c.Flags().StringVar(&f.file, "influx", "", "write points to the InfluxDB that this JSON `file` names, instead of "+instead)
+	c.Flags().BoolVar(&f.none, "no-influx", false, "write no points to InfluxDB")
 }
 
-// open starts a sink for a run, or returns nil if no InfluxDB is named. What is asked for and cannot be is an error now, before anything is
+// open starts a sink for a run whose matrix names an InfluxDB or none, or returns nil if no InfluxDB is named. What is asked for and cannot be is an error now, before anything is
 // measured; whether InfluxDB is there is not looked at.
-func (f *influxFlags) open(run plan.Run, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
-	to, from, err := f.choose(run.Influx)
+func (f *influxFlags) open(matrix *plan.Influx, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
+	to, from, err := f.choose(matrix)
 	if err != nil {
 		return nil, exit{ExitBadMatrix, err}
 	}

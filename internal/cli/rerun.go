@@ -46,6 +46,10 @@ afterwards what brokers said of themselves. Passwords are not in bundles: those 
 (${env:NAME}) are in the environment here (of a fleet, of its agents), and those that were written in it are asked
 for as variables, each with the line that it belongs to. --set and --only change the matrix further.
 
+A bundle of a run that this ctl did not create is somebody else's matrix: rerun lists the brokers with their
+options, secrets and files that it would use, and asks before any of it is opened, read or dialled. Without a
+terminal --yes is needed.
+
 Exit codes: those of ctl run, and 6 where a file of the bundle was altered.`,
 		Example: `  ctl rerun night.bundle.zip
   LOCKSTEP_SECRET_1=guest ctl rerun night.bundle.zip --server nats://bench-1:4222`,
@@ -55,7 +59,7 @@ Exit codes: those of ctl run, and 6 where a file of the bundle was altered.`,
 			if err != nil {
 				return err
 			}
-			o.rerun = r
+			o.rerun, o.origin = r, &r.plan
 			if err := o.check(); err != nil {
 				return err
 			}

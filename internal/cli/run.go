@@ -37,7 +37,9 @@ type runOptions struct {
 	influx  influxFlags
 	verbose bool
 	detach  bool
-	rerun   *rerun // nil: the matrix is a file, or the record of a run to resume
+	yes     bool
+	rerun   *rerun    // nil: the matrix is a file, or the record of a run to resume
+	origin  *plan.Run // whose matrix is run again, as its record or bundle has it; nil: the matrix is a file
 }
 
 func runCommand() *cobra.Command {
@@ -49,6 +51,9 @@ func runCommand() *cobra.Command {
 tables can be printed again at any time (ctl show). On a fleet (--server) it goes on without ctl: a closed
 terminal or a killed ctl does not stop it, ctl attach follows it again and ctl cancel stops it. The first Ctrl-C stops cleanly: what was
 declared on the broker is removed and all that was measured is kept; the second leaves at once.
+
+--resume of a run that this ctl did not create lists the brokers with their options, secrets and files that it
+would use, and asks before any of it is opened, read or dialled. Without a terminal --yes is needed.
 
 On a terminal, live figures stand below the lines of the tasks that have ended: how far run and cell are,
 what each group sends and receives, lag, latencies, agents, time left. NO_COLOR takes the colours away;
@@ -92,10 +97,11 @@ failed or was invalid; 4 too few agents; 5 a rule (require) is violated;
 // flags are those of every command that runs a matrix.
 func (o *runOptions) flags(c *cobra.Command) {
 	narrowing(c, &o.narrow)
-	o.influx.add(c)
+	o.influx.add(c, "the matrix's or the environment's")
 	o.server.add(c, "; none: run in this process")
 	runsFlag(c, &o.runs)
 	disturbFlag(c, &o.disturb)
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "use what a record that this ctl did not create names, without asking")
 	c.Flags().BoolVar(&o.detach, "detach", false, "leave the run to the fleet: print its id and do not follow it")
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log what the control plane does")
 }
@@ -128,6 +134,11 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	run := submission.Run
 	if len(run.Cells) == 0 {
 		return exit{ExitBadMatrix, nothingLeft(run)}
+	}
+	if o.origin != nil {
+		if err := consent(c, o.yes, *o.origin, run); err != nil {
+			return err
+		}
 	}
 	if o.rerun != nil {
 		if err := o.rerun.before(ctx, c.ErrOrStderr(), run, submission.Run.Source.Server); err != nil {
@@ -163,6 +174,11 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	defer fleet.close()
 	if err := writable(o.runs); err != nil {
 		return err
+	}
+	if o.resume == "" {
+		if err := noteCreated(submission.Run); err != nil { // the run is none the worse for it
+			fmt.Fprintf(stderr, "the run is not noted as created by this ctl, which will ask before it uses its record: %v\n", err)
+		}
 	}
 	if err := fleet.conn.Submit(ctx, submission); err != nil {
 		return err
@@ -239,7 +255,7 @@ func (o *runOptions) stop(ctx context.Context, conn wire.Client, run string, std
 func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
 	switch {
 	case !o.detach:
-		return o.influx.open(run, stderr, log)
+		return o.influx.open(run.Influx, stderr, log)
 	case o.influx.file != "":
 		return nil, exit{ExitBadMatrix, errors.New("points are written by who follows the run: leave --influx or --detach out, or give --influx to the controller")}
 	case run.Influx != nil && !o.influx.none:

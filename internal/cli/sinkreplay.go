@@ -34,8 +34,9 @@ func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay RUN",
 		Short: "Write a recorded run's points to InfluxDB again",
-		Long: `replay makes all points of a run of its record and writes them to the InfluxDB that --influx, the matrix or
-the environment names. They have the same tags, times and fields as during the run, so that InfluxDB has each point once.
+		Long: `replay makes all points of a run of its record and writes them to the InfluxDB that --influx or the
+environment names. The InfluxDB that the record names is not used: its author chose it. The points have
+the same tags, times and fields as during the run, so that InfluxDB has each point once.
 replay waits until InfluxDB has all of them. It fails if InfluxDB accepts none for 30 s.`,
 		Example: `  ctl sink replay latest
   ctl sink replay --influx influx.json 20260102-150405-quick-3f9c`,
@@ -46,11 +47,7 @@ replay waits until InfluxDB has all of them. It fails if InfluxDB accepts none f
 			if err != nil {
 				return err
 			}
-			run := record.Plan()
-			if run.Influx.Starred() { // a token that stood in the matrix is not kept
-				run.Influx = nil
-			}
-			points, err := to.open(run, c.ErrOrStderr(), logger(c.ErrOrStderr(), verbose))
+			points, err := to.open(nil, c.ErrOrStderr(), logger(c.ErrOrStderr(), verbose))
 			if err != nil {
 				return err
 			}
@@ -61,7 +58,7 @@ replay waits until InfluxDB has all of them. It fails if InfluxDB accepts none f
 		},
 	}
 	runsFlag(c, &folder)
-	c.Flags().StringVar(&to.file, "influx", "", "write to the InfluxDB that this JSON `file` names, instead of the matrix's or the environment's")
+	c.Flags().StringVar(&to.file, "influx", "", "write to the InfluxDB that this JSON `file` names, instead of the environment's")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return c
 }

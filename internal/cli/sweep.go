@@ -40,7 +40,8 @@ func sweepCommand() *cobra.Command {
 		Long: `sweep lists what the brokers of a matrix, or of the record of a run, have whose name begins with
 lockstep- (of a record: with lockstep- and the run's id), asks, and removes it. A run that ended by
 itself, or was stopped by one Ctrl-C, has left nothing. Of a run that is under way it would remove
-what that works with.
+what that works with. By the record of a run that this ctl did not create, sweep first lists the brokers with
+their options and secrets, and asks before it opens any.
 
 Brokers are reached from here, with the secrets of this host. A broker that cannot list what it has
 (no management API, or a driver that knows no way) is told to remove each topology of the run by its
@@ -58,7 +59,7 @@ command line has faults; 1 a broker could not be asked or did not remove all.`,
 	narrowing(c, &o.narrow)
 	runsFlag(c, &o.runs)
 	c.Flags().StringVar(&o.run, "run", "", "with FILE: only what the run of this `id`, or those whose ids begin so, left")
-	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "remove without asking")
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "remove without asking, also by a record that this ctl did not create")
 	return c
 }
 
@@ -72,7 +73,7 @@ type target struct {
 }
 
 func (o *sweepOptions) sweep(c *cobra.Command, of string) error {
-	prefix, targets, err := o.targets(c.Context(), of)
+	prefix, targets, err := o.targets(c, of)
 	if err != nil {
 		return err
 	}
@@ -124,28 +125,30 @@ func (o *sweepOptions) sure(c *cobra.Command, prefix string, found []*target) (b
 	if err := list(out, found); err != nil {
 		return false, err
 	}
-	switch in, isFile := c.InOrStdin().(*os.File); {
-	case o.yes:
-		return true, nil
-	case !isFile || !term.IsTerminal(int(in.Fd())):
-		return false, exit{ExitBadMatrix, errors.New("nothing was removed: there is no terminal to ask on; give --yes to remove all of this")}
-	}
-	fmt.Fprintf(out, "Remove all of this? Runs that are under way work with such things. [y/N] ")
-	return confirmed(c.Context(), c.InOrStdin())
+	return ask(c, o.yes, "Remove all of this? Runs that are under way work with such things.",
+		"nothing was removed: there is no terminal to ask on; give --yes to remove all of this")
 }
 
-// confirmed reads one line; only y and yes mean yes.
-func confirmed(ctx context.Context, in io.Reader) (bool, error) {
+// ask puts a question on the terminal, unless the answer is given; without a terminal it fails with the text of refusal. Only
+// y and yes mean yes.
+func ask(c *cobra.Command, yes bool, question, refusal string) (bool, error) {
+	switch in, isFile := c.InOrStdin().(*os.File); {
+	case yes:
+		return true, nil
+	case !isFile || !term.IsTerminal(int(in.Fd())):
+		return false, exit{ExitBadMatrix, errors.New(refusal)}
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "%s [y/N] ", question)
 	answer := make(chan string, 1)
 	go func() { // a read from a terminal cannot be cancelled; it ends with the program
-		line, _ := bufio.NewReader(in).ReadString('\n')
+		line, _ := bufio.NewReader(c.InOrStdin()).ReadString('\n')
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {
 	case a := <-answer:
 		return a == "y" || a == "yes", nil
-	case <-ctx.Done():
-		return false, ctx.Err()
+	case <-c.Context().Done():
+		return false, c.Context().Err()
 	}
 }
 
@@ -210,14 +213,14 @@ func (t *target) remove(ctx context.Context) error {
 const everything = "lockstep-"
 
 // targets finds the brokers, each once, and what the names of what is to be swept begin with.
-func (o *sweepOptions) targets(ctx context.Context, of string) (prefix string, targets []*target, err error) {
+func (o *sweepOptions) targets(c *cobra.Command, of string) (prefix string, targets []*target, err error) {
 	var run plan.Run
 	recorded := true
 	if info, missing := os.Stat(of); missing == nil && info.Mode().IsRegular() || strings.HasSuffix(of, ".cue") {
 		recorded = false
-		run, err = expand(ctx, of, o.narrow)
+		run, err = expand(c.Context(), of, o.narrow)
 	} else {
-		run, err = o.record(ctx, of)
+		run, err = o.record(c, of)
 	}
 	if err != nil {
 		return "", nil, err
@@ -254,8 +257,9 @@ func (o *sweepOptions) targets(ctx context.Context, of string) (prefix string, t
 	return prefix, targets, nil
 }
 
-// record reads the plan of a recorded run again, as resuming it does: the record holds no secrets.
-func (o *sweepOptions) record(ctx context.Context, id string) (plan.Run, error) {
+// record reads the plan of a recorded run again, as resuming it does: the record holds no secrets. It asks before a record of
+// somebody else is used.
+func (o *sweepOptions) record(c *cobra.Command, id string) (plan.Run, error) {
 	switch {
 	case o.run != "":
 		return plan.Run{}, exit{ExitBadMatrix, errors.New("--run goes with a matrix file: a record is of one run")}
@@ -268,10 +272,10 @@ func (o *sweepOptions) record(ctx context.Context, id string) (plan.Run, error) 
 	}
 	again := runOptions{narrow: o.narrow, runs: o.runs, resume: id}
 	again.server.url = record.Plan().Source.Server
-	s, err := again.resumption(ctx)
+	s, err := again.resumption(c.Context())
 	if err != nil {
 		id = record.Plan().ID
 		return plan.Run{}, fmt.Errorf("sweep by the record of %s, or use a matrix with its brokers: ctl sweep --run %s FILE: %w", id, id, err)
 	}
-	return s.Run, nil
+	return s.Run, consent(c, o.yes, record.Plan(), s.Run)
 }

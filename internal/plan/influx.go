@@ -24,9 +24,6 @@ func (i *Influx) Redacted() *Influx {
 	return &r
 }
 
-// Starred tells whether the token was taken out, so that nothing can be written with it. It may be called on nil.
-func (i *Influx) Starred() bool { return i != nil && i.Token == stars }
-
 // Delivery counts the points of a run that were made for InfluxDB: by a process that followed the run, or by a replay.
 // Points = Written + Dropped + Left.
 type Delivery struct {

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/terminal"
+)
+
+// createdFile is where ctl lists the digests of the plans that this user submitted, one per line. It is no part of any record:
+// nobody who makes a record, a bundle or the state of a fleet can add to it.
+func createdFile() (string, error) {
+	dir := os.Getenv("XDG_STATE_HOME")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(dir, "lockstep", "created-runs"), nil
+}
+
+// planDigest is the same for a plan that is submitted and for the one in its record: without secrets, and without the bases
+// that a controller adds.
+func planDigest(run plan.Run) (string, error) {
+	run = run.Redacted()
+	run.Bases = nil
+	text, err := json.Marshal(run)
+	sum := sha256.Sum256([]byte(plan.Redact(string(text))))
+	return hex.EncodeToString(sum[:]), err
+}
+
+// noteCreated has created report the run from now on.
+func noteCreated(run plan.Run) error {
+	name, err := createdFile()
+	if err != nil {
+		return err
+	}
+	digest, err := planDigest(run)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(digest + "\n")
+	return errors.Join(err, file.Close())
+}
+
+// created reports whether the plan of a record is one that this user submitted. If that cannot be found out, it is not.
+func created(run plan.Run) bool {
+	name, err := createdFile()
+	if err != nil {
+		return false
+	}
+	list, err := os.ReadFile(name)
+	if err != nil {
+		return false
+	}
+	digest, err := planDigest(run)
+	return err == nil && slices.Contains(strings.Split(string(list), "\n"), digest)
+}
+
+// consent asks before run, which was expanded from the record of another user, uses what it names. Nothing of it was opened,
+// resolved or dialled before.
+func consent(c *cobra.Command, yes bool, of, run plan.Run) error {
+	if created(of) {
+		return nil
+	}
+	out := c.ErrOrStderr()
+	fmt.Fprintf(out, "run %s was not created by this ctl; it would use\n", terminal.Clean(of.ID))
+	for _, line := range run.Uses() {
+		fmt.Fprintf(out, "  %s\n", terminal.Hang(terminal.Clean(line), width(out), 4))
+	}
+	sure, err := ask(c, yes, "Use all of this?", "nothing was opened: the record is not of this ctl, and there is no terminal to ask on; read the list, then give --yes")
+	if err == nil && !sure {
+		err = exit{ExitBadMatrix, errors.New("nothing was opened")}
+	}
+	return err
+}

@@ -1,0 +1,208 @@
+package cli_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockstep/internal/cli"
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/runs"
+	_ "lockstep/pkg/drivers/nats"
+)
+
+// listener counts connections, and answers nothing.
+func listener(t *testing.T) (address string, dialled *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	dialled = &atomic.Int64{}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			dialled.Add(1)
+			c.Close()
+		}
+	}()
+	return l.Addr().String(), dialled
+}
+
+// ctl runs ctl without a terminal.
+func ctl(t *testing.T, args ...string) (code int, said string) {
+	t.Helper()
+	var out bytes.Buffer
+	code = cli.Ctl(t.Context(), args, strings.NewReader("y\n"), &out, &out)
+	return code, out.String()
+}
+
+// foreign writes the record of a run that another ctl created, with a matrix over NATS at an address.
+func foreign(t *testing.T, folder, text string, change func(*plan.Run)) plan.Run {
+	t.Helper()
+	m, err := matrix.Load("foreign.cue", []byte(text), matrix.Narrow{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := m.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Version, r.ID, r.Started = plan.Protocol, "20260102-150405-foreign-3f9c", time.Now().UTC()
+	r.Source = plan.Source{File: "foreign.cue", Path: "/nowhere/foreign.cue", Text: text, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))}
+	if change != nil {
+		change(&r)
+	}
+	if _, err := runs.Create(folder, r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// foreignMatrix names a broker at an address, and two files of this host.
+func foreignMatrix(address, key, payload string) string {
+	return fmt.Sprintf(`package matrix
+name: "foreign"
+brokers: theirs: {driver: "nats", options: {url: "nats://%s", user: "${env:CANARY}", password: "${file:%s}"}}
+cell: {
+	message: payload: {kind: "file", file: %q}
+	warmup: "0s"
+	measure: "100ms"
+}
+`, address, key, payload)
+}
+
+// TestRecordsOfOthersAreUsedAfterAQuestion: rerun, resume and sweep of a record that this ctl did not create list what they would use, and
+// open none of it without --yes.
+func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
+	t.Setenv("CANARY", "canary-secret")
+	key, payload := filepath.Join(t.TempDir(), "private.key"), filepath.Join(t.TempDir(), "payload")
+	for _, name := range []string{key, payload} {
+		if err := os.WriteFile(name, []byte("canary-secret\n"+strings.Repeat("x", 1000)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, command := range []string{"rerun", "resume", "sweep"} {
+		t.Run(command, func(t *testing.T) {
+			address, dialled := listener(t)
+			folder := t.TempDir()
+			r := foreign(t, folder, foreignMatrix(address, key, payload), nil)
+			file := filepath.Join(folder, "foreign.zip")
+			if code, said := ctl(t, "bundle", "--runs", folder, "-o", file, r.ID); code != cli.ExitOK {
+				t.Fatalf("bundle left with %d:\n%s", code, said)
+			}
+			args := map[string][]string{
+				"rerun":  {"rerun", "--runs", filepath.Join(folder, "again"), file},
+				"resume": {"run", "--runs", folder, "--resume", r.ID},
+				"sweep":  {"sweep", "--runs", folder, r.ID},
+			}[command]
+			code, said := ctl(t, args...)
+			if code != cli.ExitBadMatrix || !strings.Contains(said, "was not created by this ctl") || !strings.Contains(said, "give --yes") {
+				t.Errorf("left with %d:\n%s", code, said)
+			}
+			for _, want := range []string{address, "secret ${env:CANARY}", "secret ${file:" + key + "}", "payload file " + payload} {
+				if !strings.Contains(said, want) {
+					t.Errorf("%q is not listed:\n%s", want, said)
+				}
+			}
+			if strings.Contains(said, "canary-secret") {
+				t.Errorf("a secret was resolved:\n%s", said)
+			}
+			if n := dialled.Load(); n > 0 {
+				t.Errorf("the broker was dialled %d times before the answer", n)
+			}
+			if _, said = ctl(t, append(args, "--yes")...); dialled.Load() == 0 {
+				t.Errorf("with --yes it did not go on:\n%s", said)
+			}
+		})
+	}
+}
+
+// TestFilesThatForeignRecordsNameAreNotRead: the matrix of a record that holds passwords is read from where its user had it.
+func TestFilesThatForeignRecordsNameAreNotRead(t *testing.T) {
+	folder := t.TempDir()
+	r := foreign(t, folder, foreignMatrix("127.0.0.1:1", "/nowhere", "/nowhere"), func(r *plan.Run) { r.Source.SHA256 = strings.Repeat("0", 64) })
+	if code, said := ctl(t, "run", "--runs", folder, "--resume", r.ID, "--yes"); code != cli.ExitError || !strings.Contains(said, "is not read") {
+		t.Errorf("left with %d:\n%s", code, said)
+	}
+}
+
+// TestBundlesHavePayloadsOfOwnRunsOnly bundles a record of somebody else that names a file of this host, and then a run of this ctl.
+func TestBundlesHavePayloadsOfOwnRunsOnly(t *testing.T) {
+	dir := t.TempDir()
+	payload, file := filepath.Join(dir, "payload"), filepath.Join(dir, "once.cue")
+	text := strings.Replace(once, "warmup:", fmt.Sprintf("message: payload: {kind: \"file\", file: %q}\n\twarmup:", payload), 1)
+	for name, text := range map[string]string{payload: strings.Repeat("canary-payload", 100), file: text} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bundled := func(folder, run string) (said string, has bool) {
+		out := filepath.Join(t.TempDir(), "b.zip")
+		code, said := ctl(t, "bundle", "--runs", folder, "-o", out, run)
+		if code != cli.ExitOK {
+			t.Fatalf("bundle left with %d:\n%s", code, said)
+		}
+		z, err := zip.OpenReader(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer z.Close()
+		for _, f := range z.File {
+			r, err := f.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			has = has || strings.Contains(string(data), "canary-payload")
+		}
+		return said, has
+	}
+	theirs, ours := filepath.Join(dir, "theirs"), filepath.Join(dir, "ours")
+	if said, has := bundled(theirs, foreign(t, theirs, text, nil).ID); has || !strings.Contains(said, "was not created by the ctl") {
+		t.Errorf("the bundle of another's run has a file of this host: %v\n%s", has, said)
+	}
+	if code, said := ctl(t, "run", "--runs", ours, file); code != cli.ExitOK {
+		t.Fatalf("left with %d:\n%s", code, said)
+	}
+	if said, has := bundled(ours, "latest"); !has {
+		t.Errorf("the bundle of an own run does not have its payload:\n%s", said)
+	}
+}
+
+// TestPointsOfARecordGoWhereFlagsSay: the InfluxDB that a record names gets nothing, and no secret of this host.
+func TestPointsOfARecordGoWhereFlagsSay(t *testing.T) {
+	address, dialled := listener(t)
+	folder := t.TempDir()
+	key := filepath.Join(t.TempDir(), "private.key")
+	if err := os.WriteFile(key, []byte("canary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := foreign(t, folder, once, func(r *plan.Run) {
+		r.Influx = &plan.Influx{URL: "http://" + address, Org: "o", Bucket: "b", Token: "${file:" + key + "}"}
+	})
+	code, said := ctl(t, "sink", "replay", "--runs", folder, r.ID)
+	if code != cli.ExitBadMatrix || !strings.Contains(said, "give --influx FILE") {
+		t.Errorf("left with %d:\n%s", code, said)
+	}
+	if n := dialled.Load(); n > 0 {
+		t.Errorf("the record's InfluxDB was dialled %d times", n)
+	}
+}

@@ -1,0 +1,35 @@
+package cli_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"lockstep/internal/cli"
+)
+
+// ctlVariable has the test binary be ctl, with these arguments, one per line.
+const ctlVariable = "LOCKSTEP_TEST_CTL"
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if args := os.Getenv(ctlVariable); args != "" {
+		return cli.Ctl(context.Background(), strings.Split(args, "\n"), strings.NewReader(""), os.Stdout, os.Stderr)
+	}
+	if len(os.Args) > 1 && os.Args[1] == "expand-schedule" { // as a controller starts itself
+		return cli.Controller(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	}
+	state, err := os.MkdirTemp("", "lockstep-test-state-*") // runs of the tests are none of the user's
+	if err == nil {
+		defer os.RemoveAll(state)
+		err = os.Setenv("XDG_STATE_HOME", state)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
