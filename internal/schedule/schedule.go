@@ -4,9 +4,9 @@
 package schedule
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -119,7 +119,7 @@ func (d Definition) Check() error {
 // Read returns a schedule as it was stored, or why it cannot be used.
 func Read(text []byte) (Schedule, error) {
 	var s Schedule
-	if err := json.Unmarshal(text, &s); err != nil {
+	if err := plan.Decode(bytes.NewReader(text), plan.MaxDocument, &s); err != nil {
 		return s, fmt.Errorf("read schedule: %w", err)
 	}
 	if s.Version > Version {

@@ -1,0 +1,25 @@
+package schedule
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// TestAStoredScheduleIsMeasuredBeforeItIsDecoded reads a history of three bytes an entry.
+func TestAStoredScheduleIsMeasuredBeforeItIsDecoded(t *testing.T) {
+	text := []byte(`{"history":[{}` + strings.Repeat(",{}", 2_000_000) + `]}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := Read(text)
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, plan.ErrTooLarge) {
+		t.Errorf("two million entries: %v, want ErrTooLarge", err)
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 100<<20 {
+		t.Errorf("%d MiB were allocated to refuse them", grown>>20)
+	}
+}
