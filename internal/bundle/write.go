@@ -57,12 +57,8 @@ func gather(run *runs.Run, harness string, created bool) (Manifest, []source, er
 		return m, nil, err
 	}
 	all := []source{{File: File{Name: environmentName}, data: environment}}
-	read, err := payloads(p, created)
-	if err != nil {
-		return m, nil, err
-	}
-	for _, r := range read {
-		m.Read = append(m.Read, r.Read)
+	m.Read = payloads(p, created)
+	for _, r := range m.Read {
 		if r.Name != "" {
 			all = append(all, source{File: File{Name: r.Name}, path: r.Path})
 		}
@@ -149,13 +145,10 @@ func (f source) innocent() error {
 	return nil
 }
 
-// payload is a file that agents read, on this host.
-type payload struct{ Read }
-
 // payloads lists the files that the matrix had agents read, as far as they are on this host. Secrets (${file:…}) are none of them.
-func payloads(p plan.Run, created bool) ([]payload, error) {
+func payloads(p plan.Run, created bool) []Read {
 	seen := map[string]bool{}
-	var all []payload
+	var all []Read
 	for _, c := range p.Cells {
 		for _, w := range c.Workload.Parts() {
 			file := w.Message.Payload.File
@@ -164,27 +157,32 @@ func payloads(p plan.Run, created bool) ([]payload, error) {
 			}
 			seen[file] = true
 			r := Read{Path: file, Name: path.Join(filesDir, strconv.Itoa(len(all)+1), path.Base(filepath.ToSlash(file)))}
-			var info fs.FileInfo
-			var err error
-			if created {
-				info, err = os.Stat(file)
+			if r.Missing = missing(p, r, created); r.Missing != "" {
+				r.Name = ""
 			}
-			switch {
-			case p.Source.Server != "":
-				r.Name, r.Missing = "", "agents of a fleet read it, and what is at its place here may be anything"
-			case !created:
-				r.Name, r.Missing = "", "the run was not created by the ctl that made the bundle, and what is at its place there may be anything"
-			case err != nil:
-				r.Name, r.Missing = "", "it is not on the host where the bundle was made"
-			case !info.Mode().IsRegular():
-				r.Name, r.Missing = "", "it is no regular file"
-			case !valid(r.Name):
-				r.Name, r.Missing = "", "its name cannot be in a bundle"
-			}
-			all = append(all, payload{r})
+			all = append(all, r)
 		}
 	}
-	return all, nil
+	return all
+}
+
+// missing returns why a payload file is not packed; empty: it is.
+func missing(p plan.Run, r Read, created bool) string {
+	switch {
+	case p.Source.Server != "":
+		return "agents of a fleet read it, and what is at its place here may be anything"
+	case !created:
+		return "the run was not created by the ctl that made the bundle, and what is at its place there may be anything"
+	case !valid(r.Name):
+		return "its name cannot be in a bundle"
+	}
+	switch info, err := os.Stat(r.Path); {
+	case err != nil:
+		return "it is not on the host where the bundle was made"
+	case !info.Mode().IsRegular():
+		return "it is no regular file"
+	}
+	return ""
 }
 
 func (f source) open() (io.ReadCloser, error) {
