@@ -37,11 +37,11 @@ func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
 	}
 	received.Bases = []plan.Base{{Name: "nightly"}} // of the controller
 	folder := t.TempDir()
-	record, err := runs.Create(folder, received)
-	if err != nil {
+	if _, err := runs.Create(folder, received); err != nil {
 		t.Fatal(err)
 	}
-	if record, err = runs.Open(folder, "run-1"); err != nil {
+	record, err := runs.Open(folder, "run-1")
+	if err != nil {
 		t.Fatal(err)
 	}
 	if !created(record.Plan()) {
