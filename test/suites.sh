@@ -71,7 +71,7 @@ build_programs() {
 # Tests of packages that need no broker. Only concurrent packages run with the race detector.
 # Longest packages come first, so that none is left alone at the end.
 suite_unit() {
-	local failed=0 packages="./internal/controller ./internal/wire ./internal/... ./matrices/... ./cmd/... ./test/rig ./test/hostile ./test/truth"
+	local failed=0 packages="./internal/controller ./internal/wire ./internal/... ./matrices/... ./cmd/... ./test/rig ./test/hostile ./test/redaction ./test/truth"
 	# shellcheck disable=SC2046,SC2086 # one package a word
 	tests unit-race -race -shuffle=on -timeout 20m -skip "$in_long" $(concurrent yes $packages) || failed=1
 	# shellcheck disable=SC2046,SC2086
@@ -101,7 +101,7 @@ suite_programs() {
 part_race() {
 	(
 		unset LOCKSTEP_LONG
-		tests race -race -shuffle=on -timeout 60m -skip "$in_long" ./internal/... ./matrices/... ./cmd/... ./test/lab/... ./test/forward ./test/rig ./test/hostile ./test/truth ./test/eventstored/... &&
+		tests race -race -shuffle=on -timeout 60m -skip "$in_long" ./internal/... ./matrices/... ./cmd/... ./test/lab/... ./test/forward ./test/rig ./test/hostile ./test/redaction ./test/truth ./test/eventstored/... &&
 			build_programs && tests race-programs -race -p 1 -timeout 60m -skip "$in_long" ./test ./test/chaos
 	)
 }
@@ -138,7 +138,7 @@ needs() {
 if [ "$mode" = quick ]; then
 	failed=0
 	"$go" test -shuffle=on -timeout 20m -skip "$in_long" ./internal/... ./matrices/... ./pkg/drivers ./pkg/drivers/all ./pkg/drivers/drivertest \
-		./pkg/drivers/loopback ./pkg/drivers/requests ./pkg/drivers/internal/... ./test/rig ./test/truth ./test/forward || failed=1
+		./pkg/drivers/loopback ./pkg/drivers/requests ./pkg/drivers/internal/... ./test/rig ./test/redaction ./test/truth ./test/forward || failed=1
 	"$go" test -timeout 20m -run 'TestImports|TestLevels|TestNothingIsAllowed|TestEveryMatrix|TestDocsName|TestDocsCommands' ./test || failed=1
 	exit $failed
 fi

@@ -108,7 +108,7 @@ func (t *task) clear(ctx context.Context) {
 		case <-ctx.Done():
 			if t.a.Index == 0 && !t.cleared {
 				if err := t.teardown(ctx); err != nil {
-					t.log.Error("tear down", "err", t.clean(err.Error()))
+					t.log.Error("tear down", "err", err)
 				}
 			}
 			return
@@ -148,7 +148,7 @@ func (t *task) close() {
 		select {
 		case err := <-closed:
 			if err != nil {
-				t.log.Warn("close session", "err", t.clean(err.Error()))
+				t.log.Warn("close session", "err", err)
 			}
 		case <-time.After(closeTimeout):
 			t.log.Error("driver's session did not close: left behind", "driver", t.a.Task.Cell.Broker.Driver)

@@ -32,13 +32,11 @@ func (t *task) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	options, scrub, err := plan.Resolve(broker.Options, t.cfg.Access)
+	options, scrub, err := plan.Resolve(broker.Options, broker.Secret, t.cfg.Access)
 	if err != nil {
 		return err
 	}
-	t.mu.Lock()
-	t.scrub = scrub
-	t.mu.Unlock()
+	t.scrub.Store(scrub)
 	env, err := t.env()
 	if err != nil {
 		return err
@@ -195,7 +193,7 @@ func (t *task) openSession() drivers.Session {
 // subject is what is tested, as the broker says. One that does not answer is still measured.
 func (t *task) subject(ctx context.Context) *plan.Subject {
 	broker := t.a.Task.Cell.Broker
-	options, _, err := plan.Resolve(broker.Options, t.cfg.Access)
+	options, _, err := plan.Resolve(broker.Options, broker.Secret, t.cfg.Access)
 	if err != nil { // it worked a moment ago: a file of secrets was changed
 		options = broker.Options
 	}

@@ -149,7 +149,7 @@ func (t *task) keep(figures []drivers.Figure, asked, answered int64) {
 	defer t.mu.Unlock()
 	for _, f := range figures {
 		if !math.IsNaN(f.Value) && !math.IsInf(f.Value, 0) {
-			t.probed = append(t.probed, record.ProbeSample{At: at, Name: string(f.Name), Node: t.scrub.Scrub(f.Node), Value: f.Value})
+			t.probed = append(t.probed, record.ProbeSample{At: at, Name: string(f.Name), Node: t.clean(f.Node), Value: f.Value})
 		}
 	}
 }

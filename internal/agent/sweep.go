@@ -29,7 +29,7 @@ func OpenSweep(ctx context.Context, b plan.Broker, access drivers.Access) (*Swee
 	if err != nil {
 		return nil, err
 	}
-	options, scrub, err := plan.Resolve(b.Options, access)
+	options, scrub, err := plan.Resolve(b.Options, b.Secret, access)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func Describe(ctx context.Context, b plan.Broker, access drivers.Access) (plan.S
 		return plan.Subject{}, err
 	}
 	defer s.Close()
-	options, _, err := plan.Resolve(b.Options, access)
+	options, _, err := plan.Resolve(b.Options, b.Secret, access)
 	if err != nil {
 		return plan.Subject{}, err
 	}

@@ -46,8 +46,9 @@ type task struct {
 	draining  chan struct{} // closed when the controller says so
 	drained   chan error    // nil when the first snapshot after that is stored, and all before it
 
+	scrub atomic.Pointer[plan.Scrubber] // of the options, once they are resolved
+
 	mu        sync.Mutex
-	scrub     *plan.Scrubber
 	dir       string
 	forwarder *netsim.Forwarder
 	faults    *netsim.Faults // nil: the cell has none of connections
@@ -85,11 +86,12 @@ type task struct {
 
 func newTask(s *server, a wire.Assignment) *task {
 	measured, of := s.measured(a.Task.Cell.Broker)
-	t := &task{server: s, a: a, key: wire.NewKey(), work: a.Task.Cell.Workload, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name),
+	t := &task{server: s, a: a, key: wire.NewKey(), work: a.Task.Cell.Workload,
 		host: measured, watched: of, releases: make(chan wire.Release, 16),
 		told: make(chan struct{}), dismissed: make(chan struct{}),
 		draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now(),
 		observed: clock.Now()}
+	t.log = scrubbingLog(s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name), t.clean)
 	if t.work.DisturbsConnections() {
 		t.faults = netsim.NewFaults(t.seed())
 	}
@@ -117,7 +119,7 @@ func (t *task) live(ctx context.Context) {
 	go func() {
 		defer close(worked)
 		if err := t.steps(working); err != nil && context.Cause(working) == nil {
-			t.log.Warn("task failed", "err", t.clean(err.Error()))
+			t.log.Warn("task failed", "err", err)
 		}
 	}()
 	var stuck error
@@ -321,7 +323,5 @@ func (t *task) arrival(ctx context.Context, step wire.Step, failure error) wire.
 
 // clean removes secrets from text that leaves the agent.
 func (t *task) clean(text string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.scrub.Scrub(text)
+	return t.scrub.Load().Scrub(text)
 }

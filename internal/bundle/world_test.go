@@ -28,7 +28,8 @@ func recordedRun(t testing.TB) *runs.Run {
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"send.rate", "send.p99"}}},
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Coordinates: []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"confirm-window"`)}},
-			Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/","password":"swordfish"}`)}}},
+			Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq",
+				Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/","password":"swordfish"}`), Secret: []string{"password"}}}},
 		Source: plan.Source{File: "m.cue", Text: `brokers: rabbit: options: {url: "amqp://guest:hunter2@h/", password: "swordfish"}`}}
 	p.Source.SHA256 = digest(p.Source.Text)
 	run, err := runs.Create(t.TempDir(), p)

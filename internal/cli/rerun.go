@@ -102,7 +102,7 @@ func readRerun(path string) (*rerun, error) {
 	return r, nil
 }
 
-// stars are what plan.Redact writes in place of a secret.
+// stars are what a record has in place of a secret.
 const stars = "***"
 
 // starName is the variable that a secret is asked for by.
@@ -126,6 +126,10 @@ func filled(text string, n *int, asked *[]string) string {
 // expand expands the matrix of the bundle again.
 func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.Run, error) {
 	source, set := r.plan.Source, slices.Clone(r.plan.Source.Set)
+	if source.Omitted {
+		why := strings.TrimSpace(strings.TrimPrefix(source.Text, "//"))
+		return plan.Run{}, exit{ExitBadMatrix, fmt.Errorf("run the matrix of the bundle again: %s Run the original file", why)}
+	}
 	text, count := source.Text, 0
 	var asked []string
 	if sum([]byte(text)) != source.SHA256 {

@@ -56,9 +56,13 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	if err := o.goOnIn(record); err != nil {
 		return wire.Submission{}, err
 	}
-	set, err := o.settings(old)
-	if err != nil {
-		return wire.Submission{}, err
+	set := old.Source.Set
+	if len(o.narrow.Set) > 0 {
+		set = o.narrow.Set
+	} else if strings.Contains(strings.Join(set, ""), stars) {
+		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf(
+			"resume %s: its --set held a password, which is not in the record; give the same again: %s (or use ${env:NAME} next time)",
+			old.ID, quoted(set))}
 	}
 	source := []byte(old.Source.Text)
 	if sum(source) != old.Source.SHA256 {
@@ -66,7 +70,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 			return wire.Submission{}, fmt.Errorf("resume %s: its matrix has passwords, which are not in the record, and this ctl did not create the run, so the file that it names is not read: run the matrix itself", old.ID)
 		}
 		if source, err = os.ReadFile(old.Source.Path); err != nil {
-			return wire.Submission{}, fmt.Errorf("resume %s: its matrix has passwords, which are not in the record, so the file is needed: %w", old.ID, err)
+			return wire.Submission{}, fmt.Errorf("resume %s: its matrix has secrets, which are not in the record, so the file is needed: %w", old.ID, err)
 		}
 		if sum(source) != old.Source.SHA256 {
 			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run began; run it anew", old.ID, old.Source.Path)
@@ -79,6 +83,10 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	run, err := m.Run(ctx)
 	if err != nil {
 		return wire.Submission{}, err
+	}
+	if !slices.Equal(run.Source.Set, old.Source.Set) {
+		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf("resume %s: a run is resumed as it was begun, %s; leave --set out",
+			old.ID, begunWith(old.Source.Set))}
 	}
 	run.ID, run.Version, run.Started, run.Source, run.Bases = old.ID, old.Version, old.Started, old.Source, old.Bases
 	s := wire.Submission{Run: run, Done: record.DoneTasks()}
@@ -138,18 +146,3 @@ func begunWith(set []string) string {
 
 // quoted writes --set as a shell takes them.
 func quoted(set []string) string { return "--set '" + strings.Join(set, "' --set '") + "'" }
-
-// settings are the --set of a run to resume: those in its record, or, where passwords were taken out of them, the same ones given again.
-func (o *runOptions) settings(old plan.Run) ([]string, error) {
-	redacted := plan.Run{Source: plan.Source{Set: o.narrow.Set}}.Redacted().Source.Set
-	switch {
-	case slices.Equal(redacted, old.Source.Set):
-		return o.narrow.Set, nil
-	case len(o.narrow.Set) > 0:
-		return nil, exit{ExitBadMatrix, fmt.Errorf("resume %s: a run is resumed as it was begun, %s; leave --set out", old.ID, begunWith(old.Source.Set))}
-	case strings.Contains(strings.Join(old.Source.Set, ""), "***"):
-		return nil, exit{ExitBadMatrix, fmt.Errorf("resume %s: its --set held a password, which is not in the record; give the same again: %s (or use ${env:NAME} next time)",
-			old.ID, quoted(old.Source.Set))}
-	}
-	return old.Source.Set, nil
-}

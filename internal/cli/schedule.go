@@ -104,12 +104,12 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn wire.Client
 	d.Within = plan.Duration(o.within)
 	d.Matrix = schedule.Matrix{File: filepath.Base(file), Path: absolute(file), Server: plan.Redact(o.server.url), Text: string(text),
 		Short: o.narrow.Short, Set: o.narrow.Set, Only: o.narrow.Only}
-	run, wrong := expandText(ctx, file, text, o.narrow)
+	m, run, wrong := expandText(ctx, file, text, o.narrow)
 	if wrong == nil && len(run.Cells) == 0 {
 		wrong = nothingLeft(run)
 	}
 	d.Name = cmp.Or(d.Name, run.Name)
-	if err := errors.Join(wrong, o.check(wrong == nil), noSecrets(file, text, o.narrow, run), unknownHooks(ctx, conn, d.Hooks)); err != nil {
+	if err := errors.Join(wrong, o.check(wrong == nil), noSecrets(file, m), unknownHooks(ctx, conn, d.Hooks)); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
 	s, err := o.store(ctx, conn)
@@ -135,13 +135,14 @@ func (o *addOptions) check(named bool) error {
 	return d.Check()
 }
 
-// expandText reads a matrix and expands it.
-func expandText(ctx context.Context, file string, text []byte, n matrix.Narrow) (plan.Run, error) {
+// expandText reads a matrix, nil with an error, and expands it.
+func expandText(ctx context.Context, file string, text []byte, n matrix.Narrow) (*matrix.Matrix, plan.Run, error) {
 	m, err := matrix.Load(file, text, n)
 	if err != nil {
-		return plan.Run{}, err
+		return nil, plan.Run{}, err
 	}
-	return m.Run(ctx)
+	run, err := m.Run(ctx)
+	return m, run, err
 }
 
 // inMemory says what a fleet needs for brokers that are in the memory of an agent; empty: there is none that several agents meet in.
@@ -174,27 +175,14 @@ func (o *addOptions) store(ctx context.Context, conn wire.Client) (schedule.Sche
 	})
 }
 
-// noSecrets finds secrets in what would be stored.
-func noSecrets(file string, text []byte, n matrix.Narrow, run plan.Run) error {
-	var found []string
-	for _, what := range plan.Literals(string(text)) {
-		found = append(found, file+": "+what)
-	}
-	for _, set := range n.Set {
-		for _, what := range plan.Literals(set) {
-			_, what, _ = strings.Cut(what, ": ")
-			found = append(found, "--set: "+what)
-		}
-	}
-	if len(found) == 0 { // what the matrix puts together is seen in its cells
-		for _, what := range run.Literals() {
-			found = append(found, file+": "+what)
-		}
-	}
-	if len(found) == 0 {
+// noSecrets refuses a matrix with secrets in it: a schedule is stored with its text.
+func noSecrets(file string, m *matrix.Matrix) error {
+	literals := m.Literals()
+	if len(literals) == 0 {
 		return nil
 	}
-	return fmt.Errorf("a schedule is kept on the control plane and must not hold secrets; refer to them, as in ${env:NAME} or ${file:/path}:\n%s", strings.Join(found, "\n"))
+	return fmt.Errorf("a schedule is stored on the control plane and must not hold secrets: write ${env:NAME} or ${file:/path} instead in\n%s: %s",
+		file, strings.Join(literals, "\n"+file+": "))
 }
 
 // unknownHooks finds names that the leader does not know.

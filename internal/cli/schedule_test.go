@@ -15,7 +15,7 @@ func TestAScheduleOfABrokerInMemorySaysWhatItNeeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := expandText(t.Context(), file, text, matrix.Narrow{})
+	_, run, err := expandText(t.Context(), file, text, matrix.Narrow{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestAScheduleOfABrokerInMemorySaysWhatItNeeds(t *testing.T) {
 		t.Errorf("it says %q", said)
 	}
 	text = []byte(strings.Replace(string(text), "embedded: true", `urls: ["nats://broker-1:4222"]`, 1))
-	if run, err = expandText(t.Context(), file, text, matrix.Narrow{}); err != nil {
+	if _, run, err = expandText(t.Context(), file, text, matrix.Narrow{}); err != nil {
 		t.Fatal(err)
 	}
 	if said := inMemory(run); said != "" {

@@ -84,7 +84,7 @@ func seats(w plan.Workload) (n int) {
 
 // identities are what tells that two brokers are one: the driver with the same options, whoever logs in, or an address in common.
 func identities(b plan.Broker) []string {
-	options := plan.Redact(string(b.Options))
+	options := string(b.Redacted().Options)
 	var short bytes.Buffer
 	if json.Compact(&short, []byte(options)) == nil {
 		options = short.String()

@@ -121,7 +121,7 @@ func (h *Hooks) address(hook plan.Hook) (plan.Hook, *plan.Scrubber, error) {
 	if err != nil {
 		return hook, nil, err
 	}
-	text, scrub, err := plan.Resolve(text, h.host)
+	text, scrub, err := plan.Resolve(text, []string{"headers"}, h.host)
 	if err != nil {
 		return hook, nil, err
 	}

@@ -44,9 +44,10 @@ func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
 	}
 	before := len(l.faults)
 	b := &plan.Broker{Name: name, Driver: wanted}
-	b.Options = l.readOptions(d.Info(), v.LookupPath(cue.ParsePath("options")), v, path+".options")
+	l.readOptions(b, d.Info(), v)
 	b.Version, _ = v.LookupPath(cue.ParsePath("version")).String()
 	b.Via, _ = v.LookupPath(cue.ParsePath("via")).String()
+	l.secrets = append(l.secrets, plan.SecretsOf(path+".via", b.Via, false)...)
 	process := v.LookupPath(cue.ParsePath("process"))
 	if process.Exists() {
 		text, err := process.MarshalJSON()
@@ -82,25 +83,26 @@ func (l *loader) noBroker(shown, name string) string {
 	return msg + " (there are: " + strings.Join(names, ", ") + ")"
 }
 
-// readOptions gives the options with the driver's defaults.
-func (l *loader) readOptions(info drivers.Info, v, broker cue.Value, path string) json.RawMessage {
+// readOptions reads the options, with the driver's defaults, and which of them are secret.
+func (l *loader) readOptions(b *plan.Broker, info drivers.Info, broker cue.Value) {
+	v, path := broker.LookupPath(cue.ParsePath("options")), join("brokers", b.Name)+".options"
 	schema := l.ctx.CompileString(info.Schema, cue.Filename("the schema of driver "+info.Name)).LookupPath(cue.ParsePath("#Options"))
 	if schema.Err() != nil {
 		l.add(place(v), path, "the schema of driver "+info.Name+" has a mistake: "+schema.Err().Error())
-		return nil
+		return
 	}
 	whole := schema
 	if v.Exists() {
 		if v.Validate() != nil {
-			return nil // reported by the check of the evaluation
+			return // reported by the check of the evaluation
 		}
 		whole = schema.Unify(v)
 	}
+	l.findSecrets(b, whole, path, "", false)
 	err := whole.Validate(cue.Concrete(true))
 	if err == nil {
-		text, err := whole.MarshalJSON()
-		if err == nil {
-			return text
+		if b.Options, err = whole.MarshalJSON(); err == nil {
+			return
 		}
 	}
 	where := place(broker)
@@ -108,7 +110,28 @@ func (l *loader) readOptions(info drivers.Info, v, broker cue.Value, path string
 		where = place(v)
 	}
 	l.explainOptions(schema, v, path, err, where)
-	return nil
+}
+
+// findSecrets finds the strings of options that are secret: @secret() marks a field, with all below it, in a driver's
+// schema or in the matrix. in is the path in the options, as plan.Broker.Secret has it.
+func (l *loader) findSecrets(b *plan.Broker, v cue.Value, path, in string, marked bool) {
+	if attribute := v.Attribute("secret"); !marked && attribute.Err() == nil {
+		marked = true
+		b.Secret = append(b.Secret, in)
+	}
+	if text, err := v.String(); err == nil {
+		l.secrets = append(l.secrets, plan.SecretsOf(path, text, marked)...)
+	} else if items, err := v.List(); err == nil {
+		for items.Next() {
+			l.findSecrets(b, items.Value(), path, in, marked)
+		}
+	} else if fields, err := v.Fields(); err == nil {
+		for fields.Next() {
+			if at := fields.Selector(); at.IsString() { // what is wrong may have others
+				l.findSecrets(b, fields.Value(), join(path, at.Unquoted()), strings.TrimPrefix(in+"."+at.Unquoted(), "."), marked)
+			}
+		}
+	}
 }
 
 // explainOptions reports what is wrong with options: in the words of the rules where these find it, else in CUE's.

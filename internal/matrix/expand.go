@@ -63,7 +63,7 @@ func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
 		case ctx.Err() != nil:
 			yield(Combination{}, fmt.Errorf("expand matrix: %w", ctx.Err()))
 		case len(found.list) > 0:
-			yield(Combination{}, tidy(m.source.file, found.faults()))
+			yield(Combination{}, tidy(m.source.file, found.faults(), plan.NewScrubber(m.secrets)))
 		}
 	}
 }

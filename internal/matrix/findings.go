@@ -65,10 +65,10 @@ func (f *findings) faults() Faults {
 	return out
 }
 
-// tidy sorts faults by their places, drops repeated ones and hides passwords.
-func tidy(file string, faults Faults) Faults {
+// tidy sorts faults by their places, drops repeated ones and hides secrets.
+func tidy(file string, faults Faults, scrub *plan.Scrubber) Faults {
 	for i := range faults {
-		faults[i].File, faults[i].Message = plan.Redact(faults[i].File), plan.Redact(faults[i].Message)
+		faults[i].File, faults[i].Message = scrub.Scrub(faults[i].File), scrub.Scrub(faults[i].Message)
 	}
 	faults = withoutEchoes(faults)
 	slices.SortStableFunc(faults, func(a, b Fault) int {

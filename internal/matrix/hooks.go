@@ -31,7 +31,7 @@ const (
 func Hooks(file string, text []byte) ([]plan.Hook, error) {
 	v := cuecontext.New().CompileBytes(text, cue.Filename(file))
 	if err := v.Err(); err != nil {
-		return nil, tidy(file, faultsOf(file, err))
+		return nil, tidy(file, faultsOf(file, err), nil)
 	}
 	var c checker
 	tree, _ := c.check(hooksRule(), v, "").(map[string]any)
@@ -61,7 +61,7 @@ func Hooks(file string, text []byte) ([]plan.Hook, error) {
 		c.add(v.Pos(), "hooks", "nothing is named; name what schedules may call, or leave --hooks out")
 	}
 	if len(c.faults) > 0 {
-		return nil, tidy(file, c.faults)
+		return nil, tidy(file, c.faults, nil)
 	}
 	return hooks, nil
 }

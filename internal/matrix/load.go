@@ -25,6 +25,7 @@ type loader struct {
 	space    space
 	groups   groupNames              // that the template gives to workloads
 	brokers  map[string]*plan.Broker // nil: reported already
+	secrets  []plan.Secret           // of all brokers and of influx
 	skip     []pattern
 	unzipped bool // axes that vary together are not equally long
 }
@@ -33,12 +34,12 @@ func (l *loader) add(pos token.Pos, path, message string) {
 	l.faults = append(l.faults, faultAt(pos, path, message))
 }
 
-// load reads a matrix as far as it can.
-func load(s source) (*Matrix, Faults) {
+// load reads a matrix as far as it can. The secrets are those that it found, also where there are faults.
+func load(s source) (*Matrix, []plan.Secret, Faults) {
 	l := &loader{source: s, ctx: cuecontext.New(), brokers: map[string]*plan.Broker{}}
 	l.root, l.syntax, l.faults = s.build(l.ctx)
 	if !l.root.Exists() {
-		return nil, l.faults
+		return nil, nil, l.faults
 	}
 	l.checkSchema()
 	l.readBrokers()
@@ -58,9 +59,9 @@ func load(s source) (*Matrix, Faults) {
 				l.faults[i].File = s.file
 			}
 		}
-		return nil, l.faults
+		return nil, l.secrets, l.faults
 	}
-	return m, nil
+	return m, l.secrets, nil
 }
 
 // checkSchema holds the whole file against the schema, as far as it is settled before the cell is filled.

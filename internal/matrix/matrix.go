@@ -45,26 +45,47 @@ type Matrix struct {
 	drivers map[string]func(json.RawMessage, drivers.Use) drivers.Declaration
 	refers  map[string]bool // axes that the template refers to; nil: not known
 	base    plan.Run        // all but the cells
+	secrets []plan.Secret   // of all brokers and of influx
 	untilAt token.Pos       // of repeat.until
 }
 
 // Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Faults that holds all of
 // them; those that only one combination among many has come from Expand. file is for messages and for the record.
 func Load(file string, text []byte, n Narrow) (*Matrix, error) {
-	m, faults := load(source{file: file, text: text, narrow: n, asked: n.Short})
+	m, secrets, faults := load(source{file: file, text: text, narrow: n, asked: n.Short})
 	if !n.Short {
 		// What is wrong with the short form is said now, not at the next quick check.
-		_, more := load(source{file: file, text: text, narrow: Narrow{Short: true}})
-		found := newFindings(faults)
-		for _, f := range more {
-			found.add(f, "")
+		_, more, found := load(source{file: file, text: text, narrow: Narrow{Short: true}})
+		secrets = append(secrets, more...)
+		further := newFindings(faults)
+		for _, f := range found {
+			further.add(f, "")
 		}
-		faults = append(faults, found.faults()...)
+		faults = append(faults, further.faults()...)
+	}
+	if n.Short || len(n.Set) > 0 { // the text also has the secrets that these replace
+		_, more, _ := load(source{file: file, text: text})
+		secrets = append(secrets, more...)
 	}
 	if len(faults) > 0 {
-		return nil, tidy(file, faults)
+		return nil, tidy(file, faults, plan.NewScrubber(secrets))
 	}
+	m.base.Source, m.secrets = m.base.Source.Redacted(secrets), secrets
 	return m, nil
+}
+
+// Literals lists the paths of the fields, also of those that --short and --set replace, that hold a secret itself
+// rather than a reference such as ${env:NAME}. A nil Matrix has none.
+func (m *Matrix) Literals() []string {
+	if m == nil {
+		return nil
+	}
+	var paths []string
+	for _, s := range m.secrets {
+		paths = append(paths, s.Path)
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
 }
 
 // matrix is what the loader has read.
@@ -113,19 +134,17 @@ func (l *loader) influx() *plan.Influx {
 	if !v.Exists() || v.Decode(&i) != nil { // faults were reported
 		return nil
 	}
+	l.secrets = append(l.secrets, i.Secrets()...)
 	return &i
 }
 
-// record is the run's account of where its matrix came from, without passwords.
+// record is the run's account of where its matrix came from, with its secrets.
 func (l *loader) record() plan.Source {
 	sum := sha256.Sum256(l.source.text)
-	s := plan.Source{File: filepath.Base(l.file), Path: l.file, SHA256: hex.EncodeToString(sum[:]), Text: plan.Redact(string(l.source.text)),
-		Short: l.narrow.Short, Only: slices.Clone(l.narrow.Only)}
+	s := plan.Source{File: filepath.Base(l.file), Path: l.file, SHA256: hex.EncodeToString(sum[:]), Text: string(l.source.text),
+		Short: l.narrow.Short, Set: slices.Clone(l.narrow.Set), Only: slices.Clone(l.narrow.Only)}
 	if path, err := filepath.Abs(l.file); err == nil {
 		s.Path = path
-	}
-	for _, set := range l.narrow.Set {
-		s.Set = append(s.Set, plan.Redact(set))
 	}
 	return s
 }

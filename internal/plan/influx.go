@@ -11,14 +11,19 @@ type Influx struct {
 	Token  string `json:"token,omitempty"`
 }
 
+// Secrets are the token, and passwords in the other texts.
+func (i Influx) Secrets() []Secret {
+	return append(SecretsOf("influx.token", i.Token, true), SecretsOf("influx", i.URL+" "+i.Org+" "+i.Bucket, false)...)
+}
+
 // Redacted is the target without secrets. It may be called on nil.
 func (i *Influx) Redacted() *Influx {
 	if i == nil {
 		return nil
 	}
-	r := *i
-	r.URL, r.Org, r.Bucket = Redact(r.URL), Redact(r.Org), Redact(r.Bucket)
-	if r.Token != "" && reference.FindString(r.Token) != r.Token {
+	r, scrub := *i, NewScrubber(i.Secrets())
+	r.URL, r.Org, r.Bucket = scrub.Scrub(r.URL), scrub.Scrub(r.Org), scrub.Scrub(r.Bucket)
+	if isLiteral(r.Token) {
 		r.Token = stars
 	}
 	return &r

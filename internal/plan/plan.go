@@ -61,6 +61,7 @@ type Broker struct {
 	Name    string          `json:"name"`
 	Driver  string          `json:"driver"`
 	Options json.RawMessage `json:"options"`           // validated, with the schema's defaults; may hold secret references
+	Secret  []string        `json:"secret,omitempty"`  // paths in Options whose strings are secret, as the driver's schema marks them
 	Version string          `json:"version,omitempty"` // a label of the user's
 	Via     string          `json:"via,omitempty"`     // host:port that every dial goes to instead (a proxy)
 	Process Processes       `json:"process,omitempty"`

@@ -35,14 +35,16 @@ type Order struct {
 
 // Source is where a run's matrix came from and how it was changed.
 type Source struct {
-	File   string   `json:"file"`   // base name
-	Path   string   `json:"path"`   // as given, absolute
-	SHA256 string   `json:"sha256"` // of the file as it was, secrets included
-	Text   string   `json:"text"`   // redacted
-	Short  bool     `json:"short,omitempty"`
-	Set    []string `json:"set,omitempty"`
-	Only   []string `json:"only,omitempty"`
-	Server string   `json:"server,omitempty"` // of the fleet, redacted; empty: a local run
+	File   string `json:"file"`   // base name
+	Path   string `json:"path"`   // as given, absolute
+	SHA256 string `json:"sha256"` // of the file as it was, secrets included
+	Text   string `json:"text"`   // redacted
+	// Omitted: Text is a comment that says why the text is not recorded.
+	Omitted bool     `json:"omitted,omitempty"`
+	Short   bool     `json:"short,omitempty"`
+	Set     []string `json:"set,omitempty"`
+	Only    []string `json:"only,omitempty"`
+	Server  string   `json:"server,omitempty"` // of the fleet, redacted; empty: a local run
 }
 
 // Flags are how the matrix was changed for the run, as on the command line but without quotes: "--short", "--set NAME=VALUE", "--only AXIS=VALUE".

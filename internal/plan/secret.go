@@ -2,7 +2,9 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -17,35 +19,23 @@ import (
 // stars stand for a secret.
 const stars = "***"
 
+// minSecret is the length in bytes from which a secret is replaced wherever it occurs: shorter ones would take ordinary
+// text with them.
+const minSecret = 4
+
 // userinfo finds scheme://user:password@ in free text. A password may hold anything but white space, double quotes and "//": rather
 // too much is hidden than too little. Text in JSON may write "/" as "\/".
 var userinfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*:(?://|\\/\\/)[^\s"/@:?#]*:)((?:[^\s"/]|/[^\s"/])*)(@)`)
 
-// fields finds the text of fields that hold a secret by their name, in CUE, in JSON, in JSON within a JSON string, and in path="value".
-var fields = []*regexp.Regexp{
-	regexp.MustCompile(`((?i:password|passphrase|secret|token|apikey)"?\s*[:=]\s*")((?:[^"\\]|\\.)*)(")`),
-	regexp.MustCompile(`((?i:password|passphrase|secret|token|apikey)(?:\\")?\s*[:=]\s*\\")((?:[^"\\]|\\[^"])*)(\\")`),
-}
-
-// Redact replaces the password of every URL, and the text of fields such as password and token, in free text, CUE and JSON
-// included, by ***. References such as ${env:NAME} are no secrets and stay.
+// Redact replaces the password of every URL in free text, CUE and JSON included, by ***. It is for text whose secrets
+// are not known; a Scrubber replaces those that are. References such as ${env:NAME} are no secrets and stay.
 func Redact(s string) string {
-	if strings.Contains(s, "@") {
-		s = hide(userinfo, s)
+	if !strings.Contains(s, "@") {
+		return s
 	}
-	if strings.ContainsAny(s, ":=") {
-		for _, re := range fields {
-			s = hide(re, s)
-		}
-	}
-	return s
-}
-
-// hide replaces the second group of what re finds.
-func hide(re *regexp.Regexp, s string) string {
-	return re.ReplaceAllStringFunc(s, func(found string) string {
-		part := re.FindStringSubmatch(found)
-		if part[2] == "" || reference.FindString(part[2]) == part[2] {
+	return userinfo.ReplaceAllStringFunc(s, func(found string) string {
+		part := userinfo.FindStringSubmatch(found)
+		if !isLiteral(part[2]) || strings.HasPrefix(part[2], `\(`) && strings.HasSuffix(part[2], ")") { // CUE fills in \(name)
 			return found
 		}
 		return part[1] + stars + part[3]
@@ -55,52 +45,108 @@ func hide(re *regexp.Regexp, s string) string {
 // reference is how options name a secret that only the agent's host knows.
 var reference = regexp.MustCompile(`\$\{(env|file):([^{}]*)\}`)
 
-// Scrubber removes the secrets that it knows, and the password of any URL, from text. A nil Scrubber knows none. Safe for
-// concurrent use.
+// isLiteral reports whether text in the place of a secret is the secret itself: neither *** nor a reference.
+func isLiteral(s string) bool { return s != "" && s != stars && reference.FindString(s) != s }
+
+// Secret is a secret value and the path of the field that it is in: "brokers.b.options.password".
+type Secret struct{ Path, Value string }
+
+// SecretsOf lists the secrets in the text of a field: all of it where the field is marked as secret, else the passwords
+// of URLs. A reference is no secret, nor is the password of a URL that is its user's name (guest:guest): anybody would
+// try it.
+func SecretsOf(path, text string, marked bool) []Secret {
+	if marked {
+		if !isLiteral(text) {
+			return nil
+		}
+		return []Secret{{path, text}}
+	}
+	var secrets []Secret
+	for _, part := range userinfo.FindAllStringSubmatch(text, -1) {
+		user := strings.TrimSuffix(part[1][strings.LastIndex(part[1], "/")+1:], ":")
+		if part[2] != user && isLiteral(part[2]) {
+			secrets = append(secrets, Secret{path, part[2]})
+		}
+	}
+	return secrets
+}
+
+// forms are the ways in which texts write a secret: as it is, and as URLs, JSON and headers of HTTP encode it.
+func forms(secret string) []string {
+	all := []string{secret}
+	if plain, err := url.PathUnescape(secret); err == nil && plain != secret { // it is a part of a URL
+		all = append(all, plain)
+	}
+	for _, s := range all {
+		quoted, _ := encode(s) // a string always marshals
+		forHTML, _ := json.Marshal(s)
+		all = append(all, url.QueryEscape(s), url.PathEscape(s), url.UserPassword("", s).String()[1:],
+			string(quoted[1:len(quoted)-1]), string(forHTML[1:len(forHTML)-1]), base64.RawStdEncoding.EncodeToString([]byte(s)))
+	}
+	return all
+}
+
+// Scrubber replaces the secrets that it knows, and the password of any URL, in text by ***. A nil Scrubber knows none.
+// Safe for concurrent use.
 type Scrubber struct {
 	replace *strings.Replacer
 }
 
+// NewScrubber knows secrets of at least four bytes in their usual encodings.
+func NewScrubber(secrets []Secret) *Scrubber {
+	known := map[string]bool{}
+	for _, s := range secrets {
+		for _, form := range forms(s.Value) {
+			if len(s.Value) >= minSecret && len(form) >= minSecret {
+				known[form] = true
+			}
+		}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	// The longest first: one secret may be a part of another.
+	var pairs []string
+	for _, form := range slices.SortedFunc(maps.Keys(known), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
+	}) {
+		pairs = append(pairs, form, stars)
+	}
+	return &Scrubber{replace: strings.NewReplacer(pairs...)}
+}
+
 // Scrub returns text without secrets.
 func (s *Scrubber) Scrub(text string) string {
-	if s != nil && s.replace != nil {
+	if s != nil {
 		text = s.replace.Replace(text)
 	}
 	return Redact(text)
 }
 
-// tooShort is the length of what is not removed from text by itself: it would take innocent letters and digits with it.
-const tooShort = 2
-
-// newScrubber knows secrets as they are, and as URLs and JSON write them.
-func newScrubber(secrets map[string]bool) *Scrubber {
-	forms := map[string]bool{}
-	for s := range secrets {
-		if len(s) <= tooShort {
-			continue
-		}
-		quoted, _ := json.Marshal(s) // a string always marshals
-		for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), url.UserPassword("", s).String()[1:], strings.Trim(string(quoted), `"`)} {
-			if form != "" {
-				forms[form] = true
-			}
-		}
+// json returns JSON without secrets in its strings, those at the marked paths replaced as a whole; it is text itself if
+// there are none.
+func (s *Scrubber) json(text json.RawMessage, marked []string) json.RawMessage {
+	tree, err := decode(text)
+	if err != nil {
+		return json.RawMessage(s.Scrub(string(text)))
 	}
-	if len(forms) == 0 {
-		return &Scrubber{}
-	}
-	// The longest first: one secret may be a part of another.
-	sorted := slices.SortedFunc(maps.Keys(forms), func(a, b string) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
+	changed := false
+	tree = eachString(tree, "", func(path, value string) string {
+		scrubbed := s.Scrub(value)
+		if isMarked(path, marked) && isLiteral(value) {
+			scrubbed = stars
 		}
-		return strings.Compare(a, b)
+		changed = changed || scrubbed != value
+		return scrubbed
 	})
-	var pairs []string
-	for _, s := range sorted {
-		pairs = append(pairs, s, stars)
+	if !changed {
+		return text
 	}
-	return &Scrubber{replace: strings.NewReplacer(pairs...)}
+	clean, err := encode(tree)
+	if err != nil { // it was JSON a moment ago
+		return json.RawMessage("null")
+	}
+	return clean
 }
 
 // Host reads what references name, as drivers.Access does.
@@ -109,38 +155,42 @@ type Host interface {
 	ReadFile(path string) ([]byte, error)
 }
 
-// Resolve fills ${env:NAME} and ${file:/path} in the strings of options from the host's environment and files (a newline at the end of
-// a file is dropped). It returns the options with the secrets in them, and a Scrubber that removes these, and the passwords
-// of URLs, from text. References that cannot be filled are one error that names them all.
-func Resolve(options json.RawMessage, host Host) (json.RawMessage, *Scrubber, error) {
+// isMarked reports whether a path is one of those that are secret, or below one.
+func isMarked(path string, marked []string) bool {
+	return slices.ContainsFunc(marked, func(m string) bool { return path == m || strings.HasPrefix(path, m+".") })
+}
+
+// Resolve fills ${env:NAME} and ${file:/path} in the strings of options from the host's environment and files (a
+// newline at the end of a file is dropped). It returns the options with the secrets in them, and a Scrubber that
+// removes from text what was filled in, the strings at the marked paths, and the passwords of URLs. References that
+// cannot be filled are one error that names them all.
+func Resolve(options json.RawMessage, marked []string, host Host) (json.RawMessage, *Scrubber, error) {
 	tree, err := decode(options)
 	if err != nil {
 		return nil, nil, fmt.Errorf("resolve options: %w", err)
 	}
 	var missing []error
-	secrets := map[string]bool{}
-	fill := func(found string) string {
-		value, err := lookup(reference.FindStringSubmatch(found), host)
-		if err != nil {
-			missing = append(missing, err)
-		}
-		secrets[value] = true
-		return value
-	}
-	tree = eachString(tree, func(s string) string { return reference.ReplaceAllStringFunc(s, fill) })
+	var secrets []Secret
+	tree = eachString(tree, "", func(path, s string) string {
+		s = reference.ReplaceAllStringFunc(s, func(found string) string {
+			value, err := lookup(reference.FindStringSubmatch(found), host)
+			if err != nil {
+				missing = append(missing, err)
+			}
+			secrets = append(secrets, Secret{path, value})
+			return value
+		})
+		secrets = append(secrets, SecretsOf(path, s, isMarked(path, marked))...)
+		return s
+	})
 	if len(missing) > 0 {
 		return nil, nil, fmt.Errorf("resolve secrets of options: %w", errors.Join(missing...))
 	}
-	eachString(tree, func(s string) string {
-		collectPasswords(s, secrets)
-		return s
-	})
 	text, err := encode(tree)
 	if err != nil {
 		return nil, nil, fmt.Errorf("resolve options: %w", err)
 	}
-	collectFields(string(text), secrets)
-	return text, newScrubber(secrets), nil
+	return text, NewScrubber(secrets), nil
 }
 
 // Unfilled returns options with a word in place of each reference inside a longer string, as in "amqp://u:${env:PASSWORD}@host": what looks at
@@ -150,7 +200,7 @@ func Unfilled(options json.RawMessage) json.RawMessage {
 	if err != nil {
 		return options
 	}
-	tree = eachString(tree, func(s string) string {
+	tree = eachString(tree, "", func(_, s string) string {
 		if reference.FindString(s) == s {
 			return s
 		}
@@ -183,42 +233,55 @@ func lookup(ref []string, host Host) (string, error) {
 	return value, nil
 }
 
-// collectPasswords adds the passwords of URLs in s, less those that are the user's name (guest:guest).
-func collectPasswords(s string, secrets map[string]bool) {
-	for _, part := range userinfo.FindAllStringSubmatch(s, -1) {
-		user := strings.TrimSuffix(part[1][strings.LastIndex(part[1], "/")+1:], ":")
-		if part[2] == user {
-			continue
-		}
-		secrets[part[2]] = true
-		if plain, err := url.PathUnescape(part[2]); err == nil {
-			secrets[plain] = true
-		}
+// secrets lists those of a broker's options and address.
+func (b Broker) secrets() []Secret {
+	tree, err := decode(b.Options)
+	if err != nil {
+		return nil
 	}
+	secrets := SecretsOf("via", b.Via, false)
+	eachString(tree, "", func(path, s string) string {
+		secrets = append(secrets, SecretsOf(path, s, isMarked(path, b.Secret))...)
+		return s
+	})
+	return secrets
 }
 
-// collectFields adds the text of fields that hold a secret by their name.
-func collectFields(text string, secrets map[string]bool) {
-	for _, part := range fields[0].FindAllStringSubmatch(text, -1) {
-		var value string
-		if json.Unmarshal([]byte(`"`+part[2]+`"`), &value) == nil {
-			secrets[value] = true
-		}
-	}
+// Redacted is the broker without its secrets. b is not changed.
+func (b Broker) Redacted() Broker { return b.redacted(NewScrubber(b.secrets())) }
+
+func (b Broker) redacted(s *Scrubber) Broker {
+	b.Options, b.Via = s.json(b.Options, b.Secret), s.Scrub(b.Via)
+	return b
 }
 
-// Redacted is the run without the secrets that Redact finds, as it may be recorded and shown. r is not changed.
+// Redacted is the run without its secrets, as it may be recorded and shown. Names stay, whatever the secrets are. r is
+// not changed.
 func (r Run) Redacted() Run {
-	r.Cells = slices.Clone(r.Cells)
-	known := map[string]json.RawMessage{}
-	redacted := func(b Broker) Broker {
-		text := string(b.Options)
-		if _, ok := known[text]; !ok {
-			known[text] = json.RawMessage(Redact(text))
+	var secrets []Secret
+	seen := map[string]bool{}
+	for _, c := range r.Cells {
+		for _, b := range append(c.Brokers(), c.Broker) { // also one that only stands there, as its groups have their own
+			if key := b.Name + " " + b.Via + " " + string(b.Options); !seen[key] {
+				seen[key] = true
+				secrets = append(secrets, b.secrets()...)
+			}
 		}
-		b.Options, b.Via = known[text], Redact(b.Via)
+	}
+	if r.Influx != nil {
+		secrets = append(secrets, r.Influx.Secrets()...)
+	}
+	scrub := NewScrubber(secrets)
+	known := map[string]Broker{}
+	redacted := func(b Broker) Broker {
+		key := b.Name + " " + b.Via + " " + string(b.Options)
+		if _, ok := known[key]; !ok {
+			known[key] = b.redacted(scrub)
+		}
+		b.Options, b.Via = known[key].Options, known[key].Via
 		return b
 	}
+	r.Cells = slices.Clone(r.Cells)
 	for i, c := range r.Cells {
 		r.Cells[i].Broker = redacted(c.Broker)
 		r.Cells[i].Workload.Groups = slices.Clone(c.Workload.Groups)
@@ -228,14 +291,67 @@ func (r Run) Redacted() Run {
 				r.Cells[i].Workload.Groups[k].Broker = &b
 			}
 		}
+		if scrub != nil {
+			r.Cells[i].Notes = scrub.all(c.Notes)
+			r.Cells[i].Coordinates = scrub.coordinates(c.Coordinates, c.Broker.Name)
+		}
+	}
+	if scrub != nil {
+		r.Excluded = slices.Clone(r.Excluded)
+		for i, x := range r.Excluded {
+			r.Excluded[i].Reason, r.Excluded[i].Coordinates = scrub.Scrub(x.Reason), scrub.coordinates(x.Coordinates, "")
+		}
 	}
 	r.Influx = r.Influx.Redacted()
-	r.Source.Text = Redact(r.Source.Text)
-	r.Source.Set = slices.Clone(r.Source.Set)
-	for i, s := range r.Source.Set {
-		r.Source.Set[i] = Redact(s)
-	}
+	r.Source.Text, r.Source.Set, r.Source.Only = scrub.Scrub(r.Source.Text), scrub.all(r.Source.Set), scrub.all(r.Source.Only)
 	return r
+}
+
+func (s *Scrubber) all(texts []string) []string {
+	texts = slices.Clone(texts)
+	for i := range texts {
+		texts[i] = s.Scrub(texts[i])
+	}
+	return texts
+}
+
+// coordinates leaves the one that is the broker's name.
+func (s *Scrubber) coordinates(all []Coordinate, broker string) []Coordinate {
+	all = slices.Clone(all)
+	for i, x := range all {
+		if x.Text() != broker {
+			all[i].Value = s.json(x.Value, nil)
+		}
+	}
+	return all
+}
+
+// Redacted is the source without secrets. One that does not occur in it as it is written, or is too short to be
+// replaced, is hidden by leaving out the text and the values of --set: Text says why.
+func (s Source) Redacted(secrets []Secret) Source {
+	all := s.Text + "\n" + strings.Join(s.Set, "\n")
+	for _, x := range secrets {
+		var why string
+		switch {
+		case len(x.Value) < minSecret:
+			why = fmt.Sprintf("is shorter than %d characters", minSecret)
+		case !slices.ContainsFunc(forms(x.Value), func(form string) bool { return strings.Contains(all, form) }):
+			why = "does not occur in it as one text"
+		default:
+			continue
+		}
+		s.Text, s.Omitted = fmt.Sprintf("// The matrix is not recorded: the secret in %s %s.\n", x.Path, why), true
+		break
+	}
+	scrub := NewScrubber(secrets)
+	s.Text, s.Set, s.Only = scrub.Scrub(s.Text), scrub.all(s.Set), scrub.all(s.Only)
+	if s.Omitted {
+		for i, set := range s.Set {
+			path, _, _ := strings.Cut(set, "=")
+			s.Set[i] = path + "=" + stars
+		}
+	}
+	return s
 }
 
 // hostPort is an address by itself: a name or number, a colon and a port.
@@ -248,7 +364,7 @@ func Endpoints(options json.RawMessage) []string {
 		return nil
 	}
 	found := map[string]bool{}
-	eachString(tree, func(s string) string {
+	eachString(tree, "", func(_, s string) string {
 		for _, part := range strings.Split(Redact(s), ",") {
 			part = strings.TrimSpace(part)
 			if scheme, rest, ok := strings.Cut(part, "://"); ok && scheme != "" && rest != "" || hostPort.MatchString(part) {
@@ -296,18 +412,19 @@ func encode(tree any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// eachString replaces every string value in a tree, in place where it can, keys aside, in the order of the keys.
-func eachString(tree any, f func(string) string) any {
+// eachString replaces every string value in a tree, in place where it can, keys aside, in the order of the keys. A path
+// is the keys with dots between them; the items of a list have that of the list.
+func eachString(tree any, path string, f func(path, s string) string) any {
 	switch x := tree.(type) {
 	case string:
-		return f(x)
+		return f(path, x)
 	case []any:
 		for i := range x {
-			x[i] = eachString(x[i], f)
+			x[i] = eachString(x[i], path, f)
 		}
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(x)) {
-			x[k] = eachString(x[k], f)
+			x[k] = eachString(x[k], strings.TrimPrefix(path+"."+k, "."), f)
 		}
 	}
 	return tree

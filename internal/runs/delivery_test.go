@@ -18,7 +18,7 @@ func TestDeliveriesAddUp(t *testing.T) {
 		t.Errorf("a run without InfluxDB has %+v", all)
 	}
 	first := plan.Delivery{URL: "http://h:8086", Bucket: "b", Began: time.Unix(5, 0).UTC(), Points: 9, Written: 7, Dropped: 2,
-		Why: map[string]int64{"queue full": 2}, LastError: `login failed: "token": "hunter2"`}
+		Why: map[string]int64{"queue full": 2}, LastError: "log in to http://u:hunter2@h: refused"}
 	if err := r.AddDelivery(first); err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestDeliveriesAddUp(t *testing.T) {
 	}
 	text, err := os.ReadFile(filepath.Join(r.Dir(), deliveryFile))
 	if err != nil || strings.Contains(string(text), "hunter2") {
-		t.Errorf("a token is in %s: %s, %v", deliveryFile, text, err)
+		t.Errorf("a password is in %s: %s, %v", deliveryFile, text, err)
 	}
 	if err := os.WriteFile(filepath.Join(r.Dir(), deliveryFile), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func fill(i *plan.Influx, host plan.Host) (*plan.Scrubber, error) {
 	if err != nil {
 		return nil, err
 	}
-	filled, scrub, err := plan.Resolve(raw, host)
+	filled, scrub, err := plan.Resolve(raw, []string{"token"}, host)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,9 @@
 package all
 
 import (
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"lockstep/pkg/drivers"
@@ -11,5 +13,29 @@ import (
 func TestEveryDriverIsLinked(t *testing.T) {
 	if got, want := drivers.Names(), []string{"activemq", "artemis", "eventstore", "kafka", "loopback", "mongodb", "nats", "rabbitmq", "sqs"}; !slices.Equal(got, want) {
 		t.Errorf("linked drivers are %v, want %v", got, want)
+	}
+}
+
+// An option that holds a secret and is not marked would be in every record.
+func TestSecretOptionsAreMarked(t *testing.T) {
+	secret := regexp.MustCompile(`(?i)^\s*\w*(pass|pwd|secret|token|accesskey|apikey|privatekey)\w*[?!]?:.*string`)
+	marked := 0
+	for _, name := range drivers.Names() {
+		d, err := drivers.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(d.Info().Schema) {
+			is := strings.Contains(line, "@secret()")
+			if secret.MatchString(line) && !is {
+				t.Errorf("the schema of driver %s does not mark %q with @secret()", name, strings.TrimSpace(line))
+			}
+			if is {
+				marked++
+			}
+		}
+	}
+	if marked < 7 {
+		t.Errorf("only %d options are marked", marked)
 	}
 }

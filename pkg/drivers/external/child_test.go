@@ -167,9 +167,6 @@ func (c *child) hello(h heard) {
 
 func (c *child) open(h heard) {
 	switch c.how {
-	case "secret":
-		fmt.Fprintln(os.Stderr, "connecting with", h.Options["url"], "and", h.Options["password"])
-		c.say(nil, `{"type":"failed","id":%d,"kind":"other","message":"refused"}`, h.ID)
 	case "orphan": // a process of its own that keeps all that it inherited
 		sleeper := exec.Command("sleep", "60")
 		sleeper.Stdout, sleeper.Stderr = os.Stdout, os.Stderr

@@ -35,7 +35,7 @@ func newDriver(ctx context.Context, name string, c Command, limit limits, log *s
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	l, said, err := begin(ctx, name, c, limit, log, func(s string) string { return s })
+	l, said, err := begin(ctx, name, c, limit, log)
 	if err != nil {
 		return nil, err
 	}

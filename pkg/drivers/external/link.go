@@ -48,7 +48,7 @@ type link struct {
 }
 
 // begin starts a driver's process and hears what it says of itself.
-func begin(ctx context.Context, name string, c Command, limit limits, log *slog.Logger, scrub func(string) string) (*link, description, error) {
+func begin(ctx context.Context, name string, c Command, limit limits, log *slog.Logger) (*link, description, error) {
 	fail := func(err error) (*link, description, error) {
 		return nil, description{}, fmt.Errorf("driver %s: %w", name, err)
 	}
@@ -56,7 +56,7 @@ func begin(ctx context.Context, name string, c Command, limit limits, log *slog.
 		return fail(err)
 	}
 	log = log.With("driver", name)
-	proc, err := start(c, log, scrub)
+	proc, err := start(c, log)
 	if err != nil {
 		return fail(err)
 	}

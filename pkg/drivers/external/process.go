@@ -40,8 +40,8 @@ type process struct {
 	tail tail
 }
 
-// start starts a command; scrub takes secrets out of what it says on standard error.
-func start(c Command, log *slog.Logger, scrub func(string) string) (*process, error) {
+// start starts a command; what it writes to standard error is logged.
+func start(c Command, log *slog.Logger) (*process, error) {
 	var files []*os.File
 	pipe := func() (r, w *os.File, err error) {
 		if r, w, err = os.Pipe(); err == nil {
@@ -72,7 +72,7 @@ func start(c Command, log *slog.Logger, scrub func(string) string) (*process, er
 	procs.NewGroup(cmd, true)
 	widen(stdin)
 	widen(stdout)
-	p := &process{stdin: stdin, stdout: stdout, ended: make(chan struct{}), tail: tail{log: log, scrub: scrub, done: make(chan struct{})}}
+	p := &process{stdin: stdin, stdout: stdout, ended: make(chan struct{}), tail: tail{log: log, done: make(chan struct{})}}
 	started := make(chan error, 1)
 	go p.live(cmd, stderr, started)
 	if err := <-started; err != nil {
@@ -173,9 +173,8 @@ func (c Command) From(folder string) Command {
 
 // tail logs lines of standard error and keeps the last. Its goroutine is read.
 type tail struct {
-	log   *slog.Logger
-	scrub func(string) string
-	done  chan struct{}
+	log  *slog.Logger
+	done chan struct{}
 
 	mu    sync.Mutex
 	lines []string
@@ -189,7 +188,7 @@ func (t *tail) read(r *os.File) {
 		for rest := cut; rest && err == nil; { // of a long line only the beginning
 			_, rest, err = reader.ReadLine()
 		}
-		if text := t.scrub(strings.ToValidUTF8(string(line), "")); text != "" {
+		if text := strings.ToValidUTF8(string(line), ""); text != "" {
 			t.keep(text, n)
 		}
 		if err != nil {

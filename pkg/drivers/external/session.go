@@ -41,7 +41,7 @@ func (d *Driver) Open(ctx context.Context, options json.RawMessage, env drivers.
 		return nil, fmt.Errorf("driver %s: open: options are no JSON object", d.said.Name)
 	}
 	env = withDefaults(env)
-	l, said, err := begin(ctx, d.said.Name, d.command, d.limit, env.Log, scrubber(options))
+	l, said, err := begin(ctx, d.said.Name, d.command, d.limit, env.Log)
 	if err != nil {
 		return nil, err
 	}

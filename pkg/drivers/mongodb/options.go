@@ -144,7 +144,9 @@ func (o *options) client() (*client.ClientOptions, error) {
 		return nil, errors.New(`url is not of the form "mongodb://user:password@host:27017/?replicaSet=name"` +
 			` (percent-encode what is special in user and password)`)
 	}
-	switch {
+	switch query := strings.ToLower(o.URL); {
+	case strings.Contains(query, "keyfilepassword="), strings.Contains(query, "keypassword="), strings.Contains(query, "aws_session_token"):
+		return nil, errors.New("url: a secret in the query would be in records: use user and password, or a key file without a password")
 	case c.WriteConcern != nil:
 		return nil, errors.New("url: w, journal and wtimeoutMS are options of their own here: take them out of it")
 	case c.RetryWrites != nil && *c.RetryWrites, c.RetryReads != nil && *c.RetryReads:

@@ -21,6 +21,7 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 		{`{"url": "mongodb://user:hunter2@h/?journal=true"}`, "options of their own"},
 		{`{"url": "mongodb://user:hunter2@h/?retryWrites=true"}`, "nothing is sent twice"},
 		{`{"url": "mongodb://user:hunter2@h/?retryReads=true"}`, "nothing is sent twice"},
+		{`{"url": "mongodb://id:key@h/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:hunter2"}`, "a secret in the query"},
 		{`{"url": "mongodb://h/", "w": 0}`, "fire-and-forget"},
 		{`{"url": "mongodb://h/", "w": "all"}`, "majority"},
 		{`{"url": "mongodb://h/", "visibility": "soon"}`, "visibility"},

@@ -145,13 +145,16 @@ type endpoint struct {
 
 // parseEndpoint reads a URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
 func parseEndpoint(text string) (endpoint, error) {
-	if !strings.Contains(text, "://") {
+	if !strings.Contains(text, "://") && !strings.Contains(text, "@") {
 		text = "nats://" + text
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || (u.Scheme != "nats" && u.Scheme != "tls") {
 		return endpoint{}, errors.New(`not of the form "nats://user:password@host:port" or "tls://…"` +
 			` (percent-encode what is special in user and password)`)
+	}
+	if _, has := u.User.Password(); u.User != nil && !has {
+		return endpoint{}, errors.New("it has a user without a password, which NATS takes for a token: write the token into the option token")
 	}
 	port := u.Port()
 	if port == "" {

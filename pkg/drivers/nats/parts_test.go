@@ -3,12 +3,28 @@ package nats
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	client "github.com/nats-io/nats.go"
 
 	"lockstep/pkg/drivers"
 )
+
+// A secret that is not where records hide it is refused.
+func TestURLsThatRecordsWouldShow(t *testing.T) {
+	for text, want := range map[string]string{"nats://hunter2@host:4222": "option token", "user:hunter2@host": "not of the form"} {
+		_, err := parseEndpoint(text)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	for _, text := range []string{"host", "nats://user:hunter2@host", "tls://host:1"} {
+		if _, err := parseEndpoint(text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
 
 func TestVerdict(t *testing.T) {
 	for data, rejected := range map[string]bool{

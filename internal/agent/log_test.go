@@ -1,0 +1,34 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// Drivers may log what they were given.
+func TestLogsAreScrubbed(t *testing.T) {
+	var out bytes.Buffer
+	secret := false
+	log := scrubbingLog(slog.New(slog.NewTextHandler(&out, nil)), func(s string) string {
+		if !secret {
+			return s
+		}
+		return strings.ReplaceAll(s, "hunter2", "***")
+	})
+	early := log.With("early", 1)
+	secret = true // known later than the logger
+	early.With("with", "hunter2").WithGroup("group").Info("connect as hunter2", "text", "hunter2", "err", errors.New("no hunter2"),
+		slog.Group("inner", "any", []string{"hunter2"}), "count", 7)
+	text := out.String()
+	if strings.Contains(text, "hunter2") || strings.Count(text, "***") != 5 {
+		t.Errorf("the log is %s", text)
+	}
+	for _, want := range []string{"early=1", "group.err=\"no ***\"", "group.inner.any=[***]", "group.count=7"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log has no %s: %s", want, text)
+		}
+	}
+}

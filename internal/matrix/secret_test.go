@@ -1,0 +1,128 @@
+package matrix
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// secretive is a driver whose schema marks secrets in each way that CUE has.
+type secretive struct{ fake }
+
+// withSecretive has the driver be there for one test: others list the drivers that there are.
+func withSecretive(t *testing.T) {
+	t.Helper()
+	remove, err := drivers.Add(secretive{fake{"secretive"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(remove)
+}
+
+func (s secretive) Info() drivers.Info {
+	return drivers.Info{Name: s.name, Doc: "A driver with secrets.", Declare: s.declare, Schema: `
+#Options: {
+	// How it logs in.
+	pwd?: string @secret()
+	// How else.
+	logins?: [...string] @secret()
+	// Further texts.
+	tls: {
+		// Its key.
+		privateKey?: string & !="" @secret()
+		// Its certificate.
+		cert?: string
+	}
+	// Headers.
+	headers: {[string]: string @secret()}
+	// Others.
+	others: {[string]: string} @secret()
+}`}
+}
+
+const secretMatrix = `name: "x"
+_pwd: "first-secret"
+brokers: b: {driver: "secretive", options: {
+	pwd: _pwd
+	logins: ["second-secret", "${env:LOGIN}"]
+	tls: {privateKey: "third-secret", cert: "public-cert"}
+	headers: {"X-Login": "fourth-secret"}
+	others: {a: "fifth-secret"}
+}}
+// of second-secret, first-secret: 3 characters of a comment
+short: brokers: b: options: pwd: "sixth-secret"
+`
+
+func TestSecretsOfOptions(t *testing.T) {
+	withSecretive(t)
+	m, err := Load("x.cue", []byte(secretMatrix), Narrow{Set: []string{`brokers.b.options.tls.privateKey="seventh-secret"`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := m.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := run.Cells[0].Broker.Secret, []string{"pwd", "logins", "tls.privateKey", "headers.X-Login", "others"}; !slices.Equal(got, want) {
+		t.Errorf("secret options are %q, want %q", got, want)
+	}
+	want := regexp.MustCompile("[a-z]+-secret").ReplaceAllString(secretMatrix, "***")
+	if run.Source.Text != want || run.Source.Omitted {
+		t.Errorf("the source is\n%s\nwant\n%s", run.Source.Text, want)
+	}
+	if want := []string{`brokers.b.options.tls.privateKey="***"`}; !slices.Equal(run.Source.Set, want) {
+		t.Errorf("--set is %q, want %q", run.Source.Set, want)
+	}
+	options := string(run.Redacted().Cells[0].Broker.Options)
+	if strings.Contains(options, "-secret") || !strings.Contains(options, "${env:LOGIN}") || !strings.Contains(options, "public-cert") {
+		t.Errorf("the recorded options are %s", options)
+	}
+	literals := []string{"brokers.b.options.headers.X-Login", "brokers.b.options.logins", "brokers.b.options.others.a", "brokers.b.options.pwd",
+		"brokers.b.options.tls.privateKey"}
+	if got := m.Literals(); !slices.Equal(got, literals) {
+		t.Errorf("secrets are in %q, want %q", got, literals)
+	}
+}
+
+// The short form of a matrix replaces secrets that stay in its text.
+func TestSecretsThatAreReplacedAreHidden(t *testing.T) {
+	withSecretive(t)
+	m, err := Load("x.cue", []byte(secretMatrix), Narrow{Short: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := m.base.Source.Text; strings.Contains(text, "-secret") {
+		t.Errorf("the source holds a secret:\n%s", text)
+	}
+}
+
+func TestReferencesAreNoLiterals(t *testing.T) {
+	withSecretive(t)
+	text := `name: "x", brokers: b: {driver: "secretive", options: {pwd: "${env:PWD}", others: a: "${file:/etc/pwd}"}}
+brokers: c: {driver: "fake", options: url: "amqp://guest:guest@host/"}, brokers: d: {driver: "fake", options: url: "amqp://bench:${env:PWD}@host/"}
+cell: broker: "b"`
+	m, err := Load("x.cue", []byte(text), Narrow{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Literals(); len(got) > 0 {
+		t.Errorf("secrets are in %q", got)
+	}
+	if got, want := m.base.Source.Text, plan.Redact(text); got != want {
+		t.Errorf("the source is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Errors name values, and what is wrong in one place must not show the secret of another.
+func TestFaultsHoldNoSecret(t *testing.T) {
+	withSecretive(t)
+	got := faultsText(t, strings.Replace(secretMatrix, `cert: "public-cert"`, `cert: 5`, 1)+"\ncell: broker: \"first-secret\"", Narrow{})
+	if strings.Contains(got, "-secret") || !strings.Contains(got, "cert") || !strings.Contains(got, `no broker "***"`) {
+		t.Errorf("the errors are %s", got)
+	}
+}
