@@ -57,7 +57,7 @@ assigned meanwhile, which is how agents are upgraded while a run goes on.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			return o.run(c.Context(), stderr)
+			return o.run(c.Context(), c.ErrOrStderr())
 		},
 	}
 	o.add(root)

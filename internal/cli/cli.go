@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/matrix"
+	"lockstep/internal/terminal"
 )
 
 // The exit codes of ctl.
@@ -50,8 +51,13 @@ func (e exit) Error() string {
 
 func (e exit) Unwrap() error { return e.err }
 
-// execute runs a command tree and turns its error into an exit code.
+// execute runs a command tree and turns its error into an exit code. What is written to standard error, and to a
+// terminal, has no control characters.
 func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if terminal.Is(stdout) {
+		stdout = terminal.NewWriter(stdout)
+	}
+	stderr = terminal.NewWriter(stderr)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)

@@ -66,7 +66,7 @@ LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that config
 				return err
 			}
 			o.drivers = c.Flag("drivers").Value.String()
-			return o.run(c.Context(), stderr)
+			return o.run(c.Context(), c.ErrOrStderr())
 		},
 	}
 	o.add(root)

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,12 +12,13 @@ import (
 
 	"lockstep/internal/report"
 	"lockstep/internal/runs"
+	"lockstep/internal/terminal"
 )
 
 // width is how wide a table may be: the terminal's width, or 0, as wide as it likes, when it is none.
 func width(out io.Writer) int {
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+	if terminal.Is(out) {
+		if w, _, err := term.GetSize(int(terminal.File(out).Fd())); err == nil && w > 0 {
 			return w
 		}
 	}

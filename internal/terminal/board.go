@@ -11,20 +11,24 @@ import (
 // DrawEvery is how often a board looks at what it shows: nobody reads faster.
 const DrawEvery = 250 * time.Millisecond
 
-// Board is a writer of lines that stay and, below them, a block that is drawn again whenever it has changed. A goroutine of its own does the
-// writing, so that a terminal that takes its time, or is held by its user, holds nobody else up. It is safe for concurrent use.
+// Board is a writer of lines that stay, as a Writer writes them, and, below them, a block that is drawn again whenever
+// it has changed. A goroutine of its own does the writing, so that a terminal that takes its time, or is held by its
+// user, holds nobody else up. It is safe for concurrent use.
 type Board struct {
 	screen *Screen
 	frame  func(columns int) []string
 	mu     sync.Mutex
 	text   strings.Builder // to be printed
+	escape *Writer         // to text
 	stop   chan struct{}
 	done   chan struct{}
 }
 
-// NewBoard starts a board. frame is called from one goroutine, at most once in DrawEvery.
+// NewBoard starts a board. frame is called from one goroutine, at most once in DrawEvery; what others wrote is clean in
+// its lines, which may have styles and go past a Writer.
 func NewBoard(out io.Writer, t Terminal, frame func(columns int) []string) *Board {
 	b := &Board{screen: NewScreen(out, t.Size), frame: frame, stop: make(chan struct{}), done: make(chan struct{})}
+	b.escape = NewWriter(&b.text)
 	go b.serve()
 	return b
 }
@@ -33,7 +37,7 @@ func NewBoard(out io.Writer, t Terminal, frame func(columns int) []string) *Boar
 func (b *Board) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.text.Write(p)
+	return b.escape.Write(p)
 }
 
 // Close shows what was written and takes the block away. What is written later is lost.

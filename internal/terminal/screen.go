@@ -2,7 +2,6 @@ package terminal
 
 import (
 	"io"
-	"os"
 	"runtime"
 	"strings"
 
@@ -18,10 +17,10 @@ type Terminal struct {
 // Of tells whether out is a terminal on which the cursor can be moved, and what it can do. NO_COLOR (no-color.org) takes the colours away; a
 // terminal that says that it is dumb, or nothing at all, is treated as none.
 func Of(out io.Writer, getenv func(string) string) (Terminal, bool) {
-	f, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if !Is(out) {
 		return Terminal{}, false
 	}
+	f := File(out)
 	switch kind := getenv("TERM"); {
 	case kind == "dumb", kind == "" && runtime.GOOS != "windows":
 		return Terminal{}, false
