@@ -89,6 +89,17 @@ func TestSecretsOfOptions(t *testing.T) {
 	}
 }
 
+// A matrix marks what the driver's schema does not.
+func TestAMatrixMarksSecrets(t *testing.T) {
+	m, err := Load("x.cue", []byte(`name: "x", brokers: b: {driver: "fake", options: url: "own-secret" @secret()}`), Narrow{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := m.base.Source.Text; strings.Contains(text, "own-secret") || !slices.Equal(m.brokers["b"].Secret, []string{"url"}) {
+		t.Errorf("secret options are %q, the source is %s", m.brokers["b"].Secret, text)
+	}
+}
+
 // The short form of a matrix replaces secrets that stay in its text.
 func TestSecretsThatAreReplacedAreHidden(t *testing.T) {
 	withSecretive(t)

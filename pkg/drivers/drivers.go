@@ -39,7 +39,8 @@ type Driver interface {
 type Info struct {
 	Name string // as in a matrix: driver: "nats"
 	Doc  string // one or two sentences for people
-	// Schema is CUE source that defines #Options, closed, with a comment on every field. Embed schema.cue.
+	// Schema is CUE source that defines #Options, closed, with a comment on every field. Embed schema.cue. A field that holds
+	// a secret has the attribute @secret(): records hide its value.
 	Schema string
 	// Declare says what this configuration can do and promises. Options have passed Schema and have its
 	// defaults. It is called at plan time, for every cell, so it is pure and fast.
@@ -168,7 +169,7 @@ type Env struct {
 	// Forward is for client libraries without a dialer hook: it returns a loopback address whose
 	// connections go on to address through Dial. It lives as long as the session.
 	Forward func(ctx context.Context, address string) (local string, err error)
-	Log     *slog.Logger // never per message
+	Log     *slog.Logger // never per message; it removes the secrets of the options
 	// Event reports what the link did of itself. Safe for concurrent use; never blocks.
 	Event func(kind EventKind, detail string)
 	// Dir is an empty folder of this task's own for drivers that keep state (an embedded server); the

@@ -60,18 +60,20 @@ func TestSecretsAreInNoFile(t *testing.T) {
 	influx := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	defer influx.Close()
 	joined := strings.NewReplacer(`password: _pwd}`, `password: "can" + "ary-joined"}`)
+	const asked, omitted = "LOCKSTEP_SECRET_1: let _let", "run the matrix of the bundle again: The matrix is not recorded"
 	for _, c := range []struct {
 		name, matrix string
 		flags        []string
-		source       string // how the recorded matrix is
+		source       string // is in the recorded matrix
+		rerun        string // is in what a rerun of the bundle asks for
 	}{
-		{"as it is", canaries, nil, `hidden: {driver: "rabbitmq", options: url: "amqp://bench:\(_pw)@127.0.0.1:1/"}`},
-		{"with --set", canaries, []string{"--set", `brokers.given.options.url="amqp://bench:canary-set@127.0.0.1:1/"`}, `_pw:         "***" // it was *** before, too`},
-		{"short", canaries, []string{"--short"}, `short: {_pw: "***"}`},
+		{"as it is", canaries, nil, `hidden: {driver: "rabbitmq", options: url: "amqp://bench:\(_pw)@127.0.0.1:1/"}`, asked},
+		{"with --set", canaries, []string{"--set", `brokers.given.options.url="amqp://bench:canary-set@127.0.0.1:1/"`}, `_pw:         "***" // it was *** before, too`, asked},
+		{"short", canaries, []string{"--short"}, `short: {_pw: "***"}`, asked},
 		{"joined", joined.Replace(canaries), []string{"--set", `brokers.given.options.url="amqp://bench:canary-set@127.0.0.1:1/"`},
-			"// The matrix is not recorded: the secret in brokers.pwd.options.password does not occur in it as one text.\n"},
+			"// The matrix is not recorded: the secret in brokers.pwd.options.password does not occur in it as one text.\n", omitted},
 		{"too short", strings.Replace(canaries, `password: _pwd}`, `password: "cry"}`, 1), nil,
-			"// The matrix is not recorded: the secret in brokers.pwd.options.password is shorter than 4 characters.\n"},
+			"// The matrix is not recorded: the secret in brokers.pwd.options.password is shorter than 4 characters.\n", omitted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -100,6 +102,9 @@ func TestSecretsAreInNoFile(t *testing.T) {
 			defer archive.Close()
 			if n := canariesBelow(t, archive); n < 10 {
 				t.Errorf("the bundle has only %d files", n)
+			}
+			if code := ctl("rerun", "--runs", runs, bundle); code != cli.ExitBadMatrix || !strings.Contains(out.String(), c.rerun) {
+				t.Errorf("ctl rerun ended with %d, want an error with %q:\n%s", code, c.rerun, out.String())
 			}
 			source, err := os.ReadFile(filepath.Join(runs, "latest", "matrix.cue"))
 			if err != nil || !strings.Contains(string(source), c.source) {
