@@ -27,8 +27,8 @@ const minSecret = 4
 // too much is hidden than too little. Text in JSON may write "/" as "\/".
 var userinfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*:(?://|\\/\\/)[^\s"/@:?#]*:)((?:[^\s"/]|/[^\s"/])*)(@)`)
 
-// Redact replaces the password of every URL in free text, CUE and JSON included, by ***. It is for text whose secrets
-// are not known; a Scrubber replaces those that are. References such as ${env:NAME} are no secrets and stay.
+// Redact replaces the password of every URL in free text, CUE and JSON included, by ***. It is for text
+// whose secrets are not known; a Scrubber replaces those that are. References such as ${env:NAME} are no secrets and stay.
 func Redact(s string) string {
 	if !strings.Contains(s, "@") {
 		return s
@@ -86,13 +86,14 @@ func forms(secret string) []string {
 	return all
 }
 
-// Scrubber replaces the secrets that it knows, and the password of any URL, in text by ***. A nil Scrubber knows none.
-// Safe for concurrent use.
+// Scrubber replaces secrets, and the password of any URL, in text by ***. A nil Scrubber replaces passwords of URLs
+// only. Safe for concurrent use.
 type Scrubber struct {
 	replace *strings.Replacer
 }
 
-// NewScrubber knows secrets of at least four bytes in their usual encodings.
+// NewScrubber returns a Scrubber of those secrets that have at least four bytes, in their usual encodings; nil if there
+// are none.
 func NewScrubber(secrets []Secret) *Scrubber {
 	known := map[string]bool{}
 	for _, s := range secrets {
@@ -258,48 +259,46 @@ func (b Broker) redacted(s *Scrubber) Broker {
 // Redacted is the run without its secrets, as it may be recorded and shown. Names stay, whatever the secrets are. r is
 // not changed.
 func (r Run) Redacted() Run {
-	var secrets []Secret
-	seen := map[string]bool{}
+	key := func(b Broker) string { return b.Name + " " + b.Via + " " + string(b.Options) }
+	brokers := map[string]Broker{}
 	for _, c := range r.Cells {
-		for _, b := range append(c.Brokers(), c.Broker) { // also one that only stands there, as its groups have their own
-			if key := b.Name + " " + b.Via + " " + string(b.Options); !seen[key] {
-				seen[key] = true
-				secrets = append(secrets, b.secrets()...)
+		brokers[key(c.Broker)] = c.Broker
+		for _, g := range c.Workload.Groups {
+			if g.Broker != nil {
+				brokers[key(*g.Broker)] = *g.Broker
 			}
 		}
+	}
+	var secrets []Secret
+	for _, b := range brokers {
+		secrets = append(secrets, b.secrets()...)
 	}
 	if r.Influx != nil {
 		secrets = append(secrets, r.Influx.Secrets()...)
 	}
 	scrub := NewScrubber(secrets)
-	known := map[string]Broker{}
-	redacted := func(b Broker) Broker {
-		key := b.Name + " " + b.Via + " " + string(b.Options)
-		if _, ok := known[key]; !ok {
-			known[key] = b.redacted(scrub)
-		}
-		b.Options, b.Via = known[key].Options, known[key].Via
-		return b
+	for k, b := range brokers {
+		brokers[k] = b.redacted(scrub)
 	}
 	r.Cells = slices.Clone(r.Cells)
 	for i, c := range r.Cells {
-		r.Cells[i].Broker = redacted(c.Broker)
+		r.Cells[i].Broker = brokers[key(c.Broker)]
 		r.Cells[i].Workload.Groups = slices.Clone(c.Workload.Groups)
 		for k, g := range r.Cells[i].Workload.Groups {
 			if g.Broker != nil {
-				b := redacted(*g.Broker)
+				b := brokers[key(*g.Broker)]
 				r.Cells[i].Workload.Groups[k].Broker = &b
 			}
 		}
 		if scrub != nil {
 			r.Cells[i].Notes = scrub.all(c.Notes)
-			r.Cells[i].Coordinates = scrub.coordinates(c.Coordinates, c.Broker.Name)
+			r.Cells[i].Coordinates = scrub.coordinates(c.Coordinates)
 		}
 	}
 	if scrub != nil {
 		r.Excluded = slices.Clone(r.Excluded)
 		for i, x := range r.Excluded {
-			r.Excluded[i].Reason, r.Excluded[i].Coordinates = scrub.Scrub(x.Reason), scrub.coordinates(x.Coordinates, "")
+			r.Excluded[i].Reason, r.Excluded[i].Coordinates = scrub.Scrub(x.Reason), scrub.coordinates(x.Coordinates)
 		}
 	}
 	r.Influx = r.Influx.Redacted()
@@ -315,11 +314,11 @@ func (s *Scrubber) all(texts []string) []string {
 	return texts
 }
 
-// coordinates leaves the one that is the broker's name.
-func (s *Scrubber) coordinates(all []Coordinate, broker string) []Coordinate {
+// coordinates leaves the one that is a broker's name.
+func (s *Scrubber) coordinates(all []Coordinate) []Coordinate {
 	all = slices.Clone(all)
 	for i, x := range all {
-		if x.Text() != broker {
+		if x.Axis != "broker" {
 			all[i].Value = s.json(x.Value, nil)
 		}
 	}
