@@ -31,14 +31,17 @@ func createdFile() (string, error) {
 	return filepath.Join(dir, "lockstep", "created-runs"), nil
 }
 
-// planDigest is the same for a plan that is submitted and for the one in its record: without secrets, and without the bases
-// that a controller adds.
-func planDigest(run plan.Run) (string, error) {
+// asRecorded is a plan as its record has it: without secrets, and without the bases that a controller adds.
+func asRecorded(run plan.Run) (string, error) {
 	run = run.Redacted()
 	run.Bases = nil
 	text, err := json.Marshal(run)
-	sum := sha256.Sum256([]byte(plan.Redact(string(text))))
-	return hex.EncodeToString(sum[:]), err
+	return plan.Redact(string(text)), err
+}
+
+func planDigest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 // noteCreated has created report the run from now on.
@@ -47,7 +50,7 @@ func noteCreated(run plan.Run) error {
 	if err != nil {
 		return err
 	}
-	digest, err := planDigest(run)
+	text, err := asRecorded(run)
 	if err != nil {
 		return err
 	}
@@ -58,11 +61,12 @@ func noteCreated(run plan.Run) error {
 	if err != nil {
 		return err
 	}
-	_, err = file.WriteString(digest + "\n")
+	_, err = file.WriteString(planDigest(text) + "\n")
 	return errors.Join(err, file.Close())
 }
 
-// created reports whether the plan of a record is one that this user submitted. If that cannot be found out, it is not.
+// created reports whether the plan of a record is one that this user submitted. If that cannot be found out, it is not. A
+// plan with a secret where the record has none is another one: somebody has put it there.
 func created(run plan.Run) bool {
 	name, err := createdFile()
 	if err != nil {
@@ -72,8 +76,13 @@ func created(run plan.Run) bool {
 	if err != nil {
 		return false
 	}
-	digest, err := planDigest(run)
-	return err == nil && slices.Contains(strings.Split(string(list), "\n"), digest)
+	run.Bases = nil
+	text, err := json.Marshal(run)
+	if err != nil {
+		return false
+	}
+	redacted, err := asRecorded(run)
+	return err == nil && redacted == string(text) && slices.Contains(strings.Split(string(list), "\n"), planDigest(redacted))
 }
 
 // consent asks before run, which was expanded from the record of another user, uses what it names. Nothing of it was opened,
@@ -87,6 +96,7 @@ func consent(c *cobra.Command, yes bool, of, run plan.Run) error {
 	for _, line := range run.Uses() {
 		fmt.Fprintf(out, "  %s\n", terminal.Hang(terminal.Clean(line), width(out), 4))
 	}
+	fmt.Fprintln(out, "  the cloud identity of this host, if a driver asks for it")
 	sure, err := ask(c, yes, "Use all of this?", "nothing was opened: the record is not of this ctl, and there is no terminal to ask on; read the list, then give --yes")
 	if err == nil && !sure {
 		err = exit{ExitBadMatrix, errors.New("nothing was opened")}

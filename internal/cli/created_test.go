@@ -54,7 +54,11 @@ func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
 		"server":  func(r *plan.Run) { r.Source.Server = "nats://h" },
 		"payload": func(r *plan.Run) { r.Cells[0].Workload.Message.Payload.File = "/etc/shadow" },
 		"influx":  func(r *plan.Run) { r.Influx = &plan.Influx{URL: "http://h2"} },
-		"options": func(r *plan.Run) { r.Cells[0].Broker.Options = json.RawMessage(`{"url":"amqp://h2/"}`) },
+		"secret": func(r *plan.Run) { // in the place of ***
+			r.Cells[0].Broker.Options = json.RawMessage(strings.Replace(string(r.Cells[0].Broker.Options), "***@h", "***@evil/${env:A}@h", 1))
+		},
+		"secret's URL": func(r *plan.Run) { r.Source.Text = strings.Replace(r.Source.Text, "***@h", "${env:A}@evil/v@h", 1) },
+		"options":      func(r *plan.Run) { r.Cells[0].Broker.Options = json.RawMessage(`{"url":"amqp://h2/"}`) },
 	} {
 		other, err := runs.Open(folder, "run-1")
 		if err != nil {

@@ -70,6 +70,9 @@ func vetCommand() *cobra.Command {
 			bad := false
 			for _, file := range files {
 				run, err := expand(c.Context(), file, n)
+				if err == nil {
+					err = executable(file, run)
+				}
 				if err != nil {
 					fmt.Fprintln(c.ErrOrStderr(), err)
 					bad = true

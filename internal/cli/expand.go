@@ -21,11 +21,11 @@ import (
 	"lockstep/internal/schedule"
 )
 
-// Limits of the process that expands the matrix of a schedule. It has 10,000 cells at most, which take about 200 MiB.
+// Limits of the process that expands the matrix of a schedule; one runs at a time. 10,000 cells, the most of a run, take
+// about 200 MiB. The unit of the controller allows 1 GiB for both processes.
 const (
-	expandMemory = 1 << 30 // bytes
+	expandMemory = 384 << 20 // bytes
 	expandTime   = 5 * time.Minute
-	expandBeside = 2 // processes at a time
 )
 
 // expandCommand is the hidden command that expander starts.
@@ -48,6 +48,7 @@ func expandSchedule() *cobra.Command {
 	c := &cobra.Command{
 		Use: expandCommand, Hidden: true, Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			time.AfterFunc(expandTime, func() { os.Exit(1) }) // of a controller that was killed
 			exceeded := func() {
 				_ = json.NewEncoder(c.OutOrStdout()).Encode(expansion{Error: tooMuchMemory(memory).Error()})
 				os.Exit(0)
@@ -76,11 +77,11 @@ func expandSchedule() *cobra.Command {
 // expander returns a function that expands the matrix of a schedule in another process of this program, which gets none
 // of the settings of this one but the file of drivers, and is ended when the matrix takes longer than limit, or more memory (bytes).
 func expander(drivers string, limit time.Duration, memory uint64) func(context.Context, schedule.Matrix) (plan.Run, error) {
-	places := make(chan struct{}, expandBeside)
+	place := make(chan struct{}, 1)
 	return func(ctx context.Context, from schedule.Matrix) (plan.Run, error) {
 		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
+		case place <- struct{}{}:
+			defer func() { <-place }()
 		case <-ctx.Done():
 			return plan.Run{}, context.Cause(ctx)
 		}

@@ -27,6 +27,14 @@ func expand(ctx context.Context, file string, n matrix.Narrow) (plan.Run, error)
 	return m.Run(ctx)
 }
 
+// executable returns an error if a run of the matrix in a file would have too many cells or tasks.
+func executable(file string, run plan.Run) error {
+	if err := run.CheckTasks(); err != nil {
+		return exit{ExitBadMatrix, fmt.Errorf("%s: it is too large for one run: %w: narrow it with --only, or split it", file, err)}
+	}
+	return nil
+}
+
 func planCommand() *cobra.Command {
 	var (
 		n           matrix.Narrow

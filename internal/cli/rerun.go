@@ -52,7 +52,7 @@ terminal --yes is needed.
 
 Exit codes: those of ctl run, and 6 where a file of the bundle was altered.`,
 		Example: `  ctl rerun night.bundle.zip
-  LOCKSTEP_SECRET_1=guest ctl rerun night.bundle.zip --server nats://bench-1:4222`,
+  RERUN_SECRET_1=guest ctl rerun night.bundle.zip --server nats://bench-1:4222`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := readRerun(args[0])
@@ -106,7 +106,7 @@ func readRerun(path string) (*rerun, error) {
 const stars = "***"
 
 // starName is the variable that a secret is asked for by.
-const starName = "LOCKSTEP_SECRET_%d"
+const starName = "RERUN_SECRET_%d"
 
 // filled puts references in place of the secrets that were taken out of text, numbering on from n, and tells of each where it belongs.
 func filled(text string, n *int, asked *[]string) string {

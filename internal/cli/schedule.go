@@ -142,6 +142,9 @@ func expandText(ctx context.Context, file string, text []byte, n matrix.Narrow) 
 		return nil, plan.Run{}, err
 	}
 	run, err := m.Run(ctx)
+	if err == nil {
+		err = executable(file, run)
+	}
 	return m, run, err
 }
 

@@ -111,6 +111,9 @@ func (w *worker) evaluate(combo []int) (Combination, Faults) {
 	if err != nil {
 		problems = append(problems, problem{message: err.Error()})
 	} else {
+		for k, label := range work.Labels {
+			work.Labels[k] = w.m.scrub.Scrub(label)
+		}
 		for i, g := range work.Groups {
 			work.Groups[i].Broker = own[g.Name]
 		}

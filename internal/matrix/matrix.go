@@ -9,9 +9,12 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 
 	"lockstep/internal/plan"
@@ -46,6 +49,7 @@ type Matrix struct {
 	refers  map[string]bool // axes that the template refers to; nil: not known
 	base    plan.Run        // all but the cells
 	secrets []plan.Secret   // of all brokers and of influx
+	scrub   *plan.Scrubber  // of secrets
 	untilAt token.Pos       // of repeat.until
 }
 
@@ -55,7 +59,7 @@ func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 	m, secrets, faults := load(source{file: file, text: text, narrow: n, asked: n.Short})
 	if !n.Short {
 		// What is wrong with the short form is said now, not at the next quick check.
-		_, more, found := load(source{file: file, text: text, narrow: Narrow{Short: true}})
+		_, more, found := load(source{file: file, text: text, narrow: Narrow{Short: true, Set: n.Set}})
 		secrets = append(secrets, more...)
 		further := newFindings(faults)
 		for _, f := range found {
@@ -71,7 +75,41 @@ func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 		return nil, tidy(file, faults, plan.NewScrubber(secrets))
 	}
 	m.base.Source, m.secrets = m.base.Source.Redacted(secrets), secrets
+	if s := m.base.Source; !s.Omitted && labelsAndDrivers(s.Text) != labelsAndDrivers(string(text)) {
+		m.base.Source = s.Omit("a secret in it is also a name in it, such as that of a field or a driver")
+	}
+	m.scrub = plan.NewScrubber(secrets)
+	for i, t := range m.base.Tables {
+		m.base.Tables[i].Title = m.scrub.Scrub(t.Title)
+		for k, heading := range t.Headings {
+			t.Headings[k] = m.scrub.Scrub(heading)
+		}
+	}
+	for _, b := range m.brokers {
+		if b != nil {
+			b.Version = m.scrub.Scrub(b.Version)
+		}
+	}
 	return m, nil
+}
+
+// labelsAndDrivers lists the labels of a matrix and the names of its drivers, in order: without secrets, the text has the same.
+func labelsAndDrivers(text string) string {
+	file, err := parser.ParseFile("", text)
+	if err != nil {
+		return err.Error()
+	}
+	var all []string
+	ast.Walk(file, func(n ast.Node) bool {
+		if f, is := n.(*ast.Field); is {
+			all = append(all, labelOf(f))
+			if lit, is := f.Value.(*ast.BasicLit); is && labelOf(f) == "driver" {
+				all = append(all, lit.Value)
+			}
+		}
+		return true
+	}, nil)
+	return strings.Join(all, " ")
 }
 
 // Literals lists the paths of the fields, also of those that --short and --set replace, that hold a secret itself

@@ -43,6 +43,9 @@ func ReadRun(r io.Reader, limit int64) (Run, error) {
 
 // CheckTasks returns an error unless Tasks may be called: they are counted here, and not made.
 func (r Run) CheckTasks() error {
+	if len(r.Cells) > MaxCells {
+		return fmt.Errorf("%d cells: want at most %d: %w", len(r.Cells), MaxCells, ErrTooLarge)
+	}
 	if r.Repeat < 0 || r.Repeat > MaxTasks/max(1, len(r.Cells)) {
 		return fmt.Errorf("%d cells × %d repetitions: want at most %d tasks: %w", len(r.Cells), r.Repeat, MaxTasks, ErrTooLarge)
 	}

@@ -49,7 +49,10 @@ var reference = regexp.MustCompile(`\$\{(env|file):([^{}]*)\}`)
 func isLiteral(s string) bool { return s != "" && s != stars && reference.FindString(s) != s }
 
 // Secret is a secret value and the path of the field that it is in: "brokers.b.options.password".
-type Secret struct{ Path, Value string }
+type Secret struct {
+	Path, Value string
+	inURL       bool // it is the password of a URL
+}
 
 // SecretsOf lists the secrets in the text of a field: all of it where the field is marked as secret, else the passwords
 // of URLs. A reference is no secret, nor is the password of a URL that is its user's name (guest:guest): anybody would
@@ -59,13 +62,13 @@ func SecretsOf(path, text string, marked bool) []Secret {
 		if !isLiteral(text) {
 			return nil
 		}
-		return []Secret{{path, text}}
+		return []Secret{{Path: path, Value: text}}
 	}
 	var secrets []Secret
 	for _, part := range userinfo.FindAllStringSubmatch(text, -1) {
 		user := strings.TrimSuffix(part[1][strings.LastIndex(part[1], "/")+1:], ":")
 		if part[2] != user && isLiteral(part[2]) {
-			secrets = append(secrets, Secret{path, part[2]})
+			secrets = append(secrets, Secret{path, part[2], true})
 		}
 	}
 	return secrets
@@ -178,7 +181,7 @@ func Resolve(options json.RawMessage, marked []string, host Host) (json.RawMessa
 			if err != nil {
 				missing = append(missing, err)
 			}
-			secrets = append(secrets, Secret{path, value})
+			secrets = append(secrets, Secret{Path: path, Value: value})
 			return value
 		})
 		secrets = append(secrets, SecretsOf(path, s, isMarked(path, marked))...)
@@ -332,6 +335,8 @@ func (s Source) Redacted(secrets []Secret) Source {
 	for _, x := range secrets {
 		var why string
 		switch {
+		case len(x.Value) < minSecret && x.inURL: // which Redact finds
+			continue
 		case len(x.Value) < minSecret:
 			why = fmt.Sprintf("is shorter than %d characters", minSecret)
 		case !slices.ContainsFunc(forms(x.Value), func(form string) bool { return strings.Contains(all, form) }):
@@ -339,16 +344,20 @@ func (s Source) Redacted(secrets []Secret) Source {
 		default:
 			continue
 		}
-		s.Text, s.Omitted = fmt.Sprintf("// The matrix is not recorded: the secret in %s %s.\n", x.Path, why), true
+		s = s.Omit(fmt.Sprintf("the secret in %s %s", x.Path, why))
 		break
 	}
 	scrub := NewScrubber(secrets)
 	s.Text, s.Set, s.Only = scrub.Scrub(s.Text), scrub.all(s.Set), scrub.all(s.Only)
-	if s.Omitted {
-		for i, set := range s.Set {
-			path, _, _ := strings.Cut(set, "=")
-			s.Set[i] = path + "=" + stars
-		}
+	return s
+}
+
+// Omit leaves out the text and the values of --set; Text says why.
+func (s Source) Omit(why string) Source {
+	s.Text, s.Omitted, s.Set = fmt.Sprintf("// The matrix is not recorded: %s.\n", why), true, slices.Clone(s.Set)
+	for i, set := range s.Set {
+		path, _, _ := strings.Cut(set, "=")
+		s.Set[i] = path + "=" + stars
 	}
 	return s
 }

@@ -178,7 +178,7 @@ func TestSourceRedacted(t *testing.T) {
 		{`a: "abc"`, "abc", "// The matrix is not recorded: the secret in f is shorter than 4 characters.\n"},
 		{`a: "x"`, `a.b="c"`, `a: "x"`}, // it is in --set
 	} {
-		got := Source{Text: c.text, Set: set}.Redacted([]Secret{{"f", c.secret}})
+		got := Source{Text: c.text, Set: set}.Redacted([]Secret{{Path: "f", Value: c.secret}})
 		if omitted := strings.HasPrefix(c.want, "// The matrix"); got.Text != c.want || got.Omitted != omitted || omitted && got.Set[0] != "a.b=***" {
 			t.Errorf("%s without %s is %+v, want %s", c.text, c.secret, got, c.want)
 		}

@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// Uses lists what executing the run reaches on a host and in its network, one per line, sorted, without passwords: brokers with
-// every text of their options, which has their addresses and the files that drivers read; references to secrets; payload
-// files; the InfluxDB. It reads and resolves nothing.
+// Uses lists what executing the run reaches on a host and in its network, one per line, sorted: brokers with their options,
+// which have their addresses and the files that drivers read; references to secrets; payload files; the InfluxDB. Nothing is
+// hidden, as it is for who decides about a run of somebody else's. It reads and resolves nothing.
 func (r Run) Uses() []string {
 	lines := map[string]bool{}
 	texts := func(name, driver, via string, options any) {
 		var all []string
-		eachText(options, "", func(field, s string) { all = append(all, field+"="+s) })
+		eachValue(options, "", func(field, s string) { all = append(all, field+"="+s) })
 		if via != "" {
 			all = append(all, "via="+via)
 		}
 		slices.Sort(all)
 		line := strings.Join(all, " ")
-		lines[fmt.Sprintf("%s (%s): %s", name, driver, Redact(line))] = true
+		lines[fmt.Sprintf("%s (%s): %s", name, driver, line)] = true
 		for _, found := range reference.FindAllString(line, -1) {
 			lines["secret "+found] = true
 		}
@@ -50,18 +50,19 @@ func (r Run) Uses() []string {
 	return slices.Sorted(maps.Keys(lines))
 }
 
-// eachText calls f for every string in a tree with the path of its field.
-func eachText(tree any, path string, f func(path, s string)) {
+// eachValue calls f for every string, number and boolean in a tree, as text, with the path of its field.
+func eachValue(tree any, path string, f func(path, s string)) {
 	switch x := tree.(type) {
-	case string:
-		f(path, x)
+	case nil:
 	case []any:
 		for _, v := range x {
-			eachText(v, path, f)
+			eachValue(v, path, f)
 		}
 	case map[string]any:
 		for k, v := range x {
-			eachText(v, strings.TrimPrefix(path+"."+k, "."), f)
+			eachValue(v, strings.TrimPrefix(path+"."+k, "."), f)
 		}
+	default:
+		f(path, fmt.Sprint(x))
 	}
 }

@@ -11,13 +11,13 @@ func TestUsesListsAddressesFilesAndSecrets(t *testing.T) {
 	broker := func(options string) Broker {
 		return Broker{Name: "b", Driver: "kafka", Options: json.RawMessage(options), Via: "proxy:1"}
 	}
-	cell := Cell{Broker: broker(`{"brokers":["h1:9092","h2"],"n":3,"tls":{"ca":"/etc/shadow"},"password":"${file:/key}","url":"x://u:pw@${env:A}/${env:B}"}`)}
+	cell := Cell{Broker: broker(`{"brokers":["h1:9092","h2"],"n":3,"skipVerify":true,"tls":{"ca":"/etc/shadow"},"password":"${file:/key}","url":"x://u:pw@${env:A}/${env:B}"}`)}
 	cell.Workload.Message.Payload.File = "/home/me/payload"
 	other := broker(`{"brokers":["h3"]}`) // a plan may have two brokers of one name
 	grouped := Cell{Broker: cell.Broker, Workload: Workload{Groups: []Group{{Name: "g", Broker: &other}}}}
 	got := Run{Cells: []Cell{cell, grouped, cell}, Influx: &Influx{URL: "http://i", Token: "${env:T}"}}.Uses()
 	want := []string{
-		"broker b (kafka): brokers=h1:9092 brokers=h2 password=${file:/key} tls.ca=/etc/shadow url=x://u:***@${env:A}/${env:B} via=proxy:1",
+		"broker b (kafka): brokers=h1:9092 brokers=h2 n=3 password=${file:/key} skipVerify=true tls.ca=/etc/shadow url=x://u:pw@${env:A}/${env:B} via=proxy:1",
 		"broker b (kafka): brokers=h3 via=proxy:1",
 		"payload file /home/me/payload",
 		"points (InfluxDB): bucket= org= token=${env:T} url=http://i",

@@ -35,7 +35,7 @@ _accessKey:  "canary-nested"
 _list: ["canary-listed"]
 _user: "bench"
 brokers: {
-	good: driver: "loopback"
+	good: {driver: "loopback", version: "of canary-hidden"}
 	hidden: {driver: "rabbitmq", options: url: "amqp://bench:\(_pw)@127.0.0.1:1/"}
 	pass: {driver: "rabbitmq", options: url: "amqp://\(_user):\(_pass)@127.0.0.1:1/"}
 	pwd: {driver: "kafka", options: {brokers: ["127.0.0.1:1"], user: "bench", password: _pwd}}
@@ -50,8 +50,8 @@ influx: {url: "INFLUX", bucket: "b", token: _influx}
 _influx: "canary-influx"
 short: {_pw: "canary-of-the-short-form"}
 axes: broker: ["good", "hidden", "pass", "pwd", "credential", "privateKey", "accessKey", "letting", "given", "environment"]
-cell: {axis: _, warmup: "0s", measure: "100ms", connect: "200ms"}
-tables: [{rows: ["broker"], values: ["send.rate"]}]
+cell: {axis: _, warmup: "0s", measure: "100ms", connect: "200ms", labels: team: "canary-hidden's"}
+tables: [{title: "With \(_pw)", rows: ["broker"], values: ["send.rate"], headings: broker: "As canary-hidden"}]
 `
 
 // TestSecretsAreInNoFile looks for the secrets of a matrix in everything that a run writes and prints.
@@ -60,7 +60,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 	influx := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	defer influx.Close()
 	joined := strings.NewReplacer(`password: _pwd}`, `password: "can" + "ary-joined"}`)
-	const asked, omitted = "LOCKSTEP_SECRET_1: let _let", "run the matrix of the bundle again: The matrix is not recorded"
+	const asked, omitted = "RERUN_SECRET_1: let _let", "run the matrix of the bundle again: The matrix is not recorded"
 	for _, c := range []struct {
 		name, matrix string
 		flags        []string
@@ -74,6 +74,10 @@ func TestSecretsAreInNoFile(t *testing.T) {
 			"// The matrix is not recorded: the secret in brokers.pwd.options.password does not occur in it as one text.\n", omitted},
 		{"too short", strings.Replace(canaries, `password: _pwd}`, `password: "cry"}`, 1), nil,
 			"// The matrix is not recorded: the secret in brokers.pwd.options.password is shorter than 4 characters.\n", omitted},
+		{"a driver's name", strings.Replace(canaries, `password: _pwd}`, `password: "kafka"}`, 1), nil,
+			"// The matrix is not recorded: a secret in it is also a name in it, such as that of a field or a driver.\n", omitted},
+		{"a short password of a URL", strings.Replace(canaries, `canary%2Fescaped@127.0.0.1:1"}} // canary/escaped`, `cry@127.0.0.1:1"}}`, 1), nil,
+			`management: "http://bench:***@127.0.0.1:1"`, asked},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()

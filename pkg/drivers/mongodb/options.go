@@ -136,7 +136,9 @@ func (o *options) client() (*client.ClientOptions, error) {
 		return nil, errors.New("url: mongodb+srv looks names up past the simulated network: list the hosts in mongodb://a:27017,b:27017/")
 	}
 	_, query, _ := strings.Cut(o.URL, "?")
-	if plain, _ := url.QueryUnescape(query); strings.Contains(strings.ToLower(plain), "file=") { // the library would open it by itself
+	plain, _ := url.QueryUnescape(query) // the library refuses what cannot be unescaped
+	plain = strings.ToLower(plain)
+	if strings.Contains(plain, "file=") { // the library would open it by itself
 		return nil, errors.New("url: tlsCAFile, tlsCertificateKeyFile and other files: give tls: {ca, cert, key} instead")
 	}
 	c := client.Client().ApplyURI(o.URL)
@@ -144,8 +146,8 @@ func (o *options) client() (*client.ClientOptions, error) {
 		return nil, errors.New(`url is not of the form "mongodb://user:password@host:27017/?replicaSet=name"` +
 			` (percent-encode what is special in user and password)`)
 	}
-	switch query := strings.ToLower(o.URL); {
-	case strings.Contains(query, "keyfilepassword="), strings.Contains(query, "keypassword="), strings.Contains(query, "aws_session_token"):
+	switch {
+	case strings.Contains(plain, "keyfilepassword="), strings.Contains(plain, "keypassword="), strings.Contains(plain, "aws_session_token"):
 		return nil, errors.New("url: a secret in the query would be in records: use user and password, or a key file without a password")
 	case c.WriteConcern != nil:
 		return nil, errors.New("url: w, journal and wtimeoutMS are options of their own here: take them out of it")
