@@ -3,18 +3,14 @@
 package procs
 
 import (
-	"fmt"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
 )
 
 // LimitMemory limits the memory of this process, in bytes, until it ends. Garbage is collected more often as memory comes
-// near to the limit; exceeded is called once it is beyond. One allocation that is larger than the limit ends the process.
-func LimitMemory(limit uint64, exceeded func()) error {
-	if err := limitData(2 * limit); err != nil {
-		return fmt.Errorf("limit the memory of this process: %w", err)
-	}
+// near to the limit; exceeded is called once it is beyond.
+func LimitMemory(limit uint64, exceeded func()) {
 	debug.SetMemoryLimit(int64(limit - limit/8))
 	go func() {
 		used := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
@@ -26,5 +22,4 @@ func LimitMemory(limit uint64, exceeded func()) error {
 			}
 		}
 	}()
-	return nil
 }

@@ -24,11 +24,6 @@ func NewGroup(c *exec.Cmd, killedWithParent bool) {
 // NewSession gives a command a session of its own, so that signals to this process's group do not reach it.
 func NewSession(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
-// limitData is the kernel's limit of the memory that this process allocates, in bytes: what does not fit ends it.
-func limitData(limit uint64) error {
-	return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: limit, Max: limit})
-}
-
 // Self is the path of this program, also when its file was replaced since it began.
 func Self() (string, error) { return "/proc/self/exe", nil }
 

@@ -19,9 +19,6 @@ func NewGroup(*exec.Cmd, bool) {}
 // NewSession has no effect on this system.
 func NewSession(*exec.Cmd) {}
 
-// limitData has no effect on this system.
-func limitData(uint64) error { return nil }
-
 // Self is the path of this program.
 func Self() (string, error) { return os.Executable() }
 
