@@ -3,9 +3,7 @@ package external
 import (
 	"bufio"
 	"bytes"
-	"log/slog"
 	"runtime"
-	"sync"
 	"testing"
 
 	"lockstep/pkg/drivers"
@@ -56,17 +54,3 @@ func FuzzHear(f *testing.F) {
 		}
 	})
 }
-
-// lines is a log to look into.
-type lines struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.Buffer.Write(p)
-}
-
-func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
