@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"lockstep/test/rig"
 )
 
@@ -136,27 +134,11 @@ func (s *sweeping) sweep(in *os.File, args ...string) (code int, out string) {
 // terminal is one on which somebody has typed.
 func terminal(t *testing.T, typed string) *os.File {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _ = master.Close() })
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = slave.Close() })
+	terminal, master := rig.Terminal(t)
 	if _, err := master.WriteString(typed); err != nil {
 		t.Fatal(err)
 	}
-	return slave
+	return terminal
 }
 
 // A run is killed in mid-cell: what it left is listed, removed only on somebody's word, and nothing else is touched.

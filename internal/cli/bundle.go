@@ -33,7 +33,7 @@ of the matrix are added as they are, if this ctl created the run and it ran on t
 Lockstep knows as such are *** in a record, and references to secrets stay references; other text is
 added as it was written.
 
-A run that goes on is bundled as far as it is, or refused where its record changes meanwhile. With
+A running run is bundled as far as it is, or refused where its record changes meanwhile. With
 --server the record is copied to --runs first, as ctl pull does; without, the run is one of --runs. ctl
 verify checks a bundle, and ctl rerun runs its matrix again.
 

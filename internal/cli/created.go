@@ -18,7 +18,7 @@ import (
 )
 
 // createdFile is where ctl lists the digests of the plans that this user submitted, one per line. It is no part of any record:
-// nobody who makes a record, a bundle or the state of a fleet can add to it.
+// the author of a record, a bundle or the state of a fleet cannot add to it.
 func createdFile() (string, error) {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if dir == "" {
@@ -97,7 +97,8 @@ func consent(c *cobra.Command, yes bool, of, run plan.Run) error {
 		fmt.Fprintf(out, "  %s\n", terminal.Hang(terminal.Clean(line), width(out), 4))
 	}
 	fmt.Fprintln(out, "  the cloud identity of this host, if a driver asks for it")
-	sure, err := ask(c, yes, "Use all of this?", "nothing was opened: the record is not of this ctl, and there is no terminal to ask on; read the list, then give --yes")
+	sure, err := ask(c, yes, "Use all of this?",
+		"nothing was opened: the record is not of this ctl, and there is no terminal to ask on; read the list, then give --yes")
 	if err == nil && !sure {
 		err = exit{ExitBadMatrix, errors.New("nothing was opened")}
 	}

@@ -83,7 +83,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	f.StringVar(&o.config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
 	f.StringVar(&o.dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
 	f.StringVar(&o.sync, "sync", "always", "when streams under --dir are synced to the disk: \"always\", before each message is acknowledged, or every `duration`, as 2m: a power cut loses what was acknowledged since")
-	f.IntVar(&o.replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; none: three on a cluster, else one; streams that are there stay as they are")
+	f.IntVar(&o.replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; default three on a cluster, else one; streams that exist keep theirs")
 	f.IntVar(&o.beside, "side-by-side", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
 	f.Var(&o.room, "record-limit", "`bytes` that the control plane keeps of all runs, as 4GiB; oldest copied runs are deleted for newer ones. None: 1GiB, or as it is")
 	o.pages.add(c, "web", "the web page and, at /metrics, figures for Prometheus")
@@ -153,7 +153,8 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	conn.Replicate(o.replicas)
 	conn.LimitRecord(int64(o.room))
 	standing := &controller.Standing{}
-	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Standing: standing, Expand: expander(o.drivers, expandTime, expandMemory)}
+	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Standing: standing,
+		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {
 		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks are told where it is
 			return fmt.Errorf("find the folder of copies: %w", err)

@@ -21,8 +21,8 @@ import (
 	"lockstep/internal/schedule"
 )
 
-// Limits of the process that expands the matrix of a schedule; one runs at a time. 10,000 cells, the most of a run, take
-// about 200 MiB. The unit of the controller allows 1 GiB for both processes.
+// Limits of the process that expands the matrix of a schedule; one runs at a time. 10,000 cells of a loopback broker, the
+// maximum of a run, take 118 MiB. The unit of the controller allows 1 GiB for both processes.
 const (
 	expandMemory = 384 << 20 // bytes
 	expandTime   = 5 * time.Minute
@@ -95,7 +95,7 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 		defer cancel()
 		c := exec.CommandContext(ctx, program, expandCommand, "--drivers", drivers, "--memory", strconv.FormatUint(memory, 10))
 		c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") })
-		out, said := &limitedBuffer{limit: plan.MaxFile}, &limitedBuffer{limit: 4096}
+		out, said := &procs.Output{Limit: plan.MaxFile}, &procs.Output{Limit: 4096}
 		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(text), out, said
 		c.WaitDelay = time.Second
 		procs.NewGroup(c, false)
@@ -105,14 +105,14 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 			return plan.Run{}, fmt.Errorf("expand matrix: %w", cause)
 		}
 		if err != nil {
-			why := strings.TrimSpace(said.String())
+			why := strings.TrimSpace(string(said.Text))
 			if strings.Contains(why, "out of memory") { // one allocation was beyond what the host has
 				return plan.Run{}, tooMuchMemory(memory)
 			}
 			return plan.Run{}, fmt.Errorf("expand matrix: %w: %s", err, why)
 		}
 		var made expansion
-		if err := plan.Decode(out, plan.MaxFile, &made); err != nil {
+		if err := plan.Decode(bytes.NewReader(out.Text), plan.MaxFile, &made); err != nil {
 			return plan.Run{}, fmt.Errorf("expand matrix: %w", err)
 		}
 		if made.Run == nil {
@@ -120,15 +120,4 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 		}
 		return *made.Run, nil
 	}
-}
-
-// limitedBuffer keeps the beginning of what is written to it.
-type limitedBuffer struct {
-	bytes.Buffer
-	limit int
-}
-
-func (b *limitedBuffer) Write(p []byte) (int, error) {
-	b.Buffer.Write(p[:max(0, min(len(p), b.limit-b.Len()))])
-	return len(p), nil
 }

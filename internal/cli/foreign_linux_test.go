@@ -2,15 +2,13 @@ package cli_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"lockstep/internal/cli"
+	"lockstep/test/rig"
 )
 
 // TestTheAnswerOnATerminalCounts: only yes has a foreign record used.
@@ -35,25 +33,9 @@ func TestTheAnswerOnATerminalCounts(t *testing.T) {
 // terminal is one on which somebody has typed.
 func terminal(t *testing.T, typed string) *os.File {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { master.Close() })
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { slave.Close() })
+	terminal, master := rig.Terminal(t)
 	if _, err := master.WriteString(typed); err != nil {
 		t.Fatal(err)
 	}
-	return slave
+	return terminal
 }

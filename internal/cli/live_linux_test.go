@@ -15,6 +15,7 @@ import (
 
 	"lockstep/internal/cli"
 	_ "lockstep/pkg/drivers/loopback"
+	"lockstep/test/rig"
 )
 
 // pty is a terminal: what a program writes to its file is in written.
@@ -28,21 +29,7 @@ type pty struct {
 
 func newPTY(t *testing.T, columns int) *pty {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetUint32(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, master := rig.Terminal(t)
 	p := &pty{file: file, master: master, done: make(chan struct{})}
 	p.resize(t, columns)
 	go p.read()

@@ -70,7 +70,9 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	source := []byte(old.Source.Text)
 	if sum(source) != old.Source.SHA256 {
 		if !created(old) {
-			return wire.Submission{}, fmt.Errorf("resume %s: its matrix has passwords, which are not in the record, and this ctl did not create the run, so the file that it names is not read: run the matrix itself", old.ID)
+			return wire.Submission{}, fmt.Errorf("resume %s: "+
+				"its matrix has passwords, which are not in the record, and this ctl did not create the run, so the file that it names is not read: "+
+				"run the matrix itself", old.ID)
 		}
 		if source, err = os.ReadFile(old.Source.Path); err != nil {
 			return wire.Submission{}, fmt.Errorf("resume %s: its matrix has secrets, which are not in the record, so the file is needed: %w", old.ID, err)

@@ -166,7 +166,7 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 // runHook runs a command with the notice on its standard input. What it has started and left behind ends with it.
 func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte) ([]byte, error) {
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	out, said := &bounded{most: mostPrinted}, &bounded{most: mostWords}
+	out, said := &procs.Output{Limit: mostPrinted}, &procs.Output{Limit: mostWords}
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), out, said
 	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") }), // the controller's credentials are its own
 		"LOCKSTEP_RUN="+n.Run, "LOCKSTEP_SCHEDULE="+n.Schedule, "LOCKSTEP_STATE="+string(n.State), "LOCKSTEP_KEY="+n.Key,
@@ -194,29 +194,15 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() { // something left its group, too
 		err = nil
 	}
-	if words := plan.Redact(oneLine(said.text)); err != nil && words == "" {
+	if words := plan.Redact(oneLine(said.Text)); err != nil && words == "" {
 		return nil, fmt.Errorf("run command: %w, and it wrote nothing to its standard error", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("run command: %w: %s", err, words)
 	}
-	if out.over {
+	if out.Over {
 		return nil, fmt.Errorf("run command: it printed more than %d bytes", mostPrinted)
 	}
-	return out.text, nil
-}
-
-// bounded keeps the beginning of what is written to it.
-type bounded struct {
-	text []byte
-	most int
-	over bool
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	take := min(len(p), b.most-len(b.text))
-	b.text = append(b.text, p[:take]...)
-	b.over = b.over || take < len(p)
-	return len(p), nil
+	return out.Text, nil
 }
 
 func oneLine(text []byte) string {

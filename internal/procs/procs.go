@@ -23,3 +23,17 @@ func LimitMemory(limit uint64, exceeded func()) {
 		}
 	}()
 }
+
+// Output keeps the beginning of what a child process writes, at most Limit bytes. Further bytes are dropped.
+type Output struct {
+	Limit int
+	Text  []byte
+	Over  bool // bytes were dropped
+}
+
+func (o *Output) Write(p []byte) (int, error) {
+	take := min(len(p), o.Limit-len(o.Text))
+	o.Text = append(o.Text, p[:take]...)
+	o.Over = o.Over || take < len(p)
+	return len(p), nil
+}

@@ -30,7 +30,8 @@ func Self() (string, error) { return "/proc/self/exe", nil }
 // DropAmbient clears the ambient capabilities of the calling thread: a program that the thread starts then has none,
 // unless its file gives it some. The caller has locked its goroutine to the thread and lets both end together.
 func DropAmbient() error {
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // a kernel without them
+	err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	if err != nil && !errors.Is(err, unix.EINVAL) { // a kernel without them
 		return fmt.Errorf("drop ambient capabilities: %w", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ const DrawEvery = 250 * time.Millisecond
 
 // Board is a writer of lines that stay, as a Writer writes them, and, below them, a block that is drawn again whenever
 // it has changed. A goroutine of its own does the writing, so that a terminal that takes its time, or is held by its
-// user, holds nobody else up. It is safe for concurrent use.
+// user, does not delay the others. It is safe for concurrent use.
 type Board struct {
 	screen *Screen
 	frame  func(columns int) []string

@@ -35,8 +35,9 @@ var ErrServers = errors.New("the control plane has too few servers")
 // clusterReplicas is how many servers of a cluster keep each message, unless Replicate says otherwise: one of them may fail.
 const clusterReplicas = 3
 
-// Replicate says how many servers of the control plane's cluster keep each message that streams hold: streams that Prepare makes, and those that are
-// there. It is called before Prepare; without it streams are made with three on a cluster and else with one, and those that are there stay as they are.
+// Replicate sets the number of servers of the control plane's cluster that keep each message, of streams that Prepare
+// makes and of those that exist. It is called before Prepare. The default is three on a cluster and else one, and
+// streams that exist stay as they are.
 func (c *Conn) Replicate(n int) { c.replicas = n }
 
 // Prepare makes the streams that the control plane needs. Limits of those that are there stay as they are, but for what LimitRecord says.
@@ -129,7 +130,8 @@ func (c *Conn) dismissForeign(ctx context.Context, s jetstream.Stream) error {
 func (c *Conn) unprepared(name string, replicas int, err error) error {
 	var refused *jetstream.APIError
 	if replicas > 1 && errors.As(err, &refused) {
-		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now; controller --replicas 1 does without): %w", name, replicas, errors.Join(ErrServers, err))
+		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now; controller --replicas 1 does without): %w",
+			name, replicas, errors.Join(ErrServers, err))
 	}
 	if roomless(err) && name == streamRecord {
 		return fmt.Errorf("prepare the control plane: it has no room for a record of %d bytes; give less with controller --record-limit, or its server more: %w", cmp.Or(c.recordLimit, recordBytes), err)

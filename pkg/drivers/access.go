@@ -20,8 +20,9 @@ const (
 	MaxPayload = 1 << 30 // payload files
 )
 
-// Access states what a matrix may use of the host that executes it: files, variables of the environment, and the cloud identity of the host.
-// References and options that name files are read through it alone. The zero value allows nothing. Copies are safe for concurrent use.
+// Access states what a matrix may use of the host that executes it: files, variables of the environment, and the cloud
+// identity of the host. References and options that name files are read through it alone. The zero value allows
+// nothing. Copies are safe for concurrent use.
 type Access struct {
 	full      bool
 	folders   []string
@@ -32,8 +33,8 @@ type Access struct {
 // FullAccess allows what the user of the process may do: it is for matrices of that user.
 func FullAccess() Access { return Access{full: true, cloud: true} }
 
-// LimitedAccess allows the files below absolute folders, some variables, and the cloud identity of the host if cloud is set. The error lists
-// every folder and variable that cannot be allowed.
+// LimitedAccess allows the files below absolute folders, some variables, and the cloud identity of the host if cloud is
+// set. The error lists every folder and variable that cannot be allowed.
 func LimitedAccess(folders, variables []string, cloud bool) (Access, error) {
 	a := Access{variables: variables, cloud: cloud}
 	var errs []error
@@ -79,13 +80,15 @@ func (a Access) Getenv(name string) (string, error) {
 	return value, nil
 }
 
-// ReadFile returns the content of a regular file of at most MaxFile bytes. A file that is not allowed has the same error whether it exists or not.
+// ReadFile returns the content of a regular file of at most MaxFile bytes. A file that is not allowed has the same
+// error whether it exists or not.
 func (a Access) ReadFile(path string) ([]byte, error) { return a.read(path, MaxFile) }
 
 // ReadPayload is ReadFile for payload files, of at most MaxPayload bytes.
 func (a Access) ReadPayload(path string) ([]byte, error) { return a.read(path, MaxPayload) }
 
-// read checks the file that it has opened: the path can lead to another one by then. It neither waits for a writer of a FIFO nor reads a device.
+// read checks the file that it has opened: the path can lead to another one by then. It neither waits for a writer of a
+// FIFO nor reads a device.
 func (a Access) read(path string, limit int64) ([]byte, error) {
 	file, err := a.open(path)
 	if err != nil {
@@ -133,7 +136,8 @@ func (a Access) open(path string) (*os.File, error) {
 	return nil, fmt.Errorf("file %s may not be read on this host: allow its folder with --files", path)
 }
 
-// LoadTLS adds certificates to a configuration: the authorities of ca, and the client certificate of cert and key. Paths that are empty are left out.
+// LoadTLS adds certificates to a configuration: the authorities of ca, and the client certificate of cert and key.
+// Paths that are empty are left out.
 func (a Access) LoadTLS(into *tls.Config, ca, cert, key string) error {
 	if ca != "" {
 		text, err := a.ReadFile(ca)
@@ -164,8 +168,8 @@ func (a Access) LoadTLS(into *tls.Config, ca, cert, key string) error {
 	return nil
 }
 
-// CloudIdentity returns an error if a driver may not use the credentials that the host itself has with a cloud: of its environment, its
-// files, its instance.
+// CloudIdentity returns an error if a driver may not use the credentials that the host itself has with a cloud: of its
+// environment, its files, its instance.
 func (a Access) CloudIdentity() error {
 	if a.cloud {
 		return nil

@@ -220,7 +220,7 @@ func (f folders) check(t *testing.T, d drivers.Driver, refusal string, options f
 	}
 }
 
-// opened declares and opens as controllers and agents do. Nobody answers at the broker's address.
+// opened declares and opens as controllers and agents do. No server answers at the broker's address.
 func opened(t *testing.T, d drivers.Driver, access drivers.Access, options string) (err error, dialled bool) { //nolint:revive // the error is the subject
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -229,7 +229,7 @@ func opened(t *testing.T, d drivers.Driver, access drivers.Access, options strin
 	unreachable := func(context.Context, string, string) (net.Conn, error) {
 		dials.Add(1)
 		cancel()
-		return nil, errors.New("nobody is there")
+		return nil, errors.New("no server is there")
 	}
 	done := make(chan error, 1)
 	go func() {

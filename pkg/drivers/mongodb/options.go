@@ -159,7 +159,8 @@ func (o *options) client() (*client.ClientOptions, error) {
 	return c, nil
 }
 
-// secured is how connections are encrypted, with the certificates that the options name; nil: not at all. It refuses to authenticate as the host.
+// secured returns how connections are encrypted, with the certificates that the options name; nil: not at all. It refuses
+// to authenticate as the host.
 func (o *options) secured(access drivers.Access) (*tls.Config, error) {
 	c, err := o.client()
 	if err != nil {

@@ -61,7 +61,7 @@ func TestCertificatesOfOptions(t *testing.T) {
 			case shaken <- err:
 			default:
 			}
-			cancel() // nobody speaks MongoDB here
+			cancel() // no MongoDB server is here
 		}()
 		return near, nil
 	}
