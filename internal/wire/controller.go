@@ -194,10 +194,7 @@ func (c *Conn) AnswerAgents(list func() []AgentInfo) (stop func(), err error) {
 }
 
 // subscribe calls handle for each message on a subject, one at a time, until stop is called. It replies with the answer
-// that handle returns, or with a refusal that has the text of its error; with neither it does not reply. This is the
-// only place in which a controller replies to a peer, and it replies only to inboxes: a peer may name any reply subject,
-// also one of the JetStream API, and the server would accept the reply with the controller's permissions.
-// Replies may get lost: whoever requested one has a deadline.
+// that handle returns, or with a refusal that has the text of its error; with neither it does not reply.
 func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.Msg, err error)) (stop func(), err error) {
 	sub, err := c.nc.Subscribe(subject, func(m *nats.Msg) {
 		var answer *nats.Msg
@@ -205,9 +202,7 @@ func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.
 		if err != nil {
 			answer = c.refusal(m.Reply, err.Error())
 		}
-		if answer != nil && strings.HasPrefix(m.Reply, inboxes) {
-			_ = c.nc.PublishMsg(answer)
-		}
+		c.reply(m.Reply, answer)
 	})
 	if err == nil {
 		err = c.flush(connectTimeout)
@@ -216,6 +211,15 @@ func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.
 		return nil, fmt.Errorf("listen to %s: %w", subject, err)
 	}
 	return func() { _ = sub.Unsubscribe() }, nil // fails only when the connection is closed
+}
+
+// reply sends an answer, if there is one. This is the only place in which a controller replies to a peer, and it replies
+// only to inboxes: a peer may name any reply subject, also one of the JetStream API, and the server would accept the
+// reply with the controller's permissions. Replies may get lost: whoever requested one has a deadline.
+func (c *Conn) reply(inbox string, answer *nats.Msg) {
+	if answer != nil && strings.HasPrefix(inbox, inboxes) {
+		_ = c.nc.PublishMsg(answer)
+	}
 }
 
 // flush waits until the server has all that was sent. It is not nats.Conn.FlushTimeout: the whole process shares the
