@@ -46,7 +46,7 @@ tables: [{rows: ["mode"], values: ["send.rate"]}]
 type night struct {
 	t          *testing.T
 	dir, url   string
-	conn       *wire.Conn
+	conn       *wire.Client
 	controller *rig.Process
 }
 
@@ -63,7 +63,7 @@ func openNight(t *testing.T, hooks string) *night {
 	n.url = plane.ClientURL()
 	n.write("hooks.json", hooks)
 	n.write("nightly.cue", nightly)
-	if n.conn, err = wire.Dial(t.Context(), n.url, wire.Auth{}); err != nil {
+	if n.conn, err = wire.DialClient(t.Context(), n.url, wire.Auth{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.conn.Close)
@@ -255,12 +255,7 @@ func (n *night) askAll(names []string) {
 	n.t.Helper()
 	for _, name := range names {
 		n.until("the slot of "+name, func() bool {
-			kept, err := n.conn.Schedule(n.t.Context(), name)
-			if err == nil {
-				if err = kept.Schedule.Ask("me@test", time.Now()); err == nil {
-					_, err = n.conn.PutSchedule(n.t.Context(), kept.Schedule, kept.Revision)
-				}
-			}
+			_, err := n.conn.EditSchedule(n.t.Context(), name, func(s *schedule.Schedule) error { return s.Ask("me@test", time.Now()) })
 			return err == nil
 		})
 	}

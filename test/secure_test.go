@@ -82,6 +82,24 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		}
 	}
 
+	// Every command of a client works from its account, and those that read from that of a viewer.
+	if err := os.WriteFile(filepath.Join(dir, "nightly.cue"), []byte(nightly), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ who, command, want string }{
+		{"viewer", "runs", "done"}, {"viewer", "agents", "a1"}, {"viewer", "attach latest --runs attached", "2 tasks"}, {"viewer", "pull latest pulled", "complete"},
+		{"viewer", "history --value send.rate", ""}, {"viewer", "schedule list", ""},
+		{"client", "runs", "done"}, {"client", "attach latest", "2 tasks"}, {"client", "pull latest", "complete"}, {"client", "cancel latest", "had ended before"},
+		{"client", "schedule add --cron @yearly --tz UTC nightly.cue", "nightly"}, {"viewer", "schedule show nightly", "nightly"},
+		{"client", "schedule pause nightly", ""}, {"client", "schedule resume nightly", ""}, {"client", "schedule run nightly", "nightly"},
+		{"client", "schedule remove nightly", "removed"},
+	} {
+		out, _ := program(t, dir, as(x.who), "ctl", strings.Fields(x.command)...)
+		if !strings.Contains(out, x.want) || strings.Contains(out, "may not") || strings.Contains(out, "no controller") {
+			t.Errorf("%s: ctl %s: %s", x.who, x.command, out)
+		}
+	}
+
 	// An agent that is taken out is sent away as soon as the configuration was read again.
 	kept, err := os.ReadFile(filepath.Join(creds, "agents", "a2.nk"))
 	if err != nil {

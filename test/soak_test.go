@@ -139,12 +139,16 @@ func TestSoakKeepsItsSize(t *testing.T) {
 			}
 		}
 	}
+	client, err := control.Client(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range n.runs {
 		run := soakRun(t, i, n.tasks, broker.ClientURL())
-		if err := conn.Submit(ctx, wire.Submission{Run: run}); err != nil {
+		if err := client.Submit(ctx, wire.Submission{Run: run}); err != nil {
 			t.Fatal(err)
 		}
-		end, err := controller.Record(ctx, conn, run.ID, filepath.Join(dir, "runs"), watch, nil)
+		end, err := controller.Record(ctx, client, run.ID, filepath.Join(dir, "runs"), watch, nil)
 		if err != nil || end.Reason != wire.EndDone || done != (i+1)*n.tasks || failed > tasks/10 {
 			t.Fatalf("%d of %d tasks done, %d failed; run %d ended %+v, %v", done, tasks, failed, i+1, end, err)
 		}

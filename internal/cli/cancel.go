@@ -49,7 +49,7 @@ outcome; ctl run --resume goes on from there. RUN is an id, the beginning of one
 }
 
 // cancelRun cancels a run and says in words what came of that.
-func cancelRun(ctx context.Context, conn wire.Client, name string, limit time.Duration, hint string) (string, error) {
+func cancelRun(ctx context.Context, conn *wire.Client, name string, limit time.Duration, hint string) (string, error) {
 	state, err := findRun(ctx, conn, name)
 	if err != nil {
 		return "", err
@@ -73,14 +73,11 @@ func cancelRun(ctx context.Context, conn wire.Client, name string, limit time.Du
 	case waited && state.State == wire.StateQueued:
 		return fmt.Sprintf("run %s waited in the queue and will not begin", state.Run), nil
 	}
-	if err := conn.Led(ctx); err != nil {
-		return "", fmt.Errorf("run %s is to be cancelled, and nobody does it yet: %w", state.Run, err)
-	}
 	return "", fmt.Errorf("run %s was told to stop and has not within %v; see what it does: ctl attach %s%s", state.Run, limit, state.Run, hint)
 }
 
 // awaitEnd looks how a run stands until it has ended, or limit has passed.
-func awaitEnd(ctx context.Context, conn wire.Client, state wire.RunState, limit time.Duration) (wire.RunState, error) {
+func awaitEnd(ctx context.Context, conn *wire.Client, state wire.RunState, limit time.Duration) (wire.RunState, error) {
 	late := time.NewTimer(limit)
 	defer late.Stop()
 	tick := time.NewTicker(250 * time.Millisecond)
@@ -145,7 +142,7 @@ RUN is an id, the beginning of one, or latest.`,
 }
 
 // pullRun copies a run and says in words how much of it that is.
-func pullRun(ctx context.Context, conn wire.Client, name, root, hint string) (string, error) {
+func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (string, error) {
 	state, err := findRun(ctx, conn, name)
 	if err != nil {
 		return "", err
@@ -184,9 +181,9 @@ func keep(dir string) error {
 	return page.Keep(run)
 }
 
-// onHost is where the controller that led last is.
-func onHost(ctx context.Context, conn wire.Client) string {
-	l, err := conn.LastLeader(ctx)
+// onHost is where the controller that leads is.
+func onHost(ctx context.Context, conn *wire.Client) string {
+	l, err := conn.Leader(ctx)
 	if err != nil || l.Host == "" {
 		return ""
 	}

@@ -145,11 +145,22 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer unserve()
-	conn, broken, stop, err := controlPlane(ctx, o.server, wire.ServerConfig{Listen: o.listen, Config: o.config, Auth: o.server.auth(), Dir: o.dir, Sync: o.syncEvery, Log: log, Record: int64(o.room)})
+	connect, broken, stop, err := controlPlane(ctx, o.server, wire.ServerConfig{Listen: o.listen, Config: o.config,
+		Auth: o.server.auth(), Dir: o.dir, Sync: o.syncEvery, Log: log, Record: int64(o.room)})
 	if err != nil {
 		return err
 	}
 	defer stop()
+	conn, err := connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	pages, err := wire.NewClient(ctx, connect) // whatever its requests do, the controller keeps its connection
+	if err != nil {
+		return err
+	}
+	defer pages.Close()
 	conn.Replicate(o.replicas)
 	conn.LimitRecord(int64(o.room))
 	standing := &controller.Standing{}
@@ -161,8 +172,8 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		}
 	}
 	serve(func(access *web.Access) http.Handler {
-		return web.New(web.Config{Conn: conn, Copies: cfg.Copies, Access: access, Version: version(), Log: log,
-			Metrics: metrics.Controller(conn, standing, written, version(), log)})
+		return web.New(web.Config{Conn: pages, Copies: cfg.Copies, Access: access, Version: version(), Log: log,
+			Metrics: metrics.Controller(pages, standing, written, version(), log)})
 	})
 	defer context.AfterFunc(ctx, func() { log.Info("asked to leave: what runs and waits goes on with the next controller") })()
 	served := make(chan error, 1)
@@ -206,24 +217,17 @@ func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
 	return hooks, nil
 }
 
-// controlPlane serves one, or dials the one that is there. broken receives why one that is served cannot go on.
-func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (conn *wire.Conn, broken <-chan error, stop func(), err error) {
+// controlPlane serves one, or uses the one that is there: connect opens a connection to it. broken receives why one
+// that is served cannot go on.
+func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
+	connect func(context.Context) (*wire.Conn, error), broken <-chan error, stop func(), err error) {
 	background := context.WithoutCancel(ctx)
 	if cfg.Listen == "" {
-		conn, err := dialPatiently(ctx, s, cfg.Log)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		return conn, nil, conn.Close, nil
+		return func(ctx context.Context) (*wire.Conn, error) { return dialPatiently(ctx, s, cfg.Log) }, nil, func() {}, nil
 	}
 	server, err := wire.Embedded(background, cfg)
 	if err != nil {
 		return nil, nil, nil, unserved(err)
-	}
-	conn, err = server.Connect(background)
-	if err != nil {
-		server.Close()
-		return nil, nil, nil, err
 	}
 	deafen := onHangup(func() {
 		if err := server.Reload(); err != nil {
@@ -233,7 +237,7 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (co
 		cfg.Log.Info("read the control plane's configuration again")
 	})
 	cfg.Log.Info("control plane is up", "url", server.URL())
-	return conn, server.Broken(), func() { deafen(); conn.Close(); server.Close() }, nil
+	return server.Connect, server.Broken(), func() { deafen(); server.Close() }, nil
 }
 
 // unserved says what to do about a control plane that cannot be served.

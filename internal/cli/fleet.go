@@ -58,7 +58,7 @@ func (s *serverFlags) readable() error {
 
 // fleet is a control plane to work with, and, in a local run, everything behind it.
 type fleet struct {
-	conn  *wire.Conn
+	conn  *wire.Client
 	close func()
 }
 
@@ -69,10 +69,6 @@ func (s *serverFlags) connect(ctx context.Context, agents int, targets []plan.Ta
 	}
 	conn, err := s.dial(ctx)
 	if err != nil {
-		return fleet{}, err
-	}
-	if err := led(ctx, conn); err != nil {
-		conn.Close()
 		return fleet{}, err
 	}
 	return fleet{conn: conn, close: conn.Close}, nil
@@ -119,7 +115,7 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 			return agent.Serve(ctx, conn, agent.Config{Name: name, Version: version(), Dir: dir, Targets: targets, Access: drivers.FullAccess(), Log: log})
 		}))
 	}
-	client, err := server.Connect(ctx)
+	client, err := server.Client(ctx)
 	if err = errors.Join(append(errs, err)...); err != nil {
 		f.close()
 		return fleet{}, err

@@ -30,11 +30,11 @@ func (s *serverFlags) need() error {
 }
 
 // dial connects to the fleet, and says what to do if that does not work.
-func (s *serverFlags) dial(ctx context.Context) (*wire.Conn, error) {
+func (s *serverFlags) dial(ctx context.Context) (*wire.Client, error) {
 	if err := s.readable(); err != nil {
 		return nil, err
 	}
-	conn, err := wire.Dial(ctx, s.url, s.auth())
+	conn, err := wire.DialClient(ctx, s.url, s.auth())
 	if err != nil {
 		return nil, fmt.Errorf("%w; %s", err, remedy(err))
 	}
@@ -61,25 +61,8 @@ func (s *serverFlags) hint() string {
 	return " --server " + plan.Redact(s.url)
 }
 
-// led waits a moment for a controller that is just starting.
-func led(ctx context.Context, conn wire.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, lookEvery)
-	defer cancel()
-	for {
-		err := conn.Led(ctx)
-		if err == nil || errors.Is(err, wire.ErrNotAllowed) {
-			return err
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return err
-		}
-	}
-}
-
 // lookout says what a run waits for before it begins, when no controller leads, or the control plane is away, and when they are back, until ctx ends.
-func lookout(ctx context.Context, conn wire.Client, run string, say func(format string, args ...any)) {
+func lookout(ctx context.Context, conn *wire.Client, run string, say func(format string, args ...any)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	missed, said, queued := 0, "", ""
@@ -96,7 +79,7 @@ func lookout(ctx context.Context, conn wire.Client, run string, say func(format 
 		case <-ctx.Done():
 			return
 		}
-		err := conn.Led(ctx)
+		_, err := conn.Leader(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -120,7 +103,7 @@ func lookout(ctx context.Context, conn wire.Client, run string, say func(format 
 }
 
 // queue says that a run is in the queue, and behind what. Of one that nothing has looked at yet it says nothing.
-func queue(ctx context.Context, conn wire.Client, run string) (words string, begun bool) {
+func queue(ctx context.Context, conn *wire.Client, run string) (words string, begun bool) {
 	state, err := findRun(ctx, conn, run)
 	switch {
 	case err != nil, state.State == wire.StateQueued && state.Waiting == "":
@@ -132,7 +115,7 @@ func queue(ctx context.Context, conn wire.Client, run string) (words string, beg
 }
 
 // findRun finds a run of the control plane by its id, a prefix that only one id has, or "latest".
-func findRun(ctx context.Context, conn wire.Client, name string) (wire.RunState, error) {
+func findRun(ctx context.Context, conn *wire.Client, name string) (wire.RunState, error) {
 	runs, err := conn.Runs(ctx)
 	if err != nil {
 		return wire.RunState{}, err

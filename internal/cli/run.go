@@ -198,7 +198,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 }
 
 // follow copies a run that was submitted until it ends, and cancels it when ctx ends before.
-func (o *runOptions) follow(ctx context.Context, conn wire.Client, submission wire.Submission, stderr *console, points *sink.Sink) (wire.End, error) {
+func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission wire.Submission, stderr *console, points *sink.Sink) (wire.End, error) {
 	run, background := submission.Run.ID, context.WithoutCancel(ctx)
 	following, leave := context.WithCancel(background)
 	defer leave()
@@ -236,7 +236,7 @@ func (o *runOptions) follow(ctx context.Context, conn wire.Client, submission wi
 }
 
 // stop cancels a run that is followed. leave ends the following where nobody may be there to say that the run has ended.
-func (o *runOptions) stop(ctx context.Context, conn wire.Client, run string, stderr io.Writer, leave func()) {
+func (o *runOptions) stop(ctx context.Context, conn *wire.Client, run string, stderr io.Writer, leave func()) {
 	if o.server.url != "" && errors.Is(context.Cause(ctx), errTerminated) {
 		leave() // the fleet goes on
 		return

@@ -43,12 +43,12 @@ when a run is not over yet, and what hooks are told.`,
 }
 
 // onSchedules connects a command to the fleet.
-func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, wire.Client, []string) error) func(*cobra.Command, []string) error {
+func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, *wire.Client, []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		if s.url == "" {
 			return exit{ExitBadMatrix, errors.New("schedules are kept by a fleet: give --server, or set LOCKSTEP_SERVER")}
 		}
-		conn, err := wire.Dial(c.Context(), s.url, s.auth())
+		conn, err := wire.DialClient(c.Context(), s.url, s.auth())
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ to them, as in ${env:NAME}, and the agents' hosts have them.`,
   ctl schedule add --name weekly --cron @weekly --tz UTC --overlap queue-one --hook compare --hook chat matrices/full.cue`,
 		Args: arguments(cobra.ExactArgs(1)),
 	}
-	c.RunE = onSchedules(&o.server, func(ctx context.Context, c *cobra.Command, conn wire.Client, args []string) error {
+	c.RunE = onSchedules(&o.server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, args []string) error {
 		return o.add(ctx, c, conn, args[0])
 	})
 	f := c.Flags()
@@ -95,7 +95,7 @@ to them, as in ${env:NAME}, and the agents' hosts have them.`,
 	return c
 }
 
-func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn wire.Client, file string) error {
+func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Client, file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return exit{ExitBadMatrix, fmt.Errorf("read matrix: %w", err)}
@@ -163,7 +163,7 @@ func inMemory(run plan.Run) string {
 }
 
 // store adds the schedule, or changes the one that is there.
-func (o *addOptions) store(ctx context.Context, conn wire.Client) (schedule.Schedule, error) {
+func (o *addOptions) store(ctx context.Context, conn *wire.Client) (schedule.Schedule, error) {
 	if !o.replace {
 		s := schedule.New(o.define, wire.NewName(), submitter(), time.Now().UTC())
 		err := conn.AddSchedule(ctx, s)
@@ -189,13 +189,13 @@ func noSecrets(file string, m *matrix.Matrix) error {
 }
 
 // unknownHooks finds names that the leader does not know.
-func unknownHooks(ctx context.Context, conn wire.Client, hooks []string) error {
+func unknownHooks(ctx context.Context, conn *wire.Client, hooks []string) error {
 	if len(hooks) == 0 {
 		return nil
 	}
-	there, known, err := conn.Hooks(ctx)
-	if err != nil || !known {
-		return err // no controller has ever led: what it will know is not known yet
+	there, err := conn.Hooks(ctx)
+	if err != nil {
+		return err
 	}
 	if len(there) == 0 {
 		return fmt.Errorf("--hook %s: the controller knows no hook: it needs a --hooks file that names them; see docs/schedules.md", strings.Join(hooks, ", "))
@@ -215,7 +215,7 @@ func unknownHooks(ctx context.Context, conn wire.Client, hooks []string) error {
 }
 
 // edit changes a schedule, and says what to do if that does not work.
-func edit(ctx context.Context, conn wire.Client, name string, change func(*schedule.Schedule) error) (schedule.Schedule, error) {
+func edit(ctx context.Context, conn *wire.Client, name string, change func(*schedule.Schedule) error) (schedule.Schedule, error) {
 	s, err := conn.EditSchedule(ctx, name, change)
 	if errors.Is(err, wire.ErrChanged) {
 		err = fmt.Errorf("%s was changed by %s at this very moment: look at it (ctl schedule show %s) and try again", name, s.By, name)
@@ -227,7 +227,7 @@ func edit(ctx context.Context, conn wire.Client, name string, change func(*sched
 }
 
 // unknownSchedule adds which schedules there are.
-func unknownSchedule(ctx context.Context, conn wire.Client, name string, err error) error {
+func unknownSchedule(ctx context.Context, conn *wire.Client, name string, err error) error {
 	if !errors.Is(err, wire.ErrNoSchedule) {
 		return err
 	}
@@ -243,13 +243,13 @@ func unknownSchedule(ctx context.Context, conn wire.Client, name string, err err
 }
 
 // scheduleEdit is a command that changes one schedule; none: it removes it.
-func scheduleEdit(name, short string, change func(context.Context, *cobra.Command, wire.Client, string) error) *cobra.Command {
+func scheduleEdit(name, short string, change func(context.Context, *cobra.Command, *wire.Client, string) error) *cobra.Command {
 	var server serverFlags
 	if change == nil {
 		change = removeSchedule
 	}
 	c := &cobra.Command{Use: name + " NAME", Short: short, Example: "  ctl schedule " + name + " nightly", Args: arguments(cobra.ExactArgs(1))}
-	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn wire.Client, args []string) error {
+	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, args []string) error {
 		return change(ctx, c, conn, args[0])
 	})
 	server.add(c, "")
@@ -271,7 +271,7 @@ func unchanged(out io.Writer, err error) error {
 	return err
 }
 
-func pauseSchedule(ctx context.Context, c *cobra.Command, conn wire.Client, name string) error {
+func pauseSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, name string) error {
 	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error {
 		if s.Paused {
 			return asItIs(fmt.Sprintf("%s is paused already, by %s", name, s.By))
@@ -289,7 +289,7 @@ func pauseSchedule(ctx context.Context, c *cobra.Command, conn wire.Client, name
 	return nil
 }
 
-func resumeSchedule(ctx context.Context, c *cobra.Command, conn wire.Client, name string) error {
+func resumeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, name string) error {
 	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error {
 		if !s.Paused {
 			return asItIs(name + " is not paused")
@@ -304,7 +304,7 @@ func resumeSchedule(ctx context.Context, c *cobra.Command, conn wire.Client, nam
 	return writeSlots(c.OutOrStdout(), s, time.Now(), 1)
 }
 
-func askSchedule(ctx context.Context, c *cobra.Command, conn wire.Client, name string) error {
+func askSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, name string) error {
 	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error { return s.Ask(submitter(), time.Now().UTC()) })
 	if err != nil {
 		return err
@@ -313,7 +313,7 @@ func askSchedule(ctx context.Context, c *cobra.Command, conn wire.Client, name s
 	return nil
 }
 
-func removeSchedule(ctx context.Context, c *cobra.Command, conn wire.Client, name string) error {
+func removeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, name string) error {
 	first := 0
 	for {
 		kept, err := conn.Schedule(ctx, name)

@@ -18,7 +18,7 @@ import (
 func scheduleList() *cobra.Command {
 	var server serverFlags
 	c := &cobra.Command{Use: "list", Short: "List schedules: when the next slot comes, and what came of the last", Example: "  ctl schedule list", Args: arguments(cobra.NoArgs)}
-	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn wire.Client, _ []string) error {
+	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, _ []string) error {
 		all, err := conn.Schedules(ctx)
 		if err != nil {
 			return err
@@ -34,7 +34,7 @@ func scheduleReader(use, short, what string, show func(io.Writer, schedule.Sched
 	var server serverFlags
 	var asJSON bool
 	c := &cobra.Command{Use: use + " NAME", Short: short, Example: "  ctl schedule " + use + " nightly", Args: arguments(cobra.ExactArgs(1))}
-	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn wire.Client, args []string) error {
+	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, args []string) error {
 		kept, err := conn.Schedule(ctx, args[0])
 		if err != nil {
 			return unknownSchedule(ctx, conn, args[0], err)

@@ -29,7 +29,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 		run.ID, run.Started = e.Run, k.clock.Now().UTC()
 		submission := wire.Submission{Run: run, By: s.By, Schedule: s.Name}
 		if err = check(&submission); err == nil {
-			if err := k.conn.SubmitOnce(ctx, submission); err != nil {
+			if err := k.lease.SubmitOnce(ctx, submission); err != nil {
 				if ctx.Err() == nil && !errors.Is(err, wire.ErrTooLarge) {
 					k.log.Error("submit the run of a slot: trying again", "run", e.Run, "err", err)
 					_ = pause(ctx, time.Second) // the loop looks at ctx
@@ -92,14 +92,20 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 	var of plan.Run
 	var outcomes []plan.Outcome // where there are rules to judge by them
 	ruled := false
-	end, err := k.conn.Await(ctx, run, func(entry wire.Entry) {
+	var ended time.Time
+	end, err := k.conn.Await(ctx, run, func(entry wire.Entry) error {
+		if entry.Event != nil {
+			ended = entry.Event.At
+		}
 		if entry.Plan != nil {
 			of = *entry.Plan
 			ruled = slices.ContainsFunc(of.Cells, func(c plan.Cell) bool { return len(c.Require) > 0 })
 			for _, c := range entry.Plan.Cells {
 				names[c.ID] = c.Name()
 			}
-			return
+		}
+		if entry.Outcome == nil {
+			return nil
 		}
 		o := *entry.Outcome
 		r.Tasks = tally(r.Tasks, o)
@@ -109,8 +115,9 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		if o.Failed() {
 			e.Problem(fmt.Sprintf("%s: %s: %s", cmp.Or(names[o.Cell], o.Cell), o.Verdict, plan.Redact(strings.Join(o.Reasons, "; "))))
 		}
+		return nil
 	})
-	if errors.Is(err, wire.ErrNoRun) {
+	if errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrNoRecord) {
 		return k.copied(run), nil
 	}
 	if err != nil {
@@ -121,7 +128,7 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 			e.Problem(plan.Redact(rule.String()))
 		}
 	}
-	r.State, r.Why, r.Ended, r.Problems = schedule.State(end.End.Reason), plan.Redact(end.End.Detail), end.At, e.Problems
+	r.State, r.Why, r.Ended, r.Problems = schedule.State(end.Reason), plan.Redact(end.Detail), ended, e.Problems
 	return r, nil
 }
 

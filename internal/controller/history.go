@@ -9,14 +9,12 @@ import (
 	"lockstep/internal/plan"
 )
 
-// answerHistory answers who asks what became of cells over the runs that there are copies of.
-func (l *leader) answerHistory() (stop func(), err error) {
-	return l.conn.AnswerHistory(func(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
-		if l.cfg.Copies == "" {
-			return plan.HistoryAnswer{}, errors.New("the controller keeps no history: it needs a folder, controller --dir; ctl pull and ctl history --local look at copies here")
-		}
-		return past.Of(l.cfg.Copies).Answer(q)
-	})
+// history returns the values of cells over the runs that there are copies of.
+func (l *leader) history(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
+	if l.cfg.Copies == "" {
+		return plan.HistoryAnswer{}, errors.New("the controller keeps no history: it needs a folder, controller --dir; ctl pull and ctl history --local look at copies here")
+	}
+	return past.Of(l.cfg.Copies).Answer(q)
 }
 
 // addBases gives a run the numbers of baselines of this controller's folder for those of its rules that have none yet.

@@ -33,7 +33,8 @@ type lab struct {
 	t      testing.TB
 	cfg    wire.ServerConfig
 	server *wire.Server
-	client *wire.Conn
+	client *wire.Client
+	conn   *wire.Conn // of nobody that is tested
 	agents map[string]*labAgent
 	conns  []*wire.Conn
 	dir    string // of the agents
@@ -79,7 +80,10 @@ func (l *lab) open() {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(l.close)
-	l.client = l.connect()
+	l.conn = l.connect()
+	if l.client, err = wire.NewClient(l.t.Context(), func(context.Context) (*wire.Conn, error) { return l.connect(), nil }); err != nil {
+		l.t.Fatal(err)
+	}
 	l.control()
 }
 
@@ -172,9 +176,9 @@ func (l *lab) unqueue(run string) {
 	l.t.Helper()
 	ctx, stop := context.WithTimeout(l.t.Context(), 20*time.Second)
 	defer stop()
-	_ = l.client.Queue(ctx, func(r wire.Request) {
+	_ = l.conn.Queue(ctx, func(r wire.Request) {
 		if r.Run == run && ctx.Err() == nil {
-			if err := l.client.Discard(ctx, r.Seq); err != nil {
+			if err := l.conn.Discard(ctx, r.Seq); err != nil {
 				l.t.Error(err)
 			}
 		}

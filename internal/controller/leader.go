@@ -29,9 +29,10 @@ type leader struct {
 // lead answers for the fleet and executes runs until ctx ends or the lease does.
 func (l *leader) lead(ctx context.Context) error {
 	for _, answer := range []func() (func(), error){
-		func() (func(), error) { return l.conn.AnswerAgents(l.agents.known) },
+		func() (func(), error) {
+			return l.lease.ServeClients(l.agents.known, l.history, l.cfg.Hooks.Names())
+		},
 		l.conn.AnswerClock,
-		l.answerHistory,
 	} {
 		stop, err := answer()
 		if err != nil {
@@ -45,7 +46,7 @@ func (l *leader) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.lease.Context(), func() { cancel(context.Cause(l.lease.Context())) })()
-	defer l.cfg.schedules(ctx, l.conn, l.lease.Epoch())()
+	defer l.cfg.schedules(ctx, l.conn, l.lease)()
 	var keeping sync.WaitGroup
 	keeping.Go(func() { l.keepStreams(ctx) })
 	if l.cfg.Copies != "" {
@@ -257,7 +258,7 @@ func (l *leader) stateOf(r wire.Request, noted wire.RunState) wire.RunState {
 	if noted.Seq == r.Seq && noted.Run == r.Run {
 		return noted
 	}
-	s := wire.RunState{Run: r.Run, State: wire.StateQueued, Submitted: r.At, Seq: r.Seq}
+	s := wire.RunState{Run: r.Run, State: wire.StateQueued, Submitted: r.At, Seq: r.Seq, Key: r.Key}
 	if sub := r.Submission; sub != nil {
 		s.Name, s.By, s.Schedule = sub.Run.Name, sub.By, sub.Schedule
 		s.Tasks, s.Done, s.AtMost = len(sub.Run.Cells)*sub.Run.Repeat, len(sub.Done), sub.Run.Until != nil

@@ -57,7 +57,7 @@ func TestAgentsOfATryThatNobodyLeadsAreReleased(t *testing.T) {
 			l := &leader{conn: conn, lease: lease, cfg: Config{Log: slog.New(slog.DiscardHandler)}}
 			ref := wire.Ref{Run: fmt.Sprint("run", i), Task: "t", Try: "1"}
 			if x.queued {
-				if err := conn.Submit(t.Context(), wire.Submission{Run: plan.Run{ID: ref.Run}}); err != nil {
+				if err := lease.SubmitOnce(t.Context(), wire.Submission{Run: plan.Run{ID: ref.Run}}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -237,7 +237,7 @@ func TestNothingIsLeftOnTheControlPlane(t *testing.T) {
 		if w := l.run(run, nil, nil); w.end.Ran != 6 || w.end.Failed != 0 {
 			t.Fatalf("%+v", w.end)
 		}
-		kept, err := l.client.Stored(t.Context())
+		kept, err := l.conn.Stored(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,6 +280,47 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 			if o.Verdict != plan.Valid || i == 1 && o.Ledger.Sent > 2000 { // 1000 a second for 2 s
 				t.Errorf("%s is %s %v, %d sent: its two tries were mixed", o.Task, o.Verdict, o.Reasons, o.Ledger.Sent)
 			}
+		}
+	})
+}
+
+// TestRequestsWithoutALeader: a submission waits for a controller for 30 s, and everything else fails at once.
+func TestRequestsWithoutALeader(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.await(4)
+		l.stop()
+		l.wg.Wait()
+		ctx, run := t.Context(), aRun(nil, nil)
+		for what, request := range map[string]func() error{
+			"runs":     func() error { _, err := l.client.Runs(ctx); return err },
+			"agents":   func() error { _, err := l.client.Agents(ctx); return err },
+			"pull":     func() error { _, err := controller.Pull(ctx, l.client, run.ID, t.TempDir()); return err },
+			"cancel":   func() error { return l.client.Cancel(ctx, run.ID, "me@here") },
+			"schedule": func() error { _, err := l.client.Schedules(ctx); return err },
+			"history":  func() error { _, err := l.client.History(ctx, plan.HistoryQuery{}); return err },
+		} {
+			began := time.Now()
+			err := request()
+			if took := time.Since(began); !errors.Is(err, wire.ErrNoController) || strings.Contains(err.Error(), "\n") || took > 0 {
+				t.Errorf("%s without a leader, after %v: %v: want one line at once", what, took, err)
+			}
+		}
+		began := time.Now()
+		err := l.client.Submit(ctx, wire.Submission{Run: run})
+		if took := time.Since(began); !errors.Is(err, wire.ErrNoController) || took != 30*time.Second {
+			t.Errorf("a submission without a leader, after %v: %v", took, err)
+		}
+		submitted := make(chan error, 1)
+		go func() { submitted <- l.client.Submit(ctx, wire.Submission{Run: run}) }()
+		time.Sleep(20 * time.Second)
+		l.control()
+		if err := <-submitted; err != nil {
+			t.Fatal(err)
+		}
+		end, err := controller.Record(ctx, l.client, run.ID, t.TempDir(), nil, nil)
+		if err != nil || end.Reason != wire.EndDone {
+			t.Errorf("the run ended with %+v, %v", end, err)
 		}
 	})
 }

@@ -51,7 +51,7 @@ func TestRoomIsMadeBetweenTasks(t *testing.T) {
 			}
 			l.state(run.ID, func(s wire.RunState) bool { return s.Copied })
 		}
-		kept, err := l.client.Stored(t.Context())
+		kept, err := l.conn.Stored(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

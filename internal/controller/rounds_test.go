@@ -109,7 +109,7 @@ func TestWhoTakesOverRepeatsAsOften(t *testing.T) {
 				}
 				var once sync.Once
 				go func() {
-					_ = l.client.Watch(t.Context(), run.ID, 0, func(e wire.Entry) {
+					_ = l.conn.Watch(t.Context(), run.ID, 0, func(e wire.Entry) {
 						if e.Ref.Task == task && e.Snapshot != nil {
 							once.Do(func() { l.crash(); l.control() })
 						}

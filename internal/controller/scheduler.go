@@ -35,6 +35,7 @@ const slotLook = 20 * time.Second
 // it, so that another scheduler can go on from any point, and two at once do no harm.
 type scheduler struct {
 	conn  wire.Leader
+	lease *wire.Lease
 	clock Clock
 	hooks *Hooks
 	epoch uint64 // of this controller's lead
@@ -48,11 +49,11 @@ type scheduler struct {
 }
 
 // schedules begins to fire, and returns what ends it. On a control plane that ends with this process there is nothing to fire.
-func (cfg Config) schedules(ctx context.Context, conn wire.Leader, epoch uint64) (stop func()) {
+func (cfg Config) schedules(ctx context.Context, conn wire.Leader, lease *wire.Lease) (stop func()) {
 	if conn.Local() {
 		return func() {}
 	}
-	s := &scheduler{conn: conn, epoch: epoch, clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand}
+	s := &scheduler{conn: conn, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand}
 	if s.clock == nil {
 		s.clock = hostClock{}
 	}
@@ -76,16 +77,6 @@ func (s *scheduler) run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer s.wg.Wait()
 	defer stop()
-	for {
-		err := s.conn.PutHooks(ctx, s.hooks.Names())
-		if err == nil {
-			break
-		}
-		s.log.Warn("say which hooks there are", "err", err)
-		if pause(ctx, time.Second) != nil {
-			return
-		}
-	}
 	s.keepers = map[string]*keeper{}
 	if err := s.conn.WatchSchedules(ctx, func(kept wire.KeptSchedule) { s.heard(ctx, kept) }); err != nil && ctx.Err() == nil {
 		s.log.Error("watch schedules: none fires any more", "err", err)

@@ -102,7 +102,7 @@ func (x killing) replaced(t *testing.T) {
 	defer stop()
 	var once sync.Once
 	go func() {
-		_ = l.client.Watch(ctx, run.ID, 0, func(e wire.Entry) {
+		_ = l.conn.Watch(ctx, run.ID, 0, func(e wire.Entry) {
 			if e.Ref.Task == second && x.when(e) {
 				once.Do(func() {
 					time.Sleep(deliberation / 10)
@@ -150,7 +150,7 @@ func arrival(step wire.Step) func(wire.Entry) bool {
 func cleared(t *testing.T, l *lab, releases bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		kept, err := l.client.Stored(t.Context())
+		kept, err := l.conn.Stored(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,20 +22,14 @@ type Points interface {
 	Points() (written, dropped, left int64)
 }
 
-// Plane is what the metrics of a controller read from the control plane.
-type Plane interface {
-	wire.Client
-	Epoch() uint64
-}
-
 // Controller serves the figures of a controller. Those of the fleet come from the one that leads alone, so that a sum over controllers counts nothing twice.
 // points is nil where the controller writes none.
-func Controller(conn Plane, standing Standing, points Points, version string, log *slog.Logger) http.Handler {
+func Controller(conn *wire.Client, standing Standing, points Points, version string, log *slog.Logger) http.Handler {
 	return handler(&controller{conn, standing, points, log}, version, log)
 }
 
 type controller struct {
-	conn     Plane
+	conn     *wire.Client
 	standing Standing
 	points   Points
 	log      *slog.Logger
@@ -50,7 +44,10 @@ func (c *controller) Collect(to chan<- prometheus.Metric) {
 	defer cancel()
 	s, epoch := sheet(to), c.standing.Leads()
 	s.gauge("controller_leading", "Whether this controller leads. The sum over all controllers is 1, or nothing is executed.", truth(epoch > 0))
-	s.gauge("controller_epoch", "The highest leadership that this controller has heard of; it grows with each.", float64(max(epoch, c.conn.Epoch())))
+	if leader, err := c.conn.Leader(ctx); err == nil {
+		s.gauge("controller_epoch", "The leadership under which runs are executed; it grows with each. Without a leader it is missing.",
+			float64(leader.Epoch))
+	}
 	s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(c.conn.Linked()))
 	for verdict, n := range c.standing.Tasks() {
 		s.counter("tasks_total", "Tasks to which this controller has given an outcome, by verdict.", float64(n), "verdict", string(verdict))

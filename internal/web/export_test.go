@@ -20,7 +20,7 @@ func (a *Access) HoldChecks() (release func()) {
 type Watches struct{ all *watches }
 
 // NewWatches follow runs of a control plane.
-func NewWatches(conn *wire.Conn) Watches { return Watches{newWatches(conn)} }
+func NewWatches(conn *wire.Client) Watches { return Watches{newWatches(conn)} }
 
 // Watch is one of them.
 type Watch struct{ of *watch }

@@ -34,7 +34,7 @@ const hostile = `</script><script>alert("1")</script> 'q' "q" & <b> 🐇`
 type lab struct {
 	t        *testing.T
 	server   *wire.Server
-	client   *wire.Conn
+	client   *wire.Client
 	copies   string
 	standing *controller.Standing
 	working  *agent.Standing
@@ -81,7 +81,7 @@ func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 		}
 		wg.Go(func() { _ = agent.Serve(ctx, conn, cfg) })
 	}
-	l.client = l.connect()
+	l.client = l.connectClient()
 	l.eventually("a controller leads with all agents", func() bool {
 		all, err := l.client.Agents(t.Context())
 		return err == nil && len(all) == len(agents)
@@ -93,7 +93,7 @@ func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 // serve serves the pages as a process of its own would: one that leads or one that stands by.
 func (l *lab) serve(who web.Users) string {
 	l.t.Helper()
-	conn, log := l.connect(), slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
+	conn, log := l.connectClient(), slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	at, stop, err := web.Listener{Listen: "127.0.0.1:0", Users: who, Log: log}.Serve(func(access *web.Access) http.Handler {
 		return web.New(web.Config{Conn: conn, Copies: l.copies, Access: access, Version: "test", Log: log, Metrics: metrics.Controller(conn, l.standing, l.points, "test", log)})
 	})
@@ -107,6 +107,16 @@ func (l *lab) serve(who web.Users) string {
 func (l *lab) connect() *wire.Conn {
 	l.t.Helper()
 	c, err := l.server.Connect(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(c.Close)
+	return c
+}
+
+func (l *lab) connectClient() *wire.Client {
+	l.t.Helper()
+	c, err := l.server.Client(l.t.Context())
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ const (
 
 // watches follow runs, each once for all who look at it. Safe for concurrent use.
 type watches struct {
-	conn wire.Client
+	conn *wire.Client
 	mu   sync.Mutex
 	of   map[string]*watch // by run
 }
@@ -36,7 +36,7 @@ type watch struct {
 	at *progress
 }
 
-func newWatches(conn wire.Client) *watches { return &watches{conn: conn, of: map[string]*watch{}} }
+func newWatches(conn *wire.Client) *watches { return &watches{conn: conn, of: map[string]*watch{}} }
 
 // look returns the watch of a run, with its outline read, and leave, to be called by who looks no longer. The error wraps wire.ErrNoRecord if the run has
 // not begun.

@@ -25,7 +25,7 @@ import (
 
 // Config of the pages.
 type Config struct {
-	Conn wire.Client
+	Conn *wire.Client
 	// Copies is the folder of runs' copies; empty: there are none, and a run is shown for as long as the control plane keeps its record.
 	Copies  string
 	Access  *Access
@@ -168,18 +168,12 @@ func (s *site) write(w http.ResponseWriter, r *http.Request, status int, v view)
 
 // leads says who leads, or why nobody does.
 func (s *site) leads(ctx context.Context) (leader, alone string) {
-	if !s.Conn.Linked() {
-		return "", "The control plane does not answer: what follows may be old."
-	}
-	if err := s.Conn.Led(ctx); err != nil {
-		if errors.Is(err, wire.ErrNoController) {
-			return "", "No controller leads: nothing is executed until one does."
-		}
+	l, err := s.Conn.Leader(ctx)
+	switch {
+	case errors.Is(err, wire.ErrNoController):
+		return "", "No controller leads: nothing is executed until one does."
+	case err != nil:
 		return "", "It is not known whether a controller leads: " + err.Error()
-	}
-	l, err := s.Conn.LastLeader(ctx)
-	if err != nil || l.Name == "" {
-		return "", ""
 	}
 	return l.Name + " leads", ""
 }

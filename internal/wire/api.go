@@ -29,43 +29,14 @@ type Agent interface {
 	LocalPort() int
 }
 
-// Reader is what clients and controllers read alike: the records and states of runs.
+// Reader is what a follower of a run needs: a Client, or the connection of a controller.
 type Reader interface {
 	// Local reports whether the control plane lives and dies with this process, and has one follower.
 	Local() bool
-	Runs(ctx context.Context) ([]RunState, error)
-	RunState(ctx context.Context, run string) (RunState, error)
-	// Follow hands a run's record to handle until the run has ended. Copy does not wait for more than there is.
+	// Follow hands a run's record to handle until the run has ended.
 	Follow(ctx context.Context, run string, handle func(Entry) error) (End, error)
-	Copy(ctx context.Context, run string, handle func(Entry) error) (*End, error)
 	// Forget deletes the arrivals and snapshots of a task, once the one follower of a local run has them.
 	Forget(ctx context.Context, ref Ref) error
-}
-
-// Client is the control plane as ctl and the web page use it.
-type Client interface {
-	Reader
-	// Linked reports whether there is a link to the control plane at the moment.
-	Linked() bool
-	// Led returns nil if a controller leads. LastLeader is who leads, or led last.
-	Led(ctx context.Context) error
-	LastLeader(ctx context.Context) (LeaderInfo, error)
-	Agents(ctx context.Context) ([]AgentInfo, error)
-	// Submit queues a run, and Cancel ends it.
-	Submit(ctx context.Context, s Submission) error
-	Cancel(ctx context.Context, run, by string) error
-	// Outline hands over a record without its snapshots; Onward follows the record from there.
-	Outline(ctx context.Context, run string, handle func(Entry)) (last uint64, err error)
-	Onward(ctx context.Context, run string, behind uint64, handle func(Entry)) error
-	RecordRoom(ctx context.Context) (used, limit uint64, err error)
-	History(ctx context.Context, q plan.HistoryQuery) (plan.HistoryAnswer, error)
-	// Schedules are edited by compare and set.
-	AddSchedule(ctx context.Context, s schedule.Schedule) error
-	Schedule(ctx context.Context, name string) (KeptSchedule, error)
-	Schedules(ctx context.Context) ([]KeptSchedule, error)
-	EditSchedule(ctx context.Context, name string, change func(*schedule.Schedule) error) (schedule.Schedule, error)
-	RemoveSchedule(ctx context.Context, name string, revision uint64) error
-	Hooks(ctx context.Context) (names []string, known bool, err error)
 }
 
 // Leader is the control plane as a controller uses it, whether it leads or stands by. What only the controller that
@@ -83,10 +54,8 @@ type Leader interface {
 	// Roll asks every agent for a heartbeat; Heartbeats hears them.
 	Roll() error
 	Heartbeats(handle func(Heartbeat) (refuse string), refused func(h Heartbeat, why string)) (stop func(), err error)
-	// AnswerClock, AnswerAgents and AnswerHistory answer questions until stop is called.
+	// AnswerClock answers agents until stop is called.
 	AnswerClock() (stop func(), err error)
-	AnswerAgents(list func() []AgentInfo) (stop func(), err error)
-	AnswerHistory(look func(plan.HistoryQuery) (plan.HistoryAnswer, error)) (stop func(), err error)
 	// Queue hands over submissions and cancellations; Discard deletes one of them.
 	Queue(ctx context.Context, handle func(Request)) error
 	Queued(ctx context.Context, run string) (bool, error)
@@ -95,18 +64,17 @@ type Leader interface {
 	Watch(ctx context.Context, run string, from uint64, handle func(Entry)) error
 	Released(ctx context.Context, ref Ref) ([]Release, error)
 	Tries(ctx context.Context, run string) (map[string][]plan.Tried, error)
-	// SubmitOnce and Await are for the runs of schedules.
-	SubmitOnce(ctx context.Context, s Submission) error
-	Await(ctx context.Context, run string, handle func(Entry)) (RunEvent, error)
+	Runs(ctx context.Context) ([]RunState, error)
+	RunState(ctx context.Context, run string) (RunState, error)
+	// Await is Follow without snapshots.
+	Await(ctx context.Context, run string, handle func(Entry) error) (End, error)
 	Schedule(ctx context.Context, name string) (KeptSchedule, error)
 	PutSchedule(ctx context.Context, s schedule.Schedule, revision uint64) (uint64, error)
 	WatchSchedules(ctx context.Context, handle func(KeptSchedule)) error
-	PutHooks(ctx context.Context, names []string) error
 }
 
-// Conn serves all three.
+// Conn serves both.
 var (
 	_ Agent  = (*Conn)(nil)
-	_ Client = (*Conn)(nil)
 	_ Leader = (*Conn)(nil)
 )

@@ -2,287 +2,334 @@ package wire
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
+	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"lockstep/internal/plan"
-	"lockstep/internal/record"
+	"lockstep/internal/schedule"
 )
 
-// Deadlines of what a client asks for; a submission waits for a controller that is just starting.
+// Deadlines of a client's requests. A submission is repeated meanwhile if no controller leads.
 const (
-	requestTimeout = 2 * time.Second
-	submitTimeout  = 10 * time.Second
+	requestTimeout = 5 * time.Second
+	historyTimeout = 15 * time.Second // the history may be written to meanwhile
+	submitTimeout  = 30 * time.Second
 )
 
-// Submit stores a run in the queue of the controller, which executes queued runs in turn.
-func (c *Conn) Submit(ctx context.Context, s Submission) error {
-	if s.Run.ID == "" {
-		return errors.New("submit run: it has no id")
-	}
-	m, err := c.pack(subjectSubmit(s.Run.ID), s)
-	if err != nil {
-		return fmt.Errorf("submit run %s: %w", s.Run.ID, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
-	defer cancel()
-	if err := c.store(ctx, m, onceID()); err != nil {
-		return fmt.Errorf("submit run %s (is a controller there?): %w", s.Run.ID, err)
-	}
-	return nil
+// ErrNoController is wrapped by the error of a request that no controller answers.
+var ErrNoController = errors.New("no controller leads on this control plane: start one with \"controller\"")
+
+// errRelinked ends a request whose answer was lost with the link.
+var errRelinked = errors.New("the link to the control plane was lost")
+
+// Client is the control plane as ctl, the web page and the metrics use it: requests to the controller that leads, and
+// nothing else. A connection that was closed by the server is dialled again. Safe for concurrent use.
+type Client struct {
+	dial func(context.Context) (*Conn, error)
+
+	mu     sync.Mutex
+	conn   *Conn
+	closed bool
 }
 
-// Cancel asks the controller to stop a run: the task in flight is closed, torn down and left without an outcome. It returns when the
-// request is stored; the run's record tells when it has ended, and by whom: a name of the form user@host. A run that waits in the queue is removed from it.
-func (c *Conn) Cancel(ctx context.Context, run, by string) error {
+// NewClient dials. The client owns the connections that dial makes.
+func NewClient(ctx context.Context, dial func(context.Context) (*Conn, error)) (*Client, error) {
+	conn, err := dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{dial: dial, conn: conn}, nil
+}
+
+// DialClient connects a client to the control plane of a fleet.
+func DialClient(ctx context.Context, url string, auth Auth) (*Client, error) {
+	return NewClient(ctx, func(ctx context.Context) (*Conn, error) { return Dial(ctx, url, auth) })
+}
+
+// Client connects a client within the process. The caller closes it; the server's Close does so, too.
+func (s *Server) Client(ctx context.Context) (*Client, error) { return NewClient(ctx, s.Connect) }
+
+// Close ends the connection at once.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.conn.Close()
+}
+
+// Linked reports whether there is a link to the control plane at the moment.
+func (c *Client) Linked() bool { return c.now().Linked() }
+
+// Local reports whether the control plane lives and dies with this process, and has one follower.
+func (c *Client) Local() bool { return c.now().Local() }
+
+func (c *Client) now() *Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn
+}
+
+// link returns the connection, a new one if the server closed it.
+func (c *Client) link(ctx context.Context) (*Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn.Closed() && !c.closed {
+		conn, err := c.dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.conn = conn
+	}
+	return c.conn, nil
+}
+
+// call sends a request and returns its answer. It ends early if the link was lost: the answer is, too.
+func call[A, Q any](ctx context.Context, c *Client, timeout time.Duration, subject string, q Q) (a A, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := c.link(ctx)
+	if err != nil {
+		return a, err
+	}
+	asking, stop := conn.again.within(ctx)
+	defer stop()
+	a, err = request[Q, A](asking, conn, subject, q)
+	switch {
+	case err == nil:
+	case asking.Err() != nil && ctx.Err() == nil:
+		err = errRelinked
+	case errors.Is(err, context.DeadlineExceeded) && !conn.Linked():
+		err = fmt.Errorf("the control plane does not answer: %w", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w (none answered within %v): %w", ErrNoController, timeout, err)
+	}
+	return a, err
+}
+
+// Submit queues a run. It repeats the request for 30 s while no controller leads, or the control plane is away; the run
+// is queued once.
+func (c *Client) Submit(ctx context.Context, s Submission) error {
+	packed, err := pack(s)
+	if err == nil && s.Run.ID == "" {
+		err = errors.New("it has no id")
+	}
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
-	text, err := json.Marshal(cancellation{By: by})
-	var m *nats.Msg
-	if err == nil {
-		m, err = c.message(subjectCancel(run), text)
+	for q := (submitQuery{Run: s.Run.ID, Key: onceID(), Submission: packed}); err == nil; {
+		_, failed := call[struct{}](ctx, c, requestTimeout, serviceSubmit, q)
+		if failed == nil {
+			return nil
+		}
+		var answered *refused
+		if errors.As(failed, &answered) && !errors.Is(failed, ErrNoController) || lasting(failed) || wait(ctx, retryWait) != nil {
+			err = failed
+		}
 	}
-	if err == nil {
-		err = c.store(ctx, m, onceID())
-	}
-	if err != nil {
+	return fmt.Errorf("submit run %s: %w", s.Run.ID, err)
+}
+
+// Cancel has a run stopped: the task in flight is closed, torn down and left without an outcome. It returns when the
+// cancellation is stored; the run's record has its end, with by: a name of the form user@host. A run that is queued is
+// removed from the queue.
+func (c *Client) Cancel(ctx context.Context, run, by string) error {
+	if _, err := call[struct{}](ctx, c, requestTimeout, serviceCancel, cancelQuery{Run: run, By: by}); err != nil {
 		return fmt.Errorf("cancel run %s: %w", run, err)
 	}
 	return nil
 }
 
-// Agents lists the agents that live, sorted by name, as the controller sees them, and after them those that it has refused in the last half minute.
-func (c *Conn) Agents(ctx context.Context) ([]AgentInfo, error) {
-	ask, err := c.message(subjectAgents, nil)
+// Forget deletes the arrivals and snapshots of a task, once the one follower of a local run has them.
+func (c *Client) Forget(ctx context.Context, ref Ref) error {
+	_, err := call[struct{}](ctx, c, requestTimeout, serviceForget, ref)
+	return err
+}
+
+// Leader is who leads. The error wraps ErrNoController if nobody does.
+func (c *Client) Leader(ctx context.Context) (LeaderInfo, error) {
+	return call[LeaderInfo](ctx, c, requestTimeout, serviceLeader, nothing{})
+}
+
+// Agents lists the agents that live, sorted by name, as the controller sees them, and after them those that it has
+// refused in the last half minute.
+func (c *Client) Agents(ctx context.Context) ([]AgentInfo, error) {
+	agents, err := call[[]AgentInfo](ctx, c, requestTimeout, serviceAgents, nothing{})
 	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	m, err := c.ask(ctx, ask)
-	if errors.Is(err, nats.ErrNoResponders) {
-		return nil, fmt.Errorf("list agents: %w", ErrNoController)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list agents: ask the controller: %w", err)
-	}
-	var agents []AgentInfo
-	if err := c.decode(m.Header, m.Data, "the controller", &agents); err != nil {
 		return nil, fmt.Errorf("list agents: %w", err)
 	}
 	return agents, nil
 }
 
-// Follow hands the record of a run to handle, from its beginning, in order: plan, events, snapshots, outcomes (arrivals left out). It
-// returns the run's end when that was handled, or the error of handle or of ctx; one that wraps ErrNoRecord when the record is deleted before. One goroutine calls handle.
-func (c *Conn) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
-	last, err := c.endOf(ctx, run)
+// Runs lists the runs that the control plane knows, in the order submitted: those that are queued or executed, and the
+// newest 1,000 that have ended.
+func (c *Client) Runs(ctx context.Context) ([]RunState, error) {
+	runs, err := call[[]RunState](ctx, c, requestTimeout, serviceRuns, nothing{})
 	if err != nil {
-		return End{}, fmt.Errorf("follow run %s: %w", run, err)
+		return nil, fmt.Errorf("list runs: %w", err)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go c.lookFor(ctx, run, cancel)
-	var end *End
-	var failed error
-	err = c.follow(ctx, streamRecord, recordOf(run), func(m jetstream.Msg, seq uint64) bool {
-		e := c.entry(m, seq)
-		if failed = handle(e); failed != nil {
-			return false
-		}
-		if e.Event != nil && e.Event.Kind == RunEnded && e.Event.End != nil && last(e.Event.End, seq) {
-			end = e.Event.End
-		}
-		return end == nil
+	return runs, nil
+}
+
+// RunState is the state of a run as last stored; the zero value if the run is not known.
+func (c *Client) RunState(ctx context.Context, run string) (RunState, error) {
+	s, err := call[RunState](ctx, c, requestTimeout, serviceRun, named{run})
+	if err != nil {
+		return s, fmt.Errorf("read the state of run %s: %w", run, err)
+	}
+	return s, nil
+}
+
+// RecordRoom returns how many bytes the records of runs take on the control plane, and their limit, without the
+// reserve; 0: there is no limit.
+func (c *Client) RecordRoom(ctx context.Context) (used, limit uint64, err error) {
+	r, err := call[roomAnswer](ctx, c, requestTimeout, serviceRoom, nothing{})
+	if err != nil {
+		return 0, 0, fmt.Errorf("look at the room of the record: %w", err)
+	}
+	return r.Used, r.Limit, nil
+}
+
+// History returns the values of cells over runs.
+func (c *Client) History(ctx context.Context, q plan.HistoryQuery) (plan.HistoryAnswer, error) {
+	a, err := call[plan.HistoryAnswer](ctx, c, historyTimeout, serviceHistory, q)
+	if err != nil {
+		return a, fmt.Errorf("read the history: %w", err)
+	}
+	return a, nil
+}
+
+func (c *Client) read(ctx context.Context, q recordQuery) (batch, error) {
+	return call[batch](ctx, c, batchWait+requestTimeout, serviceRead, q)
+}
+
+func (c *Client) entry(m stored) Entry { return c.now().entry(m) }
+
+// Follow hands the record of a run to handle, from its beginning to the run's end, which it returns: see Conn.Follow.
+// It goes on when another controller leads, or the control plane is back.
+func (c *Client) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
+	return follow(ctx, c, recordQuery{Run: run, Wait: true}, handle)
+}
+
+// Copy hands the record of a run, as far as it is there, to handle, like Follow. It returns how the run ended; nil: it
+// has not ended since it was last submitted.
+func (c *Client) Copy(ctx context.Context, run string, handle func(Entry) error) (*End, error) {
+	end, err := readRecord(ctx, c, recordQuery{Run: run}, handle)
+	if err != nil {
+		return nil, fmt.Errorf("copy run %s: %w", run, err)
+	}
+	return end, nil
+}
+
+// Outline hands the plan, the events and the outcomes of a run, as far as they are there, to handle, like Copy: the
+// record without its snapshots, which are nearly all of it. It returns the sequence number of the last that it handed;
+// Onward goes on behind it.
+func (c *Client) Outline(ctx context.Context, run string, handle func(Entry)) (last uint64, err error) {
+	_, err = readRecord(ctx, c, recordQuery{Run: run, Outline: true}, func(e Entry) error {
+		handle(e)
+		last = e.Seq
+		return nil
 	})
-	if cause := context.Cause(ctx); errors.Is(cause, ErrNoRecord) && end == nil {
-		err = cause
-	}
-	if err = errors.Join(failed, err); err != nil {
-		return End{}, fmt.Errorf("follow run %s: %w", run, err)
-	}
-	return *end, nil
-}
-
-// lookEvery is how often a follower looks whether its run is still there.
-const lookEvery = 5 * time.Second
-
-// lookFor ends a follower's wait, with a cause, when the record of its run is gone and nothing of it is in the queue: twice, for it begins
-// and ends in between. A control plane that does not answer says nothing.
-func (c *Conn) lookFor(ctx context.Context, run string, gone context.CancelCauseFunc) {
-	for missed := 0; missed < 2; {
-		if wait(ctx, c.times.look*lookEvery/usualTimes.look) != nil {
-			return
-		}
-		pending, err := c.pending(ctx, run)
-		event, err2 := c.top(ctx, streamRecord, subjectEvent(run))
-		if err != nil || err2 != nil || pending > 0 || event.seq > 0 {
-			missed = 0
-			continue
-		}
-		missed++
-	}
-	gone(fmt.Errorf("%w any more: it was deleted for room before its end was read; a controller with --dir has a copy, below runs", ErrNoRecord))
-}
-
-// endOf tells which end of a run is its last: that of the submission in the queue, else the last one recorded.
-func (c *Conn) endOf(ctx context.Context, run string) (func(*End, uint64) bool, error) {
-	pending, err := c.pending(ctx, run)
 	if err != nil {
-		return nil, err
+		return 0, fmt.Errorf("look at run %s: %w", run, err)
 	}
-	if pending > 0 {
-		return func(e *End, _ uint64) bool { return e.Submission >= pending }, nil
-	}
-	event, err := c.last(ctx, streamRecord, subjectEvent(run))
-	if err != nil {
-		return nil, err
-	}
-	if event == 0 {
-		return nil, errors.New("the control plane knows no such run: it was never submitted, or its record is too old")
-	}
-	return func(_ *End, seq uint64) bool { return seq >= event }, nil
+	return last, nil
 }
 
-// pending numbers the submission of a run that is in the queue, or 0. Who may not read the queue, which holds options as they were written, learns it of the
-// run's state: what was submitted in this very moment is not known to him yet.
-func (c *Conn) pending(ctx context.Context, run string) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	subject := subjectSubmit(run)
-	s, err := c.stream(ctx, streamQueue)
-	if err != nil {
-		return 0, fmt.Errorf("look at %s (is a controller there?): %w", streamQueue, err)
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject))
-	if err != nil {
-		return 0, fmt.Errorf("look at %s: %w", streamQueue, err)
-	}
-	if info.State.Subjects[subject] == 0 {
-		return 0, nil
-	}
-	last, err := c.last(ctx, streamQueue, subject)
-	if err == nil || !c.refused.has(api+"DIRECT.GET."+streamQueue+"."+subject) {
-		return last, err
-	}
-	state, err := c.RunState(ctx, run)
-	if err != nil || state.Over() {
-		return 0, err
-	}
-	return state.Seq, nil
-}
-
-// last is the sequence number of a subject's last message, or 0.
-func (c *Conn) last(ctx context.Context, stream, subject string) (uint64, error) {
-	m, err := c.lastMessage(ctx, stream, subject)
-	return m.seq, err
-}
-
-// entry reads one message of the record stream.
-func (c *Conn) entry(m jetstream.Msg, seq uint64) Entry {
-	e := Entry{Seq: seq}
-	if e.Err = c.genuine(m.Headers(), m.Subject()); e.Err != nil {
-		return e
-	}
-	words := strings.Split(strings.TrimPrefix(m.Subject(), root+"record."), ".")
-	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Try, &e.Agent} {
-		if to == nil || i >= len(words) {
-			continue
-		}
-		if *to, e.Err = untoken(words[i]); e.Err != nil {
-			return e
-		}
-	}
-	if len(words) < 2 {
-		e.Err = fmt.Errorf("read subject %q: not one of ours", m.Subject())
-		return e
-	}
-	e.Err = Guard(c.log, m.Subject(), func() error { return c.body(&e, words[1], m) })
-	return e
-}
-
-func (c *Conn) body(e *Entry, kind string, m jetstream.Msg) error {
-	who := "the controller"
-	if e.Agent != "" {
-		who = "agent " + e.Agent
-	}
-	var err error
-	switch kind {
-	case "plan":
-		var v plan.Run
-		if err = c.unpack(m.Headers(), m.Data(), who, &v); err == nil {
-			err = v.CheckTasks()
-		}
-		if err == nil {
-			e.Plan = &v
-		}
-	case "epoch":
-		if err = c.check(m.Headers(), who); err == nil {
-			e.Epoch = epochOf(m.Headers())
-		}
-	case "event":
-		if err = decodeInto(c, m, who, &e.Event); err == nil {
-			err = checkNames(e.Event.Task, e.Event.Try)
-		}
-	case "outcome":
-		if err = decodeInto(c, m, who, &e.Outcome); err == nil && (e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {
-			e.Outcome, err = nil, fmt.Errorf("read message of %s: it is of another task", who)
-		}
-	case "arrive":
-		if err = decodeInto(c, m, who, &e.Arrival); err == nil && (e.Arrival.Ref != e.Ref || e.Arrival.Agent != e.Agent) {
-			e.Arrival, err = nil, fmt.Errorf("read message of %s: it speaks for another", who)
-		}
-	case "snapshot":
-		var s *record.Snapshot
-		if err = decodeInto(c, m, who, &s); err != nil {
-			break
-		}
-		if s.Agent != e.Agent || s.Task != e.Ref.Task {
-			return fmt.Errorf("read message of %s: it speaks for another", who)
-		}
-		e.Snapshot = s
-	default:
-		err = fmt.Errorf("read subject %q: not one of ours", m.Subject())
-	}
+// Onward hands what is stored of a run's record behind a sequence number to handle, like Follow. Entries say whether
+// they are the Last that there is for the moment.
+func (c *Client) Onward(ctx context.Context, run string, behind uint64, handle func(Entry)) error {
+	_, err := follow(ctx, c, recordQuery{Run: run, Behind: behind, Wait: true}, func(e Entry) error {
+		handle(e)
+		return nil
+	})
 	return err
 }
 
-// decodeInto sets *to only if the message is whole.
-func decodeInto[T any](c *Conn, m jetstream.Msg, who string, to **T) error {
-	v := new(T)
-	if err := c.decode(m.Headers(), m.Data(), who, v); err != nil {
-		return err
+// AddSchedule stores a new schedule. The error wraps ErrChanged if there is one of its name.
+func (c *Client) AddSchedule(ctx context.Context, s schedule.Schedule) error {
+	return c.putSchedule(ctx, s, 0)
+}
+
+func (c *Client) putSchedule(ctx context.Context, s schedule.Schedule, revision uint64) error {
+	value, err := squeeze(s)
+	if err == nil {
+		_, err = call[struct{}](ctx, c, requestTimeout, serviceSchedulePut, storedSchedule{Name: s.Name, Revision: revision, Value: value})
 	}
-	if string(m.Data()) == "null" {
-		return fmt.Errorf("read message of %s: it is empty", who)
+	if err != nil {
+		return fmt.Errorf("store schedule %s: %w", s.Name, err)
 	}
-	*to = v
 	return nil
 }
 
-// Stored counts the messages that the control plane keeps, by subject.
-func (c *Conn) Stored(ctx context.Context) (map[string]uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	all := map[string]uint64{}
-	for _, stream := range []string{streamQueue, streamTasks, streamReleases, streamRecord} {
-		s, err := c.js.Stream(ctx, stream)
-		if err != nil {
-			return nil, fmt.Errorf("look at %s: %w", stream, err)
-		}
-		info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
-		if err != nil {
-			return nil, fmt.Errorf("look at %s: %w", stream, err)
-		}
-		for subject, n := range info.State.Subjects {
-			all[subject] += n
+// Schedule reads a schedule. The error wraps ErrNoSchedule if there is none of that name.
+func (c *Client) Schedule(ctx context.Context, name string) (KeptSchedule, error) {
+	a, err := call[storedSchedule](ctx, c, requestTimeout, serviceSchedule, named{name})
+	if err != nil {
+		return KeptSchedule{}, fmt.Errorf("read schedule %s: %w", name, err)
+	}
+	kept := readSchedule(keySchedule(name), a.Value, a.Revision)
+	return kept, kept.Err
+}
+
+// Schedules lists all of them by name.
+func (c *Client) Schedules(ctx context.Context) ([]KeptSchedule, error) {
+	names, err := call[[]string](ctx, c, requestTimeout, serviceSchedules, nothing{})
+	if err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
+	slices.Sort(names)
+	var all []KeptSchedule
+	for _, name := range names {
+		kept, err := c.Schedule(ctx, name)
+		switch {
+		case errors.Is(err, ErrNoSchedule): // removed meanwhile
+		case err != nil && kept.Err == nil:
+			return nil, err
+		default:
+			all = append(all, kept)
 		}
 	}
 	return all, nil
+}
+
+// EditSchedule changes a schedule, and returns it as it is then. What the controller notes meanwhile is no obstacle;
+// what another person changes is: the error then wraps ErrChanged, and the schedule returned is that person's. The
+// error of change ends it.
+func (c *Client) EditSchedule(ctx context.Context, name string, change func(*schedule.Schedule) error) (schedule.Schedule, error) {
+	for first := 0; ; {
+		kept, err := c.Schedule(ctx, name)
+		if err != nil {
+			return kept.Schedule, err
+		}
+		s := kept.Schedule
+		if first != 0 && s.Edit != first {
+			return s, fmt.Errorf("change schedule %s: %w", name, ErrChanged)
+		}
+		first = s.Edit
+		if err := change(&s); err != nil {
+			return s, err
+		}
+		if err = c.putSchedule(ctx, s, kept.Revision); !errors.Is(err, ErrChanged) {
+			return s, err
+		}
+	}
+}
+
+// RemoveSchedule deletes a schedule with its history. A run in flight goes on.
+func (c *Client) RemoveSchedule(ctx context.Context, name string, revision uint64) error {
+	if _, err := call[struct{}](ctx, c, requestTimeout, serviceScheduleRemove, storedSchedule{Name: name, Revision: revision}); err != nil {
+		return fmt.Errorf("remove schedule %s: %w", name, err)
+	}
+	return nil
+}
+
+// Hooks lists the names of the hooks that the controller knows.
+func (c *Client) Hooks(ctx context.Context) ([]string, error) {
+	names, err := call[[]string](ctx, c, requestTimeout, serviceHooks, nothing{})
+	if err != nil {
+		return nil, fmt.Errorf("list hooks: %w", err)
+	}
+	return names, nil
 }

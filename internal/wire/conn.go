@@ -171,16 +171,10 @@ func (c *Conn) LocalPort() int {
 	return at.Port
 }
 
-// store publishes a message and returns when it is stored; see put.
-func (c *Conn) store(ctx context.Context, m *nats.Msg, id string) error {
-	_, err := c.put(ctx, m, id)
+// store publishes a message and returns when it is stored; see putOr.
+func (c *Conn) store(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) error {
+	_, err := c.putOr(ctx, m, id, nil, opts...)
 	return err
-}
-
-// put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the control plane is away, has no room, or
-// decides on another message of the same expectation, which put does until ctx ends.
-func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) (uint64, error) {
-	return c.putOr(ctx, m, id, nil, opts...)
 }
 
 // stream returns a stream. It waits for one that is not there until ctx ends: a server stores messages of a new stream before it finds the stream by
@@ -194,7 +188,9 @@ func (c *Conn) stream(ctx context.Context, name string) (jetstream.Stream, error
 	}
 }
 
-// putOr is put for who can make room: more is called when there is none, and nil then.
+// putOr publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the
+// control plane is away, has no room, or decides on another message of the same expectation, which putOr does until ctx
+// ends. more makes room when there is none; nil: nobody does.
 func (c *Conn) putOr(ctx context.Context, m *nats.Msg, id string, more func(context.Context) error, opts ...jetstream.PublishOpt) (uint64, error) {
 	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 	for {

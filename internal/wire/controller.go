@@ -40,6 +40,7 @@ type Request struct {
 	At         time.Time
 	Submits    bool // it is a submission, also if it cannot be read
 	Submission *Submission
+	Key        string // of the submission
 	By         string // who cancels; empty: that is not known
 	Err        error
 	Newest     bool // all that was there when the reading began has been read with it
@@ -67,6 +68,7 @@ func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
 		err := Guard(c.log, m.Subject(), func() error {
 			if r.Submits {
 				var s Submission
+				r.Key = m.Headers().Get(jetstream.MsgIDHeader)
 				if r.Err = c.unpack(m.Headers(), m.Data(), "the client", &s); r.Err == nil {
 					if r.Err = s.check(r.Run); r.Err == nil {
 						r.Submission = &s
@@ -179,20 +181,6 @@ func introduced(m *nats.Msg) Heartbeat {
 	return Heartbeat{Agent: cut(name), Host: cut(said.Host), Version: cut(said.Version), Protocol: protocol}
 }
 
-// AnswerAgents answers Agents with list until stop is called.
-func (c *Conn) AnswerAgents(list func() []AgentInfo) (stop func(), err error) {
-	return c.subscribe(subjectAgents, func(m *nats.Msg) (*nats.Msg, error) {
-		if err := c.check(m.Header, "the client"); err != nil {
-			return nil, err
-		}
-		agents := []AgentInfo(nil)
-		if m.Header.Get(headerLook) == "" {
-			agents = list()
-		}
-		return c.encode(m.Reply, agents)
-	})
-}
-
 // subscribe calls handle for each message on a subject, one at a time, until stop is called. It replies with the answer
 // that handle returns, or with a refusal that has the text of its error; with neither it does not reply.
 func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.Msg, err error)) (stop func(), err error) {
@@ -213,11 +201,12 @@ func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.
 	return func() { _ = sub.Unsubscribe() }, nil // fails only when the connection is closed
 }
 
-// reply sends an answer, if there is one. This is the only place in which a controller replies to a peer, and it replies
-// only to inboxes: a peer may name any reply subject, also one of the JetStream API, and the server would accept the
-// reply with the controller's permissions. Replies may get lost: whoever requested one has a deadline.
+// reply sends an answer, if there is one. This is the only place in which a controller replies to a peer, and it
+// replies only to inboxes, and to the subjects by which the server replaces those of other accounts: a peer may name
+// any reply subject, also one of the JetStream API, and the server would accept the reply with the controller's
+// permissions. Replies may get lost: whoever requested one has a deadline.
 func (c *Conn) reply(inbox string, answer *nats.Msg) {
-	if answer != nil && strings.HasPrefix(inbox, inboxes) {
+	if answer != nil && (strings.HasPrefix(inbox, inboxes) || strings.HasPrefix(inbox, borders)) {
 		_ = c.nc.PublishMsg(answer)
 	}
 }
@@ -245,7 +234,7 @@ func (c *Conn) Roll() error {
 func (c *Conn) Watch(ctx context.Context, run string, from uint64, handle func(Entry)) error {
 	filters := []string{subjectsOf(run, "arrive"), subjectsOf(run, "snapshot"), subjectEpoch(run)}
 	return c.followFrom(ctx, streamRecord, from, filters, func(m jetstream.Msg, seq uint64) bool {
-		handle(c.entry(m, seq))
+		handle(c.entry(messageOf(m, seq)))
 		return true
 	})
 }

@@ -27,26 +27,20 @@ func (c *Conn) genuine(h nats.Header, subject string) error {
 	return nil
 }
 
-// stored is where a message is.
-type stored struct {
-	seq    uint64
-	header nats.Header
-}
-
 // lastMessage is a subject's last message that is not foreign; without a sequence number if there is none.
 func (c *Conn) lastMessage(ctx context.Context, stream, subject string) (stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	top, err := c.top(ctx, stream, subject)
-	if err != nil || top.seq == 0 || c.genuine(top.header, subject) == nil {
+	if err != nil || top.Seq == 0 || c.genuine(top.Header, subject) == nil {
 		return top, err
 	}
 	var last stored
 	err = c.follow(ctx, stream, []string{subject}, func(m jetstream.Msg, seq uint64) bool {
-		if seq <= top.seq && c.genuine(m.Headers(), subject) == nil {
-			last = stored{seq, m.Headers()}
+		if seq <= top.Seq && c.genuine(m.Headers(), subject) == nil {
+			last = stored{Seq: seq, Header: m.Headers()}
 		}
-		return seq < top.seq
+		return seq < top.Seq
 	})
 	if err != nil {
 		return stored{}, fmt.Errorf("look at %s: %w", stream, err)
@@ -69,7 +63,7 @@ func (c *Conn) top(ctx context.Context, stream, subject string) (stored, error) 
 	if err != nil {
 		return stored{}, fmt.Errorf("look at %s: %w", stream, err)
 	}
-	return stored{m.Sequence, m.Header}, nil
+	return stored{Seq: m.Sequence, Header: m.Header}, nil
 }
 
 // clean deletes foreign messages from the end of a subject, so that what peers expect there is there again. It reports whether it had to.
@@ -78,12 +72,12 @@ func (c *Conn) clean(ctx context.Context, stream, subject string) (cleaned bool,
 	defer cancel()
 	for {
 		top, err := c.top(ctx, stream, subject)
-		if err != nil || top.seq == 0 || c.genuine(top.header, subject) == nil {
+		if err != nil || top.Seq == 0 || c.genuine(top.Header, subject) == nil {
 			return cleaned, err
 		}
 		s, err := c.js.Stream(ctx, stream)
 		if err == nil {
-			err = s.DeleteMsg(ctx, top.seq)
+			err = s.DeleteMsg(ctx, top.Seq)
 		}
 		if err != nil {
 			return cleaned, fmt.Errorf("delete a foreign message of %s: %w", stream, err)

@@ -18,7 +18,7 @@ import (
 // run, into the queue, over the fence of its run. Nobody takes them for messages: the leader leads on, and the run's record is what it has written.
 func TestAcknowledgementsCountForNothing(t *testing.T) {
 	g := guardPlane(t)
-	controller, client := link(t, g.server), g.dial(t, "client")
+	controller, client := link(t, g.server), g.client(t, "client")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	must := func(what string, err error) {
@@ -28,11 +28,12 @@ func TestAcknowledgementsCountForNothing(t *testing.T) {
 		}
 	}
 	lease := campaign(t, controller, "test")
+	serveClients(t, lease)
 	must("submit", client.Submit(ctx, Submission{Run: plan.Run{ID: "r1"}}))
 	leading, err := lease.TakeUp(ctx, "r1")
 	must("take up", err)
 	must("record the plan", leading.Plan(ctx, plan.Run{ID: "r1"}))
-	must("add a schedule", client.AddSchedule(ctx, schedule.New(schedule.Definition{Name: "x"}, "id", "me", time.Now())))
+	must("add a schedule", client.AddSchedule(ctx, schedule.New(aDefinition, "id", "me", time.Now())))
 	ref := Ref{Run: "r1", Task: "t1", Try: "y1"}
 	must("release", leading.Release(ctx, ref, Release{Step: StepConsumers}))
 
@@ -47,7 +48,7 @@ func TestAcknowledgementsCountForNothing(t *testing.T) {
 		for { // the attack works: else this test shows nothing
 			now, err := controller.top(ctx, to.stream, to.subject)
 			must("look at "+to.subject, err)
-			if now.seq > before.seq {
+			if now.Seq > before.Seq {
 				break
 			}
 			must("wait for the acknowledgement on "+to.subject, wait(ctx, 10*time.Millisecond))
@@ -74,8 +75,8 @@ func TestAcknowledgementsCountForNothing(t *testing.T) {
 	if err != nil || len(releases) != 1 {
 		t.Errorf("%d releases, %v: want the one that was made", len(releases), err)
 	}
-	if known, err := controller.knows(ctx, "r9"); err != nil || known {
-		t.Errorf("a run that nobody submitted is known: %v, %v", known, err)
+	if _, err := client.Follow(ctx, "r9", func(Entry) error { return nil }); !errors.Is(err, ErrNoRun) {
+		t.Errorf("follow a run that nobody submitted: %v", err)
 	}
 	if kept, err := client.Schedule(ctx, "x"); !errors.Is(err, ErrForeign) {
 		t.Errorf("the schedule is %+v, %v: want to be told", kept, err)
@@ -87,9 +88,11 @@ func TestAcknowledgementsCountForNothing(t *testing.T) {
 			t.Errorf("in the queue is %+v", r)
 		}
 	})
-	for { // renewed, and read by everybody again
-		now, err := controller.LastLeader(ctx)
-		if err == nil && now.Epoch == lease.Epoch() {
+	kv, err := controller.state(ctx)
+	must("look at the state", err)
+	for { // renewed
+		var now LeaderInfo
+		if e, err := kv.Get(ctx, keyLeader); err == nil && json.Unmarshal(e.Value(), &now) == nil && now.Epoch == lease.Epoch() {
 			break
 		}
 		must("wait for the lease", wait(ctx, 50*time.Millisecond))

@@ -18,17 +18,17 @@ func TestPanicsOfHandlersAreErrors(t *testing.T) {
 	c, log := link(t, s), &logged{}
 	c.LogTo(slog.New(log))
 	calls := 0
-	stop, err := c.AnswerAgents(func() []AgentInfo {
+	stop, err := campaign(t, c, "test").ServeClients(func() []AgentInfo {
 		if calls++; calls == 1 {
 			panic("first")
 		}
 		return nil
-	})
+	}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	client := link(t, s)
+	client := clientOf(t, s)
 	if _, err := client.Agents(t.Context()); err == nil || !strings.Contains(err.Error(), ErrPanic.Error()) {
 		t.Errorf("the first request: %v: want an error that says so", err)
 	}
@@ -46,9 +46,7 @@ func TestPanicsOfSubmissionsRefuseTheirRun(t *testing.T) {
 	c := link(t, s)
 	c.LogTo(slog.New(slog.DiscardHandler))
 	for _, id := range []string{"bad", "good"} {
-		if err := c.Submit(t.Context(), Submission{Run: plan.Run{ID: id}}); err != nil {
-			t.Fatal(err)
-		}
+		queueRun(t, c, plan.Run{ID: id})
 	}
 	got := map[string]error{}
 	err := c.follow(t.Context(), streamQueue, []string{root + "queue.>"}, func(jetstream.Msg, uint64) bool { panic("first") })

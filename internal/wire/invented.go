@@ -76,7 +76,7 @@ func (l *Lease) invented(ctx context.Context, s jetstream.Stream, word string, b
 		return false, fmt.Errorf("look at %s: %w", streamRecord, err)
 	}
 	fence, err := l.conn.lastMessage(ctx, streamRecord, subjectEpoch(run))
-	if err != nil || fence.seq > 0 {
+	if err != nil || fence.Seq > 0 {
 		return false, err
 	}
 	state, err := l.conn.RunState(ctx, run)

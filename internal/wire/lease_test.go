@@ -230,7 +230,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	}
 	var said []string
 	err = agent.follow(t.Context(), streamRecord, []string{subjectEvent("r")}, func(m jetstream.Msg, seq uint64) bool {
-		e := agent.entry(m, seq)
+		e := agent.entry(messageOf(m, seq))
 		said = append(said, e.Event.Detail)
 		return e.Event.Detail != "end"
 	})

@@ -98,16 +98,20 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 		t.Errorf("refused is %+v", h)
 	}
 
-	stopAnswers, err := now.AnswerAgents(func() []AgentInfo { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stopAnswers()
-	if _, err := old.Agents(ctx); !both(err) {
-		t.Errorf("the client reads %v: it names not both versions", err)
+	leading := recorder(t, now, "r")
+	serveClients(t, leading.lease)
+	client := &Client{conn: old}
+	for what, request := range map[string]func() error{
+		"lists agents": func() error { _, err := client.Agents(ctx); return err },
+		"submits":      func() error { return client.Submit(ctx, Submission{Run: plan.Run{ID: "s"}}) },
+		"follows":      func() error { _, err := client.Follow(ctx, "r", func(Entry) error { return nil }); return err },
+	} {
+		if err := request(); !both(err) || !errors.Is(err, ErrProtocol) {
+			t.Errorf("a client that %s reads %v: it names not both versions", what, err)
+		}
 	}
 
-	if err := recorder(t, now, "r").Assign(ctx, "i", Assignment{Assignment: plan.Assignment{Agent: "a1", Task: plan.Task{Run: "r", ID: "t"}}, Try: "x"}); err != nil {
+	if err := leading.Assign(ctx, "i", Assignment{Assignment: plan.Assignment{Agent: "a1", Task: plan.Task{Run: "r", ID: "t"}}, Try: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	_ = old.Assignments(ctx, "a1", "i", func(_ Assignment, ref Ref, err error) bool {
@@ -116,9 +120,7 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 		}
 		return false
 	})
-	if err := old.Submit(ctx, Submission{Run: plan.Run{ID: "r"}}); err != nil {
-		t.Fatal(err)
-	}
+	queueRun(t, old, plan.Run{ID: "r"})
 	queue, stopQueue := context.WithCancel(ctx)
 	_ = now.Queue(queue, func(r Request) {
 		if !both(r.Err) || r.Submission != nil {
@@ -141,9 +143,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Submit(t.Context(), Submission{Run: plan.Run{ID: "r"}}); err != nil {
-		t.Fatal(err)
-	}
+	queueRun(t, c, plan.Run{ID: "r"})
 	const n = 12
 	put(1)
 	seen := 0
@@ -205,7 +205,7 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	defer cancel()
 	got := 0
 	_ = c.follow(ctx, streamRecord, nil, func(m jetstream.Msg, seq uint64) bool {
-		e := c.entry(m, seq)
+		e := c.entry(messageOf(m, seq))
 		if e.Err == nil && e.Snapshot == nil && e.Arrival == nil && e.Event == nil && e.Outcome == nil && e.Plan == nil {
 			t.Errorf("%s %.40q: neither a message nor an error", m.Subject(), m.Data())
 		}

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -71,18 +72,42 @@ func (c *Credentials) routes() string {
 `, routePort, path.Join(c.At, "server.crt"), path.Join(c.At, "server.key"), path.Join(c.At, "ca.crt"), strings.Join(urls, ", "))
 }
 
+// usersText are the accounts with their users, and the services that they offer each other.
 func (c *Credentials) usersText() (string, error) {
 	var b strings.Builder
-	b.WriteString("authorization {\n  users: [\n")
-	for _, u := range c.Users {
-		may, err := u.Role.allow(u.Name, u.Key, u.Slots)
-		if err != nil {
-			return "", err
+	b.WriteString("accounts {\n")
+	for i, a := range accounts {
+		fmt.Fprintf(&b, "  %s {\n", a.name)
+		if i == 0 {
+			b.WriteString("    jetstream: enabled\n    exports: [\n")
+			for _, other := range accounts[1:] {
+				for _, subject := range other.services {
+					fmt.Fprintf(&b, "      {service: %q, accounts: [%s]}\n", subject, other.name)
+				}
+			}
+			b.WriteString("    ]\n")
+		} else {
+			b.WriteString("    imports: [\n")
+			for _, subject := range a.services {
+				fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", accounts[0].name, subject)
+			}
+			b.WriteString("    ]\n")
 		}
-		fmt.Fprintf(&b, "    # %s %s\n    {nkey: %q, permissions: {\n      publish: {allow: [%s]}\n      subscribe: {allow: [%s]}\n    }}\n",
-			u.Role, token(u.Name), u.Key, quote(may.Publish), quote(may.Subscribe))
+		b.WriteString("    users: [\n")
+		for _, u := range c.Users {
+			if !slices.Contains(a.roles, u.Role) {
+				continue
+			}
+			may, err := u.Role.allow(u.Name, u.Key, u.Slots)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&b, "      # %s %s\n      {nkey: %q, permissions: {\n        publish: {allow: [%s]}\n        subscribe: {allow: [%s]}\n      }}\n",
+				u.Role, token(u.Name), u.Key, quote(may.Publish), quote(may.Subscribe))
+		}
+		b.WriteString("    ]\n  }\n")
 	}
-	b.WriteString("  ]\n}\n")
+	b.WriteString("}\n")
 	return b.String(), nil
 }
 

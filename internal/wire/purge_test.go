@@ -16,7 +16,8 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	_, c, lease := bounded(t, 100_000)
 	ref := Ref{Run: "r", Task: "t", Try: "y"}
 	r, err := lease.TakeUp(t.Context(), "r")
-	err = errors.Join(err, c.Submit(t.Context(), Submission{Run: plan.Run{ID: "r"}}),
+	queueRun(t, c, plan.Run{ID: "r"})
+	err = errors.Join(err,
 		r.Assign(t.Context(), "i", Assignment{Assignment: plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: "t"}}, Try: "y"}),
 		r.Release(t.Context(), ref, Release{Step: StepStart}), r.Outcome(t.Context(), plan.Outcome{Run: "r", Task: "t", Reasons: []string{fill(60_000)}}),
 		lease.PutRun(t.Context(), RunState{Run: "r", State: string(EndDone), Copied: true}),

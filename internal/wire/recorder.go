@@ -48,7 +48,7 @@ func (r *Recorder) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.before = epochOf(last.header); r.before > r.lease.who.Epoch {
+	if r.before = epochOf(last.Header); r.before > r.lease.who.Epoch {
 		return ErrFenced
 	}
 	m, err := c.message(subject, nil)
@@ -56,7 +56,7 @@ func (r *Recorder) open(ctx context.Context) error {
 		return err
 	}
 	stamp(m, r.lease.who.Epoch)
-	r.fence, err = c.putOr(ctx, m, onceID(), c.draw(m), jetstream.WithExpectLastSequencePerSubject(last.seq))
+	r.fence, err = c.putOr(ctx, m, onceID(), c.draw(m), jetstream.WithExpectLastSequencePerSubject(last.Seq))
 	return err
 }
 
@@ -73,7 +73,7 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	c := r.lease.conn
 	filters := []string{subjectPlan(r.run), subjectEvent(r.run), subjectEpoch(r.run), subjectsOf(r.run, "outcome")}
 	err := c.follow(ctx, streamRecord, filters, func(m jetstream.Msg, seq uint64) bool {
-		if e := c.entry(m, seq); seq < r.fence {
+		if e := c.entry(messageOf(m, seq)); seq < r.fence {
 			handle(e)
 		}
 		return seq < r.fence
@@ -162,7 +162,11 @@ func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
 
 // Plan stores a run's plan, without secrets, as the beginning of its record.
 func (r *Recorder) Plan(ctx context.Context, run plan.Run) error {
-	m, err := r.lease.conn.pack(subjectPlan(r.run), run.Redacted())
+	packed, err := pack(run.Redacted())
+	var m *nats.Msg
+	if err == nil {
+		m, err = r.lease.conn.message(subjectPlan(r.run), packed)
+	}
 	if err == nil {
 		err = r.store(ctx, m)
 	}

@@ -13,8 +13,8 @@ type Role string
 // The roles.
 const (
 	RoleController Role = "controller" // everything on Lockstep's streams
-	RoleClient     Role = "client"     // ctl: submit, cancel, edit schedules, and read everything but assignments
-	RoleViewer     Role = "viewer"     // ctl that reads records and lists, and changes nothing
+	RoleClient     Role = "client"     // ctl: requests to submit, cancel and edit schedules, and those of viewers
+	RoleViewer     Role = "viewer"     // ctl: requests that read records and lists, and change nothing
 	RoleAgent      Role = "agent"      // a named agent or observer: its own heartbeat, arrivals and snapshots, its own assignments, releases
 )
 
@@ -28,6 +28,7 @@ func inboxOf(key string) string { return inboxes + key }
 
 const (
 	inboxes = "_INBOX."
+	borders = "_R_." // of replies to another account
 	api     = "$JS.API."
 
 	stateStream = "KV_" + bucketState
@@ -48,18 +49,33 @@ func SlotName(agent string, slot int) string {
 	return fmt.Sprintf("%s.%d", agent, slot+1)
 }
 
+// account is an account of the control plane's servers. The streams are in that of the controllers; a user of another
+// one reaches them by no subject, and a request only by the services that its account imports.
+type account struct {
+	name  string
+	roles []Role
+	// services are the subjects of requests that the account imports from that of the controllers.
+	services []string
+}
+
+// accounts lists that of the controllers first.
+var accounts = []account{
+	{name: "LOCKSTEP", roles: []Role{RoleController, RoleAgent}},
+	{name: "CLIENTS", roles: []Role{RoleClient}, services: []string{clientServices + ">", viewServices + ">"}},
+	{name: "VIEWERS", roles: []Role{RoleViewer}, services: []string{viewServices + ">"}},
+}
+
 // allow returns what a user of a role may do; name is an agent's, and slots how many it has.
 func (r Role) allow(name, key string, slots int) (permissions, error) {
 	p := permissions{Subscribe: []string{inboxOf(key) + ".>"}}
 	switch r {
 	case RoleController:
-		p.Publish = []string{root + ">", inboxes + ">", api + ">", "$JS.ACK.>", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">"}
+		p.Publish = []string{root + ">", inboxes + ">", borders + ">", api + ">", "$JS.ACK.>", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">"}
 		p.Subscribe = append(p.Subscribe, root+">")
 	case RoleClient:
-		p.Publish = slices.Concat([]string{subjectAgents, subjectHistory, root + "queue.submit.*", root + "queue.cancel.*", scheduleKeys + "*"},
-			mayLook(streamQueue, streamRecord, stateStream, scheduleStream))
+		p.Publish = []string{clientServices + ">", viewServices + ">"}
 	case RoleViewer:
-		p.Publish = slices.Concat([]string{subjectAgents, subjectHistory, api + "STREAM.INFO." + streamQueue}, mayLook(streamRecord, stateStream, scheduleStream))
+		p.Publish = []string{viewServices + ">"}
 	case RoleAgent:
 		if name == "" {
 			return p, errors.New("an agent's credentials need its name")
@@ -78,15 +94,6 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 	slices.Sort(p.Publish)
 	p.Publish = slices.Compact(p.Publish)
 	return p, nil
-}
-
-// mayLook lets a user read all of the streams.
-func mayLook(streams ...string) (subjects []string) {
-	for _, s := range streams {
-		subjects = append(subjects, api+"STREAM.INFO."+s, api+"STREAM.MSG.GET."+s, api+"DIRECT.GET."+s, api+"DIRECT.GET."+s+".>",
-			api+"CONSUMER.CREATE."+s+".>", api+"CONSUMER.MSG.NEXT."+s+".*", api+"CONSUMER.INFO."+s+".*", api+"CONSUMER.DELETE."+s+".*")
-	}
-	return append(subjects, "$JS.FC.>")
 }
 
 // mayFollow lets a user read what matches one filter, and nothing else of the stream: the subject of a request that makes a consumer ends in

@@ -166,7 +166,7 @@ func (l *Lease) uncopied(ctx context.Context, runs []RunState) (bool, error) {
 		if !r.Over() || r.Copied {
 			continue
 		}
-		if last, err := l.conn.top(ctx, streamRecord, recordAll(r.Run)); err != nil || last.seq > 0 {
+		if last, err := l.conn.top(ctx, streamRecord, recordAll(r.Run)); err != nil || last.Seq > 0 {
 			return err == nil, err
 		}
 	}
@@ -193,16 +193,4 @@ func (l *Lease) room(ctx context.Context) (Room, error) {
 		}
 	}
 	return Room{Used: int64(info.State.Bytes), Limit: ordinary(limit)}, nil
-}
-
-// RecordRoom is how many bytes the records of runs take on the control plane, and how many they may, without the reserve; 0: there is no limit.
-func (c *Conn) RecordRoom(ctx context.Context) (used, limit uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	s, err := c.js.Stream(ctx, streamRecord)
-	if err != nil {
-		return 0, 0, fmt.Errorf("look at %s: %w", streamRecord, err)
-	}
-	info := s.CachedInfo()
-	return info.State.Bytes, uint64(max(0, ordinary(limitOf(info.Config)))), nil
 }

@@ -190,7 +190,8 @@ func TestRecordsOfInventedRunsAreDeleted(t *testing.T) {
 		}
 	}
 	_, err := lease.TakeUp(t.Context(), "taken")
-	err = errors.Join(err, lease.PutRun(t.Context(), RunState{Run: "listed", State: string(EndDone)}), c.Submit(t.Context(), Submission{Run: plan.Run{ID: "queued"}}))
+	err = errors.Join(err, lease.PutRun(t.Context(), RunState{Run: "listed", State: string(EndDone)}))
+	queueRun(t, c, plan.Run{ID: "queued"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,11 +252,11 @@ func TestRunsThatNobodyCopiedAreNotForgotten(t *testing.T) {
 func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
 	t.Parallel()
 	s, _, lease := bounded(t, 800_000)
-	follower := link(t, s)
-	follower.times.look /= 20
+	follower := clientOf(t, s)
+	serveClients(t, lease)
 	r, err := lease.TakeUp(t.Context(), "r")
 	err = errors.Join(err, r.Plan(t.Context(), plan.Run{ID: "r"}), r.Event(t.Context(), RunEvent{Kind: RunAccepted}))
-	err = errors.Join(err, follower.Submit(t.Context(), Submission{Run: plan.Run{ID: "r"}}))
+	queueRun(t, lease.conn, plan.Run{ID: "r"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -20,9 +21,11 @@ var codes = map[string]error{
 	"changed":     ErrChanged,
 	"fenced":      ErrFenced,
 	"full":        ErrFull,
+	"no-leader":   ErrNoController,
 	"no-record":   ErrNoRecord,
 	"no-run":      ErrNoRun,
 	"no-schedule": ErrNoSchedule,
+	"protocol":    ErrProtocol,
 	"too-large":   ErrTooLarge,
 	"unreadable":  ErrUnreadable,
 }
@@ -60,10 +63,19 @@ func request[Q, A any](ctx context.Context, c *Conn, subject string, q Q) (a A, 
 // context. handle is called from several goroutines; subject is that of the request, whose words may name who asks: the
 // server checks them against the permissions of the user. An answer that exceeds the message limit is an error.
 func serve[Q, A any](c *Conn, subject string, handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(), err error) {
+	return serveUpTo(c, subject, MaxMessage, mostRequests, handle)
+}
+
+// serveUpTo is serve with limits: of the bytes of a request, and of the requests that are handled at the same time.
+func serveUpTo[Q, A any](c *Conn, subject string, size, parallel int,
+	handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	slots := make(chan struct{}, mostRequests)
+	slots := make(chan struct{}, parallel)
 	unsubscribe, err := c.subscribe(subject, func(m *nats.Msg) (*nats.Msg, error) {
+		if len(m.Data) > size {
+			return nil, fmt.Errorf("a request of %d bytes: want at most %d", len(m.Data), size)
+		}
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()

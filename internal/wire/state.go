@@ -37,6 +37,7 @@ type RunState struct {
 	Failed    int       `json:"failed,omitempty"` // of these: not valid
 	Detail    string    `json:"detail,omitempty"` // why it ended as it did
 	Agents    []string  `json:"agents,omitempty"` // reserved for it
+	Key       string    `json:"key,omitempty"`    // of the submission
 	Copied    bool      `json:"copied,omitempty"` // a controller's directory holds all of its record
 	Seq       uint64    `json:"seq"`              // numbers the submission
 	Epoch     uint64    `json:"epoch"`            // of the leader that wrote this
@@ -237,7 +238,7 @@ func (l *Lease) ForgetRuns(ctx context.Context, local bool, needed func(run stri
 		}
 		if !s.Copied && !local {
 			var last stored
-			if last, err = l.conn.top(ctx, streamRecord, recordAll(s.Run)); err != nil || last.seq > 0 {
+			if last, err = l.conn.top(ctx, streamRecord, recordAll(s.Run)); err != nil || last.Seq > 0 {
 				continue
 			}
 		}

@@ -138,3 +138,24 @@ func (c *Conn) unprepared(name string, replicas int, err error) error {
 	}
 	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
 }
+
+// Stored counts the messages that the control plane keeps, by subject.
+func (c *Conn) Stored(ctx context.Context) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	all := map[string]uint64{}
+	for _, stream := range []string{streamQueue, streamTasks, streamReleases, streamRecord} {
+		s, err := c.js.Stream(ctx, stream)
+		if err != nil {
+			return nil, fmt.Errorf("look at %s: %w", stream, err)
+		}
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+		if err != nil {
+			return nil, fmt.Errorf("look at %s: %w", stream, err)
+		}
+		for subject, n := range info.State.Subjects {
+			all[subject] += n
+		}
+	}
+	return all, nil
+}

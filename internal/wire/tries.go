@@ -21,7 +21,7 @@ func (c *Conn) Tries(ctx context.Context, run string) (map[string][]plan.Tried, 
 	defer cancel()
 	t := tries{of: map[string][]plan.Tried{}}
 	err = c.follow(ctx, streamRecord, []string{subjectEvent(run)}, func(m jetstream.Msg, seq uint64) bool {
-		if e := c.entry(m, seq); e.Event != nil {
+		if e := c.entry(messageOf(m, seq)); e.Event != nil {
 			t.take(*e.Event)
 		}
 		return seq < last

@@ -6,18 +6,22 @@
 // # For clients
 //
 //	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log})  // no port; Listen: "127.0.0.1:4222" opens one
-//	conn, err := server.Connect(ctx)                                // in process: one for each agent, controller, client
+//	conn, err := server.Connect(ctx)                                // in process: one for each agent and controller
 //	err = conn.Prepare(ctx)                                         // once; the controller does it, too
 //	conn, err := wire.Dial(ctx, "nats://bench:4222", wire.Auth{})   // a fleet
 //
 //	controller.Serve(ctx, conn, controller.Config{Log: log})        // blocks until ctx ends
 //	agent.Serve(ctx, conn, agent.Config{Name: "a1", Dir: dir, Log: log})
 //
-//	agents, err := conn.Agents(ctx)                                 // who is there, as the controller sees it
-//	err = conn.Submit(ctx, wire.Submission{Run: run, Done: ids})    // stored, then executed in turn; Done: resume
-//	end, err := controller.Record(ctx, conn, run.ID, root, watch,   // writes the run directory, reports progress,
+//	client, err := server.Client(ctx)                               // in process
+//	client, err := wire.DialClient(ctx, url, wire.Auth{})           // of a fleet
+//	agents, err := client.Agents(ctx)                               // who is there, as the controller sees it
+//	err = client.Submit(ctx, wire.Submission{Run: run, Done: ids})  // stored, then executed in turn; Done: resume
+//	end, err := controller.Record(ctx, client, run.ID, root, watch, // writes the run directory, reports progress,
 //		points)                                                 // and hands on points; nil: it does not
-//	err = conn.Cancel(ctx, run.ID, "me@here")                       // stops cleanly; Record then returns with End
+//	err = client.Cancel(ctx, run.ID, "me@here")                     // stops cleanly; Record then returns with End
+//
+// Clients send requests to the controller that leads; controllers and agents use JetStream.
 //
 // # What is where
 //
@@ -33,6 +37,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -98,9 +103,8 @@ func subjectSnapshot(ref Ref, agent string) string {
 func subjectHeartbeat(agent string) string { return root + "heartbeat." + token(agent) }
 
 const (
-	subjectRoll   = root + "roll"   // asks every agent for a heartbeat at once
-	subjectAgents = root + "agents" // asks the controller for its list
-	subjectClock  = root + "clock"  // asks the controller for its time
+	subjectRoll  = root + "roll"  // asks every agent for a heartbeat at once
+	subjectClock = root + "clock" // asks the controller for its time
 )
 
 // Ref names one try of a task: an interrupted task is run again, and what its first try still sends is told apart.
@@ -147,6 +151,14 @@ func checkNames(names ...string) error {
 		}
 	}
 	return nil
+}
+
+// checkName returns an error unless a name that a request has to have is there, and not too long.
+func checkName(name string) error {
+	if name == "" {
+		return errors.New("a name is missing")
+	}
+	return checkNames(name)
 }
 
 // untoken is the reverse of token. A name that is too long is an error: names of all that is received are read here.

@@ -52,7 +52,7 @@ func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
 	started := make(chan struct{})
 	go func() {
 		close(started)
-		_, err := c.pending(t.Context(), "r")
+		_, err := c.Queued(t.Context(), "r")
 		asked <- err
 	}()
 	<-started
@@ -191,7 +191,8 @@ func TestARunOfTenThousandCellsFits(t *testing.T) {
 			Options: []byte(`{"url":"nats://u:p@127.0.0.1:4222"}`)}}
 		run.Cells = append(run.Cells, cell)
 	}
-	if err := c.Submit(t.Context(), Submission{Run: run}); err != nil {
+	serveClients(t, campaign(t, c, "test"))
+	if err := clientOf(t, s).Submit(t.Context(), Submission{Run: run}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/web"
 	"lockstep/internal/wire"
 )
@@ -55,25 +56,29 @@ func TestLongNamesOfRuns(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	nc := f.dial("client.nk")
 	id := tooLong[:3950]
-	must(t, nc.PublishMsg(submission(t, wire.Submission{Run: aRun(id)})))
-	cell := wire.Submission{Run: aRun("longcell")}
-	cell.Run.Cells[0].ID = tooLong
-	must(t, nc.PublishMsg(submission(t, cell)))
-	if end := f.follow("longcell", func(wire.Entry) {}); end.Reason != wire.EndRefused || !strings.Contains(end.Detail, "want at most 200") {
-		t.Errorf("a run with a long name of a cell ended with %+v", end)
+	cell := aRun("longcell")
+	cell.Cells[0].ID = tooLong
+	for what, run := range map[string]plan.Run{"run": aRun(id), "cell": cell} {
+		answer, err := nc.RequestMsg(submission(t, run.ID, wire.Submission{Run: run}), within)
+		must(t, err)
+		if refusal := answer.Header.Get("Lockstep-Error"); !strings.Contains(refusal, "want at most 200") {
+			t.Errorf("a submission with a long name of the %s: refused with %q", what, refusal)
+		}
 	}
 	f.works("after")
 	f.alive("long names of runs")
 }
 
-// submission is what ctl stores in the queue for a run.
-func submission(t *testing.T, s wire.Submission) *nats.Msg {
+// submission is the request of ctl to queue a run.
+func submission(t *testing.T, id string, s any) *nats.Msg {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	must(t, json.NewEncoder(z).Encode(s))
 	must(t, z.Close())
-	return message("lockstep.queue.submit."+s.Run.ID, b.String())
+	query, err := json.Marshal(map[string]any{"Run": id, "Key": "k-" + id[:min(len(id), 50)], "Submission": b.Bytes()})
+	must(t, err)
+	return message("lockstep.client.submit", string(query))
 }
 
 // TestLongNamesInPaths: any web site can have a browser request any path of a page on its host.
@@ -81,7 +86,7 @@ func TestLongNamesInPaths(t *testing.T) {
 	f := startFleet(t)
 	access, err := web.NewAccess(net.JoinHostPort("127.0.0.1", "0"), nil)
 	must(t, err)
-	pages := httptest.NewServer(web.New(web.Config{Conn: f.conn, Copies: f.copies, Access: access, Log: slog.New(slog.DiscardHandler)}))
+	pages := httptest.NewServer(web.New(web.Config{Conn: f.client, Copies: f.copies, Access: access, Log: slog.New(slog.DiscardHandler)}))
 	defer pages.Close()
 	inParts := strings.TrimSuffix(strings.Repeat(tooLong[:100]+"%2F", 50), "%2F")
 	for _, path := range []string{"/runs/" + tooLong, "/runs/" + inParts, "/runs/" + tooLong + "/live", "/runs/" + tooLong + "/report.html", "/schedules/" + tooLong, "/schedules/" + inParts, "/" + tooLong} {

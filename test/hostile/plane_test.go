@@ -37,7 +37,7 @@ type fleet struct {
 	url    string
 	conn   *wire.Conn          // of the controller
 	js     jetstream.JetStream // with the rights of the controller
-	client *wire.Conn
+	client *wire.Client
 }
 
 // startFleet starts a controller and real agents of these names. There are credentials of the agents a1, a2 and a3.
@@ -61,7 +61,7 @@ func startFleet(t *testing.T, agents ...string) *fleet {
 	})
 	f.js, err = jetstream.New(f.dial("controller.nk"))
 	must(t, err)
-	f.client, err = wire.Dial(t.Context(), f.url, f.auth("client.nk"))
+	f.client, err = wire.DialClient(t.Context(), f.url, f.auth("client.nk"))
 	must(t, err)
 	t.Cleanup(f.client.Close)
 	for _, name := range agents {
@@ -111,7 +111,7 @@ func (f *fleet) alive(what string) {
 	if f.conn.Closed() {
 		f.t.Fatalf("%s: the controller's connection was closed", what)
 	}
-	if err := f.client.Led(f.t.Context()); err != nil {
+	if _, err := f.client.Leader(f.t.Context()); err != nil {
 		f.t.Fatalf("%s: the controller does not answer: %v", what, err)
 	}
 }

@@ -1,14 +1,16 @@
 package hostile
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestRepliesGoToInboxesAlone: who requests something from the controller names the reply subject, and the server accepts the reply
-// with the controller's permissions. It must not be an API request, a value or a message of a stream.
+// TestRepliesGoToInboxesAlone: who requests something from the controller names the reply subject, and the server
+// accepts the reply with the controller's permissions. It must not be an API request, a value or a message of a stream.
 func TestRepliesGoToInboxesAlone(t *testing.T) {
 	f := startFleet(t)
 	for _, subject := range []string{"lockstep.record.kept.plan", "lockstep.task.assign.kept", "lockstep.task.release.kept", "$KV.LOCKSTEP_SCHEDULES.kept"} {
@@ -29,8 +31,8 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 	must(t, controller.Flush())
 	for key, subjects := range map[string][]string{
 		"agents/a1.nk": {"lockstep.heartbeat.a1", "lockstep.clock"},
-		"viewer.nk":    {"lockstep.agents", "lockstep.history"},
-		"client.nk":    {"lockstep.agents", "lockstep.history"},
+		"viewer.nk":    viewServices,
+		"client.nk":    slices.Concat(clientServices, viewServices),
 	} {
 		nc := f.dial(key)
 		for _, subject := range subjects {
@@ -79,4 +81,49 @@ func (f *fleet) streams() map[string]jetstream.StreamInfo {
 	}
 	must(f.t, names.Err())
 	return all
+}
+
+// TestTheServerRepliesForNobody: the server itself replies to the subject that a request names, with its own rights: to
+// a pull, and with a copy of a stored message. Neither a viewer nor a client may send such a request.
+func TestTheServerRepliesForNobody(t *testing.T) {
+	f := startFleet(t)
+	before := f.streams()
+	for _, key := range []string{"viewer.nk", "client.nk"} {
+		nc := f.dial(key)
+		refused := make(chan error, 1000)
+		nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
+		var attacks []*nats.Msg
+		for name := range before {
+			consumer := `{"stream_name":"` + name + `","config":{"name":"spy","ack_policy":"none","deliver_policy":"all","inactive_threshold":60000000000}}`
+			attacks = append(attacks, &nats.Msg{Subject: "$JS.API.CONSUMER.CREATE." + name + ".spy", Data: []byte(consumer), Reply: nc.NewInbox()},
+				&nats.Msg{Subject: "$JS.API.CONSUMER.MSG.NEXT." + name + ".spy", Data: []byte(`{"batch":1,"no_wait":true}`), Reply: "$JS.API.STREAM.DELETE." + name})
+		}
+		for _, subject := range []string{"lockstep.record.forged.outcome.t", "lockstep.task.assign.a1.i.r.t.y", "$KV.LOCKSTEP_STATE.leader"} {
+			forged := message("lockstep.queue.submit.forged", `{"task":"t"}`)
+			forged.Header.Set("Lockstep-Subject", subject)
+			attacks = append(attacks, forged, &nats.Msg{Subject: "$JS.API.DIRECT.GET.LOCKSTEP_QUEUE.lockstep.queue.submit.forged", Reply: subject})
+		}
+		for _, m := range attacks {
+			must(t, nc.PublishMsg(m))
+			must(t, nc.Flush())
+			for done := false; !done; {
+				select {
+				case <-refused:
+					done = true
+				case <-time.After(5 * time.Second): // the server reports a refusal before it answers Flush
+					if after := f.streams(); len(after) < len(before) || after["LOCKSTEP_RECORD"].State.Msgs > before["LOCKSTEP_RECORD"].State.Msgs {
+						t.Fatalf("%s: %s, with the reply subject %s, changed a stream", key, m.Subject, m.Reply)
+					}
+					t.Errorf("%s: %s, with the reply subject %s, was not refused", key, m.Subject, m.Reply)
+					done = true
+				}
+			}
+		}
+	}
+	for name, stream := range f.streams() {
+		if !stream.Created.Equal(before[name].Created) {
+			t.Errorf("stream %s was made again", name)
+		}
+	}
+	f.alive("replies of the server")
 }

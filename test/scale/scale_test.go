@@ -125,7 +125,7 @@ func startFleet(t *testing.T, url string, from, to int, late *skews) (stop func(
 // registered waits until the controller knows so many agents.
 func registered(t *testing.T, url string, n int) {
 	t.Helper()
-	conn, err := wire.Dial(t.Context(), url, wire.Auth{})
+	conn, err := wire.DialClient(t.Context(), url, wire.Auth{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func confidence(ratios []float64) (low, mean, high float64) {
 // sinkFleet is a local run's fleet: control plane, controller and two agents.
 type sinkFleet struct {
 	b    *testing.B
-	conn *wire.Conn
+	conn *wire.Client
 	root string
 	runs int
 }
@@ -140,7 +140,9 @@ func newSinkFleet(b *testing.B) *sinkFleet {
 		dir := b.TempDir()
 		serve(func(c *wire.Conn) error { return agent.Serve(ctx, c, agent.Config{Name: name, Dir: dir, Log: log}) })
 	}
-	return &sinkFleet{b: b, conn: connect(), root: b.TempDir()}
+	client, err := server.Client(ctx)
+	must(b, err)
+	return &sinkFleet{b: b, conn: client, root: b.TempDir()}
 }
 
 // run returns the rate of sending of one run, and how many messages it sent in all.

@@ -1,0 +1,321 @@
+package wire
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// ErrNoRecord is wrapped by the error of reading a run whose record is not on the control plane: it has not begun, or
+// was deleted there.
+var ErrNoRecord = errors.New("the control plane has no record of it")
+
+// ErrNoRun is wrapped by the error of reading a run that the control plane does not know.
+var ErrNoRun = errors.New("the control plane knows no such run: it was never submitted, or its record is too old")
+
+// Limits of one batch of a record, and how long a reader waits for the first message of one.
+const (
+	batchBytes    = 512 << 10 // unless its only message is larger
+	batchMessages = 256
+	batchAhead    = 16 // messages that the server sends ahead
+	batchWait     = 5 * time.Second
+)
+
+// batchPause is the pause of a reader that has read everything. It limits the batches of a busy run, each of which needs a
+// consumer: in a cluster its servers have to agree on that.
+const batchPause = 250 * time.Millisecond
+
+// recordQuery asks for a batch of the record of a run.
+type recordQuery struct {
+	Run     string `json:"run"`
+	Behind  uint64 `json:"behind,omitempty"`  // sequence number of the last message that was read
+	Outline bool   `json:"outline,omitempty"` // without snapshots
+	Wait    bool   `json:"wait,omitempty"`    // for a first message, at most batchWait
+}
+
+// batch is a part of the record of a run, in order.
+type batch struct {
+	Messages []stored `json:"messages,omitempty"`
+	More     bool     `json:"more,omitempty"` // there is more behind it
+	End      *End     `json:"end,omitempty"`  // of the run, if the last message is its last end
+}
+
+// stored is a message of a stream.
+type stored struct {
+	Subject string      `json:"subject"`
+	Seq     uint64      `json:"seq"` // 0: there is no such message
+	Header  nats.Header `json:"header"`
+	Body    body        `json:"body"`
+}
+
+// body is the body of a message. In JSON an object is itself, anything else is a string in base64.
+type body []byte
+
+func (b body) MarshalJSON() ([]byte, error) {
+	if bytes.HasPrefix(b, []byte("{")) && json.Valid(b) {
+		return b, nil
+	}
+	return json.Marshal([]byte(b))
+}
+
+func (b *body) UnmarshalJSON(text []byte) error {
+	if !bytes.HasPrefix(text, []byte("{")) {
+		return json.Unmarshal(text, (*[]byte)(b))
+	}
+	*b = bytes.Clone(text)
+	return nil
+}
+
+// read reads a batch. The error wraps ErrNoRun if the run is not known, ErrNoRecord if its record was deleted since its
+// last message was read, or, without Wait, if it has none.
+func (c *Conn) read(ctx context.Context, q recordQuery) (b batch, err error) {
+	// What ends the run is looked up first: an end that is stored meanwhile is of this submission, or a later one.
+	pending, err := c.last(ctx, streamQueue, subjectSubmit(q.Run))
+	if err != nil {
+		return b, err
+	}
+	event, err := c.last(ctx, streamRecord, subjectEvent(q.Run))
+	if err != nil {
+		return b, err
+	}
+	switch known := pending > 0 || event > 0; {
+	case !q.Wait && q.Behind == 0:
+		if begun, err := c.last(ctx, streamRecord, subjectPlan(q.Run)); err != nil || begun == 0 {
+			return b, cmp.Or(err, ErrNoRecord)
+		}
+	case !known && q.Behind > 0:
+		return b, fmt.Errorf("%w any more: it was deleted for room before its end was read; "+
+			"a controller with --dir has a copy, below runs", ErrNoRecord)
+	case !known:
+		return b, ErrNoRun
+	}
+	filters := []string{subjectPlan(q.Run), subjectEvent(q.Run), subjectsOf(q.Run, "outcome")}
+	if !q.Outline {
+		filters = append(filters, subjectsOf(q.Run, "snapshot"))
+	}
+	reading, cancel := context.WithTimeout(ctx, batchWait)
+	defer cancel()
+	consumer, err := c.js.CreateConsumer(reading, streamRecord, jetstream.ConsumerConfig{
+		Name: rand.Text(), FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: q.Behind + 1,
+		AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: abandoned, MemoryStorage: true, Replicas: 1,
+	})
+	if err != nil {
+		return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
+	}
+	defer c.dismiss(consumer, streamRecord)
+	if !q.Wait && consumer.CachedInfo().NumPending == 0 {
+		return b, nil
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(batchAhead), jetstream.PullHeartbeat(serving))
+	if err != nil {
+		return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
+	}
+	defer messages.Stop()
+	for size := 0; ; {
+		m, err := messages.Next(jetstream.NextContext(reading))
+		if reading.Err() != nil && ctx.Err() == nil {
+			return b, nil // nothing came
+		}
+		if err != nil {
+			return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
+		}
+		if size += len(m.Data()); size > batchBytes && len(b.Messages) > 0 {
+			b.More = true
+			return b, nil
+		}
+		one := messageOf(m, meta.Sequence.Stream)
+		one.Header = maps.Clone(one.Header)
+		delete(one.Header, jetstream.MsgIDHeader) // who knows it could have the server drop the same message
+		b.Messages, b.More = append(b.Messages, one), meta.NumPending > 0
+		if m.Subject() == subjectEvent(q.Run) {
+			e := c.entry(one).Event
+			ends := e != nil && e.Kind == RunEnded && e.End != nil
+			if ends && (pending > 0 && e.End.Submission >= pending || pending == 0 && one.Seq >= event) {
+				b.End, b.More = e.End, false
+			}
+		}
+		if !b.More || len(b.Messages) == batchMessages {
+			return b, nil
+		}
+	}
+}
+
+// source reads batches: a Conn from the stream, a Client from the controller that leads.
+type source interface {
+	read(ctx context.Context, q recordQuery) (batch, error)
+	entry(m stored) Entry
+}
+
+// readRecord hands the entries of a run's record to handle, in order, until its last end, which it returns, or, without
+// q.Wait, as far as they are there: nil then. With q.Wait it outlives losses of the link and of the leader.
+func readRecord(ctx context.Context, from source, q recordQuery, handle func(Entry) error) (*End, error) {
+	for {
+		b, err := from.read(ctx, q)
+		if err != nil {
+			if !q.Wait || ctx.Err() != nil || lasting(err) {
+				return nil, err
+			}
+			if err := wait(ctx, retryWait); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		for i, m := range b.Messages {
+			e := from.entry(m)
+			e.Last = !b.More && i == len(b.Messages)-1
+			if err := handle(e); err != nil {
+				return nil, err
+			}
+			q.Behind = m.Seq
+		}
+		switch {
+		case b.End != nil, !q.Wait && !b.More:
+			return b.End, nil
+		case !b.More:
+			if err := wait(ctx, batchPause); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// lasting reports whether a reader gets the same error if it reads again.
+func lasting(err error) bool {
+	for _, is := range []error{ErrNoRun, ErrNoRecord, ErrProtocol, ErrTooLarge, ErrPanic,
+		nats.ErrPermissionViolation, nats.ErrConnectionClosed} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// Follow hands the record of a run to handle, from its beginning, in order: plan, events, snapshots, outcomes. It
+// returns the run's end when that was handled, or the error of handle or of ctx. An error that wraps ErrNoRun or
+// ErrNoRecord means that the run is not known, or its record was deleted. One goroutine calls handle.
+func (c *Conn) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
+	return follow(ctx, c, recordQuery{Run: run, Wait: true}, handle)
+}
+
+// Await is Follow without snapshots.
+func (c *Conn) Await(ctx context.Context, run string, handle func(Entry) error) (End, error) {
+	return follow(ctx, c, recordQuery{Run: run, Outline: true, Wait: true}, handle)
+}
+
+func follow(ctx context.Context, from source, q recordQuery, handle func(Entry) error) (End, error) {
+	end, err := readRecord(ctx, from, q, handle)
+	if err != nil {
+		return End{}, fmt.Errorf("follow run %s: %w", q.Run, err)
+	}
+	return *end, nil
+}
+
+// last is the sequence number of a subject's last message, or 0.
+func (c *Conn) last(ctx context.Context, stream, subject string) (uint64, error) {
+	m, err := c.lastMessage(ctx, stream, subject)
+	return m.Seq, err
+}
+
+// entry reads one message of the record stream.
+func (c *Conn) entry(m stored) Entry {
+	e := Entry{Seq: m.Seq}
+	if e.Err = c.genuine(m.Header, m.Subject); e.Err != nil {
+		return e
+	}
+	words := strings.Split(strings.TrimPrefix(m.Subject, root+"record."), ".")
+	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Try, &e.Agent} {
+		if to == nil || i >= len(words) {
+			continue
+		}
+		if *to, e.Err = untoken(words[i]); e.Err != nil {
+			return e
+		}
+	}
+	if len(words) < 2 {
+		e.Err = fmt.Errorf("read subject %q: not one of ours", m.Subject)
+		return e
+	}
+	e.Err = Guard(c.log, m.Subject, func() error { return c.body(&e, words[1], m) })
+	return e
+}
+
+func (c *Conn) body(e *Entry, kind string, m stored) error {
+	who := "the controller"
+	if e.Agent != "" {
+		who = "agent " + e.Agent
+	}
+	var err error
+	switch kind {
+	case "plan":
+		var v plan.Run
+		if err = c.unpack(m.Header, m.Body, who, &v); err == nil {
+			err = v.CheckTasks()
+		}
+		if err == nil {
+			e.Plan = &v
+		}
+	case "epoch":
+		if err = c.check(m.Header, who); err == nil {
+			e.Epoch = epochOf(m.Header)
+		}
+	case "event":
+		if err = decodeInto(c, m, who, &e.Event); err == nil {
+			err = checkNames(e.Event.Task, e.Event.Try)
+		}
+	case "outcome":
+		if err = decodeInto(c, m, who, &e.Outcome); err == nil && (e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {
+			e.Outcome, err = nil, fmt.Errorf("read message of %s: it is of another task", who)
+		}
+	case "arrive":
+		if err = decodeInto(c, m, who, &e.Arrival); err == nil && (e.Arrival.Ref != e.Ref || e.Arrival.Agent != e.Agent) {
+			e.Arrival, err = nil, fmt.Errorf("read message of %s: it speaks for another", who)
+		}
+	case "snapshot":
+		var s *record.Snapshot
+		if err = decodeInto(c, m, who, &s); err != nil {
+			break
+		}
+		if s.Agent != e.Agent || s.Task != e.Ref.Task {
+			return fmt.Errorf("read message of %s: it speaks for another", who)
+		}
+		e.Snapshot = s
+	default:
+		err = fmt.Errorf("read subject %q: not one of ours", m.Subject)
+	}
+	return err
+}
+
+// decodeInto sets *to only if the message is whole.
+func decodeInto[T any](c *Conn, m stored, who string, to **T) error {
+	v := new(T)
+	if err := c.decode(m.Header, m.Body, who, v); err != nil {
+		return err
+	}
+	if string(m.Body) == "null" {
+		return fmt.Errorf("read message of %s: it is empty", who)
+	}
+	*to = v
+	return nil
+}
+
+// messageOf is a message that a consumer was sent.
+func messageOf(m jetstream.Msg, seq uint64) stored {
+	return stored{Subject: m.Subject(), Seq: seq, Header: m.Headers(), Body: m.Data()}
+}

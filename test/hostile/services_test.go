@@ -1,0 +1,227 @@
+package hostile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/schedule"
+	"lockstep/internal/web"
+	"lockstep/internal/wire"
+)
+
+// The services of the controller that leads.
+var (
+	clientServices = []string{"lockstep.client.submit", "lockstep.client.cancel", "lockstep.client.schedule.put", "lockstep.client.schedule.remove"}
+	viewServices   = []string{"lockstep.view.leader", "lockstep.view.agents", "lockstep.view.runs", "lockstep.view.run", "lockstep.view.read", "lockstep.view.room",
+		"lockstep.view.history", "lockstep.view.schedules", "lockstep.view.schedule", "lockstep.view.hooks"}
+)
+
+// mayRequest are the services of each role that has no other rights.
+var mayRequest = map[string][]string{"client.nk": slices.Concat(clientServices, viewServices), "viewer.nk": viewServices}
+
+// refusals counts what the server refuses a connection.
+func refusals(nc *nats.Conn) <-chan error {
+	refused := make(chan error, 1000)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
+	return refused
+}
+
+// TestServicesSurviveAnyRequest: every service answers what is malformed, too long or too large with an error or an
+// answer, and the fleet measures on.
+func TestServicesSurviveAnyRequest(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	limit := int(f.dial("client.nk").MaxPayload()) - 1024
+	long, deep := strings.Repeat("n", 5000), strings.Repeat("[", 100_000)
+	bodies := []string{"", "null", "[]", "{}", "{", `"x"`, "\x1f\x8b\x08\x00", deep, `{"Run":-1}`, `{"run":"","behind":18446744073709551615,"wait":false}`,
+		fmt.Sprintf(`{"Name":%q,"Run":%q,"run":%q}`, long, long, long), `{"Name":"a.b *>\n","Run":"a.b *>\n"}`,
+		`{"Run":"r","Key":"k","Submission":"H4sIAAAAAAAA"}`, `{"Name":"s","Revision":0,"Value":"eHh4"}`, `{"Name":"s","Revision":0,"Value":"H4sIAAAAAAAA"}`,
+		`{"Name":"` + strings.Repeat("x", limit-20) + `"}`, strings.Repeat("\x00", limit)}
+	for key, services := range mayRequest {
+		nc := f.dial(key)
+		for _, service := range services {
+			for _, body := range bodies {
+				for _, m := range []*nats.Msg{{Subject: service, Data: []byte(body)}, message(service, body)} {
+					answer, err := nc.RequestMsg(m, within)
+					if err != nil {
+						t.Fatalf("%s on %s, %.60q: no answer: %v", key, service, body, err)
+					}
+					refusal := answer.Header.Get("Lockstep-Error")
+					if m.Header == nil && !strings.Contains(refusal, "protocol") && len(body) < 65<<10 {
+						t.Errorf("%s on %s, %.60q without a version: refused with %q", key, service, body, refusal)
+					}
+					if strings.Contains(refusal, wire.ErrPanic.Error()) {
+						t.Errorf("%s on %s, %.60q: %s", key, service, body, refusal)
+					}
+				}
+			}
+		}
+	}
+	f.alive("hostile requests")
+	runs, err := f.client.Runs(t.Context())
+	must(t, err)
+	schedules, err := f.client.Schedules(t.Context())
+	must(t, err)
+	if len(runs) != 0 || len(schedules) != 0 {
+		t.Errorf("hostile requests made the runs %+v and the schedules %+v", runs, schedules)
+	}
+	f.works("after")
+}
+
+// TestRolesReachNoStream: neither a client nor a viewer has the server make a consumer, read a message, or publish one
+// for it. The subject of a reply changes nothing: the server replaces it between accounts.
+func TestRolesReachNoStream(t *testing.T) {
+	f := startFleet(t)
+	must(t, f.client.AddSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly", Zone: "UTC", Missed: schedule.MissedSkip,
+		Overlap: schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}, "id", "me", time.Now())))
+	for _, subject := range []string{"lockstep.record.kept.plan", "lockstep.task.release.kept"} {
+		_, err := f.js.Publish(t.Context(), subject, []byte("x"))
+		must(t, err)
+	}
+	before := f.streams()
+	var apis, replies []string
+	for name, info := range before {
+		api := "$JS.API."
+		apis = append(apis, api+"STREAM.INFO."+name, api+"STREAM.DELETE."+name, api+"STREAM.PURGE."+name, api+"CONSUMER.CREATE."+name,
+			api+"CONSUMER.CREATE."+name+".spy", api+"CONSUMER.MSG.NEXT."+name+".spy", api+"DIRECT.GET."+name, api+"STREAM.MSG.GET."+name)
+		for subject := range info.State.Subjects {
+			apis = append(apis, subject, api+"DIRECT.GET."+name+"."+subject)
+			replies = append(replies, subject)
+		}
+		replies = append(replies, api+"STREAM.DELETE."+name, api+"STREAM.PURGE."+name, api+"CONSUMER.CREATE."+name)
+	}
+	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "lockstep.queue.submit.forged", "lockstep.record.forged.event", "_R_.forged")
+	for key, services := range mayRequest {
+		nc := f.dial(key)
+		refused := refusals(nc)
+		for _, subject := range apis {
+			for _, reply := range append([]string{nc.NewInbox()}, replies...) {
+				must(t, nc.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(`{"batch":1,"no_wait":true}`)}))
+			}
+			if _, err := nc.Request(subject, nil, 50*time.Millisecond); err == nil {
+				t.Errorf("%s: %s was answered", key, subject)
+			}
+		}
+		for _, service := range services {
+			for _, reply := range replies {
+				for _, m := range []*nats.Msg{{Subject: service}, message(service, "{}"), message(service, `{"Name":"kept","run":"kept"}`)} {
+					m.Reply = reply
+					must(t, nc.PublishMsg(m))
+				}
+			}
+			if _, err := nc.RequestMsg(message(service, "{}"), within); err != nil { // the requests before it were handled
+				t.Errorf("%s: %s was not answered: %v", key, service, err)
+			}
+		}
+		if len(refused) < len(apis) {
+			t.Errorf("%s: the server refused %d messages, want at least one for each of %d subjects", key, len(refused), len(apis))
+		}
+	}
+	after := f.streams()
+	for name, stream := range before {
+		now, there := after[name]
+		switch {
+		case !there || !now.Created.Equal(stream.Created):
+			t.Errorf("stream %s was deleted", name)
+		case name == "KV_LOCKSTEP_STATE", name == "LOCKSTEP_QUEUE": // the lease is renewed, and a client may cancel
+		case now.State.Msgs != stream.State.Msgs || now.State.LastSeq != stream.State.LastSeq:
+			t.Errorf("stream %s has %d messages up to %d, had %d up to %d", name, now.State.Msgs, now.State.LastSeq, stream.State.Msgs, stream.State.LastSeq)
+		}
+	}
+	f.alive("hostile replies")
+}
+
+// TestClosedConnectionsAreDialledAgain: a server closes the connection of who breaks its limits, and the client opens
+// another one.
+func TestClosedConnectionsAreDialledAgain(t *testing.T) {
+	f := startFleet(t)
+	var conns []*wire.Conn
+	client, err := wire.NewClient(t.Context(), func(ctx context.Context) (*wire.Conn, error) {
+		conn, err := wire.Dial(ctx, f.url, f.auth("client.nk"))
+		conns = append(conns, conn)
+		return conn, err
+	})
+	must(t, err)
+	t.Cleanup(client.Close)
+	access, err := web.NewAccess(net.JoinHostPort("127.0.0.1", "0"), nil)
+	must(t, err)
+	pages := httptest.NewServer(web.New(web.Config{Conn: client, Access: access, Log: slog.New(slog.DiscardHandler)}))
+	defer pages.Close()
+	conns[0].Close()
+	answer, err := pages.Client().Get(pages.URL + "/agents")
+	must(t, err)
+	must(t, answer.Body.Close())
+	if answer.StatusCode != 200 || len(conns) != 2 {
+		t.Errorf("a page after the connection was closed: status %d, dialled %d times", answer.StatusCode, len(conns))
+	}
+	client.Close()
+	if _, err := client.Runs(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) || len(conns) != 2 {
+		t.Errorf("a request of a client that was closed: %v, dialled %d times", err, len(conns))
+	}
+}
+
+// TestASubmissionIsQueuedOnce: a request is repeated when its answer is lost.
+func TestASubmissionIsQueuedOnce(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	nc := f.dial("client.nk")
+	request := submission(t, "once", wire.Submission{Run: aRun("once")})
+	accepted, ends := 0, 0
+	for range 3 {
+		answer, err := nc.RequestMsg(request, within)
+		must(t, err)
+		if refusal := answer.Header.Get("Lockstep-Error"); refusal != "" {
+			t.Fatal(refusal)
+		}
+	}
+	f.follow("once", func(wire.Entry) {})
+	answer, err := nc.RequestMsg(request, within) // of a run that has ended
+	must(t, err)
+	if refusal := answer.Header.Get("Lockstep-Error"); refusal != "" {
+		t.Fatal(refusal)
+	}
+	f.works("next")
+	_, err = f.client.Copy(t.Context(), "once", func(e wire.Entry) error {
+		if e.Event != nil && e.Event.Kind == wire.RunAccepted {
+			accepted++
+		}
+		if e.Event != nil && e.Event.Kind == wire.RunEnded {
+			ends++
+		}
+		return nil
+	})
+	must(t, err)
+	if accepted != 1 || ends != 1 {
+		t.Errorf("a submission that was repeated was executed %d times and ended %d times", accepted, ends)
+	}
+}
+
+// TestSecretsOfSubmissionsAreNotServed: a viewer reads no literal option of a run, while it is queued or afterwards.
+func TestSecretsOfSubmissionsAreNotServed(t *testing.T) {
+	const secret = "hunter2literal"
+	f := startFleet(t) // without agents: the run waits
+	run := aRun("secret")
+	run.Cells[0].Broker.Options = json.RawMessage(`{"name":"x","password":"` + secret + `"}`)
+	run.Grace = plan.Duration(within)
+	must(t, f.client.Submit(t.Context(), wire.Submission{Run: run}))
+	nc := f.dial("viewer.nk")
+	for _, service := range viewServices {
+		for _, body := range []string{"{}", `{"Name":"secret"}`, `{"run":"secret"}`, `{"run":"secret","wait":true}`} {
+			answer, err := nc.RequestMsg(message(service, body), within)
+			must(t, err)
+			if strings.Contains(string(answer.Data), secret) || strings.Contains(answer.Header.Get("Lockstep-Error"), secret) {
+				t.Errorf("%s %s has the secret", service, body)
+			}
+		}
+	}
+}
