@@ -1,10 +1,16 @@
 package wire
 
 import (
+	"context"
 	"errors"
+	"path/filepath"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"lockstep/internal/plan"
+	"lockstep/test/wiretest"
 )
 
 // clientOf connects a client within the process.
@@ -59,4 +65,43 @@ func queueRun(t testing.TB, c *Conn, run plan.Run) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestAnIdleFollowerInAnotherAccount: for ten minutes nothing happens in a run, and the follower's requests cross the
+// border of its account 120 times.
+func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		dir := t.TempDir()
+		creds, err := MakeCredentials(dir, dir, []string{"bench-1.example.org"}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		auth := func(name string) Auth { return Auth{Creds: filepath.Join(dir, creds.Users[creds.find(name)].File())} }
+		s := plane(t, ServerConfig{Config: filepath.Join(dir, "nats.conf"), Auth: auth("controller")})
+		leading := recorder(t, link(t, s), "r")
+		serveClients(t, leading.lease)
+		queueRun(t, leading.lease.conn, plan.Run{ID: "r"})
+		viewer, err := NewClient(t.Context(), func(ctx context.Context) (*Conn, error) {
+			return connect(ctx, "", auth("viewer"), false, false, nats.InProcessServer(s.ns))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(viewer.Close)
+		ended := make(chan error, 1)
+		var at time.Time
+		go func() {
+			_, err := viewer.Follow(t.Context(), "r", func(Entry) error { return nil })
+			at = time.Now()
+			ended <- err
+		}()
+		time.Sleep(10 * time.Minute)
+		begun := time.Now()
+		if err := leading.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil || at.Sub(begun) > batchPause {
+			t.Errorf("the follower ended %v after the run, %v", at.Sub(begun), err)
+		}
+	})
 }

@@ -13,9 +13,10 @@ import (
 	"go.uber.org/goleak"
 
 	"lockstep/internal/plan"
+	"lockstep/test/wiretest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(wiretest.Background)) }
 
 // plane starts a control plane with its streams, and ends it with the test.
 func plane(t testing.TB, cfg ServerConfig) *Server {
