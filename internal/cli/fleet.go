@@ -107,7 +107,7 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 		return nil
 	}
 	errs := []error{serve("controller", func(conn *wire.Conn) error {
-		return controller.Serve(ctx, conn, controller.Config{Log: log, Alone: true})
+		return controller.Serve(ctx, conn, controller.Config{Log: log})
 	})}
 	for i := range agents {
 		name := fmt.Sprintf("local-%02d", i+1)

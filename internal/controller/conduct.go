@@ -214,8 +214,8 @@ func stepOf(r wire.Release) wire.Step {
 
 // await waits until every agent has arrived at a step. The first that fails, is lost or is late ends it.
 func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration) error {
-	late := time.NewTimer(limit)
-	defer late.Stop()
+	late := c.within(limit)
+	defer late.timer.Stop()
 	for {
 		changed := c.agents.watch()
 		c.lookForLost(ctx)
@@ -230,12 +230,37 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 		case e := <-c.entries:
 			c.take(e)
 		case <-changed:
-		case <-late.C:
+		case <-late.timer.C:
+			if !late.over() {
+				continue
+			}
 			return &failure{plan.FailedTimeout, c.forRoom(fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit))}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// patience is a time limit that does not run while the lease has lapsed: nothing is heard of the agents then.
+type patience struct {
+	timer  *time.Timer
+	lease  *wire.Lease
+	lapsed time.Duration // of the lease, when the timer was set
+}
+
+func (c *conduct) within(limit time.Duration) *patience {
+	return &patience{time.NewTimer(limit), c.lease, c.lease.Lapsed()}
+}
+
+// over reports, when the timer has fired, whether the limit is over. Otherwise it sets the timer again.
+func (p *patience) over() bool {
+	more := p.lease.Lapsed() - p.lapsed
+	if more <= 0 {
+		return true
+	}
+	p.lapsed += more
+	p.timer.Reset(more)
+	return false
 }
 
 // trouble is the first failure of an agent.

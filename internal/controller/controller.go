@@ -28,8 +28,6 @@ type Config struct {
 	Gather time.Duration
 	// Name and Version say who leads, to people and to other controllers; without a name it is the host's.
 	Name, Version string
-	// Alone tells that no other controller can lead: one that was not let run for a while goes on, and does not take itself over.
-	Alone bool
 	// Copies is the folder in which the leader keeps a copy of every run. What is copied there may be deleted from the control plane when that needs
 	// room; without it nothing is.
 	Copies string
@@ -85,8 +83,9 @@ func prepare(ctx context.Context, conn wire.Leader, log *slog.Logger) error {
 }
 
 // Serve waits until this controller leads, and then executes runs until ctx ends; then it gives up the task in flight in an orderly way, hands
-// leadership on and returns nil. The run stays in the queue and goes on with the next controller, as far as the control plane keeps it. When it
-// can no longer be sure to be the only leader it stops at once, leaves the agents alone and stands by again.
+// leadership on and returns nil. The run stays in the queue and goes on with the next controller, as far as the control plane keeps it. When
+// another controller leads it stops at once, leaves the agents alone and stands by again. While the control plane does not
+// answer it waits, and goes on if nobody else led meanwhile.
 func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -137,7 +136,7 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 // self is who campaigns.
 func (cfg Config) self() wire.LeaderInfo {
 	host, _ := os.Hostname() // for people alone
-	return wire.LeaderInfo{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version, Alone: cfg.Alone}
+	return wire.LeaderInfo{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version}
 }
 
 // Bounds of what is accepted: beyond them a submission is a mistake, or hostile.

@@ -11,8 +11,8 @@ import (
 
 // settle waits like await, but goes on without agents that are lost or late: at the end of a task nobody may hold up the others.
 func (c *conduct) settle(ctx context.Context, step wire.Step, limit time.Duration, waiting func() *part) {
-	late := time.NewTimer(limit)
-	defer late.Stop()
+	late := c.within(limit)
+	defer late.timer.Stop()
 	for {
 		changed := c.agents.watch()
 		c.lookForLost(ctx)
@@ -23,7 +23,10 @@ func (c *conduct) settle(ctx context.Context, step wire.Step, limit time.Duratio
 		case e := <-c.entries:
 			c.take(e)
 		case <-changed:
-		case <-late.C:
+		case <-late.timer.C:
+			if !late.over() {
+				continue
+			}
 			for p := waiting(); p != nil; p = waiting() {
 				p.dropped = true
 				if p.Error == "" {

@@ -15,8 +15,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Times of the lease. A leader renews it every LeaseRenew, and stops leading when it could not for LeaseKeep. A standby takes it when it saw no
-// renewal for LeaseFor, by its own monotonic clock: nobody's calendar matters.
+// Times of the lease. A leader renews it every LeaseRenew. The lease lapses if that fails for LeaseKeep: what the leader
+// waits for is not late meanwhile. A standby takes the lease when it saw no renewal for LeaseFor, by its own monotonic
+// clock. A leader whose lease lapsed goes on if it can renew the lease before a standby takes it.
 const (
 	LeaseRenew = 2 * time.Second
 	LeaseKeep  = 4 * time.Second
@@ -28,8 +29,8 @@ type leaseTimes struct{ renew, keep, take, look time.Duration }
 
 var usualTimes = leaseTimes{renew: LeaseRenew, keep: LeaseKeep, take: LeaseFor, look: LeaseRenew / 4}
 
-// ErrLeaseLost is the cause of a lease's context that ended because the leader may no longer be the only one.
-var ErrLeaseLost = errors.New("leadership was lost: the lease could not be renewed, or another controller took it")
+// ErrLeaseLost is the cause of a lease's context that ended because this controller does not lead any more.
+var ErrLeaseLost = errors.New("leadership was lost: another controller took the lease, or the control plane lost it")
 
 // ErrFenced is wrapped by the error of what a former leader wanted to write or to have done.
 var ErrFenced = errors.New("a later controller leads")
@@ -42,9 +43,6 @@ type LeaderInfo struct {
 	Instance string `json:"instance"` // of the process
 	Version  string `json:"version,omitempty"`
 	Released bool   `json:"released,omitempty"` // given back: the next may have it at once
-
-	// Alone tells that nobody else can lead, as nobody else has this control plane: the lease is not lost by being late.
-	Alone bool `json:"-"`
 }
 
 const keyLeader = "leader"
@@ -63,8 +61,10 @@ type Lease struct {
 	asked    chan chan error
 	revision uint64 // of the last renewal; the renewing goroutine's until done is closed
 
-	mu   sync.Mutex
-	runs map[string]uint64 // revisions of run states that this leader wrote
+	mu      sync.Mutex
+	runs    map[string]uint64 // revisions of run states that this leader wrote
+	renewed time.Time         // when the last successful renewal began
+	lapsed  time.Duration     // total time before that in which the lease had lapsed
 
 	clearing sync.Mutex
 	purged   map[string]time.Time // when records were deleted for room, by run
@@ -161,11 +161,11 @@ func (s *stand) take(ctx context.Context, kv jetstream.KeyValue, held LeaderInfo
 		return nil, fmt.Errorf("take the lease: %w", err)
 	}
 	l := &Lease{conn: s.conn, who: who, log: s.log, revision: now, done: make(chan struct{}), asked: make(chan chan error),
-		runs: map[string]uint64{}, purged: map[string]time.Time{}}
+		renewed: at, runs: map[string]uint64{}, purged: map[string]time.Time{}}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.conn.epoch.Store(who.Epoch)
 	s.conn.standby.Store(false)
-	go l.renew(kv, at)
+	go l.renew(kv)
 	return l, nil
 }
 
@@ -176,8 +176,16 @@ func (l *Lease) Epoch() uint64 { return l.who.Epoch }
 func (l *Lease) Name() string { return l.who.Name }
 
 // Context ends when the lease is lost, with the cause ErrLeaseLost, or was given back. It does not end with the context of Campaign: what is under way is
-// led to its end first.
+// led to its end first. It does not end when the lease lapses either: the server refuses what a leader writes after
+// another one, and agents refuse what it commands.
 func (l *Lease) Context() context.Context { return l.ctx }
+
+// Lapsed returns for how long in total the lease had lapsed up to now.
+func (l *Lease) Lapsed() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lapsed + max(0, time.Since(l.renewed)-l.conn.times.keep)
+}
 
 // Resign gives the lease back, so that the next controller has it at once. One that was lost is let be.
 func (l *Lease) Resign(ctx context.Context) {
@@ -201,20 +209,9 @@ func (l *Lease) Resign(ctx context.Context) {
 }
 
 // renew keeps the lease until its context ends, or ends that.
-func (l *Lease) renew(kv jetstream.KeyValue, at time.Time) {
+func (l *Lease) renew(kv jetstream.KeyValue) {
 	defer close(l.done)
-	t := l.conn.times
-	lose := func() {
-		l.conn.standby.Store(true)
-		l.cancel(ErrLeaseLost)
-	}
-	late := time.AfterFunc(t.keep-time.Since(at), func() {
-		if !l.who.Alone {
-			lose()
-		}
-	})
-	defer late.Stop()
-	tick := time.NewTicker(t.renew)
+	tick := time.NewTicker(l.conn.times.renew)
 	defer tick.Stop()
 	for {
 		var answer chan error
@@ -225,7 +222,7 @@ func (l *Lease) renew(kv jetstream.KeyValue, at time.Time) {
 			return
 		}
 		at := time.Now()
-		ctx, cancel := context.WithTimeout(l.ctx, t.renew)
+		ctx, cancel := context.WithTimeout(l.ctx, l.conn.times.renew)
 		err := l.write(ctx, kv)
 		cancel()
 		if answer != nil {
@@ -233,10 +230,17 @@ func (l *Lease) renew(kv jetstream.KeyValue, at time.Time) {
 		}
 		switch {
 		case err == nil:
-			late.Reset(t.keep - time.Since(at))
+			lapsed := l.Lapsed()
+			l.mu.Lock()
+			if lapsed > l.lapsed {
+				l.log.Info("the lease had lapsed and is renewed: leading on", "epoch", l.who.Epoch, "lapsed", lapsed-l.lapsed)
+			}
+			l.renewed, l.lapsed = at, lapsed
+			l.mu.Unlock()
 		case errors.Is(err, ErrLeaseLost):
 			l.log.Warn("another controller took the lease", "epoch", l.who.Epoch)
-			lose()
+			l.conn.standby.Store(true)
+			l.cancel(ErrLeaseLost)
 			return
 		case l.ctx.Err() == nil:
 			l.log.Warn("renew the lease", "err", err)
