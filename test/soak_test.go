@@ -89,7 +89,7 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	for i := range 2 {
 		conn, name := connect(), fmt.Sprintf("a%d", i)
 		wg.Go(func() {
-			if err := agent.Serve(ctx, conn, agent.Config{Name: name, Dir: filepath.Join(dir, name)}); err != nil {
+			if err := agent.Serve(ctx, conn.Agent(), agent.Config{Name: name, Dir: filepath.Join(dir, name)}); err != nil {
 				t.Errorf("agent %s: %v", name, err)
 			}
 		})

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -24,11 +23,9 @@ import (
 
 // Config says who an agent is.
 type Config struct {
-	Name   string // unique in the fleet
-	Labels map[string]string
-	Dir    string // for what tasks keep on disk while they last; empty: the temporary folder
-	// Spool is a folder for what the control plane does not take, until it does; a name and folder belong to one process. Empty: memory alone keeps it.
-	Spool   string
+	Name    string // unique in the fleet
+	Labels  map[string]string
+	Dir     string // for what tasks keep on disk while they last; empty: the temporary folder
 	Slots   int    // tasks side by side; 0: one
 	Version string // of this program, for records
 	Log     *slog.Logger
@@ -48,7 +45,6 @@ type Config struct {
 	Standing *Standing
 
 	obey, leave, answer time.Duration // for tests; 0: obeyTimeout, leaveTimeout and answerTimeout
-	room                int64         // of the spool, for tests; 0: spoolBytes
 	host                string
 }
 
@@ -62,33 +58,23 @@ var (
 	errSuperseded = errors.New("controller assigned another task")
 	errDeadline   = errors.New("no word from the controller until the task's deadline")
 	errFinish     = errors.New("controller ended the task")
+	errUnled      = errors.New("no controller leads the attempt any more")
 )
 
 // Serve registers with the controller and carries out assignments, one at a time in each slot, until ctx ends; then it ends the tasks in flight, says
 // goodbye and returns nil. With Config.Drain and Stop each slot does so, too, once no task is in flight there any more. It returns an error when the
 // controller refuses the agent or conn was closed.
-func Serve(ctx context.Context, conn wire.Agent, cfg Config) error {
+func Serve(ctx context.Context, conn *wire.Agent, cfg Config) error {
 	if err := cfg.complete(); err != nil {
 		return err
 	}
-	var kept *spool
-	if cfg.Spool != "" {
-		var err error
-		if kept, err = openSpool(filepath.Join(cfg.Spool, wire.Word(cfg.Name)), cfg.room, cfg.Log); err != nil {
-			return fmt.Errorf("start agent: %w", err)
-		}
-	}
-	outer := context.WithoutCancel(ctx)
-	handing, enough := context.WithCancel(outer)
-	var wg sync.WaitGroup
-	wg.Go(func() { kept.handOver(handing, conn) })
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	errs := make([]error, cfg.Slots)
 	var slots sync.WaitGroup
 	for i := range errs {
-		slot := newServer(conn, cfg, i, kept)
-		cfg.Standing.add(slot, kept)
+		slot := newServer(conn, cfg, i)
+		cfg.Standing.add(slot)
 		slots.Go(func() {
 			if errs[i] = slot.run(ctx); errs[i] != nil {
 				stop() // one that is refused ends all
@@ -96,8 +82,6 @@ func Serve(ctx context.Context, conn wire.Agent, cfg Config) error {
 		})
 	}
 	slots.Wait()
-	enough()
-	wg.Wait()
 	return errors.Join(errs...)
 }
 
@@ -114,7 +98,6 @@ func (cfg *Config) complete() (err error) {
 	}
 	cfg.Proc, cfg.Slots = cmp.Or(cfg.Proc, "/proc"), max(cfg.Slots, 1)
 	cfg.obey, cfg.leave, cfg.answer = cmp.Or(cfg.obey, obeyTimeout), cmp.Or(cfg.leave, leaveTimeout), cmp.Or(cfg.answer, answerTimeout)
-	cfg.room = cmp.Or(cfg.room, spoolBytes)
 	if cfg.host, err = os.Hostname(); err != nil {
 		return fmt.Errorf("start agent: %w", err)
 	}
@@ -125,30 +108,65 @@ func (cfg *Config) complete() (err error) {
 func (s *server) run(ctx context.Context) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	ended := make(chan error, 2)
-	assigned := make(chan wire.Assignment)
-	go func() { ended <- s.conn.Pulse(inner, s.heartbeat) }()
-	go func() { ended <- s.follow(inner, assigned) }()
-	var comparing sync.WaitGroup
-	comparing.Go(func() { s.compare(inner) })
-
-	err := s.serve(ctx, assigned, ended)
-	stop()
-	comparing.Wait()
-	for range 2 - s.over {
-		<-ended
+	assigned := make(chan assigned, mostObservations)
+	unsubscribe, err := s.conn.Commands(s.cfg.Name, func(c wire.Command) error { return s.command(c, assigned) })
+	if err != nil {
+		return fmt.Errorf("register with the controller: %w", err)
 	}
+	defer unsubscribe()
+	refused := make(chan error, 1)
+	var beside sync.WaitGroup
+	beside.Go(func() { refused <- s.conn.SendHeartbeats(inner, s.heartbeat, s.unled) })
+	beside.Go(func() { s.compare(inner) })
+	err = s.serve(ctx, assigned, refused)
+	stop()
+	beside.Wait()
 	return err
 }
 
+// assigned is an attempt of which this agent has a part.
+type assigned struct {
+	wire.Assignment
+	inbox *inbox
+}
+
+// command takes a command of the controller, which sends it again until this returns.
+func (s *server) command(c wire.Command, to chan<- assigned) error {
+	if c.Instance != s.self.Instance {
+		return fmt.Errorf("agent %s is another process by now", s.cfg.Name)
+	}
+	if c.Release != nil {
+		return s.attempts.release(c.Ref, *c.Release)
+	}
+	in := s.attempts.add(c.Ref)
+	if in == nil {
+		return nil
+	}
+	select {
+	case to <- assigned{*c.Assignment, in}:
+		return nil
+	default:
+		return errors.New("too many assignments at a time")
+	}
+}
+
+// unled ends the attempt in flight, which no controller leads any more.
+func (s *server) unled(ref wire.Ref, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if busy := s.busy.Load(); busy != nil && *busy == ref {
+		s.cancel(fmt.Errorf("%w: %w", errUnled, why))
+	}
+}
+
 type server struct {
-	conn wire.Agent
+	conn *wire.Agent
 	cfg  Config
 	host string
 	self wire.Heartbeat
 
 	compared comparison
-	spool    *spool // nil: none
+	attempts attempts
 
 	place        string // see the function
 	watching     sync.WaitGroup
@@ -157,17 +175,19 @@ type server struct {
 	busy     atomic.Pointer[wire.Ref]
 	current  atomic.Pointer[task] // the newest
 	draining atomic.Bool
-	over     int // how many of run's two loops have ended
+
+	mu     sync.Mutex
+	cancel context.CancelCauseFunc // ends the attempt in flight
 }
 
 // memory tells this process from others.
 var memory = wire.NewName()
 
 // newServer makes a slot of an agent; the first has the agent's name, the others a number behind it.
-func newServer(conn wire.Agent, cfg Config, slot int, kept *spool) *server {
+func newServer(conn *wire.Agent, cfg Config, slot int) *server {
 	process := cfg.Name
 	cfg.Name = wire.SlotName(cfg.Name, slot)
-	return &server{conn: conn, cfg: cfg, host: cfg.host, place: place(cfg.Proc, cfg.host), spool: kept, self: wire.Heartbeat{
+	return &server{conn: conn, cfg: cfg, host: cfg.host, place: place(cfg.Proc, cfg.host), self: wire.Heartbeat{
 		Agent: cfg.Name, Instance: wire.NewName(), Host: cfg.host, Clock: clock.ID(), Version: cfg.Version, Labels: cfg.Labels, Protocol: plan.Protocol,
 		Cores:   runtime.GOMAXPROCS(0), // what a container's quota leaves of the host
 		Targets: kinds(cfg.Targets), Slots: cfg.Slots, Process: process, Memory: memory,
@@ -189,7 +209,7 @@ func kinds(targets []plan.Target) map[string][]string {
 
 func (s *server) heartbeat() wire.Heartbeat {
 	h := s.self
-	h.Offset, h.Spool, h.Epoch = s.compared.now(), s.spool.parts(), s.conn.Epoch()
+	h.Offset, h.Epoch = s.compared.now(), s.conn.Epoch()
 	h.Draining = s.draining.Load()
 	if busy := s.busy.Load(); busy != nil {
 		h.Busy, h.Try = busy.Task, *busy
@@ -197,33 +217,8 @@ func (s *server) heartbeat() wire.Heartbeat {
 	return h
 }
 
-// follow passes assignments on, each try once, and answers those that cannot be read.
-func (s *server) follow(ctx context.Context, assigned chan<- wire.Assignment) error {
-	var known tries
-	return s.conn.Assignments(ctx, s.cfg.Name, s.self.Instance, func(a wire.Assignment, ref wire.Ref, err error) bool {
-		if err == nil && !known.add(ref) {
-			s.cfg.Log.Warn("an assignment came twice: it is carried out once", "task", ref.Task, "try", ref.Try)
-			return true
-		}
-		if err != nil {
-			s.cfg.Log.Error("refused an assignment", "task", ref.Task, "err", err)
-			err = s.conn.Arrive(ctx, wire.NewKey(), wire.Arrival{Ref: ref, Agent: s.cfg.Name, Step: wire.StepOpen, Error: "agent " + s.cfg.Name + " refused: " + err.Error()})
-			if err != nil {
-				s.cfg.Log.Error("answer the controller", "err", err)
-			}
-			return true
-		}
-		select {
-		case assigned <- a:
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	})
-}
-
-// serve runs tasks until ctx ends or one of the loops does.
-func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, ended <-chan error) error {
+// serve runs tasks until ctx ends or the controller refuses the agent.
+func (s *server) serve(ctx context.Context, assigned <-chan assigned, refused <-chan error) error {
 	var (
 		cancel      context.CancelCauseFunc = func(error) {}
 		idle                                = make(chan struct{})
@@ -270,8 +265,7 @@ func (s *server) serve(ctx context.Context, assigned <-chan wire.Assignment, end
 				return nil
 			}
 			quiet = time.After(drainAfter)
-		case err := <-ended:
-			s.over++
+		case err := <-refused:
 			finish(errStopping)
 			return err
 		case <-ctx.Done():
@@ -291,11 +285,14 @@ func (s *server) drained(done <-chan struct{}) <-chan struct{} {
 func (s *server) idle() bool { return s.busy.Load() == nil && s.observations.Load() == 0 }
 
 // start runs a task on its own; done is closed when nothing of it is left.
-func (s *server) start(ctx context.Context, a wire.Assignment) (context.CancelCauseFunc, <-chan struct{}) {
+func (s *server) start(ctx context.Context, a assigned) (context.CancelCauseFunc, <-chan struct{}) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	ref := a.Ref()
+	s.mu.Lock()
 	s.busy.Store(&ref)
+	s.cancel = cancel
+	s.mu.Unlock()
 	t := newTask(s, a)
 	s.current.Store(t)
 	go func() {

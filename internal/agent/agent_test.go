@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,15 +13,13 @@ import (
 
 	"lockstep/internal/clock"
 	"lockstep/internal/plan"
+	"lockstep/internal/record"
 	"lockstep/internal/wire"
 	"lockstep/pkg/drivers"
 	"lockstep/test/wiretest"
 )
 
 func TestMain(m *testing.M) {
-	if url := os.Getenv(childURL); url != "" {
-		os.Exit(child(url))
-	}
 	if err := os.Setenv("PW", "s3cr3t"); err != nil {
 		panic(err)
 	}
@@ -30,14 +29,48 @@ func TestMain(m *testing.M) {
 
 // bench is an agent whose controller is the test.
 type bench struct {
-	t        *testing.T
-	conn     *wire.Conn
-	record   *wire.Recorder
-	instance string
-	dir      string
-	entries  chan wire.Entry
-	stop     context.CancelFunc
-	done     chan error
+	t         *testing.T
+	conn      *wire.Conn
+	lease     *wire.Lease
+	instance  string
+	dir       string
+	entries   chan reported
+	stop      context.CancelFunc
+	done      chan error
+	agents    map[wire.Ref]string // of attempts, and their processes
+	instances map[wire.Ref]string
+	over      atomic.Pointer[wire.Ref]             // an attempt that nobody leads
+	beats     atomic.Pointer[func(wire.Heartbeat)] // who hears the heartbeats; nil: nobody
+}
+
+// reported is an arrival or a snapshot of the agent.
+type reported struct {
+	Ref      wire.Ref
+	Arrival  *wire.Arrival
+	Snapshot *record.Snapshot
+}
+
+// reports has every report of the agent put into entries, until stop is called.
+func (b *bench) reports() (stop func()) {
+	b.t.Helper()
+	ended := make(chan struct{})
+	hand := func(r reported) error {
+		select {
+		case b.entries <- r:
+			return nil
+		case <-ended:
+			return wire.ErrNotStored
+		}
+	}
+	unsubscribe, err := b.conn.AnswerReports(
+		func(_ context.Context, a wire.Arrival) error { return hand(reported{Ref: a.Ref, Arrival: &a}) },
+		func(_ context.Context, ref wire.Ref, s record.Snapshot) error {
+			return hand(reported{Ref: ref, Snapshot: &s})
+		})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return func() { close(ended); unsubscribe() }
 }
 
 func newBench(t *testing.T, changes ...func(*Config)) *bench {
@@ -51,15 +84,19 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	if err := conn.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, conn: conn, record: lead(t, conn), dir: t.TempDir(), entries: make(chan wire.Entry, 64), done: make(chan error, 1)}
+	b := &bench{t: t, conn: conn, lease: lead(t, conn), dir: t.TempDir(), entries: make(chan reported, 64), done: make(chan error, 1)}
 	names := make(chan string, 16)
-	deaf, err := conn.Heartbeats(func(h wire.Heartbeat) string {
+	deaf, err := b.lease.AnswerHeartbeats(func(h wire.Heartbeat) (bool, error) {
 		select {
 		case names <- h.Instance:
 		default:
 		}
-		return ""
-	}, nil)
+		if beats := b.beats.Load(); beats != nil {
+			(*beats)(h)
+		}
+		over := b.over.Load()
+		return over != nil && *over == h.Try, nil
+	}, func(wire.Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,19 +106,15 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	for _, change := range changes {
 		change(&cfg)
 	}
-	go func() { b.done <- Serve(ctx, agentConn, cfg) }()
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		_ = conn.Watch(ctx, "r", 0, func(e wire.Entry) { b.entries <- e })
-	}()
+	go func() { b.done <- Serve(ctx, agentConn.Agent(), cfg) }()
+	unheard := b.reports()
 	t.Cleanup(func() {
 		stop()
-		<-watched
-		deaf()
+		unheard()
 		if err := <-b.done; err != nil {
 			t.Errorf("the agent ended with %v", err)
 		}
+		deaf()
 		if left, err := os.ReadDir(b.dir); err != nil || len(left) > 0 {
 			t.Errorf("the agent left %v behind, %v", left, err)
 		}
@@ -90,19 +123,15 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	return b
 }
 
-// lead makes the test the controller, of run "r".
-func lead(t *testing.T, conn *wire.Conn) *wire.Recorder {
+// lead makes the test the controller.
+func lead(t *testing.T, conn *wire.Conn) *wire.Lease {
 	t.Helper()
 	lease, err := conn.Campaign(t.Context(), wire.LeaderInfo{Name: "test", Instance: "test"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { lease.Resign(context.Background()) })
-	r, err := lease.TakeUp(t.Context(), "r")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return lease
 }
 
 func connect(t *testing.T, s *wire.Server) *wire.Conn {
@@ -136,9 +165,7 @@ func (b *bench) assignTo(probe, id string, change func(*wire.Assignment)) wire.R
 	if change != nil {
 		change(&a)
 	}
-	if err := b.record.Assign(b.t.Context(), b.instance, a); err != nil {
-		b.t.Fatal(err)
-	}
+	b.command(a.Agent, wire.Command{Ref: a.Ref(), Assignment: &a})
 	return a.Ref()
 }
 
@@ -149,9 +176,6 @@ func (b *bench) arrival(ref wire.Ref, step wire.Step) wire.Arrival {
 	for {
 		select {
 		case e := <-b.entries:
-			if e.Err != nil {
-				b.t.Fatal(e.Err)
-			}
 			if e.Ref == ref && e.Arrival != nil && e.Arrival.Step == step {
 				return *e.Arrival
 			}
@@ -163,7 +187,22 @@ func (b *bench) arrival(ref wire.Ref, step wire.Step) wire.Arrival {
 
 func (b *bench) release(ref wire.Ref, r wire.Release) {
 	b.t.Helper()
-	if err := b.record.Release(b.t.Context(), ref, r); err != nil {
+	b.command(b.agents[ref], wire.Command{Ref: ref, Release: &r})
+}
+
+// command sends a command to an agent until it has it.
+func (b *bench) command(agent string, c wire.Command) {
+	b.t.Helper()
+	if b.agents == nil {
+		b.agents, b.instances = map[wire.Ref]string{}, map[wire.Ref]string{}
+	}
+	if c.Assignment != nil {
+		b.agents[c.Ref], b.instances[c.Ref] = agent, b.instance
+	}
+	c.Instance = b.instances[c.Ref]
+	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	defer cancel()
+	if err := b.lease.Command(ctx, agent, c); err != nil {
 		b.t.Fatal(err)
 	}
 }

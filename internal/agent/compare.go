@@ -37,7 +37,7 @@ func (s *server) compare(ctx context.Context) {
 			return
 		}
 		pause := askEvery
-		if reference, x, err := s.conn.AskClock(ctx); err == nil && s.compared.add(reference, x) < askBurst {
+		if reference, x, err := s.conn.AskClock(ctx, s.cfg.Name); err == nil && s.compared.add(reference, x) < askBurst {
 			pause = askFirst
 		}
 		t.Reset(pause)

@@ -39,14 +39,13 @@ func (t *task) finish(ctx context.Context, reason, stuck error) {
 	t.handIn(ctx, err)
 }
 
-// handIn gives the controller the rest of this agent's part and answers it. All of that is on disk before the first word, and is deleted when the
-// last is stored; what cannot be handed in now stays there.
+// handIn gives the controller the rest of this agent's part and answers it.
 func (t *task) handIn(ctx context.Context, failure error) {
 	ctx, cancel := wire.Lasting(ctx, t.cfg.answer)
 	defer cancel()
 	handed := make(chan struct{})
 	defer close(handed)
-	go func() { // what is not taken waits in the spool, and not this agent, when nobody waits for it any more
+	go func() { // nobody waits for it any more, and it does not wait either
 		select {
 		case <-t.dismissed:
 			late := time.NewTimer(t.cfg.answer)
@@ -59,35 +58,17 @@ func (t *task) handIn(ctx context.Context, failure error) {
 		case <-handed:
 		}
 	}()
-	t.sending.Lock()
-	defer t.sending.Unlock()
-	words := func(err error) error {
-		if err == nil {
-			return nil
-		}
-		return fmt.Errorf("finish on agent %s: %w", t.cfg.Name, err)
-	}
-	t.unheard = true // until the last is stored
-	a := t.arrival(ctx, wire.StepFinish, words(failure))
-	a.Remark = t.unkeptRemark(t.keepUnsent(&a))
-	if sent := t.send(ctx); sent != nil {
-		a.Error = t.clean(words(errors.Join(failure, sent)).Error())
+	t.sending <- struct{}{}
+	defer func() { <-t.sending }()
+	sent := t.send(ctx)
+	if sent != nil {
 		t.log.Error("hand in this agent's part", "err", sent)
-		_ = t.say(ctx, a) // it may still come through
-		return
+		failure = errors.Join(failure, sent)
 	}
-	if t.say(ctx, a) == nil {
-		t.unheard = false
-		t.spool.drop(owner{t.a.Ref(), t.cfg.Name})
+	if failure != nil {
+		failure = fmt.Errorf("finish on agent %s: %w", t.cfg.Name, failure)
 	}
-}
-
-// unkeptRemark says in the record that the agent's disk did not take what it should.
-func (t *task) unkeptRemark(err error) string {
-	if err == nil {
-		return ""
-	}
-	return t.clean("kept in memory alone: " + err.Error())
+	t.unheard = t.say(ctx, t.arrival(ctx, wire.StepFinish, failure)) != nil || sent != nil
 }
 
 // clear removes the topology when this agent is named for it, or by itself when it set it up and hears nothing any more; it returns when
@@ -106,7 +87,8 @@ func (t *task) clear(ctx context.Context) {
 		case <-t.dismissed:
 			return
 		case <-ctx.Done():
-			if t.a.Index == 0 && !t.cleared {
+			// Another leader repeats the task as soon as nobody works on it, maybe without agent 0.
+			if unled := errors.Is(context.Cause(ctx), errUnled); (t.a.Index == 0 || unled) && !t.cleared {
 				if err := t.teardown(ctx); err != nil {
 					t.log.Error("tear down", "err", err)
 				}

@@ -17,7 +17,7 @@ import (
 const (
 	reportEvery = time.Second
 	drainEvery  = 20 * time.Millisecond
-	takeWithin  = 3 * time.Second        // what the control plane has not taken by then goes to the spool, too
+	takeWithin  = 3 * time.Second        // what the control plane has not stored by then goes with the next
 	leastFigure = 100 * time.Millisecond // the kernel counts in steps of 10 ms: of less time figures say nothing
 )
 
@@ -99,9 +99,9 @@ func (t *task) report(ctx context.Context, e *engine.Engine) {
 			tick.Reset(reportEvery)
 		case <-told:
 			told = nil
-			t.sending.Lock()
+			t.sending <- struct{}{}
 			t.counting = false // they were of the load
-			t.sending.Unlock()
+			<-t.sending
 			began.Reset(time.Duration(t.beginning() + t.measurement().Nanoseconds() - clock.Now()))
 			continue
 		case <-draining:
@@ -132,11 +132,11 @@ func (t *task) snapshotSoon(ctx context.Context, e *engine.Engine, why occasion)
 	return t.snapshot(ctx, e, why, false)
 }
 
-// snapshot takes a snapshot and sends all that is unsent. What the control plane does not take soon is kept on disk meanwhile; a patient one
-// then waits for it until ctx ends.
+// snapshot takes a snapshot and sends all that is unsent. What the control plane does not store soon goes with the next; a
+// patient one then waits for it until ctx ends.
 func (t *task) snapshot(ctx context.Context, e *engine.Engine, why occasion, patient bool) error {
-	t.sending.Lock()
-	defer t.sending.Unlock()
+	t.sending <- struct{}{}
+	defer func() { <-t.sending }()
 	t.take(e, why)
 	soon, cancel := context.WithTimeout(ctx, takeWithin)
 	err := t.send(soon)
@@ -144,7 +144,6 @@ func (t *task) snapshot(ctx context.Context, e *engine.Engine, why occasion, pat
 	if err == nil {
 		return nil
 	}
-	t.keepUnsent(nil)
 	if !patient {
 		return err
 	}
@@ -154,40 +153,13 @@ func (t *task) snapshot(ctx context.Context, e *engine.Engine, why occasion, pat
 // lastSnapshot takes the last snapshot of a task, if its engine has been made.
 func (t *task) lastSnapshot(e *engine.Engine, complete bool) {
 	t.reporting.Wait()
-	t.sending.Lock()
-	defer t.sending.Unlock()
+	t.sending <- struct{}{}
+	defer func() { <-t.sending }()
 	why := stopped
 	if complete {
 		why = final
 	}
 	t.take(e, why)
-}
-
-// keepUnsent stores on this host's disk what the control plane has not taken, and is not there yet, with the arrival that follows it, if any. It
-// returns why that is not possible: then memory alone has it.
-func (t *task) keepUnsent(a *wire.Arrival) error {
-	b := batch{Protocol: plan.Protocol, Ref: t.a.Ref(), Agent: t.cfg.Name, Key: t.key, Arrival: a}
-	for i := range t.unsent {
-		if t.unsent[i].Seq == 0 {
-			t.sequence++
-			t.unsent[i].Seq = t.sequence
-		}
-		if t.unsent[i].Seq > t.kept {
-			b.Snapshots = append(b.Snapshots, t.unsent[i])
-		}
-	}
-	if len(b.Snapshots) == 0 && a == nil {
-		return nil
-	}
-	if err := t.spool.put(b); err != nil {
-		if !t.unkept {
-			t.log.Error("the task goes on in memory", "err", err)
-		}
-		t.unkept = true
-		return err
-	}
-	t.kept = t.sequence
-	return nil
 }
 
 // take makes a snapshot of what was recorded since the last one. The caller holds sending.
@@ -256,7 +228,7 @@ func (t *task) send(ctx context.Context) error {
 			s.Seq = t.sequence
 			t.unsent[0] = s
 		}
-		err := t.conn.Snapshot(ctx, t.key, t.a.Ref(), s)
+		err := t.conn.Snapshot(ctx, t.a.Ref(), s)
 		if errors.Is(err, wire.ErrTooLarge) {
 			if first, second, ok := s.Split(); ok {
 				second.Seq = 0 // one of its own, when its turn comes

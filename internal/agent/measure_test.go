@@ -101,7 +101,7 @@ func (b *bench) figures(d *probe, warmup, measure time.Duration) (all []record.H
 	b.t.Helper()
 	ref := b.assign("t1", d, brief(warmup, measure))
 	b.begin(ref)
-	take := func(e wire.Entry) {
+	take := func(e reported) {
 		if s := e.Snapshot; s != nil && s.Host != (record.HostSample{}) {
 			s.Host.At = s.At
 			all = append(all, s.Host)
@@ -148,7 +148,7 @@ func TestFiguresOfTheHostBeginWithTheMeasurement(t *testing.T) {
 // TestCoresAreThoseThatMayBeUsed: a container with a quota is busy long before its host is.
 func TestCoresAreThoseThatMayBeUsed(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 1))
-	if s := newServer(nil, Config{Name: "a1"}, 0, nil); s.self.Cores != runtime.NumCPU()+1 {
+	if s := newServer(nil, Config{Name: "a1"}, 0); s.self.Cores != runtime.NumCPU()+1 {
 		t.Errorf("%d cores; want the %d that this process may use", s.self.Cores, runtime.NumCPU()+1)
 	}
 }

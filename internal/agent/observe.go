@@ -27,8 +27,7 @@ const (
 // side, each with a reading of its own: they take no slot.
 type observation struct {
 	*server
-	a        wire.Assignment
-	key      string // of its messages' ids
+	a        assigned
 	log      *slog.Logger
 	brokers  []observed
 	begin    int64 // clock.Now() at T0; 0: not known yet
@@ -43,8 +42,8 @@ type observed struct {
 }
 
 // observing begins an observation beside all else, unless there are too many.
-func (s *server) observing(ctx context.Context, a wire.Assignment) {
-	o := &observation{server: s, a: a, key: wire.NewKey(), log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name)}
+func (s *server) observing(ctx context.Context, a assigned) {
+	o := &observation{server: s, a: a, log: s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name)}
 	several := s.observations.Add(1)
 	s.watching.Go(func() {
 		defer s.observations.Add(-1)
@@ -75,6 +74,7 @@ func (o *observation) live(ctx context.Context) {
 		o.listen(ctx, start, stop)
 	}()
 	err := o.measure(ctx, start)
+	stop(err)
 	<-listened
 	if errors.Is(err, errFinish) {
 		err = nil
@@ -127,23 +127,18 @@ func (o *observation) open() error {
 
 // listen passes the start on, and stops everything when the controller ends the task.
 func (o *observation) listen(ctx context.Context, start chan<- wire.Release, stop context.CancelCauseFunc) {
-	err := o.conn.Releases(ctx, o.a.Ref(), func(r wire.Release, err error) bool {
-		switch {
-		case errors.Is(err, wire.ErrFenced):
-		case err != nil:
-			stop(err)
-		case r.Step == wire.StepStart:
-			select {
-			case start <- r:
-			default:
+	for {
+		select {
+		case r := <-o.a.inbox.releases:
+			switch r.Step {
+			case wire.StepStart:
+				start <- r
+			case wire.StepFinish, wire.StepDone:
+				stop(errFinish)
 			}
-		case r.Step == wire.StepFinish || r.Step == wire.StepDone:
-			stop(errFinish)
+		case <-ctx.Done():
+			return
 		}
-		return ctx.Err() == nil
-	})
-	if err != nil && ctx.Err() == nil {
-		stop(err)
 	}
 }
 
@@ -173,7 +168,9 @@ func (o *observation) measure(ctx context.Context, start <-chan wire.Release) er
 			return context.Cause(ctx)
 		}
 		o.sample(false)
-		if err := o.send(ctx); err != nil && ctx.Err() == nil {
+		if err := o.send(ctx); errors.Is(err, wire.ErrNoAttempt) {
+			return err
+		} else if err != nil && ctx.Err() == nil {
 			o.log.Warn("send sample, trying again", "err", err)
 		}
 	}
@@ -199,7 +196,7 @@ func (o *observation) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, takeWithin)
 	defer cancel()
 	for len(o.unsent) > 0 {
-		if err := o.conn.Snapshot(ctx, o.key, o.a.Ref(), o.unsent[0]); err != nil {
+		if err := o.conn.Snapshot(ctx, o.a.Ref(), o.unsent[0]); err != nil {
 			return err
 		}
 		o.unsent = o.unsent[1:]
@@ -228,7 +225,7 @@ func (o *observation) arrive(ctx context.Context, step wire.Step, failure error)
 	if failure != nil {
 		a.Error = failure.Error()
 	}
-	if err := o.conn.Arrive(ctx, o.key, a); err != nil {
+	if err := o.conn.Arrive(ctx, a); err != nil {
 		o.log.Error("answer the controller", "step", step, "err", err)
 	}
 }

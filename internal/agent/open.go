@@ -24,9 +24,6 @@ func (t *task) open(ctx context.Context) error {
 	if err := t.check(); err != nil {
 		return err
 	}
-	if err := t.spool.room(); err != nil {
-		return err
-	}
 	broker := t.a.Task.Cell.Broker
 	driver, err := drivers.Lookup(broker.Driver)
 	if err != nil {
@@ -50,7 +47,7 @@ func (t *task) open(ctx context.Context) error {
 	t.mu.Lock()
 	t.session = session
 	t.mu.Unlock()
-	e, err := engine.New(engine.Config{Assignment: t.a.Assignment, Session: session, Log: t.log, CopiesBody: t.a.Task.Cell.CopiesBody,
+	e, err := engine.New(engine.Config{Assignment: t.a.Assignment.Assignment, Session: session, Log: t.log, CopiesBody: t.a.Task.Cell.CopiesBody,
 		Access: t.cfg.Access})
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -15,11 +16,13 @@ func TestSlotsDoTasksSideBySide(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t, func(c *Config) { c.Slots = 3 }), &probe{}
 		beats := make(chan wire.Heartbeat, 64)
-		deaf, err := b.conn.Heartbeats(func(h wire.Heartbeat) string { beats <- h; return "" }, nil)
-		if err != nil {
-			t.Fatal(err)
+		hand := func(h wire.Heartbeat) {
+			select {
+			case beats <- h:
+			default:
+			}
 		}
-		defer deaf()
+		b.beats.Store(&hand)
 		slots := map[string]wire.Heartbeat{}
 		hear := func(enough func() bool) {
 			t.Helper()
@@ -73,19 +76,19 @@ func TestARefusedSlotEndsTheAgent(t *testing.T) {
 		if err := conn.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		deaf, err := conn.Heartbeats(func(h wire.Heartbeat) string {
+		deaf, err := lead(t, conn).AnswerHeartbeats(func(h wire.Heartbeat) (bool, error) {
 			if h.Agent == "a1.2" && !h.Leaving {
-				return "there is one"
+				return false, errors.New("there is one")
 			}
-			return ""
-		}, nil)
+			return false, nil
+		}, func(wire.Heartbeat, string) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer deaf()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		if err := Serve(ctx, own, Config{Name: "a1", Slots: 2}); err == nil {
+		if err := Serve(ctx, own.Agent(), Config{Name: "a1", Slots: 2}); err == nil {
 			t.Error("the agent went on without its second slot")
 		}
 	})

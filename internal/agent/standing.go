@@ -12,7 +12,6 @@ import (
 type Standing struct {
 	mu    sync.Mutex
 	slots []*server
-	spool *spool
 }
 
 // Slots are all of the agent's: what each says to the controller.
@@ -37,25 +36,12 @@ func (s *Standing) Phase(agent string) plan.Phase {
 	return ""
 }
 
-// Spooled is what waits on disk for the control plane: how many batches of messages, their bytes, and how many bytes there is room for; 0: there is no spool.
-func (s *Standing) Spooled() (batches int, bytes, room int64) {
-	s.mu.Lock()
-	kept := s.spool
-	s.mu.Unlock()
-	if kept == nil {
-		return 0, 0, 0
-	}
-	kept.mu.Lock()
-	defer kept.mu.Unlock()
-	return len(kept.files), kept.size, kept.most
-}
-
 // add notes a slot. Of nil nothing is noted.
-func (s *Standing) add(slot *server, kept *spool) {
+func (s *Standing) add(slot *server) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slots, s.spool = append(s.slots, slot), kept
+	s.slots = append(s.slots, slot)
 }

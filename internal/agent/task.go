@@ -31,20 +31,19 @@ const (
 // task is one assignment being lived. The work goroutine moves it from step to step; live ends it.
 type task struct {
 	*server
-	a    wire.Assignment
-	key  string // of its messages' ids
+	a    assigned
 	work plan.Workload
 	log  *slog.Logger
 
 	localBroker atomic.Bool // a connection leads to this host
 
 	host      *host
-	watched   observed // what host measures, of an observer
-	releases  chan wire.Release
-	dismissed chan struct{} // closed when the controller has said that the task is done, which may come together with the word to finish
-	told      chan struct{} // closed when the controller has said when the measurement begins (warmup "auto")
-	draining  chan struct{} // closed when the controller says so
-	drained   chan error    // nil when the first snapshot after that is stored, and all before it
+	watched   observed          // what host measures, of an observer
+	releases  chan wire.Release // to steps
+	dismissed chan struct{}     // closed when the controller has said that the task is done, which may come together with the word to finish
+	told      chan struct{}     // closed when the controller has said when the measurement begins (warmup "auto")
+	draining  chan struct{}     // closed when the controller says so
+	drained   chan error        // nil when the first snapshot after that is stored, and all before it
 
 	scrub atomic.Pointer[plan.Scrubber] // of the options, once they are resolved
 
@@ -73,10 +72,8 @@ type task struct {
 	unheard   bool // this agent's part could not be handed in; used by live alone
 	reporting sync.WaitGroup
 
-	sending  sync.Mutex // one snapshot at a time, from taking to storing
+	sending  chan struct{} // full while a snapshot is taken and sent: one at a time
 	unsent   []record.Snapshot
-	kept     uint64    // number of the last snapshot that is in the spool; 0: none is
-	unkept   bool      // something could not be kept there
 	taken    time.Time // when figures of the host were last read
 	counting bool      // figures are of the measurement
 	runtime  runtimeFigures
@@ -84,12 +81,12 @@ type task struct {
 	sequence uint64
 }
 
-func newTask(s *server, a wire.Assignment) *task {
+func newTask(s *server, a assigned) *task {
 	measured, of := s.measured(a.Task.Cell.Broker)
-	t := &task{server: s, a: a, key: wire.NewKey(), work: a.Task.Cell.Workload,
+	t := &task{server: s, a: a, work: a.Task.Cell.Workload,
 		host: measured, watched: of, releases: make(chan wire.Release, 16),
 		told: make(chan struct{}), dismissed: make(chan struct{}),
-		draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now(),
+		sending: make(chan struct{}, 1), draining: make(chan struct{}), drained: make(chan error, 1), phase: plan.PhasePrepare, taken: time.Now(),
 		observed: clock.Now()}
 	t.log = scrubbingLog(s.cfg.Log.With("task", a.Task.ID, "agent", s.cfg.Name), t.clean)
 	if t.work.DisturbsConnections() {
@@ -110,7 +107,6 @@ func (t *task) live(ctx context.Context) {
 	var wg sync.WaitGroup
 	listening, deafen := context.WithCancel(ctx)
 	wg.Go(func() { t.listen(listening, stop) })
-	defer t.spool.hold(owner{t.a.Ref(), t.cfg.Name})()
 
 	var undo context.CancelFunc
 	t.disturbing, undo = context.WithCancel(working)
@@ -166,51 +162,31 @@ func (t *task) release(worked <-chan struct{}) error {
 
 // listen takes releases: the one to finish ends the work wherever it is.
 func (t *task) listen(ctx context.Context, stop context.CancelCauseFunc) {
-	heard := map[string]bool{} // one that comes again, from a later leader or by mishap, says nothing new
-	err := t.conn.Releases(ctx, t.a.Ref(), func(r wire.Release, err error) bool {
-		if errors.Is(err, wire.ErrFenced) {
-			t.log.Warn("refused a release", "err", err)
-			return true
+	for {
+		var r wire.Release
+		select {
+		case r = <-t.a.inbox.releases:
+		case <-ctx.Done():
+			return
 		}
-		if err != nil {
-			t.log.Error("refused a release", "err", err)
-			stop(err)
-			return true
-		}
-		once := string(r.Step) + " " + r.Agent
-		if heard[once] {
-			return true
-		}
-		heard[once] = true
 		switch r.Step {
-		case wire.StepFinish:
-			defer stop(errFinish)
 		case wire.StepDone:
-			select {
-			case <-t.dismissed:
-			default:
-				close(t.dismissed)
-			}
-			return true
+			close(t.dismissed)
+			continue
 		case wire.StepMeasure:
 			t.setMeasurement(ctx, r)
-			return true
+			continue
 		case wire.StepDrain:
-			select {
-			case <-t.draining:
-			default:
-				close(t.draining)
-			}
+			close(t.draining)
 		}
 		select {
 		case t.releases <- r:
-			return true
 		case <-ctx.Done():
-			return false
+			return
 		}
-	})
-	if err != nil && ctx.Err() == nil {
-		stop(err)
+		if r.Step == wire.StepFinish {
+			stop(errFinish)
+		}
 	}
 }
 
@@ -295,7 +271,7 @@ func (t *task) arriveLast(ctx context.Context, step wire.Step, failure error) {
 
 // say stores an arrival.
 func (t *task) say(ctx context.Context, a wire.Arrival) error {
-	err := t.conn.Arrive(ctx, t.key, a)
+	err := t.conn.Arrive(ctx, a)
 	if err != nil {
 		t.log.Error("answer the controller", "step", a.Step, "err", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -128,9 +127,6 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer release()
-	if cfg.Dir != "" {
-		cfg.Spool = filepath.Join(cfg.Dir, "spool")
-	}
 	cfg.Log, cfg.Version = daemonLog(stderr, o.verbose), version()
 	serve, unserve, err := o.figures.start(cfg.Log)
 	if err != nil {
@@ -159,5 +155,5 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 	serve(func(*web.Access) http.Handler {
 		return onlyMetrics(metrics.Agent(cfg.Standing, conn.Linked, version(), cfg.Log))
 	})
-	return leave(cfg.Log, agent.Serve(serving, conn, cfg))
+	return leave(cfg.Log, agent.Serve(serving, conn.Agent(), cfg))
 }

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"fmt"
 
 	"lockstep/internal/plan"
@@ -9,7 +8,7 @@ import (
 )
 
 // assign sends every agent its part.
-func (c *conduct) assign(ctx context.Context) error {
+func (c *conduct) assign() error {
 	agents := make([]wire.AgentInfo, len(c.parts))
 	for i, p := range c.parts {
 		agents[i] = p.agent
@@ -26,18 +25,9 @@ func (c *conduct) assign(ctx context.Context) error {
 	for i, a := range assignments {
 		longest = max(longest, a.Deadline)
 		c.parts[i].Group, a.Targets = a.Task.Group, targets[a.Agent]
-		one, cancel := context.WithTimeout(ctx, releaseLimit)
-		err := c.record.Assign(one, c.parts[i].agent.Instance, wire.Assignment{Assignment: a, Try: c.ref.Try})
-		cancel()
-		if err != nil {
-			for _, p := range c.parts[i:] { // not waited for; one that got it all the same finds that the task has ended
-				p.dropped = true
-			}
-			return err
-		}
-		c.agents.expect(c.parts[i].agent, c.ref)
+		c.command(c.parts[i].agent, wire.Command{Assignment: &wire.Assignment{Assignment: a, Try: c.ref.Try}})
 	}
-	c.observe(ctx, longest)
+	c.observe(longest)
 	return nil
 }
 

@@ -16,11 +16,9 @@ import (
 
 // Margins beyond what the agents allow themselves for a step, so that their own words come first.
 const (
-	stepMargin   = 8 * time.Second
-	finishLimit  = 38 * time.Second // to leave a stuck driver, close everything and hand over the rest
-	doneLimit    = 15 * time.Second
-	releaseLimit = 10 * time.Second
-	replayLimit  = 15 * time.Second // without an entry of the record
+	stepMargin  = 8 * time.Second
+	finishLimit = 38 * time.Second // to leave a stuck driver, close everything and hand over the rest
+	doneLimit   = 15 * time.Second
 )
 
 // conduct is one try of a task: the controller's side of its life.
@@ -35,17 +33,16 @@ type conduct struct {
 	// observers are no parts; lacks is what no observer sees.
 	observers []*observer
 	lacks     []lack
+	reports   chan agentReport
+	ended     <-chan struct{} // closed when no report is taken any more
+	commands  map[string]chan wire.Command
+	snapshots *wire.SnapshotStore
 	merge     *record.Merge
 	facts     judge.Facts
 	zero      int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
 	origin    int64 // the same when the measurement begins: zero, as long as that is to be found out
 
-	made      map[wire.Step]bool // releases that a former leader made, and all have followed; see release
-	unsure    []wire.Release     // those of a former leader to the load that not all have followed
-	finishing bool               // a former leader had released them to finish
-	gaveUp    string             // why it gave the task up
-	abandoned bool               // the try will have no outcome
-	measuring bool               // it is known when the measurement begins
+	measuring bool // it is known when the measurement begins
 
 	// The controller's clock.Now() of the last that is known of; 0: nothing is.
 	moved     int64 // of a message sent or received
@@ -78,7 +75,7 @@ func (f *failure) Error() string { return f.words }
 
 func newConduct(x *execution, t plan.Task, try string, agents []wire.AgentInfo) *conduct {
 	c := &conduct{execution: x, ref: wire.Ref{Run: x.run.ID, Task: t.ID, Try: try}, task: t, work: t.Cell.Workload, groups: t.Parts(),
-		byName: map[string]*part{}, made: map[wire.Step]bool{}, merge: record.NewMerge()}
+		byName: map[string]*part{}, reports: make(chan agentReport, 64), merge: record.NewMerge()}
 	for i, a := range agents {
 		p := &part{agent: a, at: map[wire.Step]bool{}, AgentPart: plan.AgentPart{Agent: a.Agent, Index: i, Host: a.Host, Clock: a.Clock,
 			Version: a.Version, Phase: plan.PhasePrepare}}
@@ -88,13 +85,13 @@ func newConduct(x *execution, t plan.Task, try string, agents []wire.AgentInfo) 
 	return c
 }
 
-// conduct has lead take the agents through the task, and returns what there is to know about it besides their records.
-func (c *conduct) conduct(ctx context.Context, lead func(context.Context) error) judge.Facts {
+// conduct leads the agents through the task, and returns what there is to know about it besides their records.
+func (c *conduct) conduct(ctx context.Context) judge.Facts {
 	c.facts.Cores = map[string]int{}
 	for _, p := range c.parts {
 		c.facts.Cores[p.agent.Agent] = p.agent.Cores
 	}
-	err := lead(ctx)
+	err := c.lead(ctx)
 	rest := c.lease.Context() // the end is not cut short by anything else
 	if rest.Err() != nil {
 		return c.facts // the next leader decides
@@ -104,7 +101,7 @@ func (c *conduct) conduct(ctx context.Context, lead func(context.Context) error)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		c.facts.Cancelled, c.abandoned = true, true
+		c.facts.Cancelled = true
 		reason = context.Cause(ctx).Error()
 	case errors.As(err, &f):
 		c.facts.Failure, c.facts.Kind, reason = f.words, f.kind, f.words
@@ -127,7 +124,7 @@ func (c *conduct) conduct(ctx context.Context, lead func(context.Context) error)
 
 // lead goes from assignment to the end of the drain.
 func (c *conduct) lead(ctx context.Context) error {
-	if err := c.assign(ctx); err != nil {
+	if err := c.assign(); err != nil {
 		return err
 	}
 	connect := c.work.Connect.D()
@@ -147,9 +144,7 @@ func (c *conduct) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.release(ctx, start); err != nil {
-		return err
-	}
+	c.release(start)
 	if c.work.Steady.Auto {
 		if err := c.warmUp(ctx); err != nil {
 			return err
@@ -188,28 +183,22 @@ func (c *conduct) learn() {
 
 // step releases the agents and waits until all have arrived.
 func (c *conduct) step(ctx context.Context, r wire.Release, limit time.Duration) error {
-	if err := c.release(ctx, r); err != nil {
-		return err
-	}
+	c.release(r)
 	return c.await(ctx, r.Step, limit)
 }
 
-// release sends the agents on, unless a former leader did so and they have followed. One that heard of this leader before refused what the former said last.
-func (c *conduct) release(ctx context.Context, r wire.Release) error {
-	if c.made[stepOf(r)] {
-		return nil
+// release sends the agents on, and the observers, or the one that the release names.
+func (c *conduct) release(r wire.Release) {
+	for _, p := range c.parts {
+		if r.Agent == "" && !p.dropped || r.Agent == p.Agent {
+			c.command(p.agent, wire.Command{Release: &r})
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, releaseLimit)
-	defer cancel()
-	return c.record.Release(ctx, c.ref, r)
-}
-
-// stepOf tells the releases of a try apart: several agents may be released to the teardown.
-func stepOf(r wire.Release) wire.Step {
-	if r.Step == wire.StepTeardown {
-		return r.Step + " " + wire.Step(r.Agent)
+	for _, o := range c.observers {
+		if r.Agent == "" && !o.over && (r.Step == wire.StepStart || r.Step == wire.StepFinish) {
+			c.command(o.agent, wire.Command{Release: &r})
+		}
 	}
-	return r.Step
 }
 
 // await waits until every agent has arrived at a step. The first that fails, is lost or is late ends it.
@@ -227,8 +216,8 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 			return nil
 		}
 		select {
-		case e := <-c.entries:
-			c.take(e)
+		case r := <-c.reports:
+			c.take(r)
 		case <-changed:
 		case <-late.timer.C:
 			if !late.over() {
@@ -241,21 +230,23 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 	}
 }
 
-// patience is a time limit that does not run while the lease has lapsed: nothing is heard of the agents then.
+// patience is a time limit that does not run while the lease has lapsed: nothing is heard of the agents then. It does run
+// if the attempt was cancelled.
 type patience struct {
 	timer  *time.Timer
 	lease  *wire.Lease
 	lapsed time.Duration // of the lease, when the timer was set
+	hasty  bool
 }
 
 func (c *conduct) within(limit time.Duration) *patience {
-	return &patience{time.NewTimer(limit), c.lease, c.lease.Lapsed()}
+	return &patience{time.NewTimer(limit), c.lease, c.lease.Lapsed(), c.facts.Cancelled}
 }
 
 // over reports, when the timer has fired, whether the limit is over. Otherwise it sets the timer again.
 func (p *patience) over() bool {
 	more := p.lease.Lapsed() - p.lapsed
-	if more <= 0 {
+	if p.hasty || more <= 0 {
 		return true
 	}
 	p.lapsed += more
@@ -291,47 +282,43 @@ func (c *conduct) waitingFor(step wire.Step) *part {
 	return nil
 }
 
-// take takes one message of an agent. One that it panics at fails the task.
-func (c *conduct) take(e wire.Entry) {
-	err := wire.Guard(c.log, "message of agent "+e.Agent, func() error { c.handle(e); return nil })
-	if p := c.byName[e.Agent]; err != nil && p != nil {
+// take takes one report of an agent. One that it panics at fails the task.
+func (c *conduct) take(r agentReport) {
+	err := wire.Guard(c.log, "report of agent "+r.agent, func() error { c.handle(r); return nil })
+	if p := c.byName[r.agent]; err != nil && p != nil {
 		p.failed, p.Error = true, err.Error()
 	}
 }
 
-func (c *conduct) handle(e wire.Entry) {
-	p := c.byName[e.Agent]
-	if e.Snapshot != nil {
-		e.Err = e.Snapshot.CheckTimes(plan.RecordLimit(c.task))
-	}
-	fresh := e.Seq >= c.record.Since() // else it is read again, and was said long ago
-	if o := c.observer(e.Agent); o != nil && e.Ref == c.ref {
-		if fresh {
-			c.agents.alive(o.agent)
-		}
-		c.sees(o, e)
+func (c *conduct) handle(r agentReport) {
+	p := c.byName[r.agent]
+	if p == nil {
+		o := c.observer(r.agent)
+		c.agents.alive(o.agent)
+		c.sees(o, r)
 		return
 	}
-	if e.Ref != c.ref || p == nil {
-		return // of an earlier try
-	}
-	if fresh {
-		c.agents.alive(p.agent)
-	}
+	c.agents.alive(p.agent)
 	switch {
-	case e.Err != nil:
-		p.failed, p.Error = true, e.Err.Error()
-		c.log.Error("refused a message", "agent", e.Agent, "err", e.Err)
-	case e.Snapshot != nil:
-		if c.merge.Add(*e.Snapshot) {
-			c.hear(e.Snapshot)
+	case r.err != nil:
+		p.failed, p.Error = true, r.err.Error()
+		if !p.at[wire.StepOpen] {
+			p.kind = plan.FailedConnect
 		}
-	case e.Arrival != nil:
-		c.arrived(p, *e.Arrival)
+		c.log.Error("refused", "task", c.task.ID, "agent", r.agent, "err", r.err)
+	case r.snapshot != nil:
+		if c.merge.Add(*r.snapshot) {
+			c.hear(r.snapshot)
+		}
+	case r.arrival != nil:
+		c.arrived(p, *r.arrival)
 	}
 }
 
 func (c *conduct) arrived(p *part, a wire.Arrival) {
+	if a.Step == p.arrival.Step && a.Now == p.arrival.Now {
+		return // sent again, as the answer was lost
+	}
 	p.arrival = a
 	if a.Subject != nil {
 		p.subject = a.Subject
@@ -344,9 +331,6 @@ func (c *conduct) arrived(p *part, a wire.Arrival) {
 	}
 	if a.Step == wire.StepStart {
 		p.Skew = a.Skew
-	}
-	if a.Remark != "" {
-		c.remark(p.Agent, "notice", a.Remark)
 	}
 	if a.Error == "" {
 		p.at[a.Step] = true
@@ -367,7 +351,6 @@ func (c *conduct) arrived(p *part, a wire.Arrival) {
 
 // lookForLost finds agents that have vanished.
 func (c *conduct) lookForLost(ctx context.Context) {
-	c.lookForIdle()
 	c.lookForUnobserved()
 	for _, p := range c.parts {
 		if p.dropped || c.agents.lives(p.agent) {

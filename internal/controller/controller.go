@@ -100,13 +100,6 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 	if err := prepare(ctx, conn, cfg.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
-	agents := newFleet(cfg.Log, conn.Linked)
-	defer agents.close()
-	stopBeats, err := conn.Heartbeats(agents.heard, agents.refuse) // one that stands by listens, too, and so knows the agents when it leads
-	if err != nil {
-		return err
-	}
-	defer stopBeats()
 	who := cfg.self()
 	for {
 		lease, err := conn.Campaign(ctx, who, cfg.Log)
@@ -118,7 +111,9 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 		}
 		if err = conn.Prepare(lease.Context()); err == nil {
 			cfg.Standing.lead(lease.Epoch())
+			agents := newFleet(cfg.Log, conn.Linked)
 			err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease}).lead(ctx)
+			agents.close()
 			cfg.Standing.lead(0)
 		}
 		lost := lease.Context().Err() != nil

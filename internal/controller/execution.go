@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -25,17 +24,16 @@ type execution struct {
 	given   []string
 	numbers map[string]float64 // of given
 	log     *slog.Logger
-	entries chan wire.Entry
 	end     wire.End
 	state   wire.RunState
 	short   time.Time               // since when there are too few agents; zero: there are enough
 	rounds  *sampling.Rounds        // how often each cell is measured
 	of      int                     // tasks: at most, while the rounds are open
 	tries   map[string][]plan.Tried // of tasks, before this controller took the run up
-	flight  *wire.RunEvent          // the try that a former leader had begun; nil: none, or it was seen to
-	from    uint64                  // where in the record what agents say of it begins
-	left    *conduct                // whose releases are still there
 }
+
+// errEnded is that a former leader had recorded the run's end.
+var errEnded = errors.New("the run has ended")
 
 // execute takes a run to its end, says so in its record and deletes its submission; when the controller stops or no longer leads, the
 // run stays in the queue instead. An error is not the run's, and another try may succeed.
@@ -44,9 +42,6 @@ func (x *execution) execute(ctx context.Context) error {
 	err := wire.Guard(x.log, "run "+x.run.ID, func() error { return x.tasks(ctx) })
 	if errors.Is(err, errEnded) {
 		return x.unqueue(ctx)
-	}
-	if x.flight != nil && errors.Is(context.Cause(ctx), errCancelled) {
-		x.giveUp(context.Cause(ctx).Error())
 	}
 	fenced := errors.Is(err, wire.ErrFenced)
 	if err != nil && !fenced && ctx.Err() != nil {
@@ -78,17 +73,6 @@ func (x *execution) tasks(ctx context.Context) error {
 	if err := x.gather(ctx, todo, done); err != nil {
 		return err
 	}
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // a cancelled task is still heard to its end
-	watched := make(chan struct{})
-	x.entries = make(chan wire.Entry, 64)
-	go func() {
-		defer close(watched)
-		x.watch(watching)
-	}()
-	defer func() {
-		stop()
-		<-watched
-	}()
 	first := true
 	for n, t := range todo {
 		if done[t.ID] || !x.needed(t) {
@@ -115,7 +99,7 @@ func (x *execution) tasks(ctx context.Context) error {
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
 	ctx, cancel := wire.Lasting(ctx, stopTimeout)
 	defer cancel()
-	h := history{submission: x.seq, outcomes: map[string]bool{}, rounds: sampling.New(x.run)}
+	h := replayedState{submission: x.seq, outcomes: map[string]bool{}, rounds: sampling.New(x.run)}
 	if err := x.record.Review(ctx, h.read); err != nil {
 		return nil, nil, err
 	}
@@ -140,11 +124,9 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		x.state.Started = time.Now()
 	}
 	x.note(ctx)
-	x.from = x.record.Since()
 	if h.accepted {
 		return todo, done, x.takeOver(ctx, h)
 	}
-	x.charge.settle(x.run.ID)
 	if !h.planned {
 		if err := x.record.Plan(ctx, x.run); err != nil {
 			return nil, nil, err
@@ -179,17 +161,15 @@ func (x *execution) count() {
 	x.state.Tasks, x.state.AtMost = x.of, x.rounds.Open()
 }
 
-// needed tells whether a task is to be run: its cell may be known well enough. One that a former leader has begun is.
-func (x *execution) needed(t plan.Task) bool {
-	return x.rounds.Needed(t) || x.flight != nil && x.flight.Task == t.ID
-}
+// needed reports whether a task is to be run: its cell may be known well enough.
+func (x *execution) needed(t plan.Task) bool { return x.rounds.Needed(t) }
 
 // gather waits until every cell that is left can have its agents; if some cannot, nothing is run. Agents that other runs have are waited for until these
 // have ended.
 func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[string]bool) error {
 	late := time.NewTimer(x.cfg.Gather)
 	defer late.Stop()
-	called, over := false, false
+	over := false
 	for {
 		changed := x.agents.watch()
 		fit := x.fit(ctx)
@@ -200,12 +180,6 @@ func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[strin
 		if over {
 			if err := x.impossible(todo, done); err != nil {
 				return err
-			}
-		}
-		if !called {
-			called = true
-			if err := x.conn.Roll(); err != nil {
-				return fmt.Errorf("call the agents: %w", err)
 			}
 		}
 		select {
@@ -273,9 +247,6 @@ func (x *execution) outcome(y tried) (o plan.Outcome) {
 
 // try leads the agents through a task once; detail is which step of a search it is. The error is *tooFew if there were no agents for it; any other ends the run.
 func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) (tried, error) {
-	if y, concluded, err := x.goOn(ctx, t, n); concluded || err != nil {
-		return y, err
-	}
 	if err := x.makeRoom(ctx); err != nil {
 		return tried{}, err
 	}
@@ -284,7 +255,6 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 		return tried{}, err
 	}
 	c := newConduct(x, t, wire.NewName(), agents)
-	x.charge.lead(c.ref)
 	c.observers, c.lacks = observers(t.Cell, agents, x.agents.fit(), x.agents.away())
 	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents),
 		Instances: instances(agents), Observers: c.watchers(), Detail: detail}
@@ -295,45 +265,20 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 	if err := x.record.Event(ctx, event); err != nil {
 		return tried{}, err
 	}
-	return x.see(ctx, c, n, c.lead)
-}
-
-// see leads a try to its end.
-func (x *execution) see(ctx context.Context, c *conduct, n int, lead func(context.Context) error) (tried, error) {
-	x.clear()
-	facts := c.conduct(ctx, lead)
+	closed := c.open()
+	facts := c.conduct(ctx)
+	closed()
 	if x.lease.Context().Err() != nil {
 		return tried{}, context.Cause(x.lease.Context())
 	}
-	x.left = c
 	if facts.Cancelled {
 		why := context.Cause(ctx)
-		return tried{}, errors.Join(why, x.interrupted(c, n, why.Error()))
+		last, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		e := wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Detail: why.Error()}
+		return tried{}, errors.Join(why, x.record.Event(last, e))
 	}
 	return tried{name: c.ref.Try, task: c.task, merge: c.merge, facts: facts}, nil
-}
-
-// interrupted records that a try has no outcome.
-func (x *execution) interrupted(c *conduct, n int, why string) error {
-	last, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	e := wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: c.task.ID, Try: c.ref.Try, N: n, Of: x.of, Detail: why}
-	if err := x.record.Event(last, e); err != nil {
-		return err
-	}
-	x.clear()
-	return nil
-}
-
-// clear deletes the releases of the last try, once the record tells what came of it: a leader that takes over reads them.
-func (x *execution) clear() {
-	if x.left == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	x.left.clear(ctx)
-	x.left = nil
 }
 
 func instances(agents []wire.AgentInfo) []string {
@@ -364,7 +309,6 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 		return err
 	}
 	x.cfg.Standing.count(o.Verdict)
-	x.clear()
 	x.rounds.Add(o)
 	x.count()
 	x.state.Done++
@@ -373,19 +317,6 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 	}
 	x.note(ctx)
 	return nil
-}
-
-// watch passes on what agents send.
-func (x *execution) watch(ctx context.Context) {
-	err := x.conn.Watch(ctx, x.run.ID, x.from, func(e wire.Entry) {
-		select {
-		case x.entries <- e:
-		case <-ctx.Done():
-		}
-	})
-	if err != nil && ctx.Err() == nil {
-		x.log.Error("watch run", "err", err) // the deadlines of the steps end the task
-	}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

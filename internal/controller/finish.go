@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"lockstep/internal/wire"
@@ -20,8 +19,8 @@ func (c *conduct) settle(ctx context.Context, step wire.Step, limit time.Duratio
 			return
 		}
 		select {
-		case e := <-c.entries:
-			c.take(e)
+		case r := <-c.reports:
+			c.take(r)
 		case <-changed:
 		case <-late.timer.C:
 			if !late.over() {
@@ -44,9 +43,7 @@ func (c *conduct) settle(ctx context.Context, step wire.Step, limit time.Duratio
 
 // finish has all agents close and hand over what they have. An empty reason is the regular end.
 func (c *conduct) finish(ctx context.Context, reason string) {
-	if err := c.release(ctx, wire.Release{Step: wire.StepFinish, Reason: reason, Kind: c.facts.Kind, Abandoned: c.abandoned, DrainCut: c.facts.DrainCut}); err != nil {
-		c.log.Error("finish task", "task", c.task.ID, "err", err)
-	}
+	c.release(wire.Release{Step: wire.StepFinish, Reason: reason})
 	c.settle(ctx, wire.StepFinish, finishLimit+c.work.LongestUndo(), func() *part { return c.waitingFor(wire.StepFinish) })
 	c.facts.Ended = time.Now()
 	_ = c.meetObservers(ctx, wire.StepFinish, observerLast) // who leads no more leaves the rest to the next
@@ -66,10 +63,7 @@ func (c *conduct) tornDown(ctx context.Context, group string) bool {
 		if p.Group != group || p.dropped || !p.at[wire.StepFinish] {
 			continue
 		}
-		if err := c.release(ctx, wire.Release{Step: wire.StepTeardown, Agent: p.Agent}); err != nil {
-			c.log.Error("tear down", "task", c.task.ID, "err", err)
-			return true // who hears nothing any more does it by itself
-		}
+		c.release(wire.Release{Step: wire.StepTeardown, Agent: p.Agent})
 		c.settle(ctx, wire.StepTeardown, c.work.Connect.D()+stepMargin, func() *part {
 			if p.dropped || p.at[wire.StepTeardown] {
 				return nil
@@ -83,31 +77,10 @@ func (c *conduct) tornDown(ctx context.Context, group string) bool {
 	return false
 }
 
-// dismiss ends the task for the agents and deletes its assignments, with the secrets in them.
+// dismiss ends the task for the agents.
 func (c *conduct) dismiss(ctx context.Context) {
-	if err := c.release(ctx, wire.Release{Step: wire.StepDone}); err != nil {
-		c.log.Error("end task", "task", c.task.ID, "err", err)
-	}
+	c.release(wire.Release{Step: wire.StepDone})
 	c.settle(ctx, wire.StepDone, doneLimit, func() *part { return c.waitingFor(wire.StepDone) })
-	if ctx.Err() != nil {
-		return
-	}
-	if err := c.record.Unassign(ctx, c.ref); err != nil {
-		c.log.Warn("end task", "task", c.task.ID, "err", err)
-	}
-}
-
-// clear deletes the releases of a try that every agent has left: one that comes back late still finds that the task has ended.
-func (c *conduct) clear(ctx context.Context) {
-	if slices.ContainsFunc(c.parts, func(p *part) bool { return !p.at[wire.StepDone] }) {
-		return
-	}
-	if slices.ContainsFunc(c.observers, func(o *observer) bool { return !o.at[wire.StepFinish] }) {
-		return
-	}
-	if err := c.record.Unrelease(ctx, c.ref); err != nil {
-		c.log.Warn("clear away after a task", "task", c.task.ID, "err", err)
-	}
 }
 
 // verb says in words what agents do on the way to a step.

@@ -43,7 +43,6 @@ type member struct {
 	wire.AgentInfo
 	timer *time.Timer
 	stuck string // id of a task that it did not end in time
-	awaited
 }
 
 func newFleet(log *slog.Logger, linked func() bool) *fleet {
@@ -91,10 +90,10 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 		f.log.Info("agent leaves after its task", "agent", h.Agent, "host", h.Host)
 		f.tell()
 	}
-	m.Heartbeat, m.Seen = h, time.Now()
-	if m.hear(h) {
+	if h.Try != m.Try {
 		f.tell()
 	}
+	m.Heartbeat, m.Seen = h, time.Now()
 	if m.stuck != "" && h.Busy != m.stuck {
 		m.stuck = ""
 		f.tell()
@@ -210,29 +209,11 @@ func (f *fleet) blame(a wire.AgentInfo, task string) {
 	}
 }
 
-// there tells whether an agent of that name lives.
+// there reports whether an agent of that name lives.
 func (f *fleet) there(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.members[name] != nil
-}
-
-// find is a living agent; the zero value if there is none of that name.
-func (f *fleet) find(name string) wire.AgentInfo {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if m := f.members[name]; m != nil {
-		return m.AgentInfo
-	}
-	return wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: name}}
-}
-
-// engaged tells whether an agent works on a task, as far as it has said.
-func (f *fleet) engaged(a wire.AgentInfo, ref wire.Ref) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	m := f.members[a.Agent]
-	return m != nil && m.Instance == a.Instance && (m.Try == ref || m.Try == wire.Ref{} && m.Busy == ref.Task)
 }
 
 // meet waits until every agent was heard, or they were silent for as long as makes them lost: who has just begun to lead knows nobody.
@@ -241,7 +222,7 @@ func (f *fleet) meet(ctx context.Context, names []string) {
 	defer late.Stop()
 	for {
 		changed := f.watch()
-		if !slices.ContainsFunc(names, func(name string) bool { return f.find(name).Instance == "" }) {
+		if !slices.ContainsFunc(names, func(name string) bool { return !f.there(name) }) {
 			return
 		}
 		select {

@@ -58,7 +58,7 @@ func TestACancellationThatCannotBeReadChangesNothing(t *testing.T) {
 		if w.end.Reason != wire.EndDone || w.end.Ran != 2 {
 			t.Fatalf("the run ended with %+v", w.end)
 		}
-		cleared(t, l, true)
+		cleared(t, l)
 		time.Sleep(200 * time.Millisecond) // what came after it in the queue would be executed now
 		if runs, err := l.client.Runs(t.Context()); err != nil || len(runs) != 1 || runs[0].State != string(wire.EndDone) {
 			t.Errorf("the run stands as %+v, %v: want done", runs, err)
@@ -99,7 +99,7 @@ func TestARunGoesOnAfterWhatTheControlPlaneRefused(t *testing.T) {
 		})
 		<-again
 		wholly(t, run, w)
-		cleared(t, l, false)
+		cleared(t, l)
 	})
 }
 
@@ -123,7 +123,7 @@ func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
 			}
 		})
 		wholly(t, run, w)
-		cleared(t, l, false)
+		cleared(t, l)
 	})
 }
 

@@ -99,7 +99,7 @@ func (l *lab) control() {
 	}
 	l.leads = conn
 	cfg := l.config
-	cfg.Log, cfg.Gather = l.log(), 500*time.Millisecond
+	cfg.Log, cfg.Gather = l.log(), 3*time.Second
 	l.wg.Go(func() {
 		if err := controller.Serve(ctx, conn, cfg); err != nil && !conn.Closed() {
 			l.t.Errorf("controller: %v", err)
@@ -153,7 +153,7 @@ func (l *lab) startWith(name string, change func(*agent.Config)) {
 		cfg.Proc = filepath.Join(l.dir, "no-proc")
 	}
 	go func() {
-		a.done <- agent.Serve(ctx, a.conn, cfg)
+		a.done <- agent.Serve(ctx, a.conn.Agent(), cfg)
 	}()
 }
 

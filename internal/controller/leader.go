@@ -21,9 +21,9 @@ type leader struct {
 	lease  *wire.Lease
 	queue  *queue
 	// purging is held while records of runs that have ended are deleted, and while one of them is submitted again.
-	purging sync.Mutex
-	charge  charge
-	full    atomic.Bool // the record was found full
+	purging  sync.Mutex
+	attempts attempts
+	full     atomic.Bool // the record was found full
 }
 
 // lead answers for the fleet and executes runs until ctx ends or the lease does.
@@ -33,15 +33,14 @@ func (l *leader) lead(ctx context.Context) error {
 			return l.lease.ServeClients(l.agents.known, l.history, l.cfg.Hooks.Names())
 		},
 		l.conn.AnswerClock,
+		func() (func(), error) { return l.lease.AnswerHeartbeats(l.heartbeat, l.agents.refuse) },
+		func() (func(), error) { return l.conn.AnswerReports(l.arrive, l.snapshot) },
 	} {
 		stop, err := answer()
 		if err != nil {
 			return err
 		}
 		defer stop()
-	}
-	if err := l.conn.Roll(); err != nil {
-		return fmt.Errorf("call the agents: %w", err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -54,7 +53,6 @@ func (l *leader) lead(ctx context.Context) error {
 		keeping.Go(func() { l.fillHistory(ctx) })
 	}
 	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}
-	keeping.Go(func() { l.releaseOrphans(ctx) })
 	keeping.Go(func() { l.keepRoom(ctx) })
 	defer keeping.Wait()
 	defer cancel(nil)
@@ -194,8 +192,6 @@ func (l *leader) carry(leading, ctx context.Context, c *claim) {
 // execute takes up a run and leads it to its end. The error is not the run's: it stays in the queue.
 func (l *leader) execute(ctx context.Context, c *claim) error {
 	log := l.cfg.Log.With("run", c.Run)
-	l.charge.take(c.Run)
-	defer l.charge.drop(c.Run)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // one that was cancelled while it waited is ended, too
 	defer cancel()
 	record, err := l.lease.TakeUp(last, c.Run)

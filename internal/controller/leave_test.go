@@ -15,6 +15,7 @@ import (
 func TestADrainingAgentLeavesAfterItsTask(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
+		l.await(5)
 		steady := func(c *plan.Cell) {
 			long(c)
 			c.Workload.Measure = plan.Duration(6 * time.Second) // long enough for the controller to have heard

@@ -53,17 +53,12 @@ func observers(c plan.Cell, taken, there, away []wire.AgentInfo) (all []*observe
 type lack struct{ broker, agent, why string }
 
 // observe assigns the observers their brokers. They get nothing of the task that they do not need, and no options of brokers.
-func (c *conduct) observe(ctx context.Context, deadline plan.Duration) {
+func (c *conduct) observe(deadline plan.Duration) {
 	for _, o := range c.observers {
 		t := plan.Task{Run: c.task.Run, ID: c.task.ID, Repetition: c.task.Repetition,
 			Cell: plan.Cell{ID: c.task.Cell.ID, Workload: plan.Workload{Warmup: c.work.Warmup, Measure: c.work.Measure}}}
-		one, cancel := context.WithTimeout(ctx, observerReady)
-		err := c.record.Assign(one, o.agent.Instance, wire.Assignment{Try: c.ref.Try,
-			Assignment: plan.Assignment{Protocol: plan.Protocol, Task: t, Agent: o.agent.Agent, Observe: o.fit, Deadline: deadline}})
-		cancel()
-		if err != nil {
-			c.unobserved(o, err.Error())
-		}
+		c.command(o.agent, wire.Command{Assignment: &wire.Assignment{Try: c.ref.Try,
+			Assignment: plan.Assignment{Protocol: plan.Protocol, Task: t, Agent: o.agent.Agent, Observe: o.fit, Deadline: deadline}}})
 	}
 	for _, l := range c.lacks {
 		c.remark(l.agent, judge.EventNotObserved, judge.NotObserved(l.broker, l.agent, l.why))
@@ -82,18 +77,18 @@ func (c *conduct) unobserved(o *observer, why string) {
 	}
 }
 
-// sees takes one message of an observer.
-func (c *conduct) sees(o *observer, e wire.Entry) {
+// sees takes one report of an observer.
+func (c *conduct) sees(o *observer, r agentReport) {
 	switch {
-	case e.Err != nil:
-		c.unobserved(o, e.Err.Error())
-	case e.Snapshot != nil:
-		c.merge.Add(*e.Snapshot)
-	case e.Arrival != nil:
-		if o.arrival = *e.Arrival; e.Arrival.Error != "" {
-			c.unobserved(o, e.Arrival.Error)
+	case r.err != nil:
+		c.unobserved(o, r.err.Error())
+	case r.snapshot != nil:
+		c.merge.Add(*r.snapshot)
+	case r.arrival != nil:
+		if o.arrival = *r.arrival; r.arrival.Error != "" {
+			c.unobserved(o, r.arrival.Error)
 		}
-		o.at[e.Arrival.Step] = true
+		o.at[r.arrival.Step] = true
 	}
 }
 
@@ -119,8 +114,8 @@ func (c *conduct) meetObservers(ctx context.Context, step wire.Step, limit time.
 			return nil
 		}
 		select {
-		case e := <-c.entries:
-			c.take(e)
+		case r := <-c.reports:
+			c.take(r)
 		case <-changed:
 		case <-late.C:
 			for _, o := range c.observers {
@@ -150,15 +145,4 @@ func (c *conduct) watchers() (all []wire.Observer) {
 		all = append(all, wire.Observer{Agent: o.agent.Agent, Instance: o.agent.Instance, Observe: o.fit})
 	}
 	return all
-}
-
-// rewatch takes over the observers of a try that a former leader had begun.
-func (c *conduct) rewatch(named []wire.Observer) {
-	for _, n := range named {
-		a := c.agents.find(n.Agent)
-		if a.Instance != n.Instance {
-			a = wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: n.Agent, Instance: n.Instance}}
-		}
-		c.observers = append(c.observers, &observer{agent: a, fit: n.Observe, at: map[wire.Step]bool{}})
-	}
 }

@@ -139,7 +139,8 @@ func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 		if len(all) != 2 || w.end.Reason != wire.EndDone || lost != 1 {
 			t.Fatalf("%d outcomes, %d agents lost, %+v; want 2 and 1", len(all), lost, w.end)
 		}
-		for _, a := range all[0].Agents {
+		first := firstAttempt(t, w, all[0].Task)
+		for _, a := range first.Agents {
 			if a.Agent == "a2" {
 				again++
 			}
@@ -147,8 +148,11 @@ func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 				t.Errorf("agent %s of the first task: lost %v", a.Agent, a.Lost)
 			}
 		}
-		if again != 1 || len(all[0].Agents) != 4 {
-			t.Errorf("the first task counts a2 %d times, and %d agents", again, len(all[0].Agents))
+		if again != 1 || len(first.Agents) != 4 {
+			t.Errorf("the first attempt counts a2 %d times, and %d agents", again, len(first.Agents))
+		}
+		if o := all[0]; o.Verdict != plan.Valid || kindsOf(o.Tries) != "agent-lost" {
+			t.Errorf("the first task is %s %v after %+v: want it repeated with the new process", o.Verdict, o.Reasons, o.Tries)
 		}
 		if o := all[1]; o.Verdict != plan.Valid || o.Agents[1].Agent != "a2" || o.Agents[1].Lost {
 			t.Errorf("the next task is %s %v with %+v: want it with the new process", o.Verdict, o.Reasons, o.Agents)
@@ -165,7 +169,7 @@ func TestARefusedAgentIsListedWithItsReason(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		ended := make(chan error, 2)
-		go func() { ended <- agent.Serve(ctx, conn, agent.Config{Name: "a1", Dir: l.dir, Log: l.log()}) }()
+		go func() { ended <- agent.Serve(ctx, conn.Agent(), agent.Config{Name: "a1", Dir: l.dir, Log: l.log()}) }()
 		a := l.agents["a1"]
 		select {
 		case err := <-a.done: // who was there before speaks again

@@ -19,9 +19,7 @@ import (
 func (x *execution) counted(ctx context.Context, t plan.Task, n int, detail string, tries []plan.Tried) (tried, []plan.Tried, error) {
 	for {
 		y, err := x.try(ctx, t, n, detail)
-		// One that was taken over and concluded counts, and was noted as broken off.
-		tries = slices.DeleteFunc(slices.Clone(tries), func(t plan.Tried) bool { return t.Name == y.name })
-		if err != nil || t.Cell.Retry == nil {
+		if err != nil {
 			return y, tries, err
 		}
 		o := x.outcome(y)

@@ -63,6 +63,7 @@ func kindsOf(tries []plan.Tried) string {
 func TestATaskThatLostAnAgentIsTriedAgain(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
+		l.await(5)
 		killed := false
 		paced := func(c *plan.Cell) {
 			c.Workload.Publishers.Rate, c.Workload.Measure = 1000, plan.Duration(20*time.Second)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
@@ -24,7 +23,7 @@ func newRoom(t *testing.T, limit int64, wait time.Duration) *lab {
 		config: controller.Config{RoomWait: wait, Copies: t.TempDir()}}
 	l.open()
 	for i := range 4 {
-		l.startWith(fmt.Sprintf("a%d", i+1), func(c *agent.Config) { c.Spool = t.TempDir() })
+		l.start(fmt.Sprintf("a%d", i+1))
 	}
 	return l
 }

@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
@@ -107,15 +109,16 @@ func TestWhoTakesOverRepeatsAsOften(t *testing.T) {
 				if at == 13 {
 					task = run.Tasks()[at].ID
 				}
-				var once sync.Once
+				reports := heard(t, l.foreigner(), "lockstep.agent.snapshot.>")
+				killed := make(chan struct{})
 				go func() {
-					_ = l.conn.Watch(t.Context(), run.ID, 0, func(e wire.Entry) {
-						if e.Ref.Task == task && e.Snapshot != nil {
-							once.Do(func() { l.crash(); l.control() })
-						}
-					})
+					defer close(killed)
+					next(t, reports, func(m *nats.Msg) bool { return strings.Contains(string(m.Data), `"task":"`+task+`"`) })
+					l.crash()
+					l.control()
 				}()
 				w := l.run(run, nil, nil)
+				<-killed
 				if quiet, noisy := repetitions(t, run, w.outcomes()); w.end.Reason != wire.EndDone || quiet != 6 || noisy != 8 {
 					t.Errorf("%+v: measured %d and %d times, want 6 and 8; %s", w.end, quiet, noisy, w.kinds())
 				}

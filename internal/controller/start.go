@@ -162,8 +162,8 @@ func (c *conduct) someEntry(ctx context.Context, limit time.Duration) error {
 		return err
 	}
 	select {
-	case e := <-c.entries:
-		c.take(e)
+	case r := <-c.reports:
+		c.take(r)
 	case <-changed:
 	case <-t.C:
 	case <-ctx.Done():

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/internal/clock"
 	"lockstep/internal/wire"
 )
 
@@ -25,33 +24,6 @@ func TestStartIsSaidInEveryClock(t *testing.T) {
 	} {
 		if got := offset(c.arrival, "c", now, wall); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-	}
-}
-
-// Whoever takes a task over on another host learns when its load began from the agents that are compared with him, or from how long ago the release was stored;
-// from calendars never.
-func TestWhenTheLoadBeganIsNotReadFromCalendars(t *testing.T) {
-	day := 24 * time.Hour
-	now := clock.Now()
-	began := now - int64(10*time.Second)
-	r := wire.Release{Step: wire.StepStart, Clock: "dead", Start: map[string]int64{"dead": 5, "a": began + int64(day)}, Age: 10*time.Second + leastAhead}
-	arrival := wire.Arrival{Clock: "a", Now: now + int64(day), Wall: time.Now().Add(time.Hour).UnixNano()} // by a calendar that is an hour off
-	for name, x := range map[string]struct {
-		offset *wire.Offset
-		age    time.Duration
-		known  bool
-	}{
-		"compared with the dead leader":  {&wire.Offset{Reference: "dead", At: 1, Offset: 1, Bound: 1}, r.Age, true},
-		"never compared":                 {nil, r.Age, true},
-		"nor is the release's age known": {nil, 0, false},
-		"compared with this one":         {&wire.Offset{Reference: clock.ID(), At: now + int64(day), Offset: int64(day), Bound: 1}, day, true},
-	} {
-		r.Age = x.age
-		c := &conduct{parts: []*part{{arrival: arrival, agent: wire.AgentInfo{Heartbeat: wire.Heartbeat{Offset: x.offset}}}}}
-		at, known := c.startOf(r)
-		if known != x.known || known && (at < began-int64(time.Millisecond) || at > began+int64(time.Minute)) { // late by what this test takes
-			t.Errorf("%s: %v before it was asked, %v", name, time.Duration(now-at), known)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestARunTookAsLongAsItsRecordSays(t *testing.T) {
 		"ended, and not noted":       {append(accepted, event(wire.RunEnded, time.Hour, 4)), time.Time{}, begin, begin.Add(time.Hour)},
 		"submitted again":            {former, time.Time{}, time.Time{}, time.Time{}},
 	} {
-		h := history{submission: 4, outcomes: map[string]bool{}, rounds: sampling.New(plan.Run{})}
+		h := replayedState{submission: 4, outcomes: map[string]bool{}, rounds: sampling.New(plan.Run{})}
 		for _, e := range x.record {
 			h.read(e)
 		}

@@ -73,7 +73,7 @@ func (c *conduct) notSteady() string {
 func (c *conduct) beginMeasurement(ctx context.Context) error {
 	at := time.Duration(clock.Now()-c.zero) + plan.MeasureAhead
 	at = (at + time.Second - 1).Truncate(time.Second)
-	if err := c.step(ctx, wire.Release{Step: wire.StepMeasure, Begin: at.Nanoseconds(), NotSteady: c.facts.NotSteady}, stepMargin); err != nil {
+	if err := c.step(ctx, wire.Release{Step: wire.StepMeasure, Begin: at.Nanoseconds()}, stepMargin); err != nil {
 		return err
 	}
 	if i := slices.IndexFunc(c.parts, func(p *part) bool { return !p.dropped && p.begin != at.Nanoseconds() }); i >= 0 {

@@ -17,7 +17,6 @@ var phases = []plan.Phase{plan.PhasePrepare, plan.PhaseReady, plan.PhaseWarmup, 
 type Working interface {
 	Slots() []wire.Heartbeat
 	Phase(slot string) plan.Phase
-	Spooled() (batches int, bytes, room int64)
 }
 
 // Agent serves the figures of an agent. linked tells whether there is a link to the control plane.
@@ -37,12 +36,6 @@ func (*anAgent) Describe(chan<- *prometheus.Desc) {}
 func (a *anAgent) Collect(to chan<- prometheus.Metric) {
 	s := sheet(to)
 	s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(a.linked()))
-	batches, bytes, room := a.standing.Spooled()
-	s.gauge("agent_spooled_batches", "Batches of messages on disk that the control plane has not taken yet.", float64(batches))
-	s.gauge("agent_spooled_bytes", "Bytes of these.", float64(bytes))
-	if room > 0 {
-		s.gauge("agent_spool_limit_bytes", "Bytes for which the spool has room; beyond them what an agent measured is lost with its process.", float64(room))
-	}
 	for _, slot := range a.standing.Slots() {
 		s.gauge("agent_busy", "Whether this slot works on a task.", truth(slot.Busy != ""), "agent", slot.Agent)
 		s.gauge("agent_draining", "Whether this slot leaves when it is idle.", truth(slot.Draining), "agent", slot.Agent)

@@ -30,9 +30,16 @@ type Retry struct {
 	Most int           `json:"most"` // tries after the first; of a search, of each of its steps
 }
 
-// Again tells whether a try that failed so is followed by another, given those before it. A nil Retry is never.
+// defaultRetry is of a cell that says nothing: a lost agent says nothing of the broker.
+var defaultRetry = Retry{On: []FailureKind{FailedAgentLost}, Most: 1}
+
+// Again reports whether an attempt that failed so is followed by another, given those before it. A nil Retry repeats an
+// attempt that lost an agent, once.
 func (r *Retry) Again(failed FailureKind, before []Tried) bool {
-	if r == nil || !slices.Contains(r.On, failed) {
+	if r == nil {
+		r = &defaultRetry
+	}
+	if !slices.Contains(r.On, failed) {
 		return false
 	}
 	used := 0

@@ -2,145 +2,213 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"lockstep/internal/clock"
 	"lockstep/internal/record"
 )
 
-// Pulse sends a heartbeat now, once a second and whenever the controller asks, until ctx ends: then it says goodbye and returns nil. It
-// returns an error when the controller refuses the agent, or the connection was closed. now is called from one goroutine.
-func (c *Conn) Pulse(ctx context.Context, now func() Heartbeat) error {
-	answers := make(chan *nats.Msg, 8)
-	inbox := c.nc.NewInbox()
-	for _, subject := range []string{inbox, subjectRoll} {
-		sub, err := c.nc.ChanSubscribe(subject, answers)
-		if err != nil {
-			return fmt.Errorf("register with the controller: %w", err)
-		}
-		defer sub.Unsubscribe() //nolint:errcheck // fails only when the connection is closed
+// LeaderGone is for how long an agent goes on with an attempt although no controller answers it.
+const LeaderGone = 2 * time.Minute
+
+// Limits of one request of an agent or a controller to the other. What is not answered by then is sent again.
+const (
+	commandTimeout = time.Second
+	reportTimeout  = 5 * time.Second
+	repeatAfter    = 250 * time.Millisecond
+)
+
+// epochAhead is by how much an epoch may be ahead of this host's calendar: epochs are milliseconds since 1970.
+const epochAhead = 24 * time.Hour
+
+// ErrNoAttempt is wrapped by the error of a report about an attempt that the controller does not lead, or in which the
+// agent has no part.
+var ErrNoAttempt = errors.New("the controller does not lead this attempt with this agent")
+
+// ErrNotStored is wrapped by the error of a report that the control plane did not store, but may store later.
+var ErrNotStored = errors.New("the control plane did not store it")
+
+// Agent is the control plane as an agent uses it: requests to the controller that leads, and commands from it. The slots
+// of one process share it. Safe for concurrent use.
+type Agent struct {
+	conn  *Conn
+	epoch atomic.Uint64 // the highest leadership that was heard of
+}
+
+// Agent returns the control plane as an agent uses it over this connection, which stays the caller's.
+func (c *Conn) Agent() *Agent { return &Agent{conn: c} }
+
+// Epoch is the highest leadership that was heard of.
+func (a *Agent) Epoch() uint64 { return a.epoch.Load() }
+
+// LocalPort is the port of the control plane if that is on this host, else 0: faults of the network spare it.
+func (a *Agent) LocalPort() int { return a.conn.LocalPort() }
+
+// obey refuses what was sent under an earlier leadership than the highest heard of, and epochs that no leader can have:
+// one of them would have every later leader refused.
+func (a *Agent) obey(epoch uint64) error {
+	if limit := uint64(time.Now().Add(epochAhead).UnixMilli()); epoch > limit {
+		return fmt.Errorf("epoch %d is more than %v ahead of this host's clock: compare the clocks of the hosts", epoch, epochAhead)
 	}
-	tick := time.NewTicker(HeartbeatEvery)
-	defer tick.Stop()
-	first := now()
-	may, done := c.refused.watch(ctx, subjectHeartbeat(first.Agent))
-	defer done()
-	for due := true; ; {
-		if due {
-			if err := c.beat(now(), inbox); err != nil && c.nc.IsClosed() {
-				return fmt.Errorf("send heartbeat: %w", err)
-			}
+	for {
+		seen := a.epoch.Load()
+		if epoch < seen {
+			return fmt.Errorf("sent by the controller of epoch %d, and that of epoch %d leads: %w", epoch, seen, ErrFenced)
 		}
-		select {
-		case <-tick.C:
-			due = true
-		case m := <-answers:
-			due = m.Subject == subjectRoll
-			if err := c.answered(m); err != nil {
-				return err
-			}
-		case <-may.Done():
-			if ctx.Err() == nil {
-				return c.unentitled(first)
-			}
-			last := now()
-			last.Leaving = true
-			_ = c.beat(last, "") // the controller notices without it, too
-			_ = c.flush(time.Second)
+		if a.epoch.CompareAndSwap(seen, epoch) {
 			return nil
 		}
 	}
 }
 
+// SendHeartbeats sends a heartbeat at once and then every HeartbeatEvery, until ctx ends: then it sends a last one and
+// returns nil. It returns an error when the controller refuses the agent, or the connection was closed. end is called if
+// the attempt that a heartbeat named is to be ended: nobody leads it (ErrNoAttempt), or no controller has answered for
+// LeaderGone (ErrNoController). now and end are called from one goroutine.
+func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end func(attempt Ref, why error)) error {
+	answered := time.Now()
+	for {
+		h, sent := now(), time.Now()
+		answer, err := a.heartbeat(ctx, h)
+		pause := repeatAfter
+		switch {
+		case err == nil:
+			answered, pause = sent, HeartbeatEvery-time.Since(sent)
+			if answer.Over {
+				end(h.Try, ErrNoAttempt)
+			}
+		case ctx.Err() != nil:
+		case errors.Is(err, nats.ErrPermissionViolation):
+			return a.unentitled(h)
+		case rejected(err), a.conn.Closed():
+			return fmt.Errorf("send heartbeat: %w", err)
+		case h.Try != (Ref{}) && time.Since(answered) >= LeaderGone:
+			end(h.Try, fmt.Errorf("no controller has answered for %v: %w", LeaderGone, ErrNoController))
+		}
+		if wait(ctx, pause) != nil {
+			h = now()
+			h.Leaving = true
+			_, _ = a.heartbeat(context.WithoutCancel(ctx), h) // the controller notices without it, too
+			return nil
+		}
+	}
+}
+
+func (a *Agent) heartbeat(ctx context.Context, h Heartbeat) (answer HeartbeatAnswer, err error) {
+	if !a.conn.Linked() {
+		return answer, ErrNoController
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	if answer, err = request[Heartbeat, HeartbeatAnswer](ctx, a.conn, subjectHeartbeat(h.Agent), h); err == nil {
+		err = a.obey(answer.Epoch)
+	}
+	return answer, err
+}
+
 // unentitled says why the control plane has refused a heartbeat.
-func (c *Conn) unentitled(h Heartbeat) error {
-	if h.Agent != h.Process && (c.holder == "" || c.holder == User{Role: RoleAgent, Name: h.Process}.words()) {
+func (a *Agent) unentitled(h Heartbeat) error {
+	holder := a.conn.holder
+	if h.Agent != h.Process && (holder == "" || holder == User{Role: RoleAgent, Name: h.Process}.words()) {
 		return fmt.Errorf("the credentials of agent %s do not hold for %s: they are for fewer than %d slots; give it less with --slots, or remove its credentials and make others: ctl fleet agent --slots %d DIR %s: %w",
 			h.Process, h.Agent, h.Slots, h.Slots, h.Process, nats.ErrPermissionViolation)
 	}
 	of := "of another name"
-	if c.holder != "" {
-		of = "those of " + c.holder
+	if holder != "" {
+		of = "those of " + holder
 	}
 	return fmt.Errorf("the credentials of agent %s are %s: give it those of its own (ctl fleet agent DIR %s), or the --name that its credentials are for: %w",
 		h.Process, of, h.Process, nats.ErrPermissionViolation)
 }
 
-// answered is the refusal that a message is, if it is one. NATS itself answers when no controller is there.
-func (c *Conn) answered(m *nats.Msg) error {
-	if m.Subject == subjectRoll {
-		_ = c.obey(m.Header) // a former leader's call is answered like any
-		return nil
+// AskClock asks the controller for its time once, for an agent, and returns the four times, by how much both clocks were
+// slewed, and the id of the controller's clock.
+func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x clock.Exchange, err error) {
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
+	x.Sent = clock.Now()
+	answer, err := request[struct{}, clockAnswer](ctx, a.conn, subjectClock(agent), struct{}{})
+	x.Received = clock.Now()
+	slew, bound := clock.Slew()
+	if err == nil && answer.Clock == "" {
+		err = errors.New("the answer names no clock")
 	}
-	if m.Header.Get(headerProtocol) == "" {
-		return nil
-	}
-	return c.check(m.Header, "the controller")
-}
-
-func (c *Conn) beat(h Heartbeat, inbox string) error {
-	m, err := c.encode(subjectHeartbeat(h.Agent), h)
 	if err != nil {
-		return err
+		return "", x, fmt.Errorf("ask the controller for its time: %w", err)
 	}
-	m.Reply = inbox
-	return c.nc.PublishMsg(m)
+	x.Heard, x.Answered = answer.Heard, answer.Answered
+	x.Slew, x.OtherSlew, x.SlewBound = slew, answer.Slew, bound+answer.SlewBound
+	return answer.Clock, x, nil
 }
 
-// Assignments hands the assignments of one agent process to handle, one after the other, until ctx ends or handle returns false. An
-// assignment that cannot be read, of another protocol version, or of a former leader (ErrFenced) comes as an error with the Ref it was for.
-func (c *Conn) Assignments(ctx context.Context, agent, instance string, handle func(Assignment, Ref, error) bool) error {
-	return c.follow(ctx, streamTasks, []string{subjectAssigned(agent, instance)}, func(m jetstream.Msg, _ uint64) bool {
-		if c.genuine(m.Headers(), m.Subject()) != nil {
-			return true
+// Commands hands the commands for an agent to handle until stop is called. That handle returns tells the controller that
+// the command has arrived, so handle returns soon. The controller sends a command again until then: one may come more
+// than once. handle is called from several goroutines. Commands of a former leader do not reach it.
+func (a *Agent) Commands(agent string, handle func(Command) error) (stop func(), err error) {
+	return serve(a.conn, subjectCommand(agent), func(_ context.Context, _ string, c Command) (struct{}, error) {
+		err := a.obey(c.Epoch)
+		if err == nil && (c.Assignment == nil) == (c.Release == nil) {
+			err = errors.New("read command: want an assignment or a release")
 		}
-		ref := readRef(m.Headers().Get(headerRef))
-		var a Assignment
-		err := c.decode(m.Headers(), m.Data(), "the controller", &a)
+		if err == nil && c.Assignment != nil && (c.Assignment.Ref() != c.Ref || c.Assignment.Agent != agent) {
+			err = fmt.Errorf("read assignment: it is for agent %q and attempt %s, and was sent to agent %q for attempt %s",
+				c.Assignment.Agent, c.Assignment.Ref(), agent, c.Ref)
+		}
 		if err == nil {
-			err = c.obey(m.Headers())
+			err = handle(c)
 		}
-		if err == nil && (a.Ref() != ref || a.Agent != agent) {
-			err = fmt.Errorf("read assignment: it is for agent %q and task %s, and was sent to agent %q for task %s", a.Agent, a.Task.ID, agent, ref.Task)
-		}
-		return handle(a, ref, err)
+		return struct{}{}, err
 	})
 }
 
-// Releases hands the releases of one try of a task to handle, from the first, until ctx ends or handle returns false. The error of one that a
-// former leader sent wraps ErrFenced: it is to be passed over.
-func (c *Conn) Releases(ctx context.Context, ref Ref, handle func(Release, error) bool) error {
-	return c.follow(ctx, streamReleases, []string{subjectRelease(ref)}, func(m jetstream.Msg, _ uint64) bool {
-		if c.genuine(m.Headers(), m.Subject()) != nil {
-			return true
-		}
-		var r Release
-		err := c.decode(m.Headers(), m.Data(), "the controller", &r)
-		if err == nil {
-			err = c.obey(m.Headers())
-		}
-		return handle(r, err)
-	})
-}
-
-// Arrive stores an agent's arrival at a step, or its failure; once, however often it is called with one key. The key is the agent's own, see NewKey.
-func (c *Conn) Arrive(ctx context.Context, key string, a Arrival) error {
-	m, err := c.encode(subjectArrival(a.Ref, a.Agent), a)
-	if err != nil {
-		return fmt.Errorf("arrive at %s: %w", a.Step, err)
+// Arrive reports an agent's arrival at a step, or its failure, until the controller has it or ctx ends.
+func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
+	if err := repeat(ctx, a.conn, subjectArrive(v.Agent), reportTimeout, v); err != nil {
+		return fmt.Errorf("arrive at %s: %w", v.Step, err)
 	}
-	return c.store(ctx, m, messageID(key, "arrive", a.Ref.tokens(), token(a.Agent), string(a.Step), strconv.FormatBool(a.Error != "")))
+	return nil
 }
 
-// Snapshot stores a snapshot of one agent; once, however often it is called with one key. An error that wraps ErrTooLarge means that it must be sent in parts.
-func (c *Conn) Snapshot(ctx context.Context, key string, ref Ref, s record.Snapshot) error {
-	m, err := c.encode(subjectSnapshot(ref, s.Agent), s)
-	if err != nil {
+// Snapshot reports a snapshot of one agent until it is stored or ctx ends. The controller stores each number of an agent
+// once; an agent sends its snapshots one after the other. An error that wraps ErrTooLarge means that it must be sent in
+// parts.
+func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error {
+	if err := repeat(ctx, a.conn, subjectReport(s.Agent), reportTimeout, snapshotReport{ref, s}); err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
-	return c.store(ctx, m, messageID(key, "snapshot", ref.tokens(), token(s.Agent), strconv.FormatUint(s.Seq, 10)))
+	return nil
+}
+
+// repeat sends a request until it is answered or ctx ends. timeout is of one request. One that could not be stored is sent
+// again, too.
+func repeat[Q any](ctx context.Context, c *Conn, subject string, timeout time.Duration, q Q) error {
+	for {
+		err := ErrNoController
+		if c.Linked() { // else the library would send all of them when there is a link
+			one, stop := c.again.within(ctx)
+			bounded, cancel := context.WithTimeout(one, timeout)
+			_, err = request[Q, struct{}](bounded, c, subject, q)
+			cancel()
+			stop()
+		}
+		if err == nil || rejected(err) && !errors.Is(err, ErrNotStored) || errors.Is(err, ErrTooLarge) ||
+			errors.Is(err, nats.ErrPermissionViolation) || c.Closed() {
+			return err
+		}
+		if wait(ctx, repeatAfter) != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// rejected reports whether a request was answered with an error, or by another protocol version: sent again it would be
+// answered in the same way.
+func rejected(err error) bool {
+	var answer *refused
+	return errors.As(err, &answer) || errors.Is(err, ErrProtocol)
 }

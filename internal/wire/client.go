@@ -141,7 +141,7 @@ func (c *Client) Cancel(ctx context.Context, run, by string) error {
 	return nil
 }
 
-// Forget deletes the arrivals and snapshots of a task, once the one follower of a local run has them.
+// Forget deletes the snapshots of a task, once the one follower of a local run has them.
 func (c *Client) Forget(ctx context.Context, ref Ref) error {
 	_, err := call[struct{}](ctx, c, requestTimeout, serviceForget, ref)
 	return err
@@ -204,7 +204,7 @@ func (c *Client) read(ctx context.Context, q recordQuery) (batch, error) {
 	return call[batch](ctx, c, batchWait+requestTimeout, serviceRead, q)
 }
 
-func (c *Client) entry(m stored) Entry { return c.now().entry(m) }
+func (c *Client) entries(m stored) []Entry { return c.now().entries(m) }
 
 // Follow hands the record of a run to handle, from its beginning to the run's end, which it returns: see Conn.Follow.
 // It goes on when another controller leads, or the control plane is back.

@@ -1,9 +1,6 @@
 package wire
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,7 +22,7 @@ const clockTimeout = time.Second
 
 // AnswerClock makes this process's clock the reference that all agents compare theirs with, until stop is called.
 func (c *Conn) AnswerClock() (stop func(), err error) {
-	return c.subscribe(subjectClock, func(m *nats.Msg) (*nats.Msg, error) {
+	return c.subscribe(subjectClock("*"), func(m *nats.Msg) (*nats.Msg, error) {
 		heard := clock.Now()
 		if err := c.check(m.Header, "an agent"); err != nil {
 			return nil, err
@@ -33,32 +30,4 @@ func (c *Conn) AnswerClock() (stop func(), err error) {
 		slew, bound := clock.Slew()
 		return c.encode(m.Reply, clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now(), Slew: slew, SlewBound: bound})
 	})
-}
-
-// AskClock asks the reference for its time once, and returns the four times, by how much both clocks were slewed, and
-// the id of its clock.
-func (c *Conn) AskClock(ctx context.Context) (reference string, x clock.Exchange, err error) {
-	ask, err := c.message(subjectClock, nil)
-	if err != nil {
-		return "", x, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
-	defer cancel()
-	x.Sent = clock.Now()
-	m, err := c.ask(ctx, ask)
-	x.Received = clock.Now()
-	slew, bound := clock.Slew()
-	var a clockAnswer
-	if err == nil {
-		err = c.decode(m.Header, m.Data, "the controller", &a)
-	}
-	if err == nil && a.Clock == "" {
-		err = errors.New("the answer names no clock")
-	}
-	if err != nil {
-		return "", x, fmt.Errorf("ask the controller for its time: %w", err)
-	}
-	x.Heard, x.Answered = a.Heard, a.Answered
-	x.Slew, x.OtherSlew, x.SlewBound = slew, a.Slew, bound+a.SlewBound
-	return a.Clock, x, nil
 }

@@ -76,7 +76,7 @@ func pack(v any) ([]byte, error) {
 func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
 	limit := c.limit()
 	if strings.HasPrefix(subject, root+"record.") {
-		limit -= 1024 // readers get it in an answer
+		limit = c.entryLimit()
 	}
 	if len(body) > limit {
 		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", subject, len(body), limit, ErrTooLarge)
@@ -90,6 +90,9 @@ func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
 
 // limit is the greatest body; headers need some room too.
 func (c *Conn) limit() int { return int(min(c.nc.MaxPayload(), MaxMessage)) - 1024 }
+
+// entryLimit is the greatest body of a message of the record: readers get it in an answer.
+func (c *Conn) entryLimit() int { return c.limit() - 1024 }
 
 // check refuses messages of another version and passes on refusals. who is the sender, for the reader of the error.
 func (c *Conn) check(h nats.Header, who string) error {
@@ -138,11 +141,16 @@ func unzip(body []byte, who string, v any) error {
 	return nil
 }
 
-// refusal is the reply that tells the sender why its message was not taken.
-func (c *Conn) refusal(reply, text string) *nats.Msg {
+// refusal is the reply that tells the sender why its message was not taken, with the identity that codes gives the error.
+func (c *Conn) refusal(reply string, why error) *nats.Msg {
 	m := nats.NewMsg(reply)
 	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
-	m.Header.Set(headerError, oneLine(text))
+	m.Header.Set(headerError, oneLine(why.Error()))
+	for code, is := range codes {
+		if errors.Is(why, is) {
+			m.Header.Set(headerCode, code)
+		}
+	}
 	return m
 }
 

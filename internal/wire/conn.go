@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,8 +29,6 @@ type Conn struct {
 	recordLimit int64      // bytes of the record that this peer makes; 0: not said
 	drawing     sync.Mutex // on the record's reserve
 
-	epoch   atomic.Uint64 // the highest leadership heard of
-	standby atomic.Bool   // a controller that does not lead: it hears, and says nothing
 	times   leaseTimes
 	refused *denials
 	holder  string // whose credentials are shown; empty: they do not say

@@ -14,24 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// headerRef names the task of an assignment, so that an agent that cannot read it can still answer.
-const headerRef = "Lockstep-Ref"
-
-// readRef reads what Ref.tokens wrote; what cannot be read names nothing.
-func readRef(text string) (r Ref) {
-	words := strings.Split(text, ".")
-	if len(words) != 3 {
-		return Ref{}
-	}
-	for i, to := range []*string{&r.Run, &r.Task, &r.Try} {
-		var err error
-		if *to, err = untoken(words[i]); err != nil {
-			return Ref{}
-		}
-	}
-	return r
-}
-
 // Request is one message of the queue: a submission, or a cancellation; or one that cannot be read, which Err says. One without a Run tells of nothing but
 // Newest.
 type Request struct {
@@ -138,31 +120,35 @@ func (c *Conn) Discard(ctx context.Context, seq uint64) error {
 // mostHeartbeat bounds what an agent may say of itself, which the controller keeps.
 const mostHeartbeat = 64 << 10
 
-// Heartbeats hands every heartbeat to handle, one at a time, until stop is called; a text returned refuses the agent, unless this is a
-// controller that stands by. refused is told of each that is, with what it said of itself as far as that can be read; nil: nobody is.
-func (c *Conn) Heartbeats(handle func(Heartbeat) (refuse string), refused func(h Heartbeat, why string)) (stop func(), err error) {
-	return c.subscribe(subjectHeartbeat("")[:len(subjectHeartbeat(""))-1]+"*", func(m *nats.Msg) (answer *nats.Msg, err error) {
+// AnswerHeartbeats hands every heartbeat to handle, one at a time, until stop is called. handle returns whether the attempt
+// that the agent works on is over, and why the agent is refused, if it is. refused is told of each that is, with what it
+// said of itself as far as that can be read.
+func (l *Lease) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error), refused func(h Heartbeat, why string)) (stop func(), err error) {
+	c := l.conn
+	return c.subscribe(subjectHeartbeat("*"), func(m *nats.Msg) (*nats.Msg, error) {
 		var h Heartbeat
+		answer := HeartbeatAnswer{Epoch: l.who.Epoch}
 		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
-		refuse := ""
+		var refuse error
 		if len(m.Data) > mostHeartbeat {
-			refuse = fmt.Sprintf("a heartbeat of %d bytes: want at most %d; give it fewer labels and targets", len(m.Data), mostHeartbeat)
-		} else if err := c.decode(m.Header, m.Data, who, &h); err != nil {
-			refuse = err.Error()
-		} else if subjectHeartbeat(h.Agent) != m.Subject {
-			refuse = who + " speaks for another"
-		} else if err := checkNames(h.Instance, h.Process, h.Busy, h.Try.Run, h.Try.Task, h.Try.Try); err != nil {
-			refuse = fmt.Sprintf("read heartbeat: %v", err)
+			refuse = fmt.Errorf("a heartbeat of %d bytes: want at most %d; give it fewer labels and targets", len(m.Data), mostHeartbeat)
 		} else {
-			refuse = handle(h)
+			refuse = c.decode(m.Header, m.Data, who, &h)
 		}
-		if refuse != "" && refused != nil {
-			refused(introduced(m), oneLine(refuse))
+		if refuse == nil && subjectHeartbeat(h.Agent) != m.Subject {
+			refuse = errors.New(who + " speaks for another")
 		}
-		if refuse == "" || c.standby.Load() {
-			return nil, nil
+		if refuse == nil {
+			refuse = checkNames(h.Instance, h.Process, h.Busy, h.Try.Run, h.Try.Task, h.Try.Try)
 		}
-		return nil, errors.New(refuse)
+		if refuse == nil {
+			answer.Over, refuse = handle(h)
+		}
+		if refuse != nil {
+			refused(introduced(m), oneLine(refuse.Error()))
+			return nil, refuse
+		}
+		return c.encode(m.Reply, answer)
 	})
 }
 
@@ -188,7 +174,7 @@ func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.
 		var answer *nats.Msg
 		err := Guard(c.log, m.Subject, func() (err error) { answer, err = handle(m); return err })
 		if err != nil {
-			answer = c.refusal(m.Reply, err.Error())
+			answer = c.refusal(m.Reply, err)
 		}
 		c.reply(m.Reply, answer)
 	})
@@ -206,7 +192,7 @@ func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.
 // any reply subject, also one of the JetStream API, and the server would accept the reply with the controller's
 // permissions. Replies may get lost: whoever requested one has a deadline.
 func (c *Conn) reply(inbox string, answer *nats.Msg) {
-	if answer != nil && (strings.HasPrefix(inbox, inboxes) || strings.HasPrefix(inbox, borders)) {
+	if answer != nil && (strings.HasPrefix(inbox, inboxes) || strings.HasPrefix(inbox, borderReplies)) {
 		_ = c.nc.PublishMsg(answer)
 	}
 }
@@ -219,28 +205,7 @@ func (c *Conn) flush(timeout time.Duration) error {
 	return c.nc.FlushWithContext(ctx)
 }
 
-// Roll asks every agent for a heartbeat now, and tells it who leads.
-func (c *Conn) Roll() error {
-	m, err := c.message(subjectRoll, nil)
-	if err != nil {
-		return err
-	}
-	stamp(m, c.Epoch())
-	return c.nc.PublishMsg(m)
-}
-
-// Watch hands arrivals and snapshots of a run, and where leaders took it up, to handle, in order, from a sequence number of the record on, until
-// ctx ends.
-func (c *Conn) Watch(ctx context.Context, run string, from uint64, handle func(Entry)) error {
-	filters := []string{subjectsOf(run, "arrive"), subjectsOf(run, "snapshot"), subjectEpoch(run)}
-	return c.followFrom(ctx, streamRecord, from, filters, func(m jetstream.Msg, seq uint64) bool {
-		handle(c.entry(messageOf(m, seq)))
-		return true
-	})
-}
-
-// Forget deletes the arrivals and snapshots of a task, once a follower has them.
+// Forget deletes the snapshots of a task, once a follower has them.
 func (c *Conn) Forget(ctx context.Context, ref Ref) error {
-	task := token(ref.Run) + ".%s." + token(ref.Task) + ".>"
-	return c.purge(ctx, streamRecord, 0, root+"record."+fmt.Sprintf(task, "arrive"), root+"record."+fmt.Sprintf(task, "snapshot"))
+	return c.purge(ctx, streamRecord, 0, root+"record."+token(ref.Run)+".snapshot."+token(ref.Task)+".>")
 }

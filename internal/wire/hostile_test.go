@@ -74,7 +74,7 @@ func TestHugeHeartbeatsAreRefused(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	controller, agent := link(t, s), link(t, s)
 	took := make(chan Heartbeat, 10)
-	stop, err := controller.Heartbeats(func(h Heartbeat) string { took <- h; return "" }, nil)
+	stop, err := campaign(t, controller, "test").AnswerHeartbeats(func(h Heartbeat) (bool, error) { took <- h; return false, nil }, func(Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func FuzzMessages(f *testing.F) {
 	}
 	c := &Conn{protocol: plan.Protocol}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		kinds := []any{&Submission{}, &Heartbeat{}, &Assignment{}, &Release{}, &Arrival{}, &RunEvent{}, &plan.Outcome{}, &plan.Run{}, &record.Snapshot{},
+		kinds := []any{&Submission{}, &Heartbeat{}, &HeartbeatAnswer{}, &Command{}, &Arrival{}, &snapshotReport{}, &[]record.Snapshot{}, &RunEvent{}, &plan.Outcome{}, &plan.Run{}, &record.Snapshot{},
 			&[]AgentInfo{}, &clockAnswer{}, &RunState{}, &LeaderInfo{}}
 		for _, v := range kinds {
 			if err := c.decode(ours(), body, "anybody", v); err == nil {
@@ -114,7 +114,6 @@ func FuzzMessages(f *testing.F) {
 			}
 		}
 		_ = c.unpack(ours(), body, "anybody", &Submission{})
-		_ = readRef(string(body))
 		_, _ = untoken(string(body))
 		var s record.Snapshot
 		if c.decode(ours(), body, "anybody", &s) == nil {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -68,7 +67,6 @@ type Lease struct {
 
 	clearing sync.Mutex
 	purged   map[string]time.Time // when records were deleted for room, by run
-	swept    time.Time            // when records of runs that nobody submitted were looked for
 }
 
 // Campaign waits until this controller leads, and returns its lease, which is renewed until Resign is called or it is lost. It outlives NATS servers
@@ -78,7 +76,6 @@ func (c *Conn) Campaign(ctx context.Context, who LeaderInfo, log *slog.Logger) (
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	c.standby.Store(true)
 	s := stand{conn: c, who: who, log: log}
 	for {
 		l, err := s.try(ctx)
@@ -163,8 +160,6 @@ func (s *stand) take(ctx context.Context, kv jetstream.KeyValue, held LeaderInfo
 	l := &Lease{conn: s.conn, who: who, log: s.log, revision: now, done: make(chan struct{}), asked: make(chan chan error),
 		renewed: at, runs: map[string]uint64{}, purged: map[string]time.Time{}}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	s.conn.epoch.Store(who.Epoch)
-	s.conn.standby.Store(false)
 	go l.renew(kv)
 	return l, nil
 }
@@ -189,7 +184,6 @@ func (l *Lease) Lapsed() time.Duration {
 
 // Resign gives the lease back, so that the next controller has it at once. One that was lost is let be.
 func (l *Lease) Resign(ctx context.Context) {
-	l.conn.standby.Store(true)
 	lost := l.ctx.Err() != nil
 	l.cancel(context.Canceled)
 	<-l.done
@@ -237,9 +231,8 @@ func (l *Lease) renew(kv jetstream.KeyValue) {
 			}
 			l.renewed, l.lapsed = at, lapsed
 			l.mu.Unlock()
-		case errors.Is(err, ErrLeaseLost):
-			l.log.Warn("another controller took the lease", "epoch", l.who.Epoch)
-			l.conn.standby.Store(true)
+		case errors.Is(err, ErrLeaseLost), l.conn.Closed():
+			l.log.Warn("another controller took the lease, or the connection was closed", "epoch", l.who.Epoch, "err", err)
 			l.cancel(ErrLeaseLost)
 			return
 		case l.ctx.Err() == nil:
@@ -316,29 +309,4 @@ func epochOf(h nats.Header) uint64 {
 		return 0
 	}
 	return n
-}
-
-// Epoch is the highest leadership that was heard of.
-func (c *Conn) Epoch() uint64 { return c.epoch.Load() }
-
-// obey refuses what was sent under an earlier leadership than the highest heard of.
-func (c *Conn) obey(h nats.Header) error {
-	epoch := epochOf(h)
-	if seen := raise(&c.epoch, epoch); epoch < seen {
-		return fmt.Errorf("sent by the controller of epoch %d, and that of epoch %d has spoken: %w", epoch, seen, ErrFenced)
-	}
-	return nil
-}
-
-// raise makes a number at least n, and returns what it is then.
-func raise(a *atomic.Uint64, n uint64) uint64 {
-	for {
-		is := a.Load()
-		if is >= n {
-			return is
-		}
-		if a.CompareAndSwap(is, n) {
-			return n
-		}
-	}
 }

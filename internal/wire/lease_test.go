@@ -182,11 +182,8 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	}
 
 	way.hold() // from here on nothing that the first says arrives, for the moment
-	late := make(chan error, 3)
+	late := make(chan error, 2)
 	go func() { late <- event(was, "late") }()
-	go func() {
-		late <- was.Release(context.Background(), Ref{Run: "r", Task: "t", Try: "x"}, Release{Step: StepStart})
-	}()
 	go func() { late <- old.PutRun(context.Background(), RunState{Run: "r", State: "late"}) }()
 	lease := campaign(t, second, "two")
 	if old.Lapsed() == 0 {
@@ -199,10 +196,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	if is.Former() != old.Epoch() {
 		t.Errorf("the run was that of epoch %d, and is said to be of %d", old.Epoch(), is.Former())
 	}
-	if err := errors.Join(lease.PutRun(t.Context(), RunState{Run: "r", State: StateRunning}), second.Roll(), event(is, "after")); err != nil {
-		t.Fatal(err)
-	}
-	if err := is.Release(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, Release{Step: StepFinish}); err != nil {
+	if err := errors.Join(lease.PutRun(t.Context(), RunState{Run: "r", State: StateRunning}), event(is, "after")); err != nil {
 		t.Fatal(err)
 	}
 	way.open()
@@ -246,24 +240,6 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	}
 	if runs, err := agent.Runs(t.Context()); err != nil || len(runs) != 1 || runs[0].State != StateRunning {
 		t.Errorf("the run's state is %+v, %v", runs, err)
-	}
-	obeyed, refused := 0, 0
-	raise(&agent.epoch, lease.Epoch()) // it heard the roll
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_ = agent.Releases(ctx, Ref{Run: "r", Task: "t", Try: "x"}, func(r Release, err error) bool {
-		switch {
-		case errors.Is(err, ErrFenced):
-			refused++
-		case err != nil || r.Step != StepFinish:
-			t.Errorf("released to %s, %v", r.Step, err)
-		default:
-			obeyed++
-		}
-		return obeyed == 0
-	})
-	if obeyed != 1 {
-		t.Errorf("%d releases were obeyed and %d refused, want the later leader's one obeyed", obeyed, refused)
 	}
 }
 
@@ -435,59 +411,40 @@ func TestTooFewServersForTheReplicasIsSaid(t *testing.T) {
 	}
 }
 
-func TestAgentsRefuseAFormerLeadersAssignment(t *testing.T) {
+// TestAgentsRefuseAFormerLeadersCommands: and they refuse an epoch that no leader can have, which would have every later
+// leader refused.
+func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{})
-	first, second, agent := link(t, s), link(t, s), link(t, s)
+	first, second, agent := link(t, s), link(t, s), link(t, s).Agent()
 	old := campaign(t, first, "one")
-	r, err := old.TakeUp(t.Context(), "r")
-	if err != nil {
-		t.Fatal(err)
-	}
-	assign := func(r *Recorder, task string) {
-		t.Helper()
-		a := Assignment{Assignment: plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task}}, Try: "x"}
-		if err := r.Assign(t.Context(), "i", a); err != nil {
-			t.Fatal(err)
-		}
-	}
 	old.Resign(t.Context())
-	next, err := campaign(t, second, "two").TakeUp(t.Context(), "r")
+	next := campaign(t, second, "two")
+	var got []string
+	stop, err := agent.Commands("a", func(c Command) error { got = append(got, c.Ref.Task); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	assign(next, "new")
-	r.lease = &Lease{conn: first, who: old.who, ctx: context.Background()}
-	assign(r, "old")
+	defer stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	var got []string
-	_ = agent.Assignments(ctx, "a", "i", func(a Assignment, ref Ref, err error) bool {
-		got = append(got, ref.Task)
-		if errors.Is(err, ErrFenced) != (ref.Task == "old") {
-			t.Errorf("assignment %s: %v", ref.Task, err)
-		}
-		return len(got) < 2
-	})
-	if len(got) != 2 {
-		t.Errorf("assignments came for %v", got)
+	send := func(c *Conn, who LeaderInfo, task string) error {
+		ref := Ref{Run: "r", Task: task, Try: "x"}
+		a := Assignment{Assignment: plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task}}, Try: "x"}
+		return (&Lease{conn: c, who: who, ctx: t.Context()}).Command(ctx, "a", Command{Instance: "i", Ref: ref, Assignment: &a})
 	}
-}
-
-func TestReleasesTellTheirAge(t *testing.T) {
-	s := plane(t, ServerConfig{})
-	c := link(t, s)
-	r, ref := recorder(t, c, "r"), Ref{Run: "r", Task: "t", Try: "x"}
-	before := time.Now()
-	if err := r.Release(t.Context(), ref, Release{Step: StepStart}); err != nil {
-		t.Fatal(err)
+	ahead := next.who
+	ahead.Epoch = uint64(time.Now().Add(25 * time.Hour).UnixMilli())
+	if err := send(second, ahead, "ahead"); err == nil || !strings.Contains(err.Error(), "ahead of this host's clock") {
+		t.Errorf("an epoch 25 h ahead: %v: want to read that no leader has it", err)
 	}
-	after := time.Now()
-	time.Sleep(100 * time.Millisecond)
-	least, asked := time.Since(after), time.Now()
-	made, err := c.Released(t.Context(), ref)
-	most, unsure := time.Since(before), time.Since(asked)/2
-	if err != nil || len(made) != 1 || made[0].Age < least-unsure || made[0].Age > most+unsure {
-		t.Errorf("%+v, %v: want one that is %v to %v old, to within %v", made, err, least, most, unsure)
+	if err := send(second, next.who, "new"); err != nil {
+		t.Errorf("the leader's command: %v", err)
+	}
+	if err := send(first, old.who, "old"); !errors.Is(err, ErrFenced) {
+		t.Errorf("a former leader's command: %v, want ErrFenced", err)
+	}
+	if fmt.Sprint(got) != "[new]" || agent.Epoch() != next.Epoch() {
+		t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, agent.Epoch(), next.Epoch())
 	}
 }

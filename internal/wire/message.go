@@ -52,7 +52,12 @@ type Heartbeat struct {
 	Memory string `json:"memory,omitempty"`
 	Try    Ref    `json:"try,omitzero"`    // that it works on; Busy is its task
 	Epoch  uint64 `json:"epoch,omitempty"` // the highest leadership that it has heard of
-	Spool  int    `json:"spool,omitempty"` // of how many tries its process keeps parts that the control plane has not taken yet
+}
+
+// HeartbeatAnswer is what the controller that leads answers to a heartbeat.
+type HeartbeatAnswer struct {
+	Epoch uint64 `json:"epoch"`          // of the leadership
+	Over  bool   `json:"over,omitempty"` // nobody leads the attempt that the heartbeat names
 }
 
 // Offset is how far an agent's clock is from the reference: its own reading less Offset, give or take Bound, is the reference's.
@@ -78,6 +83,15 @@ type AgentInfo struct {
 type Assignment struct {
 	plan.Assignment
 	Try string `json:"try"`
+}
+
+// Command is an assignment, or a release, for one process of an agent.
+type Command struct {
+	Epoch      uint64      `json:"epoch"` // of the leadership; Lease.Command sets it
+	Instance   string      `json:"instance"`
+	Ref        Ref         `json:"ref"`
+	Assignment *Assignment `json:"assignment,omitempty"`
+	Release    *Release    `json:"release,omitempty"`
 }
 
 // Ref names the try that the assignment is part of.
@@ -107,14 +121,6 @@ type Release struct {
 	Clock  string           `json:"clock,omitempty"`  // StepStart: id of the clock that all compare theirs with; Start names it
 	Agent  string           `json:"agent,omitempty"`  // StepTeardown: who does it
 	Reason string           `json:"reason,omitempty"` // StepFinish: why the task is given up; empty: it is complete
-	// What a leader that takes the task over needs to know. StepFinish: the kind of the failure; the try has no outcome; the drain was ended by its limit. StepMeasure: what
-	// still moved.
-	Kind      plan.FailureKind `json:"kind,omitempty"`
-	Abandoned bool             `json:"abandoned,omitempty"`
-	DrainCut  bool             `json:"drainCut,omitempty"`
-	NotSteady string           `json:"notSteady,omitempty"`
-	// Age is how long ago it was stored when Released had read it, by the server's clock, to within half of the time that its answer took; 0: not known.
-	Age time.Duration `json:"-"`
 }
 
 // Arrival is an agent's report that it has reached a step, or failed on the way to it.
@@ -133,7 +139,6 @@ type Arrival struct {
 	Begin   int64         `json:"begin,omitempty"` // StepMeasure: what was set
 	Skew    plan.Duration `json:"skew,omitempty"`  // StepStart: actual minus agreed start, by the agent's clock
 	Subject *plan.Subject `json:"subject,omitempty"`
-	Remark  string        `json:"remark,omitempty"` // what is to be said in the record besides
 }
 
 // RunEvent is something that happened in a run, besides snapshots and outcomes.
@@ -226,11 +231,11 @@ type Entry struct {
 	Seq      uint64
 	Plan     *plan.Run
 	Event    *RunEvent
-	Arrival  *Arrival
 	Snapshot *record.Snapshot
 	Outcome  *plan.Outcome
-	Epoch    uint64 // a leadership took the run up here
-	Err      error  // the message could not be read, or is of another protocol version; Ref says whose it is
+	Err      error // the message could not be read, or is of another protocol version; Ref says whose it is
 	Agent    string
 	Last     bool // Onward: there is no more behind it for the moment
+
+	snapshots []record.Snapshot // that one message holds: see entries
 }

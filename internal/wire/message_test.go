@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,53 +17,93 @@ import (
 	"lockstep/internal/record"
 )
 
-func TestEntriesComeInOrderAndOnlyOnce(t *testing.T) {
-	s := plane(t, ServerConfig{})
-	c, agent := link(t, s), link(t, s)
-	ref := Ref{Run: "r", Task: "t", Try: "x"}
-	const n = 50
-	for i := range n {
-		snap := record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a.1", Seq: uint64(i + 1)}
-		for range 1 + i%2 { // every other one is sent twice, as after a lost answer
-			if err := agent.Snapshot(t.Context(), "key", ref, snap); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := agent.Arrive(t.Context(), "key", Arrival{Ref: ref, Agent: "a.1", Step: StepFinish}); err != nil {
+// takeReports stores snapshots as a leader does, until the test ends.
+func takeReports(t testing.TB, c *Conn, store *SnapshotStore) {
+	t.Helper()
+	stop, err := c.AnswerReports(func(context.Context, Arrival) error { return nil },
+		func(ctx context.Context, _ Ref, s record.Snapshot) error { return store.Store(ctx, s) })
+	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	var next uint64 = 1
-	_ = c.Watch(ctx, "r", 0, func(e Entry) {
-		switch {
-		case e.Err != nil:
-			t.Error(e.Err)
-		case e.Snapshot != nil:
-			if e.Snapshot.Seq != next || e.Ref != ref || e.Agent != "a.1" {
-				t.Errorf("got snapshot %d of %+v %s, want %d: lost, repeated or out of order", e.Snapshot.Seq, e.Ref, e.Agent, next)
+	t.Cleanup(stop)
+}
+
+// TestSnapshotsAreStoredInOrderAndOnce: several agents at a time, and every other snapshot is sent twice.
+func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	c := link(t, s)
+	r := recorder(t, c, "r")
+	ref := Ref{Run: "r", Task: "t", Try: "x"}
+	const agents, n = 20, 50
+	var handed atomic.Int32
+	store := r.Snapshots(t.Context(), ref, 1<<20, func(record.Snapshot) { handed.Add(1) })
+	takeReports(t, c, store)
+	queueRun(t, c, plan.Run{ID: "r"})
+	serveClients(t, r.lease)
+	client := clientOf(t, s)
+	if err := r.Plan(t.Context(), plan.Run{ID: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	var sending sync.WaitGroup
+	for a := range agents {
+		agent := link(t, s).Agent()
+		sending.Go(func() {
+			for i := range n {
+				for range 1 + i%2 {
+					if err := agent.Snapshot(t.Context(), ref, record.Snapshot{Task: "t", Agent: fmt.Sprint("a.", a), Seq: uint64(i + 1)}); err != nil {
+						t.Error(err)
+					}
+				}
 			}
-			next++
-		case e.Arrival != nil:
-			if next != n+1 {
-				t.Errorf("the arrival came after %d of %d snapshots sent before it", next-1, n)
-			}
-			cancel()
+		})
+	}
+	sending.Wait()
+	if handed.Load() != agents*n {
+		t.Errorf("%d snapshots were handed on, of %d", handed.Load(), agents*n)
+	}
+	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	next, messages := map[string]uint64{}, map[uint64]bool{}
+	_, err := client.Follow(t.Context(), "r", func(e Entry) error {
+		if e.Snapshot == nil {
+			return e.Err
 		}
+		messages[e.Seq] = true
+		if next[e.Agent]++; e.Snapshot.Seq != next[e.Agent] || e.Ref != ref || e.Snapshot.Agent != e.Agent {
+			t.Errorf("got snapshot %d of %+v %s, want %d: lost, repeated or out of order", e.Snapshot.Seq, e.Ref, e.Agent, next[e.Agent])
+		}
+		return nil
 	})
-	if next != n+1 {
-		t.Errorf("%d snapshots came of %d", next-1, n)
+	if err != nil || len(next) != agents || next["a.0"] != n {
+		t.Errorf("the record has snapshots %v, %v: want %d of each of %d agents", next, err, n, agents)
+	}
+	if len(messages) >= agents*n {
+		t.Errorf("%d snapshots are in %d messages: none were stored together", agents*n, len(messages))
 	}
 }
 
-func TestTooLargeIsAnErrorThatCanBeActedOn(t *testing.T) {
+// TestAnAgentCannotStoreWithoutBound: neither more bytes than its attempt can need, nor a message that no server takes.
+func TestAnAgentCannotStoreWithoutBound(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	c := link(t, s)
-	snap := record.Snapshot{Task: "t", Agent: "a1", Seq: 1, Events: []record.Event{{Detail: strings.Repeat("x", MaxMessage)}}}
-	err := c.Snapshot(t.Context(), "key", Ref{Run: "r", Task: "t", Try: "x"}, snap)
-	if !errors.Is(err, ErrTooLarge) {
+	c, agent := link(t, s), link(t, s).Agent()
+	r, ref := recorder(t, c, "r"), Ref{Run: "r", Task: "t", Try: "x"}
+	takeReports(t, c, r.Snapshots(t.Context(), ref, 100_000, func(record.Snapshot) {}))
+	large := record.Snapshot{Task: "t", Agent: "a1", Seq: 1, Events: []record.Event{{Detail: strings.Repeat("x", MaxMessage)}}}
+	if err := agent.Snapshot(t.Context(), ref, large); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a snapshot of more than %d bytes: %v, want ErrTooLarge", MaxMessage, err)
+	}
+	for n := uint64(1); ; n++ {
+		err := agent.Snapshot(t.Context(), ref, record.Snapshot{Task: "t", Agent: "a1", Seq: n, Clock: fill(30_000)})
+		if err != nil && n == 4 && strings.Contains(err.Error(), "may store 100000") {
+			break
+		}
+		if err != nil || n > 3 {
+			t.Fatalf("snapshot %d: %v: want three stored, and the fourth refused", n, err)
+		}
+	}
+	if err := agent.Snapshot(t.Context(), ref, record.Snapshot{Task: "t", Agent: "a2", Seq: 1}); err != nil {
+		t.Errorf("another agent: %v", err)
 	}
 }
 
@@ -75,7 +117,8 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	}
 
 	refused := make(chan Heartbeat, 1)
-	stop, err := now.Heartbeats(func(Heartbeat) string { t.Error("an agent of another version was let in"); return "" },
+	lease := campaign(t, now, "test")
+	stop, err := lease.AnswerHeartbeats(func(Heartbeat) (bool, error) { t.Error("an agent of another version was let in"); return false, nil },
 		func(h Heartbeat, why string) {
 			if !strings.Contains(why, fmt.Sprint(plan.Protocol+1)) {
 				t.Errorf("the controller is told %q", why)
@@ -91,7 +134,7 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	defer stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if err := old.Pulse(ctx, func() Heartbeat { return Heartbeat{Agent: "a.1", Host: strings.Repeat("h", 1000)} }); !both(err) {
+	if err := old.Agent().SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a.1", Host: strings.Repeat("h", 1000)} }, nil); !both(err) {
 		t.Errorf("the agent reads %v: it names not both versions", err)
 	}
 	if h := <-refused; h.Agent != "a.1" || h.Protocol != plan.Protocol+1 || len(h.Host) != MaxName {
@@ -111,15 +154,14 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 		}
 	}
 
-	if err := leading.Assign(ctx, "i", Assignment{Assignment: plan.Assignment{Agent: "a1", Task: plan.Task{Run: "r", ID: "t"}}, Try: "x"}); err != nil {
+	refuses, err := old.Agent().Commands("a1", func(Command) error { t.Error("a command of another version was obeyed"); return nil })
+	if err != nil {
 		t.Fatal(err)
 	}
-	_ = old.Assignments(ctx, "a1", "i", func(_ Assignment, ref Ref, err error) bool {
-		if !both(err) || ref != (Ref{Run: "r", Task: "t", Try: "x"}) {
-			t.Errorf("the agent got %v for %+v: it cannot tell the controller which assignment it refuses, and why", err, ref)
-		}
-		return false
-	})
+	defer refuses()
+	if err := lease.Command(ctx, "a1", Command{Instance: "i", Release: &Release{Step: StepFinish}}); !both(err) {
+		t.Errorf("the controller reads %v of the agent: it names not both versions", err)
+	}
 	queueRun(t, old, plan.Run{ID: "r"})
 	queue, stopQueue := context.WithCancel(ctx)
 	_ = now.Queue(queue, func(r Request) {
@@ -134,12 +176,13 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c := link(t, s)
 	r := recorder(t, c, "r")
+	store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, 1<<20, func(record.Snapshot) {})
 	put := func(i int) {
 		t.Helper()
 		if err := r.Event(t.Context(), RunEvent{Kind: TaskStarted, Task: "t", N: i}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Snapshot(t.Context(), "key", Ref{Run: "r", Task: "t", Try: "x"}, record.Snapshot{Task: "t", Agent: "a", Seq: uint64(i)}); err != nil {
+		if err := store.Store(t.Context(), record.Snapshot{Task: "t", Agent: "a", Seq: uint64(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -188,7 +231,7 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	bodies := []string{"", "null", "[]", "{}", "{", strings.Repeat("[", 100000), `{"windows":[{"hists":["AAAA"]}]}`, `{"seq":-1}`, "\x1f\x8b\x08\x00",
 		`{"agent":"other"}`, `{"sets":[{"pages":[{"index":18446744073709551615}]}]}`}
 	subjects := []string{subjectPlan("r"), subjectEvent("r"), subjectOutcome("r", "t"), "lockstep.record.r", "lockstep.record.r.odd", "lockstep.record.r.snapshot",
-		subjectArrival(Ref{"r", "t", "x"}, "a"), subjectSnapshot(Ref{"r", "t", "x"}, "a"), "lockstep.record.r.snapshot.=.=.=z", "lockstep.record.r.arrive.a.b.c.d.e"}
+		subjectSnapshots(Ref{"r", "t", "x"}), "lockstep.record.r.snapshot.=.=.=z", "lockstep.record.r.snapshot.a.b.c.d.e"}
 	for _, subject := range subjects {
 		for _, body := range bodies {
 			m := nats.NewMsg(subject)
@@ -205,12 +248,14 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	defer cancel()
 	got := 0
 	_ = c.follow(ctx, streamRecord, nil, func(m jetstream.Msg, seq uint64) bool {
-		e := c.entry(messageOf(m, seq))
-		if e.Err == nil && e.Snapshot == nil && e.Arrival == nil && e.Event == nil && e.Outcome == nil && e.Plan == nil {
-			t.Errorf("%s %.40q: neither a message nor an error", m.Subject(), m.Data())
-		}
-		if e.Snapshot != nil && e.Snapshot.Agent != e.Agent {
-			t.Errorf("%s %.40q: taken for agent %q", m.Subject(), m.Data(), e.Agent)
+		for _, e := range c.entries(messageOf(m, seq)) {
+			empty := strings.Contains(m.Subject(), ".snapshot") && (string(m.Data()) == "[]" || string(m.Data()) == "null") // no snapshots
+			if e.Err == nil && e.Snapshot == nil && e.Event == nil && e.Outcome == nil && e.Plan == nil && !empty {
+				t.Errorf("%s %.40q: neither a message nor an error", m.Subject(), m.Data())
+			}
+			if e.Snapshot != nil && e.Snapshot.Agent != e.Agent {
+				t.Errorf("%s %.40q: taken for agent %q", m.Subject(), m.Data(), e.Agent)
+			}
 		}
 		got++
 		return got < want

@@ -78,21 +78,29 @@ func (c *Credentials) usersText() (string, error) {
 	b.WriteString("accounts {\n")
 	for i, a := range accounts {
 		fmt.Fprintf(&b, "  %s {\n", a.name)
+		main, exports, imports := accounts[0].name, "", ""
+		export := func(subject, to string) { exports += fmt.Sprintf("      {service: %q, accounts: [%s]}\n", subject, to) }
+		imported := func(subject, from string) {
+			imports += fmt.Sprintf("      {service: {account: %s, subject: %q}}\n", from, subject)
+		}
 		if i == 0 {
-			b.WriteString("    jetstream: enabled\n    exports: [\n")
+			b.WriteString("    jetstream: enabled\n")
 			for _, other := range accounts[1:] {
-				for _, subject := range other.services {
-					fmt.Fprintf(&b, "      {service: %q, accounts: [%s]}\n", subject, other.name)
+				for _, subject := range other.imports {
+					export(subject, other.name)
+				}
+				for _, subject := range other.exports {
+					imported(subject, other.name)
 				}
 			}
-			b.WriteString("    ]\n")
-		} else {
-			b.WriteString("    imports: [\n")
-			for _, subject := range a.services {
-				fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", accounts[0].name, subject)
-			}
-			b.WriteString("    ]\n")
 		}
+		for _, subject := range a.exports {
+			export(subject, main)
+		}
+		for _, subject := range a.imports {
+			imported(subject, main)
+		}
+		fmt.Fprintf(&b, "    exports: [\n%s    ]\n    imports: [\n%s    ]\n", exports, imports)
 		b.WriteString("    users: [\n")
 		for _, u := range c.Users {
 			if !slices.Contains(a.roles, u.Role) {
@@ -102,8 +110,12 @@ func (c *Credentials) usersText() (string, error) {
 			if err != nil {
 				return "", err
 			}
-			fmt.Fprintf(&b, "      # %s %s\n      {nkey: %q, permissions: {\n        publish: {allow: [%s]}\n        subscribe: {allow: [%s]}\n      }}\n",
-				u.Role, token(u.Name), u.Key, quote(may.Publish), quote(may.Subscribe))
+			responses := ""
+			if u.Role == RoleAgent { // an agent answers commands
+				responses = "        allow_responses: true\n"
+			}
+			fmt.Fprintf(&b, "      # %s %s\n      {nkey: %q, permissions: {\n        publish: {allow: [%s]}\n        subscribe: {allow: [%s]}\n%s      }}\n",
+				u.Role, token(u.Name), u.Key, quote(may.Publish), quote(may.Subscribe), responses)
 		}
 		b.WriteString("    ]\n  }\n")
 	}

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -10,48 +9,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"lockstep/internal/plan"
 )
-
-// What an agent's key has the server keep for it ends by itself, whatever it asks for.
-func TestConsumersThatNobodyReadsEnd(t *testing.T) {
-	g := guardPlane(t)
-	nc, _ := g.hostile(t, "a1")
-	ask := func(name, more string) jetstream.ConsumerInfo {
-		t.Helper()
-		body := fmt.Appendf(nil, `{"stream_name":%q,"config":{"name":%q,"durable_name":%q,"filter_subject":"lockstep.task.release.>","ack_policy":"explicit"%s}}`, streamReleases, name, name, more)
-		m, err := nc.Request(api+"CONSUMER.CREATE."+streamReleases+"."+name+"."+root+"task.release.>", body, refusedWithin)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var answer struct {
-			jetstream.ConsumerInfo
-			Error *jetstream.APIError `json:"error"`
-		}
-		if err := json.Unmarshal(m.Data, &answer); err != nil {
-			t.Fatal(err)
-		}
-		if more != "" && (answer.Error == nil || !strings.Contains(answer.Error.Description, "limit")) {
-			t.Errorf("%s: %s: want it refused for its limit", name, m.Data)
-		}
-		if more == "" && answer.Error != nil {
-			t.Errorf("%s: %s", name, m.Data)
-		}
-		return answer.ConsumerInfo
-	}
-	ask("patient", `,"inactive_threshold":3600000000000`)
-	if info := ask("modest", ""); info.Config.InactiveThreshold <= 0 || info.Config.InactiveThreshold > 5*time.Minute {
-		t.Errorf("a durable consumer is kept for %v", info.Config.InactiveThreshold)
-	}
-}
 
 // A stream of an earlier release gets its limits, with a consumer in the way or not.
 func TestOldStreamsGetTheLimitsOfConsumers(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{})
 	c := link(t, s)
-	stream, err := c.js.Stream(t.Context(), streamReleases)
+	stream, err := c.js.Stream(t.Context(), streamRecord)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,18 +61,17 @@ func outlived(t *testing.T) time.Duration {
 	}
 	const readers = 12 // so many that all are served by the server they are connected to once in 500,000 times
 	got := make(chan string, 2*readers)
-	for i := range readers {
-		go c.Assignments(ctx, "a", fmt.Sprint(i), func(a Assignment, _ Ref, err error) bool { //nolint:errcheck // its end is that of ctx
-			got <- fmt.Sprint(a.Task.ID, err)
+	for range readers {
+		go c.follow(ctx, streamRecord, []string{subjectEvent("r")}, func(m jetstream.Msg, seq uint64) bool { //nolint:errcheck // its end is that of ctx
+			e := c.entry(messageOf(m, seq))
+			got <- fmt.Sprint(e.Event.Detail, e.Err)
 			return true
 		})
 	}
 	pass := func(task string) {
 		t.Helper()
-		for i := range readers {
-			if err := r.Assign(t.Context(), fmt.Sprint(i), Assignment{Assignment: plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task}}, Try: "x"}); err != nil {
-				t.Fatal(err)
-			}
+		if err := r.Event(t.Context(), RunEvent{Kind: AgentLost, Detail: task}); err != nil {
+			t.Fatal(err)
 		}
 		limit := time.After(5 * time.Minute)
 		for i := range readers {
@@ -128,10 +92,10 @@ func outlived(t *testing.T) time.Duration {
 	return time.Since(dead)
 }
 
-// served is the number of a server that serves a reader of assignments, but is not the one that c is connected to.
+// served is the number of a server that serves a reader, but is not the one that c is connected to.
 func served(t *testing.T, c *Conn) int {
 	t.Helper()
-	s, err := c.js.Stream(t.Context(), streamTasks)
+	s, err := c.js.Stream(t.Context(), streamRecord)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/record"
 )
 
 // ErrNoRecord is wrapped by the error of reading a run whose record is not on the control plane: it has not begun, or
@@ -61,23 +60,25 @@ type stored struct {
 	Body    body        `json:"body"`
 }
 
-// body is the body of a message. In JSON an object is itself, anything else is a string in base64.
+// body is the body of a message. In JSON an object or a list is itself, anything else is a string in base64.
 type body []byte
 
 func (b body) MarshalJSON() ([]byte, error) {
-	if bytes.HasPrefix(b, []byte("{")) && json.Valid(b) {
+	if b.structured() && json.Valid(b) {
 		return b, nil
 	}
 	return json.Marshal([]byte(b))
 }
 
 func (b *body) UnmarshalJSON(text []byte) error {
-	if !bytes.HasPrefix(text, []byte("{")) {
+	if !body(text).structured() {
 		return json.Unmarshal(text, (*[]byte)(b))
 	}
 	*b = bytes.Clone(text)
 	return nil
 }
+
+func (b body) structured() bool { return len(b) > 0 && (b[0] == '{' || b[0] == '[') }
 
 // read reads a batch. The error wraps ErrNoRun if the run is not known, ErrNoRecord if its record was deleted since its
 // last message was read, or, without Wait, if it has none.
@@ -160,7 +161,7 @@ func (c *Conn) read(ctx context.Context, q recordQuery) (b batch, err error) {
 // source reads batches: a Conn from the stream, a Client from the controller that leads.
 type source interface {
 	read(ctx context.Context, q recordQuery) (batch, error)
-	entry(m stored) Entry
+	entries(m stored) []Entry
 }
 
 // readRecord hands the entries of a run's record to handle, in order, until its last end, which it returns, or, without
@@ -178,10 +179,12 @@ func readRecord(ctx context.Context, from source, q recordQuery, handle func(Ent
 			continue
 		}
 		for i, m := range b.Messages {
-			e := from.entry(m)
-			e.Last = !b.More && i == len(b.Messages)-1
-			if err := handle(e); err != nil {
-				return nil, err
+			entries := from.entries(m)
+			for j, e := range entries {
+				e.Last = !b.More && i == len(b.Messages)-1 && j == len(entries)-1
+				if err := handle(e); err != nil {
+					return nil, err
+				}
 			}
 			q.Behind = m.Seq
 		}
@@ -233,14 +236,31 @@ func (c *Conn) last(ctx context.Context, stream, subject string) (uint64, error)
 	return m.Seq, err
 }
 
-// entry reads one message of the record stream.
+// entries reads one message of the record stream: one entry, or one for each snapshot.
+func (c *Conn) entries(m stored) []Entry {
+	e := c.entry(m)
+	if len(e.snapshots) == 0 {
+		return []Entry{e}
+	}
+	all := make([]Entry, len(e.snapshots))
+	for i := range e.snapshots {
+		s := &e.snapshots[i]
+		all[i] = Entry{Ref: e.Ref, Seq: e.Seq, Agent: s.Agent, Snapshot: s}
+		if s.Task != e.Ref.Task {
+			all[i].Snapshot, all[i].Err = nil, fmt.Errorf("read snapshot of agent %s: it is of another task", s.Agent)
+		}
+	}
+	return all
+}
+
+// entry reads one message of the record stream; its snapshots stay together.
 func (c *Conn) entry(m stored) Entry {
 	e := Entry{Seq: m.Seq}
 	if e.Err = c.genuine(m.Header, m.Subject); e.Err != nil {
 		return e
 	}
 	words := strings.Split(strings.TrimPrefix(m.Subject, root+"record."), ".")
-	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Try, &e.Agent} {
+	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Try} {
 		if to == nil || i >= len(words) {
 			continue
 		}
@@ -257,10 +277,7 @@ func (c *Conn) entry(m stored) Entry {
 }
 
 func (c *Conn) body(e *Entry, kind string, m stored) error {
-	who := "the controller"
-	if e.Agent != "" {
-		who = "agent " + e.Agent
-	}
+	const who = "the controller"
 	var err error
 	switch kind {
 	case "plan":
@@ -271,10 +288,7 @@ func (c *Conn) body(e *Entry, kind string, m stored) error {
 		if err == nil {
 			e.Plan = &v
 		}
-	case "epoch":
-		if err = c.check(m.Header, who); err == nil {
-			e.Epoch = epochOf(m.Header)
-		}
+	case "epoch": // the fence of a leadership
 	case "event":
 		if err = decodeInto(c, m, who, &e.Event); err == nil {
 			err = checkNames(e.Event.Task, e.Event.Try)
@@ -283,19 +297,8 @@ func (c *Conn) body(e *Entry, kind string, m stored) error {
 		if err = decodeInto(c, m, who, &e.Outcome); err == nil && (e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {
 			e.Outcome, err = nil, fmt.Errorf("read message of %s: it is of another task", who)
 		}
-	case "arrive":
-		if err = decodeInto(c, m, who, &e.Arrival); err == nil && (e.Arrival.Ref != e.Ref || e.Arrival.Agent != e.Agent) {
-			e.Arrival, err = nil, fmt.Errorf("read message of %s: it speaks for another", who)
-		}
 	case "snapshot":
-		var s *record.Snapshot
-		if err = decodeInto(c, m, who, &s); err != nil {
-			break
-		}
-		if s.Agent != e.Agent || s.Task != e.Ref.Task {
-			return fmt.Errorf("read message of %s: it speaks for another", who)
-		}
-		e.Snapshot = s
+		err = c.decode(m.Header, m.Body, who, &e.snapshots)
 	default:
 		err = fmt.Errorf("read subject %q: not one of ours", m.Subject)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,7 +11,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Recorder leads one run under one leadership: it writes the run's record and sends its agents on. What a former leader still wants to write is refused
+// Recorder leads one run under one leadership: it writes the run's record. What a former leader still wants to write is refused
 // by the server, with an error that wraps ErrFenced. Safe for concurrent use.
 type Recorder struct {
 	lease  *Lease
@@ -84,59 +83,13 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	return nil
 }
 
-// Released lists the releases of a try that were made. The error of what cannot be read wraps ErrUnreadable.
-func (c *Conn) Released(ctx context.Context, ref Ref) ([]Release, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	last, err := c.last(ctx, streamReleases, subjectRelease(ref))
-	var made []Release
-	var at []time.Time
-	if err == nil && last > 0 {
-		var unread error
-		err = c.follow(ctx, streamReleases, []string{subjectRelease(ref)}, func(m jetstream.Msg, seq uint64) bool {
-			if seq > last || c.genuine(m.Headers(), m.Subject()) != nil {
-				return seq < last
-			}
-			var one Release
-			meta, none := m.Metadata()
-			if unread = errors.Join(none, c.decode(m.Headers(), m.Data(), "the controller", &one)); unread == nil {
-				made, at = append(made, one), append(at, meta.Timestamp)
-			}
-			return unread == nil && seq < last
-		})
-		if unread != nil {
-			err = fmt.Errorf("%w: %w", ErrUnreadable, unread)
-		}
-	}
-	if err == nil && len(made) > 0 {
-		err = c.age(ctx, made, at)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the releases of task %s: %w", ref.Task, err)
-	}
-	return made, nil
-}
-
-// age says how long ago releases were stored: by the server that tells the time now, and stored them (or by another of its cluster).
-func (c *Conn) age(ctx context.Context, made []Release, at []time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	asked := time.Now()
-	s, err := c.js.Stream(ctx, streamReleases)
-	if err != nil {
-		return err
-	}
-	late := time.Since(asked)
-	for i := range made {
-		if now := s.CachedInfo().TimeStamp; !now.IsZero() {
-			made[i].Age = max(1, now.Sub(at[i])+late/2)
-		}
-	}
-	return nil
-}
-
-// store writes to the record, behind the fence.
+// store writes to the record, behind the fence, and draws on the record's reserve.
 func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
+	return r.storeOr(ctx, m, r.lease.conn.draw(m))
+}
+
+// storeOr is store with more for a record that is full: see putOr.
+func (r *Recorder) storeOr(ctx context.Context, m *nats.Msg, more func(context.Context) error) error {
 	ctx, cancel := r.lease.bound(ctx)
 	defer cancel()
 	select {
@@ -148,10 +101,10 @@ func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
 	stamp(m, r.lease.who.Epoch)
 	expected := jetstream.WithExpectLastSequenceForSubject(r.fence, subjectEpoch(r.run))
 	c := r.lease.conn
-	_, err := c.putOr(ctx, m, onceID(), c.draw(m), expected)
+	_, err := c.putOr(ctx, m, onceID(), more, expected)
 	if fenced(err) {
 		if cleaned, _ := c.clean(ctx, streamRecord, subjectEpoch(r.run)); cleaned { // else it stays refused
-			_, err = c.putOr(ctx, m, onceID(), c.draw(m), expected)
+			_, err = c.putOr(ctx, m, onceID(), more, expected)
 		}
 	}
 	if fenced(err) {
@@ -198,60 +151,4 @@ func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
 		return fmt.Errorf("record outcome of task %s: %w", o.Task, err)
 	}
 	return nil
-}
-
-// Assign stores an assignment for one agent process.
-func (r *Recorder) Assign(ctx context.Context, instance string, a Assignment) error {
-	m, err := r.lease.conn.encode(subjectAssign(a.Agent, instance, a.Ref()), a)
-	if err == nil {
-		m.Header.Set(headerRef, a.Ref().tokens())
-		err = r.lease.send(ctx, m)
-	}
-	if err != nil {
-		return fmt.Errorf("assign %s to %s: %w", a.Task.ID, a.Agent, err)
-	}
-	return nil
-}
-
-// Release sends the agents of a task on.
-func (r *Recorder) Release(ctx context.Context, ref Ref, to Release) error {
-	return r.lease.Release(ctx, ref, to)
-}
-
-// Release sends the agents of a try on, of whatever run.
-func (l *Lease) Release(ctx context.Context, ref Ref, to Release) error {
-	m, err := l.conn.encode(subjectRelease(ref), to)
-	if err == nil {
-		err = l.send(ctx, m)
-	}
-	if err != nil {
-		return fmt.Errorf("release %s to %s: %w", ref.Task, to.Step, err)
-	}
-	return nil
-}
-
-// send stores a message for agents: these refuse what a former leader sends.
-func (l *Lease) send(ctx context.Context, m *nats.Msg) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	stamp(m, l.who.Epoch)
-	return l.conn.store(ctx, m, onceID())
-}
-
-// Clear deletes what was sent to the agents of a try: assignments, with the secrets they may hold, and releases.
-func (l *Lease) Clear(ctx context.Context, ref Ref) error {
-	if err := l.purge(ctx, streamTasks, 0, subjectAssignedTo(ref)); err != nil {
-		return err
-	}
-	return l.purge(ctx, streamReleases, 0, subjectRelease(ref))
-}
-
-// Unassign deletes the assignments of a try, with the secrets they may hold.
-func (r *Recorder) Unassign(ctx context.Context, ref Ref) error {
-	return r.lease.purge(ctx, streamTasks, 0, subjectAssignedTo(ref))
-}
-
-// Unrelease deletes the releases of a try that every agent has left.
-func (r *Recorder) Unrelease(ctx context.Context, ref Ref) error {
-	return r.lease.purge(ctx, streamReleases, 0, subjectRelease(ref))
 }

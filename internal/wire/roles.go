@@ -15,7 +15,7 @@ const (
 	RoleController Role = "controller" // everything on Lockstep's streams
 	RoleClient     Role = "client"     // ctl: requests to submit, cancel and edit schedules, and those of viewers
 	RoleViewer     Role = "viewer"     // ctl: requests that read records and lists, and change nothing
-	RoleAgent      Role = "agent"      // a named agent or observer: its own heartbeat, arrivals and snapshots, its own assignments, releases
+	RoleAgent      Role = "agent"      // a named agent or observer: reports of its own to the controller, which sends it commands
 )
 
 // permissions are the subjects that a user may publish to and listen to. All may listen to their own inbox, which the user's key names.
@@ -28,8 +28,9 @@ func inboxOf(key string) string { return inboxes + key }
 
 const (
 	inboxes = "_INBOX."
-	borders = "_R_." // of replies to another account
 	api     = "$JS.API."
+	// borderReplies begin the reply subjects that a server writes where a request crosses from one account to another.
+	borderReplies = "_R_."
 
 	stateStream = "KV_" + bucketState
 	stateKeys   = "$KV." + bucketState + "."
@@ -54,15 +55,16 @@ func SlotName(agent string, slot int) string {
 type account struct {
 	name  string
 	roles []Role
-	// services are the subjects of requests that the account imports from that of the controllers.
-	services []string
+	// imports are the subjects of services of the controllers' account, and exports those of services that it has from here.
+	imports, exports []string
 }
 
 // accounts lists that of the controllers first.
 var accounts = []account{
-	{name: "LOCKSTEP", roles: []Role{RoleController, RoleAgent}},
-	{name: "CLIENTS", roles: []Role{RoleClient}, services: []string{clientServices + ">", viewServices + ">"}},
-	{name: "VIEWERS", roles: []Role{RoleViewer}, services: []string{viewServices + ">"}},
+	{name: "LOCKSTEP", roles: []Role{RoleController}},
+	{name: "AGENTS", roles: []Role{RoleAgent}, imports: []string{agentServices + ">"}, exports: []string{subjectCommand("*")}},
+	{name: "CLIENTS", roles: []Role{RoleClient}, imports: []string{clientServices + ">", viewServices + ">"}},
+	{name: "VIEWERS", roles: []Role{RoleViewer}, imports: []string{viewServices + ">"}},
 }
 
 // allow returns what a user of a role may do; name is an agent's, and slots how many it has.
@@ -70,7 +72,7 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 	p := permissions{Subscribe: []string{inboxOf(key) + ".>"}}
 	switch r {
 	case RoleController:
-		p.Publish = []string{root + ">", inboxes + ">", borders + ">", api + ">", "$JS.ACK.>", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">"}
+		p.Publish = []string{root + ">", inboxes + ">", borderReplies + ">", api + ">", "$JS.ACK.>", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">"}
 		p.Subscribe = append(p.Subscribe, root+">")
 	case RoleClient:
 		p.Publish = []string{clientServices + ">", viewServices + ">"}
@@ -80,26 +82,15 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 		if name == "" {
 			return p, errors.New("an agent's credentials need its name")
 		}
-		p.Publish = append(mayFollow(streamReleases, root+"task.release.>"), subjectClock)
 		for slot := range max(slots, 1) { // each by its name: a pattern would reach an agent that is called so
 			own := SlotName(name, slot)
-			p.Publish = append(p.Publish, subjectHeartbeat(own),
-				root+"record.*.arrive.*.*."+token(own), root+"record.*.snapshot.*.*."+token(own))
-			p.Publish = append(p.Publish, mayFollow(streamTasks, root+"task.assign."+token(own)+".>")...)
+			p.Publish = append(p.Publish, agentServices+"*."+token(own))
+			p.Subscribe = append(p.Subscribe, subjectCommand(own))
 		}
-		p.Subscribe = append(p.Subscribe, subjectRoll)
 	default:
 		return p, fmt.Errorf("unknown role %q: want %s", r, strings.Join([]string{string(RoleController), string(RoleClient), string(RoleViewer), string(RoleAgent)}, ", "))
 	}
 	slices.Sort(p.Publish)
 	p.Publish = slices.Compact(p.Publish)
 	return p, nil
-}
-
-// mayFollow lets a user read what matches one filter, and nothing else of the stream: the subject of a request that makes a consumer ends in
-// the consumer's filter, and the server compares them. To read from somebody else's consumer one must know its name, which is a secret: see
-// followOnce.
-func mayFollow(stream, filter string) []string {
-	return []string{api + "STREAM.INFO." + stream, api + "CONSUMER.CREATE." + stream + ".*." + filter,
-		api + "CONSUMER.MSG.NEXT." + stream + ".*", api + "CONSUMER.DELETE." + stream + ".*"}
 }

@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/record"
 	"lockstep/internal/schedule"
 )
 
@@ -95,61 +97,47 @@ func mustRefuse(t *testing.T, what string, refused <-chan error) {
 func TestAgentsCannotDoWhatIsNotTheirs(t *testing.T) {
 	g := guardPlane(t)
 	nc, refused := g.hostile(t, "a1")
-	victim := token("a2.zone b")
-	ref := Ref{Run: "r1", Task: "t1", Try: "y1"}
-	consumer := func(filter string) []byte {
-		return fmt.Appendf(nil, `{"stream_name":"%s","config":{"name":"spy","filter_subject":%q,"ack_policy":"none","inactive_threshold":30000000000}}`, streamTasks, filter)
-	}
 	for what, m := range map[string]*nats.Msg{
-		"submit a run":                        {Subject: subjectSubmit("r1")},
-		"cancel a run":                        {Subject: subjectCancel("r1")},
-		"write a schedule":                    {Subject: scheduleKeys + "x"},
-		"take the lead":                       {Subject: stateKeys + "leader"},
-		"write an outcome":                    {Subject: subjectOutcome("r1", "t1")},
-		"write an event":                      {Subject: subjectEvent("r1")},
-		"write a plan":                        {Subject: subjectPlan("r1")},
-		"release a task":                      {Subject: subjectRelease(ref)},
-		"assign a task":                       {Subject: subjectAssign("a2.zone b", "i", ref)},
-		"assign itself a task":                {Subject: subjectAssign("a1", "i", ref)},
-		"beat as another agent":               {Subject: subjectHeartbeat("a2.zone b")},
-		"arrive as another agent":             {Subject: subjectArrival(ref, "a2.zone b")},
-		"send a snapshot as another agent":    {Subject: subjectSnapshot(ref, "a2.zone b")},
-		"call all agents":                     {Subject: subjectRoll},
-		"submit a run by request":             {Subject: serviceSubmit},
-		"list the agents":                     {Subject: serviceAgents},
-		"read a record":                       {Subject: serviceRead},
-		"write into another's inbox":          {Subject: inboxOf(g.creds.Users[g.creds.find("a2.zone b")].Key) + ".x.1"},
-		"read another's assignments":          {Subject: api + "CONSUMER.CREATE." + streamTasks + ".spy.lockstep.task.assign." + victim + ".>", Data: consumer("lockstep.task.assign." + victim + ".>")},
-		"read all assignments":                {Subject: api + "CONSUMER.CREATE." + streamTasks + ".spy", Data: consumer(">")},
-		"read all by a legacy durable":        {Subject: api + "CONSUMER.DURABLE.CREATE." + streamTasks + ".spy", Data: consumer(">")},
-		"read all by a nameless consumer":     {Subject: api + "CONSUMER.CREATE." + streamTasks, Data: consumer(">")},
-		"read the record":                     {Subject: api + "CONSUMER.CREATE." + streamRecord + ".spy.lockstep.record.>"},
-		"read the queue":                      {Subject: api + "CONSUMER.CREATE." + streamQueue + ".spy.lockstep.queue.>"},
-		"get one assignment":                  {Subject: api + "DIRECT.GET." + streamTasks, Data: []byte(`{"seq":1}`)},
-		"get another's last assignment":       {Subject: api + "DIRECT.GET." + streamTasks + ".lockstep.task.assign." + victim + ".i"},
-		"get a stored message":                {Subject: api + "STREAM.MSG.GET." + streamTasks, Data: []byte(`{"seq":1}`)},
-		"get a submission":                    {Subject: api + "DIRECT.GET." + streamQueue + ".lockstep.queue.submit.r1"},
-		"delete a message of the record":      {Subject: api + "STREAM.MSG.DELETE." + streamRecord, Data: []byte(`{"seq":1}`)},
-		"purge the record":                    {Subject: api + "STREAM.PURGE." + streamRecord},
-		"delete the record":                   {Subject: api + "STREAM.DELETE." + streamRecord},
-		"change the record's limits":          {Subject: api + "STREAM.UPDATE." + streamRecord},
-		"make a stream":                       {Subject: api + "STREAM.CREATE.SPY"},
-		"list streams":                        {Subject: api + "STREAM.NAMES"},
-		"list consumers":                      {Subject: api + "CONSUMER.NAMES." + streamTasks},
-		"restore a stream":                    {Subject: api + "STREAM.RESTORE." + streamRecord},
-		"read the key-value bucket":           {Subject: api + "DIRECT.GET." + stateStream + "." + stateKeys + "leader"},
-		"acknowledge on somebody's behalf":    {Subject: "$JS.ACK." + streamQueue + ".c.1.1.1.1.0"},
-		"ask the server for its connections":  {Subject: "$SYS.REQ.SERVER.PING.CONNZ"},
-		"publish where nobody is meant to":    {Subject: "elsewhere"},
-		"publish to all agents' own subjects": {Subject: root + "heartbeat.a1.more"},
+		"submit a run":                       {Subject: subjectSubmit("r1")},
+		"cancel a run":                       {Subject: subjectCancel("r1")},
+		"write a schedule":                   {Subject: scheduleKeys + "x"},
+		"take the lead":                      {Subject: stateKeys + "leader"},
+		"write an outcome":                   {Subject: subjectOutcome("r1", "t1")},
+		"write an event":                     {Subject: subjectEvent("r1")},
+		"write a plan":                       {Subject: subjectPlan("r1")},
+		"beat as another agent":              {Subject: subjectHeartbeat("a2.zone b")},
+		"arrive as another agent":            {Subject: subjectArrive("a2.zone b")},
+		"send a snapshot as another agent":   {Subject: subjectReport("a2.zone b")},
+		"ask for the time as another agent":  {Subject: subjectClock("a2.zone b")},
+		"command another agent":              {Subject: subjectCommand("a2.zone b")},
+		"command itself":                     {Subject: subjectCommand("a1")},
+		"write a snapshot into the record":   {Subject: subjectSnapshots(Ref{Run: "r1", Task: "t1", Try: "y1"})},
+		"publish below its own subjects":     {Subject: root + "agent.heartbeat.a1.more"},
+		"submit a run by request":            {Subject: serviceSubmit},
+		"list the agents":                    {Subject: serviceAgents},
+		"read a record":                      {Subject: serviceRead},
+		"write into another's inbox":         {Subject: inboxOf(g.creds.Users[g.creds.find("a2.zone b")].Key) + ".x.1"},
+		"read the record":                    {Subject: api + "CONSUMER.CREATE." + streamRecord + ".spy.lockstep.record.>"},
+		"read the queue":                     {Subject: api + "CONSUMER.CREATE." + streamQueue + ".spy.lockstep.queue.>"},
+		"get a submission":                   {Subject: api + "DIRECT.GET." + streamQueue + ".lockstep.queue.submit.r1"},
+		"delete a message of the record":     {Subject: api + "STREAM.MSG.DELETE." + streamRecord, Data: []byte(`{"seq":1}`)},
+		"purge the record":                   {Subject: api + "STREAM.PURGE." + streamRecord},
+		"delete the record":                  {Subject: api + "STREAM.DELETE." + streamRecord},
+		"change the record's limits":         {Subject: api + "STREAM.UPDATE." + streamRecord},
+		"make a stream":                      {Subject: api + "STREAM.CREATE.SPY"},
+		"list streams":                       {Subject: api + "STREAM.NAMES"},
+		"restore a stream":                   {Subject: api + "STREAM.RESTORE." + streamRecord},
+		"read the key-value bucket":          {Subject: api + "DIRECT.GET." + stateStream + "." + stateKeys + "leader"},
+		"acknowledge on somebody's behalf":   {Subject: "$JS.ACK." + streamQueue + ".c.1.1.1.1.0"},
+		"ask the server for its connections": {Subject: "$SYS.REQ.SERVER.PING.CONNZ"},
+		"publish where nobody is meant to":   {Subject: "elsewhere"},
 	} {
 		if err := nc.PublishMsg(m); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		mustRefuse(t, what, refused)
 	}
-	for _, subject := range []string{">", "lockstep.>", "lockstep.task.assign.>", subjectHeartbeat("a2.zone b"), "_INBOX.>", "*.*.>", "$JS.>",
-		"lockstep.task.assign.a1.*", inboxOf(g.creds.Users[g.creds.find("controller")].Key) + ".>"} {
+	for _, subject := range []string{">", "lockstep.>", "lockstep.command.*", subjectCommand("a2.zone b"), subjectHeartbeat("a1"), subjectHeartbeat("a2.zone b"), "_INBOX.>", "_R_.>", "*.*.>", "$JS.>", inboxOf(g.creds.Users[g.creds.find("controller")].Key) + ".>"} {
 		if _, err := nc.SubscribeSync(subject); err != nil {
 			t.Fatal(err)
 		}
@@ -157,57 +145,44 @@ func TestAgentsCannotDoWhatIsNotTheirs(t *testing.T) {
 	}
 }
 
-// TestAgentsReadWithTheirOwnFilterAlone sends what the permissions let through and the server must not: a subject that names one filter, with a
-// body that asks for another.
-func TestAgentsReadWithTheirOwnFilterAlone(t *testing.T) {
+// TestCommandsReachTheirAgentAlone, whoever else listens on whatever he may listen to.
+func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	g := guardPlane(t)
-	leading := recorder(t, link(t, g.server), "r1")
-	secret := Assignment{Assignment: plan.Assignment{Agent: "a2.zone b", Task: plan.Task{Run: "r1", ID: "t1"}}, Try: "y1"}
-	if err := leading.Assign(t.Context(), "i2", secret); err != nil {
+	lease := campaign(t, link(t, g.server), "test")
+	var got atomic.Int32
+	stop, err := g.dial(t, "a2.zone b").Agent().Commands("a2.zone b", func(Command) error { got.Add(1); return nil })
+	if err != nil {
 		t.Fatal(err)
 	}
-	nc, refused := g.hostile(t, "a1")
-	own := api + "CONSUMER.CREATE." + streamTasks + ".spy.lockstep.task.assign.a1.>"
-	for what, config := range map[string]string{
-		"another filter":   `"filter_subject":"lockstep.task.assign.>"`,
-		"no filter":        `"description":"none"`,
-		"several filters":  `"filter_subjects":["lockstep.task.assign.>"]`,
-		"both ways":        `"filter_subject":"lockstep.task.assign.a1.>","filter_subjects":["lockstep.task.assign.>"]`,
-		"another consumer": `"durable_name":"other","filter_subject":"lockstep.task.assign.>"`,
-	} {
-		m, err := nc.Request(own, fmt.Appendf(nil, `{"stream_name":"%s","config":{"ack_policy":"none","deliver_policy":"all",%s}}`, streamTasks, config), refusedWithin)
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		if !strings.Contains(string(m.Data), `"error"`) {
-			t.Errorf("%s: the server made a consumer: %s", what, m.Data)
-		}
-	}
-	// Of a reader's name nothing can be guessed: what is asked of any other is not answered.
-	reading, stop := context.WithCancel(t.Context())
 	defer stop()
-	got := make(chan struct{})
-	go func() {
-		_ = g.dial(t, "a2.zone b").Assignments(reading, "a2.zone b", "i2", func(a Assignment, _ Ref, err error) bool {
-			if err == nil && a.Task.ID == "t1" {
-				close(got)
-			}
-			return err == nil
-		})
-	}()
-	select {
-	case <-got:
-	case <-time.After(refusedWithin):
-		t.Fatal("the agent itself did not get its assignment")
+	spy := g.dial(t, "a1")
+	stopSpy, err := spy.Agent().Commands("a1", func(c Command) error { t.Errorf("a1 got %+v", c); return nil })
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"*", ">", "a2", "i2_1", "assign"} {
-		m, err := nc.Request(api+"CONSUMER.MSG.NEXT."+streamTasks+"."+name, []byte(`{"batch":1,"no_wait":true}`), time.Second)
-		if err == nil && m.Header.Get("Status") != "503" && !errors.Is(err, nats.ErrNoResponders) {
-			t.Errorf("reading from consumer %q was answered: %v %s", name, m.Header, m.Data)
+	defer stopSpy()
+	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
+	defer cancel()
+	for i := range 5 {
+		if err := lease.Command(ctx, "a2.zone b", Command{Instance: "i", Ref: Ref{Run: fmt.Sprint("r", i)}, Release: &Release{Step: StepStart}}); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for len(refused) > 0 {
-		<-refused
+	if got.Load() != 5 {
+		t.Errorf("the agent got %d commands of 5", got.Load())
+	}
+	if _, err := spy.RTT(); err != nil { // what was sent to it has arrived
+		t.Error(err)
+	}
+}
+
+// TestWithoutALeaderAgentsLearnItAtOnce, across the border of their account.
+func TestWithoutALeaderAgentsLearnItAtOnce(t *testing.T) {
+	g := guardPlane(t)
+	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
+	defer cancel()
+	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), subjectHeartbeat("a1"), Heartbeat{Agent: "a1"}); !errors.Is(err, ErrNoController) {
+		t.Errorf("a heartbeat that nobody hears: %v, want ErrNoController", err)
 	}
 }
 
@@ -230,13 +205,14 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 	defer cancel()
 
 	beats := make(chan Heartbeat, 100)
-	stop, err := controller.Heartbeats(func(h Heartbeat) string {
+	leading := recorder(t, controller, "r1")
+	stop, err := leading.lease.AnswerHeartbeats(func(h Heartbeat) (bool, error) {
 		select {
 		case beats <- h:
 		default:
 		}
-		return ""
-	}, nil)
+		return false, nil
+	}, func(Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,16 +230,17 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	leading := recorder(t, controller, "r1")
 	serveClients(t, leading.lease)
+	takeReports(t, controller, leading.Snapshots(ctx, ref, 1<<20, func(record.Snapshot) {}))
 	must("submit", client.Submit(ctx, Submission{Run: plan.Run{ID: "r1"}}))
 	must("record the plan", leading.Plan(ctx, plan.Run{ID: "r1"}))
-	must("assign", leading.Assign(ctx, "i1", Assignment{Assignment: plan.Assignment{Agent: "a1", Task: plan.Task{Run: "r1", ID: "t1"}}, Try: "y1"}))
-	must("release", leading.Release(ctx, ref, Release{Step: StepConsumers}))
 	for name, c := range map[string]*Conn{"a1": one, "a2.zone b": two} {
 		pulsing, quiet := context.WithCancel(ctx)
 		pulsed := make(chan error, 1)
-		go func() { pulsed <- c.Pulse(pulsing, func() Heartbeat { return Heartbeat{Agent: name, Instance: "i"} }) }()
+		agent := c.Agent()
+		go func() {
+			pulsed <- agent.SendHeartbeats(pulsing, func() Heartbeat { return Heartbeat{Agent: name, Instance: "i"} }, nil)
+		}()
 		for heard := ""; heard != name; {
 			select {
 			case h := <-beats:
@@ -274,12 +251,20 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		}
 		quiet()
 		must("beat", <-pulsed)
-		_, _, err := c.AskClock(ctx)
+		_, _, err := agent.AskClock(ctx, name)
 		must("ask the clock", err)
-		must("arrive", c.Arrive(ctx, NewKey(), Arrival{Ref: ref, Agent: name, Step: StepOpen}))
-		must("follow releases", c.Releases(ctx, ref, func(r Release, err error) bool { must("read release", err); return false }))
+		must("arrive", agent.Arrive(ctx, Arrival{Ref: ref, Agent: name, Step: StepOpen}))
+		must("send a snapshot", agent.Snapshot(ctx, ref, record.Snapshot{Task: "t1", Agent: name, Seq: 1}))
+		commands := make(chan Command, 1)
+		stop, err := agent.Commands(name, func(c Command) error { commands <- c; return nil })
+		must("take commands", err)
+		a := Assignment{Assignment: plan.Assignment{Agent: name, Task: plan.Task{Run: "r1", ID: "t1"}}, Try: "y1"}
+		must("assign", leading.lease.Command(ctx, name, Command{Instance: "i", Ref: ref, Assignment: &a}))
+		if c := <-commands; c.Assignment == nil || c.Ref != ref {
+			t.Errorf("%s got %+v", name, c)
+		}
+		stop()
 	}
-	must("follow assignments", one.Assignments(ctx, "a1", "i1", func(a Assignment, _ Ref, err error) bool { must("read assignment", err); return false }))
 	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1}}))
 	_, err = client.Follow(ctx, "r1", func(Entry) error { return nil })
 	must("follow the run", err)
@@ -358,17 +343,15 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 	must("remove a schedule", client.RemoveSchedule(ctx, "x", kept.Revision))
 	must("cancel", client.Cancel(ctx, "r1", ""))
 	must("clear the queue", leading.lease.Unqueue(ctx, "r1", 0))
-	must("clear the assignments", leading.Unassign(ctx, ref))
 }
 
 func TestClientsAndViewersCannotLead(t *testing.T) {
 	g := guardPlane(t)
-	ref := Ref{Run: "r1", Task: "t1", Try: "y1"}
 	for _, role := range []string{"client", "viewer"} {
 		nc, refused := g.hostile(t, role)
-		subjects := []string{subjectOutcome("r1", "t1"), subjectEvent("r1"), subjectRelease(ref), subjectAssign("a1", "i", ref), subjectHeartbeat("a1"),
+		subjects := []string{subjectOutcome("r1", "t1"), subjectEvent("r1"), subjectCommand("a1"), subjectHeartbeat("a1"), subjectReport("a1"),
 			stateKeys + "leader", stateKeys + "run.r1", api + "STREAM.PURGE." + streamRecord, api + "STREAM.MSG.DELETE." + streamRecord,
-			api + "STREAM.DELETE." + streamQueue, api + "CONSUMER.CREATE." + streamTasks + ".spy", api + "DIRECT.GET." + streamTasks}
+			api + "STREAM.DELETE." + streamQueue}
 		if role == "viewer" {
 			subjects = append(subjects, subjectSubmit("r1"), subjectCancel("r1"), scheduleKeys+"x", api+"DIRECT.GET."+streamQueue+".x")
 		}
@@ -513,24 +496,22 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	if err := g.server.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	lead := recorder(t, link(t, g.server), "r1")
+	controller := link(t, g.server)
+	lead := recorder(t, controller, "r1")
+	takeReports(t, controller, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	c := g.dial(t, "s")
+	agent := g.dial(t, "s").Agent()
 	for _, name := range []string{"s", "s.2"} {
 		ref := Ref{Run: "r1", Task: "t1", Try: name}
-		err := lead.Assign(ctx, "i", Assignment{Assignment: plan.Assignment{Agent: name, Task: plan.Task{Run: "r1", ID: "t1"}}, Try: name})
+		stop, err := agent.Commands(name, func(Command) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = c.Assignments(ctx, name, "i", func(a Assignment, _ Ref, err error) bool {
-			if err != nil || a.Agent != name {
-				t.Errorf("slot %s reads %+v, %v", name, a, err)
-			}
-			return false
-		})
-		if err == nil {
-			err = c.Arrive(ctx, NewKey(), Arrival{Ref: ref, Agent: name, Step: StepOpen})
+		defer stop()
+		a := Assignment{Assignment: plan.Assignment{Agent: name, Task: plan.Task{Run: "r1", ID: "t1"}}, Try: name}
+		if err = lead.lease.Command(ctx, name, Command{Instance: "i", Ref: ref, Assignment: &a}); err == nil {
+			err = agent.Arrive(ctx, Arrival{Ref: ref, Agent: name, Step: StepOpen})
 		}
 		if err != nil {
 			t.Errorf("slot %s: %v", name, err)
@@ -538,8 +519,7 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	}
 	nc, refused := g.hostile(t, "s")
 	for _, name := range []string{"s.3", "s.22", "a1"} {
-		for what, subject := range map[string]string{"beat": subjectHeartbeat(name), "arrive": subjectArrival(Ref{Run: "r1", Task: "t1", Try: "y"}, name),
-			"read assignments": api + "CONSUMER.CREATE." + streamTasks + ".spy.lockstep.task.assign." + token(name) + ".>"} {
+		for what, subject := range map[string]string{"beat": subjectHeartbeat(name), "arrive": subjectArrive(name), "report": subjectReport(name)} {
 			if err := nc.Publish(subject, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -561,7 +541,7 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 		"a slot of one": {Heartbeat{Agent: "load-1.2", Process: "load-1", Slots: 4}, []string{"those of agent a1"}},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err := g.dial(t, "a1").Pulse(ctx, func() Heartbeat { return x.h })
+		err := g.dial(t, "a1").Agent().SendHeartbeats(ctx, func() Heartbeat { return x.h }, nil)
 		cancel()
 		for _, want := range x.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -571,7 +551,7 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*HeartbeatEvery)
 	defer cancel()
-	if err := g.dial(t, "a1").Pulse(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Process: "a1", Slots: 1} }); err != nil {
+	if err := g.dial(t, "a1").Agent().SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Process: "a1", Slots: 1} }, nil); err != nil {
 		t.Errorf("its own credentials: %v", err)
 	}
 }

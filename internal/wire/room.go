@@ -123,7 +123,7 @@ const (
 	purgedAgain = 10 * time.Minute
 )
 
-// MakeRoom deletes what nobody needs when more than half of the record's room is used: first all of runs that nobody submitted; then the records of runs that
+// MakeRoom deletes what nobody needs when more than half of the record's room is used: the records of runs that
 // have ended and were copied, oldest first and whole ones; not of those that are needed. On a control plane of this process (local) its one follower is
 // the copy. It returns how much room there is then.
 func (l *Lease) MakeRoom(ctx context.Context, local bool, needed func(run string) bool) (Room, error) {
@@ -133,9 +133,6 @@ func (l *Lease) MakeRoom(ctx context.Context, local bool, needed func(run string
 	defer l.clearing.Unlock()
 	room, err := l.room(ctx)
 	if err != nil || room.part() < crowded {
-		return room, err
-	}
-	if err := l.sweep(ctx, needed); err != nil {
 		return room, err
 	}
 	runs, err := l.conn.Runs(ctx)

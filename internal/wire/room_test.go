@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,14 +90,19 @@ func bounded(t *testing.T, limit int64) (*Server, *Conn, *Lease) {
 func TestTheReserveIsForWhatControllersSay(t *testing.T) {
 	t.Parallel()
 	s, c, lease := bounded(t, 400_000)
-	agent := link(t, s)
+	agent := link(t, s).Agent()
 	r, err := lease.TakeUp(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, key := Ref{Run: "r", Task: "t", Try: "y"}, NewKey()
+	next, err := lease.TakeUp(t.Context(), "next")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := Ref{Run: "r", Task: "t", Try: "y"}
+	takeReports(t, c, r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {}))
 	send := func(ctx context.Context, n uint64) error {
-		return agent.Snapshot(ctx, key, ref, record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a", Seq: n, Clock: fill(30_000)})
+		return agent.Snapshot(ctx, ref, record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a", Seq: n, Clock: fill(30_000)})
 	}
 	n := uint64(1)
 	for ; err == nil; n++ {
@@ -106,8 +110,8 @@ func TestTheReserveIsForWhatControllersSay(t *testing.T) {
 		err = send(short, n)
 		cancel()
 	}
-	if n < 9 || !errors.Is(err, ErrFull) || Hopeless(err) {
-		t.Fatalf("snapshot %d: %v: want ErrFull, for now", n-1, err)
+	if n < 9 || !errors.Is(err, ErrNotStored) || Hopeless(err) {
+		t.Fatalf("snapshot %d: %v: want ErrNotStored, for now", n-1, err)
 	}
 	for i := range 20 { // 20 KB
 		if err := r.Outcome(t.Context(), plan.Outcome{Task: fmt.Sprint("t", i), Run: "r", Reasons: []string{fill(1000)}}); err != nil {
@@ -118,14 +122,23 @@ func TestTheReserveIsForWhatControllersSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := make(chan error, 1)
-	go func() { late <- send(t.Context(), n) }()
+	go func() {
+		store := next.Snapshots(t.Context(), Ref{Run: "next", Task: "t", Try: "y"}, 1<<30, func(record.Snapshot) {})
+		for {
+			err := store.Store(t.Context(), record.Snapshot{Task: "t", Agent: "a", Seq: 1, Clock: fill(30_000)})
+			if !errors.Is(err, ErrNotStored) || wait(t.Context(), retryWait) != nil {
+				late <- err
+				return
+			}
+		}
+	}()
 	if err := lease.PutRun(t.Context(), RunState{Run: "old", State: string(EndDone), Copied: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := lease.PutRun(t.Context(), RunState{Run: "r", State: string(EndDone), Copied: true}); err != nil {
 		t.Fatal(err)
 	}
-	room, err := lease.MakeRoom(t.Context(), false, func(string) bool { return false })
+	room, err := lease.MakeRoom(t.Context(), false, func(run string) bool { return run == "next" })
 	if err != nil || room.Full() {
 		t.Errorf("%v used, %v: want room", room, err)
 	}
@@ -175,45 +188,6 @@ func TestTheLimitOfTheRecordStays(t *testing.T) {
 	}
 	if most, of := limit(); most != 1_400_000 || of != 1_600_000 {
 		t.Errorf("a stream of 1,600,000 bytes has become %d of %d", most, of)
-	}
-}
-
-// What nobody submitted goes first; what is listed, queued, or was taken up by a leader stays.
-func TestRecordsOfInventedRunsAreDeleted(t *testing.T) {
-	t.Parallel()
-	s, c, lease := bounded(t, 800_000)
-	agent := link(t, s)
-	for _, run := range []string{"invented", "queued", "listed", "taken", "needed"} {
-		err := agent.Snapshot(t.Context(), NewKey(), Ref{Run: run, Task: "t", Try: "y"}, record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a", Seq: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err := lease.TakeUp(t.Context(), "taken")
-	err = errors.Join(err, lease.PutRun(t.Context(), RunState{Run: "listed", State: string(EndDone)}))
-	queueRun(t, c, plan.Run{ID: "queued"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	held := func() (runs []string) {
-		all, err := c.Stored(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for subject := range all {
-			if words := strings.Split(subject, "."); len(words) > 3 && words[3] == "snapshot" {
-				runs = append(runs, words[2])
-			}
-		}
-		slices.Sort(runs)
-		return runs
-	}
-	needed := func(run string) bool { return run == "needed" }
-	if err := lease.sweepOlder(t.Context(), time.Hour, needed); err != nil || len(held()) != 5 {
-		t.Errorf("after an hour's sweep there are %v, %v: want all", held(), err)
-	}
-	if err := lease.sweepOlder(t.Context(), 0, needed); err != nil || !slices.Equal(held(), []string{"listed", "needed", "queued", "taken"}) {
-		t.Errorf("there are %v, %v: want those that are known", held(), err)
 	}
 }
 

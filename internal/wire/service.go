@@ -21,10 +21,12 @@ var codes = map[string]error{
 	"changed":     ErrChanged,
 	"fenced":      ErrFenced,
 	"full":        ErrFull,
+	"no-attempt":  ErrNoAttempt,
 	"no-leader":   ErrNoController,
 	"no-record":   ErrNoRecord,
 	"no-run":      ErrNoRun,
 	"no-schedule": ErrNoSchedule,
+	"not-stored":  ErrNotStored,
 	"protocol":    ErrProtocol,
 	"too-large":   ErrTooLarge,
 	"unreadable":  ErrUnreadable,
@@ -92,12 +94,7 @@ func serveUpTo[Q, A any](c *Conn, subject string, size, parallel int,
 				return err
 			})
 			if err != nil {
-				answer = c.refusal(m.Reply, err.Error())
-				for code, is := range codes {
-					if errors.Is(err, is) {
-						answer.Header.Set(headerCode, code)
-					}
-				}
+				answer = c.refusal(m.Reply, err)
 			}
 			c.reply(m.Reply, answer)
 		})

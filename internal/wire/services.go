@@ -12,10 +12,12 @@ import (
 	"lockstep/internal/plan"
 )
 
-// The services of the controller that leads: what clients may request, and what viewers may, too.
+// The services of the controller that leads: what clients may request, what viewers may, too, and what agents may: see
+// subjectHeartbeat.
 const (
 	clientServices = root + "client."
 	viewServices   = root + "view."
+	agentServices  = root + "agent."
 
 	serviceSubmit         = clientServices + "submit"
 	serviceCancel         = clientServices + "cancel"

@@ -14,17 +14,14 @@ import (
 // Limits of the streams. Beyond them publishing fails, and says so: nothing is dropped silently.
 const (
 	queueBytes    = 512 << 20
-	tasksBytes    = 256 << 20
-	releasesBytes = 64 << 20
 	recordBytes   = 1 << 30 // unless LimitRecord says otherwise
 	stateBytes    = 64 << 20
 	scheduleBytes = 64 << 20
-	tasksAge      = 24 * time.Hour
 	dedupe        = 2 * time.Minute
 )
 
 // What whoever may read a stream can have its server keep of that: consumers that nobody reads are removed after a while, also those that ask for more, and
-// there are at most so many. Every agent has two or three, every follower one.
+// there are at most so many. Every follower has one.
 const mostReaders = 65_536
 
 var readers = jetstream.StreamConsumerLimits{InactiveThreshold: 5 * time.Minute}
@@ -52,9 +49,6 @@ func (c *Conn) Prepare(ctx context.Context) error {
 	}
 	for _, cfg := range []jetstream.StreamConfig{
 		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes, Storage: storage},
-		// Assignments hold secrets where options do: never on disk.
-		{Name: streamTasks, Subjects: []string{root + "task.assign.>"}, MaxBytes: tasksBytes, MaxAge: tasksAge, Storage: jetstream.MemoryStorage},
-		{Name: streamReleases, Subjects: []string{root + "task.release.>"}, MaxBytes: releasesBytes, MaxAge: tasksAge, Storage: storage},
 		// Without an age: what nobody has copied yet is never deleted.
 		limited(jetstream.StreamConfig{Name: streamRecord, Subjects: []string{root + "record.>"}, Storage: storage}, cmp.Or(c.recordLimit, recordBytes)),
 		bucket(bucketState, stateBytes, storage),
@@ -144,7 +138,7 @@ func (c *Conn) Stored(ctx context.Context) (map[string]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	all := map[string]uint64{}
-	for _, stream := range []string{streamQueue, streamTasks, streamReleases, streamRecord} {
+	for _, stream := range []string{streamQueue, streamRecord} {
 		s, err := c.js.Stream(ctx, stream)
 		if err != nil {
 			return nil, fmt.Errorf("look at %s: %w", stream, err)

@@ -14,12 +14,16 @@ func BenchmarkStoredSnapshots(b *testing.B) {
 	for _, every := range []time.Duration{0, 2 * time.Minute} {
 		b.Run(fmt.Sprintf("sync=%v", every), func(b *testing.B) {
 			c := link(b, plane(b, ServerConfig{Dir: b.TempDir(), Sync: every}))
+			agent, ref := c.Agent(), Ref{Run: "r", Task: "t", Try: "y"}
+			takeReports(b, c, recorder(b, c, "r").Snapshots(b.Context(), ref, 1<<30, func(record.Snapshot) {}))
+			seq := uint64(0)
 			for b.Loop() {
+				seq++
 				var all sync.WaitGroup
 				for i := range 1000 {
 					all.Go(func() {
-						s := record.Snapshot{Agent: fmt.Sprint("a", i), Task: "t", Seq: 1}
-						if err := c.Snapshot(b.Context(), NewKey(), Ref{Run: "r", Task: "t", Try: "y"}, s); err != nil {
+						s := record.Snapshot{Agent: fmt.Sprint("a", i), Task: "t", Seq: seq}
+						if err := agent.Snapshot(b.Context(), ref, s); err != nil {
 							b.Error(err)
 						}
 					})

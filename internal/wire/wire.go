@@ -11,7 +11,7 @@
 //	conn, err := wire.Dial(ctx, "nats://bench:4222", wire.Auth{})   // a fleet
 //
 //	controller.Serve(ctx, conn, controller.Config{Log: log})        // blocks until ctx ends
-//	agent.Serve(ctx, conn, agent.Config{Name: "a1", Dir: dir, Log: log})
+//	agent.Serve(ctx, conn.Agent(), agent.Config{Name: "a1", Dir: dir, Log: log})
 //
 //	client, err := server.Client(ctx)                               // in process
 //	client, err := wire.DialClient(ctx, url, wire.Auth{})           // of a fleet
@@ -25,11 +25,13 @@
 //
 // # What is where
 //
-// Four streams: the queue (submissions with literal options, cancellations; deleted when their run has ended), the tasks
-// (assignments with literal options: in memory only, deleted when their task has ended), the releases and the record (plan, events,
-// arrivals, snapshots, outcomes). All of a run's record is one stream, so that its order is the same for everybody: an outcome comes
-// after every snapshot it was judged from. One bucket holds the lease of the controller that leads and how runs stand, another
-// the schedules. Heartbeats are not stored.
+// Two streams: the queue (submissions with literal options, cancellations; deleted when their run has ended) and the record
+// (plan, events, snapshots, outcomes). All of a run's record is one stream, so that its order is the same for everybody: an
+// outcome comes after every snapshot it was judged from. One bucket holds the lease of the controller that leads and how
+// runs stand, another the schedules.
+//
+// Agents and the controller that leads send each other requests: heartbeats, clock readings, arrivals and snapshots one
+// way, assignments and releases the other. Only snapshots are stored, by the controller, before it answers.
 //
 // One controller leads at a time. It writes a run's record behind a fence: a former leader's late writes are refused by the server, and
 // what it still tells agents is refused by these.
@@ -58,28 +60,14 @@ const (
 
 // Names of the streams, and the first words of subjects.
 const (
-	streamQueue    = "LOCKSTEP_QUEUE"
-	streamTasks    = "LOCKSTEP_TASKS"
-	streamReleases = "LOCKSTEP_RELEASES"
-	streamRecord   = "LOCKSTEP_RECORD"
+	streamQueue  = "LOCKSTEP_QUEUE"
+	streamRecord = "LOCKSTEP_RECORD"
 
 	root = "lockstep."
 )
 
 func subjectSubmit(run string) string { return root + "queue.submit." + token(run) }
 func subjectCancel(run string) string { return root + "queue.cancel." + token(run) }
-
-func subjectAssign(agent, instance string, ref Ref) string {
-	return root + "task.assign." + token(agent) + "." + token(instance) + "." + ref.tokens()
-}
-
-// subjectAssigned matches the assignments of one agent process, and subjectAssignedTo those of a try.
-func subjectAssigned(agent, instance string) string {
-	return root + "task.assign." + token(agent) + "." + token(instance) + ".>"
-}
-func subjectAssignedTo(ref Ref) string { return root + "task.assign.*.*." + ref.tokens() }
-
-func subjectRelease(ref Ref) string { return root + "task.release." + ref.tokens() }
 
 func subjectPlan(run string) string  { return root + "record." + token(run) + ".plan" }
 func subjectEpoch(run string) string { return root + "record." + token(run) + ".epoch" }
@@ -93,19 +81,25 @@ func subjectsOf(run, kind string) string {
 	return root + "record." + token(run) + "." + kind + ".>"
 }
 
-func subjectArrival(ref Ref, agent string) string {
-	return root + "record." + token(ref.Run) + ".arrive." + token(ref.Task) + "." + token(ref.Try) + "." + token(agent)
-}
-func subjectSnapshot(ref Ref, agent string) string {
-	return root + "record." + token(ref.Run) + ".snapshot." + token(ref.Task) + "." + token(ref.Try) + "." + token(agent)
+// subjectSnapshots has the snapshots of an attempt, several in one message.
+func subjectSnapshots(ref Ref) string {
+	return root + "record." + token(ref.Run) + ".snapshot." + token(ref.Task) + "." + token(ref.Try)
 }
 
-func subjectHeartbeat(agent string) string { return root + "heartbeat." + token(agent) }
+// Services of the controller that leads, for agents, and the service of an agent, for that controller. The last word of the
+// subject is the agent's name, "*" for all: the server lets an agent use its own.
+func subjectHeartbeat(agent string) string { return agentServices + "heartbeat." + word(agent) }
+func subjectClock(agent string) string     { return agentServices + "clock." + word(agent) }
+func subjectArrive(agent string) string    { return agentServices + "arrive." + word(agent) }
+func subjectReport(agent string) string    { return agentServices + "snapshot." + word(agent) }
+func subjectCommand(agent string) string   { return root + "command." + word(agent) }
 
-const (
-	subjectRoll  = root + "roll"  // asks every agent for a heartbeat at once
-	subjectClock = root + "clock" // asks the controller for its time
-)
+func word(agent string) string {
+	if agent == "*" {
+		return agent
+	}
+	return token(agent)
+}
 
 // Ref names one try of a task: an interrupted task is run again, and what its first try still sends is told apart.
 type Ref struct {

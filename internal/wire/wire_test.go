@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -143,41 +144,40 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-func TestPulseBeatsAndSaysGoodbye(t *testing.T) {
+func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	controller, agent := link(t, s), link(t, s)
-	var beats, left atomic.Int32
-	heard := make(chan struct{}, 16)
-	stop, err := controller.Heartbeats(func(h Heartbeat) string {
+	controller, agent := link(t, s), link(t, s).Agent()
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := Ref{Run: "r", Task: "t", Try: "x"}
+	told := make(chan Ref, 16)
+	go func() { // a controller comes later
+		ended <- agent.SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Try: over} }, func(ref Ref, why error) {
+			if !errors.Is(why, ErrNoAttempt) {
+				t.Errorf("the attempt is to be ended: %v", why)
+			}
+			told <- ref
+		})
+	}()
+	lease := campaign(t, controller, "test")
+	var left atomic.Int32
+	stop, err := lease.AnswerHeartbeats(func(h Heartbeat) (bool, error) {
 		if h.Leaving {
 			left.Add(1)
-		} else {
-			beats.Add(1)
 		}
-		heard <- struct{}{}
-		return ""
-	}, nil)
+		return h.Try == over, nil
+	}, func(Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- agent.Pulse(ctx, func() Heartbeat { return Heartbeat{Agent: "a1"} }) }()
-	<-heard
-	if err := controller.Roll(); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-heard:
-	case <-time.After(HeartbeatEvery / 2):
-		t.Error("a call of the roll was not answered at once")
+	if ref := <-told; ref != over || agent.Epoch() != lease.Epoch() {
+		t.Errorf("the agent is to end %+v under epoch %d: want the attempt that nobody leads, and %d", ref, agent.Epoch(), lease.Epoch())
 	}
 	cancel()
-	if err := <-done; err != nil {
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	<-heard
 	if left.Load() != 1 {
 		t.Error("no goodbye: the controller would take an agent that stops for a lost one")
 	}

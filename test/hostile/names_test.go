@@ -35,7 +35,7 @@ func TestLongNamesInHeartbeats(t *testing.T) {
 		h.Agent, h.Process = "a1", "a1"
 		body, err := json.Marshal(h)
 		must(t, err)
-		m := message("lockstep.heartbeat.a1", string(body))
+		m := message("lockstep.agent.heartbeat.a1", string(body))
 		refusal := ""
 		for range 8 { // the controller acts on what an agent has reported for some seconds
 			if answer, err := nc.RequestMsg(m, time.Second); err == nil {

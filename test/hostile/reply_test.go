@@ -13,7 +13,7 @@ import (
 // accepts the reply with the controller's permissions. It must not be an API request, a value or a message of a stream.
 func TestRepliesGoToInboxesAlone(t *testing.T) {
 	f := startFleet(t)
-	for _, subject := range []string{"lockstep.record.kept.plan", "lockstep.task.assign.kept", "lockstep.task.release.kept", "$KV.LOCKSTEP_SCHEDULES.kept"} {
+	for _, subject := range []string{"lockstep.record.kept.plan", "$KV.LOCKSTEP_SCHEDULES.kept"} {
 		_, err := f.js.Publish(t.Context(), subject, []byte("x"))
 		must(t, err)
 	}
@@ -21,16 +21,16 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 	if len(before) == 0 {
 		t.Fatal("there are no streams")
 	}
-	replies := []string{"lockstep.queue.cancel.r1", "lockstep.roll", "lockstep.heartbeat.a3", "$KV.LOCKSTEP_STATE.spy", "$KV.LOCKSTEP_SCHEDULES.spy", "_INBOX"}
+	replies := []string{"lockstep.queue.cancel.r1", "lockstep.agent.heartbeat.a3", "lockstep.command.a3", "$KV.LOCKSTEP_STATE.spy", "$KV.LOCKSTEP_SCHEDULES.spy", "_INBOX"}
 	for name := range before {
 		replies = append(replies, "$JS.API.STREAM.PURGE."+name, "$JS.API.STREAM.DELETE."+name)
 	}
 	controller := f.dial("controller.nk")
-	spied, err := controller.SubscribeSync("lockstep.heartbeat.a3")
+	spied, err := controller.SubscribeSync("lockstep.command.a3")
 	must(t, err)
 	must(t, controller.Flush())
 	for key, subjects := range map[string][]string{
-		"agents/a1.nk": {"lockstep.heartbeat.a1", "lockstep.clock"},
+		"agents/a1.nk": {"lockstep.agent.heartbeat.a1", "lockstep.agent.clock.a1", "lockstep.agent.arrive.a1", "lockstep.agent.snapshot.a1"},
 		"viewer.nk":    viewServices,
 		"client.nk":    slices.Concat(clientServices, viewServices),
 	} {
@@ -50,7 +50,7 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 	}
 	must(t, controller.Flush()) // what the server published for the controller before is here now
 	if n, _, _ := spied.Pending(); n > 0 {
-		t.Errorf("the controller sent %d messages as agent a3", n)
+		t.Errorf("the controller sent agent a3 %d messages", n)
 	}
 	after := f.streams()
 	for name, stream := range before {
@@ -84,11 +84,11 @@ func (f *fleet) streams() map[string]jetstream.StreamInfo {
 }
 
 // TestTheServerRepliesForNobody: the server itself replies to the subject that a request names, with its own rights: to
-// a pull, and with a copy of a stored message. Neither a viewer nor a client may send such a request.
+// a pull, and with a copy of a stored message. Only a controller may send such a request.
 func TestTheServerRepliesForNobody(t *testing.T) {
 	f := startFleet(t)
 	before := f.streams()
-	for _, key := range []string{"viewer.nk", "client.nk"} {
+	for _, key := range []string{"viewer.nk", "client.nk", "agents/a1.nk"} {
 		nc := f.dial(key)
 		refused := make(chan error, 1000)
 		nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
@@ -98,7 +98,7 @@ func TestTheServerRepliesForNobody(t *testing.T) {
 			attacks = append(attacks, &nats.Msg{Subject: "$JS.API.CONSUMER.CREATE." + name + ".spy", Data: []byte(consumer), Reply: nc.NewInbox()},
 				&nats.Msg{Subject: "$JS.API.CONSUMER.MSG.NEXT." + name + ".spy", Data: []byte(`{"batch":1,"no_wait":true}`), Reply: "$JS.API.STREAM.DELETE." + name})
 		}
-		for _, subject := range []string{"lockstep.record.forged.outcome.t", "lockstep.task.assign.a1.i.r.t.y", "$KV.LOCKSTEP_STATE.leader"} {
+		for _, subject := range []string{"lockstep.record.forged.outcome.t", "$KV.LOCKSTEP_STATE.leader"} {
 			forged := message("lockstep.queue.submit.forged", `{"task":"t"}`)
 			forged.Header.Set("Lockstep-Subject", subject)
 			attacks = append(attacks, forged, &nats.Msg{Subject: "$JS.API.DIRECT.GET.LOCKSTEP_QUEUE.lockstep.queue.submit.forged", Reply: subject})

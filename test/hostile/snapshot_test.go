@@ -16,36 +16,49 @@ import (
 
 const hostileSeq = 1_000_000
 
-// during runs a run of some seconds, publishes a snapshot in its attempt with an agent's key, and returns the outcome.
-func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome) {
+// report is what an agent sends with a snapshot.
+type report struct {
+	Ref      wire.Ref        `json:"ref"`
+	Snapshot record.Snapshot `json:"snapshot"`
+}
+
+// during runs a run of some seconds, sends a snapshot in its attempt with an agent's key, and returns the outcome and the
+// text with which the snapshot was refused.
+func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, refusal string) {
 	f.t.Helper()
 	nc := f.dial("agents/" + agent + ".nk")
 	r := aRun(run)
 	r.Cells[0].Workload.Publishers.Rate = 50
 	must(f.t, f.client.Submit(f.t.Context(), wire.Submission{Run: r}))
-	stored := false
 	end := f.follow(run, func(e wire.Entry) {
 		if e.Outcome != nil {
 			o = *e.Outcome
 		}
-		stored = stored || e.Snapshot != nil && e.Snapshot.Agent == agent && e.Snapshot.Seq == hostileSeq && o.Task == ""
+		if e.Snapshot != nil && e.Snapshot.Seq == hostileSeq {
+			f.t.Errorf("run %s: the snapshot was stored", run)
+		}
 		if e.Event == nil || e.Event.Kind != wire.TaskStarted {
 			return
 		}
 		s.Protocol, s.Task, s.Agent, s.Seq = plan.Protocol, e.Event.Task, agent, hostileSeq
-		body, err := json.Marshal(s)
+		body, err := json.Marshal(report{wire.Ref{Run: run, Task: s.Task, Try: e.Event.Try}, s})
 		must(f.t, err)
-		subject := "lockstep.record." + strings.Join([]string{wire.Word(run), "snapshot", wire.Word(s.Task), wire.Word(e.Event.Try), wire.Word(agent)}, ".")
-		must(f.t, nc.PublishMsg(message(subject, string(body))))
-		must(f.t, nc.FlushTimeout(within))
+		for range 20 { // the controller leads an attempt a moment after it has recorded that it begins
+			answer, err := nc.RequestMsg(message("lockstep.agent.snapshot."+wire.Word(agent), string(body)), within)
+			must(f.t, err)
+			if refusal = answer.Header.Get("Lockstep-Error"); refusal == "" {
+				f.t.Errorf("run %s: the snapshot was taken", run)
+			}
+			if !strings.Contains(refusal, "does not lead this attempt") {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
 	})
-	if !stored {
-		f.t.Errorf("run %s: the snapshot was stored after the outcome", run)
-	}
 	if end.Reason != wire.EndDone {
 		f.t.Errorf("run %s ended with %+v", run, end)
 	}
-	return o
+	return o, refusal
 }
 
 // TestSnapshotsWithImpossibleTimes: an agent of the attempt reports a second that is far away, for which judging would take memory
@@ -58,7 +71,7 @@ func TestSnapshotsWithImpossibleTimes(t *testing.T) {
 		"start":    {Windows: []record.Window{{Index: 0, Start: math.MaxInt64, Length: 1e9}}},
 		"at":       {At: math.MinInt64},
 	} {
-		o := f.during(name, "a1", s)
+		o, _ := f.during(name, "a1", s)
 		if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), "since T0") {
 			t.Errorf("%s: %s: %v", name, o.Verdict, o.Reasons)
 		}
@@ -72,8 +85,9 @@ func TestSnapshotsOfAgentsWithoutAPart(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	w := record.Window{Index: 0, Measured: true, Length: 1e9}
 	w.RecordN(record.Send, int64(time.Second), 1_000_000)
-	if o := f.during("idle", "a3", record.Snapshot{Windows: []record.Window{w}}); o.Verdict != plan.Valid {
-		t.Errorf("%s: %v", o.Verdict, o.Reasons)
+	o, refusal := f.during("idle", "a3", record.Snapshot{Windows: []record.Window{w}})
+	if o.Verdict != plan.Valid || !strings.Contains(refusal, "does not lead this attempt with this agent") {
+		t.Errorf("%s: %v; the snapshot was refused with %q", o.Verdict, o.Reasons, refusal)
 	}
 	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
 		state, err := f.client.RunState(t.Context(), "idle")

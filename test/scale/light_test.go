@@ -16,11 +16,14 @@ import (
 // light is an agent that speaks the whole control plane on a connection of its own, and has no broker: it crosses every step, waits for the
 // agreed start as real ones do, and says that it sent what it was to send. So a thousand of them fit where there are no thousand hosts.
 type light struct {
-	conn     *wire.Conn
+	conn     *wire.Agent
 	name     string
 	instance string
 	busy     atomic.Pointer[string]
 	skews    *skews
+
+	mu       sync.Mutex
+	releases map[wire.Ref]chan wire.Release // of the attempts assigned
 }
 
 // skews are how far each agent was off the agreed start, in ns.
@@ -51,34 +54,53 @@ func startLight(t *testing.T, url, name string, s *skews) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &light{conn: conn, name: name, instance: wire.NewName(), skews: s}
+	l := &light{conn: conn.Agent(), name: name, instance: wire.NewName(), skews: s, releases: map[wire.Ref]chan wire.Release{}}
 	ctx, cancel := context.WithCancel(context.Background())
+	assigned := make(chan wire.Assignment, 16)
+	unsubscribe, err := l.conn.Commands(name, func(c wire.Command) error { return l.command(c, assigned) })
+	if err != nil {
+		t.Fatal(err)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := conn.Pulse(ctx, l.heartbeat); err != nil {
+		if err := l.conn.SendHeartbeats(ctx, l.heartbeat, func(wire.Ref, error) {}); err != nil {
 			t.Errorf("agent %s: %v", name, err)
 		}
 	})
 	wg.Go(func() {
-		err := conn.Assignments(ctx, name, l.instance, func(a wire.Assignment, _ wire.Ref, err error) bool {
-			if err != nil {
-				t.Errorf("agent %s: %v", name, err)
-				return true
+		for {
+			select {
+			case a := <-assigned:
+				l.busy.Store(&a.Task.ID)
+				l.live(ctx, a)
+				l.busy.Store(nil)
+			case <-ctx.Done():
+				return
 			}
-			l.busy.Store(&a.Task.ID)
-			l.live(ctx, a)
-			l.busy.Store(nil)
-			return true
-		})
-		if err != nil && ctx.Err() == nil {
-			t.Errorf("agent %s: %v", name, err)
 		}
 	})
 	return func() {
 		cancel()
 		wg.Wait()
+		unsubscribe()
 		conn.Close()
 	}
+}
+
+// command takes what the controller sends, each assignment once.
+func (l *light) command(c wire.Command, assigned chan<- wire.Assignment) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.releases[c.Ref] == nil {
+		l.releases[c.Ref] = make(chan wire.Release, 64)
+		if c.Assignment != nil {
+			assigned <- *c.Assignment
+		}
+	}
+	if c.Release != nil {
+		l.releases[c.Ref] <- *c.Release
+	}
+	return nil
 }
 
 func (l *light) heartbeat() wire.Heartbeat {
@@ -100,28 +122,37 @@ func (l *light) live(ctx context.Context, a wire.Assignment) {
 		if step == wire.StepOpen && a.Index == 0 {
 			v.Subject = &plan.Subject{}
 		}
-		_ = l.conn.Arrive(ctx, wire.NewKey(), v) // the controller misses it, and says so
+		_ = l.conn.Arrive(ctx, v) // the controller misses it, and says so
 	}
 	arrive(wire.StepOpen, plan.PhasePrepare)
-	_ = l.conn.Releases(ctx, a.Ref(), func(r wire.Release, err error) bool {
-		switch {
-		case err != nil:
-			return false
-		case r.Step == wire.StepConsumers, r.Step == wire.StepPublishers:
+	l.mu.Lock()
+	releases := l.releases[a.Ref()]
+	l.mu.Unlock()
+	arrived := map[wire.Step]bool{}
+	for {
+		var r wire.Release
+		select {
+		case r = <-releases:
+		case <-ctx.Done():
+			return
+		}
+		if arrived[r.Step] || r.Step == wire.StepTeardown && r.Agent != l.name {
+			continue // sent again
+		}
+		arrived[r.Step] = true
+		switch r.Step {
+		case wire.StepConsumers, wire.StepPublishers:
 			arrive(r.Step, plan.PhaseReady)
-		case r.Step == wire.StepStart:
+		case wire.StepStart:
 			skew = l.run(ctx, a, r)
 			arrive(r.Step, plan.PhaseDrain)
-		case r.Step == wire.StepDrain, r.Step == wire.StepFinish:
+		default:
 			arrive(r.Step, plan.PhaseTeardown)
-		case r.Step == wire.StepTeardown && r.Agent == l.name:
-			arrive(r.Step, plan.PhaseTeardown)
-		case r.Step == wire.StepDone:
-			arrive(r.Step, plan.PhaseTeardown)
-			return false
 		}
-		return true
-	})
+		if r.Step == wire.StepDone {
+			return
+		}
+	}
 }
 
 // run waits for the agreed start and for the end of the measurement, and stores what it would have sent. It returns how late it began.
@@ -144,6 +175,6 @@ func (l *light) run(ctx context.Context, a wire.Assignment, r wire.Release) time
 	s := record.Snapshot{Protocol: plan.Protocol, Task: a.Task.ID, Agent: l.name, Seq: 1, At: clock.Now() - start, Clock: clock.ID(), Final: true,
 		Skew: time.Duration(skew), LastSend: end - start - 1}
 	s.Windows, s.Sets = c.Take()
-	_ = l.conn.Snapshot(ctx, wire.NewKey(), a.Ref(), s) // the controller misses it, and says so
+	_ = l.conn.Snapshot(ctx, a.Ref(), s) // the controller misses it, and says so
 	return time.Duration(skew)
 }

@@ -138,7 +138,9 @@ func newSinkFleet(b *testing.B) *sinkFleet {
 	serve(func(c *wire.Conn) error { return controller.Serve(ctx, c, controller.Config{Log: log}) })
 	for _, name := range []string{"a1", "a2"} {
 		dir := b.TempDir()
-		serve(func(c *wire.Conn) error { return agent.Serve(ctx, c, agent.Config{Name: name, Dir: dir, Log: log}) })
+		serve(func(c *wire.Conn) error {
+			return agent.Serve(ctx, c.Agent(), agent.Config{Name: name, Dir: dir, Log: log})
+		})
 	}
 	client, err := server.Client(ctx)
 	must(b, err)

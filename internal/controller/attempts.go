@@ -1,0 +1,157 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+// attempts are those that a leadership leads. The zero value has none. Safe for concurrent use.
+type attempts struct {
+	mu  sync.Mutex
+	led map[wire.Ref]*conduct
+}
+
+func (a *attempts) add(c *conduct) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.led == nil {
+		a.led = map[wire.Ref]*conduct{}
+	}
+	a.led[c.ref] = c
+}
+
+func (a *attempts) remove(c *conduct) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.led, c.ref)
+}
+
+// find returns the attempt of that name; nil if it is not led.
+func (a *attempts) find(ref wire.Ref) *conduct {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.led[ref]
+}
+
+// heartbeat takes a heartbeat, and reports whether the attempt that the agent works on is over: its controller died, or its
+// run was ended while the agent was cut off.
+func (l *leader) heartbeat(h wire.Heartbeat) (over bool, refuse error) {
+	if why := l.agents.heard(h); why != "" {
+		return false, errors.New(why)
+	}
+	return h.Try != (wire.Ref{}) && l.attempts.find(h.Try) == nil, nil
+}
+
+// arrive hands an arrival to its attempt.
+func (l *leader) arrive(ctx context.Context, a wire.Arrival) error {
+	c := l.attempts.find(a.Ref)
+	if c == nil || !c.takesPart(a.Agent) {
+		return wire.ErrNoAttempt
+	}
+	return c.hand(ctx, agentReport{agent: a.Agent, arrival: &a})
+}
+
+// snapshot stores a snapshot, unless its agent or its attempt cannot have it. One that they cannot have fails the agent's
+// part: something is missing from it.
+func (l *leader) snapshot(ctx context.Context, ref wire.Ref, s record.Snapshot) error {
+	c := l.attempts.find(ref)
+	if c == nil || !c.takesPart(s.Agent) {
+		return wire.ErrNoAttempt
+	}
+	if err := s.CheckTimes(plan.RecordLimit(c.task)); err != nil {
+		_ = c.hand(ctx, agentReport{agent: s.Agent, err: err}) // the attempt is over otherwise
+		return err
+	}
+	return c.snapshots.Store(ctx, s)
+}
+
+// Limits of the bytes that an agent may have stored in one attempt: ten times what agents with the most connections need.
+const (
+	snapshotBytes       = 64 << 20
+	snapshotBytesSecond = 256 << 10 // of the time that the attempt may take
+)
+
+// open makes an attempt known to its agents' requests until closed is called. What it commands is sent meanwhile.
+func (c *conduct) open() (closed func()) {
+	ctx, cancel := context.WithCancel(c.lease.Context())
+	c.ended = ctx.Done()
+	limit := snapshotBytes + int(plan.RecordLimit(c.task).Seconds()*snapshotBytesSecond)
+	c.snapshots = c.record.Snapshots(ctx, c.ref, limit, func(s record.Snapshot) {
+		_ = c.hand(ctx, agentReport{agent: s.Agent, snapshot: &s})
+	})
+	var sending sync.WaitGroup
+	c.commands = map[string]chan wire.Command{}
+	send := func(a wire.AgentInfo) {
+		commands := make(chan wire.Command, mostCommands)
+		c.commands[a.Agent] = commands
+		sending.Go(func() { c.send(ctx, a.Agent, commands) })
+	}
+	for _, p := range c.parts {
+		send(p.agent)
+	}
+	for _, o := range c.observers {
+		send(o.agent)
+	}
+	c.attempts.add(c)
+	return func() {
+		c.attempts.remove(c)
+		cancel()
+		sending.Wait()
+		c.snapshots.Wait()
+	}
+}
+
+// mostCommands is more than an agent is sent in an attempt: an assignment, and a release to each step.
+const mostCommands = 16
+
+// send sends commands to one agent, in order, each until the agent has it. An agent that refuses one fails.
+func (c *conduct) send(ctx context.Context, agent string, commands <-chan wire.Command) {
+	for {
+		select {
+		case command := <-commands:
+			err := c.lease.Command(ctx, agent, command)
+			if err != nil && ctx.Err() == nil {
+				_ = c.hand(ctx, agentReport{agent: agent, err: fmt.Errorf("agent %s refused: %w", agent, err)})
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// command has a command sent to an agent's process.
+func (c *conduct) command(a wire.AgentInfo, command wire.Command) {
+	command.Instance, command.Ref = a.Instance, c.ref
+	c.commands[a.Agent] <- command
+}
+
+// takesPart reports whether an agent has a part in the attempt, or observes it.
+func (c *conduct) takesPart(agent string) bool {
+	return c.byName[agent] != nil || c.observer(agent) != nil
+}
+
+// agentReport is what an agent reported: exactly one field besides its name is set.
+type agentReport struct {
+	agent    string
+	arrival  *wire.Arrival
+	snapshot *record.Snapshot // stored
+	err      error            // it reported what it cannot have, or refused a command
+}
+
+// hand gives the attempt a report. It returns when the attempt has it.
+func (c *conduct) hand(ctx context.Context, r agentReport) error {
+	select {
+	case c.reports <- r:
+		return nil
+	case <-c.ended:
+		return wire.ErrNoAttempt
+	case <-ctx.Done():
+		return fmt.Errorf("take report: %w: %w", wire.ErrNotStored, context.Cause(ctx))
+	}
+}

@@ -1,0 +1,115 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"lockstep/internal/sampling"
+	"lockstep/internal/wire"
+)
+
+// replayedState is what the record of a run tells a leader that takes it up.
+type replayedState struct {
+	submission  uint64
+	planned     bool
+	accepted    bool      // by a former leader, which did not come to the end
+	ended       *wire.End // of this submission
+	outcomes    map[string]bool
+	rounds      *sampling.Rounds
+	ran, failed int            // outcomes of this submission
+	began, over time.Time      // of this submission; zero: not yet
+	flight      *wire.RunEvent // the last attempt that was begun, if nothing tells that it ended
+}
+
+// read takes the next entry.
+func (h *replayedState) read(e wire.Entry) {
+	switch {
+	case e.Plan != nil:
+		h.planned = true
+	case e.Outcome != nil:
+		h.outcomes[e.Outcome.Task] = true
+		h.rounds.Add(*e.Outcome)
+		h.ran++
+		if e.Outcome.Failed() {
+			h.failed++
+		}
+		h.flight = nil
+	case e.Event != nil:
+		h.event(e.Event)
+	}
+}
+
+func (h *replayedState) event(e *wire.RunEvent) {
+	switch e.Kind {
+	case wire.RunAccepted:
+		h.accepted, h.ran, h.failed, h.flight, h.began = true, 0, 0, nil, e.At
+	case wire.TaskStarted:
+		h.flight = e
+	case wire.TaskInterrupted, wire.TryEnded:
+		h.flight = nil
+	case wire.RunEnded:
+		h.accepted, h.flight = false, nil
+		if e.End != nil && e.End.Submission == h.submission {
+			h.ended, h.over = e.End, e.At
+		}
+	}
+}
+
+// times puts right when a run began and ended: its record counts, what was noted of it may be lost.
+func (h *replayedState) times(s *wire.RunState) {
+	if h.accepted || h.ended != nil {
+		s.Started = h.began
+	}
+	s.Ended = h.over
+}
+
+// takeOver goes on with a run that a former leader had begun. The attempt in flight has no outcome, and its task is
+// repeated: another leader does not know what the agents reported to the former one.
+func (x *execution) takeOver(ctx context.Context, h replayedState) error {
+	x.end.Ran, x.end.Failed = h.ran, h.failed
+	what := fmt.Sprintf("controller %s (epoch %d) leads the run on after epoch %d", x.lease.Name(), x.lease.Epoch(), x.record.Former())
+	if x.record.Former() == x.lease.Epoch() {
+		what = fmt.Sprintf("controller %s (epoch %d) leads the run on after an error of the control plane", x.lease.Name(), x.lease.Epoch())
+	}
+	e := wire.RunEvent{At: time.Now(), Kind: wire.TakenOver, Of: x.of}
+	had := x.queue.names(x.claim)
+	if f := h.flight; f != nil {
+		had = append(had, f.Agents...)
+		x.queue.reserve(x.claim, f.Agents)
+		e.Task, e.Try, e.N = f.Task, f.Try, f.N
+		what += ": the task in flight is repeated"
+	} else {
+		what += ": no task was in flight"
+	}
+	x.agents.meet(ctx, had)
+	x.queue.met(x.claim)
+	e.Detail = what
+	if err := x.record.Event(ctx, e); err != nil || h.flight == nil {
+		return err
+	}
+	x.log.Warn("took a run over", "task", e.Task, "try", e.Try, "what", what)
+	x.left(ctx, wire.Ref{Run: x.run.ID, Task: e.Task, Try: e.Try})
+	return x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: e.Task, Try: e.Try, N: e.N, Of: x.of, Detail: what})
+}
+
+// left waits until no agent works on an attempt any more, for as long as agents need to end one: its topology has the names
+// of the task's next attempt.
+func (x *execution) left(ctx context.Context, ref wire.Ref) {
+	late := time.NewTimer(finishLimit)
+	defer late.Stop()
+	for {
+		changed := x.agents.watch()
+		if !slices.ContainsFunc(x.agents.list(), func(a wire.AgentInfo) bool { return a.Try == ref }) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

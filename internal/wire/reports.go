@@ -1,0 +1,205 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"lockstep/internal/record"
+)
+
+// snapshotReport is a snapshot with the attempt that it is of.
+type snapshotReport struct {
+	Ref      Ref             `json:"ref"`
+	Snapshot record.Snapshot `json:"snapshot"`
+}
+
+// AnswerReports hands the arrivals and snapshots of agents to arrive and snapshot until stop is called. An agent has its
+// answer when they return; their errors reach it. An agent repeats what was not answered in time, so that a report may
+// come more than once. Both are called from several goroutines.
+func (c *Conn) AnswerReports(arrive func(context.Context, Arrival) error,
+	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
+	stopArrivals, err := serve(c, subjectArrive("*"), func(ctx context.Context, subject string, a Arrival) (struct{}, error) {
+		if subjectArrive(a.Agent) != subject {
+			return struct{}{}, fmt.Errorf("read arrival: it is sent for another agent, %.200q", a.Agent)
+		}
+		return struct{}{}, arrive(ctx, a)
+	})
+	if err != nil {
+		return nil, err
+	}
+	stopSnapshots, err := serve(c, subjectReport("*"), func(ctx context.Context, subject string, r snapshotReport) (struct{}, error) {
+		if subjectReport(r.Snapshot.Agent) != subject || r.Snapshot.Task != r.Ref.Task {
+			return struct{}{}, fmt.Errorf("read snapshot: it is sent for another agent or task, %.200q %.200q", r.Snapshot.Agent, r.Snapshot.Task)
+		}
+		return struct{}{}, snapshot(ctx, r.Ref, r.Snapshot)
+	})
+	if err != nil {
+		stopArrivals()
+		return nil, err
+	}
+	return func() { stopArrivals(); stopSnapshots() }, nil
+}
+
+// Command sends a command to an agent until the agent has it, ctx ends or the lease is lost. An error that wraps
+// ErrNoController means that no agent of that name is there.
+func (l *Lease) Command(ctx context.Context, agent string, c Command) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	c.Epoch = l.who.Epoch
+	return repeat(ctx, l.conn, subjectCommand(agent), commandTimeout, c)
+}
+
+// SnapshotStore stores the snapshots of one attempt in the record of its run. Snapshots that arrive while others are being
+// stored are stored together with the next ones, as one message: a disk that syncs 100 times per second serves 1,000
+// agents. Safe for concurrent use.
+type SnapshotStore struct {
+	ctx    context.Context
+	record *Recorder
+	ref    Ref
+	limit  int // bytes of an agent
+	stored func(record.Snapshot)
+
+	mu      sync.Mutex
+	agents  map[string]*agentSnapshots
+	pending []*pendingSnapshot
+	storing sync.WaitGroup
+	busy    bool // a goroutine stores what is pending
+}
+
+// agentSnapshots is what is known of one agent's snapshots.
+type agentSnapshots struct {
+	last    uint64 // number of the last that is stored
+	bytes   int
+	pending *pendingSnapshot // nil: none
+}
+
+type pendingSnapshot struct {
+	snapshot record.Snapshot
+	text     []byte
+	agent    *agentSnapshots
+	done     chan struct{} // closed when it is stored, or err says why not
+	err      error
+}
+
+// Snapshots returns a store for the snapshots of an attempt. limit is how many bytes an agent may have stored. stored is
+// called for each snapshot that was stored, once, from one goroutine, before Store returns. The end of ctx ends what is
+// being stored.
+func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored func(record.Snapshot)) *SnapshotStore {
+	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored, agents: map[string]*agentSnapshots{}}
+}
+
+// Store returns when a snapshot is stored, also if an earlier call stored it. An error that wraps ErrNotStored means that
+// it may be stored later.
+func (s *SnapshotStore) Store(ctx context.Context, snapshot record.Snapshot) error {
+	text, err := json.Marshal(snapshot)
+	if err != nil {
+		return fmt.Errorf("store snapshot: %w", err)
+	}
+	p, err := s.add(snapshot, text)
+	if p == nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		return fmt.Errorf("store snapshot: %w: %w", ErrNotStored, context.Cause(ctx))
+	}
+}
+
+// add makes a snapshot pending. It returns nil if it is stored already, or cannot be.
+func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agents[snapshot.Agent]
+	if a == nil {
+		a = &agentSnapshots{}
+		s.agents[snapshot.Agent] = a
+	}
+	switch {
+	case snapshot.Seq <= a.last:
+		return nil, nil
+	case a.pending != nil && a.pending.snapshot.Seq == snapshot.Seq:
+		return a.pending, nil
+	case a.pending != nil:
+		return nil, fmt.Errorf("store snapshot %d: %w: number %d is being stored", snapshot.Seq, ErrNotStored, a.pending.snapshot.Seq)
+	case len(text)+2 > s.record.lease.conn.entryLimit():
+		return nil, fmt.Errorf("store snapshot: %d bytes: %w", len(text), ErrTooLarge)
+	case a.bytes+len(text) > s.limit:
+		return nil, fmt.Errorf("store snapshot: agent %s has stored %d bytes in this attempt, and may store %d", snapshot.Agent, a.bytes, s.limit)
+	case s.ctx.Err() != nil:
+		return nil, ErrNoAttempt
+	}
+	a.pending = &pendingSnapshot{snapshot: snapshot, text: text, agent: a, done: make(chan struct{})}
+	s.pending = append(s.pending, a.pending)
+	if !s.busy {
+		s.busy = true
+		s.storing.Go(s.store)
+	}
+	return a.pending, nil
+}
+
+// store stores what is pending, as much as one message takes at a time, until nothing is.
+func (s *SnapshotStore) store() {
+	for {
+		s.mu.Lock()
+		n, size := 0, 1
+		for n < len(s.pending) && (n == 0 || size+len(s.pending[n].text)+1 <= s.record.lease.conn.entryLimit()) {
+			size += len(s.pending[n].text) + 1
+			n++
+		}
+		batch := s.pending[:n]
+		s.pending = s.pending[n:]
+		s.busy = n > 0
+		s.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		texts := make([][]byte, n)
+		for i, p := range batch {
+			texts[i] = p.text
+		}
+		err := s.record.snapshots(s.ctx, s.ref, listOf(texts))
+		s.mu.Lock()
+		for _, p := range batch {
+			p.agent.pending, p.err = nil, err
+			if err == nil {
+				p.agent.last = p.snapshot.Seq
+				p.agent.bytes += len(p.text)
+			}
+		}
+		s.mu.Unlock()
+		for _, p := range batch {
+			if err == nil {
+				s.stored(p.snapshot)
+			}
+			close(p.done)
+		}
+	}
+}
+
+// Wait returns when nothing is being stored any more. It is called after the end of the store's context.
+func (s *SnapshotStore) Wait() { s.storing.Wait() }
+
+// listOf is a JSON array of the texts.
+func listOf(texts [][]byte) []byte {
+	return append(append([]byte{'['}, bytes.Join(texts, []byte{','})...), ']')
+}
+
+// snapshots stores one message of snapshots, behind the fence. It does not wait for space: what agents report must not keep
+// outcomes waiting.
+func (r *Recorder) snapshots(ctx context.Context, ref Ref, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	m, err := r.lease.conn.message(subjectSnapshots(ref), body)
+	if err == nil {
+		err = r.storeOr(ctx, m, func(context.Context) error { cancel(); return ErrFull })
+	}
+	if err != nil {
+		return fmt.Errorf("%w: snapshots of task %s: %v", ErrNotStored, ref.Task, err)
+	}
+	return nil
+}

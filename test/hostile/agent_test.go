@@ -1,0 +1,88 @@
+package hostile
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/wire"
+)
+
+// TestServicesForAgents sends each service of the controller what no agent sends, with the key of an idle agent, while a run
+// goes on. All of it is refused, or not answered, and the run has one good outcome.
+func TestServicesForAgents(t *testing.T) {
+	f := startFleet(t, "a1", "a2")
+	nc := f.dial("agents/a3.nk")
+	r := aRun("victim")
+	r.Cells[0].Workload.Publishers.Rate = 50
+	must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
+	attempted := false
+	end := f.follow("victim", func(e wire.Entry) {
+		if e.Outcome != nil && (e.Outcome.Verdict != "valid" || len(e.Outcome.Tries) > 0) {
+			t.Errorf("the run's outcome is %s %v after %+v", e.Outcome.Verdict, e.Outcome.Reasons, e.Outcome.Tries)
+		}
+		if e.Event == nil || e.Event.Kind != wire.TaskStarted {
+			return
+		}
+		attempted = true
+		led := wire.Ref{Run: "victim", Task: e.Event.Task, Try: e.Event.Try}
+		late := wire.Ref{Run: "victim", Task: e.Event.Task, Try: "over"}
+		arrival := func(ref wire.Ref, agent string) string {
+			return text(t, wire.Arrival{Ref: ref, Agent: agent, Step: wire.StepFinish, Error: "it was me"})
+		}
+		snapshot := func(ref wire.Ref, agent string) string {
+			return text(t, map[string]any{"ref": ref, "snapshot": map[string]any{"task": ref.Task, "agent": agent, "seq": 1}})
+		}
+		for _, service := range []string{"heartbeat", "clock", "arrive", "snapshot"} {
+			for what, body := range map[string]string{
+				"nothing":                       "",
+				"no JSON":                       "{",
+				"another type":                  `[1, "x"]`,
+				"deeply nested":                 strings.Repeat("[", 100_000),
+				"one MiB":                       `{"agent":"` + strings.Repeat("x", 1<<20) + `"}`,
+				"an arrival of another agent":   arrival(led, "a1"),
+				"a snapshot of another agent":   snapshot(led, "a1"),
+				"an arrival without a part":     arrival(led, "a3"),
+				"a snapshot without a part":     snapshot(led, "a3"),
+				"an arrival that is too late":   arrival(late, "a3"),
+				"a snapshot that is too late":   snapshot(late, "a3"),
+				"a snapshot of another run":     snapshot(wire.Ref{Run: "other", Task: led.Task, Try: led.Try}, "a3"),
+				"a snapshot of a long run name": snapshot(wire.Ref{Run: tooLong, Task: led.Task, Try: led.Try}, "a3"),
+			} {
+				answer, err := nc.RequestMsg(message("lockstep.agent."+service+".a3", body), within)
+				must(t, err)
+				// Who beats with what is not a heartbeat names an agent, or none; a clock is asked without words.
+				if refused := answer.Header.Get("Lockstep-Error") != ""; !refused && (service == "arrive" || service == "snapshot") {
+					t.Errorf("%s took %s: %s", service, what, answer.Data)
+				}
+			}
+			for _, agent := range []string{"a1", "a2", "x", "*", ">"} {
+				if answer, err := nc.RequestMsg(message("lockstep.agent."+service+"."+agent, "{}"), 100*time.Millisecond); err == nil {
+					t.Errorf("%s answered a3 as %s: %v %s", service, agent, answer.Header, answer.Data)
+				} else if !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, nats.ErrNoResponders) {
+					t.Errorf("%s as %s: %v", service, agent, err)
+				}
+			}
+		}
+		for _, subject := range []string{"lockstep.command.a1", "lockstep.command.a3", "lockstep.record.victim.event", "$JS.API.INFO", "$JS.API.STREAM.DELETE.LOCKSTEP_RECORD"} {
+			if answer, err := nc.RequestMsg(message(subject, "{}"), 100*time.Millisecond); err == nil {
+				t.Errorf("%s answered an agent: %v %s", subject, answer.Header, answer.Data)
+			}
+		}
+	})
+	if !attempted || end.Reason != wire.EndDone || end.Ran != 1 || end.Failed != 0 {
+		t.Errorf("the run ended with %+v", end)
+	}
+	f.alive("hostile requests")
+}
+
+func text(t *testing.T, v any) string {
+	t.Helper()
+	body, err := json.Marshal(v)
+	must(t, err)
+	return string(body)
+}
