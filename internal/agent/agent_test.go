@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,6 +40,7 @@ type bench struct {
 	done      chan error
 	agents    map[wire.Ref]string // of attempts, and their processes
 	instances map[wire.Ref]string
+	unheard   func()                               // ends the controller
 	over      atomic.Pointer[wire.Ref]             // an attempt that nobody leads
 	beats     atomic.Pointer[func(wire.Heartbeat)] // who hears the heartbeats; nil: nobody
 }
@@ -100,6 +102,8 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	deafTo := b.reports()
+	b.unheard = sync.OnceFunc(func() { deafTo(); deaf() })
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	cfg := Config{Name: "a1", Dir: b.dir, Access: drivers.FullAccess()}
@@ -107,14 +111,12 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 		change(&cfg)
 	}
 	go func() { b.done <- Serve(ctx, agentConn.Agent(), cfg) }()
-	unheard := b.reports()
 	t.Cleanup(func() {
 		stop()
-		unheard()
+		b.unheard()
 		if err := <-b.done; err != nil {
 			t.Errorf("the agent ended with %v", err)
 		}
-		deaf()
 		if left, err := os.ReadDir(b.dir); err != nil || len(left) > 0 {
 			t.Errorf("the agent left %v behind, %v", left, err)
 		}

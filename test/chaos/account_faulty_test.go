@@ -56,20 +56,18 @@ func TestAccountOfTakeovers(t *testing.T) {
 	taken := func(task, try, what string) wire.RunEvent {
 		return wire.RunEvent{Kind: wire.TakenOver, Task: task, Try: try, Detail: "controller c (epoch 2) leads the run on after epoch 1: " + what}
 	}
-	concluded, repeated := taken("x", "1", "the task in flight is concluded"), taken("x", "1", "the task in flight is repeated: its load was not started yet")
+	repeated := taken("x", "1", "the task in flight is repeated")
 	for name, c := range map[string]struct {
 		said []any
 		want string // of the error; empty: there is none
 	}{
-		"concluded":            {[]any{"1", accepted, begun, "2", concluded, outcome}, ""},
-		"repeated":             {[]any{"1", accepted, begun, "2", repeated, cut, again, outcome}, ""},
-		"nothing in flight":    {[]any{"1", accepted, begun, outcome, "2", taken("", "", "no task was in flight"), again}, ""},
-		"silent":               {[]any{"1", accepted, begun, "2", outcome}, "does not say that it took the run over"},
-		"silent, then again":   {[]any{"1", accepted, begun, "2", again, outcome}, "does not say that it took the run over"},
-		"says neither":         {[]any{"1", accepted, begun, "2", taken("x", "1", "hm"), outcome}, "in flight was task"},
-		"of another":           {[]any{"1", accepted, begun, "2", taken("", "", "no task was in flight"), outcome}, "in flight was task"},
-		"concluded, and again": {[]any{"1", accepted, begun, "2", concluded, again, outcome}, "was to be concluded"},
-		"repeated, and not":    {[]any{"1", accepted, begun, "2", repeated, outcome}, "was to be repeated"},
+		"repeated":           {[]any{"1", accepted, begun, "2", repeated, cut, again, outcome}, ""},
+		"nothing in flight":  {[]any{"1", accepted, begun, outcome, "2", taken("", "", "no task was in flight"), again}, ""},
+		"silent":             {[]any{"1", accepted, begun, "2", outcome}, "does not say that it took the run over"},
+		"silent, then again": {[]any{"1", accepted, begun, "2", again, outcome}, "does not say that it took the run over"},
+		"says neither":       {[]any{"1", accepted, begun, "2", taken("x", "1", "hm"), outcome}, "in flight was task"},
+		"of another":         {[]any{"1", accepted, begun, "2", taken("", "", "no task was in flight"), outcome}, "in flight was task"},
+		"repeated, and not":  {[]any{"1", accepted, begun, "2", repeated, outcome}, "was to be repeated"},
 	} {
 		l := &listener{TB: t}
 		a := &account{t: l, record: said(t, c.said...), outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}}

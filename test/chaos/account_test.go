@@ -68,7 +68,6 @@ func (f *fleet) account() *account {
 		a.begunOnce(t.ID)
 		a.kept(t.ID)
 	}
-	a.emptied(f.spools)
 	a.sameFiles("the one that ctl pull made", f.run.Dir(), f.pulled())
 	a.sameFiles("the controller's copy", f.run.Dir(), f.copied())
 	f.line.lost, f.line.said = a.lost, a.words()
@@ -130,7 +129,7 @@ func (f *fleet) readStored() (all []stored, err error) {
 func storedOf(m jetstream.Msg, seq uint64) stored {
 	s := stored{seq: seq, epoch: m.Headers().Get("Lockstep-Epoch"), data: m.Data()}
 	words := strings.Split(m.Subject(), ".")[3:] // lockstep.record.RUN.
-	for i, to := range []*string{&s.kind, &s.task, &s.try, &s.agent} {
+	for i, to := range []*string{&s.kind, &s.task, &s.try} {
 		if i < len(words) {
 			*to = words[i]
 		}
@@ -164,7 +163,6 @@ func (a *account) ledByOne() {
 	last := ""
 	for _, s := range a.record {
 		switch {
-		case s.kind == "arrive" || s.kind == "snapshot": // of agents
 		case s.epoch == "":
 			a.lose("message %d of the record (%s) names no epoch", s.seq, s.kind)
 		case s.epoch < last: // of one length, as they are milliseconds since 1970
@@ -211,13 +209,15 @@ func (a *account) kept(task string) {
 		if s.kind != "snapshot" || s.task != task || s.try != try {
 			continue
 		}
-		var shot record.Snapshot
-		a.decode(s, &shot)
-		name := fmt.Sprint(shot.Agent, " ", shot.Seq)
-		if s.seq < a.ended[task] {
-			had[name] = shot
-		} else if _, again := had[name]; !again {
-			a.late(task, s, shot)
+		var shots []record.Snapshot
+		a.decode(s, &shots)
+		for _, shot := range shots {
+			name := fmt.Sprint(shot.Agent, " ", shot.Seq)
+			if s.seq < a.ended[task] {
+				had[name] = shot
+			} else if _, again := had[name]; !again {
+				a.late(task, s, shot)
+			}
 		}
 	}
 	copied := a.copied(task)
@@ -421,6 +421,18 @@ func (a *account) verdict(task string, want plan.Verdict) plan.Outcome {
 		}
 	}
 	return a.outcomes[task]
+}
+
+// repeated checks that a task, which lost an agent, was repeated once, and that all tasks are valid. It returns why the
+// attempt does not count.
+func (a *account) repeated(task string) (why string) {
+	a.t.Helper()
+	o := a.verdict(task, plan.Valid)
+	if len(o.Tries) != 1 || o.Tries[0].Kind != plan.FailedAgentLost {
+		a.t.Errorf("task %s names the attempts %+v: want one that lost an agent", task, o.Tries)
+		return ""
+	}
+	return o.Tries[0].Reason
 }
 
 // first is the first event of a kind after a time.

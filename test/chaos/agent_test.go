@@ -30,7 +30,7 @@ func agentFaults() (all []fault) {
 	)
 }
 
-// agentKilled kills one of two agents and starts it again when it is known to be lost: its task is unknown, the others are valid.
+// agentKilled kills one of two agents and starts it again when it is known to be lost: its task is repeated.
 func (r *row) agentKilled(phase string) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -40,12 +40,12 @@ func (r *row) agentKilled(phase string) {
 	at := f.agents[victim].Kill()
 	lost := f.event(b.place, wire.AgentLost, stepLimit)
 	f.restart(victim)
-	a := f.ends(3)
+	a := f.ends(0)
 	a.noticed(r, at, victim)
 	r.line.wentOn = a.wentOn(at)
-	o := a.verdict(b.Task, plan.Unknown)
-	if lost.Task != b.Task || !strings.Contains(strings.Join(o.Reasons, " "), victim) {
-		r.t.Errorf("event %+v, reasons %q: want agent %s lost in task %s", lost.RunEvent, o.Reasons, victim, b.Task)
+	why := a.repeated(b.Task)
+	if lost.Task != b.Task || !strings.Contains(why, victim) {
+		r.t.Errorf("event %+v, reason %q: want agent %s lost in task %s", lost.RunEvent, why, victim, b.Task)
 	}
 }
 
@@ -58,10 +58,10 @@ func agentRestarted(r *row) {
 	r.did("kill -9 of agent %s, restarted at once", victim)
 	at := f.agents[victim].Kill()
 	f.restart(victim)
-	a := f.ends(3)
+	a := f.ends(0)
 	a.noticed(r, at, victim)
 	r.line.wentOn = a.wentOn(at)
-	a.verdict(b.Task, plan.Unknown)
+	a.repeated(b.Task)
 }
 
 // agentPaused stops an agent for a shorter time than the controller waits for. On a slow machine it may be taken as lost, but only after that
@@ -83,7 +83,7 @@ func agentPaused(r *row) {
 		if early := e.At.Sub(at); early < wire.LostAfter-wire.HeartbeatEvery-500*time.Millisecond {
 			r.t.Errorf("agent %s was lost after %v: heartbeats come once a second, and %v of silence are allowed", victim, early, wire.LostAfter)
 		}
-		a.verdict(b.Task, plan.Unknown)
+		a.repeated(b.Task)
 	}
 }
 
@@ -102,7 +102,7 @@ func agentStopped(r *row) {
 	a := f.ends(0, 3)
 	a.noticed(r, at, victim)
 	r.line.wentOn = a.wentOn(at)
-	a.verdict(b.Task, plan.Unknown)
+	a.repeated(b.Task)
 	back := slices.ContainsFunc(a.events, func(e wire.RunEvent) bool {
 		return e.Kind == wire.TaskStarted && e.At.After(at.Add(30*time.Second)) && slices.Contains(e.Agents, victim)
 	})

@@ -1,11 +1,7 @@
 package chaos
 
 import (
-	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -44,8 +40,8 @@ func (a *account) explained(harms []harm) {
 	}
 }
 
-// handedOn checks that each controller that took up a run which had begun and not ended said so before anything else, and what became of the task in
-// flight; and that this came to be.
+// handedOn checks that each controller that took up a run which had begun and not ended said so before anything else, and
+// that it repeated the task in flight.
 func (a *account) handedOn() {
 	a.t.Helper()
 	open, leader, flight := false, "", wire.RunEvent{}
@@ -85,29 +81,14 @@ func (a *account) handedOn() {
 // became checks what an event of a takeover says of the task in flight.
 func (a *account) became(seq uint64, e, flight wire.RunEvent) {
 	a.t.Helper()
-	concluded, repeated := strings.Contains(e.Detail, ": the task in flight is concluded"), strings.Contains(e.Detail, ": the task in flight is repeated: ")
+	repeated := strings.HasSuffix(e.Detail, ": the task in flight is repeated")
 	idle := strings.HasSuffix(e.Detail, ": no task was in flight")
 	switch {
-	case e.Task != flight.Task || e.Try != flight.Try || idle != (e.Task == "") || !idle && concluded == repeated:
+	case e.Task != flight.Task || e.Try != flight.Try || idle != (e.Task == "") || !idle && !repeated:
 		a.lose("message %d of the record says %q of task %q, try %q: in flight was task %q, try %q", seq, e.Detail, e.Task, e.Try, flight.Task, flight.Try)
-	case concluded && !a.goesOn(seq, e):
-		a.lose("task %s, try %s was to be concluded (message %d), and another try counts that was begun after that", e.Task, e.Try, seq)
 	case repeated && a.counted(e.Task) == e.Try:
 		a.lose("task %s was to be repeated (message %d), and its outcome is of the same try %s", e.Task, seq, e.Try)
 	}
-}
-
-// goesOn tells whether the try that is concluded is the one that counts, unless somebody gave that up later and said so.
-func (a *account) goesOn(seq uint64, concluded wire.RunEvent) bool {
-	if a.counted(concluded.Task) == concluded.Try {
-		return true
-	}
-	for i, e := range a.events {
-		if a.at[i] > seq && e.Try == concluded.Try && (e.Kind == wire.TaskInterrupted || e.Kind == wire.TryEnded) {
-			return true
-		}
-	}
-	return false
 }
 
 // late tells of a snapshot that came after the outcome: only one of an agent that was lost may.
@@ -132,36 +113,6 @@ func (a *account) unbroken(task string, had map[string]record.Snapshot) {
 		slices.Sort(all)
 		if all[0] != 1 || all[len(all)-1] != uint64(len(all)) {
 			a.lose("the snapshots of agent %s in task %s are numbered %d: some are missing", agent, task, all)
-		}
-	}
-}
-
-// emptied waits until agents have handed over all that they kept on disk.
-func (a *account) emptied(spools []string) {
-	a.t.Helper()
-	var kept []string
-	for end := time.Now().Add(stepLimit); ; time.Sleep(100 * time.Millisecond) {
-		kept = kept[:0]
-		for _, dir := range spools {
-			err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-				if err == nil && d.Type().IsRegular() && strings.Contains(filepath.Base(path), "@") {
-					kept = append(kept, path)
-				}
-				if os.IsNotExist(err) {
-					return nil
-				}
-				return err
-			})
-			if err != nil {
-				kept = append(kept, fmt.Sprint(err))
-			}
-		}
-		if len(kept) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			a.lose("agents still keep what nobody took: %s", strings.Join(kept, ", "))
-			return
 		}
 	}
 }

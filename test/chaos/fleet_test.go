@@ -37,7 +37,6 @@ type fleet struct {
 	copies      []string // folders of the controllers
 	forgetful   bool     // the broker was killed, and may have forgotten what it had confirmed
 	harms       []harm   // what was done that tasks may have come to harm by
-	spools      []string // folders of the agents
 }
 
 // shape is what a fleet is made of.
@@ -79,7 +78,6 @@ func (r *row) fleet(s shape) *fleet {
 		f.startController(name)
 	}
 	for _, name := range s.agents {
-		f.spools = append(f.spools, r.folder(s, name))
 		f.command(s, name, "agent", "--server", f.through(s, name), "--name", name, "--dir", r.folder(s, name))
 		f.agents[name] = r.start(f.commands[name])
 	}

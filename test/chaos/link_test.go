@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
@@ -44,7 +43,7 @@ func (r *row) linkFails(how string, span time.Duration) {
 	r.line.wentOn = a.wentOn(at)
 	if _, lost := a.first(wire.AgentLost, at); lost {
 		a.noticed(r, at, victim)
-		a.verdict(b.Task, plan.Unknown)
+		a.repeated(b.Task)
 		return
 	}
 	if span > 2*wire.LostAfter && phase != inTeardown {

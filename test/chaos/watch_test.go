@@ -76,7 +76,7 @@ func (w *watch) find(from int, what string, within time.Duration, fits func(*nat
 	}
 }
 
-// kind is the words of a subject that say what its message is: "task.release", "record.arrive".
+// kind is the words of a subject that say what its message is: "command", "agent.arrive", "record.event".
 func kind(subject string) string {
 	words := strings.Split(subject, ".")
 	switch {
@@ -84,7 +84,7 @@ func kind(subject string) string {
 		return ""
 	case words[1] == "record" && len(words) > 3:
 		return "record." + words[3]
-	case (words[1] == "task" || words[1] == "queue") && len(words) > 2:
+	case (words[1] == "agent" || words[1] == "queue") && len(words) > 2:
 		return words[1] + "." + words[2]
 	}
 	return words[1]
@@ -122,12 +122,12 @@ func (w *watch) task(n int) begun {
 // release waits for the release of a try to a step.
 func (w *watch) release(b begun, step wire.Step) wire.Release {
 	w.t.Helper()
-	var r wire.Release
+	var c wire.Command
 	w.find(b.place, "the release to "+string(step), stepLimit, func(m *natsgo.Msg) bool {
-		r = wire.Release{}
-		return kind(m.Subject) == "task.release" && strings.HasSuffix(m.Subject, "."+b.Try) && json.Unmarshal(m.Data, &r) == nil && r.Step == step
+		c = wire.Command{}
+		return kind(m.Subject) == "command" && json.Unmarshal(m.Data, &c) == nil && c.Ref.Try == b.Try && c.Release != nil && c.Release.Step == step
 	})
-	return r
+	return *c.Release
 }
 
 // arrival waits for the first agent to arrive at a step.
@@ -135,7 +135,7 @@ func (w *watch) arrival(b begun, step wire.Step) {
 	w.t.Helper()
 	w.find(b.place, "the arrival at "+string(step), stepLimit, func(m *natsgo.Msg) bool {
 		var a wire.Arrival
-		return kind(m.Subject) == "record.arrive" && json.Unmarshal(m.Data, &a) == nil && a.Try == b.Try && a.Step == step
+		return kind(m.Subject) == "agent.arrive" && json.Unmarshal(m.Data, &a) == nil && a.Try == b.Try && a.Step == step
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http/httptest"
 	"slices"
@@ -79,16 +80,14 @@ func TestServicesSurviveAnyRequest(t *testing.T) {
 	f.works("after")
 }
 
-// TestRolesReachNoStream: neither a client nor a viewer has the server make a consumer, read a message, or publish one
+// TestRolesReachNoStream: neither a client nor a viewer nor an agent has the server make a consumer, read a message, or publish one
 // for it. The subject of a reply changes nothing: the server replaces it between accounts.
 func TestRolesReachNoStream(t *testing.T) {
 	f := startFleet(t)
 	must(t, f.client.AddSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly", Zone: "UTC", Missed: schedule.MissedSkip,
 		Overlap: schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}, "id", "me", time.Now())))
-	for _, subject := range []string{"lockstep.record.kept.plan", "lockstep.task.release.kept"} {
-		_, err := f.js.Publish(t.Context(), subject, []byte("x"))
-		must(t, err)
-	}
+	_, err := f.js.Publish(t.Context(), "lockstep.record.kept.plan", []byte("x"))
+	must(t, err)
 	before := f.streams()
 	var apis, replies []string
 	for name, info := range before {
@@ -102,7 +101,9 @@ func TestRolesReachNoStream(t *testing.T) {
 		replies = append(replies, api+"STREAM.DELETE."+name, api+"STREAM.PURGE."+name, api+"CONSUMER.CREATE."+name)
 	}
 	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "lockstep.queue.submit.forged", "lockstep.record.forged.event", "_R_.forged")
-	for key, services := range mayRequest {
+	roles := maps.Clone(mayRequest)
+	roles["agents/a1.nk"] = []string{"lockstep.agent.heartbeat.a1", "lockstep.agent.clock.a1", "lockstep.agent.arrive.a1", "lockstep.agent.snapshot.a1"}
+	for key, services := range roles {
 		nc := f.dial(key)
 		refused := refusals(nc)
 		for _, subject := range apis {

@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+	"lockstep/test/wiretest"
+)
+
+// TestAnAgentEndsAnAttemptThatNobodyLeads: it learns of it from a heartbeat's answer, removes what was declared, also if
+// it is not the agent that declared it, and is free long before its deadline.
+func TestAnAgentEndsAnAttemptThatNobodyLeads(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{}
+		began := time.Now()
+		ref := b.assign("t1", d, func(a *wire.Assignment) { a.Index, a.Deadline = 1, plan.Duration(time.Hour) })
+		b.arrival(ref, wire.StepOpen)
+		b.over.Store(&ref)
+		if a := b.arrival(ref, wire.StepFinish); !strings.Contains(a.Error, "no controller leads the attempt any more") {
+			t.Errorf("it finished with %q, want that nobody leads the attempt", a.Error)
+		}
+		b.arrival(ref, wire.StepDone)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it was free after %v", took)
+		}
+		if d.teardowns.Load() != 1 || d.open.Load() != 0 {
+			t.Errorf("%d teardowns, %d sessions open: it did not clean up", d.teardowns.Load(), d.open.Load())
+		}
+	})
+}
+
+// TestAnAgentEndsAnAttemptWithoutAController, but not before a controller had time to come back.
+func TestAnAgentEndsAnAttemptWithoutAController(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{}
+		ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(time.Hour) })
+		b.arrival(ref, wire.StepOpen)
+		began := time.Now()
+		b.unheard()
+		for d.open.Load() > 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(began); took < wire.LeaderGone-2*time.Second || took > wire.LeaderGone+30*time.Second {
+			t.Errorf("it gave the attempt up after %v without a controller, want %v", took, wire.LeaderGone)
+		}
+		if d.teardowns.Load() != 1 {
+			t.Errorf("%d teardowns: it did not clean up", d.teardowns.Load())
+		}
+	})
+}
