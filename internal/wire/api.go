@@ -37,7 +37,6 @@ type Leader interface {
 	AnswerReports(arrive func(context.Context, Arrival) error, snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error)
 	// Queue hands over submissions and cancellations; Discard deletes one of them.
 	Queue(ctx context.Context, handle func(Request)) error
-	Queued(ctx context.Context, run string) (bool, error)
 	Discard(ctx context.Context, seq uint64) error
 	// Tries is what is known of former tries of a run.
 	Tries(ctx context.Context, run string) (map[string][]plan.Tried, error)

@@ -94,15 +94,6 @@ func canceller(body []byte) string {
 	return oneLine(c.By)
 }
 
-// Queued tells whether a run waits in the queue or is executed from it.
-func (c *Conn) Queued(ctx context.Context, run string) (bool, error) {
-	last, err := c.last(ctx, streamQueue, subjectSubmit(run))
-	if err != nil {
-		return false, fmt.Errorf("look for run %s in the queue: %w", run, err)
-	}
-	return last > 0, nil
-}
-
 // Discard deletes one message of the queue.
 func (c *Conn) Discard(ctx context.Context, seq uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)

@@ -59,9 +59,6 @@ func (r *Recorder) open(ctx context.Context) error {
 	return err
 }
 
-// Since is the sequence number in the record at which this leadership begins.
-func (r *Recorder) Since() uint64 { return r.fence }
-
 // Former is the leadership that took the run up last, before now; 0: none had.
 func (r *Recorder) Former() uint64 { return r.before }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -173,6 +174,74 @@ func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	}
 	if _, err := spy.RTT(); err != nil { // what was sent to it has arrived
 		t.Error(err)
+	}
+}
+
+// TestAnAccountProtectsStreamsWithoutPermissions: an agent that may publish and listen to everything in its account reaches
+// no stream, neither by a request of its own nor by a reply of the controller or the server.
+func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
+	g := guardPlane(t)
+	conf, err := os.ReadFile(filepath.Join(g.dir, "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := regexp.MustCompile(`(# agent [^\n]*\n *\{nkey: "[^"]*"), permissions: \{\n[^\n]*\n[^\n]*\n[^\n]*\n *\}\}`)
+	open := limits.ReplaceAllString(string(conf), "$1}")
+	if n := len(limits.FindAllString(string(conf), -1)); n != 2 {
+		t.Fatalf("the configuration has permissions of %d agents: want 2", n)
+	}
+	path := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(path, []byte(open), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Embedded(t.Context(), ServerConfig{Listen: "127.0.0.1:0", Config: path, Dir: t.TempDir(), Auth: g.server.cfg.Auth})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	g.url = strings.Replace(s.URL(), "nats://", "tls://", 1)
+	controller := link(t, s)
+	if err := controller.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lease := campaign(t, controller, "test")
+	stop, err := lease.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, func(Heartbeat, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	r, err := lease.TakeUp(t.Context(), "r")
+	if err == nil {
+		err = r.Event(t.Context(), RunEvent{Kind: RunAccepted})
+	}
+	before, err2 := controller.Stored(t.Context())
+	if err = errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	nc, refused := g.hostile(t, "a1")
+	for _, stream := range []string{streamRecord, streamQueue, stateStream, scheduleStream} {
+		for _, request := range []string{"STREAM.DELETE.", "STREAM.PURGE.", "STREAM.INFO.", "CONSUMER.CREATE."} {
+			for _, subject := range []string{subjectHeartbeat("a1"), subjectClock("a1"), subjectArrive("a1"), api + "CONSUMER.MSG.NEXT." + stream + ".x"} {
+				if err := nc.PublishMsg(&nats.Msg{Subject: subject, Reply: api + request + stream, Data: []byte(`{"batch":1,"no_wait":true}`)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := nc.Request(api+request+stream, nil, refusedWithin)
+			if err != nil || !strings.Contains(string(m.Data), "JetStream not enabled for account") {
+				t.Errorf("%s%s answers an agent: %s, %v", request, stream, m.Data, err)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
+	defer cancel()
+	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), subjectHeartbeat("a1"), Heartbeat{Agent: "a1"}); err != nil {
+		t.Errorf("a heartbeat after all that: %v", err)
+	}
+	if after, err := controller.Stored(t.Context()); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("the streams hold %v, %v; before %v", after, err, before)
+	}
+	if len(refused) > 0 {
+		t.Errorf("the server refused what this test has to let through: %v", <-refused)
 	}
 }
 

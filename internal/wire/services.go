@@ -249,12 +249,12 @@ func (l *Lease) SubmitOnce(ctx context.Context, s Submission) error {
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, storeTimeout)
 	defer stop()
-	queued, err := l.conn.Queued(ctx, s.Run.ID)
+	queued, err := l.conn.last(ctx, streamQueue, subjectSubmit(s.Run.ID))
 	var event uint64
-	if err == nil && !queued {
+	if err == nil {
 		event, err = l.conn.last(ctx, streamRecord, subjectEvent(s.Run.ID))
 	}
-	if err == nil && !queued && event == 0 {
+	if err == nil && queued == 0 && event == 0 {
 		var packed []byte
 		if packed, err = pack(s); err == nil {
 			err = l.enqueue(ctx, s.Run.ID, onceID(), packed)

@@ -113,9 +113,6 @@ func (r Ref) String() string { return r.tokens() }
 
 func (r Ref) tokens() string { return token(r.Run) + "." + token(r.Task) + "." + token(r.Try) }
 
-// Word writes a name with letters, digits, "-", "_" and "=" alone; two names are never the same word.
-func Word(name string) string { return token(name) }
-
 // token writes a name as one word of a subject: letters, digits, "-" and "_" as they are, anything else as =hex.
 func token(name string) string {
 	if name == "" {

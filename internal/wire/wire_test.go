@@ -54,7 +54,7 @@ func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
 	started := make(chan struct{})
 	go func() {
 		close(started)
-		_, err := c.Queued(t.Context(), "r")
+		_, err := c.last(t.Context(), streamQueue, subjectSubmit("r"))
 		asked <- err
 	}()
 	<-started

@@ -44,7 +44,7 @@ func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, re
 		body, err := json.Marshal(report{wire.Ref{Run: run, Task: s.Task, Try: e.Event.Try}, s})
 		must(f.t, err)
 		for range 20 { // the controller leads an attempt a moment after it has recorded that it begins
-			answer, err := nc.RequestMsg(message("lockstep.agent.snapshot."+wire.Word(agent), string(body)), within)
+			answer, err := nc.RequestMsg(message("lockstep.agent.snapshot."+agent, string(body)), within)
 			must(f.t, err)
 			if refusal = answer.Header.Get("Lockstep-Error"); refusal == "" {
 				f.t.Errorf("run %s: the snapshot was taken", run)
