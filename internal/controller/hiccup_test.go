@@ -36,36 +36,6 @@ func within(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
-// TestACancellationThatCannotBeReadChangesNothing: of another release, say. Neither does it cancel, nor is it taken for a submission.
-func TestACancellationThatCannotBeReadChangesNothing(t *testing.T) {
-	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
-		nc := l.foreigner()
-		run := aRun(nil, nil)
-		sent := false
-		w := l.run(run, nil, func(p controller.Progress) {
-			if sent || p.Kind != controller.TaskStarted {
-				return
-			}
-			sent = true
-			m := nats.NewMsg("lockstep.queue.cancel." + run.ID)
-			m.Header.Set("Lockstep-Protocol", "99")
-			m.Header.Set("Lockstep-Subject", m.Subject)
-			if _, err := nc.RequestMsgWithContext(within(t, 5*time.Second), m); err != nil {
-				t.Error(err)
-			}
-		})
-		if w.end.Reason != wire.EndDone || w.end.Ran != 2 {
-			t.Fatalf("the run ended with %+v", w.end)
-		}
-		cleared(t, l)
-		time.Sleep(200 * time.Millisecond) // what came after it in the queue would be executed now
-		if runs, err := l.client.Runs(t.Context()); err != nil || len(runs) != 1 || runs[0].State != string(wire.EndDone) {
-			t.Errorf("the run stands as %+v, %v: want done", runs, err)
-		}
-	})
-}
-
 // TestARunGoesOnAfterWhatTheControlPlaneRefused refuses all that is recorded for a while, between two tasks.
 func TestARunGoesOnAfterWhatTheControlPlaneRefused(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
@@ -117,7 +87,6 @@ func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
 			sent = true
 			m := nats.NewMsg("lockstep.record." + run.ID + ".epoch")
 			m.Header.Set("Lockstep-Protocol", strconv.Itoa(plan.Protocol))
-			m.Header.Set("Lockstep-Subject", m.Subject)
 			if _, err := nc.RequestMsgWithContext(within(t, 5*time.Second), m); err != nil {
 				t.Error(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"lockstep/internal/agent"
@@ -174,18 +175,16 @@ func (l *lab) await(n int) []wire.AgentInfo {
 // unqueue takes a run out of the queue, as if it had never been submitted.
 func (l *lab) unqueue(run string) {
 	l.t.Helper()
-	ctx, stop := context.WithTimeout(l.t.Context(), 20*time.Second)
-	defer stop()
-	_ = l.conn.Queue(ctx, func(r wire.Request) {
-		if r.Run == run && ctx.Err() == nil {
-			if err := l.conn.Discard(ctx, r.Seq); err != nil {
-				l.t.Error(err)
-			}
+	js, err := jetstream.New(l.foreigner())
+	if err == nil {
+		var s jetstream.Stream
+		if s, err = js.Stream(l.t.Context(), "LOCKSTEP_QUEUE"); err == nil {
+			err = s.Purge(l.t.Context(), jetstream.WithPurgeSubject("lockstep.queue.submit."+run))
 		}
-		if r.Newest {
-			stop()
-		}
-	})
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 // kill takes an agent away without a word: its connection is cut first, so that nothing that it still says is heard.

@@ -129,16 +129,9 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	return nil
 }
 
-// forget deletes a cancellation that nothing is here for. One that cannot be read does not take the run's submission with it.
+// forget deletes a cancellation that nothing is here for.
 func (l *leader) forget(ctx context.Context, r wire.Request) {
-	var err error
-	if r.Err != nil {
-		l.cfg.Log.Error("a cancellation cannot be read: the run goes on", "run", r.Run, "err", r.Err)
-		err = l.conn.Discard(ctx, r.Seq)
-	} else {
-		err = l.lease.Unqueue(ctx, r.Run, r.Seq)
-	}
-	if err != nil {
+	if err := l.lease.Unqueue(ctx, r.Run, r.Seq); err != nil {
 		l.cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
 	}
 }

@@ -19,7 +19,7 @@ type queue struct {
 	claims  []*claim // in the order submitted
 	read    bool     // what was there when this controller began to lead
 	changed chan struct{}
-	forget  func(wire.Request) // deletes a cancellation that nothing is here for, or that cannot be read
+	forget  func(wire.Request) // deletes a cancellation that nothing is here for
 }
 
 // add takes a message of the queue, and how the run stands as last noted. A cancellation holds for what was submitted before it.
@@ -47,9 +47,6 @@ func (q *queue) insert(r wire.Request, noted wire.RunState) (idle bool) {
 	if r.Submission != nil || r.Submits {
 		q.claims = append(q.claims, newClaim(r, noted))
 		return false
-	}
-	if r.Err != nil { // whatever it asked for, it is not known
-		return true
 	}
 	idle = true
 	for _, c := range q.claims {

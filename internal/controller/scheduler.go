@@ -139,9 +139,7 @@ func (k *keeper) keep(ctx context.Context) {
 		tick, stop := k.clock.After(wait)
 		select {
 		case kept := <-k.inbox:
-			if !k.restore(ctx, kept) {
-				k.take(kept)
-			}
+			k.take(kept)
 		case o := <-k.over:
 			k.awaited = ""
 			k.ended(ctx, o)
@@ -170,21 +168,6 @@ func (k *keeper) take(kept wire.KeptSchedule) {
 	}
 }
 
-// restore writes a schedule again over which something foreign was written, as it was last known. It reports whether it did; another keeper that was faster has.
-func (k *keeper) restore(ctx context.Context, now wire.KeptSchedule) bool {
-	if !errors.Is(now.Err, wire.ErrForeign) || k.kept.Revision == 0 || k.kept.Err != nil || now.Revision <= k.kept.Revision {
-		return false
-	}
-	k.log.Error("something foreign was written over a schedule: restoring it", "err", now.Err)
-	revision, err := k.conn.PutSchedule(ctx, k.kept.Schedule, now.Revision)
-	if err != nil {
-		k.log.Error("restore a schedule", "err", err)
-		return errors.Is(err, wire.ErrChanged) // and the watch says what it is now
-	}
-	k.kept.Revision = revision
-	return true
-}
-
 // change stores what edit makes of the schedule. It is made again on a newer state if somebody else was faster; change reports whether it was made and stored.
 func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool) bool {
 	for ctx.Err() == nil && k.kept.Err == nil {
@@ -205,9 +188,6 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 			}
 			if read == nil {
 				k.take(kept)
-				continue
-			}
-			if k.restore(ctx, kept) {
 				continue
 			}
 			err = read

@@ -35,9 +35,8 @@ type Leader interface {
 	// AnswerClock answers agents, and AnswerReports hands over what they report, until stop is called.
 	AnswerClock() (stop func(), err error)
 	AnswerReports(arrive func(context.Context, Arrival) error, snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error)
-	// Queue hands over submissions and cancellations; Discard deletes one of them.
+	// Queue hands over submissions and cancellations.
 	Queue(ctx context.Context, handle func(Request)) error
-	Discard(ctx context.Context, seq uint64) error
 	// Tries is what is known of former tries of a run.
 	Tries(ctx context.Context, run string) (map[string][]plan.Tried, error)
 	Runs(ctx context.Context) ([]RunState, error)

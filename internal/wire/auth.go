@@ -93,10 +93,9 @@ func (a Auth) holder() string {
 	return string(name)
 }
 
-// denials notes the last of what the server refused, and tells who waits for an answer: it says so apart from any answer. Safe for concurrent use.
+// denials tells who waits for an answer what the server refused: it says so apart from any answer. Safe for concurrent use.
 type denials struct {
 	mu      sync.Mutex
-	last    string
 	waiting map[*denial]bool
 }
 
@@ -112,22 +111,12 @@ func (d *denials) hear(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.last = err.Error()
 	for w := range d.waiting {
-		if refuses(d.last, w.subject) {
+		if strings.Contains(err.Error(), strconv.Quote(w.subject)) {
 			w.leave(ErrNotAllowed)
 		}
 	}
 }
-
-// has tells whether the server refused what was published to subject.
-func (d *denials) has(subject string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return refuses(d.last, subject)
-}
-
-func refuses(text, subject string) bool { return strings.Contains(text, strconv.Quote(subject)) }
 
 // watch returns a context that ends, with ErrNotAllowed as its cause, when the server refuses what is published to subject.
 func (d *denials) watch(ctx context.Context, subject string) (context.Context, func()) {

@@ -149,13 +149,13 @@ func (c *Client) Forget(ctx context.Context, ref Ref) error {
 
 // Leader is who leads. The error wraps ErrNoController if nobody does.
 func (c *Client) Leader(ctx context.Context) (LeaderInfo, error) {
-	return call[LeaderInfo](ctx, c, requestTimeout, serviceLeader, nothing{})
+	return call[LeaderInfo](ctx, c, requestTimeout, serviceLeader, struct{}{})
 }
 
 // Agents lists the agents that live, sorted by name, as the controller sees them, and after them those that it has
 // refused in the last half minute.
 func (c *Client) Agents(ctx context.Context) ([]AgentInfo, error) {
-	agents, err := call[[]AgentInfo](ctx, c, requestTimeout, serviceAgents, nothing{})
+	agents, err := call[[]AgentInfo](ctx, c, requestTimeout, serviceAgents, struct{}{})
 	if err != nil {
 		return nil, fmt.Errorf("list agents: %w", err)
 	}
@@ -165,7 +165,7 @@ func (c *Client) Agents(ctx context.Context) ([]AgentInfo, error) {
 // Runs lists the runs that the control plane knows, in the order submitted: those that are queued or executed, and the
 // newest 1,000 that have ended.
 func (c *Client) Runs(ctx context.Context) ([]RunState, error) {
-	runs, err := call[[]RunState](ctx, c, requestTimeout, serviceRuns, nothing{})
+	runs, err := call[[]RunState](ctx, c, requestTimeout, serviceRuns, struct{}{})
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
@@ -184,7 +184,7 @@ func (c *Client) RunState(ctx context.Context, run string) (RunState, error) {
 // RecordRoom returns how many bytes the records of runs take on the control plane, and their limit, without the
 // reserve; 0: there is no limit.
 func (c *Client) RecordRoom(ctx context.Context) (used, limit uint64, err error) {
-	r, err := call[roomAnswer](ctx, c, requestTimeout, serviceRoom, nothing{})
+	r, err := call[roomAnswer](ctx, c, requestTimeout, serviceRoom, struct{}{})
 	if err != nil {
 		return 0, 0, fmt.Errorf("look at the room of the record: %w", err)
 	}
@@ -275,7 +275,7 @@ func (c *Client) Schedule(ctx context.Context, name string) (KeptSchedule, error
 
 // Schedules lists all of them by name.
 func (c *Client) Schedules(ctx context.Context) ([]KeptSchedule, error) {
-	names, err := call[[]string](ctx, c, requestTimeout, serviceSchedules, nothing{})
+	names, err := call[[]string](ctx, c, requestTimeout, serviceSchedules, struct{}{})
 	if err != nil {
 		return nil, fmt.Errorf("list schedules: %w", err)
 	}
@@ -327,7 +327,7 @@ func (c *Client) RemoveSchedule(ctx context.Context, name string, revision uint6
 
 // Hooks lists the names of the hooks that the controller knows.
 func (c *Client) Hooks(ctx context.Context) ([]string, error) {
-	names, err := call[[]string](ctx, c, requestTimeout, serviceHooks, nothing{})
+	names, err := call[[]string](ctx, c, requestTimeout, serviceHooks, struct{}{})
 	if err != nil {
 		return nil, fmt.Errorf("list hooks: %w", err)
 	}

@@ -10,8 +10,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/schedule"
 	"lockstep/test/wiretest"
 )
+
+var aDefinition = schedule.Definition{Name: "x", Cron: "@daily", Zone: "UTC", Missed: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
+	Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}
 
 // clientOf connects a client within the process.
 func clientOf(t testing.TB, s *Server) *Client {

@@ -15,10 +15,9 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Headers of every message: the protocol version, the subject that it was written for, and the text of a refusal instead of a body.
+// Headers of every message: the protocol version, and the text of a refusal instead of a body.
 const (
 	headerProtocol = "Lockstep-Protocol"
-	headerSubject  = "Lockstep-Subject"
 	headerError    = "Lockstep-Error"
 )
 
@@ -83,7 +82,6 @@ func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
 	}
 	m := nats.NewMsg(subject)
 	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
-	m.Header.Set(headerSubject, subject)
 	m.Data = body
 	return m, nil
 }
@@ -94,7 +92,7 @@ func (c *Conn) limit() int { return int(min(c.nc.MaxPayload(), MaxMessage)) - 10
 // entryLimit is the greatest body of a message of the record: readers get it in an answer.
 func (c *Conn) entryLimit() int { return c.limit() - 1024 }
 
-// check refuses messages of another version and passes on refusals. who is the sender, for the reader of the error.
+// check refuses messages of another version. who is the sender, for the reader of the error.
 func (c *Conn) check(h nats.Header, who string) error {
 	version := h.Get(headerProtocol)
 	if version != strconv.Itoa(c.protocol) {
@@ -103,9 +101,6 @@ func (c *Conn) check(h nats.Header, who string) error {
 		}
 		return fmt.Errorf("%s speaks protocol %.20s and this is protocol %d: install the same release of Lockstep on both: %w",
 			who, version, c.protocol, ErrProtocol)
-	}
-	if text := h.Get(headerError); text != "" {
-		return fmt.Errorf("%s refused: %s", who, text)
 	}
 	return nil
 }

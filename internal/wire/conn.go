@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -197,8 +196,6 @@ func (c *Conn) putOr(ctx context.Context, m *nats.Msg, id string, more func(cont
 		switch {
 		case err == nil:
 			return ack.Sequence, nil
-		case c.refused.has(m.Subject):
-			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, ErrNotAllowed)
 		case final(err), errors.Is(err, nats.ErrMaxPayload), c.nc.IsClosed():
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
 		}
@@ -282,7 +279,6 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 	consumer, err := c.js.OrderedConsumer(making, stream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: at.next, MaxResetAttempts: 3,
 		InactiveThreshold: abandoned,
-		NamePrefix:        rand.Text(), // who knows it could read in our place: roles.go
 	})
 	if err != nil {
 		return true, err

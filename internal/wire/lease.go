@@ -129,7 +129,12 @@ func (s *stand) try(ctx context.Context) (*Lease, error) {
 		return nil, fmt.Errorf("read the lease: %w", err)
 	}
 	_ = json.Unmarshal(e.Value(), &held) // what cannot be read is held by nobody that renews it for long
-	s.saw(e.Revision(), held, at)
+	if e.Revision() != s.revision {
+		if s.revision == 0 && !held.Released && held.Instance != s.who.Instance {
+			s.log.Info("standing by", "leader", held.Name, "host", held.Host, "epoch", held.Epoch)
+		}
+		s.revision, s.since = e.Revision(), at
+	}
 	if held.Released || held.Instance == s.who.Instance || at.Sub(s.since) >= s.conn.times.take {
 		return s.take(ctx, kv, held, e.Revision(), at)
 	}
@@ -264,10 +269,7 @@ func (l *Lease) write(ctx context.Context, kv jetstream.KeyValue) error {
 			return got
 		}
 		var held LeaderInfo
-		if json.Unmarshal(e.Value(), &held) != nil || !held.held() {
-			// Foreign: it is written over. Nobody else has taken the lease meanwhile, for whoever keeps it has renewed it within LeaseKeep.
-			l.log.Warn("something foreign was written over the lease: taking it back", "epoch", l.who.Epoch)
-		} else if held.Epoch != l.who.Epoch || held.Instance != l.who.Instance {
+		if json.Unmarshal(e.Value(), &held) != nil || held.Epoch != l.who.Epoch || held.Instance != l.who.Instance {
 			return ErrLeaseLost
 		}
 		l.revision = e.Revision()

@@ -236,7 +236,6 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 		for _, body := range bodies {
 			m := nats.NewMsg(subject)
 			m.Header.Set(headerProtocol, fmt.Sprint(plan.Protocol))
-			m.Header.Set(headerSubject, subject)
 			m.Data = []byte(body)
 			if _, err := c.js.PublishMsg(t.Context(), m); err != nil {
 				t.Fatal(err)

@@ -11,31 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A stream of an earlier release gets its limits, with a consumer in the way or not.
-func TestOldStreamsGetTheLimitsOfConsumers(t *testing.T) {
-	t.Parallel()
-	s := plane(t, ServerConfig{})
-	c := link(t, s)
-	stream, err := c.js.Stream(t.Context(), streamRecord)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := stream.CachedInfo().Config
-	old.ConsumerLimits = jetstream.StreamConsumerLimits{}
-	if _, err = c.js.UpdateStream(t.Context(), old); err == nil {
-		_, err = stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Name: "patient", InactiveThreshold: time.Hour})
-	}
-	if err == nil {
-		err = c.Prepare(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := stream.Info(t.Context()); err != nil || info.Config.ConsumerLimits != readers || info.State.Consumers != 0 {
-		t.Errorf("limits are %+v with %d consumers, %v", info.Config.ConsumerLimits, info.State.Consumers, err)
-	}
-}
-
 // A reader's own link tells nothing of the server that serves it, in a cluster: when that server dies, the reader goes on at another one. LOCKSTEP_LONG
 // requires that within 8 s; the library by itself takes at least ten.
 func TestReadersGoOnWhenTheServerThatServesThemDies(t *testing.T) {

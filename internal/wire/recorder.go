@@ -40,9 +40,6 @@ func (l *Lease) TakeUp(ctx context.Context, run string) (*Recorder, error) {
 // open stores the fence after that of the leadership before.
 func (r *Recorder) open(ctx context.Context) error {
 	c, subject := r.lease.conn, subjectEpoch(r.run)
-	if _, err := c.clean(ctx, streamRecord, subject); err != nil {
-		return err
-	}
 	last, err := c.lastMessage(ctx, streamRecord, subject)
 	if err != nil {
 		return err
@@ -96,14 +93,7 @@ func (r *Recorder) storeOr(ctx context.Context, m *nats.Msg, more func(context.C
 		return context.Cause(ctx)
 	}
 	stamp(m, r.lease.who.Epoch)
-	expected := jetstream.WithExpectLastSequenceForSubject(r.fence, subjectEpoch(r.run))
-	c := r.lease.conn
-	_, err := c.putOr(ctx, m, onceID(), more, expected)
-	if fenced(err) {
-		if cleaned, _ := c.clean(ctx, streamRecord, subjectEpoch(r.run)); cleaned { // else it stays refused
-			_, err = c.putOr(ctx, m, onceID(), more, expected)
-		}
-	}
+	_, err := r.lease.conn.putOr(ctx, m, onceID(), more, jetstream.WithExpectLastSequenceForSubject(r.fence, subjectEpoch(r.run)))
 	if fenced(err) {
 		err = errors.Join(ErrFenced, err)
 	}

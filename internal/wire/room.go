@@ -163,7 +163,7 @@ func (l *Lease) uncopied(ctx context.Context, runs []RunState) (bool, error) {
 		if !r.Over() || r.Copied {
 			continue
 		}
-		if last, err := l.conn.top(ctx, streamRecord, recordAll(r.Run)); err != nil || last.Seq > 0 {
+		if last, err := l.conn.lastMessage(ctx, streamRecord, recordAll(r.Run)); err != nil || last.Seq > 0 {
 			return err == nil, err
 		}
 	}

@@ -148,23 +148,16 @@ func readSchedule(key string, value []byte, revision uint64) KeptSchedule {
 		kept.Name = key[:min(len(key), MaxName)]
 		return kept
 	}
-	if !bytes.HasPrefix(value, gzipMagic) {
-		kept.Err = fmt.Errorf("read schedule %s: %w", kept.Name, ErrForeign)
-		return kept
-	}
 	text, err := expand(value)
 	if err == nil {
 		kept.Schedule, err = schedule.Read(text)
 	}
 	if err == nil && kept.Schedule.Name != kept.Name {
-		err = fmt.Errorf("read schedule %s: it calls itself %s: %w", kept.Name, kept.Schedule.Name, ErrForeign)
+		err = fmt.Errorf("read schedule %s: it calls itself %s", kept.Name, kept.Schedule.Name)
 	}
 	kept.Err = err
 	return kept
 }
-
-// gzipMagic begins every schedule's value.
-var gzipMagic = []byte{0x1f, 0x8b}
 
 func squeeze(v any) ([]byte, error) {
 	var b bytes.Buffer

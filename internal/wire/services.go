@@ -38,7 +38,6 @@ const (
 )
 
 type (
-	nothing struct{}
 	// named asks for a run or a schedule.
 	named       struct{ Name string }
 	submitQuery struct {
@@ -107,7 +106,7 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 	hooks []string) (stop func(), err error) {
 	c, s := l.conn, &services{lease: l}
 	var unpacking sync.Mutex // one submission at a time: it may be large
-	offer(s, serviceSubmit, largeRequest, fewRequests, func(ctx context.Context, q submitQuery) (nothing, error) {
+	offer(s, serviceSubmit, largeRequest, fewRequests, func(ctx context.Context, q submitQuery) (struct{}, error) {
 		unpacking.Lock()
 		var submission Submission
 		err := unzip(q.Submission, "the client", &submission)
@@ -118,28 +117,28 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		if err == nil {
 			err = l.enqueue(ctx, q.Run, q.Key, q.Submission)
 		}
-		return nothing{}, err
+		return struct{}{}, err
 	})
-	offer(s, serviceCancel, smallRequest, fewRequests, func(ctx context.Context, q cancelQuery) (nothing, error) {
+	offer(s, serviceCancel, smallRequest, fewRequests, func(ctx context.Context, q cancelQuery) (struct{}, error) {
 		if err := errors.Join(checkName(q.Run), checkNames(q.By)); err != nil {
-			return nothing{}, err
+			return struct{}{}, err
 		}
 		m, err := c.encode(subjectCancel(q.Run), cancellation{By: oneLine(q.By)})
 		if err == nil {
 			err = c.store(ctx, m, onceID())
 		}
-		return nothing{}, err
+		return struct{}{}, err
 	})
 	if c.local {
-		offer(s, serviceForget, smallRequest, fewRequests, func(ctx context.Context, ref Ref) (nothing, error) {
+		offer(s, serviceForget, smallRequest, fewRequests, func(ctx context.Context, ref Ref) (struct{}, error) {
 			err := errors.Join(checkName(ref.Run), checkName(ref.Task))
 			if err == nil {
 				err = c.Forget(ctx, ref)
 			}
-			return nothing{}, err
+			return struct{}{}, err
 		})
 	}
-	offer(s, serviceSchedulePut, largeRequest, fewRequests, func(ctx context.Context, q storedSchedule) (nothing, error) {
+	offer(s, serviceSchedulePut, largeRequest, fewRequests, func(ctx context.Context, q storedSchedule) (struct{}, error) {
 		err := checkName(q.Name)
 		if err == nil {
 			err = readSchedule(keySchedule(q.Name), q.Value, q.Revision).Err
@@ -147,19 +146,19 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		if err == nil {
 			_, err = c.putValue(ctx, q.Name, q.Value, q.Revision)
 		}
-		return nothing{}, err
+		return struct{}{}, err
 	})
-	offer(s, serviceScheduleRemove, smallRequest, fewRequests, func(ctx context.Context, q storedSchedule) (nothing, error) {
+	offer(s, serviceScheduleRemove, smallRequest, fewRequests, func(ctx context.Context, q storedSchedule) (struct{}, error) {
 		if err := checkName(q.Name); err != nil {
-			return nothing{}, err
+			return struct{}{}, err
 		}
-		return nothing{}, c.removeSchedule(ctx, q.Name, q.Revision)
+		return struct{}{}, c.removeSchedule(ctx, q.Name, q.Revision)
 	})
 
-	offer(s, serviceLeader, smallRequest, fewRequests, func(context.Context, nothing) (LeaderInfo, error) { return l.who, nil })
-	offer(s, serviceAgents, smallRequest, fewRequests, func(context.Context, nothing) ([]AgentInfo, error) { return agents(), nil })
-	offer(s, serviceHooks, smallRequest, fewRequests, func(context.Context, nothing) ([]string, error) { return hooks, nil })
-	offer(s, serviceRuns, smallRequest, fewRequests, func(ctx context.Context, _ nothing) ([]RunState, error) { return c.Runs(ctx) })
+	offer(s, serviceLeader, smallRequest, fewRequests, func(context.Context, struct{}) (LeaderInfo, error) { return l.who, nil })
+	offer(s, serviceAgents, smallRequest, fewRequests, func(context.Context, struct{}) ([]AgentInfo, error) { return agents(), nil })
+	offer(s, serviceHooks, smallRequest, fewRequests, func(context.Context, struct{}) ([]string, error) { return hooks, nil })
+	offer(s, serviceRuns, smallRequest, fewRequests, func(ctx context.Context, _ struct{}) ([]RunState, error) { return c.Runs(ctx) })
 	offer(s, serviceRun, smallRequest, fewRequests, func(ctx context.Context, q named) (RunState, error) {
 		if err := checkName(q.Name); err != nil {
 			return RunState{}, err
@@ -172,7 +171,7 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		}
 		return c.read(ctx, q)
 	})
-	offer(s, serviceRoom, smallRequest, fewRequests, func(ctx context.Context, _ nothing) (roomAnswer, error) {
+	offer(s, serviceRoom, smallRequest, fewRequests, func(ctx context.Context, _ struct{}) (roomAnswer, error) {
 		room, err := l.room(ctx)
 		return roomAnswer{uint64(room.Used), uint64(room.Limit)}, err
 	})
@@ -193,7 +192,7 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 			q.Most = points / 2
 		}
 	})
-	offer(s, serviceSchedules, smallRequest, fewRequests, func(ctx context.Context, _ nothing) ([]string, error) {
+	offer(s, serviceSchedules, smallRequest, fewRequests, func(ctx context.Context, _ struct{}) ([]string, error) {
 		return c.scheduleNames(ctx)
 	})
 	offer(s, serviceSchedule, smallRequest, fewRequests, func(ctx context.Context, q named) (storedSchedule, error) {

@@ -13,8 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Buckets hold what is small and is looked up by name: the lease, run states and names of hooks, which controllers alone write; and schedules, which
-// clients write, too.
+// Buckets hold what is small and is looked up by name: the lease and run states, and schedules.
 const (
 	bucketState     = "LOCKSTEP_STATE"
 	bucketSchedules = "LOCKSTEP_SCHEDULES"
@@ -238,7 +237,7 @@ func (l *Lease) ForgetRuns(ctx context.Context, local bool, needed func(run stri
 		}
 		if !s.Copied && !local {
 			var last stored
-			if last, err = l.conn.top(ctx, streamRecord, recordAll(s.Run)); err != nil || last.Seq > 0 {
+			if last, err = l.conn.lastMessage(ctx, streamRecord, recordAll(s.Run)); err != nil || last.Seq > 0 {
 				continue
 			}
 		}

@@ -20,12 +20,6 @@ const (
 	dedupe        = 2 * time.Minute
 )
 
-// What whoever may read a stream can have its server keep of that: consumers that nobody reads are removed after a while, also those that ask for more, and
-// there are at most so many. Every follower has one.
-const mostReaders = 65_536
-
-var readers = jetstream.StreamConsumerLimits{InactiveThreshold: 5 * time.Minute}
-
 // ErrServers is wrapped by the error of a control plane with too few servers for the replicas asked for.
 var ErrServers = errors.New("the control plane has too few servers")
 
@@ -55,7 +49,6 @@ func (c *Conn) Prepare(ctx context.Context) error {
 		bucket(bucketSchedules, scheduleBytes, storage),
 	} {
 		cfg.Discard, cfg.Duplicates, cfg.AllowDirect, cfg.Replicas = jetstream.DiscardNew, dedupe, true, replicas
-		cfg.ConsumerLimits, cfg.MaxConsumers = readers, mostReaders
 		_, err := c.js.CreateStream(ctx, cfg)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another release, or with other limits
 			err = c.adapt(ctx, cfg)
@@ -67,13 +60,13 @@ func (c *Conn) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// bucket is the stream of a bucket of keys and values, of which each keeps its last. It is one as the client library makes it, but for rollups: with these
-// whoever may write one key could delete all of them.
+// bucket is the stream of a bucket of keys and values, of which each keeps its last. It is as the client library makes it,
+// but for rollups, which nothing uses.
 func bucket(name string, bytes int64, storage jetstream.StorageType) jetstream.StreamConfig {
 	return jetstream.StreamConfig{Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1, MaxBytes: bytes, Storage: storage, DenyDelete: true}
 }
 
-// adapt gives a stream that is there the subjects, the age and the replicas that it needs, and takes what it must not have.
+// adapt gives a stream that is there the subjects, the age, the limit and the replicas that it needs.
 func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 	s, err := c.js.Stream(ctx, want.Name)
 	if err != nil {
@@ -81,44 +74,19 @@ func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 	}
 	cfg := s.CachedInfo().Config
 	before := cfg
-	cfg.Subjects, cfg.MaxAge, cfg.AllowRollup, cfg.ConsumerLimits = want.Subjects, want.MaxAge, want.AllowRollup, want.ConsumerLimits
+	cfg.Subjects, cfg.MaxAge = want.Subjects, want.MaxAge
 	if c.replicas > 0 {
 		cfg.Replicas = c.replicas
 	}
 	if limit := cmp.Or(c.recordLimit, limitOf(cfg)); cfg.Name == streamRecord && limit > 0 {
 		cfg = limited(cfg, limit)
 	}
-	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.AllowRollup == before.AllowRollup && cfg.Replicas == before.Replicas &&
-		cfg.MaxBytes == before.MaxBytes && cfg.ConsumerLimits == before.ConsumerLimits && cfg.Metadata[metaLimit] == before.Metadata[metaLimit] {
+	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.Replicas == before.Replicas &&
+		cfg.MaxBytes == before.MaxBytes && cfg.Metadata[metaLimit] == before.Metadata[metaLimit] {
 		return nil
-	}
-	if cfg.ConsumerLimits != before.ConsumerLimits {
-		if err := c.dismissForeign(ctx, s); err != nil {
-			return err
-		}
 	}
 	_, err = c.js.UpdateStream(ctx, cfg)
 	return err
-}
-
-// dismissForeign removes consumers that ask for more than readers may have, which none of Lockstep's does: the stream could not have that limit with them.
-func (c *Conn) dismissForeign(ctx context.Context, s jetstream.Stream) error {
-	all := s.ListConsumers(ctx)
-	var names []string
-	for info := range all.Info() {
-		if info.Config.InactiveThreshold > readers.InactiveThreshold {
-			names = append(names, info.Name)
-		}
-	}
-	if err := all.Err(); err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := s.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return err
-		}
-	}
-	return nil
 }
 
 func (c *Conn) unprepared(name string, replicas int, err error) error {

@@ -179,7 +179,7 @@ func (f *fleet) works(run string) {
 // message is one with the headers of Lockstep's own.
 func message(subject, body string) *nats.Msg {
 	return &nats.Msg{Subject: subject, Data: []byte(body),
-		Header: nats.Header{"Lockstep-Protocol": {strconv.Itoa(plan.Protocol)}, "Lockstep-Subject": {subject}}}
+		Header: nats.Header{"Lockstep-Protocol": {strconv.Itoa(plan.Protocol)}}}
 }
 
 func must(t *testing.T, err error) {

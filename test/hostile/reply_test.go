@@ -100,7 +100,6 @@ func TestTheServerRepliesForNobody(t *testing.T) {
 		}
 		for _, subject := range []string{"lockstep.record.forged.outcome.t", "$KV.LOCKSTEP_STATE.leader"} {
 			forged := message("lockstep.queue.submit.forged", `{"task":"t"}`)
-			forged.Header.Set("Lockstep-Subject", subject)
 			attacks = append(attacks, forged, &nats.Msg{Subject: "$JS.API.DIRECT.GET.LOCKSTEP_QUEUE.lockstep.queue.submit.forged", Reply: subject})
 		}
 		for _, m := range attacks {
