@@ -15,7 +15,7 @@ import (
 // Deadlines of a client's requests. A submission is repeated meanwhile if no controller leads.
 const (
 	requestTimeout = 5 * time.Second
-	historyTimeout = 15 * time.Second // the history may be written to meanwhile
+	slowTimeout    = 15 * time.Second // of the history, which may be written to meanwhile, and of one try of a submission, which may be large
 	submitTimeout  = 30 * time.Second
 )
 
@@ -104,7 +104,7 @@ func call[A, Q any](ctx context.Context, c *Client, timeout time.Duration, subje
 	case errors.Is(err, context.DeadlineExceeded) && !conn.Linked():
 		err = fmt.Errorf("the control plane does not answer: %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("%w (none answered within %v): %w", ErrNoController, timeout, err)
+		err = &refused{fmt.Sprintf("no controller answered within %v: see its log, or start one with \"controller\"", timeout), ErrNoController}
 	}
 	return a, err
 }
@@ -119,7 +119,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
 	for q := (submitQuery{Run: s.Run.ID, Key: onceID(), Submission: packed}); err == nil; {
-		_, failed := call[struct{}](ctx, c, requestTimeout, serviceSubmit, q)
+		_, failed := call[struct{}](ctx, c, slowTimeout, serviceSubmit, q)
 		if failed == nil {
 			return nil
 		}
@@ -193,7 +193,7 @@ func (c *Client) RecordRoom(ctx context.Context) (used, limit uint64, err error)
 
 // History returns the values of cells over runs.
 func (c *Client) History(ctx context.Context, q plan.HistoryQuery) (plan.HistoryAnswer, error) {
-	a, err := call[plan.HistoryAnswer](ctx, c, historyTimeout, serviceHistory, q)
+	a, err := call[plan.HistoryAnswer](ctx, c, slowTimeout, serviceHistory, q)
 	if err != nil {
 		return a, fmt.Errorf("read the history: %w", err)
 	}

@@ -78,8 +78,7 @@ func (s *services) stop() {
 	}
 }
 
-// offer answers a service. handle's context ends with the lease, and after twice the time that a client waits for most
-// answers.
+// offer answers a service. handle's context ends with the lease, and after the longest time that a client waits.
 func offer[Q, A any](s *services, subject string, size, parallel int, handle func(context.Context, Q) (A, error)) {
 	if s.err != nil {
 		return
@@ -87,7 +86,7 @@ func offer[Q, A any](s *services, subject string, size, parallel int, handle fun
 	stop, err := serveUpTo(s.lease.conn, subject, size, parallel, func(ctx context.Context, _ string, q Q) (A, error) {
 		ctx, cancel := s.lease.bound(ctx)
 		defer cancel()
-		ctx, late := context.WithTimeout(ctx, 2*requestTimeout)
+		ctx, late := context.WithTimeout(ctx, slowTimeout)
 		defer late()
 		a, err := handle(ctx, q)
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
