@@ -109,7 +109,7 @@ func (s *server) run(ctx context.Context) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	assigned := make(chan assigned, mostObservations)
-	unsubscribe, err := s.conn.Commands(s.cfg.Name, func(c wire.Command) error { return s.command(c, assigned) })
+	unsubscribe, err := s.conn.Commands(s.cfg.Name, s.self.Instance, func(c wire.Command) error { return s.command(c, assigned) })
 	if err != nil {
 		return fmt.Errorf("register with the controller: %w", err)
 	}
@@ -126,15 +126,12 @@ func (s *server) run(ctx context.Context) error {
 
 // assigned is an attempt of which this agent has a part.
 type assigned struct {
-	wire.Assignment
+	plan.Assignment
 	inbox *inbox
 }
 
 // command takes a command of the controller, which sends it again until this returns.
 func (s *server) command(c wire.Command, to chan<- assigned) error {
-	if c.Instance != s.self.Instance {
-		return fmt.Errorf("agent %s is another process by now", s.cfg.Name)
-	}
 	if c.Release != nil {
 		return s.attempts.release(c.Ref, *c.Release)
 	}
@@ -209,7 +206,7 @@ func kinds(targets []plan.Target) map[string][]string {
 
 func (s *server) heartbeat() wire.Heartbeat {
 	h := s.self
-	h.Offset, h.Epoch = s.compared.now(), s.conn.Epoch()
+	h.Offset = s.compared.now()
 	h.Draining = s.draining.Load()
 	if busy := s.busy.Load(); busy != nil {
 		h.Busy, h.Try = busy.Task, *busy
@@ -288,7 +285,7 @@ func (s *server) idle() bool { return s.busy.Load() == nil && s.observations.Loa
 func (s *server) start(ctx context.Context, a assigned) (context.CancelCauseFunc, <-chan struct{}) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	done := make(chan struct{})
-	ref := a.Ref()
+	ref := wire.RefOf(a.Task)
 	s.mu.Lock()
 	s.busy.Store(&ref)
 	s.cancel = cancel

@@ -64,7 +64,7 @@ func (b *bench) reports() (stop func()) {
 			return wire.ErrNotStored
 		}
 	}
-	unsubscribe, err := b.conn.AnswerReports(
+	unsubscribe, err := b.lease.AnswerReports(
 		func(_ context.Context, a wire.Arrival) error { return hand(reported{Ref: a.Ref, Arrival: &a}) },
 		func(_ context.Context, ref wire.Ref, s record.Snapshot) error {
 			return hand(reported{Ref: ref, Snapshot: &s})
@@ -146,13 +146,13 @@ func connect(t *testing.T, s *wire.Server) *wire.Conn {
 }
 
 // assign gives the agent a task for the driver of this test.
-func (b *bench) assign(id string, d *probe, change func(*wire.Assignment)) wire.Ref {
+func (b *bench) assign(id string, d *probe, change func(*plan.Assignment)) wire.Ref {
 	b.t.Helper()
 	return b.assignTo(d.register(), id, change)
 }
 
 // assignTo is assign for the driver of that name, in this process or another.
-func (b *bench) assignTo(probe, id string, change func(*wire.Assignment)) wire.Ref {
+func (b *bench) assignTo(probe, id string, change func(*plan.Assignment)) wire.Ref {
 	b.t.Helper()
 	w := plan.Default()
 	w.Consumers.Nodes = 0
@@ -161,14 +161,14 @@ func (b *bench) assignTo(probe, id string, change func(*wire.Assignment)) wire.R
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	a := wire.Assignment{Try: "try", Assignment: plan.Assignment{Protocol: plan.Protocol, Agent: "a1", Publishers: plan.Share{Count: 1, Total: 1},
+	a := plan.Assignment{Protocol: plan.Protocol, Agent: "a1", Publishers: plan.Share{Count: 1, Total: 1},
 		Deadline: plan.Duration(20 * time.Second),
-		Task:     plan.Task{Run: "r", ID: id, Cell: plan.Cell{Broker: plan.Broker{Driver: "probe", Options: options}, Workload: w}}}}
+		Task:     plan.Task{Run: "r", ID: id, Attempt: "try", Cell: plan.Cell{Broker: plan.Broker{Driver: "probe", Options: options}, Workload: w}}}
 	if change != nil {
 		change(&a)
 	}
-	b.command(a.Agent, wire.Command{Ref: a.Ref(), Assignment: &a})
-	return a.Ref()
+	b.command(a.Agent, wire.Command{Ref: wire.RefOf(a.Task), Assignment: &a})
+	return wire.RefOf(a.Task)
 }
 
 // arrival waits for an arrival of a task at a step.
@@ -212,7 +212,7 @@ func (b *bench) command(agent string, c wire.Command) {
 func TestWithoutWordTheAgentStopsAtItsDeadline(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
-		ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
+		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
 		if a := b.arrival(ref, wire.StepOpen); a.Error != "" {
 			t.Fatal(a.Error)
 		}
@@ -251,7 +251,7 @@ func TestANewAssignmentEndsTheOld(t *testing.T) {
 		b, d := newBench(t), &probe{}
 		first := b.assign("t1", d, nil)
 		b.arrival(first, wire.StepOpen)
-		second := b.assign("t2", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(500 * time.Millisecond) })
+		second := b.assign("t2", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(500 * time.Millisecond) })
 		b.arrival(first, wire.StepDone)
 		if a := b.arrival(second, wire.StepOpen); a.Error != "" {
 			t.Errorf("the second task: %s", a.Error)
@@ -266,7 +266,7 @@ func TestANewAssignmentEndsTheOld(t *testing.T) {
 func TestSecretsDoNotLeaveTheAgent(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{failOpen: true}
-		ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
+		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(400 * time.Millisecond) })
 		a := b.arrival(ref, wire.StepOpen)
 		if !strings.Contains(a.Error, "no such host") || strings.Contains(a.Error, "s3cr3t") {
 			t.Errorf("the controller reads %q: want the cause, without the secret", a.Error)
@@ -281,20 +281,20 @@ func TestSecretsDoNotLeaveTheAgent(t *testing.T) {
 func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
-		short := func(a *wire.Assignment) { a.Deadline = plan.Duration(200 * time.Millisecond) }
+		short := func(a *plan.Assignment) { a.Deadline = plan.Duration(200 * time.Millisecond) }
 		for id, x := range map[string]struct {
-			change func(*wire.Assignment)
+			change func(*plan.Assignment)
 			want   string
 		}{
-			"protocol": {func(a *wire.Assignment) { a.Protocol = 99 }, "protocol 99"},
-			"driver":   {func(a *wire.Assignment) { a.Task.Cell.Broker.Driver = "nope" }, `no driver "nope"`},
-			"queues":   {func(a *wire.Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues"},
-			"size":     {func(a *wire.Assignment) { a.Task.Cell.Workload.Message.Size = 1 << 40 }, "message size"},
-			"churn":    {func(a *wire.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} }, "bindings a second"},
-			"threads":  {func(a *wire.Assignment) { a.Publishers.Count = 1 << 40 }, "publishers"},
-			"secret":   {func(a *wire.Assignment) { a.Task.Cell.Broker.Options = json.RawMessage(`{"url":"${env:NOT_THERE}"}`) }, "NOT_THERE"},
+			"protocol": {func(a *plan.Assignment) { a.Protocol = 99 }, "protocol 99"},
+			"driver":   {func(a *plan.Assignment) { a.Task.Cell.Broker.Driver = "nope" }, `no driver "nope"`},
+			"queues":   {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues"},
+			"size":     {func(a *plan.Assignment) { a.Task.Cell.Workload.Message.Size = 1 << 40 }, "message size"},
+			"churn":    {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} }, "bindings a second"},
+			"threads":  {func(a *plan.Assignment) { a.Publishers.Count = 1 << 40 }, "publishers"},
+			"secret":   {func(a *plan.Assignment) { a.Task.Cell.Broker.Options = json.RawMessage(`{"url":"${env:NOT_THERE}"}`) }, "NOT_THERE"},
 		} {
-			ref := b.assign(id, d, func(a *wire.Assignment) { short(a); x.change(a) })
+			ref := b.assign(id, d, func(a *plan.Assignment) { short(a); x.change(a) })
 			if a := b.arrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) || !strings.Contains(a.Error, "agent a1") {
 				t.Errorf("%s: the controller reads %q, want %q", id, a.Error, x.want)
 			}
@@ -315,7 +315,7 @@ func TestMatricesReadWhatTheAgentAllows(t *testing.T) {
 			"file":     {`{"url":"${file:/etc/hostname}"}`, "", "--files"},
 			"payload":  {"", "/etc/hostname", "--files"},
 		} {
-			ref := b.assign(id, d, func(a *wire.Assignment) {
+			ref := b.assign(id, d, func(a *plan.Assignment) {
 				a.Deadline = plan.Duration(200 * time.Millisecond)
 				broker, message := &a.Task.Cell.Broker, &a.Task.Cell.Workload.Message
 				broker.Options = json.RawMessage(strings.ReplaceAll(string(broker.Options), "${env:PW}", "none"))
@@ -337,7 +337,7 @@ func TestMatricesReadWhatTheAgentAllows(t *testing.T) {
 func TestClockIsNamed(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
-		ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(time.Second) })
+		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(time.Second) })
 		if a := b.arrival(ref, wire.StepOpen); a.Clock != clock.ID() || a.Now == 0 || a.Wall == 0 || a.Subject == nil || a.Subject.Product != "Probe" {
 			t.Errorf("the arrival is %+v: the controller cannot tell this host's time from it, or what is tested", a)
 		}

@@ -86,7 +86,7 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 				d.stuck = make(chan struct{})
 				d.inside.Add(1)
 			}
-			ref := b.assign("t1", d, func(a *wire.Assignment) {
+			ref := b.assign("t1", d, func(a *plan.Assignment) {
 				brief(0, 50*time.Second)(a)
 				a.Deadline, a.Targets = plan.Duration(x.deadline), []string{"broker"}
 				w, cell := &a.Task.Cell.Workload, &a.Task.Cell

@@ -228,7 +228,7 @@ func (t *task) send(ctx context.Context) error {
 			s.Seq = t.sequence
 			t.unsent[0] = s
 		}
-		err := t.conn.Snapshot(ctx, t.a.Ref(), s)
+		err := t.conn.Snapshot(ctx, wire.RefOf(t.a.Task), s)
 		if errors.Is(err, wire.ErrTooLarge) {
 			if first, second, ok := s.Split(); ok {
 				second.Seq = 0 // one of its own, when its turn comes

@@ -17,8 +17,8 @@ import (
 )
 
 // brief makes a task of publishers without confirms, that warm up and measure for so long.
-func brief(warmup, measure time.Duration) func(*wire.Assignment) {
-	return func(a *wire.Assignment) {
+func brief(warmup, measure time.Duration) func(*plan.Assignment) {
+	return func(a *plan.Assignment) {
 		w := &a.Task.Cell.Workload
 		w.Publishers.Mode, w.Publishers.Rate = "fire-and-forget", 1000
 		w.Warmup, w.Measure = plan.Duration(warmup), plan.Duration(measure)

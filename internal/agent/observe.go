@@ -196,7 +196,7 @@ func (o *observation) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, takeWithin)
 	defer cancel()
 	for len(o.unsent) > 0 {
-		if err := o.conn.Snapshot(ctx, o.a.Ref(), o.unsent[0]); err != nil {
+		if err := o.conn.Snapshot(ctx, wire.RefOf(o.a.Task), o.unsent[0]); err != nil {
 			return err
 		}
 		o.unsent = o.unsent[1:]
@@ -220,7 +220,7 @@ func (o *observation) finish(ctx context.Context, why error) {
 func (o *observation) arrive(ctx context.Context, step wire.Step, failure error) {
 	ctx, cancel := wire.Lasting(ctx, o.cfg.answer)
 	defer cancel()
-	a := wire.Arrival{Ref: o.a.Ref(), Agent: o.cfg.Name, Step: step, Host: o.server.host, Clock: clock.ID(), Version: o.cfg.Version,
+	a := wire.Arrival{Ref: wire.RefOf(o.a.Task), Agent: o.cfg.Name, Step: step, Host: o.server.host, Clock: clock.ID(), Version: o.cfg.Version,
 		Now: clock.Now(), Wall: time.Now().UnixNano(), Offset: o.compared.now()}
 	if failure != nil {
 		a.Error = failure.Error()

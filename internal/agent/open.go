@@ -47,7 +47,7 @@ func (t *task) open(ctx context.Context) error {
 	t.mu.Lock()
 	t.session = session
 	t.mu.Unlock()
-	e, err := engine.New(engine.Config{Assignment: t.a.Assignment.Assignment, Session: session, Log: t.log, CopiesBody: t.a.Task.Cell.CopiesBody,
+	e, err := engine.New(engine.Config{Assignment: t.a.Assignment, Session: session, Log: t.log, CopiesBody: t.a.Task.Cell.CopiesBody,
 		Access: t.cfg.Access})
 	if err != nil {
 		return err

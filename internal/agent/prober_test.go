@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
 	"lockstep/pkg/drivers"
@@ -17,9 +18,9 @@ import (
 )
 
 // probedTask leads the agent through a task and returns what was probed, what was said of it and with which error it finished.
-func (b *bench) probedTask(d *probe, warmup, measure time.Duration, change func(*wire.Assignment)) (all []record.ProbeSample, notices []string, failure string) {
+func (b *bench) probedTask(d *probe, warmup, measure time.Duration, change func(*plan.Assignment)) (all []record.ProbeSample, notices []string, failure string) {
 	b.t.Helper()
-	ref := b.assign("t1", d, func(a *wire.Assignment) {
+	ref := b.assign("t1", d, func(a *plan.Assignment) {
 		brief(warmup, measure)(a)
 		if change != nil {
 			change(a)
@@ -179,7 +180,7 @@ func TestOnlyTheFirstAgentProbes(t *testing.T) {
 		d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
 			return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, nil
 		}}
-		all, _, _ := b.probedTask(d, 0, 300*time.Millisecond, func(a *wire.Assignment) { a.Index = 1 })
+		all, _, _ := b.probedTask(d, 0, 300*time.Millisecond, func(a *plan.Assignment) { a.Index = 1 })
 		if len(all) > 0 || d.probed.Load() > 0 {
 			t.Errorf("agent 1 asked %d times: %+v", d.probed.Load(), all)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
 )
@@ -78,7 +79,7 @@ func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
 // What the runtime measured travels in the windows, and the polling of the clock with the figures of the host.
 func TestFiguresOfTheProcessAreReported(t *testing.T) {
 	b, d := newBench(t), &probe{}
-	ref := b.assign("t1", d, func(a *wire.Assignment) {
+	ref := b.assign("t1", d, func(a *plan.Assignment) {
 		brief(0, 700*time.Millisecond)(a)
 		a.Task.Cell.Workload.Publishers.Rate = 20_000
 	})

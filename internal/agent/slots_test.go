@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 	"lockstep/test/wiretest"
 )
@@ -43,7 +44,7 @@ func TestSlotsDoTasksSideBySide(t *testing.T) {
 				t.Fatalf("slot %s says %+v", name, h)
 			}
 			b.instance = h.Instance
-			refs = append(refs, b.assign("t"+name, d, func(a *wire.Assignment) { a.Agent = name }))
+			refs = append(refs, b.assign("t"+name, d, func(a *plan.Assignment) { a.Agent = name }))
 		}
 		hear(func() bool {
 			return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Try != r })

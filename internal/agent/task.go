@@ -280,7 +280,7 @@ func (t *task) say(ctx context.Context, a wire.Arrival) error {
 
 // arrival is what there is to say of a step, now.
 func (t *task) arrival(ctx context.Context, step wire.Step, failure error) wire.Arrival {
-	a := wire.Arrival{Ref: t.a.Ref(), Agent: t.cfg.Name, Step: step, Host: t.server.host, Clock: clock.ID(), Version: t.cfg.Version, Phase: t.currentPhase()}
+	a := wire.Arrival{Ref: wire.RefOf(t.a.Task), Agent: t.cfg.Name, Step: step, Host: t.server.host, Clock: clock.ID(), Version: t.cfg.Version, Phase: t.currentPhase()}
 	if failure != nil {
 		a.Error = t.clean(failure.Error())
 	}

@@ -16,7 +16,7 @@ func TestAnAgentEndsAnAttemptThatNobodyLeads(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
 		began := time.Now()
-		ref := b.assign("t1", d, func(a *wire.Assignment) { a.Index, a.Deadline = 1, plan.Duration(time.Hour) })
+		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Index, a.Deadline = 1, plan.Duration(time.Hour) })
 		b.arrival(ref, wire.StepOpen)
 		b.over.Store(&ref)
 		if a := b.arrival(ref, wire.StepFinish); !strings.Contains(a.Error, "no controller leads the attempt any more") {
@@ -36,7 +36,7 @@ func TestAnAgentEndsAnAttemptThatNobodyLeads(t *testing.T) {
 func TestAnAgentEndsAnAttemptWithoutAController(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
-		ref := b.assign("t1", d, func(a *wire.Assignment) { a.Deadline = plan.Duration(time.Hour) })
+		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(time.Hour) })
 		b.arrival(ref, wire.StepOpen)
 		began := time.Now()
 		b.unheard()

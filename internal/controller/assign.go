@@ -25,7 +25,7 @@ func (c *conduct) assign() error {
 	for i, a := range assignments {
 		longest = max(longest, a.Deadline)
 		c.parts[i].Group, a.Targets = a.Task.Group, targets[a.Agent]
-		c.command(c.parts[i].agent, wire.Command{Assignment: &wire.Assignment{Assignment: a, Try: c.ref.Try}})
+		c.command(c.parts[i].agent, wire.Command{Assignment: &a})
 	}
 	c.observe(longest)
 	return nil

@@ -68,7 +68,11 @@ func (l *leader) snapshot(ctx context.Context, ref wire.Ref, s record.Snapshot) 
 		_ = c.hand(ctx, agentReport{agent: s.Agent, err: err}) // the attempt is over otherwise
 		return err
 	}
-	return c.snapshots.Store(ctx, s)
+	err := c.snapshots.Store(ctx, s)
+	if errors.Is(err, wire.ErrSnapshots) {
+		_ = c.hand(ctx, agentReport{agent: s.Agent, err: err})
+	}
+	return err
 }
 
 // Limits of the bytes that an agent may have stored in one attempt: ten times what agents with the most connections need.
@@ -83,7 +87,10 @@ func (c *conduct) open() (closed func()) {
 	c.ended = ctx.Done()
 	limit := snapshotBytes + int(plan.RecordLimit(c.task).Seconds()*snapshotBytesSecond)
 	c.snapshots = c.record.Snapshots(ctx, c.ref, limit, func(s record.Snapshot) {
-		_ = c.hand(ctx, agentReport{agent: s.Agent, snapshot: &s})
+		// What is stored counts, also if the attempt takes no report any more.
+		r := agentReport{agent: s.Agent, snapshot: &s}
+		r.err = wire.Guard(c.log, "snapshot of agent "+s.Agent, func() error { c.merge.Add(s); return nil })
+		_ = c.hand(ctx, r)
 	})
 	var sending sync.WaitGroup
 	c.commands = map[string]chan wire.Command{}

@@ -74,7 +74,8 @@ type failure struct {
 func (f *failure) Error() string { return f.words }
 
 func newConduct(x *execution, t plan.Task, try string, agents []wire.AgentInfo) *conduct {
-	c := &conduct{execution: x, ref: wire.Ref{Run: x.run.ID, Task: t.ID, Try: try}, task: t, work: t.Cell.Workload, groups: t.Parts(),
+	t.Attempt = try
+	c := &conduct{execution: x, ref: wire.RefOf(t), task: t, work: t.Cell.Workload, groups: t.Parts(),
 		byName: map[string]*part{}, reports: make(chan agentReport, 64), merge: record.NewMerge()}
 	for i, a := range agents {
 		p := &part{agent: a, at: map[wire.Step]bool{}, AgentPart: plan.AgentPart{Agent: a.Agent, Index: i, Host: a.Host, Clock: a.Clock,
@@ -118,7 +119,6 @@ func (c *conduct) conduct(ctx context.Context) judge.Facts {
 	if !c.facts.Cancelled {
 		c.facts.Kind = cmp.Or(c.facts.Kind, c.lostAny())
 	}
-	c.facts.SinceT0(judge.Cut(c.work, c.merge))
 	return c.facts
 }
 
@@ -307,9 +307,7 @@ func (c *conduct) handle(r agentReport) {
 		}
 		c.log.Error("refused", "task", c.task.ID, "agent", r.agent, "err", r.err)
 	case r.snapshot != nil:
-		if c.merge.Add(*r.snapshot) {
-			c.hear(r.snapshot)
-		}
+		c.hear(r.snapshot)
 	case r.arrival != nil:
 		c.arrived(p, *r.arrival)
 	}
@@ -318,6 +316,9 @@ func (c *conduct) handle(r agentReport) {
 func (c *conduct) arrived(p *part, a wire.Arrival) {
 	if a.Step == p.arrival.Step && a.Now == p.arrival.Now {
 		return // sent again, as the answer was lost
+	}
+	if a.Error != "" && p.at[a.Step] {
+		return // the first of a step counts
 	}
 	p.arrival = a
 	if a.Subject != nil {
@@ -336,10 +337,10 @@ func (c *conduct) arrived(p *part, a wire.Arrival) {
 		p.at[a.Step] = true
 		return
 	}
-	c.log.Warn("agent failed", "task", c.task.ID, "agent", p.Agent, "step", a.Step, "err", a.Error)
-	if p.Error == "" {
-		p.Error = a.Error
+	if p.Error == "" || !p.failed {
+		c.log.Warn("agent failed", "task", c.task.ID, "agent", p.Agent, "step", a.Step, "err", a.Error)
 	}
+	p.Error = cmp.Or(p.Error, a.Error)
 	switch a.Step {
 	case wire.StepFinish, wire.StepTeardown, wire.StepDone: // the measurement is over by then: a remark, not a failure
 		p.at[a.Step] = true

@@ -111,7 +111,7 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 		}
 		if err = conn.Prepare(lease.Context()); err == nil {
 			cfg.Standing.lead(lease.Epoch())
-			agents := newFleet(cfg.Log, conn.Linked)
+			agents := newFleet(cfg.Log, conn.LinkedSince)
 			err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease}).lead(ctx)
 			agents.close()
 			cfg.Standing.lead(0)

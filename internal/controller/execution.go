@@ -257,7 +257,7 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 	c := newConduct(x, t, wire.NewName(), agents)
 	c.observers, c.lacks = observers(t.Cell, agents, x.agents.fit(), x.agents.away())
 	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents),
-		Instances: instances(agents), Observers: c.watchers(), Detail: detail}
+		Observers: c.watchers(), Detail: detail}
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}
@@ -268,6 +268,7 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 	closed := c.open()
 	facts := c.conduct(ctx)
 	closed()
+	facts.SinceT0(judge.Cut(c.work, c.merge)) // no snapshot is stored any more
 	if x.lease.Context().Err() != nil {
 		return tried{}, context.Cause(x.lease.Context())
 	}
@@ -279,14 +280,6 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 		return tried{}, errors.Join(why, x.record.Event(last, e))
 	}
 	return tried{name: c.ref.Try, task: c.task, merge: c.merge, facts: facts}, nil
-}
-
-func instances(agents []wire.AgentInfo) []string {
-	list := make([]string, len(agents))
-	for i, a := range agents {
-		list[i] = a.Instance
-	}
-	return list
 }
 
 func names(agents []wire.AgentInfo) []string {

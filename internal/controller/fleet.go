@@ -23,7 +23,7 @@ type fleet struct {
 	refused refusals
 	changed chan struct{} // closed and replaced whenever an agent comes or goes
 	closed  bool
-	linked  func() bool // there is a link to the control plane
+	linked  func() (since time.Time, ok bool) // to the control plane
 }
 
 // mostMembers bounds what heartbeats of ever new names make the controller remember.
@@ -45,7 +45,7 @@ type member struct {
 	stuck string // id of a task that it did not end in time
 }
 
-func newFleet(log *slog.Logger, linked func() bool) *fleet {
+func newFleet(log *slog.Logger, linked func() (since time.Time, ok bool)) *fleet {
 	return &fleet{log: log, linked: linked, members: map[string]*member{}, former: map[string][]former{}, gone: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
 }
 
@@ -118,16 +118,16 @@ func (f *fleet) expire(name, instance string) {
 	if m == nil || m.Instance != instance || f.closed {
 		return
 	}
-	if !f.linked() { // it is this controller that hears nothing
-		m.timer.Reset(wire.LostAfter)
+	since, linked := f.linked()
+	silent := min(time.Since(m.Seen), time.Since(since))
+	if !linked || silent < wire.LostAfter { // this controller was not there to hear it
+		m.timer.Reset(wire.LostAfter - silent%wire.LostAfter)
 		return
 	}
-	if time.Since(m.Seen) >= wire.LostAfter {
-		if m.Observer && len(f.gone) < mostMembers {
-			f.gone[name] = m.AgentInfo
-		}
-		f.drop(m, slog.LevelWarn, fmt.Sprintf("was not heard for %v", wire.LostAfter))
+	if m.Observer && len(f.gone) < mostMembers {
+		f.gone[name] = m.AgentInfo
 	}
+	f.drop(m, slog.LevelWarn, fmt.Sprintf("was not heard for %v", wire.LostAfter))
 }
 
 // drop forgets a member. The caller holds mu.

@@ -66,7 +66,7 @@ func TestAPanicOfTheJudgeIsAnOutcome(t *testing.T) {
 // TestAFloodOfAgentsIsBounded beats under ever new names.
 func TestAFloodOfAgentsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no agent is lost while others are heard, however long that takes
-		f := newFleet(slog.New(slog.DiscardHandler), func() bool { return true })
+		f := newFleet(slog.New(slog.DiscardHandler), func() (time.Time, bool) { return time.Time{}, true })
 		defer f.close()
 		refused := 0
 		for i := range 2 * mostMembers {
@@ -91,7 +91,7 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 // TestAFloodOfRefusedAgentsIsBounded refuses ever new names.
 func TestAFloodOfRefusedAgentsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(slog.New(slog.DiscardHandler), func() bool { return true })
+		f := newFleet(slog.New(slog.DiscardHandler), func() (time.Time, bool) { return time.Time{}, true })
 		defer f.close()
 		for i := range 3 * mostRefused {
 			f.refuse(wire.Heartbeat{Agent: fmt.Sprint("flood-", i)}, "no")

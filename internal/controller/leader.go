@@ -32,9 +32,9 @@ func (l *leader) lead(ctx context.Context) error {
 		func() (func(), error) {
 			return l.lease.ServeClients(l.agents.known, l.history, l.cfg.Hooks.Names())
 		},
-		l.conn.AnswerClock,
+		l.lease.AnswerClock,
 		func() (func(), error) { return l.lease.AnswerHeartbeats(l.heartbeat, l.agents.refuse) },
-		func() (func(), error) { return l.conn.AnswerReports(l.arrive, l.snapshot) },
+		func() (func(), error) { return l.lease.AnswerReports(l.arrive, l.snapshot) },
 	} {
 		stop, err := answer()
 		if err != nil {

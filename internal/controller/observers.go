@@ -55,10 +55,10 @@ type lack struct{ broker, agent, why string }
 // observe assigns the observers their brokers. They get nothing of the task that they do not need, and no options of brokers.
 func (c *conduct) observe(deadline plan.Duration) {
 	for _, o := range c.observers {
-		t := plan.Task{Run: c.task.Run, ID: c.task.ID, Repetition: c.task.Repetition,
+		t := plan.Task{Run: c.task.Run, ID: c.task.ID, Attempt: c.task.Attempt, Repetition: c.task.Repetition,
 			Cell: plan.Cell{ID: c.task.Cell.ID, Workload: plan.Workload{Warmup: c.work.Warmup, Measure: c.work.Measure}}}
-		c.command(o.agent, wire.Command{Assignment: &wire.Assignment{Try: c.ref.Try,
-			Assignment: plan.Assignment{Protocol: plan.Protocol, Task: t, Agent: o.agent.Agent, Observe: o.fit, Deadline: deadline}}})
+		c.command(o.agent, wire.Command{Assignment: &plan.Assignment{Protocol: plan.Protocol, Task: t,
+			Agent: o.agent.Agent, Observe: o.fit, Deadline: deadline}})
 	}
 	for _, l := range c.lacks {
 		c.remark(l.agent, judge.EventNotObserved, judge.NotObserved(l.broker, l.agent, l.why))
@@ -82,8 +82,6 @@ func (c *conduct) sees(o *observer, r agentReport) {
 	switch {
 	case r.err != nil:
 		c.unobserved(o, r.err.Error())
-	case r.snapshot != nil:
-		c.merge.Add(*r.snapshot)
 	case r.arrival != nil:
 		if o.arrival = *r.arrival; r.arrival.Error != "" {
 			c.unobserved(o, r.arrival.Error)
@@ -142,7 +140,7 @@ func (c *conduct) observer(name string) *observer {
 // watchers are the observers of a task as its record names them.
 func (c *conduct) watchers() (all []wire.Observer) {
 	for _, o := range c.observers {
-		all = append(all, wire.Observer{Agent: o.agent.Agent, Instance: o.agent.Instance, Observe: o.fit})
+		all = append(all, wire.Observer{Agent: o.agent.Agent, Observe: o.fit})
 	}
 	return all
 }

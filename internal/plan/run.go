@@ -69,11 +69,22 @@ type Task struct {
 	Cell       Cell   `json:"cell"`
 	Repetition int    `json:"repetition"`      // from 1
 	Group      string `json:"group,omitempty"` // of Parts: the one that Cell is the workload of
+	// Attempt names the attempt at the task; empty: it is not about one.
+	Attempt string `json:"attempt,omitempty"`
 }
 
-// Topic is the name that everything the task declares at a broker begins with; that of a group begins with the whole task's.
+// attemptDigits is how much of an attempt's name is in names at a broker, where its length counts. The end of the name
+// tells attempts of one task apart.
+const attemptDigits = 6
+
+// Topic is the name that everything the task declares at a broker begins with. That of an attempt begins with the
+// task's, that of a group with the attempt's. Each attempt has names of its own: an agent that was cut off and goes on
+// with an earlier attempt neither loads the queues of the next one nor deletes them.
 func (t Task) Topic() string {
 	topic := "lockstep-" + t.Run + "-" + t.ID
+	if t.Attempt != "" {
+		topic += "-" + t.Attempt[max(0, len(t.Attempt)-attemptDigits):]
+	}
 	if t.Group != "" {
 		topic += "-" + t.Group
 	}

@@ -23,6 +23,9 @@ const (
 	repeatAfter    = 250 * time.Millisecond
 )
 
+// mostCommands is how many commands an agent handles at the same time.
+const mostCommands = 16
+
 // epochAhead is by how much an epoch may be ahead of this host's calendar: epochs are milliseconds since 1970.
 const epochAhead = 24 * time.Hour
 
@@ -71,9 +74,12 @@ func (a *Agent) obey(epoch uint64) error {
 // the attempt that a heartbeat named is to be ended: nobody leads it (ErrNoAttempt), or no controller has answered for
 // LeaderGone (ErrNoController). now and end are called from one goroutine.
 func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end func(attempt Ref, why error)) error {
-	answered := time.Now()
+	answered, last := time.Now(), Ref{}
 	for {
 		h, sent := now(), time.Now()
+		if h.Try != last {
+			answered, last = sent, h.Try // its assignment has come
+		}
 		answer, err := a.heartbeat(ctx, h)
 		pause := repeatAfter
 		switch {
@@ -105,10 +111,7 @@ func (a *Agent) heartbeat(ctx context.Context, h Heartbeat) (answer HeartbeatAns
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	if answer, err = request[Heartbeat, HeartbeatAnswer](ctx, a.conn, subjectHeartbeat(h.Agent), h); err == nil {
-		err = a.obey(answer.Epoch)
-	}
-	return answer, err
+	return request[Heartbeat, HeartbeatAnswer](ctx, a.conn, a.obey, subjectHeartbeat(h.Agent), h)
 }
 
 // unentitled says why the control plane has refused a heartbeat.
@@ -132,7 +135,7 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	x.Sent = clock.Now()
-	answer, err := request[struct{}, clockAnswer](ctx, a.conn, subjectClock(agent), struct{}{})
+	answer, err := request[struct{}, clockAnswer](ctx, a.conn, a.obey, subjectClock(agent), struct{}{})
 	x.Received = clock.Now()
 	slew, bound := clock.Slew()
 	if err == nil && answer.Clock == "" {
@@ -146,18 +149,23 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 	return answer.Clock, x, nil
 }
 
-// Commands hands the commands for an agent to handle until stop is called. That handle returns tells the controller that
+// Commands hands the commands for a process of an agent to handle until stop is called. That handle returns tells the controller that
 // the command has arrived, so handle returns soon. The controller sends a command again until then: one may come more
-// than once. handle is called from several goroutines. Commands of a former leader do not reach it.
-func (a *Agent) Commands(agent string, handle func(Command) error) (stop func(), err error) {
-	return serve(a.conn, subjectCommand(agent), func(_ context.Context, _ string, c Command) (struct{}, error) {
+// than once. handle is called from several goroutines. Commands of a former leader do not reach it. Those for another
+// process of the same name are left to that one.
+func (a *Agent) Commands(agent, instance string, handle func(Command) error) (stop func(), err error) {
+	s := service{subject: subjectCommand(agent), size: MaxMessage, parallel: mostCommands}
+	return serve(a.conn, s, func(_ context.Context, _ string, c Command) (struct{}, error) {
+		if c.Instance != instance {
+			return struct{}{}, errUnanswered
+		}
 		err := a.obey(c.Epoch)
 		if err == nil && (c.Assignment == nil) == (c.Release == nil) {
 			err = errors.New("read command: want an assignment or a release")
 		}
-		if err == nil && c.Assignment != nil && (c.Assignment.Ref() != c.Ref || c.Assignment.Agent != agent) {
+		if err == nil && c.Assignment != nil && (RefOf(c.Assignment.Task) != c.Ref || c.Assignment.Agent != agent) {
 			err = fmt.Errorf("read assignment: it is for agent %q and attempt %s, and was sent to agent %q for attempt %s",
-				c.Assignment.Agent, c.Assignment.Ref(), agent, c.Ref)
+				c.Assignment.Agent, RefOf(c.Assignment.Task), agent, c.Ref)
 		}
 		if err == nil {
 			err = handle(c)
@@ -168,7 +176,7 @@ func (a *Agent) Commands(agent string, handle func(Command) error) (stop func(),
 
 // Arrive reports an agent's arrival at a step, or its failure, until the controller has it or ctx ends.
 func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
-	if err := repeat(ctx, a.conn, subjectArrive(v.Agent), reportTimeout, v); err != nil {
+	if err := repeat(ctx, a.conn, a.obey, subjectArrive(v.Agent), reportTimeout, v); err != nil {
 		return fmt.Errorf("arrive at %s: %w", v.Step, err)
 	}
 	return nil
@@ -178,7 +186,7 @@ func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
 // once; an agent sends its snapshots one after the other. An error that wraps ErrTooLarge means that it must be sent in
 // parts.
 func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error {
-	if err := repeat(ctx, a.conn, subjectReport(s.Agent), reportTimeout, snapshotReport{ref, s}); err != nil {
+	if err := repeat(ctx, a.conn, a.obey, subjectReport(s.Agent), reportTimeout, snapshotReport{ref, s}); err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
 	return nil
@@ -186,13 +194,13 @@ func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error 
 
 // repeat sends a request until it is answered or ctx ends. timeout is of one request. One that could not be stored is sent
 // again, too.
-func repeat[Q any](ctx context.Context, c *Conn, subject string, timeout time.Duration, q Q) error {
+func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, subject string, timeout time.Duration, q Q) error {
 	for {
 		err := ErrNoController
 		if c.Linked() { // else the library would send all of them when there is a link
 			one, stop := c.again.within(ctx)
 			bounded, cancel := context.WithTimeout(one, timeout)
-			_, err = request[Q, struct{}](bounded, c, subject, q)
+			_, err = request[Q, struct{}](bounded, c, obey, subject, q)
 			cancel()
 			stop()
 		}

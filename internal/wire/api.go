@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/record"
 	"lockstep/internal/schedule"
 )
 
@@ -28,13 +27,12 @@ type Leader interface {
 	Prepare(ctx context.Context) error
 	// Campaign waits until this controller leads.
 	Campaign(ctx context.Context, who LeaderInfo, log *slog.Logger) (*Lease, error)
-	// Linked reports whether there is a link, Relinked receives when a lost one is there again, and RTT measures it.
+	// Linked reports whether there is a link, LinkedSince since when, Relinked receives when a lost one is there again,
+	// and RTT measures it.
 	Linked() bool
+	LinkedSince() (time.Time, bool)
 	Relinked() <-chan struct{}
 	RTT() (time.Duration, error)
-	// AnswerClock answers agents, and AnswerReports hands over what they report, until stop is called.
-	AnswerClock() (stop func(), err error)
-	AnswerReports(arrive func(context.Context, Arrival) error, snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error)
 	// Queue hands over submissions and cancellations.
 	Queue(ctx context.Context, handle func(Request)) error
 	// Tries is what is known of former tries of a run.

@@ -96,7 +96,7 @@ func call[A, Q any](ctx context.Context, c *Client, timeout time.Duration, subje
 	}
 	asking, stop := conn.again.within(ctx)
 	defer stop()
-	a, err = request[Q, A](asking, conn, subject, q)
+	a, err = request[Q, A](asking, conn, nil, subject, q)
 	switch {
 	case err == nil:
 	case asking.Err() != nil && ctx.Err() == nil:

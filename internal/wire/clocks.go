@@ -21,13 +21,18 @@ type clockAnswer struct {
 const clockTimeout = time.Second
 
 // AnswerClock makes this process's clock the reference that all agents compare theirs with, until stop is called.
-func (c *Conn) AnswerClock() (stop func(), err error) {
+func (l *Lease) AnswerClock() (stop func(), err error) {
+	c := l.conn
 	return c.subscribe(subjectClock("*"), func(m *nats.Msg) (*nats.Msg, error) {
 		heard := clock.Now()
 		if err := c.check(m.Header, "an agent"); err != nil {
 			return nil, err
 		}
 		slew, bound := clock.Slew()
-		return c.encode(m.Reply, clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now(), Slew: slew, SlewBound: bound})
+		answer, err := c.encode(m.Reply, clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now(), Slew: slew, SlewBound: bound})
+		if err == nil {
+			stamp(answer, l.who.Epoch)
+		}
+		return answer, err
 	})
 }

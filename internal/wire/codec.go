@@ -76,6 +76,9 @@ func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
 	limit := c.limit()
 	if strings.HasPrefix(subject, root+"record.") {
 		limit = c.entryLimit()
+		if !structured(body) {
+			limit = limit * 3 / 4 // readers get it in base64
+		}
 	}
 	if len(body) > limit {
 		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", subject, len(body), limit, ErrTooLarge)

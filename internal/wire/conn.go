@@ -41,11 +41,13 @@ type Conn struct {
 type lapses struct {
 	mu   sync.Mutex
 	next chan struct{} // closed and replaced
+	last time.Time     // when a lost link was last there again; zero: none was lost
 }
 
 func (l *lapses) tell() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.last = time.Now()
 	close(l.next)
 	l.next = make(chan struct{})
 }
@@ -138,6 +140,13 @@ func (c *Conn) Closed() bool { return c.nc.IsClosed() }
 
 // Linked tells whether there is a link to the control plane at the moment.
 func (c *Conn) Linked() bool { return c.nc.IsConnected() }
+
+// LinkedSince is since when there has been a link to the control plane; zero: since the beginning. False: there is none.
+func (c *Conn) LinkedSince() (time.Time, bool) {
+	c.again.mu.Lock()
+	defer c.again.mu.Unlock()
+	return c.again.last, c.nc.IsConnected()
+}
 
 // Relinked receives when a link that was lost is there again. It is for one reader.
 func (c *Conn) Relinked() <-chan struct{} { return c.relinked }

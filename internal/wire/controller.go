@@ -75,7 +75,7 @@ func (s Submission) check(run string) error {
 	if s.Run.ID != run {
 		return fmt.Errorf("read submission: it holds run %.20q", s.Run.ID)
 	}
-	names := []string{s.Schedule}
+	names := []string{s.Schedule, s.Run.Name, s.By}
 	for _, t := range s.Run.Cells {
 		names = append(names, t.ID+"-r"+strconv.Itoa(s.Run.Repeat)) // the longest of its tasks' names
 	}
@@ -95,7 +95,7 @@ func canceller(body []byte) string {
 }
 
 // mostHeartbeat bounds what an agent may say of itself, which the controller keeps.
-const mostHeartbeat = 64 << 10
+const mostHeartbeat = 16 << 10
 
 // AnswerHeartbeats hands every heartbeat to handle, one at a time, until stop is called. handle returns whether the attempt
 // that the agent works on is over, and why the agent is refused, if it is. refused is told of each that is, with what it
@@ -104,7 +104,7 @@ func (l *Lease) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error
 	c := l.conn
 	return c.subscribe(subjectHeartbeat("*"), func(m *nats.Msg) (*nats.Msg, error) {
 		var h Heartbeat
-		answer := HeartbeatAnswer{Epoch: l.who.Epoch}
+		var over bool
 		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 		var refuse error
 		if len(m.Data) > mostHeartbeat {
@@ -119,13 +119,18 @@ func (l *Lease) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error
 			refuse = checkNames(h.Instance, h.Process, h.Busy, h.Try.Run, h.Try.Task, h.Try.Try)
 		}
 		if refuse == nil {
-			answer.Over, refuse = handle(h)
+			over, refuse = handle(h)
+		}
+		var answer *nats.Msg
+		if refuse == nil {
+			answer, refuse = c.encode(m.Reply, HeartbeatAnswer{Over: over})
 		}
 		if refuse != nil {
 			refused(introduced(m), oneLine(refuse.Error()))
-			return nil, refuse
+			answer = c.refusal(m.Reply, refuse)
 		}
-		return c.encode(m.Reply, answer)
+		stamp(answer, l.who.Epoch)
+		return answer, nil
 	})
 }
 

@@ -421,7 +421,7 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	old.Resign(t.Context())
 	next := campaign(t, second, "two")
 	var got []string
-	stop, err := agent.Commands("a", func(c Command) error { got = append(got, c.Ref.Task); return nil })
+	stop, err := agent.Commands("a", "i", func(c Command) error { got = append(got, c.Ref.Task); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +430,7 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	defer cancel()
 	send := func(c *Conn, who LeaderInfo, task string) error {
 		ref := Ref{Run: "r", Task: task, Try: "x"}
-		a := Assignment{Assignment: plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task}}, Try: "x"}
+		a := plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task, Attempt: "x"}}
 		return (&Lease{conn: c, who: who, ctx: t.Context()}).Command(ctx, "a", Command{Instance: "i", Ref: ref, Assignment: &a})
 	}
 	ahead := next.who

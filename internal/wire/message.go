@@ -50,14 +50,12 @@ type Heartbeat struct {
 	Slots    int      `json:"slots,omitempty"`
 	// Memory is an id of its process: agents with one id share the brokers that live in a process.
 	Memory string `json:"memory,omitempty"`
-	Try    Ref    `json:"try,omitzero"`    // that it works on; Busy is its task
-	Epoch  uint64 `json:"epoch,omitempty"` // the highest leadership that it has heard of
+	Try    Ref    `json:"try,omitzero"` // that it works on; Busy is its task
 }
 
 // HeartbeatAnswer is what the controller that leads answers to a heartbeat.
 type HeartbeatAnswer struct {
-	Epoch uint64 `json:"epoch"`          // of the leadership
-	Over  bool   `json:"over,omitempty"` // nobody leads the attempt that the heartbeat names
+	Over bool `json:"over,omitempty"` // nobody leads the attempt that the heartbeat names
 }
 
 // Offset is how far an agent's clock is from the reference: its own reading less Offset, give or take Bound, is the reference's.
@@ -79,23 +77,17 @@ type AgentInfo struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Assignment is one agent's part of one try of a task. It carries secrets if the options do.
-type Assignment struct {
-	plan.Assignment
-	Try string `json:"try"`
-}
-
-// Command is an assignment, or a release, for one process of an agent.
+// Command is an assignment, or a release, for one process of an agent. An assignment carries secrets if the options do.
 type Command struct {
-	Epoch      uint64      `json:"epoch"` // of the leadership; Lease.Command sets it
-	Instance   string      `json:"instance"`
-	Ref        Ref         `json:"ref"`
-	Assignment *Assignment `json:"assignment,omitempty"`
-	Release    *Release    `json:"release,omitempty"`
+	Epoch      uint64           `json:"epoch"` // of the leadership; Lease.Command sets it
+	Instance   string           `json:"instance"`
+	Ref        Ref              `json:"ref"`
+	Assignment *plan.Assignment `json:"assignment,omitempty"`
+	Release    *Release         `json:"release,omitempty"`
 }
 
-// Ref names the try that the assignment is part of.
-func (a Assignment) Ref() Ref { return Ref{Run: a.Task.Run, Task: a.Task.ID, Try: a.Try} }
+// RefOf names the attempt that a task of an assignment is about.
+func RefOf(t plan.Task) Ref { return Ref{Run: t.Run, Task: t.ID, Try: t.Attempt} }
 
 // Step is a place where agents wait for each other. An agent arrives at it; the controller releases all of them towards the next.
 type Step string
@@ -143,15 +135,13 @@ type Arrival struct {
 
 // RunEvent is something that happened in a run, besides snapshots and outcomes.
 type RunEvent struct {
-	At     time.Time `json:"at"`
-	Kind   EventKind `json:"kind"`
-	Task   string    `json:"task,omitempty"`
-	Try    string    `json:"try,omitempty"`
-	N      int       `json:"n,omitempty"`      // TaskStarted: its place among the tasks of the run, from 1
-	Of     int       `json:"of,omitempty"`     // how many tasks the run has
-	Agents []string  `json:"agents,omitempty"` // TaskStarted: names of its agents, by index
-	// Instances are their processes.
-	Instances []string   `json:"instances,omitempty"`
+	At        time.Time  `json:"at"`
+	Kind      EventKind  `json:"kind"`
+	Task      string     `json:"task,omitempty"`
+	Try       string     `json:"try,omitempty"`
+	N         int        `json:"n,omitempty"`         // TaskStarted: its place among the tasks of the run, from 1
+	Of        int        `json:"of,omitempty"`        // how many tasks the run has
+	Agents    []string   `json:"agents,omitempty"`    // TaskStarted: names of its agents, by index
 	Observers []Observer `json:"observers,omitempty"` // TaskStarted: who besides measures brokers' processes
 	Detail    string     `json:"detail,omitempty"`
 	// AgentLost: for how long the controller had not heard of it; 0: that is not known.
@@ -165,9 +155,8 @@ type RunEvent struct {
 
 // Observer is an agent that measures brokers' processes beside a task.
 type Observer struct {
-	Agent    string             `json:"agent"`
-	Instance string             `json:"instance"` // its process
-	Observe  []plan.Observation `json:"observe"`
+	Agent   string             `json:"agent"`
+	Observe []plan.Observation `json:"observe"`
 }
 
 // Load is what a step of a search sends, and for how long it is measured.

@@ -18,9 +18,9 @@ import (
 )
 
 // takeReports stores snapshots as a leader does, until the test ends.
-func takeReports(t testing.TB, c *Conn, store *SnapshotStore) {
+func takeReports(t testing.TB, lease *Lease, store *SnapshotStore) {
 	t.Helper()
-	stop, err := c.AnswerReports(func(context.Context, Arrival) error { return nil },
+	stop, err := lease.AnswerReports(func(context.Context, Arrival) error { return nil },
 		func(ctx context.Context, _ Ref, s record.Snapshot) error { return store.Store(ctx, s) })
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 	const agents, n = 20, 50
 	var handed atomic.Int32
 	store := r.Snapshots(t.Context(), ref, 1<<20, func(record.Snapshot) { handed.Add(1) })
-	takeReports(t, c, store)
+	takeReports(t, r.lease, store)
 	queueRun(t, c, plan.Run{ID: "r"})
 	serveClients(t, r.lease)
 	client := clientOf(t, s)
@@ -88,7 +88,7 @@ func TestAnAgentCannotStoreWithoutBound(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c, agent := link(t, s), link(t, s).Agent()
 	r, ref := recorder(t, c, "r"), Ref{Run: "r", Task: "t", Try: "x"}
-	takeReports(t, c, r.Snapshots(t.Context(), ref, 100_000, func(record.Snapshot) {}))
+	takeReports(t, r.lease, r.Snapshots(t.Context(), ref, 100_000, func(record.Snapshot) {}))
 	large := record.Snapshot{Task: "t", Agent: "a1", Seq: 1, Events: []record.Event{{Detail: strings.Repeat("x", MaxMessage)}}}
 	if err := agent.Snapshot(t.Context(), ref, large); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a snapshot of more than %d bytes: %v, want ErrTooLarge", MaxMessage, err)
@@ -154,7 +154,7 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 		}
 	}
 
-	refuses, err := old.Agent().Commands("a1", func(Command) error { t.Error("a command of another version was obeyed"); return nil })
+	refuses, err := old.Agent().Commands("a1", "", func(Command) error { t.Error("a command of another version was obeyed"); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,5 +261,116 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	})
 	if got != want {
 		t.Errorf("followed %d messages of %d", got, want)
+	}
+}
+
+// TestAFormerLeadersAnswerIsNotTaken: it does not know the attempts of the leader, and has not noticed yet that it is not.
+func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	agent, next := link(t, s).Agent(), campaign(t, link(t, s), "next")
+	former := &Lease{conn: link(t, s), who: LeaderInfo{Epoch: next.who.Epoch - 1}}
+	none := func(context.Context, Ref, record.Snapshot) error { return ErrNoAttempt }
+	stopHeartbeats, err := next.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.heartbeat(t.Context(), Heartbeat{Agent: "a1"}); err != nil || agent.Epoch() != next.Epoch() {
+		t.Fatalf("%v: it heard of epoch %d, want %d", err, agent.Epoch(), next.Epoch())
+	}
+	stopHeartbeats()
+	var asked atomic.Int32
+	stopFormer, err := former.AnswerReports(func(context.Context, Arrival) error { asked.Add(1); return ErrNoAttempt }, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopFormer()
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Arrive(t.Context(), Arrival{Agent: "a1", Step: StepOpen}) }()
+	for asked.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	stopNext, err := next.AnswerReports(func(context.Context, Arrival) error { return nil }, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopNext()
+	if err := <-ended; err != nil {
+		t.Errorf("the agent took the answer of a former leader: %v", err)
+	}
+}
+
+// TestAnotherProcessOfTheNameAnswersNoCommand: the one that it is for would never be sent it.
+func TestAnotherProcessOfTheNameAnswersNoCommand(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	lease := campaign(t, link(t, s), "test")
+	var got atomic.Int32
+	for _, instance := range []string{"other", "i"} {
+		stop, err := link(t, s).Agent().Commands("a1", instance, func(c Command) error {
+			if c.Instance != instance {
+				t.Errorf("process %s was handed a command for %s", instance, c.Instance)
+			}
+			got.Add(1)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+	}
+	if err := lease.Command(t.Context(), "a1", Command{Instance: "i", Release: &Release{Step: StepStart}}); err != nil || got.Load() == 0 {
+		t.Errorf("%v, handed over %d times", err, got.Load())
+	}
+}
+
+// TestRequestsOfAgentsAreBounded: large ones wait for each other, however many agents send them.
+func TestRequestsOfAgentsAreBounded(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	lease, nc := campaign(t, link(t, s), "test"), link(t, s)
+	var now, most atomic.Int64
+	held := make(chan struct{})
+	stop, err := lease.AnswerReports(func(_ context.Context, a Arrival) error {
+		if len(a.Error) > mostError {
+			t.Errorf("an error of %d bytes", len(a.Error))
+		}
+		return nil
+	}, func(_ context.Context, _ Ref, s record.Snapshot) error {
+		most.Store(max(most.Load(), now.Add(1)))
+		<-held
+		now.Add(-1)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var sent sync.WaitGroup
+	const large = 3 << 20
+	for i := range 20 {
+		name := fmt.Sprint("a", i)
+		sent.Go(func() {
+			_, err := request[snapshotReport, struct{}](ctx, nc, nil, subjectReport(name),
+				snapshotReport{Ref{Task: "t"}, record.Snapshot{Task: "t", Agent: name, Clock: fill(large)}})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for now.Load() < mostBytes/large {
+		time.Sleep(time.Millisecond)
+	}
+	close(held)
+	sent.Wait()
+	if most.Load() > mostBytes/large {
+		t.Errorf("%d requests of %d bytes were handled at a time: want at most %d bytes", most.Load(), large, mostBytes)
+	}
+	_, err = request[Arrival, struct{}](ctx, nc, nil, subjectArrive("a1"), Arrival{Agent: "a1", Error: strings.Repeat("é", mostError)})
+	if err != nil {
+		t.Error(err)
+	}
+	_, err = request[Arrival, struct{}](ctx, nc, nil, subjectArrive("a1"), Arrival{Agent: "a1", Error: strings.Repeat("e", agentRequest)})
+	if err == nil || !strings.Contains(err.Error(), "want at most") {
+		t.Errorf("an arrival of more than %d bytes: %v", agentRequest, err)
 	}
 }

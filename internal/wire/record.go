@@ -27,7 +27,7 @@ var ErrNoRun = errors.New("the control plane knows no such run: it was never sub
 const (
 	batchBytes    = 512 << 10 // unless its only message is larger
 	batchMessages = 256
-	batchAhead    = 16 // messages that the server sends ahead
+	batchAhead    = 4 // messages that the server sends ahead
 	batchWait     = 5 * time.Second
 )
 
@@ -62,21 +62,21 @@ type stored struct {
 type body []byte
 
 func (b body) MarshalJSON() ([]byte, error) {
-	if b.structured() && json.Valid(b) {
+	if structured(b) && json.Valid(b) {
 		return b, nil
 	}
 	return json.Marshal([]byte(b))
 }
 
 func (b *body) UnmarshalJSON(text []byte) error {
-	if !body(text).structured() {
+	if !structured(text) {
 		return json.Unmarshal(text, (*[]byte)(b))
 	}
 	*b = bytes.Clone(text)
 	return nil
 }
 
-func (b body) structured() bool { return len(b) > 0 && (b[0] == '{' || b[0] == '[') }
+func structured(b []byte) bool { return len(b) > 0 && (b[0] == '{' || b[0] == '[') }
 
 // read reads a batch. The error wraps ErrNoRun if the run is not known, ErrNoRecord if its record was deleted since its
 // last message was read, or, without Wait, if it has none.
@@ -125,7 +125,7 @@ func (c *Conn) read(ctx context.Context, q recordQuery) (b batch, err error) {
 	defer messages.Stop()
 	for size := 0; ; {
 		m, err := messages.Next(jetstream.NextContext(reading))
-		if reading.Err() != nil && ctx.Err() == nil {
+		if q.Wait && reading.Err() != nil && ctx.Err() == nil {
 			return b, nil // nothing came
 		}
 		if err != nil {
@@ -163,17 +163,20 @@ type source interface {
 // readRecord hands the entries of a run's record to handle, in order, until its last end, which it returns, or, without
 // q.Wait, as far as they are there: nil then. With q.Wait it outlives losses of the link and of the leader.
 func readRecord(ctx context.Context, from source, q recordQuery, handle func(Entry) error) (*End, error) {
+	again := retryWait
 	for {
 		b, err := from.read(ctx, q)
 		if err != nil {
 			if !q.Wait || ctx.Err() != nil || lasting(err) {
 				return nil, err
 			}
-			if err := wait(ctx, retryWait); err != nil {
+			if err := wait(ctx, again); err != nil {
 				return nil, err
 			}
+			again = min(2*again, requestTimeout)
 			continue
 		}
+		again = retryWait
 		for i, m := range b.Messages {
 			entries := from.entries(m)
 			for j, e := range entries {

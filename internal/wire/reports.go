@@ -4,11 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"lockstep/internal/record"
 )
+
+// mostError bounds the text of an agent's error, in bytes: outcomes have it.
+const mostError = 4 << 10
+
+// ErrSnapshots is wrapped by the error of an agent that has sent more snapshots than an attempt may have.
+var ErrSnapshots = errors.New("too many bytes of snapshots")
 
 // snapshotReport is a snapshot with the attempt that it is of.
 type snapshotReport struct {
@@ -19,18 +27,21 @@ type snapshotReport struct {
 // AnswerReports hands the arrivals and snapshots of agents to arrive and snapshot until stop is called. An agent has its
 // answer when they return; their errors reach it. An agent repeats what was not answered in time, so that a report may
 // come more than once. Both are called from several goroutines.
-func (c *Conn) AnswerReports(arrive func(context.Context, Arrival) error,
+func (l *Lease) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
-	stopArrivals, err := serve(c, subjectArrive("*"), func(ctx context.Context, subject string, a Arrival) (struct{}, error) {
+	s := service{subjectArrive("*"), agentRequest, mostRequests, l.who.Epoch}
+	stopArrivals, err := serve(l.conn, s, func(ctx context.Context, subject string, a Arrival) (struct{}, error) {
 		if subjectArrive(a.Agent) != subject {
 			return struct{}{}, fmt.Errorf("read arrival: it is sent for another agent, %.200q", a.Agent)
 		}
+		a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), mostError)], "")
 		return struct{}{}, arrive(ctx, a)
 	})
 	if err != nil {
 		return nil, err
 	}
-	stopSnapshots, err := serve(c, subjectReport("*"), func(ctx context.Context, subject string, r snapshotReport) (struct{}, error) {
+	s.subject, s.size = subjectReport("*"), MaxMessage
+	stopSnapshots, err := serve(l.conn, s, func(ctx context.Context, subject string, r snapshotReport) (struct{}, error) {
 		if subjectReport(r.Snapshot.Agent) != subject || r.Snapshot.Task != r.Ref.Task {
 			return struct{}{}, fmt.Errorf("read snapshot: it is sent for another agent or task, %.200q %.200q", r.Snapshot.Agent, r.Snapshot.Task)
 		}
@@ -43,13 +54,12 @@ func (c *Conn) AnswerReports(arrive func(context.Context, Arrival) error,
 	return func() { stopArrivals(); stopSnapshots() }, nil
 }
 
-// Command sends a command to an agent until the agent has it, ctx ends or the lease is lost. An error that wraps
-// ErrNoController means that no agent of that name is there.
+// Command sends a command to an agent until the agent has it or refuses it, ctx ends or the lease is lost.
 func (l *Lease) Command(ctx context.Context, agent string, c Command) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	c.Epoch = l.who.Epoch
-	return repeat(ctx, l.conn, subjectCommand(agent), commandTimeout, c)
+	return repeat(ctx, l.conn, nil, subjectCommand(agent), commandTimeout, c)
 }
 
 // SnapshotStore stores the snapshots of one attempt in the record of its run. Snapshots that arrive while others are being
@@ -129,7 +139,8 @@ func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnap
 	case len(text)+2 > s.record.lease.conn.entryLimit():
 		return nil, fmt.Errorf("store snapshot: %d bytes: %w", len(text), ErrTooLarge)
 	case a.bytes+len(text) > s.limit:
-		return nil, fmt.Errorf("store snapshot: agent %s has stored %d bytes in this attempt, and may store %d", snapshot.Agent, a.bytes, s.limit)
+		return nil, fmt.Errorf("store snapshot: %w: agent %s has stored %d in this attempt, and may store %d",
+			ErrSnapshots, snapshot.Agent, a.bytes, s.limit)
 	case s.ctx.Err() != nil:
 		return nil, ErrNoAttempt
 	}
@@ -142,12 +153,12 @@ func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnap
 	return a.pending, nil
 }
 
-// store stores what is pending, as much as one message takes at a time, until nothing is.
+// store stores what is pending, as much as one batch of a reader takes at a time, until nothing is.
 func (s *SnapshotStore) store() {
 	for {
 		s.mu.Lock()
 		n, size := 0, 1
-		for n < len(s.pending) && (n == 0 || size+len(s.pending[n].text)+1 <= s.record.lease.conn.entryLimit()) {
+		for n < len(s.pending) && (n == 0 || size+len(s.pending[n].text)+1 <= min(batchBytes, s.record.lease.conn.entryLimit())) {
 			size += len(s.pending[n].text) + 1
 			n++
 		}

@@ -151,13 +151,13 @@ func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	g := guardPlane(t)
 	lease := campaign(t, link(t, g.server), "test")
 	var got atomic.Int32
-	stop, err := g.dial(t, "a2.zone b").Agent().Commands("a2.zone b", func(Command) error { got.Add(1); return nil })
+	stop, err := g.dial(t, "a2.zone b").Agent().Commands("a2.zone b", "i", func(Command) error { got.Add(1); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	spy := g.dial(t, "a1")
-	stopSpy, err := spy.Agent().Commands("a1", func(c Command) error { t.Errorf("a1 got %+v", c); return nil })
+	stopSpy, err := spy.Agent().Commands("a1", "", func(c Command) error { t.Errorf("a1 got %+v", c); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
-	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), subjectHeartbeat("a1"), Heartbeat{Agent: "a1"}); err != nil {
+	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subjectHeartbeat("a1"), Heartbeat{Agent: "a1"}); err != nil {
 		t.Errorf("a heartbeat after all that: %v", err)
 	}
 	if after, err := controller.Stored(t.Context()); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
@@ -250,7 +250,7 @@ func TestWithoutALeaderAgentsLearnItAtOnce(t *testing.T) {
 	g := guardPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
-	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), subjectHeartbeat("a1"), Heartbeat{Agent: "a1"}); !errors.Is(err, ErrNoController) {
+	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subjectHeartbeat("a1"), Heartbeat{Agent: "a1"}); !errors.Is(err, ErrNoController) {
 		t.Errorf("a heartbeat that nobody hears: %v, want ErrNoController", err)
 	}
 }
@@ -286,7 +286,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	stopClock, err := controller.AnswerClock()
+	stopClock, err := leading.lease.AnswerClock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		}
 	}
 	serveClients(t, leading.lease)
-	takeReports(t, controller, leading.Snapshots(ctx, ref, 1<<20, func(record.Snapshot) {}))
+	takeReports(t, leading.lease, leading.Snapshots(ctx, ref, 1<<20, func(record.Snapshot) {}))
 	must("submit", client.Submit(ctx, Submission{Run: plan.Run{ID: "r1"}}))
 	must("record the plan", leading.Plan(ctx, plan.Run{ID: "r1"}))
 	for name, c := range map[string]*Conn{"a1": one, "a2.zone b": two} {
@@ -325,9 +325,9 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		must("arrive", agent.Arrive(ctx, Arrival{Ref: ref, Agent: name, Step: StepOpen}))
 		must("send a snapshot", agent.Snapshot(ctx, ref, record.Snapshot{Task: "t1", Agent: name, Seq: 1}))
 		commands := make(chan Command, 1)
-		stop, err := agent.Commands(name, func(c Command) error { commands <- c; return nil })
+		stop, err := agent.Commands(name, "i", func(c Command) error { commands <- c; return nil })
 		must("take commands", err)
-		a := Assignment{Assignment: plan.Assignment{Agent: name, Task: plan.Task{Run: "r1", ID: "t1"}}, Try: "y1"}
+		a := plan.Assignment{Agent: name, Task: plan.Task{Run: "r1", ID: "t1", Attempt: "y1"}}
 		must("assign", leading.lease.Command(ctx, name, Command{Instance: "i", Ref: ref, Assignment: &a}))
 		if c := <-commands; c.Assignment == nil || c.Ref != ref {
 			t.Errorf("%s got %+v", name, c)
@@ -567,18 +567,18 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	}
 	controller := link(t, g.server)
 	lead := recorder(t, controller, "r1")
-	takeReports(t, controller, nil)
+	takeReports(t, lead.lease, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	agent := g.dial(t, "s").Agent()
 	for _, name := range []string{"s", "s.2"} {
 		ref := Ref{Run: "r1", Task: "t1", Try: name}
-		stop, err := agent.Commands(name, func(Command) error { return nil })
+		stop, err := agent.Commands(name, "i", func(Command) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stop()
-		a := Assignment{Assignment: plan.Assignment{Agent: name, Task: plan.Task{Run: "r1", ID: "t1"}}, Try: name}
+		a := plan.Assignment{Agent: name, Task: plan.Task{Run: "r1", ID: "t1", Attempt: name}}
 		if err = lead.lease.Command(ctx, name, Command{Instance: "i", Ref: ref, Assignment: &a}); err == nil {
 			err = agent.Arrive(ctx, Arrival{Ref: ref, Agent: name, Step: StepOpen})
 		}

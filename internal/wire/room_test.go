@@ -100,7 +100,7 @@ func TestTheReserveIsForWhatControllersSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := Ref{Run: "r", Task: "t", Try: "y"}
-	takeReports(t, c, r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {}))
+	takeReports(t, r.lease, r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {}))
 	send := func(ctx context.Context, n uint64) error {
 		return agent.Snapshot(ctx, ref, record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a", Seq: n, Clock: fill(30_000)})
 	}

@@ -4,14 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/semaphore"
 )
 
-// mostRequests bounds the requests of one service that are handled at the same time. Further ones wait in the
-// subscription; the client library drops what exceeds its limits, and requests have deadlines.
-const mostRequests = 1024
+// Limits of the requests of one service that are handled at the same time. Further ones wait in the subscription; the
+// client library drops what exceeds its limits, and requests have deadlines.
+const (
+	mostRequests = 1024
+	mostBytes    = 4 * MaxMessage // of their bodies
+)
+
+// errUnanswered is the error of a request that is somebody else's to answer.
+var errUnanswered = errors.New("it is for another process")
 
 // headerCode names the error of a refusal that callers distinguish: see codes.
 const headerCode = "Lockstep-Code"
@@ -42,8 +48,8 @@ func (r *refused) Error() string { return r.text }
 func (r *refused) Unwrap() error { return r.is }
 
 // request sends q to a service and returns its answer. Without a controller that leads the error wraps ErrNoController,
-// at once. ctx bounds the wait for the answer.
-func request[Q, A any](ctx context.Context, c *Conn, subject string, q Q) (a A, err error) {
+// at once. ctx bounds the wait for the answer. obey checks the leadership under which it was sent; nil: any will do.
+func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) error, subject string, q Q) (a A, err error) {
 	m, err := c.encode(subject, q)
 	if err != nil {
 		return a, err
@@ -55,32 +61,41 @@ func request[Q, A any](ctx context.Context, c *Conn, subject string, q Q) (a A, 
 	if err != nil {
 		return a, err
 	}
+	if obey != nil {
+		if err := obey(epochOf(answer.Header)); err != nil {
+			return a, err
+		}
+	}
 	if text := answer.Header.Get(headerError); text != "" {
 		return a, &refused{text: text, is: codes[answer.Header.Get(headerCode)]}
 	}
 	return a, c.decode(answer.Header, answer.Data, "the controller", &a)
 }
 
-// serve answers requests on a subject until stop is called, which also waits for the requests in progress and ends their
-// context. handle is called from several goroutines; subject is that of the request, whose words may name who asks: the
-// server checks them against the permissions of the user. An answer that exceeds the message limit is an error.
-func serve[Q, A any](c *Conn, subject string, handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(), err error) {
-	return serveUpTo(c, subject, MaxMessage, mostRequests, handle)
+// service is how requests on a subject are answered.
+type service struct {
+	subject  string
+	size     int    // bytes of a request
+	parallel int    // requests that are handled at the same time
+	epoch    uint64 // that answers carry; 0: none
 }
 
-// serveUpTo is serve with limits: of the bytes of a request, and of the requests that are handled at the same time.
-func serveUpTo[Q, A any](c *Conn, subject string, size, parallel int,
-	handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(), err error) {
+// serve answers requests until stop is called, which ends the context of the requests in progress and waits for them.
+// handle is called from several goroutines; subject is that of the request, whose words may name who asks: the server
+// checks them against the permissions of the user. An answer that exceeds the message limit is an error.
+func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	slots := make(chan struct{}, parallel)
-	unsubscribe, err := c.subscribe(subject, func(m *nats.Msg) (*nats.Msg, error) {
-		if len(m.Data) > size {
-			return nil, fmt.Errorf("a request of %d bytes: want at most %d", len(m.Data), size)
+	room := semaphore.NewWeighted(mostBytes)
+	unsubscribe, err := c.subscribe(s.subject, func(m *nats.Msg) (*nats.Msg, error) {
+		if len(m.Data) > s.size {
+			return nil, fmt.Errorf("a request of %d bytes: want at most %d", len(m.Data), s.size)
 		}
-		slots <- struct{}{}
-		running.Go(func() {
-			defer func() { <-slots }()
+		takes := int64(max(len(m.Data), mostBytes/s.parallel))
+		if room.Acquire(ctx, takes) != nil {
+			return nil, nil // it is over
+		}
+		go func() {
+			defer room.Release(takes)
 			var answer *nats.Msg
 			err := Guard(c.log, m.Subject, func() error {
 				var q Q
@@ -93,11 +108,17 @@ func serveUpTo[Q, A any](c *Conn, subject string, size, parallel int,
 				}
 				return err
 			})
+			if errors.Is(err, errUnanswered) {
+				return
+			}
 			if err != nil {
 				answer = c.refusal(m.Reply, err)
 			}
+			if s.epoch > 0 {
+				stamp(answer, s.epoch)
+			}
 			c.reply(m.Reply, answer)
-		})
+		}()
 		return nil, nil
 	})
 	if err != nil {
@@ -107,6 +128,6 @@ func serveUpTo[Q, A any](c *Conn, subject string, size, parallel int,
 	return func() {
 		unsubscribe()
 		cancel()
-		running.Wait()
+		_ = room.Acquire(context.Background(), mostBytes) // all of them have ended then
 	}, nil
 }

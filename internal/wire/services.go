@@ -57,9 +57,10 @@ type (
 // Limits of requests: their size in bytes, and how many of one service are handled at the same time.
 const (
 	smallRequest = 64 << 10
+	agentRequest = 256 << 10 // an arrival describes a broker
 	largeRequest = MaxMessage
 	fewRequests  = 16
-	mostReads    = 128 // each with a batch of the record in memory
+	mostReads    = 512 // most of them wait for something to read
 )
 
 // fewestPoints is what an answer has room for on any server.
@@ -83,7 +84,7 @@ func offer[Q, A any](s *services, subject string, size, parallel int, handle fun
 	if s.err != nil {
 		return
 	}
-	stop, err := serveUpTo(s.lease.conn, subject, size, parallel, func(ctx context.Context, _ string, q Q) (A, error) {
+	stop, err := serve(s.lease.conn, service{subject: subject, size: size, parallel: parallel}, func(ctx context.Context, _ string, q Q) (A, error) {
 		ctx, cancel := s.lease.bound(ctx)
 		defer cancel()
 		ctx, late := context.WithTimeout(ctx, slowTimeout)

@@ -15,7 +15,8 @@ func BenchmarkStoredSnapshots(b *testing.B) {
 		b.Run(fmt.Sprintf("sync=%v", every), func(b *testing.B) {
 			c := link(b, plane(b, ServerConfig{Dir: b.TempDir(), Sync: every}))
 			agent, ref := c.Agent(), Ref{Run: "r", Task: "t", Try: "y"}
-			takeReports(b, c, recorder(b, c, "r").Snapshots(b.Context(), ref, 1<<30, func(record.Snapshot) {}))
+			r := recorder(b, c, "r")
+			takeReports(b, r.lease, r.Snapshots(b.Context(), ref, 1<<30, func(record.Snapshot) {}))
 			seq := uint64(0)
 			for b.Loop() {
 				seq++

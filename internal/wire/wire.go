@@ -21,7 +21,7 @@
 //		points)                                                 // and hands on points; nil: it does not
 //	err = client.Cancel(ctx, run.ID, "me@here")                     // stops cleanly; Record then returns with End
 //
-// Clients send requests to the controller that leads; controllers and agents use JetStream.
+// Clients and agents send requests to the controller that leads; controllers alone use JetStream.
 //
 // # What is where
 //

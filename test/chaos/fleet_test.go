@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -142,6 +143,10 @@ func (f *fleet) ctlOutput(args ...string) (string, error) {
 	c := exec.CommandContext(ctx, filepath.Join(programs, "ctl"), args...)
 	c.Dir = f.dir
 	out, err := c.Output()
+	var ended *exec.ExitError
+	if errors.As(err, &ended) {
+		err = fmt.Errorf("%w: %s", err, ended.Stderr)
+	}
 	return string(out), err
 }
 

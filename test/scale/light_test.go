@@ -56,8 +56,8 @@ func startLight(t *testing.T, url, name string, s *skews) (stop func()) {
 	}
 	l := &light{conn: conn.Agent(), name: name, instance: wire.NewName(), skews: s, releases: map[wire.Ref]chan wire.Release{}}
 	ctx, cancel := context.WithCancel(context.Background())
-	assigned := make(chan wire.Assignment, 16)
-	unsubscribe, err := l.conn.Commands(name, func(c wire.Command) error { return l.command(c, assigned) })
+	assigned := make(chan plan.Assignment, 16)
+	unsubscribe, err := l.conn.Commands(name, l.instance, func(c wire.Command) error { return l.command(c, assigned) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func startLight(t *testing.T, url, name string, s *skews) (stop func()) {
 }
 
 // command takes what the controller sends, each assignment once.
-func (l *light) command(c wire.Command, assigned chan<- wire.Assignment) error {
+func (l *light) command(c wire.Command, assigned chan<- plan.Assignment) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.releases[c.Ref] == nil {
@@ -112,12 +112,12 @@ func (l *light) heartbeat() wire.Heartbeat {
 }
 
 // live crosses the steps of a task as it is released to them.
-func (l *light) live(ctx context.Context, a wire.Assignment) {
+func (l *light) live(ctx context.Context, a plan.Assignment) {
 	ctx, cancel := context.WithTimeout(ctx, a.Deadline.D())
 	defer cancel()
 	var skew time.Duration
 	arrive := func(step wire.Step, phase plan.Phase) {
-		v := wire.Arrival{Ref: a.Ref(), Agent: l.name, Step: step, Phase: phase, Host: "light", Clock: clock.ID(), Now: clock.Now(),
+		v := wire.Arrival{Ref: wire.RefOf(a.Task), Agent: l.name, Step: step, Phase: phase, Host: "light", Clock: clock.ID(), Now: clock.Now(),
 			Wall: time.Now().UnixNano(), Offset: &wire.Offset{Reference: clock.ID(), At: clock.Now()}, Skew: plan.Duration(skew)}
 		if step == wire.StepOpen && a.Index == 0 {
 			v.Subject = &plan.Subject{}
@@ -126,7 +126,7 @@ func (l *light) live(ctx context.Context, a wire.Assignment) {
 	}
 	arrive(wire.StepOpen, plan.PhasePrepare)
 	l.mu.Lock()
-	releases := l.releases[a.Ref()]
+	releases := l.releases[wire.RefOf(a.Task)]
 	l.mu.Unlock()
 	arrived := map[wire.Step]bool{}
 	for {
@@ -156,7 +156,7 @@ func (l *light) live(ctx context.Context, a wire.Assignment) {
 }
 
 // run waits for the agreed start and for the end of the measurement, and stores what it would have sent. It returns how late it began.
-func (l *light) run(ctx context.Context, a wire.Assignment, r wire.Release) time.Duration {
+func (l *light) run(ctx context.Context, a plan.Assignment, r wire.Release) time.Duration {
 	start, w := r.Start[clock.ID()], a.Task.Cell.Workload
 	if clock.Until(ctx, start) != nil {
 		return 0
@@ -175,6 +175,6 @@ func (l *light) run(ctx context.Context, a wire.Assignment, r wire.Release) time
 	s := record.Snapshot{Protocol: plan.Protocol, Task: a.Task.ID, Agent: l.name, Seq: 1, At: clock.Now() - start, Clock: clock.ID(), Final: true,
 		Skew: time.Duration(skew), LastSend: end - start - 1}
 	s.Windows, s.Sets = c.Take()
-	_ = l.conn.Snapshot(ctx, a.Ref(), s) // the controller misses it, and says so
+	_ = l.conn.Snapshot(ctx, wire.RefOf(a.Task), s) // the controller misses it, and says so
 	return time.Duration(skew)
 }

@@ -1,0 +1,39 @@
+package controller
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/wire"
+)
+
+// TestAgentsAreNotLostWithTheLink: after an outage of the control plane they have the whole time to be heard again, for
+// however long the outage was; one that is silent then is lost.
+func TestAgentsAreNotLostWithTheLink(t *testing.T) {
+	const back = wire.LostAfter - 100*time.Millisecond // from the link to the first heartbeat
+	for outage := time.Second; outage < 15*time.Second; outage += 300 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			since, linked := time.Time{}, true
+			f := newFleet(slog.New(slog.DiscardHandler), func() (time.Time, bool) { return since, linked })
+			defer f.close()
+			for _, name := range []string{"a1", "silent"} {
+				f.heard(wire.Heartbeat{Agent: name, Instance: "i"})
+			}
+			time.Sleep(time.Second)
+			linked = false
+			time.Sleep(outage)
+			since, linked = time.Now(), true
+			time.Sleep(back)
+			if !f.there("a1") {
+				t.Errorf("lost %v after an outage of %v", back, outage)
+			}
+			f.heard(wire.Heartbeat{Agent: "a1", Instance: "i"})
+			time.Sleep(wire.LostAfter - back + time.Millisecond)
+			if f.there("silent") || !f.there("a1") {
+				t.Errorf("after an outage of %v, the silent one is there: %v, the other: %v", outage, f.there("silent"), f.there("a1"))
+			}
+		})
+	}
+}

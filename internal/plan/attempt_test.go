@@ -1,0 +1,24 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestAttemptsHaveNamesOfTheirOwn at a broker, which begin with the task's: an agent that goes on with an earlier attempt
+// must not load or delete the queues of a later one, and all of them are found by the task's name.
+func TestAttemptsHaveNamesOfTheirOwn(t *testing.T) {
+	task := grouped()
+	seen := map[string]bool{}
+	for _, attempt := range []string{"", "wXo1tUcf6cwtwc1RXo3JuT", "wXo1tUcf6cwtwc1RXo3JyM"} { // of one process, in sequence
+		named := task
+		named.Attempt = attempt
+		for _, part := range append(named.Parts(), named) {
+			if topic := part.Topic(); seen[topic] || !strings.HasPrefix(topic, task.Topic()) || !strings.HasPrefix(topic, named.Topic()) {
+				t.Errorf("attempt %q: %s is not new, or does not begin with %s and %s", attempt, topic, task.Topic(), named.Topic())
+			} else {
+				seen[topic] = true
+			}
+		}
+	}
+}
