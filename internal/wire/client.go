@@ -201,7 +201,7 @@ func (c *Client) History(ctx context.Context, q plan.HistoryQuery) (plan.History
 }
 
 func (c *Client) read(ctx context.Context, q recordQuery) (batch, error) {
-	return call[batch](ctx, c, batchWait+requestTimeout, serviceRead, q)
+	return call[batch](ctx, c, slowTimeout, serviceRead, q)
 }
 
 func (c *Client) entries(m stored) []Entry { return c.now().entries(m) }

@@ -105,7 +105,11 @@ func (c *Conn) read(ctx context.Context, q recordQuery) (b batch, err error) {
 	if !q.Outline {
 		filters = append(filters, subjectsOf(q.Run, "snapshot"))
 	}
-	reading, cancel := context.WithTimeout(ctx, batchWait)
+	limit := batchWait
+	if !q.Wait { // what is there is read also if that takes longer
+		limit = slowTimeout - requestTimeout
+	}
+	reading, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	consumer, err := c.js.CreateConsumer(reading, streamRecord, jetstream.ConsumerConfig{
 		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: q.Behind + 1,
@@ -118,7 +122,7 @@ func (c *Conn) read(ctx context.Context, q recordQuery) (b batch, err error) {
 	if !q.Wait && consumer.CachedInfo().NumPending == 0 {
 		return b, nil
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(batchAhead), jetstream.PullHeartbeat(serving))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(batchAhead))
 	if err != nil {
 		return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
 	}
