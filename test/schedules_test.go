@@ -192,7 +192,7 @@ func (n *night) writeOver(name string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	if _, err := nc.Request("$KV.LOCKSTEP_SCHEDULES."+name, []byte(`{"stream":"LOCKSTEP_RECORD","seq":7}`), time.Minute); err != nil {
+	if _, err := nc.Request("$KV.LOCKSTEP_SCHEDULES."+name, []byte(`{"stream":"LOCKSTEP_QUEUE","seq":7}`), time.Minute); err != nil {
 		n.t.Fatal(err)
 	}
 	n.until("the schedule as it was", func() bool {

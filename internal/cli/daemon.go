@@ -85,7 +85,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	f.StringVar(&o.sync, "sync", "always", "when streams under --dir are synced to the disk: \"always\", before each message is acknowledged, or every `duration`, as 2m: a power cut loses what was acknowledged since")
 	f.IntVar(&o.replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; default three on a cluster, else one; streams that exist keep theirs")
 	f.IntVar(&o.beside, "side-by-side", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
-	f.Var(&o.room, "record-limit", "`bytes` that the control plane keeps of all runs, as 4GiB; oldest copied runs are deleted for newer ones. None: 1GiB, or as it is")
+	f.Var(&o.room, "record-limit", "Keep at most these `bytes` of all runs; the oldest copied runs are deleted for newer ones (default 1GiB)")
 	o.pages.add(c, "web", "the web page and, at /metrics, figures for Prometheus")
 	f.StringVar(&o.influx.file, "influx", "", "write the points of every run to the InfluxDB that this JSON `file` names; none: that of INFLUX_URL and so on, if there is one. Needs --dir")
 	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB, whatever the environment says")

@@ -53,7 +53,7 @@ func TestBadVariablesAreAllNamed(t *testing.T) {
 }
 
 func TestAmountsOfMemory(t *testing.T) {
-	for text, want := range map[string]int64{"64MiB": 64 << 20, "4GiB": 4 << 30, "1073741824": 1 << 30, "2GB": 2e9, "1.5GiB": 3 << 29,
+	for text, want := range map[string]int64{"128MiB": 128 << 20, "4GiB": 4 << 30, "1073741824": 1 << 30, "2GB": 2e9, "1.5GiB": 3 << 29,
 		"": 0, "4": 0, "4Gi": 0, "-4GiB": 0, "1e300": 0, "NaN": 0, "100s": 0, "65TiB": 0, "0.0000001GiB": 0, "100000GiB": 0} {
 		var m memory
 		if err := m.Set(text); int64(m) != want || (err == nil) != (want > 0) {

@@ -69,7 +69,7 @@ func (l *leader) snapshot(ctx context.Context, ref wire.Ref, s record.Snapshot) 
 		return err
 	}
 	err := c.snapshots.Store(ctx, s)
-	if errors.Is(err, wire.ErrSnapshots) {
+	if errors.Is(err, wire.ErrSnapshots) || errors.Is(err, wire.ErrFull) {
 		_ = c.hand(ctx, agentReport{agent: s.Agent, err: err})
 	}
 	return err

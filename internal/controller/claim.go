@@ -23,11 +23,9 @@ type claim struct {
 	former  bool              // by a former leader; its agents may not have been heard yet, and stay reserved
 	agents  map[string]bool   // reserved for it
 	waiting string            // for what, in words
-	// roomless: it waits for room in the record.
-	roomless bool
-	over     bool  // it was cancelled, or is refused
-	why      error // it was cancelled: the cause
-	cancel   context.CancelCauseFunc
+	over    bool              // it was cancelled, or is refused
+	why     error             // it was cancelled: the cause
+	cancel  context.CancelCauseFunc
 }
 
 // newClaim is the claim of a submission. A run that a former leader had begun keeps the agents that it had.

@@ -223,7 +223,7 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 			if !late.over() {
 				continue
 			}
-			return &failure{plan.FailedTimeout, c.forRoom(fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit))}
+			return &failure{plan.FailedTimeout, fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -44,8 +44,6 @@ type Config struct {
 	SideBySide int
 	// Standing is told how this controller stands; nil: nobody is.
 	Standing *Standing
-	// RoomWait is how long a run waits between its tasks for room in the control plane's record before it is ended; 0: 1 h.
-	RoomWait time.Duration
 }
 
 // errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.
@@ -96,7 +94,6 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 	if cfg.SideBySide == 0 {
 		cfg.SideBySide = 4
 	}
-	cfg.RoomWait = cmp.Or(cfg.RoomWait, roomWait)
 	if err := prepare(ctx, conn, cfg.Log); err != nil || ctx.Err() != nil {
 		return err
 	}

@@ -247,9 +247,6 @@ func (x *execution) outcome(y tried) (o plan.Outcome) {
 
 // try leads the agents through a task once; detail is which step of a search it is. The error is *tooFew if there were no agents for it; any other ends the run.
 func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) (tried, error) {
-	if err := x.makeRoom(ctx); err != nil {
-		return tried{}, err
-	}
 	agents, err := x.choose(ctx, t, n)
 	if err != nil {
 		return tried{}, err
@@ -272,8 +269,11 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 	if x.lease.Context().Err() != nil {
 		return tried{}, context.Cause(x.lease.Context())
 	}
+	why := c.snapshots.Full()
 	if facts.Cancelled {
-		why := context.Cause(ctx)
+		why = context.Cause(ctx)
+	}
+	if why != nil {
 		last, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		e := wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Detail: why.Error()}

@@ -29,7 +29,7 @@ func (c *conduct) settle(ctx context.Context, step wire.Step, limit time.Duratio
 			for p := waiting(); p != nil; p = waiting() {
 				p.dropped = true
 				if p.Error == "" {
-					p.Error = c.forRoom(fmt.Sprintf("%s: no answer within %v", verb(step), limit))
+					p.Error = fmt.Sprintf("%s: no answer within %v", verb(step), limit)
 				}
 				c.remark(p.Agent, "error", p.Error)
 				c.agents.blame(p.agent, c.task.ID)

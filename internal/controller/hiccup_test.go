@@ -44,26 +44,26 @@ func TestARunGoesOnAfterWhatTheControlPlaneRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limit := func(bytes int64) {
-			s, err := js.Stream(t.Context(), "LOCKSTEP_RECORD")
+		run := aRun(nil, nil)
+		refuse := func(subject string) { // which the stream stores instead of all others
+			s, err := js.Stream(t.Context(), "LOCKSTEP_EVENTS_"+run.ID)
 			if err == nil {
 				cfg := s.CachedInfo().Config
-				cfg.MaxBytes = bytes
+				cfg.Subjects = []string{subject}
 				_, err = js.UpdateStream(t.Context(), cfg)
 			}
 			if err != nil {
 				t.Error(err)
 			}
 		}
-		run := aRun(nil, nil)
 		run.Settle = plan.Duration(2 * time.Second)
 		again := make(chan struct{})
 		w := l.run(run, nil, func(p controller.Progress) {
 			if p.Kind == controller.TaskEnded && p.N == 1 {
-				limit(1)
+				refuse("elsewhere")
 				time.AfterFunc(4*time.Second, func() {
 					defer close(again)
-					limit(1 << 30)
+					refuse("lockstep.events." + run.ID + ".>")
 				})
 			}
 		})
@@ -85,7 +85,7 @@ func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
 				return
 			}
 			sent = true
-			m := nats.NewMsg("lockstep.record." + run.ID + ".epoch")
+			m := nats.NewMsg("lockstep.events." + run.ID + ".epoch")
 			m.Header.Set("Lockstep-Protocol", strconv.Itoa(plan.Protocol))
 			if _, err := nc.RequestMsgWithContext(within(t, 5*time.Second), m); err != nil {
 				t.Error(err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"lockstep/internal/wire"
@@ -20,10 +19,9 @@ type leader struct {
 	agents *fleet
 	lease  *wire.Lease
 	queue  *queue
-	// purging is held while records of runs that have ended are deleted, and while one of them is submitted again.
+	// purging is held while streams of runs are made or deleted, and while a run that has ended is submitted again.
 	purging  sync.Mutex
 	attempts attempts
-	full     atomic.Bool // the record was found full
 }
 
 // lead answers for the fleet and executes runs until ctx ends or the lease does.
@@ -152,7 +150,7 @@ func (l *leader) forgetRuns(ctx context.Context) {
 	}
 	l.purging.Lock()
 	defer l.purging.Unlock()
-	if err := l.lease.ForgetRuns(ctx, l.conn.Local(), l.queue.holds); err != nil && ctx.Err() == nil {
+	if err := l.lease.ForgetRuns(ctx, l.queue.holds); err != nil && ctx.Err() == nil {
 		l.cfg.Log.Warn("forget old runs", "err", err)
 	}
 }
@@ -185,12 +183,12 @@ func (l *leader) carry(leading, ctx context.Context, c *claim) {
 // execute takes up a run and leads it to its end. The error is not the run's: it stays in the queue.
 func (l *leader) execute(ctx context.Context, c *claim) error {
 	log := l.cfg.Log.With("run", c.Run)
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // one that was cancelled while it waited is ended, too
-	defer cancel()
-	record, err := l.lease.TakeUp(last, c.Run)
+	record, err := l.takeUp(ctx, c)
 	if err != nil {
 		return err
 	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // one that was cancelled while it waited is ended, too
+	defer cancel()
 	state, err := l.lease.State(last, c.Run)
 	if err != nil {
 		log.Warn("look how a run stands", "err", err)

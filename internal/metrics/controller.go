@@ -123,9 +123,7 @@ func (c *controller) room(ctx context.Context, s sheet) error {
 	if err != nil {
 		return err
 	}
-	s.gauge("record_bytes", "Bytes of the records of runs on the control plane.", float64(used))
-	if limit > 0 {
-		s.gauge("record_limit_bytes", "Bytes that they may take. At nine tenths no further run begins.", float64(limit))
-	}
+	s.gauge("record_bytes", "Bytes that the streams of runs hold on the control plane.", float64(used))
+	s.gauge("record_limit_bytes", "Bytes that they may hold. Beyond them the oldest copied run is deleted; without one no further run begins.", float64(limit))
 	return nil
 }

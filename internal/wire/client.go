@@ -181,12 +181,11 @@ func (c *Client) RunState(ctx context.Context, run string) (RunState, error) {
 	return s, nil
 }
 
-// RecordRoom returns how many bytes the records of runs take on the control plane, and their limit, without the
-// reserve; 0: there is no limit.
+// RecordRoom returns how many bytes the streams of all runs hold, and their limit.
 func (c *Client) RecordRoom(ctx context.Context) (used, limit uint64, err error) {
 	r, err := call[roomAnswer](ctx, c, requestTimeout, serviceRoom, struct{}{})
 	if err != nil {
-		return 0, 0, fmt.Errorf("look at the room of the record: %w", err)
+		return 0, 0, fmt.Errorf("look at the streams of runs: %w", err)
 	}
 	return r.Used, r.Limit, nil
 }
@@ -223,23 +222,23 @@ func (c *Client) Copy(ctx context.Context, run string, handle func(Entry) error)
 }
 
 // Outline hands the plan, the events and the outcomes of a run, as far as they are there, to handle, like Copy: the
-// record without its snapshots, which are nearly all of it. It returns the sequence number of the last that it handed;
-// Onward goes on behind it.
-func (c *Client) Outline(ctx context.Context, run string, handle func(Entry)) (last uint64, err error) {
+// record without its snapshots, which are nearly all of it. It returns the position behind the last that it handed; Onward
+// goes on there.
+func (c *Client) Outline(ctx context.Context, run string, handle func(Entry)) (last Cursor, err error) {
 	_, err = readRecord(ctx, c, recordQuery{Run: run, Outline: true}, func(e Entry) error {
 		handle(e)
-		last = e.Seq
+		last = e.At
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("look at run %s: %w", run, err)
+		return last, fmt.Errorf("look at run %s: %w", run, err)
 	}
 	return last, nil
 }
 
-// Onward hands what is stored of a run's record behind a sequence number to handle, like Follow. Entries say whether
+// Onward hands what is stored of a run's record behind a position to handle, like Follow. Entries say whether
 // they are the Last that there is for the moment.
-func (c *Client) Onward(ctx context.Context, run string, behind uint64, handle func(Entry)) error {
+func (c *Client) Onward(ctx context.Context, run string, behind Cursor, handle func(Entry)) error {
 	_, err := follow(ctx, c, recordQuery{Run: run, Behind: behind, Wait: true}, func(e Entry) error {
 		handle(e)
 		return nil

@@ -39,7 +39,7 @@ func Hopeless(err error) bool {
 	var value *json.UnsupportedValueError
 	var kind *json.UnsupportedTypeError
 	var refused *jetstream.APIError
-	return errors.Is(err, ErrTooLarge) || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrPermissionViolation) ||
+	return errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull) || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrPermissionViolation) ||
 		errors.As(err, &value) || errors.As(err, &kind) || errors.As(err, &refused) && refused.ErrorCode == tooLong
 }
 
@@ -74,7 +74,7 @@ func pack(v any) ([]byte, error) {
 
 func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
 	limit := c.limit()
-	if strings.HasPrefix(subject, root+"record.") {
+	if strings.HasPrefix(subject, rootEvents) || strings.HasPrefix(subject, rootSnapshots) {
 		limit = c.entryLimit()
 		if !structured(body) {
 			limit = limit * 3 / 4 // readers get it in base64

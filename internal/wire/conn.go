@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,8 +26,7 @@ type Conn struct {
 	protocol int  // plan.Protocol, but for tests
 	replicas int  // of streams that this peer makes; 0: not said
 
-	recordLimit int64      // bytes of the record that this peer makes; 0: not said
-	drawing     sync.Mutex // on the record's reserve
+	recordLimit int64 // bytes that the streams of all runs may hold
 
 	times   leaseTimes
 	refused *denials
@@ -112,7 +112,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		nc.Close()
 		return nil, err
 	}
-	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, refused: refused, holder: auth.holder(), log: slog.Default(),
+	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, recordLimit: recordBytes, refused: refused, holder: auth.holder(), log: slog.Default(),
 		relinked: relinked, again: again}, nil
 }
 
@@ -176,9 +176,9 @@ func (c *Conn) LocalPort() int {
 	return at.Port
 }
 
-// store publishes a message and returns when it is stored; see putOr.
+// store publishes a message and returns when it is stored; see put.
 func (c *Conn) store(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) error {
-	_, err := c.putOr(ctx, m, id, nil, opts...)
+	_, err := c.put(ctx, m, id, opts...)
 	return err
 }
 
@@ -193,10 +193,10 @@ func (c *Conn) stream(ctx context.Context, name string) (jetstream.Stream, error
 	}
 }
 
-// putOr publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the
-// control plane is away, has no room, or decides on another message of the same expectation, which putOr does until ctx
-// ends. more makes room when there is none; nil: nobody does.
-func (c *Conn) putOr(ctx context.Context, m *nats.Msg, id string, more func(context.Context) error, opts ...jetstream.PublishOpt) (uint64, error) {
+// put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the
+// control plane is away, lacks resources, or decides on another message of the same expectation, which put does until ctx
+// ends. The error wraps ErrFull if the stream has reached its limit.
+func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) (uint64, error) {
 	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 	for {
 		try, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -205,21 +205,12 @@ func (c *Conn) putOr(ctx context.Context, m *nats.Msg, id string, more func(cont
 		switch {
 		case err == nil:
 			return ack.Sequence, nil
+		case streamFull(err):
+			return 0, fmt.Errorf("store %s on the control plane: %w: %w", m.Subject, ErrFull, err)
 		case final(err), errors.Is(err, nats.ErrMaxPayload), c.nc.IsClosed():
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
 		}
-		pause := retryWait
-		if roomless(err) {
-			err = fmt.Errorf("%w: %w", ErrFull, err)
-			if more != nil {
-				drawn := more(ctx)
-				err = errors.Join(err, drawn)
-				if drawn == nil {
-					pause = time.Millisecond
-				}
-			}
-		}
-		if wait(ctx, pause) != nil {
+		if wait(ctx, retryWait) != nil {
 			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, errors.Join(context.Cause(ctx), err))
 		}
 	}
@@ -228,10 +219,23 @@ func (c *Conn) putOr(ctx context.Context, m *nats.Msg, id string, more func(cont
 // unavailable is the code with which a cluster says that it has no leader for the moment.
 const unavailable = 10008
 
-// final tells whether the server refused a message for good.
+// final reports whether the server refused a message for good.
 func final(err error) bool {
 	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant && refused.ErrorCode != unavailable && !roomless(err)
+	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant &&
+		refused.ErrorCode != unavailable && !lacksResources(err)
+}
+
+// streamFull reports whether the server refused a message because its stream has reached its limit.
+func streamFull(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == 10077 && strings.HasPrefix(refused.Description, "maximum ")
+}
+
+// lacksResources reports whether the server lacks memory or disk, its own or the account's.
+func lacksResources(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && slices.Contains([]jetstream.ErrorCode{10002, 10023, 10028, 10047}, refused.ErrorCode)
 }
 
 // wait lets d pass, or returns ctx's error.

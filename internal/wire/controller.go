@@ -189,5 +189,5 @@ func (c *Conn) flush(timeout time.Duration) error {
 
 // Forget deletes the snapshots of a task, once a follower has them.
 func (c *Conn) Forget(ctx context.Context, ref Ref) error {
-	return c.purge(ctx, streamRecord, 0, root+"record."+token(ref.Run)+".snapshot."+token(ref.Task)+".>")
+	return c.purge(ctx, nameOf(streamSnapshots, ref.Run), 0, rootSnapshots+token(ref.Run)+".snapshot."+token(ref.Task)+".>")
 }

@@ -17,18 +17,14 @@ func TestOnlyALaterFenceFences(t *testing.T) {
 	for code, want := range map[jetstream.ErrorCode]bool{
 		jetstream.JSErrCodeStreamWrongLastSequence: true, jetstream.JSErrCodeStreamWrongLastSequenceConstant: false,
 	} {
-		if _, err := c.js.Stream(t.Context(), streamRecord); err == nil {
-			if err := c.js.DeleteStream(t.Context(), streamRecord); err != nil { // who answers in its place is below
-				t.Fatal(err)
-			}
-		}
 		stop, err := c.subscribe(subjectEvent("r"), func(m *nats.Msg) (*nats.Msg, error) {
 			return &nats.Msg{Subject: m.Reply, Data: fmt.Appendf(nil, `{"error":{"code":400,"err_code":%d,"description":"wrong last sequence"}}`, code)}, nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &Recorder{lease: &Lease{conn: c, ctx: t.Context(), who: LeaderInfo{Epoch: 1}}, run: "r", fence: 1, turn: make(chan struct{}, 1)}
+		// Without streams, whose place the subscription takes.
+		r := &Recorder{lease: &Lease{conn: c, ctx: t.Context(), who: LeaderInfo{Epoch: 1}}, run: "r", events: c.eventsOf("r"), snapshots: c.snapshotsOf("r")}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		err = r.Event(ctx, RunEvent{Kind: RunAccepted})
 		cancel()

@@ -64,9 +64,6 @@ type Lease struct {
 	runs    map[string]uint64 // revisions of run states that this leader wrote
 	renewed time.Time         // when the last successful renewal began
 	lapsed  time.Duration     // total time before that in which the lease had lapsed
-
-	clearing sync.Mutex
-	purged   map[string]time.Time // when records were deleted for room, by run
 }
 
 // Campaign waits until this controller leads, and returns its lease, which is renewed until Resign is called or it is lost. It outlives NATS servers
@@ -163,7 +160,7 @@ func (s *stand) take(ctx context.Context, kv jetstream.KeyValue, held LeaderInfo
 		return nil, fmt.Errorf("take the lease: %w", err)
 	}
 	l := &Lease{conn: s.conn, who: who, log: s.log, revision: now, done: make(chan struct{}), asked: make(chan chan error),
-		renewed: at, runs: map[string]uint64{}, purged: map[string]time.Time{}}
+		renewed: at, runs: map[string]uint64{}}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	go l.renew(kv)
 	return l, nil

@@ -230,7 +230,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said []string
-	err = agent.follow(t.Context(), streamRecord, []string{subjectEvent("r")}, func(m jetstream.Msg, seq uint64) bool {
+	err = agent.follow(t.Context(), nameOf(streamEvents, "r"), []string{subjectEvent("r")}, func(m jetstream.Msg, seq uint64) bool {
 		e := agent.entry(messageOf(m, seq))
 		said = append(said, e.Event.Detail)
 		return e.Event.Detail != "end"
@@ -370,7 +370,8 @@ func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := *r // a second writer of the same leadership: nothing orders the two
-	again.turn = make(chan struct{}, 1)
+	again.events = c.eventsOf("r")
+	again.events.fence = r.events.fence
 	const n = 40
 	var wg sync.WaitGroup
 	for i := range n {
@@ -391,7 +392,7 @@ func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 	if err := r.Event(t.Context(), RunEvent{Kind: AgentLost, N: n}); !errors.Is(err, ErrFenced) {
 		t.Errorf("a former leader's event: %v, want ErrFenced", err)
 	}
-	s, err := c.js.Stream(t.Context(), streamRecord)
+	s, err := c.js.Stream(t.Context(), nameOf(streamEvents, "r"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -214,10 +214,10 @@ const (
 	EndFailed      EndReason = "failed"      // the control plane did not take what had to be stored; Detail says why
 )
 
-// Entry is one message of a run's record: exactly one field besides Ref and Seq is set.
+// Entry is one message of a run's record: exactly one field besides Ref and At is set.
 type Entry struct {
-	Ref      Ref // Run always; Task and Try where the message belongs to one
-	Seq      uint64
+	Ref      Ref    // Run always; Task and Try where the message belongs to one
+	At       Cursor // behind it
 	Plan     *plan.Run
 	Event    *RunEvent
 	Snapshot *record.Snapshot

@@ -12,7 +12,7 @@ import (
 // A leader that does not know yet that another has taken the lease deletes nothing.
 func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	t.Parallel()
-	_, c, lease := bounded(t, 100_000)
+	_, c, lease := bounded(t, 8<<20)
 	r, err := lease.TakeUp(t.Context(), "r")
 	queueRun(t, c, plan.Run{ID: "r"})
 	err = errors.Join(err, r.Outcome(t.Context(), plan.Outcome{Run: "r", Task: "t", Reasons: []string{fill(60_000)}}),
@@ -35,8 +35,7 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	none := func(string) bool { return false }
-	_, making := lease.MakeRoom(t.Context(), false, none)
+	_, making := lease.MakeRoom(t.Context(), "", none)
 	for what, err := range map[string]error{
 		"delete a submission": lease.Unqueue(t.Context(), "r", 99), "make room": making,
 	} {
@@ -52,7 +51,7 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 // What comes while something is being deleted stays.
 func TestOnlyWhatWasThereIsDeleted(t *testing.T) {
 	t.Parallel()
-	_, c, lease := bounded(t, 100_000)
+	_, c, lease := bounded(t, 8<<20)
 	for range 3 {
 		queueRun(t, c, plan.Run{ID: "r"})
 	}

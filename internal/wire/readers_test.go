@@ -37,7 +37,7 @@ func outlived(t *testing.T) time.Duration {
 	const readers = 12 // so many that all are served by the server they are connected to once in 500,000 times
 	got := make(chan string, 2*readers)
 	for range readers {
-		go c.follow(ctx, streamRecord, []string{subjectEvent("r")}, func(m jetstream.Msg, seq uint64) bool { //nolint:errcheck // its end is that of ctx
+		go c.follow(ctx, nameOf(streamEvents, "r"), []string{subjectEvent("r")}, func(m jetstream.Msg, seq uint64) bool { //nolint:errcheck // its end is that of ctx
 			e := c.entry(messageOf(m, seq))
 			got <- fmt.Sprint(e.Event.Detail, e.Err)
 			return true
@@ -70,7 +70,7 @@ func outlived(t *testing.T) time.Duration {
 // served is the number of a server that serves a reader, but is not the one that c is connected to.
 func served(t *testing.T, c *Conn) int {
 	t.Helper()
-	s, err := c.js.Stream(t.Context(), streamRecord)
+	s, err := c.js.Stream(t.Context(), nameOf(streamEvents, "r"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,18 +28,31 @@ var ErrNoRun = errors.New("the control plane knows no such run: it was never sub
 const (
 	batchBytes    = 512 << 10 // unless its only message is larger
 	batchMessages = 256
-	batchAhead    = 4 // messages that the server sends ahead
 	batchWait     = 5 * time.Second
 )
 
-// batchPause is the pause of a reader that has read everything. It limits the batches of a busy run, each of which needs a
-// consumer: in a cluster its servers have to agree on that.
+// batchPause is the pause of a reader that has read everything.
 const batchPause = 250 * time.Millisecond
+
+// Cursor is a position in the record of a run: the sequence numbers of the last messages that were read. The zero value
+// is its beginning.
+type Cursor struct {
+	Events    uint64 `json:"events,omitempty"`
+	Snapshots uint64 `json:"snapshots,omitempty"`
+}
+
+// behind returns the position behind a message. Snapshots that were stored before an event are never read after it.
+func (c Cursor) behind(m stored) Cursor {
+	if strings.HasPrefix(m.Subject, rootSnapshots) {
+		return Cursor{c.Events, m.Seq}
+	}
+	return Cursor{m.Seq, max(c.Snapshots, m.after())}
+}
 
 // recordQuery asks for a batch of the record of a run.
 type recordQuery struct {
 	Run     string `json:"run"`
-	Behind  uint64 `json:"behind,omitempty"`  // sequence number of the last message that was read
+	Behind  Cursor `json:"behind,omitzero"`
 	Outline bool   `json:"outline,omitempty"` // without snapshots
 	Wait    bool   `json:"wait,omitempty"`    // for a first message, at most batchWait
 }
@@ -56,6 +70,14 @@ type stored struct {
 	Seq     uint64      `json:"seq"` // 0: there is no such message
 	Header  nats.Header `json:"header"`
 	Body    body        `json:"body"`
+}
+
+// headerAfter names the last message of the other stream of the run that was stored before a message was sent.
+const headerAfter = "Lockstep-After"
+
+func (m stored) after() uint64 {
+	n, _ := strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) // 0: nothing precedes it
+	return n
 }
 
 // body is the body of a message. In JSON an object or a list is itself, anything else is a string in base64.
@@ -86,76 +108,120 @@ func (c *Conn) read(ctx context.Context, q recordQuery) (b batch, err error) {
 	if err != nil {
 		return b, err
 	}
-	event, err := c.last(ctx, streamRecord, subjectEvent(q.Run))
-	if err != nil {
-		return b, err
+	reading, cancel := context.WithTimeout(ctx, batchWait)
+	defer cancel()
+	for {
+		b, err = c.readOnce(ctx, q, pending)
+		if err != nil || len(b.Messages) > 0 || !q.Wait || wait(reading, batchPause) != nil {
+			return b, err
+		}
 	}
-	switch known := pending > 0 || event > 0; {
-	case !q.Wait && q.Behind == 0:
-		if begun, err := c.last(ctx, streamRecord, subjectPlan(q.Run)); err != nil || begun == 0 {
+}
+
+// readOnce merges the streams of a run. It looks up the end of the events before that of the snapshots: then all
+// snapshots that precede an event are in sight.
+func (c *Conn) readOnce(ctx context.Context, q recordQuery, pending uint64) (b batch, err error) {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout-requestTimeout)
+	defer cancel()
+	events, err := c.js.Stream(ctx, nameOf(streamEvents, q.Run))
+	switch missing := errors.Is(err, jetstream.ErrStreamNotFound); {
+	case missing && !q.Wait:
+		return b, ErrNoRecord
+	case missing && pending > 0:
+		return b, nil
+	case missing && q.Behind != Cursor{}:
+		return b, fmt.Errorf("%w any more: it was deleted for newer runs before its end was read; "+
+			"a controller with --dir has a copy, below runs", ErrNoRecord)
+	case missing:
+		return b, ErrNoRun
+	case err != nil:
+		return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
+	}
+	if !q.Wait && q.Behind == (Cursor{}) {
+		if begun, err := lastOf(ctx, events, subjectPlan(q.Run)); err != nil || begun.Seq == 0 {
 			return b, cmp.Or(err, ErrNoRecord)
 		}
-	case !known && q.Behind > 0:
-		return b, fmt.Errorf("%w any more: it was deleted for room before its end was read; "+
-			"a controller with --dir has a copy, below runs", ErrNoRecord)
-	case !known:
-		return b, ErrNoRun
 	}
-	filters := []string{subjectPlan(q.Run), subjectEvent(q.Run), subjectsOf(q.Run, "outcome")}
+	var snapshots jetstream.Stream
 	if !q.Outline {
-		filters = append(filters, subjectsOf(q.Run, "snapshot"))
-	}
-	limit := batchWait
-	if !q.Wait { // what is there is read also if that takes longer
-		limit = slowTimeout - requestTimeout
-	}
-	reading, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	consumer, err := c.js.CreateConsumer(reading, streamRecord, jetstream.ConsumerConfig{
-		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: q.Behind + 1,
-		AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: abandoned, MemoryStorage: true, Replicas: 1,
-	})
-	if err != nil {
-		return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
-	}
-	defer c.dismiss(consumer, streamRecord)
-	if !q.Wait && consumer.CachedInfo().NumPending == 0 {
-		return b, nil
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(batchAhead))
-	if err != nil {
-		return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
-	}
-	defer messages.Stop()
-	for size := 0; ; {
-		m, err := messages.Next(jetstream.NextContext(reading))
-		if q.Wait && reading.Err() != nil && ctx.Err() == nil {
-			return b, nil // nothing came
+		if snapshots, err = c.js.Stream(ctx, nameOf(streamSnapshots, q.Run)); err != nil {
+			return b, fmt.Errorf("read the snapshots of run %s: %w", q.Run, err)
 		}
-		if err != nil {
-			return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
-		}
-		if size += len(m.Data()); size > batchBytes && len(b.Messages) > 0 {
-			b.More = true
-			return b, nil
-		}
-		one := messageOf(m, meta.Sequence.Stream)
-		b.Messages, b.More = append(b.Messages, one), meta.NumPending > 0
-		if m.Subject() == subjectEvent(q.Run) {
-			e := c.entry(one).Event
-			ends := e != nil && e.Kind == RunEnded && e.End != nil
-			if ends && (pending > 0 && e.End.Submission >= pending || pending == 0 && one.Seq >= event) {
-				b.End, b.More = e.End, false
+	}
+	at, size := q.Behind, 0
+	var event, snapshot stored
+	for len(b.Messages) < batchMessages {
+		if event.Seq <= at.Events {
+			if event, err = c.next(ctx, events, at.Events); err != nil {
+				return b, err
 			}
 		}
-		if !b.More || len(b.Messages) == batchMessages {
+		if snapshots != nil && snapshot.Seq <= at.Snapshots {
+			if snapshot, err = c.next(ctx, snapshots, at.Snapshots); err != nil {
+				return b, err
+			}
+		}
+		var m stored
+		// Snapshots are deleted on a local control plane alone, and its only server is never behind.
+		deleted := snapshot.Seq > event.after() || snapshot.Seq == 0 && c.local
+		switch {
+		case event.Seq > 0 && (q.Outline || at.Snapshots >= event.after() || deleted):
+			m = event
+		case snapshot.Seq > 0 && at.Events >= snapshot.after():
+			m = snapshot
+		default:
+			b.More = false
+			return b, nil
+		}
+		if size += len(m.Body); size > batchBytes && len(b.Messages) > 0 {
+			return b, nil
+		}
+		at = at.behind(m)
+		b.More = true
+		if m.Subject == subjectFence(rootEvents, q.Run) || m.Subject == subjectFence(rootSnapshots, q.Run) {
+			continue
+		}
+		b.Messages = append(b.Messages, m)
+		if m.Subject != subjectEvent(q.Run) {
+			continue
+		}
+		e := c.entry(m).Event
+		if e == nil || e.Kind != RunEnded || e.End == nil {
+			continue
+		}
+		ends := pending > 0 && e.End.Submission >= pending
+		if pending == 0 {
+			last, err := lastOf(ctx, events, m.Subject)
+			if err != nil {
+				return b, err
+			}
+			ends = m.Seq >= last.Seq
+		}
+		if ends {
+			b.End, b.More = e.End, false
 			return b, nil
 		}
 	}
+	return b, nil
+}
+
+// next returns the first message of a run's stream behind a sequence number; without a number if there is none.
+func (c *Conn) next(ctx context.Context, s jetstream.Stream, behind uint64) (stored, error) {
+	for behind < s.CachedInfo().State.LastSeq {
+		m, err := s.GetMsg(ctx, behind+1, jetstream.WithGetMsgSubject(">"))
+		switch {
+		case err == nil:
+			return stored{Subject: m.Subject, Seq: m.Sequence, Header: m.Header, Body: m.Data}, nil
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return stored{}, fmt.Errorf("read %s: %w", s.CachedInfo().Config.Name, err)
+		case c.local: // it was deleted: see Forget
+			return stored{}, nil
+		}
+		if wait(ctx, retryWait) != nil { // the server that answered does not have it yet
+			return stored{}, fmt.Errorf("read %s: %w", s.CachedInfo().Config.Name, err)
+		}
+	}
+	return stored{}, nil
 }
 
 // source reads batches: a Conn from the stream, a Client from the controller that leads.
@@ -182,14 +248,15 @@ func readRecord(ctx context.Context, from source, q recordQuery, handle func(Ent
 		}
 		again = retryWait
 		for i, m := range b.Messages {
+			q.Behind = q.Behind.behind(m)
 			entries := from.entries(m)
 			for j, e := range entries {
+				e.At = q.Behind
 				e.Last = !b.More && i == len(b.Messages)-1 && j == len(entries)-1
 				if err := handle(e); err != nil {
 					return nil, err
 				}
 			}
-			q.Behind = m.Seq
 		}
 		switch {
 		case b.End != nil, !q.Wait && !b.More:
@@ -247,17 +314,21 @@ func (c *Conn) lastMessage(ctx context.Context, stream, subject string) (stored,
 	if err != nil {
 		return stored{}, fmt.Errorf("look at %s (is a controller there?): %w", stream, err)
 	}
+	return lastOf(ctx, s, subject)
+}
+
+func lastOf(ctx context.Context, s jetstream.Stream, subject string) (stored, error) {
 	m, err := s.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return stored{}, nil
 	}
 	if err != nil {
-		return stored{}, fmt.Errorf("look at %s: %w", stream, err)
+		return stored{}, fmt.Errorf("look at %s: %w", s.CachedInfo().Config.Name, err)
 	}
 	return stored{Seq: m.Sequence, Header: m.Header}, nil
 }
 
-// entries reads one message of the record stream: one entry, or one for each snapshot.
+// entries reads one message of a run's record: one entry, or one for each snapshot.
 func (c *Conn) entries(m stored) []Entry {
 	e := c.entry(m)
 	if len(e.snapshots) == 0 {
@@ -266,7 +337,7 @@ func (c *Conn) entries(m stored) []Entry {
 	all := make([]Entry, len(e.snapshots))
 	for i := range e.snapshots {
 		s := &e.snapshots[i]
-		all[i] = Entry{Ref: e.Ref, Seq: e.Seq, Agent: s.Agent, Snapshot: s}
+		all[i] = Entry{Ref: e.Ref, Agent: s.Agent, Snapshot: s}
 		if s.Task != e.Ref.Task {
 			all[i].Snapshot, all[i].Err = nil, fmt.Errorf("read snapshot of agent %s: it is of another task", s.Agent)
 		}
@@ -274,10 +345,9 @@ func (c *Conn) entries(m stored) []Entry {
 	return all
 }
 
-// entry reads one message of the record stream; its snapshots stay together.
-func (c *Conn) entry(m stored) Entry {
-	e := Entry{Seq: m.Seq}
-	words := strings.Split(strings.TrimPrefix(m.Subject, root+"record."), ".")
+// entry reads one message of a run's record; its snapshots stay together.
+func (c *Conn) entry(m stored) (e Entry) {
+	words := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Subject, rootEvents), rootSnapshots), ".")
 	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Try} {
 		if to == nil || i >= len(words) {
 			continue

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,18 +15,19 @@ import (
 // Recorder leads one run under one leadership: it writes the run's record. What a former leader still wants to write is refused
 // by the server, with an error that wraps ErrFenced. Safe for concurrent use.
 type Recorder struct {
-	lease  *Lease
-	run    string
-	fence  uint64 // sequence number of the message that opened the run to this leadership
-	before uint64
-	turn   chan struct{} // one write at a time: a cluster refuses a second one while it decides on the first
+	lease     *Lease
+	run       string
+	before    uint64
+	events    *runStream
+	snapshots *runStream
 }
 
-// TakeUp opens the record of a run to this leadership and closes it to all before.
+// TakeUp opens the record of a run to this leadership and closes it to all before. It makes the run's streams if they are
+// not there.
 func (l *Lease) TakeUp(ctx context.Context, run string) (*Recorder, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	r := &Recorder{lease: l, run: run, turn: make(chan struct{}, 1)}
+	r := &Recorder{lease: l, run: run, events: l.conn.eventsOf(run), snapshots: l.conn.snapshotsOf(run)}
 	for {
 		err := r.open(ctx)
 		if err == nil {
@@ -37,23 +39,40 @@ func (l *Lease) TakeUp(ctx context.Context, run string) (*Recorder, error) {
 	}
 }
 
-// open stores the fence after that of the leadership before.
+// open makes the streams, and stores a fence in each after that of the leadership before. A run has a record as soon as it
+// has a stream of events, so that this one is made last.
 func (r *Recorder) open(ctx context.Context) error {
-	c, subject := r.lease.conn, subjectEpoch(r.run)
-	last, err := c.lastMessage(ctx, streamRecord, subject)
+	snapshots, err := r.snapshots.prepare(ctx)
 	if err != nil {
 		return err
 	}
-	if r.before = epochOf(last.Header); r.before > r.lease.who.Epoch {
-		return ErrFenced
-	}
-	m, err := c.message(subject, nil)
+	events, err := r.events.prepare(ctx)
 	if err != nil {
 		return err
+	}
+	if r.before, err = r.fence(ctx, r.events, events); err == nil {
+		_, err = r.fence(ctx, r.snapshots, snapshots)
+	}
+	return err
+}
+
+// fence stores the fence of this leadership in a stream, and returns the epoch of the one before.
+func (r *Recorder) fence(ctx context.Context, s *runStream, made jetstream.Stream) (before uint64, err error) {
+	last, err := lastOf(ctx, made, s.fenceSubject)
+	if err != nil {
+		return 0, err
+	}
+	if before = epochOf(last.Header); before > r.lease.who.Epoch {
+		return before, ErrFenced
+	}
+	m, err := r.lease.conn.message(s.fenceSubject, nil)
+	if err != nil {
+		return before, err
 	}
 	stamp(m, r.lease.who.Epoch)
-	r.fence, err = c.putOr(ctx, m, onceID(), c.draw(m), jetstream.WithExpectLastSequencePerSubject(last.Seq))
-	return err
+	s.fence, err = r.lease.conn.put(ctx, m, onceID(), jetstream.WithExpectLastSequencePerSubject(last.Seq))
+	s.last.Store(s.fence)
+	return before, err
 }
 
 // Former is the leadership that took the run up last, before now; 0: none had.
@@ -64,12 +83,11 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	ctx, cancel := r.lease.bound(ctx)
 	defer cancel()
 	c := r.lease.conn
-	filters := []string{subjectPlan(r.run), subjectEvent(r.run), subjectEpoch(r.run), subjectsOf(r.run, "outcome")}
-	err := c.follow(ctx, streamRecord, filters, func(m jetstream.Msg, seq uint64) bool {
-		if e := c.entry(messageOf(m, seq)); seq < r.fence {
+	err := c.follow(ctx, r.events.name, nil, func(m jetstream.Msg, seq uint64) bool {
+		if e := c.entry(messageOf(m, seq)); seq < r.events.fence {
 			handle(e)
 		}
-		return seq < r.fence
+		return seq < r.events.fence
 	})
 	if err != nil {
 		return fmt.Errorf("read the record of run %s: %w", r.run, err)
@@ -77,25 +95,32 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	return nil
 }
 
-// store writes to the record, behind the fence, and draws on the record's reserve.
+// store writes an event or an outcome behind the fence. It follows the snapshots that were stored by now.
 func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
-	return r.storeOr(ctx, m, r.lease.conn.draw(m))
+	return r.storeIn(ctx, r.events, r.snapshots, m)
 }
 
-// storeOr is store with more for a record that is full: see putOr.
-func (r *Recorder) storeOr(ctx context.Context, m *nats.Msg, more func(context.Context) error) error {
+func (r *Recorder) storeIn(ctx context.Context, s, other *runStream, m *nats.Msg) error {
 	ctx, cancel := r.lease.bound(ctx)
 	defer cancel()
 	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	stamp(m, r.lease.who.Epoch)
-	_, err := r.lease.conn.putOr(ctx, m, onceID(), more, jetstream.WithExpectLastSequenceForSubject(r.fence, subjectEpoch(r.run)))
-	if fenced(err) {
-		err = errors.Join(ErrFenced, err)
+	m.Header.Set(headerAfter, strconv.FormatUint(other.last.Load(), 10))
+	seq, err := r.lease.conn.put(ctx, m, onceID(), jetstream.WithExpectLastSequenceForSubject(s.fence, s.fenceSubject))
+	if err == nil {
+		s.last.Store(seq)
+	}
+	switch {
+	case fenced(err):
+		return errors.Join(ErrFenced, err)
+	case errors.Is(err, ErrFull):
+		return fmt.Errorf("%w: the %s of a run may take %.1f MiB: start the controller with a larger --record-limit and continue the run "+
+			"with ctl run --resume", ErrFull, s.holds, float64(s.config.MaxBytes)/(1<<20))
 	}
 	return err
 }
@@ -121,6 +146,11 @@ func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
 	m, err := r.lease.conn.encode(subjectEvent(r.run), e)
 	if err == nil {
 		err = r.store(ctx, m)
+	}
+	if errors.Is(err, ErrFull) && e.Kind == RunEnded {
+		if _, err = r.events.prepare(ctx); err == nil { // with space for it
+			err = r.store(ctx, m)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("record event of run %s: %w", r.run, err)

@@ -76,7 +76,8 @@ type SnapshotStore struct {
 	agents  map[string]*agentSnapshots
 	pending []*pendingSnapshot
 	storing sync.WaitGroup
-	busy    bool // a goroutine stores what is pending
+	busy    bool  // a goroutine stores what is pending
+	full    error // the run may store no more
 }
 
 // agentSnapshots is what is known of one agent's snapshots.
@@ -102,7 +103,7 @@ func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored fun
 }
 
 // Store returns when a snapshot is stored, also if an earlier call stored it. An error that wraps ErrNotStored means that
-// it may be stored later.
+// it may be stored later, one that wraps ErrFull that the run may store no more.
 func (s *SnapshotStore) Store(ctx context.Context, snapshot record.Snapshot) error {
 	text, err := json.Marshal(snapshot)
 	if err != nil {
@@ -173,8 +174,11 @@ func (s *SnapshotStore) store() {
 		for i, p := range batch {
 			texts[i] = p.text
 		}
-		err := s.record.snapshots(s.ctx, s.ref, listOf(texts))
+		err := s.record.storeSnapshots(s.ctx, s.ref, listOf(texts))
 		s.mu.Lock()
+		if errors.Is(err, ErrFull) {
+			s.full = err
+		}
 		for _, p := range batch {
 			p.agent.pending, p.err = nil, err
 			if err == nil {
@@ -192,6 +196,13 @@ func (s *SnapshotStore) store() {
 	}
 }
 
+// Full returns the error of a snapshot for which the run had no space; nil if there was none. It wraps ErrFull.
+func (s *SnapshotStore) Full() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
+}
+
 // Wait returns when nothing is being stored any more. It is called after the end of the store's context.
 func (s *SnapshotStore) Wait() { s.storing.Wait() }
 
@@ -200,16 +211,18 @@ func listOf(texts [][]byte) []byte {
 	return append(append([]byte{'['}, bytes.Join(texts, []byte{','})...), ']')
 }
 
-// snapshots stores one message of snapshots, behind the fence. It does not wait for space: what agents report must not keep
-// outcomes waiting.
-func (r *Recorder) snapshots(ctx context.Context, ref Ref, body []byte) error {
+// storeSnapshots stores one message of snapshots.
+func (r *Recorder) storeSnapshots(ctx context.Context, ref Ref, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	m, err := r.lease.conn.message(subjectSnapshots(ref), body)
 	if err == nil {
-		err = r.storeOr(ctx, m, func(context.Context) error { cancel(); return ErrFull })
+		err = r.storeIn(ctx, r.snapshots, r.events, m)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrFull):
+		return fmt.Errorf("store snapshots of task %s: %w", ref.Task, err)
+	case err != nil:
 		return fmt.Errorf("%w: snapshots of task %s: %v", ErrNotStored, ref.Task, err)
 	}
 	return nil

@@ -118,16 +118,16 @@ func TestAgentsCannotDoWhatIsNotTheirs(t *testing.T) {
 		"list the agents":                    {Subject: serviceAgents},
 		"read a record":                      {Subject: serviceRead},
 		"write into another's inbox":         {Subject: inboxOf(g.creds.Users[g.creds.find("a2.zone b")].Key) + ".x.1"},
-		"read the record":                    {Subject: api + "CONSUMER.CREATE." + streamRecord + ".spy.lockstep.record.>"},
+		"read the record":                    {Subject: api + "CONSUMER.CREATE." + nameOf(streamEvents, "r1") + ".spy.lockstep.events.>"},
 		"read the queue":                     {Subject: api + "CONSUMER.CREATE." + streamQueue + ".spy.lockstep.queue.>"},
 		"get a submission":                   {Subject: api + "DIRECT.GET." + streamQueue + ".lockstep.queue.submit.r1"},
-		"delete a message of the record":     {Subject: api + "STREAM.MSG.DELETE." + streamRecord, Data: []byte(`{"seq":1}`)},
-		"purge the record":                   {Subject: api + "STREAM.PURGE." + streamRecord},
-		"delete the record":                  {Subject: api + "STREAM.DELETE." + streamRecord},
-		"change the record's limits":         {Subject: api + "STREAM.UPDATE." + streamRecord},
+		"delete a message of the record":     {Subject: api + "STREAM.MSG.DELETE." + nameOf(streamEvents, "r1"), Data: []byte(`{"seq":1}`)},
+		"purge the record":                   {Subject: api + "STREAM.PURGE." + nameOf(streamEvents, "r1")},
+		"delete the record":                  {Subject: api + "STREAM.DELETE." + nameOf(streamEvents, "r1")},
+		"change the record's limits":         {Subject: api + "STREAM.UPDATE." + nameOf(streamEvents, "r1")},
 		"make a stream":                      {Subject: api + "STREAM.CREATE.SPY"},
 		"list streams":                       {Subject: api + "STREAM.NAMES"},
-		"restore a stream":                   {Subject: api + "STREAM.RESTORE." + streamRecord},
+		"restore a stream":                   {Subject: api + "STREAM.RESTORE." + nameOf(streamEvents, "r1")},
 		"read the key-value bucket":          {Subject: api + "DIRECT.GET." + stateStream + "." + stateKeys + "leader"},
 		"acknowledge on somebody's behalf":   {Subject: "$JS.ACK." + streamQueue + ".c.1.1.1.1.0"},
 		"ask the server for its connections": {Subject: "$SYS.REQ.SERVER.PING.CONNZ"},
@@ -219,7 +219,7 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, refused := g.hostile(t, "a1")
-	for _, stream := range []string{streamRecord, streamQueue, stateStream, scheduleStream} {
+	for _, stream := range []string{nameOf(streamEvents, "r"), nameOf(streamSnapshots, "r"), streamQueue, stateStream, scheduleStream} {
 		for _, request := range []string{"STREAM.DELETE.", "STREAM.PURGE.", "STREAM.INFO.", "CONSUMER.CREATE."} {
 			for _, subject := range []string{subjectHeartbeat("a1"), subjectClock("a1"), subjectArrive("a1"), api + "CONSUMER.MSG.NEXT." + stream + ".x"} {
 				if err := nc.PublishMsg(&nats.Msg{Subject: subject, Reply: api + request + stream, Data: []byte(`{"batch":1,"no_wait":true}`)}); err != nil {
@@ -419,7 +419,7 @@ func TestClientsAndViewersCannotLead(t *testing.T) {
 	for _, role := range []string{"client", "viewer"} {
 		nc, refused := g.hostile(t, role)
 		subjects := []string{subjectOutcome("r1", "t1"), subjectEvent("r1"), subjectCommand("a1"), subjectHeartbeat("a1"), subjectReport("a1"),
-			stateKeys + "leader", stateKeys + "run.r1", api + "STREAM.PURGE." + streamRecord, api + "STREAM.MSG.DELETE." + streamRecord,
+			stateKeys + "leader", stateKeys + "run.r1", api + "STREAM.PURGE." + nameOf(streamEvents, "r1"), api + "STREAM.MSG.DELETE." + nameOf(streamEvents, "r1"),
 			api + "STREAM.DELETE." + streamQueue}
 		if role == "viewer" {
 			subjects = append(subjects, subjectSubmit("r1"), subjectCancel("r1"), scheduleKeys+"x", api+"DIRECT.GET."+streamQueue+".x")

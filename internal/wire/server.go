@@ -27,7 +27,7 @@ type ServerConfig struct {
 	// Config is the path of a NATS server's configuration, for its users, permissions and certificate, as "ctl fleet init" makes it; empty:
 	// none. Where to listen and where streams are is said here, whatever it says.
 	Config string
-	// Record is how many bytes of record a server without Dir has to have memory for, beside everything else; 0: the usual.
+	// Record is how many bytes the streams of runs may hold on a server without Dir, which has memory for that; 0: the default.
 	Record int64
 	Dir    string // where streams are kept, for good; empty: in memory, gone with the server
 	// Sync is how often what was written below Dir is synced to the disk; 0: before each message is acknowledged.
@@ -123,7 +123,7 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 		opts.ServerName = "lockstep"
 	}
 	opts.DontListen, opts.JetStream, opts.StoreDir = cfg.Listen == "", true, cfg.Dir
-	opts.JetStreamMaxMemory, opts.MaxPayload, opts.MaxPending = embeddedMemory+max(0, cfg.Record-recordBytes), MaxMessage, 16*MaxMessage
+	opts.JetStreamMaxMemory, opts.MaxPayload, opts.MaxPending = embeddedMemory+max(0, cfg.Record-recordBytes)*5/2, MaxMessage, 16*MaxMessage
 	if opts.MaxClosedClients == 0 {
 		opts.MaxClosedClients = closedClients
 	}

@@ -172,8 +172,12 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		return c.read(ctx, q)
 	})
 	offer(s, serviceRoom, smallRequest, fewRequests, func(ctx context.Context, _ struct{}) (roomAnswer, error) {
-		room, err := l.room(ctx)
-		return roomAnswer{uint64(room.Used), uint64(room.Limit)}, err
+		streams, err := c.runStreams(ctx)
+		answer := roomAnswer{Limit: uint64(c.recordLimit)}
+		for _, s := range streams {
+			answer.Used += s.bytes()
+		}
+		return answer, err
 	})
 	offer(s, serviceHistory, smallRequest, 1, func(_ context.Context, q plan.HistoryQuery) (json.RawMessage, error) {
 		for { // with fewer points, if the answer is too large for the server
@@ -249,11 +253,11 @@ func (l *Lease) SubmitOnce(ctx context.Context, s Submission) error {
 	ctx, stop := context.WithTimeout(ctx, storeTimeout)
 	defer stop()
 	queued, err := l.conn.last(ctx, streamQueue, subjectSubmit(s.Run.ID))
-	var event uint64
+	var known RunState
 	if err == nil {
-		event, err = l.conn.last(ctx, streamRecord, subjectEvent(s.Run.ID))
+		known, err = l.conn.RunState(ctx, s.Run.ID)
 	}
-	if err == nil && queued == 0 && event == 0 {
+	if err == nil && queued == 0 && known.Run == "" {
 		var packed []byte
 		if packed, err = pack(s); err == nil {
 			err = l.enqueue(ctx, s.Run.ID, onceID(), packed)

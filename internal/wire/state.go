@@ -214,9 +214,9 @@ func (l *Lease) ChangeRun(ctx context.Context, run string, edit func(*RunState) 
 	return nil
 }
 
-// ForgetRuns deletes the states of the oldest runs that have ended, beyond the newest 1,000, and what is left of their records. It keeps those whose record
-// nobody has copied (on a control plane of this process, local, its one follower has), and those that are needed.
-func (l *Lease) ForgetRuns(ctx context.Context, local bool, needed func(run string) bool) error {
+// ForgetRuns deletes the states of the oldest runs that have ended, beyond the newest 1,000. It keeps those of runs that
+// have streams, and those that are needed.
+func (l *Lease) ForgetRuns(ctx context.Context, needed func(run string) bool) error {
 	runs, err := l.conn.Runs(ctx)
 	if err != nil {
 		return err
@@ -227,21 +227,13 @@ func (l *Lease) ForgetRuns(ctx context.Context, local bool, needed func(run stri
 	}
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	kv, err := l.conn.state(ctx)
+	streams, err := l.conn.runStreams(ctx)
+	var kv jetstream.KeyValue
+	if err == nil {
+		kv, err = l.conn.state(ctx)
+	}
 	for _, s := range over[:len(over)-mostEnded] {
-		if err != nil {
-			break
-		}
-		if needed(s.Run) {
-			continue
-		}
-		if !s.Copied && !local {
-			var last stored
-			if last, err = l.conn.lastMessage(ctx, streamRecord, recordAll(s.Run)); err != nil || last.Seq > 0 {
-				continue
-			}
-		}
-		if err = l.purge(ctx, streamRecord, 0, recordAll(s.Run)); err == nil {
+		if err == nil && streams[s.Run] == nil && !needed(s.Run) {
 			err = drop(ctx, kv, s.Run)
 		}
 	}
@@ -269,6 +261,3 @@ func drop(ctx context.Context, kv jetstream.KeyValue, run string) error {
 	}
 	return err
 }
-
-// recordAll matches all of a run's record.
-func recordAll(run string) string { return root + "record." + token(run) + ".>" }

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 // Limits of the streams. Beyond them publishing fails, and says so: nothing is dropped silently.
 const (
 	queueBytes    = 512 << 20
-	recordBytes   = 1 << 30 // unless LimitRecord says otherwise
 	stateBytes    = 64 << 20
 	scheduleBytes = 64 << 20
 	dedupe        = 2 * time.Minute
@@ -31,42 +29,47 @@ const clusterReplicas = 3
 // streams that exist stay as they are.
 func (c *Conn) Replicate(n int) { c.replicas = n }
 
-// Prepare makes the streams that the control plane needs. Limits of those that are there stay as they are, but for what LimitRecord says.
+// Prepare makes the streams that the control plane needs besides those of runs. Limits of those that are there stay as
+// they are.
 func (c *Conn) Prepare(ctx context.Context) error {
-	storage := jetstream.MemoryStorage
-	if c.files {
-		storage = jetstream.FileStorage
-	}
-	replicas := max(1, c.replicas)
-	if c.replicas == 0 && c.nc.ConnectedClusterName() != "" {
-		replicas = clusterReplicas
-	}
 	for _, cfg := range []jetstream.StreamConfig{
-		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes, Storage: storage},
-		// Without an age: what nobody has copied yet is never deleted.
-		limited(jetstream.StreamConfig{Name: streamRecord, Subjects: []string{root + "record.>"}, Storage: storage}, cmp.Or(c.recordLimit, recordBytes)),
-		bucket(bucketState, stateBytes, storage),
-		bucket(bucketSchedules, scheduleBytes, storage),
+		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes},
+		bucket(bucketState, stateBytes),
+		bucket(bucketSchedules, scheduleBytes),
 	} {
-		cfg.Discard, cfg.Duplicates, cfg.AllowDirect, cfg.Replicas = jetstream.DiscardNew, dedupe, true, replicas
+		cfg = c.stored(cfg)
 		_, err := c.js.CreateStream(ctx, cfg)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another release, or with other limits
 			err = c.adapt(ctx, cfg)
 		}
 		if err != nil {
-			return c.unprepared(cfg.Name, replicas, err)
+			return c.unprepared(cfg.Name, cfg.Replicas, err)
 		}
 	}
 	return nil
 }
 
-// bucket is the stream of a bucket of keys and values, of which each keeps its last. It is as the client library makes it,
-// but for rollups, which nothing uses.
-func bucket(name string, bytes int64, storage jetstream.StorageType) jetstream.StreamConfig {
-	return jetstream.StreamConfig{Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1, MaxBytes: bytes, Storage: storage, DenyDelete: true}
+// stored completes the configuration of a stream: where and how often its messages are stored.
+func (c *Conn) stored(cfg jetstream.StreamConfig) jetstream.StreamConfig {
+	cfg.Storage = jetstream.MemoryStorage
+	if c.files {
+		cfg.Storage = jetstream.FileStorage
+	}
+	cfg.Replicas = max(1, c.replicas)
+	if c.replicas == 0 && c.nc.ConnectedClusterName() != "" {
+		cfg.Replicas = clusterReplicas
+	}
+	cfg.Discard, cfg.Duplicates, cfg.AllowDirect = jetstream.DiscardNew, dedupe, true
+	return cfg
 }
 
-// adapt gives a stream that is there the subjects, the age, the limit and the replicas that it needs.
+// bucket is the stream of a bucket of keys and values, of which each keeps its last. It is as the client library makes it,
+// but for rollups, which nothing uses.
+func bucket(name string, bytes int64) jetstream.StreamConfig {
+	return jetstream.StreamConfig{Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1, MaxBytes: bytes, DenyDelete: true}
+}
+
+// adapt gives a stream that is there the subjects and the replicas that it needs.
 func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 	s, err := c.js.Stream(ctx, want.Name)
 	if err != nil {
@@ -74,15 +77,11 @@ func (c *Conn) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 	}
 	cfg := s.CachedInfo().Config
 	before := cfg
-	cfg.Subjects, cfg.MaxAge = want.Subjects, want.MaxAge
+	cfg.Subjects = want.Subjects
 	if c.replicas > 0 {
 		cfg.Replicas = c.replicas
 	}
-	if limit := cmp.Or(c.recordLimit, limitOf(cfg)); cfg.Name == streamRecord && limit > 0 {
-		cfg = limited(cfg, limit)
-	}
-	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.MaxAge == before.MaxAge && cfg.Replicas == before.Replicas &&
-		cfg.MaxBytes == before.MaxBytes && cfg.Metadata[metaLimit] == before.Metadata[metaLimit] {
+	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.Replicas == before.Replicas {
 		return nil
 	}
 	_, err = c.js.UpdateStream(ctx, cfg)
@@ -95,25 +94,32 @@ func (c *Conn) unprepared(name string, replicas int, err error) error {
 		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now; controller --replicas 1 does without): %w",
 			name, replicas, errors.Join(ErrServers, err))
 	}
-	if roomless(err) && name == streamRecord {
-		return fmt.Errorf("prepare the control plane: it has no room for a record of %d bytes; give less with controller --record-limit, or its server more: %w", cmp.Or(c.recordLimit, recordBytes), err)
-	}
 	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
 }
 
-// Stored counts the messages that the control plane keeps, by subject.
+// Stored counts the messages that the control plane keeps of its queue and of runs, by subject.
 func (c *Conn) Stored(ctx context.Context) (map[string]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
+	streams, err := c.runStreams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{streamQueue}
+	for _, infos := range streams {
+		for _, info := range infos {
+			names = append(names, info.Config.Name)
+		}
+	}
 	all := map[string]uint64{}
-	for _, stream := range []string{streamQueue, streamRecord} {
-		s, err := c.js.Stream(ctx, stream)
+	for _, name := range names {
+		s, err := c.js.Stream(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("look at %s: %w", stream, err)
+			return nil, fmt.Errorf("look at %s: %w", name, err)
 		}
 		info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
 		if err != nil {
-			return nil, fmt.Errorf("look at %s: %w", stream, err)
+			return nil, fmt.Errorf("look at %s: %w", name, err)
 		}
 		for subject, n := range info.State.Subjects {
 			all[subject] += n

@@ -13,14 +13,15 @@ import (
 // those that have no end because their controller was lost. A submission that ended has used up its tries; that of a resumed run has its own.
 // Steps of a search are left out: a search that was broken off begins again.
 func (c *Conn) Tries(ctx context.Context, run string) (map[string][]plan.Tried, error) {
-	last, err := c.last(ctx, streamRecord, subjectEvent(run))
+	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
+	defer cancel()
+	stream := nameOf(streamEvents, run)
+	last, err := c.last(ctx, stream, subjectEvent(run))
 	if err != nil || last == 0 {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
-	defer cancel()
 	t := tries{of: map[string][]plan.Tried{}}
-	err = c.follow(ctx, streamRecord, []string{subjectEvent(run)}, func(m jetstream.Msg, seq uint64) bool {
+	err = c.follow(ctx, stream, []string{subjectEvent(run)}, func(m jetstream.Msg, seq uint64) bool {
 		if e := c.entry(messageOf(m, seq)); e.Event != nil {
 			t.take(*e.Event)
 		}

@@ -25,10 +25,11 @@
 //
 // # What is where
 //
-// Two streams: the queue (submissions with literal options, cancellations; deleted when their run has ended) and the record
-// (plan, events, snapshots, outcomes). All of a run's record is one stream, so that its order is the same for everybody: an
-// outcome comes after every snapshot it was judged from. One bucket holds the lease of the controller that leads and how
-// runs stand, another the schedules.
+// One stream is the queue: submissions with literal options, and cancellations; deleted when their run has ended. Each run has
+// two streams: its events (plan, events, outcomes), and its snapshots. Each has a limit of its own, so that snapshots never
+// take the space of outcomes. A message of one stream names the last message of the other that was stored before it, and
+// readers keep that order: an outcome comes after every snapshot that it was judged from. One bucket holds the lease of the
+// controller that leads and how runs stand, another the schedules.
 //
 // Agents and the controller that leads send each other requests: heartbeats, clock readings, arrivals and snapshots one
 // way, assignments and releases the other. Only snapshots are stored, by the controller, before it answers.
@@ -58,32 +59,32 @@ const (
 	LostAfter      = 4 * time.Second
 )
 
-// Names of the streams, and the first words of subjects.
+// Names of the streams, and the first words of subjects. Each run has two streams, whose names end with the run's.
 const (
-	streamQueue  = "LOCKSTEP_QUEUE"
-	streamRecord = "LOCKSTEP_RECORD"
+	streamQueue     = "LOCKSTEP_QUEUE"
+	streamEvents    = "LOCKSTEP_EVENTS_"
+	streamSnapshots = "LOCKSTEP_SNAPSHOTS_"
 
-	root = "lockstep."
+	root          = "lockstep."
+	rootEvents    = root + "events."
+	rootSnapshots = root + "snapshots."
 )
 
 func subjectSubmit(run string) string { return root + "queue.submit." + token(run) }
 func subjectCancel(run string) string { return root + "queue.cancel." + token(run) }
 
-func subjectPlan(run string) string  { return root + "record." + token(run) + ".plan" }
-func subjectEpoch(run string) string { return root + "record." + token(run) + ".epoch" }
-func subjectEvent(run string) string { return root + "record." + token(run) + ".event" }
+func subjectPlan(run string) string  { return rootEvents + token(run) + ".plan" }
+func subjectEvent(run string) string { return rootEvents + token(run) + ".event" }
 func subjectOutcome(run, task string) string {
-	return root + "record." + token(run) + ".outcome." + token(task)
+	return rootEvents + token(run) + ".outcome." + token(task)
 }
 
-// subjectsOf matches all messages of a kind in a run's record.
-func subjectsOf(run, kind string) string {
-	return root + "record." + token(run) + "." + kind + ".>"
-}
+// subjectFence has the fences of leaderships in a stream of a run.
+func subjectFence(root, run string) string { return root + token(run) + ".epoch" }
 
 // subjectSnapshots has the snapshots of an attempt, several in one message.
 func subjectSnapshots(ref Ref) string {
-	return root + "record." + token(ref.Run) + ".snapshot." + token(ref.Task) + "." + token(ref.Try)
+	return rootSnapshots + token(ref.Run) + ".snapshot." + token(ref.Task) + "." + token(ref.Try)
 }
 
 // Services of the controller that leads, for agents, and the service of an agent, for that controller. The last word of the

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +27,9 @@ import (
 
 // stored is one message of a run's record, as JetStream has it.
 type stored struct {
-	seq              uint64
-	kind             string
+	seq              uint64 // place in the record
+	after            uint64 // last message of the other stream that precedes it
+	stream, kind     string
 	task, try, agent string
 	epoch            string // of the controller that sent it
 	data             []byte
@@ -74,7 +76,7 @@ func (f *fleet) account() *account {
 	return a
 }
 
-// stored reads the run's part of the record stream, to its end: from another server of the cluster where one that was started again does not answer yet.
+// stored reads the run's streams to their end, in the order of its record: from another server of the cluster where one that was started again does not answer yet.
 func (f *fleet) stored() []stored {
 	f.t.Helper()
 	for end := time.Now().Add(stepLimit); ; {
@@ -101,7 +103,29 @@ func (f *fleet) readStored() (all []stored, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stepLimit/6)
 	defer cancel()
-	consumer, err := js.OrderedConsumer(ctx, "LOCKSTEP_RECORD", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"lockstep.record." + f.run.Plan().ID + ".>"}})
+	events, err := readStream(ctx, js, "LOCKSTEP_EVENTS_"+f.run.Plan().ID)
+	if err != nil {
+		return nil, err
+	}
+	snapshots, err := readStream(ctx, js, "LOCKSTEP_SNAPSHOTS_"+f.run.Plan().ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range events { // behind the snapshots that it names
+		for len(snapshots) > 0 && snapshots[0].seq <= e.after {
+			all, snapshots = append(all, snapshots[0]), snapshots[1:]
+		}
+		all = append(all, e)
+	}
+	all = append(all, snapshots...)
+	for i := range all {
+		all[i].seq = uint64(i) + 1
+	}
+	return all, nil
+}
+
+func readStream(ctx context.Context, js jetstream.JetStream, name string) (all []stored, err error) {
+	consumer, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +152,9 @@ func (f *fleet) readStored() (all []stored, err error) {
 
 func storedOf(m jetstream.Msg, seq uint64) stored {
 	s := stored{seq: seq, epoch: m.Headers().Get("Lockstep-Epoch"), data: m.Data()}
-	words := strings.Split(m.Subject(), ".")[3:] // lockstep.record.RUN.
+	s.after, _ = strconv.ParseUint(m.Headers().Get("Lockstep-After"), 10, 64)
+	s.stream = strings.Split(m.Subject(), ".")[1]
+	words := strings.Split(m.Subject(), ".")[3:] // lockstep.STREAM.RUN.
 	for i, to := range []*string{&s.kind, &s.task, &s.try} {
 		if i < len(words) {
 			*to = words[i]
@@ -157,18 +183,18 @@ func (a *account) read() {
 	}
 }
 
-// ledByOne checks that no controller wrote after a later one had.
+// ledByOne checks that no controller wrote to a stream after a later one had.
 func (a *account) ledByOne() {
 	a.t.Helper()
-	last := ""
+	last := map[string]string{}
 	for _, s := range a.record {
 		switch {
 		case s.epoch == "":
 			a.lose("message %d of the record (%s) names no epoch", s.seq, s.kind)
-		case s.epoch < last: // of one length, as they are milliseconds since 1970
-			a.lose("message %d of the record (%s) is of epoch %s, and one before it of %s: two controllers led", s.seq, s.kind, s.epoch, last)
+		case s.epoch < last[s.stream]: // of one length, as they are milliseconds since 1970
+			a.lose("message %d of the record (%s) is of epoch %s, and one before it of %s: two controllers led", s.seq, s.kind, s.epoch, last[s.stream])
 		default:
-			last = s.epoch
+			last[s.stream] = s.epoch
 		}
 	}
 }

@@ -58,7 +58,7 @@ func oneOfThree(r *row) {
 	a.explained(f.harms)
 }
 
-// recordLeader is the name of the node that leads the stream of records; it has to have three replicas.
+// recordLeader is the name of the node that leads the stream of events of the run; it has to have three replicas.
 func (f *fleet) recordLeader() string {
 	f.t.Helper()
 	js, err := jetstream.New(f.nc)
@@ -67,7 +67,7 @@ func (f *fleet) recordLeader() string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
 	defer cancel()
-	s, err := js.Stream(ctx, "LOCKSTEP_RECORD")
+	s, err := js.Stream(ctx, "LOCKSTEP_EVENTS_"+f.run.Plan().ID)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestServicesForAgents(t *testing.T) {
 				}
 			}
 		}
-		for _, subject := range []string{"lockstep.command.a1", "lockstep.command.a3", "lockstep.record.victim.event", "$JS.API.INFO", "$JS.API.STREAM.DELETE.LOCKSTEP_RECORD"} {
+		for _, subject := range []string{"lockstep.command.a1", "lockstep.command.a3", "lockstep.events.victim.event", "$JS.API.INFO", "$JS.API.STREAM.DELETE.LOCKSTEP_QUEUE"} {
 			if answer, err := nc.RequestMsg(message(subject, "{}"), 100*time.Millisecond); err == nil {
 				t.Errorf("%s answered an agent: %v %s", subject, answer.Header, answer.Data)
 			}

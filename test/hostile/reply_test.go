@@ -13,10 +13,8 @@ import (
 // accepts the reply with the controller's permissions. It must not be an API request, a value or a message of a stream.
 func TestRepliesGoToInboxesAlone(t *testing.T) {
 	f := startFleet(t)
-	for _, subject := range []string{"lockstep.record.kept.plan", "$KV.LOCKSTEP_SCHEDULES.kept"} {
-		_, err := f.js.Publish(t.Context(), subject, []byte("x"))
-		must(t, err)
-	}
+	_, err := f.js.Publish(t.Context(), "$KV.LOCKSTEP_SCHEDULES.kept", []byte("x"))
+	must(t, err)
 	before := f.streams()
 	if len(before) == 0 {
 		t.Fatal("there are no streams")
@@ -98,7 +96,7 @@ func TestTheServerRepliesForNobody(t *testing.T) {
 			attacks = append(attacks, &nats.Msg{Subject: "$JS.API.CONSUMER.CREATE." + name + ".spy", Data: []byte(consumer), Reply: nc.NewInbox()},
 				&nats.Msg{Subject: "$JS.API.CONSUMER.MSG.NEXT." + name + ".spy", Data: []byte(`{"batch":1,"no_wait":true}`), Reply: "$JS.API.STREAM.DELETE." + name})
 		}
-		for _, subject := range []string{"lockstep.record.forged.outcome.t", "$KV.LOCKSTEP_STATE.leader"} {
+		for _, subject := range []string{"lockstep.queue.forged.outcome.t", "$KV.LOCKSTEP_STATE.leader"} {
 			forged := message("lockstep.queue.submit.forged", `{"task":"t"}`)
 			attacks = append(attacks, forged, &nats.Msg{Subject: "$JS.API.DIRECT.GET.LOCKSTEP_QUEUE.lockstep.queue.submit.forged", Reply: subject})
 		}
@@ -110,7 +108,7 @@ func TestTheServerRepliesForNobody(t *testing.T) {
 				case <-refused:
 					done = true
 				case <-time.After(5 * time.Second): // the server reports a refusal before it answers Flush
-					if after := f.streams(); len(after) < len(before) || after["LOCKSTEP_RECORD"].State.Msgs > before["LOCKSTEP_RECORD"].State.Msgs {
+					if after := f.streams(); len(after) < len(before) || after["LOCKSTEP_QUEUE"].State.Msgs > before["LOCKSTEP_QUEUE"].State.Msgs {
 						t.Fatalf("%s: %s, with the reply subject %s, changed a stream", key, m.Subject, m.Reply)
 					}
 					t.Errorf("%s: %s, with the reply subject %s, was not refused", key, m.Subject, m.Reply)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
@@ -45,7 +46,7 @@ func TestServicesSurviveAnyRequest(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	limit := int(f.dial("client.nk").MaxPayload()) - 1024
 	long, deep := strings.Repeat("n", 5000), strings.Repeat("[", 100_000)
-	bodies := []string{"", "null", "[]", "{}", "{", `"x"`, "\x1f\x8b\x08\x00", deep, `{"Run":-1}`, `{"run":"","behind":18446744073709551615,"wait":false}`,
+	bodies := []string{"", "null", "[]", "{}", "{", `"x"`, "\x1f\x8b\x08\x00", deep, `{"Run":-1}`, `{"run":"","behind":{"events":18446744073709551615},"wait":false}`,
 		fmt.Sprintf(`{"Name":%q,"Run":%q,"run":%q}`, long, long, long), `{"Name":"a.b *>\n","Run":"a.b *>\n"}`,
 		`{"Run":"r","Key":"k","Submission":"H4sIAAAAAAAA"}`, `{"Name":"s","Revision":0,"Value":"eHh4"}`, `{"Name":"s","Revision":0,"Value":"H4sIAAAAAAAA"}`,
 		`{"Name":"` + strings.Repeat("x", limit-20) + `"}`, strings.Repeat("\x00", limit)}
@@ -86,7 +87,9 @@ func TestRolesReachNoStream(t *testing.T) {
 	f := startFleet(t)
 	must(t, f.client.AddSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly", Zone: "UTC", Missed: schedule.MissedSkip,
 		Overlap: schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}, "id", "me", time.Now())))
-	_, err := f.js.Publish(t.Context(), "lockstep.record.kept.plan", []byte("x"))
+	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOCKSTEP_EVENTS_kept", Subjects: []string{"lockstep.events.kept.>"}})
+	must(t, err)
+	_, err = f.js.Publish(t.Context(), "lockstep.events.kept.plan", []byte("x"))
 	must(t, err)
 	before := f.streams()
 	var apis, replies []string
@@ -100,7 +103,7 @@ func TestRolesReachNoStream(t *testing.T) {
 		}
 		replies = append(replies, api+"STREAM.DELETE."+name, api+"STREAM.PURGE."+name, api+"CONSUMER.CREATE."+name)
 	}
-	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "lockstep.queue.submit.forged", "lockstep.record.forged.event", "_R_.forged")
+	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "lockstep.queue.submit.forged", "lockstep.events.kept.event", "_R_.forged")
 	roles := maps.Clone(mayRequest)
 	roles["agents/a1.nk"] = []string{"lockstep.agent.heartbeat.a1", "lockstep.agent.clock.a1", "lockstep.agent.arrive.a1", "lockstep.agent.snapshot.a1"}
 	for key, services := range roles {

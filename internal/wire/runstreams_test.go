@@ -1,0 +1,433 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// fill is text that does not become smaller.
+func fill(n int) string {
+	var b strings.Builder
+	for i := uint64(1); b.Len() < n; i++ {
+		fmt.Fprintf(&b, "%x", i*0x9E3779B97F4A7C15)
+	}
+	return b.String()[:n]
+}
+
+// bounded is a control plane that is not local and whose runs have a limit, with a connection that leads.
+func bounded(t *testing.T, limit int64) (*Server, *Conn, *Lease) {
+	t.Helper()
+	s := plane(t, ServerConfig{Shared: true})
+	c := link(t, s)
+	c.LimitRecord(limit)
+	return s, c, campaign(t, c, "test")
+}
+
+func none(string) bool { return false }
+
+// endRun makes a run that has ended, with an outcome of so many bytes.
+func endRun(t *testing.T, l *Lease, s RunState, bytes int) {
+	t.Helper()
+	r, err := l.TakeUp(t.Context(), s.Run)
+	if err == nil {
+		err = r.Plan(t.Context(), plan.Run{ID: s.Run})
+	}
+	if err == nil {
+		err = r.Outcome(t.Context(), plan.Outcome{Task: "t", Run: s.Run, Reasons: []string{fill(bytes)}})
+	}
+	if err == nil {
+		err = l.PutRun(t.Context(), s)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runsWithStreams lists the runs of a list that have streams.
+func runsWithStreams(t *testing.T, c *Conn, runs ...string) (have []string) {
+	t.Helper()
+	streams, err := c.runStreams(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range runs {
+		if len(streams[run]) > 0 {
+			have = append(have, run)
+		}
+	}
+	return have
+}
+
+// Events and snapshots are written in a random order, partly at the same time, and read while they are written and
+// afterwards, in batches of any size.
+func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
+	t.Parallel()
+	s, c, lease := bounded(t, 1<<30)
+	serveClients(t, lease)
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			run := fmt.Sprint("r", seed)
+			queueRun(t, c, plan.Run{ID: run})
+			r, err := lease.TakeUp(t.Context(), run)
+			if err == nil {
+				err = r.Plan(t.Context(), plan.Run{ID: run})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			live := make(chan []Entry, 1)
+			go func() {
+				var all []Entry
+				_, err := clientOf(t, s).Follow(t.Context(), run, func(e Entry) error { all = append(all, e); return nil })
+				if err != nil {
+					t.Error(err)
+				}
+				live <- all
+			}()
+			written := writeAtRandom(t, lease, run, rand.New(rand.NewPCG(seed, 1)))
+			inOrder(t, "a follower", <-live, written)
+			var later []Entry
+			if _, err := c.Follow(t.Context(), run, func(e Entry) error { later = append(later, e); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			inOrder(t, "a later reader", later, written)
+			for i := 0; i < len(later)-1; i += 7 { // from anywhere
+				rest := later[: i+1 : i+1]
+				_, err := follow(t.Context(), c, recordQuery{Run: run, Behind: later[i].At, Wait: true}, func(e Entry) error {
+					rest = append(rest, e)
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				inOrder(t, fmt.Sprint("a reader from ", later[i].At), rest, written)
+			}
+		})
+	}
+}
+
+// writeAtRandom writes attempts of a run, each with a start, snapshots, events meanwhile, and an outcome, under several
+// leaderships of one lease. It returns how many snapshots each attempt has.
+func writeAtRandom(t *testing.T, lease *Lease, run string, random *rand.Rand) map[string]int {
+	t.Helper()
+	written := map[string]int{}
+	var r *Recorder
+	for i := range 8 {
+		if i%3 == 0 { // it is taken up again
+			var err error
+			if r, err = lease.TakeUp(t.Context(), run); err != nil {
+				t.Fatal(err)
+			}
+		}
+		task := fmt.Sprint("t", i)
+		ref := Ref{Run: run, Task: task, Try: "x"}
+		must := func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		must(r.Event(t.Context(), RunEvent{Kind: TaskStarted, Task: task}))
+		store := r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {})
+		written[task] = random.IntN(12)
+		other := make(chan bool)
+		events := random.IntN(6)
+		go func() {
+			defer close(other)
+			for range events {
+				must(r.Event(t.Context(), RunEvent{Kind: AgentLost, Task: task}))
+			}
+		}()
+		for n := range written[task] {
+			body := fill(1 + random.IntN(100_000))
+			must(store.Store(t.Context(), record.Snapshot{Protocol: plan.Protocol, Task: task, Agent: "a", Seq: uint64(n) + 1, Clock: body}))
+		}
+		<-other
+		must(r.Outcome(t.Context(), plan.Outcome{Task: task, Run: run}))
+	}
+	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1 << 40}}); err != nil {
+		t.Error(err)
+	}
+	return written
+}
+
+// inOrder requires that all snapshots of a task come in order after its start and before its outcome.
+func inOrder(t *testing.T, who string, all []Entry, written map[string]int) {
+	t.Helper()
+	current, done, got := "", map[string]bool{}, map[string]int{}
+	for i, e := range all {
+		switch {
+		case e.Err != nil:
+			t.Fatalf("%s: entry %d: %v", who, i, e.Err)
+		case e.Event != nil && e.Event.Kind == TaskStarted:
+			current = e.Event.Task
+		case e.Snapshot != nil:
+			if got[e.Ref.Task]++; e.Ref.Task != current || done[current] || e.Snapshot.Seq != uint64(got[current]) {
+				t.Fatalf("%s: entry %d: snapshot %d of task %s comes in task %s (over: %v) as number %d", who, i, e.Snapshot.Seq, e.Ref.Task,
+					current, done[current], got[e.Ref.Task])
+			}
+		case e.Outcome != nil:
+			if done[e.Ref.Task] = true; e.Ref.Task != current || got[current] != written[current] {
+				t.Fatalf("%s: entry %d: the outcome of task %s comes after %d snapshots of %d", who, i, e.Ref.Task, got[current], written[current])
+			}
+		}
+	}
+	if len(done) != len(written) || len(all) == 0 || all[len(all)-1].Event == nil || all[len(all)-1].Event.Kind != RunEnded {
+		t.Errorf("%s: %d outcomes of %d in %d entries", who, len(done), len(written), len(all))
+	}
+}
+
+// When the snapshots of a run have reached their limit, outcomes are stored all the same; also under another leadership.
+func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
+	t.Parallel()
+	s, _, lease := bounded(t, 1<<20)
+	agent := link(t, s).Agent()
+	r, err := lease.TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := Ref{Run: "r", Task: "t", Try: "y"}
+	takeReports(t, r.lease, r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {}))
+	n := uint64(1)
+	for ; err == nil; n++ {
+		err = agent.Snapshot(t.Context(), ref, record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a", Seq: n, Clock: fill(30_000)})
+	}
+	if n < 9 || !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "--record-limit") || !strings.Contains(err.Error(), "--resume") {
+		t.Fatalf("snapshot %d: %v: want ErrFull, and what to do", n-1, err)
+	}
+	for range 2 {
+		if err := r.Outcome(t.Context(), plan.Outcome{Task: "t", Run: "r", Reasons: []string{fill(20_000)}}); err != nil {
+			t.Fatal(err)
+		}
+		if r, err = lease.TakeUp(t.Context(), "r"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for err = nil; err == nil; { // events have a limit, too, but for the end
+		err = r.Event(t.Context(), RunEvent{Kind: AgentLost, Detail: fill(20_000)})
+	}
+	if !errors.Is(err, ErrFull) || !Hopeless(err) {
+		t.Fatalf("when the events are full: %v", err)
+	}
+	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndFailed, Detail: err.Error()}}); err != nil {
+		t.Errorf("the end of the run: %v", err)
+	}
+}
+
+// The newest 50 runs keep their streams; the next one has the oldest deleted that was copied.
+func TestTheFiftyFirstRunDeletesTheOldestCopiedOne(t *testing.T) {
+	t.Parallel()
+	_, c, lease := bounded(t, 64<<20)
+	for i := range maxRuns {
+		endRun(t, lease, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone), Copied: i >= 2}, 100)
+	}
+	needed := func(run string) bool { return run == "r2" }
+	if waiting, err := lease.MakeRoom(t.Context(), "", needed); err != nil || waiting != "" {
+		t.Fatalf("%q, %v", waiting, err)
+	}
+	if have := runsWithStreams(t, c, "r3"); len(have) != 1 {
+		t.Error("of 50 runs one was deleted")
+	}
+	if waiting, err := lease.MakeRoom(t.Context(), "new", needed); err != nil || waiting != "" {
+		t.Fatalf("the 51st waits for %q, %v", waiting, err)
+	}
+	if have := fmt.Sprint(runsWithStreams(t, c, "r0", "r1", "r2", "r3", "r4")); have != "[r0 r1 r2 r4]" {
+		t.Errorf("streams of %s are left of the oldest, want all but r3: r0 and r1 were not copied, and r2 is needed", have)
+	}
+}
+
+// Runs that nobody copied are never deleted. The next one waits, and says why; one that has streams does not.
+func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
+	t.Parallel()
+	_, c, lease := bounded(t, 1<<20)
+	room := func(run string) string {
+		t.Helper()
+		waiting, err := lease.MakeRoom(t.Context(), run, none)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return waiting
+	}
+	for i := range 18 { // 1,080,000 bytes
+		endRun(t, lease, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone)}, 60_000)
+	}
+	if why := room("new"); !strings.Contains(why, "18 runs hold 1.1 MiB, of 1.0 MiB") || !strings.Contains(why, "--record-limit") || !strings.Contains(why, "--dir") {
+		t.Errorf("it waits for %q", why)
+	}
+	if why := room("r3"); why != "" {
+		t.Errorf("a run that is submitted again waits for %q", why)
+	}
+	if err := lease.PutRun(t.Context(), RunState{Run: "r1", Seq: 2, State: string(EndDone), Copied: true}); err != nil {
+		t.Fatal(err)
+	}
+	if why := room("new"); why != "" {
+		t.Errorf("it waits for %q, and one was copied", why)
+	}
+	if have := fmt.Sprint(runsWithStreams(t, c, "r0", "r1", "r2")); have != "[r0 r2]" {
+		t.Errorf("%s have streams", have)
+	}
+	for i := range maxRuns - 17 {
+		endRun(t, lease, RunState{Run: fmt.Sprint("q", i), Seq: uint64(i) + 20, State: string(EndDone)}, 10)
+	}
+	c.LimitRecord(64 << 20)
+	if why := room("new"); !strings.Contains(why, "50 runs have") {
+		t.Errorf("it waits for %q", why)
+	}
+}
+
+// The streams of a run that has ended reserve what they hold, and get their limits again when it is resumed.
+func TestEndedRunsReserveNoSpace(t *testing.T) {
+	t.Parallel()
+	_, c, lease := bounded(t, 16<<20)
+	endRun(t, lease, RunState{Run: "r", Seq: 1, State: string(EndDone)}, 1000)
+	limits := func() (all []int64) {
+		for _, name := range []string{nameOf(streamEvents, "r"), nameOf(streamSnapshots, "r")} {
+			s, err := c.js.Stream(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, s.CachedInfo().Config.MaxBytes)
+		}
+		return all
+	}
+	if got := fmt.Sprint(limits()); got != fmt.Sprint([]int64{2 << 20, 4 << 20}) {
+		t.Errorf("limits %s: want an eighth and a quarter", got)
+	}
+	if _, err := lease.MakeRoom(t.Context(), "", none); err != nil {
+		t.Fatal(err)
+	}
+	if got := limits(); got[0] > 4000 || got[1] > 1000 {
+		t.Errorf("an ended run reserves %d bytes", got)
+	}
+	if _, err := lease.TakeUp(t.Context(), "r"); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(limits()); got != fmt.Sprint([]int64{2 << 20, 4 << 20}) {
+		t.Errorf("limits %s of a resumed run", got)
+	}
+}
+
+// A list of runs that has become too long loses those without streams alone.
+func TestRunsThatHaveStreamsAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	_, c, lease := bounded(t, 64<<20)
+	endRun(t, lease, RunState{Run: "r0", State: string(EndDone), Seq: 1}, 10)
+	for i := 1; i < mostEnded+2; i++ {
+		if err := lease.PutRun(t.Context(), RunState{Run: fmt.Sprint("r", i), State: string(EndDone), Copied: true, Seq: uint64(i) + 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := lease.ForgetRuns(t.Context(), none); err != nil {
+		t.Fatal(err)
+	}
+	for run, want := range map[string]bool{"r0": true, "r1": false, "r2": true} {
+		if s, err := c.RunState(t.Context(), run); err != nil || (s.Run != "") != want {
+			t.Errorf("run %s is listed: %v, want %v (%v)", run, s.Run != "", want, err)
+		}
+	}
+}
+
+// Names of 200 bytes of any kind make streams.
+func TestRunsOfAnyNameHaveStreams(t *testing.T) {
+	t.Parallel()
+	_, c, lease := bounded(t, 64<<20)
+	long := strings.Repeat("/", MaxName)
+	for _, run := range []string{"", ".", "..", "a b*>", long, long[1:] + "x"} {
+		endRun(t, lease, RunState{Run: run, State: string(EndDone)}, 10)
+		if len(runsWithStreams(t, c, run)) != 1 {
+			t.Errorf("run %q has no streams", run)
+		}
+	}
+}
+
+// Who follows a run whose streams are deleted meanwhile is told, and goes on when it is executed again.
+func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
+	t.Parallel()
+	s, c, lease := bounded(t, 64<<20)
+	follower := clientOf(t, s)
+	serveClients(t, lease)
+	begin := func() {
+		t.Helper()
+		r, err := lease.TakeUp(t.Context(), "r")
+		if err = errors.Join(err, r.Plan(t.Context(), plan.Run{ID: "r"}), r.Event(t.Context(), RunEvent{Kind: RunAccepted})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func() {
+		t.Helper()
+		streams, err := c.runStreams(t.Context())
+		if err == nil {
+			err = c.remove(t.Context(), streams["r"])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin()
+	queueRun(t, c, plan.Run{ID: "r"})
+	begun, ended := make(chan bool, 9), make(chan error, 1)
+	go func() {
+		_, err := follower.Follow(t.Context(), "r", func(Entry) error { begun <- true; return nil })
+		ended <- err
+	}()
+	<-begun
+	<-begun
+	remove()
+	select {
+	case err := <-ended:
+		t.Fatalf("while the run is in the queue: %v", err)
+	case <-time.After(2 * time.Second):
+	}
+	begin()
+	<-begun
+	<-begun
+	remove()
+	if err := lease.Unqueue(t.Context(), "r", 1); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrNoRecord) || !strings.Contains(err.Error(), "deleted") {
+			t.Errorf("the follower ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the follower still waits")
+	}
+}
+
+// A former leader writes neither events nor snapshots.
+func TestAFormerLeaderIsFencedInBothStreams(t *testing.T) {
+	t.Parallel()
+	s, _, lease := bounded(t, 64<<20)
+	was, err := lease.TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Resign(t.Context())
+	next, err := campaign(t, link(t, s), "next").TakeUp(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was.lease = &Lease{conn: was.lease.conn, who: was.lease.who, ctx: context.Background()}
+	snapshot := func(r *Recorder) error {
+		store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, 1<<20, func(record.Snapshot) {})
+		return store.Store(t.Context(), record.Snapshot{Task: "t", Agent: "a", Seq: 1})
+	}
+	if err := was.Outcome(t.Context(), plan.Outcome{Run: "r", Task: "t"}); !errors.Is(err, ErrFenced) {
+		t.Errorf("an outcome of a former leader: %v", err)
+	}
+	if err := snapshot(was); err == nil || !strings.Contains(err.Error(), ErrFenced.Error()) {
+		t.Errorf("a snapshot of a former leader: %v", err)
+	}
+	if err := errors.Join(next.Outcome(t.Context(), plan.Outcome{Run: "r", Task: "t"}), snapshot(next)); err != nil {
+		t.Errorf("the leader: %v", err)
+	}
+}
