@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"lockstep/internal/plan"
@@ -28,8 +29,8 @@ type Config struct {
 	Gather time.Duration
 	// Name and Version say who leads, to people and to other controllers; without a name it is the host's.
 	Name, Version string
-	// Copies is the folder in which the leader keeps a copy of every run. What is copied there may be deleted from the control plane when that needs
-	// room; without it nothing is.
+	// Copies is the folder in which the controller keeps a copy of every run, also while it stands by. What is copied there may be deleted from the
+	// control plane when that needs room.
 	Copies string
 	// Points opens a sink for a run that is copied, so that its points go to InfluxDB whoever follows it; nil: they do not.
 	Points func() *sink.Sink
@@ -97,6 +98,14 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 	if err := prepare(ctx, conn, cfg.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
+	k := &copies{conn: conn, cfg: cfg, of: map[string]*copying{}, backlog: make(chan struct{}, copyBeside)}
+	if cfg.Copies != "" {
+		var copying sync.WaitGroup
+		defer copying.Wait()
+		under, stop := context.WithCancel(ctx)
+		defer stop()
+		copying.Go(func() { k.run(under) })
+	}
 	who := cfg.self()
 	for {
 		lease, err := conn.Campaign(ctx, who, cfg.Log)
@@ -109,7 +118,7 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 		if err = conn.Prepare(lease.Context()); err == nil {
 			cfg.Standing.lead(lease.Epoch())
 			agents := newFleet(cfg.Log, conn.LinkedSince)
-			err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease}).lead(ctx)
+			err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease, copies: k}).lead(ctx)
 			agents.close()
 			cfg.Standing.lead(0)
 		}

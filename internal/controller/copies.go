@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	past "lockstep/internal/history"
@@ -25,9 +27,12 @@ const (
 	copyAgain  = 5 * time.Minute
 )
 
-// copies is what a leader copies.
+// copies are a controller's copies of runs: it copies those that have ended, and while it leads it also follows those that
+// are executed. The leader copies a run first, with its points.
 type copies struct {
-	*leader
+	conn    wire.Leader
+	cfg     Config
+	leads   atomic.Bool
 	mu      sync.Mutex
 	of      map[string]*copying // by run
 	backlog chan struct{}
@@ -35,119 +40,128 @@ type copies struct {
 
 // copying is one run's copy.
 type copying struct {
-	seq  uint64 // of the submission
-	now  bool   // it is under way, or done
-	wait time.Duration
-	next time.Time // when it is tried again
+	seq   uint64 // of the submission
+	now   bool   // it is under way
+	whole bool
+	wait  time.Duration
+	next  time.Time // when it is tried again
 }
 
-// copyRuns keeps a copy of every run in the leader's folder, and notes of those that have ended that it is whole.
-func (l *leader) copyRuns(ctx context.Context) {
+// run copies runs until ctx ends, and notes of those that have ended that there is a whole copy.
+func (k *copies) run(ctx context.Context) {
 	var under sync.WaitGroup
 	defer under.Wait()
-	k := copies{leader: l, of: map[string]*copying{}, backlog: make(chan struct{}, copyBeside)}
-	for ctx.Err() == nil {
-		folder, err := l.conn.Runs(ctx)
+	for pause(ctx, copyEvery) == nil {
+		all, err := k.conn.Runs(ctx)
 		if err != nil && ctx.Err() == nil {
-			l.cfg.Log.Warn("look for runs to copy", "err", err)
+			k.cfg.Log.Warn("look for runs to copy", "err", err)
 		}
-		for _, r := range folder {
-			if r.Copied || r.State == wire.StateQueued || !k.begin(r) {
+		for _, r := range all {
+			begin, whole := k.begin(r)
+			if whole && r.Over() && !r.Copied {
+				if err := k.conn.MarkCopied(ctx, r); err != nil && ctx.Err() == nil {
+					k.cfg.Log.Warn("note that a run was copied", "run", r.Run, "err", err)
+				}
+			}
+			if !begin {
 				continue
 			}
 			under.Go(func() {
-				if err := wire.Guard(k.cfg.Log, "copy run "+r.Run, func() error { return k.copy(ctx, r) }); err != nil {
-					k.fail(ctx, r, err)
-				}
+				k.end(ctx, r, wire.Guard(k.cfg.Log, "copy run "+r.Run, func() error { return k.copy(ctx, r) }))
 				if r.Over() {
 					<-k.backlog
 				}
 			})
 		}
-		_ = pause(ctx, copyEvery) // the loop looks at ctx
 	}
 }
 
-// begin tells whether a run is to be copied now.
-func (k *copies) begin(r wire.RunState) bool {
+// begin reports whether a run is to be copied now, and whether its copy is whole.
+func (k *copies) begin(r wire.RunState) (begin, whole bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.of[r.Run]
 	if c == nil || c.seq != r.Seq {
-		c = &copying{seq: r.Seq}
+		c = &copying{seq: r.Seq, whole: r.Over() && k.has(r)}
 		k.of[r.Run] = c
 	}
-	if c.now || time.Now().Before(c.next) {
-		return false
+	leads := k.leads.Load()
+	if c.whole || c.now || time.Now().Before(c.next) || r.State == wire.StateQueued ||
+		!leads && (!r.Over() || time.Since(r.Ended) < copyWait) {
+		return false, c.whole
 	}
 	if r.Over() {
 		select {
 		case k.backlog <- struct{}{}:
 		default:
-			return false
+			return false, false
 		}
 	}
 	c.now = true
-	return true
+	return true, false
 }
 
-// fail has a copy tried again later.
-func (k *copies) fail(ctx context.Context, r wire.RunState, err error) {
+// has reports whether the folder holds a whole copy of a run that has ended.
+func (k *copies) has(r wire.RunState) bool {
+	run, err := runs.Open(k.cfg.Copies, filepath.Join(k.cfg.Copies, r.Run))
+	if err != nil {
+		return false
+	}
+	marks, err := run.Marks()
+	return err == nil && slices.ContainsFunc(marks, func(m runs.Mark) bool { return m.Kind == runs.MarkEnd && !m.At.Before(r.Submitted) })
+}
+
+// end notes that a copy is whole, or has it tried again later.
+func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.of[r.Run]
-	if ctx.Err() != nil || c.seq != r.Seq {
+	if c.seq != r.Seq {
+		return
+	}
+	gone := r.Copied && (errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrNoRecord)) // others have copies
+	c.now, c.whole = false, err == nil || gone
+	if c.whole || ctx.Err() != nil {
 		return
 	}
 	c.wait = min(max(2*c.wait, copyEvery), copyAgain)
-	c.now, c.next = false, time.Now().Add(c.wait)
+	c.next = time.Now().Add(c.wait)
 	k.cfg.Log.Error("copy a run: it stays on the control plane, and is copied later", "run", r.Run, "in", c.wait, "err", err)
 }
 
-// copy follows a run to its end, and then says that its copy is whole.
-func (l *leader) copy(ctx context.Context, r wire.RunState) error {
+// copy follows a run to its end.
+func (k *copies) copy(ctx context.Context, r wire.RunState) error {
 	var points *sink.Sink
-	if l.cfg.Points != nil {
-		points = l.cfg.Points()
+	if k.cfg.Points != nil && k.leads.Load() {
+		points = k.cfg.Points()
 	}
-	if _, err := Record(ctx, l.conn, r.Run, l.cfg.Copies, nil, points); err != nil {
+	if _, err := Record(ctx, k.conn, r.Run, k.cfg.Copies, nil, points); err != nil {
 		return err
 	}
-	l.keep(ctx, r.Run)
-	for ctx.Err() == nil {
-		seen := false
-		err := l.lease.ChangeRun(ctx, r.Run, func(now *wire.RunState) bool {
-			seen = now.Seq != r.Seq || now.Over() // submitted again: that is another copy
-			now.Copied = seen && now.Seq == r.Seq
-			return now.Copied
-		})
-		if err == nil && seen {
-			return nil
-		}
-		_ = pause(ctx, copyEvery) // the loop looks at ctx
-	}
+	k.keep(ctx, r.Run)
 	return nil
 }
 
 // keep writes the tables and the report beside a copy, and its values into the history. Without them the copy is whole: ctl report makes them again, and ctl history reindex. What agents report may be
 // anything, and whatever it does to a page, the controller goes on.
-func (l *leader) keep(ctx context.Context, id string) {
-	run, err := runs.Open(l.cfg.Copies, filepath.Join(l.cfg.Copies, id))
+func (k *copies) keep(ctx context.Context, id string) {
+	run, err := runs.Open(k.cfg.Copies, filepath.Join(k.cfg.Copies, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return // refused before there was a plan
 	}
 	if err == nil {
-		err = wire.Guard(l.cfg.Log, "report of run "+id, func() error { return page.Keep(run) })
+		err = wire.Guard(k.cfg.Log, "report of run "+id, func() error { return page.Keep(run) })
 	}
 	if err != nil {
-		l.cfg.Log.Warn("write tables and report of a run: make them with ctl report", "run", id, "err", err)
+		k.cfg.Log.Warn("write tables and report of a run: make them with ctl report", "run", id, "err", err)
 	}
-	if err := wire.Guard(l.cfg.Log, "history of run "+id, func() error { return past.Of(l.cfg.Copies).Add(ctx, id) }); err != nil {
-		l.cfg.Log.Warn("add a run to the history: ctl history reindex does it again", "run", id, "err", err)
+	if err := wire.Guard(k.cfg.Log, "history of run "+id, func() error { return past.Of(k.cfg.Copies).Add(ctx, id) }); err != nil {
+		k.cfg.Log.Warn("add a run to the history: ctl history reindex does it again", "run", id, "err", err)
 	}
 }
 
-// copyWait is how long a hook waits for the copy of its run. The copy follows the run, so that it is there soon after the end, or never.
+// copyWait is how long a hook waits for the leader's copy of its run, and controllers that stand by before they copy it.
+// The leader's follows the run, so that it is there soon after the end, or never.
 const copyWait = time.Minute
 
 // awaitCopy waits until the copy of an entry's run is whole, and returns where it is; "": there is none on this host.

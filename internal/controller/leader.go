@@ -19,6 +19,7 @@ type leader struct {
 	agents *fleet
 	lease  *wire.Lease
 	queue  *queue
+	copies *copies
 	// purging is held while streams of runs are made or deleted, and while a run that has ended is submitted again.
 	purging  sync.Mutex
 	attempts attempts
@@ -47,7 +48,8 @@ func (l *leader) lead(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	keeping.Go(func() { l.keepStreams(ctx) })
 	if l.cfg.Copies != "" {
-		keeping.Go(func() { l.copyRuns(ctx) })
+		l.copies.leads.Store(true)
+		defer l.copies.leads.Store(false)
 		keeping.Go(func() { l.fillHistory(ctx) })
 	}
 	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}

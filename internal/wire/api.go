@@ -39,6 +39,8 @@ type Leader interface {
 	Tries(ctx context.Context, run string) (map[string][]plan.Tried, error)
 	Runs(ctx context.Context) ([]RunState, error)
 	RunState(ctx context.Context, run string) (RunState, error)
+	// MarkCopied notes in the state of a run that a controller has a copy.
+	MarkCopied(ctx context.Context, s RunState) error
 	// Await is Follow without snapshots.
 	Await(ctx context.Context, run string, handle func(Entry) error) (End, error)
 	Schedule(ctx context.Context, name string) (KeptSchedule, error)

@@ -195,23 +195,35 @@ func (c *Conn) RunState(ctx context.Context, run string) (s RunState, err error)
 	return s, nil
 }
 
-// ChangeRun reads how a run stands, and stores what edit makes of it unless that returns false. Nothing else that this leader stores comes between.
-func (l *Lease) ChangeRun(ctx context.Context, run string, edit func(*RunState) bool) error {
-	ctx, cancel := l.bound(ctx)
+// MarkCopied notes in the state of a run that has ended that a controller's directory holds all of its record. Nothing
+// happens if the state has changed since s was read: the caller looks again.
+func (c *Conn) MarkCopied(ctx context.Context, s RunState) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	ctx, stop := context.WithTimeout(ctx, storeTimeout)
-	defer stop()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s, err := l.State(ctx, run)
-	if err != nil || !edit(&s) {
+	kv, err := c.state(ctx)
+	if err != nil {
 		return err
 	}
-	s.Run, s.Epoch = run, l.who.Epoch
-	if err := l.putRun(ctx, s); err != nil {
-		return fmt.Errorf("store the state of run %s: %w", run, err)
+	e, err := kv.Get(ctx, keyRun(s.Run))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil
 	}
-	return nil
+	var now RunState
+	if err == nil {
+		err = json.Unmarshal(e.Value(), &now)
+	}
+	if err != nil || now.Seq != s.Seq || !now.Over() {
+		return err
+	}
+	now.Copied = true
+	value, err := json.Marshal(now)
+	if err == nil {
+		_, err = kv.Update(ctx, e.Key(), value, e.Revision())
+	}
+	if conflict(err) {
+		return nil
+	}
+	return err
 }
 
 // ForgetRuns deletes the states of the oldest runs that have ended, beyond the newest 1,000. It keeps those of runs that

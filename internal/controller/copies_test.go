@@ -1,0 +1,48 @@
+package controller_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"lockstep/internal/controller"
+	"lockstep/internal/runs"
+	"lockstep/internal/wire"
+	"lockstep/test/wiretest"
+)
+
+// A controller that stands by copies the runs that have ended, once, also if the leader keeps no copies.
+func TestAStandbyCopiesRuns(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		run := aRun(nil, nil)
+		wholly(t, run, l.run(run, nil, nil))
+		folder := t.TempDir()
+		for range 2 { // the second finds the copy
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			standby := l.connect()
+			go func() {
+				ended <- controller.Serve(ctx, standby, controller.Config{Log: l.log(), Name: "standby", Copies: folder})
+			}()
+			time.Sleep(90 * time.Second) // the leader has a minute for its own copy
+			if s := l.state(run.ID, wire.RunState.Over); !s.Copied {
+				t.Error("nobody noted that the run was copied")
+			}
+			copied, err := runs.Open(folder, filepath.Join(folder, run.ID))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := copied.Outcomes()
+			marks, err2 := copied.Marks()
+			if err != nil || err2 != nil || len(all) != 2 || len(marks) != 3 { // two beginnings, and the end
+				t.Errorf("the copy has %d outcomes and %d marks, %v, %v", len(all), len(marks), err, err2)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
