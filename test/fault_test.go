@@ -46,7 +46,7 @@ func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *
 	t.Helper()
 	port := freePort(t)
 	f := &fleet{t: t, dir: t.TempDir(), url: "nats://127.0.0.1:" + port, agents: map[string]*rig.Process{}}
-	start(t, f.dir, "controller", "--listen", "127.0.0.1:"+port)
+	start(t, f.dir, "controller", "--open", "--listen", "127.0.0.1:"+port)
 	for _, name := range agents {
 		rig.Eventually(t, "listening", func() bool {
 			_, err := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()

@@ -35,6 +35,7 @@ type controllerOptions struct {
 	access      accessFlags
 	allowed     drivers.Access // of access
 	listen, dir string
+	open        bool
 	config      string
 	hooks       string
 	drivers     string // file, of --drivers
@@ -54,9 +55,9 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 		Short: "Execute runs on a fleet of agents",
 		Long: `controller takes runs from the control plane and has agents execute them in lockstep. With
 --listen it serves the control plane itself, with streams kept under --dir; with --server it uses a NATS that is there.
-Beyond loopback, --listen needs credentials: --nats-config with what "ctl fleet init" made, else
-LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that configuration again.`,
-		Example: `  controller --listen 127.0.0.1:4222 --dir /var/lib/lockstep
+--listen needs credentials: --nats-config with what "ctl fleet init" made, else LOCKSTEP_TOKEN, or
+LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that configuration again. With --open it needs none on loopback.`,
+		Example: `  controller --listen 127.0.0.1:4222 --open --dir /var/lib/lockstep
   controller --listen 0.0.0.0:4222 --dir /var/lib/lockstep --nats-config creds/nats.conf --creds creds/controller.nk
   controller --server tls://nats-1:4222 --ca creds/ca.crt --creds creds/controller.nk`,
 		Args: arguments(cobra.NoArgs),
@@ -80,6 +81,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	o.server.add(c, "")
 	f := c.Flags()
 	f.StringVar(&o.listen, "listen", "", "serve the control plane on `host:port`")
+	f.BoolVar(&o.open, "open", false, "serve on loopback without credentials: every user of this host may then do everything")
 	f.StringVar(&o.config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
 	f.StringVar(&o.dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
 	f.StringVar(&o.sync, "sync", "always", "when streams under --dir are synced to the disk: \"always\", before each message is acknowledged, or every `duration`, as 2m: a power cut loses what was acknowledged since")
@@ -146,7 +148,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer unserve()
 	connect, broken, stop, err := controlPlane(ctx, o.server, wire.ServerConfig{Listen: o.listen, Config: o.config,
-		Auth: o.server.auth(), Dir: o.dir, Sync: o.syncEvery, Log: log, Record: int64(o.room)})
+		Auth: o.server.auth(), Open: o.open, Dir: o.dir, Sync: o.syncEvery, Log: log, Record: int64(o.room)})
 	if err != nil {
 		return err
 	}
@@ -243,7 +245,8 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
 // unserved says what to do about a control plane that cannot be served.
 func unserved(err error) error {
 	if errors.Is(err, wire.ErrOpen) {
-		err = fmt.Errorf("%w: give --nats-config and --creds of what \"ctl fleet init\" makes, or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD, or listen on 127.0.0.1", err)
+		err = fmt.Errorf("%w: give --nats-config and --creds of what \"ctl fleet init\" makes, or set LOCKSTEP_TOKEN, "+
+			"or LOCKSTEP_USER and LOCKSTEP_PASSWORD; or give --open on 127.0.0.1, for every user of this host", err)
 	}
 	if errors.Is(err, wire.ErrAsked) {
 		return exit{ExitBadMatrix, err}

@@ -84,7 +84,7 @@ func TestOutputHoldsNoControlCharacters(t *testing.T) {
 	server := "nats://" + freeAddress(t)
 	daemons := newPTY(t, 100)
 	all.Go(func() {
-		cli.Controller(ctx, []string{"--listen", strings.TrimPrefix(server, "nats://")}, nil, daemons.file, daemons.file)
+		cli.Controller(ctx, []string{"--open", "--listen", strings.TrimPrefix(server, "nats://")}, nil, daemons.file, daemons.file)
 	})
 	all.Go(func() {
 		cli.Agent(ctx, []string{"--server", server, "--name", "a", "--slots", "2"}, nil, daemons.file, daemons.file)

@@ -63,7 +63,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	following, follower, leave := start() // before the daemons
 	defer leave()
 	var log words
-	daemon(func() int { return Controller(ctx, []string{"--listen", at}, nil, &log, &log) })
+	daemon(func() int { return Controller(ctx, []string{"--open", "--listen", at}, nil, &log, &log) })
 	daemon(func() int {
 		return Agent(ctx, []string{"--server", "nats://" + at, "--name", "a", "--slots", "2"}, nil, &log, &log)
 	})

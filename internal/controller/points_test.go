@@ -148,7 +148,7 @@ func (l *lab) replays(root, run string, live *database) {
 // again from the beginning, as a fleet's is, does not take the first for two.
 func TestPointsOfTries(t *testing.T) {
 	t.Parallel()
-	l, d := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4"), &database{}
+	l, d := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Open: true}, "a1", "a2", "a3", "a4"), &database{}
 	l.await(4)
 	l.sinking(d)
 	run := aRun(long)
@@ -209,7 +209,7 @@ func tries(root, run string) (found []string) {
 // run without drops.
 func TestDroppedPointsAreReplayed(t *testing.T) {
 	t.Parallel()
-	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4")
+	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Open: true}, "a1", "a2", "a3", "a4")
 	l.stop()
 	l.wg.Wait()
 	copied, followed := &database{}, &database{refuse: 1}
@@ -264,7 +264,7 @@ func (l *lab) sinkTo(d *database) func() *sink.Sink {
 // two who write do not contradict each other.
 func TestTheControllersPoints(t *testing.T) {
 	t.Parallel()
-	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0"}, "a1", "a2", "a3", "a4")
+	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Open: true}, "a1", "a2", "a3", "a4")
 	l.stop()
 	l.wg.Wait()
 	copied, followed := &database{}, &database{}

@@ -156,7 +156,7 @@ func (g *gate) open() {
 
 func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	t.Parallel()
-	s := plane(t, ServerConfig{Listen: "127.0.0.1:0"})
+	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
 	at, err := url.Parse(s.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 // TestALapsedLeaseIsRegained: nobody else led meanwhile, so that the leader goes on under the same leadership.
 func TestALapsedLeaseIsRegained(t *testing.T) {
 	t.Parallel()
-	s := plane(t, ServerConfig{Listen: "127.0.0.1:0"})
+	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
 	at, err := url.Parse(s.URL())
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,8 @@ import (
 // ServerConfig says how to embed a control plane.
 type ServerConfig struct {
 	Listen string // host:port to listen on; empty: in-process connections only, no port. Port 0 chooses one.
-	Auth   Auth   // what clients must show; required beyond loopback. With Config: what Connect shows
+	Auth   Auth   // what clients must show; required with Listen, unless Open. With Config: what Connect shows
+	Open   bool   // anybody on this host may connect if Listen is on loopback and there are no credentials
 	// Shared marks a control plane that has more than one follower and outlives its clients, though it opens no port.
 	// One with Listen is shared, too.
 	Shared bool
@@ -110,8 +111,8 @@ const closedClients = 200
 var (
 	// ErrAsked is wrapped by the error of a configuration that cannot be served, whatever the host is like.
 	ErrAsked = errors.New("start control plane")
-	// ErrOpen is wrapped by the error of listening beyond loopback where nobody has to show anything.
-	ErrOpen = errors.New("beyond loopback only with credentials")
+	// ErrOpen is wrapped by the error of listening without credentials: beyond loopback always, on loopback unless ServerConfig.Open.
+	ErrOpen = errors.New("credentials are required")
 )
 
 func serverOptions(cfg ServerConfig) (*server.Options, error) {
@@ -143,13 +144,10 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 		opts.Port = server.RANDOM_PORT
 	}
 	opts.Host = host
-	if loopback(host) {
-		return opts, nil
-	}
-	if !guarded(opts) {
+	if !guarded(opts) && !(cfg.Open && loopback(host)) {
 		return nil, fmt.Errorf("%w: listen on %q: %w", ErrAsked, cfg.Listen, ErrOpen)
 	}
-	if opts.TLSConfig == nil && cfg.Log != nil {
+	if !loopback(host) && opts.TLSConfig == nil && cfg.Log != nil {
 		cfg.Log.Warn("the control plane listens beyond loopback without TLS: what agents are assigned, secrets in matrices included, can be read on the way; \"ctl fleet init\" makes certificates", "listen", cfg.Listen)
 	}
 	return opts, nil

@@ -42,7 +42,7 @@ func (l *logged) await(t *testing.T, n int) []string {
 
 // TestALinkThatIsLostIsLogged, and that it is there again; leaving is neither.
 func TestALinkThatIsLostIsLogged(t *testing.T) {
-	s := plane(t, ServerConfig{Listen: "127.0.0.1:0"})
+	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
 	at := strings.TrimPrefix(s.URL(), "nats://")
 	c, err := Dial(t.Context(), s.URL(), Auth{})
 	if err != nil {
@@ -56,7 +56,7 @@ func TestALinkThatIsLostIsLogged(t *testing.T) {
 	if got := log.await(t, 1); !slices.Equal(got, []string{lost}) {
 		t.Fatalf("the link is gone, and logged is %q", got)
 	}
-	plane(t, ServerConfig{Listen: at})
+	plane(t, ServerConfig{Listen: at, Open: true})
 	want := []string{lost, "INFO the link to the control plane is there again"}
 	if got := log.await(t, 2); !slices.Equal(got, want) {
 		t.Fatalf("the link is back, and logged is %q", got)

@@ -9,13 +9,13 @@ import (
 
 // A port that is taken is said once, with what to do, by the error.
 func TestATakenPortIsSaidOnce(t *testing.T) {
-	first, err := Embedded(t.Context(), ServerConfig{Listen: "127.0.0.1:0"})
+	first, err := Embedded(t.Context(), ServerConfig{Listen: "127.0.0.1:0", Open: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
 	var said bytes.Buffer
-	_, err = Embedded(t.Context(), ServerConfig{Listen: strings.TrimPrefix(first.URL(), "nats://"), Log: slog.New(slog.NewTextHandler(&said, nil))})
+	_, err = Embedded(t.Context(), ServerConfig{Listen: strings.TrimPrefix(first.URL(), "nats://"), Open: true, Log: slog.New(slog.NewTextHandler(&said, nil))})
 	if err == nil || !strings.Contains(err.Error(), "in use") || !strings.Contains(err.Error(), "give another --listen") {
 		t.Errorf("the error is %v", err)
 	}

@@ -5,7 +5,7 @@
 //
 // # For clients
 //
-//	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log})  // no port; Listen: "127.0.0.1:4222" opens one
+//	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log})  // no port; Listen opens one
 //	conn, err := server.Connect(ctx)                                // in process: one for each agent and controller
 //	err = conn.Prepare(ctx)                                         // once; the controller does it, too
 //	conn, err := wire.Dial(ctx, "nats://bench:4222", wire.Auth{})   // a fleet

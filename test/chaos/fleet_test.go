@@ -103,7 +103,7 @@ func (f *fleet) through(s shape, name string) string {
 
 func (f *fleet) controllerFlags(s shape, name string, port int) []string {
 	if s.plane == 0 {
-		return []string{"--listen", fmt.Sprintf("127.0.0.1:%d", port), "--dir", f.row.folder(s, name)}
+		return []string{"--open", "--listen", fmt.Sprintf("127.0.0.1:%d", port), "--dir", f.row.folder(s, name)}
 	}
 	flags := []string{"--server", f.through(s, name), "--dir", f.row.folder(s, name)}
 	if s.plane > 1 {

@@ -75,7 +75,7 @@ func TestWebPageInABrowser(t *testing.T) {
 	defer cancel()
 	dir := t.TempDir()
 	control := daemon(t, func(ctx context.Context, said *logs) int {
-		return cli.Controller(ctx, []string{"--listen", "127.0.0.1:0", "--dir", dir, "--web", "127.0.0.1:0"}, nil, said, said)
+		return cli.Controller(ctx, []string{"--open", "--listen", "127.0.0.1:0", "--dir", dir, "--web", "127.0.0.1:0"}, nil, said, said)
 	})
 	server, site := control.find(t, `url=(\S+)`), "http://"+control.find(t, `what=web at=(\S+)`)
 	for _, name := range []string{"load-1", "load-2"} {

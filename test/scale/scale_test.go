@@ -99,7 +99,7 @@ func startController(t *testing.T, programs, dir string) (url string, controller
 	t.Helper()
 	port := rig.Ports(t, 1)[0]
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	c := rig.Start(t, rig.Command{Dir: dir, Argv: []string{filepath.Join(programs, "controller"), "--listen", address, "--dir", filepath.Join(dir, "controller")}})
+	c := rig.Start(t, rig.Command{Dir: dir, Argv: []string{filepath.Join(programs, "controller"), "--open", "--listen", address, "--dir", filepath.Join(dir, "controller")}})
 	rig.Listening(t, port)
 	return "nats://" + address, c
 }

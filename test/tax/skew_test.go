@@ -71,7 +71,7 @@ func fleetSkews(b *testing.B, programs string) (off []float64) {
 		cmd.Dir = dir
 		return cmd
 	}
-	background(b, program("controller", "--listen", address))
+	background(b, program("controller", "--open", "--listen", address))
 	for i := range skewAgents {
 		background(b, program("agent", "--server", url, "--name", fmt.Sprintf("a%02d", i)))
 	}
