@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"lockstep/internal/history"
-	"lockstep/internal/judge"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
@@ -38,7 +37,7 @@ func TestNightlyIsConclusiveInItsSixthRun(t *testing.T) {
 	began := time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)
 	nightly := func(id string, day int, rate float64) (plan.Run, []plan.Outcome) {
 		run := expanded
-		run.ID, run.Version, run.Started = id, plan.Protocol, began.AddDate(0, 0, day)
+		run.ID, run.Version, run.Started = id, plan.RecordFormat, began.AddDate(0, 0, day)
 		run.Bases = store.Bases(run)
 		record, err := runs.Create(root, run)
 		if err != nil {
@@ -57,7 +56,7 @@ func TestNightlyIsConclusiveInItsSixthRun(t *testing.T) {
 				}
 				values[v.name] = plan.Value{Number: v.level * effect[key] * (1 + 0.01*noise.NormFloat64())}
 			}
-			o := plan.Outcome{Version: judge.Version, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
+			o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
 				Values: values, Agents: []plan.AgentPart{{Agent: "a1", Host: "bench-1"}}, Subject: plan.Subject{Product: "NATS", Version: "2.12"}}
 			o.Subject.Fingerprint = plan.Fingerprint(o.Subject)
 			if err := record.Finish(o); err != nil {

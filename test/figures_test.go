@@ -45,7 +45,7 @@ func plant(matrix string, days int, cells ...[]repetition) planted {
 		if r.verdict == "" {
 			r.verdict = plan.Valid
 		}
-		o := plan.Outcome{Version: 1, Run: x.run.ID, Task: task.ID, Cell: task.Cell.ID, Repetition: task.Repetition, Verdict: r.verdict,
+		o := plan.Outcome{Version: plan.RecordFormat, Run: x.run.ID, Task: task.ID, Cell: task.Cell.ID, Repetition: task.Repetition, Verdict: r.verdict,
 			Values: map[string]plan.Value{"send.rate": {Number: r.rate}, "processing.p99": {Number: r.p99, Bound: r.bound}, "lost": {Number: r.lost}},
 			Agents: []plan.AgentPart{{Agent: "a1"}}, Started: started, Ended: started.Add(time.Duration(n+1) * time.Minute), Measured: plan.Duration(time.Second)}
 		if r.verdict != plan.Valid {

@@ -215,7 +215,7 @@ tables: [{rows: ["broker"], values: ["lost"]}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	run.ID, run.Version, run.Started = fmt.Sprintf("soak%02d", number), plan.Protocol, time.Now().UTC()
+	run.ID, run.Version, run.Started = fmt.Sprintf("soak%02d", number), plan.RecordFormat, time.Now().UTC()
 	return run
 }
 

@@ -178,7 +178,7 @@ func (t *task) take(e *engine.Engine, why occasion) {
 	if why == news && len(part.Windows) == 0 && len(part.Sets) == 0 && len(part.Events) == 0 && time.Since(t.taken) < reportEvery {
 		return
 	}
-	s := record.Snapshot{Protocol: plan.Protocol, Task: t.a.Task.ID, Group: t.a.Task.Group, Agent: t.cfg.Name, Clock: clock.ID(), Final: why == final,
+	s := record.Snapshot{Task: t.a.Task.ID, Group: t.a.Task.Group, Agent: t.cfg.Name, Clock: clock.ID(), Final: why == final,
 		Windows: part.Windows, Sets: part.Sets, Events: part.Events, Bindings: part.Bindings, LastSend: part.LastSend, LastConfirm: part.LastConfirm,
 		LastReceipt: part.LastReceipt, LastInterrupted: part.LastInterrupted, Apart: part.Apart, Skew: part.Skew, Busiest: part.Busiest, Clocks: t.correction.take()}
 	if begin != 0 {

@@ -181,7 +181,7 @@ func (o *observation) sample(last bool) {
 	for _, b := range o.brokers {
 		at := clock.Now() - o.begin
 		o.sequence++
-		s := record.Snapshot{Protocol: plan.Protocol, Task: o.a.Task.ID, Agent: o.cfg.Name, Seq: o.sequence, At: at,
+		s := record.Snapshot{Task: o.a.Task.ID, Agent: o.cfg.Name, Seq: o.sequence, At: at,
 			Epoch: time.Now().Add(-time.Duration(at)), Host: b.sample(o.place), Final: last}
 		s.Host.At = at
 		o.unsent = append(o.unsent, s)

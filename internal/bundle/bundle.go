@@ -16,9 +16,6 @@ import (
 	"time"
 )
 
-// Format is the version of the layout above.
-const Format = 2
-
 const (
 	manifestName    = "manifest.json"
 	environmentName = "environment.json"
@@ -32,7 +29,7 @@ var ErrAltered = errors.New("altered")
 
 // Manifest says what a bundle has.
 type Manifest struct {
-	Format  int       `json:"format"`
+	Format  int       `json:"format"`  // plan.RecordFormat
 	Harness string    `json:"harness"` // version of the program that made the bundle
 	Run     string    `json:"run"`
 	Name    string    `json:"name"` // the matrix's

@@ -40,8 +40,8 @@ func Open(from io.ReaderAt, size int64, limits Limits) (*Bundle, error) {
 	if err := b.document(manifestName, &b.Manifest); err != nil {
 		return nil, err
 	}
-	if b.Manifest.Format != Format {
-		return nil, fmt.Errorf("the bundle has format %d, this program reads %d: take ctl of version %s", b.Manifest.Format, Format, b.Manifest.Harness)
+	if err := plan.CheckFormat(b.Manifest.Format); err != nil {
+		return nil, fmt.Errorf("read bundle: %w (%s)", err, clip(b.Manifest.Harness))
 	}
 	return b, b.listed()
 }

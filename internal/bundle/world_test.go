@@ -24,7 +24,7 @@ func recordedRun(t testing.TB) *runs.Run {
 	w := plan.Default()
 	w.Measure = plan.Duration(2 * time.Second)
 	w.Message.Payload = plan.Payload{Kind: plan.PayloadFile, File: file}
-	p := plan.Run{Version: 1, ID: "20260102-030405-small-0001", Name: "small", Repeat: 2, Axes: []string{"mode"},
+	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-small-0001", Name: "small", Repeat: 2, Axes: []string{"mode"},
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"send.rate", "send.p99"}}},
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Coordinates: []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"confirm-window"`)}},
@@ -46,7 +46,7 @@ func manyRun(t testing.TB, repeat int, until *plan.Until) *runs.Run {
 	t.Helper()
 	w := plan.Default()
 	w.Measure = plan.Duration(2 * time.Second)
-	p := plan.Run{Version: 1, ID: "20260102-030405-many-0001", Name: "many", Repeat: repeat, Until: until, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-many-0001", Name: "many", Repeat: repeat, Until: until, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage("{}")}}}, Source: plan.Source{SHA256: digest("")}}
 	run, err := runs.Create(t.TempDir(), p)
 	if err != nil {
@@ -94,7 +94,7 @@ func snapshot(task string) record.Snapshot {
 	}
 	rec.Flush()
 	last := int64(2 * time.Second)
-	s := record.Snapshot{Protocol: plan.Protocol, Task: task, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastReceipt: last, Final: true}
+	s := record.Snapshot{Task: task, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastReceipt: last, Final: true}
 	s.Windows, s.Sets = log.Take()
 	return s
 }

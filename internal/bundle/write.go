@@ -51,7 +51,7 @@ func gather(run *runs.Run, harness string, created bool) (Manifest, []source, er
 	if err != nil {
 		return Manifest{}, nil, err
 	}
-	m := Manifest{Format: Format, Harness: harness, Run: p.ID, Name: p.Name, Started: p.Started, Tasks: sampling.Of(p, outcomes).Tasks(), Done: len(outcomes)}
+	m := Manifest{Format: plan.RecordFormat, Harness: harness, Run: p.ID, Name: p.Name, Started: p.Started, Tasks: sampling.Of(p, outcomes).Tasks(), Done: len(outcomes)}
 	environment, err := encode(EnvironmentOf(p, outcomes))
 	if err != nil {
 		return m, nil, err

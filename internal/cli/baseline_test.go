@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"lockstep/internal/history"
-	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
 )
@@ -18,7 +17,7 @@ func twoCells(t *testing.T, root string, verdicts ...plan.Verdict) *runs.Run {
 	cell := func(id string) plan.Cell {
 		return plan.Cell{ID: id, Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "loopback", Options: []byte("{}")}}
 	}
-	run, err := runs.Create(root, plan.Run{Version: plan.Protocol, ID: "run-1", Name: "two cells", Repeat: 1, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	run, err := runs.Create(root, plan.Run{Version: plan.RecordFormat, ID: "run-1", Name: "two cells", Repeat: 1, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Cells: []plan.Cell{cell("c0ffee"), cell("decaf0")}})
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +25,7 @@ func twoCells(t *testing.T, root string, verdicts ...plan.Verdict) *runs.Run {
 	t.Cleanup(func() { run.Close() })
 	for i, v := range verdicts {
 		task := run.Plan().Tasks()[i]
-		if err := run.Finish(plan.Outcome{Version: judge.Version, Run: "run-1", Task: task.ID, Cell: task.Cell.ID, Repetition: 1, Verdict: v}); err != nil {
+		if err := run.Finish(plan.Outcome{Version: plan.RecordFormat, Run: "run-1", Task: task.ID, Cell: task.Cell.ID, Repetition: 1, Verdict: v}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	text := `brokers: b: options: {url: "amqp://u:p&w<d@h/?a=1&b=2", password: "hunter2", token: "${env:T}"} // "token": "x\"y"`
-	run := plan.Run{Version: plan.Protocol, ID: "run-1", Name: "n", Repeat: 2, Started: time.Now(), Axes: []string{"<"}, Influx: &plan.Influx{URL: "http://u:pw@h", Token: "tok"},
+	run := plan.Run{Version: plan.RecordFormat, ID: "run-1", Name: "n", Repeat: 2, Started: time.Now(), Axes: []string{"<"}, Influx: &plan.Influx{URL: "http://u:pw@h", Token: "tok"},
 		Source: plan.Source{File: "m.cue", Text: text, Set: []string{`x.password="hunter2"`, "a<b&c"}},
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(), Coordinates: []plan.Coordinate{{Axis: "<", Value: json.RawMessage(`"a&b<c>"`)}},
 			Broker: plan.Broker{Name: "b", Driver: "rabbitmq", Options: json.RawMessage(`{ "url":"amqp://u:p&w<d@h/?a=1&b=2", "password": "hunter2","n":1.50 }`)}}}}

@@ -62,7 +62,7 @@ func foreign(t *testing.T, folder, text string, change func(*plan.Run)) plan.Run
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Version, r.ID, r.Started = plan.Protocol, "20260102-150405-foreign-3f9c", time.Now().UTC()
+	r.Version, r.ID, r.Started = plan.RecordFormat, "20260102-150405-foreign-3f9c", time.Now().UTC()
 	r.Source = plan.Source{File: "foreign.cue", Path: "/nowhere/foreign.cue", Text: text, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))}
 	if change != nil {
 		change(&r)

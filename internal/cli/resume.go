@@ -30,7 +30,7 @@ func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submis
 	if err := executable(args[0], run); err != nil {
 		return wire.Submission{}, err
 	}
-	run.ID, run.Version, run.Started = newRunID(run.Name), plan.Protocol, time.Now().UTC()
+	run.ID, run.Version, run.Started = newRunID(run.Name), plan.RecordFormat, time.Now().UTC()
 	run.Source.Path, run.Source.Server = absolute(args[0]), plan.Redact(o.server.url)
 	return wire.Submission{Run: run, By: submitter()}, nil
 }

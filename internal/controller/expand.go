@@ -23,6 +23,6 @@ func Expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error)
 	if literals := m.Literals(); len(literals) > 0 {
 		return run, fmt.Errorf("the matrix of a schedule is kept on the control plane and must not hold secrets; refer to them, as in ${env:NAME}:\n%s", strings.Join(literals, "\n"))
 	}
-	run.Version, run.Source.Path, run.Source.Server = plan.Protocol, from.Path, from.Server
+	run.Version, run.Source.Path, run.Source.Server = plan.RecordFormat, from.Path, from.Server
 	return run, nil
 }

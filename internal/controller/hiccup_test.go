@@ -86,7 +86,7 @@ func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
 			}
 			sent = true
 			m := nats.NewMsg("lockstep.events." + run.ID + ".epoch")
-			m.Header.Set("Lockstep-Protocol", strconv.Itoa(plan.Protocol))
+			m.Header.Set("Lockstep-Format", strconv.Itoa(plan.RecordFormat))
 			if _, err := nc.RequestMsgWithContext(within(t, 5*time.Second), m); err != nil {
 				t.Error(err)
 			}

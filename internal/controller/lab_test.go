@@ -300,7 +300,7 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 	made++
 	id := fmt.Sprintf("run%d", made)
 	madeMu.Unlock()
-	run := plan.Run{Version: 1, ID: id, Name: "test", Repeat: 1, Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
+	run := plan.Run{Version: plan.RecordFormat, ID: id, Name: "test", Repeat: 1, Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
 		Source: plan.Source{File: "test.cue", Text: "name: \"test\"\n"}, Axes: []string{"n"}}
 	for i, change := range changes {
 		w := plan.Default()

@@ -507,7 +507,7 @@ func TestScheduleRemovedAndBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 		newer := kept.Schedule
-		newer.Name, newer.Version = "newer", schedule.Version+1
+		newer.Name, newer.Version = "newer", plan.RecordFormat+1
 		if _, err := l.conn.PutSchedule(t.Context(), newer, 0); err != nil {
 			t.Fatal(err)
 		}

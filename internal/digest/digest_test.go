@@ -12,7 +12,6 @@ import (
 
 	"lockstep/internal/compare"
 	"lockstep/internal/history"
-	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
 )
@@ -23,7 +22,7 @@ const hostile = `</script><b>|*x*|</b>`
 func night(t *testing.T, root string, n, cells int, edit func(cell int, o *plan.Outcome)) compare.Recorded {
 	t.Helper()
 	noise := rand.New(rand.NewPCG(7, uint64(n)))
-	run := plan.Run{Version: plan.Protocol, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: 3, Axes: []string{"mode"},
+	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: 3, Axes: []string{"mode"},
 		Started: time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC).AddDate(0, 0, n)}
 	for i := range cells {
 		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i, Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
@@ -35,7 +34,7 @@ func night(t *testing.T, root string, n, cells int, edit func(cell int, o *plan.
 	}
 	for _, task := range run.Tasks() {
 		level := func(x float64) plan.Value { return plan.Value{Number: x * (1 + 0.02*noise.NormFloat64())} }
-		o := plan.Outcome{Version: judge.Version, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
+		o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
 			Values:  map[string]plan.Value{"send.rate": level(1000), "receive.rate": level(1000), "send.p99": level(0.010), "processing.p99": level(0.012)},
 			Agents:  []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}},
 			Subject: plan.Subject{Product: "RabbitMQ", Version: "4.0", Settings: map[string]string{"watermark": "0.4"}}}

@@ -111,7 +111,7 @@ func TestWindowsHaveARowForEachSecond(t *testing.T) {
 func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 	w := plan.Default()
 	w.Warmup, w.Measure = plan.Duration(100*time.Millisecond), plan.Duration(500*time.Millisecond)
-	run, err := runs.Create(t.TempDir(), plan.Run{Version: 1, ID: "run-1", Name: "short", Repeat: 1, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	run, err := runs.Create(t.TempDir(), plan.Run{Version: plan.RecordFormat, ID: "run-1", Name: "short", Repeat: 1, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage("{}")}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 		rec.Window(at, at >= 0).Counts[record.Sent]++
 	}
 	rec.Flush()
-	s := record.Snapshot{Protocol: plan.Protocol, Task: task.ID, Agent: "a", Seq: 1, At: 5e8, Clock: "1", Final: true}
+	s := record.Snapshot{Task: task.ID, Agent: "a", Seq: 1, At: 5e8, Clock: "1", Final: true}
 	s.Windows, s.Sets = log.Take()
 	if err := run.Append(task.ID, s); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func recordedRun(t *testing.T) *runs.Run {
 		return []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"` + mode + `"`)}, {Axis: "size", Value: json.RawMessage("-100")}}
 	}
 	broker := plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage(`{}`)}
-	p := plan.Run{Version: 1, ID: "20260102-030405-small-0001", Name: "small one", Repeat: 2, Axes: []string{"mode", "size"},
+	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-small-0001", Name: "small one", Repeat: 2, Axes: []string{"mode", "size"},
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"send.rate", "send.p99"}}},
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: confirmed, Coordinates: at("confirm-window"), Broker: broker},
@@ -72,7 +72,7 @@ func snapshot(task plan.Task) record.Snapshot {
 	}
 	rec.Flush()
 	last := int64(2 * time.Second)
-	s := record.Snapshot{Protocol: plan.Protocol, Task: task.ID, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastReceipt: last, Final: true}
+	s := record.Snapshot{Task: task.ID, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastReceipt: last, Final: true}
 	s.Windows, s.Sets = log.Take()
 	return s
 }

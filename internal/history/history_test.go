@@ -18,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
 
-	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
 )
@@ -28,7 +27,7 @@ var began = time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)
 // night is a run of cells in the folder, one a day, whose subject and values the caller makes.
 func night(t testing.TB, root string, n, cells, repeat int, make func(cell, repetition int, o *plan.Outcome)) plan.Run {
 	t.Helper()
-	run := plan.Run{Version: plan.Protocol, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: repeat, Started: began.AddDate(0, 0, n), Axes: []string{"mode"}}
+	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: repeat, Started: began.AddDate(0, 0, n), Axes: []string{"mode"}}
 	for i := range cells {
 		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i, Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
 			Coordinates: []plan.Coordinate{{Axis: "mode", Value: fmt.Appendf(nil, "%q", fmt.Sprintf("m%d", i))}}})
@@ -48,7 +47,7 @@ func night(t testing.TB, root string, n, cells, repeat int, make func(cell, repe
 
 func finish(t testing.TB, r *runs.Run, task plan.Task, make func(cell, repetition int, o *plan.Outcome)) {
 	t.Helper()
-	o := plan.Outcome{Version: judge.Version, Run: task.Run, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition,
+	o := plan.Outcome{Version: plan.RecordFormat, Run: task.Run, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition,
 		Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 1000}, "lost": {}, "send.p99": {NA: "fire-and-forget"},
 			"processing.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}},
 		Agents:  []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}},
@@ -154,7 +153,7 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 func TestRecordsAreReadAgain(t *testing.T) {
 	root := t.TempDir()
 	s := Of(root)
-	half := plan.Run{Version: plan.Protocol, ID: "half", Name: "nightly", Repeat: 1, Started: began.AddDate(0, 0, -400), Cells: []plan.Cell{{ID: "a", Broker: plan.Broker{Options: []byte("{}")}}, {ID: "b", Index: 1, Broker: plan.Broker{Options: []byte("{}")}}}}
+	half := plan.Run{Version: plan.RecordFormat, ID: "half", Name: "nightly", Repeat: 1, Started: began.AddDate(0, 0, -400), Cells: []plan.Cell{{ID: "a", Broker: plan.Broker{Options: []byte("{}")}}, {ID: "b", Index: 1, Broker: plan.Broker{Options: []byte("{}")}}}}
 	r, err := runs.Create(root, half)
 	if err != nil {
 		t.Fatal(err)

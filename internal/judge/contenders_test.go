@@ -25,8 +25,8 @@ func TestContenders(t *testing.T) {
 			probes[i] = append(probes[i], record.ProbeSample{At: int64(second) * 1e9, Name: "memory", Value: level})
 		}
 	}
-	m.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Group: "bulk", Agent: "a", Seq: 99, Probes: probes[0]})
-	m.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Group: "small", Agent: "c", Seq: 99, Probes: probes[1]})
+	m.Add(record.Snapshot{Task: x.task.ID, Group: "bulk", Agent: "a", Seq: 99, Probes: probes[0]})
+	m.Add(record.Snapshot{Task: x.task.ID, Group: "small", Agent: "c", Seq: 99, Probes: probes[1]})
 	o := Judge(x.task, m, x.facts)
 	if v := o.Values["broker.memory.p50"]; v.NA != naEachGroup {
 		t.Errorf("the cell's broker.memory.p50 is %+v, though there are two brokers", v)

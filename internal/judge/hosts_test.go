@@ -22,7 +22,7 @@ func TestHostFigures(t *testing.T) {
 		sampleAt(time.Second, 0.5, 10), sampleAt(10*time.Second, 1.5, 30),
 		sampleAt(20*time.Second, 9, 9<<30), // drain
 	}
-	x.merge.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: "b", At: int64(time.Second), Seq: 1,
+	x.merge.Add(record.Snapshot{Task: x.task.ID, Agent: "b", At: int64(time.Second), Seq: 1,
 		Host: record.HostSample{At: int64(time.Second), AgentCPU: 0.1, AgentRSS: 50}})
 	o := x.judge()
 	near(t, o, "agent.cpu", 1.4)

@@ -12,9 +12,6 @@ import (
 	"lockstep/internal/record"
 )
 
-// Version is the version of the outcomes that Judge writes.
-const Version = 2
-
 // Why there is no number. Reports tell apart what cannot be (a dash) from what did not work out.
 const (
 	NAFireAndForget = "fire-and-forget"
@@ -111,7 +108,7 @@ func judgeOne(t plan.Task, m *record.Merge, f Facts, whole *judge) *judge {
 	j.span = spanOf(j.w, m)
 	j.known = j.tracks()
 	j.out = plan.Outcome{
-		Version: Version, Run: t.Run, Task: t.ID, Cell: t.Cell.ID, Index: t.Cell.Index, Repetition: t.Repetition,
+		Version: plan.RecordFormat, Run: t.Run, Task: t.ID, Cell: t.Cell.ID, Index: t.Cell.Index, Repetition: t.Repetition,
 		Values: map[string]plan.Value{}, Agents: f.Agents, Subject: f.Subject, Events: allEvents(m, f),
 		Started: f.Started, Ended: f.Ended, Measured: plan.Duration(j.span.sending), Try: 1, Failure: f.Kind,
 	}

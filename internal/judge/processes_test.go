@@ -16,7 +16,7 @@ func (x *world) seenBy(agent, place, node string, change func(second int, h *rec
 		if change != nil {
 			change(second, &h)
 		}
-		x.merge.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: agent, Seq: uint64(second + 1), At: at, Host: h})
+		x.merge.Add(record.Snapshot{Task: x.task.ID, Agent: agent, Seq: uint64(second + 1), At: at, Host: h})
 	}
 }
 

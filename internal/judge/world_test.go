@@ -150,7 +150,7 @@ func (x *world) snapshot() record.Snapshot {
 	x.rec.Flush()
 	x.lat.Flush()
 	s := x.last
-	s.Protocol, s.Task, s.Agent, s.At, s.Clock = plan.Protocol, x.task.ID, "a", int64(10*time.Second), "clock-1"
+	s.Task, s.Agent, s.At, s.Clock = x.task.ID, "a", int64(10*time.Second), "clock-1"
 	s.Seq = x.last.Seq
 	x.last.Seq++
 	s.Windows, s.Sets = x.log.Take()
@@ -160,7 +160,7 @@ func (x *world) snapshot() record.Snapshot {
 func (x *world) judge() plan.Outcome {
 	x.merge.Add(x.snapshot())
 	for i, h := range x.samples {
-		x.merge.Add(record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: "a", Seq: uint64(1000 + i), At: h.At, Host: h})
+		x.merge.Add(record.Snapshot{Task: x.task.ID, Agent: "a", Seq: uint64(1000 + i), At: h.At, Host: h})
 	}
 	return Judge(x.task, x.merge, x.facts)
 }

@@ -32,13 +32,20 @@ const (
 // ErrTooLarge is wrapped by the errors of documents beyond these bounds.
 var ErrTooLarge = errors.New("too large")
 
-// ReadRun decodes a run of at most limit bytes, and checks the number of its tasks.
+// ReadRun decodes the run of a record, of at most limit bytes, and checks its format and the number of its tasks.
 func ReadRun(r io.Reader, limit int64) (Run, error) {
 	var run Run
-	if err := Decode(r, limit, &run); err != nil {
+	err := Decode(r, limit, &run)
+	if err == nil || run.Version != 0 { // the fields of another format may not decode
+		err = cmp.Or(CheckFormat(run.Version), err)
+	}
+	if err == nil {
+		err = run.CheckTasks()
+	}
+	if err != nil {
 		return Run{}, err
 	}
-	return run, run.CheckTasks()
+	return run, nil
 }
 
 // CheckTasks returns an error unless Tasks may be called: they are counted here, and not made.

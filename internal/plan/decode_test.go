@@ -68,7 +68,7 @@ func TestTasksAreCounted(t *testing.T) {
 func TestTheLargestRunIsRead(t *testing.T) {
 	cell := Cell{ID: "3f9c2d81aa07", Workload: Default(), Broker: Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{}`)},
 		Coordinates: []Coordinate{{Axis: "threads", Value: json.RawMessage(`1`)}}}
-	run := Run{ID: "r", Repeat: 1}
+	run := Run{Version: RecordFormat, ID: "r", Repeat: 1}
 	for range MaxCells {
 		run.Cells = append(run.Cells, cell)
 	}

@@ -2,9 +2,6 @@ package plan
 
 import "time"
 
-// Protocol is the version of the messages on the control plane and of the records. Peers of another version are refused.
-const Protocol = 5
-
 // Estimate is how long a task takes if nothing goes wrong: its own phases, and about 300 ms around them; those of every
 // trial of a search. Trials that fail go on sending in their drain: the first for up to all of it, each later one for
 // about half as long as the one before.

@@ -104,7 +104,7 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 
 // Outcome is what came of a task: written last and at once. A task without one is not done.
 type Outcome struct {
-	Version    int      `json:"version"`
+	Version    int      `json:"version"` // RecordFormat
 	Run        string   `json:"run"`
 	Task       string   `json:"task"`
 	Cell       string   `json:"cell"`

@@ -7,7 +7,7 @@ import (
 
 // Run is one execution of a matrix: everything that was decided before it began.
 type Run struct {
-	Version  int        `json:"version"`
+	Version  int        `json:"version"` // RecordFormat
 	ID       string     `json:"id"`
 	Name     string     `json:"name"` // the matrix's
 	Cells    []Cell     `json:"cells"`

@@ -126,12 +126,11 @@ func (t PublisherTimes) Busy() float64 {
 // Snapshot is one increment of one agent's record, as it travels and is stored (JSON). (Agent, Seq) is unique within a task; snapshots may
 // be applied in any order.
 type Snapshot struct {
-	Protocol int    `json:"protocol"`
-	Task     string `json:"task"`
-	Group    string `json:"group,omitempty"` // that the agent belongs to, where the task's cell has groups
-	Agent    string `json:"agent"`
-	Seq      uint64 `json:"seq"`
-	At       int64  `json:"at"` // nanoseconds since T0
+	Task  string `json:"task"`
+	Group string `json:"group,omitempty"` // that the agent belongs to, where the task's cell has groups
+	Agent string `json:"agent"`
+	Seq   uint64 `json:"seq"`
+	At    int64  `json:"at"` // nanoseconds since T0
 	// Begin is when the measurement begins, in nanoseconds since T0, where that was found out while the load ran; 0: it begins at T0, or it
 	// is not known yet.
 	Begin       int64            `json:"begin,omitempty"`

@@ -72,7 +72,7 @@ func TestSnapshotIsCompact(t *testing.T) {
 	}
 	p.Flush()
 	k.Flush()
-	s := Snapshot{Protocol: 1, Task: "t", Agent: "a", Seq: 1}
+	s := Snapshot{Task: "t", Agent: "a", Seq: 1}
 	s.Windows, s.Sets = c.Take()
 	data, err := json.Marshal(s)
 	if err != nil {

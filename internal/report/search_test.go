@@ -53,7 +53,7 @@ func capacities() (plan.Run, []plan.Outcome) {
 		work.Search = &plan.Search{While: "p99 < 50ms && !backlog", Repeats: 3}
 		value, _ := json.Marshal(broker)
 		run.Cells = append(run.Cells, plan.Cell{ID: id, Index: i, Coordinates: []plan.Coordinate{{Axis: "broker", Value: value}}, Workload: work})
-		o := plan.Outcome{Version: 1, Run: "r", Task: id + "-r1", Cell: id, Index: i, Repetition: 1, Verdict: plan.Valid, Search: &r,
+		o := plan.Outcome{Version: plan.RecordFormat, Run: "r", Task: id + "-r1", Cell: id, Index: i, Repetition: 1, Verdict: plan.Valid, Search: &r,
 			Values: map[string]plan.Value{"capacity": {Number: r.Capacity}, "processing.p99": {Number: 0.031}}}
 		if r.Bound != "" {
 			o.Values["capacity"] = plan.Value{Number: r.Capacity, Flags: []plan.Flag{plan.ClientBound}}

@@ -103,10 +103,10 @@ func (r *Run) outcome(task string) (plan.Outcome, error) {
 	if err := plan.Decode(bytes.NewReader(text), plan.MaxFile, &o); err != nil {
 		return plan.Outcome{}, &damaged{path, fmt.Sprintf("not a whole outcome (%v); the task counts as not done", err)}
 	}
-	switch {
-	case o.Version != judge.Version:
-		return plan.Outcome{}, &damaged{path, fmt.Sprintf("version %d, this program reads %d", o.Version, judge.Version)}
-	case o.Task != task || o.Run != r.plan.ID:
+	if err := plan.CheckFormat(o.Version); err != nil {
+		return plan.Outcome{}, &damaged{path, err.Error()}
+	}
+	if o.Task != task || o.Run != r.plan.ID {
 		return plan.Outcome{}, &damaged{path, fmt.Sprintf("it is of task %s of run %s", o.Task, o.Run)}
 	}
 	return o, nil

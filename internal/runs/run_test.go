@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,7 +19,7 @@ import (
 
 func someRun(id string) plan.Run {
 	w := plan.Default()
-	return plan.Run{Version: 1, ID: id, Name: "quick", Repeat: 2, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "quick", Repeat: 2, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Cells: []plan.Cell{
 			{ID: "c0", Index: 0, Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/"}`)}},
 			{ID: "c1", Index: 1, Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{}`)}},
@@ -58,7 +59,7 @@ func recorded(task plan.Task) record.Snapshot {
 		}
 	}
 	rec.Flush()
-	s := record.Snapshot{Protocol: plan.Protocol, Task: task.ID, Agent: "a", At: int64(10 * time.Second), Clock: "clock-1",
+	s := record.Snapshot{Task: task.ID, Agent: "a", At: int64(10 * time.Second), Clock: "clock-1",
 		LastSend: last, LastConfirm: last + int64(time.Millisecond), LastReceipt: last + int64(2*time.Millisecond)}
 	s.Windows, s.Sets = log.Take()
 	s.Events = []record.Event{{At: 2, Kind: record.EventGap, Nanos: 5, Detail: "dial amqp://guest:hunter2@h/ failed"}}
@@ -347,5 +348,31 @@ func TestSettingsOfGroupsAreRedacted(t *testing.T) {
 	}
 	if subject.Settings["url"] != "fake://u:hunter2@h/" {
 		t.Error("the outcome that was given is changed")
+	}
+}
+
+// TestRunsOfAnotherFormatAreRefused opens run directories whose plan has another format number, with and without a field that does not decode.
+func TestRunsOfAnotherFormatAreRefused(t *testing.T) {
+	for _, format := range []int{0, plan.RecordFormat - 1, plan.RecordFormat + 1} {
+		for _, name := range []string{`"quick"`, `{"of": "another type"}`} {
+			if format == 0 && name != `"quick"` {
+				continue // what has no format and does not decode is no run at all
+			}
+			root := t.TempDir()
+			path := filepath.Join(create(t, root, "run-1").Dir(), "run.json")
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = bytes.Replace(text, fmt.Appendf(nil, `"version": %d`, plan.RecordFormat), fmt.Appendf(nil, `"version": %d`, format), 1)
+			text = bytes.Replace(text, []byte(`"name": "quick"`), []byte(`"name": `+name), 1)
+			if err := os.WriteFile(path, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			want := fmt.Sprintf("format %d: this program reads format %d: use the release", format, plan.RecordFormat)
+			if _, err := Open(root, "run-1"); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("format %d: %v: want %q", format, err, want)
+			}
+		}
 	}
 }

@@ -72,6 +72,7 @@ func Create(root string, p plan.Run) (*Run, error) {
 		return nil, fmt.Errorf("create run: %q cannot be a run's id: it names a directory", p.ID)
 	}
 	p = p.Redacted()
+	p.Version = plan.RecordFormat
 	text, err := encode(p, "  ")
 	if err != nil {
 		return nil, fmt.Errorf("create run %s: %w", p.ID, err)

@@ -326,12 +326,12 @@ func TestDefinitionFaultsComeAtOnce(t *testing.T) {
 func TestReadRefuses(t *testing.T) {
 	good, _ := fixture(t, nil)
 	newer := good.Clone()
-	newer.Version = Version + 1
+	newer.Version = plan.RecordFormat + 1
 	wrong := good.Clone()
 	wrong.Zone = "Nowhere"
 	for i, s := range []Schedule{newer, wrong} {
 		text, _ := json.Marshal(s)
-		if _, err := Read(text); err == nil || !strings.Contains(err.Error(), []string{"newer release", "Nowhere"}[i]) {
+		if _, err := Read(text); err == nil || !strings.Contains(err.Error(), []string{fmt.Sprintf("format %d: this program reads format %d", plan.RecordFormat+1, plan.RecordFormat), "Nowhere"}[i]) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}

@@ -37,7 +37,7 @@ const (
 
 // Schedule is one schedule with its state, as the control plane keeps it. Not safe for concurrent use; the text of its matrix holds no secrets.
 type Schedule struct {
-	Version int    `json:"version"` // of this form; a newer one than Version is not understood
+	Version int    `json:"version"` // plan.RecordFormat
 	ID      string `json:"id"`      // of this schedule among all that ever had its name
 	Edit    int    `json:"edit"`    // counts changes by people
 	Definition
@@ -53,9 +53,6 @@ type Schedule struct {
 	Current *Entry    `json:"current,omitempty"` // its run is being made, waits in the queue, or runs
 	History []Entry   `json:"history,omitempty"` // oldest first
 }
-
-// Version of the form of a Schedule.
-const Version = 1
 
 // Definition is what a person says of a schedule.
 type Definition struct {
@@ -122,8 +119,8 @@ func Read(text []byte) (Schedule, error) {
 	if err := plan.Decode(bytes.NewReader(text), plan.MaxDocument, &s); err != nil {
 		return s, fmt.Errorf("read schedule: %w", err)
 	}
-	if s.Version > Version {
-		return s, fmt.Errorf("read schedule %.80q: it was written by a newer release of Lockstep (form %d, and this one knows %d)", s.Name, s.Version, Version)
+	if err := plan.CheckFormat(s.Version); err != nil {
+		return s, fmt.Errorf("read schedule %.80q: %w", s.Name, err)
 	}
 	if err := s.Check(); err != nil {
 		return s, fmt.Errorf("read schedule %.80q: %w", s.Name, err)
@@ -133,7 +130,7 @@ func Read(text []byte) (Schedule, error) {
 
 // New is a schedule whose slots begin after now. id tells it from others of its name.
 func New(d Definition, id, by string, now time.Time) Schedule {
-	return Schedule{Version: Version, ID: id, Edit: 1, Definition: d, Added: now, Changed: now, By: by, Since: now}
+	return Schedule{Version: plan.RecordFormat, ID: id, Edit: 1, Definition: d, Added: now, Changed: now, By: by, Since: now}
 }
 
 // Redefine changes what a person says of a schedule; its history and a run in flight stay, slots begin anew after now.

@@ -74,7 +74,7 @@ func (x *world) report(agent int, at time.Duration, edit func(*record.Snapshot))
 	a := x.agents[agent]
 	a.seq++
 	a.owner.Flush()
-	s := record.Snapshot{Protocol: plan.Protocol, Task: x.task.ID, Agent: a.name, Seq: a.seq, At: int64(at), Epoch: x.epoch.Add(time.Duration(len(x.snapshots)) * time.Microsecond)}
+	s := record.Snapshot{Task: x.task.ID, Agent: a.name, Seq: a.seq, At: int64(at), Epoch: x.epoch.Add(time.Duration(len(x.snapshots)) * time.Microsecond)}
 	s.Windows, s.Sets = a.collector.Take()
 	if edit != nil {
 		edit(&s)
@@ -111,7 +111,7 @@ func (x *world) outcome() plan.Outcome {
 		groups = append(groups, plan.GroupOutcome{Name: g.Name, Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 50, Flags: []plan.Flag{plan.Backlog}}},
 			Reasons: []string{"none"}})
 	}
-	return plan.Outcome{Version: 1, Groups: groups, Run: x.run.ID, Task: x.task.ID, Cell: x.task.Cell.ID, Repetition: 1, Verdict: plan.Valid,
+	return plan.Outcome{Version: plan.RecordFormat, Groups: groups, Run: x.run.ID, Task: x.task.ID, Cell: x.task.Cell.ID, Repetition: 1, Verdict: plan.Valid,
 		Values: map[string]plan.Value{"send.rate": {Number: 100}, "receive.rate": {Number: 99, Flags: []plan.Flag{plan.Backlog}}, "processing.p50": {Number: 0.001, Bound: 0.002}, "processing.p99": {NA: "backlog"}},
 		Agents: []plan.AgentPart{{Agent: "a1"}, {Agent: "a2", Index: 1}}, Started: began.Add(time.Second), Ended: began.Add(20 * time.Second),
 		Measured: plan.Duration(3500 * time.Millisecond), Subject: plan.Subject{Product: "RabbitMQ", Version: "3.10.8"}}

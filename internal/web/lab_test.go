@@ -152,7 +152,7 @@ func aRun(id string, change func(*plan.Cell)) plan.Run {
 		change(&c)
 	}
 	c.ID = plan.CellID("loop", c.Workload)
-	return plan.Run{Version: 1, ID: id, Name: "nightly " + hostile, Repeat: 1, Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
+	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "nightly " + hostile, Repeat: 1, Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
 		Source: plan.Source{File: hostile + ".cue", Text: "// " + hostile}, Axes: []string{"n<i>"}, Agents: c.Agents(), Cells: []plan.Cell{c}}
 }
 

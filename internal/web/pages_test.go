@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"lockstep/internal/history"
-	"lockstep/internal/judge"
 	"lockstep/internal/metrics"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
@@ -365,7 +364,7 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	l := newLab(t, nil)
 	matrix := "nightly " + hostile
 	for i := range 20 {
-		run := plan.Run{Version: plan.Protocol, ID: fmt.Sprintf("run-%02d", i), Name: matrix, Repeat: 1, Axes: []string{"mode"}, Started: time.Date(2026, 3, 1+i, 2, 0, 0, 0, time.UTC)}
+		run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("run-%02d", i), Name: matrix, Repeat: 1, Axes: []string{"mode"}, Started: time.Date(2026, 3, 1+i, 2, 0, 0, 0, time.UTC)}
 		for j, mode := range []string{"steady", "slower " + hostile} {
 			run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc0+j), Index: j, Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
 				Coordinates: []plan.Coordinate{{Axis: "mode", Value: fmt.Appendf(nil, "%q", mode)}}})
@@ -382,7 +381,7 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 			case task.Cell.Index == 1 && i == 9:
 				rate = plan.Value{NA: "not measured " + hostile}
 			}
-			o := plan.Outcome{Version: judge.Version, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: 1, Verdict: plan.Valid,
+			o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: 1, Verdict: plan.Valid,
 				Values: map[string]plan.Value{"send.rate": rate}, Agents: []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}}}
 			if err := dir.Finish(o); err != nil {
 				t.Fatal(err)

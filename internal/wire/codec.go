@@ -15,14 +15,15 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Headers of every message: the protocol version, and the text of a refusal instead of a body.
+// Headers of messages. Each has the number of its format; a refusal has the text of an error instead of a body.
 const (
-	headerProtocol = "Lockstep-Protocol"
+	headerProtocol = "Lockstep-Protocol" // of requests and answers: plan.Protocol
+	headerFormat   = "Lockstep-Format"   // of what is stored in the record and the queue: plan.RecordFormat
 	headerError    = "Lockstep-Error"
 )
 
-// ErrProtocol is wrapped by the error of a message of another protocol version.
-var ErrProtocol = errors.New("protocol versions differ")
+// ErrProtocol is wrapped by the error of a message in another format, stored or not.
+var ErrProtocol = errors.New("formats differ")
 
 // ErrTooLarge is wrapped by the error of a message that the control plane would not take.
 var ErrTooLarge = errors.New("message is too large for the control plane")
@@ -84,7 +85,11 @@ func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
 		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", subject, len(body), limit, ErrTooLarge)
 	}
 	m := nats.NewMsg(subject)
-	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
+	if strings.HasPrefix(subject, root+"record.") || strings.HasPrefix(subject, root+"queue.") {
+		m.Header.Set(headerFormat, strconv.Itoa(plan.RecordFormat))
+	} else {
+		m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
+	}
 	m.Data = body
 	return m, nil
 }
@@ -95,8 +100,15 @@ func (c *Conn) limit() int { return int(min(c.nc.MaxPayload(), MaxMessage)) - 10
 // entryLimit is the greatest body of a message of the record: readers get it in an answer.
 func (c *Conn) entryLimit() int { return c.limit() - 1024 }
 
-// check refuses messages of another version. who is the sender, for the reader of the error.
+// check refuses messages in another format. who is the sender, for the reader of the error.
 func (c *Conn) check(h nats.Header, who string) error {
+	if stored := h.Get(headerFormat); stored != "" {
+		format, _ := strconv.Atoi(stored) // 0: no number, and no format
+		if err := plan.CheckFormat(format); err != nil {
+			return fmt.Errorf("read record of %s: %w: %w", who, err, ErrProtocol)
+		}
+		return nil
+	}
 	version := h.Get(headerProtocol)
 	if version != strconv.Itoa(c.protocol) {
 		if version == "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -161,14 +162,50 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	if err := lease.Command(ctx, "a1", Command{Instance: "i", Release: &Release{Step: StepFinish}}); !both(err) {
 		t.Errorf("the controller reads %v of the agent: it names not both versions", err)
 	}
-	queueRun(t, old, plan.Run{ID: "r"})
-	queue, stopQueue := context.WithCancel(ctx)
-	_ = now.Queue(queue, func(r Request) {
-		if !both(r.Err) || r.Submission != nil {
-			t.Errorf("the controller reads %+v", r)
+}
+
+// TestRecordsHaveAFormatOfTheirOwn stores a submission and a plan in several formats, by programs with several protocols.
+func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	c := link(t, s)
+	other := link(t, s)
+	other.protocol++
+	for name, x := range map[string]struct {
+		by     *Conn
+		format int
+	}{"other protocol": {other, plan.RecordFormat}, "newer": {c, plan.RecordFormat + 1}, "older": {c, plan.RecordFormat - 1}} {
+		check := func(what string, err error) {
+			t.Helper()
+			names := err != nil && errors.Is(err, ErrProtocol) &&
+				strings.Contains(err.Error(), fmt.Sprintf("format %d: this program reads format %d", x.format, plan.RecordFormat))
+			if x.format == plan.RecordFormat && err != nil || x.format != plan.RecordFormat && !names {
+				t.Errorf("%s: %s of format %d: %v", name, what, x.format, err)
+			}
 		}
-		stopQueue()
-	})
+		queued, e1 := pack(Submission{Run: plan.Run{ID: name}})
+		recorded, e2 := pack(plan.Run{ID: name})
+		submission, e3 := x.by.message(subjectSubmit(name), queued)
+		run, e4 := x.by.message(subjectPlan(name), recorded)
+		if err := errors.Join(e1, e2, e3, e4); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range []*nats.Msg{submission, run} {
+			m.Header.Set(headerFormat, strconv.Itoa(x.format))
+			if _, err := c.js.PublishMsg(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		_ = c.Queue(ctx, func(r Request) {
+			if r.Run == name {
+				check("a submission", r.Err)
+				stop()
+			}
+		})
+		if _, err := readRecord(t.Context(), c, recordQuery{Run: name}, func(e Entry) error { check("a plan", e.Err); return nil }); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestFollowGoesOnWhereItWas(t *testing.T) {
@@ -224,7 +261,7 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	for _, subject := range subjects {
 		for _, body := range bodies {
 			m := nats.NewMsg(subject)
-			m.Header.Set(headerProtocol, fmt.Sprint(plan.Protocol))
+			m.Header.Set(headerFormat, fmt.Sprint(plan.RecordFormat))
 			m.Data = []byte(body)
 			if _, err := c.js.PublishMsg(t.Context(), m); err != nil {
 				t.Fatal(err)

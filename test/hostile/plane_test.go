@@ -144,7 +144,7 @@ func aRun(id string) plan.Run {
 		Broker:   plan.Broker{Name: "loop", Driver: "loopback", Options: options},
 		Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
 	c.ID = plan.CellID("loop", c.Workload)
-	return plan.Run{Version: 1, ID: id, Name: "hostile", Repeat: 1, Started: time.Now().UTC().Truncate(time.Second), Axes: []string{"n"}, Agents: c.Agents(), Cells: []plan.Cell{c}}
+	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "hostile", Repeat: 1, Started: time.Now().UTC().Truncate(time.Second), Axes: []string{"n"}, Agents: c.Agents(), Cells: []plan.Cell{c}}
 }
 
 var brokers atomic.Int64 // loopbacks of this process

@@ -40,7 +40,7 @@ func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, re
 		if e.Event == nil || e.Event.Kind != wire.TaskStarted {
 			return
 		}
-		s.Protocol, s.Task, s.Agent, s.Seq = plan.Protocol, e.Event.Task, agent, hostileSeq
+		s.Task, s.Agent, s.Seq = e.Event.Task, agent, hostileSeq
 		body, err := json.Marshal(report{wire.Ref{Run: run, Task: s.Task, Try: e.Event.Try}, s})
 		must(f.t, err)
 		for range 20 { // the controller leads an attempt a moment after it has recorded that it begins

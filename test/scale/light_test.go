@@ -172,7 +172,7 @@ func (l *light) run(ctx context.Context, a plan.Assignment, r wire.Release) time
 	share := w.Publishers.Rate * float64(a.Publishers.Count) / float64(max(1, a.Publishers.Total))
 	rec.Window(0, true).Counts[record.Sent] += int64(share * w.Measure.D().Seconds())
 	rec.Flush()
-	s := record.Snapshot{Protocol: plan.Protocol, Task: a.Task.ID, Agent: l.name, Seq: 1, At: clock.Now() - start, Clock: clock.ID(), Final: true,
+	s := record.Snapshot{Task: a.Task.ID, Agent: l.name, Seq: 1, At: clock.Now() - start, Clock: clock.ID(), Final: true,
 		Skew: time.Duration(skew), LastSend: end - start - 1}
 	s.Windows, s.Sets = c.Take()
 	_ = l.conn.Snapshot(ctx, wire.RefOf(a.Task), s) // the controller misses it, and says so

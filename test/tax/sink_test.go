@@ -156,7 +156,7 @@ func (f *sinkFleet) run(points *sink.Sink) (rate, sent float64) {
 	must(f.b, err)
 	cell := plan.Cell{Workload: w, Broker: plan.Broker{Name: "loop", Driver: "loopback", Options: options}}
 	cell.ID = plan.CellID("loop", w)
-	run := plan.Run{Version: plan.Protocol, ID: fmt.Sprint("tax-", f.runs), Name: "tax", Repeat: 1, Started: time.Now(), Cells: []plan.Cell{cell}, Agents: 2}
+	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprint("tax-", f.runs), Name: "tax", Repeat: 1, Started: time.Now(), Cells: []plan.Cell{cell}, Agents: 2}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	must(f.b, f.conn.Submit(ctx, wire.Submission{Run: run}))

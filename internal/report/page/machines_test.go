@@ -19,7 +19,7 @@ func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
 		task.Cell.Workload.Groups = append(task.Cell.Workload.Groups, plan.Group{Name: name, Broker: &plan.Broker{Name: name}, Publishers: work.Publishers, Consumers: work.Consumers})
 		for seq := range 3 {
 			at := int64(seq+1) * 1e9
-			m.Add(record.Snapshot{Protocol: plan.Protocol, Task: "t", Group: name, Agent: "agent-" + name, Seq: uint64(seq + 1), At: at,
+			m.Add(record.Snapshot{Task: "t", Group: name, Agent: "agent-" + name, Seq: uint64(seq + 1), At: at,
 				Windows: []record.Window{{Index: seq, Start: int64(seq) * 1e9, Length: 1e9, Measured: true}},
 				Host:    record.HostSample{HasBroker: true, BrokerCPU: float64(seq + 10*i), AgentCPU: 1},
 				Probes:  []record.ProbeSample{{At: at, Name: "queue_depth", Value: float64(seq + 9000*i)}}})
@@ -46,7 +46,7 @@ func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
 // TestTimesThatCannotBeAreNotDrawn: a window thousands of years away made the axis of time endless.
 func TestTimesThatCannotBeAreNotDrawn(t *testing.T) {
 	m := record.NewMerge()
-	m.Add(record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a", Seq: 1, Windows: []record.Window{{Index: 0, Start: 9.2e18, Length: 4000}, {Index: 1, Start: 1e9, Length: 1e9}}})
+	m.Add(record.Snapshot{Task: "t", Agent: "a", Seq: 1, Windows: []record.Window{{Index: 0, Start: 9.2e18, Length: 4000}, {Index: 1, Start: 1e9, Length: 1e9}}})
 	if course, _ := courseOf(m); len(course) != 1 || course[0].from != 1 || course[0].to != 2 {
 		t.Errorf("%+v", course)
 	}

@@ -444,7 +444,7 @@ func TestADamagedRecordIsNoDisaster(t *testing.T) {
 	defer dir.Close()
 	task := dir.Plan().Tasks()[0]
 	s, f := measured(task)
-	odd := record.Snapshot{Protocol: plan.Protocol, Task: task.ID, Agent: "odd", Seq: 1}
+	odd := record.Snapshot{Task: task.ID, Agent: "odd", Seq: 1}
 	for _, index := range []int{-1 << 40, 1 << 40} {
 		odd.Windows = append(odd.Windows, record.Window{Index: index, Start: int64(index), Length: 1e9})
 		odd.Windows[len(odd.Windows)-1].Counts[record.Sent] = 1

@@ -32,7 +32,7 @@ func raw(t *testing.T, v any) json.RawMessage {
 // matrix is a run of so many cells on two axes, of which the first has hostile names.
 func matrix(t *testing.T, id string, cells, repeat int) plan.Run {
 	t.Helper()
-	run := plan.Run{Version: 1, ID: id, Name: "page", Repeat: repeat, Axes: []string{"broker", "threads"}, Started: begun,
+	run := plan.Run{Version: plan.RecordFormat, ID: id, Name: "page", Repeat: repeat, Axes: []string{"broker", "threads"}, Started: begun,
 		Source: plan.Source{File: "page.cue", Text: "// " + hostile[0] + "\nname: \"page\"\n", SHA256: "abc"},
 		Tables: []plan.Table{
 			{Title: hostile[0], Rows: []string{"broker", "threads"}, Values: []string{"send.rate", "receive.rate", "send.p99", "processing.p99", "lost"}},
@@ -94,7 +94,7 @@ func measured(task plan.Task) (record.Snapshot, judge.Facts) {
 		received.Add(n)
 	}
 	r.Flush()
-	s := record.Snapshot{Protocol: plan.Protocol, Task: task.ID, Agent: "agent-" + hostile[1], Seq: 1, At: int64(11 * time.Second), Clock: "clock-1", Epoch: begun,
+	s := record.Snapshot{Task: task.ID, Agent: "agent-" + hostile[1], Seq: 1, At: int64(11 * time.Second), Clock: "clock-1", Epoch: begun,
 		LastSend: int64(9990 * time.Millisecond), LastConfirm: int64(9995 * time.Millisecond), LastReceipt: int64(9999 * time.Millisecond), Final: true,
 		Events: []record.Event{
 			{At: int64(3 * time.Second), Kind: record.EventFault, Detail: "cut publishers at 3s for 1s: " + hostile[0], Nanos: int64(time.Second)},
