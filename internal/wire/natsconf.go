@@ -13,6 +13,14 @@ const (
 	routePort  = 6222
 )
 
+// Limits of each server of the control plane. Accounts have lower ones: see accounts.
+const (
+	maxConnections   = 30_000          // more than all accounts together, so that none takes those of another
+	maxSubscriptions = 4096            // of a connection
+	maxControlLine   = 4 << 10         // bytes, with the subjects
+	maxPending       = 16 * MaxMessage // bytes for a client that does not read them; it is disconnected
+)
+
 // configs are the configurations of the control plane's servers, by the name of their file.
 func (c *Credentials) configs() (map[string]string, error) {
 	users, err := c.usersText()
@@ -37,6 +45,9 @@ server_name: %q
 listen: "0.0.0.0:%d"
 max_payload: %d
 max_pending: %d
+max_connections: %d
+max_subscriptions: %d
+max_control_line: %d
 jetstream {
   store_dir: "/var/lib/lockstep/nats"
   sync_interval: always
@@ -46,7 +57,8 @@ tls {
   key_file: %q
   min_version: "1.2"
 }
-%s`, name, clientPort, MaxMessage, 16*MaxMessage, file("server.crt"), file("server.key"), cluster)
+%s`, name, clientPort, MaxMessage, maxPending, maxConnections, maxSubscriptions, maxControlLine,
+		file("server.crt"), file("server.key"), cluster)
 }
 
 // routes let the servers of a cluster know each other, by the same certificates.
@@ -77,7 +89,7 @@ func (c *Credentials) usersText() (string, error) {
 	var b strings.Builder
 	b.WriteString("accounts {\n")
 	for i, a := range accounts {
-		fmt.Fprintf(&b, "  %s {\n", a.name)
+		fmt.Fprintf(&b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d}\n", a.name, a.connections, a.subscriptions)
 		main, exports, imports := accounts[0].name, "", ""
 		export := func(subject, to string) { exports += fmt.Sprintf("      {service: %q, accounts: [%s]}\n", subject, to) }
 		imported := func(subject, from string) {

@@ -57,14 +57,17 @@ type account struct {
 	roles []Role
 	// imports are the subjects of services of the controllers' account, and exports those of services that it has from here.
 	imports, exports []string
+	// connections of all users together, and subscriptions of each connection, that servers accept at most.
+	connections, subscriptions int
 }
 
 // accounts lists that of the controllers first.
 var accounts = []account{
-	{name: "LOCKSTEP", roles: []Role{RoleController}},
-	{name: "AGENTS", roles: []Role{RoleAgent}, imports: []string{agentServices + ">"}, exports: []string{subjectCommand("*")}},
-	{name: "CLIENTS", roles: []Role{RoleClient}, imports: []string{clientServices + ">", viewServices + ">"}},
-	{name: "VIEWERS", roles: []Role{RoleViewer}, imports: []string{viewServices + ">"}},
+	{name: "LOCKSTEP", roles: []Role{RoleController}, connections: 500, subscriptions: maxSubscriptions},
+	{name: "AGENTS", roles: []Role{RoleAgent}, imports: []string{agentServices + ">"}, exports: []string{subjectCommand("*")},
+		connections: 25_000, subscriptions: 256},
+	{name: "CLIENTS", roles: []Role{RoleClient}, imports: []string{clientServices + ">", viewServices + ">"}, connections: 500, subscriptions: 256},
+	{name: "VIEWERS", roles: []Role{RoleViewer}, imports: []string{viewServices + ">"}, connections: 500, subscriptions: 256},
 }
 
 // allow returns what a user of a role may do; name is an agent's, and slots how many it has.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,7 +125,9 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 		opts.ServerName = "lockstep"
 	}
 	opts.DontListen, opts.JetStream, opts.StoreDir = cfg.Listen == "", true, cfg.Dir
-	opts.JetStreamMaxMemory, opts.MaxPayload, opts.MaxPending = embeddedMemory+max(0, cfg.Record-recordBytes)*5/2, MaxMessage, 16*MaxMessage
+	opts.JetStreamMaxMemory = embeddedMemory + max(0, cfg.Record-recordBytes)*5/2
+	opts.MaxPayload, opts.MaxPending, opts.MaxControlLine = MaxMessage, maxPending, maxControlLine
+	opts.MaxConn, opts.MaxSubs = cmp.Or(opts.MaxConn, maxConnections), cmp.Or(opts.MaxSubs, maxSubscriptions)
 	if opts.MaxClosedClients == 0 {
 		opts.MaxClosedClients = closedClients
 	}

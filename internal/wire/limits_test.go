@@ -1,0 +1,165 @@
+package wire
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// TestConnectionsOfAccountsAreBounded lowers the limits that the configuration has, and opens connections up to them.
+func TestConnectionsOfAccountsAreBounded(t *testing.T) {
+	g := guardPlane(t)
+	path := filepath.Join(g.dir, "nats.conf")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := string(text)
+	for _, x := range []struct{ limit, lower string }{
+		{fmt.Sprintf("max_connections: %d\n", maxConnections), "max_connections: 9\n"},
+		{fmt.Sprintf("VIEWERS {\n    limits: {max_connections: %d,", accounts[3].connections), "VIEWERS {\n    limits: {max_connections: 2,"},
+	} {
+		if strings.Count(conf, x.limit) != 1 {
+			t.Fatalf("the configuration does not have %q once:\n%s", x.limit, conf)
+		}
+		conf = strings.Replace(conf, x.limit, x.lower, 1)
+	}
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Config: path, Dir: t.TempDir(), Auth: g.server.cfg.Auth})
+	g.url = strings.Replace(s.URL(), "nats://", "tls://", 1)
+
+	viewers := []*Conn{g.dial(t, "viewer"), g.dial(t, "viewer")}
+	if c, err := Dial(t.Context(), g.url, g.auth("viewer")); !errors.Is(err, nats.ErrMaxAccountConnectionsExceeded) {
+		t.Errorf("a third viewer: %v, %v: want a refusal", c, err)
+	}
+	others := []*Conn{link(t, s), g.dial(t, "client"), g.dial(t, "a1"), g.dial(t, "a1"), g.dial(t, "client"), g.dial(t, "controller")}
+	if c, err := Dial(t.Context(), g.url, g.auth("client")); err == nil { // closed before TLS, and so without a reason
+		t.Errorf("a tenth connection: %v: want a refusal", c)
+	}
+	for i, c := range append(viewers, others...) {
+		if err := c.flush(5 * time.Second); err != nil {
+			t.Errorf("connection %d does not go on: %v", i, err)
+		}
+	}
+}
+
+func TestSubscriptionsOfAConnectionAreBounded(t *testing.T) {
+	g := guardPlane(t)
+	for _, x := range []struct {
+		user  string
+		bound int
+	}{{"viewer", accounts[3].subscriptions}, {"client", accounts[2].subscriptions}, {"a1", accounts[1].subscriptions}, {"controller", maxSubscriptions}} {
+		nc, refused := g.hostile(t, x.user)
+		inbox := nc.NewInbox()
+		subscribe := func(i int) {
+			t.Helper()
+			if _, err := nc.SubscribeSync(fmt.Sprint(inbox, ".", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range x.bound {
+			subscribe(i)
+		}
+		if err := nc.FlushTimeout(10 * time.Second); err != nil || len(refused) > 0 {
+			t.Fatalf("%s: %d subscriptions: %v, %d are refused", x.user, x.bound, err, len(refused))
+		}
+		subscribe(x.bound)
+		select {
+		case err := <-refused:
+			if !strings.Contains(strings.ToLower(err.Error()), "maximum subscriptions exceeded") {
+				t.Errorf("%s: one subscription more: %v", x.user, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: subscription %d is not refused", x.user, x.bound+1)
+		}
+		for _, user := range []string{"viewer", "client", "a2.zone b", "controller"} {
+			c := g.dial(t, user)
+			if _, err := c.nc.SubscribeSync(c.nc.NewInbox()); err != nil || c.flush(5*time.Second) != nil {
+				t.Errorf("%s does not go on: %v", user, err)
+			}
+		}
+	}
+}
+
+// TestMessagesToAServerAreBounded speaks the protocol of NATS: the client library does not send all of it.
+func TestMessagesToAServerAreBounded(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	other := link(t, s)
+	for what, x := range map[string]struct{ send, want string }{
+		"control line": {"PUB " + strings.Repeat("x", maxControlLine) + " 0\r\n\r\n", "maximum control line exceeded"},
+		"payload":      {fmt.Sprintf("PUB x %d\r\n", MaxMessage+1), "maximum payload violation"},
+	} {
+		raw, lines := rawLink(t, s)
+		go func() { _, _ = raw.Write([]byte(x.send)) }() // the server may close before it read everything
+		said, err := io.ReadAll(lines)
+		if !strings.Contains(strings.ToLower(string(said)), x.want) {
+			t.Errorf("%s: the server says %q, %v: want %q, and the end of the connection", what, said, err, x.want)
+		}
+	}
+
+	slow, lines := rawLink(t, s)
+	if _, err := slow.Write([]byte("SUB flood 1\r\nPING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := lines.ReadString('\n'); err != nil || line != "PONG\r\n" {
+		t.Fatal(line, err)
+	}
+	body := make([]byte, MaxMessage/2)
+	for range maxPending/len(body) + 2 { // and it reads nothing
+		if err := errors.Join(other.nc.Publish("flood", body), other.flush(10*time.Second)); err != nil {
+			t.Fatalf("who publishes does not go on: %v", err)
+		}
+	}
+	if n := s.ns.NumSlowConsumers(); n != 1 {
+		t.Errorf("%d clients were disconnected for what they do not read: want 1", n)
+	}
+	if said, _ := io.Copy(io.Discard, lines); said > maxPending {
+		t.Errorf("%d bytes waited for a client that did not read: want at most %d", said, maxPending)
+	}
+}
+
+// rawLink is a connection to a server without users, after its greeting, and what it sends.
+func rawLink(t *testing.T, s *Server) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := s.InProcessConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(c)
+	if _, err := lines.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("CONNECT {\"verbose\":false}\r\nPING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	for line := ""; line != "PONG\r\n"; {
+		if line, err = lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, lines
+}
+
+// TestServersWithoutConfigurationAreBounded: a configuration file of an earlier release names no limits either.
+func TestServersWithoutConfigurationAreBounded(t *testing.T) {
+	v, err := plane(t, ServerConfig{}).ns.Varz(nil)
+	if err != nil || v.MaxConn != maxConnections || v.MaxSubs != maxSubscriptions || v.MaxControlLine != maxControlLine ||
+		v.MaxPayload != MaxMessage || v.MaxPending != maxPending {
+		t.Errorf("%v: %d connections, %d subscriptions, %d control line, %d payload, %d pending", err, v.MaxConn, v.MaxSubs, v.MaxControlLine, v.MaxPayload, v.MaxPending)
+	}
+}
