@@ -291,6 +291,9 @@ func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
 			"queues":   {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues"},
 			"size":     {func(a *plan.Assignment) { a.Task.Cell.Workload.Message.Size = 1 << 40 }, "message size"},
 			"churn":    {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} }, "bindings a second"},
+			"window":   {func(a *plan.Assignment) { a.Task.Cell.Workload.Publishers.Window = 100_000_000 }, "want at most 10000000"},
+			"measure":  {func(a *plan.Assignment) { a.Task.Cell.Workload.Measure = plan.Duration(366 * 24 * time.Hour) }, "want 0 to 24h"},
+			"more":     {func(a *plan.Assignment) { a.Publishers.Count = 2 }, "2 publishers: want 0 to 1"},
 			"threads":  {func(a *plan.Assignment) { a.Publishers.Count = 1 << 40 }, "publishers"},
 			"secret":   {func(a *plan.Assignment) { a.Task.Cell.Broker.Options = json.RawMessage(`{"url":"${env:NOT_THERE}"}`) }, "NOT_THERE"},
 		} {

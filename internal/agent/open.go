@@ -64,32 +64,35 @@ func (t *task) open(ctx context.Context) error {
 	return nil
 }
 
-// Bounds of what an agent takes on: beyond them an assignment is a mistake, or hostile.
-const (
-	mostThreads = 100_000
-	mostQueues  = 1_000_000
-	mostSize    = 1 << 30
-	mostChurn   = 10_000
-)
+// mostChurn bounds bindings and messages per second: beyond it an assignment is a mistake, or hostile.
+const mostChurn = 10_000
 
 // check refuses assignments that no matrix makes.
 func (t *task) check() error {
+	if err := t.work.Bounded(); err != nil {
+		return fmt.Errorf("assignment has %w", err)
+	}
 	p, c, to := t.a.Publishers, t.a.Consumers, t.work.Topology
+	senders, receivers := t.work.Publishers, t.work.Consumers
 	for _, x := range []struct {
 		name              string
 		value, least, top int
 	}{
-		{"publishers", p.Count, 0, mostThreads}, {"first publisher", p.First, 0, mostQueues}, {"publishers of all agents", p.Total, p.Count, mostQueues},
-		{"consumers", c.Count, 0, mostThreads}, {"first consumer", c.First, 0, mostQueues},
-		{"queues", to.Queues, 1, mostQueues}, {"subscriptions", to.Subscriptions, 1, mostThreads}, {"bindings", to.Bindings, 1, mostQueues},
-		{"message size", t.work.Message.Size, engine.EnvelopeSize, mostSize},
+		{"publishers", p.Count, 0, senders.Threads}, {"publishers of all agents", p.Total, p.Count, senders.Nodes * senders.Threads},
+		{"first publisher", p.First, 0, p.Total - p.Count},
+		{"consumers", c.Count, 0, receivers.Threads}, {"first consumer", c.First, 0, receivers.Nodes * receivers.Threads},
 	} {
 		if x.value < x.least || x.value > x.top {
 			return fmt.Errorf("assignment has %d %s: want %d to %d", x.value, x.name, x.least, x.top)
 		}
 	}
-	if err := t.work.Bounded(); err != nil {
-		return fmt.Errorf("assignment has %w", err)
+	for _, x := range []struct {
+		name         string
+		value, least int
+	}{{"queues", to.Queues, 1}, {"subscriptions", to.Subscriptions, 1}, {"bindings", to.Bindings, 1}, {"bytes of a message", t.work.Message.Size, engine.EnvelopeSize}} {
+		if x.value < x.least {
+			return fmt.Errorf("assignment has %d %s: want at least %d", x.value, x.name, x.least)
+		}
 	}
 	if ch := to.Churn; ch.Rate != 0 && !(ch.Rate > 0 && ch.Rate <= mostChurn && ch.Probes > 0 && ch.Probes <= mostChurn && ch.Hold > 0) {
 		return fmt.Errorf("assignment makes %v bindings a second for %v with %v messages a second each: want all above 0, and at most %d a second",

@@ -27,10 +27,15 @@ func expand(ctx context.Context, file string, n matrix.Narrow) (plan.Run, error)
 	return m.Run(ctx)
 }
 
-// executable returns an error if a run of the matrix in a file would have too many cells or tasks.
+// executable returns an error if no controller takes a run of the matrix in a file: it has too many cells or tasks, or one that is too large.
 func executable(file string, run plan.Run) error {
 	if err := run.CheckTasks(); err != nil {
 		return exit{ExitBadMatrix, fmt.Errorf("%s: it is too large for one run: %w: narrow it with --only, or split it", file, err)}
+	}
+	for _, c := range run.Cells {
+		if err := c.Bounded(); err != nil {
+			return exit{ExitBadMatrix, fmt.Errorf("%s: %w", file, err)}
+		}
 	}
 	return nil
 }

@@ -169,10 +169,10 @@ func check(s *wire.Submission) error {
 		if len(c.Workload.Groups) > mostGroups {
 			return fmt.Errorf("cell %s (%s) has %d groups: want at most %d", c.ID, c.Name(), len(c.Workload.Groups), mostGroups)
 		}
+		if err := c.Bounded(); err != nil {
+			return err
+		}
 		for _, w := range c.Workload.Parts() {
-			if err := w.Bounded(); err != nil {
-				return fmt.Errorf("cell %s (%s) has %w", c.ID, c.Name(), err)
-			}
 			p, k := w.Publishers, w.Consumers
 			if p.Nodes < 0 || k.Nodes < 0 || p.Nodes > mostAgents || k.Nodes > mostAgents || c.Agents() < 1 || c.Agents() > 2*mostAgents {
 				return fmt.Errorf("cell %s (%s) needs %d publishers' and %d consumers' nodes: want 1 to %d in all", c.ID, c.Name(), p.Nodes, k.Nodes, mostAgents)

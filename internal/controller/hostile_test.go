@@ -37,9 +37,13 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 		"bindings":        func(_ *plan.Run, w *plan.Workload) { w.Topology.Bindings = many },
 		"size":            func(_ *plan.Run, w *plan.Workload) { w.Message.Size = many },
 		"sizes":           func(_ *plan.Run, w *plan.Workload) { w.Message.Sizes = []plan.SizeShare{{Least: 1, Most: many}} },
-		"measure":         func(_ *plan.Run, w *plan.Workload) { w.Measure = plan.Duration(1<<63 - 1) },
-		"connect":         func(_ *plan.Run, w *plan.Workload) { w.Connect = plan.Duration(1<<63 - 1) },
-		"drain":           func(_ *plan.Run, w *plan.Workload) { w.Drain.Most = plan.Duration(1<<63 - 1) },
+		"in flight": func(_ *plan.Run, w *plan.Workload) {
+			w.Publishers.Mode, w.Publishers.Window, w.Publishers.Threads = "confirm-window", 1_000_000, 11
+		},
+		"a year":  func(_ *plan.Run, w *plan.Workload) { w.Measure = plan.Duration(365 * 24 * time.Hour) },
+		"measure": func(_ *plan.Run, w *plan.Workload) { w.Measure = plan.Duration(1<<63 - 1) },
+		"connect": func(_ *plan.Run, w *plan.Workload) { w.Connect = plan.Duration(1<<63 - 1) },
+		"drain":   func(_ *plan.Run, w *plan.Workload) { w.Drain.Most = plan.Duration(1<<63 - 1) },
 	} {
 		w := good()
 		r := plan.Run{ID: "r", Repeat: 1}

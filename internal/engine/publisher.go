@@ -89,7 +89,7 @@ func (e *Engine) newPublisher(i int) *publisher {
 	}
 	if p.mode.Confirmed() {
 		p.spec.OnConfirm = p.onConfirm
-		p.flight = newInflight(p.slots(), p.bodies())
+		p.flight = newInflight(p.work.InFlight(), p.bodies())
 		least, _ := w.LeastGap()
 		p.confirmWait = newWait(record.GapConfirm, i, least)
 	} else {
@@ -108,17 +108,6 @@ func (e *Engine) newPublisher(i int) *publisher {
 
 func (p *publisher) perMessage() bool {
 	return p.mode == drivers.ConnectionPerMessage || p.mode == drivers.ConnectionPerMessageConfirm
-}
-
-// slots is the most messages that the mode has in flight.
-func (p *publisher) slots() int {
-	switch p.mode {
-	case drivers.ConfirmWindow:
-		return p.work.Window
-	case drivers.ConfirmBatch:
-		return p.work.Batch.Most
-	}
-	return 1
 }
 
 // bodies makes the bodies of slots. One does for all where the driver copies it, and stays in the processor's cache.

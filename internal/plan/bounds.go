@@ -6,13 +6,33 @@ import (
 	"time"
 )
 
-// mostTime bounds each duration of a workload: nobody waits longer.
-const mostTime = Duration(366 * 24 * time.Hour)
+// Bounds of what one workload may ask for. Agents and controllers take memory in proportion to each of them.
+const (
+	maxTaskTime       = 24 * time.Hour // of a task, and of each duration: records have windows of each second
+	maxInFlight       = 10_000_000     // messages of an agent
+	maxInFlightBytes  = 4 << 30        // of an agent
+	maxAllPublishers  = 1_000_000      // of all agents
+	maxPublisherPairs = 10_000_000     // of an agent: each consumer has a set of the messages of each publisher
+)
 
-// Bounded says what of a workload (without groups) is beyond what any matrix may ask for: such a workload is a mistake or hostile, and would take
-// memory without limit. The bounds are those of the matrix schema.
+// Bounded returns an error that names the cell if a part of its workload is not bounded.
+func (c Cell) Bounded() error {
+	for _, w := range c.Workload.Parts() {
+		if err := w.Bounded(); err != nil {
+			return fmt.Errorf("cell %s (%s) has %w", c.ID, c.Name(), err)
+		}
+	}
+	return nil
+}
+
+// Bounded returns an error that names what of a workload (without groups) is beyond its bound: such a workload is a mistake or hostile, and would
+// take memory without limit.
 func (w Workload) Bounded() error {
 	p, c, t := w.Publishers, w.Consumers, w.Topology
+	var s Search
+	if w.Search != nil {
+		s = *w.Search
+	}
 	var faults []error
 	for _, x := range []struct {
 		name             string
@@ -25,7 +45,7 @@ func (w Workload) Bounded() error {
 		{"batch of consumers", c.Batch, 0, 1_000_000}, {"ackEvery", c.AckEvery, 0, 1_000_000},
 		{"queues", t.Queues, 0, 100_000}, {"subscriptions", t.Subscriptions, 0, 10_000}, {"bindings", t.Bindings, 0, 1_000_000},
 		{"channels", t.Channels, 0, 65_535}, {"message size", w.Message.Size, 0, 104_857_600}, {"message sizes", len(w.Message.Sizes), 0, 10_000},
-		{"faults", len(w.Faults), 0, 10_000},
+		{"faults", len(w.Faults), 0, 10_000}, {"steps of the search", s.Steps, 0, 1000}, {"repeats of the search", s.Repeats, 0, 100},
 	} {
 		if x.value < x.from || x.value > x.top {
 			faults = append(faults, fmt.Errorf("%d %s: want %d to %d", x.value, x.name, x.from, x.top))
@@ -42,11 +62,43 @@ func (w Workload) Bounded() error {
 		value Duration
 	}{
 		{"warmup", w.Warmup}, {"measure", w.Measure}, {"interval", w.Interval}, {"connect", w.Connect}, {"silence of the drain", w.Drain.Silence},
-		{"most of the drain", w.Drain.Most}, {"latency", w.Network.Latency}, {"jitter", w.Network.Jitter}, {"pause", p.Pause}, {"ackInterval", c.AckInterval},
+		{"most of the drain", w.Drain.Most}, {"most of steady", w.Steady.Most}, {"step of the search", s.Step}, {"latency", w.Network.Latency}, {"jitter", w.Network.Jitter}, {"pause", p.Pause}, {"ackInterval", c.AckInterval},
 	} {
-		if x.value < 0 || x.value > mostTime {
-			faults = append(faults, fmt.Errorf("%v of %s: want 0 to %v", x.value, x.name, mostTime))
+		if x.value < 0 || x.value.D() > maxTaskTime {
+			faults = append(faults, fmt.Errorf("%v of %s: want 0 to %v", x.value, x.name, maxTaskTime))
 		}
+	}
+	if len(faults) > 0 {
+		return errors.Join(faults...)
+	}
+	return w.productsBounded()
+}
+
+// productsBounded checks products and sums of values, of which each is within its bounds: so that none overflows.
+func (w Workload) productsBounded() error {
+	p := w.Publishers
+	all, inFlight := p.Nodes*p.Threads, p.Threads*p.InFlight()
+	if w.Search != nil {
+		w.Measure = max(w.Measure, w.Search.Step)
+	}
+	var faults []error
+	for _, x := range []struct {
+		name       string
+		value, top int
+	}{
+		{"publishers (nodes × threads)", all, maxAllPublishers},
+		{"messages in flight for each agent (threads × window or batch)", inFlight, maxInFlight},
+		{"bytes in flight for each agent (threads × window or batch × message size)", min(inFlight, maxInFlight) * w.Message.Size, maxInFlightBytes},
+		{"pairs of a publisher and a consumer for each agent (publishers × subscriptions × threads of consumers)",
+			all * w.Topology.Subscriptions * w.Consumers.Threads, maxPublisherPairs},
+	} {
+		if x.value > x.top {
+			faults = append(faults, fmt.Errorf("%d %s: want at most %d", x.value, x.name, x.top))
+		}
+	}
+	if limit := Limit(w); limit > maxTaskTime {
+		faults = append(faults, fmt.Errorf("tasks of up to %v (4 × connect, warmup, measure, 2 × most of the drain, and undoing faults): want at most %v",
+			limit, maxTaskTime))
 	}
 	return errors.Join(faults...)
 }

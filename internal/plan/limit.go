@@ -30,7 +30,7 @@ func RecordLimit(t Task) time.Duration {
 	for _, part := range t.Parts() {
 		redelivery = max(redelivery, part.Cell.RedeliverAfter.D())
 	}
-	return Limit(t.Cell.Workload) + redelivery + time.Hour
+	return Limit(t.Cell.Workload) + min(redelivery, maxTaskTime) + time.Hour
 }
 
 // undoLimit is how long an agent may take to have a broker again as it was: to stop, to start, and to be there.

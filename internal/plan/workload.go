@@ -27,6 +27,17 @@ type Publishers struct {
 // Open tells whether messages are due at times of their own (open loop).
 func (p Publishers) Open() bool { return p.Rate > 0 || len(p.Profile) > 0 }
 
+// InFlight is the maximum number of messages that one publisher has in flight by its mode.
+func (p Publishers) InFlight() int {
+	switch p.Mode {
+	case "confirm-window":
+		return p.Window
+	case "confirm-batch":
+		return p.Batch.Most
+	}
+	return 1
+}
+
 // Batch is a fixed size (Least == Most) or a uniformly random one.
 type Batch struct {
 	Least int `json:"least"`

@@ -1,0 +1,53 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestWorkloadsAreBounded multiplies values of which each is within its own bound.
+func TestWorkloadsAreBounded(t *testing.T) {
+	const day = Duration(24 * time.Hour)
+	for name, x := range map[string]struct {
+		change func(*Workload)
+		want   string // empty: it is accepted
+	}{
+		"default":         {func(*Workload) {}, ""},
+		"half a day":      {func(w *Workload) { w.Measure = day / 2 }, ""},
+		"a million":       {func(w *Workload) { w.Publishers.Threads, w.Publishers.Window = 100, 10_000 }, ""},
+		"large messages":  {func(w *Workload) { w.Message.Size = 1 << 20 }, ""},
+		"without window":  {func(w *Workload) { w.Publishers.Mode, w.Publishers.Window = "fire-and-forget", 100_000_000 }, ""},
+		"a year":          {func(w *Workload) { w.Measure = 366 * day }, "8784h0m0s of measure: want 0 to 24h0m0s"},
+		"a day":           {func(w *Workload) { w.Measure = day }, "tasks of up to 24h"},
+		"connect":         {func(w *Workload) { w.Connect = day }, "tasks of up to 96h"},
+		"steady":          {func(w *Workload) { w.Steady = Steady{Auto: true, Most: 1<<63 - 1} }, "of most of steady: want 0 to 24h"},
+		"step of search":  {func(w *Workload) { w.Search = &Search{Step: day} }, "tasks of up to 24h"},
+		"steps of search": {func(w *Workload) { w.Search = &Search{Steps: 1 << 30} }, "steps of the search: want 0 to 1000"},
+		"window":          {func(w *Workload) { w.Publishers.Window = 100_000_000 }, "100000000 messages in flight for each agent (threads × window or batch): want at most 10000000"},
+		"threads":         {func(w *Workload) { w.Publishers.Threads = 100_000 }, "100000000 messages in flight for each agent"},
+		"batch":           {func(w *Workload) { w.Publishers.Mode, w.Publishers.Batch.Most = "confirm-batch", 100_000_000 }, "messages in flight for each agent"},
+		"bytes":           {func(w *Workload) { w.Message.Size = 100 << 20 }, "104857600000 bytes in flight for each agent"},
+		"all":             {func(w *Workload) { w.Publishers.Nodes, w.Publishers.Threads = 10_000, 101 }, "1010000 publishers (nodes × threads): want at most 1000000"},
+		"pairs":           {func(w *Workload) { w.Publishers.Nodes, w.Topology.Subscriptions = 10_000, 1001 }, "10010000 pairs of a publisher and a consumer"},
+		"greatest": {func(w *Workload) {
+			w.Publishers.Nodes, w.Publishers.Threads, w.Publishers.Window, w.Message.Size = 10_000, 100_000, 100_000_000, 104_857_600
+			w.Consumers.Threads, w.Topology.Subscriptions, w.Measure, w.Connect = 100_000, 10_000, day, day
+		}, "1000000000000000000 pairs"},
+	} {
+		w := Default()
+		x.change(&w)
+		err := Cell{ID: "c", Workload: w}.Bounded()
+		if x.want == "" && err != nil || x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want) || !strings.HasPrefix(err.Error(), "cell c ")) {
+			t.Errorf("%s: %v: want %q", name, err, x.want)
+		}
+	}
+}
+
+// TestTimesOfRecordsAreBounded: how long a broker keeps messages back is what its driver declares.
+func TestTimesOfRecordsAreBounded(t *testing.T) {
+	task := Task{Cell: Cell{Workload: Default(), RedeliverAfter: Duration(1<<63 - 1)}}
+	if limit := RecordLimit(task); limit > 2*maxTaskTime {
+		t.Errorf("a task's record may have times up to %v", limit)
+	}
+}
