@@ -148,7 +148,7 @@ func writeAtRandom(t *testing.T, lease *Lease, run string, random *rand.Rand) ma
 		}()
 		for n := range written[task] {
 			body := fill(1 + random.IntN(100_000))
-			must(store.Store(t.Context(), record.Snapshot{Protocol: plan.Protocol, Task: task, Agent: "a", Seq: uint64(n) + 1, Clock: body}))
+			must(store.Store(t.Context(), record.Snapshot{Task: task, Agent: "a", Seq: uint64(n) + 1, Clock: body}))
 		}
 		<-other
 		must(r.Outcome(t.Context(), plan.Outcome{Task: task, Run: run}))
