@@ -1,7 +1,7 @@
 # make test        every guarantee, with the real brokers it installs and starts on 127.0.0.1
 # make lab         downloads and builds those brokers, and starts nothing
 # make test-quick  what needs only Go
-# make test-long   studies, hosts, packages, browser, soak, scale and many seeds; PART=fleet runs one part
+# make test-long   studies, hosts, packages, browser, durability, soak, scale and many seeds; PART=fleet runs one part
 # make dashboards  writes the Grafana dashboards, from dashboards/*.go
 # make bench       the benchmarks of the engine and of the load generator's overhead
 # make lint        what has to be clean

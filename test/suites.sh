@@ -12,7 +12,7 @@ go=${GO:-go}
 sum="$go run gotest.tools/gotestsum@v1.13.0"
 
 short="unit stand-ins dashboards drivers programs"
-long="race statistics drivers studies accuracy chaos soak scale comparison overhead fleet packages roles browser"
+long="race statistics drivers studies accuracy chaos durability soak scale comparison overhead fleet packages roles browser"
 brokers="rabbitmq rabbitmq4 rabbitmq3 kafka kafka3 kafka-next artemis artemis-pair activemq activemq-pair elasticmq nats nats3 mongodb eventstore influxd"
 
 all=$short
@@ -110,6 +110,7 @@ part_drivers() { tests drivers -race -v -p 2 -timeout 60m ./pkg/drivers/rabbitmq
 part_studies() { build_programs && tests studies -v -timeout 90m -run '^(TestStudy[A-Z]|TestMatrix|TestSink|TestSchedulesOutliveKilledControllers|TestWrongClocks|TestClockStep|TestObserver)' ./test; }
 part_accuracy() { tests accuracy -v -timeout 30m ./test/truth; }
 part_chaos() { build_programs && tests chaos -v -timeout 120m ./test/chaos -chaos.seeds 5; }
+part_durability() { build_programs && tests durability -v -timeout 30m ./test/durability; }
 part_soak() { build_programs && tests soak -v -timeout 90m -run '^TestSoak[A-Z]' ./test; }
 part_scale() { tests scale -v -timeout 60m ./test/scale; }
 part_comparison() { tests comparison -v -timeout 30m ./test/peers && "$go" run ./test/peers; }
@@ -124,6 +125,7 @@ needs() {
 	case "$mode $1" in
 	" drivers" | " programs" | "long drivers") echo "$brokers" ;;
 	"long studies" | "long soak" | "long race") echo "$brokers" ;;
+	"long durability") echo strace ;;
 	"long accuracy") echo none ;; # its tests start brokers of their own
 	"long overhead") echo "rabbitmq kafka artemis activemq nats elasticmq mongodb eventstore influxd" ;;
 	"long comparison") echo "rabbitmq kafka nats tools" ;;

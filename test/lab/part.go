@@ -89,6 +89,7 @@ var parts = []Part{
 	{Name: "ansible", Doc: "Ansible 2.19.14 and ansible-lint", Tool: true, Needs: []need{ansible}, Plan: planAnsible},
 	{Name: "chromium", Doc: "Debian's Chromium, which opens pages without a screen", Tool: true, Needs: []need{chromium}, Plan: planChromium},
 	{Name: "releases", Doc: "Kafka, Artemis, ActiveMQ and InfluxDB as programs to install on hosts that a test makes", Tool: true, Needs: releaseNeeds, Plan: planReleases},
+	{Name: "strace", Doc: "Debian's strace, which shows the system calls of a process", Tool: true, Needs: []need{strace}, Plan: planStrace},
 	{Name: "sshd", Doc: "OpenSSH's server, for hosts that a test makes", Tool: true, Needs: hostNeeds, Plan: planSSHD},
 }
 
