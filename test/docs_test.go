@@ -183,3 +183,38 @@ func TestStudies(t *testing.T) {
 		}
 	}
 }
+
+var tests = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+// TestDocsNameTestsOfPermissions: each row of the second table of docs/security.md names tests that are there.
+func TestDocsNameTestsOfPermissions(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range tests.FindAllStringSubmatch(string(text), -1) {
+			known[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(pages(t)["docs/security.md"], "<!-- tested -->\n")
+	table, _, _ = strings.Cut(table, "<!-- /tested -->")
+	rows := strings.Split(strings.TrimSpace(table), "\n")
+	if len(rows) < 15 {
+		t.Fatalf("the table has only %d lines", len(rows))
+	}
+	for _, row := range rows[2:] {
+		cells := strings.Split(strings.Trim(row, "| "), " | ")
+		for _, name := range strings.Split(cells[len(cells)-1], ", ") {
+			if !known[name] {
+				t.Errorf("there is no test %q: %s", name, row)
+			}
+		}
+	}
+}

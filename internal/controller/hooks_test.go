@@ -181,6 +181,16 @@ func TestHooksLeaveNothingBehind(t *testing.T) {
 	}
 }
 
+// TestHooksGetNoCredentials: a command has the controller's environment without the variables that are Lockstep's.
+func TestHooksGetNoCredentials(t *testing.T) {
+	t.Setenv("LOCKSTEP_TOKEN", "top-secret")
+	t.Setenv("MINE", "yes")
+	printed, err := runHook(t.Context(), []string{"env"}, schedule.Notice{}, nil)
+	if err != nil || !strings.Contains(string(printed), "MINE=yes\n") || strings.Contains(string(printed), "top-secret") {
+		t.Errorf("it has the environment %s, %v", printed, err)
+	}
+}
+
 // alive tells whether a process runs: one that nobody has waited for does not.
 func alive(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

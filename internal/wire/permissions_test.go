@@ -1,0 +1,195 @@
+package wire
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+// A permission is to send messages to subjects, or to listen to them. {own} is the agent's own name and {other} that of another
+// one; {own-key} and {other-key} are such keys; {stream} is each stream and {subject} one subject of each.
+type permission struct {
+	what     string
+	listen   bool
+	subjects []string
+}
+
+var listed = []permission{
+	{"submit a run", false, []string{serviceSubmit}},
+	{"cancel a run", false, []string{serviceCancel}},
+	{"delete snapshots of a local run", false, []string{serviceForget}},
+	{"write a schedule", false, []string{serviceSchedulePut}},
+	{"remove a schedule", false, []string{serviceScheduleRemove}},
+	{"see who leads", false, []string{serviceLeader}},
+	{"list agents", false, []string{serviceAgents}},
+	{"list runs, read the state of one", false, []string{serviceRuns, serviceRun}},
+	{"read a record, and how large all are", false, []string{serviceRead, serviceRoom}},
+	{"read the history", false, []string{serviceHistory}},
+	{"list and read schedules", false, []string{serviceSchedules, serviceSchedule}},
+	{"list hooks", false, []string{serviceHooks}},
+	{"send heartbeats as itself", false, []string{agentServices + "heartbeat.{own}"}},
+	{"read the controller's clock as itself", false, []string{agentServices + "clock.{own}"}},
+	{"arrive at a step as itself", false, []string{agentServices + "arrive.{own}"}},
+	{"report snapshots as itself", false, []string{agentServices + "snapshot.{own}"}},
+	{"do so as another agent", false, []string{agentServices + "heartbeat.{other}", agentServices + "clock.{other}", agentServices + "arrive.{other}", agentServices + "snapshot.{other}"}},
+	{"use other services of agents, or below these", false, []string{agentServices + "other.{other}", agentServices + "heartbeat.{own}.more"}},
+	{"command an agent", false, []string{root + "command.{own}", root + "command.{other}"}},
+	{"take its own commands", true, []string{root + "command.{own}"}},
+	{"take commands of others", true, []string{root + "command.{other}", root + "command.*"}},
+	{"take requests for the controller", true, []string{serviceSubmit, serviceRead, agentServices + "heartbeat.{own}", agentServices + ">", root + ">"}},
+	{"write the queue, records, schedules, the lease", false, []string{"{subject}"}},
+	{"read the queue and records as they are written", true, []string{root + "queue.>", root + "record.>"}},
+	{"read schedules and the lease as they are written", true, []string{"$KV.>"}},
+	{"list streams, and read how they are", false, []string{api + "INFO", api + "STREAM.NAMES", api + "STREAM.LIST", api + "STREAM.INFO.{stream}"}},
+	{"read messages of streams", false, []string{api + "STREAM.MSG.GET.{stream}", api + "DIRECT.GET.{stream}", api + "DIRECT.GET.{stream}.{subject}"}},
+	{"make and delete consumers, and read by them", false, []string{api + "CONSUMER.CREATE.{stream}", api + "CONSUMER.CREATE.{stream}.spy.{subject}", api + "CONSUMER.DURABLE.CREATE.{stream}.spy",
+		api + "CONSUMER.MSG.NEXT.{stream}.spy", api + "CONSUMER.DELETE.{stream}.spy"}},
+	{"acknowledge messages", false, []string{"$JS.ACK.{stream}.spy.1.1.1.1.0"}},
+	{"make, change, copy streams", false, []string{api + "STREAM.CREATE.{stream}", api + "STREAM.UPDATE.{stream}", api + "STREAM.SNAPSHOT.{stream}", api + "STREAM.RESTORE.{stream}"}},
+	{"delete messages, purge and delete streams", false, []string{api + "STREAM.MSG.DELETE.{stream}", api + "STREAM.PURGE.{stream}", api + "STREAM.DELETE.{stream}"}},
+	{"take answers to itself", true, []string{inboxes + "{own-key}.>"}},
+	{"take answers to others", true, []string{inboxes + "{other-key}.>", inboxes + ">", borderReplies + ">"}},
+	{"answer whom it likes", false, []string{inboxes + "{other-key}.x", borderReplies + "x"}},
+	{"listen to everything", true, []string{">", "*.*.>", "$JS.>"}},
+	{"ask the server for its connections", false, []string{"$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ"}},
+	{"send anything else", false, []string{"elsewhere"}},
+}
+
+const permissionsPage = "../../docs/security.md"
+
+// TestPermissionsOfRoles tries every permission with the key of every role on a server with the configuration of "ctl fleet init". The table of
+// docs/security.md has what was found; -update writes it.
+func TestPermissionsOfRoles(t *testing.T) {
+	g := guardPlane(t)
+	streams := map[string]string{} // with a subject of each
+	infos := link(t, g.server).js.ListStreams(t.Context())
+	for info := range infos.Info() {
+		streams[info.Config.Name] = strings.NewReplacer(">", "x", "*", "x").Replace(info.Config.Subjects[0])
+	}
+	if err := infos.Err(); err != nil || len(streams) < 4 {
+		t.Fatalf("the streams are %v, %v", streams, err)
+	}
+	users := []string{"controller", "client", "viewer", "a1"}
+	table := "| | subjects | controller | client | viewer | agent |\n|---|---|---|---|---|---|\n"
+	conns := map[string]*nats.Conn{}
+	for _, user := range users {
+		conns[user], _ = g.hostile(t, user)
+		conns[user].SetErrorHandler(nil) // refusals are looked up: see mayUse
+	}
+	for _, p := range listed {
+		row := []string{p.what, subjectsText(p)}
+		for _, user := range users {
+			key, other := g.creds.Users[g.creds.find(user)].Key, g.creds.Users[g.creds.find("a2.zone b")].Key
+			var subjects []string
+			for _, s := range p.subjects {
+				for stream, subject := range streams {
+					subjects = append(subjects, strings.NewReplacer("{own}", "a1", "{other}", token("a2.zone b"), "{own-key}", key, "{other-key}", other,
+						"{stream}", stream, "{subject}", subject).Replace(s))
+				}
+			}
+			slices.Sort(subjects)
+			may := map[bool][]string{}
+			for _, s := range slices.Compact(subjects) {
+				allowed := mayUse(t, conns[user], p.listen, s)
+				may[allowed] = append(may[allowed], s)
+			}
+			if len(may) != 1 {
+				t.Errorf("%s, %s: may %v and may not %v: make two rows of it", p.what, user, may[true], may[false])
+			}
+			row = append(row, map[bool]string{true: "yes", false: "–"}[len(may[true]) > 0])
+		}
+		table += "| " + strings.Join(row, " | ") + " |\n"
+	}
+	compareTable(t, table)
+}
+
+// subjectsText writes the subjects of a permission.
+func subjectsText(p permission) string {
+	var all []string
+	for _, s := range p.subjects {
+		all = append(all, "`"+s+"`")
+	}
+	text := strings.Join(all, " ")
+	if p.listen {
+		text = "listen: " + text
+	}
+	return text
+}
+
+// mayUse reports whether the server lets a connection use a subject.
+func mayUse(t *testing.T, nc *nats.Conn, listen bool, subject string) bool {
+	t.Helper()
+	var err error
+	refusal := fmt.Sprintf("for Publish to %q", subject)
+	if listen {
+		refusal = fmt.Sprintf("for Subscription to %q", subject)
+		var sub *nats.Subscription
+		if sub, err = nc.SubscribeSync(subject); err == nil {
+			defer sub.Unsubscribe() //nolint:errcheck // a subscription that was refused is gone
+		}
+	} else {
+		err = nc.Publish(subject, nil)
+	}
+	if err == nil {
+		err = nc.Flush() // the server refuses before it answers
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := nc.LastError()
+	return last == nil || !strings.Contains(last.Error(), refusal)
+}
+
+// compareTable compares a table with that of the page.
+func compareTable(t *testing.T, table string) {
+	t.Helper()
+	text, err := os.ReadFile(permissionsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- permissions -->\n", "<!-- /permissions -->\n"
+	before, rest, found := strings.Cut(string(text), begin)
+	there, after, found2 := strings.Cut(rest, end)
+	if !found || !found2 {
+		t.Fatalf("%s has no %s and %s", permissionsPage, begin, end)
+	}
+	if there == table {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s says otherwise, -update writes it:\n%s", permissionsPage, table)
+	}
+	if err := os.WriteFile(permissionsPage, []byte(before+begin+table+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEveryServiceHasAPermission: a service that is added is a row of the table.
+func TestEveryServiceHasAPermission(t *testing.T) {
+	text, err := os.ReadFile("services.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in []string
+	for _, p := range listed {
+		in = append(in, p.subjects...)
+	}
+	prefixes := map[string]string{"client": clientServices, "view": viewServices}
+	found := regexp.MustCompile(`= (client|view)Services \+ "([^"]+)"`).FindAllStringSubmatch(string(text), -1)
+	if len(found) < 14 {
+		t.Errorf("only %d services were found", len(found))
+	}
+	for _, m := range found {
+		if !slices.Contains(in, prefixes[m[1]]+m[2]) {
+			t.Errorf("the service %s%s is in no row", prefixes[m[1]], m[2])
+		}
+	}
+}
