@@ -13,7 +13,8 @@ import (
 // client library drops what exceeds its limits, and requests have deadlines.
 const (
 	mostRequests = 1024
-	mostBytes    = 4 * MaxMessage // of their bodies
+	mostBytes    = 4 * MaxMessage // of their bodies, each counted decodedSize times
+	decodedSize  = 4
 )
 
 // errUnanswered is the error of a request that is somebody else's to answer.
@@ -90,7 +91,7 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 		if len(m.Data) > s.size {
 			return nil, fmt.Errorf("a request of %d bytes: want at most %d", len(m.Data), s.size)
 		}
-		takes := int64(max(len(m.Data), mostBytes/s.parallel))
+		takes := int64(min(mostBytes, max(decodedSize*len(m.Data), mostBytes/s.parallel)))
 		if room.Acquire(ctx, takes) != nil {
 			return nil, nil // it is over
 		}

@@ -28,7 +28,7 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 	must(t, err)
 	must(t, controller.Flush())
 	for key, subjects := range map[string][]string{
-		"agents/a1.nk": {"lockstep.agent.heartbeat.a1", "lockstep.agent.clock.a1", "lockstep.agent.arrive.a1", "lockstep.agent.snapshot.a1"},
+		"agents/a1.nk": agentServices("a1"),
 		"viewer.nk":    viewServices,
 		"client.nk":    slices.Concat(clientServices, viewServices),
 	} {

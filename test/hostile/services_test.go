@@ -30,6 +30,14 @@ var (
 		"lockstep.view.history", "lockstep.view.schedules", "lockstep.view.schedule", "lockstep.view.hooks"}
 )
 
+// agentServices are those for one agent.
+func agentServices(name string) (all []string) {
+	for _, service := range []string{"heartbeat", "clock", "arrive", "snapshot"} {
+		all = append(all, "lockstep.agent."+service+"."+name)
+	}
+	return all
+}
+
 // mayRequest are the services of each role that has no other rights.
 var mayRequest = map[string][]string{"client.nk": slices.Concat(clientServices, viewServices), "viewer.nk": viewServices}
 
@@ -105,7 +113,7 @@ func TestRolesReachNoStream(t *testing.T) {
 	}
 	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "lockstep.queue.submit.forged", "lockstep.events.kept.event", "_R_.forged")
 	roles := maps.Clone(mayRequest)
-	roles["agents/a1.nk"] = []string{"lockstep.agent.heartbeat.a1", "lockstep.agent.clock.a1", "lockstep.agent.arrive.a1", "lockstep.agent.snapshot.a1"}
+	roles["agents/a1.nk"] = agentServices("a1")
 	for key, services := range roles {
 		nc := f.dial(key)
 		refused := refusals(nc)

@@ -1,0 +1,200 @@
+package hostile
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/wire"
+	"lockstep/test/rig"
+)
+
+// mostMemory bounds the resident memory of each daemon at its peak, in bytes.
+const mostMemory = 512 << 20
+
+// TestDaemonsStaySmall floods a fleet of real processes with the largest messages that each role may send to each service, and with smaller
+// ones that unpack to much. No daemon ends or takes more memory than it may, nothing stored is lost, and the fleet works afterwards.
+func TestDaemonsStaySmall(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the peak of a process's memory is read from /proc")
+	}
+	f := &fleet{t: t}
+	daemons := f.processes()
+	f.works("before")
+	var attempt wire.Ref
+	stored := f.stored("before", func(e wire.Entry) {
+		if e.Event != nil && e.Event.Kind == wire.TaskStarted {
+			attempt = wire.Ref{Run: "before", Task: e.Event.Task, Try: e.Event.Try}
+		}
+	})
+
+	for key, services := range map[string][]string{"agents/a3.nk": agentServices("a3"), "viewer.nk": viewServices, "client.nk": clientServices} {
+		nc := f.dial(key)
+		small, large := floods(int(nc.MaxPayload()) - 1024)
+		for _, service := range services {
+			for _, body := range small {
+				f.flood(nc, service, body, 1)
+			}
+			for _, body := range large {
+				if slices.Contains(takesLarge, service) {
+					f.flood(nc, service, body, 6)
+				}
+			}
+		}
+		f.small(daemons, key)
+	}
+
+	// Late messages: of the attempt that is over, by an agent that had a part in it, and of the run that has ended.
+	agent, client := f.dial("agents/a1.nk"), f.dial("client.nk")
+	for service, body := range map[string]string{
+		"arrive":   text(t, wire.Arrival{Ref: attempt, Agent: "a1", Step: wire.StepFinish, Error: "it was me"}),
+		"snapshot": text(t, map[string]any{"ref": attempt, "snapshot": map[string]any{"task": attempt.Task, "agent": "a1", "seq": hostileSeq}}),
+	} {
+		answer, err := agent.RequestMsg(message("lockstep.agent."+service+".a1", body), within)
+		must(t, err)
+		if refusal := answer.Header.Get("Lockstep-Error"); !strings.Contains(refusal, wire.ErrNoAttempt.Error()) {
+			t.Errorf("a late %s was refused with %q", service, refusal)
+		}
+	}
+	must(t, f.client.Cancel(t.Context(), "before", "somebody"))
+	if err := f.client.RemoveSchedule(t.Context(), "none", 1); err == nil {
+		t.Error("a schedule that is not there was removed")
+	}
+	if _, err := client.RequestMsg(message("lockstep.client.forget", text(t, attempt)), within); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("a request to forget snapshots on a control plane of several: %v, want no answer", err)
+	}
+
+	f.works("after")
+	if now := f.stored("before", func(wire.Entry) {}); !slices.Equal(now, stored) {
+		t.Errorf("the record of a run has the messages %v, had %v", now, stored)
+	}
+	f.small(daemons, "afterwards")
+}
+
+// processes starts a controller, an agent of two slots and an observer as their units do, with credentials of their own, and connects the client.
+func (f *fleet) processes() map[string]*rig.Process {
+	t := f.t
+	t.Helper()
+	dir := t.TempDir()
+	programs, err := rig.Programs(dir, false)
+	must(t, err)
+	f.creds = filepath.Join(dir, "creds")
+	creds, err := wire.MakeCredentials(f.creds, f.creds, []string{"bench-1.example.org"}, false)
+	must(t, err)
+	must(t, creds.AddAgents(2, "a1"))
+	must(t, creds.AddAgents(1, "a3", "observer"))
+	f.users = creds.Users
+	port := rig.Ports(t, 1)[0]
+	f.url = fmt.Sprintf("tls://127.0.0.1:%d", port)
+	start := func(program, key string, env []string, args ...string) *rig.Process {
+		env = append(env, "LOCKSTEP_CREDS="+filepath.Join(f.creds, key), "LOCKSTEP_CA="+filepath.Join(f.creds, "ca.crt"))
+		return rig.Start(t, rig.Command{Dir: dir, Bare: true, Env: env, Argv: append([]string{filepath.Join(programs, program)}, args...)})
+	}
+	daemons := map[string]*rig.Process{
+		"controller": start("controller", "controller.nk", []string{"GOMEMLIMIT=448MiB"}, "--listen", fmt.Sprintf("127.0.0.1:%d", port),
+			"--dir", filepath.Join(dir, "controller"), "--nats-config", filepath.Join(f.creds, "nats.conf")),
+	}
+	rig.Listening(t, port)
+	daemons["agent"] = start("agent", "agents/a1.nk", nil, "--server", f.url, "--name", "a1", "--slots", "2", "--dir", filepath.Join(dir, "a1"))
+	daemons["observer"] = start("agent", "agents/observer.nk", []string{"GOMEMLIMIT=128MiB"}, "--server", f.url, "--name", "observer",
+		"--dir", filepath.Join(dir, "observer"), "--observe", "nats=port:1")
+	f.client, err = wire.DialClient(t.Context(), f.url, f.auth("client.nk"))
+	must(t, err)
+	t.Cleanup(f.client.Close)
+	f.await(3)
+	return daemons
+}
+
+// small fails the test if a daemon has ended, or has ever taken more memory than it may.
+func (f *fleet) small(daemons map[string]*rig.Process, after string) {
+	f.t.Helper()
+	for name, p := range daemons {
+		select {
+		case <-p.Ended():
+			f.t.Fatalf("%s: the %s ended", after, name)
+		default:
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+		must(f.t, err)
+		var kib int
+		_, line, _ := strings.Cut(string(status), "VmHWM:")
+		_, err = fmt.Sscan(line, &kib)
+		must(f.t, err)
+		f.t.Logf("%s: the %s took %d MiB at most", after, name, kib>>10)
+		if kib<<10 > mostMemory {
+			f.t.Errorf("%s: the %s took %d MiB, want at most %d", after, name, kib>>10, mostMemory>>20)
+		}
+	}
+}
+
+// stored are the numbers of the messages of a run's record.
+func (f *fleet) stored(run string, see func(wire.Entry)) (all []uint64) {
+	f.t.Helper()
+	_, err := f.client.Copy(f.t.Context(), run, func(e wire.Entry) error {
+		all = append(all, e.Seq)
+		see(e)
+		return nil
+	})
+	must(f.t, err)
+	if len(all) == 0 {
+		f.t.Fatalf("run %s has no record", run)
+	}
+	return all
+}
+
+// takesLarge are the services whose requests may be as large as a message; others refuse these unread.
+var takesLarge = []string{"lockstep.agent.arrive.a3", "lockstep.agent.snapshot.a3", "lockstep.client.submit", "lockstep.client.schedule.put"}
+
+// floods are bodies of requests, as large as a message may be or packed, none of which is a request. Large ones take a multiple of their
+// size when they are read.
+func floods(limit int) (small, large [][]byte) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	for range 64 { // 192 MiB
+		_, _ = z.Write(bytes.Repeat([]byte("{},"), 1<<20))
+	}
+	_ = z.Close()
+	bomb := base64.StdEncoding.EncodeToString(packed.Bytes())
+	list := func(begin, element string) []byte {
+		const end = "{}]}}"
+		return []byte(begin + strings.Repeat(element, (limit-len(begin)-len(end))/len(element)) + end)
+	}
+	small = [][]byte{
+		make([]byte, limit),
+		bytes.Repeat([]byte("["), limit),
+		fmt.Appendf(nil, `{"Run":"r","Key":"k","Name":"s","Submission":%q,"Value":%[1]q}`, bomb),
+	}
+	large = [][]byte{
+		list(`{"ref":{"run":"r","task":"t","try":"y"},"snapshot":{"task":"t","agent":"a3","seq":1,"windows":[`, `{"index":1,"counts":{}},`),
+		list(`{"Run":"r","agent":"a3","subject":{"nodes":[`, `{},`),
+	}
+	return small, large
+}
+
+// flood sends a request some times without waiting for answers, which go to an inbox of its own and to that of another agent, and then
+// waits for an answer.
+func (f *fleet) flood(nc *nats.Conn, service string, body []byte, times int) {
+	victim := f.users[slices.IndexFunc(f.users, func(u wire.User) bool { return u.Name == "a1" })]
+	for range times {
+		for _, reply := range []string{nc.NewInbox(), "_INBOX." + victim.Key + ".x"} {
+			m := message(service, "")
+			m.Data, m.Reply = body, reply
+			if err := nc.PublishMsg(m); err != nil {
+				f.t.Errorf("%s: %v", service, err)
+			}
+		}
+	}
+	if _, err := nc.RequestMsg(message(service, "{"), within); err != nil {
+		f.t.Errorf("%s does not answer: %v", service, err)
+	}
+}
