@@ -28,7 +28,7 @@ func sizes() size {
 }
 
 const (
-	mostRSS   = 300 << 20 // bytes, of the controller, its control plane in it
+	mostRSS   = 512 << 20 // bytes, of the controller, its control plane in it
 	mostRatio = 2.0       // of what a task costs beyond its measurement, in the large fleet to that in a fleet of four
 )
 
