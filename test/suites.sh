@@ -72,6 +72,7 @@ build_programs() {
 # Longest packages come first, so that none is left alone at the end.
 suite_unit() {
 	local failed=0 packages="./internal/controller ./internal/wire ./internal/... ./matrices/... ./cmd/... ./test/rig ./test/hostile ./test/redaction ./test/truth"
+	build_programs || return 1 # of test/hostile
 	# shellcheck disable=SC2046,SC2086 # one package a word
 	tests unit-race -race -shuffle=on -timeout 20m -skip "$in_long" $(concurrent yes $packages) || failed=1
 	# shellcheck disable=SC2046,SC2086

@@ -20,6 +20,9 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 		t.Fatal("there are no streams")
 	}
 	replies := []string{"lockstep.queue.cancel.r1", "lockstep.agent.heartbeat.a3", "lockstep.command.a3", "$KV.LOCKSTEP_STATE.spy", "$KV.LOCKSTEP_SCHEDULES.spy", "_INBOX"}
+	for _, user := range f.users { // an inbox of another user
+		replies = append(replies, "_INBOX."+user.Key+".x")
+	}
 	for name := range before {
 		replies = append(replies, "$JS.API.STREAM.PURGE."+name, "$JS.API.STREAM.DELETE."+name)
 	}
