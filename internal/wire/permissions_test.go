@@ -46,7 +46,7 @@ var listed = []permission{
 	{"take commands of others", true, []string{root + "command.{other}", root + "command.*"}},
 	{"take requests for the controller", true, []string{serviceSubmit, serviceRead, agentServices + "heartbeat.{own}", agentServices + ">", root + ">"}},
 	{"write the queue, records, schedules, the lease", false, []string{"{subject}"}},
-	{"read the queue and records as they are written", true, []string{root + "queue.>", root + "record.>"}},
+	{"read the queue and records as they are written", true, []string{root + "queue.>", root + "events.>", root + "snapshots.>"}},
 	{"read schedules and the lease as they are written", true, []string{"$KV.>"}},
 	{"list streams, and read how they are", false, []string{api + "INFO", api + "STREAM.NAMES", api + "STREAM.LIST", api + "STREAM.INFO.{stream}"}},
 	{"read messages of streams", false, []string{api + "STREAM.MSG.GET.{stream}", api + "DIRECT.GET.{stream}", api + "DIRECT.GET.{stream}.{subject}"}},

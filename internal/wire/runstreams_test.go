@@ -198,7 +198,7 @@ func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 	takeReports(t, r.lease, r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {}))
 	n := uint64(1)
 	for ; err == nil; n++ {
-		err = agent.Snapshot(t.Context(), ref, record.Snapshot{Protocol: plan.Protocol, Task: "t", Agent: "a", Seq: n, Clock: fill(30_000)})
+		err = agent.Snapshot(t.Context(), ref, record.Snapshot{Task: "t", Agent: "a", Seq: n, Clock: fill(30_000)})
 	}
 	if n < 9 || !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "--record-limit") || !strings.Contains(err.Error(), "--resume") {
 		t.Fatalf("snapshot %d: %v: want ErrFull, and what to do", n-1, err)

@@ -137,11 +137,11 @@ func (f *fleet) small(daemons map[string]*rig.Process, after string) {
 	}
 }
 
-// stored are the numbers of the messages of a run's record.
-func (f *fleet) stored(run string, see func(wire.Entry)) (all []uint64) {
+// stored are the positions of the messages of a run's record.
+func (f *fleet) stored(run string, see func(wire.Entry)) (all []wire.Cursor) {
 	f.t.Helper()
 	_, err := f.client.Copy(f.t.Context(), run, func(e wire.Entry) error {
-		all = append(all, e.Seq)
+		all = append(all, e.At)
 		see(e)
 		return nil
 	})
