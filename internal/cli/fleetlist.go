@@ -87,10 +87,14 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time) error {
 		if r.Schedule != "" {
 			by = "schedule " + r.Schedule
 		}
+		detail := r.Detail
+		if r.Waiting != "" {
+			detail = "waits for " + r.Waiting
+		}
 		rows = append(rows, []string{r.Run, r.Name, r.State, dash(by), stamp(r.Submitted), took(r, now),
-			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), dash(r.Waiting)})
+			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), dash(detail)})
 	}
-	return tabulate(out, []string{"RUN", "MATRIX", "STATE", "BY", "SUBMITTED", "TOOK", "DONE", "OF", "FAILED", "WAITING FOR"}, rows)
+	return tabulate(out, []string{"RUN", "MATRIX", "STATE", "BY", "SUBMITTED", "TOOK", "DONE", "OF", "FAILED", "DETAIL"}, rows)
 }
 
 // took is how long a run has run, or waits.

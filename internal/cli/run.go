@@ -287,6 +287,9 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 	if err != nil && end.Reason == wire.EndInterrupted {
 		return exit{ExitInterrupted, errors.New("interrupted before anything was run")}
 	}
+	if err != nil && end.Reason == wire.EndQuarantined {
+		return errors.New(end.Detail)
+	}
 	if err != nil {
 		return err
 	}
@@ -304,6 +307,8 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 		return err
 	}
 	switch {
+	case end.Reason == wire.EndQuarantined:
+		return errors.New(end.Detail)
 	case end.Reason == wire.EndInterrupted:
 		return exit{ExitInterrupted, fmt.Errorf("interrupted; go on with: %s", o.again(id))}
 	case code != ExitOK:

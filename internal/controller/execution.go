@@ -54,6 +54,7 @@ func (x *execution) execute(ctx context.Context) error {
 	case errors.Is(err, errCancelled): // the task in flight has no outcome
 		x.end.Reason, x.end.Detail = wire.EndInterrupted, err.Error()
 	case ctx.Err() != nil: // the controller stops
+		x.begins(context.WithoutCancel(ctx), "")
 		return nil
 	case x.end.Reason != wire.EndDone: // that was said where it was found
 	case !wire.Hopeless(err) && !errors.Is(err, wire.ErrPanic):
@@ -119,7 +120,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	}
 	x.log.Info("run begins", "tasks", x.of, "done", len(done), "taken over", h.accepted)
 	x.queue.wants(x.claim, todo, done)
-	x.state.State, x.state.Waiting, x.state.Done, x.state.Agents = wire.StateRunning, "", len(done), x.queue.names(x.claim)
+	x.state.Done, x.state.Agents = len(done), x.queue.names(x.claim)
 	if x.state.Started.IsZero() {
 		x.state.Started = time.Now()
 	}
@@ -181,6 +182,9 @@ func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[strin
 			if err := x.impossible(todo, done); err != nil {
 				return err
 			}
+		}
+		if x.state.InFlight == wire.StartInFlight {
+			x.begins(ctx, "") // it waits for agents that others may have
 		}
 		select {
 		case <-changed:
@@ -258,6 +262,7 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}
+	x.begins(ctx, t.ID)
 	c.facts.Started = event.At // one time for both: what follows the run and what is made of its record later agree
 	if err := x.record.Event(ctx, event); err != nil {
 		return tried{}, err
@@ -304,6 +309,7 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 	x.cfg.Standing.count(o.Verdict)
 	x.rounds.Add(o)
 	x.count()
+	x.state.InFlight, x.state.Crashes = "", nil
 	x.state.Done++
 	if o.Failed() {
 		x.state.Failed++

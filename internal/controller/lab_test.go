@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -100,7 +101,7 @@ func (l *lab) control() {
 	}
 	l.leads = conn
 	cfg := l.config
-	cfg.Log, cfg.Gather = l.log(), 3*time.Second
+	cfg.Log, cfg.Gather = cmp.Or(cfg.Log, l.log()), 3*time.Second
 	l.wg.Go(func() {
 		if err := controller.Serve(ctx, conn, cfg); err != nil && !conn.Closed() {
 			l.t.Errorf("controller: %v", err)

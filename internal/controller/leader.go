@@ -196,6 +196,10 @@ func (l *leader) execute(ctx context.Context, c *claim) error {
 		log.Warn("look how a run stands", "err", err)
 	}
 	x := &execution{leader: l, claim: c, record: record, seq: c.Seq, log: log, state: l.stateOf(c.Request, state)}
+	if err := x.countCrash(last); err != nil {
+		x.run.ID = c.Run
+		return x.endEarly(ctx, wire.EndQuarantined, err)
+	}
 	err = wire.Guard(log, "submission", func() error {
 		err := cmp.Or(c.Err, check(c.Submission))
 		if err == nil {
@@ -205,7 +209,7 @@ func (l *leader) execute(ctx context.Context, c *claim) error {
 	})
 	if err != nil {
 		x.run.ID = c.Run
-		return x.refuse(ctx, err)
+		return x.endEarly(ctx, wire.EndRefused, err)
 	}
 	x.run, x.given, x.numbers = c.Submission.Run, c.Submission.Done, c.Submission.Numbers
 	return x.execute(ctx)
@@ -255,10 +259,10 @@ func (l *leader) stateOf(r wire.Request, noted wire.RunState) wire.RunState {
 	return s
 }
 
-// refuse ends a submission that cannot be executed.
-func (x *execution) refuse(ctx context.Context, why error) error {
-	x.log.Error("refused a run", "err", why)
-	x.end = wire.End{Reason: wire.EndRefused, Detail: why.Error(), Submission: x.seq}
+// endEarly ends a submission that is not executed.
+func (x *execution) endEarly(ctx context.Context, reason wire.EndReason, why error) error {
+	x.log.Error("a run is not executed", "reason", reason, "err", why)
+	x.end = wire.End{Reason: reason, Detail: why.Error(), Submission: x.seq}
 	return x.finishRun(ctx)
 }
 
@@ -278,6 +282,7 @@ func (x *execution) unqueue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	x.state.State, x.state.Detail, x.state.Agents = string(x.end.Reason), x.end.Detail, nil
+	x.state.InFlight, x.state.Crashes = "", nil
 	if x.state.Ended.IsZero() {
 		x.state.Ended = time.Now()
 	}

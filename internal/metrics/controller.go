@@ -80,7 +80,7 @@ func (c *controller) runs(ctx context.Context, s sheet) error {
 	}
 	n := map[string]int{}
 	for _, state := range []string{wire.StateQueued, wire.StateRunning, string(wire.EndDone), string(wire.EndInterrupted), string(wire.EndFailed), string(wire.EndRefused),
-		string(wire.EndNoAgents), string(wire.EndNoTarget)} {
+		string(wire.EndNoAgents), string(wire.EndNoTarget), string(wire.EndQuarantined)} {
 		n[state] = 0
 	}
 	for _, r := range runs {

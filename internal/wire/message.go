@@ -212,6 +212,7 @@ const (
 	EndInterrupted EndReason = "interrupted" // cancelled: the task in flight has no outcome
 	EndRefused     EndReason = "refused"     // the submission was not understood
 	EndFailed      EndReason = "failed"      // the control plane did not take what had to be stored; Detail says why
+	EndQuarantined EndReason = "quarantined" // controllers failed repeatedly with the same task in flight, or before the first one
 )
 
 // Entry is one message of a run's record: exactly one field besides Ref and At is set.

@@ -38,8 +38,12 @@ type RunState struct {
 	Agents    []string  `json:"agents,omitempty"` // reserved for it
 	Key       string    `json:"key,omitempty"`    // of the submission
 	Copied    bool      `json:"copied,omitempty"` // a controller's directory holds all of its record
-	Seq       uint64    `json:"seq"`              // numbers the submission
-	Epoch     uint64    `json:"epoch"`            // of the leader that wrote this
+	// InFlight is what the leader does with the run: the id of a task, or StartInFlight; empty: nothing, or the leader
+	// ended in order. Failed leaderships since it is in flight are in Crashes, by epoch.
+	InFlight string   `json:"inFlight,omitempty"`
+	Crashes  []uint64 `json:"crashes,omitempty"`
+	Seq      uint64   `json:"seq"`   // numbers the submission
+	Epoch    uint64   `json:"epoch"` // of the leader that wrote this
 }
 
 // The states of runs that have not ended.
@@ -47,6 +51,9 @@ const (
 	StateQueued  = "queued"
 	StateRunning = "running"
 )
+
+// StartInFlight is the time from when a leader takes a run up to the run's next task.
+const StartInFlight = "start"
 
 // Over tells whether the run has ended.
 func (s RunState) Over() bool { return s.State != StateQueued && s.State != StateRunning }

@@ -1,12 +1,15 @@
 package chaos
 
 import (
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 
 	"lockstep/internal/wire"
+	"lockstep/test/rig"
 )
 
 func controllerFaults() (all []fault) {
@@ -18,6 +21,7 @@ func controllerFaults() (all []fault) {
 		fault{name: "leader killed, a standby takes over", short: true, do: leaderKilled},
 		fault{name: "controller killed/when a run was submitted", do: controllerKilledEarly},
 		fault{name: "leader stopped, a standby takes over", do: leaderStopped},
+		fault{name: "controller killed twice in one task", do: quarantined},
 	)
 }
 
@@ -68,6 +72,36 @@ func leaderStopped(r *row) {
 	a := f.ends(0, 3)
 	r.line.noticed, r.line.wentOn = a.takenOver(at), a.wentOn(at)
 	a.explained(nil)
+}
+
+// quarantined kills the controller twice with the same task in flight: the run ends, its outcomes stay, and ctl run --resume does the rest.
+func quarantined(r *row) {
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
+	f.submit(f.matrix(2, ""))
+	phase := r.oneOf(inReady, inWarmup, inMeasure)
+	b := f.reach(r, 2, phase)
+	r.did("kill -9 of the controller in %s, restarted, and again in the same task", phase)
+	for n := range 2 {
+		from := f.mark()
+		f.controllers["controller"].Kill()
+		f.startController("controller")
+		if n == 0 {
+			again := f.event(from, wire.TaskStarted, runLimit)
+			if again.Task != b.Task {
+				f.t.Errorf("task %s is begun after the controller was killed in task %s", again.Task, b.Task)
+			}
+			f.load(again, warmup)
+		}
+	}
+	id := f.run.Plan().ID
+	if code := f.ctl.Leaves(); code != 1 || !strings.Contains(f.ctl.Tail(3000), "task "+b.Task+" in flight") {
+		f.t.Errorf("ctl left with %d, and it said last:\n%s", code, f.ctl.Tail(3000))
+	}
+	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil || !strings.Contains(out, string(wire.EndQuarantined)) {
+		f.t.Errorf("ctl runs: %v, and it said:\n%s", err, out)
+	}
+	f.ctl = f.start(rig.Command{Name: "resume", Argv: []string{filepath.Join(programs, "ctl"), "run", "--resume", id, "--server", f.url, "--runs", f.followed()}})
+	f.ends(0)
 }
 
 // takenOver is how long after a time another controller took up the run.

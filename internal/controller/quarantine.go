@@ -1,0 +1,43 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"lockstep/internal/wire"
+)
+
+// maxCrashes is how many leaderships may fail with the same task of a run in flight before the run is quarantined.
+const maxCrashes = 2
+
+// countCrash notes that the run is taken up. A former leadership that did not end in order with the run in flight counts
+// as failed. The error is that too many failed: another attempt would end this controller, too.
+func (x *execution) countCrash(ctx context.Context) error {
+	if x.state.InFlight != "" && x.state.Epoch != x.lease.Epoch() {
+		x.state.Crashes = append(x.state.Crashes, x.state.Epoch)
+	}
+	if len(x.state.Crashes) >= maxCrashes {
+		what := "task " + x.state.InFlight + " in flight"
+		if x.state.InFlight == wire.StartInFlight {
+			what = "this run before its next task"
+		}
+		return fmt.Errorf("controllers failed %d times with %s (epochs %d): look for the cause in the logs of these controllers and report it; "+
+			"ctl run --resume %s tries again", len(x.state.Crashes), what, x.state.Crashes, x.claim.Run)
+	}
+	x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", x.queue.names(x.claim)
+	if x.state.InFlight == "" {
+		x.state.InFlight = wire.StartInFlight
+	}
+	x.note(ctx) // the task that was in flight is the next one
+	return nil
+}
+
+// begins notes what is in flight from now on; empty: nothing is.
+func (x *execution) begins(ctx context.Context, what string) {
+	ctx, cancel := wire.Lasting(ctx, stopTimeout)
+	defer cancel()
+	if x.state.InFlight != what {
+		x.state.InFlight, x.state.Crashes = what, nil
+	}
+	x.note(ctx)
+}
