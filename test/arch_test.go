@@ -83,6 +83,7 @@ var homes = map[string][]string{
 	"github.com/goccy/go-yaml":       {"internal/translate"},
 	"github.com/parquet-go":          {"internal/export"},
 	"github.com/spf13/cobra":         {"internal/cli"},
+	"github.com/coreos/go-systemd":   {"internal/cli"},
 	"github.com/netresearch/go-cron": {"internal/schedule"},
 	"go.etcd.io/bbolt":               {"internal/history"},
 	"google.golang.org/grpc":         {"pkg/drivers/eventstore"},

@@ -116,7 +116,14 @@ func (s *server) run(ctx context.Context) error {
 	defer unsubscribe()
 	refused := make(chan error, 1)
 	var beside sync.WaitGroup
-	beside.Go(func() { refused <- s.conn.SendHeartbeats(inner, s.heartbeat, s.unled) })
+	beside.Go(func() {
+		defer s.reported.Store(nil)
+		refused <- s.conn.SendHeartbeats(inner, func() wire.Heartbeat {
+			now := time.Now()
+			s.reported.Store(&now)
+			return s.heartbeat()
+		}, s.unled)
+	})
 	beside.Go(func() { s.compare(inner) })
 	err = s.serve(ctx, assigned, refused)
 	stop()
@@ -172,6 +179,7 @@ type server struct {
 	busy     atomic.Pointer[wire.Ref]
 	current  atomic.Pointer[task] // the newest
 	draining atomic.Bool
+	reported atomic.Pointer[time.Time] // when the loop of heartbeats last went on; nil: there is none
 
 	mu     sync.Mutex
 	cancel context.CancelCauseFunc // ends the attempt in flight

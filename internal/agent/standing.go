@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"fmt"
+	"strings"
 	"sync"
+	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
@@ -44,4 +47,23 @@ func (s *Standing) add(slot *server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slots = append(s.slots, slot)
+}
+
+// maxStall is for how long a slot may send no heartbeat. Each attempt to send one has a shorter limit.
+const maxStall = 30 * time.Second
+
+// Stuck returns an error that names the slots which send no heartbeats any more; nil: there are none.
+func (s *Standing) Stuck() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var stuck []string
+	for _, slot := range s.slots {
+		if at := slot.reported.Load(); at != nil && time.Since(*at) > maxStall {
+			stuck = append(stuck, slot.cfg.Name)
+		}
+	}
+	if stuck == nil {
+		return nil
+	}
+	return fmt.Errorf("no heartbeat for %v from %s; send SIGQUIT for the stacks of all goroutines", maxStall, strings.Join(stuck, ", "))
 }

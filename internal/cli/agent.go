@@ -127,7 +127,8 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer release()
-	cfg.Log, cfg.Version = daemonLog(stderr, o.verbose), version()
+	cfg.Log, cfg.Version, cfg.Standing = daemonLog(stderr, o.verbose), version(), &agent.Standing{}
+	defer supervise(cfg.Log, cfg.Standing.Stuck)()
 	serve, unserve, err := o.figures.start(cfg.Log)
 	if err != nil {
 		return err
@@ -151,7 +152,6 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 		return leave(cfg.Log, err)
 	}
 	defer conn.Close()
-	cfg.Standing = &agent.Standing{}
 	serve(func(*web.Access) http.Handler {
 		return onlyMetrics(metrics.Agent(cfg.Standing, conn.Linked, version(), cfg.Log))
 	})

@@ -138,6 +138,8 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer release()
 	log := daemonLog(stderr, o.verbose)
+	standing := &controller.Standing{}
+	defer supervise(log, standing.Stuck)()
 	points, written, err := o.influx.daemon(o.dir, o.allowed, log)
 	if err != nil {
 		return err
@@ -165,7 +167,6 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	defer pages.Close()
 	conn.Replicate(o.replicas)
 	conn.LimitRecord(int64(o.room))
-	standing := &controller.Standing{}
 	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Standing: standing,
 		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {

@@ -65,7 +65,7 @@ func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.AgentInfo, error) {
 	said := false
 	for {
-		changed := x.agents.watch()
+		changed := x.agents.watch(ctx)
 		fit := x.fit(ctx)
 		words := shortage(t.Cell, fit)
 		if chosen, lack := cast(t.Cell.Workload, fit); lack == 0 {

@@ -93,7 +93,7 @@ func (c *conduct) conduct(ctx context.Context) judge.Facts {
 		c.facts.Cores[p.agent.Agent] = p.agent.Cores
 	}
 	err := c.lead(ctx)
-	rest := c.lease.Context() // the end is not cut short by anything else
+	rest := wire.WithProgress(c.lease.Context(), func(d time.Duration) { wire.Progress(ctx, d) }) // the end is not cut short by anything else
 	if rest.Err() != nil {
 		return c.facts // the next leader decides
 	}
@@ -206,7 +206,7 @@ func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration
 	late := c.within(limit)
 	defer late.timer.Stop()
 	for {
-		changed := c.agents.watch()
+		changed := c.agents.watch(ctx)
 		c.lookForLost(ctx)
 		if err := c.trouble(); err != nil {
 			return err

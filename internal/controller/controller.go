@@ -43,7 +43,7 @@ type Config struct {
 	Expand func(context.Context, schedule.Matrix) (plan.Run, error)
 	// SideBySide is how many runs are executed at a time, at most; 1: one after the other; 0: 4.
 	SideBySide int
-	// Standing is told how this controller stands; nil: nobody is.
+	// Standing is told how this controller stands; nil: one of Serve's own.
 	Standing *Standing
 }
 
@@ -95,6 +95,9 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 	if cfg.SideBySide == 0 {
 		cfg.SideBySide = 4
 	}
+	if cfg.Standing == nil {
+		cfg.Standing = &Standing{}
+	}
 	if err := prepare(ctx, conn, cfg.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -117,6 +120,7 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 		}
 		if err = conn.Prepare(lease.Context()); err == nil {
 			cfg.Standing.lead(lease.Epoch())
+			lease.RenewWhile(cfg.Standing.Stuck)
 			agents := newFleet(cfg.Log, conn.LinkedSince)
 			err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease, copies: k}).lead(ctx)
 			agents.close()

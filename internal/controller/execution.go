@@ -128,6 +128,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if h.accepted {
 		return todo, done, x.takeOver(ctx, h)
 	}
+	x.queue.met(x.claim) // a former leader may have ended before it accepted the run
 	if !h.planned {
 		if err := x.record.Plan(ctx, x.run); err != nil {
 			return nil, nil, err
@@ -172,7 +173,7 @@ func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[strin
 	defer late.Stop()
 	over := false
 	for {
-		changed := x.agents.watch()
+		changed := x.agents.watch(ctx)
 		fit := x.fit(ctx)
 		worst, _ := missing(todo, done, fit)
 		if err := context.Cause(ctx); err != nil || worst == nil && lacks(todo, done, fit) == "" {
@@ -319,6 +320,7 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 }
 
 func pause(ctx context.Context, d time.Duration) error {
+	wire.Progress(ctx, d)
 	if d <= 0 {
 		return ctx.Err()
 	}

@@ -13,7 +13,7 @@ func (c *conduct) settle(ctx context.Context, step wire.Step, limit time.Duratio
 	late := c.within(limit)
 	defer late.timer.Stop()
 	for {
-		changed := c.agents.watch()
+		changed := c.agents.watch(ctx)
 		c.lookForLost(ctx)
 		if waiting() == nil {
 			return

@@ -16,6 +16,9 @@ import (
 	"lockstep/internal/wire"
 )
 
+// longestExpand is more than Config.Expand takes, with the calls of other schedules that it may wait for.
+const longestExpand = time.Hour
+
 // fire makes the run of a slot that is stored as the current one, and submits it.
 func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.epoch, k.clock.Now()) })
@@ -24,6 +27,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 		return
 	}
 	var run plan.Run
+	wire.Progress(ctx, longestExpand)
 	err := wire.Guard(k.log, "the matrix of schedule "+s.Name, func() (err error) { run, err = k.expand(ctx, s.Matrix); return err })
 	if err == nil {
 		run.ID, run.Started = e.Run, k.clock.Now().UTC()
@@ -187,6 +191,7 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 	name, hook, err := k.nextHook(e)
 	k.calling = e.Run
 	n := k.kept.Schedule.Notice(e, name)
+	ctx = wire.WithProgress(ctx, nil) // of another goroutine
 	k.wg.Go(func() {
 		t := told{run: e.Run, call: schedule.Call{Hook: name, State: schedule.CallDone}}
 		n.Directory, n.PreviousDirectory = k.awaitCopy(ctx, e), k.directory(e.Previous)

@@ -178,15 +178,17 @@ func (f *fleet) tell() {
 	f.changed = make(chan struct{})
 }
 
-// rouse wakes those who watch: agents were given back.
+// rouse wakes those who watch: agents were given back, or it is time to report progress.
 func (f *fleet) rouse() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tell()
 }
 
-// watch returns a channel that is closed when an agent next comes or goes, or is given back.
-func (f *fleet) watch() <-chan struct{} {
+// watch returns a channel that is closed when an agent next comes or goes, or is given back, and at least every
+// reportEvery. Who waits for it reports progress under ctx.
+func (f *fleet) watch(ctx context.Context) <-chan struct{} {
+	wire.Progress(ctx, 0)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.changed
@@ -221,7 +223,7 @@ func (f *fleet) meet(ctx context.Context, names []string) {
 	late := time.NewTimer(wire.LostAfter)
 	defer late.Stop()
 	for {
-		changed := f.watch()
+		changed := f.watch(ctx)
 		if !slices.ContainsFunc(names, func(name string) bool { return !f.there(name) }) {
 			return
 		}

@@ -39,6 +39,8 @@ func (l *leader) lead(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		stop = sync.OnceFunc(stop)
+		defer context.AfterFunc(l.lease.Context(), stop)() // also if a run does not end
 		defer stop()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -98,8 +100,12 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	var executing sync.WaitGroup
 	defer executing.Wait()
 	defer cancel()
+	looping, unwatch := l.cfg.Standing.watch(ctx, "queue")
+	defer unwatch()
+	report := time.NewTicker(reportEvery)
+	defer report.Stop()
 	for ctx.Err() == nil {
-		moved := l.agents.watch()
+		moved := l.agents.watch(looping)
 		begin, waiting := l.queue.next()
 		for _, c := range begin {
 			running, cancel := context.WithCancelCause(all)
@@ -112,7 +118,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 			})
 		}
 		for _, c := range waiting {
-			l.say(ctx, c)
+			l.say(looping, c)
 		}
 		if !l.queue.waits() {
 			moved = nil
@@ -120,6 +126,8 @@ func (l *leader) serveQueue(ctx context.Context) error {
 		select {
 		case <-l.queue.changed:
 		case <-moved:
+		case <-report.C:
+			l.agents.rouse()
 		case err := <-followed:
 			followed <- err
 			return err
@@ -185,6 +193,8 @@ func (l *leader) carry(leading, ctx context.Context, c *claim) {
 // execute takes up a run and leads it to its end. The error is not the run's: it stays in the queue.
 func (l *leader) execute(ctx context.Context, c *claim) error {
 	log := l.cfg.Log.With("run", c.Run)
+	ctx, unwatch := l.cfg.Standing.watch(ctx, "run "+c.Run)
+	defer unwatch()
 	record, err := l.takeUp(ctx, c)
 	if err != nil {
 		return err

@@ -106,7 +106,7 @@ func (c *conduct) meetObservers(ctx context.Context, step wire.Step, limit time.
 	defer late.Stop()
 	waited := func(o *observer) bool { return !o.over && !o.at[step] }
 	for {
-		changed := c.agents.watch()
+		changed := c.agents.watch(ctx)
 		c.lookForUnobserved()
 		if !slices.ContainsFunc(c.observers, waited) {
 			return nil

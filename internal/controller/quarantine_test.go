@@ -42,7 +42,7 @@ type failing struct {
 }
 
 func (f failing) Enabled(context.Context, slog.Level) bool { return true }
-func (f failing) WithAttrs(attrs []slog.Attr) slog.Handler { return f }
+func (f failing) WithAttrs([]slog.Attr) slog.Handler       { return f }
 
 func (f failing) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == f.message {

@@ -100,7 +100,7 @@ func (x *execution) left(ctx context.Context, ref wire.Ref) {
 	late := time.NewTimer(finishLimit)
 	defer late.Stop()
 	for {
-		changed := x.agents.watch()
+		changed := x.agents.watch(ctx)
 		if !slices.ContainsFunc(x.agents.list(), func(a wire.AgentInfo) bool { return a.Try == ref }) {
 			return
 		}

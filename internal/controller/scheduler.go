@@ -42,7 +42,8 @@ type scheduler struct {
 	runs  string // folder of the controller's copies; empty: none
 	log   *slog.Logger
 
-	expand func(context.Context, schedule.Matrix) (plan.Run, error)
+	standing *Standing
+	expand   func(context.Context, schedule.Matrix) (plan.Run, error)
 
 	keepers map[string]*keeper
 	wg      sync.WaitGroup
@@ -53,7 +54,7 @@ func (cfg Config) schedules(ctx context.Context, conn wire.Leader, lease *wire.L
 	if conn.Local() {
 		return func() {}
 	}
-	s := &scheduler{conn: conn, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand}
+	s := &scheduler{conn: conn, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand, standing: cfg.Standing}
 	if s.clock == nil {
 		s.clock = hostClock{}
 	}
@@ -131,7 +132,12 @@ type keeper struct {
 // keep goes on until ctx ends: whenever the schedule changes, a slot comes, a run ends or a hook was called, it does what is next.
 func (k *keeper) keep(ctx context.Context) {
 	defer k.wg.Wait()
+	ctx, unwatch := k.standing.watch(ctx, "schedule "+k.name)
+	defer unwatch()
+	report := time.NewTicker(reportEvery)
+	defer report.Stop()
 	for ctx.Err() == nil {
+		wire.Progress(ctx, 0)
 		wait := slotLook
 		if k.kept.Revision > 0 && k.kept.Err == nil {
 			wait = k.look(ctx)
@@ -147,6 +153,7 @@ func (k *keeper) keep(ctx context.Context) {
 			k.calling = ""
 			k.called(ctx, t)
 		case <-tick:
+		case <-report.C:
 		case <-ctx.Done():
 		}
 		stop()
@@ -209,7 +216,8 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 	if e := k.kept.Schedule.Current; e != nil && e.State == schedule.Submitted && k.awaited == "" {
 		run := e.Run
 		k.awaited = run
-		k.wg.Go(func() { k.await(ctx, run) })
+		beside := wire.WithProgress(ctx, nil) // of another goroutine
+		k.wg.Go(func() { k.await(beside, run) })
 	}
 	if e := k.kept.Schedule.Uncalled(); e != nil && k.calling == "" {
 		k.tell(ctx, *e)

@@ -1,10 +1,17 @@
 package controller
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire"
 )
 
 // Standing is what a controller tells of itself while Serve runs, to whoever watches over it. The zero value is one of which nothing is known yet. Safe for
@@ -13,6 +20,7 @@ type Standing struct {
 	epoch atomic.Uint64
 	mu    sync.Mutex
 	tasks map[plan.Verdict]uint64
+	loops map[string]time.Time // until when each has to report progress
 }
 
 // Leads is the leadership that this controller has; 0: it stands by.
@@ -29,22 +37,51 @@ func (s *Standing) Tasks() map[plan.Verdict]uint64 {
 	return all
 }
 
-// lead notes a leadership, or with 0 that there is none any more. Of nil nothing is noted.
-func (s *Standing) lead(epoch uint64) {
-	if s != nil {
-		s.epoch.Store(epoch)
-	}
-}
+// lead notes a leadership, or with 0 that there is none any more.
+func (s *Standing) lead(epoch uint64) { s.epoch.Store(epoch) }
 
 // count notes an outcome.
 func (s *Standing) count(verdict plan.Verdict) {
-	if s == nil {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tasks == nil {
 		s.tasks = map[plan.Verdict]uint64{}
 	}
 	s.tasks[verdict]++
+}
+
+// Loops of a leadership report progress at least every reportEvery. One that has not reported for maxStall is stuck.
+const (
+	reportEvery = 5 * time.Second
+	maxStall    = 30 * time.Second
+)
+
+// watch watches the progress of a loop, which runs under the context returned, until stop is called.
+func (s *Standing) watch(ctx context.Context, loop string) (watched context.Context, stop func()) {
+	report := func(within time.Duration) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.loops == nil {
+			s.loops = map[string]time.Time{}
+		}
+		s.loops[loop] = time.Now().Add(within + maxStall)
+	}
+	report(0)
+	return wire.WithProgress(ctx, report), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.loops, loop)
+	}
+}
+
+// Stuck returns an error that names the loops which make no progress; nil: there are none.
+func (s *Standing) Stuck() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stuck := maps.Clone(s.loops)
+	maps.DeleteFunc(stuck, func(_ string, until time.Time) bool { return time.Now().Before(until) })
+	if len(stuck) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no progress for %v: %s; send SIGQUIT for the stacks of all goroutines", maxStall, strings.Join(slices.Sorted(maps.Keys(stuck)), ", "))
 }

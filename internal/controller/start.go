@@ -156,7 +156,7 @@ func (c *conduct) drain(ctx context.Context) error {
 func (c *conduct) someEntry(ctx context.Context, limit time.Duration) error {
 	t := time.NewTimer(limit)
 	defer t.Stop()
-	changed := c.agents.watch()
+	changed := c.agents.watch(ctx)
 	c.lookForLost(ctx)
 	if err := c.trouble(); err != nil {
 		return err

@@ -240,6 +240,7 @@ func lacksResources(err error) bool {
 
 // wait lets d pass, or returns ctx's error.
 func wait(ctx context.Context, d time.Duration) error {
+	Progress(ctx, d)
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -303,6 +304,7 @@ func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, 
 	defer c.dismiss(consumer, stream)
 	defer messages.Stop()
 	for {
+		Progress(ctx, storeTimeout)
 		m, err := messages.Next(jetstream.NextContext(reading))
 		if err != nil {
 			return true, err

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,7 +30,7 @@ type leaseTimes struct{ renew, keep, take, look time.Duration }
 var usualTimes = leaseTimes{renew: LeaseRenew, keep: LeaseKeep, take: LeaseFor, look: LeaseRenew / 4}
 
 // ErrLeaseLost is the cause of a lease's context that ended because this controller does not lead any more.
-var ErrLeaseLost = errors.New("leadership was lost: another controller took the lease, or the control plane lost it")
+var ErrLeaseLost = errors.New("leadership was lost: another controller took the lease, the control plane lost it, or this controller was stuck")
 
 // ErrFenced is wrapped by the error of what a former leader wanted to write or to have done.
 var ErrFenced = errors.New("a later controller leads")
@@ -58,7 +59,8 @@ type Lease struct {
 	cancel   context.CancelCauseFunc
 	done     chan struct{} // closed when nothing renews it any more
 	asked    chan chan error
-	revision uint64 // of the last renewal; the renewing goroutine's until done is closed
+	healthy  atomic.Pointer[func() error] // nil: it always is
+	revision uint64                       // of the last renewal; the renewing goroutine's until done is closed
 
 	mu      sync.Mutex
 	runs    map[string]uint64 // revisions of run states that this leader wrote
@@ -184,6 +186,10 @@ func (l *Lease) Lapsed() time.Duration {
 	return l.lapsed + max(0, time.Since(l.renewed)-l.conn.times.keep)
 }
 
+// RenewWhile has the lease renewed only while healthy returns nil. The lease is lost when it returns an error at two
+// renewals in a row: at one, the whole process may have stood still.
+func (l *Lease) RenewWhile(healthy func() error) { l.healthy.Store(&healthy) }
+
 // Resign gives the lease back, so that the next controller has it at once. One that was lost is let be.
 func (l *Lease) Resign(ctx context.Context) {
 	lost := l.ctx.Err() != nil
@@ -209,10 +215,22 @@ func (l *Lease) renew(kv jetstream.KeyValue) {
 	defer close(l.done)
 	tick := time.NewTicker(l.conn.times.renew)
 	defer tick.Stop()
-	for {
+	for stuck := false; ; {
 		var answer chan error
 		select {
 		case <-tick.C:
+			var err error
+			if healthy := l.healthy.Load(); healthy != nil {
+				err = (*healthy)()
+			}
+			if err != nil && stuck {
+				l.log.Error("the lease is not renewed: another controller takes it", "epoch", l.who.Epoch, "err", err)
+				l.cancel(ErrLeaseLost)
+				return
+			}
+			if stuck = err != nil; stuck {
+				continue
+			}
 		case answer = <-l.asked:
 		case <-l.ctx.Done():
 			return

@@ -1,0 +1,22 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestASlotWithoutHeartbeatsIsStuck(t *testing.T) {
+	slot := &server{cfg: Config{Name: "a1"}}
+	s := &Standing{slots: []*server{slot}}
+	now, past := time.Now(), time.Now().Add(-2*maxStall)
+	for _, x := range []struct {
+		reported *time.Time
+		stuck    bool
+	}{{nil, false}, {&now, false}, {&past, true}} {
+		slot.reported.Store(x.reported)
+		if err := s.Stuck(); (err != nil) != x.stuck || err != nil && !strings.Contains(err.Error(), "a1") {
+			t.Errorf("with a heartbeat at %v: %v, want stuck %v", x.reported, err, x.stuck)
+		}
+	}
+}
