@@ -29,7 +29,8 @@ type execution struct {
 	short   time.Time               // since when there are too few agents; zero: there are enough
 	rounds  *sampling.Rounds        // how often each cell is measured
 	of      int                     // tasks: at most, while the rounds are open
-	tries   map[string][]plan.Tried // of tasks, before this controller took the run up
+	tries   map[string][]plan.Tried // of tasks, before this controller took the run up; and
+	found   map[string]searched     // what their searches had found
 }
 
 // errEnded is that a former leader had recorded the run's end.
@@ -100,7 +101,7 @@ func (x *execution) tasks(ctx context.Context) error {
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
 	ctx, cancel := wire.Lasting(ctx, stopTimeout)
 	defer cancel()
-	h := replayedState{submission: x.seq, outcomes: map[string]bool{}, rounds: sampling.New(x.run)}
+	h := replayedState{submission: x.seq, outcomes: map[string]bool{}, searches: map[string]searched{}, rounds: sampling.New(x.run)}
 	if err := x.record.Review(ctx, h.read); err != nil {
 		return nil, nil, err
 	}
@@ -112,7 +113,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if x.tries, err = x.conn.Tries(ctx, x.run.ID); err != nil {
 		return nil, nil, err
 	}
-	done = h.outcomes
+	done, x.found = h.outcomes, h.searches
 	x.take(h.rounds, done)
 	todo = x.run.Tasks()
 	if x.run.Until != nil {
@@ -224,7 +225,7 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 	if err != nil {
 		return err
 	}
-	return x.conclude(ctx, after(tries, x.outcome(y)))
+	return x.conclude(ctx, after(tries, y.outcome))
 }
 
 // without is the outcome of a task that never had its agents.
@@ -233,19 +234,19 @@ func without(t plan.Task, few *tooFew) plan.Outcome {
 	return judge.Judge(t, record.NewMerge(), judge.Facts{Failure: few.Error(), Started: now, Ended: now})
 }
 
-// tried is what a try of a task left behind.
+// tried is an attempt that has ended.
 type tried struct {
-	name  string
-	task  plan.Task
-	merge *record.Merge
-	facts judge.Facts
+	name    string
+	task    plan.Task
+	failure string // empty: none
+	outcome plan.Outcome
 }
 
-// outcome judges a try. A panic of the judge, for what agents reported, makes an outcome that is unknown and has its text.
-func (x *execution) outcome(y tried) (o plan.Outcome) {
-	err := wire.Guard(x.log, "judge task "+y.task.ID, func() error { o = judge.Judge(y.task, y.merge, y.facts); return nil })
+// outcome judges an attempt. A panic of the judge, for what agents reported, makes an outcome that is unknown and has its text.
+func (x *execution) outcome(t plan.Task, m *record.Merge, f judge.Facts) (o plan.Outcome) {
+	err := wire.Guard(x.log, "judge task "+t.ID, func() error { o = judge.Judge(t, m, f); return nil })
 	if err != nil {
-		o = judge.Judge(y.task, record.NewMerge(), judge.Facts{Failure: err.Error(), Started: y.facts.Started, Ended: y.facts.Ended})
+		o = judge.Judge(t, record.NewMerge(), judge.Facts{Failure: err.Error(), Started: f.Started, Ended: f.Ended})
 	}
 	return o
 }
@@ -285,7 +286,7 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 		e := wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Detail: why.Error()}
 		return tried{}, errors.Join(why, x.record.Event(last, e))
 	}
-	return tried{name: c.ref.Try, task: c.task, merge: c.merge, facts: facts}, nil
+	return tried{name: c.ref.Try, task: c.task, failure: facts.Failure, outcome: x.outcome(c.task, c.merge, facts)}, nil
 }
 
 func names(agents []wire.AgentInfo) []string {

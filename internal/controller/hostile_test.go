@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
@@ -61,7 +62,7 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 // TestAPanicOfTheJudgeIsAnOutcome judges a record that is not there.
 func TestAPanicOfTheJudgeIsAnOutcome(t *testing.T) {
 	x := &execution{log: slog.New(slog.DiscardHandler)}
-	o := x.outcome(tried{task: plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}})
+	o := x.outcome(plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, nil, judge.Facts{})
 	if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), wire.ErrPanic.Error()) {
 		t.Errorf("the outcome is %s: %v", o.Verdict, o.Reasons)
 	}

@@ -18,9 +18,10 @@ type replayedState struct {
 	ended       *wire.End // of this submission
 	outcomes    map[string]bool
 	rounds      *sampling.Rounds
-	ran, failed int            // outcomes of this submission
-	began, over time.Time      // of this submission; zero: not yet
-	flight      *wire.RunEvent // the last attempt that was begun, if nothing tells that it ended
+	ran, failed int                 // outcomes of this submission
+	began, over time.Time           // of this submission; zero: not yet
+	flight      *wire.RunEvent      // the last attempt that was begun, if nothing tells that it ended
+	searches    map[string]searched // of this submission that have no outcome yet, by task
 }
 
 // read takes the next entry.
@@ -49,8 +50,14 @@ func (h *replayedState) event(e *wire.RunEvent) {
 		h.flight = e
 	case wire.TaskInterrupted, wire.TryEnded:
 		h.flight = nil
+	case wire.StepEnded:
+		h.flight = nil
+		if e.Step != nil && e.Outcome != nil {
+			h.searches[e.Task] = h.searches[e.Task].and(*e.Step, *e.Outcome)
+		}
 	case wire.RunEnded:
 		h.accepted, h.flight = false, nil
+		clear(h.searches)
 		if e.End != nil && e.End.Submission == h.submission {
 			h.ended, h.over = e.End, e.At
 		}

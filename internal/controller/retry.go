@@ -22,12 +22,11 @@ func (x *execution) counted(ctx context.Context, t plan.Task, n int, detail stri
 		if err != nil {
 			return y, tries, err
 		}
-		o := x.outcome(y)
-		kind, why := failureOf(o, y.facts.Failure)
+		kind, why := failureOf(y.outcome, y.failure)
 		if !t.Cell.Retry.Again(kind, tries) {
 			return y, tries, nil
 		}
-		o = after(tries, o)
+		o := after(tries, y.outcome)
 		failed := plan.Tried{Name: y.name, Kind: kind, Reason: why}
 		tries = append(slices.Clone(tries), failed)
 		x.log.Warn("task is tried again", "task", t.ID, "try", len(tries), "why", failed.String())

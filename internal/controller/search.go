@@ -8,25 +8,38 @@ import (
 
 	"lockstep/internal/judge"
 	"lockstep/internal/plan"
+	"lockstep/internal/wire"
 )
 
+// searched is how far the search of a task is.
+type searched struct {
+	steps   []plan.Step
+	started time.Time    // the first step
+	last    plan.Outcome // of the last step
+}
+
+// and adds a step.
+func (f searched) and(s plan.Step, o plan.Outcome) searched {
+	if len(f.steps) == 0 {
+		f.started = o.Started
+	}
+	f.steps, f.last = append(f.steps, s), o
+	return f
+}
+
 // search runs a task that looks for its capacity: a try of the task for every step, each judged like a task of its own, and one outcome for
-// all of them. A step that fails is tried again by the cell's policy, and its answer is that of the try that counts alone. A search that is broken off has no outcome and is begun again.
+// all of them. A step that fails is tried again by the cell's policy, and its answer is that of the try that counts alone. Each step is
+// stored when it has ended, so that the next leader goes on behind it.
 func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	s := *t.Cell.Workload.Search
-	var (
-		steps   []plan.Step
-		again   []plan.Tried
-		last    tried
-		few     *tooFew
-		started time.Time
-	)
+	found, again := x.found[t.ID], x.tries[t.ID]
+	var few *tooFew
 	for {
-		m, more := newCapacitySearch(s, steps).next()
+		m, more := newCapacitySearch(s, found.steps).next()
 		if !more {
 			break
 		}
-		if len(steps) > 0 {
+		if len(found.steps) > 0 {
 			if err := pause(ctx, x.run.Settle.D()); err != nil {
 				return err
 			}
@@ -35,7 +48,8 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		if m.full {
 			measure = t.Cell.Workload.Measure
 		}
-		y, tries, err := x.counted(ctx, t.Step(m.rate, measure), n, fmt.Sprintf("step %d: %s (%s)", len(steps)+1, perSecond(m.rate), m.kind), nil)
+		number := len(found.steps) + 1
+		y, tries, err := x.counted(ctx, t.Step(m.rate, measure), n, fmt.Sprintf("step %d: %s (%s)", number, perSecond(m.rate), m.kind), nil)
 		again = append(again, tries...)
 		if errors.As(err, &few) {
 			break
@@ -43,30 +57,41 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		if err != nil {
 			return err
 		}
-		if last = y; started.IsZero() {
-			started = y.facts.Started
+		step := answer(s, y, m)
+		if err := x.endStep(ctx, n, step, y.outcome); err != nil {
+			return err
 		}
-		steps = append(steps, x.answer(s, y, m))
+		found = found.and(step, y.outcome)
 	}
-	if few != nil && len(steps) == 0 {
+	if few != nil && len(found.steps) == 0 {
 		return x.conclude(ctx, after(again, without(t, few)))
 	}
-	r := newCapacitySearch(s, steps).result()
-	r.Steps = steps
+	r := newCapacitySearch(s, found.steps).result()
+	r.Steps = found.steps
 	if few != nil {
-		last.facts.Failure, r.Sure, r.Why = few.Error(), false, few.Error()
+		r.Sure, r.Why = false, few.Error()
 	}
-	last.facts.Started = started
-	return x.conclude(ctx, after(again, judge.Searched(t, x.outcome(last), r)))
+	found.last.Started = found.started
+	return x.conclude(ctx, after(again, judge.Searched(t, found.last, r)))
+}
+
+// endStep stores a step. What fails from then on is another.
+func (x *execution) endStep(ctx context.Context, n int, s plan.Step, o plan.Outcome) error {
+	lasting, cancel := wire.Lasting(ctx, stopTimeout)
+	defer cancel()
+	err := x.record.Event(lasting, wire.RunEvent{At: time.Now(), Kind: wire.StepEnded, Task: o.Task, Try: s.Try, N: n, Of: x.of, Step: &s, Outcome: &o})
+	if err == nil {
+		x.begins(ctx, "")
+	}
+	return err
 }
 
 // answer is the step that a try was.
-func (x *execution) answer(s plan.Search, y tried, m trial) plan.Step {
-	o := x.outcome(y)
-	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: judge.StepValues(s, y.task, o)}
-	if o.Verdict == plan.Invalid {
-		step.Broken = o.Reasons
+func answer(s plan.Search, y tried, m trial) plan.Step {
+	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: judge.StepValues(s, y.task, y.outcome)}
+	if y.outcome.Verdict == plan.Invalid {
+		step.Broken = y.outcome.Reasons
 	}
-	step.Answer, step.Why = judge.Answer(s, y.task, o)
+	step.Answer, step.Why = judge.Answer(s, y.task, y.outcome)
 	return step
 }

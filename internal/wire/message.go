@@ -148,9 +148,9 @@ type RunEvent struct {
 	Silence plan.Duration `json:"silence,omitempty"`
 	Load    *Load         `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
 	End     *End          `json:"end,omitempty"`
-	// TryEnded: the try that does not count, and what came of it.
-	Tried   *plan.Tried   `json:"tried,omitempty"`
-	Outcome *plan.Outcome `json:"outcome,omitempty"`
+	Tried   *plan.Tried   `json:"tried,omitempty"`   // TryEnded: the try that does not count
+	Step    *plan.Step    `json:"step,omitempty"`    // StepEnded: the result of the step
+	Outcome *plan.Outcome `json:"outcome,omitempty"` // TryEnded, StepEnded: of the attempt
 }
 
 // Observer is an agent that measures brokers' processes beside a task.
@@ -182,6 +182,7 @@ const (
 	RunAccepted     EventKind = "accepted"    // the controller has begun with the run
 	TaskStarted     EventKind = "task"        // assigned to its agents
 	TryEnded        EventKind = "try"         // failed, does not count, and is followed by another; Tried, Outcome
+	StepEnded       EventKind = "step"        // of a search; Step, Outcome
 	TaskInterrupted EventKind = "interrupted" // given up without an outcome: the run was cancelled or the controller stopped
 	AgentLost       EventKind = "agent-lost"  // Detail says which, and where
 	TakenOver       EventKind = "taken-over"  // another controller leads the run on; Detail says what becomes of the task in flight

@@ -11,7 +11,7 @@ import (
 
 // Tries lists, by task, the tries of a run since it was last submitted that do not count: those that failed and were to be tried again, and
 // those that have no end because their controller was lost. A submission that ended has used up its tries; that of a resumed run has its own.
-// Steps of a search are left out: a search that was broken off begins again.
+// Those of a search are of all its steps.
 func (c *Conn) Tries(ctx context.Context, run string) (map[string][]plan.Tried, error) {
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
@@ -42,9 +42,11 @@ func (t tries) take(e RunEvent) {
 	switch {
 	case e.Kind == RunEnded:
 		clear(t.of)
-	case e.Kind == TaskStarted && e.Load == nil:
+	case e.Kind == TaskStarted:
 		t.of[e.Task] = append(list, plan.Tried{Name: e.Try, Kind: plan.FailedInterrupted})
 	case e.Kind == TryEnded && e.Tried != nil && open:
 		list[len(list)-1] = *e.Tried
+	case e.Kind == StepEnded && open:
+		t.of[e.Task] = list[:len(list)-1]
 	}
 }

@@ -414,7 +414,7 @@ func (a *account) words() (said []string) {
 		switch e.Kind {
 		case wire.AgentLost, wire.TaskInterrupted, wire.TakenOver:
 			said = append(said, string(e.Kind)+": "+e.Detail)
-		case wire.RunAccepted, wire.TaskStarted, wire.RunEnded, wire.WaitingAgents:
+		case wire.RunAccepted, wire.TaskStarted, wire.StepEnded, wire.RunEnded, wire.WaitingAgents:
 		default:
 			said = append(said, string(e.Kind))
 		}

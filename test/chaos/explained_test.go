@@ -70,7 +70,7 @@ func (a *account) handedOn() {
 			open = false
 		case wire.TaskStarted:
 			flight = e
-		case wire.TaskInterrupted, wire.TryEnded:
+		case wire.TaskInterrupted, wire.TryEnded, wire.StepEnded:
 			flight = wire.RunEvent{}
 		case wire.TakenOver:
 			a.became(s.seq, e, flight)

@@ -1,0 +1,92 @@
+package controller_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+	"lockstep/test/wiretest"
+)
+
+// A search that another controller leads on after each step, or in the middle of each, has the same steps and the same
+// result as one that nothing was done to.
+func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
+	for _, x := range []struct {
+		kind  wire.EventKind
+		after time.Duration
+	}{{wire.StepEnded, time.Second}, {wire.TaskStarted, 500 * time.Millisecond}} {
+		t.Run(string(x.kind), func(t *testing.T) {
+			wiretest.InVirtualTime(t, func(t *testing.T) {
+				want := searchedBy(t, "", 0)
+				if want.Capacity < 1000 || !want.Sure || len(want.Steps) < 8 {
+					t.Fatalf("the search found %+v", want)
+				}
+				got := searchedBy(t, x.kind, x.after)
+				// In each attempt agents, names and times are others; the load, and so what comes of it, is not.
+				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(plan.Step{}, "Try", "Values")); diff != "" {
+					t.Errorf("the search differs from one that nothing was done to (-undisturbed +disturbed):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// searchedBy executes a search whose controller is killed a while after each event of a kind, of each step once.
+func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.SearchResult {
+	l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+	run := aRun(func(c *plan.Cell) {
+		loopbackOptions(c, map[string]any{"rate": 3000})
+		c.Workload.Publishers.Count, c.Workload.Measure = 0, plan.Duration(2*time.Second)
+		c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Most: 10_000, Within: 0.1, Step: plan.Duration(time.Second), Repeats: 2, Steps: 20}
+	})
+	run.Settle = plan.Duration(2 * time.Second)
+	events := heard(t, l.foreigner(), "lockstep.record."+run.ID+".event")
+	l.submit(run)
+	done, begun := map[string]bool{}, 0
+	for {
+		var e wire.RunEvent
+		next(t, events, func(m *nats.Msg) bool {
+			e = wire.RunEvent{}
+			if err := json.Unmarshal(m.Data, &e); err != nil {
+				t.Error(err)
+			}
+			if e.Kind == wire.TaskStarted {
+				begun++
+			}
+			return e.Kind == kind || e.Kind == wire.RunEnded
+		})
+		if e.Kind == wire.RunEnded {
+			break
+		}
+		step := e.Detail
+		if e.Step != nil {
+			step = fmt.Sprint(e.Step.Try)
+		}
+		if !done[step] && len(done) < 20 {
+			done[step] = true
+			time.Sleep(after)
+			l.crash()
+			l.control()
+		}
+	}
+	w := l.runInto(t.TempDir(), run, nil, nil) // nothing is left to do: the record is read
+	o := w.outcomes()[0]
+	if o.Search == nil || kind != "" && len(done) < 8 {
+		t.Fatalf("%d steps disturbed, and the outcome is %s: %q", len(done), o.Verdict, o.Reasons)
+	}
+	again := 0
+	if kind == wire.TaskStarted {
+		again = len(done)
+	}
+	if begun != len(o.Search.Steps)+again || len(o.Tries) != again {
+		t.Errorf("%d attempts for %d steps, of which %d do not count: want %d", begun, len(o.Search.Steps), len(o.Tries), again)
+	}
+	return o.Search
+}
