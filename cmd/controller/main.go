@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	ctx, stop := cli.Interruptible(os.Stderr)
+	ctx, stop := cli.Interruptible(os.Stderr, 3)
 	defer stop()
 	os.Exit(cli.Controller(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -100,8 +100,8 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 // errTerminated is the cause of a context that SIGTERM ended: nobody types that at a run to stop it.
 var errTerminated = errors.New("terminated")
 
-// Interruptible returns a context that the first SIGINT or SIGTERM cancels; the second leaves at once.
-func Interruptible(stderr io.Writer) (context.Context, func()) {
+// Interruptible returns a context that the first SIGINT or SIGTERM cancels; the last of so many leaves at once.
+func Interruptible(stderr io.Writer, last int) (context.Context, func()) {
 	ctx, cancelCause := context.WithCancelCause(context.Background())
 	cancel := func() { cancelCause(nil) }
 	signals := make(chan os.Signal, 2)
@@ -111,7 +111,9 @@ func Interruptible(stderr io.Writer) (context.Context, func()) {
 			cancelCause(errTerminated)
 		}
 		cancel()
-		<-signals
+		for range last - 1 {
+			<-signals
+		}
 		fmt.Fprintln(stderr, "left at once: what was declared on the broker may still be there")
 		os.Exit(ExitInterrupted)
 	}()

@@ -44,6 +44,7 @@ type controllerOptions struct {
 	room        memory
 	sync        string
 	syncEvery   time.Duration // of sync; 0: always
+	within      time.Duration
 	verbose     bool
 }
 
@@ -56,7 +57,10 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 		Long: `controller takes runs from the control plane and has agents execute them in lockstep. With
 --listen it serves the control plane itself, with streams kept under --dir; with --server it uses a NATS that is there.
 --listen needs credentials: --nats-config with what "ctl fleet init" made, else LOCKSTEP_TOKEN, or
-LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that configuration again. With --open it needs none on loopback.`,
+LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that configuration again. With --open it needs none on loopback.
+
+SIGTERM and Ctrl-C have the controller begin no further task, and hand over when those in flight have ended, for which it
+waits until the tasks' deadlines, or --stop-within. The second signal gives the tasks in flight up in order, and the third leaves at once.`,
 		Example: `  controller --listen 127.0.0.1:4222 --open --dir /var/lib/lockstep
   controller --listen 0.0.0.0:4222 --dir /var/lib/lockstep --nats-config creds/nats.conf --creds creds/controller.nk
   controller --server tls://nats-1:4222 --ca creds/ca.crt --creds creds/controller.nk`,
@@ -93,6 +97,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB, whatever the environment says")
 	f.StringVar(&o.hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
 	o.access.add(c, "references in the files of --hooks and --influx")
+	f.DurationVar(&o.within, "stop-within", 0, "`time` after which SIGTERM gives the tasks in flight up; none: the tasks' own deadlines")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log more")
 	withDrivers(c)
 	fromEnvironment(c)
@@ -119,6 +124,9 @@ func (o *controllerOptions) check() error {
 	var err error
 	if o.allowed, err = drivers.LimitedAccess(o.access.folders, o.access.variables, false); err != nil {
 		faults = append(faults, err)
+	}
+	if o.within < 0 {
+		faults = append(faults, fmt.Errorf("--stop-within %v: give a time, 90s say, or leave it out", o.within))
 	}
 	if o.beside < 1 || o.beside > mostBeside {
 		faults = append(faults, fmt.Errorf("--side-by-side %d: give a number from 1 (one run after the other) to %d", o.beside, mostBeside))
@@ -178,9 +186,27 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		return web.New(web.Config{Conn: pages, Copies: cfg.Copies, Access: access, Version: version(), Log: log,
 			Metrics: metrics.Controller(pages, standing, written, version(), log)})
 	})
-	defer context.AfterFunc(ctx, func() { log.Info("asked to leave: what runs and waits goes on with the next controller") })()
+	serving, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	cfg.Stop = ctx.Done()
+	again := make(chan os.Signal, 2)
+	defer signal.Stop(again)
+	defer context.AfterFunc(ctx, func() {
+		log.Info("asked to leave: hands over after the tasks in flight; a second signal gives them up")
+		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+		var late <-chan time.Time
+		if o.within > 0 {
+			late = time.After(o.within)
+		}
+		select {
+		case <-again:
+		case <-late:
+		case <-serving.Done():
+		}
+		giveUp()
+	})()
 	served := make(chan error, 1)
-	go func() { served <- controller.Serve(ctx, conn, cfg) }()
+	go func() { served <- controller.Serve(serving, conn, cfg) }()
 	select {
 	case err := <-served:
 		return leave(log, err)

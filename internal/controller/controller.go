@@ -45,10 +45,15 @@ type Config struct {
 	SideBySide int
 	// Standing is told how this controller stands; nil: one of Serve's own.
 	Standing *Standing
+	// Stop is closed when the controller has to hand over as soon as no task is in flight; nil: never.
+	Stop <-chan struct{}
 }
 
 // errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.
 var errCancelled = errors.New("run was cancelled")
+
+// errStopping is the cause of contexts that end when the controller is to hand over.
+var errStopping = errors.New("the controller hands over")
 
 // cancelledBy is errCancelled with the name of who did it, if that is known.
 func cancelledBy(who string) error {
@@ -81,8 +86,8 @@ func prepare(ctx context.Context, conn wire.Leader, log *slog.Logger) error {
 	}
 }
 
-// Serve waits until this controller leads, and then executes runs until ctx ends; then it gives up the task in flight in an orderly way, hands
-// leadership on and returns nil. The run stays in the queue and goes on with the next controller, as far as the control plane keeps it. When
+// Serve waits until this controller leads, and then executes runs. When Config.Stop is closed it begins no task, waits for those in flight,
+// hands leadership on and returns nil. When ctx ends it gives up the tasks in flight in an orderly way before that. A run stays in the queue and goes on with the next controller, as far as the control plane keeps it. When
 // another controller leads it stops at once, leaves the agents alone and stands by again. While the control plane does not
 // answer it waits, and goes on if nobody else led meanwhile.
 func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
@@ -98,22 +103,31 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 	if cfg.Standing == nil {
 		cfg.Standing = &Standing{}
 	}
-	if err := prepare(ctx, conn, cfg.Log); err != nil || ctx.Err() != nil {
+	stopping, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-cfg.Stop:
+			stop(errStopping)
+		case <-stopping.Done():
+		}
+	}()
+	if err := prepare(stopping, conn, cfg.Log); err != nil || stopping.Err() != nil {
 		return err
 	}
 	k := &copies{conn: conn, cfg: cfg, of: map[string]*copying{}, backlog: make(chan struct{}, copyBeside)}
 	if cfg.Copies != "" {
 		var copying sync.WaitGroup
 		defer copying.Wait()
-		under, stop := context.WithCancel(ctx)
-		defer stop()
+		under, end := context.WithCancel(ctx)
+		defer end()
 		copying.Go(func() { k.run(under) })
 	}
 	who := cfg.self()
 	for {
-		lease, err := conn.Campaign(ctx, who, cfg.Log)
+		lease, err := conn.Campaign(stopping, who, cfg.Log)
 		if err != nil {
-			if ctx.Err() != nil {
+			if stopping.Err() != nil {
 				return nil
 			}
 			return err
@@ -122,18 +136,18 @@ func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 			cfg.Standing.lead(lease.Epoch())
 			lease.RenewWhile(cfg.Standing.Stuck)
 			agents := newFleet(cfg.Log, conn.LinkedSince)
-			err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease, copies: k}).lead(ctx)
+			err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease, copies: k, stopping: stopping}).lead(ctx)
 			agents.close()
 			cfg.Standing.lead(0)
 		}
 		lost := lease.Context().Err() != nil
 		lease.Resign(context.WithoutCancel(ctx))
-		if ctx.Err() != nil {
+		if stopping.Err() != nil {
 			return nil
 		}
 		if err != nil && !lost {
 			cfg.Log.Error("lead", "err", err)
-			_ = pause(ctx, time.Second) // Campaign looks at ctx
+			_ = pause(stopping, time.Second) // Campaign looks at it
 		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 // execution is one run being executed.
 type execution struct {
 	*leader
+	// between ends with the run's context, or when the controller hands over: no attempt begins any more.
+	between context.Context
 	claim   *claim
 	record  *wire.Recorder
 	run     plan.Run
@@ -39,6 +41,9 @@ var errEnded = errors.New("the run has ended")
 // execute takes a run to its end, says so in its record and deletes its submission; when the controller stops or no longer leads, the
 // run stays in the queue instead. An error is not the run's, and another try may succeed.
 func (x *execution) execute(ctx context.Context) error {
+	var cancel context.CancelFunc
+	x.between, cancel = x.untilStop(ctx)
+	defer cancel()
 	x.end = wire.End{Reason: wire.EndDone, Submission: x.seq}
 	err := wire.Guard(x.log, "run "+x.run.ID, func() error { return x.tasks(ctx) })
 	if errors.Is(err, errEnded) {
@@ -54,7 +59,7 @@ func (x *execution) execute(ctx context.Context) error {
 		return err
 	case errors.Is(err, errCancelled): // the task in flight has no outcome
 		x.end.Reason, x.end.Detail = wire.EndInterrupted, err.Error()
-	case ctx.Err() != nil: // the controller stops
+	case x.between.Err() != nil: // the controller stops, or hands over
 		x.begins(context.WithoutCancel(ctx), "")
 		return nil
 	case x.end.Reason != wire.EndDone: // that was said where it was found
@@ -72,7 +77,7 @@ func (x *execution) tasks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := x.gather(ctx, todo, done); err != nil {
+	if err := x.gather(x.between, todo, done); err != nil {
 		return err
 	}
 	first := true
@@ -84,7 +89,7 @@ func (x *execution) tasks(ctx context.Context) error {
 			n = x.state.Done
 		}
 		if !first {
-			if err := pause(ctx, x.run.Settle.D()); err != nil {
+			if err := pause(x.between, x.run.Settle.D()); err != nil {
 				return err
 			}
 		}
@@ -253,7 +258,7 @@ func (x *execution) outcome(t plan.Task, m *record.Merge, f judge.Facts) (o plan
 
 // try leads the agents through a task once; detail is which step of a search it is. The error is *tooFew if there were no agents for it; any other ends the run.
 func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) (tried, error) {
-	agents, err := x.choose(ctx, t, n)
+	agents, err := x.choose(x.between, t, n)
 	if err != nil {
 		return tried{}, err
 	}

@@ -20,6 +20,8 @@ type leader struct {
 	lease  *wire.Lease
 	queue  *queue
 	copies *copies
+	// stopping ends when no task is to begin any more.
+	stopping context.Context
 	// purging is held while streams of runs are made or deleted, and while a run that has ended is submitted again.
 	purging  sync.Mutex
 	attempts attempts
@@ -56,6 +58,12 @@ func (l *leader) lead(ctx context.Context) error {
 	}
 	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}
 	keeping.Go(func() { l.keepRoom(ctx) })
+	keeping.Go(func() {
+		for pause(ctx, reportEvery) == nil { // the loops of the queue and of runs report progress
+			l.queue.wake()
+			l.agents.rouse()
+		}
+	})
 	defer keeping.Wait()
 	defer cancel(nil)
 	return l.serveQueue(ctx)
@@ -84,7 +92,17 @@ func (l *leader) keepStreams(ctx context.Context) {
 	}
 }
 
-// serveQueue executes runs side by side until ctx ends.
+// untilStop returns a context that ends with ctx, or when no task is to begin any more.
+func (l *leader) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	unbind := context.AfterFunc(l.stopping, func() { cancel(context.Cause(l.stopping)) })
+	return ctx, func() {
+		unbind()
+		cancel(nil)
+	}
+}
+
+// serveQueue executes runs side by side until ctx ends, or this controller hands over and no task is in flight.
 func (l *leader) serveQueue(ctx context.Context) error {
 	l.queue.forget = func(r wire.Request) { l.forget(ctx, r) }
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -100,11 +118,11 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	var executing sync.WaitGroup
 	defer executing.Wait()
 	defer cancel()
+	leading, unbind := l.untilStop(all)
+	defer unbind()
 	looping, unwatch := l.cfg.Standing.watch(ctx, "queue")
 	defer unwatch()
-	report := time.NewTicker(reportEvery)
-	defer report.Stop()
-	for ctx.Err() == nil {
+	for leading.Err() == nil {
 		moved := l.agents.watch(looping)
 		begin, waiting := l.queue.next()
 		for _, c := range begin {
@@ -112,7 +130,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 			l.queue.start(c, cancel)
 			executing.Go(func() {
 				defer cancel(nil)
-				l.carry(all, running, c)
+				l.carry(leading, running, c)
 				l.queue.finish(c)
 				l.forgetRuns(running)
 			})
@@ -126,14 +144,14 @@ func (l *leader) serveQueue(ctx context.Context) error {
 		select {
 		case <-l.queue.changed:
 		case <-moved:
-		case <-report.C:
-			l.agents.rouse()
 		case err := <-followed:
 			followed <- err
 			return err
-		case <-ctx.Done():
+		case <-leading.Done():
 		}
 	}
+	unwatch()
+	executing.Wait()
 	return nil
 }
 
@@ -171,7 +189,7 @@ const (
 	againMost  = 30 * time.Second
 )
 
-// carry executes a run until it has ended, or this controller stops (leading ends) or leads no more. What was broken off by an error that is not the run's
+// carry executes a run until it has ended, or this controller stops or hands over (leading ends) or leads no more. What was broken off by an error that is not the run's
 // own is taken up again, with the agents and brokers that it has, as another leader would.
 func (l *leader) carry(leading, ctx context.Context, c *claim) {
 	for wait := againLeast; ; wait = min(2*wait, againMost) {
@@ -195,7 +213,9 @@ func (l *leader) execute(ctx context.Context, c *claim) error {
 	log := l.cfg.Log.With("run", c.Run)
 	ctx, unwatch := l.cfg.Standing.watch(ctx, "run "+c.Run)
 	defer unwatch()
-	record, err := l.takeUp(ctx, c)
+	between, done := l.untilStop(ctx)
+	record, err := l.takeUp(between, c)
+	done()
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (x *execution) counted(ctx context.Context, t plan.Task, n int, detail stri
 		if err := x.endTry(ctx, n, failed, o); err != nil {
 			return tried{}, tries, err
 		}
-		if err := pause(ctx, x.run.Settle.D()); err != nil {
+		if err := pause(x.between, x.run.Settle.D()); err != nil {
 			return tried{}, tries, err
 		}
 	}

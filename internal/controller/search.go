@@ -40,7 +40,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 			break
 		}
 		if len(found.steps) > 0 {
-			if err := pause(ctx, x.run.Settle.D()); err != nil {
+			if err := pause(x.between, x.run.Settle.D()); err != nil {
 				return err
 			}
 		}

@@ -22,6 +22,7 @@ func controllerFaults() (all []fault) {
 		fault{name: "controller killed/when a run was submitted", do: controllerKilledEarly},
 		fault{name: "leader stopped, a standby takes over", do: leaderStopped},
 		fault{name: "controller killed twice in one task", do: quarantined},
+		fault{name: "leader asked to leave, a standby goes on", do: leaderAsked},
 	)
 }
 
@@ -102,6 +103,26 @@ func quarantined(r *row) {
 	}
 	f.ctl = f.start(rig.Command{Name: "resume", Argv: []string{filepath.Join(programs, "ctl"), "run", "--resume", id, "--server", f.url, "--runs", f.followed()}})
 	f.ends(0)
+}
+
+// leaderAsked has the leader leave while another stands by: it waits for the task in flight, and nothing is repeated.
+func leaderAsked(r *row) {
+	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
+	f.submit(f.matrix(2, ""))
+	phase := r.oneOf(phases...)
+	f.reach(r, 2, phase)
+	r.did("SIGTERM to the leader in %s, with a standby", phase)
+	at := time.Now()
+	f.controllers["c1"].Signal(syscall.SIGTERM)
+	if code := f.controllers["c1"].Leaves(); code != 0 {
+		f.t.Errorf("the leader left with %d", code)
+	}
+	a := f.ends(0)
+	r.line.noticed, r.line.wentOn = a.takenOver(at), a.wentOn(at)
+	if e, interrupted := a.first(wire.TaskInterrupted, at); interrupted {
+		f.t.Errorf("task %s was interrupted: %s", e.Task, e.Detail)
+	}
+	a.explained(nil)
 }
 
 // takenOver is how long after a time another controller took up the run.
