@@ -68,6 +68,10 @@ type Base struct {
 	Run     string     `json:"run,omitempty"`
 	Started time.Time  `json:"started,omitzero"`
 	Cells   []BaseCell `json:"cells,omitempty"`
+	// Earlier is the number of earlier runs of the matrix from the baseline on that the control plane knows, and Available the
+	// number of those whose outcomes its leader had. Both are 0 if the numbers are of a folder.
+	Earlier   int `json:"earlier,omitempty"`
+	Available int `json:"available,omitempty"`
 }
 
 // BaseCell is a cell of such a run: the values that rules ask for, by the names that tables give them, with their run-to-run spread when the run began.

@@ -52,12 +52,19 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		return rulings
 	}
 	failures, remarks, compared := map[string][]plan.Failure{}, map[string][]string{}, map[string][]string{}
+	tooFew := map[string]bool{} // earlier runs, by cell
 	for _, d := range found.NoWorse() {
-		id := d.Row.Cell
+		id, x := d.Row.Cell, d.Row.Changes[0]
 		compared[id] = append(compared[id], d.Value.Name)
-		if d.Met {
+		tooFew[id] = tooFew[id] || x.Earlier < x.Needed
+		same := slices.IndexFunc(failures[id], func(f plan.Failure) bool { return x.Why != "" && strings.HasSuffix(f.Why, ": "+x.Why) })
+		switch {
+		case d.Met:
 			remarks[id] = append(remarks[id], d.Value.Name+" "+detectable(d))
-		} else {
+		case same >= 0: // values with one reason share it
+			f := &failures[id][same]
+			f.Why = strings.TrimSuffix(f.Why, ": "+x.Why) + ", " + d.Value.Name + ": " + x.Why
+		default:
 			failures[id] = append(failures[id], plan.Failure{Why: noMet(d, rule, base), Unknown: !d.Violated})
 		}
 	}
@@ -73,8 +80,26 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		if rulings[c.ID] = ruling(failures[c.ID]); failures[c.ID] == nil {
 			rulings[c.ID] = Ruling{Result: Met, Why: "smallest detectable effect: " + strings.Join(remarks[c.ID], ", ")}
 		}
+		r := rulings[c.ID]
+		r.Why += earlierRuns(base, tooFew[c.ID])
+		rulings[c.ID] = r
 	}
 	return rulings
+}
+
+// earlierRuns says how many of the earlier runs were available if some were not, and what to do if a rule has too few.
+func earlierRuns(base plan.Base, tooFew bool) (text string) {
+	missing := base.Available < base.Earlier
+	if missing {
+		text = fmt.Sprintf("; %d of %d earlier runs available", base.Available, base.Earlier)
+	}
+	if tooFew {
+		text += "; run the matrix until there are enough, with this broker version and from these hosts"
+		if missing {
+			text += ", or copy the others to the controller's --dir, below runs"
+		}
+	}
+	return text
 }
 
 // noMet is why a value does not meet a rule about a baseline.

@@ -48,7 +48,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		"worse by some":        {named, level(1000), level(950), nil, Inconclusive, "send.rate -5.0 % against run old (medians 1,000 → 950), at worst -7.5 % at 95 % (smallest detectable effect 3.8 %)"},
 		"worse":                {usual, level(1000), level(850), nil, Violated, "send.rate -15 % against run old (medians 1,000 → 850, p = 2.5e-05)"},
 		"the same, with noise": {usual, level(1000), level(1000), spread(plan.RunSpread{Runs: 9, Repetitions: 5, Relative: &wide}), Inconclusive, "smallest detectable effect 14 %"},
-		"first runs":           {usual, level(1000), level(500), spread(plan.RunSpread{Runs: 2}), Inconclusive, "send.rate: the run-to-run spread is unknown: 2 of 5 earlier runs"},
+		"first runs":           {usual, level(1000), level(500), spread(plan.RunSpread{Runs: 2}), Inconclusive, "send.rate: the run-to-run spread is unknown: 2 earlier runs, and 5 are needed; run the matrix until"},
 		"no number":            {"send.p99 no worse than baseline by 5%", level(1000), level(1000), nil, Inconclusive, "no data: send.p99 has no number now, and none in run old"},
 		"no baseline":          {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) { r.Bases = nil }, Inconclusive, `no data: there is no baseline "nightly": ctl baseline set RUN`},
 		"another baseline":     {"no worse than baseline r4 by 5%", level(1000), level(1000), nil, Inconclusive, `there is no baseline "r4"`},
@@ -149,4 +149,34 @@ func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
 	if got := Problems(run, outcomes); len(got) != 0 || Summary(run, outcomes) != "6 tasks: 6 valid, 0 invalid, 0 unknown" {
 		t.Errorf("known early: %q, %q", got, Summary(run, outcomes))
 	}
+}
+
+// TestGoldenEarlierRuns: the tables of a run state how many of the earlier runs were available to its rules, and what to do
+// if these are too few.
+func TestGoldenEarlierRuns(t *testing.T) {
+	var text strings.Builder
+	for _, x := range []struct{ spread, available, earlier int }{{9, 14, 14}, {5, 5, 14}, {3, 3, 14}, {3, 3, 3}} {
+		run, outcomes := compared("no worse than baseline by 10%", level(1000), level(1000))
+		base := &run.Bases[0]
+		base.Available, base.Earlier = x.available, x.earlier
+		for name, spread := range base.Cells[0].Spreads {
+			spread.Runs = x.spread
+			base.Cells[0].Spreads[name] = spread
+		}
+		for i, values := range base.Cells[0].Repetitions {
+			values["receive.rate"], outcomes[i].Values["receive.rate"] = values["send.rate"], values["send.rate"]
+		}
+		base.Cells[0].Spreads["receive.rate"] = base.Cells[0].Spreads["send.rate"]
+		files, err := Files(run, outcomes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&text, "%d of %d earlier runs available, %d from these hosts\n", x.available, x.earlier, x.spread)
+		for line := range strings.Lines(string(files["tables.txt"])) {
+			if strings.Contains(line, "no worse than") {
+				text.WriteString("  " + line)
+			}
+		}
+	}
+	golden(t, "earlier-runs.txt", []byte(text.String()))
 }
