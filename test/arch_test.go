@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"internal/judge":               {"internal/plan", "internal/record", "internal/clock", "internal/stats"},
 	"internal/runs":                {"internal/judge", "internal/files", "internal/sampling", "internal/plan", "internal/record"},
 	"internal/sink":                {"internal/plan", "internal/record", "pkg/drivers"},
-	"internal/history":             {"internal/files", "internal/compare", "internal/history/change", "internal/runs", "internal/plan", "internal/stats"},
+	"internal/history":             {"internal/files", "internal/compare", "internal/history/change", "internal/runs", "internal/sampling", "internal/plan", "internal/stats"},
 	"internal/history/change":      {"internal/stats"},
 	"internal/report":              {"internal/sampling", "internal/compare", "internal/stats", "internal/judge", "internal/plan", "internal/terminal"},
 	"internal/report/chart":        {},

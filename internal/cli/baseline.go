@@ -1,34 +1,47 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"regexp"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
-	"lockstep/internal/report"
 	"lockstep/internal/runs"
 	"lockstep/internal/terminal"
+	"lockstep/internal/wire"
 )
 
+// baselineOptions say whose baselines: of a fleet, or of a folder.
+type baselineOptions struct {
+	server serverFlags
+	runs   string
+}
+
 func baselineCommand() *cobra.Command {
-	var folder string
+	var o baselineOptions
 	c := &cobra.Command{
 		Use:   "baseline",
 		Short: "Name runs that others are to be compared with",
-		Long: `baseline keeps names of runs beside the records (--runs): for each matrix one that later
-runs are compared with, or several by names of one's own. A run without a valid repetition is refused. Rules ("no worse than baseline by 5%") and ctl compare use them. Those
-of a controller are set on its host, with --runs DIR/runs: they serve schedules, and runs of clients that have none.`,
+		Long: `baseline names runs: for each matrix one that later runs are compared with, or several by names of
+one's own. A run without a valid repetition is refused. Rules ("no worse than baseline by 5%") use them.
+
+The control plane of a fleet (--server) stores its baselines with the values of their runs: they serve
+schedules, and runs of clients that have none. Without a fleet the names are kept beside the records
+of --runs, for local runs and ctl compare.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.PersistentFlags().StringVar(&folder, "runs", "runs", "`folder` of run records")
-	c.AddCommand(baselineSet(&folder), baselineList(&folder), baselineRemove(&folder))
+	c.PersistentFlags().StringVar(&o.runs, "runs", "runs", "`folder` of run records; given, it is used whatever LOCKSTEP_SERVER says")
+	c.AddCommand(o.set(), o.list(), o.remove())
 	return c
+}
+
+// ofFleet reports whether the baselines are those of a fleet.
+func (o *baselineOptions) ofFleet(c *cobra.Command) bool {
+	return o.server.url != "" && !c.Flags().Changed("runs")
 }
 
 // bases are the numbers that a run's rules compare it with, as this folder has them. Before anything is run it is said which are missing.
@@ -45,68 +58,74 @@ func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
 	return all
 }
 
-func baselineSet(folder *string) *cobra.Command {
+func (o *baselineOptions) set() *cobra.Command {
 	var name string
 	c := &cobra.Command{
 		Use:   "set RUN",
 		Short: "Make a run the baseline of its matrix, or one of a name of its own",
 		Example: `  ctl baseline set latest
-  ctl baseline set --name release-4.0 20260102-150405-nightly-3f9c`,
+  ctl baseline set --name release-4.0 20260102-150405-nightly-3f9c
+  ctl baseline set --server nats://bench-1:4222 latest`,
 		Args:              arguments(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeRuns(folder),
+		ValidArgsFunction: completeRuns(&o.runs),
 		RunE: func(c *cobra.Command, args []string) error {
-			run, err := runs.Open(*folder, args[0])
+			if name != "" {
+				if err := plan.CheckBaselineName(name); err != nil {
+					return exit{ExitBadMatrix, fmt.Errorf("--name: %w", err)}
+				}
+			}
+			store := o.setHere
+			if o.ofFleet(c) {
+				store = o.setOnFleet
+			}
+			b, note, err := store(c.Context(), args[0], name)
 			if err != nil {
 				return err
 			}
-			if err := worthy(c.ErrOrStderr(), run); err != nil {
-				return err
+			if note != "" {
+				fmt.Fprintln(c.ErrOrStderr(), terminal.Clean(note))
 			}
-			b := plan.Baseline{Name: name, Run: run.Plan().ID, Matrix: run.Plan().Name, Set: time.Now().UTC(), By: submitter()}
-			if b.Name == "" {
-				b.Name = b.Matrix
-			}
-			if b.Name != b.Matrix && !baselineName.MatchString(b.Name) {
-				return exit{ExitBadMatrix, fmt.Errorf("--name %q: no rule could name it; give up to 64 letters, digits, \".\", \"_\" and \"-\", the first a letter or digit", b.Name)}
-			}
-			if err := history.Of(*folder).SetBaseline(b); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "baseline %s is run %s\n", terminal.Clean(b.Name), b.Run)
+			fmt.Fprintf(c.OutOrStdout(), "baseline %s is run %s\n", terminal.Clean(b.Name), terminal.Clean(b.Run))
 			return nil
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "`name` of the baseline; none: that of the run's matrix")
+	o.server.add(c, "; none: the folder of --runs")
 	return c
 }
 
-// baselineName is what a rule can write behind "baseline".
-var baselineName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-
-// worthy refuses a run that nothing could be compared with, and tells of one that only a part could be.
-func worthy(stderr io.Writer, run *runs.Run) error {
-	outcomes, err := run.Outcomes()
+// setHere stores a baseline in the folder. Its note says which part of the run has nothing to compare with.
+func (o *baselineOptions) setHere(_ context.Context, run, name string) (b plan.Baseline, note string, err error) {
+	record, err := runs.Open(o.runs, run)
 	if err != nil {
-		return err
+		return b, "", err
 	}
-	id, cells, valid := run.Plan().ID, map[string]bool{}, 0
-	for _, o := range outcomes {
-		if o.Verdict == plan.Valid {
-			cells[o.Cell] = true
-			valid++
-		}
+	outcomes, err := record.Outcomes()
+	if err != nil {
+		return b, "", err
 	}
-	if valid == 0 {
-		return fmt.Errorf("run %s has no valid repetition that anything could be compared with (%s): give another run; ctl show %s tells more", id, report.Summary(run.Plan(), outcomes), id)
+	made, note, err := history.NewBaseline(name, submitter(), record.Plan(), outcomes)
+	if err != nil {
+		return b, "", err
 	}
-	if tasks, of := run.Rounds().Tasks(), len(run.Plan().Cells); len(outcomes) < tasks || len(cells) < of {
-		fmt.Fprintf(stderr, "incomplete: %d of %s have an outcome, and %d of %s a valid repetition: the other cells are compared with nothing\n",
-			len(outcomes), several(tasks, "task"), len(cells), several(of, "cell"))
-	}
-	return nil
+	return made.Baseline, note, history.Of(o.runs).SetBaseline(made.Baseline)
 }
 
-func baselineList(folder *string) *cobra.Command {
+func (o *baselineOptions) setOnFleet(ctx context.Context, run, name string) (b plan.Baseline, note string, err error) {
+	conn, err := o.server.dial(ctx)
+	if err != nil {
+		return b, "", err
+	}
+	defer conn.Close()
+	state, err := findRun(ctx, conn, run)
+	if err != nil {
+		return b, "", err
+	}
+	a, err := conn.SetBaseline(ctx, wire.BaselineQuery{Name: name, Run: state.Run, By: submitter()})
+	return a.Baseline, a.Note, err
+}
+
+func (o *baselineOptions) list() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:     "list",
@@ -114,7 +133,7 @@ func baselineList(folder *string) *cobra.Command {
 		Example: "  ctl baseline list",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			all, err := history.Of(*folder).Baselines()
+			all, err := o.all(c)
 			if err != nil {
 				return err
 			}
@@ -123,23 +142,47 @@ func baselineList(folder *string) *cobra.Command {
 			}
 			var rows [][]string
 			for _, b := range all {
-				rows = append(rows, []string{terminal.Clean(b.Name), b.Run, terminal.Clean(b.Matrix), stamp(b.Set), dash(b.By)})
+				rows = append(rows, []string{terminal.Clean(b.Name), terminal.Clean(b.Run), terminal.Clean(b.Matrix), stamp(b.Set),
+					dash(terminal.Clean(b.By))})
 			}
 			return tabulate(c.OutOrStdout(), []string{"BASELINE", "RUN", "MATRIX", "SET", "BY"}, rows)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	o.server.add(c, "; none: the folder of --runs")
 	return c
 }
 
-func baselineRemove(folder *string) *cobra.Command {
-	return &cobra.Command{
+func (o *baselineOptions) all(c *cobra.Command) ([]plan.Baseline, error) {
+	if !o.ofFleet(c) {
+		return history.Of(o.runs).Baselines()
+	}
+	conn, err := o.server.dial(c.Context())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return conn.Baselines(c.Context())
+}
+
+func (o *baselineOptions) remove() *cobra.Command {
+	c := &cobra.Command{
 		Use:     "remove NAME",
 		Short:   "Forget a baseline; its run stays",
 		Example: "  ctl baseline remove release-4.0",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			return history.Of(*folder).RemoveBaseline(args[0])
+			if !o.ofFleet(c) {
+				return history.Of(o.runs).RemoveBaseline(args[0])
+			}
+			conn, err := o.server.dial(c.Context())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			return conn.RemoveBaseline(c.Context(), args[0])
 		},
 	}
+	o.server.add(c, "; none: the folder of --runs")
+	return c
 }

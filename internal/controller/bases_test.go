@@ -1,12 +1,14 @@
 package controller_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	past "lockstep/internal/history"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/runs"
@@ -15,8 +17,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A schedule's run takes the baseline of the controller's folder; what rules say of it is in the schedule's history and in the record.
-func TestRulesOfSchedulesHaveTheControllersBaseline(t *testing.T) {
+// A schedule's run takes the baseline of the control plane; what rules say of it is in the schedule's history and in the record.
+func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		copies := t.TempDir()
 		l := newScheduleLab(t, "a1", "a2")
@@ -35,7 +37,7 @@ func TestRulesOfSchedulesHaveTheControllersBaseline(t *testing.T) {
 			t.Fatalf("without a baseline: %+v", first)
 		}
 		l.state(first.Run, func(s wire.RunState) bool { return s.Copied })
-		if err := past.Of(copies).SetBaseline(plan.Baseline{Name: "tiny", Run: first.Run, Matrix: "tiny"}); err != nil {
+		if _, err := l.client.SetBaseline(t.Context(), wire.BaselineQuery{Run: first.Run, By: "me@host"}); err != nil {
 			t.Fatal(err)
 		}
 		var last schedule.Entry
@@ -67,6 +69,148 @@ func TestRulesOfSchedulesHaveTheControllersBaseline(t *testing.T) {
 		}
 		if all := report.Rulings(record.Plan(), outcomes); report.Failed(all)[report.Violated] != 2 || !strings.Contains(all[0].Why, "-100 % against run "+first.Run) {
 			t.Errorf("a thousandth of the rate: %v", all)
+		}
+	})
+}
+
+// comparing is a run whose rule compares its only cell with a baseline: all are of one matrix.
+func comparing() plan.Run {
+	return aRun(func(c *plan.Cell) {
+		c.Require = []plan.Rule{{Text: "send.rate no worse than baseline by 99.9% at 80%"}}
+	})
+}
+
+// ruled executes a run and returns its plan and its only ruling.
+func (l *lab) ruled(run plan.Run) (plan.Run, report.Ruling) {
+	l.t.Helper()
+	w := l.run(run, nil, nil)
+	record, err := runs.Open(w.root, w.id)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	all := report.Rulings(record.Plan(), w.outcomes())
+	if w.end.Failed > 0 || len(all) != 1 {
+		l.t.Fatalf("run %s: %+v, %v", w.id, w.end, all)
+	}
+	return record.Plan(), all[0]
+}
+
+// drop deletes the records of runs from the control plane, as a leader that needs room does.
+func (l *lab) drop(runs ...string) {
+	l.t.Helper()
+	js, err := jetstream.New(l.foreigner())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	s, err := js.Stream(l.t.Context(), "LOCKSTEP_RECORD")
+	for _, run := range runs {
+		if err == nil {
+			err = s.Purge(l.t.Context(), jetstream.WithPurgeSubject("lockstep.record."+run+".>"))
+		}
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// replaced has another controller lead, with a folder of its own that is empty.
+func (l *lab) replaced() {
+	l.t.Helper()
+	l.crash()
+	l.config.Copies = l.t.TempDir()
+	l.control()
+}
+
+// TestBaselinesOutliveTheirController: after a takeover rules have the baseline, whose record is gone, and those earlier runs
+// whose records are still on the control plane. They say how many were available, and what to do if these are too few.
+func TestBaselinesOutliveTheirController(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		l.stop()
+		l.wg.Wait()
+		l.config.Copies = t.TempDir()
+		l.control()
+		var ids []string
+		for n := range 7 {
+			run, ruling := l.ruled(comparing())
+			ids = append(ids, run.ID)
+			if n == 0 {
+				if ruling.Result != report.Inconclusive || !strings.Contains(ruling.Why, `there is no baseline "test"`) {
+					t.Errorf("without a baseline: %v", ruling)
+				}
+				a, err := l.client.SetBaseline(t.Context(), wire.BaselineQuery{Run: run.ID, By: "me@host"})
+				if b := a.Baseline; err != nil || b.Name != "test" || b.Run != run.ID || b.By != "me@host" || a.Note != "" {
+					t.Fatalf("the baseline is %+v, %v", a, err)
+				}
+			}
+			l.copied(run.ID)
+		}
+		l.drop(ids[:3]...)
+		l.replaced()
+		run, ruling := l.ruled(comparing())
+		b := run.BaseOf("test")
+		if b.Run != ids[0] || b.Available != 5 || b.Earlier != 7 || len(b.Cells) != 1 || b.Cells[0].Spreads["send.rate"].Runs != 5 {
+			t.Errorf("after a takeover the run is compared with %+v", b)
+		}
+		if ruling.Result != report.Met || !strings.HasSuffix(ruling.Why, "; 5 of 7 earlier runs available") {
+			t.Errorf("after a takeover: %v", ruling)
+		}
+		if a, err := l.client.History(t.Context(), plan.HistoryQuery{}); err != nil || a.Runs < 5 {
+			t.Errorf("the new leader's history has %d runs, %v: want those that are left", a.Runs, err)
+		}
+
+		l.copied(run.ID)
+		l.drop(append(ids, run.ID)...)
+		l.replaced()
+		_, ruling = l.ruled(comparing())
+		const want = "send.rate: the run-to-run spread is unknown: 1 earlier runs, and 5 are needed; 1 of 8 earlier runs available; " +
+			"run the matrix until there are enough, with this broker version and from these hosts, or copy the others to the controller's --dir, below runs"
+		if !ruling.Failed() || ruling.Why != want {
+			t.Errorf("without earlier runs: %v", ruling)
+		}
+	})
+}
+
+// TestBaselinesOfTheControlPlane: a baseline replaces that of its name, and is listed and removed by it.
+func TestBaselinesOfTheControlPlane(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		set := func(name, run string) error {
+			_, err := l.client.SetBaseline(t.Context(), wire.BaselineQuery{Name: name, Run: run})
+			return err
+		}
+		first, _ := l.ruled(comparing())
+		second, ruling := l.ruled(comparing())
+		for _, err := range []error{set("", first.ID), set("release-4.0", first.ID), set("", second.ID)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, err := l.client.Baselines(t.Context())
+		if err != nil || len(all) != 2 || all[0].Name != "release-4.0" || all[0].Run != first.ID || all[1].Name != "test" || all[1].Run != second.ID {
+			t.Errorf("the baselines are %+v, %v", all, err)
+		}
+		if _, ruling = l.ruled(comparing()); !strings.Contains(ruling.Why, "start it with --dir") {
+			t.Errorf("on a controller without a folder: %v", ruling)
+		}
+		if err := l.client.RemoveBaseline(t.Context(), "test"); err != nil {
+			t.Error(err)
+		}
+		if err := l.client.RemoveBaseline(t.Context(), "test"); !errors.Is(err, wire.ErrNoBaseline) {
+			t.Errorf("removed again: %v", err)
+		}
+		if all, err := l.client.Baselines(t.Context()); err != nil || len(all) != 1 {
+			t.Errorf("of two, one of which was removed, there are %+v, %v", all, err)
+		}
+		if err := set("a b", first.ID); err == nil || !strings.Contains(err.Error(), "no rule could name it") {
+			t.Errorf("a name with a space: %v", err)
+		}
+		if err := set("", "never"); !errors.Is(err, wire.ErrNoRun) {
+			t.Errorf("a run that is not known: %v", err)
+		}
+		l.drop(first.ID)
+		if err := set("", first.ID); !errors.Is(err, wire.ErrNoRun) || !strings.Contains(err.Error(), "give a newer run") {
+			t.Errorf("a run without a record: %v", err)
 		}
 	})
 }

@@ -136,6 +136,9 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	}
 	x.queue.met(x.claim) // a former leader may have ended before it accepted the run
 	if !h.planned {
+		if err := x.addBases(ctx, &x.run); err != nil {
+			return nil, nil, err
+		}
 		if err := x.record.Plan(ctx, x.run); err != nil {
 			return nil, nil, err
 		}

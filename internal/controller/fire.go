@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	past "lockstep/internal/history"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
-	"lockstep/internal/runs"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
 )
@@ -151,15 +151,10 @@ func tally(t schedule.Tasks, o plan.Outcome) schedule.Tasks {
 // copied is what the controller's copy says of a run that the control plane has forgotten.
 func (k *keeper) copied(run string) schedule.Result {
 	r := schedule.Result{State: schedule.Gone, Why: "the control plane has forgotten the run", Ended: k.clock.Now()}
-	dir := k.directory(run)
-	if dir == "" {
+	if k.runs == "" {
 		return r
 	}
-	record, err := runs.Open(k.runs, dir)
-	if err != nil {
-		return r
-	}
-	outcomes, err := record.Outcomes()
+	record, outcomes, err := past.Of(k.runs).Record(run)
 	if err != nil {
 		return r
 	}

@@ -3,10 +3,14 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	past "lockstep/internal/history"
 	"lockstep/internal/plan"
+	"lockstep/internal/wire"
 )
 
 // history returns the values of cells over the runs that there are copies of.
@@ -17,33 +21,156 @@ func (l *leader) history(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	return past.Of(l.cfg.Copies).Answer(q)
 }
 
-// addBases gives a run the numbers of baselines of this controller's folder for those of its rules that have none yet.
-func (l *leader) addBases(run *plan.Run) {
-	if len(run.Regressions()) == 0 {
-		return
-	}
-	var own []plan.Base
-	if l.cfg.Copies != "" {
-		own = past.Of(l.cfg.Copies).Bases(*run)
-	}
-	for _, b := range own {
-		i := slices.IndexFunc(run.Bases, func(has plan.Base) bool { return has.Name == b.Name })
-		switch {
-		case i < 0:
-			run.Bases = append(run.Bases, b)
-		case run.Bases[i].Why != "" && b.Why == "":
-			run.Bases[i] = b
-		}
-	}
-}
+// fillLimit bounds how long a run waits for the history to be filled.
+const fillLimit = 30 * time.Second
 
-// fillHistory reads the copies that the history does not have: those of former leaders, and those that somebody put there.
-func (l *leader) fillHistory(ctx context.Context) {
-	in, err := past.Of(l.cfg.Copies).Fresh(ctx)
+// fillHistory adds what the history lacks: copies in this controller's folder, which another leader or a person may have
+// put there, and records that are still on the control plane. Of these it reads the runs that match, which it returns.
+func (l *leader) fillHistory(ctx context.Context, match func(wire.RunState) bool) (matching []wire.RunState) {
+	store := past.Of(l.cfg.Copies)
+	in, err := store.Fresh(ctx)
 	for _, w := range in.Warnings {
 		l.cfg.Log.Warn("fill the history", "left out", w)
+	}
+	var has map[string]past.IndexedRun
+	if err == nil {
+		has, err = store.Runs()
+	}
+	if err == nil {
+		matching, err = l.conn.Runs(ctx)
+	}
+	matching = slices.DeleteFunc(matching, func(r wire.RunState) bool { return !r.Over() || r.Done == 0 || !match(r) })
+	for _, r := range matching {
+		if err != nil || ctx.Err() != nil {
+			break
+		}
+		if r.Done <= has[r.Run].Done {
+			continue
+		}
+		run, outcomes, unread := l.outcomes(ctx, r.Run)
+		switch {
+		case errors.Is(unread, wire.ErrNoRun), errors.Is(unread, wire.ErrNoRecord): // deleted for room
+		case unread != nil:
+			l.cfg.Log.Warn("fill the history", "left out", unread)
+		case len(outcomes) > has[r.Run].Done:
+			err = store.Put(run, outcomes)
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		l.cfg.Log.Error("fill the history: make it anew with ctl history reindex", "err", err)
 	}
+	return matching
+}
+
+// outcomes reads the plan and the outcomes of a run that has ended from the control plane. The error wraps wire.ErrNoRun or
+// wire.ErrNoRecord if they are not there.
+func (l *leader) outcomes(ctx context.Context, id string) (run plan.Run, all []plan.Outcome, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	done := map[string]bool{}
+	_, err = l.conn.Await(ctx, id, func(e wire.Entry) error {
+		switch {
+		case e.Plan != nil && run.ID == "":
+			run = *e.Plan
+		case e.Outcome != nil && !done[e.Outcome.Task]:
+			done[e.Outcome.Task] = true
+			all = append(all, *e.Outcome)
+		}
+		return e.Err
+	})
+	if err == nil && run.ID == "" { // refused
+		err = fmt.Errorf("read run %s: %w", id, wire.ErrNoRecord)
+	}
+	return run, all, err
+}
+
+// setBaseline stores a run that has ended as a baseline: of the control plane's record or of the copy, whichever has more of it.
+func (l *leader) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.BaselineAnswer, err error) {
+	state, err := l.conn.RunState(ctx, q.Run)
+	if err == nil && state.Run != "" && !state.Over() {
+		err = fmt.Errorf("run %s has not ended: set it when it has", q.Run)
+	}
+	if err != nil {
+		return a, err
+	}
+	run, outcomes, err := l.outcomes(ctx, q.Run)
+	if l.cfg.Copies != "" {
+		if record, copied, unread := past.Of(l.cfg.Copies).Record(q.Run); unread == nil && len(copied) > len(outcomes) {
+			run, outcomes, err = record.Plan(), copied, nil
+		}
+	}
+	if err != nil {
+		return a, fmt.Errorf("%w; the leader has no copy of it either: give a newer run", err)
+	}
+	b, note, err := past.NewBaseline(q.Name, q.By, run, outcomes)
+	if err != nil {
+		return a, err
+	}
+	return wire.BaselineAnswer{Baseline: b.Baseline, Note: note}, l.lease.PutBaseline(ctx, b)
+}
+
+// addBases gives a run the numbers of the control plane's baselines for those of its rules that have none yet. An error is of
+// the control plane: it may have passed later.
+func (l *leader) addBases(ctx context.Context, run *plan.Run) error {
+	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
+		i := slices.IndexFunc(run.Bases, func(has plan.Base) bool { return has.Name == name })
+		if i >= 0 && run.Bases[i].Why == "" {
+			continue
+		}
+		b, err := l.base(ctx, *run, name)
+		if err != nil {
+			return err
+		}
+		if i < 0 {
+			run.Bases = append(run.Bases, b)
+		} else {
+			run.Bases[i] = b
+		}
+	}
+	return nil
+}
+
+// base is the numbers of a baseline of the control plane, with the spread of the earlier runs that are available: those of
+// this controller's folder, and those whose records are still on the control plane.
+func (l *leader) base(ctx context.Context, run plan.Run, name string) (plan.Base, error) {
+	baseline, err := l.conn.Baseline(ctx, name)
+	switch {
+	case errors.Is(err, wire.ErrNoBaseline):
+		return plan.Base{Name: name, Why: plan.NoBaseline(name)}, nil
+	case errors.Is(err, wire.ErrUnreadable):
+		return plan.Base{Name: name, Why: fmt.Sprintf("%v; set it again: ctl baseline set RUN", err)}, nil
+	case err != nil:
+		return plan.Base{}, err
+	case l.cfg.Copies == "":
+		const why = "the baseline %q needs earlier runs, and the controller keeps none: start it with --dir"
+		return plan.Base{Name: name, Why: fmt.Sprintf(why, name)}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, fillLimit)
+	defer cancel()
+	since := baseline.Plan.Started
+	listed := l.fillHistory(ctx, func(r wire.RunState) bool {
+		return r.Name == run.Name && r.Run != run.ID && !r.Submitted.Before(since)
+	})
+	store := past.Of(l.cfg.Copies)
+	has, err := store.Runs()
+	if err == nil && has[baseline.Plan.ID].Done < len(baseline.Outcomes) {
+		err = store.Put(baseline.Plan, baseline.Outcomes)
+		has[baseline.Plan.ID] = past.IndexedRun{Matrix: baseline.Plan.Name, Started: since}
+	}
+	if err != nil {
+		return plan.Base{Name: name, Why: fmt.Sprintf("the earlier runs cannot be read: %v", err)}, nil
+	}
+	b := store.Base(run, baseline)
+	earlier := map[string]bool{}
+	for id, r := range has {
+		if r.Matrix == run.Name && id != run.ID && !r.Started.Before(since) && !r.Started.After(run.Started) {
+			earlier[id] = true
+		}
+	}
+	b.Available = len(earlier)
+	for _, r := range listed {
+		earlier[r.Run] = true
+	}
+	b.Earlier = len(earlier)
+	return b, nil
 }

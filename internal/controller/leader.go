@@ -31,7 +31,7 @@ type leader struct {
 func (l *leader) lead(ctx context.Context) error {
 	for _, answer := range []func() (func(), error){
 		func() (func(), error) {
-			return l.lease.ServeClients(l.agents.known, l.history, l.cfg.Hooks.Names())
+			return l.lease.ServeClients(l.agents.known, l.history, l.cfg.Hooks.Names(), l.setBaseline)
 		},
 		l.lease.AnswerClock,
 		func() (func(), error) { return l.lease.AnswerHeartbeats(l.heartbeat, l.agents.refuse) },
@@ -54,7 +54,7 @@ func (l *leader) lead(ctx context.Context) error {
 	if l.cfg.Copies != "" {
 		l.copies.leads.Store(true)
 		defer l.copies.leads.Store(false)
-		keeping.Go(func() { l.fillHistory(ctx) })
+		keeping.Go(func() { l.fillHistory(ctx, func(wire.RunState) bool { return true }) })
 	}
 	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}
 	keeping.Go(func() { l.keepRoom(ctx) })
@@ -230,13 +230,7 @@ func (l *leader) execute(ctx context.Context, c *claim) error {
 		x.run.ID = c.Run
 		return x.endEarly(ctx, wire.EndQuarantined, err)
 	}
-	err = wire.Guard(log, "submission", func() error {
-		err := cmp.Or(c.Err, check(c.Submission))
-		if err == nil {
-			l.addBases(&c.Submission.Run)
-		}
-		return err
-	})
+	err = wire.Guard(log, "submission", func() error { return cmp.Or(c.Err, check(c.Submission)) })
 	if err != nil {
 		x.run.ID = c.Run
 		return x.endEarly(ctx, wire.EndRefused, err)

@@ -230,20 +230,22 @@ func TestDroppedPointsAreReplayed(t *testing.T) {
 	if len(all) != 2 || all[0].Dropped == 0 || all[0].Replayed || !all[1].Replayed || all[1].Left != 0 || all[1].Written != all[1].Points {
 		t.Errorf("delivered %+v, want points that were dropped and a replay of all", all)
 	}
-	l.copied()
+	l.copied(run.ID)
 	if got, want := followed.last(), copied.last(); !maps.Equal(got, want) || len(want) == 0 {
 		t.Errorf("InfluxDB has %d points, and %d of the copy without drops, or others", len(got), len(want))
 	}
 }
 
-// copied waits until the copy of the one run is whole.
-func (l *lab) copied() {
+// copied waits until the leader's copy of a run is whole.
+func (l *lab) copied(run string) {
 	l.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if folder, err := l.client.Runs(l.t.Context()); err != nil || len(folder) == 1 && folder[0].Copied {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		s, err := l.client.RunState(l.t.Context(), run)
+		if err == nil && s.Copied {
 			return
-		} else if time.Now().After(deadline) {
-			l.t.Fatalf("nothing says that the run is copied: %+v", folder)
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("run %s is not copied: %+v, %v", run, s, err)
 		}
 	}
 }
@@ -276,7 +278,7 @@ func TestTheControllersPoints(t *testing.T) {
 	if w := l.run(run, nil, nil); w.end.Ran != 1 {
 		t.Fatalf("%+v", w.end)
 	}
-	l.copied()
+	l.copied(run.ID)
 	if got, want := copied.last(), followed.last(); !maps.Equal(got, want) || len(want) == 0 {
 		t.Errorf("the controller has written %d points, and who follows %d, or others", len(got), len(want))
 	}

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,15 +12,52 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
 )
 
 // Baselines is the name of the file of baselines in the folder of runs. Each line is a baseline, the last of a name counts, and one without a run
 // removes the name.
 const Baselines = "baselines.jsonl"
 
-// SetBaseline keeps a run as what others are compared with, under a name: that of its matrix, if it has none. It replaces the one of that name.
+// NewBaseline makes a baseline of a run; its name is empty for that of the run's matrix. note says which part of the run has
+// nothing to compare with; empty: all of it has. A run without a valid repetition is refused. Of the outcomes it keeps what
+// rules and the history use.
+func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan.BaselineRecord, note string, err error) {
+	if name != "" && name != run.Name {
+		if err := plan.CheckBaselineName(name); err != nil {
+			return b, "", err
+		}
+	}
+	cells := map[string]bool{}
+	for _, o := range outcomes {
+		if o.Verdict == plan.Valid {
+			cells[o.Cell] = true
+		}
+		events := slices.DeleteFunc(slices.Clone(o.Events), func(e plan.Event) bool { return e.Kind != plan.EventCores })
+		kept := plan.Outcome{Version: o.Version, Run: o.Run, Task: o.Task, Cell: o.Cell, Index: o.Index, Repetition: o.Repetition,
+			Verdict: o.Verdict, Values: o.Values, Agents: o.Agents, Subject: o.Subject, Events: events}
+		for _, g := range o.Groups {
+			kept.Groups = append(kept.Groups, plan.GroupOutcome{Name: g.Name, Subject: g.Subject, Verdict: g.Verdict, Values: g.Values})
+		}
+		b.Outcomes = append(b.Outcomes, kept)
+	}
+	if len(cells) == 0 {
+		return b, "", fmt.Errorf("run %s has no valid repetition that anything could be compared with: give another run; ctl show %s tells more",
+			run.ID, run.ID)
+	}
+	if tasks, of := sampling.Of(run, outcomes).Tasks(), len(run.Cells); len(outcomes) < tasks || len(cells) < of {
+		note = fmt.Sprintf("incomplete: %d of %d tasks have an outcome, and %d of %d cells a valid repetition: "+
+			"the other cells are compared with nothing", len(outcomes), tasks, len(cells), of)
+	}
+	b.Plan = run
+	b.Baseline = plan.Baseline{Name: cmp.Or(name, run.Name), Run: run.ID, Matrix: run.Name, Set: time.Now().UTC(), By: by}
+	return b, note, nil
+}
+
+// SetBaseline stores a baseline; it replaces the one of its name.
 func (s *Store) SetBaseline(b plan.Baseline) error {
 	file, err := os.OpenFile(filepath.Join(s.root, Baselines), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err == nil {

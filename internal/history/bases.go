@@ -8,53 +8,62 @@ import (
 	"lockstep/internal/compare"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
+	"lockstep/internal/sampling"
 )
 
 // Bases reads the numbers that the rules of a run compare it with, of the baselines of this folder. Where there are none they say why.
 func (s *Store) Bases(run plan.Run) (all []plan.Base) {
-	wanted := run.Regressions()
-	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		values := map[string]bool{}
-		for _, rule := range wanted[name] {
-			for _, v := range rule.Values {
-				values[v] = true
-			}
-			if len(rule.Values) == 0 {
-				for _, v := range compare.Usual() {
-					values[v] = true
-				}
-			}
+	known, damaged := s.Baselines()
+	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
+		i := slices.IndexFunc(known, func(b plan.Baseline) bool { return b.Name == name })
+		switch {
+		case damaged != nil:
+			all = append(all, plan.Base{Name: name, Why: fmt.Sprintf("the baseline %q cannot be read: %v", name, damaged)})
+			continue
+		case i < 0:
+			all = append(all, plan.Base{Name: name, Why: plan.NoBaseline(name)})
+			continue
 		}
-		all = append(all, s.base(name, run, slices.Sorted(maps.Keys(values))))
+		record, err := runs.Open(s.root, known[i].Run)
+		var outcomes []plan.Outcome
+		if err == nil {
+			outcomes, err = record.Outcomes()
+		}
+		if err != nil {
+			all = append(all, plan.Base{Name: name, Why: fmt.Sprintf(
+				"the record of the baseline %q cannot be read: %v; make another run the baseline: ctl baseline set RUN", name, err)})
+			continue
+		}
+		all = append(all, s.Base(run, plan.BaselineRecord{Baseline: known[i], Plan: record.Plan(), Outcomes: outcomes}))
 	}
 	return all
 }
 
-func (s *Store) base(name string, run plan.Run, values []string) plan.Base {
-	known, err := s.Baselines()
-	if err != nil {
-		return plan.Base{Name: name, Why: fmt.Sprintf("the baseline %q cannot be read: %v", name, err)}
+// Base is the numbers of a baseline that the rules of a run compare it with. The run-to-run spread is of the history, which
+// has to have the baseline's run, too.
+func (s *Store) Base(run plan.Run, of plan.BaselineRecord) plan.Base {
+	name := of.Baseline.Name
+	wanted := map[string]bool{}
+	for _, rule := range run.Regressions()[name] {
+		values := rule.Values
+		if len(values) == 0 {
+			values = compare.Usual()
+		}
+		for _, v := range values {
+			wanted[v] = true
+		}
 	}
-	i := slices.IndexFunc(known, func(b plan.Baseline) bool { return b.Name == name })
-	if i < 0 {
-		return plan.Base{Name: name, Why: plan.NoBaseline(name)}
-	}
-	record, err := runs.Open(s.root, known[i].Run)
-	var outcomes []plan.Outcome
-	if err == nil {
-		outcomes, err = record.Outcomes()
-	}
-	if err != nil {
-		return plan.Base{Name: name, Why: fmt.Sprintf("the record of the baseline %q cannot be read: %v; make another run the baseline: ctl baseline set RUN", name, err)}
-	}
-	b := plan.Base{Name: name, Run: known[i].Run, Started: record.Plan().Started}
-	rounds := record.Rounds()
+	values := slices.Sorted(maps.Keys(wanted))
+	b := plan.Base{Name: name, Run: of.Plan.ID, Started: of.Plan.Started}
+	rounds := sampling.Of(of.Plan, of.Outcomes)
+	began := func(string) bool { return true } // the run is the baseline
 	for _, c := range run.Cells {
-		cell := baseCell(c.ID, outcomes, values, rounds.Cell(c.ID).Repeat)
+		cell := baseCell(c.ID, of.Outcomes, values, rounds.Cell(c.ID).Repeat)
 		if len(cell.Repetitions) == 0 {
 			continue
 		}
-		if cell.Spreads, err = s.Spreads(c.ID, values, b.Run, run.Started, run.ID); err != nil {
+		var err error
+		if cell.Spreads, err = s.spreads(c.ID, values, b.Run, began, run.Started, run.ID); err != nil {
 			return plan.Base{Name: name, Why: fmt.Sprintf("the earlier runs cannot be read: %v", err)}
 		}
 		b.Cells = append(b.Cells, cell)

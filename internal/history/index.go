@@ -19,6 +19,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
+	"lockstep/internal/sampling"
 )
 
 // Indexed is what came of filling a history.
@@ -32,8 +33,8 @@ type Indexed struct {
 // resumable is how long after its begin an incomplete run is looked at again although nothing of it seems to have changed.
 const resumable = 7 * 24 * time.Hour
 
-// known is what the history knows of a run.
-type known struct {
+// IndexedRun is what the history has of a run.
+type IndexedRun struct {
 	Matrix  string    `json:"matrix"`
 	Started time.Time `json:"started"`
 	Done    int       `json:"done"`
@@ -43,7 +44,7 @@ type known struct {
 
 // Fresh reads the records that are new, or were incomplete when they were read last.
 func (s *Store) Fresh(ctx context.Context) (Indexed, error) {
-	there, err := s.runs()
+	there, err := s.Runs()
 	if err != nil {
 		return Indexed{}, err
 	}
@@ -62,6 +63,11 @@ func (s *Store) Add(ctx context.Context, run string) error {
 	return err
 }
 
+// Put adds a run of which there is no directory here, or replaces what is stored of it.
+func (s *Store) Put(run plan.Run, outcomes []plan.Outcome) error {
+	return s.update(func(tx *bbolt.Tx) error { return putRun(tx, run, sampling.Of(run, outcomes).Tasks(), "", outcomes) })
+}
+
 // Reindex reads every record again. What is in the history already is replaced; runs whose records are gone stay in it. anew removes the store first, so
 // that only the records are in it; if that is interrupted, Fresh continues it.
 func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
@@ -74,7 +80,7 @@ func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 	if err != nil {
 		return in, err
 	}
-	there, err := s.runs()
+	there, err := s.Runs()
 	for id := range there {
 		if _, gone := os.Stat(filepath.Join(s.root, id)); errors.Is(gone, fs.ErrNotExist) {
 			in.Gone++
@@ -83,13 +89,13 @@ func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 	return in, err
 }
 
-// runs is what the history knows of its runs.
-func (s *Store) runs() (map[string]known, error) {
-	all := map[string]known{}
+// Runs is what the history knows of its runs, by id.
+func (s *Store) Runs() (map[string]IndexedRun, error) {
+	all := map[string]IndexedRun{}
 	err := s.view(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket(bucketRuns)
 		return bucket.ForEach(func(id, _ []byte) error {
-			var k known
+			var k IndexedRun
 			_, err := get(bucket, string(id), &k)
 			all[string(id)] = k
 			return err
@@ -123,7 +129,7 @@ func (s *Store) index(ctx context.Context, wanted func(id string) bool) (in Inde
 			continue
 		}
 		stamp := s.stamp(e.Name())
-		run, outcomes, err := s.readRecord(e.Name())
+		run, outcomes, err := s.Record(e.Name())
 		if errors.Is(err, fs.ErrNotExist) { // no run
 			continue
 		}
@@ -139,7 +145,8 @@ func (s *Store) index(ctx context.Context, wanted func(id string) bool) (in Inde
 	return in, nil
 }
 
-func (s *Store) readRecord(id string) (*runs.Run, []plan.Outcome, error) {
+// Record opens the record of a run, which has to be in the directory of its name, and reads its outcomes.
+func (s *Store) Record(id string) (*runs.Run, []plan.Outcome, error) {
 	run, err := runs.Open(s.root, filepath.Join(s.root, id))
 	if err != nil {
 		return nil, nil, err
@@ -153,7 +160,7 @@ func (s *Store) readRecord(id string) (*runs.Run, []plan.Outcome, error) {
 
 // putRun writes a run and its number of tasks, and replaces what is stored of it.
 func putRun(tx *bbolt.Tx, p plan.Run, tasks int, stamp string, outcomes []plan.Outcome) error {
-	run := known{Matrix: p.Name, Started: p.Started, Done: len(outcomes), Tasks: tasks, Stamp: stamp}
+	run := IndexedRun{Matrix: p.Name, Started: p.Started, Done: len(outcomes), Tasks: tasks, Stamp: stamp}
 	if err := put(tx.Bucket(bucketRuns), p.ID, run); err != nil {
 		return err
 	}

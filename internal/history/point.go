@@ -29,7 +29,7 @@ func pointKey(cell string, p plan.HistoryPoint) []byte {
 }
 
 // putPoint writes the point of an outcome, and what its fingerprints stand for.
-func putPoint(tx *bbolt.Tx, run known, o plan.Outcome) error {
+func putPoint(tx *bbolt.Tx, run IndexedRun, o plan.Outcome) error {
 	environment, version := environmentOf(o)
 	subject, values := subjectOf(o), valuesOf(o)
 	names := slices.Sorted(maps.Keys(values))

@@ -20,11 +20,19 @@ const maxRuns = 1000
 // It leaves out the runs in except, and those with a repetition that is not valid or whose value is incomparable.
 // A repetition with a backlog ranks worst.
 func (s *Store) Spreads(cell string, values []string, like string, until time.Time, except ...string) (map[string]plan.RunSpread, error) {
-	answers, err := s.Look(plan.HistoryCell{ID: cell}, values, until, maxRuns)
+	baselines, err := s.Baselines()
 	if err != nil {
 		return nil, err
 	}
-	baselines, err := s.Baselines()
+	isBaseline := func(run string) bool {
+		return slices.ContainsFunc(baselines, func(b plan.Baseline) bool { return b.Run == run })
+	}
+	return s.spreads(cell, values, like, isBaseline, until, except...)
+}
+
+func (s *Store) spreads(cell string, values []string, like string, isBaseline func(run string) bool, until time.Time,
+	except ...string) (map[string]plan.RunSpread, error) {
+	answers, err := s.Look(plan.HistoryCell{ID: cell}, values, until, maxRuns)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +44,7 @@ func (s *Store) Spreads(cell string, values []string, like string, until time.Ti
 			continue
 		}
 		begin := at
-		for begin > 0 && !slices.ContainsFunc(baselines, func(b plan.Baseline) bool { return b.Run == points[begin].Run }) {
+		for begin > 0 && !isBaseline(points[begin].Run) {
 			begin--
 		}
 		version, environment := brokerVersion(a.Subjects[points[at].Repetitions[0].Subject]), points[at].Repetitions[0].Environment

@@ -69,3 +69,11 @@ type Baseline struct {
 	Set    time.Time `json:"set"`
 	By     string    `json:"by,omitempty"` // user@host
 }
+
+// BaselineRecord is a baseline with the plan of its run and what rules need of the outcomes. The control plane stores it, so
+// that the baseline outlives the record of its run and the controller that copied that.
+type BaselineRecord struct {
+	Baseline Baseline  `json:"baseline"`
+	Plan     Run       `json:"plan"`
+	Outcomes []Outcome `json:"outcomes"`
+}

@@ -129,6 +129,17 @@ func (r Run) Regressions() map[string][]Regression {
 	return all
 }
 
+var baselinePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// CheckBaselineName returns an error for a name that no rule could write after "baseline".
+func CheckBaselineName(name string) error {
+	if !baselinePattern.MatchString(name) {
+		return fmt.Errorf("baseline %q: no rule could name it; give up to 64 letters, digits, \".\", \"_\" and \"-\", "+
+			"the first a letter or digit", name)
+	}
+	return nil
+}
+
 // BaselineOf is the name of the baseline of a rule.
 func (r Run) BaselineOf(rule Regression) string {
 	if rule.Baseline != "" {

@@ -43,6 +43,7 @@ type Leader interface {
 	MarkCopied(ctx context.Context, s RunState) error
 	// Await is Follow without snapshots.
 	Await(ctx context.Context, run string, handle func(Entry) error) (End, error)
+	Baseline(ctx context.Context, name string) (plan.BaselineRecord, error)
 	Schedule(ctx context.Context, name string) (KeptSchedule, error)
 	PutSchedule(ctx context.Context, s schedule.Schedule, revision uint64) (uint64, error)
 	WatchSchedules(ctx context.Context, handle func(KeptSchedule)) error

@@ -48,7 +48,7 @@ func serveClients(t testing.TB, l *Lease) {
 				return plan.HistoryAnswer{}, errors.New("no such cell")
 			}
 			return longHistory(q), nil
-		}, []string{"chat"})
+		}, []string{"chat"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

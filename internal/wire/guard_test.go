@@ -23,7 +23,7 @@ func TestPanicsOfHandlersAreErrors(t *testing.T) {
 			panic("first")
 		}
 		return nil
-	}, nil, nil)
+	}, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

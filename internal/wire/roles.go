@@ -13,7 +13,7 @@ type Role string
 // The roles.
 const (
 	RoleController Role = "controller" // everything on Lockstep's streams
-	RoleClient     Role = "client"     // ctl: requests to submit, cancel and edit schedules, and those of viewers
+	RoleClient     Role = "client"     // ctl: requests to submit, cancel, edit schedules and baselines, and those of viewers
 	RoleViewer     Role = "viewer"     // ctl: requests that read records and lists, and change nothing
 	RoleAgent      Role = "agent"      // a named agent or observer: reports of its own to the controller, which sends it commands
 )
@@ -37,6 +37,8 @@ const (
 
 	scheduleStream = "KV_" + bucketSchedules
 	scheduleKeys   = "$KV." + bucketSchedules + "."
+
+	baselineKeys = "$KV." + bucketBaselines + "."
 )
 
 // MostSlots bounds the tasks that one agent does side by side.
@@ -75,7 +77,7 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 	p := permissions{Subscribe: []string{inboxOf(key) + ".>"}}
 	switch r {
 	case RoleController:
-		p.Publish = []string{root + ">", inboxes + ">", borderReplies + ">", api + ">", "$JS.ACK.>", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">"}
+		p.Publish = []string{root + ">", inboxes + ">", borderReplies + ">", api + ">", "$JS.ACK.>", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">", baselineKeys + ">"}
 		p.Subscribe = append(p.Subscribe, root+">")
 	case RoleClient:
 		p.Publish = []string{clientServices + ">", viewServices + ">"}

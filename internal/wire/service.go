@@ -32,6 +32,7 @@ var codes = map[string]error{
 	"no-leader":   ErrNoController,
 	"no-record":   ErrNoRecord,
 	"no-run":      ErrNoRun,
+	"no-baseline": ErrNoBaseline,
 	"no-schedule": ErrNoSchedule,
 	"not-stored":  ErrNotStored,
 	"protocol":    ErrProtocol,

@@ -24,6 +24,8 @@ const (
 	serviceForget         = clientServices + "forget" // of a local run
 	serviceSchedulePut    = clientServices + "schedule.put"
 	serviceScheduleRemove = clientServices + "schedule.remove"
+	serviceBaselineSet    = clientServices + "baseline.set"
+	serviceBaselineRemove = clientServices + "baseline.remove"
 
 	serviceLeader    = viewServices + "leader"
 	serviceAgents    = viewServices + "agents"
@@ -35,6 +37,7 @@ const (
 	serviceSchedules = viewServices + "schedules"
 	serviceSchedule  = viewServices + "schedule"
 	serviceHooks     = viewServices + "hooks"
+	serviceBaselines = viewServices + "baselines"
 )
 
 type (
@@ -101,9 +104,9 @@ func offer[Q, A any](s *services, subject string, size, parallel int, handle fun
 }
 
 // ServeClients answers clients and viewers until stop is called. agents lists the agents, history answers for the runs
-// that have ended, hooks are the names of those that schedules may call.
+// that have ended, hooks are the names of those that schedules may call, baseline makes a run a baseline.
 func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.HistoryQuery) (plan.HistoryAnswer, error),
-	hooks []string) (stop func(), err error) {
+	hooks []string, baseline func(context.Context, BaselineQuery) (BaselineAnswer, error)) (stop func(), err error) {
 	c, s := l.conn, &services{lease: l}
 	var unpacking sync.Mutex // one submission at a time: it may be large
 	offer(s, serviceSubmit, largeRequest, fewRequests, func(ctx context.Context, q submitQuery) (struct{}, error) {
@@ -154,6 +157,20 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		}
 		return struct{}{}, c.removeSchedule(ctx, q.Name, q.Revision)
 	})
+	offer(s, serviceBaselineSet, smallRequest, 1, func(ctx context.Context, q BaselineQuery) (BaselineAnswer, error) {
+		err := errors.Join(checkName(q.Run), checkNames(q.Name, q.By))
+		if err == nil {
+			q.By = oneLine(q.By)
+			return baseline(ctx, q)
+		}
+		return BaselineAnswer{}, err
+	})
+	offer(s, serviceBaselineRemove, smallRequest, fewRequests, func(ctx context.Context, q named) (struct{}, error) {
+		if err := checkName(q.Name); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, c.removeBaseline(ctx, q.Name)
+	})
 
 	offer(s, serviceLeader, smallRequest, fewRequests, func(context.Context, struct{}) (LeaderInfo, error) { return l.who, nil })
 	offer(s, serviceAgents, smallRequest, fewRequests, func(context.Context, struct{}) ([]AgentInfo, error) { return agents(), nil })
@@ -196,6 +213,7 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 			q.Most = points / 2
 		}
 	})
+	offer(s, serviceBaselines, smallRequest, 1, func(ctx context.Context, _ struct{}) ([]plan.Baseline, error) { return c.baselines(ctx) })
 	offer(s, serviceSchedules, smallRequest, fewRequests, func(ctx context.Context, _ struct{}) ([]string, error) {
 		return c.scheduleNames(ctx)
 	})

@@ -15,6 +15,7 @@ const (
 	queueBytes    = 512 << 20
 	stateBytes    = 64 << 20
 	scheduleBytes = 64 << 20
+	baselineBytes = 64 << 20
 	dedupe        = 2 * time.Minute
 )
 
@@ -36,6 +37,7 @@ func (c *Conn) Prepare(ctx context.Context) error {
 		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes},
 		bucket(bucketState, stateBytes),
 		bucket(bucketSchedules, scheduleBytes),
+		bucket(bucketBaselines, baselineBytes),
 	} {
 		cfg = c.stored(cfg)
 		_, err := c.js.CreateStream(ctx, cfg)

@@ -25,9 +25,10 @@ import (
 
 // The services of the controller that leads.
 var (
-	clientServices = []string{"lockstep.client.submit", "lockstep.client.cancel", "lockstep.client.schedule.put", "lockstep.client.schedule.remove"}
-	viewServices   = []string{"lockstep.view.leader", "lockstep.view.agents", "lockstep.view.runs", "lockstep.view.run", "lockstep.view.read", "lockstep.view.room",
-		"lockstep.view.history", "lockstep.view.schedules", "lockstep.view.schedule", "lockstep.view.hooks"}
+	clientServices = []string{"lockstep.client.submit", "lockstep.client.cancel", "lockstep.client.schedule.put", "lockstep.client.schedule.remove",
+		"lockstep.client.baseline.set", "lockstep.client.baseline.remove"}
+	viewServices = []string{"lockstep.view.leader", "lockstep.view.agents", "lockstep.view.runs", "lockstep.view.run", "lockstep.view.read", "lockstep.view.room",
+		"lockstep.view.history", "lockstep.view.schedules", "lockstep.view.schedule", "lockstep.view.hooks", "lockstep.view.baselines"}
 )
 
 // agentServices are those for one agent.
@@ -111,7 +112,7 @@ func TestRolesReachNoStream(t *testing.T) {
 		}
 		replies = append(replies, api+"STREAM.DELETE."+name, api+"STREAM.PURGE."+name, api+"CONSUMER.CREATE."+name)
 	}
-	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "lockstep.queue.submit.forged", "lockstep.events.kept.event", "_R_.forged")
+	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "$KV.LOCKSTEP_BASELINES.spy", "lockstep.queue.submit.forged", "lockstep.events.kept.event", "_R_.forged")
 	roles := maps.Clone(mayRequest)
 	roles["agents/a1.nk"] = agentServices("a1")
 	for key, services := range roles {
