@@ -1,8 +1,11 @@
 package history
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"lockstep/internal/plan"
 )
@@ -39,5 +42,41 @@ func TestBasesOfRules(t *testing.T) {
 	}
 	if all = s.Bases(run); !strings.Contains(all[1].Why, "the record of the baseline \"release\" cannot be read") {
 		t.Errorf("%q", all[1].Why)
+	}
+}
+
+// A baseline outlives its folder: the numbers and the spreads are the same in a history that has only what was stored with it,
+// and the outcomes of the other runs.
+func TestABaselineWithoutItsFolder(t *testing.T) {
+	root := t.TempDir()
+	own, other := Of(root), Of(t.TempDir())
+	var baseline plan.BaselineRecord
+	for n := range 6 {
+		run := night(t, root, n, 2, 3, func(cell, repetition int, o *plan.Outcome) {
+			o.Values["send.rate"] = plan.Value{Number: float64(1000*cell + 10*n + repetition)}
+			o.Groups = []plan.GroupOutcome{{Name: "bulk", Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: float64(500 + n)}}}}
+			o.Events = []plan.Event{{Kind: plan.EventCores, Agent: "a1", Detail: "8"}, {Kind: "other"}}
+			if cell == 1 && repetition == 2 {
+				o.Verdict = plan.Unknown
+			}
+		})
+		_, outcomes, err := own.Record(run.ID)
+		if err == nil && n == 0 {
+			baseline, _, err = NewBaseline("", "me@host", run, outcomes)
+			outcomes = baseline.Outcomes
+		}
+		if err = errors.Join(err, other.Put(run, outcomes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fresh(t, own)
+	if err := own.SetBaseline(baseline.Baseline); err != nil {
+		t.Fatal(err)
+	}
+	run := night(t, t.TempDir(), 6, 2, 3, nothing)
+	run.Cells[0].Require = []plan.Rule{{Text: "send.rate, bulk/send.rate no worse than baseline by 5%"}}
+	want, got := own.Bases(run)[0], other.Base(run, baseline)
+	if d := cmp.Diff(want, got); d != "" || len(got.Cells) != 2 || got.Cells[0].Spreads["send.rate"].Runs != 6 || got.Cells[0].Hosts[0] != "bench-1 (8 cores)" {
+		t.Errorf("the baseline is %+v; it differs from that of the folder: %s", got, d)
 	}
 }

@@ -1,0 +1,51 @@
+package wire
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// TestBaselinesThatCannotBeUsed: one with a damaged value is listed by its name, one that does not fit into a message is
+// refused, and neither keeps anybody from the others.
+func TestBaselinesThatCannotBeUsed(t *testing.T) {
+	c := link(t, plane(t, ServerConfig{}))
+	l := campaign(t, c, "test")
+	b := plan.BaselineRecord{Baseline: plan.Baseline{Name: "good", Run: "r1", Matrix: "m"}, Plan: plan.Run{ID: "r1", Name: "m"},
+		Outcomes: []plan.Outcome{{Task: "t1", Values: map[string]plan.Value{"lost": {}}}}}
+	if err := l.PutBaseline(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	kv, err := c.bucket(t.Context(), bucketBaselines)
+	if err == nil {
+		_, err = kv.Put(t.Context(), token("a b"), []byte("damaged"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	noise := make([]byte, MaxMessage/2)
+	_, _ = rand.Read(noise) // never fails
+	large := b
+	large.Baseline.Name, large.Outcomes = "large", []plan.Outcome{{Task: hex.EncodeToString(noise)}, {Task: hex.EncodeToString(noise[:len(noise)/2])}}
+	for range 2 {
+		large.Outcomes = append(large.Outcomes, large.Outcomes...)
+	}
+	if err := l.PutBaseline(t.Context(), large); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a large baseline: %v", err)
+	}
+	if all, err := c.baselines(t.Context()); err != nil || len(all) != 2 || all[0] != (plan.Baseline{Name: "a b"}) || all[1] != b.Baseline {
+		t.Errorf("the list is %+v, %v", all, err)
+	}
+	for name, want := range map[string]error{"good": nil, "a b": ErrUnreadable, "large": ErrNoBaseline} {
+		got, err := c.Baseline(t.Context(), name)
+		if !errors.Is(err, want) || want == nil && (got.Plan.ID != "r1" || len(got.Outcomes) != 1) {
+			t.Errorf("baseline %q: %+v, %v; want %v", name, got, err, want)
+		}
+	}
+	if err := c.removeBaseline(t.Context(), "a b"); err != nil {
+		t.Errorf("remove a damaged one: %v", err)
+	}
+}
