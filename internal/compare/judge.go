@@ -48,7 +48,7 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group, spr
 					whys = append(whys, fmt.Sprintf("measured from other hosts: %s and %s", strings.Join(then, ", "), strings.Join(now, ", ")))
 				}
 				if change.Earlier < plan.MinEarlierRuns {
-					whys = append(whys, fmt.Sprintf("the run-to-run spread is unknown: %d earlier runs, and %d are needed", change.Earlier, plan.MinEarlierRuns))
+					whys = append(whys, fmt.Sprintf("the run-to-run spread is unknown: it needs %d earlier runs, and has %d", plan.MinEarlierRuns, change.Earlier))
 				}
 			}
 			change.Why = strings.Join(whys, "; ")

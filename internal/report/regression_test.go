@@ -48,7 +48,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		"worse by some":        {named, level(1000), level(950), nil, Inconclusive, "send.rate -5.0 % against run old (medians 1,000 → 950), at worst -7.5 % at 95 % (smallest detectable effect 3.8 %)"},
 		"worse":                {usual, level(1000), level(850), nil, Violated, "send.rate -15 % against run old (medians 1,000 → 850, p = 2.5e-05)"},
 		"the same, with noise": {usual, level(1000), level(1000), spread(plan.RunSpread{Runs: 9, Repetitions: 5, Relative: &wide}), Inconclusive, "smallest detectable effect 14 %"},
-		"first runs":           {usual, level(1000), level(500), spread(plan.RunSpread{Runs: 2}), Inconclusive, "send.rate: the run-to-run spread is unknown: 2 earlier runs, and 5 are needed; run the matrix until"},
+		"first runs":           {usual, level(1000), level(500), spread(plan.RunSpread{Runs: 2}), Inconclusive, "send.rate: the run-to-run spread is unknown: it needs 5 earlier runs, and has 2; run the matrix until"},
 		"no number":            {"send.p99 no worse than baseline by 5%", level(1000), level(1000), nil, Inconclusive, "no data: send.p99 has no number now, and none in run old"},
 		"no baseline":          {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) { r.Bases = nil }, Inconclusive, `no data: there is no baseline "nightly": ctl baseline set RUN`},
 		"another baseline":     {"no worse than baseline r4 by 5%", level(1000), level(1000), nil, Inconclusive, `there is no baseline "r4"`},
