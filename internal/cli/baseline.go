@@ -50,7 +50,7 @@ func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
 	for _, b := range all {
 		switch {
 		case b.Why != "" && o.server.url != "":
-			fmt.Fprintln(stderr, terminal.Clean(b.Why+"; the rules that need it are judged by the controller's, if it has one"))
+			fmt.Fprintln(stderr, terminal.Clean(b.Why+"; the rules that need it are judged by the fleet's, if it has one"))
 		case b.Why != "":
 			fmt.Fprintln(stderr, terminal.Clean(b.Why+"; the rules that need it will be inconclusive"))
 		}

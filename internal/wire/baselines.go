@@ -30,16 +30,18 @@ type (
 
 // PutBaseline stores a baseline; it replaces the one of its name.
 func (l *Lease) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
-	value, err := pack(b)
-	if limit := l.conn.limit(); err == nil && len(value) > limit {
-		err = fmt.Errorf("%d bytes, and the limit is %d (max_payload of its NATS server); give a run with fewer cells: %w",
-			len(value), limit, ErrTooLarge)
-	}
+	kv, err := l.conn.bucket(ctx, bucketBaselines)
+	var value []byte
 	if err == nil {
-		var kv jetstream.KeyValue
-		if kv, err = l.conn.bucket(ctx, bucketBaselines); err == nil {
-			_, err = kv.Put(ctx, token(b.Baseline.Name), value)
-		}
+		value, err = pack(b)
+	}
+	switch limit := l.conn.limit(); {
+	case err != nil:
+	case len(value) > limit:
+		err = fmt.Errorf("%w: %d bytes, and its limit is %d (max_payload of its NATS server); give a run with fewer cells",
+			ErrTooLarge, len(value), limit)
+	default:
+		_, err = kv.Put(ctx, token(b.Baseline.Name), value)
 	}
 	if err != nil {
 		return fmt.Errorf("store baseline %s: %w", b.Baseline.Name, err)
@@ -101,26 +103,16 @@ func (c *Conn) removeBaseline(ctx context.Context, name string) error {
 
 // SetBaseline makes a run that has ended a baseline; it replaces the one of its name.
 func (c *Client) SetBaseline(ctx context.Context, q BaselineQuery) (BaselineAnswer, error) {
-	a, err := call[BaselineAnswer](ctx, c, slowTimeout, serviceBaselineSet, q)
-	if err != nil {
-		return a, fmt.Errorf("set baseline: %w", err)
-	}
-	return a, nil
+	return call[BaselineAnswer](ctx, c, slowTimeout, serviceBaselineSet, q)
 }
 
 // Baselines lists all of them by name.
 func (c *Client) Baselines(ctx context.Context) ([]plan.Baseline, error) {
-	all, err := call[[]plan.Baseline](ctx, c, slowTimeout, serviceBaselines, struct{}{})
-	if err != nil {
-		return nil, fmt.Errorf("list baselines: %w", err)
-	}
-	return all, nil
+	return call[[]plan.Baseline](ctx, c, slowTimeout, serviceBaselines, struct{}{})
 }
 
 // RemoveBaseline deletes a baseline; its run stays. The error wraps ErrNoBaseline if there is none of that name.
 func (c *Client) RemoveBaseline(ctx context.Context, name string) error {
-	if _, err := call[struct{}](ctx, c, requestTimeout, serviceBaselineRemove, named{name}); err != nil {
-		return fmt.Errorf("remove baseline %s: %w", name, err)
-	}
-	return nil
+	_, err := call[struct{}](ctx, c, requestTimeout, serviceBaselineRemove, named{name})
+	return err
 }
