@@ -102,14 +102,12 @@ func (l *lab) drop(runs ...string) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	s, err := js.Stream(l.t.Context(), "LOCKSTEP_RECORD")
 	for _, run := range runs {
-		if err == nil {
-			err = s.Purge(l.t.Context(), jetstream.WithPurgeSubject("lockstep.record."+run+".>"))
+		for _, stream := range []string{"LOCKSTEP_SNAPSHOTS_", "LOCKSTEP_EVENTS_"} {
+			if err := js.DeleteStream(l.t.Context(), stream+run); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				l.t.Fatal(err)
+			}
 		}
-	}
-	if err != nil {
-		l.t.Fatal(err)
 	}
 }
 

@@ -47,7 +47,7 @@ func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.Se
 		c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Most: 10_000, Within: 0.1, Step: plan.Duration(time.Second), Repeats: 2, Steps: 20}
 	})
 	run.Settle = plan.Duration(2 * time.Second)
-	events := heard(t, l.foreigner(), "lockstep.record."+run.ID+".event")
+	events := heard(t, l.foreigner(), "lockstep.events."+run.ID+".event")
 	l.submit(run)
 	done, begun := map[string]bool{}, 0
 	for {
