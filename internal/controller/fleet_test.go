@@ -2,6 +2,7 @@ package controller
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,16 +16,21 @@ func TestAgentsAreNotLostWithTheLink(t *testing.T) {
 	const back = wire.LostAfter - 100*time.Millisecond // from the link to the first heartbeat
 	for outage := time.Second; outage < 15*time.Second; outage += 300 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
-			since, linked := time.Time{}, true
-			f := newFleet(slog.New(slog.DiscardHandler), func() (time.Time, bool) { return since, linked })
+			type link struct {
+				since  time.Time
+				linked bool
+			}
+			var now atomic.Value
+			now.Store(link{linked: true})
+			f := newFleet(slog.New(slog.DiscardHandler), func() (time.Time, bool) { l := now.Load().(link); return l.since, l.linked })
 			defer f.close()
 			for _, name := range []string{"a1", "silent"} {
 				f.heard(wire.Heartbeat{Agent: name, Instance: "i"})
 			}
 			time.Sleep(time.Second)
-			linked = false
+			now.Store(link{})
 			time.Sleep(outage)
-			since, linked = time.Now(), true
+			now.Store(link{time.Now(), true})
 			time.Sleep(back)
 			if !f.there("a1") {
 				t.Errorf("lost %v after an outage of %v", back, outage)
