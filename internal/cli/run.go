@@ -180,7 +180,16 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 			fmt.Fprintf(stderr, "the run is not noted as created by this ctl, which will ask before it uses its record: %v\n", err)
 		}
 	}
-	if err := fleet.conn.Submit(ctx, submission); err != nil {
+	told := make(chan struct{})
+	waits := time.AfterFunc(2*time.Second, func() {
+		defer close(told)
+		fmt.Fprintln(stderr, "no controller has taken the run yet: trying for 30 s")
+	})
+	err = fleet.conn.Submit(ctx, submission)
+	if !waits.Stop() {
+		<-told
+	}
+	if err != nil {
 		return err
 	}
 	if o.server.url != "" {

@@ -82,7 +82,7 @@ func (k *copies) begin(r wire.RunState) (begin, whole bool) {
 	defer k.mu.Unlock()
 	c := k.of[r.Run]
 	if c == nil || c.seq != r.Seq {
-		c = &copying{seq: r.Seq, whole: r.Over() && k.has(r)}
+		c = &copying{seq: r.Seq, whole: r.Over() && copied(k.cfg.Copies, r)}
 		k.of[r.Run] = c
 	}
 	leads := k.leads.Load()
@@ -101,9 +101,9 @@ func (k *copies) begin(r wire.RunState) (begin, whole bool) {
 	return true, false
 }
 
-// has reports whether the folder holds a whole copy of a run that has ended.
-func (k *copies) has(r wire.RunState) bool {
-	run, err := runs.Open(k.cfg.Copies, filepath.Join(k.cfg.Copies, r.Run))
+// copied reports whether the folder holds a whole copy of a run that has ended.
+func copied(root string, r wire.RunState) bool {
+	run, err := runs.Open(root, filepath.Join(root, r.Run))
 	if err != nil {
 		return false
 	}
@@ -173,7 +173,7 @@ func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
 	defer cancel()
 	for {
 		state, err := k.conn.RunState(ctx, e.Run)
-		if err == nil && (state.Copied || state.Run == "") {
+		if err == nil && (state.Run == "" || state.Copied && copied(k.runs, state)) {
 			return k.directory(e.Run)
 		}
 		if pause(ctx, copyEvery/4) != nil {

@@ -64,6 +64,7 @@ func (x *execution) execute(ctx context.Context) error {
 		return nil
 	case x.end.Reason != wire.EndDone: // that was said where it was found
 	case !wire.Hopeless(err) && !errors.Is(err, wire.ErrPanic):
+		x.begins(context.WithoutCancel(ctx), "")
 		return err
 	default:
 		x.end.Reason, x.end.Detail = wire.EndFailed, err.Error()
@@ -286,7 +287,9 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 	}
 	why := c.snapshots.Full()
 	if facts.Cancelled {
-		why = context.Cause(ctx)
+		if why = context.Cause(ctx); errors.Is(why, context.Canceled) {
+			why = errors.New("the controller was stopped")
+		}
 	}
 	if why != nil {
 		last, cancel := context.WithTimeout(context.Background(), stopTimeout)
@@ -319,7 +322,7 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 	x.cfg.Standing.count(o.Verdict)
 	x.rounds.Add(o)
 	x.count()
-	x.state.InFlight, x.state.Crashes = "", nil
+	x.state.InFlight, x.state.Blamed, x.state.Crashes = "", "", nil
 	x.state.Done++
 	if o.Failed() {
 		x.state.Failed++

@@ -24,6 +24,7 @@ type fleet struct {
 	changed chan struct{} // closed and replaced whenever an agent comes or goes
 	closed  bool
 	linked  func() (since time.Time, ok bool) // to the control plane
+	awake   time.Time                         // when this process last ran again after it was stopped
 }
 
 // mostMembers bounds what heartbeats of ever new names make the controller remember.
@@ -119,7 +120,10 @@ func (f *fleet) expire(name, instance string) {
 		return
 	}
 	since, linked := f.linked()
-	silent := min(time.Since(m.Seen), time.Since(since))
+	silent := min(time.Since(m.Seen), time.Since(since), time.Since(f.awake))
+	if silent > wire.LostAfter*3/2 { // the timer is late: this process did not run
+		f.awake, silent = time.Now(), 0
+	}
 	if !linked || silent < wire.LostAfter { // this controller was not there to hear it
 		m.timer.Reset(wire.LostAfter - silent%wire.LostAfter)
 		return

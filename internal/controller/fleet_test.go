@@ -43,3 +43,24 @@ func TestAgentsAreNotLostWithTheLink(t *testing.T) {
 		})
 	}
 }
+
+// TestAgentsAreNotLostWhileTheControllerIsStopped: its timers fire late, all at once, before it has read a heartbeat.
+func TestAgentsAreNotLostWhileTheControllerIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(slog.New(slog.DiscardHandler), func() (time.Time, bool) { return time.Time{}, true })
+		defer f.close()
+		f.heard(wire.Heartbeat{Agent: "a1", Instance: "i"})
+		f.mu.Lock() // a stopped process sends nothing and reads nothing, and its clock goes on
+		f.members["a1"].timer.Stop()
+		f.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		f.expire("a1", "i")
+		if !f.there("a1") {
+			t.Fatal("the agent is lost, although the controller could not hear it")
+		}
+		time.Sleep(wire.LostAfter + time.Millisecond)
+		if f.there("a1") {
+			t.Error("the agent is silent, and is not lost")
+		}
+	})
+}

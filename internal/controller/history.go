@@ -117,6 +117,7 @@ func (l *leader) addBases(ctx context.Context, run *plan.Run) error {
 		if i >= 0 && run.Bases[i].Why == "" {
 			continue
 		}
+		wire.Progress(ctx, 3*fillLimit) // the history may be locked by another process, too
 		b, err := l.base(ctx, *run, name)
 		if err != nil {
 			return err

@@ -58,14 +58,16 @@ func (l *leader) lead(ctx context.Context) error {
 	}
 	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}
 	keeping.Go(func() { l.keepRoom(ctx) })
+	rousing, rest := context.WithCancel(l.lease.Context()) // tasks that are given up take their time
 	keeping.Go(func() {
-		for pause(ctx, reportEvery) == nil { // the loops of the queue and of runs report progress
+		for pause(rousing, reportEvery) == nil { // the loops of the queue and of runs report progress
 			l.queue.wake()
 			l.agents.rouse()
 		}
 	})
 	defer keeping.Wait()
 	defer cancel(nil)
+	defer rest()
 	return l.serveQueue(ctx)
 }
 
@@ -221,9 +223,9 @@ func (l *leader) execute(ctx context.Context, c *claim) error {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // one that was cancelled while it waited is ended, too
 	defer cancel()
-	state, err := l.lease.State(last, c.Run)
-	if err != nil {
-		log.Warn("look how a run stands", "err", err)
+	state, err := l.stands(last, c.Run)
+	if err != nil && !errors.Is(err, wire.ErrUnreadable) {
+		return err
 	}
 	x := &execution{leader: l, claim: c, record: record, seq: c.Seq, log: log, state: l.stateOf(c.Request, state)}
 	if err := x.countCrash(last); err != nil {
@@ -244,12 +246,12 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	if r.Submission == nil {
 		return wire.RunState{}
 	}
-	l.purging.Lock() // a run that is submitted again is no longer one that has ended
-	defer l.purging.Unlock()
 	state, err := l.stands(ctx, r.Run)
 	if err == nil && state.Seq == r.Seq {
 		return state
 	}
+	l.purging.Lock() // a run that is submitted again is no longer one that has ended
+	defer l.purging.Unlock()
 	state = l.stateOf(r, wire.RunState{})
 	if err := l.lease.PutRun(ctx, state); err != nil && ctx.Err() == nil {
 		l.cfg.Log.Warn("note that a run waits", "run", r.Run, "err", err)
@@ -306,7 +308,7 @@ func (x *execution) unqueue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	x.state.State, x.state.Detail, x.state.Agents = string(x.end.Reason), x.end.Detail, nil
-	x.state.InFlight, x.state.Crashes = "", nil
+	x.state.InFlight, x.state.Blamed, x.state.Crashes = "", "", nil
 	if x.state.Ended.IsZero() {
 		x.state.Ended = time.Now()
 	}

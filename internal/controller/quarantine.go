@@ -14,21 +14,22 @@ const maxCrashes = 2
 // as failed. The error is that too many failed: another attempt would end this controller, too.
 func (x *execution) countCrash(ctx context.Context) error {
 	if x.state.InFlight != "" && x.state.Epoch != x.lease.Epoch() {
+		if x.state.Blamed != x.state.InFlight {
+			x.state.Blamed, x.state.Crashes = x.state.InFlight, nil
+		}
 		x.state.Crashes = append(x.state.Crashes, x.state.Epoch)
 	}
 	if len(x.state.Crashes) >= maxCrashes {
-		what := "task " + x.state.InFlight + " in flight"
-		if x.state.InFlight == wire.StartInFlight {
+		what := "task " + x.state.Blamed + " in flight"
+		if x.state.Blamed == wire.StartInFlight {
 			what = "this run before its next task"
 		}
 		return fmt.Errorf("controllers failed %d times with %s (epochs %d): look for the cause in the logs of these controllers and report it; "+
 			"ctl run --resume %s tries again", len(x.state.Crashes), what, x.state.Crashes, x.claim.Run)
 	}
 	x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", x.queue.names(x.claim)
-	if x.state.InFlight == "" {
-		x.state.InFlight = wire.StartInFlight
-	}
-	x.note(ctx) // the task that was in flight is the next one
+	x.state.InFlight = wire.StartInFlight
+	x.note(ctx)
 	return nil
 }
 
@@ -36,8 +37,8 @@ func (x *execution) countCrash(ctx context.Context) error {
 func (x *execution) begins(ctx context.Context, what string) {
 	ctx, cancel := wire.Lasting(ctx, stopTimeout)
 	defer cancel()
-	if x.state.InFlight != what {
-		x.state.InFlight, x.state.Crashes = what, nil
+	if x.state.InFlight = what; what != "" && what != x.state.Blamed {
+		x.state.Blamed, x.state.Crashes = "", nil
 	}
 	x.note(ctx)
 }

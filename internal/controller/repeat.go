@@ -101,8 +101,8 @@ func (x *execution) takeOver(ctx context.Context, h replayedState) error {
 	return x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: e.Task, Try: e.Try, N: e.N, Of: x.of, Detail: what})
 }
 
-// left waits until no agent works on an attempt any more, for as long as agents need to end one: its topology has the names
-// of the task's next attempt.
+// left waits until no agent works on an attempt any more, for as long as agents need to end one: its load would disturb
+// the task's next attempt.
 func (x *execution) left(ctx context.Context, ref wire.Ref) {
 	late := time.NewTimer(finishLimit)
 	defer late.Stop()

@@ -43,6 +43,7 @@ func (x *execution) counted(ctx context.Context, t plan.Task, n int, detail stri
 func (x *execution) endTry(ctx context.Context, n int, failed plan.Tried, o plan.Outcome) error {
 	ctx, cancel := wire.Lasting(ctx, stopTimeout)
 	defer cancel()
+	x.begins(ctx, "")
 	return x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TryEnded, Task: o.Task, Try: failed.Name, N: n, Of: x.of,
 		Detail: failed.String(), Tried: &failed, Outcome: &o})
 }

@@ -11,6 +11,9 @@ import (
 // roomEvery is how often the streams of old runs are deleted that newer ones leave no room for.
 const roomEvery = 5 * time.Second
 
+// lockWait is how long a run may wait for others that are taken up.
+const lockWait = 2 * time.Minute
+
 // keepRoom deletes streams of old runs while others go on, until ctx ends.
 func (l *leader) keepRoom(ctx context.Context) {
 	for pause(ctx, roomEvery) == nil {
@@ -48,10 +51,11 @@ func (l *leader) takeUp(ctx context.Context, c *claim) (*wire.Recorder, error) {
 // openRecord opens the record of a run if there is room for it; else it returns what the run waits for.
 func (l *leader) openRecord(ctx context.Context, run string) (record *wire.Recorder, waiting string, err error) {
 	cancelled := errors.Is(context.Cause(ctx), errCancelled) // its end is recorded
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
+	wire.Progress(ctx, lockWait)
 	l.purging.Lock()
 	defer l.purging.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
 	if waiting, err = l.lease.MakeRoom(ctx, run, l.queue.holds); err != nil || waiting != "" && !cancelled {
 		return nil, waiting, err
 	}

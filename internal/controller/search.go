@@ -81,6 +81,7 @@ func (x *execution) endStep(ctx context.Context, n int, s plan.Step, o plan.Outc
 	defer cancel()
 	err := x.record.Event(lasting, wire.RunEvent{At: time.Now(), Kind: wire.StepEnded, Task: o.Task, Try: s.Try, N: n, Of: x.of, Step: &s, Outcome: &o})
 	if err == nil {
+		x.state.Blamed, x.state.Crashes = "", nil
 		x.begins(ctx, "")
 	}
 	return err

@@ -8,7 +8,8 @@ import (
 
 // Bounds of what one workload may ask for. Agents and controllers take memory in proportion to each of them.
 const (
-	maxTaskTime       = 24 * time.Hour // of a task, and of each duration: records have windows of each second
+	maxTaskTime       = 24 * time.Hour // of each duration: records have windows of each second
+	maxTaskRest       = 2 * time.Hour  // by which a task may be longer
 	maxInFlight       = 10_000_000     // messages of an agent
 	maxInFlightBytes  = 4 << 30        // of an agent
 	maxAllPublishers  = 1_000_000      // of all agents
@@ -96,9 +97,9 @@ func (w Workload) productsBounded() error {
 			faults = append(faults, fmt.Errorf("%d %s: want at most %d", x.value, x.name, x.top))
 		}
 	}
-	if limit := Limit(w); limit > maxTaskTime {
+	if limit := Limit(w); limit > maxTaskTime+maxTaskRest {
 		faults = append(faults, fmt.Errorf("tasks of up to %v (4 × connect, warmup, measure, 2 × most of the drain, and undoing faults): want at most %v",
-			limit, maxTaskTime))
+			limit, maxTaskTime+maxTaskRest))
 	}
 	return errors.Join(faults...)
 }

@@ -110,7 +110,7 @@ func call[A, Q any](ctx context.Context, c *Client, timeout time.Duration, subje
 }
 
 // Submit queues a run. It repeats the request for 30 s while no controller leads, or the control plane is away; the run
-// is queued once.
+// is queued once. The error says so if the run may be queued although no answer came.
 func (c *Client) Submit(ctx context.Context, s Submission) error {
 	packed, err := pack(s)
 	if err == nil && s.Run.ID == "" {
@@ -118,15 +118,21 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
+	sent := false // and not answered
 	for q := (submitQuery{Run: s.Run.ID, Key: onceID(), Submission: packed}); err == nil; {
 		_, failed := call[struct{}](ctx, c, slowTimeout, serviceSubmit, q)
 		if failed == nil {
 			return nil
 		}
 		var answered *refused
-		if errors.As(failed, &answered) && !errors.Is(failed, ErrNoController) || lasting(failed) || wait(ctx, retryWait) != nil {
+		final := errors.As(failed, &answered) && !errors.Is(failed, ErrNoController) || lasting(failed)
+		sent = !final && (sent || failed != ErrNoController) //nolint:errorlint // the error itself: nobody was there to take it
+		if final || wait(ctx, retryWait) != nil {
 			err = failed
 		}
+	}
+	if sent {
+		err = fmt.Errorf("%w; the run may be queued all the same: see ctl runs", err)
 	}
 	return fmt.Errorf("submit run %s: %w", s.Run.ID, err)
 }

@@ -75,7 +75,8 @@ func pack(v any) ([]byte, error) {
 
 func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
 	limit := c.limit()
-	if strings.HasPrefix(subject, rootEvents) || strings.HasPrefix(subject, rootSnapshots) {
+	recorded := strings.HasPrefix(subject, rootEvents) || strings.HasPrefix(subject, rootSnapshots)
+	if recorded {
 		limit = c.entryLimit()
 		if !structured(body) {
 			limit = limit * 3 / 4 // readers get it in base64
@@ -85,7 +86,7 @@ func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
 		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", subject, len(body), limit, ErrTooLarge)
 	}
 	m := nats.NewMsg(subject)
-	if strings.HasPrefix(subject, root+"record.") || strings.HasPrefix(subject, root+"queue.") {
+	if recorded || strings.HasPrefix(subject, root+"queue.") {
 		m.Header.Set(headerFormat, strconv.Itoa(plan.RecordFormat))
 	} else {
 		m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))

@@ -199,6 +199,7 @@ func (c *Conn) stream(ctx context.Context, name string) (jetstream.Stream, error
 func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) (uint64, error) {
 	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 	for {
+		Progress(ctx, storeTimeout)
 		try, cancel := context.WithTimeout(ctx, storeTimeout)
 		ack, err := c.js.PublishMsg(try, m, opts...)
 		cancel()

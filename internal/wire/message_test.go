@@ -193,6 +193,9 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range []*nats.Msg{submission, run} {
+			if m.Header.Get(headerFormat) != strconv.Itoa(plan.RecordFormat) || m.Header.Get(headerProtocol) != "" {
+				t.Errorf("%s has the headers %v: want the format of records, and no protocol", m.Subject, m.Header)
+			}
 			m.Header.Set(headerFormat, strconv.Itoa(x.format))
 			if _, err := c.js.PublishMsg(t.Context(), m); err != nil {
 				t.Fatal(err)

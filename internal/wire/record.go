@@ -153,12 +153,12 @@ func (c *Conn) readOnce(ctx context.Context, q recordQuery, pending uint64) (b b
 	for len(b.Messages) < batchMessages {
 		if event.Seq <= at.Events {
 			if event, err = c.next(ctx, events, at.Events); err != nil {
-				return b, err
+				break
 			}
 		}
 		if snapshots != nil && snapshot.Seq <= at.Snapshots {
 			if snapshot, err = c.next(ctx, snapshots, at.Snapshots); err != nil {
-				return b, err
+				break
 			}
 		}
 		var m stored
@@ -202,7 +202,10 @@ func (c *Conn) readOnce(ctx context.Context, q recordQuery, pending uint64) (b b
 			return b, nil
 		}
 	}
-	return b, nil
+	if len(b.Messages) > 0 {
+		return b, nil // an error comes again
+	}
+	return b, err
 }
 
 // next returns the first message of a run's stream behind a sequence number; without a number if there is none.

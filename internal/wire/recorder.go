@@ -42,13 +42,18 @@ func (l *Lease) TakeUp(ctx context.Context, run string) (*Recorder, error) {
 // open makes the streams, and stores a fence in each after that of the leadership before. A run has a record as soon as it
 // has a stream of events, so that this one is made last.
 func (r *Recorder) open(ctx context.Context) error {
-	snapshots, err := r.snapshots.prepare(ctx)
+	snapshots, err := r.snapshots.prepare(ctx, r.lease.who.Epoch)
 	if err != nil {
 		return err
 	}
-	events, err := r.events.prepare(ctx)
+	events, err := r.events.prepare(ctx, r.lease.who.Epoch)
 	if err != nil {
 		return err
+	}
+	if events.CachedInfo().State.Msgs == 0 && snapshots.CachedInfo().State.Msgs > 0 { // of a record that was just deleted
+		if err := snapshots.Purge(ctx); err != nil {
+			return err
+		}
 	}
 	if r.before, err = r.fence(ctx, r.events, events); err == nil {
 		_, err = r.fence(ctx, r.snapshots, snapshots)
@@ -148,7 +153,7 @@ func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
 		err = r.store(ctx, m)
 	}
 	if errors.Is(err, ErrFull) && e.Kind == RunEnded {
-		if _, err = r.events.prepare(ctx); err == nil { // with space for it
+		if _, err = r.events.prepare(ctx, r.lease.who.Epoch); err == nil { // with space for it
 			err = r.store(ctx, m)
 		}
 	}

@@ -25,11 +25,11 @@ const (
 	fenceBytes  = 64 << 10
 )
 
-// LeastRecord is the minimum of LimitRecord, but for tests: the events of a run may then take two of the largest messages.
+// LeastRecord is the minimum of LimitRecord, but for tests: the events of a run may then take four of the largest messages.
 const LeastRecord = 128 << 20
 
 // LimitRecord sets how many bytes the streams of all runs may hold in total; 0: 1 GiB, the default. The snapshots of a run
-// may take a quarter of it, and its events an eighth. It is called before Campaign.
+// may take half of it, and its events a quarter. It is called before Campaign.
 func (c *Conn) LimitRecord(bytes int64) { c.recordLimit = cmp.Or(bytes, recordBytes) }
 
 // runStream is one of the two streams of a run, as its leader writes it.
@@ -45,12 +45,12 @@ type runStream struct {
 }
 
 func (c *Conn) eventsOf(run string) *runStream {
-	return c.runStream("events", streamEvents, rootEvents, run, c.recordLimit/8)
+	return c.runStream("events", streamEvents, rootEvents, run, c.recordLimit/4)
 }
 
 // snapshotsOf is the stream of a run's snapshots. The only run of a local control plane may use all of its limit.
 func (c *Conn) snapshotsOf(run string) *runStream {
-	limit := c.recordLimit / 4
+	limit := c.recordLimit / 2
 	if c.local {
 		limit = c.recordLimit
 	}
@@ -73,11 +73,12 @@ func nameOf(stream, run string) string {
 }
 
 // prepare makes the stream, or gives it its limit again: of a run that ended, it was reduced to what it held.
-func (s *runStream) prepare(ctx context.Context) (jetstream.Stream, error) {
+func (s *runStream) prepare(ctx context.Context, epoch uint64) (jetstream.Stream, error) {
 	made, err := s.conn.js.Stream(ctx, s.name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		cfg := s.config
-		cfg.FirstSeq = uint64(time.Now().UnixMilli()) // numbers go on where a stream was deleted: a reader has a Cursor
+		// Numbers go on where a stream was deleted, as a reader has a Cursor. Epochs grow with the milliseconds since 1970.
+		cfg.FirstSeq = max(uint64(time.Now().UnixMilli()), epoch)
 		made, err = s.conn.js.CreateStream(ctx, cfg)
 	} else if err == nil {
 		cfg := made.CachedInfo().Config

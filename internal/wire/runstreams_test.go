@@ -298,8 +298,8 @@ func TestEndedRunsReserveNoSpace(t *testing.T) {
 		}
 		return all
 	}
-	if got := fmt.Sprint(limits()); got != fmt.Sprint([]int64{2 << 20, 4 << 20}) {
-		t.Errorf("limits %s: want an eighth and a quarter", got)
+	if got := fmt.Sprint(limits()); got != fmt.Sprint([]int64{4 << 20, 8 << 20}) {
+		t.Errorf("limits %s: want a quarter and half", got)
 	}
 	if _, err := lease.MakeRoom(t.Context(), "", none); err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestEndedRunsReserveNoSpace(t *testing.T) {
 	if _, err := lease.TakeUp(t.Context(), "r"); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(limits()); got != fmt.Sprint([]int64{2 << 20, 4 << 20}) {
+	if got := fmt.Sprint(limits()); got != fmt.Sprint([]int64{4 << 20, 8 << 20}) {
 		t.Errorf("limits %s of a resumed run", got)
 	}
 }

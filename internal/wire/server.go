@@ -51,7 +51,7 @@ type Server struct {
 }
 
 const (
-	embeddedMemory = 4 << 30 // bytes that the streams of an embedded server may reserve; used only as filled
+	embeddedMemory = 16 << 30 // bytes that the streams of an embedded server may reserve; used only as filled
 	startTimeout   = 10 * time.Second
 	stopTimeout    = 10 * time.Second // of the server
 )

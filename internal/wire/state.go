@@ -38,9 +38,11 @@ type RunState struct {
 	Agents    []string  `json:"agents,omitempty"` // reserved for it
 	Key       string    `json:"key,omitempty"`    // of the submission
 	Copied    bool      `json:"copied,omitempty"` // a controller's directory holds all of its record
-	// InFlight is what the leader does with the run: the id of a task, or StartInFlight; empty: nothing, or the leader
-	// ended in order. Failed leaderships since it is in flight are in Crashes, by epoch.
+	// InFlight is what the leader does with the run: the id of a task of which an attempt is in flight, or StartInFlight;
+	// empty: nothing, or the leader ended in order. Crashes are the epochs of leaderships that failed with Blamed in
+	// flight, one after the other.
 	InFlight string   `json:"inFlight,omitempty"`
+	Blamed   string   `json:"blamed,omitempty"`
 	Crashes  []uint64 `json:"crashes,omitempty"`
 	Seq      uint64   `json:"seq"`   // numbers the submission
 	Epoch    uint64   `json:"epoch"` // of the leader that wrote this
@@ -52,7 +54,7 @@ const (
 	StateRunning = "running"
 )
 
-// StartInFlight is the time from when a leader takes a run up to the run's next task.
+// StartInFlight is the time from when a leader takes a run up until it has chosen agents for a task, or waits for them.
 const StartInFlight = "start"
 
 // Over tells whether the run has ended.
@@ -123,6 +125,7 @@ func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jet
 
 // PutRun stores how a run stands. A later leader's word is not overwritten: the error then wraps ErrFenced.
 func (l *Lease) PutRun(ctx context.Context, s RunState) error {
+	Progress(ctx, storeTimeout)
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, storeTimeout)

@@ -76,14 +76,14 @@ func (w *watch) find(from int, what string, within time.Duration, fits func(*nat
 	}
 }
 
-// kind is the words of a subject that say what its message is: "command", "agent.arrive", "record.event".
+// kind is the words of a subject that say what its message is: "command", "agent.arrive", "events.event".
 func kind(subject string) string {
 	words := strings.Split(subject, ".")
 	switch {
 	case len(words) < 2 || words[0] != "lockstep":
 		return ""
-	case words[1] == "record" && len(words) > 3:
-		return "record." + words[3]
+	case (words[1] == "events" || words[1] == "snapshots") && len(words) > 3:
+		return words[1] + "." + words[3]
 	case (words[1] == "agent" || words[1] == "queue") && len(words) > 2:
 		return words[1] + "." + words[2]
 	}
@@ -97,7 +97,7 @@ type begun struct {
 }
 
 func event(m *natsgo.Msg) (e wire.RunEvent, ok bool) {
-	return e, kind(m.Subject) == "record.event" && json.Unmarshal(m.Data, &e) == nil
+	return e, kind(m.Subject) == "events.event" && json.Unmarshal(m.Data, &e) == nil
 }
 
 // event waits for an event of a kind.

@@ -194,7 +194,7 @@ func (c call) writes() bool {
 var (
 	submitted = regexp.MustCompile(`HPUB lockstep\.client\.submit (_INBOX\S+) .*?\{\\"Run\\":\\"([^\\]+)\\"`)
 	reported  = regexp.MustCompile(`HPUB lockstep\.agent\.snapshot\.\S+ (_INBOX\S+) .*?(\\"agent\\":\\"[^\\]+\\",\\"seq\\":\d+,)`)
-	told      = regexp.MustCompile(`HMSG _INBOX.*?\\"subject\\":\\"(lockstep\.record\.[^\\]+\.outcome\.[^\\]+)\\"`)
+	told      = regexp.MustCompile(`HMSG _INBOX.*?\\"subject\\":\\"(lockstep\.events\.[^\\]+\.outcome\.[^\\]+)\\"`)
 )
 
 // check finds what was acknowledged to clients and agents, by kind, and returns what of it was not synced before in enough
