@@ -93,14 +93,16 @@ func TestStandInComesBack(t *testing.T) {
 	labtest.Eventually(t, "messages after the restart", func() bool { return in.received() == before+3 })
 }
 
+// TestStandInRefusesALargeAppend at its last message: a client that still sends when the refusal comes is told by its library that the stream
+// has ended, and not why.
 func TestStandInRefusesALargeAppend(t *testing.T) {
-	_, address := inProcess(t, server.Options{MaxAppendSize: 4000})
+	_, address := inProcess(t, server.Options{MaxAppendSize: 9500})
 	r := newRig(t, reached(t, address, `{}`), nil)
 	for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmWindow, drivers.ConfirmBatch} {
 		p, n := r.publisher(mode, nil)
 		r.send(p, 10, 1000) // a batch of ten is too much, one alone is not
 		if mode != drivers.ConfirmBatch {
-			r.send(p, 1, 5000)
+			r.send(p, 1, 9600)
 		}
 		if err := p.Flush(r.ctx); err != nil {
 			t.Fatal(err)
