@@ -161,6 +161,9 @@ func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.
 		c.reply(m.Reply, answer)
 	})
 	if err == nil {
+		err = sub.SetPendingLimits(nats.DefaultSubPendingMsgsLimit, mostPending)
+	}
+	if err == nil {
 		err = c.flush(connectTimeout)
 	}
 	if err != nil {

@@ -33,7 +33,8 @@ func (l *Lease) TakeUp(ctx context.Context, run string) (*Recorder, error) {
 		if err == nil {
 			return r, nil
 		}
-		if !conflict(err) || ctx.Err() != nil {
+		forming := errors.Is(err, nats.ErrNoResponders) && wait(ctx, retryWait) == nil // a stream of a cluster, just made
+		if !conflict(err) && !forming || ctx.Err() != nil {
 			return nil, fmt.Errorf("take up run %s: %w", run, err)
 		}
 	}

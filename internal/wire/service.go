@@ -15,6 +15,7 @@ const (
 	mostRequests = 1024
 	mostBytes    = 4 * MaxMessage // of their bodies, each counted decodedSize times
 	decodedSize  = 4
+	mostPending  = 2 * MaxMessage // bytes that wait for it
 )
 
 // errUnanswered is the error of a request that is somebody else's to answer.

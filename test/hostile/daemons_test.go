@@ -101,7 +101,7 @@ func (f *fleet) processes() map[string]*rig.Process {
 		return rig.Start(t, rig.Command{Dir: dir, Bare: true, Env: env, Argv: append([]string{filepath.Join(programs, program)}, args...)})
 	}
 	daemons := map[string]*rig.Process{
-		"controller": start("controller", "controller.nk", []string{"GOMEMLIMIT=448MiB"}, "--listen", fmt.Sprintf("127.0.0.1:%d", port),
+		"controller": start("controller", "controller.nk", []string{"GOMEMLIMIT=384MiB"}, "--listen", fmt.Sprintf("127.0.0.1:%d", port),
 			"--dir", filepath.Join(dir, "controller"), "--nats-config", filepath.Join(f.creds, "nats.conf")),
 	}
 	rig.Listening(t, port)
