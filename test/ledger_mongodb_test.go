@@ -219,7 +219,12 @@ func (w *witness) again(t *testing.T, o plan.Outcome) (n uint64) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	queue := plan.Task{Run: o.Run, ID: o.Task}.Topic() + "_s0_q0"
+	queue := ""
+	for name := range w.handed {
+		if strings.HasPrefix(name, plan.Task{Run: o.Run, ID: o.Task}.Topic()+"-") && strings.HasSuffix(name, "_s0_q0") {
+			queue = name
+		}
+	}
 	if len(w.handed[queue]) != claimed {
 		t.Errorf("the witness saw claims of %d messages, want %d", len(w.handed[queue]), claimed)
 	}

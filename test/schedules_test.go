@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 
 	"lockstep/internal/runs"
 	"lockstep/internal/schedule"
@@ -154,7 +153,6 @@ func TestHooksGetTheCopies(t *testing.T) {
 	for i := range 2 {
 		n.ctl("schedule", "run", "nightly")
 		n.ran("nightly", i+1)
-		n.writeOver("nightly")
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -178,27 +176,6 @@ func TestHooksGetTheCopies(t *testing.T) {
 			t.Errorf("the copy in %s has run %s with %d outcomes, %v: want all of %s", notice.Directory, run.Plan().ID, len(outcomes), err, notice.Run)
 		}
 	}
-}
-
-// writeOver puts on a schedule's key what a NATS server would, if it was asked to answer there; the leader restores the schedule.
-func (n *night) writeOver(name string) {
-	n.t.Helper()
-	nc, err := nats.Connect(n.url)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer nc.Close()
-	before, err := n.conn.Schedule(n.t.Context(), name)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if _, err := nc.Request("$KV.LOCKSTEP_SCHEDULES."+name, []byte(`{"stream":"LOCKSTEP_QUEUE","seq":7}`), time.Minute); err != nil {
-		n.t.Fatal(err)
-	}
-	n.until("the schedule as it was", func() bool {
-		now, err := n.conn.Schedule(n.t.Context(), name)
-		return err == nil && now.Revision > before.Revision+1 && len(now.Schedule.History) == len(before.Schedule.History)
-	})
 }
 
 // Controllers that are killed at any moment from the storing of a slot to the call of its hook: each slot has one run, submitted once, and its hook is called

@@ -213,7 +213,7 @@ func TestSweepOfARecord(t *testing.T) {
 	if code != 1 || !strings.Contains(out, "management") {
 		t.Errorf("of a matrix whose broker cannot list ctl sweep left with %d, want 1 and what to do:\n%s", code, out)
 	}
-	if code, out = s.sweep(terminal(t, "y\n"), run); code != 0 || !strings.Contains(out, "of the run's tasks: 1;") {
+	if code, out = s.sweep(terminal(t, "y\n"), run); code != 0 || !strings.Contains(out, "of the run's attempts: 1;") {
 		t.Errorf("of the record ctl sweep left with %d:\n%s", code, out)
 	}
 	s.api.nothingLeft(run)

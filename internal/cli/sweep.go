@@ -65,11 +65,11 @@ command line has faults; 1 a broker could not be asked or did not remove all.`,
 
 // target is one broker to sweep.
 type target struct {
-	broker plan.Broker
-	tasks  []plan.Task // of the record
-	sweep  *agent.Sweep
-	found  []drivers.Leftover
-	blind  bool // it cannot list: the tasks' topologies are removed by name
+	broker   plan.Broker
+	attempts []plan.Task // of the record, and of their groups
+	sweep    *agent.Sweep
+	found    []drivers.Leftover
+	blind    bool // it cannot list: the topologies of attempts are removed by name
 }
 
 func (o *sweepOptions) sweep(c *cobra.Command, of string) error {
@@ -157,7 +157,7 @@ func list(out io.Writer, found []*target) error {
 	fmt.Fprintln(w, "BROKER\tWHAT\tNAME")
 	for _, t := range found {
 		if t.blind {
-			fmt.Fprintf(w, "%s\ttopologies\tof the run's tasks: %d; which are there it cannot say\n", t.broker.Name, len(t.tasks))
+			fmt.Fprintf(w, "%s\ttopologies\tof the run's attempts: %d; which are there it cannot say\n", t.broker.Name, len(t.attempts))
 		}
 		for _, x := range t.found {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", t.broker.Name, x.Kind, plan.Redact(x.Name))
@@ -176,7 +176,7 @@ func (t *target) look(ctx context.Context, prefix string) error {
 	}
 	all, err := t.sweep.Leftovers(ctx, prefix)
 	switch {
-	case errors.Is(err, drivers.ErrUnsupported) && len(t.tasks) > 0:
+	case errors.Is(err, drivers.ErrUnsupported) && len(t.attempts) > 0:
 		t.blind = true
 		return nil
 	case errors.Is(err, drivers.ErrUnsupported):
@@ -198,7 +198,7 @@ func (t *target) remove(ctx context.Context) error {
 		return t.sweep.Remove(ctx, t.found)
 	}
 	var errs []error
-	for _, task := range t.tasks {
+	for _, task := range t.attempts {
 		if err := t.sweep.Teardown(ctx, task); err != nil {
 			errs = append(errs, err)
 		}
@@ -215,12 +215,13 @@ const everything = "lockstep-"
 // targets finds the brokers, each once, and what the names of what is to be swept begin with.
 func (o *sweepOptions) targets(c *cobra.Command, of string) (prefix string, targets []*target, err error) {
 	var run plan.Run
+	var marks []runs.Mark
 	recorded := true
 	if info, missing := os.Stat(of); missing == nil && info.Mode().IsRegular() || strings.HasSuffix(of, ".cue") {
 		recorded = false
 		run, err = expand(c.Context(), of, o.narrow)
 	} else {
-		run, err = o.record(c, of)
+		run, marks, err = o.record(c, of)
 	}
 	if err != nil {
 		return "", nil, err
@@ -246,11 +247,17 @@ func (o *sweepOptions) targets(c *cobra.Command, of string) (prefix string, targ
 			add(broker)
 		}
 	}
-	if recorded {
-		for _, task := range run.Tasks() {
+	attempts := map[string][]string{} // of tasks: names at a broker are those of attempts
+	for _, m := range marks {
+		if m.Kind == runs.MarkStart {
+			attempts[m.Task] = append(attempts[m.Task], m.Name)
+		}
+	}
+	for _, task := range run.Tasks() {
+		for _, task.Attempt = range attempts[task.ID] {
 			for _, part := range task.Parts() {
 				t := add(part.Cell.Broker)
-				t.tasks = append(t.tasks, part)
+				t.attempts = append(t.attempts, part)
 			}
 		}
 	}
@@ -259,23 +266,27 @@ func (o *sweepOptions) targets(c *cobra.Command, of string) (prefix string, targ
 
 // record reads the plan of a recorded run again, as resuming it does: the record holds no secrets. It asks before a record of
 // somebody else is used.
-func (o *sweepOptions) record(c *cobra.Command, id string) (plan.Run, error) {
+func (o *sweepOptions) record(c *cobra.Command, id string) (plan.Run, []runs.Mark, error) {
 	switch {
 	case o.run != "":
-		return plan.Run{}, exit{ExitBadMatrix, errors.New("--run goes with a matrix file: a record is of one run")}
+		return plan.Run{}, nil, exit{ExitBadMatrix, errors.New("--run goes with a matrix file: a record is of one run")}
 	case o.narrow.Short || len(o.narrow.Only) > 0:
-		return plan.Run{}, exit{ExitBadMatrix, errors.New("a record is swept as its run was begun: leave --short and --only out")}
+		return plan.Run{}, nil, exit{ExitBadMatrix, errors.New("a record is swept as its run was begun: leave --short and --only out")}
 	}
 	record, err := runs.Open(o.runs, id)
 	if err != nil {
-		return plan.Run{}, err
+		return plan.Run{}, nil, err
+	}
+	marks, err := record.Marks()
+	if err != nil {
+		return plan.Run{}, nil, err
 	}
 	again := runOptions{narrow: o.narrow, runs: o.runs, resume: id}
 	again.server.url = record.Plan().Source.Server
 	s, err := again.resumption(c.Context())
 	if err != nil {
 		id = record.Plan().ID
-		return plan.Run{}, fmt.Errorf("sweep by the record of %s, or use a matrix with its brokers: ctl sweep --run %s FILE: %w", id, id, err)
+		return plan.Run{}, nil, fmt.Errorf("sweep by the record of %s, or use a matrix with its brokers: ctl sweep --run %s FILE: %w", id, id, err)
 	}
-	return s.Run, consent(c, o.yes, record.Plan(), s.Run)
+	return s.Run, marks, consent(c, o.yes, record.Plan(), s.Run)
 }

@@ -27,12 +27,12 @@ import (
 
 // stored is one message of a run's record, as JetStream has it.
 type stored struct {
-	seq              uint64 // place in the record
-	after            uint64 // last message of the other stream that precedes it
-	stream, kind     string
-	task, try, agent string
-	epoch            string // of the controller that sent it
-	data             []byte
+	seq          uint64 // place in the record
+	after        uint64 // last message of the other stream that precedes it
+	stream, kind string
+	task, try    string
+	epoch        string // of the controller that sent it
+	data         []byte
 }
 
 // account is a run's record held against what it has to be. Its faults are errors of the test, and counted as lost.
