@@ -95,7 +95,7 @@ func (c *conduct) open() (closed func()) {
 	var sending sync.WaitGroup
 	c.commands = map[string]chan wire.Command{}
 	send := func(a wire.AgentInfo) {
-		commands := make(chan wire.Command, mostCommands)
+		commands := make(chan wire.Command, maxCommands)
 		c.commands[a.Agent] = commands
 		sending.Go(func() { c.send(ctx, a.Agent, commands) })
 	}
@@ -114,8 +114,8 @@ func (c *conduct) open() (closed func()) {
 	}
 }
 
-// mostCommands is more than an agent is sent in an attempt: an assignment, and a release to each step.
-const mostCommands = 16
+// maxCommands is more than an agent is sent in an attempt: an assignment, and a release to each step.
+const maxCommands = 16
 
 // send sends commands to one agent, in order, each until the agent has it. An agent that refuses one fails.
 func (c *conduct) send(ctx context.Context, agent string, commands <-chan wire.Command) {

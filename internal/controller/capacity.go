@@ -26,7 +26,7 @@ const lowestPart = 1.0 / 1024
 //     logarithm wherever it lies.
 //   - Check: the lowest rate that failed, twice more. The upper end of the interval rests on this failure alone: each
 //     of about 15 trials may have failed by accident, and one check would find too few of these. If the rate holds now,
-//     the search goes on above. Checking every failure would cost more.
+//     the search continues above. Checking every failure would cost more.
 //   - Verify: lo, for the cell's own measurement, until it has held as often as the search repeats. One failure may be
 //     an accident, and the trial is repeated. After a second one, what held in short trials counts no more: the search
 //     goes down, ever faster, and on with trials of full length.

@@ -153,7 +153,7 @@ func TestSearchAtASoftKnee(t *testing.T) {
 	}
 }
 
-// What holds for a short time only is not the capacity: the search goes on below with long steps.
+// What holds for a short time only is not the capacity: the search continues below with long steps.
 func TestSearchRetreatsFromWhatDoesNotLast(t *testing.T) {
 	for _, lasting := range []float64{19_500, 17_000, 10_000, 900, 3} {
 		r, steps := chase(t, aSearch(), func(m trial, _ int) plan.Answer {

@@ -1,6 +1,6 @@
 // Package controller takes runs from the queue and has agents execute them in lockstep, each run one task at a time, until every task has an
 // outcome. Runs that need other agents and other brokers are executed side by side. It promises that every wait has a deadline, that a lost agent or a failed task leaves an outcome with its
-// reason while the run goes on, and that what has an outcome is not run again.
+// reason while the run continues, and that what has an outcome is not run again.
 //
 // Record is the other half: the follower that copies a run's record from the control plane to a directory.
 package controller
@@ -87,9 +87,9 @@ func prepare(ctx context.Context, conn wire.Leader, log *slog.Logger) error {
 }
 
 // Serve waits until this controller leads, and then executes runs. When Config.Stop is closed it begins no task, waits for those in flight,
-// hands leadership on and returns nil. When ctx ends it gives up the tasks in flight in an orderly way before that. A run stays in the queue and goes on with the next controller, as far as the control plane keeps it. When
+// hands leadership on and returns nil. When ctx ends it gives up the tasks in flight in an orderly way before that. A run stays in the queue and continues with the next controller, as far as the control plane keeps it. When
 // another controller leads it stops at once, leaves the agents alone and stands by again. While the control plane does not
-// answer it waits, and goes on if nobody else led meanwhile.
+// answer it waits, and continues if nobody else led meanwhile.
 func Serve(ctx context.Context, conn wire.Leader, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -143,7 +143,7 @@ func (k *copies) copy(ctx context.Context, r wire.RunState) error {
 }
 
 // keep writes the tables and the report beside a copy, and its values into the history. Without them the copy is whole: ctl report makes them again, and ctl history reindex. What agents report may be
-// anything, and whatever it does to a page, the controller goes on.
+// anything, and whatever it does to a page, the controller continues.
 func (k *copies) keep(ctx context.Context, id string) {
 	run, err := runs.Open(k.cfg.Copies, filepath.Join(k.cfg.Copies, id))
 	if errors.Is(err, fs.ErrNotExist) {

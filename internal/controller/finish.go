@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// settle waits like await, but goes on without agents that are lost or late: at the end of a task nobody may hold up the others.
+// settle waits like await, but continues without agents that are lost or late: at the end of a task nobody may hold up the others.
 func (c *conduct) settle(ctx context.Context, step wire.Step, limit time.Duration, waiting func() *part) {
 	late := c.within(limit)
 	defer late.timer.Stop()

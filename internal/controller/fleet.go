@@ -27,8 +27,8 @@ type fleet struct {
 	awake   time.Time                         // when this process last ran again after it was stopped
 }
 
-// mostMembers bounds what heartbeats of ever new names make the controller remember.
-const mostMembers = 20_000
+// maxMembers bounds what heartbeats of ever new names make the controller remember.
+const maxMembers = 20_000
 
 // former is a process that had an agent's name before. What it said may come late.
 type former struct {
@@ -76,8 +76,8 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 		return ""
 	}
 	if m == nil {
-		if len(f.members) >= mostMembers {
-			return fmt.Sprintf("the controller knows %d agents already, and takes no more", mostMembers)
+		if len(f.members) >= maxMembers {
+			return fmt.Sprintf("the controller knows %d agents already, and takes no more", maxMembers)
 		}
 		m = &member{}
 		m.timer = time.AfterFunc(wire.LostAfter, func() { f.expire(h.Agent, h.Instance) })
@@ -128,7 +128,7 @@ func (f *fleet) expire(name, instance string) {
 		m.timer.Reset(wire.LostAfter - silent%wire.LostAfter)
 		return
 	}
-	if m.Observer && len(f.gone) < mostMembers {
+	if m.Observer && len(f.gone) < maxMembers {
 		f.gone[name] = m.AgentInfo
 	}
 	f.drop(m, slog.LevelWarn, fmt.Sprintf("was not heard for %v", wire.LostAfter))
@@ -139,7 +139,7 @@ func (f *fleet) drop(m *member, level slog.Level, why string) {
 	m.timer.Stop()
 	name := m.Agent
 	delete(f.members, name)
-	if len(f.former) >= mostMembers {
+	if len(f.former) >= maxMembers {
 		clear(f.former) // it only tells those that speak late, or two that speak at a time, from one that was started again
 	}
 	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.Instance })

@@ -57,7 +57,7 @@ func (l *leader) fillHistory(ctx context.Context, match func(wire.RunState) bool
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		l.cfg.Log.Error("fill the history: make it anew with ctl history reindex", "err", err)
+		l.cfg.Log.Error("fill the history: rebuild it with ctl history reindex", "err", err)
 	}
 	return matching
 }

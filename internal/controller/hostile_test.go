@@ -74,20 +74,20 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 		f := newFleet(slog.New(slog.DiscardHandler), func() (time.Time, bool) { return time.Time{}, true })
 		defer f.close()
 		refused := 0
-		for i := range 2 * mostMembers {
+		for i := range 2 * maxMembers {
 			if text := f.heard(wire.Heartbeat{Agent: fmt.Sprint("flood-", i), Instance: "i"}); strings.Contains(text, "takes no more") {
 				refused++
 			}
 		}
-		if n := len(f.list()); n > mostMembers || refused < mostMembers {
-			t.Errorf("%d agents are kept and %d were refused: want at most %d kept", n, refused, mostMembers)
+		if n := len(f.list()); n > maxMembers || refused < maxMembers {
+			t.Errorf("%d agents are kept and %d were refused: want at most %d kept", n, refused, maxMembers)
 		}
-		for i := range 3 * mostMembers { // one name, ever new processes
+		for i := range 3 * maxMembers { // one name, ever new processes
 			f.heard(wire.Heartbeat{Agent: "flood-1", Instance: fmt.Sprint(i)})
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if len(f.former) > mostMembers {
+		if len(f.former) > maxMembers {
 			t.Errorf("%d former agents are remembered", len(f.former))
 		}
 	})

@@ -259,7 +259,7 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	return state
 }
 
-// stands reads how a run stands, and goes on trying for as long as this controller leads: it says which agents a run has that a former leader had begun.
+// stands reads how a run stands, and continues trying for as long as this controller leads: it says which agents a run has that a former leader had begun.
 func (l *leader) stands(ctx context.Context, run string) (wire.RunState, error) {
 	for {
 		one, cancel := context.WithTimeout(ctx, stopTimeout)

@@ -205,7 +205,7 @@ func tries(root, run string) (found []string) {
 	return found
 }
 
-// TestDroppedPointsAreReplayed: points that InfluxDB refuses while a run goes on are dropped. At the end of the run InfluxDB has the points that it has of a
+// TestDroppedPointsAreReplayed: points that InfluxDB refuses while a run continues are dropped. At the end of the run InfluxDB has the points that it has of a
 // run without drops.
 func TestDroppedPointsAreReplayed(t *testing.T) {
 	t.Parallel()

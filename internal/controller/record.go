@@ -51,7 +51,7 @@ const (
 
 // Record copies a run's record from the control plane to its directory below root, from the beginning of the run to its end, which it
 // returns. watch is called from one goroutine, in order; it may be nil. On a control plane of this process what was copied is deleted there.
-// When ctx ends it stops with ctx's error; the run goes on, and calling Record again completes the copy.
+// When ctx ends it stops with ctx's error; the run continues, and calling Record again completes the copy.
 //
 // The record goes to points, too, which Record closes; it may be nil. If points were dropped and the run has ended,
 // Record replays the run once. It also does so if the directory was there before: an earlier process may have dropped

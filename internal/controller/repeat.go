@@ -72,7 +72,7 @@ func (h *replayedState) times(s *wire.RunState) {
 	s.Ended = h.over
 }
 
-// takeOver goes on with a run that a former leader had begun. The attempt in flight has no outcome, and its task is
+// takeOver continues with a run that a former leader had begun. The attempt in flight has no outcome, and its task is
 // repeated: another leader does not know what the agents reported to the former one.
 func (x *execution) takeOver(ctx context.Context, h replayedState) error {
 	x.end.Ran, x.end.Failed = h.ran, h.failed

@@ -182,7 +182,7 @@ func TestTrialEndsSoonAfterItHasFailed(t *testing.T) {
 	})
 }
 
-// A controller that stops between two tries: the next one goes on counting. A run that was cancelled and is resumed has tries anew.
+// A controller that stops between two tries: the next one continues counting. A run that was cancelled and is resumed has tries anew.
 func TestTriesOutliveAControllerButNotARun(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

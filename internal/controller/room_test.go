@@ -13,7 +13,7 @@ import (
 )
 
 // A run whose snapshots have reached their limit ends with the reason. It keeps its outcomes, the task in flight has
-// none, and the run goes on when there is space.
+// none, and the run continues when there is space.
 func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")

@@ -129,7 +129,7 @@ type keeper struct {
 	wg      sync.WaitGroup
 }
 
-// keep goes on until ctx ends: whenever the schedule changes, a slot comes, a run ends or a hook was called, it does what is next.
+// keep continues until ctx ends: whenever the schedule changes, a slot comes, a run ends or a hook was called, it does what is next.
 func (k *keeper) keep(ctx context.Context) {
 	defer k.wg.Wait()
 	ctx, unwatch := k.standing.watch(ctx, "schedule "+k.name)

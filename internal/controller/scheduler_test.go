@@ -262,7 +262,7 @@ func TestScheduleFires(t *testing.T) {
 	}
 }
 
-// Whatever point a controller was killed at, as the store then shows, the next goes on from there: one run of the slot.
+// Whatever point a controller was killed at, as the store then shows, the next continues from there: one run of the slot.
 func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newScheduleLab(t, "a1", "a2")

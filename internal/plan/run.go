@@ -78,7 +78,7 @@ type Task struct {
 const attemptDigits = 6
 
 // Topic is the name that everything the task declares at a broker begins with. That of an attempt begins with the
-// task's, that of a group with the attempt's. Each attempt has names of its own: an agent that was cut off and goes on
+// task's, that of a group with the attempt's. Each attempt has names of its own: an agent that was cut off and continues
 // with an earlier attempt neither loads the queues of the next one nor deletes them.
 func (t Task) Topic() string {
 	topic := "lockstep-" + t.Run + "-" + t.ID

@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// LeaderGone is for how long an agent goes on with an attempt although no controller answers it.
+// LeaderGone is for how long an agent continues with an attempt although no controller answers it.
 const LeaderGone = 2 * time.Minute
 
 // Limits of one request of an agent or a controller to the other. What is not answered by then is sent again.
@@ -23,8 +23,8 @@ const (
 	repeatAfter    = 250 * time.Millisecond
 )
 
-// mostCommands is how many commands an agent handles at the same time.
-const mostCommands = 16
+// maxCommands is how many commands an agent handles at the same time.
+const maxCommands = 16
 
 // epochAhead is by how much an epoch may be ahead of this host's calendar: epochs are milliseconds since 1970.
 const epochAhead = 24 * time.Hour
@@ -154,7 +154,7 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 // than once. handle is called from several goroutines. Commands of a former leader do not reach it. Those for another
 // process of the same name are left to that one.
 func (a *Agent) Commands(agent, instance string, handle func(Command) error) (stop func(), err error) {
-	s := service{subject: subjectCommand(agent), size: MaxMessage, parallel: mostCommands}
+	s := service{subject: subjectCommand(agent), size: MaxMessage, parallel: maxCommands}
 	return serve(a.conn, s, func(_ context.Context, _ string, c Command) (struct{}, error) {
 		if c.Instance != instance {
 			return struct{}{}, errUnanswered

@@ -212,7 +212,7 @@ func (c *Client) read(ctx context.Context, q recordQuery) (batch, error) {
 func (c *Client) entries(m stored) []Entry { return c.now().entries(m) }
 
 // Follow hands the record of a run to handle, from its beginning to the run's end, which it returns: see Conn.Follow.
-// It goes on when another controller leads, or the control plane is back.
+// It continues when another controller leads, or the control plane is back.
 func (c *Client) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
 	return follow(ctx, c, recordQuery{Run: run, Wait: true}, handle)
 }
@@ -229,7 +229,7 @@ func (c *Client) Copy(ctx context.Context, run string, handle func(Entry) error)
 
 // Outline hands the plan, the events and the outcomes of a run, as far as they are there, to handle, like Copy: the
 // record without its snapshots, which are nearly all of it. It returns the position behind the last that it handed; Onward
-// goes on there.
+// continues there.
 func (c *Client) Outline(ctx context.Context, run string, handle func(Entry)) (last Cursor, err error) {
 	_, err = readRecord(ctx, c, recordQuery{Run: run, Outline: true}, func(e Entry) error {
 		handle(e)
@@ -322,7 +322,7 @@ func (c *Client) EditSchedule(ctx context.Context, name string, change func(*sch
 	}
 }
 
-// RemoveSchedule deletes a schedule with its history. A run in flight goes on.
+// RemoveSchedule deletes a schedule with its history. A run in flight continues.
 func (c *Client) RemoveSchedule(ctx context.Context, name string, revision uint64) error {
 	if _, err := call[struct{}](ctx, c, requestTimeout, serviceScheduleRemove, storedSchedule{Name: name, Revision: revision}); err != nil {
 		return fmt.Errorf("remove schedule %s: %w", name, err)

@@ -94,8 +94,8 @@ func canceller(body []byte) string {
 	return oneLine(c.By)
 }
 
-// mostHeartbeat bounds what an agent may say of itself, which the controller keeps.
-const mostHeartbeat = 16 << 10
+// maxHeartbeat bounds what an agent may say of itself, which the controller keeps.
+const maxHeartbeat = 16 << 10
 
 // AnswerHeartbeats hands every heartbeat to handle, one at a time, until stop is called. handle returns whether the attempt
 // that the agent works on is over, and why the agent is refused, if it is. refused is told of each that is, with what it
@@ -107,8 +107,8 @@ func (l *Lease) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error
 		var over bool
 		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 		var refuse error
-		if len(m.Data) > mostHeartbeat {
-			refuse = fmt.Errorf("a heartbeat of %d bytes: want at most %d; give it fewer labels and targets", len(m.Data), mostHeartbeat)
+		if len(m.Data) > maxHeartbeat {
+			refuse = fmt.Errorf("a heartbeat of %d bytes: want at most %d; give it fewer labels and targets", len(m.Data), maxHeartbeat)
 		} else {
 			refuse = c.decode(m.Header, m.Data, who, &h)
 		}
@@ -137,7 +137,7 @@ func (l *Lease) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error
 // introduced is who sent a heartbeat that was refused: its name by the subject, and what else can be read of it, whatever protocol it speaks.
 func introduced(m *nats.Msg) Heartbeat {
 	var said struct{ Host, Version string }
-	if len(m.Data) <= mostHeartbeat {
+	if len(m.Data) <= maxHeartbeat {
 		_ = json.Unmarshal(m.Data, &said) // the name is enough
 	}
 	name, err := untoken(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
@@ -161,7 +161,7 @@ func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.
 		c.reply(m.Reply, answer)
 	})
 	if err == nil {
-		err = sub.SetPendingLimits(nats.DefaultSubPendingMsgsLimit, mostPending)
+		err = sub.SetPendingLimits(nats.DefaultSubPendingMsgsLimit, maxPendingBytes)
 	}
 	if err == nil {
 		err = c.flush(connectTimeout)

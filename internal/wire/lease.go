@@ -17,7 +17,7 @@ import (
 
 // Times of the lease. A leader renews it every LeaseRenew. The lease lapses if that fails for LeaseKeep: what the leader
 // waits for is not late meanwhile. A standby takes the lease when it saw no renewal for LeaseFor, by its own monotonic
-// clock. A leader whose lease lapsed goes on if it can renew the lease before a standby takes it.
+// clock. A leader whose lease lapsed continues if it can renew the lease before a standby takes it.
 const (
 	LeaseRenew = 2 * time.Second
 	LeaseKeep  = 4 * time.Second

@@ -243,7 +243,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	}
 }
 
-// TestALapsedLeaseIsRegained: nobody else led meanwhile, so that the leader goes on under the same leadership.
+// TestALapsedLeaseIsRegained: nobody else led meanwhile, so that the leader continues under the same leadership.
 func TestALapsedLeaseIsRegained(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})

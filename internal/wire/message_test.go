@@ -365,7 +365,7 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 	var now, most atomic.Int64
 	held := make(chan struct{})
 	stop, err := lease.AnswerReports(func(_ context.Context, a Arrival) error {
-		if len(a.Error) > mostError {
+		if len(a.Error) > maxError {
 			t.Errorf("an error of %d bytes", len(a.Error))
 		}
 		return nil
@@ -393,7 +393,7 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 			}
 		})
 	}
-	const together = mostBytes / (decodedSize * large)
+	const together = maxBytes / (decodedSize * large)
 	for now.Load() < together {
 		time.Sleep(time.Millisecond)
 	}
@@ -402,7 +402,7 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 	if most.Load() > together {
 		t.Errorf("%d requests of %d bytes were handled at a time: want at most %d", most.Load(), large, together)
 	}
-	_, err = request[Arrival, struct{}](ctx, nc, nil, subjectArrive("a1"), Arrival{Agent: "a1", Error: strings.Repeat("é", mostError)})
+	_, err = request[Arrival, struct{}](ctx, nc, nil, subjectArrive("a1"), Arrival{Agent: "a1", Error: strings.Repeat("é", maxError)})
 	if err != nil {
 		t.Error(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A reader's own link tells nothing of the server that serves it, in a cluster: when that server dies, the reader goes on at another one. LOCKSTEP_LONG
+// A reader's own link tells nothing of the server that serves it, in a cluster: when that server dies, the reader continues at another one. LOCKSTEP_LONG
 // requires that within 8 s; the library by itself takes at least ten.
 func TestReadersGoOnWhenTheServerThatServesThemDies(t *testing.T) {
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// mostError bounds the text of an agent's error, in bytes: outcomes have it.
-const mostError = 4 << 10
+// maxError bounds the text of an agent's error, in bytes: outcomes have it.
+const maxError = 4 << 10
 
 // ErrSnapshots is wrapped by the error of an agent that has sent more snapshots than an attempt may have.
 var ErrSnapshots = errors.New("too many bytes of snapshots")
@@ -29,12 +29,12 @@ type snapshotReport struct {
 // come more than once. Both are called from several goroutines.
 func (l *Lease) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
-	s := service{subjectArrive("*"), agentRequest, mostRequests, l.who.Epoch}
+	s := service{subjectArrive("*"), agentRequest, maxRequests, l.who.Epoch}
 	stopArrivals, err := serve(l.conn, s, func(ctx context.Context, subject string, a Arrival) (struct{}, error) {
 		if subjectArrive(a.Agent) != subject {
 			return struct{}{}, fmt.Errorf("read arrival: it is sent for another agent, %.200q", a.Agent)
 		}
-		a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), mostError)], "")
+		a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), maxError)], "")
 		return struct{}{}, arrive(ctx, a)
 	})
 	if err != nil {

@@ -320,7 +320,7 @@ func TestRunsThatHaveStreamsAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	_, c, lease := bounded(t, 64<<20)
 	endRun(t, lease, RunState{Run: "r0", State: string(EndDone), Seq: 1}, 10)
-	for i := 1; i < mostEnded+2; i++ {
+	for i := 1; i < maxEnded+2; i++ {
 		if err := lease.PutRun(t.Context(), RunState{Run: fmt.Sprint("r", i), State: string(EndDone), Copied: true, Seq: uint64(i) + 1}); err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +348,7 @@ func TestRunsOfAnyNameHaveStreams(t *testing.T) {
 	}
 }
 
-// Who follows a run whose streams are deleted meanwhile is told, and goes on when it is executed again.
+// Who follows a run whose streams are deleted meanwhile is told, and continues when it is executed again.
 func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
 	t.Parallel()
 	s, c, lease := bounded(t, 64<<20)

@@ -204,7 +204,7 @@ func (s *Server) ready(ctx context.Context, fatal <-chan string) error {
 	return nil
 }
 
-// Broken receives why the control plane cannot keep messages any more: its disk is full or fails. Nothing that it took is lost, and it goes on when it
+// Broken receives why the control plane cannot keep messages any more: its disk is full or fails. Nothing that it took is lost, and it continues when it
 // is started again and there is room. It is for one reader.
 func (s *Server) Broken() <-chan error { return s.broken }
 

@@ -12,10 +12,10 @@ import (
 // Limits of the requests of one service that are handled at the same time. Further ones wait in the subscription; the
 // client library drops what exceeds its limits, and requests have deadlines.
 const (
-	mostRequests = 1024
-	mostBytes    = 4 * MaxMessage // of their bodies, each counted decodedSize times
-	decodedSize  = 4
-	mostPending  = 2 * MaxMessage // bytes that wait for it
+	maxRequests     = 1024
+	maxBytes        = 4 * MaxMessage // of their bodies, each counted decodedSize times
+	decodedSize     = 4
+	maxPendingBytes = 2 * MaxMessage // bytes that wait for it
 )
 
 // errUnanswered is the error of a request that is somebody else's to answer.
@@ -88,12 +88,12 @@ type service struct {
 // checks them against the permissions of the user. An answer that exceeds the message limit is an error.
 func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	room := semaphore.NewWeighted(mostBytes)
+	room := semaphore.NewWeighted(maxBytes)
 	unsubscribe, err := c.subscribe(s.subject, func(m *nats.Msg) (*nats.Msg, error) {
 		if len(m.Data) > s.size {
 			return nil, fmt.Errorf("a request of %d bytes: want at most %d", len(m.Data), s.size)
 		}
-		takes := int64(min(mostBytes, max(decodedSize*len(m.Data), mostBytes/s.parallel)))
+		takes := int64(min(maxBytes, max(decodedSize*len(m.Data), maxBytes/s.parallel)))
 		if room.Acquire(ctx, takes) != nil {
 			return nil, nil // it is over
 		}
@@ -131,6 +131,6 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 	return func() {
 		unsubscribe()
 		cancel()
-		_ = room.Acquire(context.Background(), mostBytes) // all of them have ended then
+		_ = room.Acquire(context.Background(), maxBytes) // all of them have ended then
 	}, nil
 }

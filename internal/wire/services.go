@@ -63,11 +63,11 @@ const (
 	agentRequest = 256 << 10 // an arrival describes a broker
 	largeRequest = MaxMessage
 	fewRequests  = 16
-	mostReads    = 512 // most of them wait for something to read
+	maxReads     = 512 // most of them wait for something to read
 )
 
-// fewestPoints is what an answer has room for on any server.
-const fewestPoints = 500
+// minPoints is what an answer has room for on any server.
+const minPoints = 500
 
 // services are those that a leader has begun to answer.
 type services struct {
@@ -182,7 +182,7 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		}
 		return c.RunState(ctx, q.Name)
 	})
-	offer(s, serviceRead, smallRequest, mostReads, func(ctx context.Context, q recordQuery) (batch, error) {
+	offer(s, serviceRead, smallRequest, maxReads, func(ctx context.Context, q recordQuery) (batch, error) {
 		if err := checkName(q.Run); err != nil {
 			return batch{}, err
 		}
@@ -207,7 +207,7 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 			for _, cell := range a.Cells {
 				points += len(cell.Points)
 			}
-			if err != nil || len(text) <= c.limit() || points <= fewestPoints {
+			if err != nil || len(text) <= c.limit() || points <= minPoints {
 				return text, err
 			}
 			q.Most = points / 2

@@ -60,8 +60,8 @@ const StartInFlight = "start"
 // Over tells whether the run has ended.
 func (s RunState) Over() bool { return s.State != StateQueued && s.State != StateRunning }
 
-// mostEnded bounds how many ended runs are listed.
-const mostEnded = 1000
+// maxEnded bounds how many ended runs are listed.
+const maxEnded = 1000
 
 func keyRun(run string) string { return "run." + token(run) }
 
@@ -244,7 +244,7 @@ func (l *Lease) ForgetRuns(ctx context.Context, needed func(run string) bool) er
 		return err
 	}
 	over := slices.DeleteFunc(runs, func(s RunState) bool { return !s.Over() })
-	if len(over) <= mostEnded {
+	if len(over) <= maxEnded {
 		return nil
 	}
 	ctx, cancel := l.bound(ctx)
@@ -254,7 +254,7 @@ func (l *Lease) ForgetRuns(ctx context.Context, needed func(run string) bool) er
 	if err == nil {
 		kv, err = l.conn.state(ctx)
 	}
-	for _, s := range over[:len(over)-mostEnded] {
+	for _, s := range over[:len(over)-maxEnded] {
 		if err == nil && streams[s.Run] == nil && !needed(s.Run) {
 			err = drop(ctx, kv, s.Run)
 		}

@@ -19,8 +19,8 @@ import (
 	"lockstep/test/rig"
 )
 
-// mostMemory bounds the resident memory of each daemon at its peak, in bytes.
-const mostMemory = 512 << 20
+// maxMemory bounds the resident memory of each daemon at its peak, in bytes.
+const maxMemory = 512 << 20
 
 // TestDaemonsStaySmall floods a fleet of real processes with the largest messages that each role may send to each service, and with smaller
 // ones that unpack to much. No daemon ends or takes more memory than it may, nothing stored is lost, and the fleet works afterwards.
@@ -131,8 +131,8 @@ func (f *fleet) small(daemons map[string]*rig.Process, after string) {
 		_, err = fmt.Sscan(line, &kib)
 		must(f.t, err)
 		f.t.Logf("%s: the %s took %d MiB at most", after, name, kib>>10)
-		if kib<<10 > mostMemory {
-			f.t.Errorf("%s: the %s took %d MiB, want at most %d", after, name, kib>>10, mostMemory>>20)
+		if kib<<10 > maxMemory {
+			f.t.Errorf("%s: the %s took %d MiB, want at most %d", after, name, kib>>10, maxMemory>>20)
 		}
 	}
 }
