@@ -107,7 +107,8 @@ func (x *execution) tasks(ctx context.Context) error {
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
 	ctx, cancel := wire.Lasting(ctx, stopTimeout)
 	defer cancel()
-	h := replayedState{submission: x.seq, outcomes: map[string]bool{}, searches: map[string]searched{}, rounds: sampling.New(x.run)}
+	h := replayedState{submission: x.seq, outcomes: map[string]bool{}, searches: map[string]searched{}, tries: map[string][]plan.Tried{},
+		rounds: sampling.New(x.run)}
 	if err := x.record.Review(ctx, h.read); err != nil {
 		return nil, nil, err
 	}
@@ -116,10 +117,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		x.end = *h.ended
 		return nil, nil, errEnded
 	}
-	if x.tries, err = x.conn.Tries(ctx, x.run.ID); err != nil {
-		return nil, nil, err
-	}
-	done, x.found = h.outcomes, h.searches
+	done, x.found, x.tries = h.outcomes, h.searches, h.tries
 	x.take(h.rounds, done)
 	todo = x.run.Tasks()
 	if x.run.Until != nil {

@@ -110,7 +110,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan error, 1)
 	go func() {
-		followed <- l.conn.Queue(following, func(r wire.Request) { l.queue.add(r, l.queued(ctx, r)) })
+		followed <- l.conn.Queue(following, func(r wire.Request) { l.queue.add(r, l.queued(ctx, r)) }, l.queue.complete)
 	}()
 	defer func() {
 		stop()

@@ -30,6 +30,14 @@ func (q *queue) add(r wire.Request, noted wire.RunState) {
 	q.wake()
 }
 
+// complete notes that all was added that was there when this controller began to lead.
+func (q *queue) complete() {
+	q.mu.Lock()
+	q.read = true
+	q.mu.Unlock()
+	q.wake()
+}
+
 func (q *queue) wake() {
 	select {
 	case q.changed <- struct{}{}:
@@ -40,10 +48,6 @@ func (q *queue) wake() {
 func (q *queue) insert(r wire.Request, noted wire.RunState) (idle bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.read = q.read || r.Newest
-	if r.Run == "" {
-		return false
-	}
 	if r.Submission != nil || r.Submits {
 		q.claims = append(q.claims, newClaim(r, noted))
 		return false

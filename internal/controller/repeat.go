@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/sampling"
 	"lockstep/internal/wire"
 )
@@ -22,6 +23,9 @@ type replayedState struct {
 	began, over time.Time           // of this submission; zero: not yet
 	flight      *wire.RunEvent      // the last attempt that was begun, if nothing tells that it ended
 	searches    map[string]searched // of this submission that have no outcome yet, by task
+	// tries are, by task, the attempts of this submission that do not count: those that failed and were to be repeated, and
+	// those that have no end because their controller was lost. Those of a search are of all its steps.
+	tries map[string][]plan.Tried
 }
 
 // read takes the next entry.
@@ -43,21 +47,34 @@ func (h *replayedState) read(e wire.Entry) {
 }
 
 func (h *replayedState) event(e *wire.RunEvent) {
+	tries := h.tries[e.Task]
+	last := len(tries) - 1
+	open := last >= 0 && tries[last].Name == e.Try
 	switch e.Kind {
 	case wire.RunAccepted:
 		h.accepted, h.ran, h.failed, h.flight, h.began = true, 0, 0, nil, e.At
 	case wire.TaskStarted:
 		h.flight = e
-	case wire.TaskInterrupted, wire.TryEnded:
+		h.tries[e.Task] = append(tries, plan.Tried{Name: e.Try, Kind: plan.FailedInterrupted})
+	case wire.TaskInterrupted:
 		h.flight = nil
+	case wire.TryEnded:
+		h.flight = nil
+		if open && e.Tried != nil {
+			tries[last] = *e.Tried
+		}
 	case wire.StepEnded:
 		h.flight = nil
+		if open {
+			h.tries[e.Task] = tries[:last]
+		}
 		if e.Step != nil && e.Outcome != nil {
 			h.searches[e.Task] = h.searches[e.Task].and(*e.Step, *e.Outcome)
 		}
 	case wire.RunEnded:
 		h.accepted, h.flight = false, nil
 		clear(h.searches)
+		clear(h.tries)
 		if e.End != nil && e.End.Submission == h.submission {
 			h.ended, h.over = e.End, e.At
 		}

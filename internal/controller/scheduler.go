@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,48 +80,71 @@ func (s *scheduler) run(ctx context.Context) {
 	defer s.wg.Wait()
 	defer stop()
 	s.keepers = map[string]*keeper{}
-	if err := s.conn.WatchSchedules(ctx, func(kept wire.KeptSchedule) { s.heard(ctx, kept) }); err != nil && ctx.Err() == nil {
-		s.log.Error("watch schedules: none fires any more", "err", err)
+	for ctx.Err() == nil {
+		again := time.NewTimer(slotLook)
+		all, err := s.conn.Schedules(ctx)
+		if err == nil {
+			s.heard(ctx, all)
+		} else if ctx.Err() == nil {
+			s.log.Warn("read the schedules: trying again", "err", err)
+			again.Reset(time.Second)
+		}
+		select {
+		case <-s.conn.Edited():
+		case <-again.C:
+		case <-ctx.Done():
+		}
+		again.Stop()
 	}
 }
 
-// heard hands a schedule to its keeper.
-func (s *scheduler) heard(ctx context.Context, kept wire.KeptSchedule) {
-	k := s.keepers[kept.Name]
-	if kept.Revision == 0 {
-		if k != nil {
-			k.stop()
-			delete(s.keepers, kept.Name)
+// heard hands schedules to their keepers, and ends the keepers of those that are gone.
+func (s *scheduler) heard(ctx context.Context, all []wire.KeptSchedule) {
+	for name, k := range s.keepers {
+		same := func(kept wire.KeptSchedule) bool {
+			return kept.Name == name && (kept.Err != nil || kept.Schedule.ID == k.id)
 		}
-		return
+		if !slices.ContainsFunc(all, same) {
+			k.stop()
+			delete(s.keepers, name)
+		}
 	}
-	if k == nil {
-		ctx, stop := context.WithCancel(ctx)
-		k = &keeper{scheduler: s, name: kept.Name, stop: stop, inbox: make(chan wire.KeptSchedule, 1), over: make(chan over, 1), told: make(chan told, 1),
-			log: s.log.With("schedule", kept.Name)}
-		s.keepers[kept.Name] = k
-		s.wg.Go(func() {
-			for wire.Guard(k.log, "schedule", func() error { k.keep(ctx); return nil }) != nil {
-				k.kept = wire.KeptSchedule{} // it fires again when it is changed; the others fire
-			}
-		})
+	for _, kept := range all {
+		k := s.keepers[kept.Name]
+		if k == nil {
+			ctx, stop := context.WithCancel(ctx)
+			k = &keeper{scheduler: s, name: kept.Name, id: kept.Schedule.ID, stop: stop, inbox: make(chan wire.KeptSchedule, 1), over: make(chan over, 1), told: make(chan told, 1),
+				log: s.log.With("schedule", kept.Name)}
+			s.keepers[kept.Name] = k
+			s.wg.Go(func() {
+				for wire.Guard(k.log, "schedule", func() error { k.keep(ctx); return nil }) != nil {
+					k.kept = wire.KeptSchedule{} // it fires again when it is changed; the others fire
+				}
+			})
+		}
+		if k.handed == kept.Revision {
+			continue
+		}
+		k.handed = kept.Revision
+		select { // the newest counts
+		case <-k.inbox:
+		default:
+		}
+		k.inbox <- kept
 	}
-	select { // the newest counts
-	case <-k.inbox:
-	default:
-	}
-	k.inbox <- kept
 }
 
 // keeper leads one schedule.
 type keeper struct {
 	*scheduler
-	name  string
-	stop  context.CancelFunc
-	inbox chan wire.KeptSchedule
-	over  chan over
-	told  chan told
-	log   *slog.Logger
+	name   string
+	id     string // of the schedule: another one of its name has another
+	handed uint64 // revision of the last that was sent to inbox; the scheduler's
+	stop   context.CancelFunc
+	inbox  chan wire.KeptSchedule
+	over   chan over
+	told   chan told
+	log    *slog.Logger
 
 	kept    wire.KeptSchedule
 	table   *schedule.Timetable

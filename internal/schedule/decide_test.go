@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -266,7 +267,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	if err != nil || len(s.History) != MostHistory || len(text) > 2<<20 {
 		t.Errorf("%d entries, %d bytes, %v", len(s.History), len(text), err)
 	}
-	if back, err := Read(text); err != nil || len(back.History) != MostHistory {
+	if back, err := Read(bytes.NewReader(text)); err != nil || len(back.History) != MostHistory {
 		t.Errorf("it does not read back: %v", err)
 	}
 	if len(s.History[MostHistory-1].Compared) < len(big) {
@@ -331,11 +332,11 @@ func TestReadRefuses(t *testing.T) {
 	wrong.Zone = "Nowhere"
 	for i, s := range []Schedule{newer, wrong} {
 		text, _ := json.Marshal(s)
-		if _, err := Read(text); err == nil || !strings.Contains(err.Error(), []string{fmt.Sprintf("format %d: this program reads format %d", plan.RecordFormat+1, plan.RecordFormat), "Nowhere"}[i]) {
+		if _, err := Read(bytes.NewReader(text)); err == nil || !strings.Contains(err.Error(), []string{fmt.Sprintf("format %d: this program reads format %d", plan.RecordFormat+1, plan.RecordFormat), "Nowhere"}[i]) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
-	if _, err := Read([]byte("{")); err == nil {
+	if _, err := Read(strings.NewReader("{")); err == nil {
 		t.Error("half a schedule was read")
 	}
 }

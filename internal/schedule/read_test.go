@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"bytes"
 	"errors"
 	"runtime"
 	"strings"
@@ -14,7 +15,7 @@ func TestAStoredScheduleIsMeasuredBeforeItIsDecoded(t *testing.T) {
 	text := []byte(`{"history":[{}` + strings.Repeat(",{}", 2_000_000) + `]}`)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := Read(text)
+	_, err := Read(bytes.NewReader(text))
 	runtime.ReadMemStats(&after)
 	if !errors.Is(err, plan.ErrTooLarge) {
 		t.Errorf("two million entries: %v, want ErrTooLarge", err)

@@ -4,11 +4,11 @@
 package schedule
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -114,9 +114,9 @@ func (d Definition) Check() error {
 }
 
 // Read returns a schedule as it was stored, or why it cannot be used.
-func Read(text []byte) (Schedule, error) {
+func Read(r io.Reader) (Schedule, error) {
 	var s Schedule
-	if err := plan.Decode(bytes.NewReader(text), plan.MaxDocument, &s); err != nil {
+	if err := plan.Decode(r, plan.MaxDocument, &s); err != nil {
 		return s, fmt.Errorf("read schedule: %w", err)
 	}
 	if err := plan.CheckFormat(s.Version); err != nil {

@@ -34,9 +34,7 @@ type Leader interface {
 	Relinked() <-chan struct{}
 	RTT() (time.Duration, error)
 	// Queue hands over submissions and cancellations.
-	Queue(ctx context.Context, handle func(Request)) error
-	// Tries is what is known of former tries of a run.
-	Tries(ctx context.Context, run string) (map[string][]plan.Tried, error)
+	Queue(ctx context.Context, handle func(Request), read func()) error
 	Runs(ctx context.Context) ([]RunState, error)
 	RunState(ctx context.Context, run string) (RunState, error)
 	// MarkCopied notes in the state of a run that a controller has a copy.
@@ -46,7 +44,8 @@ type Leader interface {
 	Baseline(ctx context.Context, name string) (plan.BaselineRecord, error)
 	Schedule(ctx context.Context, name string) (KeptSchedule, error)
 	PutSchedule(ctx context.Context, s schedule.Schedule, revision uint64) (uint64, error)
-	WatchSchedules(ctx context.Context, handle func(KeptSchedule)) error
+	Schedules(ctx context.Context) ([]KeptSchedule, error)
+	Edited() <-chan struct{}
 }
 
 var _ Leader = (*Conn)(nil)

@@ -258,7 +258,7 @@ func (c *Client) AddSchedule(ctx context.Context, s schedule.Schedule) error {
 }
 
 func (c *Client) putSchedule(ctx context.Context, s schedule.Schedule, revision uint64) error {
-	value, err := squeeze(s)
+	value, err := pack(s)
 	if err == nil {
 		_, err = call[struct{}](ctx, c, requestTimeout, serviceSchedulePut, storedSchedule{Name: s.Name, Revision: revision, Value: value})
 	}

@@ -56,6 +56,16 @@ func serveClients(t testing.TB, l *Lease) {
 }
 
 // queueRun stores a submission as a leader does.
+// submission is the number of the submission of a run that is queued.
+func submission(t testing.TB, c *Conn, run string) uint64 {
+	t.Helper()
+	seq, err := c.last(t.Context(), streamQueue, subjectSubmit(run))
+	if err != nil || seq == 0 {
+		t.Fatalf("run %s has submission %d, %v", run, seq, err)
+	}
+	return seq
+}
+
 func queueRun(t testing.TB, c *Conn, run plan.Run) {
 	t.Helper()
 	packed, err := pack(Submission{Run: run})
@@ -101,7 +111,7 @@ func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 		}()
 		time.Sleep(10 * time.Minute)
 		begun := time.Now()
-		if err := leading.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1}}); err != nil {
+		if err := leading.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, leading.lease.conn, "r")}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-ended; err != nil || at.Sub(begun) > batchPause {

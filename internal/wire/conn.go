@@ -35,6 +35,17 @@ type Conn struct {
 	log      *slog.Logger
 	relinked chan struct{} // holds something when a lost link is there again
 	again    *lapses
+
+	// queued and edited hold something when this peer, as the leader, has stored a message of the queue or a schedule.
+	queued, edited chan struct{}
+}
+
+// signal has a channel hold something.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // lapses tells everybody who reads from a server that a lost link is there again: what they read may not be.
@@ -97,10 +108,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	}
 	opts := append([]nats.Option{nats.Name("lockstep"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
 		nats.ErrorHandler(refused.hear), nats.ReconnectHandler(func(*nats.Conn) {
-			select {
-			case relinked <- struct{}{}:
-			default:
-			}
+			signal(relinked)
 			again.tell()
 		})}, more...)
 	nc, err := nats.Connect(url, append(opts, shown...)...)
@@ -113,7 +121,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		return nil, err
 	}
 	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, recordLimit: recordBytes, refused: refused, holder: auth.holder(), log: slog.Default(),
-		relinked: relinked, again: again}, nil
+		relinked: relinked, again: again, queued: make(chan struct{}, 1), edited: make(chan struct{}, 1)}, nil
 }
 
 // LogTo logs from now on when the link is lost, when it is there again, and what panics while a message is handled. It is called before anything
@@ -250,107 +258,4 @@ func wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// follow hands every message of a stream that matches the filters to handle, in order, each once, until ctx ends or handle
-// returns false or panics, which is an error. It outlives losses of the link and of the server, and waits for a stream that is not there yet.
-func (c *Conn) follow(ctx context.Context, stream string, filters []string, handle func(m jetstream.Msg, seq uint64) bool) error {
-	return c.followFrom(ctx, stream, 1, filters, handle)
-}
-
-// followFrom is follow from a sequence number on.
-func (c *Conn) followFrom(ctx context.Context, stream string, next uint64, filters []string, handle func(m jetstream.Msg, seq uint64) bool) error {
-	at := position{next: max(next, 1)}
-	for ctx.Err() == nil {
-		more, err := c.followOnce(ctx, stream, filters, &at, handle)
-		if !more {
-			return err
-		}
-		if c.nc.IsClosed() {
-			return fmt.Errorf("follow %s: %w", stream, nats.ErrConnectionClosed)
-		}
-		if errors.Is(err, nats.ErrPermissionViolation) {
-			return fmt.Errorf("follow %s: %w", stream, err)
-		}
-		_ = wait(ctx, retryWait) // the loop looks at ctx
-	}
-	return ctx.Err()
-}
-
-// position is how far a stream was read.
-type position struct {
-	next uint64
-	last time.Time // when the last message that was read was stored; zero: none was
-}
-
-func (c *Conn) followOnce(ctx context.Context, stream string, filters []string, at *position, handle func(jetstream.Msg, uint64) bool) (more bool, err error) {
-	reading, stop := c.again.within(ctx) // the library goes on by numbers, also in a stream that was made anew
-	defer stop()
-	if at.next > 1 && c.remade(ctx, stream, *at) {
-		*at = position{next: 1}
-	}
-	making, cancel := context.WithTimeout(reading, storeTimeout)
-	defer cancel()
-	consumer, err := c.js.OrderedConsumer(making, stream, jetstream.OrderedConsumerConfig{
-		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: at.next, MaxResetAttempts: 3,
-		InactiveThreshold: abandoned,
-	})
-	if err != nil {
-		return true, err
-	}
-	messages, err := consumer.Messages(jetstream.PullHeartbeat(serving))
-	if err != nil {
-		return true, err
-	}
-	defer c.dismiss(consumer, stream)
-	defer messages.Stop()
-	for {
-		Progress(ctx, storeTimeout)
-		m, err := messages.Next(jetstream.NextContext(reading))
-		if err != nil {
-			return true, err
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return true, err
-		}
-		seq := meta.Sequence.Stream
-		*at = position{seq + 1, meta.Timestamp}
-		if err = Guard(c.log, m.Subject(), func() error { more = handle(m, seq); return nil }); err != nil || !more {
-			return false, err
-		}
-	}
-}
-
-// serving is how often a server says that it still serves a reader, whose own link tells nothing of it in a cluster: a reader goes elsewhere when it has not
-// heard that for twice as long, well before its controller takes its assignment for lost.
-const serving = 2 * time.Second
-
-// abandoned is how long a server keeps a consumer that nobody reads: of a process that was killed, say.
-const abandoned = 30 * time.Second
-
-// dismiss removes a consumer at once: there are several of them in every task.
-func (c *Conn) dismiss(consumer jetstream.Consumer, stream string) {
-	info := consumer.CachedInfo()
-	if info == nil || c.nc.IsClosed() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = c.js.DeleteConsumer(ctx, stream, info.Name) // else the server does it in time
-}
-
-// serversApart is how far the clocks of a cluster's servers may be apart.
-const serversApart = 2 * time.Second
-
-// remade tells whether a stream is another than that of which something was read already: its server came back without memory.
-func (c *Conn) remade(ctx context.Context, stream string, at position) bool {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	st, err := c.js.Stream(ctx, stream)
-	if err != nil {
-		return false
-	}
-	info := st.CachedInfo()
-	return info.State.LastSeq+1 < at.next || !at.last.IsZero() && info.Created.After(at.last.Add(serversApart))
 }

@@ -5,17 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Request is one message of the queue: a submission, or a cancellation; or one that cannot be read, which Err says. One without a Run tells of nothing but
-// Newest.
+// Request is one message of the queue: a submission, or a cancellation; or one that cannot be read, which Err says.
 type Request struct {
 	Run        string
 	Seq        uint64 // numbers submissions
@@ -25,49 +24,70 @@ type Request struct {
 	Key        string // of the submission
 	By         string // who cancels; empty: that is not known
 	Err        error
-	Newest     bool // all that was there when the reading began has been read with it
 }
 
-// Queue hands the queue to handle, from its beginning, until ctx ends.
-func (c *Conn) Queue(ctx context.Context, handle func(Request)) error {
-	last, err := c.last(ctx, streamQueue, root+"queue.>")
-	if err != nil {
-		last = math.MaxUint64 // it is known then when nothing is pending
+// queueEvery is how often the queue is read at least. Its leader reads at once what it has stored.
+const queueEvery = 5 * time.Second
+
+// Queue hands the queue to handle, from its beginning, until ctx ends. It calls read when all that was there has been
+// handed over. One goroutine calls both. An error means that the connection was closed or may not do this.
+func (c *Conn) Queue(ctx context.Context, handle func(Request), read func()) error {
+	read = sync.OnceFunc(read)
+	for seq := uint64(0); ; {
+		s, err := c.stream(ctx, streamQueue)
+		for err == nil {
+			var m *jetstream.RawStreamMsg
+			if m, err = s.GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(">")); err == nil {
+				seq = m.Sequence
+				c.handleRequest(m, handle)
+			}
+		}
+		pause := retryWait
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			read()
+			pause = queueEvery
+		case c.nc.IsClosed(), errors.Is(err, nats.ErrPermissionViolation):
+			return fmt.Errorf("read the queue: %w", err)
+		}
+		one, cancel := context.WithTimeout(ctx, pause)
+		select {
+		case <-c.queued:
+		case <-one.Done():
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
-	return c.follow(ctx, streamQueue, []string{root + "queue.>"}, func(m jetstream.Msg, seq uint64) bool {
-		words := strings.Split(m.Subject(), ".")
-		r := Request{Seq: seq}
-		if meta, err := m.Metadata(); err == nil {
-			r.At, r.Newest = meta.Timestamp, seq >= last || meta.NumPending == 0
-		}
-		if r.Run, r.Err = untoken(words[len(words)-1]); r.Err != nil { // nobody to tell
-			if r.Newest {
-				handle(Request{Seq: seq, Newest: true})
-			}
-			return true
-		}
-		r.Submits = len(words) == 4 && words[2] == "submit"
-		err := Guard(c.log, m.Subject(), func() error {
-			if r.Submits {
-				var s Submission
-				r.Key = m.Headers().Get(jetstream.MsgIDHeader)
-				if r.Err = c.unpack(m.Headers(), m.Data(), "the client", &s); r.Err == nil {
-					if r.Err = s.check(r.Run); r.Err == nil {
-						r.Submission = &s
-					}
+}
+
+// handleRequest reads a message of the queue. The submission of one that panics is refused.
+func (c *Conn) handleRequest(m *jetstream.RawStreamMsg, handle func(Request)) {
+	words := strings.Split(m.Subject, ".")
+	r := Request{Seq: m.Sequence, At: m.Time, Submits: len(words) == 4 && words[2] == "submit"}
+	if r.Run, r.Err = untoken(words[len(words)-1]); r.Err != nil {
+		return // nobody to tell
+	}
+	err := Guard(c.log, m.Subject, func() error {
+		if !r.Submits {
+			r.By = canceller(m.Data)
+		} else {
+			var s Submission
+			r.Key = m.Header.Get(jetstream.MsgIDHeader)
+			if r.Err = c.unpack(m.Header, m.Data, "the client", &s); r.Err == nil {
+				if r.Err = s.check(r.Run); r.Err == nil {
+					r.Submission = &s
 				}
-			} else {
-				r.By = canceller(m.Data())
 			}
-			handle(r)
-			return nil
-		})
-		if err != nil { // the run is refused for it
-			r.Submission, r.Err = nil, err
-			handle(r)
 		}
-		return true
+		handle(r)
+		return nil
 	})
+	if err != nil {
+		r.Submission, r.Err = nil, err
+		handle(r)
+	}
 }
 
 // check returns an error unless the submission is of a run, and all its names may be parts of subjects.

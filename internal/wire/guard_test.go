@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"lockstep/internal/plan"
 )
 
@@ -49,10 +47,6 @@ func TestPanicsOfSubmissionsRefuseTheirRun(t *testing.T) {
 		queueRun(t, c, plan.Run{ID: id})
 	}
 	got := map[string]error{}
-	err := c.follow(t.Context(), streamQueue, []string{root + "queue.>"}, func(jetstream.Msg, uint64) bool { panic("first") })
-	if !errors.Is(err, ErrPanic) {
-		t.Errorf("a follower that panics ends with %v", err)
-	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	_ = c.Queue(ctx, func(r Request) {
@@ -62,7 +56,7 @@ func TestPanicsOfSubmissionsRefuseTheirRun(t *testing.T) {
 		if got[r.Run] = r.Err; r.Run == "good" {
 			stop()
 		}
-	})
+	}, func() {})
 	if !errors.Is(got["bad"], ErrPanic) || got["good"] != nil || len(got) != 2 {
 		t.Errorf("the queue handed over %v: want an error of run bad alone", got)
 	}

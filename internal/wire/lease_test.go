@@ -230,10 +230,9 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said []string
-	err = agent.follow(t.Context(), nameOf(streamEvents, "r"), []string{subjectEvent("r")}, func(m jetstream.Msg, seq uint64) bool {
-		e := agent.entry(messageOf(m, seq))
+	_, err = readRecord(t.Context(), agent, recordQuery{Run: "r", Outline: true, Behind: Cursor{Events: 1}}, func(e Entry) error {
 		said = append(said, e.Event.Detail)
-		return e.Event.Detail != "end"
+		return e.Err
 	})
 	if got := strings.Join(said, ", "); err != nil || got != "in time, after, end" {
 		t.Errorf("the record holds %q, %v", got, err)

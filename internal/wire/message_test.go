@@ -61,7 +61,7 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 	if handed.Load() != agents*n {
 		t.Errorf("%d snapshots were handed on, of %d", handed.Load(), agents*n)
 	}
-	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1}}); err != nil {
+	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, c, "r")}}); err != nil {
 		t.Fatal(err)
 	}
 	next, messages := map[string]uint64{}, map[uint64]bool{}
@@ -207,7 +207,7 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 				check("a submission", r.Err)
 				stop()
 			}
-		})
+		}, func() {})
 		if _, err := readRecord(t.Context(), c, recordQuery{Run: name}, func(e Entry) error { check("a plan", e.Err); return nil }); err != nil {
 			t.Error(err)
 		}
@@ -249,7 +249,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 		if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Ran: 99}}); err != nil { // of an earlier submission
 			t.Fatal(err)
 		}
-		return r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Ran: n, Submission: 1}})
+		return r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Ran: n, Submission: submission(t, c, "r")}})
 	})
 	if err != nil || seen != n || end.Ran != n {
 		t.Errorf("saw %d events of %d and the end %+v, %v", seen, n, end, err)

@@ -29,31 +29,6 @@ func (l *Lease) confirm(ctx context.Context) error {
 	}
 }
 
-// purge deletes messages up to a sequence number, 0: all that are there now, if this controller still leads. Nothing that a later leader has written is
-// among them: where the stream ends is looked up first, and only then that nobody else has led until after that.
-func (l *Lease) purge(ctx context.Context, stream string, upTo uint64, subjects ...string) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	ctx, stop := context.WithTimeout(ctx, storeTimeout)
-	defer stop()
-	if l.ctx.Err() != nil {
-		return fmt.Errorf("clear %s: %w", stream, ErrFenced)
-	}
-	if upTo == 0 {
-		s, err := l.conn.js.Stream(ctx, stream)
-		if err != nil {
-			return fmt.Errorf("clear %s: %w", stream, err)
-		}
-		if upTo = s.CachedInfo().State.LastSeq; upTo == 0 {
-			return nil
-		}
-	}
-	if err := l.confirm(ctx); err != nil {
-		return fmt.Errorf("clear %s: %w", stream, err)
-	}
-	return l.conn.purge(ctx, stream, upTo, subjects...)
-}
-
 // purge deletes messages up to a sequence number; 0: all that are there.
 func (c *Conn) purge(ctx context.Context, stream string, upTo uint64, subjects ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -75,7 +50,13 @@ func (c *Conn) purge(ctx context.Context, stream string, upTo uint64, subjects .
 	return nil
 }
 
-// Unqueue deletes a run's submission and cancellations up to a message of the queue, with the secrets they may hold.
+// Unqueue deletes a run's submission and cancellations up to a message of the queue, with the secrets they may hold, if this
+// controller still leads.
 func (l *Lease) Unqueue(ctx context.Context, run string, upTo uint64) error {
-	return l.purge(ctx, streamQueue, upTo, subjectSubmit(run), subjectCancel(run))
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	if err := l.confirm(ctx); err != nil {
+		return fmt.Errorf("clear %s: %w", streamQueue, err)
+	}
+	return l.conn.purge(ctx, streamQueue, upTo, subjectSubmit(run), subjectCancel(run))
 }

@@ -211,6 +211,7 @@ func (c *Conn) readOnce(ctx context.Context, q recordQuery, pending uint64) (b b
 // next returns the first message of a run's stream behind a sequence number; without a number if there is none.
 func (c *Conn) next(ctx context.Context, s jetstream.Stream, behind uint64) (stored, error) {
 	for behind < s.CachedInfo().State.LastSeq {
+		Progress(ctx, storeTimeout)
 		m, err := s.GetMsg(ctx, behind+1, jetstream.WithGetMsgSubject(">"))
 		switch {
 		case err == nil:
@@ -407,9 +408,4 @@ func decodeInto[T any](c *Conn, m stored, who string, to **T) error {
 	}
 	*to = v
 	return nil
-}
-
-// messageOf is a message that a consumer was sent.
-func messageOf(m jetstream.Msg, seq uint64) stored {
-	return stored{Subject: m.Subject(), Seq: seq, Header: m.Headers(), Body: m.Data()}
 }

@@ -89,16 +89,16 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	ctx, cancel := r.lease.bound(ctx)
 	defer cancel()
 	c := r.lease.conn
-	err := c.follow(ctx, r.events.name, nil, func(m jetstream.Msg, seq uint64) bool {
-		if e := c.entry(messageOf(m, seq)); seq < r.events.fence {
-			handle(e)
+	s, err := c.js.Stream(ctx, r.events.name)
+	for m := (stored{}); err == nil; {
+		if m, err = c.next(ctx, s, m.Seq); err == nil {
+			if m.Seq == 0 || m.Seq >= r.events.fence {
+				return nil
+			}
+			handle(c.entry(m))
 		}
-		return seq < r.events.fence
-	})
-	if err != nil {
-		return fmt.Errorf("read the record of run %s: %w", r.run, err)
 	}
-	return nil
+	return fmt.Errorf("read the record of run %s: %w", r.run, err)
 }
 
 // store writes an event or an outcome behind the fence. It follows the snapshots that were stored by now.

@@ -35,8 +35,7 @@ const (
 	stateStream = "KV_" + bucketState
 	stateKeys   = "$KV." + bucketState + "."
 
-	scheduleStream = "KV_" + bucketSchedules
-	scheduleKeys   = "$KV." + bucketSchedules + "."
+	scheduleKeys = "$KV." + bucketSchedules + "."
 
 	baselineKeys = "$KV." + bucketBaselines + "."
 )
@@ -77,7 +76,7 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 	p := permissions{Subscribe: []string{inboxOf(key) + ".>"}}
 	switch r {
 	case RoleController:
-		p.Publish = []string{root + ">", inboxes + ">", borderReplies + ">", api + ">", "$JS.ACK.>", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">", baselineKeys + ">"}
+		p.Publish = []string{root + ">", inboxes + ">", borderReplies + ">", api + ">", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">", baselineKeys + ">"}
 		p.Subscribe = append(p.Subscribe, root+">")
 	case RoleClient:
 		p.Publish = []string{clientServices + ">", viewServices + ">"}

@@ -168,7 +168,7 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, refused := g.hostile(t, "a1")
-	for _, stream := range []string{nameOf(streamEvents, "r"), nameOf(streamSnapshots, "r"), streamQueue, stateStream, scheduleStream} {
+	for _, stream := range []string{nameOf(streamEvents, "r"), nameOf(streamSnapshots, "r"), streamQueue, stateStream, "KV_" + bucketSchedules} {
 		for _, request := range []string{"STREAM.DELETE.", "STREAM.PURGE.", "STREAM.INFO.", "CONSUMER.CREATE."} {
 			for _, subject := range []string{subjectHeartbeat("a1"), subjectClock("a1"), subjectArrive("a1"), api + "CONSUMER.MSG.NEXT." + stream + ".x"} {
 				if err := nc.PublishMsg(&nats.Msg{Subject: subject, Reply: api + request + stream, Data: []byte(`{"batch":1,"no_wait":true}`)}); err != nil {
@@ -283,7 +283,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		}
 		stop()
 	}
-	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1}}))
+	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, leading.lease.conn, "r1")}}))
 	_, err = client.Follow(ctx, "r1", func(Entry) error { return nil })
 	must("follow the run", err)
 	for who, c := range map[string]*Client{"client": client, "viewer": viewer} {
@@ -334,8 +334,9 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 	if end, err := viewer.Copy(ctx, "r1", func(Entry) error { return nil }); err != nil || end != nil {
 		t.Errorf("a viewer copies a run that goes on: %+v, %v", end, err)
 	}
-	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndInterrupted, Submission: 2}}))
-	if end := <-ended; end.Submission != 2 {
+	second := submission(t, leading.lease.conn, "r1")
+	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndInterrupted, Submission: second}}))
+	if end := <-ended; end.Submission != second {
 		t.Errorf("a viewer saw the end %+v: want that of the second submission", end)
 	}
 	// Schedules: a client edits, a viewer reads.

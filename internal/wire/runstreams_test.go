@@ -153,7 +153,7 @@ func writeAtRandom(t *testing.T, lease *Lease, run string, random *rand.Rand) ma
 		<-other
 		must(r.Outcome(t.Context(), plan.Outcome{Task: task, Run: run}))
 	}
-	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1 << 40}}); err != nil {
+	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1 << 62}}); err != nil {
 		t.Error(err)
 	}
 	return written
@@ -390,7 +390,7 @@ func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
 	<-begun
 	<-begun
 	remove()
-	if err := lease.Unqueue(t.Context(), "r", 1); err != nil {
+	if err := lease.Unqueue(t.Context(), "r", submission(t, c, "r")); err != nil {
 		t.Fatal(err)
 	}
 	select {

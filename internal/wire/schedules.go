@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -31,12 +28,9 @@ type KeptSchedule struct {
 
 func keySchedule(name string) string { return token(name) }
 
-// mostSchedule bounds what a stored schedule may grow to: a matrix, its history, comparisons.
-const mostSchedule = 8 << 20
-
 // PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if its revision is another by now, ErrNoSchedule if it is gone.
 func (c *Conn) PutSchedule(ctx context.Context, s schedule.Schedule, revision uint64) (uint64, error) {
-	value, err := squeeze(s)
+	value, err := pack(s)
 	if err == nil {
 		revision, err = c.putValue(ctx, s.Name, value, revision)
 	}
@@ -94,23 +88,25 @@ func (c *Conn) scheduleValue(ctx context.Context, name string) (value []byte, re
 	return e.Value(), e.Revision(), nil
 }
 
-// scheduleNames lists the names of all schedules.
-func (c *Conn) scheduleNames(ctx context.Context) (names []string, err error) {
+// Schedules lists all of them, also those that cannot be used.
+func (c *Conn) Schedules(ctx context.Context) (all []KeptSchedule, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	kv, err := c.schedules(ctx)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
+			kept := KeptSchedule{Name: e.Key(), Revision: e.Revision()}
+			if err := Guard(c.log, e.Key(), func() error { kept = readSchedule(e.Key(), e.Value(), e.Revision()); return nil }); err != nil {
+				kept.Err = err
+			}
+			all = append(all, kept)
+		})
 	}
-	keys, err := kv.Keys(ctx)
-	if err != nil && !errors.Is(err, jetstream.ErrNoKeysFound) {
-		return nil, err
-	}
-	for _, key := range keys {
-		if name, err := untoken(key); err == nil {
-			names = append(names, name)
-		}
-	}
-	return names, nil
+	return all, err
 }
+
+// Edited receives when a client has stored or removed a schedule, if this controller leads. It is for one reader.
+func (c *Conn) Edited() <-chan struct{} { return c.edited }
 
 func (c *Conn) removeSchedule(ctx context.Context, name string, revision uint64) error {
 	if revision == 0 { // to the library: any
@@ -126,62 +122,19 @@ func (c *Conn) removeSchedule(ctx context.Context, name string, revision uint64)
 	return err
 }
 
-// WatchSchedules hands every schedule to handle, and again whenever it has changed or was removed, until ctx ends. One goroutine calls handle.
-func (c *Conn) WatchSchedules(ctx context.Context, handle func(KeptSchedule)) error {
-	return c.follow(ctx, scheduleStream, []string{scheduleKeys + ">"}, func(m jetstream.Msg, seq uint64) bool {
-		key := strings.TrimPrefix(m.Subject(), scheduleKeys)
-		if m.Headers().Get(jetstream.MarkerReasonHeader) != "" || m.Headers().Get("KV-Operation") != "" {
-			name, err := untoken(key)
-			if err == nil {
-				handle(KeptSchedule{Name: name})
-			}
-			return true
-		}
-		_ = Guard(c.log, m.Subject(), func() error { handle(readSchedule(key, m.Data(), seq)); return nil }) // the others fire
-		return true
-	})
-}
-
 func readSchedule(key string, value []byte, revision uint64) KeptSchedule {
 	kept := KeptSchedule{Revision: revision}
 	if kept.Name, kept.Err = untoken(key); kept.Err != nil {
 		kept.Name = key[:min(len(key), MaxName)]
 		return kept
 	}
-	text, err := expand(value)
+	z, err := gzip.NewReader(bytes.NewReader(value))
 	if err == nil {
-		kept.Schedule, err = schedule.Read(text)
+		kept.Schedule, err = schedule.Read(z)
 	}
 	if err == nil && kept.Schedule.Name != kept.Name {
 		err = fmt.Errorf("read schedule %s: it calls itself %s", kept.Name, kept.Schedule.Name)
 	}
 	kept.Err = err
 	return kept
-}
-
-func squeeze(v any) ([]byte, error) {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if err := json.NewEncoder(z).Encode(v); err != nil {
-		return nil, fmt.Errorf("encode %T: %w", v, err)
-	}
-	if err := z.Close(); err != nil {
-		return nil, fmt.Errorf("encode %T: %w", v, err)
-	}
-	return b.Bytes(), nil
-}
-
-func expand(value []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(value))
-	if err != nil {
-		return nil, fmt.Errorf("read schedule: %w", err)
-	}
-	text, err := io.ReadAll(io.LimitReader(z, mostSchedule+1))
-	if err == nil && len(text) > mostSchedule {
-		err = fmt.Errorf("more than %d bytes unpacked: %w", mostSchedule, ErrTooLarge)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read schedule: %w", err)
-	}
-	return text, nil
 }

@@ -130,6 +130,7 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		if err == nil {
 			err = c.store(ctx, m, onceID())
 		}
+		signal(c.queued)
 		return struct{}{}, err
 	})
 	if c.local {
@@ -149,12 +150,14 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		if err == nil {
 			_, err = c.putValue(ctx, q.Name, q.Value, q.Revision)
 		}
+		signal(c.edited)
 		return struct{}{}, err
 	})
 	offer(s, serviceScheduleRemove, smallRequest, fewRequests, func(ctx context.Context, q storedSchedule) (struct{}, error) {
 		if err := checkName(q.Name); err != nil {
 			return struct{}{}, err
 		}
+		defer signal(c.edited)
 		return struct{}{}, c.removeSchedule(ctx, q.Name, q.Revision)
 	})
 	offer(s, serviceBaselineSet, smallRequest, 1, func(ctx context.Context, q BaselineQuery) (BaselineAnswer, error) {
@@ -214,8 +217,12 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		}
 	})
 	offer(s, serviceBaselines, smallRequest, 1, func(ctx context.Context, _ struct{}) ([]plan.Baseline, error) { return c.baselines(ctx) })
-	offer(s, serviceSchedules, smallRequest, fewRequests, func(ctx context.Context, _ struct{}) ([]string, error) {
-		return c.scheduleNames(ctx)
+	offer(s, serviceSchedules, smallRequest, fewRequests, func(ctx context.Context, _ struct{}) (names []string, err error) {
+		all, err := c.Schedules(ctx)
+		for _, s := range all {
+			names = append(names, s.Name)
+		}
+		return names, err
 	})
 	offer(s, serviceSchedule, smallRequest, fewRequests, func(ctx context.Context, q named) (storedSchedule, error) {
 		if err := checkName(q.Name); err != nil {
@@ -254,6 +261,7 @@ func (l *Lease) enqueue(ctx context.Context, run, key string, packed []byte) err
 			return nil
 		case queued.Seq == 0:
 			err := c.store(ctx, m, key, jetstream.WithExpectLastSequencePerSubject(0))
+			signal(c.queued)
 			if !conflict(err) {
 				return err
 			}

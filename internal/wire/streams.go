@@ -34,15 +34,19 @@ func (c *Conn) Replicate(n int) { c.replicas = n }
 // they are.
 func (c *Conn) Prepare(ctx context.Context) error {
 	for _, cfg := range []jetstream.StreamConfig{
-		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes},
+		// Numbers go on where a server has lost the queue with its memory.
+		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes, FirstSeq: uint64(time.Now().UnixMilli())},
 		bucket(bucketState, stateBytes),
 		bucket(bucketSchedules, scheduleBytes),
 		bucket(bucketBaselines, baselineBytes),
 	} {
 		cfg = c.stored(cfg)
-		_, err := c.js.CreateStream(ctx, cfg)
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another release, or with other limits
-			err = c.adapt(ctx, cfg)
+		err := c.adapt(ctx, cfg)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			_, err = c.js.CreateStream(ctx, cfg)
+		}
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another controller has just made it
+			err = nil
 		}
 		if err != nil {
 			return c.unprepared(cfg.Name, cfg.Replicas, err)
@@ -61,7 +65,7 @@ func (c *Conn) stored(cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	if c.replicas == 0 && c.nc.ConnectedClusterName() != "" {
 		cfg.Replicas = clusterReplicas
 	}
-	cfg.Discard, cfg.Duplicates, cfg.AllowDirect = jetstream.DiscardNew, dedupe, true
+	cfg.Discard, cfg.Duplicates, cfg.AllowDirect = jetstream.DiscardNew, dedupe, cfg.Name != streamQueue // whose readers need its newest messages
 	return cfg
 }
 

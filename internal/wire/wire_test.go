@@ -204,7 +204,7 @@ func TestARunOfTenThousandCellsFits(t *testing.T) {
 			t.Errorf("the run came back as %d cells, %v", len(r.Submission.Run.Cells), r.Err)
 		}
 		stop()
-	})
+	}, func() {})
 }
 
 func TestLastingOutlivesByAFixedTime(t *testing.T) {
