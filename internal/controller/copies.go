@@ -30,7 +30,7 @@ const (
 // copies are a controller's copies of runs: it copies those that have ended, and while it leads it also follows those that
 // are executed. The leader copies a run first, with its points.
 type copies struct {
-	conn    wire.Leader
+	conn    *wire.Conn
 	cfg     Config
 	leads   atomic.Bool
 	mu      sync.Mutex

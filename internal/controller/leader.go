@@ -14,7 +14,7 @@ import (
 
 // leader is one leadership.
 type leader struct {
-	conn   wire.Leader
+	conn   *wire.Conn
 	cfg    Config
 	agents *fleet
 	lease  *wire.Lease
@@ -263,7 +263,7 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 func (l *leader) stands(ctx context.Context, run string) (wire.RunState, error) {
 	for {
 		one, cancel := context.WithTimeout(ctx, stopTimeout)
-		state, err := l.lease.State(one, run)
+		state, err := l.conn.RunState(one, run)
 		cancel()
 		if err == nil || errors.Is(err, wire.ErrUnreadable) || pause(ctx, againLeast) != nil {
 			return state, err

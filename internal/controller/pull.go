@@ -23,10 +23,10 @@ func (p Pulled) Complete() bool { return p.Of > 0 && p.Done == p.Of }
 // Pull copies a run's record from the control plane to its directory below root, as far as it is there. A directory that is there is completed:
 // what it has already stays. The error wraps wire.ErrNoRecord where the control plane has nothing of the run.
 func Pull(ctx context.Context, conn *wire.Client, run, root string) (Pulled, error) {
-	f := &follower{conn: conn, root: root, watch: func(Progress) {}, copying: true}
+	f := &follower{conn: conn, root: root, watch: func(Progress) {}}
 	var p Pulled
 	var err error
-	p.End, err = conn.Copy(ctx, run, func(e wire.Entry) error { return f.entry(ctx, e) })
+	p.End, err = conn.Copy(ctx, run, f.entry)
 	if f.dir != nil {
 		p.Dir, p.Done, p.Of = f.dir.Dir(), len(f.dir.DoneTasks()), f.rounds.Tasks()
 		p.AtMost = f.rounds.Open()

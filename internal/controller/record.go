@@ -49,6 +49,14 @@ const (
 	ReplayStarted   ProgressKind = "replay"      // the run has ended; all its points are written to InfluxDB again
 )
 
+// Reader reads the records of runs: a wire.Client, or a controller's wire.Conn.
+type Reader interface {
+	// Local reports whether the control plane ends with this process, and has one follower.
+	Local() bool
+	// Follow hands a run's record to handle until the run has ended.
+	Follow(ctx context.Context, run string, handle func(wire.Entry) error) (wire.End, error)
+}
+
 // Record copies a run's record from the control plane to its directory below root, from the beginning of the run to its end, which it
 // returns. watch is called from one goroutine, in order; it may be nil. On a control plane of this process what was copied is deleted there.
 // When ctx ends it stops with ctx's error; the run continues, and calling Record again completes the copy.
@@ -56,12 +64,12 @@ const (
 // The record goes to points, too, which Record closes; it may be nil. If points were dropped and the run has ended,
 // Record replays the run once. It also does so if the directory was there before: an earlier process may have dropped
 // points. The directory has the counts. Points that are not written are no error. The end of ctx also ends the replay.
-func Record(ctx context.Context, conn wire.Reader, run, root string, watch func(Progress), points *sink.Sink) (wire.End, error) {
+func Record(ctx context.Context, conn Reader, run, root string, watch func(Progress), points *sink.Sink) (wire.End, error) {
 	if watch == nil {
 		watch = func(Progress) {}
 	}
 	f := &follower{conn: conn, root: root, watch: watch, points: points}
-	end, err := conn.Follow(ctx, run, func(e wire.Entry) error { return f.entry(ctx, e) })
+	end, err := conn.Follow(ctx, run, f.entry)
 	delivered := points.Close(ctx)
 	if f.dir != nil {
 		if points != nil {
@@ -113,7 +121,7 @@ func (f *follower) deliver(ctx context.Context, d plan.Delivery, ended bool) err
 
 // follower copies one run.
 type follower struct {
-	conn    wire.Reader
+	conn    Reader
 	root    string
 	watch   func(Progress)
 	dir     *runs.Run
@@ -126,10 +134,9 @@ type follower struct {
 	meter   *live.Meter
 	points  *sink.Sink
 	resumed bool // the directory was there already: an earlier process may have dropped points
-	copying bool // without the rights of the one follower of a local run, who deletes what he has
 }
 
-func (f *follower) entry(ctx context.Context, e wire.Entry) error {
+func (f *follower) entry(e wire.Entry) error {
 	switch {
 	case e.Err != nil:
 		if errors.Is(e.Err, wire.ErrProtocol) && e.Agent == "" {
@@ -149,7 +156,7 @@ func (f *follower) entry(ctx context.Context, e wire.Entry) error {
 	case e.Snapshot != nil:
 		return f.snapshot(e.Ref, *e.Snapshot)
 	case e.Outcome != nil:
-		return f.outcome(ctx, *e.Outcome)
+		return f.outcome(*e.Outcome)
 	}
 	return nil
 }
@@ -163,7 +170,7 @@ func (f *follower) plan(run plan.Run) error {
 		return err
 	}
 	f.dir, f.rounds = dir, dir.Rounds()
-	if f.conn.Local() && !f.copying {
+	if f.conn.Local() {
 		if err := dir.Hold(); err != nil {
 			return err
 		}
@@ -295,7 +302,7 @@ func (f *follower) snapshot(ref wire.Ref, s record.Snapshot) error {
 	return nil
 }
 
-func (f *follower) outcome(ctx context.Context, o plan.Outcome) error {
+func (f *follower) outcome(o plan.Outcome) error {
 	task, known := f.tasks[o.Task]
 	if !known {
 		return fmt.Errorf("outcome of task %q, which is not in its plan", o.Task)
@@ -319,11 +326,5 @@ func (f *follower) outcome(ctx context.Context, o plan.Outcome) error {
 		p.N = f.current.N
 	}
 	f.watch(p)
-	if !f.conn.Local() || f.copying {
-		return nil
-	}
-	if err := f.conn.Forget(ctx, wire.Ref{Run: o.Run, Task: o.Task}); ctx.Err() != nil {
-		return err
-	}
-	return nil // what could not be deleted in time goes with the control plane, which is this process's own
+	return nil
 }

@@ -35,7 +35,7 @@ const slotLook = 20 * time.Second
 // scheduler fires schedules for as long as its controller leads. Every change of a schedule is stored by compare-and-set before anything is done about
 // it, so that another scheduler can go on from any point, and two at once do no harm.
 type scheduler struct {
-	conn  wire.Leader
+	conn  *wire.Conn
 	lease *wire.Lease
 	clock Clock
 	hooks *Hooks
@@ -51,7 +51,7 @@ type scheduler struct {
 }
 
 // schedules begins to fire, and returns what ends it. On a control plane that ends with this process there is nothing to fire.
-func (cfg Config) schedules(ctx context.Context, conn wire.Leader, lease *wire.Lease) (stop func()) {
+func (cfg Config) schedules(ctx context.Context, conn *wire.Conn, lease *wire.Lease) (stop func()) {
 	if conn.Local() {
 		return func() {}
 	}

@@ -147,12 +147,6 @@ func (c *Client) Cancel(ctx context.Context, run, by string) error {
 	return nil
 }
 
-// Forget deletes the snapshots of a task, once the one follower of a local run has them.
-func (c *Client) Forget(ctx context.Context, ref Ref) error {
-	_, err := call[struct{}](ctx, c, requestTimeout, serviceForget, ref)
-	return err
-}
-
 // Leader is who leads. The error wraps ErrNoController if nobody does.
 func (c *Client) Leader(ctx context.Context) (LeaderInfo, error) {
 	return call[LeaderInfo](ctx, c, requestTimeout, serviceLeader, struct{}{})
@@ -212,9 +206,10 @@ func (c *Client) read(ctx context.Context, q recordQuery) (batch, error) {
 func (c *Client) entries(m stored) []Entry { return c.now().entries(m) }
 
 // Follow hands the record of a run to handle, from its beginning to the run's end, which it returns: see Conn.Follow.
-// It continues when another controller leads, or the control plane is back.
+// It continues when another controller leads, or the control plane is back. A local run has this one follower: the
+// snapshots that it has handled are deleted.
 func (c *Client) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
-	return follow(ctx, c, recordQuery{Run: run, Wait: true}, handle)
+	return follow(ctx, c, recordQuery{Run: run, Wait: true, Delete: c.Local()}, handle)
 }
 
 // Copy hands the record of a run, as far as it is there, to handle, like Follow. It returns how the run ended; nil: it

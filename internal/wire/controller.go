@@ -209,8 +209,3 @@ func (c *Conn) flush(timeout time.Duration) error {
 	defer cancel()
 	return c.nc.FlushWithContext(ctx)
 }
-
-// Forget deletes the snapshots of a task, once a follower has them.
-func (c *Conn) Forget(ctx context.Context, ref Ref) error {
-	return c.purge(ctx, nameOf(streamSnapshots, ref.Run), 0, rootSnapshots+token(ref.Run)+".snapshot."+token(ref.Task)+".>")
-}

@@ -229,18 +229,21 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 		}
 	}
 	queueRun(t, c, plan.Run{ID: "r"})
+	serveClients(t, r.lease)
+	client := clientOf(t, s)
 	const n = 12
 	put(1)
 	seen := 0
-	end, err := c.Follow(t.Context(), "r", func(e Entry) error {
+	end, err := client.Follow(t.Context(), "r", func(e Entry) error {
 		if e.Event == nil || e.Event.Kind == RunEnded {
 			return e.Err
 		}
 		if seen++; e.Event.N != seen {
 			t.Errorf("event %d came as number %d: lost or repeated", e.Event.N, seen)
 		}
-		if err := c.Forget(t.Context(), Ref{Run: "r", Task: "t"}); err != nil {
-			t.Fatal(err)
+		kept, err := c.Stored(t.Context())
+		if n := kept[subjectSnapshots(Ref{Run: "r", Task: "t", Try: "x"})]; err != nil || n > 1 {
+			t.Errorf("%d snapshots are stored, %v: want those alone that the follower of a local run has not handled", n, err)
 		}
 		if seen < n {
 			put(seen + 1)

@@ -25,7 +25,6 @@ type permission struct {
 var listed = []permission{
 	{"submit a run", false, []string{serviceSubmit}},
 	{"cancel a run", false, []string{serviceCancel}},
-	{"delete snapshots of a local run", false, []string{serviceForget}},
 	{"write a schedule", false, []string{serviceSchedulePut}},
 	{"set and remove baselines", false, []string{serviceBaselineSet, serviceBaselineRemove}},
 	{"remove a schedule", false, []string{serviceScheduleRemove}},

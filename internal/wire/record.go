@@ -55,6 +55,7 @@ type recordQuery struct {
 	Behind  Cursor `json:"behind,omitzero"`
 	Outline bool   `json:"outline,omitempty"` // without snapshots
 	Wait    bool   `json:"wait,omitempty"`    // for a first message, at most batchWait
+	Delete  bool   `json:"delete,omitempty"`  // the snapshots that are not behind it, of a local run
 }
 
 // batch is a part of the record of a run, in order.
@@ -213,15 +214,14 @@ func (c *Conn) next(ctx context.Context, s jetstream.Stream, behind uint64) (sto
 	for behind < s.CachedInfo().State.LastSeq {
 		Progress(ctx, storeTimeout)
 		m, err := s.GetMsg(ctx, behind+1, jetstream.WithGetMsgSubject(">"))
-		switch {
-		case err == nil:
+		if err == nil {
 			return stored{Subject: m.Subject, Seq: m.Sequence, Header: m.Header, Body: m.Data}, nil
-		case !errors.Is(err, jetstream.ErrMsgNotFound):
-			return stored{}, fmt.Errorf("read %s: %w", s.CachedInfo().Config.Name, err)
-		case c.local: // it was deleted: see Forget
-			return stored{}, nil
 		}
-		if wait(ctx, retryWait) != nil { // the server that answered does not have it yet
+		if errors.Is(err, jetstream.ErrMsgNotFound) && c.local {
+			return stored{}, nil // it was deleted
+		}
+		// The server that answered may not have it yet.
+		if !errors.Is(err, jetstream.ErrMsgNotFound) || wait(ctx, retryWait) != nil {
 			return stored{}, fmt.Errorf("read %s: %w", s.CachedInfo().Config.Name, err)
 		}
 	}

@@ -21,7 +21,6 @@ const (
 
 	serviceSubmit         = clientServices + "submit"
 	serviceCancel         = clientServices + "cancel"
-	serviceForget         = clientServices + "forget" // of a local run
 	serviceSchedulePut    = clientServices + "schedule.put"
 	serviceScheduleRemove = clientServices + "schedule.remove"
 	serviceBaselineSet    = clientServices + "baseline.set"
@@ -133,15 +132,6 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		signal(c.queued)
 		return struct{}{}, err
 	})
-	if c.local {
-		offer(s, serviceForget, smallRequest, fewRequests, func(ctx context.Context, ref Ref) (struct{}, error) {
-			err := errors.Join(checkName(ref.Run), checkName(ref.Task))
-			if err == nil {
-				err = c.Forget(ctx, ref)
-			}
-			return struct{}{}, err
-		})
-	}
 	offer(s, serviceSchedulePut, largeRequest, fewRequests, func(ctx context.Context, q storedSchedule) (struct{}, error) {
 		err := checkName(q.Name)
 		if err == nil {
@@ -186,7 +176,11 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		return c.RunState(ctx, q.Name)
 	})
 	offer(s, serviceRead, smallRequest, maxReads, func(ctx context.Context, q recordQuery) (batch, error) {
-		if err := checkName(q.Run); err != nil {
+		err := checkName(q.Run)
+		if err == nil && c.local && q.Delete && q.Behind.Snapshots > 0 {
+			err = c.purge(ctx, nameOf(streamSnapshots, q.Run), q.Behind.Snapshots, rootSnapshots+token(q.Run)+".snapshot.>")
+		}
+		if err != nil {
 			return batch{}, err
 		}
 		return c.read(ctx, q)

@@ -177,11 +177,6 @@ func (l *Lease) putRun(ctx context.Context, s RunState) error {
 	return err
 }
 
-// State is how a run stands as last stored; the zero value if nothing is known of it.
-func (l *Lease) State(ctx context.Context, run string) (s RunState, err error) {
-	return l.conn.RunState(ctx, run)
-}
-
 // RunState is how a run stands as last stored; the zero value if nothing is known of it.
 func (c *Conn) RunState(ctx context.Context, run string) (s RunState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
