@@ -64,10 +64,14 @@ func cancelRun(ctx context.Context, conn *wire.Client, name string, limit time.D
 	if waited {
 		limit = min(limit, queuedFor)
 	}
+	cancelled := state.Seq
 	state, err = awaitEnd(ctx, conn, state, limit)
 	switch {
 	case err != nil:
 		return "", err
+	case state.Seq != cancelled:
+		return fmt.Sprintf("run %s was cancelled; it has been submitted again since, and that submission is %s: ctl attach %s%s",
+			state.Run, state.State, state.Run, hint), nil
 	case state.Over():
 		return fmt.Sprintf("run %s has ended: %s, %s; its record: ctl pull %s%s", state.Run, state.State, tasksOf(state), state.Run, hint), nil
 	case waited && state.State == wire.StateQueued:
@@ -76,7 +80,8 @@ func cancelRun(ctx context.Context, conn *wire.Client, name string, limit time.D
 	return "", fmt.Errorf("run %s was told to stop and has not within %v; see what it does: ctl attach %s%s", state.Run, limit, state.Run, hint)
 }
 
-// awaitEnd looks how a run stands until it has ended, or limit has passed.
+// awaitEnd returns the state of a run once the submission that state is of has ended, or limit has passed. A state of
+// another submission means that it has ended, too.
 func awaitEnd(ctx context.Context, conn *wire.Client, state wire.RunState, limit time.Duration) (wire.RunState, error) {
 	late := time.NewTimer(limit)
 	defer late.Stop()
@@ -84,7 +89,7 @@ func awaitEnd(ctx context.Context, conn *wire.Client, state wire.RunState, limit
 	defer tick.Stop()
 	for {
 		now, err := findRun(ctx, conn, state.Run)
-		if err != nil || now.Over() {
+		if err != nil || now.Over() || now.Seq != state.Seq {
 			return now, err
 		}
 		select {

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// leading returns a client of a control plane, the connection of the controller that leads there, and its lease. It executes no runs.
+func leading(t *testing.T) (*wire.Client, *wire.Conn, *wire.Lease) {
+	t.Helper()
+	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Shared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	conn, err := server.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := conn.Campaign(t.Context(), wire.LeaderInfo{Name: "c", Instance: "c"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lease.Resign(context.Background()) })
+	stop, err := lease.ServeClients(func() []wire.AgentInfo { return nil },
+		func(plan.HistoryQuery) (plan.HistoryAnswer, error) { return plan.HistoryAnswer{}, nil }, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	client, err := server.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client, conn, lease
+}
+
+// A run that is submitted again as soon as it has ended does not hide that it was cancelled.
+func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
+	client, conn, lease := leading(t)
+	put := func(s wire.RunState) {
+		t.Helper()
+		if err := lease.PutRun(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+	}
+	put(wire.RunState{Run: "r", State: wire.StateRunning, Seq: 1, Tasks: 2})
+	go func() {
+		_ = conn.Queue(t.Context(), func(q wire.Request) {
+			if !q.Submits && q.Run == "r" {
+				put(wire.RunState{Run: "r", State: string(wire.EndDone), Seq: 2, Tasks: 2, Done: 2})
+			}
+		})
+	}()
+	text, err := cancelRun(t.Context(), client, "r", time.Minute, " --server x")
+	if err != nil || !strings.Contains(text, "run r was cancelled; it has been submitted again since") || strings.Contains(text, "has ended") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
