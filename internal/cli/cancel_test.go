@@ -63,3 +63,22 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
+
+// A command that is printed for the user to type has what the user gave to reach the fleet, and not what the environment has.
+func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
+	t.Setenv("LOCKSTEP_CA", "/etc/ca.crt")
+	o := runOptions{runs: "my runs", server: serverFlags{url: "tls://u:p@bench-1:4222", creds: "my creds/client.nk", ca: "/etc/ca.crt", cert: "c", key: "k"}}
+	flags := " --server 'tls://u:***@bench-1:4222' --creds 'my creds/client.nk' --cert c --key k"
+	for got, want := range map[string]string{
+		o.again("r"):       "ctl run --resume r --runs 'my runs'" + flags,
+		o.attachAgain("r"): "ctl attach r --runs 'my runs'" + flags,
+	} {
+		if got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+	t.Setenv("LOCKSTEP_SERVER", o.server.url)
+	if hint := o.server.hint(); strings.Contains(hint, "--server") {
+		t.Errorf("the environment has the server: %s", hint)
+	}
+}

@@ -39,15 +39,32 @@ func (s *serverFlags) auth() wire.Auth {
 		CA: s.ca, Cert: s.cert, Key: s.key}
 }
 
+// files lists the flags that name a file, with their values.
+func (s *serverFlags) files() [][2]string {
+	return [][2]string{{"creds", s.creds}, {"ca", s.ca}, {"cert", s.cert}, {"key", s.key}}
+}
+
+// hint returns the flags that the user gave, as a shell reads them: another command needs them to use the same fleet.
+func (s *serverFlags) hint() (text string) {
+	for _, f := range append([][2]string{{"server", plan.Redact(s.url)}}, s.files()...) {
+		name, value := f[0], f[1]
+		if value != "" && value != plan.Redact(os.Getenv(variable(name))) {
+			text += " --" + name + " " + shellWord(value)
+		}
+	}
+	return text
+}
+
 // readable tells of every file of the flags that cannot be read: it is no better a moment later, as a control plane may be.
 func (s *serverFlags) readable() error {
 	var faults []error
-	for _, f := range []struct{ flag, path string }{{"--creds", s.creds}, {"--ca", s.ca}, {"--cert", s.cert}, {"--key", s.key}} {
-		if f.path == "" {
+	for _, f := range s.files() {
+		flag, path := f[0], f[1]
+		if path == "" {
 			continue
 		}
-		if _, err := os.ReadFile(f.path); err != nil {
-			faults = append(faults, fmt.Errorf("read %s %s: %w", f.flag, f.path, errors.Unwrap(err)))
+		if _, err := os.ReadFile(path); err != nil {
+			faults = append(faults, fmt.Errorf("read --%s %s: %w", flag, path, errors.Unwrap(err)))
 		}
 	}
 	if len(faults) > 0 {

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/controller"
-	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
@@ -51,14 +50,6 @@ func remedy(err error) string {
 		return "--creds (or what LOCKSTEP_TOKEN, LOCKSTEP_USER and LOCKSTEP_PASSWORD say) is not accepted by this control plane"
 	}
 	return "is --server right, and a controller (or its NATS server) running there?"
-}
-
-// hint is what a command needs besides its arguments to speak to the same fleet.
-func (s *serverFlags) hint() string {
-	if s.url == os.Getenv("LOCKSTEP_SERVER") {
-		return ""
-	}
-	return " --server " + plan.Redact(s.url)
 }
 
 // lookout says what a run waits for before it begins, when no controller leads, or the control plane is away, and when they are back, until ctx ends.
@@ -150,7 +141,7 @@ func knownRuns(runs []wire.RunState) string {
 	var lines []string
 	for _, r := range slices.Backward(runs) {
 		if len(lines) == most {
-			lines = append(lines, fmt.Sprintf("and %d more: ctl runs", len(runs)-most))
+			lines = append(lines, fmt.Sprintf("and %d more, which ctl runs lists", len(runs)-most))
 			break
 		}
 		lines = append(lines, fmt.Sprintf("%s (%s, %s)", r.Run, r.Name, r.State))

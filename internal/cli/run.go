@@ -328,11 +328,7 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 
 // again is the command that goes on with a run.
 func (o *runOptions) again(id string) string {
-	command := "ctl run --resume " + id + o.elsewhere()
-	if o.server.url != "" {
-		command += " --server " + plan.Redact(o.server.url)
-	}
-	return command
+	return "ctl run --resume " + id + o.elsewhere() + o.server.hint()
 }
 
 // attachAgain is the command that follows a run of a fleet again, into the same folder.
@@ -345,7 +341,7 @@ func (o *runOptions) elsewhere() string {
 	if o.runs == "runs" {
 		return ""
 	}
-	return " --runs " + o.runs
+	return " --runs " + shellWord(o.runs)
 }
 
 // writable makes the folder of records, and finds out whether one can be kept there, before anything is measured.
