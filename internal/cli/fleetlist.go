@@ -14,6 +14,7 @@ import (
 
 	"lockstep/internal/report"
 	"lockstep/internal/runs"
+	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
 )
 
@@ -92,10 +93,13 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time) error {
 			detail = "waits for " + r.Waiting
 		}
 		rows = append(rows, []string{r.Run, r.Name, r.State, dash(by), stamp(r.Submitted), took(r, now),
-			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), dash(detail)})
+			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), dash(terminal.Cut(detail, maxDetail))})
 	}
 	return tabulate(out, []string{"RUN", "MATRIX", "STATE", "BY", "SUBMITTED", "TOOK", "DONE", "OF", "FAILED", "DETAIL"}, rows)
 }
+
+// maxDetail is how many columns DETAIL may take; --json prints all of it.
+const maxDetail = 60
 
 // took is how long a run has run, or waits.
 func took(r wire.RunState, now time.Time) string {

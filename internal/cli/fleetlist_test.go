@@ -54,3 +54,15 @@ func TestAgentsFitTheScreen(t *testing.T) {
 		}
 	}
 }
+
+// The reason why a run ended does not widen the list of runs.
+func TestRunsShortenDetails(t *testing.T) {
+	var out strings.Builder
+	detail := "controllers failed 2 times with repetition 1 of cell mode=confirm-each (task 219b602ba6ec-r1) in flight"
+	if err := fleetRuns(&out, []wire.RunState{{Run: "r", State: string(wire.EndQuarantined), Detail: detail}}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if want := "controllers failed 2 times with repetition 1 of cell mode=c…\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("want %q at the end of\n%s", want, out.String())
+	}
+}

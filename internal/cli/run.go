@@ -297,7 +297,7 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 		return exit{ExitInterrupted, errors.New("interrupted before anything was run")}
 	}
 	if err != nil && end.Reason == wire.EndQuarantined {
-		return errors.New(end.Detail)
+		return o.quarantined(id, end)
 	}
 	if err != nil {
 		return err
@@ -317,13 +317,17 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 	}
 	switch {
 	case end.Reason == wire.EndQuarantined:
-		return errors.New(end.Detail)
+		return o.quarantined(id, end)
 	case end.Reason == wire.EndInterrupted:
 		return exit{ExitInterrupted, fmt.Errorf("interrupted; go on with: %s", o.again(id))}
 	case code != ExitOK:
 		return exit{code: code}
 	}
 	return nil
+}
+
+func (o *runOptions) quarantined(id string, end wire.End) error {
+	return fmt.Errorf("run %s is quarantined: %s; try again: %s", id, end.Detail, o.again(id))
 }
 
 // again is the command that goes on with a run.

@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/report"
 	"lockstep/internal/runs"
 	"lockstep/internal/terminal"
+	"lockstep/internal/wire"
 )
 
 // width is how wide a table may be: the terminal's width, or 0, as wide as it likes, when it is none.
@@ -46,7 +47,13 @@ func showCommand() *cobra.Command {
 				return err
 			}
 			if format == "text" {
-				_, err = present(c.OutOrStdout(), record)
+				if _, err = present(c.OutOrStdout(), record); err != nil {
+					return err
+				}
+				end, ended, err := record.Ended()
+				if ended && end.Text != string(wire.EndDone) {
+					fmt.Fprintln(c.OutOrStdout(), terminal.Clean("the run has ended: "+end.Text+because(end.Detail)))
+				}
 				return err
 			}
 			write, known := formats[format]

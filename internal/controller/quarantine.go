@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"lockstep/internal/wire"
 )
@@ -20,17 +22,29 @@ func (x *execution) countCrash(ctx context.Context) error {
 		x.state.Crashes = append(x.state.Crashes, x.state.Epoch)
 	}
 	if len(x.state.Crashes) >= maxCrashes {
-		what := "task " + x.state.Blamed + " in flight"
-		if x.state.Blamed == wire.StartInFlight {
-			what = "this run before its next task"
-		}
-		return fmt.Errorf("controllers failed %d times with %s (epochs %d): look for the cause in the logs of these controllers and report it; "+
-			"ctl run --resume %s tries again", len(x.state.Crashes), what, x.state.Crashes, x.claim.Run)
+		epochs := strings.ReplaceAll(strings.Trim(fmt.Sprint(x.state.Crashes), "[]"), " ", ", ")
+		return fmt.Errorf("controllers failed %d times with %s (epochs %s): look for the cause in the logs of these controllers and report it",
+			len(x.state.Crashes), x.claim.describe(x.state.Blamed), epochs)
 	}
 	x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", x.queue.names(x.claim)
 	x.state.InFlight = wire.StartInFlight
 	x.note(ctx)
 	return nil
+}
+
+// describe names what was in flight, as RunState.InFlight has it.
+func (c *claim) describe(inFlight string) string {
+	if inFlight == wire.StartInFlight {
+		return "this run before its next task"
+	}
+	if c.Submission != nil {
+		for _, t := range c.Submission.Run.Tasks() {
+			if t.ID == inFlight {
+				return fmt.Sprintf("repetition %d of cell %s (task %s) in flight", t.Repetition, cmp.Or(t.Cell.Name(), t.Cell.ID), inFlight)
+			}
+		}
+	}
+	return "task " + inFlight + " in flight"
 }
 
 // begins notes what is in flight from now on; empty: nothing is.

@@ -241,7 +241,7 @@ func (f *follower) event(e wire.RunEvent) error {
 			return nil
 		}
 		p.Kind, p.End = RunEnded, *e.End
-		if err := f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkEnd, Text: string(e.End.Reason)}); err != nil {
+		if err := f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkEnd, Text: string(e.End.Reason), Detail: e.End.Detail}); err != nil {
 			return err
 		}
 		f.points.End(e.At, string(e.End.Reason))

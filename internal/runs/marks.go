@@ -37,6 +37,7 @@ type Mark struct {
 	Rate    float64       `json:"rate,omitempty"`    // of a step of a search
 	Measure plan.Duration `json:"measure,omitempty"` // of a step of a search
 	Text    string        `json:"text,omitempty"`    // given-up: why; end: how, in a word
+	Detail  string        `json:"detail,omitempty"`  // end: why
 }
 
 // Mark stores a moment once, although the controller reports the moments of a run again to each copy of it.
@@ -80,6 +81,16 @@ func (r *Run) Marks() ([]Mark, error) {
 		return nil, fmt.Errorf("read the marks of run %s: %w", r.plan.ID, err)
 	}
 	return all, nil
+}
+
+// Ended returns the mark of the run's end. It is false while the run goes on, as it does after it was resumed.
+func (r *Run) Ended() (Mark, bool, error) {
+	all, err := r.Marks()
+	if len(all) == 0 || err != nil {
+		return Mark{}, false, err
+	}
+	last := all[len(all)-1]
+	return last, last.Kind == MarkEnd, nil
 }
 
 // Outcome reads what came of a task, as it is kept.

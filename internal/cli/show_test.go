@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/runs"
+)
+
+// The reason why a run ended early is printed with its tables, until it is resumed.
+func TestShowSaysWhyTheRunEnded(t *testing.T) {
+	root := t.TempDir()
+	run := plan.Run{ID: "r", Name: "x", Repeat: 1, Started: time.Now().UTC(), Cells: []plan.Cell{{ID: "c"}}}
+	record, err := runs.Create(root, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "the run has ended: quarantined: controllers failed 2 times with cell a=1"
+	for i, m := range []runs.Mark{
+		{Kind: runs.MarkEnd, Text: "quarantined", Detail: "controllers failed 2 times with cell a=1"},
+		{Kind: runs.MarkStart, Task: "c-r1", Name: "again", Try: 1},
+		{Kind: runs.MarkEnd, Text: "done"},
+	} {
+		m.At = run.Started.Add(time.Duration(i) * time.Second)
+		if err := record.Mark(m); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if code := Ctl(t.Context(), []string{"show", "--runs", root, "r"}, nil, &out, &out); code != ExitOK || strings.Contains(out.String(), want) != (i == 0) {
+			t.Errorf("after mark %d: code %d:\n%s", i+1, code, out.String())
+		}
+	}
+}
