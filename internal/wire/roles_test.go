@@ -555,3 +555,14 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 		t.Errorf("its own credentials: %v", err)
 	}
 }
+
+// A controller with the key of a client or viewer ends at once: no wait gives it the rights of a controller.
+func TestAControllerLearnsThatItsCredentialsAreOfAnotherRole(t *testing.T) {
+	g := guardPlane(t)
+	for _, name := range []string{"client", "viewer"} {
+		err := g.dial(t, name).Prepare(t.Context())
+		if !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "those of the "+name+"; give --creds controller.nk") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +32,10 @@ const clusterReplicas = 3
 func (c *Conn) Replicate(n int) { c.replicas = n }
 
 // Prepare makes the streams that the control plane needs besides those of runs. Limits of those that are there stay as
-// they are.
+// they are. The error wraps ErrNotAllowed if the credentials are not those of a controller.
 func (c *Conn) Prepare(ctx context.Context) error {
+	ctx, done := c.refused.watch(ctx, api+"STREAM.CREATE."+streamQueue) // the first that is made
+	defer done()
 	for _, cfg := range []jetstream.StreamConfig{
 		// Numbers go on where a server has lost the queue with its memory.
 		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes, FirstSeq: uint64(time.Now().UnixMilli())},
@@ -47,6 +50,10 @@ func (c *Conn) Prepare(ctx context.Context) error {
 		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another controller has just made it
 			err = nil
+		}
+		if err != nil && errors.Is(context.Cause(ctx), ErrNotAllowed) {
+			return fmt.Errorf("prepare the control plane: %w: they are those of %s; give --creds controller.nk, which \"ctl fleet init\" made",
+				ErrNotAllowed, cmp.Or(c.holder, "another role"))
 		}
 		if err != nil {
 			return c.unprepared(cfg.Name, cfg.Replicas, err)
