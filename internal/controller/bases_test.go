@@ -33,7 +33,7 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 		l.clock().advance(time.Hour)
 		first := l.schedule("nightly", "the first run", entries(1)).History[0]
 		if text := strings.Join(first.Problems, "\n"); first.State != schedule.Done || len(first.Problems) != 2 || !strings.Contains(text, `inconclusive: mode=confirm-window: send.rate no worse`) ||
-			!strings.Contains(text, `there is no baseline "tiny"`) {
+			!strings.Contains(text, `there is no baseline "tiny" on the control plane (those of a folder: ctl baseline list --runs DIR): ctl baseline set RUN`) {
 			t.Fatalf("without a baseline: %+v", first)
 		}
 		l.state(first.Run, func(s wire.RunState) bool { return s.Copied })

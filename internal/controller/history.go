@@ -114,7 +114,7 @@ func (l *leader) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.
 func (l *leader) addBases(ctx context.Context, run *plan.Run) error {
 	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
 		i := slices.IndexFunc(run.Bases, func(has plan.Base) bool { return has.Name == name })
-		if i >= 0 && run.Bases[i].Why == "" {
+		if i >= 0 && (run.Bases[i].Why == "" || l.conn.Local()) { // a local run has those of its folder
 			continue
 		}
 		wire.Progress(ctx, 3*fillLimit) // the history may be locked by another process, too
@@ -137,7 +137,7 @@ func (l *leader) base(ctx context.Context, run plan.Run, name string) (plan.Base
 	baseline, err := l.conn.Baseline(ctx, name)
 	switch {
 	case errors.Is(err, wire.ErrNoBaseline):
-		return plan.Base{Name: name, Why: plan.NoBaseline(name)}, nil
+		return plan.Base{Name: name, Why: plan.NoBaseline(name, "on the control plane (those of a folder: ctl baseline list --runs DIR)")}, nil
 	case errors.Is(err, wire.ErrUnreadable):
 		return plan.Base{Name: name, Why: fmt.Sprintf("%v; set it again: ctl baseline set RUN", err)}, nil
 	case err != nil:

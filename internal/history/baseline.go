@@ -111,7 +111,12 @@ func (s *Store) RemoveBaseline(name string) error {
 		names = append(names, b.Name)
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("there is no baseline %q, nor any other: ctl baseline set RUN makes one", name)
+		names = []string{"none"}
 	}
-	return fmt.Errorf("there is no baseline %q (there are: %s)", name, strings.Join(names, ", "))
+	return fmt.Errorf("there is no baseline %q %s; there are here: %s", name, s.place(), strings.Join(names, ", "))
+}
+
+// place says where this folder's baselines are, and how to look at those that are elsewhere.
+func (s *Store) place() string {
+	return fmt.Sprintf("in the folder %s (those of a fleet: ctl baseline list --server URL)", s.root)
 }

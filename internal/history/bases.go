@@ -21,7 +21,7 @@ func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 			all = append(all, plan.Base{Name: name, Why: fmt.Sprintf("the baseline %q cannot be read: %v", name, damaged)})
 			continue
 		case i < 0:
-			all = append(all, plan.Base{Name: name, Why: plan.NoBaseline(name)})
+			all = append(all, plan.Base{Name: name, Why: plan.NoBaseline(name, s.place())})
 			continue
 		}
 		record, err := runs.Open(s.root, known[i].Run)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -155,10 +156,11 @@ func (r Run) BaseOf(name string) Base {
 			return b
 		}
 	}
-	return Base{Name: name, Why: NoBaseline(name)}
+	return Base{Name: name, Why: NoBaseline(name, "")}
 }
 
-// NoBaseline says that there is none of a name, and what to do about it.
-func NoBaseline(name string) string {
-	return fmt.Sprintf("there is no baseline %q: ctl baseline set RUN makes a run the baseline of its matrix, before the next one begins", name)
+// NoBaseline says that there is none of a name in a place, and what to do about it. The place is "in …", or empty if it is
+// not known.
+func NoBaseline(name, place string) string {
+	return fmt.Sprintf("there is no baseline %s: ctl baseline set RUN makes a run the baseline of its matrix, before the next one begins", strings.TrimSpace(strconv.Quote(name)+" "+place))
 }

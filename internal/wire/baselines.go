@@ -16,7 +16,7 @@ import (
 const bucketBaselines = "LOCKSTEP_BASELINES"
 
 // ErrNoBaseline is wrapped by the error of what is done to a baseline that is not there.
-var ErrNoBaseline = errors.New("there is no baseline of that name: ctl baseline list shows all")
+var ErrNoBaseline = errors.New("there is no baseline of that name on the control plane: ctl baseline list shows those there, with --runs DIR those of a folder")
 
 type (
 	// BaselineQuery asks for a run to be a baseline. The name is optional: without one it is that of the run's matrix.
