@@ -95,13 +95,16 @@ type RunSpread struct {
 	Relative    *float64 `json:"relative,omitempty"` // the same of their logarithms; nil: a median is not positive
 }
 
+// LowerBound is why a value cannot be compared of which only that is known.
+const LowerBound = "only a lower bound"
+
 // Incomparable is why a value cannot be compared with others: it has no number, only a bound, or a flag that doubts it. Empty: it can be compared.
 func (v Value) Incomparable() string {
 	switch {
 	case v.NA != "":
 		return "no number: " + v.NA
 	case v.Over > 0:
-		return "only a lower bound"
+		return LowerBound
 	}
 	for _, f := range v.Flags {
 		if f.Incomparable() {

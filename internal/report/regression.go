@@ -52,11 +52,13 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		return rulings
 	}
 	failures, remarks, compared := map[string][]plan.Failure{}, map[string][]string{}, map[string][]string{}
-	tooFew := map[string]bool{} // earlier runs, by cell
+	tooFew, bounded := map[string]bool{}, map[string]bool{} // by cell: a value needs more earlier runs; a value is a lower bound
 	for _, d := range found.NoWorse() {
 		id, x := d.Row.Cell, d.Row.Changes[0]
 		compared[id] = append(compared[id], d.Value.Name)
-		tooFew[id] = tooFew[id] || x.Earlier < x.Needed
+		lower := strings.Contains(d.Row.Sides[0].Missing+d.Row.Sides[1].Missing, plan.LowerBound)
+		bounded[id] = bounded[id] || lower
+		tooFew[id] = tooFew[id] || !lower && x.Earlier < x.Needed
 		same := slices.IndexFunc(failures[id], func(f plan.Failure) bool { return x.Why != "" && strings.HasSuffix(f.Why, ": "+x.Why) })
 		switch {
 		case d.Met:
@@ -82,6 +84,9 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		}
 		r := rulings[c.ID]
 		r.Why += earlierRuns(base, tooFew[c.ID])
+		if bounded[c.ID] {
+			r.Why += "; more runs do not decide about a value of which only a lower bound is known"
+		}
 		rulings[c.ID] = r
 	}
 	return rulings

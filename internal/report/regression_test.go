@@ -65,6 +65,13 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		"one of the baseline failed": {usual, level(1000), level(500), func(r *plan.Run, _ []plan.Outcome) {
 			r.Bases[0].Cells[0].Repetitions[1]["send.rate"] = plan.Value{NA: "invalid"}
 		}, Inconclusive, "send.rate: run old: 1 of 5 repetitions no number: invalid"},
+		"a lower bound": {"send.rate, send.p99 no worse than baseline by 5%", level(1000), level(1000), func(r *plan.Run, all []plan.Outcome) {
+			for i, values := range r.Bases[0].Cells[0].Repetitions {
+				values["send.p99"], all[i].Values["send.p99"] = plan.Value{Number: 0.001}, plan.Value{Number: 0.001, Over: 3}
+			}
+			r.Bases[0].Cells[0].Spreads["send.p99"] = plan.RunSpread{}
+		}, Inconclusive, "send.p99: this run: 5 of 5 repetitions only a lower bound; " +
+			"the run-to-run spread is unknown: it needs 5 earlier runs, and has 0; more runs do not decide"},
 		"flagged": {usual, level(1000), level(500), func(_ *plan.Run, all []plan.Outcome) {
 			all[2].Values["send.rate"] = plan.Value{Number: 500, Flags: []plan.Flag{plan.ClientBound}}
 		}, Inconclusive, "send.rate: this run: client-bound"},
