@@ -98,7 +98,8 @@ func (o *agentOptions) check() error {
 	} else if err := wire.CheckName(o.cfg.Name); err != nil {
 		fault(fmt.Errorf("--name: %w", err))
 	}
-	var err error
+	err := o.server.check()
+	fault(err)
 	o.cfg.Targets, err = disturbable(o.disturb)
 	fault(err)
 	o.cfg.Labels, err = labels(o.labels)

@@ -121,7 +121,10 @@ func (o *controllerOptions) check() error {
 			faults = append(faults, fmt.Errorf("--sync %q: give always, or a duration as 2m", o.sync))
 		}
 	}
-	var err error
+	err := o.server.check()
+	if err != nil {
+		faults = append(faults, err)
+	}
 	if o.allowed, err = drivers.LimitedAccess(o.access.folders, o.access.variables, false); err != nil {
 		faults = append(faults, err)
 	}
@@ -301,9 +304,6 @@ func onHangup(reload func()) (stop func()) {
 // dialPatiently keeps trying: daemons start in any order.
 func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.Conn, error) {
 	const least, most = 250 * time.Millisecond, 5 * time.Second
-	if err := s.readable(); err != nil {
-		return nil, err
-	}
 	for pause := least; ; pause = min(2*pause, most) {
 		conn, err := wire.Dial(context.WithoutCancel(ctx), s.url, s.auth())
 		if err == nil {

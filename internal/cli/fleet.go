@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -55,9 +59,19 @@ func (s *serverFlags) hint() (text string) {
 	return text
 }
 
-// readable tells of every file of the flags that cannot be read: it is no better a moment later, as a control plane may be.
-func (s *serverFlags) readable() error {
+// check returns an error for every URL that cannot be dialled, and every file that cannot be read: neither is any better
+// a moment later, as a control plane may be. Without a server there is nothing to check.
+func (s *serverFlags) check() error {
+	if s.url == "" {
+		return nil
+	}
 	var faults []error
+	for one := range strings.SplitSeq(s.url, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" || !isPort(u.Port()) {
+			faults = append(faults, fmt.Errorf("--server %q is no URL of a control plane: give nats://host:port or tls://host:port", plan.Redact(one)))
+		}
+	}
 	for _, f := range s.files() {
 		flag, path := f[0], f[1]
 		if path == "" {
@@ -67,10 +81,12 @@ func (s *serverFlags) readable() error {
 			faults = append(faults, fmt.Errorf("read --%s %s: %w", flag, path, errors.Unwrap(err)))
 		}
 	}
-	if len(faults) > 0 {
-		return exit{ExitBadMatrix, errors.Join(faults...)}
-	}
-	return nil
+	return faulty(faults)
+}
+
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && port > 0
 }
 
 // fleet is a control plane to work with, and, in a local run, everything behind it.

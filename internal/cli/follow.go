@@ -30,7 +30,7 @@ func (s *serverFlags) need() error {
 
 // dial connects to the fleet, and says what to do if that does not work.
 func (s *serverFlags) dial(ctx context.Context) (*wire.Client, error) {
-	if err := s.readable(); err != nil {
+	if err := s.check(); err != nil {
 		return nil, err
 	}
 	conn, err := wire.DialClient(ctx, s.url, s.auth())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -110,5 +111,31 @@ func TestTheRemedyFitsWhatIsWrong(t *testing.T) {
 	}
 	if text := remedy(fmt.Errorf("connect: %w", x509.UnknownAuthorityError{})); !strings.Contains(text, "give --ca") {
 		t.Errorf("an unknown authority: %s", text)
+	}
+}
+
+// A --server that nobody can dial ends every program at once, by the command line and by the environment.
+func TestServersThatAreNoURLAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.cue")
+	if err := os.WriteFile(file, []byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range []string{"http://127.0.0.1:1", "foo", "127.0.0.1:1", "nats://", "nats://127.0.0.1", "tls://127.0.0.1:99999", "nats://127.0.0.1:1,foo"} {
+		t.Setenv("LOCKSTEP_SERVER", server)
+		for name, program := range map[string]func(out *strings.Builder) int{
+			"agent": func(out *strings.Builder) int { return Agent(t.Context(), []string{"--name", "a"}, nil, out, out) },
+			"controller": func(out *strings.Builder) int {
+				return Controller(t.Context(), []string{"--server", server}, nil, out, out)
+			},
+			"ctl runs":     func(out *strings.Builder) int { return Ctl(t.Context(), []string{"runs"}, nil, out, out) },
+			"ctl run":      func(out *strings.Builder) int { return Ctl(t.Context(), []string{"run", file}, nil, out, out) },
+			"ctl schedule": func(out *strings.Builder) int { return Ctl(t.Context(), []string{"schedule", "list"}, nil, out, out) },
+		} {
+			var out strings.Builder
+			code := program(&out)
+			if code != ExitBadMatrix || strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), "give nats://host:port or tls://host:port") {
+				t.Errorf("%s on %s: code %d: %s", name, server, code, out.String())
+			}
+		}
 	}
 }

@@ -114,7 +114,7 @@ func (o *runOptions) check() error {
 	if o.detach && o.server.url == "" {
 		return exit{ExitBadMatrix, errors.New("--detach leaves a run to a fleet: give its --server, or set LOCKSTEP_SERVER")}
 	}
-	return o.influx.check()
+	return errors.Join(o.server.check(), o.influx.check())
 }
 
 func runsFlag(c *cobra.Command, to *string) {

@@ -48,7 +48,7 @@ func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, *wire.
 		if s.url == "" {
 			return exit{ExitBadMatrix, errors.New("schedules are kept by a fleet: give --server, or set LOCKSTEP_SERVER")}
 		}
-		conn, err := wire.DialClient(c.Context(), s.url, s.auth())
+		conn, err := s.dial(c.Context())
 		if err != nil {
 			return err
 		}
