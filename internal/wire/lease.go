@@ -42,6 +42,7 @@ type LeaderInfo struct {
 	Host     string `json:"host,omitempty"`
 	Instance string `json:"instance"` // of the process
 	Version  string `json:"version,omitempty"`
+	Record   int64  `json:"record,omitempty"`   // bytes that the streams of all runs may hold: Campaign sets it
 	Released bool   `json:"released,omitempty"` // given back: the next may have it at once
 }
 
@@ -75,6 +76,7 @@ func (c *Conn) Campaign(ctx context.Context, who LeaderInfo, log *slog.Logger) (
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	who.Record = c.recordLimit
 	s := stand{conn: c, who: who, log: log}
 	for {
 		l, err := s.try(ctx)
@@ -131,6 +133,10 @@ func (s *stand) try(ctx context.Context) (*Lease, error) {
 	if e.Revision() != s.revision {
 		if s.revision == 0 && !held.Released && held.Instance != s.who.Instance {
 			s.log.Info("standing by", "leader", held.Name, "host", held.Host, "epoch", held.Epoch)
+			if held.Record != s.who.Record {
+				s.log.Warn("the leader has another --record-limit, which counts while it leads: give all controllers the same",
+					"leader", held.Record, "here", s.who.Record)
+			}
 		}
 		s.revision, s.since = e.Revision(), at
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"strings"
@@ -446,5 +447,24 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	}
 	if fmt.Sprint(got) != "[new]" || agent.Epoch() != next.Epoch() {
 		t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, agent.Epoch(), next.Epoch())
+	}
+}
+
+// A controller that stands by with another limit of the record than the leader's says so: it would begin to count at a takeover.
+func TestAStandbyWithAnotherRecordLimitSaysSo(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	campaign(t, link(t, s), "one")
+	for _, limit := range []int64{0, LeastRecord} {
+		second := link(t, s)
+		second.LimitRecord(limit)
+		var log strings.Builder
+		standby := stand{conn: second, who: LeaderInfo{Instance: "two", Record: second.recordLimit}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		if l, err := standby.try(t.Context()); l != nil || err != nil {
+			t.Fatal(l, err)
+		}
+		warned := strings.Contains(log.String(), "another --record-limit") && strings.Contains(log.String(), "leader=1073741824 here=134217728")
+		if !strings.Contains(log.String(), "standing by") || warned != (limit == LeastRecord) {
+			t.Errorf("limit %d: %s", limit, log.String())
+		}
 	}
 }
