@@ -52,16 +52,16 @@ func remedy(err error) string {
 	return "is --server right, and a controller (or its NATS server) running there?"
 }
 
-// lookout says what a run waits for before it begins, when no controller leads, or the control plane is away, and when they are back, until ctx ends.
-func lookout(ctx context.Context, conn *wire.Client, run string, say func(format string, args ...any)) {
+// lookout prints what a run waits for before it begins, when no controller leads, or the control plane is away, and when they are back, until ctx ends.
+func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	missed, said, queued := 0, "", ""
+	missed, queued := 0, ""
 	for begun := false; ; {
-		if !begun && said == "" {
+		if !begun && missed == 0 {
 			words := ""
 			if words, begun = queue(ctx, conn, run); words != "" && words != queued {
-				say("%s", words)
+				p.say("%s", words)
 				queued = words
 			}
 		}
@@ -74,20 +74,17 @@ func lookout(ctx context.Context, conn *wire.Client, run string, say func(format
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil && said != "":
-			say("a controller leads again: the run goes on")
-			missed, said = 0, ""
 		case err == nil:
 			missed = 0
+			p.back()
 		default:
 			missed++
 			words := "the control plane does not answer; waiting for it"
 			if errors.Is(err, wire.ErrNoController) {
 				words = "no controller leads; the run goes on when one is back"
 			}
-			if missed > 1 && words != said {
-				say("%s", words)
-				said = words
+			if missed > 1 {
+				p.away(words)
 			}
 		}
 	}
@@ -199,7 +196,7 @@ func (o *runOptions) attach(c *cobra.Command, name string) error {
 	defer p.close()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	go lookout(watching, conn, state.Run, p.say)
+	go lookout(watching, conn, state.Run, p)
 	end, err := controller.Record(ctx, conn, state.Run, o.runs, p.show, nil)
 	p.close()
 	if ctx.Err() != nil {

@@ -14,9 +14,11 @@ import (
 
 // progress tells a person how a run goes: one plain line a task and, on a terminal, live figures below these.
 type progress struct {
-	to   *console
-	mu   sync.Mutex
-	view view
+	to       *console
+	mu       sync.Mutex
+	view     view
+	gone     string // why nothing is read of the run; empty: it is read
+	takeover string // Detail of the last takeover
 }
 
 // newProgress begins with a run, of which some tasks are done; a run without an id is one that will be told of.
@@ -35,12 +37,39 @@ func (p *progress) frame(columns int, paint terminal.Painter) []string {
 	return p.view.frame(columns, time.Now(), paint)
 }
 
+// away prints why nothing is read of the run, once.
+func (p *progress) away(why string) {
+	p.mu.Lock()
+	said := p.gone == why
+	p.gone = why
+	p.mu.Unlock()
+	if !said {
+		p.say("%s", why)
+	}
+}
+
+// back prints that the run is read again, if it was not.
+func (p *progress) back() {
+	p.mu.Lock()
+	gone := p.gone != ""
+	p.gone = ""
+	p.mu.Unlock()
+	if gone {
+		p.say("a controller leads again: the run goes on")
+	}
+}
+
 // show is called with everything that happens in the run.
 func (p *progress) show(e controller.Progress) {
+	p.back()
 	p.mu.Lock()
 	begins := p.view.run.ID == "" && e.Kind == controller.RunAccepted && e.Run != nil // followed from elsewhere
 	p.view.show(e, time.Now())
 	heading := p.view.heading()
+	if e.Kind == controller.TakenOver {
+		p.takeover = e.Detail
+	}
+	repeats := e.Kind == controller.TaskInterrupted && e.Detail == p.takeover
 	p.mu.Unlock()
 	if begins {
 		p.say("%s", heading)
@@ -51,6 +80,9 @@ func (p *progress) show(e controller.Progress) {
 	case controller.TaskRetried:
 		p.say("%s: tried again: %s", taskOf(e), e.Detail)
 	case controller.TaskInterrupted, controller.TakenOver, controller.AgentLost, controller.WaitingAgents:
+		if repeats {
+			return
+		}
 		p.say("%s %s: %s", place(e), e.Kind, e.Detail)
 	}
 }

@@ -236,7 +236,7 @@ func digestOf(path string) (string, error) {
 
 // shellWord is a text that a shell takes as one word, whatever is in it.
 func shellWord(text string) string {
-	const plainly = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%="
+	const plainly = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%=:"
 	if text != "" && strings.Trim(text, plainly) == "" && !strings.HasPrefix(text, "-") {
 		return text
 	}

@@ -214,7 +214,7 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission w
 	p := newProgress(stderr, submission)
 	defer p.close()
 	if o.server.url != "" {
-		go lookout(following, conn, run, p.say)
+		go lookout(following, conn, run, p)
 	}
 	var replaying atomic.Bool // the run has ended
 	stop := context.AfterFunc(ctx, func() {
