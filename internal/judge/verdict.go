@@ -121,7 +121,11 @@ func (j *judge) unknown() []string {
 			if a.Left {
 				how = "left"
 			}
-			reasons = append(reasons, fmt.Sprintf("agent %s %s in phase %s; at least %s unknown", a.Agent, how, a.Phase, messages(j.out.Ledger.Unknown)))
+			reason := fmt.Sprintf("agent %s %s in phase %s", a.Agent, how, a.Phase)
+			if n := j.out.Ledger.Unknown; n > 0 {
+				reason += fmt.Sprintf("; at least %s unknown", messages(n))
+			}
+			reasons = append(reasons, reason)
 		}
 	}
 	if j.f.Failure != "" {

@@ -147,6 +147,17 @@ func TestALostAgentMakesAllDoubtful(t *testing.T) {
 	}
 }
 
+// Without a message that is missing nothing is said of messages: how many the agent had is not known.
+func TestALostAgentOfWhichNoMessageIsMissing(t *testing.T) {
+	x := newWorld(nil)
+	x.steady(1000, atOnce)
+	x.facts.Agents[1].Lost, x.facts.Agents[1].Phase = true, plan.PhaseMeasure
+	o := x.judge()
+	if got := strings.Join(o.Reasons, "\n"); o.Verdict != plan.Unknown || got != "agent b lost in phase measure" {
+		t.Errorf("%s: %s", o.Verdict, got)
+	}
+}
+
 func TestFailedAndCancelledTasksAreUnknown(t *testing.T) {
 	x := newWorld(nil)
 	x.facts.Failure = "connect to 10.0.0.9:5672: connection refused"
