@@ -135,7 +135,7 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	x.Sent = clock.Now()
-	answer, err := request[struct{}, clockAnswer](ctx, a.conn, a.obey, subjectClock(agent), struct{}{})
+	answer, err := request[empty, clockAnswer](ctx, a.conn, a.obey, subjectClock(agent), empty{})
 	x.Received = clock.Now()
 	slew, bound := clock.Slew()
 	if err == nil && answer.Clock == "" {
@@ -155,9 +155,9 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 // process of the same name are left to that one.
 func (a *Agent) Commands(agent, instance string, handle func(Command) error) (stop func(), err error) {
 	s := service{subject: subjectCommand(agent), size: MaxMessage, parallel: maxCommands}
-	return serve(a.conn, s, func(_ context.Context, _ string, c Command) (struct{}, error) {
+	return serve(a.conn, s, func(_ context.Context, _ string, c Command) (empty, error) {
 		if c.Instance != instance {
-			return struct{}{}, errUnanswered
+			return empty{}, errUnanswered
 		}
 		err := a.obey(c.Epoch)
 		if err == nil && (c.Assignment == nil) == (c.Release == nil) {
@@ -170,7 +170,7 @@ func (a *Agent) Commands(agent, instance string, handle func(Command) error) (st
 		if err == nil {
 			err = handle(c)
 		}
-		return struct{}{}, err
+		return empty{}, err
 	})
 }
 
@@ -200,7 +200,7 @@ func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, 
 		if c.Linked() { // else the library would send all of them when there is a link
 			one, stop := c.again.within(ctx)
 			bounded, cancel := context.WithTimeout(one, timeout)
-			_, err = request[Q, struct{}](bounded, c, obey, subject, q)
+			_, err = request[Q, empty](bounded, c, obey, subject, q)
 			cancel()
 			stop()
 		}

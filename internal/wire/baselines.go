@@ -103,16 +103,16 @@ func (c *Conn) removeBaseline(ctx context.Context, name string) error {
 
 // SetBaseline makes a run that has ended a baseline; it replaces the one of its name.
 func (c *Client) SetBaseline(ctx context.Context, q BaselineQuery) (BaselineAnswer, error) {
-	return call[BaselineAnswer](ctx, c, slowTimeout, serviceBaselineSet, q)
+	return serviceBaselineSet.call(ctx, c, "", q)
 }
 
 // Baselines lists all of them by name.
 func (c *Client) Baselines(ctx context.Context) ([]plan.Baseline, error) {
-	return call[[]plan.Baseline](ctx, c, slowTimeout, serviceBaselines, struct{}{})
+	return serviceBaselines.call(ctx, c, "", empty{})
 }
 
 // RemoveBaseline deletes a baseline; its run stays. The error wraps ErrNoBaseline if there is none of that name.
 func (c *Client) RemoveBaseline(ctx context.Context, name string) error {
-	_, err := call[struct{}](ctx, c, requestTimeout, serviceBaselineRemove, named{name})
+	_, err := serviceBaselineRemove.call(ctx, c, "", named{name})
 	return err
 }

@@ -86,29 +86,6 @@ func (c *Client) link(ctx context.Context) (*Conn, error) {
 	return c.conn, nil
 }
 
-// call sends a request and returns its answer. It ends early if the link was lost: the answer is, too.
-func call[A, Q any](ctx context.Context, c *Client, timeout time.Duration, subject string, q Q) (a A, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	conn, err := c.link(ctx)
-	if err != nil {
-		return a, err
-	}
-	asking, stop := conn.again.within(ctx)
-	defer stop()
-	a, err = request[Q, A](asking, conn, nil, subject, q)
-	switch {
-	case err == nil:
-	case asking.Err() != nil && ctx.Err() == nil:
-		err = errRelinked
-	case errors.Is(err, context.DeadlineExceeded) && !conn.Linked():
-		err = fmt.Errorf("the control plane does not answer: %w", err)
-	case errors.Is(err, context.DeadlineExceeded):
-		err = &refused{fmt.Sprintf("no controller answered within %v: see its log, or start one with \"controller\"", timeout), ErrNoController}
-	}
-	return a, err
-}
-
 // Submit queues a run. It repeats the request for 30 s while no controller leads, or the control plane is away; the run
 // is queued once. The error says so if the run may be queued although no answer came.
 func (c *Client) Submit(ctx context.Context, s Submission) error {
@@ -120,7 +97,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 	defer cancel()
 	sent := false // and not answered
 	for q := (submitQuery{Run: s.Run.ID, Key: onceID(), Submission: packed}); err == nil; {
-		_, failed := call[struct{}](ctx, c, slowTimeout, serviceSubmit, q)
+		_, failed := serviceSubmit.call(ctx, c, "", q)
 		if failed == nil {
 			return nil
 		}
@@ -141,66 +118,45 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 // cancellation is stored; the run's record has its end, with by: a name of the form user@host. A run that is queued is
 // removed from the queue.
 func (c *Client) Cancel(ctx context.Context, run, by string) error {
-	if _, err := call[struct{}](ctx, c, requestTimeout, serviceCancel, cancelQuery{Run: run, By: by}); err != nil {
-		return fmt.Errorf("cancel run %s: %w", run, err)
-	}
-	return nil
+	_, err := serviceCancel.call(ctx, c, "cancel run "+run, cancelQuery{Run: run, By: by})
+	return err
 }
 
 // Leader is who leads. The error wraps ErrNoController if nobody does.
 func (c *Client) Leader(ctx context.Context) (LeaderInfo, error) {
-	return call[LeaderInfo](ctx, c, requestTimeout, serviceLeader, struct{}{})
+	return serviceLeader.call(ctx, c, "", empty{})
 }
 
 // Agents lists the agents that live, sorted by name, as the controller sees them, and after them those that it has
 // refused in the last half minute.
 func (c *Client) Agents(ctx context.Context) ([]AgentInfo, error) {
-	agents, err := call[[]AgentInfo](ctx, c, requestTimeout, serviceAgents, struct{}{})
-	if err != nil {
-		return nil, fmt.Errorf("list agents: %w", err)
-	}
-	return agents, nil
+	return serviceAgents.call(ctx, c, "list agents", empty{})
 }
 
 // Runs lists the runs that the control plane knows, in the order submitted: those that are queued or executed, and the
 // newest 1,000 that have ended.
 func (c *Client) Runs(ctx context.Context) ([]RunState, error) {
-	runs, err := call[[]RunState](ctx, c, requestTimeout, serviceRuns, struct{}{})
-	if err != nil {
-		return nil, fmt.Errorf("list runs: %w", err)
-	}
-	return runs, nil
+	return serviceRuns.call(ctx, c, "list runs", empty{})
 }
 
 // RunState is the state of a run as last stored; the zero value if the run is not known.
 func (c *Client) RunState(ctx context.Context, run string) (RunState, error) {
-	s, err := call[RunState](ctx, c, requestTimeout, serviceRun, named{run})
-	if err != nil {
-		return s, fmt.Errorf("read the state of run %s: %w", run, err)
-	}
-	return s, nil
+	return serviceRun.call(ctx, c, "read the state of run "+run, named{run})
 }
 
 // RecordRoom returns how many bytes the streams of all runs hold, and their limit.
 func (c *Client) RecordRoom(ctx context.Context) (used, limit uint64, err error) {
-	r, err := call[roomAnswer](ctx, c, requestTimeout, serviceRoom, struct{}{})
-	if err != nil {
-		return 0, 0, fmt.Errorf("look at the streams of runs: %w", err)
-	}
-	return r.Used, r.Limit, nil
+	r, err := serviceRoom.call(ctx, c, "look at the streams of runs", empty{})
+	return r.Used, r.Limit, err
 }
 
 // History returns the values of cells over runs.
 func (c *Client) History(ctx context.Context, q plan.HistoryQuery) (plan.HistoryAnswer, error) {
-	a, err := call[plan.HistoryAnswer](ctx, c, slowTimeout, serviceHistory, q)
-	if err != nil {
-		return a, fmt.Errorf("read the history: %w", err)
-	}
-	return a, nil
+	return serviceHistory.call(ctx, c, "read the history", historyQuery(q))
 }
 
 func (c *Client) read(ctx context.Context, q recordQuery) (batch, error) {
-	return call[batch](ctx, c, slowTimeout, serviceRead, q)
+	return serviceRead.call(ctx, c, "", q)
 }
 
 func (c *Client) entries(m stored) []Entry { return c.now().entries(m) }
@@ -255,7 +211,7 @@ func (c *Client) AddSchedule(ctx context.Context, s schedule.Schedule) error {
 func (c *Client) putSchedule(ctx context.Context, s schedule.Schedule, revision uint64) error {
 	value, err := pack(s)
 	if err == nil {
-		_, err = call[struct{}](ctx, c, requestTimeout, serviceSchedulePut, storedSchedule{Name: s.Name, Revision: revision, Value: value})
+		_, err = serviceSchedulePut.call(ctx, c, "", storedSchedule{Name: s.Name, Revision: revision, Value: value})
 	}
 	if err != nil {
 		return fmt.Errorf("store schedule %s: %w", s.Name, err)
@@ -265,9 +221,9 @@ func (c *Client) putSchedule(ctx context.Context, s schedule.Schedule, revision 
 
 // Schedule reads a schedule. The error wraps ErrNoSchedule if there is none of that name.
 func (c *Client) Schedule(ctx context.Context, name string) (KeptSchedule, error) {
-	a, err := call[storedSchedule](ctx, c, requestTimeout, serviceSchedule, named{name})
+	a, err := serviceSchedule.call(ctx, c, "read schedule "+name, named{name})
 	if err != nil {
-		return KeptSchedule{}, fmt.Errorf("read schedule %s: %w", name, err)
+		return KeptSchedule{}, err
 	}
 	kept := readSchedule(keySchedule(name), a.Value, a.Revision)
 	return kept, kept.Err
@@ -275,9 +231,9 @@ func (c *Client) Schedule(ctx context.Context, name string) (KeptSchedule, error
 
 // Schedules lists all of them by name.
 func (c *Client) Schedules(ctx context.Context) ([]KeptSchedule, error) {
-	names, err := call[[]string](ctx, c, requestTimeout, serviceSchedules, struct{}{})
+	names, err := serviceSchedules.call(ctx, c, "list schedules", empty{})
 	if err != nil {
-		return nil, fmt.Errorf("list schedules: %w", err)
+		return nil, err
 	}
 	slices.Sort(names)
 	var all []KeptSchedule
@@ -319,17 +275,11 @@ func (c *Client) EditSchedule(ctx context.Context, name string, change func(*sch
 
 // RemoveSchedule deletes a schedule with its history. A run in flight continues.
 func (c *Client) RemoveSchedule(ctx context.Context, name string, revision uint64) error {
-	if _, err := call[struct{}](ctx, c, requestTimeout, serviceScheduleRemove, storedSchedule{Name: name, Revision: revision}); err != nil {
-		return fmt.Errorf("remove schedule %s: %w", name, err)
-	}
-	return nil
+	_, err := serviceScheduleRemove.call(ctx, c, "remove schedule "+name, storedSchedule{Name: name, Revision: revision})
+	return err
 }
 
 // Hooks lists the names of the hooks that the controller knows.
 func (c *Client) Hooks(ctx context.Context) ([]string, error) {
-	names, err := call[[]string](ctx, c, requestTimeout, serviceHooks, struct{}{})
-	if err != nil {
-		return nil, fmt.Errorf("list hooks: %w", err)
-	}
-	return names, nil
+	return serviceHooks.call(ctx, c, "list hooks", empty{})
 }

@@ -23,18 +23,18 @@ type permission struct {
 }
 
 var listed = []permission{
-	{"submit a run", false, []string{serviceSubmit}},
-	{"cancel a run", false, []string{serviceCancel}},
-	{"write a schedule", false, []string{serviceSchedulePut}},
-	{"set and remove baselines", false, []string{serviceBaselineSet, serviceBaselineRemove}},
-	{"remove a schedule", false, []string{serviceScheduleRemove}},
-	{"see who leads", false, []string{serviceLeader}},
-	{"list agents", false, []string{serviceAgents}},
-	{"list runs, read the state of one", false, []string{serviceRuns, serviceRun}},
-	{"read a record, and how large all are", false, []string{serviceRead, serviceRoom}},
-	{"read the history", false, []string{serviceHistory}},
-	{"list and read schedules, list baselines", false, []string{serviceSchedules, serviceSchedule, serviceBaselines}},
-	{"list hooks", false, []string{serviceHooks}},
+	{"submit a run", false, []string{serviceSubmit.subject}},
+	{"cancel a run", false, []string{serviceCancel.subject}},
+	{"write a schedule", false, []string{serviceSchedulePut.subject}},
+	{"set and remove baselines", false, []string{serviceBaselineSet.subject, serviceBaselineRemove.subject}},
+	{"remove a schedule", false, []string{serviceScheduleRemove.subject}},
+	{"see who leads", false, []string{serviceLeader.subject}},
+	{"list agents", false, []string{serviceAgents.subject}},
+	{"list runs, read the state of one", false, []string{serviceRuns.subject, serviceRun.subject}},
+	{"read a record, and how large all are", false, []string{serviceRead.subject, serviceRoom.subject}},
+	{"read the history", false, []string{serviceHistory.subject}},
+	{"list and read schedules, list baselines", false, []string{serviceSchedules.subject, serviceSchedule.subject, serviceBaselines.subject}},
+	{"list hooks", false, []string{serviceHooks.subject}},
 	{"send heartbeats as itself", false, []string{agentServices + "heartbeat.{own}"}},
 	{"read the controller's clock as itself", false, []string{agentServices + "clock.{own}"}},
 	{"arrive at a step as itself", false, []string{agentServices + "arrive.{own}"}},
@@ -44,7 +44,7 @@ var listed = []permission{
 	{"command an agent", false, []string{root + "command.{own}", root + "command.{other}"}},
 	{"take its own commands", true, []string{root + "command.{own}"}},
 	{"take commands of others", true, []string{root + "command.{other}", root + "command.*"}},
-	{"take requests for the controller", true, []string{serviceSubmit, serviceRead, agentServices + "heartbeat.{own}", agentServices + ">", root + ">"}},
+	{"take requests for the controller", true, []string{serviceSubmit.subject, serviceRead.subject, agentServices + "heartbeat.{own}", agentServices + ">", root + ">"}},
 	{"write the queue, records, schedules, the lease", false, []string{"{subject}"}},
 	{"read the queue and records as they are written", true, []string{root + "queue.>", root + "events.>", root + "snapshots.>"}},
 	{"read schedules and the lease as they are written", true, []string{"$KV.>"}},
@@ -183,7 +183,7 @@ func TestEveryServiceHasAPermission(t *testing.T) {
 		in = append(in, p.subjects...)
 	}
 	prefixes := map[string]string{"client": clientServices, "view": viewServices}
-	found := regexp.MustCompile(`= (client|view)Services \+ "([^"]+)"`).FindAllStringSubmatch(string(text), -1)
+	found := regexp.MustCompile(`subject: (client|view)Services \+ "([^"]+)"`).FindAllStringSubmatch(string(text), -1)
 	if len(found) < 14 {
 		t.Errorf("only %d services were found", len(found))
 	}

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,29 +28,23 @@ type snapshotReport struct {
 // come more than once. Both are called from several goroutines.
 func (l *Lease) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
-	s := service{subjectArrive("*"), agentRequest, maxRequests, l.who.Epoch}
-	stopArrivals, err := serve(l.conn, s, func(ctx context.Context, subject string, a Arrival) (struct{}, error) {
+	s := &services{}
+	arrivals := service{subjectArrive("*"), agentRequest, maxRequests, l.who.Epoch}
+	s.add(serve(l.conn, arrivals, func(ctx context.Context, subject string, a Arrival) (empty, error) {
 		if subjectArrive(a.Agent) != subject {
-			return struct{}{}, fmt.Errorf("read arrival: it is sent for another agent, %.200q", a.Agent)
+			return empty{}, fmt.Errorf("read arrival: it is sent for another agent, %.200q", a.Agent)
 		}
 		a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), maxError)], "")
-		return struct{}{}, arrive(ctx, a)
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.subject, s.size = subjectReport("*"), MaxMessage
-	stopSnapshots, err := serve(l.conn, s, func(ctx context.Context, subject string, r snapshotReport) (struct{}, error) {
+		return empty{}, arrive(ctx, a)
+	}))
+	snapshots := service{subjectReport("*"), MaxMessage, maxRequests, l.who.Epoch}
+	s.add(serve(l.conn, snapshots, func(ctx context.Context, subject string, r snapshotReport) (empty, error) {
 		if subjectReport(r.Snapshot.Agent) != subject || r.Snapshot.Task != r.Ref.Task {
-			return struct{}{}, fmt.Errorf("read snapshot: it is sent for another agent or task, %.200q %.200q", r.Snapshot.Agent, r.Snapshot.Task)
+			return empty{}, fmt.Errorf("read snapshot: it is sent for another agent or task, %.200q %.200q", r.Snapshot.Agent, r.Snapshot.Task)
 		}
-		return struct{}{}, snapshot(ctx, r.Ref, r.Snapshot)
-	})
-	if err != nil {
-		stopArrivals()
-		return nil, err
-	}
-	return func() { stopArrivals(); stopSnapshots() }, nil
+		return empty{}, snapshot(ctx, r.Ref, r.Snapshot)
+	}))
+	return s.started()
 }
 
 // Command sends a command to an agent until the agent has it or refuses it, ctx ends or the lease is lost.
@@ -170,11 +163,12 @@ func (s *SnapshotStore) store() {
 		if n == 0 {
 			return
 		}
-		texts := make([][]byte, n)
-		for i, p := range batch {
-			texts[i] = p.text
+		list := []byte{'['}
+		for _, p := range batch {
+			list = append(append(list, p.text...), ',')
 		}
-		err := s.record.storeSnapshots(s.ctx, s.ref, listOf(texts))
+		list[len(list)-1] = ']'
+		err := s.record.storeSnapshots(s.ctx, s.ref, list)
 		s.mu.Lock()
 		if errors.Is(err, ErrFull) {
 			s.full = err
@@ -205,11 +199,6 @@ func (s *SnapshotStore) Full() error {
 
 // Wait returns when nothing is being stored any more. It is called after the end of the store's context.
 func (s *SnapshotStore) Wait() { s.storing.Wait() }
-
-// listOf is a JSON array of the texts.
-func listOf(texts [][]byte) []byte {
-	return append(append([]byte{'['}, bytes.Join(texts, []byte{','})...), ']')
-}
 
 // storeSnapshots stores one message of snapshots.
 func (r *Recorder) storeSnapshots(ctx context.Context, ref Ref, body []byte) error {

@@ -1,46 +1,52 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/internal/plan"
 )
 
-// The services of the controller that leads: what clients may request, what viewers may, too, and what agents may: see
-// subjectHeartbeat.
+// What begins the subjects of services of the controller that leads: of those that clients may request, of those that
+// viewers may, too, and of those of agents, for which see subjectHeartbeat.
 const (
 	clientServices = root + "client."
 	viewServices   = root + "view."
 	agentServices  = root + "agent."
-
-	serviceSubmit         = clientServices + "submit"
-	serviceCancel         = clientServices + "cancel"
-	serviceSchedulePut    = clientServices + "schedule.put"
-	serviceScheduleRemove = clientServices + "schedule.remove"
-	serviceBaselineSet    = clientServices + "baseline.set"
-	serviceBaselineRemove = clientServices + "baseline.remove"
-
-	serviceLeader    = viewServices + "leader"
-	serviceAgents    = viewServices + "agents"
-	serviceRuns      = viewServices + "runs"
-	serviceRun       = viewServices + "run"
-	serviceRead      = viewServices + "read"
-	serviceRoom      = viewServices + "room"
-	serviceHistory   = viewServices + "history"
-	serviceSchedules = viewServices + "schedules"
-	serviceSchedule  = viewServices + "schedule"
-	serviceHooks     = viewServices + "hooks"
-	serviceBaselines = viewServices + "baselines"
 )
 
+var (
+	serviceSubmit         = clientService[submitQuery, empty]{subject: clientServices + "submit", size: MaxMessage, timeout: slowTimeout}
+	serviceCancel         = clientService[cancelQuery, empty]{subject: clientServices + "cancel"}
+	serviceSchedulePut    = clientService[storedSchedule, empty]{subject: clientServices + "schedule.put", size: MaxMessage}
+	serviceScheduleRemove = clientService[storedSchedule, empty]{subject: clientServices + "schedule.remove"}
+	serviceBaselineSet    = clientService[BaselineQuery, BaselineAnswer]{subject: clientServices + "baseline.set", parallel: 1, timeout: slowTimeout}
+	serviceBaselineRemove = clientService[named, empty]{subject: clientServices + "baseline.remove"}
+
+	serviceLeader    = clientService[empty, LeaderInfo]{subject: viewServices + "leader"}
+	serviceAgents    = clientService[empty, []AgentInfo]{subject: viewServices + "agents"}
+	serviceRuns      = clientService[empty, []RunState]{subject: viewServices + "runs"}
+	serviceRun       = clientService[named, RunState]{subject: viewServices + "run"}
+	serviceRead      = clientService[recordQuery, batch]{subject: viewServices + "read", parallel: maxReads, timeout: slowTimeout}
+	serviceRoom      = clientService[empty, roomAnswer]{subject: viewServices + "room"}
+	serviceHistory   = clientService[historyQuery, plan.HistoryAnswer]{subject: viewServices + "history", parallel: 1, timeout: slowTimeout}
+	serviceSchedules = clientService[empty, []string]{subject: viewServices + "schedules"}
+	serviceSchedule  = clientService[named, storedSchedule]{subject: viewServices + "schedule"}
+	serviceHooks     = clientService[empty, []string]{subject: viewServices + "hooks"}
+	serviceBaselines = clientService[empty, []plan.Baseline]{subject: viewServices + "baselines", parallel: 1, timeout: slowTimeout}
+)
+
+// Requests and answers of services. A request is checked before it is handled.
 type (
-	// named asks for a run or a schedule.
+	empty struct{}
+	// named asks for a run, a schedule or a baseline.
 	named       struct{ Name string }
 	submitQuery struct {
 		Run        string
@@ -48,6 +54,7 @@ type (
 		Submission []byte // packed
 	}
 	cancelQuery    struct{ Run, By string }
+	historyQuery   plan.HistoryQuery
 	roomAnswer     struct{ Used, Limit uint64 }
 	storedSchedule struct {
 		Name     string
@@ -56,17 +63,81 @@ type (
 	}
 )
 
+func (empty) check() error            { return nil }
+func (q named) check() error          { return checkName(q.Name) }
+func (q submitQuery) check() error    { return errors.Join(checkName(q.Run), checkName(q.Key)) }
+func (q cancelQuery) check() error    { return errors.Join(checkName(q.Run), checkNames(q.By)) }
+func (q historyQuery) check() error   { return nil }
+func (q storedSchedule) check() error { return checkName(q.Name) }
+func (q recordQuery) check() error    { return checkName(q.Run) }
+func (q BaselineQuery) check() error  { return errors.Join(checkName(q.Run), checkNames(q.Name, q.By)) }
+func (r Ref) check() error            { return errors.Join(checkName(r.Run), checkName(r.Task)) }
+
 // Limits of requests: their size in bytes, and how many of one service are handled at the same time.
 const (
 	smallRequest = 64 << 10
 	agentRequest = 256 << 10 // an arrival describes a broker
-	largeRequest = MaxMessage
 	fewRequests  = 16
 	maxReads     = 512 // most of them wait for something to read
 )
 
 // minPoints is what an answer has room for on any server.
 const minPoints = 500
+
+// clientService is a service of the controller that leads, for clients: they request Q, and A is the answer.
+type clientService[Q interface{ check() error }, A any] struct {
+	subject  string
+	size     int           // bytes of a request; 0: smallRequest
+	parallel int           // requests that are handled at the same time; 0: fewRequests
+	timeout  time.Duration // of a client; 0: requestTimeout
+}
+
+// offer answers a service. handle's context ends with the lease, and after the longest time that a client waits.
+func (v clientService[Q, A]) offer(s *services, handle func(context.Context, Q) (A, error)) {
+	limits := service{subject: v.subject, size: cmp.Or(v.size, smallRequest), parallel: cmp.Or(v.parallel, fewRequests)}
+	s.add(serve(s.lease.conn, limits, func(ctx context.Context, _ string, q Q) (a A, err error) {
+		if err := q.check(); err != nil {
+			return a, err
+		}
+		ctx, cancel := s.lease.bound(ctx)
+		defer cancel()
+		ctx, late := context.WithTimeout(ctx, slowTimeout)
+		defer late()
+		a, err = handle(ctx, q)
+		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+			err = ErrNoController // no more: another one answers
+		}
+		return a, err
+	}))
+}
+
+// call requests a service and returns its answer. It ends early if the link was lost: the answer is, too. Its errors begin
+// with what the caller does, unless that is empty.
+func (v clientService[Q, A]) call(ctx context.Context, c *Client, doing string, q Q) (a A, err error) {
+	timeout := cmp.Or(v.timeout, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := c.link(ctx)
+	if err == nil {
+		asking, stop := conn.again.within(ctx)
+		a, err = request[Q, A](asking, conn, nil, v.subject, q)
+		lost := asking.Err() != nil && ctx.Err() == nil
+		stop()
+		switch {
+		case err == nil:
+		case lost:
+			err = errRelinked
+		case errors.Is(err, context.DeadlineExceeded) && !conn.Linked():
+			err = fmt.Errorf("the control plane does not answer: %w", err)
+		case errors.Is(err, context.DeadlineExceeded):
+			err = &refused{fmt.Sprintf("no controller answered within %v: see its log, or start one with \"controller\"", timeout), ErrNoController}
+		}
+	}
+	if err != nil && doing != "" {
+		err = fmt.Errorf("%s: %w", doing, err)
+	}
+	return a, err
+}
 
 // services are those that a leader has begun to answer.
 type services struct {
@@ -75,31 +146,29 @@ type services struct {
 	err   error
 }
 
-func (s *services) stop() {
-	for _, stop := range s.stops {
-		stop()
+func (s *services) add(stop func(), err error) {
+	if s.err = errors.Join(s.err, err); err == nil {
+		s.stops = append(s.stops, stop)
 	}
 }
 
-// offer answers a service. handle's context ends with the lease, and after the longest time that a client waits.
-func offer[Q, A any](s *services, subject string, size, parallel int, handle func(context.Context, Q) (A, error)) {
-	if s.err != nil {
-		return
-	}
-	stop, err := serve(s.lease.conn, service{subject: subject, size: size, parallel: parallel}, func(ctx context.Context, _ string, q Q) (A, error) {
-		ctx, cancel := s.lease.bound(ctx)
-		defer cancel()
-		ctx, late := context.WithTimeout(ctx, slowTimeout)
-		defer late()
-		a, err := handle(ctx, q)
-		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-			err = ErrNoController // no more: another one answers
+// started returns what ends the services, or why not all of them could be begun: none is then.
+func (s *services) started() (stop func(), err error) {
+	stop = func() {
+		for _, stop := range s.stops {
+			stop()
 		}
-		return a, err
-	})
-	if s.err = err; err == nil {
-		s.stops = append(s.stops, stop)
 	}
+	if s.err != nil {
+		stop()
+		return nil, s.err
+	}
+	return stop, nil
+}
+
+// acknowledged is the handler of a service whose answer says nothing but that handle has returned.
+func acknowledged[Q any](handle func(context.Context, Q) error) func(context.Context, Q) (empty, error) {
+	return func(ctx context.Context, q Q) (empty, error) { return empty{}, handle(ctx, q) }
 }
 
 // ServeClients answers clients and viewers until stop is called. agents lists the agents, history answers for the runs
@@ -108,84 +177,60 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 	hooks []string, baseline func(context.Context, BaselineQuery) (BaselineAnswer, error)) (stop func(), err error) {
 	c, s := l.conn, &services{lease: l}
 	var unpacking sync.Mutex // one submission at a time: it may be large
-	offer(s, serviceSubmit, largeRequest, fewRequests, func(ctx context.Context, q submitQuery) (struct{}, error) {
+	serviceSubmit.offer(s, acknowledged(func(ctx context.Context, q submitQuery) error {
 		unpacking.Lock()
 		var submission Submission
 		err := unzip(q.Submission, "the client", &submission)
 		unpacking.Unlock()
 		if err == nil {
-			err = errors.Join(checkName(q.Run), checkName(q.Key), submission.check(q.Run))
+			err = submission.check(q.Run)
 		}
 		if err == nil {
 			err = l.enqueue(ctx, q.Run, q.Key, q.Submission)
 		}
-		return struct{}{}, err
-	})
-	offer(s, serviceCancel, smallRequest, fewRequests, func(ctx context.Context, q cancelQuery) (struct{}, error) {
-		if err := errors.Join(checkName(q.Run), checkNames(q.By)); err != nil {
-			return struct{}{}, err
-		}
+		return err
+	}))
+	serviceCancel.offer(s, acknowledged(func(ctx context.Context, q cancelQuery) error {
 		m, err := c.encode(subjectCancel(q.Run), cancellation{By: oneLine(q.By)})
 		if err == nil {
 			err = c.store(ctx, m, onceID())
 		}
 		signal(c.queued)
-		return struct{}{}, err
-	})
-	offer(s, serviceSchedulePut, largeRequest, fewRequests, func(ctx context.Context, q storedSchedule) (struct{}, error) {
-		err := checkName(q.Name)
-		if err == nil {
-			err = readSchedule(keySchedule(q.Name), q.Value, q.Revision).Err
-		}
+		return err
+	}))
+	serviceSchedulePut.offer(s, acknowledged(func(ctx context.Context, q storedSchedule) error {
+		err := readSchedule(keySchedule(q.Name), q.Value, q.Revision).Err
 		if err == nil {
 			_, err = c.putValue(ctx, q.Name, q.Value, q.Revision)
 		}
 		signal(c.edited)
-		return struct{}{}, err
-	})
-	offer(s, serviceScheduleRemove, smallRequest, fewRequests, func(ctx context.Context, q storedSchedule) (struct{}, error) {
-		if err := checkName(q.Name); err != nil {
-			return struct{}{}, err
-		}
+		return err
+	}))
+	serviceScheduleRemove.offer(s, acknowledged(func(ctx context.Context, q storedSchedule) error {
 		defer signal(c.edited)
-		return struct{}{}, c.removeSchedule(ctx, q.Name, q.Revision)
+		return c.removeSchedule(ctx, q.Name, q.Revision)
+	}))
+	serviceBaselineSet.offer(s, func(ctx context.Context, q BaselineQuery) (BaselineAnswer, error) {
+		q.By = oneLine(q.By)
+		return baseline(ctx, q)
 	})
-	offer(s, serviceBaselineSet, smallRequest, 1, func(ctx context.Context, q BaselineQuery) (BaselineAnswer, error) {
-		err := errors.Join(checkName(q.Run), checkNames(q.Name, q.By))
-		if err == nil {
-			q.By = oneLine(q.By)
-			return baseline(ctx, q)
-		}
-		return BaselineAnswer{}, err
-	})
-	offer(s, serviceBaselineRemove, smallRequest, fewRequests, func(ctx context.Context, q named) (struct{}, error) {
-		if err := checkName(q.Name); err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, c.removeBaseline(ctx, q.Name)
-	})
+	serviceBaselineRemove.offer(s, acknowledged(func(ctx context.Context, q named) error { return c.removeBaseline(ctx, q.Name) }))
 
-	offer(s, serviceLeader, smallRequest, fewRequests, func(context.Context, struct{}) (LeaderInfo, error) { return l.who, nil })
-	offer(s, serviceAgents, smallRequest, fewRequests, func(context.Context, struct{}) ([]AgentInfo, error) { return agents(), nil })
-	offer(s, serviceHooks, smallRequest, fewRequests, func(context.Context, struct{}) ([]string, error) { return hooks, nil })
-	offer(s, serviceRuns, smallRequest, fewRequests, func(ctx context.Context, _ struct{}) ([]RunState, error) { return c.Runs(ctx) })
-	offer(s, serviceRun, smallRequest, fewRequests, func(ctx context.Context, q named) (RunState, error) {
-		if err := checkName(q.Name); err != nil {
-			return RunState{}, err
-		}
-		return c.RunState(ctx, q.Name)
-	})
-	offer(s, serviceRead, smallRequest, maxReads, func(ctx context.Context, q recordQuery) (batch, error) {
-		err := checkName(q.Run)
-		if err == nil && c.local && q.Delete && q.Behind.Snapshots > 0 {
-			err = c.purge(ctx, nameOf(streamSnapshots, q.Run), q.Behind.Snapshots, rootSnapshots+token(q.Run)+".snapshot.>")
-		}
-		if err != nil {
-			return batch{}, err
+	serviceLeader.offer(s, func(context.Context, empty) (LeaderInfo, error) { return l.who, nil })
+	serviceAgents.offer(s, func(context.Context, empty) ([]AgentInfo, error) { return agents(), nil })
+	serviceHooks.offer(s, func(context.Context, empty) ([]string, error) { return hooks, nil })
+	serviceRuns.offer(s, func(ctx context.Context, _ empty) ([]RunState, error) { return c.Runs(ctx) })
+	serviceRun.offer(s, func(ctx context.Context, q named) (RunState, error) { return c.RunState(ctx, q.Name) })
+	serviceRead.offer(s, func(ctx context.Context, q recordQuery) (batch, error) {
+		if c.local && q.Delete && q.Behind.Snapshots > 0 {
+			err := c.purge(ctx, nameOf(streamSnapshots, q.Run), q.Behind.Snapshots, rootSnapshots+token(q.Run)+".snapshot.>")
+			if err != nil {
+				return batch{}, err
+			}
 		}
 		return c.read(ctx, q)
 	})
-	offer(s, serviceRoom, smallRequest, fewRequests, func(ctx context.Context, _ struct{}) (roomAnswer, error) {
+	serviceRoom.offer(s, func(ctx context.Context, _ empty) (roomAnswer, error) {
 		streams, err := c.runStreams(ctx)
 		answer := roomAnswer{Limit: uint64(c.recordLimit)}
 		for _, s := range streams {
@@ -193,11 +238,11 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 		}
 		return answer, err
 	})
-	offer(s, serviceHistory, smallRequest, 1, func(_ context.Context, q plan.HistoryQuery) (json.RawMessage, error) {
+	serviceHistory.offer(s, func(_ context.Context, q historyQuery) (plan.HistoryAnswer, error) {
 		for { // with fewer points, if the answer is too large for the server
-			a, err := history(q)
+			a, err := history(plan.HistoryQuery(q))
 			if err != nil {
-				return nil, err
+				return a, err
 			}
 			text, err := json.Marshal(a)
 			points := 0
@@ -205,31 +250,24 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 				points += len(cell.Points)
 			}
 			if err != nil || len(text) <= c.limit() || points <= minPoints {
-				return text, err
+				return a, err
 			}
 			q.Most = points / 2
 		}
 	})
-	offer(s, serviceBaselines, smallRequest, 1, func(ctx context.Context, _ struct{}) ([]plan.Baseline, error) { return c.baselines(ctx) })
-	offer(s, serviceSchedules, smallRequest, fewRequests, func(ctx context.Context, _ struct{}) (names []string, err error) {
+	serviceBaselines.offer(s, func(ctx context.Context, _ empty) ([]plan.Baseline, error) { return c.baselines(ctx) })
+	serviceSchedules.offer(s, func(ctx context.Context, _ empty) (names []string, err error) {
 		all, err := c.Schedules(ctx)
 		for _, s := range all {
 			names = append(names, s.Name)
 		}
 		return names, err
 	})
-	offer(s, serviceSchedule, smallRequest, fewRequests, func(ctx context.Context, q named) (storedSchedule, error) {
-		if err := checkName(q.Name); err != nil {
-			return storedSchedule{}, err
-		}
+	serviceSchedule.offer(s, func(ctx context.Context, q named) (storedSchedule, error) {
 		value, revision, err := c.scheduleValue(ctx, q.Name)
 		return storedSchedule{Name: q.Name, Value: value, Revision: revision}, err
 	})
-	if s.err != nil {
-		s.stop()
-		return nil, s.err
-	}
-	return s.stop, nil
+	return s.started()
 }
 
 // enqueue stores a packed submission in the queue, once for each key. It waits a moment for a submission of the same
