@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/internal/agent"
 	"lockstep/internal/controller"
@@ -21,6 +23,7 @@ import (
 	"lockstep/internal/wire"
 	_ "lockstep/pkg/drivers/all"
 	"lockstep/test/rig"
+	"lockstep/test/wiretest"
 )
 
 // soak is how many runs of how many tasks are made. What is held is compared with the end after the runs that settle, over the next of this many, or over enough
@@ -79,6 +82,15 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		}
 		return conn
 	}
+	nc, err := nats.Connect("", nats.InProcessServer(control))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
 	conn := connect()
 	conn.LimitRecord(n.record())
 	wg.Go(func() {
@@ -103,7 +115,7 @@ func TestSoakKeepsItsSize(t *testing.T) {
 			t.Error(err)
 		}
 		h := held{rss: rig.RSS(t, os.Getpid()), heap: int(m.HeapInuse), goroutines: runtime.NumGoroutine(), files: len(files), connections: broker.NumClients(), stored: sizeOf(streams)}
-		stored, err := conn.Stored(ctx)
+		stored, err := wiretest.Stored(ctx, js)
 		if err != nil {
 			t.Error(err)
 		}

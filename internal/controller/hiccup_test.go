@@ -28,6 +28,16 @@ func (l *lab) foreigner() *nats.Conn {
 	return nc
 }
 
+// jetstream is the API of the lab's server.
+func (l *lab) jetstream() jetstream.JetStream {
+	l.t.Helper()
+	js, err := jetstream.New(l.foreigner())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return js
+}
+
 // within is a context with a deadline. (The timers of nats.Conn.RequestMsg are shared by all tests in virtual time.)
 func within(t *testing.T, limit time.Duration) context.Context {
 	t.Helper()

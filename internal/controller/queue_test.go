@@ -237,7 +237,7 @@ func TestNothingIsLeftOnTheControlPlane(t *testing.T) {
 		if w := l.run(run, nil, nil); w.end.Ran != 6 || w.end.Failed != 0 {
 			t.Fatalf("%+v", w.end)
 		}
-		kept, err := l.conn.Stored(t.Context())
+		kept, err := wiretest.Stored(t.Context(), l.jetstream())
 		if err != nil {
 			t.Fatal(err)
 		}

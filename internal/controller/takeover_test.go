@@ -144,8 +144,9 @@ func arrival(step wire.Step) func(*nats.Msg) bool {
 // cleared waits until nothing is left of a run that has ended but its record.
 func cleared(t *testing.T, l *lab) {
 	t.Helper()
+	js := l.jetstream()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		kept, err := l.conn.Stored(t.Context())
+		kept, err := wiretest.Stored(t.Context(), js)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/test/wiretest"
 )
 
 // takeReports stores snapshots as a leader does, until the test ends.
@@ -241,7 +242,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 		if seen++; e.Event.N != seen {
 			t.Errorf("event %d came as number %d: lost or repeated", e.Event.N, seen)
 		}
-		kept, err := c.Stored(t.Context())
+		kept, err := wiretest.Stored(t.Context(), c.js)
 		if n := kept[subjectSnapshots(Ref{Run: "r", Task: "t", Try: "x"})]; err != nil || n > 1 {
 			t.Errorf("%d snapshots are stored, %v: want those alone that the follower of a local run has not handled", n, err)
 		}

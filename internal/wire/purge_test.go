@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"lockstep/internal/plan"
+	"lockstep/test/wiretest"
 )
 
 // A leader that does not know yet that another has taken the lease deletes nothing.
@@ -31,7 +32,7 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	if _, err := kv.Put(t.Context(), keyLeader, other); err != nil {
 		t.Fatal(err)
 	}
-	before, err := c.Stored(t.Context())
+	before, err := wiretest.Stored(t.Context(), c.js)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 			t.Errorf("%s: %v: want to read that another leads", what, err)
 		}
 	}
-	if after, err := c.Stored(t.Context()); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
+	if after, err := wiretest.Stored(t.Context(), c.js); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("%v is left of %v, %v", after, before, err)
 	}
 }
@@ -59,7 +60,7 @@ func TestOnlyWhatWasThereIsDeleted(t *testing.T) {
 	if err == nil {
 		err = lease.Unqueue(t.Context(), "r", last-1)
 	}
-	if kept, stored := c.Stored(t.Context()); err != nil || stored != nil || kept[subjectSubmit("r")] != 1 {
+	if kept, stored := wiretest.Stored(t.Context(), c.js); err != nil || stored != nil || kept[subjectSubmit("r")] != 1 {
 		t.Errorf("of 3 submissions are left %v, %v, %v: want the last", kept, err, stored)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/schedule"
+	"lockstep/test/wiretest"
 )
 
 // guardedPlane is a control plane with TLS and credentials, as "ctl fleet init" makes them, of two agents.
@@ -163,7 +164,7 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	if err == nil {
 		err = r.Event(t.Context(), RunEvent{Kind: RunAccepted})
 	}
-	before, err2 := controller.Stored(t.Context())
+	before, err2 := wiretest.Stored(t.Context(), controller.js)
 	if err = errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subjectHeartbeat("a1"), Heartbeat{Agent: "a1"}); err != nil {
 		t.Errorf("a heartbeat after all that: %v", err)
 	}
-	if after, err := controller.Stored(t.Context()); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
+	if after, err := wiretest.Stored(t.Context(), controller.js); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("the streams hold %v, %v; before %v", after, err, before)
 	}
 	if len(refused) > 0 {

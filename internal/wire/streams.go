@@ -109,34 +109,3 @@ func (c *Conn) unprepared(name string, replicas int, err error) error {
 	}
 	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
 }
-
-// Stored counts the messages that the control plane keeps of its queue and of runs, by subject.
-func (c *Conn) Stored(ctx context.Context) (map[string]uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	streams, err := c.runStreams(ctx)
-	if err != nil {
-		return nil, err
-	}
-	names := []string{streamQueue}
-	for _, infos := range streams {
-		for _, info := range infos {
-			names = append(names, info.Config.Name)
-		}
-	}
-	all := map[string]uint64{}
-	for _, name := range names {
-		s, err := c.js.Stream(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("look at %s: %w", name, err)
-		}
-		info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
-		if err != nil {
-			return nil, fmt.Errorf("look at %s: %w", name, err)
-		}
-		for subject, n := range info.State.Subjects {
-			all[subject] += n
-		}
-	}
-	return all, nil
-}

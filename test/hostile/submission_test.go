@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockstep/internal/wire"
+	"lockstep/test/wiretest"
 )
 
 // TestTasksAreCountedBeforeTheyAreMade submits a run of one ordinary cell and two million repetitions: less than 2 KB. It is
@@ -38,6 +39,6 @@ func TestTasksAreCountedBeforeTheyAreMade(t *testing.T) {
 
 // queued reports whether a submission of a run is in the queue.
 func (f *fleet) queued(run string) (bool, error) {
-	kept, err := f.conn.Stored(f.t.Context())
+	kept, err := wiretest.Stored(f.t.Context(), f.js)
 	return kept["lockstep.queue.submit."+run] > 0, err
 }

@@ -13,12 +13,15 @@
 package wiretest
 
 import (
+	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Background is the goroutine that InVirtualTime leaves running, for goleak.IgnoreAnyFunction.
@@ -47,4 +50,33 @@ func InVirtualTime(t *testing.T, test func(t *testing.T)) {
 func Virtual() bool {
 	now := time.Now()
 	return now == now.Round(0)
+}
+
+// Stored counts the messages that a control plane stores of its queue and of runs, by subject.
+func Stored(ctx context.Context, js jetstream.JetStream) (map[string]uint64, error) {
+	var names []string
+	streams := js.StreamNames(ctx)
+	for name := range streams.Name() { // whose sender waits until all are read
+		names = append(names, name)
+	}
+	if err := streams.Err(); err != nil {
+		return nil, err
+	}
+	stored := map[string]uint64{}
+	for _, name := range names {
+		s, err := js.Stream(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+		if err != nil {
+			return nil, err
+		}
+		for subject, n := range info.State.Subjects {
+			if strings.HasPrefix(subject, "lockstep.") { // others are keys of buckets
+				stored[subject] += n
+			}
+		}
+	}
+	return stored, nil
 }
