@@ -4,12 +4,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -25,44 +25,18 @@ const (
 
 // makeAuthority writes the certificate that signs the servers', and its key.
 func makeAuthority(dir string) error {
-	template, err := certificate("Lockstep control plane", authorityHolds)
-	if err != nil {
-		return err
-	}
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage = x509.KeyUsageCertSign
-	template.MaxPathLenZero = true
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("make a key: %w", err)
-	}
-	return sign(dir, "ca", template, template, key, key)
+	return makeCertificate(dir, "ca", authorityHolds, nil, &x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane"},
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign})
 }
 
 // makeServer writes the certificate that every server of the control plane shows, for all names it is reached by.
 func makeServer(dir string, hosts []string) error {
-	pair, err := os.ReadFile(filepath.Join(dir, "ca.key"))
+	authority, err := tls.LoadX509KeyPair(filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key"))
 	if err != nil {
-		return fmt.Errorf("read the authority's key: %w", err)
+		return fmt.Errorf("read the authority (ca.crt and ca.key): %w", err)
 	}
-	block, _ := pem.Decode(pair)
-	if block == nil {
-		return errors.New("read the authority's key: ca.key is no PEM file")
-	}
-	authorityKey, err := x509.ParseECPrivateKey(block.Bytes)
-	if err != nil {
-		return fmt.Errorf("read the authority's key: %w", err)
-	}
-	authority, err := readCertificate(filepath.Join(dir, "ca.crt"))
-	if err != nil {
-		return err
-	}
-	template, err := certificate("Lockstep control plane server", serverHolds)
-	if err != nil {
-		return err
-	}
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} // servers of a cluster dial each other
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane server"}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}} // servers of a cluster dial each other
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
@@ -70,25 +44,21 @@ func makeServer(dir string, hosts []string) error {
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
+	return makeCertificate(dir, "server", serverHolds, &authority, template)
+}
+
+// makeCertificate writes name.crt and name.key, signed by an authority; nil: by itself. The template says all but how long
+// it holds.
+func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate, template *x509.Certificate) error {
+	template.NotBefore, template.NotAfter = time.Now().Add(-calendarsApart), time.Now().Add(holds)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("make a key: %w", err)
+		return fmt.Errorf("make certificate %s: %w", name, err)
 	}
-	return sign(dir, "server", template, authority, key, authorityKey)
-}
-
-func certificate(name string, holds time.Duration) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, fmt.Errorf("make a certificate: %w", err)
+	if by == nil {
+		by = &tls.Certificate{Leaf: template, PrivateKey: key}
 	}
-	now := time.Now()
-	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-calendarsApart), NotAfter: now.Add(holds)}, nil
-}
-
-// sign writes name.crt and name.key.
-func sign(dir, name string, template, by *x509.Certificate, key, byKey *ecdsa.PrivateKey) error {
-	der, err := x509.CreateCertificate(rand.Reader, template, by, &key.PublicKey, byKey)
+	der, err := x509.CreateCertificate(rand.Reader, template, by.Leaf, &key.PublicKey, by.PrivateKey)
 	if err != nil {
 		return fmt.Errorf("make certificate %s: %w", name, err)
 	}
@@ -100,22 +70,6 @@ func sign(dir, name string, template, by *x509.Certificate, key, byKey *ecdsa.Pr
 		return err
 	}
 	return replace(filepath.Join(dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-}
-
-func readCertificate(path string) (*x509.Certificate, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read certificate: %w", err)
-	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, fmt.Errorf("read certificate %s: it is no PEM file", path)
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("read certificate %s: %w", path, err)
-	}
-	return c, nil
 }
 
 // replace writes a file that only its owner may read, whole or not at all.

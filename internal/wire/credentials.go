@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -197,11 +199,20 @@ func (c *Credentials) Renew() error {
 	return makeServer(c.dir, append(slices.Clone(c.Hosts), own...))
 }
 
-// Expires tells until when the servers' certificate holds.
+// Expires returns until when the servers' certificate holds.
 func (c *Credentials) Expires() (time.Time, error) {
-	server, err := readCertificate(filepath.Join(c.dir, "server.crt"))
+	path := filepath.Join(c.dir, "server.crt")
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, fmt.Errorf("read certificate: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return time.Time{}, fmt.Errorf("read certificate %s: it is no PEM file", path)
+	}
+	server, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read certificate %s: %w", path, err)
 	}
 	return server.NotAfter, nil
 }
@@ -218,17 +229,16 @@ func (c *Credentials) add(role Role, name string, slots int) error {
 	}
 	defer pair.Wipe()
 	seed, err := pair.Seed()
+	u := User{Role: role, Name: name, Made: time.Now().UTC().Truncate(time.Second)}
+	if slots > 1 {
+		u.Slots = slots
+	}
+	if err == nil {
+		u.Key, err = pair.PublicKey()
+	}
 	if err != nil {
 		return fmt.Errorf("make a key for %s: %w", name, err)
 	}
-	key, err := pair.PublicKey()
-	if err != nil {
-		return fmt.Errorf("make a key for %s: %w", name, err)
-	}
-	if slots == 1 {
-		slots = 0 // as written by releases that knew one alone
-	}
-	u := User{Role: role, Name: name, Slots: slots, Key: key, Made: time.Now().UTC().Truncate(time.Second)}
 	if err := replace(filepath.Join(c.dir, u.File()), fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u.words(), seed)); err != nil {
 		return err
 	}

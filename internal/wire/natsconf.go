@@ -2,8 +2,10 @@ package wire
 
 import (
 	"fmt"
+	"net"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -65,10 +67,7 @@ tls {
 func (c *Credentials) routes() string {
 	var urls []string
 	for _, h := range c.Hosts {
-		if strings.Contains(h, ":") {
-			h = "[" + h + "]"
-		}
-		urls = append(urls, fmt.Sprintf("%q", fmt.Sprintf("nats-route://%s:%d", h, routePort)))
+		urls = append(urls, "nats-route://"+net.JoinHostPort(h, strconv.Itoa(routePort)))
 	}
 	return fmt.Sprintf(`cluster {
   name: "lockstep"
@@ -81,36 +80,29 @@ func (c *Credentials) routes() string {
   }
   routes: [%s]
 }
-`, routePort, path.Join(c.At, "server.crt"), path.Join(c.At, "server.key"), path.Join(c.At, "ca.crt"), strings.Join(urls, ", "))
+`, routePort, path.Join(c.At, "server.crt"), path.Join(c.At, "server.key"), path.Join(c.At, "ca.crt"), quote(urls))
 }
 
 // usersText are the accounts with their users, and the services that they offer each other.
 func (c *Credentials) usersText() (string, error) {
+	const export, imported = "      {service: %q, accounts: [%s]}\n", "      {service: {account: %[2]s, subject: %[1]q}}\n"
+	services := func(format string, subjects []string, account string) (lines string) {
+		for _, subject := range subjects {
+			lines += fmt.Sprintf(format, subject, account)
+		}
+		return lines
+	}
 	var b strings.Builder
 	b.WriteString("accounts {\n")
 	for i, a := range accounts {
 		fmt.Fprintf(&b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d}\n", a.name, a.connections, a.subscriptions)
-		main, exports, imports := accounts[0].name, "", ""
-		export := func(subject, to string) { exports += fmt.Sprintf("      {service: %q, accounts: [%s]}\n", subject, to) }
-		imported := func(subject, from string) {
-			imports += fmt.Sprintf("      {service: {account: %s, subject: %q}}\n", from, subject)
-		}
+		exports, imports := services(export, a.exports, accounts[0].name), services(imported, a.imports, accounts[0].name)
 		if i == 0 {
 			b.WriteString("    jetstream: enabled\n")
 			for _, other := range accounts[1:] {
-				for _, subject := range other.imports {
-					export(subject, other.name)
-				}
-				for _, subject := range other.exports {
-					imported(subject, other.name)
-				}
+				exports += services(export, other.imports, other.name)
+				imports += services(imported, other.exports, other.name)
 			}
-		}
-		for _, subject := range a.exports {
-			export(subject, main)
-		}
-		for _, subject := range a.imports {
-			imported(subject, main)
 		}
 		fmt.Fprintf(&b, "    exports: [\n%s    ]\n    imports: [\n%s    ]\n", exports, imports)
 		b.WriteString("    users: [\n")
