@@ -93,58 +93,34 @@ func (a Auth) holder() string {
 	return string(name)
 }
 
-// denials tells who waits for an answer what the server refused: it says so apart from any answer. Safe for concurrent use.
-type denials struct {
-	mu      sync.Mutex
-	waiting map[*denial]bool
-}
+// ErrNotAllowed is that the credentials may not do what was asked of the server. It wraps nats.ErrPermissionViolation.
+var ErrNotAllowed = fmt.Errorf("the credentials of this program may not do that: %w", nats.ErrPermissionViolation)
 
-// denial is what becomes of one request that may be refused.
-type denial struct {
-	subject string
-	leave   context.CancelCauseFunc
+// denials ends the requests that the server refuses, which it reports apart from any answer. Safe for concurrent use.
+type denials struct {
+	requests sync.Map // the context.CancelCauseFunc of each *nats.Msg that waits for its answer
 }
 
 func (d *denials) hear(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for w := range d.waiting {
-		if strings.Contains(err.Error(), strconv.Quote(w.subject)) {
-			w.leave(ErrNotAllowed)
+	d.requests.Range(func(m, end any) bool {
+		if strings.Contains(err.Error(), strconv.Quote(m.(*nats.Msg).Subject)) {
+			end.(context.CancelCauseFunc)(ErrNotAllowed)
 		}
-	}
+		return true
+	})
 }
-
-// watch returns a context that ends, with ErrNotAllowed as its cause, when the server refuses what is published to subject.
-func (d *denials) watch(ctx context.Context, subject string) (context.Context, func()) {
-	ctx, leave := context.WithCancelCause(ctx)
-	w := &denial{subject: subject, leave: leave}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.waiting == nil {
-		d.waiting = map[*denial]bool{}
-	}
-	d.waiting[w] = true
-	return ctx, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.waiting, w)
-		leave(nil)
-	}
-}
-
-// ErrNotAllowed is that the credentials may not do what was asked of the server. It wraps nats.ErrPermissionViolation.
-var ErrNotAllowed = fmt.Errorf("the credentials of this program may not do that: %w", nats.ErrPermissionViolation)
 
 // ask sends a request and returns its answer, or, as soon as the server says so, that the credentials may not send it.
 func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	watched, done := c.refused.watch(ctx, m.Subject)
-	defer done()
-	answer, err := c.nc.RequestMsgWithContext(watched, m)
-	if err != nil && errors.Is(context.Cause(watched), nats.ErrPermissionViolation) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	c.refused.requests.Store(m, end)
+	defer c.refused.requests.Delete(m)
+	answer, err := c.nc.RequestMsgWithContext(ctx, m)
+	if err != nil && errors.Is(context.Cause(ctx), ErrNotAllowed) {
 		return nil, fmt.Errorf("ask on %s: %w", m.Subject, ErrNotAllowed)
 	}
 	return answer, err

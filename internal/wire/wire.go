@@ -42,9 +42,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nuid"
@@ -158,23 +157,11 @@ func untoken(word string) (string, error) {
 	if word == "=" {
 		return "", nil
 	}
-	var b strings.Builder
-	for i := 0; i < len(word); i++ {
-		if word[i] != '=' {
-			b.WriteByte(word[i])
-			continue
-		}
-		if i+3 > len(word) {
-			return "", fmt.Errorf("read subject word %q: cut off", word)
-		}
-		c, err := strconv.ParseUint(word[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", fmt.Errorf("read subject word %q: %w", word, err)
-		}
-		b.WriteByte(byte(c))
-		i += 2
+	name, err := url.PathUnescape(strings.ReplaceAll(word, "=", "%"))
+	if err != nil {
+		return "", fmt.Errorf("read subject word %q: %w", word, err)
 	}
-	return b.String(), checkNames(b.String())
+	return name, checkNames(name)
 }
 
 // NewName returns a name that nobody else has: of an agent's process, or of a try.
@@ -183,22 +170,15 @@ func NewName() string { return nuid.Next() }
 // Lasting returns a context that outlives ctx by d: for what must still be said after the end, but not for ever.
 func Lasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var timer *time.Timer
-	var mu sync.Mutex
 	stop := context.AfterFunc(ctx, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if lasting.Err() == nil {
-			timer = time.AfterFunc(d, cancel)
+		select {
+		case <-time.After(d):
+			cancel()
+		case <-lasting.Done():
 		}
 	})
 	return lasting, func() {
 		stop()
 		cancel()
-		mu.Lock()
-		defer mu.Unlock()
-		if timer != nil {
-			timer.Stop()
-		}
 	}
 }
