@@ -17,7 +17,7 @@ import (
 
 // Times of the lease. A leader renews it every LeaseRenew. The lease lapses if that fails for LeaseKeep: what the leader
 // waits for is not late meanwhile. A standby takes the lease when it saw no renewal for LeaseFor, by its own monotonic
-// clock. A leader whose lease lapsed continues if it can renew the lease before a standby takes it.
+// clock, while the control plane answered it. A leader whose lease lapsed continues if it can renew the lease before a standby takes it.
 const (
 	LeaseRenew = 2 * time.Second
 	LeaseKeep  = 4 * time.Second
@@ -108,8 +108,13 @@ type stand struct {
 }
 
 // try takes the lease if it is free. It returns neither a lease nor an error while another holds it.
-func (s *stand) try(ctx context.Context) (*Lease, error) {
+func (s *stand) try(ctx context.Context) (_ *Lease, err error) {
 	at := time.Now()
+	defer func() {
+		if err != nil { // the leader could renew it no better: it is to have the time again
+			s.since = time.Now()
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	kv, err := s.conn.state(ctx)

@@ -277,6 +277,45 @@ func TestALapsedLeaseIsRegained(t *testing.T) {
 	}
 }
 
+// TestAStandbyLeavesTheLeaderTimeAfterAnOutage: while the control plane did not answer, the leader could not renew the lease.
+func TestAStandbyLeavesTheLeaderTimeAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
+	at, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := func() (*Conn, *gate) {
+		way := newGate(t, at.Host)
+		c, err := Dial(t.Context(), "nats://"+way.Addr().String(), Auth{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		c.times = shortTimes
+		return c, way
+	}
+	leader, leads := behind()
+	standby, looks := behind()
+	campaign(t, leader, "one")
+	two := stand{conn: standby, who: LeaderInfo{Name: "two", Instance: "two"}, log: slog.New(slog.DiscardHandler)}
+	if l, err := two.try(t.Context()); l != nil || err != nil {
+		t.Fatalf("the lease of another leader: %v, %v", l, err)
+	}
+	leads.hold()
+	looks.hold()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*shortTimes.take)
+	defer cancel()
+	if _, err := two.try(ctx); err == nil {
+		t.Fatal("the control plane answers through a closed gate")
+	}
+	looks.open()
+	if l, err := two.try(t.Context()); l != nil || err != nil {
+		t.Errorf("after the outage: %v, %v: want that it waits for the leader", l, err)
+	}
+	leads.open()
+}
+
 func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{})
