@@ -135,9 +135,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		if err = conn.Prepare(lease.Context()); err == nil {
 			cfg.Standing.lead(lease.Epoch())
 			lease.RenewWhile(cfg.Standing.Stuck)
-			agents := newFleet(cfg.Log, conn.LinkedSince)
-			err = (&leader{conn: conn, cfg: cfg, agents: agents, lease: lease, copies: k, stopping: stopping}).lead(ctx)
-			agents.close()
+			err = (&leader{conn: conn, cfg: cfg, agents: newFleet(cfg.Log), lease: lease, copies: k, stopping: stopping}).lead(ctx)
 			cfg.Standing.lead(0)
 		}
 		lost := lease.Context().Err() != nil

@@ -22,9 +22,6 @@ type fleet struct {
 	gone    map[string]wire.AgentInfo // observers that were lost, and have not come back
 	refused refusals
 	changed chan struct{} // closed and replaced whenever an agent comes or goes
-	closed  bool
-	linked  func() (since time.Time, ok bool) // to the control plane
-	awake   time.Time                         // when this process last ran again after it was stopped
 }
 
 // maxMembers bounds what heartbeats of ever new names make the controller remember.
@@ -42,21 +39,17 @@ const mostFormer = 16
 
 type member struct {
 	wire.AgentInfo
-	timer *time.Timer
 	stuck string // id of a task that it did not end in time
 }
 
-func newFleet(log *slog.Logger, linked func() (since time.Time, ok bool)) *fleet {
-	return &fleet{log: log, linked: linked, members: map[string]*member{}, former: map[string][]former{}, gone: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
+func newFleet(log *slog.Logger) *fleet {
+	return &fleet{log: log, members: map[string]*member{}, former: map[string][]former{}, gone: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
 }
 
 // heard takes a heartbeat; a text returned refuses the agent.
 func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
-		return ""
-	}
 	m := f.members[h.Agent]
 	if m != nil && m.Instance != h.Instance {
 		if f.was(h) { // both speak, or it speaks late: it does not get its name back
@@ -80,13 +73,11 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 			return fmt.Sprintf("the controller knows %d agents already, and takes no more", maxMembers)
 		}
 		m = &member{}
-		m.timer = time.AfterFunc(wire.LostAfter, func() { f.expire(h.Agent, h.Instance) })
 		f.members[h.Agent] = m
 		delete(f.gone, h.Agent)
 		f.log.Info("agent is there", "agent", h.Agent, "host", h.Host)
 		f.tell()
 	}
-	m.timer.Reset(wire.LostAfter)
 	if h.Draining && !m.Draining {
 		f.log.Info("agent leaves after its task", "agent", h.Agent, "host", h.Host)
 		f.tell()
@@ -107,36 +98,37 @@ func (f *fleet) alive(a wire.AgentInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
-		m.timer.Reset(wire.LostAfter)
 		m.Seen = time.Now()
 	}
 }
 
-func (f *fleet) expire(name, instance string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	m := f.members[name]
-	if m == nil || m.Instance != instance || f.closed {
-		return
+// silenceEvery is how often the fleet looks for agents that are silent.
+const silenceEvery = wire.HeartbeatEvery / 2
+
+// dropSilent drops agents that were silent for wire.LostAfter, until ctx ends. It does not count the time in which the
+// control plane did not answer (rtt) or this process did not run: no agent could be heard.
+func (f *fleet) dropSilent(ctx context.Context, rtt func() (time.Duration, error)) {
+	heard := time.Now() // since when agents can be
+	for at := heard; pause(ctx, silenceEvery) == nil; at = time.Now() {
+		if _, err := rtt(); err != nil || time.Since(at) > 2*silenceEvery {
+			heard = time.Now()
+		}
+		f.mu.Lock()
+		for name, m := range f.members {
+			if min(time.Since(m.Seen), time.Since(heard)) < wire.LostAfter {
+				continue
+			}
+			if m.Observer && len(f.gone) < maxMembers {
+				f.gone[name] = m.AgentInfo
+			}
+			f.drop(m, slog.LevelWarn, fmt.Sprintf("was not heard for %v", wire.LostAfter))
+		}
+		f.mu.Unlock()
 	}
-	since, linked := f.linked()
-	silent := min(time.Since(m.Seen), time.Since(since), time.Since(f.awake))
-	if silent > wire.LostAfter*3/2 { // the timer is late: this process did not run
-		f.awake, silent = time.Now(), 0
-	}
-	if !linked || silent < wire.LostAfter { // this controller was not there to hear it
-		m.timer.Reset(wire.LostAfter - silent%wire.LostAfter)
-		return
-	}
-	if m.Observer && len(f.gone) < maxMembers {
-		f.gone[name] = m.AgentInfo
-	}
-	f.drop(m, slog.LevelWarn, fmt.Sprintf("was not heard for %v", wire.LostAfter))
 }
 
 // drop forgets a member. The caller holds mu.
 func (f *fleet) drop(m *member, level slog.Level, why string) {
-	m.timer.Stop()
 	name := m.Agent
 	delete(f.members, name)
 	if len(f.former) >= maxMembers {
@@ -269,14 +261,4 @@ func (f *fleet) away() []wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.SortedFunc(maps.Values(f.gone), func(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) })
-}
-
-// close stops the timers.
-func (f *fleet) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
-	for _, m := range f.members {
-		m.timer.Stop()
-	}
 }

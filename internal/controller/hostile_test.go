@@ -71,8 +71,7 @@ func TestAPanicOfTheJudgeIsAnOutcome(t *testing.T) {
 // TestAFloodOfAgentsIsBounded beats under ever new names.
 func TestAFloodOfAgentsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no agent is lost while others are heard, however long that takes
-		f := newFleet(slog.New(slog.DiscardHandler), func() (time.Time, bool) { return time.Time{}, true })
-		defer f.close()
+		f := newFleet(slog.New(slog.DiscardHandler))
 		refused := 0
 		for i := range 2 * maxMembers {
 			if text := f.heard(wire.Heartbeat{Agent: fmt.Sprint("flood-", i), Instance: "i"}); strings.Contains(text, "takes no more") {
@@ -96,8 +95,7 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 // TestAFloodOfRefusedAgentsIsBounded refuses ever new names.
 func TestAFloodOfRefusedAgentsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(slog.New(slog.DiscardHandler), func() (time.Time, bool) { return time.Time{}, true })
-		defer f.close()
+		f := newFleet(slog.New(slog.DiscardHandler))
 		for i := range 3 * mostRefused {
 			f.refuse(wire.Heartbeat{Agent: fmt.Sprint("flood-", i)}, "no")
 		}

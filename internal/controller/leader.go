@@ -65,6 +65,7 @@ func (l *leader) lead(ctx context.Context) error {
 			l.agents.rouse()
 		}
 	})
+	keeping.Go(func() { l.agents.dropSilent(rousing, l.conn.RTT) })
 	defer keeping.Wait()
 	defer cancel(nil)
 	defer rest()

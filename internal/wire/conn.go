@@ -149,13 +149,6 @@ func (c *Conn) Closed() bool { return c.nc.IsClosed() }
 // Linked tells whether there is a link to the control plane at the moment.
 func (c *Conn) Linked() bool { return c.nc.IsConnected() }
 
-// LinkedSince is since when there has been a link to the control plane; zero: since the beginning. False: there is none.
-func (c *Conn) LinkedSince() (time.Time, bool) {
-	c.again.mu.Lock()
-	defer c.again.mu.Unlock()
-	return c.again.last, c.nc.IsConnected()
-}
-
 // Relinked receives when a link that was lost is there again. It is for one reader.
 func (c *Conn) Relinked() <-chan struct{} { return c.relinked }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -34,8 +35,10 @@ func (c *Conn) Replicate(n int) { c.replicas = n }
 // Prepare makes the streams that the control plane needs besides those of runs. Limits of those that are there stay as
 // they are. The error wraps ErrNotAllowed if the credentials are not those of a controller.
 func (c *Conn) Prepare(ctx context.Context) error {
-	ctx, done := c.refused.watch(ctx, api+"STREAM.CREATE."+streamQueue) // the first that is made
-	defer done()
+	if _, err := c.ask(ctx, nats.NewMsg(api+"INFO")); errors.Is(err, ErrNotAllowed) {
+		return fmt.Errorf("prepare the control plane: %w: they are those of %s; give --creds controller.nk, which \"ctl fleet init\" made",
+			ErrNotAllowed, cmp.Or(c.holder, "another role"))
+	}
 	for _, cfg := range []jetstream.StreamConfig{
 		// Numbers go on where a server has lost the queue with its memory.
 		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes, FirstSeq: uint64(time.Now().UnixMilli())},
@@ -50,10 +53,6 @@ func (c *Conn) Prepare(ctx context.Context) error {
 		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another controller has just made it
 			err = nil
-		}
-		if err != nil && errors.Is(context.Cause(ctx), ErrNotAllowed) {
-			return fmt.Errorf("prepare the control plane: %w: they are those of %s; give --creds controller.nk, which \"ctl fleet init\" made",
-				ErrNotAllowed, cmp.Or(c.holder, "another role"))
 		}
 		if err != nil {
 			return c.unprepared(cfg.Name, cfg.Replicas, err)
