@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -292,15 +293,19 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 	if end.Reason == wire.EndRefused {
 		return fmt.Errorf("the controller refused the run: %s", end.Detail)
 	}
+	var stopped error // by the controller
+	switch end.Reason {
+	case wire.EndQuarantined:
+		stopped = fmt.Errorf("run %s is quarantined: %s; try again: %s", id, end.Detail, o.again(id))
+	case wire.EndFailed:
+		stopped = errors.New(end.Detail)
+	}
 	record, err := runs.Open(o.runs, id)
 	if err != nil && end.Reason == wire.EndInterrupted {
 		return exit{ExitInterrupted, errors.New("interrupted before anything was run")}
 	}
-	if err != nil && end.Reason == wire.EndQuarantined {
-		return o.quarantined(id, end)
-	}
 	if err != nil {
-		return err
+		return cmp.Or(stopped, err)
 	}
 	if o.rerun != nil {
 		if err := o.rerun.after(out, record); err != nil {
@@ -316,18 +321,14 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 		return err
 	}
 	switch {
-	case end.Reason == wire.EndQuarantined:
-		return o.quarantined(id, end)
+	case stopped != nil:
+		return stopped
 	case end.Reason == wire.EndInterrupted:
 		return exit{ExitInterrupted, fmt.Errorf("interrupted; go on with: %s", o.again(id))}
 	case code != ExitOK:
 		return exit{code: code}
 	}
 	return nil
-}
-
-func (o *runOptions) quarantined(id string, end wire.End) error {
-	return fmt.Errorf("run %s is quarantined: %s; try again: %s", id, end.Detail, o.again(id))
 }
 
 // again is the command that goes on with a run.
