@@ -32,11 +32,14 @@ func (a *attempts) remove(c *conduct) {
 	delete(a.led, c.ref)
 }
 
-// find returns the attempt of that name; nil if it is not led.
-func (a *attempts) find(ref wire.Ref) *conduct {
+// find returns the attempt of that name; nil if it is not led, or the agent neither has a part in it nor observes it.
+func (a *attempts) find(ref wire.Ref, agent string) *conduct {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.led[ref]
+	if c := a.led[ref]; c != nil && c.byName[agent] != nil {
+		return c
+	}
+	return nil
 }
 
 // heartbeat takes a heartbeat, and reports whether the attempt that the agent works on is over: its controller died, or its
@@ -45,13 +48,13 @@ func (l *leader) heartbeat(h wire.Heartbeat) (over bool, refuse error) {
 	if why := l.agents.heard(h); why != "" {
 		return false, errors.New(why)
 	}
-	return h.Try != (wire.Ref{}) && l.attempts.find(h.Try) == nil, nil
+	return h.Try != (wire.Ref{}) && l.attempts.find(h.Try, h.Agent) == nil, nil
 }
 
 // arrive hands an arrival to its attempt.
 func (l *leader) arrive(ctx context.Context, a wire.Arrival) error {
-	c := l.attempts.find(a.Ref)
-	if c == nil || !c.takesPart(a.Agent) {
+	c := l.attempts.find(a.Ref, a.Agent)
+	if c == nil {
 		return wire.ErrNoAttempt
 	}
 	return c.hand(ctx, agentReport{agent: a.Agent, arrival: &a})
@@ -60,8 +63,8 @@ func (l *leader) arrive(ctx context.Context, a wire.Arrival) error {
 // snapshot stores a snapshot, unless its agent or its attempt cannot have it. One that they cannot have fails the agent's
 // part: something is missing from it.
 func (l *leader) snapshot(ctx context.Context, ref wire.Ref, s record.Snapshot) error {
-	c := l.attempts.find(ref)
-	if c == nil || !c.takesPart(s.Agent) {
+	c := l.attempts.find(ref, s.Agent)
+	if c == nil {
 		return wire.ErrNoAttempt
 	}
 	if err := s.CheckTimes(plan.RecordLimit(c.task)); err != nil {
@@ -94,16 +97,10 @@ func (c *conduct) open() (closed func()) {
 	})
 	var sending sync.WaitGroup
 	c.commands = map[string]chan wire.Command{}
-	send := func(a wire.AgentInfo) {
+	for agent := range c.byName {
 		commands := make(chan wire.Command, maxCommands)
-		c.commands[a.Agent] = commands
-		sending.Go(func() { c.send(ctx, a.Agent, commands) })
-	}
-	for _, p := range c.parts {
-		send(p.agent)
-	}
-	for _, o := range c.observers {
-		send(o.agent)
+		c.commands[agent] = commands
+		sending.Go(func() { c.send(ctx, agent, commands) })
 	}
 	c.attempts.add(c)
 	return func() {
@@ -136,11 +133,6 @@ func (c *conduct) send(ctx context.Context, agent string, commands <-chan wire.C
 func (c *conduct) command(a wire.AgentInfo, command wire.Command) {
 	command.Instance, command.Ref = a.Instance, c.ref
 	c.commands[a.Agent] <- command
-}
-
-// takesPart reports whether an agent has a part in the attempt, or observes it.
-func (c *conduct) takesPart(agent string) bool {
-	return c.byName[agent] != nil || c.observer(agent) != nil
 }
 
 // agentReport is what an agent reported: exactly one field besides its name is set.

@@ -10,40 +10,34 @@ import (
 	"lockstep/internal/wire"
 )
 
-// missing is the cell that lacks the most agents, and those it could have; nil if none lacks any.
-func missing(todo []plan.Task, done map[string]bool, fit []wire.AgentInfo) (worst *plan.Cell, there []wire.AgentInfo) {
+// unmet returns how a run ends that has these agents alone: a cell that is left lacks agents (the one that lacks the most
+// is named), or no agent may disturb a target of its faults. nil: every cell can be executed.
+func unmet(todo []plan.Task, done map[string]bool, fit []wire.AgentInfo) (end *wire.End) {
 	most := 0
 	looked := map[string]bool{}
-	for i := range todo {
-		c := &todo[i].Cell
-		if done[todo[i].ID] || todo[i].Repetition > 1 && !done[c.ID+"-r1"] { // looked at with its first repetition
+	for _, t := range todo {
+		if done[t.ID] || t.Repetition > 1 && !done[t.Cell.ID+"-r1"] { // looked at with its first repetition
 			continue
 		}
-		key := fmt.Sprint(c.Workload.Roles())
+		w := t.Cell.Workload
+		key := fmt.Sprint(w.Roles(), w.Targets())
 		if looked[key] {
 			continue
 		}
 		looked[key] = true
-		if _, lack := cast(c.Workload, fit); lack > most {
-			most, worst, there = lack, c, fit
+		chosen, lack := cast(w, fit)
+		if lack > most {
+			most = lack
+			end = &wire.End{Reason: wire.EndNoAgents, Detail: shortage(t.Cell, fit), Have: len(fit), Need: t.Cell.Agents()}
 		}
-	}
-	return worst, there
-}
-
-// lacks says what no agent may disturb although a cell's faults are to, if anything.
-func lacks(todo []plan.Task, done map[string]bool, fit []wire.AgentInfo) string {
-	for i := range todo {
-		w := todo[i].Cell.Workload
-		if len(w.Faults) == 0 || done[todo[i].ID] {
+		if end != nil {
 			continue
 		}
-		chosen, _ := cast(w, fit)
 		if _, _, missing := disturbers(w, chosen, fit); missing != "" {
-			return missing
+			end = &wire.End{Reason: wire.EndNoTarget, Detail: missing}
 		}
 	}
-	return ""
+	return end
 }
 
 // tooFew is a shortage of agents that lasted longer than the run's grace.
@@ -62,17 +56,16 @@ func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 }
 
 // choose picks the agents of a task, in the order of its roles. It waits for missing ones until grace has passed since the shortage began.
-func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.AgentInfo, error) {
+func (x *execution) choose(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, err error) {
 	said := false
-	for {
-		changed := x.agents.watch(ctx)
+	err = x.agents.await(ctx, nil, nil, func() (time.Duration, error) {
 		fit := x.fit(ctx)
 		words := shortage(t.Cell, fit)
 		if chosen, lack := cast(t.Cell.Workload, fit); lack == 0 {
-			all, _, missing := disturbers(t.Cell.Workload, chosen, fit)
-			if missing == "" {
+			var missing string
+			if all, _, missing = disturbers(t.Cell.Workload, chosen, fit); missing == "" {
 				x.short = time.Time{}
-				return all, nil
+				return 0, nil
 			}
 			words = missing
 		}
@@ -81,24 +74,13 @@ func (x *execution) choose(ctx context.Context, t plan.Task, n int) ([]wire.Agen
 		}
 		left := x.run.Grace.D() - time.Since(x.short)
 		if left <= 0 {
-			return nil, &tooFew{fmt.Sprintf("%s, after a grace of %v", words, x.run.Grace)}
+			return 0, &tooFew{fmt.Sprintf("%s, after a grace of %v", words, x.run.Grace)}
 		}
-		if !said {
-			said = true
-			e := wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID, N: n, Of: x.of, Detail: words}
-			if err := x.record.Event(ctx, e); err != nil {
-				return nil, err
-			}
+		if said {
+			return left, nil
 		}
-		timer := time.NewTimer(left)
-		select {
-		case <-changed:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-	}
+		said = true
+		return left, x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID, N: n, Of: x.of, Detail: words})
+	})
+	return all, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"lockstep/internal/clock"
@@ -29,10 +30,9 @@ type conduct struct {
 	work   plan.Workload
 	groups []plan.Task // of the cell; one that is the whole task, if it has none
 	parts  []*part
-	byName map[string]*part
-	// observers are no parts; lacks is what no observer sees.
-	observers []*observer
-	lacks     []lack
+	// observers have no part in the task: it neither fails nor waits for one, but for the moments of meetObservers.
+	observers []*part
+	byName    map[string]*part // both
 	reports   chan agentReport
 	ended     <-chan struct{} // closed when no report is taken any more
 	commands  map[string]chan wire.Command
@@ -51,17 +51,18 @@ type conduct struct {
 	redelivered int64
 }
 
-// part is one agent in the task.
+// part is one agent in the task, or an observer of it.
 type part struct {
 	plan.AgentPart
 	agent   wire.AgentInfo
+	observe []plan.Observation // of an observer
 	at      map[wire.Step]bool // steps it arrived at
 	begin   int64              // what it set for the beginning of the measurement, ns since T0
 	failed  bool
 	apart   bool             // a consumer of its had no link when its last snapshot was taken
 	kind    plan.FailureKind // of the failure; empty: none that is told apart
 	arrival wire.Arrival     // the last one
-	dropped bool             // lost, or not answering any more: nobody waits for it
+	dropped bool             // lost, or not answering any more, or an observer that failed: nobody waits for it
 	subject *plan.Subject
 }
 
@@ -73,51 +74,51 @@ type failure struct {
 
 func (f *failure) Error() string { return f.words }
 
-func newConduct(x *execution, t plan.Task, try string, agents []wire.AgentInfo) *conduct {
-	t.Attempt = try
+// newConduct is an attempt with these agents, and with the observers of the cell's brokers among the others that are there.
+func newConduct(x *execution, t plan.Task, agents []wire.AgentInfo) *conduct {
+	t.Attempt = wire.NewName()
 	c := &conduct{execution: x, ref: wire.RefOf(t), task: t, work: t.Cell.Workload, groups: t.Parts(),
-		byName: map[string]*part{}, reports: make(chan agentReport, 64), merge: record.NewMerge()}
+		byName: map[string]*part{}, reports: make(chan agentReport, 64), merge: record.NewMerge(), facts: judge.Facts{Cores: map[string]int{}}}
 	for i, a := range agents {
 		p := &part{agent: a, at: map[wire.Step]bool{}, AgentPart: plan.AgentPart{Agent: a.Agent, Index: i, Host: a.Host, Clock: a.Clock,
 			Version: a.Version, Phase: plan.PhasePrepare}}
 		c.parts = append(c.parts, p)
 		c.byName[a.Agent] = p
+		c.facts.Cores[a.Agent] = a.Cores
 	}
+	c.findObservers()
 	return c
 }
 
 // conduct leads the agents through the task, and returns what there is to know about it besides their records.
 func (c *conduct) conduct(ctx context.Context) judge.Facts {
-	c.facts.Cores = map[string]int{}
-	for _, p := range c.parts {
-		c.facts.Cores[p.agent.Agent] = p.agent.Cores
-	}
 	err := c.lead(ctx)
 	rest := wire.WithProgress(c.lease.Context(), func(d time.Duration) { wire.Progress(ctx, d) }) // the end is not cut short by anything else
 	if rest.Err() != nil {
 		return c.facts // the next leader decides
 	}
 	reason := ""
-	var f *failure
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		c.facts.Cancelled = true
 		reason = context.Cause(ctx).Error()
-	case errors.As(err, &f):
-		c.facts.Failure, c.facts.Kind, reason = f.words, f.kind, f.words
-	default: // the control plane does not take the controller's messages
-		c.facts.Failure = err.Error()
-		reason = c.facts.Failure
+	default:
+		reason = err.Error()
+		c.facts.Failure = reason
+		var f *failure
+		if errors.As(err, &f) { // or the control plane does not answer the controller
+			c.facts.Kind = f.kind
+		}
 	}
 	c.finish(rest, reason)
 	c.teardown(rest)
 	c.dismiss(rest)
 	for _, p := range c.parts {
 		c.facts.Agents = append(c.facts.Agents, p.AgentPart)
-	}
-	if !c.facts.Cancelled {
-		c.facts.Kind = cmp.Or(c.facts.Kind, c.lostAny())
+		if p.Lost && !c.facts.Cancelled {
+			c.facts.Kind = cmp.Or(c.facts.Kind, plan.FailedAgentLost) // whenever that was
+		}
 	}
 	return c.facts
 }
@@ -181,6 +182,48 @@ func (c *conduct) learn() {
 	}
 }
 
+// assign sends every agent its part.
+func (c *conduct) assign() error {
+	agents := make([]wire.AgentInfo, len(c.parts))
+	for i, p := range c.parts {
+		agents[i] = p.agent
+	}
+	_, targets, _ := disturbers(c.work, agents, agents)
+	var longest plan.Duration
+	assignments := plan.Assign(c.task, names(agents))
+	if err := c.oneProcess(assignments); err != nil {
+		for _, p := range c.parts {
+			p.dropped = true
+		}
+		return err
+	}
+	for i, a := range assignments {
+		longest = max(longest, a.Deadline)
+		c.parts[i].Group, a.Targets = a.Task.Group, targets[a.Agent]
+		c.command(c.parts[i].agent, wire.Command{Assignment: &a})
+	}
+	c.assignObservers(longest)
+	return nil
+}
+
+// oneProcess refuses a broker that lives in the memory of a process, where its agents are of several: each would have one of its own, and receive nothing.
+func (c *conduct) oneProcess(assignments []plan.Assignment) error {
+	first := map[string]wire.AgentInfo{} // by group
+	for i, a := range assignments {
+		agent, broker := c.parts[i].agent, a.Task.Cell.Broker
+		one, met := first[a.Task.Group]
+		if !met {
+			first[a.Task.Group] = agent
+			continue
+		}
+		if a.Task.Cell.InProcess && agent.Memory != "" && one.Memory != "" && agent.Memory != one.Memory {
+			return &failure{words: fmt.Sprintf("broker %s lives in the process of an agent, and %s and %s are two processes that each have one: "+
+				"name a server in its options, give an agent enough slots (agent --slots), or run the matrix without --server", broker.Name, one.Agent, agent.Agent)}
+		}
+	}
+	return nil
+}
+
 // step releases the agents and waits until all have arrived.
 func (c *conduct) step(ctx context.Context, r wire.Release, limit time.Duration) error {
 	c.release(r)
@@ -189,69 +232,73 @@ func (c *conduct) step(ctx context.Context, r wire.Release, limit time.Duration)
 
 // release sends the agents on, and the observers, or the one that the release names.
 func (c *conduct) release(r wire.Release) {
-	for _, p := range c.parts {
+	to := c.parts
+	if r.Step == wire.StepStart || r.Step == wire.StepFinish {
+		to = slices.Concat(c.parts, c.observers)
+	}
+	for _, p := range to {
 		if r.Agent == "" && !p.dropped || r.Agent == p.Agent {
 			c.command(p.agent, wire.Command{Release: &r})
-		}
-	}
-	for _, o := range c.observers {
-		if r.Agent == "" && !o.over && (r.Step == wire.StepStart || r.Step == wire.StepFinish) {
-			c.command(o.agent, wire.Command{Release: &r})
 		}
 	}
 }
 
 // await waits until every agent has arrived at a step. The first that fails, is lost or is late ends it.
 func (c *conduct) await(ctx context.Context, step wire.Step, limit time.Duration) error {
-	late := c.within(limit)
-	defer late.timer.Stop()
-	for {
-		changed := c.agents.watch(ctx)
-		c.lookForLost(ctx)
-		if err := c.trouble(); err != nil {
-			return err
+	remaining := c.within(limit)
+	return c.wait(ctx, func() (time.Duration, error) {
+		waiting := waitingFor(c.parts, step)
+		if err := c.trouble(); err != nil || waiting == nil {
+			return 0, err
 		}
-		waiting := c.waitingFor(step)
-		if waiting == nil {
-			return nil
+		left := remaining()
+		if left <= 0 {
+			return 0, &failure{plan.FailedTimeout, fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
 		}
-		select {
-		case r := <-c.reports:
-			c.take(r)
-		case <-changed:
-		case <-late.timer.C:
-			if !late.over() {
-				continue
+		return left, nil
+	})
+}
+
+// settle waits like await, but continues without agents that are lost or late: at the end of a task nobody may hold up the others.
+func (c *conduct) settle(ctx context.Context, parts []*part, step wire.Step, limit time.Duration) {
+	remaining := c.within(limit)
+	_ = c.wait(ctx, func() (time.Duration, error) { // who leads no more leaves the rest to the next
+		p := waitingFor(parts, step)
+		if p == nil {
+			return 0, nil
+		}
+		left := remaining()
+		for ; left <= 0 && p != nil; p = waitingFor(parts, step) {
+			p.dropped = true
+			if p.Error == "" {
+				p.Error = fmt.Sprintf("%s: no answer within %v", verb(step), limit)
 			}
-			return &failure{plan.FailedTimeout, fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+			c.remark(p.Agent, "error", p.Error)
+			c.agents.blame(p.agent, c.task.ID)
 		}
+		return left, nil
+	})
+}
+
+// wait takes reports and looks for lost agents, for as long as left says: see fleet.await.
+func (c *conduct) wait(ctx context.Context, left func() (time.Duration, error)) error {
+	return c.agents.await(ctx, c.reports, c.take, func() (time.Duration, error) {
+		c.lookForLost(ctx)
+		return left()
+	})
+}
+
+// within returns what is left of a limit. It does not run while the lease has lapsed: nothing is heard of the agents then. It
+// does run if the attempt was cancelled.
+func (c *conduct) within(limit time.Duration) (remaining func() time.Duration) {
+	began, lapsed := time.Now(), c.lease.Lapsed()
+	return func() time.Duration {
+		left := limit - time.Since(began)
+		if !c.facts.Cancelled {
+			left += c.lease.Lapsed() - lapsed
+		}
+		return left
 	}
-}
-
-// patience is a time limit that does not run while the lease has lapsed: nothing is heard of the agents then. It does run
-// if the attempt was cancelled.
-type patience struct {
-	timer  *time.Timer
-	lease  *wire.Lease
-	lapsed time.Duration // of the lease, when the timer was set
-	hasty  bool
-}
-
-func (c *conduct) within(limit time.Duration) *patience {
-	return &patience{time.NewTimer(limit), c.lease, c.lease.Lapsed(), c.facts.Cancelled}
-}
-
-// over reports, when the timer has fired, whether the limit is over. Otherwise it sets the timer again.
-func (p *patience) over() bool {
-	more := p.lease.Lapsed() - p.lapsed
-	if p.hasty || more <= 0 {
-		return true
-	}
-	p.lapsed += more
-	p.timer.Reset(more)
-	return false
 }
 
 // trouble is the first failure of an agent.
@@ -273,33 +320,29 @@ func (c *conduct) trouble() error {
 	return nil
 }
 
-func (c *conduct) waitingFor(step wire.Step) *part {
-	for _, p := range c.parts {
-		if !p.dropped && !p.at[step] {
-			return p
-		}
+// waitingFor returns the first of these agents that is waited for at a step; nil: all have arrived.
+func waitingFor(parts []*part, step wire.Step) *part {
+	i := slices.IndexFunc(parts, func(p *part) bool { return !p.dropped && !p.at[step] })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return parts[i]
 }
 
 // take takes one report of an agent. One that it panics at fails the task.
 func (c *conduct) take(r agentReport) {
 	err := wire.Guard(c.log, "report of agent "+r.agent, func() error { c.handle(r); return nil })
-	if p := c.byName[r.agent]; err != nil && p != nil {
+	if p := c.byName[r.agent]; err != nil {
 		p.failed, p.Error = true, err.Error()
 	}
 }
 
 func (c *conduct) handle(r agentReport) {
 	p := c.byName[r.agent]
-	if p == nil {
-		o := c.observer(r.agent)
-		c.agents.alive(o.agent)
-		c.sees(o, r)
-		return
-	}
 	c.agents.alive(p.agent)
 	switch {
+	case p.observe != nil:
+		c.sees(p, r)
 	case r.err != nil:
 		p.failed, p.Error = true, r.err.Error()
 		if !p.at[wire.StepOpen] {
@@ -307,7 +350,7 @@ func (c *conduct) handle(r agentReport) {
 		}
 		c.log.Error("refused", "task", c.task.ID, "agent", r.agent, "err", r.err)
 	case r.snapshot != nil:
-		c.hear(r.snapshot)
+		c.hear(p, r.snapshot)
 	case r.arrival != nil:
 		c.arrived(p, *r.arrival)
 	}
@@ -345,14 +388,20 @@ func (c *conduct) arrived(p *part, a wire.Arrival) {
 	case wire.StepFinish, wire.StepTeardown, wire.StepDone: // the measurement is over by then: a remark, not a failure
 		p.at[a.Step] = true
 		c.remark(p.Agent, "error", a.Error)
+	case wire.StepOpen, wire.StepConsumers, wire.StepPublishers:
+		p.failed, p.kind = true, plan.FailedConnect
 	default:
-		p.failed, p.kind = true, stepKind(a.Step)
+		p.failed, p.kind = true, plan.FailedRun
 	}
 }
 
-// lookForLost finds agents that have vanished.
+// lookForLost finds agents and observers that have vanished.
 func (c *conduct) lookForLost(ctx context.Context) {
-	c.lookForUnobserved()
+	for _, o := range c.observers {
+		if !o.at[wire.StepFinish] && !c.agents.lives(o.agent) {
+			c.unobserved(o, "the agent was lost")
+		}
+	}
 	for _, p := range c.parts {
 		if p.dropped || c.agents.lives(p.agent) {
 			continue
@@ -381,10 +430,9 @@ func (c *conduct) lookForLost(ctx context.Context) {
 
 // phase is where an agent was, that cannot say so itself, when the last was heard of it.
 func (c *conduct) phase(p *part, silence time.Duration) plan.Phase {
-	now, agreed := c.now()
-	now -= silence.Nanoseconds()
+	now := clock.Now() - c.origin - silence.Nanoseconds() // since the measurement began
 	switch {
-	case !agreed || p.at[wire.StepFinish] || p.at[wire.StepDrain]:
+	case c.origin == 0 || p.at[wire.StepFinish] || p.at[wire.StepDrain]:
 		return p.Phase
 	case now < -c.work.Warmup.D().Nanoseconds():
 		return plan.PhaseReady
@@ -403,4 +451,58 @@ func (c *conduct) remark(agent, kind, detail string) {
 		at = plan.Duration(clock.Now() - c.zero)
 	}
 	c.facts.Events = append(c.facts.Events, plan.Event{At: at, Agent: agent, Kind: kind, Detail: detail})
+}
+
+// finish has all agents close and hand over what they have. An empty reason is the regular end.
+func (c *conduct) finish(ctx context.Context, reason string) {
+	c.release(wire.Release{Step: wire.StepFinish, Reason: reason})
+	c.settle(ctx, c.parts, wire.StepFinish, finishLimit+c.work.LongestUndo())
+	c.facts.Ended = time.Now()
+	_ = c.meetObservers(ctx, wire.StepFinish, observerLast) // see settle
+}
+
+// teardown has one agent of each group remove its topology: agent 0, or the first that is left.
+func (c *conduct) teardown(ctx context.Context) {
+	for _, g := range c.groups {
+		if !c.tornDown(ctx, g.Group) {
+			c.remark("", "error", "no agent was left to tear down: what the task declared at the broker may still be there, named "+g.Topic())
+		}
+	}
+}
+
+func (c *conduct) tornDown(ctx context.Context, group string) bool {
+	for _, p := range c.parts {
+		if p.Group != group || p.dropped || !p.at[wire.StepFinish] {
+			continue
+		}
+		c.release(wire.Release{Step: wire.StepTeardown, Agent: p.Agent})
+		c.settle(ctx, []*part{p}, wire.StepTeardown, c.work.Connect.D()+stepMargin)
+		if p.at[wire.StepTeardown] {
+			return true
+		}
+	}
+	return false
+}
+
+// dismiss ends the task for the agents.
+func (c *conduct) dismiss(ctx context.Context) {
+	c.release(wire.Release{Step: wire.StepDone})
+	c.settle(ctx, c.parts, wire.StepDone, doneLimit)
+}
+
+// verb says in words what agents do on the way to a step.
+func verb(s wire.Step) string {
+	switch s {
+	case wire.StepOpen:
+		return "open session"
+	case wire.StepConsumers:
+		return "connect consumers"
+	case wire.StepPublishers:
+		return "connect publishers"
+	case wire.StepStart:
+		return "run"
+	case wire.StepTeardown:
+		return "tear down"
+	}
+	return string(s)
 }

@@ -177,46 +177,24 @@ func (x *execution) needed(t plan.Task) bool { return x.rounds.Needed(t) }
 // gather waits until every cell that is left can have its agents; if some cannot, nothing is run. Agents that other runs have are waited for until these
 // have ended.
 func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[string]bool) error {
-	late := time.NewTimer(x.cfg.Gather)
-	defer late.Stop()
-	over := false
-	for {
-		changed := x.agents.watch(ctx)
-		fit := x.fit(ctx)
-		worst, _ := missing(todo, done, fit)
-		if err := context.Cause(ctx); err != nil || worst == nil && lacks(todo, done, fit) == "" {
-			return err
+	began := time.Now()
+	return x.agents.await(ctx, nil, nil, func() (time.Duration, error) {
+		if unmet(todo, done, x.fit(ctx)) == nil {
+			return 0, nil
 		}
-		if over {
-			if err := x.impossible(todo, done); err != nil {
-				return err
+		left := x.cfg.Gather - time.Since(began)
+		if left <= 0 {
+			if end := unmet(todo, done, x.agents.fit()); end != nil {
+				x.end.Reason, x.end.Detail, x.end.Have, x.end.Need = end.Reason, end.Detail, end.Have, end.Need
+				return 0, errors.New(end.Detail)
 			}
+			left = reportEvery
 		}
 		if x.state.InFlight == wire.StartInFlight {
 			x.begins(ctx, "") // it waits for agents that others may have
 		}
-		select {
-		case <-changed:
-		case <-late.C:
-			over = true
-		case <-ctx.Done():
-		}
-	}
-}
-
-// impossible tells that all agents together cannot serve the run.
-func (x *execution) impossible(todo []plan.Task, done map[string]bool) error {
-	fit := x.agents.fit()
-	if worst, there := missing(todo, done, fit); worst != nil {
-		x.end.Reason, x.end.Detail = wire.EndNoAgents, shortage(*worst, there)
-		x.end.Have, x.end.Need = len(there), worst.Agents()
-		return errors.New(x.end.Detail)
-	}
-	if words := lacks(todo, done, fit); words != "" {
-		x.end.Reason, x.end.Detail = wire.EndNoTarget, words
-		return errors.New(words)
-	}
-	return nil
+		return left, nil
+	})
 }
 
 // task runs one task; an error ends the run.
@@ -264,8 +242,7 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 	if err != nil {
 		return tried{}, err
 	}
-	c := newConduct(x, t, wire.NewName(), agents)
-	c.observers, c.lacks = observers(t.Cell, agents, x.agents.fit(), x.agents.away())
+	c := newConduct(x, t, agents)
 	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents),
 		Observers: c.watchers(), Detail: detail}
 	if detail != "" {

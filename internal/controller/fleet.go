@@ -214,23 +214,38 @@ func (f *fleet) there(name string) bool {
 	return f.members[name] != nil
 }
 
-// meet waits until every agent was heard, or they were silent for as long as makes them lost: who has just begun to lead knows nobody.
-func (f *fleet) meet(ctx context.Context, names []string) {
-	late := time.NewTimer(wire.LostAfter)
-	defer late.Stop()
-	for {
+// await waits for as long as left says, which it calls now, after each report, whenever the fleet has changed, and at least
+// every reportEvery: the wait is over when no time is left, or left returns an error. It returns that error, or the cause of
+// ctx when that has ended. Reports are taken one at a time; there may be none (nil).
+func (f *fleet) await(ctx context.Context, reports <-chan agentReport, take func(agentReport), left func() (time.Duration, error)) error {
+	for ctx.Err() == nil {
 		changed := f.watch(ctx)
-		if !slices.ContainsFunc(names, func(name string) bool { return !f.there(name) }) {
-			return
+		d, err := left()
+		if err != nil || d <= 0 {
+			return err
 		}
+		late := time.NewTimer(d)
 		select {
+		case r := <-reports:
+			take(r)
 		case <-changed:
 		case <-late.C:
-			return
 		case <-ctx.Done():
-			return
 		}
+		late.Stop()
 	}
+	return context.Cause(ctx)
+}
+
+// awaitThat waits until done returns true, for at most limit.
+func (f *fleet) awaitThat(ctx context.Context, limit time.Duration, done func() bool) {
+	began := time.Now()
+	_ = f.await(ctx, nil, nil, func() (time.Duration, error) { // an end of ctx is found by the caller's next step
+		if done() {
+			return 0, nil
+		}
+		return limit - time.Since(began), nil
+	})
 }
 
 // list returns the living agents, sorted by name.

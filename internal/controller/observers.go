@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"lockstep/internal/judge"
@@ -17,68 +16,57 @@ const (
 	observerLast  = 3 * time.Second
 )
 
-// observer is an agent that measures brokers' processes beside a task. It is no part of it: the task neither fails nor waits for it, but for the
-// moments above. What it does not see is said in the outcome.
-type observer struct {
-	agent   wire.AgentInfo
-	fit     []plan.Observation
-	at      map[wire.Step]bool
-	arrival wire.Arrival
-	over    bool // lost, or failed, or not waited for any more
-}
-
-// observers finds those of a cell's brokers among the agents that are there, besides those that are taken, which observe on their own. What
-// cannot be seen is said, by broker.
-func observers(c plan.Cell, taken, there, away []wire.AgentInfo) (all []*observer, lacks []lack) {
-	brokers := c.Brokers()
-	for _, a := range there {
-		fit, unclear := plan.Observe(brokers, a.Observes)
+// findObservers finds the observers of the cell's brokers among the agents that are there, besides those that have a part.
+func (c *conduct) findObservers() {
+	brokers := c.task.Cell.Brokers()
+	for _, a := range c.agents.fit() {
+		observe, unclear := plan.Observe(brokers, a.Observes)
 		for _, name := range unclear {
-			lacks = append(lacks, lack{name, a.Agent, "the driver's name fits several brokers of the cell: name it after the broker in --observe"})
+			c.notObserved(name, a.Agent, "the driver's name fits several brokers of the cell: name it after the broker in --observe")
 		}
-		if len(fit) > 0 && !slices.ContainsFunc(taken, func(t wire.AgentInfo) bool { return t.Agent == a.Agent }) {
-			all = append(all, &observer{agent: a, fit: fit, at: map[wire.Step]bool{}})
-		}
-	}
-	for _, a := range away {
-		fit, _ := plan.Observe(brokers, a.Observes)
-		for _, x := range fit {
-			lacks = append(lacks, lack{x.Broker, a.Agent, "the agent is away"})
+		if len(observe) > 0 && c.byName[a.Agent] == nil {
+			o := &part{AgentPart: plan.AgentPart{Agent: a.Agent}, agent: a, observe: observe, at: map[wire.Step]bool{}}
+			c.observers = append(c.observers, o)
+			c.byName[a.Agent] = o
 		}
 	}
-	return all, lacks
+	for _, a := range c.agents.away() {
+		observe, _ := plan.Observe(brokers, a.Observes)
+		for _, x := range observe {
+			c.notObserved(x.Broker, a.Agent, "the agent is away")
+		}
+	}
 }
 
-// lack is why an observer does not see a broker.
-type lack struct{ broker, agent, why string }
+// notObserved has the outcome say that an observer does not see a broker.
+func (c *conduct) notObserved(broker, observer, why string) {
+	c.remark(observer, judge.EventNotObserved, judge.NotObserved(broker, observer, why))
+}
 
-// observe assigns the observers their brokers. They get nothing of the task that they do not need, and no options of brokers.
-func (c *conduct) observe(deadline plan.Duration) {
+// assignObservers assigns the observers their brokers. They get nothing of the task that they do not need, and no options of brokers.
+func (c *conduct) assignObservers(deadline plan.Duration) {
+	t := plan.Task{Run: c.task.Run, ID: c.task.ID, Attempt: c.task.Attempt, Repetition: c.task.Repetition,
+		Cell: plan.Cell{ID: c.task.Cell.ID, Workload: plan.Workload{Warmup: c.work.Warmup, Measure: c.work.Measure}}}
 	for _, o := range c.observers {
-		t := plan.Task{Run: c.task.Run, ID: c.task.ID, Attempt: c.task.Attempt, Repetition: c.task.Repetition,
-			Cell: plan.Cell{ID: c.task.Cell.ID, Workload: plan.Workload{Warmup: c.work.Warmup, Measure: c.work.Measure}}}
 		c.command(o.agent, wire.Command{Assignment: &plan.Assignment{Protocol: plan.Protocol, Task: t,
-			Agent: o.agent.Agent, Observe: o.fit, Deadline: deadline}})
-	}
-	for _, l := range c.lacks {
-		c.remark(l.agent, judge.EventNotObserved, judge.NotObserved(l.broker, l.agent, l.why))
+			Agent: o.Agent, Observe: o.observe, Deadline: deadline}})
 	}
 }
 
-// unobserved records that an observer does not see its brokers from now on.
-func (c *conduct) unobserved(o *observer, why string) {
-	if o.over {
+// unobserved notes that an observer does not see its brokers from now on.
+func (c *conduct) unobserved(o *part, why string) {
+	if o.dropped {
 		return
 	}
-	o.over = true
-	c.log.Warn("not observed", "task", c.task.ID, "observer", o.agent.Agent, "why", why)
-	for _, x := range o.fit {
-		c.remark(o.agent.Agent, judge.EventNotObserved, judge.NotObserved(x.Broker, o.agent.Agent, why))
+	o.dropped = true
+	c.log.Warn("not observed", "task", c.task.ID, "observer", o.Agent, "why", why)
+	for _, x := range o.observe {
+		c.notObserved(x.Broker, o.Agent, why)
 	}
 }
 
 // sees takes one report of an observer.
-func (c *conduct) sees(o *observer, r agentReport) {
+func (c *conduct) sees(o *part, r agentReport) {
 	switch {
 	case r.err != nil:
 		c.unobserved(o, r.err.Error())
@@ -90,57 +78,27 @@ func (c *conduct) sees(o *observer, r agentReport) {
 	}
 }
 
-// lookForUnobserved finds observers that have vanished.
-func (c *conduct) lookForUnobserved() {
-	for _, o := range c.observers {
-		if !o.over && !o.at[wire.StepFinish] && !c.agents.lives(o.agent) {
-			c.unobserved(o, "the agent was lost")
-		}
-	}
-}
-
 // meetObservers waits a moment until those that are there have arrived at a step. Who is late is gone on without; the
 // error is that ctx ended.
 func (c *conduct) meetObservers(ctx context.Context, step wire.Step, limit time.Duration) error {
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	waited := func(o *observer) bool { return !o.over && !o.at[step] }
-	for {
-		changed := c.agents.watch(ctx)
-		c.lookForUnobserved()
-		if !slices.ContainsFunc(c.observers, waited) {
-			return nil
+	began := time.Now()
+	return c.wait(ctx, func() (time.Duration, error) {
+		left := limit - time.Since(began)
+		o := waitingFor(c.observers, step)
+		for ; left <= 0 && o != nil; o = waitingFor(c.observers, step) {
+			c.unobserved(o, fmt.Sprintf("no answer of the agent within %v", limit))
 		}
-		select {
-		case r := <-c.reports:
-			c.take(r)
-		case <-changed:
-		case <-late.C:
-			for _, o := range c.observers {
-				if waited(o) {
-					c.unobserved(o, fmt.Sprintf("no answer of the agent within %v", limit))
-				}
-			}
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if o == nil {
+			return 0, nil
 		}
-	}
-}
-
-// observer is the one of that name, nil if there is none.
-func (c *conduct) observer(name string) *observer {
-	i := slices.IndexFunc(c.observers, func(o *observer) bool { return o.agent.Agent == name })
-	if i < 0 {
-		return nil
-	}
-	return c.observers[i]
+		return left, nil
+	})
 }
 
 // watchers are the observers of a task as its record names them.
 func (c *conduct) watchers() (all []wire.Observer) {
 	for _, o := range c.observers {
-		all = append(all, wire.Observer{Agent: o.agent.Agent, Observe: o.fit})
+		all = append(all, wire.Observer{Agent: o.Agent, Observe: o.observe})
 	}
 	return all
 }

@@ -107,33 +107,18 @@ func (x *execution) takeOver(ctx context.Context, h replayedState) error {
 	} else {
 		what += ": no task was in flight"
 	}
-	x.agents.meet(ctx, had)
+	x.agents.awaitThat(ctx, wire.LostAfter, func() bool { // who has just begun to lead has heard nobody
+		return !slices.ContainsFunc(had, func(name string) bool { return !x.agents.there(name) })
+	})
 	x.queue.met(x.claim)
 	e.Detail = what
 	if err := x.record.Event(ctx, e); err != nil || h.flight == nil {
 		return err
 	}
 	x.log.Warn("took a run over", "task", e.Task, "try", e.Try, "what", what)
-	x.left(ctx, wire.Ref{Run: x.run.ID, Task: e.Task, Try: e.Try})
+	x.agents.awaitThat(ctx, finishLimit, func() bool { // agents end the former attempt: its load would disturb the next one
+		ref := wire.Ref{Run: x.run.ID, Task: e.Task, Try: e.Try}
+		return !slices.ContainsFunc(x.agents.list(), func(a wire.AgentInfo) bool { return a.Try == ref })
+	})
 	return x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: e.Task, Try: e.Try, N: e.N, Of: x.of, Detail: what})
-}
-
-// left waits until no agent works on an attempt any more, for as long as agents need to end one: its load would disturb
-// the task's next attempt.
-func (x *execution) left(ctx context.Context, ref wire.Ref) {
-	late := time.NewTimer(finishLimit)
-	defer late.Stop()
-	for {
-		changed := x.agents.watch(ctx)
-		if !slices.ContainsFunc(x.agents.list(), func(a wire.AgentInfo) bool { return a.Try == ref }) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-late.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }

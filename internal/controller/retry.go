@@ -79,20 +79,3 @@ func after(tries []plan.Tried, o plan.Outcome) plan.Outcome {
 	}
 	return o
 }
-
-// stepKind is the kind of what fails on the way to a step.
-func stepKind(s wire.Step) plan.FailureKind {
-	switch s {
-	case wire.StepOpen, wire.StepConsumers, wire.StepPublishers:
-		return plan.FailedConnect
-	}
-	return plan.FailedRun
-}
-
-// lostAny is the kind of a try that lost an agent, whenever that was.
-func (c *conduct) lostAny() plan.FailureKind {
-	if slices.ContainsFunc(c.parts, func(p *part) bool { return p.Lost }) {
-		return plan.FailedAgentLost
-	}
-	return ""
-}

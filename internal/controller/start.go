@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockstep/internal/clock"
+	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
 )
@@ -51,8 +52,11 @@ func (c *conduct) start() (r wire.Release, ahead time.Duration, err error) {
 	begin := now + ahead.Nanoseconds()
 	r = wire.Release{Step: wire.StepStart, Clock: clock.ID(), Start: map[string]int64{clock.ID(): begin}}
 	best := map[string]Offset{}
-	for _, a := range c.arrivals() {
-		o := offset(a, clock.ID(), now, wall)
+	for _, p := range slices.Concat(c.parts, c.observers) {
+		if !p.at[wire.StepOpen] { // an observer that failed
+			continue
+		}
+		o := offset(p.arrival, clock.ID(), now, wall)
 		if b, known := best[o.Clock]; !known || o.Bound < b.Bound {
 			best[o.Clock] = o
 		}
@@ -65,30 +69,9 @@ func (c *conduct) start() (r wire.Release, ahead time.Duration, err error) {
 	return r, ahead, nil
 }
 
-// arrivals are the last ones of all that wait for the start.
-func (c *conduct) arrivals() (all []wire.Arrival) {
-	for _, p := range c.parts {
-		all = append(all, p.arrival)
-	}
-	for _, o := range c.observers {
-		if o.at[wire.StepOpen] {
-			all = append(all, o.arrival)
-		}
-	}
-	return all
-}
-
-// now is nanoseconds since the measurement began, or false while that is not agreed.
-func (c *conduct) now() (int64, bool) {
-	if c.origin == 0 {
-		return 0, false
-	}
-	return clock.Now() - c.origin, true
-}
-
 // hear notes when messages last moved. A snapshot tells how long ago that was when it was taken, whatever clock it was read from; the time
 // that it took to come makes it seem later, never earlier.
-func (c *conduct) hear(s *record.Snapshot) {
+func (c *conduct) hear(p *part, s *record.Snapshot) {
 	now := clock.Now()
 	note := func(last *int64, at int64) {
 		if at != 0 {
@@ -98,10 +81,6 @@ func (c *conduct) hear(s *record.Snapshot) {
 	note(&c.moved, s.LastSend)
 	note(&c.moved, s.LastReceipt)
 	note(&c.confirmed, s.LastConfirm)
-	p := c.byName[s.Agent]
-	if p == nil {
-		return
-	}
 	if p.apart && s.Apart == 0 { // what waits at the broker begins to come only now
 		c.moved = now
 	}
@@ -130,7 +109,10 @@ func (c *conduct) drain(ctx context.Context) error {
 	if c.moved == 0 {
 		c.moved = stopped
 	}
-	for {
+	return c.wait(ctx, func() (time.Duration, error) {
+		if err := c.trouble(); err != nil {
+			return 0, err
+		}
 		now, until, allIn := clock.Now(), c.redelivered, c.allIn()
 		switch {
 		case allIn:
@@ -139,35 +121,28 @@ func (c *conduct) drain(ctx context.Context) error {
 		default:
 			until = max(c.moved, c.confirmed, c.redelivered) + silence
 		}
-		if now >= until {
-			return nil
-		}
-		if now >= limit {
+		if now >= limit && now < until {
 			c.facts.DrainCut = !allIn && (c.apart() || now < max(c.moved, c.redelivered)+silence)
-			return nil
 		}
-		if err := c.someEntry(ctx, time.Duration(min(until, limit)-now)); err != nil {
-			return err
-		}
-	}
+		return time.Duration(min(until, limit) - now), nil
+	})
 }
 
-// someEntry takes the next message of an agent, or lets limit pass.
-func (c *conduct) someEntry(ctx context.Context, limit time.Duration) error {
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	changed := c.agents.watch(ctx)
-	c.lookForLost(ctx)
-	if err := c.trouble(); err != nil {
-		return err
-	}
-	select {
-	case r := <-c.reports:
-		c.take(r)
-	case <-changed:
-	case <-t.C:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	return c.trouble()
+// consumes tells whether any group has consumers.
+func (c *conduct) consumes() bool {
+	return slices.ContainsFunc(c.groups, func(t plan.Task) bool { return t.Cell.Workload.Consumers.Nodes > 0 })
+}
+
+// redeliverAfter is that of a group of the cell, ns; "" is the cell without groups.
+func (c *conduct) redeliverAfter(group string) int64 {
+	i := slices.IndexFunc(c.groups, func(t plan.Task) bool { return t.Group == group })
+	return c.groups[max(0, i)].Cell.RedeliverAfter.D().Nanoseconds()
+}
+
+// allIn tells whether all that was sent has arrived, in every group.
+func (c *conduct) allIn() bool {
+	return !slices.ContainsFunc(c.groups, func(t plan.Task) bool {
+		w := t.Cell.Workload
+		return w.Consumers.Nodes > 0 && !c.merge.Group(t.Group).AllIn(w.Topology.Subscriptions)
+	})
 }

@@ -23,7 +23,9 @@ const (
 func (c *conduct) warmUp(ctx context.Context) error {
 	least, most := c.work.Steady.Least.D(), c.work.Steady.Most.D()
 	for next := least; ; next += lookEvery {
-		if err := c.listenUntil(ctx, c.zero+min(next, most).Nanoseconds()); err != nil {
+		until := c.zero + min(next, most).Nanoseconds()
+		err := c.wait(ctx, func() (time.Duration, error) { return time.Duration(until - clock.Now()), c.trouble() })
+		if err != nil {
 			return err
 		}
 		if why := c.notSteady(); why == "" || next >= most {
@@ -31,16 +33,6 @@ func (c *conduct) warmUp(ctx context.Context) error {
 			return c.beginMeasurement(ctx)
 		}
 	}
-}
-
-// listenUntil takes what agents send until a reading of this clock.
-func (c *conduct) listenUntil(ctx context.Context, at int64) error {
-	for now := clock.Now(); now < at; now = clock.Now() {
-		if err := c.someEntry(ctx, time.Duration(at-now)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // notSteady is why the load is not steady, from the seconds of it that every agent has reported all of; empty if it is.
