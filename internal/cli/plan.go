@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -29,13 +30,12 @@ func expand(ctx context.Context, file string, n matrix.Narrow) (plan.Run, error)
 
 // executable returns an error if no controller takes a run of the matrix in a file: it has too many cells or tasks, or one that is too large.
 func executable(file string, run plan.Run) error {
-	if err := run.CheckTasks(); err != nil {
-		return exit{ExitBadMatrix, fmt.Errorf("%s: it is too large for one run: %w: narrow it with --only, or split it", file, err)}
-	}
-	for _, c := range run.Cells {
-		if err := c.Bounded(); err != nil {
-			return exit{ExitBadMatrix, fmt.Errorf("%s: %w", file, err)}
-		}
+	err := run.Bounded()
+	switch {
+	case errors.Is(err, plan.ErrTooLarge):
+		return exit{ExitBadMatrix, fmt.Errorf("%s: %w: narrow it with --only, or split it", file, err)}
+	case err != nil:
+		return exit{ExitBadMatrix, fmt.Errorf("%s: %w", file, err)}
 	}
 	return nil
 }

@@ -6,22 +6,55 @@ import (
 	"time"
 )
 
-// Bounds of what one workload may ask for. Agents and controllers take memory in proportion to each of them.
+// Bounds of what a run and a workload may ask for. Agents and controllers take memory in proportion to each of them.
 const (
-	maxTaskTime       = 24 * time.Hour // of each duration: records have windows of each second
-	maxTaskRest       = 2 * time.Hour  // by which a task may be longer
-	maxInFlight       = 10_000_000     // messages of an agent
-	maxInFlightBytes  = 4 << 30        // of an agent
-	maxAllPublishers  = 1_000_000      // of all agents
-	maxPublisherPairs = 10_000_000     // of an agent: each consumer has a set of the messages of each publisher
+	maxWait           = 366 * 24 * time.Hour // between tasks, and for agents
+	maxRounds         = 200                  // of a run that repeats until its values are precise enough
+	maxGroups         = 1000                 // of a cell
+	maxAgents         = 20_000               // of a cell
+	maxTaskTime       = 24 * time.Hour       // of each duration: records have windows of each second
+	maxTaskRest       = 2 * time.Hour        // by which a task may be longer
+	maxInFlight       = 10_000_000           // messages of an agent
+	maxInFlightBytes  = 4 << 30              // of an agent
+	maxAllPublishers  = 1_000_000            // of all agents
+	maxPublisherPairs = 10_000_000           // of an agent: each consumer has a set of the messages of each publisher
 )
 
-// Bounded returns an error that names the cell if a part of its workload is not bounded.
+// Bounded returns an error that names what of a run is beyond its bound, or the first of its cells that is not bounded. The
+// error wraps ErrTooLarge if there are too many tasks.
+func (r Run) Bounded() error {
+	if err := r.CheckTasks(); err != nil {
+		return fmt.Errorf("the run has %w", err)
+	}
+	var faults []error
+	if r.Settle < 0 || r.Settle > Duration(maxWait) || r.Grace < 0 || r.Grace > Duration(maxWait) {
+		faults = append(faults, fmt.Errorf("the run settles for %v and waits %v for agents: want 0 to %v", r.Settle, r.Grace, maxWait))
+	}
+	if u := r.Until; u != nil && (!(u.Within > 0) || !(u.Confidence > 0.5 && u.Confidence < 1) || r.Repeat > maxRounds) {
+		faults = append(faults, fmt.Errorf("the run repeats until %q, within %v at %v, and at most %d times: want parts between 0 and 1, and at most %d times",
+			u.Rule, u.Within, u.Confidence, r.Repeat, maxRounds))
+	}
+	for _, c := range r.Cells {
+		if err := c.Bounded(); err != nil {
+			faults = append(faults, err)
+			break
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Bounded returns an error that names the cell if it has too many groups or agents, or a part of its workload is not bounded.
 func (c Cell) Bounded() error {
+	if n := len(c.Workload.Groups); n > maxGroups {
+		return fmt.Errorf("cell %s (%s) has %d groups: want at most %d", c.ID, c.Name(), n, maxGroups)
+	}
 	for _, w := range c.Workload.Parts() {
 		if err := w.Bounded(); err != nil {
 			return fmt.Errorf("cell %s (%s) has %w", c.ID, c.Name(), err)
 		}
+	}
+	if n := c.Agents(); n < 1 || n > maxAgents {
+		return fmt.Errorf("cell %s (%s) needs %d agents: want 1 to %d", c.ID, c.Name(), n, maxAgents)
 	}
 	return nil
 }

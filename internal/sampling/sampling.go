@@ -12,11 +12,8 @@ import (
 	"lockstep/internal/stats"
 )
 
-// Bounds of plan.Run.Repeat with Until: fewer rounds than the interval takes could never end one early.
-const (
-	leastRounds = 3
-	Most        = 200
-)
+// leastRounds is the minimum of rounds. Fewer than the interval takes could never end a cell early.
+const leastRounds = 3
 
 // Least is how many rounds there are before the first decision: as many as the interval takes, at least three.
 func Least(u plan.Until) int { return max(leastRounds, stats.LeastForMedian(u.Confidence)) }
