@@ -72,7 +72,7 @@ type markKey struct {
 
 func (m Mark) key() markKey { return markKey{m.Kind, m.Task, m.Name, m.At.UTC().String()} }
 
-// Marks reads the moments of a run in their order. A record of an earlier release has none.
+// Marks reads the moments of a run in their order. A run that has not begun has none.
 func (r *Run) Marks() ([]Mark, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
