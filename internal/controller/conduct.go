@@ -398,21 +398,24 @@ func (c *conduct) arrived(p *part, a wire.Arrival) {
 // lookForLost finds agents and observers that have vanished.
 func (c *conduct) lookForLost(ctx context.Context) {
 	for _, o := range c.observers {
-		if !o.at[wire.StepFinish] && !c.agents.lives(o.agent) {
+		if lives, _, _ := c.agents.process(o.agent); !lives && !o.at[wire.StepFinish] {
 			c.unobserved(o, "the agent was lost")
 		}
 	}
 	for _, p := range c.parts {
-		if p.dropped || c.agents.lives(p.agent) {
+		if p.dropped {
 			continue
 		}
-		p.dropped, p.Left = true, c.agents.left(p.agent)
+		lives, left, silence := c.agents.process(p.agent)
+		if lives {
+			continue
+		}
+		p.dropped, p.Left = true, left
 		if p.Left && p.at[wire.StepFinish] {
 			c.remark(p.Agent, "notice", "it left when it had handed in its part")
 			continue
 		}
 		p.Lost = true
-		silence := c.agents.silence(p.agent)
 		p.Phase = c.phase(p, silence)
 		where := "in " + string(p.Phase)
 		if p.Left {

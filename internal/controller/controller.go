@@ -122,7 +122,8 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		defer end()
 		copying.Go(func() { k.run(under) })
 	}
-	who := cfg.self()
+	host, _ := os.Hostname() // for people alone
+	who := wire.LeaderInfo{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version}
 	for {
 		lease, err := conn.Campaign(stopping, who, cfg.Log)
 		if err != nil {
@@ -147,12 +148,6 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 			_ = pause(stopping, time.Second) // Campaign looks at it
 		}
 	}
-}
-
-// self is who campaigns.
-func (cfg Config) self() wire.LeaderInfo {
-	host, _ := os.Hostname() // for people alone
-	return wire.LeaderInfo{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version}
 }
 
 // check refuses submissions that no matrix makes. nil is none.

@@ -83,7 +83,7 @@ func (x *execution) tasks(ctx context.Context) error {
 	}
 	first := true
 	for n, t := range todo {
-		if done[t.ID] || !x.needed(t) {
+		if done[t.ID] || !x.rounds.Needed(t) {
 			continue
 		}
 		if x.run.Until != nil { // which place it has depends on those before it
@@ -121,7 +121,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	x.take(h.rounds, done)
 	todo = x.run.Tasks()
 	if x.run.Until != nil {
-		todo = slices.DeleteFunc(todo, func(t plan.Task) bool { return !x.needed(t) })
+		todo = slices.DeleteFunc(todo, func(t plan.Task) bool { return !x.rounds.Needed(t) })
 	}
 	x.log.Info("run begins", "tasks", x.of, "done", len(done), "taken over", h.accepted)
 	x.queue.wants(x.claim, todo, done)
@@ -170,9 +170,6 @@ func (x *execution) count() {
 	x.of = x.rounds.Tasks()
 	x.state.Tasks, x.state.AtMost = x.of, x.rounds.Open()
 }
-
-// needed reports whether a task is to be run: its cell may be known well enough.
-func (x *execution) needed(t plan.Task) bool { return x.rounds.Needed(t) }
 
 // gather waits until every cell that is left can have its agents; if some cannot, nothing is run. Agents that other runs have are waited for until these
 // have ended.
@@ -267,10 +264,7 @@ func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) 
 		}
 	}
 	if why != nil {
-		last, cancel := context.WithTimeout(context.Background(), stopTimeout)
-		defer cancel()
-		e := wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Detail: why.Error()}
-		return tried{}, errors.Join(why, x.record.Event(last, e))
+		return tried{}, errors.Join(why, x.event(ctx, wire.RunEvent{Kind: wire.TaskInterrupted, Task: t.ID, Try: c.ref.Try, N: n, Detail: why.Error()}))
 	}
 	return tried{name: c.ref.Try, task: c.task, failure: facts.Failure, outcome: x.outcome(c.task, c.merge, facts)}, nil
 }
@@ -281,6 +275,14 @@ func names(agents []wire.AgentInfo) []string {
 		list[i] = a.Agent
 	}
 	return list
+}
+
+// event stores an event of the run, also for a while after the end of ctx.
+func (x *execution) event(ctx context.Context, e wire.RunEvent) error {
+	ctx, cancel := wire.Lasting(ctx, stopTimeout)
+	defer cancel()
+	e.At, e.Of = time.Now(), x.of
+	return x.record.Event(ctx, e)
 }
 
 // conclude stores an outcome.

@@ -20,8 +20,8 @@ type fleet struct {
 	members map[string]*member
 	former  map[string][]former       // of each name
 	gone    map[string]wire.AgentInfo // observers that were lost, and have not come back
-	refused refusals
-	changed chan struct{} // closed and replaced whenever an agent comes or goes
+	refused map[string]wire.AgentInfo // lately, by name
+	changed chan struct{}             // closed and replaced whenever an agent comes or goes
 }
 
 // maxMembers bounds what heartbeats of ever new names make the controller remember.
@@ -43,7 +43,8 @@ type member struct {
 }
 
 func newFleet(log *slog.Logger) *fleet {
-	return &fleet{log: log, members: map[string]*member{}, former: map[string][]former{}, gone: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
+	return &fleet{log: log, members: map[string]*member{}, former: map[string][]former{}, gone: map[string]wire.AgentInfo{},
+		refused: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
 }
 
 // heard takes a heartbeat; a text returned refuses the agent.
@@ -52,8 +53,8 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 	defer f.mu.Unlock()
 	m := f.members[h.Agent]
 	if m != nil && m.Instance != h.Instance {
-		if f.was(h) { // both speak, or it speaks late: it does not get its name back
-			if h.Leaving {
+		if slices.ContainsFunc(f.former[h.Agent], func(o former) bool { return o.instance == h.Instance }) {
+			if h.Leaving { // both speak, or it speaks late: it does not get its name back
 				return ""
 			}
 			return fmt.Sprintf("another agent named %q runs on host %s: give each a name of its own", h.Agent, m.Host)
@@ -141,33 +142,6 @@ func (f *fleet) drop(m *member, level slog.Level, why string) {
 	f.tell()
 }
 
-// was tells whether a heartbeat is of a process that had its name before. The caller holds mu.
-func (f *fleet) was(h wire.Heartbeat) bool {
-	return slices.ContainsFunc(f.former[h.Agent], func(o former) bool { return o.instance == h.Instance })
-}
-
-// silence is how long ago the last was heard of an agent's process; 0: it is not known.
-func (f *fleet) silence(a wire.AgentInfo) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
-		return time.Since(m.Seen)
-	}
-	for _, o := range f.former[a.Agent] {
-		if o.instance == a.Instance {
-			return time.Since(o.seen)
-		}
-	}
-	return 0
-}
-
-// left tells whether an agent's process said goodbye.
-func (f *fleet) left(a wire.AgentInfo) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.ContainsFunc(f.former[a.Agent], func(o former) bool { return o.instance == a.Instance && o.left })
-}
-
 // tell wakes those who watch. The caller holds mu.
 func (f *fleet) tell() {
 	close(f.changed)
@@ -190,12 +164,20 @@ func (f *fleet) watch(ctx context.Context) <-chan struct{} {
 	return f.changed
 }
 
-// lives tells whether an agent's process is still the one that was chosen.
-func (f *fleet) lives(a wire.AgentInfo) bool {
+// process returns whether the process of an agent that was chosen lives. Of one that does not it returns whether it said goodbye,
+// and how long ago the last was heard of it; 0: that is not known.
+func (f *fleet) process(a wire.AgentInfo) (lives, left bool, silence time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.members[a.Agent]
-	return m != nil && m.Instance == a.Instance
+	if m := f.members[a.Agent]; m != nil && m.Instance == a.Instance {
+		return true, false, 0
+	}
+	for _, o := range f.former[a.Agent] {
+		if o.instance == a.Instance {
+			return false, o.left, time.Since(o.seen)
+		}
+	}
+	return false, false, 0
 }
 
 // blame marks an agent that did not end a task in time: it gets no other until it says that it is free.
@@ -275,5 +257,43 @@ func (f *fleet) fit() []wire.AgentInfo {
 func (f *fleet) away() []wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.SortedFunc(maps.Values(f.gone), func(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) })
+	return sortedByName(f.gone)
+}
+
+func sortedByName(agents map[string]wire.AgentInfo) []wire.AgentInfo {
+	return slices.SortedFunc(maps.Values(agents), func(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) })
+}
+
+// Bounds of the list of refused agents, which is for people.
+const (
+	mostRefused = 100
+	refusedFor  = 30 * time.Second
+)
+
+// refuse notes that an agent was refused.
+func (f *fleet) refuse(h wire.Heartbeat, why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, again := f.refused[h.Agent]; !again {
+		f.forgetRefused()
+		if len(f.refused) >= mostRefused {
+			return
+		}
+		f.log.Warn("refused an agent", "agent", h.Agent, "host", h.Host, "version", h.Version, "why", why)
+	}
+	f.refused[h.Agent] = wire.AgentInfo{Heartbeat: h, Seen: time.Now(), Refused: why}
+}
+
+// forgetRefused forgets agents that were refused a while ago. The caller holds mu.
+func (f *fleet) forgetRefused() {
+	maps.DeleteFunc(f.refused, func(_ string, a wire.AgentInfo) bool { return time.Since(a.Seen) >= refusedFor })
+}
+
+// known lists the living agents, sorted by name, and after them those that were refused lately.
+func (f *fleet) known() []wire.AgentInfo {
+	agents := f.list()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgetRefused()
+	return append(agents, sortedByName(f.refused)...)
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func Record(ctx context.Context, conn Reader, run, root string, watch func(Progr
 	if watch == nil {
 		watch = func(Progress) {}
 	}
-	f := &follower{conn: conn, root: root, watch: watch, points: points}
+	f := &follower{root: root, watch: watch, points: points, owns: conn.Local()}
 	end, err := conn.Follow(ctx, run, f.entry)
 	delivered := points.Close(ctx)
 	if f.dir != nil {
@@ -119,9 +120,33 @@ func (f *follower) deliver(ctx context.Context, d plan.Delivery, ended bool) err
 	return stored
 }
 
+// Pulled is what Pull has found of a run.
+type Pulled struct {
+	Dir  string    // of the run
+	End  *wire.End // nil: it has not ended
+	Done int       // tasks with an outcome in the directory, of
+	Of   int
+	// AtMost says that Of may become less: cells are repeated until they are known well enough.
+	AtMost bool
+}
+
+// Complete tells whether every task has an outcome.
+func (p Pulled) Complete() bool { return p.Of > 0 && p.Done == p.Of }
+
+// Pull copies a run's record from the control plane to its directory below root, as far as it is there. A directory that is there is completed:
+// what it has already stays. The error wraps wire.ErrNoRecord where the control plane has nothing of the run.
+func Pull(ctx context.Context, conn *wire.Client, run, root string) (Pulled, error) {
+	f := &follower{root: root, watch: func(Progress) {}}
+	end, err := conn.Copy(ctx, run, f.entry)
+	if f.dir == nil {
+		return Pulled{End: end}, err
+	}
+	p := Pulled{Dir: f.dir.Dir(), End: end, Done: len(f.dir.DoneTasks()), Of: f.rounds.Tasks(), AtMost: f.rounds.Open()}
+	return p, errors.Join(err, f.dir.Close())
+}
+
 // follower copies one run.
 type follower struct {
-	conn    Reader
 	root    string
 	watch   func(Progress)
 	dir     *runs.Run
@@ -134,6 +159,7 @@ type follower struct {
 	meter   *live.Meter
 	points  *sink.Sink
 	resumed bool // the directory was there already: an earlier process may have dropped points
+	owns    bool // the run is of this process, which has its one follower
 }
 
 func (f *follower) entry(e wire.Entry) error {
@@ -170,7 +196,7 @@ func (f *follower) plan(run plan.Run) error {
 		return err
 	}
 	f.dir, f.rounds = dir, dir.Rounds()
-	if f.conn.Local() {
+	if f.owns {
 		if err := dir.Hold(); err != nil {
 			return err
 		}
@@ -185,70 +211,64 @@ func (f *follower) plan(run plan.Run) error {
 	return nil
 }
 
-func (f *follower) event(e wire.RunEvent) error {
-	p := Progress{At: e.At, N: e.N, Of: e.Of, AtMost: f.rounds.Open(), Task: f.tasks[e.Task], Detail: e.Detail}
-	if e.N == 0 {
-		p.N = f.current.N
-	}
-	if e.Of == 0 {
-		p.Of = f.current.Of
-	}
+// progressOf is what a follower sees at an event; of others, nothing.
+var progressOf = map[wire.EventKind]ProgressKind{
+	wire.RunAccepted: RunAccepted, wire.TaskStarted: TaskStarted, wire.TryEnded: TaskRetried, wire.TaskInterrupted: TaskInterrupted,
+	wire.TakenOver: TakenOver, wire.AgentLost: AgentLost, wire.WaitingAgents: WaitingAgents, wire.RunEnded: RunEnded,
+}
+
+func (f *follower) event(e wire.RunEvent) (err error) {
+	p := Progress{Kind: progressOf[e.Kind], At: e.At, N: cmp.Or(e.N, f.current.N), Of: cmp.Or(e.Of, f.current.Of), AtMost: f.rounds.Open(),
+		Task: f.tasks[e.Task], Detail: e.Detail}
 	switch e.Kind {
 	case wire.RunAccepted:
 		run := f.dir.Plan()
-		p.Kind, p.Run = RunAccepted, &run
+		p.Run = &run
 	case wire.TaskStarted:
-		if _, known := f.tasks[e.Task]; !known {
-			return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
-		}
-		if e.Load != nil {
-			p.Task = p.Task.Step(e.Load.Rate, e.Load.Measure)
-		}
-		p.Kind, p.Agents = TaskStarted, e.Agents
-		f.begun = e
-		f.current, f.meter, f.ref = p, live.NewMeter(p.Task, len(e.Agents)), wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
-		if f.skip = f.dir.Done(e.Task) || f.dir.Kept(e.Task, e.Try); !f.skip {
-			if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
-				return err
-			}
-			m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Try, Try: f.dir.Try(e.Task), Agents: e.Agents}
-			if e.Load != nil {
-				m.Rate, m.Measure = e.Load.Rate, e.Load.Measure
-			}
-			if err := f.dir.Mark(m); err != nil {
-				return err
-			}
-			f.points.Start(startOf(p.Task, m))
-		}
+		err = f.begin(e, &p)
 	case wire.TryEnded:
-		if err := f.endTry(e); err != nil {
-			return err
-		}
-		p.Kind = TaskRetried
+		err = f.endTry(e)
 	case wire.TaskInterrupted:
-		p.Kind = TaskInterrupted
-		if err := f.giveUp(e); err != nil {
-			return err
-		}
-	case wire.TakenOver:
-		p.Kind = TakenOver
-	case wire.AgentLost:
-		p.Kind = AgentLost
-	case wire.WaitingAgents:
-		p.Kind = WaitingAgents
+		err = f.giveUp(e)
 	case wire.RunEnded:
 		if e.End == nil {
 			return nil
 		}
-		p.Kind, p.End = RunEnded, *e.End
-		if err := f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkEnd, Text: string(e.End.Reason), Detail: e.End.Detail}); err != nil {
-			return err
+		p.End = *e.End
+		if err = f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkEnd, Text: string(e.End.Reason), Detail: e.End.Detail}); err == nil {
+			f.points.End(e.At, string(e.End.Reason))
 		}
-		f.points.End(e.At, string(e.End.Reason))
-	default:
-		return nil // of a later release that speaks the same protocol
 	}
-	f.watch(p)
+	if err == nil && p.Kind != "" {
+		f.watch(p)
+	}
+	return err
+}
+
+// begin starts the record of a try, unless it is on disk already.
+func (f *follower) begin(e wire.RunEvent, p *Progress) error {
+	if _, known := f.tasks[e.Task]; !known {
+		return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
+	}
+	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Try, Agents: e.Agents}
+	if e.Load != nil {
+		m.Rate, m.Measure = e.Load.Rate, e.Load.Measure
+		p.Task = p.Task.Step(m.Rate, m.Measure)
+	}
+	p.Agents = e.Agents
+	f.begun, f.current, f.meter = e, *p, live.NewMeter(p.Task, len(e.Agents))
+	f.ref = wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
+	if f.skip = f.dir.Done(e.Task) || f.dir.Kept(e.Task, e.Try); f.skip {
+		return nil
+	}
+	if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
+		return err
+	}
+	m.Try = f.dir.Try(e.Task)
+	if err := f.dir.Mark(m); err != nil {
+		return err
+	}
+	f.points.Start(startOf(f.tasks[e.Task], m))
 	return nil
 }
 
@@ -317,13 +337,10 @@ func (f *follower) outcome(o plan.Outcome) error {
 		}
 		f.points.Outcome(kept, sink.Start{Task: task, Try: f.dir.Try(o.Task)})
 	}
-	if f.current.Task.ID == o.Task {
-		f.skip = true // what still comes was not judged
-	}
 	f.rounds.Add(o)
 	p := Progress{Kind: TaskEnded, At: o.Ended, Of: f.current.Of, AtMost: f.current.AtMost, Task: task, Outcome: o}
 	if f.current.Task.ID == o.Task {
-		p.N = f.current.N
+		p.N, f.skip = f.current.N, true // what still comes was not judged
 	}
 	f.watch(p)
 	return nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
@@ -30,22 +29,15 @@ func (x *execution) counted(ctx context.Context, t plan.Task, n int, detail stri
 		failed := plan.Tried{Name: y.name, Kind: kind, Reason: why}
 		tries = append(slices.Clone(tries), failed)
 		x.log.Warn("task is tried again", "task", t.ID, "try", len(tries), "why", failed.String())
-		if err := x.endTry(ctx, n, failed, o); err != nil {
+		x.begins(ctx, "")
+		e := wire.RunEvent{Kind: wire.TryEnded, Task: o.Task, Try: failed.Name, N: n, Detail: failed.String(), Tried: &failed, Outcome: &o}
+		if err := x.event(ctx, e); err != nil {
 			return tried{}, tries, err
 		}
 		if err := pause(x.between, x.run.Settle.D()); err != nil {
 			return tried{}, tries, err
 		}
 	}
-}
-
-// endTry stores a try that does not count.
-func (x *execution) endTry(ctx context.Context, n int, failed plan.Tried, o plan.Outcome) error {
-	ctx, cancel := wire.Lasting(ctx, stopTimeout)
-	defer cancel()
-	x.begins(ctx, "")
-	return x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TryEnded, Task: o.Task, Try: failed.Name, N: n, Of: x.of,
-		Detail: failed.String(), Tried: &failed, Outcome: &o})
 }
 
 // failureOf is the kind of a try's failure and why; empty, if it did not fail or its outcome is an answer all the same.

@@ -58,9 +58,12 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 			return err
 		}
 		step := answer(s, y, m)
-		if err := x.endStep(ctx, n, step, y.outcome); err != nil {
+		e := wire.RunEvent{Kind: wire.StepEnded, Task: t.ID, Try: y.name, N: n, Step: &step, Outcome: &y.outcome}
+		if err := x.event(ctx, e); err != nil {
 			return err
 		}
+		x.state.Blamed, x.state.Crashes = "", nil // what fails from now on is another step
+		x.begins(ctx, "")
 		found = found.and(step, y.outcome)
 	}
 	if few != nil && len(found.steps) == 0 {
@@ -73,18 +76,6 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	}
 	found.last.Started = found.started
 	return x.conclude(ctx, after(again, judge.Searched(t, found.last, r)))
-}
-
-// endStep stores a step. What fails from then on is another.
-func (x *execution) endStep(ctx context.Context, n int, s plan.Step, o plan.Outcome) error {
-	lasting, cancel := wire.Lasting(ctx, stopTimeout)
-	defer cancel()
-	err := x.record.Event(lasting, wire.RunEvent{At: time.Now(), Kind: wire.StepEnded, Task: o.Task, Try: s.Try, N: n, Of: x.of, Step: &s, Outcome: &o})
-	if err == nil {
-		x.state.Blamed, x.state.Crashes = "", nil
-		x.begins(ctx, "")
-	}
-	return err
 }
 
 // answer is the step that a try was.
