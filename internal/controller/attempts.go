@@ -11,33 +11,11 @@ import (
 	"lockstep/internal/wire"
 )
 
-// attempts are those that a leadership leads. The zero value has none. Safe for concurrent use.
-type attempts struct {
-	mu  sync.Mutex
-	led map[wire.Ref]*conduct
-}
-
-func (a *attempts) add(c *conduct) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.led == nil {
-		a.led = map[wire.Ref]*conduct{}
-	}
-	a.led[c.ref] = c
-}
-
-func (a *attempts) remove(c *conduct) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.led, c.ref)
-}
-
-// find returns the attempt of that name; nil if it is not led, or the agent neither has a part in it nor observes it.
-func (a *attempts) find(ref wire.Ref, agent string) *conduct {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if c := a.led[ref]; c != nil && c.byName[agent] != nil {
-		return c
+// attempt returns the attempt of that name; nil if this leadership does not lead it, or the agent neither has a part in it nor
+// observes it.
+func (l *leader) attempt(ref wire.Ref, agent string) *conduct {
+	if c, led := l.attempts.Load(ref); led && c.(*conduct).byName[agent] != nil {
+		return c.(*conduct)
 	}
 	return nil
 }
@@ -48,12 +26,12 @@ func (l *leader) heartbeat(h wire.Heartbeat) (over bool, refuse error) {
 	if why := l.agents.heard(h); why != "" {
 		return false, errors.New(why)
 	}
-	return h.Try != (wire.Ref{}) && l.attempts.find(h.Try, h.Agent) == nil, nil
+	return h.Try != (wire.Ref{}) && l.attempt(h.Try, h.Agent) == nil, nil
 }
 
 // arrive hands an arrival to its attempt.
 func (l *leader) arrive(ctx context.Context, a wire.Arrival) error {
-	c := l.attempts.find(a.Ref, a.Agent)
+	c := l.attempt(a.Ref, a.Agent)
 	if c == nil {
 		return wire.ErrNoAttempt
 	}
@@ -63,7 +41,7 @@ func (l *leader) arrive(ctx context.Context, a wire.Arrival) error {
 // snapshot stores a snapshot, unless its agent or its attempt cannot have it. One that they cannot have fails the agent's
 // part: something is missing from it.
 func (l *leader) snapshot(ctx context.Context, ref wire.Ref, s record.Snapshot) error {
-	c := l.attempts.find(ref, s.Agent)
+	c := l.attempt(ref, s.Agent)
 	if c == nil {
 		return wire.ErrNoAttempt
 	}
@@ -96,15 +74,13 @@ func (c *conduct) open() (closed func()) {
 		_ = c.hand(ctx, r)
 	})
 	var sending sync.WaitGroup
-	c.commands = map[string]chan wire.Command{}
-	for agent := range c.byName {
-		commands := make(chan wire.Command, maxCommands)
-		c.commands[agent] = commands
-		sending.Go(func() { c.send(ctx, agent, commands) })
+	for _, p := range c.byName {
+		p.commands = make(chan wire.Command, maxCommands)
+		sending.Go(func() { c.send(ctx, p) })
 	}
-	c.attempts.add(c)
+	c.attempts.Store(c.ref, c)
 	return func() {
-		c.attempts.remove(c)
+		c.attempts.Delete(c.ref)
 		cancel()
 		sending.Wait()
 		c.snapshots.Wait()
@@ -115,13 +91,13 @@ func (c *conduct) open() (closed func()) {
 const maxCommands = 16
 
 // send sends commands to one agent, in order, each until the agent has it. An agent that refuses one fails.
-func (c *conduct) send(ctx context.Context, agent string, commands <-chan wire.Command) {
+func (c *conduct) send(ctx context.Context, p *part) {
 	for {
 		select {
-		case command := <-commands:
-			err := c.lease.Command(ctx, agent, command)
+		case command := <-p.commands:
+			err := c.lease.Command(ctx, p.agent.Agent, command)
 			if err != nil && ctx.Err() == nil {
-				_ = c.hand(ctx, agentReport{agent: agent, err: fmt.Errorf("agent %s refused: %w", agent, err)})
+				_ = c.hand(ctx, agentReport{agent: p.agent.Agent, err: fmt.Errorf("agent %s refused: %w", p.agent.Agent, err)})
 			}
 		case <-ctx.Done():
 			return
@@ -130,9 +106,9 @@ func (c *conduct) send(ctx context.Context, agent string, commands <-chan wire.C
 }
 
 // command has a command sent to an agent's process.
-func (c *conduct) command(a wire.AgentInfo, command wire.Command) {
-	command.Instance, command.Ref = a.Instance, c.ref
-	c.commands[a.Agent] <- command
+func (c *conduct) command(p *part, command wire.Command) {
+	command.Instance, command.Ref = p.agent.Instance, c.ref
+	p.commands <- command
 }
 
 // agentReport is what an agent reported: exactly one field besides its name is set.

@@ -35,7 +35,6 @@ type conduct struct {
 	byName    map[string]*part // both
 	reports   chan agentReport
 	ended     <-chan struct{} // closed when no report is taken any more
-	commands  map[string]chan wire.Command
 	snapshots *wire.SnapshotStore
 	merge     *record.Merge
 	facts     judge.Facts
@@ -54,16 +53,17 @@ type conduct struct {
 // part is one agent in the task, or an observer of it.
 type part struct {
 	plan.AgentPart
-	agent   wire.AgentInfo
-	observe []plan.Observation // of an observer
-	at      map[wire.Step]bool // steps it arrived at
-	begin   int64              // what it set for the beginning of the measurement, ns since T0
-	failed  bool
-	apart   bool             // a consumer of its had no link when its last snapshot was taken
-	kind    plan.FailureKind // of the failure; empty: none that is told apart
-	arrival wire.Arrival     // the last one
-	dropped bool             // lost, or not answering any more, or an observer that failed: nobody waits for it
-	subject *plan.Subject
+	agent    wire.AgentInfo
+	commands chan wire.Command
+	observe  []plan.Observation // of an observer
+	at       map[wire.Step]bool // steps it arrived at
+	begin    int64              // what it set for the beginning of the measurement, ns since T0
+	failed   bool
+	apart    bool             // a consumer of its had no link when its last snapshot was taken
+	kind     plan.FailureKind // of the failure; empty: none that is told apart
+	arrival  wire.Arrival     // the last one
+	dropped  bool             // lost, or not answering any more, or an observer that failed: nobody waits for it
+	subject  *plan.Subject
 }
 
 // failure is why a task is given up.
@@ -163,16 +163,13 @@ func (c *conduct) lead(ctx context.Context) error {
 
 // learn takes what agent 0, of the first group, found out about the broker; of contenders, what that of each did.
 func (c *conduct) learn() {
-	first := true
-	for _, p := range c.parts {
+	for _, p := range slices.Backward(c.parts) { // the first is the last to be set
 		if p.subject == nil {
 			continue
 		}
 		s := *p.subject
 		s.Fingerprint = plan.Fingerprint(s)
-		if first {
-			c.facts.Subject, first = s, false
-		}
+		c.facts.Subject = s
 		if c.work.Contends() {
 			if c.facts.Subjects == nil {
 				c.facts.Subjects = map[string]plan.Subject{}
@@ -200,7 +197,7 @@ func (c *conduct) assign() error {
 	for i, a := range assignments {
 		longest = max(longest, a.Deadline)
 		c.parts[i].Group, a.Targets = a.Task.Group, targets[a.Agent]
-		c.command(c.parts[i].agent, wire.Command{Assignment: &a})
+		c.command(c.parts[i], wire.Command{Assignment: &a})
 	}
 	c.assignObservers(longest)
 	return nil
@@ -238,7 +235,7 @@ func (c *conduct) release(r wire.Release) {
 	}
 	for _, p := range to {
 		if r.Agent == "" && !p.dropped || r.Agent == p.Agent {
-			c.command(p.agent, wire.Command{Release: &r})
+			c.command(p, wire.Command{Release: &r})
 		}
 	}
 }

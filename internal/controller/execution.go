@@ -200,28 +200,24 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 		return x.search(ctx, t, n)
 	}
 	y, tries, err := x.counted(ctx, t, n, "", x.tries[t.ID])
-	var few *tooFew
-	if errors.As(err, &few) {
-		return x.conclude(ctx, after(tries, without(t, few)))
-	}
 	if err != nil {
 		return err
 	}
 	return x.conclude(ctx, after(tries, y.outcome))
 }
 
-// without is the outcome of a task that never had its agents.
-func without(t plan.Task, few *tooFew) plan.Outcome {
-	now := time.Now()
-	return judge.Judge(t, record.NewMerge(), judge.Facts{Failure: few.Error(), Started: now, Ended: now})
-}
-
-// tried is an attempt that has ended.
+// tried is an attempt that has ended, or could not begin.
 type tried struct {
-	name    string
+	name    string // empty: there were too few agents, as failure says
 	task    plan.Task
 	failure string // empty: none
 	outcome plan.Outcome
+}
+
+// without is the outcome of a task that never had its agents.
+func without(t plan.Task, words string) plan.Outcome {
+	now := time.Now()
+	return judge.Judge(t, record.NewMerge(), judge.Facts{Failure: words, Started: now, Ended: now})
 }
 
 // outcome judges an attempt. A panic of the judge, for what agents reported, makes an outcome that is unknown and has its text.
@@ -233,9 +229,13 @@ func (x *execution) outcome(t plan.Task, m *record.Merge, f judge.Facts) (o plan
 	return o
 }
 
-// try leads the agents through a task once; detail is which step of a search it is. The error is *tooFew if there were no agents for it; any other ends the run.
+// try leads the agents through a task once; detail is which step of a search it is. An error ends the run.
 func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) (tried, error) {
 	agents, err := x.choose(x.between, t, n)
+	var few *tooFew
+	if errors.As(err, &few) {
+		return tried{task: t, failure: few.words, outcome: without(t, few.words)}, nil
+	}
 	if err != nil {
 		return tried{}, err
 	}

@@ -24,7 +24,7 @@ type leader struct {
 	stopping context.Context
 	// purging is held while streams of runs are made or deleted, and while a run that has ended is submitted again.
 	purging  sync.Mutex
-	attempts attempts
+	attempts sync.Map // that are led: wire.Ref to *conduct
 }
 
 // lead answers for the fleet and executes runs until ctx ends or the lease does.

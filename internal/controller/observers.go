@@ -48,7 +48,7 @@ func (c *conduct) assignObservers(deadline plan.Duration) {
 	t := plan.Task{Run: c.task.Run, ID: c.task.ID, Attempt: c.task.Attempt, Repetition: c.task.Repetition,
 		Cell: plan.Cell{ID: c.task.Cell.ID, Workload: plan.Workload{Warmup: c.work.Warmup, Measure: c.work.Measure}}}
 	for _, o := range c.observers {
-		c.command(o.agent, wire.Command{Assignment: &plan.Assignment{Protocol: plan.Protocol, Task: t,
+		c.command(o, wire.Command{Assignment: &plan.Assignment{Protocol: plan.Protocol, Task: t,
 			Agent: o.Agent, Observe: o.observe, Deadline: deadline}})
 	}
 }

@@ -22,7 +22,7 @@ func (x *execution) counted(ctx context.Context, t plan.Task, n int, detail stri
 			return y, tries, err
 		}
 		kind, why := failureOf(y.outcome, y.failure)
-		if !t.Cell.Retry.Again(kind, tries) {
+		if kind == "" || !t.Cell.Retry.Again(kind, tries) {
 			return y, tries, nil
 		}
 		o := after(tries, y.outcome)

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -33,7 +32,7 @@ func (f searched) and(s plan.Step, o plan.Outcome) searched {
 func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	s := *t.Cell.Workload.Search
 	found, again := x.found[t.ID], x.tries[t.ID]
-	var few *tooFew
+	few := "" // in words: there were too few agents for a step
 	for {
 		m, more := newCapacitySearch(s, found.steps).next()
 		if !more {
@@ -51,11 +50,15 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		number := len(found.steps) + 1
 		y, tries, err := x.counted(ctx, t.Step(m.rate, measure), n, fmt.Sprintf("step %d: %s (%s)", number, perSecond(m.rate), m.kind), nil)
 		again = append(again, tries...)
-		if errors.As(err, &few) {
-			break
-		}
 		if err != nil {
 			return err
+		}
+		if y.name == "" {
+			if len(found.steps) == 0 {
+				return x.conclude(ctx, after(again, without(t, y.failure)))
+			}
+			few = y.failure
+			break
 		}
 		step := answer(s, y, m)
 		e := wire.RunEvent{Kind: wire.StepEnded, Task: t.ID, Try: y.name, N: n, Step: &step, Outcome: &y.outcome}
@@ -66,13 +69,10 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		x.begins(ctx, "")
 		found = found.and(step, y.outcome)
 	}
-	if few != nil && len(found.steps) == 0 {
-		return x.conclude(ctx, after(again, without(t, few)))
-	}
 	r := newCapacitySearch(s, found.steps).result()
 	r.Steps = found.steps
-	if few != nil {
-		r.Sure, r.Why = false, few.Error()
+	if few != "" {
+		r.Sure, r.Why = false, few
 	}
 	found.last.Started = found.started
 	return x.conclude(ctx, after(again, judge.Searched(t, found.last, r)))
