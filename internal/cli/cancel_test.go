@@ -56,7 +56,7 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 			if !q.Submits && q.Run == "r" {
 				put(wire.RunState{Run: "r", State: string(wire.EndDone), Seq: 2, Tasks: 2, Done: 2})
 			}
-		})
+		}, func() {})
 	}()
 	text, err := cancelRun(t.Context(), client, "r", time.Minute, " --server x")
 	if err != nil || !strings.Contains(text, "run r was cancelled; it has been submitted again since") || strings.Contains(text, "has ended") {
