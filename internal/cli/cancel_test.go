@@ -82,3 +82,13 @@ func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
 		t.Errorf("the environment has the server: %s", hint)
 	}
 }
+
+// A run of a fleet that this host has no record of is copied before it is resumed.
+func TestResumeWithoutARecordNamesPull(t *testing.T) {
+	runs := t.TempDir()
+	var out strings.Builder
+	code := Ctl(t.Context(), []string{"run", "--resume", "r-1", "--runs", runs, "--server", "nats://127.0.0.1:1"}, nil, &out, &out)
+	if want := "first: ctl pull r-1 --runs " + runs + " --server nats://127.0.0.1:1\n"; code != ExitError || !strings.HasSuffix(out.String(), want) {
+		t.Errorf("code %d: %swant %s", code, out.String(), want)
+	}
+}

@@ -47,6 +47,9 @@ func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) 
 // redacted in it, else from the file it came from, which has to be the same still.
 func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	record, err := runs.Open(o.runs, o.resume)
+	if err != nil && o.server.url != "" {
+		err = fmt.Errorf("%w; copy the record of a run of the fleet first: ctl pull %s%s%s", err, shellWord(o.resume), o.elsewhere(), o.server.hint())
+	}
 	if err != nil {
 		return wire.Submission{}, err
 	}
