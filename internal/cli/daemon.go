@@ -112,6 +112,9 @@ func (o *controllerOptions) check() error {
 	if o.config != "" && (o.listen == "" || o.server.creds == "") {
 		faults = append(faults, errors.New("--nats-config is for --listen, and the controller needs --creds of one of its users; see controller --help"))
 	}
+	if auth := o.server.auth(); o.open && (o.config != "" || auth.Creds != "" || auth.Token != "" || auth.User != "") {
+		faults = append(faults, errors.New("--open serves without credentials: leave it out, or leave out --nats-config, --creds (LOCKSTEP_CREDS), LOCKSTEP_TOKEN and LOCKSTEP_USER"))
+	}
 	if o.replicas < 0 || o.replicas > 5 {
 		faults = append(faults, fmt.Errorf("--replicas %d: want 1 to 5 servers, or none to leave it as it is", o.replicas))
 	}

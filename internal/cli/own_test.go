@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -137,5 +138,25 @@ func TestServersThatAreNoURLAreRefused(t *testing.T) {
 				t.Errorf("%s on %s: code %d: %s", name, server, code, out.String())
 			}
 		}
+	}
+}
+
+// Credentials beside --open are refused: nobody would know whether they are required.
+func TestOpenWithCredentialsIsRefused(t *testing.T) {
+	for name, set := range map[string]func(*testing.T) []string{
+		"token":  func(t *testing.T) []string { t.Setenv("LOCKSTEP_TOKEN", "x"); return nil },
+		"user":   func(t *testing.T) []string { t.Setenv("LOCKSTEP_USER", "x"); return nil },
+		"creds":  func(*testing.T) []string { return []string{"--creds", "x.nk"} },
+		"config": func(*testing.T) []string { return []string{"--nats-config", "nats.conf", "--creds", "x.nk"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // one that serves ends at once
+			var out strings.Builder
+			code := Controller(ctx, append([]string{"--listen", "127.0.0.1:0", "--open"}, set(t)...), nil, &out, &out)
+			if code != ExitBadMatrix || !strings.Contains(out.String(), "--open serves without credentials") {
+				t.Errorf("code %d: %s", code, out.String())
+			}
+		})
 	}
 }
