@@ -13,7 +13,7 @@ import (
 )
 
 // own makes dir this process's alone until release is called or the process is gone, however it ends: two daemons on the same files spoil them.
-// An empty dir is nobody's. flag is what the user gave it with.
+// An empty dir is nobody's. flag is what the user gave it with. release removes a folder that own made and nothing was written to.
 func own(flag, dir string) (release func(), err error) {
 	if dir == "" {
 		return func() {}, nil
@@ -21,10 +21,12 @@ func own(flag, dir string) (release func(), err error) {
 	fail := func(err error) (func(), error) {
 		return nil, exit{ExitBadMatrix, fmt.Errorf("take %s %s: %w", flag, dir, err)}
 	}
+	_, missing := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fail(err)
 	}
-	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	lock := filepath.Join(dir, "lock")
+	file, err := os.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return fail(err)
 	}
@@ -35,7 +37,18 @@ func own(flag, dir string) (release func(), err error) {
 		}
 		return fail(err)
 	}
-	release = func() { _ = file.Close() } // the lock goes with it; the file stays, for another may have opened it
+	if opened, err := file.Stat(); err != nil {
+		return fail(errors.Join(err, file.Close()))
+	} else if now, err := os.Stat(lock); err != nil || !os.SameFile(opened, now) { // another released it
+		return fail(errors.Join(errors.New("it was removed at this moment: start again"), file.Close()))
+	}
+	release = func() {
+		if left, err := os.ReadDir(dir); missing != nil && err == nil && len(left) == 1 {
+			_ = os.Remove(lock) // while it is locked: who has opened it sees that it is gone
+			_ = os.Remove(dir)  // unless something was added
+		}
+		_ = file.Close() // the lock goes with it
+	}
 	if err := errors.Join(file.Truncate(0), write(file, strconv.Itoa(os.Getpid())+"\n")); err != nil {
 		release()
 		return fail(err)

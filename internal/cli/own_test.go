@@ -160,3 +160,29 @@ func TestOpenWithCredentialsIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// A daemon that is refused at its start leaves no folder that it made, and any other as it was.
+func TestARefusedDaemonLeavesNoFolder(t *testing.T) {
+	there := t.TempDir()
+	made := filepath.Join(there, "new")
+	for _, dir := range []string{made, there} {
+		var out strings.Builder
+		if code := Controller(t.Context(), []string{"--listen", "127.0.0.1:0", "--dir", dir}, nil, &out, &out); code != ExitBadMatrix {
+			t.Fatalf("code %d: %s", code, out.String())
+		}
+	}
+	if left, err := os.ReadDir(there); err != nil || len(left) != 1 || left[0].Name() != "lock" {
+		t.Errorf("it left %v, %v", left, err)
+	}
+	release, err := own("--dir", made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(made, "kept"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if _, err := os.Stat(filepath.Join(made, "kept")); err != nil {
+		t.Error(err)
+	}
+}
