@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"lockstep/internal/matrix"
 	"lockstep/internal/terminal"
@@ -65,6 +66,11 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = version()
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		var invalid *pflag.InvalidValueError
+		if errors.As(err, &invalid) {
+			f := invalid.GetFlag()
+			err = fmt.Errorf("--%s %q: %w", f.Name, invalid.GetValue(), invalidValue(f, invalid.Unwrap()))
+		}
 		return exit{ExitBadMatrix, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
 	err := root.ExecuteContext(ctx)
@@ -85,6 +91,19 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 		return ExitInterrupted
 	}
 	return ExitError
+}
+
+// invalidValue says which values a flag takes, where the error of its package does not.
+func invalidValue(f *pflag.Flag, err error) error {
+	switch f.Value.Type() {
+	case "bool":
+		return errors.New("want true or false")
+	case "int", "uint64":
+		return errors.New("want a whole number")
+	case "duration":
+		return errors.New("want a duration with its unit, as 90s or 2m30s")
+	}
+	return err
 }
 
 // arguments wraps a check of positional arguments so that a mistake there has its exit code and points to the help.

@@ -34,7 +34,7 @@ func fromEnvironment(c *cobra.Command) {
 				return
 			}
 			if err := setFlag(f, value); err != nil {
-				faults = append(faults, fmt.Sprintf("read %s=%q of the environment: %v", variable(f.Name), value, err))
+				faults = append(faults, fmt.Sprintf("read %s=%q of the environment: %v", variable(f.Name), value, invalidValue(f, err)))
 			}
 		})
 		if len(faults) > 0 {

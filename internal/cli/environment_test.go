@@ -52,6 +52,32 @@ func TestBadVariablesAreAllNamed(t *testing.T) {
 	}
 }
 
+// A value that a flag does not take is answered with those that it takes, and not with the words of a Go package.
+func TestBadFlagsSayWhatIsWanted(t *testing.T) {
+	t.Setenv("LOCKSTEP_REPLICAS", "")
+	t.Setenv("LOCKSTEP_STOP_WITHIN", "")
+	for _, x := range []struct{ flag, variable, value, want string }{
+		{"--replicas", "LOCKSTEP_REPLICAS", "x", "want a whole number"},
+		{"--replicas", "LOCKSTEP_REPLICAS", "99999999999999999999", "want a whole number"},
+		{"--stop-within", "LOCKSTEP_STOP_WITHIN", "5", "want a duration with its unit, as 90s or 2m30s"},
+		{"--open", "LOCKSTEP_OPEN", "maybe", "want true or false"},
+		{"--record-limit", "LOCKSTEP_RECORD_LIMIT", "x", "want bytes, as 4GiB"},
+	} {
+		var out strings.Builder
+		code := Controller(t.Context(), []string{x.flag + "=" + x.value}, nil, &out, &out)
+		if want := x.flag + " \"" + x.value + "\": " + x.want; code != ExitBadMatrix || !strings.HasPrefix(out.String(), want) {
+			t.Errorf("code %d: %swant %s", code, out.String(), want)
+		}
+		t.Setenv(x.variable, x.value)
+		out.Reset()
+		code = Controller(t.Context(), nil, nil, &out, &out)
+		if want := x.variable + "=\"" + x.value + "\" of the environment: " + x.want; code != ExitBadMatrix || !strings.Contains(out.String(), want) {
+			t.Errorf("code %d: %swant %s", code, out.String(), want)
+		}
+		t.Setenv(x.variable, "")
+	}
+}
+
 func TestAmountsOfMemory(t *testing.T) {
 	for text, want := range map[string]int64{"128MiB": 128 << 20, "4GiB": 4 << 30, "1073741824": 1 << 30, "2GB": 2e9, "1.5GiB": 3 << 29,
 		"": 0, "4": 0, "4Gi": 0, "-4GiB": 0, "1e300": 0, "NaN": 0, "100s": 0, "65TiB": 0, "0.0000001GiB": 0, "100000GiB": 0} {
