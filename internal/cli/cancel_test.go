@@ -10,10 +10,10 @@ import (
 	"lockstep/internal/wire"
 )
 
-// leading returns a client of a control plane, the connection of the controller that leads there, and its lease. It executes no runs.
-func leading(t *testing.T) (*wire.Client, *wire.Conn, *wire.Lease) {
+// leading returns a control plane on loopback, the connection of the controller that leads there, and its lease. It executes no runs.
+func leading(t *testing.T) (*wire.Server, *wire.Conn, *wire.Lease) {
 	t.Helper()
-	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Shared: true})
+	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Open: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,17 +33,16 @@ func leading(t *testing.T) (*wire.Client, *wire.Conn, *wire.Lease) {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	client, err := server.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client, conn, lease
+	return server, conn, lease
 }
 
 // A run that is submitted again as soon as it has ended does not hide that it was cancelled.
 func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
-	client, conn, lease := leading(t)
+	server, conn, lease := leading(t)
+	client, err := server.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	put := func(s wire.RunState) {
 		t.Helper()
 		if err := lease.PutRun(t.Context(), s); err != nil {

@@ -50,7 +50,7 @@ func runsCommand() *cobra.Command {
 		Use:   "runs",
 		Short: "List the runs of a fleet, or those that there are records of",
 		Long: `runs lists what waits, runs and has ended on the fleet of --server; without one, or with --local, the
-records below --runs.`,
+records below --runs. The newest is first.`,
 		Example: `  ctl runs
   ctl runs --server nats://bench-1:4222 --json`,
 		Args: arguments(cobra.NoArgs),
@@ -67,6 +67,7 @@ records below --runs.`,
 			if err != nil {
 				return err
 			}
+			slices.Reverse(all)
 			if asJSON {
 				return printJSON(c.OutOrStdout(), append([]wire.RunState{}, all...))
 			}
@@ -80,7 +81,7 @@ records below --runs.`,
 	return c
 }
 
-// fleetRuns lists runs, newest last.
+// fleetRuns lists runs in their order.
 func fleetRuns(out io.Writer, all []wire.RunState, now time.Time) error {
 	var rows [][]string
 	for _, r := range all {

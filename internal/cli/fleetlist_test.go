@@ -6,6 +6,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"lockstep/internal/plan"
+	"lockstep/internal/runs"
 	"lockstep/internal/wire"
 )
 
@@ -64,5 +66,29 @@ func TestRunsShortenDetails(t *testing.T) {
 	}
 	if want := "controllers failed 2 times with repetition 1 of cell mode=c…\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("want %q at the end of\n%s", want, out.String())
+	}
+}
+
+// The newest run is first, of a fleet as of a folder.
+func TestRunsListsTheNewestFirst(t *testing.T) {
+	server, _, lease := leading(t)
+	root := t.TempDir()
+	for i, id := range []string{"first", "second"} {
+		if err := lease.PutRun(t.Context(), wire.RunState{Run: id, State: string(wire.EndDone), Seq: uint64(i + 1)}); err != nil {
+			t.Fatal(err)
+		}
+		run := plan.Run{ID: id, Name: "x", Repeat: 1, Started: time.Date(2026, 1, 2+i, 3, 4, 5, 0, time.UTC), Cells: []plan.Cell{{ID: "c"}}}
+		if _, err := runs.Create(root, run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"--server", server.URL()}, {"--runs", root}} {
+		for _, more := range [][]string{nil, {"--json"}} {
+			var out strings.Builder
+			code := Ctl(t.Context(), append(append([]string{"runs"}, args...), more...), nil, &out, &out)
+			if first, second := strings.Index(out.String(), "first"), strings.Index(out.String(), "second"); code != ExitOK || second < 0 || first < second {
+				t.Errorf("%v %v: code %d:\n%s", args, more, code, out.String())
+			}
+		}
 	}
 }
