@@ -172,15 +172,20 @@ func (o *baselineOptions) remove() *cobra.Command {
 		Example: "  ctl baseline remove release-4.0",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			if !o.ofFleet(c) {
-				return history.Of(o.runs).RemoveBaseline(args[0])
+			remove := func(_ context.Context, name string) error { return history.Of(o.runs).RemoveBaseline(name) }
+			if o.ofFleet(c) {
+				conn, err := o.server.dial(c.Context())
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				remove = conn.RemoveBaseline
 			}
-			conn, err := o.server.dial(c.Context())
-			if err != nil {
-				return err
+			err := remove(c.Context(), args[0])
+			if err == nil {
+				fmt.Fprintf(c.OutOrStdout(), "baseline %s is removed\n", terminal.Clean(args[0]))
 			}
-			defer conn.Close()
-			return conn.RemoveBaseline(c.Context(), args[0])
+			return err
 		},
 	}
 	o.server.add(c, "; none: the folder of --runs")

@@ -82,3 +82,17 @@ func TestARerunWithOtherRepetitionsDiffersAtItsEnd(t *testing.T) {
 		t.Errorf("%v: %s", err, &out)
 	}
 }
+
+func TestBaselineRemoveConfirms(t *testing.T) {
+	root := t.TempDir()
+	if err := history.Of(root).SetBaseline(plan.Baseline{Name: "b", Run: "run-1"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"baseline b is removed\n", `there is no baseline "b" in the folder ` + root} {
+		var out strings.Builder
+		Ctl(t.Context(), []string{"baseline", "remove", "b", "--runs", root}, nil, &out, &out)
+		if !strings.HasPrefix(out.String(), want) {
+			t.Errorf("got %q, want %q", out.String(), want)
+		}
+	}
+}
