@@ -461,6 +461,26 @@ func (a *account) repeated(task string) (why string) {
 	return o.Tries[0].Reason
 }
 
+// attempted checks that each task was begun once, and those named twice.
+func (a *account) attempted(twice ...string) {
+	a.t.Helper()
+	begun := map[string]int{}
+	for _, e := range a.events {
+		if e.Kind == wire.TaskStarted {
+			begun[e.Task]++
+		}
+	}
+	for _, t := range a.run.Plan().Tasks() {
+		want := 1
+		if slices.Contains(twice, t.ID) {
+			want = 2
+		}
+		if begun[t.ID] != want {
+			a.t.Errorf("task %s was begun %d times, want %d", t.ID, begun[t.ID], want)
+		}
+	}
+}
+
 // first is the first event of a kind after a time.
 func (a *account) first(k wire.EventKind, after time.Time) (wire.RunEvent, bool) {
 	for _, e := range a.events {

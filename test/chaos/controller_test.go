@@ -1,7 +1,8 @@
 package chaos
 
 import (
-	"path/filepath"
+	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -9,7 +10,6 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"lockstep/internal/wire"
-	"lockstep/test/rig"
 )
 
 func controllerFaults() (all []fault) {
@@ -23,6 +23,10 @@ func controllerFaults() (all []fault) {
 		fault{name: "leader stopped, a standby takes over", do: leaderStopped},
 		fault{name: "controller killed twice in one task", do: quarantined},
 		fault{name: "leader asked to leave, a standby goes on", do: leaderAsked},
+		fault{name: "leader and its NATS server of three killed", short: true, do: leaderAndServerKilled},
+		fault{name: "lease lapsed", short: true, do: leaseLapsed},
+		fault{name: "controller killed in a search", short: true, do: func(r *row) { r.controllerRestarted(syscall.SIGKILL) }},
+		fault{name: "controller asked to leave in a search", do: func(r *row) { r.controllerRestarted(syscall.SIGTERM) }},
 	)
 }
 
@@ -55,7 +59,60 @@ func leaderKilled(r *row) {
 	at := f.controllers["c1"].Kill()
 	a := f.ends(0, 3)
 	r.line.noticed, r.line.wentOn = a.takenOver(at), a.wentOn(at)
+	e, _ := a.first(wire.TakenOver, at)
+	a.attempted(e.Task)
 	a.explained(nil)
+}
+
+// leaderAndServerKilled kills the leader and the node of the control plane that it is connected to, for good.
+func leaderAndServerKilled(r *row) {
+	through := map[string]string{}
+	f := r.fleet(shape{plane: 3, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}, through: through, before: func(f *fleet) {
+		through["c1"] = f.plane[0].url()
+	}})
+	f.submit(f.matrix(2, ""))
+	phase := r.oneOf(phases...)
+	f.reach(r, 2, phase)
+	r.did("kill -9 of the leader and of its node of three in %s, with a standby", phase)
+	at := f.controllers["c1"].Kill()
+	f.plane[0].Kill()
+	a := f.ends(0)
+	r.line.noticed, r.line.wentOn = a.takenOver(at), a.wentOn(at)
+	e, _ := a.first(wire.TakenOver, at)
+	f.read(e.Detail)
+	a.attempted(e.Task)
+	a.explained(nil)
+}
+
+// leaseLapsed stops the leader for longer than it may go without a renewal, and for less than a standby waits for one:
+// it leads on.
+func leaseLapsed(r *row) {
+	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
+	f.submit(f.matrix(2, ""))
+	phase := r.oneOf(phases...)
+	f.reach(r, 2, phase)
+	renewed := func(m *natsgo.Msg) bool { return m.Subject == leaseSubject }
+	f.find(f.mark(), "a renewal of the lease", stepLimit, renewed)
+	at := time.Now()
+	f.controllers["c1"].Signal(syscall.SIGSTOP)
+	r.pass(wire.LeaseKeep + 500*time.Millisecond)
+	from := f.mark()
+	f.controllers["c1"].Signal(syscall.SIGCONT)
+	f.find(from, "a renewal of the lease", stepLimit, renewed)
+	lapse := time.Since(at)
+	r.did("SIGSTOP of the leader in %s, %v from one renewal of the lease to the next", phase, lapse.Round(100*time.Millisecond))
+	a := f.ends(0)
+	r.line.wentOn = a.wentOn(at)
+	a.explained(nil)
+	e, taken := a.first(wire.TakenOver, at)
+	switch {
+	case !taken:
+		a.attempted()
+	case lapse < wire.LeaseFor:
+		f.t.Errorf("after %v without a renewal: %s", lapse, e.Detail)
+	default:
+		f.t.Logf("this machine stopped the leader for longer than asked for: %s", e.Detail)
+	}
 }
 
 // leaderStopped stops the leader until a standby has taken over, and lets it go on believing that it leads: it must not write another word.
@@ -94,14 +151,13 @@ func quarantined(r *row) {
 			f.load(again, warmup)
 		}
 	}
-	id := f.run.Plan().ID
 	if code := f.ctl.Leaves(); code != 1 || !strings.Contains(f.ctl.Tail(3000), "task "+b.Task+" in flight") {
 		f.t.Errorf("ctl left with %d, and it said last:\n%s", code, f.ctl.Tail(3000))
 	}
 	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil || !strings.Contains(out, string(wire.EndQuarantined)) {
 		f.t.Errorf("ctl runs: %v, and it said:\n%s", err, out)
 	}
-	f.ctl = f.start(rig.Command{Name: "resume", Argv: []string{filepath.Join(programs, "ctl"), "run", "--resume", id, "--server", f.url, "--runs", f.followed()}})
+	f.resume()
 	f.ends(0)
 }
 
@@ -121,6 +177,47 @@ func leaderAsked(r *row) {
 	r.line.noticed, r.line.wentOn = a.takenOver(at), a.wentOn(at)
 	if e, interrupted := a.first(wire.TaskInterrupted, at); interrupted {
 		f.t.Errorf("task %s was interrupted: %s", e.Task, e.Detail)
+	}
+	a.explained(nil)
+}
+
+// controllerRestarted kills the only controller in a step of a search, or asks it to leave, and starts it again. The
+// steps before are not done again, and one in which it was asked to leave neither.
+func (r *row) controllerRestarted(s syscall.Signal) {
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
+	search := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`, "rate: 300, ", "", `"5ms"`, `"1ms"`,
+		"\tmeasure:", fmt.Sprintf("\tsearch: {while: \"lost == 0\", from: 50, most: 200, step: %q, repeats: 2}\n\tmeasure:", measure))
+	f.submit(search.Replace(f.matrix(1, "")))
+	b := f.task(1)
+	for range 2 {
+		b = f.event(b.place, wire.TaskStarted, runLimit)
+	}
+	phase := r.oneOf(phases...)
+	f.within(r, b, phase)
+	r.did("%v of the controller in %s of the third step of a search, restarted", s, phase)
+	at := time.Now()
+	f.controllers["controller"].Signal(s)
+	f.controllers["controller"].Leaves()
+	f.startController("controller")
+	a := f.ends(0)
+	a.takenOver(at)
+	r.line.wentOn = a.wentOn(at)
+	cut, _ := a.first(wire.TakenOver, at)
+	if s != syscall.SIGKILL && cut.Task != "" {
+		f.t.Errorf("the controller left in a step: %s", cut.Detail)
+	}
+	f.read(cut.Detail)
+	var steps []string // but the one that was cut off
+	for _, e := range a.events {
+		if e.Kind == wire.TaskStarted && e.Try != cut.Try {
+			steps = append(steps, strings.Split(e.Detail, ":")[0])
+		}
+	}
+	if want := []string{"step 1", "step 2", "step 3", "step 4", "step 5"}; !slices.Equal(steps, want) {
+		f.t.Errorf("begun were %q, want %q", steps, want)
+	}
+	if o := a.outcomes[b.Task]; o.Search == nil || !o.Search.Sure || o.Search.Capacity != 200 || len(o.Search.Steps) != 5 {
+		f.t.Errorf("the search found %+v", o.Search)
 	}
 	a.explained(nil)
 }

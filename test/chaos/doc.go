@@ -12,7 +12,8 @@
 //   - the directory that ctl wrote while it followed is, file by file, the one that ctl pull makes of JetStream afterwards, and the controller's copy.
 //
 // What breaks one of these is counted as lost. The table says for each row what was done, what the record said of it, what was lost, how long
-// it took to notice and until the run went on.
+// it took to notice and until the run went on. Rows of the control plane and of
+// controllers also check how often each task was begun.
 //
 //	go test -v ./test/chaos                                      the short selection
 //	LOCKSTEP_LONG=1 go test -v ./test/chaos -chaos.seeds 5       every row, with five seeds from LOCKSTEP_SEED (1) on

@@ -47,6 +47,7 @@ type shape struct {
 	agents      []string
 	variables   map[string][]string // of agents and controllers, by name
 	through     map[string]string   // URL of the control plane for a process that is not to have the plain one, by name; set by before
+	flags       []string            // of all controllers, besides
 	dir         map[string]string   // --dir of a process, by name; none: in the row's folder
 	before      func(*fleet)        // called when the control plane is there, and nothing else
 }
@@ -102,10 +103,11 @@ func (f *fleet) through(s shape, name string) string {
 }
 
 func (f *fleet) controllerFlags(s shape, name string, port int) []string {
+	flags := append([]string{"--dir", f.row.folder(s, name)}, s.flags...)
 	if s.plane == 0 {
-		return []string{"--open", "--listen", fmt.Sprintf("127.0.0.1:%d", port), "--dir", f.row.folder(s, name)}
+		return append(flags, "--open", "--listen", fmt.Sprintf("127.0.0.1:%d", port))
 	}
-	flags := []string{"--server", f.through(s, name), "--dir", f.row.folder(s, name)}
+	flags = append(flags, "--server", f.through(s, name))
 	if s.plane > 1 {
 		flags = append(flags, "--replicas", strconv.Itoa(s.plane))
 	}
@@ -238,6 +240,21 @@ func (f *fleet) copied() (dir string) {
 		return false
 	})
 	return dir
+}
+
+// resume has ctl continue the run that has ended.
+func (f *fleet) resume() {
+	f.t.Helper()
+	f.ctl = f.start(rig.Command{Name: "resume", Argv: []string{filepath.Join(programs, "ctl"), "run", "--resume", f.run.Plan().ID,
+		"--server", f.url, "--runs", f.followed()}})
+}
+
+// read checks that ctl has printed a text.
+func (f *fleet) read(text string) {
+	f.t.Helper()
+	if !strings.Contains(f.ctl.Said(), text) {
+		f.t.Errorf("ctl did not print %q; it said last:\n%s", text, f.ctl.Tail(3000))
+	}
 }
 
 // ends waits for the end of ctl run, and holds the record to account.

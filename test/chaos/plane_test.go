@@ -1,34 +1,131 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"slices"
+	"strings"
+	"syscall"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
 )
 
 func planeFaults() []fault {
 	return []fault{
-		{name: "control plane killed/" + inMeasure, do: func(r *row) { r.planeKilled(inMeasure) }},
-		{name: "control plane killed/anywhere", do: func(r *row) { r.planeKilled(r.oneOf(phases...)) }},
+		{name: "control plane killed/" + inMeasure, do: func(r *row) { r.planeAway("kill -9", inMeasure, r.between(0, 8*time.Second)) }},
+		{name: "control plane killed/anywhere", do: func(r *row) { r.planeAway("kill -9", r.oneOf(phases...), r.between(0, 8*time.Second)) }},
+		{name: "control plane away for long/in a task", short: true, do: func(r *row) { r.planeAway("kill -9", r.oneOf(phases...), longAway()) }},
+		{name: "control plane away for long/after a task", short: true, do: func(r *row) { r.planeAway("SIGSTOP", inSettle, longAway()) }},
+		{name: "control plane full of snapshots", short: true, do: planeFull},
 		{name: "control plane killed/one of three", do: oneOfThree},
 	}
 }
 
-// planeKilled kills the NATS server of the control plane and starts it again.
-func (r *row) planeKilled(phase string) {
-	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
-	f.submit(f.matrix(2, ""))
+// longAway is longer than a leader keeps its lease and a standby waits for it, and shorter than agents wait for a
+// leader.
+func longAway() time.Duration {
+	if long() {
+		return time.Minute
+	}
+	return 15 * time.Second
+}
+
+// planeAway kills or stops the NATS server of the control plane, and starts it again or continues it. The leader leads
+// on, although another controller stands by, and nothing is repeated.
+func (r *row) planeAway(how, phase string, away time.Duration) {
+	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
+	f.submit(strings.Replace(f.matrix(2, ""), "repeat:", "settle: \"1s\"\nrepeat:", 1))
 	f.reach(r, 2, phase)
-	away := r.between(0, 8*time.Second).Round(100 * time.Millisecond)
-	r.did("kill -9 of the control plane's NATS in %s, restarted after %v", phase, away)
-	at := f.plane[0].Kill()
-	r.pass(away)
-	f.plane[0].again()
-	f.harmed(at, 1)
-	a := f.ends(0, 3)
-	r.line.wentOn = a.wentOn(at)
-	a.explained(f.harms)
+	r.did("%s of the control plane's NATS in %s, back after %v", how, phase, away.Round(100*time.Millisecond))
+	if how == "kill -9" {
+		f.plane[0].Kill()
+		r.pass(away)
+		f.plane[0].again()
+	} else {
+		f.plane[0].Signal(syscall.SIGSTOP)
+		r.pass(away)
+		f.plane[0].Signal(syscall.SIGCONT)
+	}
+	back := time.Now()
+	a := f.ends(0)
+	r.line.wentOn = a.wentOn(back)
+	if long() && away == longAway() { // ctl has looked twice
+		f.read("a controller leads again: the run goes on")
+	}
+	a.attempted()
+	a.explained(nil)
+}
+
+// planeFull fills the stream of the run's snapshots up to its limit. The run ends and says why, what it has measured
+// stays, and it is continued with a larger limit.
+func planeFull(r *row) {
+	f := r.fleet(shape{agents: []string{"a1", "a2"}, flags: []string{"--record-limit", "128MiB"}})
+	f.submit(f.matrix(3, ""))
+	b := f.reach(r, 2, inPrepare)
+	r.did("stream of snapshots filled, continued with a larger limit")
+	f.fill()
+	if code := f.ctl.Leaves(); code != 1 {
+		f.t.Errorf("ctl left with %d, want 1", code)
+	}
+	f.read("the snapshots of a run may take 64.0 MiB: start the controller with a larger --record-limit and continue the run with " +
+		"ctl run --resume")
+	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil || !strings.Contains(out, string(wire.EndFailed)) {
+		f.t.Errorf("ctl runs: %v, and it said:\n%s", err, out)
+	}
+	kept := &account{t: f.t, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}, record: f.stored()}
+	kept.read()
+	cut, ok := kept.first(wire.TaskInterrupted, b.At)
+	if _, first := kept.outcomes[cut.Task]; !ok || first || len(kept.outcomes) != cut.N-1 {
+		f.t.Errorf("interrupted was %+v, and %d tasks have outcomes: want all before it", cut, len(kept.outcomes))
+	}
+	f.controllers["controller"].Signal(syscall.SIGTERM)
+	f.controllers["controller"].Leaves()
+	larger := f.commands["controller"]
+	larger.Argv = append(larger.Argv, "--record-limit", "512MiB")
+	f.commands["controller"] = larger
+	f.startController("controller")
+	f.resume()
+	a := f.ends(0)
+	a.attempted(cut.Task)
+	a.explained(nil)
+}
+
+// fill stores snapshots that were stored before again, with spaces at their end, until the server refuses also the
+// smallest.
+func (f *fleet) fill() {
+	f.t.Helper()
+	m, _ := f.find(0, "a stored snapshot", stepLimit, func(m *natsgo.Msg) bool { return kind(m.Subject) == "snapshots.snapshot" })
+	js, err := jetstream.New(f.nc)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
+	defer cancel()
+	for space := 900 << 10; ; {
+		more := &natsgo.Msg{Subject: m.Subject, Header: natsgo.Header{}, Data: append(slices.Clone(m.Data), bytes.Repeat([]byte{' '}, space)...)}
+		for _, k := range []string{"Lockstep-Epoch", "Lockstep-After", "Lockstep-Protocol", "Lockstep-Format"} {
+			if v := m.Header.Get(k); v != "" {
+				more.Header.Set(k, v)
+			}
+		}
+		_, err := js.PublishMsg(ctx, more)
+		var refused *jetstream.APIError
+		switch {
+		case err == nil:
+		case !errors.As(err, &refused) || !strings.Contains(refused.Description, "maximum bytes exceeded"):
+			f.t.Fatalf("fill the stream of snapshots: %v", err)
+		case space == 0:
+			return
+		default:
+			space /= 2
+		}
+	}
 }
 
 // oneOfThree kills the node of a cluster that leads the record.

@@ -24,6 +24,9 @@ type watch struct {
 	more chan struct{} // closed and replaced when a message comes
 }
 
+// leaseSubject has each renewal of the lease.
+const leaseSubject = "$KV.LOCKSTEP_STATE.leader"
+
 func newWatch(t *testing.T, url string) *watch {
 	t.Helper()
 	nc, err := natsgo.Connect(url, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100*time.Millisecond), natsgo.RetryOnFailedConnect(true),
@@ -32,8 +35,10 @@ func newWatch(t *testing.T, url string) *watch {
 		t.Fatal(err)
 	}
 	w := &watch{t: t, nc: nc, more: make(chan struct{})}
-	if _, err := nc.Subscribe("lockstep.>", w.add); err != nil {
-		t.Fatal(err)
+	for _, subject := range []string{"lockstep.>", leaseSubject} {
+		if _, err := nc.Subscribe(subject, w.add); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Cleanup(nc.Close)
 	return w
@@ -152,12 +157,20 @@ const (
 	inMeasure  = "measure"
 	inDrain    = "drain"
 	inTeardown = "teardown"
+	inSettle   = "settle" // when the task has its outcome
 )
 
 // reach waits until the nth task of the run is in a phase, and a random part of that.
 func (w *watch) reach(r *row, n int, phase string) begun {
 	w.t.Helper()
 	b := w.task(n)
+	w.within(r, b, phase)
+	return b
+}
+
+// within waits until a try is in a phase, and a random part of that.
+func (w *watch) within(r *row, b begun, phase string) {
+	w.t.Helper()
 	part := r.random.Float64()
 	switch phase {
 	case inPrepare:
@@ -175,8 +188,10 @@ func (w *watch) reach(r *row, n int, phase string) begun {
 	case inTeardown:
 		w.release(b, wire.StepFinish)
 		r.pass(time.Duration(part * float64(30*time.Millisecond)))
+	case inSettle:
+		w.find(b.place, "an outcome", stepLimit, func(m *natsgo.Msg) bool { return kind(m.Subject) == "events.outcome" })
+		r.pass(time.Duration(part * float64(500*time.Millisecond)))
 	}
-	return b
 }
 
 // load waits until a time after the agreed begin of the load.
