@@ -64,9 +64,8 @@ type Lease struct {
 	revision uint64                       // of the last renewal; the renewing goroutine's until done is closed
 
 	mu      sync.Mutex
-	runs    map[string]uint64 // revisions of run states that this leader wrote
-	renewed time.Time         // when the last successful renewal began
-	lapsed  time.Duration     // total time before that in which the lease had lapsed
+	renewed time.Time     // when the last successful renewal began
+	lapsed  time.Duration // total time before that in which the lease had lapsed
 }
 
 // Campaign waits until this controller leads, and returns its lease, which is renewed until Resign is called or it is lost. It outlives NATS servers
@@ -173,7 +172,7 @@ func (s *stand) take(ctx context.Context, kv jetstream.KeyValue, held LeaderInfo
 		return nil, fmt.Errorf("take the lease: %w", err)
 	}
 	l := &Lease{conn: s.conn, who: who, log: s.log, revision: now, done: make(chan struct{}), asked: make(chan chan error),
-		renewed: at, runs: map[string]uint64{}}
+		renewed: at}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	go l.renew(kv)
 	return l, nil

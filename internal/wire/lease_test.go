@@ -220,7 +220,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 		t.Error("a former leader took a run up again")
 	}
 	// What was not under the lease's context either is refused by the server.
-	was.lease = &Lease{conn: first, who: old.who, ctx: context.Background(), runs: map[string]uint64{}}
+	was.lease = &Lease{conn: first, who: old.who, ctx: context.Background()}
 	if err := event(was, "much later"); !errors.Is(err, ErrFenced) {
 		t.Errorf("a former leader's event: %v, want ErrFenced", err)
 	}
@@ -314,6 +314,41 @@ func TestAStandbyLeavesTheLeaderTimeAfterAnOutage(t *testing.T) {
 		t.Errorf("after the outage: %v, %v: want that it waits for the leader", l, err)
 	}
 	leads.open()
+}
+
+// TestALapseIsSeenDuringAWrite: the state of a run that cannot be stored for the moment does not hold up who looks at the
+// lease, nor its renewal.
+func TestALapseIsSeenDuringAWrite(t *testing.T) {
+	t.Parallel()
+	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
+	at, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := newGate(t, at.Host)
+	c, err := Dial(t.Context(), "nats://"+way.Addr().String(), Auth{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.times = shortTimes
+	l := campaign(t, c, "one")
+	way.hold()
+	stored := make(chan error, 1)
+	go func() {
+		defer close(stored)
+		stored <- l.PutRun(t.Context(), RunState{Run: "r", State: "on"})
+	}()
+	for l.Lapsed() == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	select {
+	case err := <-stored:
+		t.Errorf("the lapse was seen after the write, which ended with %v", err)
+	default:
+	}
+	way.open()
+	<-stored
 }
 
 func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {

@@ -46,6 +46,8 @@ type RunState struct {
 	Crashes  []uint64 `json:"crashes,omitempty"`
 	Seq      uint64   `json:"seq"`   // numbers the submission
 	Epoch    uint64   `json:"epoch"` // of the leader that wrote this
+
+	revision uint64 // of the value that this was read from; 0: there was none
 }
 
 // The states of runs that have not ended.
@@ -92,6 +94,7 @@ func (c *Conn) Runs(ctx context.Context) ([]RunState, error) {
 		err = each(ctx, kv, "run.*", func(e jetstream.KeyValueEntry) {
 			var s RunState
 			if json.Unmarshal(e.Value(), &s) == nil && keyRun(s.Run) == e.Key() {
+				s.revision = e.Revision()
 				runs = append(runs, s)
 			}
 		})
@@ -130,49 +133,37 @@ func (l *Lease) PutRun(ctx context.Context, s RunState) error {
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, storeTimeout)
 	defer stop()
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	s.Epoch = l.who.Epoch
-	if err := l.putRun(ctx, s); err != nil {
-		return fmt.Errorf("store the state of run %s: %w", s.Run, err)
-	}
-	return nil
-}
-
-// putRun compares and sets. The caller holds mu.
-func (l *Lease) putRun(ctx context.Context, s RunState) error {
 	value, err := json.Marshal(s)
 	if err != nil {
-		return err
+		return fmt.Errorf("store the state of run %s: %w", s.Run, err)
 	}
 	kv, err := l.conn.state(ctx)
 	for err == nil {
-		var now uint64
-		if now, err = kv.Update(ctx, keyRun(s.Run), value, l.runs[s.Run]); err == nil {
-			l.runs[s.Run] = now
-			return nil
-		}
-		if !conflict(err) {
-			return err
-		}
-		delete(l.runs, s.Run)
-		e, got := kv.Get(ctx, keyRun(s.Run))
-		if errors.Is(got, jetstream.ErrKeyNotFound) { // deleted: its marker has a revision, too
-			if now, err = kv.Create(ctx, keyRun(s.Run), value); err == nil || !conflict(err) {
-				l.runs[s.Run] = now
-				return err
-			}
-			err = wait(ctx, retryWait)
-			continue
-		}
-		if got != nil {
-			return got
-		}
 		var there RunState
-		if json.Unmarshal(e.Value(), &there) == nil && there.Epoch > l.who.Epoch {
-			return ErrFenced
+		there, err = readState(ctx, kv, s.Run)
+		switch {
+		case err != nil && !errors.Is(err, ErrUnreadable):
+		case there.Epoch > s.Epoch:
+			err = ErrFenced
+		default:
+			if err = replaceState(ctx, kv, s.Run, value, there.revision); err == nil {
+				return nil
+			}
+			if conflict(err) {
+				err = wait(ctx, retryWait)
+			}
 		}
-		l.runs[s.Run], err = e.Revision(), nil
+	}
+	return fmt.Errorf("store the state of run %s: %w", s.Run, err)
+}
+
+// replaceState stores the state of a run over a revision; 0: none.
+func replaceState(ctx context.Context, kv jetstream.KeyValue, run string, value []byte, revision uint64) (err error) {
+	if revision == 0 {
+		_, err = kv.Create(ctx, keyRun(run), value)
+	} else {
+		_, err = kv.Update(ctx, keyRun(run), value, revision)
 	}
 	return err
 }
@@ -185,19 +176,25 @@ func (c *Conn) RunState(ctx context.Context, run string) (s RunState, err error)
 	if err != nil {
 		return s, err
 	}
+	if s, err = readState(ctx, kv, run); err != nil {
+		return s, fmt.Errorf("read the state of run %s: %w", run, err)
+	}
+	return s, nil
+}
+
+func readState(ctx context.Context, kv jetstream.KeyValue, run string) (s RunState, err error) {
 	e, err := kv.Get(ctx, keyRun(run))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return s, nil
 	}
-	if err == nil {
-		if err = json.Unmarshal(e.Value(), &s); err != nil {
-			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
-		}
-	}
 	if err != nil {
-		return s, fmt.Errorf("read the state of run %s: %w", run, err)
+		return s, err
 	}
-	return s, nil
+	if err = json.Unmarshal(e.Value(), &s); err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	s.revision = e.Revision()
+	return s, err
 }
 
 // MarkCopied notes in the state of a run that has ended that a controller's directory holds all of its record. Nothing
@@ -205,25 +202,14 @@ func (c *Conn) RunState(ctx context.Context, run string) (s RunState, err error)
 func (c *Conn) MarkCopied(ctx context.Context, s RunState) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	kv, err := c.state(ctx)
+	s.Copied = true
+	value, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	e, err := kv.Get(ctx, keyRun(s.Run))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil
-	}
-	var now RunState
+	kv, err := c.state(ctx)
 	if err == nil {
-		err = json.Unmarshal(e.Value(), &now)
-	}
-	if err != nil || now.Seq != s.Seq || !now.Over() {
-		return err
-	}
-	now.Copied = true
-	value, err := json.Marshal(now)
-	if err == nil {
-		_, err = kv.Update(ctx, e.Key(), value, e.Revision())
+		err = replaceState(ctx, kv, s.Run, value, s.revision)
 	}
 	if conflict(err) {
 		return nil
@@ -251,30 +237,14 @@ func (l *Lease) ForgetRuns(ctx context.Context, needed func(run string) bool) er
 	}
 	for _, s := range over[:len(over)-maxEnded] {
 		if err == nil && streams[s.Run] == nil && !needed(s.Run) {
-			err = drop(ctx, kv, s.Run)
+			err = kv.Delete(ctx, keyRun(s.Run), jetstream.LastRevision(s.revision))
+			if conflict(err) { // it has changed
+				err = nil
+			}
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("forget old runs: %w", err)
 	}
 	return nil
-}
-
-// drop deletes the state of a run, unless that has changed since it was found to have ended.
-func drop(ctx context.Context, kv jetstream.KeyValue, run string) error {
-	e, err := kv.Get(ctx, keyRun(run))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var s RunState
-	if json.Unmarshal(e.Value(), &s) == nil && !s.Over() {
-		return nil
-	}
-	if err = kv.Delete(ctx, keyRun(run), jetstream.LastRevision(e.Revision())); conflict(err) {
-		return nil // next time
-	}
-	return err
 }
