@@ -59,6 +59,17 @@ func kindsOf(tries []plan.Tried) string {
 	return strings.Join(words, " ")
 }
 
+// A hostile submission names no kind of failure: a task that did not fail is not repeated.
+func TestATaskThatDidNotFailIsNotRepeated(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		w := l.run(aRun(retrying(3, "")), nil, nil)
+		if got, want := w.kinds(), "accepted started outcome end"; got != want {
+			t.Errorf("the follower saw %q, want %q", got, want)
+		}
+	})
+}
+
 // An agent is killed in the first try: the second one counts, alone, and the first one is kept with what came of it.
 func TestATaskThatLostAnAgentIsTriedAgain(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {

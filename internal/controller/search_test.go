@@ -3,6 +3,7 @@ package controller_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats.go"
 
+	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 	"lockstep/test/wiretest"
@@ -38,14 +40,39 @@ func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 	}
 }
 
+// searching makes a cell that looks for the capacity of a broker.
+func searching(c *plan.Cell) {
+	loopbackOptions(c, map[string]any{"rate": 3000})
+	c.Workload.Publishers.Count, c.Workload.Measure = 0, plan.Duration(2*time.Second)
+	c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Most: 10_000, Within: 0.1, Step: plan.Duration(time.Second), Repeats: 2, Steps: 20}
+}
+
+// A search whose agents leave ends with the steps that it has, and says why. One that never had its agents has no result.
+func TestASearchEndsWithoutItsAgents(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		w := l.run(aRun(searching, searching), nil, func(p controller.Progress) {
+			if p.Kind == controller.TaskStarted && strings.HasPrefix(p.Detail, "step 3:") {
+				l.agents["a1"].stop()
+			}
+		})
+		all := w.outcomes()
+		if len(all) != 2 {
+			t.Fatalf("%d outcomes and %+v", len(all), w.end)
+		}
+		if s := all[0].Search; s == nil || s.Sure || len(s.Steps) != 3 || !strings.Contains(s.Why, "3 there") {
+			t.Errorf("the search has %+v, want three steps and the shortage", s)
+		}
+		if text := strings.Join(all[1].Reasons, "; "); all[1].Search != nil || all[1].Verdict != plan.Unknown || !strings.Contains(text, "3 there") {
+			t.Errorf("the second search is %s because of %q, with %+v", all[1].Verdict, text, all[1].Search)
+		}
+	})
+}
+
 // searchedBy executes a search whose controller is killed a while after each event of a kind, of each step once.
 func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.SearchResult {
 	l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
-	run := aRun(func(c *plan.Cell) {
-		loopbackOptions(c, map[string]any{"rate": 3000})
-		c.Workload.Publishers.Count, c.Workload.Measure = 0, plan.Duration(2*time.Second)
-		c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Most: 10_000, Within: 0.1, Step: plan.Duration(time.Second), Repeats: 2, Steps: 20}
-	})
+	run := aRun(searching)
 	run.Settle = plan.Duration(2 * time.Second)
 	events := heard(t, l.foreigner(), "lockstep.events."+run.ID+".event")
 	l.submit(run)
