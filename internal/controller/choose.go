@@ -40,11 +40,6 @@ func unmet(todo []plan.Task, done map[string]bool, fit []wire.AgentInfo) (end *w
 	return end
 }
 
-// tooFew is a shortage of agents that lasted longer than the run's grace.
-type tooFew struct{ words string }
-
-func (e *tooFew) Error() string { return e.words }
-
 // fit returns the agents that this run may use, sorted by name, and notes which are reserved for it.
 func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 	fit := x.queue.fit(x.claim)
@@ -55,8 +50,9 @@ func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 	return fit
 }
 
-// choose picks the agents of a task, in the order of its roles. It waits for missing ones until grace has passed since the shortage began.
-func (x *execution) choose(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, err error) {
+// choose picks the agents of a task, in the order of its roles. It waits for missing ones until grace has passed since the shortage began, and
+// then returns it in words.
+func (x *execution) choose(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, short string, err error) {
 	said := false
 	err = x.agents.await(ctx, nil, nil, func() (time.Duration, error) {
 		fit := x.fit(ctx)
@@ -74,7 +70,8 @@ func (x *execution) choose(ctx context.Context, t plan.Task, n int) (all []wire.
 		}
 		left := x.run.Grace.D() - time.Since(x.short)
 		if left <= 0 {
-			return 0, &tooFew{fmt.Sprintf("%s, after a grace of %v", words, x.run.Grace)}
+			short = fmt.Sprintf("%s, after a grace of %v", words, x.run.Grace)
+			return 0, nil
 		}
 		if said {
 			return left, nil
@@ -82,5 +79,5 @@ func (x *execution) choose(ctx context.Context, t plan.Task, n int) (all []wire.
 		said = true
 		return left, x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID, N: n, Of: x.of, Detail: words})
 	})
-	return all, err
+	return all, short, err
 }

@@ -231,13 +231,12 @@ func (x *execution) outcome(t plan.Task, m *record.Merge, f judge.Facts) (o plan
 
 // try leads the agents through a task once; detail is which step of a search it is. An error ends the run.
 func (x *execution) try(ctx context.Context, t plan.Task, n int, detail string) (tried, error) {
-	agents, err := x.choose(x.between, t, n)
-	var few *tooFew
-	if errors.As(err, &few) {
-		return tried{task: t, failure: few.words, outcome: without(t, few.words)}, nil
-	}
+	agents, short, err := x.choose(x.between, t, n)
 	if err != nil {
 		return tried{}, err
+	}
+	if short != "" {
+		return tried{task: t, failure: short, outcome: without(t, short)}, nil
 	}
 	c := newConduct(x, t, agents)
 	event := wire.RunEvent{At: time.Now(), Kind: wire.TaskStarted, Task: t.ID, Try: c.ref.Try, N: n, Of: x.of, Agents: names(agents),

@@ -30,35 +30,28 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	var run plan.Run
 	wire.Progress(ctx, longestExpand)
 	err := wire.Guard(k.log, "the matrix of schedule "+s.Name, func() (err error) { run, err = k.expand(ctx, s.Matrix); return err })
+	run.ID, run.Started = e.Run, k.clock.Now().UTC()
+	submission := wire.Submission{Run: run, By: s.By, Schedule: s.Name}
 	if err == nil {
-		run.ID, run.Started = e.Run, k.clock.Now().UTC()
-		submission := wire.Submission{Run: run, By: s.By, Schedule: s.Name}
-		if err = check(&submission); err == nil {
-			if err := k.lease.SubmitOnce(ctx, submission); err != nil {
-				if ctx.Err() == nil && !errors.Is(err, wire.ErrTooLarge) {
-					k.log.Error("submit the run of a slot: trying again", "run", e.Run, "err", err)
-					_ = pause(ctx, time.Second) // the loop looks at ctx
-					return
-				}
-				if ctx.Err() != nil {
-					return
-				}
-				k.fail(ctx, e, err)
-				return
-			}
-			k.log.Info("a slot has its run", "slot", e.At, "run", e.Run)
-			k.change(ctx, func(s *schedule.Schedule) bool { return s.Submit(e.Run) })
-			return
-		}
+		err = check(&submission)
 	}
-	if ctx.Err() == nil {
-		k.fail(ctx, e, err)
+	again := false // the control plane may take it later
+	if err == nil {
+		err = k.lease.SubmitOnce(ctx, submission)
+		again = err != nil && !errors.Is(err, wire.ErrTooLarge)
 	}
-}
-
-func (k *keeper) fail(ctx context.Context, e schedule.Entry, why error) {
-	k.log.Error("no run for a slot", "slot", e.At, "err", why)
-	k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(why.Error()), k.clock.Now()) })
+	switch {
+	case err == nil:
+		k.log.Info("a slot has its run", "slot", e.At, "run", e.Run)
+		k.change(ctx, func(s *schedule.Schedule) bool { return s.Submit(e.Run) })
+	case ctx.Err() != nil:
+	case again:
+		k.log.Error("submit the run of a slot: trying again", "run", e.Run, "err", err)
+		_ = pause(ctx, time.Second) // the loop looks at ctx
+	default:
+		k.log.Error("no run for a slot", "slot", e.At, "err", err)
+		k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(err.Error()), k.clock.Now()) })
+	}
 }
 
 // Expand makes a run of a schedule's matrix, in this process. It ignores ctx while CUE evaluates the matrix, which may take
@@ -86,23 +79,19 @@ type over struct {
 
 // await follows a run to its end.
 func (k *keeper) await(ctx context.Context, run string) {
-	o := over{run: run}
 	for {
-		var err error
-		if o.how, err = k.follow(ctx, run); err == nil {
-			break
-		}
-		if ctx.Err() != nil {
+		how, err := k.follow(ctx, run)
+		if err == nil {
+			select {
+			case k.over <- over{run, how}:
+			case <-ctx.Done():
+			}
 			return
 		}
-		k.log.Warn("follow the run of a slot: trying again", "run", run, "err", err)
 		if pause(ctx, time.Second) != nil {
 			return
 		}
-	}
-	select {
-	case k.over <- o:
-	case <-ctx.Done():
+		k.log.Warn("follow the run of a slot: trying again", "run", run, "err", err)
 	}
 }
 

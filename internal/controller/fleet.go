@@ -231,38 +231,34 @@ func (f *fleet) awaitThat(ctx context.Context, limit time.Duration, done func() 
 }
 
 // list returns the living agents, sorted by name.
-func (f *fleet) list() []wire.AgentInfo {
+func (f *fleet) list() []wire.AgentInfo { return f.those(func(*member) bool { return true }) }
+
+// fit returns the agents that can take a task, sorted by name.
+func (f *fleet) fit() []wire.AgentInfo {
+	return f.those(func(m *member) bool { return m.stuck == "" && !m.Draining })
+}
+
+func (f *fleet) those(want func(*member) bool) []wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	agents := make([]wire.AgentInfo, 0, len(f.members))
 	for _, m := range f.members {
-		agents = append(agents, m.AgentInfo)
+		if want(m) {
+			agents = append(agents, m.AgentInfo)
+		}
 	}
-	slices.SortFunc(agents, func(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) })
+	slices.SortFunc(agents, byName)
 	return agents
-}
-
-// fit returns the agents that can take a task, sorted by name.
-func (f *fleet) fit() []wire.AgentInfo {
-	agents := f.list()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.DeleteFunc(agents, func(a wire.AgentInfo) bool {
-		m := f.members[a.Agent]
-		return m == nil || m.stuck != "" || m.Draining
-	})
 }
 
 // away are the observers that were lost, sorted by name: what they should see is not seen.
 func (f *fleet) away() []wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return sortedByName(f.gone)
+	return slices.SortedFunc(maps.Values(f.gone), byName)
 }
 
-func sortedByName(agents map[string]wire.AgentInfo) []wire.AgentInfo {
-	return slices.SortedFunc(maps.Values(agents), func(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) })
-}
+func byName(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) }
 
 // Bounds of the list of refused agents, which is for people.
 const (
@@ -295,5 +291,5 @@ func (f *fleet) known() []wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forgetRefused()
-	return append(agents, sortedByName(f.refused)...)
+	return append(agents, slices.SortedFunc(maps.Values(f.refused), byName)...)
 }

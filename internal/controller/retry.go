@@ -47,20 +47,13 @@ func failureOf(o plan.Outcome, words string) (plan.FailureKind, string) {
 		return "", ""
 	case o.Failure != "":
 		return o.Failure, cmp.Or(words, strings.Join(o.Reasons, "; "))
-	case skewed(o):
-		return plan.FailedSkewed, "the agents did not start together"
 	}
-	return "", ""
-}
-
-// skewed tells whether any value is flagged so.
-func skewed(o plan.Outcome) bool {
 	for _, v := range o.Values {
 		if slices.Contains(v.Flags, plan.Skewed) {
-			return true
+			return plan.FailedSkewed, "the agents did not start together"
 		}
 	}
-	return false
+	return "", ""
 }
 
 // after is the outcome of the try that counts, with those before it.
