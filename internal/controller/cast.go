@@ -18,8 +18,9 @@ type casting struct {
 }
 
 // cast chooses the agents of a workload, in the order of its roles and of names. It finds a choice wherever there is one, and the same one for the
-// same agents: roles that the fewest agents fit choose first. lack is how many agents are missing; then there is no choice.
-func cast(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentInfo, lack int) {
+// same agents: roles that the fewest agents fit choose first. lack has the roles that do not get all their agents, each with
+// how many it lacks; then there is no choice.
+func cast(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentInfo, lack []plan.Role) {
 	there = slices.DeleteFunc(slices.Clone(there), func(a wire.AgentInfo) bool { return a.Observer })
 	c := casting{roles: w.Roles(), there: there, role: make([]int, len(there))}
 	c.next = make([]int, len(c.roles))
@@ -29,12 +30,14 @@ func cast(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentInfo, lac
 	for _, r := range c.narrowest() {
 		for n := range c.roles[r].Agents {
 			if !c.seat(r, make([]bool, len(c.roles))) {
-				lack += c.roles[r].Agents - n // the others of this role find none either
+				short := c.roles[r]
+				short.Agents -= n // the others of this role find none either
+				lack = append(lack, short)
 				break
 			}
 		}
 	}
-	if lack > 0 {
+	if len(lack) > 0 {
 		return nil, lack
 	}
 	for r := range c.roles {
@@ -44,7 +47,7 @@ func cast(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentInfo, lac
 			}
 		}
 	}
-	return chosen, 0
+	return chosen, nil
 }
 
 func (c *casting) fits(agent, role int) bool { return c.roles[role].On.Within(c.there[agent].Labels) }

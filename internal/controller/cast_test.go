@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -49,7 +50,7 @@ func TestAgentsAreChosenByLabels(t *testing.T) {
 		name string
 		work plan.Workload
 		has  []wire.AgentInfo
-		want string // names in the order of roles, or how many are missing
+		want string // names in the order of roles, or how many are missing with which labels
 	}{
 		{"without labels, by name", roles(2, 1, nil, nil), there("x zone=a", "y", "z", "zz"), "x y z"},
 		{"each side its own", roles(1, 1, b, a), there("x zone=a", "y zone=b"), "y x"},
@@ -58,16 +59,16 @@ func TestAgentsAreChosenByLabels(t *testing.T) {
 		{"an agent of several labels moves", roles(1, 1, plan.Labels{"disk": "ssd"}, plan.Labels{"zone": "a"}), there("x zone=a disk=ssd", "y disk=ssd", "z disk=hdd"), "y x"},
 		{"both of an agent", colocated, there("x zone=a", "y role=load", "z role=load zone=a"), "z"},
 		{"groups", grouped, there("w", "x zone=a", "y zone=a", "z zone=b"), "z w x y"},
-		{"too few of a kind", roles(2, 1, a, b), there("x zone=a", "y zone=b", "z zone=b"), "1"},
-		{"one that fits both", roles(1, 1, a, a), there("x zone=a", "y zone=b"), "1"},
-		{"another value", roles(1, 0, a, nil), there("x zone=b"), "1"},
-		{"an empty label is one", roles(1, 0, plan.Labels{"zone": ""}, nil), there("x"), "1"},
+		{"too few of a kind", roles(2, 1, a, b), there("x zone=a", "y zone=b", "z zone=b"), "1 zone=a"},
+		{"one that fits both", roles(1, 1, a, a), there("x zone=a", "y zone=b"), "1 zone=a"},
+		{"another value", roles(1, 0, a, nil), there("x zone=b"), "1 zone=a"},
+		{"an empty label is one", roles(1, 0, plan.Labels{"zone": ""}, nil), there("x"), "1 zone="},
 		{"observers take no load", roles(1, 0, nil, nil), there("x observer", "y"), "y"},
 	} {
 		chosen, lack := cast(c.work, c.has)
 		got := strings.Join(names(chosen), " ")
-		if lack > 0 {
-			got = string(rune('0' + lack))
+		for _, role := range lack {
+			got += fmt.Sprintf("%d %s", role.Agents, role.On)
 		}
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -111,10 +112,10 @@ func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 			}
 		}
 		possible := seatable(seats, agents, 0)
-		if possible != (lack == 0) {
-			t.Fatalf("roles %v, agents %+v: %d lack, and a choice exists: %v", w.Roles(), agents, lack, possible)
+		if possible != (lack == nil) {
+			t.Fatalf("roles %v, agents %+v: %+v lack, and a choice exists: %v", w.Roles(), agents, lack, possible)
 		}
-		if lack > 0 {
+		if lack != nil {
 			none++
 			continue
 		}

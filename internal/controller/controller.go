@@ -24,7 +24,7 @@ import (
 // Config of a controller. The zero value serves.
 type Config struct {
 	Log *slog.Logger
-	// Gather is how long a run waits for its agents to show up before it is refused for want of them; 0: 3 s.
+	// Gather is how long agents of a run must have been missing before it is refused, once its turn has come; 0: 3 s.
 	Gather time.Duration
 	// Name and Version say who leads, to people and to other controllers; without a name it is the host's.
 	Name, Version string

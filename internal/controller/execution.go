@@ -19,7 +19,7 @@ type execution struct {
 	*leader
 	// between ends with the run's context, or when the controller hands over: no attempt begins any more.
 	between context.Context
-	claim   *claim
+	queued  *queuedRun
 	record  *wire.Recorder
 	run     plan.Run
 	seq     uint64 // of the submission
@@ -78,8 +78,9 @@ func (x *execution) tasks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := x.gather(x.between, todo, done); err != nil {
-		return err
+	if r := x.queued.refusal; r != nil {
+		x.end.Reason, x.end.Detail, x.end.Have, x.end.Need = r.Reason, r.Detail, r.Have, r.Need
+		return errors.New(r.Detail)
 	}
 	first := true
 	for n, t := range todo {
@@ -124,16 +125,22 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		todo = slices.DeleteFunc(todo, func(t plan.Task) bool { return !x.rounds.Needed(t) })
 	}
 	x.log.Info("run begins", "tasks", x.of, "done", len(done), "taken over", h.accepted)
-	x.queue.wants(x.claim, todo, done)
-	x.state.Done, x.state.Agents = len(done), x.queue.names(x.claim)
+	x.state.Done = len(done)
 	if x.state.Started.IsZero() {
 		x.state.Started = time.Now()
 	}
 	x.note(ctx)
+	had := slices.Clone(x.state.Agents)
+	if h.flight != nil {
+		had = append(had, h.flight.Agents...)
+	}
+	x.agents.awaitThat(ctx, wire.LostAfter, func() bool { // who has just begun to lead has heard nobody
+		return !slices.ContainsFunc(had, func(name string) bool { return !x.agents.there(name) })
+	})
+	x.queue.met(x.queued)
 	if h.accepted {
 		return todo, done, x.takeOver(ctx, h)
 	}
-	x.queue.met(x.claim) // a former leader may have ended before it accepted the run
 	if !h.planned {
 		if err := x.addBases(ctx, &x.run); err != nil {
 			return nil, nil, err
@@ -169,29 +176,6 @@ func (x *execution) take(rounds *sampling.Rounds, done map[string]bool) {
 func (x *execution) count() {
 	x.of = x.rounds.Tasks()
 	x.state.Tasks, x.state.AtMost = x.of, x.rounds.Open()
-}
-
-// gather waits until every cell that is left can have its agents; if some cannot, nothing is run. Agents that other runs have are waited for until these
-// have ended.
-func (x *execution) gather(ctx context.Context, todo []plan.Task, done map[string]bool) error {
-	began := time.Now()
-	return x.agents.await(ctx, nil, nil, func() (time.Duration, error) {
-		if unmet(todo, done, x.fit(ctx)) == nil {
-			return 0, nil
-		}
-		left := x.cfg.Gather - time.Since(began)
-		if left <= 0 {
-			if end := unmet(todo, done, x.agents.fit()); end != nil {
-				x.end.Reason, x.end.Detail, x.end.Have, x.end.Need = end.Reason, end.Detail, end.Have, end.Need
-				return 0, errors.New(end.Detail)
-			}
-			left = reportEvery
-		}
-		if x.state.InFlight == wire.StartInFlight {
-			x.begins(ctx, "") // it waits for agents that others may have
-		}
-		return left, nil
-	})
 }
 
 // task runs one task; an error ends the run.

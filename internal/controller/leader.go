@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -56,7 +57,8 @@ func (l *leader) lead(ctx context.Context) error {
 		defer l.copies.leads.Store(false)
 		keeping.Go(func() { l.fillHistory(ctx, func(wire.RunState) bool { return true }) })
 	}
-	l.queue = &queue{agents: l.agents, most: l.cfg.SideBySide, changed: make(chan struct{}, 1)}
+	l.queue = &queue{agents: l.agents, maxRuns: l.cfg.SideBySide, gather: l.cfg.Gather, lookup: net.DefaultResolver.LookupNetIP,
+		changed: make(chan struct{}, 1)}
 	keeping.Go(func() { l.keepRoom(ctx) })
 	rousing, rest := context.WithCancel(l.lease.Context()) // tasks that are given up take their time
 	keeping.Go(func() {
@@ -111,7 +113,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan error, 1)
 	go func() {
-		followed <- l.conn.Queue(following, func(r wire.Request) { l.queue.add(r, l.queued(ctx, r)) }, l.queue.complete)
+		followed <- l.conn.Queue(following, func(r wire.Request) { l.queue.add(ctx, r, l.queued(ctx, r)) }, l.queue.complete)
 	}()
 	defer func() {
 		stop()
@@ -141,9 +143,6 @@ func (l *leader) serveQueue(ctx context.Context) error {
 		for _, c := range waiting {
 			l.say(looping, c)
 		}
-		if !l.queue.waits() {
-			moved = nil
-		}
 		select {
 		case <-l.queue.changed:
 		case <-moved:
@@ -166,7 +165,7 @@ func (l *leader) forget(ctx context.Context, r wire.Request) {
 }
 
 // say notes what a run waits for.
-func (l *leader) say(ctx context.Context, c *claim) {
+func (l *leader) say(ctx context.Context, c *queuedRun) {
 	s := l.stateOf(c.Request, c.noted)
 	s.State, s.Waiting = wire.StateQueued, c.waiting
 	if err := l.lease.PutRun(ctx, s); err != nil && ctx.Err() == nil {
@@ -194,7 +193,7 @@ const (
 
 // carry executes a run until it has ended, or this controller stops or hands over (leading ends) or leads no more. What was broken off by an error that is not the run's
 // own is taken up again, with the agents and brokers that it has, as another leader would.
-func (l *leader) carry(leading, ctx context.Context, c *claim) {
+func (l *leader) carry(leading, ctx context.Context, c *queuedRun) {
 	for wait := againLeast; ; wait = min(2*wait, againMost) {
 		began := time.Now()
 		err := wire.Guard(l.cfg.Log, "run "+c.Run, func() error { return l.execute(ctx, c) })
@@ -212,7 +211,7 @@ func (l *leader) carry(leading, ctx context.Context, c *claim) {
 }
 
 // execute takes up a run and leads it to its end. The error is not the run's: it stays in the queue.
-func (l *leader) execute(ctx context.Context, c *claim) error {
+func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	log := l.cfg.Log.With("run", c.Run)
 	ctx, unwatch := l.cfg.Standing.watch(ctx, "run "+c.Run)
 	defer unwatch()
@@ -228,7 +227,7 @@ func (l *leader) execute(ctx context.Context, c *claim) error {
 	if err != nil && !errors.Is(err, wire.ErrUnreadable) {
 		return err
 	}
-	x := &execution{leader: l, claim: c, record: record, seq: c.Seq, log: log, state: l.stateOf(c.Request, state)}
+	x := &execution{leader: l, queued: c, record: record, seq: c.Seq, log: log, state: l.stateOf(c.Request, state)}
 	if err := x.countCrash(last); err != nil {
 		x.run.ID = c.Run
 		return x.endEarly(ctx, wire.EndQuarantined, err)

@@ -24,21 +24,21 @@ func (x *execution) countCrash(ctx context.Context) error {
 	if len(x.state.Crashes) >= maxCrashes {
 		epochs := strings.ReplaceAll(strings.Trim(fmt.Sprint(x.state.Crashes), "[]"), " ", ", ")
 		return fmt.Errorf("controllers failed %d times with %s (epochs %s): look for the cause in the logs of these controllers and report it",
-			len(x.state.Crashes), x.claim.describe(x.state.Blamed), epochs)
+			len(x.state.Crashes), x.queued.describe(x.state.Blamed), epochs)
 	}
-	x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", x.queue.names(x.claim)
+	x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", x.queue.names(x.queued)
 	x.state.InFlight = wire.StartInFlight
 	x.note(ctx)
 	return nil
 }
 
 // describe names what was in flight, as RunState.InFlight has it.
-func (c *claim) describe(inFlight string) string {
+func (r *queuedRun) describe(inFlight string) string {
 	if inFlight == wire.StartInFlight {
 		return "this run before its next task"
 	}
-	if c.Submission != nil {
-		for _, t := range c.Submission.Run.Tasks() {
+	if r.Submission != nil {
+		for _, t := range r.Submission.Run.Tasks() {
 			if t.ID == inFlight {
 				return fmt.Sprintf("repetition %d of cell %s (task %s) in flight", t.Repetition, cmp.Or(t.Cell.Name(), t.Cell.ID), inFlight)
 			}

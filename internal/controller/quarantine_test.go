@@ -111,11 +111,11 @@ func TestARunIsQuarantinedWhenControllersFailBeforeItsFirstTask(t *testing.T) {
 		l := newLab(t) // no agents: it waits for them
 		run := aRun(nil)
 		l.submit(run)
-		until(t, time.Minute, func() bool {
-			s, err := l.client.RunState(t.Context(), run.ID)
-			return err == nil && s.State == wire.StateRunning && s.InFlight == ""
-		}, "the run does not begin")
+		l.state(run.ID, waits)
 		l.crash()
+		for _, name := range []string{"a1", "a2", "a3", "a4"} {
+			l.start(name)
+		}
 		for range 2 {
 			l.config.Log = slog.New(failing{l.log().Handler(), "run begins", func() { l.leads.Close() }})
 			l.control()
@@ -144,6 +144,29 @@ func TestARunIsNotQuarantinedForDifferentTasksOrOrderlyStops(t *testing.T) {
 			}
 		}
 		if s := l.ended(run.ID); s.State != string(wire.EndDone) || s.Done != 3 || s.Failed != 0 || s.InFlight != "" || s.Crashes != nil {
+			t.Errorf("the run ended as %+v", s)
+		}
+	})
+}
+
+// Controllers that end while a run waits for a lost agent do not count either, and the run continues with the next one.
+func TestARunThatWaitsForAgentsIsTakenOver(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		run := aRun(nil, long)
+		run.Grace = plan.Duration(2 * time.Minute)
+		l.submit(run)
+		epoch := l.inFlight(run.ID, run.Tasks()[1].ID, 0)
+		l.kill("a2")
+		epoch--
+		for range 3 {
+			epoch = l.inFlight(run.ID, "", epoch)
+			time.Sleep(10 * time.Second)
+			l.crash()
+			l.control()
+		}
+		l.start("a5")
+		if s := l.ended(run.ID); s.State != string(wire.EndDone) || s.Done != 2 || s.Failed != 0 {
 			t.Errorf("the run ended as %+v", s)
 		}
 	})

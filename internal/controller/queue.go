@@ -6,25 +6,31 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
-	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
 // queue is what waits and what is executed, in the order submitted, as the control plane keeps it. Safe for concurrent use.
 type queue struct {
 	agents  *fleet
-	most    int // runs side by side
+	maxRuns int           // side by side
+	gather  time.Duration // how long a run whose turn it is waits for agents that are missing
+	lookup  lookup
 	mu      sync.Mutex
-	claims  []*claim // in the order submitted
-	read    bool     // what was there when this controller began to lead
+	runs    []*queuedRun // in the order submitted
+	read    bool         // what was there when this controller began to lead
 	changed chan struct{}
 	forget  func(wire.Request) // deletes a cancellation that nothing is here for
 }
 
 // add takes a message of the queue, and how the run stands as last noted. A cancellation holds for what was submitted before it.
-func (q *queue) add(r wire.Request, noted wire.RunState) {
-	if q.insert(r, noted) {
+func (q *queue) add(ctx context.Context, r wire.Request, noted wire.RunState) {
+	var submitted *queuedRun
+	if r.Submission != nil || r.Submits {
+		submitted = newQueuedRun(ctx, r, noted, q.lookup)
+	}
+	if q.insert(r, submitted) {
 		q.forget(r)
 	}
 	q.wake()
@@ -45,85 +51,102 @@ func (q *queue) wake() {
 	}
 }
 
-func (q *queue) insert(r wire.Request, noted wire.RunState) (idle bool) {
+func (q *queue) insert(r wire.Request, submitted *queuedRun) (idle bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if r.Submission != nil || r.Submits {
-		q.claims = append(q.claims, newClaim(r, noted))
+	if submitted != nil {
+		q.runs = append(q.runs, submitted)
 		return false
 	}
 	idle = true
-	for _, c := range q.claims {
-		if c.Run != r.Run || c.Seq > r.Seq {
+	for _, run := range q.runs {
+		if run.Run != r.Run || run.Seq > r.Seq {
 			continue
 		}
-		idle, c.over, c.why = false, true, cancelledBy(r.By)
-		if c.cancel != nil {
-			c.cancel(c.why)
+		idle, run.over, run.why = false, true, cancelledBy(r.By)
+		if run.cancel != nil {
+			run.cancel(run.why)
 		}
 	}
 	return idle
 }
 
 // start says how to cancel a run that begins, which may have been asked for already.
-func (q *queue) start(c *claim, cancel context.CancelCauseFunc) {
+func (q *queue) start(run *queuedRun, cancel context.CancelCauseFunc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c.cancel = cancel
-	if c.over {
-		cancel(cmp.Or(c.why, errCancelled))
+	run.cancel = cancel
+	if run.over {
+		cancel(cmp.Or(run.why, errCancelled))
 	}
 }
 
 // finish gives back what a run had.
-func (q *queue) finish(c *claim) {
+func (q *queue) finish(run *queuedRun) {
 	q.mu.Lock()
-	q.claims = slices.DeleteFunc(q.claims, func(o *claim) bool { return o == c })
+	q.runs = slices.DeleteFunc(q.runs, func(o *queuedRun) bool { return o == run })
 	q.mu.Unlock()
 	q.agents.rouse()
 	q.wake()
 }
 
 // holds tells whether a run waits or is executed.
-func (q *queue) holds(run string) bool {
+func (q *queue) holds(id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.ContainsFunc(q.claims, func(c *claim) bool { return c.Run == run })
-}
-
-// waits tells whether any run waits.
-func (q *queue) waits() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return slices.ContainsFunc(q.claims, func(c *claim) bool { return !c.begun })
-}
-
-// wants sets what the tasks that are left of a run need.
-func (q *queue) wants(c *claim, todo []plan.Task, done map[string]bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	c.want(todo, done)
-}
-
-// reserve adds agents that a former leader gave to a run.
-func (q *queue) reserve(c *claim, names []string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, name := range names {
-		c.agents[name] = true
-	}
+	return slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return run.Run == id })
 }
 
 // met ends the time in which agents of a run that was taken over stay reserved although nobody heard them.
-func (q *queue) met(c *claim) {
+func (q *queue) met(run *queuedRun) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c.former = false
+	run.former = false
 }
 
 // names lists the agents that are reserved for a run.
-func (q *queue) names(c *claim) []string {
+func (q *queue) names(run *queuedRun) []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Sorted(maps.Keys(c.agents))
+	return slices.Sorted(maps.Keys(run.agents))
+}
+
+// fit returns the agents that an executed run may use, sorted by name; those that were lost are replaced by what is free for it.
+func (q *queue) fit(run *queuedRun) []wire.AgentInfo {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.DeleteFunc(q.pass().living, func(a wire.AgentInfo) bool { return !run.agents[a.Agent] })
+}
+
+// next makes the runs begin whose turn it is, and returns them, and those that wait for something else than before.
+func (q *queue) next() (begin, waiting []*queuedRun) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	anyWaits := slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return !run.begun })
+	if !q.read || !anyWaits { // before all is read, one further back may have been begun by a former leader, and have its agents
+		return nil, nil
+	}
+	p := q.pass()
+	for i, run := range q.runs {
+		wait := ""
+		switch {
+		case run.begun:
+			continue
+		case run.former:
+		case slices.ContainsFunc(q.runs[:i], func(o *queuedRun) bool { return o.Run == run.Run }):
+			wait = "its earlier submission"
+		case run.over: // it only ends
+			run.needs, run.brokers = nil, nil
+		default:
+			wait = q.admit(p, run)
+		}
+		if wait == "" {
+			run.begun = true
+			begin = append(begin, run)
+		} else if wait != run.waiting {
+			run.waiting = wait
+			waiting = append(waiting, run)
+		}
+	}
+	return begin, waiting
 }

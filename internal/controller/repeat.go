@@ -98,19 +98,12 @@ func (x *execution) takeOver(ctx context.Context, h replayedState) error {
 		what = fmt.Sprintf("controller %s (epoch %d) leads the run on after an error of the control plane", x.lease.Name(), x.lease.Epoch())
 	}
 	e := wire.RunEvent{At: time.Now(), Kind: wire.TakenOver, Of: x.of}
-	had := x.queue.names(x.claim)
 	if f := h.flight; f != nil {
-		had = append(had, f.Agents...)
-		x.queue.reserve(x.claim, f.Agents)
 		e.Task, e.Try, e.N = f.Task, f.Try, f.N
 		what += ": the task in flight is repeated"
 	} else {
 		what += ": no task was in flight"
 	}
-	x.agents.awaitThat(ctx, wire.LostAfter, func() bool { // who has just begun to lead has heard nobody
-		return !slices.ContainsFunc(had, func(name string) bool { return !x.agents.there(name) })
-	})
-	x.queue.met(x.claim)
 	e.Detail = what
 	if err := x.record.Event(ctx, e); err != nil || h.flight == nil {
 		return err

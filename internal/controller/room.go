@@ -27,7 +27,7 @@ func (l *leader) keepRoom(ctx context.Context) {
 }
 
 // takeUp opens the record of a run. A run without streams waits until there is room for them, unless it was cancelled.
-func (l *leader) takeUp(ctx context.Context, c *claim) (*wire.Recorder, error) {
+func (l *leader) takeUp(ctx context.Context, c *queuedRun) (*wire.Recorder, error) {
 	for said := ""; ; {
 		record, waiting, err := l.openRecord(ctx, c.Run)
 		if waiting == "" {

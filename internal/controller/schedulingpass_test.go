@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/agent"
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
@@ -195,7 +196,7 @@ func TestWhoWaitsLongerHasFirstClaim(t *testing.T) {
 		if s := l.state(all.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID {
 			t.Errorf("it waits for %q", s.Waiting)
 		}
-		if s := l.state(last.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID+", kept for run "+all.ID {
+		if s := l.state(last.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID+", reserved for run "+all.ID {
 			t.Errorf("it waits for %q", s.Waiting)
 		}
 		seen := l.follow(first, all, last)
@@ -233,5 +234,110 @@ func TestTwoRunsInFlightAreTakenOver(t *testing.T) {
 			}
 		}
 		all[2].span(t)
+	})
+}
+
+func TestRunsOfOneHostUnderTwoNamesFollowEachOther(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.await(4)
+		first, second := small(2*time.Second, "localhost:5671", nil), small(time.Second, "127.0.0.1:5672", nil)
+		l.submit(first, second)
+		all := l.follow(first, second)
+		_, ended := all[0].span(t)
+		if began, _ := all[1].span(t); began.Before(ended) {
+			t.Errorf("the second began at %v, before the first ended at %v", began, ended)
+		}
+	})
+}
+
+// TestALargeRunDoesNotStarve has a run that needs all agents wait while smaller runs, of which two have room at a time, are
+// submitted before each ends.
+func TestALargeRunDoesNotStarve(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		l.await(4)
+		first, second, large := small(2*time.Second, "", nil), small(3*time.Second, "", nil), aRun(nil)
+		l.submit(first, second, large)
+		later := []plan.Run{}
+		for range 6 {
+			run := small(2*time.Second, "", nil)
+			l.submit(run)
+			later = append(later, run)
+			time.Sleep(time.Second)
+		}
+		_, ended := l.follow(large)[0].span(t)
+		for i, w := range l.follow(later...) {
+			if began, _ := w.span(t); began.Before(ended) {
+				t.Errorf("small run %d began at %v, before the large one that was submitted first ended at %v", i, began, ended)
+			}
+		}
+	})
+}
+
+// TestARunWhoseAgentsAreMissingIsPassedOver submits one that could use agents, its broker and the only turn, but never
+// begins, before another that needs all of them.
+func TestARunWhoseAgentsAreMissingIsPassedOver(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2")
+		l.leave()
+		l.config.SideBySide = 1
+		l.control()
+		l.await(2)
+		missing, next := small(time.Second, "shared", nil), small(10*time.Second, "shared", nil)
+		missing.Cells[0].Workload.Consumers.On = plan.Labels{"zone": "b"}
+		l.submit(missing, next)
+		want := "too few agents with the labels wanted: 2 there (a1 without labels, a2 without labels); " +
+			"needed: 1 for publishers (2 fit), 1 for consumers with zone=b (0 fit)"
+		if s := l.state(missing.ID, waits); s.Waiting != want {
+			t.Errorf("it waits for %q, want %q", s.Waiting, want)
+		}
+		l.state(next.ID, running)
+		all := l.follow(next, missing)
+		_, ended := all[0].span(t)
+		end := all[1].end
+		if s := l.state(missing.ID, wire.RunState.Over); end.Reason != wire.EndNoAgents || end.Detail != want || end.Have != 2 || end.Need != 2 || s.Ended.Before(ended) {
+			t.Errorf("it ended at %v with %+v, want no-agents after the other, which ended at %v", s.Ended, end, ended)
+		}
+	})
+}
+
+// A run whose agents come while others are executed begins after them.
+func TestARunWhoseAgentsComeLaterIsExecuted(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2")
+		l.await(2)
+		first, second := small(10*time.Second, "shared", nil), small(time.Second, "shared", plan.Labels{"zone": "b"})
+		l.submit(first, second)
+		l.state(second.ID, waits)
+		time.Sleep(5 * time.Second) // longer than a run waits whose turn it is
+		for _, name := range []string{"b1", "b2"} {
+			l.startWith(name, func(c *agent.Config) { c.Labels = map[string]string{"zone": "b"} })
+		}
+		l.state(second.ID, func(s wire.RunState) bool { return s.Waiting == "broker loop, used by run "+first.ID })
+		l.follow(second)[0].span(t)
+	})
+}
+
+func TestWaitingRunsNameTheLabelsOfAgents(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1")
+		zone := plan.Labels{"zone": "b"}
+		for _, name := range []string{"b1", "b2"} {
+			l.startWith(name, func(c *agent.Config) { c.Labels = zone })
+		}
+		l.await(3)
+		first, second, third := small(4*time.Second, "", zone), small(time.Second, "", zone), aRun(nil)
+		third.Cells[0].Workload.Publishers.Nodes, third.Cells[0].Workload.Consumers.Nodes = 1, 0
+		l.submit(first)
+		l.state(first.ID, running)
+		l.submit(second, third)
+		if s := l.state(second.ID, waits); s.Waiting != "2 more agents with zone=b, used by run "+first.ID {
+			t.Errorf("it waits for %q", s.Waiting)
+		}
+		_, ended := l.follow(third)[0].span(t) // it needs none of these agents
+		if _, last := l.follow(first)[0].span(t); last.Before(ended) {
+			t.Error("the third run waited for the first")
+		}
 	})
 }
