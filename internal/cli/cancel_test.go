@@ -62,32 +62,3 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
-
-// A command that is printed for the user to type has what the user gave to reach the fleet, and not what the environment has.
-func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
-	t.Setenv("LOCKSTEP_CA", "/etc/ca.crt")
-	o := runOptions{runs: "my runs", server: serverFlags{url: "tls://u:p@bench-1:4222", creds: "my creds/client.nk", ca: "/etc/ca.crt", cert: "c", key: "k"}}
-	flags := " --server 'tls://u:***@bench-1:4222' --creds 'my creds/client.nk' --cert c --key k"
-	for got, want := range map[string]string{
-		o.again("r"):       "ctl run --resume r --runs 'my runs'" + flags,
-		o.attachAgain("r"): "ctl attach r --runs 'my runs'" + flags,
-	} {
-		if got != want {
-			t.Errorf("got %s\nwant %s", got, want)
-		}
-	}
-	t.Setenv("LOCKSTEP_SERVER", o.server.url)
-	if hint := o.server.hint(); strings.Contains(hint, "--server") {
-		t.Errorf("the environment has the server: %s", hint)
-	}
-}
-
-// A run of a fleet that this host has no record of is copied before it is resumed.
-func TestResumeWithoutARecordNamesPull(t *testing.T) {
-	runs := t.TempDir()
-	var out strings.Builder
-	code := Ctl(t.Context(), []string{"run", "--resume", "r-1", "--runs", runs, "--server", "nats://127.0.0.1:1"}, nil, &out, &out)
-	if want := "first: ctl pull r-1 --runs " + runs + " --server nats://127.0.0.1:1\n"; code != ExitError || !strings.HasSuffix(out.String(), want) {
-		t.Errorf("code %d: %swant %s", code, out.String(), want)
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -173,6 +174,11 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer fleet.close()
+	if o.server.url != "" {
+		if _, limit, err := fleet.conn.RecordRoom(ctx); err == nil { // else the submission says what is wrong
+			fmt.Fprint(stderr, snapshotWarning(run, limit/2))
+		}
+	}
 	if err := writable(o.runs); err != nil {
 		return err
 	}
@@ -205,6 +211,22 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	return o.conclude(background, c.OutOrStdout(), run.ID, end)
+}
+
+// snapshotRate is about how many bytes the snapshots of an agent take in a second: 3 KiB at 100 messages per second, 18 KiB at 100,000.
+const snapshotRate = 10 << 10
+
+// snapshotWarning is a line if the snapshots of a run may need more bytes than there are for those of one run.
+func snapshotWarning(run plan.Run, room uint64) string {
+	need := 0.0
+	for _, t := range run.Tasks() {
+		need += float64(t.Cell.Agents()) * plan.Estimate(t.Cell.Workload).Seconds() * snapshotRate
+	}
+	if need <= float64(room) {
+		return ""
+	}
+	return fmt.Sprintf("the snapshots of this run take about %.0f MiB, and the control plane keeps %d MiB of a run: it may end before its last task; "+
+		"start all controllers with --record-limit %.0fGiB, or run fewer cells at a time with --only\n", need/(1<<20), room>>20, math.Ceil(2*need/(1<<30)))
 }
 
 // follow copies a run that was submitted until it ends, and cancels it when ctx ends before.

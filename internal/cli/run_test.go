@@ -31,3 +31,47 @@ func TestARunThatTheControllerStoppedIsAnError(t *testing.T) {
 		}
 	}
 }
+
+// A command that is printed for the user to type has what the user gave to reach the fleet, and not what the environment has.
+func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
+	t.Setenv("LOCKSTEP_CA", "/etc/ca.crt")
+	o := runOptions{runs: "my runs", server: serverFlags{url: "tls://u:p@bench-1:4222", creds: "my creds/client.nk", ca: "/etc/ca.crt", cert: "c", key: "k"}}
+	flags := " --server 'tls://u:***@bench-1:4222' --creds 'my creds/client.nk' --cert c --key k"
+	for got, want := range map[string]string{
+		o.again("r"):       "ctl run --resume r --runs 'my runs'" + flags,
+		o.attachAgain("r"): "ctl attach r --runs 'my runs'" + flags,
+	} {
+		if got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+	t.Setenv("LOCKSTEP_SERVER", o.server.url)
+	if hint := o.server.hint(); strings.Contains(hint, "--server") {
+		t.Errorf("the environment has the server: %s", hint)
+	}
+}
+
+// A run of a fleet that this host has no record of is copied before it is resumed.
+func TestResumeWithoutARecordNamesPull(t *testing.T) {
+	runs := t.TempDir()
+	var out strings.Builder
+	code := Ctl(t.Context(), []string{"run", "--resume", "r-1", "--runs", runs, "--server", "nats://127.0.0.1:1"}, nil, &out, &out)
+	if want := "first: ctl pull r-1 --runs " + runs + " --server nats://127.0.0.1:1\n"; code != ExitError || !strings.HasSuffix(out.String(), want) {
+		t.Errorf("code %d: %swant %s", code, out.String(), want)
+	}
+}
+
+// A run whose snapshots would fill its stream is announced with the limit that it needs.
+func TestRunsThatMayFillTheirStreamAreAnnounced(t *testing.T) {
+	w := plan.Default()
+	w.Measure = plan.Duration(time.Hour)
+	run := plan.Run{ID: "r", Repeat: 10, Cells: []plan.Cell{{ID: "c", Workload: w}}}
+	need := 10 * float64(run.Cells[0].Agents()) * plan.Estimate(w).Seconds() * snapshotRate
+	if text := snapshotWarning(run, uint64(need)+1); text != "" {
+		t.Errorf("there is room: %s", text)
+	}
+	if text := snapshotWarning(run, 512<<20); !strings.Contains(text, "take about 704 MiB, and the control plane keeps 512 MiB of a run") ||
+		!strings.Contains(text, "--record-limit 2GiB") {
+		t.Error(text)
+	}
+}
