@@ -23,9 +23,6 @@ const (
 	repeatAfter    = 250 * time.Millisecond
 )
 
-// maxCommands is how many commands an agent handles at the same time.
-const maxCommands = 16
-
 // epochAhead is by how much an epoch may be ahead of this host's calendar: epochs are milliseconds since 1970.
 const epochAhead = 24 * time.Hour
 
@@ -149,12 +146,12 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 	return answer.Clock, x, nil
 }
 
-// Commands hands the commands for a process of an agent to handle until stop is called. That handle returns tells the controller that
-// the command has arrived, so handle returns soon. The controller sends a command again until then: one may come more
-// than once. handle is called from several goroutines. Commands of a former leader do not reach it. Those for another
-// process of the same name are left to that one.
+// Commands hands the commands for a process of an agent to handle until stop is called, one after the other, in the order
+// in which they arrive. That handle returns tells the controller that the command has arrived, so handle returns soon. The
+// controller sends a command again until then: one may come more than once. Commands of a former leader do not reach
+// handle. Those for another process of the same name are left to that one.
 func (a *Agent) Commands(agent, instance string, handle func(Command) error) (stop func(), err error) {
-	s := service{subject: subjectCommand(agent), size: MaxMessage, parallel: maxCommands}
+	s := service{subject: subjectCommand(agent), size: MaxMessage, parallel: 1}
 	return serve(a.conn, s, func(_ context.Context, _ string, c Command) (empty, error) {
 		if c.Instance != instance {
 			return empty{}, errUnanswered

@@ -362,6 +362,37 @@ func TestAnotherProcessOfTheNameAnswersNoCommand(t *testing.T) {
 	}
 }
 
+// TestCommandsAreHandledInOrder: an assignment that was held up on its way does not displace the one after it.
+func TestCommandsAreHandledInOrder(t *testing.T) {
+	s := plane(t, ServerConfig{})
+	sender := link(t, s)
+	got := make(chan Step, 2)
+	stop, err := link(t, s).Agent().Commands("a1", "i", func(c Command) error {
+		if c.Release.Step == StepConsumers {
+			time.Sleep(100 * time.Millisecond) // the other one would overtake it
+		}
+		got <- c.Release.Step
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for _, step := range []Step{StepConsumers, StepPublishers} {
+		m, err := sender.encode(subjectCommand("a1"), Command{Epoch: 1, Instance: "i", Release: &Release{Step: step}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Reply = nats.NewInbox()
+		if err := sender.nc.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first, second := <-got, <-got; first != StepConsumers {
+		t.Errorf("%s was handled before %s", first, second)
+	}
+}
+
 // TestRequestsOfAgentsAreBounded: large ones wait for each other, however many agents send them.
 func TestRequestsOfAgentsAreBounded(t *testing.T) {
 	s := plane(t, ServerConfig{})
