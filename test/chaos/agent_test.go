@@ -90,7 +90,7 @@ func agentPaused(r *row) {
 // agentStopped stops an agent for so long that it is lost, while another takes its place, and lets it come back with what it still has to say.
 func agentStopped(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2", "a3"}})
-	f.submit(f.matrix(5, ""))
+	f.submit(f.matrix(8, "")) // longer than the agent is stopped
 	phase := r.oneOf(phases...)
 	b := f.reach(r, 2, phase)
 	victim := b.Agents[r.random.IntN(len(b.Agents))]
