@@ -43,9 +43,6 @@ type Agent struct {
 // Agent returns the control plane as an agent uses it over this connection, which stays the caller's.
 func (c *Conn) Agent() *Agent { return &Agent{conn: c} }
 
-// Epoch is the highest leadership that was heard of.
-func (a *Agent) Epoch() uint64 { return a.epoch.Load() }
-
 // LocalPort is the port of the control plane if that is on this host, else 0: faults of the network spare it.
 func (a *Agent) LocalPort() int { return a.conn.LocalPort() }
 

@@ -281,20 +281,18 @@ func (l *Lease) write(ctx context.Context, kv jetstream.KeyValue) error {
 		var now uint64
 		if now, err = kv.Update(ctx, keyLeader, value, l.revision); err == nil {
 			l.revision = now
-			return nil
 		}
 		if !conflict(err) {
 			return err
 		}
 		e, got := kv.Get(ctx, keyLeader)
-		if errors.Is(got, jetstream.ErrKeyNotFound) {
-			return ErrLeaseLost // with the memory of its server
-		}
-		if got != nil {
-			return got
-		}
 		var held LeaderInfo
-		if json.Unmarshal(e.Value(), &held) != nil || held.Epoch != l.who.Epoch || held.Instance != l.who.Instance {
+		switch {
+		case errors.Is(got, jetstream.ErrKeyNotFound): // with the memory of its server
+			return ErrLeaseLost
+		case got != nil:
+			return got
+		case json.Unmarshal(e.Value(), &held) != nil || held.Epoch != l.who.Epoch || held.Instance != l.who.Instance:
 			return ErrLeaseLost
 		}
 		l.revision = e.Revision()

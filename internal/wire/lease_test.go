@@ -519,8 +519,8 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	if err := send(first, old.who, "old"); !errors.Is(err, ErrFenced) {
 		t.Errorf("a former leader's command: %v, want ErrFenced", err)
 	}
-	if fmt.Sprint(got) != "[new]" || agent.Epoch() != next.Epoch() {
-		t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, agent.Epoch(), next.Epoch())
+	if fmt.Sprint(got) != "[new]" || agent.epoch.Load() != next.Epoch() {
+		t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, agent.epoch.Load(), next.Epoch())
 	}
 }
 

@@ -314,8 +314,8 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.heartbeat(t.Context(), Heartbeat{Agent: "a1"}); err != nil || agent.Epoch() != next.Epoch() {
-		t.Fatalf("%v: it heard of epoch %d, want %d", err, agent.Epoch(), next.Epoch())
+	if _, err := agent.heartbeat(t.Context(), Heartbeat{Agent: "a1"}); err != nil || agent.epoch.Load() != next.Epoch() {
+		t.Fatalf("%v: it heard of epoch %d, want %d", err, agent.epoch.Load(), next.Epoch())
 	}
 	stopHeartbeats()
 	var asked atomic.Int32

@@ -36,7 +36,7 @@ type ServerConfig struct {
 	Sync time.Duration
 	// Scratch is where a folder is made for as long as the server lasts, without Dir; empty: in the temporary folder.
 	Scratch string
-	Log     *slog.Logger
+	Log     *slog.Logger // nil: nothing is logged
 }
 
 // Server is a control plane in this process. Safe for concurrent use.
@@ -63,6 +63,9 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, broken: make(chan error, 1)}
+	if cfg.Log == nil {
+		s.cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	if opts.StoreDir == "" { // JetStream wants a folder even if every stream is in memory
 		if s.scratch, err = os.MkdirTemp(cfg.Scratch, "lockstep-control-*"); err != nil {
 			return nil, fmt.Errorf("start control plane: %w", err)
@@ -73,10 +76,7 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		s.Close()
 		return nil, fmt.Errorf("start control plane: %w", err)
 	}
-	log := serverLog{log: cfg.Log, fatal: make(chan string, 1), broken: s.broken}
-	if log.log == nil {
-		log.log = slog.New(slog.DiscardHandler)
-	}
+	log := serverLog{log: s.cfg.Log, fatal: make(chan string, 1), broken: s.broken}
 	s.ns.SetLoggerV2(log, false, false, false)
 	s.ns.Start()
 	if err := s.ready(ctx, log.fatal); err != nil {
@@ -224,9 +224,7 @@ func (s *Server) Connect(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the control plane of this process: %w", err)
 	}
-	if s.cfg.Log != nil {
-		c.LogTo(s.cfg.Log)
-	}
+	c.LogTo(s.cfg.Log)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns = append(s.conns, c)
@@ -260,14 +258,10 @@ func (s *Server) shut(shutdown func(), limit time.Duration) {
 		defer close(gone)
 		shutdown()
 	}()
-	late := time.NewTimer(limit)
-	defer late.Stop()
 	select {
 	case <-gone:
-	case <-late.C:
-		if s.cfg.Log != nil {
-			s.cfg.Log.Error("the control plane does not end: leaving without it", "waited", limit)
-		}
+	case <-time.After(limit):
+		s.cfg.Log.Error("the control plane does not end: leaving without it", "waited", limit)
 	}
 }
 

@@ -22,12 +22,14 @@ const (
 	agentServices  = root + "agent."
 )
 
+// The services for clients, and then those for clients and viewers.
 var (
 	serviceSubmit         = clientService[submitQuery, empty]{subject: clientServices + "submit", size: MaxMessage, timeout: slowTimeout}
 	serviceCancel         = clientService[cancelQuery, empty]{subject: clientServices + "cancel"}
 	serviceSchedulePut    = clientService[storedSchedule, empty]{subject: clientServices + "schedule.put", size: MaxMessage}
 	serviceScheduleRemove = clientService[storedSchedule, empty]{subject: clientServices + "schedule.remove"}
-	serviceBaselineSet    = clientService[BaselineQuery, BaselineAnswer]{subject: clientServices + "baseline.set", parallel: 1, timeout: slowTimeout}
+	serviceBaselineSet    = clientService[BaselineQuery, BaselineAnswer]{
+		subject: clientServices + "baseline.set", parallel: 1, timeout: slowTimeout}
 	serviceBaselineRemove = clientService[named, empty]{subject: clientServices + "baseline.remove"}
 
 	serviceLeader    = clientService[empty, LeaderInfo]{subject: viewServices + "leader"}

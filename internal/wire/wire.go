@@ -109,9 +109,7 @@ type Ref struct {
 }
 
 // String is the name as one of three words, joined by dots, each of letters, digits, "-", "_" and "=".
-func (r Ref) String() string { return r.tokens() }
-
-func (r Ref) tokens() string { return token(r.Run) + "." + token(r.Task) + "." + token(r.Try) }
+func (r Ref) String() string { return token(r.Run) + "." + token(r.Task) + "." + token(r.Try) }
 
 // token writes a name as one word of a subject: letters, digits, "-" and "_" as they are, anything else as =hex.
 func token(name string) string {
@@ -130,8 +128,8 @@ func token(name string) string {
 	return b.String()
 }
 
-// MaxName is the maximum length of a name, in bytes. Names of runs, tasks, attempts, agents, processes and schedules are words of NATS subjects,
-// and a server closes the connection of whoever uses a subject of more than 4,096 bytes.
+// MaxName is the maximum length of a name, in bytes. Names of runs, tasks, attempts, agents, processes and schedules are
+// words of NATS subjects, and a server closes the connection of whoever uses a subject of more than 4,096 bytes.
 const MaxName = 200
 
 // checkNames returns an error if one of the names is too long.

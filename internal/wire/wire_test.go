@@ -173,8 +173,8 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	if ref := <-told; ref != over || agent.Epoch() != lease.Epoch() {
-		t.Errorf("the agent is to end %+v under epoch %d: want the attempt that nobody leads, and %d", ref, agent.Epoch(), lease.Epoch())
+	if ref := <-told; ref != over || agent.epoch.Load() != lease.Epoch() {
+		t.Errorf("the agent is to end %+v under epoch %d: want the attempt that nobody leads, and %d", ref, agent.epoch.Load(), lease.Epoch())
 	}
 	cancel()
 	if err := <-ended; err != nil {
