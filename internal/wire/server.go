@@ -66,6 +66,10 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	if cfg.Log == nil {
 		s.cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if !opts.DontListen && !loopback(opts.Host) && opts.TLSConfig == nil {
+		s.cfg.Log.Warn("the control plane listens beyond loopback without TLS: what agents are assigned, secrets in matrices included, "+
+			"can be read on the way; \"ctl fleet init\" makes certificates", "listen", cfg.Listen)
+	}
 	if opts.StoreDir == "" { // JetStream wants a folder even if every stream is in memory
 		if s.scratch, err = os.MkdirTemp(cfg.Scratch, "lockstep-control-*"); err != nil {
 			return nil, fmt.Errorf("start control plane: %w", err)
@@ -121,16 +125,12 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opts.ServerName == "" {
-		opts.ServerName = "lockstep"
-	}
+	opts.ServerName = cmp.Or(opts.ServerName, "lockstep")
 	opts.DontListen, opts.JetStream, opts.StoreDir = cfg.Listen == "", true, cfg.Dir
 	opts.JetStreamMaxMemory = embeddedMemory + max(0, cfg.Record-recordBytes)*5/2
 	opts.MaxPayload, opts.MaxPending, opts.MaxControlLine = MaxMessage, maxPending, maxControlLine
 	opts.MaxConn, opts.MaxSubs = cmp.Or(opts.MaxConn, maxConnections), cmp.Or(opts.MaxSubs, maxSubscriptions)
-	if opts.MaxClosedClients == 0 {
-		opts.MaxClosedClients = closedClients
-	}
+	opts.MaxClosedClients = cmp.Or(opts.MaxClosedClients, closedClients)
 	opts.SyncAlways, opts.SyncInterval = cfg.Dir != "" && cfg.Sync == 0, cfg.Sync
 	opts.NoSigs, opts.NoLog, opts.LogFile, opts.DisableJetStreamBanner = true, true, "", true
 	if cfg.Listen == "" {
@@ -143,15 +143,9 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	if opts.Port, err = strconv.Atoi(port); err != nil || opts.Port < 0 || opts.Port > 65535 {
 		return nil, fmt.Errorf("%w: listen on %q: the port is a number from 0 to 65535", ErrAsked, cfg.Listen)
 	}
-	if opts.Port == 0 {
-		opts.Port = server.RANDOM_PORT
-	}
-	opts.Host = host
+	opts.Host, opts.Port = host, cmp.Or(opts.Port, server.RANDOM_PORT)
 	if !guarded(opts) && !(cfg.Open && loopback(host)) {
 		return nil, fmt.Errorf("%w: listen on %q: %w", ErrAsked, cfg.Listen, ErrOpen)
-	}
-	if !loopback(host) && opts.TLSConfig == nil && cfg.Log != nil {
-		cfg.Log.Warn("the control plane listens beyond loopback without TLS: what agents are assigned, secrets in matrices included, can be read on the way; \"ctl fleet init\" makes certificates", "listen", cfg.Listen)
 	}
 	return opts, nil
 }
@@ -161,21 +155,17 @@ func guarded(o *server.Options) bool {
 	return o.Authorization != "" || o.Username != "" && o.Password != "" || len(o.Users)+len(o.Nkeys)+len(o.TrustedOperators) > 0
 }
 
-// Reload reads the configuration file again: users, permissions, certificate. Users that are gone are disconnected, the others stay. A file with
-// faults changes nothing and is an error; without one Reload does nothing.
+// Reload reads the configuration file again: users, permissions, certificate. Users that are gone are disconnected, the
+// others stay. A file with errors changes nothing and is an error; without one Reload does nothing.
 func (s *Server) Reload() error {
 	if s.cfg.Config == "" {
 		return nil
 	}
-	cfg := s.cfg
-	cfg.Log = nil // what it warns of was said at the start
-	opts, err := serverOptions(cfg)
+	opts, err := serverOptions(s.cfg)
 	if err != nil {
 		return err
 	}
-	if opts.StoreDir == "" {
-		opts.StoreDir = s.scratch
-	}
+	opts.StoreDir = cmp.Or(opts.StoreDir, s.scratch)
 	if err := s.ns.ReloadOptions(opts); err != nil {
 		return fmt.Errorf("reload control plane: %w", err)
 	}
