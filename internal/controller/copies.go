@@ -81,12 +81,15 @@ func (k *copies) begin(r wire.RunState) (begin, whole bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.of[r.Run]
+	if c != nil && c.now { // that of an earlier submission continues to the end of this one
+		return false, false
+	}
 	if c == nil || c.seq != r.Seq {
 		c = &copying{seq: r.Seq, whole: r.Over() && copied(k.cfg.Copies, r)}
 		k.of[r.Run] = c
 	}
 	leads := k.leads.Load()
-	if c.whole || c.now || time.Now().Before(c.next) || r.State == wire.StateQueued ||
+	if c.whole || time.Now().Before(c.next) || r.State == wire.StateQueued ||
 		!leads && (!r.Over() || time.Since(r.Ended) < copyWait) {
 		return false, c.whole
 	}
@@ -116,9 +119,6 @@ func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.of[r.Run]
-	if c.seq != r.Seq {
-		return
-	}
 	gone := r.Copied && (errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrNoRecord)) // others have copies
 	c.now, c.whole = false, err == nil || gone
 	if c.whole || ctx.Err() != nil {

@@ -109,11 +109,11 @@ func (l *leader) untilStop(ctx context.Context) (context.Context, context.Cancel
 
 // serveQueue executes runs side by side until ctx ends, or this controller hands over and no task is in flight.
 func (l *leader) serveQueue(ctx context.Context) error {
-	l.queue.forget = func(r wire.Request) { l.forget(ctx, r) }
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	l.queue.forget = func(r wire.Request) { l.forget(following, r) }
 	followed := make(chan error, 1)
 	go func() {
-		followed <- l.conn.Queue(following, func(r wire.Request) { l.queue.add(ctx, r, l.queued(ctx, r)) }, l.queue.complete)
+		followed <- l.conn.Queue(following, func(r wire.Request) { l.queue.add(following, r, l.queued(following, r)) }, l.queue.complete)
 	}()
 	defer func() {
 		stop()

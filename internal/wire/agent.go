@@ -46,11 +46,14 @@ func (c *Conn) Agent() *Agent { return &Agent{conn: c} }
 // LocalPort is the port of the control plane if that is on this host, else 0: faults of the network spare it.
 func (a *Agent) LocalPort() int { return a.conn.LocalPort() }
 
+// errAhead is wrapped by the error of an epoch that no leader can have.
+var errAhead = errors.New("ahead of this host's clock")
+
 // obey refuses what was sent under an earlier leadership than the highest heard of, and epochs that no leader can have:
 // one of them would have every later leader refused.
 func (a *Agent) obey(epoch uint64) error {
 	if limit := uint64(time.Now().Add(epochAhead).UnixMilli()); epoch > limit {
-		return fmt.Errorf("epoch %d is more than %v ahead of this host's clock: compare the clocks of the hosts", epoch, epochAhead)
+		return fmt.Errorf("epoch %d is more than %v %w: compare the clocks of the hosts", epoch, epochAhead, errAhead)
 	}
 	for {
 		seen := a.epoch.Load()
@@ -68,7 +71,7 @@ func (a *Agent) obey(epoch uint64) error {
 // the attempt that a heartbeat named is to be ended: nobody leads it (ErrNoAttempt), or no controller has answered for
 // LeaderGone (ErrNoController). now and end are called from one goroutine.
 func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end func(attempt Ref, why error)) error {
-	answered, last := time.Now(), Ref{}
+	answered, last, said := time.Now(), Ref{}, ""
 	for {
 		h, sent := now(), time.Now()
 		if h.Try != last {
@@ -89,6 +92,9 @@ func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end fu
 			return fmt.Errorf("send heartbeat: %w", err)
 		case h.Try != (Ref{}) && time.Since(answered) >= LeaderGone:
 			end(h.Try, fmt.Errorf("no controller has answered for %v: %w", LeaderGone, ErrNoController))
+		case errors.Is(err, errAhead) && err.Error() != said:
+			said = err.Error()
+			a.conn.log.Warn("an answer to a heartbeat is ignored", "err", err)
 		}
 		if wait(ctx, pause) != nil {
 			h = now()

@@ -3,8 +3,10 @@ package wire
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"runtime"
 	"strconv"
 	"strings"
@@ -120,4 +122,32 @@ func FuzzMessages(f *testing.F) {
 			record.NewMerge().Add(s)
 		}
 	})
+}
+
+// An agent ignores a controller whose epoch is in the future, says so once, and continues.
+func TestEpochsOfTheFutureAreLogged(t *testing.T) {
+	t.Parallel()
+	s := plane(t, ServerConfig{})
+	lease := &Lease{conn: link(t, s), who: LeaderInfo{Epoch: uint64(time.Now().Add(25 * time.Hour).UnixMilli())}, ctx: t.Context()}
+	heard := make(chan bool, 99)
+	stop, err := lease.AnswerHeartbeats(func(Heartbeat) (bool, error) { heard <- true; return false, nil }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	log := &logged{}
+	c := link(t, s)
+	c.LogTo(slog.New(log))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Agent().SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a", Instance: "i"} }, nil)
+	}()
+	for range 3 {
+		<-heard
+	}
+	cancel()
+	if err := <-ended; err != nil || len(log.lines) != 1 || !strings.Contains(log.lines[0], "ignored") {
+		t.Errorf("%v, and the log has %q: want one line", err, log.lines)
+	}
 }
