@@ -22,29 +22,24 @@ func (x *execution) countCrash(ctx context.Context) error {
 		x.state.Crashes = append(x.state.Crashes, x.state.Epoch)
 	}
 	if len(x.state.Crashes) >= maxCrashes {
+		what := "task " + x.state.Blamed + " in flight"
+		if x.state.Blamed == wire.StartInFlight {
+			what = "this run before its next task"
+		} else if s := x.queued.Submission; s != nil {
+			for _, c := range s.Run.Cells {
+				if n, is := strings.CutPrefix(x.state.Blamed, c.ID+"-r"); is {
+					what = fmt.Sprintf("repetition %s of cell %s (task %s) in flight", n, cmp.Or(c.Name(), c.ID), x.state.Blamed)
+				}
+			}
+		}
 		epochs := strings.ReplaceAll(strings.Trim(fmt.Sprint(x.state.Crashes), "[]"), " ", ", ")
 		return fmt.Errorf("controllers failed %d times with %s (epochs %s): look for the cause in the logs of these controllers and report it",
-			len(x.state.Crashes), x.queued.describe(x.state.Blamed), epochs)
+			len(x.state.Crashes), what, epochs)
 	}
 	x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", x.queue.names(x.queued)
 	x.state.InFlight = wire.StartInFlight
 	x.note(ctx)
 	return nil
-}
-
-// describe names what was in flight, as RunState.InFlight has it.
-func (r *queuedRun) describe(inFlight string) string {
-	if inFlight == wire.StartInFlight {
-		return "this run before its next task"
-	}
-	if r.Submission != nil {
-		for _, t := range r.Submission.Run.Tasks() {
-			if t.ID == inFlight {
-				return fmt.Sprintf("repetition %d of cell %s (task %s) in flight", t.Repetition, cmp.Or(t.Cell.Name(), t.Cell.ID), inFlight)
-			}
-		}
-	}
-	return "task " + inFlight + " in flight"
 }
 
 // begins notes what is in flight from now on; empty: nothing is.
