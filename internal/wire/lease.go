@@ -159,12 +159,7 @@ func (s *stand) take(ctx context.Context, kv jetstream.KeyValue, held LeaderInfo
 	if err != nil {
 		return nil, err
 	}
-	var now uint64
-	if revision == 0 {
-		now, err = kv.Create(ctx, keyLeader, value)
-	} else {
-		now, err = kv.Update(ctx, keyLeader, value, revision)
-	}
+	now, err := replaceValue(ctx, kv, keyLeader, value, revision)
 	if conflict(err) {
 		return nil, nil
 	}

@@ -48,12 +48,8 @@ func (c *Conn) putValue(ctx context.Context, name string, value []byte, revision
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	kv, err := c.schedules(ctx)
-	switch {
-	case err != nil:
-	case revision == 0:
-		now, err = kv.Create(ctx, keySchedule(name), value)
-	default:
-		now, err = kv.Update(ctx, keySchedule(name), value, revision)
+	if err == nil {
+		now, err = replaceValue(ctx, kv, keySchedule(name), value, revision)
 	}
 	if conflict(err) {
 		err = ErrChanged

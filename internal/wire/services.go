@@ -73,7 +73,6 @@ func (q historyQuery) check() error   { return nil }
 func (q storedSchedule) check() error { return checkName(q.Name) }
 func (q recordQuery) check() error    { return checkName(q.Run) }
 func (q BaselineQuery) check() error  { return errors.Join(checkName(q.Run), checkNames(q.Name, q.By)) }
-func (r Ref) check() error            { return errors.Join(checkName(r.Run), checkName(r.Task)) }
 
 // Limits of requests: their size in bytes, and how many of one service are handled at the same time.
 const (

@@ -147,7 +147,7 @@ func (l *Lease) PutRun(ctx context.Context, s RunState) error {
 		case there.Epoch > s.Epoch:
 			err = ErrFenced
 		default:
-			if err = replaceState(ctx, kv, s.Run, value, there.revision); err == nil {
+			if _, err = replaceValue(ctx, kv, keyRun(s.Run), value, there.revision); err == nil {
 				return nil
 			}
 			if conflict(err) {
@@ -158,14 +158,12 @@ func (l *Lease) PutRun(ctx context.Context, s RunState) error {
 	return fmt.Errorf("store the state of run %s: %w", s.Run, err)
 }
 
-// replaceState stores the state of a run over a revision; 0: none.
-func replaceState(ctx context.Context, kv jetstream.KeyValue, run string, value []byte, revision uint64) (err error) {
+// replaceValue stores the value of a key over a revision, 0: none, and returns its new revision.
+func replaceValue(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, revision uint64) (uint64, error) {
 	if revision == 0 {
-		_, err = kv.Create(ctx, keyRun(run), value)
-	} else {
-		_, err = kv.Update(ctx, keyRun(run), value, revision)
+		return kv.Create(ctx, key, value)
 	}
-	return err
+	return kv.Update(ctx, key, value, revision)
 }
 
 // RunState is how a run stands as last stored; the zero value if nothing is known of it.
@@ -209,7 +207,7 @@ func (c *Conn) MarkCopied(ctx context.Context, s RunState) error {
 	}
 	kv, err := c.state(ctx)
 	if err == nil {
-		err = replaceState(ctx, kv, s.Run, value, s.revision)
+		_, err = replaceValue(ctx, kv, keyRun(s.Run), value, s.revision)
 	}
 	if conflict(err) {
 		return nil
