@@ -25,8 +25,8 @@ func staff(c plan.Cell, there []wire.AgentInfo) (all []wire.AgentInfo, missing *
 
 // fit returns the agents that this run may use, sorted by name, and notes which are reserved for it.
 func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
-	fit := x.queue.fit(x.queued)
-	if now := x.queue.names(x.queued); !slices.Equal(now, x.state.Agents) {
+	fit := x.queue.fit(x.queuedRun)
+	if now := x.queue.names(x.queuedRun); !slices.Equal(now, x.state.Agents) {
 		x.state.Agents = now
 		x.note(ctx)
 	}

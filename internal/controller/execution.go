@@ -18,21 +18,21 @@ import (
 type execution struct {
 	*leader
 	// between ends with the run's context, or when the controller hands over: no attempt begins any more.
-	between context.Context
-	queued  *queuedRun
-	record  *wire.Recorder
-	run     plan.Run
-	seq     uint64 // of the submission
-	given   []string
-	numbers map[string]float64 // of given
-	log     *slog.Logger
-	end     wire.End
-	state   wire.RunState
-	short   time.Time               // since when there are too few agents; zero: there are enough
-	rounds  *sampling.Rounds        // how often each cell is measured
-	of      int                     // tasks: at most, while the rounds are open
-	tries   map[string][]plan.Tried // of tasks, before this controller took the run up; and
-	found   map[string]searched     // what their searches had found
+	between   context.Context
+	queuedRun *queuedRun
+	record    *wire.Recorder
+	run       plan.Run
+	seq       uint64 // of the submission
+	given     []string
+	numbers   map[string]float64 // of given
+	log       *slog.Logger
+	end       wire.End
+	state     wire.RunState
+	short     time.Time               // since when there are too few agents; zero: there are enough
+	rounds    *sampling.Rounds        // how often each cell is measured
+	of        int                     // tasks: at most, while the rounds are open
+	tries     map[string][]plan.Tried // of tasks, before this controller took the run up; and
+	found     map[string]searched     // what their searches had found
 }
 
 // errEnded is that a former leader had recorded the run's end.
@@ -78,7 +78,7 @@ func (x *execution) tasks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r := x.queued.refusal; r != nil {
+	if r := x.queuedRun.refusal; r != nil {
 		x.end.Reason, x.end.Detail, x.end.Have, x.end.Need = r.Reason, r.Detail, r.Have, r.Need
 		return errors.New(r.Detail)
 	}
@@ -137,7 +137,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	x.agents.awaitThat(ctx, wire.LostAfter, func() bool { // who has just begun to lead has heard nobody
 		return !slices.ContainsFunc(had, func(name string) bool { return !x.agents.there(name) })
 	})
-	x.queue.met(x.queued)
+	x.queue.met(x.queuedRun)
 	if h.accepted {
 		return todo, done, x.takeOver(ctx, h)
 	}

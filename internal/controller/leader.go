@@ -227,7 +227,7 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	if err != nil && !errors.Is(err, wire.ErrUnreadable) {
 		return err
 	}
-	x := &execution{leader: l, queued: c, record: record, seq: c.Seq, log: log, state: l.stateOf(c.Request, state)}
+	x := &execution{leader: l, queuedRun: c, record: record, seq: c.Seq, log: log, state: l.stateOf(c.Request, state)}
 	if err := x.countCrash(last); err != nil {
 		x.run.ID = c.Run
 		return x.endEarly(ctx, wire.EndQuarantined, err)

@@ -25,7 +25,7 @@ func (x *execution) countCrash(ctx context.Context) error {
 		what := "task " + x.state.Blamed + " in flight"
 		if x.state.Blamed == wire.StartInFlight {
 			what = "this run before its next task"
-		} else if s := x.queued.Submission; s != nil {
+		} else if s := x.queuedRun.Submission; s != nil {
 			for _, c := range s.Run.Cells {
 				if n, is := strings.CutPrefix(x.state.Blamed, c.ID+"-r"); is {
 					what = fmt.Sprintf("repetition %s of cell %s (task %s) in flight", n, cmp.Or(c.Name(), c.ID), x.state.Blamed)
@@ -36,7 +36,7 @@ func (x *execution) countCrash(ctx context.Context) error {
 		return fmt.Errorf("controllers failed %d times with %s (epochs %s): look for the cause in the logs of these controllers and report it",
 			len(x.state.Crashes), what, epochs)
 	}
-	x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", x.queue.names(x.queued)
+	x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", x.queue.names(x.queuedRun)
 	x.state.InFlight = wire.StartInFlight
 	x.note(ctx)
 	return nil
