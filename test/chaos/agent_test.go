@@ -111,11 +111,11 @@ func clockStepped(r *row) {
 	after := r.between(13*time.Second, 18*time.Second).Round(time.Millisecond)
 	victim := r.oneOf("a1", "a2")
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}, variables: map[string][]string{victim: {"LOCKSTEP_CLOCK=step=100ms@" + after.String()}}})
-	f.agents[victim].Kill() // its clock counts from its start, which is to be when the run waits for it alone
+	f.agents[victim].Kill() // its clock counts from its start, which is to be just before the run
 	rig.Eventually(r.t, "one agent gone", func() bool { return f.there() == 1 })
 	one := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`, fmt.Sprintf("measure: %q", measure), `measure: "20s"`)
-	f.submit(one.Replace(f.matrix(1, "")))
 	f.restart(victim)
+	f.submit(one.Replace(f.matrix(1, "")))
 	stepped := f.agents[victim].Begun.Add(after)
 	r.did("clock of agent %s stepped by 100 ms, %v after its start", victim, after)
 	a := f.ends(0, 3)
