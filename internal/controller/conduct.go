@@ -141,7 +141,7 @@ func (c *conduct) lead(ctx context.Context) error {
 			return err
 		}
 	}
-	start, ahead, err := c.start()
+	start, ahead, err := c.start(ctx)
 	if err != nil {
 		return err
 	}

@@ -120,6 +120,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	}
 	done, x.found, x.tries = h.outcomes, h.searches, h.tries
 	x.take(h.rounds, done)
+	x.queue.require(x.queuedRun, done)
 	todo = x.run.Tasks()
 	if x.run.Until != nil {
 		todo = slices.DeleteFunc(todo, func(t plan.Task) bool { return !x.rounds.Needed(t) })

@@ -107,11 +107,11 @@ func (f *fleet) alive(a wire.AgentInfo) {
 const silenceEvery = wire.HeartbeatEvery / 2
 
 // dropSilent drops agents that were silent for wire.LostAfter, until ctx ends. It does not count the time in which the
-// control plane did not answer (rtt) or this process did not run: no agent could be heard.
-func (f *fleet) dropSilent(ctx context.Context, rtt func() (time.Duration, error)) {
+// control plane did not answer (rtt) or this process did not run for a while: no agent could be heard.
+func (f *fleet) dropSilent(ctx context.Context, rtt func(context.Context) (time.Duration, error)) {
 	heard := time.Now() // since when agents can be
 	for at := heard; pause(ctx, silenceEvery) == nil; at = time.Now() {
-		if _, err := rtt(); err != nil || time.Since(at) > 2*silenceEvery {
+		if _, err := rtt(ctx); err != nil || time.Since(at) > silenceEvery+wire.LostAfter/2 {
 			heard = time.Now()
 		}
 		f.mu.Lock()

@@ -17,14 +17,14 @@ import (
 func TestAgentsAreNotLostWhileNobodyIsHeard(t *testing.T) {
 	const back = wire.LostAfter - 2*silenceEvery // from then to the first heartbeat
 	for _, answers := range []bool{false, true} {
-		for outage := wire.LostAfter / 2; outage < 15*time.Second; outage += 300 * time.Millisecond {
+		for outage := wire.LostAfter/2 + 2*silenceEvery; outage < 15*time.Second; outage += 300 * time.Millisecond {
 			t.Run(fmt.Sprintf("%v, answered in the end: %v", outage, answers), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFleet(slog.New(slog.DiscardHandler))
 					begin := time.Now().Add(time.Second)
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					go f.dropSilent(ctx, func() (time.Duration, error) {
+					go f.dropSilent(ctx, func(context.Context) (time.Duration, error) {
 						left := time.Until(begin.Add(outage))
 						if time.Now().Before(begin) || left <= 0 {
 							return 0, nil
@@ -51,4 +51,20 @@ func TestAgentsAreNotLostWhileNobodyIsHeard(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The control plane answers, each time after almost two seconds.
+func TestSilentAgentsAreLostBehindASlowLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		const rtt = wire.LostAfter/2 - time.Millisecond
+		go f.dropSilent(ctx, func(ctx context.Context) (time.Duration, error) { return rtt, pause(ctx, rtt) })
+		f.heard(wire.Heartbeat{Agent: "a1", Instance: "i"})
+		time.Sleep(2 * wire.LostAfter)
+		if f.there("a1") {
+			t.Error("an agent that was silent for twice the time is not lost")
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,10 +231,9 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 		x.run.ID = c.Run
 		return x.endEarly(ctx, wire.EndQuarantined, err)
 	}
-	err = wire.Guard(log, "submission", func() error { return cmp.Or(c.Err, check(c.Submission)) })
-	if err != nil {
+	if c.Err != nil {
 		x.run.ID = c.Run
-		return x.endEarly(ctx, wire.EndRefused, err)
+		return x.endEarly(ctx, wire.EndRefused, c.Err)
 	}
 	x.run, x.given, x.numbers = c.Submission.Run, c.Submission.Done, c.Submission.Numbers
 	return x.execute(ctx)

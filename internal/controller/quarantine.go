@@ -36,7 +36,9 @@ func (x *execution) countCrash(ctx context.Context) error {
 		return fmt.Errorf("controllers failed %d times with %s (epochs %s): look for the cause in the logs of these controllers and report it",
 			len(x.state.Crashes), what, epochs)
 	}
-	x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", x.queue.names(x.queuedRun)
+	if x.queuedRun.refusal == nil {
+		x.state.State, x.state.Waiting, x.state.Agents = wire.StateRunning, "", x.queue.names(x.queuedRun)
+	}
 	x.state.InFlight = wire.StartInFlight
 	x.note(ctx)
 	return nil

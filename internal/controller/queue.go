@@ -20,15 +20,27 @@ type queue struct {
 	mu      sync.Mutex
 	runs    []*queuedRun // in the order submitted
 	read    bool         // what was there when this controller began to lead
-	changed chan struct{}
-	forget  func(wire.Request) // deletes a cancellation that nothing is here for
+	// resolving is how long the names of submissions were resolved before that. One goroutine adds.
+	resolving time.Duration
+	changed   chan struct{}
+	forget    func(wire.Request) // deletes a cancellation that nothing is here for
 }
 
 // add takes a message of the queue, and how the run stands as last noted. A cancellation holds for what was submitted before it.
 func (q *queue) add(ctx context.Context, r wire.Request, noted wire.RunState) {
 	var submitted *queuedRun
 	if r.Submission != nil || r.Submits {
-		submitted = newQueuedRun(ctx, r, noted, q.lookup)
+		q.mu.Lock()
+		if q.read {
+			q.resolving = 0
+		}
+		limit := lookupTimeout - q.resolving
+		q.mu.Unlock()
+		began := time.Now()
+		looking, cancel := context.WithTimeout(ctx, limit)
+		submitted = newQueuedRun(looking, r, noted, q.lookup)
+		cancel()
+		q.resolving += time.Since(began)
 	}
 	if q.insert(r, submitted) {
 		q.forget(r)
@@ -63,9 +75,9 @@ func (q *queue) insert(r wire.Request, submitted *queuedRun) (idle bool) {
 		if run.Run != r.Run || run.Seq > r.Seq {
 			continue
 		}
-		idle, run.over, run.why = false, true, cancelledBy(r.By)
+		idle, run.rejected, run.cause = false, true, cancelledBy(r.By)
 		if run.cancel != nil {
-			run.cancel(run.why)
+			run.cancel(run.cause)
 		}
 	}
 	return idle
@@ -76,8 +88,8 @@ func (q *queue) start(run *queuedRun, cancel context.CancelCauseFunc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	run.cancel = cancel
-	if run.over {
-		cancel(cmp.Or(run.why, errCancelled))
+	if run.rejected {
+		cancel(cmp.Or(run.cause, errCancelled))
 	}
 }
 
@@ -102,6 +114,15 @@ func (q *queue) met(run *queuedRun) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	run.former = false
+}
+
+// require sets what the tasks of a run need that are not done.
+func (q *queue) require(run *queuedRun, done map[string]bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if run.refusal == nil {
+		run.require(done)
+	}
 }
 
 // names lists the agents that are reserved for a run.
@@ -135,7 +156,7 @@ func (q *queue) next() (begin, waiting []*queuedRun) {
 		case run.former:
 		case slices.ContainsFunc(q.runs[:i], func(o *queuedRun) bool { return o.Run == run.Run }):
 			wait = "its earlier submission"
-		case run.over: // it only ends
+		case run.rejected:
 			run.needs, run.brokers = nil, nil
 		default:
 			wait = q.admit(p, run)

@@ -23,12 +23,13 @@ type queuedRun struct {
 	begun   bool              // it is executed
 	former  bool              // by a former leader; its agents may not have been heard yet, and stay reserved
 	agents  map[string]bool   // reserved for it
-	missing time.Time         // since when all agents together could not serve it; zero: they could
+	short   time.Time         // since when all agents together could not serve it; zero: they could
 	refusal *wire.End         // it is not executed, as they still could not
 	waiting string            // what it waits for, as last noted
-	over    bool              // it was cancelled, or is refused
-	why     error             // it was cancelled: the cause
-	cancel  context.CancelCauseFunc
+	// rejected runs only end: they were cancelled, with a cause, or their submission cannot be executed.
+	rejected bool
+	cause    error
+	cancel   context.CancelCauseFunc
 }
 
 // executed reports whether a run is executed, or was until a former leader ended.
@@ -37,43 +38,58 @@ func (r *queuedRun) executed() bool { return r.begun || r.former }
 // newQueuedRun reads a submission. A run that a former leader had begun keeps the agents that it had.
 func newQueuedRun(ctx context.Context, r wire.Request, noted wire.RunState, lookup lookup) *queuedRun {
 	q := &queuedRun{Request: r, noted: noted, waiting: noted.Waiting, agents: map[string]bool{}}
-	if q.over = cmp.Or(r.Err, check(r.Submission)) != nil; q.over {
+	if q.Err = cmp.Or(r.Err, check(r.Submission)); q.Err == nil {
+		if q.brokers = brokerIdentities(ctx, r.Submission.Run, lookup); len(q.brokers) > maxIdentities {
+			q.Err = fmt.Errorf("the run has brokers with %d names and addresses: want at most %d", len(q.brokers), maxIdentities)
+		}
+	}
+	if q.rejected = q.Err != nil; q.rejected {
+		q.brokers = nil
 		return q
 	}
 	if noted.Seq == r.Seq && noted.State == wire.StateRunning {
-		q.former = len(noted.Agents) > 0
+		q.former = true
 		for _, name := range noted.Agents {
 			q.agents[name] = true
 		}
 	}
-	done, seen := map[string]bool{}, map[string]bool{}
+	done := map[string]bool{}
 	for _, id := range r.Submission.Done {
 		done[id] = true
 	}
+	q.require(done)
+	return q
+}
+
+// require sets what the tasks need that are not done.
+func (r *queuedRun) require(done map[string]bool) {
+	r.needs = nil
+	seen := map[string]bool{}
 	for _, t := range r.Submission.Run.Tasks() {
 		key := fmt.Sprint(t.Cell.Workload.Roles(), t.Cell.Workload.Targets())
 		if !done[t.ID] && !seen[key] {
 			seen[key] = true
-			q.needs = append(q.needs, t.Cell)
+			r.needs = append(r.needs, t.Cell)
 		}
 	}
-	slices.SortStableFunc(q.needs, func(a, b plan.Cell) int { return cmp.Compare(b.Agents(), a.Agents()) })
-	q.brokers = brokerIdentities(ctx, r.Submission.Run, lookup)
-	return q
+	slices.SortStableFunc(r.needs, func(a, b plan.Cell) int { return cmp.Compare(b.Agents(), a.Agents()) })
 }
 
 // lookup resolves the name of a host, as net.Resolver.LookupNetIP does.
 type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// lookupTimeout bounds how long the names of one submission are resolved.
-const lookupTimeout = 2 * time.Second
+// lookupTimeout bounds how long the names of one submission are resolved, and those of all submissions that a new leader
+// finds in the queue. maxIdentities bounds those of the brokers of a run.
+const (
+	lookupTimeout = 2 * time.Second
+	maxIdentities = 10_000
+)
 
 // brokerIdentities maps the identities of a run's brokers to their names in the matrix. Two brokers with an identity in
 // common are never loaded by two runs at the same time. The identities of a broker are the names and addresses of its hosts,
 // as brokers of one host share its cores; without hosts, its driver with its options, whoever logs in.
 func brokerIdentities(ctx context.Context, run plan.Run, lookup lookup) map[string]string {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
+	own, _ := net.InterfaceAddrs() // without them, the addresses of this host differ
 	brokers, seen := map[string]string{}, map[string]bool{}
 	for _, cell := range run.Cells {
 		for _, b := range cell.Brokers() {
@@ -91,7 +107,7 @@ func brokerIdentities(ctx context.Context, run plan.Run, lookup lookup) map[stri
 					continue
 				}
 				brokers[host] = b.Name
-				for _, address := range addresses(ctx, host, lookup) {
+				for _, address := range addresses(ctx, host, own, lookup) {
 					brokers[address] = b.Name
 				}
 			}
@@ -101,14 +117,13 @@ func brokerIdentities(ctx context.Context, run plan.Run, lookup lookup) map[stri
 }
 
 // addresses are those of a host; none if its name cannot be resolved here. All addresses of this host are one.
-func addresses(ctx context.Context, host string, lookup lookup) (all []string) {
+func addresses(ctx context.Context, host string, own []net.Addr, lookup lookup) (all []string) {
 	found := []netip.Addr{netip.IPv6Loopback()}
 	if a, err := netip.ParseAddr(host); err == nil {
 		found[0] = a
 	} else if host != "localhost" {
 		found, _ = lookup(ctx, "ip", host)
 	}
-	own, _ := net.InterfaceAddrs() // without them, the addresses of this host differ
 	for _, a := range found {
 		a = a.Unmap().WithZone("")
 		text := a.String()

@@ -4,11 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire"
 )
 
 // hostNames is a lookup of these names alone.
@@ -69,8 +74,55 @@ func TestTheAddressesOfThisHostAreOne(t *testing.T) {
 	}
 	for _, o := range own {
 		host := o.(*net.IPNet).IP.String()
-		if all := addresses(t.Context(), host, hostNames{}.lookup); len(all) != 1 || all[0] != "loopback" {
+		if all := addresses(t.Context(), host, own, hostNames{}.lookup); len(all) != 1 || all[0] != "loopback" {
 			t.Errorf("%s is %v", host, all)
 		}
 	}
+}
+
+// A new leader reads 20 submissions while no name server answers: the run that was executed does not wait for their names.
+func TestNamesDelayNoTakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead := func(ctx context.Context, _, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }
+		q := &queue{agents: newFleet(slog.New(slog.DiscardHandler)), maxRuns: 4, gather: 3 * time.Second, lookup: dead, changed: make(chan struct{}, 1)}
+		begin := time.Now()
+		for i := range 20 {
+			q.add(t.Context(), requestOf(fmt.Sprint("r", i), uint64(i+1), aCell("c", 1, `{"url":"nats://broker-1:4222"}`)), wire.RunState{})
+		}
+		q.complete()
+		if took := time.Since(begin); took > lookupTimeout {
+			t.Errorf("the queue was read in %v, want %v at most", took, lookupTimeout)
+		}
+	})
+}
+
+// A run that was taken over needs no agents for what it has measured before: others may have them.
+func TestWhatIsMeasuredNeedsNoAgents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(slog.New(slog.DiscardHandler))
+		for i := range 4 {
+			f.heard(wire.Heartbeat{Agent: fmt.Sprint("a", i), Instance: "i"})
+		}
+		q := &queue{agents: f, maxRuns: 4, gather: 3 * time.Second, changed: make(chan struct{}, 1)}
+		noted := wire.RunState{Run: "former", Seq: 1, State: wire.StateRunning, Done: 1, Agents: []string{"a0", "a1", "gone"}}
+		q.add(t.Context(), requestOf("former", 1, aCell("done", 5, `{"name":"x"}`), aCell("left", 2, `{"name":"x"}`)), noted)
+		q.complete()
+		begin, _ := q.next()
+		q.met(begin[0])
+		q.require(begin[0], map[string]bool{"done-r1": true})
+		q.add(t.Context(), requestOf("next", 2, aCell("n", 2, `{"name":"y"}`)), wire.RunState{})
+		if begin, waiting := q.next(); len(begin) != 1 {
+			t.Errorf("the next run waits for %q", waiting[0].waiting)
+		}
+	})
+}
+
+func aCell(id string, agents int, options string) plan.Cell {
+	c := plan.Cell{ID: id, Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "nats", Options: json.RawMessage(options)}}
+	c.Workload.Publishers.Nodes, c.Workload.Consumers.Nodes = agents, 0
+	return c
+}
+
+func requestOf(run string, seq uint64, cells ...plan.Cell) wire.Request {
+	return wire.Request{Run: run, Seq: seq, Submits: true, Submission: &wire.Submission{Run: plan.Run{ID: run, Repeat: 1, Cells: cells}}}
 }

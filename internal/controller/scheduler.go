@@ -214,7 +214,7 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 		if errors.Is(err, wire.ErrChanged) {
 			kept, read := k.conn.Schedule(ctx, k.name)
 			if errors.Is(read, wire.ErrNoSchedule) {
-				k.kept = wire.KeptSchedule{} // removed; the watch says so, too
+				k.kept = wire.KeptSchedule{} // removed; the next reading says so, too
 				return false
 			}
 			if read == nil {

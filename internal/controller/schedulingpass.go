@@ -105,17 +105,17 @@ func (q *queue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 		waiting = fmt.Sprintf("its turn: at most %d runs are executed side by side", q.maxRuns)
 	}
 	if missing != nil {
-		if r.missing.IsZero() {
-			r.missing = time.Now()
+		if r.short.IsZero() {
+			r.short = time.Now()
 			time.AfterFunc(q.gather, q.wake)
 		}
-		if waiting == "" && time.Since(r.missing) >= q.gather {
+		if waiting == "" && time.Since(r.short) >= q.gather {
 			r.refusal, r.needs, r.brokers = missing, nil, nil
 			return ""
 		}
 		return missing.Detail
 	}
-	r.missing = time.Time{}
+	r.short = time.Time{}
 	if short := p.supply(r); short != nil && waiting == "" {
 		waiting = q.lack(p, r, short.Workload)
 	}

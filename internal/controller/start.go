@@ -42,8 +42,8 @@ func offset(a wire.Arrival, id string, now, wall int64) Offset {
 
 // start agrees on the beginning of warm-up, a little ahead, and says it in every agent's clock and in this one, to which agents compare
 // theirs. Agents of one host start at one time, by the offset that the best informed of them knows.
-func (c *conduct) start() (r wire.Release, ahead time.Duration, err error) {
-	rtt, err := c.conn.RTT()
+func (c *conduct) start(ctx context.Context) (r wire.Release, ahead time.Duration, err error) {
+	rtt, err := c.conn.RTT(ctx)
 	if err != nil {
 		return r, 0, fmt.Errorf("measure the way to the control plane: %w", err)
 	}

@@ -243,3 +243,28 @@ func next(t *testing.T, all <-chan *nats.Msg, fits func(*nats.Msg) bool) *nats.M
 		}
 	}
 }
+
+// All agents of a run are lost, and then its controller fails: the run waits for others, as before.
+func TestARunWithoutAgentsIsTakenOver(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4")
+		run := aRun(nil, long)
+		run.Grace = plan.Duration(2 * time.Minute)
+		l.submit(run)
+		epoch := l.inFlight(run.ID, run.Tasks()[1].ID, 0)
+		for _, a := range []string{"a1", "a2", "a3", "a4"} {
+			l.kill(a)
+		}
+		l.inFlight(run.ID, "", epoch-1)
+		time.Sleep(10 * time.Second)
+		l.crash()
+		l.control()
+		time.Sleep(20 * time.Second)
+		for _, a := range []string{"b1", "b2", "b3", "b4"} {
+			l.start(a)
+		}
+		if s := l.ended(run.ID); s.State != string(wire.EndDone) || s.Done != 2 {
+			t.Errorf("the run ended as %+v", s)
+		}
+	})
+}

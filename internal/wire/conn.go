@@ -156,9 +156,9 @@ func (c *Conn) Relinked() <-chan struct{} { return c.relinked }
 func (c *Conn) Local() bool { return c.local }
 
 // RTT measures the time to the control plane's server and back.
-func (c *Conn) RTT() (time.Duration, error) {
+func (c *Conn) RTT(ctx context.Context) (time.Duration, error) {
 	asked := time.Now()
-	err := c.flush(10 * time.Second)
+	err := c.flush(ctx, 10*time.Second)
 	return time.Since(asked), err
 }
 

@@ -33,6 +33,7 @@ const queueEvery = 5 * time.Second
 // handed over. One goroutine calls both. An error means that the connection was closed or may not do this.
 func (c *Conn) Queue(ctx context.Context, handle func(Request), read func()) error {
 	read = sync.OnceFunc(read)
+	said := ""
 	for seq := uint64(0); ; {
 		s, err := c.stream(ctx, streamQueue)
 		for err == nil {
@@ -49,6 +50,9 @@ func (c *Conn) Queue(ctx context.Context, handle func(Request), read func()) err
 			pause = queueEvery
 		case c.nc.IsClosed(), errors.Is(err, nats.ErrPermissionViolation):
 			return fmt.Errorf("read the queue: %w", err)
+		case err.Error() != said && ctx.Err() == nil:
+			said = err.Error()
+			c.log.Warn("read the queue: trying again", "err", err)
 		}
 		one, cancel := context.WithTimeout(ctx, pause)
 		select {
@@ -184,7 +188,7 @@ func (c *Conn) subscribe(subject string, handle func(m *nats.Msg) (answer *nats.
 		err = sub.SetPendingLimits(nats.DefaultSubPendingMsgsLimit, maxPendingBytes)
 	}
 	if err == nil {
-		err = c.flush(connectTimeout)
+		err = c.flush(context.Background(), connectTimeout)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen to %s: %w", subject, err)
@@ -204,8 +208,8 @@ func (c *Conn) reply(inbox string, answer *nats.Msg) {
 
 // flush waits until the server has all that was sent. It is not nats.Conn.FlushTimeout: the whole process shares the
 // timers of that, and tests in virtual time cannot share timers.
-func (c *Conn) flush(timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+func (c *Conn) flush(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return c.nc.FlushWithContext(ctx)
 }

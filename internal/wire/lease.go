@@ -110,7 +110,7 @@ type stand struct {
 func (s *stand) try(ctx context.Context) (_ *Lease, err error) {
 	at := time.Now()
 	defer func() {
-		if err != nil { // the leader could renew it no better: it is to have the time again
+		if err != nil || time.Since(at) > s.conn.times.renew { // the leader could renew it no better: it is to have the time again
 			s.since = time.Now()
 		}
 	}()

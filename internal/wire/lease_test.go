@@ -309,7 +309,10 @@ func TestAStandbyLeavesTheLeaderTimeAfterAnOutage(t *testing.T) {
 	if _, err := two.try(ctx); err == nil {
 		t.Fatal("the control plane answers through a closed gate")
 	}
-	looks.open()
+	time.AfterFunc(shortTimes.take, looks.open) // within the time of a request
+	if l, err := two.try(t.Context()); l != nil || err != nil {
+		t.Errorf("an answer that came late: %v, %v: want that it waits for the leader", l, err)
+	}
 	if l, err := two.try(t.Context()); l != nil || err != nil {
 		t.Errorf("after the outage: %v, %v: want that it waits for the leader", l, err)
 	}

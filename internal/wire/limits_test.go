@@ -48,7 +48,7 @@ func TestConnectionsOfAccountsAreBounded(t *testing.T) {
 		t.Errorf("a tenth connection: %v: want a refusal", c)
 	}
 	for i, c := range append(viewers, others...) {
-		if err := c.flush(5 * time.Second); err != nil {
+		if err := c.flush(t.Context(), 5 * time.Second); err != nil {
 			t.Errorf("connection %d does not go on: %v", i, err)
 		}
 	}
@@ -85,7 +85,7 @@ func TestSubscriptionsOfAConnectionAreBounded(t *testing.T) {
 		}
 		for _, user := range []string{"viewer", "client", "a2.zone b", "controller"} {
 			c := g.dial(t, user)
-			if _, err := c.nc.SubscribeSync(c.nc.NewInbox()); err != nil || c.flush(5*time.Second) != nil {
+			if _, err := c.nc.SubscribeSync(c.nc.NewInbox()); err != nil || c.flush(t.Context(), 5*time.Second) != nil {
 				t.Errorf("%s does not go on: %v", user, err)
 			}
 		}
@@ -117,7 +117,7 @@ func TestMessagesToAServerAreBounded(t *testing.T) {
 	}
 	body := make([]byte, MaxMessage/2)
 	for range maxPending/len(body) + 2 { // and it reads nothing
-		if err := errors.Join(other.nc.Publish("flood", body), other.flush(10*time.Second)); err != nil {
+		if err := errors.Join(other.nc.Publish("flood", body), other.flush(t.Context(), 10*time.Second)); err != nil {
 			t.Fatalf("who publishes does not go on: %v", err)
 		}
 	}

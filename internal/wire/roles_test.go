@@ -122,7 +122,7 @@ func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	if got.Load() != 5 {
 		t.Errorf("the agent got %d commands of 5", got.Load())
 	}
-	if _, err := spy.RTT(); err != nil { // what was sent to it has arrived
+	if _, err := spy.RTT(t.Context()); err != nil { // what was sent to it has arrived
 		t.Error(err)
 	}
 }
@@ -391,13 +391,13 @@ func TestRemovedAgentsAreRefused(t *testing.T) {
 		c.Close()
 		t.Error("an agent that was removed can connect")
 	}
-	if _, err := g.dial(t, "a3").RTT(); err != nil {
+	if _, err := g.dial(t, "a3").RTT(t.Context()); err != nil {
 		t.Errorf("an agent that was added: %v", err)
 	}
-	if _, err := stays.RTT(); err != nil {
+	if _, err := stays.RTT(t.Context()); err != nil {
 		t.Errorf("an agent that stays was cut off: %v", err)
 	}
-	if _, err := goes.RTT(); err == nil && goes.nc.IsConnected() {
+	if _, err := goes.RTT(t.Context()); err == nil && goes.nc.IsConnected() {
 		t.Error("an agent that was removed is still connected")
 	}
 	if err := g.creds.Rotate("a1"); err != nil {
@@ -406,7 +406,7 @@ func TestRemovedAgentsAreRefused(t *testing.T) {
 	if err := g.server.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.dial(t, "a1").RTT(); err != nil {
+	if _, err := g.dial(t, "a1").RTT(t.Context()); err != nil {
 		t.Errorf("an agent with a new key: %v", err)
 	}
 }

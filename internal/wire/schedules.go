@@ -21,14 +21,15 @@ var ErrChanged = errors.New("it was changed meanwhile")
 // KeptSchedule is a schedule as the control plane keeps it, or why it cannot be used.
 type KeptSchedule struct {
 	Name     string
-	Revision uint64 // of the value: grows with each change; 0: it was removed
+	Revision uint64 // of the value: grows with each change; 0: nothing was read yet
 	Schedule schedule.Schedule
 	Err      error
 }
 
 func keySchedule(name string) string { return token(name) }
 
-// PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if its revision is another by now, ErrNoSchedule if it is gone.
+// PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if its revision is another
+// by now, or it is gone.
 func (c *Conn) PutSchedule(ctx context.Context, s schedule.Schedule, revision uint64) (uint64, error) {
 	value, err := pack(s)
 	if err == nil {
