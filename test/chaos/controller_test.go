@@ -213,11 +213,16 @@ func (r *row) controllerRestarted(s syscall.Signal) {
 			steps = append(steps, strings.Split(e.Detail, ":")[0])
 		}
 	}
-	if want := []string{"step 1", "step 2", "step 3", "step 4", "step 5"}; !slices.Equal(steps, want) {
-		f.t.Errorf("begun were %q, want %q", steps, want)
+	o := a.outcomes[b.Task]
+	if o.Search == nil || !o.Search.Sure || o.Search.Capacity != 200 {
+		f.t.Fatalf("the search found %+v", o.Search)
 	}
-	if o := a.outcomes[b.Task]; o.Search == nil || !o.Search.Sure || o.Search.Capacity != 200 || len(o.Search.Steps) != 5 {
-		f.t.Errorf("the search found %+v", o.Search)
+	var want []string // five, or more on a machine that was too busy for one
+	for i := range max(5, len(o.Search.Steps)) {
+		want = append(want, fmt.Sprint("step ", i+1))
+	}
+	if !slices.Equal(steps, want) {
+		f.t.Errorf("begun were %q, want each of %q once", steps, want)
 	}
 	a.explained(nil)
 }
