@@ -271,7 +271,9 @@ func (s *server) serve(ctx context.Context, assigned <-chan assigned, refused <-
 			}
 			quiet = time.After(drainAfter)
 		case err := <-refused:
-			finish(errStopping)
+			cause := fmt.Errorf("the agent gave the task up: %w", err)
+			end(cause)
+			finish(cause)
 			return err
 		case <-ctx.Done():
 			finish(errStopping)

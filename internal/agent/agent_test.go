@@ -43,6 +43,7 @@ type bench struct {
 	unheard   func()                               // ends the controller
 	over      atomic.Pointer[wire.Ref]             // an attempt that nobody leads
 	beats     atomic.Pointer[func(wire.Heartbeat)] // who hears the heartbeats; nil: nobody
+	refuse    atomic.Pointer[error]                // the answer to heartbeats; nil: the agent is accepted
 }
 
 // reported is an arrival or a snapshot of the agent.
@@ -96,6 +97,9 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 		if beats := b.beats.Load(); beats != nil {
 			(*beats)(h)
 		}
+		if refuse := b.refuse.Load(); refuse != nil {
+			return false, *refuse
+		}
 		over := b.over.Load()
 		return over != nil && *over == h.Try, nil
 	}, func(wire.Heartbeat, string) {})
@@ -114,7 +118,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	t.Cleanup(func() {
 		stop()
 		b.unheard()
-		if err := <-b.done; err != nil {
+		if err := <-b.done; err != nil && b.refuse.Load() == nil {
 			t.Errorf("the agent ended with %v", err)
 		}
 		if left, err := os.ReadDir(b.dir); err != nil || len(left) > 0 {

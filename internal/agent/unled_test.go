@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,21 @@ func TestAnAgentEndsAnAttemptWithoutAController(t *testing.T) {
 		}
 		if d.teardowns.Load() != 1 {
 			t.Errorf("%d teardowns: it did not clean up", d.teardowns.Load())
+		}
+	})
+}
+
+// TestATaskEndsWithTheReasonForWhichItsAgentIsRefused, and not as if somebody had asked the agent to leave.
+func TestATaskEndsWithTheReasonForWhichItsAgentIsRefused(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t), &probe{}
+		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(time.Hour) })
+		b.arrival(ref, wire.StepOpen)
+		refusal := errors.New("another process has taken its name")
+		b.refuse.Store(&refusal)
+		a := b.arrival(ref, wire.StepFinish)
+		if !strings.Contains(a.Error, refusal.Error()) || strings.Contains(a.Error, "asked to leave") {
+			t.Errorf("it finished with %q, want the refusal %q alone", a.Error, refusal)
 		}
 	})
 }

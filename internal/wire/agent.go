@@ -89,7 +89,7 @@ func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end fu
 		case errors.Is(err, nats.ErrPermissionViolation):
 			return a.unentitled(h)
 		case rejected(err), a.conn.Closed():
-			return fmt.Errorf("send heartbeat: %w", err)
+			return fmt.Errorf("send heartbeat: %w", a.conn.unlinked(err))
 		case h.Try != (Ref{}) && time.Since(answered) >= LeaderGone:
 			end(h.Try, fmt.Errorf("no controller has answered for %v: %w", LeaderGone, ErrNoController))
 		case errors.Is(err, errAhead) && err.Error() != said:
@@ -206,7 +206,7 @@ func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, 
 		}
 		if err == nil || rejected(err) && !errors.Is(err, ErrNotStored) || errors.Is(err, ErrTooLarge) ||
 			errors.Is(err, nats.ErrPermissionViolation) || c.Closed() {
-			return err
+			return c.unlinked(err)
 		}
 		if wait(ctx, repeatAfter) != nil {
 			return errors.Join(context.Cause(ctx), err)

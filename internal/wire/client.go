@@ -79,6 +79,9 @@ func (c *Client) link(ctx context.Context) (*Conn, error) {
 	if c.conn.Closed() && !c.closed {
 		conn, err := c.dial(ctx)
 		if err != nil {
+			if Unaccepted(err) {
+				err = c.conn.unlinked(err)
+			}
 			return nil, err
 		}
 		c.conn = conn

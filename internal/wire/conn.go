@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,6 +146,16 @@ func (c *Conn) Close() { c.nc.Close() }
 
 // Closed tells whether Close was called.
 func (c *Conn) Closed() bool { return c.nc.IsClosed() }
+
+// unlinked returns the reason for which the server closed the connection, if the server no longer accepts its
+// credentials, and else err.
+func (c *Conn) unlinked(err error) error {
+	if last := c.nc.LastError(); c.Closed() && Unaccepted(last) {
+		return fmt.Errorf("the control plane no longer accepts the credentials of %s (%w): copy the new key here that \"ctl fleet rotate\" or \"ctl fleet agent\" made, and start again",
+			cmp.Or(c.holder, "this program"), last)
+	}
+	return err
+}
 
 // Linked tells whether there is a link to the control plane at the moment.
 func (c *Conn) Linked() bool { return c.nc.IsConnected() }

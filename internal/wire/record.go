@@ -275,6 +275,9 @@ func readRecord(ctx context.Context, from source, q recordQuery, handle func(Ent
 
 // lasting reports whether a reader gets the same error if it reads again.
 func lasting(err error) bool {
+	if Unaccepted(err) {
+		return true
+	}
 	for _, is := range []error{ErrNoRun, ErrNoRecord, ErrProtocol, ErrTooLarge, ErrPanic,
 		nats.ErrPermissionViolation, nats.ErrConnectionClosed} {
 		if errors.Is(err, is) {

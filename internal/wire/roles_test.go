@@ -411,6 +411,73 @@ func TestRemovedAgentsAreRefused(t *testing.T) {
 	}
 }
 
+// TestPeersLearnThatTheirKeyIsNoLongerAccepted: neither an agent nor a client ends with what follows from it, that the
+// connection is closed or no controller answers, and none tries again for ever.
+func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
+	g := guardPlane(t)
+	lead := recorder(t, link(t, g.server), "r1")
+	serveClients(t, lead.lease)
+	stop, err := lead.lease.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, func(Heartbeat, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if err := lead.Plan(t.Context(), plan.Run{ID: "r1"}); err != nil {
+		t.Fatal(err)
+	}
+	old := g.auth("client")
+	seed, err := os.ReadFile(old.Creds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.Creds = filepath.Join(t.TempDir(), "old.nk")
+	if err := os.WriteFile(old.Creds, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	idle, err := DialClient(t.Context(), g.url, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	agent, reports, follower := g.dial(t, "a1").Agent(), g.dial(t, "a1").Agent(), g.client(t, "client")
+	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
+	defer cancel()
+	busy := make(chan struct{}, 2)
+	ended := map[string]chan error{}
+	for what, call := range map[string]func() error{
+		"the heartbeats of agent a1": func() error {
+			return agent.SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Process: "a1", Slots: 1} }, nil)
+		},
+		"a client that follows a run": func() error {
+			_, err := follower.Follow(ctx, "r1", func(Entry) error { busy <- struct{}{}; return nil })
+			return err
+		},
+	} {
+		ended[what] = make(chan error, 1)
+		go func() { ended[what] <- call() }()
+	}
+	<-busy
+	if err := g.creds.Rotate("a1", "client"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.server.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what, holder string, err error) {
+		t.Helper()
+		if err == nil || !Unaccepted(err) || !strings.Contains(err.Error(), "no longer accepts the credentials of "+holder) || errors.Is(err, ErrNoController) {
+			t.Errorf("%s: %v, want that the key of %s is not accepted any more", what, err, holder)
+		}
+	}
+	check("heartbeats", "agent a1", <-ended["the heartbeats of agent a1"])
+	check("a client that follows a run", "the client", <-ended["a client that follows a run"])
+	check("a report of an agent", "agent a1", reports.Arrive(ctx, Arrival{Ref: Ref{Run: "r1", Task: "t1", Try: "y"}, Agent: "a1", Step: StepOpen}))
+	for !idle.now().Closed() && wait(ctx, retryWait) == nil {
+	}
+	_, err = idle.Follow(ctx, "r1", func(Entry) error { return nil }) // it dials again
+	check("a client whose connection was closed", "the client", err)
+}
+
 func TestStrangersAreRefused(t *testing.T) {
 	g := guardPlane(t)
 	other, err := MakeCredentials(filepath.Join(t.TempDir(), "other"), "/", []string{"x"}, false)

@@ -62,7 +62,7 @@ func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) err
 		return a, ErrNoController
 	}
 	if err != nil {
-		return a, err
+		return a, c.unlinked(err)
 	}
 	if obey != nil {
 		if err := obey(epochOf(answer.Header)); err != nil {
