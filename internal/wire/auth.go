@@ -52,7 +52,8 @@ func (a Auth) options() (opts []nats.Option, err error) {
 	return opts, nil
 }
 
-// credentials reads a file of either kind. The file is read again whenever the link is opened again.
+// credentials reads a file of either kind. A NATS credentials file is read again whenever the link is opened again; a
+// seed stays in memory: a link that was lost comes back without its file.
 func credentials(path string) ([]nats.Option, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -62,20 +63,15 @@ func credentials(path string) ([]nats.Option, error) {
 	if bytes.Contains(text, []byte("NATS USER JWT")) {
 		return []nats.Option{nats.UserCredentials(path)}, nil
 	}
-	pair, err := nkeys.ParseDecoratedNKey(text)
+	pair, err := nkeys.ParseDecoratedUserNKey(text)
 	if err != nil {
 		return nil, fmt.Errorf("read credentials %s: neither the seed of an nkey nor a NATS credentials file: %w", path, err)
 	}
-	defer pair.Wipe()
 	key, err := pair.PublicKey()
 	if err != nil {
 		return nil, fmt.Errorf("read credentials %s: %w", path, err)
 	}
-	show, err := nats.NkeyOptionFromSeed(path)
-	if err != nil {
-		return nil, fmt.Errorf("read credentials %s: %w", path, err)
-	}
-	return []nats.Option{show, nats.CustomInboxPrefix(inboxOf(key))}, nil
+	return []nats.Option{nats.Nkey(key, pair.Sign), nats.CustomInboxPrefix(inboxOf(key))}, nil
 }
 
 // heldBy begins the line of a seed's file that says whose it is.

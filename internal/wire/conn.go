@@ -125,14 +125,22 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		relinked: relinked, again: again, queued: make(chan struct{}, 1), edited: make(chan struct{}, 1)}, nil
 }
 
-// LogTo logs from now on when the link is lost, when it is there again, and what panics while a message is handled. It is called before anything
-// else. A connection that is closed says nothing.
+// LogTo logs from now on when the link is lost, why it cannot be opened again, when it is there again, and what panics
+// while a message is handled. It is called before anything else. A connection that is closed says nothing.
 func (c *Conn) LogTo(log *slog.Logger) {
 	c.log = log
-	back := c.nc.ReconnectHandler()
+	back, said := c.nc.ReconnectHandler(), "" // the last error; the library calls one handler at a time
 	c.nc.SetReconnectHandler(func(nc *nats.Conn) {
 		back(nc)
+		said = ""
 		log.Info("the link to the control plane is there again", "url", plan.Redact(nc.ConnectedUrl()))
+	})
+	c.nc.SetErrorHandler(func(nc *nats.Conn, s *nats.Subscription, err error) {
+		c.refused.hear(nc, s, err)
+		if err.Error() != said && !errors.Is(err, nats.ErrPermissionViolation) { // that ends a request
+			said = err.Error()
+			log.Warn("the link to the control plane reports an error", "error", err)
+		}
 	})
 	c.nc.SetDisconnectErrHandler(func(nc *nats.Conn, err error) {
 		if !nc.IsClosed() {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -476,6 +478,45 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	}
 	_, err = idle.Follow(ctx, "r1", func(Entry) error { return nil }) // it dials again
 	check("a client whose connection was closed", "the client", err)
+}
+
+// TestALostLinkComesBackWithoutTheKeyFile, which an agent has read at its start.
+func TestALostLinkComesBackWithoutTheKeyFile(t *testing.T) {
+	g := guardPlane(t)
+	c := g.dial(t, "a1")
+	if err := os.Remove(g.auth("a1").Creds); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.nc.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c.Relinked():
+	case <-time.After(refusedWithin):
+		t.Error("the link did not come back")
+	}
+}
+
+// TestALinkThatCannotBeOpenedAgainSaysWhyOnce, not with each of the tries.
+func TestALinkThatCannotBeOpenedAgainSaysWhyOnce(t *testing.T) {
+	g := guardPlane(t)
+	c := g.dial(t, "a1")
+	log := &logged{}
+	c.LogTo(slog.New(log))
+	if err := g.creds.Remove("a1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.server.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
+	defer cancel()
+	for !c.Closed() && wait(ctx, retryWait) == nil {
+	}
+	want := []string{"WARN the link to the control plane is lost; it is opened again", "WARN the link to the control plane reports an error"}
+	if got := log.await(t, 2); !slices.Equal(got, want) {
+		t.Errorf("logged is %q, want %q", got, want)
+	}
 }
 
 func TestStrangersAreRefused(t *testing.T) {
