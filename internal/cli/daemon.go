@@ -314,7 +314,7 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 			log.Info("connected to the control plane", "url", plan.Redact(s.url))
 			return conn, nil
 		}
-		log.Warn("control plane does not answer yet, trying again", "error", err)
+		log.Warn("cannot connect to the control plane, trying again", "error", err, "hint", s.remedy(err))
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()

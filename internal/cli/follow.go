@@ -35,17 +35,20 @@ func (s *serverFlags) dial(ctx context.Context) (*wire.Client, error) {
 	}
 	conn, err := wire.DialClient(ctx, s.url, s.auth())
 	if err != nil {
-		return nil, fmt.Errorf("%w; %s", err, remedy(err))
+		return nil, fmt.Errorf("%w; %s", err, s.remedy(err))
 	}
 	return conn, nil
 }
 
 // remedy is what to do about a control plane that cannot be dialled.
-func remedy(err error) string {
+func (s *serverFlags) remedy(err error) string {
 	var unknown x509.UnknownAuthorityError
+	auth := s.auth()
 	switch {
 	case errors.As(err, &unknown):
 		return "its certificate is not of an authority that is trusted here: give --ca, the ca.crt that \"ctl fleet init\" made"
+	case wire.Unaccepted(err) && auth.Creds == "" && auth.Token == "" && auth.User == "":
+		return "this control plane requires credentials: give --creds, a key that \"ctl fleet init\" or \"ctl fleet agent\" made, or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD"
 	case wire.Unaccepted(err):
 		return "--creds (or what LOCKSTEP_TOKEN, LOCKSTEP_USER and LOCKSTEP_PASSWORD say) is not accepted by this control plane"
 	}

@@ -5,10 +5,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"lockstep/internal/wire"
 )
@@ -110,9 +112,54 @@ func TestTheRemedyFitsWhatIsWrong(t *testing.T) {
 	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError || !strings.Contains(out.String(), "--creds") || strings.Contains(out.String(), "is --server right") {
 		t.Errorf("a wrong token: code %d: %s", code, out.String())
 	}
-	if text := remedy(fmt.Errorf("connect: %w", x509.UnknownAuthorityError{})); !strings.Contains(text, "give --ca") {
+	out.Reset()
+	t.Setenv("LOCKSTEP_TOKEN", "")
+	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError || !strings.Contains(out.String(), "requires credentials: give --creds") {
+		t.Errorf("no credentials: code %d: %s", code, out.String())
+	}
+	if text := (&serverFlags{}).remedy(fmt.Errorf("connect: %w", x509.UnknownAuthorityError{})); !strings.Contains(text, "give --ca") {
 		t.Errorf("an unknown authority: %s", text)
 	}
+}
+
+// TestDaemonsSayWhatIsMissing, as ctl does, while they try again: the control plane may accept them later.
+func TestDaemonsSayWhatIsMissing(t *testing.T) {
+	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Auth: wire.Auth{Token: "right"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	for name, program := range map[string]func(ctx context.Context, out io.Writer) int{
+		"agent": func(ctx context.Context, out io.Writer) int {
+			return Agent(ctx, []string{"--name", "a", "--server", server.URL()}, nil, out, out)
+		},
+		"controller": func(ctx context.Context, out io.Writer) int {
+			return Controller(ctx, []string{"--server", server.URL()}, nil, out, out)
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		out := &untilSaid{text: "requires credentials: give --creds", said: cancel}
+		program(ctx, out)
+		if !strings.Contains(out.String(), out.text) {
+			t.Errorf("%s: %s", name, out.String())
+		}
+		cancel()
+	}
+}
+
+// untilSaid calls said when the text was written.
+type untilSaid struct {
+	strings.Builder
+	text string
+	said func()
+}
+
+func (u *untilSaid) Write(p []byte) (int, error) {
+	n, err := u.Builder.Write(p)
+	if strings.Contains(u.String(), u.text) {
+		u.said()
+	}
+	return n, err
 }
 
 // A --server that nobody can dial ends every program at once, by the command line and by the environment.
