@@ -321,8 +321,12 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		"a viewer adds a schedule":   func() error { return viewer.AddSchedule(ctx, schedule.New(aDefinition, "id", "me", time.Now())) },
 		"a viewer removes one":       func() error { return viewer.RemoveSchedule(ctx, "x", 1) },
 	} {
-		if err := request(); !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "may not") {
-			t.Errorf("%s: %v: want an error that it may not", what, err)
+		holder := "those of the viewer; give --creds client.nk"
+		if strings.HasPrefix(what, "an agent") {
+			holder = "those of agent a1; give --creds client.nk"
+		}
+		if err := request(); !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "may not") || !strings.Contains(err.Error(), holder) {
+			t.Errorf("%s: %v: want an error that it may not, with whose key it shows", what, err)
 		}
 	}
 	// A viewer follows and copies, a run that waits in the queue included, which it may not read.
