@@ -59,8 +59,8 @@ func (s *serverFlags) hint() (text string) {
 	return text
 }
 
-// check returns an error for every URL that cannot be dialled, and every file that cannot be read: neither is any better
-// a moment later, as a control plane may be. Without a server there is nothing to check.
+// check returns an error for every URL that cannot be dialled, and every file that cannot be read or used: neither is any
+// better a moment later, as a control plane may be. Without a server there is nothing to check.
 func (s *serverFlags) check() error {
 	if s.url == "" {
 		return nil
@@ -80,6 +80,9 @@ func (s *serverFlags) check() error {
 		if _, err := os.ReadFile(path); err != nil {
 			faults = append(faults, fmt.Errorf("read --%s %s: %w", flag, path, errors.Unwrap(err)))
 		}
+	}
+	if err := s.auth().Check(); err != nil && len(faults) == 0 {
+		faults = append(faults, fmt.Errorf("use the files of --creds, --ca, --cert and --key: %w; give those that \"ctl fleet init\" made", err))
 	}
 	return faulty(faults)
 }

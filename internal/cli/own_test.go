@@ -122,6 +122,32 @@ func TestTheRemedyFitsWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestFilesThatAreOfAnotherKindAreRefused at once, whatever --server is.
+func TestFilesThatAreOfAnotherKindAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "notes.txt")
+	if err := os.WriteFile(file, []byte("neither a key nor a certificate\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // an agent that is not refused tries for ever
+	defer cancel()
+	for _, flag := range []string{"--creds", "--ca"} {
+		for name, program := range map[string]func(args []string, out io.Writer) int{
+			"ctl": func(args []string, out io.Writer) int {
+				return Ctl(ctx, append([]string{"runs"}, args...), nil, out, out)
+			},
+			"agent": func(args []string, out io.Writer) int {
+				return Agent(ctx, append(args, "--name", "a"), nil, out, out)
+			},
+		} {
+			var out strings.Builder
+			code := program([]string{"--server", "nats://127.0.0.1:1", flag, file}, &out)
+			if code != ExitBadMatrix || !strings.Contains(out.String(), file) || strings.Contains(out.String(), "is --server right") {
+				t.Errorf("%s %s: code %d: %s", name, flag, code, out.String())
+			}
+		}
+	}
+}
+
 // TestDaemonsSayWhatIsMissing, as ctl does, while they try again: the control plane may accept them later.
 func TestDaemonsSayWhatIsMissing(t *testing.T) {
 	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Auth: wire.Auth{Token: "right"}})

@@ -29,6 +29,15 @@ func Unaccepted(err error) bool {
 	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked)
 }
 
+// Check reports all files that cannot be used. Dial does so, too, but one at a time.
+func (a Auth) Check() error {
+	opts, err := a.options()
+	for _, use := range opts {
+		err = errors.Join(err, use(&nats.Options{}))
+	}
+	return err
+}
+
 // options are what nats.go needs to know.
 func (a Auth) options() (opts []nats.Option, err error) {
 	if a.CA != "" {

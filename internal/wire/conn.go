@@ -91,6 +91,9 @@ const (
 // Dial connects to the control plane of a fleet. Lost links are opened again until Close.
 func Dial(ctx context.Context, url string, auth Auth) (*Conn, error) {
 	c, err := connect(ctx, url, auth, false, true)
+	if errors.Is(err, nats.ErrNoServers) {
+		err = errors.New("connection refused") // the library drops this error alone
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to control plane %s: %w", plan.Redact(url), err)
 	}
