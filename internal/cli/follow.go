@@ -205,6 +205,9 @@ func (o *runOptions) attach(c *cobra.Command, name string) error {
 	if ctx.Err() != nil {
 		return exit{ExitInterrupted, fmt.Errorf("left; the run goes on: %s", o.attachAgain(state.Run))}
 	}
+	if errors.Is(err, wire.ErrNoRun) {
+		return o.left(ctx, state.Run, err)
+	}
 	if err != nil {
 		return fmt.Errorf("%w; what there is of it: ctl pull %s%s", err, state.Run, o.server.hint())
 	}

@@ -296,10 +296,17 @@ func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*
 	return nil, nil
 }
 
-// left is the error of a run on a fleet that is not followed to its end: it goes on there.
+// left is the error of a run on a fleet that is not followed to its end: it goes on there, unless it is not known there any more.
 func (o *runOptions) left(ctx context.Context, id string, err error) error {
 	if ctx.Err() != nil {
 		return exit{ExitInterrupted, fmt.Errorf("left before the run ended; follow it again: %s", o.attachAgain(id))}
+	}
+	if errors.Is(err, wire.ErrNoRecord) {
+		return err
+	}
+	if errors.Is(err, wire.ErrNoRun) {
+		return fmt.Errorf("the control plane does not know run %s any more: it may have been started without its data; "+
+			"go on with what was copied: %s", id, o.again(id))
 	}
 	return fmt.Errorf("%w; the run goes on without this copy: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(id), id, o.server.hint())
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -29,6 +30,16 @@ func TestARunThatTheControllerStoppedIsAnError(t *testing.T) {
 				t.Errorf("%s, %s: %v, want the reason", reason, id, err)
 			}
 		}
+	}
+}
+
+// A run that the control plane does not know any more does not go on there: it is continued from the copy, with the same flags.
+func TestARunThatIsNotKnownAnyMoreIsResumed(t *testing.T) {
+	o := runOptions{runs: "my", server: serverFlags{url: "nats://bench-1:4222"}}
+	const want = "the control plane does not know run r any more: it may have been started without its data; " +
+		"go on with what was copied: ctl run --resume r --runs my --server nats://bench-1:4222"
+	if err := o.left(t.Context(), "r", fmt.Errorf("follow run r: %w", wire.ErrNoRun)); err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 

@@ -101,7 +101,7 @@ func (b *body) UnmarshalJSON(text []byte) error {
 
 func structured(b []byte) bool { return len(b) > 0 && (b[0] == '{' || b[0] == '[') }
 
-// read reads a batch. The error wraps ErrNoRun if the run is not known, ErrNoRecord if its record was deleted since its
+// read reads a batch. The error wraps ErrNoRun if the run is not known, or not any more, ErrNoRecord if its record was deleted since its
 // last message was read, or, without Wait, if it has none.
 func (c *Conn) read(ctx context.Context, q recordQuery) (b batch, err error) {
 	// What ends the run is looked up first: an end that is stored meanwhile is of this submission, or a later one.
@@ -131,6 +131,9 @@ func (c *Conn) readOnce(ctx context.Context, q recordQuery, pending uint64) (b b
 	case missing && pending > 0:
 		return b, nil
 	case missing && q.Behind != Cursor{}:
+		if state, err := c.RunState(ctx, q.Run); state.Run == "" && !errors.Is(err, ErrUnreadable) {
+			return b, cmp.Or(err, ErrNoRun) // it came back without its data
+		}
 		return b, fmt.Errorf("%w any more: it was deleted for newer runs before its end was read; "+
 			"a controller with --dir has a copy, below runs", ErrNoRecord)
 	case missing:

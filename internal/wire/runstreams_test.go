@@ -348,8 +348,16 @@ func TestRunsOfAnyNameHaveStreams(t *testing.T) {
 	}
 }
 
-// Who follows a run whose streams are deleted meanwhile is told, and continues when it is executed again.
+// Who follows a run whose streams are deleted meanwhile is told, and continues when it is executed again. A control plane
+// that lost all its data does not know the run.
 func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
+	t.Parallel()
+	t.Run("deleted", func(t *testing.T) { followDeleted(t, RunState{Run: "r", State: string(EndDone)}, ErrNoRecord) })
+	t.Run("not known", func(t *testing.T) { followDeleted(t, RunState{Run: "another"}, ErrNoRun) })
+}
+
+// followDeleted follows a run until its streams are deleted, while the control plane lists another or the same run.
+func followDeleted(t *testing.T, listed RunState, want error) {
 	t.Parallel()
 	s, c, lease := bounded(t, 64<<20)
 	follower := clientOf(t, s)
@@ -389,13 +397,16 @@ func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
 	begin()
 	<-begun
 	<-begun
+	if err := lease.PutRun(t.Context(), listed); err != nil {
+		t.Fatal(err)
+	}
 	remove()
 	if err := lease.Unqueue(t.Context(), "r", submission(t, c, "r")); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case err := <-ended:
-		if !errors.Is(err, ErrNoRecord) || !strings.Contains(err.Error(), "deleted") {
+		if !errors.Is(err, want) {
 			t.Errorf("the follower ended with %v", err)
 		}
 	case <-time.After(30 * time.Second):
