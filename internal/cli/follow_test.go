@@ -45,7 +45,8 @@ func (w *words) await(t *testing.T, text string) {
 	}
 }
 
-// Whoever follows a run that waits behind another is told so, and behind which, not only when it is attached to.
+// Whoever follows a run that waits behind another is told so, and behind which, not only when it is attached to. Whoever
+// resumes a run that is executed is told so at once, with the commands that follow and stop it.
 func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -94,6 +95,16 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 		t.Errorf("it says it more than once:\n%s", text)
 	}
 	ctl("attach", "--runs", filepath.Join(dir, "copies"), "latest").await(t, "waits in the queue: broker loop, used by run ")
+
+	executed, copies := id(log.String()), filepath.Join(dir, "copies")
+	ctl("attach", "--runs", copies, executed).await(t, "x: 1 task")
+	resumed := ctl("run", "--runs", copies, "--resume", executed)
+	flags := executed + " --runs " + copies + " --server nats://" + at
+	resumed.await(t, "stop it: ctl cancel "+executed+" --server nats://"+at)
+	if want := "submit run " + executed + ": it is queued or executed already: follow it: ctl attach " + flags; !strings.Contains(resumed.String(), want) ||
+		strings.Contains(resumed.String(), "no controller has taken") {
+		t.Errorf("it says\n%swant\n%s", resumed, want)
+	}
 }
 
 // id is the first run that a controller's log names.

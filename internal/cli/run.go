@@ -196,6 +196,9 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	if !waits.Stop() {
 		<-told
 	}
+	if errors.Is(err, wire.ErrQueued) {
+		return fmt.Errorf("%w: follow it: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(run.ID), run.ID, o.server.hint())
+	}
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,9 @@ const (
 // ErrNoController is wrapped by the error of a request that no controller answers.
 var ErrNoController = errors.New("no controller leads on this control plane: start one with \"controller\"")
 
+// ErrQueued is wrapped by the error of a submission whose run is queued or executed.
+var ErrQueued = errors.New("it is queued or executed already")
+
 // errRelinked ends a request whose answer was lost with the link.
 var errRelinked = errors.New("the link to the control plane was lost")
 

@@ -37,6 +37,7 @@ var codes = map[string]error{
 	"no-schedule": ErrNoSchedule,
 	"not-stored":  ErrNotStored,
 	"protocol":    ErrProtocol,
+	"queued":      ErrQueued,
 	"too-large":   ErrTooLarge,
 	"unreadable":  ErrUnreadable,
 }

@@ -273,15 +273,18 @@ func (l *Lease) ServeClients(agents func() []AgentInfo, history func(plan.Histor
 	return s.started()
 }
 
-// enqueue stores a packed submission in the queue, once for each key. It waits a moment for a submission of the same
-// run that is just ending.
+// endingWait is how long a submission waits for an earlier one of the same run that is just ending.
+const endingWait = time.Second
+
+// enqueue stores a packed submission in the queue, once for each key. The error is ErrQueued if an earlier one of the same
+// run does not end.
 func (l *Lease) enqueue(ctx context.Context, run, key string, packed []byte) error {
 	c := l.conn
 	m, err := c.message(subjectSubmit(run), packed)
 	if err != nil {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, requestTimeout/2)
+	waiting, cancel := context.WithTimeout(ctx, endingWait)
 	defer cancel()
 	for {
 		state, err := c.RunState(ctx, run)
@@ -302,7 +305,7 @@ func (l *Lease) enqueue(ctx context.Context, run, key string, packed []byte) err
 			}
 		}
 		if wait(waiting, retryWait) != nil {
-			return fmt.Errorf("run %s is queued or executed already: cancel it first", run)
+			return ErrQueued
 		}
 	}
 }
