@@ -54,9 +54,10 @@ func (x *execution) choose(ctx context.Context, t plan.Task, n int) (all []wire.
 		if said {
 			return left, nil
 		}
-		said = true
+		said, x.state.Waiting = true, missing.Detail
 		x.begins(ctx, "")
 		return left, x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID, N: n, Of: x.of, Detail: missing.Detail})
 	})
+	x.state.Waiting = "" // noted with what follows
 	return all, short, err
 }

@@ -305,7 +305,7 @@ func (x *execution) finishRun(ctx context.Context) error {
 func (x *execution) unqueue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	x.state.State, x.state.Detail, x.state.Agents = string(x.end.Reason), x.end.Detail, nil
+	x.state.State, x.state.Detail, x.state.Agents, x.state.Waiting = string(x.end.Reason), x.end.Detail, nil, ""
 	x.state.InFlight, x.state.Blamed, x.state.Crashes = "", "", nil
 	if x.state.Ended.IsZero() {
 		x.state.Ended = time.Now()

@@ -244,7 +244,8 @@ func next(t *testing.T, all <-chan *nats.Msg, fits func(*nats.Msg) bool) *nats.M
 	}
 }
 
-// All agents of a run are lost, and then its controller fails: the run waits for others, as before.
+// All agents of a run are lost, and then its controller fails: the run waits for others, as before. Its state says so
+// until they are there.
 func TestARunWithoutAgentsIsTakenOver(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -256,13 +257,17 @@ func TestARunWithoutAgentsIsTakenOver(t *testing.T) {
 			l.kill(a)
 		}
 		l.inFlight(run.ID, "", epoch-1)
+		short := func(s wire.RunState) bool { return running(s) && s.Waiting == "too few agents: 0 there, 4 needed" }
+		epoch = l.state(run.ID, short).Epoch
 		time.Sleep(10 * time.Second)
 		l.crash()
 		l.control()
 		time.Sleep(20 * time.Second)
+		l.state(run.ID, func(s wire.RunState) bool { return short(s) && s.Epoch > epoch })
 		for _, a := range []string{"b1", "b2", "b3", "b4"} {
 			l.start(a)
 		}
+		l.state(run.ID, func(s wire.RunState) bool { return s.InFlight == run.Tasks()[1].ID && s.Waiting == "" })
 		if s := l.ended(run.ID); s.State != string(wire.EndDone) || s.Done != 2 {
 			t.Errorf("the run ended as %+v", s)
 		}
