@@ -92,8 +92,14 @@ func (c *casting) seat(role int, looked []bool) bool {
 // mostNamed bounds how many agents a message lists.
 const mostNamed = 20
 
-// shortage says in words that a cell cannot have its agents.
-func shortage(c plan.Cell, there []wire.AgentInfo) string {
+// shortage says that a cell cannot have its agents, and how many there are that may have a role.
+func shortage(c plan.Cell, there []wire.AgentInfo) *wire.End {
+	have := 0
+	for _, a := range there {
+		if !a.Observer {
+			have++
+		}
+	}
 	labelled := false
 	var wanted []string
 	for _, r := range c.Workload.Roles() {
@@ -113,10 +119,11 @@ func shortage(c plan.Cell, there []wire.AgentInfo) string {
 		}
 		wanted = append(wanted, fmt.Sprintf("%d for %s (%d fit)", r.Agents, name, fit))
 	}
-	if !labelled {
-		return fmt.Sprintf("too few agents: %d there%s, %d needed", len(there), roster(there, labelled), c.Agents())
+	text := fmt.Sprintf("too few agents: %d there%s, %d needed", have, roster(there, labelled), c.Agents())
+	if labelled {
+		text = fmt.Sprintf("too few agents with the labels wanted: %d there%s; needed: %s", have, roster(there, labelled), strings.Join(wanted, ", "))
 	}
-	return fmt.Sprintf("too few agents with the labels wanted: %d there%s; needed: %s", len(there), roster(there, labelled), strings.Join(wanted, ", "))
+	return &wire.End{Reason: wire.EndNoAgents, Detail: text, Have: have, Need: c.Agents()}
 }
 
 // roster lists agents, in brackets.

@@ -147,8 +147,8 @@ func seatable(seats []plan.Labels, agents []wire.AgentInfo, taken int) bool {
 
 func TestAShortageSaysWhichLabelsAreMissing(t *testing.T) {
 	cell := plan.Cell{Workload: roles(2, 1, plan.Labels{"zone": "a", "disk": "ssd"}, nil)}
-	got := shortage(cell, there("x zone=a", "y", "z observer"))
-	want := "too few agents with the labels wanted: 3 there (x with zone=a, y without labels, z only observes); needed: 2 for publishers with disk=ssd zone=a (0 fit), 1 for consumers (2 fit)"
+	got := shortage(cell, there("x zone=a", "y", "z observer")).Detail
+	want := "too few agents with the labels wanted: 2 there (x with zone=a, y without labels, z only observes); needed: 2 for publishers with disk=ssd zone=a (0 fit), 1 for consumers (2 fit)"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -156,7 +156,16 @@ func TestAShortageSaysWhichLabelsAreMissing(t *testing.T) {
 	for range 100 {
 		many = append(many, "n")
 	}
-	if text := shortage(cell, there(many...)); len(text) > 1000 {
+	if text := shortage(cell, there(many...)).Detail; len(text) > 1000 {
 		t.Errorf("a fleet of a hundred makes a message of %d bytes", len(text))
+	}
+}
+
+// An observer takes no role.
+func TestAShortageDoesNotCountObservers(t *testing.T) {
+	end := shortage(plan.Cell{Workload: roles(1, 1, nil, nil)}, there("load-1", "obs-1 observer"))
+	const want = "too few agents: 1 there (load-1, obs-1 only observes), 2 needed"
+	if end.Detail != want || end.Have != 1 || end.Need != 2 {
+		t.Errorf("got  %+v\nwant %s", end, want)
 	}
 }

@@ -14,7 +14,7 @@ import (
 func staff(c plan.Cell, there []wire.AgentInfo) (all []wire.AgentInfo, missing *wire.End) {
 	chosen, lack := cast(c.Workload, there)
 	if len(lack) > 0 {
-		return nil, &wire.End{Reason: wire.EndNoAgents, Detail: shortage(c, there), Have: len(there), Need: c.Agents()}
+		return nil, shortage(c, there)
 	}
 	all, _, words := disturbers(c.Workload, chosen, there)
 	if words != "" {
