@@ -96,6 +96,8 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf("resume %s: a run is resumed as it was begun, %s; leave --set out",
 			old.ID, begunWith(old.Source.Set))}
 	}
+	rounds := record.Rounds()
+	o.complete = !slices.ContainsFunc(old.Tasks(), func(t plan.Task) bool { return !record.Done(t.ID) && rounds.Needed(t) })
 	run.ID, run.Version, run.Started, run.Source, run.Bases = old.ID, old.Version, old.Started, old.Source, old.Bases
 	s := wire.Submission{Run: run, Done: record.DoneTasks()}
 	s.Numbers, err = record.Numbers()

@@ -67,6 +67,20 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		t.Error("it went on in the folder of --runs, where it is not")
 	}
 
+	// A run that is complete is not run: its last end stays.
+	marks := filepath.Join(folder, "latest", "marks.jsonl")
+	before, err := os.ReadFile(marks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, said = ctl("run", "--runs", folder, "--resume", "latest")
+	if code != cli.ExitOK || !strings.Contains(said, "nothing is left to run") || !strings.Contains(said, "\n1 task: 1 valid") {
+		t.Errorf("a complete run: left with %d:\n%s", code, said)
+	}
+	if after, err := os.ReadFile(marks); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("a complete run was run: %v\n%s", err, after)
+	}
+
 	whole, err := filepath.EvalSymlinks(filepath.Join(folder, "latest"))
 	if err != nil {
 		t.Fatal(err)

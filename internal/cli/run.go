@@ -42,6 +42,8 @@ type runOptions struct {
 	yes     bool
 	rerun   *rerun    // nil: the matrix is a file, or the record of a run to resume
 	origin  *plan.Run // whose matrix is run again, as its record or bundle has it; nil: the matrix is a file
+	// complete says that the run to resume has all its outcomes.
+	complete bool
 }
 
 func runCommand() *cobra.Command {
@@ -134,6 +136,10 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	run := submission.Run
+	if o.complete {
+		fmt.Fprintf(c.ErrOrStderr(), "nothing is left to run: all tasks of run %s have an outcome\n", run.ID)
+		return o.conclude(ctx, c.OutOrStdout(), run.ID, wire.End{Reason: wire.EndDone})
+	}
 	if len(run.Cells) == 0 {
 		return exit{ExitBadMatrix, nothingLeft(run)}
 	}
