@@ -36,6 +36,7 @@ type Client struct {
 	mu     sync.Mutex
 	conn   *Conn
 	closed bool
+	epoch  uint64 // of the newest leader that answered; 0: Leader was not called
 }
 
 // NewClient dials. The client owns the connections that dial makes.
@@ -128,9 +129,19 @@ func (c *Client) Cancel(ctx context.Context, run, by string) error {
 	return err
 }
 
-// Leader is who leads. The error wraps ErrNoController if nobody does.
+// Leader is who leads. The error wraps ErrNoController if nobody does. It ends the requests that a former leader has not
+// answered, which are repeated.
 func (c *Client) Leader(ctx context.Context) (LeaderInfo, error) {
-	return serviceLeader.call(ctx, c, "", empty{})
+	l, err := serviceLeader.call(ctx, c, "", empty{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.Epoch > c.epoch {
+		if c.epoch > 0 {
+			c.conn.again.tell()
+		}
+		c.epoch = l.Epoch
+	}
+	return l, err
 }
 
 // Agents lists the agents that live, sorted by name, as the controller sees them, and after them those that it has

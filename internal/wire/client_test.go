@@ -119,3 +119,39 @@ func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 		}
 	})
 }
+
+// A leader dies with a reader's request, while the reader's link stays. Its client finds the next leader, and reads on from it.
+func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{Shared: true})
+		first := recorder(t, link(t, s), "r")
+		serveClients(t, first.lease)
+		queueRun(t, first.lease.conn, plan.Run{ID: "r"})
+		client := clientOf(t, s)
+		if _, err := client.Leader(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		following, leave := context.WithCancel(t.Context())
+		read := make(chan time.Time, 9)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = client.Follow(following, "r", func(Entry) error { read <- time.Now(); return nil }) // its error is that of following
+		}()
+		defer func() { leave(); <-ended }()
+		time.Sleep(7 * time.Second) // the reader's second request waits
+		first.lease.conn.Close()
+		second := recorder(t, link(t, s), "r")
+		serveClients(t, second.lease)
+		if err := second.Event(t.Context(), RunEvent{Kind: TakenOver}); err != nil {
+			t.Fatal(err)
+		}
+		stored := time.Now()
+		if _, err := client.Leader(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if late := (<-read).Sub(stored); late > time.Second {
+			t.Errorf("the takeover was read %v after it was stored", late)
+		}
+	})
+}

@@ -250,7 +250,7 @@ func readRecord(ctx context.Context, from source, q recordQuery, handle func(Ent
 			if err := wait(ctx, again); err != nil {
 				return nil, err
 			}
-			again = min(2*again, requestTimeout)
+			again = min(2*again, time.Second)
 			continue
 		}
 		again = retryWait
