@@ -79,7 +79,9 @@ func (p *progress) show(e controller.Progress) {
 		p.say("%s: %s", taskOf(e), ending(e.Outcome))
 	case controller.TaskRetried:
 		p.say("%s: tried again: %s", taskOf(e), e.Detail)
-	case controller.TaskInterrupted, controller.TakenOver, controller.AgentLost, controller.WaitingAgents:
+	case controller.TakenOver:
+		p.say("%s %s", place(e), e.Detail)
+	case controller.TaskInterrupted, controller.AgentLost, controller.WaitingAgents:
 		if repeats {
 			return
 		}

@@ -14,14 +14,14 @@ func TestATakeoverIsPrintedOnceAndInOrder(t *testing.T) {
 	p := newProgress(newConsole(&out), wire.Submission{})
 	p.away("no controller leads")
 	p.away("no controller leads")
-	const detail = "controller c leads the run on: the task in flight is repeated"
+	const detail = "controller c has taken over: the task in flight is repeated"
 	p.show(controller.Progress{Kind: controller.TakenOver, N: 2, Of: 3, Detail: detail})
 	p.show(controller.Progress{Kind: controller.TaskInterrupted, N: 2, Of: 3, Detail: detail})
 	p.back()
 	p.show(controller.Progress{Kind: controller.TaskInterrupted, N: 3, Of: 3, Detail: "cancelled"})
 	const want = `no controller leads
 a controller leads again: the run goes on
-[2/3] taken-over: controller c leads the run on: the task in flight is repeated
+[2/3] controller c has taken over: the task in flight is repeated
 [3/3] interrupted: cancelled
 `
 	if out.String() != want {

@@ -93,9 +93,9 @@ func (h *replayedState) times(s *wire.RunState) {
 // repeated: another leader does not know what the agents reported to the former one.
 func (x *execution) takeOver(ctx context.Context, h replayedState) error {
 	x.end.Ran, x.end.Failed = h.ran, h.failed
-	what := fmt.Sprintf("controller %s (epoch %d) leads the run on after epoch %d", x.lease.Name(), x.lease.Epoch(), x.record.Former())
+	what := fmt.Sprintf("controller %s has taken over", x.lease.Name())
 	if x.record.Former() == x.lease.Epoch() {
-		what = fmt.Sprintf("controller %s (epoch %d) leads the run on after an error of the control plane", x.lease.Name(), x.lease.Epoch())
+		what = fmt.Sprintf("controller %s continues the run after an error of the control plane", x.lease.Name())
 	}
 	e := wire.RunEvent{At: time.Now(), Kind: wire.TakenOver, Of: x.of}
 	if f := h.flight; f != nil {
@@ -108,7 +108,7 @@ func (x *execution) takeOver(ctx context.Context, h replayedState) error {
 	if err := x.record.Event(ctx, e); err != nil || h.flight == nil {
 		return err
 	}
-	x.log.Warn("took a run over", "task", e.Task, "try", e.Try, "what", what)
+	x.log.Warn("took a run over", "task", e.Task, "try", e.Try, "what", what, "epoch", x.lease.Epoch(), "former", x.record.Former())
 	x.agents.awaitThat(ctx, finishLimit, func() bool { // agents end the former attempt: its load would disturb the next one
 		ref := wire.Ref{Run: x.run.ID, Task: e.Task, Try: e.Try}
 		return !slices.ContainsFunc(x.agents.list(), func(a wire.AgentInfo) bool { return a.Try == ref })

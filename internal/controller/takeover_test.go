@@ -124,7 +124,7 @@ func (x killing) replaced(t *testing.T) {
 	if over < 0 {
 		t.Fatalf("nothing says that another controller took over: %s", w.kinds())
 	}
-	if e := w.events[over]; e.Task.ID != run.Tasks()[x.task-1].ID || !strings.Contains(e.Detail, "repeated") {
+	if e := w.events[over]; e.Task.ID != run.Tasks()[x.task-1].ID || !strings.HasSuffix(e.Detail, " has taken over: the task in flight is repeated") {
 		t.Errorf("the record says %q of task %q, want that task %d is repeated", e.Detail, e.Task.ID, x.task)
 	}
 	for i, o := range all {

@@ -54,7 +54,7 @@ func TestAccountOfTakeovers(t *testing.T) {
 	again, outcome := wire.RunEvent{Kind: wire.TaskStarted, Task: "x", Try: "2"}, plan.Outcome{Task: "x"}
 	cut := wire.RunEvent{Kind: wire.TaskInterrupted, Task: "x", Try: "1"}
 	taken := func(task, try, what string) wire.RunEvent {
-		return wire.RunEvent{Kind: wire.TakenOver, Task: task, Try: try, Detail: "controller c (epoch 2) leads the run on after epoch 1: " + what}
+		return wire.RunEvent{Kind: wire.TakenOver, Task: task, Try: try, Detail: "controller c has taken over: " + what}
 	}
 	repeated := taken("x", "1", "the task in flight is repeated")
 	for name, c := range map[string]struct {
