@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -28,7 +29,11 @@ const fillLimit = 30 * time.Second
 // put there, and records that are still on the control plane. Of these it reads the runs that match, which it returns.
 func (l *leader) fillHistory(ctx context.Context, match func(wire.RunState) bool) (matching []wire.RunState) {
 	store := past.Of(l.cfg.Copies)
-	in, err := store.Fresh(ctx)
+	var in past.Indexed
+	err := os.MkdirAll(l.cfg.Copies, 0o755) // there are no copies yet
+	if err == nil {
+		in, err = store.Fresh(ctx)
+	}
 	for _, w := range in.Warnings {
 		l.cfg.Log.Warn("fill the history", "left out", w)
 	}

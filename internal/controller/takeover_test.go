@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -271,5 +272,22 @@ func TestARunWithoutAgentsIsTakenOver(t *testing.T) {
 		if s := l.ended(run.ID); s.State != string(wire.EndDone) || s.Done != 2 {
 			t.Errorf("the run ended as %+v", s)
 		}
+	})
+}
+
+// A controller that takes over before it has copied anything fills its history from the control plane.
+func TestTheFirstTakeoverFillsTheHistory(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
+		l.run(aRun(nil), nil, nil)
+		l.leave()
+		l.config.Copies = filepath.Join(t.TempDir(), "runs")
+		l.config.Log = slog.New(failing{l.log().Handler(), "fill the history: rebuild it with ctl history reindex",
+			func() { t.Error("the history was not filled") }})
+		l.control()
+		until(t, time.Minute, func() bool {
+			a, err := l.client.History(t.Context(), plan.HistoryQuery{Value: "sent"})
+			return err == nil && a.Runs == 1
+		}, "the history has no run")
 	})
 }
