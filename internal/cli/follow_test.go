@@ -46,7 +46,8 @@ func (w *words) await(t *testing.T, text string) {
 }
 
 // Whoever follows a run that waits behind another is told so, and behind which, not only when it is attached to. Whoever
-// resumes a run that is executed is told so at once, with the commands that follow and stop it.
+// resumes a run that is executed is told so at once, with the commands that follow and stop it. When it has been cancelled,
+// nothing is printed of what happened before.
 func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,6 +105,14 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	if want := "submit run " + executed + ": it is queued or executed already: follow it: ctl attach " + flags; !strings.Contains(resumed.String(), want) ||
 		strings.Contains(resumed.String(), "no controller has taken") {
 		t.Errorf("it says\n%swant\n%s", resumed, want)
+	}
+	ctl("cancel", executed).await(t, "has ended: interrupted")
+	resumed = ctl("run", "--runs", copies, "--resume", executed)
+	resumed.await(t, "waits in the queue: broker loop, used by run ") // behind the one that waited for it
+	ctl("cancel", executed).await(t, "run "+executed)
+	resumed.await(t, "interrupted; go on with")
+	if text := resumed.String(); strings.Contains(text, "] interrupted: run was cancelled") {
+		t.Errorf("it prints what happened before it was resumed:\n%s", text)
 	}
 }
 

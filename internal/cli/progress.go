@@ -17,8 +17,9 @@ type progress struct {
 	to       *console
 	mu       sync.Mutex
 	view     view
-	gone     string // why nothing is read of the run; empty: it is read
-	takeover string // Detail of the last takeover
+	gone     string    // why nothing is read of the run; empty: it is read
+	takeover string    // Detail of the last takeover
+	since    time.Time // no lines are printed of what happened until then; zero: all are
 }
 
 // newProgress begins with a run, of which some tasks are done; a run without an id is one that will be told of.
@@ -73,6 +74,9 @@ func (p *progress) show(e controller.Progress) {
 	p.mu.Unlock()
 	if begins {
 		p.say("%s", heading)
+	}
+	if !p.since.IsZero() && !e.At.After(p.since) {
+		return
 	}
 	switch e.Kind {
 	case controller.TaskEnded:

@@ -3,8 +3,10 @@ package cli
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"lockstep/internal/controller"
+	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
 
@@ -25,6 +27,20 @@ a controller leads again: the run goes on
 [3/3] interrupted: cancelled
 `
 	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
+// A run that is resumed prints no lines of what happened before it had ended.
+func TestAResumedRunPrintsNoEarlierLines(t *testing.T) {
+	var out strings.Builder
+	p := newProgress(newConsole(&out), wire.Submission{})
+	p.since = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, ago := range []time.Duration{time.Minute, 0, -time.Second} {
+		p.show(controller.Progress{Kind: controller.TaskInterrupted, At: p.since.Add(-ago), N: 2, Of: 3, Detail: "cancelled"})
+		p.show(controller.Progress{Kind: controller.TaskEnded, At: p.since.Add(-ago), N: 3, Of: 3, Outcome: plan.Outcome{Verdict: plan.Valid}})
+	}
+	if want := "[2/3] interrupted: cancelled\n[3/3]: valid\n"; out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
 }

@@ -193,6 +193,10 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 			fmt.Fprintf(stderr, "the run is not noted as created by this ctl, which will ask before it uses its record: %v\n", err)
 		}
 	}
+	var earlier wire.RunState
+	if o.resume != "" {
+		earlier, _ = fleet.conn.RunState(ctx, run.ID) // else the submission says what is wrong
+	}
 	told := make(chan struct{})
 	waits := time.AfterFunc(2*time.Second, func() {
 		defer close(told)
@@ -215,7 +219,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		fmt.Fprintln(c.OutOrStdout(), run.ID)
 		return nil
 	}
-	end, err := o.follow(ctx, fleet.conn, submission, stderr, points)
+	end, err := o.follow(ctx, fleet.conn, submission, earlier.Ended, stderr, points)
 	if err != nil {
 		return err
 	}
@@ -238,12 +242,15 @@ func snapshotWarning(run plan.Run, room uint64) string {
 		"start all controllers with --record-limit %.0fGiB, or run fewer cells at a time with --only\n", need/(1<<20), room>>20, math.Ceil(2*need/(1<<30)))
 }
 
-// follow copies a run that was submitted until it ends, and cancels it when ctx ends before.
-func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission wire.Submission, stderr *console, points *sink.Sink) (wire.End, error) {
+// follow copies a run that was submitted until it ends, and cancels it when ctx ends before. It prints what happens after
+// since, when the run had ended before; zero: it had not.
+func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission wire.Submission, since time.Time, stderr *console,
+	points *sink.Sink) (wire.End, error) {
 	run, background := submission.Run.ID, context.WithoutCancel(ctx)
 	following, leave := context.WithCancel(background)
 	defer leave()
 	p := newProgress(stderr, submission)
+	p.since = since
 	defer p.close()
 	if o.server.url != "" {
 		go lookout(following, conn, run, p)
