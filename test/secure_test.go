@@ -53,8 +53,9 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	secrets := []string{"RIGHT_PASSWORD=" + right, "WRONG_PASSWORD=" + wrong}
 	controller := daemon(t, dir, []string{"LOCKSTEP_LISTEN=127.0.0.1:" + port, "LOCKSTEP_NATS_CONFIG=" + filepath.Join(creds, "nats.conf"),
 		"LOCKSTEP_CREDS=" + filepath.Join(creds, "controller.nk"), "LOCKSTEP_DIR=" + filepath.Join(dir, "controller"), "LOCKSTEP_VERBOSE=true"}, "controller")
+	agents := map[string]*rig.Process{}
 	for _, name := range []string{"a1", "a2"} {
-		daemon(t, dir, append(append(as("agents/"+name), secrets...), "LOCKSTEP_NAME="+name, "LOCKSTEP_DIR="+filepath.Join(dir, name),
+		agents[name] = daemon(t, dir, append(append(as("agents/"+name), secrets...), "LOCKSTEP_NAME="+name, "LOCKSTEP_DIR="+filepath.Join(dir, name),
 			"LOCKSTEP_ENV=RIGHT_PASSWORD,WRONG_PASSWORD", "LOCKSTEP_VERBOSE=true"), "agent")
 	}
 	matrix := filepath.Join(dir, "matrix.cue")
@@ -119,6 +120,10 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 			t.Fatalf("the agent that was removed is still there: %v\n%s", err, out)
 		}
 		time.Sleep(200 * time.Millisecond) // between two looks at other processes
+	}
+	agents["a2"].Leaves()
+	if said := agents["a2"].Said(); !strings.Contains(said, "no longer accepts the credentials of agent a2") {
+		t.Errorf("the agent that was removed says:\n%s", said)
 	}
 	noCanary(t, dir)
 }
