@@ -45,7 +45,7 @@ func printJSON(out io.Writer, v any) error {
 func runsCommand() *cobra.Command {
 	var s serverFlags
 	var folder string
-	var asJSON, local bool
+	var asJSON, local, wide bool
 	c := &cobra.Command{
 		Use:   "runs",
 		Short: "List the runs of a fleet, or those that there are records of",
@@ -71,18 +71,19 @@ records below --runs. The newest is first.`,
 			if asJSON {
 				return printJSON(c.OutOrStdout(), append([]wire.RunState{}, all...))
 			}
-			return fleetRuns(c.OutOrStdout(), all, time.Now())
+			return fleetRuns(c.OutOrStdout(), all, time.Now(), wide)
 		},
 	}
 	s.add(c, "; none: records of this host")
 	runsFlag(c, &folder)
 	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	c.Flags().BoolVar(&wide, "wide", false, "write DETAIL in full length")
 	c.Flags().BoolVar(&local, "local", false, "list the records of this host, whatever LOCKSTEP_SERVER says")
 	return c
 }
 
-// fleetRuns lists runs in their order.
-func fleetRuns(out io.Writer, all []wire.RunState, now time.Time) error {
+// fleetRuns lists runs in their order; wide does not cut details.
+func fleetRuns(out io.Writer, all []wire.RunState, now time.Time, wide bool) error {
 	var rows [][]string
 	for _, r := range all {
 		by := r.By
@@ -91,15 +92,22 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time) error {
 		}
 		detail := r.Detail
 		if r.Waiting != "" {
-			detail = "waits for " + r.Waiting
+			detail = "waits: " + r.Waiting
+		}
+		if !wide {
+			detail = terminal.Cut(detail, maxDetail)
 		}
 		rows = append(rows, []string{r.Run, r.Name, r.State, dash(by), stamp(r.Submitted), took(r, now),
-			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), dash(terminal.Cut(detail, maxDetail))})
+			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), dash(detail)})
 	}
-	return tabulate(out, []string{"RUN", "MATRIX", "STATE", "BY", "SUBMITTED", "TOOK", "DONE", "OF", "FAILED", "DETAIL"}, rows)
+	columns := width(out)
+	if wide {
+		columns = 0
+	}
+	return tabulateIn(columns, out, []string{"RUN", "MATRIX", "STATE", "BY", "SUBMITTED", "TOOK", "DONE", "OF", "FAILED", "DETAIL"}, rows)
 }
 
-// maxDetail is how many columns DETAIL may take; --json prints all of it.
+// maxDetail is how many columns DETAIL may take without --wide.
 const maxDetail = 60
 
 // took is how long a run has run, or waits.

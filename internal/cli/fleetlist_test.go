@@ -57,15 +57,23 @@ func TestAgentsFitTheScreen(t *testing.T) {
 	}
 }
 
-// The reason why a run ended does not widen the list of runs.
+// The reason why a run ended, or what it waits for, does not widen the list of runs; --wide has all of it.
 func TestRunsShortenDetails(t *testing.T) {
-	var out strings.Builder
-	detail := "controllers failed 2 times with repetition 1 of cell mode=confirm-each (task 219b602ba6ec-r1) in flight"
-	if err := fleetRuns(&out, []wire.RunState{{Run: "r", State: string(wire.EndQuarantined), Detail: detail}}, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if want := "controllers failed 2 times with repetition 1 of cell mode=c…\n"; !strings.HasSuffix(out.String(), want) {
-		t.Errorf("want %q at the end of\n%s", want, out.String())
+	all := []wire.RunState{{Run: "r", State: wire.StateQueued, Waiting: "2 more agents, used by run 20260102-150405-quick-3f9c, reserved for run s"}}
+	for _, x := range []struct {
+		wide bool
+		want string
+	}{
+		{false, " waits: 2 more agents, used by run 20260102-150405-quick-3f9…\n"},
+		{true, " waits: 2 more agents, used by run 20260102-150405-quick-3f9c, reserved for run s\n"},
+	} {
+		var out strings.Builder
+		if err := fleetRuns(&out, all, time.Now(), x.wide); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(out.String(), x.want) {
+			t.Errorf("want %q at the end of\n%s", x.want, out.String())
+		}
 	}
 }
 
