@@ -48,7 +48,8 @@ func (s *serverFlags) remedy(err error) string {
 	case errors.As(err, &unknown):
 		return "its certificate is not of an authority that is trusted here: give --ca, the ca.crt that \"ctl fleet init\" made"
 	case wire.Unaccepted(err) && auth.Creds == "" && auth.Token == "" && auth.User == "":
-		return "this control plane requires credentials: give --creds, a key that \"ctl fleet init\" or \"ctl fleet agent\" made, or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD"
+		return "this control plane requires credentials: give --creds, a key that \"ctl fleet init\" or \"ctl fleet agent\" made, " +
+			"or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD"
 	case wire.Unaccepted(err):
 		return "--creds (or what LOCKSTEP_TOKEN, LOCKSTEP_USER and LOCKSTEP_PASSWORD say) is not accepted by this control plane"
 	}

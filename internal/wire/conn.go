@@ -162,8 +162,8 @@ func (c *Conn) Closed() bool { return c.nc.IsClosed() }
 // credentials, and else err.
 func (c *Conn) unlinked(err error) error {
 	if last := c.nc.LastError(); c.Closed() && Unaccepted(last) {
-		return fmt.Errorf("the control plane no longer accepts the credentials of %s (%w): copy the new key here that \"ctl fleet rotate\" or \"ctl fleet agent\" made, and start again",
-			cmp.Or(c.holder, "this program"), last)
+		return fmt.Errorf("the control plane no longer accepts the credentials of %s (%w): copy the new key here "+
+			"that \"ctl fleet rotate\" or \"ctl fleet agent\" made, and start again", cmp.Or(c.holder, "this program"), last)
 	}
 	return err
 }

@@ -129,7 +129,8 @@ func (v clientService[Q, A]) call(ctx context.Context, c *Client, doing string, 
 		case lost:
 			err = errRelinked
 		case errors.Is(err, ErrNotAllowed):
-			err = fmt.Errorf("%w: they are those of %s; give --creds client.nk, which \"ctl fleet init\" made", err, cmp.Or(conn.holder, "another role"))
+			err = fmt.Errorf("%w: they are those of %s; give --creds client.nk, which \"ctl fleet init\" made",
+				err, cmp.Or(conn.holder, "another role"))
 		case errors.Is(err, context.DeadlineExceeded) && !conn.Linked():
 			err = fmt.Errorf("the control plane does not answer: %w", err)
 		case errors.Is(err, context.DeadlineExceeded):
