@@ -155,3 +155,20 @@ func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 		}
 	})
 }
+
+// A run that is queued is not queued again. The answer comes before ctl says that no controller has taken the run, after 2 s.
+func TestARunThatIsQueuedIsRefusedAtOnce(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{Shared: true})
+		serveClients(t, campaign(t, link(t, s), "c"))
+		client, submission := clientOf(t, s), Submission{Run: plan.Run{ID: "r"}}
+		if err := client.Submit(t.Context(), submission); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		err := client.Submit(t.Context(), submission)
+		if took := time.Since(began); !errors.Is(err, ErrQueued) || took >= 2*time.Second {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}
