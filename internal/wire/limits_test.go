@@ -48,7 +48,7 @@ func TestConnectionsOfAccountsAreBounded(t *testing.T) {
 		t.Errorf("a tenth connection: %v: want a refusal", c)
 	}
 	for i, c := range append(viewers, others...) {
-		if err := c.flush(t.Context(), 5 * time.Second); err != nil {
+		if err := c.flush(t.Context(), 5*time.Second); err != nil {
 			t.Errorf("connection %d does not go on: %v", i, err)
 		}
 	}
