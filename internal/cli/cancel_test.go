@@ -62,3 +62,28 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
+
+// A run that is resumed may still be known by the end of its earlier submission: whoever follows it looks again.
+func TestTheEndOfAnEarlierSubmissionIsNoBeginning(t *testing.T) {
+	server, _, lease := leading(t)
+	client, err := server.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		state wire.RunState
+		words string
+		begun bool
+	}{
+		{wire.RunState{Run: "r", State: string(wire.EndInterrupted), Seq: 1}, "", false},
+		{wire.RunState{Run: "r", State: wire.StateQueued, Waiting: "its turn", Seq: 2}, "run r waits in the queue: its turn", false},
+		{wire.RunState{Run: "r", State: wire.StateRunning, Seq: 2}, "", true},
+	} {
+		if err := lease.PutRun(t.Context(), x.state); err != nil {
+			t.Fatal(err)
+		}
+		if words, begun := queue(t.Context(), client, "r"); words != x.words || begun != x.begun {
+			t.Errorf("%s: %q, begun: %v", x.state.State, words, begun)
+		}
+	}
+}

@@ -98,7 +98,7 @@ func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
 func queue(ctx context.Context, conn *wire.Client, run string) (words string, begun bool) {
 	state, err := findRun(ctx, conn, run)
 	switch {
-	case err != nil, state.State == wire.StateQueued && state.Waiting == "":
+	case err != nil, state.State == wire.StateQueued && state.Waiting == "", state.Over(): // of an earlier submission
 		return "", false
 	case state.State != wire.StateQueued:
 		return "", true

@@ -169,25 +169,24 @@ func start(t *testing.T, o *server.Options) *server.Server {
 func cluster(t *testing.T) ([]string, []*server.Server) {
 	t.Helper()
 	var routes []*url.URL
-	var ports []int
+	var reserved []net.Listener // each until its server starts: another process could take a port that is free
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		port := l.Addr().(*net.TCPAddr).Port
-		ports = append(ports, port)
+		reserved = append(reserved, l)
 		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
 	}
 	var urls []string
 	var servers []*server.Server
-	for i, port := range ports {
+	for i, l := range reserved {
 		o := serverOptions(t, fmt.Sprintf("n%d", i))
-		o.Cluster = server.ClusterOpts{Name: "three", Host: "127.0.0.1", Port: port}
+		o.Cluster = server.ClusterOpts{Name: "three", Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port}
 		o.Routes = routes
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
 		servers = append(servers, start(t, o))
 		urls = append(urls, "nats://"+servers[i].Addr().String())
 	}
