@@ -106,7 +106,7 @@ func TestMatrixFaults(t *testing.T) {
 // Both groups have an account of their own, and the table sets them side by side.
 func TestMatrixMixed(t *testing.T) {
 	beside(t)
-	r := ran(t, "mixed.cue")
+	r := ran(t, "mixed.cue", brief(few...)...)
 	for _, o := range r.outcomes {
 		groups := 2
 		if strings.Contains(r.name(o), "bulk=0") {
@@ -128,7 +128,7 @@ func TestMatrixMixed(t *testing.T) {
 
 func TestMatrixNightly(t *testing.T) {
 	beside(t)
-	r := ran(t, "nightly.cue")
+	r := ran(t, "nightly.cue", brief(append([]string{"cell.publishers.count=1000"}, few[1:]...)...)...) // enough for p99
 	for _, o := range r.outcomes {
 		for _, value := range []string{"send.rate", "receive.rate", "send.p50", "send.p99"} { // with load 0 a backlog is possible
 			r.figure(o, value)
