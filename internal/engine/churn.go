@@ -57,7 +57,7 @@ func (e *Engine) newChurn() (*churn, error) {
 }
 
 func (c *churn) connect(ctx context.Context) error {
-	return each(c.links, func(l *churnLink) error { return l.connect(ctx) })
+	return each(c.links, func(l *churnLink) error { return l.link.open(ctx) })
 }
 
 // record gives the churn its part of the record, when the start is known.
@@ -235,7 +235,13 @@ func (c *churn) flush() {
 func (c *churn) closeLinks() {
 	var wg sync.WaitGroup
 	for _, l := range c.links {
-		wg.Go(l.close)
+		wg.Go(l.link.close)
 	}
 	wg.Wait()
+}
+
+func (c *churn) finishLinks() {
+	for _, l := range c.links {
+		l.link.finish()
+	}
 }

@@ -19,13 +19,12 @@ type consumer struct {
 	e     *Engine
 	index int // among all of its subscription in the task
 	spec  drivers.ConsumerSpec
-	link  drivers.Consumer
-	busy  context.CancelFunc // ends what the link's handler takes its time over
-	works *worker            // nil: all is acknowledged at once
-	slow  bool               // what it has prefetched may take it longer than the broker waits for acknowledgements
-	turns *turns             // nil: always there
-	there int64              // since when, ns since T0; guarded by mu
-	gone  bool               // it left, or has not joined yet
+	link  link[handling]
+	works *worker // nil: all is acknowledged at once
+	slow  bool    // what it has prefetched may take it longer than the broker waits for acknowledgements
+	turns *turns  // nil: always there
+	there int64   // since when, ns since T0; guarded by mu
+	gone  bool    // it left, or has not joined yet
 
 	mu          sync.Mutex
 	receipts    *record.Recorder // nil until the start is known
@@ -34,13 +33,8 @@ type consumer struct {
 	interrupted int64 // see record.Snapshot.LastInterrupted, without broken links
 	wait        wait
 
-	downAt atomic.Int64  // reading of the clock
-	links  atomic.Int64  // numbers links
-	up     atomic.Int64  // the latest link that was opened
-	down   atomic.Int64  // the latest link that broke
-	joins  atomic.Bool   // it is to be there, and is opening its link
-	broken chan struct{} // one token: look whether it is the present one
-	done   chan struct{}
+	opening atomic.Bool // it is to be there, and opens its link
+	done    chan struct{}
 }
 
 // source is what one consumer knows of one publisher's messages.
@@ -54,7 +48,7 @@ type source struct {
 
 func (e *Engine) newConsumer(subscription, i int) *consumer {
 	w := e.work
-	c := &consumer{e: e, index: i, broken: make(chan struct{}, 1), done: make(chan struct{}), works: e.newWorker(subscription, i)}
+	c := &consumer{e: e, index: i, done: make(chan struct{}), works: e.newWorker(subscription, i)}
 	if process, after := w.Consumers.Process, e.redeliverAfter; after > 0 {
 		mean := max(process.Mean.D(), (process.Least.D()+process.Most.D())/2)
 		c.slow = mean*time.Duration(max(1, w.Consumers.Prefetch, w.Consumers.Batch)) >= after
@@ -62,6 +56,7 @@ func (e *Engine) newConsumer(subscription, i int) *consumer {
 	_, least := w.LeastGap()
 	c.wait = newWait(record.GapReceipt, record.ConsumerOwner(subscription, i), least)
 	c.turns = newTurns(w.Consumers.Presence, i, e.assignment.Consumers.Total, int64(w.Measure))
+	c.link.e, c.link.name, c.link.dial = e, fmt.Sprintf("consumer %d", i), c.dial
 	local := i - e.assignment.Consumers.First
 	c.spec = drivers.ConsumerSpec{
 		Topology: e.topology, Subscription: subscription, Queue: queueOf(w, i, w.Consumers.Threads),
@@ -72,30 +67,32 @@ func (e *Engine) newConsumer(subscription, i int) *consumer {
 	return c
 }
 
-// connect opens the link, within the connect deadline.
-func (c *consumer) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.e.work.Connect.D())
-	defer cancel()
-	spec, number := c.spec, c.links.Add(1)
-	spec.OnClosed = func(err error) { c.onClosed(number, err) }
-	busy, stop := context.WithCancel(c.e.supervision)
-	link, err := c.e.session.Consumer(ctx, spec, func(batch []drivers.Delivery) error { return c.handle(busy, batch) })
-	if err != nil {
-		stop()
-		return fmt.Errorf("connect consumer %d of subscription %d: %w", c.index, c.spec.Subscription, err)
-	}
-	c.mu.Lock()
-	c.link, c.busy = link, stop
-	c.mu.Unlock()
-	c.up.Store(number)
-	return nil
+// handling is a connection of a consumer.
+type handling struct {
+	drivers.Consumer
+	interrupt *context.CancelFunc // ends what the handler takes its time over
 }
 
-// apart tells whether the consumer is to receive and has no link to do so: what does not come to it may still be at the broker.
-func (c *consumer) apart() bool {
-	up := c.up.Load()
-	return c.joins.Load() || up > 0 && up == c.down.Load()
+func (h handling) Close() error {
+	(*h.interrupt)()
+	return h.Consumer.Close()
 }
+
+// dial opens one connection.
+func (c *consumer) dial(ctx context.Context, onClosed func(error)) (handling, error) {
+	spec := c.spec
+	spec.OnClosed = onClosed
+	busy, interrupt := context.WithCancel(c.e.supervision)
+	conn, err := c.e.session.Consumer(ctx, spec, func(batch []drivers.Delivery) error { return c.handle(busy, batch) })
+	if err != nil {
+		interrupt()
+		return handling{}, fmt.Errorf("subscription %d: %w", spec.Subscription, err)
+	}
+	return handling{conn, &interrupt}, nil
+}
+
+// apart reports whether the consumer is to receive and has no link to do so: what does not come to it may still be at the broker.
+func (c *consumer) apart() bool { return c.link.down.Load() || c.opening.Load() }
 
 func (c *consumer) record(r *record.Collector, publishers int) {
 	c.mu.Lock()
@@ -193,23 +190,6 @@ func (s *source) late(stream uint32, sequence uint64) bool {
 	return false
 }
 
-// onClosed hears that a link broke; news of an earlier one than the present is old.
-func (c *consumer) onClosed(link int64, err error) {
-	for told := false; !told; {
-		before := c.down.Load()
-		if link != c.links.Load() || link <= before {
-			return
-		}
-		c.downAt.Store(clock.Now())
-		told = c.down.CompareAndSwap(before, link)
-	}
-	c.e.Event("closed", fmt.Sprintf("consumer %d: %v", c.index, err))
-	select {
-	case c.broken <- struct{}{}:
-	default:
-	}
-}
-
 // supervise opens the link again whenever it breaks, and has the consumer leave and join, until ctx ends.
 func (c *consumer) supervise(ctx context.Context) {
 	defer close(c.done)
@@ -225,32 +205,14 @@ func (c *consumer) supervise(ctx context.Context) {
 			return
 		case <-turn:
 			continue
-		case <-c.broken:
+		case <-c.link.broken:
 		}
-		if c.down.Load() != c.links.Load() {
-			continue // the consumer left, and perhaps joined again, while that was told
-		}
-		c.links.Add(1) // what is still said of the broken one is old
-		c.closeLink()
-		ok := c.e.retry(ctx, c.connect)
-		c.e.gap("consumer", c.index, c.downAt.Load(), ok)
-		if !ok {
+		c.opening.Store(true)
+		if !c.link.reopen(ctx) {
 			return
 		}
+		c.opening.Store(false)
 		c.e.countOwn(record.Reconnects)
-	}
-}
-
-func (c *consumer) closeLink() {
-	c.mu.Lock()
-	link, stop := c.link, c.busy
-	c.mu.Unlock()
-	if link == nil {
-		return
-	}
-	stop()
-	if err := link.Close(); err != nil {
-		c.e.log.Debug("close consumer", "consumer", c.index, "error", err)
 	}
 }
 
@@ -271,8 +233,8 @@ func (c *consumer) flush() (receipt, interrupted int64) {
 		c.receipts.Flush()
 	}
 	interrupted = c.interrupted
-	if c.down.Load() > 0 {
-		interrupted = max(interrupted, c.downAt.Load()-c.e.origin.Load(), 1)
+	if at := c.link.lastBreak(); at != 0 {
+		interrupted = max(interrupted, at-c.e.origin.Load(), 1)
 	}
 	return c.lastReceipt, interrupted
 }

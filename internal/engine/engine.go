@@ -59,7 +59,6 @@ type Engine struct {
 	measured        measurement
 	collector       *record.Collector
 	begun           atomic.Bool
-	drained         atomic.Bool // the drain has reached its limit, and links are closed: that they end is no fault of the broker
 	over            atomic.Bool // the measurement has ended, or was cancelled: cheaper to ask than a context
 	started         chan struct{}
 	closed          chan struct{}
@@ -145,7 +144,7 @@ func (e *Engine) due(s Schedule) int64 { return int64(s.Next()) - e.warmup }
 // ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed. Those that are not there at
 // the start have left again.
 func (e *Engine) ConnectConsumers(ctx context.Context) error {
-	err := each(e.consumers, func(c *consumer) error { return c.connect(ctx) })
+	err := each(e.consumers, func(c *consumer) error { return c.link.open(ctx) })
 	if err != nil {
 		return err
 	}
@@ -158,7 +157,7 @@ func (e *Engine) ConnectPublishers(ctx context.Context) error {
 		if p.perMessage() {
 			return nil
 		}
-		return p.connect(ctx)
+		return p.link.open(ctx)
 	})
 	if err == nil && e.churn != nil {
 		err = e.churn.connect(ctx)
@@ -219,13 +218,7 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	hard, cancelHard := e.until(ctx, e.work.Drain.Most.D())
 	defer cancelHard()
 	unblock := context.AfterFunc(hard, func() { // a driver may be stuck in a write that knows no context
-		e.drained.Store(true)
-		for _, p := range e.publishers {
-			p.closeLink()
-		}
-		if e.churn != nil {
-			e.churn.closeLinks()
-		}
+		e.closePublishers()
 	})
 	defer unblock()
 	churned := e.startChurn(soft, hard)
@@ -312,28 +305,19 @@ func (e *Engine) closeAll() {
 	if e.begun.Load() {
 		e.stopRun()
 	}
+	e.closePublishers()
+	e.running.Wait()    // what publishers own is theirs until they have stopped
+	e.closePublishers() // and the link that one may have opened meanwhile
+	for _, c := range e.consumers {
+		c.link.finish()
+	}
 	var wg sync.WaitGroup
-	for _, p := range e.publishers {
-		wg.Go(p.closeLink)
-	}
-	if e.churn != nil {
-		wg.Go(e.churn.closeLinks)
-	}
-	wg.Wait()
-	e.running.Wait() // what publishers own is theirs until they have stopped
-	for _, p := range e.publishers {
-		wg.Go(p.closeLink) // the link that one may have opened meanwhile
-	}
-	if e.churn != nil {
-		wg.Go(e.churn.closeLinks)
-	}
-	wg.Wait()
 	for _, c := range e.consumers {
 		wg.Go(func() {
 			if e.collector != nil {
 				<-c.done
 			}
-			c.closeLink()
+			c.link.close()
 		})
 	}
 	wg.Wait()
@@ -349,4 +333,20 @@ func (e *Engine) closeAll() {
 	for _, c := range e.consumers {
 		c.endWait(now)
 	}
+}
+
+// closePublishers closes all links to publish over. None of them counts as broken from then on, even if one is closed by the end of another.
+func (e *Engine) closePublishers() {
+	for _, p := range e.publishers {
+		p.link.finish()
+	}
+	var wg sync.WaitGroup
+	if e.churn != nil {
+		e.churn.finishLinks()
+		wg.Go(e.churn.closeLinks)
+	}
+	for _, p := range e.publishers {
+		wg.Go(p.link.close)
+	}
+	wg.Wait()
 }

@@ -191,7 +191,7 @@ func (p *publisher) leave() {
 			p.settle()
 		}
 		begin := p.e.now()
-		p.disconnect()
+		p.link.disconnect()
 		p.waited(begin, p.e.now())
 	}
 	p.gone = true
@@ -203,7 +203,7 @@ func (p *publisher) leave() {
 // join opens the link again. What it takes is the broker's.
 func (p *publisher) join() bool {
 	begin := p.e.now()
-	if !p.perMessage() && !p.e.retry(p.soft, p.connect) {
+	if !p.perMessage() && !p.e.retry(p.soft, p.link.open) {
 		return false
 	}
 	now := p.e.now()
@@ -221,7 +221,7 @@ func (p *publisher) withdraw() {
 		return
 	}
 	p.gone = true
-	p.disconnect()
+	p.link.disconnect()
 }
 
 func (c *consumer) withdraw() {
@@ -233,8 +233,7 @@ func (c *consumer) withdraw() {
 // end closes the link in an orderly way: what was handled is acknowledged, and the rest is there for others.
 func (c *consumer) end() {
 	c.gone = true
-	c.links.Add(1) // what is still said of the link is old
-	c.closeLink()
+	c.link.disconnect()
 }
 
 // waits is since when the consumer waits for the next message, as far as it was there. The caller holds mu.
@@ -250,9 +249,9 @@ func (c *consumer) attend(ctx context.Context, alarm *clock.Alarm) bool {
 	there, until := c.e.turn(c.turns, c.e.now())
 	switch {
 	case there && c.gone:
-		c.joins.Store(true)
-		joined := c.e.retry(ctx, c.connect)
-		c.joins.Store(false)
+		c.opening.Store(true)
+		joined := c.e.retry(ctx, c.link.open)
+		c.opening.Store(false)
 		if !joined {
 			return false
 		}

@@ -304,17 +304,17 @@ func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := e.consumers[0]
-	if err := c.connect(t.Context()); err != nil {
+	if err := c.link.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	e.begun.Store(true)
 	e.mu.Lock() // telling of it takes as long as this
 	told := make(chan struct{})
 	go func() {
-		c.onClosed(c.links.Load(), errRefused)
+		c.link.onClosed(1, errRefused)
 		close(told)
 	}()
-	for c.downAt.Load() == 0 {
+	for c.link.lastBreak() == 0 {
 		runtime.Gosched()
 	}
 	time.Sleep(time.Millisecond) // so that the old order of things is passed, too
@@ -326,10 +326,7 @@ func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	e.measured.from.Store(0)
 	ctx, cancel := context.WithCancel(t.Context())
 	go c.supervise(ctx)
-	for len(c.broken) > 0 {
-		runtime.Gosched()
-	}
-	time.Sleep(time.Millisecond)
+	time.Sleep(5 * time.Millisecond)
 	cancel()
 	<-c.done
 	if n := links.consumers.Load(); n != 1 {

@@ -24,14 +24,14 @@ func (p *publisher) run(soft, hard context.Context) {
 		if p.turns != nil && !p.attend() {
 			break
 		}
-		if p.down.Load() && !p.reconnect(p.deadline()) {
+		if !p.perMessage() && p.link.down.Load() && !p.reconnect(p.deadline()) {
 			break
 		}
 		if !cycle() && !p.stayed() {
 			break
 		}
 	}
-	if p.flight != nil && !p.down.Load() && !p.perMessage() {
+	if p.flight != nil && !p.link.down.Load() && !p.perMessage() {
 		p.settle()
 	}
 	p.countUnsent()
@@ -138,7 +138,7 @@ func (p *publisher) publish(ctx context.Context, link drivers.Publisher, token u
 // failed deals with a publish error: a broken link is opened again by the loop, anything else waits a moment.
 func (p *publisher) failed(err error) {
 	if errors.Is(err, drivers.ErrClosed) {
-		p.fail(err)
+		p.link.fail(err)
 		return
 	}
 	p.e.warn("publish", err)
@@ -151,7 +151,7 @@ func (p *publisher) oneUnconfirmed() bool {
 		return false
 	}
 	body := p.prepare(p.body, due, send)
-	if err := p.publish(p.hard, p.link, 0, body, due, send); err != nil {
+	if err := p.publish(p.hard, p.link.conn, 0, body, due, send); err != nil {
 		p.failed(err)
 	}
 	return true
@@ -179,7 +179,7 @@ func (p *publisher) oneInWindow() bool {
 	if !ok {
 		return !p.finished() // the link broke while it waited
 	}
-	more, err := p.oneInFlight(p.link, token)
+	more, err := p.oneInFlight(p.link.conn, token)
 	if err != nil {
 		p.failed(err)
 	}
@@ -195,7 +195,7 @@ func (p *publisher) batch(n int) bool {
 			break // cannot be: nothing is in flight between batches
 		}
 		var err error
-		if more, err = p.oneInFlight(p.link, token); err != nil {
+		if more, err = p.oneInFlight(p.link.conn, token); err != nil {
 			p.failed(err)
 			break
 		}
@@ -218,7 +218,7 @@ func (p *publisher) acquire() (uint32, bool) {
 		if p.work.OnFull == "pause" { // the study's way to wait for room
 			sleep(p.deadline(), p.work.Pause.D())
 			p.waited(begin, p.e.now())
-			if p.finished() || p.down.Load() {
+			if p.finished() || p.link.down.Load() {
 				return 0, false
 			}
 			continue
@@ -238,7 +238,7 @@ func (p *publisher) acquire() (uint32, bool) {
 // flush sends what the driver has buffered.
 func (p *publisher) flush() error {
 	p.blocked = p.spec.Waiting.Nanos()
-	err := p.link.Flush(p.hard)
+	err := p.link.conn.Flush(p.hard)
 	if n := p.spec.Waiting.Nanos() - p.blocked; n > 0 {
 		now := p.e.now()
 		p.waited(now-n, now)
@@ -252,7 +252,7 @@ func (p *publisher) await(ctx context.Context, n int) bool {
 		select {
 		case <-p.flight.room:
 			continue
-		case <-p.broken:
+		case <-p.link.broken:
 		case <-ctx.Done():
 		}
 		p.flight.settled()
@@ -270,14 +270,14 @@ func (p *publisher) settle() bool {
 			p.failed(err)
 		}
 		begin := p.e.now()
-		if !p.down.Load() && p.await(p.hard, n) && p.flight.collect() > 0 {
+		if !p.link.down.Load() && p.await(p.hard, n) && p.flight.collect() > 0 {
 			p.waited(begin, p.flight.lastFree)
 		} else {
 			p.waited(begin, p.e.now())
 		}
 	}
-	if p.down.Load() {
-		p.closeLink()
+	if p.link.down.Load() {
+		p.link.close()
 	}
 	return p.flight.outstanding() == 0
 }
@@ -288,13 +288,12 @@ func (p *publisher) oneConnection() bool {
 	if !more {
 		return false
 	}
-	err := p.connect(p.hard)
+	err := p.link.open(p.hard)
 	connected := p.e.now()
 	p.times.Waited += p.e.within(send, connected)
 	p.blocked = p.spec.Waiting.Nanos()
 	defer func() { p.held += connected - send }() // it holds up the messages that follow
 	if err != nil {
-		p.countPorts(err)
 		p.lack(send)
 		w := p.sends.Window(send, p.e.belongs(due, send))
 		p.countFailure(p.hard, w, err, due, send)
@@ -314,7 +313,7 @@ func (p *publisher) oneConnection() bool {
 		body = s.body
 	}
 	body = p.prepare(body, due, send)
-	err = p.publish(p.hard, p.link, uint64(token), body, due, send)
+	err = p.publish(p.hard, p.link.conn, uint64(token), body, due, send)
 	begin := p.e.now()
 	switch {
 	case err != nil:
@@ -325,7 +324,7 @@ func (p *publisher) oneConnection() bool {
 	case p.flight != nil:
 		p.settleConnection()
 	}
-	p.closeLink()
+	p.link.close()
 	p.waited(begin, p.e.now())
 	return true
 }
@@ -334,7 +333,7 @@ func (p *publisher) oneConnection() bool {
 func (p *publisher) settleConnection() {
 	ctx, cancel := context.WithTimeout(p.hard, p.e.work.Connect.D())
 	defer cancel()
-	if err := p.link.Flush(ctx); err == nil {
+	if err := p.link.conn.Flush(ctx); err == nil {
 		p.await(ctx, p.flight.outstanding())
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,7 +22,7 @@ type publisher struct {
 	index    int // among all publishers of the task
 	flow     int // of the first subscription
 	spec     drivers.PublisherSpec
-	link     drivers.Publisher
+	link     link[drivers.Publisher]
 	mode     drivers.Mode
 	work     plan.Publishers
 	schedule Schedule // nil: closed loop
@@ -63,18 +62,14 @@ type publisher struct {
 	returnsMu    sync.Mutex
 	returns      *record.Recorder
 	returned     *record.Set
-	down         atomic.Bool
-	links        atomic.Int64  // numbers links
-	downAt       atomic.Int64  // reading of the clock
-	broken       chan struct{} // one token: the link went down
-	closing      sync.Mutex    // guards link against Close from outside
 	soft, hard   context.Context
 }
 
 func (e *Engine) newPublisher(i int) *publisher {
 	w := e.work
 	p := &publisher{e: e, index: i, mode: drivers.Mode(w.Publishers.Mode), work: w.Publishers,
-		random: rand.New(rand.NewPCG(e.task, uint64(i))), broken: make(chan struct{}, 1)}
+		random: rand.New(rand.NewPCG(e.task, uint64(i)))}
+	p.link.e, p.link.name, p.link.dial = e, fmt.Sprintf("publisher %d", i), p.dial
 	p.keyDraws = *rand.NewPCG(e.task, 2<<32|uint64(i))
 	p.turns = newTurns(w.Publishers.Presence, i, e.assignment.Publishers.Total, forever)
 	number := connection(w.Topology, i-e.assignment.Publishers.First)
@@ -144,20 +139,15 @@ func (p *publisher) record(c *record.Collector) {
 	p.returned = set(p.returns, record.SetReturned)
 }
 
-// connect opens the link, within the connect deadline.
-func (p *publisher) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(drivers.WithWaiting(ctx, p.spec.Waiting.Writes), p.e.work.Connect.D())
-	defer cancel()
-	spec, link := p.spec, p.links.Add(1)
-	spec.OnClosed = func(err error) { p.onClosed(link, err) }
-	opened, err := p.e.session.Publisher(ctx, spec)
-	if err != nil {
-		return fmt.Errorf("connect publisher %d: %w", p.index, err)
+// dial opens one connection.
+func (p *publisher) dial(ctx context.Context, onClosed func(error)) (drivers.Publisher, error) {
+	spec := p.spec
+	spec.OnClosed = onClosed
+	opened, err := p.e.session.Publisher(drivers.WithWaiting(ctx, spec.Waiting.Writes), spec)
+	if (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EMFILE)) && p.sends != nil {
+		p.sends.Window(p.e.now(), false).Counts[record.PortsExhausted]++
 	}
-	p.closing.Lock()
-	p.link = opened
-	p.closing.Unlock()
-	return nil
+	return opened, err
 }
 
 // onConfirm records before it releases, so that a publisher which sees nothing in flight sees everything recorded.
@@ -207,77 +197,18 @@ func (p *publisher) onReturn(body []byte) {
 	}
 }
 
-// onClosed hears that a link broke; news of an earlier one than the present is old.
-func (p *publisher) onClosed(link int64, err error) {
-	if p.perMessage() && !p.e.drained.Load() {
-		p.e.Event("closed", fmt.Sprintf("publisher %d: %v", p.index, err)) // the publish or confirm that it breaks deals with it
-		return
-	}
-	if !p.perMessage() && link == p.links.Load() {
-		p.fail(err)
-	}
-}
-
-// fail marks the link as broken and wakes whatever waits for it.
-func (p *publisher) fail(err error) {
-	if p.down.CompareAndSwap(false, true) {
-		p.downAt.Store(clock.Now())
-		if !p.e.drained.Load() {
-			p.e.Event("closed", fmt.Sprintf("publisher %d: %v", p.index, err))
-		}
-		select {
-		case p.broken <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// reconnect closes the broken link and opens another until ctx ends.
+// reconnect replaces the broken link until ctx ends.
 func (p *publisher) reconnect(ctx context.Context) bool {
 	begin := p.e.now()
-	p.disconnect()
-	ok := p.e.retry(ctx, func(ctx context.Context) error {
-		err := p.connect(ctx)
-		p.countPorts(err)
-		return err
-	})
-	p.e.gap("publisher", p.index, p.downAt.Load(), ok)
-	p.lack(p.downAt.Load() - p.e.origin.Load())
+	ok := p.link.reopen(ctx)
+	if at := p.link.lastBreak(); at != 0 {
+		p.lack(at - p.e.origin.Load())
+	}
 	if ok {
 		p.sends.Window(p.e.now(), false).Counts[record.Reconnects]++
 	}
 	p.waited(begin, p.e.now())
 	return ok
-}
-
-// disconnect closes the link, which settles all that was in flight, and forgets that it was down.
-func (p *publisher) disconnect() {
-	p.links.Add(1) // what is still said of the link is old
-	p.closeLink()
-	select {
-	case <-p.broken:
-	default:
-	}
-	p.down.Store(false)
-}
-
-func (p *publisher) countPorts(err error) {
-	if errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EMFILE) {
-		p.sends.Window(p.e.now(), false).Counts[record.PortsExhausted]++
-	}
-}
-
-// closeLink is safe to call from outside and twice.
-func (p *publisher) closeLink() {
-	p.closing.Lock()
-	link := p.link
-	p.closing.Unlock()
-	if link == nil {
-		return
-	}
-	if err := link.Close(); err != nil {
-		p.e.log.Debug("close publisher", "publisher", p.index, "error", err)
-	}
 }
 
 // flushReturns hands over what came back; safe at any time.

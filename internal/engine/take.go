@@ -103,8 +103,8 @@ func (e *Engine) eventTime() int64 {
 	return e.now()
 }
 
-// gap records how long a publisher or consumer was without its link, since a reading of the clock.
-func (e *Engine) gap(role string, index int, since int64, ended bool) {
+// outage records how long a publisher or consumer was without its link, since a reading of the clock.
+func (e *Engine) outage(name string, since int64, ended bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now, gap := e.eventTime(), clock.Now()-since
@@ -113,7 +113,7 @@ func (e *Engine) gap(role string, index int, since int64, ended bool) {
 		how = "not reconnected"
 	}
 	e.events = append(e.events, record.Event{At: now - gap, Kind: record.EventGap, Nanos: gap, Lasting: !ended,
-		Detail: fmt.Sprintf("%s %d %s after %v", role, index, how, time.Duration(gap).Round(time.Microsecond))})
+		Detail: fmt.Sprintf("%s %s after %v", name, how, time.Duration(gap).Round(time.Microsecond))})
 }
 
 // countOwn counts something that happened to a consumer's link.

@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"lockstep/internal/clock"
+)
+
+// closer is a publisher or consumer of a driver. The zero value means that there is none.
+type closer interface {
+	comparable
+	Close() error
+}
+
+// link is one connection after the other to the broker: each is opened when the one before it broke. One goroutine at a time, the owner,
+// opens and disconnects; close, finish and the driver's callback may come from any goroutine.
+type link[C closer] struct {
+	e    *Engine
+	name string // in events and errors: "publisher 3"
+	dial func(ctx context.Context, onClosed func(error)) (C, error)
+
+	conn   C             // used by the owner
+	broken chan struct{} // closed when conn breaks; nil without a connection. Read by the owner
+	down   atomic.Bool   // conn broke and was not replaced yet
+
+	mu       sync.Mutex // guards what follows, and conn and broken against reads from outside
+	number   int64      // of conn or of the connection that is being opened: callbacks of others are late
+	brokeAt  int64      // reading of the clock when a connection broke last; 0: none did
+	finished bool       // the engine closes its links: that one ends is no fault of the broker from then on
+	ended    bool       // conn broke since
+}
+
+// open opens a connection, within the cell's limit for it.
+func (l *link[C]) open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.e.work.Connect.D())
+	defer cancel()
+	l.mu.Lock()
+	l.number++
+	number := l.number
+	l.broken, l.ended = make(chan struct{}), false
+	l.down.Store(false)
+	l.mu.Unlock()
+	conn, err := l.dial(ctx, func(err error) { l.onClosed(number, err) })
+	if err != nil {
+		return fmt.Errorf("connect %s: %w", l.name, err)
+	}
+	l.mu.Lock()
+	l.conn = conn
+	l.mu.Unlock()
+	return nil
+}
+
+// fail marks the present connection as broken, for an error of a call. It is the owner's.
+func (l *link[C]) fail(err error) { l.onClosed(l.number, err) }
+
+// onClosed marks a connection as broken, wakes the owner and records the event; callbacks of earlier connections are ignored.
+func (l *link[C]) onClosed(number int64, err error) {
+	l.mu.Lock()
+	if number != l.number || l.down.Load() {
+		l.mu.Unlock()
+		return
+	}
+	l.ended = l.finished
+	if !l.ended {
+		l.brokeAt = clock.Now()
+	}
+	fault := !l.ended
+	l.down.Store(true)
+	close(l.broken)
+	l.mu.Unlock()
+	if fault {
+		l.e.Event("closed", fmt.Sprintf("%s: %v", l.name, err))
+	}
+}
+
+// reopen replaces a broken connection until ctx ends, and records the outage. False: there is no connection.
+func (l *link[C]) reopen(ctx context.Context) bool {
+	l.mu.Lock()
+	ended, since := l.ended, l.brokeAt
+	l.mu.Unlock()
+	l.disconnect()
+	if ended {
+		return false
+	}
+	ok := l.e.retry(ctx, l.open)
+	l.e.outage(l.name, since, ok)
+	return ok
+}
+
+// disconnect closes the connection, which completes all that was in flight. Callbacks of it are ignored from then on.
+func (l *link[C]) disconnect() {
+	l.mu.Lock()
+	l.number++
+	l.mu.Unlock()
+	l.close()
+	l.mu.Lock()
+	l.broken = nil
+	l.down.Store(false)
+	l.mu.Unlock()
+}
+
+// close closes the connection, if there is one. It may be called from any goroutine, and again.
+func (l *link[C]) close() {
+	var none C
+	l.mu.Lock()
+	conn := l.conn
+	l.mu.Unlock()
+	if conn == none {
+		return
+	}
+	if err := conn.Close(); err != nil {
+		l.e.log.Debug("close link", "link", l.name, "error", err)
+	}
+}
+
+// finish says that the engine is about to close its links.
+func (l *link[C]) finish() {
+	l.mu.Lock()
+	l.finished = true
+	l.mu.Unlock()
+}
+
+// lastBreak is when a connection broke last, a reading of the clock; 0: none did.
+func (l *link[C]) lastBreak() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.brokeAt
+}

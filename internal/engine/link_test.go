@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// oneConnection is a session whose publishers share a connection, as its consumers do: the first that is closed ends it for all of its role.
+type oneConnection struct {
+	drivers.Session
+	publishers, consumers sharedLinks
+}
+
+// sharedLinks holds the close callbacks of the open links of one role.
+type sharedLinks struct {
+	mu   sync.Mutex
+	open map[int]func(error)
+	next int
+}
+
+func (s *sharedLinks) add(onClosed func(error)) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = map[int]func(error){}
+	}
+	s.next++
+	s.open[s.next] = onClosed
+	return s.next
+}
+
+func (s *sharedLinks) end(number int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, number)
+	for other, onClosed := range s.open {
+		delete(s.open, other)
+		onClosed(drivers.ErrClosed)
+	}
+}
+
+func (s *oneConnection) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	p, err := s.Session.Publisher(ctx, spec)
+	return sharedPublisher{p, &s.publishers, s.publishers.add(spec.OnClosed)}, err
+}
+
+func (s *oneConnection) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	c, err := s.Session.Consumer(ctx, spec, handle)
+	return sharedConsumer{c, &s.consumers, s.consumers.add(spec.OnClosed)}, err
+}
+
+type sharedPublisher struct {
+	drivers.Publisher
+	links  *sharedLinks
+	number int
+}
+
+func (p sharedPublisher) Close() error {
+	p.links.end(p.number)
+	return p.Publisher.Close()
+}
+
+type sharedConsumer struct {
+	drivers.Consumer
+	links  *sharedLinks
+	number int
+}
+
+func (c sharedConsumer) Close() error {
+	c.links.end(c.number)
+	return c.Consumer.Close()
+}
+
+// When the engine ends, links end because it closes them: that is no fault of the broker and no event, whatever ends the engine.
+func TestTheEndOfTheEngineProducesNoEvent(t *testing.T) {
+	for _, how := range []string{"complete", "cancelled", "closed while it runs"} {
+		t.Run(how, bubbled(func(t *testing.T) {
+			s := newSubject(t, func(w *plan.Workload) {
+				w.Publishers.Threads, w.Consumers.Threads, w.Publishers.Mode, w.Publishers.Rate = 3, 3, "confirm-window", 1000
+			})
+			s.wrap = func(session drivers.Session) drivers.Session { return &oneConnection{Session: session} }
+			var e *Engine
+			s.made = func(made *Engine) { e = made }
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s.during = func(string) {
+				switch how {
+				case "cancelled":
+					time.AfterFunc(300*time.Millisecond, cancel)
+				case "closed while it runs":
+					time.AfterFunc(300*time.Millisecond, func() {
+						cancel()
+						_ = e.Close(context.Background())
+					})
+				}
+			}
+			for _, event := range s.play(ctx).Events() {
+				t.Errorf("event %+v, want none", event)
+			}
+		}))
+	}
+}
+
+// The news that a link broke may be delivered when the link was replaced already: who waits on the new one keeps waiting.
+func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
+	s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
+	e, err := New(Config{Assignment: s.task(), Session: instant{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.ConnectPublishers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := e.publishers[0]
+	e.mu.Lock() // the event of the broken link takes as long as this
+	told := make(chan struct{})
+	go func() {
+		p.link.onClosed(1, drivers.ErrClosed)
+		close(told)
+	}()
+	for !p.link.down.Load() {
+		runtime.Gosched()
+	}
+	p.link.disconnect()
+	e.mu.Unlock()
+	<-told
+	if err := p.link.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	token, _ := p.flight.take()
+	p.flight.slots[token].out = true
+	time.AfterFunc(50*time.Millisecond, func() { p.flight.release(uint64(token), 1) })
+	if !p.await(t.Context(), 1) {
+		t.Error("the link counts as broken, although it was opened again")
+	}
+}
