@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/live"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
+	"lockstep/internal/runview"
 	"lockstep/internal/terminal"
 )
 
@@ -21,59 +21,58 @@ const (
 
 // frame is what stands on a terminal now.
 func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []string {
-	if v.run.ID == "" {
+	if v.Run.ID == "" {
 		return []string{"waiting for the run to begin"}
 	}
 	if columns < narrow {
 		return v.narrow(columns, now, paint)
 	}
 	size := min(bars, columns-45)
-	lines := []string{"", bar("run ", v.part(now), size, paint) + "  " + v.standing(now, paint)}
-	t := v.current
-	if t == nil {
+	lines := []string{"", bar("run ", v.Part(now), size, paint) + "  " + v.standing(now, paint)}
+	a := v.Attempt
+	if a == nil {
 		return append(lines, v.idle(paint))
 	}
-	words, part := t.phase(now)
-	lines = append(lines, bar("cell", part, size, paint)+"  "+words+t.agents(paint))
-	if name := t.name(); name != "" {
+	words, part := phase(a, now)
+	lines = append(lines, bar("cell", part, size, paint)+"  "+words+agents(a, paint))
+	if name := nameOf(a); name != "" {
 		lines = append(lines, paint.Paint(terminal.Bold, terminal.Clean(name)))
 	}
-	return append(lines, t.table(columns, paint)...)
+	return append(lines, table(a, columns, paint)...)
 }
 
 // narrow is frame where there is little room.
 func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []string {
 	size := max(3, columns/4)
-	done, of := v.pace.All()
-	run := fmt.Sprintf("%s %d/%s%d", bar("run ", v.part(now), size, paint), done, bound(v.pace.AtMost()), of)
-	if v.pace.Tasks() > 0 {
+	done, of := v.Pace.All()
+	run := fmt.Sprintf("%s %d/%s%d", bar("run ", v.Part(now), size, paint), done, bound(v.Pace.AtMost()), of)
+	if v.Pace.Tasks() > 0 {
 		run += ", " + v.remaining(now)
 	}
 	lines := []string{"", run}
-	t := v.current
-	if t == nil {
+	a := v.Attempt
+	if a == nil {
 		return append(lines, v.idle(paint))
 	}
-	words, part := t.phase(now)
+	words, part := phase(a, now)
 	lines = append(lines, bar("cell", part, size, paint)+" "+words)
-	if name := t.name(); name != "" {
+	if name := nameOf(a); name != "" {
 		lines = append(lines, paint.Paint(terminal.Bold, terminal.Clean(name)))
 	}
-	if t.live == nil {
-		return lines
-	}
-	for _, f := range t.live.Flows {
-		lines = append(lines, t.list(f, paint)...)
+	if live := a.Newest(); live != nil {
+		for _, f := range live.Flows {
+			lines = append(lines, flowLines(f, paint)...)
+		}
 	}
 	return lines
 }
 
-// list has a line for each figure of a flow.
-func (t *inFlight) list(f live.Flow, paint terminal.Painter) (lines []string) {
+// flowLines has a line for each figure of a flow.
+func flowLines(f runview.Flow, paint terminal.Painter) (lines []string) {
 	if f.Group != "" {
 		lines = append(lines, terminal.Clean(f.Group))
 	}
-	cells := t.cells(f)
+	cells := cells(f)
 	head, text := 0, 0
 	for i, c := range cells {
 		head, text = max(head, len(figures[i].of+" "+figures[i].what)), max(text, terminal.Width(c.text))
@@ -87,9 +86,9 @@ func (t *inFlight) list(f live.Flow, paint terminal.Painter) (lines []string) {
 // idle says why no task is under way.
 func (v *view) idle(paint terminal.Painter) string {
 	switch {
-	case v.note != "":
-		return paint.Paint(terminal.Yellow, terminal.Clean(v.note))
-	case v.pace.Tasks() == 0:
+	case v.Note != "":
+		return paint.Paint(terminal.Yellow, terminal.Clean(v.Note))
+	case v.Pace.Tasks() == 0:
 		return "all tasks have ended"
 	}
 	return "between tasks"
@@ -102,19 +101,19 @@ func bar(name string, part float64, columns int, paint terminal.Painter) string 
 
 // standing is how far the run is, in words.
 func (v *view) standing(now time.Time, paint terminal.Painter) string {
-	done, of := v.pace.All()
-	text := fmt.Sprintf("%d of %s%d tasks", done, atMost(v.pace.AtMost()), of)
+	done, of := v.Pace.All()
+	text := fmt.Sprintf("%d of %s%d tasks", done, atMost(v.Pace.AtMost()), of)
 	sep := ": "
 	for _, x := range []struct {
 		verdict plan.Verdict
 		style   terminal.Style
 	}{{plan.Valid, terminal.Green}, {plan.Invalid, terminal.Red}, {plan.Unknown, terminal.Yellow}} {
-		if n := v.verdicts[x.verdict]; n > 0 {
+		if n := v.Count(x.verdict); n > 0 {
 			text += sep + paint.Paint(x.style, fmt.Sprintf("%d %s", n, x.verdict))
 			sep = ", "
 		}
 	}
-	if v.pace.Tasks() > 0 {
+	if v.Pace.Tasks() > 0 {
 		text += "; " + v.remaining(now)
 	}
 	return text
@@ -122,21 +121,21 @@ func (v *view) standing(now time.Time, paint terminal.Painter) string {
 
 // remaining is the time left, in words.
 func (v *view) remaining(now time.Time) string {
-	left := v.left(now).Round(time.Second)
+	left := v.Left(now).Round(time.Second)
 	if left == 0 {
 		return "nearly done"
 	}
 	return fmt.Sprintf("about %v left", left)
 }
 
-// agents tells how many of the task's agents are heard of.
-func (t *inFlight) agents(paint terminal.Painter) string {
-	all := len(t.started.Agents)
-	if t.live == nil {
-		return fmt.Sprintf("; %d agents", all)
+// agents says how many of the attempt's agents are heard of.
+func agents(a *runview.Attempt, paint terminal.Painter) string {
+	live := a.Newest()
+	if live == nil {
+		return fmt.Sprintf("; %d agents", len(a.Started.Agents))
 	}
-	text := fmt.Sprintf("%d of %d agents", t.live.Agents, t.live.Of)
-	if t.live.Agents < t.live.Of {
+	text := fmt.Sprintf("%d of %d agents", live.Agents, live.Of)
+	if live.Agents < live.Of {
 		text = paint.Paint(terminal.Yellow, text)
 	}
 	return "; " + text
@@ -165,7 +164,7 @@ func (f figure) paint(text string, p terminal.Painter) string {
 }
 
 // cells are the texts of a flow, in the order of figures. What cannot be, and what is not known yet, is a dash, and no number.
-func (t *inFlight) cells(f live.Flow) []figure {
+func cells(f runview.Flow) []figure {
 	out := make([]figure, len(figures))
 	for i := range out {
 		out[i] = figure{nothing, terminal.Faint}
@@ -200,14 +199,15 @@ func latency(d time.Duration) figure {
 }
 
 // table has a row for each flow; columns for which there is no room are left out, the cheapest first.
-func (t *inFlight) table(columns int, paint terminal.Painter) []string {
-	if t.live == nil {
+func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
+	live := a.Newest()
+	if live == nil {
 		return nil
 	}
-	rows := make([][]figure, len(t.live.Flows))
+	rows := make([][]figure, len(live.Flows))
 	names := 0
-	for i, f := range t.live.Flows {
-		rows[i] = t.cells(f)
+	for i, f := range live.Flows {
+		rows[i] = cells(f)
 		names = max(names, min(terminal.Width(terminal.Clean(f.Group)), columns/3))
 	}
 	widths := make([]int, len(figures))
@@ -229,13 +229,13 @@ func (t *inFlight) table(columns int, paint terminal.Painter) []string {
 		paint.Paint(terminal.Faint, line("", func(i int) string { return terminal.Pad(figures[i].of, widths[i], false) })),
 		paint.Paint(terminal.Faint, line("", func(i int) string { return terminal.Pad(figures[i].what, widths[i], false) })),
 	}
-	for n, f := range t.live.Flows {
+	for n, f := range live.Flows {
 		lines = append(lines, line(f.Group, func(i int) string {
 			return rows[n][i].paint(terminal.Pad(rows[n][i].text, widths[i], false), paint)
 		}))
 	}
-	legend := fmt.Sprintf("rates of the last whole second, latencies of the last %d s", live.RecentSeconds)
-	if !slices.ContainsFunc(t.live.Flows, func(f live.Flow) bool { return f.Known }) {
+	legend := fmt.Sprintf("rates of the last whole second, latencies of the last %d s", runview.RecentSeconds)
+	if !slices.ContainsFunc(live.Flows, func(f runview.Flow) bool { return f.Known }) {
 		legend = "figures come with the first whole second of all agents"
 	}
 	return append(lines, paint.Paint(terminal.Faint, legend))

@@ -14,6 +14,7 @@ import (
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
+	"lockstep/internal/runview"
 	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
 )
@@ -55,9 +56,28 @@ func viewAt(t *testing.T, after time.Duration) (v view, now time.Time) {
 		if r.After > after {
 			break
 		}
-		v.show(r.Progress, began.Add(r.After))
+		show(v, r.Progress, began.Add(r.After))
 	}
 	return v, began.Add(after)
+}
+
+// show applies the entry that an event was recorded of. Snapshots were not recorded, but the figures that they made.
+func show(v view, p controller.Progress, now time.Time) {
+	e := wire.Entry{}
+	switch p.Kind {
+	case controller.RunAccepted:
+		v.Apply(wire.Entry{Plan: p.Run}, now)
+		e.Event = &wire.RunEvent{Kind: wire.RunAccepted, At: p.At, Of: p.Of}
+	case controller.TaskStarted:
+		e.Event = &wire.RunEvent{Kind: wire.TaskStarted, At: p.At, N: p.N, Of: p.Of, Task: p.Task.ID, Agents: p.Agents}
+	case controller.LiveFigures:
+		v.Attempt.Since, v.Attempt.HeardAt, v.Attempt.Series = p.Live.Since, now, []runview.Figures{p.Live}
+	case controller.TaskEnded:
+		e.Outcome = &p.Outcome
+	case controller.RunEnded:
+		e.Event = &wire.RunEvent{Kind: wire.RunEnded, At: p.At, End: &p.End}
+	}
+	v.Apply(e, now)
 }
 
 // moments are times of the recording that look different from each other.
@@ -94,7 +114,7 @@ func TestFramesFit(t *testing.T) {
 			v, now := viewAt(t, m.after)
 			plain, painted := v.frame(columns, now, terminal.Painter{}), v.frame(columns, now, terminal.Painter{Colours: true})
 			for i, line := range plain {
-				if v.current != nil && strings.Contains(line, v.current.name()) || i < 3 && columns < 60 {
+				if v.Attempt != nil && strings.Contains(line, nameOf(v.Attempt)) || i < 3 && columns < 60 {
 					continue
 				}
 				if w := terminal.Width(line); w > columns-1 {

@@ -64,8 +64,9 @@ func (p *progress) back() {
 func (p *progress) show(e controller.Progress) {
 	p.back()
 	p.mu.Lock()
-	begins := p.view.run.ID == "" && e.Kind == controller.RunAccepted && e.Run != nil // followed from elsewhere
-	p.view.show(e, time.Now())
+	begins := p.view.Run.ID == "" // followed from elsewhere
+	p.view.Apply(e.Entry, time.Now())
+	begins = begins && p.view.Run.ID != ""
 	heading := p.view.heading()
 	if e.Kind == controller.TakenOver {
 		p.takeover = e.Detail

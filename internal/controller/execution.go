@@ -10,6 +10,7 @@ import (
 	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/runview"
 	"lockstep/internal/sampling"
 	"lockstep/internal/wire"
 )
@@ -28,11 +29,11 @@ type execution struct {
 	log       *slog.Logger
 	end       wire.End
 	state     wire.RunState
-	short     time.Time               // since when there are too few agents; zero: there are enough
-	rounds    *sampling.Rounds        // how often each cell is measured
-	of        int                     // tasks: at most, while the rounds are open
-	tries     map[string][]plan.Tried // of tasks, before this controller took the run up; and
-	found     map[string]searched     // what their searches had found
+	short     time.Time                 // since when there are too few agents; zero: there are enough
+	rounds    *sampling.Rounds          // how often each cell is measured
+	of        int                       // tasks: at most, while the rounds are open
+	tries     map[string][]plan.Tried   // of tasks, before this controller took the run up; and
+	found     map[string]runview.Search // what their searches had found
 }
 
 // errEnded is that a former leader had recorded the run's end.
@@ -108,41 +109,41 @@ func (x *execution) tasks(ctx context.Context) error {
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
 	ctx, cancel := wire.Lasting(ctx, stopTimeout)
 	defer cancel()
-	h := replayedState{submission: x.seq, outcomes: map[string]bool{}, searches: map[string]searched{}, tries: map[string][]plan.Tried{},
-		rounds: sampling.New(x.run)}
-	if err := x.record.Review(ctx, h.read); err != nil {
+	h := runview.New(x.run)
+	if err := x.record.Review(ctx, func(e wire.Entry) { h.Apply(e, time.Now()) }); err != nil {
 		return nil, nil, err
 	}
-	h.times(&x.state)
-	if h.ended != nil {
-		x.end = *h.ended
+	if setTimes(&x.state, h, x.seq) {
+		x.end = *h.End
 		return nil, nil, errEnded
 	}
-	done, x.found, x.tries = h.outcomes, h.searches, h.tries
-	x.take(h.rounds, done)
+	h.Had(x.given, x.numbers)
+	x.found, x.tries, x.rounds = h.Searches, h.Retries, h.Rounds
+	x.count()
+	done = h.AllDone()
 	x.queue.require(x.queuedRun, done)
 	todo = x.run.Tasks()
 	if x.run.Until != nil {
 		todo = slices.DeleteFunc(todo, func(t plan.Task) bool { return !x.rounds.Needed(t) })
 	}
-	x.log.Info("run begins", "tasks", x.of, "done", len(done), "taken over", h.accepted)
+	x.log.Info("run begins", "tasks", x.of, "done", len(done), "taken over", h.Accepted)
 	x.state.Done = len(done)
 	if x.state.Started.IsZero() {
 		x.state.Started = time.Now()
 	}
 	x.note(ctx)
 	had := slices.Clone(x.state.Agents)
-	if h.flight != nil {
-		had = append(had, h.flight.Agents...)
+	if h.Attempt != nil {
+		had = append(had, h.Attempt.Started.Agents...)
 	}
 	x.agents.awaitThat(ctx, wire.LostAfter, func() bool { // who has just begun to lead has heard nobody
 		return !slices.ContainsFunc(had, func(name string) bool { return !x.agents.there(name) })
 	})
 	x.queue.met(x.queuedRun)
-	if h.accepted {
+	if h.Accepted {
 		return todo, done, x.takeOver(ctx, h)
 	}
-	if !h.planned {
+	if !h.Planned {
 		if err := x.addBases(ctx, &x.run); err != nil {
 			return nil, nil, err
 		}
@@ -153,24 +154,17 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	return todo, done, x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.of})
 }
 
-// take learns how far the cells are: by the record, and by what the submission says of outcomes that are elsewhere.
-func (x *execution) take(rounds *sampling.Rounds, done map[string]bool) {
-	given := map[string]bool{}
-	for _, id := range x.given {
-		given[id] = !done[id]
-		done[id] = true
+// setTimes sets when a run began and ended, by its record: what was noted of it may be lost. It reports whether this
+// submission of the run has ended.
+func setTimes(s *wire.RunState, h *runview.State, submission uint64) (ended bool) {
+	s.Ended = time.Time{}
+	if ended = h.End != nil && h.End.Submission == submission; ended {
+		s.Ended = h.Ended
 	}
-	if x.run.Until != nil {
-		for _, t := range x.run.Tasks() {
-			if n, has := x.numbers[t.ID]; given[t.ID] && has {
-				rounds.Had(t, &n)
-			} else if given[t.ID] {
-				rounds.Had(t, nil)
-			}
-		}
+	if h.Accepted || ended {
+		s.Started = h.Began
 	}
-	x.rounds = rounds
-	x.count()
+	return ended
 }
 
 // count notes how many tasks the run has, by what is known now.

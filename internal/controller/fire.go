@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
+	"lockstep/internal/runview"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
 )
@@ -95,36 +96,27 @@ func (k *keeper) await(ctx context.Context, run string) {
 	}
 }
 
-// follow counts what comes of a run until it has ended.
+// follow returns the result of a run when it has ended.
 func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error) {
-	var r schedule.Result
+	state := runview.New(plan.Run{})
 	var e schedule.Entry // keeps the first problems
-	names := map[string]string{}
-	var of plan.Run
-	var outcomes []plan.Outcome // where there are rules to judge by them
 	ruled := false
-	var ended time.Time
+	var outcomes []plan.Outcome // if there are rules to judge by them
 	end, err := k.conn.Await(ctx, run, func(entry wire.Entry) error {
-		if entry.Event != nil {
-			ended = entry.Event.At
-		}
+		state.Apply(entry, k.clock.Now())
 		if entry.Plan != nil {
-			of = *entry.Plan
-			ruled = slices.ContainsFunc(of.Cells, func(c plan.Cell) bool { return len(c.Require) > 0 })
-			for _, c := range entry.Plan.Cells {
-				names[c.ID] = c.Name()
-			}
+			ruled = slices.ContainsFunc(entry.Plan.Cells, func(c plan.Cell) bool { return len(c.Require) > 0 })
 		}
 		if entry.Outcome == nil {
 			return nil
 		}
 		o := *entry.Outcome
-		r.Tasks = tally(r.Tasks, o)
 		if ruled {
 			outcomes = append(outcomes, o)
 		}
 		if o.Failed() {
-			e.Problem(fmt.Sprintf("%s: %s: %s", cmp.Or(names[o.Cell], o.Cell), o.Verdict, plan.Redact(strings.Join(o.Reasons, "; "))))
+			t, _ := state.TaskOf(o.Task)
+			e.Problem(fmt.Sprintf("%s: %s: %s", cmp.Or(t.Cell.Name(), o.Cell), o.Verdict, plan.Redact(strings.Join(o.Reasons, "; "))))
 		}
 		return nil
 	})
@@ -132,15 +124,15 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		return k.copied(run), nil
 	}
 	if err != nil {
-		return r, err
+		return schedule.Result{}, err
 	}
-	for _, rule := range report.Rulings(of, outcomes) {
+	for _, rule := range report.Rulings(state.Run, outcomes) {
 		if rule.Failed() {
 			e.Problem(plan.Redact(rule.String()))
 		}
 	}
-	r.State, r.Why, r.Ended, r.Problems = schedule.State(end.Reason), plan.Redact(end.Detail), ended, e.Problems
-	return r, nil
+	return schedule.Result{State: schedule.State(end.Reason), Why: plan.Redact(end.Detail), Ended: state.Ended, Problems: e.Problems,
+		Tasks: schedule.Tasks{Valid: state.Count(plan.Valid), Invalid: state.Count(plan.Invalid), Unknown: state.Count(plan.Unknown)}}, nil
 }
 
 func tally(t schedule.Tasks, o plan.Outcome) schedule.Tasks {

@@ -241,6 +241,9 @@ func (l *lab) runInto(root string, run plan.Run, done []string, watch func(contr
 	ctx, cancel := context.WithTimeout(l.t.Context(), 60*time.Second)
 	defer cancel()
 	end, err := controller.Record(ctx, l.client, run.ID, root, func(p controller.Progress) {
+		if p.Kind == "" {
+			return
+		}
 		w.events = append(w.events, p)
 		if watch != nil {
 			watch(p)

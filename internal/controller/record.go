@@ -1,23 +1,21 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"lockstep/internal/live"
 	"lockstep/internal/plan"
-	"lockstep/internal/record"
 	"lockstep/internal/runs"
+	"lockstep/internal/runview"
 	"lockstep/internal/sampling"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
 )
 
-// Progress is one thing that a follower sees happen in a run. Kind says which fields are set, besides N (the task's place, from 1), Of
-// (how many tasks the run has) and Task.
+// Progress is made of one entry of a run's record, when a follower has stored it. Kind says which fields are set, besides
+// N (the task's place, from 1), Of (how many tasks the run has) and Task. Without a Kind only Entry is set.
 type Progress struct {
 	Kind    ProgressKind
 	At      time.Time
@@ -26,10 +24,11 @@ type Progress struct {
 	AtMost  bool     // Of may become less: cells are repeated until they are known well enough
 	Detail  string   // TaskStarted and LiveFigures (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
 	Agents  []string // TaskStarted: names of its agents
-	Live    live.Figures
+	Live    runview.Figures
 	Outcome plan.Outcome
 	End     wire.End
-	Run     *plan.Run // RunAccepted: what is run
+	Run     *plan.Run  // RunAccepted: what is run
+	Entry   wire.Entry // that it was made of; none: ReplayStarted
 }
 
 // ProgressKind classes a Progress.
@@ -150,19 +149,17 @@ type follower struct {
 	root    string
 	watch   func(Progress)
 	dir     *runs.Run
-	tasks   map[string]plan.Task
+	state   *runview.State // nil: there was no plan yet
 	rounds  *sampling.Rounds
-	current Progress // of the task in flight
-	ref     wire.Ref
-	begun   wire.RunEvent // of the task in flight
-	skip    bool          // the try in flight is on disk already
-	meter   *live.Meter
+	skip    bool // the attempt in flight is on disk already
 	points  *sink.Sink
 	resumed bool // the directory was there already: an earlier process may have dropped points
 	owns    bool // the run is of this process, which has its one follower
 }
 
 func (f *follower) entry(e wire.Entry) error {
+	var p Progress
+	var err error
 	switch {
 	case e.Err != nil:
 		if errors.Is(e.Err, wire.ErrProtocol) && e.Agent == "" {
@@ -170,32 +167,36 @@ func (f *follower) entry(e wire.Entry) error {
 		}
 		return nil // of an agent: the controller says what came of it
 	case e.Plan != nil:
-		return f.plan(*e.Plan)
+		err = f.plan(e)
+	case f.dir == nil && e.Event != nil && e.Event.End != nil: // refused before there was a plan
+		p = Progress{Kind: RunEnded, At: e.Event.At, End: *e.Event.End}
 	case f.dir == nil:
-		if e.Event != nil && e.Event.End != nil { // refused before there was a plan
-			f.watch(Progress{Kind: RunEnded, At: e.Event.At, End: *e.Event.End})
-			return nil
-		}
 		return errors.New("its plan is not in the record any more")
 	case e.Event != nil:
-		return f.event(*e.Event)
+		p, err = f.event(e)
 	case e.Snapshot != nil:
-		return f.snapshot(e.Ref, *e.Snapshot)
+		p, err = f.snapshot(e)
 	case e.Outcome != nil:
-		return f.outcome(*e.Outcome)
+		p, err = f.outcome(e)
 	}
+	if err != nil {
+		return err
+	}
+	p.Entry = e
+	f.watch(p)
 	return nil
 }
 
-func (f *follower) plan(run plan.Run) error {
+func (f *follower) plan(e wire.Entry) error {
 	if f.dir != nil { // the run was taken up again
 		return nil
 	}
+	run := *e.Plan
 	dir, err := runs.Create(f.root, run)
 	if err != nil {
 		return err
 	}
-	f.dir, f.rounds = dir, dir.Rounds()
+	f.dir, f.rounds, f.state = dir, dir.Rounds(), runview.New(run)
 	if f.owns {
 		if err := dir.Hold(); err != nil {
 			return err
@@ -203,10 +204,6 @@ func (f *follower) plan(run plan.Run) error {
 	}
 	marks, err := dir.Marks()
 	f.resumed = len(marks) > 0 || err != nil
-	f.tasks = map[string]plan.Task{}
-	for _, t := range run.Tasks() {
-		f.tasks[t.ID] = t
-	}
 	f.points.Begin(run)
 	return nil
 }
@@ -217,58 +214,57 @@ var progressOf = map[wire.EventKind]ProgressKind{
 	wire.TakenOver: TakenOver, wire.AgentLost: AgentLost, wire.WaitingAgents: WaitingAgents, wire.RunEnded: RunEnded,
 }
 
-func (f *follower) event(e wire.RunEvent) (err error) {
-	p := Progress{Kind: progressOf[e.Kind], At: e.At, N: cmp.Or(e.N, f.current.N), Of: cmp.Or(e.Of, f.current.Of), AtMost: f.rounds.Open(),
-		Task: f.tasks[e.Task], Detail: e.Detail}
+func (f *follower) event(entry wire.Entry) (p Progress, err error) {
+	e := *entry.Event
+	f.state.Apply(entry, time.Now())
+	t, _ := f.state.TaskOf(e.Task)
+	p = Progress{Kind: progressOf[e.Kind], At: e.At, N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(), Task: t, Detail: e.Detail}
 	switch e.Kind {
 	case wire.RunAccepted:
 		run := f.dir.Plan()
 		p.Run = &run
 	case wire.TaskStarted:
-		err = f.begin(e, &p)
+		p.Task, p.Agents = f.state.Attempt.Task, e.Agents
+		err = f.begin(e)
 	case wire.TryEnded:
 		err = f.endTry(e)
 	case wire.TaskInterrupted:
 		err = f.giveUp(e)
 	case wire.RunEnded:
 		if e.End == nil {
-			return nil
+			return Progress{}, nil
 		}
 		p.End = *e.End
 		if err = f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkEnd, Text: string(e.End.Reason), Detail: e.End.Detail}); err == nil {
 			f.points.End(e.At, string(e.End.Reason))
 		}
 	}
-	if err == nil && p.Kind != "" {
-		f.watch(p)
+	if p.Kind == "" {
+		p = Progress{}
 	}
-	return err
+	return p, err
 }
 
-// begin starts the record of a try, unless it is on disk already.
-func (f *follower) begin(e wire.RunEvent, p *Progress) error {
-	if _, known := f.tasks[e.Task]; !known {
+// begin starts the record of an attempt, unless it is on disk already.
+func (f *follower) begin(e wire.RunEvent) error {
+	t, known := f.state.TaskOf(e.Task)
+	if !known {
 		return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
 	}
-	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Try, Agents: e.Agents}
-	if e.Load != nil {
-		m.Rate, m.Measure = e.Load.Rate, e.Load.Measure
-		p.Task = p.Task.Step(m.Rate, m.Measure)
-	}
-	p.Agents = e.Agents
-	f.begun, f.current, f.meter = e, *p, live.NewMeter(p.Task, len(e.Agents))
-	f.ref = wire.Ref{Run: f.dir.Plan().ID, Task: e.Task, Try: e.Try}
 	if f.skip = f.dir.Done(e.Task) || f.dir.Kept(e.Task, e.Try); f.skip {
 		return nil
 	}
 	if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
 		return err
 	}
-	m.Try = f.dir.Try(e.Task)
+	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Try, Agents: e.Agents, Try: f.dir.Try(e.Task)}
+	if e.Load != nil {
+		m.Rate, m.Measure = e.Load.Rate, e.Load.Measure
+	}
 	if err := f.dir.Mark(m); err != nil {
 		return err
 	}
-	f.points.Start(startOf(f.tasks[e.Task], m))
+	f.points.Start(startOf(t, m))
 	return nil
 }
 
@@ -286,62 +282,59 @@ func (f *follower) giveUp(e wire.RunEvent) error {
 	return f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkGiveUp, Task: e.Task, Name: e.Try, Text: e.Detail})
 }
 
-// endTry keeps a try that does not count.
+// endTry keeps an attempt that does not count.
 func (f *follower) endTry(e wire.RunEvent) error {
 	if e.Outcome == nil || f.dir.Done(e.Task) {
 		return nil
 	}
-	if _, known := f.tasks[e.Task]; !known || e.Outcome.Task != e.Task {
+	if _, known := f.state.TaskOf(e.Task); !known || e.Outcome.Task != e.Task {
 		return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
 	}
 	if err := f.giveUp(e); err != nil {
 		return err
 	}
-	f.skip = true // what still comes of it was not judged
 	return f.dir.EndTry(e.Try, *e.Outcome)
 }
 
-// snapshot keeps a snapshot of the try in flight; what comes of an earlier one, after the outcome, or of
-// agents that have no part in it, was not judged and is left out.
-func (f *follower) snapshot(ref wire.Ref, s record.Snapshot) error {
-	if ref != f.ref || f.skip || f.begun.CheckSnapshot(f.current.Task, &s) != nil { // of the latter the controller says what came
-		return nil
+// snapshot keeps a snapshot of the attempt in flight. What comes of an earlier one, or of agents that have no part in it,
+// was not judged and is left out.
+func (f *follower) snapshot(e wire.Entry) (p Progress, err error) {
+	a := f.state.Attempt
+	if f.skip || !a.Takes(e.Ref, e.Snapshot) {
+		return p, nil
 	}
-	if err := f.dir.Append(ref.Task, s); err != nil {
-		return err
+	if err := f.dir.Append(e.Ref.Task, *e.Snapshot); err != nil {
+		return p, err
 	}
-	f.points.Snapshot(s)
-	if s.Host.Broker != "" && len(s.Windows) == 0 {
-		return nil // an observer, who knows nothing of the load
+	f.points.Snapshot(*e.Snapshot)
+	if f.state.Apply(e, time.Now()) {
+		p = Progress{Kind: LiveFigures, At: time.Now(), N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(), Task: a.Task,
+			Detail: a.Started.Detail, Agents: a.Started.Agents, Live: *a.Newest()}
 	}
-	if figures, due := f.meter.Add(s, time.Now()); due {
-		p := f.current
-		p.Kind, p.At, p.Live = LiveFigures, time.Now(), figures
-		f.watch(p)
-	}
-	return nil
+	return p, nil
 }
 
-func (f *follower) outcome(o plan.Outcome) error {
-	task, known := f.tasks[o.Task]
+func (f *follower) outcome(e wire.Entry) (p Progress, err error) {
+	o := *e.Outcome
+	task, known := f.state.TaskOf(o.Task)
 	if !known {
-		return fmt.Errorf("outcome of task %q, which is not in its plan", o.Task)
+		return p, fmt.Errorf("outcome of task %q, which is not in its plan", o.Task)
 	}
 	if !f.dir.Done(o.Task) {
 		if err := f.dir.Finish(o); err != nil {
-			return err
+			return p, err
 		}
 		kept, err := f.dir.Outcome(o.Task) // with what the record says of its tries
 		if err != nil {
-			return err
+			return p, err
 		}
 		f.points.Outcome(kept, sink.Start{Task: task, Try: f.dir.Try(o.Task)})
 	}
+	p = Progress{Kind: TaskEnded, At: o.Ended, Of: f.state.Of, AtMost: f.rounds.Open(), Task: task, Outcome: o}
 	f.rounds.Add(o)
-	p := Progress{Kind: TaskEnded, At: o.Ended, Of: f.current.Of, AtMost: f.current.AtMost, Task: task, Outcome: o}
-	if f.current.Task.ID == o.Task {
-		p.N, f.skip = f.current.N, true // what still comes was not judged
+	f.state.Apply(e, time.Now())
+	if f.state.Task == o.Task {
+		p.N = f.state.TaskN
 	}
-	f.watch(p)
-	return nil
+	return p, nil
 }

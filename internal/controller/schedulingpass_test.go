@@ -50,7 +50,11 @@ func (l *lab) follow(runs ...plan.Run) []watched {
 			ctx, cancel := context.WithTimeout(l.t.Context(), 90*time.Second)
 			defer cancel()
 			w := watched{root: root, id: run.ID}
-			end, err := controller.Record(ctx, l.client, run.ID, root, func(p controller.Progress) { w.events = append(w.events, p) }, nil)
+			end, err := controller.Record(ctx, l.client, run.ID, root, func(p controller.Progress) {
+				if p.Kind != "" {
+					w.events = append(w.events, p)
+				}
+			}, nil)
 			if err != nil {
 				l.t.Error(err)
 			}

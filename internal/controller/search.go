@@ -3,28 +3,11 @@ package controller
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 )
-
-// searched is how far the search of a task is.
-type searched struct {
-	steps   []plan.Step
-	started time.Time    // the first step
-	last    plan.Outcome // of the last step
-}
-
-// and adds a step.
-func (f searched) and(s plan.Step, o plan.Outcome) searched {
-	if len(f.steps) == 0 {
-		f.started = o.Started
-	}
-	f.steps, f.last = append(f.steps, s), o
-	return f
-}
 
 // search runs a task that looks for its capacity: a try of the task for every step, each judged like a task of its own, and one outcome for
 // all of them. A step that fails is tried again by the cell's policy, and its answer is that of the try that counts alone. Each step is
@@ -34,11 +17,11 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	found, again := x.found[t.ID], x.tries[t.ID]
 	few := "" // in words: there were too few agents for a step
 	for {
-		m, more := newCapacitySearch(s, found.steps).next()
+		m, more := newCapacitySearch(s, found.Steps).next()
 		if !more {
 			break
 		}
-		if len(found.steps) > 0 {
+		if len(found.Steps) > 0 {
 			if err := pause(x.between, x.run.Settle.D()); err != nil {
 				return err
 			}
@@ -47,14 +30,14 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		if m.full {
 			measure = t.Cell.Workload.Measure
 		}
-		number := len(found.steps) + 1
+		number := len(found.Steps) + 1
 		y, tries, err := x.counted(ctx, t.Step(m.rate, measure), n, fmt.Sprintf("step %d: %s (%s)", number, perSecond(m.rate), m.kind), nil)
 		again = append(again, tries...)
 		if err != nil {
 			return err
 		}
 		if y.name == "" {
-			if len(found.steps) == 0 {
+			if len(found.Steps) == 0 {
 				return x.conclude(ctx, after(again, without(t, y.failure)))
 			}
 			few = y.failure
@@ -67,15 +50,15 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		}
 		x.state.Blamed, x.state.Crashes = "", nil // what fails from now on is another step
 		x.begins(ctx, "")
-		found = found.and(step, y.outcome)
+		found = found.With(step, y.outcome)
 	}
-	r := newCapacitySearch(s, found.steps).result()
-	r.Steps = found.steps
+	r := newCapacitySearch(s, found.Steps).result()
+	r.Steps = found.Steps
 	if few != "" {
 		r.Sure, r.Why = false, few
 	}
-	found.last.Started = found.started
-	return x.conclude(ctx, after(again, judge.Searched(t, found.last, r)))
+	found.Last.Started = found.Started
+	return x.conclude(ctx, after(again, judge.Searched(t, found.Last, r)))
 }
 
 // answer is the step that a try was.

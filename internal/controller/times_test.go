@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/sampling"
+	"lockstep/internal/runview"
 	"lockstep/internal/wire"
 )
 
@@ -31,12 +31,12 @@ func TestARunTookAsLongAsItsRecordSays(t *testing.T) {
 		"ended, and not noted":       {append(accepted, event(wire.RunEnded, time.Hour, 4)), time.Time{}, begin, begin.Add(time.Hour)},
 		"submitted again":            {former, time.Time{}, time.Time{}, time.Time{}},
 	} {
-		h := replayedState{submission: 4, outcomes: map[string]bool{}, rounds: sampling.New(plan.Run{})}
+		h := runview.New(plan.Run{})
 		for _, e := range x.record {
-			h.read(e)
+			h.Apply(e, begin)
 		}
 		s := wire.RunState{Started: x.noted}
-		h.times(&s)
+		setTimes(&s, h, 4)
 		if !s.Started.Equal(x.started) || !s.Ended.Equal(x.ended) {
 			t.Errorf("%s: from %v to %v, want %v to %v", name, s.Started, s.Ended, x.started, x.ended)
 		}

@@ -31,11 +31,14 @@ func (w Watches) Look(ctx context.Context, run string) (Watch, func(), error) {
 	return Watch{one}, leave, err
 }
 
-// Course is how many seconds of the task under way it shows.
-func (w Watch) Course() int {
+// Series is how many seconds of the attempt in flight it shows.
+func (w Watch) Series() int {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
-	return len(w.of.at.course)
+	if w.of.at.Attempt == nil {
+		return 0
+	}
+	return len(w.of.at.Attempt.Series)
 }
 
 // Ended is how the run ended, as pages say it.

@@ -10,113 +10,44 @@ import (
 	"strings"
 	"time"
 
-	"lockstep/internal/live"
 	"lockstep/internal/plan"
-	"lockstep/internal/record"
 	"lockstep/internal/report/chart"
+	"lockstep/internal/runview"
 	"lockstep/internal/wire"
 )
 
 const (
-	liveCourse = 120 // live figures that are drawn: about two minutes
-	liveEvery  = time.Second
-	mostLatest = 5
+	liveEvery = time.Second
+	maxLatest = 5
 )
 
-// progress is how a run stands, from what its record says. It belongs to one goroutine.
-type progress struct {
-	run     plan.Run
-	tasks   map[string]plan.Task
-	pace    *live.Pace
-	of, n   int
-	task    plan.Task     // or step of it, under way
-	attempt wire.RunEvent // began the task
-	begun   time.Time     // of the run
-	said    string        // what it waits for, or who was lost
-	latest  []plan.Outcome
-	all     map[string]plan.Outcome
-	ref     wire.Ref
-	meter   *live.Meter
-	heard   bool // of the task under way
-	course  []live.Figures
-	end     *wire.End
+// runInfo is the state of a run, with its outcomes. It belongs to one goroutine.
+type runInfo struct {
+	*runview.State
+	outcomes map[string]plan.Outcome // by task
+	latest   []plan.Outcome
 }
 
-func newProgress() *progress {
-	return &progress{all: map[string]plan.Outcome{}, pace: live.NewPace(plan.Run{})}
+func newRunInfo() *runInfo {
+	return &runInfo{State: runview.New(plan.Run{}), outcomes: map[string]plan.Outcome{}}
 }
 
-// entry takes in one message of the record.
-func (l *progress) entry(e wire.Entry) {
-	switch {
-	case e.Plan != nil:
-		l.run, l.tasks, l.pace = *e.Plan, map[string]plan.Task{}, live.NewPace(*e.Plan)
-		for _, t := range l.run.Tasks() {
-			l.tasks[t.ID] = t
-		}
-	case e.Event != nil:
-		l.event(*e.Event)
-	case e.Outcome != nil:
-		if e.Ref.Task == l.ref.Task {
-			l.idle()
-		}
-		l.all[e.Outcome.Task] = *e.Outcome
-		l.pace.Ended(*e.Outcome)
-		l.latest = append(l.latest, *e.Outcome)
-		if len(l.latest) > mostLatest {
-			l.latest = slices.Delete(l.latest, 0, 1)
-		}
-	case e.Snapshot != nil && e.Ref == l.ref && l.attempt.CheckSnapshot(l.task, e.Snapshot) == nil:
-		l.snapshot(*e.Snapshot)
+// entry takes the next entry of the record.
+func (l *runInfo) entry(e wire.Entry) {
+	l.Apply(e, time.Now())
+	if e.Outcome == nil {
+		return
+	}
+	l.outcomes[e.Outcome.Task] = *e.Outcome
+	if l.latest = append(l.latest, *e.Outcome); len(l.latest) > maxLatest {
+		l.latest = slices.Delete(l.latest, 0, 1)
 	}
 }
 
-// idle says that no task is under way.
-func (l *progress) idle() {
-	l.ref, l.task, l.meter, l.course, l.heard = wire.Ref{}, plan.Task{}, nil, nil, false
-}
-
-func (l *progress) event(e wire.RunEvent) {
-	if e.Of > 0 {
-		l.of = e.Of
-	}
-	switch e.Kind {
-	case wire.RunAccepted:
-		l.begun, l.end = e.At, nil
-	case wire.TaskStarted:
-		l.task, l.n, l.attempt, l.said, l.course, l.heard = l.tasks[e.Task], e.N, e, e.Detail, nil, false
-		if e.Load != nil {
-			l.task = l.task.Step(e.Load.Rate, e.Load.Measure)
-		}
-		l.ref, l.meter = wire.Ref{Run: l.run.ID, Task: e.Task, Try: e.Try}, live.NewMeter(l.task, len(e.Agents))
-	case wire.TryEnded, wire.TaskInterrupted:
-		l.idle()
-		l.said = e.Detail
-	case wire.AgentLost, wire.WaitingAgents, wire.TakenOver:
-		l.said = e.Detail
-	case wire.RunEnded:
-		l.end = e.End
-	}
-}
-
-// snapshot makes figures a second of the task's own time apart: who opens the page in its middle is told the seconds before in one go.
-func (l *progress) snapshot(s record.Snapshot) {
-	if s.Host.Broker != "" && len(s.Windows) == 0 {
-		return // an observer
-	}
-	l.heard = true
-	if figures, due := l.meter.Add(s, time.Unix(0, s.At)); due {
-		l.course = append(l.course, figures)
-		if len(l.course) > liveCourse {
-			l.course = slices.Delete(l.course, 0, len(l.course)-liveCourse)
-		}
-	}
-}
-
-// outcomes are those that there are, in the order of the run's tasks.
-func (l *progress) outcomes() (all []plan.Outcome) {
-	for _, t := range l.run.Tasks() {
-		if o, done := l.all[t.ID]; done {
+// inOrder lists the outcomes in the order of the run's tasks.
+func (l *runInfo) inOrder() (all []plan.Outcome) {
+	for _, t := range l.Run.Tasks() {
+		if o, done := l.outcomes[t.ID]; done {
 			all = append(all, o)
 		}
 	}
@@ -132,13 +63,15 @@ type liveView struct {
 	Phase       string
 	Agents      []string
 	Elapsed     string
-	TaskFor     string
+	Step        string // of the search of the cell
+	AttemptFor  string
 	Left        string
-	Said        string
+	Note        string
 	Latest      []taskLine
 	Counts      []count
 	Flows       []flow
-	Told, Tells int // agents that have told of the last second, of so many
+	Reported    int // agents that have reported the last second, of
+	Reporting   int
 	Recent      int // seconds that latencies are of
 	Chart       template.HTML
 	Key         template.HTML
@@ -169,70 +102,49 @@ type count struct {
 	N       int
 }
 
-func (l *progress) view(now time.Time) liveView {
-	_, of := l.pace.All()
-	if l.run.Until == nil {
-		of = max(l.of, len(l.tasks))
+func (l *runInfo) view(now time.Time) liveView {
+	_, of := l.Pace.All()
+	if l.Run.Until == nil {
+		of = max(l.Of, l.Tasks())
 	}
-	v := liveView{Done: len(l.all), Of: of, AtMost: l.pace.AtMost(), N: l.n, Said: l.said, Agents: l.attempt.Agents}
-	if !l.begun.IsZero() {
-		v.Elapsed = short(now.Sub(l.begun))
+	v := liveView{Done: l.Outcomes(), Of: of, AtMost: l.Pace.AtMost(), N: l.TaskN, Note: l.Note}
+	if !l.Began.IsZero() {
+		v.Elapsed = short(now.Sub(l.Began))
 	}
-	if l.task.ID != "" {
-		v.Cell, v.Repetition, v.TaskFor, v.Phase = l.task.Cell.Name(), l.task.Repetition, short(now.Sub(l.attempt.At)), l.phase()
+	if a := l.Attempt; a != nil {
+		v.Cell, v.Repetition, v.Step, v.Agents = a.Task.Cell.Name(), a.Task.Repetition, a.Started.Detail, a.Started.Agents
+		v.AttemptFor = short(now.Sub(a.At))
+		phase, _ := a.Phase(now)
+		v.Phase = phaseText[phase]
+		draw(&v, a)
 	}
-	if l.end != nil {
-		v.Ended = string(l.end.Reason)
-	} else if l.pace.Tasks() > 0 && !l.begun.IsZero() {
-		since := time.Duration(0)
-		if l.task.ID != "" {
-			since = now.Sub(l.attempt.At)
-		}
-		v.Left = "about " + short(l.pace.Left(l.task.ID, since))
+	if l.End != nil {
+		v.Ended = string(l.End.Reason)
+	} else if l.Pace.Tasks() > 0 && !l.Began.IsZero() {
+		v.Left = "about " + short(l.Left(now))
 	}
 	for _, verdict := range []plan.Verdict{plan.Valid, plan.Invalid, plan.Unknown} {
-		n := 0
-		for _, o := range l.all {
-			if o.Verdict == verdict {
-				n++
-			}
-		}
-		v.Counts = append(v.Counts, count{verdict, n})
+		v.Counts = append(v.Counts, count{verdict, l.Count(verdict)})
 	}
 	for _, o := range slices.Backward(l.latest) {
-		v.Latest = append(v.Latest, taskLine{l.tasks[o.Task].Cell.Name(), o.Verdict, strings.Join(o.Reasons, "; ")})
+		t, _ := l.TaskOf(o.Task)
+		v.Latest = append(v.Latest, taskLine{t.Cell.Name(), o.Verdict, strings.Join(o.Reasons, "; ")})
 	}
-	l.draw(&v)
 	return v
 }
 
-// phase is what goes on, as far as what was sent tells.
-func (l *progress) phase() string {
-	if len(l.course) == 0 && l.heard {
-		return "its first seconds"
-	}
-	if len(l.course) == 0 {
-		return "connecting; nothing has been heard of its agents yet"
-	}
-	w := l.task.Cell.Workload
-	switch since := l.course[len(l.course)-1].Since; {
-	case since == -1:
-		return "warming up, until the load is steady"
-	case since < 0:
-		return "warming up"
-	case since > w.Measure.D() && w.Publishers.Count == 0:
-		return "draining"
-	}
-	return "measuring"
+var phaseText = map[runview.Phase]string{
+	runview.Connecting: "connecting; nothing has been heard of its agents yet", runview.UntilSteady: "warming up, until the load is steady",
+	runview.WarmUp: "warming up", runview.Measuring: "measuring", runview.Draining: "draining", runview.Abandoned: "its controller was lost; its agents end it",
 }
 
 // draw fills in the newest figures and the chart of those before.
-func (l *progress) draw(v *liveView) {
-	if len(l.course) == 0 {
+func draw(v *liveView, a *runview.Attempt) {
+	newest := a.Newest()
+	if newest == nil {
 		return
 	}
-	newest := l.course[len(l.course)-1]
-	v.Told, v.Tells, v.Recent = newest.Agents, newest.Of, live.RecentSeconds
+	v.Reported, v.Reporting, v.Recent = newest.Agents, newest.Of, runview.RecentSeconds
 	for _, f := range newest.Flows {
 		one := flow{Group: f.Group, Known: f.Known, Send: f.Send, Receive: f.Receive, Lag: f.Lag, Behind: f.Behind, Consumes: f.Consumes}
 		if f.Confirm.Samples > 0 {
@@ -243,35 +155,35 @@ func (l *progress) draw(v *liveView) {
 		}
 		v.Flows = append(v.Flows, one)
 	}
-	lines := l.lines()
+	lines := linesOf(a.Series)
 	if len(lines) == 0 {
 		return
 	}
-	plot := chart.Plot{Title: "messages a second over the seconds of the task",
+	plot := chart.Plot{Title: "messages per second over the seconds of the task",
 		X: chart.Axis{Label: "seconds since the measurement began; negative: warm-up", Whole: true}, Y: chart.Axis{Label: "messages/s", Zero: true, Format: grouped}, Series: lines}
 	v.Chart, v.Key = template.HTML(plot.SVG()), template.HTML(chart.Key(lines)) //nolint:gosec // chart escapes every text
 }
 
-// lines are what each flow sends and receives, as many as a chart can tell apart.
-func (l *progress) lines() (lines []chart.Line) {
-	for i, f := range l.course[len(l.course)-1].Flows {
+// linesOf are what each flow sends and receives, as many as a chart can tell apart.
+func linesOf(series []runview.Figures) (lines []chart.Line) {
+	for i, f := range series[len(series)-1].Flows {
 		of := ""
 		if f.Group != "" {
 			of = ", " + f.Group
 		}
 		for _, kind := range []struct {
 			name  string
-			rate  func(live.Flow) float64
+			rate  func(runview.Flow) float64
 			shown bool
 		}{
-			{"sent", func(f live.Flow) float64 { return f.Send }, true},
-			{"received", func(f live.Flow) float64 { return f.Receive }, f.Consumes},
+			{"sent", func(f runview.Flow) float64 { return f.Send }, true},
+			{"received", func(f runview.Flow) float64 { return f.Receive }, f.Consumes},
 		} {
 			if !kind.shown || len(lines) == chart.Series {
 				continue
 			}
 			line := chart.Line{Name: kind.name + of, Look: len(lines), Dash: len(lines) % 3}
-			for _, at := range l.course {
+			for _, at := range series {
 				if i < len(at.Flows) && at.Flows[i].Known {
 					x, y := at.Since.Seconds(), kind.rate(at.Flows[i])
 					line.Points = append(line.Points, chart.Point{X: x, Y: y, Bare: true, Title: fmt.Sprintf("%.0f s: %s %s", x, grouped(y), line.Name)})

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// TestGroupsAreNotAddedUp: the page shows what each group does, of whole seconds that all of its agents have told of, and how long the rest takes.
+// TestGroupsAreNotAddedUp: the page shows what each group does, of whole seconds that all of its agents have reported, and how long the rest takes.
 func TestGroupsAreNotAddedUp(t *testing.T) {
 	work := plan.Default()
 	work.Consumers.Nodes, work.Measure = 1, plan.Duration(10*time.Second)
@@ -20,15 +20,15 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 	}
 	run := plan.Run{ID: "r", Repeat: 1, Cells: []plan.Cell{cell}}
 	task := run.Tasks()[0]
-	l := newProgress()
-	if got := l.phase(); !strings.HasPrefix(got, "connecting") {
-		t.Errorf("before anything was heard it is %q", got)
-	}
+	l := newRunInfo()
 	begun := time.Unix(1000, 0)
 	ref := wire.Ref{Run: "r", Task: task.ID, Try: "1"}
 	l.entry(wire.Entry{Plan: &run})
 	l.entry(wire.Entry{Event: &wire.RunEvent{Kind: wire.RunAccepted, At: begun, Of: 1}})
 	l.entry(wire.Entry{Event: &wire.RunEvent{Kind: wire.TaskStarted, At: begun, Task: task.ID, Try: "1", N: 1, Of: 1, Agents: []string{"bulk-1", "bulk-2", "light-1"}}})
+	if got := l.view(begun).Phase; !strings.HasPrefix(got, "connecting") {
+		t.Errorf("before anything was heard it is %q", got)
+	}
 	for second := range int64(6) {
 		for agent, sent := range map[string]int64{"bulk-1": 700, "bulk-2": 300, "light-1": 5} {
 			if agent == "bulk-2" && second == 5 {
@@ -44,8 +44,8 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 	if len(v.Flows) != 2 || v.Flows[0].Group != "bulk" || v.Flows[0].Send != 1000 || v.Flows[1].Send != 5 || v.Flows[0].Receive != 1000 {
 		t.Errorf("the flows are %+v", v.Flows)
 	}
-	if v.Tells != 3 || v.Chart == "" || v.Phase != "measuring" {
-		t.Errorf("%d agents, phase %q, chart of %d bytes", v.Tells, v.Phase, len(v.Chart))
+	if v.Reporting != 3 || v.Chart == "" || v.Phase != "measuring" {
+		t.Errorf("%d agents, phase %q, chart of %d bytes", v.Reporting, v.Phase, len(v.Chart))
 	}
 	if want := "about " + short(plan.Estimate(cell.Workload)-6*time.Second); v.Left != want {
 		t.Errorf("left: %q, want %q", v.Left, want)

@@ -209,7 +209,7 @@ func TestOneMeterForAllWhoLook(t *testing.T) {
 	}
 	leave()
 	stop()
-	l.eventually("the one who stays sees the seconds come", func() bool { return second.Course() > 2 })
+	l.eventually("the one who stays sees the seconds come", func() bool { return second.Series() > 2 })
 	if err := l.client.Cancel(t.Context(), "run-1", ""); err != nil {
 		t.Fatal(err)
 	}

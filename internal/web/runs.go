@@ -188,9 +188,9 @@ func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outc
 // recorded reads a run from the control plane, with its live part while it goes on.
 func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, []plan.Outcome, error) {
 	if v.over() {
-		l := newProgress()
+		l := newRunInfo()
 		_, err := s.Conn.Outline(ctx, id, l.entry)
-		return l.run, l.outcomes(), err
+		return l.Run, l.inOrder(), err
 	}
 	w, leave, err := s.watches.look(ctx, id)
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, [
 	defer w.mu.Unlock()
 	live := w.at.view(time.Now())
 	v.Live = &live
-	return w.at.run, w.at.outcomes(), nil
+	return w.at.Run, w.at.inOrder(), nil
 }
 
 // subjects are what was really tested, each once.

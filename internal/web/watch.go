@@ -33,7 +33,7 @@ type watch struct {
 	over   chan struct{} // closed when nothing more comes: the run has ended, or is followed no longer
 
 	mu sync.Mutex // guards
-	at *progress
+	at *runInfo
 }
 
 func newWatches(conn *wire.Client) *watches { return &watches{conn: conn, of: map[string]*watch{}} }
@@ -45,7 +45,7 @@ func (all *watches) look(ctx context.Context, run string) (w *watch, leave func(
 	w = all.of[run]
 	if w == nil {
 		following, stop := context.WithCancel(context.WithoutCancel(ctx)) // others look on when this one has left
-		w = &watch{run: run, stop: stop, read: make(chan struct{}), caught: make(chan struct{}), over: make(chan struct{}), at: newProgress()}
+		w = &watch{run: run, stop: stop, read: make(chan struct{}), caught: make(chan struct{}), over: make(chan struct{}), at: newRunInfo()}
 		all.of[run] = w
 		go all.follow(following, w)
 	}
@@ -106,7 +106,7 @@ func (all *watches) follow(ctx context.Context, w *watch) {
 	last, err := all.conn.Outline(looking, w.run, w.at.entry) // nobody else knows it yet
 	enough()
 	w.why = err
-	ended, idle := w.at.end != nil, w.at.ref == wire.Ref{}
+	ended, idle := w.at.End != nil, w.at.Attempt == nil
 	close(w.read)
 	if err != nil || ended {
 		return
@@ -117,7 +117,7 @@ func (all *watches) follow(ctx context.Context, w *watch) {
 	_ = all.conn.Onward(ctx, w.run, last, func(e wire.Entry) { // ends with ctx, or with the connection
 		w.mu.Lock()
 		w.at.entry(e)
-		ended := w.at.end != nil
+		ended := w.at.End != nil
 		w.mu.Unlock()
 		if e.Last {
 			caught()
@@ -132,7 +132,7 @@ func (all *watches) follow(ctx context.Context, w *watch) {
 func (w *watch) view(now time.Time) (v liveView, outcomes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.at.view(now), len(w.at.all)
+	return w.at.view(now), w.at.Outcomes()
 }
 
 // settle waits a moment for what is there already of the task under way.

@@ -1,6 +1,4 @@
-// Package live tells how a run goes while it goes, from its record, to one who watches: what is sent and received, and how long the rest takes.
-// It judges nothing; what was measured is said by outcomes.
-package live
+package runview
 
 import (
 	"cmp"
@@ -14,20 +12,21 @@ import (
 	"lockstep/internal/record"
 )
 
-// Figures are what goes on in the task in flight over all agents, for one who watches, not for a record.
+// Figures are what goes on in the task in flight over all agents, for people, not for a record.
 type Figures struct {
-	Since  time.Duration // the measurement began; negative in warm-up, -1 while it is not known when it will
-	Agents int           // that have told of the last seconds, or are done
+	Since  time.Duration // the measurement began: see Attempt.Since
+	Agents int           // that have reported the last seconds, or are done
 	Of     int           // that the task has
 	Flows  []Flow        // the task's, or that of each of its groups, by name: groups share no load, and are not added up
 }
 
-// Flow is what one group sends and receives. Rates are of the last whole second that all of its agents have told of, latencies of RecentSeconds up to there.
+// Flow is what one group sends and receives. Rates are of the last whole second that
+// all of its agents have reported, latencies of the RecentSeconds before its end.
 type Flow struct {
 	Group      string
 	Known      bool    // there was such a second: Send, Receive and Lag are numbers
-	Send       float64 // messages a second
-	Receive    float64 // messages a second, over all subscriptions
+	Send       float64 // messages per second
+	Receive    float64 // messages per second, over all subscriptions
 	Lag        float64 // messages that were sent and not received, in flight included, over all subscriptions
 	Behind     bool    // receiving does not keep up with sending: the lag grows
 	Consumes   bool    // it has consumers; else Receive, Lag and Processing say nothing
@@ -51,11 +50,9 @@ const (
 	stall       = 50 * time.Millisecond  // beside what is sent in so long
 )
 
-// Meter makes live figures of snapshots. It belongs to one goroutine.
-type Meter struct {
-	task   plan.Task
+// meter makes live figures of snapshots.
+type meter struct {
 	agents int // that the task has
-	last   time.Time
 	heard  map[string]*heard
 	groups map[string]*flowMeter
 }
@@ -67,20 +64,15 @@ type heard struct {
 	final bool
 }
 
-// NewMeter is that of a task, or of one step of it, which so many agents have.
-func NewMeter(t plan.Task, agents int) *Meter {
-	m := &Meter{task: t, agents: agents, heard: map[string]*heard{}, groups: map[string]*flowMeter{}}
+func newMeter(t plan.Task, agents int) *meter {
+	m := &meter{agents: agents, heard: map[string]*heard{}, groups: map[string]*flowMeter{}}
 	for _, part := range t.Parts() {
 		m.groups[part.Group] = &flowMeter{part: part, seconds: map[int64]*flowSecond{}}
 	}
 	return m
 }
 
-// Add takes a snapshot, and returns live figures about once a second. What observers say is not for it: they know nothing of the load.
-func (m *Meter) Add(s record.Snapshot, now time.Time) (Figures, bool) {
-	if m.last.IsZero() {
-		m.last = now
-	}
+func (m *meter) add(s *record.Snapshot) {
 	h := m.heard[s.Agent]
 	if h == nil {
 		h = &heard{group: s.Group}
@@ -92,27 +84,24 @@ func (m *Meter) Add(s record.Snapshot, now time.Time) (Figures, bool) {
 			g.add(&s.Windows[i])
 		}
 	}
-	if now.Sub(m.last) < time.Second {
-		return Figures{}, false
-	}
-	m.last = now
-	live := Figures{Since: time.Duration(s.At - s.Begin), Of: m.agents}
-	if s.Begin == 0 && m.task.Cell.Workload.Steady.Auto {
-		live.Since = -1
-	}
+}
+
+// figures are those of what was added so far, without Since.
+func (m *meter) figures() Figures {
+	f := Figures{Of: m.agents}
 	latest := m.latest()
 	for _, h := range m.heard {
 		if h.fresh(latest) {
-			live.Agents++
+			f.Agents++
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
-		live.Flows = append(live.Flows, m.groups[name].flow(name, m.told(name, latest)))
+		f.Flows = append(f.Flows, m.groups[name].flow(name, m.reportedUntil(name, latest)))
 	}
-	return live, true
+	return f
 }
 
-func (m *Meter) latest() (at int64) {
+func (m *meter) latest() (at int64) {
 	at = math.MinInt64
 	for _, h := range m.heard {
 		at = max(at, h.at)
@@ -122,8 +111,8 @@ func (m *Meter) latest() (at int64) {
 
 func (h *heard) fresh(latest int64) bool { return h.final || h.at > latest-int64(silentAfter) }
 
-// told is up to when all agents of a group have told what they did.
-func (m *Meter) told(group string, latest int64) int64 {
+// reportedUntil is up to when all agents of a group have reported what they did.
+func (m *meter) reportedUntil(group string, latest int64) int64 {
 	until := latest
 	for _, h := range m.heard {
 		if h.group == group && !h.final && h.fresh(latest) {
@@ -177,7 +166,7 @@ func (f *flowMeter) lag(sent, refused, unique int64) float64 {
 	return float64(sent-refused)*float64(max(1, f.part.Cell.Workload.Topology.Subscriptions)) - float64(unique)
 }
 
-// flow is what goes on, of the seconds that end by until. A second of which nothing is told had nothing in it.
+// flow is what goes on, of the seconds that end by until. A second that is not reported had nothing in it.
 func (f *flowMeter) flow(group string, until int64) Flow {
 	out := Flow{Group: group, Consumes: f.part.Cell.Workload.Consumers.Nodes > 0}
 	whole := f.whole(until)
@@ -196,7 +185,7 @@ func (f *flowMeter) flow(group string, until int64) Flow {
 		}
 	}
 	out.Behind = r.seconds > 1 && out.Consumes && f.behind(r)
-	out.Lag = max(0, out.Lag) // clocks differ, and a receipt may be told of before its message
+	out.Lag = max(0, out.Lag) // clocks differ, and a receipt may be reported before its message
 	out.Confirm, out.Processing = latencyOf(&r.confirms), latencyOf(&r.processing)
 	return out
 }
@@ -238,7 +227,7 @@ func (r *recent) add(t *flowSecond) {
 	r.processing.Merge(&t.processing)
 }
 
-// behind tells whether receiving fell behind sending: by more than what is judged as balanced lets pass.
+// behind reports whether receiving fell behind sending: by more than what is judged as balanced lets pass.
 func (f *flowMeter) behind(r recent) bool {
 	w := f.part.Cell.Workload
 	subs := float64(max(1, w.Topology.Subscriptions))

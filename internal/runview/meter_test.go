@@ -1,4 +1,4 @@
-package live
+package runview
 
 import (
 	"testing"
@@ -13,8 +13,8 @@ const ns = int64(time.Second)
 // counts are what one agent did in one second.
 type counts struct{ sent, confirmed, received int64 }
 
-// toldOf is a snapshot of a second, taken 0.6 s after its end.
-func toldOf(agent, group string, second int64, c counts, processing ...time.Duration) record.Snapshot {
+// snapshotOf is a snapshot of a second, taken 0.6 s after its end.
+func snapshotOf(agent, group string, second int64, c counts, processing ...time.Duration) record.Snapshot {
 	w := record.Window{Index: int(second), Measured: true, Start: second * ns, Length: ns}
 	w.Counts[record.Sent], w.Counts[record.Confirmed] = c.sent, c.confirmed
 	w.Counts[record.Received], w.Counts[record.Unique] = c.received, c.received
@@ -24,22 +24,16 @@ func toldOf(agent, group string, second int64, c counts, processing ...time.Dura
 	return record.Snapshot{Agent: agent, Group: group, At: (second+1)*ns + 6*ns/10, Windows: []record.Window{w}}
 }
 
-// observed are the live figures after snapshots that come a second apart.
+// observed are the live figures after snapshots.
 func observed(t *testing.T, task plan.Task, seconds ...[]record.Snapshot) Figures {
 	t.Helper()
-	m := NewMeter(task, 2)
-	now := time.Unix(0, 0)
+	m := newMeter(task, 2)
 	for _, second := range seconds {
 		for _, s := range second {
-			m.Add(s, now)
+			m.add(&s)
 		}
-		now = now.Add(time.Second)
 	}
-	live, due := m.Add(record.Snapshot{Agent: "nobody"}, now.Add(time.Second))
-	if !due {
-		t.Fatal("no figures after two seconds")
-	}
-	return live
+	return m.figures()
 }
 
 func aTask() plan.Task {
@@ -48,14 +42,14 @@ func aTask() plan.Task {
 	return plan.Task{ID: "t", Cell: plan.Cell{Workload: w}}
 }
 
-// TestLiveFigures: rates are of one whole second that both agents have told of, whatever one of them has told besides; the lag is of all.
+// TestLiveFigures: rates are of one whole second that both agents have reported, whatever one of them has reported besides; the lag is of all.
 func TestLiveFigures(t *testing.T) {
 	t.Parallel()
 	ms := time.Millisecond
 	live := observed(t, aTask(),
-		[]record.Snapshot{toldOf("p", "", 0, counts{100, 100, 0}), toldOf("c", "", 0, counts{0, 0, 90}, 2*ms, 2*ms, 8*ms)},
-		[]record.Snapshot{toldOf("p", "", 1, counts{120, 120, 0}), toldOf("c", "", 1, counts{0, 0, 125}, 2*ms)},
-		[]record.Snapshot{toldOf("p", "", 2, counts{999, 999, 0})},
+		[]record.Snapshot{snapshotOf("p", "", 0, counts{100, 100, 0}), snapshotOf("c", "", 0, counts{0, 0, 90}, 2*ms, 2*ms, 8*ms)},
+		[]record.Snapshot{snapshotOf("p", "", 1, counts{120, 120, 0}), snapshotOf("c", "", 1, counts{0, 0, 125}, 2*ms)},
+		[]record.Snapshot{snapshotOf("p", "", 2, counts{999, 999, 0})},
 	)
 	f := live.Flows[0]
 	if len(live.Flows) != 1 || !f.Known || f.Send != 120 || f.Receive != 125 || f.Lag != 5 || f.Behind {
@@ -69,18 +63,18 @@ func TestLiveFigures(t *testing.T) {
 	}
 }
 
-// TestLiveLagGrows: receiving that falls behind is told of, and what was sent long ago and never received lags for ever.
+// TestLiveLagGrows: receiving that falls behind is shown, and what was sent long ago and never received lags for ever.
 func TestLiveLagGrows(t *testing.T) {
 	t.Parallel()
 	var seconds [][]record.Snapshot
 	for i := range int64(12) {
-		seconds = append(seconds, []record.Snapshot{toldOf("p", "", i, counts{100, 100, 0}), toldOf("c", "", i, counts{0, 0, 80})})
+		seconds = append(seconds, []record.Snapshot{snapshotOf("p", "", i, counts{100, 100, 0}), snapshotOf("c", "", i, counts{0, 0, 80})})
 	}
 	f := observed(t, aTask(), seconds...).Flows[0]
 	if !f.Behind || f.Lag != 12*20 {
 		t.Errorf("%+v: want 240 behind, and growing", f)
 	}
-	late := toldOf("c", "", 2, counts{0, 0, 40}) // handed over late
+	late := snapshotOf("c", "", 2, counts{0, 0, 40}) // handed over late
 	late.At = seconds[11][0].At
 	if f := observed(t, aTask(), append(seconds, []record.Snapshot{late})...).Flows[0]; f.Lag != 200 {
 		t.Errorf("lag %v after late receipts: want 200", f.Lag)
@@ -90,10 +84,10 @@ func TestLiveLagGrows(t *testing.T) {
 // TestLiveSilence: a second without messages is one, not the last that had some; an agent that falls silent is not waited for.
 func TestLiveSilence(t *testing.T) {
 	t.Parallel()
-	quiet := toldOf("p", "", 3, counts{})
+	quiet := snapshotOf("p", "", 3, counts{})
 	quiet.Windows = nil
 	f := observed(t, aTask(),
-		[]record.Snapshot{toldOf("p", "", 0, counts{100, 100, 0}), toldOf("c", "", 0, counts{0, 0, 100})},
+		[]record.Snapshot{snapshotOf("p", "", 0, counts{100, 100, 0}), snapshotOf("c", "", 0, counts{0, 0, 100})},
 		[]record.Snapshot{quiet, {Agent: "c", At: quiet.At}},
 	).Flows[0]
 	if !f.Known || f.Send != 0 || f.Receive != 0 {
@@ -101,9 +95,9 @@ func TestLiveSilence(t *testing.T) {
 	}
 	var seconds [][]record.Snapshot
 	for i := range int64(8) {
-		second := []record.Snapshot{toldOf("p", "", i, counts{100 + i, 100, 0})}
+		second := []record.Snapshot{snapshotOf("p", "", i, counts{100 + i, 100, 0})}
 		if i < 2 {
-			second = append(second, toldOf("c", "", i, counts{0, 0, 100}))
+			second = append(second, snapshotOf("c", "", i, counts{0, 0, 100}))
 		}
 		seconds = append(seconds, second)
 	}
@@ -121,8 +115,8 @@ func TestLiveGroups(t *testing.T) {
 		task.Cell.Workload.Groups = append(task.Cell.Workload.Groups, plan.Group{Name: name, Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology})
 	}
 	live := observed(t, task,
-		[]record.Snapshot{toldOf("b", "bulk", 0, counts{900, 900, 900}), toldOf("s", "small", 0, counts{10, 10, 10})},
-		[]record.Snapshot{toldOf("b", "bulk", 1, counts{901, 901, 901}), toldOf("s", "small", 1, counts{11, 11, 11})},
+		[]record.Snapshot{snapshotOf("b", "bulk", 0, counts{900, 900, 900}), snapshotOf("s", "small", 0, counts{10, 10, 10})},
+		[]record.Snapshot{snapshotOf("b", "bulk", 1, counts{901, 901, 901}), snapshotOf("s", "small", 1, counts{11, 11, 11})},
 	)
 	if len(live.Flows) != 2 || live.Flows[0].Group != "bulk" || live.Flows[0].Send != 901 || live.Flows[1].Group != "small" || live.Flows[1].Send != 11 {
 		t.Errorf("%+v", live.Flows)

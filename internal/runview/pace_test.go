@@ -1,4 +1,4 @@
-package live
+package runview
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire"
 )
 
 // What a cell needs no more is neither left nor takes any time, also where its outcomes came before.
@@ -16,18 +17,21 @@ func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
 	}
 	w := plan.Workload{Measure: plan.Duration(time.Second)}
 	run := plan.Run{Cells: []plan.Cell{{ID: "a", Workload: w}, {ID: "b", Index: 1, Workload: w}}, Repeat: 10, Until: &until}
-	p, resumed, numbers := NewPace(run), NewPace(run), map[string]float64{}
+	s, resumed, numbers := New(run), New(run), map[string]float64{}
+	var had []string
+	p := s.Pace
 	if done, of := p.All(); done != 0 || of != 20 || !p.AtMost() {
 		t.Errorf("%d of %d, at most: %v", done, of, p.AtMost())
 	}
 	for n := 1; n <= 6; n++ {
 		id := fmt.Sprintf("a-r%d", n)
-		p.Ended(plan.Outcome{Task: id, Cell: "a", Repetition: n, Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 1000}}})
-		resumed.Done(id)
+		o := plan.Outcome{Task: id, Cell: "a", Repetition: n, Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 1000}}}
+		s.Apply(wire.Entry{Outcome: &o}, time.Now())
+		had = append(had, id)
 		numbers[id] = 1000
 	}
-	resumed.Known(numbers)
-	for _, p := range []*Pace{p, resumed} {
+	resumed.Had(had, numbers)
+	for _, p := range []*Pace{p, resumed.Pace} {
 		if done, of := p.All(); done != 6 || of != 16 || p.Tasks() != 10 || !p.AtMost() || p.Planned() != 10*plan.Estimate(w) {
 			t.Errorf("%d of %d, %d left, which take %v", done, of, p.Tasks(), p.Planned())
 		}

@@ -1,0 +1,106 @@
+package runview
+
+import (
+	"slices"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+// maxSeries is how many figures of an attempt are kept: about two minutes.
+const maxSeries = 120
+
+// Attempt is an attempt in flight.
+type Attempt struct {
+	Ref     wire.Ref
+	Started wire.RunEvent
+	At      time.Time // when it began: the time of Started, or when that was read, whichever is earlier
+	Task    plan.Task // or the step of its search that the attempt is
+	// Series are the last figures, one each second of the load; the newest is the last.
+	Series []Figures
+	// Since is the time since the measurement began, as its agents reported at HeardAt: negative in warm-up, Unsteady
+	// while the beginning is not known. HeardAt is zero before the load begins.
+	Since   time.Duration
+	HeardAt time.Time
+	// Abandoned means that its controller was lost. Its agents are about to end it.
+	Abandoned bool
+
+	meter   *meter
+	metered int64 // the newest of Series, ns since T0; 0: none
+}
+
+// Unsteady is the value of Since and Figures.Since while it is not known when the measurement begins.
+const Unsteady time.Duration = -1
+
+// Phase is the phase of an attempt.
+type Phase string
+
+// The phases in order.
+const (
+	Connecting  Phase = "connecting"
+	UntilSteady Phase = "warm-up until steady" // it is not known for how long
+	WarmUp      Phase = "warm-up"
+	Measuring   Phase = "measuring"
+	Draining    Phase = "draining"
+	Abandoned   Phase = "abandoned"
+)
+
+// maxAhead is how far the time since the last report is trusted. Agents report once a second.
+const maxAhead = 2 * time.Second
+
+// Phase returns the phase at the time now, and the time since the measurement began, which is negative in warm-up.
+func (a *Attempt) Phase(now time.Time) (p Phase, since time.Duration) {
+	switch since = a.Since + min(max(0, now.Sub(a.HeardAt)), maxAhead); {
+	case a.Abandoned:
+		return Abandoned, 0
+	case a.HeardAt.IsZero():
+		return Connecting, 0
+	case a.Since == Unsteady:
+		return UntilSteady, 0
+	case since < 0:
+		return WarmUp, since
+	case since < a.Task.Cell.Workload.Measure.D():
+		return Measuring, since
+	}
+	return Draining, since
+}
+
+// Newest returns the newest figures; nil: there are none.
+func (a *Attempt) Newest() *Figures {
+	if len(a.Series) == 0 {
+		return nil
+	}
+	return &a.Series[len(a.Series)-1]
+}
+
+// Takes reports whether a snapshot is of this attempt, of an agent that has a part in it. It may be called on nil.
+func (a *Attempt) Takes(ref wire.Ref, s *record.Snapshot) bool {
+	return a != nil && !a.Abandoned && ref == a.Ref && a.Started.CheckSnapshot(a.Task, s) == nil
+}
+
+func (a *Attempt) abandon() { a.Abandoned, a.Series = true, nil }
+
+// add takes a snapshot. It reports whether there are new figures, which are one second of the load apart: a reader that
+// begins in the middle gets those of the seconds before at once.
+func (a *Attempt) add(s *record.Snapshot, now time.Time) (figures bool) {
+	if s.Host.Broker != "" && len(s.Windows) == 0 || s.At == 0 { // an observer, or the load has not begun
+		return false
+	}
+	a.HeardAt, a.Since = now, time.Duration(s.At-s.Begin)
+	if s.Begin == 0 && a.Task.Cell.Workload.Steady.Auto {
+		a.Since = Unsteady
+	}
+	a.meter.add(s)
+	if a.metered != 0 && s.At-a.metered < int64(time.Second) {
+		return false
+	}
+	a.metered = s.At
+	f := a.meter.figures()
+	f.Since = a.Since
+	if a.Series = append(a.Series, f); len(a.Series) > maxSeries {
+		a.Series = slices.Delete(a.Series, 0, len(a.Series)-maxSeries)
+	}
+	return true
+}

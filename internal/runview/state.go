@@ -1,0 +1,255 @@
+// Package runview folds the entries of a run's record into the state of the run. Whoever follows or takes up a run has
+// its state from here: ctl, the web page, copies, schedules, and the leader. It judges nothing: outcomes have the results.
+package runview
+
+import (
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/sampling"
+	"lockstep/internal/wire"
+)
+
+// State is the state of a run, by the entries of its record so far. The fields are for reading. It belongs to one goroutine.
+type State struct {
+	Run     plan.Run // ID "": it is not known yet
+	Planned bool     // the record has a plan
+
+	Accepted bool      // the last submission that began has not ended
+	Began    time.Time // when that submission began; zero: none did
+	End      *wire.End // of the last submission that ended, if none began after it
+	Ended    time.Time // the time of End
+	Ran      int       // outcomes of the last submission that began
+	Failed   int       // of these: failed
+
+	// TaskN is the place of Task, the last task that has one, among the Of tasks of the run, from 1.
+	Task  string
+	TaskN int
+	Of    int
+	// Attempt is the attempt in flight; nil: there is none, as between two attempts of a task.
+	Attempt *Attempt
+	// Note is the reason for which the run waits, or the last incident, until a task begins or ends.
+	Note string
+
+	// Retries are, by task without an outcome, the attempts of this submission that do not count: those that failed and
+	// were to be repeated, and those without an end. Those of a search are of all its steps.
+	Retries  map[string][]plan.Tried
+	Searches map[string]Search // of this submission without an outcome, by task
+	Rounds   *sampling.Rounds
+	Pace     *Pace
+
+	tasks    map[string]taskKey
+	done     map[string]plan.Verdict // "": the outcome is not in the record
+	verdicts map[plan.Verdict]int
+	inFlight string // the task that has begun and has no outcome, also between two attempts; "": none
+	since    time.Time
+}
+
+type taskKey struct{ cell, repetition int }
+
+// Search is the progress of the search of a task.
+type Search struct {
+	Steps   []plan.Step
+	Started time.Time    // the first step
+	Last    plan.Outcome // of the last step
+}
+
+// With returns the search with another step.
+func (f Search) With(s plan.Step, o plan.Outcome) Search {
+	if len(f.Steps) == 0 {
+		f.Started = o.Started
+	}
+	f.Steps, f.Last = append(f.Steps, s), o
+	return f
+}
+
+// New returns the state of a run without a record. A run without an ID is taken from the record.
+func New(run plan.Run) *State {
+	s := &State{Retries: map[string][]plan.Tried{}, Searches: map[string]Search{}, done: map[string]plan.Verdict{}, verdicts: map[plan.Verdict]int{}}
+	s.plan(run)
+	return s
+}
+
+func (s *State) plan(run plan.Run) {
+	s.Run, s.Rounds = run, sampling.New(run)
+	cells := make(map[string]int, len(run.Cells))
+	for i, c := range run.Cells {
+		cells[c.ID] = i
+	}
+	tasks := run.Tasks()
+	s.tasks = make(map[string]taskKey, len(tasks))
+	for _, t := range tasks {
+		s.tasks[t.ID] = taskKey{cells[t.Cell.ID], t.Repetition}
+	}
+	s.Pace = newPace(run, s.Rounds, tasks)
+}
+
+// Had adds tasks whose outcomes are elsewhere, with the numbers of those that have one: see wire.Submission. Outcomes in
+// the record have precedence.
+func (s *State) Had(tasks []string, numbers map[string]float64) {
+	for _, id := range tasks {
+		t, planned := s.TaskOf(id)
+		if _, done := s.done[id]; done || !planned {
+			continue
+		}
+		s.done[id] = ""
+		s.Pace.done(id)
+		if n, has := numbers[id]; has {
+			s.Rounds.Had(t, &n)
+		} else {
+			s.Rounds.Had(t, nil)
+		}
+	}
+	s.Pace.dropNotNeeded()
+}
+
+// TaskOf returns the task with an id; false: the run has none.
+func (s *State) TaskOf(id string) (plan.Task, bool) {
+	k, has := s.tasks[id]
+	if !has {
+		return plan.Task{}, false
+	}
+	return plan.Task{Run: s.Run.ID, ID: id, Cell: s.Run.Cells[k.cell], Repetition: k.repetition}, true
+}
+
+// Tasks is the number of tasks that are planned.
+func (s *State) Tasks() int { return len(s.tasks) }
+
+// Done reports whether a task has an outcome, here or elsewhere.
+func (s *State) Done(task string) bool {
+	_, done := s.done[task]
+	return done
+}
+
+// AllDone returns the tasks that have an outcome, here or elsewhere.
+func (s *State) AllDone() map[string]bool {
+	all := make(map[string]bool, len(s.done))
+	for id := range s.done {
+		all[id] = true
+	}
+	return all
+}
+
+// Count is the number of outcomes in the record with a verdict.
+func (s *State) Count(v plan.Verdict) int { return s.verdicts[v] }
+
+// Outcomes is the number of tasks that have an outcome, here or elsewhere.
+func (s *State) Outcomes() int { return len(s.done) }
+
+// Left is the estimated time until the run ends, without waits.
+func (s *State) Left(now time.Time) time.Duration { return s.Pace.left(s.underWay(now)) }
+
+// Part is the part of the run's time that is over, 0 to 1.
+func (s *State) Part(now time.Time) float64 { return s.Pace.part(s.underWay(now)) }
+
+// underWay is the task that has begun and has no outcome, and for how long.
+func (s *State) underWay(now time.Time) (task string, since time.Duration) {
+	if s.inFlight == "" {
+		return "", 0
+	}
+	return s.inFlight, max(0, now.Sub(s.since))
+}
+
+// Apply takes the next entry, at the time now. It reports whether the attempt has new figures. Entries that could not be
+// read, and snapshots that are not of the attempt in flight, change nothing.
+func (s *State) Apply(e wire.Entry, now time.Time) (figures bool) {
+	switch {
+	case e.Plan != nil:
+		if s.Planned = true; s.Run.ID == "" {
+			s.plan(*e.Plan)
+		}
+	case e.Event != nil:
+		s.event(*e.Event, now)
+	case e.Outcome != nil:
+		s.outcome(*e.Outcome)
+	case e.Snapshot != nil && s.Attempt.Takes(e.Ref, e.Snapshot):
+		return s.Attempt.add(e.Snapshot, now)
+	}
+	return false
+}
+
+func (s *State) event(e wire.RunEvent, now time.Time) {
+	if e.Of > 0 {
+		s.Of = e.Of
+	}
+	if e.N > 0 {
+		s.Task, s.TaskN = e.Task, e.N
+	}
+	retries := s.Retries[e.Task]
+	last := len(retries) - 1
+	open := last >= 0 && retries[last].Name == e.Try
+	switch e.Kind {
+	case wire.RunAccepted:
+		s.Accepted, s.Began, s.End, s.Ended, s.Ran, s.Failed = true, e.At, nil, time.Time{}, 0, 0
+		s.Attempt, s.inFlight = nil, ""
+	case wire.TaskStarted:
+		s.Note = ""
+		s.Retries[e.Task] = append(retries, plan.Tried{Name: e.Try, Kind: plan.FailedInterrupted})
+		s.start(e, now)
+	case wire.TryEnded:
+		s.Attempt, s.Note = nil, e.Detail
+		if open && e.Tried != nil {
+			retries[last] = *e.Tried
+		}
+	case wire.StepEnded:
+		s.Attempt = nil
+		if open {
+			s.Retries[e.Task] = retries[:last]
+		}
+		if e.Step != nil && e.Outcome != nil {
+			s.Searches[e.Task] = s.Searches[e.Task].With(*e.Step, *e.Outcome)
+		}
+	case wire.TaskInterrupted:
+		s.Attempt, s.inFlight, s.Note = nil, "", e.Detail
+	case wire.AgentLost, wire.WaitingAgents:
+		s.Note = e.Detail
+	case wire.TakenOver:
+		s.Note = e.Detail
+		if s.Attempt != nil {
+			s.Attempt.abandon()
+		}
+	case wire.RunEnded:
+		s.Accepted, s.Attempt, s.inFlight = false, nil, ""
+		clear(s.Searches)
+		clear(s.Retries)
+		if e.End != nil {
+			s.End, s.Ended = e.End, e.At
+		}
+	}
+}
+
+// start begins an attempt.
+func (s *State) start(e wire.RunEvent, now time.Time) {
+	at := now
+	if e.At.Before(now) && !e.At.IsZero() {
+		at = e.At
+	}
+	if s.inFlight != e.Task {
+		s.inFlight, s.since = e.Task, at
+	}
+	t, _ := s.TaskOf(e.Task)
+	if e.Load != nil {
+		t = t.Step(e.Load.Rate, e.Load.Measure)
+	}
+	s.Attempt = &Attempt{Ref: wire.Ref{Run: s.Run.ID, Task: e.Task, Try: e.Try}, Started: e, At: at, Task: t, meter: newMeter(t, len(e.Agents))}
+}
+
+func (s *State) outcome(o plan.Outcome) {
+	s.Attempt, s.Note = nil, ""
+	if s.inFlight == o.Task {
+		s.inFlight = ""
+	}
+	s.Ran++
+	if o.Failed() {
+		s.Failed++
+	}
+	delete(s.Retries, o.Task)
+	delete(s.Searches, o.Task)
+	if before := s.done[o.Task]; before != "" {
+		s.verdicts[before]--
+	}
+	s.done[o.Task] = o.Verdict
+	s.verdicts[o.Verdict]++
+	s.Rounds.Add(o)
+	s.Pace.ended(o)
+}
