@@ -48,7 +48,7 @@ func (c *conduct) notSteady() string {
 		publishers += w.Publishers.Nodes * w.Publishers.Threads
 		confirmed = confirmed || judge.Confirmed(w.Publishers.Mode)
 	}
-	seconds := judge.Course(c.merge, confirmed, known)
+	seconds := judge.LoadSamples(c.merge, confirmed, known)
 	sent := 0.0
 	for _, s := range seconds[len(seconds)/2:] {
 		sent += s.Sent

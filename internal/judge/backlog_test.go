@@ -92,8 +92,7 @@ func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
 	x.count(3*time.Second, record.Rejected, 3)
 	x.count(12*time.Second, record.Sent, 5)
 	x.merge.Add(x.snapshot())
-	j := judgeOne(x.task, x.merge, x.facts, nil)
-	every := j.perSecond()
+	every := perSecond(newInput(x.task, x.merge, x.facts, 0, nil))
 	if every.first != -2 || len(every.of) != 12 {
 		t.Fatalf("%d seconds from %d on", len(every.of), every.first)
 	}
@@ -115,8 +114,7 @@ func TestSecondsOfLongAgoTakeNoRoom(t *testing.T) {
 	s := x.snapshot()
 	s.Windows = append(s.Windows, record.Window{Index: math.MinInt + 1, Length: int64(time.Second)})
 	x.merge.Add(s)
-	j := judgeOne(x.task, x.merge, x.facts, nil)
-	if every := j.perSecond(); len(every.of) > 10+int((x.task.Cell.Workload.Warmup.D()+earlier)/time.Second) {
+	if every := perSecond(newInput(x.task, x.merge, x.facts, 0, nil)); len(every.of) > 10+int((x.task.Cell.Workload.Warmup.D()+earlier)/time.Second) {
 		t.Errorf("room for %d seconds", len(every.of))
 	}
 }

@@ -1,48 +1,31 @@
 package judge
 
 import (
-	"strings"
-
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 )
 
-// bindings sets the values of bindings that were made and removed while messages flowed. Latencies are of bindings asked for, and of messages
-// sent, inside the measurement; counts are of the whole task.
-func (j *judge) bindings() {
-	if j.w.Topology.Churn.Rate <= 0 {
-		for _, v := range plan.Values() {
-			if strings.HasPrefix(v.Name, "binding.") {
-				j.na(v.Name, NANoChurn)
-			}
-		}
-		return
-	}
-	first, further := j.bindingReceipts()
-	further.Merge(j.m.Hist(record.BindingMessage))
-	j.bindingLatency("binding", j.m.Hist(record.Binding), false)
-	j.bindingLatency("binding.first", first, true)
-	j.bindingLatency("binding.message", further, true)
-	for name, c := range map[string]record.Counter{"made": record.BindingsMade, "removed": record.BindingsRemoved, "errors": record.BindingErrors} {
-		j.number("binding."+name, float64(j.m.Total(c)))
-	}
-	t := j.m.Bindings()
-	j.number("binding.sent", float64(t.Sent))
-	if j.subs == 0 {
-		j.na("binding.received", NANoConsumers)
-		j.na("binding.lost", NANoConsumers)
-	} else {
-		j.number("binding.received", float64(t.Received))
-		j.bindingLoss(t)
-	}
-	j.bindingRemarks(t)
-}
+// Why the number of messages that were lost through new bindings is not known.
+const (
+	naLossAgentLost = "not known: an agent was lost"
+	naLossDrainCut  = "not known: the drain was cut"
+)
 
-// bindingReceipts makes distributions of the first receipts of bindings, and of those that only one agent took for the first.
-func (j *judge) bindingReceipts() (first, further *record.Hist) {
-	first, further = record.NewHist(), record.NewHist()
-	measured := func(at int64) bool { return at >= 0 && at < int64(j.w.Measure.D()) }
-	one, others := j.m.BindingReceipts()
+// churns reports whether bindings come and go in a cell.
+func (in *input) churns() bool { return in.workload.Topology.Churn.Rate > 0 }
+
+// bindingNames are the latencies of bindings, in the order of their warnings.
+var bindingNames = []string{"binding", "binding.first", "binding.message"}
+
+// bindingLatenciesOf are those of bindings that were asked for, and of messages sent, inside the measurement. A first receipt that another agent had
+// before is one of a further message.
+func bindingLatenciesOf(in *input) map[string]latency {
+	if !in.churns() {
+		return nil
+	}
+	first, further := record.NewHist(), record.NewHist()
+	measured := func(at int64) bool { return at >= 0 && at < int64(in.workload.Measure.D()) }
+	one, others := in.record.BindingReceipts()
 	for _, r := range one {
 		if measured(r.Called) {
 			first.Record(r.At - r.Called)
@@ -53,58 +36,27 @@ func (j *judge) bindingReceipts() (first, further *record.Hist) {
 			further.Record(r.At - r.Sent)
 		}
 	}
-	return first, further
-}
-
-// bindingLatency sets the quantiles of one distribution; across says that its ends were read on the hosts of a publisher and a consumer.
-func (j *judge) bindingLatency(name string, h *record.Hist, across bool) {
-	why, flags := "", []plan.Flag(nil)
-	switch {
-	case across && j.subs == 0:
-		why = NANoConsumers
-	case h.Count() == 0:
-		why = NANoSamples
-	}
-	if across && why == "" {
-		if n := h.Negative(); n > 0 {
-			j.warn("%d of %d times of %s were negative and are in no quantile: the clocks of the hosts are apart", n, n+h.Count(), name)
+	further.Merge(in.hists[record.BindingMessage])
+	of := func(h *record.Hist, across bool) latency {
+		l := latency{distribution: distribution{hist: h}, across: across}
+		switch {
+		case across && in.subscriptions == 0:
+			l.na = NANoConsumers
+		case h.Count() == 0:
+			l.na = NANoSamples
 		}
+		return l
 	}
-	if n := h.Over(); n > 0 {
-		j.warn("%d %s samples were beyond the histogram's range of an hour and count as an hour", n, name)
-		flags = append(flags, plan.Clipped)
-	}
-	for _, q := range plan.Quantiles() {
-		if why != "" {
-			j.na(name+"."+q.Name, why)
-		} else {
-			j.out.Values[name+"."+q.Name] = distribution{hist: h}.quantile(q.Q, flags...)
-		}
-	}
+	return map[string]latency{"binding": of(in.hists[record.Binding], false), "binding.first": of(first, true), "binding.message": of(further, true)}
 }
 
-// bindingLoss says how many messages were lost, where that is known: by the rules of the ledger.
-func (j *judge) bindingLoss(t record.BindingTally) {
+// bindingsLost is how many messages through new bindings were lost, by the rules of the ledger.
+func bindingsLost(m *measurements) plan.Value {
 	switch {
-	case j.degraded():
-		j.na("binding.lost", "not known: an agent was lost")
-	case j.cut():
-		j.na("binding.lost", "not known: the drain was cut")
-	default:
-		j.number("binding.lost", float64(t.Missing))
+	case m.in.degraded():
+		return plan.Value{NA: naLossAgentLost}
+	case m.in.drainCut():
+		return plan.Value{NA: naLossDrainCut}
 	}
-}
-
-// bindingRemarks tells of bindings that were asked for and not made.
-func (j *judge) bindingRemarks(t record.BindingTally) {
-	asked, made := j.w.Topology.Churn.Rate*j.span.sending.Seconds(), j.counted(record.BindingsMade)
-	if asked-made > Tolerance*asked+1 {
-		j.warn("asked for %s bindings a second, made %s", grouped(j.w.Topology.Churn.Rate), grouped(made/j.span.sending.Seconds()))
-	}
-	if n := j.m.Total(record.BindingErrors); n > 0 {
-		j.warn("%d calls to make or remove a binding failed; see the events", n)
-	}
-	if v := j.out.Values["binding.lost"]; v.NA == "" && v.Number > 0 {
-		j.warn("%s through a new binding %s lost after the broker had confirmed the binding", messages(t.Missing), was(t.Missing))
-	}
+	return plan.Value{Number: float64(m.bindings.Missing)}
 }

@@ -2,10 +2,8 @@ package judge
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"lockstep/internal/clock"
@@ -34,14 +32,14 @@ func (t track) at(time int64) (nearest clock.Offset) {
 	return nearest
 }
 
-// tracks finds what is known of each agent's clock. An agent without samples is not in it, unless its clock is the one that all others
+// tracksOf finds what is known of each agent's clock. An agent without samples is not in it, unless its clock is the one that all others
 // were compared with. Where agents were compared with several, as when another controller took over, nothing is known of any.
 //
 // Between two samples one correction was applied. How far off it can have been at either end is its difference from the best estimate
 // there, with the bound of that, both in the light of all samples of the task. From the last sample on a clock may have drifted by all that
 // a kernel lets it.
-func (j *judge) tracks() map[string]track {
-	compared := j.m.Compared()
+func tracksOf(in *input) map[string]track {
+	compared := in.record.Compared()
 	reference := ""
 	for _, samples := range compared {
 		for _, s := range samples {
@@ -52,29 +50,29 @@ func (j *judge) tracks() map[string]track {
 		}
 	}
 	known := map[string]track{}
-	for agent, id := range j.m.Clocks() {
+	for agent, id := range in.record.Clocks() {
 		if reference != "" && id == reference {
 			known[agent] = track{}
 		}
 	}
-	for _, a := range j.f.Agents {
+	for _, a := range in.facts.Agents {
 		if reference != "" && a.Clock == reference {
 			known[a.Agent] = track{}
 		}
 	}
 	for agent, samples := range compared {
-		known[agent] = j.track(samples)
+		known[agent] = trackOf(in, samples)
 	}
 	return known
 }
 
-func (j *judge) track(samples []record.ClockSample) track {
+func trackOf(in *input, samples []record.ClockSample) track {
 	offsets := make([]clock.Offset, len(samples))
 	for i, s := range samples {
 		offsets[i] = clock.Offset{At: s.At, Offset: s.Offset, Bound: s.Bound, Drift: s.Drift / 1e6, Slew: s.Slew, SlewBound: s.SlewBound}
 	}
 	offsets = clock.Hindsight(offsets)
-	measured := int64(j.span.sending)
+	measured := int64(in.span.sending)
 	t := track{offsets: offsets}
 	for i, o := range offsets {
 		t.wrong = max(t.wrong, o.Bound) // of the only one, or before the measurement
@@ -85,7 +83,7 @@ func (j *judge) track(samples []record.ClockSample) track {
 		t.wrong = max(t.wrong, wrong(samples[i].Applied, offsets[i-1]), wrong(samples[i].Applied, o))
 	}
 	last := offsets[len(offsets)-1]
-	if open := max(measured, j.m.Last().Receipt) - last.At; open > int64(time.Second) && last.Bound > 0 {
+	if open := max(measured, in.record.Last().Receipt) - last.At; open > int64(time.Second) && last.Bound > 0 {
 		t.wrong += int64(clock.MostDrift * float64(open))
 	}
 	return t
@@ -104,18 +102,18 @@ type common struct {
 	known bool              // all are
 }
 
-// common returns the time of these agents, by the best that is known of each clock at a time.
-func (j *judge) common(agents map[string]bool, at int64) common {
-	c := common{clock: j.m.Clocks(), best: map[string]track{}, known: true}
-	for _, a := range j.f.Agents {
+// commonOf returns the time of these agents, by the best that is known of each clock at a time.
+func commonOf(in *input, known map[string]track, agents map[string]bool, at int64) common {
+	c := common{clock: in.record.Clocks(), best: map[string]track{}, known: true}
+	for _, a := range in.facts.Agents {
 		c.clock[a.Agent] = cmp.Or(c.clock[a.Agent], a.Clock)
 	}
 	clocks := map[string]bool{}
 	for agent := range agents {
 		id := c.clock[agent]
 		clocks[id] = true
-		t, known := j.known[agent]
-		if b, has := c.best[id]; known && (!has || t.at(at).Bound < b.at(at).Bound) {
+		t, is := known[agent]
+		if b, has := c.best[id]; is && (!has || t.at(at).Bound < b.at(at).Bound) {
 			c.best[id] = t
 		}
 	}
@@ -140,146 +138,83 @@ func (c common) bound(at int64) time.Duration {
 	return time.Duration(first + second)
 }
 
-// clocks says how well the clocks of publishers and consumers were known, and flags what was measured between two that were not: without any
-// knowledge, with a bound above the median, or with a step in between.
-func (j *judge) clocks() {
-	if j.subs == 0 || j.w.Consumers.Colocate { // everybody receives its own messages alone
-		return
+// clockComparison is how well the clocks of publishers and consumers were known to each other.
+type clockComparison struct {
+	pairs   []plan.ClockPair
+	unknown bool          // of a pair nothing is known
+	bound   time.Duration // of the worst pair that is known
+	steps   []record.Event
+}
+
+// compareClocks compares the agents that measure latencies between two clocks. None do where everybody receives its own messages alone.
+func compareClocks(in *input, known map[string]track) (c clockComparison) {
+	if in.subscriptions == 0 || in.workload.Consumers.Colocate {
+		return clockComparison{}
 	}
-	unknown, bound := false, time.Duration(0)
 	concerned := map[string]bool{}
-	publishers, consumers := j.roles()
+	publishers, consumers := in.roles()
 	for _, p := range publishers {
-		for _, c := range consumers {
-			if p.Agent == c.Agent || p.Clock == c.Clock && p.Clock != "" {
+		for _, k := range consumers {
+			if p.Agent == k.Agent || p.Clock == k.Clock && p.Clock != "" {
 				continue
 			}
-			concerned[p.Agent], concerned[c.Agent] = true, true
-			sends, sent := j.known[p.Agent]
-			receives, received := j.known[c.Agent]
+			concerned[p.Agent], concerned[k.Agent] = true, true
+			sends, sent := known[p.Agent]
+			receives, received := known[k.Agent]
 			if !sent || !received {
-				unknown = true
+				c.unknown = true
 				continue
 			}
-			from, to := sends.at(int64(j.span.sending)/2), receives.at(int64(j.span.sending)/2)
-			pair := plan.ClockPair{Publisher: p.Agent, Consumer: c.Agent, Bound: plan.Duration(sends.wrong + receives.wrong),
+			from, to := sends.at(int64(in.span.sending)/2), receives.at(int64(in.span.sending)/2)
+			pair := plan.ClockPair{Publisher: p.Agent, Consumer: k.Agent, Bound: plan.Duration(sends.wrong + receives.wrong),
 				Offset: plan.Duration(to.Offset - from.Offset), Drift: (to.Drift - from.Drift) * 1e6}
-			j.out.Clocks = append(j.out.Clocks, pair)
-			bound = max(bound, pair.Bound.D())
+			c.pairs = append(c.pairs, pair)
+			c.bound = max(c.bound, pair.Bound.D())
 		}
 	}
-	stepped := j.clockSteps(concerned)
-	for _, l := range []string{"processing", "binding.first", "binding.message"} {
-		j.boundLatency(l, bound, unknown, stepped)
-	}
-}
-
-// boundLatency gives the values of a latency between two clocks their bound and, with a reason, the flag that they are doubtful.
-func (j *judge) boundLatency(latency string, bound time.Duration, unknown, stepped bool) {
-	median := j.out.Values[latency+".p50"]
-	coarse := median.NA == "" && bound.Seconds() > median.Number
-	if coarse && !unknown {
-		j.warn("clock-unsafe: the clocks of publishers and consumers were known to %v, which is more than the median of %s", bound.Round(time.Microsecond), latency)
-	}
-	for _, name := range latencyValues(latency) {
-		v, has := j.out.Values[name]
-		if !has || v.NA != "" && v.NA != NABacklog {
-			continue
-		}
-		if v.NA == "" && !unknown {
-			v.Bound = bound.Seconds()
-			j.out.Values[name] = v
-		}
-		if unknown || coarse || stepped {
-			j.flag(plan.ClockUnsafe, name)
-		}
-	}
-}
-
-// manyNegative is the part of all latencies above which negative ones are more than a few receipts that one reading of
-// the clocks explains.
-const manyNegative = 0.001
-
-// negatives flags processing latencies if more than a few samples were negative, whatever is known of the clocks: as
-// many of the others may be as wrong.
-func (j *judge) negatives() {
-	h := j.m.Hist(record.Processing)
-	if n := float64(h.Negative()); n <= manyNegative*(n+float64(h.Count())) {
-		return
-	}
-	for _, name := range latencyValues("processing") {
-		if v, has := j.out.Values[name]; has && v.NA == "" {
-			j.flag(plan.ClockUnsafe, name)
-		}
-	}
-}
-
-// clockSteps warns of each clock that was stepped while its times were compared with another's.
-func (j *judge) clockSteps(concerned map[string]bool) (any bool) {
-	for _, e := range j.m.Events() {
+	for _, e := range in.record.Events() {
 		if e.Kind == record.EventClockStep && concerned[e.Agent] {
-			j.warn("clock-unsafe: agent %s, %v into the measurement: %s", e.Agent, time.Duration(e.At).Round(time.Millisecond), e.Detail)
-			any = true
+			c.steps = append(c.steps, e)
 		}
 	}
-	return any
+	return c
 }
 
-// latencyValues are the names of all quantiles of a latency.
-func latencyValues(latency string) []string {
-	var names []string
-	for _, q := range plan.Quantiles() {
-		names = append(names, latency+"."+q.Name)
-	}
-	for _, q := range plan.HighestQuantiles() {
-		names = append(names, latency+"."+q.Name+".highest")
-	}
-	return names
+// coarse reports whether the clocks were known, but to more than the median of a latency.
+func (c clockComparison) coarse(median plan.Value) bool {
+	return !c.unknown && median.NA == "" && c.bound.Seconds() > median.Number
 }
 
-// starts puts every agent's actual start into the reference's time, and says how far apart they were. Agents of one clock are compared by it
-// alone; a start that nobody could compare counts by its own host's calendar, and makes the value doubtful.
-func (j *judge) starts() {
-	skews, before, started := j.m.Skews(), int64(j.before()), map[string]bool{}
-	for agent := range j.m.Heard() {
-		started[agent] = slices.ContainsFunc(j.f.Agents, func(a plan.AgentPart) bool { return a.Agent == agent })
+// starts are when agents really began.
+type starts struct {
+	agents      []plan.AgentPart // of the input, with their skews
+	skew        plan.Value       // how far apart they began
+	clocksKnown bool
+}
+
+// startsOf puts every agent's actual start into the reference's time. Agents of one clock are compared by it alone; a start that nobody could
+// compare counts by its own host's calendar.
+func startsOf(in *input, known map[string]track) starts {
+	s := starts{agents: slices.Clone(in.facts.Agents), skew: plan.Value{NA: NANotMeasured}}
+	skews, warmup, started := in.record.Skews(), int64(in.warmup()), map[string]bool{}
+	for agent := range in.record.Heard() {
+		if slices.ContainsFunc(in.facts.Agents, func(a plan.AgentPart) bool { return a.Agent == agent }) {
+			started[agent] = true
+		}
 	}
-	maps.DeleteFunc(started, func(_ string, is bool) bool { return !is })
 	if len(started) == 0 {
-		j.na("start.skew", NANotMeasured)
-		return
+		return s
 	}
-	clocks, first, last := j.common(started, -before), time.Duration(math.MaxInt64), time.Duration(math.MinInt64)
-	for i := range j.out.Agents {
-		if a := &j.out.Agents[i]; started[a.Agent] {
-			a.Skew = plan.Duration(clocks.time(a.Agent, int64(skews[a.Agent])-before) + before)
+	clocks, first, last := commonOf(in, known, started, -warmup), time.Duration(math.MaxInt64), time.Duration(math.MinInt64)
+	for i := range s.agents {
+		if a := &s.agents[i]; started[a.Agent] {
+			a.Skew = plan.Duration(clocks.time(a.Agent, int64(skews[a.Agent])-warmup) + warmup)
 			first, last = min(first, a.Skew.D()), max(last, a.Skew.D())
 		}
 	}
-	v := plan.Value{Number: (last - first).Seconds()}
+	s.skew, s.clocksKnown = plan.Value{Number: (last - first).Seconds()}, clocks.known
 	if clocks.known {
-		v.Bound = clocks.bound(-before).Seconds()
-	} else {
-		v.Flags = []plan.Flag{plan.ClockUnsafe}
+		s.skew.Bound = clocks.bound(-warmup).Seconds()
 	}
-	j.out.Values["start.skew"] = v
-}
-
-// skewed flags what measures the broker when agents started further apart than the cell allows.
-func (j *judge) skewed() {
-	v, budget := j.out.Values["start.skew"], j.w.Skew.D()
-	if v.NA != "" || v.Number <= budget.Seconds() {
-		return
-	}
-	var late []string
-	for _, a := range j.out.Agents {
-		late = append(late, a.Agent+" "+a.Skew.D().Round(10*time.Microsecond).String())
-	}
-	const most = 10
-	if len(late) > most {
-		late = append(late[:most], "…")
-	}
-	j.flag(plan.Skewed, performance()...)
-	j.warn("skewed: agents started %v apart, and the cell allows %v; after the agreed time: %s",
-		time.Duration(v.Number*1e9).Round(10*time.Microsecond), budget, strings.Join(late, ", "))
+	return s
 }

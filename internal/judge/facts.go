@@ -25,8 +25,6 @@ type Facts struct {
 	Cancelled bool
 	Started   time.Time
 	Ended     time.Time
-
-	cut time.Duration // see Cut
 }
 
 // Kinds of the events by which an outcome keeps the facts that it was judged from.
@@ -132,8 +130,8 @@ func allEvents(m *record.Merge, f Facts) []plan.Event {
 	return events
 }
 
-// parts are the agents, with the clock from their records where the controller did not learn of them.
-func parts(m *record.Merge, f Facts) []plan.AgentPart {
+// withClocks are the agents, with the clock from their records where the controller did not learn of them.
+func withClocks(m *record.Merge, f Facts) []plan.AgentPart {
 	agents := slices.Clone(f.Agents)
 	clocks := m.Clocks()
 	for i := range agents {

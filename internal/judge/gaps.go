@@ -19,15 +19,15 @@ const (
 	naNothingDue   = "nothing was under way when a fault ended, or sent after it"
 )
 
-// stretch is a time in which no owner at all saw anything of a kind, though one of them waited all along. Open: nothing came after it.
-type stretch struct {
+// outage is a time in which no owner at all saw anything of a kind, though one of them waited all along. Open: nothing came after it.
+type outage struct {
 	from, to int64 // ns since T0
 	open     bool
 }
 
-// stretches finds what the gaps of so many owners have in common, by time. It begins when the last of them saw something and one of them waited, and
+// outages finds what the gaps of so many owners have in common, by time. It begins when the last of them saw something and one of them waited, and
 // ends with the next that any of them sees.
-func stretches(gaps []record.Gap, owners int) []stretch {
+func outages(gaps []record.Gap, owners int) []outage {
 	type edge struct {
 		at    int64
 		begin bool
@@ -49,7 +49,7 @@ func stretches(gaps []record.Gap, owners int) []stretch {
 		return 1
 	})
 	in := map[int]record.Gap{} // by owner
-	var out []stretch
+	var out []outage
 	var since int64
 	for _, e := range edges {
 		if e.begin {
@@ -59,7 +59,7 @@ func stretches(gaps []record.Gap, owners int) []stretch {
 			continue
 		}
 		if len(in) == owners {
-			s := stretch{from: e.at, to: e.at, open: e.gap.Open}
+			s := outage{from: e.at, to: e.at, open: e.gap.Open}
 			for _, g := range in {
 				s.from = min(s.from, max(since, g.Waited))
 			}
@@ -72,146 +72,136 @@ func stretches(gaps []record.Gap, owners int) []stretch {
 	return out
 }
 
-// gaps sets the longest times inside the measurement in which nothing was confirmed, and nothing received, by anybody; and how long it took from the
-// end of a fault, the slowest of several, until something was. Times of different clocks are corrected, and have a bound; they are clock-unsafe if the clocks
-// are not known.
-func (j *judge) gaps() {
-	minConfirm, minReceipt := j.w.LeastGap()
-	for _, k := range []struct {
-		kind    string
-		owners  int
-		least   time.Duration
-		span    time.Duration
-		last    func(record.Last) int64 // of what came
-		missing uint64                  // that did not come
-		why     string
-	}{
-		{record.GapConfirm, j.w.Publishers.Nodes * j.w.Publishers.Threads, minConfirm, j.span.sending, func(l record.Last) int64 { return l.Confirm }, j.tally.Unconfirmed,
-			unconfirmedReason(j.w.Publishers.Mode)},
-		{record.GapReceipt, j.subs * j.w.Consumers.Nodes * j.w.Consumers.Threads, minReceipt, j.span.receiving, func(l record.Last) int64 { return l.Receipt }, j.tally.Missing, ""},
-	} {
-		var own []record.Gap
-		ended, least, agents := map[int]bool{}, k.least, map[string]bool{}
-		for _, e := range j.m.Events() {
-			if e.Kind == record.EventFault {
-				agents[e.Agent] = true
-			}
-		}
-		for _, g := range j.m.Gaps() {
-			if g.Kind == k.kind {
-				own = append(own, g)
-				agents[g.Agent] = true
-				ended[g.Owner] = ended[g.Owner] || g.Open
-				least = max(least, time.Duration(g.Least)) // a stretch is of all owners: that of the one who kept least
-			}
-		}
-		why := k.why
-		switch {
-		case k.kind == record.GapReceipt && j.subs == 0:
-			why = NANoConsumers
-		case why == "" && len(own) == 0:
-			why = NANotMeasured
-		case why == "" && len(ended) < k.owners:
-			why = naOwnerMissing
-		}
-		if why != "" {
-			j.na("gap."+k.kind, why)
-			j.na("recovery."+k.kind, why)
-			continue
-		}
-		clocks := j.common(agents, int64(k.span)/2)
-		for i, g := range own {
-			own[i].From, own[i].To, own[i].Waited = clocks.time(g.Agent, g.From), clocks.time(g.Agent, g.To), clocks.time(g.Agent, g.Waited)
-		}
-		all := stretches(own, k.owners)
-		j.between("gap."+k.kind, longestWithin(all, 0, int64(k.span)), least, clocks)
-		last := int64(math.MinInt64) // of what came, if all that was to come did
-		for agent, l := range j.m.LastOfEach() {
-			if at := k.last(l); at != 0 {
-				last = max(last, clocks.time(agent, at))
-			}
-		}
-		if k.missing > 0 || j.m.Total(record.PublishErrors) > 0 {
-			last = math.MaxInt64
-		}
-		j.recovery("recovery."+k.kind, all, least, last, clocks)
-	}
+// gapValues are the longest outage of one kind inside the measurement, and the longest time to recover from a fault. Times of different clocks are
+// corrected, and have a bound.
+type gapValues struct {
+	longest, recovery plan.Value
+	clocksKnown       bool
 }
 
-// between sets the length of a stretch; one below what is kept is only known to be shorter than that. It is as wrong as
-// the clocks can be at its ends.
-func (j *judge) between(name string, s stretch, least time.Duration, clocks common) {
-	v := plan.Value{Number: time.Duration(s.to - s.from).Seconds(), Bound: max(clocks.bound(s.from), clocks.bound(s.to)).Seconds()}
-	if !clocks.known {
-		v.Flags = []plan.Flag{plan.ClockUnsafe}
+// gapsOf are the outages in which nothing was confirmed, and those in which nothing was received, by anybody.
+func gapsOf(in *input, known map[string]track) map[string]gapValues {
+	minConfirm, minReceipt := in.workload.LeastGap()
+	tally, p, c := in.record.Tally(in.subscriptions), in.workload.Publishers, in.workload.Consumers
+	confirms := gapKind{kind: record.GapConfirm, owners: p.Nodes * p.Threads, least: minConfirm, span: in.span.sending,
+		last: func(l record.Last) int64 { return l.Confirm }, missing: tally.Unconfirmed, na: unconfirmedReason(p.Mode)}
+	receipts := gapKind{kind: record.GapReceipt, owners: in.subscriptions * c.Nodes * c.Threads, least: minReceipt, span: in.span.receiving,
+		last: func(l record.Last) int64 { return l.Receipt }, missing: tally.Missing}
+	if in.subscriptions == 0 {
+		receipts.na = NANoConsumers
 	}
-	if time.Duration(s.to-s.from) < least {
-		v = plan.Value{NA: fmt.Sprintf("< %g ms", float64(least)/1e6)}
-	}
-	j.out.Values[name] = v
+	return map[string]gapValues{confirms.kind: confirms.values(in, known), receipts.kind: receipts.values(in, known)}
 }
 
-// longestWithin is the longest of stretches between two times.
-func longestWithin(all []stretch, from, to int64) (longest stretch) {
-	for _, s := range all {
-		s.from, s.to = max(s.from, from), min(s.to, to)
-		if s.to-s.from > longest.to-longest.from {
-			longest = s
+// gapKind is what gaps of one kind are of.
+type gapKind struct {
+	kind    string
+	owners  int
+	least   time.Duration // below which none is kept
+	span    time.Duration
+	last    func(record.Last) int64 // of what came
+	missing uint64                  // that did not come
+	na      string
+}
+
+func (k gapKind) values(in *input, known map[string]track) gapValues {
+	var own []record.Gap
+	ended, agents := map[int]bool{}, map[string]bool{}
+	for _, e := range in.record.Events() {
+		if e.Kind == record.EventFault {
+			agents[e.Agent] = true
+		}
+	}
+	for _, g := range in.record.Gaps() {
+		if g.Kind == k.kind {
+			own = append(own, g)
+			agents[g.Agent] = true
+			ended[g.Owner] = ended[g.Owner] || g.Open
+			k.least = max(k.least, time.Duration(g.Least)) // an outage is of all owners: that of the one who kept least
+		}
+	}
+	switch {
+	case k.na != "":
+	case len(own) == 0:
+		k.na = NANotMeasured
+	case len(ended) < k.owners:
+		k.na = naOwnerMissing
+	}
+	if k.na != "" {
+		return gapValues{longest: plan.Value{NA: k.na}, recovery: plan.Value{NA: k.na}}
+	}
+	clocks := commonOf(in, known, agents, int64(k.span)/2)
+	for i, g := range own {
+		own[i].From, own[i].To, own[i].Waited = clocks.time(g.Agent, g.From), clocks.time(g.Agent, g.To), clocks.time(g.Agent, g.Waited)
+	}
+	all := outages(own, k.owners)
+	last := int64(math.MinInt64) // of what came, if all that was to come did
+	for agent, l := range in.record.LastOfEach() {
+		if at := k.last(l); at != 0 {
+			last = max(last, clocks.time(agent, at))
+		}
+	}
+	if k.missing > 0 || in.record.Total(record.PublishErrors) > 0 {
+		last = math.MaxInt64
+	}
+	return gapValues{longest: k.value(longestWithin(all, 0, int64(k.span)), clocks), recovery: k.recovery(in, all, last, clocks), clocksKnown: clocks.known}
+}
+
+// value is the length of an outage; one below what is kept is only known to be shorter than that. It is as wrong as the clocks can be at its ends.
+func (k gapKind) value(o outage, clocks common) plan.Value {
+	if time.Duration(o.to-o.from) < k.least {
+		return plan.Value{NA: fmt.Sprintf("< %g ms", float64(k.least)/1e6)}
+	}
+	return plan.Value{Number: time.Duration(o.to - o.from).Seconds(), Bound: max(clocks.bound(o.from), clocks.bound(o.to)).Seconds()}
+}
+
+// longestWithin is the longest of outages between two times.
+func longestWithin(all []outage, from, to int64) (longest outage) {
+	for _, o := range all {
+		o.from, o.to = max(o.from, from), min(o.to, to)
+		if o.to-o.from > longest.to-longest.from {
+			longest = o
 		}
 	}
 	return longest
 }
 
-// recovery sets the longest time from the end of a fault to the next that came. Where all had come before, as when publishers had their count or had left,
+// recovery is the longest time from the end of a fault to the next that came. Where all had come before, as when publishers had their count or had left,
 // there was nothing to recover.
-func (j *judge) recovery(name string, all []stretch, least time.Duration, last int64, clocks common) {
-	if len(j.w.Faults) == 0 {
-		j.na(name, naNoFaults)
-		return
+func (k gapKind) recovery(in *input, all []outage, last int64, clocks common) plan.Value {
+	if len(in.workload.Faults) == 0 {
+		return plan.Value{NA: naNoFaults}
 	}
-	var longest stretch
-	for _, f := range j.w.Faults {
-		end, happened := j.endOf(f, clocks)
+	var longest outage
+	for _, f := range in.workload.Faults {
+		end, happened := endOf(in.record, f, clocks)
 		if !happened {
-			j.na(name, NANotMeasured)
-			return
+			return plan.Value{NA: NANotMeasured}
 		}
 		if last < end {
-			j.na(name, naNothingDue)
-			return
+			return plan.Value{NA: naNothingDue}
 		}
-		for _, s := range all {
-			if s.from > end || s.to <= end {
+		for _, o := range all {
+			if o.from > end || o.to <= end {
 				continue
 			}
-			if s.open {
-				j.na(name, naNotRecovered)
-				return
+			if o.open {
+				return plan.Value{NA: naNotRecovered}
 			}
-			if s.to-end > longest.to-longest.from {
-				longest = stretch{from: end, to: s.to}
+			if o.to-end > longest.to-longest.from {
+				longest = outage{from: end, to: o.to}
 			}
 		}
 	}
-	j.between(name, longest, least, clocks)
+	return k.value(longest, clocks)
 }
 
 // endOf is when a fault was undone, on the last of the agents that did it.
-func (j *judge) endOf(f plan.Fault, clocks common) (end int64, happened bool) {
-	for _, e := range j.m.Events() {
+func endOf(m *record.Merge, f plan.Fault, clocks common) (end int64, happened bool) {
+	for _, e := range m.Events() {
 		if e.Kind == record.EventFault && f.Tells(e.Detail) {
 			end, happened = max(end, clocks.time(e.Agent, e.At+e.Nanos)), true
 		}
 	}
 	return end, happened
-}
-
-// missed lists the faults that were to be done and of which no agent tells.
-func (j *judge) missed() (missed []plan.Fault) {
-	for _, f := range j.w.Faults {
-		if _, happened := j.endOf(f, common{}); !happened {
-			missed = append(missed, f)
-		}
-	}
-	return missed
 }

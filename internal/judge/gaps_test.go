@@ -24,22 +24,22 @@ func TestStretchesAreWhatAllGapsHaveInCommon(t *testing.T) {
 	for name, c := range map[string]struct {
 		gaps   []record.Gap
 		owners int
-		want   []stretch
+		want   []outage
 	}{
-		"one owner":                          {[]record.Gap{gap(0, 10, 50, 10)}, 1, []stretch{{10, 50, false}}},
+		"one owner":                          {[]record.Gap{gap(0, 10, 50, 10)}, 1, []outage{{10, 50, false}}},
 		"one of two has none":                {[]record.Gap{gap(0, 10, 50, 10)}, 2, nil},
-		"overlap":                            {[]record.Gap{gap(0, 10, 50, 10), gap(1, 20, 60, 20)}, 2, []stretch{{20, 50, false}}},
+		"overlap":                            {[]record.Gap{gap(0, 10, 50, 10), gap(1, 20, 60, 20)}, 2, []outage{{20, 50, false}}},
 		"apart":                              {[]record.Gap{gap(0, 10, 50, 10), gap(1, 50, 60, 50)}, 2, nil},
-		"something came between":             {[]record.Gap{gap(0, 10, 30, 10), gap(0, 30, 50, 30), gap(1, 0, 60, 0)}, 2, []stretch{{10, 30, false}, {30, 50, false}}},
-		"one waits later":                    {[]record.Gap{gap(0, 10, 50, 25)}, 1, []stretch{{25, 50, false}}},
-		"the first that waits counts":        {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 30)}, 2, []stretch{{30, 50, false}}},
-		"waited long before all are without": {[]record.Gap{gap(0, 40, 50, 50), gap(1, 5, 55, 10)}, 2, []stretch{{40, 50, false}}},
+		"something came between":             {[]record.Gap{gap(0, 10, 30, 10), gap(0, 30, 50, 30), gap(1, 0, 60, 0)}, 2, []outage{{10, 30, false}, {30, 50, false}}},
+		"one waits later":                    {[]record.Gap{gap(0, 10, 50, 25)}, 1, []outage{{25, 50, false}}},
+		"the first that waits counts":        {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 30)}, 2, []outage{{30, 50, false}}},
+		"waited long before all are without": {[]record.Gap{gap(0, 40, 50, 50), gap(1, 5, 55, 10)}, 2, []outage{{40, 50, false}}},
 		"nobody waits":                       {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 55)}, 2, nil},
-		"open at the end":                    {[]record.Gap{open(0, 10, 100, 10), open(1, 20, 101, 20)}, 2, []stretch{{20, 100, true}}},
+		"open at the end":                    {[]record.Gap{open(0, 10, 100, 10), open(1, 20, 101, 20)}, 2, []outage{{20, 100, true}}},
 		"closed while idle":                  {[]record.Gap{open(0, 10, 100, 100), open(1, 20, 101, 101)}, 2, nil},
-		"another of no length does not take it in": {[]record.Gap{gap(0, 10, 50, 10), open(0, 50, 50, 50)}, 1, []stretch{{10, 50, false}}},
+		"another of no length does not take it in": {[]record.Gap{gap(0, 10, 50, 10), open(0, 50, 50, 50)}, 1, []outage{{10, 50, false}}},
 	} {
-		if got := stretches(c.gaps, c.owners); !slices.Equal(got, c.want) {
+		if got := outages(c.gaps, c.owners); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
@@ -25,35 +26,63 @@ const wholeTask = "the task "
 //   - What the broker says of itself is said to each group alike, and counts once; what it says of queues is that of each group, and so is
 //     everything that contenders, which have brokers of their own, are told.
 //   - A flag of any group's value is the value's; the verdict is that of the worst group.
-func judgeGroups(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
-	whole := &judge{task: t, w: t.Cell.Workload, m: m, f: f}
-	whole.f.Agents = parts(m, f)
-	var groups []*judge
+func judgeGroups(t plan.Task, m *record.Merge, f Facts, cut time.Duration) plan.Outcome {
+	cell := newInput(t, m, f, cut, nil)
+	whole := *cell // its span is that of the groups
+	whole.span = span{}
+	var groups []evaluatedGroup
 	for _, part := range t.Parts() {
-		g := judgeOne(part, m.Group(part.Group), f.of(part.Group), whole)
-		groups = append(groups, g)
-		whole.span.windows = max(whole.span.windows, g.span.windows)
-		whole.span.sending = max(whole.span.sending, g.span.sending)
-		whole.span.receiving = max(whole.span.receiving, g.span.receiving)
+		in := newInput(part, m.Group(part.Group), f.of(part.Group), cut, cell)
+		groups = append(groups, evaluatedGroup{in.span, evaluate(in)})
+		whole.span.windows = max(whole.span.windows, in.span.windows)
+		whole.span.sending = max(whole.span.sending, in.span.sending)
+		whole.span.receiving = max(whole.span.receiving, in.span.receiving)
 	}
-	whole.out = groups[0].out
-	whole.out.Values, whole.out.Ledger = map[string]plan.Value{}, plan.Ledger{}
-	whole.out.Reasons, whole.out.Warnings, whole.out.Limitations, whole.out.Clocks = nil, nil, nil, nil
-	whole.out.Agents, whole.out.Events = whole.f.Agents, allEvents(m, whole.f)
+	starts := startsOf(&whole, tracksOf(&whole)) // groups start together, too
+	o := groups[0].out
+	o.Values, o.Ledger = map[string]plan.Value{}, plan.Ledger{}
+	o.Reasons, o.Warnings, o.Limitations, o.Clocks = nil, nil, nil, nil
+	o.Agents, o.Events = starts.agents, allEvents(m, whole.facts)
 	for i, g := range groups {
-		whole.out.Measured = max(whole.out.Measured, g.out.Measured)
-		whole.join(t.Cell.Workload.Groups[i].Name, g.out)
+		o.Measured = max(o.Measured, g.out.Measured)
+		join(&o, t.Cell.Workload.Groups[i].Name, g.out, f)
 	}
 	for _, v := range plan.Values() {
-		whole.combine(v, groups)
+		if combined, has := combine(v, groups, t.Cell.Workload.Contends()); has {
+			o.Values[v.Name] = combined
+		}
 	}
-	whole.known = whole.tracks()
-	whole.starts() // groups start together, too
-	whole.skewed()
-	if !whole.w.Contends() && whole.looksAtProcesses() {
-		whole.processFigures()
+	if starts.beyond(whole.workload) {
+		for _, name := range performance() {
+			if v := o.Values[name]; !slices.Contains(v.Flags, plan.Skewed) {
+				v.Flags = append(slices.Clone(v.Flags), plan.Skewed)
+				o.Values[name] = v
+			}
+		}
 	}
-	return whole.out
+	skew := starts.skew
+	if starts.clockUnsafe() {
+		skew.Flags = []plan.Flag{plan.ClockUnsafe}
+	}
+	o.Values["start.skew"] = skew
+	o.Warnings = append(o.Warnings, skewWarnings(whole.workload, starts)...)
+	if whole.workload.Contends() {
+		return o
+	}
+	processes := processFiguresOf(&whole)
+	for name, f := range processes.figures {
+		for _, s := range plan.FigureStatistics() {
+			o.Values[plan.FigureValue(name, s)] = f.value(s)
+		}
+	}
+	o.Warnings = append(o.Warnings, nodeWarnings(&whole, processes)...)
+	return o
+}
+
+// evaluatedGroup is a group's outcome, and the time that it is of.
+type evaluatedGroup struct {
+	span span
+	out  plan.Outcome
 }
 
 // of are the facts of one group.
@@ -72,11 +101,10 @@ func (f Facts) of(group string) Facts {
 	return f
 }
 
-// join adds the account, the verdict and the words of one group.
-func (j *judge) join(name string, g plan.Outcome) {
-	o := &j.out
+// join adds the account, the verdict and the warnings of one group to the outcome of the cell.
+func join(o *plan.Outcome, name string, g plan.Outcome, f Facts) {
 	group := plan.GroupOutcome{Name: name, Verdict: g.Verdict, Values: g.Values, Ledger: g.Ledger, Reasons: g.Reasons, Warnings: g.Warnings}
-	if _, own := j.f.Subjects[name]; own {
+	if _, own := f.Subjects[name]; own {
 		group.Subject = &g.Subject
 	}
 	o.Groups = append(o.Groups, group)
@@ -136,9 +164,8 @@ func sum(a, b plan.Ledger) plan.Ledger {
 	}
 }
 
-// combine makes the cell's value of those of its groups.
-func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
-	var out plan.Value
+// combine makes the cell's value of those of its groups; has is false for a value of nobody.
+func combine(v plan.ValueInfo, groups []evaluatedGroup, contends bool) (out plan.Value, has bool) {
 	numbers, why := 0, ""
 	for _, g := range groups {
 		x, has := g.out.Values[v.Name]
@@ -169,7 +196,7 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 	case out.NA != "":
 		out = plan.Value{NA: out.NA, Flags: out.Flags}
 	case numbers == 0 && why == "":
-		return // a value of nobody
+		return out, false
 	case numbers == 0:
 		out.NA = why
 	}
@@ -178,16 +205,16 @@ func (j *judge) combine(v plan.ValueInfo, groups []*judge) {
 	}
 	if figure, said := strings.CutPrefix(v.Name, "broker."); said {
 		flags := out.Flags
-		if out = groups[0].out.Values[v.Name]; out.NA == "" && (ofQueues(figure) || j.w.Contends()) {
+		if out = groups[0].out.Values[v.Name]; out.NA == "" && (ofQueues(figure) || contends) {
 			out = plan.Value{NA: naEachGroup, Flags: flags}
 		}
 	}
-	j.out.Values[v.Name] = out
+	return out, true
 }
 
 // apart reports whether groups were measured in times of their own, as counts end them: rates in them add up to none
 // that was there at any time.
-func apart(groups []*judge) bool {
+func apart(groups []evaluatedGroup) bool {
 	least, most, byCount := groups[0].span.sending, groups[0].span.sending, false
 	for _, g := range groups {
 		least, most, byCount = min(least, g.span.sending), max(most, g.span.sending), byCount || g.span.byCount
@@ -195,7 +222,7 @@ func apart(groups []*judge) bool {
 	return byCount && float64(most-least) > Tolerance*float64(most)
 }
 
-// ofQueues tells whether a statistic of a figure is of the queues of one topology alone.
+// ofQueues reports whether a statistic of a figure is of the queues of one topology alone.
 func ofQueues(statistic string) bool {
 	for _, f := range plan.Figures() {
 		if f.OfTask() && strings.HasPrefix(statistic, f.Name+".") {

@@ -83,7 +83,7 @@ func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 	case due-sent.Number*w.Measure.D().Seconds() <= slack:
 		return ""
 	}
-	return fmt.Sprintf("sent %s/s of it", grouped(sent.Number))
+	return fmt.Sprintf("sent %s/s of it", plan.Grouped(sent.Number))
 }
 
 // StepValues are what is kept of the values of a step: rates, quantiles of latencies, and what the condition compares.

@@ -194,8 +194,8 @@ func mean(y []float64) float64 {
 	return sum / float64(len(y))
 }
 
-// Course is what a load did in each second from T0 to until, for NotSteady.
-func Course(m *record.Merge, confirmed bool, until time.Duration) []Second {
+// LoadSamples is what a load did in each second from T0 to until, for NotSteady.
+func LoadSamples(m *record.Merge, confirmed bool, until time.Duration) []Second {
 	list := make([]Second, max(0, int(until/time.Second)))
 	hists := make([]*record.Hist, len(list))
 	series := record.Processing
@@ -236,39 +236,27 @@ func Cut(w plan.Workload, m *record.Merge) time.Duration {
 	return m.End()
 }
 
-// drifting flags a measurement of at least five seconds whose rates or median latency moved, though nothing of the cell makes them: no profile, no faults, and
-// nobody who joins or leaves.
-func (j *judge) drifting() {
-	p, c := j.w.Publishers, j.w.Consumers
-	if len(p.Profile) > 0 || len(j.w.Faults) > 0 || p.Presence != (plan.Presence{}) || c.Presence != (plan.Presence{}) {
-		return
-	}
-	from, to, _ := j.together()
-	confirmed := Confirmed(p.Mode)
-	seconds := Course(j.m, confirmed, min(time.Duration(to)*time.Second, j.span.sending))
-	all := quantities(seconds[min(from, len(seconds)):], confirmed, j.subs > 0)
-	for _, q := range all {
-		if part, shown := q.drift(falseFlags / float64(2*len(all))); shown {
-			verb := "rose"
-			if part < 0 {
-				verb = "fell"
-			}
-			j.flag(plan.Drifting, performance()...)
-			j.warn("drifting: %s %s by %.0f %% in the %d s of the measurement: measure for longer, or after a longer warm-up", q.name, verb, 100*math.Abs(part), len(q.y))
-		}
-	}
+// drift is by which part of its level a quantity moved in the measurement.
+type drift struct {
+	name    string
+	part    float64
+	seconds int
 }
 
-// before is how long the load ran before the measurement.
-func (j *judge) before() time.Duration { return j.w.Warmup.D() + j.f.cut }
-
-// warmup says what was cut off, and flags what was measured though the load was not steady.
-func (j *judge) warmup() {
-	cut := j.before()
-	j.out.Cut = plan.Duration(j.f.cut)
-	j.number("warmup.cut", cut.Seconds())
-	if j.f.NotSteady != "" {
-		j.flag(plan.NotSteady, performance()...)
-		j.warn("not-steady: after %v of warm-up: %s", cut, j.f.NotSteady)
+// driftsOf are the rates and the median latency that moved in a measurement of at least five seconds, though nothing of the cell makes them: no profile, no
+// faults, and nobody who joins or leaves.
+func driftsOf(in *input) (drifts []drift) {
+	p, c := in.workload.Publishers, in.workload.Consumers
+	if len(p.Profile) > 0 || len(in.workload.Faults) > 0 || p.Presence != (plan.Presence{}) || c.Presence != (plan.Presence{}) {
+		return nil
 	}
+	confirmed := Confirmed(p.Mode)
+	load := LoadSamples(in.record, confirmed, min(time.Duration(in.overlap.to)*time.Second, in.span.sending))
+	all := quantities(load[min(in.overlap.from, len(load)):], confirmed, in.subscriptions > 0)
+	for _, q := range all {
+		if part, shown := q.drift(falseFlags / float64(2*len(all))); shown {
+			drifts = append(drifts, drift{q.name, part, len(q.y)})
+		}
+	}
+	return drifts
 }

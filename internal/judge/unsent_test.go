@@ -79,10 +79,11 @@ func TestIntervalsHaveEverySeries(t *testing.T) {
 	x.sample(record.Unanswered, time.Second)
 	x.sample(record.UnsentAge, 2*time.Second)
 	x.merge.Add(x.snapshot())
-	j := &judge{w: x.task.Cell.Workload, m: x.merge, span: spanOf(x.task.Cell.Workload, x.merge), subs: 2}
+	in := newInput(x.task, x.merge, x.facts, 0, nil)
+	in.subscriptions = 2
 	for series, unanswered := range map[record.Series]uint64{record.SendDue: 2, record.Processing: 2, record.Send: 0} {
 		var n uint64
-		for _, d := range j.intervals(series) {
+		for _, d := range in.intervals(series) {
 			n += d.unanswered
 		}
 		if n != unanswered {

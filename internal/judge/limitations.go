@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// From when on something is a limitation. See limitations.
+// From when on something is a limitation. See limitationsOf.
 const (
 	minLate    = time.Millisecond // of lateness and of waits for a CPU
 	lateShare  = 0.1              // of the p99 of the latency that lateness adds to
@@ -19,7 +19,7 @@ const (
 	waitShare  = 0.2              // of the time in which the process was runnable: it competes for the CPU
 )
 
-// limitations are why the cell's numbers are not the broker's alone.
+// limitationsOf are why the cell's numbers are not the broker's alone.
 //
 //   - ports: an agent could not open a connection because no local port was left.
 //   - cpu: all processes of a host used 90 % of its CPUs, or an agent's process 90 % of those that it may use (GOMAXPROCS). Polling the clock does
@@ -31,15 +31,15 @@ const (
 //   - scheduling: goroutines that could run waited for a CPU for more than 1 ms and more than a tenth of the latency, at the p99.
 //
 // Whose doing it was depends on the process: see loadProcess.flag.
-func (j *judge) limitations() (all []plan.Limitation) {
-	processes := j.loadProcesses()
-	if n := j.m.Total(record.PortsExhausted); n > 0 {
+func limitationsOf(in *input) (all []plan.Limitation) {
+	processes := loadProcessesOf(in)
+	if n := in.record.Total(record.PortsExhausted); n > 0 {
 		all = append(all, plan.Limitation{Flag: plan.ClientBound, Cause: plan.CausePorts, Value: float64(n), Max: 1})
 	}
 	add := func(p *loadProcess, cause plan.LimitationCause, value, limit float64) {
 		all = append(all, plan.Limitation{Flag: p.flag(), Cause: cause, Host: p.host, Agents: p.agents, Value: value, Max: limit})
 	}
-	busiest := j.m.Busiest()
+	busiest := in.record.Busiest()
 	for _, p := range processes {
 		switch {
 		case p.hostCores > 0 && p.hostCPU-p.hostSpin >= busyShare*p.hostCores:
@@ -56,7 +56,7 @@ func (j *judge) limitations() (all []plan.Limitation) {
 				busy = max(busy, t.Busy())
 			}
 		}
-		if !j.w.Publishers.Open() && busy >= busyShare {
+		if !in.workload.Publishers.Open() && busy >= busyShare {
 			add(p, plan.CausePublisher, busy, busyShare)
 		}
 	}
@@ -73,11 +73,11 @@ func (j *judge) limitations() (all []plan.Limitation) {
 		}
 		return most
 	}
-	if late, limit, open := j.lateness(); open && late > limit && late > time.Duration(j.m.Hist(record.Blocked).Quantile(0.99)) {
+	if late, limit, open := in.lateness(); open && late > limit && late > time.Duration(in.hists[record.Blocked].Quantile(0.99)) {
 		add(of(sends), plan.CauseLateness, late.Seconds(), limit.Seconds())
 	}
-	if waited := j.m.Hist(record.Scheduling); waited.Count() > 0 {
-		limit, known := j.limit(record.SendDue, record.Send, record.Processing)
+	if waited := in.hists[record.Scheduling]; waited.Count() > 0 {
+		limit, known := in.limit(record.SendDue, record.Send, record.Processing)
 		if p99 := time.Duration(waited.Quantile(0.99)); known && p99 > limit {
 			add(of(func(*loadProcess) bool { return true }), plan.CauseScheduling, p99.Seconds(), limit.Seconds())
 		}
@@ -121,15 +121,15 @@ func (p *loadProcess) competes() bool {
 	return p.waited >= waitShare || p.hostCores > 0 && p.hostCPU-p.hostSpin >= busyShare*p.hostCores
 }
 
-// loadProcesses are the processes of the cell's agents, in the order of their first agent's name.
-func (j *judge) loadProcesses() (all []*loadProcess) {
+// loadProcessesOf are the processes of the cell's agents, in the order of their first agent's name.
+func loadProcessesOf(in *input) (all []*loadProcess) {
 	hosts := map[string]string{}
-	for _, a := range j.f.Agents {
+	for _, a := range in.facts.Agents {
 		hosts[a.Agent] = a.Host
 	}
-	samples, by := j.m.Hosts(), map[string]*loadProcess{}
+	samples, by := in.record.Hosts(), map[string]*loadProcess{}
 	mean := func(agent string, of func(record.HostSample) float64) float64 {
-		m, _ := meanOf(samples[agent], j.span.sending, func(s record.HostSample) (float64, bool) { return of(s), true })
+		m, _ := meanOf(samples[agent], in.span.sending, func(s record.HostSample) (float64, bool) { return of(s), true })
 		return m
 	}
 	for _, agent := range slices.Sorted(maps.Keys(samples)) {
@@ -143,15 +143,15 @@ func (j *judge) loadProcesses() (all []*loadProcess) {
 			p.local = p.local || slices.ContainsFunc(samples[agent], func(s record.HostSample) bool { return s.LocalBroker })
 			continue
 		}
-		in := j.task.Cell.InProcess
-		p := &loadProcess{host: hosts[agent], agents: []string{agent}, cores: float64(j.f.Cores[agent]), inProcess: in, local: in, brokerKnown: in}
+		own := in.task.Cell.InProcess
+		p := &loadProcess{host: hosts[agent], agents: []string{agent}, cores: float64(in.facts.Cores[agent]), inProcess: own, local: own, brokerKnown: own}
 		p.cpu = mean(agent, func(s record.HostSample) float64 { return s.AgentCPU })
 		p.spin = mean(agent, func(s record.HostSample) float64 { return s.AgentSpin })
 		p.thread = mean(agent, func(s record.HostSample) float64 { return s.DriverThread })
 		p.waited = mean(agent, func(s record.HostSample) float64 { return s.AgentWaited })
 		p.hostCPU = mean(agent, func(s record.HostSample) float64 { return s.HostCPU })
 		p.brokerCPU = mean(agent, func(s record.HostSample) float64 { return s.BrokerCPU })
-		inside(samples[agent], j.span.sending, func(s record.HostSample, _, _ time.Duration) {
+		inside(samples[agent], in.span.sending, func(s record.HostSample, _, _ time.Duration) {
 			p.hostCores = float64(s.HostCores)
 			p.local, p.brokerKnown = p.local || s.LocalBroker || s.HasBroker, p.brokerKnown || s.HasBroker
 		})
@@ -169,19 +169,19 @@ func (j *judge) loadProcesses() (all []*loadProcess) {
 }
 
 // lateness is its p99 and the limit for it; open is false where there is none.
-func (j *judge) lateness() (p99, limit time.Duration, open bool) {
-	h := j.m.Hist(record.Lateness)
-	if !j.w.Publishers.Open() || h.Count() == 0 {
+func (in *input) lateness() (p99, limit time.Duration, open bool) {
+	h := in.hists[record.Lateness]
+	if !in.workload.Publishers.Open() || h.Count() == 0 {
 		return 0, 0, false
 	}
-	limit, _ = j.limit(record.SendDue, record.Processing)
+	limit, _ = in.limit(record.SendDue, record.Processing)
 	return time.Duration(h.Quantile(0.99)), limit, true
 }
 
 // limit is what may be added to the first of these latencies that there is; known is false where there is none.
-func (j *judge) limit(latencies ...record.Series) (limit time.Duration, known bool) {
+func (in *input) limit(latencies ...record.Series) (limit time.Duration, known bool) {
 	for _, s := range latencies {
-		if of := j.m.Hist(s); of.Count() > 0 {
+		if of := in.hists[s]; of.Count() > 0 {
 			return max(minLate, time.Duration(lateShare*float64(of.Quantile(0.99)))), true
 		}
 	}

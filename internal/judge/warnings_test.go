@@ -115,7 +115,7 @@ func TestNothingIsMissingByCount(t *testing.T) {
 
 func TestNumbersForPeople(t *testing.T) {
 	for x, want := range map[float64]string{0: "0", 19.46: "19.5", 100: "100", 999.6: "1,000", 1234567: "1,234,567"} {
-		if got := grouped(x); got != want {
+		if got := plan.Grouped(x); got != want {
 			t.Errorf("%v reads %q, want %q", x, got, want)
 		}
 	}

@@ -1,0 +1,75 @@
+package judge
+
+import (
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// inside calls f for the samples of the measurement and the part of it that each is of. A sample is of the time since the one before, however
+// long that is. The first has none before it and reaches back into preparation: it only counts where there is no other.
+func inside(samples []record.HostSample, span time.Duration, f func(s record.HostSample, from, to time.Duration)) {
+	count := func(s record.HostSample, from int64) bool {
+		from, to := max(0, from), min(s.At, int64(span))
+		if from >= to {
+			return false
+		}
+		f(s, time.Duration(from), time.Duration(to))
+		return true
+	}
+	any := false
+	for i := range samples[min(1, len(samples)):] {
+		any = count(samples[i+1], samples[i].At) || any
+	}
+	if !any && len(samples) > 0 {
+		count(samples[0], 0)
+	}
+}
+
+// meanOf is the mean of a figure of these samples over the measurement, weighed by time, and for how long it is known.
+func meanOf(samples []record.HostSample, span time.Duration, of func(record.HostSample) (float64, bool)) (mean float64, known time.Duration) {
+	inside(samples, span, func(s record.HostSample, from, to time.Duration) {
+		if v, is := of(s); is {
+			known += to - from
+			mean += (v - mean) * float64(to-from) / float64(known)
+		}
+	})
+	return mean, known
+}
+
+// agentMean is the value of the mean of a figure of agents' processes: the greatest of any.
+func agentMean(of func(record.HostSample) float64) valueOf {
+	return func(m *measurements) plan.Value {
+		v := plan.Value{NA: NANotMeasured}
+		for _, samples := range m.in.record.Hosts() {
+			mean, known := meanOf(samples, m.in.span.length(), func(s record.HostSample) (float64, bool) { return of(s), true })
+			if known > 0 {
+				v = plan.Value{Number: max(mean, v.Number)}
+			}
+		}
+		return v
+	}
+}
+
+// agentRSS is the most memory that any agent's process used.
+func agentRSS(m *measurements) plan.Value {
+	v := plan.Value{NA: NANotMeasured}
+	for _, samples := range m.in.record.Hosts() {
+		inside(samples, m.in.span.length(), func(s record.HostSample, _, _ time.Duration) {
+			v = plan.Value{Number: max(float64(s.AgentRSS), v.Number)}
+		})
+	}
+	return v
+}
+
+// runtimeQuantile is the value of what Go's runtime measured in the agents' processes. It always has something to say of scheduling, so that no pause
+// is none only where there is that.
+func runtimeQuantile(s record.Series, q float64) valueOf {
+	return func(m *measurements) plan.Value {
+		if m.in.hists[record.Scheduling].Count() == 0 {
+			return plan.Value{NA: NANotMeasured}
+		}
+		return plan.Value{Number: time.Duration(m.in.hists[s].Quantile(q)).Seconds()}
+	}
+}

@@ -1,0 +1,182 @@
+package judge
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// evaluation is what flags depend on. A value in it has no flags.
+type evaluation struct {
+	m      *measurements
+	values map[string]plan.Value
+}
+
+// flagRules are the conditions under which a value of some names has a flag. A value has its flags in this order.
+var flagRules = []struct {
+	flag   plan.Flag
+	values func() []string
+	when   func(e evaluation, name string) bool
+}{
+	{plan.Backlog, every, isBacklog},
+	{plan.Clipped, latencyNames, beyondRange},
+	{plan.ClockUnsafe, every, clocksUnsafe},
+	{plan.NotSteady, performance, func(e evaluation, _ string) bool { return e.m.in.facts.NotSteady != "" }},
+	{plan.LatencyOff, performance, func(e evaluation, _ string) bool { return e.m.in.latencyOff() }},
+	{plan.Drifting, performance, func(e evaluation, _ string) bool { return len(e.m.drifts) > 0 }},
+	{plan.ClientBound, performance, limited(plan.ClientBound)},
+	{plan.SharedHost, performance, limited(plan.SharedHost)},
+	{plan.HostBusy, performance, limited(plan.HostBusy)},
+	{plan.Skewed, performance, func(e evaluation, _ string) bool { return e.m.starts.beyond(e.m.in.workload) }},
+	{plan.Degraded, every, func(e evaluation, _ string) bool { return e.m.in.degraded() }},
+}
+
+// withFlags returns the values with their flags.
+func withFlags(m *measurements, values map[string]plan.Value) map[string]plan.Value {
+	e, out := evaluation{m, values}, maps.Clone(values)
+	for _, r := range flagRules {
+		for _, name := range r.values() {
+			if v, has := out[name]; has && r.when(e, name) {
+				v.Flags = append(v.Flags, r.flag)
+				out[name] = v
+			}
+		}
+	}
+	return out
+}
+
+// every lists all values.
+func every() (names []string) {
+	for _, v := range plan.Values() {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+// performance lists the values that say how fast the broker was, and so are doubtful when the load was not what it should be.
+func performance() []string {
+	names := []string{"send.rate", "confirm.rate", "receive.rate", "throughput"}
+	for _, l := range []string{"send", "send.due", "processing", "binding", "binding.first", "binding.message"} {
+		names = append(names, quantileNames(l)...)
+	}
+	return names
+}
+
+// latencyNames lists the values that are quantiles of latencies.
+func latencyNames() (names []string) {
+	for _, s := range latencySeries {
+		names = append(names, quantileNames(s.name)...)
+	}
+	for _, l := range bindingNames {
+		names = append(names, quantileNames(l)...)
+	}
+	return names
+}
+
+// quantileNames lists the values that are quantiles of one latency.
+func quantileNames(latency string) (names []string) {
+	for _, q := range plan.Quantiles() {
+		names = append(names, latency+"."+q.Name)
+	}
+	if slices.Contains(highestSeries, latency) {
+		for _, q := range plan.HighestQuantiles() {
+			names = append(names, latency+"."+q.Name+".highest")
+		}
+	}
+	return names
+}
+
+// latencyOf returns the latency that a value is a quantile of, and its name.
+func (e evaluation) latencyOf(name string) (l latency, stem string, is bool) {
+	stem = strings.TrimSuffix(name, ".highest")
+	for _, q := range plan.Quantiles() {
+		if s, cut := strings.CutSuffix(stem, "."+q.Name); cut {
+			stem = s
+			break
+		}
+	}
+	if l, is = e.m.latencies[stem]; !is {
+		l, is = e.m.bindingLatencies[stem]
+	}
+	return l, stem, is
+}
+
+// isBacklog reports whether consumers did not keep up with publishers, or did not catch up.
+func isBacklog(e evaluation, name string) bool {
+	switch v := e.values[name]; {
+	case name == "throughput" || name == "receive.rate":
+		return e.m.in.subscriptions > 0 && !e.m.keepsUp && e.values["send.rate"].NA == ""
+	case name == "backlog.drain":
+		return v.NA == NANotDrained
+	default:
+		_, _, is := e.latencyOf(name)
+		return is && v.NA == NABacklog
+	}
+}
+
+// beyondRange reports whether samples of a latency were beyond the range of its histogram.
+func beyondRange(e evaluation, name string) bool {
+	l, _, is := e.latencyOf(name)
+	v := e.values[name]
+	return is && l.hist.Over() > 0 && (v.NA == "" || v.NA == NAFewSamples)
+}
+
+// manyNegative is the part of all latencies above which negative ones are more than a few deliveries that one reading of
+// the clocks explains.
+const manyNegative = 0.001
+
+// clocksUnsafe reports whether a value was measured between two clocks of which nothing was known, whose bound is above the median, or one of which was
+// stepped. Of a latency between hosts it is also if more than a few samples were negative, whatever is known of the clocks: as many of the others may
+// be as wrong.
+func clocksUnsafe(e evaluation, name string) bool {
+	v := e.values[name]
+	number := v.NA == ""
+	switch {
+	case name == "start.skew":
+		return e.m.starts.clockUnsafe()
+	case name == "gap.confirm" || name == "recovery.confirm":
+		return number && !e.m.gaps[record.GapConfirm].clocksKnown
+	case name == "gap.receipt" || name == "recovery.receipt":
+		return number && !e.m.gaps[record.GapReceipt].clocksKnown
+	}
+	l, stem, is := e.latencyOf(name)
+	if !is || !l.across || !number && v.NA != NABacklog {
+		return false
+	}
+	negative := float64(l.hist.Negative())
+	return e.m.clocks.unknown || len(e.m.clocks.steps) > 0 || e.m.clocks.coarse(e.values[stem+".p50"]) ||
+		number && stem == "processing" && negative > manyNegative*(negative+float64(e.m.in.hists[record.Processing].Count()))
+}
+
+// A simulated latency is as asked for if the median deviates by no more than one of these.
+const (
+	latencyPart = 0.05 // of the latency asked for
+	latencyOff  = 100 * time.Microsecond
+)
+
+// latencyOff reports whether the simulated network added more latency than was asked for.
+func (in *input) latencyOff() bool {
+	asked := in.workload.Network.Latency.D()
+	off := in.addedLatency(0.5) - asked
+	return off > latencyOff && float64(off) > math.Round(latencyPart*float64(asked))
+}
+
+// limited reports whether a limitation of the load generator has a flag.
+func limited(flag plan.Flag) func(evaluation, string) bool {
+	return func(e evaluation, _ string) bool {
+		return slices.ContainsFunc(e.m.limitations, func(l plan.Limitation) bool { return l.Flag == flag })
+	}
+}
+
+// beyond reports whether agents started further apart than the workload allows.
+func (s starts) beyond(w plan.Workload) bool {
+	return s.skew.NA == "" && s.skew.Number > w.Skew.D().Seconds()
+}
+
+// clockUnsafe reports whether how far agents started apart was measured between clocks of which nothing was known.
+func (s starts) clockUnsafe() bool { return s.skew.NA == "" && !s.clocksKnown }

@@ -1,0 +1,245 @@
+package judge
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// warningsOf are the sentences about what did not decide the verdict.
+func warningsOf(m *measurements, values map[string]plan.Value) (all []string) {
+	for _, s := range latencySeries {
+		all = append(all, latencyWarnings(s.name, m.latencies[s.name])...)
+	}
+	all = append(all, nodeWarnings(m.in, m.broker)...)
+	all = append(all, brokerWarnings(m.in, m.broker)...)
+	all = append(all, bindingWarnings(m, values)...)
+	all = append(all, clockWarnings(m, values)...)
+	if why := m.in.facts.NotSteady; why != "" {
+		all = append(all, fmt.Sprintf("not-steady: after %v of warm-up: %s", m.in.warmup(), why))
+	}
+	if m.in.latencyOff() {
+		all = append(all, fmt.Sprintf("latency-off: the simulated network added %v to a round trip (median), %v was asked for: the agents' hosts are too busy, or too slow, for it",
+			m.in.addedLatency(0.5).Round(time.Microsecond), m.in.workload.Network.Latency.D()))
+	}
+	for _, d := range m.drifts {
+		verb := "rose"
+		if d.part < 0 {
+			verb = "fell"
+		}
+		all = append(all, fmt.Sprintf("drifting: %s %s by %.0f %% in the %d s of the measurement: measure for longer, or after a longer warm-up",
+			d.name, verb, 100*math.Abs(d.part), d.seconds))
+	}
+	all = append(all, skewWarnings(m.in.workload, m.starts)...)
+	return append(all, deliveryWarnings(m)...)
+}
+
+func latencyWarnings(name string, l latency) (all []string) {
+	h := l.hist
+	if l.na != "" && l.na != NABacklog && l.na != NANoSamples {
+		return nil
+	}
+	if n := h.Negative(); l.across && n > 0 {
+		all = append(all, fmt.Sprintf("%d of %d processing latencies were negative and are in no quantile: the clocks of the hosts are apart", n, n+h.Count()))
+	}
+	if l.na == NABacklog {
+		return all
+	}
+	return append(all, rangeWarnings(name, h)...)
+}
+
+func rangeWarnings(name string, h *record.Hist) []string {
+	if n := h.Over(); n > 0 {
+		return []string{fmt.Sprintf("%d %s samples were beyond the histogram's range of an hour and count as an hour", n, name)}
+	}
+	return nil
+}
+
+// nodeWarnings are of nodes that observers saw for a part of the measurement only.
+func nodeWarnings(in *input, b brokerFigures) (all []string) {
+	for _, n := range b.nodes {
+		if b.observed && n.known < time.Duration(minAnswered*float64(in.span.length())) {
+			all = append(all, fmt.Sprintf("the processes of broker %s were seen for %v of %v by an observer", in.task.Cell.Broker.Name,
+				n.known.Round(100*time.Millisecond), in.span.length()))
+		}
+	}
+	return all
+}
+
+// brokerWarnings are of seconds for which the broker's figures are not known.
+func brokerWarnings(in *input, b brokerFigures) (all []string) {
+	whole := int(in.span.length() / time.Second)
+	if b.asked && float64(b.answered) < minAnswered*float64(whole) {
+		all = append(all, fmt.Sprintf("the broker told its figures %d times in a measurement of %d s: they are of those moments", b.answered, whole))
+	}
+	if b.lacking > 0 {
+		all = append(all, fmt.Sprintf("the broker's figures lacked a node %d times, which are left out of them", b.lacking))
+	}
+	return all
+}
+
+func bindingWarnings(m *measurements, values map[string]plan.Value) (all []string) {
+	if !m.in.churns() {
+		return nil
+	}
+	for _, name := range bindingNames {
+		l := m.bindingLatencies[name]
+		if n := l.hist.Negative(); l.across && l.na == "" && n > 0 {
+			all = append(all, fmt.Sprintf("%d of %d times of %s were negative and are in no quantile: the clocks of the hosts are apart", n, n+l.hist.Count(), name))
+		}
+		all = append(all, rangeWarnings(name, l.hist)...)
+	}
+	perSecond, length := m.in.workload.Topology.Churn.Rate, m.in.span.sending.Seconds()
+	asked, made := perSecond*length, m.in.counted(record.BindingsMade)
+	if asked-made > Tolerance*asked+1 {
+		all = append(all, fmt.Sprintf("asked for %s bindings a second, made %s", plan.Grouped(perSecond), plan.Grouped(made/length)))
+	}
+	if n := m.in.record.Total(record.BindingErrors); n > 0 {
+		all = append(all, fmt.Sprintf("%d calls to make or remove a binding failed; see the events", n))
+	}
+	if v, n := values["binding.lost"], m.bindings.Missing; v.NA == "" && n > 0 {
+		all = append(all, fmt.Sprintf("%s through a new binding %s lost after the broker had confirmed the binding", messages(n), was(n)))
+	}
+	return all
+}
+
+// clockWarnings are of clocks that were stepped, and of those that were known to less than what was measured with them.
+func clockWarnings(m *measurements, values map[string]plan.Value) (all []string) {
+	for _, e := range m.clocks.steps {
+		all = append(all, fmt.Sprintf("clock-unsafe: agent %s, %v into the measurement: %s", e.Agent, time.Duration(e.At).Round(time.Millisecond), e.Detail))
+	}
+	for _, latency := range []string{"processing", "binding.first", "binding.message"} {
+		if m.clocks.coarse(values[latency+".p50"]) {
+			all = append(all, fmt.Sprintf("clock-unsafe: the clocks of publishers and consumers were known to %v, which is more than the median of %s",
+				m.clocks.bound.Round(time.Microsecond), latency))
+		}
+	}
+	return all
+}
+
+func skewWarnings(w plan.Workload, s starts) []string {
+	if !s.beyond(w) {
+		return nil
+	}
+	var late []string
+	for _, a := range s.agents {
+		late = append(late, a.Agent+" "+a.Skew.D().Round(10*time.Microsecond).String())
+	}
+	const most = 10
+	if len(late) > most {
+		late = append(late[:most], "…")
+	}
+	return []string{fmt.Sprintf("skewed: agents started %v apart, and the cell allows %v; after the agreed time: %s",
+		time.Duration(s.skew.Number*1e9).Round(10*time.Microsecond), w.Skew.D(), strings.Join(late, ", "))}
+}
+
+// deliveryWarnings are of messages, of links and of agents.
+func deliveryWarnings(m *measurements) (all []string) {
+	in, l := m.in, m.ledger
+	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if l.Foreign > 0 {
+		warn("%s of another task %s received: something else uses the same queues", messages(l.Foreign), was(l.Foreign))
+	}
+	if l.Uncertain > 0 {
+		warn("%s may or may not have gone out: the call to publish failed", messages(l.Uncertain))
+	}
+	if l.Unconfirmed > 0 {
+		warn("%d of %s %s never confirmed", l.Unconfirmed, messages(l.Sent), was(l.Unconfirmed))
+	}
+	if l.Rejected > 0 {
+		warn("%d of %s %s refused by the broker", l.Rejected, messages(l.Sent), was(l.Rejected))
+	}
+	if in.task.Cell.Promises.Ordered && l.Reordered > 0 && in.unmarkedRedeliveries() {
+		warn("%s received after a later one: consumers left, and the broker does not say whether that is what they had not taken", messagesWere(l.Reordered))
+	}
+	if short := shortfall(m); short != "" {
+		warn("%s", short)
+	}
+	reconnects, broken := in.record.Total(record.Reconnects), int64(0) // links of one message only are in neither
+	for _, e := range in.record.Events() {
+		if e.Kind == record.EventGap {
+			broken++
+		}
+	}
+	if reconnects > 0 {
+		warn("links broke and were opened again %d times; see the events", reconnects)
+	}
+	if n := broken - reconnects; n > 0 {
+		warn("links that broke and were not opened again: %d; see the events", n)
+	}
+	if l.Undrained > 0 && in.facts.DrainCut {
+		warn("the drain was cut by its limit of %v with %s still missing", in.workload.Drain.Most, messages(l.Undrained))
+	}
+	for _, a := range in.facts.Agents {
+		if a.Error != "" && !strings.Contains(in.facts.Failure, a.Error) {
+			warn("agent %s in phase %s: %s", a.Agent, a.Phase, a.Error)
+		}
+	}
+	return all
+}
+
+// shortfall says why fewer messages were sent inside the measurement than were due in it; empty if they were not. By count, the measurement lasts
+// until all are sent. Of a task that failed or was stopped the cause is known.
+func shortfall(m *measurements) string {
+	in := m.in
+	if !in.workload.Publishers.Open() || in.span.byCount || in.facts.Failure != "" || in.facts.Cancelled {
+		return ""
+	}
+	var due, failed, unsent float64 // whenever they were sent
+	in.record.Range(func(w *record.Window) {
+		if w.Measured {
+			failed += float64(w.Counts[record.PublishErrors])
+			unsent += float64(w.Counts[record.Unsent])
+			due += float64(w.Counts[record.Sent] + w.Counts[record.PublishErrors] + w.Counts[record.Unsent])
+		}
+	})
+	if due-in.sent <= Tolerance*due+1 { // the measurement may cut off one
+		return ""
+	}
+	lateness, blocked := in.hists[record.Lateness].Quantile(0.99), in.hists[record.Blocked].Quantile(0.99)
+	why := fmt.Sprintf("publishers waited for the broker (blocked p99 %v)", roughly(blocked))
+	if len(m.limitations) > 0 && lateness > blocked {
+		why = fmt.Sprintf("%s (lateness p99 %v, blocked p99 %v)", m.limitations[0].Flag, roughly(lateness), roughly(blocked))
+	}
+	if failed > 0 {
+		why += fmt.Sprintf("; calls to publish that failed: %.0f", failed)
+	}
+	if unsent > 0 {
+		why += fmt.Sprintf("; messages due and never sent: %.0f", unsent)
+	}
+	per := in.span.sending.Seconds()
+	return fmt.Sprintf("asked for %s/s, sent %s/s: %s", plan.Grouped(due/per), plan.Grouped(in.sent/per), why)
+}
+
+// roughly is a latency for people, in three or four digits, if it can be told from nothing.
+func roughly(ns int64) string {
+	if float64(ns) < plan.Resolution*1e9 {
+		return "below 1µs"
+	}
+	d, unit := time.Duration(ns), time.Duration(1)
+	for d/unit >= 10_000 {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}
+
+func messages(n uint64) string {
+	if n == 1 {
+		return "1 message"
+	}
+	return strconv.FormatUint(n, 10) + " messages"
+}
+
+func was(n uint64) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}
+
+func messagesWere(n uint64) string { return messages(n) + " " + was(n) }
