@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/internal/display"
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
-	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
 )
 
@@ -50,9 +50,9 @@ func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
 	for _, b := range all {
 		switch {
 		case b.Why != "" && o.server.url != "":
-			fmt.Fprintln(stderr, terminal.Clean(b.Why+"; the rules that need it are judged by the fleet's, if it has one"))
+			fmt.Fprintln(stderr, display.Clean(b.Why+"; the rules that need it are judged by the fleet's, if it has one"))
 		case b.Why != "":
-			fmt.Fprintln(stderr, terminal.Clean(b.Why+"; the rules that need it will be inconclusive"))
+			fmt.Fprintln(stderr, display.Clean(b.Why+"; the rules that need it will be inconclusive"))
 		}
 	}
 	return all
@@ -83,9 +83,9 @@ func (o *baselineOptions) set() *cobra.Command {
 				return err
 			}
 			if note != "" {
-				fmt.Fprintln(c.ErrOrStderr(), terminal.Clean(note))
+				fmt.Fprintln(c.ErrOrStderr(), display.Clean(note))
 			}
-			fmt.Fprintf(c.OutOrStdout(), "baseline %s is run %s\n", terminal.Clean(b.Name), terminal.Clean(b.Run))
+			fmt.Fprintf(c.OutOrStdout(), "baseline %s is run %s\n", display.Clean(b.Name), display.Clean(b.Run))
 			return nil
 		},
 	}
@@ -142,8 +142,8 @@ func (o *baselineOptions) list() *cobra.Command {
 			}
 			var rows [][]string
 			for _, b := range all {
-				rows = append(rows, []string{terminal.Clean(b.Name), terminal.Clean(b.Run), terminal.Clean(b.Matrix), stamp(b.Set),
-					dash(terminal.Clean(b.By))})
+				rows = append(rows, []string{display.Clean(b.Name), display.Clean(b.Run), display.Clean(b.Matrix), stamp(b.Set),
+					display.Dash(display.Clean(b.By))})
 			}
 			return tabulate(c.OutOrStdout(), []string{"BASELINE", "RUN", "MATRIX", "SET", "BY"}, rows)
 		},
@@ -183,7 +183,7 @@ func (o *baselineOptions) remove() *cobra.Command {
 			}
 			err := remove(c.Context(), args[0])
 			if err == nil {
-				fmt.Fprintf(c.OutOrStdout(), "baseline %s is removed\n", terminal.Clean(args[0]))
+				fmt.Fprintf(c.OutOrStdout(), "baseline %s is removed\n", display.Clean(args[0]))
 			}
 			return err
 		},

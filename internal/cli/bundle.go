@@ -14,8 +14,8 @@ import (
 
 	"lockstep/internal/bundle"
 	"lockstep/internal/controller"
+	"lockstep/internal/display"
 	"lockstep/internal/runs"
-	"lockstep/internal/terminal"
 )
 
 // bundleEnd ends the names of bundles: they are zip files, too.
@@ -107,13 +107,13 @@ func writeBundle(stdout io.Writer, file string, run *runs.Run) error {
 	}
 	for _, r := range m.Read {
 		if r.Missing != "" {
-			fmt.Fprintf(stdout, "not in it: %s: %s\n", terminal.Clean(r.Path), r.Missing)
+			fmt.Fprintf(stdout, "not in it: %s: %s\n", display.Clean(r.Path), r.Missing)
 		}
 	}
 	if m.Done < m.Tasks {
 		fmt.Fprintf(stdout, "incomplete: %d of %d tasks have an outcome\n", m.Done, m.Tasks)
 	}
-	_, err = fmt.Fprintf(stdout, "%s: %s, %s, sha256 %s\n", file, several(m.Tasks, "task"), several(len(m.Files), "file"), hex.EncodeToString(sum.Sum(nil)))
+	_, err = fmt.Fprintf(stdout, "%s: %s, %s, sha256 %s\n", file, display.Count(m.Tasks, "task"), display.Count(len(m.Files), "file"), hex.EncodeToString(sum.Sum(nil)))
 	return err
 }
 
@@ -198,11 +198,11 @@ func printVerification(out io.Writer, name string, v bundle.Verification) error 
 				fmt.Fprintf(out, "%s: and %d more\n", part.head, len(part.lines)-i)
 				break
 			}
-			fmt.Fprintf(out, "%s: %s\n", part.head, terminal.Hang(terminal.Clean(line), width(out), 2))
+			fmt.Fprintf(out, "%s: %s\n", part.head, display.Hang(display.Clean(line), width(out), 2))
 		}
 	}
-	fmt.Fprintf(out, "%s: run %s, made by Lockstep %s: %s checked, %s judged again\n", name, terminal.Clean(v.Manifest.Run), terminal.Clean(v.Manifest.Harness),
-		several(len(v.Manifest.Files), "digest"), several(v.Outcomes, "outcome"))
+	fmt.Fprintf(out, "%s: run %s, made by Lockstep %s: %s checked, %s judged again\n", name, display.Clean(v.Manifest.Run), display.Clean(v.Manifest.Harness),
+		display.Count(len(v.Manifest.Files), "digest"), display.Count(v.Outcomes, "outcome"))
 	if !v.OK() {
 		return exit{ExitAltered, fmt.Errorf("%s is not the bundle that was made: %d altered, %d different", name, len(v.Altered), len(v.Differences))}
 	}

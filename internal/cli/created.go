@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
-	"lockstep/internal/terminal"
 )
 
 // createdFile is where ctl lists the digests of the plans that this user submitted, one per line. It is no part of any record:
@@ -92,9 +92,9 @@ func consent(c *cobra.Command, yes bool, of, run plan.Run) error {
 		return nil
 	}
 	out := c.ErrOrStderr()
-	fmt.Fprintf(out, "run %s was not created by this ctl; it would use\n", terminal.Clean(of.ID))
+	fmt.Fprintf(out, "run %s was not created by this ctl; it would use\n", display.Clean(of.ID))
 	for _, line := range run.Uses() {
-		fmt.Fprintf(out, "  %s\n", terminal.Hang(terminal.Clean(line), width(out), 4))
+		fmt.Fprintf(out, "  %s\n", display.Hang(display.Clean(line), width(out), 4))
 	}
 	fmt.Fprintln(out, "  the cloud identity of this host, if a driver asks for it")
 	sure, err := ask(c, yes, "Use all of this?",

@@ -12,28 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/report"
+	"lockstep/internal/display"
 	"lockstep/internal/runs"
-	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
 )
 
-// tabulate writes rows of texts as a table; columns of numbers end in one place.
+// tabulate prints rows of texts as a table in the width of the terminal.
 func tabulate(out io.Writer, head []string, rows [][]string) error {
-	return tabulateIn(width(out), out, head, rows)
-}
-
-// tabulateIn is tabulate in so many columns; 0: as many as it takes.
-func tabulateIn(columns int, out io.Writer, head []string, rows [][]string) error {
-	t := report.Table{Axes: head, Head: head}
-	for _, row := range rows {
-		fields := make([]report.Field, len(row))
-		for i, text := range row {
-			fields[i] = report.Field{Text: text}
-		}
-		t.Rows = append(t.Rows, fields)
-	}
-	return report.Text(out, []report.Table{t}, columns)
+	return display.NewTable(head, rows).Write(out, width(out))
 }
 
 func printJSON(out io.Writer, v any) error {
@@ -95,16 +81,17 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time, wide bool) err
 			detail = "waits: " + r.Waiting
 		}
 		if !wide {
-			detail = terminal.Cut(detail, maxDetail)
+			detail = display.Cut(detail, maxDetail)
 		}
-		rows = append(rows, []string{r.Run, r.Name, r.State, dash(by), stamp(r.Submitted), took(r, now),
-			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), dash(detail)})
+		rows = append(rows, []string{r.Run, r.Name, r.State, display.Dash(by), stamp(r.Submitted), took(r, now),
+			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), display.Dash(detail)})
 	}
 	columns := width(out)
 	if wide {
 		columns = 0
 	}
-	return tabulateIn(columns, out, []string{"RUN", "MATRIX", "STATE", "BY", "SUBMITTED", "TOOK", "DONE", "OF", "FAILED", "DETAIL"}, rows)
+	head := []string{"RUN", "MATRIX", "STATE", "BY", "SUBMITTED", "TOOK", "DONE", "OF", "FAILED", "DETAIL"}
+	return display.NewTable(head, rows).Write(out, columns)
 }
 
 // maxDetail is how many columns DETAIL may take without --wide.
@@ -119,7 +106,7 @@ func took(r wire.RunState, now time.Time) string {
 	if to.IsZero() {
 		to = now
 	}
-	return max(0, to.Sub(from)).Round(time.Second).String()
+	return display.Elapsed(to.Sub(from))
 }
 
 func stamp(t time.Time) string {
@@ -127,13 +114,6 @@ func stamp(t time.Time) string {
 		return "–"
 	}
 	return t.Local().Format(time.DateTime)
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "–"
-	}
-	return text
 }
 
 func localRuns(out io.Writer, root string, asJSON bool) error {
@@ -198,9 +178,9 @@ func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide boo
 		if !wide {
 			clock, _, _ = strings.Cut(clock, " ±")
 		}
-		row := []string{a.Agent, doing(a), a.Host, dash(labelled(a.Labels)), clock, max(0, now.Sub(a.Seen)).Round(100 * time.Millisecond).String()}
+		row := []string{a.Agent, doing(a), a.Host, display.Dash(labelled(a.Labels)), clock, max(0, now.Sub(a.Seen)).Round(100 * time.Millisecond).String()}
 		if wide {
-			row = append(row, strconv.Itoa(a.Cores), dash(a.Version), dash(a.Busy))
+			row = append(row, strconv.Itoa(a.Cores), display.Dash(a.Version), display.Dash(a.Busy))
 		}
 		rows = append(rows, row)
 		if a.Refused != "" {

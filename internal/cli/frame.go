@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/runview"
@@ -36,7 +37,7 @@ func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []strin
 	words, part := phase(a, now)
 	lines = append(lines, bar("cell", part, size, paint)+"  "+words+agents(a, paint))
 	if name := nameOf(a); name != "" {
-		lines = append(lines, paint.Paint(terminal.Bold, terminal.Clean(name)))
+		lines = append(lines, paint.Paint(terminal.Bold, display.Clean(name)))
 	}
 	return append(lines, table(a, columns, paint)...)
 }
@@ -57,7 +58,7 @@ func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []stri
 	words, part := phase(a, now)
 	lines = append(lines, bar("cell", part, size, paint)+" "+words)
 	if name := nameOf(a); name != "" {
-		lines = append(lines, paint.Paint(terminal.Bold, terminal.Clean(name)))
+		lines = append(lines, paint.Paint(terminal.Bold, display.Clean(name)))
 	}
 	if live := a.Newest(); live != nil {
 		for _, f := range live.Flows {
@@ -70,15 +71,15 @@ func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []stri
 // flowLines has a line for each figure of a flow.
 func flowLines(f runview.Flow, paint terminal.Painter) (lines []string) {
 	if f.Group != "" {
-		lines = append(lines, terminal.Clean(f.Group))
+		lines = append(lines, display.Clean(f.Group))
 	}
 	cells := cells(f)
 	head, text := 0, 0
 	for i, c := range cells {
-		head, text = max(head, len(figures[i].of+" "+figures[i].what)), max(text, terminal.Width(c.text))
+		head, text = max(head, len(figures[i].of+" "+figures[i].what)), max(text, display.Width(c.text))
 	}
 	for i, c := range cells {
-		lines = append(lines, " "+terminal.Pad(figures[i].of+" "+figures[i].what, head, true)+" "+c.paint(terminal.Pad(c.text, text, false), paint))
+		lines = append(lines, " "+display.Pad(figures[i].of+" "+figures[i].what, head, true)+" "+c.paint(display.Pad(c.text, text, false), paint))
 	}
 	return lines
 }
@@ -87,7 +88,7 @@ func flowLines(f runview.Flow, paint terminal.Painter) (lines []string) {
 func (v *view) idle(paint terminal.Painter) string {
 	switch {
 	case v.Note != "":
-		return paint.Paint(terminal.Yellow, terminal.Clean(v.Note))
+		return paint.Paint(terminal.Yellow, display.Clean(v.Note))
 	case v.Pace.Tasks() == 0:
 		return "all tasks have ended"
 	}
@@ -172,14 +173,14 @@ func cells(f runview.Flow) []figure {
 	if !f.Known {
 		return out
 	}
-	out[0] = figure{text: plan.Grouped(f.Send)}
+	out[0] = figure{text: display.Number(f.Send)}
 	if f.Confirm.Samples > 0 {
 		out[3], out[4] = latency(f.Confirm.P50), latency(f.Confirm.P99)
 	}
 	if !f.Consumes {
 		return out
 	}
-	out[1], out[2] = figure{text: plan.Grouped(f.Receive)}, figure{text: thousands(f.Lag)}
+	out[1], out[2] = figure{text: display.Number(f.Receive)}, figure{text: display.Decimals(f.Lag, 0)}
 	switch {
 	case f.Behind: // times then say how long the queue is
 		out[2].style = terminal.Yellow
@@ -208,30 +209,30 @@ func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
 	names := 0
 	for i, f := range live.Flows {
 		rows[i] = cells(f)
-		names = max(names, min(terminal.Width(terminal.Clean(f.Group)), columns/3))
+		names = max(names, min(display.Width(display.Clean(f.Group)), columns/3))
 	}
 	widths := make([]int, len(figures))
 	for i, x := range figures {
 		widths[i] = max(len(x.of), len(x.what), len("999,999"))
 		for _, row := range rows {
-			widths[i] = max(widths[i], terminal.Width(row[i].text))
+			widths[i] = max(widths[i], display.Width(row[i].text))
 		}
 	}
 	shown := fitting(widths, names, columns)
 	line := func(name string, text func(i int) string) string {
-		parts := []string{terminal.Pad(terminal.Cut(terminal.Clean(name), names), names, true)}
+		parts := []string{display.Pad(display.Cut(display.Clean(name), names), names, true)}
 		for _, i := range shown {
 			parts = append(parts, text(i))
 		}
 		return strings.TrimPrefix(strings.Join(parts, "  "), "  ")
 	}
 	lines := []string{
-		paint.Paint(terminal.Faint, line("", func(i int) string { return terminal.Pad(figures[i].of, widths[i], false) })),
-		paint.Paint(terminal.Faint, line("", func(i int) string { return terminal.Pad(figures[i].what, widths[i], false) })),
+		paint.Paint(terminal.Faint, line("", func(i int) string { return display.Pad(figures[i].of, widths[i], false) })),
+		paint.Paint(terminal.Faint, line("", func(i int) string { return display.Pad(figures[i].what, widths[i], false) })),
 	}
 	for n, f := range live.Flows {
 		lines = append(lines, line(f.Group, func(i int) string {
-			return rows[n][i].paint(terminal.Pad(rows[n][i].text, widths[i], false), paint)
+			return rows[n][i].paint(display.Pad(rows[n][i].text, widths[i], false), paint)
 		}))
 	}
 	legend := fmt.Sprintf("rates of the last whole second, latencies of the last %d s", runview.RecentSeconds)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep/internal/controller"
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 	"lockstep/internal/runview"
 	"lockstep/internal/terminal"
@@ -98,7 +99,7 @@ func TestFrames(t *testing.T) {
 			v, now := viewAt(t, m.after)
 			fmt.Fprintf(&b, "%s\n%s\n", m.name, strings.Repeat("=", columns))
 			for _, line := range v.frame(columns, now, terminal.Painter{}) {
-				b.WriteString(terminal.Cut(line, columns-1) + "\n")
+				b.WriteString(display.Cut(line, columns-1) + "\n")
 			}
 			b.WriteByte('\n')
 		}
@@ -117,7 +118,7 @@ func TestFramesFit(t *testing.T) {
 				if v.Attempt != nil && strings.Contains(line, nameOf(v.Attempt)) || i < 3 && columns < 60 {
 					continue
 				}
-				if w := terminal.Width(line); w > columns-1 {
+				if w := display.Width(line); w > columns-1 {
 					t.Errorf("%d columns, %s: %d: %q", columns, m.name, w, line)
 				}
 				if strings.ContainsRune(line, '\x1b') {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/internal/display"
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
 )
@@ -151,9 +152,9 @@ a new history is made of nothing but the records, and takes the place of the old
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s, %s\n", several(in.Runs, "run"), several(in.Outcomes, "outcome"))
+			fmt.Fprintf(c.OutOrStdout(), "%s, %s\n", display.Count(in.Runs, "run"), display.Count(in.Outcomes, "outcome"))
 			if in.Gone > 0 {
-				fmt.Fprintf(c.OutOrStdout(), "of %s in the history there is no record any more: they stay (--anew leaves them out)\n", several(in.Gone, "run"))
+				fmt.Fprintf(c.OutOrStdout(), "of %s in the history there is no record any more: they stay (--anew leaves them out)\n", display.Count(in.Gone, "run"))
 			}
 			return nil
 		},

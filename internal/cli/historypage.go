@@ -10,12 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/internal/display"
 	"lockstep/internal/history"
 	"lockstep/internal/history/change"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/stats"
-	"lockstep/internal/terminal"
 )
 
 // historyPage writes what a history has answered.
@@ -62,11 +62,11 @@ func (p *historyPage) text() error {
 	}
 	if n := p.answer.MoreCells; n > 0 {
 		fmt.Fprintln(p.out)
-		p.say(0, fmt.Sprintf("and %s: name fewer of them", several(n, "more cell")))
+		p.say(0, fmt.Sprintf("and %s: name fewer of them", display.Count(n, "more cell")))
 	}
 	if n := p.answer.MorePoints; n > 0 {
 		fmt.Fprintln(p.out)
-		p.say(0, fmt.Sprintf("%s left out: ask for one cell to see more", several(n, "older repetition")))
+		p.say(0, fmt.Sprintf("%s left out: ask for one cell to see more", display.Count(n, "older repetition")))
 	}
 	return nil
 }
@@ -77,16 +77,16 @@ func (p *historyPage) trends() history.Trends {
 
 // say writes a line, wrapped where it is too wide.
 func (p *historyPage) say(indent int, text string) {
-	fmt.Fprintln(p.out, terminal.Hang(text, p.width, indent))
+	fmt.Fprintln(p.out, display.Hang(text, p.width, indent))
 }
 
 // cells lists the cells that there are.
 func (p *historyPage) cells() error {
 	var rows [][]string
 	for _, c := range p.answer.Cells {
-		rows = append(rows, []string{c.ID, terminal.Clean(c.Matrix), terminal.Clean(c.Name()), day(c.First), day(c.Last)})
+		rows = append(rows, []string{c.ID, display.Clean(c.Matrix), display.Clean(c.Name()), day(c.First), day(c.Last)})
 	}
-	return tabulateIn(p.width, p.out, []string{"CELL", "MATRIX", "AXES", "FIRST", "LAST"}, rows)
+	return display.NewTable([]string{"CELL", "MATRIX", "AXES", "FIRST", "LAST"}, rows).Write(p.out, p.width)
 }
 
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
@@ -105,13 +105,13 @@ func (p *historyPage) overview(trends history.Trends) error {
 		}
 		if n := len(c.Changes); n > 0 {
 			x := c.Changes[n-1]
-			since = fmt.Sprintf("%s since %s", percent(x.Shift()), day(c.Points[x.At].Started)[:len(time.DateOnly)])
+			since = fmt.Sprintf("%s since %s", display.Change(x.Shift()), day(c.Points[x.At].Started)[:len(time.DateOnly)])
 			if x.Alarm {
 				since += ", alarm"
 			}
 		}
-		name := terminal.Clean(c.Cell.Name())
-		if where := terminal.Clean(trends.Distinction(c)); where != "" {
+		name := display.Clean(c.Cell.Name())
+		if where := display.Clean(trends.Distinction(c)); where != "" {
 			name += ", " + where
 		}
 		rows = append(rows, []string{c.Cell.ID, name, strconv.Itoa(len(c.Points)), spark(series, 24), last, since})
@@ -136,14 +136,14 @@ func (p *historyPage) heading() string {
 
 // commonText is a change of many cells in words.
 func commonText(c history.Common) string {
-	return fmt.Sprintf("%s in %d of %d cells since %s (%s, %s)", percent(stats.Median(c.Shifts)), len(c.Cells), c.Tested, day(c.Since.Started), c.Since.Run, several(c.Runs, "run"))
+	return fmt.Sprintf("%s in %d of %d cells since %s (%s, %s)", display.Change(stats.Median(c.Shifts)), len(c.Cells), c.Tested, day(c.Since.Started), c.Since.Run, display.Count(c.Runs, "run"))
 }
 
 // series is the table of one series, with its changes.
 func (p *historyPage) series(c history.Series, trends history.Trends) error {
 	info, series := p.info(), c.Numbers()
-	p.say(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(), strings.TrimSpace(c.Cell.ID+"  "+terminal.Clean(c.Cell.Name())), terminal.Clean(c.Cell.Matrix)))
-	if where := terminal.Clean(trends.Distinction(c)); where != "" {
+	p.say(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(), strings.TrimSpace(c.Cell.ID+"  "+display.Clean(c.Cell.Name())), display.Clean(c.Cell.Matrix)))
+	if where := display.Clean(trends.Distinction(c)); where != "" {
 		p.say(2, "measured apart: "+where)
 	}
 	room := 60
@@ -156,7 +156,7 @@ func (p *historyPage) series(c history.Series, trends history.Trends) error {
 	marks := map[int]string{}
 	for _, x := range c.Changes {
 		p.say(2, p.changed(c, x))
-		marks[x.At] = "◂ " + percent(x.Shift())
+		marks[x.At] = "◂ " + display.Change(x.Shift())
 	}
 	fmt.Fprintln(p.out)
 	var rows [][]string
@@ -170,7 +170,7 @@ func (p *historyPage) series(c history.Series, trends history.Trends) error {
 			if p.narrow() {
 				x, _, _ = strings.Cut(x, ":")
 			}
-			more = append(more, terminal.Clean(x))
+			more = append(more, display.Clean(x))
 		}
 		number, spread := "–", ""
 		if n.Usable > 0 {
@@ -213,12 +213,12 @@ func (p *historyPage) table(head []string, rows [][]string, spare ...int) error 
 	for i, row := range rows {
 		some[i] = pick(row)
 	}
-	return tabulateIn(p.width, p.out, pick(head), some)
+	return display.NewTable(pick(head), some).Write(p.out, p.width)
 }
 
 func (p *historyPage) changed(c history.Series, x change.Point) string {
 	info, since := p.info(), c.Points[x.At]
-	text := fmt.Sprintf("%s since %s (%s): %s → %s, p = %.2g", percent(x.Shift()), day(since.Started), since.Run,
+	text := fmt.Sprintf("%s since %s (%s): %s → %s, p = %.2g", display.Change(x.Shift()), day(since.Started), since.Run,
 		report.Show(info, plan.Value{Number: x.Before}), report.Show(info, plan.Value{Number: x.After}), x.P)
 	if x.Alarm {
 		text = "alarm: " + text
@@ -228,7 +228,7 @@ func (p *historyPage) changed(c history.Series, x change.Point) string {
 	} else {
 		text += "; no setting or version is known to have changed"
 	}
-	return terminal.Clean(text)
+	return display.Clean(text)
 }
 
 // span is the minimum and the maximum of a run's repetitions.
@@ -264,13 +264,6 @@ func statuses(n history.Point) string {
 		add(r.Value.NA)
 	}
 	return strings.Join(words, ", ")
-}
-
-func percent(shift float64) string {
-	if math.IsInf(shift, 0) {
-		return "from none"
-	}
-	return fmt.Sprintf("%+.1f %%", 100*shift)
 }
 
 // spark draws a series in so many columns; of a longer one, the median of those that share a column. Its foot is its least, its head its greatest.

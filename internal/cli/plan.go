@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/compare"
+	"lockstep/internal/display"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
-	"lockstep/internal/terminal"
 )
 
 // expand loads a matrix and collects its cells.
@@ -78,11 +78,11 @@ const mostListed = 20
 // writePlan prints a plan for people; all lists everything, however much it is.
 func writePlan(out io.Writer, run plan.Run, all bool) error {
 	columns := width(out)
-	fmt.Fprintf(out, "%s: %s × %s, %s, %s, about %v\n", run.Name, several(len(run.Cells), "cell"), repetitions(run), order(run.Order),
-		several(run.Agents, "agent"), about(run))
+	fmt.Fprintf(out, "%s: %s × %s, %s, %s, about %v\n", run.Name, display.Count(len(run.Cells), "cell"), repetitions(run), order(run.Order),
+		display.Count(run.Agents, "agent"), about(run))
 	for _, axis := range run.Axes {
 		if n, text := axisValues(run, axis); n > 1 || text != "" {
-			fmt.Fprintf(out, "  %s\n", terminal.Hang(fmt.Sprintf("%s (%d): %s", axis, n, text), columns, 4))
+			fmt.Fprintf(out, "  %s\n", display.Hang(fmt.Sprintf("%s (%d): %s", axis, n, text), columns, 4))
 		}
 	}
 	fmt.Fprintln(out)
@@ -101,9 +101,9 @@ func writePlan(out io.Writer, run plan.Run, all bool) error {
 func repetitions(run plan.Run) string {
 	least, most := matrix.Rounds(run)
 	if run.Until == nil {
-		return several(most, "repetition")
+		return display.Count(most, "repetition")
 	}
-	return fmt.Sprintf("%d to %d repetitions (until %s)", least, most, terminal.Clean(run.Until.Rule))
+	return fmt.Sprintf("%d to %d repetitions (until %s)", least, most, display.Clean(run.Until.Rule))
 }
 
 // about is how long a run takes.
@@ -124,7 +124,7 @@ func repetitionNotes(run plan.Run) (notes []string) {
 	for _, s := range compare.Shortages(run) {
 		enough := least / time.Duration(s.Have) * time.Duration(s.Needed)
 		notes = append(notes, fmt.Sprintf("too few repetitions for ctl compare --by %s: %s need %d, there are %d; repeat: %d takes about %v, not %v",
-			s.By, several(s.Tests, "test"), s.Needed, s.Have, s.Needed, enough.Round(time.Second), least.Round(time.Second)))
+			s.By, display.Count(s.Tests, "test"), s.Needed, s.Have, s.Needed, enough.Round(time.Second), least.Round(time.Second)))
 	}
 	if len(run.Regressions()) > 0 {
 		const needed = plan.MinEarlierRuns + 1
@@ -134,21 +134,13 @@ func repetitionNotes(run plan.Run) (notes []string) {
 	return notes
 }
 
-// several is a number of things: "1 cell", "2,411 cells".
-func several(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return thousands(float64(n)) + " " + thing
-}
-
 // axisValues lists the values of an axis that cells have.
 func axisValues(run plan.Run, axis string) (n int, text string) {
 	var texts []string
 	seen := map[string]bool{}
 	for _, cell := range run.Cells {
 		for _, x := range cell.Coordinates {
-			if value := terminal.Clean(x.Text()); x.Axis == axis && !seen[value] {
+			if value := display.Clean(x.Text()); x.Axis == axis && !seen[value] {
 				seen[value] = true
 				texts = append(texts, value)
 			}
@@ -175,7 +167,7 @@ func writeCells(out io.Writer, run plan.Run, all bool) error {
 		return err
 	}
 	if more := len(run.Cells) - len(cells); more > 0 {
-		fmt.Fprintf(out, "and %s: --all lists them, --only and --short run fewer\n", several(more, "more cell"))
+		fmt.Fprintf(out, "and %s: --all lists them, --only and --short run fewer\n", display.Count(more, "more cell"))
 	}
 	return nil
 }
@@ -183,10 +175,10 @@ func writeCells(out io.Writer, run plan.Run, all bool) error {
 func writeNotes(out io.Writer, notes []string, all bool) {
 	for i, note := range notes {
 		if !all && i == mostListed/2 && len(notes) > mostListed {
-			fmt.Fprintf(out, "\nand %s: --all lists them\n", several(len(notes)-i, "more note"))
+			fmt.Fprintf(out, "\nand %s: --all lists them\n", display.Count(len(notes)-i, "more note"))
 			return
 		}
-		fmt.Fprintf(out, "\n%s\n", terminal.Hang("note: "+terminal.Clean(note), width(out), 6))
+		fmt.Fprintf(out, "\n%s\n", display.Hang("note: "+display.Clean(note), width(out), 6))
 	}
 }
 
@@ -197,7 +189,7 @@ func writeExcluded(out io.Writer, run plan.Run) error {
 	}
 	rows := make([][]string, len(run.Excluded))
 	for i, x := range run.Excluded {
-		rows[i] = append(append([]string{x.Kind}, values(x.Coordinates)...), terminal.Clean(x.Reason))
+		rows[i] = append(append([]string{x.Kind}, values(x.Coordinates)...), display.Clean(x.Reason))
 	}
 	fmt.Fprintln(out)
 	return tabulate(out, append(append([]string{"LEFT OUT"}, upper(run.Axes)...), "WHY"), rows)
@@ -215,16 +207,16 @@ func sumExcluded(out io.Writer, excluded []plan.Excluded, columns int) {
 	causes := causesOf(excluded)
 	number, kind := 0, 0
 	for _, c := range causes {
-		number, kind = max(number, len(thousands(float64(c.n)))), max(kind, terminal.Width(c.kind))
+		number, kind = max(number, len(display.Decimals(float64(c.n), 0))), max(kind, display.Width(c.kind))
 	}
-	fmt.Fprintf(out, "\nLEFT OUT: %s; --all lists them\n", several(len(excluded), "combination"))
+	fmt.Fprintf(out, "\nLEFT OUT: %s; --all lists them\n", display.Count(len(excluded), "combination"))
 	for _, c := range causes {
 		where := (plan.Cell{Coordinates: c.common}).Name()
 		if where != "" {
 			where = " (" + where + ")"
 		}
-		head := terminal.Pad(thousands(float64(c.n)), number, false) + " " + terminal.Pad(c.kind, kind, true) + "  "
-		fmt.Fprintf(out, "%s%s\n", head, terminal.Hang(terminal.Clean(c.reason+where), columns-1, terminal.Width(head)))
+		head := display.Pad(display.Decimals(float64(c.n), 0), number, false) + " " + display.Pad(c.kind, kind, true) + "  "
+		fmt.Fprintf(out, "%s%s\n", head, display.Hang(display.Clean(c.reason+where), columns-1, display.Width(head)))
 	}
 }
 
@@ -258,7 +250,7 @@ func upper(axes []string) []string {
 func values(coordinates []plan.Coordinate) []string {
 	texts := make([]string, len(coordinates))
 	for i, x := range coordinates {
-		texts[i] = terminal.Clean(x.Text())
+		texts[i] = display.Clean(x.Text())
 	}
 	return texts
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockstep/internal/controller"
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
@@ -113,11 +114,11 @@ func bound(open bool) string {
 func ending(o plan.Outcome) string {
 	parts := []string{string(o.Verdict)}
 	if v, ok := o.Values["capacity"]; ok && v.NA == "" {
-		parts = append(parts, fmt.Sprintf("capacity %s/s", thousands(v.Number)))
+		parts = append(parts, fmt.Sprintf("capacity %s/s", display.Decimals(v.Number, 0)))
 	}
 	for _, name := range []string{"send.rate", "receive.rate"} {
 		if v, ok := o.Values[name]; ok && v.NA == "" {
-			parts = append(parts, fmt.Sprintf("%s %s/s", strings.TrimSuffix(name, ".rate"), thousands(v.Number)))
+			parts = append(parts, fmt.Sprintf("%s %s/s", strings.TrimSuffix(name, ".rate"), display.Decimals(v.Number, 0)))
 		}
 	}
 	if o.Verdict != plan.Valid && len(o.Reasons) > 0 {
@@ -128,17 +129,8 @@ func ending(o plan.Outcome) string {
 
 // say prints a line that stays. Safe for concurrent use.
 func (p *progress) say(format string, args ...any) {
-	fmt.Fprintln(p.to, terminal.Clean(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(p.to, display.Clean(fmt.Sprintf(format, args...)))
 }
 
 // close takes the live figures away.
 func (p *progress) close() { p.to.plain() }
-
-// thousands groups digits: 1234567.8 is "1,234,568".
-func thousands(v float64) string {
-	digits := fmt.Sprintf("%.0f", v)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}

@@ -19,10 +19,10 @@ import (
 
 	"lockstep/internal/agent"
 	"lockstep/internal/bundle"
+	"lockstep/internal/display"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
-	"lockstep/internal/terminal"
 	"lockstep/pkg/drivers"
 )
 
@@ -285,6 +285,6 @@ func (r *rerun) say(out io.Writer, what string, all []string) {
 		fmt.Fprintf(out, "nothing %s that is known\n", what)
 	}
 	for _, line := range all {
-		fmt.Fprintf(out, "%s: %s\n", what, terminal.Hang(terminal.Clean(line), width(out), 2))
+		fmt.Fprintf(out, "%s: %s\n", what, display.Hang(display.Clean(line), width(out), 2))
 	}
 }

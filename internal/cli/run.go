@@ -19,13 +19,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep/internal/controller"
+	"lockstep/internal/display"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/report/page"
 	"lockstep/internal/runs"
 	"lockstep/internal/sink"
-	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
 )
 
@@ -360,7 +360,7 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 	kept := page.Keep(record)
 	code, err := present(out, record)
 	if err := remember(ctx, o.runs, record.Plan().ID); err != nil { // the run is none the worse for it
-		fmt.Fprintln(out, terminal.Clean(err.Error()))
+		fmt.Fprintln(out, display.Clean(err.Error()))
 	}
 	if err := errors.Join(err, kept); err != nil {
 		return err
@@ -441,7 +441,7 @@ func present(out io.Writer, record *runs.Run) (code int, err error) {
 			if i == 0 {
 				fmt.Fprintln(out)
 			}
-			fmt.Fprintln(out, terminal.Hang(terminal.Clean(line), width(out), 2))
+			fmt.Fprintln(out, display.Hang(display.Clean(line), width(out), 2))
 		}
 	}
 	if delivered != "" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/internal/display"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
@@ -116,7 +117,7 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Clien
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s: %s × %s, about %s, at %s %s\n", s.Name, several(len(run.Cells), "cell"), repetitions(run), about(run), s.Cron, s.Zone)
+	fmt.Fprintf(c.OutOrStdout(), "%s: %s × %s, about %s, at %s %s\n", s.Name, display.Count(len(run.Cells), "cell"), repetitions(run), about(run), s.Cron, s.Zone)
 	if text := inMemory(run); text != "" {
 		fmt.Fprintln(c.ErrOrStderr(), text)
 	}

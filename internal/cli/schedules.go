@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep/internal/display"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
 )
@@ -181,7 +182,7 @@ func writeHistory(out io.Writer, s schedule.Schedule, _ time.Time) error {
 		if e.Missed > 0 && e.State != schedule.Skipped {
 			why = strings.TrimPrefix(why+fmt.Sprintf("; %d missed", e.Missed), "; ")
 		}
-		rows = append(rows, []string{at, dash(e.Run), cameOf(e), dash(strings.Join(hooks, ", ")), schedule.Cut(dash(why), 200)})
+		rows = append(rows, []string{at, display.Dash(e.Run), cameOf(e), display.Dash(strings.Join(hooks, ", ")), schedule.Cut(display.Dash(why), 200)})
 	}
 	return tabulate(out, []string{"SLOT", "RUN", "CAME OF IT", "HOOKS", "WHY"}, rows)
 }

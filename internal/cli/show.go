@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"lockstep/internal/display"
 	"lockstep/internal/report"
 	"lockstep/internal/runs"
 	"lockstep/internal/terminal"
@@ -52,7 +53,7 @@ func showCommand() *cobra.Command {
 				}
 				end, ended, err := record.Ended()
 				if ended && end.Text != string(wire.EndDone) {
-					fmt.Fprintln(c.OutOrStdout(), terminal.Clean("the run has ended: "+end.Text+because(end.Detail)))
+					fmt.Fprintln(c.OutOrStdout(), display.Clean("the run has ended: "+end.Text+because(end.Detail)))
 				}
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 )
 
@@ -247,4 +248,4 @@ func (c *capacitySearch) result() plan.SearchResult {
 	return r
 }
 
-func perSecond(rate float64) string { return plan.Grouped(rate) + "/s" }
+func perSecond(rate float64) string { return display.Number(rate) + "/s" }

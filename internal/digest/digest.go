@@ -5,7 +5,6 @@ package digest
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -260,15 +259,4 @@ func (d Digest) Worse() (n int) {
 		}
 	}
 	return n
-}
-
-// percent is a change for people: "+12 %".
-func percent(x float64) string {
-	switch {
-	case math.IsInf(x, 0) || math.IsNaN(x):
-		return "from zero"
-	case math.Abs(x) < 0.1:
-		return fmt.Sprintf("%+.1f %%", 100*x)
-	}
-	return fmt.Sprintf("%+.0f %%", 100*x)
 }

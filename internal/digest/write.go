@@ -9,24 +9,25 @@ import (
 	"strings"
 
 	"lockstep/internal/compare"
+	"lockstep/internal/display"
 	"lockstep/internal/report"
 )
 
 // Line is a shift in words: "mode=a: send.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
 func (s Shift) Line() string {
 	if s.Count > 0 {
-		return fmt.Sprintf("%d of %d cells: %s %s, in %s", s.Count, s.Of, s.Title, percent(s.Change), count(s.Runs, "run"))
+		return fmt.Sprintf("%d of %d cells: %s %s, in %s", s.Count, s.Of, s.Title, display.Change(s.Change), display.Count(s.Runs, "run"))
 	}
-	return fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title, report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), percent(s.Change), s.P, s.Runs)
+	return fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title, report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), display.Change(s.Change), s.P, s.Runs)
 }
 
 // Line is a status in words: "mode=a: receive.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4 runs)".
 func (s Status) Line() string {
 	where := s.Cells[0]
 	if s.Count > 1 {
-		where = count(s.Count, "cell")
+		where = display.Count(s.Count, "cell")
 	}
-	return fmt.Sprintf("%s: %s: %s in %d of %s, %s since %s (%s)", where, strings.Join(s.Values, ", "), s.Before, s.Earlier, count(s.Of, "run"), s.Status, s.Since, count(s.Runs, "run"))
+	return fmt.Sprintf("%s: %s: %s in %d of %s, %s since %s (%s)", where, strings.Join(s.Values, ", "), s.Before, s.Earlier, display.Count(s.Of, "run"), s.Status, s.Since, display.Count(s.Runs, "run"))
 }
 
 // section is a heading with what is under it.
@@ -49,10 +50,10 @@ func (d Digest) Title() string {
 		words = append(words, fmt.Sprintf("%d worse", n))
 	}
 	if n := len(d.Problems); n > 0 {
-		words = append(words, count(n, "problem"))
+		words = append(words, display.Count(n, "problem"))
 	}
 	if n := len(d.Rules); n > 0 {
-		words = append(words, count(n, "rule")+" not met")
+		words = append(words, display.Count(n, "rule")+" not met")
 	}
 	if d.Unfinished != "" {
 		words = append(words, "not finished")
@@ -64,13 +65,6 @@ func (d Digest) Title() string {
 		}
 	}
 	return d.Matrix + ": " + strings.Join(words, ", ")
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // sections are what both forms show, in the order in which one wants to know it.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 )
 
@@ -83,7 +84,7 @@ func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 	case due-sent.Number*w.Measure.D().Seconds() <= slack:
 		return ""
 	}
-	return fmt.Sprintf("sent %s/s of it", plan.Grouped(sent.Number))
+	return fmt.Sprintf("sent %s/s of it", display.Number(sent.Number))
 }
 
 // StepValues are what is kept of the values of a step: rates, quantiles of latencies, and what the condition compares.
@@ -142,7 +143,7 @@ func breaks(o *plan.Outcome, steps []plan.Step) {
 	var all []string
 	for _, s := range steps {
 		for _, why := range s.Broken {
-			all = append(all, "at "+plan.Grouped(s.Rate)+"/s: "+why)
+			all = append(all, "at "+display.Number(s.Rate)+"/s: "+why)
 		}
 	}
 	if len(all) == 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 )
@@ -97,7 +98,7 @@ func bindingWarnings(m *measurements, values map[string]plan.Value) (all []strin
 	perSecond, length := m.in.workload.Topology.Churn.Rate, m.in.span.sending.Seconds()
 	asked, made := perSecond*length, m.in.counted(record.BindingsMade)
 	if asked-made > Tolerance*asked+1 {
-		all = append(all, fmt.Sprintf("asked for %s bindings a second, made %s", plan.Grouped(perSecond), plan.Grouped(made/length)))
+		all = append(all, fmt.Sprintf("asked for %s bindings a second, made %s", display.Number(perSecond), display.Number(made/length)))
 	}
 	if n := m.in.record.Total(record.BindingErrors); n > 0 {
 		all = append(all, fmt.Sprintf("%d calls to make or remove a binding failed; see the events", n))
@@ -213,7 +214,7 @@ func shortfall(m *measurements) string {
 		why += fmt.Sprintf("; messages due and never sent: %.0f", unsent)
 	}
 	per := in.span.sending.Seconds()
-	return fmt.Sprintf("asked for %s/s, sent %s/s: %s", plan.Grouped(due/per), plan.Grouped(in.sent/per), why)
+	return fmt.Sprintf("asked for %s/s, sent %s/s: %s", display.Number(due/per), display.Number(in.sent/per), why)
 }
 
 // roughly is a latency for people, in three or four digits, if it can be told from nothing.

@@ -13,6 +13,7 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/parser"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 	"lockstep/pkg/drivers"
 )
@@ -337,11 +338,11 @@ func inconsistent(w plan.Workload) []problem {
 		"%q needs times at which messages are due: give publishers.rate or publishers.profile", p.Arrivals)
 	queues, readers := w.Topology.Queues, c.Nodes*c.Threads
 	report(readers > 0 && readers < queues, "topology.queues",
-		"%d queues but only %s a subscription: the rest would never be read; raise consumers.threads or lower topology.queues", queues, count(readers, "consumer"))
+		"%d queues but only %s a subscription: the rest would never be read; raise consumers.threads or lower topology.queues", queues, display.Count(readers, "consumer"))
 	if c.Colocate && c.Nodes > 0 {
 		report(p.Nodes != c.Nodes, "consumers.nodes", "%d, and publishers.nodes is %d: colocated, each agent receives its own messages; make them equal", c.Nodes, p.Nodes)
 		report(queues%c.Nodes != 0, "topology.queues", "%d do not divide among %s: colocated, each agent has queues of its own; make them a multiple of consumers.nodes",
-			queues, count(c.Nodes, "agent"))
+			queues, display.Count(c.Nodes, "agent"))
 		report(c.Nodes > 1 && w.Topology.Churn.Rate > 0, "topology.churn", "one agent sends through new bindings to the queues of all: colocated, each agent receives its own messages alone; use one node")
 	}
 	report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
@@ -352,11 +353,4 @@ func inconsistent(w plan.Workload) []problem {
 	out = append(out, misplaced(w)...)
 	out = append(out, faulty(w)...)
 	return out
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

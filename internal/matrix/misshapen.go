@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 )
 
@@ -57,7 +58,7 @@ func misshapenConsumers(report reporter, c plan.Consumers, silence plan.Duration
 	if takes := longest(s, batch); s.Least <= s.Most {
 		report(takes >= silence, "consumers.process",
 			"%s may take a consumer up to %s, in which it receives nothing, and drain.silence is %s: what waits would count as lost; lower consumers.batch or raise drain.silence",
-			count(batch, "message"), takes, silence)
+			display.Count(batch, "message"), takes, silence)
 	}
 	report(c.Nack > 0 && c.Ack == "automatic", "consumers.nack", "%v of what is acknowledged automatically: it cannot be refused; give consumers.ack \"each\"", c.Nack)
 }
@@ -111,5 +112,5 @@ func tooLargePart(prefix string, p plan.Publishers, m plan.Message, copies bool)
 	}
 	return []problem{{prefix + "message.size", fmt.Sprintf(
 		"%d threads × %s in flight × %d bytes are %.1f GiB of bodies on each agent, and at most %d GiB are kept; lower the size, the threads, or the window or batch",
-		p.Threads, count(slots, "message"), m.Size, total/(1<<30), mostBodies>>30)}}
+		p.Threads, display.Count(slots, "message"), m.Size, total/(1<<30), mostBodies>>30)}}
 }

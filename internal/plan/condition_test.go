@@ -41,7 +41,7 @@ func TestConditionHolds(t *testing.T) {
 		{"rate > 20_000 && rate < 20_100/s", ""},
 		{"rate > 30_000", "rate is 20,050/s, not > 30_000"},
 		{"rate >= send.rate", "rate is 20,050/s, not >= send.rate, 20,060/s"},
-		{"agent.rss < 200MiB", "agent.rss is 300.0 MiB, not < 200MiB"},
+		{"agent.rss < 200MiB", "agent.rss is 300 MiB, not < 200MiB"},
 		{"skewed", ""},
 		{"!skewed", "skewed"},
 		{"degraded", "not degraded"},

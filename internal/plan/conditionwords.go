@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"lockstep/internal/display"
 )
 
 // shortNames are what conditions may call the values that matter most in a workload: quantiles of the latency from the due time to the
@@ -107,50 +109,11 @@ func mismatch(value operand, of Unit, with operand) string {
 func quantity(x float64, unit Unit) string {
 	switch unit {
 	case Seconds:
-		return shortTime(x)
+		return display.Seconds(x)
 	case PerSecond, Text:
-		return Grouped(x) + "/s"
+		return display.Number(x) + "/s"
 	case Bytes:
-		if x >= 1<<20 {
-			return fmt.Sprintf("%.1f MiB", x/(1<<20))
-		}
-		return Grouped(x) + " B"
+		return display.Bytes(x)
 	}
-	return Grouped(x)
-}
-
-// shortTime writes seconds in three significant digits.
-func shortTime(x float64) string {
-	for _, u := range []struct {
-		name string
-		size float64
-	}{{"s", 1}, {"ms", 1e-3}, {"µs", 1e-6}} {
-		if x >= u.size*0.9995 {
-			return strconv.FormatFloat(x/u.size, 'f', digitsAfter(x/u.size), 64) + " " + u.name
-		}
-	}
-	return strconv.FormatFloat(x*1e9, 'f', 0, 64) + " ns"
-}
-
-// digitsAfter is how many digits after the point make three significant ones.
-func digitsAfter(x float64) int {
-	switch {
-	case x >= 99.95:
-		return 0
-	case x >= 9.995:
-		return 1
-	}
-	return 2
-}
-
-// Grouped writes a number for people: 1,000 or 19.5.
-func Grouped(x float64) string {
-	if x < 100 {
-		return strconv.FormatFloat(x, 'g', 3, 64)
-	}
-	digits := strconv.FormatFloat(x, 'f', 0, 64)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
+	return display.Number(x)
 }

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/internal/display"
 	"lockstep/internal/judge"
 	"lockstep/internal/plan"
-	"lockstep/internal/terminal"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -117,8 +117,8 @@ func TestWidth(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, line := range strings.Split(text.String(), "\n") {
-			if terminal.Width(line) > width && len(strings.Fields(line)) > 1 {
-				t.Errorf("at width %d a line has %d columns: %q", width, terminal.Width(line), line)
+			if display.Width(line) > width && len(strings.Fields(line)) > 1 {
+				t.Errorf("at width %d a line has %d columns: %q", width, display.Width(line), line)
 			}
 		}
 	}

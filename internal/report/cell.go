@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/internal/display"
 	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/sampling"
@@ -110,7 +111,7 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 		f.Number = &middle.Number
 		f.Text, f.Mark = show(info, middle), words(flags)
 		if f.Bound = middle.Bound; f.Bound > 0 {
-			f.Mark = strings.TrimSpace(plusMinus(middle.Number, f.Bound) + " " + f.Mark)
+			f.Mark = strings.TrimSpace(display.PlusMinus(middle.Number, f.Bound) + " " + f.Mark)
 		}
 		if _, plain := plan.InGroup(info.Name); renderers[plain] != nil {
 			renderers[plain](c, &f, n)

@@ -4,8 +4,8 @@ import (
 	"math"
 	"strings"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
-	"lockstep/internal/terminal"
 )
 
 // Chart is latency against rate: one point for each step of a search, in the order of the table's rows.
@@ -50,28 +50,28 @@ func (c *Chart) lines(width int) []string {
 		width = chartWidth
 	}
 	const head = "msgs/s"
-	labels, most := make([]string, len(c.Points)), terminal.Width(head)
+	labels, most := make([]string, len(c.Points)), display.Width(head)
 	for i, p := range c.Points {
-		labels[i] = "  " + plan.Grouped(p.Rate)
+		labels[i] = "  " + display.Number(p.Rate)
 		if p.Capacity {
-			labels[i] = "▶ " + plan.Grouped(p.Rate)
+			labels[i] = "▶ " + display.Number(p.Rate)
 		}
-		most = max(most, terminal.Width(labels[i]))
+		most = max(most, display.Width(labels[i]))
 	}
 	for i := range labels {
-		labels[i] = terminal.Pad(labels[i], most, false) + " " + sign(c.Points[i].Answer) + " "
+		labels[i] = display.Pad(labels[i], most, false) + " " + sign(c.Points[i].Answer) + " "
 	}
 	a := c.axis(max(plotLeast, width-most-3))
 	if a.decades == 0 {
 		return nil
 	}
 	indent := strings.Repeat(" ", most+3)
-	out := []string{terminal.Pad(head, most, false) + "   " + a.heads(), indent + a.rule()}
+	out := []string{display.Pad(head, most, false) + "   " + a.heads(), indent + a.rule()}
 	for i, p := range c.Points {
 		out = append(out, strings.TrimRight(labels[i]+a.plot(p), " "))
 	}
 	legend := c.Latency + " latency: ● p50, ○ p99, × max; ✓ held, ✗ failed, ? limited by the load generator or its host, or unknown, ▶ capacity"
-	return append(append(out, ""), terminal.Wrap(legend, width)...)
+	return append(append(out, ""), display.Wrap(legend, width)...)
 }
 
 func sign(a plan.Answer) string {
@@ -133,7 +133,7 @@ func (a axis) heads() string {
 
 // decade writes a power of ten of seconds: "10 ms".
 func decade(power int) string {
-	x := duration(math.Pow(10, float64(power)))
+	x := display.Seconds(math.Pow(10, float64(power)))
 	number, unit, _ := strings.Cut(x, " ")
 	if strings.Contains(number, ".") {
 		number = strings.TrimRight(strings.TrimRight(number, "0"), ".")

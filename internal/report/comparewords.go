@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"lockstep/internal/compare"
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
-	"lockstep/internal/terminal"
 )
 
 // left lists the cells that are not compared.
@@ -75,7 +75,7 @@ func foundSummary(c compare.Comparison) string {
 		text = fmt.Sprintf("%d compared: %s", total, strings.Join(parts, ", "))
 	}
 	if n := len(c.Left); n > 0 {
-		text += fmt.Sprintf("; %s left out", cellCount(n))
+		text += fmt.Sprintf("; %s left out", display.Count(n, "cell"))
 	}
 	return text
 }
@@ -87,7 +87,7 @@ func method(c compare.Comparison) []string {
 		test, change = "Mann–Whitney over repetitions", "the median of the ratios of all pairs of repetitions"
 	}
 	return []string{
-		fmt.Sprintf("A difference is shown where the change is at least %s and p is at most %.4g, over all tests together (%d; %s, Holm)", percent(c.Effect), c.Alpha, c.Tests, test),
+		fmt.Sprintf("A difference is shown where the change is at least %s and p is at most %.4g, over all tests together (%d; %s, Holm)", display.Percent(c.Effect), c.Alpha, c.Tests, test),
 		fmt.Sprintf("change: %s, with its own %s interval; ±: of the median", change, sure(c)),
 	}
 }
@@ -96,7 +96,7 @@ func method(c compare.Comparison) []string {
 func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 	out := bufio.NewWriter(w)
 	for _, line := range x.Sides {
-		fmt.Fprintln(out, terminal.Clean(line))
+		fmt.Fprintln(out, display.Clean(line))
 	}
 	fmt.Fprintln(out)
 	if len(x.Besides) == 0 {
@@ -112,7 +112,7 @@ func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 		if len(lines) > 0 {
 			fmt.Fprintf(out, "\n%s\n\n", title)
 			for _, line := range lines {
-				fmt.Fprintf(out, "  %s\n", terminal.Clean(line))
+				fmt.Fprintf(out, "  %s\n", display.Clean(line))
 			}
 		}
 	}

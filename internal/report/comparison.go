@@ -3,12 +3,12 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"lockstep/internal/compare"
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 )
 
@@ -30,7 +30,7 @@ const mostLeft = 40
 func NewCompared(c compare.Comparison) Compared {
 	out := Compared{Besides: besides(c), Left: left(c), Found: found(c), Summary: foundSummary(c)}
 	for i, s := range c.Sides {
-		line := fmt.Sprintf("%s: %s, %s, %s, %s × %d", s.Mark, s.Run, s.Name, s.Started.UTC().Format(time.DateTime+" UTC"), cellCount(s.Cells), s.Repetitions)
+		line := fmt.Sprintf("%s: %s, %s, %s, %s × %d", s.Mark, s.Run, s.Name, s.Started.UTC().Format(time.DateTime+" UTC"), display.Count(s.Cells, "cell"), s.Repetitions)
 		if i == 0 {
 			line += " (base)"
 		}
@@ -40,13 +40,6 @@ func NewCompared(c compare.Comparison) Compared {
 		out.Tables = append(out.Tables, valueTable(c, v))
 	}
 	return out
-}
-
-func cellCount(n int) string {
-	if n == 1 {
-		return "1 cell"
-	}
-	return fmt.Sprintf("%d cells", n)
 }
 
 func marks(c compare.Comparison) []string {
@@ -192,10 +185,10 @@ func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field 
 	f.Number = &middle
 	f.Text = show(valueInfo(v.Name), plan.Value{Number: middle})
 	if part, ok := s.Relative(1 - c.Alpha); ok {
-		f.Mark = fmt.Sprintf("±%s", percent(part))
+		f.Mark = fmt.Sprintf("±%s", display.Percent(part))
 	}
 	if s.Bound > 0 {
-		f.Mark += " known to " + plusMinus(middle, s.Bound)
+		f.Mark += " known to " + display.PlusMinus(middle, s.Bound)
 	}
 	f.Mark = strings.TrimSpace(f.Mark + " " + words(s.Flags))
 	return f
@@ -205,13 +198,13 @@ func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field 
 func meanFields(c compare.Comparison, m compare.Mean, cells int) []Field {
 	fields := []Field{{Text: "–"}, {}, {}, {}}
 	if m.Cells > 0 {
-		fields[0].Text = signed(m.Estimate - 1)
+		fields[0].Text = display.Change(m.Estimate - 1)
 	}
 	if m.Interval.Holds(1 - c.Alpha) {
-		fields[1].Text = signed(m.Interval.Low-1) + " … " + signed(m.Interval.High-1)
+		fields[1].Text = display.Change(m.Interval.Low-1) + " … " + display.Change(m.Interval.High-1)
 	}
 	if m.Cells < cells {
-		fields[3].Text = fmt.Sprintf("of %d of %s", m.Cells, cellCount(cells))
+		fields[3].Text = fmt.Sprintf("of %d of %s", m.Cells, display.Count(cells, "cell"))
 	}
 	return fields
 }
@@ -220,7 +213,7 @@ func meanFields(c compare.Comparison, m compare.Mean, cells int) []Field {
 func changeText(x compare.Change, unit plan.Unit) string {
 	switch {
 	case x.Ratio != nil:
-		return signed(x.Ratio.Estimate - 1)
+		return display.Change(x.Ratio.Estimate - 1)
 	case x.Finding == "", x.Why != "" && x.Shift.Estimate == 0:
 		return "–"
 	}
@@ -231,7 +224,7 @@ func changeText(x compare.Change, unit plan.Unit) string {
 func span2(x compare.Change, unit plan.Unit, confidence float64) string {
 	switch {
 	case x.Ratio != nil && x.Ratio.Interval.Holds(confidence):
-		return signed(x.Ratio.Interval.Low-1) + " … " + signed(x.Ratio.Interval.High-1)
+		return display.Change(x.Ratio.Interval.Low-1) + " … " + display.Change(x.Ratio.Interval.High-1)
 	case x.Ratio == nil && x.Shift.Interval.Holds(confidence):
 		return signedNumber(unit, x.Shift.Interval.Low) + " … " + signedNumber(unit, x.Shift.Interval.High)
 	}
@@ -247,27 +240,6 @@ func signedNumber(unit plan.Unit, x float64) string {
 	} else {
 		return "+" + text
 	}
-}
-
-// signed writes a part with its sign: "+3.7 %"; from ten times on as a factor.
-func signed(part float64) string {
-	switch {
-	case part >= 9:
-		return "×" + significant(part+1)
-	case math.Abs(part) < 0.0005:
-		return "0 %"
-	case part > 0:
-		return "+" + percent(part)
-	}
-	return "-" + percent(-part)
-}
-
-// percent writes a part that is not negative, to a tenth below ten.
-func percent(part float64) string {
-	if x := 100 * part; x < 9.95 {
-		return fmt.Sprintf("%.1f %%", x)
-	}
-	return decimals(100*part, 0) + " %"
 }
 
 // chance is p of a change; none where no p, however small, could have told anything.

@@ -126,14 +126,6 @@ func TestComparisonsSayTheSameInAllFormats(t *testing.T) {
 	}
 }
 
-func TestChangesAreWritten(t *testing.T) {
-	for x, want := range map[float64]string{0.0374: "+3.7 %", -0.5: "-50 %", 11: "×12.0", 0.0001: "0 %", 0.0996: "+10 %"} {
-		if got := signed(x); got != want {
-			t.Errorf("%v is written %q, want %q", x, got, want)
-		}
-	}
-}
-
 // What others named or said cannot move the cursor of whoever reads it, and where a change is named so is what is doubtful about its numbers.
 func TestFoundLinesAreCleanAndSayDoubts(t *testing.T) {
 	c := comparison(t)

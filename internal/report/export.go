@@ -25,9 +25,9 @@ func Markdown(w io.Writer, tables []Table) error {
 			fmt.Fprintf(out, "### %s\n\n", escape(t.Title))
 		}
 		rule := make([]string, len(t.Head))
-		for n, c := range layout(t) {
+		for n, text := 0, t.text(); n < len(rule); n++ {
 			rule[n] = "---:"
-			if c.left {
+			if text.Left(n) {
 				rule[n] = "---"
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"lockstep/internal/plan"
-	"lockstep/internal/terminal"
 )
 
 func TestFormat(t *testing.T) {
@@ -67,35 +66,6 @@ func TestResolutionIsShown(t *testing.T) {
 	} {
 		if got := show(infos[c.name], c.v); got != c.want {
 			t.Errorf("%s of %+v shows %q, want %q", c.name, c.v, got, c.want)
-		}
-	}
-}
-
-func TestWrapKeepsWordsWhole(t *testing.T) {
-	got := terminal.Wrap("one twothree four", 8)
-	if len(got) != 3 || got[1] != "twothree" {
-		t.Errorf("got %q", got)
-	}
-}
-
-func TestPlusMinus(t *testing.T) {
-	for _, c := range []struct {
-		x, bound float64
-		want     string
-	}{
-		{1.8e-3, 0, ""},
-		{1.8e-3, 0.3e-3, "± 0.3"},
-		{1.8e-3, 0.301e-3, "± 0.31"}, // never less than it is
-		{1.8e-3, 12e-3, "± 12"},
-		{1.8e-3, 21e-6, "± 0.021"},
-		{1.8e-3, 3e-6, "± 3.00 µs"},
-		{850e-6, 36.4e-6, "± 37"},
-		{2, 150e-6, "± 150 µs"},
-		{42e-9, 1e-6, "± 1.00 µs"},
-		{0, 50e-6, "± 50.0 µs"},
-	} {
-		if got := plusMinus(c.x, c.bound); got != c.want {
-			t.Errorf("plusMinus(%v, %v) = %q, want %q", c.x, c.bound, got, c.want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"lockstep/internal/compare"
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 )
 
@@ -127,7 +128,7 @@ func noMet(d compare.Decision, rule plan.Regression, base plan.Base) string {
 		return fmt.Sprintf("%s, p = %.2g)", text, d.P)
 	}
 	if !math.IsNaN(d.Worst) && !math.IsInf(d.Worst, 0) {
-		text += fmt.Sprintf("), at worst %s at %.4g %% (", signed(d.Worst), 100*rule.Confidence)
+		text += fmt.Sprintf("), at worst %s at %.4g %% (", display.Change(d.Worst), 100*rule.Confidence)
 	} else {
 		text += ", "
 	}
@@ -139,7 +140,7 @@ func detectable(d compare.Decision) string {
 	if math.IsNaN(d.Detectable) || math.IsInf(d.Detectable, 0) {
 		return "unknown"
 	}
-	return percent(d.Detectable)
+	return display.Percent(d.Detectable)
 }
 
 // restored makes outcomes of what a plan keeps of a baseline's cell.

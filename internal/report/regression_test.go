@@ -139,7 +139,7 @@ func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
 	}
 	run, outcomes := compared("lost == 0", nil, []float64{1000, 2000, 1000, 2000, 1000, 2000})
 	run.Until = &until
-	const want = "cell c1: ci of send.rate is ±33.3 % after 6 repetitions, wanted: ci < 5%"
+	const want = "cell c1: ci of send.rate is ±33 % after 6 repetitions, wanted: ci < 5%"
 	if w, p := Warnings(run, outcomes), Problems(run, outcomes); len(w) != 1 || w[0] != want || len(p) != 0 {
 		t.Errorf("warnings %q, problems %q", w, p)
 	}

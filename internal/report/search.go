@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 )
 
@@ -42,7 +43,7 @@ func (c *cell) search(o plan.Outcome) Table {
 	for _, i := range byRate(o.Search.Steps) {
 		s := o.Search.Steps[i]
 		row := []Field{
-			{Text: plan.Grouped(s.Rate)},
+			{Text: display.Number(s.Rate)},
 			{Text: fmt.Sprintf("%d %s", i+1, s.Kind), Value: "search.step"},
 			{Text: string(s.Answer), Value: "search.answer"},
 		}
@@ -103,7 +104,7 @@ func (c *cell) searchTitle(o plan.Outcome) string {
 	case r.Capacity == 0:
 		return title + ": none, no rate holds"
 	default:
-		return fmt.Sprintf("%s: %s msgs/s %s", title, plan.Grouped(r.Capacity), interval(r))
+		return fmt.Sprintf("%s: %s msgs/s %s", title, display.Number(r.Capacity), interval(r))
 	}
 }
 
@@ -112,7 +113,7 @@ func interval(r *plan.SearchResult) string {
 	if r.Fails == 0 {
 		return fmt.Sprintf("or more, held %d of %d", r.Verified, r.Verifications)
 	}
-	return fmt.Sprintf("(%s–%s), held %d of %d", plan.Grouped(r.Low), plan.Grouped(r.Fails), r.Verified, r.Verifications)
+	return fmt.Sprintf("(%s–%s), held %d of %d", display.Number(r.Low), display.Number(r.Fails), r.Verified, r.Verifications)
 }
 
 // capacity shows the interval beside the number: that of the repetition that is shown.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
-	"lockstep/internal/terminal"
 )
 
 // capacities is a run of four searches: one that found a capacity, one that the generator limited, one where nothing holds and one that
@@ -83,8 +83,8 @@ func TestGoldenSearches(t *testing.T) {
 		}
 		golden(t, fmt.Sprintf("search-%d.txt", width), text.Bytes())
 		for _, line := range strings.Split(text.String(), "\n") {
-			if terminal.Width(line) > width && strings.ContainsAny(line, "●○┴") {
-				t.Errorf("a line of the chart is %d wide, of %d: %s", terminal.Width(line), width, line)
+			if display.Width(line) > width && strings.ContainsAny(line, "●○┴") {
+				t.Errorf("a line of the chart is %d wide, of %d: %s", display.Width(line), width, line)
 			}
 		}
 	}

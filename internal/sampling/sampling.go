@@ -6,8 +6,8 @@ package sampling
 import (
 	"fmt"
 	"math"
-	"strings"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 	"lockstep/internal/stats"
 )
@@ -179,15 +179,11 @@ func (r *Rounds) Missed(id string) string {
 	text := fmt.Sprintf("the interval of %s cannot be told", value)
 	switch {
 	case c.Known:
-		text = fmt.Sprintf("ci of %s is ±%s after %d repetitions", value, percent(c.Part), c.Done)
+		text = fmt.Sprintf("ci of %s is ±%s after %d repetitions", value, display.Percent(c.Part), c.Done)
 	case c.Numbers < r.least():
 		text += fmt.Sprintf(": %d of %d repetitions are valid and have a number, and it takes %d", c.Numbers, c.Done, r.least())
 	default:
 		text += fmt.Sprintf(" as a part of its median, which is zero, after %d repetitions", c.Done)
 	}
 	return text + ", wanted: " + r.run.Until.Rule
-}
-
-func percent(part float64) string {
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*part), ".0") + " %"
 }

@@ -56,7 +56,7 @@ func TestAQuietCellStopsAndANoisyOneGoesOn(t *testing.T) {
 	if a := rounds.Cell("a"); !a.Over || !a.Reached || a.Numbers != 6 || rounds.Missed("a") != "" {
 		t.Errorf("the quiet cell: %+v, %q", a, rounds.Missed("a"))
 	}
-	if got, want := rounds.Missed("b"), "ci of send.rate is ±16.7 % after 10 repetitions, wanted: ci < 5%"; got != want {
+	if got, want := rounds.Missed("b"), "ci of send.rate is ±17 % after 10 repetitions, wanted: ci < 5%"; got != want {
 		t.Errorf("the noisy cell: %q, want %q", got, want)
 	}
 	if rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 7}) || !rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 6}) {

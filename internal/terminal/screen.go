@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"lockstep/internal/display"
 )
 
 // Terminal is what is known of the terminal that a program writes to.
@@ -81,10 +83,10 @@ func (s *Screen) write(text string, lines []string) error {
 	lines = lines[:max(0, min(len(lines), rows-1))]
 	s.widths = s.widths[:0]
 	for _, line := range lines {
-		line = Cut(line, columns-1) // in the last column some terminals wrap already
+		line = display.Cut(line, columns-1) // in the last column some terminals wrap already
 		b.WriteString(line)
 		b.WriteByte('\n')
-		s.widths = append(s.widths, styled.String(line))
+		s.widths = append(s.widths, display.StyledWidth(line))
 	}
 	b.WriteString(show)
 	_, err := io.WriteString(s.out, b.String())

@@ -1,13 +1,13 @@
 package web
 
 import (
-	"cmp"
 	"fmt"
 	"html/template"
 	"strconv"
 	"strings"
 	"time"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/wire"
@@ -17,10 +17,10 @@ import (
 var functions = template.FuncMap{
 	"when":   when,
 	"ago":    ago,
-	"dash":   func(text string) string { return cmp.Or(text, "–") },
+	"dash":   display.Dash,
 	"words":  strings.Fields,
 	"add":    func(a, b int) int { return a + b },
-	"number": grouped,
+	"number": wholeNumber,
 	"took":   took,
 	"state":  stateClass,
 	"full":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
@@ -45,19 +45,8 @@ func ago(t, now time.Time) string {
 	return short(now.Sub(t)) + " ago"
 }
 
-// short is a duration in its greatest two units.
-func short(d time.Duration) string {
-	d = max(0, d)
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d < time.Hour:
-		return fmt.Sprintf("%d min %02d s", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return fmt.Sprintf("%d days", int(d.Hours()/24))
-}
+// short is a duration for pages.
+func short(d time.Duration) string { return display.Elapsed(d) }
 
 // offset is how far a clock is from the controller's.
 func offset(o *wire.Offset) string {
@@ -76,18 +65,8 @@ func took(r wire.RunState, now time.Time) string {
 	return short(to.Sub(r.Started))
 }
 
-// grouped is a whole number with commas between thousands.
-func grouped(n float64) string {
-	text := strconv.FormatFloat(n, 'f', 0, 64)
-	sign, digits := "", text
-	if strings.HasPrefix(text, "-") {
-		sign, digits = "-", text[1:]
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
-}
+// wholeNumber formats a number without decimals.
+func wholeNumber(x float64) string { return display.Decimals(x, 0) }
 
 // stateClass is how a run's state is coloured; the word is beside it.
 func stateClass(r wire.RunState) string {

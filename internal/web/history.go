@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockstep/internal/compare"
+	"lockstep/internal/display"
 	"lockstep/internal/history"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
@@ -247,7 +248,7 @@ func formatOf(u plan.Unit, most float64) func(float64) string {
 	}
 	return func(x float64) string {
 		if x *= scale; x == math.Trunc(x) {
-			return grouped(x) + suffix
+			return display.Decimals(x, 0) + suffix
 		}
 		return strings.TrimRight(fmt.Sprintf("%.3f", x), "0") + suffix
 	}

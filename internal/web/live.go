@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 	"lockstep/internal/report/chart"
 	"lockstep/internal/runview"
@@ -160,7 +161,7 @@ func draw(v *liveView, a *runview.Attempt) {
 		return
 	}
 	plot := chart.Plot{Title: "messages per second over the seconds of the task",
-		X: chart.Axis{Label: "seconds since the measurement began; negative: warm-up", Whole: true}, Y: chart.Axis{Label: "messages/s", Zero: true, Format: grouped}, Series: lines}
+		X: chart.Axis{Label: "seconds since the measurement began; negative: warm-up", Whole: true}, Y: chart.Axis{Label: "messages/s", Zero: true, Format: wholeNumber}, Series: lines}
 	v.Chart, v.Key = template.HTML(plot.SVG()), template.HTML(chart.Key(lines)) //nolint:gosec // chart escapes every text
 }
 
@@ -186,7 +187,7 @@ func linesOf(series []runview.Figures) (lines []chart.Line) {
 			for _, at := range series {
 				if i < len(at.Flows) && at.Flows[i].Known {
 					x, y := at.Since.Seconds(), kind.rate(at.Flows[i])
-					line.Points = append(line.Points, chart.Point{X: x, Y: y, Bare: true, Title: fmt.Sprintf("%.0f s: %s %s", x, grouped(y), line.Name)})
+					line.Points = append(line.Points, chart.Point{X: x, Y: y, Bare: true, Title: fmt.Sprintf("%.0f s: %s %s", x, wholeNumber(y), line.Name)})
 				}
 			}
 			if len(line.Points) > 0 {
@@ -199,25 +200,10 @@ func linesOf(series []runview.Figures) (lines []chart.Line) {
 
 // latency is one in three digits.
 func latency(ns int64) string {
-	for _, u := range []struct {
-		name string
-		ns   float64
-	}{{"s", 1e9}, {"ms", 1e6}, {"µs", 1e3}} {
-		if x := float64(ns) / u.ns; x >= 1 {
-			return fmt.Sprintf("%.*f %s", digits(x), x, u.name)
-		}
+	if ns < 1000 {
+		return "< 1 µs"
 	}
-	return "< 1 µs"
-}
-
-func digits(x float64) int {
-	switch {
-	case x >= 100:
-		return 0
-	case x >= 10:
-		return 1
-	}
-	return 2
+	return display.Seconds(float64(ns) / 1e9)
 }
 
 // live streams the live part of a run's page, made anew once a second, as server-sent events: "live", "task" where

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockstep/internal/display"
 	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
@@ -276,7 +277,7 @@ func (c partCourse) waiting() (f figure, any bool) {
 	}
 	p.Series = []chart.Line{l}
 	p.Hovers = c.hovers(func(s *stretch) []string {
-		return []string{plan.Grouped(float64(levels[s.from])) + " waiting at the end"}
+		return []string{display.Number(float64(levels[s.from])) + " waiting at the end"}
 	})
 	return plotted(c.title("Backlog over time"), p, c.means("level at the end of")), true
 }

@@ -1,4 +1,4 @@
-package terminal
+package display
 
 import "testing"
 
@@ -34,8 +34,8 @@ func TestCut(t *testing.T) {
 			t.Errorf("Cut(%q, %d) = %q, want %q", c.line, c.columns, got, c.want)
 		}
 	}
-	painted := Painter{Colours: true}.Paint(Red, "invalid")
-	if got := Cut(painted, 4); styled.String(got) != 4 || got[len(got)-4:] != "\x1b[0m" {
+	painted := "\x1b[31minvalid\x1b[0m"
+	if got := Cut(painted, 4); StyledWidth(got) != 4 || got[len(got)-4:] != "\x1b[0m" {
 		t.Errorf("a cut that leaves a style on: %q", got)
 	}
 }
@@ -48,11 +48,9 @@ func TestClean(t *testing.T) {
 	}
 }
 
-func TestBar(t *testing.T) {
-	t.Parallel()
-	for part, want := range map[float64]string{-1: "────", 0: "────", 0.5: "██──", 0.6: "██▍─", 1: "████", 7: "████"} {
-		if full, rest := Bar(part, 4); full+rest != want {
-			t.Errorf("Bar(%v) = %q, want %q", part, full+rest, want)
-		}
+func TestWrapKeepsWordsWhole(t *testing.T) {
+	got := Wrap("one twothree four", 8)
+	if len(got) != 3 || got[1] != "twothree" {
+		t.Errorf("got %q", got)
 	}
 }

@@ -1,0 +1,171 @@
+package display
+
+import (
+	"io"
+	"strconv"
+	"strings"
+)
+
+// gap is the space between columns.
+const gap = "  "
+
+// Cell is a field of a table. Tail follows the text; it does not take part in the alignment of the column.
+type Cell struct{ Text, Tail string }
+
+// Table is a text table. Its texts are free of control characters. It has no state: all methods are safe for concurrent use.
+type Table struct {
+	Head []string
+	Keys int // number of leading columns that name a row; they are left-aligned unless all are numbers
+	Rows [][]Cell
+}
+
+// NewTable returns a table of plain texts in which every column is a key.
+func NewTable(head []string, rows [][]string) Table {
+	t := Table{Head: head, Keys: len(head)}
+	for _, row := range rows {
+		cells := make([]Cell, len(row))
+		for i, text := range row {
+			cells[i].Text = text
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	return t
+}
+
+// Left reports whether a column is left-aligned.
+func (t Table) Left(column int) bool {
+	if column >= t.Keys {
+		return false
+	}
+	for _, row := range t.Rows {
+		if _, err := strconv.ParseFloat(strings.ReplaceAll(row[column].Text, ",", ""), 64); err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Write prints the table in at most so many columns; 0 means any width. It wraps headings where they make the table too wide. It
+// prints a table that is still too wide row by row, one line per field.
+func (t Table) Write(w io.Writer, width int) error {
+	var out strings.Builder
+	columns := t.layout()
+	if total := fit(columns, width); width > 0 && total > width {
+		t.vertical(&out, width)
+	} else {
+		t.horizontal(&out, columns)
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// column is the layout of a column.
+type column struct {
+	head       []string // lines
+	text, tail int      // widths
+	width      int
+	left       bool
+}
+
+// layout measures columns whose headings take one line.
+func (t Table) layout() []column {
+	columns := make([]column, len(t.Head))
+	for i := range columns {
+		c := &columns[i]
+		c.head, c.left = []string{t.Head[i]}, t.Left(i)
+		for _, row := range t.Rows {
+			c.text, c.tail = max(c.text, Width(row[i].Text)), max(c.tail, Width(row[i].Tail))
+		}
+		c.width = max(c.text+c.tail, Width(t.Head[i]))
+	}
+	return columns
+}
+
+// fit wraps headings if the table is wider than width. It returns the resulting width.
+func fit(columns []column, width int) int {
+	total := span(columns)
+	if width <= 0 || total <= width {
+		return total
+	}
+	for i := range columns {
+		c := &columns[i]
+		c.width = c.text + c.tail
+		for _, word := range strings.Fields(c.head[0]) {
+			c.width = max(c.width, Width(word))
+		}
+		c.head = Wrap(c.head[0], c.width)
+	}
+	return span(columns)
+}
+
+func span(columns []column) int {
+	total := len(gap) * max(0, len(columns)-1)
+	for _, c := range columns {
+		total += c.width
+	}
+	return total
+}
+
+func (t Table) horizontal(out *strings.Builder, columns []column) {
+	lines := 1
+	for _, c := range columns {
+		lines = max(lines, len(c.head))
+	}
+	cells := make([]string, len(columns))
+	for n := range lines {
+		for i, c := range columns {
+			line := ""
+			if skip := lines - len(c.head); n >= skip {
+				line = c.head[n-skip]
+			}
+			if !c.left { // above numbers, not above what follows them
+				line = Pad(line, c.width-c.tail, false)
+			}
+			cells[i] = Pad(line, c.width, true)
+		}
+		writeLine(out, cells)
+	}
+	for i, c := range columns {
+		cells[i] = strings.Repeat("─", c.width)
+	}
+	writeLine(out, cells)
+	for _, row := range t.Rows {
+		for i, c := range columns {
+			cells[i] = Pad(Pad(row[i].Text, c.text, c.left)+Pad(row[i].Tail, c.tail, true), c.width, c.left)
+		}
+		writeLine(out, cells)
+	}
+}
+
+// vertical writes the keys of a row on one line and each of its other fields on a line of its own.
+func (t Table) vertical(out *strings.Builder, width int) {
+	label := 0
+	for _, head := range t.Head[t.Keys:] {
+		label = max(label, Width(head))
+	}
+	for n, row := range t.Rows {
+		if n > 0 {
+			out.WriteByte('\n')
+		}
+		var keys []string
+		for i := range t.Keys {
+			keys = append(keys, t.Head[i]+"="+row[i].Text)
+		}
+		for _, line := range Wrap(strings.Join(keys, " "), width) {
+			writeLine(out, []string{line})
+		}
+		for i, cell := range row[t.Keys:] {
+			head, text := t.Head[t.Keys+i], cell.Text+cell.Tail
+			if 2+label+len(gap)+Width(text) <= width {
+				writeLine(out, []string{"  " + Pad(head, label, true), text})
+				continue
+			}
+			writeLine(out, []string{"  " + head})
+			writeLine(out, []string{"    " + text})
+		}
+	}
+}
+
+func writeLine(out *strings.Builder, cells []string) {
+	out.WriteString(strings.TrimRight(strings.Join(cells, gap), " ") + "\n")
+}
