@@ -62,7 +62,7 @@ func measured(t testing.TB, run *runs.Run, task plan.Task) {
 	if err := run.Append(task.ID, s); err != nil {
 		t.Error(err)
 	}
-	m := record.NewMerge()
+	m := record.NewMerged()
 	m.Add(s)
 	at := run.Plan().Started
 	o := judge.Judge(task, m, judge.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown, Version: "v1"}},

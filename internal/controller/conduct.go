@@ -36,7 +36,7 @@ type conduct struct {
 	reports   chan agentReport
 	ended     <-chan struct{} // closed when no report is taken any more
 	snapshots *wire.SnapshotStore
-	merge     *record.Merge
+	merge     *record.Merged
 	facts     judge.Facts
 	zero      int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
 	origin    int64 // the same when the measurement begins: zero, as long as that is to be found out
@@ -78,7 +78,7 @@ func (f *failure) Error() string { return f.words }
 func newConduct(x *execution, t plan.Task, agents []wire.AgentInfo) *conduct {
 	t.Attempt = wire.NewName()
 	c := &conduct{execution: x, ref: wire.RefOf(t), task: t, work: t.Cell.Workload, groups: t.Parts(),
-		byName: map[string]*part{}, reports: make(chan agentReport, 64), merge: record.NewMerge(), facts: judge.Facts{Cores: map[string]int{}}}
+		byName: map[string]*part{}, reports: make(chan agentReport, 64), merge: record.NewMerged(), facts: judge.Facts{Cores: map[string]int{}}}
 	for i, a := range agents {
 		p := &part{agent: a, at: map[wire.Step]bool{}, AgentPart: plan.AgentPart{Agent: a.Agent, Index: i, Host: a.Host, Clock: a.Clock,
 			Version: a.Version, Phase: plan.PhasePrepare}}

@@ -196,14 +196,14 @@ type tried struct {
 // without is the outcome of a task that never had its agents.
 func without(t plan.Task, words string) plan.Outcome {
 	now := time.Now()
-	return judge.Judge(t, record.NewMerge(), judge.Facts{Failure: words, Started: now, Ended: now})
+	return judge.Judge(t, record.NewMerged(), judge.Facts{Failure: words, Started: now, Ended: now})
 }
 
 // outcome judges an attempt. A panic of the judge, for what agents reported, makes an outcome that is unknown and has its text.
-func (x *execution) outcome(t plan.Task, m *record.Merge, f judge.Facts) (o plan.Outcome) {
+func (x *execution) outcome(t plan.Task, m *record.Merged, f judge.Facts) (o plan.Outcome) {
 	err := wire.Guard(x.log, "judge task "+t.ID, func() error { o = judge.Judge(t, m, f); return nil })
 	if err != nil {
-		o = judge.Judge(t, record.NewMerge(), judge.Facts{Failure: err.Error(), Started: f.Started, Ended: f.Ended})
+		o = judge.Judge(t, record.NewMerged(), judge.Facts{Failure: err.Error(), Started: f.Started, Ended: f.Ended})
 	}
 	return o
 }

@@ -37,7 +37,7 @@ func (c *conduct) warmUp(ctx context.Context) error {
 
 // notSteady is why the load is not steady, from the seconds of it that every agent has reported all of; empty if it is.
 func (c *conduct) notSteady() string {
-	heard := c.merge.Heard()
+	heard := c.merge.ReportedUntil()
 	known, publishers := time.Duration(1<<62), 0
 	for _, p := range c.parts {
 		known = min(known, time.Duration(heard[p.Agent]))

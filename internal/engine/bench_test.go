@@ -40,7 +40,7 @@ func BenchmarkWholePath(b *testing.B) {
 			if err := e.Run(b.Context(), clock.Now()); err != nil {
 				b.Fatal(err)
 			}
-			m, n := record.NewMerge(), uint64(0)
+			m, n := record.NewMerged(), uint64(0)
 			for ; n == 0 || !m.AllIn(1); n++ {
 				p := e.Take(false)
 				m.Add(record.Snapshot{Agent: "a", Seq: n, Windows: p.Windows, Sets: p.Sets})

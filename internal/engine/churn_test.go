@@ -37,7 +37,7 @@ func all(t *testing.T, what string, h *record.Hist, n uint64, want time.Duration
 	}
 }
 
-func firsts(m *record.Merge, measure time.Duration) *record.Hist {
+func firsts(m *record.Merged, measure time.Duration) *record.Hist {
 	h := record.NewHist()
 	first, _ := m.BindingReceipts()
 	for _, r := range first {

@@ -43,7 +43,7 @@ func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 				if err := e.consumers[0].handle(t.Context(), []drivers.Delivery{{Body: body}}); err != nil {
 					t.Fatal(err)
 				}
-				m := record.NewMerge()
+				m := record.NewMerged()
 				m.Add(record.Snapshot{Agent: "a", Windows: e.Take(false).Windows})
 				h := m.Hist(record.Processing)
 				if c.want < 0 {

@@ -65,7 +65,7 @@ func (s subject) task() plan.Assignment {
 }
 
 // play runs the task and returns its merged record.
-func (s subject) play(ctx context.Context) *record.Merge {
+func (s subject) play(ctx context.Context) *record.Merged {
 	t := s.t
 	t.Helper()
 	d, err := drivers.Lookup("loopback")
@@ -113,7 +113,7 @@ func (s subject) play(ctx context.Context) *record.Merge {
 	if s.connected != nil {
 		s.connected(session, Topology(a.Task))
 	}
-	m := record.NewMerge()
+	m := record.NewMerged()
 	seq := uint64(0)
 	take := func(final bool) {
 		p := e.Take(final)
@@ -575,7 +575,7 @@ func busiestOf(t *testing.T, publishers int, publisher func(drivers.PublisherSpe
 }
 
 // generated is the record of a load at a rate, with a broker that takes no time. The load starts at the offset begins from now.
-func generated(t *testing.T, rate float64, begins, measure time.Duration) *record.Merge {
+func generated(t *testing.T, rate float64, begins, measure time.Duration) *record.Merged {
 	t.Helper()
 	m, _ := driven(t, instant{}, rate, begins, measure)
 	return m
@@ -583,7 +583,7 @@ func generated(t *testing.T, rate float64, begins, measure time.Duration) *recor
 
 // driven is generated with a session, and how its publisher spent its time. Rate 0 is closed loop.
 func driven(t *testing.T, session drivers.Session, rate float64, begins, measure time.Duration, edit ...func(*plan.Assignment)) (
-	*record.Merge, record.PublisherTimes) {
+	*record.Merged, record.PublisherTimes) {
 	t.Helper()
 	w := plan.Default()
 	w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure = "fire-and-forget", rate, 0, plan.Duration(measure)
@@ -605,7 +605,7 @@ func driven(t *testing.T, session drivers.Session, rate float64, begins, measure
 	if err := e.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m := record.NewMerge()
+	m := record.NewMerged()
 	p := e.Take(true)
 	m.Add(record.Snapshot{Agent: "a", Windows: p.Windows, Sets: p.Sets})
 	return m, p.Busiest
@@ -662,7 +662,7 @@ func TestRefusedConnectionsAreBlockedNotLate(t *testing.T) {
 		if err := e.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		m := record.NewMerge()
+		m := record.NewMerged()
 		p := e.Take(true)
 		m.Add(record.Snapshot{Agent: "a", Windows: p.Windows})
 		if late, blocked := m.Hist(record.Lateness).Max(), m.Hist(record.Blocked).Max(); late != 0 || blocked < int64(time.Second) {

@@ -14,7 +14,7 @@ import (
 )
 
 // longest is the longest kept gap of each owner of a kind that ended.
-func longest(m *record.Merge, kind string) map[int]record.Gap {
+func longest(m *record.Merged, kind string) map[int]record.Gap {
 	most := map[int]record.Gap{}
 	for _, g := range m.Gaps() {
 		if g.Kind == kind && !g.Open && g.To-g.From > most[g.Owner].To-most[g.Owner].From {

@@ -130,7 +130,7 @@ func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 	if err := run.Append(task.ID, s); err != nil {
 		t.Fatal(err)
 	}
-	m := record.NewMerge()
+	m := record.NewMerged()
 	m.Add(s)
 	if err := run.Finish(judge.Judge(task, m, judge.Facts{})); err != nil {
 		t.Fatal(err)
@@ -367,7 +367,7 @@ func TestOMBCountsUnsentMessages(t *testing.T) {
 	w.RecordN(record.Processing, int64(time.Millisecond), 90)
 	w.RecordN(record.UnsentAge, int64(5*time.Second), 10)
 	s := record.Snapshot{Agent: "a", Seq: 1, At: int64(time.Second)}
-	m := record.NewMerge()
+	m := record.NewMerged()
 	s.Windows = []record.Window{*w}
 	m.Add(s)
 	k := omb{out: map[string]any{}, m: m, o: plan.Outcome{Values: map[string]plan.Value{"processing.p50": {Number: 0.001}}}, measured: 1, subs: 2}

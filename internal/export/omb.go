@@ -61,7 +61,7 @@ func shape(out map[string]any, w plan.Workload) {
 
 type omb struct {
 	out      map[string]any
-	m        *record.Merge
+	m        *record.Merged
 	o        plan.Outcome
 	measured float64 // seconds
 	subs     int

@@ -36,7 +36,7 @@ func recordedRun(t *testing.T) *runs.Run {
 		if err := run.Append(task.ID, s); err != nil {
 			t.Fatal(err)
 		}
-		m := record.NewMerge()
+		m := record.NewMerged()
 		m.Add(s)
 		f := judge.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown}},
 			Subject: plan.Subject{Fingerprint: "f", Product: "RabbitMQ", Version: "4.1"}, Started: p.Started, Ended: p.Started.Add(time.Second)}

@@ -39,7 +39,7 @@ func (t track) at(time int64) (nearest clock.Offset) {
 // there, with the bound of that, both in the light of all samples of the task. From the last sample on a clock may have drifted by all that
 // a kernel lets it.
 func tracksOf(in *input) map[string]track {
-	compared := in.record.Compared()
+	compared := in.record.ClockSamples()
 	reference := ""
 	for _, samples := range compared {
 		for _, s := range samples {
@@ -197,7 +197,7 @@ type starts struct {
 func startsOf(in *input, known map[string]track) starts {
 	s := starts{agents: slices.Clone(in.facts.Agents), skew: plan.Value{NA: NANotMeasured}}
 	skews, warmup, started := in.record.Skews(), int64(in.warmup()), map[string]bool{}
-	for agent := range in.record.Heard() {
+	for agent := range in.record.ReportedUntil() {
 		if slices.ContainsFunc(in.facts.Agents, func(a plan.AgentPart) bool { return a.Agent == agent }) {
 			started[agent] = true
 		}

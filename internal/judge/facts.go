@@ -51,7 +51,7 @@ func (f *Facts) SinceT0(cut time.Duration) {
 
 // FactsOf recovers the facts that an outcome was judged from, given the record that it was judged from too, so that it can be judged again
 // from what is kept alone.
-func FactsOf(o plan.Outcome, m *record.Merge) Facts {
+func FactsOf(o plan.Outcome, m *record.Merged) Facts {
 	agents := map[plan.Event]int{}
 	for _, e := range agentEvents(m) {
 		agents[e]++
@@ -99,7 +99,7 @@ func CoresOf(o plan.Outcome) map[string]int {
 	return cores
 }
 
-func agentEvents(m *record.Merge) []plan.Event {
+func agentEvents(m *record.Merged) []plan.Event {
 	var events []plan.Event
 	for _, e := range m.Events() {
 		events = append(events, plan.Event{At: plan.Duration(e.At), Agent: e.Agent, Kind: e.Kind, Detail: plan.Redact(e.Detail)})
@@ -108,7 +108,7 @@ func agentEvents(m *record.Merge) []plan.Event {
 }
 
 // allEvents are the agents' events, the controller's, and those that keep facts, in order of time.
-func allEvents(m *record.Merge, f Facts) []plan.Event {
+func allEvents(m *record.Merged, f Facts) []plan.Event {
 	events := append(agentEvents(m), f.Events...)
 	for _, agent := range slices.Sorted(maps.Keys(f.Cores)) {
 		events = append(events, plan.Event{Agent: agent, Kind: eventCores, Detail: strconv.Itoa(f.Cores[agent])})
@@ -131,7 +131,7 @@ func allEvents(m *record.Merge, f Facts) []plan.Event {
 }
 
 // withClocks are the agents, with the clock from their records where the controller did not learn of them.
-func withClocks(m *record.Merge, f Facts) []plan.AgentPart {
+func withClocks(m *record.Merged, f Facts) []plan.AgentPart {
 	agents := slices.Clone(f.Agents)
 	clocks := m.Clocks()
 	for i := range agents {

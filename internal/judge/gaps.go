@@ -197,7 +197,7 @@ func (k gapKind) recovery(in *input, all []outage, last int64, clocks common) pl
 }
 
 // endOf is when a fault was undone, on the last of the agents that did it.
-func endOf(m *record.Merge, f plan.Fault, clocks common) (end int64, happened bool) {
+func endOf(m *record.Merged, f plan.Fault, clocks common) (end int64, happened bool) {
 	for _, e := range m.Events() {
 		if e.Kind == record.EventFault && f.Tells(e.Detail) {
 			end, happened = max(end, clocks.time(e.Agent, e.At+e.Nanos)), true

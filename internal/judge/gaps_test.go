@@ -116,7 +116,7 @@ func TestGapsAndRecovery(t *testing.T) {
 func TestNothingToRecover(t *testing.T) {
 	for name, missing := range map[string]bool{"all came": false, "one did not": true} {
 		x := disturbed(gap(0, 4_500e6, 4_500e6, 4_500e6))
-		x.merge, x.log = record.NewMerge(), record.NewCollector(x.task.Cell.Workload.Measure.D())
+		x.merge, x.log = record.NewMerged(), record.NewCollector(x.task.Cell.Workload.Measure.D())
 		x.rec, x.lat, x.sets, x.last.LastSend, x.last.LastConfirm, x.last.LastReceipt = x.log.Recorder(), x.log.Recorder(), map[record.SetKey]*record.Set{}, 0, 0, 0
 		x.receive(x.send(4_400*time.Millisecond), 0, 4_450*time.Millisecond)
 		if missing {

@@ -26,7 +26,7 @@ const wholeTask = "the task "
 //   - What the broker says of itself is said to each group alike, and counts once; what it says of queues is that of each group, and so is
 //     everything that contenders, which have brokers of their own, are told.
 //   - A flag of any group's value is the value's; the verdict is that of the worst group.
-func judgeGroups(t plan.Task, m *record.Merge, f Facts, cut time.Duration) plan.Outcome {
+func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan.Outcome {
 	cell := newInput(t, m, f, cut, nil)
 	whole := *cell // its span is that of the groups
 	whole.span = span{}

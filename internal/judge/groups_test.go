@@ -39,8 +39,8 @@ func newPair() *pair {
 	return x
 }
 
-func (x *pair) merge() *record.Merge {
-	m := record.NewMerge()
+func (x *pair) merge() *record.Merged {
+	m := record.NewMerged()
 	for group, g := range map[string]*world{"bulk": x.bulk, "small": x.small} {
 		s := g.snapshot()
 		s.Group, s.Agent = group, map[string]string{"bulk": "a", "small": "c"}[group]
@@ -223,7 +223,7 @@ func TestLostAgentOfOneGroup(t *testing.T) {
 	if strings.Count(text, "the task failed: agent b was lost") != 1 || !strings.Contains(text, "group bulk: agent b lost in phase measure") || strings.Contains(text, "group small") {
 		t.Errorf("reasons %q", o.Reasons)
 	}
-	if empty := Judge(x.task, record.NewMerge(), Facts{Failure: "too few"}); empty.Verdict != plan.Unknown || len(empty.Reasons) != 1 || len(empty.Groups) != 2 {
+	if empty := Judge(x.task, record.NewMerged(), Facts{Failure: "too few"}); empty.Verdict != plan.Unknown || len(empty.Reasons) != 1 || len(empty.Groups) != 2 {
 		t.Errorf("%+v", empty)
 	}
 }

@@ -12,7 +12,7 @@ import (
 type input struct {
 	task          plan.Task
 	workload      plan.Workload // of the task
-	record        *record.Merge
+	record        *record.Merged
 	hists         map[record.Series]*record.Hist // over the measurement; they are not to be changed
 	facts         Facts                          // with the clock of each agent
 	cut           time.Duration                  // see Cut
@@ -24,7 +24,7 @@ type input struct {
 }
 
 // newInput prepares the evaluation of a task whose record is rebased; cell is nil for a task without groups.
-func newInput(t plan.Task, m *record.Merge, f Facts, cut time.Duration, cell *input) *input {
+func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *input) *input {
 	f.Agents = withClocks(m, f)
 	in := &input{task: t, workload: t.Cell.Workload, record: m, hists: map[record.Series]*record.Hist{}, facts: f, cut: cut, cell: cell}
 	if cell == nil {
@@ -52,7 +52,7 @@ type span struct {
 
 // spanOf is the measurement of a cell: its duration or, when publishers stop after a count, the time from the start of the measurement
 // to the last confirm (unconfirmed modes: the last send) and to the last receipt. Rates are per the overlap of the agents.
-func spanOf(w plan.Workload, m *record.Merge) span {
+func spanOf(w plan.Workload, m *record.Merged) span {
 	s := span{windows: seconds(w.Measure.D()), sending: w.Measure.D(), receiving: w.Measure.D()}
 	if w.Publishers.Count == 0 {
 		return s
@@ -98,7 +98,7 @@ func (in *input) overlapOf() overlap {
 			}
 		}
 	}
-	heard, skews := in.cell.record.Heard(), in.cell.record.Skews()
+	heard, skews := in.cell.record.ReportedUntil(), in.cell.record.Skews()
 	for _, a := range in.cell.facts.Agents {
 		if late := skews[a.Agent] - in.warmup(); late > in.workload.Skew.D() {
 			o.from = max(o.from, seconds(late))

@@ -51,7 +51,7 @@ func unconfirmedReason(mode string) string {
 
 // Judge returns the outcome of a task: values, delivery accounting, flags, verdict. The same record and facts give the same outcome. A record
 // whose measurement did not begin at T0 is rebased to where it did.
-func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
+func Judge(t plan.Task, m *record.Merged, f Facts) plan.Outcome {
 	cut := Cut(t.Cell.Workload, m)
 	m.Rebase(cut)
 	var o plan.Outcome
@@ -69,7 +69,7 @@ func Judge(t plan.Task, m *record.Merge, f Facts) plan.Outcome {
 }
 
 // Again judges a task again from its record and the facts that its outcome has. The record of a search is that of its last step.
-func Again(t plan.Task, m *record.Merge, o plan.Outcome) plan.Outcome {
+func Again(t plan.Task, m *record.Merged, o plan.Outcome) plan.Outcome {
 	facts := FactsOf(o, m)
 	var again plan.Outcome
 	if s := o.Search; s != nil && len(s.Steps) > 0 {

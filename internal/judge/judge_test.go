@@ -81,7 +81,7 @@ func TestAQuietTaskIsValid(t *testing.T) {
 func TestEveryValueIsInEveryOutcome(t *testing.T) {
 	for name, o := range map[string]plan.Outcome{
 		"measured": func() plan.Outcome { x := newWorld(nil); x.steady(100, atOnce); return x.judge() }(),
-		"failed":   Judge(newWorld(nil).task, record.NewMerge(), Facts{Failure: "no broker"}),
+		"failed":   Judge(newWorld(nil).task, record.NewMerged(), Facts{Failure: "no broker"}),
 		"churned": func() plan.Outcome {
 			x := newWorld(func(w *plan.Workload) { w.Topology.Churn.Rate = 1 })
 			x.steady(100, atOnce)

@@ -195,7 +195,7 @@ func mean(y []float64) float64 {
 }
 
 // LoadSamples is what a load did in each second from T0 to until, for NotSteady.
-func LoadSamples(m *record.Merge, confirmed bool, until time.Duration) []Second {
+func LoadSamples(m *record.Merged, confirmed bool, until time.Duration) []Second {
 	list := make([]Second, max(0, int(until/time.Second)))
 	hists := make([]*record.Hist, len(list))
 	series := record.Processing
@@ -226,7 +226,7 @@ func LoadSamples(m *record.Merge, confirmed bool, until time.Duration) []Second 
 
 // Cut is how much of a load came before the measurement where that was found out while it ran (warmup: "auto"): all of it, if there was no
 // measurement. A record is judged after it is rebased to it.
-func Cut(w plan.Workload, m *record.Merge) time.Duration {
+func Cut(w plan.Workload, m *record.Merged) time.Duration {
 	if !w.Steady.Auto {
 		return 0
 	}

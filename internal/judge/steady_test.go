@@ -174,7 +174,7 @@ func TestUnsettledWords(t *testing.T) {
 func TestLateStartInAutoWarmup(t *testing.T) {
 	w := plan.Default()
 	w.Warmup, w.Steady.Auto, w.Measure = 0, true, plan.Duration(2500*time.Millisecond)
-	m := record.NewMerge()
+	m := record.NewMerged()
 	for i := range 8 {
 		win := record.Window{Index: i, Start: int64(i) * int64(time.Second), Length: int64(time.Second), Measured: i >= 5}
 		if i == 7 {

@@ -12,7 +12,7 @@ import (
 type world struct {
 	task    plan.Task
 	facts   Facts
-	merge   *record.Merge
+	merge   *record.Merged
 	log     *record.Collector
 	rec     *record.Recorder // of events
 	lat     *record.Recorder // of latencies
@@ -30,7 +30,7 @@ func newWorld(edit func(*plan.Workload)) *world {
 		edit(&w)
 	}
 	cell := plan.Cell{ID: "c0ffee", Workload: w, Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
-	x := &world{task: plan.Task{Run: "r1", ID: "c0ffee-r1", Cell: cell, Repetition: 1}, merge: record.NewMerge(),
+	x := &world{task: plan.Task{Run: "r1", ID: "c0ffee-r1", Cell: cell, Repetition: 1}, merge: record.NewMerged(),
 		log: record.NewCollector(w.Measure.D()), sets: map[record.SetKey]*record.Set{}, begin: -time.Second}
 	x.rec, x.lat = x.log.Recorder(), x.log.Recorder()
 	for i := range cell.Agents() {

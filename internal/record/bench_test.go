@@ -149,7 +149,7 @@ func BenchmarkHandOverAndTake(b *testing.B) {
 
 // What the controller does every 20 ms in drain.
 func BenchmarkAllIn100Million(b *testing.B) {
-	m := NewMerge()
+	m := NewMerged()
 	const pages = 100_000_000 / pageSize
 	for _, k := range []SetKind{SetSent, SetReceived} {
 		s := SetPages{Key: SetKey{Kind: k}}
@@ -167,7 +167,7 @@ func BenchmarkAllIn100Million(b *testing.B) {
 }
 
 func BenchmarkTally100Million(b *testing.B) {
-	m := NewMerge()
+	m := NewMerged()
 	for _, k := range []SetKind{SetSent, SetConfirmed, SetReceived} {
 		s := SetPages{Key: SetKey{Kind: k}}
 		for i := range uint64(100_000_000 / pageSize) {

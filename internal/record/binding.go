@@ -76,7 +76,7 @@ func (b *bindings) tally() (t BindingTally) {
 }
 
 // Bindings returns the account of the messages through bindings that were made while messages flowed.
-func (m *Merge) Bindings() BindingTally {
+func (m *Merged) Bindings() BindingTally {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.bindings.tally()
@@ -84,7 +84,7 @@ func (m *Merge) Bindings() BindingTally {
 
 // BindingReceipts returns the first receipt of each binding, by its number, and the receipts that some agent took for the first while another
 // one had been earlier.
-func (m *Merge) BindingReceipts() (first, others []BindingReceipt) {
+func (m *Merged) BindingReceipts() (first, others []BindingReceipt) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range slices.Sorted(maps.Keys(m.bindings.first)) {

@@ -16,7 +16,7 @@ func TestFirstReceiptOfABinding(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		random.Shuffle(len(told), func(i, j int) { told[i], told[j] = told[j], told[i] })
-		m := NewMerge()
+		m := NewMerged()
 		for i, r := range told {
 			s := Snapshot{Agent: "a", Seq: uint64(i), Bindings: []BindingReceipt{r}}
 			m.Add(s)
@@ -55,7 +55,7 @@ func TestBindingMessagesAreApart(t *testing.T) {
 	if err := json.Unmarshal(text, &again); err != nil {
 		t.Fatal(err)
 	}
-	m := NewMerge()
+	m := NewMerged()
 	m.Add(again)
 	if got := m.Bindings(); got != (BindingTally{Sent: 10_000, Received: 9_900, Missing: 100}) {
 		t.Errorf("%+v; want 10000 sent, 9900 received, 100 missing", got)

@@ -74,7 +74,7 @@ func TestHostileSnapshotsCostLittle(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		var s Snapshot
 		err := json.Unmarshal(c.body, &s)
-		m := NewMerge()
+		m := NewMerged()
 		if err == nil {
 			m.Add(s)
 		}
@@ -123,6 +123,6 @@ func FuzzSnapshot(f *testing.F) {
 		if second, err := json.Marshal(again); err != nil || !bytes.Equal(first, second) {
 			t.Errorf("%s\n%s\n%v", first, second, err)
 		}
-		NewMerge().Add(s)
+		NewMerged().Add(s)
 	})
 }

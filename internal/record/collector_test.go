@@ -108,7 +108,7 @@ func TestTakenIsNotRecycled(t *testing.T) {
 func TestCollectorConcurrently(t *testing.T) {
 	const owners, events = 4, 20_000
 	c := NewCollector(10 * time.Second)
-	m := NewMerge()
+	m := NewMerged()
 	var seq uint64
 	take := func() {
 		windows, sets := c.Take()

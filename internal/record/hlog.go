@@ -15,7 +15,7 @@ const hlogTag = "warm-up"
 // WriteHlog writes a series as an HdrHistogram interval log (format 1.3): a line for every window with samples, in order of time; times are
 // seconds, maxima milliseconds, and the histograms' values nanoseconds. Lines of messages that were not due inside the measurement have
 // the tag warm-up. Negative samples are in none of them.
-func (m *Merge) WriteHlog(w io.Writer, s Series) error {
+func (m *Merged) WriteHlog(w io.Writer, s Series) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := bufio.NewWriter(w)
@@ -28,7 +28,7 @@ func (m *Merge) WriteHlog(w io.Writer, s Series) error {
 	return nil
 }
 
-func (m *Merge) writeHlog(w io.Writer, s Series) error {
+func (m *Merged) writeHlog(w io.Writer, s Series) error {
 	var lines []*Window
 	for _, x := range m.sorted() {
 		if h := x.Hists[s]; h != nil && h.Count() > 0 {
@@ -59,7 +59,7 @@ func (m *Merge) writeHlog(w io.Writer, s Series) error {
 
 // hlogTimes returns T0 and the time of the log's zero, both in milliseconds since 1970. Zero is a whole second, as the header knows no
 // fractions, and not after the first line, as readers know no negative times. Without a wall clock zero is 0.
-func (m *Merge) hlogTimes(lines []*Window) (origin, zero int64) {
+func (m *Merged) hlogTimes(lines []*Window) (origin, zero int64) {
 	first := int64(0)
 	if len(lines) > 0 {
 		first = min(lines[0].Start/int64(time.Millisecond), 0)

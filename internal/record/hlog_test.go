@@ -11,7 +11,7 @@ import (
 )
 
 // logged is a record of two seconds of warm-up and two and a half of measurement, 100 samples a window.
-func logged(epoch time.Time) *Merge {
+func logged(epoch time.Time) *Merged {
 	c := NewCollector(2500 * time.Millisecond)
 	r := c.Recorder()
 	for i := -200; i < 250; i++ {
@@ -19,7 +19,7 @@ func logged(epoch time.Time) *Merge {
 		r.Window(at, i >= 0).Record(Send, 3_000_000+at/1000)
 	}
 	r.Flush()
-	m := NewMerge()
+	m := NewMerged()
 	s := Snapshot{Epoch: epoch}
 	s.Windows, s.Sets = c.Take()
 	m.Add(s)
@@ -92,7 +92,7 @@ func abs(n int64) int64 { return max(n, -n) }
 
 // A series without samples gives a log without lines, not an error; so does an empty record.
 func TestHlogWithoutSamples(t *testing.T) {
-	for _, m := range []*Merge{NewMerge(), logged(time.Time{})} {
+	for _, m := range []*Merged{NewMerged(), logged(time.Time{})} {
 		var log bytes.Buffer
 		if err := m.WriteHlog(&log, Blocked); err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ type ProbeSample struct {
 }
 
 // Probes returns what the broker said of itself, by time, name and node.
-func (m *Merge) Probes() []ProbeSample {
+func (m *Merged) Probes() []ProbeSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.SortedStableFunc(slices.Values(m.probes), func(a, b ProbeSample) int {

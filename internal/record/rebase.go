@@ -3,14 +3,14 @@ package record
 import "time"
 
 // Begin is when the measurement begins, since T0, where that was found out while the load ran (Snapshot.Begin); 0: no agent has said so.
-func (m *Merge) Begin() time.Duration {
+func (m *Merged) Begin() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return time.Duration(m.begin)
 }
 
 // End is the end of the last window that there is, in whole seconds since T0.
-func (m *Merge) End() time.Duration {
+func (m *Merged) End() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	end := int64(0)
@@ -22,7 +22,7 @@ func (m *Merge) End() time.Duration {
 
 // Rebase has all times of the record count from so many whole seconds after T0, also those of snapshots that are added later: from the
 // beginning of a measurement that did not begin at T0. It may be called again, with another.
-func (m *Merge) Rebase(from time.Duration) {
+func (m *Merged) Rebase(from time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	by := int64(from) - m.base
@@ -39,7 +39,7 @@ func (m *Merge) Rebase(from time.Duration) {
 }
 
 // shift takes by off all times that are held. The caller holds mu.
-func (m *Merge) shift(by int64) {
+func (m *Merged) shift(by int64) {
 	old := m.windows
 	m.windows = make(map[windowKey]*Window, len(old))
 	for _, w := range old {
@@ -62,12 +62,12 @@ func (m *Merge) shift(by int64) {
 	for i, r := range m.bindings.others {
 		m.bindings.others[i] = r.shifted(by)
 	}
-	for _, samples := range m.compared {
+	for _, samples := range m.clockSamples {
 		shiftClocks(samples, by)
 	}
 	shiftGaps(m.gaps, by)
-	for agent := range m.heard {
-		m.heard[agent] -= by
+	for agent := range m.reportedUntil {
+		m.reportedUntil[agent] -= by
 	}
 	for agent, l := range m.last {
 		m.last[agent] = Last{shiftLast(l.Send, by), shiftLast(l.Confirm, by), shiftLast(l.Receipt, by)}
@@ -160,7 +160,7 @@ func shiftLast(last, by int64) int64 {
 }
 
 // Range calls f with each window summed over the agents, in no order, while the record stands still: f must neither keep nor change it.
-func (m *Merge) Range(f func(*Window)) {
+func (m *Merged) Range(f func(*Window)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range m.windows {

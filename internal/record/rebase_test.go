@@ -21,7 +21,7 @@ func filled(seq uint64, at int64) Snapshot {
 // A record that is rebased says what it would say if its times had counted from there, whether they came before or after.
 func TestRebase(t *testing.T) {
 	const by = 5 * second
-	want, before, after := NewMerge(), NewMerge(), NewMerge()
+	want, before, after := NewMerged(), NewMerged(), NewMerged()
 	after.Rebase(time.Duration(by))
 	for i, at := range []int64{1, second, by, by + 7, 8 * second} {
 		s := filled(uint64(i+1), at)
@@ -38,13 +38,13 @@ func TestRebase(t *testing.T) {
 	}
 	before.Rebase(time.Duration(by))
 	before.Rebase(time.Duration(by))
-	for name, m := range map[string]*Merge{"before": before, "after": after} {
+	for name, m := range map[string]*Merged{"before": before, "after": after} {
 		if m.Begin() != time.Duration(by) {
 			t.Errorf("%s: the measurement begins at %v", name, m.Begin())
 		}
 		for what, both := range map[string][2]any{
 			"windows": {want.Windows(), m.Windows()}, "hosts": {want.Hosts(), m.Hosts()}, "events": {want.Events(), m.Events()},
-			"gaps": {want.Gaps(), m.Gaps()}, "probes": {want.Probes(), m.Probes()}, "clocks": {want.Compared(), m.Compared()}, "heard": {want.Heard(), m.Heard()},
+			"gaps": {want.Gaps(), m.Gaps()}, "probes": {want.Probes(), m.Probes()}, "clocks": {want.ClockSamples(), m.ClockSamples()}, "heard": {want.ReportedUntil(), m.ReportedUntil()},
 			"last": {want.Last(), m.Last()}, "each last": {want.LastOfEach(), m.LastOfEach()},
 			"epoch": {want.epoch, m.epoch}, "sum": {want.Sum(Sent, 0, 3), m.Sum(Sent, 0, 3)},
 			"bindings": {want.bindings.first, m.bindings.first}, "others": {want.bindings.others, m.bindings.others},

@@ -15,7 +15,7 @@ const EventFault = "fault"
 // Event is something that happened to one agent during a task.
 type Event struct {
 	At     int64  `json:"at"`              // nanoseconds since T0, when it began
-	Agent  string `json:"agent,omitempty"` // filled in by Merge.Add
+	Agent  string `json:"agent,omitempty"` // filled in by Merged.Add
 	Kind   string `json:"kind"`
 	Detail string `json:"detail,omitempty"`
 	Nanos  int64  `json:"nanos,omitempty"` // how long it lasted, where that makes sense
@@ -25,7 +25,7 @@ type Event struct {
 
 // HostSample is what an agent saw of its host since its last sample.
 type HostSample struct {
-	At       int64   `json:"at,omitempty"` // nanoseconds since T0; Merge.Add fills in the snapshot's
+	At       int64   `json:"at,omitempty"` // nanoseconds since T0; Merged.Add fills in the snapshot's
 	AgentCPU float64 `json:"agentCPU"`     // cores since the last sample
 	AgentRSS int64   `json:"agentRSS"`     // bytes
 	// AgentSpin is how much of AgentCPU pacing spent polling the clock, at most. AgentWaited is the part of the time in which threads of the process
@@ -80,7 +80,7 @@ const (
 // Gap is a time in which one publisher or consumer saw nothing of a kind. Where all of them have one, and one of them waits, is the cell's.
 // Times shorter than plan.Workload.LeastGap, or what the owner has raised that to where they were ordinary, are not kept, but for the last of each.
 type Gap struct {
-	Agent string `json:"agent,omitempty"` // filled in by Merge.Add
+	Agent string `json:"agent,omitempty"` // filled in by Merged.Add
 	Kind  string `json:"kind"`
 	Owner int    `json:"owner"` // the publisher's number; of consumers: subscription·2²⁰ + number
 	From  int64  `json:"from"`  // ns since T0: the last before it, or the begin of the load

@@ -21,7 +21,7 @@ func TestSplitLosesNothing(t *testing.T) {
 		whole.Bindings = append(whole.Bindings, BindingReceipt{Binding: uint64(i), At: 9})
 	}
 	whole.Windows, whole.Sets = c.Take()
-	m := NewMerge()
+	m := NewMerged()
 	finals, seq := 0, uint64(0)
 	var add func(Snapshot)
 	add = func(s Snapshot) {

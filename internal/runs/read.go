@@ -113,7 +113,7 @@ func (r *Run) outcome(task string) (plan.Outcome, error) {
 }
 
 // Record reads the merged record of a task; its times count from the measurement. What is cut off or damaged is left out, and said in Warnings. A task that has none gives an empty record.
-func (r *Run) Record(task string) (*record.Merge, error) {
+func (r *Run) Record(task string) (*record.Merged, error) {
 	m, err := r.read(task)
 	if err == nil {
 		m.Rebase(judge.Cut(r.task(task).Cell.Workload, m))
@@ -122,8 +122,8 @@ func (r *Run) Record(task string) (*record.Merge, error) {
 }
 
 // read merges the record of a task; its times count from T0.
-func (r *Run) read(task string) (*record.Merge, error) {
-	m := record.NewMerge()
+func (r *Run) read(task string) (*record.Merged, error) {
+	m := record.NewMerged()
 	path := filepath.Join(tasksDir, task, snapshotFile)
 	file, err := os.Open(filepath.Join(r.dir, path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -145,7 +145,7 @@ func (r *Run) read(task string) (*record.Merge, error) {
 	return m, nil
 }
 
-func addTo(m *record.Merge) func(record.Snapshot) error {
+func addTo(m *record.Merged) func(record.Snapshot) error {
 	return func(s record.Snapshot) error {
 		m.Add(s)
 		return nil

@@ -76,7 +76,7 @@ func finish(t *testing.T, r *Run, task plan.Task) plan.Outcome {
 	for i, agent := range []string{"a", "b"} {
 		facts.Agents = append(facts.Agents, plan.AgentPart{Agent: agent, Index: i, Host: "h", Clock: "clock-1", Phase: plan.PhaseTeardown})
 	}
-	s, m := recorded(task), record.NewMerge()
+	s, m := recorded(task), record.NewMerged()
 	for range 2 { // a copy that starts again sees everything twice
 		if err := r.Append(task.ID, s); err != nil {
 			t.Fatal(err)
@@ -174,7 +174,7 @@ func TestAgesOfMessagesWithoutAnAnswerAreWritten(t *testing.T) {
 	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, Windows: []record.Window{*w}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Finish(judge.Judge(task, record.NewMerge(), judge.Facts{})); err != nil {
+	if err := r.Finish(judge.Judge(task, record.NewMerged(), judge.Facts{})); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"unsent.hlog", "unanswered.hlog"} {
@@ -191,7 +191,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, Events: []record.Event{{Detail: "amqp://guest:hunter2@h/ refused"}}}); err != nil {
 		t.Fatal(err)
 	}
-	o := judge.Judge(task, record.NewMerge(), judge.Facts{Failure: `dial "amqp://guest:hunter2@h/": refused`, Agents: []plan.AgentPart{{Error: "amqp://guest:hunter2@h"}},
+	o := judge.Judge(task, record.NewMerged(), judge.Facts{Failure: `dial "amqp://guest:hunter2@h/": refused`, Agents: []plan.AgentPart{{Error: "amqp://guest:hunter2@h"}},
 		Subject: plan.Subject{Endpoints: []string{"amqp://guest:hunter2@h/"}, Settings: map[string]string{"url": "amqp://guest:hunter2@h/"}}})
 	if err := r.Finish(o); err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestATruncatedSnapshotIsLeftOutWithAWarning(t *testing.T) {
 func TestSettingsOfGroupsAreRedacted(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	subject := &plan.Subject{Product: "Two", Settings: map[string]string{"url": "fake://u:hunter2@h/"}}
-	o := judge.Judge(r.Plan().Tasks()[0], record.NewMerge(), judge.Facts{})
+	o := judge.Judge(r.Plan().Tasks()[0], record.NewMerged(), judge.Facts{})
 	o.Groups = []plan.GroupOutcome{{Name: "small", Subject: subject}}
 	if err := r.Finish(o); err != nil {
 		t.Fatal(err)

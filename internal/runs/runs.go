@@ -58,7 +58,7 @@ type Run struct {
 // writer is a task that is being recorded.
 type writer struct {
 	file  *os.File
-	merge *record.Merge
+	merge *record.Merged
 }
 
 func newRun(dir string, p plan.Run) *Run {

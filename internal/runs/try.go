@@ -85,7 +85,7 @@ func (r *Run) goOn(task string) error {
 	if err != nil {
 		return fmt.Errorf("record task %s: go on with a copy that was broken off: %w", task, err)
 	}
-	w := &writer{file: file, merge: record.NewMerge()}
+	w := &writer{file: file, merge: record.NewMerged()}
 	whole, _, err := readLines(file, addTo(w.merge))
 	if err == nil {
 		err = file.Truncate(whole)

@@ -19,7 +19,7 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	root := t.TempDir()
 	task := someRun("run-1").Tasks()[0]
 	failed := plan.Tried{Name: "first", Kind: plan.FailedAgentLost, Reason: "agent a was lost in measure, amqp://u:hunter2@h/"}
-	lost := judge.Judge(task, record.NewMerge(), judge.Facts{Failure: failed.Reason, Kind: failed.Kind})
+	lost := judge.Judge(task, record.NewMerged(), judge.Facts{Failure: failed.Reason, Kind: failed.Kind})
 	copied := func(snapshots int, second bool) *Run {
 		t.Helper()
 		r := create(t, root, "run-1")
@@ -70,7 +70,7 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	if err := last.BeginTry(task.ID, "first"); !errors.Is(err, ErrDone) {
 		t.Errorf("a try that is kept was begun again: %v", err)
 	}
-	o := judge.Judge(task, record.NewMerge(), judge.Facts{})
+	o := judge.Judge(task, record.NewMerged(), judge.Facts{})
 	o.Try, o.Tries = 2, []plan.Tried{failed}
 	if err := last.Finish(o); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin("two")
-	m := record.NewMerge()
+	m := record.NewMerged()
 	last := task.Step(500, plan.Duration(time.Second))
 	o := judge.Searched(task, judge.Judge(last, m, judge.Facts{Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC()}), plan.SearchResult{Why: "out of steps", Steps: []plan.Step{
 		{Rate: 1000, Try: "one", Kind: plan.StepBracket, Answer: plan.AnswerFailed}, {Rate: 500, Try: "two", Kind: plan.StepBracket, Answer: plan.AnswerHeld, Measure: plan.Duration(time.Second)}}})

@@ -57,7 +57,7 @@ func (r *Run) begin(task string) (*writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("record task %s: %w", task, err)
 	}
-	w := &writer{file: file, merge: record.NewMerge()}
+	w := &writer{file: file, merge: record.NewMerged()}
 	r.writing[task] = w
 	return w, nil
 }
@@ -168,7 +168,7 @@ func (w *writer) finish(dir string) error {
 }
 
 // histograms are the files of a task's histograms, by name, of the whole and of its groups.
-func histograms(m *record.Merge) (map[string][]byte, error) {
+func histograms(m *record.Merged) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := addHlogs(files, "", m)
 	for _, group := range m.Groups() {
@@ -178,7 +178,7 @@ func histograms(m *record.Merge) (map[string][]byte, error) {
 }
 
 // addHlogs adds the histograms of a task, or of one of its groups, whose files are told apart by what follows their name.
-func addHlogs(files map[string][]byte, of string, m *record.Merge) error {
+func addHlogs(files map[string][]byte, of string, m *record.Merged) error {
 	for _, h := range hlogs {
 		if m.Hist(h.series).Count() == 0 {
 			continue

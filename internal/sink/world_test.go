@@ -35,7 +35,7 @@ type world struct {
 	epoch     time.Time
 	agents    []*worldAgent
 	snapshots []record.Snapshot
-	merge     *record.Merge
+	merge     *record.Merged
 }
 
 type worldAgent struct {
@@ -47,7 +47,7 @@ type worldAgent struct {
 
 func newWorld(edit func(*plan.Cell)) *world {
 	run := someRun(edit)
-	x := &world{run: run, task: run.Tasks()[0], epoch: began.Add(5 * time.Second), merge: record.NewMerge()}
+	x := &world{run: run, task: run.Tasks()[0], epoch: began.Add(5 * time.Second), merge: record.NewMerged()}
 	for i := range run.Cells[0].Agents() {
 		a := &worldAgent{name: fmt.Sprintf("a%d", i+1), collector: record.NewCollector(run.Cells[0].Workload.Measure.D())}
 		a.owner = a.collector.Recorder()

@@ -119,7 +119,7 @@ func FuzzMessages(f *testing.F) {
 		_, _ = untoken(string(body))
 		var s record.Snapshot
 		if c.decode(ours(), body, "anybody", &s) == nil {
-			record.NewMerge().Add(s)
+			record.NewMerged().Add(s)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 // measured is what came of a cell.
 type measured struct {
 	plan.Outcome
-	merge *record.Merge
+	merge *record.Merged
 	work  plan.Workload
 }
 
@@ -49,7 +49,7 @@ func taskOf(change func(*plan.Workload)) plan.Task {
 
 // judged is the outcome of a task of two agents on one clock, of which each that has a record played all or its part.
 func judged(task plan.Task, agents ...record.Snapshot) measured {
-	m := record.NewMerge()
+	m := record.NewMerged()
 	var parts []plan.AgentPart
 	for i := range 2 {
 		name := string(rune('a' + i))

@@ -208,7 +208,7 @@ func workload(w plan.Workload) string {
 	return out.String()
 }
 
-func taskOf(d detail, m *record.Merge) taskView {
+func taskOf(d detail, m *record.Merged) taskView {
 	o := d.outcome
 	v := taskView{Title: d.title, Outcome: o, Took: o.Ended.Sub(o.Started).Round(100 * time.Millisecond).String(), Account: account(o.Ledger), Values: valueTables(o)}
 	for _, e := range o.Events {

@@ -21,7 +21,7 @@ func (s *stretch) rate(c record.Counter) float64 {
 }
 
 // courseOf are the stretches of a record without a hole: a second in which nothing happened is one. each is how many seconds one has.
-func courseOf(m *record.Merge) (course []stretch, each int) {
+func courseOf(m *record.Merged) (course []stretch, each int) {
 	type bounds struct{ start, length int64 }
 	known := map[int]bounds{}
 	m.Range(func(w *record.Window) {

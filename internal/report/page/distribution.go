@@ -35,7 +35,7 @@ var distributions = []struct {
 }
 
 // add takes the distributions of a task, by group where it has groups: those of different brokers are not mixed.
-func (c *curves) add(d detail, m *record.Merge) {
+func (c *curves) add(d detail, m *record.Merged) {
 	for n, part := range d.task.Parts() {
 		name, values, of := d.title, d.outcome.Values, m.Group(part.Group)
 		if part.Group != "" {

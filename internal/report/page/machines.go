@@ -19,7 +19,7 @@ const (
 )
 
 // machines draws what agents and brokers used.
-func (t timeline) machines(d detail, m *record.Merge) (all []figure) {
+func (t timeline) machines(d detail, m *record.Merged) (all []figure) {
 	hosts := m.Hosts()
 	if f, any := t.samples("Agents, CPU", "cores", hosts, cores, func(h record.HostSample) (float64, bool) { return h.AgentCPU, true }); any {
 		all = append(all, f)
@@ -53,7 +53,7 @@ func (t timeline) machines(d detail, m *record.Merge) (all []figure) {
 }
 
 // hostsOf are the samples of those agents that work with a broker: another one's processes are not in them.
-func hostsOf(broker string, task plan.Task, m *record.Merge) map[string][]record.HostSample {
+func hostsOf(broker string, task plan.Task, m *record.Merged) map[string][]record.HostSample {
 	hosts := map[string][]record.HostSample{}
 	for _, part := range task.Parts() {
 		if part.Cell.Broker.Name == broker {
@@ -109,7 +109,7 @@ func thinned[T any](samples []T) (some []T) {
 }
 
 // pauses draws the longest times in which the agents could not work: garbage collection, and waiting for a processor.
-func (t timeline) pauses(m *record.Merge) (figure, bool) {
+func (t timeline) pauses(m *record.Merged) (figure, bool) {
 	course, each := courseOf(m)
 	p := t.plot("longest (log)", true, latencyTicks)
 	for i, s := range []struct {
@@ -133,7 +133,7 @@ func (t timeline) pauses(m *record.Merge) (figure, bool) {
 }
 
 // brokerFigures draws what the broker of a part of a task said of itself, a line for each node that says it. of is the part, for people.
-func (t timeline) brokerFigures(of string, m *record.Merge) (all []figure) {
+func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 	by := map[string]map[string][]record.ProbeSample{}
 	for _, s := range m.Probes() {
 		if by[s.Name] == nil {

@@ -14,7 +14,7 @@ import (
 func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
 	work := plan.Default()
 	task := plan.Task{ID: "t", Cell: plan.Cell{Workload: work}}
-	m := record.NewMerge()
+	m := record.NewMerged()
 	for i, name := range []string{"hare", "tortoise"} {
 		task.Cell.Workload.Groups = append(task.Cell.Workload.Groups, plan.Group{Name: name, Broker: &plan.Broker{Name: name}, Publishers: work.Publishers, Consumers: work.Consumers})
 		for seq := range 3 {
@@ -45,7 +45,7 @@ func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
 
 // TestTimesThatCannotBeAreNotDrawn: a window thousands of years away made the axis of time endless.
 func TestTimesThatCannotBeAreNotDrawn(t *testing.T) {
-	m := record.NewMerge()
+	m := record.NewMerged()
 	m.Add(record.Snapshot{Task: "t", Agent: "a", Seq: 1, Windows: []record.Window{{Index: 0, Start: 9.2e18, Length: 4000}, {Index: 1, Start: 1e9, Length: 1e9}}})
 	if course, _ := courseOf(m); len(course) != 1 || course[0].from != 1 || course[0].to != 2 {
 		t.Errorf("%+v", course)
@@ -97,7 +97,7 @@ func TestDistributionsShowUnsentMessages(t *testing.T) {
 	w := log.Recorder().Window(0, true)
 	w.RecordN(record.Processing, int64(time.Millisecond), 90)
 	w.RecordN(record.UnsentAge, int64(5*time.Second), 10)
-	m := record.NewMerge()
+	m := record.NewMerged()
 	m.Add(record.Snapshot{Agent: "a", Seq: 1, Windows: []record.Window{*w}})
 	var c curves
 	c.add(detail{task: plan.Task{Cell: plan.Cell{Workload: plan.Default()}}}, m)

@@ -302,7 +302,7 @@ func TestALargeRunStaysReadable(t *testing.T) {
 	defer dir.Close()
 	s, f := measured(p.Tasks()[0])
 	for _, task := range dir.Plan().Tasks() {
-		m := record.NewMerge()
+		m := record.NewMerged()
 		if task.Cell.Index < 30 || task.Cell.Index == 777 { // the others need no record to be in tables
 			own := s
 			own.Task = task.ID
@@ -449,7 +449,7 @@ func TestADamagedRecordIsNoDisaster(t *testing.T) {
 		odd.Windows = append(odd.Windows, record.Window{Index: index, Start: int64(index), Length: 1e9})
 		odd.Windows[len(odd.Windows)-1].Counts[record.Sent] = 1
 	}
-	m := record.NewMerge()
+	m := record.NewMerged()
 	m.Add(s)
 	for _, one := range []record.Snapshot{s, odd} {
 		if err := dir.Append(task.ID, one); err != nil {

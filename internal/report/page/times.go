@@ -16,7 +16,7 @@ import (
 )
 
 // timeFigures draws what happened in a task second by second: each of its groups by itself, then agents and broker.
-func timeFigures(d detail, m *record.Merge, events []plan.Event) (all []figure) {
+func timeFigures(d detail, m *record.Merged, events []plan.Event) (all []figure) {
 	marks, unmarked := marksOf(events)
 	t := timeline{bands: bandsOf(d, m), marks: marks}
 	if whole, _ := courseOf(m); len(whole) > 0 {
@@ -64,7 +64,7 @@ func (t timeline) plot(label string, log bool, format func(float64) string) char
 }
 
 // bandsOf shades the measurement, faults, and the times in which a link was gone.
-func bandsOf(d detail, m *record.Merge) []chart.Band {
+func bandsOf(d detail, m *record.Merged) []chart.Band {
 	bands := []chart.Band{{From: 0, To: d.outcome.Measured.D().Seconds(), Class: "band", Text: "the measurement"}}
 	var gaps []chart.Band
 	for _, e := range m.Events() {

@@ -61,7 +61,7 @@ func keepTask(t *testing.T, dir *runs.Run, task plan.Task, edit func(*record.Sna
 	if edit != nil {
 		edit(&s, &f)
 	}
-	m := record.NewMerge()
+	m := record.NewMerged()
 	m.Add(s)
 	if err := dir.Append(task.ID, s); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func makeWorld(t *testing.T, id string) *runs.Run {
 				f.Agents[1].Lost, f.Agents[1].Phase = true, plan.PhaseMeasure
 			})
 		case 4:
-			if err := dir.Finish(judge.Judge(task, record.NewMerge(), judge.Facts{Failure: "connect to <b>broker</b>: refused", Kind: plan.FailedConnect, Started: begun, Ended: begun})); err != nil {
+			if err := dir.Finish(judge.Judge(task, record.NewMerged(), judge.Facts{Failure: "connect to <b>broker</b>: refused", Kind: plan.FailedConnect, Started: begun, Ended: begun})); err != nil {
 				t.Fatal(err)
 			}
 		case 5:
@@ -176,7 +176,7 @@ func makeWorld(t *testing.T, id string) *runs.Run {
 func keepSearch(t *testing.T, dir *runs.Run, task plan.Task) {
 	t.Helper()
 	s, f := measured(task)
-	m := record.NewMerge()
+	m := record.NewMerged()
 	m.Add(s)
 	if err := dir.Append(task.ID, s); err != nil {
 		t.Fatal(err)

@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// Merge is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and repeatedly. It is safe for
+// Merged is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and repeatedly. It is safe for
 // concurrent use; what its methods return is the caller's.
-type Merge struct {
-	mu          sync.Mutex
-	groups      map[string]*Merge // nil: none
-	seen        map[increment]struct{}
-	windows     map[windowKey]*Window
-	ledger      ledger
-	hosts       map[string][]HostSample
-	busiest     map[string]PublisherTimes
-	observed    map[string]map[string][]HostSample // by broker and observer
-	events      []Event
-	probes      []ProbeSample
-	gaps        []Gap
-	bindings    bindings
-	clocks      map[string]string
-	last        map[string]Last
-	compared    map[string][]ClockSample
-	heard       map[string]int64
-	skews       map[string]time.Duration
-	epoch       time.Time
-	begin, base int64 // see Begin and Rebase; what holds a time is in Rebase too
+type Merged struct {
+	mu            sync.Mutex
+	groups        map[string]*Merged // nil: none
+	seen          map[increment]struct{}
+	windows       map[windowKey]*Window
+	ledger        ledger
+	hosts         map[string][]HostSample
+	busiest       map[string]PublisherTimes
+	observed      map[string]map[string][]HostSample // by broker and observer
+	events        []Event
+	probes        []ProbeSample
+	gaps          []Gap
+	bindings      bindings
+	clocks        map[string]string
+	last          map[string]Last
+	clockSamples  map[string][]ClockSample
+	reportedUntil map[string]int64
+	skews         map[string]time.Duration
+	epoch         time.Time
+	begin, base   int64 // see Begin and Rebase; what holds a time is in Rebase too
 }
 
 type increment struct {
@@ -37,15 +37,15 @@ type increment struct {
 	seq   uint64
 }
 
-// NewMerge returns the record of a task of which nothing is known yet.
-func NewMerge() *Merge {
-	return &Merge{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(), bindings: newBindings(),
+// NewMerged returns the record of a task of which nothing is known yet.
+func NewMerged() *Merged {
+	return &Merged{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(), bindings: newBindings(),
 		hosts: map[string][]HostSample{}, busiest: map[string]PublisherTimes{}, observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
-		last: map[string]Last{}, compared: map[string][]ClockSample{}, heard: map[string]int64{}}
+		last: map[string]Last{}, clockSamples: map[string][]ClockSample{}, reportedUntil: map[string]int64{}}
 }
 
 // Add merges a snapshot, which stays the caller's. It returns false, and changes nothing, if it already had this increment of this agent.
-func (m *Merge) Add(s Snapshot) bool {
+func (m *Merged) Add(s Snapshot) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := increment{s.Agent, s.Seq}
@@ -88,7 +88,7 @@ func ungrouped(s Snapshot) Snapshot {
 
 // Group is the record of one of the task's groups; that of "" is the whole. It may be asked for before there is anything of it. Of the whole
 // of a task that has groups Tally, AllIn, Bindings and BindingReceipts know nothing: add up those of the groups.
-func (m *Merge) Group(name string) *Merge {
+func (m *Merged) Group(name string) *Merged {
 	if name == "" {
 		return m
 	}
@@ -98,26 +98,26 @@ func (m *Merge) Group(name string) *Merge {
 }
 
 // group is Group for a caller that holds mu.
-func (m *Merge) group(name string) *Merge {
+func (m *Merged) group(name string) *Merged {
 	g := m.groups[name]
 	if g == nil {
 		if m.groups == nil {
-			m.groups = map[string]*Merge{}
+			m.groups = map[string]*Merged{}
 		}
-		g = NewMerge()
+		g = NewMerged()
 		m.groups[name] = g
 	}
 	return g
 }
 
 // Groups lists the groups that there is a record of, sorted.
-func (m *Merge) Groups() []string {
+func (m *Merged) Groups() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.groups))
 }
 
-func (m *Merge) addWindow(w *Window) {
+func (m *Merged) addWindow(w *Window) {
 	k := windowKey{w.Index, w.Measured}
 	sum := m.windows[k]
 	if sum == nil {
@@ -128,7 +128,7 @@ func (m *Merge) addWindow(w *Window) {
 }
 
 // addNotes adds what is kept by agent.
-func (m *Merge) addNotes(s Snapshot) {
+func (m *Merged) addNotes(s Snapshot) {
 	if s.Host != (HostSample{}) {
 		if s.Host.At == 0 {
 			s.Host.At = s.At
@@ -147,10 +147,10 @@ func (m *Merge) addNotes(s Snapshot) {
 		m.clocks[s.Agent] = s.Clock
 	}
 	if len(s.Clocks) > 0 {
-		m.compared[s.Agent] = append(m.compared[s.Agent], s.Clocks...)
+		m.clockSamples[s.Agent] = append(m.clockSamples[s.Agent], s.Clocks...)
 	}
-	if at, any := m.heard[s.Agent]; !any || s.At > at {
-		m.heard[s.Agent] = s.At
+	if at, any := m.reportedUntil[s.Agent]; !any || s.At > at {
+		m.reportedUntil[s.Agent] = s.At
 	}
 	if s.Skew != 0 {
 		m.skews[s.Agent] = s.Skew
@@ -160,7 +160,7 @@ func (m *Merge) addNotes(s Snapshot) {
 	}
 }
 
-func (m *Merge) addHost(agent string, h HostSample) {
+func (m *Merged) addHost(agent string, h HostSample) {
 	to := m.hosts
 	if h.Broker != "" {
 		if m.observed[h.Broker] == nil {
@@ -172,7 +172,7 @@ func (m *Merge) addHost(agent string, h HostSample) {
 }
 
 // Windows returns the windows summed over the agents, by time; of one second, those not measured come first.
-func (m *Merge) Windows() []Window {
+func (m *Merged) Windows() []Window {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := make([]Window, 0, len(m.windows))
@@ -182,12 +182,12 @@ func (m *Merge) Windows() []Window {
 	return list
 }
 
-func (m *Merge) sorted() []*Window {
+func (m *Merged) sorted() []*Window {
 	return slices.SortedFunc(maps.Values(m.windows), (*Window).compare)
 }
 
 // Hist returns the distribution of a series over all measured windows of all agents.
-func (m *Merge) Hist(s Series) *Hist {
+func (m *Merged) Hist(s Series) *Hist {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	sum := NewHist()
@@ -200,16 +200,16 @@ func (m *Merge) Hist(s Series) *Hist {
 }
 
 // Sum adds up a counter over the windows with from ≤ Index < to, measured or not.
-func (m *Merge) Sum(c Counter, from, to int) int64 {
+func (m *Merged) Sum(c Counter, from, to int) int64 {
 	return m.sum(c, func(index int) bool { return from <= index && index < to })
 }
 
 // Total adds up a counter over all windows.
-func (m *Merge) Total(c Counter) int64 {
+func (m *Merged) Total(c Counter) int64 {
 	return m.sum(c, func(int) bool { return true })
 }
 
-func (m *Merge) sum(c Counter, counts func(index int) bool) (n int64) {
+func (m *Merged) sum(c Counter, counts func(index int) bool) (n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k, w := range m.windows {
@@ -221,14 +221,14 @@ func (m *Merge) sum(c Counter, counts func(index int) bool) (n int64) {
 }
 
 // Hosts returns the samples of each agent's host, by time; observers have none here.
-func (m *Merge) Hosts() map[string][]HostSample {
+func (m *Merged) Hosts() map[string][]HostSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return sampled(m.hosts)
 }
 
 // Observed returns what each observer of a broker saw, by time. Observers are of no group: those of a group's broker are in the whole.
-func (m *Merge) Observed(broker string) map[string][]HostSample {
+func (m *Merged) Observed(broker string) map[string][]HostSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return sampled(m.observed[broker])
@@ -243,7 +243,7 @@ func sampled(by map[string][]HostSample) map[string][]HostSample {
 }
 
 // Events returns what happened to the agents, by time, each with its agent's name.
-func (m *Merge) Events() []Event {
+func (m *Merged) Events() []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.SortedStableFunc(slices.Values(m.events), func(a, b Event) int {
@@ -252,14 +252,14 @@ func (m *Merge) Events() []Event {
 }
 
 // Gaps returns the gaps of all owners, in no order.
-func (m *Merge) Gaps() []Gap {
+func (m *Merged) Gaps() []Gap {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.gaps)
 }
 
 // Clocks returns the id of the clock that each agent's times were read from.
-func (m *Merge) Clocks() map[string]string {
+func (m *Merged) Clocks() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.clocks)
@@ -280,14 +280,14 @@ func (l Last) or(o Last) Last {
 }
 
 // LastOfEach returns when each agent sent, had a confirm and received last.
-func (m *Merge) LastOfEach() map[string]Last {
+func (m *Merged) LastOfEach() map[string]Last {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.last)
 }
 
 // Last returns when any agent sent, had a confirm and received last.
-func (m *Merge) Last() (last Last) {
+func (m *Merged) Last() (last Last) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, l := range m.last {
@@ -296,26 +296,26 @@ func (m *Merge) Last() (last Last) {
 	return last
 }
 
-// Compared returns what each agent knew of its clock, by time.
-func (m *Merge) Compared() map[string][]ClockSample {
+// ClockSamples returns what each agent knew of its clock, by time.
+func (m *Merged) ClockSamples() map[string][]ClockSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := make(map[string][]ClockSample, len(m.compared))
-	for agent, samples := range m.compared {
+	all := make(map[string][]ClockSample, len(m.clockSamples))
+	for agent, samples := range m.clockSamples {
 		all[agent] = slices.SortedStableFunc(slices.Values(samples), func(a, b ClockSample) int { return cmp.Compare(a.At, b.At) })
 	}
 	return all
 }
 
-// Heard returns up to when each agent has told what it did, in ns since T0 by its own clock.
-func (m *Merge) Heard() map[string]int64 {
+// ReportedUntil returns up to when each agent has told what it did, in ns since T0 by its own clock.
+func (m *Merged) ReportedUntil() map[string]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.heard)
+	return maps.Clone(m.reportedUntil)
 }
 
 // Skews returns by how much each agent started late, by its own clock.
-func (m *Merge) Skews() map[string]time.Duration {
+func (m *Merged) Skews() map[string]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.skews)
@@ -340,7 +340,7 @@ type Tally struct {
 }
 
 // Tally goes through all that is known of a task with this many subscriptions, numbered from 0.
-func (m *Merge) Tally(subscriptions int) Tally {
+func (m *Merged) Tally(subscriptions int) Tally {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var t Tally
@@ -364,14 +364,14 @@ func positive(n int64) uint64 { return uint64(max(n, 0)) }
 
 // AllIn tells whether every subscription has received every message known to be sent, except those returned or rejected, and every message
 // through a new binding has arrived. It does not depend on how many there are, but of the latter.
-func (m *Merge) AllIn(subscriptions int) bool {
+func (m *Merged) AllIn(subscriptions int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ledger.allIn(subscriptions) && (subscriptions == 0 || m.bindings.tally().Missing == 0)
 }
 
 // Busiest is the publisher of each agent that worked most, by agent.
-func (m *Merge) Busiest() map[string]PublisherTimes {
+func (m *Merged) Busiest() map[string]PublisherTimes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.busiest)

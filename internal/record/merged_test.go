@@ -23,7 +23,7 @@ func TestMergeIsExact(t *testing.T) {
 	for seed := range uint64(rounds(12, 4)) {
 		w := newWorld(rand.New(rand.NewPCG(seed, 6)))
 		w.run(t)
-		m := NewMerge()
+		m := NewMerged()
 		seen := map[string]bool{}
 		for _, s := range w.snapshots {
 			id := fmt.Sprint(s.Agent, s.Seq)
@@ -53,7 +53,7 @@ func TestUncertainDoesNotHideMissing(t *testing.T) {
 	uncertain.Add(2)
 	received.Add(0)
 	received.Add(2)
-	m := NewMerge()
+	m := NewMerged()
 	deliver := func(seq uint64) {
 		r.Window(0, true).Counts[Unique] = int64(received.Count())
 		r.Flush()
@@ -77,7 +77,7 @@ func TestUncertainDoesNotHideMissing(t *testing.T) {
 
 // Half of a record must not make nonsense: less than nothing duplicated.
 func TestTallyOfHalfARecord(t *testing.T) {
-	m := NewMerge()
+	m := NewMerged()
 	m.Add(Snapshot{Sets: []SetPages{{Key: SetKey{Kind: SetReceived}, Pages: []Page{{0, &full}}}}})
 	if got := m.Tally(1); got.Duplicated != 0 || got.Received != pageSize {
 		t.Errorf("%+v", got)
@@ -85,7 +85,7 @@ func TestTallyOfHalfARecord(t *testing.T) {
 }
 
 func TestMergeOfWindows(t *testing.T) {
-	m := NewMerge()
+	m := NewMerged()
 	add := func(agent string, seq uint64, index int, measured bool, n int64) {
 		w := Window{Index: index, Measured: measured, Start: int64(index) * second, Length: second}
 		w.Counts[Sent] = n
@@ -124,7 +124,7 @@ func TestMergeOfWindows(t *testing.T) {
 }
 
 func TestMergeOfNotes(t *testing.T) {
-	m := NewMerge()
+	m := NewMerged()
 	m.Add(Snapshot{Agent: "a", Seq: 2, At: 9, Host: HostSample{AgentCPU: 2}, Events: []Event{{At: 5, Kind: EventGap, Nanos: 3}}, LastSend: -4, LastReceipt: 8})
 	m.Add(Snapshot{Agent: "a", Seq: 1, At: 3, Host: HostSample{AgentCPU: 1}, Clock: "boot", Skew: time.Millisecond, LastSend: -6, LastReceipt: 2})
 	m.Add(Snapshot{Agent: "b", Seq: 1, At: 4, Events: []Event{{At: 1, Kind: "closed"}}})
