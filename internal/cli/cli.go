@@ -81,7 +81,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 		fmt.Fprintln(stderr, message)
 	}
 	var coded exit
-	var faults matrix.Faults
+	var faults matrix.Errors
 	switch {
 	case errors.As(err, &coded):
 		return coded.code

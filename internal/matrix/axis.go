@@ -143,21 +143,20 @@ func (l *loader) readValue(a axis, v cue.Value, path string) value {
 	text, err := v.MarshalJSON()
 	if err != nil {
 		out.bad = true
-		if v.Validate() == nil {
-			l.add(out.place, path, explainOpen(v, ""))
-		}
+		var x validator
+		x.validate(l.target(a.name), v, path)
+		l.faults = append(l.faults, x.errors...)
 		return out
 	}
 	out.json = text
 	out.text = plan.Coordinate{Value: text}.Text()
 	if a.name == "broker" {
 		out.bad = out.bad || !l.isBroker(v, path)
-	} else if r := l.target(a.name); r != nil {
-		before := len(l.faults)
-		c := checker{}
-		c.check(r, v, path)
-		l.faults = append(l.faults, c.faults...)
-		out.bad = out.bad || len(l.faults) > before
+	} else if schema := l.target(a.name); schema.Exists() {
+		var x validator
+		x.validate(schema, v, path)
+		l.faults = append(l.faults, x.errors...)
+		out.bad = out.bad || len(x.errors) > 0
 	}
 	return out
 }
@@ -181,17 +180,17 @@ var byName = map[string][]string{
 	"bindings": {"topology.bindings"},
 }
 
-// target is the rule of the field that an axis sets by its name.
-func (l *loader) target(name string) *rule {
+// target is the schema of the field that an axis sets by its name, else one that allows everything.
+func (l *loader) target(name string) cue.Value {
 	paths := byName[name]
 	if paths == nil {
-		return nil
+		return l.ctx.CompileString("_")
 	}
-	r := cellRule()
-	for _, part := range strings.Split(paths[0], ".") {
-		r = r.object.fields[part].rule
+	schema := lookupDefinition(l.schema, "#Cell")
+	for part := range strings.SplitSeq(paths[0], ".") {
+		schema = lookup(schema, cue.Str(part))
 	}
-	return r
+	return schema
 }
 
 // group orders the axes into what varies together.
@@ -277,19 +276,6 @@ func (l *loader) readZips() [][]string {
 			continue
 		}
 		out = append(out, names)
-	}
-	return out
-}
-
-// elements are the elements of a list, as far as it is one.
-func elements(v cue.Value) []cue.Value {
-	it, err := v.List()
-	if err != nil {
-		return nil
-	}
-	var out []cue.Value
-	for it.Next() {
-		out = append(out, it.Value())
 	}
 	return out
 }

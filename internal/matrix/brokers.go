@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/token"
 
 	"lockstep/internal/plan"
 	"lockstep/pkg/drivers"
@@ -93,23 +92,19 @@ func (l *loader) readOptions(b *plan.Broker, info drivers.Info, broker cue.Value
 	}
 	whole := schema
 	if v.Exists() {
-		if v.Validate() != nil {
-			return // reported by the check of the evaluation
-		}
 		whole = schema.Unify(v)
+	} else {
+		v = l.ctx.CompileString("{}")
 	}
 	l.findSecrets(b, whole, path, "", false)
-	err := whole.Validate(cue.Concrete(true))
-	if err == nil {
-		if b.Options, err = whole.MarshalJSON(); err == nil {
-			return
+	x := validator{fallback: place(broker)}
+	if x.validate(schema, v, path); len(x.errors) == 0 {
+		var err error
+		if b.Options, err = whole.MarshalJSON(); err != nil {
+			x.add(v, path, err.Error())
 		}
 	}
-	where := place(broker)
-	if v.Exists() {
-		where = place(v)
-	}
-	l.explainOptions(schema, v, path, err, where)
+	l.faults = append(l.faults, x.errors...)
 }
 
 // findSecrets finds the strings of options that are secret: @secret() marks a field, with all below it, in a driver's
@@ -132,22 +127,4 @@ func (l *loader) findSecrets(b *plan.Broker, v cue.Value, path, in string, marke
 			}
 		}
 	}
-}
-
-// explainOptions reports what is wrong with options: in the words of the rules where these find it, else in CUE's.
-func (l *loader) explainOptions(schema, v cue.Value, path string, err error, where token.Pos) {
-	c := checker{}
-	if v.Exists() {
-		c.check(compile(schema), v, path)
-	}
-	if len(c.faults) == 0 {
-		for _, f := range faultsOf(l.file, err) {
-			f.Path = path + strings.TrimPrefix(f.Path, "#Options")
-			if f.File != l.file && !strings.HasPrefix(f.File, setFile) {
-				f = faultAt(where, f.Path, f.Message)
-			}
-			c.faults = append(c.faults, f)
-		}
-	}
-	l.faults = append(l.faults, c.faults...)
 }

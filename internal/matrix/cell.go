@@ -26,6 +26,7 @@ type worker struct {
 	m        *Matrix
 	ctx      *cue.Context
 	cell     cue.Value
+	schema   cue.Value    // of cell
 	values   [][]ast.Expr // of each axis
 	used     int
 	trees    map[string]map[string]any // by projection
@@ -52,13 +53,13 @@ func (w *worker) renew() error {
 	if len(faults) > 0 {
 		return faults
 	}
-	return w.use(ctx, root)
+	return w.use(ctx, root, schemaIn(ctx))
 }
 
 // use takes the template from a matrix that is built already.
-func (w *worker) use(ctx *cue.Context, root cue.Value) error {
+func (w *worker) use(ctx *cue.Context, root, schema cue.Value) error {
 	w.ctx, w.used, w.trees = ctx, 0, map[string]map[string]any{}
-	w.cell = root.LookupPath(cue.ParsePath("cell"))
+	w.schema, w.cell = lookupDefinition(schema, "#Cell"), root.LookupPath(cue.ParsePath("cell"))
 	if !w.cell.Exists() {
 		w.cell = w.ctx.CompileString("{axis: _}")
 	}
@@ -86,7 +87,7 @@ func (w *worker) examine(combo []int, found *findings) {
 }
 
 // evaluate makes the cell of a combination, or says why it is n/a, or what is wrong.
-func (w *worker) evaluate(combo []int) (Combination, Faults) {
+func (w *worker) evaluate(combo []int) (Combination, Errors) {
 	tree, faults := w.tree(combo)
 	if len(faults) > 0 {
 		return Combination{}, faults
@@ -146,14 +147,14 @@ const maxTrees = 10_000
 
 // tree is the template as plain data, with the combination's values. What the template does not refer to does not change it, so that
 // many combinations share one evaluation.
-func (w *worker) tree(combo []int) (map[string]any, Faults) {
+func (w *worker) tree(combo []int) (map[string]any, Errors) {
 	key := w.m.projection(combo)
 	if known, ok := w.trees[key]; ok && key != "" {
 		return clone(known), nil
 	}
 	if w.used++; w.used > recycleAfter {
 		if err := w.renew(); err != nil {
-			return nil, Faults{{File: w.m.source.file, Message: err.Error()}}
+			return nil, Errors{{File: w.m.source.file, Message: err.Error()}}
 		}
 	}
 	_, tree, faults := w.fill(combo)
@@ -220,28 +221,28 @@ func (m *Matrix) noBroker(name string) string {
 type problem struct{ path, message string }
 
 // locate finds the places of problems.
-func (w *worker) locate(problems []problem, combo []int) Faults {
+func (w *worker) locate(problems []problem, combo []int) Errors {
 	filled, _, _ := w.fill(combo)
-	var out Faults
+	var out Errors
 	for _, p := range problems {
 		pos, path := place(w.cell), "cell"
 		if p.path != "" {
 			path += "." + p.path
-			if v := nearestPath(filled, p.path); v.Exists() {
-				pos = place(v)
+			if at := place(nearestPath(filled, p.path)); at.IsValid() {
+				pos = at
 			}
 		}
-		out = append(out, faultAt(pos, path, p.message))
+		out = append(out, errorAt(pos, path, p.message))
 	}
 	return out
 }
 
-// nearestPath looks up a path or, in a group, which may leave out what the cell says, the nearest above it.
+// nearestPath looks up a path or, where the template leaves it out, the nearest above it.
 func nearestPath(v cue.Value, path string) cue.Value {
 	for {
 		found := v.LookupPath(cue.ParsePath(path))
 		last := strings.LastIndexByte(path, '.')
-		if found.Exists() || last < 0 || !strings.HasPrefix(path, "groups.") {
+		if place(found).IsValid() || last < 0 {
 			return found
 		}
 		path = path[:last]
@@ -304,7 +305,7 @@ func normalise(tree map[string]any) {
 	normaliseShape(tree)
 	if labels, ok := tree["labels"].(map[string]any); ok {
 		for k, v := range labels {
-			labels[k] = trimQuotes(quote(v))
+			labels[k] = fmt.Sprint(v)
 			if s, ok := v.(string); ok {
 				labels[k] = s
 			}

@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"sync"
 
 	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/cuecontext"
 )
 
 // Command is how the process of a driver is started.
@@ -17,21 +15,11 @@ type Command struct {
 	Dir     string // seen from the file's folder
 }
 
-var driversRule = sync.OnceValue(func() *rule {
-	v := cuecontext.New().CompileString(schemaSource, cue.Filename("schema.cue"))
-	return compile(v.LookupPath(cue.ParsePath("#Drivers")))
-})
-
-// Commands reads a --drivers file, CUE or JSON: drivers that are processes of their own, by name. The error is Faults, all of them.
+// Commands reads a --drivers file, CUE or JSON: drivers that are processes of their own, by name. The error is Errors, all of them.
 func Commands(file string, text []byte) (map[string]Command, error) {
-	v := cuecontext.New().CompileBytes(text, cue.Filename(file))
-	if err := v.Err(); err != nil {
-		return nil, faultsOf(file, err)
-	}
-	var c checker
-	named, ok := c.check(driversRule(), v, "").(map[string]any)
-	if !ok || len(c.faults) > 0 {
-		return nil, c.faults
+	v, named, errs := readFile(file, text, "#Drivers")
+	if len(errs) > 0 {
+		return nil, errs
 	}
 	commands := make(map[string]Command, len(named))
 	for _, name := range slices.Sorted(maps.Keys(named)) {
@@ -43,17 +31,17 @@ func Commands(file string, text []byte) (map[string]Command, error) {
 		}
 		switch {
 		case err != nil:
-			c.add(place(at), join("", name), err.Error())
+			errs = append(errs, errorAt(place(at), join("", name), err.Error()))
 		case len(command.Command) == 0 || command.Command[0] == "":
-			c.add(place(at), join(name, "command"), `it names no program; give it and its arguments, as in ["python3", "driver.py"]`)
+			errs = append(errs, errorAt(place(at), join(name, "command"), `it names no program; give it and its arguments, as in ["python3", "driver.py"]`))
 		}
 		commands[name] = command
 	}
 	if len(commands) == 0 {
-		c.add(v.Pos(), "", `no driver is named; name one, as in mine: command: ["python3", "driver.py"], or leave --drivers out`)
+		errs = Errors{{File: file, Message: `no driver is named; name one, as in mine: command: ["python3", "driver.py"], or leave --drivers out`}}
 	}
-	if len(c.faults) > 0 {
-		return nil, c.faults
+	if len(errs) > 0 {
+		return nil, errs
 	}
 	return commands, nil
 }

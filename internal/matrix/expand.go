@@ -20,7 +20,7 @@ type chunk struct {
 
 type result struct {
 	Combination
-	faults Faults
+	faults Errors
 }
 
 // chunkSize is the most combinations of a chunk; the first chunks are smaller, so that the first cell comes at once.
@@ -28,7 +28,7 @@ const chunkSize = 128
 
 // Expand yields the combinations in the order of the matrix, the first axis outermost, evaluating ahead on all cores. At a combination
 // with a fault it stops yielding, goes through the rest for their faults and ends with all of them as one error of type
-// Faults; when ctx ends, with its error.
+// Errors; when ctx ends, with its error.
 func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
 	return func(yield func(Combination, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -137,7 +137,7 @@ func (m *Matrix) run(ctx context.Context, w *worker, c *chunk) *worker {
 		if w == nil {
 			var err error
 			if w, err = newWorker(m); err != nil {
-				c.results[i].faults = Faults{{File: m.source.file, Message: err.Error()}}
+				c.results[i].faults = Errors{{File: m.source.file, Message: err.Error()}}
 				w = nil
 				continue
 			}
@@ -179,7 +179,7 @@ func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *fi
 	msg := fmt.Sprintf("axis %s does not enter the cell: %s and %s are the same measurement; use axis.%s in the template, or in labels: {%s: axis.%s}",
 		strings.Join(names, " or "), m.space.name(twin), m.space.name(combo), first, first, first)
 	a := m.space.axes[m.space.find(first)]
-	found.add(faultAt(a.place, join("axes", strings.Join(names, "+")), msg), "")
+	found.add(errorAt(a.place, join("axes", strings.Join(names, "+")), msg), "")
 }
 
 // Run collects everything that Expand yields into a run without an id or a start.

@@ -41,7 +41,7 @@ func TestFaultsGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = Load(filepath.Base(file), text, Narrow{})
-		var faults Faults
+		var faults Errors
 		if !errors.As(err, &faults) {
 			t.Errorf("%s was taken: %v", file, err)
 			continue
@@ -66,7 +66,7 @@ func faultsText(t *testing.T, text string, n Narrow) string {
 	if err == nil {
 		_, err = m.Run(context.Background())
 	}
-	var faults Faults
+	var faults Errors
 	if !errors.As(err, &faults) {
 		t.Errorf("no faults in %s: %v", text, err)
 		return ""

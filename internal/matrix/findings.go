@@ -16,12 +16,12 @@ type findings struct {
 }
 
 type finding struct {
-	fault Fault
+	fault Error
 	combo string // the first that has it
 	more  int
 }
 
-func newFindings(reported Faults) *findings {
+func newFindings(reported Errors) *findings {
 	f := &findings{known: map[string]int{}}
 	for _, x := range reported {
 		f.known[keyOf(x)] = -1
@@ -32,11 +32,11 @@ func newFindings(reported Faults) *findings {
 	return f
 }
 
-func placeOf(x Fault) string { return fmt.Sprintf("%s:%d:%d", x.File, x.Line, x.Column) }
+func placeOf(x Error) string { return fmt.Sprintf("%s:%d:%d", x.File, x.Line, x.Column) }
 
-func keyOf(x Fault) string { return placeOf(x) + " " + x.Path }
+func keyOf(x Error) string { return placeOf(x) + " " + x.Path }
 
-func (f *findings) add(x Fault, combo string) {
+func (f *findings) add(x Error, combo string) {
 	key := keyOf(x)
 	i, known := f.known[key]
 	if _, said := f.known[placeOf(x)]; said {
@@ -51,8 +51,8 @@ func (f *findings) add(x Fault, combo string) {
 	}
 }
 
-func (f *findings) faults() Faults {
-	out := make(Faults, len(f.list))
+func (f *findings) faults() Errors {
+	out := make(Errors, len(f.list))
 	for i, x := range f.list {
 		out[i] = x.fault
 		switch {
@@ -66,12 +66,12 @@ func (f *findings) faults() Faults {
 }
 
 // tidy sorts faults by their places, drops repeated ones and hides secrets.
-func tidy(file string, faults Faults, scrub *plan.Scrubber) Faults {
+func tidy(file string, faults Errors, scrub *plan.Scrubber) Errors {
 	for i := range faults {
 		faults[i].File, faults[i].Message = scrub.Scrub(faults[i].File), scrub.Scrub(faults[i].Message)
 	}
 	faults = withoutEchoes(faults)
-	slices.SortStableFunc(faults, func(a, b Fault) int {
+	slices.SortStableFunc(faults, func(a, b Error) int {
 		if a.File != b.File { // the matrix first, then what narrows it
 			if a.File == file || b.File == file {
 				return cmp.Compare(b2i(b.File == file), b2i(a.File == file))
@@ -80,20 +80,20 @@ func tidy(file string, faults Faults, scrub *plan.Scrubber) Faults {
 		}
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), strings.Compare(a.Path, b.Path))
 	})
-	return slices.CompactFunc(faults, func(a, b Fault) bool {
+	return slices.CompactFunc(faults, func(a, b Error) bool {
 		return a.File == b.File && a.Line == b.Line && a.Column == b.Column && (a.Message == b.Message || a.Path == b.Path && a.Line > 0)
 	})
 }
 
 // withoutEchoes drops what follows from a name that is bound to nothing.
-func withoutEchoes(faults Faults) Faults {
+func withoutEchoes(faults Errors) Errors {
 	unbound := map[string]bool{}
 	for _, f := range faults {
 		if strings.HasPrefix(f.Message, unboundName) {
 			unbound[placeOf(f)] = true
 		}
 	}
-	return slices.DeleteFunc(faults, func(f Fault) bool {
+	return slices.DeleteFunc(faults, func(f Error) bool {
 		return unbound[placeOf(f)] && !strings.HasPrefix(f.Message, unboundName)
 	})
 }

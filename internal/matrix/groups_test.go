@@ -42,6 +42,27 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestReferencesOfGroups: a group inherits what it refers to and leaves out: from the cell, from an axis by name, else the default of the schema.
+func TestReferencesOfGroups(t *testing.T) {
+	run := expand(t, head+`axes: {broker: ["b"], threads: [3]}
+		cell: {
+			publishers: {window: 50, count: 7}
+			groups: x: {publishers: {rate: _, count: _}, consumers: prefetch: publishers.count + publishers.rate, message: _, topology: queues: message.size - 99}
+			groups: y: {publishers: _, consumers: _, consumers: prefetch: publishers.window + publishers.threads + consumers.batch}
+			groups: z: {}
+		}`, Narrow{})
+	w := run.Cells[0].Workload
+	x, y, z := w.Groups[0], w.Groups[1], w.Groups[2]
+	if x.Consumers.Prefetch != 7 || x.Topology.Queues != 1 || y.Consumers.Prefetch != 50+3+100 {
+		t.Errorf("prefetch of x %d, queues of x %d, prefetch of y %d", x.Consumers.Prefetch, x.Topology.Queues, y.Consumers.Prefetch)
+	}
+	for _, g := range []plan.Group{x, y, z} {
+		if p := g.Publishers; p.Window != 50 || p.Threads != 3 || p.Count != 7 || g.Consumers.Threads != 3 {
+			t.Errorf("%s: publishers %+v, consumers %+v", g.Name, p, g.Consumers)
+		}
+	}
+}
+
 // TestAxisThatNoGroupTakes: where every group says otherwise, an axis by name does not enter the cell.
 func TestAxisThatNoGroupTakes(t *testing.T) {
 	got := faultsText(t, head+`axes: {broker: ["b"], mode: ["confirm-each", "confirm-window"]}

@@ -6,19 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/cuecontext"
 
 	"lockstep/internal/plan"
 )
-
-var hooksRule = sync.OnceValue(func() *rule {
-	v := cuecontext.New().CompileString(schemaSource, cue.Filename("schema.cue"))
-	return compile(v.LookupPath(cue.ParsePath("#Hooks")))
-})
 
 // Bounds of a hook: beyond them it is a mistake.
 const (
@@ -26,15 +19,10 @@ const (
 	mostHookBackoff = 5 * time.Minute
 )
 
-// Hooks reads a controller's --hooks file, CUE or JSON: what schedules may name, sorted by name, with defaults filled in. The error is Faults, all of
+// Hooks reads a controller's --hooks file, CUE or JSON: what schedules may name, sorted by name, with defaults filled in. The error is Errors, all of
 // them. References to secrets are left as they are.
 func Hooks(file string, text []byte) ([]plan.Hook, error) {
-	v := cuecontext.New().CompileBytes(text, cue.Filename(file))
-	if err := v.Err(); err != nil {
-		return nil, tidy(file, faultsOf(file, err), nil)
-	}
-	var c checker
-	tree, _ := c.check(hooksRule(), v, "").(map[string]any)
+	v, tree, errs := readFile(file, text, "#Hooks")
 	named, _ := tree["hooks"].(map[string]any)
 	var hooks []plan.Hook
 	for _, name := range slices.Sorted(maps.Keys(named)) {
@@ -49,19 +37,19 @@ func Hooks(file string, text []byte) ([]plan.Hook, error) {
 		}
 		at := place(v.LookupPath(cue.MakePath(cue.Str("hooks"), cue.Str(name))))
 		path := join("hooks", name)
-		if slices.ContainsFunc(c.faults, func(f Fault) bool { return strings.HasPrefix(f.Path, path+".") }) {
+		if slices.ContainsFunc(errs, func(f Error) bool { return strings.HasPrefix(f.Path, path+".") }) {
 			continue // what is wrong about its fields comes first
 		}
 		for _, p := range unhook(h) {
-			c.add(at, path+p.path, p.message)
+			errs = append(errs, errorAt(at, path+p.path, p.message))
 		}
 		hooks = append(hooks, h)
 	}
-	if len(named) == 0 && len(c.faults) == 0 {
-		c.add(v.Pos(), "hooks", "nothing is named; name what schedules may call, or leave --hooks out")
+	if len(named) == 0 && len(errs) == 0 {
+		errs = append(errs, errorAt(v.Pos(), "hooks", "nothing is named; name what schedules may call, or leave --hooks out"))
 	}
-	if len(c.faults) > 0 {
-		return nil, tidy(file, c.faults, nil)
+	if len(errs) > 0 {
+		return nil, tidy(file, errs, nil)
 	}
 	return hooks, nil
 }

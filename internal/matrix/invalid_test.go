@@ -38,7 +38,7 @@ func TestInvalidMatrices(t *testing.T) {
 				_, err = m.Run(t.Context())
 			}
 			got := "accepted\n"
-			if faults := (Faults)(nil); errors.As(err, &faults) {
+			if faults := (Errors)(nil); errors.As(err, &faults) {
 				got = faults.Error() + "\n"
 			} else if t.Errorf("%s: %s is accepted: %v", file, name, err); err != nil {
 				continue
@@ -46,6 +46,11 @@ func TestInvalidMatrices(t *testing.T) {
 			written.Files = append(written.Files, f, txtar.File{Name: name + ".errors", Data: []byte(got)})
 			if want := wanted[name+".errors"]; got != want && !*update {
 				t.Errorf("%s: %s:\n%s\nwant\n%s", file, name, got, want)
+			}
+			for _, jargon := range []string{"empty disjunction", "subsum", "incomplete", "bottom", "_|_", "non-concrete", "conflicting", "out of bound"} {
+				if strings.Contains(got, jargon) {
+					t.Errorf("%s: %s: %q is CUE's jargon: %s", file, name, jargon, got)
+				}
 			}
 		}
 		if *update {

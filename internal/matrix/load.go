@@ -20,8 +20,9 @@ type loader struct {
 	source
 	ctx      *cue.Context
 	root     cue.Value
+	schema   cue.Value
 	syntax   *ast.File
-	faults   Faults
+	faults   Errors
 	space    space
 	groups   groupNames              // that the template gives to workloads
 	brokers  map[string]*plan.Broker // nil: reported already
@@ -31,18 +32,19 @@ type loader struct {
 }
 
 func (l *loader) add(pos token.Pos, path, message string) {
-	l.faults = append(l.faults, faultAt(pos, path, message))
+	l.faults = append(l.faults, errorAt(pos, path, message))
 }
 
 // load reads a matrix as far as it can. The secrets are those that it found, also where there are faults.
-func load(s source) (*Matrix, []plan.Secret, Faults) {
+func load(s source) (*Matrix, []plan.Secret, Errors) {
 	l := &loader{source: s, ctx: cuecontext.New(), brokers: map[string]*plan.Broker{}}
+	l.schema = schemaIn(l.ctx)
 	l.root, l.syntax, l.faults = s.build(l.ctx)
 	if !l.root.Exists() {
 		return nil, nil, l.faults
 	}
-	l.checkSchema()
 	l.readBrokers()
+	l.validate()
 	l.readAxes()
 	l.group()
 	l.checkAxisNames()
@@ -64,32 +66,14 @@ func load(s source) (*Matrix, []plan.Secret, Faults) {
 	return m, l.secrets, nil
 }
 
-// checkSchema holds the whole file against the schema, as far as it is settled before the cell is filled.
-func (l *loader) checkSchema() {
+// validate validates the file, as far as it does not depend on the combination.
+func (l *loader) validate() {
 	if err := l.root.Validate(); err != nil {
-		l.faults = append(l.faults, faultsOf(l.file, err)...)
+		l.faults = append(l.faults, cueErrors(l.file, err)...)
 	}
-	it, err := l.root.Fields()
-	if err != nil {
-		return
-	}
-	o, have := matrixRule().object, map[string]any{}
-	for it.Next() {
-		name := it.Selector().Unquoted()
-		have[name] = true
-		// The template, and what may refer to it, are not settled before a combination is filled in.
-		c := checker{home: cellHomes(), partial: name == "cell" || name == "axes" || name == "skip"}
-		switch f, known := o.fields[name]; {
-		case !known:
-			c.add(it.Value().Pos(), name, c.unknown(name, "", o))
-		case !f.rule.any:
-			c.check(f.rule, it.Value(), name)
-		}
-		l.faults = append(l.faults, c.faults...)
-	}
-	c := checker{}
-	c.missing(o, have, l.root, "")
-	l.faults = append(l.faults, c.faults...)
+	x := validator{templates: []string{"cell", "axes", "skip"}}
+	x.validate(lookupDefinition(l.schema, "#Matrix"), l.root, "")
+	l.faults = append(l.faults, x.errors...)
 }
 
 // checkAxisNames finds axis.NAME in the template where there is no such axis.
@@ -139,7 +123,7 @@ func (l *loader) readOnly() {
 	wanted := map[int][]bool{}
 	for _, only := range l.narrow.Only {
 		name, list, ok := strings.Cut(only, "=")
-		fault := func(msg string) { l.faults = append(l.faults, Fault{File: "--only " + only, Message: msg}) }
+		fault := func(msg string) { l.faults = append(l.faults, Error{File: "--only " + only, Message: msg}) }
 		if !ok {
 			fault("write it as axis=value, as in mode=confirm-each")
 			continue
@@ -192,7 +176,7 @@ func (l *loader) probe(m *Matrix) {
 		}
 	}
 	w := &worker{m: m, declared: map[question]drivers.Declaration{}}
-	if w.use(l.ctx, l.root) != nil {
+	if w.use(l.ctx, l.root, l.schema) != nil {
 		return
 	}
 	groups := l.space.groups

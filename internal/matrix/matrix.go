@@ -53,7 +53,7 @@ type Matrix struct {
 	untilAt token.Pos       // of repeat.until
 }
 
-// Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Faults that holds all of
+// Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Errors that holds all of
 // them; those that only one combination among many has come from Expand. file is for messages and for the record.
 func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 	m, secrets, faults := load(source{file: file, text: text, narrow: n, asked: n.Short})

@@ -10,8 +10,7 @@ import (
 
 var (
 	schemaDefinition = regexp.MustCompile(`^#(\w+): *(.*)$`)
-	schemaField      = regexp.MustCompile(`^\t("?[\w-]+"?)([!?]?): *(.*)$`)
-	schemaDefault    = regexp.MustCompile(`\*("[^"]*"|\[[^\]]*\]|[\w.]+) *\|? *`)
+	schemaField      = regexp.MustCompile(`^\t("?[\w-]+"?)([!?]?): *(.*?)(?: @default\((.*)\))?$`)
 )
 
 // TestReferenceOfMatrices: docs/matrix.md is what the schema says of every field, in its own words.
@@ -41,7 +40,7 @@ func TestReferenceOfMatrices(t *testing.T) {
 func documented(schema string) string {
 	var b strings.Builder
 	b.WriteString("# Matrices\n\nMade of the schema by a test (`ctl schema` prints it, with the options of every driver); change it there. A matrix is a CUE file whose top level is a `Matrix`;\n" +
-		"a field with `!` has to be given, one with `?` may be left out, and any other has a default.\n")
+		"a field with `!` has to be given, and any other may be left out.\n")
 	var comment []string
 	inside := false
 	for _, line := range strings.Split(schema, "\n") {
@@ -70,15 +69,10 @@ func documentField(b *strings.Builder, line string, comment []string) {
 	if m == nil {
 		return
 	}
-	kind, preset := m[3], ""
-	if d := schemaDefault.FindStringSubmatch(kind); d != nil {
-		preset = "`" + d[1] + "`"
-		rest := strings.Replace(kind, d[0], "", 1)
-		if strings.HasPrefix(d[1], `"`) && !strings.HasPrefix(rest, "#") && rest != "string" {
-			rest = d[1] + " | " + rest // one of several texts
-		}
-		kind = rest
+	preset := m[4]
+	if preset != "" {
+		preset = "`" + preset + "`"
 	}
 	quoted := strings.NewReplacer("|", "\\|").Replace
-	fmt.Fprintf(b, "| `%s%s` | `%s` | %s | %s |\n", m[1], m[2], quoted(kind), quoted(preset), quoted(strings.Join(comment, " ")))
+	fmt.Fprintf(b, "| `%s%s` | `%s` | %s | %s |\n", m[1], strings.TrimSuffix(m[2], "?"), quoted(m[3]), quoted(preset), quoted(strings.Join(comment, " ")))
 }

@@ -44,7 +44,7 @@ func (l *loader) repeat() (n int, until *plan.Until) {
 }
 
 // unrepeatable says why the end of repetitions would wait for a number that a cell never has.
-func (m *Matrix) unrepeatable(w plan.Workload) Faults {
+func (m *Matrix) unrepeatable(w plan.Workload) Errors {
 	u := m.base.Until
 	if u == nil {
 		return nil
@@ -54,7 +54,7 @@ func (m *Matrix) unrepeatable(w plan.Workload) Faults {
 	if why == "" {
 		return nil
 	}
-	return Faults{faultAt(m.untilAt, "repeat.until", fmt.Sprintf("%s never has a number here: %s; name a value that every cell has, as send.rate", name, why))}
+	return Errors{errorAt(m.untilAt, "repeat.until", fmt.Sprintf("%s never has a number here: %s; name a value that every cell has, as send.rate", name, why))}
 }
 
 // absent is why a cell of this workload never has a number for a value, which may be that of a group; empty: it can have one.

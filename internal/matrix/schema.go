@@ -19,32 +19,40 @@ import (
 //go:embed schema.cue
 var schemaSource string
 
-// matrixRule is the rule of a whole matrix. Rules that are not rough never touch CUE again and are safe to share.
-var matrixRule = sync.OnceValue(func() *rule {
-	v := cuecontext.New().CompileString(schemaSource, cue.Filename("schema.cue"))
+// schemaIn is the schema, compiled in a context.
+func schemaIn(ctx *cue.Context) cue.Value {
+	v := ctx.CompileString(schemaSource, cue.Filename("schema.cue"))
 	if v.Err() != nil {
 		panic("matrix: schema.cue: " + v.Err().Error()) // embedded: a programmer's mistake
 	}
-	return compile(v.LookupPath(cue.ParsePath("#Matrix")))
+	return v
+}
+
+func lookupDefinition(schema cue.Value, name string) cue.Value {
+	return schema.LookupPath(cue.ParsePath(name))
+}
+
+// cellDefaults are the defaults of a cell's fields, as the schema documents them. They are attributes, no defaults of CUE: a group inherits a field that it
+// leaves out, and a value that is not concrete is an error rather than the default.
+var cellDefaults = sync.OnceValue(func() map[string]any {
+	return defaultsOf(lookupDefinition(schemaIn(cuecontext.New()), "#Cell"))
 })
 
-func cellRule() *rule { return matrixRule().object.fields["cell"].rule }
-
-// cellHomes gives the path of each field of a cell by its name, where there is only one of that name.
-var cellHomes = sync.OnceValue(func() map[string]string {
-	homes := map[string]string{}
-	for _, group := range cellRule().object.names {
-		if o := cellRule().object.fields[group].rule.object; o != nil {
-			for _, name := range o.names {
-				if homes[name] != "" {
-					homes[name] += " or "
-				}
-				homes[name] += group + "." + name
+func defaultsOf(schema cue.Value) map[string]any {
+	all := map[string]any{}
+	it, err := schema.Fields(cue.Optional(true))
+	for err == nil && it.Next() {
+		name, v := it.Selector().Unquoted(), it.Value()
+		if a := v.Attribute("default"); a.Err() == nil {
+			all[name], _ = plainData(v.Context().CompileString(a.Contents()))
+		} else if v.IncompleteKind() == cue.StructKind && len(requiredFields(v)) == 0 {
+			if fields := defaultsOf(v); len(fields) > 0 {
+				all[name] = fields
 			}
 		}
 	}
-	return homes
-})
+	return all
+}
 
 // Schema is the whole schema with its comments, the options of every driver that there is here included. It is CUE.
 func Schema() string {

@@ -21,25 +21,25 @@ type source struct {
 }
 
 // parse reads the file and replaces what --short and --set replace. Places in it are those of the file.
-func (s source) parse() (*ast.File, Faults) {
+func (s source) parse() (*ast.File, Errors) {
 	f, err := parser.ParseFile(s.file, s.text, parser.ParseComments)
 	if err != nil {
-		return nil, faultsOf(s.file, err)
+		return nil, cueErrors(s.file, err)
 	}
 	short := takeShort(f)
 	if s.narrow.Short && len(short) == 0 && s.asked {
-		return nil, Faults{{File: "--short", Message: s.file + " has no short form; leave --short out, or give the matrix a field short"}}
+		return nil, Errors{{File: "--short", Message: s.file + " has no short form; leave --short out, or give the matrix a field short"}}
 	}
 	if s.narrow.Short {
 		for _, value := range short {
 			f.Decls = merge(f.Decls, nil, value)
 		}
 	}
-	var faults Faults
+	var faults Errors
 	for _, set := range s.narrow.Set {
 		path, value, fault := parseSet(set)
 		if fault != "" {
-			faults = append(faults, Fault{File: setFile + set, Message: fault})
+			faults = append(faults, Error{File: setFile + set, Message: fault})
 			continue
 		}
 		f.Decls = merge(f.Decls, path, value)
@@ -206,14 +206,14 @@ func unbind(f *ast.File) {
 
 // build compiles the file. Names that are bound to nothing are reported and then taken as open, so that what else is wrong
 // comes to light too. The value does not exist if the file cannot be evaluated at all.
-func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Faults) {
+func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Errors) {
 	f, faults := s.parse()
 	if f == nil {
 		return cue.Value{}, nil, faults
 	}
 	v := ctx.BuildFile(f)
 	if lost := danglingNames(v.Err()); len(lost) > 0 {
-		faults = append(faults, faultsOf(s.file, v.Err())...)
+		faults = append(faults, cueErrors(s.file, v.Err())...)
 		astutil.Apply(f, nil, func(c astutil.Cursor) bool {
 			if id, ok := c.Node().(*ast.Ident); ok && lost[id.Pos().String()] {
 				c.Replace(&ast.Ident{NamePos: id.Pos(), Name: "_"})
@@ -224,7 +224,7 @@ func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Faults) {
 		v = ctx.BuildFile(f)
 	}
 	if err := v.Err(); err != nil && v.Source() == nil && !v.LookupPath(cue.ParsePath("name")).Exists() && len(errors.Errors(err)) > 0 && !hasFields(v) {
-		return cue.Value{}, f, append(faults, faultsOf(s.file, err)...)
+		return cue.Value{}, f, append(faults, cueErrors(s.file, err)...)
 	}
 	return v, f, faults
 }

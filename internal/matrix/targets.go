@@ -4,53 +4,41 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"sync"
 
 	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/cuecontext"
 
 	"lockstep/internal/plan"
 )
 
-var disturbRule = sync.OnceValue(func() *rule {
-	v := cuecontext.New().CompileString(schemaSource, cue.Filename("schema.cue"))
-	return compile(v.LookupPath(cue.ParsePath("#Disturb")))
-})
-
-// Targets reads an agent's --disturb file, CUE or JSON: what faults may be done to on its host, sorted by name. The error is Faults, all of them.
+// Targets reads an agent's --disturb file, CUE or JSON: what faults may be done to on its host, sorted by name. The error is Errors, all of them.
 func Targets(file string, text []byte) ([]plan.Target, error) {
-	v := cuecontext.New().CompileBytes(text, cue.Filename(file))
-	if err := v.Err(); err != nil {
-		return nil, faultsOf(file, err)
-	}
-	var c checker
-	tree, ok := c.check(disturbRule(), v, "").(map[string]any)
-	if !ok || len(c.faults) > 0 {
-		return nil, c.faults
+	v, tree, errs := readFile(file, text, "#Disturb")
+	if len(errs) > 0 {
+		return nil, errs
 	}
 	named, _ := tree["targets"].(map[string]any)
 	var targets []plan.Target
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		raw, err := json.Marshal(named[name])
 		if err != nil {
-			return nil, Faults{{File: file, Message: err.Error()}}
+			return nil, Errors{{File: file, Message: err.Error()}}
 		}
 		t := plan.Target{}
 		if err := json.Unmarshal(raw, &t); err != nil {
-			return nil, Faults{{File: file, Path: join("targets", name), Message: err.Error()}}
+			return nil, Errors{{File: file, Path: join("targets", name), Message: err.Error()}}
 		}
 		t.Name = name
 		at := place(v.LookupPath(cue.MakePath(cue.Str("targets"), cue.Str(name))))
 		for _, wrong := range unfit(t) {
-			c.add(at, join("targets", name), wrong)
+			errs = append(errs, errorAt(at, join("targets", name), wrong))
 		}
 		targets = append(targets, t)
 	}
-	if len(targets) == 0 && len(c.faults) == 0 {
-		c.add(v.Pos(), "targets", "nothing is named; name what may be disturbed, or leave --disturb out")
+	if len(targets) == 0 && len(errs) == 0 {
+		errs = append(errs, errorAt(v.Pos(), "targets", "nothing is named; name what may be disturbed, or leave --disturb out"))
 	}
-	if len(c.faults) > 0 {
-		return nil, c.faults
+	if len(errs) > 0 {
+		return nil, errs
 	}
 	return targets, nil
 }

@@ -5,49 +5,56 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
-
-	"lockstep/internal/plan"
 )
 
+// inheritedFile is named as the file of values that a template leaves out.
+const inheritedFile = "inherited"
+
 // fill evaluates the template with the combination's values.
-func (w *worker) fill(combo []int) (cue.Value, map[string]any, Faults) {
+func (w *worker) fill(combo []int) (cue.Value, map[string]any, Errors) {
 	var fields []any
 	for a, i := range combo {
 		fields = append(fields, &ast.Field{Label: ast.NewString(w.m.space.axes[a].name), Value: w.values[a][i]})
 	}
 	filled := w.cell.FillPath(axisPath, ast.NewStruct(fields...))
-	tree, c := w.read(filled)
-	if len(c.open) > 0 {
-		// Something refers to fields that the template leaves to their defaults: fill these in and look again.
-		if rest, err := json.Marshal(w.m.defaults(tree, combo)); err == nil {
-			again := filled.Unify(w.ctx.CompileBytes(rest))
-			if t, d := w.read(again); len(d.faults) == 0 {
-				return again, t, nil
+	if filled.Validate(cue.Concrete(true)) != nil { // something may refer to fields that the template leaves out
+		tree, _ := plainData(filled)
+		if fields, ok := tree.(map[string]any); ok {
+			if text, err := json.Marshal(w.m.inherited(fields, combo)); err == nil {
+				filled = filled.Unify(w.ctx.CompileBytes(text, cue.Filename(inheritedFile)))
 			}
 		}
 	}
-	return filled, tree, c.faults
+	x := validator{fallback: place(w.cell)}
+	x.validate(w.schema, filled, "cell")
+	data, _ := plainData(filled)
+	tree, _ := data.(map[string]any)
+	delete(tree, "axis")
+	return filled, tree, x.errors
 }
 
-func (w *worker) read(filled cue.Value) (map[string]any, *checker) {
-	c := &checker{home: cellHomes()}
-	tree, _ := c.check(cellRule(), filled, "cell").(map[string]any)
-	if err := filled.Validate(cue.Concrete(true)); err != nil && len(c.faults) == 0 {
-		c.faults = faultsOf(w.m.source.file, err)
-	}
-	return tree, c
-}
-
-// defaults are the fields that the template leaves out.
-func (m *Matrix) defaults(tree map[string]any, combo []int) map[string]any {
-	text, _ := json.Marshal(plan.Default()) // plain data
-	var all map[string]any
-	_ = json.Unmarshal(text, &all)
+// inherited are the values of the fields that the template leaves out: of axes by name, else the defaults. A group inherits those of the cell.
+func (m *Matrix) inherited(tree map[string]any, combo []int) map[string]any {
 	named := clone(tree)
 	m.nameAxes(named, combo)
-	rest := lacking(overlay(all, named), tree)
+	whole := overlay(clone(cellDefaults()), named)
+	rest := lacking(whole, tree)
 	if network, ok := rest["network"].(map[string]any); ok && tree["latency"] != nil {
 		delete(network, "latency") // given in its short form
+	}
+	given, _ := tree["groups"].(map[string]any)
+	groups := map[string]any{}
+	for name, g := range given {
+		if group, ok := g.(map[string]any); ok {
+			parts := map[string]any{}
+			for _, part := range ofGroups {
+				parts[part] = whole[part]
+			}
+			groups[name] = lacking(parts, group)
+		}
+	}
+	if len(groups) > 0 {
+		rest["groups"] = groups
 	}
 	return rest
 }
@@ -74,7 +81,7 @@ func cloneValue(v any) any {
 	return v
 }
 
-// overlay returns base with the values of over in place of its own; what is unsettled there is left out.
+// overlay returns base with the values of over in place of its own; what is undetermined there is left out.
 func overlay(base, over map[string]any) map[string]any {
 	for k, v := range over {
 		sub, ok := v.(map[string]any)
@@ -82,7 +89,7 @@ func overlay(base, over map[string]any) map[string]any {
 		switch {
 		case ok && had:
 			base[k] = overlay(old, sub)
-		case v == unsettled{}:
+		case v == undetermined{}:
 			delete(base, k)
 		default:
 			base[k] = v

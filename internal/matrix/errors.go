@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Fault is one mistake in a matrix or in what narrows it.
-type Fault struct {
+// Error is one mistake in a matrix or in what narrows it.
+type Error struct {
 	File    string `json:"file"` // or "--set", "--only"
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
@@ -15,7 +15,7 @@ type Fault struct {
 }
 
 // Error is the fault on one line, beginning with its place.
-func (f Fault) Error() string {
+func (f Error) Error() string {
 	var b strings.Builder
 	b.WriteString(f.File)
 	if f.Line > 0 {
@@ -29,11 +29,11 @@ func (f Fault) Error() string {
 	return b.String()
 }
 
-// Faults are all faults found, in the order of their places. It is the error of Load and Expand.
-type Faults []Fault
+// Errors are all faults found, in the order of their places. It is the error of Load and Expand.
+type Errors []Error
 
 // Error is one line a fault.
-func (f Faults) Error() string {
+func (f Errors) Error() string {
 	lines := make([]string, len(f))
 	for i, x := range f {
 		lines[i] = x.Error()

@@ -8,7 +8,7 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 )
 
-const roughSchema = `
+const optionsSchema = `
 #Options: {
 	lose: *0 | int & >=0
 	positions: *[] | [...(int & >=0)]
@@ -22,11 +22,10 @@ _#spread: _#duration | {most!: _#duration} | {median!: _#duration, sigma!: >=0 &
 _#duration: =~"^[0-9]+(ms|s)$"
 `
 
-// What a rule cannot hold of a driver's schema is CUE's to decide: what is right is not called wrong because of another fault beside it, and what
-// is wrong is said with what may stand there.
-func TestOptionsThatNoRuleHolds(t *testing.T) {
+// TestErrorsOfOptions: schemas of drivers use more of CUE than that of matrices. A valid option is no error beside an invalid one.
+func TestErrorsOfOptions(t *testing.T) {
 	ctx := cuecontext.New()
-	schema := ctx.CompileString(roughSchema).LookupPath(cue.ParsePath("#Options"))
+	schema := ctx.CompileString(optionsSchema).LookupPath(cue.ParsePath("#Options"))
 	if schema.Err() != nil {
 		t.Fatal(schema.Err())
 	}
@@ -36,13 +35,14 @@ func TestOptionsThatNoRuleHolds(t *testing.T) {
 		`delay: {median: "1ms"}`:      `o.delay: {median: "1ms"} is not valid here; give a time, or {most} or {median, sigma}`,
 		`delay: "3"`:                  `o.delay: "3" is not valid here; give a time, or {most} or {median, sigma}`,
 		`stalls: [{at: "1s"}]`:        `o.stalls[0]: for is missing; give a time like "2ms"`,
-		`positions: [1, "x"]`:         `o.positions: [1, "x"] is not valid here; give a value *[] | [...uint]`,
+		`positions: [1, "x"]`:         `o.positions[1]: "x" is not valid here; give a whole number, at least 0`,
+		`lose: <5, delay: _`:          `o.lose: it is not concrete: <5; give a whole number, at least 0; o.delay: it is not concrete: _; give a time, or {most} or {median, sigma}`,
 		`urls: [], stalls: [{at: 1}]`: `o.urls: [] is not valid here; give a list that is not empty; o.stalls[0].at: 1 is not valid here; give a time like "2ms"; o.stalls[0]: for is missing; give a time like "2ms"`,
 	} {
-		c := checker{}
-		c.check(compile(schema), ctx.CompileString("{"+options+"}"), "o")
+		var x validator
+		x.validate(schema, ctx.CompileString("{"+options+"}"), "o")
 		var got []string
-		for _, f := range c.faults {
+		for _, f := range x.errors {
 			got = append(got, f.Path+": "+f.Message)
 		}
 		if got := strings.Join(got, "; "); got != want {

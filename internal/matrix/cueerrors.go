@@ -3,9 +3,9 @@ package matrix
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
-	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
 )
@@ -15,27 +15,27 @@ var plainName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
 // setFile is how the text of a --set is named as a file, so that faults in it are told apart.
 const setFile = "--set "
 
-func faultAt(pos token.Pos, path, message string) Fault {
-	f := Fault{File: pos.Filename(), Path: path, Message: message}
+func errorAt(pos token.Pos, path, message string) Error {
+	f := Error{File: pos.Filename(), Path: path, Message: message}
 	if pos.IsValid() && !strings.HasPrefix(f.File, setFile) {
 		f.Line, f.Column = pos.Line(), pos.Column()
 	}
 	return f
 }
 
-// faultsOf turns errors of CUE's parser, compiler or evaluator into faults in plain words.
-func faultsOf(file string, err error) Faults {
-	var out Faults
+// cueErrors turns errors of CUE's parser, compiler or evaluator into faults in plain words.
+func cueErrors(file string, err error) Errors {
+	var out Errors
 	list := errors.Errors(err)
 	for i := 0; i < len(list); i++ {
 		e := list[i]
 		path := pathOf(e)
 		if n := disjunction(list[i:]); n > 0 {
-			out = append(out, faultAt(lastPosition(e, list[i+n-1]), path, explainDisjunction(list[i:i+n])))
+			out = append(out, errorAt(lastPosition(e, list[i+n-1]), path, explainDisjunction(list[i:i+n])))
 			i += n - 1
 			continue
 		}
-		out = append(out, faultAt(lastPosition(e), path, plain(e)))
+		out = append(out, errorAt(lastPosition(e), path, plain(e)))
 	}
 	for i := range out {
 		if out[i].File == "" {
@@ -48,7 +48,12 @@ func faultsOf(file string, err error) Faults {
 func pathOf(e errors.Error) string {
 	path := ""
 	for _, p := range e.Path() {
-		path = join(path, strings.Trim(p, `"`))
+		p = strings.Trim(p, `"`)
+		if _, err := strconv.Atoi(p); err == nil {
+			path += "[" + p + "]"
+			continue
+		}
+		path = join(path, p)
 	}
 	return path
 }
@@ -120,7 +125,7 @@ func plain(e errors.Error) string {
 		return fmt.Sprintf("it refers to a field %q that nothing sets", m[1])
 	}
 	if m := openValue.FindStringSubmatch(text); m != nil {
-		return fmt.Sprintf("it has no single value yet, only %s; give one", m[1])
+		return "it is not concrete: " + m[1]
 	}
 	if m := noPackage.FindStringSubmatch(text); m != nil {
 		return fmt.Sprintf("there is no package %q; a matrix can import CUE's standard packages only", m[1]+m[2])
@@ -136,25 +141,4 @@ func unknownName(name string) string {
 		return unboundName + "axis here; write axis: _ in the same cell: {…} to refer to the combination's values"
 	}
 	return unboundName + name + " here; if it is text, put it into double quotes"
-}
-
-// explain is the first of CUE's errors in plain words.
-func explain(err error) string {
-	if list := errors.Errors(err); len(list) > 0 {
-		return plain(list[0])
-	}
-	return err.Error()
-}
-
-// explainOpen says why a value that must be settled is not.
-func explainOpen(v cue.Value, allowed string) string {
-	err := v.Validate(cue.Concrete(true))
-	msg := "it has no single value"
-	if err != nil {
-		msg = explain(err)
-	}
-	if allowed != "" && !strings.Contains(msg, "give") {
-		msg += "; give " + allowed
-	}
-	return msg
 }

@@ -1,0 +1,314 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/token"
+
+	"lockstep/internal/plan"
+)
+
+// validator has CUE validate values against a schema. CUE stops at the first kind of error that it finds, so where it rejects a struct or a list,
+// the validator has it validate each part: all errors are found, each with its place and with the values that the schema allows there.
+type validator struct {
+	errors Errors
+	// template accepts values that are not concrete, and missing fields: a combination may set them.
+	template bool
+	// templates are the top-level fields of which template is true.
+	templates []string
+	// fallback is the place of errors of values that are not in the file.
+	fallback token.Pos
+}
+
+// validate collects the errors of v, which needs to be concrete without the help of the schema.
+func (x *validator) validate(schema, v cue.Value, path string) {
+	concrete := cue.Concrete(!x.template)
+	if v.Validate(concrete) != nil || schema.Unify(v).Validate(concrete) != nil {
+		x.explain(schema, v, path)
+	}
+}
+
+// explain finds the parts of v that are invalid, or else reports v.
+func (x *validator) explain(schema, v cue.Value, path string) {
+	if d, ok := v.Default(); ok {
+		v = d
+	}
+	before, kind := len(x.errors), kindOf(v)
+	part := alternative(schema, kind)
+	switch {
+	case kind == cue.BottomKind:
+		if err := v.Validate(); err != nil {
+			x.evaluation(v, path, err)
+		}
+	case kind == cue.StructKind && part.Exists():
+		x.fields(part, v, path)
+	case kind == cue.ListKind && part.Exists():
+		for i, e := range elements(v) {
+			x.validate(lookup(part, cue.AnyIndex), e, fmt.Sprintf("%s[%d]", path, i))
+		}
+	}
+	switch {
+	case len(x.errors) > before:
+	case (x.template || path == "" && x.templates != nil) && kind&(cue.StructKind|cue.ListKind) != 0 && v.Validate() == nil && part.Exists():
+		// the parts are valid as far as they are known before a combination is filled in
+	case schema.Unify(v).Validate() != nil || kind != cue.BottomKind && schema.IncompleteKind()&kind == 0:
+		x.add(v, path, wrongValue(v, schema))
+	case !x.template:
+		if err := v.Validate(cue.Concrete(true)); err != nil {
+			x.evaluation(v, path, err)
+			x.errors[len(x.errors)-1].Message += giveOne(schema)
+		} else {
+			x.add(v, path, wrongValue(v, schema))
+		}
+	}
+}
+
+// fields validates the fields of a struct, and reports those that are unknown or missing.
+func (x *validator) fields(schema, v cue.Value, path string) {
+	it, err := v.Fields()
+	if err != nil {
+		x.evaluation(v, path, err)
+		return
+	}
+	outer, given := x.template, []string{}
+	for it.Next() {
+		name := it.Selector().Unquoted()
+		given = append(given, name)
+		sub := lookup(schema, cue.Str(name))
+		if !sub.Exists() {
+			x.errors = append(x.errors, errorAt(it.Value().Pos(), join(path, name), unknownField(schema, name, path)))
+			continue
+		}
+		x.template = outer || path == "" && slices.Contains(x.templates, name)
+		x.validate(sub, it.Value(), join(path, name))
+		x.template = outer
+	}
+	if x.template {
+		return
+	}
+	for _, name := range requiredFields(schema) {
+		if !slices.Contains(given, name) {
+			x.add(v, path, fmt.Sprintf("%s is missing; give %s", name, allowed(lookup(schema, cue.Str(name)))))
+		}
+	}
+}
+
+// readFile reads a file that is one value of a definition of the schema, CUE or JSON.
+func readFile(file string, text []byte, definition string) (v cue.Value, fields map[string]any, errs Errors) {
+	ctx := cuecontext.New()
+	v = ctx.CompileBytes(text, cue.Filename(file))
+	if err := v.Err(); err != nil {
+		return v, nil, tidy(file, cueErrors(file, err), nil)
+	}
+	var x validator
+	x.validate(lookupDefinition(schemaIn(ctx), definition), v, "")
+	data, _ := plainData(v)
+	fields, _ = data.(map[string]any)
+	return v, fields, x.errors
+}
+
+// evaluation reports the error of a value by itself.
+func (x *validator) evaluation(v cue.Value, path string, err error) {
+	f := cueErrors("", err)[0]
+	if f.File == "" || strings.Contains(err.Error(), "undefined field") {
+		f = errorAt(x.place(v), path, f.Message)
+	}
+	f.Path = path
+	x.errors = append(x.errors, f)
+}
+
+func (x *validator) add(v cue.Value, path, message string) {
+	x.errors = append(x.errors, errorAt(x.place(v), path, message))
+}
+
+func (x *validator) place(v cue.Value) token.Pos {
+	if pos := place(v); pos.IsValid() {
+		return pos
+	}
+	return x.fallback
+}
+
+// place is the place of a field's value, rather than of its name.
+func place(v cue.Value) token.Pos {
+	if f, ok := v.Source().(*ast.Field); ok && f.Value != nil {
+		return f.Value.Pos()
+	}
+	if pos := v.Pos(); pos.Filename() != inheritedFile {
+		return pos
+	}
+	return token.NoPos
+}
+
+// lookup is the schema of a field or an element.
+func lookup(schema cue.Value, sel cue.Selector) cue.Value {
+	if isTop(schema) {
+		return schema
+	}
+	if sel.LabelType() == cue.StringLabel {
+		if f := schema.LookupPath(cue.MakePath(sel.Optional())); f.Exists() {
+			return f
+		}
+		sel = cue.AnyString
+	}
+	return schema.LookupPath(cue.MakePath(sel))
+}
+
+// alternative is the part of a schema that allows structs, or lists: it does not exist if there is none, or more than one.
+func alternative(schema cue.Value, kind cue.Kind) (found cue.Value) {
+	if kind != cue.StructKind && kind != cue.ListKind || isTop(schema) {
+		return schema
+	}
+	for _, a := range alternatives(schema) {
+		switch {
+		case a.IncompleteKind() != kind:
+		case found.Exists():
+			return cue.Value{}
+		default:
+			found = a
+		}
+	}
+	return found
+}
+
+// isTop reports whether a schema allows everything.
+func isTop(schema cue.Value) bool {
+	op, _ := unwrap(schema).Expr()
+	return op == cue.NoOp && schema.IncompleteKind() == cue.TopKind
+}
+
+func unknownField(schema cue.Value, name, path string) string {
+	names := fieldNames(schema)
+	msg := fmt.Sprintf("there is no field %q here", name)
+	if near := plan.Nearest(name, names); near != "" {
+		msg += fmt.Sprintf("; did you mean %q?", near)
+	} else if homes := homesOf(schema, name); path == "cell" && len(homes) > 0 {
+		msg += fmt.Sprintf("; did you mean %s?", strings.Join(homes, " or "))
+	}
+	return msg + " (there are: " + strings.Join(names, ", ") + ")"
+}
+
+// homesOf are the paths of the fields of this name one level below.
+func homesOf(schema cue.Value, name string) (homes []string) {
+	for _, group := range fieldNames(schema) {
+		for _, a := range alternatives(lookup(schema, cue.Str(group))) {
+			if a.IncompleteKind() == cue.StructKind && slices.Contains(fieldNames(a), name) {
+				homes = append(homes, group+"."+name)
+			}
+		}
+	}
+	return homes
+}
+
+func wrongValue(v, schema cue.Value) string {
+	msg := show(v) + " is not valid here" + giveOne(schema)
+	if s, err := v.String(); err == nil {
+		if near := plan.Nearest(s, choices(schema)); near != "" {
+			msg += fmt.Sprintf("; did you mean %q?", near)
+		}
+	}
+	return msg
+}
+
+// plainData is v as string, float64, bool, []any and map[string]any; a part that is not concrete is undetermined. ok is false for "_" and for errors.
+func plainData(v cue.Value) (data any, ok bool) {
+	if d, has := v.Default(); has {
+		v = d
+	}
+	switch kindOf(v) {
+	case cue.StructKind:
+		fields := map[string]any{}
+		it, err := v.Fields()
+		for err == nil && it.Next() {
+			if x, ok := plainData(it.Value()); ok {
+				fields[it.Selector().Unquoted()] = x
+			}
+		}
+		return fields, true
+	case cue.ListKind:
+		list := []any{}
+		for _, e := range elements(v) {
+			x, _ := plainData(e)
+			list = append(list, x)
+		}
+		return list, true
+	case cue.TopKind:
+		return undetermined{}, !isTop(v)
+	}
+	if x, ok := scalar(v); ok {
+		return x, true
+	}
+	return undetermined{}, true
+}
+
+// undetermined is the place of a value that is not concrete in plain data.
+type undetermined struct{}
+
+// scalar is the value of a concrete string, bool or number; numbers are float64.
+func scalar(v cue.Value) (any, bool) {
+	switch v.Kind() {
+	case cue.StringKind:
+		s, err := v.String()
+		return s, err == nil
+	case cue.BoolKind:
+		b, err := v.Bool()
+		return b, err == nil
+	case cue.IntKind, cue.FloatKind:
+		f, err := v.Float64()
+		return f, err == nil || strings.Contains(err.Error(), "rounded")
+	}
+	return nil, false
+}
+
+// kindOf is the kind of a value, also of a struct or a list with an error inside.
+func kindOf(v cue.Value) cue.Kind {
+	kind := v.IncompleteKind()
+	if kind != cue.BottomKind {
+		return kind
+	}
+	if it, err := v.Fields(); err == nil && it.Next() {
+		if it.Selector().Type() == cue.IndexLabel {
+			return cue.ListKind
+		}
+		return cue.StructKind
+	}
+	return kind
+}
+
+func hasFields(v cue.Value) bool {
+	it, err := v.Fields()
+	return err == nil && it.Next()
+}
+
+// elements are the elements of a list, as far as it is one.
+func elements(v cue.Value) []cue.Value {
+	if kindOf(v) != cue.ListKind {
+		return nil
+	}
+	var out []cue.Value
+	if it, err := v.List(); err == nil {
+		for it.Next() {
+			out = append(out, it.Value())
+		}
+	} else if it, err := v.Fields(); err == nil {
+		for it.Next() {
+			out = append(out, it.Value())
+		}
+	}
+	return out
+}
+
+// join appends the name of a field to a path.
+func join(path, name string) string {
+	if !plainName.MatchString(name) {
+		name = fmt.Sprintf("%q", name)
+	}
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
