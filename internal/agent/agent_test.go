@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,7 +41,7 @@ type bench struct {
 	done      chan error
 	agents    map[wire.Ref]string // of attempts, and their processes
 	instances map[wire.Ref]string
-	unheard   func()                               // ends the controller
+	leave     func()                               // ends the controller
 	over      atomic.Pointer[wire.Ref]             // an attempt that nobody leads
 	beats     atomic.Pointer[func(wire.Heartbeat)] // who hears the heartbeats; nil: nobody
 	refuse    atomic.Pointer[error]                // the answer to heartbeats; nil: the agent is accepted
@@ -107,7 +108,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 		t.Fatal(err)
 	}
 	deafTo := b.reports()
-	b.unheard = sync.OnceFunc(func() { deafTo(); deaf() })
+	b.leave = sync.OnceFunc(func() { deafTo(); deaf() })
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	cfg := Config{Name: "a1", Dir: b.dir, Access: drivers.FullAccess()}
@@ -117,7 +118,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	go func() { b.done <- Serve(ctx, agentConn.Agent(), cfg) }()
 	t.Cleanup(func() {
 		stop()
-		b.unheard()
+		b.leave()
 		if err := <-b.done; err != nil && b.refuse.Load() == nil {
 			t.Errorf("the agent ended with %v", err)
 		}
@@ -127,6 +128,32 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	})
 	b.instance = <-names
 	return b
+}
+
+// instancesOf waits for heartbeats of slots and returns their instances.
+func (b *bench) instancesOf(slots ...string) map[string]string {
+	b.t.Helper()
+	beats := make(chan wire.Heartbeat, 64)
+	hand := func(h wire.Heartbeat) {
+		select {
+		case beats <- h:
+		default:
+		}
+	}
+	b.beats.Store(&hand)
+	defer b.beats.Store(nil)
+	all := map[string]string{}
+	for late := time.After(15 * time.Second); len(all) < len(slots); {
+		select {
+		case h := <-beats:
+			if slices.Contains(slots, h.Agent) {
+				all[h.Agent] = h.Instance
+			}
+		case <-late:
+			b.t.Fatalf("heard of the slots %v, want %v", all, slots)
+		}
+	}
+	return all
 }
 
 // lead makes the test the controller.
@@ -260,8 +287,8 @@ func TestANewAssignmentEndsTheOld(t *testing.T) {
 		if a := b.arrival(second, wire.StepOpen); a.Error != "" {
 			t.Errorf("the second task: %s", a.Error)
 		}
-		if d.most.Load() != 1 {
-			t.Errorf("%d sessions were open at a time: two tasks disturb each other", d.most.Load())
+		if d.max.Load() != 1 {
+			t.Errorf("%d sessions were open at a time: two tasks disturb each other", d.max.Load())
 		}
 		b.arrival(second, wire.StepDone)
 	})
@@ -294,7 +321,7 @@ func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
 			"driver":   {func(a *plan.Assignment) { a.Task.Cell.Broker.Driver = "nope" }, `no driver "nope"`},
 			"queues":   {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues"},
 			"size":     {func(a *plan.Assignment) { a.Task.Cell.Workload.Message.Size = 1 << 40 }, "message size"},
-			"churn":    {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} }, "bindings a second"},
+			"churn":    {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} }, "bindings per second"},
 			"window":   {func(a *plan.Assignment) { a.Task.Cell.Workload.Publishers.Window = 100_000_000 }, "want at most 10000000"},
 			"measure":  {func(a *plan.Assignment) { a.Task.Cell.Workload.Measure = plan.Duration(366 * 24 * time.Hour) }, "want 0 to 24h"},
 			"more":     {func(a *plan.Assignment) { a.Publishers.Count = 2 }, "2 publishers: want 0 to 1"},

@@ -13,8 +13,8 @@ const (
 	maxReleases = 16  // of one attempt: there is one to each step
 )
 
-// attempts are those that this slot was assigned last, with what the controller released in them: commands may come more
-// than once, and releases before the attempt has begun. Safe for concurrent use.
+// attempts are those that this slot was assigned last, with what the controller released in them: commands may come
+// more than once, and releases before the attempt has begun. Safe for concurrent use.
 type attempts struct {
 	mu    sync.Mutex
 	known map[wire.Ref]*inbox

@@ -11,15 +11,17 @@ import (
 	"lockstep/internal/procs"
 )
 
-// guard is a process that undoes a fault when this one is gone, however it ended: it waits for the end of a pipe that this process alone holds. It
-// is in a session of its own and ignores what ends the agent in an orderly way, so that it lives as long as it is needed.
+// guard is a process that undoes a fault when this one is gone, however it ended: it waits for the end of a pipe that
+// this process alone holds. It is in a session of its own and ignores what ends the agent in an orderly way, so that
+// it lives as long as it is needed.
 type guard struct {
 	pipe  io.WriteCloser
 	ended chan error
 }
 
-// guardScript waits for the pipe's end, and then until the process $1, if any, is gone (one minute at most), and becomes the undoing command.
-// That comes quoted in the environment: among the arguments its words would make the guard look like the process that it starts.
+// guardScript waits for the pipe's end, and then until the process $1, if any, is gone (one minute at most), and
+// becomes the undoing command. That comes quoted in the environment: among the arguments its words would make the
+// guard look like the process that it starts.
 const guardScript = `trap '' TERM INT HUP
 read -r word
 [ "$word" = done ] && exit 0
@@ -54,7 +56,8 @@ func (g *guard) dismiss() {
 	_ = g.pipe.Close()
 }
 
-// fire has the guard undo the fault now. The channel tells when the undoing command has ended; one that stays is what it started.
+// fire has the guard undo the fault now. The channel tells when the undoing command has ended; one that stays is what
+// it started.
 func (g *guard) fire() <-chan error {
 	_ = g.pipe.Close()
 	return g.ended

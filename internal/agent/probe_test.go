@@ -14,16 +14,19 @@ import (
 
 // probe counts what is done to its sessions.
 type probe struct {
-	setups, teardowns, open, most atomic.Int64
-	sent                          atomic.Int64 // messages that Publish took
-	failOpen                      bool
-	hang                          chan struct{}  // publishers connect when it is closed, whatever their context says
-	stuck                         chan struct{}  // Publish returns when it is closed, whatever happens
-	inside                        sync.WaitGroup // of it: Done by the first call
-	report                        chan string    // the link says so in an event when it has sent
-	password                      atomic.Pointer[string]
-	figures                       func(ctx context.Context, n int64) ([]drivers.Figure, error) // of its sessions, which are Probers then
-	probed                        atomic.Int64
+	setups, teardowns, open, max atomic.Int64
+	sent                         atomic.Int64 // messages that Publish took
+	failOpen                     bool
+	opening                      chan drivers.Env // Open hands its environment over; nil: it does not
+	opens                        chan struct{}    // then Open goes on when it is closed, whatever its context says
+	opened                       atomic.Int64     // calls of Open that have succeeded
+	hang                         chan struct{}    // publishers connect when it is closed, whatever their context says
+	stuck                        chan struct{}    // Publish returns when it is closed, whatever happens
+	inside                       sync.WaitGroup   // of it: Done by the first call
+	report                       chan string      // the link says so in an event when it has sent
+	password                     atomic.Pointer[string]
+	figures                      func(ctx context.Context, n int64) ([]drivers.Figure, error) // of its sessions, which are Probers then
+	probed                       atomic.Int64
 }
 
 var (
@@ -58,8 +61,13 @@ func (probeDriver) Open(_ context.Context, options json.RawMessage, env drivers.
 	if p.failOpen {
 		return nil, errors.New("dial " + o.URL + " with " + password + ": no such host")
 	}
-	if n := p.open.Add(1); n > p.most.Load() {
-		p.most.Store(n)
+	if p.opening != nil {
+		p.opening <- env
+		<-p.opens
+	}
+	defer p.opened.Add(1)
+	if n := p.open.Add(1); n > p.max.Load() {
+		p.max.Store(n)
 	}
 	if p.figures != nil {
 		return figureSession{&probeSession{p: p, env: env}}, nil

@@ -14,67 +14,62 @@ import (
 )
 
 const (
-	probeEvery   = time.Second
-	probeTimeout = 5 * time.Second // one probe; those that are due meanwhile are left out
-	lastProbe    = time.Second     // the wait for the last one before the drain
+	probeEvery       = time.Second
+	probeTimeout     = 5 * time.Second // one probe; those that are due meanwhile are left out
+	lastProbeTimeout = time.Second     // the wait for the last one before the drain
 )
 
 // errStuck is a probe that did not return when it was cancelled.
 var errStuck = errors.New("the driver did not let go of a probe; the broker is not asked again")
 
-// prober asks the broker for its figures as the record's seconds begin, from the beginning of warm-up to the end of the drain, and once more
-// when this agent's publishers have stopped, beside everything else: the load neither waits for it nor fails with it. A figure without an
-// answer is missing; why is said once.
+// prober asks the broker for its metrics as the record's seconds begin, from the beginning of warm-up to the end of
+// the drain, and once more when this agent's publishers have stopped, beside everything else: the load neither waits
+// for it nor fails with it. A metric without an answer is missing; the first error is an event.
 type prober struct {
-	t       *task
-	session drivers.Prober
-	over    context.Context // ends when the publishers have stopped
+	session  *session
+	timeline *timeline
+	leave    time.Duration // after which a probe that was cancelled is left behind
+
+	stopped context.Context // ends when the publishers have stopped
 	stop    context.CancelFunc
 	last    chan struct{} // closed when the broker was asked after that
+
+	mu      sync.Mutex
+	samples []record.ProbeSample // not yet taken
 }
 
-func newProber(t *task, session drivers.Prober) *prober {
-	p := &prober{t: t, session: session, last: make(chan struct{})}
-	p.over, p.stop = context.WithCancel(context.Background())
+func newProber(s *session, t *timeline, leave time.Duration) *prober {
+	p := &prober{session: s, timeline: t, leave: leave, last: make(chan struct{})}
+	p.stopped, p.stop = context.WithCancel(context.Background())
 	return p
 }
 
-// startProber begins to probe, on agent 0 and where the driver can, and returns how to end that in an orderly way.
-func (t *task) startProber(ctx context.Context) (finish func(context.Context)) {
-	session, can := t.openSession().(drivers.Prober)
-	if !can || t.a.Index != 0 {
-		return func(context.Context) {}
-	}
-	p := newProber(t, session)
-	t.reporting.Add(1)
-	go func() {
-		defer t.reporting.Done()
-		p.run(ctx)
-	}()
-	return p.finish
-}
-
+// run asks the broker until ctx ends, if the driver can. The session is open.
 func (p *prober) run(ctx context.Context) {
 	defer p.stop()
 	last := sync.OnceFunc(func() { close(p.last) })
 	defer last()
-	said := false
+	driver, can := p.session.current().(drivers.Prober)
+	if !can {
+		return
+	}
+	reported := false
 	for ctx.Err() == nil {
-		over := p.over.Err() != nil
-		err := p.ask(ctx)
+		stopped := p.stopped.Err() != nil
+		err := p.ask(ctx, driver)
 		switch {
 		case err == nil:
 		case ctx.Err() != nil && !errors.Is(err, errStuck):
 			return
-		case !said:
-			said = true
-			p.t.event(drivers.EventNotice, "probe broker: "+p.t.clean(err.Error()))
+		case !reported:
+			reported = true
+			p.session.event(drivers.EventNotice, "probe broker: "+p.session.clean(err.Error()))
 		}
 		if errors.Is(err, drivers.ErrUnsupported) || errors.Is(err, errStuck) {
 			return
 		}
-		waiting := p.over
-		if over {
+		waiting := p.stopped
+		if stopped {
 			last()
 			waiting = ctx
 		}
@@ -87,13 +82,13 @@ func (p *prober) wait(ctx, other context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(other, cancel)()
-	_ = clock.Until(ctx, nextSecond(p.t.beginning(), clock.Now())) // an early end shows in the contexts
+	_ = clock.Until(ctx, nextSecond(p.timeline.t0(), clock.Now())) // an early end shows in the contexts
 }
 
 // finish has the broker asked once more, for what it did in the last second, and waits a moment for the answer.
 func (p *prober) finish(ctx context.Context) {
 	p.stop()
-	late := time.NewTimer(lastProbe)
+	late := time.NewTimer(lastProbeTimeout)
 	defer late.Stop()
 	select {
 	case <-p.last:
@@ -113,7 +108,7 @@ func nextSecond(begin, now int64) int64 {
 }
 
 // ask probes once, with a deadline that holds even if the driver does not obey it.
-func (p *prober) ask(ctx context.Context) error {
+func (p *prober) ask(ctx context.Context, driver drivers.Prober) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	type answer struct {
@@ -122,43 +117,44 @@ func (p *prober) ask(ctx context.Context) error {
 	}
 	answered, asked := make(chan answer, 1), clock.Now()
 	go func() {
-		figures, err := p.session.Probe(ctx)
+		figures, err := driver.Probe(ctx)
 		answered <- answer{figures, err}
 	}()
 	select {
 	case a := <-answered:
-		p.t.keep(a.figures, asked, clock.Now())
+		p.add(a.figures, asked, clock.Now())
 		return a.err
 	case <-ctx.Done():
 	}
-	late := time.NewTimer(p.t.cfg.leave)
+	late := time.NewTimer(p.leave)
 	defer late.Stop()
 	select {
 	case <-answered:
 		return fmt.Errorf("no answer within %v", probeTimeout)
 	case <-late.C:
-		p.t.log.Error("a probe did not return when it was cancelled: left behind", "driver", p.t.a.Task.Cell.Broker.Driver)
+		p.session.log.Error("a probe did not return when it was cancelled: left behind", "driver", p.session.broker.Driver)
 		return errStuck
 	}
 }
 
-// keep notes figures of a time between the question and the answer; what is no number is missing.
-func (t *task) keep(figures []drivers.Figure, asked, answered int64) {
-	at := asked + (answered-asked)/2 - t.beginning()
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// add adds metrics of a time between the question and the answer; what is no number is missing.
+func (p *prober) add(figures []drivers.Figure, asked, answered int64) {
+	at := asked + (answered-asked)/2 - p.timeline.t0()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, f := range figures {
 		if !math.IsNaN(f.Value) && !math.IsInf(f.Value, 0) {
-			t.probed = append(t.probed, record.ProbeSample{At: at, Name: string(f.Name), Node: t.clean(f.Node), Value: f.Value})
+			p.samples = append(p.samples,
+				record.ProbeSample{At: at, Name: string(f.Name), Node: p.session.clean(f.Node), Value: f.Value})
 		}
 	}
 }
 
-// takeProbed hands over what was probed since the last time.
-func (t *task) takeProbed() []record.ProbeSample {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	probed := t.probed
-	t.probed = nil
-	return probed
+// take returns the samples since it was called last.
+func (p *prober) take() []record.ProbeSample {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	samples := p.samples
+	p.samples = nil
+	return samples
 }

@@ -17,7 +17,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// probedTask leads the agent through a task and returns what was probed, what was said of it and with which error it finished.
+// probedTask leads the agent through a task and returns what was probed, what was said of it and with which error it
+// finished.
 func (b *bench) probedTask(d *probe, warmup, measure time.Duration, change func(*plan.Assignment)) (all []record.ProbeSample, notices []string, failure string) {
 	b.t.Helper()
 	ref := b.assign("t1", d, func(a *plan.Assignment) {

@@ -6,15 +6,19 @@ import (
 	"sync/atomic"
 
 	"lockstep/internal/clock"
+	"lockstep/internal/engine"
+	"lockstep/internal/netsim"
 	"lockstep/internal/record"
 )
 
-// runtimeFigures reads what Go's runtime knows of this process: its pauses for garbage collection, and how long goroutines that could run
-// waited for a processor (of which it samples one in eight). The zero value counts from the start of the process. One goroutine at a time.
+// runtimeHistograms reads what Go's runtime measures of this process: its pauses for garbage collection, and how long
+// goroutines that could run waited for a processor (of which it samples one in eight). The zero value counts from the
+// start of the process. One goroutine at a time.
 //
-// The runtime keeps histograms of which only the counts of buckets are known, each a quarter of a power of two wide or less. Every sample is
-// taken for the upper end of its bucket: figures are never too small, and at most a quarter too large.
-type runtimeFigures struct {
+// The runtime keeps histograms of which only the counts of buckets are known, each a quarter of a power of two wide or
+// less. Every sample is taken for the upper end of its bucket: durations are never too small, and at most a quarter
+// too large.
+type runtimeHistograms struct {
 	samples []metrics.Sample
 	before  [][]uint64
 }
@@ -29,7 +33,7 @@ var runtimeSeries = []struct {
 }
 
 // read calls f with what has happened since it was called last, each duration with its number; f may be nil.
-func (r *runtimeFigures) read(f func(s record.Series, ns int64, n uint64)) {
+func (r *runtimeHistograms) read(f func(s record.Series, ns int64, n uint64)) {
 	if r.samples == nil {
 		for _, s := range runtimeSeries {
 			r.samples = append(r.samples, metrics.Sample{Name: s.metric})
@@ -55,30 +59,45 @@ func (r *runtimeFigures) read(f func(s record.Series, ns int64, n uint64)) {
 }
 
 // upper is the end of a bucket in nanoseconds, or its beginning where it has none.
-func upper(least, most float64) int64 {
-	if math.IsInf(most, 1) {
-		most = max(0, least)
+func upper(from, to float64) int64 {
+	if math.IsInf(to, 1) {
+		to = max(0, from)
 	}
-	return int64(math.Round(most * 1e9))
+	return int64(math.Round(to * 1e9))
 }
 
-// observer is the task whose agent reports the figures of this process: agents may share one (local runs), and would count them several times.
-var observer atomic.Pointer[task]
+// runtimeReporter is the attempt that reports the runtime of this process: agents may share one (local runs), and would
+// count it several times.
+var runtimeReporter atomic.Pointer[runtimeMetrics]
 
-// observes tells whether the task is that one; the first that asks is, until it closes.
-func (t *task) observes() bool { return observer.CompareAndSwap(nil, t) || observer.Load() == t }
+// runtimeMetrics gives an engine what the runtime and the simulated network measured. One goroutine at a time.
+type runtimeMetrics struct {
+	delays     *netsim.Delays // nil: no network is simulated
+	histograms runtimeHistograms
+	at         int64 // clock.Now() when they were read
+}
 
-// observe gives the engine what the simulated network and, if this agent is the one that reports it, the runtime
-// measured since they were asked last. The caller holds sending.
-func (t *task) observe() {
-	e, now := t.theEngine(), clock.Now()
-	middle := t.observed + (now-t.observed)/2
-	t.observed = now
-	if t.delays != nil {
-		t.delays.Take().Each(func(ns int64, n uint64) { e.Observe(middle, record.NetworkDelay, ns, n) })
+// newRuntimeMetrics begins to measure. The caller closes it, so that another attempt reports the runtime.
+func newRuntimeMetrics(delays *netsim.Delays) *runtimeMetrics {
+	r := &runtimeMetrics{delays: delays, at: clock.Now()}
+	r.histograms.read(nil)
+	return r
+}
+
+// observe gives the engine what was measured since the last time. The runtime is reported by the first attempt that
+// comes, until that is closed.
+func (r *runtimeMetrics) observe(e *engine.Engine) {
+	now := clock.Now()
+	middle := r.at + (now-r.at)/2
+	r.at = now
+	if r.delays != nil {
+		r.delays.Take().Each(func(ns int64, n uint64) { e.Observe(middle, record.NetworkDelay, ns, n) })
 	}
-	if !t.observes() {
+	if !runtimeReporter.CompareAndSwap(nil, r) && runtimeReporter.Load() != r {
+		r.histograms.read(nil) // so that what another attempt reports is not reported again
 		return
 	}
-	t.runtime.read(func(s record.Series, ns int64, n uint64) { e.Observe(middle, s, ns, n) })
+	r.histograms.read(func(s record.Series, ns int64, n uint64) { e.Observe(middle, s, ns, n) })
 }
+
+func (r *runtimeMetrics) close() { runtimeReporter.CompareAndSwap(r, nil) }

@@ -10,13 +10,14 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
+	"lockstep/test/wiretest"
 )
 
-// Each read has what happened since the one before, and at least so much: the pauses of collections that are asked for, and waits that
-// goroutines on a single processor have to have for one that does not let go.
+// Each read has what happened since the one before, and at least so much: the pauses of collections that are asked
+// for, and waits that goroutines on a single processor have to have for one that does not let go.
 func TestRuntimeFiguresAreOfTheTimeBetweenReads(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var r runtimeFigures
+	var r runtimeHistograms
 	read := func() (pauses uint64, longest int64) {
 		r.read(func(s record.Series, ns int64, n uint64) {
 			if s == record.GCPause {
@@ -53,27 +54,75 @@ func TestRuntimeFiguresAreOfTheTimeBetweenReads(t *testing.T) {
 
 func TestUpperEndOfABucket(t *testing.T) {
 	for _, x := range []struct {
-		least, most float64
-		want        int64
+		from, to float64
+		want     int64
 	}{{1e-6, 1.25e-6, 1250}, {math.Inf(-1), 0, 0}, {0, 1e-9, 1}, {2, math.Inf(1), 2_000_000_000}} {
-		if got := upper(x.least, x.most); got != x.want {
-			t.Errorf("%v to %v: %d, want %d", x.least, x.most, got, x.want)
+		if got := upper(x.from, x.to); got != x.want {
+			t.Errorf("%v to %v: %d, want %d", x.from, x.to, got, x.want)
 		}
 	}
 }
 
-// Agents that share a process report its figures once.
+// TestOneAgentOfAProcessReportsItsRuntime: of two tasks that one agent has side by side the first reports the runtime
+// of the process. When it has ended the other does so, and does not report again what was before.
 func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
-	first, second := new(task), new(task)
-	defer observer.Store(nil)
-	if !first.observes() || second.observes() || !first.observes() {
-		t.Error("two tasks report the same process")
-	}
-	first.close()
-	if !second.observes() {
-		t.Error("nobody reports once the first task is over")
-	}
-	second.close()
+	wiretest.AloneInVirtualTime(t, func(t *testing.T) {
+		b, d := newBench(t, func(c *Config) { c.Slots = 2 }), &probe{}
+		instances := b.instancesOf("a1", "a1.2")
+		var refs []wire.Ref
+		pauses, samples := map[wire.Ref]uint64{}, map[wire.Ref]int{}
+		until := func(enough func() bool) {
+			t.Helper()
+			for late := time.After(30 * time.Second); !enough(); {
+				select {
+				case e := <-b.entries:
+					if e.Snapshot == nil {
+						continue
+					}
+					if e.Snapshot.Host.PID != 0 {
+						samples[e.Ref]++
+					}
+					for _, w := range e.Snapshot.Windows {
+						if h := w.Hists[record.GCPause]; h != nil {
+							pauses[e.Ref] += h.Count()
+						}
+					}
+				case <-late:
+					t.Fatalf("%v pauses of the tasks %v were reported in %v samples", pauses, refs, samples)
+				}
+			}
+		}
+		for _, name := range []string{"a1", "a1.2"} {
+			b.instance = instances[name]
+			ref := b.assign("t"+name, d, func(a *plan.Assignment) {
+				brief(0, time.Minute)(a)
+				a.Agent, a.Deadline = name, plan.Duration(5*time.Minute)
+			})
+			b.begin(ref)
+			refs = append(refs, ref)
+			until(func() bool { return samples[ref] > 0 }) // it has asked for the runtime
+		}
+		collect := func(n int) {
+			for range n {
+				runtime.GC() // two pauses
+			}
+		}
+		collect(100)
+		until(func() bool { return pauses[refs[0]] >= 200 && samples[refs[1]] > 3 })
+		if n := pauses[refs[1]]; n != 0 {
+			t.Errorf("the second task reports %d pauses too", n)
+		}
+		b.release(refs[0], wire.Release{Step: wire.StepFinish})
+		b.release(refs[0], wire.Release{Step: wire.StepDone})
+		ended := samples[refs[1]] + 2
+		until(func() bool { return samples[refs[1]] >= ended })
+		collect(50)
+		until(func() bool { return pauses[refs[1]] >= 100 })
+		if pauses[refs[1]] >= 200 {
+			t.Errorf("the second task reports %d of 100 pauses since the first has ended: those of before are reported twice",
+				pauses[refs[1]])
+		}
+	})
 }
 
 // What the runtime measured travels in the windows, and the polling of the clock with the figures of the host.

@@ -11,8 +11,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// TestAnAgentEndsAnAttemptThatNobodyLeads: it learns of it from a heartbeat's answer, removes what was declared, also if
-// it is not the agent that declared it, and is free long before its deadline.
+// TestAnAgentEndsAnAttemptThatNobodyLeads: it learns of it from a heartbeat's answer, removes what was declared, also
+// if it is not the agent that declared it, and is free long before its deadline.
 func TestAnAgentEndsAnAttemptThatNobodyLeads(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
@@ -40,7 +40,7 @@ func TestAnAgentEndsAnAttemptWithoutAController(t *testing.T) {
 		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(time.Hour) })
 		b.arrival(ref, wire.StepOpen)
 		began := time.Now()
-		b.unheard()
+		b.leave()
 		for d.open.Load() > 0 {
 			time.Sleep(100 * time.Millisecond)
 		}

@@ -34,7 +34,8 @@ func listening(t testing.TB) (address string, accepted <-chan net.Conn) {
 	return l.Addr().String(), all
 }
 
-// TestBlockedWritesCount: what a write waits for a peer that does not read counts, and all bytes arrive. Writes that the kernel takes at once count nothing.
+// TestBlockedWritesCount: what a write waits for a peer that does not read counts, and all bytes arrive. Writes that
+// the kernel takes at once count nothing.
 func TestBlockedWritesCount(t *testing.T) {
 	address, accepted := listening(t)
 	var w drivers.Waiting

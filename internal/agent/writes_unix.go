@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// blockable is a TCP connection that reports for how long its send buffer was full. It writes as net.TCPConn does: it tries, and waits when the
-// kernel takes no more. Only waiting costs a reading of the clock.
+// blockable is a TCP connection that reports for how long its send buffer was full. It writes as net.TCPConn does: it
+// tries, and waits when the kernel takes no more. Only waiting costs a reading of the clock.
 type blockable struct {
 	*net.TCPConn
 	raw     syscall.RawConn

@@ -128,8 +128,8 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer release()
-	cfg.Log, cfg.Version, cfg.Standing = daemonLog(stderr, o.verbose), version(), &agent.Standing{}
-	defer supervise(cfg.Log, cfg.Standing.Stuck)()
+	cfg.Log, cfg.Version, cfg.Status = daemonLog(stderr, o.verbose), version(), &agent.Status{}
+	defer supervise(cfg.Log, cfg.Status.Stuck)()
 	serve, unserve, err := o.figures.start(cfg.Log)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer conn.Close()
 	serve(func(*web.Access) http.Handler {
-		return onlyMetrics(metrics.Agent(cfg.Standing, conn.Linked, version(), cfg.Log))
+		return onlyMetrics(metrics.Agent(cfg.Status, conn.Linked, version(), cfg.Log))
 	})
 	return leave(cfg.Log, agent.Serve(serving, conn.Agent(), cfg))
 }

@@ -67,7 +67,7 @@ command line has faults; 1 a broker could not be asked or did not remove all.`,
 type target struct {
 	broker   plan.Broker
 	attempts []plan.Task // of the record, and of their groups
-	sweep    *agent.Sweep
+	sweep    *agent.Cleanup
 	found    []drivers.Leftover
 	blind    bool // it cannot list: the topologies of attempts are removed by name
 }
@@ -171,7 +171,7 @@ func (t *target) look(ctx context.Context, prefix string) error {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	var err error
-	if t.sweep, err = agent.OpenSweep(ctx, t.broker, drivers.FullAccess()); err != nil {
+	if t.sweep, err = agent.OpenCleanup(ctx, t.broker, drivers.FullAccess()); err != nil {
 		return err
 	}
 	all, err := t.sweep.Leftovers(ctx, prefix)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"hash/crc32"
 	"hash/fnv"
+
+	"lockstep/internal/plan"
 )
 
 // EnvelopeSize is the length in bytes of what every body begins with; no message can be smaller.
@@ -18,7 +20,7 @@ import (
 //
 // Numbers are little endian. The checksum takes the payload first so that a publisher, whose payload
 // stays the same, computes it over the header alone.
-const EnvelopeSize = 64
+const EnvelopeSize = plan.MinMessageSize
 
 const envelopeVersion = 2
 

@@ -13,7 +13,7 @@ import (
 // phases are those that a task goes through.
 var phases = []plan.Phase{plan.PhasePrepare, plan.PhaseReady, plan.PhaseWarmup, plan.PhaseMeasure, plan.PhaseDrain, plan.PhaseTeardown}
 
-// Working is how an agent stands: agent.Standing.
+// Working is how an agent stands: agent.Status.
 type Working interface {
 	Slots() []wire.Heartbeat
 	Phase(slot string) plan.Phase

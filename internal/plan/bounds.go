@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -18,7 +19,11 @@ const (
 	maxInFlightBytes  = 4 << 30              // of an agent
 	maxAllPublishers  = 1_000_000            // of all agents
 	maxPublisherPairs = 10_000_000           // of an agent: each consumer has a set of the messages of each publisher
+	maxChurn          = 10_000               // bindings per second, and messages per second of each
 )
+
+// MinMessageSize is the size in bytes of the envelope that each message has.
+const MinMessageSize = 64
 
 // Bounded returns an error that names what of a run is beyond its bound, or the first of its cells that is not bounded. The
 // error wraps ErrTooLarge if there are too many tasks.
@@ -55,6 +60,47 @@ func (c Cell) Bounded() error {
 	}
 	if n := c.Agents(); n < 1 || n > maxAgents {
 		return fmt.Errorf("cell %s (%s) needs %d agents: want 1 to %d", c.ID, c.Name(), n, maxAgents)
+	}
+	return nil
+}
+
+// CheckProtocol returns an error if an assignment is of another protocol version than this program's.
+func (a Assignment) CheckProtocol() error {
+	if a.Protocol != Protocol {
+		return fmt.Errorf("assignment has protocol %d and this agent has %d: install the same release of Lockstep on both",
+			a.Protocol, Protocol)
+	}
+	return nil
+}
+
+// Check returns an error that names what of an assignment no matrix makes: another protocol version, a workload beyond its
+// bounds, or a share that is no part of it.
+func (a Assignment) Check() error {
+	if err := a.CheckProtocol(); err != nil {
+		return err
+	}
+	w := a.Task.Cell.Workload
+	if err := w.Bounded(); err != nil {
+		return fmt.Errorf("assignment has %w", err)
+	}
+	p, c := w.Publishers, w.Consumers
+	for _, x := range []struct {
+		name             string
+		value, from, top int
+	}{
+		{"publishers", a.Publishers.Count, 0, p.Threads},
+		{"publishers of all agents", a.Publishers.Total, a.Publishers.Count, p.Nodes * p.Threads},
+		{"first publisher", a.Publishers.First, 0, a.Publishers.Total - a.Publishers.Count},
+		{"consumers", a.Consumers.Count, 0, c.Threads}, {"first consumer", a.Consumers.First, 0, c.Nodes * c.Threads},
+		{"queues", w.Topology.Queues, 1, math.MaxInt}, {"subscriptions", w.Topology.Subscriptions, 1, math.MaxInt},
+		{"bindings", w.Topology.Bindings, 1, math.MaxInt}, {"bytes of a message", w.Message.Size, MinMessageSize, math.MaxInt},
+	} {
+		switch {
+		case x.value < x.from && x.top == math.MaxInt:
+			return fmt.Errorf("assignment has %d %s: want at least %d", x.value, x.name, x.from)
+		case x.value < x.from || x.value > x.top:
+			return fmt.Errorf("assignment has %d %s: want %d to %d", x.value, x.name, x.from, x.top)
+		}
 	}
 	return nil
 }
@@ -101,6 +147,11 @@ func (w Workload) Bounded() error {
 		if x.value < 0 || x.value.D() > maxTaskTime {
 			faults = append(faults, fmt.Errorf("%v of %s: want 0 to %v", x.value, x.name, maxTaskTime))
 		}
+	}
+	churns := t.Churn.Rate > 0 && t.Churn.Rate <= maxChurn && t.Churn.Probes > 0 && t.Churn.Probes <= maxChurn && t.Churn.Hold > 0
+	if t.Churn.Rate != 0 && !churns {
+		faults = append(faults, fmt.Errorf("%v bindings per second for %v with %v messages per second each: want all above 0, and at most %d per second",
+			t.Churn.Rate, t.Churn.Hold, t.Churn.Probes, maxChurn))
 	}
 	if len(faults) > 0 {
 		return errors.Join(faults...)

@@ -37,7 +37,7 @@ type lab struct {
 	client   *wire.Client
 	copies   string
 	standing *controller.Standing
-	working  *agent.Standing
+	working  *agent.Status
 	points   *sink.Counters
 	pages    string // where they are
 }
@@ -55,7 +55,7 @@ func users(t *testing.T) web.Users {
 func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	l := &lab{t: t, copies: t.TempDir(), standing: &controller.Standing{}, working: &agent.Standing{}, points: &sink.Counters{}}
+	l := &lab{t: t, copies: t.TempDir(), standing: &controller.Standing{}, working: &agent.Status{}, points: &sink.Counters{}}
 	var err error
 	if l.server, err = wire.Embedded(t.Context(), wire.ServerConfig{Log: log}); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	for i, name := range agents {
 		conn, cfg := l.connect(), agent.Config{Name: name, Dir: dir, Log: log}
 		if i == 0 {
-			cfg.Standing = l.working
+			cfg.Status = l.working
 		}
 		wg.Go(func() { _ = agent.Serve(ctx, conn.Agent(), cfg) })
 	}

@@ -39,6 +39,12 @@ var begin = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 func InVirtualTime(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
+	AloneInVirtualTime(t, test)
+}
+
+// AloneInVirtualTime is InVirtualTime without other tests in parallel, for what a process has once.
+func AloneInVirtualTime(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
 	keepAccessTime()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(begin))

@@ -7,14 +7,14 @@ import (
 )
 
 func TestASlotWithoutHeartbeatsIsStuck(t *testing.T) {
-	slot := &server{cfg: Config{Name: "a1"}}
-	s := &Standing{slots: []*server{slot}}
+	one := &slot{cfg: Config{Name: "a1"}}
+	s := &Status{slots: []*slot{one}}
 	now, past := time.Now(), time.Now().Add(-2*maxStall)
 	for _, x := range []struct {
 		reported *time.Time
 		stuck    bool
 	}{{nil, false}, {&now, false}, {&past, true}} {
-		slot.reported.Store(x.reported)
+		one.reported.Store(x.reported)
 		if err := s.Stuck(); (err != nil) != x.stuck || err != nil && !strings.Contains(err.Error(), "a1") {
 			t.Errorf("with a heartbeat at %v: %v, want stuck %v", x.reported, err, x.stuck)
 		}

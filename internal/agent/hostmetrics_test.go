@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -56,14 +55,14 @@ func aProc(t *testing.T) proc {
 func TestBrokerProcessIsFound(t *testing.T) {
 	p := aProc(t)
 	for _, broker := range []plan.Process{{PID: 200}, {Port: 5672}, {Command: "beam.smp"}} {
-		h := newHost(string(p), plan.Processes{broker})
-		if h.broker[0].pid != 200 {
-			t.Errorf("%+v is taken for process %d, want 200", broker, h.broker[0].pid)
+		h := newHostMetrics(procfs(p), plan.Processes{broker})
+		if h.broker.all[0].pid != 200 {
+			t.Errorf("%+v is taken for process %d, want 200", broker, h.broker.all[0].pid)
 		}
 	}
 	for _, broker := range []plan.Process{{}, {PID: 999}, {Port: 5673}, {Command: "nothing"}} {
-		h := newHost(string(p), plan.Processes{broker})
-		if s := h.sample(); s.HasBroker {
+		h := newHostMetrics(procfs(p), plan.Processes{broker})
+		if s := h.sample(nil); s.HasBroker {
 			t.Errorf("%+v: figures %+v of a process that is not there", broker, s)
 		}
 	}
@@ -71,19 +70,19 @@ func TestBrokerProcessIsFound(t *testing.T) {
 
 func TestBrokerFigures(t *testing.T) {
 	p := aProc(t)
-	h := newHost(string(p), plan.Processes{{Command: "beam.smp"}})
-	h.broker[0].before.at = h.broker[0].before.at.Add(-2 * time.Second) // measured two seconds ago
+	h := newHostMetrics(procfs(p), plan.Processes{{Command: "beam.smp"}})
+	h.broker.all[0].before.at = h.broker.all[0].before.at.Add(-2 * time.Second) // measured two seconds ago
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 1300, 6000, "2")
-	s := h.sample()
+	s := h.sample(nil)
 	if !s.HasBroker || s.BrokerCPU < 1.4 || s.BrokerCPU > 1.51 || s.BrokerRSS != 6000*int64(os.Getpagesize()) {
 		t.Errorf("%+v: want 3 s of processor time in 2 s, and 6000 pages", s)
 	}
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 5, 10, "99") // restarted under the same pid
-	if s := h.sample(); s.HasBroker {
+	if s := h.sample(nil); s.HasBroker {
 		t.Errorf("%+v: the figures of two processes were mixed", s)
 	}
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 15, 10, "99")
-	if s := h.sample(); !s.HasBroker || s.BrokerCPU < 0 {
+	if s := h.sample(nil); !s.HasBroker || s.BrokerCPU < 0 {
 		t.Errorf("%+v: a restarted broker is not measured any more", s)
 	}
 }
@@ -92,53 +91,37 @@ func TestBrokerFigures(t *testing.T) {
 func TestSeveralProcessesAreAddedUp(t *testing.T) {
 	p := aProc(t)
 	p.process(t, 400, "node-b\x00", 500, 1000, "4")
-	h := newHost(string(p), plan.Processes{{PID: 200}, {Port: 5672}, {Command: "node-b"}, {Command: "not here"}})
-	h.broker[0].before.at = h.broker[0].before.at.Add(-2 * time.Second)
-	h.broker[2].before.at = h.broker[2].before.at.Add(-2 * time.Second)
+	h := newHostMetrics(procfs(p), plan.Processes{{PID: 200}, {Port: 5672}, {Command: "node-b"}, {Command: "not here"}})
+	h.broker.all[0].before.at = h.broker.all[0].before.at.Add(-2 * time.Second)
+	h.broker.all[2].before.at = h.broker.all[2].before.at.Add(-2 * time.Second)
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 1300, 6000, "2")
 	p.process(t, 400, "node-b\x00", 600, 2000, "4")
-	s := h.sample()
+	s := h.sample(nil)
 	if !s.HasBroker || s.BrokerCPU < 1.9 || s.BrokerCPU > 2.01 || s.BrokerRSS != 8000*int64(os.Getpagesize()) {
 		t.Errorf("%+v: want 4 s of processor time in 2 s, and 8000 pages", s)
 	}
 	if err := os.RemoveAll(filepath.Join(string(p), "400")); err != nil {
 		t.Fatal(err)
 	}
-	if s := h.sample(); s.HasBroker {
+	if s := h.sample(nil); s.HasBroker {
 		t.Errorf("%+v: one node of two is shown for both", s)
 	}
 	p.process(t, 400, "node-b\x00", 1, 1000, "9")
-	h.sample() // found again
-	if s := h.sample(); !s.HasBroker || s.BrokerRSS != 7000*int64(os.Getpagesize()) {
+	h.sample(nil) // found again
+	if s := h.sample(nil); !s.HasBroker || s.BrokerRSS != 7000*int64(os.Getpagesize()) {
 		t.Errorf("%+v: a node that came back is not measured any more", s)
 	}
 }
 
-func TestOwnFigures(t *testing.T) {
-	h := newHost("/proc", nil)
-	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		t.Skip("no /proc here")
-	}
-	var before, after syscall.Rusage
-	used := func(r *syscall.Rusage) time.Duration {
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, r); err != nil {
-			t.Fatal(err)
-		}
-		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-	}
-	for began := used(&before); used(&after)-began < 100*time.Millisecond; {
-		_ = fmt.Sprint(began) // be busy
-	}
-	if s := h.sample(); s.AgentCPU <= 0 || s.AgentRSS < 1<<20 {
-		t.Errorf("%+v after 100 ms of processor time", s)
-	}
-	missing := newHost(t.TempDir(), plan.Processes{{Port: 1, Command: "x"}})
-	if s := missing.sample(); s.AgentCPU != 0 || s.AgentRSS != 0 {
+func TestNoProc(t *testing.T) {
+	missing := newHostMetrics(procfs(t.TempDir()), plan.Processes{{Port: 1, Command: "x"}})
+	if s := missing.sample(nil); s.AgentCPU != 0 || s.AgentRSS != 0 {
 		t.Errorf("%+v without a /proc", s)
 	}
 }
 
-// A process that the host does not let run has waited, whichever of its threads that was; the host's CPUs are all that were busy.
+// A process that the host does not let run has waited, whichever of its threads that was; the host's CPUs are all that
+// were busy.
 func TestWaitingForTheHost(t *testing.T) {
 	p := aProc(t)
 	p.process(t, 0, "agent\x00", 10, 10, "1")
@@ -148,18 +131,18 @@ func TestWaitingForTheHost(t *testing.T) {
 	p.write(t, "self/task/1/schedstat", "1000000000 1000000000 7\n")
 	p.write(t, "self/task/2/schedstat", "5 0 7\n")
 	p.write(t, "stat", "cpu  100 10 50 1000 40 5 5 30 7 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
-	h := newHost(string(p), nil)
+	h := newHostMetrics(procfs(p), nil)
 	p.write(t, "self/task/1/schedstat", "1250000000 1250000000 7\n")
 	p.write(t, "self/task/3/schedstat", "250000000 250000000 7\n") // new
 	p.write(t, "stat", "cpu  140 10 60 1040 40 5 5 40 17 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
-	s := h.sample()
+	s := h.sample(nil)
 	if s.AgentWaited < 0.499 || s.AgentWaited > 0.501 {
 		t.Errorf("waited for %v of the time, want half", s.AgentWaited)
 	}
 	if s.HostCores != 2 || s.HostCPU < 1.199 || s.HostCPU > 1.201 { // 40 + 10 + 10 of 100 ticks on two CPUs
 		t.Errorf("%v of %d CPUs were used, want 1.2 of 2", s.HostCPU, s.HostCores)
 	}
-	if s := h.sample(); s.AgentWaited != 0 || s.HostCPU != 0 {
+	if s := h.sample(nil); s.AgentWaited != 0 || s.HostCPU != 0 {
 		t.Errorf("waited for %v and used %v CPUs since", s.AgentWaited, s.HostCPU)
 	}
 }

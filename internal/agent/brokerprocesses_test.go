@@ -13,7 +13,7 @@ import (
 )
 
 // moves writes what a process and the interfaces of its network namespace have moved.
-func (p proc) moves(t *testing.T, pid int, read, written int64, interfaces map[string]moved) {
+func (p proc) moves(t *testing.T, pid int, read, written int64, interfaces map[string]byteCounters) {
 	t.Helper()
 	p.write(t, fmt.Sprintf("%d/io", pid), fmt.Sprintf("rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: %d\nwrite_bytes: %d\ncancelled_write_bytes: 5\n", read, written))
 	text := "Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"
@@ -40,27 +40,27 @@ func about(got, want float64) bool { return got >= 0.7*want && got <= 1.05*want 
 
 func TestDisksAndNetworks(t *testing.T) {
 	p := aProc(t)
-	p.moves(t, 200, 1000, 5000, map[string]moved{"lo": {100, 100}, "eth0": {1 << 20, 10}, "old": {7, 7}})
-	h := newHost(string(p), plan.Processes{{PID: 200}})
-	h.broker[0].before.at = h.broker[0].before.at.Add(-2 * time.Second)
-	p.moves(t, 200, 3000, 9000, map[string]moved{"lo": {300, 300}, "eth0": {1<<20 + 3800, 10 + 1800}, "new": {1 << 40, 1 << 40}})
-	s := h.sample()
+	p.moves(t, 200, 1000, 5000, map[string]byteCounters{"lo": {100, 100}, "eth0": {1 << 20, 10}, "old": {7, 7}})
+	h := newHostMetrics(procfs(p), plan.Processes{{PID: 200}})
+	h.broker.all[0].before.at = h.broker.all[0].before.at.Add(-2 * time.Second)
+	p.moves(t, 200, 3000, 9000, map[string]byteCounters{"lo": {300, 300}, "eth0": {1<<20 + 3800, 10 + 1800}, "new": {1 << 40, 1 << 40}})
+	s := h.sample(nil)
 	if s.NoDisk != "" || !about(s.DiskRead, 1000) || !about(s.DiskWrite, 2000) {
 		t.Errorf("%+v: want 1000 bytes a second read and 2000 written", s)
 	}
 	if s.NoNet != "" || !about(s.NetIn, 2000) || !about(s.NetOut, 1000) {
 		t.Errorf("%+v: want 2000 bytes a second in and 1000 out, of the interfaces that were there all the time", s)
 	}
-	p.moves(t, 200, 3, 9, map[string]moved{"lo": {3, 3}}) // counted anew
-	if s := h.sample(); s.DiskRead != 0 || s.DiskWrite != 0 || s.NetIn != 0 || s.NetOut != 0 {
+	p.moves(t, 200, 3, 9, map[string]byteCounters{"lo": {3, 3}}) // counted anew
+	if s := h.sample(nil); s.DiskRead != 0 || s.DiskWrite != 0 || s.NetIn != 0 || s.NetOut != 0 {
 		t.Errorf("%+v: counters that go back give figures", s)
 	}
 }
 
 func TestWhatTheHostDoesNotTellHasAReason(t *testing.T) {
 	p := aProc(t)
-	h := newHost(string(p), plan.Processes{{PID: 200}})
-	if s := h.sample(); !s.HasBroker || s.NoDisk != noCount || s.NoNet != noCount {
+	h := newHostMetrics(procfs(p), plan.Processes{{PID: 200}})
+	if s := h.sample(nil); !s.HasBroker || s.NoDisk != noCount || s.NoNet != noCount {
 		t.Errorf("%+v: want memory and processor time alone, and why", s)
 	}
 	if why := reason(&fs.PathError{Err: fs.ErrPermission}); why != noRight {
@@ -73,20 +73,20 @@ func TestProcessesThatShareANetworkCountItOnce(t *testing.T) {
 	p := aProc(t)
 	p.process(t, 400, "node-b\x00", 500, 1000, "4")
 	moves := func(n int64) {
-		p.moves(t, 200, 0, 10*n, map[string]moved{"eth0": {n, n}})
-		p.moves(t, 400, 0, 10*n, map[string]moved{"eth0": {n, n}})
+		p.moves(t, 200, 0, 10*n, map[string]byteCounters{"eth0": {n, n}})
+		p.moves(t, 400, 0, 10*n, map[string]byteCounters{"eth0": {n, n}})
 	}
-	sample := func(h *host) (in, written float64, why string) {
+	sample := func(h *hostMetrics) (in, written float64, why string) {
 		moves(0)
-		for i := range h.broker {
-			h.look(&h.broker[i])
-			h.broker[i].before.at = h.broker[i].before.at.Add(-time.Second)
+		for i := range h.broker.all {
+			h.broker.find(&h.broker.all[i])
+			h.broker.all[i].before.at = h.broker.all[i].before.at.Add(-time.Second)
 		}
 		moves(1000)
-		s := h.sample()
+		s := h.sample(nil)
 		return s.NetIn, s.DiskWrite, s.NoNet
 	}
-	h := newHost(string(p), plan.Processes{{PID: 200}, {PID: 400}})
+	h := newHostMetrics(procfs(p), plan.Processes{{PID: 200}, {PID: 400}})
 	if in, written, why := sample(h); why != noSpaces || in != 0 || !about(written, 20000) {
 		t.Errorf("%v in, %v written, %q: it is not known whether they share a network", in, written, why)
 	}
@@ -101,28 +101,5 @@ func TestProcessesThatShareANetworkCountItOnce(t *testing.T) {
 	p.in(t, 400, "2")
 	if in, _, why := sample(h); why != "" || !about(in, 2000) {
 		t.Errorf("%v, %q: want both networks, 2000", in, why)
-	}
-}
-
-// All of what an observer was told is to be there, and one that is started again is found again.
-func TestObservedProcesses(t *testing.T) {
-	p := aProc(t)
-	s := &server{cfg: Config{Proc: string(p)}}
-	b := s.observe(plan.Observation{Broker: "b", As: "driver"}, plan.Processes{{Port: 5672}, {Command: "node-b"}})
-	if h := b.sample("here"); h.HasBroker || h.Broker != "b" || h.Place != "here" || h.Node != "command:node-b, port:5672" {
-		t.Errorf("%+v: one process of two is there", h)
-	}
-	p.process(t, 400, "node-b\x00", 500, 1000, "4")
-	b.sample("here") // found
-	if h := b.sample("here"); !h.HasBroker || h.BrokerRSS != 6000*int64(os.Getpagesize()) || h.AgentRSS != 0 {
-		t.Errorf("%+v: want both processes, and nothing of the agent", h)
-	}
-	p.process(t, 400, "node-b\x00", 2, 1000, "9") // started again
-	if h := b.sample("here"); h.HasBroker {
-		t.Errorf("%+v: the figures of two processes were mixed", h)
-	}
-	p.process(t, 400, "node-b\x00", 3, 2000, "9")
-	if h := b.sample("here"); !h.HasBroker || h.BrokerCPU < 0 || h.BrokerRSS != 7000*int64(os.Getpagesize()) {
-		t.Errorf("%+v: a process that was started again is not found", h)
 	}
 }

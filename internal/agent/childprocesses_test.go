@@ -2,15 +2,14 @@ package agent
 
 import (
 	"fmt"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
 	"lockstep/internal/record"
 )
 
-// TestADriversProcessesCountAsTheAgents: what a driver in another language uses is the client's, not the broker's and not nobody's.
+// TestADriversProcessesCountAsTheAgents: what a driver in another language uses is the client's, not the broker's and
+// not nobody's.
 func TestADriversProcessesCountAsTheAgents(t *testing.T) {
 	p := proc(t.TempDir())
 	thread := func(pid, tid int, ticks int64, children string) {
@@ -24,47 +23,23 @@ func TestADriversProcessesCountAsTheAgents(t *testing.T) {
 		thread(401, 401, helper, "")
 		thread(402, 402, 100_000, "") // nobody's child
 	}
-	h, sample := newHost(string(p), nil), func() (s record.HostSample) { return s }
+	children, sample := childProcesses{proc: procfs(p)}, func() (s record.HostSample) { return s }
 	set(10_000, 20_000)
 	first := sample()
-	h.outside.add(h, []int{400}, &first)
+	children.sample([]int{400}, &first)
 	if first.AgentCPU != 0 || first.DriverThread != 0 || first.AgentRSS == 0 {
 		t.Errorf("the first sample has %+v: what was used before counts", first)
 	}
-	h.outside.at = h.outside.at.Add(-10 * time.Second)
+	children.at = children.at.Add(-10 * time.Second)
 	set(10_000+950, 20_000+100) // ticks of 10 ms
 	second := record.HostSample{AgentCPU: 0.25, AgentRSS: 7}
-	h.outside.add(h, []int{400}, &second)
+	children.sample([]int{400}, &second)
 	if second.AgentCPU < 1.15 || second.AgentCPU > 1.3 || second.DriverThread < 0.85 || second.DriverThread > 0.95 || second.AgentRSS != 7+first.AgentRSS {
 		t.Errorf("the second sample has %+v, want 0.25 + 0.95 + 0.1 cores, and 0.95 of a thread", second)
 	}
 	third := sample()
-	h.outside.add(h, nil, &third) // the session is gone
+	children.sample(nil, &third) // the session is gone
 	if third != sample() {
 		t.Errorf("of no process there is %+v", third)
-	}
-}
-
-// TestWhatAChildOfADriverUsesIsFound looks at real ones: a shell, and one that it has started.
-func TestWhatAChildOfADriverUsesIsFound(t *testing.T) {
-	c := exec.Command("sh", "-c", "sh -c 'while :; do :; done' & wait")
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
-		_ = c.Wait()
-	}()
-	h := newHost("/proc", nil)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		var s record.HostSample
-		h.outside.add(h, []int{c.Process.Pid}, &s)
-		if s.AgentCPU > 0 && s.AgentRSS > 0 && s.DriverThread > 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the last sample has %+v", s)
-		}
 	}
 }

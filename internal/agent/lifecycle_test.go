@@ -64,7 +64,8 @@ func TestTheDrainDoesNotBeginWithoutTheRecord(t *testing.T) {
 	})
 }
 
-// TestADriverThatDoesNotLetGoIsTold: its call is left behind, and the record must say that the agent's part is not whole.
+// TestADriverThatDoesNotLetGoIsTold: its call is left behind, and the record must say that the agent's part is not
+// whole.
 func TestADriverThatDoesNotLetGoIsTold(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
@@ -124,7 +125,8 @@ func (b *bench) figures(d *probe, warmup, measure time.Duration) (all []record.H
 	return all
 }
 
-// TestFiguresOfTheHostBeginWithTheMeasurement: the first would reach back into preparation else, and the last be of no time at all.
+// TestFiguresOfTheHostBeginWithTheMeasurement: the first would reach back into preparation else, and the last be of no
+// time at all.
 func TestFiguresOfTheHostBeginWithTheMeasurement(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
@@ -138,7 +140,7 @@ func TestFiguresOfTheHostBeginWithTheMeasurement(t *testing.T) {
 			t.Errorf("%+v: want a sample as the measurement begins and one with its last message", all)
 		}
 		for i := 1; i < len(all); i++ {
-			if d := time.Duration(all[i].At - all[i-1].At); d < leastFigure {
+			if d := time.Duration(all[i].At - all[i-1].At); d < minHostSample {
 				t.Errorf("a sample is of %v only: %+v", d, all)
 			}
 		}
@@ -148,7 +150,7 @@ func TestFiguresOfTheHostBeginWithTheMeasurement(t *testing.T) {
 // TestCoresAreThoseThatMayBeUsed: a container with a quota is busy long before its host is.
 func TestCoresAreThoseThatMayBeUsed(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 1))
-	if s := newServer(nil, Config{Name: "a1"}, 0); s.self.Cores != runtime.NumCPU()+1 {
+	if s := newSlot(nil, Config{Name: "a1"}, 0); s.self.Cores != runtime.NumCPU()+1 {
 		t.Errorf("%d cores; want the %d that this process may use", s.self.Cores, runtime.NumCPU()+1)
 	}
 }

@@ -41,24 +41,18 @@ func until(t *testing.T, pid int, state string, is bool) {
 	}
 }
 
-func victimOf(t *testing.T, target plan.Target) *victim {
+func found(t *testing.T, target plan.Target) *targetProcess {
 	t.Helper()
-	h := &host{proc: "/proc"}
-	v := &victim{target: target, host: h}
-	if v.pid, v.start = v.find(); v.start == "" {
-		t.Fatalf("target %+v was not found", target)
-	}
-	var err error
-	if v.handle, err = os.FindProcess(v.pid); err != nil {
+	p, err := findTarget(target, "/proc", 0, slog.New(slog.DiscardHandler))
+	if err != nil {
 		t.Fatal(err)
 	}
-	v.exe = h.program(v.pid)
-	return v
+	return p
 }
 
 func TestPauseIsUndone(t *testing.T) {
 	c := sleeper(t)
-	undo, err := victimOf(t, plan.Target{Process: plan.Process{PID: c.Process.Pid}}).pause()
+	undo, err := found(t, plan.Target{Process: plan.Process{PID: c.Process.Pid}}).pause()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +149,8 @@ func TestSeveralProcessesAreNoTarget(t *testing.T) {
 		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
 		until(t, c.Process.Pid, "S", true)
 	}
-	s := &server{cfg: Config{Proc: "/proc", Log: slog.New(slog.DiscardHandler)}}
-	_, err := s.victim(plan.Target{Name: "x", Process: plan.Process{Command: "sleep " + word}})
+	target := plan.Target{Name: "x", Process: plan.Process{Command: "sleep " + word}}
+	_, err := findTarget(target, "/proc", 0, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "2 processes") || !strings.Contains(err.Error(), "(sleep)") {
 		t.Errorf("error %v, want one that lists both", err)
 	}
@@ -173,20 +167,20 @@ func TestKilledByCommandIsBackWhenItsProgramIs(t *testing.T) {
 	go func() { _ = c.Wait() }()
 	until(t, c.Process.Pid, "S", true)
 	target := plan.Target{Name: "x", Process: plan.Process{Command: word}, Start: []string{"/bin/sh", "-c", "sleep 0.5; exec sleep " + word}}
-	v := victimOf(t, target)
-	undo, err := v.end(true)
+	x := found(t, target)
+	undo, err := x.end(true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := undo(); err != nil {
 		t.Fatal(err)
 	}
-	pid, _ := v.find()
+	pid, _ := x.find()
 	if p, err := os.FindProcess(pid); err == nil && pid > 1 {
 		t.Cleanup(func() { _ = p.Kill() })
 	}
-	if v.host.program(pid) != v.exe || pid == v.pid {
-		t.Errorf("process %d counts as started again: it runs %q", pid, v.host.program(pid))
+	if x.proc.program(pid) != x.exe || pid == x.pid {
+		t.Errorf("process %d counts as started again: it runs %q", pid, x.proc.program(pid))
 	}
 }
 
@@ -197,7 +191,7 @@ func TestFailedStartIsTold(t *testing.T) {
 	}
 	go func() { _ = c.Wait() }()
 	until(t, c.Process.Pid, "S", true)
-	undo, err := victimOf(t, plan.Target{Name: "x", Process: plan.Process{Command: "1000.03125"}, Start: []string{"/nowhere/server", "1000.03125"}}).end(true)
+	undo, err := found(t, plan.Target{Name: "x", Process: plan.Process{Command: "1000.03125"}, Start: []string{"/nowhere/server", "1000.03125"}}).end(true)
 	if err != nil {
 		t.Fatal(err)
 	}

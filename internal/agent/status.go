@@ -10,15 +10,15 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Standing is what an agent tells of itself while Serve runs, to whoever watches over it. The zero value is one of which nothing is known yet. Safe for
-// concurrent use; what it is asked takes no part in any measurement.
-type Standing struct {
+// Status is the state of an agent while Serve runs, for metrics and a watchdog. The zero value has no slots. Safe for
+// concurrent use; reading it takes no part in any measurement.
+type Status struct {
 	mu    sync.Mutex
-	slots []*server
+	slots []*slot
 }
 
-// Slots are all of the agent's: what each says to the controller.
-func (s *Standing) Slots() (all []wire.Heartbeat) {
+// Slots returns the heartbeat of each of the agent's slots.
+func (s *Status) Slots() (all []wire.Heartbeat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, slot := range s.slots {
@@ -27,20 +27,20 @@ func (s *Standing) Slots() (all []wire.Heartbeat) {
 	return all
 }
 
-// Phase is the phase of the task of a slot; empty: it has none.
-func (s *Standing) Phase(agent string) plan.Phase {
+// Phase returns the phase of the task of a slot; empty: it has none.
+func (s *Status) Phase(agent string) plan.Phase {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, slot := range s.slots {
-		if t := slot.current.Load(); t != nil && slot.cfg.Name == agent {
-			return t.currentPhase()
+		if l := slot.current.Load(); l != nil && slot.cfg.Name == agent {
+			return l.timeline.currentPhase()
 		}
 	}
 	return ""
 }
 
-// add notes a slot. Of nil nothing is noted.
-func (s *Standing) add(slot *server) {
+// add adds a slot, unless s is nil.
+func (s *Status) add(slot *slot) {
 	if s == nil {
 		return
 	}
@@ -53,7 +53,7 @@ func (s *Standing) add(slot *server) {
 const maxStall = 30 * time.Second
 
 // Stuck returns an error that names the slots which send no heartbeats any more; nil: there are none.
-func (s *Standing) Stuck() error {
+func (s *Status) Stuck() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var stuck []string
@@ -65,5 +65,6 @@ func (s *Standing) Stuck() error {
 	if stuck == nil {
 		return nil
 	}
-	return fmt.Errorf("no heartbeat for %v from %s; send SIGQUIT for the stacks of all goroutines", maxStall, strings.Join(stuck, ", "))
+	return fmt.Errorf("no heartbeat for %v from %s; send SIGQUIT for the stacks of all goroutines",
+		maxStall, strings.Join(stuck, ", "))
 }

@@ -19,8 +19,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// careless is a driver that leaves everything lying about: a connection and a forwarded one that it never closes, and a file. It opens them to a
-// server of the test, which sees when they end.
+// careless is a driver that leaves everything lying about: a connection and a forwarded one that it never closes, and
+// a file. It opens them to a server of the test, which sees when they end.
 type careless struct{ drivers.Driver }
 
 func init() { drivers.Register(careless{probeDriver{}}) }
@@ -48,8 +48,8 @@ func (c careless) Open(ctx context.Context, options json.RawMessage, env drivers
 // forwards are the near ends of what careless had forwarded.
 var forwards sync.Map
 
-// TestNothingIsLeftOfATaskHoweverItEnds: what a task had open is closed and undone by the agent, whatever the driver does and whoever is gone. That
-// no goroutine is left is looked at after all tests.
+// TestNothingIsLeftOfATaskHoweverItEnds: what a task had open is closed and undone by the agent, whatever the driver
+// does and whoever is gone. That no goroutine is left is looked at after all tests.
 func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 	finish, done := wire.Release{Step: wire.StepFinish, Reason: "cancelled"}, wire.Release{Step: wire.StepDone}
 	teardown := wire.Release{Step: wire.StepTeardown, Agent: "a1"}
@@ -76,10 +76,10 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			server, ended := counting(t)
-			victim := sleeper(t)
+			target := sleeper(t)
 			b := newBench(t, func(c *Config) {
 				c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond
-				c.Targets = []plan.Target{{Name: "broker", Process: plan.Process{PID: victim.Process.Pid}}}
+				c.Targets = []plan.Target{{Name: "broker", Process: plan.Process{PID: target.Process.Pid}}}
 			})
 			d := &probe{}
 			if x.stuck {
@@ -106,7 +106,7 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 			if x.stuck {
 				d.inside.Wait()
 			} else {
-				until(t, victim.Process.Pid, "T", true)
+				until(t, target.Process.Pid, "T", true)
 			}
 			x.end(b, ref)
 			if x.leaves { // it says goodbye instead
@@ -129,7 +129,7 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 				}
 				return true
 			})
-			until(t, victim.Process.Pid, "T", false)
+			until(t, target.Process.Pid, "T", false)
 			waitFor(t, func() bool { return guards() == 0 }, "a guard is left")
 			if d.teardowns.Load() != 1 || d.open.Load() != 0 {
 				t.Errorf("%d teardowns and %d open sessions, want 1 and 0", d.teardowns.Load(), d.open.Load())

@@ -11,13 +11,13 @@ import (
 
 // How often the controller is asked for its time: in a burst when it is a new one, and then for ever.
 const (
-	askFirst  = 20 * time.Millisecond
-	askBurst  = 8
-	askEvery  = 500 * time.Millisecond
-	mostSteps = 100 // kept for a task that may ask for them
+	askFirst = 20 * time.Millisecond
+	askBurst = 8
+	askEvery = 500 * time.Millisecond
+	maxSteps = 100 // kept for a task that may ask for them
 )
 
-// comparison is what an agent knows of its clock against the controller's. Safe for concurrent use.
+// comparison compares this host's clock with the controller's. Safe for concurrent use.
 type comparison struct {
 	mu        sync.Mutex
 	reference string // id of the controller's clock; empty: nobody has answered yet
@@ -26,8 +26,9 @@ type comparison struct {
 	steps     []int64 // ns, in order of time
 }
 
-// compare asks the controller for its time until ctx ends. A controller that is away is no failure: what is known gets old, and says so.
-func (s *server) compare(ctx context.Context) {
+// run asks the controller for its time until ctx ends. A controller that is away is no failure: the bound of the last
+// offset grows.
+func (c *comparison) run(ctx context.Context, conn *wire.Agent, agent string) {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
@@ -37,14 +38,14 @@ func (s *server) compare(ctx context.Context) {
 			return
 		}
 		pause := askEvery
-		if reference, x, err := s.conn.AskClock(ctx, s.cfg.Name); err == nil && s.compared.add(reference, x) < askBurst {
+		if reference, x, err := conn.AskClock(ctx, agent); err == nil && c.add(reference, x) < askBurst {
 			pause = askFirst
 		}
 		t.Reset(pause)
 	}
 }
 
-// add takes an exchange and returns how many there were with this reference.
+// add adds an exchange and returns how many there were with this reference.
 func (c *comparison) add(reference string, x clock.Exchange) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,13 +56,13 @@ func (c *comparison) add(reference string, x clock.Exchange) int {
 	if reference == clock.ID() {
 		return c.asked
 	}
-	if step := c.offsets.Add(x); step != 0 && len(c.steps) < mostSteps {
+	if step := c.offsets.Add(x); step != 0 && len(c.steps) < maxSteps {
 		c.steps = append(c.steps, step)
 	}
 	return c.asked
 }
 
-// now is the offset at this moment, nil while it is not known. Of a clock and itself it is exactly nothing.
+// now is the offset at this moment, nil while it is not known. Between a clock and itself it is exactly 0.
 func (c *comparison) now() *wire.Offset {
 	c.mu.Lock()
 	defer c.mu.Unlock()

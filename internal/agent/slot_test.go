@@ -49,8 +49,8 @@ func TestSlotsDoTasksSideBySide(t *testing.T) {
 		hear(func() bool {
 			return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Try != r })
 		})
-		if d.most.Load() > 3 {
-			t.Errorf("%d sessions at a time in three slots", d.most.Load())
+		if d.max.Load() > 3 {
+			t.Errorf("%d sessions at a time in three slots", d.max.Load())
 		}
 		for _, ref := range refs {
 			b.release(ref, wire.Release{Step: wire.StepFinish})

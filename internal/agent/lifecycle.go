@@ -1,0 +1,518 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"sync"
+	"time"
+
+	"lockstep/internal/engine"
+	"lockstep/internal/netsim"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
+)
+
+// Deadlines of what has none in the workload.
+const (
+	closeTimeout        = 10 * time.Second // of publishers and consumers, and again of the session
+	answerTimeout       = 10 * time.Second // of the last messages to the controller
+	handInFailedTimeout = time.Second      // of those after what the control plane did not take
+	obeyTimeout         = 2 * time.Second  // until the session is closed under a driver's call that was cancelled
+	leaveTimeout        = 10 * time.Second // until such a call is left behind
+)
+
+// lifecycle is the life of one assignment, from its acceptance until nothing of it is left. The methods are in the
+// order in which they happen; run is the overview. It has 25 methods, one for each step and what the steps share.
+type lifecycle struct {
+	slot       *slot
+	assignment plan.Assignment
+	inbox      *inbox
+	ref        wire.Ref
+	work       plan.Workload
+	log        *slog.Logger // without secrets
+
+	session    *session
+	timeline   *timeline
+	correction *correction
+	prober     *prober
+	faults     *faults
+	runtime    *runtimeMetrics
+	reporter   *reporter
+	beside     sync.WaitGroup // correction, prober and reporter, while they go on
+
+	releases  chan wire.Release // to steps
+	dismissed chan struct{}     // closed when the controller has released StepDone, maybe together with StepFinish
+
+	mu     sync.Mutex
+	engine *engine.Engine
+	early  []record.Event // reported before there was an engine
+
+	tornDown     bool // used by run alone
+	handInFailed bool // used by run alone
+}
+
+// newLifecycle accepts an assignment. Metrics of the host are of the time from here.
+func newLifecycle(s *slot, a assigned) *lifecycle {
+	task := a.assignment.Task
+	l := &lifecycle{slot: s, assignment: a.assignment, inbox: a.inbox, ref: wire.RefOf(task), work: task.Cell.Workload,
+		timeline: &timeline{work: task.Cell.Workload, phase: plan.PhasePrepare},
+		releases: make(chan wire.Release, maxReleases), dismissed: make(chan struct{})}
+	h := fnv.New64a()                                                  // so that jitter repeats from run to run, and differs between repetitions and agents
+	fmt.Fprintf(h, "%s %d%s", task.ID, a.assignment.Index, task.Group) // never fails
+	l.session = &session{broker: task.Cell.Broker, access: s.cfg.Access, parent: s.cfg.Dir, event: l.event,
+		network: l.work.Network, seed: h.Sum64()}
+	if l.work.DisturbsConnections() {
+		l.session.faults = netsim.NewFaults(l.session.seed)
+	}
+	if l.work.Network != (plan.Network{}) || task.Cell.Simulated {
+		l.session.delays = new(netsim.Delays)
+	}
+	l.log = scrubbingLog(s.cfg.Log.With("task", task.ID, "agent", s.cfg.Name), l.session.clean)
+	l.session.log = l.log
+	l.correction = &correction{compared: &s.compared, timeline: l.timeline, host: s.cfg.host}
+	l.prober = newProber(l.session, l.timeline, s.cfg.leave)
+	l.faults = newFaults(s, a.assignment, l.session.faults)
+	l.runtime = newRuntimeMetrics(l.session.delays)
+	l.reporter = &reporter{conn: s.conn, ref: l.ref, agent: s.cfg.Name, group: task.Group, session: l.session,
+		timeline: l.timeline, correction: l.correction, prober: l.prober, runtime: l.runtime,
+		sampleHost: s.hostSampler(l.session),
+		measuring:  make(chan struct{}), draining: make(chan struct{}), drained: make(chan error, 1),
+		sending: make(chan struct{}, 1), sampled: time.Now()}
+	return l
+}
+
+// run is the life of the assignment. It always returns: every wait in it has a deadline.
+func (l *lifecycle) run(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.assignment.Deadline.D(), errDeadline)
+	defer cancel()
+	working, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	listening, stopListening := context.WithCancel(ctx)
+	var listener sync.WaitGroup
+	listener.Go(func() { l.listen(listening, stop) })
+
+	worked := make(chan struct{})
+	go func() {
+		defer close(worked)
+		if err := l.steps(working); err != nil && context.Cause(working) == nil {
+			l.log.Warn("task failed", "err", err)
+		}
+	}()
+	var leftBehind error
+	select {
+	case <-worked:
+	case <-working.Done():
+		leftBehind = l.awaitDriver(worked)
+	}
+	l.faults.undo()
+	_, reason := l.await(ctx, wire.StepFinish)
+	l.finish(ctx, reason, leftBehind)
+	l.awaitDone(ctx)
+	stopListening()
+	listener.Wait()
+	l.runtime.close()
+	if err := l.session.close(); err != nil {
+		l.log.Error("end session", "err", err)
+	}
+	l.arriveLast(ctx, wire.StepDone, nil)
+}
+
+// steps does the work up to the drain: each step when the controller has released it. An error has been reported to the
+// controller.
+func (l *lifecycle) steps(ctx context.Context) error {
+	for _, s := range []struct {
+		step wire.Step
+		verb string
+		do   func(context.Context, wire.Release) error
+	}{
+		{wire.StepOpen, "open session", l.open},
+		{wire.StepConsumers, "connect consumers", l.connectConsumers},
+		{wire.StepPublishers, "connect publishers", l.connectPublishers},
+		{wire.StepStart, "run", l.load},
+		{wire.StepDrain, "drain", l.drain},
+	} {
+		var r wire.Release
+		var err error
+		if s.step != wire.StepOpen {
+			if r, err = l.await(ctx, s.step); err != nil {
+				return err
+			}
+		}
+		if err = s.do(ctx, r); err != nil {
+			cause := context.Cause(ctx)
+			if errors.Is(cause, errFinish) {
+				return err // the controller knows why
+			}
+			if cause != nil {
+				err = cause
+			}
+			err = fmt.Errorf("%s on agent %s: %w", s.verb, l.slot.cfg.Name, err)
+			l.arrive(ctx, s.step, err)
+			return err
+		}
+		l.arrive(ctx, s.step, nil)
+	}
+	return nil
+}
+
+// open checks the assignment, opens the driver's session and makes the engine; agent 0 declares the topology too.
+func (l *lifecycle) open(ctx context.Context, _ wire.Release) error {
+	if err := l.assignment.Check(); err != nil {
+		return err
+	}
+	opening, cancel := context.WithTimeout(ctx, l.work.Connect.D())
+	defer cancel()
+	if err := l.session.open(opening); err != nil {
+		return err
+	}
+	e, err := engine.New(engine.Config{Assignment: l.assignment, Session: l.session.current(), Log: l.log,
+		CopiesBody: l.assignment.Task.Cell.CopiesBody, Access: l.slot.cfg.Access})
+	if err != nil {
+		return err
+	}
+	l.setEngine(e)
+	if l.assignment.Index != 0 {
+		return nil
+	}
+	return l.declare(ctx)
+}
+
+func (l *lifecycle) declare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.work.Connect.D())
+	defer cancel()
+	if err := l.session.current().Setup(ctx, engine.Topology(l.assignment.Task)); err != nil {
+		return fmt.Errorf("declare topology: %w", err)
+	}
+	return nil
+}
+
+func (l *lifecycle) connectConsumers(ctx context.Context, _ wire.Release) error {
+	ctx, cancel := context.WithTimeout(ctx, l.work.Connect.D())
+	defer cancel()
+	return l.currentEngine().ConnectConsumers(ctx)
+}
+
+func (l *lifecycle) connectPublishers(ctx context.Context, _ wire.Release) error {
+	ctx, cancel := context.WithTimeout(ctx, l.work.Connect.D())
+	defer cancel()
+	if err := l.currentEngine().ConnectPublishers(ctx); err != nil {
+		return err
+	}
+	l.timeline.setPhase(plan.PhaseReady)
+	return nil
+}
+
+// load sends and receives from the start that all agents agreed on until this agent's publishers have stopped. Beside
+// it snapshots are sent, the clock is corrected, faults are injected and, on agent 0, the broker is asked for its
+// metrics.
+func (l *lifecycle) load(ctx context.Context, r wire.Release) error {
+	if err := l.timeline.setStart(r); err != nil {
+		return err
+	}
+	e := l.currentEngine()
+	l.correction.apply(e)
+	l.beside.Go(func() { l.correction.run(ctx, e) })
+	l.beside.Go(func() {
+		if err := l.reporter.run(ctx, e, l.log); err != nil {
+			l.arrive(ctx, wire.StepDrain, fmt.Errorf("drain on agent %s: %w", l.slot.cfg.Name, err))
+		}
+	})
+	l.faults.start(ctx, e, func(f plan.Fault, err error) {
+		l.log.Error("fault", "fault", f.String(), "err", err)
+		l.arrive(ctx, wire.StepStart, fmt.Errorf("fault %s on agent %s: %w", f, l.slot.cfg.Name, err))
+	})
+	if l.assignment.Index == 0 {
+		l.beside.Go(func() { l.prober.run(ctx) })
+	}
+	start, _, _, _ := l.timeline.agreed()
+	if err := e.Run(ctx, start); err != nil {
+		return err
+	}
+	if l.assignment.Index == 0 {
+		l.prober.finish(ctx)
+	}
+	if err := l.reporter.snapshot(ctx, e, stopped, false); err != nil && ctx.Err() == nil {
+		l.log.Warn("send snapshot", "err", err) // the drain does not begin without it
+	}
+	return nil
+}
+
+// drain returns when the first snapshot since the publishers have stopped everywhere is stored, and all before it: the
+// controller would count as lost what it has not received.
+func (l *lifecycle) drain(ctx context.Context, _ wire.Release) error {
+	select {
+	case err := <-l.reporter.drained:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// awaitDriver waits for a cancelled driver's call, so that nothing is closed while the engine still runs, and closes
+// the session under one that does not obey. A call that does not return even then is left behind, with an error.
+func (l *lifecycle) awaitDriver(worked <-chan struct{}) error {
+	late := time.NewTimer(l.slot.cfg.leave)
+	defer late.Stop()
+	impatient := time.NewTicker(l.slot.cfg.obey)
+	defer impatient.Stop()
+	closed := false
+	for {
+		select {
+		case <-worked:
+			return nil
+		case <-impatient.C:
+			if s := l.session.current(); s != nil && !closed {
+				closed = true
+				go s.Close() //nolint:errcheck // session.close reports it
+			}
+		case <-late.C:
+			driver := l.assignment.Task.Cell.Broker.Driver
+			l.log.Error("a call of the driver did not return when it was cancelled: left behind", "driver", driver)
+			return fmt.Errorf("driver %s did not let go: a call did not return within %v of being cancelled and was left behind",
+				driver, l.slot.cfg.leave)
+		}
+	}
+}
+
+// finish closes publishers and consumers, takes the last snapshot and hands in this agent's part. reason is why the
+// agent ended the task before the controller, leftBehind why the engine may still be at work.
+func (l *lifecycle) finish(ctx context.Context, reason, leftBehind error) {
+	if reason != nil {
+		l.log.Warn("task ended by the agent", "reason", reason)
+	}
+	l.timeline.setPhase(plan.PhaseTeardown)
+	err := leftBehind
+	if e := l.currentEngine(); e != nil {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		err = errors.Join(err, e.Close(closing))
+		cancel()
+		l.beside.Wait()
+		l.reporter.last(e, err == nil)
+	}
+	if err == nil {
+		err = reason
+	}
+	l.handIn(ctx, err)
+}
+
+// handIn gives the controller the rest of this agent's part and answers the release to finish.
+func (l *lifecycle) handIn(ctx context.Context, failure error) {
+	ctx, cancel := wire.Lasting(ctx, l.slot.cfg.answer)
+	defer cancel()
+	handed := make(chan struct{})
+	defer close(handed)
+	go func() { // nobody waits for it any more, and it does not wait either
+		select {
+		case <-l.dismissed:
+			late := time.NewTimer(l.slot.cfg.answer)
+			defer late.Stop()
+			select {
+			case <-late.C:
+				cancel()
+			case <-handed:
+			}
+		case <-handed:
+		}
+	}()
+	sent := l.reporter.flush(ctx)
+	if sent != nil {
+		l.log.Error("hand in this agent's part", "err", sent)
+		failure = errors.Join(failure, sent)
+	}
+	if failure != nil {
+		failure = fmt.Errorf("finish on agent %s: %w", l.slot.cfg.Name, failure)
+	}
+	l.handInFailed = l.slot.arrive(ctx, l.arrival(ctx, wire.StepFinish, failure), l.log) != nil || sent != nil
+}
+
+// awaitDone returns when the controller has said that the task is done. Meanwhile it removes the topology when this
+// agent is named for it, or by itself when it declared it and hears nothing any more.
+func (l *lifecycle) awaitDone(ctx context.Context) {
+	for {
+		select {
+		case r := <-l.releases: // before the end, if both are there
+			l.tearDownIf(ctx, r)
+			continue
+		default:
+		}
+		select {
+		case r := <-l.releases:
+			l.tearDownIf(ctx, r)
+		case <-l.dismissed:
+			return
+		case <-ctx.Done():
+			// Another leader repeats the task as soon as nobody works on it, maybe without agent 0.
+			unled := errors.Is(context.Cause(ctx), errUnled)
+			if (l.assignment.Index == 0 || unled) && !l.tornDown {
+				if err := l.tearDown(ctx); err != nil {
+					l.log.Error("tear down", "err", err)
+				}
+			}
+			return
+		}
+	}
+}
+
+func (l *lifecycle) tearDownIf(ctx context.Context, r wire.Release) {
+	if r.Step == wire.StepTeardown && r.Agent == l.slot.cfg.Name {
+		l.arriveLast(ctx, wire.StepTeardown, l.tearDown(ctx))
+	}
+}
+
+// tearDown removes the topology. Where no session could be opened nothing was declared from here.
+func (l *lifecycle) tearDown(ctx context.Context) error {
+	s := l.session.current()
+	if s == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.work.Connect.D())
+	defer cancel()
+	if err := s.Teardown(ctx, engine.Topology(l.assignment.Task)); err != nil {
+		return fmt.Errorf("tear down on agent %s: %w", l.slot.cfg.Name, err)
+	}
+	l.tornDown = true
+	return nil
+}
+
+// listen takes releases while the steps go on: the one to finish ends the work wherever it is.
+func (l *lifecycle) listen(ctx context.Context, stop context.CancelCauseFunc) {
+	for {
+		var r wire.Release
+		select {
+		case r = <-l.inbox.releases:
+		case <-ctx.Done():
+			return
+		}
+		switch r.Step {
+		case wire.StepDone:
+			close(l.dismissed)
+			continue
+		case wire.StepMeasure:
+			l.beginMeasurement(ctx, r)
+			continue
+		case wire.StepDrain:
+			close(l.reporter.draining)
+		}
+		select {
+		case l.releases <- r:
+		case <-ctx.Done():
+			return
+		}
+		if r.Step == wire.StepFinish {
+			stop(errFinish)
+		}
+	}
+}
+
+// beginMeasurement has the measurement begin when the controller says so, while the load runs, and answers with what
+// was set.
+func (l *lifecycle) beginMeasurement(ctx context.Context, r wire.Release) {
+	e := l.currentEngine()
+	if e == nil {
+		l.arrive(ctx, r.Step, fmt.Errorf("begin the measurement on agent %s: the load does not run yet", l.slot.cfg.Name))
+		return
+	}
+	if err := e.Measure(time.Duration(r.Begin)); err != nil {
+		l.arrive(ctx, r.Step, fmt.Errorf("agent %s: %w", l.slot.cfg.Name, err))
+		return
+	}
+	l.timeline.setMeasurement(time.Duration(r.Begin))
+	close(l.reporter.measuring)
+	l.arrive(ctx, r.Step, nil)
+}
+
+// await returns the release to a step. The one to finish overtakes all others.
+func (l *lifecycle) await(ctx context.Context, step wire.Step) (wire.Release, error) {
+	for {
+		select {
+		case r := <-l.releases:
+			if r.Step == step {
+				return r, nil
+			}
+			if r.Step == wire.StepFinish { // who awaits it comes later
+				l.releases <- r
+				<-ctx.Done()
+				return wire.Release{}, context.Cause(ctx)
+			}
+		case <-ctx.Done():
+			return wire.Release{}, context.Cause(ctx)
+		}
+	}
+}
+
+// arrive reports a step or a failure. It is tried for a while even if ctx has ended.
+func (l *lifecycle) arrive(ctx context.Context, step wire.Step, failure error) {
+	ctx, cancel := wire.Lasting(ctx, l.slot.cfg.answer)
+	defer cancel()
+	_ = l.slot.arrive(ctx, l.arrival(ctx, step, failure), l.log) // it has been logged
+}
+
+// arriveLast is arrive for what comes after this agent's part: a short try where the control plane did not take that.
+func (l *lifecycle) arriveLast(ctx context.Context, step wire.Step, failure error) {
+	if !l.handInFailed {
+		l.arrive(ctx, step, failure)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handInFailedTimeout)
+	defer cancel()
+	_ = l.slot.arrive(ctx, l.arrival(ctx, step, failure), l.log) // it has been logged
+}
+
+// arrival is what there is to report of a step, now.
+func (l *lifecycle) arrival(ctx context.Context, step wire.Step, failure error) wire.Arrival {
+	a := wire.Arrival{Ref: l.ref, Step: step, Phase: l.timeline.currentPhase()}
+	if failure != nil {
+		a.Error = l.session.clean(failure.Error())
+	}
+	switch {
+	case step == wire.StepOpen && failure == nil && l.assignment.Index == 0:
+		describing, cancel := context.WithTimeout(ctx, describeTimeout)
+		defer cancel()
+		subject, err := l.session.describe(describing)
+		if err != nil { // it is measured all the same
+			l.event(drivers.EventNotice, "describe broker: "+err.Error())
+		}
+		a.Subject = &subject
+	case step == wire.StepMeasure:
+		a.Begin = l.timeline.measurement().Nanoseconds()
+	case step == wire.StepStart && failure == nil:
+		a.Skew = plan.Duration(l.reporter.skew.Load())
+	}
+	return a
+}
+
+// event takes what the driver reports of its links; there is no engine before its session is open.
+func (l *lifecycle) event(kind drivers.EventKind, detail string) {
+	l.mu.Lock()
+	e := l.engine
+	if e == nil {
+		l.early = append(l.early, record.Event{Kind: string(kind), Detail: detail})
+	}
+	l.mu.Unlock()
+	if e != nil {
+		e.Event(kind, detail)
+	}
+}
+
+func (l *lifecycle) setEngine(e *engine.Engine) {
+	l.mu.Lock()
+	l.engine = e
+	early := l.early
+	l.early = nil
+	l.mu.Unlock()
+	for _, x := range early {
+		e.Event(drivers.EventKind(x.Kind), x.Detail)
+	}
+}
+
+// currentEngine returns the engine; nil while there is none.
+func (l *lifecycle) currentEngine() *engine.Engine {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.engine
+}

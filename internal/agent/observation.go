@@ -1,0 +1,234 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+const (
+	maxObservations = 64   // of tasks at a time: more are a mistake, or hostile
+	maxUnsent       = 3600 // samples that wait for the control plane; the oldest are dropped
+)
+
+// observation is a task of which this agent measures the brokers' processes. It opens no session, and any number of
+// them go on side by side, each with samples of its own: they take no slot.
+type observation struct {
+	slot       *slot
+	assignment plan.Assignment
+	inbox      *inbox
+	ref        wire.Ref
+	log        *slog.Logger
+	brokers    []observedBroker
+	begin      int64 // clock.Now() at T0; 0: not known yet
+	unsent     []record.Snapshot
+	sequence   uint64
+}
+
+// observe begins an observation beside all else, unless there are too many.
+func (s *slot) observe(ctx context.Context, a assigned) {
+	o := &observation{slot: s, assignment: a.assignment, inbox: a.inbox, ref: wire.RefOf(a.assignment.Task),
+		log: s.cfg.Log.With("task", a.assignment.Task.ID, "agent", s.cfg.Name)}
+	several := s.observations.Add(1)
+	s.observing.Go(func() {
+		defer s.observations.Add(-1)
+		if several > maxObservations {
+			o.arrive(ctx, wire.StepOpen, fmt.Errorf("it observes %d tasks already", maxObservations))
+			return
+		}
+		o.run(ctx)
+	})
+}
+
+// run is the life of an observation. It always returns: every wait in it has a deadline.
+func (o *observation) run(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.assignment.Deadline.D(), errDeadline)
+	defer cancel()
+	if err := o.open(); err != nil {
+		o.log.Warn("observe", "err", err)
+		o.arrive(ctx, wire.StepOpen, err)
+		return
+	}
+	o.arrive(ctx, wire.StepOpen, nil)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	start := make(chan wire.Release, 1)
+	listened := make(chan struct{})
+	go func() {
+		defer close(listened)
+		o.listen(ctx, start, stop)
+	}()
+	err := o.measure(ctx, start)
+	stop(err)
+	<-listened
+	if errors.Is(err, errFinish) {
+		err = nil
+	}
+	o.finish(ctx, err)
+}
+
+// open checks the assignment and begins to measure the processes.
+func (o *observation) open() error {
+	if err := o.assignment.CheckProtocol(); err != nil {
+		return err
+	}
+	cfg := o.slot.cfg
+	for _, x := range o.assignment.Observe {
+		processes := cfg.Observes[x.As]
+		if len(processes) == 0 {
+			return fmt.Errorf("broker %q is not one that this agent observes: its --observe names %s",
+				x.As, strings.Join(o.slot.self.Observes, ", "))
+		}
+		o.brokers = append(o.brokers, newObservedBroker(procfs(cfg.Proc), o.slot.place, x, processes))
+	}
+	return nil
+}
+
+// listen passes the start on, and stops everything when the controller ends the task.
+func (o *observation) listen(ctx context.Context, start chan<- wire.Release, stop context.CancelCauseFunc) {
+	for {
+		select {
+		case r := <-o.inbox.releases:
+			switch r.Step {
+			case wire.StepStart:
+				start <- r
+			case wire.StepFinish, wire.StepDone:
+				stop(errFinish)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// measure takes a sample at the start and with every full second of the measurement, until ctx ends; it returns the
+// cause of that.
+func (o *observation) measure(ctx context.Context, start <-chan wire.Release) error {
+	select {
+	case r := <-start:
+		at, named := r.Start[clock.ID()]
+		if !named {
+			return errNoStart
+		}
+		o.begin = at + o.assignment.Task.Cell.Workload.Warmup.D().Nanoseconds()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for {
+		since := time.Duration(clock.Now() - o.begin)
+		at := since.Truncate(reportEvery) // towards 0
+		if since >= 0 {
+			at += reportEvery
+		}
+		next := time.NewTimer(at - since)
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			next.Stop()
+			return context.Cause(ctx)
+		}
+		o.sample(false)
+		if err := o.send(ctx); errors.Is(err, wire.ErrNoAttempt) {
+			return err
+		} else if err != nil && ctx.Err() == nil {
+			o.log.Warn("send sample, trying again", "err", err)
+		}
+	}
+}
+
+// sample takes what the processes used since the last one.
+func (o *observation) sample(last bool) {
+	for _, b := range o.brokers {
+		at := clock.Now() - o.begin
+		o.sequence++
+		s := record.Snapshot{Task: o.ref.Task, Agent: o.slot.cfg.Name, Seq: o.sequence, At: at,
+			Epoch: time.Now().Add(-time.Duration(at)), Host: b.sample(), Final: last}
+		s.Host.At = at
+		o.unsent = append(o.unsent, s)
+	}
+	if more := len(o.unsent) - maxUnsent; more > 0 {
+		o.unsent = slices.Delete(o.unsent, 0, more)
+	}
+}
+
+// send stores what was taken, in order. What could not be stored stays for the next time.
+func (o *observation) send(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	for len(o.unsent) > 0 {
+		if err := o.slot.conn.Snapshot(ctx, o.ref, o.unsent[0]); err != nil {
+			return err
+		}
+		o.unsent = o.unsent[1:]
+	}
+	return nil
+}
+
+// finish sends the rest. why is what ended the observation before the controller did.
+func (o *observation) finish(ctx context.Context, why error) {
+	ctx, cancel := wire.Lasting(ctx, o.slot.cfg.answer)
+	defer cancel()
+	if o.begin != 0 {
+		o.sample(true)
+	}
+	if err := o.send(ctx); err != nil {
+		why = errors.Join(why, fmt.Errorf("%d samples were not stored: %w", len(o.unsent), err))
+	}
+	o.arrive(ctx, wire.StepFinish, why)
+}
+
+func (o *observation) arrive(ctx context.Context, step wire.Step, failure error) {
+	ctx, cancel := wire.Lasting(ctx, o.slot.cfg.answer)
+	defer cancel()
+	a := wire.Arrival{Ref: o.ref, Step: step}
+	if failure != nil {
+		a.Error = failure.Error()
+	}
+	_ = o.slot.arrive(ctx, a, o.log) // it has been logged
+}
+
+// observedBroker measures the processes of one broker, all of which are to be here. One goroutine at a time.
+type observedBroker struct {
+	name, node, place string
+	processes         brokerProcesses
+}
+
+// newObservedBroker begins to measure; the first sample is of the time from here. A process that is not there yet is
+// looked for again with each sample.
+func newObservedBroker(proc procfs, place string, x plan.Observation, of plan.Processes) observedBroker {
+	names := make([]string, len(of))
+	for i, p := range of {
+		names[i] = p.String()
+	}
+	slices.Sort(names)
+	b := observedBroker{name: x.Broker, node: strings.Join(names, ", "), place: place,
+		processes: newBrokerProcesses(proc, of)}
+	b.processes.require = true
+	return b
+}
+
+// sample is what the processes used since the last one.
+func (b observedBroker) sample() record.HostSample {
+	s := record.HostSample{Broker: b.name, Place: b.place, Node: b.node}
+	b.processes.sample(&s)
+	return s
+}
+
+// placeOf is where this process runs: its host, and the network namespace in which it looks for ports.
+func placeOf(proc procfs, host string) string {
+	space, _ := proc.networkSpace("self") // without it the host has one
+	return strings.TrimSpace(host + " " + space)
+}
+
+// observedNames lists the names of what an agent observes, sorted.
+func observedNames(all map[string]plan.Processes) []string { return slices.Sorted(maps.Keys(all)) }

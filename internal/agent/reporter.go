@@ -1,0 +1,218 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/engine"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+// How often snapshots are sent, and metrics of the host read.
+const (
+	reportEvery   = time.Second
+	drainEvery    = 20 * time.Millisecond
+	storeTimeout  = 3 * time.Second        // what the control plane has not stored by then goes with the next
+	minHostSample = 100 * time.Millisecond // the kernel counts in steps of 10 ms: a shorter sample means nothing
+)
+
+// occasion is why a snapshot is taken.
+type occasion uint8
+
+const (
+	regular occasion = iota
+	news             // only if there is something new
+	epoch            // the measurement begins
+	stopped          // this agent's publishers have stopped
+	final            // the last of the task
+)
+
+// reporter takes snapshots of what an attempt records and stores them in order, each once. Safe for concurrent use.
+type reporter struct {
+	conn       *wire.Agent
+	ref        wire.Ref
+	agent      string
+	group      string
+	session    *session
+	timeline   *timeline
+	correction *correction
+	prober     *prober
+	runtime    *runtimeMetrics
+	sampleHost func() record.HostSample
+
+	measuring chan struct{} // closed when the controller has set when the measurement begins (warmup "auto")
+	draining  chan struct{} // closed when the controller has released the drain
+	drained   chan error    // nil when the first snapshot after that is stored, and all before it
+
+	// sending is full while a snapshot is taken and sent, and guards the fields below. A mutex would stop virtual time.
+	sending  chan struct{}
+	unsent   []record.Snapshot
+	sampled  time.Time // when metrics of the host were last read
+	counting bool      // they are of the measurement
+	sequence uint64
+
+	skew atomic.Int64 // ns
+}
+
+// run sends snapshots until ctx ends: once per second, counted from the measurement's beginning, and in the drain as
+// soon as something changed. It returns the error of a snapshot that could not be stored in the drain: the controller
+// would take the silence for the end.
+func (r *reporter) run(ctx context.Context, e *engine.Engine, log *slog.Logger) error {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	began := time.NewTimer(time.Duration(r.timeline.t0() - clock.Now()))
+	defer began.Stop()
+	measuring, draining, why := r.measuring, r.draining, regular
+	for {
+		var err error
+		select {
+		case <-tick.C:
+			err = r.snapshot(ctx, e, why, draining == nil)
+		case <-began.C:
+			err = r.snapshot(ctx, e, epoch, false)
+			tick.Reset(reportEvery)
+		case <-measuring:
+			measuring = nil
+			r.sending <- struct{}{}
+			r.counting = false // they were of the load
+			<-r.sending
+			began.Reset(time.Duration(r.timeline.t0() + r.timeline.measurement().Nanoseconds() - clock.Now()))
+			continue
+		case <-draining:
+			draining, why = nil, news
+			r.timeline.setPhase(plan.PhaseDrain)
+			err := r.snapshot(ctx, e, regular, true)
+			r.drained <- err
+			if err != nil {
+				return nil
+			}
+			tick.Reset(drainEvery)
+		case <-ctx.Done():
+			return nil
+		}
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case draining != nil: // it goes with the next
+			log.Warn("send snapshot", "err", err)
+		default:
+			return err
+		}
+	}
+}
+
+// snapshot takes a snapshot and sends all that is unsent. What the control plane does not store soon goes with the
+// next; a patient one then waits for it until ctx ends.
+func (r *reporter) snapshot(ctx context.Context, e *engine.Engine, why occasion, patient bool) error {
+	r.sending <- struct{}{}
+	defer func() { <-r.sending }()
+	r.take(e, why)
+	soon, cancel := context.WithTimeout(ctx, storeTimeout)
+	err := r.send(soon)
+	cancel()
+	if err == nil || !patient {
+		return err
+	}
+	return r.send(ctx)
+}
+
+// last takes the last snapshot of an attempt; complete: nothing of the engine goes on.
+func (r *reporter) last(e *engine.Engine, complete bool) {
+	r.sending <- struct{}{}
+	defer func() { <-r.sending }()
+	why := stopped
+	if complete {
+		why = final
+	}
+	r.take(e, why)
+}
+
+// flush sends all that is unsent.
+func (r *reporter) flush(ctx context.Context) error {
+	r.sending <- struct{}{}
+	defer func() { <-r.sending }()
+	return r.send(ctx)
+}
+
+// take makes a snapshot of what was recorded since the last one. The caller holds sending.
+func (r *reporter) take(e *engine.Engine, why occasion) {
+	begin, measurement := r.timeline.t0(), r.timeline.measurement()
+	var at int64
+	if begin != 0 {
+		at = clock.Now() - begin
+	}
+	sample := r.isSampleDue(why, at-measurement.Nanoseconds())
+	if sample {
+		r.runtime.observe(e)
+	}
+	part := e.Take(why == final)
+	r.skew.Store(int64(part.Skew))
+	nothing := len(part.Windows) == 0 && len(part.Sets) == 0 && len(part.Events) == 0
+	if why == news && nothing && time.Since(r.sampled) < reportEvery {
+		return
+	}
+	s := record.Snapshot{Task: r.ref.Task, Group: r.group, Agent: r.agent, Clock: clock.ID(), Final: why == final,
+		Windows: part.Windows, Sets: part.Sets, Events: part.Events, Bindings: part.Bindings, LastSend: part.LastSend,
+		LastConfirm: part.LastConfirm, LastReceipt: part.LastReceipt, LastInterrupted: part.LastInterrupted,
+		Apart: part.Apart, Skew: part.Skew, Busiest: part.Busiest, Gaps: part.Gaps, Clocks: r.correction.take()}
+	if begin != 0 {
+		s.At = clock.Now() - begin
+		s.Begin = measurement.Nanoseconds()
+		s.Epoch = time.Now().Add(-time.Duration(s.At))
+		s.Probes = r.prober.take()
+	}
+	if sample {
+		s.Host = r.sampleHost()
+		r.sampled = time.Now()
+	}
+	for i := range s.Events {
+		s.Events[i].Detail = r.session.clean(s.Events[i].Detail)
+	}
+	r.unsent = append(r.unsent, s)
+}
+
+// isSampleDue reports whether metrics of the host are read at a time of the measurement; of the load, while it is not
+// known when that begins. Each is of the time since the last, so one at the beginning, however short, and one at the
+// end keep out what is not of the measurement.
+func (r *reporter) isSampleDue(why occasion, at int64) bool {
+	since := time.Since(r.sampled)
+	switch why {
+	case epoch:
+		r.counting = true
+		return true
+	case stopped, final:
+		return since >= minHostSample
+	}
+	soon := !r.counting && at > -minHostSample.Nanoseconds()
+	return since >= reportEvery*9/10 && !soon
+}
+
+// send stores what was taken, in order. What could not be stored stays for the next time. The caller holds sending.
+func (r *reporter) send(ctx context.Context) error {
+	for len(r.unsent) > 0 {
+		s := r.unsent[0]
+		if s.Seq == 0 {
+			r.sequence++
+			s.Seq = r.sequence
+			r.unsent[0] = s
+		}
+		err := r.conn.Snapshot(ctx, r.ref, s)
+		if errors.Is(err, wire.ErrTooLarge) {
+			if first, second, ok := s.Split(); ok {
+				second.Seq = 0 // one of its own, when its turn comes
+				r.unsent = append([]record.Snapshot{first, second}, r.unsent[1:]...)
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		r.unsent = r.unsent[1:]
+	}
+	return nil
+}

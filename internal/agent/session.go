@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lockstep/internal/netsim"
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// describeTimeout is the limit for a broker to describe itself.
+const describeTimeout = 5 * time.Second
+
+// session is a driver's session with a broker, and what it uses of this host while it lasts: a folder, and a forwarder
+// for clients that do not dial through the agent. close releases all of them, also what an open that was left behind
+// still makes. Safe for concurrent use.
+type session struct {
+	broker plan.Broker
+	access drivers.Access
+	parent string // of the folder; empty: the temporary folder
+	log    *slog.Logger
+	event  func(drivers.EventKind, string) // takes what the driver reports of its links
+
+	network plan.Network
+	seed    uint64         // of jitter and faults
+	faults  *netsim.Faults // nil: the cell has none of connections
+	delays  *netsim.Delays // nil: no network is simulated
+
+	localBroker atomic.Bool                   // a connection leads to this host
+	scrubber    atomic.Pointer[plan.Scrubber] // of the options, once they are resolved
+
+	mu        sync.Mutex
+	closed    bool
+	driver    drivers.Session
+	forwarder *netsim.Forwarder
+	dir       string
+	endpoints []string
+}
+
+var errSessionClosed = errors.New("the session was closed while it was being opened")
+
+// open opens the driver's session. It may outlive close, which then has the last word.
+func (s *session) open(ctx context.Context) error {
+	driver, err := drivers.Lookup(s.broker.Driver)
+	if err != nil {
+		return err
+	}
+	options, scrubber, err := plan.Resolve(s.broker.Options, s.broker.Secret, s.access)
+	if err != nil {
+		return err
+	}
+	s.scrubber.Store(scrubber)
+	env, err := s.env()
+	if err != nil {
+		return err
+	}
+	opened, err := driver.Open(ctx, options, env)
+	s.mu.Lock()
+	closed := s.closed
+	if err == nil {
+		s.driver = opened
+	}
+	for _, e := range plan.Endpoints(options) {
+		s.endpoints = append(s.endpoints, s.clean(e))
+	}
+	s.mu.Unlock()
+	if closed {
+		return errors.Join(err, errSessionClosed, s.release())
+	}
+	return err
+}
+
+// env makes what the driver may use of this host.
+func (s *session) env() (drivers.Env, error) {
+	if s.parent != "" {
+		if err := os.MkdirAll(s.parent, 0o755); err != nil {
+			return drivers.Env{}, fmt.Errorf("make the session's folder: %w", err)
+		}
+	}
+	direct := (&net.Dialer{}).DialContext
+	dial := netsim.DialFunc(func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := direct(ctx, network, address)
+		if err == nil && s.broker.Via == "" && isLocal(conn) {
+			s.localBroker.Store(true)
+		}
+		return conn, err
+	})
+	if s.broker.Via != "" {
+		dial = netsim.Via(dial, s.broker.Via)
+	}
+	dial = netsim.Dialer(dial, netsim.Conditions{Latency: s.network.Latency.D(), Jitter: s.network.Jitter.D(),
+		Bandwidth: s.network.Bandwidth, Seed: s.seed, Faults: s.faults, Delays: s.delays})
+	dir, err := os.MkdirTemp(s.parent, "lockstep-task-*")
+	if err != nil {
+		return drivers.Env{}, fmt.Errorf("make the session's folder: %w", err)
+	}
+	forwarder := netsim.NewForwarder(dial)
+	s.mu.Lock()
+	s.dir, s.forwarder = dir, forwarder
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return drivers.Env{}, errors.Join(errSessionClosed, s.release())
+	}
+	forward := forwarder.Forward
+	if s.delays == nil && s.faults == nil && s.broker.Via == "" {
+		forward = s.direct // a relay would cost what no network does
+	}
+	return drivers.Env{Dial: countingWrites(dial), DialAside: direct, Forward: forward, Log: s.log, Event: s.event,
+		Dir: dir, Access: s.access}, nil
+}
+
+// direct leads to the address itself.
+func (s *session) direct(_ context.Context, address string) (string, error) {
+	host, _, _ := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		s.localBroker.Store(true)
+	}
+	return address, nil
+}
+
+// current returns the driver's session; nil while it is not open.
+func (s *session) current() drivers.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.driver
+}
+
+// describe returns the broker as it describes itself, without secrets. With an error the subject has what is known
+// without an answer.
+func (s *session) describe(ctx context.Context) (plan.Subject, error) {
+	s.mu.Lock()
+	driver, endpoints := s.driver, s.endpoints
+	s.mu.Unlock()
+	subject := plan.Subject{Label: s.broker.Version, Endpoints: endpoints}
+	if s.broker.Via != "" {
+		subject.Endpoints = append(subject.Endpoints[:len(endpoints):len(endpoints)], "via "+s.broker.Via)
+	}
+	describer, can := driver.(drivers.Describer)
+	if !can {
+		return subject, nil
+	}
+	d, err := describer.Describe(ctx)
+	if err != nil {
+		return subject, s.cleanError(err)
+	}
+	subject.Product, subject.Version, subject.Members = s.clean(d.Product), s.clean(d.Version), d.Members
+	for name, value := range d.Settings {
+		if subject.Settings == nil {
+			subject.Settings = make(map[string]string, len(d.Settings))
+		}
+		subject.Settings[name] = s.clean(value)
+	}
+	return subject, nil
+}
+
+// clientProcesses lists the processes that the driver's client runs in, besides this one.
+func (s *session) clientProcesses() []int {
+	if o, is := s.current().(drivers.Outside); is {
+		return o.Processes()
+	}
+	return nil
+}
+
+// clean removes secrets from text that leaves the agent.
+func (s *session) clean(text string) string { return s.scrubber.Load().Scrub(text) }
+
+// cleanError is clean of the text of an error, which may be nil.
+func (s *session) cleanError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cleanedError{err, s.clean(err.Error())}
+}
+
+// cleanedError is an error without the secrets in its text.
+type cleanedError struct {
+	error
+	text string
+}
+
+func (c cleanedError) Error() string { return c.text }
+
+func (c cleanedError) Unwrap() error { return c.error }
+
+// close ends the driver's session and removes what it used. It may be called while open has not returned.
+func (s *session) close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	return s.release()
+}
+
+// release closes and removes what there is by now. A driver that does not close within closeTimeout is left behind.
+func (s *session) release() error {
+	s.mu.Lock()
+	driver, forwarder, dir := s.driver, s.forwarder, s.dir
+	s.mu.Unlock()
+	var errs []error
+	if driver != nil {
+		closed := make(chan error, 1)
+		go func() { closed <- driver.Close() }()
+		select {
+		case err := <-closed:
+			if err != nil {
+				errs = append(errs, fmt.Errorf("close session: %w", s.cleanError(err)))
+			}
+		case <-time.After(closeTimeout):
+			errs = append(errs, fmt.Errorf("close session: driver %s did not close it within %v: left behind",
+				s.broker.Driver, closeTimeout))
+		}
+	}
+	if forwarder != nil {
+		if err := forwarder.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close forwarder: %w", s.cleanError(err)))
+		}
+	}
+	if dir != "" {
+		if err := os.RemoveAll(dir); err != nil {
+			errs = append(errs, fmt.Errorf("remove the session's folder: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
+	"lockstep/test/wiretest"
+)
+
+// lateSession is a session whose driver is in Open. It opens when opens is closed; opened has the end of that.
+func lateSession(t *testing.T) (s *session, opens chan struct{}, opened <-chan error, env drivers.Env) {
+	t.Helper()
+	d := &probe{opening: make(chan drivers.Env, 1), opens: make(chan struct{})}
+	s = &session{broker: plan.Broker{Driver: "probe", Options: []byte(`{"probe":"` + d.register() + `"}`), Via: "127.0.0.1:1"},
+		parent: t.TempDir(), log: slog.New(slog.DiscardHandler), event: func(drivers.EventKind, string) {}}
+	t.Cleanup(func() {
+		if n := d.open.Load(); n != 0 {
+			t.Errorf("%d sessions of the driver are open", n)
+		}
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- s.open(context.Background()) }()
+	return s, d.opens, ended, <-d.opening
+}
+
+// TestASessionThatOpensAfterItsEndIsReleased: an Open that was left behind must not leave a session, a folder or a
+// listener.
+func TestASessionThatOpensAfterItsEndIsReleased(t *testing.T) {
+	s, opens, opened, env := lateSession(t)
+	near, err := env.Forward(t.Context(), "broker:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(env.Dir, "late"), 0o700); err != nil { // by a driver that goes on
+		t.Fatal(err)
+	}
+	close(opens)
+	if err := <-opened; !errors.Is(err, errSessionClosed) {
+		t.Errorf("open returned %v", err)
+	}
+	if left, err := os.ReadDir(s.parent); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+	if c, err := net.Dial("tcp", near); err == nil {
+		c.Close()
+		t.Errorf("the forwarder still listens on %s", near)
+	}
+}
+
+// TestASessionThatBeginsToOpenAfterItsEndMakesNothing: its options were still being read when it was closed.
+func TestASessionThatBeginsToOpenAfterItsEndMakesNothing(t *testing.T) {
+	s, opens, opened, _ := lateSession(t)
+	close(opens)
+	if err := errors.Join(<-opened, s.close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.open(t.Context()); !errors.Is(err, errSessionClosed) {
+		t.Errorf("open returned %v", err)
+	}
+	if left, err := os.ReadDir(s.parent); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+	if _, err := s.forwarder.Forward(t.Context(), "broker:1"); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the forwarder of a closed session listens: %v", err)
+	}
+}
+
+// TestATaskWhoseSessionOpensLateLeavesNothing: the agent gives the task up while the driver is in Open.
+func TestATaskWhoseSessionOpensLateLeavesNothing(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
+		d := &probe{opening: make(chan drivers.Env, 1), opens: make(chan struct{})}
+		ref := b.assign("t1", d, nil)
+		<-d.opening
+		b.release(ref, wire.Release{Step: wire.StepFinish})
+		b.arrival(ref, wire.StepFinish)
+		b.release(ref, wire.Release{Step: wire.StepDone})
+		b.arrival(ref, wire.StepDone)
+		close(d.opens)
+		for late := time.Now().Add(time.Minute); d.opened.Load() == 0 || d.open.Load() > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(late) {
+				t.Fatalf("%d sessions are open after the end of their task", d.open.Load())
+			}
+		}
+	})
+}

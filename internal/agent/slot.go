@@ -1,0 +1,247 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+// drainAfter is for how long a slot that drains is idle before it leaves, three heartbeats: what the controller
+// assigned before it had received the notice is still done, and it reads the last report before it reads the goodbye.
+const drainAfter = 3 * wire.HeartbeatEvery
+
+// memory distinguishes this process from others.
+var memory = wire.NewName()
+
+// slot carries out one assignment at a time, and any number of observations beside it. To the controller it is an
+// agent of its own.
+type slot struct {
+	conn *wire.Agent
+	cfg  Config
+	self wire.Heartbeat
+
+	compared comparison
+	attempts attempts
+
+	place        string // see placeOf
+	observing    sync.WaitGroup
+	observations atomic.Int64
+
+	busy     atomic.Pointer[wire.Ref]
+	current  atomic.Pointer[lifecycle] // the newest
+	draining atomic.Bool
+	reported atomic.Pointer[time.Time] // when the loop of heartbeats last went on; nil: there is none
+
+	mu     sync.Mutex
+	cancel context.CancelCauseFunc // ends the attempt in flight
+}
+
+// assigned is an attempt of which this slot has a part.
+type assigned struct {
+	assignment plan.Assignment
+	inbox      *inbox
+}
+
+// newSlot makes a slot of an agent; the first has the agent's name, the others a number behind it. cfg is complete.
+func newSlot(conn *wire.Agent, cfg Config, number int) *slot {
+	process := cfg.Name
+	cfg.Name = wire.SlotName(cfg.Name, number)
+	s := &slot{conn: conn, cfg: cfg, place: placeOf(procfs(cfg.Proc), cfg.host), self: wire.Heartbeat{
+		Agent: cfg.Name, Instance: wire.NewName(), Host: cfg.host, Clock: clock.ID(), Version: cfg.Version,
+		Labels: cfg.Labels, Protocol: plan.Protocol,
+		Cores: runtime.GOMAXPROCS(0), // what a container's quota leaves of the host
+		Slots: cfg.Slots, Process: process, Memory: memory,
+		Observes: observedNames(cfg.Observes), Observer: len(cfg.Observes) > 0,
+	}}
+	for _, t := range cfg.Targets {
+		if s.self.Targets == nil {
+			s.self.Targets = map[string][]string{}
+		}
+		s.self.Targets[t.Name] = t.Kinds()
+	}
+	return s
+}
+
+// run registers the slot with the controller and carries out assignments until ctx ends, the slot has drained or the
+// controller refuses it; then nothing of it is left.
+func (s *slot) run(ctx context.Context) error {
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	assigned := make(chan assigned, maxObservations)
+	unsubscribe, err := s.conn.Commands(s.cfg.Name, s.self.Instance, func(c wire.Command) error {
+		return s.command(c, assigned)
+	})
+	if err != nil {
+		return fmt.Errorf("register with the controller: %w", err)
+	}
+	defer unsubscribe()
+	refused := make(chan error, 1)
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		defer s.reported.Store(nil)
+		refused <- s.conn.SendHeartbeats(inner, func() wire.Heartbeat {
+			now := time.Now()
+			s.reported.Store(&now)
+			return s.heartbeat()
+		}, s.endUnled)
+	})
+	beside.Go(func() { s.compared.run(inner, s.conn, s.cfg.Name) })
+	err = s.serve(ctx, assigned, refused)
+	stop()
+	beside.Wait()
+	return err
+}
+
+// command takes a command of the controller, which sends it again until this returns.
+func (s *slot) command(c wire.Command, to chan<- assigned) error {
+	if c.Release != nil {
+		return s.attempts.release(c.Ref, *c.Release)
+	}
+	in := s.attempts.add(c.Ref)
+	if in == nil {
+		return nil
+	}
+	select {
+	case to <- assigned{*c.Assignment, in}:
+		return nil
+	default:
+		return errors.New("too many assignments at a time")
+	}
+}
+
+// serve carries out assignments until ctx ends, the slot has drained or the controller refuses it.
+func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-chan error) error {
+	var (
+		cancel      context.CancelCauseFunc = func(error) {}
+		idle                                = make(chan struct{})
+		done        <-chan struct{}         = idle // closed when nothing is left of the attempt in flight
+		drain, stop                         = s.cfg.Drain, s.cfg.Stop
+		free        <-chan struct{}         // done, while draining
+		quiet       <-chan time.Time        // then idle for long enough to leave
+	)
+	close(idle)
+	finish := func(cause error) {
+		cancel(cause)
+		<-done
+	}
+	observing, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer s.observing.Wait()
+	defer end(errStopping)
+	for {
+		select {
+		case a := <-assigned:
+			if len(a.assignment.Observe) > 0 {
+				s.observe(observing, a)
+				continue
+			}
+			// The controller gives work to a slot that it believes idle: whatever is going on here is nobody's any more.
+			finish(errSuperseded)
+			cancel, done = s.start(ctx, a)
+			if s.draining.Load() { // assigned before the controller had received the notice
+				free, quiet = done, nil
+			}
+		case <-drain:
+			s.cfg.Log.Info("leaving as soon as no task is in flight")
+			s.draining.Store(true)
+			drain, free = nil, done
+		case <-stop:
+			if s.busy.Load() == nil && s.observations.Load() == 0 {
+				s.cfg.Log.Info("asked to leave: no task is in flight", "agent", s.cfg.Name)
+				return nil
+			}
+			s.cfg.Log.Info("asked to leave: after the task in flight; a second signal leaves at once", "agent", s.cfg.Name)
+			s.draining.Store(true)
+			stop, free = nil, done
+		case <-free:
+			free, quiet = nil, time.After(drainAfter)
+		case <-quiet:
+			if s.observations.Load() == 0 {
+				return nil
+			}
+			quiet = time.After(drainAfter)
+		case err := <-refused:
+			cause := fmt.Errorf("the agent gave the task up: %w", err)
+			end(cause)
+			finish(cause)
+			return err
+		case <-ctx.Done():
+			finish(errStopping)
+			return nil
+		}
+	}
+}
+
+// start begins the life of an assignment; done is closed when nothing of it is left.
+func (s *slot) start(ctx context.Context, a assigned) (cancel context.CancelCauseFunc, done <-chan struct{}) {
+	ctx, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	l, ended := newLifecycle(s, a), make(chan struct{})
+	s.mu.Lock()
+	s.busy.Store(&l.ref)
+	s.cancel = cancel
+	s.mu.Unlock()
+	s.current.Store(l)
+	go func() {
+		defer close(ended)
+		defer cancel(nil)
+		l.run(ctx)
+		s.busy.Store(nil)
+		s.current.CompareAndSwap(l, nil)
+	}()
+	return cancel, ended
+}
+
+// endUnled ends the attempt in flight if it is this one, which no controller leads any more.
+func (s *slot) endUnled(ref wire.Ref, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if busy := s.busy.Load(); busy != nil && *busy == ref {
+		s.cancel(fmt.Errorf("%w: %w", errUnled, why))
+	}
+}
+
+func (s *slot) heartbeat() wire.Heartbeat {
+	h := s.self
+	h.Offset = s.compared.now()
+	h.Draining = s.draining.Load()
+	if busy := s.busy.Load(); busy != nil {
+		h.Busy, h.Try = busy.Task, *busy
+	}
+	return h
+}
+
+// arrive completes an arrival with this slot and the time, and reports it until the controller has it or ctx ends. An
+// error has been logged.
+func (s *slot) arrive(ctx context.Context, a wire.Arrival, log *slog.Logger) error {
+	a.Agent, a.Host, a.Clock, a.Version = s.cfg.Name, s.cfg.host, clock.ID(), s.cfg.Version
+	a.Now, a.Wall, a.Offset = clock.Now(), time.Now().UnixNano(), s.compared.now()
+	err := s.conn.Arrive(ctx, a)
+	if err != nil {
+		log.Error("answer the controller", "step", a.Step, "err", err)
+	}
+	return err
+}
+
+// hostSampler begins to measure this host for an attempt and returns what reads it. An observer, which takes part in a
+// task only to inject faults, measures the broker.
+func (s *slot) hostSampler(of *session) func() record.HostSample {
+	if fit, _ := plan.Observe([]plan.Broker{of.broker}, s.self.Observes); len(fit) > 0 {
+		b := newObservedBroker(procfs(s.cfg.Proc), s.place, fit[0], s.cfg.Observes[fit[0].As])
+		return b.sample
+	}
+	h := newHostMetrics(procfs(s.cfg.Proc), of.broker.Process)
+	return func() record.HostSample {
+		sample := h.sample(of.clientProcesses())
+		sample.LocalBroker = of.localBroker.Load()
+		return sample
+	}
+}
