@@ -92,16 +92,16 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := connect()
-	conn.LimitRecord(n.record())
 	wg.Go(func() {
-		if err := controller.Serve(ctx, conn, controller.Config{Copies: filepath.Join(dir, "copies")}); err != nil {
+		if err := controller.Serve(ctx, conn, controller.Config{Copies: filepath.Join(dir, "copies"),
+			Store: wire.StoreConfig{RecordLimit: n.record()}}); err != nil {
 			t.Errorf("controller: %v", err)
 		}
 	})
 	for i := range 2 {
 		conn, name := connect(), fmt.Sprintf("a%d", i)
 		wg.Go(func() {
-			if err := agent.Serve(ctx, conn.Agent(), agent.Config{Name: name, Dir: filepath.Join(dir, name)}); err != nil {
+			if err := agent.Serve(ctx, wire.NewAgent(conn), agent.Config{Name: name, Dir: filepath.Join(dir, name)}); err != nil {
 				t.Errorf("agent %s: %v", name, err)
 			}
 		})

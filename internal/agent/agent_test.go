@@ -17,6 +17,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/lease"
 	"lockstep/pkg/drivers"
 	"lockstep/test/wiretest"
 )
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 type bench struct {
 	t         *testing.T
 	conn      *wire.Conn
-	lease     *wire.Lease
+	lease     *wire.Leader
 	instance  string
 	dir       string
 	entries   chan reported
@@ -85,7 +86,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	}
 	t.Cleanup(s.Close)
 	conn, agentConn := connect(t, s), connect(t, s)
-	if err := conn.Prepare(t.Context()); err != nil {
+	if err := wire.NewStore(conn, wire.StoreConfig{}).Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, conn: conn, lease: lead(t, conn), dir: t.TempDir(), entries: make(chan reported, 64), done: make(chan error, 1)}
@@ -115,7 +116,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	for _, change := range changes {
 		change(&cfg)
 	}
-	go func() { b.done <- Serve(ctx, agentConn.Agent(), cfg) }()
+	go func() { b.done <- Serve(ctx, wire.NewAgent(agentConn), cfg) }()
 	t.Cleanup(func() {
 		stop()
 		b.leave()
@@ -157,9 +158,9 @@ func (b *bench) instancesOf(slots ...string) map[string]string {
 }
 
 // lead makes the test the controller.
-func lead(t *testing.T, conn *wire.Conn) *wire.Lease {
+func lead(t *testing.T, conn *wire.Conn) *wire.Leader {
 	t.Helper()
-	lease, err := conn.Campaign(t.Context(), wire.LeaderInfo{Name: "test", Instance: "test"}, nil)
+	lease, err := wire.NewStore(conn, wire.StoreConfig{}).Campaign(t.Context(), lease.Holder{Name: "test", Instance: "test"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

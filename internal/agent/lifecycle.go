@@ -302,7 +302,7 @@ func (l *lifecycle) finish(ctx context.Context, reason, leftBehind error) {
 
 // handIn gives the controller the rest of this agent's part and answers the release to finish.
 func (l *lifecycle) handIn(ctx context.Context, failure error) {
-	ctx, cancel := wire.Lasting(ctx, l.slot.cfg.answer)
+	ctx, cancel := wire.WithGracePeriod(ctx, l.slot.cfg.answer)
 	defer cancel()
 	handed := make(chan struct{})
 	defer close(handed)
@@ -447,7 +447,7 @@ func (l *lifecycle) await(ctx context.Context, step wire.Step) (wire.Release, er
 
 // arrive reports a step or a failure. It is tried for a while even if ctx has ended.
 func (l *lifecycle) arrive(ctx context.Context, step wire.Step, failure error) {
-	ctx, cancel := wire.Lasting(ctx, l.slot.cfg.answer)
+	ctx, cancel := wire.WithGracePeriod(ctx, l.slot.cfg.answer)
 	defer cancel()
 	_ = l.slot.arrive(ctx, l.arrival(ctx, step, failure), l.log) // it has been logged
 }

@@ -176,7 +176,7 @@ func (o *observation) send(ctx context.Context) error {
 
 // finish sends the rest. why is what ended the observation before the controller did.
 func (o *observation) finish(ctx context.Context, why error) {
-	ctx, cancel := wire.Lasting(ctx, o.slot.cfg.answer)
+	ctx, cancel := wire.WithGracePeriod(ctx, o.slot.cfg.answer)
 	defer cancel()
 	if o.begin != 0 {
 		o.sample(true)
@@ -188,7 +188,7 @@ func (o *observation) finish(ctx context.Context, why error) {
 }
 
 func (o *observation) arrive(ctx context.Context, step wire.Step, failure error) {
-	ctx, cancel := wire.Lasting(ctx, o.slot.cfg.answer)
+	ctx, cancel := wire.WithGracePeriod(ctx, o.slot.cfg.answer)
 	defer cancel()
 	a := wire.Arrival{Ref: o.ref, Step: step}
 	if failure != nil {

@@ -74,7 +74,7 @@ func TestARefusedSlotEndsTheAgent(t *testing.T) {
 		}
 		t.Cleanup(s.Close)
 		conn, own := connect(t, s), connect(t, s)
-		if err := conn.Prepare(t.Context()); err != nil {
+		if err := wire.NewStore(conn, wire.StoreConfig{}).Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		deaf, err := lead(t, conn).AnswerHeartbeats(func(h wire.Heartbeat) (bool, error) {
@@ -89,7 +89,7 @@ func TestARefusedSlotEndsTheAgent(t *testing.T) {
 		defer deaf()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		if err := Serve(ctx, own.Agent(), Config{Name: "a1", Slots: 2}); err == nil {
+		if err := Serve(ctx, wire.NewAgent(own), Config{Name: "a1", Slots: 2}); err == nil {
 			t.Error("the agent went on without its second slot")
 		}
 	})

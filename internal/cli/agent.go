@@ -109,8 +109,8 @@ func (o *agentOptions) check() error {
 	if len(o.observe) > 0 && o.cfg.Slots > 1 {
 		fault(fmt.Errorf("--slots %d with --observe: an observer takes no load, and observes all tasks at once; leave --slots out", o.cfg.Slots))
 	}
-	if o.cfg.Slots < 1 || o.cfg.Slots > wire.MostSlots {
-		fault(fmt.Errorf("--slots %d: give a number from 1 to %d", o.cfg.Slots, wire.MostSlots))
+	if o.cfg.Slots < 1 || o.cfg.Slots > wire.MaxSlots {
+		fault(fmt.Errorf("--slots %d: give a number from 1 to %d", o.cfg.Slots, wire.MaxSlots))
 	}
 	if o.within < 0 {
 		fault(fmt.Errorf("--stop-within %v: give a time, 90s say, or leave it out", o.within))
@@ -156,5 +156,5 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 	serve(func(*web.Access) http.Handler {
 		return onlyMetrics(metrics.Agent(cfg.Status, conn.Linked, version(), cfg.Log))
 	})
-	return leave(cfg.Log, agent.Serve(serving, conn.Agent(), cfg))
+	return leave(cfg.Log, agent.Serve(serving, wire.NewAgent(conn), cfg))
 }

@@ -8,10 +8,11 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/lease"
 )
 
-// leading returns a control plane on loopback, the connection of the controller that leads there, and its lease. It executes no runs.
-func leading(t *testing.T) (*wire.Server, *wire.Conn, *wire.Lease) {
+// leading returns a control plane on loopback and the leadership of a controller there. It executes no runs.
+func leading(t *testing.T) (*wire.Server, *wire.Leader) {
 	t.Helper()
 	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Open: true})
 	if err != nil {
@@ -22,7 +23,7 @@ func leading(t *testing.T) (*wire.Server, *wire.Conn, *wire.Lease) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := conn.Campaign(t.Context(), wire.LeaderInfo{Name: "c", Instance: "c"}, nil)
+	lease, err := wire.NewStore(conn, wire.StoreConfig{}).Campaign(t.Context(), lease.Holder{Name: "c", Instance: "c"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,12 +34,12 @@ func leading(t *testing.T) (*wire.Server, *wire.Conn, *wire.Lease) {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	return server, conn, lease
+	return server, lease
 }
 
 // A run that is submitted again as soon as it has ended does not hide that it was cancelled.
 func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
-	server, conn, lease := leading(t)
+	server, lease := leading(t)
 	client, err := server.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +52,7 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 	}
 	put(wire.RunState{Run: "r", State: wire.StateRunning, Seq: 1, Tasks: 2})
 	go func() {
-		_ = conn.Queue(t.Context(), func(q wire.Request) {
+		_ = lease.Queue(t.Context(), func(q wire.Request) {
 			if !q.Submits && q.Run == "r" {
 				put(wire.RunState{Run: "r", State: string(wire.EndDone), Seq: 2, Tasks: 2, Done: 2})
 			}
@@ -65,7 +66,7 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 
 // A run that is resumed may still be known by the end of its earlier submission: whoever follows it looks again.
 func TestTheEndOfAnEarlierSubmissionIsNoBeginning(t *testing.T) {
-	server, _, lease := leading(t)
+	server, lease := leading(t)
 	client, err := server.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)

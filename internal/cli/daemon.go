@@ -179,9 +179,8 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer pages.Close()
-	conn.Replicate(o.replicas)
-	conn.LimitRecord(int64(o.room))
 	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Standing: standing,
+		Store:  wire.StoreConfig{RecordLimit: int64(o.room), Replicas: o.replicas},
 		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {
 		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks are told where it is

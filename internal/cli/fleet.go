@@ -148,7 +148,7 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 	for i := range agents {
 		name := fmt.Sprintf("local-%02d", i+1)
 		errs = append(errs, serve(name, func(conn *wire.Conn) error {
-			return agent.Serve(ctx, conn.Agent(), agent.Config{Name: name, Version: version(), Dir: dir, Targets: targets, Access: drivers.FullAccess(), Log: log})
+			return agent.Serve(ctx, wire.NewAgent(conn), agent.Config{Name: name, Version: version(), Dir: dir, Targets: targets, Access: drivers.FullAccess(), Log: log})
 		}))
 	}
 	client, err := server.Client(ctx)

@@ -79,7 +79,7 @@ func TestRunsShortenDetails(t *testing.T) {
 
 // The newest run is first, of a fleet as of a folder.
 func TestRunsListsTheNewestFirst(t *testing.T) {
-	server, _, lease := leading(t)
+	server, lease := leading(t)
 	root := t.TempDir()
 	for i, id := range []string{"first", "second"} {
 		if err := lease.PutRun(t.Context(), wire.RunState{Run: id, State: string(wire.EndDone), Seq: uint64(i + 1)}); err != nil {

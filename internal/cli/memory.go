@@ -24,8 +24,8 @@ func (m *memory) Set(text string) error {
 	if !ok {
 		return errors.New("want bytes, as 4GiB, 500MB or 1073741824")
 	}
-	if n < wire.LeastRecord || n > mostRecord {
-		return fmt.Errorf("want %d MiB to %d TiB", int64(wire.LeastRecord)>>20, int64(mostRecord)>>40)
+	if n < wire.MinRecord || n > mostRecord {
+		return fmt.Errorf("want %d MiB to %d TiB", int64(wire.MinRecord)>>20, int64(mostRecord)>>40)
 	}
 	*m = memory(n)
 	return nil

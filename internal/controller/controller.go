@@ -19,6 +19,7 @@ import (
 	"lockstep/internal/schedule"
 	"lockstep/internal/sink"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/lease"
 )
 
 // Config of a controller. The zero value serves.
@@ -40,6 +41,8 @@ type Config struct {
 	// process of its own, with limits of time and memory. nil: the function Expand, in this process. It is called from
 	// several goroutines.
 	Expand func(context.Context, schedule.Matrix) (plan.Run, error)
+	// Store has the limits of what the control plane stores.
+	Store wire.StoreConfig
 	// SideBySide is how many runs are executed at a time, at most; 1: one after the other; 0: 4.
 	SideBySide int
 	// Standing is told how this controller stands; nil: one of Serve's own.
@@ -69,10 +72,10 @@ const stopTimeout = 10 * time.Second
 const formTimeout = 20 * time.Second
 
 // prepare makes the streams. A cluster that is just starting has nobody to ask yet, or knows too few of its servers: daemons start in any order.
-func prepare(ctx context.Context, conn *wire.Conn, log *slog.Logger) error {
+func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 	for began := time.Now(); ; {
 		trying, cancel := context.WithTimeout(ctx, stopTimeout)
-		err := conn.Prepare(trying)
+		err := store.Prepare(trying)
 		cancel()
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -111,10 +114,11 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		case <-stopping.Done():
 		}
 	}()
-	if err := prepare(stopping, conn, cfg.Log); err != nil || stopping.Err() != nil {
+	store := wire.NewStore(conn, cfg.Store)
+	if err := prepare(stopping, store, cfg.Log); err != nil || stopping.Err() != nil {
 		return err
 	}
-	k := &copies{conn: conn, cfg: cfg, of: map[string]*copying{}, backlog: make(chan struct{}, copyBeside)}
+	k := &copies{store: store, cfg: cfg, of: map[string]*copying{}, backlog: make(chan struct{}, copyBeside)}
 	if cfg.Copies != "" {
 		var copying sync.WaitGroup
 		defer copying.Wait()
@@ -123,23 +127,23 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		copying.Go(func() { k.run(under) })
 	}
 	host, _ := os.Hostname() // for people alone
-	who := wire.LeaderInfo{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version}
+	who := lease.Holder{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version}
 	for {
-		lease, err := conn.Campaign(stopping, who, cfg.Log)
+		leading, err := store.Campaign(stopping, who, cfg.Log)
 		if err != nil {
 			if stopping.Err() != nil {
 				return nil
 			}
 			return err
 		}
-		if err = conn.Prepare(lease.Context()); err == nil {
-			cfg.Standing.lead(lease.Epoch())
-			lease.RenewWhile(cfg.Standing.Stuck)
-			err = (&leader{conn: conn, cfg: cfg, agents: newFleet(cfg.Log), lease: lease, copies: k, stopping: stopping}).lead(ctx)
+		if err = store.Prepare(leading.Context()); err == nil {
+			cfg.Standing.lead(leading.Epoch())
+			leading.RenewWhile(cfg.Standing.Stuck)
+			err = (&leader{conn: conn, store: store, cfg: cfg, agents: newFleet(cfg.Log), lease: leading, copies: k, stopping: stopping}).lead(ctx)
 			cfg.Standing.lead(0)
 		}
-		lost := lease.Context().Err() != nil
-		lease.Resign(context.WithoutCancel(ctx))
+		lost := leading.Context().Err() != nil
+		leading.Resign(context.WithoutCancel(ctx))
 		if stopping.Err() != nil {
 			return nil
 		}

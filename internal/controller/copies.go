@@ -30,7 +30,7 @@ const (
 // copies are a controller's copies of runs: it copies those that have ended, and while it leads it also follows those that
 // are executed. The leader copies a run first, with its points.
 type copies struct {
-	conn    *wire.Conn
+	store   *wire.Store
 	cfg     Config
 	leads   atomic.Bool
 	mu      sync.Mutex
@@ -52,14 +52,14 @@ func (k *copies) run(ctx context.Context) {
 	var under sync.WaitGroup
 	defer under.Wait()
 	for pause(ctx, copyEvery) == nil {
-		all, err := k.conn.Runs(ctx)
+		all, err := k.store.Runs(ctx)
 		if err != nil && ctx.Err() == nil {
 			k.cfg.Log.Warn("look for runs to copy", "err", err)
 		}
 		for _, r := range all {
 			begin, whole := k.begin(r)
 			if whole && r.Over() && !r.Copied {
-				if err := k.conn.MarkCopied(ctx, r); err != nil && ctx.Err() == nil {
+				if err := k.store.MarkCopied(ctx, r); err != nil && ctx.Err() == nil {
 					k.cfg.Log.Warn("note that a run was copied", "run", r.Run, "err", err)
 				}
 			}
@@ -135,7 +135,7 @@ func (k *copies) copy(ctx context.Context, r wire.RunState) error {
 	if k.cfg.Points != nil && k.leads.Load() {
 		points = k.cfg.Points()
 	}
-	if _, err := Record(ctx, k.conn, r.Run, k.cfg.Copies, nil, points); err != nil {
+	if _, err := Record(ctx, k.store, r.Run, k.cfg.Copies, nil, points); err != nil {
 		return err
 	}
 	k.keep(ctx, r.Run)
@@ -172,7 +172,7 @@ func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
 	ctx, cancel := context.WithTimeout(ctx, copyWait)
 	defer cancel()
 	for {
-		state, err := k.conn.RunState(ctx, e.Run)
+		state, err := k.store.RunState(ctx, e.Run)
 		if err == nil && (state.Run == "" || state.Copied && copied(k.runs, state)) {
 			return k.directory(e.Run)
 		}

@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/runview"
 	"lockstep/internal/sampling"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/lease"
 )
 
 // execution is one run being executed.
@@ -50,7 +51,7 @@ func (x *execution) execute(ctx context.Context) error {
 	if errors.Is(err, errEnded) {
 		return x.unqueue(ctx)
 	}
-	fenced := errors.Is(err, wire.ErrFenced)
+	fenced := errors.Is(err, lease.ErrFenced)
 	if err != nil && !fenced && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -107,7 +108,7 @@ func (x *execution) tasks(ctx context.Context) error {
 // begin opens the run's record, or takes it up where a former leader left it, and finds out what is left to do. That is done for a run that was
 // cancelled meanwhile, too: its end is recorded.
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
-	ctx, cancel := wire.Lasting(ctx, stopTimeout)
+	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
 	h := runview.New(x.run)
 	if err := x.record.Review(ctx, func(e wire.Entry) { h.Apply(e, time.Now()) }); err != nil {
@@ -257,7 +258,7 @@ func names(agents []wire.AgentInfo) []string {
 
 // event stores an event of the run, also for a while after the end of ctx.
 func (x *execution) event(ctx context.Context, e wire.RunEvent) error {
-	ctx, cancel := wire.Lasting(ctx, stopTimeout)
+	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
 	e.At, e.Of = time.Now(), x.of
 	return x.record.Event(ctx, e)
@@ -269,7 +270,7 @@ func (x *execution) conclude(ctx context.Context, o plan.Outcome) error {
 	if o.Failed() {
 		x.end.Failed++
 	}
-	ctx, cancel := wire.Lasting(ctx, stopTimeout)
+	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
 	if err := x.record.Outcome(ctx, o); err != nil {
 		return err

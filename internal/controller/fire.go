@@ -102,7 +102,7 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 	var e schedule.Entry // keeps the first problems
 	ruled := false
 	var outcomes []plan.Outcome // if there are rules to judge by them
-	end, err := k.conn.Await(ctx, run, func(entry wire.Entry) error {
+	end, err := k.store.Await(ctx, run, func(entry wire.Entry) error {
 		state.Apply(entry, k.clock.Now())
 		if entry.Plan != nil {
 			ruled = slices.ContainsFunc(entry.Plan.Cells, func(c plan.Cell) bool { return len(c.Require) > 0 })

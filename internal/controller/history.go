@@ -42,7 +42,7 @@ func (l *leader) fillHistory(ctx context.Context, match func(wire.RunState) bool
 		has, err = store.Runs()
 	}
 	if err == nil {
-		matching, err = l.conn.Runs(ctx)
+		matching, err = l.store.Runs(ctx)
 	}
 	matching = slices.DeleteFunc(matching, func(r wire.RunState) bool { return !r.Over() || r.Done == 0 || !match(r) })
 	for _, r := range matching {
@@ -73,7 +73,7 @@ func (l *leader) outcomes(ctx context.Context, id string) (run plan.Run, all []p
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	done := map[string]bool{}
-	_, err = l.conn.Await(ctx, id, func(e wire.Entry) error {
+	_, err = l.store.Await(ctx, id, func(e wire.Entry) error {
 		switch {
 		case e.Plan != nil && run.ID == "":
 			run = *e.Plan
@@ -91,7 +91,7 @@ func (l *leader) outcomes(ctx context.Context, id string) (run plan.Run, all []p
 
 // setBaseline stores a run that has ended as a baseline: of the control plane's record or of the copy, whichever has more of it.
 func (l *leader) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.BaselineAnswer, err error) {
-	state, err := l.conn.RunState(ctx, q.Run)
+	state, err := l.store.RunState(ctx, q.Run)
 	if err == nil && state.Run != "" && !state.Over() {
 		err = fmt.Errorf("run %s has not ended: set it when it has", q.Run)
 	}
@@ -119,7 +119,7 @@ func (l *leader) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.
 func (l *leader) addBases(ctx context.Context, run *plan.Run) error {
 	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
 		i := slices.IndexFunc(run.Bases, func(has plan.Base) bool { return has.Name == name })
-		if i >= 0 && (run.Bases[i].Why == "" || l.conn.Local()) { // a local run has those of its folder
+		if i >= 0 && (run.Bases[i].Why == "" || l.store.Local()) { // a local run has those of its folder
 			continue
 		}
 		wire.Progress(ctx, 3*fillLimit) // the history may be locked by another process, too
@@ -139,7 +139,7 @@ func (l *leader) addBases(ctx context.Context, run *plan.Run) error {
 // base is the numbers of a baseline of the control plane, with the spread of the earlier runs that are available: those of
 // this controller's folder, and those whose records are still on the control plane.
 func (l *leader) base(ctx context.Context, run plan.Run, name string) (plan.Base, error) {
-	baseline, err := l.conn.Baseline(ctx, name)
+	baseline, err := l.store.Baseline(ctx, name)
 	switch {
 	case errors.Is(err, wire.ErrNoBaseline):
 		return plan.Base{Name: name, Why: plan.NoBaseline(name, "on the control plane (those of a folder: ctl baseline list --runs DIR)")}, nil

@@ -36,7 +36,7 @@ type lab struct {
 	cfg    wire.ServerConfig
 	server *wire.Server
 	client *wire.Client
-	conn   *wire.Conn // of nobody that is tested
+	store  *wire.Store // of nobody that is tested
 	agents map[string]*labAgent
 	conns  []*wire.Conn
 	dir    string // of the agents
@@ -44,7 +44,6 @@ type lab struct {
 	stop   context.CancelFunc
 	points *sink.Sink // of the next run; nil: none
 	config controller.Config
-	limit  int64      // of the record; 0: the usual
 	leads  *wire.Conn // of the newest controller
 }
 
@@ -82,7 +81,7 @@ func (l *lab) open() {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(l.close)
-	l.conn = l.connect()
+	l.store = wire.NewStore(l.connect(), wire.StoreConfig{})
 	if l.client, err = wire.NewClient(l.t.Context(), func(context.Context) (*wire.Conn, error) { return l.connect(), nil }); err != nil {
 		l.t.Fatal(err)
 	}
@@ -95,8 +94,7 @@ func (l *lab) control() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	conn := l.connect()
-	conn.LimitRecord(l.limit)
-	if err := conn.Prepare(ctx); err != nil {
+	if err := wire.NewStore(conn, l.config.Store).Prepare(ctx); err != nil {
 		l.t.Fatal(err)
 	}
 	l.leads = conn
@@ -155,7 +153,7 @@ func (l *lab) startWith(name string, change func(*agent.Config)) {
 		cfg.Proc = filepath.Join(l.dir, "no-proc")
 	}
 	go func() {
-		a.done <- agent.Serve(ctx, a.conn.Agent(), cfg)
+		a.done <- agent.Serve(ctx, wire.NewAgent(a.conn), cfg)
 	}()
 }
 

@@ -15,9 +15,10 @@ import (
 // leader is one leadership.
 type leader struct {
 	conn   *wire.Conn
+	store  *wire.Store
 	cfg    Config
 	agents *fleet
-	lease  *wire.Lease
+	lease  *wire.Leader
 	queue  *queue
 	copies *copies
 	// stopping ends when no task is to begin any more.
@@ -48,7 +49,7 @@ func (l *leader) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.lease.Context(), func() { cancel(context.Cause(l.lease.Context())) })()
-	defer l.cfg.schedules(ctx, l.conn, l.lease)()
+	defer l.cfg.schedules(ctx, l.store, l.lease)()
 	var keeping sync.WaitGroup
 	keeping.Go(func() { l.keepStreams(ctx) })
 	if l.cfg.Copies != "" {
@@ -83,7 +84,7 @@ func (l *leader) keepStreams(ctx context.Context) {
 		}
 		for ctx.Err() == nil {
 			preparing, cancel := context.WithTimeout(ctx, stopTimeout)
-			err := l.conn.Prepare(preparing)
+			err := l.store.Prepare(preparing)
 			cancel()
 			if err == nil {
 				break
@@ -112,7 +113,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	l.queue.forget = func(r wire.Request) { l.forget(following, r) }
 	followed := make(chan error, 1)
 	go func() {
-		followed <- l.conn.Queue(following, func(r wire.Request) { l.queue.add(following, r, l.queued(following, r)) }, l.queue.complete)
+		followed <- l.lease.Queue(following, func(r wire.Request) { l.queue.add(following, r, l.queued(following, r)) }, l.queue.complete)
 	}()
 	defer func() {
 		stop()
@@ -158,7 +159,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 
 // forget deletes a cancellation that nothing is here for.
 func (l *leader) forget(ctx context.Context, r wire.Request) {
-	if err := l.lease.Unqueue(ctx, r.Run, r.Seq); err != nil {
+	if err := l.lease.Dequeue(ctx, r.Run, r.Seq); err != nil {
 		l.cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
 	}
 }
@@ -261,7 +262,7 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 func (l *leader) stands(ctx context.Context, run string) (wire.RunState, error) {
 	for {
 		one, cancel := context.WithTimeout(ctx, stopTimeout)
-		state, err := l.conn.RunState(one, run)
+		state, err := l.store.RunState(one, run)
 		cancel()
 		if err == nil || errors.Is(err, wire.ErrUnreadable) || pause(ctx, againLeast) != nil {
 			return state, err
@@ -311,7 +312,7 @@ func (x *execution) unqueue(ctx context.Context) error {
 		x.state.Ended = time.Now()
 	}
 	x.note(ctx)
-	if err := x.lease.Unqueue(ctx, x.run.ID, x.seq); err != nil {
+	if err := x.lease.Dequeue(ctx, x.run.ID, x.seq); err != nil {
 		return fmt.Errorf("end run: %w", err)
 	}
 	return nil

@@ -169,7 +169,9 @@ func TestARefusedAgentIsListedWithItsReason(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		ended := make(chan error, 2)
-		go func() { ended <- agent.Serve(ctx, conn.Agent(), agent.Config{Name: "a1", Dir: l.dir, Log: l.log()}) }()
+		go func() {
+			ended <- agent.Serve(ctx, wire.NewAgent(conn), agent.Config{Name: "a1", Dir: l.dir, Log: l.log()})
+		}()
 		a := l.agents["a1"]
 		select {
 		case err := <-a.done: // who was there before speaks again

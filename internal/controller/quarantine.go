@@ -46,7 +46,7 @@ func (x *execution) countCrash(ctx context.Context) error {
 
 // begins notes what is in flight from now on; empty: nothing is.
 func (x *execution) begins(ctx context.Context, what string) {
-	ctx, cancel := wire.Lasting(ctx, stopTimeout)
+	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
 	if x.state.InFlight = what; what != "" && what != x.state.Blamed {
 		x.state.Blamed, x.state.Crashes = "", nil

@@ -49,7 +49,7 @@ const (
 	ReplayStarted   ProgressKind = "replay"      // the run has ended; all its points are written to InfluxDB again
 )
 
-// Reader reads the records of runs: a wire.Client, or a controller's wire.Conn.
+// Reader reads the records of runs: a wire.Client, or a controller's wire.Store.
 type Reader interface {
 	// Local reports whether the control plane ends with this process, and has one follower.
 	Local() bool

@@ -15,7 +15,7 @@ import (
 func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 	x.end.Ran, x.end.Failed = h.Ran, h.Failed
 	what := fmt.Sprintf("controller %s has taken over", x.lease.Name())
-	if x.record.Former() == x.lease.Epoch() {
+	if x.record.PreviousEpoch() == x.lease.Epoch() {
 		what = fmt.Sprintf("controller %s continues the run after an error of the control plane", x.lease.Name())
 	}
 	e := wire.RunEvent{At: time.Now(), Kind: wire.TakenOver, Of: x.of}
@@ -30,7 +30,7 @@ func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 	if err := x.record.Event(ctx, e); err != nil || h.Attempt == nil {
 		return err
 	}
-	x.log.Warn("took a run over", "task", e.Task, "try", e.Try, "what", what, "epoch", x.lease.Epoch(), "former", x.record.Former())
+	x.log.Warn("took a run over", "task", e.Task, "try", e.Try, "what", what, "epoch", x.lease.Epoch(), "former", x.record.PreviousEpoch())
 	x.agents.awaitThat(ctx, finishLimit, func() bool { // agents end the former attempt: its load would disturb the next one
 		return !slices.ContainsFunc(x.agents.list(), func(a wire.AgentInfo) bool { return a.Try == h.Attempt.Ref })
 	})

@@ -59,7 +59,7 @@ func (l *leader) openRecord(ctx context.Context, run string) (record *wire.Recor
 	if waiting, err = l.lease.MakeRoom(ctx, run, l.queue.holds); err != nil || waiting != "" && !cancelled {
 		return nil, waiting, err
 	}
-	record, err = l.lease.TakeUp(ctx, run)
+	record, err = l.lease.Acquire(ctx, run)
 	if errors.Is(err, wire.ErrFull) && !cancelled {
 		return nil, "room on the control plane: " + err.Error(), nil
 	}

@@ -35,8 +35,8 @@ const slotLook = 20 * time.Second
 // scheduler fires schedules for as long as its controller leads. Every change of a schedule is stored by compare-and-set before anything is done about
 // it, so that another scheduler can go on from any point, and two at once do no harm.
 type scheduler struct {
-	conn  *wire.Conn
-	lease *wire.Lease
+	store *wire.Store
+	lease *wire.Leader
 	clock Clock
 	hooks *Hooks
 	epoch uint64 // of this controller's lead
@@ -51,11 +51,11 @@ type scheduler struct {
 }
 
 // schedules begins to fire, and returns what ends it. On a control plane that ends with this process there is nothing to fire.
-func (cfg Config) schedules(ctx context.Context, conn *wire.Conn, lease *wire.Lease) (stop func()) {
-	if conn.Local() {
+func (cfg Config) schedules(ctx context.Context, store *wire.Store, lease *wire.Leader) (stop func()) {
+	if store.Local() {
 		return func() {}
 	}
-	s := &scheduler{conn: conn, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand, standing: cfg.Standing}
+	s := &scheduler{store: store, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand, standing: cfg.Standing}
 	if s.clock == nil {
 		s.clock = hostClock{}
 	}
@@ -82,7 +82,7 @@ func (s *scheduler) run(ctx context.Context) {
 	s.keepers = map[string]*keeper{}
 	for ctx.Err() == nil {
 		again := time.NewTimer(slotLook)
-		all, err := s.conn.Schedules(ctx)
+		all, err := s.store.Schedules(ctx)
 		if err == nil {
 			s.heard(ctx, all)
 		} else if ctx.Err() == nil {
@@ -90,7 +90,7 @@ func (s *scheduler) run(ctx context.Context) {
 			again.Reset(time.Second)
 		}
 		select {
-		case <-s.conn.Edited():
+		case <-s.lease.Edited():
 		case <-again.C:
 		case <-ctx.Done():
 		}
@@ -206,13 +206,13 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 		if !edit(&s) {
 			return false
 		}
-		revision, err := k.conn.PutSchedule(ctx, s, k.kept.Revision)
+		revision, err := k.store.PutSchedule(ctx, s, k.kept.Revision)
 		if err == nil {
 			k.kept.Schedule, k.kept.Revision = s, revision
 			return true
 		}
 		if errors.Is(err, wire.ErrChanged) {
-			kept, read := k.conn.Schedule(ctx, k.name)
+			kept, read := k.store.Schedule(ctx, k.name)
 			if errors.Is(read, wire.ErrNoSchedule) {
 				k.kept = wire.KeptSchedule{} // removed; the next reading says so, too
 				return false

@@ -21,6 +21,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/lease"
 	"lockstep/pkg/drivers"
 	"lockstep/test/wiretest"
 )
@@ -117,7 +118,7 @@ func (l *lab) add(name string, change func(*schedule.Definition)) {
 	if err := d.Check(); err != nil {
 		l.t.Fatal(err)
 	}
-	if _, err := l.conn.PutSchedule(l.t.Context(), schedule.New(d, "id-of-"+name, "me@test", l.clock().Now()), 0); err != nil {
+	if _, err := l.store.PutSchedule(l.t.Context(), schedule.New(d, "id-of-"+name, "me@test", l.clock().Now()), 0); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -145,10 +146,10 @@ func entries(n int) func(schedule.Schedule) bool {
 // edit changes a schedule in the store.
 func (l *lab) edit(name string, change func(*schedule.Schedule)) {
 	l.t.Helper()
-	kept, err := l.conn.Schedule(l.t.Context(), name)
+	kept, err := l.store.Schedule(l.t.Context(), name)
 	if err == nil {
 		change(&kept.Schedule)
-		_, err = l.conn.PutSchedule(l.t.Context(), kept.Schedule, kept.Revision)
+		_, err = l.store.PutSchedule(l.t.Context(), kept.Schedule, kept.Revision)
 	}
 	if err != nil {
 		l.t.Fatal(err)
@@ -283,7 +284,7 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 			})
 			return run
 		}
-		lease, err := l.conn.Campaign(t.Context(), wire.LeaderInfo{Name: "killed", Instance: "killed"}, nil)
+		lease, err := l.store.Campaign(t.Context(), lease.Holder{Name: "killed", Instance: "killed"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -508,7 +509,7 @@ func TestScheduleRemovedAndBroken(t *testing.T) {
 		}
 		newer := kept.Schedule
 		newer.Name, newer.Version = "newer", plan.RecordFormat+1
-		if _, err := l.conn.PutSchedule(t.Context(), newer, 0); err != nil {
+		if _, err := l.store.PutSchedule(t.Context(), newer, 0); err != nil {
 			t.Fatal(err)
 		}
 		l.clock().advance(time.Hour)

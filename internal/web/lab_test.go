@@ -79,7 +79,7 @@ func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 		if i == 0 {
 			cfg.Status = l.working
 		}
-		wg.Go(func() { _ = agent.Serve(ctx, conn.Agent(), cfg) })
+		wg.Go(func() { _ = agent.Serve(ctx, wire.NewAgent(conn), cfg) })
 	}
 	l.client = l.connectClient()
 	l.eventually("a controller leads with all agents", func() bool {

@@ -189,7 +189,7 @@ func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outc
 func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, []plan.Outcome, error) {
 	if v.over() {
 		l := newRunInfo()
-		_, err := s.Conn.Outline(ctx, id, l.entry)
+		_, err := s.Conn.ReadSummary(ctx, id, l.entry)
 		return l.Run, l.inOrder(), err
 	}
 	w, leave, err := s.watches.look(ctx, id)

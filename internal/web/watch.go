@@ -103,7 +103,7 @@ func (all *watches) follow(ctx context.Context, w *watch) {
 		close(w.over)
 	}()
 	looking, enough := context.WithTimeout(ctx, askTimeout)
-	last, err := all.conn.Outline(looking, w.run, w.at.entry) // nobody else knows it yet
+	last, err := all.conn.ReadSummary(looking, w.run, w.at.entry) // nobody else knows it yet
 	enough()
 	w.why = err
 	ended, idle := w.at.End != nil, w.at.Attempt == nil
@@ -114,7 +114,7 @@ func (all *watches) follow(ctx context.Context, w *watch) {
 	if idle {
 		caught()
 	}
-	_ = all.conn.Onward(ctx, w.run, last, func(e wire.Entry) { // ends with ctx, or with the connection
+	_ = all.conn.FollowFrom(ctx, w.run, last, func(e wire.Entry) { // ends with ctx, or with the connection
 		w.mu.Lock()
 		w.at.entry(e)
 		ended := w.at.End != nil

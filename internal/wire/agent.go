@@ -11,6 +11,7 @@ import (
 
 	"lockstep/internal/clock"
 	"lockstep/internal/record"
+	"lockstep/internal/wire/lease"
 )
 
 // LeaderGone is for how long an agent continues with an attempt although no controller answers it.
@@ -40,8 +41,8 @@ type Agent struct {
 	epoch atomic.Uint64 // the highest leadership that was heard of
 }
 
-// Agent returns the control plane as an agent uses it over this connection, which stays the caller's.
-func (c *Conn) Agent() *Agent { return &Agent{conn: c} }
+// NewAgent returns the control plane as an agent uses it over a connection, which stays the caller's.
+func NewAgent(conn *Conn) *Agent { return &Agent{conn: conn} }
 
 // LocalPort is the port of the control plane if that is on this host, else 0: faults of the network spare it.
 func (a *Agent) LocalPort() int { return a.conn.LocalPort() }
@@ -58,7 +59,7 @@ func (a *Agent) obey(epoch uint64) error {
 	for {
 		seen := a.epoch.Load()
 		if epoch < seen {
-			return fmt.Errorf("sent by the controller of epoch %d, and that of epoch %d leads: %w", epoch, seen, ErrFenced)
+			return fmt.Errorf("sent by the controller of epoch %d, and that of epoch %d leads: %w", epoch, seen, lease.ErrFenced)
 		}
 		if a.epoch.CompareAndSwap(seen, epoch) {
 			return nil
@@ -87,7 +88,7 @@ func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end fu
 			}
 		case ctx.Err() != nil:
 		case errors.Is(err, nats.ErrPermissionViolation):
-			return a.unentitled(h)
+			return a.permissionHint(h)
 		case rejected(err), a.conn.Closed():
 			return fmt.Errorf("send heartbeat: %w", a.conn.unlinked(err))
 		case h.Try != (Ref{}) && time.Since(answered) >= LeaderGone:
@@ -114,8 +115,8 @@ func (a *Agent) heartbeat(ctx context.Context, h Heartbeat) (answer HeartbeatAns
 	return request[Heartbeat, HeartbeatAnswer](ctx, a.conn, a.obey, subjectHeartbeat(h.Agent), h)
 }
 
-// unentitled says why the control plane has refused a heartbeat.
-func (a *Agent) unentitled(h Heartbeat) error {
+// permissionHint says why the control plane has refused a heartbeat.
+func (a *Agent) permissionHint(h Heartbeat) error {
 	holder := a.conn.holder
 	if h.Agent != h.Process && (holder == "" || holder == User{Role: RoleAgent, Name: h.Process}.words()) {
 		return fmt.Errorf("the credentials of agent %s do not hold for %s: they are for fewer than %d slots; give it less with --slots, or remove its credentials and make others: ctl fleet agent --slots %d DIR %s: %w",

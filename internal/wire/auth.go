@@ -24,7 +24,7 @@ type Auth struct {
 	Cert, Key      string // paths of a certificate of one's own and its key (PEM), for servers that ask for one
 }
 
-// Unaccepted tells whether an error of Dial is that the control plane does not take what Auth shows.
+// Unaccepted reports whether an error of Dial is that the control plane does not take what Auth shows.
 func Unaccepted(err error) bool {
 	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked)
 }
@@ -101,32 +101,19 @@ func (a Auth) holder() string {
 // ErrNotAllowed is that the credentials may not do what was asked of the server. It wraps nats.ErrPermissionViolation.
 var ErrNotAllowed = fmt.Errorf("the credentials of this program may not do that: %w", nats.ErrPermissionViolation)
 
-// denials ends the requests that the server refuses, which it reports apart from any answer. Safe for concurrent use.
-type denials struct {
+// permissionErrors ends the requests that the server refuses, which it reports apart from any answer. Safe for concurrent use.
+type permissionErrors struct {
 	requests sync.Map // the context.CancelCauseFunc of each *nats.Msg that waits for its answer
 }
 
-func (d *denials) hear(_ *nats.Conn, _ *nats.Subscription, err error) {
+func (p *permissionErrors) hear(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
-	d.requests.Range(func(m, end any) bool {
+	p.requests.Range(func(m, end any) bool {
 		if strings.Contains(err.Error(), strconv.Quote(m.(*nats.Msg).Subject)) {
 			end.(context.CancelCauseFunc)(ErrNotAllowed)
 		}
 		return true
 	})
-}
-
-// ask sends a request and returns its answer, or, as soon as the server says so, that the credentials may not send it.
-func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	c.refused.requests.Store(m, end)
-	defer c.refused.requests.Delete(m)
-	answer, err := c.nc.RequestMsgWithContext(ctx, m)
-	if err != nil && errors.Is(context.Cause(ctx), ErrNotAllowed) {
-		return nil, fmt.Errorf("ask on %s: %w", m.Subject, ErrNotAllowed)
-	}
-	return answer, err
 }

@@ -12,7 +12,7 @@ import (
 // TestBaselinesThatCannotBeUsed: one with a damaged value is listed by its name, one that does not fit into a message is
 // refused, and neither keeps anybody from the others.
 func TestBaselinesThatCannotBeUsed(t *testing.T) {
-	c := link(t, plane(t, ServerConfig{}))
+	c := storeOf(t, plane(t, ServerConfig{}))
 	l := campaign(t, c, "test")
 	b := plan.BaselineRecord{Baseline: plan.Baseline{Name: "good", Run: "r1", Matrix: "m"}, Plan: plan.Run{ID: "r1", Name: "m"},
 		Outcomes: []plan.Outcome{{Task: "t1", Values: map[string]plan.Value{"lost": {}}}}}

@@ -10,6 +10,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
+	"lockstep/internal/wire/lease"
 )
 
 // Deadlines of a client's requests. A submission is repeated meanwhile if no controller leads.
@@ -53,9 +54,6 @@ func DialClient(ctx context.Context, url string, auth Auth) (*Client, error) {
 	return NewClient(ctx, func(ctx context.Context) (*Conn, error) { return Dial(ctx, url, auth) })
 }
 
-// Client connects a client within the process. The caller closes it; the server's Close does so, too.
-func (s *Server) Client(ctx context.Context) (*Client, error) { return NewClient(ctx, s.Connect) }
-
 // Close ends the connection at once.
 func (c *Client) Close() {
 	c.mu.Lock()
@@ -65,12 +63,12 @@ func (c *Client) Close() {
 }
 
 // Linked reports whether there is a link to the control plane at the moment.
-func (c *Client) Linked() bool { return c.now().Linked() }
+func (c *Client) Linked() bool { return c.connection().Linked() }
 
 // Local reports whether the control plane lives and dies with this process, and has one follower.
-func (c *Client) Local() bool { return c.now().Local() }
+func (c *Client) Local() bool { return c.connection().Local() }
 
-func (c *Client) now() *Conn {
+func (c *Client) connection() *Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.conn
@@ -131,13 +129,13 @@ func (c *Client) Cancel(ctx context.Context, run, by string) error {
 
 // Leader is who leads. The error wraps ErrNoController if nobody does. It ends the requests that a former leader has not
 // answered, which are repeated.
-func (c *Client) Leader(ctx context.Context) (LeaderInfo, error) {
+func (c *Client) Leader(ctx context.Context) (lease.Holder, error) {
 	l, err := serviceLeader.call(ctx, c, "", empty{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.Epoch > c.epoch {
 		if c.epoch > 0 {
-			c.conn.again.tell()
+			c.conn.again.report()
 		}
 		c.epoch = l.Epoch
 	}
@@ -176,9 +174,7 @@ func (c *Client) read(ctx context.Context, q recordQuery) (batch, error) {
 	return serviceRead.call(ctx, c, "", q)
 }
 
-func (c *Client) entries(m stored) []Entry { return c.now().entries(m) }
-
-// Follow hands the record of a run to handle, from its beginning to the run's end, which it returns: see Conn.Follow.
+// Follow hands the record of a run to handle, from its beginning to the run's end, which it returns: see Store.Follow.
 // It continues when another controller leads, or the control plane is back. A local run has this one follower: the
 // snapshots that it has handled are deleted.
 func (c *Client) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
@@ -195,11 +191,11 @@ func (c *Client) Copy(ctx context.Context, run string, handle func(Entry) error)
 	return end, nil
 }
 
-// Outline hands the plan, the events and the outcomes of a run, as far as they are there, to handle, like Copy: the
-// record without its snapshots, which are nearly all of it. It returns the position behind the last that it handed; Onward
+// ReadSummary hands the plan, the events and the outcomes of a run, as far as they are there, to handle, like Copy: the
+// record without its snapshots, which are nearly all of it. It returns the position behind the last that it handed; FollowFrom
 // continues there.
-func (c *Client) Outline(ctx context.Context, run string, handle func(Entry)) (last Cursor, err error) {
-	_, err = readRecord(ctx, c, recordQuery{Run: run, Outline: true}, func(e Entry) error {
+func (c *Client) ReadSummary(ctx context.Context, run string, handle func(Entry)) (last Cursor, err error) {
+	_, err = readRecord(ctx, c, recordQuery{Run: run, Summary: true}, func(e Entry) error {
 		handle(e)
 		last = e.At
 		return nil
@@ -210,9 +206,9 @@ func (c *Client) Outline(ctx context.Context, run string, handle func(Entry)) (l
 	return last, nil
 }
 
-// Onward hands what is stored of a run's record behind a position to handle, like Follow. Entries say whether
+// FollowFrom hands what is stored of a run's record behind a position to handle, like Follow. Entries say whether
 // they are the Last that there is for the moment.
-func (c *Client) Onward(ctx context.Context, run string, behind Cursor, handle func(Entry)) error {
+func (c *Client) FollowFrom(ctx context.Context, run string, behind Cursor, handle func(Entry)) error {
 	_, err := follow(ctx, c, recordQuery{Run: run, Behind: behind, Wait: true}, func(e Entry) error {
 		handle(e)
 		return nil
@@ -299,4 +295,20 @@ func (c *Client) RemoveSchedule(ctx context.Context, name string, revision uint6
 // Hooks lists the names of the hooks that the controller knows.
 func (c *Client) Hooks(ctx context.Context) ([]string, error) {
 	return serviceHooks.call(ctx, c, "list hooks", empty{})
+}
+
+// SetBaseline makes a run that has ended a baseline; it replaces the one of its name.
+func (c *Client) SetBaseline(ctx context.Context, q BaselineQuery) (BaselineAnswer, error) {
+	return serviceBaselineSet.call(ctx, c, "", q)
+}
+
+// Baselines lists all of them by name.
+func (c *Client) Baselines(ctx context.Context) ([]plan.Baseline, error) {
+	return serviceBaselines.call(ctx, c, "", empty{})
+}
+
+// RemoveBaseline deletes a baseline; its run stays. The error wraps ErrNoBaseline if there is none of that name.
+func (c *Client) RemoveBaseline(ctx context.Context, name string) error {
+	_, err := serviceBaselineRemove.call(ctx, c, "", named{name})
+	return err
 }

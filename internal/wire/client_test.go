@@ -40,7 +40,7 @@ func (g *guardedPlane) client(t *testing.T, name string) *Client {
 }
 
 // serveClients has a leader answer clients: of one agent, one hook, and a history that is longer than a message.
-func serveClients(t testing.TB, l *Lease) {
+func serveClients(t testing.TB, l *Leader) {
 	t.Helper()
 	stop, err := l.ServeClients(func() []AgentInfo { return []AgentInfo{{Heartbeat: Heartbeat{Agent: "a1"}}} },
 		func(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
@@ -55,26 +55,26 @@ func serveClients(t testing.TB, l *Lease) {
 	t.Cleanup(stop)
 }
 
-// queueRun stores a submission as a leader does.
 // submission is the number of the submission of a run that is queued.
-func submission(t testing.TB, c *Conn, run string) uint64 {
+func submission(t testing.TB, s *Store, run string) uint64 {
 	t.Helper()
-	seq, err := c.last(t.Context(), streamQueue, subjectSubmit(run))
-	if err != nil || seq == 0 {
-		t.Fatalf("run %s has submission %d, %v", run, seq, err)
+	last, err := s.lastMessage(t.Context(), streamQueue, subjectSubmit(run))
+	if err != nil || last.Seq == 0 {
+		t.Fatalf("run %s has submission %d, %v", run, last.Seq, err)
 	}
-	return seq
+	return last.Seq
 }
 
-func queueRun(t testing.TB, c *Conn, run plan.Run) {
+// queueRun stores a submission as a leader does.
+func queueRun(t testing.TB, s *Store, run plan.Run) {
 	t.Helper()
 	packed, err := pack(Submission{Run: run})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := c.message(subjectSubmit(run.ID), packed)
+	m, err := s.conn.codec.message(subjectSubmit(run.ID), packed)
 	if err == nil {
-		err = c.store(t.Context(), m, onceID())
+		_, err = s.put(t.Context(), m, onceID())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -92,9 +92,9 @@ func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 		}
 		auth := func(name string) Auth { return Auth{Creds: filepath.Join(dir, creds.Users[creds.find(name)].File())} }
 		s := plane(t, ServerConfig{Config: filepath.Join(dir, "nats.conf"), Auth: auth("controller")})
-		leading := recorder(t, link(t, s), "r")
-		serveClients(t, leading.lease)
-		queueRun(t, leading.lease.conn, plan.Run{ID: "r"})
+		leading := recorder(t, storeOf(t, s), "r")
+		serveClients(t, leading.leader)
+		queueRun(t, leading.leader.store, plan.Run{ID: "r"})
 		viewer, err := NewClient(t.Context(), func(ctx context.Context) (*Conn, error) {
 			return connect(ctx, "", auth("viewer"), false, false, nats.InProcessServer(s.ns))
 		})
@@ -111,7 +111,7 @@ func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 		}()
 		time.Sleep(10 * time.Minute)
 		begun := time.Now()
-		if err := leading.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, leading.lease.conn, "r")}}); err != nil {
+		if err := leading.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, leading.leader.store, "r")}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-ended; err != nil || at.Sub(begun) > batchPause {
@@ -124,9 +124,9 @@ func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{Shared: true})
-		first := recorder(t, link(t, s), "r")
-		serveClients(t, first.lease)
-		queueRun(t, first.lease.conn, plan.Run{ID: "r"})
+		first := recorder(t, storeOf(t, s), "r")
+		serveClients(t, first.leader)
+		queueRun(t, first.leader.store, plan.Run{ID: "r"})
 		client := clientOf(t, s)
 		if _, err := client.Leader(t.Context()); err != nil {
 			t.Fatal(err)
@@ -140,9 +140,9 @@ func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 		}()
 		defer func() { leave(); <-ended }()
 		time.Sleep(7 * time.Second) // the reader's second request waits
-		first.lease.conn.Close()
-		second := recorder(t, link(t, s), "r")
-		serveClients(t, second.lease)
+		first.leader.conn.Close()
+		second := recorder(t, storeOf(t, s), "r")
+		serveClients(t, second.leader)
 		if err := second.Event(t.Context(), RunEvent{Kind: TakenOver}); err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 func TestARunThatIsQueuedIsRefusedAtOnce(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{Shared: true})
-		serveClients(t, campaign(t, link(t, s), "c"))
+		serveClients(t, campaign(t, storeOf(t, s), "c"))
 		client, submission := clientOf(t, s), Submission{Run: plan.Run{ID: "r"}}
 		if err := client.Submit(t.Context(), submission); err != nil {
 			t.Fatal(err)

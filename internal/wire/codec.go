@@ -34,7 +34,7 @@ var ErrUnreadable = errors.New("what is stored cannot be read")
 // tooLong is the code with which a server refuses a message for its size.
 const tooLong = 10054
 
-// Hopeless tells whether what failed would fail again however often it is tried: a message that is too large or cannot be written down, or one that the
+// Hopeless reports whether what failed would fail again however often it is tried: a message that is too large or cannot be written down, or one that the
 // credentials do not allow. Anything else that the control plane did not take it may take later.
 func Hopeless(err error) bool {
 	var value *json.UnsupportedValueError
@@ -44,13 +44,99 @@ func Hopeless(err error) bool {
 		errors.As(err, &value) || errors.As(err, &kind) || errors.As(err, &refused) && refused.ErrorCode == tooLong
 }
 
+// codec writes and reads the messages of one connection, within the limits of its server.
+type codec struct {
+	protocol   int          // plan.Protocol, but for tests
+	maxPayload func() int64 // bytes that the server takes
+}
+
 // encode makes a message of v.
-func (c *Conn) encode(subject string, v any) (*nats.Msg, error) {
+func (c codec) encode(subject string, v any) (*nats.Msg, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", v, err)
 	}
 	return c.message(subject, body)
+}
+
+func (c codec) message(to string, body []byte) (*nats.Msg, error) {
+	limit := c.limit()
+	recorded := strings.HasPrefix(to, rootEvents) || strings.HasPrefix(to, rootSnapshots)
+	if recorded {
+		limit = c.entryLimit()
+		if !structured(body) {
+			limit = limit * 3 / 4 // readers get it in base64
+		}
+	}
+	if len(body) > limit {
+		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", to, len(body), limit, ErrTooLarge)
+	}
+	m := nats.NewMsg(to)
+	if recorded || strings.HasPrefix(to, root+"queue.") {
+		m.Header.Set(headerFormat, strconv.Itoa(plan.RecordFormat))
+	} else {
+		m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
+	}
+	m.Data = body
+	return m, nil
+}
+
+// limit is the greatest body; headers need some room too.
+func (c codec) limit() int { return int(min(c.maxPayload(), MaxMessage)) - 1024 }
+
+// entryLimit is the greatest body of a message of the record: readers get it in an answer.
+func (c codec) entryLimit() int { return c.limit() - 1024 }
+
+// check refuses messages in another format. who is the sender, for the reader of the error.
+func (c codec) check(h nats.Header, who string) error {
+	if stored := h.Get(headerFormat); stored != "" {
+		format, _ := strconv.Atoi(stored) // 0: no number, and no format
+		if err := plan.CheckFormat(format); err != nil {
+			return fmt.Errorf("read record of %s: %w: %w", who, err, ErrProtocol)
+		}
+		return nil
+	}
+	version := h.Get(headerProtocol)
+	if version != strconv.Itoa(c.protocol) {
+		if version == "" {
+			version = "none"
+		}
+		return fmt.Errorf("%s speaks protocol %.20s and this is protocol %d: install the same release of Lockstep on both: %w",
+			who, version, c.protocol, ErrProtocol)
+	}
+	return nil
+}
+
+// decode reads a message of who into v.
+func (c codec) decode(h nats.Header, body []byte, who string, v any) error {
+	if err := c.check(h, who); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("read message of %s: %w", who, err)
+	}
+	return nil
+}
+
+// unpack reads a compressed message.
+func (c codec) unpack(h nats.Header, body []byte, who string, v any) error {
+	if err := c.check(h, who); err != nil {
+		return err
+	}
+	return unzip(body, who, v)
+}
+
+// refusal is the reply that tells the sender why its message was not taken, with the identity that codes gives the error.
+func (c codec) refusal(reply string, why error) *nats.Msg {
+	m := nats.NewMsg(reply)
+	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
+	m.Header.Set(headerError, oneLine(why.Error()))
+	for code, is := range codes {
+		if errors.Is(why, is) {
+			m.Header.Set(headerCode, code)
+		}
+	}
+	return m
 }
 
 // pack is v as compressed JSON: for runs, which repeat themselves.
@@ -73,73 +159,6 @@ func pack(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func (c *Conn) message(subject string, body []byte) (*nats.Msg, error) {
-	limit := c.limit()
-	recorded := strings.HasPrefix(subject, rootEvents) || strings.HasPrefix(subject, rootSnapshots)
-	if recorded {
-		limit = c.entryLimit()
-		if !structured(body) {
-			limit = limit * 3 / 4 // readers get it in base64
-		}
-	}
-	if len(body) > limit {
-		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", subject, len(body), limit, ErrTooLarge)
-	}
-	m := nats.NewMsg(subject)
-	if recorded || strings.HasPrefix(subject, root+"queue.") {
-		m.Header.Set(headerFormat, strconv.Itoa(plan.RecordFormat))
-	} else {
-		m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
-	}
-	m.Data = body
-	return m, nil
-}
-
-// limit is the greatest body; headers need some room too.
-func (c *Conn) limit() int { return int(min(c.nc.MaxPayload(), MaxMessage)) - 1024 }
-
-// entryLimit is the greatest body of a message of the record: readers get it in an answer.
-func (c *Conn) entryLimit() int { return c.limit() - 1024 }
-
-// check refuses messages in another format. who is the sender, for the reader of the error.
-func (c *Conn) check(h nats.Header, who string) error {
-	if stored := h.Get(headerFormat); stored != "" {
-		format, _ := strconv.Atoi(stored) // 0: no number, and no format
-		if err := plan.CheckFormat(format); err != nil {
-			return fmt.Errorf("read record of %s: %w: %w", who, err, ErrProtocol)
-		}
-		return nil
-	}
-	version := h.Get(headerProtocol)
-	if version != strconv.Itoa(c.protocol) {
-		if version == "" {
-			version = "none"
-		}
-		return fmt.Errorf("%s speaks protocol %.20s and this is protocol %d: install the same release of Lockstep on both: %w",
-			who, version, c.protocol, ErrProtocol)
-	}
-	return nil
-}
-
-// decode reads a message of who into v.
-func (c *Conn) decode(h nats.Header, body []byte, who string, v any) error {
-	if err := c.check(h, who); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("read message of %s: %w", who, err)
-	}
-	return nil
-}
-
-// unpack reads a compressed message.
-func (c *Conn) unpack(h nats.Header, body []byte, who string, v any) error {
-	if err := c.check(h, who); err != nil {
-		return err
-	}
-	return unzip(body, who, v)
-}
-
 // unzip reads what pack made.
 func unzip(body []byte, who string, v any) error {
 	z, err := gzip.NewReader(bytes.NewReader(body))
@@ -152,24 +171,11 @@ func unzip(body []byte, who string, v any) error {
 	return nil
 }
 
-// refusal is the reply that tells the sender why its message was not taken, with the identity that codes gives the error.
-func (c *Conn) refusal(reply string, why error) *nats.Msg {
-	m := nats.NewMsg(reply)
-	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
-	m.Header.Set(headerError, oneLine(why.Error()))
-	for code, is := range codes {
-		if errors.Is(why, is) {
-			m.Header.Set(headerCode, code)
-		}
-	}
-	return m
-}
-
 // oneLine makes text fit for a header.
 func oneLine(text string) string {
-	const most = 2000
-	if len(text) > most {
-		text = text[:most]
+	const maxText = 2000
+	if len(text) > maxText {
+		text = text[:maxText]
 	}
 	return string(bytes.Map(func(r rune) rune {
 		if r < ' ' {

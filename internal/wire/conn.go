@@ -13,71 +13,24 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/internal/plan"
 )
 
-// Conn is one peer's connection to the control plane. Safe for concurrent use.
+// Conn is one peer's connection to the control plane: it sends requests, answers them, and is opened again when it was
+// lost. What a peer may do is in Client, Agent and Store. Safe for concurrent use.
 type Conn struct {
-	nc       *nats.Conn
-	js       jetstream.JetStream
-	local    bool // the control plane lives and dies with this process, and has one follower
-	files    bool // streams are kept on disk
-	protocol int  // plan.Protocol, but for tests
-	replicas int  // of streams that this peer makes; 0: not said
+	nc    *nats.Conn
+	codec codec
+	local bool // the control plane lives and dies with this process, and has one follower
+	files bool // streams are kept on disk
 
-	recordLimit int64 // bytes that the streams of all runs may hold
-
-	times   leaseTimes
-	refused *denials
-	holder  string // whose credentials are shown; empty: they do not say
+	refused *permissionErrors
+	holder  string // whose credentials are used; empty: they do not name anybody
 
 	log      *slog.Logger
 	relinked chan struct{} // holds something when a lost link is there again
-	again    *lapses
-
-	// queued and edited hold something when this peer, as the leader, has stored a message of the queue or a schedule.
-	queued, edited chan struct{}
-}
-
-// signal has a channel hold something.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// lapses tells everybody who reads from a server that a lost link is there again: what they read may not be.
-type lapses struct {
-	mu   sync.Mutex
-	next chan struct{} // closed and replaced
-	last time.Time     // when a lost link was last there again; zero: none was lost
-}
-
-func (l *lapses) tell() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.last = time.Now()
-	close(l.next)
-	l.next = make(chan struct{})
-}
-
-// within is a context that ends with ctx, or when a lost link is there again.
-func (l *lapses) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	l.mu.Lock()
-	next := l.next
-	l.mu.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		select {
-		case <-next:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
+	again    *reconnects
 }
 
 const (
@@ -105,7 +58,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	if at, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(at))
 	}
-	refused, relinked, again := &denials{}, make(chan struct{}, 1), &lapses{next: make(chan struct{})}
+	refused, relinked, again := &permissionErrors{}, make(chan struct{}, 1), &reconnects{next: make(chan struct{})}
 	shown, err := auth.options()
 	if err != nil {
 		return nil, err
@@ -113,19 +66,14 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	opts := append([]nats.Option{nats.Name("lockstep"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
 		nats.ErrorHandler(refused.hear), nats.ReconnectHandler(func(*nats.Conn) {
 			signal(relinked)
-			again.tell()
+			again.report()
 		})}, more...)
 	nc, err := nats.Connect(url, append(opts, shown...)...)
 	if err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-		return nil, err
-	}
-	return &Conn{nc: nc, js: js, local: local, files: files, protocol: plan.Protocol, times: usualTimes, recordLimit: recordBytes, refused: refused, holder: auth.holder(), log: slog.Default(),
-		relinked: relinked, again: again, queued: make(chan struct{}, 1), edited: make(chan struct{}, 1)}, nil
+	return &Conn{nc: nc, codec: codec{protocol: plan.Protocol, maxPayload: nc.MaxPayload}, local: local, files: files, refused: refused,
+		holder: auth.holder(), log: slog.Default(), relinked: relinked, again: again}, nil
 }
 
 // LogTo logs from now on when the link is lost, why it cannot be opened again, when it is there again, and what panics
@@ -155,7 +103,7 @@ func (c *Conn) LogTo(log *slog.Logger) {
 // Close ends the connection at once.
 func (c *Conn) Close() { c.nc.Close() }
 
-// Closed tells whether Close was called.
+// Closed reports whether Close was called.
 func (c *Conn) Closed() bool { return c.nc.IsClosed() }
 
 // unlinked returns the reason for which the server closed the connection, if the server no longer accepts its
@@ -168,13 +116,13 @@ func (c *Conn) unlinked(err error) error {
 	return err
 }
 
-// Linked tells whether there is a link to the control plane at the moment.
+// Linked reports whether there is a link to the control plane at the moment.
 func (c *Conn) Linked() bool { return c.nc.IsConnected() }
 
 // Relinked receives when a link that was lost is there again. It is for one reader.
 func (c *Conn) Relinked() <-chan struct{} { return c.relinked }
 
-// Local tells whether the control plane lives and dies with this process.
+// Local reports whether the control plane lives and dies with this process.
 func (c *Conn) Local() bool { return c.local }
 
 // RTT measures the time to the control plane's server and back.
@@ -199,67 +147,97 @@ func (c *Conn) LocalPort() int {
 	return at.Port
 }
 
-// store publishes a message and returns when it is stored; see put.
-func (c *Conn) store(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) error {
-	_, err := c.put(ctx, m, id, opts...)
-	return err
+// ask sends a request and returns its answer, or, as soon as the server says so, that the credentials may not send it.
+func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	c.refused.requests.Store(m, end)
+	defer c.refused.requests.Delete(m)
+	answer, err := c.nc.RequestMsgWithContext(ctx, m)
+	if err != nil && errors.Is(context.Cause(ctx), ErrNotAllowed) {
+		return nil, fmt.Errorf("ask on %s: %w", m.Subject, ErrNotAllowed)
+	}
+	return answer, err
 }
 
-// stream returns a stream. It waits for one that is not there until ctx ends: a server stores messages of a new stream before it finds the stream by
-// its name, and a controller that is just starting makes one stream after another.
-func (c *Conn) stream(ctx context.Context, name string) (jetstream.Stream, error) {
-	for {
-		s, err := c.js.Stream(ctx, name)
-		if !errors.Is(err, jetstream.ErrStreamNotFound) || wait(ctx, retryWait) != nil {
-			return s, err
+// subscribe calls handle for each message on a subject, one at a time, until stop is called. It replies with the answer
+// that handle returns, or with a refusal that has the text of its error; with neither it does not reply.
+func (c *Conn) subscribe(to string, handle func(m *nats.Msg) (answer *nats.Msg, err error)) (stop func(), err error) {
+	sub, err := c.nc.Subscribe(to, func(m *nats.Msg) {
+		var answer *nats.Msg
+		err := Guard(c.log, m.Subject, func() (err error) { answer, err = handle(m); return err })
+		if err != nil {
+			answer = c.codec.refusal(m.Reply, err)
 		}
+		c.reply(m.Reply, answer)
+	})
+	if err == nil {
+		err = sub.SetPendingLimits(nats.DefaultSubPendingMsgsLimit, maxPendingBytes)
+	}
+	if err == nil {
+		err = c.flush(context.Background(), connectTimeout)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen to %s: %w", to, err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil // fails only when the connection is closed
+}
+
+// reply sends an answer, if there is one. This is the only place in which a controller replies to a peer, and it
+// replies only to inboxes, and to the subjects by which the server replaces those of other accounts: a peer may name
+// any reply subject, also one of the JetStream API, and the server would accept the reply with the controller's
+// permissions. Replies may get lost: whoever requested one has a deadline.
+func (c *Conn) reply(inbox string, answer *nats.Msg) {
+	if answer != nil && (strings.HasPrefix(inbox, inboxes) || strings.HasPrefix(inbox, borderReplies)) {
+		_ = c.nc.PublishMsg(answer)
 	}
 }
 
-// put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the
-// control plane is away, lacks resources, or decides on another message of the same expectation, which put does until ctx
-// ends. The error wraps ErrFull if the stream has reached its limit.
-func (c *Conn) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) (uint64, error) {
-	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
-	for {
-		Progress(ctx, storeTimeout)
-		try, cancel := context.WithTimeout(ctx, storeTimeout)
-		ack, err := c.js.PublishMsg(try, m, opts...)
-		cancel()
-		switch {
-		case err == nil:
-			return ack.Sequence, nil
-		case streamFull(err):
-			return 0, fmt.Errorf("store %s on the control plane: %w: %w", m.Subject, ErrFull, err)
-		case final(err), errors.Is(err, nats.ErrMaxPayload), c.nc.IsClosed():
-			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
-		}
-		if wait(ctx, retryWait) != nil {
-			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, errors.Join(context.Cause(ctx), err))
-		}
+// flush waits until the server has all that was sent. It is not nats.Conn.FlushTimeout: the whole process shares the
+// timers of that, and tests in virtual time cannot share timers.
+func (c *Conn) flush(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return c.nc.FlushWithContext(ctx)
+}
+
+// signal has a channel hold something.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
-// unavailable is the code with which a cluster says that it has no leader for the moment.
-const unavailable = 10008
-
-// final reports whether the server refused a message for good.
-func final(err error) bool {
-	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant &&
-		refused.ErrorCode != unavailable && !lacksResources(err)
+// reconnects tells everybody who reads from a server that a lost link is there again: what they read may not be.
+type reconnects struct {
+	mu   sync.Mutex
+	next chan struct{} // closed and replaced
+	last time.Time     // when a lost link was last there again; zero: none was lost
 }
 
-// streamFull reports whether the server refused a message because its stream has reached its limit.
-func streamFull(err error) bool {
-	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.ErrorCode == 10077 && strings.HasPrefix(refused.Description, "maximum ")
+func (r *reconnects) report() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = time.Now()
+	close(r.next)
+	r.next = make(chan struct{})
 }
 
-// lacksResources reports whether the server lacks memory or disk, its own or the account's.
-func lacksResources(err error) bool {
-	var refused *jetstream.APIError
-	return errors.As(err, &refused) && slices.Contains([]jetstream.ErrorCode{10002, 10023, 10028, 10047}, refused.ErrorCode)
+// within is a context that ends with ctx, or when a lost link is there again.
+func (r *reconnects) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	r.mu.Lock()
+	next := r.next
+	r.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-next:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // wait lets d pass, or returns ctx's error.

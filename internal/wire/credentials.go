@@ -108,8 +108,8 @@ func (u User) names() []string {
 
 // AddAgents makes keys for agents, of so many slots each. Names that have one already, also as a slot, are an error, and nothing is made.
 func (c *Credentials) AddAgents(slots int, names ...string) error {
-	if slots < 1 || slots > MostSlots {
-		return fmt.Errorf("add agents of %d slots: give a number from 1 to %d", slots, MostSlots)
+	if slots < 1 || slots > MaxSlots {
+		return fmt.Errorf("add agents of %d slots: give a number from 1 to %d", slots, MaxSlots)
 	}
 	owner := map[string]string{}
 	for _, u := range c.Users {

@@ -9,11 +9,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/wire/lease"
 )
 
 // A cluster that is still deciding on another message when the time is up has said nothing of a later controller.
 func TestOnlyALaterFenceFences(t *testing.T) {
 	c := link(t, plane(t, ServerConfig{}))
+	store := NewStore(c, StoreConfig{})
 	for code, want := range map[jetstream.ErrorCode]bool{
 		jetstream.JSErrCodeStreamWrongLastSequence: true, jetstream.JSErrCodeStreamWrongLastSequenceConstant: false,
 	} {
@@ -24,12 +27,13 @@ func TestOnlyALaterFenceFences(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Without streams, whose place the subscription takes.
-		r := &Recorder{lease: &Lease{conn: c, ctx: t.Context(), who: LeaderInfo{Epoch: 1}}, run: "r", events: c.eventsOf("r"), snapshots: c.snapshotsOf("r")}
+		r := &Recorder{leader: leaderOf(t.Context(), store, 1), run: "r"}
+		r.events, r.snapshots = newRunStreams(store, "r")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		err = r.Event(ctx, RunEvent{Kind: RunAccepted})
 		cancel()
 		stop()
-		if err == nil || errors.Is(err, ErrFenced) != want {
+		if err == nil || errors.Is(err, lease.ErrFenced) != want {
 			t.Errorf("after %d: %v; taken for the word of a later controller: %v, want %v", code, err, !want, want)
 		}
 	}

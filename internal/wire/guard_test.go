@@ -16,7 +16,7 @@ func TestPanicsOfHandlersAreErrors(t *testing.T) {
 	c, log := link(t, s), &logged{}
 	c.LogTo(slog.New(log))
 	calls := 0
-	stop, err := campaign(t, c, "test").ServeClients(func() []AgentInfo {
+	stop, err := campaign(t, NewStore(c, StoreConfig{}), "test").ServeClients(func() []AgentInfo {
 		if calls++; calls == 1 {
 			panic("first")
 		}
@@ -43,13 +43,14 @@ func TestPanicsOfSubmissionsRefuseTheirRun(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c := link(t, s)
 	c.LogTo(slog.New(slog.DiscardHandler))
+	leader := campaign(t, NewStore(c, StoreConfig{}), "test")
 	for _, id := range []string{"bad", "good"} {
-		queueRun(t, c, plan.Run{ID: id})
+		queueRun(t, leader.store, plan.Run{ID: id})
 	}
 	got := map[string]error{}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	_ = c.Queue(ctx, func(r Request) {
+	_ = leader.Queue(ctx, func(r Request) {
 		if r.Run == "bad" && r.Err == nil {
 			panic("bad")
 		}

@@ -17,13 +17,14 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/wire/lease"
 )
 
 // TestACompressedMessageIsBounded unpacks what would fill the memory, and measures that it does not.
 func TestACompressedMessageIsBounded(t *testing.T) {
 	b := gzipped(t, []byte(`{"run":{"id":"`))
 	b = append(b, bytes.Repeat(gzipped(t, bytes.Repeat([]byte("a"), 1<<20)), 1<<10)...) // 1 GiB: what is compressed piece by piece unpacks as one
-	c := &Conn{protocol: plan.Protocol}
+	c := codec{protocol: plan.Protocol}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	var s Submission
@@ -40,7 +41,7 @@ func TestACompressedMessageIsBounded(t *testing.T) {
 // TestCellsAreCountedBeforeTheyAreMade unpacks three bytes that are a cell of a thousand, a hundred thousand times.
 func TestCellsAreCountedBeforeTheyAreMade(t *testing.T) {
 	b := gzipped(t, []byte(`{"run":{"id":"r","repeat":1,"cells":[{}`+strings.Repeat(",{}", 500_000)+`]}}`))
-	c := &Conn{protocol: plan.Protocol}
+	c := codec{protocol: plan.Protocol}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	err := c.unpack(ours(), b, "the client", &Submission{})
@@ -74,14 +75,14 @@ func ours() nats.Header {
 
 func TestHugeHeartbeatsAreRefused(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	controller, agent := link(t, s), link(t, s)
+	controller, agent := storeOf(t, s), link(t, s)
 	took := make(chan Heartbeat, 10)
 	stop, err := campaign(t, controller, "test").AnswerHeartbeats(func(h Heartbeat) (bool, error) { took <- h; return false, nil }, func(Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	m, err := agent.encode(subjectHeartbeat("a1"), Heartbeat{Agent: "a1", Labels: map[string]string{"zone": strings.Repeat("x", 1<<20)}})
+	m, err := agent.codec.encode(subjectHeartbeat("a1"), Heartbeat{Agent: "a1", Labels: map[string]string{"zone": strings.Repeat("x", 1<<20)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,10 +105,10 @@ func FuzzMessages(f *testing.F) {
 		"\x1f\x8b\x08", strings.Repeat("[", 20000), `{"subject":{}}`, `{"step":"` + strings.Repeat("x", 100) + `"}`} {
 		f.Add([]byte(text))
 	}
-	c := &Conn{protocol: plan.Protocol}
+	c := codec{protocol: plan.Protocol}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		kinds := []any{&Submission{}, &Heartbeat{}, &HeartbeatAnswer{}, &Command{}, &Arrival{}, &snapshotReport{}, &[]record.Snapshot{}, &RunEvent{}, &plan.Outcome{}, &plan.Run{}, &record.Snapshot{},
-			&[]AgentInfo{}, &clockAnswer{}, &RunState{}, &LeaderInfo{}}
+			&[]AgentInfo{}, &clockAnswer{}, &RunState{}, &lease.Holder{}}
 		for _, v := range kinds {
 			if err := c.decode(ours(), body, "anybody", v); err == nil {
 				if _, err := json.Marshal(v); err != nil && !strings.Contains(err.Error(), "json:") {
@@ -128,9 +129,9 @@ func FuzzMessages(f *testing.F) {
 func TestEpochsOfTheFutureAreLogged(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{})
-	lease := &Lease{conn: link(t, s), who: LeaderInfo{Epoch: uint64(time.Now().Add(25 * time.Hour).UnixMilli())}, ctx: t.Context()}
+	leader := leaderOf(t.Context(), storeOf(t, s), uint64(time.Now().Add(25*time.Hour).UnixMilli()))
 	heard := make(chan bool, 99)
-	stop, err := lease.AnswerHeartbeats(func(Heartbeat) (bool, error) { heard <- true; return false, nil }, nil)
+	stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { heard <- true; return false, nil }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func TestEpochsOfTheFutureAreLogged(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.Agent().SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a", Instance: "i"} }, nil)
+		ended <- NewAgent(c).SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a", Instance: "i"} }, nil)
 	}()
 	for range 3 {
 		<-heard

@@ -16,17 +16,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire/lease"
+	"lockstep/test/wiretest"
 )
 
-// shortTimes keep the proportions of the usual ones, and leave a busy machine time to renew.
-var shortTimes = leaseTimes{renew: 300 * time.Millisecond, keep: 1500 * time.Millisecond, take: 3 * time.Second, look: 50 * time.Millisecond}
-
-// campaign has a connection lead.
-func campaign(t testing.TB, c *Conn, name string) *Lease {
+// campaign has a controller lead.
+func campaign(t testing.TB, c *Store, name string) *Leader {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	l, err := c.Campaign(ctx, LeaderInfo{Name: name, Instance: name}, nil)
+	l, err := c.Campaign(ctx, lease.Holder{Name: name, Instance: name}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,9 +33,9 @@ func campaign(t testing.TB, c *Conn, name string) *Lease {
 	return l
 }
 
-func recorder(t testing.TB, c *Conn, run string) *Recorder {
+func recorder(t testing.TB, c *Store, run string) *Recorder {
 	t.Helper()
-	r, err := campaign(t, c, "test").TakeUp(t.Context(), run)
+	r, err := campaign(t, c, "test").Acquire(t.Context(), run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +45,11 @@ func recorder(t testing.TB, c *Conn, run string) *Recorder {
 func TestALeaseThatIsGivenBackIsTakenAtOnce(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{})
-	first, second := link(t, s), link(t, s)
+	first, second := storeOf(t, s), storeOf(t, s)
 	one := campaign(t, first, "one")
-	next := make(chan *Lease, 1)
+	next := make(chan *Leader, 1)
 	go func() {
-		l, err := second.Campaign(context.Background(), LeaderInfo{Name: "two", Instance: "two"}, nil)
+		l, err := second.Campaign(context.Background(), lease.Holder{Name: "two", Instance: "two"}, nil)
 		if err != nil {
 			t.Error(err)
 		}
@@ -59,7 +58,7 @@ func TestALeaseThatIsGivenBackIsTakenAtOnce(t *testing.T) {
 	select {
 	case <-next:
 		t.Fatal("two controllers lead")
-	case <-time.After(3 * usualTimes.look):
+	case <-time.After(3 * time.Second):
 	}
 	one.Resign(t.Context())
 	select {
@@ -68,7 +67,7 @@ func TestALeaseThatIsGivenBackIsTakenAtOnce(t *testing.T) {
 			t.Errorf("epoch %d follows %d", l.Epoch(), one.Epoch())
 		}
 		l.Resign(t.Context())
-	case <-time.After(LeaseFor - time.Second):
+	case <-time.After(lease.TakenAfter - time.Second):
 		t.Error("the second controller waited for a lease that was given back")
 	}
 	if one.Context().Err() == nil {
@@ -81,6 +80,22 @@ type gate struct {
 	mu     sync.Mutex
 	closed chan struct{} // nil: open
 	net.Listener
+}
+
+// through dials a server through a gate.
+func through(t *testing.T, s *Server) (*Store, *gate) {
+	t.Helper()
+	at, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := newGate(t, at.Host)
+	c, err := Dial(t.Context(), "nats://"+way.Addr().String(), Auth{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return NewStore(c, StoreConfig{}), way
 }
 
 func newGate(t *testing.T, to string) *gate {
@@ -158,20 +173,10 @@ func (g *gate) open() {
 func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
-	at, err := url.Parse(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	way := newGate(t, at.Host)
-	first, err := Dial(t.Context(), "nats://"+way.Addr().String(), Auth{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(first.Close)
-	second, agent := link(t, s), link(t, s)
-	first.times, second.times = shortTimes, shortTimes
+	first, way := through(t, s)
+	second, agent := storeOf(t, s), storeOf(t, s)
 	old := campaign(t, first, "one")
-	was, err := old.TakeUp(t.Context(), "r")
+	was, err := old.Acquire(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,18 +191,18 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	late := make(chan error, 2)
 	go func() { late <- event(was, "late") }()
 	go func() { late <- old.PutRun(context.Background(), RunState{Run: "r", State: "late"}) }()
-	lease := campaign(t, second, "two")
+	leader := campaign(t, second, "two")
 	if old.Lapsed() == 0 {
 		t.Error("the first leader takes its lease for renewed")
 	}
-	is, err := lease.TakeUp(t.Context(), "r")
+	is, err := leader.Acquire(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if is.Former() != old.Epoch() {
-		t.Errorf("the run was that of epoch %d, and is said to be of %d", old.Epoch(), is.Former())
+	if is.PreviousEpoch() != old.Epoch() {
+		t.Errorf("the run was that of epoch %d, and is said to be of %d", old.Epoch(), is.PreviousEpoch())
 	}
-	if err := errors.Join(lease.PutRun(t.Context(), RunState{Run: "r", State: StateRunning}), event(is, "after")); err != nil {
+	if err := errors.Join(leader.PutRun(t.Context(), RunState{Run: "r", State: StateRunning}), event(is, "after")); err != nil {
 		t.Fatal(err)
 	}
 	way.open()
@@ -206,32 +211,32 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 			t.Error("a former leader was told that its word was taken")
 		}
 	}
-	if err := first.nc.FlushTimeout(10 * time.Second); err != nil { // all that was held back has arrived
+	if err := first.conn.nc.FlushTimeout(10 * time.Second); err != nil { // all that was held back has arrived
 		t.Fatal(err)
 	}
 	select {
 	case <-old.Context().Done():
 	case <-time.After(20 * time.Second):
 	}
-	if cause := context.Cause(old.Context()); !errors.Is(cause, ErrLeaseLost) {
+	if cause := context.Cause(old.Context()); !errors.Is(cause, lease.ErrLost) {
 		t.Fatalf("two controllers lead: the first one's lease ended with %v", cause)
 	}
-	if _, err := old.TakeUp(context.Background(), "r"); err == nil {
+	if _, err := old.Acquire(context.Background(), "r"); err == nil {
 		t.Error("a former leader took a run up again")
 	}
 	// What was not under the lease's context either is refused by the server.
-	was.lease = &Lease{conn: first, who: old.who, ctx: context.Background()}
-	if err := event(was, "much later"); !errors.Is(err, ErrFenced) {
-		t.Errorf("a former leader's event: %v, want ErrFenced", err)
+	was.leader = leaderOf(context.Background(), first, old.who.Epoch)
+	if err := event(was, "much later"); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("a former leader's event: %v, want lease.ErrFenced", err)
 	}
-	if err := was.lease.PutRun(t.Context(), RunState{Run: "r", State: "late"}); !errors.Is(err, ErrFenced) {
-		t.Errorf("a former leader's run state: %v, want ErrFenced", err)
+	if err := was.leader.PutRun(t.Context(), RunState{Run: "r", State: "late"}); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("a former leader's run state: %v, want lease.ErrFenced", err)
 	}
 	if err := event(is, "end"); err != nil {
 		t.Fatal(err)
 	}
 	var said []string
-	_, err = readRecord(t.Context(), agent, recordQuery{Run: "r", Outline: true, Behind: Cursor{Events: 1}}, func(e Entry) error {
+	_, err = readRecord(t.Context(), recordReader{agent}, recordQuery{Run: "r", Summary: true, Behind: Cursor{Events: 1}}, func(e Entry) error {
 		said = append(said, e.Event.Detail)
 		return e.Err
 	})
@@ -247,17 +252,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 func TestALapsedLeaseIsRegained(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
-	at, err := url.Parse(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	way := newGate(t, at.Host)
-	c, err := Dial(t.Context(), "nats://"+way.Addr().String(), Auth{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	c.times = shortTimes
+	c, way := through(t, s)
 	l := campaign(t, c, "one")
 	way.hold()
 	for l.Lapsed() == 0 && l.Context().Err() == nil {
@@ -269,7 +264,7 @@ func TestALapsedLeaseIsRegained(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := l.confirm(ctx); err != nil {
+	if err := l.lease.Confirm(ctx); err != nil {
 		t.Errorf("it cannot renew a lease that nobody took: %v", err)
 	}
 	if before := l.Lapsed(); before == 0 {
@@ -277,64 +272,12 @@ func TestALapsedLeaseIsRegained(t *testing.T) {
 	}
 }
 
-// TestAStandbyLeavesTheLeaderTimeAfterAnOutage: while the control plane did not answer, the leader could not renew the lease.
-func TestAStandbyLeavesTheLeaderTimeAfterAnOutage(t *testing.T) {
-	t.Parallel()
-	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
-	at, err := url.Parse(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	behind := func() (*Conn, *gate) {
-		way := newGate(t, at.Host)
-		c, err := Dial(t.Context(), "nats://"+way.Addr().String(), Auth{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		c.times = shortTimes
-		return c, way
-	}
-	leader, leads := behind()
-	standby, looks := behind()
-	campaign(t, leader, "one")
-	two := stand{conn: standby, who: LeaderInfo{Name: "two", Instance: "two"}, log: slog.New(slog.DiscardHandler)}
-	if l, err := two.try(t.Context()); l != nil || err != nil {
-		t.Fatalf("the lease of another leader: %v, %v", l, err)
-	}
-	leads.hold()
-	looks.hold()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*shortTimes.take)
-	defer cancel()
-	if _, err := two.try(ctx); err == nil {
-		t.Fatal("the control plane answers through a closed gate")
-	}
-	time.AfterFunc(shortTimes.take, looks.open) // within the time of a request
-	if l, err := two.try(t.Context()); l != nil || err != nil {
-		t.Errorf("an answer that came late: %v, %v: want that it waits for the leader", l, err)
-	}
-	if l, err := two.try(t.Context()); l != nil || err != nil {
-		t.Errorf("after the outage: %v, %v: want that it waits for the leader", l, err)
-	}
-	leads.open()
-}
-
 // TestALapseIsSeenDuringAWrite: the state of a run that cannot be stored for the moment does not hold up who looks at the
 // lease, nor its renewal.
 func TestALapseIsSeenDuringAWrite(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
-	at, err := url.Parse(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	way := newGate(t, at.Host)
-	c, err := Dial(t.Context(), "nats://"+way.Addr().String(), Auth{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	c.times = shortTimes
+	c, way := through(t, s)
 	l := campaign(t, c, "one")
 	way.hold()
 	stored := make(chan error, 1)
@@ -357,11 +300,10 @@ func TestALapseIsSeenDuringAWrite(t *testing.T) {
 func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{})
-	c, other := link(t, s), link(t, s)
-	c.times, other.times = shortTimes, shortTimes
+	c, other := storeOf(t, s), storeOf(t, s)
 	l := campaign(t, c, "one")
 	for range 10 { // no revision of the next bucket is this one for a while
-		if err := l.confirm(t.Context()); err != nil {
+		if err := l.lease.Confirm(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -394,7 +336,7 @@ func freePorts(t *testing.T, n int) []int {
 }
 
 // cluster starts three servers, n0 to n2, that replicate to each other, and connects to the last.
-func cluster(t *testing.T) ([]*server.Server, *Conn) {
+func cluster(t *testing.T) ([]*server.Server, *Store) {
 	t.Helper()
 	var routes []*url.URL
 	ports := freePorts(t, 3)
@@ -425,12 +367,13 @@ func cluster(t *testing.T) ([]*server.Server, *Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
+	store := NewStore(c, StoreConfig{})
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		err := c.Prepare(ctx)
+		err := store.Prepare(ctx)
 		cancel()
 		if err == nil {
-			return servers, c
+			return servers, store
 		}
 		if time.Now().After(deadline) {
 			t.Fatal(err)
@@ -442,12 +385,12 @@ func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 	t.Parallel()
 	_, c := cluster(t)
 	l := campaign(t, c, "one")
-	r, err := l.TakeUp(t.Context(), "r")
+	r, err := l.Acquire(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := *r // a second writer of the same leadership: nothing orders the two
-	again.events = c.eventsOf("r")
+	again.events, _ = newRunStreams(c, "r")
 	again.events.fence = r.events.fence
 	const n = 40
 	var wg sync.WaitGroup
@@ -462,12 +405,12 @@ func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 	wg.Wait()
 	l.Resign(t.Context())
 	next := campaign(t, c, "two")
-	if _, err := next.TakeUp(t.Context(), "r"); err != nil {
+	if _, err := next.Acquire(t.Context(), "r"); err != nil {
 		t.Fatal(err)
 	}
-	r.lease = &Lease{conn: c, who: l.who, ctx: context.Background()}
-	if err := r.Event(t.Context(), RunEvent{Kind: AgentLost, N: n}); !errors.Is(err, ErrFenced) {
-		t.Errorf("a former leader's event: %v, want ErrFenced", err)
+	r.leader = leaderOf(context.Background(), c, l.who.Epoch)
+	if err := r.Event(t.Context(), RunEvent{Kind: AgentLost, N: n}); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("a former leader's event: %v, want lease.ErrFenced", err)
 	}
 	s, err := c.js.Stream(t.Context(), nameOf(streamEvents, "r"))
 	if err != nil {
@@ -482,8 +425,7 @@ func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 func TestTooFewServersForTheReplicasIsSaid(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{})
-	c := link(t, s)
-	c.Replicate(3)
+	c := NewStore(link(t, s), StoreConfig{Replicas: 3})
 	if err := c.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "3 servers") {
 		t.Errorf("three replicas on one server: %v", err)
 	}
@@ -494,7 +436,7 @@ func TestTooFewServersForTheReplicasIsSaid(t *testing.T) {
 func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	t.Parallel()
 	s := plane(t, ServerConfig{})
-	first, second, agent := link(t, s), link(t, s), link(t, s).Agent()
+	first, second, agent := storeOf(t, s), storeOf(t, s), NewAgent(link(t, s))
 	old := campaign(t, first, "one")
 	old.Resign(t.Context())
 	next := campaign(t, second, "two")
@@ -506,21 +448,20 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	defer stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	send := func(c *Conn, who LeaderInfo, task string) error {
+	send := func(c *Store, epoch uint64, task string) error {
 		ref := Ref{Run: "r", Task: task, Try: "x"}
 		a := plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task, Attempt: "x"}}
-		return (&Lease{conn: c, who: who, ctx: t.Context()}).Command(ctx, "a", Command{Instance: "i", Ref: ref, Assignment: &a})
+		return leaderOf(t.Context(), c, epoch).Command(ctx, "a", Command{Instance: "i", Ref: ref, Assignment: &a})
 	}
-	ahead := next.who
-	ahead.Epoch = uint64(time.Now().Add(25 * time.Hour).UnixMilli())
+	ahead := uint64(time.Now().Add(25 * time.Hour).UnixMilli())
 	if err := send(second, ahead, "ahead"); err == nil || !strings.Contains(err.Error(), "ahead of this host's clock") {
 		t.Errorf("an epoch 25 h ahead: %v: want to read that no leader has it", err)
 	}
-	if err := send(second, next.who, "new"); err != nil {
+	if err := send(second, next.Epoch(), "new"); err != nil {
 		t.Errorf("the leader's command: %v", err)
 	}
-	if err := send(first, old.who, "old"); !errors.Is(err, ErrFenced) {
-		t.Errorf("a former leader's command: %v, want ErrFenced", err)
+	if err := send(first, old.Epoch(), "old"); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("a former leader's command: %v, want lease.ErrFenced", err)
 	}
 	if fmt.Sprint(got) != "[new]" || agent.epoch.Load() != next.Epoch() {
 		t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, agent.epoch.Load(), next.Epoch())
@@ -529,19 +470,22 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 
 // A controller that stands by with another limit of the record than the leader's says so: it would begin to count at a takeover.
 func TestAStandbyWithAnotherRecordLimitSaysSo(t *testing.T) {
-	s := plane(t, ServerConfig{})
-	campaign(t, link(t, s), "one")
-	for _, limit := range []int64{0, LeastRecord} {
-		second := link(t, s)
-		second.LimitRecord(limit)
-		var log strings.Builder
-		standby := stand{conn: second, who: LeaderInfo{Instance: "two", Record: second.recordLimit}, log: slog.New(slog.NewTextHandler(&log, nil))}
-		if l, err := standby.try(t.Context()); l != nil || err != nil {
-			t.Fatal(l, err)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{})
+		campaign(t, storeOf(t, s), "one")
+		for _, limit := range []int64{0, MinRecord} {
+			var log strings.Builder
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			l, err := NewStore(link(t, s), StoreConfig{RecordLimit: limit}).
+				Campaign(ctx, lease.Holder{Instance: "two"}, slog.New(slog.NewTextHandler(&log, nil)))
+			cancel()
+			if l != nil || !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(l, err)
+			}
+			warned := strings.Contains(log.String(), "another --record-limit") && strings.Contains(log.String(), "leader=1073741824 here=134217728")
+			if !strings.Contains(log.String(), "standing by") || warned != (limit == MinRecord) {
+				t.Errorf("limit %d: %s", limit, log.String())
+			}
 		}
-		warned := strings.Contains(log.String(), "another --record-limit") && strings.Contains(log.String(), "leader=1073741824 here=134217728")
-		if !strings.Contains(log.String(), "standing by") || warned != (limit == LeastRecord) {
-			t.Errorf("limit %d: %s", limit, log.String())
-		}
-	}
+	})
 }

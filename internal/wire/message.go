@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"lockstep/internal/plan"
@@ -19,6 +20,21 @@ type Submission struct {
 	By      string             `json:"by,omitempty"` // user@host
 	// Schedule names the schedule that submitted it.
 	Schedule string `json:"schedule,omitempty"`
+}
+
+// check returns an error unless the submission is of a run, and all its names may be parts of subjects.
+func (s Submission) check(run string) error {
+	if s.Run.ID != run {
+		return fmt.Errorf("read submission: it holds run %.20q", s.Run.ID)
+	}
+	names := []string{s.Schedule, s.Run.Name, s.By}
+	for _, t := range s.Run.Cells {
+		names = append(names, t.ID+"-r"+strconv.Itoa(s.Run.Repeat)) // the longest of its tasks' names
+	}
+	if err := checkNames(names...); err != nil {
+		return fmt.Errorf("read submission: %w", err)
+	}
+	return nil
 }
 
 // cancellation asks for the end of a run. Earlier releases send none.
@@ -79,7 +95,7 @@ type AgentInfo struct {
 
 // Command is an assignment, or a release, for one process of an agent. An assignment carries secrets if the options do.
 type Command struct {
-	Epoch      uint64           `json:"epoch"` // of the leadership; Lease.Command sets it
+	Epoch      uint64           `json:"epoch"` // of the leadership; Leader.Command sets it
 	Instance   string           `json:"instance"`
 	Ref        Ref              `json:"ref"`
 	Assignment *plan.Assignment `json:"assignment,omitempty"`
@@ -216,17 +232,30 @@ const (
 	EndQuarantined EndReason = "quarantined" // controllers failed repeatedly with the same task in flight, or before the first one
 )
 
-// Entry is one message of a run's record: exactly one field besides Ref and At is set.
-type Entry struct {
-	Ref      Ref    // Run always; Task and Try where the message belongs to one
-	At       Cursor // behind it
-	Plan     *plan.Run
-	Event    *RunEvent
-	Snapshot *record.Snapshot
-	Outcome  *plan.Outcome
-	Err      error // the message could not be read, or is of another protocol version; Ref says whose it is
-	Agent    string
-	Last     bool // Onward: there is no more behind it for the moment
-
-	snapshots []record.Snapshot // that one message holds: see entries
+// snapshotReport is a snapshot with the attempt that it is of.
+type snapshotReport struct {
+	Ref      Ref             `json:"ref"`
+	Snapshot record.Snapshot `json:"snapshot"`
 }
+
+// clockAnswer is what a peer's clock read when it heard a question, and when it answered. The asker knows the other two times.
+type clockAnswer struct {
+	Clock    string `json:"clock"`
+	Heard    int64  `json:"heard"`
+	Answered int64  `json:"answered"`
+	// Slew is by how much the clock is ahead of CLOCK_MONOTONIC_RAW, give or take SlewBound: see clock.Slew.
+	Slew      int64 `json:"slew"`
+	SlewBound int64 `json:"slewBound"`
+}
+
+const clockTimeout = time.Second
+
+type (
+	// BaselineQuery asks for a run to be a baseline. The name is optional: without one it is that of the run's matrix.
+	BaselineQuery struct{ Name, Run, By string }
+	// BaselineAnswer is the baseline that was stored. Note says which part of the run has nothing to compare with.
+	BaselineAnswer struct {
+		Baseline plan.Baseline
+		Note     string
+	}
+)

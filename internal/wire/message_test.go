@@ -19,9 +19,9 @@ import (
 )
 
 // takeReports stores snapshots as a leader does, until the test ends.
-func takeReports(t testing.TB, lease *Lease, store *SnapshotStore) {
+func takeReports(t testing.TB, leader *Leader, store *SnapshotStore) {
 	t.Helper()
-	stop, err := lease.AnswerReports(func(context.Context, Arrival) error { return nil },
+	stop, err := leader.AnswerReports(func(context.Context, Arrival) error { return nil },
 		func(ctx context.Context, _ Ref, s record.Snapshot) error { return store.Store(ctx, s) })
 	if err != nil {
 		t.Fatal(err)
@@ -32,22 +32,22 @@ func takeReports(t testing.TB, lease *Lease, store *SnapshotStore) {
 // TestSnapshotsAreStoredInOrderAndOnce: several agents at a time, and every other snapshot is sent twice.
 func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	c := link(t, s)
+	c := storeOf(t, s)
 	r := recorder(t, c, "r")
 	ref := Ref{Run: "r", Task: "t", Try: "x"}
 	const agents, n = 20, 50
 	var handed atomic.Int32
 	store := r.Snapshots(t.Context(), ref, 1<<20, func(record.Snapshot) { handed.Add(1) })
-	takeReports(t, r.lease, store)
+	takeReports(t, r.leader, store)
 	queueRun(t, c, plan.Run{ID: "r"})
-	serveClients(t, r.lease)
+	serveClients(t, r.leader)
 	client := clientOf(t, s)
 	if err := r.Plan(t.Context(), plan.Run{ID: "r"}); err != nil {
 		t.Fatal(err)
 	}
 	var sending sync.WaitGroup
 	for a := range agents {
-		agent := link(t, s).Agent()
+		agent := NewAgent(link(t, s))
 		sending.Go(func() {
 			for i := range n {
 				for range 1 + i%2 {
@@ -87,9 +87,9 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 // TestAnAgentCannotStoreWithoutBound: neither more bytes than its attempt can need, nor a message that no server takes.
 func TestAnAgentCannotStoreWithoutBound(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	c, agent := link(t, s), link(t, s).Agent()
+	c, agent := storeOf(t, s), NewAgent(link(t, s))
 	r, ref := recorder(t, c, "r"), Ref{Run: "r", Task: "t", Try: "x"}
-	takeReports(t, r.lease, r.Snapshots(t.Context(), ref, 100_000, func(record.Snapshot) {}))
+	takeReports(t, r.leader, r.Snapshots(t.Context(), ref, 100_000, func(record.Snapshot) {}))
 	large := record.Snapshot{Task: "t", Agent: "a1", Seq: 1, Events: []record.Event{{Detail: strings.Repeat("x", MaxMessage)}}}
 	if err := agent.Snapshot(t.Context(), ref, large); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a snapshot of more than %d bytes: %v, want ErrTooLarge", MaxMessage, err)
@@ -110,16 +110,16 @@ func TestAnAgentCannotStoreWithoutBound(t *testing.T) {
 
 func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	old, now := link(t, s), link(t, s)
-	old.protocol = plan.Protocol + 1
+	old, now := link(t, s), storeOf(t, s)
+	old.codec.protocol = plan.Protocol + 1
 	both := func(err error) bool {
 		return err != nil && errors.Is(err, ErrProtocol) && strings.Contains(err.Error(), fmt.Sprint(plan.Protocol)) &&
 			strings.Contains(err.Error(), fmt.Sprint(plan.Protocol+1))
 	}
 
 	refused := make(chan Heartbeat, 1)
-	lease := campaign(t, now, "test")
-	stop, err := lease.AnswerHeartbeats(func(Heartbeat) (bool, error) { t.Error("an agent of another version was let in"); return false, nil },
+	leader := campaign(t, now, "test")
+	stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { t.Error("an agent of another version was let in"); return false, nil },
 		func(h Heartbeat, why string) {
 			if !strings.Contains(why, fmt.Sprint(plan.Protocol+1)) {
 				t.Errorf("the controller is told %q", why)
@@ -135,7 +135,7 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	defer stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if err := old.Agent().SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a.1", Host: strings.Repeat("h", 1000)} }, nil); !both(err) {
+	if err := NewAgent(old).SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a.1", Host: strings.Repeat("h", 1000)} }, nil); !both(err) {
 		t.Errorf("the agent reads %v: it names not both versions", err)
 	}
 	if h := <-refused; h.Agent != "a.1" || h.Protocol != plan.Protocol+1 || len(h.Host) != MaxName {
@@ -143,7 +143,7 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	}
 
 	leading := recorder(t, now, "r")
-	serveClients(t, leading.lease)
+	serveClients(t, leading.leader)
 	client := &Client{conn: old}
 	for what, request := range map[string]func() error{
 		"lists agents": func() error { _, err := client.Agents(ctx); return err },
@@ -155,12 +155,12 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 		}
 	}
 
-	refuses, err := old.Agent().Commands("a1", "", func(Command) error { t.Error("a command of another version was obeyed"); return nil })
+	refuses, err := NewAgent(old).Commands("a1", "", func(Command) error { t.Error("a command of another version was obeyed"); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer refuses()
-	if err := lease.Command(ctx, "a1", Command{Instance: "i", Release: &Release{Step: StepFinish}}); !both(err) {
+	if err := leader.Command(ctx, "a1", Command{Instance: "i", Release: &Release{Step: StepFinish}}); !both(err) {
 		t.Errorf("the controller reads %v of the agent: it names not both versions", err)
 	}
 }
@@ -168,11 +168,11 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 // TestRecordsHaveAFormatOfTheirOwn stores a submission and a plan in several formats, by programs with several protocols.
 func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 	s := plane(t, ServerConfig{Shared: true})
-	c := link(t, s)
-	other, lease := link(t, s), campaign(t, c, "test")
-	other.protocol++
+	c := storeOf(t, s)
+	other, leader := storeOf(t, s), campaign(t, c, "test")
+	other.conn.codec.protocol++
 	for name, x := range map[string]struct {
-		by     *Conn
+		by     *Store
 		format int
 	}{"other protocol": {other, plan.RecordFormat}, "newer": {c, plan.RecordFormat + 1}, "older": {c, plan.RecordFormat - 1}} {
 		check := func(what string, err error) {
@@ -185,12 +185,12 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 		}
 		queued, e1 := pack(Submission{Run: plan.Run{ID: name}})
 		recorded, e2 := pack(plan.Run{ID: name})
-		submission, e3 := x.by.message(subjectSubmit(name), queued)
-		run, e4 := x.by.message(subjectPlan(name), recorded)
+		submission, e3 := x.by.conn.codec.message(subjectSubmit(name), queued)
+		run, e4 := x.by.conn.codec.message(subjectPlan(name), recorded)
 		if err := errors.Join(e1, e2, e3, e4); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := lease.TakeUp(t.Context(), name); err != nil {
+		if _, err := leader.Acquire(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range []*nats.Msg{submission, run} {
@@ -203,13 +203,13 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 			}
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		_ = c.Queue(ctx, func(r Request) {
+		_ = leader.Queue(ctx, func(r Request) {
 			if r.Run == name {
 				check("a submission", r.Err)
 				stop()
 			}
 		}, func() {})
-		if _, err := readRecord(t.Context(), c, recordQuery{Run: name}, func(e Entry) error { check("a plan", e.Err); return nil }); err != nil {
+		if _, err := readRecord(t.Context(), recordReader{c}, recordQuery{Run: name}, func(e Entry) error { check("a plan", e.Err); return nil }); err != nil {
 			t.Error(err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 
 func TestFollowGoesOnWhereItWas(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	c := link(t, s)
+	c := storeOf(t, s)
 	r := recorder(t, c, "r")
 	store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, 1<<20, func(record.Snapshot) {})
 	put := func(i int) {
@@ -230,7 +230,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 		}
 	}
 	queueRun(t, c, plan.Run{ID: "r"})
-	serveClients(t, r.lease)
+	serveClients(t, r.leader)
 	client := clientOf(t, s)
 	const n = 12
 	put(1)
@@ -262,7 +262,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 
 func TestHostileMessagesAreErrors(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	c := link(t, s)
+	c := storeOf(t, s)
 	bodies := []string{"", "null", "[]", "{}", "{", strings.Repeat("[", 100000), `{"windows":[{"hists":["AAAA"]}]}`, `{"seq":-1}`, "\x1f\x8b\x08\x00",
 		`{"agent":"other"}`, `{"sets":[{"pages":[{"index":18446744073709551615}]}]}`}
 	recorder(t, c, "r")
@@ -280,7 +280,7 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	}
 	got, q, more := 0, recordQuery{Run: "r"}, true
 	for more {
-		b, err := c.read(t.Context(), q)
+		b, err := recordReader{c}.read(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +288,7 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 		for _, m := range b.Messages {
 			q.Behind = q.Behind.behind(m)
 			got++
-			for _, e := range c.entries(m) {
+			for _, e := range entriesOf(c.conn, m) {
 				empty := strings.HasPrefix(m.Subject, rootSnapshots) && (string(m.Body) == "[]" || string(m.Body) == "null") // no snapshots
 				if e.Err == nil && e.Snapshot == nil && e.Event == nil && e.Outcome == nil && e.Plan == nil && !empty {
 					t.Errorf("%s %.40q: neither a message nor an error", m.Subject, m.Body)
@@ -307,8 +307,8 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 // TestAFormerLeadersAnswerIsNotTaken: it does not know the attempts of the leader, and has not noticed yet that it is not.
 func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	agent, next := link(t, s).Agent(), campaign(t, link(t, s), "next")
-	former := &Lease{conn: link(t, s), who: LeaderInfo{Epoch: next.who.Epoch - 1}}
+	agent, next := NewAgent(link(t, s)), campaign(t, storeOf(t, s), "next")
+	former := leaderOf(t.Context(), storeOf(t, s), next.who.Epoch-1)
 	none := func(context.Context, Ref, record.Snapshot) error { return ErrNoAttempt }
 	stopHeartbeats, err := next.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, nil)
 	if err != nil {
@@ -342,10 +342,10 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 // TestAnotherProcessOfTheNameAnswersNoCommand: the one that it is for would never be sent it.
 func TestAnotherProcessOfTheNameAnswersNoCommand(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	lease := campaign(t, link(t, s), "test")
+	leader := campaign(t, storeOf(t, s), "test")
 	var got atomic.Int32
 	for _, instance := range []string{"other", "i"} {
-		stop, err := link(t, s).Agent().Commands("a1", instance, func(c Command) error {
+		stop, err := NewAgent(link(t, s)).Commands("a1", instance, func(c Command) error {
 			if c.Instance != instance {
 				t.Errorf("process %s was handed a command for %s", instance, c.Instance)
 			}
@@ -357,7 +357,7 @@ func TestAnotherProcessOfTheNameAnswersNoCommand(t *testing.T) {
 		}
 		defer stop()
 	}
-	if err := lease.Command(t.Context(), "a1", Command{Instance: "i", Release: &Release{Step: StepStart}}); err != nil || got.Load() == 0 {
+	if err := leader.Command(t.Context(), "a1", Command{Instance: "i", Release: &Release{Step: StepStart}}); err != nil || got.Load() == 0 {
 		t.Errorf("%v, handed over %d times", err, got.Load())
 	}
 }
@@ -367,7 +367,7 @@ func TestCommandsAreHandledInOrder(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	sender := link(t, s)
 	got := make(chan Step, 2)
-	stop, err := link(t, s).Agent().Commands("a1", "i", func(c Command) error {
+	stop, err := NewAgent(link(t, s)).Commands("a1", "i", func(c Command) error {
 		if c.Release.Step == StepConsumers {
 			time.Sleep(100 * time.Millisecond) // the other one would overtake it
 		}
@@ -379,7 +379,7 @@ func TestCommandsAreHandledInOrder(t *testing.T) {
 	}
 	defer stop()
 	for _, step := range []Step{StepConsumers, StepPublishers} {
-		m, err := sender.encode(subjectCommand("a1"), Command{Epoch: 1, Instance: "i", Release: &Release{Step: step}})
+		m, err := sender.codec.encode(subjectCommand("a1"), Command{Epoch: 1, Instance: "i", Release: &Release{Step: step}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,10 +396,10 @@ func TestCommandsAreHandledInOrder(t *testing.T) {
 // TestRequestsOfAgentsAreBounded: large ones wait for each other, however many agents send them.
 func TestRequestsOfAgentsAreBounded(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	lease, nc := campaign(t, link(t, s), "test"), link(t, s)
+	leader, nc := campaign(t, storeOf(t, s), "test"), link(t, s)
 	var now, most atomic.Int64
 	held := make(chan struct{})
-	stop, err := lease.AnswerReports(func(_ context.Context, a Arrival) error {
+	stop, err := leader.AnswerReports(func(_ context.Context, a Arrival) error {
 		if len(a.Error) > maxError {
 			t.Errorf("an error of %d bytes", len(a.Error))
 		}

@@ -70,7 +70,7 @@ const permissionsPage = "../../docs/security.md"
 func TestPermissionsOfRoles(t *testing.T) {
 	g := guardPlane(t)
 	streams := map[string]string{} // with a subject of each
-	infos := link(t, g.server).js.ListStreams(t.Context())
+	infos := storeOf(t, g.server).js.ListStreams(t.Context())
 	for info := range infos.Info() {
 		streams[info.Config.Name] = strings.NewReplacer(">", "x", "*", "x").Replace(info.Config.Subjects[0])
 	}

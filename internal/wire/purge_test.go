@@ -7,40 +7,41 @@ import (
 	"testing"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire/lease"
 	"lockstep/test/wiretest"
 )
 
 // A leader that does not know yet that another has taken the lease deletes nothing.
 func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	t.Parallel()
-	_, c, lease := bounded(t, 8<<20)
-	r, err := lease.TakeUp(t.Context(), "r")
+	_, c, leader := bounded(t, 8<<20)
+	r, err := leader.Acquire(t.Context(), "r")
 	queueRun(t, c, plan.Run{ID: "r"})
 	err = errors.Join(err, r.Outcome(t.Context(), plan.Outcome{Run: "r", Task: "t", Reasons: []string{fill(60_000)}}),
-		lease.PutRun(t.Context(), RunState{Run: "r", State: string(EndDone), Copied: true}))
+		leader.PutRun(t.Context(), RunState{Run: "r", State: string(EndDone), Copied: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kv, err := c.state(t.Context())
+	kv, err := c.bucket(t.Context(), bucketState)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := json.Marshal(LeaderInfo{Epoch: lease.Epoch() + 1, Name: "other", Instance: "other"})
+	other, err := json.Marshal(lease.Holder{Epoch: leader.Epoch() + 1, Name: "other", Instance: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kv.Put(t.Context(), keyLeader, other); err != nil {
+	if _, err := kv.Put(t.Context(), lease.Key, other); err != nil {
 		t.Fatal(err)
 	}
 	before, err := wiretest.Stored(t.Context(), c.js)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, making := lease.MakeRoom(t.Context(), "", none)
+	_, making := leader.MakeRoom(t.Context(), "", none)
 	for what, err := range map[string]error{
-		"delete a submission": lease.Unqueue(t.Context(), "r", 99), "make room": making,
+		"delete a submission": leader.Dequeue(t.Context(), "r", 99), "make room": making,
 	} {
-		if !errors.Is(err, ErrFenced) && !errors.Is(err, ErrLeaseLost) {
+		if !errors.Is(err, lease.ErrFenced) && !errors.Is(err, lease.ErrLost) {
 			t.Errorf("%s: %v: want to read that another leads", what, err)
 		}
 	}
@@ -52,13 +53,13 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 // What comes while something is being deleted stays.
 func TestOnlyWhatWasThereIsDeleted(t *testing.T) {
 	t.Parallel()
-	_, c, lease := bounded(t, 8<<20)
+	_, c, leader := bounded(t, 8<<20)
 	for range 3 {
 		queueRun(t, c, plan.Run{ID: "r"})
 	}
-	last, err := c.last(t.Context(), streamQueue, subjectSubmit("r"))
+	last, err := c.lastMessage(t.Context(), streamQueue, subjectSubmit("r"))
 	if err == nil {
-		err = lease.Unqueue(t.Context(), "r", last-1)
+		err = leader.Dequeue(t.Context(), "r", last.Seq-1)
 	}
 	if kept, stored := wiretest.Stored(t.Context(), c.js); err != nil || stored != nil || kept[subjectSubmit("r")] != 1 {
 		t.Errorf("of 3 submissions are left %v, %v, %v: want the last", kept, err, stored)

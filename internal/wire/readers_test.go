@@ -29,7 +29,7 @@ func outlived(t *testing.T) time.Duration {
 	defer cancel()
 	l := campaign(t, c, "one")
 	defer l.Resign(t.Context())
-	r, err := l.TakeUp(t.Context(), "r")
+	r, err := l.Acquire(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func outlived(t *testing.T) time.Duration {
 		})
 	}
 	queued := make(chan string, 2)
-	go c.Queue(ctx, func(r Request) { queued <- fmt.Sprint(r.Run, r.Err) }, func() {}) //nolint:errcheck // its end is that of ctx
+	go l.Queue(ctx, func(r Request) { queued <- fmt.Sprint(r.Run, r.Err) }, func() {}) //nolint:errcheck // its end is that of ctx
 	pass := func(task string) {
 		t.Helper()
 		if err := r.Event(t.Context(), RunEvent{Kind: AgentLost, Detail: task}); err != nil {
@@ -77,7 +77,7 @@ func outlived(t *testing.T) time.Duration {
 }
 
 // served is the number of the server that leads a stream of the run, or another one than that which c is connected to.
-func served(t *testing.T, c *Conn) int {
+func served(t *testing.T, c *Store) int {
 	t.Helper()
 	for _, name := range []string{nameOf(streamEvents, "r"), streamQueue} {
 		s, err := c.js.Stream(t.Context(), name)

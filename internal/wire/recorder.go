@@ -10,44 +10,28 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire/lease"
 )
 
 // Recorder leads one run under one leadership: it writes the run's record. What a former leader still wants to write is refused
-// by the server, with an error that wraps ErrFenced. Safe for concurrent use.
+// by the server, with an error that wraps lease.ErrFenced. Safe for concurrent use.
 type Recorder struct {
-	lease     *Lease
+	leader    *Leader
 	run       string
-	before    uint64
+	previous  uint64
 	events    *runStream
 	snapshots *runStream
-}
-
-// TakeUp opens the record of a run to this leadership and closes it to all before. It makes the run's streams if they are
-// not there.
-func (l *Lease) TakeUp(ctx context.Context, run string) (*Recorder, error) {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	r := &Recorder{lease: l, run: run, events: l.conn.eventsOf(run), snapshots: l.conn.snapshotsOf(run)}
-	for {
-		err := r.open(ctx)
-		if err == nil {
-			return r, nil
-		}
-		forming := errors.Is(err, nats.ErrNoResponders) && wait(ctx, retryWait) == nil // a stream of a cluster, just made
-		if !conflict(err) && !forming || ctx.Err() != nil {
-			return nil, fmt.Errorf("take up run %s: %w", run, err)
-		}
-	}
 }
 
 // open makes the streams, and stores a fence in each after that of the leadership before. A run has a record as soon as it
 // has a stream of events, so that this one is made last.
 func (r *Recorder) open(ctx context.Context) error {
-	snapshots, err := r.snapshots.prepare(ctx, r.lease.who.Epoch)
+	snapshots, err := r.snapshots.prepare(ctx, r.leader.who.Epoch)
 	if err != nil {
 		return err
 	}
-	events, err := r.events.prepare(ctx, r.lease.who.Epoch)
+	events, err := r.events.prepare(ctx, r.leader.who.Epoch)
 	if err != nil {
 		return err
 	}
@@ -56,7 +40,7 @@ func (r *Recorder) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.before, err = r.fence(ctx, r.events, events); err == nil {
+	if r.previous, err = r.fence(ctx, r.events, events); err == nil {
 		_, err = r.fence(ctx, r.snapshots, snapshots)
 	}
 	return err
@@ -68,34 +52,34 @@ func (r *Recorder) fence(ctx context.Context, s *runStream, made jetstream.Strea
 	if err != nil {
 		return 0, err
 	}
-	if before = epochOf(last.Header); before > r.lease.who.Epoch {
-		return before, ErrFenced
+	if before = lease.Epoch(last.Header); before > r.leader.who.Epoch {
+		return before, lease.ErrFenced
 	}
-	m, err := r.lease.conn.message(s.fenceSubject, nil)
+	m, err := r.leader.conn.codec.message(s.fenceSubject, nil)
 	if err != nil {
 		return before, err
 	}
-	stamp(m, r.lease.who.Epoch)
-	s.fence, err = r.lease.conn.put(ctx, m, onceID(), jetstream.WithExpectLastSequencePerSubject(last.Seq))
+	lease.Stamp(m.Header, r.leader.who.Epoch)
+	s.fence, err = r.leader.store.put(ctx, m, onceID(), jetstream.WithExpectLastSequencePerSubject(last.Seq))
 	s.last.Store(s.fence)
 	return before, err
 }
 
-// Former is the leadership that took the run up last, before now; 0: none had.
-func (r *Recorder) Former() uint64 { return r.before }
+// PreviousEpoch is the epoch of the leadership that had the run before this one; 0: none had.
+func (r *Recorder) PreviousEpoch() uint64 { return r.previous }
 
 // Review hands what the run's record held when it was taken up to handle, in order: plan, events and outcomes.
 func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
-	ctx, cancel := r.lease.bound(ctx)
+	ctx, cancel := r.leader.bound(ctx)
 	defer cancel()
-	c := r.lease.conn
-	s, err := c.js.Stream(ctx, r.events.name)
+	reader := recordReader{r.leader.store}
+	s, err := reader.store.js.Stream(ctx, r.events.name)
 	for m := (stored{}); err == nil; {
-		if m, err = c.next(ctx, s, m.Seq); err == nil {
+		if m, err = reader.next(ctx, s, m.Seq); err == nil {
 			if m.Seq == 0 || m.Seq >= r.events.fence {
 				return nil
 			}
-			handle(c.entry(m))
+			handle(entryOf(reader.connection(), m))
 		}
 	}
 	return fmt.Errorf("read the record of run %s: %w", r.run, err)
@@ -107,7 +91,7 @@ func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
 }
 
 func (r *Recorder) storeIn(ctx context.Context, s, other *runStream, m *nats.Msg) error {
-	ctx, cancel := r.lease.bound(ctx)
+	ctx, cancel := r.leader.bound(ctx)
 	defer cancel()
 	select {
 	case s.turn <- struct{}{}:
@@ -115,15 +99,15 @@ func (r *Recorder) storeIn(ctx context.Context, s, other *runStream, m *nats.Msg
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	stamp(m, r.lease.who.Epoch)
+	lease.Stamp(m.Header, r.leader.who.Epoch)
 	m.Header.Set(headerAfter, strconv.FormatUint(other.last.Load(), 10))
-	seq, err := r.lease.conn.put(ctx, m, onceID(), jetstream.WithExpectLastSequenceForSubject(s.fence, s.fenceSubject))
+	seq, err := r.leader.store.put(ctx, m, onceID(), jetstream.WithExpectLastSequenceForSubject(s.fence, s.fenceSubject))
 	if err == nil {
 		s.last.Store(seq)
 	}
 	switch {
-	case fenced(err):
-		return errors.Join(ErrFenced, err)
+	case lease.IsFenced(err):
+		return errors.Join(lease.ErrFenced, err)
 	case errors.Is(err, ErrFull):
 		return fmt.Errorf("%w: the %s of a run may take %.1f MiB: start the controller with a larger --record-limit and continue the run "+
 			"with ctl run --resume", ErrFull, s.holds, float64(s.config.MaxBytes)/(1<<20))
@@ -136,7 +120,7 @@ func (r *Recorder) Plan(ctx context.Context, run plan.Run) error {
 	packed, err := pack(run.Redacted())
 	var m *nats.Msg
 	if err == nil {
-		m, err = r.lease.conn.message(subjectPlan(r.run), packed)
+		m, err = r.leader.conn.codec.message(subjectPlan(r.run), packed)
 	}
 	if err == nil {
 		err = r.store(ctx, m)
@@ -149,12 +133,12 @@ func (r *Recorder) Plan(ctx context.Context, run plan.Run) error {
 
 // Event stores an event of the run.
 func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
-	m, err := r.lease.conn.encode(subjectEvent(r.run), e)
+	m, err := r.leader.conn.codec.encode(subjectEvent(r.run), e)
 	if err == nil {
 		err = r.store(ctx, m)
 	}
 	if errors.Is(err, ErrFull) && e.Kind == RunEnded {
-		if _, err = r.events.prepare(ctx, r.lease.who.Epoch); err == nil { // with space for it
+		if _, err = r.events.prepare(ctx, r.leader.who.Epoch); err == nil { // with space for it
 			err = r.store(ctx, m)
 		}
 	}
@@ -166,12 +150,36 @@ func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
 
 // Outcome stores what came of a task of the run.
 func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
-	m, err := r.lease.conn.encode(subjectOutcome(r.run, o.Task), o)
+	m, err := r.leader.conn.codec.encode(subjectOutcome(r.run, o.Task), o)
 	if err == nil {
 		err = r.store(ctx, m)
 	}
 	if err != nil {
 		return fmt.Errorf("record outcome of task %s: %w", o.Task, err)
+	}
+	return nil
+}
+
+// Snapshots returns a store for the snapshots of an attempt. limit is how many bytes an agent may have stored. stored is
+// called for each snapshot that was stored, once, from one goroutine, before Store returns. The end of ctx ends what is
+// being stored.
+func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored func(record.Snapshot)) *SnapshotStore {
+	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored, agents: map[string]*agentSnapshots{}}
+}
+
+// storeSnapshots stores one message of snapshots.
+func (r *Recorder) storeSnapshots(ctx context.Context, ref Ref, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	m, err := r.leader.conn.codec.message(subjectSnapshots(ref), body)
+	if err == nil {
+		err = r.storeIn(ctx, r.snapshots, r.events, m)
+	}
+	switch {
+	case errors.Is(err, ErrFull):
+		return fmt.Errorf("store snapshots of task %s: %w", ref.Task, err)
+	case err != nil:
+		return fmt.Errorf("%w: snapshots of task %s: %v", ErrNotStored, ref.Task, err)
 	}
 	return nil
 }

@@ -40,8 +40,8 @@ const (
 	baselineKeys = "$KV." + bucketBaselines + "."
 )
 
-// MostSlots bounds the tasks that one agent does side by side.
-const MostSlots = 64
+// MaxSlots bounds the tasks that one agent does side by side.
+const MaxSlots = 64
 
 // SlotName is the name under which a slot of an agent, counted from 0, does its tasks.
 func SlotName(agent string, slot int) string {

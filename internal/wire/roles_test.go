@@ -47,7 +47,7 @@ func guardPlane(t *testing.T) *guardedPlane {
 	}
 	t.Cleanup(s.Close)
 	g := &guardedPlane{dir: dir, creds: creds, server: s, url: strings.Replace(s.URL(), "nats://", "tls://", 1)}
-	if err := link(t, s).Prepare(t.Context()); err != nil {
+	if err := storeOf(t, s).Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -101,15 +101,15 @@ func mustRefuse(t *testing.T, what string, refused <-chan error) {
 // TestCommandsReachTheirAgentAlone, whoever else listens on whatever he may listen to.
 func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	g := guardPlane(t)
-	lease := campaign(t, link(t, g.server), "test")
+	leader := campaign(t, storeOf(t, g.server), "test")
 	var got atomic.Int32
-	stop, err := g.dial(t, "a2.zone b").Agent().Commands("a2.zone b", "i", func(Command) error { got.Add(1); return nil })
+	stop, err := NewAgent(g.dial(t, "a2.zone b")).Commands("a2.zone b", "i", func(Command) error { got.Add(1); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	spy := g.dial(t, "a1")
-	stopSpy, err := spy.Agent().Commands("a1", "", func(c Command) error { t.Errorf("a1 got %+v", c); return nil })
+	stopSpy, err := NewAgent(spy).Commands("a1", "", func(c Command) error { t.Errorf("a1 got %+v", c); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
 	for i := range 5 {
-		if err := lease.Command(ctx, "a2.zone b", Command{Instance: "i", Ref: Ref{Run: fmt.Sprint("r", i)}, Release: &Release{Step: StepStart}}); err != nil {
+		if err := leader.Command(ctx, "a2.zone b", Command{Instance: "i", Ref: Ref{Run: fmt.Sprint("r", i)}, Release: &Release{Step: StepStart}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -152,17 +152,17 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	}
 	t.Cleanup(s.Close)
 	g.url = strings.Replace(s.URL(), "nats://", "tls://", 1)
-	controller := link(t, s)
+	controller := storeOf(t, s)
 	if err := controller.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	lease := campaign(t, controller, "test")
-	stop, err := lease.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, func(Heartbeat, string) {})
+	leader := campaign(t, controller, "test")
+	stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, func(Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	r, err := lease.TakeUp(t.Context(), "r")
+	r, err := leader.Acquire(t.Context(), "r")
 	if err == nil {
 		err = r.Event(t.Context(), RunEvent{Kind: RunAccepted})
 	}
@@ -221,13 +221,13 @@ func longHistory(q plan.HistoryQuery) plan.HistoryAnswer {
 
 func TestEachRoleCanDoItsWork(t *testing.T) {
 	g := guardPlane(t)
-	controller, client, viewer, one, two := link(t, g.server), g.client(t, "client"), g.client(t, "viewer"), g.dial(t, "a1"), g.dial(t, "a2.zone b")
+	controller, client, viewer, one, two := storeOf(t, g.server), g.client(t, "client"), g.client(t, "viewer"), g.dial(t, "a1"), g.dial(t, "a2.zone b")
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
 
 	beats := make(chan Heartbeat, 100)
 	leading := recorder(t, controller, "r1")
-	stop, err := leading.lease.AnswerHeartbeats(func(h Heartbeat) (bool, error) {
+	stop, err := leading.leader.AnswerHeartbeats(func(h Heartbeat) (bool, error) {
 		select {
 		case beats <- h:
 		default:
@@ -238,7 +238,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	stopClock, err := leading.lease.AnswerClock()
+	stopClock, err := leading.leader.AnswerClock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,14 +251,14 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	serveClients(t, leading.lease)
-	takeReports(t, leading.lease, leading.Snapshots(ctx, ref, 1<<20, func(record.Snapshot) {}))
+	serveClients(t, leading.leader)
+	takeReports(t, leading.leader, leading.Snapshots(ctx, ref, 1<<20, func(record.Snapshot) {}))
 	must("submit", client.Submit(ctx, Submission{Run: plan.Run{ID: "r1"}}))
 	must("record the plan", leading.Plan(ctx, plan.Run{ID: "r1"}))
 	for name, c := range map[string]*Conn{"a1": one, "a2.zone b": two} {
 		pulsing, quiet := context.WithCancel(ctx)
 		pulsed := make(chan error, 1)
-		agent := c.Agent()
+		agent := NewAgent(c)
 		go func() {
 			pulsed <- agent.SendHeartbeats(pulsing, func() Heartbeat { return Heartbeat{Agent: name, Instance: "i"} }, nil)
 		}()
@@ -280,13 +280,13 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		stop, err := agent.Commands(name, "i", func(c Command) error { commands <- c; return nil })
 		must("take commands", err)
 		a := plan.Assignment{Agent: name, Task: plan.Task{Run: "r1", ID: "t1", Attempt: "y1"}}
-		must("assign", leading.lease.Command(ctx, name, Command{Instance: "i", Ref: ref, Assignment: &a}))
+		must("assign", leading.leader.Command(ctx, name, Command{Instance: "i", Ref: ref, Assignment: &a}))
 		if c := <-commands; c.Assignment == nil || c.Ref != ref {
 			t.Errorf("%s got %+v", name, c)
 		}
 		stop()
 	}
-	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, leading.lease.conn, "r1")}}))
+	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, leading.leader.store, "r1")}}))
 	_, err = client.Follow(ctx, "r1", func(Entry) error { return nil })
 	must("follow the run", err)
 	for who, c := range map[string]*Client{"client": client, "viewer": viewer} {
@@ -330,7 +330,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		}
 	}
 	// A viewer follows and copies, a run that waits in the queue included, which it may not read.
-	must("end the first", leading.lease.Unqueue(ctx, "r1", 0))
+	must("end the first", leading.leader.Dequeue(ctx, "r1", 0))
 	must("submit again", client.Submit(ctx, Submission{Run: plan.Run{ID: "r1"}}))
 	ended := make(chan End, 1)
 	go func() {
@@ -341,7 +341,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 	if end, err := viewer.Copy(ctx, "r1", func(Entry) error { return nil }); err != nil || end != nil {
 		t.Errorf("a viewer copies a run that goes on: %+v, %v", end, err)
 	}
-	second := submission(t, leading.lease.conn, "r1")
+	second := submission(t, leading.leader.store, "r1")
 	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndInterrupted, Submission: second}}))
 	if end := <-ended; end.Submission != second {
 		t.Errorf("a viewer saw the end %+v: want that of the second submission", end)
@@ -368,7 +368,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 	must("read a schedule", err)
 	must("remove a schedule", client.RemoveSchedule(ctx, "x", kept.Revision))
 	must("cancel", client.Cancel(ctx, "r1", ""))
-	must("clear the queue", leading.lease.Unqueue(ctx, "r1", 0))
+	must("clear the queue", leading.leader.Dequeue(ctx, "r1", 0))
 }
 
 func TestRemovedAgentsAreRefused(t *testing.T) {
@@ -421,9 +421,9 @@ func TestRemovedAgentsAreRefused(t *testing.T) {
 // connection is closed or no controller answers, and none tries again for ever.
 func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	g := guardPlane(t)
-	lead := recorder(t, link(t, g.server), "r1")
-	serveClients(t, lead.lease)
-	stop, err := lead.lease.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, func(Heartbeat, string) {})
+	lead := recorder(t, storeOf(t, g.server), "r1")
+	serveClients(t, lead.leader)
+	stop, err := lead.leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, func(Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +445,7 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer idle.Close()
-	agent, reports, follower := g.dial(t, "a1").Agent(), g.dial(t, "a1").Agent(), g.client(t, "client")
+	agent, reports, follower := NewAgent(g.dial(t, "a1")), NewAgent(g.dial(t, "a1")), g.client(t, "client")
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
 	busy, beating, following := make(chan struct{}, 1), make(chan error, 1), make(chan error, 1)
@@ -473,7 +473,7 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	check("a client that follows a run", "the client", <-following)
 	arrival := Arrival{Ref: Ref{Run: "r1", Task: "t1", Try: "y"}, Agent: "a1", Step: StepOpen}
 	check("a report of an agent", "agent a1", reports.Arrive(ctx, arrival))
-	for !idle.now().Closed() && wait(ctx, retryWait) == nil {
+	for !idle.connection().Closed() && wait(ctx, retryWait) == nil {
 	}
 	_, err = idle.Follow(ctx, "r1", func(Entry) error { return nil }) // it dials again
 	check("a client whose connection was closed", "the client", err)
@@ -587,7 +587,7 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	for _, x := range []struct {
 		slots int
 		name  string
-	}{{1, "s.2"}, {3, "s"}, {0, "x"}, {MostSlots + 1, "x"}} {
+	}{{1, "s.2"}, {3, "s"}, {0, "x"}, {MaxSlots + 1, "x"}} {
 		if err := g.creds.AddAgents(x.slots, x.name); err == nil {
 			t.Errorf("%d slots of %s were added", x.slots, x.name)
 		}
@@ -604,12 +604,12 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	if err := g.server.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	controller := link(t, g.server)
+	controller := storeOf(t, g.server)
 	lead := recorder(t, controller, "r1")
-	takeReports(t, lead.lease, nil)
+	takeReports(t, lead.leader, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	agent := g.dial(t, "s").Agent()
+	agent := NewAgent(g.dial(t, "s"))
 	for _, name := range []string{"s", "s.2"} {
 		ref := Ref{Run: "r1", Task: "t1", Try: name}
 		stop, err := agent.Commands(name, "i", func(Command) error { return nil })
@@ -618,7 +618,7 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 		}
 		defer stop()
 		a := plan.Assignment{Agent: name, Task: plan.Task{Run: "r1", ID: "t1", Attempt: name}}
-		if err = lead.lease.Command(ctx, name, Command{Instance: "i", Ref: ref, Assignment: &a}); err == nil {
+		if err = lead.leader.Command(ctx, name, Command{Instance: "i", Ref: ref, Assignment: &a}); err == nil {
 			err = agent.Arrive(ctx, Arrival{Ref: ref, Agent: name, Step: StepOpen})
 		}
 		if err != nil {
@@ -649,7 +649,7 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 		"a slot of one": {Heartbeat{Agent: "load-1.2", Process: "load-1", Slots: 4}, []string{"those of agent a1"}},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err := g.dial(t, "a1").Agent().SendHeartbeats(ctx, func() Heartbeat { return x.h }, nil)
+		err := NewAgent(g.dial(t, "a1")).SendHeartbeats(ctx, func() Heartbeat { return x.h }, nil)
 		cancel()
 		for _, want := range x.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -659,7 +659,7 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*HeartbeatEvery)
 	defer cancel()
-	if err := g.dial(t, "a1").Agent().SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Process: "a1", Slots: 1} }, nil); err != nil {
+	if err := NewAgent(g.dial(t, "a1")).SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Process: "a1", Slots: 1} }, nil); err != nil {
 		t.Errorf("its own credentials: %v", err)
 	}
 }
@@ -668,7 +668,7 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 func TestAControllerLearnsThatItsCredentialsAreOfAnotherRole(t *testing.T) {
 	g := guardPlane(t)
 	for _, name := range []string{"client", "viewer"} {
-		err := g.dial(t, name).Prepare(t.Context())
+		err := NewStore(g.dial(t, name), StoreConfig{}).Prepare(t.Context())
 		if !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "those of the "+name+"; give --creds controller.nk") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/wire/lease"
 )
 
 // fill is text that does not become smaller.
@@ -22,21 +23,20 @@ func fill(n int) string {
 	return b.String()[:n]
 }
 
-// bounded is a control plane that is not local and whose runs have a limit, with a connection that leads.
-func bounded(t *testing.T, limit int64) (*Server, *Conn, *Lease) {
+// bounded is a control plane that is not local and whose runs have a limit, with a leader.
+func bounded(t *testing.T, limit int64) (*Server, *Store, *Leader) {
 	t.Helper()
 	s := plane(t, ServerConfig{Shared: true})
-	c := link(t, s)
-	c.LimitRecord(limit)
+	c := NewStore(link(t, s), StoreConfig{RecordLimit: limit})
 	return s, c, campaign(t, c, "test")
 }
 
 func none(string) bool { return false }
 
 // endRun makes a run that has ended, with an outcome of so many bytes.
-func endRun(t *testing.T, l *Lease, s RunState, bytes int) {
+func endRun(t *testing.T, l *Leader, s RunState, bytes int) {
 	t.Helper()
-	r, err := l.TakeUp(t.Context(), s.Run)
+	r, err := l.Acquire(t.Context(), s.Run)
 	if err == nil {
 		err = r.Plan(t.Context(), plan.Run{ID: s.Run})
 	}
@@ -52,7 +52,7 @@ func endRun(t *testing.T, l *Lease, s RunState, bytes int) {
 }
 
 // runsWithStreams lists the runs of a list that have streams.
-func runsWithStreams(t *testing.T, c *Conn, runs ...string) (have []string) {
+func runsWithStreams(t *testing.T, c *Store, runs ...string) (have []string) {
 	t.Helper()
 	streams, err := c.runStreams(t.Context())
 	if err != nil {
@@ -70,14 +70,14 @@ func runsWithStreams(t *testing.T, c *Conn, runs ...string) (have []string) {
 // afterwards, in batches of any size.
 func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 	t.Parallel()
-	s, c, lease := bounded(t, 1<<30)
-	serveClients(t, lease)
+	s, c, leader := bounded(t, 1<<30)
+	serveClients(t, leader)
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			run := fmt.Sprint("r", seed)
 			queueRun(t, c, plan.Run{ID: run})
-			r, err := lease.TakeUp(t.Context(), run)
+			r, err := leader.Acquire(t.Context(), run)
 			if err == nil {
 				err = r.Plan(t.Context(), plan.Run{ID: run})
 			}
@@ -93,7 +93,7 @@ func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 				}
 				live <- all
 			}()
-			written := writeAtRandom(t, lease, run, rand.New(rand.NewPCG(seed, 1)))
+			written := writeAtRandom(t, leader, run, rand.New(rand.NewPCG(seed, 1)))
 			inOrder(t, "a follower", <-live, written)
 			var later []Entry
 			if _, err := c.Follow(t.Context(), run, func(e Entry) error { later = append(later, e); return nil }); err != nil {
@@ -102,7 +102,7 @@ func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 			inOrder(t, "a later reader", later, written)
 			for i := 0; i < len(later)-1; i += 7 { // from anywhere
 				rest := later[: i+1 : i+1]
-				_, err := follow(t.Context(), c, recordQuery{Run: run, Behind: later[i].At, Wait: true}, func(e Entry) error {
+				_, err := follow(t.Context(), recordReader{c}, recordQuery{Run: run, Behind: later[i].At, Wait: true}, func(e Entry) error {
 					rest = append(rest, e)
 					return nil
 				})
@@ -117,14 +117,14 @@ func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 
 // writeAtRandom writes attempts of a run, each with a start, snapshots, events meanwhile, and an outcome, under several
 // leaderships of one lease. It returns how many snapshots each attempt has.
-func writeAtRandom(t *testing.T, lease *Lease, run string, random *rand.Rand) map[string]int {
+func writeAtRandom(t *testing.T, leader *Leader, run string, random *rand.Rand) map[string]int {
 	t.Helper()
 	written := map[string]int{}
 	var r *Recorder
 	for i := range 8 {
 		if i%3 == 0 { // it is taken up again
 			var err error
-			if r, err = lease.TakeUp(t.Context(), run); err != nil {
+			if r, err = leader.Acquire(t.Context(), run); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -188,14 +188,14 @@ func inOrder(t *testing.T, who string, all []Entry, written map[string]int) {
 // When the snapshots of a run have reached their limit, outcomes are stored all the same; also under another leadership.
 func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 	t.Parallel()
-	s, _, lease := bounded(t, 1<<20)
-	agent := link(t, s).Agent()
-	r, err := lease.TakeUp(t.Context(), "r")
+	s, _, leader := bounded(t, 1<<20)
+	agent := NewAgent(link(t, s))
+	r, err := leader.Acquire(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ref := Ref{Run: "r", Task: "t", Try: "y"}
-	takeReports(t, r.lease, r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {}))
+	takeReports(t, r.leader, r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {}))
 	n := uint64(1)
 	for ; err == nil; n++ {
 		err = agent.Snapshot(t.Context(), ref, record.Snapshot{Task: "t", Agent: "a", Seq: n, Clock: fill(30_000)})
@@ -207,7 +207,7 @@ func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 		if err := r.Outcome(t.Context(), plan.Outcome{Task: "t", Run: "r", Reasons: []string{fill(20_000)}}); err != nil {
 			t.Fatal(err)
 		}
-		if r, err = lease.TakeUp(t.Context(), "r"); err != nil {
+		if r, err = leader.Acquire(t.Context(), "r"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,18 +225,18 @@ func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 // The newest 50 runs keep their streams; the next one has the oldest deleted that was copied.
 func TestTheFiftyFirstRunDeletesTheOldestCopiedOne(t *testing.T) {
 	t.Parallel()
-	_, c, lease := bounded(t, 64<<20)
+	_, c, leader := bounded(t, 64<<20)
 	for i := range maxRuns {
-		endRun(t, lease, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone), Copied: i >= 2}, 100)
+		endRun(t, leader, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone), Copied: i >= 2}, 100)
 	}
 	needed := func(run string) bool { return run == "r2" }
-	if waiting, err := lease.MakeRoom(t.Context(), "", needed); err != nil || waiting != "" {
+	if waiting, err := leader.MakeRoom(t.Context(), "", needed); err != nil || waiting != "" {
 		t.Fatalf("%q, %v", waiting, err)
 	}
 	if have := runsWithStreams(t, c, "r3"); len(have) != 1 {
 		t.Error("of 50 runs one was deleted")
 	}
-	if waiting, err := lease.MakeRoom(t.Context(), "new", needed); err != nil || waiting != "" {
+	if waiting, err := leader.MakeRoom(t.Context(), "new", needed); err != nil || waiting != "" {
 		t.Fatalf("the 51st waits for %q, %v", waiting, err)
 	}
 	if have := fmt.Sprint(runsWithStreams(t, c, "r0", "r1", "r2", "r3", "r4")); have != "[r0 r1 r2 r4]" {
@@ -247,17 +247,17 @@ func TestTheFiftyFirstRunDeletesTheOldestCopiedOne(t *testing.T) {
 // Runs that nobody copied are never deleted. The next one waits, and says why; one that has streams does not.
 func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 	t.Parallel()
-	_, c, lease := bounded(t, 1<<20)
+	_, c, leader := bounded(t, 1<<20)
 	room := func(run string) string {
 		t.Helper()
-		waiting, err := lease.MakeRoom(t.Context(), run, none)
+		waiting, err := leader.MakeRoom(t.Context(), run, none)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return waiting
 	}
 	for i := range 18 { // 1,080,000 bytes
-		endRun(t, lease, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone)}, 60_000)
+		endRun(t, leader, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone)}, 60_000)
 	}
 	if why := room("new"); !strings.Contains(why, "18 runs hold 1.1 MiB, of 1.0 MiB") || !strings.Contains(why, "--record-limit") || !strings.Contains(why, "--dir") {
 		t.Errorf("it waits for %q", why)
@@ -265,7 +265,7 @@ func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 	if why := room("r3"); why != "" {
 		t.Errorf("a run that is submitted again waits for %q", why)
 	}
-	if err := lease.PutRun(t.Context(), RunState{Run: "r1", Seq: 2, State: string(EndDone), Copied: true}); err != nil {
+	if err := leader.PutRun(t.Context(), RunState{Run: "r1", Seq: 2, State: string(EndDone), Copied: true}); err != nil {
 		t.Fatal(err)
 	}
 	if why := room("new"); why != "" {
@@ -275,9 +275,9 @@ func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 		t.Errorf("%s have streams", have)
 	}
 	for i := range maxRuns - 17 {
-		endRun(t, lease, RunState{Run: fmt.Sprint("q", i), Seq: uint64(i) + 20, State: string(EndDone)}, 10)
+		endRun(t, leader, RunState{Run: fmt.Sprint("q", i), Seq: uint64(i) + 20, State: string(EndDone)}, 10)
 	}
-	c.LimitRecord(64 << 20)
+	c.recordLimit = 64 << 20
 	if why := room("new"); !strings.Contains(why, "50 runs have") {
 		t.Errorf("it waits for %q", why)
 	}
@@ -286,8 +286,8 @@ func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 // The streams of a run that has ended reserve what they hold, and get their limits again when it is resumed.
 func TestEndedRunsReserveNoSpace(t *testing.T) {
 	t.Parallel()
-	_, c, lease := bounded(t, 16<<20)
-	endRun(t, lease, RunState{Run: "r", Seq: 1, State: string(EndDone)}, 1000)
+	_, c, leader := bounded(t, 16<<20)
+	endRun(t, leader, RunState{Run: "r", Seq: 1, State: string(EndDone)}, 1000)
 	limits := func() (all []int64) {
 		for _, name := range []string{nameOf(streamEvents, "r"), nameOf(streamSnapshots, "r")} {
 			s, err := c.js.Stream(t.Context(), name)
@@ -301,13 +301,13 @@ func TestEndedRunsReserveNoSpace(t *testing.T) {
 	if got := fmt.Sprint(limits()); got != fmt.Sprint([]int64{4 << 20, 8 << 20}) {
 		t.Errorf("limits %s: want a quarter and half", got)
 	}
-	if _, err := lease.MakeRoom(t.Context(), "", none); err != nil {
+	if _, err := leader.MakeRoom(t.Context(), "", none); err != nil {
 		t.Fatal(err)
 	}
 	if got := limits(); got[0] > 4000 || got[1] > 1000 {
 		t.Errorf("an ended run reserves %d bytes", got)
 	}
-	if _, err := lease.TakeUp(t.Context(), "r"); err != nil {
+	if _, err := leader.Acquire(t.Context(), "r"); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(limits()); got != fmt.Sprint([]int64{4 << 20, 8 << 20}) {
@@ -318,14 +318,14 @@ func TestEndedRunsReserveNoSpace(t *testing.T) {
 // A list of runs that has become too long loses those without streams alone.
 func TestRunsThatHaveStreamsAreNotForgotten(t *testing.T) {
 	t.Parallel()
-	_, c, lease := bounded(t, 64<<20)
-	endRun(t, lease, RunState{Run: "r0", State: string(EndDone), Seq: 1}, 10)
+	_, c, leader := bounded(t, 64<<20)
+	endRun(t, leader, RunState{Run: "r0", State: string(EndDone), Seq: 1}, 10)
 	for i := 1; i < maxEnded+2; i++ {
-		if err := lease.PutRun(t.Context(), RunState{Run: fmt.Sprint("r", i), State: string(EndDone), Copied: true, Seq: uint64(i) + 1}); err != nil {
+		if err := leader.PutRun(t.Context(), RunState{Run: fmt.Sprint("r", i), State: string(EndDone), Copied: true, Seq: uint64(i) + 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := lease.ForgetRuns(t.Context(), none); err != nil {
+	if err := leader.ForgetRuns(t.Context(), none); err != nil {
 		t.Fatal(err)
 	}
 	for run, want := range map[string]bool{"r0": true, "r1": false, "r2": true} {
@@ -338,10 +338,10 @@ func TestRunsThatHaveStreamsAreNotForgotten(t *testing.T) {
 // Names of 200 bytes of any kind make streams.
 func TestRunsOfAnyNameHaveStreams(t *testing.T) {
 	t.Parallel()
-	_, c, lease := bounded(t, 64<<20)
+	_, c, leader := bounded(t, 64<<20)
 	long := strings.Repeat("/", MaxName)
 	for _, run := range []string{"", ".", "..", "a b*>", long, long[1:] + "x"} {
-		endRun(t, lease, RunState{Run: run, State: string(EndDone)}, 10)
+		endRun(t, leader, RunState{Run: run, State: string(EndDone)}, 10)
 		if len(runsWithStreams(t, c, run)) != 1 {
 			t.Errorf("run %q has no streams", run)
 		}
@@ -359,12 +359,12 @@ func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
 // followDeleted follows a run until its streams are deleted, while the control plane lists another or the same run.
 func followDeleted(t *testing.T, listed RunState, want error) {
 	t.Parallel()
-	s, c, lease := bounded(t, 64<<20)
+	s, c, leader := bounded(t, 64<<20)
 	follower := clientOf(t, s)
-	serveClients(t, lease)
+	serveClients(t, leader)
 	begin := func() {
 		t.Helper()
-		r, err := lease.TakeUp(t.Context(), "r")
+		r, err := leader.Acquire(t.Context(), "r")
 		if err = errors.Join(err, r.Plan(t.Context(), plan.Run{ID: "r"}), r.Event(t.Context(), RunEvent{Kind: RunAccepted})); err != nil {
 			t.Fatal(err)
 		}
@@ -373,7 +373,7 @@ func followDeleted(t *testing.T, listed RunState, want error) {
 		t.Helper()
 		streams, err := c.runStreams(t.Context())
 		if err == nil {
-			err = c.remove(t.Context(), streams["r"])
+			err = streams["r"].remove(t.Context(), c.js)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -397,11 +397,11 @@ func followDeleted(t *testing.T, listed RunState, want error) {
 	begin()
 	<-begun
 	<-begun
-	if err := lease.PutRun(t.Context(), listed); err != nil {
+	if err := leader.PutRun(t.Context(), listed); err != nil {
 		t.Fatal(err)
 	}
 	remove()
-	if err := lease.Unqueue(t.Context(), "r", submission(t, c, "r")); err != nil {
+	if err := leader.Dequeue(t.Context(), "r", submission(t, c, "r")); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -417,25 +417,25 @@ func followDeleted(t *testing.T, listed RunState, want error) {
 // A former leader writes neither events nor snapshots.
 func TestAFormerLeaderIsFencedInBothStreams(t *testing.T) {
 	t.Parallel()
-	s, _, lease := bounded(t, 64<<20)
-	was, err := lease.TakeUp(t.Context(), "r")
+	s, _, leader := bounded(t, 64<<20)
+	was, err := leader.Acquire(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease.Resign(t.Context())
-	next, err := campaign(t, link(t, s), "next").TakeUp(t.Context(), "r")
+	leader.Resign(t.Context())
+	next, err := campaign(t, storeOf(t, s), "next").Acquire(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)
 	}
-	was.lease = &Lease{conn: was.lease.conn, who: was.lease.who, ctx: context.Background()}
+	was.leader = leaderOf(context.Background(), was.leader.store, was.leader.who.Epoch)
 	snapshot := func(r *Recorder) error {
 		store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, 1<<20, func(record.Snapshot) {})
 		return store.Store(t.Context(), record.Snapshot{Task: "t", Agent: "a", Seq: 1})
 	}
-	if err := was.Outcome(t.Context(), plan.Outcome{Run: "r", Task: "t"}); !errors.Is(err, ErrFenced) {
+	if err := was.Outcome(t.Context(), plan.Outcome{Run: "r", Task: "t"}); !errors.Is(err, lease.ErrFenced) {
 		t.Errorf("an outcome of a former leader: %v", err)
 	}
-	if err := snapshot(was); err == nil || !strings.Contains(err.Error(), ErrFenced.Error()) {
+	if err := snapshot(was); err == nil || !strings.Contains(err.Error(), lease.ErrFenced.Error()) {
 		t.Errorf("a snapshot of a former leader: %v", err)
 	}
 	if err := errors.Join(next.Outcome(t.Context(), plan.Outcome{Run: "r", Task: "t"}), snapshot(next)); err != nil {

@@ -221,6 +221,9 @@ func (s *Server) Connect(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
+// Client connects a client within the process. The caller closes it; the server's Close does so, too.
+func (s *Server) Client(ctx context.Context) (*Client, error) { return NewClient(ctx, s.Connect) }
+
 // InProcessConn is a connection within the process for a plain client of NATS: see nats.InProcessServer.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 

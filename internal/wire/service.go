@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/semaphore"
+
+	"lockstep/internal/wire/lease"
 )
 
 // Limits of the requests of one service that are handled at the same time. Further ones wait in the subscription; the
@@ -27,7 +29,7 @@ const headerCode = "Lockstep-Code"
 // codes are the errors that keep their identity across a request: errors.Is holds for them on both sides.
 var codes = map[string]error{
 	"changed":     ErrChanged,
-	"fenced":      ErrFenced,
+	"fenced":      lease.ErrFenced,
 	"full":        ErrFull,
 	"no-attempt":  ErrNoAttempt,
 	"no-leader":   ErrNoController,
@@ -49,12 +51,13 @@ type refused struct {
 }
 
 func (r *refused) Error() string { return r.text }
+
 func (r *refused) Unwrap() error { return r.is }
 
 // request sends q to a service and returns its answer. Without a controller that leads the error wraps ErrNoController,
 // at once. ctx bounds the wait for the answer. obey checks the leadership under which it was sent; nil: any will do.
-func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) error, subject string, q Q) (a A, err error) {
-	m, err := c.encode(subject, q)
+func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) error, to string, q Q) (a A, err error) {
+	m, err := c.codec.encode(to, q)
 	if err != nil {
 		return a, err
 	}
@@ -66,14 +69,14 @@ func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) err
 		return a, c.unlinked(err)
 	}
 	if obey != nil {
-		if err := obey(epochOf(answer.Header)); err != nil {
+		if err := obey(lease.Epoch(answer.Header)); err != nil {
 			return a, err
 		}
 	}
 	if text := answer.Header.Get(headerError); text != "" {
 		return a, &refused{text: text, is: codes[answer.Header.Get(headerCode)]}
 	}
-	return a, c.decode(answer.Header, answer.Data, "the controller", &a)
+	return a, c.codec.decode(answer.Header, answer.Data, "the controller", &a)
 }
 
 // service is how requests on a subject are answered.
@@ -103,12 +106,12 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 			var answer *nats.Msg
 			err := Guard(c.log, m.Subject, func() error {
 				var q Q
-				if err := c.decode(m.Header, m.Data, "the peer", &q); err != nil {
+				if err := c.codec.decode(m.Header, m.Data, "the peer", &q); err != nil {
 					return err
 				}
 				a, err := handle(ctx, m.Subject, q)
 				if err == nil {
-					answer, err = c.encode(m.Reply, a)
+					answer, err = c.codec.encode(m.Reply, a)
 				}
 				return err
 			})
@@ -116,10 +119,10 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 				return
 			}
 			if err != nil {
-				answer = c.refusal(m.Reply, err)
+				answer = c.codec.refusal(m.Reply, err)
 			}
 			if s.epoch > 0 {
-				stamp(answer, s.epoch)
+				lease.Stamp(answer.Header, s.epoch)
 			}
 			c.reply(m.Reply, answer)
 		}()

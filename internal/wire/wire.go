@@ -165,17 +165,17 @@ func untoken(word string) (string, error) {
 // NewName returns a name that nobody else has: of an agent's process, or of a try.
 func NewName() string { return nuid.Next() }
 
-// Lasting returns a context that outlives ctx by d: for what must still be said after the end, but not for ever.
-func Lasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+// WithGracePeriod returns a context that ends d after ctx ends, for the last messages of what was ended.
+func WithGracePeriod(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	grace, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {
 		case <-time.After(d):
 			cancel()
-		case <-lasting.Done():
+		case <-grace.Done():
 		}
 	})
-	return lasting, func() {
+	return grace, func() {
 		stop()
 		cancel()
 	}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire/lease"
 	"lockstep/test/wiretest"
 )
 
@@ -27,7 +28,7 @@ func plane(t testing.TB, cfg ServerConfig) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	if err := link(t, s).Prepare(t.Context()); err != nil {
+	if err := storeOf(t, s).Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -43,6 +44,14 @@ func link(t testing.TB, s *Server) *Conn {
 	return c
 }
 
+// storeOf is what the control plane of a new connection stores.
+func storeOf(t testing.TB, s *Server) *Store { return NewStore(link(t, s), StoreConfig{}) }
+
+// leaderOf is a leadership that nothing renews.
+func leaderOf(ctx context.Context, store *Store, epoch uint64) *Leader {
+	return &Leader{store: store, conn: store.conn, who: lease.Holder{Epoch: epoch}, ctx: ctx}
+}
+
 // TestAStreamThatIsBeingMadeIsWaitedFor: a server that is making a stream stores messages of it before it finds it by name.
 func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
 	s, err := Embedded(t.Context(), ServerConfig{})
@@ -50,16 +59,16 @@ func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	c, asked := link(t, s), make(chan error, 1)
+	c, asked := storeOf(t, s), make(chan error, 1)
 	started := make(chan struct{})
 	go func() {
 		close(started)
-		_, err := c.last(t.Context(), streamQueue, subjectSubmit("r"))
+		_, err := c.lastMessage(t.Context(), streamQueue, subjectSubmit("r"))
 		asked <- err
 	}()
 	<-started
 	time.Sleep(retryWait) // long enough to be told that there is no such stream
-	if err := link(t, s).Prepare(t.Context()); err != nil {
+	if err := storeOf(t, s).Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-asked; err != nil {
@@ -148,7 +157,7 @@ func TestAddressInUse(t *testing.T) {
 
 func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	controller, agent := link(t, s), link(t, s).Agent()
+	controller, agent := storeOf(t, s), NewAgent(link(t, s))
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := Ref{Run: "r", Task: "t", Try: "x"}
@@ -161,9 +170,9 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 			told <- ref
 		})
 	}()
-	lease := campaign(t, controller, "test")
+	leader := campaign(t, controller, "test")
 	var left atomic.Int32
-	stop, err := lease.AnswerHeartbeats(func(h Heartbeat) (bool, error) {
+	stop, err := leader.AnswerHeartbeats(func(h Heartbeat) (bool, error) {
 		if h.Leaving {
 			left.Add(1)
 		}
@@ -173,8 +182,8 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	if ref := <-told; ref != over || agent.epoch.Load() != lease.Epoch() {
-		t.Errorf("the agent is to end %+v under epoch %d: want the attempt that nobody leads, and %d", ref, agent.epoch.Load(), lease.Epoch())
+	if ref := <-told; ref != over || agent.epoch.Load() != leader.Epoch() {
+		t.Errorf("the agent is to end %+v under epoch %d: want the attempt that nobody leads, and %d", ref, agent.epoch.Load(), leader.Epoch())
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -187,19 +196,19 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 
 func TestARunOfTenThousandCellsFits(t *testing.T) {
 	s := plane(t, ServerConfig{})
-	c := link(t, s)
+	leader := campaign(t, storeOf(t, s), "test")
 	run := plan.Run{ID: "r", Repeat: 3}
 	for i := range 10_000 {
 		cell := plan.Cell{ID: fmt.Sprintf("%012x", uint64(i)*0x9e3779b97f4a7c15>>16), Index: i, Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "nats",
 			Options: []byte(`{"url":"nats://u:p@127.0.0.1:4222"}`)}}
 		run.Cells = append(run.Cells, cell)
 	}
-	serveClients(t, campaign(t, c, "test"))
+	serveClients(t, leader)
 	if err := clientOf(t, s).Submit(t.Context(), Submission{Run: run}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	_ = c.Queue(ctx, func(r Request) {
+	_ = leader.Queue(ctx, func(r Request) {
 		if r.Err != nil || len(r.Submission.Run.Cells) != len(run.Cells) || r.Submission.Run.Cells[9999].ID != run.Cells[9999].ID {
 			t.Errorf("the run came back as %d cells, %v", len(r.Submission.Run.Cells), r.Err)
 		}
@@ -210,7 +219,7 @@ func TestARunOfTenThousandCellsFits(t *testing.T) {
 func TestLastingOutlivesByAFixedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
-		lasting, cancel := Lasting(ctx, 10*time.Second)
+		lasting, cancel := WithGracePeriod(ctx, 10*time.Second)
 		defer cancel()
 		time.Sleep(time.Minute)
 		if lasting.Err() != nil {

@@ -10,6 +10,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/lease"
 )
 
 func controllerFaults() (all []fault) {
@@ -95,7 +96,7 @@ func leaseLapsed(r *row) {
 	f.find(f.mark(), "a renewal of the lease", stepLimit, renewed)
 	at := time.Now()
 	f.controllers["c1"].Signal(syscall.SIGSTOP)
-	r.pass(wire.LeaseKeep + 250*time.Millisecond)
+	r.pass(lease.LapsesAfter + 250*time.Millisecond)
 	from := f.mark()
 	f.controllers["c1"].Signal(syscall.SIGCONT)
 	f.find(from, "a renewal of the lease", stepLimit, renewed)
@@ -108,7 +109,7 @@ func leaseLapsed(r *row) {
 	switch {
 	case !taken:
 		a.attempted()
-	case lapse < wire.LeaseFor-time.Second: // the first renewal may have been seen late
+	case lapse < lease.TakenAfter-time.Second: // the first renewal may have been seen late
 		f.t.Errorf("after %v without a renewal: %s", lapse, e.Detail)
 	default:
 		f.t.Logf("this machine stopped the leader for longer than asked for: %s", e.Detail)

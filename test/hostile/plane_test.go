@@ -69,7 +69,7 @@ func startFleet(t *testing.T, agents ...string) *fleet {
 		must(t, err)
 		t.Cleanup(conn.Close)
 		f.serve(func(ctx context.Context) error {
-			return agent.Serve(ctx, conn.Agent(), agent.Config{Name: name, Dir: filepath.Join(dir, name), Log: slog.New(slog.DiscardHandler)})
+			return agent.Serve(ctx, wire.NewAgent(conn), agent.Config{Name: name, Dir: filepath.Join(dir, name), Log: slog.New(slog.DiscardHandler)})
 		})
 	}
 	f.await(len(agents))

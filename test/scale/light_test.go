@@ -54,7 +54,7 @@ func startLight(t *testing.T, url, name string, s *skews) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &light{conn: conn.Agent(), name: name, instance: wire.NewName(), skews: s, releases: map[wire.Ref]chan wire.Release{}}
+	l := &light{conn: wire.NewAgent(conn), name: name, instance: wire.NewName(), skews: s, releases: map[wire.Ref]chan wire.Release{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	assigned := make(chan plan.Assignment, 16)
 	unsubscribe, err := l.conn.Commands(name, l.instance, func(c wire.Command) error { return l.command(c, assigned) })

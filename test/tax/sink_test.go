@@ -139,7 +139,7 @@ func newSinkFleet(b *testing.B) *sinkFleet {
 	for _, name := range []string{"a1", "a2"} {
 		dir := b.TempDir()
 		serve(func(c *wire.Conn) error {
-			return agent.Serve(ctx, c.Agent(), agent.Config{Name: name, Dir: dir, Log: log})
+			return agent.Serve(ctx, wire.NewAgent(c), agent.Config{Name: name, Dir: dir, Log: log})
 		})
 	}
 	client, err := server.Client(ctx)

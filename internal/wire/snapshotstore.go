@@ -5,55 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"lockstep/internal/record"
 )
 
-// maxError bounds the text of an agent's error, in bytes: outcomes have it.
-const maxError = 4 << 10
-
 // ErrSnapshots is wrapped by the error of an agent that has sent more snapshots than an attempt may have.
 var ErrSnapshots = errors.New("too many bytes of snapshots")
-
-// snapshotReport is a snapshot with the attempt that it is of.
-type snapshotReport struct {
-	Ref      Ref             `json:"ref"`
-	Snapshot record.Snapshot `json:"snapshot"`
-}
-
-// AnswerReports hands the arrivals and snapshots of agents to arrive and snapshot until stop is called. An agent has its
-// answer when they return; their errors reach it. An agent repeats what was not answered in time, so that a report may
-// come more than once. Both are called from several goroutines.
-func (l *Lease) AnswerReports(arrive func(context.Context, Arrival) error,
-	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
-	s := &services{}
-	arrivals := service{subjectArrive("*"), agentRequest, maxRequests, l.who.Epoch}
-	s.add(serve(l.conn, arrivals, func(ctx context.Context, subject string, a Arrival) (empty, error) {
-		if subjectArrive(a.Agent) != subject {
-			return empty{}, fmt.Errorf("read arrival: it is sent for another agent, %.200q", a.Agent)
-		}
-		a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), maxError)], "")
-		return empty{}, arrive(ctx, a)
-	}))
-	snapshots := service{subjectReport("*"), MaxMessage, maxRequests, l.who.Epoch}
-	s.add(serve(l.conn, snapshots, func(ctx context.Context, subject string, r snapshotReport) (empty, error) {
-		if subjectReport(r.Snapshot.Agent) != subject || r.Snapshot.Task != r.Ref.Task {
-			return empty{}, fmt.Errorf("read snapshot: it is sent for another agent or task, %.200q %.200q", r.Snapshot.Agent, r.Snapshot.Task)
-		}
-		return empty{}, snapshot(ctx, r.Ref, r.Snapshot)
-	}))
-	return s.started()
-}
-
-// Command sends a command to an agent until the agent has it or refuses it, ctx ends or the lease is lost.
-func (l *Lease) Command(ctx context.Context, agent string, c Command) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	c.Epoch = l.who.Epoch
-	return repeat(ctx, l.conn, nil, subjectCommand(agent), commandTimeout, c)
-}
 
 // SnapshotStore stores the snapshots of one attempt in the record of its run. Snapshots that arrive while others are being
 // stored are stored together with the next ones, as one message: a disk that syncs 100 times per second serves 1,000
@@ -86,13 +44,6 @@ type pendingSnapshot struct {
 	agent    *agentSnapshots
 	done     chan struct{} // closed when it is stored, or err says why not
 	err      error
-}
-
-// Snapshots returns a store for the snapshots of an attempt. limit is how many bytes an agent may have stored. stored is
-// called for each snapshot that was stored, once, from one goroutine, before Store returns. The end of ctx ends what is
-// being stored.
-func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored func(record.Snapshot)) *SnapshotStore {
-	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored, agents: map[string]*agentSnapshots{}}
 }
 
 // Store returns when a snapshot is stored, also if an earlier call stored it. An error that wraps ErrNotStored means that
@@ -130,7 +81,7 @@ func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnap
 		return a.pending, nil
 	case a.pending != nil:
 		return nil, fmt.Errorf("store snapshot %d: %w: number %d is being stored", snapshot.Seq, ErrNotStored, a.pending.snapshot.Seq)
-	case len(text)+2 > s.record.lease.conn.entryLimit():
+	case len(text)+2 > s.record.leader.conn.codec.entryLimit():
 		return nil, fmt.Errorf("store snapshot: %d bytes: %w", len(text), ErrTooLarge)
 	case a.bytes+len(text) > s.limit:
 		return nil, fmt.Errorf("store snapshot: %w: agent %s has stored %d in this attempt, and may store %d",
@@ -152,7 +103,7 @@ func (s *SnapshotStore) store() {
 	for {
 		s.mu.Lock()
 		n, size := 0, 1
-		for n < len(s.pending) && (n == 0 || size+len(s.pending[n].text)+1 <= min(batchBytes, s.record.lease.conn.entryLimit())) {
+		for n < len(s.pending) && (n == 0 || size+len(s.pending[n].text)+1 <= min(batchBytes, s.record.leader.conn.codec.entryLimit())) {
 			size += len(s.pending[n].text) + 1
 			n++
 		}
@@ -199,20 +150,3 @@ func (s *SnapshotStore) Full() error {
 
 // Wait returns when nothing is being stored any more. It is called after the end of the store's context.
 func (s *SnapshotStore) Wait() { s.storing.Wait() }
-
-// storeSnapshots stores one message of snapshots.
-func (r *Recorder) storeSnapshots(ctx context.Context, ref Ref, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	m, err := r.lease.conn.message(subjectSnapshots(ref), body)
-	if err == nil {
-		err = r.storeIn(ctx, r.snapshots, r.events, m)
-	}
-	switch {
-	case errors.Is(err, ErrFull):
-		return fmt.Errorf("store snapshots of task %s: %w", ref.Task, err)
-	case err != nil:
-		return fmt.Errorf("%w: snapshots of task %s: %v", ErrNotStored, ref.Task, err)
-	}
-	return nil
-}

@@ -1,0 +1,589 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire/lease"
+)
+
+// Request is one message of the queue: a submission, or a cancellation; or one that cannot be read, which Err says.
+type Request struct {
+	Run        string
+	Seq        uint64 // numbers submissions
+	At         time.Time
+	Submits    bool // it is a submission, also if it cannot be read
+	Submission *Submission
+	Key        string // of the submission
+	By         string // who cancels; empty: that is not known
+	Err        error
+}
+
+// queueEvery is how often the queue is read at least. Its leader reads at once what it has stored.
+const queueEvery = 5 * time.Second
+
+// maxHeartbeat bounds what an agent may say of itself, which the controller keeps.
+const maxHeartbeat = 16 << 10
+
+// maxError bounds the text of an agent's error, in bytes: outcomes have it.
+const maxError = 4 << 10
+
+// endingWait is how long a submission waits for an earlier one of the same run that is just ending.
+const endingWait = time.Second
+
+// minPoints is what an answer has room for on any server.
+const minPoints = 500
+
+// Leader is one leadership of a controller: it reads the queue, answers agents and clients, commands agents, and writes
+// what only a leader may. Safe for concurrent use.
+type Leader struct {
+	store *Store
+	conn  *Conn // of the store
+	lease *lease.Lease
+	who   lease.Holder
+	ctx   context.Context // of the lease
+
+	// queued and edited hold something when this leader has stored a message of the queue or a schedule.
+	queued, edited chan struct{}
+}
+
+// Epoch numbers the leadership: a later one has a greater number.
+func (l *Leader) Epoch() uint64 { return l.who.Epoch }
+
+// Name is that of the controller which leads.
+func (l *Leader) Name() string { return l.who.Name }
+
+// Context ends when the leadership is lost, with the cause lease.ErrLost, or was given back: see lease.Lease.Context.
+func (l *Leader) Context() context.Context { return l.ctx }
+
+// Lapsed returns for how long in total the lease had lapsed up to now.
+func (l *Leader) Lapsed() time.Duration { return l.lease.Lapsed() }
+
+// RenewWhile has the lease renewed only while healthy returns nil: see lease.Lease.RenewWhile.
+func (l *Leader) RenewWhile(healthy func() error) { l.lease.RenewWhile(healthy) }
+
+// Resign gives the leadership back, so that the next controller has it at once.
+func (l *Leader) Resign(ctx context.Context) { l.lease.Resign(ctx) }
+
+// Queue hands the queue to handle, from its beginning, until ctx ends. It calls read when all that was there has been
+// handed over. One goroutine calls both. An error means that the connection was closed or may not do this.
+func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) error {
+	read = sync.OnceFunc(read)
+	said := ""
+	for seq := uint64(0); ; {
+		queue, err := l.store.stream(ctx, streamQueue)
+		for err == nil {
+			var m *jetstream.RawStreamMsg
+			if m, err = queue.GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(">")); err == nil {
+				seq = m.Sequence
+				l.handleRequest(m, handle)
+			}
+		}
+		pause := retryWait
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			read()
+			pause = queueEvery
+		case l.conn.nc.IsClosed(), errors.Is(err, nats.ErrPermissionViolation):
+			return fmt.Errorf("read the queue: %w", err)
+		case err.Error() != said && ctx.Err() == nil:
+			said = err.Error()
+			l.conn.log.Warn("read the queue: trying again", "err", err)
+		}
+		one, cancel := context.WithTimeout(ctx, pause)
+		select {
+		case <-l.queued:
+		case <-one.Done():
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// handleRequest reads a message of the queue. The submission of one that panics is refused.
+func (l *Leader) handleRequest(m *jetstream.RawStreamMsg, handle func(Request)) {
+	words := strings.Split(m.Subject, ".")
+	r := Request{Seq: m.Sequence, At: m.Time, Submits: len(words) == 4 && words[2] == "submit"}
+	if r.Run, r.Err = untoken(words[len(words)-1]); r.Err != nil {
+		return // nobody to tell
+	}
+	err := Guard(l.conn.log, m.Subject, func() error {
+		if !r.Submits {
+			r.By = cancelledBy(m.Data)
+		} else {
+			var s Submission
+			r.Key = m.Header.Get(jetstream.MsgIDHeader)
+			if r.Err = l.conn.codec.unpack(m.Header, m.Data, "the client", &s); r.Err == nil {
+				if r.Err = s.check(r.Run); r.Err == nil {
+					r.Submission = &s
+				}
+			}
+		}
+		handle(r)
+		return nil
+	})
+	if err != nil {
+		r.Submission, r.Err = nil, err
+		handle(r)
+	}
+}
+
+// Edited receives when a client has stored or removed a schedule. It is for one reader.
+func (l *Leader) Edited() <-chan struct{} { return l.edited }
+
+// AnswerClock makes this process's clock the reference that all agents compare theirs with, until stop is called.
+func (l *Leader) AnswerClock() (stop func(), err error) {
+	return l.conn.subscribe(subjectClock("*"), func(m *nats.Msg) (*nats.Msg, error) {
+		heard := clock.Now()
+		if err := l.conn.codec.check(m.Header, "an agent"); err != nil {
+			return nil, err
+		}
+		slew, bound := clock.Slew()
+		answer, err := l.conn.codec.encode(m.Reply, clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now(), Slew: slew, SlewBound: bound})
+		if err == nil {
+			lease.Stamp(answer.Header, l.who.Epoch)
+		}
+		return answer, err
+	})
+}
+
+// AnswerHeartbeats hands every heartbeat to handle, one at a time, until stop is called. handle returns whether the attempt
+// that the agent works on is over, and why the agent is refused, if it is. refused is told of each that is, with what it
+// said of itself as far as that can be read.
+func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error), refused func(h Heartbeat, why string)) (stop func(), err error) {
+	return l.conn.subscribe(subjectHeartbeat("*"), func(m *nats.Msg) (*nats.Msg, error) {
+		var h Heartbeat
+		var over bool
+		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+		var refuse error
+		if len(m.Data) > maxHeartbeat {
+			refuse = fmt.Errorf("a heartbeat of %d bytes: want at most %d; give it fewer labels and targets", len(m.Data), maxHeartbeat)
+		} else {
+			refuse = l.conn.codec.decode(m.Header, m.Data, who, &h)
+		}
+		if refuse == nil && subjectHeartbeat(h.Agent) != m.Subject {
+			refuse = errors.New(who + " speaks for another")
+		}
+		if refuse == nil {
+			refuse = checkNames(h.Instance, h.Process, h.Busy, h.Try.Run, h.Try.Task, h.Try.Try)
+		}
+		if refuse == nil {
+			over, refuse = handle(h)
+		}
+		var answer *nats.Msg
+		if refuse == nil {
+			answer, refuse = l.conn.codec.encode(m.Reply, HeartbeatAnswer{Over: over})
+		}
+		if refuse != nil {
+			refused(parseRefused(m), oneLine(refuse.Error()))
+			answer = l.conn.codec.refusal(m.Reply, refuse)
+		}
+		lease.Stamp(answer.Header, l.who.Epoch)
+		return answer, nil
+	})
+}
+
+// AnswerReports hands the arrivals and snapshots of agents to arrive and snapshot until stop is called. An agent has its
+// answer when they return; their errors reach it. An agent repeats what was not answered in time, so that a report may
+// come more than once. Both are called from several goroutines.
+func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
+	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
+	s := &services{}
+	arrivals := service{subjectArrive("*"), agentRequest, maxRequests, l.who.Epoch}
+	s.add(serve(l.conn, arrivals, func(ctx context.Context, subject string, a Arrival) (empty, error) {
+		if subjectArrive(a.Agent) != subject {
+			return empty{}, fmt.Errorf("read arrival: it is sent for another agent, %.200q", a.Agent)
+		}
+		a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), maxError)], "")
+		return empty{}, arrive(ctx, a)
+	}))
+	snapshots := service{subjectReport("*"), MaxMessage, maxRequests, l.who.Epoch}
+	s.add(serve(l.conn, snapshots, func(ctx context.Context, subject string, r snapshotReport) (empty, error) {
+		if subjectReport(r.Snapshot.Agent) != subject || r.Snapshot.Task != r.Ref.Task {
+			return empty{}, fmt.Errorf("read snapshot: it is sent for another agent or task, %.200q %.200q", r.Snapshot.Agent, r.Snapshot.Task)
+		}
+		return empty{}, snapshot(ctx, r.Ref, r.Snapshot)
+	}))
+	return s.started()
+}
+
+// Command sends a command to an agent until the agent has it or refuses it, ctx ends or the lease is lost.
+func (l *Leader) Command(ctx context.Context, agent string, c Command) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	c.Epoch = l.who.Epoch
+	return repeat(ctx, l.conn, nil, subjectCommand(agent), commandTimeout, c)
+}
+
+// ServeClients answers clients and viewers until stop is called. agents lists the agents, history answers for the runs
+// that have ended, hooks are the names of those that schedules may call, baseline makes a run a baseline.
+func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.HistoryQuery) (plan.HistoryAnswer, error),
+	hooks []string, baseline func(context.Context, BaselineQuery) (BaselineAnswer, error)) (stop func(), err error) {
+	s := &services{leader: l}
+	var unpacking sync.Mutex // one submission at a time: it may be large
+	serviceSubmit.offer(s, acknowledged(func(ctx context.Context, q submitQuery) error {
+		unpacking.Lock()
+		var submission Submission
+		err := unzip(q.Submission, "the client", &submission)
+		unpacking.Unlock()
+		if err == nil {
+			err = submission.check(q.Run)
+		}
+		if err == nil {
+			err = l.enqueue(ctx, q.Run, q.Key, q.Submission)
+		}
+		return err
+	}))
+	serviceCancel.offer(s, acknowledged(func(ctx context.Context, q cancelQuery) error {
+		m, err := l.conn.codec.encode(subjectCancel(q.Run), cancellation{By: oneLine(q.By)})
+		if err == nil {
+			_, err = l.store.put(ctx, m, onceID())
+		}
+		signal(l.queued)
+		return err
+	}))
+	serviceSchedulePut.offer(s, acknowledged(func(ctx context.Context, q storedSchedule) error {
+		err := readSchedule(keySchedule(q.Name), q.Value, q.Revision).Err
+		if err == nil {
+			_, err = l.store.putValue(ctx, q.Name, q.Value, q.Revision)
+		}
+		signal(l.edited)
+		return err
+	}))
+	serviceScheduleRemove.offer(s, acknowledged(func(ctx context.Context, q storedSchedule) error {
+		defer signal(l.edited)
+		return l.store.removeSchedule(ctx, q.Name, q.Revision)
+	}))
+	serviceBaselineSet.offer(s, func(ctx context.Context, q BaselineQuery) (BaselineAnswer, error) {
+		q.By = oneLine(q.By)
+		return baseline(ctx, q)
+	})
+	serviceBaselineRemove.offer(s, acknowledged(func(ctx context.Context, q named) error { return l.store.removeBaseline(ctx, q.Name) }))
+
+	serviceLeader.offer(s, func(context.Context, empty) (lease.Holder, error) { return l.who, nil })
+	serviceAgents.offer(s, func(context.Context, empty) ([]AgentInfo, error) { return agents(), nil })
+	serviceHooks.offer(s, func(context.Context, empty) ([]string, error) { return hooks, nil })
+	serviceRuns.offer(s, func(ctx context.Context, _ empty) ([]RunState, error) { return l.store.Runs(ctx) })
+	serviceRun.offer(s, func(ctx context.Context, q named) (RunState, error) { return l.store.RunState(ctx, q.Name) })
+	serviceRead.offer(s, func(ctx context.Context, q recordQuery) (batch, error) {
+		if l.conn.local && q.Delete && q.Behind.Snapshots > 0 {
+			err := l.store.purge(ctx, nameOf(streamSnapshots, q.Run), q.Behind.Snapshots, rootSnapshots+token(q.Run)+".snapshot.>")
+			if err != nil {
+				return batch{}, err
+			}
+		}
+		return recordReader{l.store}.read(ctx, q)
+	})
+	serviceRoom.offer(s, func(ctx context.Context, _ empty) (roomAnswer, error) {
+		streams, err := l.store.runStreams(ctx)
+		answer := roomAnswer{Limit: uint64(l.store.recordLimit)}
+		for _, s := range streams {
+			answer.Used += s.bytes()
+		}
+		return answer, err
+	})
+	serviceHistory.offer(s, func(_ context.Context, q historyQuery) (plan.HistoryAnswer, error) {
+		for { // with fewer points, if the answer is too large for the server
+			a, err := history(plan.HistoryQuery(q))
+			if err != nil {
+				return a, err
+			}
+			text, err := json.Marshal(a)
+			points := 0
+			for _, cell := range a.Cells {
+				points += len(cell.Points)
+			}
+			if err != nil || len(text) <= l.conn.codec.limit() || points <= minPoints {
+				return a, err
+			}
+			q.Most = points / 2
+		}
+	})
+	serviceBaselines.offer(s, func(ctx context.Context, _ empty) ([]plan.Baseline, error) { return l.store.baselines(ctx) })
+	serviceSchedules.offer(s, func(ctx context.Context, _ empty) (names []string, err error) {
+		all, err := l.store.Schedules(ctx)
+		for _, s := range all {
+			names = append(names, s.Name)
+		}
+		return names, err
+	})
+	serviceSchedule.offer(s, func(ctx context.Context, q named) (storedSchedule, error) {
+		value, revision, err := l.store.scheduleValue(ctx, q.Name)
+		return storedSchedule{Name: q.Name, Value: value, Revision: revision}, err
+	})
+	return s.started()
+}
+
+// enqueue stores a packed submission in the queue, once for each key. The error is ErrQueued if an earlier one of the same
+// run does not end.
+func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte) error {
+	m, err := l.conn.codec.message(subjectSubmit(run), packed)
+	if err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, endingWait)
+	defer cancel()
+	for {
+		state, err := l.store.RunState(ctx, run)
+		if err != nil && !errors.Is(err, ErrUnreadable) {
+			return err
+		}
+		queued, err := l.store.lastMessage(ctx, streamQueue, m.Subject)
+		switch {
+		case err != nil:
+			return err
+		case state.Key == key || queued.Seq > 0 && queued.Header.Get(jetstream.MsgIDHeader) == key:
+			return nil
+		case queued.Seq == 0:
+			_, err := l.store.put(ctx, m, key, jetstream.WithExpectLastSequencePerSubject(0))
+			signal(l.queued)
+			if !lease.IsConflict(err) {
+				return err
+			}
+		}
+		if wait(waiting, retryWait) != nil {
+			return ErrQueued
+		}
+	}
+}
+
+// SubmitOnce queues the run of a slot, whose id is the slot's. Nothing happens if the run is known.
+func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, storeTimeout)
+	defer stop()
+	queued, err := l.store.lastMessage(ctx, streamQueue, subjectSubmit(s.Run.ID))
+	var known RunState
+	if err == nil {
+		known, err = l.store.RunState(ctx, s.Run.ID)
+	}
+	if err == nil && queued.Seq == 0 && known.Run == "" {
+		var packed []byte
+		if packed, err = pack(s); err == nil {
+			err = l.enqueue(ctx, s.Run.ID, onceID(), packed)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("submit run %s: %w", s.Run.ID, err)
+	}
+	return nil
+}
+
+// Dequeue deletes a run's submission and cancellations up to a message of the queue, with the secrets they may hold, if this
+// controller still leads.
+func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	if err := l.lease.Confirm(ctx); err != nil {
+		return fmt.Errorf("clear %s: %w", streamQueue, err)
+	}
+	return l.store.purge(ctx, streamQueue, upTo, subjectSubmit(run), subjectCancel(run))
+}
+
+// Acquire opens the record of a run to this leadership and closes it to all before. It makes the run's streams if they are
+// not there.
+func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	r := &Recorder{leader: l, run: run}
+	r.events, r.snapshots = newRunStreams(l.store, run)
+	for {
+		err := r.open(ctx)
+		if err == nil {
+			return r, nil
+		}
+		forming := errors.Is(err, nats.ErrNoResponders) && wait(ctx, retryWait) == nil // a stream of a cluster, just made
+		if !lease.IsConflict(err) && !forming || ctx.Err() != nil {
+			return nil, fmt.Errorf("acquire run %s: %w", run, err)
+		}
+	}
+}
+
+// MakeRoom deletes the streams of the oldest runs that have ended and were copied, until all together hold less than the
+// limit, and there are fewer than 50 with those of run, which is to begin; "" if none is. It keeps those of runs that are
+// needed. It returns why run has to wait; "" if it need not, or has streams. The follower of a local control plane is the copy.
+// Streams of other runs that have ended reserve no more bytes than they hold.
+func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run string) bool) (waiting string, err error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	ctx, late := context.WithTimeout(ctx, storeTimeout) // before another controller could take the lease
+	defer late()
+	streams, err := l.store.runStreams(ctx)
+	if err != nil {
+		return "", err
+	}
+	runs, err := l.store.Runs(ctx)
+	if err != nil {
+		return "", err
+	}
+	count, used, limit := len(streams), uint64(0), uint64(l.store.recordLimit)
+	for _, s := range streams {
+		used += s.bytes()
+	}
+	if run != "" && streams[run] == nil {
+		count++
+	}
+	if err := l.lease.Confirm(ctx); err != nil {
+		return "", fmt.Errorf("make room for newer runs: %w", err)
+	}
+	for _, r := range runs {
+		held := streams[r.Run]
+		if held == nil || !r.Over() || needed(r.Run) {
+			continue
+		}
+		if remove := (count > maxRuns || used >= limit) && (r.Copied || l.conn.local); !remove {
+			err = held.release(ctx, l.store.js)
+		} else if err = held.remove(ctx, l.store.js); err == nil {
+			count, used = count-1, used-held.bytes()
+		}
+		if err != nil {
+			return "", fmt.Errorf("make room for newer runs: %w", err)
+		}
+	}
+	const help = "none that has ended was copied: give a controller --dir"
+	switch {
+	case run == "" || streams[run] != nil:
+		return "", nil
+	case count > maxRuns:
+		return fmt.Sprintf("room on the control plane: %d runs have their streams there, its maximum, and %s", count-1, help), nil
+	case used >= limit:
+		return fmt.Sprintf("room on the control plane: the streams of %d runs hold %.1f MiB, of %.1f MiB that they may (controller --record-limit), and %s",
+			count-1, float64(used)/(1<<20), float64(limit)/(1<<20), help), nil
+	}
+	return "", nil
+}
+
+// PutRun stores how a run stands. A later leader's word is not overwritten: the error then wraps lease.ErrFenced.
+func (l *Leader) PutRun(ctx context.Context, s RunState) error {
+	Progress(ctx, storeTimeout)
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, storeTimeout)
+	defer stop()
+	s.Epoch = l.who.Epoch
+	value, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("store the state of run %s: %w", s.Run, err)
+	}
+	kv, err := l.store.bucket(ctx, bucketState)
+	for err == nil {
+		var there RunState
+		there, err = readState(ctx, kv, s.Run)
+		switch {
+		case err != nil && !errors.Is(err, ErrUnreadable):
+		case there.Epoch > s.Epoch:
+			err = lease.ErrFenced
+		default:
+			if _, err = replaceValue(ctx, kv, keyRun(s.Run), value, there.revision); err == nil {
+				return nil
+			}
+			if lease.IsConflict(err) {
+				err = wait(ctx, retryWait)
+			}
+		}
+	}
+	return fmt.Errorf("store the state of run %s: %w", s.Run, err)
+}
+
+// ForgetRuns deletes the states of the oldest runs that have ended, beyond the newest 1,000. It keeps those of runs that
+// have streams, and those that are needed.
+func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) error {
+	runs, err := l.store.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	over := slices.DeleteFunc(runs, func(s RunState) bool { return !s.Over() })
+	if len(over) <= maxEnded {
+		return nil
+	}
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	streams, err := l.store.runStreams(ctx)
+	var kv jetstream.KeyValue
+	if err == nil {
+		kv, err = l.store.bucket(ctx, bucketState)
+	}
+	for _, s := range over[:len(over)-maxEnded] {
+		if err == nil && streams[s.Run] == nil && !needed(s.Run) {
+			err = kv.Delete(ctx, keyRun(s.Run), jetstream.LastRevision(s.revision))
+			if lease.IsConflict(err) { // it has changed
+				err = nil
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("forget old runs: %w", err)
+	}
+	return nil
+}
+
+// PutBaseline stores a baseline; it replaces the one of its name.
+func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
+	kv, err := l.store.bucket(ctx, bucketBaselines)
+	var value []byte
+	if err == nil {
+		value, err = pack(b)
+	}
+	switch limit := l.conn.codec.limit(); {
+	case err != nil:
+	case len(value) > limit:
+		err = fmt.Errorf("%w: %d bytes, and its limit is %d (max_payload of its NATS server); give a run with fewer cells",
+			ErrTooLarge, len(value), limit)
+	default:
+		_, err = kv.Put(ctx, token(b.Baseline.Name), value)
+	}
+	if err != nil {
+		return fmt.Errorf("store baseline %s: %w", b.Baseline.Name, err)
+	}
+	return nil
+}
+
+// bound is a context that ends with ctx and with the leadership, with the cause of either.
+func (l *Leader) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// cancelledBy returns who cancels; empty: that is not known.
+func cancelledBy(body []byte) string {
+	var c cancellation
+	if json.Unmarshal(body, &c) != nil || len(c.By) > MaxName {
+		return ""
+	}
+	return oneLine(c.By)
+}
+
+// parseRefused is who sent a heartbeat that was refused: its name by the subject, and what else can be read of it, whatever protocol it speaks.
+func parseRefused(m *nats.Msg) Heartbeat {
+	var said struct{ Host, Version string }
+	if len(m.Data) <= maxHeartbeat {
+		_ = json.Unmarshal(m.Data, &said) // the name is enough
+	}
+	name, err := untoken(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
+	if err != nil {
+		name = "?"
+	}
+	cut := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), MaxName)], "") }
+	protocol, _ := strconv.Atoi(m.Header.Get(headerProtocol))
+	return Heartbeat{Agent: cut(name), Host: cut(said.Host), Version: cut(said.Version), Protocol: protocol}
+}

@@ -1,0 +1,359 @@
+// Package lease elects one leader among the controllers of a control plane, and fences the ones before it.
+//
+// The lease is one value of a bucket, which its holder renews. Each leadership has an epoch, greater than those before.
+// What a leader writes and commands carries its epoch, so that servers and agents refuse a former leader's.
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Times of the lease. Its holder renews it every RenewEvery. It lapses after LapsesAfter without a renewal: what the leader
+// waits for is not late meanwhile. A candidate takes it after TakenAfter without a renewal, by its own monotonic clock,
+// while the control plane answered it. A holder whose lease lapsed continues if it renews the lease before that.
+const (
+	RenewEvery  = 2 * time.Second
+	LapsesAfter = 4 * time.Second
+	TakenAfter  = 6 * time.Second
+
+	lookEvery = RenewEvery / 4 // by candidates
+)
+
+// Timeouts of one attempt to take the lease, and to give it back.
+const (
+	takeTimeout   = 5 * time.Second
+	resignTimeout = 5 * time.Second
+)
+
+// ErrLost is the cause of a lease's context that ended because this controller does not lead any more.
+var ErrLost = errors.New("leadership was lost: another controller took the lease, the control plane lost it, or this controller was stuck")
+
+// ErrFenced is wrapped by the error of what a former leader wanted to write or to have done.
+var ErrFenced = errors.New("a later controller leads")
+
+// Holder is who leads: the value of the lease.
+type Holder struct {
+	Epoch    uint64 `json:"epoch"` // grows with each leadership
+	Name     string `json:"name"`
+	Host     string `json:"host,omitempty"`
+	Instance string `json:"instance"` // of the process
+	Version  string `json:"version,omitempty"`
+	Record   int64  `json:"record,omitempty"`   // bytes that the streams of all runs may hold
+	Released bool   `json:"released,omitempty"` // given back: the next may have it at once
+}
+
+// Bucket keeps the lease. A jetstream.KeyValue is one.
+type Bucket interface {
+	Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error)
+	Create(ctx context.Context, key string, value []byte, opts ...jetstream.KVCreateOpt) (uint64, error)
+	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
+}
+
+// Config of a candidate. All fields are required.
+type Config struct {
+	Who    Holder // without Epoch and Released
+	Open   func(context.Context) (Bucket, error)
+	Closed func() bool      // reports whether the connection was closed: no renewal can succeed
+	Final  func(error) bool // reports whether an error of Open or the bucket ends the campaign
+	Log    *slog.Logger     // of changes of the leadership
+}
+
+// Key is the key of the lease in its bucket.
+const Key = "leader"
+
+// headerEpoch names the leadership under which a message was sent.
+const headerEpoch = "Lockstep-Epoch"
+
+// Lease is one leadership. Safe for concurrent use.
+type Lease struct {
+	cfg      Config
+	who      Holder
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	done     chan struct{} // closed when nothing renews it any more
+	asked    chan chan error
+	healthy  atomic.Pointer[func() error] // nil: it always is
+	revision uint64                       // of the last renewal; the renewing goroutine's until done is closed
+
+	mu      sync.Mutex
+	renewed time.Time     // when the last successful renewal began
+	lapsed  time.Duration // total time before that in which the lease had lapsed
+}
+
+// Campaign waits until this controller leads, and returns its lease, which is renewed until Resign is called or it is
+// lost. It outlives servers that are away or come back empty. An error means that ctx ended or that Final holds for it.
+func Campaign(ctx context.Context, cfg Config) (*Lease, error) {
+	c := candidate{cfg: cfg}
+	for {
+		l, err := c.try(ctx)
+		if l != nil {
+			cfg.Log.Info("leading", "epoch", l.who.Epoch)
+			return l, nil
+		}
+		if err != nil && cfg.Final(err) {
+			return nil, fmt.Errorf("campaign for leadership: %w", err)
+		}
+		if err != nil && err.Error() != c.logged && ctx.Err() == nil {
+			c.logged = err.Error()
+			cfg.Log.Warn("the control plane does not answer: waiting for it", "err", err)
+		}
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// candidate is one candidate's view of the lease.
+type candidate struct {
+	cfg      Config
+	revision uint64    // the last seen, and
+	since    time.Time // since when
+	logged   string    // the last error
+}
+
+// try takes the lease if it is free. It returns neither a lease nor an error while another holds it.
+func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
+	at := time.Now()
+	defer func() {
+		if err != nil || time.Since(at) > RenewEvery { // the holder could renew it no better: it is to have the time again
+			c.since = time.Now()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, takeTimeout)
+	defer cancel()
+	bucket, err := c.cfg.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e, err := bucket.Get(ctx, Key)
+	var held Holder
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return c.take(ctx, bucket, held, 0, at)
+	case err != nil:
+		return nil, fmt.Errorf("read the lease: %w", err)
+	}
+	_ = json.Unmarshal(e.Value(), &held) // what cannot be read is held by nobody that renews it for long
+	own := held.Instance == c.cfg.Who.Instance
+	if e.Revision() != c.revision {
+		if c.revision == 0 && !held.Released && !own {
+			c.cfg.Log.Info("standing by", "leader", held.Name, "host", held.Host, "epoch", held.Epoch)
+			if held.Record != c.cfg.Who.Record {
+				c.cfg.Log.Warn("the leader has another --record-limit, which counts while it leads: give all controllers the same",
+					"leader", held.Record, "here", c.cfg.Who.Record)
+			}
+		}
+		c.revision, c.since = e.Revision(), at
+	}
+	if held.Released || own || at.Sub(c.since) >= TakenAfter {
+		return c.take(ctx, bucket, held, e.Revision(), at)
+	}
+	return nil, nil
+}
+
+// take writes the lease, unless another was faster.
+func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revision uint64, at time.Time) (*Lease, error) {
+	who := c.cfg.Who
+	// The epoch grows even when the bucket was lost with a server's memory: no epoch is ahead of the milliseconds since 1970.
+	who.Epoch = max(held.Epoch+1, uint64(time.Now().UnixMilli()))
+	value, err := json.Marshal(who)
+	if err != nil {
+		return nil, err
+	}
+	if revision == 0 {
+		revision, err = bucket.Create(ctx, Key, value)
+	} else {
+		revision, err = bucket.Update(ctx, Key, value, revision)
+	}
+	if IsConflict(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take the lease: %w", err)
+	}
+	l := &Lease{cfg: c.cfg, who: who, revision: revision, done: make(chan struct{}), asked: make(chan chan error), renewed: at}
+	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	go l.renew(bucket)
+	return l, nil
+}
+
+// Holder returns who leads under this lease.
+func (l *Lease) Holder() Holder { return l.who }
+
+// Context ends when the lease is lost, with the cause ErrLost, or was given back. It ends neither with the context of
+// Campaign, since what is under way is completed first, nor when the lease lapses: the server refuses what a leader writes
+// after another one, and agents refuse what it commands.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Lapsed returns for how long in total the lease had lapsed up to now.
+func (l *Lease) Lapsed() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lapsed + max(0, time.Since(l.renewed)-LapsesAfter)
+}
+
+// RenewWhile has the lease renewed only while healthy returns nil. The lease is lost when it returns an error at two
+// renewals in a row: at one, the whole process may have stood still.
+func (l *Lease) RenewWhile(healthy func() error) { l.healthy.Store(&healthy) }
+
+// Resign gives the lease back, so that the next controller has it at once. One that was lost is let be.
+func (l *Lease) Resign(ctx context.Context) {
+	lost := l.ctx.Err() != nil
+	l.cancel(context.Canceled)
+	<-l.done
+	if lost {
+		return
+	}
+	l.who.Released = true
+	ctx, cancel := context.WithTimeout(ctx, resignTimeout)
+	defer cancel()
+	bucket, err := l.cfg.Open(ctx)
+	if err == nil {
+		err = l.write(ctx, bucket)
+	}
+	if err != nil {
+		l.cfg.Log.Warn("give the lease back: the next leader waits for it to run out", "err", err)
+	}
+}
+
+// Confirm renews the lease now: when that succeeds nobody else has led until then, whatever a replica of the cluster that
+// lags behind would say. The error wraps ErrFenced if the lease was lost.
+func (l *Lease) Confirm(ctx context.Context) error {
+	answer := make(chan error, 1)
+	select {
+	case l.asked <- answer:
+	case <-l.done:
+		return ErrFenced
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-answer:
+		if l.ctx.Err() != nil || errors.Is(err, ErrLost) {
+			return ErrFenced
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// renew keeps the lease until its context ends, or ends that.
+func (l *Lease) renew(bucket Bucket) {
+	defer close(l.done)
+	tick := time.NewTicker(RenewEvery)
+	defer tick.Stop()
+	for stuck := false; ; {
+		var answer chan error
+		select {
+		case <-tick.C:
+			var err error
+			if healthy := l.healthy.Load(); healthy != nil {
+				err = (*healthy)()
+			}
+			if err != nil && stuck {
+				l.cfg.Log.Error("the lease is not renewed: another controller takes it", "epoch", l.who.Epoch, "err", err)
+				l.cancel(ErrLost)
+				return
+			}
+			if stuck = err != nil; stuck {
+				continue
+			}
+		case answer = <-l.asked:
+		case <-l.ctx.Done():
+			return
+		}
+		at := time.Now()
+		ctx, cancel := context.WithTimeout(l.ctx, RenewEvery)
+		err := l.write(ctx, bucket)
+		cancel()
+		if answer != nil {
+			answer <- err
+		}
+		switch {
+		case err == nil:
+			lapsed := l.Lapsed()
+			l.mu.Lock()
+			if lapsed > l.lapsed {
+				l.cfg.Log.Info("the lease had lapsed and is renewed: leading on", "epoch", l.who.Epoch, "lapsed", lapsed-l.lapsed)
+			}
+			l.renewed, l.lapsed = at, lapsed
+			l.mu.Unlock()
+		case errors.Is(err, ErrLost), l.cfg.Closed():
+			l.cfg.Log.Warn("another controller took the lease, or the connection was closed", "epoch", l.who.Epoch, "err", err)
+			l.cancel(ErrLost)
+			return
+		case l.ctx.Err() == nil:
+			l.cfg.Log.Warn("renew the lease", "err", err)
+		}
+	}
+}
+
+// write renews the lease. A renewal whose answer was lost has changed the revision all the same.
+func (l *Lease) write(ctx context.Context, bucket Bucket) error {
+	value, err := json.Marshal(l.who)
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		var now uint64
+		if now, err = bucket.Update(ctx, Key, value, l.revision); err == nil {
+			l.revision = now
+		}
+		if !IsConflict(err) {
+			return err
+		}
+		e, got := bucket.Get(ctx, Key)
+		var held Holder
+		switch {
+		case errors.Is(got, jetstream.ErrKeyNotFound): // with the memory of its server
+			return ErrLost
+		case got != nil:
+			return got
+		case json.Unmarshal(e.Value(), &held) != nil || held.Epoch != l.who.Epoch || held.Instance != l.who.Instance:
+			return ErrLost
+		}
+		l.revision = e.Revision()
+	}
+	return err
+}
+
+// IsConflict reports whether a write was refused because another came before it.
+func IsConflict(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) &&
+		(refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) ||
+		errors.Is(err, jetstream.ErrKeyExists)
+}
+
+// IsFenced reports whether a write was refused because a later leadership's fence is there, and not because a cluster was
+// still deciding when the time was up.
+func IsFenced(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+}
+
+// Stamp names the leadership in the header of a message.
+func Stamp(h nats.Header, epoch uint64) { h.Set(headerEpoch, strconv.FormatUint(epoch, 10)) }
+
+// Epoch is the leadership under which a message was sent; 0: none is named.
+func Epoch(h nats.Header) uint64 {
+	n, err := strconv.ParseUint(h.Get(headerEpoch), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

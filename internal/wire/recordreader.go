@@ -1,0 +1,224 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Limits of one batch of a record, and how long a reader waits for the first message of one.
+const (
+	batchBytes    = 512 << 10 // unless its only message is larger
+	batchMessages = 256
+	batchWait     = 5 * time.Second
+)
+
+// batchPause is the pause of a reader that has read everything.
+const batchPause = 250 * time.Millisecond
+
+// source reads batches: a recordReader from the streams, a Client from the controller that leads.
+type source interface {
+	read(ctx context.Context, q recordQuery) (batch, error)
+	connection() *Conn // that decodes them
+}
+
+// recordReader reads the records of runs from their streams.
+type recordReader struct{ store *Store }
+
+func (r recordReader) connection() *Conn { return r.store.conn }
+
+// read reads a batch. The error wraps ErrNoRun if the run is not known, or not any more, ErrNoRecord if its record was deleted since its
+// last message was read, or, without Wait, if it has none.
+func (r recordReader) read(ctx context.Context, q recordQuery) (b batch, err error) {
+	// What ends the run is looked up first: an end that is stored meanwhile is of this submission, or a later one.
+	last, err := r.store.lastMessage(ctx, streamQueue, subjectSubmit(q.Run))
+	if err != nil {
+		return b, err
+	}
+	reading, cancel := context.WithTimeout(ctx, batchWait)
+	defer cancel()
+	for {
+		b, err = r.readOnce(ctx, q, last.Seq)
+		if err != nil || len(b.Messages) > 0 || !q.Wait || wait(reading, batchPause) != nil {
+			return b, err
+		}
+	}
+}
+
+// readOnce merges the streams of a run. It looks up the end of the events before that of the snapshots: then all
+// snapshots that precede an event are in sight.
+func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint64) (b batch, err error) {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout-requestTimeout)
+	defer cancel()
+	events, err := r.store.js.Stream(ctx, nameOf(streamEvents, q.Run))
+	switch missing := errors.Is(err, jetstream.ErrStreamNotFound); {
+	case missing && !q.Wait:
+		return b, ErrNoRecord
+	case missing && pending > 0:
+		return b, nil
+	case missing && q.Behind != Cursor{}:
+		if state, err := r.store.RunState(ctx, q.Run); state.Run == "" && !errors.Is(err, ErrUnreadable) {
+			return b, cmp.Or(err, ErrNoRun) // it came back without its data
+		}
+		return b, fmt.Errorf("%w any more: it was deleted for newer runs before its end was read; "+
+			"a controller with --dir has a copy, below runs", ErrNoRecord)
+	case missing:
+		return b, ErrNoRun
+	case err != nil:
+		return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
+	}
+	if !q.Wait && q.Behind == (Cursor{}) {
+		if begun, err := lastOf(ctx, events, subjectPlan(q.Run)); err != nil || begun.Seq == 0 {
+			return b, cmp.Or(err, ErrNoRecord)
+		}
+	}
+	var snapshots jetstream.Stream
+	if !q.Summary {
+		if snapshots, err = r.store.js.Stream(ctx, nameOf(streamSnapshots, q.Run)); err != nil {
+			return b, fmt.Errorf("read the snapshots of run %s: %w", q.Run, err)
+		}
+	}
+	at, size := q.Behind, 0
+	var event, snapshot stored
+	for len(b.Messages) < batchMessages {
+		if event.Seq <= at.Events {
+			if event, err = r.next(ctx, events, at.Events); err != nil {
+				break
+			}
+		}
+		if snapshots != nil && snapshot.Seq <= at.Snapshots {
+			if snapshot, err = r.next(ctx, snapshots, at.Snapshots); err != nil {
+				break
+			}
+		}
+		var m stored
+		// Snapshots are deleted on a local control plane alone, and its only server is never behind.
+		deleted := snapshot.Seq > event.after() || snapshot.Seq == 0 && r.store.conn.local
+		switch {
+		case event.Seq > 0 && (q.Summary || at.Snapshots >= event.after() || deleted):
+			m = event
+		case snapshot.Seq > 0 && at.Events >= snapshot.after():
+			m = snapshot
+		default:
+			b.More = false
+			return b, nil
+		}
+		if size += len(m.Body); size > batchBytes && len(b.Messages) > 0 {
+			return b, nil
+		}
+		at = at.behind(m)
+		b.More = true
+		if m.Subject == subjectFence(rootEvents, q.Run) || m.Subject == subjectFence(rootSnapshots, q.Run) {
+			continue
+		}
+		b.Messages = append(b.Messages, m)
+		if m.Subject != subjectEvent(q.Run) {
+			continue
+		}
+		e := entryOf(r.store.conn, m).Event
+		if e == nil || e.Kind != RunEnded || e.End == nil {
+			continue
+		}
+		ends := pending > 0 && e.End.Submission >= pending
+		if pending == 0 {
+			last, err := lastOf(ctx, events, m.Subject)
+			if err != nil {
+				return b, err
+			}
+			ends = m.Seq >= last.Seq
+		}
+		if ends {
+			b.End, b.More = e.End, false
+			return b, nil
+		}
+	}
+	if len(b.Messages) > 0 {
+		return b, nil // an error comes again
+	}
+	return b, err
+}
+
+// next returns the first message of a run's stream behind a sequence number; without a number if there is none.
+func (r recordReader) next(ctx context.Context, s jetstream.Stream, behind uint64) (stored, error) {
+	for behind < s.CachedInfo().State.LastSeq {
+		Progress(ctx, storeTimeout)
+		m, err := s.GetMsg(ctx, behind+1, jetstream.WithGetMsgSubject(">"))
+		if err == nil {
+			return stored{Subject: m.Subject, Seq: m.Sequence, Header: m.Header, Body: m.Data}, nil
+		}
+		if errors.Is(err, jetstream.ErrMsgNotFound) && r.store.conn.local {
+			return stored{}, nil // it was deleted
+		}
+		// The server that answered may not have it yet.
+		if !errors.Is(err, jetstream.ErrMsgNotFound) || wait(ctx, retryWait) != nil {
+			return stored{}, fmt.Errorf("read %s: %w", s.CachedInfo().Config.Name, err)
+		}
+	}
+	return stored{}, nil
+}
+
+// readRecord hands the entries of a run's record to handle, in order, until its last end, which it returns, or, without
+// q.Wait, as far as they are there: nil then. With q.Wait it outlives losses of the link and of the leader.
+func readRecord(ctx context.Context, from source, q recordQuery, handle func(Entry) error) (*End, error) {
+	again := retryWait
+	for {
+		b, err := from.read(ctx, q)
+		if err != nil {
+			if !q.Wait || ctx.Err() != nil || lasting(err) {
+				return nil, err
+			}
+			if err := wait(ctx, again); err != nil {
+				return nil, err
+			}
+			again = min(2*again, time.Second)
+			continue
+		}
+		again = retryWait
+		for i, m := range b.Messages {
+			q.Behind = q.Behind.behind(m)
+			entries := entriesOf(from.connection(), m)
+			for j, e := range entries {
+				e.At = q.Behind
+				e.Last = !b.More && i == len(b.Messages)-1 && j == len(entries)-1
+				if err := handle(e); err != nil {
+					return nil, err
+				}
+			}
+		}
+		switch {
+		case b.End != nil, !q.Wait && !b.More:
+			return b.End, nil
+		case !b.More:
+			if err := wait(ctx, batchPause); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+func follow(ctx context.Context, from source, q recordQuery, handle func(Entry) error) (End, error) {
+	end, err := readRecord(ctx, from, q, handle)
+	if err != nil {
+		return End{}, fmt.Errorf("follow run %s: %w", q.Run, err)
+	}
+	return *end, nil
+}
+
+// lasting reports whether a reader gets the same error if it reads again.
+func lasting(err error) bool {
+	if Unaccepted(err) {
+		return true
+	}
+	for _, is := range []error{ErrNoRun, ErrNoRecord, ErrProtocol, ErrTooLarge, ErrPanic,
+		nats.ErrPermissionViolation, nats.ErrConnectionClosed} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,111 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// runStream is one of the two streams of a run, as its leader writes it.
+type runStream struct {
+	store        *Store
+	name         string
+	holds        string // in words
+	config       jetstream.StreamConfig
+	fenceSubject string
+	fence        uint64        // number of the message that opened it to this leadership
+	last         atomic.Uint64 // number of the last message that this leadership stored
+	turn         chan struct{} // one write at a time: a cluster refuses a second one while it decides on the first
+}
+
+// newRunStreams are the streams of a run. The only run of a local control plane may use all of its limit for snapshots.
+func newRunStreams(store *Store, run string) (events, snapshots *runStream) {
+	limit := store.recordLimit / 2
+	if store.conn.local {
+		limit = store.recordLimit
+	}
+	return newRunStream(store, "events", streamEvents, rootEvents, run, store.recordLimit/4),
+		newRunStream(store, "snapshots", streamSnapshots, rootSnapshots, run, limit)
+}
+
+func newRunStream(store *Store, holds, stream, root, run string, limit int64) *runStream {
+	name := nameOf(stream, run)
+	return &runStream{store: store, name: name, holds: holds, fenceSubject: subjectFence(root, run), turn: make(chan struct{}, 1),
+		config: store.complete(jetstream.StreamConfig{Name: name, Subjects: []string{root + token(run) + ".>"}, MaxBytes: limit})}
+}
+
+// nameOf is the name of a run's stream. A server takes 255 bytes.
+func nameOf(stream, run string) string {
+	name := token(run)
+	if len(name) > 200 {
+		name = fmt.Sprintf("==%x", sha256.Sum256([]byte(run)))
+	}
+	return stream + name
+}
+
+// prepare makes the stream, or gives it its limit again: of a run that ended, it was reduced to what it held.
+func (s *runStream) prepare(ctx context.Context, epoch uint64) (jetstream.Stream, error) {
+	made, err := s.store.js.Stream(ctx, s.name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		cfg := s.config
+		// Numbers go on where a stream was deleted, as a reader has a Cursor. Epochs grow with the milliseconds since 1970.
+		cfg.FirstSeq = max(uint64(time.Now().UnixMilli()), epoch)
+		made, err = s.store.js.CreateStream(ctx, cfg)
+	} else if err == nil {
+		cfg := made.CachedInfo().Config
+		cfg.MaxBytes = max(s.config.MaxBytes, int64(made.CachedInfo().State.Bytes)+fenceBytes)
+		if s.store.replicas > 0 {
+			cfg.Replicas = s.store.replicas
+		}
+		made, err = s.store.js.UpdateStream(ctx, cfg)
+	}
+	if lacksResources(err) {
+		err = fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make %s with %d bytes: %w", s.name, s.config.MaxBytes, err)
+	}
+	return made, nil
+}
+
+// streamsOfRun are the streams that a run has on the control plane: two, unless they are just made or deleted.
+type streamsOfRun []*jetstream.StreamInfo
+
+func (s streamsOfRun) bytes() (n uint64) {
+	for _, info := range s {
+		n += info.State.Bytes
+	}
+	return n
+}
+
+// release has the server keep no more bytes free for the streams of a run than they hold.
+func (s streamsOfRun) release(ctx context.Context, js jetstream.JetStream) error {
+	for _, info := range s {
+		cfg := info.Config
+		if cfg.MaxBytes = max(1, int64(info.State.Bytes)); cfg.MaxBytes >= info.Config.MaxBytes {
+			continue
+		}
+		if _, err := js.UpdateStream(ctx, cfg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove deletes the streams of a run. Its record is gone with its events, which are deleted first: see Recorder.open.
+func (s streamsOfRun) remove(ctx context.Context, js jetstream.JetStream) error {
+	slices.SortFunc(s, func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.Config.Name, b.Config.Name) })
+	for _, info := range s {
+		if err := js.DeleteStream(ctx, info.Config.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,555 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/schedule"
+	"lockstep/internal/wire/lease"
+)
+
+// Limits of the streams. Beyond them publishing fails, and says so: nothing is dropped silently.
+const (
+	queueBytes    = 512 << 20
+	stateBytes    = 64 << 20
+	scheduleBytes = 64 << 20
+	baselineBytes = 64 << 20
+	dedupe        = 2 * time.Minute
+)
+
+// Limits of the streams of runs. recordBytes is that of all unless LimitRecord says otherwise; fenceBytes is what a
+// stream always has space for: a fence, or the end of its run.
+const (
+	recordBytes = 1 << 30
+	maxRuns     = 50 // with streams
+	fenceBytes  = 64 << 10
+)
+
+// MinRecord is the minimum of StoreConfig.RecordLimit, but for tests: the events of a run may then take four of the largest messages.
+const MinRecord = 128 << 20
+
+// Buckets hold what is small and is looked up by name: the lease and run states, and schedules.
+const (
+	bucketState     = "LOCKSTEP_STATE"
+	bucketSchedules = "LOCKSTEP_SCHEDULES"
+)
+
+// bucketBaselines holds baselines by name.
+const bucketBaselines = "LOCKSTEP_BASELINES"
+
+// ErrServers is wrapped by the error of a control plane with too few servers for the replicas asked for.
+var ErrServers = errors.New("the control plane has too few servers")
+
+// ErrFull is wrapped by the error of a message whose stream has reached its limit.
+var ErrFull = errors.New("the stream is full")
+
+// clusterReplicas is how many servers of a cluster keep each message, unless StoreConfig.Replicas is set: one of them may fail.
+const clusterReplicas = 3
+
+// StoreConfig has the limits of what a control plane stores. All controllers of one need the same.
+type StoreConfig struct {
+	// RecordLimit is how many bytes the streams of all runs may hold in total; 0: 1 GiB. The snapshots of a run may take
+	// half of it, and its events a quarter.
+	RecordLimit int64
+	// Replicas is the number of servers of the control plane's cluster that keep each message, of streams that are made
+	// and of those that exist; 0: three on a cluster and else one, and streams that exist stay as they are.
+	Replicas int
+}
+
+// Store is what the control plane stores, its streams and buckets, as controllers alone may use it: whether they lead or
+// stand by. What only a leader may write is in Leader. Safe for concurrent use.
+type Store struct {
+	conn        *Conn
+	js          jetstream.JetStream
+	recordLimit int64 // bytes that the streams of all runs may hold
+	replicas    int   // of streams that this controller makes; 0: the default
+}
+
+// NewStore returns what the control plane of a connection stores. The connection stays the caller's.
+func NewStore(conn *Conn, cfg StoreConfig) *Store {
+	js, _ := jetstream.New(conn.nc) // fails only for its options
+	return &Store{conn: conn, js: js, recordLimit: cmp.Or(cfg.RecordLimit, recordBytes), replicas: cfg.Replicas}
+}
+
+// Campaign waits until this controller leads, and returns its leadership, which lasts until Leader.Resign is called or it
+// is lost. It outlives servers that are away or come back empty. An error means that ctx ended, that the connection was
+// closed or may not do this, or that the control plane has too few servers. log may be nil.
+func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger) (*Leader, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	who.Record = s.recordLimit
+	held, err := lease.Campaign(ctx, lease.Config{Who: who, Log: log, Closed: s.conn.Closed,
+		Open: func(ctx context.Context) (lease.Bucket, error) {
+			kv, err := s.bucket(ctx, bucketState)
+			if errors.Is(err, jetstream.ErrBucketNotFound) {
+				if err = s.Prepare(ctx); err == nil {
+					kv, err = s.bucket(ctx, bucketState)
+				}
+			}
+			return kv, err
+		},
+		Final: func(err error) bool {
+			return s.conn.Closed() || errors.Is(err, nats.ErrPermissionViolation) || errors.Is(err, ErrServers)
+		}})
+	if err != nil {
+		return nil, err
+	}
+	return &Leader{store: s, conn: s.conn, lease: held, who: held.Holder(), ctx: held.Context(),
+		queued: make(chan struct{}, 1), edited: make(chan struct{}, 1)}, nil
+}
+
+// Local reports whether the control plane lives and dies with this process.
+func (s *Store) Local() bool { return s.conn.Local() }
+
+// Prepare makes the streams that the control plane needs besides those of runs. Limits of those that are there stay as
+// they are. The error wraps ErrNotAllowed if the credentials are not those of a controller.
+func (s *Store) Prepare(ctx context.Context) error {
+	if _, err := s.conn.ask(ctx, nats.NewMsg(api+"INFO")); errors.Is(err, ErrNotAllowed) {
+		return fmt.Errorf("prepare the control plane: %w: they are those of %s; give --creds controller.nk, which \"ctl fleet init\" made",
+			ErrNotAllowed, cmp.Or(s.conn.holder, "another role"))
+	}
+	for _, cfg := range []jetstream.StreamConfig{
+		// Numbers go on where a server has lost the queue with its memory.
+		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes, FirstSeq: uint64(time.Now().UnixMilli())},
+		bucketConfig(bucketState, stateBytes),
+		bucketConfig(bucketSchedules, scheduleBytes),
+		bucketConfig(bucketBaselines, baselineBytes),
+	} {
+		cfg = s.complete(cfg)
+		err := s.adapt(ctx, cfg)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			_, err = s.js.CreateStream(ctx, cfg)
+		}
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another controller has just made it
+			err = nil
+		}
+		if err != nil {
+			return unprepared(cfg.Name, cfg.Replicas, err)
+		}
+	}
+	return nil
+}
+
+// complete completes the configuration of a stream: where and how often its messages are stored.
+func (s *Store) complete(cfg jetstream.StreamConfig) jetstream.StreamConfig {
+	cfg.Storage = jetstream.MemoryStorage
+	if s.conn.files {
+		cfg.Storage = jetstream.FileStorage
+	}
+	cfg.Replicas = max(1, s.replicas)
+	if s.replicas == 0 && s.conn.nc.ConnectedClusterName() != "" {
+		cfg.Replicas = clusterReplicas
+	}
+	cfg.Discard, cfg.Duplicates, cfg.AllowDirect = jetstream.DiscardNew, dedupe, cfg.Name != streamQueue // whose readers need its newest messages
+	return cfg
+}
+
+// bucketConfig is the stream of a bucket of keys and values, of which each keeps its last. It is as the client library makes it,
+// but for rollups, which nothing uses.
+func bucketConfig(name string, bytes int64) jetstream.StreamConfig {
+	return jetstream.StreamConfig{Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1, MaxBytes: bytes, DenyDelete: true}
+}
+
+// adapt gives a stream that is there the subjects and the replicas that it needs.
+func (s *Store) adapt(ctx context.Context, want jetstream.StreamConfig) error {
+	stream, err := s.js.Stream(ctx, want.Name)
+	if err != nil {
+		return err
+	}
+	cfg := stream.CachedInfo().Config
+	before := cfg
+	cfg.Subjects = want.Subjects
+	if s.replicas > 0 {
+		cfg.Replicas = s.replicas
+	}
+	if slices.Equal(cfg.Subjects, before.Subjects) && cfg.Replicas == before.Replicas {
+		return nil
+	}
+	_, err = s.js.UpdateStream(ctx, cfg)
+	return err
+}
+
+func unprepared(name string, replicas int, err error) error {
+	var refused *jetstream.APIError
+	if replicas > 1 && errors.As(err, &refused) {
+		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now; controller --replicas 1 does without): %w",
+			name, replicas, errors.Join(ErrServers, err))
+	}
+	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
+}
+
+// stream returns a stream. It waits for one that is not there until ctx ends: a server stores messages of a new stream before it finds the stream by
+// its name, and a controller that is just starting makes one stream after another.
+func (s *Store) stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	for {
+		found, err := s.js.Stream(ctx, name)
+		if !errors.Is(err, jetstream.ErrStreamNotFound) || wait(ctx, retryWait) != nil {
+			return found, err
+		}
+	}
+}
+
+// put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the
+// control plane is away, lacks resources, or decides on another message of the same expectation, which put does until ctx
+// ends. The error wraps ErrFull if the stream has reached its limit.
+func (s *Store) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) (uint64, error) {
+	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+	for {
+		Progress(ctx, storeTimeout)
+		try, cancel := context.WithTimeout(ctx, storeTimeout)
+		ack, err := s.js.PublishMsg(try, m, opts...)
+		cancel()
+		switch {
+		case err == nil:
+			return ack.Sequence, nil
+		case streamFull(err):
+			return 0, fmt.Errorf("store %s on the control plane: %w: %w", m.Subject, ErrFull, err)
+		case final(err), errors.Is(err, nats.ErrMaxPayload), s.conn.nc.IsClosed():
+			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, err)
+		}
+		if wait(ctx, retryWait) != nil {
+			return 0, fmt.Errorf("store %s on the control plane: %w", m.Subject, errors.Join(context.Cause(ctx), err))
+		}
+	}
+}
+
+func (s *Store) bucket(ctx context.Context, name string) (jetstream.KeyValue, error) {
+	kv, err := s.js.KeyValue(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("look at %s (is a controller there?): %w", name, err)
+	}
+	return kv, nil
+}
+
+// purge deletes messages up to a sequence number; 0: all that are there.
+func (s *Store) purge(ctx context.Context, stream string, upTo uint64, subjects ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	found, err := s.js.Stream(ctx, stream)
+	for _, subject := range subjects {
+		if err != nil {
+			break
+		}
+		opts := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
+		if upTo > 0 {
+			opts = append(opts, jetstream.WithPurgeSequence(upTo+1))
+		}
+		err = found.Purge(ctx, opts...)
+	}
+	if err != nil {
+		return fmt.Errorf("clear %s: %w", stream, err)
+	}
+	return nil
+}
+
+// lastMessage is a subject's last message, without its body; without a sequence number if there is none.
+func (s *Store) lastMessage(ctx context.Context, stream, subject string) (stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	found, err := s.stream(ctx, stream)
+	if err != nil {
+		return stored{}, fmt.Errorf("look at %s (is a controller there?): %w", stream, err)
+	}
+	return lastOf(ctx, found, subject)
+}
+
+// runStreams lists the streams of runs, by run.
+func (s *Store) runStreams(ctx context.Context) (map[string]streamsOfRun, error) {
+	all := map[string]streamsOfRun{}
+	list := s.js.ListStreams(ctx)
+	for info := range list.Info() { // whose sender waits until all are read
+		name := info.Config.Name
+		if !strings.HasPrefix(name, streamEvents) && !strings.HasPrefix(name, streamSnapshots) {
+			continue
+		}
+		words := strings.Split(strings.Join(info.Config.Subjects, "."), ".")
+		if run, err := untoken(words[min(2, len(words)-1)]); err == nil {
+			all[run] = append(all[run], info)
+		}
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list the streams of runs: %w", err)
+	}
+	return all, nil
+}
+
+// Runs lists the runs that the control plane knows, in the order submitted: those that wait or run, and the newest 1,000 that have ended.
+func (s *Store) Runs(ctx context.Context) ([]RunState, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	var runs []RunState
+	kv, err := s.bucket(ctx, bucketState)
+	if err == nil {
+		err = each(ctx, kv, "run.*", func(e jetstream.KeyValueEntry) {
+			var r RunState
+			if json.Unmarshal(e.Value(), &r) == nil && keyRun(r.Run) == e.Key() {
+				r.revision = e.Revision()
+				runs = append(runs, r)
+			}
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	slices.SortFunc(runs, func(a, b RunState) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Run, b.Run)) })
+	return runs, nil
+}
+
+// RunState is how a run stands as last stored; the zero value if nothing is known of it.
+func (s *Store) RunState(ctx context.Context, run string) (r RunState, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	kv, err := s.bucket(ctx, bucketState)
+	if err != nil {
+		return r, err
+	}
+	if r, err = readState(ctx, kv, run); err != nil {
+		return r, fmt.Errorf("read the state of run %s: %w", run, err)
+	}
+	return r, nil
+}
+
+// MarkCopied notes in the state of a run that has ended that a controller's directory holds all of its record. Nothing
+// happens if the state has changed since r was read: the caller looks again.
+func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	r.Copied = true
+	value, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	kv, err := s.bucket(ctx, bucketState)
+	if err == nil {
+		_, err = replaceValue(ctx, kv, keyRun(r.Run), value, r.revision)
+	}
+	if lease.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// Follow hands the record of a run to handle, from its beginning, in order: plan, events, snapshots, outcomes. It
+// returns the run's end when that was handled, or the error of handle or of ctx. An error that wraps ErrNoRun or
+// ErrNoRecord means that the run is not known, or its record was deleted. One goroutine calls handle.
+func (s *Store) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
+	return follow(ctx, recordReader{s}, recordQuery{Run: run, Wait: true}, handle)
+}
+
+// Await is Follow without snapshots.
+func (s *Store) Await(ctx context.Context, run string, handle func(Entry) error) (End, error) {
+	return follow(ctx, recordReader{s}, recordQuery{Run: run, Summary: true, Wait: true}, handle)
+}
+
+// PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if its revision is another
+// by now, or it is gone.
+func (s *Store) PutSchedule(ctx context.Context, v schedule.Schedule, revision uint64) (uint64, error) {
+	value, err := pack(v)
+	if err == nil {
+		revision, err = s.putValue(ctx, v.Name, value, revision)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("store schedule %s: %w", v.Name, err)
+	}
+	return revision, nil
+}
+
+// putValue stores a schedule, a new one if revision is 0, and returns its new revision.
+func (s *Store) putValue(ctx context.Context, name string, value []byte, revision uint64) (now uint64, err error) {
+	if limit := s.conn.codec.limit() / 4 * 3; len(value) > limit { // readers get it in base64
+		return 0, fmt.Errorf("%d bytes, and the limit is %d (max_payload of its NATS server): %w", len(value), limit, ErrTooLarge)
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	kv, err := s.bucket(ctx, bucketSchedules)
+	if err == nil {
+		now, err = replaceValue(ctx, kv, keySchedule(name), value, revision)
+	}
+	if lease.IsConflict(err) {
+		err = ErrChanged
+	}
+	return now, err
+}
+
+// Schedule reads a schedule. The error wraps ErrNoSchedule if there is none of that name.
+func (s *Store) Schedule(ctx context.Context, name string) (KeptSchedule, error) {
+	value, revision, err := s.scheduleValue(ctx, name)
+	if err != nil {
+		return KeptSchedule{}, fmt.Errorf("read schedule %s: %w", name, err)
+	}
+	kept := readSchedule(keySchedule(name), value, revision)
+	return kept, kept.Err
+}
+
+func (s *Store) scheduleValue(ctx context.Context, name string) (value []byte, revision uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	kv, err := s.bucket(ctx, bucketSchedules)
+	if err != nil {
+		return nil, 0, err
+	}
+	e, err := kv.Get(ctx, keySchedule(name))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		err = ErrNoSchedule
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return e.Value(), e.Revision(), nil
+}
+
+// Schedules lists all of them, also those that cannot be used.
+func (s *Store) Schedules(ctx context.Context) (all []KeptSchedule, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	kv, err := s.bucket(ctx, bucketSchedules)
+	if err == nil {
+		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
+			kept := KeptSchedule{Name: e.Key(), Revision: e.Revision()}
+			if err := Guard(s.conn.log, e.Key(), func() error { kept = readSchedule(e.Key(), e.Value(), e.Revision()); return nil }); err != nil {
+				kept.Err = err
+			}
+			all = append(all, kept)
+		})
+	}
+	return all, err
+}
+
+func (s *Store) removeSchedule(ctx context.Context, name string, revision uint64) error {
+	if revision == 0 { // to the library: any
+		return ErrChanged
+	}
+	kv, err := s.bucket(ctx, bucketSchedules)
+	if err != nil {
+		return err
+	}
+	if err = kv.Delete(ctx, keySchedule(name), jetstream.LastRevision(revision)); lease.IsConflict(err) {
+		return ErrChanged
+	}
+	return err
+}
+
+// Baseline reads a baseline. The error wraps ErrNoBaseline if there is none of that name, and ErrUnreadable if its value
+// cannot be read.
+func (s *Store) Baseline(ctx context.Context, name string) (b plan.BaselineRecord, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	kv, err := s.bucket(ctx, bucketBaselines)
+	if err != nil {
+		return b, err
+	}
+	e, err := kv.Get(ctx, token(name))
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		err = ErrNoBaseline
+	case err == nil:
+		if err = unzip(e.Value(), "the controller", &b); err != nil {
+			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
+		}
+	}
+	if err != nil {
+		return b, fmt.Errorf("read baseline %s: %w", name, err)
+	}
+	return b, nil
+}
+
+// baselines lists all of them by name. One that cannot be read has only its name.
+func (s *Store) baselines(ctx context.Context) (all []plan.Baseline, err error) {
+	kv, err := s.bucket(ctx, bucketBaselines)
+	if err == nil {
+		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
+			var b struct{ Baseline plan.Baseline }
+			if unzip(e.Value(), "the controller", &b) != nil {
+				b.Baseline.Name, _ = untoken(e.Key())
+			}
+			all = append(all, b.Baseline)
+		})
+	}
+	slices.SortFunc(all, func(a, b plan.Baseline) int { return cmp.Compare(a.Name, b.Name) })
+	return all, err
+}
+
+// removeBaseline deletes a baseline; its run stays.
+func (s *Store) removeBaseline(ctx context.Context, name string) error {
+	kv, err := s.bucket(ctx, bucketBaselines)
+	if err != nil {
+		return err
+	}
+	if _, err := kv.Get(ctx, token(name)); errors.Is(err, jetstream.ErrKeyNotFound) {
+		return ErrNoBaseline
+	}
+	return kv.Delete(ctx, token(name))
+}
+
+// unavailable is the code with which a cluster says that it has no leader for the moment.
+const unavailable = 10008
+
+// final reports whether the server refused a message for good.
+func final(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant &&
+		refused.ErrorCode != unavailable && !lacksResources(err)
+}
+
+// streamFull reports whether the server refused a message because its stream has reached its limit.
+func streamFull(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == 10077 && strings.HasPrefix(refused.Description, "maximum ")
+}
+
+// lacksResources reports whether the server lacks memory or disk, its own or the account's.
+func lacksResources(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && slices.Contains([]jetstream.ErrorCode{10002, 10023, 10028, 10047}, refused.ErrorCode)
+}
+
+func lastOf(ctx context.Context, s jetstream.Stream, subject string) (stored, error) {
+	m, err := s.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return stored{}, nil
+	}
+	if err != nil {
+		return stored{}, fmt.Errorf("look at %s: %w", s.CachedInfo().Config.Name, err)
+	}
+	return stored{Seq: m.Sequence, Header: m.Header}, nil
+}
+
+// each hands every value of the keys that match to take.
+func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jetstream.KeyValueEntry)) error {
+	w, err := kv.Watch(ctx, keys, jetstream.IgnoreDeletes())
+	if err != nil {
+		return err
+	}
+	defer w.Stop() //nolint:errcheck // fails only when the connection is closed
+	for {
+		select {
+		case e, open := <-w.Updates():
+			if e == nil || !open { // all that is there has come
+				return nil
+			}
+			take(e)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// replaceValue stores the value of a key over a revision, 0: none, and returns its new revision.
+func replaceValue(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, revision uint64) (uint64, error) {
+	if revision == 0 {
+		return kv.Create(ctx, key, value)
+	}
+	return kv.Update(ctx, key, value, revision)
+}
