@@ -41,7 +41,7 @@ func Until(ctx context.Context, at int64) error {
 	return w.Until(ctx, at)
 }
 
-// bubbled tells whether the caller runs in a synctest bubble: a bubble's time.Now carries no monotonic
+// bubbled reports whether the caller runs in a synctest bubble: a bubble's time.Now carries no monotonic
 // reading, and outside of one it always does. (Should a platform have no monotonic clock at all, this makes
 // it wait with Go's timers, which is right as well.)
 func bubbled() bool {

@@ -26,24 +26,26 @@ type Offset struct {
 
 // Limits of what is assumed of clocks.
 const (
-	// MostDrift is how much faster than another a clock can be: the kernel corrects a clock's rate by at most 500 ppm (adjtimex(2)), and
-	// quartz itself is good to 100 ppm.
-	MostDrift = 500e-6
-	// wander is by how much that difference can be another one than in what was seen before: of quartz some tenths of a ppm for each degree.
-	// RFC 5905 assumes 15 ppm (PHI), but of clocks whose rate was not measured.
+	// MaxDrift is how much faster than another a clock can be: the kernel corrects a clock's rate by at most 500 ppm
+	// (adjtimex(2)), and quartz itself is good to 100 ppm.
+	MaxDrift = 500e-6
+	// wander is by how much that difference can be another one than in what was seen before: of quartz some tenths of a
+	// ppm for each degree. RFC 5905 assumes 15 ppm (PHI), but of clocks whose rate was not measured.
 	wander = 1e-6
-	// window is how long exchanges are kept, and spell how many of them are the best of each: the one that was under way for the least time.
+	// window is how long exchanges are kept, and bucket the time of which the best one is kept: that under way for the
+	// least time.
 	window = 60e9
-	spell  = 1e9
+	bucket = 1e9
 	// maxSlew is by how much NTP slews a clock as a routine, at most. What the other clock was slewed since the last
 	// exchange is not known.
 	maxSlew = 20e-6
-	// Steps below it are taken for a rate that changed.
-	stepLeast = 50e3
+	// minStep is the minimum of a step: a smaller one is taken for a rate that changed.
+	minStep = 50e3
 )
 
-// Offsets estimates the offset of this clock to another one from exchanges. Of each, whatever the network did to either way, the answer's
-// sender read its clock after the question was sent and before the answer was received, so that
+// Offsets estimates the offset of this clock to another one from exchanges. Of each, whatever the network did to
+// either way, the answer's sender read its clock after the question was sent and before the answer was received, so
+// that
 //
 //	Sent − Heard ≤ offset ≤ Received − Answered
 //
@@ -63,24 +65,24 @@ const (
 // more than 20 ppm, or as before it. Where there is no CLOCK_MONOTONIC_RAW, slewing counts as a change of the rate. Not
 // safe for concurrent use; the zero value knows nothing.
 type Offsets struct {
-	seen        []interval // by time, of the raw clocks
-	least, most float64    // of the slopes of lines through all of them
-	last        Exchange
-	slewing     float64 // ns per ns: how fast the other clock was slewed between the last two exchanges
+	seen               []interval // by time, of the raw clocks
+	minSlope, maxSlope float64    // of lines through all of them
+	last               Exchange
+	slewing            float64 // ns per ns: how fast the other clock was slewed between the last two exchanges
 }
 
 // interval is what one exchange says of the offset.
 type interval struct {
 	at        int64 // when it was received, by this clock
 	low, high int64
-	spell     int64
+	bucket    int64
 }
 
-// Add takes an exchange. It returns by how much the clock was stepped, against what was known before, if it was: 0 if not. An exchange that
-// cannot have been, because the clock went back meanwhile, is left out.
+// Add takes an exchange. It returns by how much the clock was stepped, against what was known before, if it was: 0 if
+// not. An exchange that cannot have been, because the clock went back meanwhile, is left out.
 func (o *Offsets) Add(x Exchange) (step int64) {
 	slew := x.Slew - x.OtherSlew
-	i := interval{at: x.Received, spell: x.Received / spell,
+	i := interval{at: x.Received, bucket: x.Received / bucket,
 		low: x.Sent - x.Heard - slew - x.SlewBound, high: x.Received - x.Answered - slew + x.SlewBound}
 	if x.Received-x.Answered < x.Sent-x.Heard {
 		return 0
@@ -90,11 +92,11 @@ func (o *Offsets) Add(x Exchange) (step int64) {
 	}
 	o.last = x
 	if n := len(o.seen); n > 0 {
-		known := between(o.seen, o.least, o.most, max(i.at, o.seen[n-1].at))
+		known := between(o.seen, o.minSlope, o.maxSlope, max(i.at, o.seen[n-1].at))
 		out := max(i.low-(known.Offset+known.Bound), known.Offset-known.Bound-i.high)
 		if back := i.at < o.seen[n-1].at; out > 0 || back {
 			o.seen = o.seen[:0]
-			if out > stepLeast || back {
+			if out > minStep || back {
 				step = (i.low+i.high)/2 - known.Offset
 			}
 		}
@@ -106,17 +108,17 @@ func (o *Offsets) Add(x Exchange) (step int64) {
 	return step
 }
 
-// keep puts an interval in place, as the only one of its spell, and drops what is older than most.
-func (o *Offsets) keep(i interval, most int64) {
+// keep puts an interval in place, as the only one of its bucket, and drops what is older than maxAge.
+func (o *Offsets) keep(i interval, maxAge int64) {
 	n := len(o.seen)
 	switch {
-	case n == 0 || o.seen[n-1].spell != i.spell:
+	case n == 0 || o.seen[n-1].bucket != i.bucket:
 		o.seen = append(o.seen, i)
 	case i.high-i.low <= o.seen[n-1].high-o.seen[n-1].low:
 		o.seen[n-1] = i
 	}
 	old := 0
-	for i.at-o.seen[old].at > most {
+	for i.at-o.seen[old].at > maxAge {
 		old++
 	}
 	o.seen = o.seen[old:]
@@ -125,7 +127,7 @@ func (o *Offsets) keep(i interval, most int64) {
 // fit finds the slopes of lines through all intervals; false: there are none.
 func (o *Offsets) fit() (ok bool) {
 	last := o.seen[len(o.seen)-1].at
-	o.least, o.most, ok = slopes(o.seen, last, last)
+	o.minSlope, o.maxSlope, ok = slopes(o.seen, last, last)
 	return ok
 }
 
@@ -135,30 +137,31 @@ func (o *Offsets) At(at, slew, bound int64) (Offset, bool) {
 	if len(o.seen) == 0 {
 		return Offset{}, false
 	}
-	is := between(o.seen, o.least, o.most, at)
+	is := between(o.seen, o.minSlope, o.maxSlope, at)
 	is.Slew = slew - o.last.OtherSlew
 	is.SlewBound = bound + o.last.SlewBound + int64(math.Ceil(max(maxSlew, o.slewing)*math.Abs(float64(at-o.last.Received))))
 	is.Offset, is.Bound = is.Offset+is.Slew, is.Bound+is.SlewBound
 	return is, true
 }
 
-// slopes finds the slopes of lines through all intervals as they count at any time from first to last; false: there are none. Two intervals
-// bound the slope of a line that passes through both, and by Helly's theorem, a line of a slope that all pairs allow passes through all.
-func slopes(all []interval, first, last int64) (least, most float64, ok bool) {
+// slopes finds the slopes of lines through all intervals as they count at any time from first to last; false: there
+// are none. Two intervals bound the slope of a line that passes through both, and by Helly's theorem, a line of a
+// slope that all pairs allow passes through all.
+func slopes(all []interval, first, last int64) (minSlope, maxSlope float64, ok bool) {
 	wide := make([]interval, len(all))
 	for i, s := range all {
 		wide[i] = s.widened(max(last-s.at, s.at-first))
 	}
-	least, most = -MostDrift, MostDrift
+	minSlope, maxSlope = -MaxDrift, MaxDrift
 	for j, b := range wide {
 		for _, a := range wide[:j] {
 			if apart := float64(b.at - a.at); apart > 0 {
-				least = max(least, float64(b.low-a.high)/apart)
-				most = min(most, float64(b.high-a.low)/apart)
+				minSlope = max(minSlope, float64(b.low-a.high)/apart)
+				maxSlope = min(maxSlope, float64(b.high-a.low)/apart)
 			}
 		}
 	}
-	return least, most, least <= most
+	return minSlope, maxSlope, minSlope <= maxSlope
 }
 
 // widened is an interval as it counts so much earlier or later.
@@ -169,22 +172,23 @@ func (s interval) widened(age int64) interval {
 }
 
 // between is what lines through all intervals, with slopes between two, leave of the offset at a time.
-func between(all []interval, least, most float64, at int64) Offset {
+func between(all []interval, minSlope, maxSlope float64, at int64) Offset {
 	low, high := int64(math.MinInt64), int64(math.MaxInt64)
 	for _, s := range all {
 		age := float64(at - s.at)
 		s = s.widened(at - s.at)
-		low = max(low, s.low+int64(math.Floor(min(least*age, most*age))))
-		high = min(high, s.high+int64(math.Ceil(max(least*age, most*age))))
+		low = max(low, s.low+int64(math.Floor(min(minSlope*age, maxSlope*age))))
+		high = min(high, s.high+int64(math.Ceil(max(minSlope*age, maxSlope*age))))
 	}
 	middle := low + (high-low)/2
-	return Offset{At: at, Offset: middle, Bound: max(high-middle, middle-low, 0), Drift: (least + most) / 2}
+	return Offset{At: at, Offset: middle, Bound: max(high-middle, middle-low, 0), Drift: (minSlope + maxSlope) / 2}
 }
 
-// Hindsight says what offsets, in order of time, were in the light of those before and after, none of which is older than a window. One that
-// was uncertain when it was estimated, because its clock's rate was not known yet, or no exchange was quick, is better known later. Where no
-// line passes through all, because the clock was stepped, they stay as they are.
-func Hindsight(known []Offset) []Offset {
+// SmoothOffsets estimates offsets, in order of time, again from those up to half a window before and after. One that
+// was uncertain when it was estimated, because its clock's rate was not known yet, or no exchange was quick, is better
+// known later. Where no line passes through all, because the clock was stepped, they stay as they are. known stays the
+// caller's.
+func SmoothOffsets(known []Offset) []Offset {
 	const block = window / 6 // narrowed at one go
 	better := make([]Offset, 0, len(known))
 	for from := 0; from < len(known); {
@@ -195,10 +199,10 @@ func Hindsight(known []Offset) []Offset {
 		}
 		last := known[to-1].At
 		around := tightest(known, first-window/2, last+window/2)
-		least, most, ok := slopes(around, first, last)
+		minSlope, maxSlope, ok := slopes(around, first, last)
 		for _, k := range known[from:to] {
 			if ok {
-				if b := between(around, least, most, k.At); b.Bound+k.SlewBound <= k.Bound {
+				if b := between(around, minSlope, maxSlope, k.At); b.Bound+k.SlewBound <= k.Bound {
 					k.Offset, k.Bound, k.Drift = b.Offset+k.Slew, b.Bound+k.SlewBound, b.Drift
 				}
 			}
@@ -209,13 +213,13 @@ func Hindsight(known []Offset) []Offset {
 	return better
 }
 
-// tightest are the intervals of what is known between two times: of each spell the best.
+// tightest are the intervals of what is known between two times: of each bucket the best.
 func tightest(known []Offset, from, to int64) []interval {
 	var best Offsets
 	for _, k := range known {
 		if k.At >= from && k.At <= to {
 			raw, bound := k.Offset-k.Slew, k.Bound-k.SlewBound
-			best.keep(interval{at: k.At, low: raw - bound, high: raw + bound, spell: k.At / spell}, math.MaxInt64)
+			best.keep(interval{at: k.At, low: raw - bound, high: raw + bound, bucket: k.At / bucket}, math.MaxInt64)
 		}
 	}
 	return best.seen

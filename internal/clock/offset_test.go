@@ -119,7 +119,7 @@ func TestOffsetsHoldTheTruth(t *testing.T) {
 }
 
 // In hindsight the truth lies within the bound as well, and the bound is good from the first estimate on.
-func TestHindsightHoldsTheTruth(t *testing.T) {
+func TestSmoothOffsetsHoldsTheTruth(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	looks, outside := 0, 0
 	var before, after []float64 // the worst bound of a link against half the least round trip
@@ -130,7 +130,7 @@ func TestHindsightHoldsTheTruth(t *testing.T) {
 		var truths []int64
 		l.play(20, func(_ int64, is Offset, truth int64) { known, truths = append(known, is), append(truths, truth) }, func(int64, int64) {})
 		coarse, fine := int64(0), int64(0)
-		for i, is := range Hindsight(known) {
+		for i, is := range SmoothOffsets(known) {
 			looks++
 			if d := is.Offset - truths[i]; d > is.Bound || -d > is.Bound {
 				outside++
@@ -157,7 +157,7 @@ func TestHindsightHoldsTheTruth(t *testing.T) {
 }
 
 // A step in between is not smoothed away.
-func TestHindsightKeepsAStep(t *testing.T) {
+func TestSmoothOffsetsKeepsAStep(t *testing.T) {
 	var known []Offset
 	for at := range int64(40) {
 		o := Offset{At: at * 5e8, Offset: 1000, Bound: 300}
@@ -166,14 +166,14 @@ func TestHindsightKeepsAStep(t *testing.T) {
 		}
 		known = append(known, o)
 	}
-	if got := Hindsight(known); !slices.Equal(got, known) {
+	if got := SmoothOffsets(known); !slices.Equal(got, known) {
 		t.Errorf("a step became %+v", got)
 	}
-	if got := Hindsight(nil); len(got) > 0 {
+	if got := SmoothOffsets(nil); len(got) > 0 {
 		t.Errorf("of nothing it made %+v", got)
 	}
 	exact := []Offset{{At: 0}, {At: 5e8}, {At: 1e10}}
-	if got := Hindsight(exact); !slices.Equal(got, exact) {
+	if got := SmoothOffsets(exact); !slices.Equal(got, exact) {
 		t.Errorf("what was exact became %+v", got)
 	}
 }
@@ -290,7 +290,7 @@ func TestOffsetsOfSlewedClocks(t *testing.T) {
 				is, _ := o.At(look+l.truth(look)+own.at(look), slew(own, look), 100)
 				known, truths = append(known, is), append(truths, truth)
 			}
-			better := Hindsight(known)
+			better := SmoothOffsets(known)
 			for i, truth := range truths {
 				looks++
 				if d := known[i].Offset - truth; max(d, -d) > known[i].Bound {

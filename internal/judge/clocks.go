@@ -27,7 +27,7 @@ func (t track) at(time int64) (nearest clock.Offset) {
 		}
 	}
 	if away := max(nearest.At-time, time-nearest.At); away > 1e9 && nearest.Bound > 0 {
-		nearest.Bound += int64(clock.MostDrift * float64(away))
+		nearest.Bound += int64(clock.MaxDrift * float64(away))
 	}
 	return nearest
 }
@@ -71,7 +71,7 @@ func trackOf(in *input, samples []record.ClockSample) track {
 	for i, s := range samples {
 		offsets[i] = clock.Offset{At: s.At, Offset: s.Offset, Bound: s.Bound, Drift: s.Drift / 1e6, Slew: s.Slew, SlewBound: s.SlewBound}
 	}
-	offsets = clock.Hindsight(offsets)
+	offsets = clock.SmoothOffsets(offsets)
 	measured := int64(in.span.sending)
 	t := track{offsets: offsets}
 	for i, o := range offsets {
@@ -84,7 +84,7 @@ func trackOf(in *input, samples []record.ClockSample) track {
 	}
 	last := offsets[len(offsets)-1]
 	if open := max(measured, in.record.Last().Receipt) - last.At; open > int64(time.Second) && last.Bound > 0 {
-		t.wrong += int64(clock.MostDrift * float64(open))
+		t.wrong += int64(clock.MaxDrift * float64(open))
 	}
 	return t
 }

@@ -31,6 +31,9 @@ func TestWorkloadsAreBounded(t *testing.T) {
 		"bytes":           {func(w *Workload) { w.Message.Size = 100 << 20 }, "104857600000 bytes in flight for each agent"},
 		"all":             {func(w *Workload) { w.Publishers.Nodes, w.Publishers.Threads = 10_000, 101 }, "1010000 publishers (nodes × threads): want at most 1000000"},
 		"pairs":           {func(w *Workload) { w.Publishers.Nodes, w.Topology.Subscriptions = 10_000, 1001 }, "10010000 pairs of a publisher and a consumer"},
+		"churn":           {func(w *Workload) { w.Topology.Churn.Rate = 10_000 }, ""},
+		"fast churn":      {func(w *Workload) { w.Topology.Churn.Rate = 10_001 }, "10001 bindings per second"},
+		"empty churn":     {func(w *Workload) { w.Topology.Churn = Churn{Rate: 1} }, "want all above 0"},
 		"greatest": {func(w *Workload) {
 			w.Publishers.Nodes, w.Publishers.Threads, w.Publishers.Window, w.Message.Size = 10_000, 100_000, 100_000_000, 104_857_600
 			w.Consumers.Threads, w.Topology.Subscriptions, w.Measure, w.Connect = 100_000, 10_000, day, day
@@ -50,5 +53,30 @@ func TestTimesOfRecordsAreBounded(t *testing.T) {
 	task := Task{Cell: Cell{Workload: Default(), RedeliverAfter: Duration(1<<63 - 1)}}
 	if limit := RecordLimit(task); limit > 2*maxTaskTime {
 		t.Errorf("a task's record may have times up to %v", limit)
+	}
+}
+
+// TestAssignmentsAreChecked: an agent takes no share that is no part of its workload, and no messages without an envelope.
+func TestAssignmentsAreChecked(t *testing.T) {
+	for name, x := range map[string]struct {
+		change func(*Assignment)
+		want   string // empty: it is accepted
+	}{
+		"whole":       {func(*Assignment) {}, ""},
+		"protocol":    {func(a *Assignment) { a.Protocol++ }, "install the same release"},
+		"workload":    {func(a *Assignment) { a.Task.Cell.Workload.Measure = -1 }, "of measure: want 0"},
+		"more":        {func(a *Assignment) { a.Publishers.Count = 2 }, "2 publishers: want 0 to 1"},
+		"all":         {func(a *Assignment) { a.Publishers.Total = 2 }, "2 publishers of all agents: want 1 to 1"},
+		"beyond":      {func(a *Assignment) { a.Publishers.First = 1 }, "1 first publisher: want 0 to 0"},
+		"negative":    {func(a *Assignment) { a.Consumers.Count = -1 }, "-1 consumers: want 0 to 1"},
+		"no queue":    {func(a *Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues: want at least 1"},
+		"no envelope": {func(a *Assignment) { a.Task.Cell.Workload.Message.Size = 63 }, "63 bytes of a message: want at least 64"},
+	} {
+		w := Default()
+		a := Assignment{Protocol: Protocol, Publishers: Share{Count: 1, Total: 1}, Task: Task{Cell: Cell{Workload: w}}}
+		x.change(&a)
+		if err := a.Check(); x.want == "" && err != nil || x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)) {
+			t.Errorf("%s: %v: want %q", name, err, x.want)
+		}
 	}
 }
