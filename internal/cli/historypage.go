@@ -27,7 +27,7 @@ type historyPage struct {
 }
 
 func (p *historyPage) info() plan.ValueInfo {
-	_, name := plan.InGroup(p.value)
+	_, name := plan.SplitGroup(p.value)
 	for _, v := range plan.Values() {
 		if v.Name == name {
 			v.Name = p.value

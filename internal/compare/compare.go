@@ -192,7 +192,7 @@ func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
 	}
 	for _, name := range asked {
 		info, known := plan.ValueNamed(name)
-		group, _ := plan.InGroup(name)
+		group, _ := plan.SplitGroup(name)
 		switch {
 		case !known:
 			faults = append(faults, fmt.Sprintf("there is no value %q: docs/values.md lists them", name))

@@ -13,7 +13,7 @@ import (
 
 // value compares one value in all cells that the base and another side have.
 func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group, spread func(cell, value string) plan.RunSpread) Value {
-	v := Value{Name: info.Name, Title: info.Title, Unit: info.Unit, Better: info.Better()}
+	v := Value{Name: info.Name, Title: info.Title, Unit: info.Unit, Better: info.Better}
 	for _, g := range rows {
 		row := Row{At: g.at, Name: g.name()}
 		if len(c.Match) == 0 && c.By == "" {
@@ -34,16 +34,16 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group, spr
 				continue
 			}
 			a, b := row.Sides[0], row.Sides[i+1]
-			whys := append(a.doubts(sides[0].mark, b, info.Better()), b.doubts(sides[i+1].mark, a, info.Better())...)
+			whys := append(a.doubts(sides[0].mark, b, info.Better), b.doubts(sides[i+1].mark, a, info.Better)...)
 			var change Change
 			if c.By != "" {
-				change = withinRun(a, b, info.Better(), 1-c.Alpha)
+				change = withinRun(a, b, info.Better, 1-c.Alpha)
 			} else {
 				var known plan.RunSpread
 				if spread != nil {
 					known = spread(g.cells[0].cell.ID, info.Name)
 				}
-				change = betweenRuns(a, b, info.Better(), known, 1-c.Alpha)
+				change = betweenRuns(a, b, info.Better, known, 1-c.Alpha)
 				if then, now := g.cells[0].hosts(), x.hosts(); !slices.Equal(then, now) {
 					whys = append(whys, fmt.Sprintf("measured from other hosts: %s and %s", strings.Join(then, ", "), strings.Join(now, ", ")))
 				}

@@ -31,7 +31,7 @@ func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "# matrix %s, run %s\n", oneLine(p.Name), oneLine(p.ID))
 	for _, info := range infos {
-		if b := info.Better(); b != plan.NeitherBetter {
+		if b := info.Better; b != plan.NeitherBetter {
 			_, unit := metric(info, 0)
 			fmt.Fprintf(out, "Unit %s better=%s\n", unit, b)
 		}
@@ -68,7 +68,7 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 	if len(names) == 0 {
 		for _, t := range p.Tables {
 			for _, name := range t.Values {
-				_, name = plan.InGroup(name)
+				_, name = plan.SplitGroup(name)
 				names = append(names, name)
 			}
 		}

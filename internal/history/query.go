@@ -83,7 +83,7 @@ func (s *Store) Look(cell plan.HistoryCell, values []string, until time.Time, ru
 
 // Known says what is wrong with the name of a value: it is none that outcomes have, or one without a history. The empty name is right.
 func Known(value string) error {
-	_, name := plan.InGroup(value)
+	_, name := plan.SplitGroup(value)
 	var names []string
 	for _, v := range plan.Values() {
 		if v.Name == name {

@@ -57,7 +57,7 @@ func (s *Store) spreads(cell string, values []string, like string, isBaseline fu
 				switch {
 				case r.Verdict != plan.Valid || r.Environment != environment || brokerVersion(a.Subjects[r.Subject]) != version:
 				case r.Value.NA == string(plan.Backlog):
-					numbers, worst = append(numbers, info.Better().Worst()), worst+1
+					numbers, worst = append(numbers, info.Better.Worst()), worst+1
 				case r.Value.Incomparable() == "":
 					numbers = append(numbers, r.Value.Number)
 				}
@@ -99,7 +99,7 @@ func spreadOf(medians []float64, repetitions int) plan.RunSpread {
 func brokerVersion(s plan.Subject) string {
 	words := []string{s.Product, s.Version, s.Label}
 	for name, value := range s.Settings {
-		if _, what := plan.InGroup(name); what != name && slices.Contains([]string{"product", "version", "label"}, what) {
+		if _, what := plan.SplitGroup(name); what != name && slices.Contains([]string{"product", "version", "label"}, what) {
 			words = append(words, name+"="+value)
 		}
 	}

@@ -39,10 +39,7 @@ func bindingLatenciesOf(in *input) map[string]latency {
 	further.Merge(in.hists[record.BindingMessage])
 	of := func(h *record.Hist, across bool) latency {
 		l := latency{distribution: distribution{hist: h}, across: across}
-		switch {
-		case across && in.subscriptions == 0:
-			l.na = NANoConsumers
-		case h.Count() == 0:
+		if h.Count() == 0 {
 			l.na = NANoSamples
 		}
 		return l

@@ -59,10 +59,11 @@ func every() (names []string) {
 }
 
 // performance lists the values that say how fast the broker was, and so are doubtful when the load was not what it should be.
-func performance() []string {
-	names := []string{"send.rate", "confirm.rate", "receive.rate", "throughput"}
-	for _, l := range []string{"send", "send.due", "processing", "binding", "binding.first", "binding.message"} {
-		names = append(names, quantileNames(l)...)
+func performance() (names []string) {
+	for _, v := range plan.Values() {
+		if v.Traits.Has(plan.Performance) {
+			names = append(names, v.Name)
+		}
 	}
 	return names
 }

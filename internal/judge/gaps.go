@@ -84,12 +84,9 @@ func gapsOf(in *input, known map[string]track) map[string]gapValues {
 	minConfirm, minReceipt := in.workload.LeastGap()
 	tally, p, c := in.record.Tally(in.subscriptions), in.workload.Publishers, in.workload.Consumers
 	confirms := gapKind{kind: record.GapConfirm, owners: p.Nodes * p.Threads, least: minConfirm, span: in.span.sending,
-		last: func(l record.Last) int64 { return l.Confirm }, missing: tally.Unconfirmed, na: unconfirmedReason(p.Mode)}
+		last: func(l record.Last) int64 { return l.Confirm }, missing: tally.Unconfirmed}
 	receipts := gapKind{kind: record.GapReceipt, owners: in.subscriptions * c.Nodes * c.Threads, least: minReceipt, span: in.span.receiving,
 		last: func(l record.Last) int64 { return l.Receipt }, missing: tally.Missing}
-	if in.subscriptions == 0 {
-		receipts.na = NANoConsumers
-	}
 	return map[string]gapValues{confirms.kind: confirms.values(in, known), receipts.kind: receipts.values(in, known)}
 }
 
@@ -101,7 +98,6 @@ type gapKind struct {
 	span    time.Duration
 	last    func(record.Last) int64 // of what came
 	missing uint64                  // that did not come
-	na      string
 }
 
 func (k gapKind) values(in *input, known map[string]track) gapValues {
@@ -121,14 +117,10 @@ func (k gapKind) values(in *input, known map[string]track) gapValues {
 		}
 	}
 	switch {
-	case k.na != "":
 	case len(own) == 0:
-		k.na = NANotMeasured
+		return gapValues{longest: plan.Value{NA: NANotMeasured}, recovery: plan.Value{NA: NANotMeasured}}
 	case len(ended) < k.owners:
-		k.na = naOwnerMissing
-	}
-	if k.na != "" {
-		return gapValues{longest: plan.Value{NA: k.na}, recovery: plan.Value{NA: k.na}}
+		return gapValues{longest: plan.Value{NA: naOwnerMissing}, recovery: plan.Value{NA: naOwnerMissing}}
 	}
 	clocks := commonOf(in, known, agents, int64(k.span)/2)
 	for i, g := range own {

@@ -184,7 +184,7 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, contends bool) (out plan
 		case x.NA != "":
 			why = cmp.Or(why, x.NA)
 			continue
-		case v.Adds():
+		case v.Traits.Has(plan.Sums):
 			out.Number += x.Number
 		default:
 			out.Number = max(out.Number, x.Number)
@@ -200,7 +200,7 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, contends bool) (out plan
 	case numbers == 0:
 		out.NA = why
 	}
-	if out.NA == "" && numbers > 1 && (!v.Adds() && !v.Greatest() || v.Rate() && apart(groups)) {
+	if out.NA == "" && numbers > 1 && (!v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Greatest) || v.Rate() && apart(groups)) {
 		out = plan.Value{NA: naEachGroup, Flags: out.Flags}
 	}
 	if figure, said := strings.CutPrefix(v.Name, "broker."); said {
@@ -225,7 +225,7 @@ func apart(groups []evaluatedGroup) bool {
 // ofQueues reports whether a statistic of a figure is of the queues of one topology alone.
 func ofQueues(statistic string) bool {
 	for _, f := range plan.Figures() {
-		if f.OfTask() && strings.HasPrefix(statistic, f.Name+".") {
+		if f.OfTask && strings.HasPrefix(statistic, f.Name+".") {
 			return true
 		}
 	}

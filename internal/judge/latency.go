@@ -40,7 +40,8 @@ type latency struct {
 func latenciesOf(in *input, keepsUp bool) map[string]latency {
 	all := map[string]latency{}
 	for _, s := range latencySeries {
-		l := latency{distribution: in.distributionOf(s.series), na: in.noLatency(s.series), across: s.series == record.Processing}
+		median, _ := plan.ValueNamed(s.name + ".p50")
+		l := latency{distribution: in.distributionOf(s.series), na: in.absent(median.Traits), across: s.series == record.Processing}
 		switch h := l.hist; {
 		case l.na != "":
 		case h.Count() == 0 && h.Negative() == 0:
@@ -55,23 +56,6 @@ func latenciesOf(in *input, keepsUp bool) map[string]latency {
 		all[s.name] = l
 	}
 	return all
-}
-
-// noLatency is why a latency cannot have a number; empty if it can.
-func (in *input) noLatency(s record.Series) string {
-	unconfirmed := unconfirmedReason(in.workload.Publishers.Mode)
-	open := in.workload.Publishers.Open()
-	switch {
-	case s == record.Send && unconfirmed != "":
-		return unconfirmed
-	case (s == record.SendDue || s == record.Lateness || s == record.Blocked || s == record.Pacing) && !open:
-		return NAClosedLoop
-	case s == record.SendDue && unconfirmed != "":
-		return unconfirmed
-	case s == record.Processing && in.subscriptions == 0:
-		return NANoConsumers
-	}
-	return ""
 }
 
 // quantileValue is the value of a quantile of the whole measurement.

@@ -15,35 +15,54 @@ type valueOf func(*measurements) plan.Value
 // valuesOf computes every value, without flags.
 func valuesOf(m *measurements) map[string]plan.Value {
 	values := map[string]plan.Value{}
-	for name, of := range functions() {
-		values[name] = of(m)
+	for _, v := range plan.Values() {
+		if why := m.in.absent(v.Traits); why != "" {
+			values[v.Name] = plan.Value{NA: why}
+		} else {
+			values[v.Name] = functions()[v.Name](m)
+		}
 	}
 	return values
 }
 
-// functions has the function of each value of plan.Values.
+// absent is why a task cannot have a value of these traits; empty if it can.
+func (in *input) absent(t plan.Traits) string {
+	switch {
+	case t.Has(plan.NeedsChurn) && in.workload.Topology.Churn.Rate <= 0:
+		return NANoChurn
+	case t.Has(plan.NeedsRate) && !in.workload.Publishers.Open():
+		return NAClosedLoop
+	case t.Has(plan.NeedsConfirms) && !in.workload.Publishers.Confirmed():
+		return unconfirmedReason(in.workload.Publishers.Mode)
+	case t.Has(plan.NeedsConsumers) && in.subscriptions == 0:
+		return NANoConsumers
+	}
+	return ""
+}
+
+// functions has the function of each value of plan.Values. It is called of tasks that can have the value: see absent.
 var functions = sync.OnceValue(func() map[string]valueOf {
 	all := map[string]valueOf{
 		"send.rate":     rate(record.Sent),
 		"throughput":    rate(record.Sent),
-		"confirm.rate":  confirmed(rate(record.Confirmed)),
-		"receive.rate":  consumed(rate(record.Unique)),
+		"confirm.rate":  rate(record.Confirmed),
+		"receive.rate":  rate(record.Unique),
 		"send.bytes":    rate(record.SentBytes),
-		"receive.bytes": consumed(rate(record.ReceivedBytes)),
+		"receive.bytes": rate(record.ReceivedBytes),
 
 		"sent":       accounted(func(l plan.Ledger) uint64 { return l.Sent }),
-		"confirmed":  confirmed(accounted(func(l plan.Ledger) uint64 { return l.Confirmed })),
-		"rejected":   confirmed(accounted(func(l plan.Ledger) uint64 { return l.Rejected })),
+		"confirmed":  accounted(func(l plan.Ledger) uint64 { return l.Confirmed }),
+		"rejected":   accounted(func(l plan.Ledger) uint64 { return l.Rejected }),
 		"unroutable": accounted(func(l plan.Ledger) uint64 { return l.Unroutable }),
-		"received":   consumed(accounted(func(l plan.Ledger) uint64 { return l.Received })),
-		"lost":       consumed(lost),
-		"undrained":  consumed(accounted(func(l plan.Ledger) uint64 { return l.Undrained })),
-		"unknown":    consumed(accounted(func(l plan.Ledger) uint64 { return l.Unknown })),
-		"duplicated": consumed(accounted(func(l plan.Ledger) uint64 { return l.Duplicated })),
-		"reordered":  consumed(accounted(func(l plan.Ledger) uint64 { return l.Reordered })),
+		"received":   accounted(func(l plan.Ledger) uint64 { return l.Received }),
+		"lost":       lost,
+		"undrained":  accounted(func(l plan.Ledger) uint64 { return l.Undrained }),
+		"unknown":    accounted(func(l plan.Ledger) uint64 { return l.Unknown }),
+		"duplicated": accounted(func(l plan.Ledger) uint64 { return l.Duplicated }),
+		"reordered":  accounted(func(l plan.Ledger) uint64 { return l.Reordered }),
 
-		"unsent":              openLoop(total(record.Unsent)),
-		"nacked":              consumed(total(record.Nacked)),
+		"unsent":              total(record.Unsent),
+		"nacked":              total(record.Nacked),
 		"publish.errors":      total(record.PublishErrors),
 		"errors.closed":       total(record.ClosedErrors),
 		"errors.timeout":      total(record.Timeouts),
@@ -53,11 +72,11 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 		"ports.exhausted":     total(record.PortsExhausted),
 		"reconnects":          total(record.Reconnects),
 		"connection.blocked":  connectionBlocked,
-		"processing.negative": consumed(func(m *measurements) plan.Value { return number(m.in.hists[record.Processing].Negative()) }),
+		"processing.negative": func(m *measurements) plan.Value { return number(m.in.hists[record.Processing].Negative()) },
 
-		"backlog.most":  consumed(mostBacklog),
-		"backlog.drain": consumed(backlogDrain),
-		"catchup.rate":  consumed(catchUpRate),
+		"backlog.most":  mostBacklog,
+		"backlog.drain": backlogDrain,
+		"catchup.rate":  catchUpRate,
 
 		"gap.longest":      longestGap,
 		"gap.confirm":      func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].longest },
@@ -79,12 +98,12 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 		"agent.sched.p99": runtimeQuantile(record.Scheduling, 0.99),
 		"agent.sched.max": runtimeQuantile(record.Scheduling, 1),
 
-		"binding.made":     churning(total(record.BindingsMade)),
-		"binding.removed":  churning(total(record.BindingsRemoved)),
-		"binding.errors":   churning(total(record.BindingErrors)),
-		"binding.sent":     churning(func(m *measurements) plan.Value { return number(m.bindings.Sent) }),
-		"binding.received": churning(consumed(func(m *measurements) plan.Value { return number(m.bindings.Received) })),
-		"binding.lost":     churning(consumed(bindingsLost)),
+		"binding.made":     total(record.BindingsMade),
+		"binding.removed":  total(record.BindingsRemoved),
+		"binding.errors":   total(record.BindingErrors),
+		"binding.sent":     func(m *measurements) plan.Value { return number(m.bindings.Sent) },
+		"binding.received": func(m *measurements) plan.Value { return number(m.bindings.Received) },
+		"binding.lost":     bindingsLost,
 
 		// Searched sets these of a search.
 		"capacity":      unsearched,
@@ -98,9 +117,9 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 			}
 		}
 		for _, name := range bindingNames {
-			all[name+"."+q.Name] = churning(func(m *measurements) plan.Value {
+			all[name+"."+q.Name] = func(m *measurements) plan.Value {
 				return m.clockBound(m.bindingLatencies[name], (latency).quantileValue, q.Q)
-			})
+			}
 		}
 	}
 	for _, q := range plan.HighestQuantiles() {
@@ -115,41 +134,6 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 	}
 	return all
 })
-
-// unless returns the function of a value that a task cannot have for a reason.
-func unless(reason func(*input) string, of valueOf) valueOf {
-	return func(m *measurements) plan.Value {
-		if why := reason(m.in); why != "" {
-			return plan.Value{NA: why}
-		}
-		return of(m)
-	}
-}
-
-func reasonIf(is bool, reason string) string {
-	if is {
-		return reason
-	}
-	return ""
-}
-
-// confirmed, consumed, openLoop and churning are the functions of values that only tasks with confirms, with consumers, with a publish rate, and with
-// bindings that come and go can have.
-func confirmed(of valueOf) valueOf {
-	return unless(func(in *input) string { return unconfirmedReason(in.workload.Publishers.Mode) }, of)
-}
-
-func consumed(of valueOf) valueOf {
-	return unless(func(in *input) string { return reasonIf(in.subscriptions == 0, NANoConsumers) }, of)
-}
-
-func openLoop(of valueOf) valueOf {
-	return unless(func(in *input) string { return reasonIf(!in.workload.Publishers.Open(), NAClosedLoop) }, of)
-}
-
-func churning(of valueOf) valueOf {
-	return unless(func(in *input) string { return reasonIf(!in.churns(), NANoChurn) }, of)
-}
 
 func number(n uint64) plan.Value { return plan.Value{Number: float64(n)} }
 

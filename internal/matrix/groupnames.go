@@ -93,13 +93,13 @@ func (g *groupNames) contend(x ast.Expr) {
 
 // isValue tells whether tables can show a value of this name, of the cell or of a group.
 func (l *loader) isValue(name string) bool {
-	group, value := plan.InGroup(name)
+	group, value := plan.SplitGroup(name)
 	return isValue(value) && (group == "" || l.groups.has(group))
 }
 
 // noTableValue says what is wrong with a name that isValue does not take.
 func (l *loader) noTableValue(name string) string {
-	group, value := plan.InGroup(name)
+	group, value := plan.SplitGroup(name)
 	switch {
 	case group == "" || l.groups.has(group):
 		return noTableValue(value)

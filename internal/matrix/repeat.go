@@ -59,7 +59,7 @@ func (m *Matrix) unrepeatable(w plan.Workload) Errors {
 
 // absent is why a cell of this workload never has a number for a value, which may be that of a group; empty: it can have one.
 func absent(name string, w plan.Workload) (why string) {
-	group, plain := plan.InGroup(name)
+	group, plain := plan.SplitGroup(name)
 	if group == "" {
 		var have []string // the groups that have a number
 		for i, part := range w.Parts() {
@@ -71,7 +71,7 @@ func absent(name string, w plan.Workload) (why string) {
 			}
 		}
 		v, _ := plan.ValueNamed(plain)
-		if len(have) > 1 && !v.Adds() && !v.Greatest() && !strings.HasPrefix(plain, "broker.") {
+		if len(have) > 1 && !v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Greatest) && !strings.HasPrefix(plain, "broker.") {
 			return fmt.Sprintf("each group has its own; name one: %q", have[0]+"/"+plain)
 		}
 		if len(have) > 0 {

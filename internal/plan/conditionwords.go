@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,19 +29,15 @@ func shortNames(w Workload) map[string]string {
 
 // Absent is why a workload can never have a number for a value; empty if it can.
 func (w Workload) Absent(value string) string {
-	without := func(names ...string) bool {
-		return slices.ContainsFunc(names, func(n string) bool { return value == n || strings.HasSuffix(n, ".") && strings.HasPrefix(value, n) })
-	}
-	latency := slices.ContainsFunc(Quantiles(), func(q Quantile) bool { return without("send."+q.Name, "send.due."+q.Name, "send."+q.Name+".highest") })
-	switch mode := w.Publishers.Mode; {
-	case w.Consumers.Nodes == 0 && without("processing.", "receive.rate", "received", "lost", "undrained", "unknown", "duplicated", "reordered",
-		"nacked", "receive.bytes", "backlog.", "catchup.rate", "gap.receipt", "recovery.receipt"):
+	v, _ := ValueNamed(value)
+	switch {
+	case v.Traits.Has(NeedsConsumers) && w.Consumers.Nodes == 0:
 		return "there are no consumers"
-	case w.Consumers.Presence.From > 0 && without("processing.") && value != "processing.negative":
+	case v.Traits.Has(NeedsPrompt) && w.Consumers.Presence.From > 0:
 		return "consumers join late (consumers.presence.from), so that messages wait for them on purpose"
-	case (mode == "fire-and-forget" || mode == "connection-per-message") && (latency || without("confirm.rate", "confirmed", "rejected", "gap.confirm", "recovery.confirm")):
-		return "nothing is confirmed in mode " + mode
-	case !w.Publishers.Open() && w.Search == nil && without("send.due.", "lateness.", "pacing.", "blocked.", "unsent"):
+	case v.Traits.Has(NeedsConfirms) && !w.Publishers.Confirmed():
+		return "nothing is confirmed in mode " + w.Publishers.Mode
+	case v.Traits.Has(NeedsRate) && !w.Publishers.Open() && w.Search == nil:
 		return "without a rate nothing is due"
 	}
 	return ""

@@ -9,8 +9,8 @@ func TestDirections(t *testing.T) {
 		"broker.cpu.mean": LowerIsBetter, "broker.disk_free.p50": NeitherBetter, "broker.publish_rate.mean": NeitherBetter, "agent.cpu": NeitherBetter,
 		"lateness.p99": NeitherBetter, "sent": NeitherBetter, "backlog.most": LowerIsBetter, "reconnects": LowerIsBetter, "bulk/send.p99": LowerIsBetter} {
 		v, ok := ValueNamed(name)
-		if !ok || v.Better() != want {
-			t.Errorf("%s (known: %v) is better when %q, want %q", name, ok, v.Better(), want)
+		if !ok || v.Better != want {
+			t.Errorf("%s (known: %v) is better when %q, want %q", name, ok, v.Better, want)
 		}
 	}
 	if _, ok := ValueNamed("send.p98"); ok {

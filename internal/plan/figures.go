@@ -7,49 +7,50 @@ type Figure struct {
 	Name  string
 	Title string
 	Unit  Unit
+	// Better is which way the figure gets better.
+	Better Direction
 	// Since says that a sample is of the time since the one before, and not of its moment.
 	Since bool
-	Doc   string
+	// OfTask says that the figure is of the task's own queues, on some brokers at least, and not of the whole broker: of a cell with groups it is
+	// then of each group's.
+	OfTask bool
+	Doc    string
 }
+
+// What Since and OfTask are in the lists below.
+const (
+	atMoment, overTime = false, true
+	ofBroker, ofTask   = false, true
+)
 
 // Figures lists every figure, in the order of the documentation: those of package drivers; a test compares them.
 func Figures() []Figure {
 	return []Figure{
-		{"memory", "memory", Bytes, false, "memory of the broker, as it accounts for itself"},
-		{"memory.connections", "memory, connections", Bytes, false, "of its memory: connections and channels"},
-		{"memory.queues", "memory, queues", Bytes, false, "of its memory: queues"},
-		{"memory.metadata", "memory, metadata", Bytes, false, "of its memory: bindings and other definitions"},
-		{"memory.binary", "memory, bodies", Bytes, false, "of its memory: message bodies"},
-		{"memory.other", "memory, other", Bytes, false, "of its memory: everything else"},
-		{figureCPU, "CPU", Cores, true, "of the broker's processes, as their hosts say where the matrix names them (process) or an agent observes them, else as the broker says"},
-		{"erlang_processes", "Erlang processes", Count, false, "Erlang processes"},
-		{"run_queue", "run queue", Count, false, "tasks that wait inside the broker: for a scheduler (RabbitMQ), a lock (MongoDB), a thread (EventStoreDB)"},
-		{"file_descriptors", "file descriptors", Count, false, "file descriptors in use"},
-		{"connections", "connections", Count, false, "connections, of all users"},
-		{"channels", "channels", Count, false, "channels, of all users"},
-		{"consumers", "consumers", Count, false, "consumers, of all users where the broker does not tell the task's apart"},
-		{"queues", "queues", Count, false, "queues of the task"},
-		{"bindings", "bindings", Count, false, "bindings of the task's own exchange"},
-		{"queue_depth", "queue depth", Count, false, "messages in the task's queues, unacknowledged ones included"},
-		{"unacked", "unacked", Count, false, "messages of the task delivered and not acknowledged"},
-		{"publish_rate", "publish rate", PerSecond, true, "messages published to the task's queues, or by all users where the broker does not tell those apart, a second"},
-		{"deliver_rate", "deliver rate", PerSecond, true, "messages delivered from the task's queues, or to all users where the broker does not tell those apart, a second; those that come again count again"},
-		{"connection_rate", "connection rate", PerSecond, true, "connections opened by all users, a second"},
-		{"disk_free", "disk free", Bytes, false, "free space of the disks that the broker stores on"},
-		{"stored", "stored", Bytes, false, "bytes stored on disk: of the task's queues, or of all users where the broker does not tell those apart"},
-		{"lag", "lag", Count, false, "messages that the task's consumers have yet to commit"},
-		{"under_replicated", "under-replicated", Count, false, "partitions or queues with fewer replicas in sync than they should have"},
+		{"memory", "memory", Bytes, lower, atMoment, ofBroker, "memory of the broker, as it accounts for itself"},
+		{"memory.connections", "memory, connections", Bytes, lower, atMoment, ofBroker, "of its memory: connections and channels"},
+		{"memory.queues", "memory, queues", Bytes, lower, atMoment, ofBroker, "of its memory: queues"},
+		{"memory.metadata", "memory, metadata", Bytes, lower, atMoment, ofBroker, "of its memory: bindings and other definitions"},
+		{"memory.binary", "memory, bodies", Bytes, lower, atMoment, ofBroker, "of its memory: message bodies"},
+		{"memory.other", "memory, other", Bytes, lower, atMoment, ofBroker, "of its memory: everything else"},
+		{figureCPU, "CPU", Cores, lower, overTime, ofBroker, "of the broker's processes, as their hosts say where the matrix names them (process) or an agent observes them, else as the broker says"},
+		{"erlang_processes", "Erlang processes", Count, neither, atMoment, ofBroker, "Erlang processes"},
+		{"run_queue", "run queue", Count, neither, atMoment, ofBroker, "tasks that wait inside the broker: for a scheduler (RabbitMQ), a lock (MongoDB), a thread (EventStoreDB)"},
+		{"file_descriptors", "file descriptors", Count, neither, atMoment, ofBroker, "file descriptors in use"},
+		{"connections", "connections", Count, neither, atMoment, ofBroker, "connections, of all users"},
+		{"channels", "channels", Count, neither, atMoment, ofBroker, "channels, of all users"},
+		{"consumers", "consumers", Count, neither, atMoment, ofTask, "consumers, of all users where the broker does not tell the task's apart"},
+		{"queues", "queues", Count, neither, atMoment, ofTask, "queues of the task"},
+		{"bindings", "bindings", Count, neither, atMoment, ofTask, "bindings of the task's own exchange"},
+		{"queue_depth", "queue depth", Count, neither, atMoment, ofTask, "messages in the task's queues, unacknowledged ones included"},
+		{"unacked", "unacked", Count, neither, atMoment, ofTask, "messages of the task delivered and not acknowledged"},
+		{"publish_rate", "publish rate", PerSecond, neither, overTime, ofTask, "messages published to the task's queues, or by all users where the broker does not tell those apart, a second"},
+		{"deliver_rate", "deliver rate", PerSecond, neither, overTime, ofTask, "messages delivered from the task's queues, or to all users where the broker does not tell those apart, a second; those that come again count again"},
+		{"connection_rate", "connection rate", PerSecond, neither, overTime, ofBroker, "connections opened by all users, a second"},
+		{"disk_free", "disk free", Bytes, neither, atMoment, ofBroker, "free space of the disks that the broker stores on"},
+		{"stored", "stored", Bytes, neither, atMoment, ofTask, "bytes stored on disk: of the task's queues, or of all users where the broker does not tell those apart"},
+		{"lag", "lag", Count, lower, atMoment, ofTask, "messages that the task's consumers have yet to commit"},
+		{"under_replicated", "under-replicated", Count, lower, atMoment, ofBroker, "partitions or queues with fewer replicas in sync than they should have"},
 	}
-}
-
-// OfTask tells whether a figure is of the task's own queues, on some brokers at least, and not of the whole broker: of a cell with groups it is
-// then of each group's.
-func (f Figure) OfTask() bool {
-	switch f.Name {
-	case "consumers", "queues", "bindings", "queue_depth", "unacked", "publish_rate", "deliver_rate", "stored", "lag":
-		return true
-	}
-	return false
 }
 
 const figureCPU = "cpu"
@@ -68,11 +69,11 @@ func ProcessFigures() []Figure {
 	const network = " of the network namespaces that the broker's processes are in: of all that runs there, over all interfaces, the loopback included, " +
 		"which has every byte in both directions"
 	return []Figure{
-		{FigureRSS, "RSS", Bytes, true, "resident memory of the broker's processes, as their hosts say where the matrix names them (process) or an agent observes them"},
-		{FigureDiskRead, "disk read", BytesRate, true, "bytes that the broker's processes had the kernel read from disks; not what its cache had"},
-		{FigureDiskWrite, "disk write", BytesRate, true, "bytes that the broker's processes had the kernel write to disks, at once or later"},
-		{FigureNetIn, "net in", BytesRate, true, "bytes received" + network},
-		{FigureNetOut, "net out", BytesRate, true, "bytes sent" + network},
+		{FigureRSS, "RSS", Bytes, lower, overTime, ofBroker, "resident memory of the broker's processes, as their hosts say where the matrix names them (process) or an agent observes them"},
+		{FigureDiskRead, "disk read", BytesRate, lower, overTime, ofBroker, "bytes that the broker's processes had the kernel read from disks; not what its cache had"},
+		{FigureDiskWrite, "disk write", BytesRate, lower, overTime, ofBroker, "bytes that the broker's processes had the kernel write to disks, at once or later"},
+		{FigureNetIn, "net in", BytesRate, neither, overTime, ofBroker, "bytes received" + network},
+		{FigureNetOut, "net out", BytesRate, neither, overTime, ofBroker, "bytes sent" + network},
 	}
 }
 
@@ -89,7 +90,7 @@ func figureValues() []ValueInfo {
 	for _, f := range append(Figures(), ProcessFigures()...) {
 		for _, s := range FigureStatistics() {
 			doc := strings.TrimSuffix(f.Doc, ".") + "; " + statistics[s]
-			values = append(values, ValueInfo{FigureValue(f.Name, s), "Broker " + f.Title + " " + s, f.Unit, doc})
+			values = append(values, ValueInfo{FigureValue(f.Name, s), "Broker " + f.Title + " " + s, f.Unit, f.Better, 0, doc})
 		}
 	}
 	return values

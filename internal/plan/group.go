@@ -70,8 +70,8 @@ func (w Workload) agents() int {
 	return p + k
 }
 
-// InGroup splits the name of a value as tables write it, "bulk/send.p99", into the group's name and the value's; the group of "send.p99" is "".
-func InGroup(name string) (group, value string) {
+// SplitGroup splits the name of a value as tables write it, "bulk/send.p99", into the group's name and the value's; the group of "send.p99" is "".
+func SplitGroup(name string) (group, value string) {
 	if group, value, found := strings.Cut(name, "/"); found {
 		return group, value
 	}
@@ -80,7 +80,7 @@ func InGroup(name string) (group, value string) {
 
 // Value returns a value of the outcome or of one of its groups, by the name that tables give it.
 func (o Outcome) Value(name string) (Value, bool) {
-	group, name := InGroup(name)
+	group, name := SplitGroup(name)
 	if group == "" {
 		v, has := o.Values[name]
 		return v, has
@@ -92,17 +92,6 @@ func (o Outcome) Value(name string) (Value, bool) {
 		}
 	}
 	return Value{}, false
-}
-
-// Adds reports whether the values of a cell's groups add up to the cell's. The greatest backlogs, and rates over times
-// of their own, were not there at one time.
-func (v ValueInfo) Adds() bool {
-	return (v.Unit == Count || v.Rate() || v.Name == "connection.blocked") && v.Name != "backlog.most" && v.Name != "catchup.rate"
-}
-
-// Greatest reports whether the greatest of the groups' values is the cell's.
-func (v ValueInfo) Greatest() bool {
-	return strings.HasPrefix(v.Name, "agent.") || v.Name == "gap.longest" || v.Name == "warmup.cut"
 }
 
 // Rate reports whether a value is a rate.

@@ -42,7 +42,7 @@ func ParseRegression(text string) (r Regression, is bool, err error) {
 		switch why := notAValue(name); {
 		case why != "":
 			faults = append(faults, why)
-		case info.Better() == NeitherBetter:
+		case info.Better == NeitherBetter:
 			faults = append(faults, name+" is neither better nor worse when it changes; take another value, or a condition such as "+name+" < …")
 		}
 		r.Values = append(r.Values, name)

@@ -86,7 +86,7 @@ func notAValue(name string) string {
 	for _, v := range Values() {
 		names = append(names, v.Name)
 	}
-	_, plain := InGroup(name)
+	_, plain := SplitGroup(name)
 	text := fmt.Sprintf("there is no value %q", name)
 	if near := Nearest(plain, names); near != "" {
 		text += fmt.Sprintf("; did you mean %q?", near)

@@ -27,6 +27,11 @@ type Publishers struct {
 // Open tells whether messages are due at times of their own (open loop).
 func (p Publishers) Open() bool { return p.Rate > 0 || len(p.Profile) > 0 }
 
+// Confirmed reports whether the broker confirms the messages.
+func (p Publishers) Confirmed() bool {
+	return p.Mode != "fire-and-forget" && p.Mode != "connection-per-message"
+}
+
 // InFlight is the maximum number of messages that one publisher has in flight by its mode.
 func (p Publishers) InFlight() int {
 	switch p.Mode {

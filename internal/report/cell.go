@@ -113,7 +113,7 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 		if f.Bound = middle.Bound; f.Bound > 0 {
 			f.Mark = strings.TrimSpace(display.PlusMinus(middle.Number, f.Bound) + " " + f.Mark)
 		}
-		if _, plain := plan.InGroup(info.Name); renderers[plain] != nil {
+		if _, plain := plan.SplitGroup(info.Name); renderers[plain] != nil {
 			renderers[plain](c, &f, n)
 		}
 		if uneven := unevenCounts(info.Unit, numbers); uneven != "" {
@@ -150,7 +150,7 @@ func collect(outcomes []plan.Outcome, value string) (numbers []float64, missing 
 
 // absent is why an outcome has no such value at all.
 func absent(o plan.Outcome, value string) string {
-	if group, _ := plan.InGroup(value); group != "" && !slices.ContainsFunc(o.Groups, func(g plan.GroupOutcome) bool { return g.Name == group }) {
+	if group, _ := plan.SplitGroup(value); group != "" && !slices.ContainsFunc(o.Groups, func(g plan.GroupOutcome) bool { return g.Name == group }) {
 		return "no group " + group + " in this cell"
 	}
 	return "not in the record"

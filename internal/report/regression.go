@@ -151,7 +151,7 @@ func restored(c plan.BaseCell) (all []plan.Outcome) {
 			o.Agents = append(o.Agents, plan.AgentPart{Host: host})
 		}
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			group, plain := plan.InGroup(name)
+			group, plain := plan.SplitGroup(name)
 			if group == "" {
 				o.Values[plain] = values[name]
 				continue

@@ -110,7 +110,7 @@ func (g *grid) table(t plan.Table, part place) Table {
 	}
 	out.Notes = n.texts
 	out.Remarks = append(labels.remarks(), legend(out.Rows)...)
-	if slices.ContainsFunc(t.Values, func(v string) bool { _, v = plan.InGroup(v); return v == "throughput" }) {
+	if slices.ContainsFunc(t.Values, func(v string) bool { _, v = plan.SplitGroup(v); return v == "throughput" }) {
 		out.Remarks = append(out.Remarks, "throughput: one rate where sending and receiving agree (balanced), else sent / received")
 	}
 	out.Remarks = append(out.Remarks, g.b.repeated()...)
@@ -233,7 +233,7 @@ var known = sync.OnceValue(func() map[string]plan.ValueInfo {
 
 // valueInfo describes a value. One that is not known, from a newer matrix, is shown by its name.
 func valueInfo(name string) plan.ValueInfo {
-	group, plain := plan.InGroup(name)
+	group, plain := plan.SplitGroup(name)
 	v, is := known()[plain]
 	switch {
 	case !is:

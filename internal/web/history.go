@@ -124,7 +124,7 @@ func (s *site) history(r *http.Request) (view, error) {
 // show fills in the series. Those with an alarm come first.
 func (v *historyView) show(t history.Trends, value string, link func(cell string) string) {
 	v.Title = titleOf(value)
-	_, name := plan.InGroup(value)
+	_, name := plan.SplitGroup(value)
 	info, _ := plan.ValueNamed(name)
 	format := func(x float64) string { return report.Show(info, plan.Value{Number: x}) }
 	for _, c := range t.Common {
@@ -196,7 +196,7 @@ func (v *historyView) show(t history.Trends, value string, link func(cell string
 }
 
 func titleOf(value string) string {
-	group, name := plan.InGroup(value)
+	group, name := plan.SplitGroup(value)
 	info, is := plan.ValueNamed(name)
 	switch {
 	case !is:
