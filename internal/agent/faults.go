@@ -88,7 +88,7 @@ func (f *faults) run(ctx context.Context, e *engine.Engine, x plan.Fault) error 
 	from := clock.Now()
 	_ = clock.Until(ctx, from+x.For.D().Nanoseconds()) // at the task's end it is undone all the same
 	err = undo()
-	e.Lasted(record.EventFault, x.Detail(what), from, clock.Now())
+	e.RecordInterval(record.EventFault, x.Detail(what), from, clock.Now())
 	return err
 }
 

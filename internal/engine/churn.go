@@ -14,9 +14,9 @@ import (
 
 // Bounds of the churn of bindings, beyond which the rate is not kept, and the outcome says so.
 const (
-	mostChurned = 64      // queues that bindings are made for, each with a link of its own
-	mostCalls   = 64      // calls that make or remove a binding, at a time
-	mostLiving  = 100_000 // bindings at a time
+	maxQueues = 64      // queues that bindings are made for, each with a link of its own
+	maxCalls  = 64      // calls that make or remove a binding, at a time
+	maxActive = 100_000 // bindings at a time
 )
 
 // churn makes bindings at a steady rate, sends messages through each while it stays, and removes it again. It belongs to agent 0, and has
@@ -35,22 +35,22 @@ type churn struct {
 	next uint64 // number of the next message
 }
 
-// fresh is a binding that was made while messages flow.
-type fresh struct {
+// churnBinding is a binding that was made while messages flow.
+type churnBinding struct {
 	number      uint64
 	queue       int
-	called      int64          // when it was asked for, ns since T0
-	made        int64          // when the broker had made it
-	outstanding sync.WaitGroup // messages without a confirm
+	called      int64          // when the call that makes it began, ns since T0
+	made        int64          // when that call returned
+	unconfirmed sync.WaitGroup // messages
 }
 
 func (e *Engine) newChurn() (*churn, error) {
-	binder, can := e.session.(drivers.Binder)
+	binder, can := e.cfg.Session.(drivers.Binder)
 	if !can {
 		return nil, fmt.Errorf("make bindings while messages flow: %w: leave topology.churn out", drivers.ErrUnsupported)
 	}
-	c := &churn{e: e, work: e.work.Topology.Churn, binder: binder, calls: make(chan struct{}, mostCalls)}
-	for queue := range min(e.topology.Queues, mostChurned) {
+	c := &churn{e: e, work: e.work.Topology.Churn, binder: binder, calls: make(chan struct{}, maxCalls)}
+	for queue := range min(e.topology.Queues, maxQueues) {
 		c.links = append(c.links, newChurnLink(c, queue))
 	}
 	return c, nil
@@ -60,45 +60,28 @@ func (c *churn) connect(ctx context.Context) error {
 	return each(c.links, func(l *churnLink) error { return l.link.open(ctx) })
 }
 
-// record gives the churn its part of the record, when the start is known.
-func (c *churn) record(r *record.Collector) {
+// begin gives the churn its part of the record, when the start is known.
+func (c *churn) begin(r *record.Collector) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rec = r.Recorder()
 	c.sent = c.rec.Set(record.SetKey{Kind: record.SetBindingSent})
 }
 
-// startChurn begins to make bindings, if this agent has to, and returns how to end that: when the publishers have, by a count or by time.
-func (e *Engine) startChurn(soft, hard context.Context) (end func()) {
-	if e.churn == nil {
-		return func() {}
-	}
-	soft, cancel := context.WithCancel(soft)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		e.churn.run(soft, hard)
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
-}
-
 // run makes bindings until soft ends; hard ends the wait for confirms.
 func (c *churn) run(soft, hard context.Context) {
 	schedule := newUniform(c.work.Rate)
-	living := make(chan struct{}, mostLiving)
+	active := make(chan struct{}, maxActive)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var waiter clock.Waiter
-	for number := uint64(0); waiter.Until(soft, c.e.due(schedule)+c.e.origin.Load()) == nil; number++ {
-		if !enter(soft, living) || !enter(soft, c.calls) { // the call is made from beside, in its turn
+	for number := uint64(0); waiter.Until(soft, c.e.timeline.next(schedule)+c.e.timeline.origin.Load()) == nil; number++ {
+		if !enter(soft, active) || !enter(soft, c.calls) { // the call is made by another goroutine, in its turn
 			return
 		}
 		wg.Go(func() {
 			c.live(soft, hard, number)
-			<-living
+			<-active
 		})
 	}
 }
@@ -113,16 +96,16 @@ func enter(ctx context.Context, places chan struct{}) bool {
 	}
 }
 
-// live is a binding's life; its place among the calls has been taken.
+// live makes a binding, sends messages through it and removes it; its place among the calls has been taken.
 func (c *churn) live(soft, hard context.Context, number uint64) {
-	b := &fresh{number: number, queue: int(number % uint64(len(c.links)))}
+	b := &churnBinding{number: number, queue: int(number % uint64(len(c.links)))}
 	ok := c.bind(soft, b)
 	<-c.calls
 	if !ok {
 		return
 	}
 	c.carry(soft, b)
-	c.settle(hard, b)
+	c.awaitConfirms(hard, b)
 	if soft.Err() != nil || !enter(soft, c.calls) {
 		return
 	}
@@ -136,42 +119,42 @@ func (c *churn) live(soft, hard context.Context, number uint64) {
 	c.count(record.BindingsRemoved)
 }
 
-func (c *churn) bind(ctx context.Context, b *fresh) bool {
+func (c *churn) bind(ctx context.Context, b *churnBinding) bool {
 	calling, cancel := context.WithTimeout(ctx, c.e.work.Connect.D())
 	defer cancel()
-	b.called = c.e.now()
+	b.called = c.e.timeline.now()
 	err := c.binder.Bind(calling, c.e.topology, c.subscription(b), b.queue, b.key())
-	b.made = c.e.now()
+	b.made = c.e.timeline.now()
 	if err != nil {
 		c.failed(ctx, fmt.Errorf("make binding: %w", err))
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.rec.Window(b.made, c.e.counts(b.called))
+	w := c.rec.Window(b.made, c.e.timeline.contains(b.called))
 	w.Counts[record.BindingsMade]++
 	w.Record(record.Binding, b.made-b.called)
 	return true
 }
 
 // subscription is the one that a binding's messages reach.
-func (c *churn) subscription(b *fresh) int {
+func (c *churn) subscription(b *churnBinding) int {
 	return int(b.number / uint64(len(c.links)) % uint64(c.e.topology.Subscriptions))
 }
 
 // key is the binding's own.
-func (b *fresh) key() uint32 { return drivers.ExtraKey | uint32(b.number) }
+func (b *churnBinding) key() uint32 { return drivers.ExtraKey | uint32(b.number) }
 
 // carry sends messages through a binding, the first at once, as long as it stays.
-func (c *churn) carry(ctx context.Context, b *fresh) {
+func (c *churn) carry(ctx context.Context, b *churnBinding) {
 	var waiter clock.Waiter
-	origin, end, every := c.e.origin.Load(), b.made+c.work.Hold.D().Nanoseconds(), float64(time.Second)/c.work.Probes
+	origin, end, every := c.e.timeline.origin.Load(), b.made+c.work.Hold.D().Nanoseconds(), float64(time.Second)/c.work.Probes
 	for n := 0; ; n++ {
-		due := b.made + int64(float64(n)*every)
-		if due >= end {
+		intended := b.made + int64(float64(n)*every)
+		if intended >= end {
 			break
 		}
-		if waiter.Until(ctx, due+origin) != nil {
+		if waiter.Until(ctx, intended+origin) != nil {
 			return
 		}
 		c.links[b.queue].send(ctx, b)
@@ -179,33 +162,33 @@ func (c *churn) carry(ctx context.Context, b *fresh) {
 	_ = waiter.Until(ctx, end+origin) // an early end shows in ctx
 }
 
-// settle waits for the confirms of a binding's messages, or until hard ends.
-func (c *churn) settle(hard context.Context, b *fresh) {
-	settled := make(chan struct{})
+// awaitConfirms waits for the confirms of a binding's messages, or until hard ends.
+func (c *churn) awaitConfirms(hard context.Context, b *churnBinding) {
+	confirmed := make(chan struct{})
 	go func() {
-		b.outstanding.Wait()
-		close(settled)
+		b.unconfirmed.Wait()
+		close(confirmed)
 	}()
 	select {
-	case <-settled:
-	case <-hard.Done(): // the links are closed then, which settles all
+	case <-confirmed:
+	case <-hard.Done(): // the links are closed then, which completes all
 	}
 }
 
-// failed counts a call that did not do what it should, unless it was cancelled.
+// failed counts a call that failed, unless it was cancelled.
 func (c *churn) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	c.count(record.BindingErrors)
-	c.e.warn("binding", err)
+	c.e.journal.warn("binding", err)
 }
 
 func (c *churn) count(counter record.Counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.e.now()
-	c.rec.Window(now, c.e.counts(now)).Counts[counter]++
+	now := c.e.timeline.now()
+	c.rec.Window(now, c.e.timeline.contains(now)).Counts[counter]++
 }
 
 // number takes the number of the next message.
@@ -217,12 +200,12 @@ func (c *churn) number() uint64 {
 	return n
 }
 
-// confirmed notes a message that the broker has taken: what it was not sure to have got is not lost by a binding.
+// confirmed records a message that the broker confirmed: only such a message can be lost by a binding.
 func (c *churn) confirmed(number uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.e.now()
-	c.rec.Window(now, c.e.counts(now)).Counts[record.BindingSent]++
+	now := c.e.timeline.now()
+	c.rec.Window(now, c.e.timeline.contains(now)).Counts[record.BindingSent]++
 	c.sent.Add(number)
 }
 

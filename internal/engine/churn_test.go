@@ -180,11 +180,11 @@ func TestSlowBindingsAreBounded(t *testing.T) {
 		}
 		began := time.Now()
 		m := s.play(t.Context())
-		if most.Load() != mostCalls {
-			t.Errorf("%d calls at a time, want %d", most.Load(), mostCalls)
+		if most.Load() != maxCalls {
+			t.Errorf("%d calls at a time, want %d", most.Load(), maxCalls)
 		}
-		if made := m.Total(record.BindingsMade); made < 5*mostCalls || made > 12*mostCalls {
-			t.Errorf("%d bindings made by %d calls at a time of one second each, in 12 s", made, mostCalls)
+		if made := m.Total(record.BindingsMade); made < 5*maxCalls || made > 12*maxCalls {
+			t.Errorf("%d bindings made by %d calls at a time of one second each, in 12 s", made, maxCalls)
 		}
 		if took := time.Since(began); took > 15*time.Second {
 			t.Errorf("took %v", took)
@@ -252,10 +252,10 @@ func TestChurnNeedsABinder(t *testing.T) {
 func TestBindingBodies(t *testing.T) {
 	w := plan.Default()
 	w.Message.Size = EnvelopeSize // no matrix allows it
-	e := &Engine{task: 7, clockID: 9, work: w}
-	body := newBindingBody(e, &churned{&fresh{number: 1<<40 + 3, called: -5}, 77})
+	e := &Engine{task: 7, clockID: 9, work: w, timeline: newTimeline(w)}
+	body := newBindingBody(e, &churnMessage{&churnBinding{number: 1<<40 + 3, called: -5}, 77})
 	env, err := open(body, 7)
-	if err != nil || env.sequence != 77 || env.due != -5 {
+	if err != nil || env.sequence != 77 || env.intended != -5 {
 		t.Fatalf("%+v, %v", env, err)
 	}
 	if n, ok := bindingOf(body); !ok || n != 1<<40+3 {

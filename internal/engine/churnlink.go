@@ -20,31 +20,31 @@ const churnConnection = 2 << 20
 type churnLink struct {
 	c     *churn
 	queue int
-	room  chan struct{} // a token for each message in flight
+	slots chan struct{} // a token for each message in flight
 
 	mu sync.Mutex // one call of the publisher at a time
 
 	link link[drivers.Publisher]
 
-	pending sync.Map // token to *churned
+	pending sync.Map // token to *churnMessage
 }
 
-// churned is a message in flight.
-type churned struct {
-	b      *fresh
+// churnMessage is a message in flight.
+type churnMessage struct {
+	b      *churnBinding
 	number uint64
 }
 
 func newChurnLink(c *churn, queue int) *churnLink {
-	l := &churnLink{c: c, queue: queue, room: make(chan struct{}, churnWindow)}
-	l.link.e, l.link.name, l.link.dial = c.e, fmt.Sprintf("publisher for new bindings of queue %d", queue), l.dial
+	l := &churnLink{c: c, queue: queue, slots: make(chan struct{}, churnWindow)}
+	l.link = newLink(c.e, fmt.Sprintf("publisher for new bindings of queue %d", queue), l.dial)
 	return l
 }
 
 // dial opens one connection.
 func (l *churnLink) dial(ctx context.Context, onClosed func(error)) (drivers.Publisher, error) {
 	e := l.c.e
-	return e.session.Publisher(ctx, drivers.PublisherSpec{
+	return e.cfg.Session.Publisher(ctx, drivers.PublisherSpec{
 		Topology: e.topology, Queue: l.queue, Mode: drivers.ConfirmWindow, Window: churnWindow, Batch: 1,
 		Persistent: e.work.Publishers.Persistent, Node: drivers.Node(e.work.Publishers.Node), Connection: churnConnection,
 		OnConfirm: l.onConfirm,
@@ -53,28 +53,28 @@ func (l *churnLink) dial(ctx context.Context, onClosed func(error)) (drivers.Pub
 	})
 }
 
-// send sends one message through a binding. What goes wrong is counted; the message is then not one that can be lost.
-func (l *churnLink) send(ctx context.Context, b *fresh) {
-	if !enter(ctx, l.room) {
+// send sends one message through a binding. Failures are counted; a failed message cannot be lost.
+func (l *churnLink) send(ctx context.Context, b *churnBinding) {
+	if !enter(ctx, l.slots) {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.link.down.Load() && !l.reopen(ctx) {
-		<-l.room
+		<-l.slots
 		return
 	}
 	e := l.c.e
-	m := &churned{b, l.c.number()}
+	m := &churnMessage{b, l.c.number()}
 	body := newBindingBody(e, m)
 	l.pending.Store(m.number, m)
-	b.outstanding.Add(1)
+	b.unconfirmed.Add(1)
 	err := l.link.conn.Publish(ctx, drivers.Message{Token: m.number, Key: b.key(), Body: body})
 	if err == nil {
 		err = l.link.conn.Flush(ctx)
 	} else if l.forget(m.number) != nil {
-		b.outstanding.Done()
-		<-l.room
+		b.unconfirmed.Done()
+		<-l.slots
 	}
 	if errors.Is(err, drivers.ErrClosed) {
 		l.link.fail(err)
@@ -87,7 +87,7 @@ func (l *churnLink) send(ctx context.Context, b *fresh) {
 func (l *churnLink) reopen(ctx context.Context) bool {
 	ok := l.link.reopen(ctx)
 	if ok {
-		l.c.e.countOwn(record.Reconnects)
+		l.c.e.journal.count(record.Reconnects)
 	}
 	return ok
 }
@@ -101,14 +101,14 @@ func (l *churnLink) onConfirm(token uint64, err error) {
 	if err == nil {
 		l.c.confirmed(m.number)
 	}
-	m.b.outstanding.Done()
-	<-l.room
+	m.b.unconfirmed.Done()
+	<-l.slots
 }
 
-// forget takes a message from those in flight; nil: it is not there.
-func (l *churnLink) forget(token uint64) *churned {
+// forget removes a message from those in flight; nil: it is not there.
+func (l *churnLink) forget(token uint64) *churnMessage {
 	if m, was := l.pending.LoadAndDelete(token); was {
-		return m.(*churned)
+		return m.(*churnMessage)
 	}
 	return nil
 }

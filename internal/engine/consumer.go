@@ -13,31 +13,31 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// consumer is one receiving thread. Its lock is taken once for each handler call; it keeps the driver's goroutine
-// and the snapshots apart.
+// consumer is one receiving thread. A batch of deliveries passes through it in the order of this file: it is received and recorded,
+// processed, and then acknowledged by the driver.
 type consumer struct {
-	e     *Engine
-	index int // among all of its subscription in the task
-	spec  drivers.ConsumerSpec
-	link  link[handling]
-	works *worker // nil: all is acknowledged at once
-	slow  bool    // what it has prefetched may take it longer than the broker waits for acknowledgements
-	turns *turns  // nil: always there
-	there int64   // since when, ns since T0; guarded by mu
-	gone  bool    // it left, or has not joined yet
+	e              *Engine
+	index          int // among all of its subscription in the task
+	spec           drivers.ConsumerSpec
+	link           link[receiving]
+	processor      *processor    // nil: all is acknowledged at once
+	lifetime       *lifetime     // nil: always active
+	redeliverAfter time.Duration // see plan.Cell
+	slow           bool          // processing what it has prefetched may take longer than redeliverAfter
+	departed       bool          // it disconnected as its lifetime says, or has not connected yet
+	opening        atomic.Bool   // it is active, and opens its link
+	done           chan struct{}
 
-	mu          sync.Mutex
+	mu          sync.Mutex       // guards what follows; taken once for each handler call, and by snapshots
 	receipts    *record.Recorder // nil until the start is known
 	sources     []source         // by publisher
 	lastReceipt int64
 	interrupted int64 // see record.Snapshot.LastInterrupted, without broken links
-	wait        wait
-
-	opening atomic.Bool // it is to be there, and opens its link
-	done    chan struct{}
+	activeSince int64 // ns since T0
+	gaps        gapDetector
 }
 
-// source is what one consumer knows of one publisher's messages.
+// source is the state of one publisher's messages at one consumer.
 type source struct {
 	received *record.Set
 	flow     int               // of its messages
@@ -47,92 +47,115 @@ type source struct {
 }
 
 func (e *Engine) newConsumer(subscription, i int) *consumer {
-	w := e.work
-	c := &consumer{e: e, index: i, done: make(chan struct{}), works: e.newWorker(subscription, i)}
-	if process, after := w.Consumers.Process, e.redeliverAfter; after > 0 {
+	w, a := e.work, e.cfg.Assignment
+	c := &consumer{e: e, index: i, done: make(chan struct{}), processor: newProcessor(w.Consumers, e.task, subscription, i),
+		lifetime:       newLifetime(e.timeline, w.Consumers.Presence, i, a.Consumers.Total, int64(w.Measure)),
+		redeliverAfter: a.Task.Cell.RedeliverAfter.D()}
+	if process := w.Consumers.Process; c.redeliverAfter > 0 {
 		mean := max(process.Mean.D(), (process.Least.D()+process.Most.D())/2)
-		c.slow = mean*time.Duration(max(1, w.Consumers.Prefetch, w.Consumers.Batch)) >= after
+		c.slow = mean*time.Duration(max(1, w.Consumers.Prefetch, w.Consumers.Batch)) >= c.redeliverAfter
 	}
-	_, least := w.LeastGap()
-	c.wait = newWait(record.GapReceipt, record.ConsumerOwner(subscription, i), least)
-	c.turns = newTurns(w.Consumers.Presence, i, e.assignment.Consumers.Total, int64(w.Measure))
-	c.link.e, c.link.name, c.link.dial = e, fmt.Sprintf("consumer %d", i), c.dial
-	local := i - e.assignment.Consumers.First
+	_, minGap := w.LeastGap()
+	c.gaps = newGapDetector(record.GapReceipt, record.ConsumerOwner(subscription, i), minGap)
+	c.link = newLink(e, fmt.Sprintf("consumer %d", i), c.dial)
 	c.spec = drivers.ConsumerSpec{
 		Topology: e.topology, Subscription: subscription, Queue: queueOf(w, i, w.Consumers.Threads),
 		Prefetch: w.Consumers.Prefetch, Batch: w.Consumers.Batch, Ack: drivers.Ack(w.Consumers.Ack),
 		AckEvery: w.Consumers.AckEvery, AckInterval: w.Consumers.AckInterval.D(), Node: drivers.Node(w.Consumers.Node),
-		Connection: consumerConnections + connection(w.Topology, subscription*e.assignment.Consumers.Count+local),
+		Connection: consumerConnections + connection(w.Topology, subscription*a.Consumers.Count+i-a.Consumers.First),
 	}
 	return c
 }
 
-// handling is a connection of a consumer.
-type handling struct {
+// receiving is a connection of a consumer.
+type receiving struct {
 	drivers.Consumer
-	interrupt *context.CancelFunc // ends what the handler takes its time over
+	interrupt *context.CancelFunc // ends the processing of the handler
 }
 
-func (h handling) Close() error {
-	(*h.interrupt)()
-	return h.Consumer.Close()
+// Close does not wait for messages that are being processed.
+func (r receiving) Close() error {
+	(*r.interrupt)()
+	return r.Consumer.Close()
 }
 
 // dial opens one connection.
-func (c *consumer) dial(ctx context.Context, onClosed func(error)) (handling, error) {
+func (c *consumer) dial(ctx context.Context, onClosed func(error)) (receiving, error) {
 	spec := c.spec
 	spec.OnClosed = onClosed
-	busy, interrupt := context.WithCancel(c.e.supervision)
-	conn, err := c.e.session.Consumer(ctx, spec, func(batch []drivers.Delivery) error { return c.handle(busy, batch) })
+	processing, interrupt := context.WithCancel(c.e.supervision)
+	conn, err := c.e.cfg.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error { return c.handle(processing, batch) })
 	if err != nil {
 		interrupt()
-		return handling{}, fmt.Errorf("subscription %d: %w", spec.Subscription, err)
+		return receiving{}, fmt.Errorf("subscription %d: %w", spec.Subscription, err)
 	}
-	return handling{conn, &interrupt}, nil
+	return receiving{conn, &interrupt}, nil
 }
 
-// apart reports whether the consumer is to receive and has no link to do so: what does not come to it may still be at the broker.
-func (c *consumer) apart() bool { return c.link.down.Load() || c.opening.Load() }
-
-func (c *consumer) record(r *record.Collector, publishers int) {
+// begin gives the consumer its part of the record, when the start is known.
+func (c *consumer) begin(r *record.Collector) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.receipts = r.Recorder()
-	c.wait.begin(-c.e.warmup)
-	c.sources = make([]source, publishers)
+	c.gaps.begin(-int64(c.e.timeline.warmup))
+	c.sources = make([]source, c.e.cfg.Assignment.Publishers.Total)
+	flows := record.FlowsOf(c.e.topology.Subscriptions, c.e.topology.Queues)
 	for i := range c.sources {
 		c.sources[i].received = c.receipts.Set(record.SetKey{Kind: record.SetReceived, Subscription: c.spec.Subscription, Publisher: i})
-		c.sources[i].flow = record.FlowsOf(c.e.topology.Subscriptions, c.e.topology.Queues).Of(c.spec.Subscription, queueOf(c.e.work, i, c.e.work.Publishers.Threads))
+		c.sources[i].flow = flows.Of(c.spec.Subscription, queueOf(c.e.work, i, c.e.work.Publishers.Threads))
 	}
 }
 
 var errNotStarted = errors.New("closed before the start")
 
-// handle takes deliveries from the driver. What arrives before this agent knows the start waits for it. What it takes over messages it
-// takes after they were received and before they are acknowledged; busy ends it.
-func (c *consumer) handle(busy context.Context, batch []drivers.Delivery) error {
+// handle takes deliveries from the driver. What arrives before this agent knows the start waits for it. Messages are processed after they
+// were received and before they are acknowledged, which is when handle returns; ctx ends processing.
+func (c *consumer) handle(ctx context.Context, batch []drivers.Delivery) error {
 	select {
 	case <-c.e.started:
 	default:
 		select {
 		case <-c.e.started:
-		case <-c.e.closed:
-			return errNotStarted
-		case <-busy.Done():
+		case <-ctx.Done():
 			return errNotStarted
 		}
 	}
-	if c.works.refuses() {
+	if c.processor.refuses() {
 		c.refuse(batch)
 		return errRefused
 	}
-	c.account(batch)
-	c.works.work(busy, len(batch))
+	c.receiveBatch(batch)
+	c.processor.process(ctx, len(batch))
 	return nil
 }
 
+// refuse counts a batch that is refused: its messages are received when they are delivered again.
+func (c *consumer) refuse(batch []drivers.Delivery) {
+	now := c.e.timeline.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.receipts.Window(now, c.e.timeline.contains(now))
+	for i := range batch {
+		if body := batch[i].Body; len(body) >= EnvelopeSize && body[1] == kindMessage {
+			w.Counts[record.Nacked]++
+		}
+	}
+}
+
+func (c *consumer) receiveBatch(batch []drivers.Delivery) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range batch {
+		c.receive(&batch[i])
+	}
+	if c.slow {
+		c.interrupted = max(1, c.lastReceipt)
+	}
+}
+
+// receive verifies and records one delivery. The caller holds mu.
 func (c *consumer) receive(d *drivers.Delivery) {
-	now := c.e.now()
+	now := c.e.timeline.now()
 	env, err := open(d.Body, c.e.task)
 	if err != nil || int(env.publisher) >= len(c.sources) {
 		w := c.receipts.Window(now, false)
@@ -144,18 +167,19 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		return
 	}
 	if d.Body[1] != kindMessage {
-		c.e.arrivals.take(c.e, env, d.Body, now)
+		c.e.bindings.receive(c.e, env, d.Body, now)
 		return
 	}
 	c.lastReceipt = now
-	if c.wait.over(now) {
-		if limit := int64(c.e.redeliverAfter); limit > 0 && now-c.waits() > limit {
+	if c.gaps.ends(now) {
+		since := c.waitsSince()
+		if limit := int64(c.redeliverAfter); limit > 0 && now-since > limit {
 			c.interrupted = max(1, now) // what was in warm-up counts too
 		}
-		c.wait.note(c.receipts, now, c.waits())
+		c.gaps.keep(c.receipts, now, since)
 	}
-	c.wait.came(now)
-	w := c.receipts.Window(now, c.e.belongs(env.due, env.send))
+	c.gaps.came(now)
+	w := c.receipts.Window(now, c.e.timeline.belongs(env.intended, env.send))
 	w.Counts[record.Received]++
 	if d.Redelivered == drivers.Yes {
 		w.Counts[record.Redelivered]++
@@ -168,13 +192,13 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	w.Counts[record.Unique]++
 	w.Counts[record.ReceivedBytes] += int64(len(d.Body))
 	w.Deliver(s.flow)
-	w.Record(record.Processing, now+c.e.lead(env)-env.due)
+	w.Record(record.Processing, now+c.e.clockCorrection(env)-env.intended)
 	if d.Redelivered != drivers.Yes && s.late(d.Stream, env.sequence) {
 		w.Counts[record.Reordered]++
 	}
 }
 
-// late tells whether a later message of this stream was seen before (RFC 4737, section 3: s < NextExp).
+// late reports whether a later message of this stream was seen before (RFC 4737, section 3: s < NextExp).
 func (s *source) late(stream uint32, sequence uint64) bool {
 	if stream != s.stream {
 		if s.others == nil {
@@ -190,20 +214,28 @@ func (s *source) late(stream uint32, sequence uint64) bool {
 	return false
 }
 
-// supervise opens the link again whenever it breaks, and has the consumer leave and join, until ctx ends.
+// waitsSince is since when the consumer waits for the next message, as far as it was active. The caller holds mu.
+func (c *consumer) waitsSince() int64 {
+	if c.lifetime == nil {
+		return c.gaps.last
+	}
+	return max(c.gaps.last, c.activeSince)
+}
+
+// supervise opens the link again whenever it breaks, and disconnects and connects it as the lifetime says, until ctx ends.
 func (c *consumer) supervise(ctx context.Context) {
 	defer close(c.done)
-	turn := make(chan struct{}, 1)
-	alarm := clock.NewAlarm(turn)
+	change := make(chan struct{}, 1)
+	alarm := clock.NewAlarm(change)
 	defer alarm.Stop()
 	for {
-		if c.turns != nil && !c.attend(ctx, alarm) {
+		if c.lifetime != nil && !c.followLifetime(ctx, alarm) {
 			return
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-turn:
+		case <-change:
 			continue
 		case <-c.link.broken:
 		}
@@ -212,18 +244,52 @@ func (c *consumer) supervise(ctx context.Context) {
 			return
 		}
 		c.opening.Store(false)
-		c.e.countOwn(record.Reconnects)
+		c.e.journal.count(record.Reconnects)
 	}
 }
 
-// endWait keeps what this consumer, which is closed, still waited for at the end.
-func (c *consumer) endWait(now int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.receipts != nil {
-		c.wait.end(c.receipts, now, c.waits())
+// followLifetime disconnects and connects the consumer as its lifetime says, and sets the alarm for the next change. False: it could not
+// connect any more.
+func (c *consumer) followLifetime(ctx context.Context, alarm *clock.Alarm) bool {
+	active, until := c.lifetime.activeAt(c.e.timeline.now())
+	switch {
+	case active && c.departed:
+		c.opening.Store(true)
+		connected := c.link.openWithRetry(ctx)
+		c.opening.Store(false)
+		if !connected {
+			return false
+		}
+		c.departed = false
+		c.mu.Lock()
+		c.activeSince = c.e.timeline.now()
+		c.mu.Unlock()
+		c.e.journal.count(record.Joins)
+		c.e.journal.lifetime(c.link.name, eventJoined)
+	case !active && !c.departed:
+		c.depart()
+		c.e.journal.count(record.Leaves)
+		c.e.journal.lifetime(c.link.name, eventLeft)
+	}
+	alarm.Set(c.lifetime.wake(until))
+	return true
+}
+
+// disconnectAbsent closes the link of a consumer that is not active at the start.
+func (c *consumer) disconnectAbsent() {
+	if !c.lifetime.activeAtStart() {
+		c.depart()
 	}
 }
+
+// depart closes the link in an orderly way: what was handled is acknowledged, and the rest is delivered to others.
+func (c *consumer) depart() {
+	c.departed = true
+	c.link.disconnect()
+}
+
+// cutOff reports whether the consumer is to receive and has no link to do so: what does not come to it may still be at the broker.
+func (c *consumer) cutOff() bool { return c.link.down.Load() || c.opening.Load() }
 
 // flush hands over all that was received. It returns when the last message came, and when deliveries were last interrupted.
 func (c *consumer) flush() (receipt, interrupted int64) {
@@ -234,7 +300,16 @@ func (c *consumer) flush() (receipt, interrupted int64) {
 	}
 	interrupted = c.interrupted
 	if at := c.link.lastBreak(); at != 0 {
-		interrupted = max(interrupted, at-c.e.origin.Load(), 1)
+		interrupted = max(interrupted, at-c.e.timeline.origin.Load(), 1)
 	}
 	return c.lastReceipt, interrupted
+}
+
+// finish records what this consumer, which is closed, still waited for at the end.
+func (c *consumer) finish(now int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.receipts != nil {
+		c.gaps.finish(c.receipts, now, c.waitsSince())
+	}
 }

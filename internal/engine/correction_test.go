@@ -38,7 +38,7 @@ func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 				e.Correct(c.consumer)
 				body := make([]byte, EnvelopeSize)
 				sum := stamp(body, e.task, id, 0)
-				put(body, sum, 0, e.now(), e.now(), c.publisher)
+				put(body, sum, 0, e.timeline.now(), e.timeline.now(), c.publisher)
 				time.Sleep(took)
 				if err := e.consumers[0].handle(t.Context(), []drivers.Delivery{{Body: body}}); err != nil {
 					t.Fatal(err)

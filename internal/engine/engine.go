@@ -1,6 +1,8 @@
 // Package engine turns an assignment into load: it owns time, sequence numbers, pacing, windows, reconnection and the
-// account of every message, and asks of a driver only to move bytes. Nothing it does per message allocates, and no
-// two publishers share a lock; what it measured is taken from it in increments, from any goroutine.
+// account of every message; a driver only moves bytes. Nothing it does per message allocates, and no two publishers
+// share a lock. Its record is taken in increments, from any goroutine.
+//
+// The path of a message: publisher.go (with pacer.go, payload.go, inflight.go, recorder.go), the broker, consumer.go.
 package engine
 
 import (
@@ -23,59 +25,41 @@ type Config struct {
 	Assignment plan.Assignment
 	Session    drivers.Session
 	Log        *slog.Logger
-	// CopiesBody is what the driver declares of itself: the body is the engine's again when Publish returns.
+	// CopiesBody is the driver's capability: the body is the engine's again when Publish returns.
 	CopiesBody bool
 	Access     drivers.Access // to payload files
 }
 
 // Engine is one agent's part of one task. ConnectConsumers, ConnectPublishers, Run and Close are called
-// in this order, one at a time; Take and Event from any goroutine.
+// in this order, one at a time; the other methods from any goroutine.
 type Engine struct {
-	assignment plan.Assignment
-	work       plan.Workload
-	session    drivers.Session
-	topology   drivers.Topology
-	log        *slog.Logger
-	task       uint64
-	clockID    uint64
-	copiesBody bool
+	cfg      Config
+	work     plan.Workload
+	topology drivers.Topology
+	task     uint64 // in envelopes
+	clockID  uint64
+	timeline *timeline
+	journal  *journal
 
-	redeliverAfter time.Duration // see plan.Cell
-
-	tape []byte    // see contents
-	keys *keyTable // nil: each message has another key
+	payloadSource []byte       // see payloadGenerator
+	keys          *keyTable    // nil: each message has another key
+	correction    atomic.Int64 // see Correct
 
 	publishers []*publisher
-	writes     map[int]*drivers.Waiting // the blocked ones, by connection of publishers
 	consumers  []*consumer
 	churn      *churn // nil: no bindings are made while messages flow, or not by this agent
-	arrivals   arrivals
+	bindings   bindingReceipts
 
-	correction atomic.Int64 // see Correct
-
-	// known from Run on
-	origin          atomic.Int64 // clock.Now() at T0: when the measurement begins; with warmup "auto", when the load does
-	warmup          int64        // ns from the start of the load to T0
-	measured        measurement
 	collector       *record.Collector
-	begun           atomic.Bool
-	over            atomic.Bool // the measurement has ended, or was cancelled: cheaper to ask than a context
-	started         chan struct{}
-	closed          chan struct{}
-	closeOnce       sync.Once
+	started         chan struct{} // closed when the start and the collector are known
 	stopRun         context.CancelFunc
 	running         sync.WaitGroup
-	supervision     context.Context
+	supervision     context.Context // of consumers
 	stopSupervision context.CancelFunc
+	closeOnce       sync.Once
 
-	mu           sync.Mutex // guards what follows; never taken per message
-	own          *record.Recorder
-	events       []record.Event
-	blockedSince map[string]int64
-	warned       map[string]int
-	comings      int // joins and leaves so far
-	skew         time.Duration
-	last         record.Part
+	mu   sync.Mutex  // guards what follows; never taken per message
+	last record.Part // what Take returns beside increments
 }
 
 // New makes an engine; it touches no network.
@@ -85,33 +69,25 @@ func New(cfg Config) (*Engine, error) {
 	if w.Message.Size < EnvelopeSize {
 		return nil, fmt.Errorf("message size %d is less than the envelope's %d bytes", w.Message.Size, EnvelopeSize)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	e := &Engine{
-		assignment: a, work: w, session: cfg.Session, topology: Topology(a.Task), log: cfg.Log,
-		task: identity(a.Task.Topic()), clockID: identity(clock.ID()), copiesBody: cfg.CopiesBody, redeliverAfter: a.Task.Cell.RedeliverAfter.D(),
-		started: make(chan struct{}), closed: make(chan struct{}), measured: measurement{known: make(chan struct{})},
-		supervision: ctx, stopSupervision: cancel,
-		blockedSince: map[string]int64{}, warned: map[string]int{}, writes: map[int]*drivers.Waiting{},
-	}
+	e := &Engine{cfg: cfg, work: w, topology: Topology(a.Task), task: identity(a.Task.Topic()), clockID: identity(clock.ID()),
+		timeline: newTimeline(w), started: make(chan struct{})}
+	e.journal = newJournal(e.timeline)
+	var err error
 	if a.Index == 0 && w.Topology.Churn.Rate > 0 {
-		var err error
 		if e.churn, err = e.newChurn(); err != nil {
-			cancel()
 			return nil, err
 		}
 	}
 	if a.Publishers.Count > 0 {
-		var err error
-		if e.tape, err = e.makeTape(cfg.Access); err != nil {
-			cancel()
+		if e.payloadSource, err = newPayloadSource(w.Message, e.task, cfg.Access); err != nil {
 			return nil, err
 		}
 		e.keys = newKeyTable(w.Message.Keys)
 	}
-	e.measured.from.Store(untold)
-	e.measured.end.Store(untold)
+	e.supervision, e.stopSupervision = context.WithCancel(context.Background())
+	writes := map[int]*drivers.Waiting{}
 	for i := range a.Publishers.Count {
-		e.publishers = append(e.publishers, e.newPublisher(a.Publishers.First+i))
+		e.publishers = append(e.publishers, e.newPublisher(a.Publishers.First+i, writes))
 	}
 	for s := range e.topology.Subscriptions {
 		for i := range a.Consumers.Count {
@@ -121,51 +97,37 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// now is nanoseconds since T0.
-func (e *Engine) now() int64 { return clock.Now() - e.origin.Load() }
-
-// Correct says what is added to this agent's times since T0 before they are compared with those of another clock: ns that lead to the
-// times of the clock that all agents of the task compare theirs with. It may be called at any time, from any goroutine, and holds for
-// messages sent, and receipts, from then on.
+// Correct sets the ns that are added to this agent's times since T0 before they are compared with those of another clock: they lead to the
+// times of the clock that all agents of the task are compared with. It applies to messages sent and received from then on.
 func (e *Engine) Correct(ns int64) { e.correction.Store(ns) }
 
-// lead is what is added to a time of this agent to get that of the clock from which a message's times were read: exactly nothing where it
-// is the same clock.
-func (e *Engine) lead(env envelope) int64 {
+// clockCorrection converts this agent's time to the publisher's clock; 0 if both use the same clock.
+func (e *Engine) clockCorrection(env envelope) int64 {
 	if env.clock == e.clockID {
 		return 0
 	}
 	return e.correction.Load() - env.correction
 }
 
-// due is when a schedule's next message is due.
-func (e *Engine) due(s Schedule) int64 { return int64(s.Next()) - e.warmup }
-
-// ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed. Those that are not there at
-// the start have left again.
+// ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed. Consumers that are not
+// active at the start have disconnected again.
 func (e *Engine) ConnectConsumers(ctx context.Context) error {
-	err := each(e.consumers, func(c *consumer) error { return c.link.open(ctx) })
-	if err != nil {
+	if err := each(e.consumers, func(c *consumer) error { return c.link.open(ctx) }); err != nil {
 		return err
 	}
-	return each(e.consumers, func(c *consumer) error { c.withdraw(); return nil })
+	return each(e.consumers, func(c *consumer) error { c.disconnectAbsent(); return nil })
 }
 
 // ConnectPublishers connects the publishers; nothing is sent yet.
 func (e *Engine) ConnectPublishers(ctx context.Context) error {
-	err := each(e.publishers, func(p *publisher) error {
-		if p.perMessage() {
-			return nil
-		}
-		return p.link.open(ctx)
-	})
+	err := each(e.publishers, func(p *publisher) error { return p.connect(ctx) })
 	if err == nil && e.churn != nil {
 		err = e.churn.connect(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	return each(e.publishers, func(p *publisher) error { p.withdraw(); return nil })
+	return each(e.publishers, func(p *publisher) error { p.disconnectAbsent(); return nil })
 }
 
 // each calls f for all, a few at a time, and joins the errors.
@@ -188,97 +150,190 @@ func each[T any](all []T, f func(T) error) error {
 }
 
 // Run sends from start on, a reading of this host's clock.Now, through warm-up and measurement, and then waits for outstanding confirms, at
-// most as long as the drain may take. An agent without publishers returns at the end of the measurement, or at once when a count ends it. It
-// returns early, and with ctx's error, when ctx is cancelled; what was measured stays.
+// most as long as the drain may take. An agent without publishers returns at the end of the measurement, or at once if a count ends it. It
+// returns early, with ctx's error, when ctx is cancelled; what was measured stays.
 func (e *Engine) Run(ctx context.Context, start int64) error {
 	ctx, e.stopRun = context.WithCancel(ctx)
 	defer e.stopRun()
 	e.running.Add(1)
 	defer e.running.Done()
 	e.begin(start)
-	if len(e.publishers) == 0 { // consumers are at work from the start, or from when this is late for it
-		e.startedLate(max(0, clock.Now()-start))
-		if e.work.Publishers.Count > 0 {
-			return nil
-		}
-		select {
-		case <-e.measured.known:
-			return clock.Until(ctx, e.origin.Load()+e.ends())
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if len(e.publishers) == 0 {
+		return e.consumeOnly(ctx, start)
 	}
 	if err := clock.Until(ctx, start); err != nil {
 		return err
 	}
 	e.startedLate(clock.Now() - start)
-	soft, cancelSoft := e.until(ctx, 0)
+	soft, cancelSoft := e.timeline.until(ctx, 0)
 	defer cancelSoft()
-	defer context.AfterFunc(soft, func() { e.over.Store(true) })()
-	hard, cancelHard := e.until(ctx, e.work.Drain.Most.D())
+	defer context.AfterFunc(soft, func() { e.timeline.over.Store(true) })()
+	hard, cancelHard := e.timeline.until(ctx, e.work.Drain.Most.D())
 	defer cancelHard()
-	unblock := context.AfterFunc(hard, func() { // a driver may be stuck in a write that knows no context
-		e.closePublishers()
-	})
-	defer unblock()
-	churned := e.startChurn(soft, hard)
+	defer context.AfterFunc(hard, e.closePublishers)() // a driver may be stuck in a write that has no context
 	var wg sync.WaitGroup
+	churning, stopChurn := context.WithCancel(soft)
+	defer stopChurn()
+	var churned sync.WaitGroup
+	if e.churn != nil {
+		churned.Go(func() { e.churn.run(churning, hard) })
+	}
 	for _, p := range e.publishers {
 		wg.Go(func() { p.run(soft, hard) })
 	}
 	wg.Wait()
-	churned()
+	stopChurn() // it ends with the publishers, by a count or by time
+	churned.Wait()
 	e.finishPublishers()
 	return ctx.Err()
+}
+
+// consumeOnly waits for the end of the measurement. Consumers work from the start, or from now if that is late.
+func (e *Engine) consumeOnly(ctx context.Context, start int64) error {
+	e.startedLate(max(0, clock.Now()-start))
+	if e.timeline.byCount {
+		return nil
+	}
+	select {
+	case <-e.timeline.known:
+		return clock.Until(ctx, e.timeline.origin.Load()+e.timeline.ends())
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // startedLate notes by how much this agent started after the agreed time.
 func (e *Engine) startedLate(ns int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.skew = time.Duration(ns)
+	e.last.Skew = time.Duration(ns)
 }
 
 // begin fixes the epoch and lets waiting deliveries through.
 func (e *Engine) begin(start int64) {
-	e.warmup = e.work.Warmup.D().Nanoseconds()
-	e.origin.Store(start + e.warmup)
+	e.timeline.origin.Store(start + int64(e.timeline.warmup))
 	e.collector = record.NewCollector(0)
-	if !e.work.Steady.Auto {
+	if !e.timeline.auto {
 		e.setMeasurement(0)
 	}
-	e.mu.Lock()
-	e.own = e.collector.Recorder()
-	e.mu.Unlock()
+	e.journal.begin(e.collector)
 	for _, p := range e.publishers {
-		p.record(e.collector)
+		p.begin(e.collector)
 	}
 	if e.churn != nil {
-		e.churn.record(e.collector)
+		e.churn.begin(e.collector)
 	}
-	e.arrivals.record(e.collector)
+	e.bindings.begin(e.collector)
 	for _, c := range e.consumers {
-		c.record(e.collector, e.assignment.Publishers.Total)
+		c.begin(e.collector)
 	}
 	close(e.started)
-	e.begun.Store(true)
 	for _, c := range e.consumers {
 		go c.supervise(e.supervision)
 	}
 }
 
-// finishPublishers notes when they last did something, and hands over the confirm side of those with nothing in flight.
+// hasStarted reports whether the start is known.
+func (e *Engine) hasStarted() bool {
+	select {
+	case <-e.started:
+		return true
+	default:
+		return false
+	}
+}
+
+// Measure has the measurement begin at a whole second after T0, if that becomes known while the load runs (plan.Steady.Auto). It may be
+// called from any goroutine, once. It fails, and changes nothing, if messages that count may have passed.
+func (e *Engine) Measure(at time.Duration) error {
+	if !e.hasStarted() {
+		return errors.New("begin the measurement: the load does not run yet")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.timeline.check(at); err != nil {
+		return err
+	}
+	e.setMeasurement(int64(at))
+	return nil
+}
+
+// setMeasurement fixes the measurement. The collector is told before any message counts.
+func (e *Engine) setMeasurement(from int64) {
+	end := from + int64(e.timeline.measure)
+	e.collector.EndAt(time.Duration(end))
+	e.timeline.set(from, end)
+}
+
+// MeasureBegins waits until the beginning of the measurement is known, and returns it as a reading of this host's clock.
+func (e *Engine) MeasureBegins(ctx context.Context) (int64, error) {
+	select {
+	case <-e.timeline.known:
+		return e.timeline.origin.Load() + e.timeline.from.Load(), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// Event records what a driver reports of its link; the agent puts it into drivers.Env. Time between blocked and
+// unblocked is counted for each detail by itself.
+func (e *Engine) Event(kind drivers.EventKind, detail string) { e.journal.event(kind, detail) }
+
+// RecordInterval records what was done to this agent's part from one reading of the clock to another. Run must have been called.
+func (e *Engine) RecordInterval(kind, detail string, from, to int64) {
+	e.journal.interval(kind, detail, from, to)
+}
+
+// Observe records n samples of the agent's process, of ns nanoseconds each, in the window of at, a reading of clock.Now. Before Run there is
+// none, and they are dropped.
+func (e *Engine) Observe(at int64, s record.Series, ns int64, n uint64) {
+	e.journal.observe(at, s, ns, n)
+}
+
+// Take returns what was recorded since it was called last; final, after Close, the rest. Publishers hand over once a second by
+// themselves; consumers are asked, so that a drain sees every receipt.
+func (e *Engine) Take(final bool) record.Part {
+	if !e.hasStarted() {
+		return record.Part{Events: e.journal.take(false)}
+	}
+	var lastReceipt, lastInterrupted int64
+	cutOff := 0
+	for _, c := range e.consumers {
+		receipt, interrupted := c.flush()
+		lastReceipt, lastInterrupted = max(lastReceipt, receipt), max(lastInterrupted, interrupted)
+		if c.cutOff() {
+			cutOff++
+		}
+	}
+	for _, p := range e.publishers {
+		p.recorder.flushReturns()
+	}
+	if e.churn != nil {
+		e.churn.flush()
+	}
+	bindings := e.bindings.flush()
+	e.mu.Lock()
+	part := e.last
+	e.mu.Unlock()
+	part.LastReceipt, part.LastInterrupted, part.Apart, part.Bindings = lastReceipt, lastInterrupted, cutOff, bindings
+	part.Events = e.journal.take(final)
+	part.Windows, part.Sets = e.collector.Take()
+	part.Gaps = e.collector.TakeGaps()
+	return part
+}
+
+// finishPublishers notes when they last did something, and hands over the confirms of those with nothing in flight.
 func (e *Engine) finishPublishers() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, p := range e.publishers {
-		if p.times.Active > 0 && (e.last.Busiest.Active == 0 || p.times.Busy() > e.last.Busiest.Busy()) {
-			e.last.Busiest = p.times
+		if times := p.pacer.times; times.Active > 0 && (e.last.Busiest.Active == 0 || times.Busy() > e.last.Busiest.Busy()) {
+			e.last.Busiest = times
 		}
-		e.last.LastSend = max(e.last.LastSend, p.lastSend)
-		if p.flight != nil && p.flight.outstanding() == 0 {
-			e.last.LastConfirm = max(e.last.LastConfirm, p.lastConfirm)
-			p.confirms.Flush()
+		e.last.LastSend = max(e.last.LastSend, p.recorder.lastSend)
+		if p.window != nil && p.window.outstanding() == 0 {
+			e.last.LastConfirm = max(e.last.LastConfirm, p.recorder.lastConfirm)
+			p.recorder.confirms.Flush()
 		}
 	}
 }
@@ -300,9 +355,9 @@ func (e *Engine) Close(ctx context.Context) error {
 }
 
 func (e *Engine) closeAll() {
-	close(e.closed)
 	e.stopSupervision()
-	if e.begun.Load() {
+	started := e.hasStarted()
+	if started {
 		e.stopRun()
 	}
 	e.closePublishers()
@@ -314,24 +369,23 @@ func (e *Engine) closeAll() {
 	var wg sync.WaitGroup
 	for _, c := range e.consumers {
 		wg.Go(func() {
-			if e.collector != nil {
+			if started {
 				<-c.done
 			}
 			c.link.close()
 		})
 	}
 	wg.Wait()
-	if e.collector == nil {
+	if !started {
 		return
 	}
 	e.finishPublishers()
-	now := e.now()
+	now := e.timeline.now()
 	for _, p := range e.publishers {
-		p.endWait(now)
-		p.confirms.Flush()
+		p.recorder.finish(now)
 	}
 	for _, c := range e.consumers {
-		c.endWait(now)
+		c.finish(now)
 	}
 }
 

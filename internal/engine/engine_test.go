@@ -613,7 +613,7 @@ func driven(t *testing.T, session drivers.Session, rate float64, begins, measure
 
 // The error between two sends is how much their delays differ, of those that the broker did not hold for most of theirs.
 func TestPacingError(t *testing.T) {
-	p := &publisher{}
+	p := &pacer{}
 	w := new(record.Window)
 	for _, x := range []struct {
 		delay, held int64
@@ -632,7 +632,7 @@ func TestPacingError(t *testing.T) {
 		if h := w.Hists[record.Pacing]; h != nil {
 			before = h.Count()
 		}
-		p.pace(w, x.delay)
+		p.recordPacing(w, x.delay)
 		h := w.Hists[record.Pacing]
 		switch {
 		case x.want < 0 && h != nil && h.Count() != before:

@@ -9,14 +9,14 @@ import (
 	"lockstep/internal/plan"
 )
 
-// EnvelopeSize is the length in bytes of what every body begins with; no message can be smaller.
+// EnvelopeSize is the length in bytes of the envelope at the beginning of every body; no message can be smaller.
 //
 //	 0  version (2)          32 send time, ns of the task's epoch
 //	 1  kind                 40 id of the clock both were read from
 //	 4  publisher            48 correction: ns to add to both for the reference's time
 //	 8  task                 56 length of the body
 //	16  sequence, from 0     60 CRC-32C of bytes 64… (the payload), then of bytes 0…59
-//	24  due time, ns of the task's epoch
+//	24  intended send time, ns of the task's epoch
 //
 // Numbers are little endian. The checksum takes the payload first so that a publisher, whose payload
 // stays the same, computes it over the header alone.
@@ -30,23 +30,24 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// envelope is what a body says of itself.
+// envelope is the description of a message at the beginning of its body.
 type envelope struct {
 	publisher  uint32
 	sequence   uint64
-	due, send  int64
-	clock      uint64 // identity of the clock that due and send were read from
+	intended   int64
+	send       int64
+	clock      uint64 // identity of the clock that intended and send were read from
 	correction int64  // of the publisher's agent: see Engine.Correct
 }
 
-// identity returns the number by which envelopes tell tasks and clocks apart.
+// identity is the number of a task or a clock in envelopes.
 func identity(s string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(s)) // never fails
 	return h.Sum64()
 }
 
-// stamp prepares a body for put: what is the same in every message of a publisher.
+// stamp writes the part of the envelope that is the same in every message of a publisher.
 func stamp(body []byte, task, clock uint64, publisher uint32) (payloadSum uint32) {
 	clear(body[:EnvelopeSize])
 	body[0] = envelopeVersion
@@ -57,14 +58,14 @@ func stamp(body []byte, task, clock uint64, publisher uint32) (payloadSum uint32
 	return crc32.Checksum(body[EnvelopeSize:], castagnoli)
 }
 
-// putLength says in a stamped body how long it is, where it is shorter than what was stamped.
+// putLength writes the length of a stamped body, which may be shorter than when it was stamped.
 func putLength(body []byte) { binary.LittleEndian.PutUint32(body[56:], uint32(len(body))) }
 
 // put completes a stamped body for one message.
-func put(body []byte, payloadSum uint32, sequence uint64, due, send, correction int64) {
+func put(body []byte, payloadSum uint32, sequence uint64, intended, send, correction int64) {
 	_ = body[EnvelopeSize-1]
 	binary.LittleEndian.PutUint64(body[16:], sequence)
-	binary.LittleEndian.PutUint64(body[24:], uint64(due))
+	binary.LittleEndian.PutUint64(body[24:], uint64(intended))
 	binary.LittleEndian.PutUint64(body[32:], uint64(send))
 	binary.LittleEndian.PutUint64(body[48:], uint64(correction))
 	binary.LittleEndian.PutUint32(body[60:], crc32.Update(payloadSum, castagnoli, body[:60]))
@@ -86,7 +87,7 @@ func open(body []byte, task uint64) (envelope, error) {
 	return envelope{
 		publisher:  binary.LittleEndian.Uint32(body[4:]),
 		sequence:   binary.LittleEndian.Uint64(body[16:]),
-		due:        int64(binary.LittleEndian.Uint64(body[24:])),
+		intended:   int64(binary.LittleEndian.Uint64(body[24:])),
 		send:       int64(binary.LittleEndian.Uint64(body[32:])),
 		clock:      binary.LittleEndian.Uint64(body[40:]),
 		correction: int64(binary.LittleEndian.Uint64(body[48:])),

@@ -12,7 +12,7 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 	}
 	sum := stamp(body, 7, 9, 3)
 	for _, want := range []envelope{{3, 0, 0, 0, 9, 0}, {3, 1 << 40, -5, 17, 9, -250e6}, {3, 42, 1 << 50, 1<<50 + 1, 9, 1 << 60}} {
-		put(body, sum, want.sequence, want.due, want.send, want.correction)
+		put(body, sum, want.sequence, want.intended, want.send, want.correction)
 		got, err := open(body, 7)
 		if err != nil || got != want {
 			t.Errorf("read %+v, %v; want %+v", got, err, want)

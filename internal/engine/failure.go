@@ -4,33 +4,26 @@ import (
 	"context"
 	"errors"
 	"net"
+	"syscall"
 
 	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
 )
 
-// countFailure accounts for a message that was not accepted, by kind: a deadline passed, the link was gone, or anything else. A deadline
-// of ours goes first: it closes links that are stuck, which then say that they are closed.
-func (p *publisher) countFailure(ctx context.Context, w *record.Window, err error, due, send int64) {
-	w.Counts[record.PublishErrors]++
-	p.unanswered(w, due, send, p.e.now())
-	switch {
-	case timedOut(err) || errors.Is(ctx.Err(), context.DeadlineExceeded):
-		w.Counts[record.Timeouts]++
-	case errors.Is(err, drivers.ErrClosed):
-		w.Counts[record.ClosedErrors]++
-	}
-}
-
-// unanswered records when a message failed without an answer of the broker.
-func (p *publisher) unanswered(w *record.Window, due, send, now int64) {
-	w.Record(record.SendFailed, now-send)
-	if p.schedule != nil {
-		w.Record(record.Unanswered, now-due)
-	}
-}
-
-func timedOut(err error) bool {
+// failureKind is the counter of a publish error beside the total; false: it has none. A deadline of the engine goes first: it closes links
+// that are stuck, which then fail as closed.
+func failureKind(ctx context.Context, err error) (record.Counter, bool) {
 	var n net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &n) && n.Timeout(), errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return record.Timeouts, true
+	case errors.Is(err, drivers.ErrClosed):
+		return record.ClosedErrors, true
+	}
+	return 0, false
+}
+
+// portsExhausted reports whether a connection failed because this host has no ports or descriptors left.
+func portsExhausted(err error) bool {
+	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EMFILE)
 }

@@ -7,7 +7,7 @@ import "sync/atomic"
 type slot struct {
 	body     []byte
 	sequence uint64
-	due      int64
+	intended int64
 	send     int64
 	free     int64 // when it was released, ns of the task's epoch
 	out      bool  // in flight
@@ -27,8 +27,8 @@ type inflight struct {
 	head uint64        // next to read, publisher's
 	tail atomic.Uint64 // next to write, confirm side's
 
-	want atomic.Uint64 // the tail at which the publisher wants to be woken
-	room chan struct{} // one token: "look again"
+	want     atomic.Uint64 // the tail at which the publisher wants to be woken
+	released chan struct{} // one token: "look again"
 }
 
 // never is a tail that is not reached.
@@ -40,7 +40,7 @@ func newInflight(n int, body func() []byte) *inflight {
 		size *= 2
 	}
 	f := &inflight{slots: make([]slot, n), local: make([]uint32, n), ring: make([]uint32, size), mask: uint64(size - 1),
-		room: make(chan struct{}, 1)}
+		released: make(chan struct{}, 1)}
 	f.want.Store(never)
 	for i := range f.slots {
 		f.slots[i].body = body()
@@ -108,24 +108,24 @@ func (f *inflight) release(token uint64, now int64) {
 	}
 }
 
-// await asks for a token in room once n more slots were released, counted from what was collected; it returns false when
-// they are already. The publisher calls settled when it no longer waits.
+// await asks for a token in released once n more slots were released, counted from what was collected; it returns false when
+// they are already. The publisher calls stopWaiting when it no longer waits.
 func (f *inflight) await(n int) bool {
 	target := f.head + uint64(n)
 	f.want.Store(target)
 	if f.tail.Load() >= target {
-		f.settled()
+		f.stopWaiting()
 		return false
 	}
 	return true
 }
 
-func (f *inflight) settled() { f.want.Store(never) }
+func (f *inflight) stopWaiting() { f.want.Store(never) }
 
 // wake makes a waiting publisher look again.
 func (f *inflight) wake() {
 	select {
-	case f.room <- struct{}{}:
+	case f.released <- struct{}{}:
 	default:
 	}
 }

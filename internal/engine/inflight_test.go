@@ -73,12 +73,12 @@ func TestInflightNeverSleepsForGood(t *testing.T) {
 		}
 		for f.await(1) {
 			select {
-			case <-f.room:
+			case <-f.released:
 			case <-deadline:
 				t.Fatalf("not woken after %d messages, %d in flight", n, f.outstanding())
 			}
 		}
-		f.settled()
+		f.stopWaiting()
 	}
 	close(out)
 }

@@ -54,7 +54,7 @@ func (a *alias) draw(r *rand.PCG) int {
 	return int(a.other[column])
 }
 
-// keyTable is what keys are drawn from; nil where each message has another one.
+// keyTable is the distribution of keys; nil: each message has another one.
 type keyTable struct {
 	count int
 	zipf  *alias // nil: all keys alike
@@ -76,12 +76,12 @@ func newKeyTable(k plan.Keys) *keyTable {
 	return t
 }
 
-// key is the key of the publisher's next message.
-func (p *publisher) key() uint32 {
-	if p.e.keys == nil {
-		return uint32(p.sequence) &^ drivers.ExtraKey
+// key is the key of a message.
+func (t *keyTable) key(sequence uint64, r *rand.PCG) uint32 {
+	if t == nil {
+		return uint32(sequence) &^ drivers.ExtraKey
 	}
-	return p.e.keys.draw(&p.keyDraws)
+	return t.draw(r)
 }
 
 func (t *keyTable) draw(r *rand.PCG) uint32 {

@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"lockstep/internal/clock"
 )
@@ -18,9 +20,11 @@ type closer interface {
 // link is one connection after the other to the broker: each is opened when the one before it broke. One goroutine at a time, the owner,
 // opens and disconnects; close, finish and the driver's callback may come from any goroutine.
 type link[C closer] struct {
-	e    *Engine
-	name string // in events and errors: "publisher 3"
-	dial func(ctx context.Context, onClosed func(error)) (C, error)
+	name    string // in events and errors: "publisher 3"
+	dial    func(ctx context.Context, onClosed func(error)) (C, error)
+	timeout time.Duration // of dial
+	journal *journal
+	log     *slog.Logger
 
 	conn   C             // used by the owner
 	broken chan struct{} // closed when conn breaks; nil without a connection. Read by the owner
@@ -33,9 +37,13 @@ type link[C closer] struct {
 	ended    bool       // conn broke since
 }
 
+func newLink[C closer](e *Engine, name string, dial func(context.Context, func(error)) (C, error)) link[C] {
+	return link[C]{name: name, dial: dial, timeout: e.work.Connect.D(), journal: e.journal, log: e.cfg.Log}
+}
+
 // open opens a connection, within the cell's limit for it.
 func (l *link[C]) open(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.e.work.Connect.D())
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	l.mu.Lock()
 	l.number++
@@ -72,7 +80,7 @@ func (l *link[C]) onClosed(number int64, err error) {
 	close(l.broken)
 	l.mu.Unlock()
 	if fault {
-		l.e.Event("closed", fmt.Sprintf("%s: %v", l.name, err))
+		l.journal.event(eventClosed, fmt.Sprintf("%s: %v", l.name, err))
 	}
 }
 
@@ -85,9 +93,23 @@ func (l *link[C]) reopen(ctx context.Context) bool {
 	if ended {
 		return false
 	}
-	ok := l.e.retry(ctx, l.open)
-	l.e.outage(l.name, since, ok)
+	ok := l.openWithRetry(ctx)
+	l.journal.outage(l.name, since, ok)
 	return ok
+}
+
+// openWithRetry opens a connection with growing pauses until it succeeds or ctx ends.
+func (l *link[C]) openWithRetry(ctx context.Context) bool {
+	const minPause, maxPause = 10 * time.Millisecond, time.Second
+	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
+		err := l.open(ctx)
+		if err == nil {
+			return true
+		}
+		l.journal.warn("reconnect", err)
+		sleep(ctx, pause)
+	}
+	return false
 }
 
 // disconnect closes the connection, which completes all that was in flight. Callbacks of it are ignored from then on.
@@ -112,7 +134,7 @@ func (l *link[C]) close() {
 		return
 	}
 	if err := conn.Close(); err != nil {
-		l.e.log.Debug("close link", "link", l.name, "error", err)
+		l.log.Debug("close link", "link", l.name, "error", err)
 	}
 }
 
@@ -128,4 +150,9 @@ func (l *link[C]) lastBreak() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.brokeAt
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	_ = clock.Until(ctx, clock.Now()+int64(d)) // an early end shows in ctx
 }

@@ -119,7 +119,7 @@ func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := e.publishers[0]
-	e.mu.Lock() // the event of the broken link takes as long as this
+	e.journal.mu.Lock() // the event of the broken link takes as long as this
 	told := make(chan struct{})
 	go func() {
 		p.link.onClosed(1, drivers.ErrClosed)
@@ -129,14 +129,14 @@ func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
 		runtime.Gosched()
 	}
 	p.link.disconnect()
-	e.mu.Unlock()
+	e.journal.mu.Unlock()
 	<-told
 	if err := p.link.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	token, _ := p.flight.take()
-	p.flight.slots[token].out = true
-	time.AfterFunc(50*time.Millisecond, func() { p.flight.release(uint64(token), 1) })
+	token, _ := p.window.take()
+	p.window.slots[token].out = true
+	time.AfterFunc(50*time.Millisecond, func() { p.window.release(uint64(token), 1) })
 	if !p.await(t.Context(), 1) {
 		t.Error("the link counts as broken, although it was opened again")
 	}

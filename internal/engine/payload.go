@@ -10,96 +10,94 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// contents is what the bodies of one publisher hold behind the envelope, and how long they are, where that differs from message to
-// message. Its publisher's goroutine owns it.
-type contents struct {
-	sizes *sizes // nil: bodies are as long as their buffers
-	// tape is what bodies are cut out of, one after the other; nil: their payload stays. All publishers of the agent read the same one.
-	tape   []byte
-	at     int
-	repeat float64  // the part of each payload that is no tape but zeros
-	sums   []uint32 // without a tape: CRC-32C of the payload's first 0, 1, 2 … strides
+// payloadGenerator makes the payloads of one publisher whose bodies differ in size or payload. The publisher's goroutine owns it.
+type payloadGenerator struct {
+	sizes  *sizes   // nil: bodies are as long as their buffers
+	source []byte   // payloads are cut out of it, one after the other; nil: the payload stays. Read only: the agent's publishers share it
+	at     int      // in source
+	repeat float64  // the part of each payload that is zeros
+	sums   []uint32 // without a source: CRC-32C of the payload's first 0, 1, 2 … strides
 	draws  rand.PCG
 }
 
 // stride is how much of a payload's checksum is left to compute at most: about 0.2 µs.
 const stride = 4096
 
-// leastTape keeps what compressors look back on (32 KiB … 1 MiB) from seeing a piece again.
-const leastTape = 1 << 20
+// minSource is more than compressors look back on (32 KiB … 1 MiB), so that they see no piece again.
+const minSource = 1 << 20
 
-// tape makes what bodies are cut out of; nil if their payload stays the same.
-func (e *Engine) makeTape(access drivers.Access) ([]byte, error) {
-	p, least := e.work.Message.Payload, e.work.Message.Size-EnvelopeSize
-	switch p.Kind {
+// newPayloadSource returns the bytes that payloads are cut out of; nil if they stay the same.
+func newPayloadSource(m plan.Message, task uint64, access drivers.Access) ([]byte, error) {
+	largest := m.Size - EnvelopeSize
+	switch m.Payload.Kind {
 	case plan.PayloadCompressible:
-		tape := make([]byte, max(leastTape, least))
-		rand.NewChaCha8(seed(e.task, 0, 'c')).Read(tape) // never fails
-		return tape, nil
+		source := make([]byte, max(minSource, largest))
+		rand.NewChaCha8(seed(task, 0, 'c')).Read(source) // never fails
+		return source, nil
 	case plan.PayloadFile:
-		tape, err := access.ReadPayload(p.File)
+		source, err := access.ReadPayload(m.Payload.File)
 		if err != nil {
 			return nil, fmt.Errorf("read payload file: %w; each agent that publishes needs it", err)
 		}
-		if len(tape) < max(1, least) {
+		if len(source) < max(1, largest) {
 			return nil, fmt.Errorf("read payload file %s: it has %d bytes, and the largest body takes %d of it; give a larger file or smaller messages",
-				p.File, len(tape), least)
+				m.Payload.File, len(source), largest)
 		}
-		return tape, nil
+		return source, nil
 	}
 	return nil, nil
 }
 
-// seed tells random streams of a task apart: by publisher, and by what they are for.
-func seed(task uint64, publisher int, what byte) [32]byte {
-	return [32]byte{byte(publisher), byte(publisher >> 8), byte(publisher >> 16), byte(task), byte(task >> 8), byte(task >> 16), byte(task >> 24), what}
+// seed is the seed of one of a task's random streams: one for each publisher and purpose.
+func seed(task uint64, publisher int, purpose byte) [32]byte {
+	return [32]byte{byte(publisher), byte(publisher >> 8), byte(publisher >> 16), byte(task), byte(task >> 8), byte(task >> 16), byte(task >> 24),
+		purpose}
 }
 
-// newContents is nil for a publisher whose bodies are all alike.
-func (e *Engine) newContents(publisher int, payload []byte) *contents {
-	m := e.work.Message
-	if len(m.Sizes) == 0 && e.tape == nil {
+// newPayloadGenerator returns nil for a publisher whose bodies are all alike. The payload is the one that stays without a source.
+func newPayloadGenerator(m plan.Message, task uint64, source []byte, publisher int, payload []byte) *payloadGenerator {
+	if len(m.Sizes) == 0 && source == nil {
 		return nil
 	}
-	c := &contents{tape: e.tape, draws: *rand.NewPCG(e.task, 1<<32|uint64(publisher))}
+	g := &payloadGenerator{source: source, draws: *rand.NewPCG(task, 1<<32|uint64(publisher))}
 	if len(m.Sizes) > 0 {
-		c.sizes = newSizes(m.Sizes)
+		g.sizes = newSizes(m.Sizes)
 	}
 	if m.Payload.Kind == plan.PayloadCompressible {
-		c.repeat = m.Payload.Repeat
+		g.repeat = m.Payload.Repeat
 	}
-	if c.tape != nil {
-		c.at = int(c.draws.Uint64() % uint64(len(c.tape)))
+	if g.source != nil {
+		g.at = int(g.draws.Uint64() % uint64(len(g.source)))
 		if m.Payload.Kind == plan.PayloadFile {
-			c.at = 0
+			g.at = 0
 		}
-		return c
+		return g
 	}
-	c.sums = make([]uint32, len(payload)/stride+1)
-	for i := 1; i < len(c.sums); i++ {
-		c.sums[i] = crc32.Update(c.sums[i-1], castagnoli, payload[(i-1)*stride:i*stride])
+	g.sums = make([]uint32, len(payload)/stride+1)
+	for i := 1; i < len(g.sums); i++ {
+		g.sums[i] = crc32.Update(g.sums[i-1], castagnoli, payload[(i-1)*stride:i*stride])
 	}
-	return c
+	return g
 }
 
 // fill makes the next body in a stamped buffer, all but its times, and returns it with the checksum of its payload.
-func (c *contents) fill(buffer []byte) (body []byte, payloadSum uint32) {
+func (g *payloadGenerator) fill(buffer []byte) (body []byte, payloadSum uint32) {
 	body = buffer
-	if c.sizes != nil {
-		body = buffer[:c.sizes.draw(&c.draws)]
+	if g.sizes != nil {
+		body = buffer[:g.sizes.draw(&g.draws)]
 		putLength(body)
 	}
 	payload := body[EnvelopeSize:]
-	if c.tape == nil {
+	if g.source == nil {
 		i := len(payload) / stride
-		return body, crc32.Update(c.sums[i], castagnoli, payload[i*stride:])
+		return body, crc32.Update(g.sums[i], castagnoli, payload[i*stride:])
 	}
-	n := len(payload) - int(c.repeat*float64(len(payload)))
-	if c.at+n > len(c.tape) {
-		c.at = 0
+	n := len(payload) - int(g.repeat*float64(len(payload)))
+	if g.at+n > len(g.source) {
+		g.at = 0
 	}
-	copy(payload, c.tape[c.at:c.at+n])
-	c.at += n
+	copy(payload, g.source[g.at:g.at+n])
+	g.at += n
 	clear(payload[n:])
 	return body, crc32.Checksum(payload, castagnoli)
 }
@@ -127,15 +125,4 @@ func (s *sizes) draw(r *rand.PCG) int {
 func below(r *rand.PCG, n int) int {
 	hi, _ := bits.Mul64(r.Uint64(), uint64(n))
 	return int(hi)
-}
-
-// prepare completes the next message in a buffer and returns its body.
-func (p *publisher) prepare(buffer []byte, due, send int64) []byte {
-	if p.contents == nil {
-		put(buffer, p.payloadSum, p.sequence, due, send, p.e.correction.Load())
-		return buffer
-	}
-	body, sum := p.contents.fill(buffer)
-	put(body, sum, p.sequence, due, send, p.e.correction.Load())
-	return body
 }

@@ -186,7 +186,7 @@ func TestSizesInEveryMode(t *testing.T) {
 func TestContentsDoNotAllocate(t *testing.T) {
 	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Least: 64, Most: 2000, Weight: 1}, {Least: 64, Most: 64, Weight: 1}},
 		Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}, Keys: plan.Keys{Count: 100, Skew: 1}})
-	if n := testing.AllocsPerRun(1000, func() { p.prepare(p.body, 1, 2); p.key() }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { p.prepare(p.body, 1, 2); p.e.keys.key(p.sequence, &p.keyDraws) }); n != 0 {
 		t.Errorf("%v allocations a message, want 0", n)
 	}
 }
@@ -210,7 +210,7 @@ func BenchmarkPrepare(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				p.prepare(p.body, 1, 2)
-				sink += int64(p.key())
+				sink += int64(p.e.keys.key(p.sequence, &p.keyDraws))
 			}
 		})
 	}

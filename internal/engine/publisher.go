@@ -5,109 +5,88 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
-	"syscall"
 	"time"
 
-	"lockstep/internal/clock"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/pkg/drivers"
 )
 
-// publisher is one publishing thread. Its goroutine owns sends; the driver's confirms own confirms, one call at a
-// time; they meet only in flight.
+// publisher is one publishing thread. A message passes through it in the order of this file: the pacer waits for its time, the payload is
+// made, the driver publishes it, the broker confirms it, and the recorder accounts for each step. Its goroutine owns everything but the
+// confirms, which the driver calls one at a time; the two meet only in the window of messages in flight. It has many methods because each
+// publish mode and each phase of the path is one.
 type publisher struct {
-	e        *Engine
-	index    int // among all publishers of the task
-	flow     int // of the first subscription
-	spec     drivers.PublisherSpec
+	e      *Engine
+	index  int // among all publishers of the task
+	mode   drivers.Mode
+	work   plan.Publishers
+	spec   drivers.PublisherSpec
+	random *rand.Rand // sizes of batches
+
+	pacer    pacer
 	link     link[drivers.Publisher]
-	mode     drivers.Mode
-	work     plan.Publishers
-	schedule Schedule // nil: closed loop
-	random   *rand.Rand
+	window   *inflight // confirmed modes
+	recorder recorder
 
-	waiter     clock.Waiter
-	flight     *inflight // confirmed modes
-	body       []byte    // unconfirmed modes
-	payloadSum uint32
-	contents   *contents // nil: all bodies are alike
+	body       []byte            // unconfirmed modes
+	payloadSum uint32            // of a payload that stays
+	payloads   *payloadGenerator // nil: all bodies are alike
 	keyDraws   rand.PCG
-	sequence   uint64
-	measured   uint64                // sent that belong to the measurement
-	due        int64                 // of the next message, open loop
-	gap        int64                 // between due times, a moving mean of about the last 16
-	blocked    int64                 // spec.Waiting as read last
-	held       int64                 // how long it waited for the broker since it was last on time
-	times      record.PublisherTimes // of the measurement so far
-	pacing     pacing                // of the message before
-	failures   int                   // publish errors in a row
-	turns      *turns                // nil: always there
-	gone       bool                  // it left, or has not joined yet
-	stays      int64                 // until when it is there, at most the end of the measurement
-	attended   int64                 // when it was there last, as its turns say
-	unsent     int64                 // counted as such so far
-	lastSend   int64
+	sequence   uint64 // of the next message
+	failures   int    // publish errors in a row
 
-	sends           *record.Recorder
-	sent, uncertain *record.Set
+	departed   bool  // it disconnected as its lifetime says, or has not connected yet
+	lastActive int64 // when its lifetime had it active last
 
-	confirms     *record.Recorder
-	acknowledged *record.Set
-	rejected     *record.Set
-	lastConfirm  int64
-	confirmWait  wait
-	lacking      lack // since when what was sent has failed, ns since T0, and nothing was confirmed; 0: it has not
-	returnsMu    sync.Mutex
-	returns      *record.Recorder
-	returned     *record.Set
-	soft, hard   context.Context
+	soft, hard context.Context // soft ends with the measurement, hard with the drain
 }
 
-func (e *Engine) newPublisher(i int) *publisher {
-	w := e.work
+// newPublisher makes publisher i. Blocked writes are counted by connection.
+func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher {
+	w, a := e.work, e.cfg.Assignment
 	p := &publisher{e: e, index: i, mode: drivers.Mode(w.Publishers.Mode), work: w.Publishers,
-		random: rand.New(rand.NewPCG(e.task, uint64(i)))}
-	p.link.e, p.link.name, p.link.dial = e, fmt.Sprintf("publisher %d", i), p.dial
-	p.keyDraws = *rand.NewPCG(e.task, 2<<32|uint64(i))
-	p.turns = newTurns(w.Publishers.Presence, i, e.assignment.Publishers.Total, forever)
-	number := connection(w.Topology, i-e.assignment.Publishers.First)
-	if e.writes[number] == nil {
-		e.writes[number] = &drivers.Waiting{}
+		random: rand.New(rand.NewPCG(e.task, uint64(i))), keyDraws: *rand.NewPCG(e.task, 2<<32|uint64(i))}
+	number := connection(w.Topology, i-a.Publishers.First)
+	if writes[number] == nil {
+		writes[number] = &drivers.Waiting{}
 	}
 	p.spec = drivers.PublisherSpec{
 		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode, Window: w.Publishers.Window,
 		Batch: w.Publishers.Batch.Most, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
 		Node: drivers.Node(w.Publishers.Node), Connection: number,
-		OnReturn: p.onReturn, Waiting: &drivers.Waiting{Writes: e.writes[number]},
-	}
-	if p.mode.Confirmed() {
-		p.spec.OnConfirm = p.onConfirm
-		p.flight = newInflight(p.work.InFlight(), p.bodies())
-		least, _ := w.LeastGap()
-		p.confirmWait = newWait(record.GapConfirm, i, least)
-	} else {
-		p.body = p.newBody()
+		OnReturn: p.onReturn, Waiting: &drivers.Waiting{Writes: writes[number]},
 	}
 	if p.perMessage() {
 		p.spec.Connection, p.spec.Waiting.Writes = drivers.Exclusive, &drivers.Waiting{}
 	}
-	p.schedule = newSchedule(w.Publishers, w.Warmup.D(), e.task, i, e.assignment.Publishers.Total)
-	p.flow = record.FlowsOf(w.Topology.Subscriptions, w.Topology.Queues).Of(0, p.spec.Queue)
+	p.link = newLink(e, fmt.Sprintf("publisher %d", i), p.dial)
+	minGap, _ := w.LeastGap()
+	p.recorder = recorder{timeline: e.timeline, index: i, flow: record.FlowsOf(w.Topology.Subscriptions, w.Topology.Queues).Of(0, p.spec.Queue),
+		paced: w.Publishers.Open(), confirmed: p.mode.Confirmed(), gaps: newGapDetector(record.GapConfirm, i, minGap)}
+	if p.mode.Confirmed() {
+		p.spec.OnConfirm = p.onConfirm
+		p.window = newInflight(p.work.InFlight(), p.bodies())
+	} else {
+		p.body = p.newBody()
+	}
+	p.pacer = pacer{timeline: e.timeline, waiting: p.spec.Waiting, count: w.Publishers.Count, maxUnsent: maxUnsent / int64(a.Publishers.Count),
+		schedule: newSchedule(w.Publishers, w.Warmup.D(), e.task, i, a.Publishers.Total),
+		lifetime: newLifetime(e.timeline, w.Publishers.Presence, i, a.Publishers.Total, forever)}
 	if w.Steady.Auto {
-		askFor(p.schedule, e.beginning)
+		deferStages(p.pacer.schedule, e.timeline.warmupEnds)
 	}
 	return p
 }
 
+// perMessage reports whether each message has a connection of its own.
 func (p *publisher) perMessage() bool {
 	return p.mode == drivers.ConnectionPerMessage || p.mode == drivers.ConnectionPerMessageConfirm
 }
 
-// bodies makes the bodies of slots. One does for all where the driver copies it, and stays in the processor's cache.
+// bodies makes the bodies of messages in flight. A driver that copies the body lets them share one, which stays in the processor's cache.
 func (p *publisher) bodies() func() []byte {
-	if !p.e.copiesBody {
+	if !p.e.cfg.CopiesBody {
 		return p.newBody
 	}
 	one := p.newBody()
@@ -119,67 +98,337 @@ func (p *publisher) newBody() []byte {
 	body := make([]byte, p.e.work.Message.Size)
 	rand.NewChaCha8(seed(p.e.task, p.index, 0)).Read(body[EnvelopeSize:]) // never fails
 	p.payloadSum = stamp(body, p.e.task, p.e.clockID, uint32(p.index))
-	if p.contents == nil {
-		p.contents = p.e.newContents(p.index, body[EnvelopeSize:])
+	if p.payloads == nil {
+		p.payloads = newPayloadGenerator(p.e.work.Message, p.e.task, p.e.payloadSource, p.index, body[EnvelopeSize:])
 	}
 	return body
-}
-
-// record gives the publisher its part of the record, when the start is known.
-func (p *publisher) record(c *record.Collector) {
-	p.sends, p.confirms, p.returns = c.Recorder(), c.Recorder(), c.Recorder()
-	p.confirmWait.begin(-p.e.warmup)
-	key := record.SetKey{Publisher: p.index}
-	set := func(r *record.Recorder, kind record.SetKind) *record.Set {
-		key.Kind = kind
-		return r.Set(key)
-	}
-	p.sent, p.uncertain = set(p.sends, record.SetSent), set(p.sends, record.SetUncertain)
-	p.acknowledged, p.rejected = set(p.confirms, record.SetConfirmed), set(p.confirms, record.SetRejected)
-	p.returned = set(p.returns, record.SetReturned)
 }
 
 // dial opens one connection.
 func (p *publisher) dial(ctx context.Context, onClosed func(error)) (drivers.Publisher, error) {
 	spec := p.spec
 	spec.OnClosed = onClosed
-	opened, err := p.e.session.Publisher(drivers.WithWaiting(ctx, spec.Waiting.Writes), spec)
-	if (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EMFILE)) && p.sends != nil {
-		p.sends.Window(p.e.now(), false).Counts[record.PortsExhausted]++
+	conn, err := p.e.cfg.Session.Publisher(drivers.WithWaiting(ctx, spec.Waiting.Writes), spec)
+	if portsExhausted(err) && p.recorder.sends != nil {
+		p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.PortsExhausted]++
 	}
-	return opened, err
+	return conn, err
 }
 
-// onConfirm records before it releases, so that a publisher which sees nothing in flight sees everything recorded.
+// connect opens the link before the load starts.
+func (p *publisher) connect(ctx context.Context) error {
+	if p.perMessage() {
+		return nil
+	}
+	return p.link.open(ctx)
+}
+
+// begin gives the publisher its part of the record, when the start is known.
+func (p *publisher) begin(c *record.Collector) {
+	p.recorder.begin(c)
+	p.pacer.sends = p.recorder.sends
+}
+
+// run sends the messages of the measurement and then waits for the confirms of those in flight. soft ends with the measurement; hard ends
+// with the drain. Open-loop messages that were due in the measurement are still sent after it, in order, until hard ends: without them, a
+// broker that stops would look as fast as before.
+func (p *publisher) run(soft, hard context.Context) {
+	p.soft, p.hard = soft, hard
+	p.pacer.start()
+	p.lastActive = -forever
+	step := p.step()
+	for !p.e.timeline.over.Load() || !p.finished() {
+		if p.pacer.lifetime != nil && !p.followLifetime() {
+			break
+		}
+		if !p.perMessage() && p.link.down.Load() && !p.reconnect(p.deadline()) {
+			break
+		}
+		if !step() && !p.becomesActive() {
+			break
+		}
+	}
+	if p.window != nil && !p.link.down.Load() && !p.perMessage() {
+		p.awaitConfirms()
+	}
+	now := p.e.timeline.now()
+	if !errors.Is(p.soft.Err(), context.Canceled) {
+		p.pacer.countUnsent(now)
+	}
+	p.recorder.sends.Flush()
+	p.pacer.times.Publisher, p.pacer.times.Active = p.index, p.e.timeline.within(p.e.timeline.from.Load(), p.e.timeline.now())
+}
+
+// step returns the function that the publish mode repeats; it returns false when the publisher is done.
+func (p *publisher) step() func() bool {
+	switch p.mode {
+	case drivers.ConfirmWindow:
+		return p.sendInWindow
+	case drivers.ConfirmEach:
+		return func() bool { return p.sendBatch(1) }
+	case drivers.ConfirmBatch:
+		min, max := p.work.Batch.Least, p.work.Batch.Most
+		return func() bool { return p.sendBatch(min + p.random.IntN(max-min+1)) }
+	case drivers.ConnectionPerMessage, drivers.ConnectionPerMessageConfirm:
+		return p.sendOverOwnConnection
+	}
+	return p.sendUnconfirmed
+}
+
+// deadline is the context that ends waiting for the next send.
+func (p *publisher) deadline() context.Context {
+	if p.pacer.behind() {
+		return p.hard
+	}
+	return p.soft
+}
+
+// finished reports whether the publisher sends nothing any more.
+func (p *publisher) finished() bool {
+	return p.e.timeline.over.Load() && (!p.pacer.behind() || p.hard.Err() != nil)
+}
+
+func (p *publisher) sendUnconfirmed() bool {
+	intended, send, more := p.pacer.wait(p.hard)
+	if !more {
+		return false
+	}
+	if err := p.publish(0, p.body, intended, send); err != nil {
+		p.failed(err)
+	}
+	return true
+}
+
+// sendInWindow sends one message as soon as the window of unconfirmed messages has a free slot.
+func (p *publisher) sendInWindow() bool {
+	token, ok := p.acquire()
+	if !ok {
+		return !p.finished() // the link broke while it waited
+	}
+	more, err := p.sendInSlot(token)
+	if err != nil {
+		p.failed(err)
+	}
+	return more
+}
+
+// sendBatch sends n messages and waits until all are confirmed.
+func (p *publisher) sendBatch(n int) bool {
+	more := true
+	for i := 0; i < n && more; i++ {
+		token, ok := p.window.take()
+		if !ok {
+			break // cannot be: nothing is in flight between batches
+		}
+		var err error
+		if more, err = p.sendInSlot(token); err != nil {
+			p.failed(err)
+			break
+		}
+	}
+	return p.awaitConfirms() && more
+}
+
+// sendInSlot sends a message in a slot that was taken for it.
+func (p *publisher) sendInSlot(token uint32) (more bool, err error) {
+	s := &p.window.slots[token]
+	intended, send, more := p.pacer.wait(p.hard)
+	if !more {
+		p.window.undo(token)
+		return false, nil
+	}
+	s.sequence, s.intended, s.send, s.out = p.sequence, intended, send, true
+	if err := p.publish(uint64(token), s.body, intended, send); err != nil {
+		p.window.undo(token)
+		return true, err
+	}
+	return true, nil
+}
+
+// sendOverOwnConnection opens a connection for one message and closes it again. Latency counts from before the dial.
+func (p *publisher) sendOverOwnConnection() bool {
+	intended, send, more := p.pacer.wait(p.hard)
+	if !more {
+		return false
+	}
+	err := p.link.open(p.hard)
+	connected := p.e.timeline.now()
+	p.pacer.connected(send, connected)
+	defer func() { p.pacer.held += connected - send }() // it delays the messages that follow
+	if err != nil {
+		w := p.recorder.sends.Window(send, p.e.timeline.belongs(intended, send))
+		p.recorder.fail(p.hard, w, err, intended, send)
+		if p.pacer.schedule != nil {
+			p.pacer.attribute(w, send-intended)
+			p.pacer.advance()
+		}
+		p.e.journal.warn("connection per message", err)
+		p.pauseAfterFailure()
+		return true
+	}
+	body, token := p.body, uint32(0)
+	if p.window != nil {
+		token, _ = p.window.take()
+		s := &p.window.slots[token]
+		s.sequence, s.intended, s.send, s.out = p.sequence, intended, send, true
+		body = s.body
+	}
+	err = p.publish(uint64(token), body, intended, send)
+	begin := p.e.timeline.now()
+	switch {
+	case err != nil:
+		p.e.journal.warn("publish", err)
+		if p.window != nil {
+			p.window.undo(token)
+		}
+	case p.window != nil:
+		ctx, cancel := context.WithTimeout(p.hard, p.e.work.Connect.D())
+		if err := p.link.conn.Flush(ctx); err == nil {
+			p.await(ctx, p.window.outstanding())
+		}
+		cancel()
+	}
+	p.link.close()
+	p.pacer.waited(begin, p.e.timeline.now())
+	return true
+}
+
+// prepare completes the next message in a buffer and returns its body.
+func (p *publisher) prepare(buffer []byte, intended, send int64) []byte {
+	body, sum := buffer, p.payloadSum
+	if p.payloads != nil {
+		body, sum = p.payloads.fill(buffer)
+	}
+	put(body, sum, p.sequence, intended, send, p.e.correction.Load())
+	return body
+}
+
+// publish makes one message in a buffer, hands it to the driver and accounts for it.
+func (p *publisher) publish(token uint64, buffer []byte, intended, send int64) error {
+	body := p.prepare(buffer, intended, send)
+	sequence, key := p.sequence, p.e.keys.key(p.sequence, &p.keyDraws)
+	p.sequence++
+	err := p.link.conn.Publish(p.hard, drivers.Message{Token: token, Key: key, Body: body})
+	measured := p.e.timeline.belongs(intended, send)
+	w := p.recorder.sends.Window(send, measured)
+	p.pacer.sent(w, intended, send)
+	p.pacer.seeWaiting(send)
+	if err != nil {
+		p.recorder.fail(p.hard, w, err, intended, send)
+		p.recorder.uncertain.Add(sequence)
+		return err
+	}
+	p.recorder.accept(w, sequence, len(body), send)
+	p.failures = 0
+	if measured {
+		p.pacer.measured++
+	}
+	return nil
+}
+
+// failed handles a publish error: run opens a broken link again, anything else waits a moment.
+func (p *publisher) failed(err error) {
+	if errors.Is(err, drivers.ErrClosed) {
+		p.link.fail(err)
+		return
+	}
+	p.e.journal.warn("publish", err)
+	p.pauseAfterFailure()
+}
+
+// pauseAfterFailure keeps a publisher whose every call fails from spinning.
+func (p *publisher) pauseAfterFailure() {
+	begin := p.e.timeline.now()
+	p.failures = min(p.failures+1, 7)
+	sleep(p.deadline(), time.Millisecond<<p.failures)
+	p.pacer.waited(begin, p.e.timeline.now())
+}
+
+// acquire takes a slot. If all are in flight it waits as the cell says: until one is free, or in pauses. False: the measurement ended or
+// the link broke.
+func (p *publisher) acquire() (uint32, bool) {
+	for {
+		if token, ok := p.window.take(); ok {
+			return token, true
+		}
+		if err := p.flush(); err != nil {
+			p.failed(err)
+			return 0, false
+		}
+		begin := p.e.timeline.now()
+		if p.work.OnFull == "pause" { // as the client of the mqperf study does
+			sleep(p.deadline(), p.work.Pause.D())
+			p.pacer.waited(begin, p.e.timeline.now())
+			if p.finished() || p.link.down.Load() {
+				return 0, false
+			}
+			continue
+		}
+		ok := p.await(p.deadline(), 1)
+		if p.window.collect() > 0 {
+			p.pacer.waited(begin, p.window.firstFree) // until it ran again is the generator's time
+		} else {
+			p.pacer.waited(begin, p.e.timeline.now())
+		}
+		if !ok {
+			return 0, false
+		}
+	}
+}
+
+// flush sends what the driver has buffered.
+func (p *publisher) flush() error {
+	before := p.spec.Waiting.Nanos()
+	err := p.link.conn.Flush(p.hard)
+	p.pacer.flushed(before)
+	return err
+}
+
+// await waits until n more messages were confirmed; false if the link broke or ctx ended first.
+func (p *publisher) await(ctx context.Context, n int) bool {
+	defer p.window.stopWaiting()
+	for p.window.await(n) {
+		select {
+		case <-p.window.released:
+		case <-p.link.broken:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// awaitConfirms sends what is buffered and waits until nothing is in flight; false if hard ended first. A link that breaks is closed, which
+// completes everything too.
+func (p *publisher) awaitConfirms() bool {
+	if n := p.window.outstanding(); n > 0 {
+		if err := p.flush(); err != nil {
+			p.failed(err)
+		}
+		begin := p.e.timeline.now()
+		if !p.link.down.Load() && p.await(p.hard, n) && p.window.collect() > 0 {
+			p.pacer.waited(begin, p.window.lastFree)
+		} else {
+			p.pacer.waited(begin, p.e.timeline.now())
+		}
+	}
+	if p.link.down.Load() {
+		p.link.close()
+	}
+	return p.window.outstanding() == 0
+}
+
+// onConfirm records before it releases, so that a publisher with nothing in flight has everything recorded.
 func (p *publisher) onConfirm(token uint64, err error) {
-	now := p.e.now()
-	s := p.flight.find(token)
+	now := p.e.timeline.now()
+	s := p.window.find(token)
 	if s == nil {
 		p.e.Event(drivers.EventNotice, fmt.Sprintf("driver confirmed token %d of publisher %d, which is not in flight", token, p.index))
 		return
 	}
-	w := p.confirms.Window(now, p.e.belongs(s.due, s.send))
-	switch {
-	case err == nil:
-		w.Counts[record.Confirmed]++
-		w.Record(record.Send, now-s.send)
-		if p.schedule != nil {
-			w.Record(record.SendDue, now-s.due)
-		}
-		p.acknowledged.Add(s.sequence)
-		p.lastConfirm = now
-		p.confirmedAt(now, s.send)
-	case errors.Is(err, drivers.ErrRejected):
-		w.Counts[record.Rejected]++
-		w.Record(record.SendFailed, now-s.send)
-		p.rejected.Add(s.sequence)
-		p.lack(s.send)
-	default:
-		w.Counts[record.Unconfirmed]++
-		p.unanswered(w, s.due, s.send, now)
-		p.lack(s.send)
-	}
-	p.flight.release(token, now)
+	p.recorder.confirm(s, err, now)
+	p.window.release(token, now)
 }
 
 func (p *publisher) onReturn(body []byte) {
@@ -188,40 +437,108 @@ func (p *publisher) onReturn(body []byte) {
 		p.e.Event(drivers.EventNotice, fmt.Sprintf("broker returned a message to publisher %d: %v", p.index, err))
 		return
 	}
-	p.returnsMu.Lock()
-	defer p.returnsMu.Unlock()
-	if p.returned.Add(env.sequence) {
-		w := p.returns.Window(p.e.now(), p.e.belongs(env.due, env.send))
-		w.Counts[record.Returned]++
-		w.Publish(p.flow, -1)
-	}
+	p.recorder.takeBack(env)
 }
 
 // reconnect replaces the broken link until ctx ends.
 func (p *publisher) reconnect(ctx context.Context) bool {
-	begin := p.e.now()
+	begin := p.e.timeline.now()
 	ok := p.link.reopen(ctx)
 	if at := p.link.lastBreak(); at != 0 {
-		p.lack(at - p.e.origin.Load())
+		p.recorder.waitsSince(at - p.e.timeline.origin.Load())
 	}
 	if ok {
-		p.sends.Window(p.e.now(), false).Counts[record.Reconnects]++
+		p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Reconnects]++
 	}
-	p.waited(begin, p.e.now())
+	p.pacer.waited(begin, p.e.timeline.now())
 	return ok
 }
 
-// flushReturns hands over what came back; safe at any time.
-func (p *publisher) flushReturns() {
-	p.returnsMu.Lock()
-	p.returns.Flush()
-	p.returnsMu.Unlock()
+// followLifetime disconnects and connects the publisher as its lifetime says, late if the broker held it, and passes over what was due
+// before the active period. False: it sends nothing any more.
+func (p *publisher) followLifetime() bool {
+	t, life := p.e.timeline, p.pacer.lifetime
+	for !t.over.Load() {
+		now := t.now()
+		if now >= t.ends() {
+			break
+		}
+		active, until := life.activeAt(now)
+		began := life.activeSince(now)
+		switch {
+		case !p.departed && (!active || began > p.lastActive): // the broker may have held it for a whole inactive period
+			p.depart()
+			continue // that took time
+		case active && p.departed:
+			if !p.arrive() {
+				return false
+			}
+			continue // that took time
+		case active:
+			p.pacer.activeUntil, p.lastActive = until, now
+			p.pacer.skip(began, 0, false)
+			if p.pacer.schedule == nil || p.pacer.intended < until || until >= t.ends() {
+				return true
+			}
+		default:
+			to := min(until, t.ends())
+			if to == notYetKnown {
+				to = now
+			}
+			p.pacer.skip(to, 0, false)
+		}
+		err := p.pacer.waiter.Until(p.soft, life.wake(until))
+		p.pacer.paused(now, t.now())
+		if err != nil {
+			return false
+		}
+		if p.departed {
+			p.pacer.held = 0
+		}
+	}
+	return !p.departed && p.pacer.activeUntil >= t.ends() && p.pacer.behind() // what was due in its last active period
 }
 
-// pauseAfterFailure keeps a publisher whose every call fails from spinning.
-func (p *publisher) pauseAfterFailure() {
-	begin := p.e.now()
-	p.failures = min(p.failures+1, 7)
-	sleep(p.deadline(), time.Millisecond<<p.failures)
-	p.waited(begin, p.e.now())
+// becomesActive reports whether the publisher may have something to send after its active period.
+func (p *publisher) becomesActive() bool {
+	return p.pacer.lifetime != nil && p.pacer.activeUntil < p.e.timeline.ends() && !p.e.timeline.over.Load()
+}
+
+// depart closes the link in an orderly way, after the confirms of what is in flight.
+func (p *publisher) depart() {
+	if !p.perMessage() {
+		if p.window != nil {
+			p.awaitConfirms()
+		}
+		begin := p.e.timeline.now()
+		p.link.disconnect()
+		p.pacer.waited(begin, p.e.timeline.now())
+	}
+	p.departed = true
+	p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Leaves]++
+	p.e.journal.lifetime(p.link.name, eventLeft)
+}
+
+// arrive opens the link again. The time that it takes is the broker's.
+func (p *publisher) arrive() bool {
+	begin := p.e.timeline.now()
+	if !p.perMessage() && !p.link.openWithRetry(p.soft) {
+		return false
+	}
+	now := p.e.timeline.now()
+	p.pacer.waited(begin, now)
+	p.departed, p.lastActive = false, now
+	p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Joins]++
+	p.e.journal.lifetime(p.link.name, eventJoined)
+	return true
+}
+
+// disconnectAbsent closes the link of a publisher that is not active at the start. All connect before, so that a broker that cannot be
+// reached fails the task at once.
+func (p *publisher) disconnectAbsent() {
+	if p.pacer.lifetime.activeAtStart() {
+		return
+	}
+	p.departed = true
+	p.link.disconnect()
 }

@@ -9,10 +9,10 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Schedule says when the messages of one publisher are due: arithmetic, no clock, so that agents
+// Schedule is the intended send times of one publisher's messages: arithmetic, no clock, so that agents
 // compute their own shares and a test can check every one.
 type Schedule interface {
-	// Next is the due time of the next message, since the beginning of warm-up. Never earlier than the one before.
+	// Next is the intended send time of the next message, since the beginning of warm-up. Never earlier than the one before.
 	Next() time.Duration
 }
 
@@ -22,53 +22,53 @@ func newSchedule(p plan.Publishers, warmup time.Duration, task uint64, i, k int)
 	if !p.Open() {
 		return nil
 	}
-	c := newCourse(p, warmup)
+	c := newRateCurve(p, warmup)
 	if p.Arrivals == plan.ArrivalsPoisson {
 		return newPoisson(c, task, i, k)
 	}
-	return &uniform{course: c, next: uint64(i), step: uint64(k)}
+	return &uniform{curve: c, next: uint64(i), step: uint64(k)}
 }
 
-// newUniform is the schedule of one that has a steady rate to itself.
-func newUniform(rate float64) Schedule { return &uniform{course: &course{rate: rate}, step: 1} }
+// newUniform is the schedule of a steady rate that is not shared.
+func newUniform(rate float64) Schedule { return &uniform{curve: &rateCurve{rate: rate}, step: 1} }
 
 // uniform spaces the messages of the whole cell evenly: publisher i of k sends numbers i, i+k, i+2k, … of the cell's.
 type uniform struct {
-	course     *course
+	curve      *rateCurve
 	next, step uint64
 }
 
-// Next counts messages and asks when so many are due, so that no error accumulates: exact to 1 ns for 50 days.
+// Next computes when so many messages are due, so that no error accumulates: exact to 1 ns for 50 days.
 func (u *uniform) Next() time.Duration {
-	due := u.course.at(float64(u.next))
+	due := u.curve.at(float64(u.next))
 	u.next += u.step
 	return due
 }
 
 // poisson is one publisher's Poisson process of a k-th of the cell's rate, independent of the others': exponential gaps of mean 1, stretched
-// by the cell's course (the time change of an inhomogeneous Poisson process; Çinlar, Introduction to Stochastic Processes, 1975, ch. 4.7).
+// by the cell's rate curve (the time change of an inhomogeneous Poisson process; Çinlar, Introduction to Stochastic Processes, 1975, ch. 4.7).
 type poisson struct {
-	course *course
+	curve  *rateCurve
 	share  float64 // k
-	sum    float64 // of the gaps; after 10¹¹ messages it still tells apart hundred-thousandths of a gap
+	sum    float64 // of the gaps; after 10¹¹ messages it still resolves hundred-thousandths of a gap
 	random *rand.Rand
 }
 
-func newPoisson(c *course, task uint64, i, k int) *poisson {
+func newPoisson(c *rateCurve, task uint64, i, k int) *poisson {
 	seed := [32]byte{31: 'P'} // another stream than the payload's of the same publisher
 	binary.LittleEndian.PutUint64(seed[:], task)
 	binary.LittleEndian.PutUint64(seed[8:], uint64(i))
-	return &poisson{course: c, share: float64(k), random: rand.New(rand.NewChaCha8(seed))}
+	return &poisson{curve: c, share: float64(k), random: rand.New(rand.NewChaCha8(seed))}
 }
 
 func (p *poisson) Next() time.Duration {
 	p.sum += p.random.ExpFloat64()
-	return p.course.at(p.sum * p.share)
+	return p.curve.at(p.sum * p.share)
 }
 
-// course tells when the cell's n-th message is due: the inverse of the integral of its rate. It is asked in the order of n, by one goroutine,
-// and remembers where it is.
-type course struct {
+// rateCurve is when the cell's n-th message is due: the inverse of the integral of its rate. It is called in the order of n, by one goroutine,
+// and keeps its place.
+type rateCurve struct {
 	rate   float64       // messages a second, always or until the stages begin
 	warmup time.Duration // the stages begin then
 	before float64       // messages of warm-up
@@ -76,15 +76,15 @@ type course struct {
 	length time.Duration // of all stages, those that send nothing too
 	total  float64       // messages of all stages
 
-	// begins tells when warm-up ends, where that is found out while the load runs: false as long as it is not. nil: warmup is right.
-	begins func() (time.Duration, bool)
-	last   time.Duration // the latest that was said while it was not known: nothing is due before it any more
+	// warmupEnds is when warm-up ends, if that becomes known while the load runs: false before. nil: warmup is right.
+	warmupEnds func() (time.Duration, bool)
+	last       time.Duration // the latest result while it was not known: nothing is due before it any more
 
 	round float64 // how often all stages have passed
 	stage int     // the one that the last message was in
 }
 
-// stage is a part of a course in which the rate changes evenly.
+// stage is a part of a rate curve in which the rate changes evenly.
 type stage struct {
 	begin  time.Duration // since the first stage began
 	before float64       // messages of the stages before it
@@ -92,12 +92,12 @@ type stage struct {
 	slope  float64       // messages a second, a second
 }
 
-// newCourse leaves out stages that send nothing: what would be due when one begins is due when it ends.
-func newCourse(p plan.Publishers, warmup time.Duration) *course {
+// newRateCurve leaves out stages that send nothing: what would be due when one begins is due when it ends.
+func newRateCurve(p plan.Publishers, warmup time.Duration) *rateCurve {
 	if len(p.Profile) == 0 {
-		return &course{rate: p.Rate}
+		return &rateCurve{rate: p.Rate}
 	}
-	c := &course{rate: p.Profile[0].Rate, warmup: warmup}
+	c := &rateCurve{rate: p.Profile[0].Rate, warmup: warmup}
 	c.before = c.rate * warmup.Seconds()
 	for _, s := range p.Profile {
 		if n := s.Messages(s.For.D()); n > 0 {
@@ -114,9 +114,9 @@ func newCourse(p plan.Publishers, warmup time.Duration) *course {
 }
 
 // at is when n messages have been due, since the beginning of warm-up: never, where the profile sends nothing at all.
-func (c *course) at(n float64) time.Duration {
-	if c.begins != nil {
-		return c.ask(n)
+func (c *rateCurve) at(n float64) time.Duration {
+	if c.warmupEnds != nil {
+		return c.atUnknownWarmup(n)
 	}
 	switch {
 	case c.length == 0, n < c.before:
@@ -125,7 +125,7 @@ func (c *course) at(n float64) time.Duration {
 		return math.MaxInt64
 	}
 	n -= c.before
-	in := math.FMA(-c.round, c.total, n) // rounded once, however long the course
+	in := math.FMA(-c.round, c.total, n) // rounded once, however long the curve
 	if in >= c.total {
 		passed := math.Floor(in / c.total)
 		c.round += passed
@@ -141,29 +141,29 @@ func (c *course) at(n float64) time.Duration {
 	return max(c.last, c.warmup+time.Duration(c.round)*c.length+s.begin+s.after(in-s.before))
 }
 
-// ask is at while it may not be known yet when warm-up ends. The message that a publisher waits for when it becomes known stays due when it
+// atUnknownWarmup is at while it may not be known yet when warm-up ends. The message that a publisher waits for when it becomes known stays due when it
 // was, as if it were not; what would have been due before it then follows at once.
-func (c *course) ask(n float64) time.Duration {
-	warmup, known := c.begins()
+func (c *rateCurve) atUnknownWarmup(n float64) time.Duration {
+	warmup, known := c.warmupEnds()
 	if !known {
 		c.last = time.Duration(n * 1e9 / c.rate)
 		return c.last
 	}
-	c.begins, c.warmup, c.before = nil, warmup, c.rate*warmup.Seconds()
+	c.warmupEnds, c.warmup, c.before = nil, warmup, c.rate*warmup.Seconds()
 	return c.at(n)
 }
 
-// askFor has a schedule with stages ask when they begin, in place of the warm-up that it was made with.
-func askFor(s Schedule, begins func() (time.Duration, bool)) {
-	var c *course
+// deferStages has the stages of a schedule begin when warm-up ends, in place of the warm-up that it was made with.
+func deferStages(s Schedule, warmupEnds func() (time.Duration, bool)) {
+	var c *rateCurve
 	switch s := s.(type) {
 	case *uniform:
-		c = s.course
+		c = s.curve
 	case *poisson:
-		c = s.course
+		c = s.curve
 	}
 	if c != nil && c.length > 0 {
-		c.begins = begins
+		c.warmupEnds = warmupEnds
 	}
 }
 

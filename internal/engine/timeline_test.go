@@ -21,7 +21,7 @@ func TestMeasureLate(t *testing.T) {
 		})
 		var failed []error
 		s.made = func(e *Engine) {
-			if _, known := e.sinceMeasure(); known || e.Measure(time.Second) == nil {
+			if _, known := e.timeline.warmupEnds(); known || e.Measure(time.Second) == nil {
 				t.Error("the measurement may begin before the load does")
 			}
 			go func() {
@@ -34,7 +34,7 @@ func TestMeasureLate(t *testing.T) {
 					t.Error(err)
 				}
 				failed = append(failed, e.Measure(6*time.Second))
-				if at, known := e.beginning(); at != 5*time.Second || !known {
+				if at, known := e.timeline.warmupEnds(); at != 5*time.Second || !known {
 					t.Errorf("the measurement begins at %v, %v", at, known)
 				}
 			}()
@@ -121,7 +121,7 @@ func TestProfileBeginsWithMeasurement(t *testing.T) {
 		{For: plan.Duration(time.Second), Rate: 10}, {For: plan.Duration(time.Second), Rate: 100}}}
 	s := newSchedule(p, 0, 1, 0, 1)
 	begins, known := time.Duration(0), false
-	askFor(s, func() (time.Duration, bool) { return begins, known })
+	deferStages(s, func() (time.Duration, bool) { return begins, known })
 	perSecond := map[int]int{}
 	last := time.Duration(-1)
 	for {
@@ -156,7 +156,7 @@ func TestContextsOfALateEnd(t *testing.T) {
 			}
 			e.begin(clock.Now())
 			defer e.stopSupervision()
-			ctx, cancel := e.until(t.Context(), time.Second)
+			ctx, cancel := e.timeline.until(t.Context(), time.Second)
 			derived, stop := context.WithTimeout(ctx, time.Hour)
 			defer stop()
 			want := context.Canceled

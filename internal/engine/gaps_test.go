@@ -104,7 +104,7 @@ func TestGapsOfATaskAreFew(t *testing.T) {
 			least[g.Kind] = max(least[g.Kind], g.Least)
 		}
 		for _, kind := range []string{record.GapConfirm, record.GapReceipt} {
-			if n[kind] < 3 || n[kind] > 2*mostKept || least[kind] != 40e6 {
+			if n[kind] < 3 || n[kind] > 2*maxGaps || least[kind] != 40e6 {
 				t.Errorf("%s: %d gaps of 24,000 times of 25 ms are kept and the least is %v; want few, and 40 ms", kind, n[kind], time.Duration(least[kind]))
 			}
 		}
@@ -116,14 +116,14 @@ func TestGapsOfATaskAreFew(t *testing.T) {
 
 // A message that fails while a confirm is being noted is behind that confirm, not answered by it.
 func TestAFailureDuringAConfirmIsKept(t *testing.T) {
-	var l lack
+	var l oldestUnconfirmed
 	for _, again := range []bool{false, true} {
 		l.note(1000)
 		seen := l.Load()
 		if again {
 			l.note(2000)
 		}
-		l.answered(seen)
+		l.confirmed(seen)
 		if kept := l.Load() != 0; kept != again {
 			t.Errorf("noted again %t, kept %t", again, kept)
 		}

@@ -45,7 +45,7 @@ func TestProcessingTimes(t *testing.T) {
 		"uniform":     {plan.Spread{Least: 10e6, Most: 30e6}, 10, 30, 0.5},
 		"exponential": {plan.Spread{Mean: 20e6}, 0, 200, 1 / math.E},
 	} {
-		w := worker{takes: test.spread}
+		w := processor{delay: test.spread}
 		w.draws.Seed(1, 2)
 		sum, beyond := 0.0, 0
 		for range n {

@@ -18,7 +18,7 @@ import (
 
 func seconds(s float64) plan.Duration { return plan.Duration(s * float64(time.Second)) }
 
-// Threads are there when their turns say, cycles spread evenly; consumers are all there for the drain.
+// Threads are there when their lifetimes say, cycles spread evenly; consumers are all there for the drain.
 func TestTurns(t *testing.T) {
 	const s = int64(time.Second)
 	cycles := plan.Presence{Stay: seconds(3), Away: seconds(1)}
@@ -36,14 +36,14 @@ func TestTurns(t *testing.T) {
 		"second of 4":  {cycles, 1, 4, forever, "###_###_#"},
 		"last of 4":    {cycles, 3, 4, forever, "__###_###"},
 	} {
-		turns := newTurns(test.presence, test.i, test.total, test.always)
+		life := newLifetime(nil, test.presence, test.i, test.total, test.always)
 		var got strings.Builder
 		for now := -s; now < 8*s; now += s {
-			there, until := turns.at(now)
+			there, until := life.at(now)
 			got.WriteByte(map[bool]byte{true: '#', false: '_'}[there])
 			if until <= now {
 				t.Errorf("%s: at %d s nothing changes until %d ns", name, now/s, until)
-			} else if before, _ := turns.at(until - 1); before != there {
+			} else if before, _ := life.at(until - 1); before != there {
 				t.Errorf("%s: at %d s it is said to be %t until %d ns, and changes before", name, now/s, there, until)
 			}
 		}
@@ -188,8 +188,8 @@ func TestComingsAreBounded(t *testing.T) {
 				n++
 			}
 		}
-		if all := m.Total(record.Joins) + m.Total(record.Leaves); n != mostComings || all < 1900 {
-			t.Errorf("%d events of %d comings and goings, want %d of 2000", n, all, mostComings)
+		if all := m.Total(record.Joins) + m.Total(record.Leaves); n != maxLifetimeEvents || all < 1900 {
+			t.Errorf("%d events of %d comings and goings, want %d of 2000", n, all, maxLifetimeEvents)
 		}
 		if got := fmt.Sprint(m.Tally(1).Missing); got != "0" {
 			t.Errorf("%s missing", got)
@@ -290,7 +290,7 @@ func TestLeavingEndsAtAnyRate(t *testing.T) {
 		w.Publishers.Presence = plan.Presence{Stay: seconds(0.1), Away: seconds(0.1)}
 	})
 	m := s.play(t.Context())
-	if n := m.Total(record.Unsent); n < mostUnsent/2 || n > mostUnsent {
+	if n := m.Total(record.Unsent); n < maxUnsent/2 || n > maxUnsent {
 		t.Errorf("%d unsent, want as many as are counted at most", n)
 	}
 }
@@ -307,8 +307,7 @@ func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	if err := c.link.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	e.begun.Store(true)
-	e.mu.Lock() // telling of it takes as long as this
+	e.journal.mu.Lock() // telling of it takes as long as this
 	told := make(chan struct{})
 	go func() {
 		c.link.onClosed(1, errRefused)
@@ -318,12 +317,12 @@ func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 		runtime.Gosched()
 	}
 	time.Sleep(time.Millisecond) // so that the old order of things is passed, too
-	c.end()
-	e.mu.Unlock()
+	c.depart()
+	e.journal.mu.Unlock()
 	<-told
-	c.turns = newTurns(plan.Presence{From: seconds(3600)}, 0, 1, forever) // away
-	e.origin.Store(clock.Now())
-	e.measured.from.Store(0)
+	c.lifetime = newLifetime(e.timeline, plan.Presence{From: seconds(3600)}, 0, 1, forever) // away
+	e.timeline.origin.Store(clock.Now())
+	e.timeline.from.Store(0)
 	ctx, cancel := context.WithCancel(t.Context())
 	go c.supervise(ctx)
 	time.Sleep(5 * time.Millisecond)

@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// Kinds of events of the engine itself.
+const (
+	eventClosed = "closed" // a link broke
+	eventError  = "error"
+	eventJoined = "joined"
+	eventLeft   = "left"
+)
+
+const (
+	maxWarnings       = 3    // events of each kind of error; the rest are in the counters
+	maxLifetimeEvents = 1000 // events of threads that connect and disconnect; all of them are in the counters
+)
+
+// journal records what happened to this agent's part beside messages. Its methods may be called from any goroutine; its lock is never
+// taken per message.
+type journal struct {
+	timeline *timeline
+
+	mu             sync.Mutex
+	counts         *record.Recorder // nil until the start is known
+	events         []record.Event
+	blockedSince   map[string]int64 // by detail
+	warnings       map[string]int
+	lifetimeEvents int
+}
+
+func newJournal(t *timeline) *journal {
+	return &journal{timeline: t, blockedSince: map[string]int64{}, warnings: map[string]int{}}
+}
+
+// begin gives the journal its part of the record, when the start is known.
+func (j *journal) begin(c *record.Collector) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.counts = c.Recorder()
+}
+
+// now is the time of an event, 0 while the start is not known. The caller holds mu.
+func (j *journal) now() int64 {
+	if j.counts == nil {
+		return 0
+	}
+	return j.timeline.now()
+}
+
+// event records an event of a driver or of a link. Time between blocked and unblocked is counted for each detail by itself.
+func (j *journal) event(kind drivers.EventKind, detail string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := j.now()
+	j.events = append(j.events, record.Event{At: now, Kind: string(kind), Detail: detail})
+	switch kind {
+	case drivers.EventBlocked:
+		if _, already := j.blockedSince[detail]; !already {
+			j.blockedSince[detail] = now
+		}
+	case drivers.EventUnblocked:
+		j.unblocked(detail)
+	}
+}
+
+// unblocked counts a blocked time that ended. The caller holds mu.
+func (j *journal) unblocked(detail string) {
+	since, was := j.blockedSince[detail]
+	delete(j.blockedSince, detail)
+	if !was || j.counts == nil { // all of it was before the start
+		return
+	}
+	now := j.timeline.now()
+	j.counts.Window(now, j.timeline.contains(now)).Counts[record.ConnBlockedNanos] += now - since
+}
+
+// interval records what was done to this agent's part from one reading of the clock to another.
+func (j *journal) interval(kind, detail string, from, to int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.events = append(j.events, record.Event{At: from - j.timeline.origin.Load(), Kind: kind, Nanos: to - from,
+		Detail: fmt.Sprintf("%s, took %v", detail, time.Duration(to-from).Round(time.Microsecond))})
+}
+
+// outage records how long a link was down, since a reading of the clock.
+func (j *journal) outage(name string, since int64, ended bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now, took := j.now(), clock.Now()-since
+	result := "reconnected"
+	if !ended {
+		result = "not reconnected"
+	}
+	j.events = append(j.events, record.Event{At: now - took, Kind: record.EventGap, Nanos: took, Lasting: !ended,
+		Detail: fmt.Sprintf("%s %s after %v", name, result, time.Duration(took).Round(time.Microsecond))})
+}
+
+// lifetime records that a thread connected or disconnected as its lifetime says.
+func (j *journal) lifetime(name, kind string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.lifetimeEvents++; j.lifetimeEvents > maxLifetimeEvents {
+		return
+	}
+	detail := name
+	if j.lifetimeEvents == maxLifetimeEvents {
+		detail += "; those of this agent that follow are only counted"
+	}
+	j.events = append(j.events, record.Event{At: j.now(), Kind: kind, Detail: detail})
+}
+
+// warn records the first few errors of a kind.
+func (j *journal) warn(what string, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.warnings[what]++; j.warnings[what] <= maxWarnings {
+		j.events = append(j.events, record.Event{At: j.now(), Kind: eventError, Detail: fmt.Sprintf("%s: %v", what, err)})
+	}
+}
+
+// count counts what happened to a link whose owner has no part of the record.
+func (j *journal) count(c record.Counter) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.counts.Window(j.now(), false).Counts[c]++
+}
+
+// observe records n samples of ns each in the window of at, a reading of the clock.
+func (j *journal) observe(at int64, s record.Series, ns int64, n uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.counts == nil {
+		return
+	}
+	at -= j.timeline.origin.Load()
+	j.counts.Window(at, j.timeline.contains(at)).RecordN(s, ns, n)
+}
+
+// take returns the events since the last call and hands over the counts; final ends the blocked times.
+func (j *journal) take(final bool) []record.Event {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if final {
+		for detail := range j.blockedSince {
+			j.unblocked(detail)
+		}
+	}
+	if j.counts != nil {
+		j.counts.Flush()
+	}
+	events := j.events
+	j.events = nil
+	return events
+}

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+)
+
+// lifetime says when one thread of a role is active. Its fields and the methods at and began count ns since the measurement began, which
+// with warmup "auto" is not T0; the other methods count from T0. The cycles of a role's threads are spread evenly.
+type lifetime struct {
+	timeline *timeline
+
+	from, to   int64
+	stay, away int64 // 0: no cycles
+	shift      int64 // of this thread's cycles
+	always     int64 // active from then on: consumers, for the drain
+}
+
+// newLifetime returns nil for a thread that is always active.
+func newLifetime(t *timeline, p plan.Presence, i, total int, always int64) *lifetime {
+	if p == (plan.Presence{}) {
+		return nil
+	}
+	l := &lifetime{timeline: t, from: int64(p.From), to: forever, stay: int64(p.Stay), away: int64(p.Away), always: always}
+	if p.To > 0 {
+		l.to = int64(p.To)
+	}
+	l.shift = int64(float64(l.stay+l.away) * float64(i) / float64(max(1, total)))
+	return l
+}
+
+// at reports whether the thread is active, and until when nothing changes. In warm-up it is what it is when the measurement begins.
+func (l *lifetime) at(now int64) (active bool, until int64) {
+	now = max(now, 0)
+	switch {
+	case now >= l.always:
+		return true, forever
+	case now < l.from:
+		return false, min(l.from, l.always)
+	case now >= l.to:
+		return false, l.always
+	case l.stay == 0:
+		return true, min(l.to, l.always)
+	}
+	period := l.stay + l.away
+	at := (now - l.from + l.shift) % period
+	if at < l.stay {
+		return true, min(now+l.stay-at, l.to, l.always)
+	}
+	return false, min(now+period-at, l.always)
+}
+
+// began is when the active period began that the thread is in: long ago if it was active in warm-up.
+func (l *lifetime) began(now int64) int64 {
+	at := l.from
+	switch {
+	case now >= l.always:
+		at = l.always
+	case now <= 0:
+		return -forever
+	case l.stay > 0:
+		at = max(at, now-(now-l.from+l.shift)%(l.stay+l.away))
+	}
+	if at <= 0 {
+		return -forever
+	}
+	return at
+}
+
+// activeAtStart reports whether the thread is active when the load starts.
+func (l *lifetime) activeAtStart() bool {
+	if l == nil {
+		return true
+	}
+	active, _ := l.at(0)
+	return active
+}
+
+// activeAt reports whether the thread is active at a time, and until when: notYetKnown is for good, or as long as the beginning of the
+// measurement is not known.
+func (l *lifetime) activeAt(now int64) (active bool, until int64) {
+	from := l.timeline.from.Load()
+	if from == notYetKnown {
+		active, _ = l.at(0)
+		return active, notYetKnown
+	}
+	if active, until = l.at(now - from); until == forever {
+		return active, notYetKnown
+	}
+	return active, until + from
+}
+
+// activeSince is when the active period began that the thread is in at a time.
+func (l *lifetime) activeSince(now int64) int64 {
+	from := l.timeline.from.Load()
+	if from == notYetKnown {
+		return -forever
+	}
+	if at := l.began(now - from); at > 0 {
+		return at + from
+	}
+	return -forever
+}
+
+// wake is the reading of the clock at which to look again at what activeAt returned: soon, as long as the beginning of the measurement is
+// not known.
+func (l *lifetime) wake(until int64) int64 {
+	if l.timeline.from.Load() == notYetKnown {
+		return clock.Now() + int64(minNotice/2)
+	}
+	return min(until, forever) + l.timeline.origin.Load()
+}

@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/plan"
+)
+
+// maxMeans cuts exponential times, of which one in 22,000 would be longer.
+const maxMeans = 10
+
+var errRefused = errors.New("refused, as consumers.nack says")
+
+// processor simulates the work of a consumer before it acknowledges: it takes time, or refuses deliveries. The consumer's handler owns it.
+// A nil processor does neither.
+type processor struct {
+	delay  plan.Spread
+	nack   float64
+	draws  rand.PCG
+	waiter clock.Waiter
+}
+
+// newProcessor returns nil for a consumer that acknowledges all at once.
+func newProcessor(c plan.Consumers, task uint64, subscription, consumer int) *processor {
+	if c.Nack == 0 && c.Process == (plan.Spread{}) {
+		return nil
+	}
+	return &processor{delay: c.Process, nack: c.Nack, draws: *rand.NewPCG(task, 3<<48|uint64(subscription)<<24|uint64(consumer))}
+}
+
+// unit is uniform in (0, 1].
+func unit(r *rand.PCG) float64 { return float64(r.Uint64()>>11+1) / (1 << 53) }
+
+// refuses reports whether the next batch is refused, all of it: brokers take one answer for what they delivered together.
+func (p *processor) refuses() bool { return p != nil && p.nack > 0 && unit(&p.draws) <= p.nack }
+
+// process takes the time of n messages, or until ctx ends.
+func (p *processor) process(ctx context.Context, n int) {
+	if p == nil || p.delay == (plan.Spread{}) {
+		return
+	}
+	var all int64
+	for range n {
+		all += p.time()
+	}
+	_ = p.waiter.Until(ctx, clock.Now()+all) // a consumer that disconnects does not finish its work
+}
+
+// time draws the time of one message, in nanoseconds.
+func (p *processor) time() int64 {
+	if mean := float64(p.delay.Mean); mean > 0 {
+		return int64(mean * min(maxMeans, -math.Log(unit(&p.draws))))
+	}
+	from, to := int64(p.delay.Least), int64(p.delay.Most)
+	return from + int64(unit(&p.draws)*float64(to-from))
+}

@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+)
+
+// recorder keeps the account of one publisher's messages. Three sides write to it, each its own part: the publisher's goroutine, the
+// confirms, one call at a time, and the returns.
+type recorder struct {
+	timeline  *timeline
+	index     int  // of the publisher
+	flow      int  // of its messages to the first subscription
+	paced     bool // messages have an intended send time of their own
+	confirmed bool // the broker confirms messages
+
+	sends           *record.Recorder // nil until the start is known
+	sent, uncertain *record.Set
+	lastSend        int64
+
+	confirms               *record.Recorder
+	acknowledged, rejected *record.Set
+	lastConfirm            int64
+	gaps                   gapDetector
+
+	unconfirmed oldestUnconfirmed // any side
+
+	returnsMu sync.Mutex
+	returns   *record.Recorder
+	returned  *record.Set
+}
+
+// begin gives the publisher its part of the record, when the start is known.
+func (r *recorder) begin(c *record.Collector) {
+	r.sends, r.confirms, r.returns = c.Recorder(), c.Recorder(), c.Recorder()
+	r.gaps.begin(-int64(r.timeline.warmup))
+	set := func(r *record.Recorder, publisher int, kind record.SetKind) *record.Set {
+		return r.Set(record.SetKey{Publisher: publisher, Kind: kind})
+	}
+	r.sent, r.uncertain = set(r.sends, r.index, record.SetSent), set(r.sends, r.index, record.SetUncertain)
+	r.acknowledged, r.rejected = set(r.confirms, r.index, record.SetConfirmed), set(r.confirms, r.index, record.SetRejected)
+	r.returned = set(r.returns, r.index, record.SetReturned)
+}
+
+// accept records a message that the driver accepted.
+func (r *recorder) accept(w *record.Window, sequence uint64, size int, send int64) {
+	w.Counts[record.Sent]++
+	w.Counts[record.SentBytes] += int64(size)
+	w.Publish(r.flow, 1)
+	r.sent.Add(sequence)
+	r.lastSend = send
+}
+
+// fail records a message that the driver did not accept, for an error of a call with ctx.
+func (r *recorder) fail(ctx context.Context, w *record.Window, err error, intended, send int64) {
+	w.Counts[record.PublishErrors]++
+	r.failedAfter(w, intended, send, r.timeline.now())
+	if kind, ok := failureKind(ctx, err); ok {
+		w.Counts[kind]++
+	}
+	r.waitsSince(send)
+}
+
+// failedAfter records how long a message took to fail without an answer of the broker.
+func (r *recorder) failedAfter(w *record.Window, intended, send, now int64) {
+	w.Record(record.SendFailed, now-send)
+	if r.paced {
+		w.Record(record.Unanswered, now-intended)
+	}
+}
+
+// waitsSince notes that a message sent at a time waits for its confirm in vain: it failed, and the next one is behind it. Any goroutine.
+func (r *recorder) waitsSince(send int64) {
+	if r.confirmed {
+		r.unconfirmed.note(send)
+	}
+}
+
+// confirm records the answer to a message in flight. It is the confirm side's.
+func (r *recorder) confirm(s *slot, err error, now int64) {
+	w := r.confirms.Window(now, r.timeline.belongs(s.intended, s.send))
+	switch {
+	case err == nil:
+		w.Counts[record.Confirmed]++
+		w.Record(record.Send, now-s.send)
+		if r.paced {
+			w.Record(record.SendDue, now-s.intended)
+		}
+		r.acknowledged.Add(s.sequence)
+		r.lastConfirm = now
+		since := s.send
+		if oldest := r.unconfirmed.Load(); oldest != 0 {
+			r.unconfirmed.confirmed(oldest)
+			since = min(since, oldest)
+		}
+		if r.gaps.ends(now) {
+			r.gaps.keep(r.confirms, now, since)
+		}
+		r.gaps.came(now)
+	case errors.Is(err, drivers.ErrRejected):
+		w.Counts[record.Rejected]++
+		w.Record(record.SendFailed, now-s.send)
+		r.rejected.Add(s.sequence)
+		r.waitsSince(s.send)
+	default:
+		w.Counts[record.Unconfirmed]++
+		r.failedAfter(w, s.intended, s.send, now)
+		r.waitsSince(s.send)
+	}
+}
+
+// takeBack records a message that the broker returned as unroutable.
+func (r *recorder) takeBack(env envelope) {
+	r.returnsMu.Lock()
+	defer r.returnsMu.Unlock()
+	if r.returned.Add(env.sequence) {
+		w := r.returns.Window(r.timeline.now(), r.timeline.belongs(env.intended, env.send))
+		w.Counts[record.Returned]++
+		w.Publish(r.flow, -1)
+	}
+}
+
+// flushReturns hands over the returns; any goroutine.
+func (r *recorder) flushReturns() {
+	r.returnsMu.Lock()
+	r.returns.Flush()
+	r.returnsMu.Unlock()
+}
+
+// finish records what the publisher still waited for at the end. Its link is closed, so that whatever was in flight has failed.
+func (r *recorder) finish(now int64) {
+	if r.confirmed {
+		since := now
+		if oldest := r.unconfirmed.Load(); oldest != 0 {
+			since = oldest
+		}
+		r.gaps.finish(r.confirms, now, since)
+	}
+	r.confirms.Flush()
+}
